@@ -338,7 +338,10 @@ func TestAChangeOfFewNamesDoesNotRewriteTheFile(t *testing.T) {
 	for i := range n {
 		all.Resources = append(all.Resources, &discoveryv3.Resource{Name: fmt.Sprint("r", i), Version: "1", Resource: body})
 	}
-	one := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeA, Nonce: "m", SystemVersionInfo: "v", Resources: []*discoveryv3.Resource{{Name: "r1", Version: "2", Resource: body}}}
+	one := &discoveryv3.DeltaDiscoveryResponse{
+		TypeUrl: typeA, Nonce: "m", SystemVersionInfo: "v",
+		Resources: []*discoveryv3.Resource{{Name: "r1", Version: "2", Resource: body}},
+	}
 	send <- all
 	receive(t, handled)
 	file := filepath.Join(dir, strings.ReplaceAll(typeA, "/", "_")+".jsonl")

@@ -142,7 +142,10 @@ func TestACompareSurvivesAChangeOfNames(t *testing.T) {
 func TestACompareOfNamesSurvivesAnotherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{have: map[string]string{"a": "1", "x": "1"}}
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.take, Versions: map[string]string{"a": "1", "x": "1"}})
+		cfg := quiet("", adsc.Subscription{
+			TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.take,
+			Versions: map[string]string{"a": "1", "x": "1"},
+		})
 		cfg.Mode, cfg.Backoff, cfg.CompareAfter = adsc.Delta, retries(5), time.Hour
 		compared, streams := 0, 0
 		cfg.Hooks.Compared = func(string, int) { compared++ }

@@ -331,7 +331,8 @@ func TestAResponseCanBeRejectedInPart(t *testing.T) {
 			<-s.Context().Done()
 			return nil
 		}
-		if err := chat(s, requests, deltaResponse(t, "n1", "v", "a@1", "x@1"), deltaResponse(t, "n2", "v", "a@2", "b@1", "x@2", "-c")); err != nil {
+		if err := chat(s, requests, deltaResponse(t, "n1", "v", "a@1", "x@1"),
+			deltaResponse(t, "n2", "v", "a@2", "b@1", "x@2", "-c")); err != nil {
 			return err
 		}
 		return errRestart

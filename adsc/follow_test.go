@@ -177,7 +177,8 @@ func TestAFollowerOfAResumedType(t *testing.T) {
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
-		assert.True(t, slices.Contains(asked, adsc.EndpointType), "cluster c has its endpoints from EDS; Synced says %v", c.Synced(adsc.EndpointType))
+		assert.True(t, slices.Contains(asked, adsc.EndpointType), "cluster c has its endpoints from EDS; Synced says %v",
+			c.Synced(adsc.EndpointType))
 	})
 }
 
@@ -191,12 +192,16 @@ func TestARejectedParentRefersToNothing(t *testing.T) {
 			}
 			return nil
 		}
-		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ListenerType, Handler: reject}, adsc.Subscription{TypeURL: adsc.RouteType, Follow: true, Handler: accept})
+		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ListenerType, Handler: reject},
+			adsc.Subscription{TypeURL: adsc.RouteType, Follow: true, Handler: accept})
 		var routes [][]string
 		cfg = bubbled(t, cfg, func(_ int, s stream) error {
 			_, _ = s.Recv()
 			send := func(nonce, route string) {
-				_ = s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: adsc.ListenerType, Nonce: nonce, VersionInfo: nonce, Resources: []*anypb.Any{listener(t, "l", route)}})
+				_ = s.Send(&discoveryv3.DiscoveryResponse{
+					TypeUrl: adsc.ListenerType, Nonce: nonce, VersionInfo: nonce,
+					Resources: []*anypb.Any{listener(t, "l", route)},
+				})
 			}
 			go func() {
 				for {

@@ -147,7 +147,8 @@ func (m *model) handler(typeURL string) adsc.Handler {
 			delete(m.set, typeURL)
 		}
 		m.prune(typeURL)
-		m.t.Logf("took of %s: %v, complete %v, more %v, cached %v, removed %v: %v, but %v", typeURL, got, r.Complete, r.More, r.Cached, r.Removed, have, err)
+		m.t.Logf("took of %s: %v, complete %v, more %v, cached %v, removed %v: %v, but %v", typeURL, got, r.Complete, r.More, r.Cached, r.Removed,
+			have, err)
 		if err != nil {
 			return &adsc.RejectedError{Names: rejected, Err: err}
 		}

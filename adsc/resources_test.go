@@ -96,7 +96,8 @@ func TestResourcesByStateOfTheWorld(t *testing.T) {
 			w := watch(t, adsc.SotW, adsc.ClusterType, serving(adsc.ClusterType, send), nil, "a", "b", "c")
 			assert.Equal(t, map[string]string{"a": "requested", "b": "requested", "c": "requested"}, w.states(adsc.ClusterType))
 			send <- []*anypb.Any{cluster("a"), cluster("b"), cluster("unasked")}
-			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1", "c": "requested"}, w.states(adsc.ClusterType), "c may have been asked for later")
+			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1", "c": "requested"}, w.states(adsc.ClusterType),
+				"c may have been asked for later")
 			time.Sleep(14 * time.Second)
 			synctest.Wait()
 			assert.Empty(t, w.absent())

@@ -15,7 +15,8 @@ import (
 	"tributary/internal/spiffe/spiffetest"
 )
 
-// Certificates of a SPIFFE Workload API on both sides: the client asks for each connection, and goes on with what was said last when nobody answers.
+// Certificates of a SPIFFE Workload API on both sides: the client asks for each connection, and goes on with what was said last when nobody
+// answers.
 func TestTLSOfAWorkloadAPI(t *testing.T) {
 	own, other, api := certtest.New(t), certtest.New(t), spiffetest.New(t)
 	api.Give(own, spiffetest.Domains{"spiffe://other.test": other}, spiffetest.Sign(own, "spiffe://example.org/client", time.Time{}))
@@ -43,7 +44,8 @@ func TestTLSOfAWorkloadAPI(t *testing.T) {
 		"who signs for another trust domain does not speak for ours")
 	another := settings(istiod)
 	another.ClientCertificate = "spiffe://example.org/else"
-	require.ErrorContains(t, outcome(t, ours, another), "clientCertificate: the Workload API does not give this process spiffe://example.org/else")
+	require.ErrorContains(t, outcome(t, ours, another), "clientCertificate: the Workload API does not give this process "+
+		"spiffe://example.org/else")
 
 	remembers := settings(istiod)
 	require.NoError(t, outcome(t, ours, remembers))
@@ -54,12 +56,15 @@ func TestTLSOfAWorkloadAPI(t *testing.T) {
 
 func TestTLSOfAWorkloadAPIThatMakesNoSense(t *testing.T) {
 	for want, settings := range map[string]adsc.TLS{
-		"privateKey: the Workload API gives the key":                 {Mode: adsc.TLSMutual, ClientCertificate: "spiffe://", PrivateKey: "a"},
-		`clientCertificate: "spiffe://a" is a trust domain`:          {Mode: adsc.TLSMutual, ClientCertificate: "spiffe://a"},
-		`caCertificates: "spiffe://a/b" is an identity`:              {Mode: adsc.TLSSimple, CACertificates: "spiffe://a/b"},
-		"subjectAltNames: missing; name the SPIFFE ID":               {Mode: adsc.TLSSimple, CACertificates: "spiffe://"},
-		"workloadAPI: want unix:///PATH or tcp://IP:PORT, got \"a\"": {Mode: adsc.TLSSimple, CACertificates: "spiffe://", SubjectAltNames: []string{"a"}, WorkloadAPI: spiffe.New("a")},
-		"workloadAPI: nothing is asked of it":                        {Mode: adsc.TLSSimple, WorkloadAPI: spiffe.New("unix:///a")},
+		"privateKey: the Workload API gives the key":        {Mode: adsc.TLSMutual, ClientCertificate: "spiffe://", PrivateKey: "a"},
+		`clientCertificate: "spiffe://a" is a trust domain`: {Mode: adsc.TLSMutual, ClientCertificate: "spiffe://a"},
+		`caCertificates: "spiffe://a/b" is an identity`:     {Mode: adsc.TLSSimple, CACertificates: "spiffe://a/b"},
+		"subjectAltNames: missing; name the SPIFFE ID":      {Mode: adsc.TLSSimple, CACertificates: "spiffe://"},
+		"workloadAPI: want unix:///PATH or tcp://IP:PORT, got \"a\"": {
+			Mode: adsc.TLSSimple, CACertificates: "spiffe://",
+			SubjectAltNames: []string{"a"}, WorkloadAPI: spiffe.New("a"),
+		},
+		"workloadAPI: nothing is asked of it": {Mode: adsc.TLSSimple, WorkloadAPI: spiffe.New("unix:///a")},
 	} {
 		require.ErrorContains(t, settings.Check(), want)
 	}

@@ -135,7 +135,8 @@ func TestPingsLessOftenIfTheServerSaysSo(t *testing.T) {
 // TestAResumedSilentStreamWithAnIdleFollowerIsStayedOn: what has nothing to ask for has every answer there is.
 func TestAResumedSilentStreamWithAnIdleFollowerIsStayedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ClusterType, Handler: accept}, adsc.Subscription{TypeURL: adsc.EndpointType, Follow: true, Handler: accept})
+		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ClusterType, Handler: accept},
+			adsc.Subscription{TypeURL: adsc.EndpointType, Follow: true, Handler: accept})
 		streams := 0
 		cfg = bubbled(t, cfg, func(n int, s stream) error {
 			streams++

@@ -26,8 +26,8 @@ const (
 )
 
 // TLS says how to secure connections. Its fields are those of Istio's ClientTLSSettings. Certificates and keys are given
-// as the name of a file, which is read anew for each connection, or as PEM; ClientCertificate and CACertificates also as a name of package spiffe, for which the
-// Workload API is asked for each connection.
+// as the name of a file, which is read anew for each connection, or as PEM; ClientCertificate and CACertificates also as a name of package
+// spiffe, for which the Workload API is asked for each connection.
 type TLS struct {
 	Mode              string // one of the modes; empty means DISABLE
 	ClientCertificate string // the chain of the client; MUTUAL
@@ -105,7 +105,8 @@ func (t *TLS) checkSPIFFE() error {
 			return fmt.Errorf("caCertificates: %w", err)
 		}
 		if len(t.SubjectAltNames) == 0 && !t.InsecureSkipVerify {
-			return errors.New("subjectAltNames: missing; name the SPIFFE ID of the server, else any workload of the trust domain could stand in for it")
+			return errors.New("subjectAltNames: missing; name the SPIFFE ID of the server, else any workload of the trust domain could stand in " +
+				"for it")
 		}
 	}
 	if t.WorkloadAPI != nil {
@@ -138,8 +139,8 @@ func (t *TLS) said() (*spiffe.Said, error) {
 // Secure reports whether connections are encrypted.
 func (t *TLS) Secure() bool { return t.Mode == TLSSimple || t.Mode == TLSMutual }
 
-// Dialer returns what gives each connection to a host its configuration; nil if t is nil or is for no TLS. It finds out now what is wrong with t; a Workload API
-// may come later.
+// Dialer returns what gives each connection to a host its configuration; nil if t is nil or is for no TLS. It finds out now what is wrong
+// with t; a Workload API may come later.
 func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
 	if t == nil {
 		return nil, nil
@@ -175,7 +176,8 @@ func (t *TLS) Credentials(address string) (credentials.TransportCredentials, err
 	return credentials.NewTLS(cfg), nil
 }
 
-// Config reads what t names, for a connection to host. It is for a secure t only. Protocols are for the caller to add. What is wrong with a field is a *FieldError.
+// Config reads what t names, for a connection to host. It is for a secure t only. Protocols are for the caller to add. What is wrong with a
+// field is a *FieldError.
 func (t *TLS) Config(host string) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify} //nolint:gosec // if the operator says so
 	if t.SNI != "" {
@@ -227,7 +229,8 @@ func (t *TLS) certificate(said *spiffe.Said) (tls.Certificate, error) {
 	}
 	cert, err := tls.X509KeyPair(chain, key)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("clientCertificate %s and privateKey %s: %w", nameOf(t.ClientCertificate), nameOf(t.PrivateKey), words.KeyPair(err))
+		return tls.Certificate{}, fmt.Errorf("clientCertificate %s and privateKey %s: %w", nameOf(t.ClientCertificate), nameOf(t.PrivateKey),
+			words.KeyPair(err))
 	}
 	return cert, nil
 }

@@ -90,18 +90,29 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	address := serve(t, answering(t), grpc.Creds(a.server(nil, time.Time{})))
 	expired := serve(t, answering(t), grpc.Creds(a.server(nil, time.Now().Add(-time.Hour))))
-	old := serve(t, answering(t), grpc.Creds(a.server(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11; c.MinVersion = tls.VersionTLS10 }, time.Time{})))
+	old := serve(t, answering(t), grpc.Creds(a.server(func(c *tls.Config) {
+		c.MaxVersion = tls.VersionTLS11
+		c.MinVersion = tls.VersionTLS10
+	}, time.Time{})))
 	plain := serve(t, answering(t))
 	for name, c := range map[string]struct {
 		address string
 		tls     adsc.TLS
 		want    string // of the error; empty for none
 	}{
-		"by its address":           {address, adsc.TLS{CACertificates: a.PEM}, ""},
-		"by another name":          {address, adsc.TLS{CACertificates: a.PEM, SNI: "istiod.test"}, ""},
-		"not by a wrong name":      {address, adsc.TLS{CACertificates: a.PEM, SNI: "other.test"}, "its certificate is for istiod.test, and not for other.test"},
-		"by its SPIFFE id":         {address, adsc.TLS{CACertificates: a.PEM, SNI: "other.test", SubjectAltNames: []string{"x", istiodID}}, ""},
-		"not by another SPIFFE id": {address, adsc.TLS{CACertificates: a.PEM, SubjectAltNames: []string{istiodID + "2"}}, "want one of " + istiodID + "2"},
+		"by its address":  {address, adsc.TLS{CACertificates: a.PEM}, ""},
+		"by another name": {address, adsc.TLS{CACertificates: a.PEM, SNI: "istiod.test"}, ""},
+		"not by a wrong name": {
+			address,
+			adsc.TLS{CACertificates: a.PEM, SNI: "other.test"},
+			"its certificate is for istiod.test, and not for other.test",
+		},
+		"by its SPIFFE id": {address, adsc.TLS{CACertificates: a.PEM, SNI: "other.test", SubjectAltNames: []string{"x", istiodID}}, ""},
+		"not by another SPIFFE id": {
+			address,
+			adsc.TLS{CACertificates: a.PEM, SubjectAltNames: []string{istiodID + "2"}},
+			"want one of " + istiodID + "2",
+		},
 		"with a SPIFFE id of another authority": {
 			address, adsc.TLS{CACertificates: other.PEM, SubjectAltNames: []string{istiodID}}, "its certificate is signed by nobody who is trusted",
 		},
@@ -154,7 +165,10 @@ func TestMutualTLSReadsItsFilesForEachConnection(t *testing.T) {
 
 	t.Run("inline", func(t *testing.T) {
 		certPEM, keyPEM := a.client()
-		require.NoError(t, outcome(t, address, &adsc.TLS{Mode: adsc.TLSMutual, CACertificates: a.PEM, ClientCertificate: certPEM, PrivateKey: keyPEM}))
+		require.NoError(t, outcome(t, address, &adsc.TLS{
+			Mode: adsc.TLSMutual, CACertificates: a.PEM, ClientCertificate: certPEM,
+			PrivateKey: keyPEM,
+		}))
 		close(end)
 	})
 	t.Run("without a certificate", func(t *testing.T) {
@@ -240,7 +254,8 @@ func TestTLSSettingsThatMakeNoSense(t *testing.T) {
 		tls  adsc.TLS
 		want string
 	}{
-		"ISTIO_MUTUAL":       {adsc.TLS{Mode: "ISTIO_MUTUAL"}, "mode: ISTIO_MUTUAL takes certificates from an Istio agent, which is not here; write MUTUAL"},
+		"ISTIO_MUTUAL": {adsc.TLS{Mode: "ISTIO_MUTUAL"}, "mode: ISTIO_MUTUAL takes certificates from an Istio agent, which is not here; " +
+			"write MUTUAL"},
 		"unknown":            {adsc.TLS{Mode: "simple"}, `mode: want DISABLE, SIMPLE or MUTUAL, got "simple"`},
 		"no certificate":     {adsc.TLS{Mode: "MUTUAL", PrivateKey: "k"}, "clientCertificate: missing"},
 		"no key":             {adsc.TLS{Mode: "MUTUAL", ClientCertificate: "c"}, "privateKey: missing"},

@@ -25,7 +25,8 @@ func BenchmarkChange(b *testing.B) {
 		s.MarkSynced()
 	}
 	view := aggregate.New(
-		aggregate.Source{Name: "a", Reader: stores[0]}, aggregate.Source{Name: "b", Reader: stores[1]}, aggregate.Source{Name: "c", Reader: stores[2]})
+		aggregate.Source{Name: "a", Reader: stores[0]}, aggregate.Source{Name: "b", Reader: stores[1]},
+		aggregate.Source{Name: "c", Reader: stores[2]})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

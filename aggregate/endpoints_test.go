@@ -119,7 +119,8 @@ func TestMergedEndpoints(t *testing.T) {
 		},
 		"ports of other names and targets": {
 			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil), workload("10.0.0.2", map[string]uint32{"http": 9080}))),
-			memberOf(t, "nacos", "reviews", Merge{}, changed(entry(workload("10.0.0.2", nil), workload("10.0.0.3", nil), workload("10.0.0.4", map[string]uint32{"web": 80})),
+			memberOf(t, "nacos", "reviews", Merge{}, changed(entry(workload("10.0.0.2", nil), workload("10.0.0.3", nil),
+				workload("10.0.0.4", map[string]uint32{"web": 80})),
 				func(se *networking.ServiceEntry) { se.Ports[0].Name, se.Ports[0].TargetPort = "web", 9080 })),
 		},
 		"locality": {
@@ -180,13 +181,31 @@ func TestMisfits(t *testing.T) {
 		{dns(with(lead())), lead(), ""},
 		{lead(), several(dns(with(lead()))), "one of them leaves several hosts to DNS"},
 		{dns(lead()), with(lead(), workload("unix:///run/a", nil)), "one of them has names for endpoints, and another the socket unix:///run/a"},
-		{with(lead(), &networking.WorkloadEntry{Network: "n"}), dns(lead()), "one of them has names for endpoints, and another an endpoint without an address"},
-		{dns(lead()), changed(lead(), func(se *networking.ServiceEntry) { se.Addresses = []string{"10.1.0.0/16"} }), "one of them has names for endpoints, and another the network 10.1.0.0/16"},
-		{lead(), changed(with(lead()), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_NONE }), "one of them has resolution NONE, which lists no endpoints"},
-		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Location = networking.ServiceEntry_MESH_INTERNAL }), "location differs: MESH_INTERNAL, not MESH_EXTERNAL"},
+		{
+			with(lead(), &networking.WorkloadEntry{Network: "n"}), dns(lead()),
+			"one of them has names for endpoints, and another an endpoint without an address",
+		},
+		{
+			dns(lead()), changed(lead(), func(se *networking.ServiceEntry) { se.Addresses = []string{"10.1.0.0/16"} }),
+			"one of them has names for endpoints, and another the network 10.1.0.0/16",
+		},
+		{
+			lead(), changed(with(lead()), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_NONE }),
+			"one of them has resolution NONE, which lists no endpoints",
+		},
+		{
+			lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Location = networking.ServiceEntry_MESH_INTERNAL }),
+			"location differs: MESH_INTERNAL, not MESH_EXTERNAL",
+		},
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.ExportTo = []string{"."} }), "exportTo differs: [.], not [*]"},
-		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.SubjectAltNames = []string{"x"} }), "subjectAltNames differ: [x], not []"},
-		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.WorkloadSelector = &networking.WorkloadSelector{} }), "endpoints are chosen by a workload selector"},
+		{
+			lead(), changed(lead(), func(se *networking.ServiceEntry) { se.SubjectAltNames = []string{"x"} }),
+			"subjectAltNames differ: [x], not []",
+		},
+		{
+			lead(), changed(lead(), func(se *networking.ServiceEntry) { se.WorkloadSelector = &networking.WorkloadSelector{} }),
+			"endpoints are chosen by a workload selector",
+		},
 		{dns(lead()), dns(with(lead())), ""},
 		{dns(with(lead())), dns(with(lead())), ""},
 		{

@@ -186,7 +186,8 @@ func why(e Explanation, s *state) string {
 	case len(e.Shadowed) == 0:
 		fmt.Fprintf(&b, "only %s has it", first.Source)
 	case first.Precedence != e.Shadowed[0].Precedence:
-		fmt.Fprintf(&b, "%s has the higher precedence (%d; %s has %d)", first.Source, first.Precedence, e.Shadowed[0].Source, e.Shadowed[0].Precedence)
+		fmt.Fprintf(&b, "%s has the higher precedence (%d; %s has %d)", first.Source, first.Precedence, e.Shadowed[0].Source,
+			e.Shadowed[0].Precedence)
 	default:
 		fmt.Fprintf(&b, "%s comes before %s in the order of sources", first.Source, e.Shadowed[0].Source)
 	}

@@ -44,12 +44,14 @@ func TestExplain(t *testing.T) {
 			at(object(t, resource.ServiceEntry, "edge", "reviews", 9, serviceEntry("reviews.shop.example", 80)), "files", "edge.yaml:7"),
 		}, nil)
 		consul.Apply([]*resource.Resource{
-			at(object(t, resource.ServiceEntry, "shop", "reviews", 2, serviceEntry("reviews.shop.example", 8080)), "consul", "consul dc1 service reviews"),
+			at(object(t, resource.ServiceEntry, "shop", "reviews", 2, serviceEntry("reviews.shop.example", 8080)), "consul",
+				"consul dc1 service reviews"),
 			at(object(t, resource.ServiceEntry, "shop", "all", 3, serviceEntry("*.example", 443)), "consul", "consul dc1 service all"),
 		}, nil)
 		files.MarkSynced()
 		consul.MarkSynced()
-		view := New(Source{Name: "consul", Reader: consul}, Source{Name: "files", Reader: files, Precedence: 10}, Source{Name: "late", Reader: late})
+		view := New(Source{Name: "consul", Reader: consul}, Source{Name: "files", Reader: files, Precedence: 10},
+			Source{Name: "late", Reader: late})
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		go func() { _ = view.Run(ctx) }()

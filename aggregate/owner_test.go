@@ -57,7 +57,8 @@ func TestANameHasOneOwner(t *testing.T) {
 	name := keyOf("a.example-80")
 	named := object(t, resource.ServiceEntry, "n", "x", 0, with(serviceEntry("a.example", 80), workload("10.0.0.1", nil)))
 	hostless := func(port uint32) *resource.Resource {
-		return object(t, resource.ServiceEntry, "n", name.Name, 0, &networking.ServiceEntry{Ports: []*networking.ServicePort{{Number: port, Name: "p", Protocol: "HTTP"}}})
+		return object(t, resource.ServiceEntry, "n", name.Name, 0,
+			&networking.ServiceEntry{Ports: []*networking.ServicePort{{Number: port, Name: "p", Protocol: "HTTP"}}})
 	}
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()

@@ -266,7 +266,9 @@ func checkProvenance(t *rapid.T, view *View, configured []*registry, refused int
 			continue
 		}
 		told += len(e.Merged.Refused)
-		require.Equal(t, len(e.Merged.Refused) > 0, slices.ContainsFunc(e.Conflicts, func(c conflicts.Conflict) bool { return c.Rule == conflicts.MergeEndpoints }))
+		require.Equal(t, len(e.Merged.Refused) > 0, slices.ContainsFunc(e.Conflicts, func(c conflicts.Conflict) bool {
+			return c.Rule == conflicts.MergeEndpoints
+		}))
 		var served []string
 		for _, p := range e.Merged.Endpoints {
 			if !p.Standby {

@@ -240,7 +240,8 @@ func TestExplainMerged(t *testing.T) {
 		put(nacos, "nacos", "y", listed{"a.example", []uint32{80}, []string{"10.0.0.2", "10.0.0.3"}})
 		put(nacos, "nacos", "z", listed{"a.example", []uint32{80, 443}, []string{"10.0.0.4"}})
 		put(files, "files", "a.example-80", listed{"a.example", []uint32{80}, []string{"10.0.0.9"}})
-		view := start(t, merging("consul", consul), Source{Name: "nacos", Reader: nacos, Merge: &Merge{Locality: "eu/a"}}, Source{Name: "files", Reader: files})
+		view := start(t, merging("consul", consul), Source{Name: "nacos", Reader: nacos, Merge: &Merge{Locality: "eu/a"}},
+			Source{Name: "files", Reader: files})
 		synctest.Wait()
 		golden(t, "explain-merged", view.Explain(keyOf("a.example-80")))
 		golden(t, "explain-merged-host", view.ExplainHost("a.example"))

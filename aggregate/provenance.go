@@ -140,7 +140,8 @@ func (s *service) whyResolution() []string {
 	case idle(lead.spec):
 		return []string{fmt.Sprintf("resolution is %s: %s has no endpoints, and those of the others count", s.resolution, lead.from.name)}
 	default:
-		return []string{fmt.Sprintf("resolution is %s, not %s as in %s, so that addresses and names of all sources and ports of the host can stand together",
+		return []string{fmt.Sprintf("resolution is %s, not %s as in %s, so that addresses and names of all sources and ports of the host can "+
+			"stand together",
 			s.resolution, lead.spec.GetResolution(), lead.from.name)}
 	}
 }
@@ -170,7 +171,10 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 	}
 	lead := s.members[0]
 	host, _, _ := strings.Cut(s.family.hosts, ",")
-	c := conflicts.Conflict{Rule: conflicts.MergeEndpoints, Host: host, Subject: s.key().FullName(), Objects: []conflicts.Ref{conflicts.Ref(lead.res.Key())}}
+	c := conflicts.Conflict{
+		Rule: conflicts.MergeEndpoints, Host: host, Subject: s.key().FullName(),
+		Objects: []conflicts.Ref{conflicts.Ref(lead.res.Key())},
+	}
 	var reasons []string
 	named := map[conflicts.Ref]bool{c.Objects[0]: true}
 	for _, r := range s.refused {

@@ -34,9 +34,10 @@ type reloads struct {
 	view       *aggregate.View
 	made       int
 	configured []*version
-	served     content            // when the sources were last switched
-	lost       content            // of that, what no configured source said
-	last       map[string]content // what a source that was replaced or removed said last, by name: as a whole, if it ever was read and said anything
+	served     content // when the sources were last switched
+	lost       content // of that, what no configured source said
+	// what a source that was replaced or removed said last, by name: as a whole, if it ever was read and said anything
+	last map[string]content
 }
 
 // draw makes a version, in which everything is told from all that other versions have.
@@ -169,7 +170,8 @@ func TestHistoriesOfReloads(t *testing.T) {
 func TestFormerSourcesDoNotPileUp(t *testing.T) {
 	for _, named := range []func(int) string{func(int) string { return "a" }, func(i int) string { return fmt.Sprint("a", i) }} {
 		synctest.Test(t, func(t *testing.T) {
-			high, down := aggregate.Source{Name: "high", Reader: synced(gateway("k", "high"))}, aggregate.Source{Name: "down", Reader: memstore.New()}
+			high, down := aggregate.Source{Name: "high", Reader: synced(gateway("k", "high"))},
+				aggregate.Source{Name: "down", Reader: memstore.New()}
 			view := aggregate.New(high)
 			run(t, view)
 			for i := range 20 {

@@ -97,7 +97,8 @@ func TestReplacedSourceWithdrawsNothing(t *testing.T) {
 				put(fresh, gateway("kept", "2"))
 				put(other, gateway("other", "2"))
 				synctest.Wait()
-				require.Equal(t, map[string]string{"ns/kept": "1", "ns/gone": "1", "ns/other": "2"}, contents(view.Snapshot()), "half of what is new counts for nothing yet")
+				require.Equal(t, map[string]string{"ns/kept": "1", "ns/gone": "1", "ns/other": "2"}, contents(view.Snapshot()),
+					"half of what is new counts for nothing yet")
 				require.Equal(t, []string{name, "files"}, sourceNames(view.Shadowed(gateway("kept", "").Key())), "not what retires")
 
 				fresh.MarkSynced()
@@ -176,7 +177,8 @@ func TestRenamedWhileAnotherIsUnread(t *testing.T) {
 		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b})
 		run(t, view)
 		synctest.Wait()
-		view.SetSources(aggregate.Source{Name: "c", Reader: memstore.New()}, aggregate.Source{Name: "b", Reader: b}, aggregate.Source{Name: "z", Reader: a})
+		view.SetSources(aggregate.Source{Name: "c", Reader: memstore.New()}, aggregate.Source{Name: "b", Reader: b},
+			aggregate.Source{Name: "z", Reader: a})
 		synctest.Wait()
 		for _, content := range []string{"a", "a2"} {
 			put(a, gateway("x", content).WithOrigin(resource.Origin{Source: "z"}))

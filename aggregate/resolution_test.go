@@ -35,15 +35,18 @@ func TestMixedResolutions(t *testing.T) {
 		return m
 	}
 	for name, entries := range map[string][]*networking.ServiceEntry{
-		"the first has nothing":                 {as(static, 80), as(dns, 80, "a.example"), as(static, 80, "10.0.0.1")},
-		"the second has nothing":                {as(dns, 80, "a.example"), as(static, 80)},
-		"nobody has anything":                   {as(static, 80), as(static, 80)},
-		"addresses and names":                   {as(static, 80, "10.0.0.1"), as(dns, 80, "a.example", "10.0.0.1")},
-		"left to DNS":                           {as(dns, 80), as(static, 80, "10.0.0.1")},
-		"left to DNS alone":                     {as(dns, 80), as(static, 80)},
-		"round robin":                           {as(robin, 80, "a.example"), as(robin, 80, "b.example")},
-		"round robin of one":                    {as(robin, 80, "a.example"), as(static, 80)},
-		"what has nothing has other ports":      {changed(as(static, 80), func(se *networking.ServiceEntry) { se.Ports[0].Protocol = "TCP" }), as(static, 80, "10.0.0.1")},
+		"the first has nothing":  {as(static, 80), as(dns, 80, "a.example"), as(static, 80, "10.0.0.1")},
+		"the second has nothing": {as(dns, 80, "a.example"), as(static, 80)},
+		"nobody has anything":    {as(static, 80), as(static, 80)},
+		"addresses and names":    {as(static, 80, "10.0.0.1"), as(dns, 80, "a.example", "10.0.0.1")},
+		"left to DNS":            {as(dns, 80), as(static, 80, "10.0.0.1")},
+		"left to DNS alone":      {as(dns, 80), as(static, 80)},
+		"round robin":            {as(robin, 80, "a.example"), as(robin, 80, "b.example")},
+		"round robin of one":     {as(robin, 80, "a.example"), as(static, 80)},
+		"what has nothing has other ports": {
+			changed(as(static, 80), func(se *networking.ServiceEntry) { se.Ports[0].Protocol = "TCP" }),
+			as(static, 80, "10.0.0.1"),
+		},
 		"what passes through":                   {as(none, 80), as(static, 80, "10.0.0.1")},
 		"other ports of the host are by DNS":    {as(static, 80, "10.0.0.1"), as(dns, 81, "a.example")},
 		"another port of the host has nothing":  {as(static, 80), as(dns, 81, "a.example")},
@@ -95,7 +98,8 @@ func TestWhateverRegistriesSay(t *testing.T) {
 				if idle(r.spec) {
 					continue
 				}
-				require.False(t, slices.ContainsFunc(s.members, func(m *member) bool { return idle(m.spec) && len(s.members) == 1 }), "%v is refused for who serves nothing", r.spec)
+				require.False(t, slices.ContainsFunc(s.members, func(m *member) bool { return idle(m.spec) && len(s.members) == 1 }),
+					"%v is refused for who serves nothing", r.spec)
 				apart := slices.ContainsFunc(s.members, func(m *member) bool { return !together(m.spec, r.spec) })
 				require.True(t, apart, "%s: %v, which goes with all others", r.reason, r.spec)
 			}
@@ -131,7 +135,8 @@ func (s *service) checkEndpointsOf(t *rapid.T, m *member, merged *networking.Ser
 // together reports whether nothing speaks against two entries in one: the model.
 func together(a, b *networking.ServiceEntry) bool {
 	plain := func(se *networking.ServiceEntry) bool {
-		return se.WorkloadSelector == nil && se.Resolution != networking.ServiceEntry_NONE && notForDNS(se) == "" && (len(se.Endpoints) > 0 || len(se.Hosts) == 1 || idle(se))
+		return se.WorkloadSelector == nil && se.Resolution != networking.ServiceEntry_NONE && notForDNS(se) == "" &&
+			(len(se.Endpoints) > 0 || len(se.Hosts) == 1 || idle(se))
 	}
 	return plain(a) && plain(b) && slices.Equal(portList(a), portList(b)) && a.Location == b.Location && slices.Equal(exports(a), exports(b))
 }

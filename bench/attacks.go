@@ -31,14 +31,16 @@ type attacksFlags struct {
 }
 
 func (f *attacksFlags) register(flags *flag.FlagSet) {
-	flags.BoolVar(&f.on, "attacks", false, "attack the tributary binary, go-control-plane's server and istiod, each as it comes, on loopback, and look what honest clients notice; needs Linux")
+	flags.BoolVar(&f.on, "attacks", false, "attack the tributary binary, go-control-plane's server and istiod, each as it comes, on "+
+		"loopback, and look what honest clients notice; needs Linux")
 	flags.Float64Var(&f.size, "attack-size", 1, "the share of the full size of each attack, for -attacks")
 	flags.IntVar(&f.objects, "attack-objects", 1000, "how many objects, or resources, there are, for -attacks")
 	flags.IntVar(&f.honest, "honest", 100, "how many honest clients there are, for -attacks")
 	flags.IntVar(&f.changes, "attack-changes", 60, "how many changes are timed in a spell, for -attacks")
 	flags.DurationVar(&f.least, "attack-time", 3*time.Second, "how long an attack lasts at the least, for -attacks")
 	flags.IntVar(&f.rounds, "attack-rounds", 3, "how often peace and attack take turns, for -attacks")
-	flags.BoolVar(&f.beside, "attack-beside", false, "also attack another server of the same kind, which nobody else uses, and look what the clients of this one notice: that is what the machine does to them, for -attacks")
+	flags.BoolVar(&f.beside, "attack-beside", false, "also attack another server of the same kind, which nobody else uses, and look what "+
+		"the clients of this one notice: that is what the machine does to them, for -attacks")
 	flags.StringVar(&f.only, "attack", "", "only attacks whose names contain this, for -attacks")
 	flags.StringVar(&f.servers, "attacked", "tributary,go-control-plane,istiod", "which servers, for -attacks")
 }
@@ -81,10 +83,12 @@ func runAttacks(files filesFlags, flags attacksFlags, s settings, out io.Writer)
 			result := attackResult{attack: name, server: server.name}
 			result.err = result.run(server, flags, s)
 			results = append(results, result)
-			p.line(fmt.Sprintf("%s: %s: 99 %% of clients and changes: %s → %s", name, server.name, inMillis(result.peace.at(0.99)), inMillis(result.under.at(0.99))))
+			p.line(fmt.Sprintf("%s: %s: 99 %% of clients and changes: %s → %s", name, server.name, inMillis(result.peace.at(0.99)),
+				inMillis(result.under.at(0.99))))
 		}
 	}
-	if _, err := fmt.Fprintf(out, "%d honest clients, size of attacks %g; load of the machine before: %s, after: %s\n\n", flags.honest, flags.size, load, process.Load()); err != nil {
+	if _, err := fmt.Fprintf(out, "%d honest clients, size of attacks %g; load of the machine before: %s, after: %s\n\n", flags.honest,
+		flags.size, load, process.Load()); err != nil {
 		return err
 	}
 	return writeAttacks(out, results)
@@ -144,7 +148,8 @@ func (r *attackResult) attackOnce(attacked, v *victim, into *spell, flags attack
 	}
 	defer attacker.stop()
 	args := role.AttackArgs{Name: r.attack, Target: attack.Target{
-		Address: attacked.address, Admin: attacked.admin, TypeURL: attacked.ask.TypeURLs[0], Node: wire.Node(attacked.ask.Node, attacked.ask.Metadata), Size: flags.size,
+		Address: attacked.address, Admin: attacked.admin, TypeURL: attacked.ask.TypeURLs[0],
+		Node: wire.Node(attacked.ask.Node, attacked.ask.Metadata), Size: flags.size,
 	}}
 	if err := attacker.call(s.Timeout, "Begin", args, nil); err != nil {
 		return counts, err
@@ -199,7 +204,8 @@ func (q *spell) cores() string { return fmt.Sprintf("%.2f", q.cpu.Seconds()/q.la
 
 func writeAttacks(out io.Writer, results []attackResult) error {
 	t := report.Table{Left: 2, Header: []string{
-		"attack", "server", "p50 in peace", "under attack", "p99 in peace", "another attacked", "under attack", "ratio", "cores in peace", "under attack", "peak MB in peace", "under attack", "dials", "thrown out", "sent",
+		"attack", "server", "p50 in peace", "under attack", "p99 in peace", "another attacked", "under attack", "ratio", "cores in peace",
+		"under attack", "peak MB in peace", "under attack", "dials", "thrown out", "sent",
 	}}
 	for _, r := range results {
 		if r.err != nil {
@@ -215,8 +221,10 @@ func writeAttacks(out io.Writer, results []attackResult) error {
 		if len(r.beside.took) > 0 {
 			beside = inMillis(r.beside.at(0.99))
 		}
-		t.Add(r.attack, r.server, inMillis(r.peace.at(0.5)), inMillis(r.under.at(0.5)), inMillis(before), beside, p99, ratio, r.peace.cores(), r.under.cores(),
-			fmt.Sprint(r.peace.peak>>20), fmt.Sprint(r.under.peak>>20), fmt.Sprint(r.counts.Dials), fmt.Sprint(r.counts.Refused), fmt.Sprint(r.counts.Sent))
+		t.Add(r.attack, r.server, inMillis(r.peace.at(0.5)), inMillis(r.under.at(0.5)), inMillis(before), beside, p99, ratio, r.peace.cores(),
+			r.under.cores(),
+			fmt.Sprint(r.peace.peak>>20), fmt.Sprint(r.under.peak>>20), fmt.Sprint(r.counts.Dials), fmt.Sprint(r.counts.Refused),
+			fmt.Sprint(r.counts.Sent))
 	}
 	_, err := t.WriteTo(out)
 	return err

@@ -19,7 +19,10 @@ func TestAttacks(t *testing.T) {
 		t.Skip("twenty servers are started")
 	}
 	var out bytes.Buffer
-	flags := attacksFlags{size: 0.01, objects: 1000, honest: 3, changes: 2, rounds: 1, least: time.Second, servers: "tributary,go-control-plane"}
+	flags := attacksFlags{
+		size: 0.01, objects: 1000, honest: 3, changes: 2, rounds: 1, least: time.Second,
+		servers: "tributary,go-control-plane",
+	}
 	if err := runAttacks(filesFlags{tributary: buildTributary(t)}, flags, settings{Timeout: 30 * time.Second}, &out); err != nil {
 		t.Fatal(err)
 	}

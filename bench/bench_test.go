@@ -80,7 +80,10 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s does not fit into memory", c)
 		}
 	}
-	asked := matrix{Servers: []string{engine.Linear}, Modes: []string{modeDelta}, Resources: []int{100_000}, Streams: []int{1_000}, Scenarios: []string{oneChange}}
+	asked := matrix{
+		Servers: []string{engine.Linear}, Modes: []string{modeDelta}, Resources: []int{100_000}, Streams: []int{1_000},
+		Scenarios: []string{oneChange},
+	}
 	if len(asked.cases()) != 1 {
 		t.Error("what is asked for by name is left out")
 	}

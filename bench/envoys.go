@@ -22,7 +22,8 @@ type envoysFlags struct {
 }
 
 func (e *envoysFlags) register(flags *flag.FlagSet) {
-	flags.BoolVar(&e.on, "envoys", false, "compare the tributary binary with istiod as the control plane of Envoys, both reading the same directory of files; needs Linux")
+	flags.BoolVar(&e.on, "envoys", false, "compare the tributary binary with istiod as the control plane of Envoys, both reading the same "+
+		"directory of files; needs Linux")
 	flags.IntVar(&e.services, "services", 10_000, "how many services, for -envoys")
 	flags.IntVar(&e.endpoints, "endpoints", 10, "how many endpoints each has, for -envoys")
 	flags.IntVar(&e.rules, "rules", 1_000, "how many of them have a VirtualService, for -envoys")
@@ -47,7 +48,8 @@ func runEnvoys(f filesFlags, e envoysFlags, s settings, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(w, "%d services of %d endpoints, %d VirtualServices, %d clients; load of the machine %s\n\n", e.services, e.endpoints, e.rules, e.clients, process.Load())
+	_, _ = fmt.Fprintf(w, "%d services of %d endpoints, %d VirtualServices, %d clients; load of the machine %s\n\n", e.services, e.endpoints,
+		e.rules, e.clients, process.Load())
 	var o outcome
 	var memory []string
 	p := newProgress(os.Stderr, len(programs))
@@ -134,7 +136,10 @@ func (r *envoysRunner) measure() error {
 	if err := r.remember("started"); err != nil {
 		return err
 	}
-	plain := role.EnvoysArgs{Services: r.services, Metadata: map[string]string{"NAMESPACE": "bench", "INTERCEPTION_MODE": "NONE", "ISTIO_VERSION": "1.27.9"}}
+	plain := role.EnvoysArgs{Services: r.services, Metadata: map[string]string{
+		"NAMESPACE": "bench", "INTERCEPTION_MODE": "NONE",
+		"ISTIO_VERSION": "1.27.9",
+	}}
 	if err := r.open(envoysFirst, 1, plain); err != nil {
 		return err
 	}
@@ -166,7 +171,10 @@ func (r *envoysRunner) measure() error {
 	if err := r.remember("changed"); err != nil || r.Server != programTributary {
 		return err // istiod has nothing like it
 	}
-	asking := role.EnvoysArgs{Services: used, Metadata: map[string]string{"NAMESPACE": "bench", "INTERCEPTION_MODE": "NONE", "ON_DEMAND": "true"}, Port: servicePort}
+	asking := role.EnvoysArgs{Services: used, Metadata: map[string]string{
+		"NAMESPACE": "bench", "INTERCEPTION_MODE": "NONE",
+		"ON_DEMAND": "true",
+	}, Port: servicePort}
 	for i := range used {
 		asking.Uses = append(asking.Uses, fmt.Sprintf("se-%06d.mesh.internal", i))
 	}
@@ -300,7 +308,8 @@ func (r *envoysRunner) remember(when string) error {
 		return err
 	}
 	rss, _ := process.Memory(r.pid())
-	r.memory = append(r.memory, fmt.Sprintf("memory of %s, %s: in use %s MB, resident %s MB, at most %s MB", r.Server, when, mega(heap+stacks), mega(rss), mega(peak)))
+	r.memory = append(r.memory, fmt.Sprintf("memory of %s, %s: in use %s MB, resident %s MB, at most %s MB", r.Server, when, mega(heap+stacks),
+		mega(rss), mega(peak)))
 	return nil
 }
 

@@ -26,7 +26,8 @@ func TestEnvoys(t *testing.T) {
 	for scenario, messages := range map[string]string{
 		envoysFirst: "4", envoysOthers: "12", // clusters, endpoints, listeners, routes
 		envoysEndpoint: "4", envoysRule: "4", envoysService: "12", // clusters, endpoints, routes
-		envoysDemand: "[67]", envoysDemands: "(1[89]|2[01])", // clusters, listeners, routes, virtual hosts none and some at once or not; clusters and endpoints of these
+		// clusters, listeners, routes, virtual hosts none and some at once or not; clusters and endpoints of these
+		envoysDemand: "[67]", envoysDemands: "(1[89]|2[01])",
 	} {
 		row := fmt.Sprintf(`(?m)^\| %s +\|( [^|]+\|){12} +%s \|`, scenario, messages)
 		if !regexp.MustCompile(row).Match(out.Bytes()) {

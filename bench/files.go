@@ -26,9 +26,11 @@ type filesFlags struct {
 }
 
 func (f *filesFlags) register(flags *flag.FlagSet) {
-	flags.BoolVar(&f.on, "end-to-end", false, "compare the tributary binary with istiod, both serving the same directory of files; needs Linux")
+	flags.BoolVar(&f.on, "end-to-end", false,
+		"compare the tributary binary with istiod, both serving the same directory of files; needs Linux")
 	flags.StringVar(&f.tributary, "tributary", "../bin/tributary", "the tributary binary, for -end-to-end and -tiers")
-	flags.StringVar(&f.istiod, "istiod", "../e2e/.peers/pilot-discovery", "istiod's pilot-discovery binary, for -end-to-end; left out if it is not there")
+	flags.StringVar(&f.istiod, "istiod", "../e2e/.peers/pilot-discovery",
+		"istiod's pilot-discovery binary, for -end-to-end; left out if it is not there")
 	flags.IntVar(&f.files, "files", 10_000, "how many files, for -end-to-end")
 	flags.IntVar(&f.subscribers, "subscribers", 50, "how many streams, for -end-to-end")
 }

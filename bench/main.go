@@ -103,7 +103,10 @@ func run(args []string, out io.Writer) error {
 
 // quickCases are the two comparisons that say the most.
 func quickCases() []benchCase {
-	m := matrix{Servers: engine.Compared(), Modes: []string{modeDelta}, Resources: []int{10_000}, Streams: []int{100}, Scenarios: []string{oneChange}}
+	m := matrix{
+		Servers: engine.Compared(), Modes: []string{modeDelta}, Resources: []int{10_000}, Streams: []int{100},
+		Scenarios: []string{oneChange},
+	}
 	cases := m.cases()
 	m.Modes, m.Streams = []string{modeSotW}, []int{50}
 	return append(cases, m.cases()...)

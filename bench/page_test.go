@@ -11,7 +11,8 @@ import (
 
 func TestPageHasWhatItsCommandsPrint(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
-	const page = "# A page\n\n<!-- bench -server a -->\n\nold\n\n<!-- end of bench -->\ntext\n<!-- bench -server b -->\n<!-- end of bench -->\n<!-- bench -bad -->\nstays\n<!-- end of bench -->\n"
+	const page = "# A page\n\n<!-- bench -server a -->\n\nold\n\n<!-- end of bench -->\ntext\n<!-- bench -server b -->\n<!-- end of bench " +
+		"-->\n<!-- bench -bad -->\nstays\n<!-- end of bench -->\n"
 	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,8 @@ func TestPageHasWhatItsCommandsPrint(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "-bad: no such flag") {
 		t.Errorf("error %v", err)
 	}
-	const want = "# A page\n\n<!-- bench -server a -->\n\nnew -server a\n\n<!-- end of bench -->\ntext\n<!-- bench -server b -->\n\nnew -server b\n\n<!-- end of bench -->\n<!-- bench -bad -->\nstays\n<!-- end of bench -->\n"
+	const want = "# A page\n\n<!-- bench -server a -->\n\nnew -server a\n\n<!-- end of bench -->\ntext\n<!-- bench -server b -->\n\nnew " +
+		"-server b\n\n<!-- end of bench -->\n<!-- bench -bad -->\nstays\n<!-- end of bench -->\n"
 	if got, err := os.ReadFile(file); err != nil || string(got) != want {
 		t.Errorf("%v\n%s", err, got)
 	}

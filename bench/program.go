@@ -76,7 +76,8 @@ func (f filesFlags) programs() ([]*program, error) {
 // istiod returns the command of an istiod without Kubernetes, whose only source is the directory.
 func istiod(p *program, work, rules string) (*exec.Cmd, error) {
 	mesh := filepath.Join(work, "mesh.yaml")
-	if err := os.WriteFile(mesh, fmt.Appendf(nil, "configSources:\n- address: \"fs://%s\"\nenableAutoMtls: false\n", rules), 0o600); err != nil {
+	if err := os.WriteFile(mesh, fmt.Appendf(nil, "configSources:\n- address: \"fs://%s\"\nenableAutoMtls: false\n", rules),
+		0o600); err != nil {
 		return nil, err
 	}
 	args := []string{

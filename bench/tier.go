@@ -43,7 +43,8 @@ func startTier(binary, dir string, n int, source, compression string) (*tier, er
 	}
 	t := &tier{log: log, xds: xds, admin: admin}
 	config := filepath.Join(dir, fmt.Sprintf("tier%d.yaml", n))
-	text := fmt.Sprintf("listen: {xds: %q, admin: %q}\nstateDir: \"off\"\ncompression: %s\nconfigSources: [{name: source, address: %q}]\n", xds, admin, compression, source)
+	text := fmt.Sprintf("listen: {xds: %q, admin: %q}\nstateDir: \"off\"\ncompression: %s\nconfigSources: [{name: source, address: %q}]\n",
+		xds, admin, compression, source)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}

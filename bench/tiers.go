@@ -27,11 +27,13 @@ type tiersFlags struct {
 }
 
 func (f *tiersFlags) register(flags *flag.FlagSet) {
-	flags.BoolVar(&f.on, "tiers", false, "measure tributaries that read from each other, the first from files, with many clients of the last; needs Linux")
+	flags.BoolVar(&f.on, "tiers", false, "measure tributaries that read from each other, the first from files, with many clients of the "+
+		"last; needs Linux")
 	flags.IntVar(&f.depth, "depth", 3, "how many, for -tiers")
 	flags.IntVar(&f.objects, "objects", 100_000, "how many ServiceEntries, for -tiers")
 	flags.IntVar(&f.clients, "clients", 500, "how many clients the last one has, for -tiers")
-	flags.IntVar(&f.returning, "returning", 200, "how many of them there are when clients come back with what they know, for -tiers; each sends the names of all objects")
+	flags.IntVar(&f.returning, "returning", 200, "how many of them there are when clients come back with what they know, for -tiers; each "+
+		"sends the names of all objects")
 	flags.StringVar(&f.compression, "compression", "gzip", "how the tiers send, gzip or none, for -tiers")
 	flags.BoolVar(&f.sotw, "sotw", false, "the clients follow the state of the world, as istiods do, for -tiers")
 }
@@ -87,7 +89,8 @@ func runTiers(binary string, flags tiersFlags, s settings, out io.Writer) error 
 	if flags.sotw {
 		mode = modeSotW
 	}
-	_, err = fmt.Fprintf(out, "%d tiers, %d ServiceEntries, clients: %s; load of the machine, over 1, 5 and 15 minutes: %s before, %s after\n\n",
+	_, err = fmt.Fprintf(out, "%d tiers, %d ServiceEntries, clients: %s; load of the machine, over 1, 5 and 15 minutes: %s before, %s "+
+		"after\n\n",
 		flags.depth, flags.objects, mode, load[0], load[1])
 	if err != nil {
 		return err
@@ -338,7 +341,8 @@ func (r *tiersRunner) patience() time.Duration { return 10 * r.Timeout }
 // writeTiers writes the one change as it moves, and everything else.
 func writeTiers(w io.Writer, results []tierFigures) error {
 	change := report.Table{Left: 2, Header: []string{
-		"tier", "readers", "CPU ms", "least–most", "CPU ms a reader", "half have it, ms", "last has it, ms", "messages", "bytes", "bytes a reader",
+		"tier", "readers", "CPU ms", "least–most", "CPU ms a reader", "half have it, ms", "last has it, ms", "messages", "bytes",
+		"bytes a reader",
 	}}
 	rest := report.Table{Left: 2, Header: []string{
 		"step", "tier", "readers", "CPU s", "done after s", "messages", "MB sent", "in use after MB", "peak RSS MB",

@@ -111,7 +111,8 @@ func TestAListenerThatOthersReachIsWarnedOf(t *testing.T) {
 		"": "",
 		"listen: {xds: ':16010'}\n": "t.yaml:2:15: listen.xds: :16010 has no TLS and no access rules: " +
 			"anyone on the network can read everything",
-		"listen: {xds: '10.1.2.3:16010'}":                                  "10.1.2.3:16010 has no TLS and no access rules: anyone on the network can read everything",
+		"listen: {xds: '10.1.2.3:16010'}": "10.1.2.3:16010 has no TLS and no access rules: anyone on the " +
+			"network can read everything",
 		"listen: {xds: 'localhost:1'}":                                     "",
 		"listen: {xds: '[::1]:1'}":                                         "",
 		"listen: {xds: 'unix:///run/x'}":                                   "",

@@ -1,5 +1,5 @@
-// Package config reads tributary's own configuration: a YAML file, or a directory of them, read strictly, so that a misspelt key is an error
-// that names its line and not a setting that is silently off.
+// Package config reads tributary's own configuration: a YAML file, or a directory of them, read strictly, so that a misspelt key is an
+// error that names its line and not a setting that is silently off.
 package config
 
 import (
@@ -99,8 +99,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Load reads, checks and completes the configuration at path: a file, or a directory with files of it. If its content is at fault, the error is
-// an *Error, which lists all that is wrong.
+// Load reads, checks and completes the configuration at path: a file, or a directory with files of it. If its content is at fault, the
+// error is an *Error, which lists all that is wrong.
 func Load(path string) (*Config, error) {
 	var c Config
 	d, dir, err := read(path, &c)

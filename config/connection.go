@@ -72,7 +72,8 @@ func fileUnder(dir string, file *string) {
 	}
 }
 
-// CheckTLSFiles reads the files that the tlsSettings of a source name, and reports what is wrong with them. What comes from a SPIFFE Workload API is not asked for.
+// CheckTLSFiles reads the files that the tlsSettings of a source name, and reports what is wrong with them. What comes from a SPIFFE
+// Workload API is not asked for.
 func CheckTLSFiles(of Settings) error {
 	var t *TLSSettings
 	switch s := of.(type) {

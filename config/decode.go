@@ -268,7 +268,8 @@ func (d *decoder) fields(n *yaml.Node, fields map[string]reflect.Value, key stri
 		case repeated:
 			d.problemAt(d.placeOf(name), sub, "given twice, first in line %d", first)
 		case elsewhere && other.file != d.file && sub != sourcesKey:
-			d.problemAt(d.placeOf(name), sub, "given twice, first in %s; only %s may stand in several files", d.problemOf(other, "", "").Place(), sourcesKey)
+			d.problemAt(d.placeOf(name), sub, "given twice, first in %s; only %s may stand in several files", d.problemOf(other, "", "").Place(),
+				sourcesKey)
 		case !known:
 			d.problemAt(d.placeOf(name), sub, "%s", unknown(name.Value))
 		default:

@@ -20,7 +20,8 @@ func TestLoadReadsADirectory(t *testing.T) {
 	require.EqualError(t, err, "read configuration: the directory "+dir+" has no *.yaml file")
 
 	put("20-shop.yaml", "configSources:\n- address: fs://./shop\n- {name: billing, address: 'fs:///billing'}\n")
-	put("10-base.yaml", "listen: {admin: '127.0.0.1:1'}\nstateDir: state\nconfigSources: [{name: base, address: 'fs:///base', precedence: 1}]\n")
+	put("10-base.yaml", "listen: {admin: '127.0.0.1:1'}\nstateDir: state\nconfigSources: [{name: base, address: 'fs:///base', precedence: "+
+		"1}]\n")
 	put("30-empty.yaml", "# nothing\n")
 	put("notes.txt", "not: [read")
 	put(".hidden.yaml", "not: [read")
@@ -41,7 +42,8 @@ func TestLoadReadsADirectory(t *testing.T) {
 	// An error names file and line, whichever file it is.
 	put("40-wrong.yaml", "listen: {xds: '127.0.0.1:2'}\nconfigSources:\n- {name: base, address: 'fs:///x', presedence: 2}\nstateDirr: x\n")
 	_, err = config.Load(dir)
-	require.ErrorContains(t, err, dir+"/40-wrong.yaml:1:1: listen: given twice, first in "+dir+"/10-base.yaml:1:9; only configSources may stand in several files\n")
+	require.ErrorContains(t, err, dir+"/40-wrong.yaml:1:1: listen: given twice, first in "+dir+
+		"/10-base.yaml:1:9; only configSources may stand in several files\n")
 	require.ErrorContains(t, err, dir+"/40-wrong.yaml:3:36: configSources[3].presedence: unknown key")
 	require.ErrorContains(t, err, dir+"/40-wrong.yaml:4:1: stateDirr: unknown key")
 	require.ErrorContains(t, err, dir+"/40-wrong.yaml:3:10: configSources[3].name: \"base\" is also the name of configSources[0]")

@@ -20,8 +20,8 @@ type Setting struct {
 	From  string     // FILE:LINE, or "default"
 }
 
-// Effective returns the values that are in force: those of the files and, of keys that no file has, the defaults. root is the tree of all values.
-// The defaults that c does not have are those of schema, the JSON schema of the configuration.
+// Effective returns the values that are in force: those of the files and, of keys that no file has, the defaults. root is the tree of all
+// values. The defaults that c does not have are those of schema, the JSON schema of the configuration.
 func (c *Config) Effective(schema []byte) (root *yaml.Node, all []Setting, err error) {
 	var s keySchema
 	if err := json.Unmarshal(schema, &s); err != nil {
@@ -114,8 +114,10 @@ func (e *effective) node(v reflect.Value, s *keySchema, key string) *yaml.Node {
 		return n
 	case v.Kind() == reflect.Map:
 		n := &yaml.Node{Kind: yaml.MappingNode}
-		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
-			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name.String()}, e.node(v.MapIndex(name), nil, key+"."+name.String()))
+		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()),
+			func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
+			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name.String()},
+				e.node(v.MapIndex(name), nil, key+"."+name.String()))
 		}
 		return n
 	}

@@ -68,8 +68,8 @@ type Debounce struct {
 
 // Pacing spaces out the responses to state-of-the-world clients. The first change goes at once.
 type Pacing struct {
-	// How long the next change waits at the least, at most most; 0s for no pacing. It is stretched to ten times what the client took to acknowledge.
-	// Default: 1s.
+	// How long the next change waits at the least, at most most; 0s for no pacing. It is stretched to ten times what the client took to
+	// acknowledge. Default: 1s.
 	Least *Duration `json:"least,omitempty"`
 	// How long it waits at the most. Default: 10s.
 	Most Duration `json:"most,omitempty"`
@@ -114,7 +114,8 @@ func (d *decoder) checkServing(c *Config) {
 		d.problem("limits.requestBytes", "want at least %d, got %d", leastRequest, l.RequestBytes)
 	}
 	if l.RequestMemory > 0 && l.RequestMemory < cmp.Or(l.RequestBytes, defaultRequest) {
-		d.problem("limits.requestMemory", "want at least limits.requestBytes, %d, got %d", cmp.Or(l.RequestBytes, defaultRequest), l.RequestMemory)
+		d.problem("limits.requestMemory", "want at least limits.requestBytes, %d, got %d", cmp.Or(l.RequestBytes, defaultRequest),
+			l.RequestMemory)
 	}
 	if c.Compression == "" {
 		c.Compression = CompressionGzip

@@ -19,8 +19,10 @@ configSources: [{address: "fs:///a"}]
 `))
 	require.NoError(t, err)
 	assert.Equal(t, config.Limits{
-		Streams: 1, StreamsPerPeer: 2, TypesPerStream: 3, NamesPerStream: 4, Names: -1, RequestBytes: 65541, RequestMemory: 65544, RequestsPerSecond: 6,
-		RefusalDelay: config.Duration(7 * time.Second), StreamsPerConnection: 9, StreamsPerSecond: 10, ConnectionsPerSecond: 16, HeaderBytes: 11,
+		Streams: 1, StreamsPerPeer: 2, TypesPerStream: 3, NamesPerStream: 4, Names: -1, RequestBytes: 65541, RequestMemory: 65544,
+		RequestsPerSecond: 6,
+		RefusalDelay:      config.Duration(7 * time.Second), StreamsPerConnection: 9, StreamsPerSecond: 10, ConnectionsPerSecond: 16,
+		HeaderBytes:      11,
 		HandshakeTimeout: config.Duration(12 * time.Second), FirstRequestTimeout: config.Duration(13 * time.Second),
 		IdleConnection: config.Duration(14 * time.Second), StuckFor: config.Duration(15 * time.Second),
 		ConnectionAge: config.Duration(17 * time.Minute),

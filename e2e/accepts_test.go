@@ -104,7 +104,8 @@ func servedTo(t *testing.T, mesh *memstore.Table, nodes []envoytest.Node) (serve
 		var told []proto.Message
 		routes := make(map[string]*routev3.RouteConfiguration)
 		for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL, xds.VHostURL} {
-			coll, _, err := c.Collection(grpc.NewContextWithServerTransportStream(t.Context(), delta{}), &corev3.Node{Id: n.ID, Metadata: fields}, url)
+			coll, _, err := c.Collection(grpc.NewContextWithServerTransportStream(t.Context(), delta{}), &corev3.Node{Id: n.ID, Metadata: fields},
+				url)
 			if url == xds.VHostURL && n.Metadata["ON_DEMAND"] == nil {
 				require.ErrorIs(t, err, xds.ErrNoAnswer)
 				continue

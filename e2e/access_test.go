@@ -16,8 +16,8 @@ import (
 	"tributary/internal/certtest"
 )
 
-// Clients that show certificates and tokens see what the rules allow them; grpcurl is one of them. Who shows a certificate that is foreign, has expired or
-// is somebody else's, or a token that is revoked, is refused, and a line of the log says who and why.
+// Clients that show certificates and tokens see what the rules allow them; grpcurl is one of them. Who shows a certificate that is foreign,
+// has expired or is somebody else's, or a token that is revoked, is refused, and a line of the log says who and why.
 func TestWhoMaySeeWhat(t *testing.T) {
 	t.Parallel()
 	authority, foreign := certtest.New(t), certtest.New(t)
@@ -37,7 +37,8 @@ func TestWhoMaySeeWhat(t *testing.T) {
 	require.Zero(t, code)
 	token = strings.TrimSpace(token)
 	tokenFile := certtest.WriteFile(t, dir, "ci.token", token)
-	s := fixture.StartTributaryWith(t, fmt.Sprintf(`listen: {xds: "off", xdsTLS: {address: %q, certificate: %q, key: %q, clientCAs: %q, clientAuth: optional}}
+	s := fixture.StartTributaryWith(t,
+		fmt.Sprintf(`listen: {xds: "off", xdsTLS: {address: %q, certificate: %q, key: %q, clientCAs: %q, clientAuth: optional}}
 identity: {tokens: %q}
 access:
 - {who: {spiffe: ["spiffe://e2e/ns/prod/*"]}, allow: {namespaces: [prod]}}
@@ -46,7 +47,8 @@ access:
 configSources: [{name: mesh, address: %q}]
 `, address, cert, key, cas, tokens, "fs://"+rules))
 	get := func(flags ...string) (string, int) {
-		return fixture.Run(t, append([]string{fixture.TributaryBinary(t), "get", "vs", "-A", "--timeout", "5s", "--server", address}, flags...)...)
+		return fixture.Run(t, append([]string{fixture.TributaryBinary(t), "get", "vs", "-A", "--timeout", "5s", "--server", address},
+			flags...)...)
 	}
 	web := client(authority, "prod/web", time.Time{})
 	s.WaitFor(t, 20*time.Second, func() error {
@@ -81,14 +83,16 @@ configSources: [{name: mesh, address: %q}]
 	}
 
 	grpcurl := func(args ...string) (string, int) {
-		return fixture.Run(t, append([]string{fixture.Grpcurl(t), "-cacert", cas, "-H", "Authorization: Bearer " + token, "-max-time", "20"}, args...)...)
+		return fixture.Run(t, append([]string{fixture.Grpcurl(t), "-cacert", cas, "-H", "Authorization: Bearer " + token, "-max-time", "20"},
+			args...)...)
 	}
 	const stream = "envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 	out, code := grpcurl(address, "list")
 	require.Zero(t, code)
 	require.Contains(t, out, "envoy.service.discovery.v3.AggregatedDiscoveryService")
 	// The stream ends when the token is revoked, with the status of that: grpcurl's exit code is 64 and the gRPC code.
-	cmd := exec.CommandContext(t.Context(), fixture.Grpcurl(t), "-cacert", cas, "-H", "Authorization: Bearer "+token, "-d", "@", address, stream)
+	cmd := exec.CommandContext(t.Context(), fixture.Grpcurl(t), "-cacert", cas, "-H", "Authorization: Bearer "+token, "-d", "@", address,
+		stream)
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
 	in, err := cmd.StdinPipe()

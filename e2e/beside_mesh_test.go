@@ -46,8 +46,8 @@ func (r *randomMesh) duration(of ...int) *durationpb.Duration {
 	return &durationpb.Duration{Seconds: int64(of[r.IntN(len(of))])}
 }
 
-// texts returns a mesh with a service that marks it, and what it was before: workloads had other labels, services, rules and clients were selected by others, and the
-// mark had another name.
+// texts returns a mesh with a service that marks it, and what it was before: workloads had other labels, services, rules and clients were
+// selected by others, and the mark had another name.
 func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 	t.Helper()
 	var text strings.Builder
@@ -61,7 +61,8 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 		}
 		created := time.Unix(1_500_000_000+r.Int64N(100_000_000), 0) // of objects of one age, it is chance which one istiod takes
 		fmt.Fprintf(&text, "---\napiVersion: %s\nkind: %s\nmetadata: {name: %s, namespace: %s, labels: {%s}, creationTimestamp: %q}\nspec: %s\n",
-			cmp.Or(groups[kind], "networking.istio.io/v1"), kind, name, namespace, strings.Join(pairs, ", "), created.UTC().Format(time.RFC3339), body)
+			cmp.Or(groups[kind], "networking.istio.io/v1"), kind, name, namespace, strings.Join(pairs, ", "), created.UTC().Format(time.RFC3339),
+			body)
 	}
 	mark = fmt.Sprintf("mark-%d.internal", seed)
 	put("ServiceEntry", "shop", fmt.Sprint("mark", seed), nil, &networking.ServiceEntry{
@@ -201,7 +202,8 @@ func (r *randomMesh) clashes() bool {
 
 func (r *randomMesh) mode() networking.ServerTLSSettings_TLSmode {
 	return []networking.ServerTLSSettings_TLSmode{
-		networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL, networking.ServerTLSSettings_OPTIONAL_MUTUAL,
+		networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL,
+		networking.ServerTLSSettings_OPTIONAL_MUTUAL,
 	}[r.IntN(4)]
 }
 
@@ -220,7 +222,8 @@ func (r *randomMesh) gatewayRoutes() *networking.VirtualService {
 	}
 	if r.seldom(3) && v.GetHosts()[0] != "*" {
 		v.Tls = []*networking.TLSRoute{{
-			Match: []*networking.TLSMatchAttributes{{Port: 8443, SniHosts: v.GetHosts()}}, Route: []*networking.RouteDestination{{Destination: r.destination()}},
+			Match: []*networking.TLSMatchAttributes{{Port: 8443, SniHosts: v.GetHosts()}},
+			Route: []*networking.RouteDestination{{Destination: r.destination()}},
 		}}
 	}
 	return v
@@ -297,7 +300,10 @@ func (r *randomMesh) text() *networking.StringMatch {
 }
 
 func (r *randomMesh) destination() *networking.Destination {
-	d := &networking.Destination{Host: r.pick("one.internal", "two.internal", "three.internal", "x.wild.internal", "nowhere.internal"), Subset: r.pick("", "", "v1", "v2")}
+	d := &networking.Destination{
+		Host:   r.pick("one.internal", "two.internal", "three.internal", "x.wild.internal", "nowhere.internal"),
+		Subset: r.pick("", "", "v1", "v2"),
+	}
 	if r.seldom(3) {
 		d.Port = &networking.PortSelector{Number: []uint32{80, 8080}[r.IntN(2)]}
 	}
@@ -309,13 +315,17 @@ func (r *randomMesh) headers() *networking.Headers {
 		return nil
 	}
 	return &networking.Headers{
-		Request:  &networking.Headers_HeaderOperations{Set: map[string]string{"x-set": "1"}, Add: map[string]string{"x-add": "2"}, Remove: []string{"x-gone"}},
+		Request: &networking.Headers_HeaderOperations{
+			Set: map[string]string{"x-set": "1"}, Add: map[string]string{"x-add": "2"},
+			Remove: []string{"x-gone"},
+		},
 		Response: &networking.Headers_HeaderOperations{Set: map[string]string{"x-set": "%REQ(x)%"}, Remove: []string{"x-gone"}},
 	}
 }
 
 func (r *randomMesh) routes() *networking.VirtualService {
-	v := &networking.VirtualService{Hosts: []string{r.pick("one.internal", "two.internal", "three.internal", "none.internal", "*.wild.internal", "*.internal")}}
+	v := &networking.VirtualService{Hosts: []string{r.pick("one.internal", "two.internal", "three.internal", "none.internal",
+		"*.wild.internal", "*.internal")}}
 	if r.seldom(4) {
 		v.Gateways = []string{r.pick("mesh", "gateway")}
 	}
@@ -339,18 +349,27 @@ func (r *randomMesh) httpRoute() *networking.HTTPRoute {
 	}
 	switch r.IntN(6) {
 	case 0:
-		h.Redirect = &networking.HTTPRedirect{Uri: r.pick("", "/other"), Authority: r.pick("", "elsewhere.internal"), RedirectCode: []uint32{0, 301, 302, 307}[r.IntN(4)]}
+		h.Redirect = &networking.HTTPRedirect{
+			Uri: r.pick("", "/other"), Authority: r.pick("", "elsewhere.internal"),
+			RedirectCode: []uint32{0, 301, 302, 307}[r.IntN(4)],
+		}
 		if h.Redirect.Scheme = r.pick("", "https"); r.seldom(2) {
 			h.Redirect.RedirectPort = &networking.HTTPRedirect_Port{Port: 8443}
 		}
 		return h
 	case 1:
-		h.DirectResponse = &networking.HTTPDirectResponse{Status: 418, Body: &networking.HTTPBody{Specifier: &networking.HTTPBody_String_{String_: "tea"}}}
+		h.DirectResponse = &networking.HTTPDirectResponse{
+			Status: 418,
+			Body:   &networking.HTTPBody{Specifier: &networking.HTTPBody_String_{String_: "tea"}},
+		}
 		return h
 	}
 	n := 1 + r.IntN(2)
 	for i := range n {
-		h.Route = append(h.Route, &networking.HTTPRouteDestination{Destination: r.destination(), Headers: r.headers(), Weight: int32((i + 1) * (n - 1))})
+		h.Route = append(h.Route, &networking.HTTPRouteDestination{
+			Destination: r.destination(), Headers: r.headers(),
+			Weight: int32((i + 1) * (n - 1)),
+		})
 	}
 	if r.seldom(3) {
 		h.Timeout = r.duration(0, 1, 5)

@@ -81,9 +81,15 @@ func (r *randomMesh) balancer() *networking.LoadBalancerSettings {
 func (r *randomMesh) pool() *networking.ConnectionPoolSettings {
 	p := &networking.ConnectionPoolSettings{}
 	if r.often(3) {
-		p.Tcp = &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: r.Int32N(3), ConnectTimeout: r.duration(1, 2), IdleTimeout: r.duration(3, 30)}
+		p.Tcp = &networking.ConnectionPoolSettings_TCPSettings{
+			MaxConnections: r.Int32N(3), ConnectTimeout: r.duration(1, 2),
+			IdleTimeout: r.duration(3, 30),
+		}
 		if r.seldom(2) {
-			p.Tcp.TcpKeepalive = &networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive{Probes: r.Uint32N(3), Time: r.duration(5, 10), Interval: r.duration(1, 2)}
+			p.Tcp.TcpKeepalive = &networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive{
+				Probes: r.Uint32N(3), Time: r.duration(5, 10),
+				Interval: r.duration(1, 2),
+			}
 		}
 		if r.seldom(3) {
 			p.Tcp.MaxConnectionDuration = r.duration(60, 120)

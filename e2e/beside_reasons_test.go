@@ -18,21 +18,47 @@ var different = []struct {
 		"spans have none of Istio's tags, by which all workloads would differ",
 		nil,
 	},
-	{regexp.MustCompile(`^cluster (InboundPassthroughCluster|inbound\|.*): istiod has it$`), "a sidecar's inbound side needs a workload that is to be intercepted", nil},
-	{regexp.MustCompile(`^listener virtualInbound: istiod has it$`), "a sidecar's inbound side needs a workload that is to be intercepted", nil},
-	{regexp.MustCompile(`\{envoy.transport_socket_match\}`), "there is no mutual TLS between sidecars, for which somebody has to issue certificates", nil},
-	{regexp.MustCompile(`^(listener|cluster) .*sds_secret_config.*\.sds_config\.`), "certificates that are files come as secrets by the stream that listeners come by; istiod leaves them to its agent", nil},
-	{regexp.MustCompile(`^cluster .*: tributary has it without endpoints$`), "a cluster of names that has no endpoint is sent without any, so that statistics show it; istiod leaves it out", nil},
-	{shortNames{}, "short names of services in a client's own DNS domain, such as details and details.default, are no domains: without Kubernetes nobody resolves them", nil},
+	{
+		regexp.MustCompile(`^cluster (InboundPassthroughCluster|inbound\|.*): istiod has it$`),
+		"a sidecar's inbound side needs a workload that is to be intercepted", nil,
+	},
+	{
+		regexp.MustCompile(`^listener virtualInbound: istiod has it$`), "a sidecar's inbound side needs a workload that is to be intercepted",
+		nil,
+	},
+	{regexp.MustCompile(`\{envoy.transport_socket_match\}`), "there is no mutual TLS between sidecars, for which somebody has to issue " +
+		"certificates", nil},
+	{
+		regexp.MustCompile(`^(listener|cluster) .*sds_secret_config.*\.sds_config\.`),
+		"certificates that are files come as secrets by the stream that listeners come by; istiod leaves them to its agent", nil,
+	},
+	{
+		regexp.MustCompile(`^cluster .*: tributary has it without endpoints$`),
+		"a cluster of names that has no endpoint is sent without any, so that statistics show it; istiod leaves it out", nil,
+	},
+	{shortNames{}, "short names of services in a client's own DNS domain, such as details and details.default, are no domains: without " +
+		"Kubernetes nobody resolves them", nil},
 	{regexp.MustCompile(`^listener .*\.filters\{[0-9]+\}(\.name: istiod has envoy\.filters\.network\.mongo_proxy, .*|\.typed_config\[MongoProxy\]: istiod has set|\.typed_config\[TcpProxy\]: tributary has set|: istiod has set)$`), "a service of MongoDB is one of TCP; istiod has Envoy's filter for MongoDB, for its statistics", compared.ofMongo},
-	{regexp.MustCompile(`^cluster .*\.transport_socket: istiod has set$`), "ISTIO_MUTUAL needs certificates that somebody has to issue: without them nothing is sent, or plaintext if that is allowed", compared.ofMutual},
-	{regexp.MustCompile(`^cluster .*\.filter_metadata\{istio\}\.fields\{alpn_override\}: istiod has set$`), "istiod's clusters have what its own filter for ALPN reads, which only its own proxies have", nil},
+	{
+		regexp.MustCompile(`^cluster .*\.transport_socket: istiod has set$`),
+		"ISTIO_MUTUAL needs certificates that somebody has to issue: without them nothing is sent, or plaintext if that is allowed",
+		compared.ofMutual,
+	},
+	{
+		regexp.MustCompile(`^cluster .*\.filter_metadata\{istio\}\.fields\{alpn_override\}: istiod has set$`),
+		"istiod's clusters have what its own filter for ALPN reads, which only its own proxies have", nil,
+	},
 	{regexp.MustCompile(`^cluster .*\.validation_context_sds_secret_config\.name: istiod has file-root:system, tributary file-root:/etc/ssl/certs/ca-certificates\.crt$`), "a server that is verified by no roots in particular is verified by the system's, which are a file here and known to istiod's agent", nil},
 	{regexp.MustCompile(`^listener (0\.0\.0\.0_[0-9]+\.filter_chains\{[0-9]+\}(\.filter_chain_match\.prefix_ranges\{.*|: istiod has set)|[0-9.]+_[0-9]+: istiod has it)$`), "a service of TCP with addresses and ranges is one filter chain for all of them; istiod has a listener for each address and a chain for each range", compared.isMixed},
 	{regexp.MustCompile(`^cluster rate_limit_cluster: istiod has it$`), "EnvoyFilters are not translated", compared.filtered},
-	{otherAddresses{}, "of two hosts that share an address, one has it as a domain; istiod also writes ranges of addresses as domains, which match nothing", nil},
-	{otherPort{}, "a route to a service of one port leads there, as Istio's documentation says; istiod takes the port that the request came to, and answers 503", nil},
-	{regexp.MustCompile(`\[TcpProxy\]\.(idle_timeout|max_downstream_connection_duration|hash_policy)`), "what portLevelSettings say applies to connections too; istiod heeds what is said of all ports only", nil},
+	{otherAddresses{}, "of two hosts that share an address, one has it as a domain; istiod also writes ranges of addresses as domains, " +
+		"which match nothing", nil},
+	{otherPort{}, "a route to a service of one port leads there, as Istio's documentation says; istiod takes the port that the request came " +
+		"to, and answers 503", nil},
+	{
+		regexp.MustCompile(`\[TcpProxy\]\.(idle_timeout|max_downstream_connection_duration|hash_policy)`),
+		"what portLevelSettings say applies to connections too; istiod heeds what is said of all ports only", nil,
+	},
 	{regexp.MustCompile(`\.hash_policy\{[0-9]+\}: istiod has`), "a route has no hash where the port's load balancer does not use one", nil},
 	{
 		regexp.MustCompile(`^routes [0-9]+\..*\.route\.(hash_policy\{[0-9]+\}: tributary has set|retry_policy\.retry_host_predicate\{0\}: istiod has set)$`),
@@ -40,12 +66,24 @@ var different = []struct {
 		compared.byPort,
 	},
 	{regexp.MustCompile(`max_concurrent_streams: tributary`), "with h2UpgradePolicy, istiod forgets maxConcurrentStreams", nil},
-	{regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}: istiod has set|routes https\.443\..*: istiod has it)$`), "of servers that have one host on one port, the first has it; Envoy refuses what istiod sends", compared.clash},
+	{
+		regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}: istiod has set|routes https\.443\..*: istiod has it)$`),
+		"of servers that have one host on one port, the first has it; Envoy refuses what istiod sends", compared.clash,
+	},
 	{regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}[.:].*|routes https\.443\.[^.]*\.[^.]*\.[^.]*: tributary has it|routes http\.80\.virtual_hosts\{[^}]*\}: tributary has set)$`), "of a server that has a host of an older one on its port, tributary leaves out the host, istiod the whole server", compared.clash},
 	{fewerServers{}, "of servers that have one host on one port, the first has it; Envoy refuses what istiod sends", compared.clash},
-	{regexp.MustCompile(`^listener 0.0.0.0_[0-9]+\.(default_filter_chain: istiod has set|filter_chains\{[0-9]+\}: tributary has set)`), "beside services whose addresses are ranges, the oldest other one has the rest of a port of TCP; istiod leaves it out", compared.ranges},
-	{regexp.MustCompile(`^listener 127.*_[0-9]+\.default_filter_chain: istiod has set$`), "without redirection, istiod has what no service of TLS is asked for pass through to where it came, which is the Envoy itself", nil},
-	{regexp.MustCompile(`^listener 127.*(server_names|filter_chain_match|tls_inspector|filter_chains\{[0-9]+\}: tributary has set)`), "without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI, and the oldest for any other name", nil},
+	{
+		regexp.MustCompile(`^listener 0.0.0.0_[0-9]+\.(default_filter_chain: istiod has set|filter_chains\{[0-9]+\}: tributary has set)`),
+		"beside services whose addresses are ranges, the oldest other one has the rest of a port of TCP; istiod leaves it out", compared.ranges,
+	},
+	{
+		regexp.MustCompile(`^listener 127.*_[0-9]+\.default_filter_chain: istiod has set$`),
+		"without redirection, istiod has what no service of TLS is asked for pass through to where it came, which is the Envoy itself", nil,
+	},
+	{
+		regexp.MustCompile(`^listener 127.*(server_names|filter_chain_match|tls_inspector|filter_chains\{[0-9]+\}: tributary has set)`),
+		"without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI, and the oldest for any other name", nil,
+	},
 }
 
 // compared is what is known of two inventories that are compared.
@@ -56,7 +94,8 @@ type compared struct {
 	hashes  bool     // there are policies of ports that say of what a hash is made
 	split   []string // hosts that several namespaces have, where there are Sidecars
 
-	mongo, mutual, mixed, filters bool // of samples: there are services of MongoDB, policies of ISTIO_MUTUAL, services of addresses and ranges, EnvoyFilters
+	// of samples: there are services of MongoDB, policies of ISTIO_MUTUAL, services of addresses and ranges, EnvoyFilters
+	mongo, mutual, mixed, filters bool
 }
 
 func (c compared) ofMongo() bool  { return c.mongo }
@@ -89,7 +128,8 @@ var serversOf = regexp.MustCompile(`^listener 0\.0\.0\.0_443\.filter_chains\{[0-
 
 func (fewerServers) MatchString(line string) bool {
 	both := serversOf.FindStringSubmatch(line)
-	return both != nil && !slices.ContainsFunc(strings.Fields(both[2]), func(name string) bool { return !slices.Contains(strings.Fields(both[1]), name) })
+	return both != nil && !slices.ContainsFunc(strings.Fields(both[2]),
+		func(name string) bool { return !slices.Contains(strings.Fields(both[1]), name) })
 }
 
 // otherAddresses is of domains that differ in addresses, or ranges of them.

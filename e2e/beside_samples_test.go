@@ -28,7 +28,10 @@ func inSamples(t *testing.T) map[string]*core.Node {
 		require.NoError(t, err)
 		return &core.Node{Id: role + "~127.0.0.1~one.default~default.svc.cluster.local", Metadata: metadata}
 	}
-	return map[string]*core.Node{"sidecar": node("sidecar", map[string]any{"app": "curl"}), "gateway": node("router", map[string]any{"istio": "ingressgateway"})}
+	return map[string]*core.Node{
+		"sidecar": node("sidecar", map[string]any{"app": "curl"}),
+		"gateway": node("router", map[string]any{"istio": "ingressgateway"}),
+	}
 }
 
 // So it is with Istio's own samples, each by itself.
@@ -48,7 +51,8 @@ func TestSamplesBesideIstiod(t *testing.T) {
 			require.NoError(t, err)
 			text.WriteString("---\n" + string(one))
 		}
-		text.WriteString("---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: mark, namespace: default}\nspec: {hosts: [" + mark + "], ports: [{number: 7777, name: http, protocol: HTTP}], resolution: DNS, endpoints: [{address: mark.example}]}\n")
+		text.WriteString("---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: mark, namespace: default}\nspec: " +
+			"{hosts: [" + mark + "], ports: [{number: 7777, name: http, protocol: HTTP}], resolution: DNS, endpoints: [{address: mark.example}]}\n")
 		replace(t, dir, text.String())
 		nodes := inSamples(t)
 		marked := func(addr string, node *core.Node) *fixture.Inventory {
@@ -68,8 +72,9 @@ func TestSamplesBesideIstiod(t *testing.T) {
 		istiod.AwaitSynced(t)
 		for name, node := range nodes {
 			of := compared{
-				gateway: name == "gateway", mongo: strings.Contains(text.String(), "protocol: MONGO"), mutual: strings.Contains(text.String(), "ISTIO_MUTUAL"),
-				mixed: s.file == filepath.Join("external", "github.yaml"), filters: strings.Contains(text.String(), "kind: EnvoyFilter"),
+				gateway: name == "gateway", mongo: strings.Contains(text.String(), "protocol: MONGO"),
+				mutual: strings.Contains(text.String(), "ISTIO_MUTUAL"),
+				mixed:  s.file == filepath.Join("external", "github.yaml"), filters: strings.Contains(text.String(), "kind: EnvoyFilter"),
 			}
 			var lines []string
 			for end := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) { // it takes one object after another

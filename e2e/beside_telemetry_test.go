@@ -17,7 +17,10 @@ func (r *randomMesh) meshConfig(mark string) *meshv1alpha1.MeshConfig {
 	c := &meshv1alpha1.MeshConfig{
 		AccessLogFile: r.pick("", "/dev/stdout"), AccessLogEncoding: meshv1alpha1.MeshConfig_AccessLogEncoding(r.IntN(2)), //nolint:gosec // there are two
 		EnableTracing: r.seldom(2), DisableEnvoyListenerLog: r.seldom(4),
-		DefaultConfig: &meshv1alpha1.ProxyConfig{Tracing: &meshv1alpha1.Tracing{Sampling: float64(r.IntN(3)) * 25, MaxPathTagLength: r.Uint32N(2) * 99}},
+		DefaultConfig: &meshv1alpha1.ProxyConfig{Tracing: &meshv1alpha1.Tracing{
+			Sampling:         float64(r.IntN(3)) * 25,
+			MaxPathTagLength: r.Uint32N(2) * 99,
+		}},
 	}
 	if r.seldom(2) {
 		c.DefaultConfig.Tracing.CustomTags = map[string]*meshv1alpha1.Tracing_CustomTag{
@@ -33,9 +36,15 @@ func (r *randomMesh) meshConfig(mark string) *meshv1alpha1.MeshConfig {
 		c.OutboundTrafficPolicy = &meshv1alpha1.MeshConfig_OutboundTrafficPolicy{Mode: meshv1alpha1.MeshConfig_OutboundTrafficPolicy_Mode(r.IntN(2))} //nolint:gosec // there are two
 	}
 	if r.seldom(3) {
-		c.DefaultProviders = &meshv1alpha1.MeshConfig_DefaultProviders{AccessLogging: []string{r.pick(observers...)}, Tracing: []string{r.pick(observers...)}}
+		c.DefaultProviders = &meshv1alpha1.MeshConfig_DefaultProviders{
+			AccessLogging: []string{r.pick(observers...)},
+			Tracing:       []string{r.pick(observers...)},
+		}
 	}
-	text := &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{Path: r.pick("", "/var/log/text"), OmitEmptyValues: r.seldom(2)}
+	text := &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{
+		Path:            r.pick("", "/var/log/text"),
+		OmitEmptyValues: r.seldom(2),
+	}
 	if r.seldom(2) {
 		text.LogFormat = &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat{
 			LogFormat: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Text{Text: r.pick("", "%RESPONSE_CODE%")},
@@ -49,11 +58,17 @@ func (r *randomMesh) meshConfig(mark string) *meshv1alpha1.MeshConfig {
 	if r.seldom(2) {
 		service = mark
 	}
-	otel := &meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelemetryTracingProvider{Service: service, Port: port, MaxTagLength: r.Uint32N(2) * 33}
+	otel := &meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelemetryTracingProvider{
+		Service: service, Port: port,
+		MaxTagLength: r.Uint32N(2) * 33,
+	}
 	if r.seldom(2) {
-		otel.Http = &meshv1alpha1.MeshConfig_ExtensionProvider_HttpService{Path: "/v1/traces", Timeout: r.duration(3), Headers: []*meshv1alpha1.MeshConfig_ExtensionProvider_HttpHeader{
-			{Name: "x-token", HeaderValue: &meshv1alpha1.MeshConfig_ExtensionProvider_HttpHeader_Value{Value: "token"}},
-		}}
+		otel.Http = &meshv1alpha1.MeshConfig_ExtensionProvider_HttpService{
+			Path: "/v1/traces", Timeout: r.duration(3),
+			Headers: []*meshv1alpha1.MeshConfig_ExtensionProvider_HttpHeader{
+				{Name: "x-token", HeaderValue: &meshv1alpha1.MeshConfig_ExtensionProvider_HttpHeader_Value{Value: "token"}},
+			},
+		}
 		otel.ResourceDetectors = &meshv1alpha1.MeshConfig_ExtensionProvider_ResourceDetectors{Environment: &meshv1alpha1.MeshConfig_ExtensionProvider_ResourceDetectors_EnvironmentResourceDetector{}}
 	}
 	c.ExtensionProviders = []*meshv1alpha1.MeshConfig_ExtensionProvider{
@@ -122,8 +137,11 @@ func (r *randomMesh) telemetry() *telemetryv1alpha1.Telemetry {
 		if r.seldom(3) {
 			s.CustomTags = map[string]*telemetryv1alpha1.Tracing_CustomTag{
 				"literal": {Type: &telemetryv1alpha1.Tracing_CustomTag_Literal{Literal: &telemetryv1alpha1.Tracing_Literal{Value: "x"}}},
-				"header":  {Type: &telemetryv1alpha1.Tracing_CustomTag_Header{Header: &telemetryv1alpha1.Tracing_RequestHeader{Name: "x-b", DefaultValue: r.pick("", "y")}}},
-				"env":     {Type: &telemetryv1alpha1.Tracing_CustomTag_Environment{Environment: &telemetryv1alpha1.Tracing_Environment{Name: "HOME"}}},
+				"header": {Type: &telemetryv1alpha1.Tracing_CustomTag_Header{Header: &telemetryv1alpha1.Tracing_RequestHeader{
+					Name:         "x-b",
+					DefaultValue: r.pick("", "y"),
+				}}},
+				"env": {Type: &telemetryv1alpha1.Tracing_CustomTag_Environment{Environment: &telemetryv1alpha1.Tracing_Environment{Name: "HOME"}}},
 			}
 		}
 		t.Tracing = append(t.Tracing, s)

@@ -34,7 +34,8 @@ import (
 func besideNode(t *testing.T, interception string) *core.Node {
 	t.Helper()
 	metadata, err := structpb.NewStruct(map[string]any{
-		"NAMESPACE": "shop", "LABELS": map[string]any{"app": "vm1"}, "INTERCEPTION_MODE": interception, "ISTIO_VERSION": "1.27.9", "CLUSTER_ID": "Kubernetes",
+		"NAMESPACE": "shop", "LABELS": map[string]any{"app": "vm1"}, "INTERCEPTION_MODE": interception, "ISTIO_VERSION": "1.27.9",
+		"CLUSTER_ID": "Kubernetes",
 	})
 	require.NoError(t, err)
 	return &core.Node{Id: "sidecar~127.0.0.1~vm1.shop~shop.svc.cluster.local", Metadata: metadata}
@@ -45,10 +46,14 @@ func besideNodes(t *testing.T) map[string]*core.Node {
 	t.Helper()
 	gateway := besideNode(t, "REDIRECT")
 	gateway.Id = "router~127.0.0.1~vm1.shop~shop.svc.cluster.local"
-	return map[string]*core.Node{"NONE": besideNode(t, "NONE"), "REDIRECT": besideNode(t, "REDIRECT"), "TPROXY": besideNode(t, "TPROXY"), "gateway": gateway}
+	return map[string]*core.Node{
+		"NONE": besideNode(t, "NONE"), "REDIRECT": besideNode(t, "REDIRECT"), "TPROXY": besideNode(t, "TPROXY"),
+		"gateway": gateway,
+	}
 }
 
-// compare returns the differences of two inventories that nothing explains. What clients with a Sidecar know as a host that several namespaces share may differ.
+// compare returns the differences of two inventories that nothing explains. What clients with a Sidecar know as a host that several
+// namespaces share may differ.
 func compare(t *testing.T, istiod, ours *fixture.Inventory, of compared) (all []string) {
 	t.Helper()
 	for _, i := range []*fixture.Inventory{istiod, ours} {
@@ -69,7 +74,8 @@ func compare(t *testing.T, istiod, ours *fixture.Inventory, of compared) (all []
 	})
 }
 
-// routesElsewhere says of which lines it is the reason that a route leads to another port: what the policy of a port says of hashes and of retries goes with it.
+// routesElsewhere says of which lines it is the reason that a route leads to another port: what the policy of a port says of hashes and of
+// retries goes with it.
 func routesElsewhere(all []string) func(line string) bool {
 	routes := make(map[string]bool)
 	for _, line := range all {
@@ -79,14 +85,16 @@ func routesElsewhere(all []string) func(line string) bool {
 	}
 	return func(line string) bool {
 		i := strings.Index(line, ".route.")
-		return i > 0 && routes[line[:i]] && (strings.HasPrefix(line[i:], ".route.hash_policy") || strings.HasPrefix(line[i:], ".route.retry_policy.retry_host_predicate"))
+		return i > 0 && routes[line[:i]] && (strings.HasPrefix(line[i:], ".route.hash_policy") ||
+			strings.HasPrefix(line[i:], ".route.retry_policy.retry_host_predicate"))
 	}
 }
 
 // leadsNowhere says whether a line is about a filter chain that leads, in istiod, to a cluster of a shared host that istiod does not have.
 func leadsNowhere(istiod *fixture.Inventory, line string, shared []string) bool {
 	m := chainTo.FindStringSubmatch(line)
-	return m != nil && istiod.Clusters[m[1]] == nil && slices.ContainsFunc(shared, func(host string) bool { return strings.HasSuffix(m[1], "|"+host) })
+	return m != nil && istiod.Clusters[m[1]] == nil && slices.ContainsFunc(shared,
+		func(host string) bool { return strings.HasSuffix(m[1], "|"+host) })
 }
 
 var chainTo = regexp.MustCompile(`^listener .*\[TcpProxy\]\.(?:cluster|stat_prefix): istiod has ([^ ]*), tributary `)
@@ -108,8 +116,8 @@ func sortChains(i *fixture.Inventory) {
 	}
 }
 
-// eachDomain has virtual hosts of gateways be one for each domain: istiod makes one of those that have the same routes. Of servers that redirect, it takes hosts
-// with their namespaces for domains.
+// eachDomain has virtual hosts of gateways be one for each domain: istiod makes one of those that have the same routes. Of servers that
+// redirect, it takes hosts with their namespaces for domains.
 func eachDomain(i *fixture.Inventory) {
 	for name, r := range i.Routes {
 		if !strings.HasPrefix(name, "http") {
@@ -137,7 +145,8 @@ func eachDomain(i *fixture.Inventory) {
 	}
 }
 
-// once returns routes without those that are as one before, which come to nothing: istiod repeats those of a VirtualService for each server of a port.
+// once returns routes without those that are as one before, which come to nothing: istiod repeats those of a VirtualService for each server
+// of a port.
 func once(routes []*route.Route) (all []*route.Route) {
 	for _, r := range routes {
 		if !slices.ContainsFunc(all, func(o *route.Route) bool { return proto.Equal(o, r) }) {
@@ -155,15 +164,16 @@ func replace(t *testing.T, dir, content string) {
 	require.NoError(t, os.Rename(filepath.Join(temp, "mesh.yaml"), filepath.Join(dir, "mesh.yaml")))
 }
 
-// deadEnds returns the lines by which istiod has listeners, or routes of a port, that lead to none but clusters that it does not have itself; and listeners
-// at addresses of services that lead to clusters of hosts which several namespaces have.
+// deadEnds returns the lines by which istiod has listeners, or routes of a port, that lead to none but clusters that it does not have
+// itself; and listeners at addresses of services that lead to clusters of hosts which several namespaces have.
 func deadEnds(istiod *fixture.Inventory, shared []string) map[string]bool {
 	isShared := func(cluster string) bool {
 		return slices.ContainsFunc(shared, func(host string) bool { return strings.HasSuffix(cluster, "|"+host) })
 	}
 	leadsSomewhere := func(m proto.Message, except func(string) bool) bool {
 		for path, v := range fixture.Flatten(m) {
-			if (strings.HasSuffix(path, ".cluster") || strings.HasSuffix(path, "}.name") && strings.Contains(path, "weighted_clusters")) && istiod.Clusters[v] != nil &&
+			if (strings.HasSuffix(path, ".cluster") || strings.HasSuffix(path, "}.name") && strings.Contains(path, "weighted_clusters")) &&
+				istiod.Clusters[v] != nil &&
 				v != "PassthroughCluster" && v != "BlackHoleCluster" && !except(v) {
 				return true
 			}
@@ -285,7 +295,8 @@ func TestBesideIstiod(t *testing.T) {
 	besideIstiod(t, fixture.Testdata("quickstart"))
 }
 
-// istiodBeside starts an istiod with a MeshConfig, which it cannot have from tributary. What that does not say is as it is without one in tributary.
+// istiodBeside starts an istiod with a MeshConfig, which it cannot have from tributary. What that does not say is as it is without one in
+// tributary.
 func istiodBeside(t *testing.T, tr *fixture.Tributary, config string) *fixture.Istiod {
 	t.Helper()
 	var all map[string]any
@@ -309,13 +320,15 @@ func besideIstiod(t *testing.T, dir string) {
 	istiod := istiodBeside(t, tr, "{}")
 	istiod.AwaitSynced(t)
 	for name, node := range besideNodes(t) {
-		for _, line := range compare(t, fixture.TakeInventory(t, istiod.GRPC, node), fixture.TakeInventory(t, tr.XDS, node), compared{gateway: name == "gateway"}) {
+		for _, line := range compare(t, fixture.TakeInventory(t, istiod.GRPC, node), fixture.TakeInventory(t, tr.XDS, node),
+			compared{gateway: name == "gateway"}) {
 			t.Errorf("%s: %s", name, line)
 		}
 	}
 }
 
-// So it is where it is easily otherwise: delegates, wildcards, hosts of several widths at a gateway, what has no routes there, what is not seen.
+// So it is where it is easily otherwise: delegates, wildcards, hosts of several widths at a gateway, what has no routes there, what is not
+// seen.
 func TestCornersBesideIstiod(t *testing.T) {
 	t.Parallel()
 	besideIstiod(t, "testdata/corners")
@@ -367,17 +380,21 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 		for name, node := range nodes {
 			ours[name] = marked(tr.XDS, node, mark)
 		}
-		istiod := istiodBeside(t, tr, mesh.config) // a fresh one, which never had another mesh: not all that an old one tells is of what it has now
+		// a fresh one, which never had another mesh: not all that an old one tells is of what it has now
+		istiod := istiodBeside(t, tr, mesh.config)
 		istiod.AwaitSynced(t)
 		for name, node := range nodes {
 			var lines []string
-			for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(100 * time.Millisecond) { // istiod may have the mark before it has the rest
-				lines = slices.DeleteFunc(compare(t, marked(istiod.GRPC, node, mark), ours[name], compared{gateway: name == "gateway", ranged: mesh.ranged, clashes: mesh.clashes(), hashes: mesh.hashed, split: mesh.split}), func(line string) bool {
-					// Of which of both namespaces istiod tells gateways could not be found out. Without redirection, it has filter chains for ranges of
-					// addresses, which no connection reaches.
-					return name == "gateway" && slices.ContainsFunc(mesh.shared, func(host string) bool { return strings.Contains(line, "|"+host) }) ||
-						name == "NONE" && mesh.ranged && strings.HasPrefix(line, "listener 127")
-				})
+			// istiod may have the mark before it has the rest
+			for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+				lines = slices.DeleteFunc(compare(t, marked(istiod.GRPC, node, mark), ours[name],
+					compared{gateway: name == "gateway", ranged: mesh.ranged, clashes: mesh.clashes(), hashes: mesh.hashed, split: mesh.split}),
+					func(line string) bool {
+						// Of which of both namespaces istiod tells gateways could not be found out. Without redirection, it has filter chains for ranges of
+						// addresses, which no connection reaches.
+						return name == "gateway" && slices.ContainsFunc(mesh.shared, func(host string) bool { return strings.Contains(line, "|"+host) }) ||
+							name == "NONE" && mesh.ranged && strings.HasPrefix(line, "listener 127")
+					})
 				if len(lines) == 0 || time.Now().After(deadline) {
 					break
 				}

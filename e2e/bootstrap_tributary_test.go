@@ -16,7 +16,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// What `tributary bootstrap` prints works as it is, with tributary itself as the server: for an Envoy, for one that is a gateway, and for a gRPC program.
+// What `tributary bootstrap` prints works as it is, with tributary itself as the server: for an Envoy, for one that is a gateway, and for a
+// gRPC program.
 func TestBootstrapsOnTributary(t *testing.T) {
 	t.Parallel()
 	port, front := fixture.FreePort(t), fixture.FreePort(t)
@@ -62,7 +63,8 @@ spec:
 
 	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(bootstrap(t, "grpc", "--server", mesh.XDS)))
 	require.NoError(t, err)
-	conn, err := grpc.NewClient("xds:///health.mesh.internal:7070", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("xds:///health.mesh.internal:7070", grpc.WithResolvers(resolver),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	gateway.WaitFor(t, 10*time.Second, func() error {

@@ -16,8 +16,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy does with connections what VirtualServices say: TCP goes where a route leads, TLS by the name that is asked for; it encrypts what a
-// DestinationRule has encrypted, and verifies by files; and it prefers what is near.
+// A real Envoy does with connections what VirtualServices say: TCP goes where a route leads, TLS by the name that is asked for; it encrypts
+// what a DestinationRule has encrypted, and verifies by files; and it prefers what is near.
 func TestConnectionsOnTributary(t *testing.T) {
 	t.Parallel()
 	one, two := backend(t, "one"), backend(t, "two")
@@ -37,11 +37,16 @@ func TestConnectionsOnTributary(t *testing.T) {
 
 	tcp, byName, encrypted, near := fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t)
 	text := func(nearby int) string {
-		return service("raw", fmt.Sprintf("  ports: [{number: %d, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: %d}}]\n", tcp, one)) + "---\n" +
-			service("two", fmt.Sprintf("  ports: [{number: 80, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: %d}}]\n", two)) + "---\n" +
-			service("own", fmt.Sprintf("  ports: [{number: %d, name: tls, protocol: TLS}]\n  endpoints: [{address: 127.0.0.1, ports: {tls: %d}}]\n", byName, own)) + "---\n" +
-			service("echo", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {http: %d}}]\n", encrypted, own)) + "---\n" +
-			service("near", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints:\n  - {address: 127.0.0.1, ports: {http: %d}, locality: %s}\n  - {address: 127.0.0.1, ports: {http: %d}, locality: us/b}\n",
+		return service("raw", fmt.Sprintf("  ports: [{number: %d, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: "+
+			"%d}}]\n", tcp, one)) + "---\n" +
+			service("two", fmt.Sprintf("  ports: [{number: 80, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: %d}}]\n",
+				two)) + "---\n" +
+			service("own", fmt.Sprintf("  ports: [{number: %d, name: tls, protocol: TLS}]\n  endpoints: [{address: 127.0.0.1, ports: {tls: %d}}]\n",
+				byName, own)) + "---\n" +
+			service("echo", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {http: "+
+				"%d}}]\n", encrypted, own)) + "---\n" +
+			service("near", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints:\n  - {address: 127.0.0.1, ports: "+
+				"{http: %d}, locality: %s}\n  - {address: 127.0.0.1, ports: {http: %d}, locality: us/b}\n",
 				near, one, []string{"eu/a/1", "us/c"}[nearby], two)) + "---\n" + fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: raw, namespace: default}

@@ -13,9 +13,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A service that is registered in a real Consul is reached through a real Envoy that has nothing but tributary: by the alias of the datacenter, too. It is
-// routed by rules that are files, scales, follows its checks, and loses instances under load without a failed request; when the last one is gone,
-// requests are answered with 503 for as long as the service is kept, and then nothing listens.
+// A service that is registered in a real Consul is reached through a real Envoy that has nothing but tributary: by the alias of the
+// datacenter, too. It is routed by rules that are files, scales, follows its checks, and loses instances under load without a failed
+// request; when the last one is gone, requests are answered with 503 for as long as the service is kept, and then nothing listens.
 func TestConsulThroughEnvoy(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})

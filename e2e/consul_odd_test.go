@@ -22,7 +22,8 @@ func TestConsulWithoutALeader(t *testing.T) {
 	servers := fixture.StartConsulServers(t, 3, fixture.ConsulOptions{})
 	consul := servers[0]
 	consul.RegisterAt(t, "far", "127.2.0.1", &api.AgentService{ID: "web-1", Service: "web", Port: 9080})
-	tributary := fixture.StartTributary(t, consul.Source("consul"), fixture.ConfigSource{Name: "rules", Address: "consul-kv://" + consul.HTTP + "/mesh"})
+	tributary := fixture.StartTributary(t, consul.Source("consul"),
+		fixture.ConfigSource{Name: "rules", Address: "consul-kv://" + consul.HTTP + "/mesh"})
 	awaitState(t, tributary, "consul", "healthy", false)
 	awaitState(t, tributary, "rules", "healthy", false)
 	servers[1].Kill()
@@ -59,7 +60,10 @@ func TestConsulWithPartOfTheRights(t *testing.T) {
 	const management = "e2e00000-0000-4000-8000-0000000000dd"
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{ManagementToken: management})
 	acl := consul.API().ACL()
-	_, _, err := acl.PolicyCreate(&api.ACLPolicy{Name: "mine", Rules: `node_prefix "mine" { policy = "read" } service_prefix "" { policy = "read" } key_prefix "mesh/" { policy = "read" }`}, nil)
+	_, _, err := acl.PolicyCreate(&api.ACLPolicy{
+		Name:  "mine",
+		Rules: `node_prefix "mine" { policy = "read" } service_prefix "" { policy = "read" } key_prefix "mesh/" { policy = "read" }`,
+	}, nil)
 	require.NoError(t, err)
 	token, _, err := acl.TokenCreate(&api.ACLToken{Policies: []*api.ACLTokenPolicyLink{{Name: "mine"}}}, nil)
 	require.NoError(t, err)
@@ -69,7 +73,10 @@ func TestConsulWithPartOfTheRights(t *testing.T) {
 		consul.RegisterAt(t, node, fmt.Sprintf("127.2.0.%d", i+1), &api.AgentService{ID: fmt.Sprint("web-", i), Service: "web", Port: 9080 + i})
 	}
 	key := func(verb api.KVOp, name string) {
-		ok, res, _, err := consul.API().Txn().Txn(api.TxnOps{{KV: &api.KVTxnOp{Verb: verb, Key: "mesh/" + name, Value: []byte(virtualService(strings.Trim(name, "/\t"), "v1"))}}}, nil)
+		ok, res, _, err := consul.API().Txn().Txn(api.TxnOps{{KV: &api.KVTxnOp{
+			Verb: verb, Key: "mesh/" + name,
+			Value: []byte(virtualService(strings.Trim(name, "/\t"), "v1")),
+		}}}, nil)
 		require.NoError(t, err)
 		require.True(t, ok, "%v", res)
 	}

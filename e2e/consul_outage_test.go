@@ -91,13 +91,18 @@ func TestConsulWiped(t *testing.T) {
 	consul.Register(t, instance("old-1", "127.0.0.1", 9099), api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul").With("grace", consulGrace.String()).With("resetHold", hold.String()))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	back := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
+	back := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" +
+		httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
 	want := back + "---\n" + httpEntry("old", 9099, endpoint("127.0.0.1", 9099, "weight: 1"))
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
 
 	// More indexes than the next one will have for a while, so that it is seen to begin anew.
 	for i := range 30 {
-		consul.RegisterAt(t, "filler", fmt.Sprintf("127.0.1.%d", i+1), &api.AgentService{ID: "old-filler", Service: "old-filler", Kind: api.ServiceKindConnectProxy, Port: 1, Proxy: &api.AgentServiceConnectProxyConfig{DestinationServiceName: "old"}})
+		consul.RegisterAt(t, "filler", fmt.Sprintf("127.0.1.%d", i+1),
+			&api.AgentService{
+				ID: "old-filler", Service: "old-filler", Kind: api.ServiceKindConnectProxy, Port: 1,
+				Proxy: &api.AgentServiceConnectProxyConfig{DestinationServiceName: "old"},
+			})
 	}
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
 	consul.Wipe(t)
@@ -128,13 +133,20 @@ func TestConsulWiped(t *testing.T) {
 // they have no instances.
 func TestConsulToken(t *testing.T) {
 	t.Parallel()
-	const management, accessor, secret = "e2e00000-0000-4000-8000-0000000000aa", "e2e00000-0000-4000-8000-0000000000bb", "e2e00000-0000-4000-8000-0000000000cc"
+	const management, accessor, secret = "e2e00000-0000-4000-8000-0000000000aa", "e2e00000-0000-4000-8000-0000000000bb",
+		"e2e00000-0000-4000-8000-0000000000cc"
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{ManagementToken: management})
 	acl := consul.API().ACL()
-	policy, _, err := acl.PolicyCreate(&api.ACLPolicy{Name: "tributary", Rules: `node_prefix "" { policy = "read" } service_prefix "" { policy = "read" }`}, nil)
+	policy, _, err := acl.PolicyCreate(&api.ACLPolicy{
+		Name:  "tributary",
+		Rules: `node_prefix "" { policy = "read" } service_prefix "" { policy = "read" }`,
+	}, nil)
 	require.NoError(t, err)
 	restore := func() {
-		_, _, err := acl.TokenCreate(&api.ACLToken{AccessorID: accessor, SecretID: secret, Policies: []*api.ACLTokenPolicyLink{{Name: "tributary"}}}, nil)
+		_, _, err := acl.TokenCreate(&api.ACLToken{
+			AccessorID: accessor, SecretID: secret,
+			Policies: []*api.ACLTokenPolicyLink{{Name: "tributary"}},
+		}, nil)
 		require.NoError(t, err)
 	}
 	restore()
@@ -143,9 +155,11 @@ func TestConsulToken(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
-	tributary := fixture.StartTributary(t, consul.Source("consul").With("tokenFile", file).With("resync", "2s").With("grace", consulGrace.String()))
+	tributary := fixture.StartTributary(t, consul.Source("consul").With("tokenFile", file).With("resync", "2s").With("grace",
+		consulGrace.String()))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	want := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
+	want := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" +
+		httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
@@ -172,7 +186,8 @@ func TestConsulToken(t *testing.T) {
 	}
 	narrow(`node_prefix "" { policy = "read" } service "api" { policy = "read" }`)
 	tributary.WaitFor(t, 30*time.Second, func() error {
-		if s := source(t, tributary, "consul"); s.State != "degraded" || !strings.Contains(s.Message, "token") || !strings.Contains(s.Message, "web") {
+		if s := source(t, tributary, "consul"); s.State != "degraded" || !strings.Contains(s.Message, "token") ||
+			!strings.Contains(s.Message, "web") {
 			return fmt.Errorf("the source is %v", s)
 		}
 		return nil

@@ -31,7 +31,8 @@ func TestConsulFewPlaces(t *testing.T) {
 		register(n, 1, 9080, api.HealthPassing, "127.2.0.1", nil)
 	}
 	// One place for the names, three for the witnesses, and eight for services.
-	tributary := fixture.StartTributary(t, consul.Source("consul").With("maxConcurrentWatches", 12).With("aliases", "none").With("resync", "10m").With("grace", "1s"))
+	tributary := fixture.StartTributary(t, consul.Source("consul").With("maxConcurrentWatches", 12).With("aliases", "none").With("resync",
+		"10m").With("grace", "1s"))
 	tributary.AwaitReady(t)
 	awaitState(t, tributary, "consul", "healthy", false)
 	shown := func(n int, what string, parts ...string) {
@@ -85,9 +86,12 @@ func TestConsulFewPlaces(t *testing.T) {
 	for n := 1; n < services; n += 4 {
 		shown(n, "another address of its node", "127.2.0.9")
 	}
-	_, err = consul.API().Catalog().Register(&api.CatalogRegistration{Node: nodeOf(2), Address: "127.2.0.1", SkipNodeUpdate: true, Check: &api.AgentCheck{
-		Node: nodeOf(2), CheckID: "serfHealth", Status: api.HealthCritical,
-	}}, nil)
+	_, err = consul.API().Catalog().Register(&api.CatalogRegistration{
+		Node: nodeOf(2), Address: "127.2.0.1", SkipNodeUpdate: true,
+		Check: &api.AgentCheck{
+			Node: nodeOf(2), CheckID: "serfHealth", Status: api.HealthCritical,
+		},
+	}, nil)
 	require.NoError(t, err)
 	for n := 2; n < services; n += 4 {
 		shown(n, "a check of its node", "no 127.2.0.1")

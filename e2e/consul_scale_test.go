@@ -64,7 +64,8 @@ func TestConsulScale(t *testing.T) {
 		{"read all, every 15 s", measureLoop(t, consul)},
 	}
 	var table strings.Builder
-	fmt.Fprintf(&table, "%d services of %d instances; by itself Consul uses %s of a processor.\n\n", scaleServices, scaleInstances, share(idle))
+	fmt.Fprintf(&table, "%d services of %d instances; by itself Consul uses %s of a processor.\n\n", scaleServices, scaleInstances,
+		share(idle))
 	row := func(what string, of func(costs) string) {
 		fmt.Fprintf(&table, "| %s |", what)
 		for _, c := range all {
@@ -176,9 +177,12 @@ func flipped(n int) int { return n * (scaleServices - 1) / (scaleFlips - 1) }
 func flipCheck(t *testing.T, consul *fixture.Consul, n int, status string) {
 	t.Helper()
 	id := scaleService(n) + "-0"
-	_, err := consul.API().Catalog().Register(&api.CatalogRegistration{Node: "node-0", Address: "127.1.0.1", SkipNodeUpdate: true, Check: &api.AgentCheck{
-		Node: "node-0", CheckID: "check:" + id, Name: "e2e", ServiceID: id, Status: status,
-	}}, nil)
+	_, err := consul.API().Catalog().Register(&api.CatalogRegistration{
+		Node: "node-0", Address: "127.1.0.1", SkipNodeUpdate: true,
+		Check: &api.AgentCheck{
+			Node: "node-0", CheckID: "check:" + id, Name: "e2e", ServiceID: id, Status: status,
+		},
+	}, nil)
 	require.NoError(t, err)
 }
 

@@ -142,7 +142,8 @@ func TestConsulServices(t *testing.T) {
 		consul.Register(t, one, api.HealthPassing)
 		consul.Register(t, two, api.HealthPassing)
 		grpc := strings.NewReplacer("http", "grpc", "HTTP", "GRPC", "name: ported,", "name: ported.grpc.port,")
-		shows(t, istiod, "ported", "a ServiceEntry for each", httpEntry("ported", 9080, endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9090, "weight: 1"))+"---\n"+
+		shows(t, istiod, "ported", "a ServiceEntry for each", httpEntry("ported", 9080, endpoint("127.0.0.1", 9080, "weight: 1"),
+			endpoint("127.0.0.2", 9090, "weight: 1"))+"---\n"+
 			grpc.Replace(httpEntry("ported", 9081, endpoint("127.0.0.1", 9081, "weight: 1"))))
 		// What istiod makes of them is one service, in which the second instance has one port.
 		istiod.WaitFor(t, consulTime, func() error {

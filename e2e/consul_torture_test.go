@@ -100,7 +100,10 @@ func newTorture(t *testing.T, servers int, acl bool, rnd *rand.Rand) *torture {
 	if acl {
 		o.ManagementToken = tortureManagement
 	}
-	w := &torture{t: t, rnd: rnd, acl: acl, consul: fixture.StartConsulServers(t, servers, o), counts: map[string]int{}, http: &http.Client{Timeout: 3 * time.Second}}
+	w := &torture{
+		t: t, rnd: rnd, acl: acl, consul: fixture.StartConsulServers(t, servers, o), counts: map[string]int{},
+		http: &http.Client{Timeout: 3 * time.Second},
+	}
 	w.oracle = newOracle()
 	w.proxy = newLiar(t, w.consul, rnd)
 	w.tokenFile = filepath.Join(t.TempDir(), "token")

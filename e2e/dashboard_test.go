@@ -56,8 +56,8 @@ func (s scraped) scrape(t *testing.T, n int, all ...*fixture.Tributary) {
 // after an event of these kinds there is a series, and none before. Their panels have other queries, too.
 var onlyAfter = []string{"tributary_xds_refusals_total", "tributary_connections_refused_total", "tributary_access_refusals_total"}
 
-// TestDashboardHasData has every query of the dashboard answered by the real PromQL, from what servers told of that have a bad document, a source that ends, a
-// client that rejects, an Envoy that does, and something else in what they are compared with.
+// TestDashboardHasData has every query of the dashboard answered by the real PromQL, from what servers told of that have a bad document, a
+// source that ends, a client that rejects, an Envoy that does, and something else in what they are compared with.
 func TestDashboardHasData(t *testing.T) {
 	t.Parallel()
 	const at = 3 // minutes; the time of the last scrape
@@ -69,7 +69,8 @@ func TestDashboardHasData(t *testing.T) {
 	up := fixture.StartTributary(t, fixture.Files("rules", upstream))
 	other := fixture.StartTributary(t, fixture.Files("rules", elsewhere))
 	other.AwaitReady(t)
-	tributary := fixture.StartTributaryWith(t, "configSources:\n- {name: rules, address: 'fs://"+dir+"'}\n- {name: up, address: 'xds://"+up.XDS+"'}\n"+
+	tributary := fixture.StartTributaryWith(t, "configSources:\n- {name: rules, address: 'fs://"+dir+"'}\n- {name: up, address: 'xds://"+
+		up.XDS+"'}\n"+
 		"verify:\n- {istiod: 'http://"+other.Admin+"', every: 10s}\n")
 	tributary.AwaitReady(t)
 	port := fixture.FreePort(t)

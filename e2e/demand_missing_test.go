@@ -13,14 +13,16 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// Who may only send requests to an Envoy on demand does not cut it off from tributary: with more hosts that nobody has than a stream may have names, and very long
-// ones, each is answered, and the Envoy follows what changes, also when it comes back and asks for all of them at once.
+// Who may only send requests to an Envoy on demand does not cut it off from tributary: with more hosts that nobody has than a stream may
+// have names, and very long ones, each is answered, and the Envoy follows what changes, also when it comes back and asks for all of them at
+// once.
 func TestEnvoyOnDemandIsAskedForHostsThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	one, two := backend(t, "one"), backend(t, "two")
 	port, dir := fixture.FreePort(t), t.TempDir()
 	shop := func(name string, backend int) string {
-		return service(name, fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {http: %d}}]\n", port, backend))
+		return service(name, fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: "+
+			"{http: %d}}]\n", port, backend))
 	}
 	write(t, dir, "shop.yaml", shop("shop", one))
 	tr := fixture.StartTributaryWith(t, "limits: {namesPerStream: 20000}\nconfigSources:\n- address: fs://"+dir+"\n")

@@ -14,8 +14,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy that asks for it has what it uses and not what exists: the first request to a host waits until its virtual host and cluster have come, and
-// works; so does the first connection to a TCP service. What it uses it follows: endpoints, routes, what comes and goes, through a restart of tributary.
+// A real Envoy that asks for it has what it uses and not what exists: the first request to a host waits until its virtual host and cluster
+// have come, and works; so does the first connection to a TCP service. What it uses it follows: endpoints, routes, what comes and goes,
+// through a restart of tributary.
 func TestEnvoyOnDemand(t *testing.T) {
 	t.Parallel()
 	one, two := backend(t, "one"), backend(t, "two")
@@ -25,7 +26,8 @@ func TestEnvoyOnDemand(t *testing.T) {
 	many := func(first, backend int) string {
 		var b strings.Builder
 		for i := first; i < services; i++ {
-			b.WriteString(service(fmt.Sprintf("s%d", i), fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {http: %d}}]\n---\n", port, backend)))
+			b.WriteString(service(fmt.Sprintf("s%d", i), fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: "+
+				"[{address: 127.0.0.1, ports: {http: %d}}]\n---\n", port, backend)))
 		}
 		return b.String()
 	}
@@ -46,7 +48,8 @@ func TestEnvoyOnDemand(t *testing.T) {
 	require.NoError(t, answeredAs(t, port, host(0), "one"))
 	require.NoError(t, answeredAs(t, port, fmt.Sprintf("%s:%d", host(1), port), "one"))
 	require.NoError(t, answeredAs(t, port, strings.ToUpper(host(2)), "one"))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+fixture.Loopback(port), strings.NewReader(strings.Repeat("x", 100_000)))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+fixture.Loopback(port),
+		strings.NewReader(strings.Repeat("x", 100_000)))
 	require.NoError(t, err)
 	req.Host = host(3)
 	res, err := http.DefaultClient.Do(req)
@@ -99,7 +102,8 @@ func TestEnvoyOnDemand(t *testing.T) {
 	soon(func() error { return answeredAs(t, port, host(100), "two") })
 
 	// Nobody could ask for a host that stands for several: the routes of its port are told whole.
-	wild := service("wild", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {http: %d}}]\n", port, one))
+	wild := service("wild", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: "+
+		"{http: %d}}]\n", port, one))
 	mesh.write(t, "wild.yaml", strings.Replace(wild, "[wild.mesh.internal]", "['*.wild.mesh.internal']", 1))
 	soon(func() error {
 		_, routes, err := fixture.Get(t.Context(), envoy.URL("/config_dump?resource=dynamic_route_configs"))

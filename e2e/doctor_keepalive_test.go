@@ -17,8 +17,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDoctorKeepalive shows that doctor's idle stream stands at tributary for as long as it is to, and that it finds a gRPC server with default
-// settings, which refuses istiod's pings, and something in between that forgets connections.
+// TestDoctorKeepalive shows that doctor's idle stream stands at tributary for as long as it is to, and that it finds a gRPC server with
+// default settings, which refuses istiod's pings, and something in between that forgets connections.
 func TestDoctorKeepalive(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("E2E_NIGHTLY") == "" {
@@ -29,7 +29,8 @@ func TestDoctorKeepalive(t *testing.T) {
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
 	tributary.AwaitReady(t)
 	config := filepath.Join(t.TempDir(), "tributary.yaml")
-	require.NoError(t, os.WriteFile(config, []byte("listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{address: 'fs://"+dir+"'}]\n"), 0o600))
+	require.NoError(t, os.WriteFile(config, []byte("listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{address: 'fs://"+dir+
+		"'}]\n"), 0o600))
 
 	var looking sync.WaitGroup
 	for _, c := range []struct {

@@ -32,8 +32,8 @@ func looked(t *testing.T, conf string, args ...string) (found, fixes string, cod
 	return found, fixes, code
 }
 
-// TestInitAndDoctorOfRegistries shows that `init` writes a configuration of the real registries that are there, which reads all of them, and that
-// `doctor` says of each that is wrong what is.
+// TestInitAndDoctorOfRegistries shows that `init` writes a configuration of the real registries that are there, which reads all of them,
+// and that `doctor` says of each that is wrong what is.
 func TestInitAndDoctorOfRegistries(t *testing.T) {
 	t.Parallel()
 	const host = "127.0.0.66" // on the usual ports of which nobody else listens
@@ -43,7 +43,8 @@ func TestInitAndDoctorOfRegistries(t *testing.T) {
 	eureka := fixture.NewEureka(t, fixture.FreePort(t))
 	eureka.AwaitServing(t)
 	for port, target := range map[string]string{
-		"8500": consul.HTTP, "2181": zookeeper.Addr, "8848": fixture.Loopback(nacos.Port), "9848": fixture.Loopback(nacos.Port + 1000), "8761": fixture.Loopback(eureka.Port),
+		"8500": consul.HTTP, "2181": zookeeper.Addr, "8848": fixture.Loopback(nacos.Port), "9848": fixture.Loopback(nacos.Port + 1000),
+		"8761": fixture.Loopback(eureka.Port),
 	} {
 		fixture.StartGateAt(t, net.JoinHostPort(host, port), target)
 	}
@@ -110,7 +111,8 @@ func TestDoctorOfARealIstiod(t *testing.T) {
 	behind := fixture.StartIstiod(t, "xds://"+gate.Addr)
 	look := func(istiod *fixture.Istiod, listen string, args ...string) (found, fixes string, code int) {
 		t.Helper()
-		return looked(t, "listen: {"+listen+", admin: '"+tributary.Admin+"'}\nconfigSources: [{name: rules, address: 'fs://"+dir+"'}]\n", append(args, "--istiod", "http://"+istiod.HTTP)...)
+		return looked(t, "listen: {"+listen+", admin: '"+tributary.Admin+"'}\nconfigSources: [{name: rules, address: 'fs://"+dir+"'}]\n",
+			append(args, "--istiod", "http://"+istiod.HTTP)...)
 	}
 	as := "xds: '" + tributary.XDS + "'"
 

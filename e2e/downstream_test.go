@@ -46,7 +46,8 @@ func TestEnvoyOnTributary(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(mesh.dir, "tcp.yaml")))
 	envoy.WaitFor(t, 10*time.Second, func() error { return nobodyListens(t, tcp) })
 
-	mesh.write(t, "proxy.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: default}\nspec: {host: echo.mesh.internal, trafficPolicy: {proxyProtocol: {version: V2}}}\n")
+	mesh.write(t, "proxy.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: "+
+		"default}\nspec: {host: echo.mesh.internal, trafficPolicy: {proxyProtocol: {version: V2}}}\n")
 	envoy.WaitFor(t, 10*time.Second, func() error {
 		_, told, err := fixture.Get(t.Context(), mesh.URL("/debug/explain?kind=dr&namespace=default&name=echo"))
 		if err == nil && !strings.Contains(told, "spec.trafficPolicy.proxyProtocol has no effect on Envoys") {
@@ -57,7 +58,8 @@ func TestEnvoyOnTributary(t *testing.T) {
 	mesh.rejectedNothing(t)
 }
 
-// A gRPC client resolves a service from tributary by host and port, or by host alone, balances its calls by weight, and follows its endpoints.
+// A gRPC client resolves a service from tributary by host and port, or by host alone, balances its calls by weight, and follows its
+// endpoints.
 func TestGRPCOnTributary(t *testing.T) {
 	t.Parallel()
 	one, two := healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)
@@ -91,7 +93,9 @@ func TestGRPCOnTributary(t *testing.T) {
 		require.InDelta(t, 750, counts[one], 100, "%v", counts)
 		require.Equal(t, 1000, counts[one]+counts[two], "%v", counts)
 	}
-	mesh.write(t, "named.yaml", strings.Replace(service("named", fmt.Sprintf("  ports: [{number: 50051, name: grpc, protocol: GRPC}]\n  endpoints: [{address: localhost, ports: {grpc: %d}}, {address: nowhere.invalid}]\n", one)),
+	mesh.write(t, "named.yaml", strings.Replace(service("named",
+		fmt.Sprintf("  ports: [{number: 50051, name: grpc, protocol: GRPC}]\n  endpoints: [{address: localhost, ports: {grpc: %d}}, {address: "+
+			"nowhere.invalid}]\n", one)),
 		"resolution: STATIC", "resolution: DNS", 1))
 	ask := grpcClient(t, mesh.XDS, "xds:///named.mesh.internal")
 	require.Eventually(t, func() bool { return ask() == one }, 10*time.Second, 20*time.Millisecond)
@@ -119,26 +123,31 @@ func grpcClient(t *testing.T, server, target string) func() int {
 }
 
 func service(name, spec string) string {
-	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: default}\nspec:\n  hosts: [%[1]s.mesh.internal]\n  location: MESH_INTERNAL\n  resolution: STATIC\n%s", name, spec)
+	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: default}\nspec:\n  hosts: "+
+		"[%[1]s.mesh.internal]\n  location: MESH_INTERNAL\n  resolution: STATIC\n%s", name, spec)
 }
 
 // listing is a service that lists its endpoint.
 func listing(port, backend int) string {
-	return service("echo", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {http: %d}}]\n", port, backend))
+	return service("echo", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: "+
+		"{http: %d}}]\n", port, backend))
 }
 
 // selecting is one that selects workloads.
 func selecting(port int) string {
-	return service("echo", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  workloadSelector: {labels: {app: echo}}\n", port))
+	return service("echo", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  workloadSelector: {labels: {app: echo}}\n",
+		port))
 }
 
 func workload(name string, port int, app string) string {
-	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: %s, namespace: default}\nspec: {address: 127.0.0.1, ports: {http: %d}, labels: {app: %s}}\n", name, port, app)
+	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: %s, namespace: default}\nspec: {address: "+
+		"127.0.0.1, ports: {http: %d}, labels: {app: %s}}\n", name, port, app)
 }
 
 // plain is a service that says nothing of HTTP.
 func plain(port, backend int) string {
-	return service("plain", fmt.Sprintf("  ports: [{number: %d, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: %d}}]\n", port, backend))
+	return service("plain", fmt.Sprintf("  ports: [{number: %d, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: "+
+		"%d}}]\n", port, backend))
 }
 
 func greeter(backend, weight int) string {

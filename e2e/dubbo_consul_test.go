@@ -14,7 +14,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDubboConsul shows what istiod holds of providers that register in a Consul, at each step of their life and of its: real ones of Dubbo for Java
+// TestDubboConsul shows what istiod holds of providers that register in a Consul, at each step of their life and of its: real ones of Dubbo
+// for Java
 // 2.7.23, and what dubbo-go 1.5 registers, which is the last one with a registry for it.
 func TestDubboConsul(t *testing.T) {
 	t.Parallel()
@@ -32,10 +33,16 @@ func TestDubboConsul(t *testing.T) {
 			return err
 		})
 	}
-	require.NoError(t, consul.API().Agent().ServiceRegister(&api.AgentServiceRegistration{ID: "plain", Name: "demo.GreetService.Plain", Port: 80}), "what is not Dubbo's")
+	require.NoError(t, consul.API().Agent().ServiceRegister(&api.AgentServiceRegistration{
+		ID: "plain", Name: "demo.GreetService.Plain",
+		Port: 80,
+	}), "what is not Dubbo's")
 
 	provider := func(app, group, weight string) (*fixture.Process, string) {
-		d := fixture.DubboJava{Version: "2.7.23", App: app, Consul: consul, Group: group, Weight: weight, Ports: []string{fmt.Sprint(fixture.FreePort(t))}}
+		d := fixture.DubboJava{
+			Version: "2.7.23", App: app, Consul: consul, Group: group, Weight: weight,
+			Ports: []string{fmt.Sprint(fixture.FreePort(t))},
+		}
 		return d.Start(t), d.Ports[0]
 	}
 	one, port1 := provider("one", "", "")
@@ -74,7 +81,10 @@ func TestDubboConsul(t *testing.T) {
 	// As registry/consul of dubbo-go 1.5.6 does, which no version that runs today has any more.
 	require.NoError(t, consul.API().Agent().ServiceRegister(&api.AgentServiceRegistration{
 		ID: "0cc175b9c0f1b6a831c399e269772661", Name: "com.ikurento.user.UserProvider", Address: "10.0.0.7", Port: 20000,
-		Tags: []string{"application=BDTService", "group=a&b", "interface=com.ikurento.user.UserProvider", "methods=GetUser,GetUsers", "release=dubbo-golang-1.5.6", "side=provider", "timestamp=1795335081", "dubbo"},
+		Tags: []string{
+			"application=BDTService", "group=a&b", "interface=com.ikurento.user.UserProvider", "methods=GetUser,GetUsers",
+			"release=dubbo-golang-1.5.6", "side=provider", "timestamp=1795335081", "dubbo",
+		},
 		Meta: map[string]string{"url": "dubbo://10.0.0.7:20000/com.ikurento.user.UserProvider?application=BDTService&group=a%26b&interface=com.ikurento.user.UserProvider&methods=GetUser%2CGetUsers&release=dubbo-golang-1.5.6&side=provider&timestamp=1795335081"},
 	}))
 	want := with()
@@ -82,7 +92,8 @@ func TestDubboConsul(t *testing.T) {
 	holds("a provider of dubbo-go 1.5", want)
 }
 
-// TestDubbo3Consul shows the same of Dubbo 3, which registers with an extension of its own, by default at both levels: the interfaces are read.
+// TestDubbo3Consul shows the same of Dubbo 3, which registers with an extension of its own, by default at both levels: the interfaces are
+// read.
 func TestDubbo3Consul(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
@@ -123,8 +134,8 @@ func TestDubbo3Consul(t *testing.T) {
 	awaitGreeters(t, istiod, "one stops", within, want)
 }
 
-// TestDubbo3ConsulApplications shows the same of providers that register as applications only, and keep their metadata themselves, which is Dubbo's default: two of one
-// application, which change one after the other, and what happens when Consul or one of them is killed.
+// TestDubbo3ConsulApplications shows the same of providers that register as applications only, and keep their metadata themselves, which is
+// Dubbo's default: two of one application, which change one after the other, and what happens when Consul or one of them is killed.
 func TestDubbo3ConsulApplications(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
@@ -196,8 +207,8 @@ func portOf(at string) string {
 	return port
 }
 
-// aliveAt reports whether Consul is told of each service that was registered at a port that it lives, and which registrations there are. A start registers anew: what an
-// earlier one registered stays for a minute.
+// aliveAt reports whether Consul is told of each service that was registered at a port that it lives, and which registrations there are. A
+// start registers anew: what an earlier one registered stays for a minute.
 func aliveAt(consul *fixture.Consul, port string) (alive bool, registrations []string) {
 	services, err := consul.API().Agent().Services()
 	if err != nil {
@@ -221,8 +232,8 @@ func aliveAt(consul *fixture.Consul, port string) (alive bool, registrations []s
 	return alive, registrations
 }
 
-// awaitAlive waits until Consul is told that a provider lives that was just started. On a busy machine the extension's first word that it does may come before its
-// registration; it is refused then, and the last one (docs/peers.md): such a provider is started again.
+// awaitAlive waits until Consul is told that a provider lives that was just started. On a busy machine the extension's first word that it
+// does may come before its registration; it is refused then, and the last one (docs/peers.md): such a provider is started again.
 func awaitAlive(t *testing.T, consul *fixture.Consul, p *fixture.Process, port string) {
 	t.Helper()
 	const tries, silent = 5, 15 * time.Second // three times as long as it may be silent for

@@ -19,9 +19,10 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDubboThroughEnvoy shows that calls of the dubbo protocol to a service's virtual address go through a real Envoy, which istiod tells of it, to the
-// providers that there are: one, two, the other one, none. A real consumer, in Java, and calls on connections of their own, which are spread. Each has an address of its own, as istiod takes two ports of one address for one endpoint
-// (docs/peers.md). The virtual addresses are loopback ones here, since nothing diverts connections to Envoy: a Sidecar has it listen there.
+// TestDubboThroughEnvoy shows that calls of the dubbo protocol to a service's virtual address go through a real Envoy, which istiod tells
+// of it, to the providers that there are: one, two, the other one, none. A real consumer, in Java, and calls on connections of their own,
+// which are spread. Each has an address of its own, as istiod takes two ports of one address for one endpoint (docs/peers.md). The virtual
+// addresses are loopback ones here, since nothing diverts connections to Envoy: a Sidecar has it listen there.
 func TestDubboThroughEnvoy(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t, "maxSessionTimeout=4000")
@@ -118,7 +119,8 @@ func answersOf(address string, apps []string) error {
 	return nil
 }
 
-// callGreeter calls com.acme.Greeter as a consumer of the dubbo protocol does, over a connection of its own, and returns which application answered.
+// callGreeter calls com.acme.Greeter as a consumer of the dubbo protocol does, over a connection of its own, and returns which application
+// answered.
 func callGreeter(address string) (app string, err error) {
 	conn, err := net.DialTimeout("tcp", address, time.Second)
 	if err != nil {

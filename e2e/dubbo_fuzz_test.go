@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	fuzzHold    = 10 * time.Second // more than a provider needs to register anew: a connection that it makes while ZooKeeper starts may hang for six seconds
+	// more than a provider needs to register anew: a connection that it makes while ZooKeeper starts may hang for six seconds
+	fuzzHold    = 10 * time.Second
 	fuzzSession = 2 * time.Second
 	fuzzWritten = 2 * time.Second // within which what changed is on disk
 )
@@ -39,7 +40,10 @@ func TestDubboFuzz(t *testing.T) {
 	}
 	rounds, seed := int(number("FUZZ_ROUNDS", 100)), number("FUZZ_SEED", rand.Uint64())
 	t.Logf("FUZZ_ROUNDS=%d FUZZ_SEED=%d", rounds, seed)
-	w := &fuzzWorld{rand: rand.New(rand.NewPCG(seed, 0)), zookeeper: fixture.StartZooKeeper(t), rules: map[fuzzRule]string{}, listed: map[*fuzzProvider]time.Time{}}
+	w := &fuzzWorld{
+		rand: rand.New(rand.NewPCG(seed, 0)), zookeeper: fixture.StartZooKeeper(t), rules: map[fuzzRule]string{},
+		listed: map[*fuzzProvider]time.Time{},
+	}
 	w.ours, w.theirs = fixture.StartGate(t, w.zookeeper.Addr), fixture.StartGate(t, w.zookeeper.Addr)
 	w.admin = w.zookeeper.Client(t)
 	w.tributary = fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://" + w.ours.Addr + "?session=2000"}.
@@ -89,10 +93,11 @@ type fuzzProvider struct {
 	weight, started                     int
 	byInterface, byInstance, golang     bool
 	nodes                               []string
-	served                              time.Time     // when it was seen to be, after it registered last; zero if it was not
-	touched                             bool          // in this round, so that it may be away for a moment
-	lived                               time.Duration // for how long one process of tributary that served it has lived since then, at most, when it was killed
-	forgotten                           bool          // tributary was killed in this round, and no process of it had served it for fuzzWritten
+	served                              time.Time // when it was seen to be, after it registered last; zero if it was not
+	touched                             bool      // in this round, so that it may be away for a moment
+	// for how long one process of tributary that served it has lived since then, at most, when it was killed
+	lived     time.Duration
+	forgotten bool // tributary was killed in this round, and no process of it had served it for fuzzWritten
 }
 
 func (w *fuzzWorld) pick(of ...string) string { return of[w.rand.IntN(len(of))] }
@@ -103,8 +108,9 @@ func (w *fuzzWorld) add(t *testing.T) {
 	level := w.rand.IntN(3)
 	p := &fuzzProvider{
 		player: fixture.PlayDubbo(t, w.theirs.Addr, fuzzSession), iface: "com.acme.S" + strconv.Itoa(w.rand.IntN(4)), group: w.pick("", "g1"),
-		version: w.pick("", "1.0.0", "2.0.0"), app: "app" + strconv.Itoa(w.made%5), address: fmt.Sprintf("10.9.%d.%d:20880", w.made/250, w.made%250+1),
-		weight: 1 + w.rand.IntN(300), byInterface: level != 1, byInstance: level != 0, golang: w.rand.IntN(2) == 0, touched: true,
+		version: w.pick("", "1.0.0", "2.0.0"), app: "app" + strconv.Itoa(w.made%5),
+		address: fmt.Sprintf("10.9.%d.%d:20880", w.made/250, w.made%250+1),
+		weight:  1 + w.rand.IntN(300), byInterface: level != 1, byInstance: level != 0, golang: w.rand.IntN(2) == 0, touched: true,
 	}
 	w.log = append(w.log, "add "+p.address)
 	w.register(t, p)
@@ -192,8 +198,10 @@ func (w *fuzzWorld) step(t *testing.T) {
 		w.rule(t)
 	case of < 15:
 		w.log = append(w.log, "garbage")
-		w.admin.Put(t, "/dubbo/com.acme.S0/providers/"+w.pick("%zz", "dubbo", url.QueryEscape("dubbo://h:x/y"), url.QueryEscape("empty://0.0.0.0/x?category=providers")), "x")
-		w.admin.Put(t, "/services/"+w.pick("app0", "spring")+"/"+w.pick("x", "10.0.0.1:1"), w.pick("127.0.0.1", `{"name":`, `{"payload":{"metadata":{"dubbo.endpoints":"no"}}}`))
+		w.admin.Put(t, "/dubbo/com.acme.S0/providers/"+w.pick("%zz", "dubbo", url.QueryEscape("dubbo://h:x/y"),
+			url.QueryEscape("empty://0.0.0.0/x?category=providers")), "x")
+		w.admin.Put(t, "/services/"+w.pick("app0", "spring")+"/"+w.pick("x", "10.0.0.1:1"),
+			w.pick("127.0.0.1", `{"name":`, `{"payload":{"metadata":{"dubbo.endpoints":"no"}}}`))
 	case of < 16:
 		w.log = append(w.log, "tributary is killed")
 		w.tributary.Kill()
@@ -404,10 +412,12 @@ func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() err
 			// What tributary serves after it was killed and before it has read ZooKeeper is what it had written, and it writes
 			// 200 ms after a change. Killed again and again it may live for less.
 			if p.forgotten {
-				t.Logf("%s was not there at once after tributary was killed, of which no process had lived for more than %v since it served that", p.address, p.lived.Round(time.Millisecond))
+				t.Logf("%s was not there at once after tributary was killed, of which no process had lived for more than %v since it served that",
+					p.address, p.lived.Round(time.Millisecond))
 				continue
 			}
-			return fmt.Errorf("%s was lost for a moment, or longer; one process of tributary had lived for %v since it served that, if it was killed; it was registered at %s, levels %t %t; served at %s",
+			return fmt.Errorf("%s was lost for a moment, or longer; one process of tributary had lived for %v since it served that, if it was "+
+				"killed; it was registered at %s, levels %t %t; served at %s",
 				p.address, p.lived, p.host(), p.byInterface, p.byInstance, missing[p.address])
 		}
 		return nil

@@ -12,8 +12,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDubboInNacos shows that providers in Java and Go that register in a Nacos appear in istiod, unmodified, and that istiod holds what is right while
-// they come, go and are killed, and while Nacos is away and comes back empty.
+// TestDubboInNacos shows that providers in Java and Go that register in a Nacos appear in istiod, unmodified, and that istiod holds what is
+// right while they come, go and are killed, and while Nacos is away and comes back empty.
 func TestDubboInNacos(t *testing.T) {
 	t.Parallel()
 	versions := nacosVersions
@@ -82,13 +82,15 @@ func dubboInNacos(t *testing.T, version string) {
 	}
 	// Dubbo 3 registers in a Nacos what has a side, and nothing else but providers.
 	admin := fixture.DubboJava{
-		Version: "3.3.6", App: "admin", Nacos: n, Rule: "override://0.0.0.0/demo.GreetService?category=configurators&side=provider&dynamic=false&enabled=true&weight=33",
+		Version: "3.3.6", App: "admin", Nacos: n,
+		Rule: "override://0.0.0.0/demo.GreetService?category=configurators&side=provider&dynamic=false&enabled=true&weight=33",
 	}.Start(t)
 	weighted("33")
 	awaitGreeters(t, istiod, "a configurator sets the weight", 4*nacosTime, want)
 
 	// What instances serve is not found out, and there is the mapping: of dubbo-go, as this Nacos may refuse that of Java.
-	mapped := fixture.StartTributary(t, n.Source("dubbo").With("registerMode", "instance").With("applications", []string{"go-instance-local"}).With("askProviders", false))
+	mapped := fixture.StartTributary(t, n.Source("dubbo").With("registerMode", "instance").With("applications",
+		[]string{"go-instance-local"}).With("askProviders", false))
 	mapped.WaitFor(t, 2*nacosTime, func() error {
 		entries, err := servedEntries(t.Context(), mapped)
 		if err == nil && (len(entries) != 1 || len(entries["dubbo/com-acme-greeter.tri"].GetEndpoints()) != 1) {

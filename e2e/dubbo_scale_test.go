@@ -60,7 +60,8 @@ func TestDubboScale(t *testing.T) {
 		reads, at := tributary.Metric(t, "tributary_dubbo_reads_total", ""), time.Now()
 		admin.PutEphemerals(t, []string{scaleNode(n*399, scaleProviders, 50)})
 		stream.Ack(t, stream.NextWithin(t, time.Minute))
-		t.Logf("one provider more: seen after %v, parts read: %d", time.Since(at).Round(time.Millisecond), tributary.Metric(t, "tributary_dubbo_reads_total", "")-reads)
+		t.Logf("one provider more: seen after %v, parts read: %d", time.Since(at).Round(time.Millisecond),
+			tributary.Metric(t, "tributary_dubbo_reads_total", "")-reads)
 		all = append(all, scaleNode(n*399, scaleProviders, 50))
 		time.Sleep(1200 * time.Millisecond) // so that the next one comes alone
 	}
@@ -91,7 +92,8 @@ func TestDubboScale(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("all registered again %v after it was back; whole again %v after that", back.Sub(began).Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
+	t.Logf("all registered again %v after it was back; whole again %v after that", back.Sub(began).Round(time.Millisecond),
+		time.Since(back).Round(time.Millisecond))
 	time.Sleep(16 * time.Second) // the hold ends
 	require.Equal(t, before, endpoints())
 }

@@ -9,13 +9,14 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDubboSidecars shows that istiod holds a Sidecar for each application that calls services, with the hosts that it calls, and that what is not
-// called any more goes after a while; and a DestinationRule for each service.
+// TestDubboSidecars shows that istiod holds a Sidecar for each application that calls services, with the hosts that it calls, and that what
+// is not called any more goes after a while; and a DestinationRule for each service.
 func TestDubboSidecars(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)
 	tributary := fixture.StartTributary(t, zookeeper.Source("dubbo").
-		With("sidecars", map[string]any{"namespace": "shop", "hosts": []string{"./*"}, "grace": "5s"}).With("subsets", "version").With("warmUp", "10m"))
+		With("sidecars", map[string]any{"namespace": "shop", "hosts": []string{"./*"}, "grace": "5s"}).With("subsets", "version").With("warmUp",
+		"10m"))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 	holds := func(what string, want map[string][]string) {
 		t.Helper()
@@ -40,14 +41,20 @@ func TestDubboSidecars(t *testing.T) {
 			return err
 		})
 	}
-	fixture.DubboGo{App: "provider", Mode: "all", Protocol: "tri", Group: "g1", Version: "1.0.0", Registry: zookeeper.Addr, Port: fixture.FreePort(t)}.Start(t)
+	fixture.DubboGo{
+		App: "provider", Mode: "all", Protocol: "tri", Group: "g1", Version: "1.0.0", Registry: zookeeper.Addr,
+		Port: fixture.FreePort(t),
+	}.Start(t)
 	fixture.DubboJava{Version: "2.7.23", App: "old-caller", Registry: zookeeper.Addr, Consumer: true, Group: "g2", Service: "2.0.0"}.Start(t)
 	java := fixture.DubboJava{Version: "3.3.6", App: "java-caller", Mode: "all", Registry: zookeeper.Addr, Consumer: true}.Start(t)
 	rule := []string{"10m0s", "1-0-0"}
 	holds("who calls, and a service that is not there yet", map[string][]string{
 		"com-acme-greeter-g1-1-0-0": rule, "old-caller": {"./*"}, "java-caller": {"./*"},
 	})
-	fixture.DubboJava{Version: "2.7.23", App: "java-provider", Registry: zookeeper.Addr, Ports: []string{fmt.Sprint(fixture.FreePort(t))}}.Start(t)
+	fixture.DubboJava{
+		Version: "2.7.23", App: "java-provider", Registry: zookeeper.Addr,
+		Ports: []string{fmt.Sprint(fixture.FreePort(t))},
+	}.Start(t)
 	want := map[string][]string{
 		"com-acme-greeter-g1-1-0-0": rule, "demo-greetservice": rule[:1],
 		"old-caller": {"./*"}, "java-caller": {"./*", "dubbo/demo.greetservice"},

@@ -20,8 +20,8 @@ func demoNode(host string) string {
 	return "/dubbo/" + demo + "/providers/" + url.QueryEscape("dubbo://"+host+":20880/"+demo+"?application=a&interface="+demo)
 }
 
-// TestDubboStall shows that no endpoint goes when ZooKeeper stands still for longer than the sessions of providers and for less than ours: these sessions end
-// when it goes on, and ours does not.
+// TestDubboStall shows that no endpoint goes when ZooKeeper stands still for longer than the sessions of providers and for less than ours:
+// these sessions end when it goes on, and ours does not.
 func TestDubboStall(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)
@@ -52,13 +52,16 @@ func TestDubboStall(t *testing.T) {
 	require.Zero(t, tributary.Metric(t, "tributary_dubbo_sessions_lost_total", ""), "our session has not ended")
 }
 
-// TestDubboRestore shows that what an older snapshot of ZooKeeper lacks goes, though that has our session, and more was written since than we had seen: ZooKeeper
-// tells nothing of it.
+// TestDubboRestore shows that what an older snapshot of ZooKeeper lacks goes, though that has our session, and more was written since than
+// we had seen: ZooKeeper tells nothing of it.
 func TestDubboRestore(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)
 	zookeeper.Client(t).Put(t, demoNode("10.0.0.1"), "")
-	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://" + zookeeper.Addr + "?session=60000"}.With("hold", "3s"))
+	tributary := fixture.StartTributary(t, fixture.ConfigSource{
+		Name:    "dubbo",
+		Address: "zookeeper://" + zookeeper.Addr + "?session=60000",
+	}.With("hold", "3s"))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 	await := func(what string, endpoints ...string) {
 		t.Helper()

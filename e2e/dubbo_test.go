@@ -70,9 +70,15 @@ func TestDubboJava(t *testing.T) {
 		{Version: "3.3.6", App: "instance-local-tri", Mode: "instance", Metadata: "local", Protocol: "tri", Group: "six", IPv6: true},
 		{Version: "3.3.6", App: "instance-local-both", Mode: "instance", Metadata: "local", Protocol: "dubbo,tri", Group: "both"},
 		{Version: "3.3.6", App: "instance-remote-dubbo", Mode: "instance", Metadata: "remote", Protocol: "dubbo", Weight: "250"},
-		{Version: "3.2.19", App: "instance-local-dubbo-32", Mode: "instance", Metadata: "local", Protocol: "dubbo", Group: "g1", Service: "1.0.0", Weight: "20", IPv6: true},
+		{
+			Version: "3.2.19", App: "instance-local-dubbo-32", Mode: "instance", Metadata: "local", Protocol: "dubbo", Group: "g1", Service: "1.0.0",
+			Weight: "20", IPv6: true,
+		},
 		{Version: "3.2.19", App: "instance-local-tri-32", Mode: "instance", Metadata: "local", Protocol: "tri", Group: "g1", Service: "1.0.0"},
-		{Version: "3.2.19", App: "all-remote-tri-32", Mode: "all", Metadata: "remote", Protocol: "tri", Group: "g1", Service: "1.0.0", Weight: "30"},
+		{
+			Version: "3.2.19", App: "all-remote-tri-32", Mode: "all", Metadata: "remote", Protocol: "tri", Group: "g1", Service: "1.0.0",
+			Weight: "30",
+		},
 		{Version: "2.7.23", App: "interface-27", Protocol: "dubbo", Group: "six", IPv6: true},
 	}
 	want := map[string][]string{}
@@ -185,14 +191,23 @@ func TestDubboLifecycle(t *testing.T) {
 	t.Parallel()
 	java := func(version string) *life {
 		kind := "v" + strings.ReplaceAll(version, ".", "-")
-		return &life{kind: kind, entry: "demo-greetservice-" + kind, iface: "demo.GreetService", start: func(t *testing.T, group, app, registry string, port int) *fixture.Process {
-			d := fixture.DubboJava{Version: version, App: app, Mode: "all", Metadata: "local", Group: group, Registry: registry, Ports: []string{strconv.Itoa(port)}}
-			return d.Start(t)
-		}}
+		return &life{
+			kind: kind, entry: "demo-greetservice-" + kind, iface: "demo.GreetService",
+			start: func(t *testing.T, group, app, registry string, port int) *fixture.Process {
+				d := fixture.DubboJava{
+					Version: version, App: app, Mode: "all", Metadata: "local", Group: group, Registry: registry,
+					Ports: []string{strconv.Itoa(port)},
+				}
+				return d.Start(t)
+			},
+		}
 	}
-	golang := &life{kind: "go", entry: "com-acme-greeter-go", iface: "com.acme.Greeter", start: func(t *testing.T, group, app, registry string, port int) *fixture.Process {
-		return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Group: group, Registry: registry, Port: port}.Start(t)
-	}}
+	golang := &life{
+		kind: "go", entry: "com-acme-greeter-go", iface: "com.acme.Greeter",
+		start: func(t *testing.T, group, app, registry string, port int) *fixture.Process {
+			return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Group: group, Registry: registry, Port: port}.Start(t)
+		},
+	}
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		dubboLives(t, java("3.3.6"))
 		return
@@ -212,7 +227,10 @@ func dubboLives(t *testing.T, all ...*life) {
 	}
 	zookeeper := fixture.StartZooKeeper(t, fmt.Sprintf("minSessionTimeout=%[1]d\nmaxSessionTimeout=%[1]d", session.Milliseconds()))
 	ours, theirs := fixture.StartGate(t, zookeeper.Addr), fixture.StartGate(t, zookeeper.Addr)
-	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://" + ours.Addr + "?session=4000"}.With("hold", hold.String()))
+	tributary := fixture.StartTributary(t, fixture.ConfigSource{
+		Name:    "dubbo",
+		Address: "zookeeper://" + ours.Addr + "?session=4000",
+	}.With("hold", hold.String()))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 
 	want := func(of func(*life) []string) map[string][]string {
@@ -254,7 +272,8 @@ func dubboLives(t *testing.T, all ...*life) {
 	admin := zookeeper.Client(t)
 	var rules []string
 	each(func(l *life) {
-		rules = append(rules, admin.Configurator(t, l.iface, "override://0.0.0.0/"+l.iface+"?category=configurators&dynamic=false&enabled=true&group="+l.kind+"&weight=33"))
+		rules = append(rules, admin.Configurator(t, l.iface, "override://0.0.0.0/"+l.iface+
+			"?category=configurators&dynamic=false&enabled=true&group="+l.kind+"&weight=33"))
 	})
 	holds("a configurator sets the weight", dubboTime, func(l *life) []string { return []string{l.at(0, 33), l.at(1, 33)} })
 	for _, rule := range rules {

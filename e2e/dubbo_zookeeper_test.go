@@ -12,8 +12,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDubboEnsemble shows that istiod holds what is right while the servers of an ensemble of ZooKeeper are restarted one after the other, and while most
-// of them are away, and that a provider that comes or goes meanwhile is seen.
+// TestDubboEnsemble shows that istiod holds what is right while the servers of an ensemble of ZooKeeper are restarted one after the other,
+// and while most of them are away, and that a provider that comes or goes meanwhile is seen.
 func TestDubboEnsemble(t *testing.T) {
 	t.Parallel()
 	const hold = 10 * time.Second
@@ -27,7 +27,8 @@ func TestDubboEnsemble(t *testing.T) {
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 	provider := func(app string) (*fixture.Process, string) {
 		port := fixture.FreePort(t)
-		return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Registry: strings.Join(servers, ","), Port: port}.Start(t), fmt.Sprintf(":%d 100 %s", port, app)
+		return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Registry: strings.Join(servers, ","), Port: port}.Start(t),
+			fmt.Sprintf(":%d 100 %s", port, app)
 	}
 	_, first := provider("a")
 	second, other := provider("b")
@@ -67,8 +68,8 @@ func TestDubboEnsemble(t *testing.T) {
 	awaitGreeters(t, istiod, "one stops while a server is away", 6*time.Second+hold+2*dubboTime, want(first))
 }
 
-// TestDubboZooKeeperTLS shows that a real ZooKeeper is read over TLS, by a user, below a root and of a group of its own; and that who is not that user
-// is told so.
+// TestDubboZooKeeperTLS shows that a real ZooKeeper is read over TLS, by a user, below a root and of a group of its own; and that who is
+// not that user is told so.
 func TestDubboZooKeeperTLS(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeperTLS(t)
@@ -84,7 +85,10 @@ func TestDubboZooKeeperTLS(t *testing.T) {
 		`{"app":"app","revision":"r1","services":{"x":{"name":"com.acme.Demo","protocol":"dubbo","port":20880,"path":"com.acme.Demo","params":{}}}}`)
 
 	tls := map[string]any{"mode": "SIMPLE", "caCertificates": zookeeper.CA}
-	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://bob:s3cret@" + zookeeper.TLS + "/shared?group=ours&session=4000"}.
+	tributary := fixture.StartTributary(t, fixture.ConfigSource{
+		Name:    "dubbo",
+		Address: "zookeeper://bob:s3cret@" + zookeeper.TLS + "/shared?group=ours&session=4000",
+	}.
 		With("tlsSettings", tls))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 	holds := func(what string, endpoints ...string) {
@@ -101,7 +105,10 @@ func TestDubboZooKeeperTLS(t *testing.T) {
 		"nobody":        {"", "we may not read it"},
 		"somebody else": {"eve:x@", "we may not read it"},
 	} {
-		other := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://" + c.user + zookeeper.TLS + "/shared?group=ours&session=4000"}.
+		other := fixture.StartTributary(t, fixture.ConfigSource{
+			Name:    "dubbo",
+			Address: "zookeeper://" + c.user + zookeeper.TLS + "/shared?group=ours&session=4000",
+		}.
 			With("tlsSettings", tls))
 		other.WaitFor(t, 20*time.Second, func() error {
 			status := other.Ask(t, "status")
@@ -112,7 +119,10 @@ func TestDubboZooKeeperTLS(t *testing.T) {
 		})
 		other.Kill()
 	}
-	untrusting := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://bob:s3cret@" + zookeeper.TLS + "/shared?group=ours&session=4000"}.
+	untrusting := fixture.StartTributary(t, fixture.ConfigSource{
+		Name:    "dubbo",
+		Address: "zookeeper://bob:s3cret@" + zookeeper.TLS + "/shared?group=ours&session=4000",
+	}.
 		With("tlsSettings", map[string]any{"mode": "SIMPLE"}))
 	untrusting.WaitFor(t, 20*time.Second, func() error {
 		status := untrusting.Ask(t, "status")

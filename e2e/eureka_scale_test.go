@@ -17,7 +17,8 @@ const (
 	eurekaInstances = 5
 )
 
-// TestEurekaScale prints what a large Eureka costs: the first sync, nothing that changes, one instance more, and a server that comes back empty.
+// TestEurekaScale prints what a large Eureka costs: the first sync, nothing that changes, one instance more, and a server that comes back
+// empty.
 func TestEurekaScale(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes five minutes; E2E_NIGHTLY=1 runs it")
@@ -26,7 +27,8 @@ func TestEurekaScale(t *testing.T) {
 	e.AwaitServing(t)
 	instance := func(app, n int) fixture.EurekaInstance {
 		return fixture.EurekaInstance{
-			App: fmt.Sprintf("APP%04d", app), IP: fmt.Sprintf("10.%d.%d.%d", n, app/250, app%250+1), Port: 8080, Beats: time.Hour, Metadata: map[string]string{"version": "v1", "zone": "z1"},
+			App: fmt.Sprintf("APP%04d", app), IP: fmt.Sprintf("10.%d.%d.%d", n, app/250, app%250+1), Port: 8080, Beats: time.Hour,
+			Metadata: map[string]string{"version": "v1", "zone": "z1"},
 		}
 	}
 	registerAll := func() {
@@ -65,7 +67,8 @@ func TestEurekaScale(t *testing.T) {
 	idle := func(what string) {
 		own, theirs := tributary.Usage(t).CPU, e.Usage(t).CPU
 		time.Sleep(20 * time.Second) // Time is what is measured.
-		t.Logf("%s: %.1f %% of a processor, and %.1f %% of Eureka", what, 100*(tributary.Usage(t).CPU-own).Seconds()/20, 100*(e.Usage(t).CPU-theirs).Seconds()/20)
+		t.Logf("%s: %.1f %% of a processor, and %.1f %% of Eureka", what, 100*(tributary.Usage(t).CPU-own).Seconds()/20,
+			100*(e.Usage(t).CPU-theirs).Seconds()/20)
 	}
 	idle("all are among its changes, where they are for three minutes, and until something changes after that")
 	time.Sleep(time.Until(registered.Add(215 * time.Second)))
@@ -98,7 +101,8 @@ func TestEurekaScale(t *testing.T) {
 		instance(n*199, eurekaInstances).Register(t, e)
 	}
 	back := time.Now()
-	// A listing that the server was making when the last ones registered can stay in its cache, for three minutes. Who is missing there is asked for.
+	// A listing that the server was making when the last ones registered can stay in its cache, for three minutes. Who is missing there is
+	// asked for.
 	tributary.WaitFor(t, 2*time.Minute, func() error {
 		require.Equal(t, before, countEndpoints(t, tributary))
 		if s := source(t, tributary, "eureka"); s.State != "healthy" {
@@ -106,6 +110,7 @@ func TestEurekaScale(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("all registered again %v after that; whole again %v later, the server was asked for single instances %d times", back.Sub(began).Round(time.Millisecond),
+	t.Logf("all registered again %v after that; whole again %v later, the server was asked for single instances %d times",
+		back.Sub(began).Round(time.Millisecond),
 		time.Since(back).Round(time.Millisecond), tributary.Metric(t, "tributary_eureka_singles_total", ""))
 }

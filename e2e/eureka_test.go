@@ -12,7 +12,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// eurekaTime is within which a change in a Eureka shows in istiod that answers from a cache of a second. It takes three seconds on an idle machine.
+// eurekaTime is within which a change in a Eureka shows in istiod that answers from a cache of a second. It takes three seconds on an idle
+// machine.
 const eurekaTime = 15 * time.Second
 
 // eurekaHold is how long what is in doubt stays in these tests.
@@ -49,8 +50,8 @@ func (m *eurekaMesh) keeps(what string, f func()) {
 	stays(m.t, func() error { return m.same(m.t.Context(), what) }, f)
 }
 
-// TestEureka shows that istiod holds what is right at each step of the life of instances in a real Eureka, and that nothing is lost while that is away and after
-// it is back and empty.
+// TestEureka shows that istiod holds what is right at each step of the life of instances in a real Eureka, and that nothing is lost while
+// that is away and after it is back and empty.
 func TestEureka(t *testing.T) {
 	t.Parallel()
 	e := fixture.NewEureka(t, fixture.FreePort(t))
@@ -126,7 +127,8 @@ func TestEureka(t *testing.T) {
 	m.holds("one deregisters", eurekaTime)
 }
 
-// TestEurekaPeers, by night, has two servers that tell each other, of which one is killed, and comes back empty while the other one is killed.
+// TestEurekaPeers, by night, has two servers that tell each other, of which one is killed, and comes back empty while the other one is
+// killed.
 func TestEurekaPeers(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes 2 minutes; E2E_NIGHTLY=1 runs it")
@@ -137,7 +139,11 @@ func TestEurekaPeers(t *testing.T) {
 	one.AwaitServing(t)
 	two.AwaitServing(t)
 	m := startEurekaMesh(t, one, two)
-	orders := []fixture.EurekaInstance{{App: "ORDERS", IP: "10.0.0.1", Port: 8080}, {App: "ORDERS", IP: "10.0.0.2", Port: 8080}, {App: "ORDERS", IP: "10.0.0.3", Port: 8080}}
+	orders := []fixture.EurekaInstance{
+		{App: "ORDERS", IP: "10.0.0.1", Port: 8080},
+		{App: "ORDERS", IP: "10.0.0.2", Port: 8080},
+		{App: "ORDERS", IP: "10.0.0.3", Port: 8080},
+	}
 	orders[0].Start(t, one, two)
 	stopTwo := orders[1].Start(t, two, one)
 	stopThree := orders[2].Start(t, one, two)

@@ -38,30 +38,45 @@ func alerts(t *testing.T) map[string]string {
 
 // drill is one case of the table in docs/operating.md.
 type drill struct {
-	alert string                                                                        // that fires, but for its time
-	says  string                                                                        // part of what `status --check` says, which leads to the cause
+	alert string // that fires, but for its time
+	// part of what `status --check` says, which leads to the cause
+	says  string
 	cause func(t *testing.T, dir string) (tributary *fixture.Tributary, happens func()) // a server to which it happens
 }
 
 // drills are the cases, by name, as in docs/operating.md.
 func drills() map[string]drill {
 	return map[string]drill{
-		"a registry is down": {"TributarySourceUnreadable", "source up is unreachable: ", func(t *testing.T, dir string) (*fixture.Tributary, func()) {
-			up := fixture.StartTributary(t, fixture.Files("rules", dir))
-			return fixture.StartTributary(t, fixture.Upstream("up", up.XDS)), up.Kill
-		}},
-		"a source hangs": {"TributarySourceUnreadable", "source up is unreachable: ", func(t *testing.T, dir string) (*fixture.Tributary, func()) {
-			up := fixture.StartTributary(t, fixture.Files("rules", dir))
-			t.Cleanup(func() { up.Signal(t, syscall.SIGCONT) })
-			return fixture.StartTributary(t, fixture.Upstream("up", up.XDS)), func() { up.Signal(t, syscall.SIGSTOP) }
-		}},
-		"much is gone": {"TributaryLossHeld", "source rules lost 25 objects and 25 endpoints, which are held: ", func(t *testing.T, dir string) (*fixture.Tributary, func()) {
-			fill(t, dir)
-			return fixture.StartTributary(t, fixture.Files("rules", dir)), func() { empty(t, dir) }
-		}},
-		"a file is bad": {"TributaryObjectsQuarantined", "1 object is not valid, and quarantined", func(t *testing.T, dir string) (*fixture.Tributary, func()) {
-			return fixture.StartTributary(t, fixture.Files("rules", dir)), func() { write(t, dir, "a.yaml", strings.Replace(serviceEntry("a", 80), "hosts", "host", 1)) }
-		}},
+		"a registry is down": {
+			"TributarySourceUnreadable", "source up is unreachable: ",
+			func(t *testing.T, dir string) (*fixture.Tributary, func()) {
+				up := fixture.StartTributary(t, fixture.Files("rules", dir))
+				return fixture.StartTributary(t, fixture.Upstream("up", up.XDS)), up.Kill
+			},
+		},
+		"a source hangs": {
+			"TributarySourceUnreadable", "source up is unreachable: ",
+			func(t *testing.T, dir string) (*fixture.Tributary, func()) {
+				up := fixture.StartTributary(t, fixture.Files("rules", dir))
+				t.Cleanup(func() { up.Signal(t, syscall.SIGCONT) })
+				return fixture.StartTributary(t, fixture.Upstream("up", up.XDS)), func() { up.Signal(t, syscall.SIGSTOP) }
+			},
+		},
+		"much is gone": {
+			"TributaryLossHeld", "source rules lost 25 objects and 25 endpoints, which are held: ",
+			func(t *testing.T, dir string) (*fixture.Tributary, func()) {
+				fill(t, dir)
+				return fixture.StartTributary(t, fixture.Files("rules", dir)), func() { empty(t, dir) }
+			},
+		},
+		"a file is bad": {
+			"TributaryObjectsQuarantined", "1 object is not valid, and quarantined",
+			func(t *testing.T, dir string) (*fixture.Tributary, func()) {
+				return fixture.StartTributary(t, fixture.Files("rules", dir)), func() {
+					write(t, dir, "a.yaml", strings.Replace(serviceEntry("a", 80), "hosts", "host", 1))
+				}
+			},
+		},
 		"a client rejects": {"TributaryClientsReject", "e2e-client at 127.0.0.1", func(t *testing.T, dir string) (*fixture.Tributary, func()) {
 			tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
 			return tributary, func() {
@@ -70,35 +85,42 @@ func drills() map[string]drill {
 				stream.Nack(t, stream.Next(t), "", "not to my liking")
 			}
 		}},
-		"a certificate expires": {"TributaryCertificateExpires", "the certificate of listen.xdsTLS expires at ", func(t *testing.T, dir string) (*fixture.Tributary, func()) {
-			files := t.TempDir()
-			certificate, key := fixture.SelfSigned(t, files)
-			tributary := fixture.StartTributaryWith(t, "listen: {xdsTLS: {address: '"+fixture.Loopback(fixture.FreePort(t))+"', certificate: '"+certificate+"', key: '"+key+"'}}\n"+
-				"configSources: [{name: rules, address: 'fs://"+dir+"'}]\n")
-			return tributary, func() { fixture.SelfSignedUntil(t, files, time.Now().Add(10*time.Minute)) }
-		}},
-		"the disk of the state is full": {"TributaryStateNotWritten", "source rules is not kept on disk: ", func(t *testing.T, dir string) (*fixture.Tributary, func()) {
-			if os.Getuid() != 0 {
-				t.Skip("only root may mount a small disk")
-			}
-			tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
-			tributary.AwaitReady(t)
-			tributary.Kill()
-			fixture.Run(t, "mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", tributary.State)
-			t.Cleanup(func() {
-				tributary.Kill()
-				require.NoError(t, syscall.Unmount(tributary.State, 0))
-			})
-			tributary.Restart(t)
-			tributary.AwaitAlive(t)
-			return tributary, func() {
-				for i := range 40 {
-					write(t, dir, fmt.Sprintf("b%d.yaml", i), strings.Repeat("# "+strings.Repeat("x", 80)+"\n", 50)+serviceEntry(fmt.Sprint("b", i), 80))
+		"a certificate expires": {
+			"TributaryCertificateExpires", "the certificate of listen.xdsTLS expires at ",
+			func(t *testing.T, dir string) (*fixture.Tributary, func()) {
+				files := t.TempDir()
+				certificate, key := fixture.SelfSigned(t, files)
+				tributary := fixture.StartTributaryWith(t, "listen: {xdsTLS: {address: '"+fixture.Loopback(fixture.FreePort(t))+"', certificate: '"+
+					certificate+"', key: '"+key+"'}}\n"+
+					"configSources: [{name: rules, address: 'fs://"+dir+"'}]\n")
+				return tributary, func() { fixture.SelfSignedUntil(t, files, time.Now().Add(10*time.Minute)) }
+			},
+		},
+		"the disk of the state is full": {
+			"TributaryStateNotWritten", "source rules is not kept on disk: ",
+			func(t *testing.T, dir string) (*fixture.Tributary, func()) {
+				if os.Getuid() != 0 {
+					t.Skip("only root may mount a small disk")
 				}
-				require.Error(t, fillUp(filepath.Join(tributary.State, "filler")))
-				write(t, dir, "a.yaml", serviceEntry("a", 81))
-			}
-		}},
+				tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
+				tributary.AwaitReady(t)
+				tributary.Kill()
+				fixture.Run(t, "mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", tributary.State)
+				t.Cleanup(func() {
+					tributary.Kill()
+					require.NoError(t, syscall.Unmount(tributary.State, 0))
+				})
+				tributary.Restart(t)
+				tributary.AwaitAlive(t)
+				return tributary, func() {
+					for i := range 40 {
+						write(t, dir, fmt.Sprintf("b%d.yaml", i), strings.Repeat("# "+strings.Repeat("x", 80)+"\n", 50)+serviceEntry(fmt.Sprint("b", i), 80))
+					}
+					require.Error(t, fillUp(filepath.Join(tributary.State, "filler")))
+					write(t, dir, "a.yaml", serviceEntry("a", 81))
+				}
+			},
+		},
 	}
 }
 
@@ -116,7 +138,8 @@ func fillUp(path string) error {
 	}
 }
 
-// TestFireDrill causes what wakes people up, and shows that the first command leads to the cause, that the alert of it fires, and no command says that all is well.
+// TestFireDrill causes what wakes people up, and shows that the first command leads to the cause, that the alert of it fires, and no
+// command says that all is well.
 func TestFireDrill(t *testing.T) {
 	t.Parallel()
 	rules := alerts(t)

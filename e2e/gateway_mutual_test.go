@@ -18,8 +18,8 @@ import (
 	"tributary/internal/certtest"
 )
 
-// A real Envoy as a gateway verifies its clients: by files and by a credential; all of them, or those that show a certificate; by who signed it, and by the
-// names in it. Files that are exchanged count without a restart.
+// A real Envoy as a gateway verifies its clients: by files and by a credential; all of them, or those that show a certificate; by who
+// signed it, and by the names in it. Files that are exchanged count without a restart.
 func TestGatewayVerifiesClientsOnTributary(t *testing.T) {
 	t.Parallel()
 	one := backend(t, "one")
@@ -34,21 +34,27 @@ func TestGatewayVerifiesClientsOnTributary(t *testing.T) {
 	certtest.WriteFile(t, named, "tls.key", own.Key)
 	certtest.WriteFile(t, named, "ca.crt", authority.PEM)
 	person := func(of *certtest.Authority, name string) []tls.Certificate {
-		return []tls.Certificate{of.Sign(&x509.Certificate{DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}).TLS()}
+		return []tls.Certificate{of.Sign(&x509.Certificate{
+			DNSNames:    []string{name},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}).TLS()}
 	}
 	known, another, stranger := person(authority, "known.clients"), person(authority, "another.clients"), person(foreign, "known.clients")
 
 	dir, port := t.TempDir(), fixture.FreePort(t)
-	text := "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: default}\nspec:\n  selector: {istio: ingressgateway}\n  servers:\n"
+	text := "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: default}\nspec:\n  selector: {istio: " +
+		"ingressgateway}\n  servers:\n"
 	for name, how := range map[string]string{
 		"files":    fmt.Sprintf("mode: MUTUAL, serverCertificate: %s, privateKey: %s, caCertificates: %s", cert, key, ca),
 		"name":     "mode: MUTUAL, credentialName: shop",
 		"optional": fmt.Sprintf("mode: OPTIONAL_MUTUAL, serverCertificate: %s, privateKey: %s, caCertificates: %s", cert, key, ca),
-		"some":     fmt.Sprintf("mode: MUTUAL, serverCertificate: %s, privateKey: %s, caCertificates: %s, subjectAltNames: [known.clients]", cert, key, ca),
+		"some": fmt.Sprintf("mode: MUTUAL, serverCertificate: %s, privateKey: %s, caCertificates: %s, subjectAltNames: [known.clients]", cert,
+			key, ca),
 	} {
 		text += fmt.Sprintf("  - {port: {number: %d, name: %s, protocol: HTTPS}, hosts: [%[2]s.example.com], tls: {%s}}\n", port, name, how)
 	}
-	write(t, dir, "mesh.yaml", text+"---\n"+service("one", fmt.Sprintf("  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {main: %d}}]\n", one))+`---
+	write(t, dir, "mesh.yaml", text+"---\n"+service("one", fmt.Sprintf("  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: "+
+		"[{address: 127.0.0.1, ports: {main: %d}}]\n", one))+`---
 apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: all, namespace: default}

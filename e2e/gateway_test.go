@@ -18,8 +18,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy is the gateway of a mesh: in the clear, with TLS by files and by a credential, with redirects to it, and passing TLS on by the name
-// that is asked for. What a Gateway names that is not there fails itself, and nothing else.
+// A real Envoy is the gateway of a mesh: in the clear, with TLS by files and by a credential, with redirects to it, and passing TLS on by
+// the name that is asked for. What a Gateway names that is not there fails itself, and nothing else.
 func TestGatewayOnTributary(t *testing.T) {
 	t.Parallel()
 	one, two := backend(t, "one"), backend(t, "two")
@@ -122,7 +122,8 @@ func gatewayServices(one, two, own int) string {
 		if name == "own" {
 			protocol = "TLS"
 		}
-		text += service(name, fmt.Sprintf("  ports: [{number: 80, name: main, protocol: %s}]\n  endpoints: [{address: 127.0.0.1, ports: {main: %d}}]\n", protocol, port)) + "---\n"
+		text += service(name, fmt.Sprintf("  ports: [{number: 80, name: main, protocol: %s}]\n  endpoints: [{address: 127.0.0.1, ports: {main: "+
+			"%d}}]\n", protocol, port)) + "---\n"
 	}
 	return text
 }

@@ -55,8 +55,9 @@ func changes(t *testing.T, tributary *fixture.Tributary) ([]change, error) {
 	return answer.Entries, json.Unmarshal([]byte(body), &answer)
 }
 
-// TestHistoryKilled kills the whole program again and again while files change. Whatever the history has answered is there afterwards, each change
-// leads from what the one before it led to, and the last one to what is served: what was not written before the end is told by the next process.
+// TestHistoryKilled kills the whole program again and again while files change. Whatever the history has answered is there afterwards, each
+// change leads from what the one before it led to, and the last one to what is served: what was not written before the end is told by the
+// next process.
 func TestHistoryKilled(t *testing.T) {
 	t.Parallel()
 	const objects, rounds = 5, 8

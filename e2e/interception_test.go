@@ -18,8 +18,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A program that knows nothing of an Envoy connects to the address of a service, and the kernel redirects it to the Envoy, which has the connection meant for
-// that address: by TCP, by a range of addresses, and by HTTP. All of it is in a network of its own, where addresses can be redirected.
+// A program that knows nothing of an Envoy connects to the address of a service, and the kernel redirects it to the Envoy, which has the
+// connection meant for that address: by TCP, by a range of addresses, and by HTTP. All of it is in a network of its own, where addresses
+// can be redirected.
 func TestInterceptionOnTributary(t *testing.T) {
 	if os.Getenv("E2E_INTERCEPTED") == "" {
 		t.Parallel()
@@ -39,7 +40,8 @@ spec:
   endpoints: [{address: 127.0.0.1}]
 ---
 `
-	mesh := startMesh(t, "mesh.yaml", fmt.Sprintf(service, "tcp", "240.0.0.1", 9000, "TCP", one)+fmt.Sprintf(service, "range", "240.1.0.0/16", 9000, "TCP", two)+
+	mesh := startMesh(t, "mesh.yaml", fmt.Sprintf(service, "tcp", "240.0.0.1", 9000, "TCP", one)+
+		fmt.Sprintf(service, "range", "240.1.0.0/16", 9000, "TCP", two)+
 		fmt.Sprintf(service, "http", "240.0.0.2", 80, "HTTP", one)+fmt.Sprintf(service, "other", "240.0.0.3", 80, "HTTP", two))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "INTERCEPTION_MODE=REDIRECT"))
 	for _, want := range []struct{ url, host, by string }{

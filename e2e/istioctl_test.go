@@ -24,7 +24,8 @@ import (
 // istioctl runs the real one against tributary, without a Kubernetes.
 func istioctl(t *testing.T, tributary *fixture.Tributary, args ...string) string {
 	t.Helper()
-	out, code := fixture.Run(t, append(append([]string{fixture.Istioctl(t)}, args...), "--xds-address", tributary.XDS, "--plaintext", "--revision", "default")...)
+	out, code := fixture.Run(t, append(append([]string{fixture.Istioctl(t)}, args...), "--xds-address", tributary.XDS, "--plaintext",
+		"--revision", "default")...)
 	require.Zero(t, code, out)
 	return out
 }
@@ -102,7 +103,8 @@ func TestIstioctl(t *testing.T) {
 	for _, page := range []string{"clusters", "config_dump"} {
 		for asked, says := range map[string]string{page: "You must provide a proxyID", page + "?proxyID=nobody": "Proxy not connected"} {
 			// With some of istiod's errors istioctl fails, others it just shows.
-			out, _ := exec.CommandContext(t.Context(), fixture.Istioctl(t), "x", "internal-debug", asked, "--xds-address", mesh.XDS, "--plaintext", "--revision", "default").CombinedOutput()
+			out, _ := exec.CommandContext(t.Context(), fixture.Istioctl(t), "x", "internal-debug", asked, "--xds-address", mesh.XDS, "--plaintext",
+				"--revision", "default").CombinedOutput()
 			require.Contains(t, string(out), says)
 		}
 	}
@@ -118,7 +120,8 @@ func TestIstioctl(t *testing.T) {
 
 	// A client of CSDS sees both at once, and each alone.
 	for node, want := range map[string]int{"": 2, envoyNode: 1, "istiod": 1} {
-		all, err := clientStatus(t.Context(), mesh.XDS, &matcherv3.NodeMatcher{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: node}}})
+		all, err := clientStatus(t.Context(), mesh.XDS,
+			&matcherv3.NodeMatcher{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: node}}})
 		require.NoError(t, err)
 		require.Len(t, all, want, "nodes with %q", node)
 	}

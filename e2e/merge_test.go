@@ -33,8 +33,9 @@ spec:
 	ports := fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n", port)
 	var sources []fixture.ConfigSource
 	for name, text := range map[string]string{
-		"a-empty":     entry("STATIC", ports),
-		"b-addresses": entry("STATIC", ports+fmt.Sprintf("  endpoints: [{address: 127.0.0.1, ports: {http: %d}, labels: {version: one}, locality: eu/a}]\n", one)),
+		"a-empty": entry("STATIC", ports),
+		"b-addresses": entry("STATIC", ports+fmt.Sprintf("  endpoints: [{address: 127.0.0.1, ports: {http: %d}, labels: {version: one}, "+
+			"locality: eu/a}]\n", one)),
 		"c-names": entry("DNS", ports+fmt.Sprintf(`  endpoints:
   - {address: localhost, ports: {http: %d}, labels: {version: two}, locality: eu/b}
   - {address: missing.invalid, ports: {http: %d}}

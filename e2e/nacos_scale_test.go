@@ -25,7 +25,10 @@ func TestNacosScale(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			n := fixture.StartNacos(t, version)
 			for i := range nacosInstances {
-				fixture.AwaitReady(t, fixture.NacosInstance{Service: "svc", IP: fmt.Sprintf("10.0.0.%d", i+1), Port: 8080, Count: nacosServices}.Start(t, n))
+				fixture.AwaitReady(t, fixture.NacosInstance{
+					Service: "svc", IP: fmt.Sprintf("10.0.0.%d", i+1), Port: 8080,
+					Count: nacosServices,
+				}.Start(t, n))
 			}
 			time.Sleep(2 * time.Second) // so that what it has to do for them is behind it
 			began, theirs := time.Now(), n.Usage(t).CPU

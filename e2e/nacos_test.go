@@ -54,7 +54,8 @@ func sameHeld(ctx context.Context, istiod *fixture.Istiod, namespace, what strin
 	return err
 }
 
-// stays fails the test if is gave an error at some moment while f ran. A moment without an answer says nothing, but they must not all be such.
+// stays fails the test if is gave an error at some moment while f ran. A moment without an answer says nothing, but they must not all be
+// such.
 func stays(t *testing.T, is func() error, f func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -87,8 +88,8 @@ func awayFor() time.Duration {
 	return 10 * time.Second
 }
 
-// TestNacosServices shows that istiod holds what is right at each step of the life of plain services in a Nacos, and that nothing is lost while that
-// is away, and empty after its return.
+// TestNacosServices shows that istiod holds what is right at each step of the life of plain services in a Nacos, and that nothing is lost
+// while that is away, and empty after its return.
 func TestNacosServices(t *testing.T) {
 	t.Parallel()
 	for _, version := range nacosVersions {
@@ -160,7 +161,8 @@ func plainServices(t *testing.T, version string) {
 	holds("the last ones stop, and one that beats is killed", 30*time.Second+nacosTime)
 }
 
-// TestNacosLogin shows that a Nacos that wants to know who asks is read by a user, and that who is not one is told so, without a password in it.
+// TestNacosLogin shows that a Nacos that wants to know who asks is read by a user, and that who is not one is told so, without a password
+// in it.
 func TestNacosLogin(t *testing.T) {
 	t.Parallel()
 	n := fixture.StartNacosWithLogin(t, "3.1.0", "s3cret-of-e2e")

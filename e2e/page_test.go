@@ -35,7 +35,8 @@ func inert(t *testing.T, tab *fixture.Tab) {
 // find asks the page for objects.
 func find(t *testing.T, tab *fixture.Tab, what string) {
 	t.Helper()
-	fixture.Evaluate[bool](t, tab, fmt.Sprintf(`(() => { const f = document.querySelector('#filter'); f.elements.q.value = %q; f.requestSubmit(); return true; })()`, what))
+	fixture.Evaluate[bool](t, tab,
+		fmt.Sprintf(`(() => { const f = document.querySelector('#filter'); f.elements.q.value = %q; f.requestSubmit(); return true; })()`, what))
 }
 
 // TestPage shows the page at / of the admin port in a real browser.
@@ -75,7 +76,10 @@ func TestPage(t *testing.T) {
 		tab.Do(t, chromedp.Click(`//a[text()="shop/s00"]`))
 		tab.Await(t, 5*time.Second, `!document.querySelector('#object').hidden && document.activeElement.id === 'object-title'`)
 		said := tab.Text(t, "#object")
-		for _, part := range []string{"ServiceEntry shop/s00", "rules wins", "legacy shadowed", "number: 80", "tributary explain ServiceEntry shop/s00"} {
+		for _, part := range []string{
+			"ServiceEntry shop/s00", "rules wins", "legacy shadowed", "number: 80",
+			"tributary explain ServiceEntry shop/s00",
+		} {
 			assert.Contains(t, said, part)
 		}
 		tab.Accessible(t)
@@ -130,9 +134,11 @@ func TestPage(t *testing.T) {
 		assert.Contains(t, tab.Text(t, "#results"), "the source no longer has it")
 		tab.Accessible(t)
 
-		tab.Do(t, chromedp.Click(chromedp.CSS(".hold button")), chromedp.WaitVisible(chromedp.CSS("#ask")), chromedp.Click(chromedp.CSS(`#ask button[value="no"]`)), chromedp.WaitNotVisible(chromedp.CSS("#ask")))
+		tab.Do(t, chromedp.Click(chromedp.CSS(".hold button")), chromedp.WaitVisible(chromedp.CSS("#ask")),
+			chromedp.Click(chromedp.CSS(`#ask button[value="no"]`)), chromedp.WaitNotVisible(chromedp.CSS("#ask")))
 		require.Len(t, heldLosses(t, tributary), 1, "it was not meant")
-		tab.Do(t, chromedp.Click(chromedp.CSS(".hold button")), chromedp.WaitVisible(chromedp.CSS("#ask")), chromedp.Click(chromedp.CSS(`#ask button[value="yes"]`)))
+		tab.Do(t, chromedp.Click(chromedp.CSS(".hold button")), chromedp.WaitVisible(chromedp.CSS("#ask")),
+			chromedp.Click(chromedp.CSS(`#ask button[value="yes"]`)))
 		tab.Await(t, 5*time.Second, wellness+` && document.querySelector('.hold') === null`)
 		assert.Empty(t, heldLosses(t, tributary))
 		tab.Clean(t, tributary.Admin)
@@ -183,11 +189,13 @@ func TestPage(t *testing.T) {
 		tab := browser.Open(t, tributary.URL("/"), 1280, 1000, "light")
 		tab.Await(t, 10*time.Second, `document.querySelector('#results .pager')?.innerText.includes('1 to 50 of 100000')`)
 		tab.Do(t, chromedp.SendKeys(chromedp.CSS("#filter input[type=search]"), "s99999"))
-		t.Logf("what is looked for is there after %v", tab.Await(t, 10*time.Second, `document.querySelectorAll('#results tbody tr').length === 1`))
+		t.Logf("what is looked for is there after %v", tab.Await(t, 10*time.Second,
+			`document.querySelectorAll('#results tbody tr').length === 1`))
 		find(t, tab, "")
 		tab.Await(t, 10*time.Second, `document.querySelector('#results .pager')?.innerText.includes('1 to 50 of 100000')`)
 		tab.Do(t, chromedp.Click(`//div[@id="results"]//a[text()="Last"]`))
-		t.Logf("the last page is there after %v", tab.Await(t, 10*time.Second, `document.querySelector('#results .pager').innerText.includes('99951 to 100000')`))
+		t.Logf("the last page is there after %v", tab.Await(t, 10*time.Second,
+			`document.querySelector('#results .pager').innerText.includes('99951 to 100000')`))
 		tab.Clean(t, tributary.Admin)
 	})
 }

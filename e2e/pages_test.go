@@ -74,18 +74,23 @@ func sandbox(t *testing.T) *pagetest.Sandbox {
 	return s
 }
 
-// walks are the pages whose blocks follow from each other. What is to happen before the block under an anchor is done by what prepare returns.
+// walks are the pages whose blocks follow from each other. What is to happen before the block under an anchor is done by what prepare
+// returns.
 var walks = map[string]struct {
 	anchors []string
 	prepare func(*testing.T, *pagetest.Sandbox) func(anchor string)
 }{
 	"docs/start.md": {
-		[]string{"2-say-where-consul-is", "3-start", "4-register-a-service", "5-point-istiod-at-it", "6-see-that-it-has-it", "7-see-a-change-arrive"}, fromThePackage,
+		[]string{
+			"2-say-where-consul-is", "3-start", "4-register-a-service", "5-point-istiod-at-it", "6-see-that-it-has-it",
+			"7-see-a-change-arrive",
+		}, fromThePackage,
 	},
 	"docs/first-request.md": {[]string{"1-a-service", "2-through-envoy", "3-through-a-gateway", "4-from-grpc"}, firstRequest},
 }
 
-// fromThePackage is the machine of docs/start.md on which the package is installed: there is a Consul, and an istiod is started with what the page says.
+// fromThePackage is the machine of docs/start.md on which the package is installed: there is a Consul, and an istiod is started with what
+// the page says.
 func fromThePackage(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
 	s.Programs["consul"] = "exec '" + fixture.ConsulBinary(t) + `' "$@"`
@@ -101,7 +106,8 @@ func fromThePackage(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 	require.NoError(t, err)
 	start := regexp.MustCompile(`(?m)^ExecStart=/usr/bin/tributary (.*)$`).FindSubmatch(unit)
 	require.NotNil(t, start)
-	args := strings.Fields(strings.NewReplacer("/etc/tributary", s.Dir+"/etc/tributary", "/var/lib/tributary", s.Dir+"/var").Replace(string(start[1])))
+	args := strings.Fields(strings.NewReplacer("/etc/tributary", s.Dir+"/etc/tributary", "/var/lib/tributary",
+		s.Dir+"/var").Replace(string(start[1])))
 	s.Programs["systemctl"] = `[ "$*" = "enable --now tributary" ]`
 	tributary := &fixture.Tributary{XDS: xds, Admin: admin}
 	s.After = func(step pagetest.Step, _ string) {
@@ -131,7 +137,8 @@ func firstRequest(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 	port := func() string { return strconv.Itoa(fixture.FreePort(t)) }
 	service, gateway, server := port(), port(), port()
 	xds, admin := port(), fixture.Loopback(fixture.FreePort(t))
-	s.Programs["tributary"] = `[ "$1" != serve ] || set -- "$@" --listen 127.0.0.1:` + xds + " --admin " + admin + "\n" + s.Programs["tributary"]
+	s.Programs["tributary"] = `[ "$1" != serve ] || set -- "$@" --listen 127.0.0.1:` + xds + " --admin " + admin + "\n" +
+		s.Programs["tributary"]
 	s.Programs["envoy"] = "exec '" + fixture.EnvoyBinary(t) + `' --concurrency 1 "$@"`
 	s.Programs["grpcurl"] = "exec '" + fixture.Grpcurl(t) + `' "$@"`
 	s.Env = append(s.Env, "TRIBUTARY_SERVER=127.0.0.1:"+xds, "TRIBUTARY_ADMIN="+admin)
@@ -193,7 +200,8 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		istiod := fixture.NewIstiodWith(t, mesh)
 		istiod.AwaitSynced(t)
 		s.Instead["istiod.example:8080"] = istiod.HTTP
-		config := fmt.Sprintf("listen: {xds: '%s', admin: '%s'}\nconfigSources: [{name: rules, address: 'fs://%s'}]\n", tributary.XDS, tributary.Admin, rules)
+		config := fmt.Sprintf("listen: {xds: '%s', admin: '%s'}\nconfigSources: [{name: rules, address: 'fs://%s'}]\n", tributary.XDS,
+			tributary.Admin, rules)
 		write(t, s.Dir, "tributary.yaml", config)
 		write(t, s.Dir+"/etc/tributary", "tributary.yaml", config)
 		write(t, s.Dir, "mesh.yaml", mesh)
@@ -210,11 +218,13 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	},
 	"docs/commands.md#tributary-get": func(t *testing.T, s *pagetest.Sandbox) {
 		rules := t.TempDir()
-		write(t, rules, "a.yaml", serviceEntry("reviews", 80)+"---\n"+serviceEntry("ratings", 80)+"---\n"+virtualService("reviews", "reviews.example"))
+		write(t, rules, "a.yaml", serviceEntry("reviews", 80)+"---\n"+serviceEntry("ratings", 80)+"---\n"+
+			virtualService("reviews", "reviews.example"))
 		k := startKV(t, fixture.ConsulOptions{})
 		tributary := fixture.StartTributary(t, fixture.Files("rules", rules))
 		tributary.WaitFor(t, 10*time.Second, func() error {
-			if out, _ := fixture.Run(t, fixture.TributaryBinary(t), "get", "se", "-A", "--at", "0s", "--admin", tributary.Admin); !strings.Contains(out, "ratings") {
+			if out, _ := fixture.Run(t, fixture.TributaryBinary(t), "get", "se", "-A", "--at", "0s", "--admin",
+				tributary.Admin); !strings.Contains(out, "ratings") {
 				return errors.New("the history has not begun")
 			}
 			return nil
@@ -226,7 +236,8 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	},
 	"docs/commands.md#tributary-apply": func(t *testing.T, s *pagetest.Sandbox) {
 		stores(t, s)
-		write(t, s.Dir+"/rules", "reviews.yaml", strings.Replace(virtualService("reviews", "reviews.mesh.internal"), "internal}}]", "internal, subset: v1}}]", 1))
+		write(t, s.Dir+"/rules", "reviews.yaml", strings.Replace(virtualService("reviews", "reviews.mesh.internal"), "internal}}]",
+			"internal, subset: v1}}]", 1))
 	},
 	"docs/commands.md#tributary-edit": func(t *testing.T, s *pagetest.Sandbox) {
 		out, code := stores(t, s).apply(t, virtualService("reviews", "v1.mesh.internal"))

@@ -28,8 +28,8 @@ func answersAt(t *testing.T, envoy *fixture.Envoy, port int) func(host int, text
 	}
 }
 
-// What a real Envoy rejects is named, with the object that changed; the Envoy keeps what it had of that resource and takes all others, and another Envoy, which
-// accepts it, is served all of it.
+// What a real Envoy rejects is named, with the object that changed; the Envoy keeps what it had of that resource and takes all others, and
+// another Envoy, which accepts it, is served all of it.
 func TestRejectedOnTributary(t *testing.T) {
 	t.Parallel()
 	for _, api := range []string{"DELTA_GRPC", "GRPC"} {

@@ -23,16 +23,21 @@ import (
 
 // wrongTexts are values that Istio's validation takes in some field, and that Envoy might reject there.
 var wrongTexts = []string{
-	"", " ", "a b", "a\nb", "a\x00b", "é", "*", "%", "%%", "%REQ(", "%REQ()%", "%NOTHING(a):b%", ":authority", "host", "[", "(", "a{1001}", "(?i)a", "\\1", "\\9",
-	"fe80::1%eth0", "::ffff:10.0.0.1", "0.0.0.0", "10.0.0.0/33", "10.0.0.1/8", "a..b", "-a", "*.*", "http://a", "/", "//", "/a?b#c", "unix://", "5xx,nothing",
+	"", " ", "a b", "a\nb", "a\x00b", "é", "*", "%", "%%", "%REQ(", "%REQ()%", "%NOTHING(a):b%", ":authority", "host", "[", "(", "a{1001}",
+	"(?i)a", "\\1", "\\9",
+	"fe80::1%eth0", "::ffff:10.0.0.1", "0.0.0.0", "10.0.0.0/33", "10.0.0.1/8", "a..b", "-a", "*.*", "http://a", "/", "//", "/a?b#c", "unix://",
+	"5xx,nothing",
 	strings.Repeat("a", 300), strings.Repeat("a.", 130) + "a", strings.Repeat("(a|b)", 40),
 }
 
 // wrongNumbers are such numbers.
-var wrongNumbers = []int64{0, 1, -1, 2, 99, 100, 101, 599, 600, 65535, 65536, math.MaxInt32, math.MinInt32, math.MaxUint32, math.MaxInt64, math.MinInt64, 999_999_999}
+var wrongNumbers = []int64{
+	0, 1, -1, 2, 99, 100, 101, 599, 600, 65535, 65536, math.MaxInt32, math.MinInt32, math.MaxUint32, math.MaxInt64,
+	math.MinInt64, 999_999_999,
+}
 
-// What tributary serves of configurations that are made up to be rejected is accepted by a real Envoy: in each, one field that is set has another value,
-// which Istio's validation takes.
+// What tributary serves of configurations that are made up to be rejected is accepted by a real Envoy: in each, one field that is set has
+// another value, which Istio's validation takes.
 func TestMadeUpToBeRejected(t *testing.T) {
 	t.Parallel()
 	want := 10

@@ -41,7 +41,10 @@ func samples(t *testing.T) (all []sample) {
 		part, _, _ := strings.Cut(filepath.ToSlash(name), "/")
 		s := sample{file: name}
 		taken := make(map[resource.Key]bool)
-		for _, d := range resource.Decode(name, content, resource.Options{UnknownFields: resource.SeverityWarning, DomainSuffix: "cluster.local"}) {
+		for _, d := range resource.Decode(name, content, resource.Options{
+			UnknownFields: resource.SeverityWarning,
+			DomainSuffix:  "cluster.local",
+		}) {
 			if d.Resource != nil && !taken[d.Resource.Key()] {
 				taken[d.Resource.Key()] = true
 				s.objects = append(s.objects, d.Resource)
@@ -91,8 +94,10 @@ func servicesIn(content []byte) (all []*resource.Resource) {
 		if namespace == "" {
 			namespace = "default"
 		}
-		text := fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: svc-%s, namespace: %s}\nspec:\n  hosts: [%[1]s.%[2]s.svc.cluster.local]\n"+
-			"  location: MESH_INTERNAL\n  resolution: STATIC\n  endpoints: [{address: 10.1.1.1, labels: {version: v1}}, {address: 10.1.1.2, labels: {version: v2}}]\n  ports:\n", doc.Metadata.Name, namespace)
+		text := fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: svc-%s, namespace: %s}\nspec:\n  hosts: "+
+			"[%[1]s.%[2]s.svc.cluster.local]\n"+
+			"  location: MESH_INTERNAL\n  resolution: STATIC\n  endpoints: [{address: 10.1.1.1, labels: {version: v1}}, {address: 10.1.1.2, "+
+			"labels: {version: v2}}]\n  ports:\n", doc.Metadata.Name, namespace)
 		for _, p := range doc.Spec.Ports {
 			protocol, _, _ := strings.Cut(p.Name, "-")
 			text += fmt.Sprintf("  - {number: %d, name: %q, protocol: %q}\n", p.Port, p.Name, strings.ToUpper(protocol))

@@ -14,8 +14,8 @@ import (
 	"tributary/internal/spiffe/spiffetest"
 )
 
-// The certificates of both tiers are from a SPIFFE Workload API, which is a server of ours on a unix socket: it comes late, exchanges the certificates
-// under streams, goes away, and ends the federation with another trust domain.
+// The certificates of both tiers are from a SPIFFE Workload API, which is a server of ours on a unix socket: it comes late, exchanges the
+// certificates under streams, goes away, and ends the federation with another trust domain.
 func TestSPIFFE(t *testing.T) {
 	t.Parallel()
 	own, other, api := certtest.New(t), certtest.New(t), spiffetest.New(t)
@@ -65,13 +65,15 @@ configSources:
 	}
 	fixture.StartEnvoyWith(t, bootstrap(t, append([]string{"envoy", "--server", address}, files(own, "spiffe://example.org/envoy")...)...))
 	federated := files(other, "spiffe://other.test/web")
-	watch := exec.CommandContext(t.Context(), fixture.TributaryBinary(t), append([]string{"watch", "vs", "-A", "--server", address}, federated...)...)
+	watch := exec.CommandContext(t.Context(), fixture.TributaryBinary(t),
+		append([]string{"watch", "vs", "-A", "--server", address}, federated...)...)
 	var watched strings.Builder
 	watch.Stdout, watch.Stderr = &watched, &watched
 	require.NoError(t, watch.Start())
 	defer func() { _ = watch.Process.Kill(); _ = watch.Wait() }()
 	get := func(flags []string) (string, int) {
-		return fixture.Run(t, append([]string{fixture.TributaryBinary(t), "get", "vs", "-A", "--timeout", "5s", "--server", address}, flags...)...)
+		return fixture.Run(t, append([]string{fixture.TributaryBinary(t), "get", "vs", "-A", "--timeout", "5s", "--server", address},
+			flags...)...)
 	}
 	out, code := get(federated)
 	require.Zero(t, code)
@@ -96,8 +98,9 @@ configSources:
 	require.NoError(t, err, "%s", text)
 
 	// Streams outlive the certificates that they began with.
-	load := exec.CommandContext(t.Context(), fixture.TributaryBinary(t), append([]string{"load", "--server", address, "--clients", "50", "--duration", "8s"},
-		files(own, "spiffe://example.org/load")...)...)
+	load := exec.CommandContext(t.Context(), fixture.TributaryBinary(t),
+		append([]string{"load", "--server", address, "--clients", "50", "--duration", "8s"},
+			files(own, "spiffe://example.org/load")...)...)
 	var said strings.Builder
 	load.Stdout, load.Stderr = &said, &said
 	require.NoError(t, load.Start())

@@ -146,8 +146,11 @@ func (s swap) parts(t *testing.T) map[resourcev3.Type][]cachetypes.Resource {
 		all, err := anypb.New(&aggregatev3.ClusterConfig{Clusters: []string{cluster.Name}})
 		require.NoError(t, err)
 		clusters = append(clusters, &clusterv3.Cluster{
-			Name:                 name,
-			ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: all}},
+			Name: name,
+			ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+				Name:        "envoy.clusters.aggregate",
+				TypedConfig: all,
+			}},
 		})
 	}
 	return map[resourcev3.Type][]cachetypes.Resource{
@@ -169,8 +172,9 @@ func (s swap) routes() *routev3.RouteConfiguration {
 		Name: "all", Domains: []string{"*"},
 		ResponseHeadersToAdd: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x-swap", Value: fmt.Sprint(s.n)}}},
 		Routes: []*routev3.Route{{
-			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}},
-			Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: fmt.Sprintf("c%d", s.n)}}},
+			Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}},
+			Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: fmt.Sprintf("c%d",
+				s.n)}}},
 		}},
 	}}}
 }

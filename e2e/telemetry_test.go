@@ -19,8 +19,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy writes a line for each request if a Telemetry says so, unless that of its workload says otherwise, and sends spans of as many requests as it is
-// told to where the MeshConfig says.
+// A real Envoy writes a line for each request if a Telemetry says so, unless that of its workload says otherwise, and sends spans of as
+// many requests as it is told to where the MeshConfig says.
 func TestTelemetryOnTributary(t *testing.T) {
 	t.Parallel()
 	var spans atomic.Int64
@@ -67,7 +67,8 @@ spec:
   http: [{route: [{destination: {host: echo.mesh.internal}}]}]
 `, log, collector.Listener.Addr().(*net.TCPAddr).Port, front))
 	const head = "apiVersion: telemetry.istio.io/v1\nkind: Telemetry\nmetadata: {name: %s, namespace: %s}\nspec: %s\n---\n"
-	all := fmt.Sprintf(head, "all", "istio-system", "{accessLogging: [{providers: [{name: lines}], filter: {expression: \"request.url_path.startsWith('/logged')\"}}], tracing: [{providers: [{name: spans}], randomSamplingPercentage: 100}]}")
+	all := fmt.Sprintf(head, "all", "istio-system", "{accessLogging: [{providers: [{name: lines}], filter: {expression: "+
+		"\"request.url_path.startsWith('/logged')\"}}], tracing: [{providers: [{name: spans}], randomSamplingPercentage: 100}]}")
 	mesh.write(t, "telemetry.yaml", all)
 
 	sidecar := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--label", "app=shop"))
@@ -109,7 +110,8 @@ spec:
 		return nil
 	})
 
-	mesh.write(t, "telemetry.yaml", all+fmt.Sprintf(head, "shop", "default", "{selector: {matchLabels: {app: shop}}, accessLogging: [{disabled: true}], tracing: [{randomSamplingPercentage: 12.5}]}"))
+	mesh.write(t, "telemetry.yaml", all+fmt.Sprintf(head, "shop", "default",
+		"{selector: {matchLabels: {app: shop}}, accessLogging: [{disabled: true}], tracing: [{randomSamplingPercentage: 12.5}]}"))
 	listeners := func(e *fixture.Envoy) string {
 		_, told, err := fixture.Get(t.Context(), e.URL("/config_dump?resource=dynamic_listeners"))
 		require.NoError(t, err)

@@ -15,8 +15,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A timeout limits how long Envoy waits for a response: an upload and a websocket take as long as they take, and an endpoint that hangs is ejected, by
-// the timeout of the route or by the deadline of gRPC requests.
+// A timeout limits how long Envoy waits for a response: an upload and a websocket take as long as they take, and an endpoint that hangs is
+// ejected, by the timeout of the route or by the deadline of gRPC requests.
 func TestTimeoutsOnTributary(t *testing.T) {
 	t.Parallel()
 	const timeout = 500 * time.Millisecond
@@ -43,9 +43,11 @@ func TestTimeoutsOnTributary(t *testing.T) {
 		"spec: {hosts: [echo.mesh.internal], http: [{timeout: 500ms, route: [{destination: {host: echo.mesh.internal}}]}]}\n"
 	mesh := startMesh(t, "echo.yaml", listing(port, serves)+limited)
 	halfHung := func(name string) string {
-		return service(name, fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {http: %d}}, {address: 127.0.0.1, ports: {http: %d}}]\n", port, serves, hangs)) +
+		return service(name, fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: "+
+			"{http: %d}}, {address: 127.0.0.1, ports: {http: %d}}]\n", port, serves, hangs)) +
 			fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: %s, namespace: default}\n"+
-				"spec: {host: %[1]s.mesh.internal, trafficPolicy: {outlierDetection: {consecutiveGatewayErrors: 2, baseEjectionTime: 5m, maxEjectionPercent: 50}}}\n", name)
+				"spec: {host: %[1]s.mesh.internal, trafficPolicy: {outlierDetection: {consecutiveGatewayErrors: 2, baseEjectionTime: 5m, "+
+				"maxEjectionPercent: 50}}}\n", name)
 	}
 	mesh.write(t, "hung.yaml", halfHung("hung")+strings.ReplaceAll(limited, "echo", "hung")+"---\n"+halfHung("greeter"))
 	envoy := fixture.StartEnvoy(t, mesh.XDS)

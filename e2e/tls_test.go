@@ -71,9 +71,11 @@ func TestMutualTLS(t *testing.T) {
 	write(t, s.dir, "greeter.yaml", greeter(one, 1))
 
 	fixture.StartEnvoyWith(t, bootstrap(t, append([]string{"envoy", "--server", s.TLS}, s.identity...)...))
-	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(bootstrap(t, append([]string{"grpc", "--server", s.TLS}, s.identity...)...)))
+	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(bootstrap(t,
+		append([]string{"grpc", "--server", s.TLS}, s.identity...)...)))
 	require.NoError(t, err)
-	conn, err := grpc.NewClient("xds:///greeter.mesh.internal:50051", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("xds:///greeter.mesh.internal:50051", grpc.WithResolvers(resolver),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	s.WaitFor(t, 10*time.Second, func() error {

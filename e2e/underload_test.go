@@ -107,7 +107,8 @@ func TestDrainedUnderLoadOnTributary(t *testing.T) {
 	})
 }
 
-// Tributary is killed again and again under load. What it told stays in force; what changes meanwhile comes when it is back; no request fails.
+// Tributary is killed again and again under load. What it told stays in force; what changes meanwhile comes when it is back; no request
+// fails.
 func TestKilledUnderLoadOnTributary(t *testing.T) {
 	t.Parallel()
 	bothVariants(t, func(t *testing.T, start func(*mesh) *fixture.Envoy) {

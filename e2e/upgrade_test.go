@@ -105,8 +105,9 @@ func installed(t *testing.T) (path string, install func(content []byte)) {
 	return path, install
 }
 
-// An upgrade under 200 streams, a real istiod and changes: no stream ends before the successor answers, nobody is refused, and nothing is lost. A program that does not
-// start, a configuration that is not right, and a successor that fails when it is half way change nothing for clients.
+// An upgrade under 200 streams, a real istiod and changes: no stream ends before the successor answers, nobody is refused, and nothing is
+// lost. A program that does not start, a configuration that is not right, and a successor that fails when it is half way change nothing for
+// clients.
 func TestUpgradeUnderStreams(t *testing.T) {
 	t.Parallel()
 	program, err := os.ReadFile(fixture.TributaryBinary(t))
@@ -224,7 +225,8 @@ func TestUpgradeUnderStreams(t *testing.T) {
 	write(t, rules, "counter.yaml", serviceEntry("counter", 65000))
 	istiod.WaitFor(t, 20*time.Second, func() error {
 		configs, err := istiod.Configs(t.Context())
-		if counter := configs[fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "counter"}]; err == nil && (counter == nil || !strings.Contains(string(counter.Spec), "65000")) {
+		if counter := configs[fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "counter"}]; err == nil &&
+			(counter == nil || !strings.Contains(string(counter.Spec), "65000")) {
 			err = errors.New("the last change is not with istiod")
 		}
 		return err

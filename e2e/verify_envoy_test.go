@@ -19,7 +19,10 @@ import (
 // findingsOf runs `tributary verify` against an Envoy, and returns what it finds, as "class kind name", and its reasons.
 func findingsOf(t *testing.T, tributary *fixture.Tributary, envoy string, more ...string) (found, reasons []string) {
 	t.Helper()
-	out, code := fixture.Run(t, append([]string{fixture.TributaryBinary(t), "verify", "--envoy", envoy, "--admin", tributary.Admin, "-o", "json"}, more...)...)
+	out, code := fixture.Run(t, append([]string{
+		fixture.TributaryBinary(t), "verify", "--envoy", envoy, "--admin", tributary.Admin, "-o",
+		"json",
+	}, more...)...)
 	var all []struct{ Class, Kind, Name, Reason string }
 	require.NoError(t, json.Unmarshal([]byte(out), &all), out)
 	counted := 0
@@ -60,7 +63,8 @@ func manySamples(t *testing.T, dir string) {
 	}
 }
 
-// An Envoy that has all that it is told has no findings, whatever it is and however it asks: what it adds or says otherwise is no difference.
+// An Envoy that has all that it is told has no findings, whatever it is and however it asks: what it adds or says otherwise is no
+// difference.
 func TestVerifyEnvoyFindsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -95,7 +99,8 @@ spec:
 	}{
 		{"sidecar", node("sidecar~127.0.0.1~a.default~default.svc.cluster.local", "--metadata", "INTERCEPTION_MODE=REDIRECT")},
 		{"gateway", node("router~127.0.0.1~b.default~default.svc.cluster.local", "--label", "front=only")},
-		{"on demand", node("sidecar~127.0.0.1~c.default~default.svc.cluster.local", "--metadata", "ON_DEMAND=true", "--metadata", "INTERCEPTION_MODE=REDIRECT")},
+		{"on demand", node("sidecar~127.0.0.1~c.default~default.svc.cluster.local", "--metadata", "ON_DEMAND=true", "--metadata",
+			"INTERCEPTION_MODE=REDIRECT")},
 	} {
 		for _, api := range []string{"DELTA_GRPC", "GRPC"} {
 			t.Run(c.name+" "+api, func(t *testing.T) {
@@ -197,15 +202,16 @@ resources:
 `, fixture.FreePort(t), file), 1)
 }
 
-// What an Envoy has rejected is found with its words: an object that it does not take, and what its machine lacks. A tributary that is told of the
-// Envoy finds it again and again.
+// What an Envoy has rejected is found with its words: an object that it does not take, and what its machine lacks. A tributary that is told
+// of the Envoy finds it again and again.
 func TestVerifyEnvoyFindsWhatItRejected(t *testing.T) {
 	t.Parallel()
 	port, taken := fixture.FreePort(t), backend(t, "somebody else")
 	dir := t.TempDir()
 	write(t, dir, "mesh.yaml", regexHosts(port, 3, "v1", -1))
 	admin := fixture.FreePort(t)
-	tributary := fixture.StartTributaryWith(t, fmt.Sprintf("configSources:\n- {name: mesh, address: 'fs://%s'}\nverify:\n- {envoy: 'http://127.0.0.1:%d', every: 10s}\n", dir, admin))
+	tributary := fixture.StartTributaryWith(t, fmt.Sprintf("configSources:\n- {name: mesh, address: 'fs://%s'}\nverify:\n- {envoy: "+
+		"'http://127.0.0.1:%d', every: 10s}\n", dir, admin))
 	text := strict.Replace(bootstrap(t, "envoy", "--server", tributary.XDS))
 	envoy := fixture.StartEnvoyAt(t, text, admin)
 	found, reasons := findingsOf(t, tributary, envoy.URL(""), "--settle", "10s")

@@ -16,7 +16,8 @@ import (
 func verified(t *testing.T, tributary *fixture.Tributary, istiod *fixture.Istiod, more ...string) (found []string, code int) {
 	t.Helper()
 	out, code := fixture.Run(t, append([]string{
-		fixture.TributaryBinary(t), "verify", "--istiod", "http://" + istiod.HTTP, "--server", tributary.XDS, "--admin", tributary.Admin, "-o", "json",
+		fixture.TributaryBinary(t), "verify", "--istiod", "http://" + istiod.HTTP, "--server", tributary.XDS, "--admin", tributary.Admin, "-o",
+		"json",
 	}, more...)...)
 	var all []struct{ Class, Kind, Namespace, Name, Reason string }
 	require.NoError(t, json.Unmarshal([]byte(out), &all), out)
@@ -79,7 +80,8 @@ func TestVerifyOfTheConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
 	where := fixture.Loopback(fixture.FreePort(t))
-	tributary := fixture.StartTributaryWith(t, "configSources:\n- {name: rules, address: 'fs://"+dir+"', validation: warn}\nverify:\n- {istiod: 'http://"+where+"', every: 10s}\n")
+	tributary := fixture.StartTributaryWith(t, "configSources:\n- {name: rules, address: 'fs://"+dir+
+		"', validation: warn}\nverify:\n- {istiod: 'http://"+where+"', every: 10s}\n")
 	istiod := fixture.NewIstiodWith(t, "configSources:\n- address: xds://"+tributary.XDS+"\n", "--httpAddr="+where)
 	istiod.AwaitSynced(t)
 	tributary.WaitFor(t, 30*time.Second, func() error { return pageNames(t, tributary, "/debug/verify", `"objects": 1`) })

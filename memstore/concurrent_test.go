@@ -21,7 +21,8 @@ func TestConcurrentHistories(t *testing.T) {
 		histories := map[string][]*resource.Resource{} // content "-" deletes
 		for _, namespace := range []string{"n1", "n2", "n3"} {
 			step := rapid.Custom(func(t *rapid.T) *resource.Resource {
-				return storetest.New(kinds.Draw(t, "kind"), namespace, nameGen.Draw(t, "name"), rapid.SampledFrom([]string{"1", "2", "-"}).Draw(t, "content"))
+				return storetest.New(kinds.Draw(t, "kind"), namespace, nameGen.Draw(t, "name"),
+					rapid.SampledFrom([]string{"1", "2", "-"}).Draw(t, "content"))
 			})
 			histories[namespace] = rapid.SliceOfN(step, 1, 60).Draw(t, namespace)
 		}

@@ -6,10 +6,9 @@ import (
 	"tributary/resource"
 )
 
-// Follow calls update with the state of r and then with each later one, until ctx ends; what r becomes while update runs is one change. If the
-// update is incremental, keys are all that changed since the call before; else they do not tell. Synced is what r said before its
-// state was read, which is then all that it speaks of.
-// Beats are answered between updates; there may be none.
+// Follow calls update with the state of r and then with each later one, until ctx ends; what r becomes while update runs is one change. If
+// the update is incremental, keys are all that changed since the call before; else they do not tell. Synced is what r said before its state
+// was read, which is then all that it speaks of. Beats are answered between updates; there may be none.
 func Follow(ctx context.Context, r Reader, beats Beat, update func(keys []resource.Key, now Snapshot, incremental, synced bool)) error {
 	var since Revision
 	for first := true; ; first = false {

@@ -39,8 +39,14 @@ func TestApplyReturnsNetChanges(t *testing.T) {
 		{name: "delete twice", before: []*resource.Resource{a1}, deletes: []resource.Key{a1.Key(), a1.Key()}, want: []Change{{a1, nil}}},
 		{name: "the last put of a key counts", puts: []*resource.Resource{a1, b, a2}, want: []Change{{nil, a2}, {nil, b}}},
 		{name: "back and forth is nothing", before: []*resource.Resource{a1}, puts: []*resource.Resource{a2, a1}},
-		{name: "delete comes before put", before: []*resource.Resource{a1}, deletes: []resource.Key{a1.Key()}, puts: []*resource.Resource{a2}, want: []Change{{a1, a2}}},
-		{name: "deleted and put as it was", before: []*resource.Resource{a1, b}, deletes: []resource.Key{a1.Key()}, puts: []*resource.Resource{a1, c}, want: []Change{{nil, c}}},
+		{
+			name: "delete comes before put", before: []*resource.Resource{a1}, deletes: []resource.Key{a1.Key()}, puts: []*resource.Resource{a2},
+			want: []Change{{a1, a2}},
+		},
+		{
+			name: "deleted and put as it was", before: []*resource.Resource{a1, b}, deletes: []resource.Key{a1.Key()},
+			puts: []*resource.Resource{a1, c}, want: []Change{{nil, c}},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var table Table

@@ -28,10 +28,12 @@ func debian(t *testing.T) root {
 		t.Skip("for the night, and for root: PACKAGING_NIGHTLY=1")
 	}
 	tools := t.TempDir()
-	execute(t, tools, "sh", "-ec", "apt-get -qq download debootstrap || { apt-get -qq update; apt-get -qq download debootstrap; }; dpkg-deb -x debootstrap_*.deb .")
+	execute(t, tools, "sh", "-ec", "apt-get -qq download debootstrap || { apt-get -qq update; apt-get -qq download debootstrap; }; dpkg-deb "+
+		"-x debootstrap_*.deb .")
 	r := root{t, t.TempDir()}
 	t.Setenv("DEBOOTSTRAP_DIR", filepath.Join(tools, "usr/share/debootstrap"))
-	execute(t, tools, "usr/sbin/debootstrap", "--variant=minbase", "--include=systemd,procps", "bookworm", r.dir, "http://deb.debian.org/debian")
+	execute(t, tools, "usr/sbin/debootstrap", "--variant=minbase", "--include=systemd,procps", "bookworm", r.dir,
+		"http://deb.debian.org/debian")
 	return r
 }
 
@@ -54,7 +56,8 @@ func (r root) run(args ...string) string {
 // files are all but what dpkg and its helpers keep for themselves.
 func (r root) files() []string {
 	r.t.Helper()
-	list := execute(r.t, r.dir, "find", ".", "-xdev", "-not", "-path", "./var/lib/dpkg/*", "-not", "-path", "./var/log/*", "-not", "-path", "./var/cache/*",
+	list := execute(r.t, r.dir, "find", ".", "-xdev", "-not", "-path", "./var/lib/dpkg/*", "-not", "-path", "./var/log/*", "-not", "-path",
+		"./var/cache/*",
 		"-not", "-path", "./proc/*", "-not", "-path", "./etc/*shadow-", "-not", "-path", "./etc/*-")
 	return strings.Fields(list)
 }
@@ -75,20 +78,24 @@ func TestDebian(t *testing.T) {
 	require.Contains(t, r.run("tributary", "validate", "--offline", "/etc/tributary/tributary.yaml"), "0 errors")
 	require.Contains(t, r.run("getent", "passwd", "tributary"), "/usr/sbin/nologin")
 	execute(t, r.dir, "systemd-analyze", "--root="+r.dir, "--man=no", "verify", "tributary.service", "tributary.socket")
-	execute(t, r.dir, "systemd-analyze", "security", "--offline=yes", "--threshold=20", filepath.Join(r.dir, "usr/lib/systemd/system/tributary.service")) // 2.0
+	// 2.0
+	execute(t, r.dir, "systemd-analyze", "security", "--offline=yes", "--threshold=20",
+		filepath.Join(r.dir, "usr/lib/systemd/system/tributary.service"))
 
 	r.run("systemctl", "enable", "tributary.service", "tributary.socket")
 	state := filepath.Join(r.dir, "var/lib/tributary")
 	require.NoError(t, os.Mkdir(state, 0o700)) // as the service has it made
 	r.run("dpkg", "-r", "tributary")
-	require.ElementsMatch(t, append(before, "./var/lib/tributary", "./etc/tributary", "./etc/tributary/tributary.yaml"), r.files(), "what is left is the state, and the configuration")
+	require.ElementsMatch(t, append(before, "./var/lib/tributary", "./etc/tributary", "./etc/tributary/tributary.yaml"), r.files(),
+		"what is left is the state, and the configuration")
 	r.run("dpkg", "--purge", "tributary")
 	require.ElementsMatch(t, before, r.files())
 	require.NotContains(t, r.run("getent", "passwd"), "tributary")
 }
 
-// An upgrade from package to package keeps the state and what was changed in the configuration, and what then runs in the place of the service goes on with the
-// new program, over the same ports. There is no systemd in a folder: that postinstall.sh asks for this itself where the service runs is not tested here.
+// An upgrade from package to package keeps the state and what was changed in the configuration, and what then runs in the place of the
+// service goes on with the new program, over the same ports. There is no systemd in a folder: that postinstall.sh asks for this itself
+// where the service runs is not tested here.
 func TestDebianUpgrade(t *testing.T) {
 	r := debian(t)
 	install := func(version string) {
@@ -104,7 +111,8 @@ func TestDebianUpgrade(t *testing.T) {
 	}
 	install("v1.2.3")
 	file := filepath.Join(r.dir, "etc/tributary/tributary.yaml")
-	const changed = "# changed here\nlisten: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{name: rules, address: 'fs:///etc/tributary/rules'}]\n"
+	const changed = "# changed here\nlisten: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{name: rules, address: " +
+		"'fs:///etc/tributary/rules'}]\n"
 	require.NoError(t, os.WriteFile(file, []byte(changed), 0o644))                      //nolint:gosec // it is as the package has it
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "etc/tributary/rules/a.yaml"), //nolint:gosec // the service reads it
 		[]byte("apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a}\nspec: {host: a.example}\n"), 0o644))

@@ -22,7 +22,10 @@ func TestLinksOfThePackage(t *testing.T) {
 	for _, f := range files {
 		shipped[f.to] = f.from
 	}
-	for _, name := range []string{"README.md", "LICENSE", "docs/config.schema.json", "docs/monitoring/rules.yaml", "docs/monitoring/dashboard.json"} {
+	for _, name := range []string{
+		"README.md", "LICENSE", "docs/config.schema.json", "docs/monitoring/rules.yaml",
+		"docs/monitoring/dashboard.json",
+	} {
 		require.Contains(t, shipped, root+name)
 	}
 	for to, from := range shipped {

@@ -46,7 +46,10 @@ func (r *release) image(t target, program string) (platformImage, error) {
 		return platformImage{}, err
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: r.date}, CreatedBy: "packaging"}})
+	image, err = mutate.Append(image, mutate.Addendum{
+		Layer:   layer,
+		History: v1.History{Created: v1.Time{Time: r.date}, CreatedBy: "packaging"},
+	})
 	if err != nil {
 		return platformImage{}, err
 	}
@@ -66,7 +69,8 @@ func (r *release) config(t target, image v1.Image) *v1.ConfigFile {
 		Entrypoint: []string{"/usr/bin/tributary"}, Cmd: []string{"serve", "-c", "/etc/tributary/tributary.yaml"},
 		User: nobody, WorkingDir: "/", ExposedPorts: map[string]struct{}{"16010/tcp": {}, "16014/tcp": {}},
 		Labels: map[string]string{
-			"org.opencontainers.image.title": "tributary", "org.opencontainers.image.version": r.plainVersion(), "org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.title": "tributary", "org.opencontainers.image.version": r.plainVersion(),
+			"org.opencontainers.image.licenses": "Apache-2.0",
 		},
 	}
 	return config
@@ -84,9 +88,13 @@ func (r *release) index(images []platformImage, work string) error {
 		}})
 	}
 	// The index of a layout has one entry, the image of all platforms under its name.
-	named := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{Add: all, Descriptor: v1.Descriptor{
-		Annotations: map[string]string{"org.opencontainers.image.ref.name": r.plainVersion(), "io.containerd.image.name": "tributary:" + r.plainVersion()},
-	}})
+	named := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex),
+		mutate.IndexAddendum{Add: all, Descriptor: v1.Descriptor{
+			Annotations: map[string]string{
+				"org.opencontainers.image.ref.name": r.plainVersion(),
+				"io.containerd.image.name":          "tributary:" + r.plainVersion(),
+			},
+		}})
 	dir := filepath.Join(work, "image")
 	if _, err := layout.Write(dir, named); err != nil {
 		return err

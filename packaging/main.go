@@ -212,7 +212,8 @@ func (r *release) extras(ctx context.Context, work string) ([]file, error) {
 // docs are what the README links to, at the same places beside it: pages, the schema, rules for alerts and a dashboard.
 func (r *release) docs() (files []file, err error) {
 	for _, pattern := range []string{
-		"docs/*.md", "docs/*.json", "docs/*.png", "docs/*/*.md", "docs/*/*.json", "docs/*/*.yaml", "docs/*/*.svg", "sources/*/README.md", "bench/README.md", "*.md", "LICENSE",
+		"docs/*.md", "docs/*.json", "docs/*.png", "docs/*/*.md", "docs/*/*.json", "docs/*/*.yaml", "docs/*/*.svg", "sources/*/README.md",
+		"bench/README.md", "*.md", "LICENSE",
 	} {
 		found, err := filepath.Glob(filepath.Join(r.source, pattern))
 		if err != nil {

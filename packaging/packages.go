@@ -56,7 +56,8 @@ func (r *release) info(t target, program string, extras []file) *nfpm.Info {
 	return &nfpm.Info{
 		Name: "tributary", Arch: t.arch, Platform: "linux", Version: r.packageVersion(), VersionSchema: "none", Release: "1",
 		Section: "net", Priority: "optional", Maintainer: "The tributary project", License: "Apache-2.0", MTime: r.date,
-		Description: "relay of mesh configuration\nReads mesh configuration and service registrations from files, Consul, Dubbo, Nacos, Eureka and xDS\n" +
+		Description: "relay of mesh configuration\nReads mesh configuration and service registrations from files, Consul, Dubbo, Nacos, Eureka " +
+			"and xDS\n" +
 			"servers, and serves them to istiod, Envoy and gRPC clients.",
 		Overridables: nfpm.Overridables{
 			Contents: contents, Recommends: []string{"ca-certificates"},
@@ -67,7 +68,10 @@ func (r *release) info(t target, program string, extras []file) *nfpm.Info {
 }
 
 func (r *release) content(f file) *files.Content {
-	c := &files.Content{Source: f.from, Destination: "/" + f.to, FileInfo: &files.ContentFileInfo{Mode: f.mode, MTime: r.date, Owner: "root", Group: "root"}}
+	c := &files.Content{
+		Source: f.from, Destination: "/" + f.to,
+		FileInfo: &files.ContentFileInfo{Mode: f.mode, MTime: r.date, Owner: "root", Group: "root"},
+	}
 	if f.keep {
 		c.Type = files.TypeConfigNoReplace
 	}

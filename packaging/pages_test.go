@@ -10,7 +10,8 @@ import (
 	"tributary/internal/pagetest"
 )
 
-// TestPages runs the console blocks of the pages that install the package. What is in the package is unpacked into a folder; that it installs is TestDebian's.
+// TestPages runs the console blocks of the pages that install the package. What is in the package is unpacked into a folder; that it
+// installs is TestDebian's.
 func TestPages(t *testing.T) {
 	blocks, err := pagetest.Of("..", pagetest.Packaging)
 	require.NoError(t, err)

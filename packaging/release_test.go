@@ -92,7 +92,8 @@ func imageIsGood(t *testing.T, content []byte) {
 // Versions of packages are in the order of versions, and those of no tag before all.
 func TestPackageVersions(t *testing.T) {
 	for version, want := range map[string]string{
-		"v1.2.3": "1.2.3", "v1.2.3-4-gabcdef": "1.2.3+4+gabcdef", "1234567": "0~20260102030405+1234567", "abcdef0-dirty": "0~20260102030405+abcdef0+dirty",
+		"v1.2.3": "1.2.3", "v1.2.3-4-gabcdef": "1.2.3+4+gabcdef", "1234567": "0~20260102030405+1234567",
+		"abcdef0-dirty": "0~20260102030405+abcdef0+dirty",
 	} {
 		require.Equal(t, want, (&release{version: version, date: commit}).packageVersion())
 	}

@@ -10,19 +10,41 @@ import (
 // An address with a zone is refused wherever an object may have an address; one without is not.
 func TestZonesAreRefused(t *testing.T) {
 	for field, doc := range map[string]struct{ kind, spec string }{
-		"spec.addresses[0]":                          {"ServiceEntry", `{hosts: [a.example], addresses: ["ADDRESS"], ports: [{number: 80, name: tcp, protocol: TCP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}`},
-		"spec.endpoints[1].address":                  {"ServiceEntry", `{hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}, {address: "ADDRESS"}]}`},
-		"spec.address":                               {"WorkloadEntry", `{address: "ADDRESS"}`},
-		"spec.template.address":                      {"WorkloadGroup", `{template: {address: "ADDRESS"}}`},
-		"spec.servers[0].bind":                       {"Gateway", `{servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"], bind: "ADDRESS"}]}`},
-		"spec.egress[0].bind":                        {"Sidecar", `{egress: [{bind: "ADDRESS", port: {number: 80, name: http, protocol: HTTP}, hosts: ["*/*"]}]}`},
-		"spec.ingress[0].bind":                       {"Sidecar", `{workloadSelector: {labels: {a: b}}, ingress: [{bind: "ADDRESS", port: {number: 80, name: http, protocol: HTTP}, defaultEndpoint: "127.0.0.1:80"}]}`},
-		"spec.tcp[0].match[0].destinationSubnets[0]": {"VirtualService", `{hosts: [a.example], tcp: [{match: [{destinationSubnets: ["ADDRESS"]}], route: [{destination: {host: a.example}}]}]}`},
-		"spec.tls[0].match[0].destinationSubnets[0]": {"VirtualService", `{hosts: [a.example], tls: [{match: [{sniHosts: [a.example], destinationSubnets: ["ADDRESS"]}], route: [{destination: {host: a.example}}]}]}`},
+		"spec.addresses[0]": {
+			"ServiceEntry",
+			`{hosts: [a.example], addresses: ["ADDRESS"], ports: [{number: 80, name: tcp, protocol: TCP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}`,
+		},
+		"spec.endpoints[1].address": {
+			"ServiceEntry",
+			`{hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}, {address: "ADDRESS"}]}`,
+		},
+		"spec.address":          {"WorkloadEntry", `{address: "ADDRESS"}`},
+		"spec.template.address": {"WorkloadGroup", `{template: {address: "ADDRESS"}}`},
+		"spec.servers[0].bind": {
+			"Gateway",
+			`{servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"], bind: "ADDRESS"}]}`,
+		},
+		"spec.egress[0].bind": {
+			"Sidecar",
+			`{egress: [{bind: "ADDRESS", port: {number: 80, name: http, protocol: HTTP}, hosts: ["*/*"]}]}`,
+		},
+		"spec.ingress[0].bind": {
+			"Sidecar",
+			`{workloadSelector: {labels: {a: b}}, ingress: [{bind: "ADDRESS", port: {number: 80, name: http, protocol: HTTP}, defaultEndpoint: "127.0.0.1:80"}]}`,
+		},
+		"spec.tcp[0].match[0].destinationSubnets[0]": {
+			"VirtualService",
+			`{hosts: [a.example], tcp: [{match: [{destinationSubnets: ["ADDRESS"]}], route: [{destination: {host: a.example}}]}]}`,
+		},
+		"spec.tls[0].match[0].destinationSubnets[0]": {
+			"VirtualService",
+			`{hosts: [a.example], tls: [{match: [{sniHosts: [a.example], destinationSubnets: ["ADDRESS"]}], route: [{destination: {host: a.example}}]}]}`,
+		},
 	} {
 		validated := func(address string) error {
 			schema, _ := SchemaOf(Kind(doc.kind))
-			docs := Decode("x.yaml", []byte("apiVersion: "+schema.APIVersion()+"\nkind: "+doc.kind+"\nmetadata: {name: a}\nspec: "+strings.ReplaceAll(doc.spec, "ADDRESS", address)+"\n"), Options{})
+			docs := Decode("x.yaml", []byte("apiVersion: "+schema.APIVersion()+"\nkind: "+doc.kind+"\nmetadata: {name: a}\nspec: "+
+				strings.ReplaceAll(doc.spec, "ADDRESS", address)+"\n"), Options{})
 			require.NoError(t, docs[0].Errors.Err(), field)
 			_, err := Validate(docs[0].Resource)
 			return err

@@ -14,16 +14,23 @@ import (
 // parts of which texts are made: what is usual, what goes to the YAML parser, lists, what is wrong, what is warned of, what is not
 // ours, what has anchors, and what is no document.
 var parts = []string{
-	"apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: a, namespace: one}\nspec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}\n",
-	"# words\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: b}\nspec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}\n",
-	"apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: c, annotations: {a: ö}}\nspec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}\n",
-	"apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: e}\nspec:\n  servers:\n  - port: &p {number: 80, name: http, protocol: HTTP}\n    hosts: ['*']\n  - port: *p\n    hosts: [b.example]\n",
-	"kind: List\napiVersion: v1\nitems:\n- apiVersion: networking.istio.io/v1\n  kind: Gateway\n  metadata: {name: f}\n  spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}\n- apiVersion: v1\n  kind: Service\n  metadata: {name: g}\n",
+	"apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: a, namespace: one}\nspec: {servers: [{port: {number: 80, name: " +
+		"http, protocol: HTTP}, hosts: ['*']}]}\n",
+	"# words\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: b}\nspec: {servers: [{port: {number: 80, name: http, " +
+		"protocol: HTTP}, hosts: ['*']}]}\n",
+	"apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: c, annotations: {a: ö}}\nspec: {servers: [{port: {number: 80, " +
+		"name: http, protocol: HTTP}, hosts: ['*']}]}\n",
+	"apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: e}\nspec:\n  servers:\n  - port: &p {number: 80, name: http, " +
+		"protocol: HTTP}\n    hosts: ['*']\n  - port: *p\n    hosts: [b.example]\n",
+	"kind: List\napiVersion: v1\nitems:\n- apiVersion: networking.istio.io/v1\n  kind: Gateway\n  metadata: {name: f}\n  spec: {servers: " +
+		"[{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}\n- apiVersion: v1\n  kind: Service\n  metadata: {name: g}\n",
 	"apiVersion: v1\nkind: Service\nmetadata: {name: h}\nspec: {ports: [{port: 80}]}\n",
 	"apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: i}\nspec: {severs: []}\n",
-	"apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: j}\nspec:\n  servers:\n  - port: {number: 99999, name: http, protocol: HTTP}\n    hosts: ['*']\n",
+	"apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: j}\nspec:\n  servers:\n  - port: {number: 99999, name: http, " +
+		"protocol: HTTP}\n    hosts: ['*']\n",
 	"apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: k}\nspec: {host: short}\n",
-	"{\"apiVersion\": \"networking.istio.io/v1\", \"kind\": \"Sidecar\", \"metadata\": {\"name\": \"l\"}, \"spec\": {\"egress\": [{\"hosts\": [\"./*\"]}]}}\n",
+	"{\"apiVersion\": \"networking.istio.io/v1\", \"kind\": \"Sidecar\", \"metadata\": {\"name\": \"l\"}, \"spec\": {\"egress\": " +
+		"[{\"hosts\": [\"./*\"]}]}}\n",
 	"kind: [\n",
 	"# nothing\n",
 	"\n\n",
@@ -58,7 +65,8 @@ func requireSame(t require.TestingT, want, got []Document) {
 			text := fmt.Sprintf("%d %v %t %v %v", d.Line, d.Key, d.Foreign, d.Errors, d.Warnings)
 			if r := d.Resource; r != nil {
 				warnings, err := Validate(r)
-				text += fmt.Sprintf(" %v %s %d %d", r.Meta(), r.Version(), len(warnings), len(ErrorsIn(err))) // Istio says the same in other words each time
+				// Istio says the same in other words each time
+				text += fmt.Sprintf(" %v %s %d %d", r.Meta(), r.Version(), len(warnings), len(ErrorsIn(err)))
 			}
 			all = append(all, text)
 		}

@@ -26,7 +26,8 @@ func TestBudget(t *testing.T) {
 	for _, test := range []struct{ name, text, bad string }{
 		{"a list within itself", "&a\napiVersion: v1\nkind: List\nitems:\n- *a", "lists within lists"},
 		{"lists within lists by alias", nested, "x.yaml"},
-		{"one object many times", "apiVersion: v1\nkind: List\nitems:\n- &a {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: a}}\n" +
+		{"one object many times", "apiVersion: v1\nkind: List\nitems:\n- &a {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: " +
+			"{name: a}}\n" +
 			strings.Repeat("- *a\n", 100_000), "aliases (*name) stand for too much"},
 		{"no object many times", "apiVersion: v1\nkind: List\nitems: [" + strings.Repeat("0,", 300_000) + "0]\n", "more than 262144 objects"},
 		{"many lists of nothing", strings.Repeat("---\napiVersion: v1\nkind: List\nitems: []\n", 300_000), "more than 262144 objects"},

@@ -107,10 +107,13 @@ func TestDecodeManyDocuments(t *testing.T) {
 func TestOnlyObjectsAreQuoted(t *testing.T) {
 	for _, text := range []string{
 		"hunter2", "hunter2: hunter2", "a: *hunter2", "*hunter2", "hunter2: 1\nhunter2: 2\n", "- hunter2\n- hunter2: [hunter2]\n",
-		"root:hunter2:19000::::\nbob:hunter2\n", "? [hunter2]\n: hunter2\n", "hunter2\n--- hunter2\n... hunter2\n", "kind: hunter2\n", "apiVersion: hunter2\n",
-		"kind: [hunter2]\n", "!hunter2 a", "a: !!int hunter2", "a: &hunter2 *hunter2", "'hunter2", "{hunter2", "%hunter2 a\n---\n", "1: hunter2\n!hunter2 b: c\n",
+		"root:hunter2:19000::::\nbob:hunter2\n", "? [hunter2]\n: hunter2\n", "hunter2\n--- hunter2\n... hunter2\n", "kind: hunter2\n",
+		"apiVersion: hunter2\n",
+		"kind: [hunter2]\n", "!hunter2 a", "a: !!int hunter2", "a: &hunter2 *hunter2", "'hunter2", "{hunter2", "%hunter2 a\n---\n",
+		"1: hunter2\n!hunter2 b: c\n",
 		"<<: hunter2\n", "items: hunter2\nkind: List\n", "kind: !hunter2 hunter2\napiVersion: hunter2\n", "hunter2:\n\thunter2: [}\n",
-		"-----BEGIN PRIVATE KEY-----\nhunter2==\n-----END PRIVATE KEY-----\n", "user = hunter2\n[hunter2]\n", "`hunter2", "@hunter2", "\"hunter2\\q\"",
+		"-----BEGIN PRIVATE KEY-----\nhunter2==\n-----END PRIVATE KEY-----\n", "user = hunter2\n[hunter2]\n", "`hunter2", "@hunter2",
+		"\"hunter2\\q\"",
 	} {
 		for _, name := range []string{"x.yaml", "x.json"} {
 			for _, d := range Decode(name, []byte(text), Options{}) {
@@ -145,15 +148,24 @@ func TestDecodeForms(t *testing.T) {
 		{"byte order mark", "\ufeff" + one, 1, ""},
 		{"CRLF", strings.ReplaceAll(one+"---\n"+fmt.Sprintf(service, "two"), "\n", "\r\n"), 2, ""},
 		{"directive", "%YAML 1.2\n---\n" + one, 1, ""},
-		{"content on the mark's line", "--- {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: a}}\n" + "--- # comment\n" + one, 2, ""},
+		{
+			"content on the mark's line", "--- {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: a}}\n" + "--- # comment\n" + one,
+			2, "",
+		},
 		{"end mark", one + "...\n" + fmt.Sprintf(service, "two") + "...\n", 2, ""},
 		{"mark in a block scalar", "a: |\n  ---\n", 0, "apiVersion and kind are missing"},
-		{"several values of JSON", `{"apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "a"}}` + "\n---\n" + one, 2, ""},
+		{
+			"several values of JSON", `{"apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "a"}}` + "\n---\n" + one, 2,
+			"",
+		},
 		{"binary", "\x7fELF\x02\x01\x01\x00\x00\xff\xfe\x90", 0, "x.yaml:1:10: not valid UTF-8"},
 		{"binary beside good", one + "---\n\xff\xfe\n---\n" + fmt.Sprintf(service, "two"), 2, "x.yaml:6:1: not valid UTF-8"},
 		{"control characters", "a: \x00b\n", 0, "control characters are not allowed"},
 		{"tab", "apiVersion: v1\nmetadata:\n\tname: a\n", 0, "x.yaml:3:1: a tab indents this line"},
-		{"unclosed", one + "---\nspec: {hosts: [a\n---\n" + fmt.Sprintf(service, "two"), 2, "want a comma or a ] before this, or quotes around a value"},
+		{
+			"unclosed", one + "---\nspec: {hosts: [a\n---\n" + fmt.Sprintf(service, "two"), 2,
+			"want a comma or a ] before this, or quotes around a value",
+		},
 		{"unclosed quote", "kind: \"Gateway\n---\n" + one, 1, "a quote is not closed"},
 		{"not a mapping", "just text\n", 0, "want an object"},
 		{"list", "- a\n- b\n", 0, "want an object"},
@@ -163,8 +175,10 @@ func TestDecodeForms(t *testing.T) {
 		{"deep", deep(150), 1, ""},
 		{"too deep", deep(250), 0, "nested deeper than 200 levels"},
 		{"much too deep", deep(500_000), 0, "exceeded max depth"},
-		{"alias within itself", "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: a}\nspec: {configPatches: [{patch: {value: &v {a: *v}}}]}\n", 0, "nested deeper"},
-		{"merge of itself", "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: a}\nspec: {configPatches: [{patch: {value: &v {<<: *v}}}]}\n", 0, "merge keys (<<) within merge keys"},
+		{"alias within itself", "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: a}\nspec: {configPatches: " +
+			"[{patch: {value: &v {a: *v}}}]}\n", 0, "nested deeper"},
+		{"merge of itself", "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: a}\nspec: {configPatches: [{patch: " +
+			"{value: &v {<<: *v}}}]}\n", 0, "merge keys (<<) within merge keys"},
 		{"billion laughs", laughs(), 0, "aliases (*name) stand for too much"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -189,22 +203,31 @@ func TestDecodeForms(t *testing.T) {
 // none.
 func TestLinesOfFaults(t *testing.T) {
 	for text, want := range map[string]string{
-		"a:\n  b: c\n d: e\n":                      "x.yaml:3: this line is indented as none of those before it, or a quote or bracket before it is not closed",
-		"a: b\nc: d\n]\n":                          "x.yaml:3: this line is indented as none of those before it, or a quote or bracket before it is not closed",
-		"- a\nb: c\n":                              "x.yaml:2: this line is indented as an item of the list before it, and does not begin with -",
-		"a: b\nc: [d\ne: f\n":                      "x.yaml:2: want a comma or a ] before this, or quotes around a value",
-		"a: b\nc: {d: e\nf: g\n":                   "x.yaml:2: want a comma or a } before this, or quotes around a value",
-		"a: b\nc: !e!f g\n":                        "x.yaml:2: found undefined tag handle",
-		"a: b\n\n# c\nd: *e\nf: g\n":               "x.yaml:4: an alias (*) of an anchor (&) that is not there before it; a value that begins with * wants quotes",
-		"a: b\nc: \x00\n":                          "x.yaml:2: control characters are not allowed",
-		"a: b\nc: d: e\n":                          "x.yaml:2: there is a : where no key can be: the value before it wants quotes, or the line is indented wrongly",
-		"a: b\nc: @d\n":                            "x.yaml:2: a value that begins so wants quotes",
-		"a: b\nc: \"d\n":                           "x.yaml:2: a quote is not closed",
-		"---\na: b\n---\nc:\n  d: e\n f: g\n":      "x.yaml:6: this line is indented as none of those before it, or a quote or bracket before it is not closed",
-		"a:\n- &b c\n- d\n -e: f\n- [\n":           "x.yaml:4: there is a : where no key can be: the value before it wants quotes, or the line is indented wrongly",
-		"a: |\n  b\n c\nd: e\n":                    "x.yaml:3: this line is indented as none of those before it, or a quote or bracket before it is not closed",
-		"a: &b c\nd: e\n" + "  f: g\n":             "x.yaml:3: there is a : where no key can be: the value before it wants quotes, or the line is indented wrongly",
-		strings.Repeat("a: *b\n", 2) + "# c\n c\n": "x.yaml:1: an alias (*) of an anchor (&) that is not there before it; a value that begins with * wants quotes",
+		"a:\n  b: c\n d: e\n": "x.yaml:3: this line is indented as none of those before it, or a quote or bracket before " +
+			"it is not closed",
+		"a: b\nc: d\n]\n": "x.yaml:3: this line is indented as none of those before it, or a quote or bracket before " +
+			"it is not closed",
+		"- a\nb: c\n":            "x.yaml:2: this line is indented as an item of the list before it, and does not begin with -",
+		"a: b\nc: [d\ne: f\n":    "x.yaml:2: want a comma or a ] before this, or quotes around a value",
+		"a: b\nc: {d: e\nf: g\n": "x.yaml:2: want a comma or a } before this, or quotes around a value",
+		"a: b\nc: !e!f g\n":      "x.yaml:2: found undefined tag handle",
+		"a: b\n\n# c\nd: *e\nf: g\n": "x.yaml:4: an alias (*) of an anchor (&) that is not there before it; a value that begins " +
+			"with * wants quotes",
+		"a: b\nc: \x00\n": "x.yaml:2: control characters are not allowed",
+		"a: b\nc: d: e\n": "x.yaml:2: there is a : where no key can be: the value before it wants quotes, or the line " +
+			"is indented wrongly",
+		"a: b\nc: @d\n":  "x.yaml:2: a value that begins so wants quotes",
+		"a: b\nc: \"d\n": "x.yaml:2: a quote is not closed",
+		"---\na: b\n---\nc:\n  d: e\n f: g\n": "x.yaml:6: this line is indented as none of those before it, or a quote or bracket before " +
+			"it is not closed",
+		"a:\n- &b c\n- d\n -e: f\n- [\n": "x.yaml:4: there is a : where no key can be: the value before it wants quotes, or the line " +
+			"is indented wrongly",
+		"a: |\n  b\n c\nd: e\n": "x.yaml:3: this line is indented as none of those before it, or a quote or bracket before " +
+			"it is not closed",
+		"a: &b c\nd: e\n" + "  f: g\n": "x.yaml:3: there is a : where no key can be: the value before it wants quotes, or the line " +
+			"is indented wrongly",
+		strings.Repeat("a: *b\n", 2) + "# c\n c\n": "x.yaml:1: an alias (*) of an anchor (&) that is not there before it; a value that begins " +
+			"with * wants quotes",
 	} {
 		var found []string
 		for _, d := range Decode("x.yaml", []byte(text), Options{}) {
@@ -221,7 +244,8 @@ func TestLinesOfFaults(t *testing.T) {
 // laughs stands for 10^9 strings.
 func laughs() string {
 	var b strings.Builder
-	b.WriteString("apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: a}\nspec:\n  configPatches:\n  - patch:\n      value:\n        a0: &a0 ha\n")
+	b.WriteString("apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: a}\nspec:\n  configPatches:\n  - patch:\n  " +
+		"    value:\n        a0: &a0 ha\n")
 	for i := 1; i <= 9; i++ {
 		fmt.Fprintf(&b, "        a%d: &a%d [%s]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10))
 	}
@@ -238,7 +262,10 @@ func TestDecodeJSONFile(t *testing.T) {
 		{"comma", strings.ReplaceAll(good, "}}", "},}"), "x.json:1:87: "},
 		{"cut off", good[:40], "the text ends within a value"},
 		{"YAML", "kind: Sidecar", "invalid character"},
-		{"duplicate", strings.ReplaceAll(good, `{"name": "a"}`, "{\"name\": \"a\",\n \"name\": \"b\"}"), `x.json:2:2: Sidecar default/a: metadata: duplicate key "name", first in line 1`},
+		{
+			"duplicate", strings.ReplaceAll(good, `{"name": "a"}`, "{\"name\": \"a\",\n \"name\": \"b\"}"),
+			`x.json:2:2: Sidecar default/a: metadata: duplicate key "name", first in line 1`,
+		},
 		{"not UTF-8", "{\"a\": \"\xff\"}", "x.json:1:8: not valid UTF-8"},
 		{"deep", strings.Repeat("[", 1_000_000), "nested deeper"},
 	} {

@@ -274,7 +274,8 @@ func randomValue(rng *rand.Rand, depth int) *structpb.Value {
 func TestWellKnownTypes(t *testing.T) {
 	known := map[protoreflect.Name]bool{
 		"Duration": true, "Timestamp": true, "Struct": true, "Value": true, "ListValue": true, "BoolValue": true, "StringValue": true,
-		"Int32Value": true, "UInt32Value": true, "Int64Value": true, "UInt64Value": true, "DoubleValue": true, "FloatValue": true, "BytesValue": true,
+		"Int32Value": true, "UInt32Value": true, "Int64Value": true, "UInt64Value": true, "DoubleValue": true, "FloatValue": true,
+		"BytesValue": true,
 	}
 	seen := map[protoreflect.FullName]bool{}
 	var walk func(md protoreflect.MessageDescriptor)

@@ -26,7 +26,10 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, path := range []string{"x.yaml", "x.json"} {
 			for _, severity := range []Severity{SeverityError, SeverityWarning} {
-				for _, d := range Decode(path, data, Options{UnknownFields: severity, Validate: severity == SeverityError, DomainSuffix: "mesh.local"}) {
+				for _, d := range Decode(path, data, Options{
+					UnknownFields: severity, Validate: severity == SeverityError,
+					DomainSuffix: "mesh.local",
+				}) {
 					checkDocument(t, d)
 				}
 			}

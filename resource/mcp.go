@@ -47,7 +47,8 @@ func EncodeMCP(r *Resource) ([]byte, error) {
 	}
 	seconds, nanos := uint64(r.created.seconds), uint64(r.created.nanos)
 	createSize := sizeVarint(timestampSeconds, seconds) + sizeVarint(timestampNanos, nanos)
-	metaSize := sizeText(metadataName, r.key.Namespace, "/", r.key.Name) + sizeMessage(metadataCreateTime, createSize) + sizeText(metadataVersion, r.version) +
+	metaSize := sizeText(metadataName, r.key.Namespace, "/", r.key.Name) + sizeMessage(metadataCreateTime, createSize) +
+		sizeText(metadataVersion, r.version) +
 		sizeMap(metadataLabels, r.labels) + sizeMap(metadataAnnotations, r.annotations)
 	size := sizeMessage(resourceMetadata, metaSize) + sizeMessage(resourceBody, bodySize)
 

@@ -150,8 +150,14 @@ func TestDecodeMCP(t *testing.T) {
 		{"slashes", se, named("a/b/c", body), `the name is "a/b/c"`},
 		{"no body", se, named("ns/a", nil), "no body"},
 		{"empty body", se, named("ns/a", &anypb.Any{}), "has no type"},
-		{"other body", se, named("ns/a", &anypb.Any{TypeUrl: "x/istio.networking.v1.Gateway"}), "want type.googleapis.com/istio.networking.v1alpha3.ServiceEntry"},
-		{"bad time", se, wrap(&mcp.Resource{Metadata: &mcp.Metadata{Name: "ns/a", CreateTime: &timestamppb.Timestamp{Nanos: -1}}, Body: body}), "create_time"},
+		{
+			"other body", se, named("ns/a", &anypb.Any{TypeUrl: "x/istio.networking.v1.Gateway"}),
+			"want type.googleapis.com/istio.networking.v1alpha3.ServiceEntry",
+		},
+		{
+			"bad time", se, wrap(&mcp.Resource{Metadata: &mcp.Metadata{Name: "ns/a", CreateTime: &timestamppb.Timestamp{Nanos: -1}}, Body: body}),
+			"create_time",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := DecodeMCP(test.typeURL, test.any)

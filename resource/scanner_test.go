@@ -69,7 +69,8 @@ func TestScannerLeaves(t *testing.T) {
 		"a: b\n c: d\n", "a:\n  b: c\n d: e\n", "a: b: c\n", "a : b\n", "a: b\n  c\n", "a:\n    b\n", "- a\nb: c\n", "a:\n- b\n c: d\n",
 		"a: &b c\n", "a: *b\n", "a: !t b\n", "a: |\n  b\n", "a: >\n  b\n", "? a\n: b\n", "a: @b\n", "a: `b`\n", "a: %b\n",
 		"a: \"b\\n\"\n", "a: 'b''c'\n", "a: 'b\n  c'\n", "a: 'b' c\n", "a: 'b'#c\n", "a: 'b\n",
-		"a: [b,\n  c]\n", "a: [b, c,]\n", "a: {b}\n", "a: {b: }\n", "a: {\"b\":c}\n", "a: [b: c]\n", "a: [b:]\n", "a: [b #c]\n", "a: [b] c\n", "a: [,]\n",
+		"a: [b,\n  c]\n", "a: [b, c,]\n", "a: {b}\n", "a: {b: }\n", "a: {\"b\":c}\n", "a: [b: c]\n", "a: [b:]\n", "a: [b #c]\n", "a: [b] c\n",
+		"a: [,]\n",
 		"a:\tb\n", "a: b\r\n", "a: ü\n", "a: \x00\n", "- # a\n  b: c\n", strings.Repeat("a", 1025) + ": b\n",
 		"a: " + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "\n",
 	} {
@@ -121,7 +122,8 @@ func TestScannerAsParserOnRandomText(t *testing.T) {
 
 var pieces = []string{
 	"a: ", "b: ", "a:", "'c': ", "\"d\": ", "- ", "- ", "-", "e", "f g", "1", "-2", "1.5", "10.0.0.1", "~", "yes", "null", "<<", "2024-01-01",
-	"'h'", "\"i\"", "[", "]", "{", "}", ",", ", ", ": ", ":", " ", "  ", "#", " #", " # j", "?", "&k ", "*k", "!", "|", ">", "%", "@", ".", "\\", "'", "\"",
+	"'h'", "\"i\"", "[", "]", "{", "}", ",", ", ", ": ", ":", " ", "  ", "#", " #", " # j", "?", "&k ", "*k", "!", "|", ">", "%", "@", ".",
+	"\\", "'", "\"",
 	"[e, f]", "{a: e}", "[]", "{}", "\n", "---",
 }
 

@@ -71,7 +71,10 @@ func TestSchemas(t *testing.T) {
 			assert.Same(t, s, got, name)
 		}
 	}
-	for _, url := range []string{"", "ServiceEntry", "v1/ServiceEntry", "networking.istio.io/v9/ServiceEntry", "security.istio.io/v1/ServiceEntry", "a/b/c"} {
+	for _, url := range []string{
+		"", "ServiceEntry", "v1/ServiceEntry", "networking.istio.io/v9/ServiceEntry",
+		"security.istio.io/v1/ServiceEntry", "a/b/c",
+	} {
 		_, ok := SchemaByTypeURL(url)
 		assert.False(t, ok, url)
 	}

@@ -62,7 +62,8 @@ func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
 	shortHosts(spec, func(field string, host *string) {
 		if isShort(*host) && !strings.ContainsAny(*host, "*/") {
 			warnings = append(warnings, errorOf(r, "%w", fmt.Errorf(
-				"%s: %q has no domain: istiod will take it to be %q; write the host in full, or set domainSuffix", field, *host, *host+"."+r.key.Namespace)))
+				"%s: %q has no domain: istiod will take it to be %q; write the host in full, or set domainSuffix", field, *host,
+				*host+"."+r.key.Namespace)))
 		}
 	})
 	return warnings

@@ -129,11 +129,20 @@ func sameVerdict(t *testing.T, text string, r *Resource) {
 // TestValidateKnowsLines shows findings of Istio's validation with the places of the fields that they are about.
 func TestValidateKnowsLines(t *testing.T) {
 	for _, test := range []struct{ kind, spec, want string }{
-		{"ServiceEntry", "\n  hosts: [a.example]\n  ports:\n  - number: 80000\n    name: http\n  resolution: DNS\n", "x.yaml:7:13: port number 80000"},
-		{"ServiceEntry", "\n  hosts:\n  - a.example\n  - b_.example.\n  ports: [{number: 80, name: http}]\n  resolution: DNS\n", "x.yaml:7:5: domain name"},
-		{"VirtualService", "\n  hosts: [a.example]\n  http:\n  - route: [{destination: {host: a.example}}]\n  - route: [{destination: {host: shadow}}]\n", "x.yaml:8:34: http[1].route[0].destination.host:"},
-		{"ServiceEntry", "\n  hosts: [a.example]\n  ports: [{number: 80, name: http}]\n  resolution: STATIC\n  endpoints:\n  - address: no address\n", "x.yaml:9:14: endpoint address"},
-		{"ServiceEntry", "\n  hosts: [a.example]\n  ports: [{number: 80, name: http}]\n  resolution: STATIC\n  endpoints:\n  - address: 'fe80::1%eth0'\n", "x.yaml:9:14: spec.endpoints[0].address: \"fe80::1%eth0\" has a zone"},
+		{
+			"ServiceEntry", "\n  hosts: [a.example]\n  ports:\n  - number: 80000\n    name: http\n  resolution: DNS\n",
+			"x.yaml:7:13: port number 80000",
+		},
+		{
+			"ServiceEntry", "\n  hosts:\n  - a.example\n  - b_.example.\n  ports: [{number: 80, name: http}]\n  resolution: DNS\n",
+			"x.yaml:7:5: domain name",
+		},
+		{"VirtualService", "\n  hosts: [a.example]\n  http:\n  - route: [{destination: {host: a.example}}]\n  - route: [{destination: {host: " +
+			"shadow}}]\n", "x.yaml:8:34: http[1].route[0].destination.host:"},
+		{"ServiceEntry", "\n  hosts: [a.example]\n  ports: [{number: 80, name: http}]\n  resolution: STATIC\n  endpoints:\n  - address: no " +
+			"address\n", "x.yaml:9:14: endpoint address"},
+		{"ServiceEntry", "\n  hosts: [a.example]\n  ports: [{number: 80, name: http}]\n  resolution: STATIC\n  endpoints:\n  - address: " +
+			"'fe80::1%eth0'\n", "x.yaml:9:14: spec.endpoints[0].address: \"fe80::1%eth0\" has a zone"},
 		{"WorkloadEntry", "\n  address: fe80::1%eth0\n", "x.yaml:5:12: spec.address:"},
 		{"WasmPlugin", "\n  url: ftp://a\n  sha256: x\n", "x.yaml:5:3: url"},
 		{"ProxyConfig", "\n  concurrency: -2\n", "x.yaml:5:3: concurrency"},
@@ -150,7 +159,8 @@ func TestValidateKnowsLines(t *testing.T) {
 		for _, e := range append(ErrorsIn(err), warnings...) {
 			found = append(found, e.Origin.Place+": "+e.Err.Error())
 		}
-		assert.True(t, slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, test.want) }), "%s: %q in %q", test.kind, test.want, found)
+		assert.True(t, slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, test.want) }), "%s: %q in %q", test.kind,
+			test.want, found)
 	}
 }
 
@@ -169,7 +179,8 @@ func TestValidateSaysThingsOnce(t *testing.T) {
 
 func TestLenient(t *testing.T) {
 	decode := func(name, spec string) *Resource {
-		r := Decode("x.yaml", fmt.Appendf(nil, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: %s\n", spec), Options{})[0].Resource
+		r := Decode("x.yaml", fmt.Appendf(nil, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: %s\n", spec),
+			Options{})[0].Resource
 		return FromBody(Meta{Key: Key{ServiceEntry, "shop", name}}, r.Body())
 	}
 	warnings, err := Lenient(Validate(decode("a", `{hosts: [a.example], ports: [{number: 80000, name: x}], resolution: DNS}`)))
@@ -208,7 +219,10 @@ func TestValidateMeta(t *testing.T) {
 		meta Meta
 		want []string // parts of errors
 	}{
-		{"good", Meta{Key: Key{ServiceEntry, "ns", "a.b"}, Labels: map[string]string{"a.b/c": "D_e", "x": ""}, Annotations: map[string]string{"A/b": "any\ntext"}}, nil},
+		{"good", Meta{
+			Key: Key{ServiceEntry, "ns", "a.b"}, Labels: map[string]string{"a.b/c": "D_e", "x": ""},
+			Annotations: map[string]string{"A/b": "any\ntext"},
+		}, nil},
 		{"slash", Meta{Key: Key{ServiceEntry, "ns", "a/b"}}, []string{"metadata.name"}},
 		{"empty", Meta{Key: Key{ServiceEntry, "", ""}}, []string{"metadata.name", "metadata.namespace"}},
 		{"long", Meta{Key: Key{ServiceEntry, strings.Repeat("n", 64), strings.Repeat("n", 254)}}, []string{"longer than 253", "longer than 63"}},
@@ -246,9 +260,11 @@ func TestValidateMeta(t *testing.T) {
 // TestNamesAsKubernetes compares our rules with the original.
 func TestNamesAsKubernetes(t *testing.T) {
 	for _, s := range []string{
-		"", "a", "A", "-", "a-", "-a", "a-b", "a.b", "a..b", ".a", "a.", "a_b", "a b", "ä", "0", "a/b", "a/", "/a", "a/b/c", "A.b/C", "a.b/C_d.e-f",
+		"", "a", "A", "-", "a-", "-a", "a-b", "a.b", "a..b", ".a", "a.", "a_b", "a b", "ä", "0", "a/b", "a/", "/a", "a/b/c", "A.b/C",
+		"a.b/C_d.e-f",
 		"a.b/-c", "a\n", "\xff", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 253), strings.Repeat("a", 254),
-		strings.Repeat("a", 63) + "/" + strings.Repeat("b", 63), strings.Repeat("a", 254) + "/b", "a/" + strings.Repeat("b", 64), strings.Repeat("é", 40),
+		strings.Repeat("a", 63) + "/" + strings.Repeat("b", 63), strings.Repeat("a", 254) + "/b", "a/" + strings.Repeat("b", 64),
+		strings.Repeat("é", 40),
 	} {
 		assert.Equal(t, len(kube.IsDNS1123Subdomain(s)) == 0, checkName(s) == nil, "name %q", s)
 		assert.Equal(t, len(kube.IsDNS1123Label(s)) == 0, CheckNamespace(s) == nil, "namespace %q", s)

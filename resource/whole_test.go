@@ -32,7 +32,10 @@ func TestNothingIsPassedOver(t *testing.T) {
 		good       string // names of the objects that are read; an error is expected if there is less than all
 		bad        string // part of the error
 	}{
-		{"spec to the left of its head", "  apiVersion: networking.istio.io/v1\n  kind: Sidecar\n  metadata: {name: one}\nspec: {egress: []}\n", "", "x.yaml:4"},
+		{
+			"spec to the left of its head", "  apiVersion: networking.istio.io/v1\n  kind: Sidecar\n  metadata: {name: one}\nspec: {egress: []}\n",
+			"", "x.yaml:4",
+		},
 		{"two flow objects", flow("one") + "\n" + flow("two") + "\n", "", "x.yaml:2"},
 		{"two JSON objects", object("one") + "\n" + object("two") + "\n", "one two", ""},
 		{"two JSON objects in a line", object("one") + object("two"), "one two", ""},

@@ -41,7 +41,8 @@ func (s *sink) condition() Health {
 	if !s.barren {
 		return h
 	}
-	why := fmt.Sprintf("not synced, because not one object of what was found is valid (partialStart: true does without): %d in quarantine", s.ledger.quarantined)
+	why := fmt.Sprintf("not synced, because not one object of what was found is valid (partialStart: true does without): %d in quarantine",
+		s.ledger.quarantined)
 	if h.Message != "" {
 		why = h.Message + "; " + why
 	}

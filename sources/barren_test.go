@@ -27,11 +27,17 @@ func TestFirstReadWithoutAnythingValidIsNone(t *testing.T) {
 		{name: "all is invalid, and one is mended", first: []Content{broken("a", keyed("x")), broken("b", keyed("y"))}, then: []Content{right}},
 		{name: "all is invalid, and one more comes", first: []Content{broken("a", keyed("x"))}, then: []Content{right}},
 		{name: "all is invalid, and is removed", first: []Content{broken("a", keyed("x"))}, then: []Content{{Group: "a"}}},
-		{name: "what is invalid cannot be told", first: []Content{{Group: "a", Rejects: []Reject{{Err: errors.New("bad")}}}}, then: []Content{{Group: "a"}}},
+		{
+			name: "what is invalid cannot be told", first: []Content{{Group: "a", Rejects: []Reject{{Err: errors.New("bad")}}}},
+			then: []Content{{Group: "a"}},
+		},
 		{name: "all but one is invalid", first: []Content{broken("a", keyed("x")), right}, synced: true},
 		{name: "there is nothing", synced: true},
 		{name: "there are other APIs only", first: []Content{{Group: "a", Foreign: 3}}, synced: true},
-		{name: "other APIs are refused", first: []Content{{Group: "a", Rejects: []Reject{{Foreign: true, Err: errors.New("bad")}}}}, synced: true},
+		{
+			name: "other APIs are refused", first: []Content{{Group: "a", Rejects: []Reject{{Foreign: true, Err: errors.New("bad")}}}},
+			synced: true,
+		},
 		{
 			name: "what is valid is left out", spec: Spec{Transform: left}, synced: true,
 			first: []Content{broken("b", keyed("y")), {Group: "a", Resources: []*resource.Resource{made("x", "1", "a")}}},

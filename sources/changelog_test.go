@@ -35,7 +35,8 @@ func TestACommitHasALine(t *testing.T) {
 		{New: entry("a", "a.yaml:1")}, {Old: entry("b", "a.yaml:9"), New: entry("b", "a.yaml:7")}, {Old: entry("c", "c.yaml:1")},
 	})
 	require.Equal(t, `level=INFO msg="source changed" added=1 updated=1 deleted=1 `+
-		`objects="+ServiceEntry shop/a, ~ServiceEntry shop/b, -ServiceEntry shop/c" places="a.yaml:1, a.yaml:7, c.yaml:1"`, strings.TrimSpace(out.String()))
+		`objects="+ServiceEntry shop/a, ~ServiceEntry shop/b, -ServiceEntry shop/c" places="a.yaml:1, a.yaml:7, c.yaml:1"`,
+		strings.TrimSpace(out.String()))
 
 	out.Reset()
 	many := make([]memstore.Change, 12)

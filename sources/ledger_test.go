@@ -307,13 +307,15 @@ func TestWhatIsBeyondTheLimitsKeepsItsLastGood(t *testing.T) {
 		text string
 		o    resource.Options
 	}{
-		"too deep":                        {text(2, strings.Repeat("[", 300)+strings.Repeat("]", 300)), resource.Options{}},
-		"aliases that stand for too much": {text(2, "{a: &a ["+strings.Repeat("x, ", 9999)+"x], b: &b ["+strings.Repeat("*a, ", 999)+"*a], c: ["+strings.Repeat("*b, ", 999)+"*b]}"), resource.Options{}},
-		"longer than a file may be":       {text(2, "{hosts: [z.example]}"), resource.Options{MaxBytes: 1}},
+		"too deep": {text(2, strings.Repeat("[", 300)+strings.Repeat("]", 300)), resource.Options{}},
+		"aliases that stand for too much": {text(2, "{a: &a ["+strings.Repeat("x, ", 9999)+"x], b: &b ["+strings.Repeat("*a, ", 999)+"*a], c: ["+
+			strings.Repeat("*b, ", 999)+"*b]}"), resource.Options{}},
+		"longer than a file may be": {text(2, "{hosts: [z.example]}"), resource.Options{MaxBytes: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLedger(nothing{})
-			l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(text(1, "{hosts: [z.example]}")), resource.Options{})}}, time.Unix(1, 0))
+			l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(text(1, "{hosts: [z.example]}")), resource.Options{})}},
+				time.Unix(1, 0))
 			require.Len(t, l.winners, 2)
 			was := l.winners[keyed("x")].resource.Version()
 			c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(next.text), next.o)}}, time.Unix(2, 0))

@@ -11,8 +11,8 @@ import (
 	"tributary/resource"
 )
 
-// LeftOut is something that could be called at what a source reads, and that it does not publish: since somebody wants it not to be called, as with
-// a weight of 0, or since it cannot be.
+// LeftOut is something that could be called at what a source reads, and that it does not publish: since somebody wants it not to be called,
+// as with a weight of 0, or since it cannot be.
 type LeftOut struct {
 	Source string `json:"source"` // set by the sink
 	Group  string `json:"group"`  // the same
@@ -97,8 +97,8 @@ func (s *sink) leftOutIf(meets func(LeftOut) bool) (all []LeftOut) {
 	return all[:min(len(all), maxTold)]
 }
 
-// LeavingOut returns what sources leave out of the groups in which they have any of keys, and what of it has the name or address that is asked for, if
-// there is one.
+// LeavingOut returns what sources leave out of the groups in which they have any of keys, and what of it has the name or address that is
+// asked for, if there is one.
 func (s *Supervisor) LeavingOut(asked string, keys ...resource.Key) (all []LeftOut) {
 	for _, r := range s.list() {
 		r.sink.mu.Lock()

@@ -16,20 +16,22 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	upDesc          = desc("up", "Whether reads of the source succeed, at least in part.")
-	syncedDesc      = desc("synced", "Whether the source has been read as a whole once.")
-	staleDesc       = desc("stale", "Whether what is served may be out of date: the source cannot be read, or not yet, and what was read before is served.")
+	upDesc     = desc("up", "Whether reads of the source succeed, at least in part.")
+	syncedDesc = desc("synced", "Whether the source has been read as a whole once.")
+	staleDesc  = desc("stale", "Whether what is served may be out of date: the source cannot be read, or not yet, and what was read "+
+		"before is served.")
 	storedDesc      = desc("stored", "Whether what the source publishes can be written to the state directory.")
 	objectsDesc     = desc("objects", "Resources of the source that are in force.", "kind")
 	quarantinedDesc = desc("quarantined", "Resources and documents of the source that are not served because they are not valid.")
 	conflictsDesc   = desc("conflicts", "Resources of the source that are not served because it has their key more than once.")
 	foreignDesc     = desc("foreign_objects", "Objects of other APIs than Istio's that the source has, and that are passed over.")
 	warningsDesc    = desc("warnings", "Warnings about what the source read.")
-	leftOutDesc     = desc("left_out", "Instances that the source has and that are not served: those that are not to be called, and those that cannot be.")
-	ageDesc         = desc("age_seconds", "Seconds since the source last confirmed its content; 0 while reads succeed.")
-	publishesDesc   = desc("publishes_total", "Commits by the source.")
-	publishedDesc   = desc("last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
-	restartsDesc    = desc("restarts_total", "Restarts of the source after it failed.")
+	leftOutDesc     = desc("left_out", "Instances that the source has and that are not served: those that are not to be called, and those "+
+		"that cannot be.")
+	ageDesc       = desc("age_seconds", "Seconds since the source last confirmed its content; 0 while reads succeed.")
+	publishesDesc = desc("publishes_total", "Commits by the source.")
+	publishedDesc = desc("last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
+	restartsDesc  = desc("restarts_total", "Restarts of the source after it failed.")
 
 	heldObjectsDesc   = guardDesc("held_objects", "Objects that the source no longer has, and that are held in force.")
 	heldEndpointsDesc = guardDesc("held_endpoints", "Endpoints that the source no longer has, and that are held in force.")
@@ -88,7 +90,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// age is for how long it has not been known that the source has what is served of it. Before it was read that is the age of what was restored.
+// age is for how long it has not been known that the source has what is served of it. Before it was read that is the age of what was
+// restored.
 func (st *Status) age(now time.Time) time.Duration {
 	switch {
 	case st.Synced && (st.State == Healthy || st.State == Degraded):

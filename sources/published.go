@@ -11,8 +11,8 @@ type Recaller interface {
 	// Published returns what is served of the group of that name, published by this run of the source or an earlier one, also of an
 	// earlier process, whatever its settings were. It must not be modified.
 	Published(group string) []*resource.Resource
-	// Exact reports whether Published returns what the source itself published by its present settings: no transform changed it, and nothing of it
-	// is quarantined.
+	// Exact reports whether Published returns what the source itself published by its present settings: no transform changed it, and nothing
+	// of it is quarantined.
 	Exact(group string) bool
 }
 

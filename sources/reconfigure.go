@@ -18,7 +18,8 @@ import (
 // on disk, for the caller to forget. When Reconfigure returns, what was to end has ended.
 //
 // What ends and is the Before of a new source goes on as that: what it holds, keeps for what is not valid, and has of what cannot be read
-// stays as it was until it can be said otherwise. The table of the new source has it at once, and counts as synced when it was read by its own settings.
+// stays as it was until it can be said otherwise. The table of the new source has it at once, and counts as synced when it was read by its
+// own settings.
 func (s *Supervisor) Reconfigure(specs []Spec) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()

@@ -191,9 +191,9 @@ func (l *ledger) stand(key resource.Key, was standing, may suspects, now kindred
 	l.winners[key] = candidate{group: by, resource: r, kept: true, moved: moved}
 }
 
-// standIn returns the group with a reject that is what has become of key, and whether that is sure; nil for none. Where other settings had made what
-// key was, it may have had another namespace by them: then a reject in whatever namespace may be it, and so nothing is that the group now has, or
-// leaves out, in another. After a restart that is not known.
+// standIn returns the group with a reject that is what has become of key, and whether that is sure; nil for none. Where other settings had
+// made what key was, it may have had another namespace by them: then a reject in whatever namespace may be it, and so nothing is that the
+// group now has, or leaves out, in another. After a restart that is not known.
 func (l *ledger) standIn(key resource.Key, was standing, may suspects, now kindred) (by *group, sure bool) {
 	if of := l.rejecting[key]; of != nil {
 		first, _ := of.Min()

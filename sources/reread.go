@@ -2,8 +2,8 @@ package sources
 
 import "tributary/sources/lastgood"
 
-// inherit makes the sink of a source that has not begun go on with what another one has, which has ended and was of the same source by other
-// settings. What is read anew replaces that; what cannot be read, is not valid or is held stays.
+// inherit makes the sink of a source that has not begun go on with what another one has, which has ended and was of the same source by
+// other settings. What is read anew replaces that; what cannot be read, is not valid or is held stays.
 func (s *sink) inherit(from *sink) {
 	from.mu.Lock()
 	had, note, name := from.ledger, from.note, from.source.String()

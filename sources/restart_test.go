@@ -119,12 +119,13 @@ tributary_source_stale{source="a"} 1
 		require.Contains(t, log.String(), "what the source published last is served until it has been read")
 
 		time.Sleep(time.Hour)
-		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "2", "p"), made("y", "1", "p")}, "h": many("h", 20)}), func(s *Supervisor, table *memstore.Table) {
-			require.False(t, s.Status()[0].Stale, "it was read")
-			require.Equal(t, memstore.Revision(2), table.Snapshot().Revision(), "one commit for the two that differ")
-			require.Equal(t, first, table.Snapshot().Get(keyed("x")).Seen(), "the same object as two restarts ago")
-			require.Equal(t, first.Add(2*time.Hour), table.Snapshot().Get(keyed("y")).Seen())
-		})
+		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "2", "p"), made("y", "1", "p")}, "h": many("h", 20)}),
+			func(s *Supervisor, table *memstore.Table) {
+				require.False(t, s.Status()[0].Stale, "it was read")
+				require.Equal(t, memstore.Revision(2), table.Snapshot().Revision(), "one commit for the two that differ")
+				require.Equal(t, first, table.Snapshot().Get(keyed("x")).Seen(), "the same object as two restarts ago")
+				require.Equal(t, first.Add(2*time.Hour), table.Snapshot().Get(keyed("y")).Seen())
+			})
 	})
 }
 

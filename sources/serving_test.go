@@ -42,7 +42,8 @@ func TestServingSaysWhy(t *testing.T) {
 		require.Equal(t, []Serving{{Source: "a", Unread: "permission denied"}}, s.Serving(keyed("below")))
 		require.Empty(t, s.Serving(keyed("beside")))
 		require.Empty(t, s.Serving(keyed("nothing")))
-		require.Equal(t, []Serving{{Source: "a", Unread: "a link that leads nowhere", Warnings: []string{"breaks a rule"}}}, s.Serving(keyed("odd")))
+		require.Equal(t, []Serving{{Source: "a", Unread: "a link that leads nowhere", Warnings: []string{"breaks a rule"}}},
+			s.Serving(keyed("odd")))
 		moved := s.Serving(keyed("moved"))
 		require.Len(t, moved, 1)
 		require.Equal(t, "too broken to tell", moved[0].Unsure[0].Reason)
@@ -79,7 +80,10 @@ func TestQuarantineSaysWhatServes(t *testing.T) {
 	for want, content := range map[string]Content{
 		"its last good version": {Rejects: []Reject{bad(keyed("x00"))}},
 		"nothing":               {Rejects: []Reject{bad(keyed("other"))}},
-		"what it may be: ServiceEntry default/x03": {Rejects: []Reject{bad(resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x03"})}},
+		"what it may be: ServiceEntry default/x03": {Rejects: []Reject{bad(resource.Key{
+			Kind: "ServiceEntri", Namespace: "default",
+			Name: "x03",
+		})}},
 		"what it may be: ServiceEntry default/x12": {Rejects: []Reject{bad(resource.Key{})}, Resources: rs[:12]},
 		"what it may be: ServiceEntry default/x00, ServiceEntry default/x01, ServiceEntry default/x02, ServiceEntry default/x03, " +
 			"ServiceEntry default/x04, ServiceEntry default/x05, ServiceEntry default/x06, ServiceEntry default/x07, " +

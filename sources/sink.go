@@ -68,7 +68,9 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 			opts.Happened(event, source.String(), text)
 		}
 	}
-	guarded := guard.Options{Settings: spec.Guard, Log: log, Ended: func(hold string, all []memstore.Change) { changes.say(log, all, "end_of_hold", hold) }}
+	guarded := guard.Options{Settings: spec.Guard, Log: log, Ended: func(hold string, all []memstore.Change) {
+		changes.say(log, all, "end_of_hold", hold)
+	}}
 	guarded.Told = func(began bool, text string) {
 		happened(map[bool]string{true: EventHeld, false: EventHoldEnded}[began], text)
 	}
@@ -243,7 +245,8 @@ func (s *sink) admitOne(c Content, before group, source string, j judge) admitte
 		}
 		v := verdict{resource: r}
 		warned := before.warned[r.Key()] // which has lines
-		if old, ok := find(before.has, r.Key()); ok && !before.restored && resource.Equal(old, r) && (len(warned) == 0 || resource.SameOrigin(old, r)) {
+		if old, ok := find(before.has, r.Key()); ok && !before.restored && resource.Equal(old, r) &&
+			(len(warned) == 0 || resource.SameOrigin(old, r)) {
 			v.warnings = warned
 		} else {
 			var warnings resource.Errors

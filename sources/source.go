@@ -48,8 +48,8 @@ type Content struct {
 	// Mark identifies what the content was made of and how, such as by a hash of the file and of the options; empty if
 	// nothing does. See Confirmer.
 	Mark string
-	// Text identifies the text itself, whatever it is called and however it is read; empty if nothing does. By it, what a broken text had is found
-	// after a restart, if it has got another name meanwhile.
+	// Text identifies the text itself, whatever it is called and however it is read; empty if nothing does. By it, what a broken text had is
+	// found after a restart, if it has got another name meanwhile.
 	Text      string
 	Resources []*resource.Resource
 	Rejects   []Reject

@@ -176,8 +176,8 @@ func (s *Supervisor) Add(spec Spec) error {
 	return nil
 }
 
-// Pause ends every source, keeps on disk what each has published, and returns when that is done. Nothing changes then until Resume: Release and
-// Reconfigure fail with ErrPaused.
+// Pause ends every source, keeps on disk what each has published, and returns when that is done. Nothing changes then until Resume: Release
+// and Reconfigure fail with ErrPaused.
 func (s *Supervisor) Pause() {
 	s.changing.Lock()
 	defer s.changing.Unlock()

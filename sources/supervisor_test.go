@@ -256,7 +256,8 @@ func TestRemovedSourceSaysWhatItHeld(t *testing.T) {
 		held := s.Status()[0].Held
 		require.Equal(t, 2, held.Objects)
 		require.NoError(t, s.Reconfigure(nil))
-		require.Contains(t, log.String(), `msg="the source is removed, and what was held of it is let go" source=a hold=`+held.ID+" objects=2 endpoints=0")
+		require.Contains(t, log.String(), `msg="the source is removed, and what was held of it is let go" source=a hold=`+held.ID+
+			" objects=2 endpoints=0")
 	})
 }
 
@@ -351,15 +352,22 @@ func TestInvalidResourcesAreQuarantined(t *testing.T) {
 
 		rs := []*resource.Resource{made("y", "odd", "g:2"), made("x", "bad", "g:1"), made("new", "bad", "g:3")}
 		err := sink.Replace("g", rs, Reject{Err: errors.New("g:9: no such kind"), Origin: resource.Origin{Place: "g:9"}})
-		require.EqualError(t, err, "g:9: no such kind\na: g:1: ServiceEntry default/x: spec: too bad\na: g:3: ServiceEntry default/new: spec: too bad")
+		require.EqualError(t, err, "g:9: no such kind\na: g:1: ServiceEntry default/x: spec: too bad\na: g:3: ServiceEntry default/new: spec: "+
+			"too bad")
 		require.Equal(t, "y", rs[0].Key().Name, "the caller's slice stays as it is")
 		require.Equal(t, "1", body("x"), "last good")
 		require.Empty(t, body("new"))
 		since := time.Now().UTC()
 		require.Equal(t, []Quarantined{
 			{Group: "g", Place: "g:9", Reason: "g:9: no such kind", Since: since},
-			{Kind: resource.ServiceEntry, Namespace: "default", Name: "x", Group: "g", Place: "g:1", Reason: "a: g:1: ServiceEntry default/x: spec: too bad", Since: since, LastGoodServes: true},
-			{Kind: resource.ServiceEntry, Namespace: "default", Name: "new", Group: "g", Place: "g:3", Reason: "a: g:3: ServiceEntry default/new: spec: too bad", Since: since},
+			{
+				Kind: resource.ServiceEntry, Namespace: "default", Name: "x", Group: "g", Place: "g:1",
+				Reason: "a: g:1: ServiceEntry default/x: spec: too bad", Since: since, LastGoodServes: true,
+			},
+			{
+				Kind: resource.ServiceEntry, Namespace: "default", Name: "new", Group: "g", Place: "g:3",
+				Reason: "a: g:3: ServiceEntry default/new: spec: too bad", Since: since,
+			},
 		}, s.Status()[0].Quarantined)
 		require.Len(t, s.Status()[0].Warnings, 1, "y has not changed, and neither has what is to be said of it")
 
@@ -371,7 +379,8 @@ func TestInvalidResourcesAreQuarantined(t *testing.T) {
 	})
 	require.Equal(t, 3, strings.Count(log.String(), "resource quarantined"))
 	require.Equal(t, 3, strings.Count(log.String(), "quarantine ended"))
-	require.Equal(t, 1, strings.Count(log.String(), `msg="resource read with a warning" source=a warning="a: g:2: ServiceEntry default/y: spec: odd"`), log.String())
+	require.Equal(t, 1, strings.Count(log.String(),
+		`msg="resource read with a warning" source=a warning="a: g:2: ServiceEntry default/y: spec: odd"`), log.String())
 }
 
 func TestReplaceAllMovesWithoutAGap(t *testing.T) {
@@ -437,8 +446,10 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, map[string]float64{
 			"tributary_source_up": 1, "tributary_source_synced": 1, "tributary_source_objects ServiceEntry": 1,
-			"tributary_source_quarantined": 0, "tributary_source_foreign_objects": 0, "tributary_source_conflicts": 1, "tributary_source_warnings": 0, "tributary_source_left_out": 0,
-			"tributary_source_publishes_total": 1, "tributary_source_restarts_total": 0, "tributary_source_stale": 0, "tributary_source_age_seconds": 0,
+			"tributary_source_quarantined": 0, "tributary_source_foreign_objects": 0, "tributary_source_conflicts": 1,
+			"tributary_source_warnings": 0, "tributary_source_left_out": 0,
+			"tributary_source_publishes_total": 1, "tributary_source_restarts_total": 0, "tributary_source_stale": 0,
+			"tributary_source_age_seconds": 0,
 			"tributary_guard_held_objects": 0, "tributary_guard_held_endpoints": 0, "tributary_guard_holds_total": 0,
 			"tributary_source_last_publish_timestamp_seconds": float64(time.Now().Unix()),
 		}, gather(t, registry))
@@ -458,7 +469,10 @@ func TestMetricsSayWhatIsWrong(t *testing.T) {
 				_ = sink.Replace("g", many("g", 30)) // nothing of it is wrong
 				_ = sink.ReplaceAll([]Content{
 					{Group: "g"},
-					{Group: "h", Foreign: 3, Warnings: []string{"w"}, Rejects: []Reject{{Err: errors.New("bad")}, {Key: keyed("x"), Err: errors.New("bad")}}},
+					{Group: "h", Foreign: 3, Warnings: []string{"w"}, Rejects: []Reject{
+						{Err: errors.New("bad")},
+						{Key: keyed("x"), Err: errors.New("bad")},
+					}},
 				})
 				sink.Synced()
 				return errors.New("fails")
@@ -497,7 +511,8 @@ func TestAChangeOfStateIsOneLine(t *testing.T) {
 		sink.Report(Health{State: Healthy})
 	})
 	require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
-	require.Contains(t, log.String(), `level=WARN msg="source state changed" source=a from=starting to=unreachable message="connection refused 0"`)
+	require.Contains(t, log.String(),
+		`level=WARN msg="source state changed" source=a from=starting to=unreachable message="connection refused 0"`)
 	require.NotContains(t, log.String(), `message=""`)
 }
 

@@ -14,7 +14,8 @@ import (
 )
 
 func service(name, host string) *resource.Resource {
-	r, err := resource.New(resource.Meta{Key: keyed(name), Origin: resource.Origin{Place: "p"}}, &networking.ServiceEntry{Hosts: []string{host}})
+	r, err := resource.New(resource.Meta{Key: keyed(name), Origin: resource.Origin{Place: "p"}},
+		&networking.ServiceEntry{Hosts: []string{host}})
 	if err != nil {
 		panic(err)
 	}

@@ -96,19 +96,25 @@ func message(rule Rule, claimants []*claimant) string {
 	switch rule {
 	case ServiceEntryPort:
 		if sameNamespace(claimants) {
-			return fmt.Sprintf("istiod serves the endpoints of all of them under the host; protocol, resolution and addresses are those of %s, the oldest, not of %s", first, rest)
+			return fmt.Sprintf("istiod serves the endpoints of all of them under the host; protocol, resolution and addresses are those of %s, "+
+				"the oldest, not of %s", first, rest)
 		}
-		return "a proxy gets the host from its own namespace if it is there, else from " + firstSeen(claimants) + "; what the others say, endpoints included, it does not get"
+		return "a proxy gets the host from its own namespace if it is there, else from " + firstSeen(claimants) +
+			"; what the others say, endpoints included, it does not get"
 	case ServiceEntryShape:
-		return fmt.Sprintf("istiod does not join the ports of %s to those of %s, the oldest: labels, resolution, exportTo or workload selector differ; proxies do not get them", rest, first)
+		return fmt.Sprintf("istiod does not join the ports of %s to those of %s, the oldest: labels, resolution, exportTo or workload selector "+
+			"differ; proxies do not get them", rest, first)
 	case VirtualServiceMesh:
 		return "for HTTP, a sidecar uses the routes of " + firstSeen(claimants) + ", and ignores those of the others"
 	case VirtualServiceGateway:
-		return fmt.Sprintf("the gateway has the HTTP routes of all of them, those of %s first, then those of %s; a catch-all route goes last", first, rest)
+		return fmt.Sprintf("the gateway has the HTTP routes of all of them, those of %s first, then those of %s; a catch-all route goes last",
+			first, rest)
 	case DestinationRuleNamespace:
-		return fmt.Sprintf("where their exportTo is the same, istiod merges them: the traffic policy is that of %s, the oldest that has one, and of subsets of one name the first counts; %s only adds", first, rest)
+		return fmt.Sprintf("where their exportTo is the same, istiod merges them: the traffic policy is that of %s, the oldest that has one, "+
+			"and of subsets of one name the first counts; %s only adds", first, rest)
 	case DestinationRuleHost:
-		return "a proxy uses the rule of its own namespace, else that of the service's namespace, else that of the root namespace; it never merges them"
+		return "a proxy uses the rule of its own namespace, else that of the service's namespace, else that of the root namespace; it never " +
+			"merges them"
 	default:
 		return ""
 	}

@@ -75,8 +75,12 @@ func TestConflicts(t *testing.T) {
 			want:    []conflict{{ServiceEntryPort, "x.example:80", []string{"b/x", "a/x"}, "own namespace"}},
 		},
 		{
-			name:    "nobody sees both",
-			objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80, ".")}, {se, "b", "x", 0, serviceEntry("x.example", 80, "b")}, {se, "c", "x", 0, serviceEntry("x.example", 80, "~")}},
+			name: "nobody sees both",
+			objects: []obj{
+				{se, "a", "x", 0, serviceEntry("x.example", 80, ".")},
+				{se, "b", "x", 0, serviceEntry("x.example", 80, "b")},
+				{se, "c", "x", 0, serviceEntry("x.example", 80, "~")},
+			},
 		},
 		{
 			name: "two of three are seen together",
@@ -97,21 +101,36 @@ func TestConflicts(t *testing.T) {
 			objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80)}, {se, "a", "y", 0, serviceEntry("x.example", 81)}},
 		},
 		{
-			name:    "other ports of another shape are not",
-			objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80)}, {se, "a", "y", 0, dns(serviceEntry("x.example", 81))}, {se, "a", "z", 0, serviceEntry("x.example", 82)}},
-			want:    []conflict{{ServiceEntryShape, "x.example in namespace a", []string{"a/x", "a/y"}, "does not join the ports of a/y"}},
+			name: "other ports of another shape are not",
+			objects: []obj{
+				{se, "a", "x", 0, serviceEntry("x.example", 80)},
+				{se, "a", "y", 0, dns(serviceEntry("x.example", 81))},
+				{se, "a", "z", 0, serviceEntry("x.example", 82)},
+			},
+			want: []conflict{{ServiceEntryShape, "x.example in namespace a", []string{"a/x", "a/y"}, "does not join the ports of a/y"}},
 		},
 		{
 			name:    "virtual services of sidecars",
 			objects: []obj{{vs, "a", "x", 2, route("reviews")}, {vs, "b", "x", 1, route("reviews.a.svc.cluster.local", "mesh")}},
-			want:    []conflict{{VirtualServiceMesh, "reviews.a.svc.cluster.local", []string{"b/x", "a/x"}, "uses the routes of b/x, the oldest, and ignores"}},
+			want: []conflict{{
+				VirtualServiceMesh, "reviews.a.svc.cluster.local",
+				[]string{"b/x", "a/x"},
+				"uses the routes of b/x, the oldest, and ignores",
+			}},
 		},
 		{
-			name:    "virtual services of a gateway",
-			objects: []obj{{vs, "a", "x", 1, route("shop.example", "gw")}, {vs, "b", "x", 2, route("shop.example", "a/gw")}, {vs, "b", "y", 0, route("shop.example", "gw")}},
-			want:    []conflict{{VirtualServiceGateway, "shop.example on gateway a/gw", []string{"a/x", "b/x"}, "a/x first"}},
+			name: "virtual services of a gateway",
+			objects: []obj{
+				{vs, "a", "x", 1, route("shop.example", "gw")},
+				{vs, "b", "x", 2, route("shop.example", "a/gw")},
+				{vs, "b", "y", 0, route("shop.example", "gw")},
+			},
+			want: []conflict{{VirtualServiceGateway, "shop.example on gateway a/gw", []string{"a/x", "b/x"}, "a/x first"}},
 		},
-		{name: "a delegate has no host", objects: []obj{{vs, "a", "x", 0, &networking.VirtualService{}}, {vs, "a", "y", 0, &networking.VirtualService{}}}},
+		{name: "a delegate has no host", objects: []obj{
+			{vs, "a", "x", 0, &networking.VirtualService{}},
+			{vs, "a", "y", 0, &networking.VirtualService{}},
+		}},
 		{
 			name:    "destination rules in a namespace",
 			objects: []obj{{dr, "a", "y", 0, rule("x")}, {dr, "a", "x", 0, rule("x.a.svc.cluster.local")}},

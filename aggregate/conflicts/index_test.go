@@ -21,12 +21,14 @@ func selector(version string) *typev1beta1.WorkloadSelector {
 func TestIndexFollows(t *testing.T) {
 	specs := rapid.Custom(func(rt *rapid.T) *resource.Resource {
 		host := rapid.SampledFrom([]string{"a.x", "b.x", "*.x"}).Draw(rt, "host")
-		namespace, name := rapid.SampledFrom([]string{"n", "m"}).Draw(rt, "namespace"), rapid.SampledFrom([]string{"1", "2", "3"}).Draw(rt, "name")
+		namespace, name := rapid.SampledFrom([]string{"n", "m"}).Draw(rt, "namespace"),
+			rapid.SampledFrom([]string{"1", "2", "3"}).Draw(rt, "name")
 		exportTo := rapid.SampledFrom([][]string{nil, {"."}, {"~"}, {"m"}}).Draw(rt, "exportTo")
 		minutes := rapid.IntRange(0, 2).Draw(rt, "minutes")
 		switch rapid.IntRange(0, 3).Draw(rt, "kind") {
 		case 0:
-			return object(t, resource.VirtualService, namespace, name, minutes, &networking.VirtualService{Hosts: []string{host}, ExportTo: exportTo})
+			return object(t, resource.VirtualService, namespace, name, minutes,
+				&networking.VirtualService{Hosts: []string{host}, ExportTo: exportTo})
 		case 1:
 			return object(t, resource.DestinationRule, namespace, name, minutes, &networking.DestinationRule{Host: host, ExportTo: exportTo})
 		case 2: // bytes that are no ServiceEntry

@@ -32,9 +32,15 @@ func (r *run) framed(ctx context.Context, n int, settings ...http2.Setting) (*fr
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
 	for _, h := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", wire.MethodDelta}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", wire.MethodDelta},
+		{":authority", "x"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
 	} {
-		_ = encoder.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true}) // into memory; not indexed, so that it can be sent again
+		// into memory; not indexed, so that it can be sent again
+		_ = encoder.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true})
 	}
 	f.headers = block.Bytes()
 	if _, err = io.WriteString(conn, http2.ClientPreface); err == nil {

@@ -8,7 +8,8 @@ import (
 	"tributary/bench/wire"
 )
 
-// makeUpProfiles is a sidecar with a folder of credentials that nobody else has. It asks for all clusters, stays for three seconds, and comes back as another one.
+// makeUpProfiles is a sidecar with a folder of credentials that nobody else has. It asks for all clusters, stays for three seconds, and
+// comes back as another one.
 func makeUpProfiles(ctx context.Context, r *run, n int) error {
 	node := wire.Node(fmt.Sprintf("sidecar~127.0.0.1~envoy-%d.bench~bench.svc.cluster.local", n), map[string]string{
 		"NAMESPACE": "bench", "ISTIO_VERSION": "1.27.9", "CREDENTIALS": fmt.Sprintf("/made/up/%d", r.sent.Load()+int64(n)<<32),

@@ -61,7 +61,8 @@ func sendLarge(size int) func(ctx context.Context, r *run, n int) error {
 			return err
 		}
 		defer hangUp()
-		first, large := wire.Bytes(wire.Subscription{Delta: true, Node: r.Node, TypeURL: r.TypeURL, Names: []string{"not-there"}}.First()), request()
+		first, large := wire.Bytes(wire.Subscription{Delta: true, Node: r.Node, TypeURL: r.TypeURL, Names: []string{"not-there"}}.First()),
+			request()
 		for message := &first; ; message = &large {
 			if err := s.SendMsg(message); err != nil {
 				return drain(s)

@@ -76,7 +76,8 @@ func askReflection(ctx context.Context, r *run, n int) error {
 		return err
 	}
 	defer hangUp()
-	request := wire.Bytes(protowire.AppendString(protowire.AppendTag(nil, 4, protowire.BytesType), "envoy.service.discovery.v3.AggregatedDiscoveryService"))
+	request := wire.Bytes(protowire.AppendString(protowire.AppendTag(nil, 4, protowire.BytesType),
+		"envoy.service.discovery.v3.AggregatedDiscoveryService"))
 	for {
 		if err := s.SendMsg(&request); err != nil {
 			return drain(s)

@@ -15,7 +15,8 @@ import (
 
 // floor is the least that a gRPC server can do: it sends bytes that were encoded beforehand and reads what comes back
 // without looking at it. It keeps no versions, no nonces, no acknowledgements; a client that says what
-// it has (initial_resource_versions) is taken to lack the last change. It is not an xDS server, but no xDS server on this gRPC library can cost less.
+// it has (initial_resource_versions) is taken to lack the last change. It is not an xDS server, but no xDS server on this gRPC library can
+// cost less.
 type floor struct {
 	mu      sync.Mutex
 	index   map[string]int

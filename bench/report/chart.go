@@ -43,7 +43,8 @@ func (c Chart) WriteTo(w io.Writer) (int64, error) {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", chartWidth, chartHeight)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", chartWidth,
+		chartHeight)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="white"/>`+"\n", chartWidth, chartHeight)
 	text(&b, chartWidth/2, 22, "middle", ` font-size="15"`, c.Title)
 	text(&b, (left+chartWidth-right)/2, chartHeight-12, "middle", "", c.X)

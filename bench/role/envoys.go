@@ -24,8 +24,9 @@ const (
 	Hosts     = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
 )
 
-// Envoys speak on their streams as Envoys do, by delta: they take all clusters and listeners, and ask by name for the endpoints of clusters and the routes of
-// listeners; or on demand, by name for virtual hosts and clusters, too. Only names are looked at. Its exported methods are called by net/rpc.
+// Envoys speak on their streams as Envoys do, by delta: they take all clusters and listeners, and ask by name for the endpoints of clusters
+// and the routes of listeners; or on demand, by name for virtual hosts and clusters, too. Only names are looked at. Its exported methods
+// are called by net/rpc.
 type Envoys struct {
 	received, bytes atomic.Uint64
 
@@ -52,7 +53,10 @@ func (e *Envoys) Open(args EnvoysArgs, reply *Opened) error {
 	w := &envoyWatch{watch: newWatch(args.Streams), first: first}
 	e.set(w)
 	for i := range args.Streams {
-		v := &envoy{envoys: e, id: first + i, services: args.Services, port: args.Port, uses: args.Uses, asked: map[string]map[unique.Handle[string]]struct{}{}}
+		v := &envoy{
+			envoys: e, id: first + i, services: args.Services, port: args.Port, uses: args.Uses,
+			asked: map[string]map[unique.Handle[string]]struct{}{},
+		}
 		e.all = append(e.all, v)
 		conn, err := dial(args.Address)
 		if err != nil {

@@ -123,9 +123,9 @@ func (c *countedStream) RecvMsg(m any) error {
 	return err
 }
 
-// Begin collects garbage, unless it is told not to, so that the step that follows pays for its own only, waits for what the collector does in the
-// background, and returns the usage so far. Memory is not given back to the system, since the step would then pay for
-// faulting it in again.
+// Begin collects garbage, unless it is told not to, so that the step that follows pays for its own only, waits for what the collector does
+// in the background, and returns the usage so far. Memory is not given back to the system, since the step would then pay for faulting it in
+// again.
 func (s *Server) Begin(collect bool, usage *Usage) error {
 	if collect {
 		runtime.GC()

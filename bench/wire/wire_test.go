@@ -72,7 +72,10 @@ func TestTruncatedResponse(t *testing.T) {
 
 func TestRequests(t *testing.T) {
 	node := Node("n1", map[string]string{"GENERATOR": "api"})
-	wantNode := &core.Node{Id: "n1", Cluster: "bench", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"GENERATOR": structpb.NewStringValue("api")}}}
+	wantNode := &core.Node{
+		Id: "n1", Cluster: "bench",
+		Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"GENERATOR": structpb.NewStringValue("api")}},
+	}
 	response := &Response{Version: "v1", TypeURL: "t", Nonce: "7"}
 
 	delta := Subscription{Delta: true, Node: node, TypeURL: "t", Names: []string{"a", "b"}, Versions: map[string]string{"a": "1", "c": "3"}}

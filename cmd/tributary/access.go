@@ -122,7 +122,8 @@ func doubtsOf(cfg *config.Config, who *identity.Identity) (all []string) {
 	case err != nil:
 		all = append(all, err.Error())
 	case !slices.Contains(proofs.Tokens(), who.Token):
-		all = append(all, fmt.Sprintf("there is no token of the name %q in %s%s", who.Token, settings.Tokens, nearest.Meant(who.Token, proofs.Tokens())))
+		all = append(all, fmt.Sprintf("there is no token of the name %q in %s%s", who.Token, settings.Tokens,
+			nearest.Meant(who.Token, proofs.Tokens())))
 	}
 	return all
 }

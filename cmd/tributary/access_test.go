@@ -55,7 +55,10 @@ access:
 		want string
 	}{
 		{"--identity token:ci --identity ip:10.1.2.3 --kind se --namespace prod", 0, "allowed by " + file + ":4:3: access[0]"},
-		{"--identity token:ci --identity ip:10.1.2.3 --kind se --namespace test", 3, "not allowed: " + file + `:4:3: access[0] decides, which does not have namespace "test"`},
+		{
+			"--identity token:ci --identity ip:10.1.2.3 --kind se --namespace test", 3,
+			"not allowed: " + file + `:4:3: access[0] decides, which does not have namespace "test"`,
+		},
 		{"--identity token:ci --identity ip:10.1.2.3 --type routes", 3, `does not have type "routes"`},
 		{"--identity token:ci --identity ip:10.1.2.3 --service channelz", 3, `does not have service "channelz"`},
 		{"--identity token:ci --namespace test", 0, "allowed by " + file + ":6:3: access[1]"},
@@ -80,7 +83,8 @@ access:
 		require.Contains(t, errs, want)
 	}
 	_, _, errs = run("access", "check", "-c", file, "--identity", "token:cj")
-	require.Contains(t, errs, "warning: rules go by networks, and none of these is for a client without an address: say --identity ip:ADDRESS as well")
+	require.Contains(t, errs, "warning: rules go by networks, and none of these is for a client without an address: say --identity "+
+		"ip:ADDRESS as well")
 	require.Contains(t, errs, `warning: there is no token of the name "cj" in `+tokens+" (did you mean ci?)")
 	code, _, errs = run("validate", "--offline", "-c", file)
 	require.Zero(t, code, errs)
@@ -98,7 +102,8 @@ access:
 	require.Contains(t, errs, file+":2:20: identity.tokens: "+tokens+": no such file or directory")
 	write(t, tokens, strings.Replace(string(text), "ci ", "cj ", 1))
 	_, out, _ = run("validate", "--offline", "-c", file)
-	require.Contains(t, out, file+`:4:17: warning: access[0].who.token[0]: there is no token of the name "ci" in `+tokens+" (did you mean cj?)")
+	require.Contains(t, out, file+`:4:17: warning: access[0].who.token[0]: there is no token of the name "ci" in `+tokens+
+		" (did you mean cj?)")
 	write(t, file, "configSources: [{address: 'fs:///a'}]\nlisten: {adminTLS: {certificate: c.pem, key: k.pem}}\n")
 	_, out, _ = run("validate", "-c", file)
 	require.Contains(t, out, file+":2:20: listen.adminTLS: open "+dir+"/c.pem: no such file or directory")

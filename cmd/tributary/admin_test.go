@@ -28,7 +28,8 @@ func TestExplain(t *testing.T) {
 	got := command(t, "explain", "serviceentry", "reviews", "-n", "shop", "--admin", s.admin)
 	assert.Zero(t, got.code, got.stderr)
 	assert.Contains(t, got.stdout, "ServiceEntry shop/reviews\n  served from   first: "+dir+"/first/a.yaml:1  [")
-	assert.Contains(t, got.stdout, "\n  because       first comes before second in the order of sources\n  not used      second: "+dir+"/second/b.yaml:1  [")
+	assert.Contains(t, got.stdout, "\n  because       first comes before second in the order of sources\n  not used      second: "+dir+
+		"/second/b.yaml:1  [")
 
 	got = command(t, "explain", "reviews.example", "--admin", s.admin)
 	assert.Zero(t, got.code, got.stderr)
@@ -90,7 +91,10 @@ func TestTheOtherPort(t *testing.T) {
 		assert.Contains(t, got.stderr, s.xds+" does not speak HTTP/1.1: it may be the port for xDS (listen.xds)", "%v", args)
 	}
 	for _, args := range [][]string{
-		{"get", "se", "--server", s.admin}, {"get", "clusters", "--server", s.admin}, {"diff", dir, "--server", s.admin}, {"watch", "se", "--server", s.admin},
+		{"get", "se", "--server", s.admin},
+		{"get", "clusters", "--server", s.admin},
+		{"diff", dir, "--server", s.admin},
+		{"watch", "se", "--server", s.admin},
 	} {
 		got := command(t, args...)
 		assert.Equal(t, 1, got.code)
@@ -103,11 +107,12 @@ func TestTheOtherPort(t *testing.T) {
 	}
 }
 
-// TestExplainShowsWhatTransformsMadeOfIt shows an object as its source has it and as it is served, also after a restart that can no longer read it, and what
-// changes of it where clients are told nothing of that.
+// TestExplainShowsWhatTransformsMadeOfIt shows an object as its source has it and as it is served, also after a restart that can no longer
+// read it, and what changes of it where clients are told nothing of that.
 func TestExplainShowsWhatTransformsMadeOfIt(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources:\n- name: rules\n  address: 'fs://./rules'\n  transform: {hosts: [{match: '*.example', to: '{1}.mesh'}], labels: {drop: [build]}}\n")
+	write(t, dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources:\n- name: rules\n  address: 'fs://./rules'\n  transform: "+
+		"{hosts: [{match: '*.example', to: '{1}.mesh'}], labels: {drop: [build]}}\n")
 	labelled := func(build string) string {
 		return strings.Replace(entry("reviews", 80), "metadata: {", "metadata: {labels: {build: '"+build+"'}, ", 1)
 	}
@@ -116,7 +121,8 @@ func TestExplainShowsWhatTransformsMadeOfIt(t *testing.T) {
 		t.Helper()
 		eventually(t, func() error {
 			got := command(t, "explain", "se", "shop/reviews", "--admin", s.admin)
-			return errors.Join(contains(got.stdout, "-    - reviews.example\n                    +    - reviews.mesh\n"), contains(got.stdout, `build: "`+build+`"`))
+			return errors.Join(contains(got.stdout, "-    - reviews.example\n                    +    - reviews.mesh\n"),
+				contains(got.stdout, `build: "`+build+`"`))
 		})
 		_, page := s.page(t, "/?object=ServiceEntry/shop/reviews")
 		require.Contains(t, page, `<span class="del">-    - reviews.example`)

@@ -34,7 +34,8 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 		ValidArgs: client.BootstrapClients(),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(client.BootstrapClients(), args[0]) {
-				return usage("unknown client %q%s; known: %s", args[0], nearest.Meant(args[0], client.BootstrapClients()), strings.Join(client.BootstrapClients(), ", "))
+				return usage("unknown client %q%s; known: %s", args[0], nearest.Meant(args[0], client.BootstrapClients()),
+					strings.Join(client.BootstrapClients(), ", "))
 			}
 			if err := forClient(cmd, args[0]); err != nil {
 				return err
@@ -68,12 +69,14 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 		}),
 	}
 	f := cmd.Flags()
-	f.Var(newXDSServer(&opts.Server), "server", "host:port of the server, as the client reaches it"+orElse(envServer, "listen.xds", config.DefaultXDS))
+	f.Var(newXDSServer(&opts.Server), "server", "host:port of the server, as the client reaches it"+
+		orElse(envServer, "listen.xds", config.DefaultXDS))
 	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
 	f.StringToStringVar(&opts.Metadata, "metadata", nil, "metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
 	f.StringToStringVar(&opts.Labels, "label", nil, "labels of its workload, such as istio=ingressgateway, by which Gateways select it")
 	f.StringVar(&namespace, "namespace", "", "namespace of that node, whose rules come first (default: what its id says, else default)")
-	f.StringVar(&interception, "interception", "", "how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), REDIRECT or TPROXY (default NONE)")
+	f.StringVar(&interception, "interception", "", "how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), "+
+		"REDIRECT or TPROXY (default NONE)")
 	f.StringVar(&opts.Admin, "admin", client.DefaultEnvoyAdmin, "host:port of Envoy's admin server")
 	secure.add(cmd)
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")

@@ -16,7 +16,8 @@ func TestBootstrap(t *testing.T) {
 	assert.Contains(t, got.stdout, `"server_uri": "127.0.0.1:16010"`)
 	assert.Contains(t, got.stdout, `"node": {"id": "n1"}`)
 
-	got = command(t, "bootstrap", "envoy", "--node-id", "n1", "--namespace", "shop", "--interception", "REDIRECT", "--admin", "[::1]:15000", "--metadata", "A=b")
+	got = command(t, "bootstrap", "envoy", "--node-id", "n1", "--namespace", "shop", "--interception", "REDIRECT", "--admin", "[::1]:15000",
+		"--metadata", "A=b")
 	assert.Contains(t, got.stdout, `"INTERCEPTION_MODE":"REDIRECT","NAMESPACE":"shop"`)
 	assert.Contains(t, got.stdout, `"A":"b"`)
 	assert.Contains(t, got.stdout, `admin:

@@ -17,7 +17,8 @@ import (
 	"tributary/server/identity"
 )
 
-// TestBundleHasNoSecrets plants secrets wherever a configuration, the files that it names and a log can have them, as TestPlantedSecretsAreNowhere does for the pages.
+// TestBundleHasNoSecrets plants secrets wherever a configuration, the files that it names and a log can have them, as
+// TestPlantedSecretsAreNowhere does for the pages.
 func TestBundleHasNoSecrets(t *testing.T) {
 	dir := t.TempDir()
 	const planted = "pl4nted"
@@ -26,7 +27,8 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	write(t, dir+"/tokens", line)
 	write(t, dir+"/consul", planted+"consul\n")
 	write(t, dir+"/rules/all.yaml", entry("a", 80))
-	text := "# " + planted + " in a comment\nlisten: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nidentity: {tokens: tokens}\nconfigSources:\n" +
+	text := "# " + planted + " in a comment\nlisten: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nidentity: {tokens: " +
+		"tokens}\nconfigSources:\n" +
 		"- {address: 'fs://" + dir + "/rules'} # " + planted + "\n" +
 		"- {name: e, address: 'eureka://me:" + planted + "%40eureka@127.0.0.1:1/eureka'}\n" +
 		"- {name: n, address: 'consul://127.0.0.1:1', tokenFile: consul}\n" +
@@ -49,7 +51,8 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	require.Zero(t, got.code, got.stderr)
 	files := unpacked(t, dir+"/bundle.tar.gz")
 	for _, name := range []string{
-		"version.json", "tributary.yaml", "doctor.txt", "status.json", "sources.json", "clients.json", "guard.json", "history.json", "metrics.txt", "goroutines.txt", "log.txt",
+		"version.json", "tributary.yaml", "doctor.txt", "status.json", "sources.json", "clients.json", "guard.json", "history.json",
+		"metrics.txt", "goroutines.txt", "log.txt",
 	} {
 		assert.NotEmpty(t, files[name], name)
 	}

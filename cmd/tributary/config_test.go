@@ -12,7 +12,8 @@ import (
 	"tributary/config"
 )
 
-// TestServeReadsADirectory has a configuration of several files served and reloaded, and found by the commands that are given the directory.
+// TestServeReadsADirectory has a configuration of several files served and reloaded, and found by the commands that are given the
+// directory.
 func TestServeReadsADirectory(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/conf.d/10-listen.yaml", anywhere+"stateDir: off\n")
@@ -63,9 +64,12 @@ configSources:
 	got := command(t, "config", "-c", dir+"/tributary.yaml")
 	require.Zero(t, got.code, got.stderr)
 	for _, line := range []string{
-		"  xds: 127.0.0.1:16010 # default\n", "  admin: localhost:1 # " + dir + "/tributary.yaml:1\n", "  streams: 7 # " + dir + "/tributary.yaml:3\n",
-		"  streamsPerPeer: 5000 # default\n", "    address: fs://" + dir + "/rules # ", "    guard: \"off\" # ", "          made: \"yes\" # ", "stateDir: " + os.Getenv("XDG_STATE_HOME"),
-		"    rescanInterval: 30s # default\n", "    address: nacos://<secret>@h:8848?password=<secret> # ", "      share: 50% # default\n", "        priority: 0 # default\n",
+		"  xds: 127.0.0.1:16010 # default\n", "  admin: localhost:1 # " + dir + "/tributary.yaml:1\n",
+		"  streams: 7 # " + dir + "/tributary.yaml:3\n",
+		"  streamsPerPeer: 5000 # default\n", "    address: fs://" + dir + "/rules # ", "    guard: \"off\" # ", "          made: \"yes\" # ",
+		"stateDir: " + os.Getenv("XDG_STATE_HOME"),
+		"    rescanInterval: 30s # default\n", "    address: nacos://<secret>@h:8848?password=<secret> # ", "      share: 50% # default\n",
+		"        priority: 0 # default\n",
 		"    required: false # " + dir + "/tributary.yaml:7\n", "    hostTemplate: '{service}.service.consul' # default\n",
 	} {
 		assert.Contains(t, got.stdout, line)

@@ -56,7 +56,8 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	},
 	"docs/doctor.md#doctor": func(t *testing.T, s *pagetest.Sandbox) {
 		write(t, s.Dir+"/rules/a.yaml", entry("a", 80))
-		write(t, s.Dir+"/tributary.yaml", "configSources: [{name: rules, address: 'fs://./rules'}]\nlisten: {xds: '127.0.0.1:0', admin: 'localhost:0'}\n")
+		write(t, s.Dir+"/tributary.yaml", "configSources: [{name: rules, address: 'fs://./rules'}]\nlisten: {xds: '127.0.0.1:0', admin: "+
+			"'localhost:0'}\n")
 		s.Instead["127.0.0.1:16010"], s.Instead["127.0.0.1:16014"] = "127.0.0.1:0", "localhost:0"
 	},
 	"docs/history.md#history":   func(t *testing.T, s *pagetest.Sandbox) { remembered(t, s) },
@@ -64,8 +65,10 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	"docs/history.md#history 3": func(t *testing.T, s *pagetest.Sandbox) { remembered(t, s) },
 
 	"docs/commands.md#tributary-access-check": func(t *testing.T, s *pagetest.Sandbox) {
-		write(t, s.Dir+"/tributary.yaml", "configSources: [{address: 'fs://./rules'}]\nlisten: {xdsTLS: {certificate: c.pem, key: k.pem, clientCAs: ca.pem}}\nidentity: {tokens: tokens}\naccess:\n"+
-			"- {who: {spiffe: ['spiffe://cluster.local/ns/prod/*']}, allow: {namespaces: [prod]}}\n- {who: {token: [ci], cidr: [10.0.0.0/8]}, allow: {types: [clusters]}}\n")
+		write(t, s.Dir+"/tributary.yaml", "configSources: [{address: 'fs://./rules'}]\nlisten: {xdsTLS: {certificate: c.pem, key: k.pem, "+
+			"clientCAs: ca.pem}}\nidentity: {tokens: tokens}\naccess:\n"+
+			"- {who: {spiffe: ['spiffe://cluster.local/ns/prod/*']}, allow: {namespaces: [prod]}}\n- {who: {token: [ci], cidr: [10.0.0.0/8]}, "+
+			"allow: {types: [clusters]}}\n")
 		write(t, s.Dir+"/rules/a.yaml", entry("a", 80))
 		got := command(t, "token", "new", "ci", "--file", s.Dir+"/tokens")
 		require.Zero(t, got.code, got.stderr)
@@ -138,7 +141,8 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	"docs/commands.md#tributary-load": func(t *testing.T, s *pagetest.Sandbox) {
 		ask(s, world(t, s))
 		s.Instead["127.0.0.1:18000"] = s.Instead["127.0.0.1:16010"]
-		s.Instead["--clients 500"], s.Instead["--clients 50 "], s.Instead["--clients 1000"] = "--clients 5", "--clients 5 --duration 100ms ", "--clients 10 --duration 100ms"
+		s.Instead["--clients 500"], s.Instead["--clients 50 "], s.Instead["--clients 1000"] = "--clients 5", "--clients 5 --duration 100ms ",
+			"--clients 10 --duration 100ms"
 		s.Instead["--duration 30s"] = "--duration 100ms"
 	},
 	"docs/commands.md#tributary-reload": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
@@ -177,7 +181,8 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 // grpcClient puts a program there that is content with what a gRPC client takes for a bootstrap.
 func grpcClient(t *testing.T, s *pagetest.Sandbox) {
 	t.Helper()
-	write(t, s.Dir+"/client", "#!/bin/sh\ncase $GRPC_XDS_BOOTSTRAP_CONFIG$(cat \"$GRPC_XDS_BOOTSTRAP\") in *xds_servers*) ;; *) exit 9 ;; esac\n")
+	write(t, s.Dir+"/client", "#!/bin/sh\ncase $GRPC_XDS_BOOTSTRAP_CONFIG$(cat \"$GRPC_XDS_BOOTSTRAP\") in *xds_servers*) ;; *) exit 9 ;; "+
+		"esac\n")
 	require.NoError(t, os.Chmod(s.Dir+"/client", 0o700)) //nolint:gosec // it is run
 }
 
@@ -225,7 +230,8 @@ kind: VirtualService
 metadata: {name: reviews, namespace: shop}
 spec: {hosts: [reviews.shop.svc.cluster.local], http: [{route: [{destination: {host: reviews.shop.svc.cluster.local}}]}]}
 `)
-	write(t, s.Dir+"/etc/tributary/tributary.yaml", anywhere+"stateDir: ../../state\nconfigSources: [{name: rules, address: 'fs://../../rules'}]\n")
+	write(t, s.Dir+"/etc/tributary/tributary.yaml", anywhere+"stateDir: ../../state\nconfigSources: [{name: rules, address: "+
+		"'fs://../../rules'}]\n")
 }
 
 // world serves what configure writes.

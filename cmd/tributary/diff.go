@@ -85,7 +85,10 @@ It exits with 3 if there is a difference.`,
 				}
 			}
 			for _, address := range servers {
-				server := &client.XDS{Server: address, TLS: flags.secure.settings(), TokenFile: flags.secure.tokenFile(), Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
+				server := &client.XDS{
+					Server: address, TLS: flags.secure.settings(), TokenFile: flags.secure.tokenFile(), Timeout: flags.timeout,
+					Log: flags.log.logger(cmd.ErrOrStderr()),
+				}
 				side, err := flags.ask(ctx, server, warn)
 				if err != nil {
 					return err
@@ -107,7 +110,8 @@ It exits with 3 if there is a difference.`,
 				return err
 			}
 			cmd.PrintErrf("%s, %s only in %s, %d only in %s",
-				words.Count(d.Changed, "object differs", "objects differ"), words.Count(d.OnlyInFirst, "is", "are"), sides[0].Name, d.OnlyInSecond, sides[1].Name)
+				words.Count(d.Changed, "object differs", "objects differ"), words.Count(d.OnlyInFirst, "is", "are"), sides[0].Name, d.OnlyInSecond,
+				sides[1].Name)
 			if d.Quarantined > 0 {
 				cmd.PrintErrf(", %d would be quarantined", d.Quarantined)
 			}

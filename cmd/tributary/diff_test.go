@@ -48,7 +48,8 @@ func TestDiff(t *testing.T) {
 	write(t, dir+"/c/all.yaml", entry("reviews", 80)+"---\n[")
 	got = command(t, "diff", dir+"/c", "--server", a.xds)
 	assert.Equal(t, 3, got.code)
-	assert.Contains(t, got.stderr, "0 are only in "+a.xds+", 0 only in "+dir+"/c, 1 may be what cannot be read, and would stay until it can be\n")
+	assert.Contains(t, got.stderr, "0 are only in "+a.xds+", 0 only in "+dir+
+		"/c, 1 may be what cannot be read, and would stay until it can be\n")
 
 	write(t, dir+"/a/broken.yaml", "[")
 	got = command(t, "diff", dir+"/a", "--server", a.xds)

@@ -50,7 +50,8 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 			if through != "" {
 				d.Through = &check.Through{
 					Client: &client.XDS{
-						Server: strings.TrimPrefix(through, "xds://"), TLS: secure.settings(), TokenFile: secure.tokenFile(), Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
+						Server: strings.TrimPrefix(through, "xds://"), TLS: secure.settings(), TokenFile: secure.tokenFile(), Timeout: 10 * time.Second,
+						Log:    slog.New(slog.DiscardHandler),
 						NodeID: fmt.Sprintf("sidecar~127.0.0.1~tributary-doctor-%d.default~default.svc.cluster.local", os.Getpid()),
 					},
 					Hold:    idle,
@@ -94,8 +95,8 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 	return cmd
 }
 
-// idleFor is as long as the most common limits of balancers, which are 60 s, and as a gRPC server with default settings takes to refuse pings that
-// come every 30 s.
+// idleFor is as long as the most common limits of balancers, which are 60 s, and as a gRPC server with default settings takes to refuse
+// pings that come every 30 s.
 const idleFor = 130 * time.Second
 
 var buildInfo = regexp.MustCompile(`(?m)^tributary_build_info\{.*version="([^"]*)"`)

@@ -52,7 +52,8 @@ func has(t *testing.T, found map[string][]check.Result, check string, severity c
 func TestDoctorOfWhatIsRight(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
-	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n")
+	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources: [{name: rules, "+
+		"address: 'fs://./rules'}]\n")
 	code, found := examined(t, "-c", dir+"/tributary.yaml")
 	assert.Zero(t, code)
 	has(t, found, "configuration", check.Fine, "1 source")
@@ -71,7 +72,8 @@ func TestDoctorOfWhatIsRight(t *testing.T) {
 
 func TestDoctorLooksAtWhoMayProveWhat(t *testing.T) {
 	dir := t.TempDir()
-	settings := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nidentity: {tokens: ./tokens}\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n"
+	settings := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nidentity: {tokens: ./tokens}\nconfigSources: [{name: rules, address: " +
+		"'fs://./rules'}]\n"
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	write(t, dir+"/tributary.yaml", settings)
 	_, found := examined(t, "-c", dir+"/tributary.yaml")
@@ -117,7 +119,8 @@ func TestDoctorOfWhatMayNotBeRead(t *testing.T) {
 func TestDoctorKnowsAServerWithoutDebugPages(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
-	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nadmin: {debug: false}\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n"
+	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nadmin: {debug: false}\nconfigSources: [{name: rules, address: " +
+		"'fs://./rules'}]\n"
 	write(t, dir+"/tributary.yaml", text)
 	s := serving(t, "-c", dir+"/tributary.yaml")
 	s.awaitReady(t)
@@ -137,8 +140,10 @@ func TestDoctorOfWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", strings.Replace(entry("a", 80), "hosts", "host", 1))
 	write(t, dir+"/taken", "a file")
-	write(t, dir+"/tributary.yaml", "listen: {xds: '"+taken.Addr().String()+"', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: none.pem, key: none.pem}}\n"+
-		"stateDir: taken/state\nconfigSources:\n- {name: rules, address: 'fs://./rules'}\n- {name: dc1, address: 'consul://"+strings.TrimPrefix(refusing.URL, "http://")+"'}\n"+
+	write(t, dir+"/tributary.yaml", "listen: {xds: '"+taken.Addr().String()+
+		"', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: none.pem, key: none.pem}}\n"+
+		"stateDir: taken/state\nconfigSources:\n- {name: rules, address: 'fs://./rules'}\n- {name: dc1, address: 'consul://"+
+		strings.TrimPrefix(refusing.URL, "http://")+"'}\n"+
 		"- {name: far, address: 'xds://nowhere.invalid:15010'}\n")
 	code, found := examined(t, "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
@@ -164,17 +169,33 @@ func TestDoctorOfWhatIsWrong(t *testing.T) {
 func TestDoctorOfAnIstiod(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
-	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:16010', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://./rules'}]\n")
+	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:16010', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: "+
+		"'fs://./rules'}]\n")
 	for mesh, c := range map[string]struct {
 		severity check.Severity
 		part     string
 	}{
-		"configSources: [{address: 'xds://mesh-1:16010'}, {address: 'k8s://'}]":                                   {check.Fine, "it reads Kubernetes, too"},
-		"meshConfig: {configSources: [{address: 'xds://mesh-1:16010'}]}":                                          {check.Warning, "without a line k8s://"},
-		"configSources: [{address: 'xds://mesh-1:15010'}]":                                                        {check.Error, "no config source has our port"},
-		"configSources: [{address: 'xds://mesh-1'}]":                                                              {check.Error, "has no port"},
-		"configSources: [{address: 'xds://mesh-1:16010', tlsSettings: {mode: SIMPLE}}]":                           {check.Error, "with TLS: true, and that port of ours with TLS: false"},
-		`{"spec": {"meshConfig": {"configSources": [{"address": "xds://mesh-1:16010"}, {"address": "k8s://"}]}}}`: {check.Fine, "it reads Kubernetes, too"},
+		"configSources: [{address: 'xds://mesh-1:16010'}, {address: 'k8s://'}]": {
+			check.Fine,
+			"it reads Kubernetes, too",
+		},
+		"meshConfig: {configSources: [{address: 'xds://mesh-1:16010'}]}": {
+			check.Warning,
+			"without a line k8s://",
+		},
+		"configSources: [{address: 'xds://mesh-1:15010'}]": {
+			check.Error,
+			"no config source has our port",
+		},
+		"configSources: [{address: 'xds://mesh-1'}]": {check.Error, "has no port"},
+		"configSources: [{address: 'xds://mesh-1:16010', tlsSettings: {mode: SIMPLE}}]": {
+			check.Error,
+			"with TLS: true, and that port of ours with TLS: false",
+		},
+		`{"spec": {"meshConfig": {"configSources": [{"address": "xds://mesh-1:16010"}, {"address": "k8s://"}]}}}`: {
+			check.Fine,
+			"it reads Kubernetes, too",
+		},
 	} {
 		write(t, dir+"/mesh.yaml", mesh)
 		_, found := examined(t, "-c", dir+"/tributary.yaml", "--mesh-config", dir+"/mesh.yaml")
@@ -224,7 +245,8 @@ func TestDoctorThrough(t *testing.T) {
 
 	code, found := through("xds://"+s.xds, "10ms")
 	assert.Zero(t, code)
-	assert.Equal(t, []check.Result{{Check: "keepalive", Severity: check.Fine, Message: s.xds + ": an idle stream stood for 10ms"}}, found["keepalive"])
+	assert.Equal(t, []check.Result{{Check: "keepalive", Severity: check.Fine, Message: s.xds + ": an idle stream stood for 10ms"}},
+		found["keepalive"])
 
 	_, found = through(other.xds, "10ms")
 	has(t, found, "keepalive", check.Warning, "is not the server that runs with "+dir)
@@ -251,7 +273,8 @@ func TestDoctorThrough(t *testing.T) {
 	has(t, found, "keepalive", check.Skipped, "--through")
 }
 
-// quietAfter passes connections on to address and ends one as soon as nothing has been said on it for a moment, with what end writes to the client.
+// quietAfter passes connections on to address and ends one as soon as nothing has been said on it for a moment, with what end writes to the
+// client.
 func quietAfter(t *testing.T, address string, end func(net.Conn) error) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
@@ -300,7 +323,8 @@ func quietAfter(t *testing.T, address string, end func(net.Conn) error) string {
 // TestDoctorLooksAtFilesOfTLS has a CA file of a source missing.
 func TestDoctorLooksAtFilesOfTLS(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir+"/t.yaml", "stateDir: off\nconfigSources: [{name: c, address: 'consul+https://h:1', tlsSettings: {mode: SIMPLE, caCertificates: nosuch.pem}}]\n")
+	write(t, dir+"/t.yaml", "stateDir: off\nconfigSources: [{name: c, address: 'consul+https://h:1', tlsSettings: {mode: SIMPLE, "+
+		"caCertificates: nosuch.pem}}]\n")
 	got := command(t, "doctor", "--offline", "-c", dir+"/t.yaml")
 	require.Contains(t, got.stdout, "source c: tlsSettings.caCertificates: open "+dir+"/nosuch.pem: ")
 }

@@ -29,12 +29,16 @@ func TestADoorWithTLSOnly(t *testing.T) {
 	})
 	trust := &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.PEM}
 	schema, _ := resource.SchemaByName("se")
-	answer, err := (&client.XDS{Server: r.XDSTLS().String(), TLS: trust, Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}).Get(t.Context(), schema)
+	answer, err := (&client.XDS{
+		Server: r.XDSTLS().String(), TLS: trust, Timeout: 10 * time.Second,
+		Log: slog.New(slog.DiscardHandler),
+	}).Get(t.Context(), schema)
 	require.NoError(t, err)
 	require.Empty(t, answer.Resources)
 
 	var st admin.Status
-	_, err = (&client.Admin{Address: "https://" + r.Admin().String(), TLS: trust, Timeout: 10 * time.Second}).Get(t.Context(), "/debug/status", nil, &st)
+	_, err = (&client.Admin{Address: "https://" + r.Admin().String(), TLS: trust, Timeout: 10 * time.Second}).Get(t.Context(), "/debug/status",
+		nil, &st)
 	require.NoError(t, err)
 	require.Len(t, st.Certificates, 2)
 	require.Equal(t, "listen.xdsTLS", st.Certificates[0].Listener)
@@ -48,17 +52,24 @@ func TestUnixSockets(t *testing.T) {
 	dir := t.TempDir()
 	r := opened(t, config.Listen{XDS: "unix://" + filepath.Join(dir, "xds"), Admin: "unix://" + filepath.Join(dir, "admin")})
 	var st admin.Status
-	_, err := (&client.Admin{Address: "unix://" + filepath.Join(dir, "admin"), Timeout: 10 * time.Second}).Get(t.Context(), "/debug/status", nil, &st)
+	_, err := (&client.Admin{Address: "unix://" + filepath.Join(dir, "admin"), Timeout: 10 * time.Second}).Get(t.Context(), "/debug/status",
+		nil, &st)
 	require.NoError(t, err)
 	require.Equal(t, "unix", r.XDS().Network())
 	schema, _ := resource.SchemaByName("se")
-	_, err = (&client.XDS{Server: "unix://" + filepath.Join(dir, "xds"), Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}).Get(t.Context(), schema)
+	_, err = (&client.XDS{
+		Server: "unix://" + filepath.Join(dir, "xds"), Timeout: 10 * time.Second,
+		Log: slog.New(slog.DiscardHandler),
+	}).Get(t.Context(), schema)
 	require.NoError(t, err)
 }
 
 func TestACertificateThatIsNotThereIsAMistakeInTheConfiguration(t *testing.T) {
 	cfg, err := config.New("test", config.Config{
-		Listen:        config.Listen{XDS: "127.0.0.1:0", Admin: "127.0.0.1:0", AdminTLS: &config.ServerTLS{Certificate: "/nowhere/cert", Key: "/nowhere/key"}},
+		Listen: config.Listen{
+			XDS: "127.0.0.1:0", Admin: "127.0.0.1:0",
+			AdminTLS: &config.ServerTLS{Certificate: "/nowhere/cert", Key: "/nowhere/key"},
+		},
 		StateDir:      config.StateOff,
 		ConfigSources: []config.Source{{Address: "fs://" + t.TempDir()}},
 	})
@@ -73,9 +84,15 @@ func TestACertificateThatIsNotThereIsAMistakeInTheConfiguration(t *testing.T) {
 func opened(t *testing.T, at config.Listen) *relay.Relay {
 	t.Helper()
 	errs := new(logtest.Buffer)
-	cfg, err := config.New("test", config.Config{Listen: at, StateDir: config.StateOff, ConfigSources: []config.Source{{Address: "fs://" + t.TempDir()}}})
+	cfg, err := config.New("test", config.Config{
+		Listen: at, StateDir: config.StateOff,
+		ConfigSources: []config.Source{{Address: "fs://" + t.TempDir()}},
+	})
 	require.NoError(t, err)
-	r, err := relay.Open(t.Context(), cfg, relay.Options{Version: "test", Log: slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelError}))})
+	r, err := relay.Open(t.Context(), cfg, relay.Options{
+		Version: "test",
+		Log:     slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelError})),
+	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -85,7 +85,8 @@ func (e *edit) run(ctx context.Context) error {
 		case bytes.Equal(saved, original):
 			return e.end("Edit cancelled, no changes made.")
 		case bytes.Equal(saved, refused):
-			return fmt.Errorf("edit cancelled, no valid changes were saved: %s\nWhat was saved is in %s", strings.TrimSpace(strings.ReplaceAll(problems, "# ", "")), e.file)
+			return fmt.Errorf("edit cancelled, no valid changes were saved: %s\nWhat was saved is in %s",
+				strings.TrimSpace(strings.ReplaceAll(problems, "# ", "")), e.file)
 		}
 		r, version, found := e.check(saved)
 		if found == "" {

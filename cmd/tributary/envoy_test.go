@@ -63,10 +63,12 @@ func newEnvoys(t *testing.T) (e envoys, address string) {
 func TestGetAndWatchEnvoy(t *testing.T) {
 	e, address := newEnvoys(t)
 	assert.Equal(t, result{0, "NAME      TYPE   LB\nreviews   EDS    ROUND_ROBIN\n", ""}, command(t, "get", "clusters", "--server", address))
-	assert.Equal(t, result{0, "NAME      HEALTHY   ENDPOINTS\nreviews   0/0       -\n", ""}, command(t, "get", "endpoints", "--server", address))
+	assert.Equal(t, result{0, "NAME      HEALTHY   ENDPOINTS\nreviews   0/0       -\n", ""},
+		command(t, "get", "endpoints", "--server", address))
 	assert.Equal(t, result{0, "", "no listeners\n"}, command(t, "get", "listeners", "--server", address))
 	assert.Equal(t, result{0, "cluster_name: reviews\n", ""}, command(t, "get", "endpoints", "reviews", "-o", "yaml", "--server", address))
-	assert.Equal(t, result{1, "", "error: " + address + " has no clusters ratings\n"}, command(t, "get", "clusters", "ratings", "--server", address))
+	assert.Equal(t, result{1, "", "error: " + address + " has no clusters ratings\n"},
+		command(t, "get", "clusters", "ratings", "--server", address))
 	var list []any
 	require.NoError(t, json.Unmarshal([]byte(command(t, "get", "endpoints", "-o", "json", "--server", address).stdout), &list))
 	assert.Len(t, list, 1)

@@ -45,8 +45,10 @@ func TestCommandsFindTheServerOfTheConfiguration(t *testing.T) {
 		got := command(t, append(args, "-c", "other.yaml")...)
 		assert.Zero(t, got.code, "%v: %s", args, got.stderr)
 	}
-	assert.Contains(t, command(t, "get", "se", "--at", "0s", "-c", "other.yaml").stderr, s.admin+" (listen.admin of other.yaml): there is no history")
-	assert.Contains(t, command(t, "verify", "--envoy", "http://127.0.0.1:1", "-c", "other.yaml", "--timeout", "1s", "--settle", "0s").stderr, "127.0.0.1:1")
+	assert.Contains(t, command(t, "get", "se", "--at", "0s", "-c", "other.yaml").stderr,
+		s.admin+" (listen.admin of other.yaml): there is no history")
+	assert.Contains(t, command(t, "verify", "--envoy", "http://127.0.0.1:1", "-c", "other.yaml", "--timeout", "1s", "--settle", "0s").stderr,
+		"127.0.0.1:1")
 	var events logtest.Buffer
 	stop := commandUntil(t, &events, "watch", "se", "-c", "other.yaml")
 	defer stop()
@@ -56,7 +58,8 @@ func TestCommandsFindTheServerOfTheConfiguration(t *testing.T) {
 	write(t, dir+"/tributary.yaml", "listen: {admin: [\n")
 	got := command(t, "status")
 	assert.Equal(t, exitConfig, got.code)
-	assert.Regexp(t, `^error: the admin server is not known; name it with --admin \(by default it is 127.0.0.1:16014\): ./tributary.yaml:1:`, got.stderr)
+	assert.Regexp(t, `^error: the admin server is not known; name it with --admin \(by default it is 127.0.0.1:16014\): ./tributary.yaml:1:`,
+		got.stderr)
 	assert.Equal(t, exitConfig, command(t, "reload").code)
 }
 
@@ -73,7 +76,8 @@ func TestBundleOfNobody(t *testing.T) {
 func TestSourceThatIsNotRequired(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
-	file := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources:\n- address: fs://./rules\n- {name: dead, address: 'xds://127.0.0.1:1', required: %s}\n"
+	file := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources:\n- address: fs://./rules\n- {name: dead, address: " +
+		"'xds://127.0.0.1:1', required: %s}\n"
 	write(t, dir+"/t.yaml", fmt.Sprintf(file, "false"))
 	s := serving(t, "-c", dir+"/t.yaml")
 	s.awaitReady(t)

@@ -22,7 +22,8 @@ func TestStatusOfAFleet(t *testing.T) {
 	}
 	got := command(t, "status", "--admin", first.admin+","+same.admin)
 	require.Zero(t, got.code, got.stderr)
-	assert.Regexp(t, `^INSTANCE +READY +CONTENT +OBJECTS +UNHEALTHY +HOLDS +CLIENTS +UP\n`+first.admin+` +yes +([0-9a-f]{16}) +2 +0 +0 +0 .*\n`+same.admin+` +yes +[0-9a-f]{16} +2 +0 +0 +0 .*\n$`, got.stdout)
+	assert.Regexp(t, `^INSTANCE +READY +CONTENT +OBJECTS +UNHEALTHY +HOLDS +CLIENTS +UP\n`+first.admin+
+		` +yes +([0-9a-f]{16}) +2 +0 +0 +0 .*\n`+same.admin+` +yes +[0-9a-f]{16} +2 +0 +0 +0 .*\n$`, got.stdout)
 	got = command(t, "status", "--check", "--admin", first.admin+","+same.admin)
 	assert.Equal(t, result{0, "ok: 2 instances, 2 objects, 0 clients\n", ""}, got)
 
@@ -31,7 +32,8 @@ func TestStatusOfAFleet(t *testing.T) {
 	assert.Contains(t, got.stdout, "\nthe instances serve different content\n")
 	got = command(t, "status", "--check", "--admin", first.admin+", "+other.admin)
 	assert.Equal(t, 3, got.code)
-	assert.Regexp(t, first.admin+`: serves content [0-9a-f]{16}, 2 objects: not the same as the others\n`+other.admin+`: serves content`, got.stdout)
+	assert.Regexp(t, first.admin+`: serves content [0-9a-f]{16}, 2 objects: not the same as the others\n`+other.admin+`: serves content`,
+		got.stdout)
 
 	got = command(t, "status", "--admin", first.admin+",127.0.0.1:1")
 	assert.Equal(t, 1, got.code)

@@ -42,7 +42,8 @@ type ageFlags struct{ admin adminServer }
 const ageTimeout = 2 * time.Second
 
 func (f *ageFlags) add(cmd *cobra.Command) {
-	f.admin.add(cmd, "address of the admin server, which knows when objects were first seen; by default it is asked only if --server is not given")
+	f.admin.add(cmd, "address of the admin server, which knows when objects were first seen; by default it is asked only if --server is not "+
+		"given")
 }
 
 // meant says whether somebody said which admin server is to be asked.
@@ -53,7 +54,8 @@ func (f *ageFlags) meant(cmd *cobra.Command) bool {
 // date has those of rs that have no time of creation tell when the server first saw them, as far as that can be found out.
 func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.Schema, rs []*resource.Resource) {
 	asked := f.meant(cmd)
-	if !asked && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "" && !cmd.Flags().Changed("config")) || !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
+	if !asked && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "" && !cmd.Flags().Changed("config")) ||
+		!slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
 		return
 	}
 	var seen admin.Seen
@@ -72,7 +74,8 @@ func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.S
 
 // add adds the flags, with the namespace that is meant if none is given; the empty one stands for all.
 func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
-	cmd.Flags().Var(newXDSServer(&f.server), "server", "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+orElse(envServer, "listen.xds", config.DefaultXDS))
+	cmd.Flags().Var(newXDSServer(&f.server), "server", "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+
+		orElse(envServer, "listen.xds", config.DefaultXDS))
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the first answer")
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
 	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
@@ -88,7 +91,8 @@ func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
 
 func (f *clientFlags) client(cmd *cobra.Command) *client.XDS {
 	return &client.XDS{
-		Server: f.server, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout, NodeID: f.nodeID, Metadata: f.metadata, Log: f.log.logger(cmd.ErrOrStderr()),
+		Server: f.server, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout, NodeID: f.nodeID, Metadata: f.metadata,
+		Log: f.log.logger(cmd.ErrOrStderr()),
 	}
 }
 
@@ -287,9 +291,11 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	}
 	flags.add(cmd, "default")
 	stored.add(cmd, " of the server, whose listen says where it is, and with --store that which has the store")
-	cmd.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, or the name of a source of the configuration"
+	cmd.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, or the name of a source of the " +
+		"configuration"
 	ages.add(cmd)
-	cmd.Flags().StringVarP(&labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: app=reviews,version in (v1,v2),!canary")
+	cmd.Flags().StringVarP(&labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: app=reviews,version in "+
+		"(v1,v2),!canary")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
 	cmd.Flags().Var(&at, "at", "show what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
 	cmd.Flags().BoolVarP(&watched, "watch", "w", false, "print them, and then each change, as tributary watch does")
@@ -304,7 +310,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 }
 
 // reader returns who reads the objects of a kind that is wanted, from a store or a server, and a function to call when that is done.
-func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *storeFlags, all []wanted) (read func(*resource.Schema) ([]*resource.Resource, error), done func(), err error) {
+func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *storeFlags,
+	all []wanted,
+) (read func(*resource.Schema) ([]*resource.Resource, error), done func(), err error) {
 	if stored.store != "" {
 		store, err := stored.open(ctx)
 		if err != nil {
@@ -336,7 +344,9 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 }
 
 // before returns who reads what was served of a kind at a time.
-func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageFlags, at *moment) func(*resource.Schema) ([]*resource.Resource, error) {
+func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageFlags,
+	at *moment,
+) func(*resource.Schema) ([]*resource.Resource, error) {
 	server := f.admin(ages)
 	f.server = ages.admin.address + " at " + at.text
 	return func(schema *resource.Schema) ([]*resource.Resource, error) {

@@ -12,7 +12,8 @@ import (
 
 func TestGetOfSeveral(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+strings.Replace(entry("ratings", 80), "namespace: shop", "namespace: shop, labels: {app: ratings}", 1)+`---
+	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+strings.Replace(entry("ratings", 80), "namespace: shop",
+		"namespace: shop, labels: {app: ratings}", 1)+`---
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: reviews, namespace: shop}
@@ -30,22 +31,33 @@ spec: {host: other.example}
 		says, complains string
 		code            int
 	}{
-		"se,dr -A -o name":                        {"serviceentry/shop/ratings\nserviceentry/shop/reviews\ndestinationrule/mall/other\ndestinationrule/shop/reviews\n", "", 0},
-		"all -n shop -o name":                     {"destinationrule/shop/reviews\nserviceentry/shop/ratings\nserviceentry/shop/reviews\n", "", 0},
-		"all":                                     {"", "no objects in namespace default; there are 4 in other namespaces (-A)\n", 0},
-		"dr":                                      {"", "no destinationrules in namespace default; there are 2 in other namespaces (-A)\n", 0},
-		"se shop/reviews shop/ratings -o name":    {"serviceentry/shop/reviews\nserviceentry/shop/ratings\n", "", 0},
-		"se reviews nothing -n shop -o name":      {"serviceentry/shop/reviews\n", "error: " + s.xds + " has no ServiceEntry nothing in namespace shop\n", 1},
-		"se/shop/reviews dr/mall/other -o name":   {"serviceentry/shop/reviews\ndestinationrule/mall/other\n", "", 0},
-		"se -A -l app=ratings -o name":            {"serviceentry/shop/ratings\n", "", 0},
-		"se -A -l app!=ratings -o name":           {"serviceentry/shop/reviews\n", "", 0},
-		"se -A -l app=nobody":                     {"", "no serviceentries with labels app=nobody at all\n", 0},
-		"dr -n shop --no-headers":                 {"reviews   reviews.example   Ns\n", "", 0},
-		"se,dr -n shop -l app=ratings -o wide":    {"NAME                   HOSTS             LOCATION        RESOLUTION   AGE   LABELS\nserviceentry/ratings   ratings.example   MESH_EXTERNAL   NONE         Ns    app=ratings\n", "", 0},
-		"se,dr -n shop --no-headers -l app!=none": {"serviceentry/ratings   ratings.example   MESH_EXTERNAL   NONE   Ns\nserviceentry/reviews   reviews.example   MESH_EXTERNAL   NONE   Ns\ndestinationrule/reviews   reviews.example   Ns\n", "", 0},
-		"se -l x=y=z":                             {"", "error: --selector x=y=z: ", 2},
-		"all reviews":                             {"", "error: a NAME is of one kind, and not of all\n", 2},
-		"se/shop/reviews reviews":                 {"", "want KIND/[NAMESPACE/]NAME, as before it, got", 2},
+		"se,dr -A -o name": {
+			"serviceentry/shop/ratings\nserviceentry/shop/reviews\ndestinationrule/mall/other\ndestinationrule/shop/reviews\n",
+			"", 0,
+		},
+		"all -n shop -o name": {
+			"destinationrule/shop/reviews\nserviceentry/shop/ratings\nserviceentry/shop/reviews\n", "",
+			0,
+		},
+		"all":                                  {"", "no objects in namespace default; there are 4 in other namespaces (-A)\n", 0},
+		"dr":                                   {"", "no destinationrules in namespace default; there are 2 in other namespaces (-A)\n", 0},
+		"se shop/reviews shop/ratings -o name": {"serviceentry/shop/reviews\nserviceentry/shop/ratings\n", "", 0},
+		"se reviews nothing -n shop -o name": {
+			"serviceentry/shop/reviews\n",
+			"error: " + s.xds + " has no ServiceEntry nothing in namespace shop\n", 1,
+		},
+		"se/shop/reviews dr/mall/other -o name": {"serviceentry/shop/reviews\ndestinationrule/mall/other\n", "", 0},
+		"se -A -l app=ratings -o name":          {"serviceentry/shop/ratings\n", "", 0},
+		"se -A -l app!=ratings -o name":         {"serviceentry/shop/reviews\n", "", 0},
+		"se -A -l app=nobody":                   {"", "no serviceentries with labels app=nobody at all\n", 0},
+		"dr -n shop --no-headers":               {"reviews   reviews.example   Ns\n", "", 0},
+		"se,dr -n shop -l app=ratings -o wide": {"NAME                   HOSTS             LOCATION        RESOLUTION   AGE   " +
+			"LABELS\nserviceentry/ratings   ratings.example   MESH_EXTERNAL   NONE         Ns    app=ratings\n", "", 0},
+		"se,dr -n shop --no-headers -l app!=none": {"serviceentry/ratings   ratings.example   MESH_EXTERNAL   NONE   Ns\nserviceentry/reviews  " +
+			" reviews.example   MESH_EXTERNAL   NONE   Ns\ndestinationrule/reviews   reviews.example   Ns\n", "", 0},
+		"se -l x=y=z":             {"", "error: --selector x=y=z: ", 2},
+		"all reviews":             {"", "error: a NAME is of one kind, and not of all\n", 2},
+		"se/shop/reviews reviews": {"", "want KIND/[NAMESPACE/]NAME, as before it, got", 2},
 	} {
 		got := command(t, append([]string{"get", "--server", s.xds, "--admin", s.admin}, strings.Fields(line)...)...)
 		assert.Equal(t, c.code, got.code, line)

@@ -38,7 +38,8 @@ func TestSaysWhatHappens(t *testing.T) {
 	}
 	write(t, dir+"/rules/many.yaml", text)
 	write(t, dir+"/rules/one.yaml", entry("one", 80))
-	config := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nlimits: {streams: 1}\nstateDir: 'off'\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n"
+	config := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nlimits: {streams: 1}\nstateDir: 'off'\nconfigSources: [{name: rules, " +
+		"address: 'fs://./rules'}]\n"
 	write(t, dir+"/tributary.yaml", config)
 	p := program(t, dir, "serve", "--log-format", "json", "-c", "tributary.yaml")
 	s := listening(t, &p.stderr)

@@ -68,7 +68,8 @@ func TestExplainOfWhatIsGone(t *testing.T) {
 		return contains(got.stdout, "it was there")
 	})
 	assert.Equal(t, 1, got.code)
-	assert.Regexp(t, `(?m)^ServiceEntry shop/ratings: no source has it\n  it was there  until `+times.String()+` \(\d+s ago\); it came from rules `+dir+`/rules/b.yaml:1\n`+
+	assert.Regexp(t, `(?m)^ServiceEntry shop/ratings: no source has it\n  it was there  until `+times.String()+
+		` \(\d+s ago\); it came from rules `+dir+`/rules/b.yaml:1\n`+
 		`                what it was: tributary history ServiceEntry shop/ratings$`, got.stdout)
 	assert.Zero(t, command(t, "history", "ServiceEntry", "shop/ratings", "--admin", s.admin).code)
 }
@@ -94,7 +95,8 @@ func TestHistoryThatIsRemoved(t *testing.T) {
 	require.NoError(t, os.RemoveAll(dir+"/state"))
 	got := command(t, "status", "--admin", s.admin)
 	assert.Contains(t, got.stdout, "\n  HISTORY       what was in "+dir+"/state/history/0000000001.log is lost: it is gone, seen ")
-	assert.Contains(t, s.log.String(), `"msg":"a file of the history is damaged: what was in it is lost","file":"`+dir+`/state/history/0000000001.log"`)
+	assert.Contains(t, s.log.String(), `"msg":"a file of the history is damaged: what was in it is lost","file":"`+dir+
+		`/state/history/0000000001.log"`)
 	_, metrics := s.page(t, "/metrics")
 	assert.Contains(t, metrics, "\ntributary_history_damaged_files_total 1\n")
 	change(82)
@@ -104,8 +106,10 @@ func TestHistoryThatIsRemoved(t *testing.T) {
 	write(t, dir+"/state", "")
 	write(t, dir+"/rules/a.yaml", entry("reviews", 83))
 	eventually(t, func() error {
-		return contains(command(t, "status", "--check", "--admin", s.admin).stdout, "the history cannot be written: mkdir "+dir+"/state: not a directory")
+		return contains(command(t, "status", "--check", "--admin", s.admin).stdout,
+			"the history cannot be written: mkdir "+dir+"/state: not a directory")
 	})
 	got = command(t, "status", "--admin", s.admin)
-	assert.Contains(t, got.stdout, "\n  HISTORY       CANNOT BE WRITTEN: mkdir "+dir+"/state: not a directory\n                1 change is not in it\n")
+	assert.Contains(t, got.stdout, "\n  HISTORY       CANNOT BE WRITTEN: mkdir "+dir+
+		"/state: not a directory\n                1 change is not in it\n")
 }

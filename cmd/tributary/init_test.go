@@ -42,7 +42,8 @@ func TestInit(t *testing.T) {
 	write(t, dir+"/other/deployment.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n")
 	code, said := initialized(dir+"/tributary.yaml", none)
 	require.Zero(t, code, said)
-	assert.Equal(t, dir+"/tributary.yaml is written, with 2 places of files and 0 registries\nnext: tributary doctor -c "+dir+"/tributary.yaml\n", said)
+	assert.Equal(t, dir+"/tributary.yaml is written, with 2 places of files and 0 registries\nnext: tributary doctor -c "+dir+
+		"/tributary.yaml\n", said)
 	assert.Len(t, valid(dir+"/tributary.yaml"), 2)
 
 	// It is never written over.

@@ -65,7 +65,8 @@ or were not answered within --timeout.`,
 	f.IntVar(&flags.Clients, "clients", 100, "how many streams to open")
 	f.IntVar(&flags.PerConnection, "per-connection", 1, "how many streams share a connection")
 	f.Var(flags.mode, "mode", "variant of the protocol: sotw, delta")
-	f.StringSliceVar(&flags.types, "types", nil, "types to ask for: kinds, type URLs, or clusters, endpoints, listeners, routes, secrets (default: all kinds, as istiod does)")
+	f.StringSliceVar(&flags.types, "types", nil, "types to ask for: kinds, type URLs, or clusters, endpoints, listeners, routes, secrets "+
+		"(default: all kinds, as istiod does)")
 	f.StringToStringVar(&flags.Metadata, "metadata", nil, "metadata of the clients' nodes, such as ISTIO_REVISION=canary")
 	f.DurationVar(&flags.SyncWithin, "timeout", time.Minute, "how long the clients have to be synced")
 	f.DurationVar(&flags.Duration, "duration", 10*time.Second, "how long to go on after that")
@@ -107,7 +108,8 @@ func (f *loadFlags) check() error {
 		case envoyTypes()[name] != "":
 			name = envoyTypes()[name]
 		case !strings.Contains(name, "/"):
-			return usage("unknown type %q; want a type URL, one of clusters, endpoints, listeners, routes, secrets, or a kind: %s", name, strings.Join(kinds(), ", "))
+			return usage("unknown type %q; want a type URL, one of clusters, endpoints, listeners, routes, secrets, or a kind: %s", name,
+				strings.Join(kinds(), ", "))
 		}
 		mcp = mcp || !strings.HasPrefix(name, "type.googleapis.com/")
 		f.Types = append(f.Types, name)
@@ -155,7 +157,8 @@ lag       %s
 }
 
 func traffic(t load.Traffic) string {
-	return words.Count(t.Messages, "message", "messages") + ", " + size(t.Bytes) + ", " + words.Count(int(t.Resources), "resource", "resources")
+	return words.Count(t.Messages, "message", "messages") + ", " + size(t.Bytes) + ", " +
+		words.Count(int(t.Resources), "resource", "resources")
 }
 
 func quantiles(q load.Quantiles) string {

@@ -24,7 +24,8 @@ func TestLoad(t *testing.T) {
 		assert.Equal(t, 5*16, r.Initial.Messages, "all kinds")
 		assert.EqualValues(t, 5*2, r.Initial.Resources)
 	}
-	got := command(t, "load", "--server", s.xds, "--clients", "3", "--per-connection", "3", "--types", "se,networking.istio.io/v1beta1/Gateway", "--duration", "0")
+	got := command(t, "load", "--server", s.xds, "--clients", "3", "--per-connection", "3", "--types",
+		"se,networking.istio.io/v1beta1/Gateway", "--duration", "0")
 	require.Zero(t, got.code, got.stderr)
 	assert.Regexp(t, `^clients   3 synced, 0 failed, of 3
 sync      \S+ until all were; each: p50 \S+, p90 \S+, p99 \S+, max \S+

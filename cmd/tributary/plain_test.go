@@ -30,7 +30,11 @@ func TestNoLibrarySpeaks(t *testing.T) {
 		{[]string{"get", "se", "-l", "app in ("}, 2, "error: --selector app in (: want conditions such as app=reviews,"},
 		{[]string{"apply"}, 2, "error: --filename is missing\n"},
 		{[]string{"verify"}, 2, "error: give --istiod or --envoy\n"},
-		{[]string{"serve", "-c", "x", "--config-source", "fs:///x"}, 2, "error: --config and --config-source do not go together: give one of them\n"},
+		{
+			[]string{"serve", "-c", "x", "--config-source", "fs:///x"},
+			2,
+			"error: --config and --config-source do not go together: give one of them\n",
+		},
 		{[]string{"get", "se", "--server", "x:99999"}, 2, "want a port from 1 to 65535, got 99999\n"},
 		{[]string{"get", "se", "--tls-cert", "/x"}, 2, "error: --tls-cert wants its private key, --tls-key, too\n"},
 		{[]string{"status", "--tls-key", "/x"}, 2, "error: --tls-key is for the certificate of --tls-cert, which is missing\n"},
@@ -42,10 +46,18 @@ func TestNoLibrarySpeaks(t *testing.T) {
 		{[]string{"status", "--admin", "127.0.0.1:99999"}, 2, `error: --admin 127.0.0.1:99999: want host:port`},
 		{[]string{"status", "--tls", "--admin", s.admin}, 1, "it does not speak TLS"},
 		{[]string{"get", "se", "--server", "nowhere.invalid:1"}, 1, "nowhere.invalid"},
-		{[]string{"load", "--clients", "1", "--server", "127.0.0.1:1"}, 1, "1 of 1 streams to 127.0.0.1:1 failed; the first: nobody listens there\n"},
+		{
+			[]string{"load", "--clients", "1", "--server", "127.0.0.1:1"},
+			1,
+			"1 of 1 streams to 127.0.0.1:1 failed; the first: nobody listens there\n",
+		},
 		{[]string{"verify", "--istiod", "http://" + s.xds, "--server", s.xds}, 1, "it does not speak HTTP/1.1"},
 		{[]string{"verify", "--envoy", "http://" + s.admin}, 1, "is http://" + s.admin + " the admin server of an Envoy?"},
-		{[]string{"get", "se", "--server", s.xds, "--tls-cert", dir + "/no.pem", "--tls-key", dir + "/no.pem"}, 2, "no.pem: there is no certificate in it, or not as PEM"},
+		{
+			[]string{"get", "se", "--server", s.xds, "--tls-cert", dir + "/no.pem", "--tls-key", dir + "/no.pem"},
+			2,
+			"no.pem: there is no certificate in it, or not as PEM",
+		},
 	} {
 		got := command(t, c.args...)
 		assert.Equal(t, c.code, got.code, "%v: %s%s", c.args, got.stdout, got.stderr)

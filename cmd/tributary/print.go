@@ -213,7 +213,10 @@ func (m *moment) Set(text string) error {
 		*m = moment{now.Add(-ago), text}
 		return nil
 	}
-	for _, form := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
+	for _, form := range []string{
+		time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04",
+		time.DateOnly,
+	} {
 		if at, err := time.ParseInLocation(form, text, now.Location()); err == nil {
 			*m = moment{at, text}
 			return nil
@@ -226,7 +229,8 @@ func (m *moment) Set(text string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("want how long ago, such as 90s or 1h30m, or a time such as 15:04, 2006-01-02 15:04 or 2006-01-02T15:04:05Z, got %q", text)
+	return fmt.Errorf("want how long ago, such as 90s or 1h30m, or a time such as 15:04, 2006-01-02 15:04 or 2006-01-02T15:04:05Z, got %q",
+		text)
 }
 
 // clocks is how much those of two machines may differ.
@@ -243,8 +247,11 @@ func (m *moment) past(flag string) error {
 // query is how the admin server is told.
 func (m *moment) query() string { return m.UTC().Format(time.RFC3339Nano) }
 
-// servedAt asks an admin server for the objects of a kind, or of all, that were served at a time. The texts are objects of which that is not known.
-func servedAt(ctx context.Context, server *client.Admin, at *moment, kind resource.Kind) (rs []*resource.Resource, unknown []string, err error) {
+// servedAt asks an admin server for the objects of a kind, or of all, that were served at a time. The texts are objects of which that is
+// not known.
+func servedAt(ctx context.Context, server *client.Admin, at *moment, kind resource.Kind) (rs []*resource.Resource, unknown []string,
+	err error,
+) {
 	query := url.Values{"kind": {string(kind)}, "encoded": {"true"}}
 	if !at.IsZero() {
 		query.Set("time", at.query())

@@ -75,7 +75,8 @@ func TestReload(t *testing.T) {
 
 	configured(t, dir, "third: ./b", "first: ./a")
 	_, body = s.post(t, "/-/reload")
-	assert.Equal(t, dir+"/tributary.yaml is in force\nremoved: second\nthe order of the sources is another: of what several have with the same precedence, that of the first is served\n", body)
+	assert.Equal(t, dir+"/tributary.yaml is in force\nremoved: second\nthe order of the sources is another: of what several have with the "+
+		"same precedence, that of the first is served\n", body)
 	s.serves(t, "a", "b")
 	eventually(t, func() error { return contains(events.String(), "deleted  ServiceEntry shop/c\n") })
 

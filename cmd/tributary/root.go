@@ -37,7 +37,9 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 			return checkDurations(cmd)
 		},
 	}
-	root.AddCommand(newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(), newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newUpgrade(), newGuard(), newLoad(), newBootstrap(), newAccess(), newToken(), newVersion(), newConfig(), newSchema(), newDocs())
+	root.AddCommand(newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(),
+		newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newUpgrade(), newGuard(), newLoad(), newBootstrap(),
+		newAccess(), newToken(), newVersion(), newConfig(), newSchema(), newDocs())
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetHelpCommand(newHelp(root))
 	sayArguments(root)

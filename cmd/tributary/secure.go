@@ -33,7 +33,10 @@ const (
 )
 
 // variables are those that stand for flags.
-var variables = map[string]string{"tls-ca": envCA, "tls-cert": envCert, "tls-key": envKey, "tls-server-name": envServerName, "token-file": envToken, "admin": envAdmin}
+var variables = map[string]string{
+	"tls-ca": envCA, "tls-cert": envCert, "tls-key": envKey, "tls-server-name": envServerName,
+	"token-file": envToken, "admin": envAdmin,
+}
 
 func (f *secureFlags) add(cmd *cobra.Command) {
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -43,10 +46,13 @@ func (f *secureFlags) add(cmd *cobra.Command) {
 		return f.checkToken(cmd)
 	}
 	cmd.Flags().BoolVar(&f.on, "tls", false, "use TLS; it is also used if one of the other flags of TLS is given")
-	cmd.Flags().StringVar(&f.ca, "tls-ca", "", "file with the certificates of whom to trust, or spiffe:// for those that the SPIFFE Workload API knows (default: $"+envCA+", else those of the system)")
-	cmd.Flags().StringVar(&f.cert, "tls-cert", "", "file with the certificate to show, or spiffe:// for that of the SPIFFE Workload API, which has the key, too (default: $"+envCert+")")
+	cmd.Flags().StringVar(&f.ca, "tls-ca", "", "file with the certificates of whom to trust, or spiffe:// for those that the SPIFFE "+
+		"Workload API knows (default: $"+envCA+", else those of the system)")
+	cmd.Flags().StringVar(&f.cert, "tls-cert", "", "file with the certificate to show, or spiffe:// for that of the SPIFFE Workload API, "+
+		"which has the key, too (default: $"+envCert+")")
 	cmd.Flags().StringVar(&f.key, "tls-key", "", "file with its private key (default: $"+envKey+")")
-	cmd.Flags().StringVar(&f.serverName, "tls-server-name", "", "name that the server's certificate must have, such as a SPIFFE ID, in place of the host of its address (default: $"+envServerName+")")
+	cmd.Flags().StringVar(&f.serverName, "tls-server-name", "",
+		"name that the server's certificate must have, such as a SPIFFE ID, in place of the host of its address (default: $"+envServerName+")")
 }
 
 // addToken adds the flag of a token to those of a command that can show one.
@@ -103,7 +109,8 @@ func givenBy(cmd *cobra.Command, flag string) string {
 // fieldOfTLS finds the fields of adsc.TLS in what is said of them.
 var fieldOfTLS = regexp.MustCompile(`(^| and )(caCertificates|clientCertificate|privateKey|subjectAltNames|mode)\b`)
 
-// inFlagsOfConnection says which flag, or variable, is meant by what is wrong with whom cmd is to ask, or with how the connection is secured.
+// inFlagsOfConnection says which flag, or variable, is meant by what is wrong with whom cmd is to ask, or with how the connection is
+// secured.
 func inFlagsOfConnection(cmd *cobra.Command, err error) error {
 	if cmd.Flags().Lookup("tls-ca") == nil {
 		return err

@@ -57,7 +57,8 @@ says why.`,
 			log := flags.log.logger(cmd.ErrOrStderr())
 			limitMemory(log)
 			opts := relay.Options{
-				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log, Manager: process.ManagerFromEnvironment(log), Arguments: os.Args[1:],
+				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log, Manager: process.ManagerFromEnvironment(log),
+				Arguments: os.Args[1:],
 			}
 			if opts.Program, err = os.Executable(); err != nil {
 				return err
@@ -90,7 +91,8 @@ says why.`,
 	}
 	f := cmd.Flags()
 	addConfig(cmd, &flags.file, "")
-	f.StringArrayVar(&flags.sources, "config-source", nil, "serve the source at this address, such as fs:///dir, without a file; may be repeated, the first takes precedence")
+	f.StringArrayVar(&flags.sources, "config-source", nil, "serve the source at this address, such as fs:///dir, without a file; may be "+
+		"repeated, the first takes precedence")
 	f.StringVar(&flags.xds, "listen", "", "host:port of the xDS server, instead of the file's listen.xds")
 	f.StringVar(&flags.admin, "admin", "", "host:port of the admin server, instead of the file's listen.admin")
 	f.StringVar(&flags.state, "state-dir", "", "directory for what must outlive a restart, instead of the file's stateDir; off for none")

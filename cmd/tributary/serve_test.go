@@ -207,7 +207,8 @@ func TestConfigurationFile(t *testing.T) {
 	write(t, dir+"/tributary.yaml", "listen: {xsd: 1}\n")
 	p = program(t, dir, "serve")
 	assert.Equal(t, 78, p.await(t, patience))
-	assert.Contains(t, p.stderr.String(), dir+"/tributary.yaml:1:10: listen.xsd: unknown key (did you mean xds?); known here: admin, adminTLS, xds, xdsTLS\n")
+	assert.Contains(t, p.stderr.String(), dir+"/tributary.yaml:1:10: listen.xsd: unknown key (did you mean xds?); known here: admin, "+
+		"adminTLS, xds, xdsTLS\n")
 
 	p = program(t, t.TempDir(), "serve")
 	assert.Equal(t, 78, p.await(t, patience))

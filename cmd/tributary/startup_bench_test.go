@@ -66,7 +66,8 @@ func startOnce(b *testing.B, dir, state, limit string) (cpu time.Duration, peak 
 	require.NoError(b, free.Close())
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "serve", "--config-source", "fs://"+dir, "--listen", "127.0.0.1:0", "--admin", admin, "--state-dir", state)
+	cmd := exec.CommandContext(ctx, os.Args[0], "serve", "--config-source", "fs://"+dir, "--listen", "127.0.0.1:0", "--admin", admin,
+		"--state-dir", state)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "GOMEMLIMIT="+limit)
 	require.NoError(b, cmd.Start())
 	until := func(what string) {

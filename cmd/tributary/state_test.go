@@ -188,11 +188,15 @@ func TestWhereStateIsKept(t *testing.T) {
 		args []string
 		kept bool
 	}{
-		"systemd":                  {map[string]string{"STATE_DIRECTORY": state + ":/nonexistent"}, file, true},
-		"off":                      {map[string]string{"STATE_DIRECTORY": state}, append([]string{"--state-dir", "off"}, file...), false},
-		"by flag":                  {nil, append([]string{"--state-dir", state}, file...), true},
-		"by configuration":         {map[string]string{"STATE_DIRECTORY": "/nonexistent"}, naming, true},
-		"flag before the rest":     {map[string]string{"STATE_DIRECTORY": state}, append([]string{"--state-dir", dir + "/other"}, naming...), false},
+		"systemd":          {map[string]string{"STATE_DIRECTORY": state + ":/nonexistent"}, file, true},
+		"off":              {map[string]string{"STATE_DIRECTORY": state}, append([]string{"--state-dir", "off"}, file...), false},
+		"by flag":          {nil, append([]string{"--state-dir", state}, file...), true},
+		"by configuration": {map[string]string{"STATE_DIRECTORY": "/nonexistent"}, naming, true},
+		"flag before the rest": {
+			map[string]string{"STATE_DIRECTORY": state},
+			append([]string{"--state-dir", dir + "/other"}, naming...),
+			false,
+		},
 		"user's directory":         {map[string]string{"XDG_STATE_HOME": dir}, file, true},
 		"without a file":           {map[string]string{"XDG_STATE_HOME": dir}, served(dir + "/rules"), false},
 		"by default, and unusable": {nil, file, false},

@@ -23,7 +23,8 @@ type storeFlags struct {
 }
 
 func (f *storeFlags) add(cmd *cobra.Command, file string) {
-	cmd.Flags().StringVar(&f.store, "store", "", "store of the objects: consul-kv://host:port/prefix, or the name of a source of the configuration (default: its only consul-kv source)")
+	cmd.Flags().StringVar(&f.store, "store", "", "store of the objects: consul-kv://host:port/prefix, or the name of a source of the "+
+		"configuration (default: its only consul-kv source)")
 	addConfig(cmd, &f.config, file)
 }
 
@@ -61,7 +62,8 @@ func (f *storeFlags) find() (address string, settings consulkv.Settings, err err
 		if file, err = config.Find(config.DefaultPaths()); err != nil && f.store == "" {
 			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has one", consulkv.Scheme)
 		} else if err != nil {
-			return "", settings, usage("--store %s: %w; name that which has it with -c, or give %s://host:port/prefix", f.store, err, consulkv.Scheme)
+			return "", settings, usage("--store %s: %w; name that which has it with -c, or give %s://host:port/prefix", f.store, err,
+				consulkv.Scheme)
 		}
 	}
 	cfg, err := config.Load(file)

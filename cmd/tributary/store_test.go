@@ -122,7 +122,8 @@ func TestStoreIsDownOrDenied(t *testing.T) {
 		status     int
 		text, says string
 	}{
-		{http.StatusInternalServerError, "No cluster leader", "consul-kv " + consul.Addr() + ": read mesh/: Unexpected response code: 500 (No cluster leader)"},
+		{http.StatusInternalServerError, "No cluster leader", "consul-kv " + consul.Addr() +
+			": read mesh/: Unexpected response code: 500 (No cluster leader)"},
 		{http.StatusForbidden, "Permission denied", `it needs key_prefix "mesh/" { policy = "read" }`},
 	} {
 		consul.Answer(c.status, c.text)

@@ -21,7 +21,8 @@ func TestUnderAServiceManager(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(dir+"/rules", 0o755))
 	write(t, dir+"/rules/reviews.yaml", entry("reviews", 80))
-	write(t, dir+"/tributary.yaml", "listen: {xds: 'nowhere.invalid:1', admin: '127.0.0.1:0'}\nstateDir: off\nconfigSources: [{address: 'fs://./rules', name: files}]\n")
+	write(t, dir+"/tributary.yaml", "listen: {xds: 'nowhere.invalid:1', admin: '127.0.0.1:0'}\nstateDir: off\nconfigSources: [{address: "+
+		"'fs://./rules', name: files}]\n")
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer socket.Close() //nolint:errcheck // of a test

@@ -20,7 +20,8 @@ func TestExitCodes(t *testing.T) {
 	write(t, dir+"/foreign.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
 	write(t, dir+"/mistyped.yaml", strings.Replace(entry("a", 80), "networking.istio.io", "network.istio.io", 1))
 	write(t, dir+"/away.yaml", "configSources: [{address: 'fs://./away'}, {address: 'fs://./good'}]\n")
-	write(t, dir+"/identity.yaml", "configSources: [{address: 'fs://./good'}]\nlisten: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: off\nidentity: {tokens: /nowhere}\n")
+	write(t, dir+"/identity.yaml", "configSources: [{address: 'fs://./good'}]\nlisten: {xds: '127.0.0.1:0', admin: "+
+		"'127.0.0.1:0'}\nstateDir: off\nidentity: {tokens: /nowhere}\n")
 	write(t, dir+"/slip.yaml", "configSource: []\n")
 	write(t, dir+"/unclosed.yaml", "configSources: [{address: 'fs://./good'\nlisten: {}\n")
 	write(t, dir+"/broken.yaml", "configSources: [{address: 'ftp://x'}]\n")
@@ -88,7 +89,11 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"validate", dir + "/empty.yaml"}, 0, "warning: nothing is in it"},
 		{[]string{"validate", "--strict", dir + "/empty.yaml"}, 3, "0 errors, 1 warning"},
 		{[]string{"validate", dir + "/none"}, 0, "0 objects valid, 0 errors, 1 warning; 1 file not read by its name"},
-		{[]string{"validate", "--strict", "--verbose", dir + "/none"}, 3, "not read, as its name does not end in .yaml, .yml or .json: " + dir + "/none/a.txt"},
+		{
+			[]string{"validate", "--strict", "--verbose", dir + "/none"},
+			3,
+			"not read, as its name does not end in .yaml, .yml or .json: " + dir + "/none/a.txt",
+		},
 		{[]string{"validate", "--strict", dir + "/foreign.yaml"}, 0, "0 objects valid, 0 errors, 0 warnings; 1 of other APIs passed over"},
 		{[]string{"validate", "-o", "json", dir + "/foreign.yaml"}, 0, `"severity": "note"`},
 		{[]string{"validate", "--strict", dir + "/mistyped.yaml"}, 3, "Istio's is of networking.istio.io/v1"},
@@ -100,7 +105,8 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"validate", dir + "/slip.yaml"}, 3, "configSource: unknown key (did you mean configSources?)"},
 		{[]string{"serve", "-c", dir + "/unclosed.yaml"}, 78, "not valid YAML: want a comma or a } before this"},
 		{[]string{"serve", "-c", dir + "/missing.yaml"}, 78, dir + "/missing.yaml: no such file or directory"},
-		{[]string{"serve", "-c", dir + "/broken.yaml"}, 78, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
+		{[]string{"serve", "-c", dir + "/broken.yaml"}, 78, dir +
+			`/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
 		{[]string{"serve", "--config-source", "ftp://x"}, 78, `unknown scheme "ftp"`},
 		{[]string{"serve", "--config-source", "fs:///x", "--listen", "nowhere"}, 78, `listen.xds: want host:port or unix:///PATH, got "nowhere"`},
 	} {
@@ -124,9 +130,11 @@ func TestValidateStdin(t *testing.T) {
 
 // What Envoys make nothing of is told only to those who ask for it.
 func TestValidateForEnvoy(t *testing.T) {
-	const nowhere = "stdin:1: DestinationRule default/d: warning: spec.host: no ServiceEntry has the host a.example: add one, or correct the host (unknown-host)\n"
+	const nowhere = "stdin:1: DestinationRule default/d: warning: spec.host: no ServiceEntry has the host a.example: add one, or correct " +
+		"the host (unknown-host)\n"
 	for client, want := range map[string]string{
-		"envoy": nowhere + "stdin:1: DestinationRule default/d: warning: spec.trafficPolicy.proxyProtocol has no effect on Envoys: none is spoken\n" +
+		"envoy": nowhere + "stdin:1: DestinationRule default/d: warning: spec.trafficPolicy.proxyProtocol has no effect on Envoys: none is " +
+			"spoken\n" +
 			"stdin:1: DestinationRule default/d: warning: spec.host has no effect on Envoys: there is no host a.example\n",
 		"": nowhere,
 	} {

@@ -121,13 +121,15 @@ It exits with 3 if something would not be served; with --strict also if there is
 			return flags.print(cmd, &l)
 		}),
 	}
-	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "a configuration file or directory, as with the other commands; anything else in it is an error")
+	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "a configuration file or directory, as with the other commands; anything else "+
+		"in it is an error")
 	cmd.Flags().BoolVar(&flags.offline, "offline", false, "files that the configuration names and that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
 	cmd.Flags().BoolVar(&flags.connect, "connect", false, "read the sources that are no files, too: log in, and count what would be served")
 	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
 	cmd.Flags().StringVar(&flags.client, "for", "", "also warn of what has no effect on clients that tributary serves itself: envoy")
-	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "", "with --for envoy, the path of an Envoy's binary, which checks what Envoys would be served")
+	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "", "with --for envoy, the path of an Envoy's binary, which checks what Envoys "+
+		"would be served")
 	flags.output.add(cmd)
 	return cmd
 }
@@ -193,7 +195,8 @@ func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 	if l.Unchecked != "" {
 		cmd.PrintErrln(l.Unchecked)
 	}
-	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"), words.Count(count[check.Error], "error", "errors"), words.Count(count[check.Warning], "warning", "warnings"))
+	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"), words.Count(count[check.Error], "error", "errors"),
+		words.Count(count[check.Warning], "warning", "warnings"))
 	if l.Foreign > 0 {
 		cmd.PrintErrf("; %d of other APIs passed over", l.Foreign)
 	}

@@ -57,7 +57,8 @@ waits for something else before it is in force. What is of the Envoy's bootstrap
 			}
 			istiod.Client = &http.Client{Timeout: flags.timeout}
 			if istiod.IsTributary(ctx) {
-				return fmt.Errorf("%s is a tributary, and no istiod: name the debug pages of the istiod that reads from it, by default port 8080", istiod.URL)
+				return fmt.Errorf("%s is a tributary, and no istiod: name the debug pages of the istiod that reads from it, by default port 8080",
+					istiod.URL)
 			}
 		} else {
 			if err := envoy.Check(); err != nil {
@@ -87,8 +88,10 @@ waits for something else before it is in force. What is of the Envoy's bootstrap
 	addServerConfig(cmd)
 	ages.add(cmd)
 	cmd.Flags().StringVar(&istiod.URL, "istiod", "", "http://HOST:PORT of the istiod's debug pages, by default port 8080")
-	cmd.Flags().StringVar(&envoy.Where, "envoy", "", "http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its /config_dump?include_eds")
-	cmd.Flags().DurationVar(&settle, "settle", 5*time.Second, "how long what is on its way may take: a finding is one that is still there then")
+	cmd.Flags().StringVar(&envoy.Where, "envoy", "", "http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its "+
+		"/config_dump?include_eds")
+	cmd.Flags().DurationVar(&settle, "settle", 5*time.Second,
+		"how long what is on its way may take: a finding is one that is still there then")
 	cmd.Flags().BoolVar(&extra, "extra", false, "count what the istiod or Envoy has from elsewhere as findings")
 	cmd.MarkFlagsOneRequired("istiod", "envoy")
 	cmd.MarkFlagsMutuallyExclusive("istiod", "envoy")
@@ -97,7 +100,9 @@ waits for something else before it is in force. What is of the Envoy's bootstrap
 }
 
 // ofIstiod returns what an istiod does not have as the server serves it, and how much was compared.
-func (f *clientFlags) ofIstiod(ctx context.Context, cmd *cobra.Command, ages *ageFlags, istiod *verify.Istiod) ([]verify.Finding, int, error) {
+func (f *clientFlags) ofIstiod(ctx context.Context, cmd *cobra.Command, ages *ageFlags, istiod *verify.Istiod) ([]verify.Finding, int,
+	error,
+) {
 	served, err := f.served(ctx, cmd, ages)
 	if err != nil {
 		return nil, 0, err

@@ -27,7 +27,10 @@ type build struct {
 }
 
 func thisBuild() build {
-	b := build{Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Istio: resource.ValidationVersion}
+	b := build{
+		Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Istio: resource.ValidationVersion,
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b

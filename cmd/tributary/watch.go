@@ -52,7 +52,9 @@ fields and object; with -o yaml the change is a comment. That it waits, or is co
 }
 
 // watchObjects prints the objects of a kind that are meant, and each change of them, until it is interrupted.
-func watchObjects(cmd *cobra.Command, flags *clientFlags, format string, schema *resource.Schema, meant func(*resource.Resource) bool) error {
+func watchObjects(cmd *cobra.Command, flags *clientFlags, format string, schema *resource.Schema,
+	meant func(*resource.Resource) bool,
+) error {
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
 	server := flags.client(cmd)

@@ -29,7 +29,8 @@ const (
 // addConfig adds the flag -c; of says more about the file.
 func addConfig(cmd *cobra.Command, file *string, of string) {
 	cmd.Flags().StringVarP(file, "config", "c", "",
-		"configuration file, or directory of *.yaml files"+of+" (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+		"configuration file, or directory of *.yaml files"+of+" (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+
+			")")
 }
 
 // addServerConfig adds the flag -c to a command that asks a server of xDS.
@@ -71,8 +72,8 @@ func (s *adminServer) client(secure *adsc.TLS) *client.Admin {
 	return &client.Admin{Address: s.address, From: s.from, Unknown: s.err, TLS: secure}
 }
 
-// findAdmin has the flag --admin of cmd, if it was not given, name the server of the file that -c names, of the variable, of the first default
-// configuration file, or the default server.
+// findAdmin has the flag --admin of cmd, if it was not given, name the server of the file that -c names, of the variable, of the first
+// default configuration file, or the default server.
 func findAdmin(cmd *cobra.Command) {
 	flag := cmd.Flags().Lookup("admin")
 	if flag == nil || flag.Changed {
@@ -87,7 +88,8 @@ func findAdmin(cmd *cobra.Command) {
 	}
 	*s = adminServer{address: config.DefaultAdmin, from: "the default"}
 	if l, file, err := configuredListen(cmd); err != nil {
-		s.err = &failure{exitConfig, fmt.Errorf("the admin server is not known; name it with --admin (by default it is %s): %w", config.DefaultAdmin, err)}
+		s.err = &failure{exitConfig, fmt.Errorf("the admin server is not known; name it with --admin (by default it is %s): %w",
+			config.DefaultAdmin, err)}
 	} else if l != nil {
 		*s = adminServer{address: adminOf(l), from: "listen.admin of " + file}
 	}

@@ -52,7 +52,8 @@ func TestServersByTheEnvironment(t *testing.T) {
 		return nil
 	})
 	got := command(t, "status", "--check")
-	assert.Contains(t, got.stdout, "1 object is not valid, and quarantined: 001: "+dir+"/b.yaml:4:47: ServiceEntry shop/bad: port number 80000")
+	assert.Contains(t, got.stdout, "1 object is not valid, and quarantined: 001: "+dir+
+		"/b.yaml:4:47: ServiceEntry shop/bad: port number 80000")
 	got = command(t, "status", "--check", "-o", "json")
 	assert.Equal(t, exitFindings, got.code)
 	assert.True(t, json.Valid([]byte(got.stdout)))
@@ -67,7 +68,8 @@ func TestReloadByCommand(t *testing.T) {
 	s.awaitReady(t)
 	assert.Equal(t, result{0, file + " is in force\nno source is added, changed or removed\n", ""}, command(t, "reload", "--admin", s.admin))
 	t.Setenv(envAdmin, s.admin)
-	assert.Equal(t, result{0, file + " is in force\nno source is added, changed or removed\n", "server: " + s.admin + " ($TRIBUTARY_ADMIN)\n"}, command(t, "reload"))
+	assert.Equal(t, result{0, file + " is in force\nno source is added, changed or removed\n", "server: " + s.admin + " ($TRIBUTARY_ADMIN)\n"},
+		command(t, "reload"))
 	write(t, file, "stateDir: off\nconfigSources: [{address: 'ftp://x'}]\n")
 	got := command(t, "reload", "--admin", s.admin)
 	assert.Equal(t, exitConfig, got.code)
@@ -84,7 +86,10 @@ func TestLogWithoutAReader(t *testing.T) {
 	require.NoError(t, err)
 	// What it says before the reader goes tells where it listens.
 	addresses := dir + "/addresses"
-	p := prepared(t, dir, func(c *exec.Cmd) { c.Stderr = written }, append([]string{os.Args[0], "serve", "--log-format", "json"}, append([]string{"--listen", "unix://" + dir + "/x", "--admin", "unix://" + addresses}, "--config-source", "fs://"+dir, "--state-dir", "off")...)...)
+	p := prepared(t, dir, func(c *exec.Cmd) { c.Stderr = written },
+		append([]string{os.Args[0], "serve", "--log-format", "json"},
+			append([]string{"--listen", "unix://" + dir + "/x", "--admin", "unix://" + addresses}, "--config-source", "fs://"+dir, "--state-dir",
+				"off")...)...)
 	require.NoError(t, written.Close())
 	ready := func() error {
 		if got := command(t, "status", "--check", "--admin", "unix://"+addresses); got.code != 0 {

@@ -33,7 +33,8 @@ func onlyItsFlags(t *testing.T, args []string, said string) {
 	}
 }
 
-// TestWrongConnections holds what is said of how a command is to reach somebody, if that is wrong: which flag or variable, and that it is of wrong usage.
+// TestWrongConnections holds what is said of how a command is to reach somebody, if that is wrong: which flag or variable, and that it is
+// of wrong usage.
 func TestWrongConnections(t *testing.T) {
 	dir := t.TempDir()
 	a := certtest.New(t)
@@ -50,7 +51,8 @@ func TestWrongConnections(t *testing.T) {
 		{envServer, "foo", []string{"get", "se"}, "$TRIBUTARY_SERVER foo: want host:port"},
 		{envServer, "foo", []string{"watch", "se"}, "$TRIBUTARY_SERVER foo: want host:port"},
 		{envServer, "foo", []string{"load"}, "$TRIBUTARY_SERVER foo: want host:port"},
-		{envServer, "http://a:1", []string{"diff", "good"}, "$TRIBUTARY_SERVER http://a:1: http:// is not for xDS: want host:port; what speaks HTTP may be the admin port (listen.admin)"},
+		{envServer, "http://a:1", []string{"diff", "good"}, "$TRIBUTARY_SERVER http://a:1: http:// is not for xDS: want host:port; what speaks " +
+			"HTTP may be the admin port (listen.admin)"},
 		{envAdmin, "foo", []string{"status"}, "$TRIBUTARY_ADMIN foo: want host:port, https://host:port or unix:///PATH"},
 		{"", "", []string{"status", "--admin", "foo"}, "--admin foo: want host:port"},
 		{"", "", []string{"load", "--server", "http://a:1"}, "--server http://a:1: http:// is not for xDS"},
@@ -58,8 +60,16 @@ func TestWrongConnections(t *testing.T) {
 
 		{"", "", []string{"get", "se", "--token-file", "/nope"}, "--token-file: open /nope: no such file or directory"},
 		{"", "", []string{"get", "se", "--token-file", "empty", "--tls"}, "--token-file: empty is empty"},
-		{"", "", []string{"get", "se", "--token-file", "none.pem"}, "--token-file: a token is shown over TLS only: give --tls, or another flag of TLS"},
-		{"", "", []string{"load", "--token-file", "none.pem"}, "--token-file: a token is shown over TLS only: give --tls, or another flag of TLS"},
+		{
+			"", "",
+			[]string{"get", "se", "--token-file", "none.pem"},
+			"--token-file: a token is shown over TLS only: give --tls, or another flag of TLS",
+		},
+		{
+			"", "",
+			[]string{"load", "--token-file", "none.pem"},
+			"--token-file: a token is shown over TLS only: give --tls, or another flag of TLS",
+		},
 		{envToken, "none.pem", []string{"get", "se"}, "$TRIBUTARY_TOKEN_FILE: a token is shown over TLS only"},
 		{envToken, "/nope", []string{"get", "se", "--tls"}, "$TRIBUTARY_TOKEN_FILE: open /nope: no such file or directory"},
 		{envToken, "/nope", []string{"status", "--admin", "https://127.0.0.1:1"}, "$TRIBUTARY_TOKEN_FILE: open /nope: no such file or directory"},
@@ -68,12 +78,20 @@ func TestWrongConnections(t *testing.T) {
 		{"", "", []string{"get", "se", "--tls-ca", "none.pem"}, "--tls-ca: no certificate in none.pem"},
 		{envCA, "/nope", []string{"watch", "se"}, "$TRIBUTARY_TLS_CA: open /nope: no such file or directory"},
 		{envKey, "/nope", []string{"get", "se", "--tls-cert", cert}, "$TRIBUTARY_TLS_KEY: open /nope: no such file or directory"},
-		{"", "", []string{"get", "se", "--tls-cert", cert, "--tls-key", cert}, "--tls-cert " + cert + " and --tls-key " + cert + ": the key's file has a certificate, and no private key"},
+		{
+			"", "",
+			[]string{"get", "se", "--tls-cert", cert, "--tls-key", cert},
+			"--tls-cert " + cert + " and --tls-key " + cert + ": the key's file has a certificate, and no private key",
+		},
 		{"", "", []string{"get", "se", "--tls-ca", "spiffe://"}, "--tls-server-name: missing; name the SPIFFE ID of the server"},
 		{"", "", []string{"load", "--tls-ca", "/nope"}, "--tls-ca: open /nope: no such file or directory"},
 		{"", "", []string{"status", "--tls-ca", "/nope"}, "--tls-ca: open /nope: no such file or directory"},
 		{"", "", []string{"get", "se", "--at", "1m", "--tls-ca", "/nope"}, "--tls-ca: open /nope: no such file or directory"},
-		{"", "", []string{"diff", "--at", "1m", "--tls-cert", cert, "--tls-key", key, "--tls-ca", "/nope"}, "--tls-ca: open /nope: no such file or directory"},
+		{
+			"", "",
+			[]string{"diff", "--at", "1m", "--tls-cert", cert, "--tls-key", key, "--tls-ca", "/nope"},
+			"--tls-ca: open /nope: no such file or directory",
+		},
 
 		{"", "", []string{"get", "se", "--store", "kv"}, "--store kv: no configuration file; tried"},
 		{"", "", []string{"get", "se", "--store", "kv"}, "; name that which has it with -c, or give consul-kv://host:port/prefix\n"},
@@ -118,11 +136,13 @@ func TestTLSOfTheAdminPort(t *testing.T) {
 	cert, key := a.Loopback(time.Now().Add(time.Hour)).Files(dir)
 	write(t, dir+"/ca.pem", a.PEM)
 	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
-	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0', adminTLS: {certificate: '"+cert+"', key: '"+key+"'}}\n"+
+	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0', adminTLS: {certificate: '"+cert+"', key: '"+key+
+		"'}}\n"+
 		"stateDir: state\nconfigSources: [{address: 'fs://./rules'}]\n")
 	s := serving(t, "-c", dir+"/tributary.yaml")
 	eventually(t, func() error {
-		return contains(command(t, "get", "se", "-A", "-o", "name", "--at", "0s", "--admin", s.admin, "--tls-ca", dir+"/ca.pem").stdout, "serviceentry/shop/reviews")
+		return contains(command(t, "get", "se", "-A", "-o", "name", "--at", "0s", "--admin", s.admin, "--tls-ca", dir+"/ca.pem").stdout,
+			"serviceentry/shop/reviews")
 	})
 	got := command(t, "diff", "--at", "0s", "--admin", s.admin, "--tls-ca", dir+"/ca.pem")
 	require.Zero(t, got.code, got.stderr)

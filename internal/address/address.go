@@ -24,7 +24,8 @@ type Address struct {
 	Params   url.Values // others
 }
 
-// Parse reads an address. Servers without a port have the usual one. An error shows form in place of what is wrong with the whole, and no password.
+// Parse reads an address. Servers without a port have the usual one. An error shows form in place of what is wrong with the whole, and no
+// password.
 //
 // It is no URL to Go, in which there is one server, and in whose password fewer characters stand for themselves.
 func Parse(scheme, form, port, text string) (a Address, err error) {
@@ -38,9 +39,11 @@ func Parse(scheme, form, port, text string) (a Address, err error) {
 	case !ok:
 	case strings.ContainsRune(path, '@') || misplaced(query):
 		// What stands before may be a part of a password: it is not shown.
-		return Address{}, errors.New("address: there is an @ behind the first / or ?; in a user or password write / as %2F and ? as %3F, in a path @ as %40")
+		return Address{}, errors.New("address: there is an @ behind the first / or ?; in a user or password write / as %2F and ? as %3F, in a " +
+			"path @ as %40")
 	case strings.ContainsRune(path, ','):
-		return Address{}, fmt.Errorf("address: a path has no comma; servers stand together before it: %s://host:port,host:port/%s", scheme, path[:strings.IndexByte(path, ',')])
+		return Address{}, fmt.Errorf("address: a path has no comma; servers stand together before it: %s://host:port,host:port/%s", scheme,
+			path[:strings.IndexByte(path, ',')])
 	}
 	if !ok || hosts == "" {
 		return Address{}, fmt.Errorf("address: want %s://%s, got %q", scheme, form, Shown(text))
@@ -74,7 +77,8 @@ func parse(hosts, query, port string) (a Address, err error) {
 		return a, errors.New("what is behind ? cannot be read: want name=value&name=value, with % as %25")
 	}
 	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
-		if first := strings.IndexByte(hosts, '@'); strings.Contains(hosts[first:at], ",") { // several with a password each, or one that is not escaped
+		// several with a password each, or one that is not escaped
+		if first := strings.IndexByte(hosts, '@'); strings.Contains(hosts[first:at], ",") {
 			return a, errors.New("a user and password stand once, before the first server; in a password write @ as %40 and , as %2C")
 		}
 		if a.User, a.Password, err = credentials(hosts[:at]); err != nil {

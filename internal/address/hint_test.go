@@ -23,7 +23,8 @@ func TestHint(t *testing.T) {
 
 	require.EqualError(t, Hint(io.EOF, false), "EOF (it may speak TLS alone: see tlsSettings)")
 	require.ErrorIs(t, Hint(io.EOF, false), io.EOF)
-	require.EqualError(t, Hint(errors.New("malformed HTTP response \"\\x15\\x03\""), false), "malformed HTTP response \"\\x15\\x03\" (it may speak TLS alone: see tlsSettings)")
+	require.EqualError(t, Hint(errors.New("malformed HTTP response \"\\x15\\x03\""), false),
+		"malformed HTTP response \"\\x15\\x03\" (it may speak TLS alone: see tlsSettings)")
 	require.Equal(t, io.EOF, Hint(io.EOF, true), "the connection may have been closed for any reason")
 	require.Equal(t, context.Canceled, Hint(context.Canceled, false))
 	require.NoError(t, Hint(nil, true))

@@ -33,7 +33,8 @@ func New(prefix string, all ...*Counter) *Set {
 	return &Set{all}
 }
 
-// Register has the counters collected until stop is called; without a registerer they are not. The registerer adds the label that names the source.
+// Register has the counters collected until stop is called; without a registerer they are not. The registerer adds the label that names the
+// source.
 func (s *Set) Register(r prometheus.Registerer) (stop func(), err error) {
 	if r == nil {
 		return func() {}, nil

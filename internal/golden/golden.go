@@ -1,4 +1,5 @@
-// Package golden is for tests of mappings: what they make of the files of testdata is held to files beside these. `go test ./PACKAGE -update` writes them anew.
+// Package golden is for tests of mappings: what they make of the files of testdata is held to files beside these. `go test ./PACKAGE
+// -update` writes them anew.
 package golden
 
 import (
@@ -19,7 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Run has show make a text of what each testdata/NAME.json says, and holds it to testdata/NAME.golden.yaml. A file may have no key that T does not.
+// Run has show make a text of what each testdata/NAME.json says, and holds it to testdata/NAME.golden.yaml. A file may have no key that T
+// does not.
 func Run[T any](t *testing.T, show func(t *testing.T, in T) string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.json")

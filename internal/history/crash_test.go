@@ -20,8 +20,8 @@ import (
 // crashObjects are the objects that are written in turn.
 const crashObjects = 10
 
-// changeForever writes the number i into object i%crashObjects with the i-th change, and prints what is in the history. What an earlier one said last
-// is what it begins with, as a source that is read again does.
+// changeForever writes the number i into object i%crashObjects with the i-th change, and prints what is in the history. What an earlier one
+// said last is what it begins with, as a source that is read again does.
 func changeForever(dir string) {
 	table := new(memstore.Table)
 	h, err := Open(dir, LeastSize, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())

@@ -11,7 +11,8 @@ import (
 	"tributary/resource"
 )
 
-// TestEvents notes events before and while the history runs, runs it once more, and finds them among the changes, which they do not disturb.
+// TestEvents notes events before and while the history runs, runs it once more, and finds them among the changes, which they do not
+// disturb.
 func TestEvents(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	table.Apply([]*resource.Resource{made(1, "one")}, nil)
@@ -52,7 +53,8 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, want, events(Query{}))
 }
 
-// TestEventsBeforeTheSourcesAreRead notes events while the view is not synced. They are found at once, and by the next process; what is served then is no change.
+// TestEventsBeforeTheSourcesAreRead notes events while the view is not synced. They are found at once, and by the next process; what is
+// served then is no change.
 func TestEventsBeforeTheSourcesAreRead(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	texts := func(h *History, waiting bool) (all []string) {

@@ -4,8 +4,8 @@
 //
 // The directory has numbered segments, to which records are only ever appended, each with its length and a checksum; and the
 // base, which has the version of each object that was served when a segment was begun. A process that is killed leaves at
-// most a record that is not whole at the end, which is passed over: the next process begins a segment of its own. Base and records together tell what was served
-// last, so that the next process notices also what changed while none was running.
+// most a record that is not whole at the end, which is passed over: the next process begins a segment of its own. Base and records together
+// tell what was served last, so that the next process notices also what changed while none was running.
 package history
 
 import (
@@ -137,5 +137,6 @@ func (e *EarlierError) Error() string {
 	if e.From.IsZero() {
 		return NotBegun
 	}
-	return fmt.Sprintf("the history does not reach back to %s: it is whole since %s", e.Asked.UTC().Format(time.RFC3339), e.From.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the history does not reach back to %s: it is whole since %s", e.Asked.UTC().Format(time.RFC3339),
+		e.From.UTC().Format(time.RFC3339))
 }

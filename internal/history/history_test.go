@@ -33,7 +33,8 @@ func key(i int) resource.Key {
 }
 
 func made(i int, body string) *resource.Resource {
-	return resource.FromBody(resource.Meta{Key: key(i), Origin: resource.Origin{Source: "rules", Place: fmt.Sprintf("rules/s%d.yaml:1", i)}}, []byte(body))
+	return resource.FromBody(resource.Meta{Key: key(i), Origin: resource.Origin{Source: "rules", Place: fmt.Sprintf("rules/s%d.yaml:1", i)}},
+		[]byte(body))
 }
 
 // opened is a history of a table, which the test updates itself.
@@ -131,7 +132,10 @@ func TestChangesAreFound(t *testing.T) {
 		}
 		return lines
 	}
-	all := []string{"updated s1 rules rules/s1.yaml:1", "added s2 rules rules/s2.yaml:1", "moved s1 other ", "deleted s2 rules rules/s2.yaml:1"}
+	all := []string{
+		"updated s1 rules rules/s1.yaml:1", "added s2 rules rules/s2.yaml:1", "moved s1 other ",
+		"deleted s2 rules rules/s2.yaml:1",
+	}
 	require.ElementsMatch(t, all, told(Query{}), "what was there at first is no change")
 	require.Len(t, told(Query{Source: "other"}), 1)
 	require.Len(t, told(Query{Name: "s2"}), 2)
@@ -284,8 +288,8 @@ func TestRunFollows(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// BenchmarkCommit is a commit of a table that nobody follows, that somebody follows who does nothing with it, and that a history follows. What
-// is allocated is counted of the whole process: what the history writes meanwhile is in its figure.
+// BenchmarkCommit is a commit of a table that nobody follows, that somebody follows who does nothing with it, and that a history follows.
+// What is allocated is counted of the whole process: what the history writes meanwhile is in its figure.
 func BenchmarkCommit(b *testing.B) {
 	idle := func(ctx context.Context, table *memstore.Table) error {
 		return memstore.Follow(ctx, table, nil, func([]resource.Key, memstore.Snapshot, bool, bool) {})

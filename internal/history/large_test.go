@@ -73,9 +73,9 @@ func TestLargeIsBounded(t *testing.T) {
 	require.LessOrEqual(t, most, int64(size), "the list of what is served takes %d", base)
 }
 
-// BenchmarkPairs has commits of two tables of a large mesh in turn: one that somebody follows who does nothing with it, and one that a history
-// follows. It says what a commit takes of each, and the median of the ratios of blocks. A block begins when all before it is followed and written;
-// one commit is a change at a time, many are commits without a pause.
+// BenchmarkPairs has commits of two tables of a large mesh in turn: one that somebody follows who does nothing with it, and one that a
+// history follows. It says what a commit takes of each, and the median of the ratios of blocks. A block begins when all before it is
+// followed and written; one commit is a change at a time, many are commits without a pause.
 func BenchmarkPairs(b *testing.B) {
 	for _, block := range []int{1, 100} {
 		b.Run(fmt.Sprint("block=", block), func(b *testing.B) { pairs(b, block) })
@@ -89,7 +89,8 @@ func pairs(b *testing.B, block int) {
 		spent []time.Duration
 	}
 	var followed atomic.Uint64
-	idle, with := &side{table: largeTable(), seen: func() memstore.Revision { return memstore.Revision(followed.Load()) }}, &side{table: largeTable()}
+	idle, with := &side{table: largeTable(), seen: func() memstore.Revision { return memstore.Revision(followed.Load()) }},
+		&side{table: largeTable()}
 	h := opened(b, b.TempDir(), DefaultSize, with.table)
 	with.seen = func() memstore.Revision {
 		if s := h.state.Load(); len(s.segments) > 0 {
@@ -100,7 +101,10 @@ func pairs(b *testing.B, block int) {
 	ctx, cancel := context.WithCancel(b.Context())
 	var following sync.WaitGroup
 	following.Go(func() {
-		_ = memstore.Follow(ctx, idle.table, nil, func(_ []resource.Key, now memstore.Snapshot, _, _ bool) { followed.Store(uint64(now.Revision())) }) // it ends with ctx
+		// it ends with ctx
+		_ = memstore.Follow(ctx, idle.table, nil, func(_ []resource.Key, now memstore.Snapshot, _, _ bool) {
+			followed.Store(uint64(now.Revision()))
+		})
 	})
 	following.Go(func() { _ = h.Run(ctx) })
 	defer following.Wait()

@@ -14,8 +14,8 @@ import (
 	"tributary/resource"
 )
 
-// read yields the records of segments in order. A segment that was dropped meanwhile has none. Behind what is damaged or gone, the mark with which the
-// next segment begins is that of a gap.
+// read yields the records of segments in order. A segment that was dropped meanwhile has none. Behind what is damaged or gone, the mark
+// with which the next segment begins is that of a gap.
 func (h *History) read(all []segment) iter.Seq2[*record, error] {
 	return func(yield func(*record, error) bool) {
 		gap := time.Time{} // since when there is one

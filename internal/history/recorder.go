@@ -16,8 +16,8 @@ import (
 	"tributary/resource"
 )
 
-// DefaultSize is what a history may take on disk unless told otherwise: an update of a service takes about half a kilobyte there, so that a change
-// each five seconds, day and night, is remembered for a week.
+// DefaultSize is what a history may take on disk unless told otherwise: an update of a service takes about half a kilobyte there, so that a
+// change each five seconds, day and night, is remembered for a week.
 const DefaultSize = 64 << 20
 
 // LeastSize is the least that a history can do with.
@@ -60,7 +60,10 @@ type state struct {
 
 // Open opens the history at dir, which this process alone uses, of size bytes at most.
 func Open(dir string, size int64, view memstore.Reader, log *slog.Logger, metrics prometheus.Registerer) (*History, error) {
-	h := &History{view: view, log: log, files: segments{dir: dir, limit: size}, next: newEncoder(), opened: time.Now().UTC(), events: make(chan *Entry, maxEvents)}
+	h := &History{
+		view: view, log: log, files: segments{dir: dir, limit: size}, next: newEncoder(), opened: time.Now().UTC(),
+		events: make(chan *Entry, maxEvents),
+	}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "tributary_history_" + name, Help: help})
 	}
@@ -80,8 +83,8 @@ func Open(dir string, size int64, view memstore.Reader, log *slog.Logger, metric
 	return h, nil
 }
 
-// Run writes events at once, and what changes from when the view is synced, until ctx ends. What goes wrong is logged, and has entries be lost; it is no
-// reason for the program to end. It may be called again then.
+// Run writes events at once, and what changes from when the view is synced, until ctx ends. What goes wrong is logged, and has entries be
+// lost; it is no reason for the program to end. It may be called again then.
 func (h *History) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		changed, synced := h.view.Changed(), h.view.Synced()

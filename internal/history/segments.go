@@ -53,8 +53,8 @@ func (s *segments) path(number int, suffix string) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%010d%s", number, suffix))
 }
 
-// open finds what there is, and how much of it is whole. Lost is told of each file that is gone, or not whole for another reason than that a process
-// was killed while it wrote.
+// open finds what there is, and how much of it is whole. Lost is told of each file that is gone, or not whole for another reason than that
+// a process was killed while it wrote.
 func (s *segments) open(lost func(path string, err error)) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
@@ -107,8 +107,8 @@ func (s *segments) open(lost func(path string, err error)) error {
 	return nil
 }
 
-// whole returns how much of a segment is whole, and whether it has only events. The error is errTorn if the rest is more than what a process that was killed leaves, which is
-// the beginning of a record.
+// whole returns how much of a segment is whole, and whether it has only events. The error is errTorn if the rest is more than what a
+// process that was killed leaves, which is the beginning of a record.
 func whole(path string) (size int64, events bool, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -138,7 +138,8 @@ func whole(path string) (size int64, events bool, err error) {
 	}
 }
 
-// torn reports whether rest, which does not begin with a whole record, may be the beginning of one, or zeros, as a crash of the machine leaves them.
+// torn reports whether rest, which does not begin with a whole record, may be the beginning of one, or zeros, as a crash of the machine
+// leaves them.
 func torn(rest []byte) bool {
 	if len(bytes.Trim(rest, "\x00")) == 0 {
 		return true
@@ -152,7 +153,8 @@ func torn(rest []byte) bool {
 	}
 	text := rest[frameHead+k:]
 	start := min(len(text), len(headStart))
-	return string(text[:start]) == headStart[:start] && !bytes.Contains(text[start:], []byte(headStart)) // else there is another record behind it
+	// else there is another record behind it
+	return string(text[:start]) == headStart[:start] && !bytes.Contains(text[start:], []byte(headStart))
 }
 
 // look reports whether the files that are written to are where they were. The error names the one that is not.
@@ -336,7 +338,8 @@ type known struct {
 	object  *Object
 }
 
-// served returns what was served last, from the base and what of. It is nil if there is no base or nothing behind it, and the error errTorn if that is not whole.
+// served returns what was served last, from the base and what of. It is nil if there is no base or nothing behind it, and the error errTorn
+// if that is not whole.
 func (s *segments) served(of func([]segment) iter.Seq2[*record, error]) (map[resource.Key]known, error) {
 	if !slices.ContainsFunc(s.all, func(seg segment) bool { return seg.number == s.base.number }) {
 		return nil, nil // there is no base, or what changed since was dropped to make room for events

@@ -151,7 +151,8 @@ func labelsOfMetrics(t *testing.T) map[string][]string {
 	require.NoError(t, err)
 	labels := make(map[string][]string)
 	for _, row := range regexp.MustCompile("(?m)^\\| `(tributary_[a-z_]+)` \\| \\w+ \\|([^|]*)\\|").FindAllStringSubmatch(string(text), -1) {
-		labels[row[1]] = slices.DeleteFunc(strings.Split(strings.Trim(strings.TrimSpace(row[2]), "`"), "` `"), func(l string) bool { return l == "" })
+		labels[row[1]] = slices.DeleteFunc(strings.Split(strings.Trim(strings.TrimSpace(row[2]), "`"), "` `"),
+			func(l string) bool { return l == "" })
 	}
 	require.Greater(t, len(labels), 50)
 	return labels

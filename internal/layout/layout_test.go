@@ -41,11 +41,14 @@ var arrows = map[string][]string{
 	"server/access":       {"resource", "server/identity", "server/xds"},
 	"server/mcp":          {"resource", "memstore", "aggregate", "server/access", "server/families", "server/xds"},
 	"server/envoy":        {"resource", "memstore", "aggregate", "server/families", "server/xds", "server/envoy/"},
-	"server/admin":        {"resource", "memstore", "aggregate", "aggregate/conflicts", "sources", "sources/guard", "server/debug", "server/verify", "server/identity", "server/transport", "server/xds"},
-	"server/debug":        {"server/xds"},
-	"server/page":         {"resource", "memstore", "aggregate", "server/admin", "server/debug", "server/xds"},
-	"server/verify":       {"resource"},
-	"server/transport":    {},
+	"server/admin": {
+		"resource", "memstore", "aggregate", "aggregate/conflicts", "sources", "sources/guard", "server/debug",
+		"server/verify", "server/identity", "server/transport", "server/xds",
+	},
+	"server/debug":     {"server/xds"},
+	"server/page":      {"resource", "memstore", "aggregate", "server/admin", "server/debug", "server/xds"},
+	"server/verify":    {"resource"},
+	"server/transport": {},
 
 	"sources/consul/mapping": {"resource", "sources"},
 	"sources/consul/dial":    {"sources", "adsc"},
@@ -60,8 +63,11 @@ var arrows = map[string][]string{
 	"sources/dubbo/registry": {"sources/dubbo/provider"},
 	"sources/dubbo/metadata": {"sources/dubbo/provider"},
 
-	"sources/consul/consultest":      {},
-	"sources/dubbo/consul":           {"sources", "sources/consul", "sources/consul/mapping", "sources/dubbo/registry", "sources/dubbo/provider"},
+	"sources/consul/consultest": {},
+	"sources/dubbo/consul": {
+		"sources", "sources/consul", "sources/consul/mapping", "sources/dubbo/registry",
+		"sources/dubbo/provider",
+	},
 	"sources/dubbo/nacos":            {"sources/dubbo/registry", "sources/dubbo/provider", "sources/nacos/client"},
 	"sources/dubbo/zookeeper":        {"sources/dubbo/registry", "sources/dubbo/provider"},
 	"sources/dubbo/zookeeper/zktest": {"sources/dubbo/registry", "sources/dubbo/zookeeper"},

@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMonitoring holds rules, their tests, what to do about them, and the dashboard together: all metrics are there, and each alert has both.
+// TestMonitoring holds rules, their tests, what to do about them, and the dashboard together: all metrics are there, and each alert has
+// both.
 func TestMonitoring(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile("../../docs/" + file)

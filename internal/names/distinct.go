@@ -9,9 +9,10 @@ import (
 // tries is how many hashes are tried for a name. More than one is needed only if two of 64 bits are the same.
 const tries = 8
 
-// Distinct gives each of all things a name of its own, no part of which is that part of another's: the host, and the name of the object. Of those that would
-// have one name the first in the order of compare has it, and others get one with a hash, so that the order of ids does not matter. name returns the name
-// of a thing and its parts; with something to hash, all of them have to differ from those with something else. What finds no name has none.
+// Distinct gives each of all things a name of its own, no part of which is that part of another's: the host, and the name of the object. Of
+// those that would have one name the first in the order of compare has it, and others get one with a hash, so that the order of ids does
+// not matter. name returns the name of a thing and its parts; with something to hash, all of them have to differ from those with something
+// else. What finds no name has none.
 func Distinct[ID interface {
 	comparable
 	fmt.Stringer

@@ -146,9 +146,9 @@ func IsLabelKey(s string) bool {
 	return IsLabelText(s)
 }
 
-// Host returns the host that a registry has, in the one way in which it is written here, so that equal ones compare equal. Registrations in Java have IPv6
-// addresses in brackets, in full, and with the interface that they are of, which means something only where the address is link-local. What is no
-// address is a name, which has no case. Whether it can be called is for Address to say.
+// Host returns the host that a registry has, in the one way in which it is written here, so that equal ones compare equal. Registrations in
+// Java have IPv6 addresses in brackets, in full, and with the interface that they are of, which means something only where the address is
+// link-local. What is no address is a name, which has no case. Whether it can be called is for Address to say.
 func Host(text string) string {
 	if bare, ok := strings.CutPrefix(text, "["); ok && strings.HasSuffix(bare, "]") {
 		text = bare[:len(bare)-1]

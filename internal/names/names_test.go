@@ -31,14 +31,16 @@ func TestNames(t *testing.T) {
 func TestAddress(t *testing.T) {
 	for given, want := range map[string]string{
 		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "2001:DB8::1": "2001:db8::1", "Host.Example.": "host.example",
-		"[fd00:0:0:0:0:0:0:2]": "fd00::2", "fd00:0:0:0:0:0:0:2%4": "fd00::2", "[2001:db8:0:0:0:0:0:5%eth0]": "2001:db8::5", "169.254.1.1": "169.254.1.1",
+		"[fd00:0:0:0:0:0:0:2]": "fd00::2", "fd00:0:0:0:0:0:0:2%4": "fd00::2", "[2001:db8:0:0:0:0:0:5%eth0]": "2001:db8::5",
+		"169.254.1.1": "169.254.1.1",
 	} {
 		got, err := Address(given)
 		assert.NoError(t, err)
 		assert.Equal(t, want, got)
 	}
 	for _, bad := range []string{
-		"", "0.0.0.0", "::", "[::]", "224.0.0.1", "ff02::1%eth0", "fe80::1%eth0", "fe80::1", "[fe80:0:0:0:fc:ff:fe00:1]", "a b", "1.2.3", "[::1", "[a]b",
+		"", "0.0.0.0", "::", "[::]", "224.0.0.1", "ff02::1%eth0", "fe80::1%eth0", "fe80::1", "[fe80:0:0:0:fc:ff:fe00:1]", "a b", "1.2.3", "[::1",
+		"[a]b",
 	} {
 		_, err := Address(bad)
 		assert.Error(t, err, bad)

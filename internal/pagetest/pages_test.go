@@ -46,7 +46,8 @@ func TestEveryBlockIsRun(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	page := "# One\n\n```yaml\na: b\n# no heading\n```\n\n1. List:\n\n   ```console\n   $ cat > a <<'EOF'\n   b\n   EOF\n   $ cat a \\\n     | cat\n   b\n     c\n   ```\n" +
+	page := "# One\n\n```yaml\na: b\n# no heading\n```\n\n1. List:\n\n   ```console\n   $ cat > a <<'EOF'\n   b\n   EOF\n   $ cat a \\\n    " +
+		" | cat\n   b\n     c\n   ```\n" +
 		"## `Two` words, [linked](a.md)!\n```console\n$ a |\n  b\n```\n```console\n$ c\n\nd\n```\n"
 	blocks, err := parse("p.md", page)
 	require.NoError(t, err)
@@ -106,8 +107,10 @@ func TestSandbox(t *testing.T) {
 	require.ErrorContains(t, run(&Sandbox{}, "$ true\n$ echo no >&2; false\n"), "p.md:3: $ echo no >&2; false\nexit code 1:\nno\n")
 	require.ErrorContains(t, run(&Sandbox{}, "$ other\n"), "exit code 3")
 	require.ErrorContains(t, run(&Sandbox{Ends: map[string][]int{"true": {3}}}, "$ true\n"), "exit code 0")
-	require.NoError(t, run(&Sandbox{Ends: map[string][]int{"other": {3}}, Instead: map[string]string{"host:1": "there:2"}}, "$ other host:1\nother host:1\n"))
+	require.NoError(t, run(&Sandbox{Ends: map[string][]int{"other": {3}}, Instead: map[string]string{"host:1": "there:2"}},
+		"$ other host:1\nother host:1\n"))
 	require.NoError(t, run(&Sandbox{Until: map[string]string{"endless": "begun"}}, "$ endless\nbegun\n"))
-	require.NoError(t, run(&Sandbox{Until: map[string]string{"endless": "begun"}, Stay: []string{"endless"}}, "$ endless\n$ echo still\nstill\n"))
+	require.NoError(t, run(&Sandbox{Until: map[string]string{"endless": "begun"}, Stay: []string{"endless"}},
+		"$ endless\n$ echo still\nstill\n"))
 	require.ErrorContains(t, run(&Sandbox{Until: map[string]string{"true": "begun"}}, "$ true\n"), "it ended")
 }

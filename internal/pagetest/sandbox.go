@@ -27,9 +27,10 @@ type Sandbox struct {
 	Before   func(Step)         // is called before each command, if it is not nil
 	After    func(Step, string) // is called with what each command printed, if it is not nil
 	Ends     map[string][]int   // exit codes of the commands that begin so, where it is not 0
-	Until    map[string]string  // of commands that begin so and do not end: what they print when they have done what the page is about. They are interrupted then,
-	Stay     []string           // but for those that begin so, which Close interrupts
-	staying  []func()
+	// of commands that begin so and do not end: what they print when they have done what the page is about. They are interrupted then,
+	Until   map[string]string
+	Stay    []string // but for those that begin so, which Close interrupts
+	staying []func()
 }
 
 // Run runs the commands of a block one after the other. Its error is where the page and the program do not agree.
@@ -140,7 +141,8 @@ func (s *Sandbox) shell(bin, command string) (printed string, code int, err erro
 		}
 		<-ended
 	}
-	until, stays := of(s.Until, command), slices.ContainsFunc(s.Stay, func(beginning string) bool { return strings.HasPrefix(command, beginning) })
+	until, stays := of(s.Until, command), slices.ContainsFunc(s.Stay,
+		func(beginning string) bool { return strings.HasPrefix(command, beginning) })
 	for deadline := time.Now().Add(patience); ; {
 		select {
 		case <-ended:

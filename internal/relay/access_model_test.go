@@ -39,13 +39,16 @@ import (
 	"tributary/server/xds"
 )
 
-// The model of access: of some objects, each with a mark that nothing else has, a client is sent what it asks for of those that its rule allows, as
-// if there were no others; and in all bytes that it is sent there is no mark of another.
+// The model of access: of some objects, each with a mark that nothing else has, a client is sent what it asks for of those that its rule
+// allows, as if there were no others; and in all bytes that it is sent there is no mark of another.
 
 var (
 	someNamespaces = []string{"prod", "prod-eu", "test", "web"}
 	someSources    = []string{"files", "dc1", "dc2", "dc1, dc2"}
-	someKinds      = []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.DestinationRule, resource.Gateway}
+	someKinds      = []resource.Kind{
+		resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.DestinationRule,
+		resource.Gateway,
+	}
 )
 
 // mark is that of an object, which is also its name.
@@ -61,9 +64,13 @@ func marked(t require.TestingT, n int, kind resource.Kind, namespace, source str
 	switch kind {
 	case resource.ServiceEntry:
 		spec = &networking.ServiceEntry{
-			Hosts: []string{host}, Ports: []*networking.ServicePort{{Number: 80, Name: "http-" + name, Protocol: "HTTP"}}, Resolution: networking.ServiceEntry_STATIC,
-			Endpoints: []*networking.WorkloadEntry{{Address: fmt.Sprintf("10.0.0.%d", n), Labels: map[string]string{"app": name}, Locality: name + "/z/s"}},
-			Location:  networking.ServiceEntry_MESH_INTERNAL,
+			Hosts: []string{host}, Ports: []*networking.ServicePort{{Number: 80, Name: "http-" + name, Protocol: "HTTP"}},
+			Resolution: networking.ServiceEntry_STATIC,
+			Endpoints: []*networking.WorkloadEntry{{
+				Address: fmt.Sprintf("10.0.0.%d", n), Labels: map[string]string{"app": name},
+				Locality: name + "/z/s",
+			}},
+			Location: networking.ServiceEntry_MESH_INTERNAL,
 		}
 		if n%3 == 0 {
 			spec.(*networking.ServiceEntry).Endpoints = nil
@@ -73,14 +80,23 @@ func marked(t require.TestingT, n int, kind resource.Kind, namespace, source str
 		spec = &networking.WorkloadEntry{Address: fmt.Sprintf("10.0.1.%d", n), Labels: map[string]string{"app": "any"}, Locality: name + "/z/s"}
 	case resource.VirtualService:
 		spec = &networking.VirtualService{Hosts: []string{host}, Gateways: []string{"mesh", name}, Http: []*networking.HTTPRoute{{
-			Name: name, Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: host}, Headers: &networking.Headers{Request: &networking.Headers_HeaderOperations{Set: map[string]string{"x": name}}}}},
+			Name: name, Route: []*networking.HTTPRouteDestination{{
+				Destination: &networking.Destination{Host: host},
+				Headers:     &networking.Headers{Request: &networking.Headers_HeaderOperations{Set: map[string]string{"x": name}}},
+			}},
 		}}}
 	case resource.DestinationRule:
 		spec = &networking.DestinationRule{Host: host, Subsets: []*networking.Subset{{Name: name, Labels: map[string]string{"v": name}}}}
 	default:
-		spec = &networking.Gateway{Selector: map[string]string{"istio": "g"}, Servers: []*networking.Server{{Hosts: []string{"*"}, Name: name, Port: &networking.Port{Number: 80, Name: "http", Protocol: "HTTP"}}}}
+		spec = &networking.Gateway{
+			Selector: map[string]string{"istio": "g"},
+			Servers:  []*networking.Server{{Hosts: []string{"*"}, Name: name, Port: &networking.Port{Number: 80, Name: "http", Protocol: "HTTP"}}},
+		}
 	}
-	r, err := resource.New(resource.Meta{Key: resource.Key{Kind: kind, Namespace: namespace, Name: name}, Origin: resource.Origin{Source: source}}, spec)
+	r, err := resource.New(resource.Meta{
+		Key:    resource.Key{Kind: kind, Namespace: namespace, Name: name},
+		Origin: resource.Origin{Source: source},
+	}, spec)
 	require.NoError(t, err)
 	return r
 }
@@ -198,7 +214,10 @@ func (s *guardedServer) watch(t require.TestingT, ctx context.Context, token str
 		stream, err := client.DeltaAggregatedResources(ctx)
 		require.NoError(t, err)
 		for _, a := range asks {
-			req := &discovery.DeltaDiscoveryRequest{Node: node, TypeUrl: a.typeURL, ResourceNamesSubscribe: a.names, InitialResourceVersions: make(map[string]string)}
+			req := &discovery.DeltaDiscoveryRequest{
+				Node: node, TypeUrl: a.typeURL, ResourceNamesSubscribe: a.names,
+				InitialResourceVersions: make(map[string]string),
+			}
 			for _, name := range a.resume {
 				req.InitialResourceVersions[name] = "of old"
 			}
@@ -258,7 +277,10 @@ func (s *guardedServer) watch(t require.TestingT, ctx context.Context, token str
 					names = a.names
 				}
 			}
-			_ = stream.Send(&discovery.DiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), VersionInfo: r.GetVersionInfo(), ResourceNames: names})
+			_ = stream.Send(&discovery.DiscoveryRequest{
+				TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), VersionInfo: r.GetVersionInfo(),
+				ResourceNames: names,
+			})
 		}
 	}()
 	return w, conn
@@ -278,8 +300,10 @@ func TestNothingIsSentThatIsNotAllowed(t *testing.T) {
 		rules := access.Rules{}
 		for i := range rapid.IntRange(1, 3).Draw(rt, "rules") {
 			a := access.Allow{
-				Kinds: pick("kinds", []string{"ServiceEntry", "VirtualService", "Service*", "W*", "Gateway"}), Namespaces: pick("namespaces", []string{"prod", "prod*", "test", "*"}),
-				Sources: pick("sources", []string{"files", "dc*", "dc1", "dc2"}), Types: pick("types", []string{"clusters", "endpoints", "listeners", "routes"}),
+				Kinds:      pick("kinds", []string{"ServiceEntry", "VirtualService", "Service*", "W*", "Gateway"}),
+				Namespaces: pick("namespaces", []string{"prod", "prod*", "test", "*"}),
+				Sources:    pick("sources", []string{"files", "dc*", "dc1", "dc2"}),
+				Types:      pick("types", []string{"clusters", "endpoints", "listeners", "routes"}),
 			}
 			allows = append(allows, a)
 			rules = append(rules, access.Rule{Who: access.Who{Token: []string{fmt.Sprintf("t%d", i)}}, Allow: access.New(a)})
@@ -299,7 +323,8 @@ func TestNothingIsSentThatIsNotAllowed(t *testing.T) {
 
 		me := rapid.IntRange(0, len(allows)).Draw(rt, "client")
 		delta := rapid.Bool().Draw(rt, "delta")
-		node := &corev3.Node{Id: rapid.SampledFrom([]string{"sidecar~10.0.0.1~a.prod~prod.svc", "router~10.0.0.1~a.test~test.svc", "x"}).Draw(rt, "node"), Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+		node := &corev3.Node{Id: rapid.SampledFrom([]string{"sidecar~10.0.0.1~a.prod~prod.svc", "router~10.0.0.1~a.test~test.svc", "x"}).Draw(rt,
+			"node"), Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 			"LABELS": structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"istio": structpb.NewStringValue("g")}}),
 		}}}
 		var names []string
@@ -312,7 +337,8 @@ func TestNothingIsSentThatIsNotAllowed(t *testing.T) {
 			schema, _ := resource.SchemaOf(kind)
 			asks = append(asks, ask{typeURL: schema.TypeURL()})
 		}
-		for _, url := range rapid.SliceOfNDistinct(rapid.SampledFrom(envoyTypes), 0, 4, func(u string) string { return u }).Draw(rt, "asked of Envoy") {
+		for _, url := range rapid.SliceOfNDistinct(rapid.SampledFrom(envoyTypes), 0, 4, func(u string) string { return u }).Draw(rt,
+			"asked of Envoy") {
 			asks = append(asks, ask{typeURL: url})
 		}
 		var said []string
@@ -380,7 +406,8 @@ func TestNothingIsSentThatIsNotAllowed(t *testing.T) {
 					if a.names[0] != "*" || len(allow.Types) > 0 && !slices.Contains(allow.Types, short[a.typeURL]) {
 						continue
 					}
-					want = toldOf(rt, node, a.typeURL, slices.DeleteFunc(slices.Clone(objects), func(r *resource.Resource) bool { return !simple(allow, r) }))
+					want = toldOf(rt, node, a.typeURL, slices.DeleteFunc(slices.Clone(objects),
+						func(r *resource.Resource) bool { return !simple(allow, r) }))
 				}
 				for _, r := range objects {
 					if r.Key().Kind == kind && simple(allow, r) {
@@ -403,7 +430,8 @@ func TestNothingIsSentThatIsNotAllowed(t *testing.T) {
 			for _, a := range asks {
 				for _, name := range a.resume {
 					kind := a.typeURL[strings.LastIndex(a.typeURL, "/")+1:]
-					if i := slices.IndexFunc(objects, func(r *resource.Resource) bool { return r.Key().FullName() == name }); i >= 0 && string(objects[i].Key().Kind) == kind && !simple(allow, objects[i]) {
+					if i := slices.IndexFunc(objects, func(r *resource.Resource) bool { return r.Key().FullName() == name }); i >= 0 &&
+						string(objects[i].Key().Kind) == kind && !simple(allow, objects[i]) {
 						w.mu.Lock()
 						require.True(rt, w.removed[name], "%s is as if it had gone", name)
 						w.mu.Unlock()

@@ -23,7 +23,8 @@ import (
 
 // restricted writes a configuration with rules.
 func restricted(t *testing.T, dir, rules string) {
-	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nidentity: {tokens: tokens}\nconfigSources: [{address: 'fs://"+dir+"/rules'}]\n"+rules)
+	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nidentity: {tokens: "+
+		"tokens}\nconfigSources: [{address: 'fs://"+dir+"/rules'}]\n"+rules)
 }
 
 // subscriber is a stream of one type.
@@ -41,7 +42,10 @@ func (s *subscriber) gets(t *testing.T, n int) {
 	for {
 		resp, err := s.stream.Recv()
 		require.NoError(t, err)
-		require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce(), VersionInfo: resp.GetVersionInfo()}))
+		require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{
+			TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce(),
+			VersionInfo: resp.GetVersionInfo(),
+		}))
 		if len(resp.GetResources()) == n {
 			return
 		}
@@ -69,11 +73,13 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 	}
 	write(t, dir+"/tokens", strings.Join(lines, ""))
 	const prod, all = "- {who: {token: [prod]}, allow: {namespaces: [prod]}}\n", "- {who: {token: [all]}}\n"
-	restricted(t, dir, "access:\n"+prod+all+"- {who: {cidr: [127.0.0.0/8], node: [reader-*]}, allow: {namespaces: [test], services: [reflection]}}\n")
+	restricted(t, dir, "access:\n"+prod+all+"- {who: {cidr: [127.0.0.0/8], node: [reader-*]}, allow: {namespaces: [test], services: "+
+		"[reflection]}}\n")
 	r := start(t, dir)
 	r.awaitReady(t)
 
-	one, two, three, reader := subscribe(t, r, tokens[0], "a"), subscribe(t, r, tokens[1], "b"), subscribe(t, r, tokens[2], "c"), subscribe(t, r, "", "reader-1")
+	one, two, three, reader := subscribe(t, r, tokens[0], "a"), subscribe(t, r, tokens[1], "b"), subscribe(t, r, tokens[2], "c"),
+		subscribe(t, r, "", "reader-1")
 	one.gets(t, 2)
 	two.gets(t, 5)
 	three.gets(t, 2)
@@ -89,7 +95,8 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 		code, message := subscribe(t, r, c.token, c.node).ends(t)
 		require.Equal(t, c.code, code)
 		require.Equal(t, c.message, message)
-		require.Contains(t, r.log.String(), `msg="client refused" peer=127.0.0.1 identity="a client without certificate or token" err="`+c.message+`"`)
+		require.Contains(t, r.log.String(), `msg="client refused" peer=127.0.0.1 identity="a client without certificate or token" err="`+
+			c.message+`"`)
 	}
 
 	// A token is revoked: the streams that came with it end, and no others.
@@ -100,7 +107,8 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 	require.Equal(t, 1, strings.Count(r.log.String(), `msg="client refused" peer=127.0.0.1 identity=token:prod`))
 
 	// A reload that gives more disturbs nobody; one that takes away just who is concerned.
-	restricted(t, dir, "access:\n"+strings.Replace(prod, "[prod]}}", "[prod, more]}}", 1)+all+"- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [test, prod], services: [reflection]}}\n")
+	restricted(t, dir, "access:\n"+strings.Replace(prod, "[prod]}}", "[prod, more]}}", 1)+all+
+		"- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [test, prod], services: [reflection]}}\n")
 	_, err := r.Reload(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, r.reloader.Status().Restart)
@@ -118,7 +126,10 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 	one.gets(t, 3)
 
 	// Who a client has proven to be is shown wherever clients are.
-	for path, want := range map[string]string{"/debug/clients": `"identity":"token:all"`, "/debug/status": `"identity":"token:all"`, "/": "Authenticated as <q>token:all</q>"} {
+	for path, want := range map[string]string{
+		"/debug/clients": `"identity":"token:all"`, "/debug/status": `"identity":"token:all"`,
+		"/": "Authenticated as <q>token:all</q>",
+	} {
 		require.Contains(t, strings.ReplaceAll(r.page(t, path), `": "`, `":"`), want, path)
 	}
 	require.Regexp(t, `msg="client connected".* identity=token:all`, r.log.String())
@@ -136,7 +147,10 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 	require.Equal(t, codes.PermissionDenied, code)
 
 	// Nothing that people look at shows a token, or its hash.
-	for _, path := range []string{"/debug/status", "/debug/syncz", "/debug/sources", "/debug/configz", "/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/"} {
+	for _, path := range []string{
+		"/debug/status", "/debug/syncz", "/debug/sources", "/debug/configz", "/metrics",
+		"/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/",
+	} {
 		page := r.page(t, path)
 		for i := range tokens {
 			require.NotContains(t, page, tokens[i][10:], path)
@@ -210,8 +224,10 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	require.Error(t, err)
 	seen := message + err.Error()
 	for _, path := range []string{
-		"/debug/status", "/debug/syncz", "/debug/clients", "/debug/connections", "/debug/sources", "/debug/configz", "/debug/quarantine", "/debug/guard", "/debug/explain?kind=ServiceEntry&namespace=prod&name=p00",
-		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/", "/debug/history?details=true", "/debug/history/at", "/debug/verify",
+		"/debug/status", "/debug/syncz", "/debug/clients", "/debug/connections", "/debug/sources", "/debug/configz", "/debug/quarantine",
+		"/debug/guard", "/debug/explain?kind=ServiceEntry&namespace=prod&name=p00",
+		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/", "/debug/history?details=true", "/debug/history/at",
+		"/debug/verify",
 		"/debug/told?node=%7B%7D",
 	} {
 		seen += r.page(t, path)

@@ -14,8 +14,8 @@ import (
 	"tributary/server/xds"
 )
 
-// catalogs serves the view in both forms: Envoy's types to who asks for those, and Istio's kinds to all others. Who may not see all objects is
-// served Envoy's types of a world without them; of kinds, he has another family of collections. istioctl is told how they all are.
+// catalogs serves the view in both forms: Envoy's types to who asks for those, and Istio's kinds to all others. Who may not see all objects
+// is served Envoy's types of a world without them; of kinds, he has another family of collections. istioctl is told how they all are.
 type catalogs struct {
 	mcp       *mcp.Catalog
 	envoy     *envoy.Catalog
@@ -76,7 +76,8 @@ func (c catalogs) world(ctx context.Context, allowed *access.Allowed) (*envoy.Ca
 	return w.envoy, leave, nil
 }
 
-// resources returns what an Envoy of a node that is allowed something would be sent now, and whether it has to ask for each virtual host and cluster.
+// resources returns what an Envoy of a node that is allowed something would be sent now, and whether it has to ask for each virtual host
+// and cluster.
 func (c catalogs) resources(ctx context.Context, allowed *access.Allowed, node *corev3.Node, delta bool) ([]xds.Served, bool, error) {
 	of, leave, err := c.world(ctx, allowed)
 	if err != nil {

@@ -45,7 +45,8 @@ type doors struct {
 // newDoors reads the certificates that cfg names. Nothing is open yet.
 func newDoors(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d doors, err error) {
 	d.log = log
-	d.room = transport.NewRoom(connections(cfg.Limits, transport.Descriptors(), log), orDefault(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
+	d.room = transport.NewRoom(connections(cfg.Limits, transport.Descriptors(), log), orDefault(cfg.Limits.ConnectionsPerPeer, 5000), log,
+		metrics)
 	if l := cfg.Listen.XDSTLS; l != nil {
 		if d.xdsTLS, err = load(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
 			return d, err
@@ -100,7 +101,8 @@ func connections(l config.Limits, descriptors int, log *slog.Logger) int {
 		return most
 	}
 	if most >= 0 && (l.Connections > most || l.Connections < 0) {
-		log.Warn("limits.connections is more than there are files to be open at once (ulimit -n, LimitNOFILE)", "files", descriptors, "connections", most)
+		log.Warn("limits.connections is more than there are files to be open at once (ulimit -n, LimitNOFILE)", "files", descriptors,
+			"connections", most)
 		return most
 	}
 	return l.Connections
@@ -136,7 +138,8 @@ func (d *doors) open(ctx context.Context, cfg *config.Config, sockets map[string
 	}
 	for _, name := range slices.Sorted(maps.Keys(sockets)) {
 		if lis := sockets[name]; lis != d.xds && lis != d.xdsOver && lis != d.admin {
-			d.log.Warn("a socket of the service manager is not used: FileDescriptorName= is xds, xdsTLS or admin, and the configuration has that listener",
+			d.log.Warn("a socket of the service manager is not used: FileDescriptorName= is xds, xdsTLS or admin, and the configuration has that "+
+				"listener",
 				"name", name, "address", lis.Addr())
 			err = errors.Join(err, lis.Close())
 		}

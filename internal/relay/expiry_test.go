@@ -56,13 +56,19 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	certificate := func(by *certtest.Authority, until time.Time) *tls.Certificate {
 		id, err := url.Parse("spiffe://e/a")
 		require.NoError(t, err)
-		pair := by.Sign(&x509.Certificate{URIs: []*url.URL{id}, NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}).TLS()
+		pair := by.Sign(&x509.Certificate{
+			URIs: []*url.URL{id}, NotAfter: until,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}).TLS()
 		return &pair
 	}
 	token := func(until time.Time) string {
 		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
 		require.NoError(t, err)
-		raw, err := jwt.Signed(signer).Claims(jwt.Claims{Issuer: "https://i", Subject: "a", Audience: jwt.Audience{"tributary"}, Expiry: jwt.NewNumericDate(until)}).Serialize()
+		raw, err := jwt.Signed(signer).Claims(jwt.Claims{
+			Issuer: "https://i", Subject: "a", Audience: jwt.Audience{"tributary"},
+			Expiry: jwt.NewNumericDate(until),
+		}).Serialize()
 		require.NoError(t, err)
 		return raw
 	}

@@ -218,18 +218,20 @@ func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
 		}
 	}
 	for i, n := range next {
-		// What an earlier run kept of a source that is added now is of another time. It must not be there if the program ends before anything is read.
+		// What an earlier run kept of a source that is added now is of another time. It must not be there if the program ends before anything is
+		// read.
 		if from[i] == nil && n.anew && n.memory != nil {
 			if err := n.memory.Forget(); err != nil {
-				f.log.Warn("what an earlier run kept of a source that is added anew cannot be removed: a restart before it is read would serve that", "source", n.config.Name, "err", err)
+				f.log.Warn("what an earlier run kept of a source that is added anew cannot be removed: a restart before it is read would serve that",
+					"source", n.config.Name, "err", err)
 			}
 		}
 	}
 	return next, nil
 }
 
-// match returns for each of next the one of all that goes on as that: one of the same identity, and if there is one, of the same reading and of
-// the same name, which counts in this order.
+// match returns for each of next the one of all that goes on as that: one of the same identity, and if there is one, of the same reading
+// and of the same name, which counts in this order.
 func match(all, next []*feed) []*feed {
 	left := slices.Clone(all)
 	from := make([]*feed, len(next))
@@ -389,8 +391,8 @@ func (f *feeds) tell(before memstore.Snapshot) {
 	}
 }
 
-// forget removes what is kept of former sources. What a source began with stays until that source was read, which is when its own is kept: the channel
-// tells when to try again, if there is such.
+// forget removes what is kept of former sources. What a source began with stays until that source was read, which is when its own is kept:
+// the channel tells when to try again, if there is such.
 func (f *feeds) forget() (again <-chan time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

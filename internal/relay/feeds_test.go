@@ -23,7 +23,10 @@ func TestLeftoversStayForAWeek(t *testing.T) {
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
 	const day = 24 * time.Hour
 	at := func(name string) string { return filepath.Join(dir, "state", "sources", name) }
-	for name, age := range map[string]time.Duration{"lately.db": 7*day - time.Hour, "long.db": 7*day + time.Hour, "half.db.new": day, "old.db.new": 8 * day} {
+	for name, age := range map[string]time.Duration{
+		"lately.db": 7*day - time.Hour, "long.db": 7*day + time.Hour, "half.db.new": day,
+		"old.db.new": 8 * day,
+	} {
 		write(t, at(name), "x")
 		written := time.Now().Add(-age)
 		require.NoError(t, os.Chtimes(at(name), written, written))

@@ -21,7 +21,9 @@ import (
 )
 
 // newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.
-func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, guard *access.Guard, hops *mcp.Hops, h *health.Server) *grpc.Server {
+func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, guard *access.Guard, hops *mcp.Hops,
+	h *health.Server,
+) *grpc.Server {
 	s := grpc.NewServer(append(engine.ServerOptions(),
 		grpc.Creds(engine.Credentials(creds)),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.

@@ -15,7 +15,9 @@ import (
 )
 
 // openHistory opens what is remembered of earlier runs. It is nil if nothing is kept.
-func openHistory(cfg config.History, state *lastgood.Dir, view *aggregate.View, log *slog.Logger, metrics prometheus.Registerer) (*history.History, error) {
+func openHistory(cfg config.History, state *lastgood.Dir, view *aggregate.View, log *slog.Logger,
+	metrics prometheus.Registerer,
+) (*history.History, error) {
 	if state == nil || cfg.Bytes < 0 {
 		return nil, nil
 	}

@@ -24,8 +24,8 @@ func (s *ids) claim(wanted func(id string) bool) string {
 	return ""
 }
 
-// free takes the first id for a feed that is free: that of what it is made of and of its name, so that of several that are made of the same each
-// finds its own after a restart.
+// free takes the first id for a feed that is free: that of what it is made of and of its name, so that of several that are made of the same
+// each finds its own after a restart.
 func (s *ids) free(f *feed) string {
 	made := f.made + "-" + f.read + f.named()
 	id := made

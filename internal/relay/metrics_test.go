@@ -21,8 +21,14 @@ var update = flag.Bool("update", false, "write docs/metrics.md anew")
 
 // everySource has one of each.
 func everySource(dir string) []string {
-	all := []string{"address: 'fs://" + dir + "/rules'", "name: v, address: 'xds://127.0.0.1:1'", "name: k, address: 'consul-kv://127.0.0.1:1/b'"}
-	for i, address := range []string{"consul://127.0.0.1:1", "zookeeper://127.0.0.1:1", "nacos://127.0.0.1:1?kind=services", "eureka://127.0.0.1:1/eureka"} {
+	all := []string{
+		"address: 'fs://" + dir + "/rules'", "name: v, address: 'xds://127.0.0.1:1'",
+		"name: k, address: 'consul-kv://127.0.0.1:1/b'",
+	}
+	for i, address := range []string{
+		"consul://127.0.0.1:1", "zookeeper://127.0.0.1:1", "nacos://127.0.0.1:1?kind=services",
+		"eureka://127.0.0.1:1/eureka",
+	} {
 		all = append(all, fmt.Sprintf("name: s%d, address: '%s'", i, address))
 	}
 	return all
@@ -61,7 +67,8 @@ func metricsOf(t *testing.T, registry *prometheus.Registry) []metric {
 		default:
 			kind = "gauge"
 		}
-		labels := strings.FieldsFunc(regexp.MustCompile(`="[^"]*"`).ReplaceAllString(parts[3]+","+parts[4], ""), func(r rune) bool { return r == ',' })
+		labels := strings.FieldsFunc(regexp.MustCompile(`="[^"]*"`).ReplaceAllString(parts[3]+","+parts[4], ""),
+			func(r rune) bool { return r == ',' })
 		for i := range labels {
 			labels[i] = "`" + labels[i] + "`"
 		}
@@ -125,12 +132,14 @@ func TestPropagationIsMeasured(t *testing.T) {
 	r.awaitReady(t)
 	c := look(t, r.XDS().String(), adsc.Delta, nil)
 	c.sees(t, "ServiceEntry default/a")
-	require.NotContains(t, r.page(t, "/metrics"), `tributary_xds_propagation_seconds_count{stage="sent",type_url="networking.istio.io/v1/ServiceEntry"} 1`)
+	require.NotContains(t, r.page(t, "/metrics"),
+		`tributary_xds_propagation_seconds_count{stage="sent",type_url="networking.istio.io/v1/ServiceEntry"} 1`)
 	write(t, dir+"/rules/b.yaml", entry("default", "b", 80))
 	eventually(t, func() error {
 		page := r.page(t, "/metrics")
 		for _, stage := range []string{"sent", "acknowledged"} {
-			if !strings.Contains(page, `tributary_xds_propagation_seconds_count{stage="`+stage+`",type_url="networking.istio.io/v1/ServiceEntry"} 1`) {
+			if !strings.Contains(page, `tributary_xds_propagation_seconds_count{stage="`+stage+
+				`",type_url="networking.istio.io/v1/ServiceEntry"} 1`) {
 				return errors.New("no " + stage)
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"tributary/internal/spiffe"
 )
 
-// Files reads the files that cfg names for its own ports and for proofs, and returns why a relay would not start with them, and what is hardly meant. Nothing is
-// asked of a Workload API.
+// Files reads the files that cfg names for its own ports and for proofs, and returns why a relay would not start with them, and what is
+// hardly meant. Nothing is asked of a Workload API.
 func Files(ctx context.Context, cfg *config.Config) (wrong []error, doubts []config.Problem) {
 	look := func(key string, t config.ServerTLS) {
 		if spiffe.Named(t.Certificate) || spiffe.Named(t.ClientCAs) {
@@ -41,7 +41,8 @@ func Files(ctx context.Context, cfg *config.Config) (wrong []error, doubts []con
 	return wrong, doubts
 }
 
-// Proofs reads the files by which clients prove who they are, and returns why a relay would not start with them, and which tokens rules name that nobody can have.
+// Proofs reads the files by which clients prove who they are, and returns why a relay would not start with them, and which tokens rules
+// name that nobody can have.
 func Proofs(cfg *config.Config) (doubts []config.Problem, err error) {
 	proofs, err := authenticator(cfg, quiet)
 	if proofs == nil {

@@ -64,8 +64,8 @@ func keyOfFile(s *identity.Settings, file string) string {
 	return "identity.tokens"
 }
 
-// change has nobody see what is not allowed by the rules that are in force, and by those that are to come, while sources change as well. What is returned undoes that;
-// else set is called.
+// change has nobody see what is not allowed by the rules that are in force, and by those that are to come, while sources change as well.
+// What is returned undoes that; else set is called.
 func (p *porter) change(next access.Rules) (undo func()) {
 	was := p.guard.Policy()
 	between := was

@@ -19,8 +19,8 @@ import (
 // kindOfRegistry is a registry of some kind, in memory.
 type kindOfRegistry struct {
 	start func(t *testing.T) registered
-	// options of its source, each of which may be added and removed. Those of a Consul by which services are selected are left out: what an earlier
-	// run knew of its names cannot be compared then, so that a Consul that was told a part of its data again is not found out.
+	// options of its source, each of which may be added and removed. Those of a Consul by which services are selected are left out: what an
+	// earlier run knew of its names cannot be compared then, so that a Consul that was told a part of its data again is not found out.
 	options []string
 }
 
@@ -32,7 +32,8 @@ type registered struct {
 }
 
 var always = []string{
-	"transform: {labels: {add: {t: u}}}", "transform: {namespaces: {dubbo: other, nacos: other, eureka: other, consul: other}}", "validation: warn",
+	"transform: {labels: {add: {t: u}}}", "transform: {namespaces: {dubbo: other, nacos: other, eureka: other, consul: other}}",
+	"validation: warn",
 }
 
 var ofDubbo = append([]string{
@@ -47,7 +48,8 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 			s.Put("DEFAULT_GROUP", service, address, nacostest.Instance(address, 8080, map[string]string{"zone": "z"}))
 		}, func() { s.Stop(); s.Forget(); s.Restart() }}
 	}, append([]string{
-		"labelMeta: [zone]", "namespace: mesh", "vips: all", "hostTemplate: '{service}.{group}.x'", "hostTemplate: '{service}.{group}.{cluster}'", "servicePort: 999",
+		"labelMeta: [zone]", "namespace: mesh", "vips: all", "hostTemplate: '{service}.{group}.x'", "hostTemplate: '{service}.{group}.{cluster}'",
+		"servicePort: 999",
 		"defaultProtocol: http", "services: ['com.*']",
 	}, always...)},
 	"eureka": {func(t *testing.T) registered {
@@ -67,14 +69,16 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 			s.Put(service, all[service]...)
 		}, func() { clear(all); s.Wipe() }}
 	}, append([]string{
-		"labelPrefix: p", "namespace: mesh", "vips: all", "hostTemplate: '{service}.x'", "servicePort: 999", "defaultProtocol: http", "aliases: none",
+		"labelPrefix: p", "namespace: mesh", "vips: all", "hostTemplate: '{service}.x'", "servicePort: 999", "defaultProtocol: http",
+		"aliases: none",
 		"endpoints: workloadEntries", "strictChecks: [passing]",
 	}, always...)},
 	"dubbo in nacos": {func(t *testing.T) registered {
 		s := nacostest.Start(t)
 		return registered{s.Address(), func(service, address string) {
 			s.Put("DEFAULT_GROUP", "providers:"+service+":1.0.0:g", address, nacostest.Instance(address, 20880, map[string]string{
-				"category": "providers", "protocol": "dubbo", "path": service, "interface": service, "version": "1.0.0", "group": "g", "application": "a", "env": "e",
+				"category": "providers", "protocol": "dubbo", "path": service, "interface": service, "version": "1.0.0", "group": "g",
+				"application": "a", "env": "e",
 			}))
 		}, func() { s.Stop(); s.Forget(); s.Restart() }}
 	}, append([]string{"registerMode: interface", "interfaces: ['com.*']"}, ofDubbo...)},
@@ -93,8 +97,9 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 	}, ofDubbo},
 }
 
-// TestReloadsOfRegistries is a model of what is in doubt while the options of its source change. A registry loses its data and is told some or all of it
-// again, the options change by reloads and by restarts, and nothing that ran all the time is ever missing. In the end all is as after a fresh start.
+// TestReloadsOfRegistries is a model of what is in doubt while the options of its source change. A registry loses its data and is told some
+// or all of it again, the options change by reloads and by restarts, and nothing that ran all the time is ever missing. In the end all is
+// as after a fresh start.
 //
 // A run is repeated by its seed: go test ./internal/relay -run TestReloadsOfRegistries -reloads.seed N -reloads 2000.
 func TestReloadsOfRegistries(t *testing.T) {

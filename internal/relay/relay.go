@@ -186,14 +186,18 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		return nil, err
 	}
 	r.admin = admin.New(admin.Options{
-		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader, Upgrade: r.Upgrade, Upgrading: r.succession.state,
-		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced, ChangedSince: r.catalogs.changedSince,
-		Certificates: r.doors.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC, MayChange: r.porter.guard.Change, Known: r.porter.guard.Known,
+		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
+		Upgrade: r.Upgrade, Upgrading: r.succession.state,
+		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
+		ChangedSince: r.catalogs.changedSince,
+		Certificates: r.doors.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC,
+		MayChange: r.porter.guard.Change, Known: r.porter.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "tributary", Subsystem: "envoy", Name: "unenforced_objects", Help: "Security objects that Envoys and gRPC clients do not enforce.",
+		Namespace: "tributary", Subsystem: "envoy", Name: "unenforced_objects",
+		Help: "Security objects that Envoys and gRPC clients do not enforce.",
 	}, func() float64 { return float64(len(r.catalogs.unenforced())) }))
 	r.catalogs.questions.About(r.engine, r.admin.ToolPages())
 	return r, nil

@@ -54,7 +54,9 @@ type Origin struct {
 // ErrNoFile says that there is nothing to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
-func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds, porter *porter, log *slog.Logger, metrics prometheus.Registerer) *reloader {
+func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds, porter *porter, log *slog.Logger,
+	metrics prometheus.Registerer,
+) *reloader {
 	r := &reloader{
 		Origin: from, manager: manager, feeds: feeds, porter: porter, log: log, inForce: cfg,
 		good: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -159,7 +161,8 @@ func (r *reloader) reload(by string) (string, error) {
 	}
 	warn(next, r.log)
 	r.porter.set(next, proofs)
-	done.settings = differing(r.inForce, next, func(key string) bool { return key != "configSources" && slices.Contains(atOnce, key) }, func(key string, _, _ []byte) string { return key })
+	done.settings = differing(r.inForce, next, func(key string) bool { return key != "configSources" && slices.Contains(atOnce, key) },
+		func(key string, _, _ []byte) string { return key })
 	status = admin.ConfigStatus{File: r.File, Loaded: now, Restart: needRestart(r.inForce, next), Warnings: warnings(next)}
 	inForce := *r.inForce
 	inForce.ConfigSources, inForce.Access, inForce.Identity = next.ConfigSources, next.Access, next.Identity

@@ -25,9 +25,9 @@ var (
 )
 
 // TestReloads is a model of reloads. Configurations follow each other at random, in which sources are renamed, trade places, take
-// over, merge, transform, come and go, some are refused, while places cannot be read, change, and the relay restarts. Clients of both variants of the
-// protocol, and a reader of the view, look all the time: what the old and the new configuration both have is never missing. In the
-// end all see what a fresh start with the same configuration and everything within reach would serve.
+// over, merge, transform, come and go, some are refused, while places cannot be read, change, and the relay restarts. Clients of both
+// variants of the protocol, and a reader of the view, look all the time: what the old and the new configuration both have is never missing.
+// In the end all see what a fresh start with the same configuration and everything within reach would serve.
 //
 // A run is repeated by its seed: go test ./internal/relay -run TestReloads -reloads.seed N -reloads 2000.
 func TestReloads(t *testing.T) {
@@ -195,7 +195,8 @@ func (m *model) edit(p *place) {
 		namespace, name, _ := strings.Cut(name, "/")
 		if kind == "ServiceEntry" {
 			fmt.Fprintf(&text, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: %s}\n"+
-				"spec: {hosts: [%s.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, location: MESH_INTERNAL, endpoints: [{address: 10.0.0.%d}]}\n---\n",
+				"spec: {hosts: [%s.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, location: MESH_INTERNAL, "+
+				"endpoints: [{address: 10.0.0.%d}]}\n---\n",
 				name, namespace, name, p.objects[key])
 		} else {
 			fmt.Fprintf(&text, "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: %s, namespace: %s}\n"+

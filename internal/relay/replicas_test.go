@@ -223,7 +223,10 @@ func (r *replica) answers(t *testing.T) (all [][]byte) {
 		require.NoError(t, err)
 		all = append(all, b)
 	}
-	for _, url := range []string{"networking.istio.io/v1/ServiceEntry", "networking.istio.io/v1alpha3/VirtualService", "networking.istio.io/v1/Gateway"} {
+	for _, url := range []string{
+		"networking.istio.io/v1/ServiceEntry", "networking.istio.io/v1alpha3/VirtualService",
+		"networking.istio.io/v1/Gateway",
+	} {
 		sotw, err := ads.StreamAggregatedResources(ctx)
 		require.NoError(t, err)
 		require.NoError(t, sotw.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url}))
@@ -282,7 +285,10 @@ func TestRanksPassThroughTiers(t *testing.T) {
 		defer func() { require.NoError(t, conn.Close()) }()
 		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: "istiod"}, TypeUrl: "networking.istio.io/v1/ServiceEntry"}))
+		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{
+			Node:    &corev3.Node{Id: "istiod"},
+			TypeUrl: "networking.istio.io/v1/ServiceEntry",
+		}))
 		answer, err := stream.Recv()
 		require.NoError(t, err)
 		times := make(map[string]time.Time)

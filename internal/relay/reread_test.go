@@ -64,7 +64,8 @@ func TestSettingsThatChangeNothing(t *testing.T) {
 	see(t, clients, all...)
 	table := r.feeds.all[0].table
 	for _, settings := range []string{
-		", defaultNamespace: default", ", unknownFields: error", ", validation: enforce", ", transform: {}", ", foreignKinds: warn", ", foreignKinds: error",
+		", defaultNamespace: default", ", unknownFields: error", ", validation: enforce", ", transform: {}", ", foreignKinds: warn",
+		", foreignKinds: error",
 	} {
 		r.reload(t, "name: a, address: 'fs://./one'"+quick+settings)
 		require.Same(t, table, r.feeds.all[0].table, settings)
@@ -79,7 +80,8 @@ func TestSettingsThatChangeNothing(t *testing.T) {
 // it was, also after a restart, and also if that comes before everything was read.
 func TestReread(t *testing.T) {
 	for _, settings := range []string{
-		", transform: {labels: {add: {team: x}}}", ", validation: warn", ", unknownFields: warn, defaultNamespace: mesh", ", domainSuffix: cluster.local",
+		", transform: {labels: {add: {team: x}}}", ", validation: warn", ", unknownFields: warn, defaultNamespace: mesh",
+		", domainSuffix: cluster.local",
 	} {
 		t.Run(settings, func(t *testing.T) {
 			dir := t.TempDir()
@@ -124,8 +126,8 @@ func TestReread(t *testing.T) {
 	}
 }
 
-// TestReadAnewBySettings: what is served after such a change is what the source says by the new settings, whether it comes by a reload or by
-// a restart.
+// TestReadAnewBySettings: what is served after such a change is what the source says by the new settings, whether it comes by a reload or
+// by a restart.
 func TestReadAnewBySettings(t *testing.T) {
 	short := "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x, namespace: shop}\n" +
 		"spec: {hosts: [details], http: [{route: [{destination: {host: details}}]}]}\n"
@@ -133,9 +135,12 @@ func TestReadAnewBySettings(t *testing.T) {
 		"transform: {namespaces: {shop: other}}": {entry("shop", "x", 80), x, "ServiceEntry other/x"},
 		"transform: {exclude: [{names: [x]}]}":   {entry("shop", "x", 80), x, ""},
 		"validation: warn":                       {entry("shop", "x", 80000), "", x},
-		"defaultNamespace: mesh":                 {strings.Replace(entry("shop", "x", 80), ", namespace: shop", "", 1), "ServiceEntry default/x", "ServiceEntry mesh/x"},
-		"unknownFields: warn":                    {strings.Replace(entry("shop", "x", 80), "resolution", "fromTheFuture: 1, resolution", 1), "", x},
-		"domainSuffix: cluster.local":            {short, "VirtualService shop/x details", "VirtualService shop/x details.shop.svc.cluster.local"},
+		"defaultNamespace: mesh": {
+			strings.Replace(entry("shop", "x", 80), ", namespace: shop", "", 1), "ServiceEntry default/x",
+			"ServiceEntry mesh/x",
+		},
+		"unknownFields: warn":         {strings.Replace(entry("shop", "x", 80), "resolution", "fromTheFuture: 1, resolution", 1), "", x},
+		"domainSuffix: cluster.local": {short, "VirtualService shop/x details", "VirtualService shop/x details.shop.svc.cluster.local"},
 	} {
 		for _, how := range []string{"reload", "restart"} {
 			t.Run(settings+", by a "+how, func(t *testing.T) {
@@ -167,8 +172,8 @@ func TestReadAnewBySettings(t *testing.T) {
 	}
 }
 
-// TestRereadIsNoLoss: what a source lacks by other settings is not held, however much that is, neither after a reload nor after a restart, and no
-// more if something is held already.
+// TestRereadIsNoLoss: what a source lacks by other settings is not held, however much that is, neither after a reload nor after a restart,
+// and no more if something is held already.
 func TestRereadIsNoLoss(t *testing.T) {
 	const moving, leaving = ", transform: {namespaces: {shop: other}}", ", transform: {exclude: [{names: [s*]}]}"
 	for _, how := range []string{"reload", "restart"} {
@@ -257,8 +262,8 @@ func TestRereadByARestart(t *testing.T) {
 	})
 }
 
-// TestRereadThatMoves: a transform that gives everything another namespace does so with all that can be read. What cannot be stays under the
-// name that it has, for as long as it cannot.
+// TestRereadThatMoves: a transform that gives everything another namespace does so with all that can be read. What cannot be stays under
+// the name that it has, for as long as it cannot.
 func TestRereadThatMoves(t *testing.T) {
 	dir := t.TempDir()
 	broken := strings.Replace(entry("shop", "x", 80), "hosts", "host", 1)

@@ -112,7 +112,10 @@ func startWith(t *testing.T, dir, xds string, sockets map[string]net.Listener) *
 	require.NoError(t, err)
 	r := &rig{dir: dir, log: new(logtest.Buffer)}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
-	r.Relay, err = Open(t.Context(), cfg, Options{Version: "test", Origin: Origin{File: dir + "/tributary.yaml", Load: load}, Log: log, Sockets: sockets})
+	r.Relay, err = Open(t.Context(), cfg, Options{
+		Version: "test", Origin: Origin{File: dir + "/tributary.yaml", Load: load}, Log: log,
+		Sockets: sockets,
+	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)

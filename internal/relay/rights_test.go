@@ -38,7 +38,10 @@ import (
 func certified(t *testing.T, by *certtest.Authority) tls.Certificate {
 	id, err := url.Parse("spiffe://e/b")
 	require.NoError(t, err)
-	return by.Sign(&x509.Certificate{URIs: []*url.URL{id}, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}).TLS()
+	return by.Sign(&x509.Certificate{
+		URIs: []*url.URL{id}, NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}).TLS()
 }
 
 func open(t *testing.T, conn *grpc.ClientConn) *subscriber {
@@ -87,7 +90,13 @@ stateDir: 'off'
 configSources: [{address: 'fs://`+dir+`/rules'}]
 `)
 	r := startAt(t, dir, "127.0.0.1:0")
-	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1, TLSClientConfig: &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certified(t, second)}}}}
+	client := &http.Client{Transport: &http.Transport{
+		MaxConnsPerHost: 1,
+		TLSClientConfig: &tls.Config{
+			RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12,
+			Certificates: []tls.Certificate{certified(t, second)},
+		},
+	}}
 	t.Cleanup(client.CloseIdleConnections)
 	post := func() int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+r.Admin().String()+"/-/reload", nil)
@@ -122,14 +131,15 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	r := startAt(t, dir, "unix://"+dir+"/x.sock?mode=0666")
 	r.awaitReady(t)
 	for _, own := range []string{"", "10.1.2.3:80"} {
-		conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			var d net.Dialer
-			if own != "" {
-				_ = os.Remove(own) // of a dial before
-				d.LocalAddr = &net.UnixAddr{Name: own, Net: "unix"}
-			}
-			return d.DialContext(ctx, "unix", dir+"/x.sock")
-		}))
+		conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				var d net.Dialer
+				if own != "" {
+					_ = os.Remove(own) // of a dial before
+					d.LocalAddr = &net.UnixAddr{Name: own, Net: "unix"}
+				}
+				return d.DialContext(ctx, "unix", dir+"/x.sock")
+			}))
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		resp, err := open(t, conn).stream.Recv()
@@ -160,11 +170,17 @@ func TestAStreamEndsWithTheAuthorityOfItsCertificate(t *testing.T) {
 		return k
 	}
 	of, own := key(), key()
-	short := &x509.Certificate{Subject: pkix.Name{CommonName: "short"}, NotAfter: time.Now().Add(5 * time.Second), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	short := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "short"}, NotAfter: time.Now().Add(5 * time.Second), IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
 	short = sign(short, short, of, of)
 	id, err := url.Parse("spiffe://e/b")
 	require.NoError(t, err)
-	leaf := sign(&x509.Certificate{URIs: []*url.URL{id}, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, short, own, of)
+	leaf := sign(&x509.Certificate{
+		URIs: []*url.URL{id}, NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, short, own, of)
 	write(t, dir+"/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: short.Raw})))
 	write(t, dir+"/tributary.yaml", `
 listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, clientAuth: require}}
@@ -175,7 +191,10 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	r := startAt(t, dir, "off")
 	r.awaitReady(t)
 	conn, err := grpc.NewClient(r.XDSTLS().String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-		RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: own, Leaf: leaf}},
+		RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{
+			Certificate: [][]byte{leaf.Raw},
+			PrivateKey:  own, Leaf: leaf,
+		}},
 	})))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })

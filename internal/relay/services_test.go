@@ -64,7 +64,9 @@ func TestEveryServiceIsBounded(t *testing.T) {
 	for method, code := range called {
 		require.Equal(t, codes.PermissionDenied, code, method)
 	}
-	require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(called)), func(m string) bool { return strings.HasSuffix(m, "Health/Watch") }))
+	require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(called)), func(m string) bool {
+		return strings.HasSuffix(m, "Health/Watch")
+	}))
 }
 
 func TestHealthOfUnknownServicesIsNotWatched(t *testing.T) {

@@ -15,8 +15,9 @@ func limits(l config.Limits) xds.Limits {
 		RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory, RequestsPerSecond: float64(l.RequestsPerSecond),
 		RefusalDelay: time.Duration(l.RefusalDelay), StreamsPerConnection: l.StreamsPerConnection, StreamsPerSecond: float64(l.StreamsPerSecond),
 		ConnectionsPerSecond: float64(l.ConnectionsPerSecond),
-		HeaderBytes:          l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout), FirstRequestTimeout: time.Duration(l.FirstRequestTimeout),
-		IdleConnection: time.Duration(l.IdleConnection), StuckFor: time.Duration(l.StuckFor), ConnectionAge: time.Duration(l.ConnectionAge),
+		HeaderBytes:          l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout),
+		FirstRequestTimeout: time.Duration(l.FirstRequestTimeout),
+		IdleConnection:      time.Duration(l.IdleConnection), StuckFor: time.Duration(l.StuckFor), ConnectionAge: time.Duration(l.ConnectionAge),
 	}
 }
 

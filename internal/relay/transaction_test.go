@@ -106,8 +106,8 @@ func TestOneOfTwoAlikeIsLeft(t *testing.T) {
 	}
 }
 
-// TestTwoAlikeKeepTheirHolds has two sources that read the same, of which one holds a loss: it does after a restart, whichever was written last,
-// and also if the other one was added while nothing ran.
+// TestTwoAlikeKeepTheirHolds has two sources that read the same, of which one holds a loss: it does after a restart, whichever was written
+// last, and also if the other one was added while nothing ran.
 func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 	a, b := "name: a, address: 'fs://./one', guard: off"+quick, "name: b, address: 'fs://./one'"+quick
 	for _, began := range [][]string{{a, b}, {b}} {

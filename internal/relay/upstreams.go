@@ -40,7 +40,10 @@ func (f *feeds) upstreams() (all []*statusv3.ClientConfig) {
 func clientConfig(source string, now *upstream.Standing) *statusv3.ClientConfig {
 	c := &statusv3.ClientConfig{Node: now.Node, ClientScope: source}
 	for _, t := range now.Types {
-		out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: t.TypeURL, VersionInfo: t.Version, ClientStatus: adminv3.ClientResourceStatus_ACKED}
+		out := &statusv3.ClientConfig_GenericXdsConfig{
+			TypeUrl: t.TypeURL, VersionInfo: t.Version,
+			ClientStatus: adminv3.ClientResourceStatus_ACKED,
+		}
 		switch {
 		case t.At.IsZero():
 			out.ClientStatus = adminv3.ClientResourceStatus_REQUESTED

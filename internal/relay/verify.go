@@ -35,7 +35,8 @@ func (r *Relay) newWatches(all []config.Verify, metrics prometheus.Registerer) (
 	return watches, metrics.Register(watches)
 }
 
-var errWho = errors.New("what an Envoy may see depends on who it is, by the rules for access, and no client of this id is connected, or several that may see different things")
+var errWho = errors.New("what an Envoy may see depends on who it is, by the rules for access, and no client of this id is connected, or " +
+	"several that may see different things")
 
 // told returns what an Envoy of a node is to be told now, and what it is known to reject.
 func (r *Relay) told(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, error) {

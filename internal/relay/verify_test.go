@@ -22,7 +22,8 @@ import (
 // told asks what an Envoy of an id is to be told.
 func (r *rig) told(t *testing.T, node string) (status int, text string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+"/debug/told?node="+url.QueryEscape(node), nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+"/debug/told?node="+url.QueryEscape(node),
+		nil)
 	require.NoError(t, err)
 	req.Close = true
 	resp, err := http.DefaultClient.Do(req)
@@ -33,7 +34,8 @@ func (r *rig) told(t *testing.T, node string) (status int, text string) {
 	return resp.StatusCode, string(body)
 }
 
-// What a node is to be told is what it may see: with rules for access that is known of those who are connected. Nobody becomes a client by asking.
+// What a node is to be told is what it may see: with rules for access that is known of those who are connected. Nobody becomes a client by
+// asking.
 func TestWhatANodeIsToBeTold(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("shop", "a", 80)+entry("other", "b", 80))

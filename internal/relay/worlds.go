@@ -15,8 +15,8 @@ import (
 	"tributary/server/families"
 )
 
-// world is the part of the view that some clients are allowed to see, and what Envoys are told of that. What they may not see is not in it, so that
-// nothing that is made of it, such as the endpoints of a service or the routes to it, can tell of that.
+// world is the part of the view that some clients are allowed to see, and what Envoys are told of that. What they may not see is not in it,
+// so that nothing that is made of it, such as the endpoints of a service or the routes to it, can tell of that.
 type world struct {
 	// read-only
 	part  *memstore.Table

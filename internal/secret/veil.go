@@ -15,7 +15,8 @@ const Mark = "<secret>"
 // Parameter matches, in the query of an address, a parameter that is named as a secret, its name first.
 var Parameter = regexp.MustCompile(`(?i)([?&][a-z_.-]*(?:token|password|passwd|secret|credential|key)[a-z_.-]*=)[^&\s"'<>]+`)
 
-// Veil hides from messages what may be a secret in some addresses, right or wrong ones: what stands before an @, behind a #, and in parameters that are named so.
+// Veil hides from messages what may be a secret in some addresses, right or wrong ones: what stands before an @, behind a #, and in
+// parameters that are named so.
 type Veil struct {
 	words []string // the longest first
 }
@@ -65,7 +66,8 @@ func (v *Veil) add(part string) {
 	for _, p := range []string{part, plain} {
 		words := strings.FieldsFunc(p, func(r rune) bool { return strings.ContainsRune(":/@?&=,#", r) })
 		// Messages have these words, and as the name before a password they are no secret.
-		if name, _, named := strings.Cut(p, ":"); named && slices.Contains([]string{"user", "username", "admin", "root"}, name) && !slices.Contains(words[1:], name) {
+		if name, _, named := strings.Cut(p, ":"); named && slices.Contains([]string{"user", "username", "admin", "root"}, name) &&
+			!slices.Contains(words[1:], name) {
 			words = words[1:]
 		}
 		v.words = append(append(v.words, p), words...)
@@ -107,5 +109,6 @@ func replaced(message, word string) string {
 }
 
 func isWord(text string, i int) bool {
-	return i >= 0 && i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] >= 'A' && text[i] <= 'Z' || text[i] >= '0' && text[i] <= '9')
+	return i >= 0 && i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] >= 'A' && text[i] <= 'Z' ||
+		text[i] >= '0' && text[i] <= '9')
 }

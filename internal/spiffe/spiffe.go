@@ -1,5 +1,5 @@
-// Package spiffe has certificates, and whom to trust, come from a SPIFFE Workload API in place of files: a name that begins with spiffe:// stands
-// for what it says. See https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE_Workload_API.md.
+// Package spiffe has certificates, and whom to trust, come from a SPIFFE Workload API in place of files: a name that begins with spiffe://
+// stands for what it says. See https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE_Workload_API.md.
 package spiffe
 
 import (
@@ -33,7 +33,8 @@ func CheckCertificate(name string) error {
 	case err != nil:
 		return fmt.Errorf("%q: %w; write %s for the first that the Workload API gives, or a SPIFFE ID", name, err, Scheme)
 	case id.Path() == "":
-		return fmt.Errorf("%q is a trust domain; write %s for the first certificate that the Workload API gives, or a SPIFFE ID with a path", name, Scheme)
+		return fmt.Errorf("%q is a trust domain; write %s for the first certificate that the Workload API gives, or a SPIFFE ID with a path",
+			name, Scheme)
 	}
 	return nil
 }
@@ -104,7 +105,8 @@ func (s *Said) Certificate(name string) (*tls.Certificate, error) {
 	return nil, fmt.Errorf("the Workload API does not give this process %s; it gives %s", name, strings.Join(given, ", "))
 }
 
-// Authorities are the certificates of those who sign for the trust domains of that name: for others to be told whom we trust. Verify is who decides.
+// Authorities are the certificates of those who sign for the trust domains of that name: for others to be told whom we trust. Verify is who
+// decides.
 func (s *Said) Authorities(trust string) *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, b := range s.bundles.Bundles() {
@@ -121,8 +123,8 @@ func trusted(trust string, domain spiffeid.TrustDomain) bool {
 	return trust == Scheme || domain.IDString() == trust
 }
 
-// Verify returns an error unless the certificate at the head of chain is a SPIFFE ID of one of the trust domains of that name, signed by an authority of
-// that very domain: who signs for one trust domain speaks for no other.
+// Verify returns an error unless the certificate at the head of chain is a SPIFFE ID of one of the trust domains of that name, signed by an
+// authority of that very domain: who signs for one trust domain speaks for no other.
 func (s *Said) Verify(trust string, chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return errors.New("there is no certificate")

@@ -71,7 +71,8 @@ func TestWhichIdentity(t *testing.T) {
 		require.Equal(t, want, c.Leaf.URIs[0].String())
 	}
 	_, err = said.Certificate(relay + "/3")
-	require.EqualError(t, err, "the Workload API does not give this process spiffe://example.org/relay/3; it gives spiffe://example.org/relay, spiffe://example.org/relay/2")
+	require.EqualError(t, err, "the Workload API does not give this process spiffe://example.org/relay/3; it gives "+
+		"spiffe://example.org/relay, spiffe://example.org/relay/2")
 }
 
 // Who signs for one trust domain speaks for no other, although both are trusted.
@@ -91,10 +92,19 @@ func TestWhomToTrust(t *testing.T) {
 		{"ours", spiffe.Scheme, of(own, "spiffe://example.org/a", time.Time{}), ""},
 		{"ours by name", "spiffe://example.org", of(own, "spiffe://example.org/a", time.Time{}), ""},
 		{"a federated one", spiffe.Scheme, of(other, "spiffe://other.test/a", time.Time{}), ""},
-		{"a federated one, and ours alone is trusted", "spiffe://example.org", of(other, "spiffe://other.test/a", time.Time{}), "spiffe://other.test/a is not of the trust domain spiffe://example.org"},
-		{"ours, signed by another domain", spiffe.Scheme, of(other, "spiffe://example.org/a", time.Time{}), "certificate signed by unknown authority"},
+		{
+			"a federated one, and ours alone is trusted", "spiffe://example.org", of(other, "spiffe://other.test/a", time.Time{}),
+			"spiffe://other.test/a is not of the trust domain spiffe://example.org",
+		},
+		{
+			"ours, signed by another domain", spiffe.Scheme, of(other, "spiffe://example.org/a", time.Time{}),
+			"certificate signed by unknown authority",
+		},
 		{"another, signed by ours", spiffe.Scheme, of(own, "spiffe://other.test/a", time.Time{}), "certificate signed by unknown authority"},
-		{"a foreign domain", spiffe.Scheme, of(foreign, "spiffe://foreign.test/a", time.Time{}), `no X.509 bundle for trust domain "foreign.test"`},
+		{
+			"a foreign domain", spiffe.Scheme, of(foreign, "spiffe://foreign.test/a", time.Time{}),
+			`no X.509 bundle for trust domain "foreign.test"`,
+		},
 		{"expired", spiffe.Scheme, of(own, "spiffe://example.org/a", time.Now().Add(-time.Minute)), "expired"},
 		{"no SPIFFE ID", spiffe.Scheme, []*x509.Certificate{own.Sign(&x509.Certificate{}).Leaf}, "certificate contains no URI SAN"},
 		{"nothing", spiffe.Scheme, nil, "there is no certificate"},

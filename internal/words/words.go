@@ -25,8 +25,8 @@ func A(thing string) string {
 	return "a " + thing
 }
 
-// Connection says what went wrong with a connection to address, given what a library says of it, and which flags or address may help; empty if
-// that is not known.
+// Connection says what went wrong with a connection to address, given what a library says of it, and which flags or address may help; empty
+// if that is not known.
 func Connection(address, said string) string {
 	means, help := meaning(address, said)
 	if help != "" {
@@ -100,7 +100,8 @@ func KeyPair(err error) error {
 // broken begins what gRPC says of a connection, and not what a server says.
 var broken = regexp.MustCompile(`connection error: desc = |name resolver error: |transport: |error reading from server: |error reading server preface`)
 
-// Stream says what a library of gRPC says of a stream to address, in words where they are known: what its connection suffers from, or what the server says.
+// Stream says what a library of gRPC says of a stream to address, in words where they are known: what its connection suffers from, or what
+// the server says.
 func Stream(address, said string) string {
 	if broken.MatchString(said) {
 		if means, _ := meaning(address, said); means != "" {

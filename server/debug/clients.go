@@ -50,7 +50,8 @@ func Who(clients Clients) iter.Seq[xds.ClientStatus] {
 	}
 }
 
-// At so many clients is looked in one turn, and for so long: who else has much done waits for no more, or for one client if that takes longer.
+// At so many clients is looked in one turn, and for so long: who else has much done waits for no more, or for one client if that takes
+// longer.
 const (
 	atATime = 100
 	turnFor = 10 * time.Millisecond

@@ -23,8 +23,8 @@ import (
 
 // CSDS is the client status discovery service about those who are connected here. The status of clients says how they stand with each type.
 //
-// An answer about thousands of clients has megabytes. It is encoded client by client, one answer at a time, in turns with others who have much done, and what
-// the answers take that are on their way is bounded: anybody may ask, and need not read.
+// An answer about thousands of clients has megabytes. It is encoded client by client, one answer at a time, in turns with others who have
+// much done, and what the answers take that are on their way is bounded: anybody may ask, and need not read.
 type CSDS struct {
 	clients Clients
 	turns   *turns.Turns  // taken by who makes an answer
@@ -56,7 +56,10 @@ func (c *CSDS) fetch(_ any, ctx context.Context, decode func(any) error, interce
 	if intercept == nil {
 		return handle(ctx, r)
 	}
-	return intercept(ctx, r, &grpc.UnaryServerInfo{Server: c, FullMethod: statusv3.ClientStatusDiscoveryService_FetchClientStatus_FullMethodName}, handle)
+	return intercept(ctx, r, &grpc.UnaryServerInfo{
+		Server:     c,
+		FullMethod: statusv3.ClientStatusDiscoveryService_FetchClientStatus_FullMethodName,
+	}, handle)
 }
 
 // stream gives each request its answer.
@@ -110,8 +113,8 @@ func (c *CSDS) encoded(ctx context.Context, r *statusv3.ClientStatusRequest) (me
 // The parts of an answer, in bytes, but for what is larger by itself: each has twice as much as the one before.
 const leastPart, mostPart = 4 << 10, 256 << 10
 
-// answer is one that is being made, in parts that need not be moved when it grows. Each counts until it is collected, which is after it was sent: nothing else
-// tells when that is.
+// answer is one that is being made, in parts that need not be moved when it grows. Each counts until it is collected, which is after it was
+// sent: nothing else tells when that is.
 type answer struct {
 	kept *atomic.Int64
 	done mem.BufferSlice

@@ -46,8 +46,10 @@ type people struct {
 func (p *people) EachClient() iter.Seq[xds.ClientStatus] { return slices.Values(p.all) }
 func (p *people) Served(stream uint64) []xds.Served      { return p.served[stream] }
 func (p *people) knock(id uint64, t ...xds.TypeStatus) *people {
-	p.all = append(p.all, xds.ClientStatus{StreamID: id, Node: &corev3.Node{Id: "sidecar~10.0.0." + string(rune('0'+id)) + "~web.shop~shop.svc", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
-		"CLUSTER_ID": structpb.NewStringValue("vm"), "SECRET": structpb.NewStringValue("s3cret"), "ISTIO_VERSION": structpb.NewStringValue("1.27.9"),
+	p.all = append(p.all, xds.ClientStatus{StreamID: id, Node: &corev3.Node{Id: "sidecar~10.0.0." + string(rune('0'+id)) +
+		"~web.shop~shop.svc", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+		"CLUSTER_ID": structpb.NewStringValue("vm"), "SECRET": structpb.NewStringValue("s3cret"),
+		"ISTIO_VERSION": structpb.NewStringValue("1.27.9"),
 	}}}, Types: t})
 	return p
 }
@@ -110,8 +112,11 @@ func TestCSDSMatchesNodes(t *testing.T) {
 		matchers []*matcherv3.NodeMatcher
 		want     int
 	}{
-		"exact":              {id(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: first}}), 1},
-		"prefix, any case":   {id(&matcherv3.StringMatcher{IgnoreCase: true, MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "SIDECAR~"}}), 2},
+		"exact": {id(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: first}}), 1},
+		"prefix, any case": {
+			id(&matcherv3.StringMatcher{IgnoreCase: true, MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "SIDECAR~"}}),
+			2,
+		},
 		"suffix":             {id(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: ".svc"}}), 2},
 		"contains":           {id(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: "10.0.0.2"}}), 1},
 		"regex of a part":    {id(regex("10")), 0},
@@ -128,7 +133,10 @@ func TestCSDSMatchesNodes(t *testing.T) {
 			require.Len(t, answer.GetConfig(), c.want)
 		})
 	}
-	for _, wrong := range [][]*matcherv3.NodeMatcher{id(regex("(")), id(regex(string(make([]byte, 2000)))), id(&matcherv3.StringMatcher{}), metadata(&matcherv3.ValueMatcher{}, "a")} {
+	for _, wrong := range [][]*matcherv3.NodeMatcher{
+		id(regex("(")), id(regex(string(make([]byte, 2000)))), id(&matcherv3.StringMatcher{}),
+		metadata(&matcherv3.ValueMatcher{}, "a"),
+	} {
 		_, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: wrong})
 		require.Equal(t, codes.InvalidArgument, status.Code(err))
 	}
@@ -159,7 +167,9 @@ func serve(t *testing.T, p *people, pages http.Handler) *grpc.ClientConn {
 }
 
 // ask sends one request and returns the first answer.
-func ask(t *testing.T, c discoveryv3.AggregatedDiscoveryServiceClient, typeURL string, names ...string) (*discoveryv3.DiscoveryResponse, error) {
+func ask(t *testing.T, c discoveryv3.AggregatedDiscoveryServiceClient, typeURL string, names ...string) (*discoveryv3.DiscoveryResponse,
+	error,
+) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -175,7 +185,10 @@ func TestIstioctlIsAnsweredAsIstiodDoes(t *testing.T) {
 	require.NoError(t, err)
 	body, err := proto.Marshal(cluster)
 	require.NoError(t, err)
-	p.served = map[uint64][]xds.Served{1: {{TypeURL: xds.ClusterURL, Version: "v7", Entries: []*xds.Entry{{Name: "outbound|80||web", Version: "1", Any: body}}}}}
+	p.served = map[uint64][]xds.Served{1: {{
+		TypeURL: xds.ClusterURL, Version: "v7",
+		Entries: []*xds.Entry{{Name: "outbound|80||web", Version: "1", Any: body}},
+	}}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/syncz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `[{"proxy":"x"}]`) })
 	c := discoveryv3.NewAggregatedDiscoveryServiceClient(serve(t, p, mux))
@@ -212,13 +225,17 @@ func TestIstioctlIsAnsweredAsIstiodDoes(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, answer.GetResources())
 
-	for typeURL, code := range map[string]codes.Code{"istio.io/debug": codes.InvalidArgument, "istio.io/debug/config_dump": codes.InvalidArgument, "istio.io/debug/other": codes.Unimplemented} {
+	for typeURL, code := range map[string]codes.Code{
+		"istio.io/debug":             codes.InvalidArgument,
+		"istio.io/debug/config_dump": codes.InvalidArgument, "istio.io/debug/other": codes.Unimplemented,
+	} {
 		_, err = ask(t, c, typeURL)
 		require.Equal(t, code, status.Code(err), typeURL)
 	}
 }
 
-// Virtual hosts that are asked for one by one stand in their routes, as Envoy itself shows them; of secrets there is nothing but names and versions.
+// Virtual hosts that are asked for one by one stand in their routes, as Envoy itself shows them; of secrets there is nothing but names and
+// versions.
 func TestDumpOfWhatIsAskedFor(t *testing.T) {
 	entry := func(name string, m proto.Message) *xds.Entry {
 		body, err := anypb.New(m)
@@ -228,11 +245,15 @@ func TestDumpOfWhatIsAskedFor(t *testing.T) {
 		return &xds.Entry{Name: name, Version: "v", Any: b}
 	}
 	dump, err := debug.Dump([]xds.Served{
-		{TypeURL: xds.RouteURL, Entries: []*xds.Entry{entry("80", &routev3.RouteConfiguration{Name: "80"}), entry("81", &routev3.RouteConfiguration{Name: "81"})}},
+		{TypeURL: xds.RouteURL, Entries: []*xds.Entry{
+			entry("80", &routev3.RouteConfiguration{Name: "80"}),
+			entry("81", &routev3.RouteConfiguration{Name: "81"}),
+		}},
 		{TypeURL: xds.VHostURL, Entries: []*xds.Entry{entry("80/a", &routev3.VirtualHost{Name: "80/a"})}},
-		{TypeURL: xds.SecretURL, Entries: []*xds.Entry{entry("key", &tlsv3.Secret{Name: "key", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{
-			Secret: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "s3cret"}},
-		}}})}},
+		{TypeURL: xds.SecretURL, Entries: []*xds.Entry{entry("key",
+			&tlsv3.Secret{Name: "key", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{
+				Secret: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "s3cret"}},
+			}}})}},
 	}, false)
 	require.NoError(t, err)
 	text, err := protojson.Marshal(dump)
@@ -249,9 +270,15 @@ func TestDumpOfWhatIsAskedFor(t *testing.T) {
 
 func TestClustersOfAnEnvoy(t *testing.T) {
 	host := func(port uint32, health corev3.HealthStatus) *endpointv3.LbEndpoint {
-		return &endpointv3.LbEndpoint{HealthStatus: health, HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
-			Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: "10.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port}}},
-		}}}}
+		return &endpointv3.LbEndpoint{
+			HealthStatus: health,
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
+				Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+					Address:       "10.0.0.1",
+					PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+				}},
+			}}},
+		}
 	}
 	body, err := anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: "a", Endpoints: []*endpointv3.LocalityLbEndpoints{{
 		Priority: 1, LbEndpoints: []*endpointv3.LbEndpoint{host(80, corev3.HealthStatus_UNKNOWN), host(81, corev3.HealthStatus_DRAINING)},
@@ -259,7 +286,10 @@ func TestClustersOfAnEnvoy(t *testing.T) {
 	require.NoError(t, err)
 	b, err := proto.Marshal(body)
 	require.NoError(t, err)
-	all, err := debug.Clusters([]xds.Served{{TypeURL: xds.ClusterURL, Entries: []*xds.Entry{{Name: "a"}}}, {TypeURL: xds.EndpointURL, Entries: []*xds.Entry{{Name: "a", Any: b}}}})
+	all, err := debug.Clusters([]xds.Served{
+		{TypeURL: xds.ClusterURL, Entries: []*xds.Entry{{Name: "a"}}},
+		{TypeURL: xds.EndpointURL, Entries: []*xds.Entry{{Name: "a", Any: b}}},
+	})
 	require.NoError(t, err)
 	require.Len(t, all.GetClusterStatuses(), 1)
 	hosts := all.GetClusterStatuses()[0].GetHostStatuses()

@@ -26,8 +26,8 @@ func Find(clients Clients, id string) (c xds.ClientStatus, ok bool) {
 	return xds.ClientStatus{}, false
 }
 
-// Dump returns what a client is served of Envoy's types, in the form of an Envoy's config_dump. Endpoints are left out unless they are asked for, as
-// Envoy does it. Virtual hosts that are asked for one by one stand in their routes. Of secrets there are names and versions.
+// Dump returns what a client is served of Envoy's types, in the form of an Envoy's config_dump. Endpoints are left out unless they are
+// asked for, as Envoy does it. Virtual hosts that are asked for one by one stand in their routes. Of secrets there are names and versions.
 func Dump(served []xds.Served, endpoints bool) (*adminv3.ConfigDump, error) {
 	clusters, listeners, routes := &adminv3.ClustersConfigDump{}, &adminv3.ListenersConfigDump{}, &adminv3.RoutesConfigDump{}
 	members, ecds, secrets := &adminv3.EndpointsConfigDump{}, &adminv3.EcdsConfigDump{}, &adminv3.SecretsConfigDump{}
@@ -44,7 +44,8 @@ func Dump(served []xds.Served, endpoints bool) (*adminv3.ConfigDump, error) {
 			switch of.TypeURL {
 			case xds.ClusterURL:
 				clusters.VersionInfo = of.Version
-				clusters.DynamicActiveClusters = append(clusters.DynamicActiveClusters, &adminv3.ClustersConfigDump_DynamicCluster{VersionInfo: e.Version, Cluster: body})
+				clusters.DynamicActiveClusters = append(clusters.DynamicActiveClusters,
+					&adminv3.ClustersConfigDump_DynamicCluster{VersionInfo: e.Version, Cluster: body})
 			case xds.ListenerURL:
 				listeners.VersionInfo = of.Version
 				listeners.DynamicListeners = append(listeners.DynamicListeners, &adminv3.ListenersConfigDump_DynamicListener{
@@ -54,11 +55,14 @@ func Dump(served []xds.Served, endpoints bool) (*adminv3.ConfigDump, error) {
 				if body, err = withHosts(body, hosts[e.Name]); err != nil {
 					return nil, err
 				}
-				routes.DynamicRouteConfigs = append(routes.DynamicRouteConfigs, &adminv3.RoutesConfigDump_DynamicRouteConfig{VersionInfo: e.Version, RouteConfig: body})
+				routes.DynamicRouteConfigs = append(routes.DynamicRouteConfigs,
+					&adminv3.RoutesConfigDump_DynamicRouteConfig{VersionInfo: e.Version, RouteConfig: body})
 			case xds.EndpointURL:
-				members.DynamicEndpointConfigs = append(members.DynamicEndpointConfigs, &adminv3.EndpointsConfigDump_DynamicEndpointConfig{VersionInfo: e.Version, EndpointConfig: body})
+				members.DynamicEndpointConfigs = append(members.DynamicEndpointConfigs,
+					&adminv3.EndpointsConfigDump_DynamicEndpointConfig{VersionInfo: e.Version, EndpointConfig: body})
 			case xds.SecretURL:
-				secrets.DynamicActiveSecrets = append(secrets.DynamicActiveSecrets, &adminv3.SecretsConfigDump_DynamicSecret{Name: e.Name, VersionInfo: e.Version})
+				secrets.DynamicActiveSecrets = append(secrets.DynamicActiveSecrets,
+					&adminv3.SecretsConfigDump_DynamicSecret{Name: e.Name, VersionInfo: e.Version})
 			case xds.ExtURL:
 				ecds.EcdsFilters = append(ecds.EcdsFilters, &adminv3.EcdsConfigDump_EcdsFilterConfig{VersionInfo: e.Version, EcdsFilter: body})
 			}
@@ -114,7 +118,8 @@ func withHosts(body *anypb.Any, hosts []*routev3.VirtualHost) (*anypb.Any, error
 	return anypb.New(routes)
 }
 
-// Clusters returns the endpoints that a client is served, in the form of an Envoy's /clusters?format=json, which istioctl proxy-config endpoint reads.
+// Clusters returns the endpoints that a client is served, in the form of an Envoy's /clusters?format=json, which istioctl proxy-config
+// endpoint reads.
 func Clusters(served []xds.Served) (*adminv3.Clusters, error) {
 	all := &adminv3.Clusters{}
 	for _, of := range served {
@@ -129,7 +134,10 @@ func Clusters(served []xds.Served) (*adminv3.Clusters, error) {
 			if err := body.UnmarshalTo(members); err != nil {
 				return nil, err
 			}
-			all.ClusterStatuses = append(all.ClusterStatuses, &adminv3.ClusterStatus{Name: members.GetClusterName(), AddedViaApi: true, HostStatuses: hosts(members)})
+			all.ClusterStatuses = append(all.ClusterStatuses, &adminv3.ClusterStatus{
+				Name: members.GetClusterName(), AddedViaApi: true,
+				HostStatuses: hosts(members),
+			})
 		}
 	}
 	return all, nil

@@ -86,7 +86,8 @@ func clientsOf(all []xds.ClientStatus, q query) Clients {
 
 func clientOf(c *xds.ClientStatus) Client {
 	out := Client{
-		Stream: c.StreamID, Node: nodeID(c.Node), Peer: c.Peer, Identity: c.Identity, Kind: kindOfClient(c), Cluster: c.Node.GetCluster(), Protocol: "state of the world",
+		Stream: c.StreamID, Node: nodeID(c.Node), Peer: c.Peer, Identity: c.Identity, Kind: kindOfClient(c), Cluster: c.Node.GetCluster(),
+		Protocol:  "state of the world",
 		Connected: c.Connected, Class: condition(c),
 	}
 	if c.Delta {

@@ -218,7 +218,10 @@ func stationsOfClients(all []xds.ClientStatus) (stations []Station) {
 		if total == 0 {
 			continue
 		}
-		s := Station{Name: fmt.Sprintf("%d × %s", total, kind), Count: fmt.Sprintf("%d/%d", synced, total), Class: well, Note: "all acknowledged"}
+		s := Station{
+			Name: fmt.Sprintf("%d × %s", total, kind), Count: fmt.Sprintf("%d/%d", synced, total), Class: well,
+			Note: "all acknowledged",
+		}
 		switch {
 		case rejecting > 0:
 			s.Class, s.Note = bad, fmt.Sprintf("%d reject what they are sent", rejecting)

@@ -76,7 +76,8 @@ type facts struct {
 // matches reports whether an object of a kind, of a source, is looked for. All words have to be found.
 func matches(terms []string, key resource.Key, source, place string) bool {
 	for _, t := range terms {
-		if !contains(key.Name, t) && !contains(key.Namespace, t) && !contains(string(key.Kind), t) && !contains(source, t) && !contains(place, t) &&
+		if !contains(key.Name, t) && !contains(key.Namespace, t) && !contains(string(key.Kind), t) && !contains(source, t) &&
+			!contains(place, t) &&
 			(!strings.Contains(t, "/") || !contains(key.FullName(), t)) {
 			return false
 		}
@@ -162,7 +163,8 @@ func (o *Objects) served(f facts, q query, terms []string) {
 	for _, r := range found[o.Pager.from:o.Pager.to] {
 		key, origin := r.Key(), r.Origin()
 		row := Object{
-			Kind: string(key.Kind), Namespace: key.Namespace, Name: key.Name, Link: q.of(key).link("object"), Source: origin.Source, Place: origin.Place,
+			Kind: string(key.Kind), Namespace: key.Namespace, Name: key.Name, Link: q.of(key).link("object"), Source: origin.Source,
+			Place: origin.Place,
 		}
 		if losers := f.shadows[key]; len(losers) > 0 {
 			row.Marks = append(row.Marks, Mark{idle, "wins over " + strings.Join(losers, ", ")})
@@ -196,7 +198,8 @@ func having(all iter.Seq[*resource.Resource], keys map[resource.Key][]string) it
 func (o *Objects) quarantined(f facts, q query, terms []string) {
 	var found []admin.Quarantined
 	for _, one := range f.quarantined {
-		if (q.kind == "" || one.Kind == q.kind) && (matches(terms, one.Key(), one.Source, one.Place) || contains(one.Reason, strings.Join(terms, " "))) {
+		if (q.kind == "" || one.Kind == q.kind) && (matches(terms, one.Key(), one.Source, one.Place) ||
+			contains(one.Reason, strings.Join(terms, " "))) {
 			found = append(found, one)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package page is what a person sees of a running tributary in a browser: at / of the admin port, whether all is well, if not whose fault it
-// is, and what to do.
+// Package page is what a person sees of a running tributary in a browser: at / of the admin port, whether all is well, if not whose fault
+// it is, and what to do.
 //
 // The server makes all of the page, with what is asked for in its address, so that it works without scripts and with any number of objects.
 // A script keeps it new: it is told when something has changed, asks for the page again, and puts in what is different.
@@ -68,7 +68,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 }).Parse(source))
 
 // policy lets the page load what is ours, and nothing else: neither scripts nor styles in the page itself, nor anything from elsewhere.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
+	"base-uri 'none'; frame-ancestors 'none'"
 
 // Handler answers at / and /page/, and, until it is closed, below /debug/page/.
 type Handler struct {
@@ -125,7 +126,10 @@ func (h *Handler) page(w http.ResponseWriter, r *http.Request) {
 
 // view is what r asks to see.
 func (h *Handler) view(r *http.Request) *Page {
-	p := &Page{Version: h.program.Version(), Host: r.Host, Started: h.program.Started(), Pages: h.program.Pages(), Shell: shellFor(r.Host, r.TLS != nil, h.program.XDS())}
+	p := &Page{
+		Version: h.program.Version(), Host: r.Host, Started: h.program.Started(), Pages: h.program.Pages(),
+		Shell: shellFor(r.Host, r.TLS != nil, h.program.XDS()),
+	}
 	if h.program.NoDebug() {
 		return p
 	}

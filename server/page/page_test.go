@@ -105,7 +105,8 @@ func (p *program) set(change func(*admin.Status)) {
 func entry(t testing.TB, name, source string) *resource.Resource {
 	t.Helper()
 	r, err := resource.New(resource.Meta{
-		Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}, Origin: resource.Origin{Source: source, Place: name + ".yaml:1"},
+		Key:    resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name},
+		Origin: resource.Origin{Source: source, Place: name + ".yaml:1"},
 	}, &networking.ServiceEntry{Hosts: []string{name + ".example"}})
 	require.NoError(t, err)
 	return r
@@ -141,11 +142,17 @@ const (
 )
 
 func synced(typeURL string) xds.TypeStatus {
-	return xds.TypeStatus{TypeURL: typeURL, Wildcard: true, Synced: true, SentNonce: "1", SentVersion: "v", SentAt: noon, AckedNonce: "1", AckedAt: noon}
+	return xds.TypeStatus{
+		TypeURL: typeURL, Wildcard: true, Synced: true, SentNonce: "1", SentVersion: "v", SentAt: noon, AckedNonce: "1",
+		AckedAt: noon,
+	}
 }
 
 func rejected(typeURL, why string) xds.TypeStatus {
-	return xds.TypeStatus{TypeURL: typeURL, SentNonce: "2", SentVersion: "w", SentAt: noon, NackNonce: "2", NackError: why, NackAt: noon, Nacks: 1}
+	return xds.TypeStatus{
+		TypeURL: typeURL, SentNonce: "2", SentVersion: "w", SentAt: noon, NackNonce: "2", NackError: why, NackAt: noon,
+		Nacks: 1,
+	}
 }
 
 func get(t testing.TB, h http.Handler, path string) *httptest.ResponseRecorder {
@@ -180,7 +187,8 @@ func TestFlow(t *testing.T) {
 		admin.SourceState{Name: "a-source-with-a-name-that-is-long", State: "unreachable", Synced: true, Stale: true, Objects: 4},
 		admin.SourceState{Name: "eureka", State: "healthy", Synced: true, Hold: &admin.Hold{Objects: 9}})
 	golden(t, "flow", flowOf(&st, []xds.ClientStatus{
-		client("istiod~1", "", synced(entries)), client("sidecar~1", "envoy", synced(clusters)), client("sidecar~2", "envoy", rejected(clusters, "no")),
+		client("istiod~1", "", synced(entries)), client("sidecar~1", "envoy", synced(clusters)),
+		client("sidecar~2", "envoy", rejected(clusters, "no")),
 	}))
 }
 
@@ -199,8 +207,9 @@ func TestFlowOfManySourcesShowsTheWorst(t *testing.T) {
 
 func TestKindsOfClients(t *testing.T) {
 	for want, c := range map[string]xds.ClientStatus{
-		ofEnvoy: client("n", "envoy"), ofGRPC: client("n", "gRPC Go"), ofTributary: client("n", "tributary", synced(entries)), ofCommand: client("n", "tributary-cli", synced(clusters)),
-		ofIstiod: client("sidecar~127.0.0.1~istiod", "", synced(entries)), ofOther: {},
+		ofEnvoy: client("n", "envoy"), ofGRPC: client("n", "gRPC Go"), ofTributary: client("n", "tributary", synced(entries)),
+		ofCommand: client("n", "tributary-cli", synced(clusters)),
+		ofIstiod:  client("sidecar~127.0.0.1~istiod", "", synced(entries)), ofOther: {},
 	} {
 		assert.Equal(t, want, kindOfClient(&c))
 	}
@@ -286,7 +295,8 @@ func TestPagers(t *testing.T) {
 	q := parse(nil)
 	p := newPager(q, "objects", 2, 120)
 	assert.Equal(t, Pager{
-		From: 51, To: 100, Total: 120, Page: 2, Pages: 3, First: "/#objects", Previous: "/#objects", Next: "/?page=3#objects", Last: "/?page=3#objects", from: 50, to: 100,
+		From: 51, To: 100, Total: 120, Page: 2, Pages: 3, First: "/#objects", Previous: "/#objects", Next: "/?page=3#objects",
+		Last: "/?page=3#objects", from: 50, to: 100,
 	}, p)
 	assert.Equal(t, 3, newPager(q, "clients", 99, 120).Page)
 	assert.Equal(t, Pager{Pages: 1, Page: 1}, newPager(q, "objects", 5, 0))
@@ -294,11 +304,17 @@ func TestPagers(t *testing.T) {
 
 func TestObjects(t *testing.T) {
 	p := shop(t, 120)
-	p.shadows = []aggregate.Shadow{{Key: key("s1"), Winner: aggregate.Candidate{Source: "rules"}, Losers: []aggregate.Candidate{{Source: "old", Resource: entry(t, "s1", "old")}}}}
+	p.shadows = []aggregate.Shadow{{
+		Key: key("s1"), Winner: aggregate.Candidate{Source: "rules"},
+		Losers: []aggregate.Candidate{{Source: "old", Resource: entry(t, "s1", "old")}},
+	}}
 	p.quarantined = []admin.Quarantined{{Source: "rules", Quarantined: sources.Quarantined{
 		Kind: resource.ServiceEntry, Namespace: "shop", Name: "s3", Place: "s3.yaml:1", Reason: "hosts are missing", LastGoodServes: true,
 	}}}
-	p.guarded = []admin.Guarded{{Source: "rules", Status: guard.Status{Held: []guard.Held{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "s2", Gone: true}}, More: 4}}}
+	p.guarded = []admin.Guarded{{Source: "rules", Status: guard.Status{Held: []guard.Held{{
+		Kind: resource.ServiceEntry, Namespace: "shop",
+		Name: "s2", Gone: true,
+	}}, More: 4}}}
 	p.speak = []resource.Key{key("s7")}
 	f := facts{
 		snapshot: p.Snapshot(), shadows: map[resource.Key][]string{key("s1"): {"old"}}, quarantined: p.quarantined, guarded: p.guarded,
@@ -349,7 +365,8 @@ func TestAnObjectHasAllThatIsKnownOfIt(t *testing.T) {
 	}
 	loser := aggregate.Statement{Source: "old", Transforms: "labels"}
 	p.explained = admin.Explanation{Objects: []admin.Explained{{
-		Explanation: aggregate.Explanation{Object: conflicts.Ref(key("s0")), Winner: &winner, Shadowed: []aggregate.Statement{loser}}, Verified: []admin.Found{found},
+		Explanation: aggregate.Explanation{Object: conflicts.Ref(key("s0")), Winner: &winner, Shadowed: []aggregate.Statement{loser}},
+		Verified:    []admin.Found{found},
 	}}}
 	h := newHandler(p)
 	body := get(t, h, "/?object=ServiceEntry/shop/s0").Body.String()
@@ -376,9 +393,15 @@ func TestThePageIsInert(t *testing.T) {
 		st.Config.Warnings = []string{evil}
 	})
 	p.clients = []xds.ClientStatus{client(evil, "envoy", rejected(evil, evil))}
-	p.quarantined = []admin.Quarantined{{Source: evil, Quarantined: sources.Quarantined{Name: evil, Kind: resource.ServiceEntry, Place: evil, Reason: evil}}}
+	p.quarantined = []admin.Quarantined{{Source: evil, Quarantined: sources.Quarantined{
+		Name: evil, Kind: resource.ServiceEntry, Place: evil,
+		Reason: evil,
+	}}}
 	p.explained = admin.Explanation{Why: evil, Objects: []admin.Explained{{
-		Explanation: aggregate.Explanation{Winner: &aggregate.Statement{Source: evil, Place: evil, Transforms: evil}, Object: conflicts.Ref(key("x"))},
+		Explanation: aggregate.Explanation{
+			Winner: &aggregate.Statement{Source: evil, Place: evil, Transforms: evil},
+			Object: conflicts.Ref(key("x")),
+		},
 	}}}
 	h := newHandler(p)
 	for _, path := range []string{"/?q=%22%3E%3Cscript%3E", "/?show=quarantined", "/?object=ServiceEntry/x/%3Cscript%3E"} {

@@ -27,8 +27,8 @@ func (a Asked) Client(nodeID string, typeURLs ...string) {
 	}
 }
 
-// For reports whether anybody asks for a kind. It is nil if nobody asks for any: an istiod that is cut off is no client, and what it would ask for is
-// not known.
+// For reports whether anybody asks for a kind. It is nil if nobody asks for any: an istiod that is cut off is no client, and what it would
+// ask for is not known.
 func (a Asked) For() func(resource.Kind) bool {
 	if len(a) == 0 {
 		return nil

@@ -1,5 +1,5 @@
-// Package verify compares what is served with what an istiod really stored, or an Envoy really has. An acknowledgement does not tell: istiod
-// acknowledges what it then throws away, and what a proxy in between holds back nobody has acknowledged.
+// Package verify compares what is served with what an istiod really stored, or an Envoy really has. An acknowledgement does not tell:
+// istiod acknowledges what it then throws away, and what a proxy in between holds back nobody has acknowledged.
 package verify
 
 import (

@@ -16,7 +16,8 @@ import (
 	"tributary/resource"
 )
 
-// CompareEnvoy returns what an Envoy does not have as it is to be told, in order, and how many things were compared. Both are taken to be of one moment.
+// CompareEnvoy returns what an Envoy does not have as it is to be told, in order, and how many things were compared. Both are taken to be
+// of one moment.
 func CompareEnvoy(told *Told, theirs *Dump) ([]Finding, int, error) {
 	ours, err := ParseDump(told.Dump)
 	if err != nil {

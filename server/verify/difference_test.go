@@ -66,8 +66,12 @@ func TestCompareEnvoy(t *testing.T) {
 		require.GreaterOrEqual(t, j, 0)
 		return text[:i] + text[i+j+len(to):]
 	}
-	withoutB := with(t, cut(whole, ` {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`, "\n"), "\"10s\"}},\n", "\"10s\"}}\n")
-	olderB := with(t, with(t, whole, `"STATIC"`, `"STRICT_DNS"`), `"AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`, `"`+earlier+`", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`)
+	withoutB := with(t, cut(whole,
+		` {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`, "\n"),
+		"\"10s\"}},\n", "\"10s\"}}\n")
+	olderB := with(t, with(t, whole, `"STATIC"`, `"STRICT_DNS"`),
+		`"AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`,
+		`"`+earlier+`", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`)
 	foreign := with(t, olderB, earlier, "2026/1")
 	for name, c := range map[string]struct {
 		told   verify.Told
@@ -78,37 +82,136 @@ func TestCompareEnvoy(t *testing.T) {
 		"all is well":                      {isConnected, whole, []string{delta, whole}, nil},
 		"by another version, but the same": {isConnected, whole, []string{sotw, with(t, whole, current, ofAll)}, nil},
 		"what Envoy judges of itself":      {isConnected, whole, []string{delta, with(t, whole, `"HEALTHY"`, `"UNHEALTHY"`)}, nil},
-		"missing":                          {isConnected, whole, []string{delta, withoutB}, []string{"missing Cluster b: it may be on its way; if it stays so, something in between holds it back"}},
-		"missing, and nobody is there":     {verify.Told{}, whole, []string{delta, withoutB}, []string{"missing Cluster b: no client of its id is connected"}},
-		"on demand":                        {onDemand, whole, []string{delta, withoutB}, nil},
-		"what it does not ask for":         {isConnected, whole, []string{with(t, delta, `"cds_config": {"ads": {}}`, `"cds_config": {"path_config_source": {"path": "x"}}`), withoutB}, nil},
-		"stale":                            {isConnected, whole, []string{delta, olderB}, []string{"stale Cluster b: the Envoy has the earlier version " + earlier}},
-		"stale, and gone":                  {isConnected, withoutB, []string{delta, whole}, []string{"stale Cluster b: it is no longer served, and the Envoy has not dropped it"}},
-		"different":                        {isConnected, whole, []string{delta, foreign}, []string{`different Cluster b: the Envoy was told by something else, which calls its version "2026/1"`}},
-		"of our version, but not so":       {isConnected, whole, []string{delta, with(t, whole, `"STATIC"`, `"STRICT_DNS"`)}, []string{"different Cluster b: the Envoy shows other content than it was sent"}},
-		"extra":                            {isConnected, withoutB, []string{delta, foreign}, []string{"extra Cluster b: it is from something else that this Envoy is told by"}},
-		"an endpoint that is gone":         {isConnected, with(t, whole, "10.0.0.1", "10.0.0.2"), []string{delta, whole}, []string{"stale ClusterLoadAssignment a: the Envoy lacks 10.0.0.2:80; the Envoy still has 10.0.0.1:80"}},
-		"a weight":                         {isConnected, with(t, whole, `"load_balancing_weight": 1`, `"load_balancing_weight": 2`), []string{delta, whole}, []string{"stale ClusterLoadAssignment a: the Envoy has otherwise 10.0.0.1:80"}},
-		"one that is drained":              {isConnected, with(t, whole, `"HEALTHY"`, `"DRAINING"`), []string{delta, whole}, []string{"stale ClusterLoadAssignment a: the Envoy has otherwise 10.0.0.1:80"}},
-		"a secret":                         {isConnected, with(t, whole, `{"name": "s", "version_info": "AAAAAAAAAAAAAAAA"`, `{"name": "s", "version_info": "`+earlier+`"`), []string{delta, whole}, []string{"stale Secret s: the Envoy has the earlier version " + current}},
-		"a secret, by all of them":         {isConnected, whole, []string{sotw, with(t, whole, current, ofAll)}, nil},
-		"a secret whose file is not there": {isConnected, whole, []string{delta, with(t, whole, "dynamic_active_secrets", "dynamic_warming_secrets")}, []string{"warming Secret s: it is not in force before what it refers to has come: files"}},
-		"warming":                          {isConnected, whole, []string{delta, with(t, whole, `"active_state"`, `"warming_state"`)}, []string{"warming Listener l: it is not in force before what it refers to has come: routes, or secrets"}},
-		"draining":                         {isConnected, with(t, whole, `"name": "l", `, `"name": "m", `), []string{delta, with(t, with(t, whole, `"name": "l", `, `"name": "m", `), `"dynamic_listeners": [`, `"dynamic_listeners": [{"name": "old", "draining_state": {"version_info": "x"}},`)}, nil},
-		"rejected, as the dump has it":     {isConnected, whole, []string{delta, with(t, whole, `{"name": "l", "active_state"`, `{"name": "l", "error_state": {"details": "no"}, "active_state"`)}, []string{"rejected Listener l: no"}},
+		"missing": {
+			isConnected, whole,
+			[]string{delta, withoutB},
+			[]string{"missing Cluster b: it may be on its way; if it stays so, something in between holds it back"},
+		},
+		"missing, and nobody is there": {
+			verify.Told{},
+			whole,
+			[]string{delta, withoutB},
+			[]string{"missing Cluster b: no client of its id is connected"},
+		},
+		"on demand": {onDemand, whole, []string{delta, withoutB}, nil},
+		"what it does not ask for": {isConnected, whole, []string{with(t, delta, `"cds_config": {"ads": {}}`,
+			`"cds_config": {"path_config_source": {"path": "x"}}`), withoutB}, nil},
+		"stale": {
+			isConnected, whole,
+			[]string{delta, olderB},
+			[]string{"stale Cluster b: the Envoy has the earlier version " + earlier},
+		},
+		"stale, and gone": {
+			isConnected, withoutB,
+			[]string{delta, whole},
+			[]string{"stale Cluster b: it is no longer served, and the Envoy has not dropped it"},
+		},
+		"different": {
+			isConnected, whole,
+			[]string{delta, foreign},
+			[]string{`different Cluster b: the Envoy was told by something else, which calls its version "2026/1"`},
+		},
+		"of our version, but not so": {
+			isConnected, whole,
+			[]string{delta, with(t, whole, `"STATIC"`, `"STRICT_DNS"`)},
+			[]string{"different Cluster b: the Envoy shows other content than it was sent"},
+		},
+		"extra": {
+			isConnected, withoutB,
+			[]string{delta, foreign},
+			[]string{"extra Cluster b: it is from something else that this Envoy is told by"},
+		},
+		"an endpoint that is gone": {
+			isConnected, with(t, whole, "10.0.0.1", "10.0.0.2"),
+			[]string{delta, whole},
+			[]string{"stale ClusterLoadAssignment a: the Envoy lacks 10.0.0.2:80; the Envoy still has 10.0.0.1:80"},
+		},
+		"a weight": {
+			isConnected, with(t, whole, `"load_balancing_weight": 1`, `"load_balancing_weight": 2`),
+			[]string{delta, whole},
+			[]string{"stale ClusterLoadAssignment a: the Envoy has otherwise 10.0.0.1:80"},
+		},
+		"one that is drained": {
+			isConnected, with(t, whole, `"HEALTHY"`, `"DRAINING"`),
+			[]string{delta, whole},
+			[]string{"stale ClusterLoadAssignment a: the Envoy has otherwise 10.0.0.1:80"},
+		},
+		"a secret": {
+			isConnected, with(t, whole, `{"name": "s", "version_info": "AAAAAAAAAAAAAAAA"`,
+				`{"name": "s", "version_info": "`+earlier+`"`),
+			[]string{delta, whole},
+			[]string{"stale Secret s: the Envoy has the earlier version " + current},
+		},
+		"a secret, by all of them": {isConnected, whole, []string{sotw, with(t, whole, current, ofAll)}, nil},
+		"a secret whose file is not there": {
+			isConnected, whole,
+			[]string{
+				delta,
+				with(t, whole, "dynamic_active_secrets", "dynamic_warming_secrets"),
+			},
+			[]string{"warming Secret s: it is not in force before what it refers to has come: files"},
+		},
+		"warming": {
+			isConnected, whole,
+			[]string{delta, with(t, whole, `"active_state"`, `"warming_state"`)},
+			[]string{"warming Listener l: it is not in force before what it refers to has come: routes, or secrets"},
+		},
+		"draining": {
+			isConnected, with(t, whole, `"name": "l", `, `"name": "m", `),
+			[]string{delta, with(t, with(t, whole, `"name": "l", `, `"name": "m", `), `"dynamic_listeners": [`,
+				`"dynamic_listeners": [{"name": "old", "draining_state": {"version_info": "x"}},`)},
+			nil,
+		},
+		"rejected, as the dump has it": {
+			isConnected, whole,
+			[]string{
+				delta,
+				with(t, whole, `{"name": "l", "active_state"`, `{"name": "l", "error_state": {"details": "no"}, "active_state"`),
+			},
+			[]string{"rejected Listener l: no"},
+		},
 		"rejected, and never there": {
 			isConnected, with(t, whole, `"name": "l", `, `"name": "m", `),
-			[]string{delta, with(t, with(t, whole, `"name": "l", `, `"name": "m", `), `"dynamic_listeners": [`, `"dynamic_listeners": [{"error_state": {"failed_configuration": {"@type": "x", "name": "n"}, "details": "no"}},`)},
+			[]string{delta, with(t, with(t, whole, `"name": "l", `, `"name": "m", `), `"dynamic_listeners": [`,
+				`"dynamic_listeners": [{"error_state": {"failed_configuration": {"@type": "x", "name": "n"}, "details": "no"}},`)},
 			[]string{"rejected Listener n: no"},
 		},
-		"rejected, as its client says":  {rejects(verify.Refusal{TypeURL: clusters, Error: "cluster b: no"}), whole, []string{delta, olderB}, []string{"rejected Cluster b: cluster b: no"}},
-		"rejected for something else":   {rejects(verify.Refusal{TypeURL: rds, Error: "no"}), whole, []string{delta, olderB}, []string{"stale Cluster b: the Envoy has the earlier version " + earlier}},
-		"rejected, by name":             {rejects(verify.Refusal{TypeURL: clusters, Resource: "b", Error: "no"}), whole, []string{delta, olderB}, []string{"rejected Cluster b: no"}},
-		"another one, by name":          {rejects(verify.Refusal{TypeURL: clusters, Resource: "c", Error: "no"}), whole, []string{delta, olderB}, []string{"stale Cluster b: the Envoy has the earlier version " + earlier}},
-		"a virtual host":                {onDemand, vhds(with(t, whole, `["v"]`, `["w"]`)), []string{delta, vhds(whole)}, []string{"stale VirtualHost v: the Envoy has an earlier one"}},
-		"a virtual host that is gone":   {onDemand, vhds(cut(whole, `, "virtual_hosts"`, `]}]`)), []string{delta, vhds(whole)}, []string{"stale VirtualHost v: it is no longer served, and the Envoy has not dropped it"}},
+		"rejected, as its client says": {
+			rejects(verify.Refusal{TypeURL: clusters, Error: "cluster b: no"}), whole,
+			[]string{delta, olderB},
+			[]string{"rejected Cluster b: cluster b: no"},
+		},
+		"rejected for something else": {
+			rejects(verify.Refusal{TypeURL: rds, Error: "no"}), whole,
+			[]string{delta, olderB},
+			[]string{"stale Cluster b: the Envoy has the earlier version " + earlier},
+		},
+		"rejected, by name": {
+			rejects(verify.Refusal{TypeURL: clusters, Resource: "b", Error: "no"}), whole,
+			[]string{delta, olderB},
+			[]string{"rejected Cluster b: no"},
+		},
+		"another one, by name": {
+			rejects(verify.Refusal{TypeURL: clusters, Resource: "c", Error: "no"}), whole,
+			[]string{delta, olderB},
+			[]string{"stale Cluster b: the Envoy has the earlier version " + earlier},
+		},
+		"a virtual host": {
+			onDemand, vhds(with(t, whole, `["v"]`, `["w"]`)),
+			[]string{delta, vhds(whole)},
+			[]string{"stale VirtualHost v: the Envoy has an earlier one"},
+		},
+		"a virtual host that is gone": {
+			onDemand, vhds(cut(whole, `, "virtual_hosts"`, `]}]`)),
+			[]string{delta, vhds(whole)},
+			[]string{"stale VirtualHost v: it is no longer served, and the Envoy has not dropped it"},
+		},
 		"a virtual host, not asked for": {onDemand, vhds(whole), []string{delta, vhds(cut(whole, `, "virtual_hosts"`, `]}]`))}, nil},
-		"not readable":                  {isConnected, whole, []string{delta, with(t, whole, `"type": "STATIC"`, `"type": 5.5`)}, []string{"different Cluster b: what the Envoy has cannot be read: "}},
+		"not readable": {
+			isConnected, whole,
+			[]string{delta, with(t, whole, `"type": "STATIC"`, `"type": 5.5`)},
+			[]string{"different Cluster b: what the Envoy has cannot be read: "},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			theirs, err := verify.ParseDump(dumped(c.theirs...))

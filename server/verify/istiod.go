@@ -73,7 +73,10 @@ func Parse(page []byte) ([]Stored, error) {
 		if _, known := resource.SchemaOf(head.Kind); !known {
 			continue
 		}
-		s := Stored{Key: resource.Key{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}, Version: head.Metadata.ResourceVersion}
+		s := Stored{
+			Key:     resource.Key{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name},
+			Version: head.Metadata.ResourceVersion,
+		}
 		s.Object, s.Err = object(text)
 		if s.Object != nil {
 			s.Key = s.Object.Key()

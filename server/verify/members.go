@@ -51,8 +51,8 @@ func addressOf(a *corev3.Address) string {
 	return fmt.Sprintf("%s:%d", s.GetAddress(), s.GetPortValue())
 }
 
-// membersDiffer says in words how the endpoints that an Envoy has differ from those that it is told; nothing if they do not. That Envoy itself takes one
-// for unhealthy is no difference.
+// membersDiffer says in words how the endpoints that an Envoy has differ from those that it is told; nothing if they do not. That Envoy
+// itself takes one for unhealthy is no difference.
 func membersDiffer(ours, theirs *endpointv3.ClusterLoadAssignment) string {
 	served, has := members(ours), members(theirs)
 	var lacks, others, gone []string

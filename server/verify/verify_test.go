@@ -21,7 +21,8 @@ func read(t *testing.T, text string) *resource.Resource {
 }
 
 func rule(t *testing.T, name, host string) *resource.Resource {
-	return read(t, "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: "+name+", namespace: shop}\nspec: {host: "+host+"}\n")
+	return read(t, "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: "+name+", namespace: shop}\nspec: {host: "+
+		host+"}\n")
 }
 
 // page is what an istiod shows that has objects under versions, which are theirs where none is given.
@@ -58,8 +59,10 @@ func compare(t *testing.T, served []*resource.Resource, configz []byte) (all []s
 func TestCompare(t *testing.T) {
 	a, b := rule(t, "a", "a.example"), rule(t, "b", "b.example")
 	older := rule(t, "a", "older.example")
-	canary := read(t, "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: c, namespace: shop, labels: {istio.io/rev: canary}}\nspec: {host: c.example}\n")
-	sidecar := read(t, "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: s, namespace: shop}\nspec: {egress: [{hosts: ['./*']}]}\n")
+	canary := read(t, "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: c, namespace: shop, labels: "+
+		"{istio.io/rev: canary}}\nspec: {host: c.example}\n")
+	sidecar := read(t, "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: s, namespace: shop}\nspec: {egress: [{hosts: "+
+		"['./*']}]}\n")
 	mesh := read(t, "apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: mesh}\nspec: {rootNamespace: mesh}\n")
 	for name, c := range map[string]struct {
 		served []*resource.Resource
@@ -68,16 +71,52 @@ func TestCompare(t *testing.T) {
 	}{
 		"all is well":                      {[]*resource.Resource{a, b, mesh}, page(t, nil, b, a), nil},
 		"another rank is no other content": {[]*resource.Resource{a.Ranked(3)}, page(t, nil, a), nil},
-		"missing":                          {[]*resource.Resource{a, b}, page(t, nil, a), []string{"missing DestinationRule shop/b: it may be on its way; if it stays so, istiod or what is between has dropped it"}},
-		"missing with its kind":            {[]*resource.Resource{a, sidecar}, page(t, nil, a), []string{"missing Sidecar shop/s: istiod has nothing of this kind: it may not ask for it, or not have been answered yet"}},
-		"of another revision":              {[]*resource.Resource{a, canary}, page(t, nil, a), []string{"missing DestinationRule shop/c: it is labelled for the revision canary"}},
-		"stale":                            {[]*resource.Resource{a}, page(t, nil, older), []string{"stale DestinationRule shop/a: istiod has the earlier version " + older.Version()}},
-		"stale and gone":                   {[]*resource.Resource{a}, page(t, nil, a, b), []string{"stale DestinationRule shop/b: it is no longer served, and istiod has not dropped it"}},
-		"extra":                            {[]*resource.Resource{a}, page(t, map[string]string{"b": "12345"}, a, b), []string{"extra DestinationRule shop/b: another config source of this istiod has it"}},
-		"different, of another":            {[]*resource.Resource{a}, page(t, map[string]string{"a": "12345"}, older), []string{"different DestinationRule shop/a: another config source of this istiod has it, too"}},
-		"different, of our version":        {[]*resource.Resource{a}, page(t, map[string]string{"a": a.Version()}, older), []string{"different DestinationRule shop/a: istiod shows other content than it was sent"}},
-		"not readable":                     {[]*resource.Resource{a}, []byte(strings.Replace(string(page(t, nil, a)), `"host"`, `"hosst"`, 1)), []string{`different DestinationRule shop/a: what istiod has cannot be read: istiod.json:1:`}},
-		"of a kind that we do not know":    {nil, []byte(`[{"kind": "New", "metadata": {"name": "x"}}]`), nil},
+		"missing": {
+			[]*resource.Resource{a, b},
+			page(t, nil, a),
+			[]string{"missing DestinationRule shop/b: it may be on its way; if it stays so, istiod or what is between has dropped it"},
+		},
+		"missing with its kind": {
+			[]*resource.Resource{a, sidecar},
+			page(t, nil, a),
+			[]string{"missing Sidecar shop/s: istiod has nothing of this kind: it may not ask for it, or not have been answered yet"},
+		},
+		"of another revision": {
+			[]*resource.Resource{a, canary},
+			page(t, nil, a),
+			[]string{"missing DestinationRule shop/c: it is labelled for the revision canary"},
+		},
+		"stale": {
+			[]*resource.Resource{a},
+			page(t, nil, older),
+			[]string{"stale DestinationRule shop/a: istiod has the earlier version " + older.Version()},
+		},
+		"stale and gone": {
+			[]*resource.Resource{a},
+			page(t, nil, a, b),
+			[]string{"stale DestinationRule shop/b: it is no longer served, and istiod has not dropped it"},
+		},
+		"extra": {
+			[]*resource.Resource{a},
+			page(t, map[string]string{"b": "12345"}, a, b),
+			[]string{"extra DestinationRule shop/b: another config source of this istiod has it"},
+		},
+		"different, of another": {
+			[]*resource.Resource{a},
+			page(t, map[string]string{"a": "12345"}, older),
+			[]string{"different DestinationRule shop/a: another config source of this istiod has it, too"},
+		},
+		"different, of our version": {
+			[]*resource.Resource{a},
+			page(t, map[string]string{"a": a.Version()}, older),
+			[]string{"different DestinationRule shop/a: istiod shows other content than it was sent"},
+		},
+		"not readable": {
+			[]*resource.Resource{a},
+			[]byte(strings.Replace(string(page(t, nil, a)), `"host"`, `"hosst"`, 1)),
+			[]string{`different DestinationRule shop/a: what istiod has cannot be read: istiod.json:1:`},
+		},
+		"of a kind that we do not know": {nil, []byte(`[{"kind": "New", "metadata": {"name": "x"}}]`), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := compare(t, c.served, c.page)
@@ -89,7 +128,10 @@ func TestCompare(t *testing.T) {
 	}
 	stored, err := verify.Parse(page(t, nil, a))
 	require.NoError(t, err)
-	nobody := verify.Served{Objects: []*resource.Resource{a, sidecar}, Asked: func(k resource.Kind) bool { return k == resource.DestinationRule }}
+	nobody := verify.Served{
+		Objects: []*resource.Resource{a, sidecar},
+		Asked:   func(k resource.Kind) bool { return k == resource.DestinationRule },
+	}
 	require.Empty(t, verify.Compare(nobody, stored), "what nobody asks for is not missing")
 }
 

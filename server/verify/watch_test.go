@@ -45,7 +45,8 @@ func (s *shown) RoundTrip(*http.Request) (*http.Response, error) {
 
 func TestWatchFindsWhatLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		docs := resource.Decode("x.yaml", []byte("apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a, namespace: shop}\nspec: {host: a.example}\n"), resource.Options{})
+		docs := resource.Decode("x.yaml", []byte("apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a, namespace: "+
+			"shop}\nspec: {host: a.example}\n"), resource.Options{})
 		require.NoError(t, docs[0].Errors.Err())
 		ours := docs[0].Resource
 		text, err := resource.MarshalJSON(ours)

@@ -33,7 +33,10 @@ func TestAPageOfMegabytesIsNoMessage(t *testing.T) {
 
 // What is missing in an item is not the absence of what it is about.
 func TestNullInAList(t *testing.T) {
-	for _, answer := range []string{"[null]", `[{"Node": null, "Service": {}}]`, `[{"Node": {}, "Service": null}]`, `[{"Node": {}, "Service": {}, "Checks": [null]}]`} {
+	for _, answer := range []string{
+		"[null]", `[{"Node": null, "Service": {}}]`, `[{"Node": {}, "Service": null}]`,
+		`[{"Node": {}, "Service": {}, "Checks": [null]}]`,
+	} {
 		c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 			for header, value := range map[string]string{"X-Consul-Index": "5", "X-Consul-LastContact": "0", "X-Consul-KnownLeader": "true"} {
 				w.Header().Set(header, value)

@@ -34,7 +34,8 @@ func (r *run) roomFor(s *service, read reading) error {
 		all += p.instances
 	}
 	if has > had && all > r.bounds.instances {
-		return fmt.Errorf("read service %s: with its %d instances there would be %d, of which %d at most are kept: %w", s.name, has, all, r.bounds.instances, dial.ErrTooMuch)
+		return fmt.Errorf("read service %s: with its %d instances there would be %d, of which %d at most are kept: %w", s.name, has, all,
+			r.bounds.instances, dial.ErrTooMuch)
 	}
 	return nil
 }

@@ -42,7 +42,8 @@ func TestMoreInstancesThanAreKept(t *testing.T) {
 		rejects := r.rejects("web")
 		r.mu.Unlock()
 		require.Len(t, rejects, 1)
-		require.ErrorContains(t, rejects[0].Err, "read service web: with its 16 instances there would be 21, of which 20 at most are kept: that is more than is taken")
+		require.ErrorContains(t, rejects[0].Err, "read service web: with its 16 instances there would be 21, of which 20 at most are kept: "+
+			"that is more than is taken")
 		w.change(local, func(f *fakeDomain) { f.set("api", with(4)) })
 		pass(10 * time.Minute)
 		require.Len(t, w.of("api")[0].Entries, 4)

@@ -40,8 +40,8 @@ type Settings struct {
 	Skip []string
 	// Tags are tags that an instance must have, all of them.
 	Tags []string
-	// Selects says by the tags of all its instances whether a service is to be read, as Selection says for people and for comparing; nil for all. It may be called at any
-	// time.
+	// Selects says by the tags of all its instances whether a service is to be read, as Selection says for people and for comparing; nil for
+	// all. It may be called at any time.
 	Selects   func(name string, tags []string) bool
 	Selection string
 	// Filter is an expression that Consul applies to the names of services, and HealthFilter one for their instances.
@@ -200,7 +200,8 @@ func (s *Settings) complete() error {
 	case s.MaxConcurrentWatches < 0:
 		return fmt.Errorf("maxConcurrentWatches: want 1 or more, got %d", s.MaxConcurrentWatches)
 	case s.MaxConcurrentWatches > 0 && s.MaxConcurrentWatches <= len(s.domains()):
-		return fmt.Errorf("maxConcurrentWatches: want more than %d, since each datacenter, namespace, partition and peer takes one for its names; got %d",
+		return fmt.Errorf("maxConcurrentWatches: want more than %d, since each datacenter, namespace, partition and peer takes one for its "+
+			"names; got %d",
 			len(s.domains()), s.MaxConcurrentWatches)
 	case s.RequireConsistent && s.Stale != nil && *s.Stale:
 		return fmt.Errorf("requireConsistent: not together with stale: true")

@@ -292,7 +292,10 @@ func (w *world) Service(name string, in []mapping.Service) ([]*resource.Resource
 	se := &networking.ServiceEntry{Hosts: []string{"x"}, Resolution: networking.ServiceEntry_STATIC}
 	for _, s := range in {
 		for _, e := range s.Entries {
-			se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{Address: e.Service.Address, Ports: map[string]uint32{"p": uint32(e.Service.Port)}})
+			se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
+				Address: e.Service.Address,
+				Ports:   map[string]uint32{"p": uint32(e.Service.Port)},
+			})
 		}
 	}
 	if len(in) == 0 {

@@ -9,13 +9,14 @@ import (
 	"tributary/sources/consul/mapping"
 )
 
-// Follower is another source, which is told what Consul has, and publishes what it makes of that itself: its groups are not Consul's services. What Consul's answers
-// prove is decided for it as for a source of Consul's: what it is told is believed, and what is in doubt stays.
+// Follower is another source, which is told what Consul has, and publishes what it makes of that itself: its groups are not Consul's
+// services. What Consul's answers prove is decided for it as for a source of Consul's: what it is told is believed, and what is in doubt
+// stays.
 type Follower interface {
 	// Keeper keeps what is known for the next run.
 	sources.Keeper
-	// Groups are the services of which an earlier run may have had something, which is asked for if what it kept does not tell, and Lost is how much it had of one that has
-	// no instance in.
+	// Groups are the services of which an earlier run may have had something, which is asked for if what it kept does not tell, and Lost is
+	// how much it had of one that has no instance in.
 	Groups() []string
 	Lost(name string, in []mapping.Service) int
 	// Take is told what changed. It is called by one goroutine at a time, and is not to keep it waiting.

@@ -93,7 +93,10 @@ func TestAnswers(t *testing.T) {
 
 	l, err := client.services(t.Context(), domain{}, query{level: certain})
 	require.NoError(t, err)
-	require.Equal(t, listing{names: map[string][]string{"web/a b": {}}, left: []string{"skipped"}, Answer: judge.Answer{Index: 12, Confirming: true}, anonymous: true}, l)
+	require.Equal(t, listing{
+		names: map[string][]string{"web/a b": {}}, left: []string{"skipped"},
+		Answer: judge.Answer{Index: 12, Confirming: true}, anonymous: true,
+	}, l)
 	r, err := client.service(t.Context(), domain{}, "web/a b", query{})
 	require.NoError(t, err)
 	require.Len(t, r.instances.list, 1)
@@ -110,7 +113,10 @@ func TestAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, r.Filtered && r.Confirming)
 
-	for how, want := range map[consultest.Misbehaviour]dial.Kind{consultest.NoLeader: dial.Unreachable, consultest.NoToken: dial.Denied, consultest.Busy: dial.RateLimited} {
+	for how, want := range map[consultest.Misbehaviour]dial.Kind{
+		consultest.NoLeader: dial.Unreachable, consultest.NoToken: dial.Denied,
+		consultest.Busy: dial.RateLimited,
+	} {
 		s.Misbehave(how)
 		_, err = client.service(t.Context(), domain{}, "web/a b", query{})
 		require.Equal(t, want, dial.Classify(err).Kind, "%s: %v", how, err)

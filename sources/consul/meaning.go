@@ -92,8 +92,8 @@ func newInstances(entries []*api.ServiceEntry) instances {
 }
 
 // digest is a hash of what a reader of entries can notice. The indexes are left out, as is what a check says in words:
-// they change all the time, and mean nothing for those who route by them. But whether a check for which somebody has to tell that he lives says
-// anything at all is told: an agent that began anew has not heard of him yet if it does not.
+// they change all the time, and mean nothing for those who route by them. But whether a check for which somebody has to tell that he lives
+// says anything at all is told: an agent that began anew has not heard of him yet if it does not.
 func digest(entries []*api.ServiceEntry) uint64 {
 	if len(entries) == 0 {
 		return 0

@@ -31,27 +31,75 @@ func TestMeaning(t *testing.T) {
 		r      reading
 		want   meaning
 	}{
-		"the same":                                        {before: one, r: reading{instances: one, Answer: judge.Answer{Index: 9}}, want: unchanged},
-		"one more":                                        {before: one, r: reading{instances: two, Answer: judge.Answer{Index: 9}}, want: changed},
-		"another health":                                  {before: one, r: reading{instances: sick, Answer: judge.Answer{Index: 9}}, want: changed},
-		"another ID at the same address":                  {before: one, r: reading{instances: moved, Answer: judge.Answer{Index: 9}}, want: changed},
-		"at an older index":                               {before: one, r: reading{instances: two, Answer: judge.Answer{Index: 1}}, want: changed},
-		"a watch lists one less":                          {before: two, r: reading{instances: one, Answer: judge.Answer{Index: 9}}, want: doubtful},
-		"a watch lists none":                              {before: one, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
-		"a watch lists none, and the token hides":         {before: one, r: reading{Answer: judge.Answer{Index: 9, Filtered: true}}, want: doubtful},
-		"there is one less":                               {before: two, r: reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true}}, want: changed},
-		"there is none":                                   {before: one, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: gone},
-		"there is still none":                             {before: none, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: gone},
-		"there is one less, but the token hides":          {before: two, r: reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: partial},
-		"there is none, but the token hides":              {before: one, r: reading{Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: denied},
-		"the token hides some, none of them known":        {before: one, r: reading{instances: one, Answer: judge.Answer{Index: 9, Filtered: true}}, want: unchanged},
+		"the same": {
+			before: one, r: reading{instances: one, Answer: judge.Answer{Index: 9}},
+			want: unchanged,
+		},
+		"one more": {
+			before: one, r: reading{instances: two, Answer: judge.Answer{Index: 9}},
+			want: changed,
+		},
+		"another health": {
+			before: one, r: reading{instances: sick, Answer: judge.Answer{Index: 9}},
+			want: changed,
+		},
+		"another ID at the same address": {
+			before: one, r: reading{instances: moved, Answer: judge.Answer{Index: 9}},
+			want: changed,
+		},
+		"at an older index": {
+			before: one, r: reading{instances: two, Answer: judge.Answer{Index: 1}},
+			want: changed,
+		},
+		"a watch lists one less": {
+			before: two, r: reading{instances: one, Answer: judge.Answer{Index: 9}},
+			want: doubtful,
+		},
+		"a watch lists none": {before: one, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
+		"a watch lists none, and the token hides": {
+			before: one, r: reading{Answer: judge.Answer{Index: 9, Filtered: true}},
+			want: doubtful,
+		},
+		"there is one less": {
+			before: two,
+			r:      reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true}}, want: changed,
+		},
+		"there is none": {
+			before: one, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}},
+			want: gone,
+		},
+		"there is still none": {
+			before: none, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}},
+			want: gone,
+		},
+		"there is one less, but the token hides": {
+			before: two,
+			r:      reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: partial,
+		},
+		"there is none, but the token hides": {
+			before: one,
+			r:      reading{Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: denied,
+		},
+		"the token hides some, none of them known": {
+			before: one,
+			r:      reading{instances: one, Answer: judge.Answer{Index: 9, Filtered: true}}, want: unchanged,
+		},
 		"there is none, says something that has no index": {before: one, r: reading{Answer: judge.Answer{Confirming: true}}, want: foreign},
-		"there is none, says something without a leader":  {before: one, r: reading{Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign},
-		"one less, says something without a leader":       {before: two, r: reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign},
-		"the first read":                                  {new: true, r: reading{instances: one, Answer: judge.Answer{Index: 9}}, want: changed},
-		"the first read finds none":                       {new: true, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
-		"the first read finds none, for certain":          {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: gone},
-		"the first read is denied":                        {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: denied},
+		"there is none, says something without a leader": {
+			before: one,
+			r:      reading{Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign,
+		},
+		"one less, says something without a leader": {
+			before: two,
+			r:      reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign,
+		},
+		"the first read":                         {new: true, r: reading{instances: one, Answer: judge.Answer{Index: 9}}, want: changed},
+		"the first read finds none":              {new: true, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
+		"the first read finds none, for certain": {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: gone},
+		"the first read is denied": {
+			new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}},
+			want: denied,
+		},
 	} {
 		assert.Equal(t, c.want, meaningOf(c.before, !c.new, c.r), name)
 	}
@@ -76,15 +124,21 @@ func TestMeaningOfNames(t *testing.T) {
 		want   meaning
 		wiped  bool
 	}{
-		"the same":                               {before: list(5, "a"), l: list(6, "a"), want: unchanged},
-		"one more":                               {before: list(5, "a"), l: list(6, "a", "b"), want: changed},
-		"one less":                               {before: list(5, "a", "b"), l: list(6, "a"), want: doubtful},
-		"certainly one less":                     {before: list(5, "a", "b"), l: certainly(list(6, "a")), want: changed},
-		"the last one":                           {before: list(5, "a"), l: certainly(list(6)), want: changed},
-		"all at once":                            {before: list(5, "a", "b"), l: certainly(list(6)), want: changed, wiped: true},
-		"most, while all was well":               {before: list(5, "a", "b", "c"), l: certainly(list(6, "a")), want: changed},
-		"most, after an outage":                  {before: list(5, "a", "b", "c"), outage: true, l: certainly(list(6, "a")), want: changed, wiped: true},
-		"some, after an outage":                  {before: list(5, "a", "b", "c", "d"), outage: true, l: certainly(list(6, "a", "b")), want: changed},
+		"the same":                 {before: list(5, "a"), l: list(6, "a"), want: unchanged},
+		"one more":                 {before: list(5, "a"), l: list(6, "a", "b"), want: changed},
+		"one less":                 {before: list(5, "a", "b"), l: list(6, "a"), want: doubtful},
+		"certainly one less":       {before: list(5, "a", "b"), l: certainly(list(6, "a")), want: changed},
+		"the last one":             {before: list(5, "a"), l: certainly(list(6)), want: changed},
+		"all at once":              {before: list(5, "a", "b"), l: certainly(list(6)), want: changed, wiped: true},
+		"most, while all was well": {before: list(5, "a", "b", "c"), l: certainly(list(6, "a")), want: changed},
+		"most, after an outage": {
+			before: list(5, "a", "b", "c"), outage: true, l: certainly(list(6, "a")), want: changed,
+			wiped: true,
+		},
+		"some, after an outage": {
+			before: list(5, "a", "b", "c", "d"), outage: true, l: certainly(list(6, "a", "b")),
+			want: changed,
+		},
 		"an older index, from a server behind":   {before: list(5, "a"), l: list(4, "a"), want: doubtful},
 		"an older index, certainly":              {before: list(5, "a"), l: certainly(list(4, "a")), want: changed, wiped: true},
 		"one less at an older index, certainly":  {before: list(5, "a", "b"), l: certainly(list(4, "a")), want: changed, wiped: true},
@@ -113,7 +167,8 @@ func TestDigestLeavesOutWhatMeansNothing(t *testing.T) {
 	assert.NotEqual(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum)
 	other = consultest.Instance("web", "1", "10.0.0.1", 80)
 	one.Checks[0].Type, other.Checks[0].Type, one.Checks[0].Output, other.Checks[0].Output = "ttl", "ttl", "", "TTL expired"
-	assert.NotEqual(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum, "nothing was heard, or something was")
+	assert.NotEqual(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum,
+		"nothing was heard, or something was")
 	a, b := some("1", "2"), newInstances([]*api.ServiceEntry{some("1", "2").list[1], some("1", "2").list[0]})
 	assert.Equal(t, a.sum, b.sum, "the order of Consul means nothing")
 }

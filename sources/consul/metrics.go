@@ -23,8 +23,9 @@ func newMetrics() *metrics {
 		confirmations: counters.Counter{Name: "confirmations_total", Help: "Answers that were not believed before a second, certain one."},
 		denied:        counters.Counter{Name: "denied_reads_total", Help: "Reads that Consul refused, or answered with less than there is."},
 		limited:       counters.Counter{Name: "rate_limited_total", Help: "Reads that Consul refused because there were too many."},
-		healed:        counters.Counter{Name: "healed_total", Help: "Services that the full compare found to be different from what the watch had told."},
-		watches:       counters.Counter{Name: "watches", Help: "Services that are watched by a query that waits.", Falls: true},
+		healed: counters.Counter{Name: "healed_total", Help: "Services that the full compare found to be different from what the watch " +
+			"had told."},
+		watches: counters.Counter{Name: "watches", Help: "Services that are watched by a query that waits.", Falls: true},
 	}
 	m.Set = counters.New("tributary_consul_", &m.reads, &m.names, &m.notices, &m.confirmations, &m.denied, &m.limited, &m.healed, &m.watches)
 	return m

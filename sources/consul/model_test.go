@@ -21,9 +21,9 @@ import (
 )
 
 // The model: agents of random habits, and a Consul that is wiped, away, slow, lies, or hides things, against a source that is
-// restarted at any time, in a time of its own. It knows nothing of the source: an instance that an agent has, and that was once served, is served
-// all the time; in the end all that is alive is served, nothing else is, and all is well. One seed is one history; CONSUL_MODEL_SEEDS and
-// CONSUL_MODEL_FROM ask for others.
+// restarted at any time, in a time of its own. It knows nothing of the source: an instance that an agent has, and that was once served, is
+// served all the time; in the end all that is alive is served, nothing else is, and all is well. One seed is one history;
+// CONSUL_MODEL_SEEDS and CONSUL_MODEL_FROM ask for others.
 
 const (
 	modelSeeds  = 20 // of each mix
@@ -89,7 +89,8 @@ type model struct {
 func newModel(t *testing.T, seed uint64, faults string) *model {
 	m := &model{
 		t: t, world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 7)), seed: seed, faults: map[string]bool{}, begun: time.Now(),
-		alive: map[string]time.Time{}, told: map[string]bool{}, gone: map[string]bool{}, pending: map[string]time.Time{}, nodes: map[string]uint64{}, served: map[string]time.Time{},
+		alive: map[string]time.Time{}, told: map[string]bool{}, gone: map[string]bool{}, pending: map[string]time.Time{},
+		nodes: map[string]uint64{}, served: map[string]time.Time{},
 	}
 	for f := range strings.FieldsSeq(faults) {
 		m.faults[f] = true

@@ -14,8 +14,8 @@ import (
 	"tributary/sources/consul/mapping"
 )
 
-// Mapper makes resources of services: see package mapping, whose Mapper makes of them what they are to Consul. Its methods are called one after
-// another.
+// Mapper makes resources of services: see package mapping, whose Mapper makes of them what they are to Consul. Its methods are called one
+// after another.
 type Mapper interface {
 	// Service makes the resources of a service of what is known of it in each part of Consul; of nothing, if it is withdrawn.
 	Service(name string, in []mapping.Service) (rs []*resource.Resource, rejects []sources.Reject, warnings []string)
@@ -327,7 +327,8 @@ func (r *run) health(now time.Time) sources.Health {
 			starting++
 		}
 		if p.suspected(now) {
-			messages = append(messages, fmt.Sprintf("%s%s; what is missing stays until %s", p.prefix(), p.suspicion.Why, p.suspicion.Until.UTC().Format(time.TimeOnly)+" UTC"))
+			messages = append(messages, fmt.Sprintf("%s%s; what is missing stays until %s", p.prefix(), p.suspicion.Why,
+				p.suspicion.Until.UTC().Format(time.TimeOnly)+" UTC"))
 		}
 	}
 	message := strings.Join(messages, "; ")

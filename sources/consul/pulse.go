@@ -65,7 +65,8 @@ func (r *run) pulse(ctx context.Context, p *part) (*trouble, error) {
 			"Consul has no leader: what it answers is as old as that, %s or more", pulse.LastContact)}, nil
 	case pulse.LastContact > r.settings.MaxStale:
 		return &trouble{state: sources.Degraded, message: fmt.Sprintf(
-			"the server that answers heard of its leader %s ago, more than maxStale (%s): the leader is asked instead", pulse.LastContact, r.settings.MaxStale)}, nil
+			"the server that answers heard of its leader %s ago, more than maxStale (%s): the leader is asked instead", pulse.LastContact,
+			r.settings.MaxStale)}, nil
 	}
 	return nil, nil
 }

@@ -83,7 +83,8 @@ func TestInstancesThatAreNotBackOutliveAReloadAndARestart(t *testing.T) {
 		})
 		require.Equal(t, 3, r.endpoints("web"))
 		require.Equal(t, 1, r.endpoints("api"))
-		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "2", "10.0.0.2", 80), consultest.Instance("web", "5", "10.0.0.5", 80))
+		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "2", "10.0.0.2", 80),
+			consultest.Instance("web", "5", "10.0.0.5", 80))
 		r.await("what is new", func() bool { return r.endpoints("web") == 4 })
 	})
 }
@@ -168,7 +169,8 @@ func narrowed(t *testing.T, s *consultest.Server, narrow *atomic.Bool, shown *ap
 	return hidden
 }
 
-// A token is narrowed to the nodes of one rack; what it no longer shows stays, also over a reload and a restart, until it may be seen again.
+// A token is narrowed to the nodes of one rack; what it no longer shows stays, also over a reload and a restart, until it may be seen
+// again.
 func TestInstancesHiddenByANarrowedTokenOutliveAReloadAndARestart(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
 	var narrow atomic.Bool

@@ -23,8 +23,13 @@ func TestATokenThatIsLost(t *testing.T) {
 		state   sources.State
 		message string
 	}{
-		"nothing is shown": {map[string]bool{}, sources.Denied, "no token is sent, and Consul shows nothing to anonymous requests: set tokenFile or CONSUL_HTTP_TOKEN"},
-		"some is shown":    {map[string]bool{"api": true}, sources.Degraded, "service web: no token is sent, and Consul does not show its instances"},
+		"nothing is shown": {map[string]bool{}, sources.Denied, "no token is sent, and Consul shows nothing to anonymous requests: set " +
+			"tokenFile or CONSUL_HTTP_TOKEN"},
+		"some is shown": {
+			map[string]bool{"api": true},
+			sources.Degraded,
+			"service web: no token is sent, and Consul does not show its instances",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

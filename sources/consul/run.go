@@ -92,7 +92,8 @@ func newRun(settings Settings, sink sources.Sink, c catalog, m Mapper, places in
 func newReader(settings Settings, c catalog, places int, counted *metrics) *run {
 	r := &run{
 		settings: settings, catalog: c, metrics: counted, bounds: bounds{maxServices, maxInstances},
-		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool), before: make(map[string][]*resource.Resource),
+		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool),
+		before: make(map[string][]*resource.Resource),
 	}
 	for _, d := range settings.domains() {
 		r.parts = append(r.parts, &part{

@@ -85,7 +85,8 @@ func (p *part) suspect(s judge.Suspicion, now time.Time) {
 }
 
 // notConsul is said of answers without the headers of Consul.
-const notConsul = "something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a proxy takes headers away"
+const notConsul = "something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a proxy takes " +
+	"headers away"
 
 const setToken = "set tokenFile or CONSUL_HTTP_TOKEN" //nolint:gosec // no token
 
@@ -279,7 +280,8 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 		p.fail(&trouble{state: sources.Unreachable, message: notConsul})
 		return m, nil, nil
 	case denied:
-		p.fail(&trouble{state: sources.Denied, message: unseen(l.anonymous, "the token does not show any service (service:read and node:read are needed)",
+		p.fail(&trouble{state: sources.Denied, message: unseen(l.anonymous,
+			"the token does not show any service (service:read and node:read are needed)",
 			"no token is sent, and Consul shows nothing to anonymous requests: "+setToken)})
 		return m, nil, nil
 	}

@@ -95,7 +95,10 @@ func TestWhatIsQuarantinedHidesNoDenial(t *testing.T) {
 
 // A service was published before, is gone, and cannot be read for its own sake: the names are sure that it is gone.
 func TestAnAdoptedServiceThatCannotBeReadGoes(t *testing.T) {
-	for what, err := range map[string]error{"400": api.StatusError{Code: 400, Body: "blocked"}, "503": api.StatusError{Code: 503, Body: "upstream"}} {
+	for what, err := range map[string]error{
+		"400": api.StatusError{Code: 400, Body: "blocked"},
+		"503": api.StatusError{Code: 503, Body: "upstream"},
+	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)

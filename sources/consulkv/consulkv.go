@@ -117,7 +117,8 @@ func (e *FilteredError) Error() string {
 }
 
 // errForeign says that what answered was not Consul, or not all that it answered arrived.
-var errForeign = errors.New("something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a proxy takes headers away")
+var errForeign = errors.New("something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a " +
+	"proxy takes headers away")
 
 // stateOf is how a source or store is after err, and what there is to say about it.
 func (p *place) stateOf(err error) sources.Health {

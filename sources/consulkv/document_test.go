@@ -19,9 +19,12 @@ import (
 func FuzzDocuments(f *testing.F) {
 	a, b := entryText("a", 80), entryText("b", 81)
 	for _, text := range []string{
-		"", "\n", "---\n", a, a + "---\n" + b, "---\n" + a + "---\n" + b + "---\n", "# c\n--- # d\n" + a + "---\n# e\n---\n" + b, a + "...\n---\n" + b,
-		"%YAML 1.2\n---\n" + a, a + "--- \n" + b + "--- |\n text\n", "\ufeff" + a + "---\r\n" + b, "{}", "a: [\n---\n" + a, a + "---\n" + a, b + "---",
-		"apiVersion: v1\nkind: List\nitems:\n- {}\n---\n" + a, "--- {apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: a, namespace: shop}}\n---\n" + b,
+		"", "\n", "---\n", a, a + "---\n" + b, "---\n" + a + "---\n" + b + "---\n", "# c\n--- # d\n" + a + "---\n# e\n---\n" + b,
+		a + "...\n---\n" + b,
+		"%YAML 1.2\n---\n" + a, a + "--- \n" + b + "--- |\n text\n", "\ufeff" + a + "---\r\n" + b, "{}", "a: [\n---\n" + a, a + "---\n" + a,
+		b + "---",
+		"apiVersion: v1\nkind: List\nitems:\n- {}\n---\n" + a, "--- {apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: " +
+			"a, namespace: shop}}\n---\n" + b,
 	} {
 		f.Add([]byte(text), "x.yaml")
 	}
@@ -32,7 +35,8 @@ func FuzzDocuments(f *testing.F) {
 // TestDocuments does the same for all that can be put together of a few pieces.
 func TestDocuments(t *testing.T) {
 	pieces := []string{
-		"---\n", "--- \n", "--- # note\n", "---\r\n", "---", "...\n", "# note\n", "\n", "--- |\n text\n", "%YAML 1.1\n", "broken: [\n", "{}\n", "  ",
+		"---\n", "--- \n", "--- # note\n", "---\r\n", "---", "...\n", "# note\n", "\n", "--- |\n text\n", "%YAML 1.1\n", "broken: [\n", "{}\n",
+		"  ",
 		entryText("a", 80), entryText("b", 81), entryText("a", 82), "\ufeff", "apiVersion: v1\nkind: List\nitems:\n- {}\n",
 		"--- {apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: a, namespace: shop}}\n",
 	}

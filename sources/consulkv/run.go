@@ -44,7 +44,10 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		}
 		defer s.registerer.Unregister(s.vitals)
 	}
-	r := &run{place: s.place, vitals: s.vitals, sink: sink, known: make(map[string]uint64), seed: maphash.MakeSeed(), memory: newMemory(s.place.resetHold)}
+	r := &run{
+		place: s.place, vitals: s.vitals, sink: sink, known: make(map[string]uint64), seed: maphash.MakeSeed(),
+		memory: newMemory(s.place.resetHold),
+	}
 	for _, group := range sink.Groups() {
 		r.known[group] = 0
 	}
@@ -78,7 +81,8 @@ func (r *run) report(h sources.Health) {
 	leaderless, contact := r.leaderless, r.contact
 	r.mu.Unlock()
 	if leaderless && h.State != sources.Denied && h.State != sources.Unreachable {
-		h = sources.Health{State: sources.Unreachable, Message: fmt.Sprintf("%s: Consul has no leader: what it answers is as old as that, %s or more", r.place.shown, contact)}
+		h = sources.Health{State: sources.Unreachable, Message: fmt.Sprintf("%s: Consul has no leader: what it answers is as old as that, %s "+
+			"or more", r.place.shown, contact)}
 	}
 	r.sink.Report(h)
 }

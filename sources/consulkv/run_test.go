@@ -128,7 +128,8 @@ func TestAWipedConsulIsNotBelieved(t *testing.T) {
 	c.Set("mesh/b", entryText("b", 80))
 	r.await("what is there now", func() bool { return r.has("b") && !r.has("a") })
 	r.awaitHealth(sources.Healthy)
-	c.Delete("mesh/b")                                                                                     // somebody deletes the last one: that is believed
+	// somebody deletes the last one: that is believed
+	c.Delete("mesh/b")
 	r.await("the guard hears that b is gone", func() bool { return r.supervisor.Status()[0].Held != nil }) // after a, it is all there was
 }
 
@@ -155,7 +156,8 @@ func TestHealthSaysWhatFailed(t *testing.T) {
 	r := runSource(t, c, Settings{})
 	r.await("sync", r.table.Synced)
 	c.Answer(http.StatusForbidden, "Permission denied")
-	r.awaitHealth(sources.Denied, "consul-kv "+c.Addr()+": read mesh/: ", "Permission denied", `it needs key_prefix "mesh/" { policy = "read" }`)
+	r.awaitHealth(sources.Denied, "consul-kv "+c.Addr()+": read mesh/: ", "Permission denied",
+		`it needs key_prefix "mesh/" { policy = "read" }`)
 	c.Filter()
 	r.awaitHealth(sources.Denied, "the token sees only part of the keys under mesh/", "policy")
 	c.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "0")

@@ -80,7 +80,9 @@ func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) err
 
 // believed waits until the prefix has changed since index, or for some minutes, and returns what is there, when that is
 // certain, how it differs from what was believed before, and the keys that it lacks.
-func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared, missing []string, err error) {
+func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared, missing []string,
+	err error,
+) {
 	wait := m.wait(p.wait, time.Now())
 	if l, err = p.list(ctx, wait+wait/16+requestTimeout, &api.QueryOptions{WaitIndex: index, WaitTime: wait}); err != nil {
 		return l, c, nil, err

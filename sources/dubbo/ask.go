@@ -9,7 +9,8 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// asker asks an instance itself for its metadata, which names its revision or may be of another one: of before all services are exported, say. how is for people.
+// asker asks an instance itself for its metadata, which names its revision or may be of another one: of before all services are exported,
+// say. how is for people.
 type asker interface {
 	Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error)
 }
@@ -17,7 +18,8 @@ type asker interface {
 // nextAfter is when the next instance is asked, while one says nothing.
 const nextAfter = 300 * time.Millisecond
 
-// askAny asks instances that would answer alike, one after the other, until one answers. One that says nothing does not hold up the next one.
+// askAny asks instances that would answer alike, one after the other, until one answers. One that says nothing does not hold up the next
+// one.
 func askAny(ctx context.Context, a asker, instances []provider.Instance) (provider.Metadata, string, error) {
 	if len(instances) == 0 {
 		return provider.Metadata{}, "", errors.New("no instance says how to ask it")

@@ -9,8 +9,8 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-// BenchmarkKnows has 2,000 interfaces of 5 providers, each of an application of its own, whose instances have metadata that cannot be had: of each it is asked whether
-// anything is known of what it serves, as at each try to find out.
+// BenchmarkKnows has 2,000 interfaces of 5 providers, each of an application of its own, whose instances have metadata that cannot be had:
+// of each it is asked whether anything is known of what it serves, as at each try to find out.
 func BenchmarkKnows(b *testing.B) {
 	const interfaces, of = 2000, 5
 	s := newRun(sourceOf(b, zktest.New(), quickly()), nil).state
@@ -30,7 +30,10 @@ func BenchmarkKnows(b *testing.B) {
 				b.Fatal(err)
 			}
 			all = append(all, registry.Registered{URL: u})
-			instances = append(instances, &instance{application: app, read: true, Instance: provider.Instance{Application: app, Host: host, Port: 20880}})
+			instances = append(instances, &instance{
+				application: app, read: true,
+				Instance: provider.Instance{Application: app, Host: host, Port: 20880},
+			})
 		}
 		s.take(registry.Part{Interface: name, Category: registry.Providers, Node: name}, all, nil)
 	}

@@ -98,13 +98,19 @@ func (h *nacosHarness) Put(name string, revision int) {
 }
 
 func (h *nacosHarness) put(name string, revision int) {
-	meta := map[string]string{"application": "a", "category": "providers", "protocol": "dubbo", "path": name, "interface": name, "weight": strconv.Itoa(revision)}
+	meta := map[string]string{
+		"application": "a", "category": "providers", "protocol": "dubbo", "path": name, "interface": name,
+		"weight": strconv.Itoa(revision),
+	}
 	if h.application {
 		r := "r" + strconv.Itoa(revision)
 		h.server.Config(name, r, fmt.Sprintf(
 			`{"app":%q,"revision":%q,"services":{"%s:dubbo":{"name":%q,"protocol":"dubbo","port":20880,"path":%q,"params":{"weight":"%d"}}}}`,
 			name, r, name, name, name, revision))
-		meta = map[string]string{"dubbo.endpoints": `[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision": r, "dubbo.metadata.storage-type": "remote"}
+		meta = map[string]string{
+			"dubbo.endpoints": `[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision": r,
+			"dubbo.metadata.storage-type": "remote",
+		}
 	}
 	h.server.Put("DEFAULT_GROUP", h.service(name), "1", nacostest.Instance("10.0.1.1", 20880, meta))
 }
@@ -158,7 +164,8 @@ func quickly() Settings {
 func sourceOf(t testing.TB, s *zktest.Server, settings Settings) *Source {
 	t.Helper()
 	require.NoError(t, settings.complete())
-	source, err := newSource(zookeeper.WithDial(s.Dial, zookeeper.Address{Group: zookeeper.DefaultGroup}, settings.Resync), "zookeeper /dubbo/", settings)
+	source, err := newSource(zookeeper.WithDial(s.Dial, zookeeper.Address{Group: zookeeper.DefaultGroup}, settings.Resync),
+		"zookeeper /dubbo/", settings)
 	require.NoError(t, err)
 	return source
 }
@@ -197,7 +204,8 @@ type interfaces struct{}
 func (interfaces) put(s *zktest.Server, name string, revision int) {
 	path := "/dubbo/" + name + "/providers/"
 	node := func(revision int) string {
-		return path + url.QueryEscape(fmt.Sprintf("dubbo://10.0.1.%d:20880/%s?application=a&interface=%s&timestamp=%d", revision, name, name, 1_700_000_000_000+revision))
+		return path + url.QueryEscape(fmt.Sprintf("dubbo://10.0.1.%d:20880/%s?application=a&interface=%s&timestamp=%d", revision, name, name,
+			1_700_000_000_000+revision))
 	}
 	for other := range 10 {
 		if other != revision {
@@ -264,7 +272,10 @@ func (h *consulHarness) Put(name string, revision int) {
 		h.server.Set(name+":"+r, fmt.Sprintf(
 			`{"app":%q,"revision":%q,"services":{"%s:dubbo":{"name":%q,"protocol":"dubbo","port":20880,"path":%q,"params":{"weight":"%d"}}}}`,
 			name, r, name, name, name, revision))
-		e.Service.Meta, e.Service.Tags = nil, []string{`dubbo.endpoints=[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision=" + r, "dubbo.metadata.storage-type=remote"}
+		e.Service.Meta, e.Service.Tags = nil, []string{
+			`dubbo.endpoints=[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision=" + r,
+			"dubbo.metadata.storage-type=remote",
+		}
 	}
 	h.server.Put(name, e)
 }

@@ -21,8 +21,8 @@ const (
 // consulPlace is that of interfaces in a Consul, for people.
 const consulPlace = "consul service "
 
-// NewConsul returns a source of the registry in the Consul at address, which is read as reading says: its Services, Skip, Tags, Grace, Mapping and VIPs do not count.
-// Of settings, Resync, Hold, Grace and TLS do not. An error begins with the key at fault.
+// NewConsul returns a source of the registry in the Consul at address, which is read as reading says: its Services, Skip, Tags, Grace,
+// Mapping and VIPs do not count. Of settings, Resync, Hold, Grace and TLS do not. An error begins with the key at fault.
 func NewConsul(address string, reading consul.Settings, settings Settings) (*Source, error) {
 	at, err := consulAddress(address)
 	if err != nil {
@@ -33,7 +33,8 @@ func NewConsul(address string, reading consul.Settings, settings Settings) (*Sou
 	}
 	settings.Grace = settings.KeepEmpty // Consul forgets what is empty: there nothing is removed
 	reading.Services, reading.Skip, reading.Tags, reading.Grace = nil, nil, nil, 0
-	reading.Selection = fmt.Sprint(settings.RegisterMode, settings.Interfaces, settings.SkipInterfaces, settings.Applications, settings.SkipApplications)
+	reading.Selection = fmt.Sprint(settings.RegisterMode, settings.Interfaces, settings.SkipInterfaces, settings.Applications,
+		settings.SkipApplications)
 	var levels registered.Levels
 	if settings.RegisterMode != modeInstance {
 		levels.Interfaces = settings.serves
@@ -53,7 +54,8 @@ func NewConsul(address string, reading consul.Settings, settings Settings) (*Sou
 	return source, nil
 }
 
-// consulAddress returns an address as Consul's source takes it: of the parameters, of which Dubbo's users give theirs as well, only Consul's.
+// consulAddress returns an address as Consul's source takes it: of the parameters, of which Dubbo's users give theirs as well, only
+// Consul's.
 func consulAddress(address string) (string, error) {
 	at, query, _ := strings.Cut(address, "?")
 	values, err := url.ParseQuery(query)

@@ -43,14 +43,18 @@ func startInConsul(t *testing.T, server *consultest.Server, settings Settings, c
 func inService(iface, host, version, status string) *api.ServiceEntry {
 	e := consultest.Instance(iface, host+version, host, 20880)
 	e.Service.Tags = []string{"dubbo"}
-	e.Service.Meta = map[string]string{"url": "dubbo://" + host + ":20880/" + iface + "?application=a&interface=" + iface + "&version=" + version}
+	e.Service.Meta = map[string]string{"url": "dubbo://" + host + ":20880/" + iface + "?application=a&interface=" + iface + "&version=" +
+		version}
 	return checked(e, status, "")
 }
 
 // checked is an instance with the check that Dubbo has it have.
 func checked(e *api.ServiceEntry, status, output string) *api.ServiceEntry {
 	id := e.Service.ID
-	e.Checks = append(e.Checks[:1:1], &api.HealthCheck{Node: "n1", ServiceID: id, CheckID: "service:" + id, Type: "ttl", Status: status, Output: output})
+	e.Checks = append(e.Checks[:1:1], &api.HealthCheck{
+		Node: "n1", ServiceID: id, CheckID: "service:" + id, Type: "ttl", Status: status,
+		Output: output,
+	})
 	return e
 }
 
@@ -78,7 +82,9 @@ func TestInterfacesInConsul(t *testing.T) {
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "critical"), two)
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
-	b.await("its agent began anew, and has not heard of it", func() bool { return strings.Contains(b.status().Message, "1 endpoint is not listed and stays") })
+	b.await("its agent began anew, and has not heard of it", func() bool {
+		return strings.Contains(b.status().Message, "1 endpoint is not listed and stays")
+	})
 	s.Put("com.acme.Demo", checked(inService("com.acme.Demo", "10.0.0.5", "1.0.0", ""), "critical", "TTL expired"), two)
 	b.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.8", "1.0.0", "critical"), two)
@@ -110,7 +116,8 @@ func TestWhatCannotBeReadInConsulHoldsUpNobody(t *testing.T) {
 	b.await("warned", func() bool { return len(b.status().Warnings) > 0 })
 }
 
-// TestSilenceInConsulSavesNoOtherPort has two providers of an application on one host, of which one fails and nothing is heard of the other.
+// TestSilenceInConsulSavesNoOtherPort has two providers of an application on one host, of which one fails and nothing is heard of the
+// other.
 func TestSilenceInConsulSavesNoOtherPort(t *testing.T) {
 	on := func(port int, status, output string) *api.ServiceEntry {
 		e := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")
@@ -168,7 +175,10 @@ func TestModesInConsul(t *testing.T) {
 	s.Set("shop:r1", metadataOfShop)
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
-	for mode, want := range map[string]string{modeInterface: "com-acme-other 10.0.0.7:20880*100", modeInstance: "com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100"} {
+	for mode, want := range map[string]string{
+		modeInterface: "com-acme-other 10.0.0.7:20880*100",
+		modeInstance:  "com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100",
+	} {
 		settings := patiently()
 		settings.RegisterMode = mode
 		b := startInConsul(t, s, settings)
@@ -177,7 +187,8 @@ func TestModesInConsul(t *testing.T) {
 	}
 }
 
-// TestMappingInConsulSaysWhatIsServed has an instance that keeps its metadata itself and cannot be asked, and the mapping that Dubbo's extension writes.
+// TestMappingInConsulSaysWhatIsServed has an instance that keeps its metadata itself and cannot be asked, and the mapping that Dubbo's
+// extension writes.
 func TestMappingInConsulSaysWhatIsServed(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("dubbo:mapping:com.acme.Demo", "stock,shop")
@@ -189,7 +200,8 @@ func TestMappingInConsulSaysWhatIsServed(t *testing.T) {
 	})
 }
 
-// TestApplicationsInConsulThatCannotBeResolvedAreNamed has an instance of which nothing is known: that is not said to be healthy, and no other one waits for it.
+// TestApplicationsInConsulThatCannotBeResolvedAreNamed has an instance of which nothing is known: that is not said to be healthy, and no
+// other one waits for it.
 func TestApplicationsInConsulThatCannotBeResolvedAreNamed(t *testing.T) {
 	s := consultest.New(t)
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
@@ -198,7 +210,8 @@ func TestApplicationsInConsulThatCannotBeResolvedAreNamed(t *testing.T) {
 	b.awaitSync()
 	b.awaitAll("com-acme-other 10.0.0.7:20880*100")
 	b.await("degraded", func() bool { return b.status().State == sources.Degraded })
-	require.Contains(t, b.status().Message, `application "shop": what it serves is not known, and nothing of it is served: metadata report: it is not there`)
+	require.Contains(t, b.status().Message,
+		`application "shop": what it serves is not known, and nothing of it is served: metadata report: it is not there`)
 }
 
 // TestConsulThatLostItsData has a Consul that begins with nothing, and a source that starts meanwhile: what it knew stays at both levels.
@@ -308,7 +321,8 @@ func TestAddressesOfConsul(t *testing.T) {
 	}
 }
 
-// TestNothingInConsulHasAReason has a Consul without anything to serve: without any service, without Dubbo's, and with those that no setting selects.
+// TestNothingInConsulHasAReason has a Consul without anything to serve: without any service, without Dubbo's, and with those that no
+// setting selects.
 func TestNothingInConsulHasAReason(t *testing.T) {
 	s := consultest.New(t)
 	b := startInConsul(t, s, patiently())
@@ -316,12 +330,15 @@ func TestNothingInConsulHasAReason(t *testing.T) {
 		t.Helper()
 		b.await("it says "+message, func() bool { return b.status().State == sources.Healthy && b.status().Message == message })
 	}
-	says("there is no provider of Dubbo in consul, and no other service: its address may name another dc, ns or partition than is meant, or the token may not read services")
+	says("there is no provider of Dubbo in consul, and no other service: its address may name another dc, ns or partition than is meant, or " +
+		"the token may not read services")
 	s.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
 	s.Put("other", consultest.Instance("other", "o", "10.0.0.8", 80))
-	says("there is no provider of Dubbo in consul, but 2 other services: those of interfaces have the tag dubbo, and those of applications tags like dubbo.metadata.revision=…")
+	says("there is no provider of Dubbo in consul, but 2 other services: those of interfaces have the tag dubbo, and those of applications " +
+		"tags like dubbo.metadata.revision=…")
 	s.Remove("other")
-	says("there is no provider of Dubbo in consul, but 1 other services: those of interfaces have the tag dubbo, and those of applications tags like dubbo.metadata.revision=…")
+	says("there is no provider of Dubbo in consul, but 1 other services: those of interfaces have the tag dubbo, and those of applications " +
+		"tags like dubbo.metadata.revision=…")
 
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))

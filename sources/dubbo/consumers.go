@@ -13,8 +13,9 @@ import (
 	core "tributary/sources/registry"
 )
 
-// consuming is what applications consume. What is consumed counts at once, and what is no longer consumed stays for a while: a Sidecar that lacks a host
-// breaks calls, and one that has a host too many costs a little memory. It does no I/O and has no clock. The mu of run guards it.
+// consuming is what applications consume. What is consumed counts at once, and what is no longer consumed stays for a while: a Sidecar that
+// lacks a host breaks calls, and one that has a host too many costs a little memory. It does no I/O and has no clock. The mu of run guards
+// it.
 type consuming struct {
 	known map[string]map[string]time.Time // by application and host: since when nobody is listed who consumes it; zero while somebody is
 	told  map[string]bool                 // applications that have a group of their own, also of an earlier run
@@ -25,7 +26,8 @@ func newConsuming() *consuming {
 	return &consuming{known: map[string]map[string]time.Time{}, told: map[string]bool{}}
 }
 
-// sidecarGroup is before the name of an application in the name of the group of its Sidecar. Nothing that Dubbo registers has a blank in its name.
+// sidecarGroup is before the name of an application in the name of the group of its Sidecar. Nothing that Dubbo registers has a blank in
+// its name.
 const sidecarGroup = "sidecar of "
 
 // restore remembers what an earlier run published. It reports whether the group is of a Sidecar.

@@ -22,7 +22,8 @@ func withSidecars(grace time.Duration) Settings {
 
 // consumer is the path of a consumer.
 func consumer(iface, application, params string) string {
-	return "/dubbo/" + iface + "/consumers/" + url.QueryEscape("consumer://10.0.1.1/"+iface+"?application="+application+"&category=consumers&interface="+iface+"&side=consumer"+params)
+	return "/dubbo/" + iface + "/consumers/" + url.QueryEscape("consumer://10.0.1.1/"+iface+"?application="+application+
+		"&category=consumers&interface="+iface+"&side=consumer"+params)
 }
 
 func TestSidecarsOfConsumers(t *testing.T) {
@@ -61,7 +62,8 @@ func TestSidecarsAreOff(t *testing.T) {
 	b := start(t, s, patiently())
 	b.awaitAll("x-a 10.0.0.1:20880*100")
 	require.Equal(t, 1, b.table.Snapshot().Len())
-	require.ErrorContains(t, (&Settings{RegisterMode: "instance", Mapping: mapping.Options{Sidecars: &mapping.Sidecars{}}}).complete(), "sidecars: ")
+	require.ErrorContains(t, (&Settings{RegisterMode: "instance", Mapping: mapping.Options{Sidecars: &mapping.Sidecars{}}}).complete(),
+		"sidecars: ")
 }
 
 // TestConsumersThatMayNotBeReadHoldUpNothing has one whose consumers are hidden from us.
@@ -78,8 +80,10 @@ func TestConsumersThatMayNotBeReadHoldUpNothing(t *testing.T) {
 
 func TestSidecarsOfConsumersInNacos(t *testing.T) {
 	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "providers:a.B::", "1", nacostest.Instance("10.0.0.5", 20880, map[string]string{"category": "providers", "protocol": "dubbo", "path": "a.B"}))
-	s.Put("DEFAULT_GROUP", "consumers:a.B::", "1", nacostest.Instance("10.0.1.5", 0, map[string]string{"category": "consumers", "protocol": "consumer", "path": "a.B", "application": "shop", "side": "consumer"}))
+	s.Put("DEFAULT_GROUP", "providers:a.B::", "1", nacostest.Instance("10.0.0.5", 20880,
+		map[string]string{"category": "providers", "protocol": "dubbo", "path": "a.B"}))
+	s.Put("DEFAULT_GROUP", "consumers:a.B::", "1", nacostest.Instance("10.0.1.5", 0,
+		map[string]string{"category": "consumers", "protocol": "consumer", "path": "a.B", "application": "shop", "side": "consumer"}))
 	b := startInNacos(t, s, withSidecars(time.Hour))
 	b.awaitAll("a-b 10.0.0.5:20880*100", "shop sees ./* dubbo/a.b")
 }

@@ -27,7 +27,8 @@ func (b *rig) awaitDegraded(what string) {
 	})
 }
 
-// TestALevelThatMayNotBeReadHoldsUpNoOther has a rule that lets nobody read the names of applications, or those of interfaces, from the start.
+// TestALevelThatMayNotBeReadHoldsUpNoOther has a rule that lets nobody read the names of applications, or those of interfaces, from the
+// start.
 func TestALevelThatMayNotBeReadHoldsUpNoOther(t *testing.T) {
 	for denied, served := range map[string]int{"/services": 0, "/dubbo": 1} {
 		s, asks, all := bothLevels()

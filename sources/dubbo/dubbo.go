@@ -4,9 +4,10 @@
 // at two levels, interfaces and (since Dubbo 3) applications, mostly at both; they are merged. See README.md for what it does in which
 // situation.
 //
-// Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Packages zookeeper, nacos and consul read a registry,
-// behind the interface of package registry. Here, state.go holds what the registry says, judge.go and unread.go decide what of it counts, run.go is told by
-// the registry, resolve.go finds out what instances of applications serve, and publish.go hands on what is believed.
+// Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Packages zookeeper, nacos and
+// consul read a registry, behind the interface of package registry. Here, state.go holds what the registry says, judge.go and unread.go
+// decide what of it counts, run.go is told by the registry, resolve.go finds out what instances of applications serve, and publish.go hands
+// on what is believed.
 package dubbo
 
 import (
@@ -38,8 +39,8 @@ const (
 type Settings struct {
 	// RegisterMode says which registrations to read: interface, instance, or all. Default: all.
 	RegisterMode string
-	// Interfaces are names, or patterns with *, of what to serve, at whichever level it is registered, and Applications those of applications to read.
-	// Default: all.
+	// Interfaces are names, or patterns with *, of what to serve, at whichever level it is registered, and Applications those of applications
+	// to read. Default: all.
 	Interfaces, Applications []string
 	// SkipInterfaces and SkipApplications are those to leave out.
 	SkipInterfaces, SkipApplications []string
@@ -140,7 +141,8 @@ func newSource(r registry.Registry, place string, settings Settings) (*Source, e
 	if err != nil {
 		return nil, err
 	}
-	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: newCounts(), maxMetadata: maxMetadata, again: lastTry}, nil
+	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: newCounts(), maxMetadata: maxMetadata, again: lastTry},
+		nil
 }
 
 // complete checks the settings and fills in the defaults.
@@ -180,7 +182,9 @@ func (s *Settings) complete() error {
 		key string
 		set bool
 	}{
-		{"applications", len(s.Applications) > 0}, {"skipApplications", len(s.SkipApplications) > 0}, {"askProviders", s.AskProviders != nil && *s.AskProviders},
+		{"applications", len(s.Applications) > 0},
+		{"skipApplications", len(s.SkipApplications) > 0},
+		{"askProviders", s.AskProviders != nil && *s.AskProviders},
 	} {
 		if of.set {
 			return fmt.Errorf("%s: it is about applications, which registerMode %s leaves out", of.key, modeInterface)

@@ -35,7 +35,9 @@ type said struct {
 }
 
 // settle decides what is believed of a service. A protocol that has no provider is remembered for keep.
-func (r record) settle(now said, unsaid func(mapping.Endpoint) core.Judgement, inDoubt func(known) bool, at time.Time, keep time.Duration) record {
+func (r record) settle(now said, unsaid func(mapping.Endpoint) core.Judgement, inDoubt func(known) bool, at time.Time,
+	keep time.Duration,
+) record {
 	after := record{empty: make(map[string]time.Time, len(r.empty))}
 	reading := core.Reading[mapping.Endpoint]{Said: now.endpoints, Unsaid: unsaid, InDoubt: inDoubt}
 	after.endpoints, after.held = reading.Settle(r.endpoints, mapping.Endpoint.Compare, at)
@@ -93,7 +95,9 @@ func restored(all []mapping.Restored) record {
 }
 
 // believe decides what counts of an interface. unsaid judges an endpoint of a service that is not listed.
-func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapping.Endpoint) core.Judgement, keep func(removed bool) time.Duration) (t told) {
+func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapping.Endpoint) core.Judgement,
+	keep func(removed bool) time.Duration,
+) (t told) {
 	s.settleRules(name, at)
 	now := map[provider.ID]*said{}
 	var unheard []provider.Provider
@@ -169,8 +173,8 @@ func leftOut(p provider.Provider, why string) sources.LeftOut {
 	return sources.LeftOut{What: net.JoinHostPort(p.Host, strconv.Itoa(p.Port)), Of: p.String(), Why: why}
 }
 
-// settleRules decides what rules of an interface count. One that is not listed after the registry was away is in doubt as providers are: without it they would
-// have another weight, or take calls that they must not.
+// settleRules decides what rules of an interface count. One that is not listed after the registry was away is in doubt as providers are:
+// without it they would have another weight, or take calls that they must not.
 func (s *state) settleRules(name string, at time.Time) {
 	i := s.interfaces[name]
 	if i == nil {
@@ -219,8 +223,9 @@ func (s *state) removed(name string) bool {
 	return i != nil && i.removed() && len(s.served[name]) == 0
 }
 
-// certain reports whether enough is known of an interface to publish it: all its parts were read, or cannot be, and it is not all that there is to know
-// of it. What an earlier run published stays as it is while the part from which it was read cannot be read, and it cannot be told what it was.
+// certain reports whether enough is known of an interface to publish it: all its parts were read, or cannot be, and it is not all that
+// there is to know of it. What an earlier run published stays as it is while the part from which it was read cannot be read, and it cannot
+// be told what it was.
 func (s *state) certain(name string) bool {
 	i := s.interfaces[name]
 	if i == nil {

@@ -9,8 +9,8 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// leftGroup is before the name of an application in the name of the group that says what of its instances is left out. There is never anything else in such a
-// group: of what these instances serve, as far as that is known, the groups of interfaces have the rest.
+// leftGroup is before the name of an application in the name of the group that says what of its instances is left out. There is never
+// anything else in such a group: of what these instances serve, as far as that is known, the groups of interfaces have the rest.
 const leftGroup = "instances of "
 
 // leftOut returns of the applications of which that changed what of their instances is left out, as the sink takes it. The caller holds mu.
@@ -58,7 +58,8 @@ func (s *state) leftOf(name string, a *application) (all []sources.LeftOut) {
 	return all
 }
 
-// whyLeft is why nothing is served of an instance; empty if something is, if it is not to serve anything, or if that is about to be found out.
+// whyLeft is why nothing is served of an instance; empty if something is, if it is not to serve anything, or if that is about to be found
+// out.
 func (s *state) whyLeft(i *instance) string {
 	n := i.needs
 	switch {

@@ -34,7 +34,8 @@ func TestWhatFailsInConsulIsLeftOut(t *testing.T) {
 	const over = "TTL expired"
 	odd := checked(inService("com.acme.Demo", "10.0.0.9", "1.0.0", ""), "critical", over)
 	odd.Service.Meta["url"] = "nothing"
-	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), checked(inService("com.acme.Demo", "10.0.0.6", "1.0.0", ""), "critical", over), odd)
+	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"),
+		checked(inService("com.acme.Demo", "10.0.0.6", "1.0.0", ""), "critical", over), odd)
 	one := ofShop("1", "10.0.0.7", 50051, "r1", "passing", "")
 	s.Put("shop", one, ofShop("2", "10.0.0.8", 50051, "r1", "critical", over))
 	b := startInConsul(t, s, patiently())
@@ -72,7 +73,8 @@ func TestWhatIsUnhealthyInNacosIsLeftOut(t *testing.T) {
 	b.awaitLeftOut("10.0.0.2:20880 of a (it is unhealthy)", "10.0.0.4:20880 of app (it is unhealthy)")
 }
 
-// TestInstancesThatServeNothingAreLeftOut has instances of which one cannot be read, one has metadata that nobody has, and one a service that cannot be called or read.
+// TestInstancesThatServeNothingAreLeftOut has instances of which one cannot be read, one has metadata that nobody has, and one a service
+// that cannot be called or read.
 func TestInstancesThatServeNothingAreLeftOut(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", `{"app":"shop","revision":"r1","services":{"a":{"name":"com.acme.Demo","protocol":"tri"},"b":{"name":"com.acme.Bad","protocol":"tri","port":99999},"y":{"name":"com.acme.Weird"}}}`)
@@ -91,7 +93,8 @@ func TestInstancesThatServeNothingAreLeftOut(t *testing.T) {
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100", "com-acme-demo.tri 10.0.0.5:50051*100")
 }
 
-// TestNothingStandsInThePlaceOfAnInstance has others registered at the host and port of one: something else, and something newer that cannot be read.
+// TestNothingStandsInThePlaceOfAnInstance has others registered at the host and port of one: something else, and something newer that
+// cannot be read.
 func TestNothingStandsInThePlaceOfAnInstance(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)

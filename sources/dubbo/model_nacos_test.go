@@ -17,7 +17,8 @@ import (
 	"tributary/sources/nacos/nacostest"
 )
 
-// TestModelInNacos has instances and providers come and go, lose their names in its lists or the whole Nacos its data, and Nacos refuse to tell of some.
+// TestModelInNacos has instances and providers come and go, lose their names in its lists or the whole Nacos its data, and Nacos refuse to
+// tell of some.
 func TestModelInNacos(t *testing.T) {
 	for seed := *modelFirst; seed < *modelFirst+*modelSeeds; seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) { nacosModel(t, uint64(seed)) })
@@ -54,7 +55,10 @@ func nacosModel(t *testing.T, seed uint64) {
 		case 0, 1, 2:
 			iface, version := []string{"a", "b"}[rng.IntN(2)], []string{"", "1"}[rng.IntN(2)]
 			o := one{service: "providers:" + iface + ":" + version + ":", id: id, iface: iface, version: version, host: host, port: port}
-			o.meta = map[string]string{"application": "x", "category": "providers", "protocol": "dubbo", "path": iface, "interface": iface, "version": version}
+			o.meta = map[string]string{
+				"application": "x", "category": "providers", "protocol": "dubbo", "path": iface, "interface": iface,
+				"version": version,
+			}
 			all[o.service+"|"+id] = o
 			put(o)
 			say("put %s %s", o.service, id)
@@ -174,6 +178,7 @@ func nacosModel(t *testing.T, seed uint64) {
 		}
 	}
 	if !ok {
-		t.Errorf("seed %d not at rest after 40s\nwant %v\ngot  %v\nstatus %s %q\n%s", seed, lines, b.show(), b.status().State, b.status().Message, strings.Join(log, "\n"))
+		t.Errorf("seed %d not at rest after 40s\nwant %v\ngot  %v\nstatus %s %q\n%s", seed, lines, b.show(), b.status().State, b.status().Message,
+			strings.Join(log, "\n"))
 	}
 }

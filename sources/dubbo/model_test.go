@@ -22,8 +22,8 @@ var (
 	modelFirst = flag.Int("model.first", 0, "the seed of the first one")
 )
 
-// TestModel has providers come and go at both levels, sessions expire, rules change, nodes denied, metadata come late and the source begin anew; at rest,
-// with everything readable and no doubt left, what is served must be what is registered.
+// TestModel has providers come and go at both levels, sessions expire, rules change, nodes denied, metadata come late and the source begin
+// anew; at rest, with everything readable and no doubt left, what is served must be what is registered.
 func TestModel(t *testing.T) {
 	for seed := *modelFirst; seed < *modelFirst+*modelSeeds; seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) { model(t, uint64(seed)) })
@@ -62,7 +62,8 @@ func model(t *testing.T, seed uint64) {
 	var log []string
 	say := func(f string, a ...any) { log = append(log, fmt.Sprintf(f, a...)) }
 	rulePath := func(iface, host string, w int) string {
-		return "/dubbo/" + iface + "/configurators/" + url.QueryEscape(fmt.Sprintf("override://%s/%s?category=configurators&weight=%d", host, iface, w))
+		return "/dubbo/" + iface + "/configurators/" + url.QueryEscape(fmt.Sprintf("override://%s/%s?category=configurators&weight=%d", host,
+			iface, w))
 	}
 	away := false
 	for range 40 {

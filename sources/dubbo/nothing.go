@@ -9,8 +9,8 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// nothing says that nothing is served, and what there is instead; empty if something is. What is not there, such as the group of a slip of the pen, is to a registry
-// as what is empty: nobody else says a word of it.
+// nothing says that nothing is served, and what there is instead; empty if something is. What is not there, such as the group of a slip of
+// the pen, is to a registry as what is empty: nobody else says a word of it.
 func (s *state) nothing() (all []string) {
 	if len(s.records) > 0 {
 		return nil
@@ -24,7 +24,8 @@ func (s *state) nothing() (all []string) {
 		}
 	}
 	if interfaces := len(s.interfaces) + s.left[ofInterfaces]; interfaces+applications > 0 {
-		return []string{fmt.Sprintf("nothing is served: there are %d interfaces and %d applications of Dubbo, and none has a provider that the settings select", interfaces, applications)}
+		return []string{fmt.Sprintf("nothing is served: there are %d interfaces and %d applications of Dubbo, and none has a provider that the "+
+			"settings select", interfaces, applications)}
 	}
 	return []string{s.noProvider(others + s.others)}
 }

@@ -10,7 +10,8 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-// TestNothingIsServedWithoutAWord has registries in which there is nothing to serve, as when the address has another group than the providers, or a setting has a slip.
+// TestNothingIsServedWithoutAWord has registries in which there is nothing to serve, as when the address has another group than the
+// providers, or a setting has a slip.
 func TestNothingIsServedWithoutAWord(t *testing.T) {
 	says := func(s *zktest.Server, settings Settings, message string) {
 		t.Helper()
@@ -31,7 +32,8 @@ func TestNothingIsServedWithoutAWord(t *testing.T) {
 	s = zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
-	says(s, none, "nothing is served: there are 0 interfaces and 1 applications of Dubbo, and none has a provider that the settings select; app by the metadata report")
+	says(s, none, "nothing is served: there are 0 interfaces and 1 applications of Dubbo, and none has a provider that the settings select; "+
+		"app by the metadata report")
 
 	s = zktest.New()
 	s.Put("/services/orders/1", `{"name":"orders","address":"10.0.0.9","port":8080,"payload":{"metadata":{"instance_status":"UP"}}}`)
@@ -57,7 +59,8 @@ func TestWhatIsLeftOut(t *testing.T) {
 		return len(left) == 4
 	})
 	require.ElementsMatch(t, []string{
-		"10.0.0.2:20880 of com.acme.Demo:1.0.0 (weight 0)", "10.0.0.3:20880 of com.acme.Demo (disabled)", "0.0.0.0:20880 of g/com.acme.Demo (no address that can be called)",
+		"10.0.0.2:20880 of com.acme.Demo:1.0.0 (weight 0)", "10.0.0.3:20880 of com.acme.Demo (disabled)",
+		"0.0.0.0:20880 of g/com.acme.Demo (no address that can be called)",
 		`a provider of com.acme.Demo ("dubbo://10.0.0.4:99999/com.acme.Demo?application=app&interface=com.acme.Demo&timestamp=1700000000001": "99999" is no port)`,
 	}, left)
 }

@@ -299,7 +299,8 @@ func (s *state) unresolved() []string {
 	case 1:
 		return []string{fmt.Sprintf("application %s: what it serves is not known, and nothing of it is served: %s", names[0], why)}
 	}
-	return []string{fmt.Sprintf("application %s and %d more: what they serve is not known, and nothing of them is served: %s", names[0], len(names)-1, why)}
+	return []string{fmt.Sprintf("application %s and %d more: what they serve is not known, and nothing of them is served: %s", names[0],
+		len(names)-1, why)}
 }
 
 // maxInstead is how many of the ways that are none of the good ones are said, each with its reason.

@@ -39,7 +39,8 @@ type resolver struct {
 	mapping mappings
 }
 
-// mappings is what the registry says which applications serve which interfaces, as it was read last. Reading it is a read for each interface.
+// mappings is what the registry says which applications serve which interfaces, as it was read last. Reading it is a read for each
+// interface.
 type mappings struct {
 	turn chan struct{} // taken by who reads it
 
@@ -67,8 +68,8 @@ type resolution struct {
 	warnings []string
 }
 
-// The pace at which it is tried again to find out what instances serve: Java writes an instance before its metadata, and a provider that cannot be
-// asked may be about to go.
+// The pace at which it is tried again to find out what instances serve: Java writes an instance before its metadata, and a provider that
+// cannot be asked may be about to go.
 const (
 	firstTry = 500 * time.Millisecond
 	lastTry  = 10 * time.Second
@@ -78,8 +79,8 @@ const (
 // someTries is after how many tries it is said that it is not known what instances serve: Java writes an instance before its metadata.
 const someTries = 3
 
-// The mapping is read again after a pause, which grows: at most to an hour while nothing is asked for that was not before. mappingShare is how many times as long
-// as it takes to read the pause is at least.
+// The mapping is read again after a pause, which grows: at most to an hour while nothing is asked for that was not before. mappingShare is
+// how many times as long as it takes to read the pause is at least.
 const (
 	firstPause   = 10 * time.Second
 	lastPause    = time.Hour
@@ -171,7 +172,8 @@ func (r *run) begin(n *resolution) {
 
 // resolve finds out about a revision, until it is known for sure: by what names it, or says the same twice.
 func (r *run) resolve(ctx context.Context, n *resolution) {
-	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry), backoff.WithMaxElapsedTime(0))
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry),
+		backoff.WithMaxElapsedTime(0))
 	var before *provider.Metadata // that does not name the revision
 	for first := true; ctx.Err() == nil; {
 		m, how, skipped, err := r.find(ctx, n)
@@ -227,8 +229,8 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 	}
 }
 
-// maxMetadata is how many bytes the metadata of all revisions may take, which anybody can make up who may register: each is bounded by itself, and instances may name any
-// number.
+// maxMetadata is how many bytes the metadata of all revisions may take, which anybody can make up who may register: each is bounded by
+// itself, and instances may name any number.
 const maxMetadata = 256 << 20
 
 // keep notes the metadata of a revision, unless all would be too much with it. The caller holds mu of run.
@@ -303,9 +305,11 @@ func (r *run) unknown(n *resolution) bool {
 	return false
 }
 
-// interfacesOf returns the interfaces that an application is said to serve, and why that could not be read anew. first says that it was not asked for the same revision before: of that something new
-// may be said. Who asks while another one reads waits for that.
-func (m *mappings) interfacesOf(ctx context.Context, application string, first bool, read func(context.Context) (map[string][]string, error)) ([]string, error) {
+// interfacesOf returns the interfaces that an application is said to serve, and why that could not be read anew. first says that it was not
+// asked for the same revision before: of that something new may be said. Who asks while another one reads waits for that.
+func (m *mappings) interfacesOf(ctx context.Context, application string, first bool,
+	read func(context.Context) (map[string][]string, error),
+) ([]string, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -342,14 +346,17 @@ func (n *resolution) reason() string {
 	return strings.ReplaceAll(n.err.Error(), "\n", "; ")
 }
 
-// guesses says of what serves an interface that this is no more than a guess, and why: once for each revision, with the first of its interfaces.
+// guesses says of what serves an interface that this is no more than a guess, and why: once for each revision, with the first of its
+// interfaces.
 func (s *state) guesses(iface string) (all []string) {
 	for i := range s.served[iface] {
 		n := i.needs
-		if n == nil || n.metadata != nil || len(n.guess) == 0 || slices.ContainsFunc(i.providers, func(p provider.Provider) bool { return p.Interface < iface }) {
+		if n == nil || n.metadata != nil || len(n.guess) == 0 || slices.ContainsFunc(i.providers,
+			func(p provider.Provider) bool { return p.Interface < iface }) {
 			continue
 		}
-		all = append(all, fmt.Sprintf("application %s revision %s: what it serves is taken from the interfaces mapped to it, without group and version: %s",
+		all = append(all, fmt.Sprintf("application %s revision %s: what it serves is taken from the interfaces mapped to it, without group and "+
+			"version: %s",
 			provider.Shorten(n.of.application), provider.Shorten(n.of.revision), n.reason()))
 	}
 	return all

@@ -90,7 +90,10 @@ func TestAnInstanceThatSaysNothingHoldsUpNoOther(t *testing.T) {
 		}
 		return instances
 	}
-	a := askedOf{"mute": hangs, "refuses": func(context.Context) error { return errors.New("no") }, "answers": func(context.Context) error { return nil }}
+	a := askedOf{
+		"mute": hangs, "refuses": func(context.Context) error { return errors.New("no") },
+		"answers": func(context.Context) error { return nil },
+	}
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		_, how, err := askAny(t.Context(), a, all("refuses", "mute", "answers"))
@@ -133,8 +136,8 @@ func TestMoreMetadataThanIsTakenIsRefused(t *testing.T) {
 	require.Zero(t, r.resolver.kept)
 }
 
-// TestWhatMayBeOfAnotherRevisionIsAskedForAgain has an instance that is asked before it serves all that it will, and says nothing of its revision; then it says nothing
-// at all for once.
+// TestWhatMayBeOfAnotherRevisionIsAskedForAgain has an instance that is asked before it serves all that it will, and says nothing of its
+// revision; then it says nothing at all for once.
 func TestWhatMayBeOfAnotherRevisionIsAskedForAgain(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
@@ -175,10 +178,12 @@ func TestMetadataThatHasNoRoomIsSaid(t *testing.T) {
 // TestWhatIsWrongWithAnInstanceIsSaidOnce has one without a revision whose endpoints cannot be read.
 func TestWhatIsWrongWithAnInstanceIsSaidOnce(t *testing.T) {
 	s := zktest.New()
-	s.Put("/services/app/10.0.0.1:20880", `{"name":"app","address":"10.0.0.1","port":20880,"payload":{"metadata":{"dubbo.endpoints":"20880"}}}`)
+	s.Put("/services/app/10.0.0.1:20880",
+		`{"name":"app","address":"10.0.0.1","port":20880,"payload":{"metadata":{"dubbo.endpoints":"20880"}}}`)
 	b := start(t, s, patiently())
 	b.await("it is said", func() bool { return b.status().State == sources.Degraded })
-	require.Equal(t, `instance 10.0.0.1:20880 of app: dubbo.endpoints: want a list in JSON of protocols and ports, got "20880"`, b.status().Message)
+	require.Equal(t, `instance 10.0.0.1:20880 of app: dubbo.endpoints: want a list in JSON of protocols and ports, got "20880"`,
+		b.status().Message)
 }
 
 // silentRegistry is one that cannot say anything yet.
@@ -228,7 +233,8 @@ func TestMoreIsMappedThanIsRead(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "MaxMapped")
 	}, 20*time.Second, time.Millisecond)
 	require.Nil(t, all)
-	require.EqualError(t, err, "ZooKeeper's /dubbo/mapping on zk:2181 has 20001 interfaces or more, and of more than 20000 (MaxMapped) none are read: delete those that nobody serves")
+	require.EqualError(t, err, "ZooKeeper's /dubbo/mapping on zk:2181 has 20001 interfaces or more, and of more than 20000 (MaxMapped) none "+
+		"are read: delete those that nobody serves")
 	stop()
 	<-ended
 }

@@ -41,7 +41,10 @@ func start(t *testing.T, server *zktest.Server, settings Settings, change ...fun
 	b.supervisor = sources.NewSupervisor(sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) },
 	})
-	require.NoError(t, b.supervisor.Add(sources.Spec{Name: "dubbo", Source: b.source, Table: b.table, Partial: true, Guard: guard.Settings{Off: true}}))
+	require.NoError(t, b.supervisor.Add(sources.Spec{
+		Name: "dubbo", Source: b.source, Table: b.table, Partial: true,
+		Guard: guard.Settings{Off: true},
+	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.supervisor.Run(ctx) }()

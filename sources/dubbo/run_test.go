@@ -176,8 +176,8 @@ func TestRule10AMissedWatchIsHealedAndCounted(t *testing.T) {
 	require.EqualValues(t, 1, b.source.counters.healed.Value())
 }
 
-// TestASessionThatGoesOnIsReadAgain has a ZooKeeper that was restored from an older snapshot, with our session in it: of what has changed by that no watch
-// fires.
+// TestASessionThatGoesOnIsReadAgain has a ZooKeeper that was restored from an older snapshot, with our session in it: of what has changed
+// by that no watch fires.
 func TestASessionThatGoesOnIsReadAgain(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
@@ -241,8 +241,8 @@ func TestWhatCannotBeReadHoldsUpNothing(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "denied 10.0.0.1:20880*100")
 }
 
-// TestWhatCanNoLongerBeReadStays has an instance whose node turns into something else, and an interface that may not be read any more: what was
-// known of both stays, and the rest is followed.
+// TestWhatCanNoLongerBeReadStays has an instance whose node turns into something else, and an interface that may not be read any more: what
+// was known of both stays, and the rest is followed.
 func TestWhatCanNoLongerBeReadStays(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
@@ -258,7 +258,8 @@ func TestWhatCanNoLongerBeReadStays(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
 	b.await("both are said", func() bool {
 		st := b.status()
-		return st.State == sources.Degraded && strings.Contains(st.Message, "instance 10.0.0.1:20880 of app") && strings.Contains(st.Message, "/dubbo/b/")
+		return st.State == sources.Degraded && strings.Contains(st.Message, "instance 10.0.0.1:20880 of app") &&
+			strings.Contains(st.Message, "/dubbo/b/")
 	})
 	require.Equal(t, []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100"}, b.show())
 	s.Allow("/dubbo/b")
@@ -368,7 +369,8 @@ func TestOfWhatNothingIsKnownTheMappingSaysSomething(t *testing.T) {
 	require.Contains(t, b.status().Message, "mapped")
 }
 
-// TestWhyAnInstanceCouldNotBeAskedIsSaid has instances that nobody can ask, some of which register their interfaces as well, until they say what they serve.
+// TestWhyAnInstanceCouldNotBeAskedIsSaid has instances that nobody can ask, some of which register their interfaces as well, until they say
+// what they serve.
 func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
@@ -380,11 +382,13 @@ func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100", "c 10.0.0.2:20880*100")
 	b.await("it is said why", func() bool {
 		m := b.status().Message
-		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, as it is not known otherwise: metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
+		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, as it is not known "+
+			"otherwise: metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
 	})
 	warned := func() string { return strings.Join(b.status().Warnings, "; ") }
 	b.await("there is a warning", func() bool {
-		return strings.Contains(warned(), "application \"app\" revision \"r1\": what it serves is taken from the interfaces mapped to it, without group and version: metadata report: ")
+		return strings.Contains(warned(), "application \"app\" revision \"r1\": what it serves is taken from the interfaces mapped to it, "+
+			"without group and version: metadata report: ")
 	})
 	require.Equal(t, 1, strings.Count(warned(), "revision"), "one of a revision, and not one of each interface: %s", warned())
 	report(s, "/dubbo/metadata", "app", "r1", "a")
@@ -393,7 +397,8 @@ func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
 	})
 }
 
-// TestEachRevisionThatFallsBackHasItsReason has three that only count by the interfaces that they register: two for one reason, and one for another.
+// TestEachRevisionThatFallsBackHasItsReason has three that only count by the interfaces that they register: two for one reason, and one for
+// another.
 func TestEachRevisionThatFallsBackHasItsReason(t *testing.T) {
 	s := zktest.New()
 	for n, revision := range []string{"r1", "r2", "r3"} {
@@ -408,7 +413,8 @@ func TestEachRevisionThatFallsBackHasItsReason(t *testing.T) {
 	const otherwise = " by what they register as interfaces, or were known to serve, as it is not known otherwise: metadata report: "
 	b.await("each has its reason", func() bool {
 		m := b.status().Message
-		return strings.Contains(m, `app revision "r1", app revision "r2"`+otherwise+"it is not there") && strings.Contains(m, `app revision "r3"`+otherwise) && strings.Contains(m, "invalid character")
+		return strings.Contains(m, `app revision "r1", app revision "r2"`+otherwise+"it is not there") &&
+			strings.Contains(m, `app revision "r3"`+otherwise) && strings.Contains(m, "invalid character")
 	})
 }
 
@@ -433,7 +439,8 @@ func TestNamesThatDifferByCase(t *testing.T) {
 	s.Put(node("x.demo", "10.0.0.2:20880", "", 1), leaf)
 	b.await("the other one makes way", func() bool {
 		all := b.show()
-		return len(all) == 2 && all[0] == "x-demo 10.0.0.2:20880*100" && strings.HasPrefix(all[1], "x-demo-") && strings.HasSuffix(all[1], " 10.0.0.1:20880*100")
+		return len(all) == 2 && all[0] == "x-demo 10.0.0.2:20880*100" && strings.HasPrefix(all[1], "x-demo-") &&
+			strings.HasSuffix(all[1], " 10.0.0.1:20880*100")
 	})
 }
 

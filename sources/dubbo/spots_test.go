@@ -23,7 +23,8 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	registered := func(name string) (all []registry.Registered) {
 		for range rng.IntN(4) {
-			text := fmt.Sprintf("dubbo://10.0.0.%d:%d/%s?application=app%d&version=%d.0.0", rng.IntN(3), 20880+rng.IntN(2), name, rng.IntN(2), rng.IntN(2))
+			text := fmt.Sprintf("dubbo://10.0.0.%d:%d/%s?application=app%d&version=%d.0.0", rng.IntN(3), 20880+rng.IntN(2), name, rng.IntN(2),
+				rng.IntN(2))
 			u, err := provider.ParseURL(text)
 			require.NoError(t, err)
 			all = append(all, registry.Registered{URL: u})
@@ -42,7 +43,10 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 		case 2:
 			s.take(key, nil, errors.New("it cannot be read"))
 		case 3:
-			s.restore(name, []mapping.Restored{{ID: provider.ID{Interface: name}, Protocol: "dubbo", Endpoints: []mapping.Endpoint{{Address: "10.0.0.9", Port: 1}}}})
+			s.restore(name, []mapping.Restored{{
+				ID: provider.ID{Interface: name}, Protocol: "dubbo",
+				Endpoints: []mapping.Endpoint{{Address: "10.0.0.9", Port: 1}},
+			}})
 		case 4:
 			s.forget(name)
 		case 5:

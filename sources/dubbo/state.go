@@ -17,8 +17,8 @@ import (
 
 // state is what is known of a registry. It does no I/O and has no clock. The mu of run guards it.
 //
-// What the registry says is kept by the part of it that said so, and what counts of an interface is derived from all of that (see judge.go): nothing that one
-// part is told has to be noted with another.
+// What the registry says is kept by the part of it that said so, and what counts of an interface is derived from all of that (see
+// judge.go): nothing that one part is told has to be noted with another.
 type state struct {
 	mapper  *mapping.Mapper
 	place   string
@@ -147,9 +147,11 @@ type instance struct {
 
 func newState(m *mapping.Mapper, place string, selects func(iface string) bool) *state {
 	return &state{
-		mapper: m, place: place, selects: selects, maxProvided: maxProvided, interfaces: map[string]*iface{}, applications: map[string]*application{},
-		records: map[string]map[provider.ID]record{}, called: spots{}, names: map[provider.ID]mapping.Name{}, served: map[string]map[*instance]bool{},
-		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
+		mapper: m, place: place, selects: selects, maxProvided: maxProvided, interfaces: map[string]*iface{},
+		applications: map[string]*application{},
+		records:      map[string]map[provider.ID]record{}, called: spots{}, names: map[provider.ID]mapping.Name{},
+		served: map[string]map[*instance]bool{},
+		dirty:  map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
 	}
 }
 
@@ -329,7 +331,8 @@ func (s *state) drop(i *instance) {
 	s.release(i)
 }
 
-// maxProvided is how many services all instances may have, each counted with each instance: a few bytes say that thousands of instances have thousands of them.
+// maxProvided is how many services all instances may have, each counted with each instance: a few bytes say that thousands of instances
+// have thousands of them.
 const maxProvided = 1_000_000
 
 // serve notes what an instance serves: of the interfaces that are served at all. If that is too much, what it served stays.
@@ -337,7 +340,8 @@ func (s *state) serve(i *instance, all []provider.Provider) {
 	all = slices.DeleteFunc(slices.Clone(all), func(p provider.Provider) bool { return !s.selects(p.Interface) })
 	provided := s.provided - len(i.providers) + len(all)
 	if provided > s.maxProvided && len(all) > len(i.providers) {
-		i.problem = problemOf(i) + fmt.Sprintf("with its %d services instances would have more than the %d that are taken", len(all), s.maxProvided)
+		i.problem = problemOf(i) + fmt.Sprintf("with its %d services instances would have more than the %d that are taken", len(all),
+			s.maxProvided)
 		return
 	}
 	s.provided = provided

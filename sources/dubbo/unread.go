@@ -10,8 +10,8 @@ import (
 	core "tributary/sources/registry"
 )
 
-// unread is what of a registry was not read, or cannot be: listed, with a content that is not known. What was known of it stays, but for what is switched off
-// as a whole.
+// unread is what of a registry was not read, or cannot be: listed, with a content that is not known. What was known of it stays, but for
+// what is switched off as a whole.
 type unread struct {
 	levels       provider.Levels         // at which it was never read what there is, or not all of it
 	interfaces   map[string]bool         // with a part for providers that was never read, or not as a whole
@@ -123,7 +123,8 @@ func (s *state) unreadNow() unread {
 	return u
 }
 
-// judge says of an endpoint of a service that is not listed whether it may be among what is not read: only at the level at which it was registered.
+// judge says of an endpoint of a service that is not listed whether it may be among what is not read: only at the level at which it was
+// registered.
 func (u unread) judge(id provider.ID, e mapping.Endpoint) core.Judgement {
 	is := core.Missing
 	if e.Levels&u.levels != 0 || e.Levels&provider.OfInterfaces != 0 && u.interfaces[id.Interface] {
@@ -144,5 +145,6 @@ func (u unread) judge(id provider.ID, e mapping.Endpoint) core.Judgement {
 }
 
 func (u unread) equal(o unread) bool {
-	return u.levels == o.levels && maps.Equal(u.interfaces, o.interfaces) && maps.Equal(u.applications, o.applications) && maps.Equal(u.instances, o.instances)
+	return u.levels == o.levels && maps.Equal(u.interfaces, o.interfaces) && maps.Equal(u.applications, o.applications) &&
+		maps.Equal(u.instances, o.instances)
 }

@@ -21,15 +21,16 @@ import (
 	"tributary/sources/nacos/nacostest"
 )
 
-// What the tests here have in common: something of the registry cannot be read, or is listed with a content that is not known. What was known of that stays, and
-// of nothing else.
+// What the tests here have in common: something of the registry cannot be read, or is listed with a content that is not known. What was
+// known of that stays, and of nothing else.
 
 // awaitHeld waits until n endpoints stay for that reason only, and not since the connection was made.
 func (b *rig) awaitHeld(n int) {
 	b.t.Helper()
 	b.await(fmt.Sprintf("%d stay", n), func() bool {
 		m := b.status().Message
-		return strings.Contains(m, words.Count(n, "endpoint is not listed and stays", "endpoints are not listed and stay")) && !strings.Contains(m, "until")
+		return strings.Contains(m, words.Count(n, "endpoint is not listed and stays", "endpoints are not listed and stay")) &&
+			!strings.Contains(m, "until")
 	})
 }
 
@@ -40,7 +41,8 @@ func (b *rig) awaitUnresolved() {
 	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > before })
 }
 
-// TestWhatIsSwitchedOffGoesWhileMetadataAreUnknown has a configurator of a provider that is an instance, too, of which nobody knows what it serves.
+// TestWhatIsSwitchedOffGoesWhileMetadataAreUnknown has a configurator of a provider that is an instance, too, of which nobody knows what it
+// serves.
 func TestWhatIsSwitchedOffGoesWhileMetadataAreUnknown(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
@@ -112,7 +114,8 @@ func TestAnUnknownInstanceSavesNoOtherPort(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20881*100")
 }
 
-// TestAnUnknownInstanceSavesNothingOfItsInterfaces has a provider that takes an interface back, and of which nobody knows what it serves as an instance.
+// TestAnUnknownInstanceSavesNothingOfItsInterfaces has a provider that takes an interface back, and of which nobody knows what it serves as
+// an instance.
 func TestAnUnknownInstanceSavesNothingOfItsInterfaces(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
@@ -127,8 +130,8 @@ func TestAnUnknownInstanceSavesNothingOfItsInterfaces(t *testing.T) {
 	b.awaitAll("a", "b 10.0.0.1:20880*100")
 }
 
-// TestAnUnknownInstanceKeepsWhatItServed has addresses and names of which the labels of endpoints do not say what they are: an IPv6 address as Java writes it in
-// full, and an application whose name cannot be a label.
+// TestAnUnknownInstanceKeepsWhatItServed has addresses and names of which the labels of endpoints do not say what they are: an IPv6 address
+// as Java writes it in full, and an application whose name cannot be a label.
 func TestAnUnknownInstanceKeepsWhatItServed(t *testing.T) {
 	for application, address := range map[string]string{"app": "fd00:0:0:0:0:0:0:5", "订单": "10.0.0.1"} {
 		s := zktest.New()
@@ -230,7 +233,9 @@ func TestAnApplicationThatNacosDoesNotListStays(t *testing.T) {
 	listed() // the doubt of the start is over
 	server.Hide("DEFAULT_GROUP", "app")
 	listed()
-	server.Put("DEFAULT_GROUP", "providers:b::", "1", nacostest.Instance("10.0.0.3", 20880, map[string]string{"category": "providers", "protocol": "dubbo", "path": "b"})) // a mark
+	// a mark
+	server.Put("DEFAULT_GROUP", "providers:b::", "1", nacostest.Instance("10.0.0.3", 20880,
+		map[string]string{"category": "providers", "protocol": "dubbo", "path": "b"}))
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100")
 	server.Show("DEFAULT_GROUP", "app")
 	listed()
@@ -403,10 +408,12 @@ func TestInterfacesAreForgotten(t *testing.T) {
 	require.Len(t, r.state.interfaces, 1)
 }
 
-// TestIPv6InstancesInAGroup has addresses as Java writes them, with colons and without brackets, where interfaces and applications are in one place.
+// TestIPv6InstancesInAGroup has addresses as Java writes them, with colons and without brackets, where interfaces and applications are in
+// one place.
 func TestIPv6InstancesInAGroup(t *testing.T) {
 	s := zktest.New()
-	s.Put("/g/app/fd00:0:0:0:0:0:0:5:20880", `{"name":"app","address":"fd00:0:0:0:0:0:0:5","port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"r1"}}}`)
+	s.Put("/g/app/fd00:0:0:0:0:0:0:5:20880",
+		`{"name":"app","address":"fd00:0:0:0:0:0:0:5","port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"r1"}}}`)
 	s.Put("/g/metadata/app/r1", `{"app":"app","revision":"r1","services":{"b:dubbo":{"name":"b","protocol":"dubbo","port":20880}}}`)
 	b := start(t, s, patiently(), func(source *Source) { source.registry = inGroup(s, "g") })
 	b.awaitAll("b fd00::5:20880*100")

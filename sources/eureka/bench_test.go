@@ -37,7 +37,10 @@ func many(n int) still {
 		one.App, one.VIP = fmt.Sprintf("ORDERS-%d", i/10), fmt.Sprintf("orders-%d", i/10)
 		a.Instances = append(a.Instances, one)
 	}
-	return still{&client.Reply{Answer: a}, &client.Reply{Answer: &wire.Answer{Version: 2, Hash: a.Hash}, Sum: sha256.Sum256([]byte("changes"))}}
+	return still{&client.Reply{Answer: a}, &client.Reply{
+		Answer: &wire.Answer{Version: 2, Hash: a.Hash},
+		Sum:    sha256.Sum256([]byte("changes")),
+	}}
 }
 
 // begun is a run that has read everything.
@@ -84,7 +87,8 @@ func BenchmarkTurn(b *testing.B) {
 				one.Updated, one.Action, one.Metadata = int64(i+1), "MODIFIED", map[string]string{"version": fmt.Sprint(i)}
 				// A reply is not modified once it was handed out.
 				r.follower.asker = still{server.all, &client.Reply{
-					Answer: &wire.Answer{Version: int64(i + 3), Hash: server.all.Hash, Instances: []wire.Instance{one}}, Sum: sha256.Sum256(fmt.Append(nil, i)),
+					Answer: &wire.Answer{Version: int64(i + 3), Hash: server.all.Hash, Instances: []wire.Instance{one}},
+					Sum:    sha256.Sum256(fmt.Append(nil, i)),
 				}}
 				r.turn(b.Context())
 			}

@@ -19,9 +19,10 @@ type known struct {
 	heard time.Time // when a server said so last; zero if none did
 }
 
-// askElsewhere adds to a reading what the server that is followed lists no longer though it did not hear of an end, and another one does: a server that is
-// parted from instances and from its peers has all their leases expire. The others are asked for single instances, since these answers are not cached: one
-// counts if its lease is renewed there. Where nobody knows better, the word of the server that is followed counts.
+// askElsewhere adds to a reading what the server that is followed lists no longer though it did not hear of an end, and another one does: a
+// server that is parted from instances and from its peers has all their leases expire. The others are asked for single instances, since
+// these answers are not cached: one counts if its lease is renewed there. Where nobody knows better, the word of the server that is
+// followed counts.
 func (f *follower) askElsewhere(ctx context.Context, before view.View, r *reading) error {
 	if r.unchanged && len(f.elsewhere) == 0 {
 		return nil
@@ -114,7 +115,8 @@ func (h hearsay) judge(was known, key wire.Key, now time.Time, hold time.Duratio
 // askers is how many requests at a time a server gets.
 const askers = 4
 
-// hear asks servers for instances, for as long as our patience lasts, of which a single request has a part: one that is not answered holds up no other.
+// hear asks servers for instances, for as long as our patience lasts, of which a single request has a part: one that is not answered holds
+// up no other.
 func (f *follower) hear(ctx context.Context, servers []string, keys []wire.Key) (hearsay, error) {
 	said := hearsay{
 		servers: len(servers), alive: map[string]bool{}, found: map[wire.Key]wire.Instance{}, noes: map[wire.Key]int{},
@@ -151,7 +153,8 @@ func (f *follower) hear(ctx context.Context, servers []string, keys []wire.Key) 
 	return said, err
 }
 
-// requestShare is what part of our patience a single request may take: with all askers, so many that are not answered leave time for the others.
+// requestShare is what part of our patience a single request may take: with all askers, so many that are not answered leave time for the
+// others.
 const requestShare = 4
 
 // take takes what a server answered about an instance.

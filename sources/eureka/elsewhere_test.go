@@ -30,7 +30,8 @@ func TestWhatExpiresAtOneServerAndNotAtAnother(t *testing.T) {
 	require.Empty(t, c.elsewhere)
 }
 
-// TestWhoIsAskedForWhatExpired is the table of what the other server makes of an instance of twenty that is gone at the one that is followed, which stays the fullest.
+// TestWhoIsAskedForWhatExpired is the table of what the other server makes of an instance of twenty that is gone at the one that is
+// followed, which stays the fullest.
 func TestWhoIsAskedForWhatExpired(t *testing.T) {
 	const rest = "bcdefghijklmnopqrst"
 	for name, c := range map[string]struct {
@@ -39,15 +40,27 @@ func TestWhoIsAskedForWhatExpired(t *testing.T) {
 		then       func(*cluster)
 		afterwards string
 	}{
-		"it is there":          {func(c *cluster) { c.servers[0].Expire("orders", "a") }, " same elsewhere:a -a", func(*cluster) {}, " same elsewhere:a -a"},
-		"it has deregistered":  {func(c *cluster) { c.delete("a", c.servers[0]) }, " same -a", func(*cluster) {}, " same unchanged"},
-		"it expired there too": {func(c *cluster) { c.servers[0].Expire("orders", "a"); c.servers[1].Expire("orders", "a") }, " same -a", func(*cluster) {}, " same unchanged"},
+		"it is there": {
+			func(c *cluster) { c.servers[0].Expire("orders", "a") }, " same elsewhere:a -a", func(*cluster) {},
+			" same elsewhere:a -a",
+		},
+		"it has deregistered": {func(c *cluster) { c.delete("a", c.servers[0]) }, " same -a", func(*cluster) {}, " same unchanged"},
+		"it expired there too": {
+			func(c *cluster) { c.servers[0].Expire("orders", "a"); c.servers[1].Expire("orders", "a") }, " same -a",
+			func(*cluster) {}, " same unchanged",
+		},
 		"that one preserves itself": {
 			func(c *cluster) { c.servers[0].Expire("orders", "a"); c.servers[1].Silence("orders", "a") }, " same -a", func(*cluster) {},
 			" same unchanged",
 		},
-		"that one is away":  {func(c *cluster) { c.servers[0].Expire("orders", "a"); c.servers[1].Stop() }, " same -a", func(*cluster) {}, " same unchanged"},
-		"it is gone unsaid": {func(c *cluster) { c.servers[0].Delete("orders", "a"); c.servers[0].Settle() }, " same elsewhere:a", func(*cluster) {}, " same elsewhere:a"},
+		"that one is away": {
+			func(c *cluster) { c.servers[0].Expire("orders", "a"); c.servers[1].Stop() }, " same -a", func(*cluster) {},
+			" same unchanged",
+		},
+		"it is gone unsaid": {
+			func(c *cluster) { c.servers[0].Delete("orders", "a"); c.servers[0].Settle() }, " same elsewhere:a",
+			func(*cluster) {}, " same elsewhere:a",
+		},
 		"it deregisters there": {
 			func(c *cluster) { c.servers[0].Expire("orders", "a") }, " same elsewhere:a -a", func(c *cluster) { c.delete("a", c.servers[1]) },
 			" same -a",
@@ -60,7 +73,10 @@ func TestWhoIsAskedForWhatExpired(t *testing.T) {
 			func(c *cluster) { c.servers[0].Expire("orders", "a") }, " same elsewhere:a -a",
 			func(c *cluster) { c.servers[1].Stop(); c.hold = 0 }, " same -a",
 		},
-		"it is back": {func(c *cluster) { c.servers[0].Expire("orders", "a") }, " same elsewhere:a -a", func(c *cluster) { c.put("a", c.servers[0]) }, "a"},
+		"it is back": {
+			func(c *cluster) { c.servers[0].Expire("orders", "a") }, " same elsewhere:a -a",
+			func(c *cluster) { c.put("a", c.servers[0]) }, "a",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := parted(t, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t")

@@ -2,9 +2,9 @@
 //
 // The group of what it publishes is that of a host: see mapping.ID. See README.md for what it does in which situation.
 //
-// Package wire reads answers, view follows what a server lists and decides what that proves, mapping makes ServiceEntries; they are pure. Package client
-// asks servers. Here, follow.go follows one of several servers, elsewhere.go asks the others for what that one lost, verify.go asks it for what is
-// to go, state.go decides what of it counts, and run.go does the one after the other.
+// Package wire reads answers, view follows what a server lists and decides what that proves, mapping makes ServiceEntries; they are pure.
+// Package client asks servers. Here, follow.go follows one of several servers, elsewhere.go asks the others for what that one lost,
+// verify.go asks it for what is to go, state.go decides what of it counts, and run.go does the one after the other.
 package eureka
 
 import (
@@ -31,7 +31,8 @@ const (
 
 // Settings are the options of a Eureka source. Zero values stand for the defaults.
 type Settings struct {
-	// Apps are names of applications, or patterns with *, of what to read, and Skip of what to leave out; they have no case. Default: all, none.
+	// Apps are names of applications, or patterns with *, of what to read, and Skip of what to leave out; they have no case. Default: all,
+	// none.
 	Apps, Skip []string
 	// Interval is how often changes are asked for. Default: 5s.
 	Interval time.Duration
@@ -54,7 +55,8 @@ type Settings struct {
 	Registerer prometheus.Registerer
 }
 
-// The defaults. Clients whose server does not answer try again after five minutes at the latest, and what servers answer is up to half a minute old.
+// The defaults. Clients whose server does not answer try again after five minutes at the latest, and what servers answer is up to half a
+// minute old.
 const (
 	defaultInterval  = 5 * time.Second
 	defaultResync    = 10 * time.Minute

@@ -66,8 +66,9 @@ type reading struct {
 // mutes is how often that is taken for an accident.
 const mutes = 3
 
-// next asks for what is new. Everything is read at the start, when a server was lost, when changes are not told or do not fit what is known, and when all
-// says so; then the servers are compared, and the first one is followed that lists about as much as any. What is not listed any more is asked for elsewhere.
+// next asks for what is new. Everything is read at the start, when a server was lost, when changes are not told or do not fit what is
+// known, and when all says so; then the servers are compared, and the first one is followed that lists about as much as any. What is not
+// listed any more is asked for elsewhere.
 func (f *follower) next(ctx context.Context, all bool) (reading, error) {
 	before := f.view
 	all = all || f.parted && time.Since(f.readAll) >= f.again
@@ -214,8 +215,8 @@ func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 // signs are by what the server that is followed is known again.
 func (f *follower) signs() view.Marks { return f.marks.In(f.view).Oldest() }
 
-// choose asks all servers at once, and returns the first one that lists about as much as any: one that was started a moment ago lists nothing, until its peers
-// or the instances have told it. Who does not answer is not waited for when another one has.
+// choose asks all servers at once, and returns the first one that lists about as much as any: one that was started a moment ago lists
+// nothing, until its peers or the instances have told it. Who does not answer is not waited for when another one has.
 func (f *follower) choose(ctx context.Context) (string, *client.Reply, error) {
 	type result struct {
 		server string

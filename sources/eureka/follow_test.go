@@ -257,8 +257,8 @@ func (b *balancer) Changes(ctx context.Context, _ string) (*client.Reply, error)
 	return b.asker.Changes(ctx, b.now.Host())
 }
 
-// TestAnotherServerBehindOneAddress is the table of a balancer that goes over to another server while nothing may be read anew: what that one lists is
-// never taken for what the first one had.
+// TestAnotherServerBehindOneAddress is the table of a balancer that goes over to another server while nothing may be read anew: what that
+// one lists is never taken for what the first one had.
 func TestAnotherServerBehindOneAddress(t *testing.T) {
 	for name, c := range map[string]struct {
 		other    func(c *cluster, s *eurekatest.Server)

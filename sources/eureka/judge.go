@@ -35,7 +35,8 @@ type news struct {
 
 func newNews() news {
 	return news{
-		instances: map[mapping.Instance]bool{}, unreadable: map[mapping.Instance]wire.Instance{}, places: places{}, deleted: map[mapping.Instance]time.Time{},
+		instances: map[mapping.Instance]bool{}, unreadable: map[mapping.Instance]wire.Instance{}, places: places{},
+		deleted: map[mapping.Instance]time.Time{},
 	}
 }
 

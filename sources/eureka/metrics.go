@@ -13,9 +13,13 @@ func newCounts() *counts {
 		full:       counters.Counter{Name: "full_reads_total", Help: "Times that everything was read."},
 		changes:    counters.Counter{Name: "changes_reads_total", Help: "Times that changes were read."},
 		mismatches: counters.Counter{Name: "mismatches_total", Help: "Times that the hash code of changes showed that some were missed."},
-		memories:   counters.Counter{Name: "memories_total", Help: "Times that a server was found to be another one, or started anew, so that what it does not list need not have gone."},
-		servers:    counters.Counter{Name: "servers_total", Help: "Times that another server was followed."},
-		singles:    counters.Counter{Name: "singles_total", Help: "Times that the server was asked for single instances, as its listing can be old."},
+		memories: counters.Counter{Name: "memories_total", Help: "Times that a server was found to be another one, or started anew, so that " +
+			"what it does not list need not have gone."},
+		servers: counters.Counter{Name: "servers_total", Help: "Times that another server was followed."},
+		singles: counters.Counter{
+			Name: "singles_total",
+			Help: "Times that the server was asked for single instances, as its listing can be old.",
+		},
 	}
 	c.Set = counters.New("tributary_eureka_", &c.full, &c.changes, &c.mismatches, &c.memories, &c.servers, &c.singles)
 	return c

@@ -20,8 +20,9 @@ import (
 	"tributary/sources/registry"
 )
 
-// The model: two servers that tell each other, instances that renew their leases, each at its time, and one who follows. Servers are killed and come back
-// empty, cannot be reached by us or (one of two that knows no more than the other) by instances, answer from caches, which may be stuck, or tell no changes; instances come, deregister, are killed, and are set out of service; tributary starts anew. Whoever
+// The model: two servers that tell each other, instances that renew their leases, each at its time, and one who follows. Servers are killed
+// and come back empty, cannot be reached by us or (one of two that knows no more than the other) by instances, answer from caches, which
+// may be stuck, or tell no changes; instances come, deregister, are killed, and are set out of service; tributary starts anew. Whoever
 // lives and was believed is believed at each moment, and after a rest what is believed is who lives.
 
 const (
@@ -265,8 +266,8 @@ func (m *model) read(all bool) {
 	}
 }
 
-// forgive has nothing expected of those who expired at the server that a new run reads first, which no longer hears of them, since the run before read it: as the README
-// says, the others are asked for what was there only at them.
+// forgive has nothing expected of those who expired at the server that a new run reads first, which no longer hears of them, since the run
+// before read it: as the README says, the others are asked for what was there only at them.
 func (m *model) forgive(asked []wire.Key) {
 	s := m.servers[slices.Index(m.Servers(), m.follower.server)]
 	for ip := range m.known {
@@ -332,8 +333,8 @@ func (m *model) change() {
 	}
 }
 
-// named reports whether the names of all who are believed are known. A run that was just started does not know those that were not in doubt, so that
-// it cannot ask for them before they were listed once more.
+// named reports whether the names of all who are believed are known. A run that was just started does not know those that were not in
+// doubt, so that it cannot ask for them before they were listed once more.
 func (m *model) named() bool {
 	of := m.state.services[orders]
 	return of == nil || !slices.ContainsFunc(of.Endpoints, func(k registry.Known[entry]) bool { return k.Of.key == wire.Key{} })

@@ -132,7 +132,10 @@ func (r *run) contents() (all []sources.Content) {
 
 // content returns what a host has.
 func (r *run) content(id mapping.ID, ports []port) sources.Content {
-	c := sources.Content{Group: id.String(), LeftOut: r.state.leaves[id], Explained: r.state.whole && r.state.reading.same && !r.state.reading.outage}
+	c := sources.Content{
+		Group: id.String(), LeftOut: r.state.leaves[id],
+		Explained: r.state.whole && r.state.reading.same && !r.state.reading.outage,
+	}
 	taken := map[uint32]bool{}
 	for _, p := range ports {
 		of := r.state.services[p]
@@ -185,7 +188,8 @@ func (r *run) health() sources.Health {
 		}
 	}
 	if n := r.state.others; n > 0 {
-		problems = append(problems, fmt.Sprintf("%s at %s, and there are renewals at another server", words.Count(n, "instance expired", "instances expired"), r.follower.server))
+		problems = append(problems, fmt.Sprintf("%s at %s, and there are renewals at another server",
+			words.Count(n, "instance expired", "instances expired"), r.follower.server))
 	}
 	if held := r.state.held(); held > 0 {
 		problems = append(problems, fmt.Sprintf("%s for %s at most, as the server was started anew, or is another one", registry.HeldText(held),
@@ -202,7 +206,8 @@ func (r *run) health() sources.Health {
 		return sources.Health{State: sources.Healthy, Message: message}
 	}
 	if n := len(r.state.vouched); n > 0 {
-		return sources.Health{State: sources.Healthy, Message: fmt.Sprintf("%s there, and not in the listing that %s has in its cache", words.Count(n, "instance is", "instances are"), r.follower.server)}
+		return sources.Health{State: sources.Healthy, Message: fmt.Sprintf("%s there, and not in the listing that %s has in its cache",
+			words.Count(n, "instance is", "instances are"), r.follower.server)}
 	}
 	return sources.Health{State: sources.Healthy}
 }
@@ -235,7 +240,10 @@ func (r *run) keep() {
 		return
 	}
 	r.settled = r.state.settled
-	text, err := json.Marshal(note{Marks: r.follower.signs(), Doubts: r.state.doubts(), Keys: r.state.doubtful(), Elsewhere: r.follower.keys()})
+	text, err := json.Marshal(note{
+		Marks: r.follower.signs(), Doubts: r.state.doubts(), Keys: r.state.doubtful(),
+		Elsewhere: r.follower.keys(),
+	})
 	if err == nil && !bytes.Equal(text, r.kept) { // texts, numbers and times can be encoded
 		r.kept = text
 		keeper.Keep(text)

@@ -283,7 +283,8 @@ func TestWhatIsLeftOut(t *testing.T) {
 	require.Equal(t, []string{
 		`0.0.0.0 of ORDERS (address "0.0.0.0": no address that can be called)`, "10.0.0.2:80 of ORDERS (status DOWN)",
 		"10.0.0.3:80 of ORDERS (status UP, set to OUT_OF_SERVICE)", "10.0.0.4 of ORDERS (none of its ports is enabled)",
-		`broken-1 of ORDERS (cannot be read: port: "eighty" is none, at 10.0.0.7)`, `lonely-1 of LONELY (address "0.0.0.0": no address that can be called)`,
+		`broken-1 of ORDERS (cannot be read: port: "eighty" is none, at 10.0.0.7)`,
+		`lonely-1 of LONELY (address "0.0.0.0": no address that can be called)`,
 	}, left())
 	server.Delete("lonely", "lonely-1")
 	server.Delete("orders", "broken-1")

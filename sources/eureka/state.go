@@ -96,8 +96,8 @@ func newState(m *mapping.Mapper, s Settings) *state {
 	}
 }
 
-// restore remembers what an earlier run published of a host; nothing if that cannot be told. What of it was not listed then is in doubt since the
-// times that it noted; all else was listed by the memory that it read last.
+// restore remembers what an earlier run published of a host; nothing if that cannot be told. What of it was not listed then is in doubt
+// since the times that it noted; all else was listed by the memory that it read last.
 func (s *state) restore(id mapping.ID, all []mapping.Service, doubts map[string]time.Time) {
 	s.dirty[id] = true
 	if len(all) == 0 {
@@ -184,7 +184,10 @@ func (s *state) list(r reading) {
 	left := map[string]bool{}
 	before := s.leaves
 	s.leaves = map[mapping.ID][]sources.LeftOut{}
-	all := append(r.view.Instances(), slices.DeleteFunc(slices.Clone(r.elsewhere), func(i wire.Instance) bool { _, here := s.vouched[i.Key]; return here })...)
+	all := append(r.view.Instances(), slices.DeleteFunc(slices.Clone(r.elsewhere), func(i wire.Instance) bool {
+		_, here := s.vouched[i.Key]
+		return here
+	})...)
 	for _, key := range slices.SortedFunc(maps.Keys(s.vouched), wire.Key.Compare) {
 		all = append(all, s.vouched[key].Instance)
 	}
@@ -321,7 +324,8 @@ func (s *state) settle(at time.Time) {
 			}
 		}
 		portNow := s.portOf(of)
-		if portNow != of.port || !slices.EqualFunc(before.Endpoints, of.Endpoints, func(a, b registry.Known[entry]) bool { return a.Of.Same(b.Of.Endpoint) }) {
+		if portNow != of.port || !slices.EqualFunc(before.Endpoints, of.Endpoints,
+			func(a, b registry.Known[entry]) bool { return a.Of.Same(b.Of.Endpoint) }) {
 			of.port, s.dirty[p.ID] = portNow, true
 		}
 		if of.opaque {
@@ -388,7 +392,8 @@ func (s *state) doubts() map[string]time.Time {
 	for p, of := range s.services {
 		for _, k := range of.Endpoints {
 			since := k.Of.since
-			if _, here := s.vouched[k.Of.key]; since.IsZero() && (here || k.Of.memory == 0) { // only another server lists it, or nothing that is listed
+			// only another server lists it, or nothing that is listed
+			if _, here := s.vouched[k.Of.key]; since.IsZero() && (here || k.Of.memory == 0) {
 				since = s.read
 			}
 			if !since.IsZero() {

@@ -36,7 +36,8 @@ func newBook(t *testing.T) *book {
 func up(ips ...string) (all []wire.Instance) {
 	for _, ip := range ips {
 		all = append(all, wire.Instance{
-			Key: wire.Key{App: "ORDERS", ID: ip}, IP: ip, Status: wire.Up, Overridden: wire.Unknown, Port: wire.Port{Number: 80, Enabled: true}, VIP: "orders",
+			Key: wire.Key{App: "ORDERS", ID: ip}, IP: ip, Status: wire.Up, Overridden: wire.Unknown, Port: wire.Port{Number: 80, Enabled: true},
+			VIP: "orders",
 		})
 	}
 	return all
@@ -145,26 +146,29 @@ func TestInDoubt(t *testing.T) {
 		now   reading
 		stays bool
 	}{
-		"it is listed":                         {listing(up("10.0.0.1"), anew), true},
-		"it is not":                            {listing(nil, anew), true},
-		"it is not, and not all is there":      {listing(nil, anew, partial), true},
-		"it is not, by who has not forgotten":  {listing(nil), false},
-		"the same, and not all is there":       {listing(nil, partial), true},
-		"it went after it was listed":          {listing(nil, anew, gone("10.0.0.1", time.Second)), false},
-		"it had gone before it was listed":     {listing(nil, anew, gone("10.0.0.1", -time.Second)), true},
-		"it has gone, and not all is there":    {listing(nil, partial, gone("10.0.0.1", -time.Second)), false},
-		"another one went":                     {listing(nil, anew, gone("10.0.0.9", time.Second)), true},
-		"it is down":                           {listing(change(func(i *wire.Instance) { i.Status = wire.Down }), anew), false},
-		"it is out of service":                 {listing(change(func(i *wire.Instance) { i.Status = wire.OutOfService }), anew), false},
-		"it is starting":                       {listing(change(func(i *wire.Instance) { i.Status = wire.Starting }), anew), false},
-		"somebody took it out":                 {listing(change(func(i *wire.Instance) { i.Overridden = wire.OutOfService }), anew), false},
-		"something else is there":              {listing(change(func(i *wire.Instance) { i.VIP = "carts" }), anew), false},
-		"it is there by another name":          {listing(change(func(i *wire.Instance) { i.ID = "x" }), anew), true},
-		"it cannot be read":                    {listing(change(func(i *wire.Instance) { i.Broken = errors.New("no") }), anew), true},
-		"it has another port":                  {listing(change(func(i *wire.Instance) { i.Port.Number = 81 }), anew), true},
-		"none of its ports is enabled":         {listing(change(func(i *wire.Instance) { i.Port.Enabled = false }), anew), false},
-		"the one that was started last counts": {listing(append(up("10.0.0.1"), change(func(i *wire.Instance) { i.ID, i.Dirty, i.Status = "x", 2, wire.Down })...)), false},
-		"the one that was killed does not":     {listing(append(change(func(i *wire.Instance) { i.Status = wire.Down }), change(func(i *wire.Instance) { i.ID, i.Dirty = "x", 2 })...)), true},
+		"it is listed":                        {listing(up("10.0.0.1"), anew), true},
+		"it is not":                           {listing(nil, anew), true},
+		"it is not, and not all is there":     {listing(nil, anew, partial), true},
+		"it is not, by who has not forgotten": {listing(nil), false},
+		"the same, and not all is there":      {listing(nil, partial), true},
+		"it went after it was listed":         {listing(nil, anew, gone("10.0.0.1", time.Second)), false},
+		"it had gone before it was listed":    {listing(nil, anew, gone("10.0.0.1", -time.Second)), true},
+		"it has gone, and not all is there":   {listing(nil, partial, gone("10.0.0.1", -time.Second)), false},
+		"another one went":                    {listing(nil, anew, gone("10.0.0.9", time.Second)), true},
+		"it is down":                          {listing(change(func(i *wire.Instance) { i.Status = wire.Down }), anew), false},
+		"it is out of service":                {listing(change(func(i *wire.Instance) { i.Status = wire.OutOfService }), anew), false},
+		"it is starting":                      {listing(change(func(i *wire.Instance) { i.Status = wire.Starting }), anew), false},
+		"somebody took it out":                {listing(change(func(i *wire.Instance) { i.Overridden = wire.OutOfService }), anew), false},
+		"something else is there":             {listing(change(func(i *wire.Instance) { i.VIP = "carts" }), anew), false},
+		"it is there by another name":         {listing(change(func(i *wire.Instance) { i.ID = "x" }), anew), true},
+		"it cannot be read":                   {listing(change(func(i *wire.Instance) { i.Broken = errors.New("no") }), anew), true},
+		"it has another port":                 {listing(change(func(i *wire.Instance) { i.Port.Number = 81 }), anew), true},
+		"none of its ports is enabled":        {listing(change(func(i *wire.Instance) { i.Port.Enabled = false }), anew), false},
+		"the one that was started last counts": {listing(append(up("10.0.0.1"), change(func(i *wire.Instance) {
+			i.ID, i.Dirty, i.Status = "x", 2, wire.Down
+		})...)), false},
+		"the one that was killed does not": {listing(append(change(func(i *wire.Instance) { i.Status = wire.Down }),
+			change(func(i *wire.Instance) { i.ID, i.Dirty = "x", 2 })...)), true},
 	} {
 		b := newBook(t)
 		b.takes(at(0), listing(up("10.0.0.1", "10.0.0.2"), anew), "10.0.0.1", "10.0.0.2")
@@ -173,7 +177,8 @@ func TestInDoubt(t *testing.T) {
 	}
 }
 
-// TestWhatOnlyAnotherServerListsIsInDoubtWithoutIt has an instance be listed by another server than the one that is read, whose silence proves nothing.
+// TestWhatOnlyAnotherServerListsIsInDoubtWithoutIt has an instance be listed by another server than the one that is read, whose silence
+// proves nothing.
 func TestWhatOnlyAnotherServerListsIsInDoubtWithoutIt(t *testing.T) {
 	elsewhere := func(r *reading) { r.elsewhere = up("10.0.0.1") }
 	b := newBook(t)
@@ -221,11 +226,26 @@ func TestWhatAnEarlierRunPublished(t *testing.T) {
 		first              reading
 		atOnce, after, end []string
 	}{
-		"the server goes on":       {listing(nil, outage), []string{"10.0.0.1"}, []string{}, []string{}},
-		"it was started anew":      {listing(nil, outage, anew), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}, []string{}},
-		"one of them is there":     {listing(up("10.0.0.1"), outage, anew), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1"}},
-		"one went since the start": {listing(nil, outage, anew, gone("10.0.0.2", time.Second)), []string{"10.0.0.1"}, []string{"10.0.0.1"}, []string{}},
-		"one went long ago":        {listing(nil, outage, anew, gone("10.0.0.2", -time.Minute)), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}, []string{}},
+		"the server goes on":  {listing(nil, outage), []string{"10.0.0.1"}, []string{}, []string{}},
+		"it was started anew": {listing(nil, outage, anew), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}, []string{}},
+		"one of them is there": {
+			listing(up("10.0.0.1"), outage, anew),
+			[]string{"10.0.0.1", "10.0.0.2"},
+			[]string{"10.0.0.1", "10.0.0.2"},
+			[]string{"10.0.0.1"},
+		},
+		"one went since the start": {
+			listing(nil, outage, anew, gone("10.0.0.2", time.Second)),
+			[]string{"10.0.0.1"},
+			[]string{"10.0.0.1"},
+			[]string{},
+		},
+		"one went long ago": {
+			listing(nil, outage, anew, gone("10.0.0.2", -time.Minute)),
+			[]string{"10.0.0.1", "10.0.0.2"},
+			[]string{"10.0.0.1", "10.0.0.2"},
+			[]string{},
+		},
 	} {
 		b := newBook(t)
 		b.restore(orders.ID, held, doubts)
@@ -280,7 +300,8 @@ func TestDoubtsAreKept(t *testing.T) {
 	require.Empty(t, b.doubts())
 }
 
-// TestTheLeaseOfAnotherInstanceAtTheSamePlace has that of one that was killed run out, at a server that does not know of the one that was started in its place.
+// TestTheLeaseOfAnotherInstanceAtTheSamePlace has that of one that was killed run out, at a server that does not know of the one that was
+// started in its place.
 func TestTheLeaseOfAnotherInstanceAtTheSamePlace(t *testing.T) {
 	b := newBook(t)
 	old, now := up("10.0.0.1")[0], up("10.0.0.1")[0]
@@ -317,8 +338,8 @@ func (b *book) restarted() *book {
 	return after
 }
 
-// TestTwoApplicationsAtOnePlace has two that are registered at one address, as behind a gateway, of which a server that was started anew hears one after the
-// other, and then a third one.
+// TestTwoApplicationsAtOnePlace has two that are registered at one address, as behind a gateway, of which a server that was started anew
+// hears one after the other, and then a third one.
 func TestTwoApplicationsAtOnePlace(t *testing.T) {
 	other := func(vip string) wire.Instance {
 		i := up("10.0.0.1")[0]
@@ -349,8 +370,8 @@ func TestTwoApplicationsAtOnePlace(t *testing.T) {
 	require.Equal(t, []string{}, b.believed(carts))
 }
 
-// TestWhatIsNotReadAfterARestartStays is the table of what becomes of an endpoint that an earlier run published while an instance is listed that cannot be read,
-// by a server that has forgotten nothing.
+// TestWhatIsNotReadAfterARestartStays is the table of what becomes of an endpoint that an earlier run published while an instance is listed
+// that cannot be read, by a server that has forgotten nothing.
 func TestWhatIsNotReadAfterARestartStays(t *testing.T) {
 	change := func(f func(*wire.Instance)) wire.Instance {
 		i := up("10.0.0.1")[0]
@@ -362,9 +383,10 @@ func TestWhatIsNotReadAfterARestartStays(t *testing.T) {
 		listed wire.Instance
 		stays  bool
 	}{
-		"it is at that address":        {change(func(*wire.Instance) {}), true},
-		"its address cannot be read":   {change(func(i *wire.Instance) { i.IP, i.HostName = "", "host.example" }), true},
-		"it is at another address":     {change(func(i *wire.Instance) { i.IP = "10.0.0.2" }), true}, // as while we were there: what was read of it last
+		"it is at that address":      {change(func(*wire.Instance) {}), true},
+		"its address cannot be read": {change(func(i *wire.Instance) { i.IP, i.HostName = "", "host.example" }), true},
+		// as while we were there: what was read of it last
+		"it is at another address":     {change(func(i *wire.Instance) { i.IP = "10.0.0.2" }), true},
 		"it is another instance":       {change(func(i *wire.Instance) { i.ID = "other" }), false},
 		"it is of another application": {change(func(i *wire.Instance) { i.App = "CARTS" }), false},
 		"it is down":                   {change(func(i *wire.Instance) { i.Status = wire.Down }), false},

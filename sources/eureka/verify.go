@@ -12,8 +12,9 @@ import (
 	"tributary/sources/registry"
 )
 
-// Servers make their listings in advance. One that they make while an instance registers may lack it, and can stay for minutes, which neither its hash code
-// nor anything else of it shows. So nothing goes because a listing says so, or has not had it for long, before the server was asked for that very instance.
+// Servers make their listings in advance. One that they make while an instance registers may lack it, and can stay for minutes, which
+// neither its hash code nor anything else of it shows. So nothing goes because a listing says so, or has not had it for long, before the
+// server was asked for that very instance.
 
 // Bounds of what is asked.
 const (
@@ -58,8 +59,8 @@ func (f *follower) verify(ctx context.Context, keys []wire.Key) (hearsay, error)
 	return f.hear(ctx, []string{f.server}, keys)
 }
 
-// questions are those of whom the server is to be asked: who goes if it does not know them, when it is to be decided, and from time to time those it
-// vouched for, and some that are in doubt, each in its turn.
+// questions are those of whom the server is to be asked: who goes if it does not know them, when it is to be decided, and from time to time
+// those it vouched for, and some that are in doubt, each in its turn.
 func (s *state) questions(at time.Time, again time.Duration, decide bool) []wire.Key {
 	usual := at.Sub(s.asked) >= again
 	if !decide && (!usual || !s.lacking && len(s.vouched) == 0) {
@@ -160,7 +161,8 @@ func (s *state) hear(said hearsay, keys []wire.Key, at time.Time) (news bool) {
 	return news
 }
 
-// awaits reports whether an instance stays for which the server was asked without an answer. That has an end: one that never says anything keeps nobody.
+// awaits reports whether an instance stays for which the server was asked without an answer. That has an end: one that never says anything
+// keeps nobody.
 func (s *state) awaits(i mapping.Instance, at time.Time) bool {
 	since, unheard := s.unheard[i]
 	return unheard && at.Sub(since) < s.hold

@@ -56,7 +56,8 @@ func (c *caching) One(_ context.Context, _ string, key wire.Key) (*client.Reply,
 	return &client.Reply{Answer: a}, nil
 }
 
-// told is an instance of orders as the server of Spring Cloud 2023.0.3 writes it, in a lease that began so many seconds after the start and lasts 90.
+// told is an instance of orders as the server of Spring Cloud 2023.0.3 writes it, in a lease that began so many seconds after the start and
+// lasts 90.
 func told(ip, status, action string, registered, evicted int) string {
 	ms := func(seconds int) int64 {
 		if seconds == 0 {
@@ -78,7 +79,8 @@ func listed(hash string, version int, instances ...string) string {
 		}
 		list += i
 	}
-	return fmt.Sprintf(`{"applications":{"versions__delta":"%d","apps__hashcode":"%s","application":[{"name":"ORDERS","instance":[%s]}]}}`, version, hash, list)
+	return fmt.Sprintf(`{"applications":{"versions__delta":"%d","apps__hashcode":"%s","application":[{"name":"ORDERS","instance":[%s]}]}}`,
+		version, hash, list)
 }
 
 func single(i string) string { return `{"instance":` + i + `}` }
@@ -114,8 +116,8 @@ const (
 	a3 = "10.0.0.3"
 )
 
-// restarted has a server with three instances be started anew. All have registered again, and the listing that it made while the last one did, which lacks
-// that one, stays in its cache.
+// restarted has a server with three instances be started anew. All have registered again, and the listing that it made while the last one
+// did, which lacks that one, stays in its cache.
 func restarted(t *testing.T) *ledger {
 	l := newLedger(t)
 	l.server.all = listed("UP_3_", 1, told(a1, "UP", "ADDED", 1, 0), told(a2, "UP", "ADDED", 1, 0), told(a3, "UP", "ADDED", 1, 0))
@@ -241,7 +243,9 @@ func TestFewAreAskedAtATime(t *testing.T) {
 		there = append(there, told(ip, "UP", "ADDED", 1, 0))
 	}
 	l.server.all, l.server.changes = listed(fmt.Sprintf("UP_%d_", len(ips)), 1, there...), listed(fmt.Sprintf("UP_%d_", len(ips)), 7)
-	sorted := slices.SortedFunc(slices.Values(ips), func(a, b string) int { return mapping.Endpoint{Address: a}.Compare(mapping.Endpoint{Address: b}) })
+	sorted := slices.SortedFunc(slices.Values(ips), func(a, b string) int {
+		return mapping.Endpoint{Address: a}.Compare(mapping.Endpoint{Address: b})
+	})
 	l.turns(10*time.Second, sorted...)
 	l.follower.again = time.Second
 	l.server.all, l.server.changes = listed("", 1), listed("", 0)
@@ -257,7 +261,8 @@ func TestFewAreAskedAtATime(t *testing.T) {
 	for n, ip := range ips {
 		l.server.has[ip] = single(there[n])
 	}
-	for n, want := range []int{fewDoubts, fewDoubts + 5 + maxVouched, maxVouched} { // most are there, and the others are asked for without delay
+	// most are there, and the others are asked for without delay
+	for n, want := range []int{fewDoubts, fewDoubts + 5 + maxVouched, maxVouched} {
 		l.turns(30*time.Second+time.Duration(n)*time.Second, sorted...)
 		require.Len(t, l.server.asked, want)
 	}
@@ -284,7 +289,8 @@ func TestWhoIsAskedOutlivesARestart(t *testing.T) {
 	require.Len(t, after.vouched, 1)
 }
 
-// picky is a server that refuses requests for some single instances, or says nothing to them. A request takes a moment, and ends with its context.
+// picky is a server that refuses requests for some single instances, or says nothing to them. A request takes a moment, and ends with its
+// context.
 type picky struct {
 	*caching
 	refuses, hangs map[string]bool
@@ -330,7 +336,8 @@ func (l *ledger) after(t *testing.T, d time.Duration) []string {
 	return l.believed(orders)
 }
 
-// TestOneThatCannotBeAskedForSpoilsNoOther has a server refuse one name, as a real one does of a name with a slash. It would vouch for the others.
+// TestOneThatCannotBeAskedForSpoilsNoOther has a server refuse one name, as a real one does of a name with a slash. It would vouch for the
+// others.
 func TestOneThatCannotBeAskedForSpoilsNoOther(t *testing.T) {
 	l := newLedger(t)
 	l.follower.patience = time.Minute

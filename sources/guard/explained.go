@@ -11,9 +11,9 @@ import (
 	"tributary/resource"
 )
 
-// ApplyExplained is Apply for a commit whose losses the source has seen happen one by one, with its registry healthy throughout. They begin a
-// hold as any others do. They do not join one that has not grown for a window, as long as they are within the limits by themselves: else a
-// hold would gather what goes in the daily course of things until somebody releases it.
+// ApplyExplained is Apply for a commit whose losses the source has seen happen one by one, with its registry healthy throughout. They begin
+// a hold as any others do. They do not join one that has not grown for a window, as long as they are within the limits by themselves: else
+// a hold would gather what goes in the daily course of things until somebody releases it.
 func (g *Guard) ApplyExplained(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot) {
 	return g.apply(puts, deletes, true)
 }

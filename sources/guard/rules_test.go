@@ -210,17 +210,20 @@ var rules = map[string]func(t *testing.T){
 		require.Equal(t, subnet("10.1.0", 40), b.served(t))
 		b.Apply([]*resource.Resource{entry(1, 0)}, nil)
 		b.Apply([]*resource.Resource{addressed(nil), entry(1, 40)}, nil)
-		b.holds(t, 2, "40 of 40 endpoints would go within 1m0s, which is more than 10 and more than 50 %") // others of another service are no substitute
+		// others of another service are no substitute
+		b.holds(t, 2, "40 of 40 endpoints would go within 1m0s, which is more than 10 and more than 50 %")
 	},
 	"renamed": func(t *testing.T) {
 		b := newRig(Settings{}, 2, 1)
 		b.Apply([]*resource.Resource{entry(10, 1), entry(11, 1)}, keys(0, 2))
 		b.passes(t, 2)
 		b = newRig(Settings{}, 7, 3)
-		b.Apply([]*resource.Resource{entry(10, 3), entry(11, 3), entry(12, 3), entry(13, 3), entry(14, 3), entry(15, 3), entry(16, 3)}, keys(0, 7))
+		b.Apply([]*resource.Resource{entry(10, 3), entry(11, 3), entry(12, 3), entry(13, 3), entry(14, 3), entry(15, 3), entry(16, 3)},
+			keys(0, 7))
 		b.passes(t, 7)
 		b.wait(2 * time.Minute)
-		b.Apply([]*resource.Resource{entry(20, 1), entry(21, 1), entry(22, 1), entry(23, 1), entry(24, 1), entry(25, 1), entry(26, 1)}, keys(10, 17))
+		b.Apply([]*resource.Resource{entry(20, 1), entry(21, 1), entry(22, 1), entry(23, 1), entry(24, 1), entry(25, 1), entry(26, 1)},
+			keys(10, 17))
 		b.holds(t, 14, "14 of 21 endpoints would go within 1m0s, which is more than 10 and more than 50 %")
 		b = newRig(Settings{}, 20, 0)
 		var renamed []*resource.Resource

@@ -92,7 +92,8 @@ func (n news) String() string {
 	if n.began {
 		return fmt.Sprintf("hold %s: %s", n.id, n.why)
 	}
-	return fmt.Sprintf("hold %s: %s; %s and %s gone", n.id, n.why, words.Count(n.objects, "object", "objects"), words.Count(n.endpoints, "endpoint", "endpoints"))
+	return fmt.Sprintf("hold %s: %s; %s and %s gone", n.id, n.why, words.Count(n.objects, "object", "objects"),
+		words.Count(n.endpoints, "endpoint", "endpoints"))
 }
 
 func (n news) log(log *slog.Logger) {

@@ -59,8 +59,8 @@ func (g *Guard) State() []byte {
 // Loss is one that was held: what was before it, and what the source said, which is nil if the object was gone.
 type Loss struct{ Was, Said *resource.Resource }
 
-// Resume takes up what an earlier run had: its state, and the losses that it held. Losses of the window count. A hold goes on as if there had been no restart, whether the source can be read or not. Where
-// the state cannot be read, what was held is, in a hold that begins now.
+// Resume takes up what an earlier run had: its state, and the losses that it held. Losses of the window count. A hold goes on as if there
+// had been no restart, whether the source can be read or not. Where the state cannot be read, what was held is, in a hold that begins now.
 func (g *Guard) Resume(state []byte, held map[resource.Key]Loss) error {
 	var k kept
 	var unread error

@@ -104,7 +104,8 @@ func requireNothingLost(t *testing.T, kept *Kept, stored int) {
 	require.GreaterOrEqual(t, newest, stored)
 	for commit := max(1, newest-crashObjects+1); commit <= newest; commit++ {
 		for _, i := range []int{pairOf(commit), pairOf(commit) + crashObjects} {
-			require.Equal(t, commit, number[key(i).Name], "the newest commit is %d, and %d was stored: commit %d must be there, whole", newest, stored, commit)
+			require.Equal(t, commit, number[key(i).Name], "the newest commit is %d, and %d was stored: commit %d must be there, whole", newest,
+				stored, commit)
 		}
 	}
 }

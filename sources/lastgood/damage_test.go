@@ -298,7 +298,10 @@ func TestPagesReadsWhatBoltWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		path := filepath.Join(dir, fmt.Sprintf("%d.db", n))
-		db, err := bbolt.Open(path, 0o600, &bbolt.Options{PageSize: pageSize, NoSync: true, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+		db, err := bbolt.Open(path, 0o600, &bbolt.Options{
+			PageSize: pageSize, NoSync: true, NoFreelistSync: true,
+			FreelistType: bbolt.FreelistMapType,
+		})
 		require.NoError(t, err)
 		names := []string{"a", "b", "c"}
 		for range rapid.IntRange(1, 8).Draw(t, "transactions") {

@@ -73,7 +73,8 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 		Key:    resource.Key{Kind: resource.MeshConfig, Name: "mesh"},
 		Origin: resource.Origin{Source: "rules"},
 	}, []byte("mesh")), made(3, "after").WithOriginal(resource.FromBody(resource.Meta{
-		Key: resource.Key{Kind: made(3, "").Key().Kind, Namespace: "another", Name: made(3, "").Key().Name}, Origin: resource.Origin{Source: "rules"},
+		Key:    resource.Key{Kind: made(3, "").Key().Kind, Namespace: "another", Name: made(3, "").Key().Name},
+		Origin: resource.Origin{Source: "rules"},
 	}, []byte("before"))))
 	save(t, path, table)
 	kept, err := newStore(path, "rules", nil).Load()

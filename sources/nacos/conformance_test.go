@@ -38,7 +38,10 @@ type harness struct {
 
 // quickly are settings with which nothing takes long.
 func quickly() Settings {
-	return Settings{Interval: 5 * time.Millisecond, Delay: time.Millisecond, Hold: time.Second, KeepEmpty: 20 * time.Millisecond, Resync: time.Minute}
+	return Settings{
+		Interval: 5 * time.Millisecond, Delay: time.Millisecond, Hold: time.Second, KeepEmpty: 20 * time.Millisecond,
+		Resync: time.Minute,
+	}
 }
 
 func (h *harness) Source() sources.Source {

@@ -10,9 +10,12 @@ type counts struct {
 
 func newCounts() *counts {
 	c := &counts{
-		told:        counters.Counter{Name: "reads_total", Help: "Services that were read, at the start and whenever they changed."},
-		healed:      counters.Counter{Name: "healed_total", Help: "Services that the slow read found to be different from what Nacos had told."},
-		connections: counters.Counter{Name: "connections_total", Help: "Connections that were made, after each of which everything is read anew."},
+		told:   counters.Counter{Name: "reads_total", Help: "Services that were read, at the start and whenever they changed."},
+		healed: counters.Counter{Name: "healed_total", Help: "Services that the slow read found to be different from what Nacos had told."},
+		connections: counters.Counter{
+			Name: "connections_total",
+			Help: "Connections that were made, after each of which everything is read anew.",
+		},
 	}
 	c.Set = counters.New("tributary_nacos_", &c.told, &c.healed, &c.connections)
 	return c

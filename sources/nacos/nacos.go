@@ -2,8 +2,8 @@
 //
 // The group of what it publishes is group@@service. See README.md for what it does in which situation.
 //
-// Package client is the connection and follows a Nacos, and package mapping makes ServiceEntries; mapping is pure. Here, state.go holds what is
-// known and decides what of it counts, run.go is told by the client, and publish.go hands on what is believed.
+// Package client is the connection and follows a Nacos, and package mapping makes ServiceEntries; mapping is pure. Here, state.go holds
+// what is known and decides what of it counts, run.go is told by the client, and publish.go hands on what is believed.
 package nacos
 
 import (

@@ -120,5 +120,6 @@ func (r *run) health(now time.Time) sources.Health {
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the services"}
 	}
-	return sources.Health{State: sources.Healthy, Message: s.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(), strings.Join(r.settings.Groups, ", ")))}
+	return sources.Health{State: sources.Healthy, Message: s.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
+		strings.Join(r.settings.Groups, ", ")))}
 }

@@ -78,7 +78,8 @@ type record struct {
 
 func newState(m *mapping.Mapper, groups []string, place func(group, service string) string) *state {
 	s := &state{
-		mapper: m, place: place, groups: map[string]*group{}, services: map[key]*service{}, names: map[mapping.ID]mapping.Name{}, dirty: map[key]bool{}, passed: map[string]passed{},
+		mapper: m, place: place, groups: map[string]*group{}, services: map[key]*service{}, names: map[mapping.ID]mapping.Name{},
+		dirty: map[key]bool{}, passed: map[string]passed{},
 	}
 	for _, name := range groups {
 		s.groups[name] = &group{}
@@ -123,8 +124,8 @@ func (s *state) connected(at time.Time, hold time.Duration) {
 // disconnected notes that the connection has gone.
 func (s *state) disconnected(at time.Time) { s.suspicion = s.suspicion.Away(at) }
 
-// takeNames notes the names of all services of a group. What has a name no longer is believed to be empty only if the service itself said so, or
-// by a new connection, which knows of nothing that is not listed.
+// takeNames notes the names of all services of a group. What has a name no longer is believed to be empty only if the service itself said
+// so, or by a new connection, which knows of nothing that is not listed.
 func (s *state) takeNames(name string, all []string, err error) {
 	g := s.groups[name]
 	if g == nil {
@@ -322,8 +323,8 @@ func (s *state) certain(k key, at time.Time) bool {
 	return of != nil && of.read && (!of.opaque || !at.Before(s.suspicion.Until))
 }
 
-// settled reports whether all that Nacos had at the start was read, or cannot be. One that cannot be read does not hold up the others; if it is
-// all of them, we may not read it.
+// settled reports whether all that Nacos had at the start was read, or cannot be. One that cannot be read does not hold up the others; if
+// it is all of them, we may not read it.
 func (s *state) settled() bool {
 	read := false
 	for _, g := range s.groups {
@@ -389,8 +390,8 @@ func (s *state) troubles() (texts []string, all bool, first error) {
 	return texts, groups > 0 && groups == len(s.groups) || services > 0 && services == len(s.services), first
 }
 
-// nothing says that nothing is served of some place, and what there is instead; empty if something is. Nacos answers the same for what does not exist, and
-// for what is empty.
+// nothing says that nothing is served of some place, and what there is instead; empty if something is. Nacos answers the same for what does
+// not exist, and for what is empty.
 func (s *state) nothing(place string) string {
 	var all passed
 	for _, p := range s.passed {

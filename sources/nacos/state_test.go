@@ -121,7 +121,8 @@ func TestWhatAnEarlierRunPublishedStaysUntilItIsKnown(t *testing.T) {
 	b.takeNames("DEFAULT_GROUP", nil, nil)
 	require.True(t, b.settled())
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(0)))
-	require.Equal(t, mapping.Port{Number: 8000, Protocol: "HTTP"}, b.services[orders].records[mapping.ID{Group: "DEFAULT_GROUP", Service: "orders"}].port)
+	require.Equal(t, mapping.Port{Number: 8000, Protocol: "HTTP"},
+		b.services[orders].records[mapping.ID{Group: "DEFAULT_GROUP", Service: "orders"}].port)
 	require.Equal(t, []string{}, b.believed(at(time.Minute)))
 }
 
@@ -228,7 +229,8 @@ func TestAGroupThatWasNeverRead(t *testing.T) {
 	require.False(t, r.gather(at(2*time.Second)).Synced, "it is said once")
 }
 
-// TestClustersAreNotReadFromLabels has what an earlier run published be disabled, or be listed as it was, in clusters whose names can be a label, or cannot.
+// TestClustersAreNotReadFromLabels has what an earlier run published be disabled, or be listed as it was, in clusters whose names can be a
+// label, or cannot.
 func TestClustersAreNotReadFromLabels(t *testing.T) {
 	for _, cluster := range []string{"", "DEFAULT", "east", "上海"} {
 		i := has("10.0.0.1")[0]
@@ -308,7 +310,8 @@ func TestWhatIsLeftOut(t *testing.T) {
 	ill := has("10.0.0.1")
 	ill[0].Healthy = false
 	b.takeInstances(orders, ill, []string{"it cannot be read"}, nil)
-	require.Equal(t, []sources.LeftOut{{What: "an instance", Of: "orders", Why: "it cannot be read"}}, b.believe(orders, at(time.Hour), time.Hour).left,
+	require.Equal(t, []sources.LeftOut{{What: "an instance", Of: "orders", Why: "it cannot be read"}},
+		b.believe(orders, at(time.Hour), time.Hour).left,
 		"in doubt it is served")
 }
 
@@ -323,9 +326,18 @@ func TestNothingIsServedWithoutAWord(t *testing.T) {
 	}{
 		"":                             {has("10.0.0.1"), passed{3, 4}, []string{"orders"}},
 		"there is no service in place": {nil, passed{}, nil},
-		"nothing is served: the services in place are 1 without an instance":                                                                        {nil, passed{}, []string{"orders"}},
-		"nothing is served: the services in place are 3 of Dubbo, which an address without kind=services is for":                                    {dubbo, passed{2, 0}, []string{"orders"}},
-		"nothing is served: the services in place are 2 of Dubbo, which an address without kind=services is for, 5 that the settings do not select": {nil, passed{2, 5}, nil},
+		"nothing is served: the services in place are 1 without an instance": {
+			nil,
+			passed{},
+			[]string{"orders"},
+		},
+		"nothing is served: the services in place are 3 of Dubbo, which an address without kind=services is for": {
+			dubbo,
+			passed{2, 0},
+			[]string{"orders"},
+		},
+		"nothing is served: the services in place are 2 of Dubbo, which an address without kind=services is for, 5 that the settings do not " +
+			"select": {nil, passed{2, 5}, nil},
 	} {
 		b := newBook(t)
 		b.takeNames("DEFAULT_GROUP", c.names, nil)
@@ -338,7 +350,8 @@ func TestNothingIsServedWithoutAWord(t *testing.T) {
 	}
 }
 
-// TestWhatIsExplained has an instance go while Nacos is well, while it was away shortly before, and when the time has passed for which it stays.
+// TestWhatIsExplained has an instance go while Nacos is well, while it was away shortly before, and when the time has passed for which it
+// stays.
 func TestWhatIsExplained(t *testing.T) {
 	r := newRun(t, "", "DEFAULT_GROUP")
 	r.state.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)

@@ -37,8 +37,8 @@ type Said[T any] struct {
 	Is Judgement
 }
 
-// Reading is what a registry says at some moment of all that is registered for one thing. No field may be left out: each is a case that else would be
-// taken for another one.
+// Reading is what a registry says at some moment of all that is registered for one thing. No field may be left out: each is a case that
+// else would be taken for another one.
 type Reading[T any] struct {
 	// Said are those that it names, in any order, and several times perhaps: of those that are listed the first counts.
 	Said []Said[T]
@@ -48,8 +48,8 @@ type Reading[T any] struct {
 	InDoubt func(Known[T]) bool
 }
 
-// Settle decides what is believed after a reading. before is in the order of compare, as is what is returned, and has nothing twice; held counts what
-// stays though it is not listed.
+// Settle decides what is believed after a reading. before is in the order of compare, as is what is returned, and has nothing twice; held
+// counts what stays though it is not listed.
 func (r Reading[T]) Settle(before []Known[T], compare func(a, b T) int, at time.Time) (after []Known[T], held int) {
 	said := slices.Clone(r.Said)
 	slices.SortStableFunc(said, func(a, b Said[T]) int { return cmp.Or(compare(a.Of, b.Of), cmp.Compare(a.Is, b.Is)) })
@@ -93,8 +93,8 @@ func (s Suspicion) Covers(since, at time.Time) bool {
 	return at.Before(s.Until) && since.Before(s.From)
 }
 
-// Away returns the suspicion as it is while the registry is away again: without an end, since nobody can register anew until it is back, when
-// another one begins.
+// Away returns the suspicion as it is while the registry is away again: without an end, since nobody can register anew until it is back,
+// when another one begins.
 func (s Suspicion) Away(at time.Time) Suspicion {
 	if at.Before(s.Until) {
 		s.Until = at.Add(endless)
@@ -105,8 +105,8 @@ func (s Suspicion) Away(at time.Time) Suspicion {
 // endless is longer than anything runs.
 const endless = 100 * 365 * 24 * time.Hour
 
-// Empty notes since when something has nothing left: the zero time while it has. It is kept for a while, so that who calls it finds a service
-// that has nobody, and not none.
+// Empty notes since when something has nothing left: the zero time while it has. It is kept for a while, so that who calls it finds a
+// service that has nobody, and not none.
 func Empty(since time.Time, has bool, at time.Time, keep time.Duration) (still time.Time, kept bool) {
 	switch {
 	case has:

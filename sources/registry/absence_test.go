@@ -21,10 +21,15 @@ func TestSettle(t *testing.T) {
 		want  []Known[string]
 		held  int
 	}{
-		"all are listed":                   {[]string{"a", "b", "c"}, "", before, 0},
-		"one has gone":                     {[]string{"a", "c"}, "", []Known[string]{before[0], before[2]}, 0},
-		"one is in doubt":                  {[]string{"a", "c"}, "b", before, 1},
-		"one is new":                       {[]string{"a", "aa", "b", "c"}, "", []Known[string]{before[0], {"aa", after(9)}, before[1], before[2]}, 0},
+		"all are listed":  {[]string{"a", "b", "c"}, "", before, 0},
+		"one has gone":    {[]string{"a", "c"}, "", []Known[string]{before[0], before[2]}, 0},
+		"one is in doubt": {[]string{"a", "c"}, "b", before, 1},
+		"one is new": {
+			[]string{"a", "aa", "b", "c"},
+			"",
+			[]Known[string]{before[0], {"aa", after(9)}, before[1], before[2]},
+			0,
+		},
 		"nothing is listed":                {nil, "", nil, 0},
 		"nothing is listed, some in doubt": {nil, "ac", []Known[string]{before[0], before[2]}, 2},
 		"new ones around one in doubt":     {[]string{"0", "d"}, "b", []Known[string]{{"0", after(9)}, before[1], {"d", after(9)}}, 1},
@@ -59,7 +64,9 @@ func TestReading(t *testing.T) {
 		"missing in doubt": {Missing, true, known, nil, 1},
 	} {
 		r := Reading[string]{
-			Said: []Said[string]{{"k", c.is}}, Unsaid: func(string) Judgement { return Missing }, InDoubt: func(Known[string]) bool { return c.doubted },
+			Said: []Said[string]{{"k", c.is}}, Unsaid: func(string) Judgement {
+				return Missing
+			}, InDoubt: func(Known[string]) bool { return c.doubted },
 		}
 		got, held := r.Settle(known, cmp.Compare[string], after(9))
 		assert.Equal(t, c.known, got, name)

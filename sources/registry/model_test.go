@@ -44,8 +44,9 @@ func (w *world) read() (kept bool) {
 	return kept
 }
 
-// TestRecords has instances come, go, die and be switched off, and their registry be away and forget them. Nobody who lives and takes calls is ever missing who was
-// believed, nobody is believed who is switched off, and when the hold is over it is what is listed that is believed.
+// TestRecords has instances come, go, die and be switched off, and their registry be away and forget them. Nobody who lives and takes calls
+// is ever missing who was believed, nobody is believed who is switched off, and when the hold is over it is what is listed that is
+// believed.
 func TestRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{clock: start, live: map[int]bool{}, listed: map[int]bool{}, up: true}
@@ -54,7 +55,8 @@ func TestRecords(t *testing.T) {
 			w.clock = w.clock.Add(time.Second)
 			i := rapid.IntRange(0, 7).Draw(t, "instance")
 			before := w.believe.Of()
-			switch what := rapid.SampledFrom([]string{"come", "come", "go", "off", "away", "forget", "back", "wait", "restart"}).Draw(t, "what"); what {
+			switch what := rapid.SampledFrom([]string{"come", "come", "go", "off", "away", "forget", "back", "wait", "restart"}).Draw(t,
+				"what"); what {
 			case "come", "off":
 				if w.live[i] = what == "come"; w.up {
 					w.listed[i] = w.live[i]

@@ -1,8 +1,9 @@
-// Package registry is what the sources of registries share, from what a registry lists to what the sink takes: what is believed present, what is
-// missing and for how long, the suspicion that a registry was away, the names of hosts, and the pace at which all that is published. A source adds a client, a pure mapping and options.
+// Package registry is what the sources of registries share, from what a registry lists to what the sink takes: what is believed present,
+// what is missing and for how long, the suspicion that a registry was away, the names of hosts, and the pace at which all that is
+// published. A source adds a client, a pure mapping and options.
 //
-// Registries of sessions, such as ZooKeeper, Nacos and Eureka, list who registers for as long as they hear of it. One that was away lists less
-// than there is until all have registered anew.
+// Registries of sessions, such as ZooKeeper, Nacos and Eureka, list who registers for as long as they hear of it. One that was away lists
+// less than there is until all have registered anew.
 //
 // Apart from Publish the package does no I/O and has no clock.
 package registry
@@ -43,9 +44,11 @@ func (r Record[E]) Of() (all []E) {
 	return all
 }
 
-// Rename gives hosts their names if others are there than those of names, and calls renamed with the owner of each that had another one before. give names
-// all of them, in no order.
-func Rename[ID, Name, Owner comparable](names map[ID]Name, owners map[ID]Owner, give func([]ID) map[ID]Name, renamed func(Owner)) map[ID]Name {
+// Rename gives hosts their names if others are there than those of names, and calls renamed with the owner of each that had another one
+// before. give names all of them, in no order.
+func Rename[ID, Name, Owner comparable](names map[ID]Name, owners map[ID]Owner, give func([]ID) map[ID]Name,
+	renamed func(Owner),
+) map[ID]Name {
 	same := len(owners) == len(names)
 	for id := range owners {
 		_, known := names[id]

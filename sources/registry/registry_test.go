@@ -80,7 +80,8 @@ func TestWhatAServiceBecomes(t *testing.T) {
 	bad := errors.New("bad")
 	Add(&c, "p\xff", nil, bad)
 	require.Equal(t, sources.Content{
-		Resources: []*resource.Resource{r}, Warnings: []string{"a", "b"}, Rejects: []sources.Reject{{Origin: resource.Origin{Place: "p?"}, Err: bad}},
+		Resources: []*resource.Resource{r}, Warnings: []string{"a", "b"},
+		Rejects: []sources.Reject{{Origin: resource.Origin{Place: "p?"}, Err: bad}},
 	}, Tidy(c))
 	require.Equal(t, sources.Denied, StateOf(fmt.Errorf("x: %w", bad), bad))
 	require.Equal(t, sources.Unreachable, StateOf(errors.New("x"), bad))

@@ -142,7 +142,8 @@ func TestUnknownTypesAndStrangeNonces(t *testing.T) {
 func TestDuplicates(t *testing.T) {
 	f, r := fromIstiod(t, wrapped(t, "shop/a", "first.example.com"))
 	before := r.table.Snapshot().Get(key("a")).Version()
-	f.set(entriesV1, wrapped(t, "shop/a", "first.example.com"), wrapped(t, "shop/a", "second.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	f.set(entriesV1, wrapped(t, "shop/a", "first.example.com"), wrapped(t, "shop/a", "second.example.com"),
+		wrapped(t, "shop/b", "b.example.com"))
 	r.awaitNames(t, "a b")
 	require.NotEqual(t, before, r.table.Snapshot().Get(key("a")).Version())
 	require.Equal(t, "second.example.com", hostOf(t, r.table.Snapshot().Get(key("a"))))
@@ -197,7 +198,8 @@ func TestMoreResourcesThanAreTaken(t *testing.T) {
 func TestResponseBeyondTheLimit(t *testing.T) {
 	f := newFakeIstiod()
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
-	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, MaxMessageBytes: 1 << 20}, scripted(t, f.serve, grpc.MaxSendMsgSize(1<<30)))
+	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, MaxMessageBytes: 1 << 20},
+		scripted(t, f.serve, grpc.MaxSendMsgSize(1<<30)))
 	r.awaitNames(t, "a")
 	f.set(entriesV1, &anypb.Any{TypeUrl: resource.MCPTypeURL, Value: make([]byte, 200<<20)})
 	r.awaitState(t, sources.Unreachable, "received message larger than max (2097")
@@ -205,7 +207,8 @@ func TestResponseBeyondTheLimit(t *testing.T) {
 }
 
 func TestResourceThatIsTruncated(t *testing.T) {
-	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"), wrapped(t, "shop/gone", "g.example.com"))
+	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"),
+		wrapped(t, "shop/gone", "g.example.com"))
 	cut := wrapped(t, "shop/a", "changed.example.com")
 	cut.Value = cut.Value[:len(cut.Value)-5]
 	f.set(entriesV1, cut, wrapped(t, "shop/b", "changed.example.com"))
@@ -421,10 +424,12 @@ func TestRevisionIsRespected(t *testing.T) {
 		return func(m *mcpv1alpha1.Resource) { m.Metadata.Labels = map[string]string{revisionLabel: rev} }
 	}
 	f := newFakeIstiod()
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com", labelled("blue")), wrapped(t, "shop/g", "g.example.com", labelled("green")))
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com", labelled("blue")),
+		wrapped(t, "shop/g", "g.example.com", labelled("green")))
 	r := read(t, Settings{SubscribedResources: onlyEntries, Revision: "blue"}, scripted(t, f.serve))
 	r.awaitNames(t, "a b")
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com", labelled("green")), wrapped(t, "shop/g", "g.example.com", labelled("blue")))
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com", labelled("green")),
+		wrapped(t, "shop/g", "g.example.com", labelled("blue")))
 	r.awaitNames(t, "a g")
 }
 

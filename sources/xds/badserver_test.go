@@ -71,7 +71,10 @@ func TestPortThatIsNoServer(t *testing.T) {
 	}{
 		{"it closes each at once", func(conn net.Conn) { _ = conn.Close() }, "it closed the connection at once"},
 		{"it says nothing", func(net.Conn) {}, "it does not answer as a server of gRPC does"},
-		{"it says something else", func(conn net.Conn) { _, _ = conn.Write([]byte("SSH-2.0-OpenSSH_9.6\r\n")) }, "it does not answer as a server of gRPC does"},
+		{
+			"it says something else", func(conn net.Conn) { _, _ = conn.Write([]byte("SSH-2.0-OpenSSH_9.6\r\n")) },
+			"it does not answer as a server of gRPC does",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := readWith(t, Settings{Mode: "sotw"}, func(s *Source) { s.config.ConnectTimeout = 50 * time.Millisecond }, listening(t, c.serve))
@@ -84,7 +87,8 @@ func TestPortThatIsNoServer(t *testing.T) {
 			turned := make(chan struct{})
 			turn := sync.OnceFunc(func() { close(turned) })
 			defer turn()
-			r = readWith(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, func(s *Source) { s.config.ConnectTimeout = 50 * time.Millisecond },
+			r = readWith(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries},
+				func(s *Source) { s.config.ConnectTimeout = 50 * time.Millisecond },
 				listening(t, func(conn net.Conn) {
 					select {
 					case <-turned:
@@ -309,7 +313,10 @@ func TestComplaintsOfADeltaServerEndWithTheirCause(t *testing.T) {
 		return &discoveryv3.Resource{Name: "shop/" + name, Version: "1", Resource: wrapped(t, "shop/"+name, name+".example.com")}
 	}
 	change := func(resources []*discoveryv3.Resource, removed ...string) {
-		send <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: entriesV1, SystemVersionInfo: "v", Nonce: "n", Resources: resources, RemovedResources: removed}
+		send <- &discoveryv3.DeltaDiscoveryResponse{
+			TypeUrl: entriesV1, SystemVersionInfo: "v", Nonce: "n", Resources: resources,
+			RemovedResources: removed,
+		}
 	}
 	change([]*discoveryv3.Resource{fine("a"), fine("b")})
 	r.awaitNames(t, "a b")

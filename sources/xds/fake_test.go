@@ -84,7 +84,10 @@ type fakeIstiod struct {
 }
 
 func newFakeIstiod() *fakeIstiod {
-	return &fakeIstiod{content: map[string][]*anypb.Any{}, changed: make(chan struct{}), ending: make(chan struct{}), nacks: make(chan string, 1000)}
+	return &fakeIstiod{
+		content: map[string][]*anypb.Any{}, changed: make(chan struct{}), ending: make(chan struct{}),
+		nacks: make(chan string, 1000),
+	}
 }
 
 func (f *fakeIstiod) set(typeURL string, all ...*anypb.Any) {

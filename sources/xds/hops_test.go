@@ -194,7 +194,10 @@ func TestALoopThatOnlyTheTypeTellsOfIsRefused(t *testing.T) {
 				continue
 			}
 			out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: r.GetTypeUrl(), Nonce: "n", SystemVersionInfo: "v"}
-			res := &discoveryv3.Resource{Name: "shop/a", Version: strconv.Itoa(before), Resource: wrapped(t, "shop/a", fmt.Sprintf("h%d.example.com", before))}
+			res := &discoveryv3.Resource{
+				Name: "shop/a", Version: strconv.Itoa(before),
+				Resource: wrapped(t, "shop/a", fmt.Sprintf("h%d.example.com", before)),
+			}
 			if r.GetTypeUrl() == hops.TypeURL {
 				said := other
 				if closed.Load() == 1 {

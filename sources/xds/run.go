@@ -23,8 +23,9 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	}
 	defer stop()
 	r := &run{
-		source: s, node: s.node(), sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1, types: make(map[string]*typeState),
-		hops: s.settings.Hops, looped: make(map[string]bool),
+		source: s, node: s.node(), sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1,
+		types: make(map[string]*typeState),
+		hops:  s.settings.Hops, looped: make(map[string]bool),
 	}
 	defer r.through(nil)
 	defer s.standing.Store(nil)

@@ -215,7 +215,10 @@ func FuzzTake(f *testing.F) {
 	f.Add("/a", good.GetTypeUrl(), []byte("\x0a\x04\x0a\x02/a"), true)
 	f.Fuzz(func(t *testing.T, name, typeURL string, value []byte, complete bool) {
 		state := newState("")
-		r := &adsc.Response{TypeURL: entriesV1, Complete: complete, Resources: []adsc.Resource{{Name: name, Body: &anypb.Any{TypeUrl: typeURL, Value: value}}}}
+		r := &adsc.Response{
+			TypeURL: entriesV1, Complete: complete,
+			Resources: []adsc.Resource{{Name: name, Body: &anypb.Any{TypeUrl: typeURL, Value: value}}},
+		}
 		contents, faults := state.take(r)
 		if len(contents) == 0 && faults.err() == nil {
 			t.Fatal("nothing came of it")
@@ -234,16 +237,32 @@ func TestSettings(t *testing.T) {
 		settings Settings
 		want     string
 	}{
-		"scheme":            {"fs://a:1", Settings{}, `address: "fs://a:1": want xds://host:port`},
-		"no port":           {"xds://a", Settings{}, `address: "xds://a": want host:port, got "a"`},
-		"no host":           {"xds://:1", Settings{}, `address: "xds://:1": want host:port, got ":1"`},
-		"port":              {"xds://a:0", Settings{}, `address: "xds://a:0": want a port from 1 to 65535, got "0"`},
-		"path":              {"xds://a:1/b", Settings{}, `address: "xds://a:1/b": want xds://host:port, or several with commas between them, and nothing else`},
-		"twice":             {"xds://a:1,a:1", Settings{}, `address: "xds://a:1,a:1": a:1 is there twice`},
-		"mode":              {"xds://a:1", Settings{Mode: "both"}, `mode: want "auto", "delta" or "sotw", got "both"`},
-		"kind":              {"xds://a:1", Settings{SubscribedResources: []string{"Pod"}}, `subscribedResources: "Pod": want a kind such as ServiceEntry`},
-		"kind twice":        {"xds://a:1", Settings{SubscribedResources: []string{"se", "SERVICE_REGISTRY"}}, `subscribedResources: "SERVICE_REGISTRY": ServiceEntry is there already`},
-		"ISTIO_MUTUAL":      {"xds://a:1", Settings{TLS: &TLS{Mode: "ISTIO_MUTUAL"}}, "tlsSettings.mode: ISTIO_MUTUAL takes certificates from an Istio agent"},
+		"scheme":  {"fs://a:1", Settings{}, `address: "fs://a:1": want xds://host:port`},
+		"no port": {"xds://a", Settings{}, `address: "xds://a": want host:port, got "a"`},
+		"no host": {"xds://:1", Settings{}, `address: "xds://:1": want host:port, got ":1"`},
+		"port":    {"xds://a:0", Settings{}, `address: "xds://a:0": want a port from 1 to 65535, got "0"`},
+		"path": {
+			"xds://a:1/b",
+			Settings{},
+			`address: "xds://a:1/b": want xds://host:port, or several with commas between them, and nothing else`,
+		},
+		"twice": {"xds://a:1,a:1", Settings{}, `address: "xds://a:1,a:1": a:1 is there twice`},
+		"mode":  {"xds://a:1", Settings{Mode: "both"}, `mode: want "auto", "delta" or "sotw", got "both"`},
+		"kind": {
+			"xds://a:1",
+			Settings{SubscribedResources: []string{"Pod"}},
+			`subscribedResources: "Pod": want a kind such as ServiceEntry`,
+		},
+		"kind twice": {
+			"xds://a:1",
+			Settings{SubscribedResources: []string{"se", "SERVICE_REGISTRY"}},
+			`subscribedResources: "SERVICE_REGISTRY": ServiceEntry is there already`,
+		},
+		"ISTIO_MUTUAL": {
+			"xds://a:1",
+			Settings{TLS: &TLS{Mode: "ISTIO_MUTUAL"}},
+			"tlsSettings.mode: ISTIO_MUTUAL takes certificates from an Istio agent",
+		},
 		"token in the open": {"xds://a:1", Settings{TokenFile: "t"}, "tokenFile: a token must not be sent in plaintext"},
 		"locality":          {"xds://a:1", Settings{Locality: "a/b/c/d"}, "locality: want region/zone/subzone"},
 		"resync":            {"xds://a:1", Settings{Resync: 25 * time.Hour}, "resync: want 1s to 24h, got 25h0m0s"},
@@ -254,7 +273,10 @@ func TestSettings(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	s, err := New("xds://[::1]:1,b:2", Settings{SubscribedResources: []string{"SERVICE_REGISTRY", "gateways", "networking.istio.io/v1alpha3/VirtualService"}})
+	s, err := New("xds://[::1]:1,b:2", Settings{SubscribedResources: []string{
+		"SERVICE_REGISTRY", "gateways",
+		"networking.istio.io/v1alpha3/VirtualService",
+	}})
 	require.NoError(t, err)
 	require.Equal(t, []string{"[::1]:1", "b:2"}, s.config.Addresses)
 	require.Len(t, s.kinds, 3)

@@ -52,7 +52,8 @@ func kindOf(name string) (kind, error) {
 	if schema, ok := resource.SchemaByName(name); ok {
 		return kind{schema, aliases(schema)}, nil
 	}
-	return kind{}, fmt.Errorf("%q: want a kind such as ServiceEntry, a type URL such as networking.istio.io/v1/ServiceEntry, or %s", name, serviceRegistry)
+	return kind{}, fmt.Errorf("%q: want a kind such as ServiceEntry, a type URL such as networking.istio.io/v1/ServiceEntry, or %s", name,
+		serviceRegistry)
 }
 
 func aliases(s *resource.Schema) []string {

@@ -33,12 +33,13 @@ type Reference struct {
 
 // AnalysisOptions say what is known besides the objects.
 type AnalysisOptions struct {
-	// Partial says that sources were not read that may have objects of any kind, Hosts that sources were not read that have only ServiceEntries. A reference to
-	// what they may have is no finding.
+	// Partial says that sources were not read that may have objects of any kind, Hosts that sources were not read that have only
+	// ServiceEntries. A reference to what they may have is no finding.
 	Partial, Hosts bool
 }
 
-// FindReferences returns what is wrong in a state, in order of object, and what objects refer to that only sources may have that were not read.
+// FindReferences returns what is wrong in a state, in order of object, and what objects refer to that only sources may have that were not
+// read.
 func FindReferences(s memstore.Snapshot, options AnalysisOptions) (found []Reference, unchecked []string) {
 	m := modelOf(s, options)
 	for _, analyze := range []func(*model){
@@ -264,7 +265,8 @@ func (m *model) hostsOn(o object[*networking.VirtualService], gateway object[*ne
 					overlap(offered, o.resolve(host))
 			})
 		}) {
-			m.find(o.key, Warning, HostNotInGateway, "spec.hosts[%d]: no server of %s has the host %s for this namespace: add it there, or remove it here", i, gateway.key, host)
+			m.find(o.key, Warning, HostNotInGateway, "spec.hosts[%d]: no server of %s has the host %s for this namespace: add it there, or remove "+
+				"it here", i, gateway.key, host)
 		}
 	}
 }
@@ -303,7 +305,8 @@ func (m *model) behind(key resource.Key, list string, n int, all func(i int) boo
 	for i := range n - 1 {
 		if all(i) {
 			for j := i + 1; j < n; j++ {
-				m.find(key, Warning, Unreachable, "spec.%s[%d]: no request gets here, since spec.%s[%d] takes all: move it before that one, or remove it", list, j, list, i)
+				m.find(key, Warning, Unreachable, "spec.%s[%d]: no request gets here, since spec.%s[%d] takes all: move it before that one, or "+
+					"remove it", list, j, list, i)
 			}
 			return
 		}
@@ -367,7 +370,8 @@ func sidecars(m *model) {
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(forAll)) {
 		for _, key := range forAll[namespace][1:] {
-			m.find(key, Error, ManySidecars, "%s has no workloadSelector either, and only one of a namespace counts: give one of them a selector", forAll[namespace][0])
+			m.find(key, Error, ManySidecars, "%s has no workloadSelector either, and only one of a namespace counts: give one of them a selector",
+				forAll[namespace][0])
 		}
 	}
 }
@@ -382,7 +386,8 @@ func gatewayConflicts(m *model) {
 				if other, taken := first[claim]; !taken {
 					first[claim] = o.key
 				} else if other != o.key {
-					m.find(o.key, Warning, GatewayConflict, "spec.servers[%d].hosts[%d]: %s has %s on port %d of the same workloads: remove it from one of them",
+					m.find(o.key, Warning, GatewayConflict, "spec.servers[%d].hosts[%d]: %s has %s on port %d of the same workloads: remove it from one "+
+						"of them",
 						i, j, other, host, server.GetPort().GetNumber())
 				}
 			}

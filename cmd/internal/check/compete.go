@@ -93,7 +93,8 @@ func (l *Linter) Analyze() {
 	found, unchecked := FindReferences(l.merged.Snapshot(), options)
 	for _, f := range found {
 		var n int
-		if _, err := fmt.Sscanf(f.Message, "spec.http[%d]", &n); err == nil && f.Code == Unreachable { // Istio's validation says the same, and not why
+		// Istio's validation says the same, and not why
+		if _, err := fmt.Sscanf(f.Message, "spec.http[%d]", &n); err == nil && f.Code == Unreachable {
 			same := fmt.Sprintf("virtualService rule #%d not used", n)
 			l.Findings = slices.DeleteFunc(l.Findings, func(of Finding) bool {
 				key := resource.Key{Kind: of.Kind, Namespace: of.Namespace, Name: of.Name}
@@ -106,7 +107,8 @@ func (l *Linter) Analyze() {
 		unchecked = append(unchecked[:maxUnchecked], fmt.Sprintf("%d more", more))
 	}
 	if len(unchecked) > 0 {
-		l.Unchecked = fmt.Sprintf("references to %s were not checked, since %s was not read", strings.Join(unchecked, ", "), strings.Join(unread, " and "))
+		l.Unchecked = fmt.Sprintf("references to %s were not checked, since %s was not read", strings.Join(unchecked, ", "),
+			strings.Join(unread, " and "))
 	}
 }
 
@@ -126,8 +128,8 @@ func onlyHosts(settings config.Settings) bool {
 	return false
 }
 
-// Check adds a warning of a rule for each thing that a check has to say of an object that was found right. The check is made of all objects as the
-// server merges them, after Compete.
+// Check adds a warning of a rule for each thing that a check has to say of an object that was found right. The check is made of all objects
+// as the server merges them, after Compete.
 func (l *Linter) Check(rule Rule, make func(merged memstore.Reader) (check func(*resource.Resource) []string, err error)) error {
 	if l.merged == nil {
 		return nil
@@ -146,8 +148,8 @@ func (l *Linter) Check(rule Rule, make func(merged memstore.Reader) (check func(
 	return nil
 }
 
-// Accepted adds an error for each resource that the Envoy binary of a path rejects of what Envoys would be served, after Compete. It stands at one of the
-// objects that the resource is made of: rather at one that is no service.
+// Accepted adds an error for each resource that the Envoy binary of a path rejects of what Envoys would be served, after Compete. It stands
+// at one of the objects that the resource is made of: rather at one that is no service.
 func (l *Linter) Accepted(ctx context.Context, path string) error {
 	if l.merged == nil {
 		return nil
@@ -179,7 +181,8 @@ func (l *Linter) Accepted(ctx context.Context, path string) error {
 				continue
 			}
 			seen[what+r.Text] = true
-			l.find(Error, Rejected, last, cmp.Or(l.placeOf(last), path), fmt.Sprintf("Envoy rejects %s, made of %s: %s", what, strings.Join(made, ", "), r.Text))
+			l.find(Error, Rejected, last, cmp.Or(l.placeOf(last), path),
+				fmt.Sprintf("Envoy rejects %s, made of %s: %s", what, strings.Join(made, ", "), r.Text))
 		}
 	}
 	return nil

@@ -31,14 +31,17 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 			cfg, err := config.Parse(name, text)
 			return l.Config(ctx, name, cfg, err, offline) // one that says nothing is refused by serve, too
 		}
-		l.Findings = append(l.Findings, Finding{Place: name, Severity: Warning, Rule: Empty, Message: "nothing is in it: neither objects nor a configuration"})
+		l.Findings = append(l.Findings, Finding{
+			Place: name, Severity: Warning, Rule: Empty,
+			Message: "nothing is in it: neither objects nor a configuration",
+		})
 	}
 	l.Contents(content)
 	return nil, nil
 }
 
-// Config looks at a configuration, or at the error of loading it, and at its sources, each whether or not another one can be read, as Text does
-// at one that it recognizes.
+// Config looks at a configuration, or at the error of loading it, and at its sources, each whether or not another one can be read, as Text
+// does at one that it recognizes.
 func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, err error, offline bool) (skipped []string, _ error) {
 	if bad, ok := errors.AsType[*config.Error](err); ok {
 		l.problems(Error, bad.Problems)
@@ -79,7 +82,10 @@ func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, er
 			skipped = append(skipped, fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err))
 		case err != nil:
 			l.unread, l.unreadErrors = append(l.unread, s), l.unreadErrors+1
-			l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: Unreadable, Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err)})
+			l.Findings = append(l.Findings, Finding{
+				Place: name, Severity: Error, Rule: Unreadable,
+				Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err),
+			})
 		case !read:
 			l.nothing(name, fmt.Sprintf("source %s (%s): nothing is read from it", s.Name, s.Shown()), 0)
 		}
@@ -94,7 +100,8 @@ func (l *Linter) problems(severity Severity, all []config.Problem) {
 	}
 }
 
-// files looks at the files that a configuration names for its own ports and for proofs. With offline, one that is not on this machine is no error, but returned.
+// files looks at the files that a configuration names for its own ports and for proofs. With offline, one that is not on this machine is no
+// error, but returned.
 func (l *Linter) files(ctx context.Context, name string, cfg *config.Config, offline bool) (skipped []string) {
 	wrong, doubts := l.Files(ctx, cfg)
 	for _, err := range wrong {

@@ -17,7 +17,8 @@ import (
 	"tributary/sources"
 )
 
-// connect looks at what a source has that is no file, as at files, and notes how much of it would be served. A source that cannot be read is a finding.
+// connect looks at what a source has that is no file, as at files, and notes how much of it would be served. A source that cannot be read
+// is a finding.
 func (l *Linter) connect(ctx context.Context, name string, s config.Source, terms Terms) error {
 	source, err := l.Connect(s)
 	if err != nil {
@@ -33,7 +34,10 @@ func (l *Linter) connect(ctx context.Context, name string, s config.Source, term
 		if unread, ok := errors.AsType[*UnreadError](err); ok && unread.State == sources.Denied {
 			rule = Denied
 		}
-		l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: rule, Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err)})
+		l.Findings = append(l.Findings, Finding{
+			Place: name, Severity: Error, Rule: rule,
+			Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err),
+		})
 		return nil
 	}
 	before, left := len(l.Findings), 0
@@ -63,7 +67,8 @@ func (l *Linter) connect(ctx context.Context, name string, s config.Source, term
 			warnings++
 		}
 	}
-	counted := []string{fmt.Sprintf("source %s (%s): %s with %s would be served", s.Name, s.Shown(), words.Count(served.Len(), "object", "objects"), words.Count(endpoints, "endpoint", "endpoints"))}
+	counted := []string{fmt.Sprintf("source %s (%s): %s with %s would be served", s.Name, s.Shown(),
+		words.Count(served.Len(), "object", "objects"), words.Count(endpoints, "endpoint", "endpoints"))}
 	for _, of := range []struct {
 		n         int
 		one, many string

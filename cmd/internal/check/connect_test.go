@@ -32,7 +32,8 @@ func TestConnect(t *testing.T) {
 	skipped, err = l.Text(t.Context(), "t.yaml", []byte(text), false)
 	require.NoError(t, err)
 	require.Empty(t, skipped)
-	require.Equal(t, []string{"source shop (" + server.Address() + "): 1 object with 1 endpoint would be served, 1 instance is left out"}, l.Connected)
+	require.Equal(t, []string{"source shop (" + server.Address() + "): 1 object with 1 endpoint would be served, 1 instance is left out"},
+		l.Connected)
 	require.Len(t, l.Findings, 1)
 	require.Equal(t, Error, l.Findings[0].Severity)
 	require.Contains(t, l.Findings[0].Message, "source away ("+away.Address()+"): no server answers: ")
@@ -43,7 +44,8 @@ func TestConnect(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestWhatARegistryHasIsLookedAtAsFilesAre has a registry with something that is not valid, something of which there is a warning, and transforms.
+// TestWhatARegistryHasIsLookedAtAsFilesAre has a registry with something that is not valid, something of which there is a warning, and
+// transforms.
 func TestWhatARegistryHasIsLookedAtAsFilesAre(t *testing.T) {
 	server := eurekatest.Start(t)
 	server.Put("orders", eurekatest.Instance("1", "10.0.0.1", 80, nil))

@@ -27,7 +27,8 @@ type Doctor struct {
 	File    string // of the configuration
 	NoFile  error  // why there is none
 	Offline bool   // registries and istiods are not asked
-	// Istiod is the URL of the debug pages of an istiod that is to read from us; empty for none. MeshConfig is a file with its mesh configuration.
+	// Istiod is the URL of the debug pages of an istiod that is to read from us; empty for none. MeshConfig is a file with its mesh
+	// configuration.
 	Istiod, MeshConfig string
 	// Running is what a server that runs with the configuration says of itself; nil if none does.
 	Running func(context.Context, *config.Config) *Running
@@ -129,7 +130,8 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 		case Configuration:
 			check, fix = ofConfiguration, "correct it there; docs/config.schema.json has every key"
 		case Denied:
-			check, fix = ofRights, "give the token or user of the source the rights that sources/*/README.md names, and tributary validate --connect tells whether they do"
+			check, fix = ofRights, "give the token or user of the source the rights that sources/*/README.md names, and tributary validate "+
+				"--connect tells whether they do"
 		case Unreadable:
 			fix = "see that the address is right, and that it can be reached from this machine"
 			if strings.Contains(f.Message, fs.ErrPermission.Error()) {
@@ -189,7 +191,8 @@ func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
 func (d *Doctor) identity(cfg *config.Config) {
 	switch _, err := relay.Proofs(cfg); {
 	case err != nil:
-		d.note(ofIdentity, Error, err.Error(), fixOf(err, "correct what identity names: identity.tokens is a file that tributary token new writes, identity.jwt[].jwks one with keys as JSON"))
+		d.note(ofIdentity, Error, err.Error(), fixOf(err, "correct what identity names: identity.tokens is a file that tributary token new "+
+			"writes, identity.jwt[].jwks one with keys as JSON"))
 	case cfg.Identity.Settings() != nil:
 		d.note(ofIdentity, Fine, "the files of tokens and keys are right", "")
 	}

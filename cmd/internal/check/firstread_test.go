@@ -16,7 +16,8 @@ import (
 func TestFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "with blanks")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	require.NoError(t, os.WriteFile(dir+"/a.yaml", []byte("kind: Gateway\napiVersion: networking.istio.io/v1\nmetadata: {name: a}\nspec: {}\n---\n["), 0o644))
+	require.NoError(t, os.WriteFile(dir+"/a.yaml", []byte("kind: Gateway\napiVersion: networking.istio.io/v1\nmetadata: {name: a}\nspec: "+
+		"{}\n---\n["), 0o644))
 	contents, degraded, err := check.ReadFiles(t.Context(), check.FileAddress(dir), file.Settings{})
 	require.NoError(t, err)
 	assert.Empty(t, degraded)

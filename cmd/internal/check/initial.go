@@ -32,7 +32,8 @@ type Registry struct {
 // Registries are those that are looked for.
 func Registries() []Registry {
 	return []Registry{
-		{"consul", "8500", "consul://%s", "a Consul: the services of all its datacenters are served; give it a token that may read services and nodes with tokenFile, if it has ACLs"},
+		{"consul", "8500", "consul://%s", "a Consul: the services of all its datacenters are served; give it a token that may read services " +
+			"and nodes with tokenFile, if it has ACLs"},
 		{"zookeeper", "2181", "zookeeper://%s", "a ZooKeeper, in which providers of Dubbo may register"},
 		{"nacos", "8848", "nacos://%s?kind=services", "a Nacos: its services are served; nacos://… with ?kind=dubbo is for providers of Dubbo"},
 		{"eureka", "8761", "eureka://%s/eureka", "a Eureka"},
@@ -74,8 +75,8 @@ type FoundFiles struct {
 // maxFiles is how many files are read to find objects: this is a first look.
 const maxFiles = 2000
 
-// FindFiles returns the directories in root that have objects, and the files in it that do, in order: root itself would be read with the configuration, which is
-// no object. What else is no object of ours is passed over.
+// FindFiles returns the directories in root that have objects, and the files in it that do, in order: root itself would be read with the
+// configuration, which is no object. What else is no object of ours is passed over.
 func FindFiles(root string) (all []FoundFiles, err error) {
 	counts := make(map[string]int)
 	files := 0
@@ -148,13 +149,15 @@ configSources:
 			name = fmt.Sprint("files-", i)
 		}
 		taken = append(taken, name)
-		fmt.Fprintf(&b, "# Files: %s when this was written. They are watched.\n- name: %s\n  address: %s\n", words.Count(d.Objects, "object", "objects"), strconv.Quote(name), strconv.Quote("fs://./"+d.Path))
+		fmt.Fprintf(&b, "# Files: %s when this was written. They are watched.\n- name: %s\n  address: %s\n",
+			words.Count(d.Objects, "object", "objects"), strconv.Quote(name), strconv.Quote("fs://./"+d.Path))
 	}
 	for _, r := range registries {
 		fmt.Fprintf(&b, "# Found when this was written: %s.\n- name: %s\n  address: %s\n", r.What, r.Name, strconv.Quote(r.Address))
 	}
 	if len(files)+len(registries) == 0 {
-		b.WriteString("# Nothing was found: put objects, such as ServiceEntries, into this directory.\n- name: rules\n  address: \"fs://./rules\"\n")
+		b.WriteString("# Nothing was found: put objects, such as ServiceEntries, into this directory.\n- name: rules\n  address: " +
+			"\"fs://./rules\"\n")
 	}
 	b.WriteString(`# Others, for example:
 # - {name: dc1, address: "consul://consul.example:8500", tokenFile: consul.token}

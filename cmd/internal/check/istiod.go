@@ -81,7 +81,8 @@ const apartAtMost = 30 * time.Second
 
 func (d *Doctor) apart(date time.Time) {
 	if by := time.Since(date).Abs(); !date.IsZero() && by > apartAtMost {
-		d.note(ofClock, Warning, fmt.Sprintf("the clocks of this machine and of istiod differ by %s", by.Round(time.Second)), "have both kept right by the same servers of time")
+		d.note(ofClock, Warning, fmt.Sprintf("the clocks of this machine and of istiod differ by %s", by.Round(time.Second)),
+			"have both kept right by the same servers of time")
 	}
 }
 
@@ -121,18 +122,22 @@ func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {
 		case plain, secure:
 			ours = true
 			if tls != (port == secure) {
-				d.note(ofIstiod, Error, fmt.Sprintf("%s: %s with TLS: %t, and that port of ours with TLS: %t", from, s.Address, tls, port == secure), "have tlsSettings.mode of the config source as the port is: SIMPLE or MUTUAL with listen.xdsTLS, none with listen.xds")
+				d.note(ofIstiod, Error, fmt.Sprintf("%s: %s with TLS: %t, and that port of ours with TLS: %t", from, s.Address, tls, port == secure),
+					"have tlsSettings.mode of the config source as the port is: SIMPLE or MUTUAL with listen.xdsTLS, none with listen.xds")
 			}
 		}
 	}
 	if cfg != nil && !ours {
-		d.note(ofIstiod, Error, from+": no config source has our port", "add - address: xds://HOST:"+portOf(cfg.Listen.XDS)+" to its configSources, before istiod starts; if it comes by way of another address, name that with --through")
+		d.note(ofIstiod, Error, from+": no config source has our port",
+			"add - address: xds://HOST:"+portOf(cfg.Listen.XDS)+" to its configSources, before istiod starts; if it comes by way of another "+
+				"address, name that with --through")
 	}
 	switch {
 	case kubernetes:
 		d.note(ofIstiod, Fine, from+": it reads Kubernetes, too (k8s://)", "")
 	case len(all) > 0:
-		d.note(ofIstiod, Warning, from+": without a line k8s:// istiod on Kubernetes no longer reads its CRDs", "add - address: k8s:// to its configSources, unless it runs outside of Kubernetes")
+		d.note(ofIstiod, Warning, from+": without a line k8s:// istiod on Kubernetes no longer reads its CRDs",
+			"add - address: k8s:// to its configSources, unless it runs outside of Kubernetes")
 	}
 }
 
@@ -160,9 +165,11 @@ func (d *Doctor) aliases() {
 			continue
 		}
 		strangers++
-		d.note(ofIstiod, Warning, fmt.Sprintf("%s asks for %s, which is not served", strings.Join(d.running.Asked[url], ", "), url), "take a version of tributary that knows it, if any object is of that")
+		d.note(ofIstiod, Warning, fmt.Sprintf("%s asks for %s, which is not served", strings.Join(d.running.Asked[url], ", "), url),
+			"take a version of tributary that knows it, if any object is of that")
 	}
 	if strangers == 0 {
-		d.note(ofIstiod, Fine, words.Count(d.running.Clients, "client is connected, and asks", "clients are connected, and ask")+" for versions of APIs that are served", "")
+		d.note(ofIstiod, Fine, words.Count(d.running.Clients, "client is connected, and asks", "clients are connected, and ask")+
+			" for versions of APIs that are served", "")
 	}
 }

@@ -47,19 +47,23 @@ func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
 		d.note(ofKeepalive, Fine, fmt.Sprintf("%s: an idle stream stood for %s", address, after), "")
 	case errors.Is(err, client.ErrPings):
 		d.note(ofKeepalive, Error, fmt.Sprintf("%s: after %s %v", address, after, err),
-			"it is not our port that does so: find what answers there, and have it allow a ping every 30 s (KeepaliveEnforcementPolicy of gRPC), or have it pass TCP on as it is")
+			"it is not our port that does so: find what answers there, and have it allow a ping every 30 s (KeepaliveEnforcementPolicy of gRPC), "+
+				"or have it pass TCP on as it is")
 	case errors.Is(err, client.ErrSilent):
 		d.note(ofKeepalive, Error, fmt.Sprintf("%s: after %s %v", address, after, err),
 			"a firewall or NAT in between forgets connections that are idle: have it keep them for longer than the 30 s after which istiod pings")
 	case errors.Is(err, client.ErrEnded):
 		d.note(ofKeepalive, Error, fmt.Sprintf("%s: after %s %v", address, after, err),
-			"unless tributary was ended: raise the idle timeout of the balancer or proxy in between above 30 s; if it is one for HTTP, which answers pings itself, "+
+			"unless tributary was ended: raise the idle timeout of the balancer or proxy in between above 30 s; if it is one for HTTP, which "+
+				"answers pings itself, "+
 				"have it never end idle streams, nor connections for their age, or pass TCP on as it is")
 	default:
-		d.note(ofKeepalive, Error, err.Error(), "see that the address is the one in istiod's configSources, and can be reached from here; for TLS give --tls-ca, --tls-cert and --tls-key as istiod has them")
+		d.note(ofKeepalive, Error, err.Error(), "see that the address is the one in istiod's configSources, and can be reached from here; for "+
+			"TLS give --tls-ca, --tls-cert and --tls-key as istiod has them")
 	}
 	if !arrived {
-		d.note(ofKeepalive, Warning, fmt.Sprintf("%s: who answers there is not the server that runs with %s", address, d.File), "see that what is in between leads to this server; of several replicas it may have been another one")
+		d.note(ofKeepalive, Warning, fmt.Sprintf("%s: who answers there is not the server that runs with %s", address, d.File),
+			"see that what is in between leads to this server; of several replicas it may have been another one")
 	}
 }
 

@@ -1,6 +1,7 @@
-// Package check looks at what a server reads and needs before it does: files and sources of mesh configuration as they are read and checked by the
-// server (Linter), references between objects (FindReferences), the configuration, the machine and the istiod behind it (Doctor). It also writes
-// a first configuration (InitialConfig), reads what is to be written to a store (ReadManifest), and packs a report without secrets (WriteBundle).
+// Package check looks at what a server reads and needs before it does: files and sources of mesh configuration as they are read and checked
+// by the server (Linter), references between objects (FindReferences), the configuration, the machine and the istiod behind it (Doctor). It
+// also writes a first configuration (InitialConfig), reads what is to be written to a store (ReadManifest), and packs a report without
+// secrets (WriteBundle).
 package check
 
 import (
@@ -60,7 +61,8 @@ const (
 	Skipped Severity = "skipped" // Doctor did not look
 )
 
-// Rule is the sort of a finding. That of objects that compete is the one of package conflicts, and that of references the code of FindReferences.
+// Rule is the sort of a finding. That of objects that compete is the one of package conflicts, and that of references the code of
+// FindReferences.
 type Rule string
 
 // The rules of this package.
@@ -100,7 +102,8 @@ type Linter struct {
 	Foreign  int      // objects of other APIs, which were passed over
 	Skipped  []string // files that are not read, as their names do not end in what is
 
-	// Files reads the files that a configuration names for its own ports and for proofs, and returns what is wrong with them, and what is hardly meant.
+	// Files reads the files that a configuration names for its own ports and for proofs, and returns what is wrong with them, and what is
+	// hardly meant.
 	Files func(context.Context, *config.Config) (wrong []error, doubts []config.Problem)
 	// Connect makes a source that is no file, which is read then; nil has such sources not looked at. Connected says what each has.
 	Connect   func(config.Source) (sources.Source, error)
@@ -148,7 +151,8 @@ func (l *Linter) Path(ctx context.Context, path string) error {
 // nothing says that a place has nothing.
 func (l *Linter) nothing(place, what string, skipped int) {
 	if skipped > 0 {
-		what += ": " + words.Count(skipped, "file is there whose name does", "files are there whose names do") + " not end in .yaml, .yml or .json"
+		what += ": " + words.Count(skipped, "file is there whose name does", "files are there whose names do") +
+			" not end in .yaml, .yml or .json"
 	}
 	l.Findings = append(l.Findings, Finding{Place: place, Severity: Warning, Rule: Empty, Message: what})
 }

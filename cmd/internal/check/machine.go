@@ -23,7 +23,8 @@ func (d *Doctor) clock() {
 	case !known:
 		d.note(ofClock, Skipped, "this system does not tell whether its clock is set", "")
 	case !synchronized:
-		d.note(ofClock, Warning, fmt.Sprintf("no time-sync service found; the clock says %s", time.Now().UTC().Format(time.RFC3339)), "run chrony, ntpd or systemd-timesyncd: certificates and tokens are judged by the clock")
+		d.note(ofClock, Warning, fmt.Sprintf("no time-sync service found; the clock says %s", time.Now().UTC().Format(time.RFC3339)),
+			"run chrony, ntpd or systemd-timesyncd: certificates and tokens are judged by the clock")
 	default:
 		d.note(ofClock, Fine, "it is kept right", "")
 	}
@@ -33,7 +34,8 @@ func (d *Doctor) clock() {
 func (d *Doctor) descriptors() {
 	switch n := transport.Descriptors(); {
 	case n >= 0 && n < relay.FewDescriptors:
-		d.note(ofFiles, Warning, fmt.Sprintf("this user may have %d files open at once, which limits the clients", n), fmt.Sprintf("raise ulimit -n, or LimitNOFILE= of the service, to %d or more", relay.FewDescriptors))
+		d.note(ofFiles, Warning, fmt.Sprintf("this user may have %d files open at once, which limits the clients", n),
+			fmt.Sprintf("raise ulimit -n, or LimitNOFILE= of the service, to %d or more", relay.FewDescriptors))
 	case n < 0:
 		d.note(ofFiles, Fine, "there is no limit", "")
 	default:
@@ -46,7 +48,8 @@ func (d *Doctor) watches(cfg *config.Config) {
 	directories := 0
 	for _, s := range cfg.ConfigSources {
 		if _, files := s.Settings.(*config.File); files {
-			_ = filepath.WalkDir(strings.TrimPrefix(s.Address, "fs://"), func(_ string, e fs.DirEntry, err error) error { // what cannot be read is a finding of its source
+			// what cannot be read is a finding of its source
+			_ = filepath.WalkDir(strings.TrimPrefix(s.Address, "fs://"), func(_ string, e fs.DirEntry, err error) error {
 				if err == nil && e.IsDir() {
 					directories++
 				}
@@ -64,7 +67,8 @@ func (d *Doctor) watches(cfg *config.Config) {
 	}
 	said := fmt.Sprintf("%s of sources, of %d that a user may watch", words.Count(directories, "directory", "directories"), limit)
 	if directories > limit/2 {
-		d.note(ofWatches, Warning, said, fmt.Sprintf("sysctl fs.inotify.max_user_watches=%d: without a watch, changes are found by looking again", 4*directories))
+		d.note(ofWatches, Warning, said, fmt.Sprintf("sysctl fs.inotify.max_user_watches=%d: without a watch, changes are found by looking again",
+			4*directories))
 		return
 	}
 	d.note(ofWatches, Fine, said, "")
@@ -89,7 +93,8 @@ func (d *Doctor) state(cfg *config.Config) {
 		d.note(ofState, Error, err.Error(), "name a directory with stateDir")
 		return
 	case path == "":
-		d.note(ofState, Warning, "nothing is kept across restarts", "name a directory with stateDir: after a restart while a registry is down, nothing of it is served")
+		d.note(ofState, Warning, "nothing is kept across restarts",
+			"name a directory with stateDir: after a restart while a registry is down, nothing of it is served")
 		return
 	}
 	existing := path
@@ -111,7 +116,8 @@ func (d *Doctor) state(cfg *config.Config) {
 	}
 	probe, err := os.CreateTemp(existing, ".tributary-doctor-*")
 	if err != nil {
-		d.note(ofState, Error, fmt.Sprintf("%s: this user cannot write there: %v", path, err), "give it to the user who runs tributary, or run doctor as that one")
+		d.note(ofState, Error, fmt.Sprintf("%s: this user cannot write there: %v", path, err),
+			"give it to the user who runs tributary, or run doctor as that one")
 		return
 	}
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
@@ -119,7 +125,8 @@ func (d *Doctor) state(cfg *config.Config) {
 		return
 	}
 	if free, known := freeBytes(existing); known && free < leastFree {
-		d.note(ofState, Warning, fmt.Sprintf("%s: %d MiB are free on the disk", path, free>>20), "make room: what cannot be stored is served, and lost by a restart")
+		d.note(ofState, Warning, fmt.Sprintf("%s: %d MiB are free on the disk", path, free>>20),
+			"make room: what cannot be stored is served, and lost by a restart")
 		return
 	}
 	d.note(ofState, Fine, path+" can be written", "")

@@ -50,7 +50,8 @@ func (d *Doctor) name(ctx context.Context, whose, host string) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
-		d.note(ofDNS, Error, fmt.Sprintf("%s: %v", whose, err), "correct the name in its address, or have it in DNS or /etc/hosts on this machine")
+		d.note(ofDNS, Error, fmt.Sprintf("%s: %v", whose, err),
+			"correct the name in its address, or have it in DNS or /etc/hosts on this machine")
 		return false
 	}
 	return true
@@ -120,7 +121,8 @@ func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 		case errors.Is(err, syscall.EADDRINUSE):
 			d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err), "find who has it with ss -ltnp, and end that, or take another port")
 		case errors.Is(err, syscall.EACCES):
-			d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err), "take a port from 1024 on, or give the service CAP_NET_BIND_SERVICE; a socket needs a directory that the user may write to")
+			d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err),
+				"take a port from 1024 on, or give the service CAP_NET_BIND_SERVICE; a socket needs a directory that the user may write to")
 		default:
 			d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err), "correct the address: it has to be one of this machine")
 		}

@@ -15,8 +15,8 @@ import (
 // patience is how long a registry has to tell what it has.
 const registryPatience = 30 * time.Second
 
-// ReadRegistry reads what a source of any kind has, as the server does when it starts, and returns the contents by group, and what the source says of itself then.
-// An error says that it cannot be read.
+// ReadRegistry reads what a source of any kind has, as the server does when it starts, and returns the contents by group, and what the
+// source says of itself then. An error says that it cannot be read.
 func ReadRegistry(ctx context.Context, source sources.Source) (map[string]sources.Content, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, registryPatience)
 	defer cancel()
@@ -26,7 +26,8 @@ func ReadRegistry(ctx context.Context, source sources.Source) (map[string]source
 	defer s.mu.Unlock()
 	switch {
 	case !s.finished && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, "", &UnreadError{s.health.State, fmt.Sprintf("it is not read after %s: %s, %s", registryPatience, s.health.State, s.health.Message)}
+		return nil, "", &UnreadError{s.health.State, fmt.Sprintf("it is not read after %s: %s, %s", registryPatience, s.health.State,
+			s.health.Message)}
 	case !s.finished:
 		return nil, "", err
 	case !s.synced:

@@ -71,7 +71,8 @@ func HideInLog(text []byte) []byte { return said.ReplaceAll(text, []byte("${1}"+
 // maxSecretFile is how large a file with a secret may be, in bytes: others are none.
 const maxSecretFile = 1 << 20
 
-// Configuration returns a configuration, of a file in dir, without comments and secrets, and notes in s the secrets that it has and that the files have that it names.
+// Configuration returns a configuration, of a file in dir, without comments and secrets, and notes in s the secrets that it has and that
+// the files have that it names.
 func (s *Secrets) Configuration(text []byte, dir string) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {

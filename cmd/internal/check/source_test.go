@@ -49,7 +49,8 @@ func TestTransforms(t *testing.T) {
 
 // TestPasswordsAreNotPrinted holds that what is said of a source that is not checked does not tell who logs in.
 func TestPasswordsAreNotPrinted(t *testing.T) {
-	tree(t, map[string]string{"tributary.yaml": "configSources:\n- address: nacos://bob:s3cret@n1?kind=services\n- address: nacos://n2?kind=services&username=bob&password=s3cret\n"})
+	tree(t, map[string]string{"tributary.yaml": "configSources:\n- address: nacos://bob:s3cret@n1?kind=services\n- address: " +
+		"nacos://n2?kind=services&username=bob&password=s3cret\n"})
 	var l check.Linter
 	skipped := text(t, &l, "tributary.yaml", false)
 	require.Len(t, skipped, 2)
@@ -79,7 +80,8 @@ func TestForeign(t *testing.T) {
 	require.NoError(t, l.Path(t.Context(), "typo"))
 	require.Len(t, l.Findings, 1)
 	assert.Equal(t, check.Error, l.Findings[0].Severity)
-	assert.Contains(t, l.Findings[0].String(), `typo/a.yaml:2:13: ServiceEntry shop/good: unknown kind "ServiceEntry" of network.istio.io/v1: Istio's is of networking.istio.io/v1`)
+	assert.Contains(t, l.Findings[0].String(),
+		`typo/a.yaml:2:13: ServiceEntry shop/good: unknown kind "ServiceEntry" of network.istio.io/v1: Istio's is of networking.istio.io/v1`)
 
 	l = check.Linter{}
 	text(t, &l, "tributary.yaml", false)
@@ -95,7 +97,8 @@ func TestNothingIsRead(t *testing.T) {
 	})
 	var l check.Linter
 	require.NoError(t, l.Path(t.Context(), "empty"))
-	assert.Equal(t, []string{"empty: warning: nothing is read from it: 1 file is there whose name does not end in .yaml, .yml or .json"}, lines(&l))
+	assert.Equal(t, []string{"empty: warning: nothing is read from it: 1 file is there whose name does not end in .yaml, .yml or .json"},
+		lines(&l))
 	assert.Equal(t, []string{"empty/rules.yaml.j2"}, l.Skipped)
 
 	l = check.Linter{}

@@ -29,16 +29,19 @@ func together(t *testing.T, l *check.Linter) []string {
 
 func TestObjectsThatCompete(t *testing.T) {
 	tree(t, map[string]string{
-		"rules/a.yaml": route("a", "reviews.example"), "rules/b.yaml": route("b", "reviews.example"), "rules/c.yaml": route("c", "ratings.example"),
-		"more/d.yaml": route("d", "ratings.example"),
+		"rules/a.yaml": route("a", "reviews.example"), "rules/b.yaml": route("b", "reviews.example"),
+		"rules/c.yaml": route("c", "ratings.example"),
+		"more/d.yaml":  route("d", "ratings.example"),
 	})
 	var l check.Linter
 	require.NoError(t, l.Path(t.Context(), "rules"))
 	require.NoError(t, l.Path(t.Context(), "more"))
 	found := together(t, &l)
 	require.Len(t, found, 2, found)
-	assert.Contains(t, found[0], "more/d.yaml:1: VirtualService shop/d: warning: on ratings.example with VirtualService shop/c (rules/c.yaml:1): ")
-	assert.Contains(t, found[1], "rules/b.yaml:1: VirtualService shop/b: warning: on reviews.example with VirtualService shop/a (rules/a.yaml:1): ")
+	assert.Contains(t, found[0], "more/d.yaml:1: VirtualService shop/d: warning: on ratings.example with VirtualService shop/c "+
+		"(rules/c.yaml:1): ")
+	assert.Contains(t, found[1], "rules/b.yaml:1: VirtualService shop/b: warning: on reviews.example with VirtualService shop/a "+
+		"(rules/a.yaml:1): ")
 	assert.Equal(t, check.Rule("virtual-service-mesh"), l.Findings[0].Rule)
 	assert.Equal(t, 4, l.Objects)
 }
@@ -127,7 +130,8 @@ spec:
   - route: [{destination: {host: reviews.example, subset: v2}}]
 `
 
-// TestWhatARegistryCannotHaveIsMissed has an undefined subset found beside a Consul that is not read, and the missing host told; with consul-kv neither is found.
+// TestWhatARegistryCannotHaveIsMissed has an undefined subset found beside a Consul that is not read, and the missing host told; with
+// consul-kv neither is found.
 func TestWhatARegistryCannotHaveIsMissed(t *testing.T) {
 	for address, found := range map[string]bool{"consul://127.0.0.1:8500": true, "consul-kv://127.0.0.1:8500/rules": false} {
 		tree(t, map[string]string{
@@ -147,7 +151,10 @@ func TestWhatARegistryCannotHaveIsMissed(t *testing.T) {
 }
 
 func TestNothingAtAll(t *testing.T) {
-	tree(t, map[string]string{"tributary.yaml": "# nothing yet\n", "rules.yaml": "", "none.yaml": "configSources: []\n", "other.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"})
+	tree(t, map[string]string{
+		"tributary.yaml": "# nothing yet\n", "rules.yaml": "", "none.yaml": "configSources: []\n",
+		"other.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+	})
 	for name, want := range map[string]string{
 		"tributary.yaml": "tributary.yaml:1:1: configSources: at least one source is needed",
 		"none.yaml":      "none.yaml:1:16: configSources: at least one source is needed",
@@ -166,7 +173,10 @@ func TestNothingAtAll(t *testing.T) {
 
 func TestSARIF(t *testing.T) {
 	findings := []check.Finding{
-		{Place: "rules/a.yaml:4:7", Kind: "ServiceEntry", Namespace: "shop", Name: "a", Severity: check.Error, Rule: check.Invalid, Message: "port"},
+		{
+			Place: "rules/a.yaml:4:7", Kind: "ServiceEntry", Namespace: "shop", Name: "a", Severity: check.Error, Rule: check.Invalid,
+			Message: "port",
+		},
 		{Place: "rules/b.yaml:4", Severity: check.Warning, Rule: check.Malformed, Message: "text"},
 		{Place: "fs://rules", Severity: check.Error, Rule: check.Unreadable, Message: "denied"},
 	}

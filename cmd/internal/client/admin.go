@@ -126,9 +126,11 @@ func (c *Admin) do(ctx context.Context, method, path string, query url.Values) (
 	case resp.StatusCode == http.StatusBadRequest && words.Connection(c.Address, said) != "": // as package net/http says that it wants TLS
 		return nil, fmt.Errorf("admin server %s: %s", c.Name(), words.Connection(c.Address, said))
 	case resp.StatusCode == http.StatusNotFound && said == "404 page not found": // as package net/http says it
-		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)", c.Name(), path)
+		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)",
+			c.Name(), path)
 	case strings.HasPrefix(said, "<") || len(said) > maxSaid: // ours say what is wrong in words
-		return nil, fmt.Errorf("%s answers %s with %s, and not as the admin server of a tributary does", c.Name(), resp.Status, cmp.Or(resp.Header.Get("Content-Type"), "some text"))
+		return nil, fmt.Errorf("%s answers %s with %s, and not as the admin server of a tributary does", c.Name(), resp.Status,
+			cmp.Or(resp.Header.Get("Content-Type"), "some text"))
 	default:
 		return nil, &StatusError{c.Name(), resp.StatusCode, said}
 	}
@@ -197,7 +199,8 @@ func (c *Admin) explain(ctx context.Context, err error) error {
 		err = inner.Err
 	}
 	if speaksOtherwise(err) {
-		return fmt.Errorf("%s does not speak HTTP/1.1: it may be the port for xDS (listen.xds); give the admin address of tributary with --admin", c.Name())
+		return fmt.Errorf("%s does not speak HTTP/1.1: it may be the port for xDS (listen.xds); give the admin address of tributary with --admin",
+			c.Name())
 	}
 	if means := words.Connection(strings.TrimPrefix(c.Address, "https://"), err.Error()); means != "" {
 		return fmt.Errorf("admin server %s: %s", c.Name(), means)

@@ -62,7 +62,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	require.ErrorContains(t, get("/json"), c.Address+"/json does not answer as a tributary does")
 	require.EqualError(t, get("/gone"), c.Address+" answers 502 Bad Gateway with text/html, and not as the admin server of a tributary does")
 	require.EqualError(t, get("/bad"), c.Address+": want a host")
-	require.EqualError(t, get("/other"), c.Address+" has no /other: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)")
+	require.EqualError(t, get("/other"), c.Address+" has no /other: it is no admin server of tributary, or an older one, or its pages are "+
+		"switched off (admin.debug)")
 	c.Timeout = 50 * time.Millisecond
 	require.EqualError(t, get("/slow"), "admin server "+c.Address+": no answer within 50ms")
 	ctx, cancel := context.WithCancel(t.Context())

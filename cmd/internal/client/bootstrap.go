@@ -33,10 +33,14 @@ var templates embed.FS
 
 // clients are the programs that there is a template for, each with what to do with it.
 var bootstrapClients = []struct{ name, file, hint string }{
-	{"istiod", "istiod.yaml", "This belongs into the mesh configuration of istiod. Start the server before istiod, which exits if its config source does not answer."},
-	{"envoy", "envoy.yaml", "Start Envoy with it: envoy -c FILE --component-log-level misc:error. The server must serve clusters and listeners (CDS, LDS). " +
-		"Without interception the listeners of a sidecar bind 127.0.0.1:<service port>: that port must be free, and of several TCP services on one port the oldest has it."},
-	{"grpc", "grpc.json", "Name the file in GRPC_XDS_BOOTSTRAP, and dial xds:///HOST:PORT. The server must serve listeners, routes, clusters and endpoints."},
+	{"istiod", "istiod.yaml", "This belongs into the mesh configuration of istiod. Start the server before istiod, which exits if its " +
+		"config source does not answer."},
+	{"envoy", "envoy.yaml", "Start Envoy with it: envoy -c FILE --component-log-level misc:error. The server must serve clusters and " +
+		"listeners (CDS, LDS). " +
+		"Without interception the listeners of a sidecar bind 127.0.0.1:<service port>: that port must be free, and of several TCP services on " +
+		"one port the oldest has it."},
+	{"grpc", "grpc.json", "Name the file in GRPC_XDS_BOOTSTRAP, and dial xds:///HOST:PORT. The server must serve listeners, routes, " +
+		"clusters and endpoints."},
 	{"tributary", "tributary.yaml", "This is a tributary.yaml, or a part of one."},
 }
 
@@ -67,12 +71,14 @@ func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, er
 	if err != nil {
 		return "", err
 	}
-	t, err := template.New(bootstrapClients[i].file).Funcs(template.FuncMap{"quote": quote, "object": object}).ParseFS(templates, "templates/"+bootstrapClients[i].file)
+	t, err := template.New(bootstrapClients[i].file).Funcs(template.FuncMap{"quote": quote, "object": object}).ParseFS(templates,
+		"templates/"+bootstrapClients[i].file)
 	if err != nil {
 		return "", err
 	}
 	return bootstrapClients[i].hint, t.Execute(w, map[string]any{
-		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(bootstrapClients[i].name), "ProgramSize": programSize, "Kubernetes": opts.Kubernetes,
+		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(bootstrapClients[i].name),
+		"ProgramSize": programSize, "Kubernetes": opts.Kubernetes,
 		"TLS": secure, "AdminHost": adminHost, "AdminPort": adminPort,
 	})
 }
@@ -94,7 +100,8 @@ func quote(s string) (string, error) {
 	return string(text), err
 }
 
-// programSize is how large the RE2 program of a regular expression may be, as for Istio's proxies; Envoy's own default is 100, which two UUIDs exceed.
+// programSize is how large the RE2 program of a regular expression may be, as for Istio's proxies; Envoy's own default is 100, which two
+// UUIDs exceed.
 const programSize = 32768
 
 // metadata is that of the node, with the labels in it. An Envoy says how large its regular expressions may be.

@@ -40,7 +40,8 @@ func (o *Bootstrap) secure(client, host string) (*secure, error) {
 	case client == "tributary":
 		return s, nil
 	case spiffe.Named(s.CA) || spiffe.Named(s.Certificate):
-		return nil, fmt.Errorf("spiffe:// is for clients that ask a SPIFFE Workload API, as tributary does: name files for %s, such as spiffe-helper writes them", client)
+		return nil, fmt.Errorf("spiffe:// is for clients that ask a SPIFFE Workload API, as tributary does: name files for %s, such as "+
+			"spiffe-helper writes them", client)
 	case len(s.Names) > 0 && client == "envoy":
 		s.Name, s.NameType = s.Names[0], "URI"
 		return s, nil

@@ -143,7 +143,8 @@ func TestGRPC(t *testing.T) {
 	opts.Metadata = map[string]string{"GENERATOR": "grpc"}
 	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(write(t, "grpc", opts)))
 	require.NoError(t, err)
-	conn, err := grpc.NewClient("xds:///reviews.example:80", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("xds:///reviews.example:80", grpc.WithResolvers(resolver),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	conn.Connect()
 	select {

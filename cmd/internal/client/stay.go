@@ -27,9 +27,9 @@ var (
 	ErrEnded = errors.New("an idle stream was ended")
 )
 
-// Stay opens a stream as an istiod does, which pings every 30 s, asks for a kind that hardly ever changes, and holds it for as long as hold. It
-// calls answered once the server has, and returns how long the stream stood after that, which is up to hold. The error says that it
-// ended before, or that there was no answer.
+// Stay opens a stream as an istiod does, which pings every 30 s, asks for a kind that hardly ever changes, and holds it for as long as
+// hold. It calls answered once the server has, and returns how long the stream stood after that, which is up to hold. The error says that
+// it ended before, or that there was no answer.
 func (c *XDS) Stay(ctx context.Context, hold time.Duration, answered func()) (stood time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

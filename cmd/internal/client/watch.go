@@ -29,7 +29,8 @@ type Event struct {
 }
 
 // Watch calls handle with what the server has of a kind, as additions, and then with each change, in key order, until
-// ctx ends or handle fails. It tells nothing twice, also not after a reconnect. Watch waits for a server that does not answer yet, and reconnects later.
+// ctx ends or handle fails. It tells nothing twice, also not after a reconnect. Watch waits for a server that does not answer yet, and
+// reconnects later.
 func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Event) error) error {
 	typeURLs, _, err := c.find(ctx, schema)
 	for first := true; err != nil; first = false {

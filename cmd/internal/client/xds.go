@@ -1,5 +1,5 @@
-// Package client asks servers: XDS any server of MCP over xDS or of Envoy's resources, for a person to look at, and Admin the admin server of a
-// tributary. WriteBootstrap writes what other clients must be told to find a server.
+// Package client asks servers: XDS any server of MCP over xDS or of Envoy's resources, for a person to look at, and Admin the admin server
+// of a tributary. WriteBootstrap writes what other clients must be told to find a server.
 package client
 
 import (
@@ -58,8 +58,8 @@ func (c *XDS) Get(ctx context.Context, schema *resource.Schema) (*Answer, error)
 	return answer, err
 }
 
-// GetAll returns what the server has of kinds, each of which is given once. All are asked for on one stream, so that who reads the server's log sees one
-// client come and go; those of which there is nothing by their preferred version by the next one, on another.
+// GetAll returns what the server has of kinds, each of which is given once. All are asked for on one stream, so that who reads the server's
+// log sees one client come and go; those of which there is nothing by their preferred version by the next one, on another.
 func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer, error) {
 	answers := make([]*Answer, len(schemas))
 	for version := 0; ; version++ {
@@ -172,7 +172,8 @@ func (c *XDS) explain(err error) error {
 	switch s.GRPCStatus().Code() {
 	case codes.Unavailable:
 		if strings.Contains(said, "frame too large") || strings.Contains(said, "HTTP/1.1") { // an answer in text, taken for a frame
-			return fmt.Errorf("%s does not speak gRPC: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS", c.Server)
+			return fmt.Errorf("%s does not speak gRPC: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS",
+				c.Server)
 		}
 		err := fmt.Errorf("%s is unavailable: %s", c.Server, cmp.Or(words.Connection(c.Server, said), said))
 		if strings.Contains(said, "handshake") {
@@ -181,7 +182,8 @@ func (c *XDS) explain(err error) error {
 		return notYet{err}
 	case codes.Unimplemented:
 		if strings.Contains(said, "admin port of tributary") || strings.Contains(said, "unknown service") {
-			return fmt.Errorf("%s does not serve xDS: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS", c.Server)
+			return fmt.Errorf("%s does not serve xDS: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS",
+				c.Server)
 		}
 	}
 	return fmt.Errorf("%s: %s (%s)", c.Server, said, s.GRPCStatus().Code())
@@ -202,10 +204,13 @@ func (c *XDS) config(subs ...adsc.Subscription) adsc.Config {
 		fields[k] = structpb.NewStringValue(v)
 	}
 	return adsc.Config{
-		Addresses:     []string{c.Server},
-		TLS:           c.TLS,
-		TokenFile:     c.TokenFile,
-		Node:          &corev3.Node{Id: cmp.Or(c.NodeID, verify.CommandLine), UserAgentName: verify.CommandAgent, Metadata: &structpb.Struct{Fields: fields}},
+		Addresses: []string{c.Server},
+		TLS:       c.TLS,
+		TokenFile: c.TokenFile,
+		Node: &corev3.Node{
+			Id: cmp.Or(c.NodeID, verify.CommandLine), UserAgentName: verify.CommandAgent,
+			Metadata: &structpb.Struct{Fields: fields},
+		},
 		Subscriptions: subs,
 		Hooks: adsc.Hooks{Connected: func(server string) {
 			if connected && c.Again != nil {

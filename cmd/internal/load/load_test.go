@@ -60,7 +60,10 @@ func entries(n int, version string, size int) (all []*xds.Entry) {
 }
 
 func entry(i int, version string, size int) *xds.Entry {
-	return &xds.Entry{Name: fmt.Sprintf("shop/%d", i), Version: version, Any: protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), make([]byte, size))}
+	return &xds.Entry{
+		Name: fmt.Sprintf("shop/%d", i), Version: version,
+		Any: protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), make([]byte, size)),
+	}
 }
 
 // server serves two types of 100 resources each.

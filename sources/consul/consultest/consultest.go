@@ -1,5 +1,5 @@
-// Package consultest is a Consul of tests, with the part of its HTTP API that sources need: blocking queries, indexes, headers, keys that do not change, and the ways in
-// which it refuses.
+// Package consultest is a Consul of tests, with the part of its HTTP API that sources need: blocking queries, indexes, headers, keys that
+// do not change, and the ways in which it refuses.
 package consultest
 
 import (

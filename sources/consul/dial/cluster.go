@@ -9,7 +9,8 @@ import (
 
 // Cluster asks which cluster answers: for the trust domain of the authority for certificates that it has for its mesh. A cluster makes
 // one with its data, keeps it for as long as it has that, also over a snapshot, and tells it everybody. Datacenters that are
-// joined may have the same. It is empty if that cannot be known: the mesh is switched off, or something in front of Consul does not let it through.
+// joined may have the same. It is empty if that cannot be known: the mesh is switched off, or something in front of Consul does not let it
+// through.
 func (c *Client) Cluster(ctx context.Context, datacenter string) (string, error) {
 	roots, _, err := c.Connect().CARoots((&api.QueryOptions{RequireConsistent: true, Datacenter: datacenter}).WithContext(ctx))
 	switch {

@@ -360,7 +360,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "token", secret)
 	text, err := json.Marshal(struct{ T Secret }{secret})
 	require.NoError(t, err)
-	for _, shown := range []string{log.String(), string(text), fmt.Sprintf("%v %+v %#v %s %q %x", secret, secret, secret, secret, secret, secret)} {
+	for _, shown := range []string{log.String(), string(text), fmt.Sprintf("%v %+v %#v %s %q %x", secret, secret, secret, secret, secret,
+		secret)} {
 		require.NotContains(t, shown, hidden)
 		require.Contains(t, shown, "secret")
 	}

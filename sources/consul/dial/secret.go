@@ -43,7 +43,8 @@ func (t tokens) current() (Secret, error) {
 	return cmp.Or(NewSecret(strings.TrimSpace(string(text))), t.fixed), nil
 }
 
-// Doubts are what is hardly meant of settings, though it can be done: each begins with the key or variable at fault. A file with a token may come later.
+// Doubts are what is hardly meant of settings, though it can be done: each begins with the key or variable at fault. A file with a token
+// may come later.
 func (s Settings) Doubts() []string {
 	if _, err := newTokens(s.TokenFile).current(); err != nil {
 		return []string{err.Error() + ": nothing is read until it is there"}

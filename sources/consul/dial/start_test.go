@@ -39,7 +39,8 @@ func TestWhoHasTLSIsNamed(t *testing.T) {
 		return err
 	}
 	err := asks(secure, nil)
-	require.ErrorContains(t, err, "Client sent an HTTP request to an HTTPS server. (it speaks TLS alone: write +https behind the scheme of the address, or see tlsSettings)")
+	require.ErrorContains(t, err, "Client sent an HTTP request to an HTTPS server. (it speaks TLS alone: write +https behind the scheme of "+
+		"the address, or see tlsSettings)")
 	require.Equal(t, Unreachable, Classify(err).Kind)
 	err = asks(plain, &adsc.TLS{Mode: adsc.TLSSimple, InsecureSkipVerify: true})
 	require.ErrorContains(t, err, "(it does not speak TLS: see tlsSettings)")

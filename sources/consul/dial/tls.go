@@ -121,7 +121,8 @@ func (s *security) read(host string) (*tls.Config, error) {
 }
 
 // dialer returns a function that makes encrypted connections by means of dial.
-func (s *security) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+func (s *security) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn,
+	error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		cfg, err := s.config()
 		if err != nil {

@@ -142,7 +142,8 @@ type Suspicion struct {
 
 // Suspect says until when to wait for what is missing, and tells why in numbers.
 func Suspect(c Compared, a Answer, what string, until time.Time) Suspicion {
-	return Suspicion{Until: until, Why: fmt.Sprintf("Consul seems to have lost its data: it had %d %s at index %d, and has %d of them at index %d",
+	return Suspicion{Until: until, Why: fmt.Sprintf("Consul seems to have lost its data: it had %d %s at index %d, and has %d of them at "+
+		"index %d",
 		c.Before, what, c.Index, max(0, c.Before-c.Missing), a.Index)}
 }
 

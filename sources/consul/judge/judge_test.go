@@ -160,13 +160,17 @@ func TestSuspicion(t *testing.T) {
 func TestRecordsAreKept(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	suspicion := Suspicion{now.Add(time.Minute), "why"}
-	all := Records{Of: "these", Parts: map[string]Record{"": {Index: 7, Cluster: "c", Names: []string{"a"}, Made: Made{"n": 3}, Held: []string{"b"}, Suspicion: suspicion}}}
+	all := Records{Of: "these", Parts: map[string]Record{"": {
+		Index: 7, Cluster: "c", Names: []string{"a"}, Made: Made{"n": 3},
+		Held: []string{"b"}, Suspicion: suspicion,
+	}}}
 	got, err := Decode(all.Encode(), "these", now, time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, all, got)
 	got, err = Decode(all.Encode(), "others", now, time.Minute)
 	require.NoError(t, err)
-	assert.Equal(t, Records{Of: "others", Parts: map[string]Record{"": {Held: []string{"b"}, Suspicion: suspicion}}}, got, "what is of other settings cannot be compared")
+	assert.Equal(t, Records{Of: "others", Parts: map[string]Record{"": {Held: []string{"b"}, Suspicion: suspicion}}}, got,
+		"what is of other settings cannot be compared")
 	got, err = Decode(all.Encode(), "these", now.AddDate(-20, 0, 0), time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, now.AddDate(-20, 0, 0).Add(time.Minute), got.Parts[""].Until, "the clock was wrong when it was kept, or is now")

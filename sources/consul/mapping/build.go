@@ -52,7 +52,8 @@ func (m *Mapper) mapFamily(f *family, w *warner) ([]*resource.Resource, error) {
 	alias := f.datacenters[0].alias
 	// Where one ServiceEntry can have both hosts it saves the endpoints' being there twice. Istio refuses two hosts on a port
 	// whose protocol does not carry the host.
-	shared := len(f.datacenters) == 1 && names.IsHost(alias) && !slices.ContainsFunc(s.all(), func(p servicePort) bool { return !p.carriesHost() })
+	shared := len(f.datacenters) == 1 && names.IsHost(alias) &&
+		!slices.ContainsFunc(s.all(), func(p servicePort) bool { return !p.carriesHost() })
 	if shared {
 		hosts = append(hosts, alias)
 	}

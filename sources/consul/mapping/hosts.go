@@ -15,7 +15,10 @@ type identity struct{ service, namespace, partition, peer, datacenter string }
 func (m *Mapper) host(id identity) string {
 	var qualifiers []string
 	for _, q := range []struct{ placeholder, label, kind string }{
-		{"{namespace}", id.namespace, "ns"}, {"{partition}", id.partition, "ap"}, {"{peer}", id.peer, "peer"}, {"{datacenter}", id.datacenter, "dc"},
+		{"{namespace}", id.namespace, "ns"},
+		{"{partition}", id.partition, "ap"},
+		{"{peer}", id.peer, "peer"},
+		{"{datacenter}", id.datacenter, "dc"},
 	} {
 		switch {
 		case q.label == "" || strings.Contains(m.o.HostTemplate, q.placeholder):
@@ -30,7 +33,8 @@ func (m *Mapper) host(id identity) string {
 	if i := slices.Index(labels, "service"); i > at {
 		at = i
 	}
-	r := strings.NewReplacer("{service}", id.service, "{namespace}", orElse(id.namespace, "default"), "{partition}", orElse(id.partition, "default"),
+	r := strings.NewReplacer("{service}", id.service, "{namespace}", orElse(id.namespace, "default"), "{partition}",
+		orElse(id.partition, "default"),
 		"{peer}", orElse(id.peer, "local"), "{datacenter}", orElse(id.datacenter, "default"))
 	for i, l := range labels {
 		l = r.Replace(l)

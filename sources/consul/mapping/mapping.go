@@ -131,7 +131,8 @@ func (m *Mapper) Restore(rs []*resource.Resource) {
 
 // Names tells the mapper the names of all services, whenever these change. Names that are the same but for case or for
 // characters that a host may not have clash: one gets the host, and others one with a hash in it. Of services that were known,
-// those that have to be mapped again because of that are returned, in order. Without it, clashes are settled among the services that were mapped.
+// those that have to be mapped again because of that are returned, in order. Without it, clashes are settled among the services that were
+// mapped.
 func (m *Mapper) Names(names []string) (again []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

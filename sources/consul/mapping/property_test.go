@@ -158,10 +158,11 @@ func shuffle(in []mapping.Service) []mapping.Service {
 func anyOptions(t *rapid.T) mapping.Options {
 	pick := func(label string, values ...string) string { return rapid.SampledFrom(values).Draw(t, label) }
 	return mapping.Options{
-		HostTemplate: pick("template", "", "{service}.mesh", "{service}.{datacenter}.mesh", "s-{service}.{namespace}.{partition}.{peer}.mesh.internal"),
-		Aliases:      pick("aliases", "", "none"),
-		ServicePort:  rapid.SampledFrom([]int{0, 80}).Draw(t, "port"),
-		Tags:         []string{"canary"}, LabelPrefix: pick("prefix", "", "x.y/"),
+		HostTemplate: pick("template", "", "{service}.mesh", "{service}.{datacenter}.mesh",
+			"s-{service}.{namespace}.{partition}.{peer}.mesh.internal"),
+		Aliases:     pick("aliases", "", "none"),
+		ServicePort: rapid.SampledFrom([]int{0, 80}).Draw(t, "port"),
+		Tags:        []string{"canary"}, LabelPrefix: pick("prefix", "", "x.y/"),
 		TaggedAddress: pick("tagged", "", "wan"), Endpoints: pick("endpoints", "", "workloadEntries"),
 		VIPs: pick("vips", "", "all", "none"), DefaultProtocol: pick("protocol", "", "http"),
 	}
@@ -188,7 +189,8 @@ func anyServices(t *rapid.T, name string) []mapping.Service {
 func anyEntry(t *rapid.T) *api.ServiceEntry {
 	pick := func(label string, values ...string) string { return rapid.SampledFrom(values).Draw(t, label) }
 	address := func(label string) string {
-		return pick(label, "", "10.0.0.1", "10.0.0.2", "::1", "[::1]", "fe80::1%e", "0.0.0.0", "host", "Host.example.com", "1.2.3", "bad_host", "unix:///x", "a b")
+		return pick(label, "", "10.0.0.1", "10.0.0.2", "::1", "[::1]", "fe80::1%e", "0.0.0.0", "host", "Host.example.com", "1.2.3", "bad_host",
+			"unix:///x", "a b")
 	}
 	port := rapid.SampledFrom([]int{0, 80, 80, 81, 8080, -1, 65536, 65535})
 	meta := rapid.MapOfN(rapid.OneOf(rapid.SampledFrom([]string{"protocol", "service-port", "protocol-http", "version"}), rapid.String()),
@@ -201,9 +203,13 @@ func anyEntry(t *rapid.T) *api.ServiceEntry {
 		Service: &api.AgentService{
 			Kind: api.ServiceKind(pick("kind", "", "", "", "", "connect-proxy")), ID: pick("id", "a", "b", ""),
 			Address: address("address"), Port: port.Draw(t, "port"), Meta: meta.Draw(t, "meta"),
-			Tags:            rapid.SliceOfN(rapid.OneOf(rapid.SampledFrom([]string{"version=v1", "canary", "a:b=c"}), rapid.String()), 0, 3).Draw(t, "tags"),
+			Tags: rapid.SliceOfN(rapid.OneOf(rapid.SampledFrom([]string{"version=v1", "canary", "a:b=c"}), rapid.String()), 0, 3).Draw(t,
+				"tags"),
 			TaggedAddresses: map[string]api.ServiceAddress{"wan": {Address: address("wan"), Port: port.Draw(t, "wan port")}},
-			Weights:         api.AgentWeights{Passing: rapid.IntRange(-1, 70000).Draw(t, "passing"), Warning: rapid.IntRange(-1, 2).Draw(t, "warning")},
+			Weights: api.AgentWeights{
+				Passing: rapid.IntRange(-1, 70000).Draw(t, "passing"),
+				Warning: rapid.IntRange(-1, 2).Draw(t, "warning"),
+			},
 		},
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "ports") {

@@ -1,8 +1,9 @@
-// Package consul reads what Dubbo's providers register in a Consul: a service for each interface, with the tag dubbo, the URL in its meta, and
-// the parameters of the URL as tags; and one for each application of Dubbo 3, with the metadata of instances as tags, and neither that tag nor meta. consul.go says what
-// these are, and is pure: no I/O, no clock. registry.go follows Consul.
+// Package consul reads what Dubbo's providers register in a Consul: a service for each interface, with the tag dubbo, the URL in its meta,
+// and the parameters of the URL as tags; and one for each application of Dubbo 3, with the metadata of instances as tags, and neither that
+// tag nor meta. consul.go says what these are, and is pure: no I/O, no clock. registry.go follows Consul.
 //
-// Forms are those of Dubbo for Java 2.7.23, 3.2.19 and 3.3.6, as observed, and of dubbo-go 1.5.6, as in its code, which is the last one that registers in Consul.
+// Forms are those of Dubbo for Java 2.7.23, 3.2.19 and 3.3.6, as observed, and of dubbo-go 1.5.6, as in its code, which is the last one
+// that registers in Consul.
 package consul
 
 import (
@@ -28,7 +29,8 @@ const metaURL = "url"
 func Registered(iface string, e *api.ServiceEntry) registry.Registered {
 	u, err := urlOf(iface, e)
 	if err != nil {
-		return registry.Registered{Err: fmt.Errorf("instance %s on node %s: %w", provider.Shorten(e.Service.ID), provider.Shorten(e.Node.Node), err)}
+		return registry.Registered{Err: fmt.Errorf("instance %s on node %s: %w", provider.Shorten(e.Service.ID), provider.Shorten(e.Node.Node),
+			err)}
 	}
 	// The tags have the parameters as they are, while in the URL dubbo-go escapes them and Java does not.
 	maps.Copy(u.Params, params(e.Service.Tags))
@@ -43,12 +45,14 @@ func urlOf(iface string, e *api.ServiceEntry) (provider.URL, error) {
 	}
 	said := params(e.Service.Tags)
 	return provider.URL{
-		Protocol: strings.ToLower(cmp.Or(said["protocol"], "dubbo")), Host: names.Host(cmp.Or(e.Service.Address, e.Node.Address)), Port: e.Service.Port,
+		Protocol: strings.ToLower(cmp.Or(said["protocol"], "dubbo")), Host: names.Host(cmp.Or(e.Service.Address, e.Node.Address)),
+		Port: e.Service.Port,
 		Path: cmp.Or(strings.TrimPrefix(said["path"], "/"), iface), Params: map[string]string{"interface": iface},
 	}, nil
 }
 
-// Instance returns the instance of an application that an instance of its service is; ok is false if it is not Dubbo's. Its metadata are tags.
+// Instance returns the instance of an application that an instance of its service is; ok is false if it is not Dubbo's. Its metadata are
+// tags.
 func Instance(application string, e *api.ServiceEntry) (i provider.Instance, ok bool, err error) {
 	host := cmp.Or(e.Service.Address, e.Node.Address)
 	i, ok, err = provider.NewInstance(application, host, e.Service.Port, params(e.Service.Tags))
@@ -79,8 +83,8 @@ const (
 	Failing
 )
 
-// StateOf returns the state of an instance. Dubbo has Consul told every few seconds that an instance lives, and when that was not heard for a while
-// Consul says so in the output of its check. An agent that was away for longer begins with a failing check that says nothing.
+// StateOf returns the state of an instance. Dubbo has Consul told every few seconds that an instance lives, and when that was not heard for
+// a while Consul says so in the output of its check. An agent that was away for longer begins with a failing check that says nothing.
 func StateOf(e *api.ServiceEntry) State {
 	switch e.Checks.AggregatedStatus() {
 	case api.HealthPassing, api.HealthWarning:

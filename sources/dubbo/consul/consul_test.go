@@ -44,7 +44,10 @@ func entry(status string, meta map[string]string, tags ...string) *api.ServiceEn
 	return &api.ServiceEntry{
 		Node:    &api.Node{Node: "n1", Address: "10.0.0.1"},
 		Service: &api.AgentService{ID: "x", Service: "com.acme.Demo", Address: "10.0.0.5", Port: 20880, Tags: tags, Meta: meta},
-		Checks:  api.HealthChecks{{Node: "n1", CheckID: "serfHealth", Status: api.HealthPassing}, {Node: "n1", ServiceID: "x", CheckID: "service:x", Status: status}},
+		Checks: api.HealthChecks{
+			{Node: "n1", CheckID: "serfHealth", Status: api.HealthPassing},
+			{Node: "n1", ServiceID: "x", CheckID: "service:x", Status: status},
+		},
 	}
 }
 
@@ -52,7 +55,8 @@ func entry(status string, meta map[string]string, tags ...string) *api.ServiceEn
 func TestGo(t *testing.T) {
 	p := providerOf(t, "com.acme.Demo", entry("passing", map[string]string{
 		"url": "dubbo://10.0.0.7:20000/com.acme.Demo?anyhost=true&app.version=0.0.1&application=BDTService&group=a%26b&interface=com.acme.Demo&methods=GetUser%2CGetUsers&release=dubbo-golang-1.5.6&side=provider&timestamp=1795335081&weight=0",
-	}, "anyhost=true", "app.version=0.0.1", "application=BDTService", "group=a&b", "interface=com.acme.Demo", "methods=GetUser,GetUsers", "release=dubbo-golang-1.5.6", "side=provider",
+	}, "anyhost=true", "app.version=0.0.1", "application=BDTService", "group=a&b", "interface=com.acme.Demo", "methods=GetUser,GetUsers",
+		"release=dubbo-golang-1.5.6", "side=provider",
 		"timestamp=1795335081", "weight=0", "dubbo"))
 	require.Equal(t, "dubbo a&b/com.acme.Demo 10.0.0.7:20000 BDTService 100 1795335081000", inShort(p))
 	require.Equal(t, "GetUser,GetUsers", p.Params["methods"])
@@ -73,7 +77,9 @@ func TestTagsWithoutURL(t *testing.T) {
 func TestWhatIsNoProvider(t *testing.T) {
 	r := Registered("com.acme.Demo", entry("passing", map[string]string{"url": "10.0.0.5"}, "dubbo"))
 	require.EqualError(t, r.Err, `instance "x" on node "n1": "10.0.0.5": want protocol://host:port/path?parameters`)
-	r = Registered("com.acme.Demo", entry("passing", map[string]string{"url": "override://0.0.0.0/com.acme.Demo?category=configurators&weight=9"}, "category=configurators", "weight=9", "dubbo"))
+	r = Registered("com.acme.Demo", entry("passing",
+		map[string]string{"url": "override://0.0.0.0/com.acme.Demo?category=configurators&weight=9"}, "category=configurators", "weight=9",
+		"dubbo"))
 	_, ok, err := r.Provider()
 	require.NoError(t, err)
 	require.False(t, ok)

@@ -106,7 +106,8 @@ func (r *Registry) Metadata(ctx context.Context, application, revision string) (
 	return content, err
 }
 
-// mapped is what keys begin with that say which applications serve an interface: the group of the metadata report, by default, and of the mapping.
+// mapped is what keys begin with that say which applications serve an interface: the group of the metadata report, by default, and of the
+// mapping.
 const mapped = "dubbo:mapping:"
 
 // Mapped implements registry.Registry.

@@ -85,8 +85,8 @@ func (m *Mapper) Endpoint(p provider.Provider) (e Endpoint, ok bool, problem str
 // Application returns the name of an application as endpoints have it.
 func Application(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// The annotations that say of which service of Dubbo a ServiceEntry is, and of which applications its endpoints are. Labels cannot say that: not every
-// name can be one.
+// The annotations that say of which service of Dubbo a ServiceEntry is, and of which applications its endpoints are. Labels cannot say
+// that: not every name can be one.
 const (
 	annotationInterface    = "tributary/dubbo-interface"
 	annotationGroup        = "tributary/dubbo-group"
@@ -139,7 +139,8 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 		}
 		if dns && len(se.Endpoints) == 0 {
 			// With DNS and without endpoints the host itself would be one; with STATIC it would not be merged.
-			warnings = append(warnings, fmt.Sprintf("%s: protocol %s has no provider, while others are known by name: it is left out", s.Place, p.of))
+			warnings = append(warnings, fmt.Sprintf("%s: protocol %s has no provider, while others are known by name: it is left out", s.Place,
+				p.of))
 			continue
 		}
 		if dns {
@@ -158,7 +159,9 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 	return rs, warnings, nil
 }
 
-func (m *Mapper) annotations(id provider.ID, protocol string, applications []string, endpoints []*networking.WorkloadEntry) map[string]string {
+func (m *Mapper) annotations(id provider.ID, protocol string, applications []string,
+	endpoints []*networking.WorkloadEntry,
+) map[string]string {
 	a := map[string]string{annotationInterface: id.Interface, annotationProtocol: protocol}
 	for _, part := range []struct{ key, value, label, placeholder string }{
 		{annotationGroup, id.Group, "group", "{group}"}, {annotationVersion, id.Version, "version", "{version}"},
@@ -184,8 +187,8 @@ type Restored struct {
 	group, version bool // it says that it is of that group or version, or of none
 }
 
-// Services returns what ServiceEntries say by service, as the template tells services apart now. What another template did not tell apart is known by
-// the labels of endpoints.
+// Services returns what ServiceEntries say by service, as the template tells services apart now. What another template did not tell apart
+// is known by the labels of endpoints.
 func (m *Mapper) Services(all []Restored) map[provider.ID][]Restored {
 	by := map[provider.ID][]Restored{}
 	for _, one := range all {

@@ -55,7 +55,9 @@ func TestGolden(t *testing.T) {
 }
 
 // mapAll maps providers as the source does.
-func mapAll(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rules []provider.Configurator) (rs []*resource.Resource, warnings []string) {
+func mapAll(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rules []provider.Configurator) (rs []*resource.Resource,
+	warnings []string,
+) {
 	services := map[provider.ID]*mapping.Service{}
 	for _, p := range provider.Configure(provider.Merge(all), rules) {
 		id := m.ServiceOf(p.ID)
@@ -191,7 +193,8 @@ func requireValid(t require.TestingT, rs []*resource.Resource) {
 func TestAnyRegistry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := mapping.Options{
-			HostTemplate: rapid.SampledFrom([]string{"", "{interface}.dubbo", "{group}.{version}.{interface}", "{interface}-{version}"}).Draw(t, "template"),
+			HostTemplate: rapid.SampledFrom([]string{"", "{interface}.dubbo", "{group}.{version}.{interface}", "{interface}-{version}"}).Draw(t,
+				"template"),
 			VIPs:         rapid.SampledFrom([]string{"", "all", "none"}).Draw(t, "vips"),
 			LabelParams:  []string{"env", "a/b"},
 			Subsets:      rapid.SampledFrom([]string{"", "version", "group"}).Draw(t, "subsets"),
@@ -218,7 +221,8 @@ func TestAnyRegistry(t *testing.T) {
 
 func anyProvider() *rapid.Generator[provider.Provider] {
 	text := rapid.OneOf(rapid.SampledFrom([]string{
-		"", "a", "A", "a-b", "a.b", "1", "1.0.0", "0", "-", ".", "..", "a/b", "com.acme.Demo", "com.acme.demo", "com-acme.Demo", "com.acme.Demo$Inner",
+		"", "a", "A", "a-b", "a.b", "1", "1.0.0", "0", "-", ".", "..", "a/b", "com.acme.Demo", "com.acme.demo", "com-acme.Demo",
+		"com.acme.Demo$Inner",
 		"com.acme.Demo-g1", "g1", strings.Repeat("long.", 60) + "Name", strings.Repeat("x", 80), "größe", "中", "a b", "\xff", "*",
 	}), rapid.String())
 	return rapid.Custom(func(t *rapid.T) provider.Provider {
@@ -227,8 +231,12 @@ func anyProvider() *rapid.Generator[provider.Provider] {
 				Interface: text.Filter(func(s string) bool { return s != "" }).Draw(t, "interface"),
 				Group:     text.Draw(t, "group"), Version: text.Draw(t, "version"),
 			},
-			Protocol:    rapid.OneOf(rapid.SampledFrom([]string{"dubbo", "tri", "rest", "grpc", "weird", "we ird", "we-ird"}), rapid.StringN(1, 8, -1)).Draw(t, "protocol"),
-			Host:        rapid.OneOf(rapid.SampledFrom([]string{"10.0.0.5", "10.0.0.6", "::1", "::ffff:10.0.0.7", "fe80::1%eth0", "0.0.0.0", "demo-0.demo", "Demo", "localhost", "*.x", "300.1.1.1"}), rapid.String()).Draw(t, "host"),
+			Protocol: rapid.OneOf(rapid.SampledFrom([]string{"dubbo", "tri", "rest", "grpc", "weird", "we ird", "we-ird"}),
+				rapid.StringN(1, 8, -1)).Draw(t, "protocol"),
+			Host: rapid.OneOf(rapid.SampledFrom([]string{
+				"10.0.0.5", "10.0.0.6", "::1", "::ffff:10.0.0.7", "fe80::1%eth0", "0.0.0.0",
+				"demo-0.demo", "Demo", "localhost", "*.x", "300.1.1.1",
+			}), rapid.String()).Draw(t, "host"),
 			Port:        rapid.IntRange(1, 65535).Draw(t, "port"),
 			Application: text.Draw(t, "application"),
 			Timestamp:   int64(rapid.IntRange(0, 3).Draw(t, "timestamp")),

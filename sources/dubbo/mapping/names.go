@@ -37,7 +37,8 @@ func (m *Mapper) ServiceOf(id provider.ID) provider.ID {
 }
 
 // Names gives each of all services a name of its own. Java tells names apart by case, and hosts have no case; dots and dashes of
-// different parts may end up the same. Of services that would have one name, the one that is nearest to it has it. The order of ids does not matter.
+// different parts may end up the same. Of services that would have one name, the one that is nearest to it has it. The order of ids does
+// not matter.
 func (m *Mapper) Names(ids []provider.ID) map[provider.ID]Name {
 	return names.Distinct(ids, func(a, b provider.ID) int {
 		return cmp.Or(cmp.Compare(names.Distance(a.Interface), names.Distance(b.Interface)), a.Compare(b))

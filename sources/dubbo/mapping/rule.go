@@ -12,9 +12,10 @@ import (
 	"tributary/resource"
 )
 
-// Rule returns the DestinationRule of a service, or nil if none is wanted. It has a subset for each version or group of the endpoints, of which there is more
-// than one only if the host does not tell these apart; and it has Envoy give a new endpoint its share little by little, as Dubbo's consumers do. That
-// is Envoy's to do, and not a weight that grows here: what is served depends on nothing but what is registered.
+// Rule returns the DestinationRule of a service, or nil if none is wanted. It has a subset for each version or group of the endpoints, of
+// which there is more than one only if the host does not tell these apart; and it has Envoy give a new endpoint its share little by little,
+// as Dubbo's consumers do. That is Envoy's to do, and not a weight that grows here: what is served depends on nothing but what is
+// registered.
 func (m *Mapper) Rule(s Service) (*resource.Resource, error) {
 	if m.o.Subsets == "" && m.o.WarmUp == 0 {
 		return nil, nil
@@ -50,7 +51,8 @@ func (m *Mapper) subsets(endpoints []Endpoint) (all []*networking.Subset) {
 	return all
 }
 
-// subsetNames gives values, which are in order, names of their own: 1.0.0 is 1-0-0, and of several that would be the same all but the one that is that have a hash.
+// subsetNames gives values, which are in order, names of their own: 1.0.0 is 1-0-0, and of several that would be the same all but the one
+// that is that have a hash.
 func subsetNames(values []string) map[string]string {
 	of := map[string]string{}
 	slices.SortStableFunc(values, func(a, b string) int { return names.Distance(a) - names.Distance(b) })

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// runs writes texts, of which mostly many in a row are the same: each with the number of times that it comes, as in "demo*5 other", and the last one without.
+// runs writes texts, of which mostly many in a row are the same: each with the number of times that it comes, as in "demo*5 other", and the
+// last one without.
 func runs(all []string) string {
 	var parts []string
 	for begin := 0; begin < len(all); {

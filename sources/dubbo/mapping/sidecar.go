@@ -44,7 +44,8 @@ func (s Sidecars) validate() error {
 	}
 	for _, h := range s.Hosts {
 		namespace, host, ok := strings.Cut(h, "/")
-		if wild := namespace == "." || namespace == "*" || namespace == "~"; !ok || !wild && !names.IsDNSLabel(namespace) || host != "*" && !names.IsHost(strings.TrimPrefix(host, "*.")) {
+		if wild := namespace == "." || namespace == "*" || namespace == "~"; !ok || !wild && !names.IsDNSLabel(namespace) ||
+			host != "*" && !names.IsHost(strings.TrimPrefix(host, "*.")) {
 			return fmt.Errorf("sidecars.hosts: want namespace/host, such as ./*, got %q", h)
 		}
 	}

@@ -135,7 +135,8 @@ func invocation(application, method, types string, arguments ...string) []byte {
 	for _, s := range append([]string{"2.0.2", service, "1.0.0", method, types}, arguments...) { // protocol, service, its version, method
 		frame = appendString(frame, s)
 	}
-	frame = appendMap(frame, [2]string{"path", service}, [2]string{"interface", service}, [2]string{"version", "1.0.0"}, [2]string{"group", application})
+	frame = appendMap(frame, [2]string{"path", service}, [2]string{"interface", service}, [2]string{"version", "1.0.0"},
+		[2]string{"group", application})
 	binary.BigEndian.PutUint32(frame[12:], uint32(len(frame)-headSize)) //nolint:gosec // it is short
 	return frame
 }

@@ -18,7 +18,10 @@ var client = &http.Client{
 
 // overHTTP asks over HTTP, which Triple of Dubbo 3.3 serves on the same port.
 func overHTTP(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
-	u := url.URL{Scheme: "http", Host: address, Path: "/" + service + "/getMetadataInfo", RawQuery: url.Values{"revision": {i.Revision}}.Encode()}
+	u := url.URL{
+		Scheme: "http", Host: address, Path: "/" + service + "/getMetadataInfo",
+		RawQuery: url.Values{"revision": {i.Revision}}.Encode(),
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
 		return m, err

@@ -10,8 +10,9 @@ import (
 	"tributary/internal/worker"
 )
 
-// lanes bound how many instances are asked at the same time, so that one that says nothing holds up no other. Who has said nothing for a moment goes on in the
-// slow lane, if there is room, and begins there the next time: in the quick lane an instance stands still once, and for that moment only.
+// lanes bound how many instances are asked at the same time, so that one that says nothing holds up no other. Who has said nothing for a
+// moment goes on in the slow lane, if there is room, and begins there the next time: in the quick lane an instance stands still once, and
+// for that moment only.
 type lanes struct {
 	quick, slow chan struct{} // has as many elements as are asked in it
 

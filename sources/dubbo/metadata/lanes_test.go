@@ -35,7 +35,8 @@ func at(host string) provider.Instance {
 	return provider.Instance{Host: host, Port: 1, Revision: "r", Service: &provider.MetadataService{Protocol: "dubbo", Port: 1}}
 }
 
-// TestOneThatAnswersIsNotHeldUpByThoseThatDoNot has thousands of instances that take connections and say nothing, each asked again and again as a source does it.
+// TestOneThatAnswersIsNotHeldUpByThoseThatDoNot has thousands of instances that take connections and say nothing, each asked again and
+// again as a source does it.
 func TestOneThatAnswersIsNotHeldUpByThoseThatDoNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := says(func(host string) (bool, error) { return host != "frank", nil })

@@ -37,8 +37,8 @@ var errNothingYet = errors.New("it serves nothing, or not yet")
 // New returns a client.
 func New() *Client { return &Client{lanes: newLanes(), ways: waysOf} }
 
-// Ask asks an instance for its metadata, which has no revision if the instance does not say that it is of the one that it was asked for. how says which way it
-// answered.
+// Ask asks an instance for its metadata, which has no revision if the instance does not say that it is of the one that it was asked for.
+// how says which way it answered.
 func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
 	if i.Service == nil {
 		return m, "", fmt.Errorf("instance %s:%d of %s does not say how to ask it for its metadata", i.Host, i.Port, i.Application)

@@ -60,7 +60,8 @@ const revision330 = "c2b1ae1b368f295af9f158f1c2ca4efd"
 func TestOverHTTP(t *testing.T) {
 	body := testdata(t, "http-3.3.0.json")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Accept") == "application/json" && r.URL.Path == "/org.apache.dubbo.metadata.MetadataService/getMetadataInfo" && r.URL.Query().Get("revision") == revision330 {
+		if r.Header.Get("Accept") == "application/json" && r.URL.Path == "/org.apache.dubbo.metadata.MetadataService/getMetadataInfo" &&
+			r.URL.Query().Get("revision") == revision330 {
 			_, _ = w.Write(body)
 			return
 		}
@@ -155,7 +156,8 @@ func dubboServer(t *testing.T, method string, body []byte) (address string) {
 		_, _ = conn.Write([]byte{0xda, 0xbb, 0xe2, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 'N'})
 		answer := body
 		head[2], head[3] = 0x02, statusFine
-		if !strings.HasPrefix(string(request), "\x052.0.20\x29org.apache.dubbo.metadata.MetadataService\x051.0.0"+string(appendString(nil, method))) {
+		if !strings.HasPrefix(string(request), "\x052.0.20\x29org.apache.dubbo.metadata.MetadataService\x051.0.0"+
+			string(appendString(nil, method))) {
 			head[3], answer = 70, appendString(nil, "Not found exported service")
 		}
 		binary.BigEndian.PutUint32(head[12:], uint32(len(answer)))
@@ -194,7 +196,8 @@ func TestOverDubbo(t *testing.T) {
 	m, err = overDubbo(t.Context(), address, instanceAt(t, address, "dubbo", "", false))
 	require.NoError(t, err)
 	require.Len(t, m.Services, 1)
-	require.Equal(t, "com.acme.Greeter g1 1.0.0 tri 27682", fmt.Sprint(m.Services[0].Name, " ", m.Services[0].Group, " ", m.Services[0].Version, " ", m.Services[0].Protocol, " ", m.Services[0].Port))
+	require.Equal(t, "com.acme.Greeter g1 1.0.0 tri 27682", fmt.Sprint(m.Services[0].Name, " ", m.Services[0].Group, " ",
+		m.Services[0].Version, " ", m.Services[0].Protocol, " ", m.Services[0].Port))
 
 	address = dubboServer(t, "getExportedURLs", testdata(t, "dubbo-3.3.6-urls.bin"))
 	m, how, err = New().Ask(t.Context(), instanceAt(t, address, "dubbo", "r", false))
@@ -225,7 +228,10 @@ func TestAnInstanceThatSaysNothing(t *testing.T) {
 }
 
 func TestStrings(t *testing.T) {
-	for _, s := range []string{"", "a", strings.Repeat("x", 31), strings.Repeat("é", 32), strings.Repeat("中", 1023), strings.Repeat("y", 1024), "a😀b", strings.Repeat("😀", 600)} {
+	for _, s := range []string{
+		"", "a", strings.Repeat("x", 31), strings.Repeat("é", 32), strings.Repeat("中", 1023),
+		strings.Repeat("y", 1024), "a😀b", strings.Repeat("😀", 600),
+	} {
 		r := &reader{rest: appendString(nil, s)}
 		got, err := r.string()
 		require.NoError(t, err)
@@ -258,7 +264,10 @@ func TestLongs(t *testing.T) {
 }
 
 func FuzzAnswers(f *testing.F) {
-	for _, name := range []string{"dubbo-3.3.6-urls.bin", "dubbo-3.3.6-info.bin", "dubbo-go-3.3.2-info.bin", "tri-3.2.19-urls.bin", "tri-3.3.0-info.bin"} {
+	for _, name := range []string{
+		"dubbo-3.3.6-urls.bin", "dubbo-3.3.6-info.bin", "dubbo-go-3.3.2-info.bin", "tri-3.2.19-urls.bin",
+		"tri-3.3.0-info.bin",
+	} {
 		b, err := os.ReadFile("testdata/" + name)
 		require.NoError(f, err)
 		f.Add(b)

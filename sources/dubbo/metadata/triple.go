@@ -47,8 +47,8 @@ func overTriple(ctx context.Context, address string, i provider.Instance) (m pro
 	return parseInfo(answer)
 }
 
-// overWrappedTriple calls getExportedURLs as Java's Triple does for services without protobuf: TripleRequestWrapper{serializeType=1, args=2,
-// argTypes=3} gives TripleResponseWrapper{serializeType=1, data=2, type=3}, with the answer in hessian2.
+// overWrappedTriple calls getExportedURLs as Java's Triple does for services without protobuf: TripleRequestWrapper{serializeType=1,
+// args=2, argTypes=3} gives TripleResponseWrapper{serializeType=1, data=2, type=3}, with the answer in hessian2.
 func overWrappedTriple(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
 	ctx = grpcmetadata.AppendToOutgoingContext(ctx, "tri-service-group", i.Application, "tri-service-version", "1.0.0")
 	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "hessian2")

@@ -62,8 +62,8 @@ func read(category registry.Category) bool {
 	return category == registry.Providers || category == registry.Configurators || category == registry.Consumers
 }
 
-// partOf returns the part of an interface that a service is, which is registered as category:interface:version:group. Others, which are those of applications,
-// have no category. Routers are not read.
+// partOf returns the part of an interface that a service is, which is registered as category:interface:version:group. Others, which are
+// those of applications, have no category. Routers are not read.
 func partOf(name string) registry.Part {
 	category, rest, _ := strings.Cut(name, ":")
 	switch category {
@@ -118,11 +118,11 @@ func explain(err error) error {
 	return err
 }
 
-// listener makes what the client tells of services what the source wants to know of parts and applications. The client calls it from one goroutine at a
-// time, but for Connection.
+// listener makes what the client tells of services what the source wants to know of parts and applications. The client calls it from one
+// goroutine at a time, but for Connection.
 //
-// That a list does not have a name proves nothing: a list of several pages may pass over one. A service that is not listed has gone when its own answer is
-// empty, or when there is a new connection, which does not ask what is not listed.
+// That a list does not have a name proves nothing: a list of several pages may pass over one. A service that is not listed has gone when
+// its own answer is empty, or when there is a new connection, which does not ask what is not listed.
 type listener struct {
 	to registry.Listener
 

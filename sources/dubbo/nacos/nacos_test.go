@@ -152,7 +152,10 @@ func TestWhatIsNotListedHasNotGone(t *testing.T) {
 	l.Instances("", one, []client.Instance{instance("10.0.0.1")}, nil, nil)
 	l.Instances("", two, []client.Instance{instance("10.0.0.2")}, []string{"an instance: no"}, nil)
 	l.Instances("", "app", []client.Instance{instance("10.0.0.3", "dubbo.metadata.revision", "r1")}, nil, nil)
-	require.Equal(t, []string{one + " 1 <nil>", two + " 2 <nil>", "instances app [10.0.0.3:20880] <nil>", "instance app 10.0.0.3:20880 true <nil>"}, h.since())
+	require.Equal(t, []string{
+		one + " 1 <nil>", two + " 2 <nil>", "instances app [10.0.0.3:20880] <nil>",
+		"instance app 10.0.0.3:20880 true <nil>",
+	}, h.since())
 	require.Error(t, h.registered[two][1].Err)
 
 	l.Services("", []string{one}, nil)
@@ -166,10 +169,12 @@ func TestWhatIsNotListedHasNotGone(t *testing.T) {
 	l.Connection(errors.New("no"))
 	l.Connection(nil)
 	l.Services("", []string{two}, nil)
-	require.Equal(t, []string{"connection false false", "connection true false", "parts [" + two + "] <nil>", "applications [] <nil>"}, h.since(),
+	require.Equal(t, []string{"connection false false", "connection true false", "parts [" + two + "] <nil>", "applications [] <nil>"},
+		h.since(),
 		"a new connection asks nobody who is not listed")
 	l.Instances("", one, []client.Instance{instance("10.0.0.1")}, nil, nil)
-	require.Equal(t, []string{"parts [" + one + " " + two + "] <nil>", "applications [] <nil>", one + " 1 <nil>"}, h.since(), "it was listed for a moment")
+	require.Equal(t, []string{"parts [" + one + " " + two + "] <nil>", "applications [] <nil>", one + " 1 <nil>"}, h.since(),
+		"it was listed for a moment")
 }
 
 // TestRulesAreRead has what an administrator registers by Dubbo 3.3.6 for Java and by 2.7.23, as a real Nacos 2.3.2 has it.

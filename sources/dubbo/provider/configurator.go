@@ -73,7 +73,8 @@ func Configure(all []Provider, rules []Configurator) []Provider {
 	}
 	rules = slices.SortedFunc(slices.Values(rules), func(a, b Configurator) int {
 		return cmp.Or(rank(a.everywhere(), b.everywhere()), cmp.Compare(number64(a.Params["priority"]), number64(b.Params["priority"])),
-			cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(milliseconds(a.Params["timestamp"]), milliseconds(b.Params["timestamp"])),
+			cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port),
+			cmp.Compare(milliseconds(a.Params["timestamp"]), milliseconds(b.Params["timestamp"])),
 			cmp.Compare(a.Params["weight"], b.Params["weight"]), cmp.Compare(a.Params["disabled"], b.Params["disabled"]))
 	})
 	out := slices.Clone(all)

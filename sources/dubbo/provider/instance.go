@@ -214,7 +214,8 @@ func (i Instance) offers(m Metadata) (all []Provider, others []error) {
 	return all, others
 }
 
-// as returns a provider that is switched off, or silent, if its instance is. It shares the parameters of the metadata, of which there is one for all instances.
+// as returns a provider that is switched off, or silent, if its instance is. It shares the parameters of the metadata, of which there is
+// one for all instances.
 func (i Instance) as(p Provider) Provider {
 	p.Silent, p.SwitchedOff = i.Silent, i.Off
 	return p

@@ -17,9 +17,9 @@ type endpoint struct {
 
 func (p Provider) endpoint() endpoint { return endpoint{p.ID, p.Protocol, p.Host, p.Port, p.Path} }
 
-// Merge returns each provider once, in a stable order. Of several registrations at one level the newest counts: after a crash the old one and the new one are side by
-// side until the old session ends. Of both levels it has the parameters that either says, and of what both say that of the newer one: one level may lack what the
-// other one has. Of equally old registrations the first counts.
+// Merge returns each provider once, in a stable order. Of several registrations at one level the newest counts: after a crash the old one
+// and the new one are side by side until the old session ends. Of both levels it has the parameters that either says, and of what both say
+// that of the newer one: one level may lack what the other one has. Of equally old registrations the first counts.
 func Merge(all ...[]Provider) []Provider {
 	newest := map[endpoint][]Provider{} // of each level
 	for _, p := range slices.Concat(all...) {

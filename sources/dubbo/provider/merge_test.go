@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBothLevelsSayOfAnEndpointWhatEitherSays has one provider at both levels, which do not say the same: Java registers an instance a moment after its interfaces,
-// with metadata that lack some parameters. p are those of the node of the interface, i those of the metadata.
+// TestBothLevelsSayOfAnEndpointWhatEitherSays has one provider at both levels, which do not say the same: Java registers an instance a
+// moment after its interfaces, with metadata that lack some parameters. p are those of the node of the interface, i those of the metadata.
 func TestBothLevelsSayOfAnEndpointWhatEitherSays(t *testing.T) {
 	const golang = "dubbo-golang-3.3.2"
 	for name, c := range map[string]struct {
@@ -17,22 +17,43 @@ func TestBothLevelsSayOfAnEndpointWhatEitherSays(t *testing.T) {
 		weight  uint32
 		besides map[string]string
 	}{
-		"only the interface has a weight":            {p: map[string]string{"weight": "7"}, weight: 7},
-		"only the instance has a weight":             {i: map[string]string{"weight": "7"}, weight: 7},
-		"only the instance, which is older":          {i: map[string]string{"weight": "7"}, older: true, weight: 7},
-		"both have one: the newer":                   {p: map[string]string{"weight": "7"}, i: map[string]string{"weight": "8"}, weight: 8},
-		"both have one, and the instance is older":   {p: map[string]string{"weight": "7"}, i: map[string]string{"weight": "8"}, older: true, weight: 7},
-		"dubbo-go's 0 says nothing":                  {p: map[string]string{"weight": "7"}, i: map[string]string{"weight": "0", "release": golang}, weight: 7},
-		"Java's 0 says something":                    {p: map[string]string{"weight": "7"}, i: map[string]string{"weight": "0"}, weight: 0},
-		"nobody has one":                             {weight: DefaultWeight},
-		"one level is disabled":                      {p: map[string]string{"disabled": "true"}, weight: 0},
-		"the newer level is enabled":                 {p: map[string]string{"disabled": "true"}, i: map[string]string{"enabled": "true"}, weight: DefaultWeight},
-		"the newer level is not enabled":             {p: map[string]string{"disabled": "false"}, i: map[string]string{"enabled": "false"}, weight: 0},
-		"what becomes labels is what either has":     {p: map[string]string{"region": "r", "zone": "old"}, i: map[string]string{"zone": "z"}, weight: DefaultWeight, besides: map[string]string{"region": "r", "zone": "z"}},
-		"what becomes labels, the instance is older": {p: map[string]string{"zone": "z"}, i: map[string]string{"region": "r", "zone": "old"}, older: true, weight: DefaultWeight, besides: map[string]string{"region": "r", "zone": "z"}},
+		"only the interface has a weight":   {p: map[string]string{"weight": "7"}, weight: 7},
+		"only the instance has a weight":    {i: map[string]string{"weight": "7"}, weight: 7},
+		"only the instance, which is older": {i: map[string]string{"weight": "7"}, older: true, weight: 7},
+		"both have one: the newer":          {p: map[string]string{"weight": "7"}, i: map[string]string{"weight": "8"}, weight: 8},
+		"both have one, and the instance is older": {
+			p: map[string]string{"weight": "7"}, i: map[string]string{"weight": "8"}, older: true,
+			weight: 7,
+		},
+		"dubbo-go's 0 says nothing": {
+			p: map[string]string{"weight": "7"},
+			i: map[string]string{"weight": "0", "release": golang}, weight: 7,
+		},
+		"Java's 0 says something": {p: map[string]string{"weight": "7"}, i: map[string]string{"weight": "0"}, weight: 0},
+		"nobody has one":          {weight: DefaultWeight},
+		"one level is disabled":   {p: map[string]string{"disabled": "true"}, weight: 0},
+		"the newer level is enabled": {
+			p: map[string]string{"disabled": "true"}, i: map[string]string{"enabled": "true"},
+			weight: DefaultWeight,
+		},
+		"the newer level is not enabled": {
+			p: map[string]string{"disabled": "false"}, i: map[string]string{"enabled": "false"},
+			weight: 0,
+		},
+		"what becomes labels is what either has": {
+			p: map[string]string{"region": "r", "zone": "old"}, i: map[string]string{"zone": "z"},
+			weight: DefaultWeight, besides: map[string]string{"region": "r", "zone": "z"},
+		},
+		"what becomes labels, the instance is older": {
+			p: map[string]string{"zone": "z"}, i: map[string]string{"region": "r", "zone": "old"},
+			older: true, weight: DefaultWeight, besides: map[string]string{"region": "r", "zone": "z"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := Provider{ID: ID{Interface: "a"}, Protocol: "dubbo", Host: "h", Port: 1, Path: "a", Params: maps.Clone(c.p), Timestamp: 1000, Levels: OfInterfaces}
+			one := Provider{
+				ID: ID{Interface: "a"}, Protocol: "dubbo", Host: "h", Port: 1, Path: "a", Params: maps.Clone(c.p), Timestamp: 1000,
+				Levels: OfInterfaces,
+			}
 			other := one
 			other.Params, other.Timestamp, other.Levels = maps.Clone(c.i), 1001, OfApplications
 			if c.older {
@@ -54,9 +75,13 @@ func TestBothLevelsSayOfAnEndpointWhatEitherSays(t *testing.T) {
 	}
 }
 
-// TestOfOneLevelTheNewestCountsAlone has the node of a crashed provider beside that of the new one, which no longer has a weight of its own.
+// TestOfOneLevelTheNewestCountsAlone has the node of a crashed provider beside that of the new one, which no longer has a weight of its
+// own.
 func TestOfOneLevelTheNewestCountsAlone(t *testing.T) {
-	old := Provider{ID: ID{Interface: "a"}, Protocol: "dubbo", Host: "h", Port: 1, Params: map[string]string{"weight": "7", "disabled": "true"}, Timestamp: 1, Levels: OfInterfaces}
+	old := Provider{
+		ID: ID{Interface: "a"}, Protocol: "dubbo", Host: "h", Port: 1,
+		Params: map[string]string{"weight": "7", "disabled": "true"}, Timestamp: 1, Levels: OfInterfaces,
+	}
 	now := old
 	now.Params, now.Timestamp = nil, 2
 	instance := now

@@ -151,8 +151,8 @@ func (s *Service) complete(key string) {
 	s.Protocol = strings.ToLower(s.Protocol)
 }
 
-// FromURLs makes metadata of the URLs that a provider's metadata service lists, which do not say of which revision they are. Those that cannot be read are named among
-// skipped.
+// FromURLs makes metadata of the URLs that a provider's metadata service lists, which do not say of which revision they are. Those that
+// cannot be read are named among skipped.
 func FromURLs(application string, urls []string) (m Metadata, skipped []string) {
 	m = Metadata{Application: application}
 	var out passedOver

@@ -151,7 +151,11 @@ func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
 		{"of another version", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&version=2.0.0&weight=200"}, 100, 100},
 		{"of another group", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&group=g1&weight=200"}, 100, 100},
 		{"of the version that none is", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&version=0.0.0&weight=200"}, 200, 200},
-		{"of all groups, which Dubbo does not have", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&group=*&version=*&weight=200"}, 100, 100},
+		{
+			"of all groups, which Dubbo does not have",
+			[]string{"override://0.0.0.0/com.acme.Demo?category=configurators&group=*&version=*&weight=200"},
+			100, 100,
+		},
 		{"of another application", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&application=other&weight=200"}, 100, 100},
 		{"for consumers", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&side=consumer&weight=200"}, 100, 100},
 		{"where nothing is set", []string{"absent://0.0.0.0/com.acme.Demo?category=configurators&weight=200"}, 200, 200},
@@ -174,7 +178,10 @@ func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
 	}
 	of := a
 	of.Group, of.Version = "g1", "1.0.0"
-	for params, weight := range map[string]uint32{"": 100, "&group=g1": 100, "&version=1.0.0": 100, "&group=g1&version=1.0.0": 200, "&group=*&version=*": 100} {
+	for params, weight := range map[string]uint32{
+		"": 100, "&group=g1": 100, "&version=1.0.0": 100, "&group=g1&version=1.0.0": 200,
+		"&group=*&version=*": 100,
+	} {
 		u, err := ParseURL("override://0.0.0.0/com.acme.Demo?category=configurators&weight=200" + params)
 		require.NoError(t, err)
 		rule, _ := u.Configurator()
@@ -213,7 +220,8 @@ func TestRule7EveryProtocolOfAnInstance(t *testing.T) {
 
 	golang := instancesOf(t, "go")[0]
 	require.Equal(t, []Endpoint{{"tri", 29001}}, golang.Endpoints)
-	require.Equal(t, &MetadataService{Protocol: "dubbo", Port: 29011, Version: "1.0.0"}, golang.Service, "it tells of its services by another protocol")
+	require.Equal(t, &MetadataService{Protocol: "dubbo", Port: 29011, Version: "1.0.0"}, golang.Service,
+		"it tells of its services by another protocol")
 	require.Equal(t, "tri", golang.Guess([]string{"com.acme.Greeter"})[0].Protocol)
 }
 
@@ -234,7 +242,8 @@ func TestRule9ParentsCarryDataOfTheirOwn(t *testing.T) {
 }
 
 func TestRule11HostOfTheInstancePortOfTheService(t *testing.T) {
-	m, skipped, err := ParseMetadata([]byte(`{"app":"rich","revision":"r1","services":{"g1/demo.GreetService:1.0.0:dubbo":{"name":"demo.GreetService","group":"g1","version":"1.0.0","protocol":"dubbo","port":28041,"path":"demo.GreetService","params":{"weight":"250","application":"rich"}},"broken":{"port":{}},"org.apache.dubbo.metadata.MetadataService:1.0.0:dubbo":{"name":"org.apache.dubbo.metadata.MetadataService","protocol":"dubbo","port":28041},"demo.Bare:tri":{}}}`))
+	m, skipped, err := ParseMetadata([]byte(
+		`{"app":"rich","revision":"r1","services":{"g1/demo.GreetService:1.0.0:dubbo":{"name":"demo.GreetService","group":"g1","version":"1.0.0","protocol":"dubbo","port":28041,"path":"demo.GreetService","params":{"weight":"250","application":"rich"}},"broken":{"port":{}},"org.apache.dubbo.metadata.MetadataService:1.0.0:dubbo":{"name":"org.apache.dubbo.metadata.MetadataService","protocol":"dubbo","port":28041},"demo.Bare:tri":{}}}`))
 	require.NoError(t, err)
 	require.Len(t, skipped, 1, "one that cannot be read holds up no other")
 	i := Instance{Application: "rich", Host: "192.0.2.7", Port: 1, Endpoints: []Endpoint{{"dubbo", 28041}, {"tri", 28042}}, Timestamp: 5}
@@ -374,8 +383,10 @@ func FuzzParse(f *testing.F) {
 // TestAddressesAsJavaWritesThem has IPv6 without brackets, where the last colon is before the port.
 func TestAddressesAsJavaWritesThem(t *testing.T) {
 	for address, want := range map[string]string{
-		"fd00::5:8080": "fd00::5 8080", "fd00:0:0:0:0:0:0:5:20880": "fd00::5 20880", "fd00:0:0:0:0:0:0:5%4:20880": "fd00::5 20880", "[fd00::5]:80": "fd00::5 80", "[fd00::5]": "fd00::5 0",
-		"fd00::5": "fd00::5 0", "fd00:0:0:0:0:0:0:5": "fd00::5 0", "10.0.0.5:1": "10.0.0.5 1", "10.0.0.5": "10.0.0.5 0", "host": "host 0", "Host.:1": "host 1", "::1": "::1 0",
+		"fd00::5:8080": "fd00::5 8080", "fd00:0:0:0:0:0:0:5:20880": "fd00::5 20880", "fd00:0:0:0:0:0:0:5%4:20880": "fd00::5 20880",
+		"[fd00::5]:80": "fd00::5 80", "[fd00::5]": "fd00::5 0",
+		"fd00::5": "fd00::5 0", "fd00:0:0:0:0:0:0:5": "fd00::5 0", "10.0.0.5:1": "10.0.0.5 1", "10.0.0.5": "10.0.0.5 0", "host": "host 0",
+		"Host.:1": "host 1", "::1": "::1 0",
 	} {
 		host, port, err := SplitAddress(address)
 		require.NoError(t, err, address)
@@ -383,18 +394,22 @@ func TestAddressesAsJavaWritesThem(t *testing.T) {
 	}
 }
 
-// TestBothLevelsAreOneEndpointOverIPv6 has what Java 3.3.6 registers on IPv6: in ZooKeeper the address is in brackets at both levels, and a rule names it in either way.
+// TestBothLevelsAreOneEndpointOverIPv6 has what Java 3.3.6 registers on IPv6: in ZooKeeper the address is in brackets at both levels, and a
+// rule names it in either way.
 func TestBothLevelsAreOneEndpointOverIPv6(t *testing.T) {
-	i, ok, err := ParseInstance("six", []byte(`{"name":"six","id":"[fd00:0:0:0:0:0:0:2]:42881","address":"[fd00:0:0:0:0:0:0:2]","port":42881,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":42881,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"x"}}}`))
+	i, ok, err := ParseInstance("six",
+		[]byte(`{"name":"six","id":"[fd00:0:0:0:0:0:0:2]:42881","address":"[fd00:0:0:0:0:0:0:2]","port":42881,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":42881,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"x"}}}`))
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, "fd00::2", i.Host)
 	of := i.Providers(Metadata{Services: []Service{{Name: "com.acme.Demo", Protocol: "dubbo", Port: 42881}}})
-	of = append(of, providerOf(t, `dubbo%3A%2F%2F%5Bfd00%3A0%3A0%3A0%3A0%3A0%3A0%3A2%5D%3A42881%2Fcom.acme.Demo`), providerOf(t, `dubbo%3A%2F%2Ffd00%3A0%3A0%3A0%3A0%3A0%3A0%3A2%254%3A42881%2Fcom.acme.Demo`))
+	of = append(of, providerOf(t, `dubbo%3A%2F%2F%5Bfd00%3A0%3A0%3A0%3A0%3A0%3A0%3A2%5D%3A42881%2Fcom.acme.Demo`),
+		providerOf(t, `dubbo%3A%2F%2Ffd00%3A0%3A0%3A0%3A0%3A0%3A0%3A2%254%3A42881%2Fcom.acme.Demo`))
 	all := Merge(of)
 	require.Len(t, all, 1)
 	for _, rule := range []string{
-		"override://[fd00:0:0:0:0:0:0:2]:42881/com.acme.Demo?weight=7", "override://0.0.0.0/com.acme.Demo?weight=7&providerAddresses=10.0.0.1:1,[fd00:0:0:0:0:0:0:2]:42881",
+		"override://[fd00:0:0:0:0:0:0:2]:42881/com.acme.Demo?weight=7",
+		"override://0.0.0.0/com.acme.Demo?weight=7&providerAddresses=10.0.0.1:1,[fd00:0:0:0:0:0:0:2]:42881",
 		"override://0.0.0.0/com.acme.Demo?weight=7&providerAddresses=fd00:0:0:0:0:0:0:2:42881",
 	} {
 		u, err := ParseURL(rule)
@@ -405,11 +420,13 @@ func TestBothLevelsAreOneEndpointOverIPv6(t *testing.T) {
 	}
 }
 
-// TestTruthValuesHaveNoCase has them as Dubbo for Java reads them (Boolean.parseBoolean): what is not true, in any case, is false; what is empty says nothing.
+// TestTruthValuesHaveNoCase has them as Dubbo for Java reads them (Boolean.parseBoolean): what is not true, in any case, is false; what is
+// empty says nothing.
 func TestTruthValuesHaveNoCase(t *testing.T) {
 	for params, weight := range map[string]uint32{
-		"disabled=true": 0, "disabled=TRUE": 0, "disabled=True": 0, "disabled=FALSE": 100, "disabled=yes": 100, "disabled=": 100, "disabled=no&enabled=false": 100,
-		"enabled=false": 0, "enabled=FALSE": 0, "enabled=no": 0, "enabled=TRUE": 100, "enabled=": 100, "disabled=&enabled=no": 0,
+		"disabled=true": 0, "disabled=TRUE": 0, "disabled=True": 0, "disabled=FALSE": 100, "disabled=yes": 100, "disabled=": 100,
+		"disabled=no&enabled=false": 100,
+		"enabled=false":             0, "enabled=FALSE": 0, "enabled=no": 0, "enabled=TRUE": 100, "enabled=": 100, "disabled=&enabled=no": 0,
 	} {
 		u, err := ParseURL("dubbo://10.0.0.5:20880/com.acme.Demo?" + params)
 		require.NoError(t, err)
@@ -418,7 +435,10 @@ func TestTruthValuesHaveNoCase(t *testing.T) {
 		require.Equal(t, weight, p.Weight(), params)
 	}
 	p := providerOf(t, `dubbo%3A%2F%2F10.0.0.5%3A20880%2Fcom.acme.Demo`)
-	for params, off := range map[string]bool{"disabled=TRUE": true, "disabled=TRUE&enabled=True": true, "disabled=true&enabled=FALSE": false, "disabled=true&enabled=no": false, "disabled=true&enabled=": true} {
+	for params, off := range map[string]bool{
+		"disabled=TRUE": true, "disabled=TRUE&enabled=True": true, "disabled=true&enabled=FALSE": false,
+		"disabled=true&enabled=no": false, "disabled=true&enabled=": true,
+	} {
 		u, err := ParseURL("override://0.0.0.0/com.acme.Demo?category=configurators&" + params)
 		require.NoError(t, err)
 		var rules []Configurator
@@ -429,8 +449,8 @@ func TestTruthValuesHaveNoCase(t *testing.T) {
 	}
 }
 
-// TestEndpointsAsTheyAreWritten has what Dubbo 3.3.6 reads of an instance (JsonUtils.toJavaList): ports as texts and as fractions, and a protocol in any case. What
-// cannot be read is as if it were not there, and its metadata say the rest.
+// TestEndpointsAsTheyAreWritten has what Dubbo 3.3.6 reads of an instance (JsonUtils.toJavaList): ports as texts and as fractions, and a
+// protocol in any case. What cannot be read is as if it were not there, and its metadata say the rest.
 func TestEndpointsAsTheyAreWritten(t *testing.T) {
 	for endpoints, want := range map[string][]Endpoint{
 		`[{"port":"20880","protocol":"dubbo"},{"port":50051.0,"protocol":"TRI"}]`:                             {{"dubbo", 20880}, {"tri", 50051}},

@@ -76,11 +76,12 @@ func ParseURL(text string) (u URL, err error) {
 	return u, nil
 }
 
-// SplitAddress splits host and port, which may be missing. IPv6 addresses are written in brackets, or by Java without them: then what is after the last
-// colon is the port, as to Java itself, unless there is no address without it.
+// SplitAddress splits host and port, which may be missing. IPv6 addresses are written in brackets, or by Java without them: then what is
+// after the last colon is the port, as to Java itself, unless there is no address without it.
 func SplitAddress(address string) (host string, port int, err error) {
 	host = address
-	if colon := strings.LastIndexByte(address, ':'); colon > strings.LastIndexByte(address, ']') && !addressOnlyAsAWhole(address, address[:colon]) {
+	if colon := strings.LastIndexByte(address, ':'); colon > strings.LastIndexByte(address, ']') &&
+		!addressOnlyAsAWhole(address, address[:colon]) {
 		host = address[:colon]
 		if port, err = strconv.Atoi(address[colon+1:]); err != nil || port < 0 || port > 65535 {
 			return "", 0, fmt.Errorf("%q is no port", address[colon+1:])

@@ -8,8 +8,8 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// Claims are what is registered as instances of one application, by place, which is a host and port. A process may have left an instance behind, and others may
-// register the place as something else, or as something that cannot be read: of several at one place one counts.
+// Claims are what is registered as instances of one application, by place, which is a host and port. A process may have left an instance
+// behind, and others may register the place as something else, or as something that cannot be read: of several at one place one counts.
 type Claims map[string]Claim
 
 // Claim is what is registered at a place.

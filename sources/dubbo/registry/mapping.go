@@ -23,7 +23,8 @@ type Mapping struct {
 // Fits says that there are so many interfaces, of which an error says that they are too many, at that place of the registry.
 func Fits(interfaces int, at string) error {
 	if interfaces > MaxMapped {
-		return fmt.Errorf("%s has %d interfaces or more, and of more than %d (MaxMapped) none are read: delete those that nobody serves", at, interfaces, MaxMapped)
+		return fmt.Errorf("%s has %d interfaces or more, and of more than %d (MaxMapped) none are read: delete those that nobody serves", at,
+			interfaces, MaxMapped)
 	}
 	return nil
 }
@@ -35,7 +36,8 @@ func (m *Mapping) Add(at, iface, applications string) error {
 		return err
 	}
 	if m.bytes += len(iface) + len(applications) + costOfName*(1+strings.Count(applications, ",")); m.bytes > maxMapping {
-		return fmt.Errorf("%s: with interface %.100q it takes more than %d bytes (maxMapping), and is not read: delete what nobody serves", at, iface, maxMapping)
+		return fmt.Errorf("%s: with interface %.100q it takes more than %d bytes (maxMapping), and is not read: delete what nobody serves", at,
+			iface, maxMapping)
 	}
 	if m.of == nil {
 		m.of = map[string][]string{}

@@ -10,8 +10,8 @@ import (
 
 // Registry is where providers register.
 type Registry interface {
-	// Watch reads everything, and tells to of it and of each change, until ctx ends. It returns when everything that it started has ended: an error of
-	// ctx, or one that says why it could not begin.
+	// Watch reads everything, and tells to of it and of each change, until ctx ends. It returns when everything that it started has ended: an
+	// error of ctx, or one that says why it could not begin.
 	Watch(ctx context.Context, to Listener, w Wanted) error
 	// Metadata returns what the metadata report has of a revision of an application, or ErrAbsent. It is called while Watch runs.
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
@@ -42,14 +42,14 @@ type Known struct {
 }
 
 // Listener is told what a registry has: state, not events, each time the whole of a part. An error in place of content says that the
-// part cannot be read; what was known of it stays. An Incomplete comes with content. Its methods are safe for concurrent use, do not block, and take over what they are given;
-// what concerns one part comes in order.
+// part cannot be read; what was known of it stays. An Incomplete comes with content. Its methods are safe for concurrent use, do not block,
+// and take over what they are given; what concerns one part comes in order.
 type Listener interface {
 	// Parts are all those of what may be interfaces, and Applications the names of what may be applications.
 	Parts(all []Part, err error)
 	Applications(names []string, err error)
-	// Registered is what is registered in a part. ErrAbsent says that there is no such place: its interface is none, or no longer, or has nobody of
-	// that category.
+	// Registered is what is registered in a part. ErrAbsent says that there is no such place: its interface is none, or no longer, or has
+	// nobody of that category.
 	Registered(of Part, all []Registered, err error)
 	// Instances are the ids of those of an application, and Instance is one of them: nil for one that is not Dubbo's.
 	// One that is Failing is as if it were not listed.
@@ -63,8 +63,9 @@ type Listener interface {
 	Healed(path string)
 }
 
-// Part is where those of one category register for an interface. An interface may have several parts of one category: the name of a node of ZooKeeper can be
-// spelled in several ways, and Nacos has a service for each version and group. Each is told of by itself, and what cannot be said of one says nothing of another.
+// Part is where those of one category register for an interface. An interface may have several parts of one category: the name of a node of
+// ZooKeeper can be spelled in several ways, and Nacos has a service for each version and group. Each is told of by itself, and what cannot
+// be said of one says nothing of another.
 type Part struct {
 	Interface string
 	Category  Category
@@ -85,7 +86,8 @@ const (
 type Registered struct {
 	provider.URL
 	Err error
-	// Silent says that it need not live, as nobody has heard of it since the registry began anew: who was known stays, and who was not is none.
+	// Silent says that it need not live, as nobody has heard of it since the registry began anew: who was known stays, and who was not is
+	// none.
 	Silent bool
 	// Failing says why the registry does not have it called: it is as if it were not listed. Empty if it has.
 	Failing string

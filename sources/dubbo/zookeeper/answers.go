@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// answers looks at the answers of a ZooKeeper before the library reads them. Of names it makes room for as many as an answer says that there are, which may be 64
-// GB, before it finds that there are not.
+// answers looks at the answers of a ZooKeeper before the library reads them. Of names it makes room for as many as an answer says that
+// there are, which may be 64 GB, before it finds that there are not.
 type answers struct {
 	mu    sync.Mutex
 	names map[uint32]bool // the numbers of requests that are answered with names
@@ -18,7 +18,8 @@ type answers struct {
 	left int            // of the answer
 }
 
-// An answer is its length, then the number of its request, of its transaction, an error, and what was asked for. A request is its length, its number and its kind.
+// An answer is its length, then the number of its request, of its transaction, an error, and what was asked for. A request is its length,
+// its number and its kind.
 const (
 	lengthSize = 4
 	headSize   = lengthSize + 4 + 8 + 4 + 4
@@ -58,7 +59,8 @@ func (a *answers) come(p []byte) error {
 			switch a.have {
 			case lengthSize:
 				if a.left = int(binary.BigEndian.Uint32(a.head[:])); a.left > maxAnswer {
-					return fmt.Errorf("an answer of %d bytes, and more than %d (maxAnswer) are not read: delete what is not needed of the node that is so large", a.left, maxAnswer)
+					return fmt.Errorf("an answer of %d bytes, and more than %d (maxAnswer) are not read: delete what is not needed of the node that is "+
+						"so large", a.left, maxAnswer)
 				}
 			case headSize:
 				if err := a.check(); err != nil {

@@ -27,7 +27,8 @@ func request(number, kind uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, number), kind)
 }
 
-// TestMoreNamesThanAnAnswerHasRoomForAreRefused has answers come in pieces of any size: good ones of all kinds, and then one that would take 64 GB.
+// TestMoreNamesThanAnAnswerHasRoomForAreRefused has answers come in pieces of any size: good ones of all kinds, and then one that would
+// take 64 GB.
 func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
 	many := []byte{0xff, 0xff, 0xff, 0xff}
 	two := []byte{0, 0, 0, 2, 0, 0, 0, 1, 'a', 0, 0, 0, 1, 'b'}
@@ -76,7 +77,8 @@ func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
 func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
 	s := &session{}
 	greeting := append([]byte{0, 0, 0, 36}, make([]byte, 36)...)
-	c := watched(answering{Reader: iotest.OneByteReader(bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...)))}, 0, "h:2181", s)
+	c := watched(answering{Reader: iotest.OneByteReader(bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...)))}, 0,
+		"h:2181", s)
 	_, err := c.Write(request(1, getChildren2))
 	require.NoError(t, err)
 	_, err = c.Read(make([]byte, 1))

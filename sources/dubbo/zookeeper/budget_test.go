@@ -10,7 +10,8 @@ import (
 func TestMoreThanIsTakenIsRefused(t *testing.T) {
 	k := &kept{}
 	require.NoError(t, k.afford("/dubbo", maxNames, 0, 1000))
-	require.EqualError(t, k.afford("/dubbo", maxNames+1, 1000, 1001), `"/dubbo": there are 100001 names below it, and more than 100000 are not taken`)
+	require.EqualError(t, k.afford("/dubbo", maxNames+1, 1000, 1001),
+		`"/dubbo": there are 100001 names below it, and more than 100000 are not taken`)
 	require.NoError(t, k.afford("/services", 1, 0, maxKept-1000))
 	require.ErrorContains(t, k.afford("/dubbo", 1, 1000, 1001), `"/dubbo": with its 1001 bytes all of ZooKeeper's would be more`)
 	require.NoError(t, k.afford("/dubbo", 1, 1000, 999), "less is always taken")

@@ -1,7 +1,7 @@
 // Package zookeeper reads what Dubbo's providers register in ZooKeeper.
 //
-// conn.go is the connection, answers.go what is made sure of before the library reads an answer, address.go where it goes, loop.go how one node is followed,
-// budget.go how much is kept, and zookeeper.go what is read of which nodes.
+// conn.go is the connection, answers.go what is made sure of before the library reads an answer, address.go where it goes, loop.go how one
+// node is followed, budget.go how much is kept, and zookeeper.go what is read of which nodes.
 package zookeeper
 
 import (
@@ -23,8 +23,8 @@ import (
 	"tributary/sources/dubbo/registry"
 )
 
-// Conn is a connection to ZooKeeper, which goes on by itself from one session to the next. All calls but Close wait until there is a session, or
-// end with an error of the connection after all servers were tried.
+// Conn is a connection to ZooKeeper, which goes on by itself from one session to the next. All calls but Close wait until there is a
+// session, or end with an error of the connection after all servers were tried.
 type Conn interface {
 	// Children and Data read a node, and ChildrenW and DataW also set a watch, which fires once. The error of a node that is not there is
 	// zk.ErrNoNode.
@@ -158,12 +158,14 @@ func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, er
 	return conn, err
 }
 
-// first is a connection that notices a server that stood still, and looks at the first answer, which the library takes as it comes: it would wait ten times as long for it as for others from a server
-// that takes the connection and says nothing, and take memory for as much as the first four bytes say, which of a server of another kind may be gigabytes.
+// first is a connection that notices a server that stood still, and looks at the first answer, which the library takes as it comes: it
+// would wait ten times as long for it as for others from a server that takes the connection and says nothing, and take memory for as much
+// as the first four bytes say, which of a server of another kind may be gigabytes.
 type first struct {
 	net.Conn
 
-	patience time.Duration // with the answer. Of later ones the library knows better: the server may have granted a longer session than was asked for
+	// with the answer. Of later ones the library knows better: the server may have granted a longer session than was asked for
+	patience time.Duration
 	address  string
 	session  *session
 
@@ -198,8 +200,8 @@ const (
 	stalledAfter = 2 * time.Second
 )
 
-// question is a sync of the root node, which the leader of an ensemble answers: it is the leader that ends sessions. It has the number of a ping, whose
-// answer the library ignores.
+// question is a sync of the root node, which the leader of an ensemble answers: it is the leader that ends sessions. It has the number of a
+// ping, whose answer the library ignores.
 const question = "\x00\x00\x00\x0d\xff\xff\xff\xfe\x00\x00\x00\x09\x00\x00\x00\x01/"
 
 // listen reads, and tells of a server that stood still before anything is returned that it sends afterwards.

@@ -31,8 +31,8 @@ func (d *deadlined) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// TestServersMayGrantLongerSessions has a server that does not grant a session as short as the one that was asked for. It is pinged as often as the one
-// that it grants needs, and has nothing to say meanwhile: only its first answer is waited for as long as ours would take.
+// TestServersMayGrantLongerSessions has a server that does not grant a session as short as the one that was asked for. It is pinged as
+// often as the one that it grants needs, and has nothing to say meanwhile: only its first answer is waited for as long as ours would take.
 func TestServersMayGrantLongerSessions(t *testing.T) {
 	below := &deadlined{}
 	c := watched(below, time.Minute, "", &session{})
@@ -66,7 +66,8 @@ func TestAPortOfAnotherKindIsRefused(t *testing.T) {
 	require.Equal(t, err, s.failed)
 	answer := "\x00\x00\x00\x25" + strings.Repeat("x", 0x25) + "\xff\xff\xff\xff"
 	_, err = read(iotest.OneByteReader(strings.NewReader(answer)))
-	require.EqualError(t, err, "h:80: an answer of 4294967295 bytes, and more than 67108864 (maxAnswer) are not read: delete what is not needed of the node that is so large")
+	require.EqualError(t, err, "h:80: an answer of 4294967295 bytes, and more than 67108864 (maxAnswer) are not read: delete what is not "+
+		"needed of the node that is so large")
 	answer = answer[:len(answer)-4] + "\x04\x00\x00\x00abc"
 	text, err := read(iotest.OneByteReader(strings.NewReader(answer)))
 	require.NoError(t, err, "64 MiB are the most")
@@ -94,13 +95,15 @@ func TestAPortOfAnotherKindIsNamed(t *testing.T) {
 	said := make(chan string, 1000)
 	conn, err := dialer(a, nil)(func(c registry.Connection) { said <- c.Message })
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.Contains(<-said, `is no ZooKeeper: it answers with "HTTP"`) }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(<-said, `is no ZooKeeper: it answers with "HTTP"`) }, 20*time.Second,
+		time.Millisecond)
 	conn.Close()
 	require.NoError(t, l.Close())
 	<-accepted
 }
 
-// said has the library connect to a server that does f with each connection, and waits until the state of the connection says what is wanted; it returns the first one.
+// said has the library connect to a server that does f with each connection, and waits until the state of the connection says what is
+// wanted; it returns the first one.
 func said(t *testing.T, config TLS, f func(net.Conn), want string) (first registry.Connection) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -136,11 +139,13 @@ func said(t *testing.T, config TLS, f func(net.Conn), want string) (first regist
 	return first
 }
 
-// TestWhoHasTLSIsNamed has servers with TLS and clients without it, and the other way round: each says no more than that it ends the connection.
+// TestWhoHasTLSIsNamed has servers with TLS and clients without it, and the other way round: each says no more than that it ends the
+// connection.
 func TestWhoHasTLSIsNamed(t *testing.T) {
 	read := func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)) }
 	said(t, nil, read, "ended the connection without an answer: it does not serve yet, or wants TLS")
-	said(t, nil, func(c net.Conn) { read(c); _, _ = c.Write([]byte("\x15\x03\x01\x00\x02\x02\x16")) }, "is no ZooKeeper without TLS: it answers with TLS")
+	said(t, nil, func(c net.Conn) { read(c); _, _ = c.Write([]byte("\x15\x03\x01\x00\x02\x02\x16")) },
+		"is no ZooKeeper without TLS: it answers with TLS")
 	said(t, func(string) (*tls.Config, error) {
 		return &tls.Config{ServerName: "a", MinVersion: tls.VersionTLS12}, nil
 	}, read, ": does it have TLS?")
@@ -154,7 +159,8 @@ func TestConnectingIsNoFailure(t *testing.T) {
 
 // TestAnAnswerHasABound has the library connect to a server that sends one byte more than is read.
 func TestAnAnswerHasABound(t *testing.T) {
-	greeting := "\x00\x00\x00\x24" + "\x00\x00\x00\x00" + "\x00\x00\x27\x10" + "\x00\x00\x00\x00\x00\x00\x00\x01" + "\x00\x00\x00\x10" + strings.Repeat("p", 16)
+	greeting := "\x00\x00\x00\x24" + "\x00\x00\x00\x00" + "\x00\x00\x27\x10" + "\x00\x00\x00\x00\x00\x00\x00\x01" + "\x00\x00\x00\x10" +
+		strings.Repeat("p", 16)
 	said(t, nil, func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 100))
 		_, _ = io.WriteString(c, greeting+"\x04\x00\x00\x01")
@@ -162,7 +168,8 @@ func TestAnAnswerHasABound(t *testing.T) {
 	}, "an answer of 67108865 bytes, and more than 67108864 (maxAnswer) are not read")
 }
 
-// TestAServerThatStoodStillWasAway has a server that answers a second late, and then stands still for longer: that is told before what it sends afterwards is read.
+// TestAServerThatStoodStillWasAway has a server that answers a second late, and then stands still for longer: that is told before what it
+// sends afterwards is read.
 func TestAServerThatStoodStillWasAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()

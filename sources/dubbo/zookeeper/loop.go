@@ -41,8 +41,11 @@ func (w *watch) data() node[[]byte] {
 
 // follow reads a node and tells of it, each time that it may have changed, until ctx ends. A watch fires once: it is set anew
 // with the read that follows, so that no change falls between the two. gone is what to do about a node that is not there.
-func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error), tell func(T, error)) {
-	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond), backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
+func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error),
+	tell func(T, error),
+) {
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond), backoff.WithMaxInterval(30*time.Second),
+		backoff.WithMaxElapsedTime(0))
 	held := 0 // bytes of the content
 	defer func() { w.kept.change(held, 0) }()
 	for ctx.Err() == nil {
@@ -74,7 +77,9 @@ func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone f
 var errConnection = errors.New("the connection failed")
 
 // read reads a node, and sets a watch for the next change of it.
-func read[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error)) (content T, fired <-chan zk.Event, err error) {
+func read[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error)) (content T,
+	fired <-chan zk.Event, err error,
+) {
 	done, ok := w.turn(ctx)
 	if !ok {
 		return content, nil, ctx.Err()
@@ -105,10 +110,11 @@ func explain(path string, err error) error {
 	return errConnection
 }
 
-// ofNode are the errors that say something of what was read only: answers that the server gives, of which it may have a code that the library does not know,
-// and answers that cannot be read.
+// ofNode are the errors that say something of what was read only: answers that the server gives, of which it may have a code that the
+// library does not know, and answers that cannot be read.
 var ofNode = []error{
-	zk.ErrInvalidPath, zk.ErrUnknown, zk.ErrAPIError, zk.ErrBadArguments, zk.ErrInvalidACL, zk.ErrNothing, zk.ErrShortBuffer, zk.ErrUnhandledFieldType,
+	zk.ErrInvalidPath, zk.ErrUnknown, zk.ErrAPIError, zk.ErrBadArguments, zk.ErrInvalidACL, zk.ErrNothing, zk.ErrShortBuffer,
+	zk.ErrUnhandledFieldType,
 }
 
 // errAgain says that a node came into being between two reads.
@@ -123,8 +129,8 @@ func (w *watch) exists(path string) (<-chan zk.Event, error) {
 	return fired, err
 }
 
-// await waits until a watch fires. From time to time, and when up is closed and at each later connection, it has the node compared with what was read: a
-// ZooKeeper that was restored from an older snapshot may know our session, and does not tell of what it has lost.
+// await waits until a watch fires. From time to time, and when up is closed and at each later connection, it has the node compared with
+// what was read: a ZooKeeper that was restored from an older snapshot may know our session, and does not tell of what it has lost.
 func (w *watch) await(ctx context.Context, up <-chan struct{}, fired <-chan zk.Event, changed func() bool) {
 	for {
 		// Spread, so that not everything is read at one moment.

@@ -71,14 +71,15 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.W
 	return ctx.Err()
 }
 
-// watch reads by one connection, until ctx ends or the connection has been without a session for as long as one lasts. A connection remembers
-// what it has seen, and servers that have seen less refuse it, as all do after ZooKeeper lost its data; a new connection has seen nothing. Our
-// session is of no worth by itself: nothing of ours lives in it.
+// watch reads by one connection, until ctx ends or the connection has been without a session for as long as one lasts. A connection
+// remembers what it has seen, and servers that have seen less refuse it, as all do after ZooKeeper lost its data; a new connection has seen
+// nothing. Our session is of no worth by itself: nothing of ours lives in it.
 func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bool) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	w := &watch{
-		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: "/" + r.address.Group, apps: applications, resync: r.resync, turns: make(chan struct{}, maxReads), kept: &kept{}, up: make(chan struct{}),
+		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: "/" + r.address.Group, apps: applications,
+		resync: r.resync, turns: make(chan struct{}, maxReads), kept: &kept{}, up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), end),
 	}
 	defer w.lost.Stop()

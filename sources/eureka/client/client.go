@@ -165,7 +165,8 @@ func (e *StatusError) Unwrap() error { return e.Err }
 // Refused reports whether a server was reached and will not answer what it was asked, now or later.
 func Refused(err error) bool {
 	var e *StatusError
-	return errors.As(err, &e) && (e.Status/100 == 3 || e.Status/100 == 4 && e.Status != http.StatusRequestTimeout && e.Status != http.StatusTooManyRequests)
+	return errors.As(err, &e) && (e.Status/100 == 3 || e.Status/100 == 4 && e.Status != http.StatusRequestTimeout &&
+		e.Status != http.StatusTooManyRequests)
 }
 
 // refusal returns what the status of a response means; nil if it is an answer.
@@ -173,7 +174,8 @@ func refusal(response *http.Response, ofChanges bool) error {
 	switch status := response.StatusCode; {
 	case status == http.StatusOK:
 		return nil
-	case ofChanges && (status == http.StatusForbidden || status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented):
+	case ofChanges && (status == http.StatusForbidden || status == http.StatusNotFound || status == http.StatusMethodNotAllowed ||
+		status == http.StatusNotImplemented):
 		return fmt.Errorf("%w: %s", ErrNoChanges, response.Status)
 	case status == http.StatusUnauthorized:
 		return fmt.Errorf("%w: %s", ErrDenied, response.Status)

@@ -41,7 +41,8 @@ func TestAddress(t *testing.T) {
 		require.NotContains(t, fmt.Sprintf(verb, a), "p@ss")
 	}
 	for _, address := range []string{
-		"eureka:h", "http://h", "eureka://", "eureka:///eureka", "eureka://h:0", "eureka://h:x", "eureka://h:70000", "eureka://h,", "eureka://h#x", "eureka://h?zone=a",
+		"eureka:h", "http://h", "eureka://", "eureka:///eureka", "eureka://h:0", "eureka://h:x", "eureka://h:70000", "eureka://h,",
+		"eureka://h#x", "eureka://h?zone=a",
 		"eureka://h?backup=", "eureka://:secret@h", "eureka://me:se%cret@h", "eureka://h/%zz", "eureka://h?%zz", "eureka://me:secret@:1",
 	} {
 		_, err := client.ParseAddress(address)

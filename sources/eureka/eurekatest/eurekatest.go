@@ -41,7 +41,8 @@ var started atomic.Int64
 // Start runs a server until the test ends.
 func Start(t testing.TB) *Server {
 	s := &Server{
-		apart: started.Add(1) * 1000, door: doortest.New(t), clock: time.Now().UnixMilli(), status: map[string]int{}, raw: map[string]string{}, requests: map[string]int{},
+		apart: started.Add(1) * 1000, door: doortest.New(t), clock: time.Now().UnixMilli(), status: map[string]int{}, raw: map[string]string{},
+		requests: map[string]int{},
 	}
 	s.forget()
 	h := &httptest.Server{Listener: s.door, Config: &http.Server{Handler: http.HandlerFunc(s.answer), ReadHeaderTimeout: time.Minute}}
@@ -126,7 +127,10 @@ func (s *Server) Put(app string, instance map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clock = max(s.clock+1, time.Now().UnixMilli())
-	i := map[string]any{"vipAddress": strings.ToLower(app), "secureVipAddress": strings.ToLower(app), "app": strings.ToUpper(app), "actionType": "ADDED"}
+	i := map[string]any{
+		"vipAddress": strings.ToLower(app), "secureVipAddress": strings.ToLower(app), "app": strings.ToUpper(app),
+		"actionType": "ADDED",
+	}
 	maps.Copy(i, instance)
 	at := fmt.Sprint(s.clock)
 	i["lastUpdatedTimestamp"], i["lastDirtyTimestamp"] = at, at

@@ -56,7 +56,8 @@ type Offer struct {
 	protocol string // Istio's
 }
 
-// Offers returns what an instance offers, whether it is served or not, and what is wrong with it. An error says why it cannot be called at all.
+// Offers returns what an instance offers, whether it is served or not, and what is wrong with it. An error says why it cannot be called at
+// all.
 func (m *Mapper) Offers(i wire.Instance) (offers []Offer, warnings []string, err error) {
 	address, warnings, err := m.addressOf(i)
 	if err != nil {
@@ -116,8 +117,8 @@ func compareOffers(a, b Offer) int {
 	return cmp.Or(a.ID.Compare(b.ID), cmp.Compare(plainFirst(a), plainFirst(b)))
 }
 
-// Serves reports whether an instance is to be called. Its status has been overridden already by who lists it; what somebody took out of service
-// counts even if it has not.
+// Serves reports whether an instance is to be called. Its status has been overridden already by who lists it; what somebody took out of
+// service counts even if it has not.
 func (m *Mapper) Serves(i wire.Instance) bool {
 	serves := func(status string) bool { return slices.Contains(m.o.Statuses, status) }
 	off := i.Overridden == wire.Down || i.Overridden == wire.OutOfService
@@ -127,8 +128,8 @@ func (m *Mapper) Serves(i wire.Instance) bool {
 // MayServe reports whether an instance of which not all can be read may be to be called: its status does not say that it is not.
 func (m *Mapper) MayServe(i wire.Instance) bool { return i.Status == wire.Unknown || m.Serves(i) }
 
-// RestoredID returns the ID of what was restored, as the template tells hosts apart now. Where another template did not tell applications apart, the
-// first one stands for all; where it did not tell anything else apart, an application is called by its name, as is usual.
+// RestoredID returns the ID of what was restored, as the template tells hosts apart now. Where another template did not tell applications
+// apart, the first one stands for all; where it did not tell anything else apart, an application is called by its name, as is usual.
 func (m *Mapper) RestoredID(s Service) ID {
 	app := s.ID.App
 	if app == "" && len(s.Apps) > 0 {
@@ -147,7 +148,8 @@ func (m *Mapper) idOf(vip, app string) (id ID) {
 	return id
 }
 
-// addressOf returns where an instance is called: where the settings say, or where else it says that it is, with a warning if it said something else first.
+// addressOf returns where an instance is called: where the settings say, or where else it says that it is, with a warning if it said
+// something else first.
 func (m *Mapper) addressOf(i wire.Instance) (address string, warnings []string, err error) {
 	first, second := i.IP, i.HostName
 	if m.o.AddressFrom == fromHostName {
@@ -175,8 +177,8 @@ type vip struct {
 	port uint32 // that it names; 0 if it does not
 }
 
-// vipsOf reads a list of virtual addresses, which have no case. Some have a port behind them. A placeholder that nobody filled in is no name, and who has
-// no name has that of its application.
+// vipsOf reads a list of virtual addresses, which have no case. Some have a port behind them. A placeholder that nobody filled in is no
+// name, and who has no name has that of its application.
 func vipsOf(list, app string) (vips []vip, warnings []string) {
 	for one := range strings.SplitSeq(list, ",") {
 		one = strings.ToLower(strings.TrimSpace(one))
@@ -239,8 +241,8 @@ func (m *Mapper) localityOf(i wire.Instance) string {
 	return region + "/" + zone
 }
 
-// PortOf returns the port of a service, given all that is offered for it, served or not: it depends on nothing else, so that all replicas have the same one. If
-// nothing is offered it is what it was before, which is zero if it was none.
+// PortOf returns the port of a service, given all that is offered for it, served or not: it depends on nothing else, so that all replicas
+// have the same one. If nothing is offered it is what it was before, which is zero if it was none.
 func (m *Mapper) PortOf(offers []Offer, before Port) Port {
 	configured := 0
 	if len(offers) > 0 {

@@ -1,5 +1,5 @@
-// Package mapping turns the instances of a Eureka into Istio's ServiceEntries. It is pure: no I/O, no clock, no memory. What it makes is valid,
-// whatever is in a Eureka, and is the same for the same content, in whatever order that comes.
+// Package mapping turns the instances of a Eureka into Istio's ServiceEntries. It is pure: no I/O, no clock, no memory. What it makes is
+// valid, whatever is in a Eureka, and is the same for the same content, in whatever order that comes.
 package mapping
 
 import (
@@ -32,7 +32,8 @@ func New(o Options, vips VIPs) (*Mapper, error) {
 	return &Mapper{o: o, vips: vips}, nil
 }
 
-// Service is one port of a host of the mesh, with all that serve it. Plain and secure ports are services of their own, since not all instances have both.
+// Service is one port of a host of the mesh, with all that serve it. Plain and secure ports are services of their own, since not all
+// instances have both.
 type Service struct {
 	ID        ID
 	Secure    bool
@@ -55,7 +56,8 @@ const (
 // Entry returns the ServiceEntry of a service, or none of one that never had an instance: nobody knows its port.
 func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err error) {
 	e := entry.Entry{
-		ID: s.ID.String(), Place: s.Place, Host: s.Name.Host, Object: s.Name.base, Namespace: m.o.Namespace, Port: s.Port, VIPs: m.vips, Which: m.o.VIPs,
+		ID: s.ID.String(), Place: s.Place, Host: s.Name.Host, Object: s.Name.base, Namespace: m.o.Namespace, Port: s.Port, VIPs: m.vips,
+		Which:       m.o.VIPs,
 		Annotations: map[string]string{},
 	}
 	var instances []string // in the order of the endpoints
@@ -65,7 +67,8 @@ func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err 
 		e.Endpoint(one.Address, one.Port, 0, one.Labels, one.Locality)
 	}
 	for key, value := range map[string]string{
-		annotationVIP: s.ID.VIP, annotationApp: s.ID.App, annotationApps: strings.Join(s.Apps, ","), annotationInstances: strings.Join(instances, ","),
+		annotationVIP: s.ID.VIP, annotationApp: s.ID.App, annotationApps: strings.Join(s.Apps, ","),
+		annotationInstances: strings.Join(instances, ","),
 	} {
 		if value != "" {
 			e.Annotations[key] = value

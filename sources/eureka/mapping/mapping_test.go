@@ -79,8 +79,8 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*r
 	return rs, warnings
 }
 
-// TestAnyEureka has anything registered, of which all that is made must be valid, with hosts and names of their own, the same in any order, and readable
-// again.
+// TestAnyEureka has anything registered, of which all that is made must be valid, with hosts and names of their own, the same in any order,
+// and readable again.
 func TestAnyEureka(t *testing.T) {
 	for _, template := range []string{"", "{vip}", "{app}", "{vip}.{app}.x"} {
 		m, err := mapping.New(mapping.Options{HostTemplate: template}, golden.VIPs{})
@@ -120,7 +120,10 @@ func TestAnyEureka(t *testing.T) {
 }
 
 func anyInstance() *rapid.Generator[wire.Instance] {
-	text := rapid.OneOf(rapid.SampledFrom([]string{"", "a", "A", "a.b", "a-b", "a_b", "1", "a,b", "a:80", "${x}", "secure", "a.secure", strings.Repeat("x", 90), "grpc", "80"}), rapid.String())
+	text := rapid.OneOf(rapid.SampledFrom([]string{
+		"", "a", "A", "a.b", "a-b", "a_b", "1", "a,b", "a:80", "${x}", "secure", "a.secure",
+		strings.Repeat("x", 90), "grpc", "80",
+	}), rapid.String())
 	return rapid.Custom(func(t *rapid.T) wire.Instance {
 		meta := map[string]string{}
 		for _, key := range []string{"protocol", "version", "region", "zone", "service-port"} {
@@ -133,10 +136,14 @@ func anyInstance() *rapid.Generator[wire.Instance] {
 			return wire.Port{Number: n, Enabled: n > 0 && rapid.Bool().Draw(t, name+" on")}
 		}
 		return wire.Instance{
-			Key:      wire.Key{App: strings.ToUpper(text.Filter(func(s string) bool { return s != "" }).Draw(t, "app")), ID: text.Draw(t, "id")},
-			IP:       rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "2001:db8::1", "host.example", "0.0.0.0", "a b", "fe80::1%eth0", ""}).Draw(t, "ip"),
-			HostName: text.Draw(t, "host"), Status: rapid.SampledFrom([]string{wire.Up, wire.Down}).Draw(t, "status"), Port: port("port"), SecurePort: port("secure"),
-			VIP: text.Draw(t, "vip"), SecureVIP: text.Draw(t, "secureVip"), DataCenterZone: text.Draw(t, "zone"), Metadata: meta,
+			Key: wire.Key{App: strings.ToUpper(text.Filter(func(s string) bool { return s != "" }).Draw(t, "app")), ID: text.Draw(t, "id")},
+			IP: rapid.SampledFrom([]string{
+				"10.0.0.1", "10.0.0.2", "2001:db8::1", "host.example", "0.0.0.0", "a b", "fe80::1%eth0",
+				"",
+			}).Draw(t, "ip"),
+			HostName: text.Draw(t, "host"), Status: rapid.SampledFrom([]string{wire.Up, wire.Down}).Draw(t, "status"), Port: port("port"),
+			SecurePort: port("secure"),
+			VIP:        text.Draw(t, "vip"), SecureVIP: text.Draw(t, "secureVip"), DataCenterZone: text.Draw(t, "zone"), Metadata: meta,
 		}
 	})
 }
@@ -146,7 +153,10 @@ func TestPorts(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
 	at := func(port int, vip string, meta ...string) mapping.Offer {
-		i := wire.Instance{Key: wire.Key{App: "A", ID: "a"}, IP: "10.0.0.1", Port: wire.Port{Number: port, Enabled: true}, VIP: vip, Metadata: map[string]string{}}
+		i := wire.Instance{
+			Key: wire.Key{App: "A", ID: "a"}, IP: "10.0.0.1", Port: wire.Port{Number: port, Enabled: true}, VIP: vip,
+			Metadata: map[string]string{},
+		}
 		for n := 0; n < len(meta); n += 2 {
 			i.Metadata[meta[n]] = meta[n+1]
 		}
@@ -161,12 +171,32 @@ func TestPorts(t *testing.T) {
 		want   mapping.Port
 	}{
 		{"that of most", []mapping.Offer{at(81, "a"), at(80, "a"), at(80, "a")}, mapping.Port{}, mapping.Port{Number: 80, Protocol: "HTTP"}},
-		{"that of most, whatever was before", []mapping.Offer{at(81, "a"), at(80, "a"), at(81, "a")}, mapping.Port{Number: 80, Protocol: "HTTP"}, mapping.Port{Number: 81, Protocol: "HTTP"}},
-		{"the lower one of two", []mapping.Offer{at(81, "a"), at(80, "a")}, mapping.Port{Number: 81, Protocol: "HTTP"}, mapping.Port{Number: 80, Protocol: "HTTP"}},
+		{
+			"that of most, whatever was before",
+			[]mapping.Offer{at(81, "a"), at(80, "a"), at(81, "a")},
+			mapping.Port{Number: 80, Protocol: "HTTP"},
+			mapping.Port{Number: 81, Protocol: "HTTP"},
+		},
+		{
+			"the lower one of two",
+			[]mapping.Offer{at(81, "a"), at(80, "a")},
+			mapping.Port{Number: 81, Protocol: "HTTP"},
+			mapping.Port{Number: 80, Protocol: "HTTP"},
+		},
 		{"as before, without any", nil, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 80, Protocol: "TCP"}},
 		{"as the virtual address says", []mapping.Offer{at(81, "a:7001")}, mapping.Port{}, mapping.Port{Number: 7001, Protocol: "HTTP"}},
-		{"as they say", []mapping.Offer{at(81, "a:7001", "service-port", "8000", "protocol", "grpc")}, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 8000, Protocol: "GRPC"}},
-		{"of what Istio does not know", []mapping.Offer{at(81, "a", "protocol", "dubbo", "service-port", "x")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "HTTP"}},
+		{
+			"as they say",
+			[]mapping.Offer{at(81, "a:7001", "service-port", "8000", "protocol", "grpc")},
+			mapping.Port{Number: 80, Protocol: "TCP"},
+			mapping.Port{Number: 8000, Protocol: "GRPC"},
+		},
+		{
+			"of what Istio does not know",
+			[]mapping.Offer{at(81, "a", "protocol", "dubbo", "service-port", "x")},
+			mapping.Port{},
+			mapping.Port{Number: 81, Protocol: "HTTP"},
+		},
 		{"none", nil, mapping.Port{}, mapping.Port{}},
 	} {
 		require.Equal(t, c.want, m.PortOf(c.all, c.before), c.why)

@@ -43,7 +43,8 @@ type Name struct {
 // secureSuffix is that of the object with the secure port. The name of no other one has a dot.
 const secureSuffix = ".secure"
 
-// Names gives each of all hosts a name of its own. Of those that would have one name, the one that is nearest to it has it. The order of ids does not matter.
+// Names gives each of all hosts a name of its own. Of those that would have one name, the one that is nearest to it has it. The order of
+// ids does not matter.
 func (m *Mapper) Names(ids []ID) map[ID]Name {
 	return names.Distinct(ids, func(a, b ID) int {
 		far := func(id ID) int { return names.Distance(id.VIP) + names.Distance(id.App) }

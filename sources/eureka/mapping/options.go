@@ -27,8 +27,8 @@ type Options struct {
 	ProtocolMeta string
 	// DefaultProtocol is that of ports of which nothing is said. Secure ports are https. Default: http.
 	DefaultProtocol string
-	// ServicePort and SecureServicePort are the ports of all services, and ServicePortMeta the key of the metadata that says it. Default: derived,
-	// service-port.
+	// ServicePort and SecureServicePort are the ports of all services, and ServicePortMeta the key of the metadata that says it. Default:
+	// derived, service-port.
 	ServicePort, SecureServicePort int
 	ServicePortMeta                string
 	// LabelMeta are the keys of metadata that become labels. Default: version.

@@ -9,15 +9,15 @@ import (
 	"tributary/sources/eureka/wire"
 )
 
-// Marks are when a server took its instances, by its own clock to the millisecond. A server that is started anew, or another one, has taken the
-// same instances at other times.
+// Marks are when a server took its instances, by its own clock to the millisecond. A server that is started anew, or another one, has taken
+// the same instances at other times.
 type Marks map[string]int64
 
 // MaxMarks is how many are enough to know a server by.
 const MaxMarks = 64
 
-// MarksOf returns those of one answer. Those of a view prove nothing: it can have been put together of answers of several servers that stand
-// behind one address.
+// MarksOf returns those of one answer. Those of a view prove nothing: it can have been put together of answers of several servers that
+// stand behind one address.
 func MarksOf(a *wire.Answer) Marks {
 	m := make(Marks, len(a.Instances))
 	for _, i := range a.Instances {
@@ -56,8 +56,9 @@ func (m Marks) Oldest() Marks {
 	return few
 }
 
-// Continues reports whether what has marks now is the memory that had those before: at least half of the instances that both know were taken at the same time.
-// Between two servers that tell each other, that is so of few, by chance. It is not known, and not so, if they have none in common.
+// Continues reports whether what has marks now is the memory that had those before: at least half of the instances that both know were
+// taken at the same time. Between two servers that tell each other, that is so of few, by chance. It is not known, and not so, if they have
+// none in common.
 func (m Marks) Continues(now Marks) bool {
 	common, same := 0, 0
 	for key, at := range m {
@@ -80,8 +81,8 @@ type Lost struct {
 	Since   time.Time // since when it could have been listed, and was not
 }
 
-// Gone reports whether it has gone, and not only is not listed: a server that was just started lists nothing until its instances register anew, or
-// its peers have told it of them.
+// Gone reports whether it has gone, and not only is not listed: a server that was just started lists nothing until its instances register
+// anew, or its peers have told it of them.
 func (l Lost) Gone(now time.Time, hold time.Duration) bool {
 	deleted := !l.Deleted.IsZero()
 	switch {

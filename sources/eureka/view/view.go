@@ -1,5 +1,5 @@
-// Package view has what a Eureka lists, follows its changes, and decides what its answers prove about instances that they do not list. It is
-// pure: no I/O, no clock.
+// Package view has what a Eureka lists, follows its changes, and decides what its answers prove about instances that they do not list. It
+// is pure: no I/O, no clock.
 package view
 
 import (
@@ -28,8 +28,8 @@ func All(a *wire.Answer, before View) View {
 	return v
 }
 
-// Change returns the view after changes. A server lists each change for some minutes, so that most of them are known already, and it hands out
-// answers that it made earlier: what is newer than a change is not touched by it.
+// Change returns the view after changes. A server lists each change for some minutes, so that most of them are known already, and it hands
+// out answers that it made earlier: what is newer than a change is not touched by it.
 func (v View) Change(a *wire.Answer) View {
 	after := View{instances: map[wire.Key]wire.Instance{}, broken: map[wire.Key]error{}}
 	maps.Copy(after.instances, v.instances)
@@ -51,8 +51,8 @@ func (v View) Change(a *wire.Answer) View {
 	return after
 }
 
-// Fits reports whether changes can be of the server that gave the view, if their marks do not prove it: they make it whole, and what they have gone is
-// what was listed, and not the same instance as another server took it.
+// Fits reports whether changes can be of the server that gave the view, if their marks do not prove it: they make it whole, and what they
+// have gone is what was listed, and not the same instance as another server took it.
 func (v View) Fits(changes *wire.Answer) bool {
 	after := v.Change(changes)
 	for _, i := range changes.Instances {
@@ -64,7 +64,8 @@ func (v View) Fits(changes *wire.Answer) bool {
 	return after.whole
 }
 
-// put adds an instance, that was before or is the zero one. Of one that cannot be read counts what was read last, but for its status, if it has one.
+// put adds an instance, that was before or is the zero one. Of one that cannot be read counts what was read last, but for its status, if it
+// has one.
 func (v View) put(i, before wire.Instance) {
 	if why := i.Broken; why != nil {
 		v.broken[i.Key] = why

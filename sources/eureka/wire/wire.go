@@ -188,7 +188,10 @@ func decodeInstance(app string, raw json.RawMessage) (Instance, error) {
 	}
 	err := json.Unmarshal(raw, &doc) // reads on behind what has the wrong type
 	i := Instance{
-		Key:      Key{App: strings.ToUpper(cmp.Or(app, string(doc.App))), ID: string(cmp.Or(doc.ID, text(doc.DataCenter.Metadata["instance-id"]), doc.HostName))},
+		Key: Key{
+			App: strings.ToUpper(cmp.Or(app, string(doc.App))),
+			ID:  string(cmp.Or(doc.ID, text(doc.DataCenter.Metadata["instance-id"]), doc.HostName)),
+		},
 		HostName: names.Host(string(doc.HostName)), IP: names.Host(string(doc.IP)),
 		Status: status(doc.Status), Overridden: status(doc.Overridden), Action: string(doc.Action),
 		VIP: string(doc.VIP), SecureVIP: string(doc.SecureVIP),

@@ -22,8 +22,10 @@ func decodeFile(t *testing.T, name string) *wire.Answer {
 func TestSpring(t *testing.T) {
 	a := decodeFile(t, "spring-all.json")
 	require.Equal(t, &wire.Answer{Version: 1, Hash: "UP_1_", Instances: []wire.Instance{{
-		Key: wire.Key{App: "ORDERS", ID: "192.0.2.2:orders:28080"}, HostName: "192.0.2.2", IP: "192.0.2.2", Status: wire.Up, Overridden: wire.Unknown,
-		Action: "ADDED", Port: wire.Port{Number: 28080, Enabled: true}, SecurePort: wire.Port{Number: 443}, VIP: "orders", SecureVIP: "orders",
+		Key: wire.Key{App: "ORDERS", ID: "192.0.2.2:orders:28080"}, HostName: "192.0.2.2", IP: "192.0.2.2", Status: wire.Up,
+		Overridden: wire.Unknown,
+		Action:     "ADDED", Port: wire.Port{Number: 28080, Enabled: true}, SecurePort: wire.Port{Number: 443}, VIP: "orders",
+		SecureVIP:  "orders",
 		Metadata:   map[string]string{"zone": "z1", "management.port": "28080", "version": "v1"},
 		Registered: 1795335318458, Expires: 1795335408458, Updated: 1795335318461, Dirty: 1795335318278,
 	}}}, a)
@@ -41,7 +43,8 @@ func TestChanges(t *testing.T) {
 		case "10.0.0.1:CARTS:80":
 			require.Equal(t, []any{wire.OutOfService, wire.OutOfService, "MODIFIED"}, []any{i.Status, i.Overridden, i.Action})
 		case "10.0.0.2:CARTS:80":
-			require.Equal(t, []any{wire.Up, wire.Deleted, int64(1795335399948)}, []any{i.Status, i.Action, i.Evicted}, "it keeps the status that it had")
+			require.Equal(t, []any{wire.Up, wire.Deleted, int64(1795335399948)}, []any{i.Status, i.Action, i.Evicted},
+				"it keeps the status that it had")
 			require.True(t, i.Renews(i.Evicted), "it went by itself")
 			require.False(t, i.Renews(i.Expires+1))
 		}
@@ -61,7 +64,8 @@ func TestOldServers(t *testing.T) {
 
 func TestWhatIsNotOfAEureka(t *testing.T) {
 	for _, body := range []string{
-		"", "null", "[]", "{}", "<html>", `{"applications":{}}`, `{"applications":null}`, `{"applications":[]}`, `{"applications":{"apps__hashcode":""}}`,
+		"", "null", "[]", "{}", "<html>", `{"applications":{}}`, `{"applications":null}`, `{"applications":[]}`,
+		`{"applications":{"apps__hashcode":""}}`,
 		`{"applications":{"versions__delta":"1","apps__hashcode":"","application":[]}`, `{"timestamp":"2026","status":404,"error":"Not Found"}`,
 		`{"applications":{"versions__delta":"1","apps__hashcode":"","application":"x"}}`,
 		`{"applications":{"versions__delta":"1","apps__hashcode":"","application":[]}} x`,
@@ -158,7 +162,8 @@ func TestTooMany(t *testing.T) {
 }
 
 func TestDecodeOne(t *testing.T) {
-	a, err := wire.DecodeOne("orders", []byte(`{"instance":{"instanceId":"a","ipAddr":"10.0.0.1","leaseInfo":{"lastRenewalTimestamp":1000,"durationInSecs":3}}}`))
+	a, err := wire.DecodeOne("orders",
+		[]byte(`{"instance":{"instanceId":"a","ipAddr":"10.0.0.1","leaseInfo":{"lastRenewalTimestamp":1000,"durationInSecs":3}}}`))
 	require.NoError(t, err)
 	require.Equal(t, wire.Key{App: "ORDERS", ID: "a"}, a.Instances[0].Key)
 	require.True(t, a.Instances[0].Renews(4000))

@@ -32,14 +32,18 @@ func TestAddress(t *testing.T) {
 	a, err := client.ParseAddress("nacos://user:p%40ss@n1?backup=n2:8850,n3&namespace=test&group=shop&username=other&timeout=3000&contextPath=/n")
 	require.NoError(t, err)
 	require.Equal(t, client.Address{
-		Servers: []string{"n1:8848", "n2:8850", "n3:8848"}, User: "user", Password: secret.New("p@ss"), Namespace: "test", Group: "shop", ContextPath: "n", GRPCOffset: 1000,
+		Servers: []string{"n1:8848", "n2:8850", "n3:8848"}, User: "user", Password: secret.New("p@ss"), Namespace: "test", Group: "shop",
+		ContextPath: "n", GRPCOffset: 1000,
 	}, a)
 	a, err = client.ParseAddress("nacos://[::1]:8848?namespace=public&username=nacos&password=secret")
 	require.NoError(t, err)
 	require.Equal(t, "public", a.NamespaceName())
 	require.Empty(t, a.Namespace)
 	require.Equal(t, []string{"nacos", "secret"}, []string{a.User, a.Password.Reveal()})
-	for _, bad := range []string{"nacos://", "http://a", "nacos://a:0", "nacos://a:b", "nacos://a?grpcOffset=x", "nacos://a:65000", "nacos://a?backup=:1"} {
+	for _, bad := range []string{
+		"nacos://", "http://a", "nacos://a:0", "nacos://a:b", "nacos://a?grpcOffset=x", "nacos://a:65000",
+		"nacos://a?backup=:1",
+	} {
 		_, err := client.ParseAddress(bad)
 		require.ErrorContains(t, err, "address: ", bad)
 	}
@@ -58,7 +62,10 @@ type listener struct {
 }
 
 func newListener() *listener {
-	return &listener{names: map[string][]string{}, instances: map[string][]client.Instance{}, warnings: map[string][]string{}, errs: map[string]error{}}
+	return &listener{
+		names: map[string][]string{}, instances: map[string][]client.Instance{}, warnings: map[string][]string{},
+		errs: map[string]error{},
+	}
 }
 
 func (l *listener) do(f func()) {
@@ -145,7 +152,10 @@ func TestChangesArePushed(t *testing.T) {
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, map[string]string{"a": "b"}))
 	_, l := follow(t, s.Address(), client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
-	require.Equal(t, client.Instance{IP: "10.0.0.1", Port: 80, Weight: 1, Healthy: true, Enabled: true, Cluster: "DEFAULT", Metadata: map[string]string{"a": "b"}}, l.instances[orders][0])
+	require.Equal(t, client.Instance{
+		IP: "10.0.0.1", Port: 80, Weight: 1, Healthy: true, Enabled: true, Cluster: "DEFAULT",
+		Metadata: map[string]string{"a": "b"},
+	}, l.instances[orders][0])
 	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
 	l.await(t, "there are two", func() bool { return len(l.instances[orders]) == 2 })
 	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.3", 80, nil))
@@ -178,10 +188,19 @@ func TestUnlistedIsNotEmpty(t *testing.T) {
 func TestOneThatCannotBeReadHoldsUpNoOther(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	for i, bad := range []any{nil, 5, "text", []int{}, map[string]any{"ip": 5}, map[string]any{"port": 70000, "ip": "10.0.0.9"}, map[string]any{"ip": "10.0.0.9", "metadata": "x"}} {
+	for i, bad := range []any{
+		nil, 5, "text",
+		[]int{},
+		map[string]any{"ip": 5},
+		map[string]any{"port": 70000, "ip": "10.0.0.9"},
+		map[string]any{"ip": "10.0.0.9", "metadata": "x"},
+	} {
 		s.Put("DEFAULT_GROUP", "orders", "bad"+strconv.Itoa(i), bad)
 	}
-	s.Put("DEFAULT_GROUP", "orders", "2", map[string]any{"ip": "10.0.0.2", "port": 81, "metadata": map[string]any{"n": 5, "o": map[string]any{}}, "new": []int{1}})
+	s.Put("DEFAULT_GROUP", "orders", "2", map[string]any{
+		"ip": "10.0.0.2", "port": 81,
+		"metadata": map[string]any{"n": 5, "o": map[string]any{}}, "new": []int{1},
+	})
 	s.Put("DEFAULT_GROUP", "refused", "1", nacostest.Instance("10.0.0.3", 80, nil))
 	s.Refuse("DEFAULT_GROUP", "refused", "Param check failed")
 	_, l := follow(t, s.Address(), client.Watched{Resync: 20 * time.Millisecond})
@@ -203,7 +222,8 @@ func TestSlowReadsHeal(t *testing.T) {
 	l.await(t, "it is found", func() bool { return len(l.instances[orders]) == 2 && l.healed > 0 })
 }
 
-// TestTheServersClockStepsBack has a server whose clock is set back by an hour: neither its pushes nor its answers are older than what is known.
+// TestTheServersClockStepsBack has a server whose clock is set back by an hour: neither its pushes nor its answers are older than what is
+// known.
 func TestTheServersClockStepsBack(t *testing.T) {
 	s := nacostest.Start(t)
 	s.SetClock(3_600_000)
@@ -259,7 +279,8 @@ func TestAnotherServerIsTried(t *testing.T) {
 	other := strings.TrimSuffix(strings.TrimPrefix(up.Address(), "nacos://"), "?grpcOffset=0")
 	_, l := follow(t, down.Address()+"&backup="+other, client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
-	require.ErrorContains(t, l.conn[0], " (gRPC, 0 above the port of "+strings.TrimSuffix(strings.TrimPrefix(down.Address(), "nacos://"), "?grpcOffset=0")+"; grpcOffset in the address if it is another one): ")
+	require.ErrorContains(t, l.conn[0], " (gRPC, 0 above the port of "+
+		strings.TrimSuffix(strings.TrimPrefix(down.Address(), "nacos://"), "?grpcOffset=0")+"; grpcOffset in the address if it is another one): ")
 	require.NoError(t, l.conn[len(l.conn)-1])
 }
 
@@ -345,11 +366,16 @@ func TestLoginThatGivesNoToken(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, `{"code":200,"message":null,"data":"Bearer AUTH_DISABLED"}`)
 		}, "log in as you: 200 OK without a token", true},
-		"one that has no way to log in":                {http.NotFound, "log in as you: 404 Not Found without a token", true},
-		"2.3.2 of a wrong password":                    {noStatus, "log in as you", true},
-		"one that refuses":                             {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "unknown user!", http.StatusForbidden) }, "log in as you: we may not read it: 403 Forbidden", true},
-		"3.1.0 of a wrong password, with an error 500": {failing(true), "log in as you: we may not read it: 500 Internal Server Error from a server that is ready", true},
-		"3.1.0 that has such an error":                 {failing(false), "log in as you: 500 Internal Server Error", false},
+		"one that has no way to log in": {http.NotFound, "log in as you: 404 Not Found without a token", true},
+		"2.3.2 of a wrong password":     {noStatus, "log in as you", true},
+		"one that refuses": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "unknown user!", http.StatusForbidden)
+		}, "log in as you: we may not read it: 403 Forbidden", true},
+		"3.1.0 of a wrong password, with an error 500": {
+			failing(true),
+			"log in as you: we may not read it: 500 Internal Server Error from a server that is ready", true,
+		},
+		"3.1.0 that has such an error": {failing(false), "log in as you: 500 Internal Server Error", false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			web := httptest.NewServer(c.login)
@@ -408,8 +434,14 @@ func TestLoginIsTriedAgain(t *testing.T) {
 func TestConfigs(t *testing.T) {
 	s := nacostest.Start(t)
 	for version, c := range map[string]struct{ path, group, page string }{
-		"2.3.2": {"/nacos/v1/cs/configs", "group", `{"totalCount":2,"pageNumber":%[1]s,"pagesAvailable":2,"pageItems":[{"id":"1098562598263066624","dataId":"demo.GreetService%[1]s","group":"mapping","content":"inst-app","md5":null,"encryptedDataKey":"","tenant":"","appName":"","type":null}]}`},
-		"3.1.0": {"/nacos/v3/admin/cs/config/list", "groupName", `{"code":0,"message":"success","data":{"totalCount":2,"pageNumber":%[1]s,"pagesAvailable":2,"pageItems":[{"id":"1098563185444655104","namespaceId":"public","groupName":"mapping","dataId":"demo.GreetService%[1]s","md5":"f92ea1839dc16d7396db358365da7066","type":"text","appName":"","createTime":0,"modifyTime":0}]}}`},
+		"2.3.2": {
+			"/nacos/v1/cs/configs", "group",
+			`{"totalCount":2,"pageNumber":%[1]s,"pagesAvailable":2,"pageItems":[{"id":"1098562598263066624","dataId":"demo.GreetService%[1]s","group":"mapping","content":"inst-app","md5":null,"encryptedDataKey":"","tenant":"","appName":"","type":null}]}`,
+		},
+		"3.1.0": {
+			"/nacos/v3/admin/cs/config/list", "groupName",
+			`{"code":0,"message":"success","data":{"totalCount":2,"pageNumber":%[1]s,"pagesAvailable":2,"pageItems":[{"id":"1098563185444655104","namespaceId":"public","groupName":"mapping","dataId":"demo.GreetService%[1]s","md5":"f92ea1839dc16d7396db358365da7066","type":"text","appName":"","createTime":0,"modifyTime":0}]}}`,
+		},
 	} {
 		t.Run(version, func(t *testing.T) {
 			status := http.StatusOK
@@ -470,9 +502,15 @@ func TestMoreConfigurationThanIsReadIsRefused(t *testing.T) {
 		return err == nil || !strings.Contains(err.Error(), "connect")
 	})
 	for what, c := range map[string]struct{ page, want string }{
-		"counted": {`{"totalCount":20001,"pageItems":[{"dataId":"a"}]}`, "there are 20001 or more, and of more than 20000 (maxConfigs) none are read"},
-		"listed":  {`{"totalCount":1,"pageItems":[` + strings.Repeat(`{"dataId":"a"},`, 20_000) + `{"dataId":"b"}]}`, "there are 20001 or more, and of more than 20000 (maxConfigs) none are read"},
-		"sent":    {`{"totalCount":1,"pageItems":[{"dataId":"` + strings.Repeat("a", 8<<20) + `"}]}`, "the answer has more than 8 MiB"},
+		"counted": {
+			`{"totalCount":20001,"pageItems":[{"dataId":"a"}]}`,
+			"there are 20001 or more, and of more than 20000 (maxConfigs) none are read",
+		},
+		"listed": {
+			`{"totalCount":1,"pageItems":[` + strings.Repeat(`{"dataId":"a"},`, 20_000) + `{"dataId":"b"}]}`,
+			"there are 20001 or more, and of more than 20000 (maxConfigs) none are read",
+		},
+		"sent": {`{"totalCount":1,"pageItems":[{"dataId":"` + strings.Repeat("a", 8<<20) + `"}]}`, "the answer has more than 8 MiB"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			page = c.page

@@ -89,7 +89,8 @@ func (c *Client) open(ctx context.Context, server string, pushed func(serviceInf
 	if err := to.start(); err != nil {
 		to.close()
 		err = address.Hint(err, c.config != nil)
-		return nil, fmt.Errorf("connect to %s (gRPC, %d above the port of %s; grpcOffset in the address if it is another one): %w", target, c.address.GRPCOffset, server, err)
+		return nil, fmt.Errorf("connect to %s (gRPC, %d above the port of %s; grpcOffset in the address if it is another one): %w", target,
+			c.address.GRPCOffset, server, err)
 	}
 	return to, nil
 }
@@ -120,7 +121,8 @@ func (c *conn) register(ctx context.Context) error {
 		return err
 	}
 	setup, err := c.payload("ConnectionSetupRequest", connectionSetup{
-		ClientVersion: "Nacos-Go-Client:v2.3.5", Tenant: c.address.Namespace, Labels: map[string]string{"source": "sdk", "module": "naming", "AppName": "tributary"},
+		ClientVersion: "Nacos-Go-Client:v2.3.5", Tenant: c.address.Namespace,
+		Labels: map[string]string{"source": "sdk", "module": "naming", "AppName": "tributary"},
 	}, "")
 	if err != nil {
 		return err
@@ -246,7 +248,8 @@ func (c *conn) ask(ctx context.Context, kind string, body any, into interface{ e
 // errTooLarge says that an answer is larger than any that is read.
 var errTooLarge = errors.New("the answer is too large")
 
-// explain says what an error of gRPC means. One that is of the answer to one request says nothing of the connection, whose beats find out about it.
+// explain says what an error of gRPC means. One that is of the answer to one request says nothing of the connection, whose beats find out
+// about it.
 func (c *conn) explain(kind string, err error) error {
 	message := status.Convert(err).Message()
 	switch code := status.Code(err); {

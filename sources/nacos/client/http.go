@@ -110,7 +110,8 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 			break // fewer than there were
 		}
 		if all = append(all, names...); len(all) > maxConfigs || count > maxConfigs {
-			return nil, fmt.Errorf("list the configuration of group %s of %s: there are %d or more, and of more than %d (maxConfigs) none are read: delete those that nobody needs",
+			return nil, fmt.Errorf("list the configuration of group %s of %s: there are %d or more, and of more than %d (maxConfigs) none are "+
+				"read: delete those that nobody needs",
 				group, conn.server, max(len(all), count), maxConfigs)
 		}
 	}

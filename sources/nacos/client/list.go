@@ -49,15 +49,16 @@ func (c *conn) walk(ctx context.Context, group string) (l list, count int, err e
 		}
 		switch {
 		case len(l.names) > maxNames || a.Count > maxNames:
-			return l, 0, fmt.Errorf("%s has %d or more, and of more than %d (maxNames) none are read: have a group for what is to be read", c.server, max(len(l.names), a.Count), maxNames)
+			return l, 0, fmt.Errorf("%s has %d or more, and of more than %d (maxNames) none are read: have a group for what is to be read", c.server,
+				max(len(l.names), a.Count), maxNames)
 		case len(l.names) == known || len(l.names) >= a.Count:
 			return l, a.Count, nil
 		}
 	}
 }
 
-// lists are the names of a group's services over time. What has one page is the list of a moment. Over several pages a name can slip from one to the
-// other as another one goes, so that only what two walks in a row did not find is not there.
+// lists are the names of a group's services over time. What has one page is the list of a moment. Over several pages a name can slip from
+// one to the other as another one goes, so that only what two walks in a row did not find is not there.
 type lists struct {
 	read bool
 	last list     // of this connection

@@ -22,8 +22,8 @@ func TestAllPagesAreRead(t *testing.T) {
 	l.await(t, "they are read", func() bool { return len(l.names["DEFAULT_GROUP"]) == 4 && len(l.instances) == 4 })
 }
 
-// TestAServiceThatGoesBetweenPagesHidesNoOther has a name slip from the second page to the first one as another one goes, at the first list of a connection and
-// at a later one; the counts fit.
+// TestAServiceThatGoesBetweenPagesHidesNoOther has a name slip from the second page to the first one as another one goes, at the first list
+// of a connection and at a later one; the counts fit.
 func TestAServiceThatGoesBetweenPagesHidesNoOther(t *testing.T) {
 	for what, at := range map[string]int{"at first": 1, "later": 5} {
 		t.Run(what, func(t *testing.T) {
@@ -85,7 +85,8 @@ func TestMoreNamesThanAreReadAreRefused(t *testing.T) {
 	l.await(t, "it is told", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
 	l.do(func() {
 		require.ErrorContains(t, l.errs["DEFAULT_GROUP"], "list the services of group DEFAULT_GROUP: 127.0.0.1:")
-		require.ErrorContains(t, l.errs["DEFAULT_GROUP"], " has 100001 or more, and of more than 100000 (maxNames) none are read: have a group for what is to be read")
+		require.ErrorContains(t, l.errs["DEFAULT_GROUP"], " has 100001 or more, and of more than 100000 (maxNames) none are read: have a group "+
+			"for what is to be read")
 		require.Len(t, l.instances[orders], 1)
 	})
 }

@@ -25,8 +25,8 @@ type login struct {
 	until  time.Time
 }
 
-// pass is what a request to a server has. Servers without access control give no token, and neither do those that have no way to log in: what is asked without one
-// says whether one is wanted. Nacos' own clients go by that as well.
+// pass is what a request to a server has. Servers without access control give no token, and neither do those that have no way to log in:
+// what is asked without one says whether one is wanted. Nacos' own clients go by that as well.
 type pass struct {
 	token string
 	why   error // there is none, though there is a user
@@ -81,8 +81,8 @@ func (l *login) forget() {
 	l.until = time.Time{}
 }
 
-// explain says of an error of a request that had the pass what is behind it: who was not let in for want of a token is told why there is none. If that is
-// the server's fault another one is tried.
+// explain says of an error of a request that had the pass what is behind it: who was not let in for want of a token is told why there is
+// none. If that is the server's fault another one is tried.
 func (p pass) explain(err error) error {
 	switch {
 	case p.why == nil || !errors.Is(err, ErrDenied):
@@ -100,7 +100,8 @@ func (l *login) ask(ctx context.Context, server, path string) (token string, las
 	none := func(why error) (string, time.Duration, error, error) {
 		return "", 0, fmt.Errorf("log in as %s: %w", l.address.User, why), nil
 	}
-	status, body, err := l.web.ask(ctx, server, http.MethodPost, path, "", url.Values{"username": {l.address.User}, "password": {l.address.Password.Reveal()}})
+	status, body, err := l.web.ask(ctx, server, http.MethodPost, path, "",
+		url.Values{"username": {l.address.User}, "password": {l.address.Password.Reveal()}})
 	if err != nil && strings.Contains(err.Error(), noStatus) {
 		return none(ErrDenied)
 	}

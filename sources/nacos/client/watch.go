@@ -42,8 +42,8 @@ func New(a Address, config TLS) *Client {
 type Listener interface {
 	// Connection tells whether there is a connection, at the start and whenever that changes: nil, or why not.
 	Connection(err error)
-	// Services are the names of the services of a group. One that is no longer among them may have instances still, and of one that is again the
-	// instances are told again.
+	// Services are the names of the services of a group. One that is no longer among them may have instances still, and of one that is again
+	// the instances are told again.
 	Services(group string, names []string, err error)
 	// Instances are those of a service. Those that are disabled may be missing.
 	Instances(group, service string, all []Instance, warnings []string, err error)
@@ -53,11 +53,12 @@ type Listener interface {
 
 // Watched says what is followed.
 type Watched struct {
-	Groups   []string
-	Selects  func(group, service string) bool
-	Passed   func(group string, names []string) // is told which names are not selected, each time they were looked at; nil if nobody wants to know
-	Interval time.Duration                      // between looks at the names of services
-	Resync   time.Duration                      // between slow reads of each service, give or take a half
+	Groups  []string
+	Selects func(group, service string) bool
+	// is told which names are not selected, each time they were looked at; nil if nobody wants to know
+	Passed   func(group string, names []string)
+	Interval time.Duration // between looks at the names of services
+	Resync   time.Duration // between slow reads of each service, give or take a half
 }
 
 // The pace at which servers are tried.
@@ -75,7 +76,8 @@ const maxReads = 16
 // Watch tells to of what is selected, and of each change, until ctx ends. It returns the error of ctx.
 func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 	large := map[key]bool{}
-	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry), backoff.WithMaxElapsedTime(0))
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry),
+		backoff.WithMaxElapsedTime(0))
 	for next := 0; ; next++ {
 		server := c.address.Servers[next%len(c.address.Servers)]
 		err := c.once(ctx, server, w, to, large, retry.Reset)
@@ -95,7 +97,10 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 
 // once follows all by one connection, for as long as that lasts.
 func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool, connected func()) error {
-	s := &session{watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]listing{}, large: large, maxKept: c.maxKept, bell: make(chan struct{}, 1)}
+	s := &session{
+		watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]listing{}, large: large,
+		maxKept: c.maxKept, bell: make(chan struct{}, 1),
+	}
 	conn, err := c.open(ctx, server, s.pushed)
 	if err != nil {
 		return err
@@ -150,7 +155,8 @@ type session struct {
 	services map[key]*service
 	changed  map[key]bool // what is to be told
 	names    map[string]listing
-	large    map[key]bool // whose last answer was too large to be read. A push of it would end the connection: they are not subscribed. It outlives connections
+	// whose last answer was too large to be read. A push of it would end the connection: they are not subscribed. It outlives connections
+	large map[key]bool
 }
 
 type key struct{ group, service string }
@@ -172,8 +178,8 @@ type service struct {
 	listed bool
 }
 
-// pushed notes what the server says of a service. What seems older than what is known may have come late, or the server's clock was set back: then the
-// service is asked.
+// pushed notes what the server says of a service. What seems older than what is known may have come late, or the server's clock was set
+// back: then the service is asked.
 func (s *session) pushed(info serviceInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +199,8 @@ func (s *session) pushed(info serviceInfo) {
 	s.take(k, of, info)
 }
 
-// answered notes what a service answered when it was asked, after so many pushes. It counts whatever its time is, unless a newer push was faster: then it
-// is asked again. It reports whether that was new.
+// answered notes what a service answered when it was asked, after so many pushes. It counts whatever its time is, unless a newer push was
+// faster: then it is asked again. It reports whether that was new.
 func (s *session) answered(k key, of *service, info serviceInfo, pushes int) (news bool) {
 	if of.pushes != pushes && info.Time < of.info.Time {
 		of.due = time.Time{}
@@ -208,7 +214,8 @@ func (s *session) take(k key, of *service, info serviceInfo) (news bool) {
 	if kept := s.kept - of.info.size() + info.size(); kept <= s.maxKept || info.size() <= of.info.size() {
 		s.kept = kept
 	} else {
-		of.err = fmt.Errorf("service %s of group %s: with its %d bytes all of Nacos' would be more than the %d that are taken", k.service, k.group, info.size(), s.maxKept)
+		of.err = fmt.Errorf("service %s of group %s: with its %d bytes all of Nacos' would be more than the %d that are taken", k.service,
+			k.group, info.size(), s.maxKept)
 		s.changed[k] = true
 		s.ring()
 		return false
@@ -301,8 +308,9 @@ func broken(err error) bool {
 	return errors.As(err, &c) || errors.Is(err, errUnregistered) || errors.Is(err, context.Canceled)
 }
 
-// listed notes which services a group has, and has it told if that is new. One that is no longer listed is read once more: only its own answer tells that
-// it is empty. So is one that is listed again, and all of it is told, since who was told that it is not need not have kept it.
+// listed notes which services a group has, and has it told if that is new. One that is no longer listed is read once more: only its own
+// answer tells that it is empty. So is one that is listed again, and all of it is told, since who was told that it is not need not have
+// kept it.
 func (s *session) listed(group string, known *lists, now listing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package mapping turns the services of a Nacos into Istio's ServiceEntries. It is pure: no I/O, no clock, no memory. What it makes is valid,
-// whatever is in a Nacos, and is the same for the same content, in whatever order that comes.
+// Package mapping turns the services of a Nacos into Istio's ServiceEntries. It is pure: no I/O, no clock, no memory. What it makes is
+// valid, whatever is in a Nacos, and is the same for the same content, in whatever order that comes.
 package mapping
 
 import (
@@ -60,8 +60,8 @@ func (m *Mapper) idOf(id ID) ID {
 	return id
 }
 
-// RestoredID returns the ID, as the template tells hosts apart now, of an endpoint of what was restored. Where another template did not tell clusters
-// apart, the label says which it is.
+// RestoredID returns the ID, as the template tells hosts apart now, of an endpoint of what was restored. Where another template did not
+// tell clusters apart, the label says which it is.
 func (m *Mapper) RestoredID(of Restored, e Endpoint) ID {
 	id := of.ID
 	id.Cluster = cmp.Or(id.Cluster, e.Labels[labelCluster], defaultCluster)
@@ -126,8 +126,8 @@ func (m *Mapper) Endpoint(i client.Instance) (Endpoint, error) {
 	return e, nil
 }
 
-// PortOf returns the port of a service, given all its instances, healthy or not: it depends on nothing else, so that all replicas have the same one. Without
-// any it is what it was before, which is zero if it was none.
+// PortOf returns the port of a service, given all its instances, healthy or not: it depends on nothing else, so that all replicas have the
+// same one. Without any it is what it was before, which is zero if it was none.
 func (m *Mapper) PortOf(all []client.Instance, before Port) Port {
 	ports := entry.NewPorts(m.o.ServicePort)
 	for _, i := range all {
@@ -140,8 +140,8 @@ func (m *Mapper) PortOf(all []client.Instance, before Port) Port {
 	return ports.Port(before)
 }
 
-// protocolOf returns Istio's name of an instance's protocol. Spring Cloud says that an instance is one of its own, and these speak HTTP, with TLS
-// where they are secure (NacosServiceDiscovery.hostToServiceInstance).
+// protocolOf returns Istio's name of an instance's protocol. Spring Cloud says that an instance is one of its own, and these speak HTTP,
+// with TLS where they are secure (NacosServiceDiscovery.hostToServiceInstance).
 func (m *Mapper) protocolOf(i client.Instance) string {
 	said := i.Metadata[m.o.ProtocolMeta]
 	if said == "" && i.Metadata["preserved.register.source"] == "SPRING_CLOUD" {
@@ -172,7 +172,8 @@ const (
 // Entry returns the ServiceEntry of a service, or none of one that never had an instance: nobody knows its port.
 func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err error) {
 	e := entry.Entry{
-		ID: s.ID.String(), Place: s.Place, Host: s.Name.Host, Object: s.Name.object, Namespace: m.o.Namespace, Port: s.Port, VIPs: m.vips, Which: m.o.VIPs,
+		ID: s.ID.String(), Place: s.Place, Host: s.Name.Host, Object: s.Name.object, Namespace: m.o.Namespace, Port: s.Port, VIPs: m.vips,
+		Which:       m.o.VIPs,
 		Annotations: map[string]string{annotationGroup: s.ID.Group, annotationService: s.ID.Service},
 	}
 	if s.ID.Cluster != "" {

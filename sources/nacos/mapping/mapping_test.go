@@ -69,8 +69,8 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []registered) (rs []*reso
 	return rs
 }
 
-// TestAnyNacos has anything registered, of which all that is made must be valid, with hosts and names of their own, the same in any order, and readable
-// again.
+// TestAnyNacos has anything registered, of which all that is made must be valid, with hosts and names of their own, the same in any order,
+// and readable again.
 func TestAnyNacos(t *testing.T) {
 	for _, template := range []string{"", "{service}.{group}.{namespace}.{cluster}.x"} {
 		m, err := mapping.New(mapping.Options{HostTemplate: template}, "5f3B-id_", golden.VIPs{})
@@ -107,7 +107,10 @@ func TestAnyNacos(t *testing.T) {
 }
 
 func anyInstance() *rapid.Generator[registered] {
-	text := rapid.OneOf(rapid.SampledFrom([]string{"", "a", "A", "a.b", "a-b", "a_b", "1", "DEFAULT", "public", strings.Repeat("x", 90), "grpc", "http", "80"}), rapid.String())
+	text := rapid.OneOf(rapid.SampledFrom([]string{
+		"", "a", "A", "a.b", "a-b", "a_b", "1", "DEFAULT", "public", strings.Repeat("x", 90),
+		"grpc", "http", "80",
+	}), rapid.String())
 	return rapid.Custom(func(t *rapid.T) registered {
 		meta := map[string]string{}
 		for _, key := range []string{"protocol", "version", "region", "zone", "service-port", "preserved.register.source"} {
@@ -116,10 +119,13 @@ func anyInstance() *rapid.Generator[registered] {
 			}
 		}
 		return registered{
-			Group: text.Filter(utf8Only).Draw(t, "group"), Service: text.Filter(func(s string) bool { return s != "" && utf8Only(s) }).Draw(t, "service"),
+			Group: text.Filter(utf8Only).Draw(t, "group"), Service: text.Filter(func(s string) bool { return s != "" && utf8Only(s) }).Draw(t,
+				"service"),
 			Instance: client.Instance{
-				IP:   rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "2001:db8::1", "host.example", "0.0.0.0", "a b", "fe80::1%eth0"}).Draw(t, "ip"),
-				Port: rapid.IntRange(0, 65535).Draw(t, "port"), Weight: rapid.Float64().Draw(t, "weight"), Cluster: text.Draw(t, "cluster"), Metadata: meta,
+				IP: rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "2001:db8::1", "host.example", "0.0.0.0", "a b", "fe80::1%eth0"}).Draw(t,
+					"ip"),
+				Port: rapid.IntRange(0, 65535).Draw(t, "port"), Weight: rapid.Float64().Draw(t, "weight"), Cluster: text.Draw(t, "cluster"),
+				Metadata: meta,
 			},
 		}
 	})
@@ -145,15 +151,51 @@ func TestPorts(t *testing.T) {
 		want   mapping.Port
 	}{
 		{"that of most", []client.Instance{at(81), at(80), at(80)}, mapping.Port{}, mapping.Port{Number: 80, Protocol: "TCP"}},
-		{"that of most, whatever was before", []client.Instance{at(81), at(80), at(81)}, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 81, Protocol: "TCP"}},
-		{"the lower one of two", []client.Instance{at(81), at(80)}, mapping.Port{Number: 81, Protocol: "TCP"}, mapping.Port{Number: 80, Protocol: "TCP"}},
+		{
+			"that of most, whatever was before",
+			[]client.Instance{at(81), at(80), at(81)},
+			mapping.Port{Number: 80, Protocol: "TCP"},
+			mapping.Port{Number: 81, Protocol: "TCP"},
+		},
+		{
+			"the lower one of two",
+			[]client.Instance{at(81), at(80)},
+			mapping.Port{Number: 81, Protocol: "TCP"},
+			mapping.Port{Number: 80, Protocol: "TCP"},
+		},
 		{"as before, without any", nil, mapping.Port{Number: 80, Protocol: "HTTP"}, mapping.Port{Number: 80, Protocol: "HTTP"}},
-		{"as they say", []client.Instance{at(81, "service-port", "8000", "protocol", "grpc")}, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 8000, Protocol: "GRPC"}},
-		{"of Spring Cloud", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "HTTP"}},
-		{"of Spring Cloud with TLS", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "TRUE")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "HTTPS"}},
-		{"of Spring Cloud with TLS that names its protocol", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "true", "protocol", "tls")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "TLS"}},
-		{"of Spring Cloud without TLS", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "no")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "HTTP"}},
-		{"of what Istio does not know", []client.Instance{at(81, "protocol", "dubbo", "service-port", "x")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "TCP"}},
+		{
+			"as they say",
+			[]client.Instance{at(81, "service-port", "8000", "protocol", "grpc")},
+			mapping.Port{Number: 80, Protocol: "TCP"},
+			mapping.Port{Number: 8000, Protocol: "GRPC"},
+		},
+		{
+			"of Spring Cloud",
+			[]client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD")},
+			mapping.Port{},
+			mapping.Port{Number: 81, Protocol: "HTTP"},
+		},
+		{
+			"of Spring Cloud with TLS",
+			[]client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "TRUE")},
+			mapping.Port{},
+			mapping.Port{Number: 81, Protocol: "HTTPS"},
+		},
+		{"of Spring Cloud with TLS that names its protocol", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure",
+			"true", "protocol", "tls")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "TLS"}},
+		{
+			"of Spring Cloud without TLS",
+			[]client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "no")},
+			mapping.Port{},
+			mapping.Port{Number: 81, Protocol: "HTTP"},
+		},
+		{
+			"of what Istio does not know",
+			[]client.Instance{at(81, "protocol", "dubbo", "service-port", "x")},
+			mapping.Port{},
+			mapping.Port{Number: 81, Protocol: "TCP"},
+		},
 		{"none", nil, mapping.Port{}, mapping.Port{}},
 	} {
 		require.Equal(t, c.want, m.PortOf(c.all, c.before), c.why)

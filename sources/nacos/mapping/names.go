@@ -10,8 +10,8 @@ import (
 // Name is what a service is called in the mesh.
 type Name struct{ Host, object string }
 
-// Names gives each of all services a name of its own. Nacos tells names apart by case, and hosts have no case. Of services that would have one name,
-// the one that is nearest to it has it. The order of ids does not matter.
+// Names gives each of all services a name of its own. Nacos tells names apart by case, and hosts have no case. Of services that would have
+// one name, the one that is nearest to it has it. The order of ids does not matter.
 func (m *Mapper) Names(ids []ID) map[ID]Name {
 	return names.Distinct(ids, func(a, b ID) int {
 		far := func(id ID) int {
@@ -38,7 +38,8 @@ func (m *Mapper) name(id ID, toHash string) Name {
 		return cmp.Or(strings.Join(names.Parts(s), "-"), names.Hashed("", s, names.MaxLabel))
 	}
 	group, namespace, cluster := part(id.Group), part(m.namespace), part(id.Cluster)
-	host := strings.NewReplacer("{service}", strings.Join(service, "."), "{group}", group, "{namespace}", namespace, "{cluster}", cluster).Replace(m.o.HostTemplate)
+	host := strings.NewReplacer("{service}", strings.Join(service, "."), "{group}", group, "{namespace}", namespace, "{cluster}",
+		cluster).Replace(m.o.HostTemplate)
 	object := []string{strings.Join(service, "-"), group}
 	if id.Cluster != "" {
 		object = append(object, cluster)

@@ -39,8 +39,8 @@ type Server struct {
 	hidden   map[string]bool
 	requests map[string]int
 	silent   bool // changes are not pushed
-	// Listed is called after each page of a list, with the services, which it may change. More are counted than are listed, and then there are no pages: all are
-	// on each. Both are set before there are clients.
+	// Listed is called after each page of a list, with the services, which it may change. More are counted than are listed, and then there are
+	// no pages: all are on each. Both are set before there are clients.
 	Listed func(page int, services map[string]map[string]any)
 	More   int
 }
@@ -103,7 +103,10 @@ func (s *Server) Lister() http.Handler {
 				items = append(items, map[string]any{"namespaceId": "public", "groupName": group, "dataId": dataID, "type": "text"})
 			}
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"code": 0, "message": "success", "data": map[string]any{"totalCount": len(items), "pageNumber": 1, "pageItems": items}})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"code": 0, "message": "success",
+			"data": map[string]any{"totalCount": len(items), "pageNumber": 1, "pageItems": items},
+		})
 	})
 }
 

@@ -7,7 +7,10 @@ import (
 )
 
 func TestPayloadsComeBackAsTheyWent(t *testing.T) {
-	p := &Payload{Kind: "ServerCheckRequest", ClientIP: "127.0.0.1", Headers: map[string]string{"accessToken": "x", "a": ""}, Body: []byte(`{}`)}
+	p := &Payload{
+		Kind: "ServerCheckRequest", ClientIP: "127.0.0.1", Headers: map[string]string{"accessToken": "x", "a": ""},
+		Body: []byte(`{}`),
+	}
 	data, err := Codec{}.Marshal(p)
 	require.NoError(t, err)
 	var got Payload

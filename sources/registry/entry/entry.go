@@ -1,5 +1,5 @@
-// Package entry makes ServiceEntries of the hosts of registries whose hosts have one port each, and checks the options by which mappings make them. It is
-// pure: no I/O, no clock, no memory.
+// Package entry makes ServiceEntries of the hosts of registries whose hosts have one port each, and checks the options by which mappings
+// make them. It is pure: no I/O, no clock, no memory.
 package entry
 
 import (
@@ -40,7 +40,8 @@ type Port struct {
 // Name is that of the port in a ServiceEntry.
 func (p Port) Name() string { return strings.ToLower(string(protocol.Parse(p.Protocol))) }
 
-// Ports counts what the instances of a service say of its port, served or not. It depends on nothing else, so that all replicas have the same one.
+// Ports counts what the instances of a service say of its port, served or not. It depends on nothing else, so that all replicas have the
+// same one.
 type Ports struct {
 	configured uint32
 	own        map[uint32]int // of the instances
