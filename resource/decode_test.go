@@ -199,6 +199,21 @@ func TestDecodeForms(t *testing.T) {
 	}
 }
 
+// TestKindsArePrinted has kinds and versions that a terminal or a page would obey: they are quoted, and are the key of nothing.
+func TestKindsArePrinted(t *testing.T) {
+	for text, want := range map[string]string{
+		"apiVersion: networking.istio.io/v1\nkind: \"K\\u202eEVIL\"\nmetadata: {name: a}\n":       `x.yaml:2:7: kind: want printable ASCII, got "K\u202eEVIL"`,
+		"apiVersion: networking.istio.io/v1\nkind: \"K\\e[31mList\"\nitems: []\n":                 `x.yaml:2:7: kind: want printable ASCII, got "K\x1b[31mList"`,
+		"apiVersion: \"example.com/\\u2066v1\"\nkind: Thing\nmetadata: {name: a}\n":               `x.yaml:1:13: apiVersion: want printable ASCII, got "example.com/\u2066v1"`,
+		"apiVersion: networking.istio.io/v1\nkind: Gateway\u0435\nmetadata: {name: a}\nspec: 1\n": `x.yaml:2:7: kind: want printable ASCII, got "Gateway\u0435"`,
+	} {
+		documents := Decode("x.yaml", []byte(text), Options{ForeignKinds: ForeignWarn})
+		require.Len(t, documents, 1)
+		require.Equal(t, want, documents[0].Errors.Error())
+		require.Zero(t, documents[0].Key)
+	}
+}
+
 // TestLinesOfFaults shows that faults of syntax are reported where they are, also where the parser names another line, or
 // none.
 func TestLinesOfFaults(t *testing.T) {

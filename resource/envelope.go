@@ -62,6 +62,10 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 		}
 	}
 	d.isObject = apiVersion != "" && kind != ""
+	if d.isObject && !(d.isASCII("apiVersion", apiVersionNode, apiVersion) && d.isASCII("kind", kindNode, kind)) {
+		head.items = nil
+		return head
+	}
 	if kind == "List" && head.items == nil {
 		d.fail(root, "items is missing")
 		return head
@@ -100,6 +104,15 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 	d.onlyFields(entries, envelopeFields, "status")
 	d.metadata(root, metadata, head)
 	return head
+}
+
+// isASCII reports a text that is not printable ASCII. Terminals and pages would obey some of the others, and people would confuse some.
+func (d *decoder) isASCII(name string, n *yaml.Node, text string) bool {
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+		d.fail(n, "%s: want printable ASCII, got %+q", name, text)
+		return false
+	}
+	return true
 }
 
 // onlyFields reports the entries whose keys are neither known nor silent.
