@@ -52,8 +52,9 @@ type AccessWho struct {
 	SPIFFE []string `json:"spiffe,omitempty"`
 	// DNS names of the client's certificate.
 	DNS []string `json:"dns,omitempty"`
-	// Subjects of the client's certificate, as in RFC 2253, such as CN=istiod,O=Example. They are compared name by name: CN=* is any value,
-	// and *,O=Example has any names before. A certificate with a SPIFFE ID and another URI is refused.
+	// Subjects of the client's certificate, as in RFC 4514, such as CN=istiod,O=Example: the last name of the certificate comes first. They
+	// are compared name by name: CN=* is any value, and * between commas is one or more names. A certificate with a SPIFFE ID and another
+	// URI is refused.
 	Subject []string `json:"subject,omitempty"`
 	// Networks, or IP addresses, that the connection comes from.
 	CIDR []string `json:"cidr,omitempty"`

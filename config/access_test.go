@@ -56,9 +56,10 @@ func TestRulesThatAreHardlyMeant(t *testing.T) {
 		"access: [{who: {cidr: []}}]\n":                 "access[0].who.cidr: empty",
 		"access: [{allow: {namespaces: []}}]\n":         "access[0].allow.namespaces: empty",
 		"access: [{allow: {namespaces: }}]\n":           "access[0].allow.namespaces: empty",
-		"access: [~]\n":                                 "access[0]: empty",
-		"access: [{allow: {kinds: [Servicentry]}}]\n":   `access[0].allow.kinds[0]: unknown kind "Servicentry" (did you mean ServiceEntry?)`,
-		"access: [{allow: {kinds: ['']}}]\n":            "want a text",
+		"access: [{who: {subject: ['*', 'XY=a']}}]\n":   "access[0].who.subject[1]: \"XY=a\": the type of \"XY=a\" is unknown",
+		"access: [~]\n": "access[0]: empty",
+		"access: [{allow: {kinds: [Servicentry]}}]\n": `access[0].allow.kinds[0]: unknown kind "Servicentry" (did you mean ServiceEntry?)`,
+		"access: [{allow: {kinds: ['']}}]\n":          "want a text",
 		"access: [{allow: {namespaces: ['a*b']}}]\n": "a * stands at the beginning or at " +
 			"the end, once",
 		"access: [{allow: {types: [cds]}}]\n":    `want clusters, endpoints, listeners, routes, virtualHosts, secrets, got "cds"`,

@@ -1,9 +1,14 @@
 package access
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,18 +59,80 @@ func TestSubjects(t *testing.T) {
 		{"CN=*,O=E", "CN=x,CN=y,O=E", false},
 		{"*", "CN=x", true},
 		{"*,OU=b,*", "CN=a,OU=b,O=E", true},
+		{"*,OU=b,*", "CN=a,OU=b,O=E,C=DE", true},
+		{"*,OU=b,*", "CN=a,CN=c,OU=b,OU=b,O=E,C=DE", true},
+		{"*,OU=b,*", "OU=b,O=E", false},
+		{"*,OU=b,*", "CN=a,OU=b", false},
+		{"CN=a,*,O=E", "CN=a,OU=b,OU=c,O=E", true},
+		{"CN=a,*,O=E", "CN=a,O=E", false},
+		{"*,O=E,*,O=E", "CN=a,O=E,O=E,C=DE,O=E", true},
+		{"OU=*+CN=a", "CN=a+OU=b", true},
+		{"emailAddress=a@b,UID=c,DC=d", "1.2.840.113549.1.9.1=#0c03614062,0.9.2342.19200300.100.1.1=#130163,0.9.2342.19200300.100.1.25=#160164", true},
+		{"2.5.4.3=a", "CN=a", true},
 	} {
 		require.Equal(t, c.want, subjects{c.pattern}.match(c.subject), "%+v", c)
 	}
-	for _, good := range []string{"*", "CN=*", "*,O=E", "CN=a,*", `CN=a\*`} {
+	for _, good := range []string{"*", "CN=*", "*,O=E", "CN=a,*", `CN=a\*`, "CN=a,*,O=E", " cn = a , * ", `CN=a\2cb\,\ `, "CN=ö", "1.2.3=x", "CN=#130161"} {
 		require.NoError(t, CheckSubject(good), good)
 	}
-	for _, bad := range []string{"CN=a*", "CN=*a", "*O=E", "istiod", "CN=a,*,O=E", "CN=a*,O=E"} {
+	for _, bad := range []string{"CN=a*", "CN=*a", "*O=E", "istiod", "CN=a*,O=E", "", "cn=", "CN=a,", "XY=a", "CN=a+CN=b", `CN=a\q`, `CN=a\`, `CN="a"`, "CN=a;O=E", "CN=#13", "CN=#zz"} {
 		require.Error(t, CheckSubject(bad), bad)
 	}
 	require.True(t, (&Who{Subject: []string{"*,O=E"}}).Covers(&Who{Subject: []string{"CN=a,O=E", "*,O=E"}}))
 	require.False(t, (&Who{Subject: []string{"*,O=E"}}).Covers(&Who{Subject: []string{"CN=a,*"}}))
 	require.False(t, (&Who{Subject: []string{"CN=*,O=E"}}).Covers(&Who{Subject: []string{"*,O=E"}}))
+}
+
+// TestSubjectsOfCertificates has certificates that are close to what a pattern asks for.
+func TestSubjectsOfCertificates(t *testing.T) {
+	cn, c, o, ou := asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.ObjectIdentifier{2, 5, 4, 6}, asn1.ObjectIdentifier{2, 5, 4, 10}, asn1.ObjectIdentifier{2, 5, 4, 11}
+	uid := asn1.ObjectIdentifier{0, 9, 2342, 19200300, 100, 1, 1}
+	rdn := func(parts ...any) (s pkix.RelativeDistinguishedNameSET) {
+		for part := range slices.Chunk(parts, 2) {
+			s = append(s, pkix.AttributeTypeAndValue{Type: part[0].(asn1.ObjectIdentifier), Value: part[1]})
+		}
+		return s
+	}
+	for _, test := range []struct {
+		about   string
+		subject pkix.RDNSequence // the outermost first
+		pattern string
+		want    bool
+	}{
+		{"plain", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "istiod")}, "CN=istiod,O=Example", true},
+		{"comma in CN", pkix.RDNSequence{rdn(o, "Evil"), rdn(cn, "x,O=Example")}, "*,O=Example", false},
+		{"two CNs: neither decides alone", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "evil"), rdn(cn, "istiod")}, "CN=istiod,O=Example", false},
+		{"two CNs, the other way", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "istiod"), rdn(cn, "evil")}, "CN=istiod,O=Example", false},
+		{"CN within another's multi-valued RDN", pkix.RDNSequence{rdn(cn, "istiod", ou, "guests"), rdn(o, "Example")}, "CN=istiod,OU=guests,O=Example", false},
+		{"two Os as two RDNs", pkix.RDNSequence{rdn(o, "Evil"), rdn(o, "Example"), rdn(cn, "istiod")}, "CN=istiod,O=Example", false},
+		{"order: CN above O", pkix.RDNSequence{rdn(cn, "istiod"), rdn(o, "Example")}, "CN=istiod,O=Example", false},
+		{"empty O", pkix.RDNSequence{rdn(o, ""), rdn(cn, "istiod")}, "CN=istiod,O=*", false},
+		{"UID besides", pkix.RDNSequence{rdn(o, "Example"), rdn(uid, "evil"), rdn(cn, "istiod")}, "CN=istiod,O=Example", false},
+		{"UID", pkix.RDNSequence{rdn(o, "Example"), rdn(uid, "web"), rdn(cn, "istiod")}, "CN=istiod,uid=web,O=Example", true},
+		{"trailing blank", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "istiod ")}, "CN=istiod,O=Example", false},
+		{"trailing blank, escaped", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "istiod  ")}, `CN=istiod \ ,O=Example`, true},
+		{"plus in CN", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "a+OU=b")}, "CN=*,O=Example", true},
+		{"multi-valued", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "a", ou, "b")}, "CN=*,O=Example", false},
+		{"multi-valued, in any order", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "a", ou, "b")}, "OU=b + CN=a,O=Example", true},
+		{"any before and behind", pkix.RDNSequence{rdn(c, "DE"), rdn(o, "Example"), rdn(ou, "guests"), rdn(cn, "x")}, "*,OU=guests,*", true},
+		{"blank after a comma, as openssl prints it", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "istiod")}, "CN=istiod, O=Example", true},
+		{"lower case type", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "istiod")}, "cn=istiod,o=Example", true},
+		{"hex pair", pkix.RDNSequence{rdn(o, "A,B"), rdn(cn, "istiod")}, `CN=istiod,O=A\2CB`, true},
+		{"hex pairs of UTF-8", pkix.RDNSequence{rdn(o, "é"), rdn(cn, "istiod")}, `CN=istiod,O=\c3\a9`, true},
+		{"backslash star", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "a*")}, `CN=a\*,O=Example`, true},
+		{"a star", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "*")}, `CN=istiod,O=Example`, false},
+		{"a value that looks encoded", pkix.RDNSequence{rdn(cn, "#130161")}, "CN=a", false},
+		{"no names", pkix.RDNSequence{}, "*", false},
+	} {
+		raw, err := asn1.Marshal(test.subject)
+		require.NoError(t, err)
+		leaf := &x509.Certificate{RawSubject: raw}
+		state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
+		require.NoError(t, CheckSubject(test.pattern), test.about)
+		who, i := Who{Subject: []string{test.pattern}}, identity.Of(nil, state)
+		got, _ := who.matches(i, nil)
+		require.Equal(t, test.want, got, "%s: pattern %s, subject %s", test.about, test.pattern, i.Subject)
+	}
 }
 
 func TestWho(t *testing.T) {

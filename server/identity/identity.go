@@ -5,6 +5,8 @@ package identity
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"net"
 	"net/netip"
@@ -23,7 +25,7 @@ type Identity struct {
 	// Of the certificate.
 	URIs    []string // such as a SPIFFE ID
 	DNS     []string // in lower case
-	Subject string   // as RFC 2253 writes it; empty if there is none
+	Subject string   // as RFC 4514 writes it; empty if there is none
 
 	Token string // the name of its token
 	JWT   *JWT
@@ -104,9 +106,18 @@ func Of(addr net.Addr, state *tls.ConnectionState) *Identity {
 	for _, name := range leaf.DNSNames {
 		i.DNS = append(i.DNS, strings.ToLower(name))
 	}
-	i.Subject = leaf.Subject.String()
+	i.Subject = subjectOf(leaf)
 	i.Expires = lasts(state.VerifiedChains)
 	return i
+}
+
+// subjectOf returns the subject of a certificate with all names in their order, which pkix.Name loses. A * is escaped: in patterns it stands for others.
+func subjectOf(leaf *x509.Certificate) string {
+	var names pkix.RDNSequence
+	if rest, err := asn1.Unmarshal(leaf.RawSubject, &names); err != nil || len(rest) > 0 {
+		return ""
+	}
+	return strings.ReplaceAll(names.String(), "*", `\2a`)
 }
 
 // lasts returns until when one of the chains holds, each of which ends with the first of its certificates: authorities expire, too.
