@@ -8,7 +8,8 @@ import (
 	"tributary/server/envoy/index"
 )
 
-// tellApart divides clients by what objects look at now. When it returns, each of them has the scope of its profile.
+// tellApart divides clients by what objects look at now. When it returns, each of them is sent nothing new until it has the scope of
+// its profile.
 func (c *Catalog) tellApart() {
 	c.mu.Lock()
 	grown := c.mesh.Selectors.Grown
@@ -30,8 +31,10 @@ func (c *Catalog) looksAtPlaces(coming []index.Labels) bool {
 	})
 }
 
-// foresee divides clients by what objects look at that are about to come, before these are served: no client loses what it got by one label to
-// get the same by another. What it returns is to be called when they have come.
+// foresee divides clients by what objects look at that are about to come, before these are served: no client loses what it got by one
+// label to get the same by another. So they are divided by what objects look at that are about to go, until all scopes are without
+// those: a client that asks meanwhile gets no scope that is yet to get what another one has. What it returns is to be called when they
+// have come.
 func (c *Catalog) foresee(objects iter.Seq[*resource.Resource]) (come func()) {
 	var all []index.Labels
 	for r := range objects {

@@ -70,7 +70,8 @@ func New(view memstore.Reader, opts Options) *Catalog {
 	return c
 }
 
-// SetReview sets what has the streams of the catalog's server ask for their collections once more: Server.Review of server/xds.
+// SetReview sets what has the streams of the catalog's server ask for their collections once more, for which it does not wait:
+// Server.Review of server/xds.
 func (c *Catalog) SetReview(review func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,20 +94,32 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.warnUnenforced()
 }
 
-// coming yields the objects that come with a change of the view: none while nothing is served, and all before the first time.
+// coming yields the objects that come with a change of the view, and those in whose place they come: none while nothing is served, and
+// all before the first time.
 func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) iter.Seq[*resource.Resource] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	switch {
 	case !c.synced && !synced:
 		return func(func(*resource.Resource) bool) {}
-	case !c.synced, !incremental:
+	case !c.synced:
 		return snap.All()
 	}
+	both := []memstore.Snapshot{c.last, snap}
 	return func(yield func(*resource.Resource) bool) {
-		for _, key := range keys {
-			if r := snap.Get(key); r != nil && !yield(r) {
-				return
+		for _, view := range both {
+			if !incremental {
+				for r := range view.All() {
+					if !yield(r) {
+						return
+					}
+				}
+				continue
+			}
+			for _, key := range keys {
+				if r := view.Get(key); r != nil && !yield(r) {
+					return
+				}
 			}
 		}
 	}

@@ -5,8 +5,9 @@ import (
 	"tributary/resource"
 )
 
-// Revisions and namespaces that no object has are left out of filters, so that clients that make them up share one family. Before the first object comes that
-// has one, all streams ask the catalog once more, and those whose filter names it are led to a family of their own.
+// Revisions and namespaces that no object has are left out of filters, so that clients that make them up share one family. Before the
+// first object comes that has one, all streams are told to ask the catalog once more, and those whose filter names it are led to a
+// family of their own. The commit does not wait for that: a stream is sent nothing new until it has asked.
 
 // label is a revision or a namespace.
 type label struct{ revision, namespace string }
@@ -14,7 +15,7 @@ type label struct{ revision, namespace string }
 // unknown stands for all revisions, or namespaces, that no object has. It is the name of none.
 const unknown = "*"
 
-// ReviewBy makes r the one who has all streams ask the catalog once more. It is called before Run.
+// ReviewBy makes r the one who has all streams ask the catalog once more, and does not wait for them. It is called before Run.
 func (c *Catalog) ReviewBy(r interface{ Review() }) { c.reviewer = r }
 
 // known returns what is left of a filter by what objects there are.
@@ -40,7 +41,8 @@ func (c *Catalog) known(f filter) filter {
 	return known
 }
 
-// foresee counts the revisions and namespaces of snap, and has streams ask once more if some are new, before the objects that have them are served.
+// foresee counts the revisions and namespaces of snap, and has streams ask once more if some are new: they are told before the objects
+// that have them are served.
 func (c *Catalog) foresee(keys []resource.Key, snap memstore.Snapshot, incremental bool) {
 	if c.count(keys, snap, incremental) && c.reviewer != nil {
 		c.reviewer.Review()

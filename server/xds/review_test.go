@@ -237,3 +237,73 @@ func (f *follower) has() (all []string) {
 	slices.Sort(all)
 	return all
 }
+
+// slowWorlds are worlds whose catalog waits before it says of what is asked in a review.
+type slowWorlds struct {
+	*worlds
+	gate atomic.Pointer[chan struct{}] // closed when it answers; nil if it does at once
+	asks atomic.Int64                  // streams that wait
+}
+
+func (ws *slowWorlds) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error) {
+	if gate := ws.gate.Load(); gate != nil {
+		ws.asks.Add(1)
+		defer ws.asks.Add(-1)
+		select {
+		case <-*gate:
+		case <-ctx.Done():
+			return nil, nil, grpcstatus.FromContextError(ctx.Err()).Err()
+		}
+	}
+	return ws.worlds.Collection(ctx, node, typeURL)
+}
+
+// A review waits for nothing that the catalog has to do. What is committed meanwhile to what a client saw is never sent to it: it is
+// led from what it had.
+func TestAReviewDoesNotWaitForTheCatalog(t *testing.T) {
+	ws := &slowWorlds{worlds: newWorlds(t, testType)}
+	ws.server.catalog = ws
+	ws.put(0, testType, "a", "b")
+	ws.put(1, testType, "a", "b")
+	var clients []*client
+	for range 10 {
+		c := ws.delta(testType)
+		c.ask(testType)
+		c.expectAck(testType, nil, "a@1", "b@1")
+		clients = append(clients, c)
+	}
+	gate := make(chan struct{})
+	ws.gate.Store(&gate)
+	ws.move(1)
+	ws.put(0, testType, "a@secret", "-b")
+	eventually(t, func() bool { return ws.asks.Load() == int64(len(clients)) })
+	ws.move(1) // one more while they wait
+	for _, c := range clients {
+		c.silence()
+	}
+	for _, c := range ws.server.Clients() {
+		require.False(t, c.Types[0].Synced)
+	}
+	ws.put(1, testType, "c")
+	close(gate)
+	for _, c := range clients {
+		c.expectAck(testType, nil, "c@1")
+	}
+	eventually(t, func() bool { return ws.held.Load() == int64(len(clients)) })
+}
+
+// A stream that waits for the catalog ends when its client goes, and leaves nothing behind.
+func TestAStreamThatIsReviewedEndsWithItsClient(t *testing.T) {
+	ws := &slowWorlds{worlds: newWorlds(t, testType)}
+	ws.server.catalog = ws
+	ws.put(0, testType, "a")
+	c := ws.delta(testType)
+	c.ask(testType)
+	c.expectAck(testType, nil, "a@1")
+	gate := make(chan struct{})
+	ws.gate.Store(&gate)
+	ws.move(1)
+	eventually(t, func() bool { return ws.asks.Load() == 1 })
+	require.NoError(t, c.close())
+	eventually(t, func() bool { return ws.asks.Load() == 0 && ws.held.Load() == 0 && ws.server.Streams() == 0 })
+}

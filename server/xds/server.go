@@ -23,9 +23,9 @@ import (
 
 // Catalog says what a client is served.
 type Catalog interface {
-	// Collection returns the collection that the client of node is to see under typeURL, and, unless it is nil, a function
-	// to call when the client's stream has ended. An error, which should carry a gRPC status, ends the stream. The node
-	// must not be modified or kept. ErrNoAnswer leaves just the type without an answer.
+	// Collection returns the collection that the client of node is to see under typeURL, and, unless it is nil, a function to call when
+	// the client's stream has ended. An error, which should carry a gRPC status, ends the stream. The node must not be modified or
+	// kept. ErrNoAnswer leaves just the type without an answer. It may wait, until ctx ends: nobody but the stream waits for it.
 	Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error)
 }
 
@@ -290,10 +290,11 @@ func (s *stream) status() ClientStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := ClientStatus{StreamID: s.id, Node: s.node, Peer: s.peer, Identity: s.identity, Connected: s.connected, Delta: s.delta}
+	outdated := s.outdated()
 	for _, sub := range s.subs {
 		t := sub.status
 		t.Collection, t.Wildcard, t.Names = sub.coll, sub.wants.all, len(sub.wants.names)
-		t.Synced, t.Rejected = sub.synced(), sub.rejections()
+		t.Synced, t.Rejected = sub.synced() && !outdated, sub.rejections()
 		c.Types = append(c.Types, t)
 	}
 	return c

@@ -59,7 +59,8 @@ type stream struct {
 	sent      uint64 // responses
 
 	// owned by send
-	again time.Duration // after what time to look for something to send, if the bell does not ring; zero for never
+	asks  sync.WaitGroup // of the catalog: see review
+	again time.Duration  // after what time to look for something to send, if the bell does not ring; zero for never
 }
 
 // run serves the stream until it ends.
@@ -175,7 +176,6 @@ func (s *stream) take(req *request, now time.Time) error {
 	}
 	sub := s.subscription(typeURL)
 	first := sub == nil
-	turn := s.server.reviews.Load()
 	if first {
 		err := s.checkTypes()
 		if err == nil {
@@ -221,9 +221,6 @@ func (s *stream) take(req *request, now time.Time) error {
 		s.server.log.Warn("client rejected a response", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL,
 			"nonce", req.nonce, "err", req.err.GetMessage())
 	}
-	if first && s.server.reviews.Load() != turn { // which may not have seen it
-		return s.review()
-	}
 	if !idle {
 		s.bell.ring()
 	}
@@ -266,6 +263,9 @@ func compareRank(sub *subscription, rank int) int { return cmp.Compare(sub.coll.
 
 // idle says whether all subscriptions are where they should be, so that there is nothing to look for; s.mu is held.
 func (s *stream) idle() bool {
+	if s.outdated() {
+		return false
+	}
 	for _, sub := range s.subs {
 		if len(sub.chunks) > 0 || sub.has.asked() || !sub.has.is(sub.coll.shown.Load()) {
 			return false
@@ -294,6 +294,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	if first {
 		s.cameIn()
 	}
+	reviewed := s.server.reviews.Load()
 	coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, typeURL)
 	if err != nil {
 		return nil, err
@@ -308,7 +309,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 		m = newMissing(&s.server.opts.Limits)
 	}
 	return &subscription{
-		typeURL: typeURL, coll: coll, release: release,
+		typeURL: typeURL, coll: coll, release: release, reviewed: reviewed,
 		variant: variant{
 			delta: s.delta, partial: !s.delta && coll.typ.Partial, onePerResponse: s.delta && coll.typ.OnePerResponse,
 			byName: coll.typ.ByName, aliases: s.delta && coll.typ.Aliases,
@@ -347,6 +348,10 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 	defer silent.stop()
 	stuck := newStuck(s.conn, s.server.opts.Limits.StuckFor)
 	defer stuck.stop()
+	asking, stopAsking := context.WithCancel(ctx)
+	var reviewing <-chan error // the result of asking the catalog; nothing is sent until it has come
+	defer s.asks.Wait()
+	defer stopAsking()
 	for {
 		var out *frame
 		var wait time.Duration
@@ -354,7 +359,15 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		if ctx.Err() != nil { // who may see nothing any more is not even planned for
 			return ended(ctx)
 		}
+		if reviewing == nil {
+			reviewing = s.review(asking)
+		}
 		switch {
+		case reviewing != nil:
+			if coming != nil { // others begin meanwhile
+				ramp.turns.GiveUp(s.host, coming)
+				coming = nil
+			}
 		case begun:
 			turn.work()
 			if heavily(ctx, s.host, s.isHeavy(), func() { out, wait = s.next(time.Now()) }) != nil {
@@ -408,6 +421,10 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			return err
 		case <-ctx.Done():
 			return ended(ctx)
+		case err := <-reviewing:
+			if reviewing = nil; err != nil && ctx.Err() == nil {
+				return err
+			}
 		case <-coming:
 			turn, begun, coming = ramp.take(), true, nil
 		case <-bell:
@@ -458,6 +475,9 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 		}
 	}
 	s.again = 0
+	if s.outdated() {
+		return nil, 0
+	}
 	free, ordered := s.split()
 	sub, p := s.anyOf(free, now)
 	if sub == nil {

@@ -12,9 +12,10 @@ import (
 type subscription struct {
 	typeURL string // as the client wrote it
 	variant
-	coll    *Collection
-	release func() // gives the collection back
-	metrics typeMetrics
+	coll     *Collection
+	release  func() // gives the collection back
+	reviewed uint64 // after how many reviews the catalog said that it is the one
+	metrics  typeMetrics
 
 	wants wants
 	has   holding
