@@ -112,6 +112,7 @@ const (
 	refusedDraining       = "draining"
 	refusedStreams        = "streams"
 	refusedStreamsPerPeer = "streams_per_peer"
+	refusedOthers         = "others_per_peer"
 	refusedTypes          = "types_per_stream"
 	refusedNamesPerStream = "names_per_stream"
 	refusedNames          = "names"

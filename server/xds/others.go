@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 )
 
@@ -22,7 +23,7 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, _ *grpc.StreamSe
 	if p, ok := peer.FromContext(ss.Context()); ok {
 		st.peer = peerOf(p.Addr)
 	}
-	leave, err := s.enterOther(st.host)
+	leave, err := s.enterOther(st.host, true)
 	if err != nil {
 		s.stall(st, err)
 		return err
@@ -33,7 +34,7 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, _ *grpc.StreamSe
 
 func (s *Server) interceptCall(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	host := HostOf(ctx)
-	leave, err := s.enterOther(host)
+	leave, err := s.enterOther(host, false)
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +47,32 @@ func (s *Server) interceptCall(ctx context.Context, req any, _ *grpc.UnaryServer
 	return handler(ctx, req)
 }
 
-// enterOther counts a stream of another service. The function that it returns ends that.
-func (s *Server) enterOther(host string) (leave func(), err error) {
+// othersPerPeer is how many streams of other services, such as watches of health, an address may have open.
+const othersPerPeer = 100
+
+// enterOther counts a call of another service, or a stream. The function that it returns ends that.
+func (s *Server) enterOther(host string, stream bool) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	streams := 0
+	if stream {
+		streams = 1
+	}
+	if s.others[host]+streams > othersPerPeer {
+		return nil, s.refuse(refusedOthers, codes.ResourceExhausted, "too many streams of other services than xDS from %s: the limit is %d", host, othersPerPeer)
+	}
+	if err := s.enter(host); err != nil {
+		return nil, err
+	}
+	s.others[host] += streams
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.exit(host)
-	}, s.enter(host)
+		if s.others[host] -= streams; s.others[host] == 0 {
+			delete(s.others, host)
+		}
+	}, nil
 }
 
 // spaceOut waits until an address may ask again, by limits.streamsPerSecond.

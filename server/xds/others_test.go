@@ -2,12 +2,16 @@ package xds
 
 import (
 	"context"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 )
 
 // asking is a stream on which there is always another request.
@@ -33,4 +37,25 @@ func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
 		cancel()
 		require.Error(t, stream.RecvMsg(nil))
 	})
+}
+
+// An address has so many streams of other services, and others have theirs. Calls are not counted.
+func TestStreamsOfOtherServicesAreBounded(t *testing.T) {
+	s := NewServer(nil, Options{Limits: Limits{RefusalDelay: -1, StreamsPerSecond: -1}})
+	of := func(ip string) context.Context {
+		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}})
+	}
+	var open func(n int) error
+	open = func(n int) error {
+		if n == 0 {
+			require.NoError(t, s.interceptStream(nil, asking{ctx: of("10.0.0.2")}, nil, func(any, grpc.ServerStream) error { return nil }))
+			_, err := s.interceptCall(of("10.0.0.1"), nil, nil, func(context.Context, any) (any, error) { return nil, nil })
+			return err
+		}
+		return s.interceptStream(nil, asking{ctx: of("10.0.0.1")}, nil, func(any, grpc.ServerStream) error { return open(n - 1) })
+	}
+	require.NoError(t, open(othersPerPeer))
+	require.Equal(t, codes.ResourceExhausted, status.Code(open(othersPerPeer+1)))
+	require.Empty(t, s.others)
+	require.Empty(t, s.perPeer)
 }

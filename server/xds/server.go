@@ -79,6 +79,7 @@ type Server struct {
 	streams  map[uint64]*stream // by id
 	counted  int                // streams of all services
 	perPeer  map[string]int     // of these, by IP address
+	others   map[string]int     // streams of other services, by IP address
 	draining bool
 }
 
@@ -95,7 +96,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
 		syncPatience: syncPatience,
 		gate:         newGate(&opts.Limits), arrivals: spacing{perSecond: opts.Limits.ConnectionsPerSecond}, opens: spacing{perSecond: opts.Limits.StreamsPerSecond}, logged: rate.NewLimiter(linesLogged, 100), visits: &visits{limiter: rate.NewLimiter(linesLogged, 100)},
-		streams: make(map[uint64]*stream), perPeer: make(map[string]int),
+		streams: make(map[uint64]*stream), perPeer: make(map[string]int), others: make(map[string]int),
 	}
 	if opts.Registerer != nil {
 		opts.Registerer.MustRegister(newLag(s, opts.Namespace))
