@@ -15,7 +15,8 @@ import (
 type disk interface {
 	Lstat(name string) (fs.FileInfo, error)
 	Readlink(name string) (string, error)
-	ReadDir(name string) ([]fs.DirEntry, error)
+	// ReadDir lists the directory at name, with root as for Open.
+	ReadDir(root, name string) ([]fs.DirEntry, error)
 	// Open opens the file at name. Unless root is empty, name is below it, and a link that leads out of root is an error,
 	// also one that was put there a moment ago.
 	Open(root, name string) (fs.File, error)
@@ -23,9 +24,20 @@ type disk interface {
 
 type osDisk struct{}
 
-func (osDisk) Lstat(name string) (fs.FileInfo, error)     { return os.Lstat(name) }
-func (osDisk) Readlink(name string) (string, error)       { return os.Readlink(name) }
-func (osDisk) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+func (osDisk) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(name) }
+func (osDisk) Readlink(name string) (string, error)   { return os.Readlink(name) }
+
+func (d osDisk) ReadDir(root, name string) ([]fs.DirEntry, error) {
+	f, err := d.Open(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()           //nolint:errcheck // only read
+	dir := f.(fs.ReadDirFile) // an os.File
+	entries, err := dir.ReadDir(-1)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
+}
 
 // openFlags do not wait for a writer, should a pipe have taken the place of the file.
 const openFlags = os.O_RDONLY | syscall.O_NONBLOCK

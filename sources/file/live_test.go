@@ -273,11 +273,11 @@ func (d *testDisk) planned(name string) error {
 	return nil
 }
 
-func (d *testDisk) ReadDir(name string) ([]fs.DirEntry, error) {
+func (d *testDisk) ReadDir(root, name string) ([]fs.DirEntry, error) {
 	if err := d.planned(name); err != nil {
 		return nil, err
 	}
-	return d.osDisk.ReadDir(name)
+	return d.osDisk.ReadDir(root, name)
 }
 
 func (d *testDisk) Lstat(name string) (fs.FileInfo, error) {

@@ -234,7 +234,11 @@ func (w *walker) file(path string, fi fs.FileInfo) {
 // walk looks at everything in d.
 func (w *walker) walk(d *dir, fi fs.FileInfo) {
 	w.watch.enter(d.path, d.real, stampOf(fi))
-	entries, err := w.disk.ReadDir(d.real)
+	within := w.dirs[""].real
+	if w.out {
+		within = ""
+	}
+	entries, err := w.disk.ReadDir(within, d.real)
 	if err != nil {
 		if d.path == "" || !errors.Is(err, fs.ErrNotExist) {
 			w.seen.blocked[d.path] = err

@@ -174,3 +174,39 @@ func TestOneDirectoryMountedTwice(t *testing.T) {
 	require.NotContains(t, events.WatchList(), disk.at)
 	require.Contains(t, events.WatchList(), disk.of)
 }
+
+// swappingDisk has something happen before a directory is listed.
+type swappingDisk struct {
+	osDisk
+	swap func(name string)
+}
+
+func (d swappingDisk) ReadDir(root, name string) ([]fs.DirEntry, error) {
+	d.swap(name)
+	return d.osDisk.ReadDir(root, name)
+}
+
+// A directory that is swapped for a link out of the root is not listed, unless such links are followed.
+func TestADirectorySwappedForALinkIsNotListed(t *testing.T) {
+	for _, out := range []bool{false, true} {
+		root, outside := t.TempDir(), t.TempDir()
+		sub := filepath.Join(root, "sub")
+		require.NoError(t, os.Mkdir(sub, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(outside, "secret.yaml"), []byte("{}"), 0o600))
+		w := newWatcher(osDisk{}, true, nil)
+		seen, err := look(t.Context(), swappingDisk{swap: func(name string) {
+			if filepath.Base(name) == "sub" {
+				require.NoError(t, os.Rename(sub, filepath.Join(outside, "moved")))
+				require.NoError(t, os.Symlink(outside, sub))
+			}
+		}}, root, out, w, map[string]bool{"": true})
+		w.close()
+		require.NoError(t, err)
+		if out {
+			require.Contains(t, seen.files, "sub/secret.yaml")
+			continue
+		}
+		require.Empty(t, seen.files)
+		require.ErrorContains(t, seen.blocked["sub"], "leads out of the source's directory")
+	}
+}
