@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -65,7 +64,7 @@ func (s *Server) syncz(yield func(any) bool) {
 			kind = ""
 		}
 		out := syncStatus{
-			ClusterID: metadataText(c.Node, "CLUSTER_ID"), ProxyID: c.Node.GetId(), ProxyType: kind, IstioVersion: metadataText(c.Node, "ISTIO_VERSION"),
+			ClusterID: debug.MetadataText(c.Node, "CLUSTER_ID"), ProxyID: c.Node.GetId(), ProxyType: kind, IstioVersion: debug.MetadataText(c.Node, "ISTIO_VERSION"),
 			Resources: make(map[string]resourceStatus, len(c.Types)),
 		}
 		for _, t := range c.Types {
@@ -91,10 +90,6 @@ func (s *Server) syncz(yield func(any) bool) {
 			return
 		}
 	}
-}
-
-func metadataText(node *corev3.Node, key string) string {
-	return node.GetMetadata().GetFields()[key].GetStringValue()
 }
 
 // connections is /debug/connections as istiod has it (AdsClients), one client at a time; their number stands at the end, where it is known.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"tributary/internal/words"
 	"tributary/server/xds"
 )
 
@@ -94,12 +95,17 @@ func gone(ctx context.Context) error { return status.FromContextError(ctx.Err())
 // told are the metadata of nodes that tools read. The rest is large, and nobody's business.
 var told = []string{"CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"}
 
+// MetadataText returns a text of a node's metadata, without what a terminal would obey.
+func MetadataText(n *corev3.Node, key string) string {
+	return words.Printable(n.GetMetadata().GetFields()[key].GetStringValue(), "")
+}
+
 // config is a client as CSDS has it: one entry a type.
 func config(c *xds.ClientStatus) *statusv3.ClientConfig {
 	metadata := &structpb.Struct{Fields: make(map[string]*structpb.Value)}
 	for _, key := range told {
-		if v := c.Node.GetMetadata().GetFields()[key]; v.GetStringValue() != "" {
-			metadata.Fields[key] = v
+		if v := MetadataText(c.Node, key); v != "" {
+			metadata.Fields[key] = structpb.NewStringValue(v)
 		}
 	}
 	out := &statusv3.ClientConfig{Node: &corev3.Node{

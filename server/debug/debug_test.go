@@ -89,6 +89,16 @@ func TestCSDSTellsHowClientsStand(t *testing.T) {
 	require.NotContains(t, answer.String(), "s3cret", "metadata that no tool asks for")
 }
 
+// What a client says of itself gets to the terminals of those who ask istioctl.
+func TestMetadataIsPrintable(t *testing.T) {
+	p := (&people{}).knock(1, xds.TypeStatus{TypeURL: "a"})
+	p.all[0].Node.Metadata.Fields["ISTIO_VERSION"] = structpb.NewStringValue("1.27\u202eEVIL\x1b[31m")
+	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, p, nil))
+	answer, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
+	require.NoError(t, err)
+	require.Equal(t, `1.27\u202eEVIL\x1b[31m`, answer.GetConfig()[0].GetNode().GetMetadata().GetFields()["ISTIO_VERSION"].GetStringValue())
+}
+
 func TestCSDSMatchesNodes(t *testing.T) {
 	id := func(m *matcherv3.StringMatcher) []*matcherv3.NodeMatcher {
 		return []*matcherv3.NodeMatcher{{NodeId: m}}

@@ -300,7 +300,9 @@ func (r *request) set(f field, v []byte) error {
 		if err := proto.Unmarshal(v, r.node); err != nil {
 			return err
 		}
-		r.node.Id = words.Printable(r.node.GetId(), "")
+		for _, text := range []*string{&r.node.Id, &r.node.Cluster, &r.node.UserAgentName} {
+			*text = words.Printable(*text, "")
+		}
 		return nil
 	case fieldNames:
 		r.names = append(r.names, r.name(v))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -85,6 +86,16 @@ func texts(t *testing.T, r *request) []byte {
 		}
 	}
 	return all
+}
+
+// What a node is called is printed.
+func TestNodesArePrintable(t *testing.T) {
+	const evil, escaped = "a\u202e\x1b[31m", `a\u202e\x1b[31m`
+	b, err := proto.Marshal(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: evil, Cluster: evil, UserAgentName: evil}})
+	require.NoError(t, err)
+	r := &request{}
+	require.NoError(t, r.decode(b))
+	require.Equal(t, []string{escaped, escaped, escaped}, []string{r.node.GetId(), r.node.GetCluster(), r.node.GetUserAgentName()})
 }
 
 // A type URL is printed everywhere: one that is not printable UTF-8 ends the stream, and is not seen in the status of clients.
