@@ -14,7 +14,7 @@ import (
 var errNotYet = errors.New("not everything was read yet, and nothing is sent before")
 
 // Resources returns all that would be sent to a client of a node if it asked now, and whether it would have to ask for each virtual host and cluster.
-// It does not register a client.
+// It does not register a client, and keeps no scope that no client uses.
 func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) (all []xds.Served, onDemand bool, err error) {
 	p := model.ProfileOf(node)
 	p.OnDemand = p.OnDemand && delta
@@ -26,7 +26,10 @@ func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) 
 	if err != nil {
 		return nil, false, err
 	}
-	defer release()
+	defer func() {
+		release()
+		c.scopes.Forget(p)
+	}()
 	for _, coll := range s.all() {
 		if !coll.Synced() {
 			return nil, false, errNotYet

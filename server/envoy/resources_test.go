@@ -23,8 +23,10 @@ func TestTold(t *testing.T) {
 		require.ErrorIs(t, err, errNotYet)
 		c.update(nil, h.Table.Snapshot(), false, true)
 		for name, n := range map[string]*corev3.Node{"all": node("shop", "NONE", ""), "gateway": {Id: "router~1.1.1.1~a.shop~x"}, "on demand": demandingNode("shop")} {
+			had := len(c.inUse())
 			served, onDemand, err := c.Resources(t.Context(), n, true)
 			require.NoError(t, err)
+			require.Len(t, c.inUse(), had, "no scope is kept that no client uses")
 			require.Equal(t, name == "on demand", onDemand)
 			types := 0
 			for _, of := range served {

@@ -205,6 +205,20 @@ func (s *Set[K, F]) mayMake(host string, estimate int) error {
 // release ends a use. Families without users go when they cost too much.
 func (s *Set[K, F]) release(key K, m *member[F], host string) { s.discard(s.leave(key, m, host)...) }
 
+// Forget drops the family of key at once if it has no users.
+func (s *Set[K, F]) Forget(key K) {
+	s.mu.Lock()
+	m := s.members[key]
+	unused := m != nil && m.users == 0
+	if unused {
+		delete(s.members, key)
+	}
+	s.mu.Unlock()
+	if unused {
+		s.discard(m.family)
+	}
+}
+
 // discard drops families. The memory of many is given back to the system at once: the runtime alone would keep it for minutes.
 func (s *Set[K, F]) discard(families ...F) {
 	cost := 0

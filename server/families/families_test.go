@@ -273,3 +273,18 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	require.Len(t, *dropped, 4)
 	require.Zero(t, s.dropped)
 }
+
+// Only a family without users is forgotten.
+func TestForget(t *testing.T) {
+	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})
+	_, release := use(t, s, "a", "h")
+	s.Forget("a")
+	s.Forget("unknown")
+	require.Empty(t, *dropped)
+	release()
+	require.Empty(t, *dropped, "it is kept for clients that come back")
+	s.Forget("a")
+	s.Forget("a")
+	require.Equal(t, []string{"a"}, *dropped)
+	require.Empty(t, s.members)
+}
