@@ -20,7 +20,8 @@ type subjects []string
 func CheckSubject(pattern string) error {
 	names, err := parseSubject(pattern)
 	if err != nil {
-		return fmt.Errorf("%q: %w; want names as in CN=istiod,O=Example; a * stands for a whole value (CN=*), or for one or more names (*,O=Example)", pattern, err)
+		return fmt.Errorf("%q: %w; want names as in CN=istiod,O=Example; a * stands for a whole value (CN=*), "+
+			"or for one or more names (*,O=Example)", pattern, err)
 	}
 	for _, name := range names {
 		for i, a := range name {
@@ -83,7 +84,8 @@ func (a attribute) matches(other attribute) bool {
 
 // identifiers are those of the types that have names.
 var identifiers = map[string]string{
-	"CN": "2.5.4.3", "SERIALNUMBER": "2.5.4.5", "C": "2.5.4.6", "L": "2.5.4.7", "ST": "2.5.4.8", "STREET": "2.5.4.9", "O": "2.5.4.10", "OU": "2.5.4.11",
+	"CN": "2.5.4.3", "SERIALNUMBER": "2.5.4.5", "C": "2.5.4.6", "L": "2.5.4.7", "ST": "2.5.4.8",
+	"STREET": "2.5.4.9", "O": "2.5.4.10", "OU": "2.5.4.11",
 	"POSTALCODE": "2.5.4.17", "UID": "0.9.2342.19200300.100.1.1", "DC": "0.9.2342.19200300.100.1.25", "EMAILADDRESS": "1.2.840.113549.1.9.1",
 }
 

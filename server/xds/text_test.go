@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// TestTextsOfRequests puts bytes that are not UTF-8 in each text that a request may have. The request is refused, or keeps nothing of them: all that is kept
-// may get into the answers of CSDS and of istioctl, and into pages.
+// TestTextsOfRequests puts bytes that are not UTF-8 in each text that a request may have. The request is refused, or
+// keeps nothing of them: all that is kept may get into the answers of CSDS and of istioctl, and into pages.
 func TestTextsOfRequests(t *testing.T) {
 	const mark = "QQ"
 	for _, m := range []proto.Message{&discoveryv3.DiscoveryRequest{}, &discoveryv3.DeltaDiscoveryRequest{}} {
@@ -78,7 +78,8 @@ func texts(t *testing.T, r *request) []byte {
 	t.Helper()
 	_, err := proto.Marshal(r.node)
 	require.NoError(t, err, "the node is sent by CSDS")
-	all := fmt.Appendf(nil, "%s %s %s %s %s %s %s %v", r.typeURL, r.version, r.nonce, r.names, r.subscribe, r.unsub, r.err.GetMessage(), r.node)
+	all := fmt.Appendf(nil, "%s %s %s %s %s %s %s %v", r.typeURL, r.version, r.nonce, r.names,
+		r.subscribe, r.unsub, r.err.GetMessage(), r.node)
 	if r.initial != nil {
 		for entry := range r.initial.all() {
 			name, version, _ := mapEntry(entry)
@@ -110,6 +111,7 @@ func TestTypeURLsAreTexts(t *testing.T) {
 			require.ErrorContains(t, err, fmt.Sprintf("type_url %q is not printable UTF-8", url))
 		}
 	}
-	require.EqualError(t, checkTypeURL("a.b/v1/K\xff\xfe"), `rpc error: code = InvalidArgument desc = type_url "a.b/v1/K\xff\xfe" is not printable UTF-8`)
+	require.EqualError(t, checkTypeURL("a.b/v1/K\xff\xfe"),
+		`rpc error: code = InvalidArgument desc = type_url "a.b/v1/K\xff\xfe" is not printable UTF-8`)
 	require.NoError(t, checkTypeURL("a.b/v1/Ké"))
 }
