@@ -25,7 +25,16 @@ func TestGlobs(t *testing.T) {
 		glob, text string
 		want       bool
 	}{
-		{"a", "a", true}, {"a", "ab", false}, {"a*", "ab", true}, {"a*", "a", true}, {"a*", "ba", false}, {"*b", "ab", true}, {"*b", "ba", false}, {"*", "", true}, {"", "", true}, {"", "a", false},
+		{"a", "a", true},
+		{"a", "ab", false},
+		{"a*", "ab", true},
+		{"a*", "a", true},
+		{"a*", "ba", false},
+		{"*b", "ab", true},
+		{"*b", "ba", false},
+		{"*", "", true},
+		{"", "", true},
+		{"", "a", false},
 	} {
 		require.Equal(t, c.want, matches(c.glob, c.text), "%+v", c)
 	}
@@ -67,15 +76,24 @@ func TestSubjects(t *testing.T) {
 		{"CN=a,*,O=E", "CN=a,O=E", false},
 		{"*,O=E,*,O=E", "CN=a,O=E,O=E,C=DE,O=E", true},
 		{"OU=*+CN=a", "CN=a+OU=b", true},
-		{"emailAddress=a@b,UID=c,DC=d", "1.2.840.113549.1.9.1=#0c03614062,0.9.2342.19200300.100.1.1=#130163,0.9.2342.19200300.100.1.25=#160164", true},
+		{
+			"emailAddress=a@b,UID=c,DC=d", "1.2.840.113549.1.9.1=#0c03614062,0.9.2342.19200300.100.1.1=#130163,0.9.2342.19200300.100.1.25=#160164",
+			true,
+		},
 		{"2.5.4.3=a", "CN=a", true},
 	} {
 		require.Equal(t, c.want, subjects{c.pattern}.match(c.subject), "%+v", c)
 	}
-	for _, good := range []string{"*", "CN=*", "*,O=E", "CN=a,*", `CN=a\*`, "CN=a,*,O=E", " cn = a , * ", `CN=a\2cb\,\ `, "CN=ö", "1.2.3=x", "CN=#130161"} {
+	for _, good := range []string{
+		"*", "CN=*", "*,O=E", "CN=a,*", `CN=a\*`, "CN=a,*,O=E", " cn = a , * ", `CN=a\2cb\,\ `, "CN=ö", "1.2.3=x",
+		"CN=#130161",
+	} {
 		require.NoError(t, CheckSubject(good), good)
 	}
-	for _, bad := range []string{"CN=a*", "CN=*a", "*O=E", "istiod", "CN=a*,O=E", "", "cn=", "CN=a,", "XY=a", "CN=a+CN=b", `CN=a\q`, `CN=a\`, `CN="a"`, "CN=a;O=E", "CN=#13", "CN=#zz"} {
+	for _, bad := range []string{
+		"CN=a*", "CN=*a", "*O=E", "istiod", "CN=a*,O=E", "", "cn=", "CN=a,", "XY=a", "CN=a+CN=b", `CN=a\q`, `CN=a\`,
+		`CN="a"`, "CN=a;O=E", "CN=#13", "CN=#zz",
+	} {
 		require.Error(t, CheckSubject(bad), bad)
 	}
 	require.True(t, (&Who{Subject: []string{"*,O=E"}}).Covers(&Who{Subject: []string{"CN=a,O=E", "*,O=E"}}))
@@ -85,7 +103,8 @@ func TestSubjects(t *testing.T) {
 
 // TestSubjectsOfCertificates has certificates that are close to what a pattern asks for.
 func TestSubjectsOfCertificates(t *testing.T) {
-	cn, c, o, ou := asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.ObjectIdentifier{2, 5, 4, 6}, asn1.ObjectIdentifier{2, 5, 4, 10}, asn1.ObjectIdentifier{2, 5, 4, 11}
+	cn, c, o, ou := asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.ObjectIdentifier{2, 5, 4, 6}, asn1.ObjectIdentifier{2, 5, 4, 10},
+		asn1.ObjectIdentifier{2, 5, 4, 11}
 	uid := asn1.ObjectIdentifier{0, 9, 2342, 19200300, 100, 1, 1}
 	rdn := func(parts ...any) (s pkix.RelativeDistinguishedNameSET) {
 		for part := range slices.Chunk(parts, 2) {
@@ -103,7 +122,11 @@ func TestSubjectsOfCertificates(t *testing.T) {
 		{"comma in CN", pkix.RDNSequence{rdn(o, "Evil"), rdn(cn, "x,O=Example")}, "*,O=Example", false},
 		{"two CNs: neither decides alone", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "evil"), rdn(cn, "istiod")}, "CN=istiod,O=Example", false},
 		{"two CNs, the other way", pkix.RDNSequence{rdn(o, "Example"), rdn(cn, "istiod"), rdn(cn, "evil")}, "CN=istiod,O=Example", false},
-		{"CN within another's multi-valued RDN", pkix.RDNSequence{rdn(cn, "istiod", ou, "guests"), rdn(o, "Example")}, "CN=istiod,OU=guests,O=Example", false},
+		{
+			"CN within another's multi-valued RDN",
+			pkix.RDNSequence{rdn(cn, "istiod", ou, "guests"), rdn(o, "Example")},
+			"CN=istiod,OU=guests,O=Example", false,
+		},
 		{"two Os as two RDNs", pkix.RDNSequence{rdn(o, "Evil"), rdn(o, "Example"), rdn(cn, "istiod")}, "CN=istiod,O=Example", false},
 		{"order: CN above O", pkix.RDNSequence{rdn(cn, "istiod"), rdn(o, "Example")}, "CN=istiod,O=Example", false},
 		{"empty O", pkix.RDNSequence{rdn(o, ""), rdn(cn, "istiod")}, "CN=istiod,O=*", false},
@@ -204,8 +227,10 @@ func texts(t *rapid.T, what string, from []string) []string {
 func anAllow(t *rapid.T, what string) Allow {
 	globs := []string{"*", "a*", "*b", "ab", "a", "b", ""}
 	return Allow{
-		Kinds: texts(t, what+" kinds", []string{"*", "Service*", "*Entry", "ServiceEntry", "WorkloadEntry", "VirtualService"}), Namespaces: texts(t, what+" namespaces", globs),
-		Sources: texts(t, what+" sources", globs), Types: texts(t, what+" types", []string{"*", "clusters", "c*", "routes"}), Services: texts(t, what+" services", []string{"*", "reflection", "channelz"}),
+		Kinds:      texts(t, what+" kinds", []string{"*", "Service*", "*Entry", "ServiceEntry", "WorkloadEntry", "VirtualService"}),
+		Namespaces: texts(t, what+" namespaces", globs),
+		Sources:    texts(t, what+" sources", globs), Types: texts(t, what+" types", []string{"*", "clusters", "c*", "routes"}),
+		Services: texts(t, what+" services", []string{"*", "reflection", "channelz"}),
 	}
 }
 
@@ -250,8 +275,12 @@ func TestWhoCovers(t *testing.T) {
 		return texts(t, what, []string{"a", "b", "a*", "*b", "*", "ab"})
 	}
 	anyone := func(t *rapid.T, what string) (w Who) {
-		w = Who{SPIFFE: list(t, what+" uri"), Token: list(t, what+" token"), Nodes: list(t, what+" node"), Socket: rapid.Bool().Draw(t, what+" socket")}
-		for _, cidr := range rapid.SliceOfN(rapid.SampledFrom([]string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::/0"}), 0, 2).Draw(t, what+" cidr") {
+		w = Who{
+			SPIFFE: list(t, what+" uri"), Token: list(t, what+" token"), Nodes: list(t, what+" node"),
+			Socket: rapid.Bool().Draw(t, what+" socket"),
+		}
+		for _, cidr := range rapid.SliceOfN(rapid.SampledFrom([]string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::/0"}), 0, 2).Draw(t,
+			what+" cidr") {
 			w.CIDR = append(w.CIDR, netip.MustParsePrefix(cidr))
 		}
 		if rapid.Bool().Draw(t, what+" jwt") {

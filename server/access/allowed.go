@@ -1,5 +1,5 @@
-// Package access says who may see what: rules of the configuration, of which the first that a client matches decides. What it does not allow is to the
-// client as if it were not there.
+// Package access says who may see what: rules of the configuration, of which the first that a client matches decides. What it does not
+// allow is to the client as if it were not there.
 package access
 
 import (
@@ -76,7 +76,8 @@ func (a *Allowed) Key() string {
 	return a.key
 }
 
-// Objects returns a of which only that counts by which objects are told apart: to the rest, clients see the same. It is nil if all objects are seen.
+// Objects returns a of which only that counts by which objects are told apart: to the rest, clients see the same. It is nil if all objects
+// are seen.
 func (a *Allowed) Objects() *Allowed {
 	if a == nil {
 		return nil

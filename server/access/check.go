@@ -7,8 +7,8 @@ import (
 	"tributary/server/identity"
 )
 
-// Question is what somebody may want to know of the rules: whether a client sees objects, or one of Envoy's types, or a service. What is nil or empty is
-// not asked for.
+// Question is what somebody may want to know of the rules: whether a client sees objects, or one of Envoy's types, or a service. What is
+// nil or empty is not asked for.
 type Question struct {
 	Who       *identity.Identity
 	Node      string

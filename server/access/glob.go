@@ -6,12 +6,14 @@ import (
 	"strings"
 )
 
-// globs are texts of which one is to match, as in Istio: a text itself, abc* for what begins with abc, *abc for what ends with it, and * for all.
+// globs are texts of which one is to match, as in Istio: a text itself, abc* for what begins with abc, *abc for what ends with it, and *
+// for all.
 type globs []string
 
 // CheckGlob says what is wrong with a text of a list.
 func CheckGlob(glob string) error {
-	if inner := strings.Trim(glob, "*"); glob != "*" && (strings.Contains(inner, "*") || strings.HasPrefix(glob, "*") && strings.HasSuffix(glob, "*") || strings.Contains(glob, "**")) {
+	if inner := strings.Trim(glob, "*"); glob != "*" && (strings.Contains(inner, "*") ||
+		strings.HasPrefix(glob, "*") && strings.HasSuffix(glob, "*") || strings.Contains(glob, "**")) {
 		return fmt.Errorf("%q: a * stands at the beginning or at the end, once", glob)
 	}
 	return nil

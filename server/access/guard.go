@@ -24,8 +24,9 @@ import (
 
 // Policy is what is in force.
 type Policy struct {
-	Rules         Rules                                 // nil allows everything
-	Before        *Rules                                // those of before, while what is served changes as well: what both allow is allowed; nil for none
+	Rules Rules // nil allows everything
+	// those of before, while what is served changes as well: what both allow is allowed; nil for none
+	Before        *Rules
 	Authenticator *identity.Authenticator               // nil takes no tokens
 	Trust         func(chain []*x509.Certificate) error // whether a certificate is still one of whom we trust; all are if nil
 	AdminTrust    func(chain []*x509.Certificate) error // the same of those who come to the admin server
@@ -46,8 +47,8 @@ func (p *Policy) prove(i *identity.Identity, headers []string, trust func(chain 
 	return who, nil
 }
 
-// Guard stands before a gRPC server: it lets in who is allowed something, and ends the streams of those who are no longer what they were, or may no
-// longer see what they saw. It is safe for concurrent use.
+// Guard stands before a gRPC server: it lets in who is allowed something, and ends the streams of those who are no longer what they were,
+// or may no longer see what they saw. It is safe for concurrent use.
 type Guard struct {
 	// read-only
 	log      *slog.Logger
@@ -76,7 +77,8 @@ func NewGuard(p Policy, log *slog.Logger, metrics prometheus.Registerer) *Guard 
 		log: log, logged: rate.NewLimiter(linesLogged, 10*linesLogged), clients: make(map[*client]struct{}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tributary_access_refusals_total",
-			Help: "Streams and calls that were refused or ended: what the client showed is not right (identity), nothing is allowed to it (access), or less than when it came (reduced).",
+			Help: "Streams and calls that were refused or ended: what the client showed is not right (identity), nothing is allowed to it " +
+				"(access), or less than when it came (reduced).",
 		}, []string{"reason"}),
 	}
 	for _, reason := range []string{reasonIdentity, reasonAccess, reasonReduced} {
@@ -89,8 +91,8 @@ func NewGuard(p Policy, log *slog.Logger, metrics prometheus.Registerer) *Guard 
 	return g
 }
 
-// Set puts another policy in force, and ends the streams that it concerns. When it returns they are sent nothing more, but for what they were being sent if they are slow
-// to take it.
+// Set puts another policy in force, and ends the streams that it concerns. When it returns they are sent nothing more, but for what they
+// were being sent if they are slow to take it.
 func (g *Guard) Set(p Policy) {
 	g.policy.Store(&p)
 	g.await(g.recheck())
@@ -114,7 +116,8 @@ func (g *Guard) await(all []*client) {
 // Policy returns what is in force.
 func (g *Guard) Policy() Policy { return *g.policy.Load() }
 
-// Recheck ends the streams of which the client has not now what it had when it came: it is to be called when files of the policy have changed.
+// Recheck ends the streams of which the client has not now what it had when it came: it is to be called when files of the policy have
+// changed.
 func (g *Guard) Recheck() { g.recheck() }
 
 func (g *Guard) recheck() (ended []*client) {
@@ -162,8 +165,8 @@ type client struct {
 
 type clientKey struct{}
 
-// Of returns what the client of a stream is allowed, which is decided when it is asked for the first time, by who the client is and how it calls
-// itself. An error, which carries a gRPC status, is what ends the stream. Without a guard everything is allowed.
+// Of returns what the client of a stream is allowed, which is decided when it is asked for the first time, by who the client is and how it
+// calls itself. An error, which carries a gRPC status, is what ends the stream. Without a guard everything is allowed.
 func Of(ctx context.Context, node *corev3.Node) (*Allowed, error) {
 	c, ok := ctx.Value(clientKey{}).(*client)
 	if !ok {
@@ -190,8 +193,8 @@ func Identity(ctx context.Context) string {
 	return c.who.String()
 }
 
-// AllowedTo returns what those are allowed who are connected and call themselves node, and false if that cannot be told, since what is allowed depends on who
-// somebody is, and there is nobody, or there are several who may see different things.
+// AllowedTo returns what those are allowed who are connected and call themselves node, and false if that cannot be told, since what is
+// allowed depends on who somebody is, and there is nobody, or there are several who may see different things.
 func (g *Guard) AllowedTo(node string) (allowed *Allowed, known bool) {
 	if g.policy.Load().Rules == nil {
 		return nil, true
@@ -232,7 +235,8 @@ func (c *client) decide(node string) (*Allowed, error) {
 	return allowed, nil
 }
 
-// errNothing is what those are told who are allowed nothing. Who they are to us helps whoever looks for the reason, and is no secret from themselves.
+// errNothing is what those are told who are allowed nothing. Who they are to us helps whoever looks for the reason, and is no secret from
+// themselves.
 func errNothing(i *identity.Identity) error {
 	return status.Errorf(codes.PermissionDenied, "nothing is allowed to %s", i)
 }
@@ -296,7 +300,8 @@ func unauthenticated(err error) error { return status.Error(codes.Unauthenticate
 
 var errExpired = unauthenticated(identity.ErrExpired)
 
-// admit finds out who a client is, and returns the context of its stream, which ends, with a gRPC status as its cause, when the client is to go.
+// admit finds out who a client is, and returns the context of its stream, which ends, with a gRPC status as its cause, when the client is
+// to go.
 func (g *Guard) admit(ctx context.Context) (_ context.Context, c *client, done func(), err error) {
 	i := &identity.Identity{}
 	if p, ok := peer.FromContext(ctx); ok {
@@ -440,8 +445,8 @@ func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return handler(ctx, req)
 }
 
-// Change returns an error, which carries a gRPC status, if somebody may not change something on the admin server: he needs a proof of who he is, and,
-// if there are rules, one that allows it. The headers are those named Authorization.
+// Change returns an error, which carries a gRPC status, if somebody may not change something on the admin server: he needs a proof of who
+// he is, and, if there are rules, one that allows it. The headers are those named Authorization.
 func (g *Guard) Change(i *identity.Identity, headers []string) error {
 	reason, err := g.mayChange(i, headers)
 	if err != nil {
@@ -450,7 +455,8 @@ func (g *Guard) Change(i *identity.Identity, headers []string) error {
 	return err
 }
 
-// Known returns an error, which carries a gRPC status, if somebody who comes to the admin server has shown a certificate that is not trusted any more.
+// Known returns an error, which carries a gRPC status, if somebody who comes to the admin server has shown a certificate that is not
+// trusted any more.
 func (g *Guard) Known(i *identity.Identity) error {
 	err := i.Trusted(g.policy.Load().AdminTrust)
 	if err != nil {

@@ -22,7 +22,8 @@ type Who struct {
 // JWT is what a JWT has to say.
 type JWT struct{ Issuer, Subject, Audience []string }
 
-// matches says whether the rule is for a client. Without a node, it is not for one of which it wants to know the id; maybe says that it may be.
+// matches says whether the rule is for a client. Without a node, it is not for one of which it wants to know the id; maybe says that it may
+// be.
 func (w *Who) matches(i *identity.Identity, node *string) (sure, maybe bool) {
 	ok := (len(w.SPIFFE) == 0 || globs(w.SPIFFE).matchAny(i.URIs)) &&
 		(len(w.DNS) == 0 || globs(w.DNS).matchAny(i.DNS)) &&
@@ -46,7 +47,8 @@ func (w *Who) Covers(other *Who) bool {
 	within := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(w.CIDR, func(mine netip.Prefix) bool { return mine.Bits() <= p.Bits() && mine.Contains(p.Addr()) })
 	}
-	return limit(w.SPIFFE, other.SPIFFE) && limit(w.DNS, other.DNS) && (len(w.Subject) == 0 || len(other.Subject) > 0 && subjects(w.Subject).cover(other.Subject)) && limit(w.Token, other.Token) &&
+	return limit(w.SPIFFE, other.SPIFFE) && limit(w.DNS, other.DNS) &&
+		(len(w.Subject) == 0 || len(other.Subject) > 0 && subjects(w.Subject).cover(other.Subject)) && limit(w.Token, other.Token) &&
 		limit(w.Nodes, other.Nodes) && (!w.Socket || other.Socket) && w.JWT.covers(other.JWT) &&
 		(len(w.CIDR) == 0 || len(other.CIDR) > 0 && !slices.ContainsFunc(other.CIDR, func(p netip.Prefix) bool { return !within(p) }))
 }
@@ -77,12 +79,12 @@ type Rule struct {
 	Place string // in the configuration, for people
 }
 
-// Rules are those of a configuration, of which the first that matches decides. Nil rules allow everything to everybody; and if there are some, who
-// matches none is allowed nothing.
+// Rules are those of a configuration, of which the first that matches decides. Nil rules allow everything to everybody; and if there are
+// some, who matches none is allowed nothing.
 type Rules []Rule
 
-// Of returns the rule for a client, or nil. Node is the id that it gives itself, or nil if that is not known yet: then undecided says that it may
-// change what the rule is.
+// Of returns the rule for a client, or nil. Node is the id that it gives itself, or nil if that is not known yet: then undecided says that
+// it may change what the rule is.
 func (rules Rules) Of(i *identity.Identity, node *string) (rule *Rule, undecided bool) {
 	for n := range rules {
 		sure, maybe := rules[n].Who.matches(i, node)

@@ -50,8 +50,8 @@ type Sources interface {
 	Status() []sources.Status
 	// Excluding returns the objects of key that the transforms of their sources leave out.
 	Excluding(key resource.Key) []sources.Excluded
-	// LeavingOut returns what sources leave out of the groups in which they have any of keys, and what of it has the name or address that is asked for, if
-	// there is one.
+	// LeavingOut returns what sources leave out of the groups in which they have any of keys, and what of it has the name or address that is
+	// asked for, if there is one.
 	LeavingOut(asked string, keys ...resource.Key) []sources.LeftOut
 	// Serving returns what there is to know of key besides that sources have it, of those of which there is something.
 	Serving(key resource.Key) []sources.Serving
@@ -77,16 +77,16 @@ type Options struct {
 	Affected func() []resource.Key
 	// Unenforced returns the security objects that Envoys and gRPC clients do not enforce, in order of key. None are if nil.
 	Unenforced func() []resource.Key
-	// ChangedSince returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and whether
-	// these are all of them. Nothing is known of that if nil.
+	// ChangedSince returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and
+	// whether these are all of them. Nothing is known of that if nil.
 	ChangedSince func(c *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool)
 	// Certificates are those of our own listeners; none if nil.
 	Certificates func() []transport.Status
-	// MayChange says whether somebody on another machine may change something, by who he is and by his headers Authorization: an error, which carries a
-	// gRPC status, says why not. All may if nil.
+	// MayChange says whether somebody on another machine may change something, by who he is and by his headers Authorization: an error, which
+	// carries a gRPC status, says why not. All may if nil.
 	MayChange func(who *identity.Identity, authorization []string) error
-	// Known returns an error, which carries a gRPC status, if somebody has shown a certificate that is not trusted any more, on a connection that is older than
-	// that. All are known if nil.
+	// Known returns an error, which carries a gRPC status, if somebody has shown a certificate that is not trusted any more, on a connection
+	// that is older than that. All are known if nil.
 	Known func(who *identity.Identity) error
 	// NoDebug leaves out the pages below /debug, and NoProfiles just those of profiles.
 	NoDebug, NoProfiles bool
@@ -94,8 +94,8 @@ type Options struct {
 	Verified func() []verify.Report
 	// Told returns what an Envoy of a node is to be told now, if it asks by delta or otherwise. There are none if nil.
 	Told func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, error)
-	// Upgrade has the program that is now where this one came from take over, on behalf of somebody. It returns what came of that, in lines for people, or an
-	// error, after which this process goes on. There is none if nil.
+	// Upgrade has the program that is now where this one came from take over, on behalf of somebody. It returns what came of that, in lines
+	// for people, or an error, after which this process goes on. There is none if nil.
 	Upgrade func(ctx context.Context, by string) (done string, err error)
 	// Upgrading says how an upgrade stands. There is none if nil.
 	Upgrading func() UpgradeStatus
@@ -167,7 +167,8 @@ func (s *Server) Handler() http.Handler {
 	return ownHosts(own.Handler(ownPages(s.withGRPC(s.changers(s.mux())))))
 }
 
-// withGRPC leaves requests of gRPC to Options.GRPC. They do not make their connection busy: a stream may stay open for as long as its client likes.
+// withGRPC leaves requests of gRPC to Options.GRPC. They do not make their connection busy: a stream may stay open for as long as its
+// client likes.
 func (s *Server) withGRPC(pages http.Handler) http.Handler {
 	pages = transport.CountBusy(pages)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -198,7 +199,8 @@ func (s *Server) mux() *http.ServeMux {
 		mux.Handle("POST "+p.Path, p.handler)
 	}
 	for path, handler := range map[string]http.HandlerFunc{
-		"/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile, "/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
+		"/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile, "/debug/pprof/symbol": pprof.Symbol,
+		"/debug/pprof/trace": pprof.Trace,
 	} {
 		if !s.leftOut(path) {
 			mux.Handle("GET "+path, profiles.limit(handler))

@@ -11,8 +11,9 @@ import (
 	"tributary/server/identity"
 )
 
-// changers refuses those whose certificate is not trusted any more, and those who would change something from another machine, unless they may: who is on this one
-// is let in by its own rules, such as the mode of a socket. By a TCP port, only root and the user of this process may have it upgraded.
+// changers refuses those whose certificate is not trusted any more, and those who would change something from another machine, unless they
+// may: who is on this one is let in by its own rules, such as the mode of a socket. By a TCP port, only root and the user of this process
+// may have it upgraded.
 func (s *Server) changers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.opts.Known != nil && r.TLS != nil {

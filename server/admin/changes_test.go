@@ -27,10 +27,13 @@ func TestWhoMayChangeSomething(t *testing.T) {
 	var n reloads
 	var shown []string
 	var mind error
-	h := New(Options{Config: &n, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), MayChange: func(who *identity.Identity, headers []string) error {
-		shown = append([]string{who.Address.String()}, headers...)
-		return mind
-	}}).Handler()
+	h := New(Options{
+		Config: &n, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+		MayChange: func(who *identity.Identity, headers []string) error {
+			shown = append([]string{who.Address.String()}, headers...)
+			return mind
+		},
+	}).Handler()
 	ask := func(method string, local net.Addr) (code int, challenge string) {
 		r := httptest.NewRequest(method, "/-/reload", nil)
 		r.Host, r.RemoteAddr = "localhost", "10.1.2.3:4"

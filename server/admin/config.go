@@ -13,21 +13,22 @@ import (
 
 // Config is the configuration that the program runs with.
 type Config interface {
-	// Reload reads the configuration again and puts it in force, on behalf of somebody. It returns what that changed, in lines for people, or an
-	// error, after which everything is as it was.
+	// Reload reads the configuration again and puts it in force, on behalf of somebody. It returns what that changed, in lines for people, or
+	// an error, after which everything is as it was.
 	Reload(ctx context.Context, by string) (done string, err error)
 	Status() ConfigStatus
 }
 
 // ConfigStatus says which configuration is in force.
 type ConfigStatus struct {
-	File     string     `json:"file,omitempty"` // empty if it came from the command line
-	Loaded   time.Time  `json:"loaded"`
-	Failed   *time.Time `json:"failed,omitempty"`   // when the file was refused since
-	Error    string     `json:"error,omitempty"`    // why
-	Pending  []string   `json:"pending,omitempty"`  // sources that the last reload waits for; until they are read, what they may have is as it was
-	Warnings []string   `json:"warnings,omitempty"` // what is hardly meant, one line each
-	Restart  []string   `json:"restart,omitempty"`  // what of it needs a restart, one setting each
+	File   string     `json:"file,omitempty"` // empty if it came from the command line
+	Loaded time.Time  `json:"loaded"`
+	Failed *time.Time `json:"failed,omitempty"` // when the file was refused since
+	Error  string     `json:"error,omitempty"`  // why
+	// sources that the last reload waits for; until they are read, what they may have is as it was
+	Pending  []string `json:"pending,omitempty"`
+	Warnings []string `json:"warnings,omitempty"` // what is hardly meant, one line each
+	Restart  []string `json:"restart,omitempty"`  // what of it needs a restart, one setting each
 }
 
 // ErrUpgrading says that something has to wait for the end of an upgrade.

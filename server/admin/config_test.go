@@ -60,7 +60,8 @@ func TestReload(t *testing.T) {
 func TestOtherWebPagesMayNotPost(t *testing.T) {
 	w := &world{}
 	status, said := post(t, newServer(w), "/-/reload", http.Header{"Origin": {"https://elsewhere.example"}, "Sec-Fetch-Site": {"cross-site"}})
-	assert.Equal(t, "POST /-/reload comes from a web page of https://elsewhere.example, and is done only for pages of example.com, and for programs that send no Origin\n", said)
+	assert.Equal(t, "POST /-/reload comes from a web page of https://elsewhere.example, and is done only for pages of example.com, and for "+
+		"programs that send no Origin\n", said)
 	assert.Equal(t, http.StatusForbidden, status)
 	assert.Zero(t, w.config.reloads)
 }

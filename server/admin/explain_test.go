@@ -171,7 +171,8 @@ func TestWithoutEffect(t *testing.T) {
 	require.Eventually(t, view.Synced, 10*time.Second, time.Millisecond)
 	w := &world{}
 	s := admin.New(admin.Options{
-		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler),
+		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
+		Log:           slog.New(slog.DiscardHandler),
 		WithoutEffect: func(*resource.Resource) []string { return []string{"spec.x has no effect on Envoys: why"} },
 		Affected:      func() []resource.Key { return []resource.Key{reviews.Key(), {Kind: resource.Sidecar, Name: "gone"}} },
 	})
@@ -212,7 +213,8 @@ func TestRejected(t *testing.T) {
 	require.Eventually(t, func() bool { return view.Snapshot().Len() == 1 }, 10*time.Second, time.Millisecond)
 	s := admin.New(admin.Options{
 		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config,
-		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler), ChangedSince: func(_ *xds.Collection, r xds.Rejection) ([]resource.Key, bool) {
+		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler),
+		ChangedSince: func(_ *xds.Collection, r xds.Rejection) ([]resource.Key, bool) {
 			return []resource.Key{web}, r.Revision == 7
 		},
 	})
@@ -223,7 +225,8 @@ func TestRejected(t *testing.T) {
 	assert.Equal(t, []conflicts.Ref{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "early"}}, all[0].Changed)
 	route := all[2] // after what was rejected since the zero time
 	assert.Equal(t, admin.Rejected{
-		TypeURL: xds.RouteURL, Resource: "80", Version: "v2", Acked: "v1", Error: "too large", Node: "early", Peer: "10.0.0.1:5", Since: noon, Clients: 2,
+		TypeURL: xds.RouteURL, Resource: "80", Version: "v2", Acked: "v1", Error: "too large", Node: "early", Peer: "10.0.0.1:5", Since: noon,
+		Clients: 2,
 		Changed: []conflicts.Ref{conflicts.Ref(web)},
 	}, route)
 	var st admin.Status
@@ -310,7 +313,10 @@ func TestExplainSaysWhatKeepsAnObject(t *testing.T) {
 	gone := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "gone"}
 	w := &world{
 		sources: []sources.Status{
-			{Name: "rules", Foreign: 2, Unsure: 1, Unread: 4, Warnings: []string{"w"}, Held: hold, Quarantined: []sources.Quarantined{broken, broken}},
+			{
+				Name: "rules", Foreign: 2, Unsure: 1, Unread: 4, Warnings: []string{"w"}, Held: hold,
+				Quarantined: []sources.Quarantined{broken, broken},
+			},
 		},
 		serving: map[resource.Key][]sources.Serving{gone: {{
 			Source: "rules", Held: true, Unread: "permission denied", Unsure: []sources.Quarantined{broken}, Warnings: []string{"a.yaml:3: odd"},

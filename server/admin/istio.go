@@ -64,8 +64,9 @@ func (s *Server) syncz(yield func(any) bool) {
 			kind = ""
 		}
 		out := syncStatus{
-			ClusterID: debug.MetadataText(c.Node, "CLUSTER_ID"), ProxyID: c.Node.GetId(), ProxyType: kind, IstioVersion: debug.MetadataText(c.Node, "ISTIO_VERSION"),
-			Resources: make(map[string]resourceStatus, len(c.Types)),
+			ClusterID: debug.MetadataText(c.Node, "CLUSTER_ID"), ProxyID: c.Node.GetId(), ProxyType: kind,
+			IstioVersion: debug.MetadataText(c.Node, "ISTIO_VERSION"),
+			Resources:    make(map[string]resourceStatus, len(c.Types)),
 		}
 		for _, t := range c.Types {
 			of := resourceStatus{Sent: t.SentNonce, Acked: t.AckedNonce, SentTime: t.SentAt}

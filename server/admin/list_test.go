@@ -58,7 +58,8 @@ func TestConnectionsAreWrittenAsTheyAreLookedAt(t *testing.T) {
 		require.Equal(t, n, whole.Total)
 		require.Len(t, whole.Clients, n)
 		for i, c := range whole.Clients {
-			require.Equal(t, map[string]any{"connectionId": fmt.Sprintf("n-%d", i), "connectedAt": "2026-01-02T03:04:05Z", "address": "127.0.0.1:5"}, c)
+			require.Equal(t, map[string]any{"connectionId": fmt.Sprintf("n-%d", i), "connectedAt": "2026-01-02T03:04:05Z", "address": "127.0.0.1:5"},
+				c)
 		}
 		var again bytes.Buffer
 		require.NoError(t, json.Indent(&again, page.Bytes(), "", "  "))

@@ -27,8 +27,8 @@ func addressIn(text string) (netip.Addr, bool) {
 
 func isAddress(text string) bool { _, is := addressIn(text); return is }
 
-// named returns the objects that have an address, as that of an endpoint or as their virtual one; or those of a name, and those that were made of
-// something that has this name in a registry, such as an interface. It decodes everything that has endpoints to find an address.
+// named returns the objects that have an address, as that of an endpoint or as their virtual one; or those of a name, and those that were
+// made of something that has this name in a registry, such as an interface. It decodes everything that has endpoints to find an address.
 func (s *Server) named(asked string) (keys []resource.Key, why string) {
 	snapshot := s.opts.View.Snapshot()
 	address, isAddress := addressIn(asked)

@@ -25,15 +25,19 @@ import (
 func TestWhoIsAskedForByAnotherName(t *testing.T) {
 	table := &memstore.Table{}
 	made := func(kind resource.Kind, name string, annotations map[string]string, spec proto.Message) *resource.Resource {
-		r, err := resource.New(resource.Meta{Key: resource.Key{Kind: kind, Namespace: "dubbo", Name: name}, Annotations: annotations, Origin: resource.Origin{Source: "rpc"}}, spec)
+		r, err := resource.New(resource.Meta{
+			Key: resource.Key{Kind: kind, Namespace: "dubbo", Name: name}, Annotations: annotations,
+			Origin: resource.Origin{Source: "rpc"},
+		}, spec)
 		require.NoError(t, err)
 		return r
 	}
 	table.Apply([]*resource.Resource{
-		made(resource.ServiceEntry, "demo", map[string]string{"tributary/dubbo-interface": "com.acme.Demo", "owner": "com.acme.Other"}, &networking.ServiceEntry{
-			Hosts: []string{"demo.rpc"}, Addresses: []string{"240.240.0.1"},
-			Endpoints: []*networking.WorkloadEntry{{Address: "10.2.0.2"}, {Address: "2001:db8::8"}},
-		}),
+		made(resource.ServiceEntry, "demo", map[string]string{"tributary/dubbo-interface": "com.acme.Demo", "owner": "com.acme.Other"},
+			&networking.ServiceEntry{
+				Hosts: []string{"demo.rpc"}, Addresses: []string{"240.240.0.1"},
+				Endpoints: []*networking.WorkloadEntry{{Address: "10.2.0.2"}, {Address: "2001:db8::8"}},
+			}),
 		made(resource.WorkloadEntry, "vm", nil, &networking.WorkloadEntry{Address: "10.2.0.2"}),
 		made(resource.AuthorizationPolicy, "deny-all", nil, &security.AuthorizationPolicy{Action: security.AuthorizationPolicy_DENY}),
 	}, nil)
@@ -76,7 +80,8 @@ func TestWhoIsAskedForByAnotherName(t *testing.T) {
 		var objects []string
 		for _, o := range e.Objects {
 			objects = append(objects, o.Object.Name)
-			assert.Equal(t, o.Object.Kind == resource.AuthorizationPolicy, strings.Contains(o.Content, "action: DENY"), "the content of a policy: %q", o.Content)
+			assert.Equal(t, o.Object.Kind == resource.AuthorizationPolicy, strings.Contains(o.Content, "action: DENY"),
+				"the content of a policy: %q", o.Content)
 		}
 		assert.ElementsMatch(t, want.objects, objects, asked)
 		left := ""

@@ -61,7 +61,8 @@ func (s *Server) allPages() []Page {
 	add("/metrics", "metrics in the format of Prometheus", s.metrics())
 	add(indexPath, "this list: what can be asked, and with which parameters", s.json(s.index))
 	add("/debug/status", "the whole on one page", s.json(func() any { return s.Status() }))
-	add("/debug/explain", "why an object, or what is said of a host, is what it is: host is needed, or kind and name", http.HandlerFunc(s.explain),
+	add("/debug/explain", "why an object, or what is said of a host, is what it is: host is needed, or kind and name",
+		http.HandlerFunc(s.explain),
 		optional("kind", aKind), optional("namespace", "of the object; none for an object that has none"), optional("name", "of the object"),
 		optional("host", "a host, an IP address, or a name in a registry"))
 	add("/debug/configz", "the objects that are served, in istiod's form", http.HandlerFunc(s.configz), optional("kind", aKind))
@@ -72,14 +73,17 @@ func (s *Server) allPages() []Page {
 	proxy := needed("proxyID", "the node id of an Envoy that is connected")
 	add("/debug/config_dump", "what an Envoy was sent, in the form of its config_dump", http.HandlerFunc(s.configDump), proxy,
 		optional("include_eds", "with its endpoints, too; it has no value"))
-	add("/debug/clusters", "the endpoints that an Envoy was sent, in the form of its /clusters?format=json", http.HandlerFunc(s.clusters), proxy)
+	add("/debug/clusters", "the endpoints that an Envoy was sent, in the form of its /clusters?format=json", http.HandlerFunc(s.clusters),
+		proxy)
 	add("/debug/list", "the pages that istioctl x internal-debug can ask for over xDS", s.json(func() any { return toolPages }))
 	add("/debug/sources", "the sources and their condition", s.json(s.sources))
 	add("/debug/quarantine", "what is not served because it is not valid", s.json(func() any { return s.Quarantined() }))
-	add("/debug/rejected", "the 100 resources that most addresses reject, in whose words, and which objects changed since they were last acknowledged",
+	add("/debug/rejected", "the 100 resources that most addresses reject, in whose words, and which objects changed since they were last "+
+		"acknowledged",
 		s.json(func() any { list, _ := s.rejected(); return list }))
 	add("/debug/no-effect", "what of the objects has no effect on Envoys and gRPC clients", s.json(s.noEffect))
-	add("/debug/guard", "the losses that are held back, until they are back or POST /-/guard/release", s.json(func() any { return s.Guarded() }))
+	add("/debug/guard", "the losses that are held back, until they are back or POST /-/guard/release",
+		s.json(func() any { return s.Guarded() }))
 	add("/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts))
 	add("/debug/competing", "hosts claimed by several objects, and what istiod does", s.json(s.competing))
 	add("/debug/verify", "what the istiods and Envoys of the configuration do not have as it is served", s.json(s.verified))
@@ -87,7 +91,8 @@ func (s *Server) allPages() []Page {
 		needed("node", "its node, as JSON, such as that of its bootstrap"), optional("delta", "it asks by delta; it has no value"))
 	encoded := optional("encoded", "true for specs as protobuf in base64 (body), and not as JSON (spec)")
 	add("/debug/history", "what changed", http.HandlerFunc(s.history),
-		optional("kind", aKind), optional("namespace", "of the objects"), optional("name", "of the objects"), optional("source", "the name of that which did it"),
+		optional("kind", aKind), optional("namespace", "of the objects"), optional("name", "of the objects"),
+		optional("source", "the name of that which did it"),
 		optional("since", "a time such as 2006-01-02T15:04:05Z"), optional("limit", "only the newest so many; 1000 if it is not given"),
 		optional("details", "true for what the objects were before and after"), encoded)
 	add("/debug/history/at", "the objects that were served at a time", http.HandlerFunc(s.historyAt),

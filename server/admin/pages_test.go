@@ -41,7 +41,8 @@ func indexed(t *testing.T) (*admin.Server, []admin.Page) {
 	return s, index
 }
 
-// TestIndex holds that what the index names is there, by that method and no other, and that its parameters are those that the package reads.
+// TestIndex holds that what the index names is there, by that method and no other, and that its parameters are those that the package
+// reads.
 func TestIndex(t *testing.T) {
 	s, index := indexed(t)
 	var documented, read []string

@@ -25,7 +25,8 @@ func denyForeign(w http.ResponseWriter, r *http.Request) {
 	if from == "" {
 		from = "another site"
 	}
-	http.Error(w, r.Method+" "+r.URL.Path+" comes from a web page of "+from+", and is done only for pages of "+r.Host+", and for programs that send no Origin", http.StatusForbidden)
+	http.Error(w, r.Method+" "+r.URL.Path+" comes from a web page of "+from+", and is done only for pages of "+r.Host+
+		", and for programs that send no Origin", http.StatusForbidden)
 }
 
 func own(host string) bool {

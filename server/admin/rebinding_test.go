@@ -23,7 +23,10 @@ func TestAHostThatIsMadeToLeadHereIsRefused(t *testing.T) {
 	name, err := os.Hostname()
 	require.NoError(t, err)
 	loopback, other := net.IPv4(127, 0, 0, 1), net.IPv4(10, 0, 0, 1)
-	for _, host := range []string{"localhost", "LOCALHOST:16014", "localhost.", "127.0.0.1:16014", "[::1]:16014", "[::1]", "10.1.2.3", "", name} {
+	for _, host := range []string{
+		"localhost", "LOCALHOST:16014", "localhost.", "127.0.0.1:16014", "[::1]:16014", "[::1]", "10.1.2.3", "",
+		name,
+	} {
 		require.Equal(t, http.StatusOK, ask(loopback, host), host)
 	}
 	for _, host := range []string{"evil.example", "evil.example:16014", "localhost.evil.example", "127.0.0.1.evil.example:16014"} {

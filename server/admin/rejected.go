@@ -25,8 +25,8 @@ type Rejected struct {
 	Clients  int       `json:"clients"`
 	// Acked is the version that the client acknowledged before; empty if it has acknowledged none on this connection.
 	Acked string `json:"acked,omitempty"`
-	// Changed are the objects of which the resource is made and that changed since the client last acknowledged it; all of which it is made, if it
-	// has acknowledged nothing.
+	// Changed are the objects of which the resource is made and that changed since the client last acknowledged it; all of which it is made,
+	// if it has acknowledged nothing.
 	Changed []conflicts.Ref `json:"changed"`
 	// Incomplete says that there may be more: the client last acknowledged the resource too long ago, or not on this connection.
 	Incomplete bool `json:"incomplete,omitempty"`
@@ -39,8 +39,9 @@ type Rejected struct {
 // maxRejected is how many rejected resources are listed.
 const maxRejected = 100
 
-// rejected returns resources that clients reject, those that most addresses reject first, and how many more there are. Of those that equally many
-// reject, addresses and then the connections of each take turns, what each has rejected for longest first. The list is not nil.
+// rejected returns resources that clients reject, those that most addresses reject first, and how many more there are. Of those that
+// equally many reject, addresses and then the connections of each take turns, what each has rejected for longest first. The list is not
+// nil.
 func (s *Server) rejected() (list []Rejected, more int) {
 	type id struct{ typeURL, name string }
 	found := make(map[id]*Rejected)
@@ -97,7 +98,8 @@ func hostOf(peer string) string {
 	return peer
 }
 
-// changed returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and whether there may be more.
+// changed returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and whether
+// there may be more.
 func (s *Server) changed(r *Rejected) (all []conflicts.Ref, incomplete bool) {
 	all = []conflicts.Ref{}
 	if schema, ok := resource.SchemaByTypeURL(r.TypeURL); ok { // the resource is the object

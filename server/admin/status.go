@@ -236,7 +236,8 @@ func (s *Server) clientStates() []ClientState {
 	states := []ClientState{}
 	for c := range s.opts.Clients.EachClient() {
 		state := ClientState{
-			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Identity: c.Identity, Connected: c.Connected, Delta: c.Delta, Types: len(c.Types),
+			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Identity: c.Identity, Connected: c.Connected, Delta: c.Delta,
+			Types: len(c.Types),
 		}
 		for _, t := range c.Types {
 			state.Nacks += t.Nacks

@@ -8,8 +8,8 @@ import (
 	"tributary/server/xds"
 )
 
-// Translated says of the clients that are sent what is made of objects, Envoys and programs of gRPC, how far they are. Which of them an object bears on is for
-// the translation to know.
+// Translated says of the clients that are sent what is made of objects, Envoys and programs of gRPC, how far they are. Which of them an
+// object bears on is for the translation to know.
 type Translated struct {
 	Clients int `json:"clients"` // how many there are
 	Synced  int `json:"synced"`  // that have acknowledged the newest of all that they ask for
@@ -19,9 +19,10 @@ type Translated struct {
 
 // TranslatedClient is one of them.
 type TranslatedClient struct {
-	Node    string   `json:"node"`
-	Peer    string   `json:"peer"`
-	Behind  []string `json:"behind,omitempty"` // the types, such as Cluster, of which it has not acknowledged the newest version, and that it does not reject
+	Node string `json:"node"`
+	Peer string `json:"peer"`
+	// the types, such as Cluster, of which it has not acknowledged the newest version, and that it does not reject
+	Behind  []string `json:"behind,omitempty"`
 	Rejects []Reject `json:"rejects,omitempty"`
 }
 

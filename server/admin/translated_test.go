@@ -22,7 +22,8 @@ func TestWhoIsSentWhatIsMadeOfObjects(t *testing.T) {
 	table.MarkSynced()
 	w := &world{}
 	s := admin.New(admin.Options{
-		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
+		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
+		Registry: admin.NewRegistry("v1.2.3"),
 	})
 	explained := func(query string) *admin.Translated {
 		_, body := get(t, s, "/debug/explain?"+query)
@@ -40,14 +41,19 @@ func TestWhoIsSentWhatIsMadeOfObjects(t *testing.T) {
 	for i := range 20 {
 		client(fmt.Sprint("synced", i), xds.TypeStatus{TypeURL: xds.ClusterURL, Synced: true})
 	}
-	client("behind", xds.TypeStatus{TypeURL: xds.ClusterURL, Synced: true}, xds.TypeStatus{TypeURL: xds.ListenerURL, SentNonce: "2", NackNonce: "1", NackError: "before"})
-	client("rejects", xds.TypeStatus{TypeURL: xds.RouteURL}, xds.TypeStatus{TypeURL: xds.ListenerURL, SentNonce: "1", NackNonce: "1", NackError: "no", NackAt: noon})
+	client("behind", xds.TypeStatus{TypeURL: xds.ClusterURL, Synced: true},
+		xds.TypeStatus{TypeURL: xds.ListenerURL, SentNonce: "2", NackNonce: "1", NackError: "before"})
+	client("rejects", xds.TypeStatus{TypeURL: xds.RouteURL}, xds.TypeStatus{
+		TypeURL: xds.ListenerURL, SentNonce: "1", NackNonce: "1",
+		NackError: "no", NackAt: noon,
+	})
 	got := explained(here)
 	require.Equal(t, 22, got.Clients)
 	require.Equal(t, 20, got.Synced)
 	require.Len(t, got.Some, 10)
 	require.Equal(t, admin.TranslatedClient{
-		Node: "rejects", Peer: "10.0.0.1:5", Behind: []string{"RouteConfiguration"}, Rejects: []admin.Reject{{TypeURL: xds.ListenerURL, Error: "no", Time: noon}},
+		Node: "rejects", Peer: "10.0.0.1:5", Behind: []string{"RouteConfiguration"},
+		Rejects: []admin.Reject{{TypeURL: xds.ListenerURL, Error: "no", Time: noon}},
 	}, got.Some[0])
 	require.Equal(t, admin.TranslatedClient{Node: "behind", Peer: "10.0.0.1:5", Behind: []string{"Listener"}}, got.Some[1])
 	require.Equal(t, "synced0", got.Some[2].Node)

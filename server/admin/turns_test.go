@@ -88,7 +88,8 @@ func TestObjectsAreNotWrittenToAClientThatIsGone(t *testing.T) {
 	objects := func(encoded *int) iter.Seq[*resource.Resource] {
 		return func(yield func(*resource.Resource) bool) {
 			for i := range many {
-				r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: fmt.Sprint(i)}}, &networking.ServiceEntry{})
+				r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: fmt.Sprint(i)}},
+					&networking.ServiceEntry{})
 				require.NoError(t, err)
 				if *encoded++; !yield(r) {
 					return

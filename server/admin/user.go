@@ -42,8 +42,8 @@ func userIn(file string, from, to netip.AddrPort) (uid int, known bool) {
 	return 0, false
 }
 
-// socketAddress reads an address such as 0100007F:3E8E: words of 32 bits in the byte order of the machine, and the port. It is invalid if that
-// is none.
+// socketAddress reads an address such as 0100007F:3E8E: words of 32 bits in the byte order of the machine, and the port. It is invalid if
+// that is none.
 func socketAddress(text string) netip.AddrPort {
 	address, port, _ := strings.Cut(text, ":")
 	var b []byte

@@ -69,7 +69,8 @@ func (st *Status) Troubles() []Trouble {
 	}
 	st.ofQuarantine(&all)
 	for _, r := range st.Rejected {
-		t := Trouble{About: AboutClient, Do: "The client keeps the version that it accepted before. Fix the object; what the client rejects changes nothing for others.", Run: []string{"status"}}
+		t := Trouble{About: AboutClient, Do: "The client keeps the version that it accepted before. Fix the object; what the client rejects " +
+			"changes nothing for others.", Run: []string{"status"}}
 		if len(r.Changed) == 1 {
 			key := r.Changed[0].Key()
 			t.Object, t.Run = &key, []string{"explain", string(key.Kind), key.FullName()}
@@ -102,7 +103,8 @@ func (st *Status) Troubles() []Trouble {
 	}
 	if st.History != nil && st.History.Error != "" {
 		all.add(Trouble{
-			About: AboutHistory, Do: "What is served is not affected; what changes is not remembered. Look at the disk of the state directory.", Run: []string{"status"},
+			About: AboutHistory, Do: "What is served is not affected; what changes is not remembered. Look at the disk of the state directory.",
+			Run: []string{"status"},
 		}, "the history cannot be written: %s", st.History.Error)
 	}
 	return all
@@ -147,7 +149,8 @@ func (st *Status) ofSource(all *troubles, s *SourceState) {
 		all.add(about, "source %s is %s: %s", s.Name, s.State, s.Message)
 	}
 	if h := s.Hold; h != nil {
-		about.Do = "The previous objects are still served. If they are gone for good, release the hold; if not, bring them back, and the hold ends by itself."
+		about.Do = "The previous objects are still served. If they are gone for good, release the hold; if not, bring them back, and the hold " +
+			"ends by itself."
 		about.Run = []string{"guard", "release", s.Name, "--hold", h.ID}
 		all.add(about, "source %s lost %s and %s, which are held: %s", s.Name, words.Count(h.Objects, "object", "objects"),
 			words.Count(h.Endpoints, "endpoint", "endpoints"), h.Why)
@@ -204,14 +207,19 @@ func (st *Status) ofDuplicates(all *troubles, s *SourceState) {
 	for _, c := range s.Duplicates {
 		key := c.Key()
 		all.add(Trouble{
-			About: AboutObject, Object: &key, Source: s.Name, Do: "One of them is served, and the others are not: leave one.", Run: []string{"explain", string(key.Kind), key.FullName()},
-		}, "source %s has %s more than once: that at %s is served, and not that at %s", s.Name, key, c.Winner, strings.Join(c.Losers[:min(len(c.Losers), maxTold)], ", "))
+			About: AboutObject, Object: &key, Source: s.Name, Do: "One of them is served, and the others are not: leave one.",
+			Run: []string{"explain", string(key.Kind), key.FullName()},
+		}, "source %s has %s more than once: that at %s is served, and not that at %s", s.Name, key, c.Winner,
+			strings.Join(c.Losers[:min(len(c.Losers), maxTold)], ", "))
 	}
 }
 
 func (st *Status) ofCertificates(all *troubles) {
 	for _, c := range st.Certificates {
-		about := Trouble{About: AboutCertificates, Do: "Put the new certificate and its key in place; they are looked at every second.", Run: []string{"status"}}
+		about := Trouble{
+			About: AboutCertificates, Do: "Put the new certificate and its key in place; they are looked at every second.",
+			Run: []string{"status"},
+		}
 		if c.Expired {
 			all.add(about, "the certificate of %s has expired", c.Listener)
 		}

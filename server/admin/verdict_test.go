@@ -19,9 +19,17 @@ func TestVerdict(t *testing.T) {
 		well  bool
 		about []string
 	}{
-		"well":    {admin.Status{Sources: []admin.SourceState{healthy}, Objects: 2}, "ok: 1 source, 2 objects, 0 clients", true, nil},
-		"one":     {admin.Status{Sources: []admin.SourceState{healthy, away}}, "source consul is unreachable: no route", false, []string{"consul"}},
-		"several": {admin.Status{Sources: []admin.SourceState{away, lossy}}, "source consul is unreachable: no route; and 1 more", false, []string{"consul", "eureka"}},
+		"well": {admin.Status{Sources: []admin.SourceState{healthy}, Objects: 2}, "ok: 1 source, 2 objects, 0 clients", true, nil},
+		"one": {
+			admin.Status{Sources: []admin.SourceState{healthy, away}},
+			"source consul is unreachable: no route", false,
+			[]string{"consul"},
+		},
+		"several": {
+			admin.Status{Sources: []admin.SourceState{away, lossy}},
+			"source consul is unreachable: no route; and 1 more", false,
+			[]string{"consul", "eureka"},
+		},
 		"not enforced": {
 			admin.Status{Unenforced: 2, NotEnforced: []conflicts.Ref{{Kind: "AuthorizationPolicy", Namespace: "a", Name: "deny"}}},
 			"2 security objects are not enforced on Envoys and gRPC clients: AuthorizationPolicy a/deny, and 1 more",

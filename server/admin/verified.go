@@ -86,7 +86,8 @@ func (s *Server) told(w http.ResponseWriter, r *http.Request) {
 	node, text := &corev3.Node{}, r.URL.Query().Get("node")
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), node); err != nil {
 		said := `want ?node= as the node of an Envoy's bootstrap, in JSON, such as {"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
-		if why, ok := strings.CutPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "); ok && text != "" { // protobuf writes the one space or the other
+		// protobuf writes the one space or the other
+		if why, ok := strings.CutPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "); ok && text != "" {
 			said += ": " + why
 		}
 		http.Error(w, said, http.StatusBadRequest)

@@ -56,20 +56,35 @@ func TestWhatMakesADifferenceIsAProfile(t *testing.T) {
 		object      string
 		client, two *corev3.Node
 	}{
-		"a service of its namespace":        {object("ServiceEntry", "a", fmt.Sprintf(service, "")), in("a"), in("b")},
-		"a service for its namespace":       {object("ServiceEntry", "x", fmt.Sprintf(service, ", exportTo: [c, a]")), in("a"), in("b")},
-		"a rule of its namespace":           {object("DestinationRule", "a", `{host: one.internal}`), in("a"), in("b")},
-		"a rule for its namespace":          {object("DestinationRule", "x", `{host: one.internal, exportTo: [a]}`), in("a"), in("b")},
-		"routes of its namespace":           {object("VirtualService", "a", `{hosts: [one.internal], http: [{directResponse: {status: 200}}]}`), in("a"), in("b")},
-		"routes for its namespace":          {object("VirtualService", "x", `{hosts: [one.internal], exportTo: [a], http: [{directResponse: {status: 200}}]}`), in("a"), in("b")},
-		"routes for requests from there":    {object("VirtualService", "x", `{hosts: [one.internal], http: [{match: [{sourceNamespace: a}], directResponse: {status: 200}}]}`), in("a"), in("b")},
-		"connections from there":            {object("VirtualService", "x", `{hosts: [one.internal], tcp: [{match: [{sourceNamespace: a}], route: [{destination: {host: one.internal}}]}]}`), in("a"), in("b")},
-		"a Sidecar":                         {object("Sidecar", "a", `{egress: [{hosts: ["*/*"]}]}`), in("a"), in("b")},
-		"a Telemetry":                       {object("Telemetry", "a", `{accessLogging: [{providers: [{name: envoy}]}]}`), in("a"), in("b")},
-		"a rule by locality":                {object("DestinationRule", "x", `{host: one.internal, trafficPolicy: {outlierDetection: {}}}`) + atA, at("a"), at("b")},
-		"a subset by locality, on one port": {object("DestinationRule", "x", `{host: one.internal, subsets: [{name: s, trafficPolicy: {portLevelSettings: [{port: {number: 80}, loadBalancer: {localityLbSetting: {enabled: true}}}]}}]}`) + atA, at("a"), at("b")},
-		"certificates by name":              {object("Gateway", "x", `{servers: [{port: {number: 443, name: s, protocol: HTTPS}, hosts: ["*"], tls: {mode: SIMPLE, credentialName: c}}]}`), with("/a"), with("/b")},
-		"certificates of clients by name":   {object("DestinationRule", "x", `{host: one.internal, trafficPolicy: {tls: {mode: SIMPLE, credentialName: c}}}`), with("/a"), with("/b")},
+		"a service of its namespace":  {object("ServiceEntry", "a", fmt.Sprintf(service, "")), in("a"), in("b")},
+		"a service for its namespace": {object("ServiceEntry", "x", fmt.Sprintf(service, ", exportTo: [c, a]")), in("a"), in("b")},
+		"a rule of its namespace":     {object("DestinationRule", "a", `{host: one.internal}`), in("a"), in("b")},
+		"a rule for its namespace":    {object("DestinationRule", "x", `{host: one.internal, exportTo: [a]}`), in("a"), in("b")},
+		"routes of its namespace": {
+			object("VirtualService", "a", `{hosts: [one.internal], http: [{directResponse: {status: 200}}]}`),
+			in("a"), in("b"),
+		},
+		"routes for its namespace": {object("VirtualService", "x",
+			`{hosts: [one.internal], exportTo: [a], http: [{directResponse: {status: 200}}]}`), in("a"), in("b")},
+		"routes for requests from there": {object("VirtualService", "x",
+			`{hosts: [one.internal], http: [{match: [{sourceNamespace: a}], directResponse: {status: 200}}]}`), in("a"), in("b")},
+		"connections from there": {object("VirtualService", "x",
+			`{hosts: [one.internal], tcp: [{match: [{sourceNamespace: a}], route: [{destination: {host: one.internal}}]}]}`), in("a"), in("b")},
+		"a Sidecar":   {object("Sidecar", "a", `{egress: [{hosts: ["*/*"]}]}`), in("a"), in("b")},
+		"a Telemetry": {object("Telemetry", "a", `{accessLogging: [{providers: [{name: envoy}]}]}`), in("a"), in("b")},
+		"a rule by locality": {
+			object("DestinationRule", "x", `{host: one.internal, trafficPolicy: {outlierDetection: {}}}`) + atA,
+			at("a"), at("b"),
+		},
+		"a subset by locality, on one port": {object("DestinationRule", "x",
+			`{host: one.internal, subsets: [{name: s, trafficPolicy: {portLevelSettings: [{port: {number: 80}, loadBalancer: {localityLbSetting: {enabled: true}}}]}}]}`) + atA, at("a"), at("b")},
+		"certificates by name": {
+			object("Gateway", "x",
+				`{servers: [{port: {number: 443, name: s, protocol: HTTPS}, hosts: ["*"], tls: {mode: SIMPLE, credentialName: c}}]}`), with("/a"),
+			with("/b"),
+		},
+		"certificates of clients by name": {object("DestinationRule", "x",
+			`{host: one.internal, trafficPolicy: {tls: {mode: SIMPLE, credentialName: c}}}`), with("/a"), with("/b")},
 	} {
 		t.Run(what, func(t *testing.T) {
 			for objects, profiles := range map[string]int{shared: 1, shared + "---\n" + of.object: 2} {

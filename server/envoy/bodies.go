@@ -9,8 +9,8 @@ import (
 	"tributary/server/xds"
 )
 
-// bodies has scopes share what they put together of several hosts, where it comes to the same: routes of a port are large, and most clients see the same. What no
-// scope has any more is not kept. It is safe for concurrent use.
+// bodies has scopes share what they put together of several hosts, where it comes to the same: routes of a port are large, and most clients
+// see the same. What no scope has any more is not kept. It is safe for concurrent use.
 type bodies struct {
 	mu    sync.Mutex
 	known map[string]weak.Pointer[xds.Entry] // by version

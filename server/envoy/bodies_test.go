@@ -19,7 +19,8 @@ func TestProfilesShareWhatIsTheSame(t *testing.T) {
 	var text strings.Builder
 	for i := range services {
 		fmt.Fprintf(&text, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: s%d, namespace: n%d}\n"+
-			"spec: {hosts: [s%[1]d.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}\n---\n", i, i%profiles)
+			"spec: {hosts: [s%[1]d.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: "+
+			"10.0.0.1}]}\n---\n", i, i%profiles)
 	}
 	c := catalogOf(t, text.String())
 	heap := func() int64 {

@@ -27,7 +27,8 @@ import (
 type Options struct {
 	Debounce xds.Debounce // of every collection
 	Log      *slog.Logger // slog.Default if nil
-	// AllowUnenforced lets clients send plaintext where ISTIO_MUTUAL is wanted, and ends the reports of security objects that clients do not enforce.
+	// AllowUnenforced lets clients send plaintext where ISTIO_MUTUAL is wanted, and ends the reports of security objects that clients do not
+	// enforce.
 	AllowUnenforced bool
 }
 
@@ -61,11 +62,13 @@ type Catalog struct {
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
-		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(), following: make(map[*scope]struct{}),
+		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(),
+		following: make(map[*scope]struct{}),
 	}
 	c.mesh.Plaintext = opts.AllowUnenforced
 	c.scopes = families.New[model.Profile]("profiles of clients", families.Limits{
-		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost, MaxIdleCost: model.MaxIdleCost,
+		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
+		MaxIdleCost: model.MaxIdleCost,
 	}, (*scope).cost, c.drop)
 	return c
 }
@@ -181,8 +184,8 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 	})
 }
 
-// catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Commits of the view that come meanwhile are not held up, and are
-// part of it.
+// catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Commits of the view that come meanwhile are not held
+// up, and are part of it.
 func (c *Catalog) catchUp(ctx context.Context, s *scope) error {
 	s.catching.Lock()
 	defer s.catching.Unlock()
@@ -211,9 +214,11 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope) error {
 	}
 }
 
-// translateSome translates some of the hosts of which the scope has not what is said now, and reports whether there are more, and if not, how
-// listeners are, and whether what is said is complete.
-func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Translation) (more bool, by translate.ListenerOptions, synced bool) {
+// translateSome translates some of the hosts of which the scope has not what is said now, and reports whether there are more, and if not,
+// how listeners are, and whether what is said is complete.
+func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Translation) (more bool, by translate.ListenerOptions,
+	synced bool,
+) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	n := 0
@@ -226,7 +231,8 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 		delete(s.stale, host)
 	}
 	s.begun, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
-	return false, translate.ListenerOptions{Captures: s.profile.Captures, Intact: s.profile.Intact, Restricted: s.restricted, Seen: s.seen}, c.synced
+	return false, translate.ListenerOptions{Captures: s.profile.Captures, Intact: s.profile.Intact, Restricted: s.restricted, Seen: s.seen},
+		c.synced
 }
 
 // translate returns the translation of a host for clients of a profile, which the scope releases to c.cache, or nil; c.mu is held.

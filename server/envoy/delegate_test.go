@@ -24,7 +24,8 @@ func prefix(p string) []*networking.HTTPMatchRequest {
 	return []*networking.HTTPMatchRequest{{Uri: &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: p}}}}
 }
 
-// Routes of a delegate stand where they are delegated, for the requests of both; circles and what is not there are named, and the rest goes on.
+// Routes of a delegate stand where they are delegated, for the requests of both; circles and what is not there are named, and the rest goes
+// on.
 func TestDelegates(t *testing.T) {
 	answer := func(status uint32, match []*networking.HTTPMatchRequest) *networking.HTTPRoute {
 		return &networking.HTTPRoute{Match: match, DirectResponse: &networking.HTTPDirectResponse{Status: status}}
@@ -64,7 +65,8 @@ func TestDelegates(t *testing.T) {
 	require.Equal(t, map[string]uint32{"/team/x": 202, "/team": 203, "/": 204}, routes())
 
 	require.Equal(t, []string{
-		"spec.http[1].delegate has no effect on Envoys: there is no VirtualService default/lost without hosts that is exported here: the route is left out",
+		"spec.http[1].delegate has no effect on Envoys: there is no VirtualService default/lost without hosts that is exported here: the route " +
+			"is left out",
 	}, c.WithoutEffect(root))
 	require.Equal(t, []string{
 		"spec.http[2].delegate has no effect on Envoys: what is delegated is not delegated any further: the route is left out",
@@ -72,8 +74,8 @@ func TestDelegates(t *testing.T) {
 	}, c.WithoutEffect(team(202)))
 }
 
-// As with istiod, each condition of a delegate's route has to lie within one of the route that delegates to it, or it is left out; and names are completed by the
-// namespace of the object that has them.
+// As with istiod, each condition of a delegate's route has to lie within one of the route that delegates to it, or it is left out; and
+// names are completed by the namespace of the object that has them.
 func TestDelegatesAsIstiodMergesThem(t *testing.T) {
 	c := catalogOf(t, `
 apiVersion: networking.istio.io/v1

@@ -28,15 +28,16 @@ func canOnDemand(ctx context.Context) bool {
 	return strings.Contains(method, "/Delta")
 }
 
-// collectionsOnDemand returns the collections that are served otherwise to such a client: of clusters and virtual hosts by name only; and nobody has to be
-// introduced to the clusters of a route, for which its requests ask.
+// collectionsOnDemand returns the collections that are served otherwise to such a client: of clusters and virtual hosts by name only; and
+// nobody has to be introduced to the clusters of a route, for which its requests ask.
 func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Collection) {
 	cluster, route := xds.TypeOf(xds.ClusterURL), xds.TypeOf(xds.RouteURL)
 	cluster.ByName, route.Introduce = true, nil
 	return g.Collection(cluster), g.Collection(route), g.Collection(xds.TypeOf(xds.VHostURL))
 }
 
-// routesOnDemand are the routes of a port of which the virtual hosts are asked for. Hosts are compared as they are asked for, which may be with the port.
+// routesOnDemand are the routes of a port of which the virtual hosts are asked for. Hosts are compared as they are asked for, which may be
+// with the port.
 func routesOnDemand(name string) []byte {
 	head := translate.RoutesHead(name, model.Sidecar)
 	head.IgnorePortInHostMatching = false
@@ -134,8 +135,9 @@ func (c *change) shareWholes() {
 	}
 }
 
-// shareOnDemand puts together the routes of a port for those who ask for virtual hosts. Nobody could ask for one that stands for several hosts, and one that
-// is there keeps Envoy from asking for those: routes with such a host are sent in full, and stay so, in whatever scope, since Envoy does not forget what it asked for.
+// shareOnDemand puts together the routes of a port for those who ask for virtual hosts. Nobody could ask for one that stands for several
+// hosts, and one that is there keeps Envoy from asking for those: routes with such a host are sent in full, and stay so, in whatever scope,
+// since Envoy does not forget what it asked for.
 func (c *change) shareOnDemand(route string, r *sharedRoutes) (whole bool) {
 	wild := false
 	for domain := range c.domains[route] {
@@ -187,7 +189,8 @@ func onDemand(l *listenerv3.Listener) {
 			}
 			switch m := m.(type) {
 			case *hcmv3.HttpConnectionManager:
-				ask := translate.HTTPFilter("envoy.filters.http.on_demand", &demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: translate.Ads(), Timeout: durationpb.New(onDemandTimeout)}})
+				ask := translate.HTTPFilter("envoy.filters.http.on_demand",
+					&demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: translate.Ads(), Timeout: durationpb.New(onDemandTimeout)}})
 				m.HttpFilters = append([]*hcmv3.HttpFilter{ask}, m.GetHttpFilters()...)
 			case *tcpv3.TcpProxy:
 				m.OnDemand = &tcpv3.TcpProxy_OnDemand{OdcdsConfig: translate.Ads(), Timeout: durationpb.New(onDemandTimeout)}

@@ -46,8 +46,8 @@ func demandingNode(namespace string) *corev3.Node {
 	return n
 }
 
-// Whatever the history, those who ask are told of each domain what others are told with all routes of the port, and of nothing else: unless a host of
-// the port stands for several, or did, to whomever; then they are told these routes whole. Clusters and endpoints are the same.
+// Whatever the history, those who ask are told of each domain what others are told with all routes of the port, and of nothing else: unless
+// a host of the port stands for several, or did, to whomever; then they are told these routes whole. Clusters and endpoints are the same.
 func TestOnDemandHistory(t *testing.T) {
 	ports, singles, nowhere := 0, 0, 0
 	for seed := range uint64(20) {
@@ -122,8 +122,8 @@ func TestOnDemandHistory(t *testing.T) {
 	require.NotZero(t, nowhere)
 }
 
-// leadNowhere leads routes whose cluster is not there to the one that has no endpoints, and returns how many these are. What traces call them is left out: it is
-// made of the cluster.
+// leadNowhere leads routes whose cluster is not there to the one that has no endpoints, and returns how many these are. What traces call
+// them is left out: it is made of the cluster.
 func leadNowhere(v *routev3.VirtualHost, clusters map[string]encoded) (n int) {
 	lead := func(name *string) {
 		if _, ok := clusters[*name]; !ok {
@@ -173,7 +173,8 @@ func message(t *testing.T, r encoded) proto.Message {
 // Filters ask for what they lack. Who cannot ask, by state of the world or as something else than a sidecar, is told everything.
 func TestOnDemandListeners(t *testing.T) {
 	l := &listenerv3.Listener{
-		FilterChains:       []*listenerv3.FilterChain{translate.HTTPChain(model.Binding{Address: model.Localhost, Port: 80}, translate.ListenerOptions{})},
+		FilterChains: []*listenerv3.FilterChain{translate.HTTPChain(model.Binding{Address: model.Localhost, Port: 80},
+			translate.ListenerOptions{})},
 		DefaultFilterChain: translate.ListenerOptions{}.PassOn(),
 	}
 	onDemand(l)

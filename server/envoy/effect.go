@@ -31,8 +31,8 @@ func WithoutEffect(r *resource.Resource) []string {
 	return coverage.Without(spec)
 }
 
-// WithoutEffect returns what of r has no effect on the clients of the catalog, each with its path, and with what happens instead: fields that nobody is
-// sent, and what was found in the translation. It is empty if nobody has asked for Envoy's types.
+// WithoutEffect returns what of r has no effect on the clients of the catalog, each with its path, and with what happens instead: fields
+// that nobody is sent, and what was found in the translation. It is empty if nobody has asked for Envoy's types.
 func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 	scopes := c.inUse()
 	if len(scopes) == 0 {
@@ -142,8 +142,8 @@ func (c *Catalog) Affected() []resource.Key {
 	return slices.SortedFunc(maps.Keys(all), resource.Key.Compare)
 }
 
-// Findings looks at a view as clients of all sorts would be told of it, and returns what tells of one of its objects what has no effect on them: sidecars
-// in each namespace, with redirection and without, and the gateways that Gateways select.
+// Findings looks at a view as clients of all sorts would be told of it, and returns what tells of one of its objects what has no effect on
+// them: sidecars in each namespace, with redirection and without, and the gateways that Gateways select.
 func Findings(view memstore.Reader) (func(r *resource.Resource) []string, error) {
 	c := New(view, Options{Log: slog.New(slog.DiscardHandler)})
 	snap := view.Snapshot()
@@ -171,7 +171,10 @@ func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", r.Key(), err)
 			}
-			profiles[model.Profile{Role: model.Sidecar, Namespace: namespace, Labels: model.LabelText(spec.GetSelector().GetMatchLabels()), Credentials: model.DefaultCredentials}] = true
+			profiles[model.Profile{
+				Role: model.Sidecar, Namespace: namespace, Labels: model.LabelText(spec.GetSelector().GetMatchLabels()),
+				Credentials: model.DefaultCredentials,
+			}] = true
 		}
 		if r.Key().Kind != resource.Gateway {
 			continue
@@ -180,7 +183,10 @@ func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Key(), err)
 		}
-		profiles[model.Profile{Role: model.Ingress, Namespace: namespace, Labels: model.LabelText(spec.GetSelector()), Credentials: model.DefaultCredentials}] = true
+		profiles[model.Profile{
+			Role: model.Ingress, Namespace: namespace, Labels: model.LabelText(spec.GetSelector()),
+			Credentials: model.DefaultCredentials,
+		}] = true
 	}
 	return profiles, nil
 }

@@ -95,7 +95,8 @@ func TestFindingsFollow(t *testing.T) {
 	require.Contains(t, c.Affected(), database.Key())
 	_, _, err = c.Collection(t.Context(), node("default", "REDIRECT", ""), xds.ClusterURL)
 	require.NoError(t, err)
-	require.Contains(t, c.WithoutEffect(database), taken+" (sidecars in default)", "it has an address of its own where connections are redirected")
+	require.Contains(t, c.WithoutEffect(database), taken+" (sidecars in default)",
+		"it has an address of its own where connections are redirected")
 
 	_, since, _ := table.Changes(0)
 	table.Apply(nil, []resource.Key{

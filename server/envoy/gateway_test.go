@@ -15,13 +15,15 @@ import (
 
 // gatewayOf is a Gateway with one server.
 func gatewayOf(name, created, server string) string {
-	return fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: %s, namespace: default, creationTimestamp: %q}\nspec: {selector: {app: one}, servers: [%s]}\n",
+	return fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: %s, namespace: default, creationTimestamp: "+
+		"%q}\nspec: {selector: {app: one}, servers: [%s]}\n",
 		name, created, server)
 }
 
 // answeringAt is a VirtualService of a host that is bound to a Gateway, and answers itself.
 func answeringAt(name, host, gateway, route string) string {
-	return fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: %s, namespace: default}\nspec: {hosts: [%q], gateways: [%s], %s}\n", name, host, gateway, route)
+	return fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: %s, namespace: default}\nspec: "+
+		"{hosts: [%q], gateways: [%s], %s}\n", name, host, gateway, route)
 }
 
 // routesOf returns the names of the routes that each domain has among some routes, and "redirected" for what is.
@@ -44,7 +46,8 @@ func routesOf(t *testing.T, c *Catalog, name string) map[string]string {
 	return got
 }
 
-// Of Gateways that want one port, what one has depends on all others: when the older one goes, moves or comes, the routes of the younger one follow.
+// Of Gateways that want one port, what one has depends on all others: when the older one goes, moves or comes, the routes of the younger
+// one follow.
 func TestGatewaysThatCompeteForAPort(t *testing.T) {
 	const (
 		older   = "2020-01-01T00:00:00Z"
@@ -65,7 +68,8 @@ func TestGatewaysThatCompeteForAPort(t *testing.T) {
 	has := map[string]string{"shop.internal": "route"}
 	hasNot := map[string]string{}
 	c = New(&table, Options{})
-	change(gatewayOf("younger", younger, http) + answeringAt("v", "shop.internal", "younger", "http: [{name: route, directResponse: {status: 204}}]"))
+	change(gatewayOf("younger", younger, http) + answeringAt("v", "shop.internal", "younger",
+		"http: [{name: route, directResponse: {status: 204}}]"))
 	_, release, err := c.Collection(t.Context(), gatewayNode("default"), xds.RouteURL)
 	require.NoError(t, err)
 	defer release()
@@ -82,7 +86,8 @@ func TestGatewaysThatCompeteForAPort(t *testing.T) {
 	require.Equal(t, map[string]string{"r.internal": "redirected"}, routesOf(t, c, "http.81"))
 }
 
-// What a server names has the routes of all VirtualServices that stand for it, of whatever width; what each of them names itself is its own.
+// What a server names has the routes of all VirtualServices that stand for it, of whatever width; what each of them names itself is its
+// own.
 func TestVirtualServicesOfSeveralWidths(t *testing.T) {
 	rules := ""
 	for name, host := range map[string]string{"exact": "a.example.com", "narrow": "*.example.com", "wide": "*"} {
@@ -113,7 +118,8 @@ func TestWhoHasNoRoutesTakesNoHost(t *testing.T) {
 			"http: [{match: [{uri: {prefix: /}, port: 8080}], directResponse: {status: 204}}]",
 		} {
 			c := catalogOf(t, gatewayOf("g", "2020-01-01T00:00:00Z", strings.Replace(server, "%", redirect, 1))+
-				answeringAt("none", "t.internal", "g", routes)+answeringAt("neither", "u.internal", "g", routes)+answeringAt("all", "*", "g", "http: [{name: all, directResponse: {status: 204}}]"))
+				answeringAt("none", "t.internal", "g", routes)+answeringAt("neither", "u.internal", "g", routes)+
+				answeringAt("all", "*", "g", "http: [{name: all, directResponse: {status: 204}}]"))
 			require.Equal(t, want, routesOf(t, c, "http.80"), routes)
 		}
 	}
@@ -129,7 +135,8 @@ func TestTwoGatewaysOfOnePortHaveTheRoutesOfEither(t *testing.T) {
   {name: second, match: [{gateways: [two]}], directResponse: {status: 204}}]`
 	)
 	var table memstore.Table
-	table.Apply(decoded(t, gatewayOf("one", "2020-01-01T00:00:00Z", server)+gatewayOf("two", "2021-01-01T00:00:00Z", server)+answeringAt("v", "shop.internal", "one, two", routes)), nil)
+	table.Apply(decoded(t, gatewayOf("one", "2020-01-01T00:00:00Z", server)+gatewayOf("two", "2021-01-01T00:00:00Z", server)+
+		answeringAt("v", "shop.internal", "one, two", routes)), nil)
 	c := New(&table, Options{})
 	c.update(nil, table.Snapshot(), false, true)
 	require.Equal(t, map[string]string{"shop.internal": "both first second"}, routesOf(t, c, "http.80"))
@@ -143,8 +150,10 @@ metadata: {name: front, namespace: default}
 spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]}
 `
 	for i, exportTo := range []string{"['*']", "[default, other]"} {
-		text += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v%d, namespace: shop, creationTimestamp: \"202%d-01-01T00:00:00Z\"}\n"+
-			"spec: {hosts: [a.example], gateways: [default/front], exportTo: %s, http: [{name: r%d, directResponse: {status: 200}}]}\n", i, i, exportTo, i)
+		text += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v%d, namespace: shop, "+
+			"creationTimestamp: \"202%d-01-01T00:00:00Z\"}\n"+
+			"spec: {hosts: [a.example], gateways: [default/front], exportTo: %s, http: [{name: r%d, directResponse: {status: 200}}]}\n", i, i,
+			exportTo, i)
 	}
 	require.Equal(t, map[string]string{"a.example": "r1 r0"}, routesOf(t, catalogOf(t, text), "http.80"))
 }

@@ -35,9 +35,11 @@ import (
 
 // nodes are clients of all profiles that matter, in namespaces that differ in what they see.
 var nodes = []*corev3.Node{
-	node("default", "NONE", ""), node("shop", "NONE", ""), node("shop", "REDIRECT", ""), node("default", "", "gRPC Go"), node("other", "TPROXY", ""),
+	node("default", "NONE", ""), node("shop", "NONE", ""), node("shop", "REDIRECT", ""), node("default", "", "gRPC Go"),
+	node("other", "TPROXY", ""),
 	gatewayNode("default"), gatewayNode("shop"), node("nobodys", "NONE", ""), gatewayNode("nobodys"),
-	nodeWith(node("default", "NONE", ""), "app", "two", "version", "v1"), nodeWith(node("default", "REDIRECT", ""), "version", "v2"), nodeWith(gatewayNode("default"), "app", "two"),
+	nodeWith(node("default", "NONE", ""), "app", "two", "version", "v1"), nodeWith(node("default", "REDIRECT", ""), "version", "v2"),
+	nodeWith(gatewayNode("default"), "app", "two"),
 }
 
 func gatewayNode(namespace string) *corev3.Node {
@@ -47,18 +49,25 @@ func gatewayNode(namespace string) *corev3.Node {
 }
 
 func node(namespace, interception, agent string) *corev3.Node {
-	return &corev3.Node{Id: "n", UserAgentName: agent, Locality: &corev3.Locality{Region: "eu", Zone: map[bool]string{true: "a"}[namespace == "shop"]}, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+	return &corev3.Node{Id: "n", UserAgentName: agent, Locality: &corev3.Locality{
+		Region: "eu",
+		Zone:   map[bool]string{true: "a"}[namespace == "shop"],
+	}, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 		model.MetadataNamespace: structpb.NewStringValue(namespace), model.MetadataInterception: structpb.NewStringValue(interception),
 		model.MetadataLabels: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"app": structpb.NewStringValue("one")}}),
 	}}}
 }
 
 // histories are of what they are: of everything, of Gateways that compete, and of what leads to services.
-var histories = [][]resource.Kind{nil, {resource.Gateway, resource.VirtualService}, {resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.Sidecar}}
+var histories = [][]resource.Kind{
+	nil,
+	{resource.Gateway, resource.VirtualService},
+	{resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.Sidecar},
+}
 
-// Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and if each was told for itself; and it is
-// something that can be told: names that are known lead somewhere, and no domain, server name or address stands twice where it must not. One seed is one history;
-// ENVOY_MODEL_SEEDS asks for more.
+// Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and if each was told for
+// itself; and it is something that can be told: names that are known lead somewhere, and no domain, server name or address stands twice
+// where it must not. One seed is one history; ENVOY_MODEL_SEEDS asks for more.
 func TestHistory(t *testing.T) {
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "6"), 10, 64)
 	require.NoError(t, err)
@@ -81,7 +90,8 @@ func TestHistory(t *testing.T) {
 				got, want := dumpOf(t, stay.all[i]), dumpOf(t, fresh.newScope(model.ProfileOf(n)).byType())
 				require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)), "seed %d, step %d, node %d", seed, step, i)
 				for name := range want {
-					require.True(t, proto.Equal(want[name], got[name]), "seed %d, step %d, node %d: %s\n%v\n%v", seed, step, i, name, want[name], got[name])
+					require.True(t, proto.Equal(want[name], got[name]), "seed %d, step %d, node %d: %s\n%v\n%v", seed, step, i, name, want[name],
+						got[name])
 				}
 				makesSense(t, got)
 			}

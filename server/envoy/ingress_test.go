@@ -19,9 +19,10 @@ func TestServersOfOnePortShareAVirtualService(t *testing.T) {
 	server := func(host string) *networking.Server {
 		return &networking.Server{Port: &networking.Port{Number: 80, Name: "http", Protocol: "HTTP"}, Hosts: []string{host}}
 	}
-	gateway, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.Gateway, Namespace: "default", Name: "front"}}, &networking.Gateway{
-		Selector: map[string]string{"app": "one"}, Servers: []*networking.Server{server("a.internal"), server("b.internal")},
-	})
+	gateway, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.Gateway, Namespace: "default", Name: "front"}},
+		&networking.Gateway{
+			Selector: map[string]string{"app": "one"}, Servers: []*networking.Server{server("a.internal"), server("b.internal")},
+		})
 	require.NoError(t, err)
 	rule := virtual(t, "all", &networking.VirtualService{Hosts: []string{"*"}, Gateways: []string{"front"}, Http: []*networking.HTTPRoute{{
 		DirectResponse: &networking.HTTPDirectResponse{Status: 204},
@@ -43,7 +44,8 @@ func TestServersOfOnePortShareAVirtualService(t *testing.T) {
 	require.Equal(t, map[string]int{"a.internal": 1, "b.internal": 1}, routes)
 }
 
-// A host of a server has the routes of all VirtualServices that have it, of whatever width; it is redirected also if none has it, and what nobody has gets 404.
+// A host of a server has the routes of all VirtualServices that have it, of whatever width; it is redirected also if none has it, and what
+// nobody has gets 404.
 func TestRoutesOfADomainAreThoseOfAllWhoHaveIt(t *testing.T) {
 	var table memstore.Table
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
@@ -94,8 +96,11 @@ spec: {hosts: ["%"], gateways: [front], http: [{match: [{uri: {prefix: /%}}], di
 		return text
 	}
 	require.Equal(t, map[string]string{"*": " blackhole:80"}, routes(fill(gateway, "false")))
-	require.Equal(t, map[string]string{"one.internal": "redirected one.internal:80", "two.internal": "redirected two.internal:80"}, routes(fill(gateway, "true")))
-	require.Equal(t, map[string]string{"one.internal": "201 redirected", "two.internal": "redirected two.internal:80"}, routes(fill(rule, "one", "one.internal", "a", "201")))
-	require.Equal(t, map[string]string{"one.internal": "202 201 redirected", "two.internal": "202 redirected"}, routes(fill(rule, "all", "*", "b", "202")))
+	require.Equal(t, map[string]string{"one.internal": "redirected one.internal:80", "two.internal": "redirected two.internal:80"},
+		routes(fill(gateway, "true")))
+	require.Equal(t, map[string]string{"one.internal": "201 redirected", "two.internal": "redirected two.internal:80"},
+		routes(fill(rule, "one", "one.internal", "a", "201")))
+	require.Equal(t, map[string]string{"one.internal": "202 201 redirected", "two.internal": "202 redirected"},
+		routes(fill(rule, "all", "*", "b", "202")))
 	require.Equal(t, map[string]string{"one.internal": "202 201 ", "two.internal": "202 "}, routes(fill(gateway, "false")))
 }

@@ -40,15 +40,16 @@ metadata: {name: d, namespace: default}
 spec: {host: one.internal, trafficPolicy: {connectionPool: {tcp: {maxConnections: 5}}}}
 `
 
-// What a client says of itself decides what it is told, and never what others are told: here it says what a key made of text had of a VirtualService that
-// it does not see.
+// What a client says of itself decides what it is told, and never what others are told: here it says what a key made of text had of a
+// VirtualService that it does not see.
 func TestAClientDoesNotDecideWhatOthersAreTold(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
 	of := resource.Key{Kind: resource.VirtualService, Namespace: "shop", Name: "v"}
 	version := table.Snapshot().Get(of).Version()
 	honest, evil := node("shop", "", ""), node("other", "", "")
-	evil.Metadata.Fields[model.MetadataCredentials] = structpb.NewStringValue(model.DefaultCredentials + "shop/v\x00" + version + "\x00two.internal\x00[80]" + fmt.Sprint("\x00", 0, of))
+	evil.Metadata.Fields[model.MetadataCredentials] = structpb.NewStringValue(model.DefaultCredentials + "shop/v\x00" + version +
+		"\x00two.internal\x00[80]" + fmt.Sprint("\x00", 0, of))
 	told := func(after ...string) map[string]proto.Message {
 		c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, table.Snapshot(), false, true)

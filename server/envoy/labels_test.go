@@ -123,12 +123,14 @@ metadata: {name: routes, namespace: default}
 spec: {hosts: [one.internal], gateways: [gateway], http: [{route: [{destination: {host: one.internal}}]}]}
 `
 
-// A gateway that is selected by one label, and then by another, loses nothing in between: it is told apart by what is looked at before that is looked at.
+// A gateway that is selected by one label, and then by another, loses nothing in between: it is told apart by what is looked at before that
+// is looked at.
 func TestLabelsThatAreLookedAtComeAndGo(t *testing.T) {
 	s := serve(t, decoded(t, shared+"---"+fmt.Sprintf(gatewayFor, "app: one"))...)
 	router := nodeWith(gatewayNode("default"), "app", "one", "version", "v1", "pod-index", "7")
 	c := s.critic(router, func(string, string, []byte) string { return "" }, xds.ListenerURL)
-	other := s.critic(nodeWith(gatewayNode("default"), "app", "one", "version", "v2"), func(string, string, []byte) string { return "" }, xds.ListenerURL)
+	other := s.critic(nodeWith(gatewayNode("default"), "app", "one", "version", "v2"), func(string, string, []byte) string { return "" },
+		xds.ListenerURL)
 	has := func(c *critic) bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -33,7 +33,8 @@ func randomPlaces(random *rand.Rand) string {
 		return strings.Join([]string{part(), part(), part("a/b", "")}[:1+random.IntN(3)], "/")
 	}
 	for i := range 3 {
-		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: s%d, namespace: default}\nspec: {hosts: [s%d.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC", i, i)
+		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: s%d, namespace: default}\nspec: "+
+			"{hosts: [s%d.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC", i, i)
 		if i == 0 {
 			text.WriteString(", workloadSelector: {labels: {app: s}}}\n")
 		} else {
@@ -47,20 +48,23 @@ func randomPlaces(random *rand.Rand) string {
 			}
 			text.WriteString("]}\n")
 		}
-		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: w%d, namespace: default}\nspec: {address: 10.0.1.%d, labels: {app: s}, locality: %s}\n", i, i, place())
+		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: w%d, namespace: default}\nspec: "+
+			"{address: 10.0.1.%d, labels: {app: s}, locality: %s}\n", i, i, place())
 		setting := ""
 		switch random.IntN(4) {
 		case 0:
 			pattern := func() string {
 				return strings.Join([]string{part("'*'"), part("'*'"), part("'*'")}[:1+random.IntN(3)], "/")
 			}
-			setting = fmt.Sprintf(", loadBalancer: {localityLbSetting: {distribute: [{from: %q, to: {%q: 60, %q: 40}}]}}", strings.ReplaceAll(pattern(), "'", ""), place(), "d/"+part())
+			setting = fmt.Sprintf(", loadBalancer: {localityLbSetting: {distribute: [{from: %q, to: {%q: 60, %q: 40}}]}}",
+				strings.ReplaceAll(pattern(), "'", ""), place(), "d/"+part())
 		case 1:
 			setting = fmt.Sprintf(", loadBalancer: {localityLbSetting: {failover: [{from: %s, to: %s}]}}", part("d"), part())
 		case 2:
 			continue
 		}
-		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: d%d, namespace: default}\nspec: {host: s%d.internal, trafficPolicy: {outlierDetection: {}%s}}\n", i, i, setting)
+		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: d%d, namespace: default}\nspec: "+
+			"{host: s%d.internal, trafficPolicy: {outlierDetection: {}%s}}\n", i, i, setting)
 	}
 	return strings.TrimPrefix(text.String(), "---\n")
 }
@@ -117,7 +121,8 @@ spec: {host: a.internal, trafficPolicy: {outlierDetection: {}, loadBalancer: {lo
 	c.update(nil, table.Snapshot(), false, true)
 	for i := range 300 {
 		for _, n := range []*corev3.Node{
-			nodeAt(fmt.Sprint("made up", i), "a", "1"), nodeAt("eu", fmt.Sprint("made up", i), "1"), nodeAt("eu", "a", fmt.Sprint("made up", i)), nodeAt("as", "", fmt.Sprint(i)),
+			nodeAt(fmt.Sprint("made up", i), "a", "1"), nodeAt("eu", fmt.Sprint("made up", i), "1"), nodeAt("eu", "a", fmt.Sprint("made up", i)),
+			nodeAt("as", "", fmt.Sprint(i)),
 		} {
 			_, _, err := c.Collection(t.Context(), n, xds.EndpointURL)
 			require.NoError(t, err)

@@ -12,8 +12,8 @@ import (
 	"tributary/server/envoy/index"
 )
 
-// A change costs what it touches: that of an endpoint just its own host, also where routes of all hosts lead there; that of a port no service if the routes are
-// those of a gateway.
+// A change costs what it touches: that of an endpoint just its own host, also where routes of all hosts lead there; that of a port no
+// service if the routes are those of a gateway.
 func TestWhatAnEndpointTouches(t *testing.T) {
 	const entry = `---
 apiVersion: networking.istio.io/v1

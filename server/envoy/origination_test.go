@@ -12,7 +12,8 @@ import (
 	"tributary/server/xds"
 )
 
-// Requests of a port of HTTP are led to one of HTTPS, as Istio's documentation has it for what is outside the mesh: the server is asked for their host, and speaks TLS 1.3.
+// Requests of a port of HTTP are led to one of HTTPS, as Istio's documentation has it for what is outside the mesh: the server is asked for
+// their host, and speaks TLS 1.3.
 func TestTLSIsOriginatedToAPortOfHTTPS(t *testing.T) {
 	all := toldOf(t, `
 apiVersion: networking.istio.io/v1

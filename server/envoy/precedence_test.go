@@ -16,10 +16,11 @@ import (
 func TestWhoComesFirstDependsOnWhoAsks(t *testing.T) {
 	var table memstore.Table
 	for _, namespace := range []string{"other", "shop"} {
-		r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: "db"}}, &networking.ServiceEntry{
-			Hosts: []string{namespace + ".internal"}, Ports: []*networking.ServicePort{{Number: 80, Name: "tcp", Protocol: "TCP"}},
-			Resolution: networking.ServiceEntry_STATIC, ExportTo: []string{"shop", "other"},
-		})
+		r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: "db"}},
+			&networking.ServiceEntry{
+				Hosts: []string{namespace + ".internal"}, Ports: []*networking.ServicePort{{Number: 80, Name: "tcp", Protocol: "TCP"}},
+				Resolution: networking.ServiceEntry_STATIC, ExportTo: []string{"shop", "other"},
+			})
 		require.NoError(t, err)
 		table.Apply([]*resource.Resource{r}, nil)
 	}

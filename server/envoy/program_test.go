@@ -61,7 +61,8 @@ spec:
 	require.Equal(t, []uint32{202}, statuses(plain))
 	named := c.WithoutEffect(large)
 	require.Len(t, named, 1)
-	require.Contains(t, named[0], "spec.http[0].match.uri has no effect on Envoys: its program in RE2 has about 157 instructions, and 100 are allowed")
+	require.Contains(t, named[0], "spec.http[0].match.uri has no effect on Envoys: its program in RE2 has about 157 instructions, and 100 "+
+		"are allowed")
 	find, err := Findings(&table)
 	require.NoError(t, err)
 	require.Len(t, find(large), 1)

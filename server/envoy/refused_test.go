@@ -29,10 +29,12 @@ func TestWhatEnvoyRefusesIsLeftOutAndNamed(t *testing.T) {
 		}
 	}
 	for name, field := range map[string]string{
-		"status": "spec.http[0]", "abort": "spec.http[0].fault", "path": "spec.http[0]", "authority": "spec.http[0]", "redirect-path": "spec.http[0]",
+		"status": "spec.http[0]", "abort": "spec.http[0].fault", "path": "spec.http[0]", "authority": "spec.http[0]",
+		"redirect-path": "spec.http[0]",
 		"redirect-host": "spec.http[0]", "set": "spec.http[0]", "remove": "spec.http[0]", "query": "spec.http[0]",
 		"no-header": "spec.trafficPolicy.loadBalancer.consistentHash", "odd-header": "spec.trafficPolicy.loadBalancer.consistentHash",
-		"no-query": "spec.trafficPolicy.loadBalancer.consistentHash", "cookie": "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.ttl", "sni": "spec.trafficPolicy.tls.sni",
+		"no-query": "spec.trafficPolicy.loadBalancer.consistentHash", "cookie": "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.ttl",
+		"sni": "spec.trafficPolicy.tls.sni",
 	} {
 		require.NotEmpty(t, found[name], name)
 		require.Contains(t, found[name][0], field+" ", name)

@@ -45,8 +45,8 @@ func (c *changedObjects) since(revision memstore.Revision) (all map[resource.Key
 }
 
 // ChangedSince returns the objects of which a rejected resource of a collection is made and that changed since the client last acknowledged
-// it, in order, and whether these are all of them: of changes that are long ago, or of a collection that is no longer in use, not all is known.
-// If the client has acknowledged nothing, it returns all objects of which the resource is made.
+// it, in order, and whether these are all of them: of changes that are long ago, or of a collection that is no longer in use, not all is
+// known. If the client has acknowledged nothing, it returns all objects of which the resource is made.
 func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
 	c.mu.RLock()
 	changed, complete := c.changed.since(memstore.Revision(r.Revision))

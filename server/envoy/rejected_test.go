@@ -72,8 +72,8 @@ func (s *served) eventually(ok func() bool, what string) {
 	require.Eventually(s, ok, 20*time.Second, 5*time.Millisecond, what)
 }
 
-// critic is a client that takes the routes of port 80, and all clusters, and all of other types, as far as it likes them. As an Envoy does, it goes on with what it had of a response
-// of which it does not like something.
+// critic is a client that takes the routes of port 80, and all clusters, and all of other types, as far as it likes them. As an Envoy does,
+// it goes on with what it had of a response of which it does not like something.
 type critic struct {
 	mu    sync.Mutex
 	has   map[string][]byte // by type and name
@@ -160,7 +160,10 @@ func (c *critic) hasRoutes(texts ...string) bool {
 func answering(t *testing.T, name, text string) *resource.Resource {
 	t.Helper()
 	return virtual(t, name, &networking.VirtualService{Hosts: []string{name + ".internal"}, Http: []*networking.HTTPRoute{{
-		DirectResponse: &networking.HTTPDirectResponse{Status: 200, Body: &networking.HTTPBody{Specifier: &networking.HTTPBody_String_{String_: text}}},
+		DirectResponse: &networking.HTTPDirectResponse{
+			Status: 200,
+			Body:   &networking.HTTPBody{Specifier: &networking.HTTPBody_String_{String_: text}},
+		},
 	}}})
 }
 
@@ -180,9 +183,11 @@ func several(t *testing.T, n int, text string) (all []*resource.Resource, texts 
 
 func serviceEntry(t *testing.T, name string) *resource.Resource {
 	t.Helper()
-	r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}}, &networking.ServiceEntry{
-		Hosts: []string{name + ".internal"}, Ports: []*networking.ServicePort{{Number: 80, Protocol: "HTTP"}}, Resolution: networking.ServiceEntry_STATIC,
-	})
+	r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}},
+		&networking.ServiceEntry{
+			Hosts: []string{name + ".internal"}, Ports: []*networking.ServicePort{{Number: 80, Protocol: "HTTP"}},
+			Resolution: networking.ServiceEntry_STATIC,
+		})
 	require.NoError(t, err)
 	return r
 }
@@ -199,8 +204,8 @@ func versionsSeen(c *Catalog) map[string]string {
 	return all
 }
 
-// Attackers reject everything, or what is new, from the start or later, and name what they like: others are served all that there is, and what they are served does
-// not depend on it.
+// Attackers reject everything, or what is new, from the start or later, and name what they like: others are served all that there is, and
+// what they are served does not depend on it.
 func TestWhatOneClientRejectsChangesNothingForOthers(t *testing.T) {
 	first, before := several(t, 4, "before")
 	s, quiet := serve(t, first...), serve(t, first...) // the second without attackers
@@ -254,8 +259,8 @@ func (s *served) rejection() (coll *xds.Collection, r xds.Rejection) {
 	return coll, r
 }
 
-// A rejection names the resource, and leads to the objects that have changed since the client acknowledged the resource: no others, and all of them, however
-// often the client rejects it.
+// A rejection names the resource, and leads to the objects that have changed since the client acknowledged the resource: no others, and all
+// of them, however often the client rejects it.
 func TestARejectionLeadsToWhatHasChanged(t *testing.T) {
 	first, before := several(t, 3, "before")
 	s := serve(t, first...)

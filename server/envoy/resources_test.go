@@ -22,7 +22,10 @@ func TestTold(t *testing.T) {
 		_, _, err := c.Resources(t.Context(), node("shop", "NONE", ""), true)
 		require.ErrorIs(t, err, errNotYet)
 		c.update(nil, h.Table.Snapshot(), false, true)
-		for name, n := range map[string]*corev3.Node{"all": node("shop", "NONE", ""), "gateway": {Id: "router~1.1.1.1~a.shop~x"}, "on demand": demandingNode("shop")} {
+		for name, n := range map[string]*corev3.Node{
+			"all": node("shop", "NONE", ""), "gateway": {Id: "router~1.1.1.1~a.shop~x"},
+			"on demand": demandingNode("shop"),
+		} {
 			had := len(c.inUse())
 			served, onDemand, err := c.Resources(t.Context(), n, true)
 			require.NoError(t, err)
@@ -42,7 +45,10 @@ func TestTold(t *testing.T) {
 		_, onDemand, err := c.Resources(t.Context(), demandingNode("shop"), false)
 		require.NoError(t, err)
 		require.False(t, onDemand, "it needs delta")
-		_, _, err = c.Resources(t.Context(), &corev3.Node{Id: "router~", Metadata: node(string(make([]byte, model.MaxProfile)), "", "").GetMetadata()}, false)
+		_, _, err = c.Resources(t.Context(), &corev3.Node{
+			Id:       "router~",
+			Metadata: node(string(make([]byte, model.MaxProfile)), "", "").GetMetadata(),
+		}, false)
 		require.ErrorContains(t, err, "the limit is")
 	}
 }

@@ -45,8 +45,9 @@ spec: {hosts: ["*-eu.internal"], http: [{name: dashed, directResponse: {status: 
 	}
 }
 
-// Of rules for one host in one namespace, one that is exported otherwise than the one before begins anew; one that is exported as that, or to more, adds to it.
-// What is exported to the namespace by name is exported otherwise than what is private, and to all by name otherwise than by default, as istiod has it.
+// Of rules for one host in one namespace, one that is exported otherwise than the one before begins anew; one that is exported as that, or
+// to more, adds to it. What is exported to the namespace by name is exported otherwise than what is private, and to all by name otherwise
+// than by default, as istiod has it.
 func TestRulesThatAreExportedAlikeAreOne(t *testing.T) {
 	for exports, want := range map[string][]string{
 		". .":           {"0", "1"},
@@ -60,10 +61,13 @@ func TestRulesThatAreExportedAlikeAreOne(t *testing.T) {
 		". * *":         {"1", "2"},
 	} {
 		text := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: one, namespace: default}\n" +
-			"spec: {hosts: [one.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}\n"
+			"spec: {hosts: [one.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: " +
+			"10.0.0.1}]}\n"
 		for i, to := range strings.Fields(exports) {
-			text += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: r%d, namespace: default, creationTimestamp: \"2020-01-0%dT00:00:00Z\"}\n"+
-				"spec: {host: one.internal, subsets: [{name: \"%d\"}], exportTo: [%s]}\n", i, i+1, i, strings.ReplaceAll(strings.Trim("'"+strings.ReplaceAll(to, ",", "','")+"'", "-"), "'-'", ""))
+			text += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: r%d, namespace: default, "+
+				"creationTimestamp: \"2020-01-0%dT00:00:00Z\"}\n"+
+				"spec: {host: one.internal, subsets: [{name: \"%d\"}], exportTo: [%s]}\n", i, i+1, i,
+				strings.ReplaceAll(strings.Trim("'"+strings.ReplaceAll(to, ",", "','")+"'", "-"), "'-'", ""))
 		}
 		var subsets []string
 		for name := range toldOf(t, text, nodes[0]) {
@@ -76,7 +80,8 @@ func TestRulesThatAreExportedAlikeAreOne(t *testing.T) {
 	}
 }
 
-// A subset of a service whose connections go where they were meant to go is of that kind, too, whatever balances its load; so is one that says so itself.
+// A subset of a service whose connections go where they were meant to go is of that kind, too, whatever balances its load; so is one that
+// says so itself.
 func TestSubsetsOfWhatPassesOn(t *testing.T) {
 	all := toldOf(t, `
 apiVersion: networking.istio.io/v1

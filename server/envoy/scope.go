@@ -47,7 +47,8 @@ type scope struct {
 func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
 	s := &scope{
 		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
-		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes), bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int),
+		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
+		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(xds.TypeOf(xds.ListenerURL))
@@ -115,7 +116,8 @@ func (s *scope) markSynced() {
 	}
 }
 
-// follow has the scope follow a mesh in which what is said of some hosts has changed. If another Sidecar is for it, all hosts may be otherwise.
+// follow has the scope follow a mesh in which what is said of some hosts has changed. If another Sidecar is for it, all hosts may be
+// otherwise.
 func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	only := m.SidecarFor(s.profile)
 	if only.Same(s.only) {

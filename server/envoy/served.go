@@ -23,7 +23,8 @@ type Served struct {
 	scope *scope
 }
 
-// ServedOf returns what clients of all sorts would be served of a view, but for those that would be served nothing that those before are not. See Findings.
+// ServedOf returns what clients of all sorts would be served of a view, but for those that would be served nothing that those before are
+// not. See Findings.
 func ServedOf(view memstore.Reader) (all []Served, err error) {
 	c := New(view, Options{Log: slog.New(slog.DiscardHandler)})
 	snap := view.Snapshot()

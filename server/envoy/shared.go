@@ -43,8 +43,8 @@ func (r *sharedRoutes) set(host string, v *translate.VirtualHost) {
 	}
 }
 
-// encode returns the encoded RouteConfiguration, and which domains hosts do not have there. It is put together from what is encoded already. A
-// domain that several have is that of the first host in order of name.
+// encode returns the encoded RouteConfiguration, and which domains hosts do not have there. It is put together from what is encoded
+// already. A domain that several have is that of the first host in order of name.
 func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b []byte, found model.Findings) {
 	b = model.MustMarshal(translate.RoutesHead(name, role))
 	size := 0

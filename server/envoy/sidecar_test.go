@@ -70,7 +70,8 @@ func TestSidecar(t *testing.T) {
 	knows(shop, "80||b.internal", "b.internal:80 allow_any")
 	knows(other, "80||b.internal 80||c.internal", "b.internal:80 c.internal:80 block_all")
 
-	change(sidecar("some", "shop", "{workloadSelector: {labels: {app: one}}, egress: [{port: {number: 80, name: http, protocol: HTTP}, bind: 127.0.0.9, hosts: [shop/*]}, {hosts: [other/c.internal]}]}"))
+	change(sidecar("some", "shop", "{workloadSelector: {labels: {app: one}}, egress: [{port: {number: 80, name: http, protocol: HTTP}, "+
+		"bind: 127.0.0.9, hosts: [shop/*]}, {hosts: [other/c.internal]}]}"))
 	knows(shop, "80||a.internal 80||c.internal", "a.internal:80 allow_any")
 	require.Contains(t, dump(t, c, shop), xds.ListenerURL+"/127.0.0.9_80")
 	change("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: {outboundTrafficPolicy: {mode: REGISTRY_ONLY}}\n")
@@ -112,7 +113,8 @@ spec:
 	var text strings.Builder
 	for _, name := range []string{"a", "b", "c", "d"} {
 		text.WriteString("---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: " + name + ", namespace: default}\n" +
-			"spec: {hosts: [" + name + ".internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}\n")
+			"spec: {hosts: [" + name + ".internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: " +
+			"10.0.0.1}]}\n")
 	}
 	clusters, _ := knownTo(t, catalogOf(t, mesh+text.String()), node("default", "", ""))
 	require.Equal(t, []string{"80||a.internal", "80||c.internal", "80||d.internal"}, clusters)

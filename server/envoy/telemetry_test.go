@@ -49,7 +49,8 @@ spec:
 `
 
 func telemetryText(name, namespace, spec string) string {
-	return fmt.Sprintf("---\napiVersion: telemetry.istio.io/v1\nkind: Telemetry\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", name, namespace, spec)
+	return fmt.Sprintf("---\napiVersion: telemetry.istio.io/v1\nkind: Telemetry\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", name,
+		namespace, spec)
 }
 
 // managerOf returns the manager of HTTP on port 80 of a client.
@@ -95,8 +96,8 @@ func observedBy(t *testing.T, c *Catalog, n *corev3.Node) string {
 	return strings.Join(all, "; ")
 }
 
-// What is logged and traced is said by the root namespace, the namespace and the workload, each of which overrides the one before; with each change all
-// listeners follow, those of gateways, too.
+// What is logged and traced is said by the root namespace, the namespace and the workload, each of which overrides the one before; with
+// each change all listeners follow, those of gateways, too.
 func TestTelemetriesOverrideEachOther(t *testing.T) {
 	var table memstore.Table
 	c := catalogOfTable(&table)
@@ -128,28 +129,34 @@ func TestTelemetriesOverrideEachOther(t *testing.T) {
 	const traced = "; envoy.tracers.zipkin 7 b=mesh"
 	is(byMesh+traced, byMesh+traced, byMesh+traced, byMesh+traced)
 
-	change(telemetryText("all", "default", "{accessLogging: [{providers: [{name: own}], filter: {expression: response.code >= 400}}], tracing: [{randomSamplingPercentage: 50}]}"))
+	change(telemetryText("all", "default", "{accessLogging: [{providers: [{name: own}], filter: {expression: response.code >= 400}}], "+
+		"tracing: [{randomSamplingPercentage: 50}]}"))
 	const own = "/var/log/own code=%RESPONSE_CODE% if response.code >= 400"
 	const half = "; envoy.tracers.zipkin 50 b=mesh"
 	is(own+half, own+half, byMesh+traced, own+half)
 
-	change(telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{disabled: true}], tracing: [{disableSpanReporting: true}]}"))
+	change(telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{disabled: true}], tracing: "+
+		"[{disableSpanReporting: true}]}"))
 	is("", own+half, byMesh+traced, "")
 
-	change(telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{match: {mode: SERVER}, disabled: true}], tracing: [{customTags: {a: {literal: {value: x}}}}]}"))
+	change(telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{match: {mode: SERVER}, disabled: true}], "+
+		"tracing: [{customTags: {a: {literal: {value: x}}}}]}"))
 	is(own+"; envoy.tracers.zipkin 50 a=x", own+half, byMesh+traced, own+"; envoy.tracers.zipkin 50 a=x")
 
 	key := func(name, namespace string) resource.Key {
 		return resource.Key{Kind: resource.Telemetry, Namespace: namespace, Name: name}
 	}
-	change("", resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "spans"}) // Envoy refuses a tracer whose cluster it does not know
+	// Envoy refuses a tracer whose cluster it does not know
+	change("", resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "spans"})
 	is(own, own, byMesh, own)
 	require.Contains(t, strings.Join(c.WithoutEffect(table.Snapshot().Get(key("root", "istio-system"))), "\n"),
-		"spec.tracing[0].providers has no effect on Envoys: there is no service default/spans.internal here, which is what provider zipkin sends to: nothing is traced")
+		"spec.tracing[0].providers has no effect on Envoys: there is no service default/spans.internal here, which is what provider zipkin "+
+			"sends to: nothing is traced")
 
 	change("", key("one", "default"), key("all", "default"), key("root", "istio-system"))
 	is("", "", "", "")
-	change("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: {accessLogFile: /var/log/all, accessLogEncoding: JSON, accessLogFormat: '{\"p\": \"%PROTOCOL%\"}', enableTracing: true}\n")
+	change("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: {accessLogFile: /var/log/all, accessLogEncoding: " +
+		"JSON, accessLogFormat: '{\"p\": \"%PROTOCOL%\"}', enableTracing: true}\n")
 	for _, n := range []*corev3.Node{one, far, gateway} {
 		require.Equal(t, "/var/log/all p=%PROTOCOL%; "+" 1", observedBy(t, c, n))
 	}
@@ -167,7 +174,8 @@ func TestConnectionsAreLogged(t *testing.T) {
 
 // What Envoy would refuse of a log is not sent, and found.
 func TestLogsThatEnvoyWouldRefuse(t *testing.T) {
-	c := catalogOf(t, strings.ReplaceAll(observed, "mesh %PROTOCOL%", "%NOTHING%")+telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}, {name: nobody}, {name: zipkin}]}]}")+
+	c := catalogOf(t, strings.ReplaceAll(observed, "mesh %PROTOCOL%", "%NOTHING%")+
+		telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}, {name: nobody}, {name: zipkin}]}]}")+
 		telemetryText("bad", "shop", "{accessLogging: [{providers: [{name: own}], filter: {expression: 'request.path.reverse() == \"/\"'}}]}"))
 	require.Equal(t, "/dev/stdout "+strings.TrimSuffix(telemetry.LogText, "\n"), observedBy(t, c, node("default", "", "")))
 	require.Empty(t, observedBy(t, c, node("shop", "", "")))
@@ -177,7 +185,8 @@ func TestLogsThatEnvoyWouldRefuse(t *testing.T) {
 	}
 	slices.Sort(found)
 	require.Equal(t, []string{
-		"spec.accessLogFormat has no effect on Envoys: Envoy does not know what is between the percent signs: the format is Istio's own (sidecars in default)",
+		"spec.accessLogFormat has no effect on Envoys: Envoy does not know what is between the percent signs: the format is Istio's own " +
+			"(sidecars in default)",
 		"spec.accessLogging[0] has no effect on Envoys: no MeshConfig has a provider nobody: it logs nothing (sidecars in default)",
 		"spec.accessLogging[0] has no effect on Envoys: the provider zipkin is none that Envoys log by: it logs nothing (sidecars in default)",
 		"spec.accessLogging[0].filter.expression has no effect on Envoys: Envoy does not know the function reverse: nothing is logged",

@@ -12,8 +12,8 @@ import (
 	"tributary/server/envoy/translate"
 )
 
-// Nothing enforces Istio's security objects on Envoys and gRPC clients yet. Those that a mesh has are named, so that nobody relies on them, and what a
-// DestinationRule has sent by ISTIO_MUTUAL is not sent at all, rather than in plaintext.
+// Nothing enforces Istio's security objects on Envoys and gRPC clients yet. Those that a mesh has are named, so that nobody relies on them,
+// and what a DestinationRule has sent by ISTIO_MUTUAL is not sent at all, rather than in plaintext.
 
 // unenforced says what an object asks for that clients do not enforce, or returns nothing.
 func unenforced(r *resource.Resource) string {
@@ -45,12 +45,15 @@ func unenforced(r *resource.Resource) string {
 
 func wantsMutual(spec *networking.DestinationRule) bool {
 	of := func(p *networking.TrafficPolicy) bool {
-		return translate.IsMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return translate.IsMutual(s.GetTls()) })
+		return translate.IsMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(),
+			func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return translate.IsMutual(s.GetTls()) })
 	}
-	return of(spec.GetTrafficPolicy()) || slices.ContainsFunc(spec.GetSubsets(), func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })
+	return of(spec.GetTrafficPolicy()) || slices.ContainsFunc(spec.GetSubsets(),
+		func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })
 }
 
-// Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty if there are no clients, or Options allow it.
+// Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty if there are no clients, or
+// Options allow it.
 func (c *Catalog) Unenforced() (keys []resource.Key) {
 	if c.opts.AllowUnenforced || len(c.inUse()) == 0 {
 		return nil
@@ -90,7 +93,8 @@ func (c *Catalog) warnUnenforced() {
 	snap := c.view.Snapshot()
 	for _, key := range news[:min(len(news), maxWarned)] {
 		if r := snap.Get(key); r != nil {
-			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(), "effect", cmp.Or(unenforced(r), "none"))
+			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(), "effect",
+				cmp.Or(unenforced(r), "none"))
 		}
 	}
 	if more := len(news) - maxWarned; more > 0 {

@@ -61,8 +61,8 @@ spec:
   subsets: [{name: one, labels: {v: one}}]
 `
 
-// Security objects that clients do not enforce are named as soon as there is a client, and nothing is sent in plaintext where ISTIO_MUTUAL is wanted, unless
-// that is allowed.
+// Security objects that clients do not enforce are named as soon as there is a client, and nothing is sent in plaintext where ISTIO_MUTUAL
+// is wanted, unless that is allowed.
 func TestSecurityObjectsAreNotEnforced(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		table := new(memstore.Table)

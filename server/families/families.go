@@ -21,8 +21,8 @@ import (
 type Limits struct {
 	Max       int // how many families may be in use at once
 	MaxOfHost int // how many of them the clients of one IP address may use at once, so that others find some
-	// MaxCost bounds what those in use cost together, and MaxCostOfHost what those cost that the clients of one IP address use. A family that would
-	// exceed a bound is not made, unless it would be the only one. Zero is no bound.
+	// MaxCost bounds what those in use cost together, and MaxCostOfHost what those cost that the clients of one IP address use. A family that
+	// would exceed a bound is not made, unless it would be the only one. Zero is no bound.
 	MaxCost, MaxCostOfHost int
 	// MaxIdleCost bounds the families without clients that are kept for clients that come back: the least recently used go first.
 	MaxIdleCost int
@@ -60,8 +60,8 @@ type member[F any] struct {
 	cost  int    // when somebody last asked; an estimate as long as it is being made
 }
 
-// New returns an empty set. What tells families apart is called what in messages. cost is what keeping a family costs. drop is called with each family
-// that is kept no longer, when it has no users; cost may be called at any time.
+// New returns an empty set. What tells families apart is called what in messages. cost is what keeping a family costs. drop is called with
+// each family that is kept no longer, when it has no users; cost may be called at any time.
 func New[K comparable, F any](what string, limits Limits, cost func(F) int, drop func(F)) *Set[K, F] {
 	return &Set[K, F]{
 		what: what, limits: limits, cost: cost, drop: drop, turns: turns.New(max(runtime.GOMAXPROCS(0)-1, 1)),
@@ -76,9 +76,9 @@ type Maker[F any] struct {
 	Make func(ctx context.Context) (F, error)
 }
 
-// Acquire returns the family of key for one more user, on a host, which is an IP address or, for clients that are not counted, empty; and what ends
-// that use, which is to be called once. If there is none, the first to ask has it made, if its estimated cost is within the limits, and others who want
-// the same wait for it.
+// Acquire returns the family of key for one more user, on a host, which is an IP address or, for clients that are not counted, empty; and
+// what ends that use, which is to be called once. If there is none, the first to ask has it made, if its estimated cost is within the
+// limits, and others who want the same wait for it.
 func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker[F]) (family F, release func(), err error) {
 	m, release, _, err := s.join(ctx, key, host, unknown)
 	if m == nil && err == nil {
@@ -106,8 +106,8 @@ func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker
 
 var errNotMade = errors.New("who made what others want as well did not come to an end")
 
-// create estimates and makes a family, until nobody waits for it, unless another client has it made meanwhile. If that panics, the next who wants it
-// makes it.
+// create estimates and makes a family, until nobody waits for it, unless another client has it made meanwhile. If that panics, the next who
+// wants it makes it.
 func (s *Set[K, F]) create(ctx context.Context, key K, host string, maker Maker[F]) (m *member[F], release func(), err error) {
 	m, release, first, err := s.join(ctx, key, host, unknown)
 	if m == nil && err == nil {
@@ -143,14 +143,15 @@ func (s *Set[K, F]) create(ctx context.Context, key K, host string, maker Maker[
 // unknown is the cost of a family that has not been estimated.
 const unknown = -1
 
-// join notes a use, and says whether it is the first one of a family that has to be made. Without an estimate it returns no member for such a family,
-// and an error only if there are too many families.
+// join notes a use, and says whether it is the first one of a family that has to be made. Without an estimate it returns no member for such
+// a family, and an error only if there are too many families.
 func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) (m *member[F], release func(), first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uses := s.hosts[host]
 	if host != "" && uses[key] == 0 && len(uses) >= s.limits.MaxOfHost {
-		return nil, nil, false, status.Errorf(codes.ResourceExhausted, "too many different %s in use by %s: the limit is %d", s.what, host, s.limits.MaxOfHost)
+		return nil, nil, false, status.Errorf(codes.ResourceExhausted, "too many different %s in use by %s: the limit is %d", s.what, host,
+			s.limits.MaxOfHost)
 	}
 	m = s.members[key]
 	if first = m == nil; first {
@@ -195,9 +196,11 @@ func (s *Set[K, F]) mayMake(host string, estimate int) error {
 	case inUse >= s.limits.Max:
 		return status.Errorf(codes.ResourceExhausted, "too many different %s in use: the limit is %d", s.what, s.limits.Max)
 	case exceeds(cost, s.limits.MaxCost):
-		return status.Errorf(codes.ResourceExhausted, "the different %s in use cost %d, and one more would cost %d: the limit is %d", s.what, cost, estimate, s.limits.MaxCost)
+		return status.Errorf(codes.ResourceExhausted, "the different %s in use cost %d, and one more would cost %d: the limit is %d", s.what,
+			cost, estimate, s.limits.MaxCost)
 	case host != "" && exceeds(ofHost, s.limits.MaxCostOfHost):
-		return status.Errorf(codes.ResourceExhausted, "the different %s in use by %s cost %d, and one more would cost %d: the limit is %d", s.what, host, ofHost, estimate, s.limits.MaxCostOfHost)
+		return status.Errorf(codes.ResourceExhausted, "the different %s in use by %s cost %d, and one more would cost %d: the limit is %d",
+			s.what, host, ofHost, estimate, s.limits.MaxCostOfHost)
 	}
 	return nil
 }

@@ -134,7 +134,8 @@ func (a *Authenticator) Run(ctx context.Context, changed func()) {
 	}
 }
 
-// look takes up what has changed, and reports whether something has. A file that is not right keeps what it held before, which is said once.
+// look takes up what has changed, and reports whether something has. A file that is not right keeps what it held before, which is said
+// once.
 func (a *Authenticator) look() (changed bool) {
 	for _, name := range a.names() {
 		text, err := read(name)
@@ -167,8 +168,9 @@ func (f *files) clone() *files {
 // ErrPlaintext refuses a token that everybody on its way has seen.
 var ErrPlaintext = errors.New("a token came over plaintext from another machine: use the listener with TLS, and replace the token")
 
-// Authenticate returns who i is if it shows the values of the header Authorization, of which there may be none. An error, which has nothing of them in
-// it, says that what it shows is not right: that is not the same as to show nothing. No settings, which is a nil Authenticator, look at no header.
+// Authenticate returns who i is if it shows the values of the header Authorization, of which there may be none. An error, which has nothing
+// of them in it, says that what it shows is not right: that is not the same as to show nothing. No settings, which is a nil Authenticator,
+// look at no header.
 func (a *Authenticator) Authenticate(i *Identity, headers []string) (*Identity, error) {
 	if a == nil || len(headers) == 0 {
 		return i, nil
@@ -188,7 +190,8 @@ func (a *Authenticator) Authenticate(i *Identity, headers []string) (*Identity, 
 	return a.bear(&shown, time.Now())
 }
 
-// Again returns an error if what i has proven holds no longer, such as a token that is revoked. Certificates are for trust to judge, unless it is nil.
+// Again returns an error if what i has proven holds no longer, such as a token that is revoked. Certificates are for trust to judge, unless
+// it is nil.
 func (a *Authenticator) Again(i *Identity, trust func(chain []*x509.Certificate) error) error {
 	if err := i.Trusted(trust); err != nil {
 		return err

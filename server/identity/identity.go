@@ -1,5 +1,5 @@
-// Package identity finds out who a client is, by what it can prove: a certificate that was verified, a bearer token of ours, a JWT of somebody
-// whom we trust, and where its connection comes from. What it says of itself, as in an xDS node, is no part of that.
+// Package identity finds out who a client is, by what it can prove: a certificate that was verified, a bearer token of ours, a JWT of
+// somebody whom we trust, and where its connection comes from. What it says of itself, as in an xDS node, is no part of that.
 package identity
 
 import (
@@ -42,8 +42,8 @@ type JWT struct {
 	Audience        []string
 }
 
-// Trusted returns an error if the client has shown a certificate that trust does not trust, or that has expired: a connection may be older than what is trusted
-// now. Whoever is to be trusted now is nobody's business if trust is nil.
+// Trusted returns an error if the client has shown a certificate that trust does not trust, or that has expired: a connection may be older
+// than what is trusted now. Whoever is to be trusted now is nobody's business if trust is nil.
 func (i *Identity) Trusted(trust func(chain []*x509.Certificate) error) error {
 	if len(i.chain) == 0 {
 		return nil
@@ -88,7 +88,8 @@ func (i *Identity) String() string {
 	return strings.Join(all, " ")
 }
 
-// Of returns who a client is as far as its connection tells: its address and, if state is not nil, its certificate, which counts only if it was verified.
+// Of returns who a client is as far as its connection tells: its address and, if state is not nil, its certificate, which counts only if it
+// was verified.
 func Of(addr net.Addr, state *tls.ConnectionState) *Identity {
 	i := &Identity{Address: addressOf(addr), Socket: addr != nil && addr.Network() == "unix"}
 	if state == nil {
@@ -111,7 +112,8 @@ func Of(addr net.Addr, state *tls.ConnectionState) *Identity {
 	return i
 }
 
-// subjectOf returns the subject of a certificate with all names in their order, which pkix.Name loses. A * is escaped: in patterns it stands for others.
+// subjectOf returns the subject of a certificate with all names in their order, which pkix.Name loses. A * is escaped: in patterns it
+// stands for others.
 func subjectOf(leaf *x509.Certificate) string {
 	var names pkix.RDNSequence
 	if rest, err := asn1.Unmarshal(leaf.RawSubject, &names); err != nil || len(rest) > 0 {
@@ -136,7 +138,8 @@ func lasts(chains [][]*x509.Certificate) (until time.Time) {
 	return until
 }
 
-// addressOf returns the IP address of a peer; it is not valid for a unix socket. An IPv4 address is one also if it came to a socket of IPv6.
+// addressOf returns the IP address of a peer; it is not valid for a unix socket. An IPv4 address is one also if it came to a socket of
+// IPv6.
 func addressOf(addr net.Addr) netip.Addr {
 	if addr == nil || addr.Network() == "unix" { // which its owner calls as he likes, also like an IP address
 		return netip.Addr{}

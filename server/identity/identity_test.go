@@ -70,7 +70,15 @@ func TestTokens(t *testing.T) {
 	none, err := a.Authenticate(local(), nil)
 	require.NoError(t, err)
 	require.False(t, none.Proven())
-	for _, headers := range [][]string{{"Bearer " + first[:len(first)-1]}, {"Bearer"}, {"Basic " + first}, {first}, {"Bearer " + first, "Bearer " + second}, {"Bearer a.b.c"}, {""}} {
+	for _, headers := range [][]string{
+		{"Bearer " + first[:len(first)-1]},
+		{"Bearer"},
+		{"Basic " + first},
+		{first},
+		{"Bearer " + first, "Bearer " + second},
+		{"Bearer a.b.c"},
+		{""},
+	} {
 		_, err = a.Authenticate(local(), headers)
 		require.Error(t, err, headers)
 		require.NotContains(t, err.Error(), first[10:])
@@ -103,7 +111,10 @@ func TestNamesOfTokens(t *testing.T) {
 		_, _, err := NewToken(name)
 		require.Error(t, err, "%q", name)
 	}
-	for _, text := range []string{"a\n", "a sha256:00\n", "a sha256:" + strings.Repeat("0", 66) + "\n", "a md5:" + strings.Repeat("0", 64) + "\n", "a b sha256:" + strings.Repeat("0", 64)} {
+	for _, text := range []string{
+		"a\n", "a sha256:00\n", "a sha256:" + strings.Repeat("0", 66) + "\n",
+		"a md5:" + strings.Repeat("0", 64) + "\n", "a b sha256:" + strings.Repeat("0", 64),
+	} {
 		_, err := parseTokens([]byte(text))
 		require.Error(t, err, text)
 	}
@@ -143,10 +154,16 @@ func TestJWT(t *testing.T) {
 	ours, foreign := newIssuer(t, "1"), newIssuer(t, "1")
 	file := filepath.Join(dir, "jwks")
 	require.NoError(t, os.WriteFile(file, ours.jwks(), 0o600))
-	a, err := NewAuthenticator(Settings{Issuers: []Issuer{{Issuer: "https://i", Audiences: []string{"tributary"}, JWKS: file, ClockSkew: 30 * time.Second}}}, slog.New(slog.DiscardHandler))
+	a, err := NewAuthenticator(Settings{Issuers: []Issuer{{
+		Issuer: "https://i", Audiences: []string{"tributary"}, JWKS: file,
+		ClockSkew: 30 * time.Second,
+	}}}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	claims := func(change func(*jwt.Claims)) jwt.Claims {
-		c := jwt.Claims{Issuer: "https://i", Subject: "web", Audience: jwt.Audience{"other", "tributary"}, Expiry: jwt.NewNumericDate(now.Add(time.Hour))}
+		c := jwt.Claims{
+			Issuer: "https://i", Subject: "web", Audience: jwt.Audience{"other", "tributary"},
+			Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
+		}
 		change(&c)
 		return c
 	}
@@ -183,7 +200,10 @@ func TestJWT(t *testing.T) {
 	require.NoError(t, err)
 	confused, err := jwt.Signed(signer).Claims(good).Serialize()
 	require.NoError(t, err)
-	for _, bad := range []string{none, confused, parts[0] + "." + parts[1] + ".", raw + "x", strings.Repeat("a", maxJWT) + "..", parts[0] + ".e30." + parts[2]} {
+	for _, bad := range []string{
+		none, confused, parts[0] + "." + parts[1] + ".", raw + "x", strings.Repeat("a", maxJWT) + "..",
+		parts[0] + ".e30." + parts[2],
+	} {
 		_, err := a.Authenticate(local(), []string{"Bearer " + bad})
 		require.Error(t, err, bad[:20])
 		require.NotContains(t, err.Error(), parts[1])

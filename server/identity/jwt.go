@@ -25,8 +25,8 @@ const (
 	maxKeys = 100
 )
 
-// algorithms are those of keys of which the public half is enough to verify. An issuer's public key is then never taken for a secret, as with HMAC, and
-// there is no "none".
+// algorithms are those of keys of which the public half is enough to verify. An issuer's public key is then never taken for a secret, as
+// with HMAC, and there is no "none".
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{
 		jose.EdDSA, jose.ES256, jose.ES384, jose.ES512, jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,

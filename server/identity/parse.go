@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Parse makes an identity of texts as String writes them, such as spiffe://cluster.local/ns/prod/sa/web, dns:web.example, subject:CN=web, token:ci and
-// jwt:https://issuer|web, besides ip:10.1.2.3 and socket. It is for looking at rules: nothing is proven.
+// Parse makes an identity of texts as String writes them, such as spiffe://cluster.local/ns/prod/sa/web, dns:web.example, subject:CN=web,
+// token:ci and jwt:https://issuer|web, besides ip:10.1.2.3 and socket. It is for looking at rules: nothing is proven.
 func Parse(texts []string) (*Identity, error) {
 	i := &Identity{}
 	for _, text := range texts {

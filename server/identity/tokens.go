@@ -16,8 +16,8 @@ import (
 // tokenPrefix is what tokens of ours begin with, so that people and scanners for secrets know them.
 const tokenPrefix = "tributary-"
 
-// hashPrefix says how tokens are hashed. A token is 256 random bits, so that nobody finds it by trying: a slow hash, or a key to it, would protect
-// nothing that SHA-256 does not, and would cost time with each stream.
+// hashPrefix says how tokens are hashed. A token is 256 random bits, so that nobody finds it by trying: a slow hash, or a key to it, would
+// protect nothing that SHA-256 does not, and would cost time with each stream.
 const hashPrefix = "sha256:"
 
 // MaxTokens is how many there may be in a file. Each is compared with what a client shows.
@@ -43,8 +43,8 @@ func NewToken(name string) (token, line string, err error) {
 	return token, name + " " + hashPrefix + hex.EncodeToString(sum[:]) + "\n", nil
 }
 
-// parseTokens reads a file of tokens: a line for each, of its name and its hash. Lines that begin with # are for people. Errors name the line, and
-// not what is in it, which may be a token that somebody wrote there by mistake.
+// parseTokens reads a file of tokens: a line for each, of its name and its hash. Lines that begin with # are for people. Errors name the
+// line, and not what is in it, which may be a token that somebody wrote there by mistake.
 func parseTokens(text []byte) (all []hashed, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	n := 0
@@ -57,7 +57,8 @@ func parseTokens(text []byte) (all []hashed, err error) {
 		name, rest, _ := strings.Cut(line, " ")
 		sum, ok := strings.CutPrefix(strings.TrimSpace(rest), hashPrefix)
 		h := hashed{name: name}
-		if m, err := hex.Decode(h.sum[:], []byte(sum[:min(len(sum), 2*sha256.Size)])); !ok || err != nil || m != sha256.Size || len(sum) != 2*sha256.Size || !tokenName.MatchString(name) {
+		if m, err := hex.Decode(h.sum[:], []byte(sum[:min(len(sum), 2*sha256.Size)])); !ok || err != nil || m != sha256.Size ||
+			len(sum) != 2*sha256.Size || !tokenName.MatchString(name) {
 			return nil, fmt.Errorf("line %d: want a NAME and %sHASH, as `tributary token new` writes them", n, hashPrefix)
 		}
 		if all = append(all, h); len(all) > MaxTokens {

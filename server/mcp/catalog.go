@@ -55,7 +55,10 @@ type Catalog struct {
 
 // New returns a catalog of view. It is empty, and nothing of it is sent, until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), names: make(map[label]int), following: make(map[*family]struct{})}
+	c := &Catalog{
+		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), names: make(map[label]int),
+		following: make(map[*family]struct{}),
+	}
 	c.families = families.New[string]("filters", families.Limits{
 		Max: maxFamilies, MaxOfHost: maxOfHost, MaxCost: maxCost, MaxCostOfHost: maxHostCost, MaxIdleCost: maxIdleCost,
 	}, (*family).cost, c.drop)

@@ -309,7 +309,8 @@ func TestFamiliesAreMadeWhileTheViewChanges(t *testing.T) {
 	colls := make(map[string]*xds.Collection)
 	for i := range 30 {
 		rev, other := strconv.Itoa(i%3), "x"+strconv.Itoa(i)
-		coll, release := collection(t, c, node(t, map[string]any{metadataRevision: rev, metadataNamespaces: "a," + other}), "networking.istio.io/v1/ServiceEntry")
+		coll, release := collection(t, c, node(t, map[string]any{metadataRevision: rev, metadataNamespaces: "a," + other}),
+			"networking.istio.io/v1/ServiceEntry")
 		defer release()
 		colls[rev+other] = coll
 	}
@@ -346,7 +347,8 @@ type reviewing func()
 
 func (r reviewing) Review() { r() }
 
-// Revisions and namespaces that no object has share one family. Before an object comes that has one, those who asked for it have a family of their own.
+// Revisions and namespaces that no object has share one family. Before an object comes that has one, those who asked for it have a family
+// of their own.
 func TestMadeUpFiltersShareOneFamily(t *testing.T) {
 	store := memstore.New(resource.Schemas()...)
 	c := New(store, Options{})

@@ -22,7 +22,8 @@ import (
 	"tributary/internal/words"
 )
 
-// Files are what a server needs for TLS, in PEM. They are read again when they change. Certificate and ClientCAs may be names of package spiffe.
+// Files are what a server needs for TLS, in PEM. They are read again when they change. Certificate and ClientCAs may be names of package
+// spiffe.
 type Files struct {
 	Certificate string // the chain of the server, its own certificate first
 	Key         string // of the certificate, if that is a file
@@ -81,7 +82,8 @@ type pair struct {
 	config *tls.Config
 }
 
-// Load reads files for the listener of that name. An error names the file. A Workload API that does not answer is none: until it does, nobody comes in.
+// Load reads files for the listener of that name. An error names the file. A Workload API that does not answer is none: until it does,
+// nobody comes in.
 func Load(ctx context.Context, listener string, files Files, log *slog.Logger) (*Certificates, error) {
 	c := &Certificates{listener: listener, files: files, log: log}
 	if spiffe.Named(files.Certificate) || spiffe.Named(files.ClientCAs) {
@@ -175,7 +177,8 @@ func (c *Certificates) join(t *texts) (*pair, error) {
 // OnChange has changed called whenever other clientCAs are in force. It is called before Run.
 func (c *Certificates) OnChange(changed func()) { c.changed = changed }
 
-// Trusts returns an error if the certificate of a client, followed by those that it was signed by, is not one of whom clientCAs have signed now.
+// Trusts returns an error if the certificate of a client, followed by those that it was signed by, is not one of whom clientCAs have signed
+// now.
 func (c *Certificates) Trusts(chain []*x509.Certificate) error {
 	now := c.current.Load()
 	if now == nil || now.config.ClientCAs == nil || len(chain) == 0 {
@@ -188,7 +191,10 @@ func (c *Certificates) Trusts(chain []*x509.Certificate) error {
 	for _, one := range chain[1:] {
 		between.AddCert(one)
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: now.config.ClientCAs, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: now.config.ClientCAs, Intermediates: between,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
 	return err
 }
 
@@ -296,13 +302,15 @@ func (c *Certificates) warnOfEnd(leaf *x509.Certificate, now time.Time) {
 	}
 	c.warned = now
 	if left <= 0 {
-		c.log.Error("certificate: it has expired: clients refuse it", "listener", c.listener, "file", c.files.Certificate, "since", leaf.NotAfter.UTC())
+		c.log.Error("certificate: it has expired: clients refuse it", "listener", c.listener, "file", c.files.Certificate, "since",
+			leaf.NotAfter.UTC())
 	} else {
 		c.log.Warn("certificate: it expires soon", "listener", c.listener, "file", c.files.Certificate, "at", leaf.NotAfter.UTC())
 	}
 }
 
-// soon is how long before its end a certificate is warned of. Those of a Workload API live for an hour, as a rule, and are exchanged when half of it is over.
+// soon is how long before its end a certificate is warned of. Those of a Workload API live for an hour, as a rule, and are exchanged when
+// half of it is over.
 func (c *Certificates) soon(leaf *x509.Certificate) time.Duration {
 	if spiffe.Named(c.files.Certificate) {
 		return min(expiresSoon, leaf.NotAfter.Sub(leaf.NotBefore)/4)
@@ -357,7 +365,8 @@ var expiryDesc = prometheus.NewDesc("tributary_certificate_expiry_timestamp_seco
 	"When the certificate that is in force expires, in seconds since 1970, by listener.", []string{"listener"}, nil)
 
 var troubleDesc = prometheus.NewDesc("tributary_certificate_trouble",
-	"Whether the files of a listener's certificate hold something that cannot be put in force, or the SPIFFE Workload API that it is from is away (1).", []string{"listener"}, nil)
+	"Whether the files of a listener's certificate hold something that cannot be put in force, or the SPIFFE Workload API that it is from "+
+		"is away (1).", []string{"listener"}, nil)
 
 // Metrics are those of the certificates of all listeners.
 type Metrics []*Certificates

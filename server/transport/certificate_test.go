@@ -118,7 +118,10 @@ func TestAMountedCertificateIsExchanged(t *testing.T) {
 	for _, name := range []string{"cert.pem", "key.pem"} {
 		require.NoError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
 	}
-	c, err := Load(t.Context(), "listen.xdsTLS", Files{Certificate: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), MinVersion: tls.VersionTLS12}, slog.New(slog.DiscardHandler))
+	c, err := Load(t.Context(), "listen.xdsTLS", Files{
+		Certificate: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"),
+		MinVersion: tls.VersionTLS12,
+	}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink("..2", filepath.Join(dir, "..next")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "..next"), filepath.Join(dir, "..data")))
@@ -273,7 +276,10 @@ func TestWhoIsRefusedIsLogged(t *testing.T) {
 	}{
 		"a foreign certificate": {func(conn net.Conn) {
 			pair := foreign.Sign(&x509.Certificate{})
-			over := tls.Client(conn, &tls.Config{RootCAs: a.Pool(), ServerName: "127.0.0.1", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair.TLS()}})
+			over := tls.Client(conn, &tls.Config{
+				RootCAs: a.Pool(), ServerName: "127.0.0.1", NextProtos: []string{"h2"},
+				MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair.TLS()},
+			})
 			_, _ = over.Read(make([]byte, 1))
 		}, "certificate signed by unknown authority"},
 		"plaintext": {func(conn net.Conn) { _, _ = conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")) }, "it does not speak TLS"},

@@ -56,7 +56,8 @@ func TestACertificateOfTheWorkloadAPIIsExchanged(t *testing.T) {
 	trusts := make(chan struct{}, 10)
 	c.OnChange(func() { trusts <- struct{}{} })
 	defer followed(t, c)()
-	ours, federated := spiffetest.Sign(own, "spiffe://example.org/a", time.Time{}), spiffetest.Sign(other, "spiffe://other.test/a", time.Time{})
+	ours, federated := spiffetest.Sign(own, "spiffe://example.org/a", time.Time{}),
+		spiffetest.Sign(other, "spiffe://other.test/a", time.Time{})
 	for _, client := range []certtest.Pair{ours, federated} {
 		state, err := shake(t, c, workload(client))
 		require.NoError(t, err)
@@ -131,7 +132,8 @@ func TestTheWorkloadAPIGivesAnotherIdentity(t *testing.T) {
 	own, api := certtest.New(t), spiffetest.New(t)
 	api.Give(own, nil, spiffetest.Sign(own, relayID, time.Time{}))
 	log := &logtest.Buffer{}
-	_, err := Load(t.Context(), "listen.xdsTLS", Files{Certificate: relayID + "/2", WorkloadAPI: api.Address(), MinVersion: tls.VersionTLS12}, log.Logger())
+	_, err := Load(t.Context(), "listen.xdsTLS", Files{Certificate: relayID + "/2", WorkloadAPI: api.Address(), MinVersion: tls.VersionTLS12},
+		log.Logger())
 	require.ErrorContains(t, err, "certificate spiffe://example.org/relay/2: the Workload API does not give this process")
 }
 

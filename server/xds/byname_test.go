@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Virtual hosts are asked for by name. Envoy begins with a request without names, which is answered and stands for nothing; what is not there is said
-// by an alias, and sent when it is there; what was there is removed.
+// Virtual hosts are asked for by name. Envoy begins with a request without names, which is answered and stands for nothing; what is not
+// there is said by an alias, and sent when it is there; what was there is removed.
 func TestVirtualHostsByName(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.set(VHostURL, "80/a", "80/b")
@@ -35,7 +35,8 @@ func TestVirtualHostsByName(t *testing.T) {
 
 	back := w.delta(VHostURL)
 	require.NoError(t, back.send(&discoveryv3.DeltaDiscoveryRequest{
-		TypeUrl: VHostURL, ResourceNamesSubscribe: []string{"80/a", "80/b", "80/c"}, InitialResourceVersions: map[string]string{"80/a": "1", "80/b": "1"},
+		TypeUrl: VHostURL, ResourceNamesSubscribe: []string{"80/a", "80/b", "80/c"},
+		InitialResourceVersions: map[string]string{"80/a": "1", "80/b": "1"},
 	}))
 	answer = back.next()
 	require.Equal(t, []string{"80/b@2"}, answer.puts)
@@ -76,8 +77,8 @@ func TestByName(t *testing.T) {
 	})
 }
 
-// Envoy acknowledges no clusters while one of them is warming, for which it asks for endpoints. It is told of these although it has asked for another
-// cluster meanwhile, which has to wait for that acknowledgement.
+// Envoy acknowledges no clusters while one of them is warming, for which it asks for endpoints. It is told of these although it has asked
+// for another cluster meanwhile, which has to wait for that acknowledgement.
 func TestEndpointsOfAWarmingClusterDoNotWait(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "a", "b")

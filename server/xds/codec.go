@@ -14,7 +14,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// codec passes frames through as they are, and what others have encoded, and reads requests by hand; everything else is left to the standard codec.
+// codec passes frames through as they are, and what others have encoded, and reads requests by hand; everything else is left to the
+// standard codec.
 type codec struct{ encoding.CodecV2 }
 
 // The windows of a stream and of a connection, in bytes. gRPC's own grow to megabytes. A stream may send this much of a request
@@ -38,8 +39,8 @@ const (
 )
 
 // ServerOptions returns what the gRPC server that carries s must be made with: the codec, the bounds of requests and connections,
-// keepalives, and a small read buffer, since requests are small and idle streams many. Other services can share the gRPC server. For TLS, append
-// grpc.Creds with Credentials.
+// keepalives, and a small read buffer, since requests are small and idle streams many. Other services can share the gRPC server. For TLS,
+// append grpc.Creds with Credentials.
 func (s *Server) ServerOptions() []grpc.ServerOption {
 	l := &s.opts.Limits
 	streams := uint32(math.MaxUint32)
@@ -75,7 +76,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	_ = heavily(context.Background(), r.host, data.Len() > heavyBytes, func() { err = r.unmarshal(data) }) // gRPC does not say when nobody needs it any more
+	// gRPC does not say when nobody needs it any more
+	_ = heavily(context.Background(), r.host, data.Len() > heavyBytes, func() { err = r.unmarshal(data) })
 	return err
 }
 

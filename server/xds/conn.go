@@ -191,8 +191,8 @@ const (
 	fewStreams = 10
 )
 
-// count notes what streams the client has opened. If those are too many at once, it is read no further until it is its turn. To end the connection would have the
-// client come back, with more of them.
+// count notes what streams the client has opened. If those are too many at once, it is read no further until it is its turn. To end the
+// connection would have the client come back, with more of them.
 func (c *conn) count() {
 	n := c.frames.opened - c.opened
 	c.opened += n
@@ -206,7 +206,8 @@ func (c *conn) count() {
 	c.hasty = true
 	c.server.refused(refusedStreamRate)
 	if c.server.logged.Allow() {
-		c.server.log.Warn("connection is read slowly: its address opens more streams than limits.streamsPerSecond", "peer", peerOf(c.addr), "streams", c.opened)
+		c.server.log.Warn("connection is read slowly: its address opens more streams than limits.streamsPerSecond", "peer", peerOf(c.addr),
+			"streams", c.opened)
 	}
 }
 
@@ -227,7 +228,8 @@ func (c *conn) streamBegins() {
 	}
 	c.server.refused(refusedPerConnection)
 	if c.server.logged.Allow() {
-		c.server.log.Warn("a connection has as many streams as it may: more wait, or are refused", "peer", peerOf(c.addr), "limit", c.server.opts.Limits.StreamsPerConnection)
+		c.server.log.Warn("a connection has as many streams as it may: more wait, or are refused", "peer", peerOf(c.addr), "limit",
+			c.server.opts.Limits.StreamsPerConnection)
 	}
 }
 

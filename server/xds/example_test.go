@@ -72,7 +72,10 @@ func ExampleGroup_Apply() {
 	catalog := byType{xds.ClusterURL: clusters, xds.EndpointURL: endpoints}
 	_ = xds.NewServer(catalog, xds.Options{}) // to be registered with a gRPC server, as above
 
-	cluster, err := xds.NewEntry(&clusterv3.Cluster{Name: "reviews", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}})
+	cluster, err := xds.NewEntry(&clusterv3.Cluster{
+		Name:                 "reviews",
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -102,7 +105,10 @@ func (b byZone) Collection(_ context.Context, node *corev3.Node, _ string) (*xds
 
 // A filter is a collection of its own, which the catalog chooses by what the client says of itself.
 func ExampleCatalog() {
-	zones := byZone{"a": xds.NewCollection(xds.TypeOf(xds.EndpointURL), xds.Debounce{}), "b": xds.NewCollection(xds.TypeOf(xds.EndpointURL), xds.Debounce{})}
+	zones := byZone{
+		"a": xds.NewCollection(xds.TypeOf(xds.EndpointURL), xds.Debounce{}),
+		"b": xds.NewCollection(xds.TypeOf(xds.EndpointURL), xds.Debounce{}),
+	}
 	shared, err := xds.NewEntry(&endpointv3.ClusterLoadAssignment{ClusterName: "reviews"}) // its version is that of its content
 	if err != nil {
 		panic(err)

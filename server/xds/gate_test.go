@@ -358,8 +358,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// FuzzFrames has a client send anything in place of frames. Messages that begin end once, and what is found does not depend on how the bytes
-// are cut.
+// FuzzFrames has a client send anything in place of frames. Messages that begin end once, and what is found does not depend on how the
+// bytes are cut.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("\x00\x00\x06\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x02a\x00\x00\x03\x00\x08\x00\x00\x00\x01\x01b\x00"), uint8(3))
 	f.Add([]byte("\x00\x00\x03\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x03"), uint8(1))

@@ -37,7 +37,8 @@ func (s *stream) keep(req *request, room *room) error {
 		if !s.closed && req.initial != nil && sub.has.brought == req.initial {
 			sub.kept = k
 			if s.kept > maxKept {
-				return s.server.refuse(refusedRequestMemory, codes.ResourceExhausted, "versions of %d bytes in small requests, that were not looked at yet: the limit is %d", s.kept, maxKept)
+				return s.server.refuse(refusedRequestMemory, codes.ResourceExhausted,
+					"versions of %d bytes in small requests, that were not looked at yet: the limit is %d", s.kept, maxKept)
 			}
 			return nil
 		}

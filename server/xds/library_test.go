@@ -45,7 +45,8 @@ func TestHooks(t *testing.T) {
 	c.ask("secret")
 	require.Equal(t, codes.PermissionDenied, grpcstatus.Code(c.ended()))
 	require.Equal(t, []string{
-		"request test-node " + testType + "   a", "response " + testType + " 1", "request test-node " + testType + " 1 no", "request test-node secret  ",
+		"request test-node " + testType + "   a", "response " + testType + " 1", "request test-node " + testType + " 1 no",
+		"request test-node secret  ",
 	}, seen)
 }
 

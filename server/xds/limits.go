@@ -25,11 +25,11 @@ type Limits struct {
 	// StreamsPerConnection are open at once on one connection, those of other services included; 100. Clients are told, and leave more
 	// for another connection, or for later.
 	StreamsPerConnection int
-	// ConnectionsPerSecond are let in from one IP address, sustained; a tenth of a second's worth at once; 500. Others wait, and those who would wait for
-	// longer than HandshakeTimeout are cut off.
+	// ConnectionsPerSecond are let in from one IP address, sustained; a tenth of a second's worth at once; 500. Others wait, and those who
+	// would wait for longer than HandshakeTimeout are cut off.
 	ConnectionsPerSecond float64
-	// StreamsPerSecond are opened from one IP address, sustained, whether or not they are reset at once; a tenth of a second's worth at once; 500. Others
-	// wait: their connections are read no further until it is their turn.
+	// StreamsPerSecond are opened from one IP address, sustained, whether or not they are reset at once; a tenth of a second's worth at once;
+	// 500. Others wait: their connections are read no further until it is their turn.
 	StreamsPerSecond float64
 	StartingStreams  int // streams served their first responses at once, while others wait; 16 per processor
 	TypesPerStream   int // type URLs that one stream asks for; 256
@@ -242,7 +242,8 @@ func (s *stream) checkNames(req *request) error {
 	if !req.tooMany() {
 		return nil
 	}
-	return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "request for more than %d names, which is the limit", s.server.opts.Limits.NamesPerStream)
+	return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "request for more than %d names, which is the limit",
+		s.server.opts.Limits.NamesPerStream)
 }
 
 // checkTypes refuses a stream that asks for another type, if it has as many as it may.
@@ -266,17 +267,19 @@ func (s *stream) charge(more int) error {
 	case more < 0:
 		return nil
 	case exceeded(s.cost, l.NamesPerStream):
-		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d", s.cost, l.NamesPerStream)
+		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d", s.cost,
+			l.NamesPerStream)
 	case exceeded(ofHost, l.namesPerPeer()):
-		return s.server.refuse(refusedNamesPerPeer, codes.ResourceExhausted, "subscriptions from %s to %d names: the limit is %d", s.host, ofHost, l.namesPerPeer())
+		return s.server.refuse(refusedNamesPerPeer, codes.ResourceExhausted, "subscriptions from %s to %d names: the limit is %d", s.host, ofHost,
+			l.namesPerPeer())
 	case exceeded(all, l.Names):
 		return s.server.refuse(refusedNames, codes.ResourceExhausted, "subscriptions of all streams to %d names: the limit is %d", all, l.Names)
 	}
 	return nil
 }
 
-// namesPerPeer is what the names may cost of all streams from one IP address: half of what those of all may, so that others come in beside it, but what
-// one stream may.
+// namesPerPeer is what the names may cost of all streams from one IP address: half of what those of all may, so that others come in beside
+// it, but what one stream may.
 func (l *Limits) namesPerPeer() int {
 	if l.Names < 0 || l.NamesPerStream < 0 {
 		return l.Names

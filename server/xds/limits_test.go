@@ -287,7 +287,10 @@ func TestWhoResumesToLessGivesItsRoomBack(t *testing.T) {
 	w.set(ClusterURL, "c")
 	w.set(EndpointURL, "c")
 	c := w.delta(ClusterURL)
-	m := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: map[string]string{"c": "1", "gone": "1"}, ResourceNamesSubscribe: []string{"c", "gone"}}
+	m := &discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: ClusterURL, InitialResourceVersions: map[string]string{"c": "1", "gone": "1"},
+		ResourceNamesSubscribe: []string{"c", "gone"},
+	}
 	for i := range 4000 { // of things that are not wanted by name: size only
 		m.InitialResourceVersions[fmt.Sprintf("some-quite-long-name-%d", i)] = "1"
 	}

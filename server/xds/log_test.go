@@ -45,7 +45,8 @@ func TestWhyAStreamEnded(t *testing.T) {
 // What is said to clients, and what to people, has not the words of the library in between.
 func TestWhyAClientWasSentAwayIsInWords(t *testing.T) {
 	require.Equal(t, "server is shutting down", whyEnded(errDraining))
-	require.Equal(t, "ended: a question too many", whyEnded(fmt.Errorf("ended: %w", status.Error(codes.ResourceExhausted, "a question too many"))))
+	require.Equal(t, "ended: a question too many", whyEnded(fmt.Errorf("ended: %w",
+		status.Error(codes.ResourceExhausted, "a question too many"))))
 }
 
 // When more come and go than there are lines for, the next line says how many had none.

@@ -16,7 +16,8 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer, namespace string) *metrics {
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "xds", Name: name, Help: help}, []string{"type_url"})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "xds", Name: name, Help: help},
+			[]string{"type_url"})
 	}
 	m := &metrics{
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{

@@ -1,12 +1,13 @@
 package xds
 
-// maxMissing is what the names may cost that one stream has asked for and that are not there, of a type whose resources are handed out by name only, or
-// half of what its names may cost in all if that is less.
+// maxMissing is what the names may cost that one stream has asked for and that are not there, of a type whose resources are handed out by
+// name only, or half of what its names may cost in all if that is less.
 const maxMissing = 10_000
 
-// missing are the names that a client was told are not there, the oldest first, and those that it is yet to be told of. Of a type that is handed out by
-// name only it is others who think of them: whoever sends a request to an Envoy makes it ask for a host, and Envoy asks for that until it ends. So the
-// oldest are forgotten, as if the client had not asked. Envoy 1.40 asks for them again when it comes back, and not before that.
+// missing are the names that a client was told are not there, the oldest first, and those that it is yet to be told of. Of a type that is
+// handed out by name only it is others who think of them: whoever sends a request to an Envoy makes it ask for a host, and Envoy asks for
+// that until it ends. So the oldest are forgotten, as if the client had not asked. Envoy 1.40 asks for them again when it comes back, and
+// not before that.
 type missing struct {
 	most  int
 	cost  int
@@ -66,8 +67,8 @@ func (s *subscription) there(name string) bool {
 	return s.coll.shown.Load().get(name) != nil || s.has.at.get(name) != nil
 }
 
-// forget forgets names that are not there, the oldest first, until the others cost no more than most, and returns what those cost that it has
-// forgotten. What is there is no longer among them.
+// forget forgets names that are not there, the oldest first, until the others cost no more than most, and returns what those cost that it
+// has forgotten. What is there is no longer among them.
 func (s *subscription) forget(most int) (cost int) {
 	for len(s.missing.names) > 0 && s.missing.cost > most {
 		name := s.missing.oldest()
@@ -90,8 +91,8 @@ func (s *stream) forgetMissing(sub *subscription) {
 	}
 }
 
-// chargeFor counts what a subscription costs more than it did, or less. Names that are not there are forgotten rather than that the stream is refused; s.mu
-// is held.
+// chargeFor counts what a subscription costs more than it did, or less. Names that are not there are forgotten rather than that the stream
+// is refused; s.mu is held.
 func (s *stream) chargeFor(sub *subscription, more int) error {
 	limit := s.server.opts.Limits.NamesPerStream
 	if beyond := s.cost + more - limit; limit >= 0 && beyond > 0 && sub.missing != nil && sub.coll.Synced() {
@@ -100,8 +101,8 @@ func (s *stream) chargeFor(sub *subscription, more int) error {
 	return s.charge(more)
 }
 
-// reduce makes of a request with more names than a stream may have one that has what is there of them, and of the others half as many as a stream may
-// have, if the type is one of which others think of the names. A client that comes back asks for all at once.
+// reduce makes of a request with more names than a stream may have one that has what is there of them, and of the others half as many as a
+// stream may have, if the type is one of which others think of the names. A client that comes back asks for all at once.
 func (s *stream) reduce(sub *subscription, req *request) error {
 	if coll := s.collection(sub); req.tooMany() && sub.missing != nil && coll.Synced() {
 		there, cost := coll.shown.Load(), 0

@@ -11,8 +11,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// Whoever sends requests to an Envoy makes it ask for hosts that are not there, as many as he likes, and Envoy goes on to ask for them. It is told of each, and
-// is not cut off: not by their number, nor by their length, nor when it comes back with all of them.
+// Whoever sends requests to an Envoy makes it ask for hosts that are not there, as many as he likes, and Envoy goes on to ask for them. It
+// is told of each, and is not cut off: not by their number, nor by their length, nor when it comes back with all of them.
 func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100, RefusalDelay: -1}})
 	w.set(VHostURL, "80/a", "80/z")
@@ -43,7 +43,10 @@ func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
 	c.expectAck(VHostURL, nil, "80/no-1@1")
 
 	back := w.delta(VHostURL)
-	require.NoError(t, back.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: VHostURL, ResourceNamesSubscribe: names, InitialResourceVersions: versions}))
+	require.NoError(t, back.send(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: VHostURL, ResourceNamesSubscribe: names,
+		InitialResourceVersions: versions,
+	}))
 	answer := back.next()
 	require.Equal(t, []string{"80/a@2", "80/no-1@1", "80/no-299@1", "80/z@1"}, answer.puts)
 	back.ack(answer)

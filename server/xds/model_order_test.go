@@ -365,7 +365,8 @@ func (o *orderModel) follow() {
 		o.want(EndpointURL, clusters...)
 	}
 	if !o.grpc { // it begins with clusters, and goes on when it has their endpoints; who comes back asks for all at once
-		if len(o.types[ClusterURL].have) > 0 && len(o.types[EndpointURL].have) == len(o.types[ClusterURL].have) || len(o.types[ListenerURL].have) > 0 {
+		if len(o.types[ClusterURL].have) > 0 && len(o.types[EndpointURL].have) == len(o.types[ClusterURL].have) ||
+			len(o.types[ListenerURL].have) > 0 {
 			o.want(ListenerURL, "l")
 		}
 		if len(o.types[ListenerURL].have) > 0 {

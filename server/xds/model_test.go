@@ -510,7 +510,8 @@ func (m *model) pump() (sent bool, wait time.Duration) {
 	msg.number, m.cut = m.planned, msg.version == ""
 	for _, version := range msg.puts {
 		clusters := m.stream.types[ClusterURL]
-		m.require(!strings.Contains(version, ">") || clusters != nil && !clusters.wants.all, "%s: %s is not for who takes all clusters", short(msg.typ), version)
+		m.require(!strings.Contains(version, ">") || clusters != nil && !clusters.wants.all, "%s: %s is not for who takes all clusters",
+			short(msg.typ), version)
 	}
 	m.inbox = append(m.inbox, msg)
 	m.types[msg.typ].sent = msg.nonce
@@ -570,7 +571,8 @@ func (m *model) look(late bool) {
 	ty := m.types[msg.typ]
 	ty.nonce = msg.nonce
 	for name, version := range msg.beats {
-		m.require(!m.delta || !ty.covers(name) || ty.have[name] == version || ty.mayRepeat(name), "%s: heartbeat of %s, which the client does not have", short(msg.typ), name)
+		m.require(!m.delta || !ty.covers(name) || ty.have[name] == version || ty.mayRepeat(name),
+			"%s: heartbeat of %s, which the client does not have", short(msg.typ), name)
 	}
 	if len(msg.beats) == 0 {
 		m.responses++
@@ -721,7 +723,8 @@ func (m *model) rest() {
 func (m *model) unrest() (s string) {
 	for _, sub := range m.stream.subs {
 		if !sub.has.is(sub.coll.shown.Load()) || sub.has.asked() {
-			s += fmt.Sprintf("%s: wants %v, lacks %v, stale %v, asks %t, outstanding %t; ", short(sub.typeURL), sub.wants, sub.has.lacks, sub.has.stale, sub.has.asks, sub.outstanding())
+			s += fmt.Sprintf("%s: wants %v, lacks %v, stale %v, asks %t, outstanding %t; ", short(sub.typeURL), sub.wants, sub.has.lacks,
+				sub.has.stale, sub.has.asks, sub.outstanding())
 		}
 	}
 	return s

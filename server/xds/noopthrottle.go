@@ -7,9 +7,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// noopThrottle slows down a client that talks for the sake of it: that neither asks for something, nor for something else than before, nor answers something that
-// it was sent. Honest ones say nothing of the kind. Its stream is not read for a while, so that it costs nothing, and nobody but itself waits. To end it would
-// have it come back, which costs more.
+// noopThrottle slows down a client that talks for the sake of it: that neither asks for something, nor for something else than before, nor
+// answers something that it was sent. Honest ones say nothing of the kind. Its stream is not read for a while, so that it costs nothing,
+// and nobody but itself waits. To end it would have it come back, which costs more.
 type noopThrottle struct {
 	answers uint64 // requests that changed nothing
 	spare   *rate.Limiter
@@ -48,7 +48,8 @@ func (s *stream) slow(ctx context.Context, req *request, now time.Time) {
 		s.noops.noticed = true
 		s.server.refused(refusedNoops)
 		if s.server.logged.Allow() {
-			s.server.log.Warn("client is read slowly: it sends requests that neither ask for something new nor answer something", "node_id", s.nodeID(), "peer", s.peer, "type_url", req.typeURL)
+			s.server.log.Warn("client is read slowly: it sends requests that neither ask for something new nor answer something", "node_id",
+				s.nodeID(), "peer", s.peer, "type_url", req.typeURL)
 		}
 	}
 	select {

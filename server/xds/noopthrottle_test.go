@@ -64,7 +64,10 @@ func (w *world) talker(delta bool) func(nonce, name string) string {
 	var names []string
 	return func(nonce, name string) string {
 		if nonce != "" {
-			require.NoError(w.t, s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, ResponseNonce: nonce, ErrorDetail: rejected, ResourceNames: names}))
+			require.NoError(w.t, s.Send(&discoveryv3.DiscoveryRequest{
+				TypeUrl: testType, ResponseNonce: nonce, ErrorDetail: rejected,
+				ResourceNames: names,
+			}))
 			return ""
 		}
 		names = append(names, name)
@@ -75,7 +78,8 @@ func (w *world) talker(delta bool) func(nonce, name string) string {
 	}
 }
 
-// What a client asks for before it has the last response, as it does that is led to one name after another, is no no-op; to say the same once more is.
+// What a client asks for before it has the last response, as it does that is led to one name after another, is no no-op; to say the same
+// once more is.
 func TestWhoAsksBeforeItIsAnsweredSendsNoNoop(t *testing.T) {
 	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, has: holding{at: nothing}}
 	names := []string{"a"}

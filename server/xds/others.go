@@ -59,7 +59,8 @@ func (s *Server) enterOther(host string, stream bool) (leave func(), err error) 
 		streams = 1
 	}
 	if s.others[host]+streams > othersPerPeer {
-		return nil, s.refuse(refusedOthers, codes.ResourceExhausted, "too many streams of other services than xDS from %s: the limit is %d", host, othersPerPeer)
+		return nil, s.refuse(refusedOthers, codes.ResourceExhausted, "too many streams of other services than xDS from %s: the limit is %d", host,
+			othersPerPeer)
 	}
 	if err := s.enter(host); err != nil {
 		return nil, err

@@ -69,7 +69,8 @@ func (c *conn) sentSoFar() int64 {
 }
 
 // stuck closes the connection of a client that does not take what it is being sent. gRPC tells its stream nothing of it: it waits in
-// SendMsg for as long as the connection lasts, with what is to be sent, and the collections as they were then. nil is of a stream that may wait.
+// SendMsg for as long as the connection lasts, with what is to be sent, and the collections as they were then. nil is of a stream that may
+// wait.
 type stuck struct {
 	conn  *conn
 	limit time.Duration

@@ -56,8 +56,9 @@ func newLag(s *Server, namespace string) *lag {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "xds", name), help, []string{"type_url"}, nil)
 	}
 	return &lag{
-		server:   s,
-		oldest:   desc("oldest_unacknowledged_seconds", "For how long the response has gone unanswered that has done so for longest; 0 if there is none."),
+		server: s,
+		oldest: desc("oldest_unacknowledged_seconds", "For how long the response has gone unanswered that has done so for longest; 0 if "+
+			"there is none."),
 		unsynced: desc("unsynced_clients", "Streams whose client has not acknowledged the newest of the type."),
 		rejected: desc("rejected_resources", "Resources that clients reject, each counted for each stream."),
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // question has a type of questions put what it answers into its collection, unless the request only answers a response. Its names are
-// questions, and not those of resources: of such a collection a client is sent everything. Those who answer may wait for each other, and large requests are taken
-// in turns, in which nothing may be waited for: so they are no questions.
+// questions, and not those of resources: of such a collection a client is sent everything. Those who answer may wait for each other, and
+// large requests are taken in turns, in which nothing may be waited for: so they are no questions.
 func (s *subscription) question(ask func([]string) error, r *request, first bool) error {
 	if ask == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 )
 
 // ramp lets only so many streams begin at once: to be sent their first responses, which are large. When all clients come
-// back together, the first ones are served while the others wait, instead of all being served at the end. Addresses take turns, so that one with many streams
-// that are slow to read holds up another for one of them. A stream that has nothing to be sent needs no turn.
+// back together, the first ones are served while the others wait, instead of all being served at the end. Addresses take turns, so that one
+// with many streams that are slow to read holds up another for one of them. A stream that has nothing to be sent needs no turn.
 type ramp struct {
 	turns    *turns.Turns  // as many as may begin; nil for no limit
 	patience time.Duration // for a client that is slow to read, in all; then its turn is over

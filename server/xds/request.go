@@ -66,7 +66,10 @@ const (
 
 var (
 	sotwFields  = [...]field{1: fieldVersion, 2: fieldNode, 3: fieldNames, 4: fieldTypeURL, 5: fieldNonce, 6: fieldError}
-	deltaFields = [...]field{1: fieldNode, 2: fieldTypeURL, 3: fieldSubscribe, 4: fieldUnsubscribe, deltaInitial: fieldInitial, 6: fieldNonce, 7: fieldError}
+	deltaFields = [...]field{
+		1: fieldNode, 2: fieldTypeURL, 3: fieldSubscribe, 4: fieldUnsubscribe, deltaInitial: fieldInitial, 6: fieldNonce,
+		7: fieldError,
+	}
 )
 
 // clear forgets the request, so that nothing of it is kept until the next one.
@@ -197,7 +200,8 @@ func (r *request) fields() []field {
 	return sotwFields[:]
 }
 
-// isForeign says whether b is the beginning, with the size, of a field of bytes that means nothing to us. It is passed over where it is, however long it is.
+// isForeign says whether b is the beginning, with the size, of a field of bytes that means nothing to us. It is passed over where it is,
+// however long it is.
 func (r *request) isForeign(b []byte) bool {
 	num, typ, n := protowire.ConsumeTag(b)
 	if n < 0 || typ != protowire.BytesType || int(num) < len(r.fields()) && r.fields()[num] != 0 {

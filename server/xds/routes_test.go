@@ -49,21 +49,29 @@ func TestClustersToBeIntroduced(t *testing.T) {
 		{"fewer", host(`"a"`, "x", "y"), host(`"a"`, "y"), nil},
 		{"what requests go to", host(`"a"`, "x"), weighted, []Lead{{[]string{"x"}, []string{"y"}}}},
 		{"what requests went to", weighted, host(`"a"`, "z"), []Lead{{[]string{"x", "y"}, []string{"z"}}}},
-		{"one virtual host of two", host(`"a"`, "x") + "," + host(`"b"`, "z"), host(`"a"`, "x") + "," + host(`"b"`, "y"), []Lead{{[]string{"z"}, []string{"y"}}}},
+		{
+			"one virtual host of two", host(`"a"`, "x") + "," + host(`"b"`, "z"), host(`"a"`, "x") + "," + host(`"b"`, "y"),
+			[]Lead{{[]string{"z"}, []string{"y"}}},
+		},
 		{"nothing before", host(`"a"`), host(`"a"`, "y"), nil},
 		{"a host of its own", host(`"*"`, "x"), host(`"*"`, "x") + "," + host(`"a"`, "y"), []Lead{{[]string{"x"}, []string{"y"}}}},
 		{"one that was", host(`"*"`, "x") + "," + host(`"a"`, "y"), host(`"*"`, "x"), []Lead{{[]string{"y"}, []string{"x"}}}},
 		{"a host that nobody asks for", host(`"a"`, "x"), host(`"a"`, "x") + "," + host(`"b"`, "y"), nil},
 		{
-			"the better of two", host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y"), host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y") + "," + host(`"a.b.com"`, "z"),
+			"the better of two", host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y"),
+			host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y") + "," + host(`"a.b.com"`, "z"),
 			[]Lead{{[]string{"y"}, []string{"z"}}},
 		},
 		{
-			"endings before beginnings", host(`"a.*"`, "x") + "," + host(`"*"`, "w") + "," + host(`"*.com"`, "y"), host(`"a.com"`, "z") + "," + host(`"a.*"`, "x") + "," + host(`"*.com"`, "y") + "," + host(`"*"`, "w"),
+			"endings before beginnings", host(`"a.*"`, "x") + "," + host(`"*"`, "w") + "," + host(`"*.com"`, "y"),
+			host(`"a.com"`, "z") + "," + host(`"a.*"`, "x") + "," + host(`"*.com"`, "y") + "," + host(`"*"`, "w"),
 			[]Lead{{[]string{"y"}, []string{"z"}}},
 		},
 		{"several for one", host(`"*.com"`, "x"), host(`"*.b.com"`, "y"), []Lead{{[]string{"x"}, []string{"y"}}}},
-		{"one that is several", host(`"www.*"`, "x") + "," + host(`"*"`, "w"), host(`"*"`, "z"), []Lead{{[]string{"x"}, []string{"z"}}, {[]string{"w"}, []string{"z"}}}},
+		{
+			"one that is several", host(`"www.*"`, "x") + "," + host(`"*"`, "w"), host(`"*"`, "z"),
+			[]Lead{{[]string{"x"}, []string{"z"}}, {[]string{"w"}, []string{"z"}}},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			from, to := routes(t, c.from), routes(t, c.to)

@@ -95,7 +95,9 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
 		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
 		syncPatience: syncPatience,
-		gate:         newGate(&opts.Limits), arrivals: spacing{perSecond: opts.Limits.ConnectionsPerSecond}, opens: spacing{perSecond: opts.Limits.StreamsPerSecond}, logged: rate.NewLimiter(linesLogged, 100), visits: &visits{limiter: rate.NewLimiter(linesLogged, 100)},
+		gate:         newGate(&opts.Limits), arrivals: spacing{perSecond: opts.Limits.ConnectionsPerSecond},
+		opens: spacing{perSecond: opts.Limits.StreamsPerSecond}, logged: rate.NewLimiter(linesLogged, 100),
+		visits:  &visits{limiter: rate.NewLimiter(linesLogged, 100)},
 		streams: make(map[uint64]*stream), perPeer: make(map[string]int), others: make(map[string]int),
 	}
 	if opts.Registerer != nil {
@@ -131,7 +133,8 @@ func (s *Server) remind(c *Collection) {
 		default:
 		}
 		if !c.Synced() {
-			s.log.Warn("clients wait for a type of which nothing is sent before MarkSynced is called", "type_url", c.typ.URL, "entries", c.Len(), "for", s.syncPatience)
+			s.log.Warn("clients wait for a type of which nothing is sent before MarkSynced is called", "type_url", c.typ.URL, "entries", c.Len(),
+				"for", s.syncPatience)
 		}
 	})
 }

@@ -30,7 +30,10 @@ var services = []struct {
 	{"envoy.service.route.v3.VirtualHostDiscoveryService", "route/v3/rds", "", "DeltaVirtualHosts", VHostURL},
 	{"envoy.service.secret.v3.SecretDiscoveryService", "secret/v3/sds", "StreamSecrets", "DeltaSecrets", SecretURL},
 	{"envoy.service.runtime.v3.RuntimeDiscoveryService", "runtime/v3/rtds", "StreamRuntime", "DeltaRuntime", RuntimeURL},
-	{"envoy.service.extension.v3.ExtensionConfigDiscoveryService", "extension/v3/config_discovery", "StreamExtensionConfigs", "DeltaExtensionConfigs", ExtURL},
+	{
+		"envoy.service.extension.v3.ExtensionConfigDiscoveryService", "extension/v3/config_discovery", "StreamExtensionConfigs",
+		"DeltaExtensionConfigs", ExtURL,
+	},
 }
 
 // Register adds the discovery services to a gRPC server.

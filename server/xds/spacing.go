@@ -11,8 +11,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// spacing spaces out what comes from one address: connections, and streams. Each is work for several goroutines, so that thousands that come at once would have
-// everybody wait for a processor.
+// spacing spaces out what comes from one address: connections, and streams. Each is work for several goroutines, so that thousands that
+// come at once would have everybody wait for a processor.
 type spacing struct {
 	perSecond float64 // negative for no limit
 
@@ -30,7 +30,8 @@ type arriving struct {
 const (
 	// manyHosts is from how many addresses on those are forgotten that have not come lately.
 	manyHosts = 1000
-	// burstsPerSecond makes those that may come at once a tenth of what may come in a second: 50 by default, which is little enough for nobody to notice.
+	// burstsPerSecond makes those that may come at once a tenth of what may come in a second: 50 by default, which is little enough for nobody
+	// to notice.
 	burstsPerSecond = 10
 )
 
@@ -55,7 +56,8 @@ func (p *spacing) of(host string, now time.Time) *arriving {
 	return h
 }
 
-// wait waits until so many may have come, after those that began to wait before, and reports whether they may: not if done ends before that.
+// wait waits until so many may have come, after those that began to wait before, and reports whether they may: not if done ends before
+// that.
 func (a *arriving) wait(done <-chan struct{}, n int) bool {
 	select {
 	case a.turn <- struct{}{}:

@@ -51,7 +51,8 @@ type subscription struct {
 	// of the last response: the nonces of its chunks, which are numbers in sequence, and whether one was rejected
 	firstNonce, lastNonce uint64
 	rejected              bool
-	unanswered            uint64 // the first nonce of the responses before it that the client has yet to answer, since it was not waited for; or zero
+	// the first nonce of the responses before it that the client has yet to answer, since it was not waited for; or zero
+	unanswered uint64
 
 	answers answers
 	news    news
@@ -333,5 +334,6 @@ func (s *subscription) rest(p *step) {
 
 // synced says whether the client acknowledged everything.
 func (s *subscription) synced() bool {
-	return s.has.is(s.coll.shown.Load()) && !s.has.asked() && len(s.chunks) == 0 && (!s.outstanding() || s.coll.typ.NoAck) && !s.rejected && len(s.rejections()) == 0
+	return s.has.is(s.coll.shown.Load()) && !s.has.asked() && len(s.chunks) == 0 && (!s.outstanding() || s.coll.typ.NoAck) && !s.rejected &&
+		len(s.rejections()) == 0
 }

@@ -37,7 +37,10 @@ func exchange[M proto.Message](t *testing.T, w *world, delta bool, first proto.M
 
 func TestRule14TTLInDelta(t *testing.T) {
 	w := mortalWorld(t)
-	next := exchange(t, w, true, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, Node: &corev3.Node{ClientFeatures: []string{featureTTL}}},
+	next := exchange(t, w, true, &discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: testType,
+		Node:    &corev3.Node{ClientFeatures: []string{featureTTL}},
+	},
 		func() *discoveryv3.DeltaDiscoveryResponse { return &discoveryv3.DeltaDiscoveryResponse{} })
 	first := next()
 	require.Len(t, first.Resources, 2)

@@ -137,14 +137,18 @@ func TestAVersionOfNamesIsNotOfEverything(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", ""), thing(t, "b", "1", "")}})
 	c := w.sotw(testType)
-	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: w.coll(testType).Version(), ResourceNames: []string{"a"}}))
+	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{
+		TypeUrl: testType, VersionInfo: w.coll(testType).Version(),
+		ResourceNames: []string{"a"},
+	}))
 	c.ask(testType, "*")
 	w.until(true, 0)
 	w.coll(testType).MarkSynced()
 	c.expect(testType, "a@1", "b@1")
 }
 
-// A client that resumes with a state that a collection had lately is sent what changed since, and each of its versions need not be looked up.
+// A client that resumes with a state that a collection had lately is sent what changed since, and each of its versions need not be looked
+// up.
 func TestResumingFromARecentState(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	name := func() string { return fmt.Sprintf("n%d", r.IntN(200)) }

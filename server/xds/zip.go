@@ -99,7 +99,8 @@ func (asItIs) Close() error { return nil }
 func acceptsGzip(ss grpc.ServerStream) bool {
 	agent := strings.Join(metadata.ValueFromIncomingContext(ss.Context(), "user-agent"), " ")
 	accepted, err := grpc.ClientSupportedCompressors(ss.Context())
-	return strings.Contains(agent, "grpc-go/") && err == nil && slices.Contains(accepted, grpcgzip.Name) && grpc.SetSendCompressor(ss.Context(), grpcgzip.Name) == nil
+	return strings.Contains(agent, "grpc-go/") && err == nil && slices.Contains(accepted, grpcgzip.Name) &&
+		grpc.SetSendCompressor(ss.Context(), grpcgzip.Name) == nil
 }
 
 // zip is a run of bytes compressed. It is kept for as long as what it belongs to: it is a tenth of its size, and takes far more

@@ -346,7 +346,8 @@ func TestLinksOutOfTheRoot(t *testing.T) {
 		l.awaitHealth(sources.Healthy)
 		l.link("../secret", "c.yaml")
 		l.link(l.path("../out"), "sub")
-		l.awaitHealth(sources.Degraded, l.path("c.yaml")+" leads out of the source's directory, to "+l.path("../secret"), l.path("sub"), "followLinks: true")
+		l.awaitHealth(sources.Degraded, l.path("c.yaml")+" leads out of the source's directory, to "+l.path("../secret"), l.path("sub"),
+			"followLinks: true")
 		require.Equal(t, 1, l.table.Snapshot().Len())
 		require.Empty(t, l.status().Quarantined)
 		require.Zero(t, l.disk.opens("c.yaml"), "it is not even opened")
@@ -419,7 +420,10 @@ func TestEmptiedFile(t *testing.T) {
 		l.awaitHost("b", "b1.example.com")
 		l.neverDeleted("a")
 	})
-	for what, text := range map[string]string{"an empty file": "", "white space": " \n\t\n", "a mark": "---\n", "a comment": "# to be generated\n---\n\n"} {
+	for what, text := range map[string]string{
+		"an empty file": "", "white space": " \n\t\n", "a mark": "---\n",
+		"a comment": "# to be generated\n---\n\n",
+	} {
 		t.Run(what+" is waited for", func(t *testing.T) {
 			l := prepare(t)
 			l.write("a.yaml", entry("a", "a1.example.com"))

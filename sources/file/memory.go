@@ -22,7 +22,8 @@ func newMemory() *memory { return &memory{files: make(map[string]*resource.Decod
 // of returns what is known of a file, or nil.
 func (m *memory) of(path string) *resource.Decoded { return m.files[path] }
 
-// set takes note of what became of a file, and forgets those that have not changed for the longest time if there are too many; nil forgets it.
+// set takes note of what became of a file, and forgets those that have not changed for the longest time if there are too many; nil forgets
+// it.
 func (m *memory) set(path string, d *resource.Decoded) {
 	if old := m.files[path]; old != nil {
 		m.size -= old.Size()

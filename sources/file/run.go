@@ -224,8 +224,8 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 	return len(r.pending) > 0, nil
 }
 
-// empty has the files count as emptied that were found to be blank and are as they were. It returns those of which the stamp may not show that
-// they are not.
+// empty has the files count as emptied that were found to be blank and are as they were. It returns those of which the stamp may not show
+// that they are not.
 func (r *run) empty(seen sighting) (doubtful []string) {
 	for p, k := range r.blank {
 		if !covered(r.pending, p) {
@@ -371,7 +371,8 @@ func (r *run) unread() (paths []string) {
 func (r *run) inDoubt() map[string]string {
 	all := make(map[string]string)
 	for p := range r.missing {
-		all[p] = fmt.Sprintf("%s is empty or missing, for a moment perhaps; what it had is served meanwhile, for emptyGrace at most", r.loader.in(r.root, p))
+		all[p] = fmt.Sprintf("%s is empty or missing, for a moment perhaps; what it had is served meanwhile, for emptyGrace at most",
+			r.loader.in(r.root, p))
 	}
 	for p, t := range r.troubles {
 		all[p] = t.err.Error()
@@ -386,7 +387,8 @@ func (r *run) report() {
 	}
 	var lines []string
 	if unread := r.unread(); !r.synced && len(unread) > 0 {
-		lines = append(lines, fmt.Sprintf("not synced, because not everything could be read yet (partialStart: true does without): %d missing", len(unread)))
+		lines = append(lines, fmt.Sprintf("not synced, because not everything could be read yet (partialStart: true does without): %d missing",
+			len(unread)))
 	}
 	for _, p := range slices.Sorted(maps.Keys(r.troubles)) {
 		t := r.troubles[p]
@@ -396,7 +398,8 @@ func (r *run) report() {
 		lines = append(lines, t.err.Error())
 	}
 	if n, err := r.watch.blindness(); err != nil {
-		lines = append(lines, fmt.Sprintf("changes in %s are noticed only every %s: %s", words.Count(n, "directory", "directories"), r.settings.RescanInterval, err))
+		lines = append(lines, fmt.Sprintf("changes in %s are noticed only every %s: %s", words.Count(n, "directory", "directories"),
+			r.settings.RescanInterval, err))
 	}
 	if len(lines) == 0 {
 		r.sink.Report(sources.Health{State: sources.Healthy})

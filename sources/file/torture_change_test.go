@@ -17,7 +17,8 @@ import (
 var hostile = []string{
 	"&a\napiVersion: v1\nkind: List\nitems:\n- *a\n",
 	"a: &a [x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d]\n",
-	strings.Repeat("[", 20_000), strings.Repeat("{a: ", 5_000), "\x00\x01\xff\xfe", "\xef\xbb\xbf---\n\t- x\n", "%YAML 9.9\n--- !!binary |\n x\n",
+	strings.Repeat("[", 20_000), strings.Repeat("{a: ", 5_000), "\x00\x01\xff\xfe", "\xef\xbb\xbf---\n\t- x\n",
+	"%YAML 9.9\n--- !!binary |\n x\n",
 	"apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: ", "- - - - ? : |\n", strings.Repeat("? ", 3_000),
 }
 

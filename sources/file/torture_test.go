@@ -64,7 +64,10 @@ func beTortured(args string) {
 // supervise makes a supervisor of one impatient source without a guard.
 func supervise(root string, rescan time.Duration, table *memstore.Table, memory *lastgood.Store) *sources.Supervisor {
 	const quiet = 5 * time.Millisecond
-	source, err := New("fs://"+root, Settings{QuietDelay: quiet, MaxDelay: 10 * quiet, EmptyGrace: 4 * quiet, RescanInterval: rescan, FollowLinks: true})
+	source, err := New("fs://"+root, Settings{
+		QuietDelay: quiet, MaxDelay: 10 * quiet, EmptyGrace: 4 * quiet, RescanInterval: rescan,
+		FollowLinks: true,
+	})
 	must(err)
 	s := sources.NewSupervisor(sources.Options{})
 	must(s.Add(sources.Spec{Name: "rules", Source: source, Table: table, Memory: memory, Guard: guard.Settings{Off: true}}))

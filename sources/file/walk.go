@@ -197,7 +197,8 @@ func (w *walker) descend(up *dir, name, real string, linked bool) *dir {
 		}
 	}
 	if d.links++; d.links > maxLinked {
-		w.seen.refused[d.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it", under(up.real, name), maxLinked)
+		w.seen.refused[d.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it", under(up.real, name),
+			maxLinked)
 		return nil
 	}
 	return d

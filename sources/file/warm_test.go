@@ -89,10 +89,14 @@ func TestRestartParsesOnlyWhatChanged(t *testing.T) {
 	require.Equal(t, "c2.example.com", r.host("c"))
 	same()
 
-	require.Equal(t, all, r.restart(Settings{Texts: sources.Texts{DefaultNamespace: "default", UnknownFields: "warn"}}), "it might be read differently")
+	require.Equal(t, all, r.restart(Settings{Texts: sources.Texts{DefaultNamespace: "default", UnknownFields: "warn"}}),
+		"it might be read differently")
 	require.Equal(t, unsound, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}))
 
-	rules, err := transform.New(transform.Settings{Labels: transform.Change{Add: map[string]string{"x": "y"}}, Exclude: []transform.Selector{{Names: []string{"b"}}}})
+	rules, err := transform.New(transform.Settings{
+		Labels:  transform.Change{Add: map[string]string{"x": "y"}},
+		Exclude: []transform.Selector{{Names: []string{"b"}}},
+	})
 	require.NoError(t, err)
 	r.transform = rules
 	require.Equal(t, all, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}), "other transforms")

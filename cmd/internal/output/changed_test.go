@@ -15,8 +15,10 @@ func TestFields(t *testing.T) {
 		require.NoError(t, d[0].Errors.Err())
 		return d[0].Resource
 	}
-	was := read("metadata: {name: a, namespace: b, labels: {x: v1}}\nspec: {host: h, subsets: [{name: v1}], trafficPolicy: {loadBalancer: {simple: RANDOM}}}\n")
-	is := read("metadata: {name: a, namespace: b, labels: {x: v2}}\nspec: {host: h, subsets: [{name: v2}], trafficPolicy: {loadBalancer: {simple: ROUND_ROBIN}, tls: {mode: SIMPLE}}}\n")
+	was := read("metadata: {name: a, namespace: b, labels: {x: v1}}\nspec: {host: h, subsets: [{name: v1}], trafficPolicy: {loadBalancer: " +
+		"{simple: RANDOM}}}\n")
+	is := read("metadata: {name: a, namespace: b, labels: {x: v2}}\nspec: {host: h, subsets: [{name: v2}], trafficPolicy: {loadBalancer: " +
+		"{simple: ROUND_ROBIN}, tls: {mode: SIMPLE}}}\n")
 	paths, err := output.ChangedFields(was, is)
 	require.NoError(t, err)
 	require.Equal(t, []string{"metadata.labels.x", "spec.subsets", "spec.trafficPolicy.loadBalancer.simple", "spec.trafficPolicy.tls"}, paths)

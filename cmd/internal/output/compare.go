@@ -102,7 +102,8 @@ func WriteDifferences(w io.Writer, first, second *Side) (d Differences, err erro
 			if a == nil {
 				has, lacks = second, first
 			}
-			if _, err := fmt.Fprintf(w, "# %s: only in %s; it may be what cannot be read in %s, and stays until that can be\n", key, has.Name, lacks.Name); err != nil {
+			if _, err := fmt.Fprintf(w, "# %s: only in %s; it may be what cannot be read in %s, and stays until that can be\n", key, has.Name,
+				lacks.Name); err != nil {
 				return d, err
 			}
 			continue
@@ -185,7 +186,8 @@ func writeOne(w io.Writer, labelA, labelB string, a, b *resource.Resource) error
 	if unified == "" {
 		what := "the objects differ in fields of the spec that this version does not know"
 		if equalContent(a, b) {
-			what = fmt.Sprintf("their sources are in another order: where objects compete, this one has rank %d, and rank %d; the lowest wins", a.Rank(), b.Rank())
+			what = fmt.Sprintf("their sources are in another order: where objects compete, this one has rank %d, and rank %d; the lowest wins",
+				a.Rank(), b.Rank())
 		}
 		unified = fmt.Sprintf("--- %s\n+++ %s\n%s\n", labelA, labelB, what)
 	}

@@ -79,7 +79,10 @@ func TestEnvoyTable(t *testing.T) {
 			"NAME   ADDRESS   ROUTES\nhttp   [::]:80   a,b\n",
 		},
 		adsc.RouteType: {
-			[]proto.Message{&routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{{Domains: []string{"a", "b"}}, {Domains: []string{"c"}}}}},
+			[]proto.Message{&routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{
+				{Domains: []string{"a", "b"}},
+				{Domains: []string{"c"}},
+			}}},
 			"NAME   DOMAINS\nr      a,b,c\n",
 		},
 	} {

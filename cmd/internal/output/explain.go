@@ -156,7 +156,8 @@ func (t *text) losers(o admin.Explained) (lines []string) {
 
 func (t *text) rejected(all []admin.Rejected) (lines []string) {
 	for _, r := range all {
-		lines = append(lines, fmt.Sprintf("%s, by %s since %s: %s", r.What(), admin.ClientName(r.Node, r.Peer), t.at(r.Since), oneLine(r.Error)), "  "+r.Causes())
+		lines = append(lines, fmt.Sprintf("%s, by %s since %s: %s", r.What(), admin.ClientName(r.Node, r.Peer), t.at(r.Since), oneLine(r.Error)),
+			"  "+r.Causes())
 	}
 	return lines
 }
@@ -312,7 +313,8 @@ func (t *text) translated(all *admin.Translated) {
 	if more := all.Clients - len(all.Some); more > 0 {
 		t.line("  and %d more; see /debug/clients", more)
 	}
-	t.line("What one of them is told: tributary get clusters --node-id NODE. Whether an Envoy has it: tributary verify --envoy http://HOST:15000.")
+	t.line("What one of them is told: tributary get clusters --node-id NODE. Whether an Envoy has it: tributary verify --envoy " +
+		"http://HOST:15000.")
 }
 
 func acknowledged(o admin.Explained) bool {

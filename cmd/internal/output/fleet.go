@@ -60,12 +60,14 @@ func CheckFleet(w io.Writer, all []Instance) (well bool, err error) {
 	if differ(all) {
 		for _, i := range all {
 			if i.Status != nil {
-				t.line("%s: serves content %s, %s: not the same as the others", i.Name, i.Status.Content, words.Count(i.Status.Objects, "object", "objects"))
+				t.line("%s: serves content %s, %s: not the same as the others", i.Name, i.Status.Content,
+					words.Count(i.Status.Objects, "object", "objects"))
 			}
 		}
 	}
 	if well = t.Len() == 0; well {
-		t.line("ok: %s, %s, %s", words.Count(len(all), "instance", "instances"), words.Count(objects, "object", "objects"), words.Count(clients, "client", "clients"))
+		t.line("ok: %s, %s, %s", words.Count(len(all), "instance", "instances"), words.Count(objects, "object", "objects"),
+			words.Count(clients, "client", "clients"))
 	}
 	_, err = fmt.Fprint(w, t.String())
 	return well, err

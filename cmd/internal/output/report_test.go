@@ -77,17 +77,31 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 	require.Equal(t, "ok: 1 source, 1 object, 0 clients\n", said)
 	failed := time.Now()
 	for want, change := range map[string]func(*admin.Status){
-		"not ready: shutting down":                                     func(st *admin.Status) { st.Missing = []string{"shutting down"} },
-		"the configuration file is refused: line 1":                    func(st *admin.Status) { st.Config = admin.ConfigStatus{Failed: &failed, Error: "line 1"} },
-		"source a is unreachable: gone away":                           func(st *admin.Status) { st.Sources[0].State, st.Sources[0].Message = "unreachable", "gone\naway" },
-		"source a lost 1 object and 2 endpoints, which are held: much": func(st *admin.Status) { st.Sources[0].Hold = &admin.Hold{Objects: 1, Endpoints: 2, Why: "much"} },
-		"istiod i does not have 3 objects as served":                   func(st *admin.Status) { st.Verified = []admin.Verified{{Istiod: "i", Missing: 1, Stale: 2}} },
-		"1 object is not valid, and quarantined":                       func(st *admin.Status) { st.Quarantined = 1 },
+		"not ready: shutting down": func(st *admin.Status) { st.Missing = []string{"shutting down"} },
+		"the configuration file is refused: line 1": func(st *admin.Status) {
+			st.Config = admin.ConfigStatus{Failed: &failed, Error: "line 1"}
+		},
+		"source a is unreachable: gone away": func(st *admin.Status) {
+			st.Sources[0].State, st.Sources[0].Message = "unreachable", "gone\naway"
+		},
+		"source a lost 1 object and 2 endpoints, which are held: much": func(st *admin.Status) {
+			st.Sources[0].Hold = &admin.Hold{Objects: 1, Endpoints: 2, Why: "much"}
+		},
+		"istiod i does not have 3 objects as served": func(st *admin.Status) {
+			st.Verified = []admin.Verified{{Istiod: "i", Missing: 1, Stale: 2}}
+		},
+		"1 object is not valid, and quarantined": func(st *admin.Status) { st.Quarantined = 1 },
 		"2 objects are not valid, and quarantined: rules: a.yaml:3: no hosts; and 1 more": func(st *admin.Status) {
-			st.Quarantined, st.Invalid = 2, []admin.Quarantined{{Source: "rules", Quarantined: sources.Quarantined{Place: "a.yaml:3", Reason: "no hosts"}}}
+			st.Quarantined, st.Invalid = 2, []admin.Quarantined{{
+				Source:      "rules",
+				Quarantined: sources.Quarantined{Place: "a.yaml:3", Reason: "no hosts"},
+			}}
 		},
 		"source a has ServiceEntry shop/b more than once: that at a.yaml:1 is served, and not that at b.yaml:1, c.yaml:2": func(st *admin.Status) {
-			st.Sources[0].Duplicates = []sources.Conflict{{Kind: "ServiceEntry", Namespace: "shop", Name: "b", Winner: "a.yaml:1", Losers: []string{"b.yaml:1", "c.yaml:2"}}}
+			st.Sources[0].Duplicates = []sources.Conflict{{
+				Kind: "ServiceEntry", Namespace: "shop", Name: "b", Winner: "a.yaml:1",
+				Losers: []string{"b.yaml:1", "c.yaml:2"},
+			}}
 		},
 		"n at p rejects t: no; the client has acknowledged no version of it": func(st *admin.Status) {
 			st.Rejected = []admin.Rejected{{Node: "n", Peer: "p", TypeURL: "t", Error: "no", Clients: 1}}

@@ -22,7 +22,8 @@ var counted = []struct {
 	{"LEFT OUT", func(s admin.SourceState) int { return s.LeftOut }},
 }
 
-// sources writes a table of the sources. What there is to say of one stands in its row if that fits the screen, and else below the table: it must not be cut.
+// sources writes a table of the sources. What there is to say of one stands in its row if that fits the screen, and else below the table:
+// it must not be cut.
 func (t *text) sources(all []admin.SourceState) {
 	rows := t.sourceRows(all, true)
 	fits := t.screen.Fits(rows.text())

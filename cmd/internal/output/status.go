@@ -28,16 +28,19 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 	t.section("conflicts", []string{conflictsOf(st.Conflicts)})
 	t.section("quarantine", quarantineOf(st))
 	if st.Unread > 0 {
-		t.section("not read", []string{"what " + words.Count(st.Unread, "object is", "objects are") + " in cannot be read now; what was read before is served"})
+		t.section("not read", []string{"what " + words.Count(st.Unread, "object is", "objects are") +
+			" in cannot be read now; what was read before is served"})
 	}
 	if st.Warnings > 0 {
 		t.section("warnings", []string{strconv.Itoa(st.Warnings) + "; see /debug/sources, or tributary explain"})
 	}
 	if st.LeftOut > 0 {
-		t.section("left out", []string{words.Count(st.LeftOut, "instance is", "instances are") + " not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE"})
+		t.section("left out", []string{words.Count(st.LeftOut, "instance is", "instances are") +
+			" not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE"})
 	}
 	if st.WithoutEffect > 0 {
-		t.section("for Envoys", []string{words.Count(st.WithoutEffect, "object uses", "objects use") + " settings that Envoy clients ignore; see /debug/no-effect, or tributary explain"})
+		t.section("for Envoys", []string{words.Count(st.WithoutEffect, "object uses", "objects use") +
+			" settings that Envoy clients ignore; see /debug/no-effect, or tributary explain"})
 	}
 	t.section("REJECTED", rejectedOf(st.Rejected, st.RejectedMore))
 	t.section("holds", t.holds(st.Sources))
@@ -101,7 +104,8 @@ const maxRejected = 5
 
 func rejectedOf(all []admin.Rejected, unlisted int) (lines []string) {
 	for _, r := range all[:min(len(all), maxRejected)] {
-		lines = append(lines, fmt.Sprintf("%s by %s: %s; %s", r.What(), words.Count(r.Clients, "client", "clients"), oneLine(r.Error), r.Causes()))
+		lines = append(lines, fmt.Sprintf("%s by %s: %s; %s", r.What(), words.Count(r.Clients, "client", "clients"), oneLine(r.Error),
+			r.Causes()))
 	}
 	if more := max(len(all)-maxRejected, 0) + unlisted; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more; see /debug/rejected", more))
@@ -183,7 +187,8 @@ func conflictsOf(c admin.ConflictCounts) string {
 	if c == (admin.ConflictCounts{}) {
 		return "none"
 	}
-	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects; see /debug/conflicts, /debug/competing, or tributary explain",
+	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects; see /debug/conflicts, "+
+		"/debug/competing, or tributary explain",
 		words.Count(c.Shadowed, "key", "keys"), words.Count(c.Duplicates, "key", "keys"), words.Count(c.Competing, "host", "hosts"))
 }
 
@@ -193,7 +198,8 @@ func quarantineOf(st *admin.Status) []string {
 	}
 	lines := []string{words.Count(st.Quarantined, "object", "objects") + " not valid; see /debug/quarantine, or tributary explain"}
 	if st.Unsure > 0 {
-		lines = append(lines, words.Count(st.Unsure, "object is", "objects are")+" served only because of those that cannot be read: they may be gone")
+		lines = append(lines, words.Count(st.Unsure, "object is", "objects are")+
+			" served only because of those that cannot be read: they may be gone")
 	}
 	return lines
 }

@@ -45,7 +45,8 @@ type safe struct {
 	rest []byte // the beginning of a character whose end is yet to be written
 }
 
-// Unescaped returns the file that a writer of Safe writes to, for programs that draw on the terminal themselves, and any other writer as it is.
+// Unescaped returns the file that a writer of Safe writes to, for programs that draw on the terminal themselves, and any other writer as it
+// is.
 func Unescaped(w io.Writer) io.Writer {
 	if s, ok := w.(*safe); ok {
 		return s.file
@@ -86,7 +87,10 @@ func escape(text string) string {
 }
 
 // alarming and calming are what a look at a screen is to find.
-var alarming = []string{"NOT READY", "REJECTED", "REFUSED", "EXPIRED", "NOT KEPT", "NOT IN FORCE", "NOT AS SERVED", "unreachable", "denied", "degraded"}
+var alarming = []string{
+	"NOT READY", "REJECTED", "REFUSED", "EXPIRED", "NOT KEPT", "NOT IN FORCE", "NOT AS SERVED", "unreachable", "denied",
+	"degraded",
+}
 
 const red, green, plain = "\x1b[1;31m", "\x1b[32m", "\x1b[0m"
 

@@ -1,5 +1,5 @@
-// Package output writes for people what the program knows: the answers of the admin server, objects as tables, resources of Envoy's, and how two
-// sets of objects differ, each as wide as the screen and without what a terminal would obey.
+// Package output writes for people what the program knows: the answers of the admin server, objects as tables, resources of Envoy's, and
+// how two sets of objects differ, each as wide as the screen and without what a terminal would obey.
 package output
 
 import (

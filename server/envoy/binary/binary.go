@@ -41,7 +41,8 @@ type checker struct {
 	found     []Rejection
 }
 
-// Check returns what the Envoy of a path rejects of resources of one client. A RouteConfiguration has only those of its virtual hosts that are rejected.
+// Check returns what the Envoy of a path rejects of resources of one client. A RouteConfiguration has only those of its virtual hosts that
+// are rejected.
 func Check(ctx context.Context, path string, all []proto.Message) ([]Rejection, error) {
 	dir, err := os.MkdirTemp("", "tributary-envoy-")
 	if err != nil {
@@ -163,7 +164,8 @@ func (c *checker) run(ctx context.Context, args ...string) (out string, err erro
 	return string(b), err
 }
 
-// bootstrap returns one that has all resources as static ones. Endpoints are within their clusters, and each RouteConfiguration in a listener of its own.
+// bootstrap returns one that has all resources as static ones. Endpoints are within their clusters, and each RouteConfiguration in a
+// listener of its own.
 func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
 	ads := &corev3.ApiConfigSource{
 		ApiType: corev3.ApiConfigSource_GRPC, TransportApiVersion: corev3.ApiVersion_V3,
@@ -190,7 +192,8 @@ func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
 				if name == "" {
 					name = m.GetName()
 				}
-				m.ClusterDiscoveryType, m.EdsClusterConfig, m.LoadAssignment = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}, nil, endpoints[name]
+				m.ClusterDiscoveryType, m.EdsClusterConfig, m.LoadAssignment = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}, nil,
+					endpoints[name]
 			}
 			if err := withoutSecrets(m); err != nil {
 				return nil, fmt.Errorf("cluster %s: %w", m.GetName(), err)
@@ -200,7 +203,8 @@ func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
 			static.Listeners = append(static.Listeners, m)
 		case *routev3.RouteConfiguration:
 			config, err := anypb.New(&hcmv3.HttpConnectionManager{
-				StatPrefix: "routes", RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: m}, HttpFilters: []*hcmv3.HttpFilter{router},
+				StatPrefix: "routes", RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: m},
+				HttpFilters: []*hcmv3.HttpFilter{router},
 			})
 			if err != nil {
 				return nil, fmt.Errorf("routes %s: %w", m.GetName(), err)
@@ -220,7 +224,8 @@ func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
 	}, nil
 }
 
-// withoutSecrets makes a cluster ask for no secrets: Envoy 1.40 crashes over a static cluster that asks for some on a stream that is not there yet.
+// withoutSecrets makes a cluster ask for no secrets: Envoy 1.40 crashes over a static cluster that asks for some on a stream that is not
+// there yet.
 func withoutSecrets(c *clusterv3.Cluster) error {
 	if c.GetTransportSocket() == nil {
 		return nil

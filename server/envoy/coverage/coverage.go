@@ -24,8 +24,8 @@ type declaration struct {
 	unsupported map[string]string // what has no effect although it should, and what happens instead
 }
 
-// declared has a declaration for each message of the kinds that are translated. A test walks them, so that a field of a newer version of the
-// definitions has to be declared, and docs/fields.md has them as a table.
+// declared has a declaration for each message of the kinds that are translated. A test walks them, so that a field of a newer version of
+// the definitions has to be declared, and docs/fields.md has them as a table.
 var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
 	"istio.networking.v1alpha3.ServiceEntry": {
 		translated:  "hosts addresses ports location resolution endpoints workloadSelector exportTo",
@@ -80,13 +80,16 @@ var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
 	},
 	"istio.networking.v1alpha3.ConnectionPoolSettings.TCPSettings.TcpKeepalive": {translated: "probes time interval"},
 	"istio.networking.v1alpha3.ConnectionPoolSettings.HTTPSettings": {
-		translated:  "http1MaxPendingRequests http2MaxRequests maxRequestsPerConnection maxRetries idleTimeout h2UpgradePolicy useClientProtocol maxConcurrentStreams",
+		translated: "http1MaxPendingRequests http2MaxRequests maxRequestsPerConnection maxRetries idleTimeout h2UpgradePolicy " +
+			"useClientProtocol maxConcurrentStreams",
 		unsupported: map[string]string{"http2KeepAlive": "no pings are sent"},
 	},
 	"istio.networking.v1alpha3.OutlierDetection": {
-		translated: "splitExternalLocalOriginErrors consecutiveLocalOriginFailures consecutiveGatewayErrors consecutive5xxErrors interval baseEjectionTime maxEjectionPercent minHealthPercent",
+		translated: "splitExternalLocalOriginErrors consecutiveLocalOriginFailures consecutiveGatewayErrors consecutive5xxErrors interval " +
+			"baseEjectionTime maxEjectionPercent minHealthPercent",
 		unsupported: map[string]string{
-			"consecutiveErrors": "say consecutive5xxErrors or consecutiveGatewayErrors", "outlierDetectionHttpErrorCodes": "errors are those of 500 and more",
+			"consecutiveErrors":              "say consecutive5xxErrors or consecutiveGatewayErrors",
+			"outlierDetectionHttpErrorCodes": "errors are those of 500 and more",
 		},
 	},
 	"istio.networking.v1alpha3.PortSelector":       {translated: "number"},
@@ -107,7 +110,8 @@ var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
 		},
 	},
 	"istio.networking.v1alpha3.IstioEgressListener": {
-		translated: "port bind hosts", unsupported: map[string]string{"captureMode": "all listeners are as the INTERCEPTION_MODE of the node says"},
+		translated:  "port bind hosts",
+		unsupported: map[string]string{"captureMode": "all listeners are as the INTERCEPTION_MODE of the node says"},
 	},
 	"istio.networking.v1alpha3.SidecarPort": {
 		translated: "number protocol", meaningless: map[string]string{"name": "it is for people", "targetPort": "Istio does not heed it either"},
@@ -124,19 +128,23 @@ var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
 		translated: "number protocol name", unsupported: map[string]string{"targetPort": "the gateway listens on the port itself"},
 	},
 	"istio.networking.v1alpha3.ServerTLSSettings": {
-		translated: "httpsRedirect mode serverCertificate privateKey caCertificates caCrl credentialName credentialNames caCertCredentialName tlsCertificates " +
+		translated: "httpsRedirect mode serverCertificate privateKey caCertificates caCrl credentialName credentialNames caCertCredentialName " +
+			"tlsCertificates " +
 			"subjectAltNames verifyCertificateSpki verifyCertificateHash minProtocolVersion maxProtocolVersion cipherSuites",
 		unsupported: map[string]string{"insecureSkipVerify": "clients are verified as the mode says"},
 	},
 	"istio.networking.v1alpha3.ServerTLSSettings.TLSCertificate": {
-		translated: "serverCertificate privateKey", meaningless: map[string]string{"caCertificates": "clients are verified by those of the server"},
+		translated:  "serverCertificate privateKey",
+		meaningless: map[string]string{"caCertificates": "clients are verified by those of the server"},
 	},
 	"istio.networking.v1alpha3.HTTPRoute": {
-		translated: "name match route redirect directResponse delegate rewrite timeout retries fault mirror mirrors mirrorPercent mirrorPercentage corsPolicy headers",
+		translated: "name match route redirect directResponse delegate rewrite timeout retries fault mirror mirrors mirrorPercent " +
+			"mirrorPercentage corsPolicy headers",
 	},
 	"istio.networking.v1alpha3.Delegate": {translated: "name namespace"},
 	"istio.networking.v1alpha3.HTTPMatchRequest": {
-		translated: "name uri scheme method authority headers port sourceLabels gateways queryParams ignoreUriCase withoutHeaders sourceNamespace statPrefix",
+		translated: "name uri scheme method authority headers port sourceLabels gateways queryParams ignoreUriCase withoutHeaders " +
+			"sourceNamespace statPrefix",
 	},
 	"istio.networking.v1alpha3.StringMatch":              {translated: "exact prefix regex"},
 	"istio.networking.v1alpha3.HTTPRouteDestination":     {translated: "destination weight headers"},
@@ -150,7 +158,8 @@ var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
 	"istio.networking.v1alpha3.HTTPBody":           {translated: "string bytes"},
 	"istio.networking.v1alpha3.HTTPRewrite":        {translated: "uri authority uriRegexRewrite"},
 	"istio.networking.v1alpha3.RegexRewrite":       {translated: "match rewrite"},
-	"istio.networking.v1alpha3.HTTPRetry":          {translated: "attempts perTryTimeout retryOn retryRemoteLocalities retryIgnorePreviousHosts backoff"},
+	"istio.networking.v1alpha3.HTTPRetry": {translated: "attempts perTryTimeout retryOn retryRemoteLocalities " +
+		"retryIgnorePreviousHosts backoff"},
 	"istio.networking.v1alpha3.HTTPFaultInjection": {translated: "delay abort"},
 	"istio.networking.v1alpha3.HTTPFaultInjection.Delay": {
 		translated: "percent fixedDelay percentage", unsupported: map[string]string{"exponentialDelay": "nothing is delayed"},
@@ -165,7 +174,8 @@ var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
 	},
 })
 
-// Without returns which fields of an object have no effect on Envoys although they are set, each with its path and with what happens instead.
+// Without returns which fields of an object have no effect on Envoys although they are set, each with its path and with what happens
+// instead.
 func Without(spec proto.Message) (fields []string) {
 	walk(spec.ProtoReflect(), "spec", func(path, why string) { fields = append(fields, path+" has no effect on Envoys: "+why) })
 	slices.Sort(fields)
@@ -197,7 +207,8 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			found(at+".providers[1]", "the first one has the spans")
 		}
 	case *meshv1alpha1.MeshConfig_OutboundTrafficPolicy:
-		if m.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY && m.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY {
+		if m.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY &&
+			m.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY {
 			found(at+".mode", "it is ALLOW_ANY")
 		}
 	case *networking.IstioEgressListener:
@@ -227,7 +238,8 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 		}
 	case *networking.ClientTLSSettings:
 		if m.GetMode() != networking.ClientTLSSettings_DISABLE && !translate.Originates(m) {
-			found(at, "there is no certificate for it: there are no endpoints, and requests get 503, or plaintext is sent with envoy: {unenforced: allow}")
+			found(at, "there is no certificate for it: there are no endpoints, and requests get 503, or plaintext is sent with envoy: "+
+				"{unenforced: allow}")
 		}
 		if m.GetSni() != model.ServerName(m) {
 			found(at+".sni", fmt.Sprintf("a server name has %d bytes at most: connections are made as if it were not set", model.MaxServerName))
@@ -274,7 +286,8 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 	})
 }
 
-// checks find values that are left out, by message and field: Envoy would refuse them, and all else with them, or make something else of them.
+// checks find values that are left out, by message and field: Envoy would refuse them, and all else with them, or make something else of
+// them.
 var checks = map[string]func(v protoreflect.Value, at string, found func(path, why string)){
 	"HTTPMatchRequest.headers": claims, "HTTPMatchRequest.withoutHeaders": claims,
 	"HeaderOperations.set": formats, "HeaderOperations.add": formats,

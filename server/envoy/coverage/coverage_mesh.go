@@ -51,8 +51,11 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	"istio.telemetry.v1alpha1.AccessLogging.LogSelector": {translated: "mode"},
 	"istio.telemetry.v1alpha1.AccessLogging.Filter":      {translated: "expression"},
 	"istio.telemetry.v1alpha1.Tracing": {
-		translated:  "match providers randomSamplingPercentage disableSpanReporting customTags useRequestIdForTraceSampling",
-		unsupported: map[string]string{"enableIstioTags": "spans have none of Istio's tags", "disableContextPropagation": "contexts are passed on"},
+		translated: "match providers randomSamplingPercentage disableSpanReporting customTags useRequestIdForTraceSampling",
+		unsupported: map[string]string{
+			"enableIstioTags":           "spans have none of Istio's tags",
+			"disableContextPropagation": "contexts are passed on",
+		},
 	},
 	"istio.telemetry.v1alpha1.Tracing.TracingSelector": {translated: "mode"},
 	"istio.telemetry.v1alpha1.Tracing.CustomTag": {
@@ -72,18 +75,24 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	},
 
 	"istio.mesh.v1alpha1.MeshConfig": {
-		translated: "outboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders",
+		translated: "outboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding disableEnvoyListenerLog defaultConfig " +
+			"extensionProviders defaultProviders",
 		meaningless: merged(
 			because(ofIstiod, "configSources", "proxyInboundListenPort", "proxyHttpPort"),
-			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors", "serviceSettings", "serviceScopeConfigs"),
+			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors",
+				"serviceSettings", "serviceScopeConfigs"),
 			because(ofAgent, "enablePrometheusMerge"),
-			because(issuesCertificates, "enableAutoMtls", "trustDomain", "trustDomainAliases", "caCertificates", "certificates", "ca", "meshMTLS", "hboneIdleTimeout"),
+			because(issuesCertificates, "enableAutoMtls", "trustDomain", "trustDomainAliases", "caCertificates", "certificates", "ca", "meshMTLS",
+				"hboneIdleTimeout"),
 			because(notIntercepted, "inboundTrafficPolicy", "inboundClusterStatName"),
 		),
 		unsupported: merged(
-			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting", "dnsRefreshRate", "h2UpgradePolicy",
-				"outboundClusterStatName", "pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy", "verifyCertificateAtClient"),
-			because("what says nothing is visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo", "defaultDestinationRuleExportTo", "serviceEntryVisibility"),
+			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting",
+				"dnsRefreshRate", "h2UpgradePolicy",
+				"outboundClusterStatName", "pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
+				"verifyCertificateAtClient"),
+			because("what says nothing is visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo",
+				"defaultDestinationRuleExportTo", "serviceEntryVisibility"),
 			map[string]string{
 				"enableEnvoyAccessLogService": "the cluster of that service belongs to the bootstrap: nothing is sent to it",
 				"rootNamespace":               "it is " + model.RootNamespace, "proxyListenPort": "it is 15001",
@@ -132,13 +141,16 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	"istio.mesh.v1alpha1.ProxyConfig": {
 		translated: "tracing",
 		meaningless: merged(
-			because(ofAgent, "configPath", "binaryPath", "drainDuration", "discoveryAddress", "discoveryRefreshDelay", "availabilityZone", "controlPlaneAuthPolicy", "customConfigFile",
-				"proxyBootstrapTemplatePath", "statusPort", "terminationDrainDuration", "readinessProbe", "sds", "caCertificatesPem", "meshId", "proxyMetadata", "serviceCluster",
+			because(ofAgent, "configPath", "binaryPath", "drainDuration", "discoveryAddress", "discoveryRefreshDelay", "availabilityZone",
+				"controlPlaneAuthPolicy", "customConfigFile",
+				"proxyBootstrapTemplatePath", "statusPort", "terminationDrainDuration", "readinessProbe", "sds", "caCertificatesPem", "meshId",
+				"proxyMetadata", "serviceCluster",
 				"tracingServiceName", "interceptionMode", "statNameLength"),
 			because(ofKubernetes, "holdApplicationUntilProxyStarts", "image"),
 		),
 		unsupported: merged(
-			because(ofBootstrap, "zipkinAddress", "statsdUdpAddress", "envoyMetricsServiceAddress", "envoyMetricsService", "envoyAccessLogService", "proxyAdminPort", "runtimeValues", "extraStatTags",
+			because(ofBootstrap, "zipkinAddress", "statsdUdpAddress", "envoyMetricsServiceAddress", "envoyMetricsService", "envoyAccessLogService",
+				"proxyAdminPort", "runtimeValues", "extraStatTags",
 				"proxyStatsMatcher", "statsCompression", "fileFlushInterval", "fileFlushMinSizeKb", "privateKeyProvider"),
 			because(asIstio, "gatewayTopology", "proxyHeaders", "connectionSettings"),
 			map[string]string{"concurrency": "an Envoy has as many threads as --concurrency says when it is started"},
@@ -147,7 +159,8 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	"istio.mesh.v1alpha1.Tracing": {
 		translated: "customTags maxPathTagLength sampling",
 		unsupported: merged(
-			because("it belongs to the bootstrap of the Envoy, or to extensionProviders", "zipkin", "lightstep", "datadog", "stackdriver", "openCensusAgent", "tlsSettings"),
+			because("it belongs to the bootstrap of the Envoy, or to extensionProviders", "zipkin", "lightstep", "datadog", "stackdriver",
+				"openCensusAgent", "tlsSettings"),
 			map[string]string{"enableIstioTags": "spans have none of Istio's tags"},
 		),
 	},

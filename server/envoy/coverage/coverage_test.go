@@ -21,7 +21,8 @@ import (
 var update = flag.Bool("update", false, "write the table of docs/fields.md")
 
 var translatedKinds = []proto.Message{
-	&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{}, &networking.Gateway{}, &networking.Sidecar{},
+	&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{},
+	&networking.Gateway{}, &networking.Sidecar{},
 	&telemetryv1alpha1.Telemetry{}, &networkingv1beta1.ProxyConfig{}, &meshv1alpha1.MeshConfig{},
 }
 
@@ -33,7 +34,8 @@ func TestEveryFieldIsDeclared(t *testing.T) {
 			d, ok := declared[m.FullName()]
 			require.True(t, ok, "%s is not declared", m.FullName())
 			delete(left, m.FullName())
-			names := append(append(strings.Fields(d.translated), slices.Collect(maps.Keys(d.meaningless))...), slices.Collect(maps.Keys(d.unsupported))...)
+			names := append(append(strings.Fields(d.translated), slices.Collect(maps.Keys(d.meaningless))...),
+				slices.Collect(maps.Keys(d.unsupported))...)
 			var fields []string
 			for i := range m.Fields().Len() {
 				fields = append(fields, m.Fields().Get(i).JSONName())

@@ -27,7 +27,10 @@ var Nodes = []Node{
 	{"n", map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "LABELS": map[string]any{"app": "one"}}},
 	{"n", map[string]any{"NAMESPACE": "shop", "ON_DEMAND": true}},
 	{"n", map[string]any{"NAMESPACE": "default", "INTERCEPTION_MODE": "REDIRECT", "ON_DEMAND": true}},
-	{"router~127.0.0.1~gateway.default~default.svc.cluster.local", map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one", "istio": "ingressgateway"}}},
+	{
+		"router~127.0.0.1~gateway.default~default.svc.cluster.local",
+		map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one", "istio": "ingressgateway"}},
+	},
 }
 
 // Mesh is a mesh that changes at random, the same for equal seeds.
@@ -142,7 +145,8 @@ func (m *Mesh) labels() map[string]string {
 
 func (m *Mesh) workload() *networking.WorkloadEntry {
 	w := &networking.WorkloadEntry{
-		Address: m.pick("10.0.0.1", "10.0.0.2", "fd00::1", "name.internal", "unix:///run/one.sock", "unix://"+longPath), Labels: m.labels(), Weight: m.rand.Uint32N(3),
+		Address: m.pick("10.0.0.1", "10.0.0.2", "fd00::1", "name.internal", "unix:///run/one.sock", "unix://"+longPath), Labels: m.labels(),
+		Weight:   m.rand.Uint32N(3),
 		Locality: m.pick("", "eu", "eu/a", "eu/a/1", "us/b"),
 	}
 	if m.one(2) {
@@ -186,7 +190,10 @@ func (m *Mesh) service() *networking.ServiceEntry {
 }
 
 func (m *Mesh) policy() *networking.DestinationRule {
-	d := &networking.DestinationRule{Host: m.pick("one.internal", "two.internal", "*.internal", "*", "*.wild.internal"), TrafficPolicy: m.traffic()}
+	d := &networking.DestinationRule{
+		Host:          m.pick("one.internal", "two.internal", "*.internal", "*", "*.wild.internal"),
+		TrafficPolicy: m.traffic(),
+	}
 	for _, name := range []string{"v1", "v2"} {
 		if m.one(2) {
 			d.Subsets = append(d.Subsets, &networking.Subset{Name: name, Labels: map[string]string{"version": name}, TrafficPolicy: m.traffic()})
@@ -227,7 +234,10 @@ func (m *Mesh) routes() *networking.VirtualService {
 	for range 1 + m.rand.IntN(2) {
 		r := m.route()
 		if m.one(4) {
-			r = &networking.HTTPRoute{Match: r.GetMatch(), Delegate: &networking.Delegate{Name: m.pick("a", "b", "c", "d"), Namespace: m.pick("", "shop")}}
+			r = &networking.HTTPRoute{Match: r.GetMatch(), Delegate: &networking.Delegate{
+				Name:      m.pick("a", "b", "c", "d"),
+				Namespace: m.pick("", "shop"),
+			}}
 		}
 		v.Http = append(v.Http, r)
 	}
@@ -271,7 +281,8 @@ func (m *Mesh) gateway() *networking.Gateway {
 	for i := range 1 + m.rand.IntN(3) {
 		s := &networking.Server{
 			Port: &networking.Port{
-				Number: []uint32{80, 443, 9000}[m.rand.IntN(3)], Name: fmt.Sprint("p", i), Protocol: m.pick("HTTP", "HTTPS", "TLS", "TCP", "GRPC", "HTTP2"),
+				Number: []uint32{80, 443, 9000}[m.rand.IntN(3)], Name: fmt.Sprint("p", i),
+				Protocol: m.pick("HTTP", "HTTPS", "TLS", "TCP", "GRPC", "HTTP2"),
 			},
 			Hosts: []string{m.pick("*", "one.internal", "*.internal", "default/*", "./two.internal")},
 		}

@@ -14,7 +14,8 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 			Mode: meshv1alpha1.MeshConfig_OutboundTrafficPolicy_Mode(m.rand.IntN(2)), //nolint:gosec // there are two
 		},
 		EnableTracing: m.one(2), DisableEnvoyListenerLog: m.one(4),
-		AccessLogFile: m.pick("", "/dev/null"), AccessLogFormat: m.pick("", "%REQ(:PATH)% %REQ_WITHOUT_QUERY(:PATH)%", "%NOTHING%", `{"a": "%PROTOCOL%"}`),
+		AccessLogFile: m.pick("", "/dev/null"), AccessLogFormat: m.pick("", "%REQ(:PATH)% %REQ_WITHOUT_QUERY(:PATH)%", "%NOTHING%",
+			`{"a": "%PROTOCOL%"}`),
 		AccessLogEncoding: meshv1alpha1.MeshConfig_AccessLogEncoding(m.rand.IntN(2)), //nolint:gosec // there are two
 	}
 	if m.one(2) {
@@ -22,22 +23,35 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 		m.fill(c.GetDefaultConfig().GetTracing())
 	}
 	if m.one(3) {
-		c.DefaultProviders = &meshv1alpha1.MeshConfig_DefaultProviders{AccessLogging: []string{m.pick(providers...)}, Tracing: []string{m.pick(providers...)}}
+		c.DefaultProviders = &meshv1alpha1.MeshConfig_DefaultProviders{
+			AccessLogging: []string{m.pick(providers...)},
+			Tracing:       []string{m.pick(providers...)},
+		}
 	}
 	file := &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{Path: "/dev/null", OmitEmptyValues: m.one(2)}
 	switch m.rand.IntN(3) {
 	case 0:
 		file.LogFormat = &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat{
-			LogFormat: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Text{Text: m.pick("", "%RESPONSE_CODE%", "%GONE(%", "%CEL(request.path)%")},
+			LogFormat: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Text{Text: m.pick("", "%RESPONSE_CODE%",
+				"%GONE(%", "%CEL(request.path)%")},
 		}
 	case 1:
-		labels, _ := structpb.NewStruct(map[string]any{"a": m.pick("%DURATION%", "100%"), "b": []any{"c", 1, true, map[string]any{"d": "%START_TIME%"}}})
+		labels, _ := structpb.NewStruct(map[string]any{
+			"a": m.pick("%DURATION%", "100%"),
+			"b": []any{"c", 1, true, map[string]any{"d": "%START_TIME%"}},
+		})
 		file.LogFormat = &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat{
 			LogFormat: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Labels{Labels: labels},
 		}
 	}
-	zipkin := &meshv1alpha1.MeshConfig_ExtensionProvider_ZipkinTracingProvider{Service: m.pick("one.internal", "shop/two.internal"), Port: 80, MaxTagLength: m.rand.Uint32N(2)}
-	otel := &meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelemetryTracingProvider{Service: m.pick("three.internal", "default/two.internal"), Port: 8080}
+	zipkin := &meshv1alpha1.MeshConfig_ExtensionProvider_ZipkinTracingProvider{
+		Service: m.pick("one.internal", "shop/two.internal"), Port: 80,
+		MaxTagLength: m.rand.Uint32N(2),
+	}
+	otel := &meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelemetryTracingProvider{
+		Service: m.pick("three.internal", "default/two.internal"),
+		Port:    8080,
+	}
 	if m.one(2) {
 		otel.Http = &meshv1alpha1.MeshConfig_ExtensionProvider_HttpService{Path: "/v1/traces"}
 	}
@@ -69,7 +83,8 @@ func (m *Mesh) telemetry() *telemetryv1alpha1.Telemetry {
 		m.fill(l)
 		l.Providers = m.refs()
 		if l.GetFilter() != nil {
-			l.Filter.Expression = m.pick("response.code >= 400", "request.path.startsWith('/a') && has(request.headers.x)", "nothing(1)", "[1].exists(x, x == response.code)", "'a'.reverse() == 'a'")
+			l.Filter.Expression = m.pick("response.code >= 400", "request.path.startsWith('/a') && has(request.headers.x)", "nothing(1)",
+				"[1].exists(x, x == response.code)", "'a'.reverse() == 'a'")
 		}
 		t.AccessLogging = append(t.AccessLogging, l)
 	}

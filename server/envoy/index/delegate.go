@@ -46,9 +46,9 @@ func (m *Mesh) Delegate(d *networking.Delegate, namespace string) *model.Rule[*n
 	return r
 }
 
-// whole returns the VirtualService with the routes of those to which it delegates in the places where it does. As with istiod, a delegate does not
-// delegate any further, so that there are no circles; a route is left out whose delegate is not there, or one of
-// whose conditions no request could meet that is delegated.
+// whole returns the VirtualService with the routes of those to which it delegates in the places where it does. As with istiod, a delegate
+// does not delegate any further, so that there are no circles; a route is left out whose delegate is not there, or one of whose conditions
+// no request could meet that is delegated.
 func (m *Mesh) whole(r *model.Rule[*networking.VirtualService], found *model.Findings) *model.Rule[*networking.VirtualService] {
 	if !slices.ContainsFunc(r.Spec.GetHttp(), func(h *networking.HTTPRoute) bool { return h.GetDelegate() != nil }) {
 		return r
@@ -94,12 +94,15 @@ func completed(h *networking.HTTPRoute, namespace string) *networking.HTTPRoute 
 	return h
 }
 
-// delegated returns a route of a delegate as the one that delegates to it narrows it, or nil if some of its conditions lies within none of that one's.
-// What the delegate says of the requests counts, and what it does not say is said for it.
+// delegated returns a route of a delegate as the one that delegates to it narrows it, or nil if some of its conditions lies within none of
+// that one's. What the delegate says of the requests counts, and what it does not say is said for it.
 func delegated(root, of *networking.HTTPRoute) *networking.HTTPRoute {
 	out := proto.CloneOf(root)
 	out.Delegate, out.Match = nil, nil
-	for _, name := range []string{"redirect", "directResponse", "rewrite", "timeout", "retries", "fault", "mirror", "mirrors", "mirrorPercent", "mirrorPercentage", "corsPolicy", "headers", "route"} {
+	for _, name := range []string{
+		"redirect", "directResponse", "rewrite", "timeout", "retries", "fault", "mirror", "mirrors", "mirrorPercent",
+		"mirrorPercentage", "corsPolicy", "headers", "route",
+	} {
 		f := out.ProtoReflect().Descriptor().Fields().ByJSONName(name)
 		if of.ProtoReflect().Has(f) {
 			out.ProtoReflect().Set(f, proto.CloneOf(of).ProtoReflect().Get(f))
@@ -161,7 +164,8 @@ func narrowed(root, of *networking.HTTPMatchRequest) *networking.HTTPMatchReques
 		out.Name = strings.TrimPrefix(root.GetName()+"-"+of.GetName(), "-")
 	}
 	out.Headers, out.WithoutHeaders = joined(root.GetHeaders(), of.GetHeaders()), joined(root.GetWithoutHeaders(), of.GetWithoutHeaders())
-	out.QueryParams, out.SourceLabels = joined(root.GetQueryParams(), of.GetQueryParams()), joined(root.GetSourceLabels(), of.GetSourceLabels())
+	out.QueryParams, out.SourceLabels = joined(root.GetQueryParams(), of.GetQueryParams()),
+		joined(root.GetSourceLabels(), of.GetSourceLabels())
 	return out
 }
 

@@ -17,7 +17,10 @@ func TestNarrowed(t *testing.T) {
 	}
 	root := prefix("/a")
 	root.Headers, root.Name = map[string]*networking.StringMatch{"x": exact("1")}, "root"
-	both := narrowed(root, &networking.HTTPMatchRequest{Name: "of", Uri: exact("/a/b"), Headers: map[string]*networking.StringMatch{"y": exact("2")}, Port: 80})
+	both := narrowed(root, &networking.HTTPMatchRequest{
+		Name: "of", Uri: exact("/a/b"),
+		Headers: map[string]*networking.StringMatch{"y": exact("2")}, Port: 80,
+	})
 	require.Equal(t, "/a/b", both.GetUri().GetExact())
 	require.Len(t, both.GetHeaders(), 2)
 	require.Equal(t, "root-of", both.GetName())

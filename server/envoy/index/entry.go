@@ -24,8 +24,8 @@ var (
 	errNotText   = errors.New("an address is not UTF-8")
 )
 
-// listed is an endpoint that a ServiceEntry lists: an address, and a WorkloadEntry with the rest. Successive endpoints that differ by address only have the
-// same WorkloadEntry, which is not modified.
+// listed is an endpoint that a ServiceEntry lists: an address, and a WorkloadEntry with the rest. Successive endpoints that differ by
+// address only have the same WorkloadEntry, which is not modified.
 type listed struct {
 	address string
 	rest    *networking.WorkloadEntry

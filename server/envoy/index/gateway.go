@@ -11,8 +11,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// servers returns the servers of the gateways that are for a client, the oldest gateway's first. What is at one address and port is of one sort: the
-// first server there decides whether it is in the clear, and then whether it is HTTP.
+// servers returns the servers of the gateways that are for a client, the oldest gateway's first. What is at one address and port is of one
+// sort: the first server there decides whether it is in the clear, and then whether it is HTTP.
 func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Server) {
 	labels := p.LabelMap()
 	var list []*model.Gateway
@@ -28,7 +28,8 @@ func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Serv
 		for i, spec := range g.Spec.GetServers() {
 			kind, _ := model.KindOf(spec)
 			s := model.Server{
-				Server: spec, Gateway: g, Place: model.Place{Of: g.Key, Field: fmt.Sprintf("spec.servers[%d]", i)}, Kind: kind, Bind: model.AddressOf(cmp.Or(spec.GetBind(), model.Wildcard)),
+				Server: spec, Gateway: g, Place: model.Place{Of: g.Key, Field: fmt.Sprintf("spec.servers[%d]", i)}, Kind: kind,
+				Bind: model.AddressOf(cmp.Or(spec.GetBind(), model.Wildcard)),
 			}
 			if kind == model.ServerUnknown {
 				continue
@@ -36,7 +37,8 @@ func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Serv
 			port := spec.GetPort().GetNumber()
 			first, taken := at[model.Binding{Address: s.Bind, Port: port}]
 			if taken && (first.Kind.Encrypted() != kind.Encrypted() || !kind.Encrypted() && (first.Kind != kind || kind == model.ServerTCP)) {
-				found.Note(s.Place, "%s of Gateway %s has %s, and speaks something else there: the server is left out", first.Place.Field, first.Gateway.Key.FullName(), model.HostPort(s.Bind, port))
+				found.Note(s.Place, "%s of Gateway %s has %s, and speaks something else there: the server is left out", first.Place.Field,
+					first.Gateway.Key.FullName(), model.HostPort(s.Bind, port))
 				continue
 			}
 			if other, used := ports[port]; used && other.Bind != s.Bind && (other.Bind == model.Wildcard || s.Bind == model.Wildcard) {
@@ -87,7 +89,8 @@ func (m *Mesh) name(g *model.Gateway, by int) {
 	}
 }
 
-// touchPorts adds what depends on a Gateway: what leads to it, and what leads to those that have a port of it, since who has a port depends on all who want it.
+// touchPorts adds what depends on a Gateway: what leads to it, and what leads to those that have a port of it, since who has a port depends
+// on all who want it.
 func (m *Mesh) touchPorts(g *model.Gateway, touched map[string]struct{}) {
 	g.Touch(touched)
 	for _, spec := range g.Spec.GetServers() {
@@ -132,7 +135,9 @@ func (m *Mesh) onGateways(host string, p model.Profile) *model.View {
 		return cmp.Or(a.Precedence(p.Namespace).Compare(b.Precedence(p.Namespace)), model.OlderRule(a, b))
 	})
 	for _, r := range slices.Compact(bound) {
-		if slices.ContainsFunc(v.Servers, func(s model.Server) bool { return s.Bound(r, p) && (host == model.GatewayUnit || s.Serves(r, host)) }) {
+		if slices.ContainsFunc(v.Servers, func(s model.Server) bool {
+			return s.Bound(r, p) && (host == model.GatewayUnit || s.Serves(r, host))
+		}) {
 			v.Bound = append(v.Bound, m.follow(v, r, p, nil))
 		}
 	}

@@ -144,9 +144,10 @@ func dependsOnPlace(p *model.Policy) bool {
 		return lb.GetLocalityLbSetting() != nil || outliers != nil
 	}
 	of := func(t *networking.TrafficPolicy) bool {
-		return places(t.GetLoadBalancer(), t.GetOutlierDetection()) || slices.ContainsFunc(t.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool {
-			return places(s.GetLoadBalancer(), s.GetOutlierDetection())
-		})
+		return places(t.GetLoadBalancer(), t.GetOutlierDetection()) ||
+			slices.ContainsFunc(t.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool {
+				return places(s.GetLoadBalancer(), s.GetOutlierDetection())
+			})
 	}
 	return of(p.Traffic) || slices.ContainsFunc(p.Subsets, func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })
 }

@@ -17,12 +17,22 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		what   any
 		fields []string
 	}{
-		{model.View{}, []string{"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Client", "Objects", "Findings"}},
+		{model.View{}, []string{
+			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Client", "Objects",
+			"Findings",
+		}},
 		{model.Target{}, []string{"Ports", "Policy"}},
-		{model.Policy{}, []string{"Namespace", "Name", "Traffic", "Subsets", "Plaintext", "Objects", "From"}},                                          // by from; plaintext is the same in all of a catalog
-		{model.Server{}, []string{"Server", "Gateway", "Place", "Kind", "Bind", "Route"}},                                                              // by the version of the gateway, and the place there
-		{model.Service{}, []string{"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Objects", "From"}},              // by from
-		{model.Port{}, []string{"Number", "Name", "Target", "Protocol", "Endpoints", "Owner", "Index", "Unreached", "Late", "Part", "Spoken", "Bind"}}, // by from
+		// by from; plaintext is the same in all of a catalog
+		{model.Policy{}, []string{"Namespace", "Name", "Traffic", "Subsets", "Plaintext", "Objects", "From"}},
+		// by the version of the gateway, and the place there
+		{model.Server{}, []string{"Server", "Gateway", "Place", "Kind", "Bind", "Route"}},
+		// by from
+		{model.Service{}, []string{"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Objects", "From"}},
+		// by from
+		{model.Port{}, []string{
+			"Number", "Name", "Target", "Protocol", "Endpoints", "Owner", "Index", "Unreached", "Late", "Part", "Spoken",
+			"Bind",
+		}},
 	} {
 		var fields []string
 		for f := range reflect.TypeOf(of.what).Fields() {
@@ -38,8 +48,10 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		keys[k] = what
 	}
 	for of, p := range map[string]model.Profile{
-		"role": {Role: model.Proxyless}, "namespace": {Namespace: "a"}, "captures": {Captures: true}, "labels": {Labels: "a"}, "labelled": {Labelled: true},
-		"on demand": {OnDemand: true}, "large": {Large: true}, "region": {Place: model.Locality{Region: "a"}}, "zone": {Place: model.Locality{Zone: "a"}}, "sub-zone": {Place: model.Locality{SubZone: "a"}}, "credentials": {Credentials: "a"},
+		"role": {Role: model.Proxyless}, "namespace": {Namespace: "a"}, "captures": {Captures: true}, "labels": {Labels: "a"},
+		"labelled":  {Labelled: true},
+		"on demand": {OnDemand: true}, "large": {Large: true}, "region": {Place: model.Locality{Region: "a"}},
+		"zone": {Place: model.Locality{Zone: "a"}}, "sub-zone": {Place: model.Locality{SubZone: "a"}}, "credentials": {Credentials: "a"},
 	} {
 		different(model.View{Client: p}, of)
 	}
@@ -59,7 +71,8 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	different(model.View{Targets: map[string]model.Target{"a": {Ports: []uint32{1}}}}, "port of a target")
 	different(model.View{Targets: map[string]model.Target{"a": {Policy: model.Policy{From: "a"}}}}, "policy of a target")
 	different(model.View{Servers: []model.Server{{Gateway: &model.Gateway{Version: "1"}}}}, "server")
-	different(model.View{Servers: []model.Server{{Gateway: &model.Gateway{Version: "1"}, Place: model.Place{Field: "a"}}}}, "place of a server")
+	different(model.View{Servers: []model.Server{{Gateway: &model.Gateway{Version: "1"}, Place: model.Place{Field: "a"}}}},
+		"place of a server")
 	different(model.View{Objects: []resource.Key{{Name: "a"}}}, "object")
 	different(model.View{Findings: model.Findings{{Why: "a"}}}, "finding")
 }

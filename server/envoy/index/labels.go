@@ -11,10 +11,12 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Clients tell of labels that say which of many they are, such as the number of a pod, of namespaces and of places, and may make them up. So that those share
-// what clients share, a profile has just what objects look at: what objects do not name does not get as far as translation.
+// Clients tell of labels that say which of many they are, such as the number of a pod, of namespaces and of places, and may make them up.
+// So that those share what clients share, a profile has just what objects look at: what objects do not name does not get as far as
+// translation.
 
-// Label is what an object looks at: whether clients have a label with a value, or, if any, which value they have; or another aspect of them.
+// Label is what an object looks at: whether clients have a label with a value, or, if any, which value they have; or another aspect of
+// them.
 type Label struct {
 	Of          aspect
 	name, value string
@@ -33,8 +35,8 @@ func (l Labels) add(wanted map[string]string) {
 // Selecting are the kinds of objects that look at labels of clients.
 var Selecting = []resource.Kind{resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar, resource.Telemetry}
 
-// LookedAt returns what an object with a spec looks at, or nil if there is none. An object of a kind that is new here, and selects clients by labels, finds none of
-// them unless it is added. What ServiceEntries look at is lookedAtByEntry.
+// LookedAt returns what an object with a spec looks at, or nil if there is none. An object of a kind that is new here, and selects clients
+// by labels, finds none of them unless it is added. What ServiceEntries look at is lookedAtByEntry.
 func LookedAt(r *resource.Resource, spec any) Labels {
 	if r == nil {
 		return nil

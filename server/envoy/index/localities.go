@@ -11,8 +11,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Where rules look at places, a client's makes a difference only as far as it is one where endpoints are, or that a rule names. So of a place that a client makes up
-// there is left that it is none of these, and in which known one.
+// Where rules look at places, a client's makes a difference only as far as it is one where endpoints are, or that a rule names. So of a
+// place that a client makes up there is left that it is none of these, and in which known one.
 
 // nowhere is a region, a zone or a sub-zone that none is in, nor names.
 const nowhere = "\x00"
@@ -40,7 +40,8 @@ func (l Labels) site(at model.Locality) {
 	}
 }
 
-// sitesIn adds what a pattern names: see locality.isIn. Of one that names a part and not that in which it is, there is no telling which places it makes a difference to.
+// sitesIn adds what a pattern names: see locality.isIn. Of one that names a part and not that in which it is, there is no telling which
+// places it makes a difference to.
 func (l Labels) sitesIn(pattern string) {
 	parts := append(strings.SplitN(pattern, "/", 3), "", "")[:3]
 	named := slices.IndexFunc(parts, func(part string) bool { return part == "*" || part == "" })

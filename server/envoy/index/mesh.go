@@ -65,8 +65,10 @@ type workload struct {
 // NewMesh returns a mesh without objects.
 func NewMesh() *Mesh {
 	return &Mesh{
-		Entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), Hosts: make(map[string]map[resource.Key]*entry), moved: make(map[string]struct{}),
-		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*SidecarRule), configs: make(map[resource.Key]*model.MeshConfig),
+		Entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), Hosts: make(map[string]map[resource.Key]*entry),
+		moved:    make(map[string]struct{}),
+		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*SidecarRule),
+		configs:     make(map[resource.Key]*model.MeshConfig),
 		telemetries: make(map[resource.Key]*model.Telemetry),
 		Policies:    newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
 	}
@@ -143,8 +145,8 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 	}
 }
 
-// TouchOthers adds the hosts on which it bears what touched are: those whose routes lead to one of them, and the wildcards that stand for one. Where just
-// endpoints have changed, it bears on nobody else: routes lead to a host, its ports and its policy.
+// TouchOthers adds the hosts on which it bears what touched are: those whose routes lead to one of them, and the wildcards that stand for
+// one. Where just endpoints have changed, it bears on nobody else: routes lead to a host, its ports and its policy.
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	m.touchProviders(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
@@ -198,7 +200,9 @@ func SpecOf[T any](r *resource.Resource) (spec T, err error) {
 	return spec, nil
 }
 
-func (m *Mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, sites []model.Locality, touched map[string]struct{}) {
+func (m *Mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, sites []model.Locality,
+	touched map[string]struct{},
+) {
 	if spec != nil {
 		m.Selectors.Hold(LookedAtByEntry(key.Namespace, spec.GetExportTo()))
 		m.Selectors.Hold(lookedAtBySites(sites...))
@@ -338,7 +342,10 @@ func (e *entry) endpoints() []model.Endpoint {
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.selected)) {
 		w := e.selected[name]
-		list = append(list, model.Endpoint{Workload: name, Namespace: e.Key.Namespace, Address: w.spec.GetAddress(), Spec: w.spec, Labels: w.labels, Owner: e.Key})
+		list = append(list, model.Endpoint{
+			Workload: name, Namespace: e.Key.Namespace, Address: w.spec.GetAddress(), Spec: w.spec,
+			Labels: w.labels, Owner: e.Key,
+		})
 	}
 	return list
 }
@@ -372,7 +379,10 @@ func (m *Mesh) Differing(snap memstore.Snapshot) []resource.Key {
 }
 
 // Kinds are those that a mesh consists of.
-var Kinds = []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService, resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry}
+var Kinds = []resource.Kind{
+	resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService,
+	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
+}
 
 // versions returns the version of each object.
 func (m *Mesh) versions() map[resource.Key]string {

@@ -8,9 +8,10 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// policy returns what applies to a service when clients of a namespace ask for it: the rules of the clients' own namespace, else those of the
-// service's, else those of the root namespace; of these the ones of the narrowest host. One adds to the one before if it is exported alike: the
-// subsets of all, and the policy of the oldest one that has some. One that is exported otherwise begins anew, and as with istiod the last ones count.
+// policy returns what applies to a service when clients of a namespace ask for it: the rules of the clients' own namespace, else those of
+// the service's, else those of the root namespace; of these the ones of the narrowest host. One adds to the one before if it is exported
+// alike: the subsets of all, and the policy of the oldest one that has some. One that is exported otherwise begins anew, and as with istiod
+// the last ones count.
 func (m *Mesh) policy(s *model.Service, namespace string) model.Policy {
 	for _, of := range []string{namespace, s.Namespace, model.RootNamespace} {
 		var p model.Policy

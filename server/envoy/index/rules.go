@@ -24,7 +24,10 @@ type rules[T any] struct {
 }
 
 func newRules[T any]() *rules[T] {
-	return &rules[T]{ByKey: make(map[resource.Key]*model.Rule[T]), exact: make(map[string][]*model.Rule[T]), wild: make(map[string][]*model.Rule[T]), leads: make(map[string][]*model.Rule[T]), ofLength: make(map[int]int)}
+	return &rules[T]{
+		ByKey: make(map[resource.Key]*model.Rule[T]), exact: make(map[string][]*model.Rule[T]),
+		wild: make(map[string][]*model.Rule[T]), leads: make(map[string][]*model.Rule[T]), ofLength: make(map[int]int),
+	}
 }
 
 // set makes r the rule of a key, which has none any more if r is nil. It returns the hosts of which the one spoke or the other speaks.
@@ -118,7 +121,10 @@ func virtualService(r *resource.Resource, spec *networking.VirtualService) *mode
 		return nil
 	}
 	namespace := r.Key().Namespace
-	v := &model.Rule[*networking.VirtualService]{Key: r.Key(), Created: r.Created(), Version: r.Version(), Spec: spec, ExportTo: spec.GetExportTo()}
+	v := &model.Rule[*networking.VirtualService]{
+		Key: r.Key(), Created: r.Created(), Version: r.Version(), Spec: spec,
+		ExportTo: spec.GetExportTo(),
+	}
 	for _, host := range spec.GetHosts() {
 		v.Hosts = append(v.Hosts, model.WholeName(host, namespace))
 	}

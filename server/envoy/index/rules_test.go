@@ -21,7 +21,10 @@ func TestRulesOfAHost(t *testing.T) {
 	for _, p := range patterns {
 		rs.set(key(p), &model.Rule[*networking.DestinationRule]{Key: key(p), Hosts: []string{p}})
 	}
-	for _, host := range []string{"a-b.internal", "b.internal", "x.a-b.internal", "*.internal", "*.a-b.internal", "*", "elsewhere", "*b.internal"} {
+	for _, host := range []string{
+		"a-b.internal", "b.internal", "x.a-b.internal", "*.internal", "*.a-b.internal", "*", "elsewhere",
+		"*b.internal",
+	} {
 		want := slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return !model.Matches(p, host) })
 		slices.SortStableFunc(want, func(a, b string) int {
 			if model.IsWildcard(a) != model.IsWildcard(b) {

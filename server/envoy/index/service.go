@@ -108,7 +108,8 @@ func add(s *model.Service, e *entry) {
 			continue
 		}
 		s.Ports = append(s.Ports, model.Port{
-			Number: p.GetNumber(), Name: p.GetName(), Target: p.GetTargetPort(), Protocol: protocol, Spoken: protocol, Endpoints: endpoints, Owner: e.Key, Index: i,
+			Number: p.GetNumber(), Name: p.GetName(), Target: p.GetTargetPort(), Protocol: protocol, Spoken: protocol, Endpoints: endpoints,
+			Owner: e.Key, Index: i,
 		})
 	}
 }

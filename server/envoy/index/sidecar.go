@@ -62,16 +62,18 @@ func (i imported) of(namespace, client string) bool {
 	return i.namespace == "*" || i.namespace == namespace || i.namespace == "." && namespace == client
 }
 
-// service says whether a client in a namespace wants to know of the service that another namespace has under a host. Without a Sidecar, which is
-// nil, it wants all.
+// service says whether a client in a namespace wants to know of the service that another namespace has under a host. Without a Sidecar,
+// which is nil, it wants all.
 func (e *egress) service(host, namespace, client string) bool {
 	return e == nil || slices.ContainsFunc(e.imports, func(i imported) bool { return i.of(namespace, client) && model.Matches(i.host, host) })
 }
 
-// routes says whether a client wants the routes of a VirtualService: those of a host that is imported, or of a wildcard that stands for one.
+// routes says whether a client wants the routes of a VirtualService: those of a host that is imported, or of a wildcard that stands for
+// one.
 func (e *egress) routes(r *model.Rule[*networking.VirtualService], client string) bool {
 	return e == nil || slices.ContainsFunc(e.imports, func(i imported) bool {
-		return i.of(r.Key.Namespace, client) && slices.ContainsFunc(r.Hosts, func(h string) bool { return model.Matches(i.host, h) || model.Matches(h, i.host) })
+		return i.of(r.Key.Namespace, client) && slices.ContainsFunc(r.Hosts,
+			func(h string) bool { return model.Matches(i.host, h) || model.Matches(h, i.host) })
 	})
 }
 
@@ -97,8 +99,8 @@ func (s *SidecarRule) Imports(host, namespace, client string) bool {
 	return slices.ContainsFunc(s.parts(), func(e *egress) bool { return e.service(host, namespace, client) })
 }
 
-// hears notes how clients reach a port of a service by a listener, if they do, and says whether they want to know of the port at all. What the part that names
-// the port does not import, the one for all ports may; it has what is left of the port.
+// hears notes how clients reach a port of a service by a listener, if they do, and says whether they want to know of the port at all. What
+// the part that names the port does not import, the one for all ports may; it has what is left of the port.
 func (s *SidecarRule) hears(host, namespace, client string, p *model.Port) (known bool) {
 	if s == nil {
 		return true
@@ -122,8 +124,8 @@ func (s *SidecarRule) hears(host, namespace, client string, p *model.Port) (know
 	return known
 }
 
-// SidecarFor returns the Sidecar of clients of a profile, or nil: the oldest one in their namespace that selects them by labels, else the oldest there
-// that is for all, else the oldest for all in the root namespace.
+// SidecarFor returns the Sidecar of clients of a profile, or nil: the oldest one in their namespace that selects them by labels, else the
+// oldest there that is for all, else the oldest for all in the root namespace.
 func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
 	if p.Role == model.Ingress || len(m.sidecars) == 0 {
 		return nil
@@ -206,8 +208,8 @@ func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alp
 	m.observeAnew(touched)
 }
 
-// led says to which ports of a host VirtualServices lead whose routes clients want: to all if 0 is among them. Those that are wanted for a port of the
-// Sidecar lead to that.
+// led says to which ports of a host VirtualServices lead whose routes clients want: to all if 0 is among them. Those that are wanted for a
+// port of the Sidecar lead to that.
 func (m *Mesh) led(host string, p model.Profile, only *SidecarRule) map[uint32]bool {
 	ports := make(map[uint32]bool)
 	add := func(root, r *model.Rule[*networking.VirtualService]) {

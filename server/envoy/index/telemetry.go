@@ -37,8 +37,8 @@ func (m *Mesh) touchProviders(touched map[string]struct{}) {
 	}
 }
 
-// telemetriesOf returns the Telemetries that are for clients of a profile, those that are overridden first: the oldest one for all of the root namespace,
-// that of their own namespace, and all there that select them by labels.
+// telemetriesOf returns the Telemetries that are for clients of a profile, those that are overridden first: the oldest one for all of the
+// root namespace, that of their own namespace, and all there that select them by labels.
 func (m *Mesh) telemetriesOf(p model.Profile) (all []*model.Telemetry) {
 	forAll := make(map[string]*model.Telemetry)
 	for _, t := range m.telemetries {
@@ -72,8 +72,11 @@ func splitService(service string) (namespace, host string) {
 	return namespace, host
 }
 
-// clusterOf returns the host to which a provider sends, and its cluster, or why there is none. Without a namespace, the host has to be that of one only.
-func (m *Mesh) clusterOf(p *meshv1alpha1.MeshConfig_ExtensionProvider, client model.Profile, only *SidecarRule) (host, cluster, why string) {
+// clusterOf returns the host to which a provider sends, and its cluster, or why there is none. Without a namespace, the host has to be that
+// of one only.
+func (m *Mesh) clusterOf(p *meshv1alpha1.MeshConfig_ExtensionProvider, client model.Profile, only *SidecarRule) (host, cluster,
+	why string,
+) {
 	service, number, _ := model.ProviderService(p)
 	namespace, host := splitService(service)
 	if client.OnDemand {

@@ -58,7 +58,9 @@ func (m *Mesh) applyPolicy(v *model.View, p model.Profile) {
 }
 
 // follow returns a VirtualService with what it delegates, and adds the services to which it leads.
-func (m *Mesh) follow(v *model.View, r *model.Rule[*networking.VirtualService], p model.Profile, only *SidecarRule) *model.Rule[*networking.VirtualService] {
+func (m *Mesh) follow(v *model.View, r *model.Rule[*networking.VirtualService], p model.Profile,
+	only *SidecarRule,
+) *model.Rule[*networking.VirtualService] {
 	leadsTo := r.LeadsTo
 	v.Objects = append(v.Objects, r.Key)
 	for _, d := range m.delegates(r) {
@@ -80,8 +82,8 @@ func (m *Mesh) follow(v *model.View, r *model.Rule[*networking.VirtualService], 
 	return m.whole(r, &v.Findings)
 }
 
-// unregistered returns the VirtualService that has routes of the view's host where no service has it, or nil. The routes of a wildcard that stands for
-// services are with these.
+// unregistered returns the VirtualService that has routes of the view's host where no service has it, or nil. The routes of a wildcard that
+// stands for services are with these.
 func (m *Mesh) unregistered(v *model.View, p model.Profile, only *SidecarRule) *model.Rule[*networking.VirtualService] {
 	r := v.Rules[only.part(model.UnregisteredPort)]
 	if r == nil || !slices.Contains(r.Hosts, v.Host) {
@@ -138,8 +140,8 @@ func MatchesSome(host string, hosts map[string]map[resource.Key]*entry) bool {
 	return false
 }
 
-// virtual returns the VirtualService that has the routes of a host to the clients in a namespace, or nil: the most senior one that names the
-// host, else that of the narrowest wildcard.
+// virtual returns the VirtualService that has the routes of a host to the clients in a namespace, or nil: the most senior one that names
+// the host, else that of the narrowest wildcard.
 func (m *Mesh) virtual(host string, p model.Profile, part *egress, found *model.Findings) (first *model.Rule[*networking.VirtualService]) {
 	namespace := p.Namespace
 	var by string

@@ -10,8 +10,8 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// Certificates and keys are files on the machine of the Envoy, which reads them, and reads them again when they are replaced. It gets them as
-// secrets, so that a file that is missing fails those who need it, and nothing else.
+// Certificates and keys are files on the machine of the Envoy, which reads them, and reads them again when they are replaced. It gets them
+// as secrets, so that a file that is missing fails those who need it, and nothing else.
 
 // The names of secrets say all about them, and are those that Istio's agent gives to files, but for a tilde in a path, which would end it.
 const (

@@ -16,9 +16,12 @@ import (
 // FuzzNode has an Envoy say anything of itself: it has a namespace, and takes no more room than what it said.
 func FuzzNode(f *testing.F) {
 	for id, of := range map[string]map[string]any{
-		"sidecar~10.0.0.1~a.shop~shop.svc.cluster.local": {MetadataLabels: map[string]any{"app": "a", localityLabel: "r.z.s"}, MetadataInterception: "TPROXY", MetadataIstio: "1.27"},
-		"router~10.0.0.1~a~b":                            {MetadataCredentials: "a/", MetadataNamespace: "b"},
-		"x":                                              {metadataGenerator: "grpc", MetadataProgram: "1.2.3", MetadataLabels: 5},
+		"sidecar~10.0.0.1~a.shop~shop.svc.cluster.local": {
+			MetadataLabels:       map[string]any{"app": "a", localityLabel: "r.z.s"},
+			MetadataInterception: "TPROXY", MetadataIstio: "1.27",
+		},
+		"router~10.0.0.1~a~b": {MetadataCredentials: "a/", MetadataNamespace: "b"},
+		"x":                   {metadataGenerator: "grpc", MetadataProgram: "1.2.3", MetadataLabels: 5},
 	} {
 		metadata, err := structpb.NewStruct(of)
 		require.NoError(f, err)

@@ -102,7 +102,8 @@ func SelectsLabels(wanted, labels map[string]string) bool {
 	return true
 }
 
-// admits says whether a server serves a host of a VirtualService in a namespace under a domain: one of both is the domain, and the other one stands for it.
+// admits says whether a server serves a host of a VirtualService in a namespace under a domain: one of both is the domain, and the other
+// one stands for it.
 func (s *Server) admits(host, domain, namespace string) bool {
 	for _, h := range s.GetHosts() {
 		of, name, limited := strings.Cut(strings.ToLower(h), "/")

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// IsFormat says whether Envoy can make sense of a header's value, which may have commands between percent signs. It refuses all routes of a port for
-// one that it does not know.
+// IsFormat says whether Envoy can make sense of a header's value, which may have commands between percent signs. It refuses all routes of a
+// port for one that it does not know.
 func IsFormat(value string) bool { return isFormatOf(value, commands) }
 
 // IsLogFormat is isFormat for what is logged, where there are some more.
@@ -72,10 +72,13 @@ var commands = func() map[string]*regexp.Regexp {
 var logCommands = func() map[string]*regexp.Regexp {
 	all := maps.Clone(commands)
 	maps.Copy(all, map[string]*regexp.Regexp{
-		"REQ_WITHOUT_QUERY": header, "METADATA": some, "CEL": anything, "GRPC_STATUS": regexp.MustCompile(`^(CAMEL_STRING|SNAKE_STRING|NUMBER)?$`),
-		"UPSTREAM_CLUSTER_RAW": none, "STREAM_ID": none, "ACCESS_LOG_TYPE": none, "LOCAL_REPLY_BODY": none, "DOWNSTREAM_TRANSPORT_FAILURE_REASON": none,
-		"DOWNSTREAM_WIRE_BYTES_SENT": none, "DOWNSTREAM_WIRE_BYTES_RECEIVED": none, "UPSTREAM_WIRE_BYTES_SENT": none, "UPSTREAM_WIRE_BYTES_RECEIVED": none,
-		"UPSTREAM_CONNECTION_ID": none, "UPSTREAM_PROTOCOL": none,
+		"REQ_WITHOUT_QUERY": header, "METADATA": some, "CEL": anything,
+		"GRPC_STATUS":          regexp.MustCompile(`^(CAMEL_STRING|SNAKE_STRING|NUMBER)?$`),
+		"UPSTREAM_CLUSTER_RAW": none, "STREAM_ID": none, "ACCESS_LOG_TYPE": none, "LOCAL_REPLY_BODY": none,
+		"DOWNSTREAM_TRANSPORT_FAILURE_REASON": none,
+		"DOWNSTREAM_WIRE_BYTES_SENT":          none, "DOWNSTREAM_WIRE_BYTES_RECEIVED": none, "UPSTREAM_WIRE_BYTES_SENT": none,
+		"UPSTREAM_WIRE_BYTES_RECEIVED": none,
+		"UPSTREAM_CONNECTION_ID":       none, "UPSTREAM_PROTOCOL": none,
 	})
 	return all
 }()

@@ -28,7 +28,8 @@ func LocalityOf(s string) Locality {
 	return Locality{parts[0], parts[1], parts[2]}
 }
 
-// IsIn says whether the locality is one of those that a pattern stands for: region/zone/subzone, of which the latter may be missing or asterisks.
+// IsIn says whether the locality is one of those that a pattern stands for: region/zone/subzone, of which the latter may be missing or
+// asterisks.
 func (l Locality) IsIn(pattern string) bool {
 	parts := append(strings.SplitN(pattern, "/", 3), "", "")
 	fits := func(part, name string) bool { return part == "*" || part == "" || part == name }

@@ -19,8 +19,8 @@ type Policy struct {
 	From            string // what it was made of: equal for what is equal
 }
 
-// On returns the policy on a port, of a subset or, if it is nil, of the whole. What is said of a port is all that is said there: it does not
-// complete what is said of the rest. What is said of a subset completes what is said of the whole.
+// On returns the policy on a port, of a subset or, if it is nil, of the whole. What is said of a port is all that is said there: it does
+// not complete what is said of the rest. What is said of a subset completes what is said of the whole.
 func (p *Policy) On(port uint32, subset *networking.Subset) *networking.TrafficPolicy {
 	whole, _ := onPort(p.Traffic, port)
 	if subset.GetTrafficPolicy() == nil {

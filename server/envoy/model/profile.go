@@ -27,8 +27,8 @@ const (
 	HostsAtATime = 100 // are translated before a commit of the view may come in between
 )
 
-// A sidecar on demand gets listeners, and asks for the virtual host of a request that it cannot route yet, and for the cluster to which it, or a
-// connection, is to go. So it has what it uses, and not what exists.
+// A sidecar on demand gets listeners, and asks for the virtual host of a request that it cannot route yet, and for the cluster to which it,
+// or a connection, is to go. So it has what it uses, and not what exists.
 
 // MetadataOnDemand is a key of node metadata, ours: true is a wish for that.
 const MetadataOnDemand = "ON_DEMAND"
@@ -126,8 +126,8 @@ const (
 // defaultNamespace is that of clients that name none.
 const defaultNamespace = "default"
 
-// ProfileOf reads the node of a client, with all of its labels: one that Istio's agent writes, with an id of the form type~address~name.namespace~domain,
-// or that of a plain bootstrap, which need not say anything.
+// ProfileOf reads the node of a client, with all of its labels: one that Istio's agent writes, with an id of the form
+// type~address~name.namespace~domain, or that of a plain bootstrap, which need not say anything.
 func ProfileOf(node *corev3.Node) Profile {
 	fields := node.GetMetadata().GetFields()
 	p := Profile{Namespace: fields[MetadataNamespace].GetStringValue()}

@@ -56,8 +56,8 @@ func ProgramSize(re string) int {
 	return n
 }
 
-// withoutAnchors returns an expression without what says that it is at the beginning, and whether something does, and at the end of the text: that is no part
-// of RE2's programs.
+// withoutAnchors returns an expression without what says that it is at the beginning, and whether something does, and at the end of the
+// text: that is no part of RE2's programs.
 func withoutAnchors(re *syntax.Regexp) (middle *syntax.Regexp, begins bool) {
 	if re.Op != syntax.OpConcat {
 		return re, false

@@ -14,8 +14,8 @@ import (
 	"tributary/resource"
 )
 
-// Envoy refuses all routes of a port, or a cluster, for one value in it that breaks a rule of its API. What is made is held to these rules, which
-// are generated from the API, and what breaks one is left out and named.
+// Envoy refuses all routes of a port, or a cluster, for one value in it that breaks a rule of its API. What is made is held to these rules,
+// which are generated from the API, and what breaks one is left out and named.
 
 // Refused says why Envoy would refuse a message, or returns nothing.
 func Refused(m interface{ Validate() error }) string {
@@ -71,8 +71,8 @@ func Fit(clusters []*routev3.WeightedCluster_ClusterWeight) {
 	}
 }
 
-// OneSpelling returns addresses, or ranges of them, each once and in the form that Envoy compares: several texts are one IPv6 address. Those with
-// a zone, which Envoy rejects, are left out.
+// OneSpelling returns addresses, or ranges of them, each once and in the form that Envoy compares: several texts are one IPv6 address.
+// Those with a zone, which Envoy rejects, are left out.
 func OneSpelling(addresses []string) []string {
 	all := make([]string, 0, len(addresses))
 	for _, a := range addresses {

@@ -11,8 +11,8 @@ import (
 // UnregisteredPort is where routes of a host are that is no service.
 const UnregisteredPort = 80
 
-// View is what a host is to the clients of a profile: the service, if there is one, and the rules that apply to it. It is not modified once it
-// was made. A translation is made of nothing else, and key tells it from all others.
+// View is what a host is to the clients of a profile: the service, if there is one, and the rules that apply to it. It is not modified once
+// it was made. A translation is made of nothing else, and key tells it from all others.
 type View struct {
 	Host    string
 	Service *Service // nil for a host that only has routes

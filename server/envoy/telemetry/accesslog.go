@@ -27,9 +27,12 @@ const unknownCommand = "Envoy does not know what is between the percent signs: t
 var logFields = map[string]string{
 	"start_time": "%START_TIME%", "method": "%REQ(:METHOD)%", "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%", "protocol": "%PROTOCOL%",
 	"response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%", "response_code_details": "%RESPONSE_CODE_DETAILS%",
-	"connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%", "upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
-	"bytes_received": "%BYTES_RECEIVED%", "bytes_sent": "%BYTES_SENT%", "duration": "%DURATION%", "upstream_service_time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
-	"x_forwarded_for": "%REQ(X-FORWARDED-FOR)%", "user_agent": "%REQ(USER-AGENT)%", "request_id": "%REQ(X-REQUEST-ID)%", "authority": "%REQ(:AUTHORITY)%",
+	"connection_termination_details":    "%CONNECTION_TERMINATION_DETAILS%",
+	"upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+	"bytes_received":                    "%BYTES_RECEIVED%", "bytes_sent": "%BYTES_SENT%", "duration": "%DURATION%",
+	"upstream_service_time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
+	"x_forwarded_for":       "%REQ(X-FORWARDED-FOR)%", "user_agent": "%REQ(USER-AGENT)%", "request_id": "%REQ(X-REQUEST-ID)%",
+	"authority":     "%REQ(:AUTHORITY)%",
 	"upstream_host": "%UPSTREAM_HOST%", "upstream_cluster": "%UPSTREAM_CLUSTER_RAW%", "upstream_local_address": "%UPSTREAM_LOCAL_ADDRESS%",
 	"downstream_local_address": "%DOWNSTREAM_LOCAL_ADDRESS%", "downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%",
 	"requested_server_name": "%REQUESTED_SERVER_NAME%", "route_name": "%ROUTE_NAME%",
@@ -142,7 +145,10 @@ func textsIn(v *structpb.Value) (texts []string) {
 // withFormatters adds what some commands need that Envoy does not know of itself.
 func withFormatters(format *corev3.SubstitutionFormatString, texts ...string) *corev3.SubstitutionFormatString {
 	if slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(t, "%REQ_WITHOUT_QUERY") }) {
-		format.Formatters = []*corev3.TypedExtensionConfig{{Name: "envoy.formatter.req_without_query", TypedConfig: model.ToAny(&queryv3.ReqWithoutQuery{})}}
+		format.Formatters = []*corev3.TypedExtensionConfig{{
+			Name:        "envoy.formatter.req_without_query",
+			TypedConfig: model.ToAny(&queryv3.ReqWithoutQuery{}),
+		}}
 	}
 	return format
 }
@@ -173,7 +179,8 @@ func CelFilter(f *telemetryv1alpha1.AccessLogging_Filter) (*accesslogv3.AccessLo
 // expressions is where expressions are parsed, which are in the Common Expression Language.
 var expressions, _ = cel.NewEnv()
 
-// functions are those of the language itself, by the number of what they are called with. Envoy refuses a listener with one that it does not know.
+// functions are those of the language itself, by the number of what they are called with. Envoy refuses a listener with one that it does
+// not know.
 var functions = func() map[string]bool {
 	all := make(map[string]bool)
 	for name := range strings.FieldsSeq(`_?_:_/3 _&&_/2 _||_/2 !_/1 _==_/2 _!=_/2 _<_/2 _<=_/2 _>_/2 _>=_/2 _+_/2 _-_/2 _*_/2 _/_/2 _%_/2 -_/1 _[_]/2 @in/2

@@ -41,7 +41,8 @@ func OfStrays(o *model.Observation, l *listenerv3.Listener) {
 	}
 }
 
-// IsForClients says whether something is said of a workload as a client. It is not said of one as a server here, as connections to it are not intercepted.
+// IsForClients says whether something is said of a workload as a client. It is not said of one as a server here, as connections to it are
+// not intercepted.
 func IsForClients(mode telemetryv1alpha1.WorkloadMode) bool {
 	return mode != telemetryv1alpha1.WorkloadMode_SERVER
 }
@@ -53,8 +54,8 @@ type logged struct {
 	place  model.Place
 }
 
-// AddLogs adds what is logged. Of several Telemetries, the last that names providers says which there are; each says of its own, or of those of the one before,
-// whether they log.
+// AddLogs adds what is logged. Of several Telemetries, the last that names providers says which there are; each says of its own, or of
+// those of the one before, whether they log.
 func AddLogs(o *model.Observation, all []*model.Telemetry, config *model.MeshConfig) {
 	providers := config.Spec.GetDefaultProviders().GetAccessLogging()
 	how := make(map[string]logged)
@@ -92,7 +93,10 @@ func AddLogs(o *model.Observation, all []*model.Telemetry, config *model.MeshCon
 			}
 			for _, name := range before {
 				if slices.Contains(providers, name) && IsForClients(l.GetMatch().GetMode()) {
-					how[name] = logged{off: l.GetDisabled().GetValue(), filter: filters[name], place: model.Place{Of: t.Key, Field: fmt.Sprintf("spec.accessLogging[%d]", i)}}
+					how[name] = logged{
+						off: l.GetDisabled().GetValue(), filter: filters[name],
+						place: model.Place{Of: t.Key, Field: fmt.Sprintf("spec.accessLogging[%d]", i)},
+					}
 				}
 			}
 		}

@@ -27,8 +27,8 @@ const defaultSampling = 1
 // finder returns the host to which a provider sends, and its cluster, or why there is none.
 type finder func(*meshv1alpha1.MeshConfig_ExtensionProvider) (host, cluster, why string)
 
-// AddTracing adds which requests are traced: what the Telemetries say one after the other, by the last provider that is named; else, if the MeshConfig
-// enables it, what that says, by whatever the Envoy has in its bootstrap.
+// AddTracing adds which requests are traced: what the Telemetries say one after the other, by the last provider that is named; else, if the
+// MeshConfig enables it, what that says, by whatever the Envoy has in its bootstrap.
 func AddTracing(o *model.Observation, all []*model.Telemetry, config *model.MeshConfig, find finder) {
 	legacy := config.Spec.GetDefaultConfig().GetTracing()
 	sampling := legacySampling(legacy)
@@ -132,7 +132,8 @@ func tracer(p *meshv1alpha1.MeshConfig_ExtensionProvider, host, cluster string) 
 		limit(z.GetMaxTagLength())
 		by("envoy.tracers.zipkin", &tracev3.ZipkinConfig{
 			CollectorCluster: cluster, CollectorHostname: host, CollectorEndpoint: cmp.Or(z.GetPath(), "/api/v2/spans"),
-			CollectorEndpointVersion: tracev3.ZipkinConfig_HTTP_JSON, TraceId_128Bit: !z.GetEnable_64BitTraceId(), SharedSpanContext: wrapperspb.Bool(false),
+			CollectorEndpointVersion: tracev3.ZipkinConfig_HTTP_JSON, TraceId_128Bit: !z.GetEnable_64BitTraceId(),
+			SharedSpanContext: wrapperspb.Bool(false),
 		})
 		return t
 	}
@@ -160,7 +161,8 @@ func tracer(p *meshv1alpha1.MeshConfig_ExtensionProvider, host, cluster string) 
 	}
 	if otel.GetResourceDetectors().GetEnvironment() != nil {
 		config.ResourceDetectors = append(config.ResourceDetectors, &corev3.TypedExtensionConfig{
-			Name: "envoy.tracers.opentelemetry.resource_detectors.environment", TypedConfig: model.ToAny(&detectorsv3.EnvironmentResourceDetectorConfig{}),
+			Name:        "envoy.tracers.opentelemetry.resource_detectors.environment",
+			TypedConfig: model.ToAny(&detectorsv3.EnvironmentResourceDetectorConfig{}),
 		})
 	}
 	by("envoy.tracers.opentelemetry", config)

@@ -119,7 +119,8 @@ func (w routeContext) cors(c *networking.CorsPolicy, at model.Place) *corsv3.Cor
 	}
 	if c.GetAllowOrigins() == nil {
 		for _, o := range c.GetAllowOrigin() { //nolint:staticcheck // the older way to say it
-			out.AllowOriginStringMatch = append(out.AllowOriginStringMatch, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: o}})
+			out.AllowOriginStringMatch = append(out.AllowOriginStringMatch,
+				&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: o}})
 		}
 	}
 	if c.GetMaxAge() != nil {
@@ -154,7 +155,8 @@ func mirrors(r *networking.HTTPRoute, at model.Place) iter.Seq2[mirror, *typev3.
 			if m.GetPercentage() != nil {
 				share = perMillion(m.GetPercentage())
 			}
-			if m.GetDestination() != nil && share.GetNumerator() > 0 && !yield(mirror{at.In("mirrors[%d].destination", i), m.GetDestination()}, share) {
+			if m.GetDestination() != nil && share.GetNumerator() > 0 &&
+				!yield(mirror{at.In("mirrors[%d].destination", i), m.GetDestination()}, share) {
 				return
 			}
 		}

@@ -31,13 +31,16 @@ const (
 const HTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // cluster returns the cluster of a port of a service, or of a subset of it.
-func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networking.Subset, policies *model.Policy, client model.Profile) *clusterv3.Cluster {
+func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networking.Subset, policies *model.Policy,
+	client model.Profile,
+) *clusterv3.Cluster {
 	policy := policies.On(p.Number, subset)
 	role, placed := client.Role, placementOf(client, policy)
 	name := model.ClusterName(p.Number, subset.GetName(), s.Host)
 	c := &clusterv3.Cluster{
-		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout), CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
-		LbPolicy: clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: metadata(s, subset, policies),
+		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
+		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
+		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: metadata(s, subset, policies),
 	}
 	kind := discovery(s, p, subset, role)
 	if role != model.Proxyless && subset != nil && (passesOn(subset.GetTrafficPolicy()) || passesOn(policies.On(p.Number, nil))) {
@@ -66,8 +69,9 @@ func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networkin
 // understood returns what a gRPC client reads of a cluster.
 func understood(c *clusterv3.Cluster) *clusterv3.Cluster {
 	u := &clusterv3.Cluster{
-		Name: c.GetName(), AltStatName: c.GetAltStatName(), ClusterDiscoveryType: c.GetClusterDiscoveryType(), EdsClusterConfig: c.GetEdsClusterConfig(),
-		LoadAssignment: c.GetLoadAssignment(), OutlierDetection: c.GetOutlierDetection(),
+		Name: c.GetName(), AltStatName: c.GetAltStatName(), ClusterDiscoveryType: c.GetClusterDiscoveryType(),
+		EdsClusterConfig: c.GetEdsClusterConfig(),
+		LoadAssignment:   c.GetLoadAssignment(), OutlierDetection: c.GetOutlierDetection(),
 	}
 	if c.GetLbPolicy() == clusterv3.Cluster_RING_HASH || c.GetLbPolicy() == clusterv3.Cluster_LEAST_REQUEST {
 		u.LbPolicy, u.LbConfig = c.GetLbPolicy(), c.GetLbConfig()
@@ -84,7 +88,9 @@ func passesOn(p *networking.TrafficPolicy) bool {
 }
 
 // discover says how the endpoints of a cluster are found, which is of a kind.
-func discover(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, p *model.Port, subset *networking.Subset, placed placement, found *model.Findings) {
+func discover(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, p *model.Port, subset *networking.Subset,
+	placed placement, found *model.Findings,
+) {
 	role := placed.client.Role
 	switch kind {
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
@@ -117,8 +123,8 @@ func discover(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_Dis
 	}
 }
 
-// discovery says how the endpoints of a port, or of a subset of it, are found. A gRPC client resolves one name of a cluster, and refuses all other
-// clusters of names. Only a sidecar has addresses that connections were meant for.
+// discovery says how the endpoints of a port, or of a subset of it, are found. A gRPC client resolves one name of a cluster, and refuses
+// all other clusters of names. Only a sidecar has addresses that connections were meant for.
 func discovery(s *model.Service, p *model.Port, subset *networking.Subset, role model.Role) clusterv3.Cluster_DiscoveryType {
 	switch {
 	case model.IsDNS(s.Resolution) && role == model.Proxyless:
@@ -151,7 +157,8 @@ func metadata(s *model.Service, subset *networking.Subset, policy *model.Policy)
 		fields["external"] = structpb.NewBoolValue(true)
 	}
 	if policy.Name != "" {
-		fields["config"] = structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + policy.Namespace + "/destination-rule/" + policy.Name)
+		fields["config"] = structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + policy.Namespace + "/destination-rule/" +
+			policy.Name)
 	}
 	return istioMetadata(fields)
 }

@@ -27,14 +27,17 @@ const UnixPrefix = "unix://"
 // localityMembers is the number of the field of LocalityLbEndpoints that has its endpoints.
 const localityMembers protowire.Number = 2
 
-// assignment returns the endpoints of a port, or of a subset of it, for a cluster that finds them in this way: only names are resolved, and only
-// addresses need not be. A cluster of kind LOGICAL_DNS has one endpoint. Localities are in order of their name.
+// assignment returns the endpoints of a port, or of a subset of it, for a cluster that finds them in this way: only names are resolved, and
+// only addresses need not be. A cluster of kind LOGICAL_DNS has one endpoint. Localities are in order of their name.
 //
 // gRPC clients heed the weights of localities, and not those of endpoints within one. To them, endpoints of one locality and different
 // weights are in different sub-zones of it.
 //
-// The endpoints of a locality are encoded already, and stand in the message as fields that are unknown to it: decodedAssignment decodes them.
-func assignment(p *model.Port, cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement, found *model.Findings) *endpointv3.ClusterLoadAssignment {
+// The endpoints of a locality are encoded already, and stand in the message as fields that are unknown to it: decodedAssignment decodes
+// them.
+func assignment(p *model.Port, cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement,
+	found *model.Findings,
+) *endpointv3.ClusterLoadAssignment {
 	type place struct {
 		model.Locality
 		priority int
@@ -55,7 +58,8 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 		}
 		if !fits(e, kind) {
 			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(e.Address, UnixPrefix) {
-				found.Note(e.Place().In("address"), "%q is no address, and names are resolved for services of resolution DNS only: it is no endpoint of ServiceEntry %s",
+				found.Note(e.Place().In("address"), "%q is no address, and names are resolved for services of resolution DNS only: it is no endpoint "+
+					"of ServiceEntry %s",
 					e.Address, e.Owner.FullName())
 			}
 			continue

@@ -28,8 +28,10 @@ func TestEqualEndpointsAreEncodedOnce(t *testing.T) {
 	for _, l := range a.GetEndpoints() {
 		for _, e := range l.GetLbEndpoints() {
 			host := e.GetEndpoint().GetAddress()
-			got[l.GetLocality().GetRegion()] = append(got[l.GetLocality().GetRegion()], host.GetSocketAddress().GetAddress()+host.GetPipe().GetPath()+
-				e.GetMetadata().GetFilterMetadata()["istio"].GetFields()["workload"].GetStringValue()+string(rune('0'+e.GetLoadBalancingWeight().GetValue())))
+			got[l.GetLocality().GetRegion()] = append(got[l.GetLocality().GetRegion()],
+				host.GetSocketAddress().GetAddress()+host.GetPipe().GetPath()+
+					e.GetMetadata().GetFilterMetadata()["istio"].GetFields()["workload"].GetStringValue()+
+					string(rune('0'+e.GetLoadBalancingWeight().GetValue())))
 			require.Empty(t, e.ProtoReflect().GetUnknown())
 		}
 	}

@@ -87,7 +87,10 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 	out.Action = &routev3.Route_Route{Route: action}
 	if to := r.GetRewrite(); to != nil {
 		if re := to.GetUriRegexRewrite(); re != nil {
-			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: re.GetMatch()}, Substitution: re.GetRewrite()}
+			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{
+				Pattern:      &matcherv3.RegexMatcher{Regex: re.GetMatch()},
+				Substitution: re.GetRewrite(),
+			}
 		} else {
 			action.PrefixRewrite = to.GetUri()
 		}
@@ -103,7 +106,8 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 	rewriteHost(authority)
 	for m, share := range mirrors(r, at) {
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
-			Cluster: w.cluster(m.to, m.Place), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share}, TraceSampled: wrapperspb.Bool(false),
+			Cluster: w.cluster(m.to, m.Place), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share},
+			TraceSampled: wrapperspb.Bool(false),
 		})
 	}
 	hashed := false
@@ -187,8 +191,8 @@ func (w routeContext) operation(r *routev3.Route) string {
 	return w.rule.Key.Name + ":" + model.RouteName(w.port) + path
 }
 
-// retries returns what a route's policy says, on top of what Istio does of itself; nil for none. With load balancing by hash a retry goes to the
-// same host.
+// retries returns what a route's policy says, on top of what Istio does of itself; nil for none. With load balancing by hash a retry goes
+// to the same host.
 func retries(p *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
 	out := defaultRetries()
 	if hashed {
@@ -239,8 +243,10 @@ type operations struct {
 }
 
 func headerOperations(h *networking.Headers) (o operations) {
-	o.requestAdd = append(addHeaders(h.GetRequest().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD), addHeaders(h.GetRequest().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
-	o.responseAdd = append(addHeaders(h.GetResponse().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD), addHeaders(h.GetResponse().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
+	o.requestAdd = append(addHeaders(h.GetRequest().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD),
+		addHeaders(h.GetRequest().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
+	o.responseAdd = append(addHeaders(h.GetResponse().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD),
+		addHeaders(h.GetResponse().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
 	o.requestRemove = slices.DeleteFunc(slices.Clone(h.GetRequest().GetRemove()), isInternal)
 	o.responseRemove = slices.DeleteFunc(slices.Clone(h.GetResponse().GetRemove()), isInternal)
 	for _, headers := range []map[string]string{h.GetRequest().GetAdd(), h.GetRequest().GetSet()} {

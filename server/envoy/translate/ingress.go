@@ -31,7 +31,10 @@ func (t *Translation) addIngress(v *model.View, client model.Profile) {
 		}
 		in := byRoute[s.Route]
 		if in == nil {
-			in = &admission{host: &routev3.VirtualHost{Name: model.HostPort(v.Host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true}, by: make(map[*model.Rule[*networking.VirtualService]][]*routev3.Route)}
+			in = &admission{
+				host: &routev3.VirtualHost{Name: model.HostPort(v.Host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true},
+				by:   make(map[*model.Rule[*networking.VirtualService]][]*routev3.Route),
+			}
 			byRoute[s.Route] = in
 		}
 		in.add(v, &s, client, &t.Findings)
@@ -172,14 +175,19 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 }
 
 // connections returns where the VirtualServices that are bound to the server send connections.
-func connections(s *model.Server, v *model.View, client model.Profile, found *model.Findings, with func(routeContext) []chain) (all []chain) {
+func connections(s *model.Server, v *model.View, client model.Profile, found *model.Findings,
+	with func(routeContext) []chain,
+) (all []chain) {
 	for _, r := range v.Bound {
 		if !s.Bound(r, client) {
 			continue
 		}
 		admitted := slices.ContainsFunc(r.Hosts, func(h string) bool { return !model.IsUnit(h) && s.Meets(h, r.Key.Namespace) })
 		if admitted {
-			all = append(all, with(routeContext{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.Gateway.Key.FullName(), found: found})...)
+			all = append(all, with(routeContext{
+				view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.Gateway.Key.FullName(),
+				found: found,
+			})...)
 		}
 	}
 	return all
@@ -191,7 +199,10 @@ func httpChain(s *model.Server, seen *model.Observation) *listenerv3.FilterChain
 	m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{}
 	m.ServerName = "istio-envoy"
 	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET
-	m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Subject: wrapperspb.Bool(true), Cert: true, Dns: true, Uri: true}
+	m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{
+		Subject: wrapperspb.Bool(true), Cert: true,
+		Dns: true, Uri: true,
+	}
 	return &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 		Filters:                       []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", m)},

@@ -52,7 +52,8 @@ type share struct {
 }
 
 func (c chain) equal(o chain) bool {
-	return c.place == o.place && c.named == o.named && c.stats == o.stats && c.conduct == o.conduct && slices.Equal(c.servers, o.servers) && slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
+	return c.place == o.place && c.named == o.named && c.stats == o.stats && c.conduct == o.conduct && slices.Equal(c.servers, o.servers) &&
+		slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
 }
 
 func (c chain) proxy(seen *model.Observation) *listenerv3.Filter {
@@ -101,7 +102,8 @@ func (m matching) add(servers, subnets []string) (*listenerv3.FilterChainMatch, 
 				wants = append(wants, [2]string{name, p.String()})
 			}
 		}
-		if len(wants) == 0 || strings.Contains(strings.TrimPrefix(name, "*."), "*") || slices.ContainsFunc(wants, func(w [2]string) bool { return m[w] }) {
+		if len(wants) == 0 || strings.Contains(strings.TrimPrefix(name, "*."), "*") ||
+			slices.ContainsFunc(wants, func(w [2]string) bool { return m[w] }) {
 			continue
 		}
 		for _, w := range wants {

@@ -96,7 +96,10 @@ func Listener(b model.Binding, claims Claimants, by ListenerOptions) (l *listene
 		l.FilterChains = []*listenerv3.FilterChain{HTTPChain(b, by)}
 		if by.Captures { // what is not HTTP goes on
 			l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{})}
-			l.FilterChains[0].FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer", ApplicationProtocols: []string{"http/1.1", "h2c"}}
+			l.FilterChains[0].FilterChainMatch = &listenerv3.FilterChainMatch{
+				TransportProtocol:    "raw_buffer",
+				ApplicationProtocols: []string{"http/1.1", "h2c"},
+			}
 			l.DefaultFilterChain = by.PassOn()
 		}
 	case first == model.ProtocolTLS:
@@ -111,7 +114,9 @@ func Listener(b model.Binding, claims Claimants, by ListenerOptions) (l *listene
 				l.FilterChains = append(l.FilterChains, filterChains(chains, used, by.Seen, &found)...)
 			}
 		}
-		if slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return len(c.GetFilterChainMatch().GetServerNames()) > 0 }) {
+		if slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool {
+			return len(c.GetFilterChainMatch().GetServerNames()) > 0
+		}) {
 			l.ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 		}
 	default:
@@ -126,7 +131,8 @@ func Listener(b model.Binding, claims Claimants, by ListenerOptions) (l *listene
 			}
 		}
 	}
-	if by.Captures && !slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil }) {
+	if by.Captures && !slices.ContainsFunc(l.GetFilterChains(),
+		func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil }) {
 		l.DefaultFilterChain = by.PassOn()
 	}
 	for _, c := range claims[1:] {
@@ -169,7 +175,8 @@ func (by ListenerOptions) Equal(o ListenerOptions) bool {
 // PassOn sends on what nobody claims, or, if clients are restricted to what they know, nowhere.
 func (by ListenerOptions) PassOn() *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
-		Name: "PassthroughFilterChain", FilterChainMatch: &listenerv3.FilterChainMatch{}, Filters: []*listenerv3.Filter{tcpProxy(otherwise(by.Restricted), by.Seen)},
+		Name: "PassthroughFilterChain", FilterChainMatch: &listenerv3.FilterChainMatch{},
+		Filters: []*listenerv3.Filter{tcpProxy(otherwise(by.Restricted), by.Seen)},
 	}
 }
 
@@ -215,12 +222,13 @@ func httpManager(stats, routes string, seen *model.Observation) *hcmv3.HttpConne
 	return m
 }
 
-// VirtualOutbound is the listener that redirected connections come to: it hands them to that of the address that they were meant for, or passes
-// them on.
+// VirtualOutbound is the listener that redirected connections come to: it hands them to that of the address that they were meant for, or
+// passes them on.
 func (by ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 	const name = "virtualOutbound"
 	l := &listenerv3.Listener{
-		Name: name, Address: socket(model.Wildcard, model.OutboundPort), UseOriginalDst: wrapperspb.Bool(true), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		Name: name, Address: socket(model.Wildcard, model.OutboundPort), UseOriginalDst: wrapperspb.Bool(true),
+		TrafficDirection:                     corev3.TrafficDirection_OUTBOUND,
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 		FilterChains: []*listenerv3.FilterChain{
 			{
@@ -243,7 +251,10 @@ func grpcListener(s *model.Service, p *model.Port, name string) *listenerv3.List
 	return &listenerv3.Listener{
 		Name: name, Address: socket(model.Wildcard, p.Number),
 		ApiListener: &listenerv3.ApiListener{ApiListener: model.ToAny(&hcmv3.HttpConnectionManager{
-			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: Ads(), RouteConfigName: model.ClusterName(p.Number, "", s.Host)}},
+			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
+				ConfigSource:    Ads(),
+				RouteConfigName: model.ClusterName(p.Number, "", s.Host),
+			}},
 			HttpFilters: []*hcmv3.HttpFilter{
 				HTTPFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
 				HTTPFilter("envoy.filters.http.router", &routerv3.Router{}),

@@ -16,7 +16,10 @@ func placed(t *testing.T, setting *networking.LocalityLoadBalancerSetting, label
 	t.Helper()
 	var endpoints []model.Endpoint
 	for _, l := range []string{"eu/a/1", "eu/a/2", "eu/b", "us/c", "as/d"} {
-		endpoints = append(endpoints, model.Endpoint{Address: "10.0.0.1", Spec: &networking.WorkloadEntry{Locality: l}, Labels: map[string]string{"version": l[:2]}})
+		endpoints = append(endpoints, model.Endpoint{
+			Address: "10.0.0.1", Spec: &networking.WorkloadEntry{Locality: l},
+			Labels: map[string]string{"version": l[:2]},
+		})
 	}
 	p := &model.Port{Number: 80, Endpoints: func() []model.Endpoint { return endpoints }}
 	policy := &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{LocalityLbSetting: setting}}
@@ -24,7 +27,10 @@ func placed(t *testing.T, setting *networking.LocalityLoadBalancerSetting, label
 		policy.OutlierDetection = &networking.OutlierDetection{}
 	}
 	got := make(map[string][2]uint32)
-	a := assignment(p, "c", nil, clusterv3.Cluster_EDS, placementOf(model.Profile{Place: model.Locality{Region: "eu", Zone: "a", SubZone: "1"}, Labels: labels, Labelled: labels != ""}, policy), new(model.Findings))
+	a := assignment(p, "c", nil, clusterv3.Cluster_EDS, placementOf(model.Profile{
+		Place:  model.Locality{Region: "eu", Zone: "a", SubZone: "1"},
+		Labels: labels, Labelled: labels != "",
+	}, policy), new(model.Findings))
 	for _, l := range a.GetEndpoints() {
 		at := l.GetLocality()
 		got[at.GetRegion()+at.GetZone()+at.GetSubZone()] = [2]uint32{l.GetPriority(), l.GetLoadBalancingWeight().GetValue()}
@@ -36,11 +42,14 @@ func TestLocalities(t *testing.T) {
 	flat := map[string][2]uint32{"eua1": {0, 1}, "eua2": {0, 1}, "eub": {0, 1}, "usc": {0, 1}, "asd": {0, 1}}
 	require.Equal(t, flat, placed(t, nil, "", false), "nobody would find out that those of a priority are gone")
 	require.Equal(t, flat, placed(t, &networking.LocalityLoadBalancerSetting{Enabled: wrapperspb.Bool(false)}, "", true))
-	require.Equal(t, map[string][2]uint32{"eua1": {0, 1}, "eua2": {1, 1}, "eub": {2, 1}, "usc": {3, 1}, "asd": {3, 1}}, placed(t, nil, "", true))
+	require.Equal(t, map[string][2]uint32{"eua1": {0, 1}, "eua2": {1, 1}, "eub": {2, 1}, "usc": {3, 1}, "asd": {3, 1}},
+		placed(t, nil, "", true))
 	require.Equal(t, map[string][2]uint32{"eua1": {0, 1}, "eua2": {1, 1}, "eub": {2, 1}, "usc": {3, 1}, "asd": {4, 1}},
-		placed(t, &networking.LocalityLoadBalancerSetting{Failover: []*networking.LocalityLoadBalancerSetting_Failover{{From: "eu", To: "us"}}}, "", true))
+		placed(t, &networking.LocalityLoadBalancerSetting{Failover: []*networking.LocalityLoadBalancerSetting_Failover{{From: "eu", To: "us"}}},
+			"", true))
 	require.Equal(t, map[string][2]uint32{"eua1": {1, 1}, "eua2": {1, 1}, "eub": {1, 1}, "usc": {0, 1}, "asd": {1, 1}},
-		placed(t, &networking.LocalityLoadBalancerSetting{FailoverPriority: []string{"version"}}, model.LabelText(map[string]string{"version": "us"}), true))
+		placed(t, &networking.LocalityLoadBalancerSetting{FailoverPriority: []string{"version"}},
+			model.LabelText(map[string]string{"version": "us"}), true))
 	require.Equal(t, map[string][2]uint32{"eua1": {0, 40}, "eua2": {0, 40}, "usc": {0, 20}},
 		placed(t, &networking.LocalityLoadBalancerSetting{Distribute: []*networking.LocalityLoadBalancerSetting_Distribute{
 			{From: "us/*", To: map[string]uint32{"us/*": 100}}, {From: "eu/a/*", To: map[string]uint32{"eu/a/*": 80, "us": 20}},

@@ -63,7 +63,8 @@ func headerMatch(name string, m *networking.StringMatch) *routev3.HeaderMatcher 
 	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(m)}}
 }
 
-// isPresence says whether it is enough that there is something: no condition, or the asterisk that stands for anything and is no regular expression.
+// isPresence says whether it is enough that there is something: no condition, or the asterisk that stands for anything and is no regular
+// expression.
 func isPresence(m *networking.StringMatch) bool {
 	return m.GetMatchType() == nil || m.GetRegex() == "*"
 }

@@ -25,7 +25,8 @@ func Originates(tls *networking.ClientTLSSettings) bool {
 }
 
 // originate encrypts what goes to a cluster, as the policy says, and adds the secrets that this needs.
-func (t *Translation) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions, client model.Profile,
+func (t *Translation) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
+	client model.Profile,
 ) *httpv3.HttpProtocolOptions {
 	if !Originates(tls) {
 		return options
@@ -64,10 +65,14 @@ func (t *Translation) originate(tls *networking.ClientTLSSettings, c *clusterv3.
 	if sni != "" {
 		return options
 	}
-	// Requests may come to a port of HTTPS, too: by routes that lead there from one of HTTP. Their host is what the server is asked for, and its certificate verified by.
+	// Requests may come to a port of HTTPS, too: by routes that lead there from one of HTTP. Their host is what the server is asked for, and
+	// its certificate verified by.
 	if options == nil {
 		options = http1()
 	}
-	options.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: true, AutoSanValidation: !tls.GetInsecureSkipVerify().GetValue() && len(tls.GetSubjectAltNames()) == 0}
+	options.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{
+		AutoSni:           true,
+		AutoSanValidation: !tls.GetInsecureSkipVerify().GetValue() && len(tls.GetSubjectAltNames()) == 0,
+	}
 	return options
 }

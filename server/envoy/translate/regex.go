@@ -18,7 +18,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Envoy refuses all routes of a port, or all of a listener, for one regular expression that its RE2 does not take. Go's are nearly the same.
+// Envoy refuses all routes of a port, or all of a listener, for one regular expression that its RE2 does not take. Go's are nearly the
+// same.
 
 // WhyNot says why an Envoy whose programs may have so many instructions would not take a regular expression, or returns nothing.
 func WhyNot(re string, most int) string {
@@ -41,13 +42,14 @@ func WhyNot(re string, most int) string {
 		return "it is too large for Envoy's regular expressions"
 	}
 	if n := model.ProgramSize(re); n+n/16 > most { // some are reckoned too small by so much
-		return fmt.Sprintf("its program in RE2 has about %d instructions, and %d are allowed by the runtime of an Envoy, in re2.max_program_size.error_level, unless it says otherwise", n, most)
+		return fmt.Sprintf("its program in RE2 has about %d instructions, and %d are allowed by the runtime of an Envoy, in "+
+			"re2.max_program_size.error_level, unless it says otherwise", n, most)
 	}
 	return ""
 }
 
-// beyondBytes returns the first escape of a regular expression, which is one to Go, that stands for a number of more than a byte, or nothing. Envoy 1.40
-// refuses it.
+// beyondBytes returns the first escape of a regular expression, which is one to Go, that stands for a number of more than a byte, or
+// nothing. Envoy 1.40 refuses it.
 func beyondBytes(re string) string {
 	for rest := re; ; {
 		i := strings.IndexByte(rest, '\\')

@@ -78,14 +78,17 @@ func virtualHost(v *model.View, p *model.Port, client model.Profile, found *mode
 // unregistered returns the routes of a host that is no service, or nil.
 func unregistered(v *model.View, client model.Profile, found *model.Findings) *VirtualHost {
 	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, model.UnregisteredPort), IncludeRequestAttemptCount: true}
-	if host.Routes = (routeContext{view: v, rule: v.Own, client: client, port: model.UnregisteredPort, found: found}).routes(); host.GetRoutes() == nil {
+	if host.Routes = (routeContext{
+		view: v, rule: v.Own, client: client, port: model.UnregisteredPort,
+		found: found,
+	}).routes(); host.GetRoutes() == nil {
 		return nil
 	}
 	return newVirtualHost(model.Place{Of: v.Own.Key, Field: "spec.hosts"}, []string{model.InURL(v.Host)}, host)
 }
 
-// domains returns the names under which the service is asked for: with a dot at the end too, as some resolvers complete it. Envoys compare them
-// without the port; gRPC clients compare with what was dialled.
+// domains returns the names under which the service is asked for: with a dot at the end too, as some resolvers complete it. Envoys compare
+// them without the port; gRPC clients compare with what was dialled.
 func domains(s *model.Service, p *model.Port, role model.Role) []string {
 	hosts := []string{s.Host}
 	if !strings.HasSuffix(s.Host, ".") {
@@ -125,9 +128,9 @@ func defaultRoute(v *model.View, p *model.Port, client model.Profile) *routev3.R
 	}
 }
 
-// limit sets how long a route waits for a response; nil is for ever. Envoy starts to count when it has the whole request, and a timeout counts
-// against the endpoint. The deadline of a gRPC request shortens it. max_stream_duration, which only gRPC clients read, would
-// have Envoy cut uploads and websockets.
+// limit sets how long a route waits for a response; nil is for ever. Envoy starts to count when it has the whole request, and a timeout
+// counts against the endpoint. The deadline of a gRPC request shortens it. max_stream_duration, which only gRPC clients read, would have
+// Envoy cut uploads and websockets.
 func limit(route *routev3.RouteAction, timeout *durationpb.Duration, role model.Role) {
 	if timeout == nil {
 		timeout = durationpb.New(0)
@@ -167,7 +170,8 @@ func RoutesHead(name string, role model.Role) *routev3.RouteConfiguration {
 	return r
 }
 
-// AnyOther is the virtual host of whatever no service has: it goes where it was meant to go, or, if clients are restricted to what they know, nowhere.
+// AnyOther is the virtual host of whatever no service has: it goes where it was meant to go, or, if clients are restricted to what they
+// know, nowhere.
 func AnyOther(restricted bool) *VirtualHost {
 	if restricted {
 		return blocked()

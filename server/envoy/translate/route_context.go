@@ -35,7 +35,8 @@ func (w routeContext) applies(m model.Attributes) bool {
 	return model.SelectsLabels(m.GetSourceLabels(), w.client.LabelMap())
 }
 
-// portOf returns the port of a destination: the one that it names, the one that the service has, if that is one, or else the one that was asked for.
+// portOf returns the port of a destination: the one that it names, the one that the service has, if that is one, or else the one that was
+// asked for.
 func (w routeContext) portOf(d *networking.Destination) uint32 {
 	if d.GetPort() != nil {
 		return d.GetPort().GetNumber()
@@ -50,9 +51,9 @@ func (w routeContext) hostOf(d *networking.Destination) string {
 	return model.WholeName(d.GetHost(), w.rule.Key.Namespace)
 }
 
-// cluster returns the name of the cluster of a destination, which stands at a place. As with istiod, one that does not exist has a cluster that
-// does not either: requests get 503, and connections are closed. Who asks for clusters on demand would wait for one that does not exist, with each request: he is led to
-// one that has no endpoints, for as long.
+// cluster returns the name of the cluster of a destination, which stands at a place. As with istiod, one that does not exist has a cluster
+// that does not either: requests get 503, and connections are closed. Who asks for clusters on demand would wait for one that does not
+// exist, with each request: he is led to one that has no endpoints, for as long.
 func (w routeContext) cluster(d *networking.Destination, at model.Place) string {
 	host, port := w.hostOf(d), w.portOf(d)
 	t, known := w.view.Targets[host]
@@ -61,7 +62,8 @@ func (w routeContext) cluster(d *networking.Destination, at model.Place) string 
 		w.found.Note(at, "there is no host %s here: requests get 503, connections are closed", host)
 	case !slices.Contains(t.Ports, port):
 		w.found.Note(at, "%s has no port %d: requests get 503, connections are closed", host, port)
-	case d.GetSubset() != "" && !slices.ContainsFunc(t.Policy.Subsets, func(s *networking.Subset) bool { return s.GetName() == d.GetSubset() }):
+	case d.GetSubset() != "" && !slices.ContainsFunc(t.Policy.Subsets,
+		func(s *networking.Subset) bool { return s.GetName() == d.GetSubset() }):
 		w.found.Note(at, "no DestinationRule gives %s a subset %s: requests get 503, connections are closed", host, d.GetSubset())
 	default:
 		return model.ClusterName(port, d.GetSubset(), host)

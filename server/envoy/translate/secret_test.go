@@ -9,9 +9,16 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// A secret names the files that it was made of, whatever these are called, and Istio's agent knows it by the same name if they have no tilde.
+// A secret names the files that it was made of, whatever these are called, and Istio's agent knows it by the same name if they have no
+// tilde.
 func TestSecretsNameTheirFiles(t *testing.T) {
-	for _, want := range [][2]string{{"/c.pem", "/k.pem"}, {"/etc/certs~1/c.pem", "/etc/certs~1/k.pem"}, {"/a~", "b"}, {"/a", "~b"}, {"/50%", "/%7E"}} {
+	for _, want := range [][2]string{
+		{"/c.pem", "/k.pem"},
+		{"/etc/certs~1/c.pem", "/etc/certs~1/k.pem"},
+		{"/a~", "b"},
+		{"/a", "~b"},
+		{"/50%", "/%7E"},
+	} {
 		cert := SecretOf(model.CertificateName(want[0], want[1])).GetTlsCertificate()
 		require.Equal(t, want, [2]string{cert.GetCertificateChain().GetFilename(), cert.GetPrivateKey().GetFilename()})
 		verify := func(s *tlsv3.Secret) [2]string {

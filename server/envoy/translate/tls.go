@@ -26,7 +26,10 @@ func inspectTLS() *listenerv3.ListenerFilter {
 }
 
 func transportSocket(config proto.Message) *corev3.TransportSocket {
-	return &corev3.TransportSocket{Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: model.ToAny(config)}}
+	return &corev3.TransportSocket{
+		Name:       "envoy.transport_sockets.tls",
+		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: model.ToAny(config)},
+	}
 }
 
 // terminate is how a server speaks TLS, and adds the secrets that it needs.
@@ -49,10 +52,14 @@ func (t *Translation) terminate(tls *networking.ServerTLSSettings, client model.
 		t.addSecret(name)
 		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, askFor(name))
 	}
-	out := &tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: wrapperspb.Bool(tls.GetMode() == networking.ServerTLSSettings_MUTUAL)}
+	out := &tlsv3.DownstreamTlsContext{
+		CommonTlsContext:         common,
+		RequireClientCertificate: wrapperspb.Bool(tls.GetMode() == networking.ServerTLSSettings_MUTUAL),
+	}
 	if model.Verifies(tls) {
 		limits := &tlsv3.CertificateValidationContext{
-			MatchTypedSubjectAltNames: subjects(tls.GetSubjectAltNames()), VerifyCertificateSpki: tls.GetVerifyCertificateSpki(), VerifyCertificateHash: tls.GetVerifyCertificateHash(),
+			MatchTypedSubjectAltNames: subjects(tls.GetSubjectAltNames()), VerifyCertificateSpki: tls.GetVerifyCertificateSpki(),
+			VerifyCertificateHash: tls.GetVerifyCertificateHash(),
 		}
 		t.verify(common, model.Authority(tls, client.Credentials), limits)
 	}
@@ -83,7 +90,10 @@ func subjects(names []string) (all []*tlsv3.SubjectAltNameMatcher) {
 		} else if suffix, ok := strings.CutPrefix(name, "*"); ok && suffix != "" {
 			m.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: suffix}
 		}
-		for _, kind := range []tlsv3.SubjectAltNameMatcher_SanType{tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_URI, tlsv3.SubjectAltNameMatcher_IP_ADDRESS} {
+		for _, kind := range []tlsv3.SubjectAltNameMatcher_SanType{
+			tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_URI,
+			tlsv3.SubjectAltNameMatcher_IP_ADDRESS,
+		} {
 			all = append(all, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: m})
 		}
 	}

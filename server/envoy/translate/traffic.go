@@ -18,7 +18,10 @@ func apply(p *networking.TrafficPolicy, c *clusterv3.Cluster, h *httpv3.HttpProt
 	applyOutliers(p.GetOutlierDetection(), c)
 	applyBalancing(p.GetLoadBalancer(), c)
 	if b := p.GetRetryBudget(); b != nil {
-		budget := &clusterv3.CircuitBreakers_Thresholds_RetryBudget{BudgetPercent: &typev3.Percent{Value: 0.2}, MinRetryConcurrency: wrapperspb.UInt32(3)}
+		budget := &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
+			BudgetPercent:       &typev3.Percent{Value: 0.2},
+			MinRetryConcurrency: wrapperspb.UInt32(3),
+		}
 		if b.GetPercent() != nil {
 			budget.BudgetPercent.Value = b.GetPercent().GetValue()
 		}
@@ -30,7 +33,9 @@ func apply(p *networking.TrafficPolicy, c *clusterv3.Cluster, h *httpv3.HttpProt
 	return h
 }
 
-func applyConnections(p *networking.ConnectionPoolSettings, c *clusterv3.Cluster, h *httpv3.HttpProtocolOptions) *httpv3.HttpProtocolOptions {
+func applyConnections(p *networking.ConnectionPoolSettings, c *clusterv3.Cluster,
+	h *httpv3.HttpProtocolOptions,
+) *httpv3.HttpProtocolOptions {
 	tcp, http := p.GetTcp(), p.GetHttp()
 	limits := c.GetCircuitBreakers().GetThresholds()[0]
 	limit := func(field **wrapperspb.UInt32Value, n int32) {

@@ -14,8 +14,8 @@ import (
 	"tributary/server/xds"
 )
 
-// Translation is the resources of a host for the clients of a profile. It is not modified once it was made, and shared by all profiles to which
-// it is the same.
+// Translation is the resources of a host for the clients of a profile. It is not modified once it was made, and shared by all profiles to
+// which it is the same.
 type Translation struct {
 	host             string
 	model.Precedence // of the service
