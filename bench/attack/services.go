@@ -17,6 +17,8 @@ import (
 )
 
 // getPages asks for 250 pages of all objects at once, on one connection of HTTP/2 to the admin port; where there is none, to that of xDS.
+//
+//nolint:staticcheck // http.Transport would open further connections
 func getPages(ctx context.Context, r *run, n int) error {
 	address := cmp.Or(r.Admin, r.Address)
 	transport := &http2.Transport{
