@@ -2,6 +2,7 @@ package config
 
 import (
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"tributary/internal/spiffe"
@@ -75,23 +76,11 @@ func fileUnder(dir string, file *string) {
 // CheckTLSFiles reads the files that the tlsSettings of a source name, and reports what is wrong with them. What comes from a SPIFFE
 // Workload API is not asked for.
 func CheckTLSFiles(of Settings) error {
-	var t *TLSSettings
-	switch s := of.(type) {
-	case *XDS:
-		t = s.TLSSettings
-	case *Consul:
-		t = s.TLSSettings
-	case *ConsulKV:
-		t = s.TLSSettings
-	case *Dubbo:
-		t = s.TLSSettings
-	case *DubboConsul:
-		t = s.TLSSettings
-	case *Nacos:
-		t = s.TLSSettings
-	case *Eureka:
-		t = s.TLSSettings
+	field := reflect.Indirect(reflect.ValueOf(of)).FieldByName("TLSSettings")
+	if !field.IsValid() {
+		return nil // a source without TLS
 	}
+	t, _ := reflect.TypeAssert[*TLSSettings](field)
 	made := (&Connection{TLSSettings: t}).tls()
 	if made == nil || made.WorkloadAPI != nil || !made.Secure() {
 		return nil
