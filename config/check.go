@@ -51,13 +51,13 @@ func (d *decoder) check(c *Config, dir string) {
 	}
 }
 
-// doubtful are settings of which something is hardly meant, though it can be done.
+// doubtful are settings that may be valid and yet probably a mistake.
 type doubtful interface {
 	// doubts returns what that is: each begins with the key at fault.
 	doubts() []string
 }
 
-// doubts returns a warning for all that is hardly meant of sources.
+// doubts returns a warning for each setting of a source that is probably a mistake.
 func (d *decoder) doubts(all []Source) (warnings []Problem) {
 	for i := range all {
 		of, ok := all[i].Settings.(doubtful)

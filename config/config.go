@@ -68,7 +68,7 @@ type Config struct {
 	ConfigSources []Source `json:"configSources"`
 
 	Places   map[string]Problem `json:"-"` // of the keys that files have, without a message
-	Warnings []Problem          `json:"-"` // what is hardly meant, though it can be done
+	Warnings []Problem          `json:"-"` // settings that are valid and probably a mistake
 }
 
 // Duration is a time.Duration that is written like 1m30s.

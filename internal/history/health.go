@@ -27,7 +27,7 @@ type Damaged struct {
 	Seen time.Time `json:"seen"`
 }
 
-// maxDamaged is how many files are remembered by name: a size of which so many are parts is not to be had.
+// maxDamaged caps how many damaged files are listed by name.
 const maxDamaged = 100
 
 // health is what is known of it. Everyone may use it.

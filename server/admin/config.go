@@ -27,7 +27,7 @@ type ConfigStatus struct {
 	Error  string     `json:"error,omitempty"`  // why
 	// sources that the last reload waits for; until they are read, what they may have is as it was
 	Pending  []string `json:"pending,omitempty"`
-	Warnings []string `json:"warnings,omitempty"` // what is hardly meant, one line each
+	Warnings []string `json:"warnings,omitempty"` // settings that are probably a mistake, one line each
 	Restart  []string `json:"restart,omitempty"`  // what of it needs a restart, one setting each
 }
 

@@ -92,7 +92,7 @@ func someAtATime(ctx context.Context, clients Clients, look func(*xds.ClientStat
 // gone is what those are told who have gone.
 func gone(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
-// told are the metadata of nodes that tools read. The rest is large, and nobody's business.
+// told are the metadata of nodes that tools read. The rest is large, and is not shown.
 var told = []string{"CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"}
 
 // MetadataText returns a text of a node's metadata, without what a terminal would obey.

@@ -43,7 +43,7 @@ type JWT struct {
 }
 
 // Trusted returns an error if the client has shown a certificate that trust does not trust, or that has expired: a connection may be older
-// than what is trusted now. Whoever is to be trusted now is nobody's business if trust is nil.
+// than what is trusted now. If trust is nil, the chain is not checked again.
 func (i *Identity) Trusted(trust func(chain []*x509.Certificate) error) error {
 	if len(i.chain) == 0 {
 		return nil
