@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -168,6 +169,7 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 		})
 		log := record(s, resource.Gateway)
 		a, b := New(resource.Gateway, "ns", "a", "1"), New(resource.Gateway, "ns", "b", "1")
+		b = b.WithCreated(time.Unix(1_700_000_000, 0)) // a store that dates objects would date the second b anew
 		s.put(t, a, b)
 		s.run(t)
 		log.waitForSet(t, "add ns/a=1", "add ns/b=1")
