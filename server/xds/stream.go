@@ -159,8 +159,12 @@ func (s *stream) take(req *request, now time.Time) error {
 		return err
 	}
 	typeURL := cmp.Or(req.typeURL, s.fixedType)
-	if err := checkTypeURL(typeURL); err != nil {
-		return err
+	sub := s.subscription(typeURL)
+	first := sub == nil
+	if first {
+		if err := checkTypeURL(typeURL); err != nil {
+			return err
+		}
 	}
 	if err := s.hookRequest(req, typeURL); err != nil {
 		return err
@@ -174,8 +178,6 @@ func (s *stream) take(req *request, now time.Time) error {
 	if s.fixedType != "" && typeURL != s.fixedType {
 		return status.Errorf(codes.InvalidArgument, "type_url is %q, but this service serves %q", typeURL, s.fixedType)
 	}
-	sub := s.subscription(typeURL)
-	first := sub == nil
 	if first {
 		err := s.checkTypes()
 		if err == nil {
@@ -396,18 +398,18 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		if wait > 0 {
 			retry.Reset(wait)
 		}
-		select {
-		case err := <-received: // looked at first even where there is more to send
-			return err
-		case <-s.drain:
-			return errDraining
-		case err := <-s.ended:
-			return err
-		case <-ctx.Done():
-			return ended(ctx)
-		default:
-		}
-		if out != nil {
+		if out != nil { // more may be due
+			select {
+			case err := <-received:
+				return err
+			case <-s.drain:
+				return errDraining
+			case err := <-s.ended:
+				return err
+			case <-ctx.Done():
+				return ended(ctx)
+			default:
+			}
 			continue
 		}
 		turn.end()
