@@ -236,19 +236,30 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
 	fields := fieldsOf(v)
 	d.fields(n, fields, key, func(unknown string) string {
 		known := sortedKeys(fields)
-		if hint := misplaced[unknown]; key == "" && hint != "" {
+		if hint := misplaced[strings.TrimPrefix(key+"."+unknown, ".")]; hint != "" {
 			return "unknown key; " + hint
 		}
 		return "unknown key" + nearest.Meant(unknown, known) + "; known here: " + strings.Join(known, ", ")
 	})
 }
 
-// misplaced are keys that people write at the top, and what they mean.
+// misplaced are keys that people write, and what they mean.
 var misplaced = map[string]string{
-	"tls":     "TLS is listen.xdsTLS for clients, listen.adminTLS for the admin server, and tlsSettings for a source",
-	"log":     "logging is a matter of the flags --log-level and --log-format of serve",
-	"logging": "logging is a matter of the flags --log-level and --log-format of serve",
+	"tls":         hintTLS,
+	"listen.tls":  hintTLS,
+	"adminTLS":    "the TLS of the admin server is listen.adminTLS",
+	"listen.port": "the ports are in listen.xds and listen.admin, each as host:port",
+	"sources":     "sources are the list configSources",
+	"log":         hintLog,
+	"logging":     hintLog,
+	"logLevel":    hintLog,
+	"log_level":   hintLog,
 }
+
+const (
+	hintTLS = "TLS is listen.xdsTLS for clients, listen.adminTLS for the admin server, and tlsSettings for a source"
+	hintLog = "logging is a matter of the flags --log-level and --log-format of serve"
+)
 
 // fields reads a mapping of which the keys are those of fields. unknown says what is wrong with another key.
 func (d *decoder) fields(n *yaml.Node, fields map[string]reflect.Value, key string, unknown func(key string) string) {

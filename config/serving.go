@@ -95,10 +95,11 @@ const (
 	CompressionNone = "none"
 )
 
-// The sizes of a request, in bytes: the least that may be its limit, so that every client gets through, and the default.
+// The sizes of a request, in bytes: the least that may be its limit, so that every client gets through, and the defaults.
 const (
 	leastRequest   = 64 << 10
 	defaultRequest = 16 << 20
+	defaultMemory  = 64 << 20 // for all requests
 )
 
 // checkServing notes limits and delays that make no sense.
@@ -112,6 +113,10 @@ func (d *decoder) checkServing(c *Config) {
 	}
 	if l.RequestBytes > 0 && l.RequestBytes < leastRequest {
 		d.problem("limits.requestBytes", "want at least %d, got %d", leastRequest, l.RequestBytes)
+	}
+	if l.RequestMemory == 0 && (l.RequestBytes < 0 || l.RequestBytes > defaultMemory) {
+		d.problem("limits.requestBytes", "want at most limits.requestMemory, %d if it is not given, got %d: give requestMemory, too",
+			defaultMemory, l.RequestBytes)
 	}
 	if l.RequestMemory > 0 && l.RequestMemory < cmp.Or(l.RequestBytes, defaultRequest) {
 		d.problem("limits.requestMemory", "want at least limits.requestBytes, %d, got %d", cmp.Or(l.RequestBytes, defaultRequest),

@@ -30,6 +30,23 @@ configSources: [{address: "fs:///a"}]
 	assert.Equal(t, config.Debounce{Quiet: config.Duration(20 * time.Millisecond), Max: config.Duration(200 * time.Millisecond)}, c.Debounce)
 }
 
+func TestRequestsLargerThanTheMemoryForAll(t *testing.T) {
+	for limits, says := range map[string]string{
+		"requestBytes: 67108865":                          "t.yaml:1:24: limits.requestBytes: want at most limits.requestMemory, 67108864 if it is not given, got 67108865",
+		"requestBytes: -1":                                "t.yaml:1:24: limits.requestBytes: want at most limits.requestMemory, 67108864 if it is not given, got -1",
+		"requestBytes: 67108864":                          "",
+		"requestBytes: 67108865, requestMemory: 67108865": "",
+		"requestBytes: -1, requestMemory: -1":             "",
+	} {
+		_, err := config.Parse("t.yaml", []byte("limits: {"+limits+"}\nconfigSources: [{address: 'fs:///a'}]\n"))
+		if says == "" {
+			require.NoError(t, err, limits)
+		} else {
+			require.ErrorContains(t, err, says)
+		}
+	}
+}
+
 func TestLimitsThatMakeNoSense(t *testing.T) {
 	_, err := config.Parse("t.yaml", []byte(`
 limits:

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -184,4 +185,36 @@ func valueOf(n *yaml.Node, key string) *yaml.Node {
 		}
 	}
 	return nil
+}
+
+// FieldPlace returns the place (file:line:column) of a field such as spec.http[0].route. Place (file:line) is where text has the object of a
+// name, and is returned if the field is not found.
+func FieldPlace(text []byte, place, name, field string) string {
+	i := strings.LastIndexByte(place, ':')
+	if i < 0 || !strings.HasPrefix(field, "spec.") {
+		return place
+	}
+	var found *yaml.Node
+	var search func(n *yaml.Node)
+	search = func(n *yaml.Node) {
+		if n.Kind == yaml.MappingNode && strconv.Itoa(n.Line) == place[i+1:] {
+			if of := follow(n, "metadata.name"); found == nil || of != nil && of.Value == name {
+				found = n
+			}
+		}
+		for _, child := range n.Content {
+			search(child)
+		}
+	}
+	for decoder := yaml.NewDecoder(bytes.NewReader(text)); found == nil; {
+		var document yaml.Node
+		if decoder.Decode(&document) != nil {
+			return place
+		}
+		search(&document)
+	}
+	if n := follow(found, field); n != nil {
+		return fmt.Sprintf("%s:%d:%d", place[:i], n.Line, n.Column)
+	}
+	return place
 }

@@ -184,6 +184,26 @@ func TestSIGHUPBeforeTheStart(t *testing.T) {
 	assert.Zero(t, p.await(t, patience))
 }
 
+// TestReloadSaysThatARestartWouldWait adds a source that cannot be read.
+func TestReloadSaysThatARestartWouldWait(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a/x.yaml", entry("a", 80))
+	configured(t, dir, "first: ./a")
+	s := serving(t, "-c", dir+"/tributary.yaml")
+	s.awaitReady(t)
+	for _, c := range []struct{ required, want string }{
+		{"true", "added: dead\nnot read yet: dead; a restart would wait for it before anything is served (required: false serves the others " +
+			"without it)\n"},
+		{"false", "changed: dead\n"},
+	} {
+		write(t, dir+"/tributary.yaml", anywhere+"configSources: [{name: first, address: 'fs://./a'}, {name: dead, address: 'xds://127.0.0.1:1', "+
+			"required: "+c.required+"}]\n")
+		status, body := s.post(t, "/-/reload")
+		assert.Equal(t, http.StatusOK, status)
+		assert.True(t, strings.HasSuffix(body, c.want), body)
+	}
+}
+
 func TestNothingToReload(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/x.yaml", entry("a", 80))

@@ -116,7 +116,7 @@ func inFlagsOfConnection(cmd *cobra.Command, err error) error {
 		return err
 	}
 	if wrong, ok := errors.AsType[*client.AddressError](err); ok {
-		return usage("%s %s: want host:port, https://host:port or unix:///PATH", givenBy(cmd, "admin"), wrong.Address)
+		return usage("%w", wrong)
 	}
 	if errors.Is(err, adsc.ErrPlainToken) {
 		return usage("%s: a token is shown over TLS only: give --tls, or another flag of TLS", givenBy(cmd, "token-file"))

@@ -115,6 +115,7 @@ func (f *serveFlags) config() (*config.Config, error) {
 		}
 		if f.state != "" {
 			cfg.StateDir = f.state
+			delete(cfg.Places, "stateDir")
 		}
 		if f.xds != "" || f.admin != "" || f.state != "" {
 			cfg, err = config.New("command line", *cfg)

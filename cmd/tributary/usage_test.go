@@ -25,6 +25,7 @@ func TestExitCodes(t *testing.T) {
 	write(t, dir+"/slip.yaml", "configSource: []\n")
 	write(t, dir+"/unclosed.yaml", "configSources: [{address: 'fs://./good'\nlisten: {}\n")
 	write(t, dir+"/broken.yaml", "configSources: [{address: 'ftp://x'}]\n")
+	write(t, dir+"/state.yaml", anywhere+"stateDir: empty.yaml/state\nconfigSources: [{address: 'fs://./good'}]\n")
 	for _, c := range []struct {
 		args []string
 		code int
@@ -103,6 +104,7 @@ func TestExitCodes(t *testing.T) {
 
 		{[]string{"serve", "-c", dir + "/identity.yaml"}, 78, "identity.tokens: /nowhere: no such file or directory"},
 		{[]string{"validate", dir + "/slip.yaml"}, 3, "configSource: unknown key (did you mean configSources?)"},
+		{[]string{"serve", "-c", dir + "/state.yaml"}, 1, dir + "/state.yaml:2:11: stateDir: "},
 		{[]string{"serve", "-c", dir + "/unclosed.yaml"}, 78, "not valid YAML: want a comma or a } before this"},
 		{[]string{"serve", "-c", dir + "/missing.yaml"}, 78, dir + "/missing.yaml: no such file or directory"},
 		{[]string{"serve", "-c", dir + "/broken.yaml"}, 78, dir +
@@ -130,12 +132,12 @@ func TestValidateStdin(t *testing.T) {
 
 // What Envoys make nothing of is told only to those who ask for it.
 func TestValidateForEnvoy(t *testing.T) {
-	const nowhere = "stdin:1: DestinationRule default/d: warning: spec.host: no ServiceEntry has the host a.example: add one, or correct " +
+	const nowhere = "stdin:4:14: DestinationRule default/d: warning: spec.host: no ServiceEntry has the host a.example: add one, or correct " +
 		"the host (unknown-host)\n"
 	for client, want := range map[string]string{
-		"envoy": nowhere + "stdin:1: DestinationRule default/d: warning: spec.trafficPolicy.proxyProtocol has no effect on Envoys: none is " +
+		"envoy": nowhere + "stdin:4:56: DestinationRule default/d: warning: spec.trafficPolicy.proxyProtocol has no effect on Envoys: none is " +
 			"spoken\n" +
-			"stdin:1: DestinationRule default/d: warning: spec.host has no effect on Envoys: there is no host a.example\n",
+			"stdin:4:14: DestinationRule default/d: warning: spec.host has no effect on Envoys: there is no host a.example\n",
 		"": nowhere,
 	} {
 		root := newRoot()

@@ -42,6 +42,7 @@ func TestWrongConnections(t *testing.T) {
 	write(t, dir+"/empty", "\n")
 	write(t, dir+"/none.pem", "nothing\n")
 	write(t, dir+"/good/good.yaml", entry("good", 80))
+	write(t, dir+"/any.yaml", "listen: {admin: '127.0.0.1:0'}\n")
 	t.Chdir(dir) // without a configuration
 	for _, c := range []struct {
 		variable, value string
@@ -55,6 +56,11 @@ func TestWrongConnections(t *testing.T) {
 			"HTTP may be the admin port (listen.admin)"},
 		{envAdmin, "foo", []string{"status"}, "$TRIBUTARY_ADMIN foo: want host:port, https://host:port or unix:///PATH"},
 		{"", "", []string{"status", "--admin", "foo"}, "--admin foo: want host:port"},
+		{
+			envAdmin, "127.0.0.1:1",
+			[]string{"status", "-c", "any.yaml"},
+			"listen.admin of any.yaml 127.0.0.1:0: want the port that it listens on, which its log has: give it with --admin",
+		},
 		{"", "", []string{"load", "--server", "http://a:1"}, "--server http://a:1: http:// is not for xDS"},
 		{"", "", []string{"watch", "se", "--server", "http://a:1"}, "--server http://a:1: http:// is not for xDS"},
 

@@ -27,8 +27,14 @@ func openState(cfg *config.Config, from Origin, later bool, log *slog.Logger) (*
 	}
 	if err == nil {
 		var d *lastgood.Dir
-		if d, err = lastgood.Open(path, log); err == nil || named {
-			return d, err
+		if d, err = lastgood.Open(path, log); err == nil {
+			return d, nil
+		}
+		if path == cfg.StateDir {
+			return nil, cfg.Fault("stateDir", err)
+		}
+		if named {
+			return nil, err
 		}
 	}
 	log.Warn("nothing is kept across restarts; set stateDir, or stateDir: off if that is as it should be", "err", err)

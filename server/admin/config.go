@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	"tributary/aggregate"
 	"tributary/sources"
 )
 
@@ -66,8 +69,38 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err, http.StatusInternalServerError)
 		return
 	}
+	if names := s.unread(r.Context()); len(names) > 0 {
+		done += "\nnot read yet: " + strings.Join(names, ", ") + "; a restart would wait for it before anything is served (required: false " +
+			"serves the others without it)"
+	}
 	_, err = fmt.Fprintln(w, done) //nolint:gosec // it has names of sources, and the text is plain
 	s.logWrite(r.URL.Path, err)
+}
+
+// unreadAfter is how long the answer to a reload waits for sources to be read.
+const unreadAfter = time.Second
+
+// unread returns the names of the required sources that are not read a moment from now.
+func (s *Server) unread(ctx context.Context) (names []string) {
+	ctx, cancel := context.WithTimeout(ctx, unreadAfter)
+	defer cancel()
+	for again := time.NewTicker(unreadAfter / 20); ; {
+		names = nil
+		merged := s.opts.View.Sources()
+		for _, source := range s.opts.Sources.Status() {
+			i := slices.IndexFunc(merged, func(m aggregate.SourceStatus) bool { return m.Name == source.Name && !m.Retiring })
+			if i < 0 || !merged[i].Synced && !merged[i].Optional {
+				names = append(names, source.Name)
+			}
+		}
+		if len(names) == 0 || ctx.Err() != nil {
+			return names
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // UpgradeWithin is how long an upgrade may take unless the request says otherwise.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -101,7 +102,7 @@ func (l *Linter) Analyze() {
 				return key == f.Key && strings.HasPrefix(of.Message, same)
 			})
 		}
-		l.find(f.Severity, Rule(f.Code), f.Key, l.placeOf(f.Key), fmt.Sprintf("%s (%s)", f.Message, f.Code))
+		l.find(f.Severity, Rule(f.Code), f.Key, l.fieldPlace(l.placeOf(f.Key), f.Key.Name, f.Message), fmt.Sprintf("%s (%s)", f.Message, f.Code))
 	}
 	if more := len(unchecked) - maxUnchecked; more > 0 {
 		unchecked = append(unchecked[:maxUnchecked], fmt.Sprintf("%d more", more))
@@ -141,7 +142,7 @@ func (l *Linter) Check(rule Rule, make func(merged memstore.Reader) (check func(
 	for _, at := range l.looks {
 		for r := range at.table.Snapshot().All() {
 			for _, message := range check(r) {
-				l.find(Warning, rule, r.Key(), at.seen[r.Key()], message)
+				l.find(Warning, rule, r.Key(), l.fieldPlace(at.seen[r.Key()], r.Key().Name, message), message)
 			}
 		}
 	}
@@ -198,3 +199,22 @@ func (l *Linter) named(key resource.Key) string {
 
 // placeOf returns where an object was seen first. One that is merged of several has no place of its own.
 func (l *Linter) placeOf(key resource.Key) string { return l.seen[key] }
+
+// fieldPlace returns the place of the field that a message begins with, in the object of a name at a place; or that of the object.
+func (l *Linter) fieldPlace(place, name, message string) string {
+	file := place[:max(0, strings.LastIndexByte(place, ':'))]
+	text, read := l.texts[file]
+	if !read {
+		text, _ = os.ReadFile(file) //nolint:gosec // it was read before
+		l.keep(file, text)
+	}
+	field, _, _ := strings.Cut(message, " ")
+	return resource.FieldPlace(text, place, name, strings.TrimSuffix(field, ":"))
+}
+
+func (l *Linter) keep(file string, text []byte) {
+	if l.texts == nil {
+		l.texts = make(map[string][]byte)
+	}
+	l.texts[file] = text
+}

@@ -36,6 +36,7 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 			Message: "nothing is in it: neither objects nor a configuration",
 		})
 	}
+	l.keep(name, text)
 	l.Contents(content)
 	return nil, nil
 }

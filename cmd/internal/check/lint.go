@@ -115,6 +115,7 @@ type Linter struct {
 	looks        []*look
 	merged       memstore.Reader         // all of them, as the server merges them
 	seen         map[resource.Key]string // where an object was seen first
+	texts        map[string][]byte       // of files
 }
 
 // Terms are what the configuration of a source says of its objects. The zero value is that of a path alone.

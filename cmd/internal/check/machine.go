@@ -97,11 +97,14 @@ func (d *Doctor) state(cfg *config.Config) {
 			"name a directory with stateDir: after a restart while a registry is down, nothing of it is served")
 		return
 	}
-	existing := path
+	existing, where := path, ""
+	if path == cfg.StateDir {
+		where = cfg.At("stateDir") + ": "
+	}
 	for {
 		info, err := os.Stat(existing)
 		if err == nil && !info.IsDir() {
-			d.note(ofState, Error, existing+" is not a directory", "name another one with stateDir")
+			d.note(ofState, Error, where+existing+" is not a directory", "name another one with stateDir")
 			return
 		}
 		if err == nil {
@@ -109,14 +112,14 @@ func (d *Doctor) state(cfg *config.Config) {
 		}
 		parent := filepath.Dir(existing)
 		if !errors.Is(err, fs.ErrNotExist) || parent == existing {
-			d.note(ofState, Error, err.Error(), "give it to the user who runs tributary, or name another one with stateDir")
+			d.note(ofState, Error, where+err.Error(), "give it to the user who runs tributary, or name another one with stateDir")
 			return
 		}
 		existing = parent
 	}
 	probe, err := os.CreateTemp(existing, ".tributary-doctor-*")
 	if err != nil {
-		d.note(ofState, Error, fmt.Sprintf("%s: this user cannot write there: %v", path, err),
+		d.note(ofState, Error, fmt.Sprintf("%s%s: this user cannot write there: %v", where, path, err),
 			"give it to the user who runs tributary, or run doctor as that one")
 		return
 	}

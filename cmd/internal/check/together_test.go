@@ -144,9 +144,41 @@ func TestWhatARegistryCannotHaveIsMissed(t *testing.T) {
 		l.Analyze()
 		all := strings.Join(lines(&l), "\n")
 		require.Equal(t, found, strings.Contains(all, `has no subset "v2" of reviews.example`), all)
+		if found {
+			require.Contains(t, all, "rules/a.yaml:14:59: VirtualService shop/reviews: spec.http[1].route[0].destination.subset: ")
+		}
 		require.NotContains(t, all, "nowhere.example")
 		require.Contains(t, l.Unchecked, "nowhere.example")
 		require.Contains(t, l.Unchecked, " were not checked, since dead was not read")
+	}
+}
+
+// TestFindingsOfReferencesNameTheField has the text of a file, of standard input and of a list, also with two objects on a line.
+func TestFindingsOfReferencesNameTheField(t *testing.T) {
+	const list = `{"apiVersion": "v1", "kind": "List", "items": [
+{"apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "metadata": {"name": "a"}, "spec": {"address": "192.0.2.1"}}, ` +
+		`{"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "b"},
+"spec": {"hosts": ["b.default.svc"], "http": [{"route": [{"destination": {"host": "b.default.svc"}}]}],
+"gateways": ["none"]}}]}`
+	tree(t, map[string]string{"rules/a.yaml": subsets, "rules/b.json": list})
+	want := []string{
+		"a.yaml:4:14: DestinationRule shop/reviews: warning: spec.host: ", "a.yaml:14:34: VirtualService shop/reviews: warning: ",
+		"a.yaml:13:34: VirtualService shop/reviews: warning: ", "a.yaml:14:59: VirtualService shop/reviews: spec.http",
+		"b.json:4:14: VirtualService default/b: warning: spec.gateways[0]: ",
+	}
+	var tree, alone check.Linter
+	require.NoError(t, tree.Path(t.Context(), "rules"))
+	for name, content := range map[string]string{"a.yaml": subsets, "b.json": list} {
+		_, err := alone.Text(t.Context(), name, []byte(content), false)
+		require.NoError(t, err)
+	}
+	for _, l := range []*check.Linter{&tree, &alone} {
+		together(t, l)
+		l.Analyze()
+		all := strings.Join(lines(l), "\n")
+		for _, line := range want {
+			require.Contains(t, all, line)
+		}
 	}
 }
 

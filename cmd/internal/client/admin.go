@@ -89,7 +89,7 @@ func (c *Admin) do(ctx context.Context, method, path string, query url.Values) (
 	} else {
 		var secure bool
 		if target.Host, secure = c.host(); target.Host == "" {
-			return nil, &AddressError{c.Address}
+			return nil, &AddressError{c.Address, c.From}
 		}
 		if secure {
 			target.Scheme = "https"
@@ -101,7 +101,7 @@ func (c *Admin) do(ctx context.Context, method, path string, query url.Values) (
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
-		return nil, &AddressError{c.Address}
+		return nil, &AddressError{c.Address, c.From}
 	}
 	if c.TokenFile != "" && target.Scheme == "https" {
 		token, err := os.ReadFile(c.TokenFile)
@@ -155,11 +155,15 @@ func (c *Admin) host() (host string, secure bool) {
 	return host, secure
 }
 
-// AddressError is an address at which there can be no admin server.
-type AddressError struct{ Address string }
+// AddressError is an address at which there can be no admin server. From is what names it: --admin if it is empty.
+type AddressError struct{ Address, From string }
 
 func (e *AddressError) Error() string {
-	return fmt.Sprintf("admin server %q: want host:port, https://host:port or unix:///PATH", e.Address)
+	want := "host:port, https://host:port or unix:///PATH"
+	if strings.HasSuffix(e.Address, ":0") {
+		want = "the port that it listens on, which its log has: give it with --admin"
+	}
+	return fmt.Sprintf("%s %s: want %s", cmp.Or(e.From, "--admin"), e.Address, want)
 }
 
 // StatusError is an answer that is an error.
