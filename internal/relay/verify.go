@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -9,7 +10,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"tributary/config"
 	"tributary/resource"
@@ -24,7 +24,7 @@ func (r *Relay) newWatches(all []config.Verify, metrics prometheus.Registerer) (
 	var watches verify.Watches
 	for _, v := range all {
 		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}
-		var peer verify.Peer = &verify.EnvoyPeer{Envoy: verify.Envoy{Where: v.Envoy, Client: client}, Told: r.told}
+		var peer verify.Peer = &verify.EnvoyPeer{Envoy: verify.Envoy{Where: v.Envoy, Client: client}, Told: r.toldWhole}
 		if v.Istiod != "" {
 			peer = &verify.IstiodPeer{Istiod: verify.Istiod{URL: v.Istiod, Client: client}, Served: func() verify.Served {
 				return verify.Served{Objects: slices.Collect(r.view.Snapshot().All()), Asked: asked(r.engine.Clients())}
@@ -38,29 +38,34 @@ func (r *Relay) newWatches(all []config.Verify, metrics prometheus.Registerer) (
 var errWho = errors.New("what an Envoy may see depends on who it is, by the rules for access, and no client of this id is connected, or " +
 	"several that may see different things")
 
-// told returns what an Envoy of a node is to be told now, and what it is known to reject.
-func (r *Relay) told(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, error) {
+// told returns what an Envoy of a node is to be told now, with the resources in the place of the dump, and what it is known to reject.
+func (r *Relay) told(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, []xds.Served, error) {
 	allowed, known := r.porter.guard.AllowedTo(node.GetId())
 	if !known {
-		return nil, errWho
+		return nil, nil, errWho
 	}
 	served, onDemand, err := r.catalogs.resources(ctx, allowed, node, delta)
 	if err != nil {
-		return nil, err
-	}
-	dump, err := debug.Dump(served, true)
-	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	t := &verify.Told{OnDemand: onDemand, Refusals: []verify.Refusal{}}
-	if t.Dump, err = (protojson.MarshalOptions{UseProtoNames: true}).Marshal(dump); err != nil {
-		return nil, err
-	}
 	said := r.refusals(node.GetId())
 	if t.Connected = len(said) > 0; len(said) == 1 { // of several, it cannot be told which one it is
 		t.Refusals = append(t.Refusals, said[0]...)
 	}
-	return t, nil
+	return t, served, nil
+}
+
+// toldWhole is told with the dump.
+func (r *Relay) toldWhole(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, error) {
+	t, served, err := r.told(ctx, node, delta)
+	if err != nil {
+		return nil, err
+	}
+	var dump bytes.Buffer
+	err = debug.WriteDump(&dump, "", served, true)
+	t.Dump = dump.Bytes()
+	return t, err
 }
 
 // refusals returns what each Envoy that is connected and has an id rejects of what it was sent last.

@@ -1,8 +1,11 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -72,12 +75,40 @@ func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	a, err := s.opts.History.At(at, kind)
-	if err == nil && !encoded(r) {
-		for _, o := range a.Objects {
+	if err != nil {
+		s.answerHistory(w, r, nil, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	s.logWrite(r.URL.Path, writeState(w, a, encoded(r)))
+}
+
+// writeState writes one object after another, so that the specs of a large state are never all in memory as text.
+func writeState(w io.Writer, state *history.State, encoded bool) error {
+	head, err := json.Marshal(history.State{At: state.At, Unknown: state.Unknown})
+	if err != nil {
+		return err
+	}
+	before, after, _ := bytes.Cut(head, []byte("null")) // the objects, of which there is no list
+	if _, err := w.Write(append(before, '[')); err != nil {
+		return err
+	}
+	e, separator := json.NewEncoder(w), ""
+	for _, o := range state.Objects {
+		if !encoded {
+			o = new(*o) // the state itself stays as it is
 			o.Read()
 		}
+		if _, err := io.WriteString(w, separator); err != nil {
+			return err // who asked has gone
+		}
+		if err := e.Encode(o); err != nil {
+			return err
+		}
+		separator = ","
 	}
-	s.answerHistory(w, r, a, err)
+	_, err = fmt.Fprintf(w, "]%s\n", after)
+	return err
 }
 
 // encoded reports whether specs are to be as they are, for programs.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"tributary/server/debug"
 	"tributary/server/xds"
@@ -124,29 +123,19 @@ func writeConnections(w io.Writer, clients iter.Seq[xds.ClientStatus]) error {
 
 // configDump is what an Envoy was sent.
 func (s *Server) configDump(w http.ResponseWriter, r *http.Request) {
-	s.ofProxy(w, r, func(served []xds.Served) (proto.Message, error) {
-		return debug.Dump(served, r.URL.Query().Has("include_eds"))
-	})
+	if served, found := s.ofProxy(w, r); found {
+		w.Header().Set("Content-Type", "application/json")
+		s.logWrite(r.URL.Path, debug.WriteDump(w, "", served, r.URL.Query().Has("include_eds")))
+	}
 }
 
 // clusters are the endpoints that it was sent.
 func (s *Server) clusters(w http.ResponseWriter, r *http.Request) {
-	s.ofProxy(w, r, func(served []xds.Served) (proto.Message, error) { return debug.Clusters(served) })
-}
-
-// ofProxy answers with what is said of what a client was sent. The errors are istiod's, by which istioctl knows them.
-func (s *Server) ofProxy(w http.ResponseWriter, r *http.Request, say func([]xds.Served) (proto.Message, error)) {
-	id := r.URL.Query().Get("proxyID")
-	if id == "" {
-		http.Error(w, "You must provide a proxyID in the query string", http.StatusBadRequest)
+	served, found := s.ofProxy(w, r)
+	if !found {
 		return
 	}
-	c, ok := debug.Find(s.opts.Clients, id)
-	if !ok {
-		http.Error(w, "Proxy not connected to this Pilot instance. It may be connected to another instance.", http.StatusNotFound)
-		return
-	}
-	said, err := say(s.opts.Clients.Served(c.StreamID))
+	said, err := debug.Clusters(served)
 	var text []byte
 	if err == nil {
 		text, err = protojson.MarshalOptions{Multiline: true, Indent: "  ", UseProtoNames: true}.Marshal(said)
@@ -158,4 +147,20 @@ func (s *Server) ofProxy(w http.ResponseWriter, r *http.Request, say func([]xds.
 	w.Header().Set("Content-Type", "application/json")
 	_, err = w.Write(text) //nolint:gosec // it is JSON, and said to be
 	s.logWrite(r.URL.Path, err)
+}
+
+// ofProxy returns what the client that a request asks about was sent. The errors that it answers with are istiod's, by which istioctl knows
+// them.
+func (s *Server) ofProxy(w http.ResponseWriter, r *http.Request) (served []xds.Served, found bool) {
+	id := r.URL.Query().Get("proxyID")
+	if id == "" {
+		http.Error(w, "You must provide a proxyID in the query string", http.StatusBadRequest)
+		return nil, false
+	}
+	c, ok := debug.Find(s.opts.Clients, id)
+	if !ok {
+		http.Error(w, "Proxy not connected to this Pilot instance. It may be connected to another instance.", http.StatusNotFound)
+		return nil, false
+	}
+	return s.opts.Clients.Served(c.StreamID), true
 }

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
 
+	"tributary/internal/history"
 	"tributary/server/xds"
 )
 
@@ -65,4 +67,35 @@ func TestConnectionsAreWrittenAsTheyAreLookedAt(t *testing.T) {
 		require.NoError(t, json.Indent(&again, page.Bytes(), "", "  "))
 		require.Equal(t, again.String(), page.String(), "it is written as all pages are")
 	}
+}
+
+// An earlier state is written object by object, and not at all for a client that has gone.
+func TestAStateIsWrittenObjectByObject(t *testing.T) {
+	for n := range 4 {
+		state := &history.State{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Objects: []*history.Object{}, Unknown: []string{"a \"objects\":null"}}
+		for i := range n {
+			state.Objects = append(state.Objects, &history.Object{Place: fmt.Sprint(i)})
+		}
+		want, err := json.Marshal(state)
+		require.NoError(t, err)
+		var page bytes.Buffer
+		require.NoError(t, writeState(&page, state, true))
+		require.JSONEq(t, string(want), page.String())
+		for writes := range 2 * n {
+			gone := leaves(writes)
+			require.ErrorIs(t, writeState(&gone, state, true), io.ErrClosedPipe)
+			require.Zero(t, gone)
+		}
+	}
+}
+
+// leaves is a client that goes after so many writes.
+type leaves int
+
+func (l *leaves) Write(b []byte) (int, error) {
+	if *l == 0 {
+		return 0, io.ErrClosedPipe
+	}
+	*l--
+	return len(b), nil
 }

@@ -15,9 +15,11 @@ import (
 	"testing"
 	"time"
 
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"tributary/aggregate"
 	"tributary/internal/history"
@@ -25,6 +27,7 @@ import (
 	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/server/verify"
+	"tributary/server/xds"
 )
 
 // indexed is what the index of a server with everything names.
@@ -153,7 +156,9 @@ func TestToldSaysWhatItWants(t *testing.T) {
 	w := &world{}
 	s := admin.New(admin.Options{
 		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
-		Told: func(context.Context, *corev3.Node, bool) (*verify.Told, error) { return &verify.Told{}, nil },
+		Told: func(context.Context, *corev3.Node, bool) (*verify.Told, []xds.Served, error) {
+			return &verify.Told{OnDemand: true, Refusals: []verify.Refusal{{Node: "\"dump\": null"}}}, nil, nil
+		},
 	})
 	const want = `want ?node= as the node of an Envoy's bootstrap, in JSON, such as {"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
 	for query, complaint := range map[string]string{"": want + "\n", "?node=x": want + ": syntax error (line 1:1): invalid value x\n"} {
@@ -161,6 +166,10 @@ func TestToldSaysWhatItWants(t *testing.T) {
 		assert.Equal(t, http.StatusBadRequest, status)
 		assert.Equal(t, complaint, body)
 	}
-	status, _ := get(t, s, "/debug/told?node="+url.QueryEscape(`{"id": "a"}`))
+	status, body := get(t, s, "/debug/told?node="+url.QueryEscape(`{"id": "a"}`))
 	assert.Equal(t, http.StatusOK, status)
+	var told verify.Told
+	require.NoError(t, json.Unmarshal([]byte(body), &told), body)
+	assert.True(t, told.OnDemand)
+	assert.NoError(t, protojson.Unmarshal(told.Dump, &adminv3.ConfigDump{}), body)
 }

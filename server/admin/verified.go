@@ -1,7 +1,10 @@
 package admin
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -11,7 +14,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"tributary/resource"
+	"tributary/server/debug"
 	"tributary/server/verify"
+	"tributary/server/xds"
 )
 
 // Verified is how an istiod or an Envoy has what is served.
@@ -93,12 +98,28 @@ func (s *Server) told(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, said, http.StatusBadRequest)
 		return
 	}
-	told, err := s.opts.Told(r.Context(), node, r.URL.Query().Has("delta"))
+	told, served, err := s.opts.Told(r.Context(), node, r.URL.Query().Has("delta"))
 	if err != nil {
 		http.Error(w, status.Convert(err).Message(), http.StatusServiceUnavailable)
 		return
 	}
-	s.write(w, r, told)
+	w.Header().Set("Content-Type", "application/json")
+	s.logWrite(r.URL.Path, writeTold(w, told, served))
+}
+
+func writeTold(w io.Writer, told *verify.Told, served []xds.Served) error {
+	head, err := json.MarshalIndent(told, "", "  ")
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "%s,\n  \"dump\": ", bytes.TrimSuffix(head, []byte("\n}"))); err != nil {
+		return err
+	}
+	if err := debug.WriteDump(w, "  ", served, true); err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, "\n}\n")
+	return err
 }
 
 func optional(at time.Time) *time.Time {

@@ -108,8 +108,14 @@ func config(c *xds.ClientStatus) *statusv3.ClientConfig {
 			metadata.Fields[key] = structpb.NewStringValue(v)
 		}
 	}
+	var locality *corev3.Locality
+	if l := c.Node.GetLocality(); l != nil {
+		locality = &corev3.Locality{
+			Region: words.Printable(l.GetRegion(), ""), Zone: words.Printable(l.GetZone(), ""), SubZone: words.Printable(l.GetSubZone(), ""),
+		}
+	}
 	out := &statusv3.ClientConfig{Node: &corev3.Node{
-		Id: c.Node.GetId(), Cluster: c.Node.GetCluster(), Locality: c.Node.GetLocality(), Metadata: metadata,
+		Id: c.Node.GetId(), Cluster: c.Node.GetCluster(), Locality: locality, Metadata: metadata,
 		UserAgentName: c.Node.GetUserAgentName(),
 	}}
 	for i := range c.Types {

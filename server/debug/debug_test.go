@@ -1,6 +1,7 @@
 package debug_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"iter"
@@ -93,9 +94,14 @@ func TestCSDSTellsHowClientsStand(t *testing.T) {
 func TestMetadataIsPrintable(t *testing.T) {
 	p := (&people{}).knock(1, xds.TypeStatus{TypeURL: "a"})
 	p.all[0].Node.Metadata.Fields["ISTIO_VERSION"] = structpb.NewStringValue("1.27\u202eEVIL\x1b[31m")
+	const evil = "a\u202e\x1b[31m"
+	p.all[0].Node.Locality = &corev3.Locality{Region: evil, Zone: evil, SubZone: evil}
 	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, p, nil))
 	answer, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 	require.NoError(t, err)
+	const shown = `a\u202e\x1b[31m`
+	locality := &corev3.Locality{Region: shown, Zone: shown, SubZone: shown}
+	require.Equal(t, locality.String(), answer.GetConfig()[0].GetNode().GetLocality().String())
 	require.Equal(t, `1.27\u202eEVIL\x1b[31m`, answer.GetConfig()[0].GetNode().GetMetadata().GetFields()["ISTIO_VERSION"].GetStringValue())
 }
 
@@ -244,6 +250,17 @@ func TestIstioctlIsAnsweredAsIstiodDoes(t *testing.T) {
 	}
 }
 
+// fails is a client that goes after so many writes.
+type fails int
+
+func (f *fails) Write(b []byte) (int, error) {
+	if *f == 0 {
+		return 0, io.ErrClosedPipe
+	}
+	*f--
+	return len(b), nil
+}
+
 // Virtual hosts that are asked for one by one stand in their routes, as Envoy itself shows them; of secrets there is nothing but names and
 // versions.
 func TestDumpOfWhatIsAskedFor(t *testing.T) {
@@ -254,7 +271,9 @@ func TestDumpOfWhatIsAskedFor(t *testing.T) {
 		require.NoError(t, err)
 		return &xds.Entry{Name: name, Version: "v", Any: b}
 	}
-	dump, err := debug.Dump([]xds.Served{
+	served := []xds.Served{
+		{TypeURL: xds.ClusterURL, Version: "v\"1", Entries: []*xds.Entry{entry("c", &clusterv3.Cluster{Name: "c"})}},
+		{TypeURL: xds.EndpointURL, Entries: []*xds.Entry{entry("c", &endpointv3.ClusterLoadAssignment{ClusterName: "c"})}},
 		{TypeURL: xds.RouteURL, Entries: []*xds.Entry{
 			entry("80", &routev3.RouteConfiguration{Name: "80"}),
 			entry("81", &routev3.RouteConfiguration{Name: "81"}),
@@ -264,7 +283,22 @@ func TestDumpOfWhatIsAskedFor(t *testing.T) {
 			&tlsv3.Secret{Name: "key", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{
 				Secret: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "s3cret"}},
 			}}})}},
-	}, false)
+	}
+	for _, endpoints := range []bool{true, false} {
+		want, err := debug.Dump(served, endpoints)
+		require.NoError(t, err)
+		var written bytes.Buffer
+		require.NoError(t, debug.WriteDump(&written, "  ", served, endpoints))
+		got := &adminv3.ConfigDump{}
+		require.NoError(t, protojson.Unmarshal(written.Bytes(), got), written.String())
+		require.Equal(t, protojson.Format(want), protojson.Format(got))
+	}
+	for writes := range 5 {
+		gone := fails(writes)
+		require.ErrorIs(t, debug.WriteDump(&gone, "", served, false), io.ErrClosedPipe)
+		require.Zero(t, gone, "nothing is made for a client that has gone")
+	}
+	dump, err := debug.Dump(served, false)
 	require.NoError(t, err)
 	text, err := protojson.Marshal(dump)
 	require.NoError(t, err)

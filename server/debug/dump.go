@@ -1,13 +1,20 @@
 package debug
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"iter"
+	"strconv"
 	"strings"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"tributary/server/xds"
@@ -26,61 +33,150 @@ func Find(clients Clients, id string) (c xds.ClientStatus, ok bool) {
 	return xds.ClientStatus{}, false
 }
 
-// Dump returns what a client is served of Envoy's types, in the form of an Envoy's config_dump. Endpoints are left out unless they are
-// asked for, as Envoy does it. Virtual hosts that are asked for one by one stand in their routes. Of secrets there are names and versions.
-func Dump(served []xds.Served, endpoints bool) (*adminv3.ConfigDump, error) {
-	clusters, listeners, routes := &adminv3.ClustersConfigDump{}, &adminv3.ListenersConfigDump{}, &adminv3.RoutesConfigDump{}
-	members, ecds, secrets := &adminv3.EndpointsConfigDump{}, &adminv3.EcdsConfigDump{}, &adminv3.SecretsConfigDump{}
+// section is a part of a config_dump, with a list of the resources of one type.
+type section struct {
+	part      proto.Message // without resources
+	url       string        // of the type; empty for none
+	list      protoreflect.Name
+	versioned bool // the part has the version of the type
+	// entry is an element of the list. It has the encoded resource unless that is secret.
+	entry func(e *xds.Entry, body *anypb.Any) (proto.Message, error)
+}
+
+func sections(served []xds.Served, endpoints bool) ([]section, error) {
 	hosts, err := virtualHosts(served)
 	if err != nil {
 		return nil, err
 	}
-	for _, of := range served {
-		for _, e := range of.Entries {
-			body := &anypb.Any{}
-			if err := proto.Unmarshal(e.Any, body); err != nil {
-				return nil, err
-			}
-			switch of.TypeURL {
-			case xds.ClusterURL:
-				clusters.VersionInfo = of.Version
-				clusters.DynamicActiveClusters = append(clusters.DynamicActiveClusters,
-					&adminv3.ClustersConfigDump_DynamicCluster{VersionInfo: e.Version, Cluster: body})
-			case xds.ListenerURL:
-				listeners.VersionInfo = of.Version
-				listeners.DynamicListeners = append(listeners.DynamicListeners, &adminv3.ListenersConfigDump_DynamicListener{
-					Name: e.Name, ActiveState: &adminv3.ListenersConfigDump_DynamicListenerState{VersionInfo: e.Version, Listener: body},
-				})
-			case xds.RouteURL:
-				if body, err = withHosts(body, hosts[e.Name]); err != nil {
-					return nil, err
-				}
-				routes.DynamicRouteConfigs = append(routes.DynamicRouteConfigs,
-					&adminv3.RoutesConfigDump_DynamicRouteConfig{VersionInfo: e.Version, RouteConfig: body})
-			case xds.EndpointURL:
-				members.DynamicEndpointConfigs = append(members.DynamicEndpointConfigs,
-					&adminv3.EndpointsConfigDump_DynamicEndpointConfig{VersionInfo: e.Version, EndpointConfig: body})
-			case xds.SecretURL:
-				secrets.DynamicActiveSecrets = append(secrets.DynamicActiveSecrets,
-					&adminv3.SecretsConfigDump_DynamicSecret{Name: e.Name, VersionInfo: e.Version})
-			case xds.ExtURL:
-				ecds.EcdsFilters = append(ecds.EcdsFilters, &adminv3.EcdsConfigDump_EcdsFilterConfig{VersionInfo: e.Version, EcdsFilter: body})
+	all := []section{
+		{part: &adminv3.BootstrapConfigDump{}},
+		{&adminv3.ClustersConfigDump{}, xds.ClusterURL, "dynamic_active_clusters", true, func(e *xds.Entry, body *anypb.Any) (proto.Message, error) {
+			return &adminv3.ClustersConfigDump_DynamicCluster{VersionInfo: e.Version, Cluster: body}, nil
+		}},
+		{&adminv3.ListenersConfigDump{}, xds.ListenerURL, "dynamic_listeners", true, func(e *xds.Entry, body *anypb.Any) (proto.Message, error) {
+			state := &adminv3.ListenersConfigDump_DynamicListenerState{VersionInfo: e.Version, Listener: body}
+			return &adminv3.ListenersConfigDump_DynamicListener{Name: e.Name, ActiveState: state}, nil
+		}},
+		{part: &adminv3.ScopedRoutesConfigDump{}},
+		{&adminv3.RoutesConfigDump{}, xds.RouteURL, "dynamic_route_configs", false, func(e *xds.Entry, body *anypb.Any) (proto.Message, error) {
+			body, err := withHosts(body, hosts[e.Name])
+			return &adminv3.RoutesConfigDump_DynamicRouteConfig{VersionInfo: e.Version, RouteConfig: body}, err
+		}},
+		{&adminv3.SecretsConfigDump{}, xds.SecretURL, "dynamic_active_secrets", false, func(e *xds.Entry, _ *anypb.Any) (proto.Message, error) {
+			return &adminv3.SecretsConfigDump_DynamicSecret{Name: e.Name, VersionInfo: e.Version}, nil
+		}},
+		{&adminv3.EcdsConfigDump{}, xds.ExtURL, "ecds_filters", false, func(e *xds.Entry, body *anypb.Any) (proto.Message, error) {
+			return &adminv3.EcdsConfigDump_EcdsFilterConfig{VersionInfo: e.Version, EcdsFilter: body}, nil
+		}},
+		{&adminv3.EndpointsConfigDump{}, xds.EndpointURL, "dynamic_endpoint_configs", false, func(e *xds.Entry, body *anypb.Any) (proto.Message, error) {
+			return &adminv3.EndpointsConfigDump_DynamicEndpointConfig{VersionInfo: e.Version, EndpointConfig: body}, nil
+		}},
+	}
+	if !endpoints {
+		all = all[:len(all)-1]
+	}
+	for _, s := range all {
+		for _, of := range served {
+			if s.versioned && of.TypeURL == s.url && len(of.Entries) > 0 {
+				m := s.part.ProtoReflect()
+				m.Set(m.Descriptor().Fields().ByName("version_info"), protoreflect.ValueOfString(of.Version))
 			}
 		}
 	}
-	parts := []proto.Message{&adminv3.BootstrapConfigDump{}, clusters, listeners, &adminv3.ScopedRoutesConfigDump{}, routes, secrets, ecds}
-	if endpoints {
-		parts = append(parts, members)
+	return all, nil
+}
+
+// entries are the elements of the list.
+func (s *section) entries(served []xds.Served) iter.Seq2[proto.Message, error] {
+	return func(yield func(proto.Message, error) bool) {
+		for _, of := range served {
+			if of.TypeURL != s.url || s.entry == nil {
+				continue
+			}
+			for _, e := range of.Entries {
+				body := &anypb.Any{}
+				err := proto.Unmarshal(e.Any, body)
+				var m proto.Message
+				if err == nil {
+					m, err = s.entry(e, body)
+				}
+				if !yield(m, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Dump returns what a client is served of Envoy's types, in the form of an Envoy's config_dump. Endpoints are left out unless they are
+// asked for, as Envoy does it. Virtual hosts that are asked for one by one stand in their routes. Of secrets there are names and versions.
+func Dump(served []xds.Served, endpoints bool) (*adminv3.ConfigDump, error) {
+	all, err := sections(served, endpoints)
+	if err != nil {
+		return nil, err
 	}
 	dump := &adminv3.ConfigDump{}
-	for _, part := range parts {
-		body, err := anypb.New(part)
+	for _, s := range all {
+		m := s.part.ProtoReflect()
+		for e, err := range s.entries(served) {
+			if err != nil {
+				return nil, err
+			}
+			m.Mutable(m.Descriptor().Fields().ByName(s.list)).List().Append(protoreflect.ValueOfMessage(e.ProtoReflect()))
+		}
+		body, err := anypb.New(s.part)
 		if err != nil {
 			return nil, err
 		}
 		dump.Configs = append(dump.Configs, body)
 	}
 	return dump, nil
+}
+
+// WriteDump writes a Dump in JSON, one resource at a time, so that a large one is never held as text. Lines but the first begin with indent.
+func WriteDump(w io.Writer, indent string, served []xds.Served, endpoints bool) error {
+	all, err := sections(served, endpoints)
+	if err != nil {
+		return err
+	}
+	line := "\n" + indent
+	before := "{" + line + `  "configs": [`
+	for _, s := range all {
+		m := s.part.ProtoReflect()
+		before += line + `    {` + line + `      "@type": "type.googleapis.com/` + string(m.Descriptor().FullName()) + `"`
+		if s.versioned {
+			if version := m.Get(m.Descriptor().Fields().ByName("version_info")).String(); version != "" {
+				before += "," + line + `      "version_info": ` + strconv.Quote(version)
+			}
+		}
+		after := ""
+		for e, err := range s.entries(served) {
+			if err != nil {
+				return err
+			}
+			text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(e)
+			if err != nil {
+				return err
+			}
+			if after == "" {
+				before += "," + line + `      "` + string(s.list) + `": [`
+			}
+			element := bytes.NewBufferString(before + after + line + "        ")
+			if err := json.Indent(element, text, indent+"        ", "  "); err != nil {
+				return err
+			}
+			if _, err := w.Write(element.Bytes()); err != nil {
+				return err // who asked has gone
+			}
+			before, after = "", ","
+		}
+		if after != "" {
+			before = line + "      ]"
+		}
+		before += line + "    },"
+	}
+	_, err = io.WriteString(w, strings.TrimSuffix(before, ",")+line+"  ]"+line+"}")
+	return err
 }
 
 // virtualHosts returns those that are served one by one, by the name of their routes.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/server/admin"
 	"tributary/server/xds"
@@ -105,7 +106,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	for {
 		if now := h.latest.get(); now.revision != told || time.Since(toldAt) > silence {
 			v := verdictOf(&now.status, query{}, Shell{})
-			data, err := json.Marshal(event{now.revision, v.Class, v.Sentence})
+			data, err := json.Marshal(event{now.revision, v.Class, words.Printable(v.Sentence, "")})
 			if err == nil {
 				err = control.SetWriteDeadline(time.Now().Add(patience))
 			}

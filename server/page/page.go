@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"embed"
 	"html/template"
+	"io"
 	"io/fs"
 	"iter"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 
 	"tributary/aggregate"
 	"tributary/internal/history"
+	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/admin"
@@ -119,7 +121,7 @@ func (h *Handler) page(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the page cannot be made: see the log", http.StatusInternalServerError)
 		return
 	}
-	if _, err := w.Write(text.Bytes()); err != nil {
+	if _, err := io.WriteString(w, words.Printable(text.String(), "\n\t")); err != nil {
 		h.log.Debug("page not written", "path", r.URL.Path, "err", err)
 	}
 }

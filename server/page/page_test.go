@@ -383,7 +383,7 @@ func TestAnObjectHasAllThatIsKnownOfIt(t *testing.T) {
 
 // TestThePageIsInert holds that nothing that others name gets to be more than text.
 func TestThePageIsInert(t *testing.T) {
-	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>`
+	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>` + "\u202e\u2066\x1b["
 	p := shop(t, 1)
 	p.set(func(st *admin.Status) {
 		st.Sources = append(st.Sources, admin.SourceState{
@@ -404,12 +404,13 @@ func TestThePageIsInert(t *testing.T) {
 		},
 	}}}
 	h := newHandler(p)
-	for _, path := range []string{"/?q=%22%3E%3Cscript%3E", "/?show=quarantined", "/?object=ServiceEntry/x/%3Cscript%3E"} {
+	for _, path := range []string{"/?q=%22%3E%3Cscript%3E", "/?show=quarantined", "/?object=ServiceEntry/x/%3Cscript%3E%E2%80%AE"} {
 		rec := get(t, h, path)
 		require.Equal(t, http.StatusOK, rec.Code)
 		body := rec.Body.String()
 		assert.Equal(t, 1, strings.Count(body, "<script"), "our own alone")
 		assert.NotContains(t, body, "<img")
+		assert.False(t, strings.ContainsAny(body, "\u202e\u2066\x1b"), "what turns or hides text")
 		assert.NotContains(t, body, "style=")
 		assert.NotContains(t, body, `href="javascript:`)
 	}

@@ -11,7 +11,7 @@ type Told struct {
 	OnDemand  bool      `json:"on_demand"` // it asks for each virtual host and cluster that it uses
 	Refusals  []Refusal `json:"refusals"`
 	// Dump is all of it, in the form of an Envoy's config_dump.
-	Dump json.RawMessage `json:"dump"`
+	Dump json.RawMessage `json:"dump,omitempty"`
 }
 
 // Refusal is a resource that an Envoy rejects.
