@@ -26,7 +26,7 @@ type Limits struct {
 	NamesPerStream int `json:"namesPerStream,omitempty"`
 	// Resource names that all streams subscribe to. Default: 5000000; -1 for no limit.
 	Names int `json:"names,omitempty"`
-	// Size of one request, in bytes; at least 65536. Default: 16777216; -1 for 1073741824.
+	// Size of one request, in bytes; at least 65536 and at most requestMemory. Default: 16777216; -1 for 1073741824.
 	RequestBytes int `json:"requestBytes,omitempty"`
 	// Memory for all requests of more than 64 KiB that are being received, in bytes; others wait. At least requestBytes. Default: 67108864;
 	// -1 for no limit.

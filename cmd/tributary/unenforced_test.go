@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/server/xds"
+)
+
+// TestUnenforcedSecurityIsCountedAndNamed has an AuthorizationPolicy at a gateway, whose Envoy does not enforce it.
+func TestUnenforcedSecurityIsCountedAndNamed(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/gateway.yaml", `apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: shop}
+spec: {selector: {istio: ingressgateway}, servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: ['*']}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: deny-all, namespace: shop}
+spec: {selector: {matchLabels: {istio: ingressgateway}}}
+`)
+	s := serving(t, served(dir)...)
+	s.awaitReady(t)
+	metric := func(value string) error {
+		_, body := s.page(t, "/metrics")
+		return contains(body, "\ntributary_envoy_unenforced_objects "+value+"\n")
+	}
+	require.NoError(t, metric("0"), "nobody is connected who might enforce it")
+	assert.Zero(t, command(t, "status", "--check", "--admin", s.admin).code)
+
+	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close() //nolint:errcheck // it is only read
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
+	require.NoError(t, err)
+	labels, err := structpb.NewStruct(map[string]any{"LABELS": map[string]any{"istio": "ingressgateway"}})
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: xds.ListenerURL, Node: &corev3.Node{
+		Id: "router~10.0.0.1~front.shop~shop.svc.cluster.local", Metadata: labels,
+	}}))
+	_, err = stream.Recv()
+	require.NoError(t, err)
+
+	eventually(t, func() error { return metric("1") })
+	eventually(t, func() error {
+		got := command(t, "status", "--check", "--admin", s.admin)
+		if got.code != exitFindings {
+			return errors.New(got.stdout + got.stderr)
+		}
+		return contains(got.stdout, "1 security object is not enforced on Envoys and gRPC clients: AuthorizationPolicy shop/deny-all")
+	})
+}
