@@ -1,8 +1,10 @@
 package xds
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -110,9 +112,8 @@ type conn struct {
 
 	// owned by the reader
 	frames *frames
+	held   []byte    // what was read behind the header of a stream that waits
 	opens  *arriving // streams of its address; nil for no limit
-	opened int       // streams that the client has opened,
-	owed   int       // and those among them for which it has to wait
 	hasty  bool      // it opens more than it may
 	err    error
 
@@ -139,7 +140,7 @@ func newConn(inner net.Conn, s *Server) *conn {
 	if s.opens.perSecond >= 0 {
 		c.opens = s.opens.of(c.host, c.since)
 	}
-	c.frames = newFrames(c.began, c.ended, &s.opts.Limits)
+	c.frames = newFrames(c.began, c.ended, c.mayOpen, &s.opts.Limits)
 	s.conns.Store(c.addr, c)
 	c.aging = c.startAging()
 	return c
@@ -161,16 +162,19 @@ func ownAddr(a net.Addr) net.Addr {
 
 func (c *conn) RemoteAddr() net.Addr { return c.addr }
 
+// Read implements net.Conn. A stream that has to wait for its turn, and all behind it, is not returned before that; it is never returned if
+// the client hangs up meanwhile, so that no work is done for streams that nobody waits for.
 func (c *conn) Read(b []byte) (int, error) {
-	if c.owed > 0 && c.frames.begun { // a handshake has its own time
-		c.opens.wait(c.ctx.Done(), c.owed)
-		c.owed = 0
+	if c.frames.waits {
+		if !c.opens.wait(c.ctx.Done(), func() bool { return !hungUp(c.Conn) }) {
+			return 0, io.EOF
+		}
+		c.frames.waits = false
 	}
-	if c.hasty || c.opens != nil && c.opens.behind() { // so that it does not come with hundreds of streams
+	if c.hasty || c.opens != nil && c.opens.behind() {
 		b = b[:min(len(b), hastyRead)]
 	}
-	n, err := c.Conn.Read(b)
-	c.frames.read(b[:n])
+	n, err := c.readNext(b)
 	c.begun.Store(c.frames.begun)
 	c.sent.Store(c.frames.bodies)
 	if c.err == nil && c.frames.err != nil {
@@ -180,35 +184,46 @@ func (c *conn) Read(b []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
-	c.count()
+	return n, err
+}
+
+// readNext reads up to the next stream that has to wait.
+func (c *conn) readNext(b []byte) (n int, err error) {
+	if len(c.held) > 0 {
+		n = c.frames.read(b[:copy(b, c.held)])
+		c.held = c.held[n:]
+		return n, nil
+	}
+	all, err := c.Conn.Read(b)
+	if n = c.frames.read(b[:all]); n < all {
+		c.held, err = bytes.Clone(b[n:all]), nil // the next Read has the error again
+	}
 	return n, err
 }
 
 const (
-	// hastyRead is how many bytes are read at a time while too many streams are opened, which takes at least 10 bytes each.
+	// hastyRead is how many bytes are read at a time while streams wait, so that a connection holds no more.
 	hastyRead = 512
 	// fewStreams are those that a client may open for which others of its address have to wait, without a word.
 	fewStreams = 10
 )
 
-// count notes what streams the client has opened. If those are too many at once, it is read no further until it is its turn. To end the
-// connection would have the client come back, with more of them.
-func (c *conn) count() {
-	n := c.frames.opened - c.opened
-	c.opened += n
-	if n == 0 || c.opens == nil || c.opens.AllowN(time.Now(), n) {
-		return
+// mayOpen reports whether the client may open a stream now. If it may not, the connection is read no further until it is its turn. To end
+// the connection would have the client come back, with more of them.
+func (c *conn) mayOpen() bool {
+	if c.opens == nil || c.opens.Allow() {
+		return true
 	}
-	c.owed += n
-	if c.hasty || c.opened <= fewStreams {
-		return
+	if c.hasty || c.frames.opened <= fewStreams {
+		return false
 	}
 	c.hasty = true
 	c.server.refused(refusedStreamRate)
 	if c.server.logged.Allow() {
 		c.server.log.Warn("connection is read slowly: its address opens more streams than limits.streamsPerSecond", "peer", peerOf(c.addr),
-			"streams", c.opened)
+			"streams", c.frames.opened)
 	}
+	return false
 }
 
 func (c *conn) Write(b []byte) (int, error) {

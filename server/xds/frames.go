@@ -11,6 +11,9 @@ import (
 type frames struct {
 	// began is called when the size of a message is known, and ended when all of it has come, or will not.
 	began, ended func(*incoming)
+	// mayOpen is called when the client opens a stream. If it returns false, read stops there until waits is set to false.
+	mayOpen func() bool
+	waits   bool
 
 	preface int // bytes of the client's connection preface that are still to come
 
@@ -67,9 +70,9 @@ var (
 	errHeaders     = errors.New("the headers of a stream are more than limits.headerBytes")
 )
 
-func newFrames(began, ended func(*incoming), l *Limits) *frames {
+func newFrames(began, ended func(*incoming), mayOpen func() bool, l *Limits) *frames {
 	return &frames{
-		began: began, ended: ended, preface: clientPreface, messages: make(map[uint32]*incoming),
+		began: began, ended: ended, mayOpen: mayOpen, preface: clientPreface, messages: make(map[uint32]*incoming),
 		maxHeaders: l.HeaderBytes,
 	}
 }
@@ -88,11 +91,11 @@ func (m *incoming) tooSmallFrames() bool {
 	return m.frames > freeFrames && (m.frames-freeFrames)*leastFrame > m.size-m.left
 }
 
-// read takes what the client sent next.
-func (f *frames) read(b []byte) {
-	n := min(f.preface, len(b))
+// read takes what the client sent next, up to the header of a frame that opens a stream which has to wait. It returns the number of bytes.
+func (f *frames) read(b []byte) int {
+	all, n := len(b), min(f.preface, len(b))
 	f.preface -= n
-	for b = b[n:]; len(b) > 0; {
+	for b = b[n:]; len(b) > 0 && !f.waits; {
 		if f.have < frameHeader {
 			n := copy(f.header[f.have:], b)
 			b = b[n:]
@@ -109,6 +112,7 @@ func (f *frames) read(b []byte) {
 			f.end()
 		}
 	}
+	return all - len(b)
 }
 
 func (f *frames) begin() {
@@ -139,6 +143,7 @@ func (f *frames) open() {
 	if f.id > f.newest {
 		f.newest = f.id
 		f.opened++
+		f.waits = f.begun && !f.mayOpen() // a handshake has its own time
 	}
 	f.headers = 0
 	f.head()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -297,6 +298,8 @@ func TestWhoSendsFramesOfOneByteIsReadNoFurther(t *testing.T) {
 	require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedFrames)), 0)
 }
 
+func always() bool { return true }
+
 func TestSmallFrames(t *testing.T) {
 	for _, tt := range []struct {
 		size, frames int
@@ -307,7 +310,7 @@ func TestSmallFrames(t *testing.T) {
 		{leastFrame, 60_000 / leastFrame, nil},
 		{leastFrame / 2, 60_000 / leastFrame, errSmallFrames},
 	} {
-		f := newFrames(func(*incoming) {}, func(*incoming) {}, unlimited)
+		f := newFrames(func(*incoming) {}, func(*incoming) {}, always, unlimited)
 		f.preface = 0
 		send := func(b []byte) {
 			f.read(append([]byte{0, byte(len(b) >> 8), byte(len(b)), frameData, 0, 0, 0, 0, 1}, b...)) //nolint:gosec // short
@@ -343,11 +346,11 @@ func TestFrames(t *testing.T) {
 		f := newFrames(
 			func(m *incoming) { got = append(got, fmt.Sprint("began ", m.size, " ", m.compressed())) },
 			func(m *incoming) { got = append(got, fmt.Sprint("ended ", m.size, " ", m.compressed(), " ", m.left)) },
-			unlimited,
+			always, unlimited,
 		)
 		for b := sent; len(b) > 0; {
 			n := min(cut, len(b))
-			f.read(b[:n])
+			require.Equal(t, n, f.read(b[:n]))
 			b = b[n:]
 		}
 		require.Equal(t, []string{
@@ -356,6 +359,22 @@ func TestFrames(t *testing.T) {
 		}, got, "cut every %d bytes", cut)
 		require.Len(t, f.messages, 1, "the prefix that is not whole")
 	}
+}
+
+// Reading ends with the header of a frame that opens a stream which has to wait.
+func TestFramesOfStreamsThatWait(t *testing.T) {
+	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
+	headers := func(id byte) []byte { return []byte{0, 0, 1, frameHeaders, 4, 0, 0, 0, id, 'h'} }
+	sent := slices.Concat(headers(1), settings, headers(1), headers(3), headers(3), headers(5))
+	f := newFrames(nil, nil, func() bool { return false }, unlimited)
+	f.preface = 0
+	var ends []int
+	for at := 0; at < len(sent); {
+		f.waits = false
+		at += f.read(sent[at:])
+		ends = append(ends, at)
+	}
+	require.Equal(t, []int{38, 58, 59}, ends, "the first frame is part of the handshake")
 }
 
 // FuzzFrames has a client send anything in place of frames. Messages that begin end once, and what is found does not depend on how the
@@ -368,18 +387,17 @@ func FuzzFrames(f *testing.F) {
 		var found []string
 		for _, size := range []int{len(sent), 1 + int(cut)} {
 			var got []string
-			open := map[*incoming]bool{}
+			open, waits := map[*incoming]bool{}, false
 			f := newFrames(
 				func(m *incoming) { got = append(got, fmt.Sprint("began ", m.size, " ", m.compressed())) },
 				func(m *incoming) { got = append(got, fmt.Sprint("ended ", m.size, " ", m.left)) },
-				unlimited,
+				func() bool { waits = !waits; return waits }, unlimited,
 			)
 			f.preface = 0
 			costtest.Run(t, len(sent), 1000, func() {
 				for b := sent; len(b) > 0; {
-					n := min(size, len(b))
-					f.read(b[:n])
-					b = b[n:]
+					f.waits = false
+					b = b[f.read(b[:min(size, len(b))]):]
 				}
 			})
 			for _, m := range f.messages {

@@ -78,7 +78,7 @@ func (s *Server) enterOther(host string, stream bool) (leave func(), err error) 
 
 // spaceOut waits until an address may ask again, by limits.streamsPerSecond.
 func (s *Server) spaceOut(ctx context.Context, host string) error {
-	if s.opens.perSecond >= 0 && !s.opens.of(host, time.Now()).wait(ctx.Done(), 1) {
+	if s.opens.perSecond >= 0 && !s.opens.of(host, time.Now()).wait(ctx.Done(), nil) {
 		return ended(ctx)
 	}
 	return nil

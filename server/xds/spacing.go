@@ -56,32 +56,33 @@ func (p *spacing) of(host string, now time.Time) *arriving {
 	return h
 }
 
-// wait waits until so many may have come, after those that began to wait before, and reports whether they may: not if done ends before
-// that.
-func (a *arriving) wait(done <-chan struct{}, n int) bool {
+// wait waits for the turn of one that comes, after those that began to wait before. It reports whether the turn has come: it does not come
+// if done ends before, or if nobody waits for it any longer, by wanted, unless that is nil.
+func (a *arriving) wait(done <-chan struct{}, wanted func() bool) bool {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
 	case <-done:
 		return false
 	}
-	for ; n > 0; n -= a.Burst() {
-		r := a.ReserveN(time.Now(), min(n, a.Burst()))
-		select {
-		case <-time.After(r.Delay()):
-		case <-done:
-			r.Cancel()
-			return false
-		}
+	if wanted != nil && !wanted() {
+		return false
 	}
-	return true
+	r := a.Reserve()
+	select {
+	case <-time.After(r.Delay()):
+		return true
+	case <-done:
+		r.Cancel()
+		return false
+	}
 }
 
 // behind reports whether somebody waits.
 func (a *arriving) behind() bool { return len(a.turn) > 0 }
 
-// letIn waits until it is a connection's turn, and reports whether it came. A connection that would wait for longer than most is cut off.
-func (a *arriving) letIn(done <-chan struct{}, most time.Duration) (in bool, err error) {
+// letIn waits for the turn of a connection, as wait does. A connection that would wait for longer than most is cut off.
+func (a *arriving) letIn(done <-chan struct{}, most time.Duration, wanted func() bool) (in bool, err error) {
 	if !a.behind() && a.Allow() {
 		return true, nil
 	}
@@ -89,7 +90,7 @@ func (a *arriving) letIn(done <-chan struct{}, most time.Duration) (in bool, err
 	if float64(a.waiting.Add(1)) > most.Seconds()*float64(a.Limit()) {
 		return false, errArrivals
 	}
-	return a.wait(done, 1), nil
+	return a.wait(done, wanted), nil
 }
 
 var errArrivals = errors.New("its address opens connections one after the other, more than limits.connectionsPerSecond")
@@ -106,7 +107,7 @@ func (s *Server) letIn(raw net.Conn) error {
 		return nil
 	}
 	limit := orForever(s.opts.Limits.HandshakeTimeout)
-	in, err := s.arrivals.of(hostOf(raw.RemoteAddr()), time.Now()).letIn(s.closing, limit)
+	in, err := s.arrivals.of(hostOf(raw.RemoteAddr()), time.Now()).letIn(s.closing, limit, func() bool { return !hungUp(raw) })
 	switch {
 	case err != nil:
 		s.complain(raw.RemoteAddr(), refusedArrivals, err)

@@ -1,13 +1,16 @@
 package xds
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
@@ -20,7 +23,7 @@ func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
 		come := func(host string, n int) {
 			for range n {
 				go func() {
-					switch ok, err := s.of(host, time.Now()).letIn(nil, 100*time.Millisecond); {
+					switch ok, err := s.of(host, time.Now()).letIn(nil, 100*time.Millisecond, nil); {
 					case err != nil:
 						refused <- err
 					case ok:
@@ -77,6 +80,30 @@ func TestConnectionsThatComeTooFast(t *testing.T) {
 	eventually(t, func() bool {
 		return testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedArrivals)) > 0
 	})
+}
+
+// Of a client that opens many streams and hangs up, no stream is begun whose turn has not come: nobody waits for it.
+func TestStreamsOfWhoHungUpAreNotBegun(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the system does not tell")
+	}
+	w := newWorld(t, Options{Limits: Limits{StreamsPerSecond: 10}})
+	r := w.raw()
+	var sent bytes.Buffer
+	burst := *r
+	burst.framer = http2.NewFramer(&sent, nil)
+	for range 50 {
+		burst.data(burst.open(true), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+	}
+	_, err := r.conn.Write(sent.Bytes())
+	require.NoError(t, err)
+	require.NoError(t, r.conn.Close())
+	eventually(t, func() bool {
+		conns := 0
+		w.server.conns.Range(func(any, any) bool { conns++; return true })
+		return conns == 0 && w.server.lastID.Load() > 0 && w.server.Streams() == 0
+	})
+	require.Less(t, w.server.lastID.Load(), uint64(10))
 }
 
 func TestWhoSaysNothingTakesNoTurn(t *testing.T) {
