@@ -1,6 +1,9 @@
 package translate
 
 import (
+	"encoding/binary"
+	"slices"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -11,8 +14,25 @@ import (
 // anyHead returns an encoded Any up to its value of a size, for which there is room.
 func anyHead(typeURL string, size int) []byte {
 	b := make([]byte, 0, size+len(typeURL)+16)
-	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), typeURL)
+	b = appendString(b, 1, typeURL)
 	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(size)) //nolint:gosec // not negative
+}
+
+// appendMessage appends a field that is a message, whose fields write appends.
+func appendMessage(b []byte, field protowire.Number, write func([]byte) []byte) []byte {
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	start := len(b)
+	b = write(b)
+	var size [binary.MaxVarintLen64]byte
+	return slices.Insert(b, start, binary.AppendUvarint(size[:0], uint64(len(b)-start))...)
+}
+
+func appendString(b []byte, field protowire.Number, value string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), value)
+}
+
+func appendUint32(b []byte, field protowire.Number, value uint32) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(value))
 }
 
 // EntryOf returns the entry of a message.

@@ -13,7 +13,6 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -50,7 +49,7 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 	endpoints := p.Endpoints()
 	var last *networking.WorkloadEntry
 	var in *members // of the last endpoint, and of the next ones with the same WorkloadEntry
-	var details, host []byte
+	var details []byte
 	for i := range endpoints {
 		e := &endpoints[i]
 		if !has(subset, e) {
@@ -80,12 +79,10 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 			if byPlace[l] == nil {
 				byPlace[l] = new(members)
 			}
-			last, in, details = e.Spec, byPlace[l], model.MustMarshal(detailsOf(e))
+			last, in, details = e.Spec, byPlace[l], appendDetails(details[:0], e)
 		}
 		in.weight += uint64(weight(e))
-		host = appendHost(e, host[:0], p)
-		in.encoded = protowire.AppendVarint(protowire.AppendTag(in.encoded, localityMembers, protowire.BytesType), uint64(len(host)+len(details)))
-		in.encoded = append(append(in.encoded, host...), details...)
+		in.encoded = appendMessage(in.encoded, localityMembers, func(b []byte) []byte { return append(appendHost(b, e, p), details...) })
 	}
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
 	for _, l := range slices.SortedFunc(maps.Keys(byPlace), func(a, b place) int {
@@ -138,31 +135,34 @@ const MaxSocketPath = 107
 // FitsSocket says whether a path can be that of a Unix socket.
 func FitsSocket(path string) bool { return path != "" && len(path) <= MaxSocketPath }
 
-// appendHost appends where the endpoint serves a port, as fields of LbEndpoint.
-func appendHost(e *model.Endpoint, b []byte, p *model.Port) []byte {
-	address := &corev3.Address{}
-	if path, ok := strings.CutPrefix(e.Address, UnixPrefix); ok {
-		address.Address = &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}
-	} else {
-		address.Address = &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Address: e.Address, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: portFor(e, p)},
-		}}
-	}
-	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, &endpointv3.LbEndpoint{
-		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
+// appendHost appends where the endpoint serves a port, as fields of LbEndpoint. It and appendDetails write the bytes that the encoder of
+// the message writes: most of what is translated is endpoints.
+func appendHost(b []byte, e *model.Endpoint, p *model.Port) []byte {
+	return appendMessage(b, 1, func(b []byte) []byte { // endpoint
+		return appendMessage(b, 1, func(b []byte) []byte { // address
+			if path, ok := strings.CutPrefix(e.Address, UnixPrefix); ok {
+				return appendMessage(b, 2, func(b []byte) []byte { return appendString(b, 1, path) }) // pipe
+			}
+			return appendMessage(b, 1, func(b []byte) []byte { // socket_address
+				return appendUint32(appendString(b, 2, e.Address), 3, portFor(e, p))
+			})
+		})
 	})
-	if err != nil {
-		panic(err) // as in mustMarshal
-	}
-	return b
 }
 
-// detailsOf returns what else clients know of the endpoint. It follows from its WorkloadEntry.
-func detailsOf(e *model.Endpoint) *endpointv3.LbEndpoint {
-	return &endpointv3.LbEndpoint{
-		LoadBalancingWeight: wrapperspb.UInt32(weight(e)),
-		Metadata:            istioMetadata(map[string]*structpb.Value{"workload": structpb.NewStringValue(identity(e))}),
-	}
+// appendDetails appends what else clients know of the endpoint, as fields of LbEndpoint: the "workload" of its metadata, and its weight.
+// They follow from its WorkloadEntry.
+func appendDetails(b []byte, e *model.Endpoint) []byte {
+	b = appendMessage(b, 3, func(b []byte) []byte { // metadata
+		return appendMessage(b, 1, func(b []byte) []byte { // an entry of filter_metadata
+			return appendMessage(appendString(b, 1, "istio"), 2, func(b []byte) []byte { // its Struct
+				return appendMessage(b, 1, func(b []byte) []byte { // an entry of fields
+					return appendMessage(appendString(b, 1, "workload"), 2, func(b []byte) []byte { return appendString(b, 3, identity(e)) })
+				})
+			})
+		})
+	})
+	return appendMessage(b, 4, func(b []byte) []byte { return appendUint32(b, 1, weight(e)) })
 }
 
 // portFor returns the port on which the endpoint serves p.
