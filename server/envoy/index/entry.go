@@ -36,9 +36,9 @@ func decodeEntry(r *resource.Resource) (*networking.ServiceEntry, []listed, erro
 	if r == nil {
 		return nil, nil, nil
 	}
-	var others []byte
 	var endpoints []listed
 	var last []byte
+	others := make([]byte, 0, 256) // enough for most
 	for b := r.Body(); len(b) > 0; {
 		field, number, value, err := nextField(b)
 		if err != nil {
@@ -51,6 +51,9 @@ func decodeEntry(r *resource.Resource) (*networking.ServiceEntry, []listed, erro
 		}
 		var e listed
 		address, rest := splitAddress(value)
+		if endpoints == nil { // as many as there are if all are as long as this one
+			endpoints = make([]listed, 0, 1+len(b)/len(field))
+		}
 		if len(endpoints) > 0 && bytes.Equal(rest, last) {
 			e.rest = endpoints[len(endpoints)-1].rest
 		} else {
