@@ -64,14 +64,9 @@ It exits with 3 if it is not allowed.`,
 			if cmd.Flags().Changed("source") {
 				q.Source = &source
 			}
-			if file == "" {
-				if file, err = config.Find(config.DefaultPaths()); err != nil {
-					return &failure{exitConfig, err}
-				}
-			}
-			cfg, err := config.Load(file)
+			cfg, err := loadConfig(&file)
 			if err != nil {
-				return &failure{exitConfig, err}
+				return err
 			}
 			for _, doubt := range doubtsOf(cfg, q.Who) {
 				cmd.PrintErrf("warning: %s\n", doubt)

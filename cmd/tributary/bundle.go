@@ -49,9 +49,7 @@ taken out of all of it, as are its comments. What cannot be had is named in erro
   tributary bundle -c /etc/tributary/tributary.yaml --log /var/log/tributary.log --file report.tar.gz
   journalctl -u tributary -n 20000 > log && tributary bundle --log log`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			now := time.Now().UTC()
 			name := "tributary-" + now.Format("20060102T150405Z")
 			if out == "" {

@@ -88,8 +88,8 @@ func (f *clientFlags) names(cmd *cobra.Command, kinds, typed string) (names []co
 	return names
 }
 
-// completeNamespaces offers those of the objects of the kind that was given, or of services.
-func (f *clientFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// namespaces are those of the objects of the kind that was given, or of services; full returns NAMESPACE/NAME of the objects of a kind.
+func namespaces(args []string, full func(kind string) []string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	kinds := "serviceentry"
 	if len(args) > 0 {
 		kinds, _, _ = strings.Cut(args[0], "/")
@@ -97,56 +97,42 @@ func (f *clientFlags) completeNamespaces(cmd *cobra.Command, args []string, _ st
 	if kinds == allKinds {
 		kinds = "serviceentry,virtualservice,destinationrule" // those that there are most of: who has pressed Tab waits for each
 	}
-	var names []cobra.Completion
 	for kind := range strings.SplitSeq(kinds, ",") {
-		for _, r := range f.objects(cmd, kind) {
-			names = append(names, r.Key().Namespace)
+		for _, name := range full(kind) {
+			if namespace, _, ok := strings.Cut(name, "/"); ok {
+				names = append(names, namespace)
+			}
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names), noFiles
 }
 
-// completeNamespaces offers those of the objects of the kind that was given, or of services.
+func (f *clientFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return namespaces(args, func(kind string) []string { return f.names(cmd, kind, "/") })
+}
+
 func (f *adminFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	kind := "serviceentry"
-	if len(args) > 0 {
-		kind, _, _ = strings.Cut(args[0], "/")
-	}
-	var names []cobra.Completion
-	for _, name := range f.seen(cmd, kind) {
-		namespace, _, ok := strings.Cut(name, "/")
-		if ok {
-			names = append(names, namespace)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names), noFiles
+	return namespaces(args, func(kind string) []string { return f.seen(cmd, kind) })
 }
 
 // seen are the objects of a kind, in order; none if they cannot be asked for.
-func (f *adminFlags) seen(cmd *cobra.Command, kind string) (names []string) {
+func (f *adminFlags) seen(cmd *cobra.Command, kind string) []string {
 	schema, ok := resource.SchemaByName(kind)
 	if !ok {
 		return nil
 	}
 	var seen admin.Seen
-	if _, err := f.completing(cmd).Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
-		return nil
-	}
-	for name := range seen {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	_, _ = f.completing(cmd).Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen)
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // completeObjects offers kinds first, and then names of objects.
 func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if kind, _, ok := strings.Cut(typed, "/"); ok && len(args) == 0 {
-		var names []cobra.Completion
-		for _, name := range f.seen(cmd, kind) {
-			names = append(names, kind+"/"+name)
+		names := f.seen(cmd, kind)
+		for i := range names {
+			names[i] = kind + "/" + names[i]
 		}
 		return names, noFiles
 	}
@@ -157,16 +143,11 @@ func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed st
 }
 
 // completeHolds offers the sources of which something is held.
-func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, noFiles
 	}
-	var st admin.Status
-	if _, err := f.completing(cmd).Get(cmd.Context(), "/debug/status", nil, &st); err != nil {
-		return nil, noFiles
-	}
-	var names []cobra.Completion
-	for _, s := range st.Sources {
+	for _, s := range f.sources(cmd) {
 		if s.Hold != nil {
 			names = append(names, cobra.CompletionWithDesc(s.Name, "lost "+words.Count(s.Hold.Objects, "object", "objects")))
 		}
@@ -175,14 +156,16 @@ func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) 
 }
 
 // completeSources offers the sources.
-func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	var st admin.Status
-	if _, err := f.completing(cmd).Get(cmd.Context(), "/debug/status", nil, &st); err != nil {
-		return nil, noFiles
-	}
-	var names []cobra.Completion
-	for _, s := range st.Sources {
+func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	for _, s := range f.sources(cmd) {
 		names = append(names, s.Name)
 	}
 	return names, noFiles
+}
+
+// sources are those of the server; none if it cannot be asked.
+func (f *adminFlags) sources(cmd *cobra.Command) []admin.SourceState {
+	var st admin.Status
+	_, _ = f.completing(cmd).Get(cmd.Context(), "/debug/status", nil, &st)
+	return st.Sources
 }

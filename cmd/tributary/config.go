@@ -27,14 +27,9 @@ With -o json it prints a list of {key, value, from}.`,
   tributary config -o json > effective.json`,
 		Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) (err error) {
-			if file == "" {
-				if file, err = config.Find(config.DefaultPaths()); err != nil {
-					return &failure{exitConfig, err}
-				}
-			}
-			cfg, err := config.Load(file)
+			cfg, err := loadConfig(&file)
 			if err != nil {
-				return &failure{exitConfig, err}
+				return err
 			}
 			if cfg.StateDir == "" {
 				if cfg.StateDir, _, err = relay.StatePath(cfg, relay.Origin{File: file}); err != nil {
@@ -73,6 +68,20 @@ With -o json it prints a list of {key, value, from}.`,
 	addConfig(cmd, &file, "")
 	format.add(cmd)
 	return cmd
+}
+
+// loadConfig loads the configuration of file, or else the first that there is of the default ones.
+func loadConfig(file *string) (cfg *config.Config, err error) {
+	if *file == "" {
+		*file, err = config.Find(config.DefaultPaths())
+	}
+	if err == nil {
+		cfg, err = config.Load(*file)
+	}
+	if err != nil {
+		return nil, &failure{exitConfig, err}
+	}
+	return cfg, nil
 }
 
 func newSchema() *cobra.Command {

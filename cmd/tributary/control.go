@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -26,18 +27,11 @@ not right changes nothing: reload says what is wrong with it and exits with 78. 
 		Example: `  tributary reload
   tributary reload --admin mesh-1.example:16014`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
-			done, err := flags.client().Post(ctx, "/-/reload", url.Values{"by": {whoAmI()}})
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			err := flags.post(ctx, cmd, flags.client(), "/-/reload", url.Values{})
 			if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Code == http.StatusInternalServerError {
 				return &failure{exitConfig, err}
 			}
-			if err != nil {
-				return err
-			}
-			flags.nameServer(cmd)
-			_, err = io.WriteString(cmd.OutOrStdout(), done)
 			return err
 		}),
 	}
@@ -61,21 +55,14 @@ Listen addresses do not change: to change them, restart.`,
 		Example: `  tributary upgrade
   tributary upgrade --admin unix:///run/tributary/admin.sock`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			server := flags.client()
 			within := server.Timeout
 			server.Timeout += 30 * time.Second // for the server to say why
-			done, err := server.Post(ctx, "/-/upgrade", url.Values{"by": {whoAmI()}, "within": {within.String()}})
+			err := flags.post(ctx, cmd, server, "/-/upgrade", url.Values{"within": {within.String()}})
 			if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Code == http.StatusNotFound {
 				return errors.New("the server is older than this command: restart it")
 			}
-			if err != nil {
-				return err
-			}
-			flags.nameServer(cmd)
-			_, err = io.WriteString(cmd.OutOrStdout(), done)
 			return err
 		}),
 	}
@@ -106,19 +93,9 @@ func newGuardList() *cobra.Command {
 		Short:   "Show what is held, and why",
 		Example: `  tributary guard list`,
 		Args:    cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			var all []admin.Guarded
-			page, err := flags.client().Get(ctx, "/debug/guard", nil, &all)
-			if err != nil {
-				return err
-			}
-			if format.value == "json" {
-				_, err = cmd.OutOrStdout().Write(page)
-				return err
-			}
-			return output.Guard(cmd.OutOrStdout(), all, time.Now())
+			return flags.show(ctx, cmd, format, "/debug/guard", nil, &all, func(w io.Writer) error { return output.Guard(w, all, time.Now()) })
 		}),
 	}
 	flags.add(cmd)
@@ -138,16 +115,8 @@ is released only if it is the one that you looked at. It exits with 1 if nothing
   tributary guard release rules --hold mi9x2k1c`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: flags.completeHolds,
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
-			done, err := flags.client().Post(ctx, "/-/guard/release", url.Values{"source": args, "hold": {hold}, "by": {whoAmI()}})
-			if err != nil {
-				return err
-			}
-			flags.nameServer(cmd)
-			_, err = io.WriteString(cmd.OutOrStdout(), done)
-			return err
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return flags.post(ctx, cmd, flags.client(), "/-/guard/release", url.Values{"source": args, "hold": {hold}})
 		}),
 	}
 	cmd.Flags().StringVar(&hold, "hold", "", "which hold, as guard list shows it")

@@ -64,13 +64,11 @@ It exits with 3 if there is a difference.`,
   tributary diff --at "2026-05-04 03:00" --kind se -n shop rules/
   helm template . | tributary diff -`,
 		Args: cobra.MaximumNArgs(2),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			servers, err := flags.check(cmd, args)
 			if err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
 			var sides []*output.Side
 			left := 0 // out, since it cannot be read
 			warn := func(err error) {

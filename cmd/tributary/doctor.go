@@ -40,12 +40,10 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
   tributary doctor --mesh-config mesh.yaml --strict -o json
   tributary doctor --through mesh.example:16010`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			if d.File == "" {
 				d.File, d.NoFile = config.Find(config.DefaultPaths())
 			}
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
 			d.Running = func(ctx context.Context, cfg *config.Config) *check.Running { return running(ctx, cfg, &secure) }
 			if through != "" {
 				d.Through = &check.Through{
@@ -113,6 +111,19 @@ func runningWithoutDebug(ctx context.Context, server *client.Admin) *check.Runni
 	return nil
 }
 
+// connected is a client of a server, and for which types it asks.
+type connected struct {
+	Node  string `json:"node"`
+	Types []struct {
+		TypeURL string `json:"type_url"`
+	} `json:"types"`
+}
+
+func clientsOf(ctx context.Context, server *client.Admin) (all []connected, err error) {
+	_, err = server.Get(ctx, "/debug/clients", nil, &all)
+	return all, err
+}
+
 // running asks the server that runs with cfg what it is; nil if none does.
 func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *check.Running {
 	server := &client.Admin{Address: adminOf(&cfg.Listen), Timeout: ageTimeout}
@@ -124,13 +135,8 @@ func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *chec
 		return runningWithoutDebug(ctx, server)
 	}
 	r := &check.Running{Version: st.Version, Asked: make(map[string][]string)}
-	var clients []struct {
-		Node  string `json:"node"`
-		Types []struct {
-			TypeURL string `json:"type_url"`
-		} `json:"types"`
-	}
-	if _, err := server.Get(ctx, "/debug/clients", nil, &clients); err != nil {
+	clients, err := clientsOf(ctx, server)
+	if err != nil {
 		return r
 	}
 	r.Clients = len(clients)

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -39,12 +37,10 @@ func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t client.EnvoyType) error {
 }
 
 // getEnvoy prints resources of Envoy's: all, or the one called name.
-func getEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType, name string) error {
+func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType, name string) error {
 	if err := flags.checkEnvoy(cmd, t); err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(cmd.Context())
-	defer stop()
 	answer, err := flags.client(cmd).GetEnvoy(ctx, t)
 	if err != nil {
 		return err
@@ -115,46 +111,19 @@ func printEnvoy(w io.Writer, format string, t client.EnvoyType, all []proto.Mess
 }
 
 // watchEnvoy prints resources of Envoy's, and each change of them.
-func watchEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType) error {
+func watchEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType) error {
 	if err := flags.checkEnvoy(cmd, t); err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(cmd.Context())
-	defer stop()
-	server := flags.client(cmd)
-	server.Again, server.Waiting = again(cmd), waiting(cmd)
-	err := server.WatchEnvoy(ctx, t, func(e client.EnvoyEvent) error {
-		return printEnvoyEvent(cmd.OutOrStdout(), format, t, e)
+	return flags.watch(cmd, func(server *client.XDS) error {
+		return server.WatchEnvoy(ctx, t, func(e client.EnvoyEvent) error {
+			m, what := e.Resource.Message, t.Name+" "+cmp.Or(e.Resource.Name, "(no name)")
+			return printChange(cmd.OutOrStdout(), format, e.Change, what, nil, func(format string) ([]byte, error) {
+				if format == "json" {
+					return output.EnvoyJSON(m)
+				}
+				return output.EnvoyYAML(m)
+			})
+		})
 	})
-	if errors.Is(err, context.Canceled) {
-		return nil // as it was asked to
-	}
-	return err
-}
-
-func printEnvoyEvent(w io.Writer, format string, t client.EnvoyType, e client.EnvoyEvent) error {
-	switch format {
-	case "json":
-		text, err := output.EnvoyJSON(e.Resource.Message)
-		if err != nil {
-			return err
-		}
-		line, err := json.Marshal(struct {
-			Time   string          `json:"time"`
-			Change client.Change   `json:"change"`
-			Object json.RawMessage `json:"object"`
-		}{time.Now().UTC().Format(time.RFC3339), e.Change, text})
-		if err == nil {
-			_, err = fmt.Fprintf(w, "%s\n", line)
-		}
-		return err
-	case "yaml":
-		text, err := output.EnvoyYAML(e.Resource.Message)
-		if err == nil {
-			_, err = fmt.Fprintf(w, "---\n# %s at %s\n%s", e.Change, time.Now().UTC().Format(time.RFC3339), text)
-		}
-		return err
-	}
-	_, err := fmt.Fprintf(w, "%s %-7s  %s %s\n", clock(), e.Change, t.Name, cmp.Or(e.Resource.Name, "(no name)"))
-	return err
 }

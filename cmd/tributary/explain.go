@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"strings"
@@ -36,6 +38,33 @@ func (f *adminFlags) client() *client.Admin {
 	server := f.server.client(f.secure.settings())
 	server.Secure, server.TokenFile, server.Timeout = f.secure.given(), f.secure.tokenFile(), f.timeout
 	return server
+}
+
+// show prints the page at path, which it decodes into v: as it is with -o json, else by text.
+func (f *adminFlags) show(ctx context.Context, cmd *cobra.Command, format *choice, path string, query url.Values, v any,
+	text func(io.Writer) error,
+) error {
+	page, err := f.client().Get(ctx, path, query, v)
+	if err != nil {
+		return err
+	}
+	if format.value == "json" {
+		_, err = cmd.OutOrStdout().Write(page)
+		return err
+	}
+	return text(cmd.OutOrStdout())
+}
+
+// post has a server do what path stands for, in the name of who runs this, and prints what it says.
+func (f *adminFlags) post(ctx context.Context, cmd *cobra.Command, server *client.Admin, path string, query url.Values) error {
+	query.Set("by", whoAmI())
+	done, err := server.Post(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	f.nameServer(cmd)
+	_, err = io.WriteString(cmd.OutOrStdout(), done)
+	return err
 }
 
 // nameServer says which server did what it was asked for, unless a flag names it.
@@ -74,25 +103,17 @@ until when the object was there if the history knows.`,
   tributary explain com.acme.Demo`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: flags.completeObjects,
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			asked, query, err := question(args, namespace)
 			if err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
 			var answer admin.Explanation
-			page, err := flags.client().Get(ctx, "/debug/explain", query, &answer)
-			if err != nil {
-				return err
-			}
+			err = flags.show(ctx, cmd, format, "/debug/explain", query, &answer, func(w io.Writer) error {
+				return output.Explain(w, asked, &answer, time.Now())
+			})
 			if answer.NotReady {
 				cmd.PrintErrln("warning: the server is not ready: clients are sent nothing yet")
-			}
-			if format.value == "json" {
-				_, err = cmd.OutOrStdout().Write(page)
-			} else {
-				err = output.Explain(cmd.OutOrStdout(), asked, &answer, time.Now())
 			}
 			if err == nil && len(answer.Objects) == 0 {
 				return &failure{code: exitFailed}

@@ -207,7 +207,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
   tributary get endpoints --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: flags.completeObjects,
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if t, ok := envoyType(args[0]); ok && stored.store == "" && at.IsZero() {
 				if len(args) > 2 || labelled != "" {
 					return usage("of %s, want one NAME at most, and no labels, which they do not have", t.Name)
@@ -216,9 +216,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 					return usage("%s are watched all together: leave out NAME", t.Name)
 				}
 				if watched {
-					return watchEnvoy(cmd, &flags, format.value, t)
+					return watchEnvoy(ctx, cmd, &flags, format.value, t)
 				}
-				return getEnvoy(cmd, &flags, format.value, t, strings.Join(args[1:], ""))
+				return getEnvoy(ctx, cmd, &flags, format.value, t, strings.Join(args[1:], ""))
 			}
 			selector, err := labels.Parse(labelled)
 			if err != nil {
@@ -232,13 +232,11 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				if len(all) != 1 {
 					return usage("--watch is for one KIND at a time")
 				}
-				return watchObjects(cmd, &flags, format.value, all[0].schema, func(r *resource.Resource) bool {
+				return watchObjects(ctx, cmd, &flags, format.value, all[0].schema, func(r *resource.Resource) bool {
 					f, _ := all[0].pick(&flags, selector, []*resource.Resource{r}) // that objects of other names are not r is no error
 					return len(f.objects) > 0
 				})
 			}
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
 			var read func(*resource.Schema) ([]*resource.Resource, error)
 			if at.IsZero() {
 				of, done, err := flags.reader(ctx, cmd, &stored, all)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"io"
 	"net/url"
 	"slices"
 	"strconv"
@@ -33,7 +35,7 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
   tributary history vs -n shop -o json`,
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: flags.completeObjects,
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if limit < 1 {
 				return usage("--limit %d: want a number above 0", limit)
 			}
@@ -54,26 +56,17 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 			if format.value != "json" {
 				query.Set("encoded", "true")
 			}
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
 			var answer history.Answer
-			page, err := flags.client().Get(ctx, "/debug/history", query, &answer)
-			if err != nil {
-				return err
-			}
-			w := cmd.OutOrStdout()
-			if format.value == "json" {
-				_, err = w.Write(page)
-				return err
-			}
-			if err := output.History(w, &answer, details || named, output.ScreenOf(w)); err != nil {
-				return err
-			}
-			output.HistoryNote(cmd.ErrOrStderr(), &answer, since.Time)
-			if source != "" && len(answer.Entries) == 0 {
-				flags.noSource(cmd, source)
-			}
-			return nil
+			return flags.show(ctx, cmd, format, "/debug/history", query, &answer, func(w io.Writer) error {
+				if err := output.History(w, &answer, details || named, output.ScreenOf(w)); err != nil {
+					return err
+				}
+				output.HistoryNote(cmd.ErrOrStderr(), &answer, since.Time)
+				if source != "" && len(answer.Entries) == 0 {
+					flags.noSource(cmd, source)
+				}
+				return nil
+			})
 		}),
 	}
 	flags.add(cmd)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,7 +29,7 @@ that answer on this machine on their usual ports: Consul, ZooKeeper, Nacos and E
 		Example: `  tributary init
   tributary init /etc/tributary/tributary.yaml --host registry.example`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			path := "tributary.yaml"
 			if len(args) > 0 {
 				path = args[0]
@@ -36,8 +37,6 @@ that answer on this machine on their usual ports: Consul, ZooKeeper, Nacos and E
 			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("%s is there already, and is left as it is", path)
 			}
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
 			if _, _, err := net.SplitHostPort(host); err == nil {
 				return usage("--host %s: want a host without port", host)
 			}

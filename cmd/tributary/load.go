@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -40,14 +41,12 @@ or were not answered within --timeout.`,
   tributary load --server istiod.example:15010 --clients 50 --types se,vs,dr
   tributary load --server 127.0.0.1:18000 --clients 1000 --per-connection 100 --types clusters,listeners`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			if err := flags.check(); err != nil {
 				return err
 			}
 			flags.TLS, flags.TokenFile = flags.secure.settings(), flags.secure.tokenFile()
 			flags.Progress = func(r load.Report) { cmd.PrintErrln(progress(r)) }
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
 			r, failed := load.Run(ctx, flags.Config)
 			write := writeLoad
 			if format.value == "json" {

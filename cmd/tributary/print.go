@@ -109,13 +109,17 @@ func printNames(w io.Writer, all []found) error {
 	return nil
 }
 
+// marshalled is an object in JSON, or else in YAML.
+func marshalled(r *resource.Resource, format string) ([]byte, error) {
+	if format == "json" {
+		return resource.MarshalJSON(r)
+	}
+	return resource.MarshalYAML(r)
+}
+
 // printDocument prints one object as YAML or JSON, with its version if version tells one.
 func printDocument(w io.Writer, format string, r *resource.Resource, version func(resource.Key) string) error {
-	marshal := resource.MarshalYAML
-	if format == "json" {
-		marshal = resource.MarshalJSON
-	}
-	text, err := marshal(r)
+	text, err := marshalled(r, format)
 	if err != nil {
 		return err
 	}

@@ -144,6 +144,15 @@ func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, 
 	}
 }
 
+// asks makes a command do f until it is interrupted.
+func asks(f func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return does(func(cmd *cobra.Command, args []string) error {
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		return f(ctx, cmd, args)
+	})
+}
+
 // exitCode prints err, which cmd failed with, and returns its exit code.
 func exitCode(err error, cmd *cobra.Command, stderr io.Writer) int {
 	if err == nil {

@@ -33,9 +33,7 @@ With several servers, --admin A,B,C, it shows a line of each. CONTENT is a hash 
   tributary status --admin mesh-1.example:16014 -o json
   tributary status --admin mesh-1.example:16014,mesh-2.example:16014 --check`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			if strings.Contains(flags.server.address, ",") {
 				return flags.fleet(ctx, cmd.OutOrStdout(), check, format.value == "json")
 			}

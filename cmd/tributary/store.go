@@ -145,9 +145,7 @@ written if the store still has that version.`,
   tributary get vs reviews -n shop -o yaml --store consul-kv://127.0.0.1:8500/mesh | sed 's/subset: v1/subset: v2/' |
     tributary apply -f - --store consul-kv://127.0.0.1:8500/mesh`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			var l check.Linter
 			var objects []check.ManifestObject
 			for _, f := range files {
@@ -239,13 +237,11 @@ func newDelete() *cobra.Command {
 		Example:           `  tributary delete vs reviews -n shop --store consul-kv://127.0.0.1:8500/mesh`,
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: completeKind,
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			schema, err := schemaNamed(args[0])
 			if err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
 			store, err := flags.open(ctx)
 			if err != nil {
 				return err

@@ -65,9 +65,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 			}
 			return cobra.MinimumNArgs(1)(cmd, args)
 		},
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			l := check.Linter{Files: relay.Files}
 			if flags.client != "" && flags.client != "envoy" {
 				return usage("--for %s: want envoy", flags.client)

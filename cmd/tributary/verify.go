@@ -47,9 +47,7 @@ waits for something else before it is in force. What is of the Envoy's bootstrap
 		Args: cobra.NoArgs,
 	}
 	var extra bool
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
+	cmd.RunE = asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 		find := func() ([]verify.Finding, int, error) { return flags.ofIstiod(ctx, cmd, &ages, &istiod) }
 		if envoy.Where == "" {
 			if err := istiod.Check(); err != nil {
@@ -199,15 +197,10 @@ func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageF
 			}
 		}
 	}
-	var clients []struct {
-		Node  string `json:"node"`
-		Types []struct {
-			TypeURL string `json:"type_url"`
-		} `json:"types"`
-	}
 	admin := ages.admin.client(f.secure.settings())
 	admin.Timeout = ageTimeout
-	if _, err := admin.Get(ctx, "/debug/clients", nil, &clients); err != nil {
+	clients, err := clientsOf(ctx, admin)
+	if err != nil {
 		if ages.meant(cmd) {
 			return s, err
 		}

@@ -34,15 +34,15 @@ fields and object; with -o yaml the change is a comment. That it waits, or is co
   tributary watch endpoints --server istiod.example:15010`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeType,
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if t, ok := envoyType(args[0]); ok {
-				return watchEnvoy(cmd, &flags, format.value, t)
+				return watchEnvoy(ctx, cmd, &flags, format.value, t)
 			}
 			schema, err := schemaNamed(args[0])
 			if err != nil {
 				return err
 			}
-			return watchObjects(cmd, &flags, format.value, schema, flags.selects)
+			return watchObjects(ctx, cmd, &flags, format.value, schema, flags.selects)
 		}),
 	}
 	flags.add(cmd, "")
@@ -52,23 +52,29 @@ fields and object; with -o yaml the change is a comment. That it waits, or is co
 }
 
 // watchObjects prints the objects of a kind that are meant, and each change of them, until it is interrupted.
-func watchObjects(cmd *cobra.Command, flags *clientFlags, format string, schema *resource.Schema,
+func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, schema *resource.Schema,
 	meant func(*resource.Resource) bool,
 ) error {
-	ctx, stop := untilSignal(cmd.Context())
-	defer stop()
-	server := flags.client(cmd)
-	server.Again, server.Waiting = again(cmd), waiting(cmd)
-	err := server.Watch(ctx, schema, func(e client.Event) error {
-		if !meant(e.Resource) {
-			return nil
-		}
-		return printEvent(cmd.OutOrStdout(), format, e)
+	return flags.watch(cmd, func(server *client.XDS) error {
+		return server.Watch(ctx, schema, func(e client.Event) error {
+			if !meant(e.Resource) {
+				return nil
+			}
+			return printChange(cmd.OutOrStdout(), format, e.Change, e.Resource.Key().String(), fieldsOf(e), func(format string) ([]byte, error) {
+				return marshalled(e.Resource, format)
+			})
+		})
 	})
-	if errors.Is(err, context.Canceled) {
-		return nil // as it was asked to
+}
+
+// watch has run watch a server until it is interrupted.
+func (f *clientFlags) watch(cmd *cobra.Command, run func(server *client.XDS) error) error {
+	server := f.client(cmd)
+	server.Again, server.Waiting = again(cmd), waiting(cmd)
+	if err := run(server); !errors.Is(err, context.Canceled) {
+		return err
 	}
-	return err
+	return nil // as it was asked to
 }
 
 // again says that what comes next may have happened while nobody looked.
@@ -87,36 +93,31 @@ func clock() string { return time.Now().UTC().Format("15:04:05Z") }
 // maxFields is how many of the fields that an update changes are named.
 const maxFields = 5
 
-func printEvent(w io.Writer, format string, e client.Event) error {
-	now := time.Now().UTC().Format(time.RFC3339)
-	switch format {
-	case "json":
-		object, err := resource.MarshalJSON(e.Resource)
+// printChange prints a change of what, and the fields that an update changes. marshal writes the object in a format.
+func printChange(w io.Writer, format string, change client.Change, what string, fields []string,
+	marshal func(format string) ([]byte, error),
+) error {
+	if format == "json" || format == "yaml" {
+		now := time.Now().UTC().Format(time.RFC3339)
+		object, err := marshal(format)
+		if err == nil && format == "yaml" {
+			_, err = fmt.Fprintf(w, "---\n# %s at %s\n%s", change, now, object)
+			return err
+		}
 		if err != nil {
 			return err
 		}
-		line, err := json.Marshal(struct {
+		return json.NewEncoder(w).Encode(struct {
 			Time   string          `json:"time"`
 			Change client.Change   `json:"change"`
 			Fields []string        `json:"fields,omitempty"`
 			Object json.RawMessage `json:"object"`
-		}{now, e.Change, fieldsOf(e), object})
-		if err == nil {
-			_, err = fmt.Fprintf(w, "%s\n", line)
-		}
-		return err
-	case "yaml":
-		document, err := resource.MarshalYAML(e.Resource)
-		if err == nil {
-			_, err = fmt.Fprintf(w, "---\n# %s at %s\n%s", e.Change, now, document)
-		}
-		return err
+		}{now, change, fields, object})
 	}
-	fields := fieldsOf(e)
 	if more := len(fields) - maxFields; more > 0 {
 		fields = append(fields[:maxFields], fmt.Sprintf("and %d more", more))
 	}
-	line := fmt.Sprintf("%s %-7s  %s  %s", clock(), e.Change, e.Resource.Key(), strings.Join(fields, ", "))
+	line := fmt.Sprintf("%s %-7s  %s  %s", clock(), change, what, strings.Join(fields, ", "))
 	_, err := fmt.Fprintln(w, strings.TrimRight(line, " "))
 	return err
 }

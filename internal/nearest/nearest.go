@@ -13,7 +13,7 @@ func Name(s string, names []string) string {
 		bestDistance = 2
 	}
 	for _, name := range names {
-		if d := distance(strings.ToLower(s), strings.ToLower(name)); d < bestDistance {
+		if d := Distance(strings.ToLower(s), strings.ToLower(name)); d < bestDistance {
 			best, bestDistance = name, d
 		}
 	}
@@ -28,8 +28,8 @@ func Meant(s string, names []string) string {
 	return ""
 }
 
-// distance returns the number of letters to insert, delete, replace or swap with the next to make b of a.
-func distance(a, b string) int {
+// Distance returns the number of letters to insert, delete, replace or swap with the next to make b of a.
+func Distance(a, b string) int {
 	var beforeLast []int
 	last := make([]int, len(b)+1)
 	for j := range last {

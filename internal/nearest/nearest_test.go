@@ -12,6 +12,6 @@ func TestName(t *testing.T) {
 	for s, want := range map[string]string{"host": "hosts", "prots": "ports", "ExportTO": "exportTo", "address": "", "x": ""} {
 		assert.Equal(t, want, Name(s, names), s)
 	}
-	assert.Equal(t, 1, distance("ab", "ba"))
-	assert.True(t, slices.IsSorted([]int{distance("", ""), distance("a", ""), distance("abc", "d")}))
+	assert.Equal(t, 1, Distance("ab", "ba"))
+	assert.True(t, slices.IsSorted([]int{Distance("", ""), Distance("a", ""), Distance("abc", "d")}))
 }

@@ -9,6 +9,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/aggregate/conflicts"
+	"tributary/internal/nearest"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -91,7 +92,7 @@ func hostsOf(r *resource.Resource) []string {
 // likeness says whether somebody who wrote a may have meant b: there are few typing errors between them, or one is a part
 // of the other. Lower ranks are more alike.
 func likeness(a, b string) (rank int, ok bool) {
-	if d := distance(a, b); d <= 1+min(len(a), len(b))/4 {
+	if d := nearest.Distance(a, b); d <= 1+min(len(a), len(b))/4 {
 		return d, true
 	}
 	const part = 3 // what is shorter is part of too much
@@ -99,25 +100,4 @@ func likeness(a, b string) (rank int, ok bool) {
 		return 9, true
 	}
 	return 0, false
-}
-
-// distance is the number of bytes to insert, delete or replace that lead from a to b (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -24,7 +23,7 @@ func (l *Linter) connect(ctx context.Context, name string, s config.Source, term
 	if err != nil {
 		return fmt.Errorf("source %s: %w", s.Name, err)
 	}
-	groups, said, err := ReadRegistry(ctx, source)
+	contents, said, err := ReadRegistry(ctx, source)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -41,7 +40,7 @@ func (l *Linter) connect(ctx context.Context, name string, s config.Source, term
 		return nil
 	}
 	before, left := len(l.Findings), 0
-	contents := slices.SortedFunc(maps.Values(groups), func(a, b sources.Content) int { return strings.Compare(a.Group, b.Group) })
+	slices.SortFunc(contents, func(a, b sources.Content) int { return strings.Compare(a.Group, b.Group) })
 	for n := range contents {
 		left += len(contents[n].LeftOut)
 		for i := range contents[n].Rejects {

@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -135,15 +136,4 @@ func address(a *corev3.Address) string {
 	}
 }
 
-// short keeps a row within a screen.
-func short(items []string) string {
-	const most = 3
-	switch {
-	case len(items) == 0:
-		return "-"
-	case len(items) <= most:
-		return strings.Join(items, ",")
-	default:
-		return fmt.Sprintf("%s,+%d", strings.Join(items[:most], ","), len(items)-most)
-	}
-}
+func short(items []string) string { return cmp.Or(join(items, false), "-") }
