@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/internal/costtest"
+	"tributary/internal/disk"
 	"tributary/memstore/storetest"
 	"tributary/resource"
 )
@@ -17,12 +18,12 @@ func FuzzRecord(f *testing.F) {
 	e := newEncoder()
 	r := storetest.New(resource.ServiceEntry, "shop", "a", "text")
 	require.NoError(f, e.add(head{Entry: *entryOf(time.Unix(1, 0), nil, r)}))
-	f.Add(e.out.Bytes())
-	f.Add(e.out.Bytes()[frameHead:])
+	f.Add(e.out)
+	f.Add(e.out[disk.HeaderSize:])
 	f.Add([]byte("\x02{}\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		costtest.Run(t, len(data), perByte, func() {
-			payload, err := readFrame(bytes.NewReader(data), maxRecord)
+			payload, err := disk.NewReader(bytes.NewReader(data), int64(len(data))).Next()
 			if err != nil {
 				payload = data
 			}

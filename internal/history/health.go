@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"tributary/internal/disk"
 )
 
 // Health is what is wrong with a history; nothing if it is empty.
@@ -99,7 +101,7 @@ func (h *History) Health() Health {
 		path := h.files.path(seg.number, segmentSuffix)
 		info, err := os.Stat(path)
 		if err == nil && info.Size() < seg.size {
-			err = errShort
+			err = disk.ErrShort
 		}
 		if err != nil && int64(seg.number) >= h.files.oldest.Load() {
 			h.damaged(path, err)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,40 @@ func TestDamageWhileItRuns(t *testing.T) {
 			require.FileExists(t, h.files.path(h.files.base.number, baseSuffix))
 		})
 	}
+}
+
+// A record that is damaged is a gap, and nothing else of the file is lost.
+func TestADamagedRecordIsAGap(t *testing.T) {
+	dir, table := filepath.Join(t.TempDir(), "history"), new(memstore.Table)
+	h, err := Open(dir, LeastSize, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	require.NoError(t, err)
+	h.round(table)
+	for i := range 10 {
+		change(h, table, fmt.Sprint(i))
+	}
+	require.Len(t, h.files.all, 1)
+	all := found(t, h)
+	require.NoError(t, h.files.close())
+	path := h.files.path(1, segmentSuffix)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	data[len(data)/2] ^= 1
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+
+	h, log := spoilt(t, dir, table, 0)
+	require.Equal(t, 1, strings.Count(log.String(), "file="+path+" "), log)
+	require.Contains(t, log.String(), " bytes from byte ")
+	left := found(t, h)
+	require.Len(t, left.Entries, len(all.Entries)-1)
+	require.True(t, left.From.After(all.From))
+	require.True(t, left.From.Before(h.opened), "what comes after it is whole")
+	for _, e := range left.Entries {
+		require.True(t, slices.ContainsFunc(all.Entries, func(o *Entry) bool { return o.At.Equal(e.At) && o.Name == e.Name }))
+	}
+	at := left.Entries[len(left.Entries)-1].At
+	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, h, at))
+	_, err = h.At(left.From.Add(-1), "")
+	require.Error(t, err)
 }
 
 // As long as nothing can be written, that is shown and counted; afterwards changes are written again.

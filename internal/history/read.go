@@ -1,7 +1,6 @@
 package history
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -11,72 +10,84 @@ import (
 	"slices"
 	"time"
 
+	"tributary/internal/disk"
 	"tributary/resource"
 )
 
-// read yields the records of segments in order. A segment that was dropped meanwhile has none. Behind what is damaged or gone, the mark
-// with which the next segment begins is that of a gap.
+// read yields the records of segments in order, and marks of gaps where records are damaged or gone. A segment that was dropped meanwhile
+// has none. If the damage is at the end of a segment, the mark with which the next segment begins is that of the gap.
 func (h *History) read(all []segment) iter.Seq2[*record, error] {
 	return func(yield func(*record, error) bool) {
 		gap := time.Time{} // since when there is one
-		each := func(r *record) bool {
-			if !gap.IsZero() && r.Mark == markBegin {
-				r.Mark, gap = markGap, time.Time{}
-			}
-			return yield(r, nil)
-		}
 		for i, seg := range all {
 			if i > 0 && all[i-1].number+1 < seg.number || i > 0 && all[i-1].damaged {
 				gap = h.opened
 			}
 			path := h.files.path(seg.number, segmentSuffix)
-			more, err := readSegment(path, seg, each)
-			switch {
-			case errors.Is(err, fs.ErrNotExist) && int64(seg.number) < h.files.oldest.Load(): // it was dropped
-			case errors.Is(err, errTorn) || errors.Is(err, fs.ErrNotExist):
-				gap = h.damaged(path, err)
-			case err != nil:
-				yield(nil, fmt.Errorf("history: %w", err))
-				return
-			case !more:
-				return
+			within := false // the gap is in this segment
+			for r, err := range readSegment(path, seg) {
+				switch {
+				case errors.Is(err, fs.ErrNotExist) && int64(seg.number) < h.files.oldest.Load(): // it was dropped
+					continue
+				case isDamage(err):
+					gap, within = h.damaged(path, err), true
+					continue
+				case err != nil:
+					yield(nil, fmt.Errorf("history: %w", err))
+					return
+				case !gap.IsZero() && r.Mark == markBegin:
+					r.Mark, gap = markGap, time.Time{}
+				case within:
+					if within, gap = false, (time.Time{}); !yield(gapAt(r.At), nil) {
+						return
+					}
+				}
+				if !yield(r, nil) {
+					return
+				}
 			}
 		}
 		if n := len(all); n > 0 && all[n-1].damaged {
 			gap = h.opened
 		}
 		if !gap.IsZero() {
-			yield(&record{head: head{Entry{At: gap}, mark{markGap}}}, nil)
+			yield(gapAt(gap), nil)
 		}
 	}
 }
 
-// readSegment yields the records of a segment. The error is errTorn if one of them, or the end, is not what was written.
-func readSegment(path string, seg segment, yield func(*record) bool) (more bool, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer file.Close() //nolint:errcheck // it was only read
-	in := bufio.NewReaderSize(io.LimitReader(file, seg.size), 1<<16)
-	for left := seg.size; left > 0; {
-		payload, err := readFrame(in, maxRecord)
-		if errors.Is(err, io.EOF) {
-			err = errTorn
-		}
+func gapAt(at time.Time) *record { return &record{head: head{Entry{At: at}, mark{markGap}}} }
+
+// isDamage reports whether err says that a file, or a part of it, is damaged or gone.
+func isDamage(err error) bool {
+	_, damaged := errors.AsType[*disk.Damage](err)
+	return damaged || errors.Is(err, fs.ErrNotExist) || errors.Is(err, disk.ErrShort) || errors.Is(err, errRecord)
+}
+
+// readSegment yields the records of a segment, and an error in the place of each that is damaged.
+func readSegment(path string, seg segment) iter.Seq2[*record, error] {
+	return func(yield func(*record, error) bool) {
+		file, err := os.Open(path)
 		if err != nil {
-			return false, err
+			yield(nil, err)
+			return
 		}
-		left -= int64(len(payload)) + frameHead
-		r, err := decode(payload)
-		if err != nil {
-			return false, err
-		}
-		if !yield(&r) {
-			return false, nil
+		defer file.Close() //nolint:errcheck // it was only read
+		for in := disk.NewReader(file, seg.size); in.At() < seg.size; {
+			var r record
+			payload, err := in.Next()
+			if err == nil {
+				r, err = decode(payload)
+			}
+			ended := errors.Is(err, io.EOF)
+			if ended {
+				err = disk.ErrShort
+			}
+			if !yield(&r, err) || ended || err != nil && !isDamage(err) {
+				return
+			}
 		}
 	}
-	return true, nil
 }
 
 // Query says which changes are meant. What is empty is for all.

@@ -7,26 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
+
+	"tributary/internal/disk"
 )
 
-// A record is a frame: the length of its payload and a checksum over it, four bytes each, and the payload. That begins with
-// the length of its head, as a varint: the head is an entry without objects, or a mark, as JSON. Behind it stand the objects of
-// the entry, as compressed JSON, which who looks for others need not read.
+// A record is the payload of a frame. It begins with the length of its head, as a varint: the head is an entry without objects, or a mark,
+// as JSON. The objects of the entry follow as compressed JSON, which a reader that looks for others need not read.
 
-const (
-	frameHead = 8
-	maxRecord = 64 << 20 // of a payload, in bytes: what claims to be longer is damaged
-)
+// maxRecord is how many bytes a record may have.
+const maxRecord = 64 << 20
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// headStart is how the head of each record starts.
-const headStart = `{"at":"`
-
-// errTorn says that what follows is no whole record.
-var errTorn = errors.New("a record is not whole")
+var errRecord = errors.New("a record is not one of this version")
 
 // mark is a head that is no entry.
 type mark struct {
@@ -54,7 +45,7 @@ type objects struct {
 
 // encoder appends records to a buffer.
 type encoder struct {
-	out    bytes.Buffer
+	out    []byte
 	packed bytes.Buffer
 	pack   *flate.Writer
 }
@@ -85,40 +76,8 @@ func (e *encoder) add(h head) error {
 	if len(payload) > maxRecord {
 		return fmt.Errorf("a record of %d bytes is too long", len(payload))
 	}
-	appendFrame(&e.out, payload)
+	e.out = disk.AppendFrame(e.out, payload)
 	return nil
-}
-
-func appendFrame(out *bytes.Buffer, payload []byte) {
-	var size [frameHead]byte
-	binary.BigEndian.PutUint32(size[:], uint32(len(payload))) //nolint:gosec // at most maxRecord, and a base is shorter than 4 GiB
-	binary.BigEndian.PutUint32(size[4:], crc32.Checksum(payload, castagnoli))
-	out.Write(size[:])
-	out.Write(payload)
-}
-
-// readFrame reads the payload of the next frame. The error is io.EOF behind the last one, and errTorn if what there is is not whole.
-func readFrame(in io.Reader, limit uint32) ([]byte, error) {
-	var size [frameHead]byte
-	switch _, err := io.ReadFull(in, size[:]); {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, errTorn
-	case err != nil:
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n == 0 || n > limit { // none is empty: zeros at the end of a file are no records
-		return nil, errTorn
-	}
-	// What is there is read before the length is believed.
-	payload, err := io.ReadAll(io.LimitReader(in, int64(n)))
-	if err != nil {
-		return nil, err
-	}
-	if uint32(len(payload)) != n || crc32.Checksum(payload, castagnoli) != binary.BigEndian.Uint32(size[4:]) { //nolint:gosec // at most n
-		return nil, errTorn
-	}
-	return payload, nil
 }
 
 // record is a payload of which the head was read.
@@ -130,11 +89,11 @@ type record struct {
 func decode(payload []byte) (r record, err error) {
 	n, k := binary.Uvarint(payload)
 	if k <= 0 || n > uint64(len(payload)-k) {
-		return r, errTorn
+		return r, errRecord
 	}
 	rest := payload[k:]
 	if err := json.Unmarshal(rest[:n], &r.head); err != nil {
-		return r, fmt.Errorf("%w: %w", errTorn, err)
+		return r, fmt.Errorf("%w: %w", errRecord, err)
 	}
 	r.packed = rest[n:]
 	return r, nil

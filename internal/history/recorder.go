@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -103,7 +102,6 @@ func (h *History) Run(ctx context.Context) error {
 	if err := h.files.close(); err != nil {
 		h.log.Warn("the history is not closed", "err", err)
 	}
-	h.files.last = nil
 	return nil
 }
 
@@ -118,7 +116,7 @@ func (h *History) Note(event, source, text string) {
 
 // write writes an event, before the view is synced into a segment of events.
 func (h *History) write(e *Entry) {
-	if !h.begun && (h.files.last == nil || h.files.full()) {
+	if !h.begun && (!h.files.last.IsOpen() || h.files.full()) {
 		if err := h.files.beginEvents(); err != nil {
 			h.note(err)
 		}
@@ -148,7 +146,7 @@ func (h *History) update(keys []resource.Key, now memstore.Snapshot, incremental
 	if h.health.renew.Swap(false) {
 		h.files.leave()
 	}
-	if h.files.last == nil || h.files.full() {
+	if !h.files.last.IsOpen() || h.files.full() {
 		if err := h.files.begin(h.last, at); err != nil {
 			h.note(err)
 		}
@@ -174,7 +172,7 @@ func (h *History) update(keys []resource.Key, now memstore.Snapshot, incremental
 func (h *History) begin(now memstore.Snapshot, at time.Time) {
 	h.last = now
 	before, err := h.files.served(h.read)
-	if errors.Is(err, errTorn) || errors.Is(err, fs.ErrNotExist) {
+	if isDamage(err) {
 		h.damaged(h.files.path(h.files.base.number, baseSuffix), err)
 	} else if err != nil {
 		h.note(err)
@@ -232,7 +230,7 @@ func (h *History) note(err error) {
 // gap appends the mark of one.
 func (h *History) gap(at time.Time) error {
 	gap := newEncoder()
-	return errors.Join(gap.add(head{Entry{At: at}, mark{markGap}}), h.files.append(gap.out.Bytes()))
+	return errors.Join(gap.add(head{Entry{At: at}, mark{markGap}}), h.files.append(gap.out))
 }
 
 func (h *History) publish() {
@@ -256,7 +254,7 @@ func (w *writing) add(e *Entry) {
 		w.history.lose(1, err)
 		return
 	}
-	if w.n++; w.records.out.Len() >= flushAt {
+	if w.n++; len(w.records.out) >= flushAt {
 		w.flush()
 	}
 }
@@ -272,7 +270,7 @@ func (w *writing) flush() {
 		err = h.gap(w.at)
 	}
 	if err == nil {
-		err = h.files.append(w.records.out.Bytes())
+		err = h.files.append(w.records.out)
 	}
 	if err != nil {
 		h.lose(w.n, err)
@@ -287,6 +285,6 @@ func (w *writing) flush() {
 			h.log.Warn("what the history has no room for is not removed", "err", err)
 		}
 	}
-	w.records.out.Reset()
+	w.records.out = w.records.out[:0]
 	w.n = 0
 }

@@ -1,10 +1,8 @@
 package history
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tributary/internal/disk"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -33,7 +32,6 @@ type segment struct {
 const (
 	segmentSuffix = ".log"
 	baseSuffix    = ".base"
-	unfinished    = ".new"
 	// parts is how many segments share the size of a history: the oldest is dropped to make room for the newest.
 	parts = 8
 )
@@ -42,9 +40,9 @@ const (
 type segments struct {
 	dir   string
 	limit int64
-	all   []segment // in order
-	base  segment   // that of the last segment
-	last  *os.File  // open for appending; nil if there is nothing to append to
+	all   []segment  // in order
+	base  segment    // that of the last segment
+	last  *disk.File // closed, or nil, if there is nothing to append to
 
 	oldest atomic.Int64 // segments below this number are not missed: they were dropped
 }
@@ -71,7 +69,7 @@ func (s *segments) open(lost func(path string, err error)) error {
 		name, suffix := e.Name(), filepath.Ext(e.Name())
 		number, err := strconv.Atoi(strings.TrimSuffix(name, suffix))
 		switch {
-		case suffix == unfinished:
+		case suffix == disk.Unfinished:
 			_ = os.Remove(filepath.Join(s.dir, name)) // a crash left it; the next one writes over it otherwise
 		case err != nil:
 		case suffix == segmentSuffix:
@@ -85,10 +83,7 @@ func (s *segments) open(lost func(path string, err error)) error {
 	for i := range s.all {
 		seg := &s.all[i]
 		path := s.path(seg.number, segmentSuffix)
-		if seg.size, seg.events, err = whole(path); errors.Is(err, errTorn) {
-			seg.damaged = true
-			lost(path, err)
-		} else if err != nil {
+		if err := seg.scan(path, func(err error) { lost(path, err) }); err != nil {
 			return err
 		}
 		if i > 0 {
@@ -107,91 +102,57 @@ func (s *segments) open(lost func(path string, err error)) error {
 	return nil
 }
 
-// whole returns how much of a segment is whole, and whether it has only events. The error is errTorn if the rest is more than what a
-// process that was killed leaves, which is the beginning of a record.
-func whole(path string) (size int64, events bool, err error) {
+// scan finds out how much of a segment is whole, and whether it has only events. Lost is told of what is damaged, which is more than what a
+// process that was killed leaves.
+func (seg *segment) scan(path string, lost func(error)) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return 0, false, err
+		return err
 	}
 	defer file.Close() //nolint:errcheck // it was only read
-	in := bufio.NewReader(file)
+	in, err := disk.FileReader(file)
+	if err != nil {
+		return err
+	}
+	seg.size = 0
 	for {
-		payload, err := readFrame(in, maxRecord)
+		payload, err := in.Next()
+		damage, damaged := errors.AsType[*disk.Damage](err)
 		switch {
-		case errors.Is(err, io.EOF):
-			return size, events, nil
-		case errors.Is(err, errTorn):
-			rest, err := io.ReadAll(io.NewSectionReader(file, size, 1<<62))
-			if err == nil && !torn(rest) {
-				err = errTorn
-			}
-			return size, events, err
+		case errors.Is(err, io.EOF) || damaged && damage.Torn:
+			return nil
+		case damaged:
+			lost(damage)
+			seg.damaged = true
+			continue
 		case err != nil:
-			return 0, false, err
+			return err
 		}
-		if size == 0 {
+		if seg.size == 0 && !seg.damaged {
 			first, err := decode(payload)
-			events = err == nil && first.Mark != markBegin
+			seg.events = err == nil && first.Mark != markBegin
 		}
-		size += int64(len(payload)) + frameHead
+		seg.size, seg.damaged = in.At(), false // read finds the damage before it again
 	}
-}
-
-// torn reports whether rest, which does not begin with a whole record, may be the beginning of one, or zeros, as a crash of the machine
-// leaves them.
-func torn(rest []byte) bool {
-	if len(bytes.Trim(rest, "\x00")) == 0 {
-		return true
-	}
-	if len(rest) <= frameHead {
-		return true
-	}
-	_, k := binary.Uvarint(rest[frameHead:])
-	if k <= 0 || int64(len(rest)) >= frameHead+int64(binary.BigEndian.Uint32(rest)) { // it is all there, and not what was written
-		return k == 0
-	}
-	text := rest[frameHead+k:]
-	start := min(len(text), len(headStart))
-	// else there is another record behind it
-	return string(text[:start]) == headStart[:start] && !bytes.Contains(text[start:], []byte(headStart))
 }
 
 // look reports whether the files that are written to are where they were. The error names the one that is not.
 func (s *segments) look() (path string, err error) {
-	if s.last == nil {
+	if !s.last.IsOpen() {
 		return "", nil
 	}
-	seg := s.all[len(s.all)-1]
-	path = s.path(seg.number, segmentSuffix)
-	there, err := os.Stat(path)
-	if err != nil {
+	path = s.path(s.all[len(s.all)-1].number, segmentSuffix)
+	if err := s.last.Check(); err != nil {
 		return path, err
-	}
-	open, err := s.last.Stat()
-	switch {
-	case err != nil:
-		return "", nil //nolint:nilerr // who writes will say so
-	case !os.SameFile(there, open):
-		return path, errReplaced
-	case there.Size() < seg.size:
-		return path, errShort
 	}
 	path = s.path(s.base.number, baseSuffix)
 	_, err = os.Stat(path)
 	return path, err
 }
 
-// What may have become of a file that is there.
-var (
-	errReplaced = errors.New("it is another file than was written")
-	errShort    = errors.New("the end of it is gone")
-)
-
 // leave has nothing more be written to the last segment, and forgets the segments that are gone.
 func (s *segments) leave() {
 	_ = s.close() // nothing of it is needed any more
-	s.last = nil
 	left := make([]segment, 0, len(s.all))
 	for _, seg := range s.all {
 		if _, err := os.Stat(s.path(seg.number, segmentSuffix)); !errors.Is(err, fs.ErrNotExist) {
@@ -202,7 +163,7 @@ func (s *segments) leave() {
 }
 
 // create makes the file of the next segment.
-func (s *segments) create() (number int, file *os.File, err error) {
+func (s *segments) create() (number int, file *disk.File, err error) {
 	number = s.base.number + 1
 	if n := len(s.all); n > 0 {
 		number = max(number, s.all[n-1].number+1)
@@ -210,7 +171,7 @@ func (s *segments) create() (number int, file *os.File, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return 0, nil, err
 	}
-	file, err = os.OpenFile(s.path(number, segmentSuffix), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	file, err = disk.Open(s.path(number, segmentSuffix), 0, false)
 	return number, file, err
 }
 
@@ -235,7 +196,7 @@ func (s *segments) begin(now memstore.Snapshot, at time.Time) error {
 	// Until the base is there, the empty segment continues the one before it.
 	size, err := s.writeBase(number, now)
 	if err != nil {
-		return errors.Join(err, file.Close(), os.Remove(file.Name()))
+		return errors.Join(err, file.Close(), os.Remove(s.path(number, segmentSuffix)))
 	}
 	err = s.close()
 	s.last, s.base = file, segment{number: number, size: size}
@@ -244,39 +205,29 @@ func (s *segments) begin(now memstore.Snapshot, at time.Time) error {
 	if markErr := records.add(head{Entry{At: at}, mark{markBegin}}); markErr != nil {
 		return errors.Join(err, markErr)
 	}
-	return errors.Join(err, s.append(records.out.Bytes()), s.drop(s.limit-s.limit/parts)) // the newest is to have room
+	return errors.Join(err, s.append(records.out), s.drop(s.limit-s.limit/parts)) // the newest is to have room
 }
 
 // writeBase writes the versions of what is served, in one record.
 func (s *segments) writeBase(number int, now memstore.Snapshot) (int64, error) {
-	var text, frame bytes.Buffer
+	var text bytes.Buffer
 	text.WriteString("base\n")
 	for r := range now.All() {
 		key := r.Key()
 		fmt.Fprintf(&text, "%s\x00%s\x00%s\x00%s\n", key.Kind, key.Namespace, key.Name, r.Version())
 	}
-	appendFrame(&frame, text.Bytes())
-	path := s.path(number, baseSuffix)
-	if err := os.WriteFile(path+unfinished, frame.Bytes(), 0o600); err != nil {
-		return 0, err
-	}
-	return int64(frame.Len()), os.Rename(path+unfinished, path)
+	return disk.Replace(s.path(number, baseSuffix), false, func(out io.Writer) error {
+		_, err := out.Write(disk.AppendFrame(nil, text.Bytes()))
+		return err
+	})
 }
 
-// append writes records behind the last one. What could be written of them only in part is taken back.
+// append writes records behind the last one, all of them or none.
 func (s *segments) append(records []byte) error {
-	if s.last == nil {
-		return errors.New("there is no file to write to")
-	}
-	last := &s.all[len(s.all)-1]
-	if _, err := s.last.Write(records); err != nil {
-		if cutErr := s.last.Truncate(last.size); cutErr != nil { // nothing can be read behind it
-			err = errors.Join(err, cutErr, s.close())
-			s.last = nil
-		}
+	if err := s.last.Append(records); err != nil {
 		return err
 	}
-	last.size += int64(len(records))
+	s.all[len(s.all)-1].size = s.last.Size()
 	return nil
 }
 
@@ -305,32 +256,20 @@ func (s *segments) drop(room int64) error {
 	for total := s.total(); len(s.all) > 1 && total > room; {
 		total -= s.all[0].size
 		s.oldest.Store(int64(s.all[1].number)) // before it is gone, so that nobody misses it
-		errs = append(errs, ignoreMissing(os.Remove(s.path(s.all[0].number, segmentSuffix))))
+		errs = append(errs, disk.IgnoreMissing(os.Remove(s.path(s.all[0].number, segmentSuffix))))
 		s.all = slices.Clone(s.all[1:]) // readers have the slice that was
 	}
 	bases, err := filepath.Glob(filepath.Join(s.dir, "*"+baseSuffix))
 	errs = append(errs, err)
 	for _, path := range bases {
 		if path != s.path(s.base.number, baseSuffix) {
-			errs = append(errs, ignoreMissing(os.Remove(path)))
+			errs = append(errs, disk.IgnoreMissing(os.Remove(path)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-func (s *segments) close() error {
-	if s.last == nil {
-		return nil
-	}
-	return s.last.Close()
-}
+func (s *segments) close() error { return s.last.Close() }
 
 // known is what the history knows of an object that was served last: its version, and all of it if there is a record.
 type known struct {
@@ -338,8 +277,8 @@ type known struct {
 	object  *Object
 }
 
-// served returns what was served last, from the base and what of. It is nil if there is no base or nothing behind it, and the error errTorn
-// if that is not whole.
+// served returns what was served last, from the base and what of. It is nil if there is no base or nothing behind it, and the error
+// is that of damage if that is not whole.
 func (s *segments) served(of func([]segment) iter.Seq2[*record, error]) (map[resource.Key]known, error) {
 	if !slices.ContainsFunc(s.all, func(seg segment) bool { return seg.number == s.base.number }) {
 		return nil, nil // there is no base, or what changed since was dropped to make room for events
@@ -349,12 +288,16 @@ func (s *segments) served(of func([]segment) iter.Seq2[*record, error]) (map[res
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // it was only read
-	text, err := readFrame(bufio.NewReader(file), 1<<32-1)
+	in, err := disk.FileReader(file)
+	if err != nil {
+		return nil, err
+	}
+	text, err := in.Next()
 	if errors.Is(err, io.EOF) {
-		err = errTorn
+		err = disk.ErrShort
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file.Name(), err)
+		return nil, err
 	}
 	all := make(map[resource.Key]known)
 	for line := range bytes.Lines(text) {

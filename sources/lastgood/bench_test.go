@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +22,7 @@ func filled(b *testing.B, n int) (*Store, *memstore.Table, *writer) {
 	}
 	table.Apply(rs, nil)
 	table.MarkSynced()
-	w := &writer{own: anywhere, path: s.path, now: time.Now}
+	w := s.writer()
 	require.NoError(b, s.write(w, table))
 	return s, table, w
 }
@@ -68,7 +67,7 @@ func BenchmarkRebuild(b *testing.B) {
 			_, table, w := filled(b, n)
 			defer w.close()
 			for b.Loop() {
-				require.NoError(b, w.rebuild(table.Snapshot(), besides{prints: new(prints)}))
+				require.NoError(b, w.rebuild(table.Snapshot(), unguarded{}))
 			}
 		})
 	}

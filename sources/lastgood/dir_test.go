@@ -19,7 +19,7 @@ func TestLeftovers(t *testing.T) {
 	now := time.Now().UTC()
 	long, lately := now.Add(-365*24*time.Hour), now.Add(-time.Hour)
 	gone := []string{
-		"gone.db", "gone.db.new", "used.db.new", "gone.db.damaged-" + long.Format(asideTime), "used.db.newer-" + long.Format(asideTime),
+		"gone.db", "gone.db.new", "used.db.new", "gone.db.damaged-" + long.Format(asideTime), "used.db.damaged-" + long.Format(asideTime),
 	}
 	stays := []string{"used.db", "used.db.damaged-" + lately.Format(asideTime), "used.db.damaged-byhand", "used.db.backup", "notes"}
 	for _, name := range slices.Concat(gone, stays) {

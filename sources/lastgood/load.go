@@ -1,30 +1,18 @@
 package lastgood
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
+	"tributary/internal/disk"
 	"tributary/resource"
 )
-
-// The buckets of a file, and the keys of the first.
-var (
-	bucketMeta    = []byte("meta")
-	bucketObjects = []byte("objects")
-	keyFormat     = []byte("format")
-	keyState      = []byte("state")
-	keyNote       = []byte("note") // missing without one
-)
-
-// format is the version of what is in the buckets.
-const format = "1"
-
-// errNewer says that a file was written by a version of the program that came after this one.
-var errNewer = errors.New("its format is newer than this version of tributary")
 
 // Kept is what a source published last.
 type Kept struct {
@@ -35,134 +23,142 @@ type Kept struct {
 	Prints    map[string]Print      // of groups; they may be those of another state than Resources
 	Stored    time.Time             // when this was written
 
-	state    state
-	reusable bool // the file can be written to as it is
+	lost    int   // parts of the file that are damaged
+	firstAt int64 // where the first of these is
+	size    int64 // of the file
+	end     int64 // behind the last whole commit
+	content int64 // the size of the records that count
 }
 
-// Load returns what the store has, or nil if it has nothing. A file that cannot be read, is damaged or is of a newer
-// format is set aside, under another name in the same directory; the error says so. It is not called while Run runs.
+var errDamaged = errors.New("damaged, or not written by this version of tributary")
+
+// Load returns what the store has, or nil if it has nothing. It logs what is damaged. A file without a whole commit, or one that cannot be
+// read, is set aside, under another name in the same directory; the error says so. Load is not called while Run runs.
 func (s *Store) Load() (*Kept, error) {
-	data, err := os.ReadFile(s.path)
+	kept, err := s.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var kept *Kept
-	if err == nil {
-		kept, err = parse(data, s.name())
-	}
-	if err == nil {
-		s.prints.restore(kept.Prints)
-		return kept, nil
-	}
-	suffix := "damaged"
-	if errors.Is(err, errNewer) {
-		suffix = "newer"
-	}
-	aside := fmt.Sprintf("%s.%s-%s", s.path, suffix, s.now().UTC().Format(asideTime))
-	if moved := os.Rename(s.path, aside); moved != nil {
-		return nil, fmt.Errorf("%s is not used: %w; it could not be set aside: %w", s.path, err, moved)
-	}
-	return nil, fmt.Errorf("%s is not used: %w; it was set aside as %s", s.path, err, aside)
-}
-
-// parse reads a file. It returns all that was kept, or an error, and never a part.
-func parse(data []byte, source string) (*Kept, error) {
-	p, root, err := openPages(data)
 	if err != nil {
-		return nil, err
-	}
-	buckets, err := p.buckets(root)
-	if err != nil {
-		return nil, err
-	}
-	meta, objects := buckets[string(bucketMeta)], buckets[string(bucketObjects)]
-	if meta == nil {
-		return nil, damaged("it has no bucket %s", bucketMeta)
-	}
-	want, note, err := readMeta(meta)
-	if err != nil {
-		return nil, err
-	}
-	if objects == nil {
-		return nil, damaged("it has no bucket %s", bucketObjects)
-	}
-	kept := &Kept{Guard: want.guard, Held: make(map[resource.Key]Held), Note: note, Stored: want.stored, state: want}
-	if prints := buckets[string(bucketPrints)]; prints != nil {
-		if kept.Prints, err = readPrints(prints); err != nil {
-			return nil, err
+		to := s.path + aside + s.now().UTC().Format(asideTime)
+		if moved := os.Rename(s.path, to); moved != nil {
+			return nil, fmt.Errorf("%s is not used: %w; it could not be set aside: %w", s.path, err, moved)
 		}
+		return nil, fmt.Errorf("%s is not used: %w; it was set aside as %s", s.path, err, to)
 	}
-	var have state
-	err = objects(func(key, record []byte) error {
-		message, err := unseal(key, record)
-		if err != nil {
-			return err
-		}
-		k, err := decodeKey(key)
-		if err != nil {
-			return err
-		}
-		r, held, err := decode(k, message, source)
-		if err != nil {
-			return err
-		}
-		if held != nil {
-			kept.Held[k] = *held
-		}
-		have.add(record, 1)
-		kept.Resources = append(kept.Resources, r)
-		return nil
-	})
-	if err == nil && (have.count != want.count || have.sum != want.sum) {
-		err = damaged("it has %d objects, and not the %d that it should have", have.count, want.count)
+	if kept.lost > 0 {
+		s.log.Error("a state file is damaged: the rest of it is used", "file", s.path, "damages", kept.lost, "first_at_byte", kept.firstAt)
 	}
-	if err != nil {
-		return nil, err
+	if kept.size > kept.end {
+		s.log.Info("the last write to a state file was not finished: it is cut off", "file", s.path, "at_byte", kept.end)
 	}
-	kept.reusable = p.reusable() && known(buckets)
 	return kept, nil
 }
 
-// known reports whether all that there is was read.
-func known(buckets map[string]content) bool {
-	for name := range buckets {
-		switch name {
-		case string(bucketMeta), string(bucketObjects), string(bucketPrints):
-		default:
-			return false
-		}
+// read reads the file.
+func (s *Store) read() (*Kept, error) {
+	file, err := os.Open(s.path)
+	if err != nil {
+		return nil, err
 	}
-	return true
+	defer file.Close() //nolint:errcheck // only read
+	in, err := disk.FileReader(file)
+	if err != nil {
+		return nil, err
+	}
+	return s.parse(in)
 }
 
-// readMeta reads the first bucket, and checks that the format is known.
-func readMeta(meta content) (of state, note []byte, err error) {
-	var version string
-	var encoded []byte
-	err = meta(func(key, record []byte) error {
-		message, err := unseal(key, record)
-		switch string(key) {
-		case string(keyFormat):
-			version = string(message)
-		case string(keyState):
-			encoded = message
-		case string(keyNote):
-			note = bytes.Clone(message)
-		default:
-			return nil // of a newer format, perhaps
-		}
-		return err
-	})
-	switch {
-	case err != nil:
-		return state{}, nil, err
-	case version == "":
-		return state{}, nil, damaged("it has no format")
-	case version != format:
-		return state{}, nil, fmt.Errorf("%w: %q, not %q", errNewer, version, format)
-	case encoded == nil:
-		return state{}, nil, damaged("it has no state")
+// parse reads the content of the file.
+func (s *Store) parse(in *disk.Reader) (*Kept, error) {
+	kept := &Kept{Held: make(map[resource.Key]Held), Prints: make(map[string]Print)}
+	records, err := kept.commits(in)
+	if err != nil {
+		return nil, err
 	}
-	of, err = decodeState(encoded)
-	return of, note, err
+	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.key, b.key) })
+	values := make(map[string][]byte)
+	name := s.name()
+	for i, r := range records {
+		if i+1 < len(records) && records[i+1].key == r.key || len(r.value) == 0 {
+			continue // a later record has replaced or deleted it
+		}
+		kept.content += r.size()
+		if r.key[0] != keyObject[0] {
+			values[r.key] = r.value
+			continue
+		}
+		if err := kept.add(r, name); err != nil {
+			return nil, err
+		}
+	}
+	if kept.lost > 0 { // a group may lack objects: it is not what its print says
+		for key := range values {
+			if key[0] == keyPrint[0] {
+				delete(values, key)
+			}
+		}
+	}
+	kept.Guard, kept.Note = values[keyGuard], values[keyNote]
+	for key, value := range values {
+		if key[0] == keyPrint[0] {
+			kept.Prints[key[1:]] = decodePrint(value)
+		}
+	}
+	s.values.restore(values)
+	return kept, nil
+}
+
+// commits returns the records of all whole commits, in order. The error is errDamaged if there is none.
+func (k *Kept) commits(in *disk.Reader) (records []record, err error) {
+	committed := 0
+	for {
+		var r record
+		payload, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			r, err = decodeRecord(payload)
+		}
+		damage, damaged := errors.AsType[*disk.Damage](err)
+		switch {
+		case damaged && damage.Torn: // it is cut off
+		case damaged:
+			if k.lost++; k.lost == 1 {
+				k.firstAt = damage.From
+			}
+		case err != nil:
+			return nil, err
+		case r.key == keyCommit:
+			committed, k.end = len(records), in.At()
+			k.Stored, err = time.Parse(time.RFC3339Nano, string(r.value))
+			if err != nil {
+				return nil, err
+			}
+		default:
+			records = append(records, r)
+		}
+	}
+	if k.size = in.At(); k.end == 0 {
+		return nil, errDamaged
+	}
+	return records[:committed], nil
+}
+
+// add takes up an object of source.
+func (k *Kept) add(r record, source string) error {
+	key, err := decodeKey(r.key)
+	if err != nil {
+		return err
+	}
+	one, held, err := decode(key, r.value, source)
+	if err != nil {
+		return err
+	}
+	if held != nil {
+		k.Held[key] = *held
+	}
+	k.Resources = append(k.Resources, one)
+	return nil
 }

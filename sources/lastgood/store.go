@@ -3,17 +3,16 @@ package lastgood
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
+	"tributary/internal/disk"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -27,31 +26,42 @@ const (
 	lastRetry  = time.Minute
 )
 
+// Guard stands in front of the table of a source, which then may differ from what the source says. Its methods may be called at any time.
+type Guard interface {
+	// State returns the state of the guard as a whole. It is kept with each write.
+	State() []byte
+	// Held returns the loss of an object in the table that is held, if there is one: the object before it, and what the source says, which is
+	// nil if the object is gone. SetHeld tells that it is another.
+	Held(key resource.Key) (was, said *resource.Resource, held bool)
+}
+
+// Held is a loss that was held: an object as it was before, and as the source says, which is nil if it was gone. What was served
+// may be made of both.
+type Held struct{ Was, Said *resource.Resource }
+
+// unguarded is the guard of a source that has none.
+type unguarded struct{}
+
+func (unguarded) State() []byte { return nil }
+
+func (unguarded) Held(resource.Key) (was, said *resource.Resource, held bool) { return nil, nil, false }
+
 // Store keeps what one source published last. All methods are safe for concurrent use, but for what they say.
 type Store struct {
 	path    string
 	log     *slog.Logger
 	now     func() time.Time
-	own     func() error  // makes sure of the directory before something new is put there, or taken away
-	maxSize int           // of the file in bytes, for tests; 0 for any
+	own     func() error  // locks the directory, before a file is made or removed there
+	maxSize int64         // of the file in bytes, for tests; 0 for any
 	wake    chan struct{} // for Run; holds one
-	prints  prints
-	held    pending
+	values  values
 
 	mu     sync.Mutex
 	source string // its name
 	guard  Guard
-	note   []byte
 	status Status
-	whole  *whole // for Run to begin with, or nil
-}
-
-// whole is a file that was read, found whole, and can be gone on with.
-type whole struct {
-	file  os.FileInfo
-	at    memstore.Revision
-	state state
-	note  []byte
+	kept   *Kept             // for Run to go on with, or nil
+	at     memstore.Revision // of the table that has kept
 }
 
 // Status is the state of a store at one moment. It is a copy, and may be encoded as JSON.
@@ -103,14 +113,6 @@ func (s *Store) Guard(g Guard) {
 	s.guard = g
 }
 
-// SetHeld has the store ask its guard what is held of objects, and keep that beside what is served of them. It does not block.
-func (s *Store) SetHeld(keys []resource.Key) {
-	if len(keys) > 0 {
-		s.held.add(keys)
-	}
-	s.Touch()
-}
-
 // Touch has the store look whether there is something to write, though the table is as it was. It does not block.
 func (s *Store) Touch() {
 	select {
@@ -119,21 +121,27 @@ func (s *Store) Touch() {
 	}
 }
 
+// SetHeld has the store ask its guard what is held of objects, and keep that beside what is served of them. It does not block.
+func (s *Store) SetHeld(keys []resource.Key) {
+	changed := make(map[string]resource.Key, len(keys))
+	for _, k := range keys {
+		changed[recordKey(k)] = k
+	}
+	s.values.mark(changed)
+	s.Touch()
+}
+
 // SetNote has the store keep what a source wants to know when it runs again, in place of what it kept before. It takes note
 // over, and does not block.
 func (s *Store) SetNote(note []byte) {
-	s.mu.Lock()
-	changed := !bytes.Equal(s.note, note)
-	s.note = note
-	s.mu.Unlock()
-	if changed {
+	if s.values.set(keyNote, note) {
 		s.Touch()
 	}
 }
 
 // SetPrint has the store keep p as the print of group; a zero one is forgotten. It does not block.
 func (s *Store) SetPrint(group string, p Print) {
-	if s.prints.set(group, p) {
+	if s.values.set(keyPrint+group, p.encode()) {
 		s.Touch()
 	}
 }
@@ -141,28 +149,14 @@ func (s *Store) SetPrint(group string, p Print) {
 // Continue says that at revision at the table of the source is what Load returned: then the file is gone on with, and not
 // made anew. It is not called while Run runs.
 func (s *Store) Continue(kept *Kept, at memstore.Revision) {
-	fi, err := os.Stat(s.path)
-	if err != nil || !kept.reusable {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.whole = &whole{file: fi, at: at, state: kept.state, note: kept.Note}
-}
-
-// besides returns what is kept besides the table.
-func (s *Store) besides() besides {
-	s.mu.Lock()
-	guard, note := s.guard, s.note
-	s.mu.Unlock()
-	return besides{guard: guard, state: guard.State(), note: note, prints: &s.prints, held: &s.held}
+	s.kept, s.at = kept, at
 }
 
 // Run has the file follow table, once that is synced, until ctx ends; what changed by then is still written. A disk that
 // fails is reported, once, and tried again: nobody waits for it. It is not called twice at once.
 func (s *Store) Run(ctx context.Context, table memstore.Reader) {
-	// bbolt maps the file: where the disk fails under it, that is a fault in memory, which can then be recovered from.
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	w := s.writer()
 	defer w.close()
 	retry := firstRetry
@@ -189,18 +183,6 @@ func (s *Store) Run(ctx context.Context, table memstore.Reader) {
 	}
 }
 
-// writer returns one that goes on with the file that was found whole, if there is one, or else makes a new one.
-func (s *Store) writer() *writer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := &writer{path: s.path, own: s.own, maxSize: s.maxSize, now: s.now}
-	if s.whole != nil {
-		w.file, w.at, w.state, w.note = s.whole.file, s.whole.at, s.whole.state, s.whole.note
-		s.whole = nil
-	}
-	return w
-}
-
 // pause waits, but not longer than ctx.
 func pause(ctx context.Context, d time.Duration) {
 	select {
@@ -209,28 +191,23 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// write brings the file up to the table. bbolt panics on a file that somebody else has written to.
-func (s *Store) write(w *writer, table memstore.Reader) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("write %s: panic: %v", s.path, p)
-			w.abandon()
-		}
-	}()
+// write brings the file up to the table.
+func (s *Store) write(w *writer, table memstore.Reader) error {
 	if !table.Synced() {
 		return nil // what there is may be a part
 	}
-	wrote, err := w.follow(table, s.besides)
+	wrote, err := w.follow(table)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil {
-		s.status.Revision = w.at
+	if err != nil {
+		return err
 	}
+	s.status.Revision = w.at
 	if wrote {
 		now := s.now()
 		s.status.Stored = &now
 	}
-	return err
+	return nil
 }
 
 // report notes and logs whether writing works, when that changes.
@@ -252,11 +229,82 @@ func (s *Store) report(err error) {
 
 // Forget removes what is kept of a source that is no more. It is not called while Run runs.
 func (s *Store) Forget() error {
-	if err := s.own(); err != nil {
-		return fmt.Errorf("forget source %s: %w", s.name(), err)
+	err := s.own()
+	if err == nil {
+		err = disk.IgnoreMissing(os.Remove(s.path))
 	}
-	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return fmt.Errorf("forget source %s: %w", s.name(), err)
 	}
 	return nil
+}
+
+// values are the values of the records that are not objects, and the keys of records that are to be written, which may be objects. They are
+// safe for concurrent use.
+type values struct {
+	mu    sync.Mutex
+	all   map[string][]byte
+	dirty map[string]resource.Key // the zero Key for values
+}
+
+// set reports whether value is another than before. An empty one is forgotten.
+func (v *values) set(key string, value []byte) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if bytes.Equal(v.all[key], value) {
+		return false
+	}
+	if v.all == nil {
+		v.all = make(map[string][]byte)
+	}
+	if v.all[key] = value; len(value) == 0 {
+		delete(v.all, key)
+	}
+	v.add(map[string]resource.Key{key: {}})
+	return true
+}
+
+// restore takes over what was read from a file.
+func (v *values) restore(all map[string][]byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.all, v.dirty = all, nil
+}
+
+// mark has keys be written.
+func (v *values) mark(keys map[string]resource.Key) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.add(keys)
+}
+
+func (v *values) add(keys map[string]resource.Key) {
+	if v.dirty == nil {
+		v.dirty = make(map[string]resource.Key, len(keys))
+	}
+	maps.Copy(v.dirty, keys)
+}
+
+// take returns, once, the keys to be written.
+func (v *values) take() map[string]resource.Key {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	keys := v.dirty
+	v.dirty = nil
+	if keys == nil {
+		keys = make(map[string]resource.Key)
+	}
+	return keys
+}
+
+func (v *values) get(key string) []byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.all[key]
+}
+
+func (v *values) clone() map[string][]byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.all)
 }

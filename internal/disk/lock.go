@@ -1,0 +1,103 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"tributary/internal/process"
+)
+
+// Lock keeps other processes out of a state directory. The directory itself is locked, since the files in it may be removed under us. A file
+// in it, which has the number of this process, is locked, too: this works where directories cannot be locked, as on NFS.
+type Lock struct {
+	Path string
+
+	mu        sync.Mutex
+	dir, file *os.File
+}
+
+// Own makes the directory and subdirectory sub of it, and locks the directory, unless it is the one that is locked: somebody may have put
+// another one in its place. The error names the process that uses the directory, if there is one.
+func (l *Lock) Own(sub string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := os.MkdirAll(filepath.Join(l.Path, sub), 0o700); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	name := filepath.Join(l.Path, "lock")
+	err := take(&l.dir, l.Path, os.O_RDONLY)
+	if err == nil {
+		err = take(&l.file, name, os.O_CREATE|os.O_RDWR)
+	}
+	if errors.Is(err, process.ErrLocked) {
+		return fmt.Errorf("state directory %s is in use by another tributary, process %s; give each a stateDir of its own", l.Path, owner(name))
+	}
+	if err != nil {
+		return fmt.Errorf("lock the state directory %s: %w", l.Path, err)
+	}
+	return nil
+}
+
+// take locks the file at name, and keeps it in *held.
+func take(held **os.File, name string, flag int) error {
+	if *held != nil && isAt(*held, name) {
+		return nil
+	}
+	f, err := os.OpenFile(name, flag, 0o600)
+	if err != nil {
+		return err
+	}
+	file := flag&os.O_CREATE != 0
+	if err := process.Lock(f); err != nil && (file || errors.Is(err, process.ErrLocked)) {
+		return errors.Join(err, f.Close())
+	}
+	if file { // if the file system has no room for a few bytes, the stores report it
+		_ = f.Truncate(0)
+		_, _ = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	}
+	if *held != nil {
+		_ = (*held).Close() // it has no name any more
+	}
+	*held = f
+	return nil
+}
+
+// isAt reports whether f is the file at name.
+func isAt(f *os.File, name string) bool {
+	open, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(name)
+	return err == nil && os.SameFile(open, there)
+}
+
+// owner returns the number of the process that wrote a file named lock.
+func owner(name string) string {
+	if f, err := os.Open(name); err == nil {
+		defer f.Close() //nolint:errcheck // only read
+		text, _ := io.ReadAll(io.LimitReader(f, 20))
+		if pid := strings.TrimSpace(string(text)); pid != "" {
+			return pid
+		}
+	}
+	return "unknown" // it has not written it yet
+}
+
+// Release unlocks the directory.
+func (l *Lock) Release() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for _, f := range []*os.File{l.file, l.dir} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
