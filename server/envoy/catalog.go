@@ -46,7 +46,7 @@ type Catalog struct {
 	last      memstore.Snapshot   // of which the mesh is
 	following map[*scope]struct{} // the view
 	synced    bool
-	apart     uint64         // up to which label profiles divide clients
+	divided   uint64         // the SelectorIndex.Grown by which profiles divide clients
 	changed   changedObjects // since what was there from the start
 	review    func()         // see SetReview; nil before that
 
@@ -91,9 +91,9 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
 // update brings all scopes to snap. Unless incremental, keys do not tell what changed and everything is looked at.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
-	come := c.foresee(c.coming(keys, snap, incremental, synced))
+	done := c.divideBefore(c.coming(keys, snap, incremental, synced))
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
-	come()
+	done()
 	c.warnUnenforced()
 }
 

@@ -95,8 +95,8 @@ func target(d *model.Digest, host string, t model.Target) {
 // narrow leaves of the view's client what bears on the view: those who differ in something else share what is made of it.
 func narrow(v *model.View, p model.Profile) {
 	v.Client = model.Profile{Role: p.Role, Captures: p.Captures}
-	reads := make(Labels)
-	readsLabels := reads.policy(&v.Policy)
+	reads := make(Selectors)
+	readsLabels := reads.failoverPriorities(&v.Policy)
 	for _, r := range allRules(v) {
 		v.Client.Large = p.Large
 		v.Client.OnDemand = p.OnDemand // routes that lead nowhere
@@ -105,9 +105,9 @@ func narrow(v *model.View, p model.Profile) {
 			v.Client.Namespace = p.Namespace
 		}
 	}
-	v.Client.Labels = labelsOf(&p, reads)
+	v.Client.Labels = labelsThat(&p, func(s Selector) bool { _, ok := reads[s]; return ok })
 	v.Client.Labelled = p.Labelled && readsLabels
-	if dependsOnPlace(&v.Policy) {
+	if dependsOnLocality(&v.Policy) {
 		v.Client.Place = p.Place
 	}
 	if p.Role == model.Ingress {
@@ -136,18 +136,4 @@ func complete(v *model.View, p model.Profile) *model.View {
 	v.Objects = slices.Compact(v.Objects)
 	narrow(v, p)
 	return v
-}
-
-// dependsOnPlace says whether a policy makes a difference between clients by where they are, or by their labels.
-func dependsOnPlace(p *model.Policy) bool {
-	places := func(lb *networking.LoadBalancerSettings, outliers *networking.OutlierDetection) bool {
-		return lb.GetLocalityLbSetting() != nil || outliers != nil
-	}
-	of := func(t *networking.TrafficPolicy) bool {
-		return places(t.GetLoadBalancer(), t.GetOutlierDetection()) ||
-			slices.ContainsFunc(t.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool {
-				return places(s.GetLoadBalancer(), s.GetOutlierDetection())
-			})
-	}
-	return of(p.Traffic) || slices.ContainsFunc(p.Subsets, func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })
 }

@@ -45,13 +45,12 @@ type space struct {
 
 // entry is a ServiceEntry.
 type entry struct {
-	Key        resource.Key
-	created    time.Time
-	version    string
-	object     *resource.Resource
-	Spec       *networking.ServiceEntry // without endpoints, which are most of it: they are decoded when they are translated
-	localities []model.Locality         // of these
-	selected   map[string]*workload     // by its workloadSelector, by name; nil if it has none
+	Key      resource.Key
+	created  time.Time
+	version  string
+	object   *resource.Resource
+	Spec     *networking.ServiceEntry // without endpoints, which are most of it: they are decoded when they are translated
+	selected map[string]*workload     // by its workloadSelector, by name; nil if it has none
 }
 
 // workload is a WorkloadEntry.
@@ -79,8 +78,8 @@ func NewMesh() *Mesh {
 func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]struct{}) error {
 	switch key.Kind {
 	case resource.ServiceEntry:
-		spec, endpoints, err := decodeEntry(r)
-		m.setEntry(key, r, spec, localitiesOf(endpoints), touched)
+		spec, _, err := decodeEntry(r)
+		m.setEntry(key, r, spec, touched)
 		return err
 	case resource.WorkloadEntry:
 		spec, err := SpecOf[*networking.WorkloadEntry](r)
@@ -88,12 +87,12 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 		return err
 	case resource.Gateway:
 		spec, err := SpecOf[*networking.Gateway](r)
-		m.Selectors.set(key, LookedAt(r, spec))
+		m.Selectors.set(key, SelectorsOf(r, spec))
 		m.setGateway(key, r, spec, touched)
 		return err
 	case resource.Sidecar:
 		spec, err := SpecOf[*networking.Sidecar](r)
-		m.Selectors.set(key, LookedAt(r, spec))
+		m.Selectors.set(key, SelectorsOf(r, spec))
 		m.setSidecar(key, r, spec)
 		return err
 	case resource.MeshConfig:
@@ -102,17 +101,17 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 		return err
 	case resource.Telemetry:
 		spec, err := SpecOf[*telemetryv1alpha1.Telemetry](r)
-		m.Selectors.set(key, LookedAt(r, spec))
+		m.Selectors.set(key, SelectorsOf(r, spec))
 		m.setTelemetry(key, r, spec, touched)
 		return err
 	case resource.DestinationRule:
 		spec, err := SpecOf[*networking.DestinationRule](r)
-		m.Selectors.set(key, LookedAt(r, spec))
+		m.Selectors.set(key, SelectorsOf(r, spec))
 		m.touch(m.Policies.set(key, destinationRule(r, spec)), touched)
 		return err
 	case resource.VirtualService:
 		spec, err := SpecOf[*networking.VirtualService](r)
-		m.Selectors.set(key, LookedAt(r, spec))
+		m.Selectors.set(key, SelectorsOf(r, spec))
 		m.touchTargets(key, touched)
 		m.touch(m.Virtuals.set(key, virtualService(r, spec)), touched)
 		m.touchTargets(key, touched)
@@ -200,16 +199,12 @@ func SpecOf[T any](r *resource.Resource) (spec T, err error) {
 	return spec, nil
 }
 
-func (m *Mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, sites []model.Locality,
-	touched map[string]struct{},
-) {
+func (m *Mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{}) {
 	if spec != nil {
-		m.Selectors.Hold(LookedAtByEntry(key.Namespace, spec.GetExportTo()))
-		m.Selectors.Hold(lookedAtBySites(sites...))
+		m.Selectors.Add(SelectorsOfEntry(key.Namespace, spec.GetExportTo()))
 	}
 	if old := m.Entries[key]; old != nil {
-		m.Selectors.Release(LookedAtByEntry(key.Namespace, old.Spec.GetExportTo()))
-		m.Selectors.Release(lookedAtBySites(old.localities...))
+		m.Selectors.Remove(SelectorsOfEntry(key.Namespace, old.Spec.GetExportTo()))
 		if spec != nil && old.created.Equal(r.Created()) && proto.Equal(old.Spec, spec) {
 			touched = m.moved
 		}
@@ -226,7 +221,7 @@ func (m *Mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking
 	if spec == nil {
 		return
 	}
-	e := &entry{Key: key, created: r.Created(), version: r.Version(), object: r, Spec: spec, localities: sites}
+	e := &entry{Key: key, created: r.Created(), version: r.Version(), object: r, Spec: spec}
 	m.Entries[key] = e
 	e.touch(touched)
 	for _, host := range e.Hosts() {
@@ -256,24 +251,14 @@ func newWorkload(r *resource.Resource, spec *networking.WorkloadEntry) *workload
 	return &workload{name: r.Key().Name, version: r.Version(), labels: labels, spec: spec}
 }
 
-// locality is where the workload is.
-func (w *workload) locality() model.Locality {
-	return model.LocalityOf(model.LocalityText(w.spec, w.labels))
-}
-
 func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry) {
 	m.in(key.Namespace, func(s *space) {
 		var w *workload
-		old := s.workloads[key.Name]
 		if spec != nil {
 			w = newWorkload(r, spec)
-			m.Selectors.Hold(lookedAtBySites(w.locality()))
 			s.workloads[key.Name] = w
 		} else {
 			delete(s.workloads, key.Name)
-		}
-		if old != nil {
-			m.Selectors.Release(lookedAtBySites(old.locality()))
 		}
 		for _, e := range s.selectors {
 			_, had := e.selected[key.Name]
