@@ -55,11 +55,10 @@ var arrows = map[string][]string{
 	"sources/consul/judge":   {},
 	"sources/vip":            {},
 	"sources/registry":       {"resource", "sources"},
-	"sources/registry/entry": {"resource"},
 
 	"sources/dubbo":          {"resource", "sources", "adsc", "sources/registry", "sources/consul", "sources/dubbo/"},
 	"sources/dubbo/provider": {},
-	"sources/dubbo/mapping":  {"resource", "sources/registry/entry", "sources/dubbo/provider"},
+	"sources/dubbo/mapping":  {"resource", "sources/registry", "sources/dubbo/provider"},
 	"sources/dubbo/registry": {"sources/dubbo/provider"},
 	"sources/dubbo/metadata": {"sources/dubbo/provider"},
 
@@ -75,14 +74,14 @@ var arrows = map[string][]string{
 	"sources/nacos":           {"resource", "sources", "adsc", "sources/registry", "sources/nacos/"},
 	"sources/nacos/client":    {"sources/nacos/wire"},
 	"sources/nacos/wire":      {},
-	"sources/nacos/mapping":   {"resource", "sources/registry/entry", "sources/nacos/client"},
+	"sources/nacos/mapping":   {"resource", "sources", "sources/registry", "sources/nacos/client"},
 	"sources/nacos/nacostest": {"sources/nacos/wire"},
 
 	"sources/eureka":            {"resource", "sources", "adsc", "sources/registry", "sources/eureka/"},
 	"sources/eureka/wire":       {},
 	"sources/eureka/view":       {"sources/eureka/wire"},
 	"sources/eureka/client":     {"sources/eureka/wire"},
-	"sources/eureka/mapping":    {"resource", "sources/registry/entry", "sources/eureka/wire"},
+	"sources/eureka/mapping":    {"resource", "sources/registry", "sources/eureka/wire"},
 	"sources/eureka/eurekatest": {},
 
 	"server/envoy/envoytest": {"resource", "memstore"},

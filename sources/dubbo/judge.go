@@ -30,20 +30,18 @@ type known = core.Known[mapping.Endpoint]
 
 // said is what a registry says of a service.
 type said struct {
-	endpoints []core.Said[mapping.Endpoint]
+	endpoints []core.Report[mapping.Endpoint]
 	protocols []string // of all providers that are listed, also of those that take no calls
 }
 
 // settle decides what is believed of a service. A protocol that has no provider is remembered for keep.
-func (r record) settle(now said, unsaid func(mapping.Endpoint) core.Judgement, inDoubt func(known) bool, at time.Time,
-	keep time.Duration,
-) record {
+func (r record) settle(now said, until func(known) time.Time, at time.Time, keep time.Duration) record {
 	after := record{empty: make(map[string]time.Time, len(r.empty))}
-	reading := core.Reading[mapping.Endpoint]{Said: now.endpoints, Unsaid: unsaid, InDoubt: inDoubt}
-	after.endpoints, after.held = reading.Settle(r.endpoints, mapping.Endpoint.Compare, at)
+	listing := core.Listing[mapping.Endpoint]{Reports: now.endpoints, Until: until}
+	after.endpoints, after.held, _ = listing.Settle(r.endpoints, mapping.Endpoint.Compare, at)
 	has := map[string]bool{}
 	for _, e := range after.endpoints {
-		has[e.Of.Protocol] = true
+		has[e.Value.Protocol] = true
 	}
 	for _, p := range now.protocols {
 		has[p] = true
@@ -76,7 +74,7 @@ func (r record) service(s mapping.Service) mapping.Service {
 	}
 	slices.Sort(s.Protocols)
 	for _, e := range r.endpoints {
-		s.Endpoints = append(s.Endpoints, e.Of)
+		s.Endpoints = append(s.Endpoints, e.Value)
 	}
 	return s
 }
@@ -87,15 +85,15 @@ func restored(all []mapping.Restored) record {
 	for _, one := range all {
 		r.empty[one.Protocol] = time.Time{}
 		for _, e := range one.Endpoints {
-			r.endpoints = append(r.endpoints, known{Of: e})
+			r.endpoints = append(r.endpoints, known{Value: e})
 		}
 	}
-	slices.SortFunc(r.endpoints, func(a, b known) int { return a.Of.Compare(b.Of) })
+	slices.SortFunc(r.endpoints, func(a, b known) int { return a.Value.Compare(b.Value) })
 	return r
 }
 
 // believe decides what counts of an interface. unsaid judges an endpoint of a service that is not listed.
-func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapping.Endpoint) core.Judgement,
+func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapping.Endpoint) core.State,
 	keep func(removed bool) time.Duration,
 ) (t told) {
 	s.settleRules(name, at)
@@ -116,12 +114,12 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 			t.warnings = append(t.warnings, fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, name, p.Host, p.ID, problem))
 			t.leave(p, problem)
 		case ok && p.Silent:
-			l.endpoints = append(l.endpoints, core.Said[mapping.Endpoint]{Of: e, Is: core.Unreadable})
+			l.endpoints = append(l.endpoints, core.Report[mapping.Endpoint]{Value: e, State: core.Unreadable})
 			unheard = append(unheard, p)
 		case ok:
-			l.endpoints = append(l.endpoints, core.Said[mapping.Endpoint]{Of: e, Is: core.Listed})
+			l.endpoints = append(l.endpoints, core.Report[mapping.Endpoint]{Value: e, State: core.Listed})
 		default:
-			l.endpoints = append(l.endpoints, core.Said[mapping.Endpoint]{Of: e, Is: core.Off})
+			l.endpoints = append(l.endpoints, core.Report[mapping.Endpoint]{Value: e, State: core.Disabled})
 			t.leave(p, p.Off())
 		}
 	}
@@ -141,19 +139,18 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 			now[id] = &said{}
 		}
 	}
-	inDoubt := func(k known) bool { return s.suspicion.Covers(k.Since, at) }
 	t.explained = s.suspicion == core.Suspicion{}
 	for id, l := range now {
 		t.explained = t.explained && before[id].held == 0
-		of := func(e mapping.Endpoint) core.Judgement { return unsaid(id, e) }
-		if r := before[id].settle(*l, of, inDoubt, at, keep(s.removed(name))); len(r.empty) > 0 {
+		until := func(k known) time.Time { return s.until(unsaid(id, k.Value), k.Since) }
+		if r := before[id].settle(*l, until, at, keep(s.removed(name))); len(r.empty) > 0 {
 			after[id] = r
 		}
 	}
 	s.remember(name, after)
 	for _, p := range unheard {
 		e, _, _ := s.mapper.Endpoint(p)
-		if !slices.ContainsFunc(after[s.mapper.ServiceOf(p.ID)].endpoints, func(k known) bool { return k.Of.Compare(e) == 0 }) {
+		if !slices.ContainsFunc(after[s.mapper.ServiceOf(p.ID)].endpoints, func(k known) bool { return k.Value.Compare(e) == 0 }) {
 			t.leave(p, "its check has not heard of it")
 		}
 	}
@@ -180,20 +177,30 @@ func (s *state) settleRules(name string, at time.Time) {
 	if i == nil {
 		return
 	}
-	unsaid := core.Missing
+	unsaid := core.Unlisted
 	if i.unreadable(registry.Configurators) {
 		unsaid = core.Unreadable
 	}
-	reading := core.Reading[provider.Configurator]{
-		Unsaid:  func(provider.Configurator) core.Judgement { return unsaid },
-		InDoubt: func(k core.Known[provider.Configurator]) bool { return s.suspicion.Covers(k.Since, at) },
+	listing := core.Listing[provider.Configurator]{
+		Until: func(k core.Known[provider.Configurator]) time.Time { return s.until(unsaid, k.Since) },
 	}
 	for _, p := range i.of(registry.Configurators) {
 		for _, rule := range p.rules {
-			reading.Said = append(reading.Said, core.Said[provider.Configurator]{Of: rule, Is: core.Listed})
+			listing.Reports = append(listing.Reports, core.Report[provider.Configurator]{Value: rule, State: core.Listed})
 		}
 	}
-	i.rules, i.held = reading.Settle(i.rules, provider.Configurator.Compare, at)
+	i.rules, i.held, _ = listing.Settle(i.rules, provider.Configurator.Compare, at)
+}
+
+// until is until when something stays that is not listed, by what the registry says of it all the same.
+func (s *state) until(unsaid core.State, since time.Time) time.Time {
+	switch unsaid {
+	case core.Disabled:
+		return time.Time{}
+	case core.Unreadable:
+		return core.Forever
+	}
+	return s.suspicion.Until(since)
 }
 
 // providersOf returns the providers of an interface, of both levels: each once, as the rules make it.
@@ -205,7 +212,7 @@ func (s *state) providersOf(name string) []provider.Provider {
 			levels = append(levels, p.providers)
 		}
 		for _, r := range i.rules {
-			rules = append(rules, r.Of)
+			rules = append(rules, r.Value)
 		}
 	}
 	// Instances come in no order, and which of two that are equally old counts must not depend on that.

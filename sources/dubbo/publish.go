@@ -131,7 +131,7 @@ func (r *run) contents(now time.Time) []sources.Content {
 // expire has what lasted long enough looked at again, and returns when there is more. The caller holds mu.
 func (r *run) expire(now time.Time) time.Duration {
 	s := r.state
-	over := !s.suspicion.Until.IsZero() && !now.Before(s.suspicion.Until)
+	over := !s.suspicion.End.IsZero() && !now.Before(s.suspicion.End)
 	var next time.Time
 	for name, services := range s.records {
 		keep := r.keep(s.removed(name))
@@ -147,7 +147,7 @@ func (r *run) expire(now time.Time) time.Duration {
 		s.suspicion = core.Suspicion{}
 		s.reconsider()
 	} else {
-		next = core.Earlier(next, s.suspicion.Until)
+		next = core.Earlier(next, s.suspicion.End)
 	}
 	for name := range s.dirty {
 		if s.certain(name) {
@@ -201,8 +201,8 @@ func (s *state) held(now time.Time) (all []string) {
 		rules += i.held
 	}
 	until := ""
-	if now.Before(s.suspicion.Until) {
-		until = ", those of before the connection was made until " + s.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
+	if now.Before(s.suspicion.End) {
+		until = ", those of before the connection was made until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC"
 	}
 	if endpoints > 0 {
 		all = append(all, core.HeldText(endpoints)+until)

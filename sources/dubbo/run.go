@@ -183,7 +183,7 @@ func (r *run) Connection(c registry.Connection) {
 		r.trouble = c.Message
 		if r.down != "" && !c.Certain { // also the first time: then it is the restart that proves nothing
 			now := time.Now()
-			s.suspicion = core.Suspicion{From: now, Until: now.Add(r.settings.Hold)}
+			s.suspicion = core.Suspicion{From: now, End: now.Add(r.settings.Hold)}
 		}
 		if c.Fresh && r.up {
 			r.counters.sessions.Add(1)

@@ -13,10 +13,10 @@ import (
 // unread is what of a registry was not read, or cannot be: listed, with a content that is not known. What was known of it stays, but for
 // what is switched off as a whole.
 type unread struct {
-	levels       provider.Levels         // at which it was never read what there is, or not all of it
-	interfaces   map[string]bool         // with a part for providers that was never read, or not as a whole
-	applications map[string]bool         // of which it was never read what instances they have, or not of all
-	instances    map[spot]core.Judgement // that were never read, with port 0, and those of which is not known what they serve
+	levels       provider.Levels     // at which it was never read what there is, or not all of it
+	interfaces   map[string]bool     // with a part for providers that was never read, or not as a whole
+	applications map[string]bool     // of which it was never read what instances they have, or not of all
+	instances    map[spot]core.State // that were never read, with port 0, and those of which is not known what they serve
 }
 
 // spot is where an application can be called; with port 0 it is any of its ports there.
@@ -64,7 +64,7 @@ func (p *part) spots() []spot {
 func (r record) spots() []spot {
 	all := make([]spot, 0, len(r.endpoints))
 	for _, e := range r.endpoints {
-		all = append(all, spot{e.Of.Application, e.Of.Address, e.Of.Port})
+		all = append(all, spot{e.Value.Application, e.Value.Address, e.Value.Port})
 	}
 	return all
 }
@@ -92,7 +92,7 @@ func (i *instance) opaque() bool {
 
 // unreadNow returns what is not read now.
 func (s *state) unreadNow() unread {
-	u := unread{interfaces: map[string]bool{}, applications: map[string]bool{}, instances: map[spot]core.Judgement{}}
+	u := unread{interfaces: map[string]bool{}, applications: map[string]bool{}, instances: map[spot]core.State{}}
 	for n, l := range s.listed {
 		if !l.skipped && (!l.read || l.more) {
 			u.levels |= levels[n]
@@ -113,7 +113,7 @@ func (s *state) unreadNow() unread {
 			}
 			for at := range i.spots() {
 				if i.Off && u.instances[at] != core.Unreadable {
-					u.instances[at] = core.Off
+					u.instances[at] = core.Disabled
 				} else if !i.Off {
 					u.instances[at] = core.Unreadable
 				}
@@ -125,8 +125,8 @@ func (s *state) unreadNow() unread {
 
 // judge says of an endpoint of a service that is not listed whether it may be among what is not read: only at the level at which it was
 // registered.
-func (u unread) judge(id provider.ID, e mapping.Endpoint) core.Judgement {
-	is := core.Missing
+func (u unread) judge(id provider.ID, e mapping.Endpoint) core.State {
+	is := core.Unlisted
 	if e.Levels&u.levels != 0 || e.Levels&provider.OfInterfaces != 0 && u.interfaces[id.Interface] {
 		is = core.Unreadable
 	}

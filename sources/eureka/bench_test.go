@@ -61,12 +61,12 @@ func begun(tb testing.TB, server still) (*run, *shelf) {
 func TestNothingIsKeptWhileNothingChanges(t *testing.T) {
 	r, s := begun(t, many(100))
 	require.Equal(t, 1, s.notes)
-	settled := r.state.settled
+	version := r.state.version
 	r.kept = nil // what would have it keep the same again
 	for range 3 {
 		r.turn(t.Context())
 	}
-	require.Equal(t, settled, r.state.settled)
+	require.Equal(t, version, r.state.version)
 	require.Equal(t, 1, s.notes)
 }
 

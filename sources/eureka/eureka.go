@@ -2,9 +2,9 @@
 //
 // The group of what it publishes is that of a host: see mapping.ID. See README.md for what it does in which situation.
 //
-// Package wire reads answers, view follows what a server lists and decides what that proves, mapping makes ServiceEntries; they are pure.
-// Package client asks servers. Here, follow.go follows one of several servers, elsewhere.go asks the others for what that one lost,
-// verify.go asks it for what is to go, state.go decides what of it counts, and run.go does the one after the other.
+// Package wire reads answers, view follows what a server lists, and mapping makes ServiceEntries; they are pure. Package client asks
+// servers. Here, follow.go follows one of several servers, state.go decides what a listing proves, confirm.go asks the servers for what is
+// to go, and run.go hands on what the machine of package registry believes.
 package eureka
 
 import (
@@ -49,7 +49,7 @@ type Settings struct {
 
 	// Mapping says what becomes of instances, and VIPs gives services addresses of their own; nil for none.
 	Mapping mapping.Options
-	VIPs    mapping.VIPs
+	VIPs    registry.VIPs
 
 	// Registerer takes the metrics of the source, and names the source. Default: none.
 	Registerer prometheus.Registerer

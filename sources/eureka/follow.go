@@ -30,7 +30,6 @@ type follower struct {
 	again    time.Duration // how soon everything is read again because of changes that do not fit
 	patience time.Duration // for servers that do not answer while another one has
 	now      func() time.Time
-	hold     time.Duration // for which what another server had counts while that does not answer
 
 	server  string // that is followed; empty if none is
 	view    view.View
@@ -41,9 +40,7 @@ type follower struct {
 	outage  bool // no server has answered since the last reading
 	readAll time.Time
 
-	elsewhere map[wire.Key]known // what the server that is followed lost, and another one hears of
-	asked     time.Time          // when they were asked for it
-	parted    bool               // there is more of it since the servers were compared
+	compare bool // the servers are to be compared soon: another one hears of instances that the one which is followed lost
 }
 
 func newFollower(a asker, c *counts, interval time.Duration, marks view.Marks) *follower {
@@ -57,8 +54,7 @@ type reading struct {
 	outage    bool // there was a time before this one in which nothing could be read
 	unchanged bool // it is the reading before
 	deleted   []wire.Instance
-	elsewhere []wire.Instance // that another server lists, and counts as if this one did
-	ahead     time.Duration   // by which the clock of the server is ahead
+	ahead     time.Duration // by which the clock of the server is ahead
 	nameless  int
 	why       error
 }
@@ -67,23 +63,11 @@ type reading struct {
 const mutes = 3
 
 // next asks for what is new. Everything is read at the start, when a server was lost, when changes are not told or do not fit what is
-// known, and when all says so; then the servers are compared, and the first one is followed that lists about as much as any. What is not
-// listed any more is asked for elsewhere.
+// known, and when all says so; then the servers are compared, and the first one is followed that lists about as much as any.
 func (f *follower) next(ctx context.Context, all bool) (reading, error) {
-	before := f.view
-	all = all || f.parted && time.Since(f.readAll) >= f.again
-	r, err := f.read(ctx, all)
-	if err != nil {
-		return reading{}, err
+	if all = all || f.compare && time.Since(f.readAll) >= f.again; all {
+		f.compare = false
 	}
-	f.parted = f.parted && !all
-	if err := f.askElsewhere(ctx, before, &r); err != nil {
-		return reading{}, err
-	}
-	return r, ctx.Err()
-}
-
-func (f *follower) read(ctx context.Context, all bool) (reading, error) {
 	if f.server != "" && !all {
 		r, done, err := f.follow(ctx)
 		if done {

@@ -20,6 +20,7 @@ type cluster struct {
 	t *testing.T
 	*follower
 	servers []*eurekatest.Server
+	state   *state
 }
 
 func newCluster(t *testing.T, n int) *cluster {
@@ -70,9 +71,6 @@ func (c *cluster) read(all bool) string {
 		if is.is {
 			text += is.what
 		}
-	}
-	for _, i := range r.elsewhere {
-		text += " elsewhere:" + i.ID
 	}
 	if len(r.deleted) > 0 {
 		text += fmt.Sprintf(" -%s", r.deleted[0].ID)

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/resource"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
@@ -65,13 +68,14 @@ type model struct {
 	servers []*modelServer
 	living  map[string]bool // and whether they are in service
 
-	settings Settings
-	follower *follower
-	state    *state
-	born     map[string]int
-	known    map[string]bool // who was believed, and has been living since
-	begun    bool            // tributary was started, and has read nothing yet
-	history  []string
+	settings  Settings
+	follower  *follower
+	state     *state
+	published []*resource.Resource
+	born      map[string]int
+	known     map[string]bool // who was believed, and has been living since
+	begun     bool            // tributary was started, and has read nothing yet
+	history   []string
 }
 
 func (m *model) at() time.Time { return start.Add(time.Duration(m.now) * time.Second) }
@@ -202,33 +206,22 @@ func (m *model) ask(name string, what int) (*client.Reply, error) {
 
 // begin is a start of tributary, with what an earlier run left.
 func (m *model) begin() {
-	marks, doubts := view.Marks{}, map[string]time.Time{}
-	var held []mapping.Service
-	var elsewhere []wire.Key
-	var keys map[mapping.Instance]wire.Key
+	marks, doubts := view.Marks{}, map[string]doubt{}
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(m.t, err)
 	if m.state != nil {
 		if marks = m.follower.marks; m.follower.view.Len() > 0 { // something was read
 			marks = m.follower.signs()
 		}
-		doubts, elsewhere, keys = m.state.doubts(), m.follower.keys(), m.state.doubtful()
-		if of := m.state.services[orders]; of != nil {
-			one := mapping.Service{ID: orders.ID, Apps: of.apps, Port: of.port}
-			for _, k := range of.Endpoints {
-				one.Endpoints = append(one.Endpoints, k.Of.Endpoint)
-			}
-			held = append(held, one)
-		}
+		doubts = m.state.doubts(m.follower.server)
 	}
 	m.begun = true
 	m.follower = newFollower(m, newCounts(), 0, marks)
-	m.follower.now, m.follower.hold = m.at, m.settings.Hold
-	m.follower.recall(elsewhere)
+	m.follower.now = m.at
 	m.state = newState(mapper, m.settings)
-	m.state.keys = keys
-	if held != nil {
-		m.state.restore(orders.ID, held, doubts)
+	m.state.recall(doubts)
+	if len(m.published) > 0 {
+		m.state.restore("orders", m.published)
 	}
 }
 
@@ -238,19 +231,17 @@ func (m *model) read(all bool) {
 	if err != nil {
 		require.ErrorIs(m.t, err, errUnreachable)
 	} else {
-		asked := m.follower.keys()
+		asked := m.state.doubts(m.follower.server)
 		require.NoError(m.t, advance(m.t.Context(), m.follower, m.state, r, m.at()))
+		for _, c := range m.state.Contents(m.at()) {
+			m.published = c.Resources
+		}
 		if m.begun {
 			m.forgive(asked)
 		}
 		m.begun = false
 	}
-	believed := map[string]bool{}
-	if of := m.state.services[orders]; of != nil {
-		for _, k := range of.Endpoints {
-			believed[k.Of.Address] = true
-		}
-	}
+	believed := m.believed()
 	m.note("read from %q, %v: %v", m.follower.server, err, slices.Sorted(maps.Keys(believed)))
 	for ip := range m.known {
 		if !m.living[ip] {
@@ -268,10 +259,11 @@ func (m *model) read(all bool) {
 
 // forgive has nothing expected of those who expired at the server that a new run reads first, which no longer hears of them, since the run
 // before read it: as the README says, the others are asked for what was there only at them.
-func (m *model) forgive(asked []wire.Key) {
+func (m *model) forgive(asked map[string]doubt) {
 	s := m.servers[slices.Index(m.Servers(), m.follower.server)]
 	for ip := range m.known {
-		if _, there := s.has[ip]; s.parted && !there && !slices.ContainsFunc(asked, func(key wire.Key) bool { return key.ID == ip }) {
+		_, there := s.has[ip]
+		if _, known := asked[mapping.InstanceOf(wire.Key{App: "ORDERS", ID: ip})]; s.parted && !there && !known {
 			delete(m.known, ip)
 		}
 	}
@@ -336,12 +328,33 @@ func (m *model) change() {
 // named reports whether the names of all who are believed are known. A run that was just started does not know those that were not in
 // doubt, so that it cannot ask for them before they were listed once more.
 func (m *model) named() bool {
-	of := m.state.services[orders]
-	return of == nil || !slices.ContainsFunc(of.Endpoints, func(k registry.Known[entry]) bool { return k.Of.key == wire.Key{} })
+	for ip := range m.believed() {
+		instance := mapping.InstanceOf(wire.Key{App: "ORDERS", ID: ip})
+		p, l := m.state.present[instance], m.state.lost[instance]
+		if (p == nil || p.key == wire.Key{}) && (l == nil || l.key == wire.Key{}) {
+			return false
+		}
+	}
+	return true
+}
+
+// believed are the addresses that are believed.
+func (m *model) believed() map[string]bool {
+	all := map[string]bool{}
+	m.state.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) { all[k.Value.Address] = true })
+	return all
+}
+
+// modelSeeds are how many histories there are: EUREKA_MODEL_SEEDS, or 400.
+func modelSeeds() uint64 {
+	if n, err := strconv.ParseUint(os.Getenv("EUREKA_MODEL_SEEDS"), 10, 64); err == nil {
+		return n
+	}
+	return 400
 }
 
 func TestModel(t *testing.T) {
-	for seed := range uint64(400) {
+	for seed := range modelSeeds() {
 		m := &model{
 			t: t, r: rand.New(rand.NewPCG(seed, 1)), living: map[string]bool{}, born: map[string]int{}, known: map[string]bool{},
 			settings: Settings{Hold: modelHold * time.Second, KeepEmpty: time.Hour},
@@ -374,12 +387,8 @@ func TestModel(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		got := []string{}
-		if of := m.state.services[orders]; of != nil {
-			for _, k := range of.Endpoints {
-				got = append(got, k.Of.Address)
-			}
-		}
+		got := slices.AppendSeq([]string{}, maps.Keys(m.believed()))
+		slices.Sort(got)
 		require.Equal(t, want, got, "%v", m.history)
 	}
 }

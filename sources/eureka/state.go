@@ -4,175 +4,153 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"tributary/internal/words"
+	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/eureka/mapping"
-	"tributary/sources/eureka/view"
 	"tributary/sources/eureka/wire"
 	"tributary/sources/registry"
 )
 
-// state is what is known of the services of a Eureka, and believed. It does no I/O and has no clock.
+// state is what a Eureka lists, and what that proves. It does no I/O and has no clock. What is listed or not is an instance, known by
+// mapping.InstanceOf.
 type state struct {
-	mapper     *mapping.Mapper
-	selects    func(app string) bool
-	hold, keep time.Duration
+	*registry.Machine[mapping.ID]
+	mapper  *mapping.Mapper
+	selects func(app string) bool
+	hold    time.Duration
 
-	services map[port]*service
-	names    map[mapping.ID]mapping.Name
-	dirty    map[mapping.ID]bool // hosts to publish
-
-	memory  int       // counts the memories of servers that were read: another one may have forgotten
-	before  time.Time // when the memory before that one was read last
-	read    time.Time // when the last reading was
-	whole   bool
-	settled int       // counts how often it was decided what is believed
-	news    news      // of the last reading
-	next    time.Time // when it has to be decided again
-	left    int       // applications that are listed and left out, as the settings say
-	others  int       // instances that only another server lists than the one that is followed
-	lacking bool      // something is believed that is not listed
-	out     []string  // instances that cannot be read or called, and why
-	leaves  map[mapping.ID][]sources.LeftOut
-
-	reading reading                        // the last one that said anything new
-	vouched map[wire.Key]vouched           // who is not listed, and is there all the same
-	unheard map[mapping.Instance]time.Time // of whom the server was asked and has not said anything, and since when
-	silent  keySet                         // whom it was asked for last, and did not answer
-	asked   time.Time                      // when it was asked last for what need not be decided
-	turn    wire.Key                       // who is asked for next of those that are in doubt
-	batch   int                            // how many of these at a time
-	keys    map[mapping.Instance]wire.Key  // of what was in doubt in an earlier run
-
-	vouchedTurn wire.Key // who is asked for next of those that are vouched for
-
-	restored places // what an earlier run published at each place
+	present map[string]*presence // what is listed
+	lost    map[string]*loss     // what was, and is not
+	deleted map[string]deletion  // what the server says has gone
+	places  places               // what is listed at each place, whether it is to be called or not
+	whole   bool                 // the server lists all that it has
+	forgot  bool                 // its memory is not the one that an earlier run read
+	read    time.Time            // when the last reading was
+	outage  time.Time            // when a memory was read first after a time in which nothing could be
+	asked   time.Time            // when the servers were asked last for those of whom nothing has to be decided
+	version int                  // counts what was noted
+	left    int                  // applications that are listed and left out, as the settings say
+	out     []string             // instances that cannot be read or called, and why
 }
 
-// port is one of a host: plain or secure.
-type port struct {
-	mapping.ID
-	secure bool
+// presence is an instance that is listed, or that an earlier run published.
+type presence struct {
+	key    wire.Key // none if that is not known
+	serves bool
+	broken bool // nothing can be read of it but that it may be to be called
+	places places
 }
 
-func (p port) compare(o port) int {
-	plainFirst := func(p port) string { return strconv.FormatBool(p.secure) }
-	return cmp.Or(p.Compare(o.ID), cmp.Compare(plainFirst(p), plainFirst(o)))
+// deletion is an end of which a server tells.
+type deletion struct {
+	evicted int64 // when, as the server writes it
+	when    time.Time
+	said    bool // by the instance: its lease had not expired
 }
 
-// spot is where something is called.
-type spot struct {
+// loss is an instance that was listed, and is not.
+type loss struct {
+	key       wire.Key  // none if that is not known
+	same      bool      // the memory that is read is the one that listed it
+	seen      time.Time // when it was known to be there last
+	missing   time.Time // since when it could be listed, and is not
+	confirmed string    // the server that says that it is there, though it is not listed; empty if none does
+	refuted   int64     // the end that a server told of, when it was confirmed: it is back, or still there
+	asked     time.Time // when servers were asked for it last
+	silent    time.Time // since when they do not answer, though it is to be decided; zero if they do
+	gone      bool      // it is decided
+	beside    places    // what was listed at its places when it was
+}
+
+// place is where something is called.
+type place struct {
 	address string
 	port    uint32
 }
 
-func spotOf(e mapping.Endpoint) spot { return spot{e.Address, e.Port} }
+func placeOf(e registry.Endpoint) place { return place{e.Address, e.Port} }
 
-// service is one port of a host.
-type service struct {
-	// of the last reading
-	offers   []mapping.Offer
-	said     []registry.Said[entry]
-	apps     []string
-	warnings []string
+// places are the services that are called at each place.
+type places map[place]map[mapping.ID]bool
 
-	// believed
-	registry.Record[entry]
-	port    mapping.Port
-	doubted bool // some endpoints were held before that was decided last
-	opaque  bool // an earlier run published it, and what cannot be told
+func (p places) add(e registry.Endpoint, id mapping.ID) {
+	if p[placeOf(e)] == nil {
+		p[placeOf(e)] = map[mapping.ID]bool{}
+	}
+	p[placeOf(e)][id] = true
 }
 
 func newState(m *mapping.Mapper, s Settings) *state {
-	return &state{
-		mapper: m, selects: s.selects, hold: s.Hold, keep: s.KeepEmpty, services: map[port]*service{}, names: map[mapping.ID]mapping.Name{},
-		dirty: map[mapping.ID]bool{}, memory: 1, restored: places{}, vouched: map[wire.Key]vouched{},
-	}
+	all := &state{mapper: m, selects: s.selects, hold: s.Hold, present: map[string]*presence{}, lost: map[string]*loss{}, places: places{}}
+	all.Machine = registry.NewMachine(m, s.KeepEmpty, all.until)
+	return all
 }
 
-// restore remembers what an earlier run published of a host; nothing if that cannot be told. What of it was not listed then is in doubt
-// since the times that it noted; all else was listed by the memory that it read last.
-func (s *state) restore(id mapping.ID, all []mapping.Service, doubts map[string]time.Time) {
-	s.dirty[id] = true
-	if len(all) == 0 {
-		s.services[port{id, false}] = &service{opaque: true}
-		return
-	}
-	for _, one := range all {
-		p := port{one.ID, one.Secure}
-		if len(one.Apps) > 0 && !slices.ContainsFunc(one.Apps, s.selects) {
-			continue // it is none of those to read now
+// restore remembers what an earlier run published of a host. It was listed by the memory that run read last, unless it is lost.
+func (s *state) restore(group string, published []*resource.Resource) {
+	s.Restore(group, published, func(of registry.Service[mapping.ID]) bool {
+		if len(of.Owners) > 0 && !slices.ContainsFunc(of.Owners, s.selects) {
+			return false // it is none of those to read now
 		}
-		was := p
-		p.ID = s.mapper.RestoredID(one)
-		of := s.services[p]
-		if of == nil {
-			of = &service{port: one.Port}
-			s.services[p], s.dirty[p.ID] = of, true
-		}
-		of.apps = slices.Compact(slices.Sorted(slices.Values(append(of.apps, one.Apps...))))
-		for _, e := range one.Endpoints {
-			known := entry{Endpoint: e, key: s.keys[e.Instance], earlier: true, memory: s.memory}
-			s.restored.add(spotOf(e), p)
-			if since, there := doubts[doubtKey(was, spotOf(e))]; there {
-				known.memory, known.seen, known.since = 0, since, since
+		for _, e := range of.Endpoints {
+			s.places.add(e, of.ID)
+			if l := s.lost[e.Instance]; l != nil {
+				l.beside = s.places
+			} else if e.Instance != "" {
+				s.present[e.Instance] = &presence{serves: true, places: s.places}
 			}
-			of.Endpoints = append(of.Endpoints, registry.Known[entry]{Of: known})
 		}
-		byEndpoint := func(a, b registry.Known[entry]) int { return compareEntries(a.Of, b.Of) }
-		slices.SortFunc(of.Endpoints, byEndpoint)
-		of.Endpoints = slices.CompactFunc(of.Endpoints, func(a, b registry.Known[entry]) bool { return byEndpoint(a, b) == 0 })
-	}
+		return true
+	})
 }
 
 // note notes what a server lists.
 func (s *state) note(r reading, at time.Time) {
-	s.reading = r
+	before := cmp.Or(s.read, at)
+	s.read, s.whole = at, r.view.Whole()
+	s.version++
+	s.Explained = s.whole && r.same && !r.outage
 	if !r.same {
-		s.memory++
-		s.before = cmp.Or(s.read, at)
-	}
-	s.read, s.whole, s.others = at, r.view.Whole(), len(r.elsewhere)
-	if r.outage && !r.same {
-		s.wait(at)
-	}
-	s.news = newNews()
-	for _, i := range r.deleted {
-		s.delete(i, time.UnixMilli(i.Evicted).Add(-r.ahead))
-	}
-	s.list(r)
-}
-
-// due reports whether something is to be decided though nothing is new.
-func (s *state) due(at time.Time) bool { return !s.next.IsZero() && !at.Before(s.next) }
-
-// wait begins the time anew in which what is in doubt can be listed: nobody could register while no server was there.
-func (s *state) wait(at time.Time) {
-	for _, of := range s.services {
-		for n := range of.Endpoints {
-			if e := &of.Endpoints[n].Of; !e.since.IsZero() {
-				e.since = at
-			}
+		s.forgot = true
+		for _, l := range s.lost {
+			l.same, l.confirmed = false, ""
+		}
+		if r.outage { // nobody could register while no server was there
+			s.outage = at
 		}
 	}
+	s.deleted = map[string]deletion{}
+	for _, i := range r.deleted {
+		s.deleted[mapping.InstanceOf(i.Key)] = deletion{i.Evicted, time.UnixMilli(i.Evicted).Add(-r.ahead), i.Renews(i.Evicted)}
+	}
+	was, beside := s.present, s.places
+	s.list(r)
+	for instance, p := range was {
+		if !p.serves || s.present[instance] != nil || s.lost[instance] != nil {
+			continue
+		}
+		l := &loss{key: p.key, same: r.same, seen: at, missing: at, beside: places{}}
+		if !r.same {
+			l.seen = before
+		}
+		for at := range p.places {
+			l.beside[at] = beside[at]
+		}
+		s.lost[instance] = l
+	}
+	maps.DeleteFunc(s.lost, func(instance string, l *loss) bool { return l.gone || s.present[instance] != nil })
+	s.Reconsider()
 }
 
 // list notes what instances offer.
 func (s *state) list(r reading) {
-	s.news.instances, s.news.unreadable, s.news.places = map[mapping.Instance]bool{}, map[mapping.Instance]wire.Instance{}, places{}
-	maps.DeleteFunc(s.vouched, func(key wire.Key, _ vouched) bool { return r.view.Lists(key) })
-	warned := make(map[port][]string, len(s.services))
-	for p, of := range s.services {
-		warned[p] = of.warnings
-		of.offers, of.said, of.warnings = nil, nil, nil
-	}
-	s.out = nil
+	s.present, s.places, s.out = map[string]*presence{}, places{}, nil
 	if r.nameless > 0 {
 		s.out = append(s.out, fmt.Sprintf("%s without a name: %v", words.Count(r.nameless, "instance", "instances"), r.why))
 	}
@@ -180,230 +158,158 @@ func (s *state) list(r reading) {
 	for _, key := range slices.SortedFunc(maps.Keys(broken), wire.Key.Compare) {
 		s.out = append(s.out, fmt.Sprintf("%s cannot be read: %v", key, broken[key]))
 	}
-	var instances []wire.Instance
 	left := map[string]bool{}
-	before := s.leaves
-	s.leaves = map[mapping.ID][]sources.LeftOut{}
-	all := append(r.view.Instances(), slices.DeleteFunc(slices.Clone(r.elsewhere), func(i wire.Instance) bool {
-		_, here := s.vouched[i.Key]
-		return here
-	})...)
-	for _, key := range slices.SortedFunc(maps.Keys(s.vouched), wire.Key.Compare) {
-		all = append(all, s.vouched[key].Instance)
-	}
-	for _, i := range all {
-		switch {
-		case !s.selects(i.App):
-			left[i.App] = true
-		case i.Broken != nil: // nothing was ever read of it
-			s.news.unreadable[mapping.InstanceOf(i.Key)] = i
-			s.leaveWhole(i, "cannot be read: "+i.Broken.Error())
-		default:
-			s.news.instances[mapping.InstanceOf(i.Key)] = true
-			instances = append(instances, i)
+	all := map[string]registry.Offers[mapping.ID]{}
+	leave := func(i wire.Instance, why string) {
+		if i.IP != "" && i.IP != i.ID && !strings.Contains(why, strconv.Quote(i.IP)) { // who asks for its address is to find it, too
+			why += ", at " + i.IP
+		}
+		for _, group := range s.mapper.Groups(i) {
+			of := all[group]
+			of.LeftOut = append(of.LeftOut, sources.LeftOut{What: i.ID, Of: i.App, Why: why})
+			all[group] = of
 		}
 	}
-	s.left = len(left)
+	instances := r.view.Instances()
 	// Of several instances at one place, as of a process that was killed and came back with another name, the last one is there.
 	slices.SortStableFunc(instances, func(a, b wire.Instance) int { return cmp.Compare(b.Dirty, a.Dirty) })
-	apps := map[port]map[string]bool{}
 	for _, i := range instances {
+		if !s.selects(i.App) {
+			left[i.App] = true
+			continue
+		}
+		p := &presence{key: i.Key, serves: s.mapper.Serves(i), places: places{}}
+		s.present[mapping.InstanceOf(i.Key)] = p
+		if i.Broken != nil { // nothing was ever read of it
+			p.broken, p.serves = s.mapper.MayServe(i), false
+			leave(i, "cannot be read: "+i.Broken.Error())
+			continue
+		}
 		offers, warnings, err := s.mapper.Offers(i)
 		if err != nil {
 			s.out = append(s.out, fmt.Sprintf("%s: %v", i.Key, err))
-			s.leaveWhole(i, err.Error())
-		}
-		is := registry.Off
-		if s.mapper.Serves(i) {
-			is = registry.Listed
-		}
-		memory := s.memory
-		if v, here := s.vouched[i.Key]; here {
-			memory = v.memory
-		} else if !r.view.Lists(i.Key) {
-			memory = 0 // the server that is read has lost it, and its silence proves nothing
+			leave(i, err.Error())
 		}
 		for _, o := range offers {
-			p, sp := port{o.ID, o.Secure}, spotOf(o.Endpoint)
-			of := s.services[p]
-			if of == nil {
-				of = &service{}
-				s.services[p], s.dirty[p.ID] = of, true
-			}
-			of.offers = append(of.offers, o)
-			if apps[p] == nil {
-				apps[p] = map[string]bool{}
-			}
-			apps[p][i.App] = true
+			group := o.ID.Group()
+			of := all[group]
 			for _, w := range warnings {
-				of.warnings = append(of.warnings, i.String()+": "+w)
+				of.Warnings = append(of.Warnings, i.String()+": "+w)
 			}
-			if !s.news.places[sp][p] {
-				if is == registry.Off {
-					s.leave(p.ID, i, net.JoinHostPort(sp.address, strconv.Itoa(int(sp.port))), offWhy(i))
-				}
-				of.said = append(of.said, registry.Said[entry]{Of: entry{Endpoint: o.Endpoint, key: i.Key, memory: memory}, Is: is})
-				s.news.places.add(sp, p)
+			if s.places[placeOf(o.Endpoint)][o.ID] {
+				o.State, o.Why = registry.Unlisted, ""
 			}
+			s.places.add(o.Endpoint, o.ID)
+			p.places.add(o.Endpoint, o.ID)
+			of.All = append(of.All, o)
+			all[group] = of
 		}
 	}
-	for p, of := range s.services {
-		for n := range of.said {
-			if e := &of.said[n].Of; len(s.news.places[spotOf(e.Endpoint)]) > 1 {
-				e.beside = s.news.places[spotOf(e.Endpoint)]
-			}
-		}
-		if !slices.Equal(warned[p], of.warnings) {
-			s.dirty[p.ID] = true
-		}
-		if all := slices.Sorted(maps.Keys(apps[p])); len(all) > 0 && !slices.Equal(all, of.apps) {
-			of.apps, s.dirty[p.ID] = all, true
-		}
-	}
-	// A host of which nothing is served has something to say, too.
-	for _, all := range []map[mapping.ID][]sources.LeftOut{before, s.leaves} {
-		for id := range all {
-			if !slices.Equal(before[id], s.leaves[id]) {
-				s.dirty[id] = true
-			}
-		}
-	}
+	s.left = len(left)
+	s.TakeAll(all)
 }
 
-// leave notes that an instance of a host is not served.
-func (s *state) leave(id mapping.ID, i wire.Instance, what, why string) {
-	s.leaves[id] = append(s.leaves[id], sources.LeftOut{What: what, Of: i.App, Why: why})
+// until is until when an endpoint stays that is not listed.
+func (s *state) until(id mapping.ID, k registry.Known[registry.Endpoint]) time.Time {
+	instance := k.Value.Instance
+	l := s.lost[instance]
+	switch p := s.present[instance]; {
+	case p != nil && p.broken:
+		return registry.Forever
+	case p != nil: // what it says of itself is something else now
+		return time.Time{}
+	case l == nil && s.whole && !s.forgot:
+		return time.Time{}
+	case l == nil:
+		return latest(k.Missing, s.outage).Add(s.hold)
+	case l.gone || s.replaced(id, k.Value, l):
+		return time.Time{}
+	case !l.silent.IsZero(): // that has an end: a server that never says anything keeps nobody
+		return latest(s.deadline(instance, l), l.silent.Add(s.hold))
+	}
+	return s.deadline(instance, l)
 }
 
-// leaveWhole notes that an instance is not served anywhere. Who asks for its address is to find it, too.
-func (s *state) leaveWhole(i wire.Instance, why string) {
-	if i.IP != "" && i.IP != i.ID && !strings.Contains(why, strconv.Quote(i.IP)) {
-		why += ", at " + i.IP
+// deadline is until when an instance stays that is lost, by what the server that is read lists: one that was just started lists nothing
+// until its instances register anew, or its peers have told it of them.
+func (s *state) deadline(instance string, l *loss) time.Time {
+	end, deleted := s.deleted[instance]
+	deleted = deleted && (l.confirmed == "" || end.evicted != l.refuted)
+	switch {
+	case l.same && (s.whole || deleted):
+		return time.Time{}
+	case deleted && end.when.After(l.seen):
+		return time.Time{} // whoever listed it did not know yet
 	}
-	for _, id := range s.mapper.IDs(i) {
-		s.leave(id, i, i.ID, why)
-	}
+	return latest(l.missing, s.outage).Add(s.hold)
 }
 
-// offWhy is why an instance is not to be called.
-func offWhy(i wire.Instance) string {
-	if i.Overridden != wire.Unknown && i.Overridden != i.Status {
-		return "status " + i.Status + ", set to " + i.Overridden
+// replaced reports whether something is listed at the place of an endpoint that was not there beside it: then what is there now is that.
+func (s *state) replaced(id mapping.ID, e registry.Endpoint, l *loss) bool {
+	for other := range s.places[placeOf(e)] {
+		if other != id && l.beside != nil && !l.beside[placeOf(e)][other] {
+			return true
+		}
 	}
-	return "status " + i.Status
+	return false
 }
 
-// settle decides what is believed, and when that has to be decided again.
-func (s *state) settle(at time.Time) {
-	s.next, s.lacking = time.Time{}, false
-	s.settled++
-	for p, of := range s.services {
-		before, kept := of.Record, false
-		of.doubted = before.Held > 0
-		of.Record, kept = before.Settle(registry.Reading[entry]{
-			Said:   of.said,
-			Unsaid: func(e entry) registry.Judgement { return s.judge(p, of, e) },
-			InDoubt: func(k registry.Known[entry]) bool {
-				return !s.lost(k.Of, at).Gone(at, s.hold) || s.awaits(k.Of.Instance, at)
-			},
-		}, compareEntries, at, s.keep)
-		for n := range of.Endpoints {
-			e := &of.Endpoints[n].Of
-			switch {
-			case s.news.places[spotOf(e.Endpoint)][p]:
-			case s.judge(p, of, *e) == registry.Unreadable: // it is listed, after all
-				e.memory, e.seen, e.since = s.memory, time.Time{}, time.Time{}
-			default:
-				lost := s.lost(*e, at)
-				e.seen, e.since, s.lacking = lost.Seen, lost.Since, true
-				if end := e.since.Add(s.hold); s.awaits(e.Instance, at) {
-					s.next = registry.Earlier(s.next, at.Add(pause))
-				} else {
-					s.next = registry.Earlier(s.next, end)
-				}
-			}
-		}
-		portNow := s.portOf(of)
-		if portNow != of.port || !slices.EqualFunc(before.Endpoints, of.Endpoints,
-			func(a, b registry.Known[entry]) bool { return a.Of.Same(b.Of.Endpoint) }) {
-			of.port, s.dirty[p.ID] = portNow, true
-		}
-		if of.opaque {
-			s.reveal(p, of, at)
-			continue
-		}
-		// One that has instances, of which none can be called now, is kept as long as it has them.
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// held is how many endpoints stay that are in doubt, and elsewhere and here how many instances are there by the word of another server than
+// the one that is followed, and by its own.
+func (s *state) held(followed string) (held, elsewhere, here int) {
+	for _, l := range s.lost {
 		switch {
-		case kept && !of.Empty.IsZero():
-			s.next = registry.Earlier(s.next, of.Empty.Add(s.keep))
-		case !kept && len(of.offers) == 0:
-			delete(s.services, p)
-			s.dirty[p.ID] = true
+		case l.gone || l.confirmed == "":
+		case l.confirmed == followed:
+			here++
+		default:
+			elsewhere++
 		}
 	}
-}
-
-// portOf returns the port of a service: while something that is not listed is in doubt, what it was.
-func (s *state) portOf(of *service) mapping.Port {
-	if of.Held > 0 && of.port.Number != 0 {
-		return of.port
-	}
-	return s.mapper.PortOf(of.offers, of.port)
-}
-
-// reveal has what cannot be told of an earlier run go when it is listed, or when it would have gone.
-func (s *state) reveal(p port, of *service, at time.Time) {
-	if of.Empty.IsZero() {
-		of.Empty = at
-	}
-	over := view.Lost{Same: s.memory == 1, Whole: s.whole, Seen: of.Empty, Since: of.Empty}.Gone(at, s.hold)
-	if !over && len(of.offers) == 0 {
-		s.next = registry.Earlier(s.next, of.Empty.Add(s.hold))
-		return
-	}
-	of.opaque, of.Empty, s.dirty[p.ID] = false, time.Time{}, true
-	if len(of.offers) == 0 {
-		delete(s.services, p)
-	}
-}
-
-// rename gives all hosts their names, and has those published again of which it is another one.
-func (s *state) rename() {
-	owners := map[mapping.ID]mapping.ID{}
-	for p, of := range s.services {
-		if !of.opaque {
-			owners[p.ID] = p.ID
-		}
-	}
-	s.names = registry.Rename(s.names, owners, s.mapper.Names, func(id mapping.ID) { s.dirty[id] = true })
-}
-
-// held is how many endpoints stay that are not listed.
-func (s *state) held() (n int) {
-	for _, of := range s.services {
-		n += of.Held
-	}
-	return n
-}
-
-// doubts are the endpoints that are not listed by the server that is followed, and since when.
-func (s *state) doubts() map[string]time.Time {
-	all := map[string]time.Time{}
-	for p, of := range s.services {
-		for _, k := range of.Endpoints {
-			since := k.Of.since
-			// only another server lists it, or nothing that is listed
-			if _, here := s.vouched[k.Of.key]; since.IsZero() && (here || k.Of.memory == 0) {
-				since = s.read
+	if _, held = s.Services(); held > 0 && here+elsewhere > 0 {
+		held = 0
+		s.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) {
+			if l := s.lost[k.Value.Instance]; !k.Missing.IsZero() && (l == nil || l.confirmed == "") {
+				held++
 			}
-			if !since.IsZero() {
-				all[doubtKey(p, spotOf(k.Of.Endpoint))] = since
+		})
+	}
+	return held, elsewhere, here
+}
+
+// doubt is what a run tells the next one of an instance that is lost.
+type doubt struct {
+	App   string    `json:"app,omitempty"`
+	ID    string    `json:"id,omitempty"`
+	Since time.Time `json:"since"`
+	// Elsewhere is the server that says that it is there, if it is another one than the one that is followed.
+	Elsewhere string `json:"elsewhere,omitempty"`
+}
+
+// doubts are what is lost, by instance.
+func (s *state) doubts(followed string) map[string]doubt {
+	all := map[string]doubt{}
+	for instance, l := range s.lost {
+		if d := (doubt{l.key.App, l.key.ID, latest(l.missing, s.outage), l.confirmed}); !l.gone {
+			if d.Elsewhere == followed {
+				d.Elsewhere = ""
 			}
+			all[instance] = d
 		}
 	}
 	return all
 }
 
-func doubtKey(p port, sp spot) string {
-	return fmt.Sprintf("%s %t %s %d", p.ID, p.secure, sp.address, sp.port)
+// recall takes the doubts of an earlier run.
+func (s *state) recall(doubts map[string]doubt) {
+	for instance, d := range doubts {
+		s.lost[instance] = &loss{key: wire.Key{App: d.App, ID: d.ID}, seen: d.Since, missing: d.Since, confirmed: d.Elsewhere}
+	}
 }

@@ -9,27 +9,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/resource"
+	"tributary/sources"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/registry"
 )
 
 var start = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
 func at(d time.Duration) time.Time { return start.Add(d) }
 
-var orders = port{mapping.ID{VIP: "orders"}, false}
+var orders = mapping.ID{VIP: "orders"}
 
 // book is a state, and what the tests tell it and ask of it.
 type book struct {
 	*state
-	t *testing.T
+	t   *testing.T
+	has map[mapping.ID]*resource.Resource // that is published
 }
 
 func newBook(t *testing.T) *book {
 	m, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
-	return &book{newState(m, Settings{Hold: time.Minute, KeepEmpty: time.Hour}), t}
+	return &book{newState(m, Settings{Hold: time.Minute, KeepEmpty: time.Hour}), t, map[mapping.ID]*resource.Resource{}}
 }
 
 // up are instances of orders at these addresses.
@@ -39,14 +42,6 @@ func up(ips ...string) (all []wire.Instance) {
 			Key: wire.Key{App: "ORDERS", ID: ip}, IP: ip, Status: wire.Up, Overridden: wire.Unknown, Port: wire.Port{Number: 80, Enabled: true},
 			VIP: "orders",
 		})
-	}
-	return all
-}
-
-// endpoints are those of the instances that up returns.
-func endpoints(ips ...string) (all []mapping.Endpoint) {
-	for _, i := range up(ips...) {
-		all = append(all, mapping.Endpoint{Address: i.IP, Port: 80, Instance: mapping.InstanceOf(i.Key)})
 	}
 	return all
 }
@@ -85,31 +80,65 @@ func gone(ip string, when time.Duration) func(*reading) {
 	}
 }
 
-// believed returns the addresses of what is believed of a port, or nil if there is none.
-func (b *book) believed(p port) []string {
+// believed returns the addresses of what is believed of a service, or nil if there is none.
+func (b *book) believed(id mapping.ID) (all []string) {
 	b.t.Helper()
-	of := b.services[p]
-	if of == nil {
-		return nil
+	if b.has[id] != nil {
+		all = []string{}
 	}
-	all := []string{}
-	for _, k := range of.Endpoints {
-		all = append(all, k.Of.Address)
-	}
+	b.Endpoints(func(of mapping.ID, k registry.Known[registry.Endpoint]) {
+		if of == id {
+			all = append(all, k.Value.Address)
+		}
+	})
 	return all
 }
+
+// settle publishes what there is at a time.
+func (b *book) settle(at time.Time) {
+	for _, c := range b.Contents(at) {
+		for id := range b.has {
+			if id.Group() == c.Group {
+				delete(b.has, id)
+			}
+		}
+		for _, r := range c.Resources {
+			b.has[b.mapper.Restore([]*resource.Resource{r})[0].ID] = r
+		}
+	}
+}
+
+// port is that of orders.
+func (b *book) port() registry.Port {
+	_, port, ok := registry.ReadEntry(b.has[orders])
+	require.True(b.t, ok)
+	return port
+}
+
+// stays is how many endpoints stay that are not listed.
+func (b *book) stays() int { _, held := b.Services(); return held }
 
 // take is a reading by a server that knows no more than that when asked for single instances.
 func (b *book) take(r reading, at time.Time) {
 	b.note(r, at)
+	b.answer(at)
+}
+
+// answer has the server say that it knows nothing of any instance that it is asked for.
+func (b *book) answer(at time.Time) {
+	heard := answers{of: map[wire.Key]*answer{}}
+	questions := b.questions(at, 0)
+	for _, q := range questions {
+		heard.of[q.key] = &answer{answered: true}
+	}
+	b.hear(heard, questions, "a", at)
 	b.settle(at)
 }
 
 // confirm is a time at which nothing is new.
 func (b *book) confirm(at time.Time) {
-	if b.read = at; b.due(at) {
-		b.settle(at)
-	}
+	b.read = at
+	b.answer(at)
 }
 
 func (b *book) takes(at time.Time, r reading, want ...string) {
@@ -118,13 +147,30 @@ func (b *book) takes(at time.Time, r reading, want ...string) {
 	require.Equal(b.t, want, b.believed(orders))
 }
 
+// after is a run that begins with what an earlier one published.
+func (b *book) after(published map[mapping.ID]*resource.Resource, doubts map[string]doubt) *book {
+	after := newBook(b.t)
+	after.recall(doubts)
+	for id, r := range published {
+		after.restore(id.Group(), []*resource.Resource{r})
+	}
+	return after
+}
+
+// published is what a run publishes of instances.
+func published(t *testing.T, all ...wire.Instance) map[mapping.ID]*resource.Resource {
+	b := newBook(t)
+	b.take(listing(all, anew), at(-time.Hour))
+	return b.has
+}
+
 func TestAServerThatComesBackEmptyLosesNothing(t *testing.T) {
 	b := newBook(t)
 	b.takes(at(0), listing(up("10.0.0.1", "10.0.0.2", "10.0.0.3"), anew), "10.0.0.1", "10.0.0.2", "10.0.0.3")
 	later := 10 * time.Minute
 	b.takes(at(later), listing(nil, anew, outage), "10.0.0.1", "10.0.0.2", "10.0.0.3")
-	require.Equal(t, 3, b.held())
-	require.Equal(t, at(later+time.Minute), b.next)
+	require.Equal(t, 3, b.stays())
+	require.Equal(t, at(later+time.Minute), b.Next())
 	b.takes(at(later+time.Second), listing(up("10.0.0.4")), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
 	b.takes(at(later+2*time.Second), listing(up("10.0.0.1", "10.0.0.4")), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
 	b.takes(at(later+3*time.Second), listing(up("10.0.0.1")), "10.0.0.1", "10.0.0.2", "10.0.0.3") // what came since then, and went
@@ -133,10 +179,10 @@ func TestAServerThatComesBackEmptyLosesNothing(t *testing.T) {
 	require.Equal(t, []string{"10.0.0.3"}, b.believed(orders))
 	b.confirm(at(later + time.Minute))
 	require.Equal(t, []string{}, b.believed(orders), "what has not come back by then is gone")
-	require.Equal(t, mapping.Port{Number: 80, Protocol: "HTTP"}, b.services[orders].port)
+	require.Equal(t, registry.Port{Number: 80, Protocol: "HTTP"}, b.port())
 	b.confirm(at(later + time.Minute + time.Hour))
 	require.Nil(t, b.believed(orders), "a service that nobody serves is kept for so long only")
-	require.Zero(t, b.next)
+	require.Zero(t, b.Next())
 }
 
 // TestInDoubt is the table of what counts of an instance that was listed by a server that has forgotten.
@@ -177,22 +223,6 @@ func TestInDoubt(t *testing.T) {
 	}
 }
 
-// TestWhatOnlyAnotherServerListsIsInDoubtWithoutIt has an instance be listed by another server than the one that is read, whose silence
-// proves nothing.
-func TestWhatOnlyAnotherServerListsIsInDoubtWithoutIt(t *testing.T) {
-	elsewhere := func(r *reading) { r.elsewhere = up("10.0.0.1") }
-	b := newBook(t)
-	b.takes(at(0), listing(up("10.0.0.1", "10.0.0.2"), anew), "10.0.0.1", "10.0.0.2")
-	b.takes(at(time.Second), listing(up("10.0.0.2"), elsewhere), "10.0.0.1", "10.0.0.2")
-	require.Equal(t, 1, b.others)
-	require.Zero(t, b.held())
-	require.Len(t, b.doubts(), 1, "the next run knows as much")
-	b.takes(at(time.Hour), listing(up("10.0.0.2"), elsewhere), "10.0.0.1", "10.0.0.2")
-	b.takes(at(time.Hour+time.Second), listing(up("10.0.0.2")), "10.0.0.1", "10.0.0.2")
-	require.Equal(t, 1, b.held())
-	b.takes(at(time.Hour+2*time.Second), listing(up("10.0.0.2"), gone("10.0.0.1", time.Hour+2*time.Second)), "10.0.0.2")
-}
-
 // TestAHoldDoesNotEndWhileNoServerIsThere has them go before those could register anew that are in doubt.
 func TestAHoldDoesNotEndWhileNoServerIsThere(t *testing.T) {
 	b := newBook(t)
@@ -217,11 +247,12 @@ func TestAHoldEndsThoughServersTakeTurns(t *testing.T) {
 
 // TestWhatAnEarlierRunPublished is the table of what becomes of it: of one instance in doubt since half a minute, and one that was listed.
 func TestWhatAnEarlierRunPublished(t *testing.T) {
-	held := []mapping.Service{{
-		ID: orders.ID, Apps: []string{"ORDERS"}, Port: mapping.Port{Number: 8000, Protocol: "HTTP"},
-		Endpoints: endpoints("10.0.0.1", "10.0.0.2"),
-	}}
-	doubts := map[string]time.Time{doubtKey(orders, spot{"10.0.0.1", 80}): at(-30 * time.Second)}
+	two := up("10.0.0.1", "10.0.0.2")
+	for n := range two {
+		two[n].Metadata = map[string]string{"service-port": "8000"}
+	}
+	held := published(t, two...)
+	doubts := map[string]doubt{mapping.InstanceOf(two[0].Key): {Since: at(-30 * time.Second)}}
 	for name, c := range map[string]struct {
 		first              reading
 		atOnce, after, end []string
@@ -247,11 +278,10 @@ func TestWhatAnEarlierRunPublished(t *testing.T) {
 			[]string{},
 		},
 	} {
-		b := newBook(t)
-		b.restore(orders.ID, held, doubts)
+		b := newBook(t).after(held, doubts)
 		b.take(c.first, at(0))
 		require.Equal(t, c.atOnce, b.believed(orders), name)
-		require.Equal(t, mapping.Port{Number: 8000, Protocol: "HTTP"}, b.services[orders].port)
+		require.Equal(t, registry.Port{Number: 8000, Protocol: "HTTP"}, b.port())
 		b.confirm(at(30 * time.Second))
 		require.Equal(t, c.after, b.believed(orders), name)
 		b.confirm(at(time.Minute))
@@ -259,10 +289,10 @@ func TestWhatAnEarlierRunPublished(t *testing.T) {
 	}
 	b := newBook(t)
 	b.selects = func(string) bool { return false }
-	b.restore(orders.ID, held, nil)
-	b.take(listing(nil, outage, anew), at(0))
+	b.restore("orders", []*resource.Resource{held[orders]})
+	b.note(listing(nil, outage, anew), at(0))
+	require.Len(t, b.Contents(at(0)), 1)
 	require.Nil(t, b.believed(orders), "it is none of those to read now")
-	require.True(t, b.dirty[orders.ID])
 }
 
 // TestWhatCannotBeToldStays has an earlier run with transforms, of which only the groups are known.
@@ -276,16 +306,14 @@ func TestWhatCannotBeToldStays(t *testing.T) {
 		"it is listed":        {listing(up("10.0.0.1"), outage, anew), 0},
 	} {
 		b := newBook(t)
-		b.restore(orders.ID, nil, nil)
-		b.take(c.first, at(0))
+		b.restore("orders", nil)
+		b.note(c.first, at(0))
 		if c.until > 0 {
-			require.True(t, b.services[orders].opaque, name)
-			b.confirm(at(c.until - 1))
-			require.True(t, b.services[orders].opaque, name)
-			b.confirm(at(c.until))
+			require.Empty(t, b.Contents(at(0)), name)
+			require.Equal(t, at(c.until), b.Next(), name)
+			require.Empty(t, b.Contents(at(c.until-1)), name)
 		}
-		require.True(t, b.services[orders] == nil || !b.services[orders].opaque, name)
-		require.True(t, b.dirty[orders.ID])
+		require.Len(t, b.Contents(at(c.until)), 1, name)
 	}
 }
 
@@ -293,11 +321,12 @@ func TestWhatCannotBeToldStays(t *testing.T) {
 func TestDoubtsAreKept(t *testing.T) {
 	b := newBook(t)
 	b.take(listing(up("10.0.0.1", "10.0.0.2"), anew), at(0))
-	require.Empty(t, b.doubts())
+	require.Empty(t, b.doubts("a"))
 	b.take(listing(up("10.0.0.1"), anew), at(time.Second))
-	require.Equal(t, map[string]time.Time{doubtKey(orders, spot{"10.0.0.2", 80}): at(time.Second)}, b.doubts())
+	two := up("10.0.0.2")[0].Key
+	require.Equal(t, map[string]doubt{mapping.InstanceOf(two): {App: two.App, ID: two.ID, Since: at(time.Second)}}, b.doubts("a"))
 	b.take(listing(up("10.0.0.1", "10.0.0.2")), at(2*time.Second))
-	require.Empty(t, b.doubts())
+	require.Empty(t, b.doubts("a"))
 }
 
 // TestTheLeaseOfAnotherInstanceAtTheSamePlace has that of one that was killed run out, at a server that does not know of the one that was
@@ -314,28 +343,11 @@ func TestTheLeaseOfAnotherInstanceAtTheSamePlace(t *testing.T) {
 			r.deleted = append(r.deleted, i)
 		}
 	}
-	for _, b := range []*book{b, b.restarted()} {
+	for _, b := range []*book{b, b.after(b.has, b.doubts("a"))} {
 		b.takes(at(40*time.Second), listing(nil, anew, outage, evicted(old, 30*time.Second)), "10.0.0.1")
 		b.takes(at(60*time.Second), listing(nil, evicted(old, 50*time.Second)), "10.0.0.1")
 		b.takes(at(80*time.Second), listing(nil, evicted(now, 70*time.Second)), []string{}...)
 	}
-}
-
-// restarted is a book that knows what b would have published.
-func (b *book) restarted() *book {
-	b.t.Helper()
-	b.rename()
-	after := newBook(b.t)
-	for p, of := range b.services {
-		s := mapping.Service{ID: p.ID, Secure: p.secure, Name: b.names[p.ID], Apps: of.apps, Port: of.port}
-		for _, k := range of.Endpoints {
-			s.Endpoints = append(s.Endpoints, k.Of.Endpoint)
-		}
-		r, _, err := b.mapper.Entry(s)
-		require.NoError(b.t, err)
-		after.restore(p.ID, mapping.Restore([]*resource.Resource{r}), b.doubts())
-	}
-	return after
 }
 
 // TestTwoApplicationsAtOnePlace has two that are registered at one address, as behind a gateway, of which a server that was started anew
@@ -358,13 +370,9 @@ func TestTwoApplicationsAtOnePlace(t *testing.T) {
 	b.takes(at(time.Minute), listing([]wire.Instance{other("carts"), other("users")}, anew, outage), []string{}...)
 
 	// The same after a restart.
-	held := func(p port) []mapping.Service {
-		return []mapping.Service{{ID: p.ID, Port: mapping.Port{Number: 80, Protocol: "HTTP"}, Endpoints: endpoints("10.0.0.1")}}
-	}
-	carts := port{mapping.ID{VIP: "carts"}, false}
-	b = newBook(t)
-	b.restore(orders.ID, held(orders), nil)
-	b.restore(carts.ID, held(carts), nil)
+	b = both(t)
+	b = b.after(b.has, nil)
+	carts := mapping.ID{VIP: "carts"}
 	b.takes(at(0), listing([]wire.Instance{other("carts")}, anew, outage), "10.0.0.1")
 	b.takes(at(time.Second), listing([]wire.Instance{other("users")}), []string{}...)
 	require.Equal(t, []string{}, b.believed(carts))
@@ -392,14 +400,11 @@ func TestWhatIsNotReadAfterARestartStays(t *testing.T) {
 		"it is down":                   {change(func(i *wire.Instance) { i.Status = wire.Down }), false},
 		"its status cannot be read":    {change(func(i *wire.Instance) { i.Status = wire.Unknown }), true},
 	} {
-		b := newBook(t)
-		b.restore(orders.ID, []mapping.Service{{
-			ID: orders.ID, Apps: []string{"ORDERS"}, Port: mapping.Port{Number: 80, Protocol: "HTTP"}, Endpoints: endpoints("10.0.0.1"),
-		}}, nil)
+		b := newBook(t).after(published(t, up("10.0.0.1")...), nil)
 		b.take(listing([]wire.Instance{c.listed}, outage), at(0))
 		require.Equal(t, c.stays, len(b.believed(orders)) == 1, name)
 		if c.stays {
-			require.Zero(t, b.next, "it is not in doubt: it is listed")
+			require.Zero(t, b.Next(), "it is not in doubt: it is listed")
 			b.takes(at(time.Hour), listing([]wire.Instance{c.listed}), "10.0.0.1")
 			b.takes(at(2*time.Hour), listing(nil), []string{}...)
 		}
@@ -420,10 +425,10 @@ func TestReplicasServeTheSamePort(t *testing.T) {
 	early.take(listing(on(8080, 8080, 9090), anew), at(0))
 	early.take(listing(on(8080, 9090, 9090)), at(time.Second))
 	late.take(listing(on(8080, 9090, 9090), anew), at(time.Second))
-	require.Equal(t, mapping.Port{Number: 9090, Protocol: "HTTP"}, late.services[orders].port)
-	require.Equal(t, late.services[orders].port, early.services[orders].port)
+	require.Equal(t, registry.Port{Number: 9090, Protocol: "HTTP"}, late.port())
+	require.Equal(t, late.port(), early.port())
 	early.take(listing(on(8080), anew, outage), at(time.Minute))
-	require.Equal(t, late.services[orders].port, early.services[orders].port, "while others are in doubt it stays")
+	require.Equal(t, late.port(), early.port(), "while others are in doubt it stays")
 }
 
 func TestOneThatCannotBeReadIsNamed(t *testing.T) {
@@ -452,17 +457,47 @@ func TestSelects(t *testing.T) {
 func TestAHostWithoutServicesSaysThatNothingIsLeftOutAnyMore(t *testing.T) {
 	b := newBook(t)
 	bad := up("0.0.0.0")
-	turn := func(d time.Duration, all ...wire.Instance) {
+	turn := func(d time.Duration, all ...wire.Instance) []sources.Content {
 		b.note(listing(all), at(d))
-		b.settle(at(d))
+		for _, l := range b.lost { // the server does not know it either
+			l.gone = true
+		}
+		return b.Contents(at(d))
 	}
 	turn(time.Second, append(up("10.0.0.1"), bad...)...)
 	turn(2*time.Second, bad...)
-	turn(2*time.Hour, bad...) // and what is empty is kept no longer
-	require.NotContains(t, b.services, orders)
-	require.Len(t, b.leaves[orders.ID], 1)
-	delete(b.dirty, orders.ID) // it is published
-	turn(3 * time.Hour)
-	require.Empty(t, b.leaves)
-	require.True(t, b.dirty[orders.ID])
+	gone := turn(2*time.Hour, bad...) // and what is empty is kept no longer
+	require.Empty(t, gone[0].Resources)
+	require.Len(t, gone[0].LeftOut, 1)
+	last := turn(3 * time.Hour)
+	require.Len(t, last, 1)
+	require.Empty(t, last[0].LeftOut)
+}
+
+// TestDeadline is the table of what proves that an instance has gone that was listed last a minute ago, and is held for five.
+func TestDeadline(t *testing.T) {
+	ago := func(minutes int) time.Time { return start.Add(-time.Duration(minutes) * time.Minute) }
+	for name, c := range map[string]struct {
+		loss    loss
+		whole   bool
+		deleted time.Time
+		want    bool
+	}{
+		"the server that listed it has forgotten nothing": {loss{same: true, seen: ago(1), missing: start}, true, time.Time{}, true},
+		"the same, but the answer does not have all":      {loss{same: true, seen: ago(1), missing: start}, false, time.Time{}, false},
+		"the same, but it says so":                        {loss{same: true, seen: ago(1), missing: start}, false, ago(2), true},
+		"another server, or it was started anew":          {loss{seen: ago(1), missing: start}, true, time.Time{}, false},
+		"the same, and it went there after it was seen":   {loss{seen: ago(1), missing: start}, true, ago(0), true},
+		"it had gone there when it was still listed here": {loss{seen: ago(1), missing: start}, true, ago(2), false},
+		"it went there, and the answer does not have all": {loss{seen: ago(1), missing: start}, false, ago(0), true},
+		"it could have registered since four minutes":     {loss{seen: ago(9), missing: ago(4)}, true, time.Time{}, false},
+		"it could have registered since five minutes":     {loss{seen: ago(9), missing: ago(5)}, true, time.Time{}, true},
+		"the same, and no answer has all":                 {loss{same: true, seen: ago(9), missing: ago(5)}, false, time.Time{}, true},
+	} {
+		s := &state{hold: 5 * time.Minute, whole: c.whole, deleted: map[string]deletion{}}
+		if !c.deleted.IsZero() {
+			s.deleted["i"] = deletion{when: c.deleted}
+		}
+		require.Equal(t, c.want, !start.Before(s.deadline("i", &c.loss)), name)
+	}
 }

@@ -3,7 +3,7 @@
 // The group of what it publishes is group@@service. See README.md for what it does in which situation.
 //
 // Package client is the connection and follows a Nacos, and package mapping makes ServiceEntries; mapping is pure. Here, state.go holds
-// what is known and decides what of it counts, run.go is told by the client, and publish.go hands on what is believed.
+// what is listed, and run.go is told by the client and hands on what the machine of package registry believes.
 package nacos
 
 import (
@@ -50,7 +50,7 @@ type Settings struct {
 
 	// Mapping says what becomes of services, and VIPs gives them addresses of their own; nil for none.
 	Mapping mapping.Options
-	VIPs    mapping.VIPs
+	VIPs    registry.VIPs
 
 	// Registerer takes the metrics of the source, and names the source. Default: none.
 	Registerer prometheus.Registerer

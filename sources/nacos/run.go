@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +12,6 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/nacos/client"
-	"tributary/sources/nacos/mapping"
 	"tributary/sources/registry"
 )
 
@@ -37,15 +36,8 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := &run{Source: s, sink: sink, bell: registry.NewBell(), state: newState(s.mapper, s.settings.Groups, s.address.Place), down: errNotYet}
-	registry.Restore(sink, func(group string, published []*resource.Resource) {
-		k := keyOf(group)
-		if !slices.Contains(s.settings.Groups, k.group) || !s.settings.selects(k.service) {
-			r.state.withdraw(k)
-			return
-		}
-		r.state.restore(k, mapping.Restore(published))
-	})
+	r := &run{Source: s, sink: sink, bell: registry.NewBell(), state: newState(s.mapper, s.settings), down: errNotYet}
+	registry.Restore(sink, func(group string, published []*resource.Resource) { r.state.restore(group, published, s.settings) })
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	workers.Go(func() {
@@ -72,7 +64,7 @@ func (r *run) Connection(err error) {
 	r.change(func(s *state) {
 		r.down = err
 		if err != nil {
-			s.disconnected(time.Now())
+			s.suspicion = s.suspicion.Away(time.Now())
 			return
 		}
 		r.counts.connections.Add(1)
@@ -93,17 +85,17 @@ func (r *run) Instances(group, service string, all []client.Instance, warnings [
 
 // passed notes what names of a group are not selected.
 func (r *run) passed(group string, names []string) {
-	var now passed
+	dubbo := 0
 	for _, name := range names {
 		if isDubbos(name) {
-			now.dubbo++
-		} else {
-			now.others++
+			dubbo++
 		}
 	}
+	others := len(names) - dubbo
 	r.mu.Lock()
-	news := r.state.passed[group] != now
-	r.state.passed[group] = now
+	g := r.state.groups[group]
+	news := g.dubbo != dubbo || g.others != others
+	g.dubbo, g.others = dubbo, others
 	r.mu.Unlock()
 	if news {
 		r.bell.Ring()
@@ -112,3 +104,57 @@ func (r *run) passed(group string, names []string) {
 
 // Healed implements client.Listener.
 func (r *run) Healed(string, string) { r.counts.healed.Add(1) }
+
+// gather returns what there is to hand on.
+func (r *run) gather(now time.Time) (g registry.Batch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.state
+	if !r.started {
+		if r.down != nil || !s.settled() {
+			return registry.Batch{Health: r.health(now), Next: time.Hour}
+		}
+		r.started = true
+	}
+	if !r.synced && s.complete() {
+		r.synced, g.Synced = true, true
+	}
+	s.Explained = r.down == nil && s.suspicion.End.IsZero()
+	g.Contents = s.Contents(now)
+	if !now.Before(s.suspicion.End) {
+		s.suspicion = registry.Suspicion{}
+	}
+	g.Next = registry.Wait(registry.Earlier(s.Next(), s.suspicion.End), now)
+	g.Health = r.health(now)
+	return g
+}
+
+// health says how the source is. The caller holds mu.
+func (r *run) health(now time.Time) sources.Health {
+	s := r.state
+	if errors.Is(r.down, errNotYet) {
+		return sources.Health{State: sources.Starting, Message: r.down.Error()}
+	}
+	if r.down != nil {
+		return sources.Health{State: registry.StateOf(r.down, client.ErrDenied), Message: r.down.Error()}
+	}
+	problems, all, first := s.problems()
+	if all {
+		return sources.Health{State: registry.StateOf(first, client.ErrDenied), Message: strings.Join(problems, "; ")}
+	}
+	if _, held := s.Services(); held > 0 {
+		text := registry.HeldText(held)
+		if now.Before(s.suspicion.End) {
+			text += " until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC, as Nacos was away"
+		}
+		problems = append(problems, text)
+	}
+	switch {
+	case len(problems) > 0:
+		return sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; ")}
+	case !r.started:
+		return sources.Health{State: sources.Starting, Message: "reading the services"}
+	}
+	return sources.Health{State: sources.Healthy, Message: s.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
+		strings.Join(r.settings.Groups, ", ")))}
+}

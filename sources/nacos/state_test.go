@@ -32,7 +32,7 @@ type book struct {
 func newBook(t *testing.T) *book {
 	m, err := mapping.New(mapping.Options{}, "public", nil)
 	require.NoError(t, err)
-	b := &book{newState(m, []string{"DEFAULT_GROUP"}, client.Address{}.Place), t}
+	b := &book{newState(m, Settings{Groups: []string{"DEFAULT_GROUP"}, KeepEmpty: time.Hour}), t}
 	b.connected(start, time.Minute)
 	return b
 }
@@ -46,18 +46,22 @@ func has(ips ...string) (all []client.Instance) {
 }
 
 // believed returns the addresses of what is believed of orders, or nil if there is no such service.
-func (b *book) believed(at time.Time) []string {
+func (b *book) believed(at time.Time) (all []string) {
 	b.t.Helper()
-	require.True(b.t, b.certain(orders, at))
-	b.believe(orders, at, time.Hour)
-	var all []string
-	for _, r := range b.services[orders].records {
+	b.Contents(at)
+	if services, _ := b.Services(); services > 0 {
 		all = []string{}
-		for _, e := range r.Endpoints {
-			all = append(all, e.Of.Address)
-		}
 	}
+	b.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) { all = append(all, k.Value.Address) })
 	return all
+}
+
+// published returns what an earlier run that saw these instances published of orders.
+func published(t *testing.T, all ...client.Instance) []*resource.Resource {
+	b := newBook(t)
+	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	b.takeInstances(orders, all, nil, nil)
+	return b.Contents(at(0))[0].Resources
 }
 
 func TestAServerThatComesBackWithPartialListsLosesNothing(t *testing.T) {
@@ -80,7 +84,6 @@ func TestAServerThatComesBackWithPartialListsLosesNothing(t *testing.T) {
 	b.takeNames("DEFAULT_GROUP", nil, nil)
 	require.Equal(t, []string{}, b.believed(at(later+time.Hour)))
 	require.Nil(t, b.believed(at(later+time.Hour+2*time.Minute)), "and that is kept for so long only")
-	b.forget(orders)
 	require.Empty(t, b.services)
 }
 
@@ -110,32 +113,33 @@ func TestInDoubt(t *testing.T) {
 }
 
 func TestWhatAnEarlierRunPublishedStaysUntilItIsKnown(t *testing.T) {
-	b := newBook(t)
-	b.restore(orders, []mapping.Restored{{
-		ID: mapping.ID{Group: "DEFAULT_GROUP", Service: "orders"}, Port: mapping.Port{Number: 8000, Protocol: "HTTP"},
-		Endpoints: []mapping.Endpoint{{Address: "10.0.0.1", Port: 80, Cluster: "DEFAULT", Weight: 100}},
-	}})
-	require.False(t, b.certain(orders, at(0)))
+	b, one := newBook(t), has("10.0.0.1")[0]
+	one.Metadata = map[string]string{"service-port": "8000", "protocol": "http"}
+	b.restore("DEFAULT_GROUP@@orders", published(t, one), Settings{})
+	require.Empty(t, b.Contents(at(0)))
 	b.takeNames("DEFAULT_GROUP", nil, errors.New("no"))
 	require.False(t, b.settled(), "nothing was read")
 	b.takeNames("DEFAULT_GROUP", nil, nil)
 	require.True(t, b.settled())
+	_, port, _ := registry.ReadEntry(b.Contents(at(0))[0].Resources[0])
+	require.Equal(t, registry.Port{Number: 8000, Protocol: "HTTP"}, port)
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(0)))
-	require.Equal(t, mapping.Port{Number: 8000, Protocol: "HTTP"},
-		b.services[orders].records[mapping.ID{Group: "DEFAULT_GROUP", Service: "orders"}].port)
 	require.Equal(t, []string{}, b.believed(at(time.Minute)))
 }
 
 // TestWhatCannotBeToldStays has an earlier run with transforms, of which only the groups are known.
 func TestWhatCannotBeToldStays(t *testing.T) {
 	b := newBook(t)
-	b.restore(orders, nil)
+	b.restore("DEFAULT_GROUP@@orders", nil, Settings{})
 	b.takeNames("DEFAULT_GROUP", nil, nil)
-	require.False(t, b.certain(orders, at(0)))
-	require.True(t, b.certain(orders, at(time.Minute)))
+	require.Empty(t, b.Contents(at(0)))
+	require.Equal(t, at(time.Minute), b.Next())
+	require.Len(t, b.Contents(at(time.Minute)), 1)
+	b = newBook(t)
+	b.restore("DEFAULT_GROUP@@orders", nil, Settings{})
 	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 	b.takeInstances(orders, has("10.0.0.1"), nil, nil)
-	require.True(t, b.certain(orders, at(0)))
+	require.Len(t, b.Contents(at(0)), 1)
 }
 
 func TestSettled(t *testing.T) {
@@ -148,7 +152,7 @@ func TestSettled(t *testing.T) {
 	require.False(t, b.settled(), "nothing of it can be read")
 	b.takeInstances(orders, has("10.0.0.1"), nil, nil)
 	require.True(t, b.settled(), "one that cannot be read holds up no other")
-	texts, all, first := b.troubles()
+	texts, all, first := b.problems()
 	require.Len(t, texts, 1)
 	require.Error(t, first)
 	require.False(t, all)
@@ -175,7 +179,7 @@ func TestAHoldDoesNotEndWhileNacosIsAwayAgain(t *testing.T) {
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(0)))
 	b.connected(at(time.Minute), time.Minute)
 	b.takeNames("DEFAULT_GROUP", nil, nil)
-	b.disconnected(at(90 * time.Second))
+	b.suspicion = b.suspicion.Away(at(90 * time.Second))
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(time.Hour)))
 	b.connected(at(time.Hour), time.Minute)
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(time.Hour)))
@@ -186,10 +190,8 @@ func TestAHoldDoesNotEndWhileNacosIsAwayAgain(t *testing.T) {
 func newRun(t *testing.T, template string, groups ...string) *run {
 	m, err := mapping.New(mapping.Options{HostTemplate: template}, "public", nil)
 	require.NoError(t, err)
-	r := &run{
-		Source: &Source{settings: Settings{KeepEmpty: time.Hour, Hold: time.Minute, Groups: groups}, mapper: m, counts: newCounts()},
-		state:  newState(m, groups, client.Address{}.Place), bell: registry.NewBell(),
-	}
+	r := &run{Source: &Source{settings: Settings{KeepEmpty: time.Hour, Hold: time.Minute, Groups: groups}, mapper: m, counts: newCounts()}}
+	r.state, r.bell = newState(m, r.settings), registry.NewBell()
 	r.state.connected(start, time.Minute)
 	return r
 }
@@ -210,9 +212,8 @@ func TestAnEmptyClusterGoes(t *testing.T) {
 	b := r.gather(at(3 * time.Minute))
 	require.Len(t, b.Contents[0].Resources, 2, "it is kept without endpoints")
 	require.LessOrEqual(t, b.Next, time.Hour)
-	r.gather(at(3*time.Minute + time.Hour))
-	r.gather(at(3*time.Minute + time.Hour + time.Second))
-	require.Len(t, r.state.services[orders].records, 1, "for keepEmpty")
+	b = r.gather(at(3*time.Minute + time.Hour))
+	require.Len(t, b.Contents[0].Resources, 1, "for keepEmpty")
 }
 
 // TestAGroupThatWasNeverRead keeps a source from being synced, and holds up no other.
@@ -235,21 +236,16 @@ func TestClustersAreNotReadFromLabels(t *testing.T) {
 	for _, cluster := range []string{"", "DEFAULT", "east", "上海"} {
 		i := has("10.0.0.1")[0]
 		i.Cluster = cluster
-		b := newBook(t)
-		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-		b.takeInstances(orders, []client.Instance{i}, nil, nil)
-		b.believed(at(0))
-		b.rename()
-		r, _, err := b.mapper.Entry(b.entries(orders)[0])
-		require.NoError(t, err)
+		r := published(t, i)
 		for _, enabled := range []bool{true, false} {
 			next := newBook(t)
-			next.restore(orders, mapping.Restore([]*resource.Resource{r}))
+			next.restore("DEFAULT_GROUP@@orders", r, Settings{})
 			next.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 			i.Enabled = enabled
 			next.takeInstances(orders, []client.Instance{i}, nil, nil)
 			require.Len(t, next.believed(at(time.Second)), map[bool]int{true: 1, false: 0}[enabled], "%s %t", cluster, enabled)
-			require.Zero(t, next.held())
+			_, held := next.Services()
+			require.Zero(t, held)
 		}
 	}
 }
@@ -267,11 +263,9 @@ func TestReplicasServeTheSamePort(t *testing.T) {
 	port := func(b *book, at time.Time, all []client.Instance) uint32 {
 		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 		b.takeInstances(orders, all, nil, nil)
-		b.believe(orders, at, time.Hour)
-		for _, r := range b.services[orders].records {
-			return r.port.Number
-		}
-		return 0
+		_, port, ok := registry.ReadEntry(b.Contents(at)[0].Resources[0])
+		require.True(t, ok)
+		return port.Number
 	}
 	early, late := newBook(t), newBook(t)
 	require.EqualValues(t, 8080, port(early, at(time.Hour), on(8080, 8080, 9090)))
@@ -300,18 +294,18 @@ func TestWhatIsLeftOut(t *testing.T) {
 		if why != "" {
 			want = []sources.LeftOut{{What: net.JoinHostPort(all[1].IP, strconv.Itoa(all[1].Port)), Of: "orders", Why: why}}
 		}
-		require.Equal(t, want, b.believe(orders, at(time.Hour), time.Hour).left)
+		require.Equal(t, want, b.Contents(at(time.Hour))[0].LeftOut)
 	}
 	b := newBook(t)
 	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 	b.takeInstances(orders, has("10.0.0.1"), nil, nil)
-	b.believe(orders, at(time.Second), time.Hour)
+	b.believed(at(time.Second))
 	b.connected(at(time.Hour), time.Minute)
 	ill := has("10.0.0.1")
 	ill[0].Healthy = false
 	b.takeInstances(orders, ill, []string{"it cannot be read"}, nil)
 	require.Equal(t, []sources.LeftOut{{What: "an instance", Of: "orders", Why: "it cannot be read"}},
-		b.believe(orders, at(time.Hour), time.Hour).left,
+		b.Contents(at(time.Hour))[0].LeftOut,
 		"in doubt it is served")
 }
 
@@ -321,30 +315,31 @@ func TestNothingIsServedWithoutAWord(t *testing.T) {
 	dubbo[0].Metadata = map[string]string{"dubbo.metadata.revision": "x"}
 	for want, c := range map[string]struct {
 		instances []client.Instance
-		passed    passed
+		dubbo     int
+		others    int
 		names     []string
 	}{
-		"":                             {has("10.0.0.1"), passed{3, 4}, []string{"orders"}},
-		"there is no service in place": {nil, passed{}, nil},
+		"":                             {has("10.0.0.1"), 3, 4, []string{"orders"}},
+		"there is no service in place": {nil, 0, 0, nil},
 		"nothing is served: the services in place are 1 without an instance": {
 			nil,
-			passed{},
+			0, 0,
 			[]string{"orders"},
 		},
 		"nothing is served: the services in place are 3 of Dubbo, which an address without kind=services is for": {
 			dubbo,
-			passed{2, 0},
+			2, 0,
 			[]string{"orders"},
 		},
 		"nothing is served: the services in place are 2 of Dubbo, which an address without kind=services is for, 5 that the settings do not " +
-			"select": {nil, passed{2, 5}, nil},
+			"select": {nil, 2, 5, nil},
 	} {
 		b := newBook(t)
 		b.takeNames("DEFAULT_GROUP", c.names, nil)
-		b.passed["DEFAULT_GROUP"] = c.passed
+		b.groups["DEFAULT_GROUP"].dubbo, b.groups["DEFAULT_GROUP"].others = c.dubbo, c.others
 		b.takeInstances(orders, c.instances, nil, nil)
 		if c.names != nil {
-			b.believe(orders, at(time.Hour), time.Hour)
+			b.believed(at(time.Hour))
 		}
 		require.Equal(t, want, b.nothing("place"))
 	}
@@ -364,7 +359,6 @@ func TestWhatIsExplained(t *testing.T) {
 	require.True(t, says(at(time.Minute), "10.0.0.1", "10.0.0.2"))
 	r.state.connected(at(time.Hour), time.Minute)
 	require.False(t, says(at(time.Hour), "10.0.0.1"), "in doubt it stays")
-	r.gather(at(time.Hour + time.Minute))
 	after := r.gather(at(time.Hour + time.Minute))
 	require.False(t, after.Contents[0].Explained, "it goes since nobody has heard of it")
 	require.True(t, says(at(time.Hour+2*time.Minute)))

@@ -2,61 +2,165 @@ package registry
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
 	_ "tributary/internal/fixedseed" // of the property tests
+	"tributary/resource"
+	"tributary/sources"
 )
 
-// world is a registry of sessions in a random history, and what is read of it.
+// svc is a service of the model. The first letter is its group.
+type svc string
+
+func (s svc) Compare(o svc) int { return cmp.Compare(s, o) }
+func (s svc) Group() string     { return strings.ToLower(string(s[:1])) }
+
+// plain is the mapping of the model. Hosts have no case, so that two services want one.
+type plain struct{ maker Maker }
+
+func (plain) Names(all []svc) map[svc]Name {
+	names, taken := map[svc]Name{}, map[string]bool{}
+	for _, s := range slices.Sorted(slices.Values(all)) {
+		host := strings.ToLower(string(s))
+		if taken[host] {
+			host += "-2"
+		}
+		taken[host] = true
+		names[s] = Name{host + ".test", host}
+	}
+	return names
+}
+
+func (plain) Place(s svc) string  { return "model " + string(s) }
+func (plain) ServicePort(svc) int { return 0 }
+
+func (p plain) Entry(s Service[svc]) (*resource.Resource, []string, error) {
+	return p.maker.Entry(string(s.ID), p.Place(s.ID), s.Name, s.Port, s.Endpoints, map[string]string{"id": string(s.ID)})
+}
+
+func (plain) Restore(published []*resource.Resource) (all []Service[svc]) {
+	for _, r := range published {
+		endpoints, port, _ := ReadEntry(r)
+		all = append(all, Service[svc]{ID: svc(r.Annotations()["id"]), Port: port, Endpoints: endpoints})
+	}
+	return all
+}
+
+// world is a registry of sessions in a random history, and what is read of it and published.
 type world struct {
-	clock   time.Time
-	live    map[int]bool // instances that live; false if they are switched off
-	listed  map[int]bool // of these, and of those that died without a word, what the registry has
-	up      bool
-	doubt   Suspicion
-	believe Record[int]
-	lost    time.Time // since when the registry lacks somebody; zero if all have registered anew
+	clock     time.Time
+	live      map[int]bool // instances that live; false if they are switched off
+	listed    map[int]bool // of these, and of those that died without a word, what the registry has
+	up        bool
+	doubt     Suspicion
+	machine   *Machine[svc]
+	lost      time.Time // since when the registry lacks somebody; zero if all have registered anew
+	published map[string]sources.Content
+	vague     map[string]bool   // groups of which a restart cannot tell what was published
+	empty     map[svc]time.Time // since when a service has nobody
 }
 
 const (
 	hold = time.Minute
-	keep = time.Hour
+	keep = 5 * time.Minute
 )
 
-func (w *world) read() (kept bool) {
-	var r Reading[int]
-	for i, on := range w.listed {
-		is := Listed
-		if !on {
-			is = Off
+var services = []svc{"Ax", "ax", "b"} // of which two are published together
+
+func serviceOf(i int) svc { return services[i%len(services)] }
+
+// start is a run that knows what was published before. unknown says that it cannot be told what that was.
+func (w *world) start(unknown bool) {
+	w.machine = NewMachine(plain{Maker{Namespace: "model"}}, keep, func(_ svc, k Known[Endpoint]) time.Time { return w.doubt.Until(k.Since) })
+	clear(w.vague)
+	for name, c := range w.published {
+		if unknown {
+			c.Resources, w.vague[name] = nil, true
 		}
-		r.Said = append(r.Said, Said[int]{i, is})
+		w.machine.Restore(name, c.Resources, func(Service[svc]) bool { return true })
 	}
-	r.Unsaid = func(int) Judgement { return Missing }
-	r.InDoubt = func(k Known[int]) bool { return w.doubt.Covers(k.Since, w.clock) }
-	w.believe, kept = w.believe.Settle(r, cmp.Compare[int], w.clock, keep)
-	return kept
+	w.suspect()
 }
 
-// TestRecords has instances come, go, die and be switched off, and their registry be away and forget them. Nobody who lives and takes calls
-// is ever missing who was believed, nobody is believed who is switched off, and when the hold is over it is what is listed that is
-// believed.
-func TestRecords(t *testing.T) {
+func (w *world) suspect() {
+	w.doubt = Suspicion{w.clock, w.clock.Add(hold)}
+	w.machine.Reconsider()
+}
+
+// read takes all that is listed, and publishes.
+func (w *world) read() {
+	if !w.clock.Before(w.doubt.End) {
+		w.machine.Explained = true
+	}
+	all := map[string]Offers[svc]{}
+	for _, i := range slices.Sorted(maps.Keys(w.listed)) {
+		o := Offer[svc]{ID: serviceOf(i), Endpoint: endpointOf(i), State: Listed, Protocol: "TCP"}
+		if !w.listed[i] {
+			o.State, o.Why = Disabled, "off"
+		}
+		of := all[o.ID.Group()]
+		of.All = append(of.All, o)
+		all[o.ID.Group()] = of
+	}
+	w.machine.TakeAll(all)
+	for _, c := range w.machine.Contents(w.clock) {
+		if w.published[c.Group] = c; len(c.Resources) == 0 {
+			delete(w.published, c.Group)
+		}
+	}
+}
+
+func endpointOf(i int) Endpoint {
+	return Endpoint{Address: fmt.Sprintf("10.0.0.%d", i), Port: 80, Labels: map[string]string{}}
+}
+
+// serves returns the instances that are published, in order, and the services.
+func (w *world) serves(t require.TestingT) (all []int, hosts map[svc]string) {
+	hosts = map[svc]string{}
+	for _, c := range w.published {
+		for _, r := range c.Resources {
+			spec, err := r.Spec()
+			require.NoError(t, err)
+			hosts[svc(r.Annotations()["id"])] = spec.(*networking.ServiceEntry).Hosts[0]
+			endpoints, _, _ := ReadEntry(r)
+			for _, e := range endpoints {
+				i, err := strconv.Atoi(strings.TrimPrefix(e.Address, "10.0.0."))
+				require.NoError(t, err)
+				all = append(all, i)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all, hosts
+}
+
+// TestMachine has instances come, go, die and be switched off, and their registry be away and forget them. Nobody who lives and takes calls
+// is ever missing who was published, nobody is published who is switched off, and when the hold is over it is what is listed that is
+// published. No two services have one host, and a service that has nobody is there for keep.
+func TestMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{clock: start, live: map[int]bool{}, listed: map[int]bool{}, up: true}
-		w.doubt = Suspicion{w.clock, w.clock.Add(hold)}
+		w := &world{
+			clock: start, live: map[int]bool{}, listed: map[int]bool{}, up: true, published: map[string]sources.Content{},
+			vague: map[string]bool{}, empty: map[svc]time.Time{},
+		}
+		w.start(false)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			w.clock = w.clock.Add(time.Second)
-			i := rapid.IntRange(0, 7).Draw(t, "instance")
-			before := w.believe.Of()
-			switch what := rapid.SampledFrom([]string{"come", "come", "go", "off", "away", "forget", "back", "wait", "restart"}).Draw(t,
-				"what"); what {
+			i := rapid.IntRange(0, 8).Draw(t, "instance")
+			before, _ := w.serves(t)
+			switch what := rapid.SampledFrom([]string{
+				"come", "come", "go", "off", "away", "forget", "back", "wait", "restart", "restart unknown",
+			}).Draw(t, "what"); what {
 			case "come", "off":
 				if w.live[i] = what == "come"; w.up {
 					w.listed[i] = w.live[i]
@@ -77,44 +181,80 @@ func TestRecords(t *testing.T) {
 				}
 			case "back":
 				if !w.up {
-					w.up, w.doubt = true, Suspicion{w.clock, w.clock.Add(hold)}
+					w.up = true
+					w.suspect()
 				}
 			case "wait": // in which all that live register anew, if they can
 				w.clock = w.clock.Add(time.Duration(rapid.IntRange(1, 50).Draw(t, "seconds")) * time.Second)
 				if w.up && !w.lost.IsZero() || w.up && rapid.Bool().Draw(t, "all") {
 					w.listed, w.lost = maps.Clone(w.live), time.Time{}
 				}
-			case "restart": // another run knows what was published, and since when of nothing
-				for n := range w.believe.Endpoints {
-					w.believe.Endpoints[n].Since = time.Time{}
+			case "restart", "restart unknown":
+				if w.start(what == "restart unknown"); !w.up {
+					w.doubt = w.doubt.Away(w.clock)
 				}
-				if w.up {
-					w.doubt = Suspicion{w.clock, w.clock.Add(hold)}
-				}
+				clear(w.empty) // what is empty is kept anew
 			}
 			if !w.up {
 				continue // what cannot be read is not settled
 			}
-			kept := w.read()
-			now := w.believe.Of()
-			require.True(t, slices.IsSorted(now))
+			w.read()
+			now, hosts := w.serves(t)
 			require.Len(t, slices.Compact(slices.Clone(now)), len(now))
+			for name := range w.vague {
+				if g := w.machine.groups[name]; g == nil || g.unknown == nil { // what is listed of it counts alone
+					before = slices.DeleteFunc(before, func(i int) bool { return serviceOf(i).Group() == name })
+					delete(w.vague, name)
+					maps.DeleteFunc(w.empty, func(s svc, _ time.Time) bool { return s.Group() == name })
+				}
+			}
 			for _, i := range before {
-				if on, lives := w.live[i]; lives && on && (w.lost.IsZero() || w.clock.Before(w.doubt.Until)) {
+				if on, lives := w.live[i]; lives && on && (w.lost.IsZero() || w.clock.Before(w.doubt.End)) {
 					if said, there := w.listed[i]; !there || said {
-						require.Contains(t, now, i, "who lives is believed")
+						require.Contains(t, now, i, "who lives is published")
 					}
 				}
 			}
 			for i, on := range w.listed {
 				require.Equal(t, on, slices.Contains(now, i), "who is listed and takes calls, at once")
 			}
-			require.Equal(t, len(now)-len(slices.DeleteFunc(slices.Clone(now), func(i int) bool { return !w.listed[i] })), w.believe.Held)
-			if !w.clock.Before(w.doubt.Until) {
-				require.Zero(t, w.believe.Held, "a hold has an end")
+			stays := len(slices.DeleteFunc(slices.Clone(now), func(i int) bool { return w.listed[i] }))
+			_, held := w.machine.Services()
+			if len(w.vague) == 0 {
+				require.Equal(t, stays, held)
 			}
-			require.Equal(t, len(now) == 0, !w.believe.Empty.IsZero())
-			require.Equal(t, len(now) > 0 || w.clock.Sub(w.believe.Empty) < keep, kept)
+			if !w.clock.Before(w.doubt.End) {
+				require.Zero(t, stays, "a hold has an end")
+			} else if stays > 0 {
+				require.Equal(t, w.doubt.End, Earlier(w.doubt.End, w.machine.Next()), "and is looked at then")
+				require.False(t, w.machine.Next().IsZero())
+			}
+			w.named(t, now, hosts)
 		}
 	})
+}
+
+// named checks which services there are, and their hosts.
+func (w *world) named(t *rapid.T, now []int, hosts map[svc]string) {
+	all := map[string]bool{}
+	for _, host := range hosts {
+		require.False(t, all[host], host)
+		all[host] = true
+	}
+	for _, s := range services {
+		mine := func(i int) bool { return serviceOf(i) == s }
+		_, there := hosts[s]
+		switch {
+		case slices.ContainsFunc(now, mine):
+			delete(w.empty, s)
+			require.True(t, there)
+		case slices.ContainsFunc(slices.Collect(maps.Keys(w.listed)), mine): // all of them are switched off
+		case w.empty[s].IsZero():
+			if there {
+				w.empty[s] = w.clock
+			}
+		case !w.vague[s.Group()]:
+			require.Equal(t, w.clock.Sub(w.empty[s]) < keep, there, "%s is kept empty", s)
+		}
+	}
 }

@@ -1,9 +1,27 @@
-// Package registry is what the sources of registries share, from what a registry lists to what the sink takes: what is believed present,
-// what is missing and for how long, the suspicion that a registry was away, the names of hosts, and the pace at which all that is
-// published. A source adds a client, a pure mapping and options.
+// Package registry is the state machine of registries: from what one lists to what the sink takes. A source adds a client, a pure mapping
+// and options.
+//
+// # The contract
+//
+// The client delivers what is listed: all of one group (Machine.Take), or all of the registry (Machine.TakeAll), whether it read that as
+// a whole or put it together of differences. What it could not read it does not deliver: what was known stays, and the source reports why.
+// The mapping turns each instance into offers: a service, an endpoint, and a State (listed, disabled by those who run it, unreadable, or as
+// if it were not listed), with warnings and with what is left out.
+//
+// Whether a missing endpoint has gone, only the registry can know, and registries know it by different means: Nacos by its connection,
+// Eureka by the instance and by what its servers answer about it. So doubt is a function, and no state of the machine: it says until when
+// an endpoint stays that is not listed. A session that was lost is a Suspicion, which covers all that was known before. Whoever changes his
+// mind about a hold calls Machine.Reconsider. Machine.Explained says that the registry itself proves the losses of now.
+//
+// The machine settles what is believed: what is listed counts at once, what is disabled goes at once, what is missing stays until its hold
+// ends, and a service that has nobody is kept for a time without endpoints. It gives services names and ports (which stay while something
+// is in doubt), reports what is left out, and returns the groups that changed (Machine.Contents) and when something changes by itself
+// (Machine.Next). What an earlier run published it takes back by Machine.Restore. Publish hands all that on at its pace.
 //
 // Registries of sessions, such as ZooKeeper, Nacos and Eureka, list who registers for as long as they hear of it. One that was away lists
 // less than there is until all have registered anew.
+//
+// Services that are more than one port of a host, as Dubbo's are, use the parts: Listing, Suspicion, Rename, Add, Publish.
 //
 // Apart from Publish the package does no I/O and has no clock.
 package registry
@@ -21,28 +39,6 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 )
-
-// Record is what is believed of one host, or of one port of it. The zero value is that of one of which nothing is known.
-type Record[E any] struct {
-	Endpoints []Known[E] // in order
-	Held      int        // endpoints that the registry does not list, and that stay for now
-	Empty     time.Time  // since when nobody serves it; zero if somebody does
-}
-
-// Settle decides what is believed after a reading. kept says that the host is to be published; one without endpoints is for keep.
-func (r Record[E]) Settle(reading Reading[E], compare func(a, b E) int, at time.Time, keep time.Duration) (after Record[E], kept bool) {
-	after.Endpoints, after.Held = reading.Settle(r.Endpoints, compare, at)
-	after.Empty, kept = Empty(r.Empty, len(after.Endpoints) > 0, at, keep)
-	return after, kept
-}
-
-// Of returns the endpoints.
-func (r Record[E]) Of() (all []E) {
-	for _, k := range r.Endpoints {
-		all = append(all, k.Of)
-	}
-	return all
-}
 
 // Rename gives hosts their names if others are there than those of names, and calls renamed with the owner of each that had another one
 // before. give names all of them, in no order.

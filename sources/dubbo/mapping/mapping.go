@@ -15,11 +15,11 @@ import (
 	"tributary/internal/names"
 	"tributary/resource"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/registry/entry"
+	core "tributary/sources/registry"
 )
 
 // VIPs gives hosts virtual addresses.
-type VIPs = entry.VIPs
+type VIPs = core.VIPs
 
 // Mapper maps services. It is safe for concurrent use.
 type Mapper struct {
@@ -65,7 +65,7 @@ func (e Endpoint) Compare(o Endpoint) int {
 	return cmp.Or(cmp.Compare(e.Protocol, o.Protocol), cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port))
 }
 
-func (e Endpoint) named() bool { return entry.Named(e.Address) }
+func (e Endpoint) named() bool { return core.Named(e.Address) }
 
 // Endpoint returns the endpoint that a provider is. It is none if it has no weight, or was switched off, or cannot be called; then
 // problem says why, unless that is as somebody wanted it.
@@ -117,7 +117,7 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 		warnings = append(warnings, fmt.Sprintf("%s: %d protocols are left out, %s among them: a service has at most %d",
 			s.Place, len(left), provider.Shorten(strings.Join(some, ", ")), maxProtocols))
 	}
-	addresses, warned := entry.Address(m.vips, m.o.VIPs, s.Name.Host, s.Place, slices.ContainsFunc(ports, port.needsAddress))
+	addresses, warned := core.Address(m.vips, m.o.VIPs, s.Name.Host, s.Place, slices.ContainsFunc(ports, port.needsAddress))
 	warnings = append(warnings, warned...)
 	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.
 	dns := slices.ContainsFunc(endpoints, Endpoint.named)

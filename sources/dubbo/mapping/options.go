@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"tributary/sources/registry/entry"
+	core "tributary/sources/registry"
 )
 
 // Options say what becomes of services. Zero values stand for the defaults.
@@ -59,7 +59,7 @@ func (o Options) WithDefaults() Options {
 		o.Namespace = defaultNamespace
 	}
 	if o.VIPs == "" {
-		o.VIPs = entry.VIPsTCP
+		o.VIPs = core.VIPsTCP
 	}
 	if o.Sidecars != nil {
 		s := o.Sidecars.WithDefaults()
@@ -72,7 +72,7 @@ func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{interface}") {
 		return fmt.Errorf("hostTemplate: %q does not contain {interface}", o.HostTemplate)
 	}
-	err := entry.Common{
+	err := core.Common{
 		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: []string{"{interface}", "{group}", "{version}"},
 		Namespace: o.Namespace, VIPs: o.VIPs, LabelsKey: "labelParams", Labels: o.LabelParams,
 	}.Check()

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"maps"
 	"net"
 	"regexp"
 	"slices"
@@ -16,60 +15,35 @@ import (
 
 	"tributary/internal/names"
 	"tributary/sources/eureka/wire"
-	"tributary/sources/registry/entry"
+	"tributary/sources/registry"
 )
 
-// Endpoint is where a service can be called.
-type Endpoint struct {
-	Address  string // an IP address, or a host
-	Port     uint32
-	Labels   map[string]string
-	Locality string
-	Instance Instance // whose it is; empty if that is not known
-}
-
-// Instance is what an instance is known by: short, and of letters and digits, whatever it calls itself.
-type Instance string
-
-// InstanceOf returns that of an instance, of which nobody can make another one.
-func InstanceOf(key wire.Key) Instance {
+// InstanceOf returns what an instance is known by: short, and of letters and digits, whatever it calls itself. Nobody can make another one
+// of the same.
+func InstanceOf(key wire.Key) string {
 	sum := sha256.Sum256([]byte(key.App + "\x00" + key.ID))
-	return Instance(base64.RawURLEncoding.EncodeToString(sum[:12]))
-}
-
-// Compare orders endpoints. Those that compare equal are the same endpoint.
-func (e Endpoint) Compare(o Endpoint) int {
-	return cmp.Or(cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port))
-}
-
-// Same reports whether nothing is different.
-func (e Endpoint) Same(o Endpoint) bool {
-	return e.Compare(o) == 0 && e.Instance == o.Instance && e.Locality == o.Locality && maps.Equal(e.Labels, o.Labels)
-}
-
-// Offer is what one instance is for one port of one host.
-type Offer struct {
-	ID       ID
-	Secure   bool
-	Endpoint Endpoint
-	wanted   uint32 // port on which clients are to find the service; 0 if it does not say
-	protocol string // Istio's
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
 // Offers returns what an instance offers, whether it is served or not, and what is wrong with it. An error says why it cannot be called at
 // all.
-func (m *Mapper) Offers(i wire.Instance) (offers []Offer, warnings []string, err error) {
+func (m *Mapper) Offers(i wire.Instance) (offers []registry.Offer[ID], warnings []string, err error) {
 	address, warnings, err := m.addressOf(i)
 	if err != nil {
 		return nil, nil, err
 	}
-	labels := map[string]string{}
+	e := registry.Endpoint{Address: address, Locality: m.localityOf(i), Instance: InstanceOf(i.Key), Labels: map[string]string{}}
 	for _, key := range m.o.LabelMeta {
 		if value := i.Metadata[key]; names.IsLabelText(value) {
-			labels[key] = value
+			e.Labels[key] = value
 		}
 	}
-	locality, instance := m.localityOf(i), InstanceOf(i.Key)
+	state, why := registry.Listed, ""
+	if !m.Serves(i) {
+		if state, why = registry.Disabled, "status "+i.Status; i.Overridden != wire.Unknown && i.Overridden != i.Status {
+			why += ", set to " + i.Overridden
+		}
+	}
 	for _, one := range []struct {
 		secure bool
 		port   wire.Port
@@ -80,14 +54,15 @@ func (m *Mapper) Offers(i wire.Instance) (offers []Offer, warnings []string, err
 		}
 		is, wanted := string(protocol.HTTPS), uint32(0)
 		if !one.secure {
-			is, wanted = m.protocolOf(i), portOf(i.Metadata[m.o.ServicePortMeta])
+			is, wanted = registry.Protocol(i.Metadata[m.o.ProtocolMeta], m.o.DefaultProtocol), portOf(i.Metadata[m.o.ServicePortMeta])
 		}
 		vips, warned := vipsOf(one.vips, i.App)
 		warnings = append(warnings, warned...)
 		for _, vip := range vips {
-			offers = append(offers, Offer{
-				ID: m.idOf(vip.name, i.App), Secure: one.secure, wanted: cmp.Or(wanted, vip.port), protocol: is,
-				Endpoint: Endpoint{Address: address, Port: uint32(one.port.Number), Labels: labels, Locality: locality, Instance: instance}, //nolint:gosec // up to 65535
+			id := m.idOf(vip.name, i.App)
+			id.Secure, e.Port = one.secure, uint32(one.port.Number) //nolint:gosec // up to 65535
+			offers = append(offers, registry.Offer[ID]{
+				ID: id, Owner: i.App, Endpoint: e, State: state, Why: why, Port: cmp.Or(wanted, vip.port), Protocol: is,
 			})
 		}
 	}
@@ -96,25 +71,22 @@ func (m *Mapper) Offers(i wire.Instance) (offers []Offer, warnings []string, err
 	}
 	// Two of its names may be one host.
 	slices.SortStableFunc(offers, compareOffers)
-	return slices.CompactFunc(offers, func(a, b Offer) bool { return compareOffers(a, b) == 0 }), warnings, nil
+	return slices.CompactFunc(offers, func(a, b registry.Offer[ID]) bool { return compareOffers(a, b) == 0 }), warnings, nil
 }
 
-// IDs are what the hosts of an instance are told apart by, whether it can be called or not.
-func (m *Mapper) IDs(i wire.Instance) (all []ID) {
+func compareOffers(a, b registry.Offer[ID]) int { return a.ID.Compare(b.ID) }
+
+// Groups are those of the hosts of an instance, whether it can be called or not.
+func (m *Mapper) Groups(i wire.Instance) (all []string) {
 	for _, list := range []string{i.VIP, i.SecureVIP} {
 		vips, _ := vipsOf(list, i.App)
 		for _, v := range vips {
-			if id := m.idOf(v.name, i.App); !slices.Contains(all, id) {
-				all = append(all, id)
+			if group := m.idOf(v.name, i.App).Group(); !slices.Contains(all, group) {
+				all = append(all, group)
 			}
 		}
 	}
 	return all
-}
-
-func compareOffers(a, b Offer) int {
-	plainFirst := func(o Offer) string { return strconv.FormatBool(o.Secure) }
-	return cmp.Or(a.ID.Compare(b.ID), cmp.Compare(plainFirst(a), plainFirst(b)))
 }
 
 // Serves reports whether an instance is to be called. Its status has been overridden already by who lists it; what somebody took out of
@@ -127,16 +99,6 @@ func (m *Mapper) Serves(i wire.Instance) bool {
 
 // MayServe reports whether an instance of which not all can be read may be to be called: its status does not say that it is not.
 func (m *Mapper) MayServe(i wire.Instance) bool { return i.Status == wire.Unknown || m.Serves(i) }
-
-// RestoredID returns the ID of what was restored, as the template tells hosts apart now. Where another template did not tell applications
-// apart, the first one stands for all; where it did not tell anything else apart, an application is called by its name, as is usual.
-func (m *Mapper) RestoredID(s Service) ID {
-	app := s.ID.App
-	if app == "" && len(s.Apps) > 0 {
-		app = s.Apps[0]
-	}
-	return m.idOf(cmp.Or(s.ID.VIP, app), app)
-}
 
 func (m *Mapper) idOf(vip, app string) (id ID) {
 	if strings.Contains(m.o.HostTemplate, "{vip}") {
@@ -239,26 +201,4 @@ func (m *Mapper) localityOf(i wire.Instance) string {
 		return zone
 	}
 	return region + "/" + zone
-}
-
-// PortOf returns the port of a service, given all that is offered for it, served or not: it depends on nothing else, so that all replicas
-// have the same one. If nothing is offered it is what it was before, which is zero if it was none.
-func (m *Mapper) PortOf(offers []Offer, before Port) Port {
-	configured := 0
-	if len(offers) > 0 {
-		configured = m.o.ServicePort
-		if offers[len(offers)-1].Secure {
-			configured = m.o.SecureServicePort
-		}
-	}
-	ports := entry.NewPorts(configured)
-	for _, o := range offers {
-		ports.Add(o.Endpoint.Port, o.wanted, o.protocol)
-	}
-	return ports.Port(before)
-}
-
-// protocolOf returns Istio's name of the protocol of an instance's plain port.
-func (m *Mapper) protocolOf(i wire.Instance) string {
-	return entry.Protocol(i.Metadata[m.o.ProtocolMeta], m.o.DefaultProtocol)
 }

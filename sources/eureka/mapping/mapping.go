@@ -4,44 +4,50 @@ package mapping
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"tributary/resource"
-	"tributary/sources/registry/entry"
+	"tributary/sources/registry"
 )
-
-// VIPs gives hosts virtual addresses.
-type VIPs = entry.VIPs
-
-// Port is how clients find a service.
-type Port = entry.Port
 
 // Mapper maps instances. It is safe for concurrent use.
 type Mapper struct {
-	o    Options
-	vips VIPs
+	o     Options
+	maker registry.Maker
 }
 
+var _ registry.Mapping[ID] = (*Mapper)(nil)
+
 // New returns a mapper. Without vips no service gets a virtual address. An error begins with the key at fault.
-func New(o Options, vips VIPs) (*Mapper, error) {
+func New(o Options, vips registry.VIPs) (*Mapper, error) {
 	o = o.WithDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Mapper{o: o, vips: vips}, nil
+	return &Mapper{o: o, maker: registry.Maker{Namespace: o.Namespace, VIPs: vips, Which: o.VIPs}}, nil
 }
 
-// Service is one port of a host of the mesh, with all that serve it. Plain and secure ports are services of their own, since not all
-// instances have both.
-type Service struct {
-	ID        ID
-	Secure    bool
-	Name      Name
-	Place     string // for people
-	Apps      []string
-	Port      Port
-	Endpoints []Endpoint
+// Place implements registry.Mapping.
+func (m *Mapper) Place(id ID) string {
+	text := "eureka"
+	if id.VIP != "" {
+		text += " vip " + id.VIP
+	}
+	if id.App != "" {
+		text += " app " + id.App
+	}
+	if id.Secure {
+		text += " (secure)"
+	}
+	return text
+}
+
+// ServicePort implements registry.Mapping.
+func (m *Mapper) ServicePort(id ID) int {
+	if id.Secure {
+		return m.o.SecureServicePort
+	}
+	return m.o.ServicePort
 }
 
 // The annotations that say of what in a Eureka a ServiceEntry is.
@@ -53,54 +59,45 @@ const (
 	annotationSecure    = "tributary/eureka-secure"
 )
 
-// Entry returns the ServiceEntry of a service, or none of one that never had an instance: nobody knows its port.
-func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err error) {
-	e := entry.Entry{
-		ID: s.ID.String(), Place: s.Place, Host: s.Name.Host, Object: s.Name.base, Namespace: m.o.Namespace, Port: s.Port, VIPs: m.vips,
-		Which:       m.o.VIPs,
-		Annotations: map[string]string{},
-	}
+// Entry implements registry.Mapping.
+func (m *Mapper) Entry(s registry.Service[ID]) (r *resource.Resource, warnings []string, err error) {
 	var instances []string // in the order of the endpoints
-	endpoints := slices.SortedFunc(slices.Values(s.Endpoints), Endpoint.Compare)
-	for _, one := range slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Compare(b) == 0 }) {
-		instances = append(instances, string(one.Instance))
-		e.Endpoint(one.Address, one.Port, 0, one.Labels, one.Locality)
+	for _, e := range s.Endpoints {
+		instances = append(instances, e.Instance)
 	}
-	for key, value := range map[string]string{
-		annotationVIP: s.ID.VIP, annotationApp: s.ID.App, annotationApps: strings.Join(s.Apps, ","),
+	annotations := map[string]string{
+		annotationVIP: s.ID.VIP, annotationApp: s.ID.App, annotationApps: strings.Join(s.Owners, ","),
 		annotationInstances: strings.Join(instances, ","),
-	} {
-		if value != "" {
-			e.Annotations[key] = value
-		}
 	}
-	if s.Secure {
-		e.Object, e.Annotations[annotationSecure] = e.Object+secureSuffix, "true"
+	if s.ID.Secure {
+		s.Name.Object += secureSuffix
+		annotations[annotationSecure] = "true"
 	}
-	return e.Resource()
+	return m.maker.Entry(s.ID.Group(), m.Place(s.ID), s.Name, s.Port, s.Endpoints, annotations)
 }
 
-// Restore reads what Entry made. What is not of its making is passed over.
-func Restore(rs []*resource.Resource) (all []Service) {
-	for _, r := range rs {
+// Restore implements registry.Mapping. Where another template did not tell applications apart, the first one stands for all; where it did
+// not tell anything else apart, an application is called by its name, as is usual.
+func (m *Mapper) Restore(published []*resource.Resource) (all []registry.Service[ID]) {
+	for _, r := range published {
 		a := r.Annotations()
-		se, port, ok := entry.Read(r)
+		endpoints, port, ok := registry.ReadEntry(r)
 		if !ok || cmp.Or(a[annotationVIP], a[annotationApp]) == "" {
 			continue
 		}
-		one := Service{ID: ID{a[annotationVIP], a[annotationApp]}, Secure: a[annotationSecure] != "", Place: r.Origin().Place, Port: port}
+		one := registry.Service[ID]{Port: port, Endpoints: endpoints}
+		app := a[annotationApp]
 		if apps := a[annotationApps]; apps != "" {
-			one.Apps = strings.Split(apps, ",")
+			one.Owners = strings.Split(apps, ",")
+			app = cmp.Or(app, one.Owners[0])
 		}
-		instances := strings.Split(a[annotationInstances], ",")
-		for n, e := range se.Endpoints {
-			endpoint := Endpoint{Address: e.Address, Port: e.Ports[se.Ports[0].Name], Labels: e.Labels, Locality: e.Locality}
-			if len(instances) == len(se.Endpoints) {
-				endpoint.Instance = Instance(instances[n])
+		one.ID = m.idOf(cmp.Or(a[annotationVIP], app), app)
+		one.ID.Secure = a[annotationSecure] != ""
+		if instances := strings.Split(a[annotationInstances], ","); len(instances) == len(endpoints) {
+			for n := range endpoints {
+				endpoints[n].Instance = instances[n]
 			}
-			one.Endpoints = append(one.Endpoints, endpoint)
 		}
-		slices.SortFunc(one.Endpoints, Endpoint.Compare)
 		all = append(all, one)
 	}
 	return all

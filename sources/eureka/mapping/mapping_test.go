@@ -2,12 +2,11 @@ package mapping_test
 
 import (
 	"encoding/json"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
@@ -19,6 +18,7 @@ import (
 	"tributary/resource"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/registry"
 )
 
 // example is a file of testdata: settings, and an answer of a Eureka.
@@ -39,42 +39,25 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-// mapAll maps all instances, as the source does.
+// mapAll maps all instances, as a source does.
 func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*resource.Resource, warnings []string) {
-	type port struct {
-		mapping.ID
-		secure bool
-	}
-	services, offers, ids := map[port]*mapping.Service{}, map[port][]mapping.Offer{}, map[mapping.ID]bool{}
+	groups := map[string]registry.Offers[mapping.ID]{}
 	for _, i := range all {
-		os, warned, err := m.Offers(i)
+		offers, warned, err := m.Offers(i)
 		warnings = append(warnings, warned...)
 		if err != nil {
 			warnings = append(warnings, err.Error())
 		}
-		for _, o := range os {
-			p := port{o.ID, o.Secure}
-			if services[p] == nil {
-				services[p] = &mapping.Service{ID: o.ID, Secure: o.Secure, Place: "eureka " + o.ID.String(), Apps: []string{i.App}}
-			}
-			ids[o.ID] = true
-			offers[p] = append(offers[p], o)
-			if m.Serves(i) {
-				services[p].Endpoints = append(services[p].Endpoints, o.Endpoint)
-			}
+		for _, o := range offers {
+			of := groups[o.ID.Group()]
+			of.All = append(of.All, o)
+			groups[o.ID.Group()] = of
 		}
 	}
-	names := m.Names(slices.Collect(maps.Keys(ids)))
-	for _, p := range slices.SortedFunc(maps.Keys(services), func(a, b port) int {
-		return strings.Compare(a.String()+strconv.FormatBool(a.secure), b.String()+strconv.FormatBool(b.secure))
-	}) {
-		s := services[p]
-		s.Name, s.Port = names[p.ID], m.PortOf(offers[p], mapping.Port{})
-		r, _, err := m.Entry(*s)
-		require.NoError(t, err)
-		if r != nil {
-			rs = append(rs, r)
-		}
+	machine := registry.NewMachine(m, time.Hour, nil)
+	machine.TakeAll(groups)
+	for _, c := range machine.Contents(time.Now()) {
+		rs = append(rs, c.Resources...)
 	}
 	return rs, warnings
 }
@@ -104,11 +87,7 @@ func TestAnyEureka(t *testing.T) {
 					require.Len(t, e.Ports, 1)
 				}
 			}
-			restored := mapping.Restore(rs)
-			require.Len(t, restored, len(rs))
-			for _, s := range restored {
-				require.Equal(t, s.ID, mapping.ParseID(s.ID.String()))
-			}
+			require.Len(t, m.Restore(rs), len(rs))
 			rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 			again, _ := mapAll(t, m, all)
 			require.Len(t, again, len(rs))
@@ -152,7 +131,7 @@ func anyInstance() *rapid.Generator[wire.Instance] {
 func TestPorts(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
-	at := func(port int, vip string, meta ...string) mapping.Offer {
+	at := func(port int, vip string, meta ...string) registry.Offer[mapping.ID] {
 		i := wire.Instance{
 			Key: wire.Key{App: "A", ID: "a"}, IP: "10.0.0.1", Port: wire.Port{Number: port, Enabled: true}, VIP: vip,
 			Metadata: map[string]string{},
@@ -166,42 +145,66 @@ func TestPorts(t *testing.T) {
 	}
 	for _, c := range []struct {
 		why    string
-		all    []mapping.Offer
-		before mapping.Port
-		want   mapping.Port
+		all    []registry.Offer[mapping.ID]
+		before registry.Port
+		want   registry.Port
 	}{
-		{"that of most", []mapping.Offer{at(81, "a"), at(80, "a"), at(80, "a")}, mapping.Port{}, mapping.Port{Number: 80, Protocol: "HTTP"}},
+		{
+			"that of most",
+			[]registry.Offer[mapping.ID]{at(81, "a"), at(80, "a"), at(80, "a")},
+			registry.Port{},
+			registry.Port{Number: 80, Protocol: "HTTP"},
+		},
 		{
 			"that of most, whatever was before",
-			[]mapping.Offer{at(81, "a"), at(80, "a"), at(81, "a")},
-			mapping.Port{Number: 80, Protocol: "HTTP"},
-			mapping.Port{Number: 81, Protocol: "HTTP"},
+			[]registry.Offer[mapping.ID]{at(81, "a"), at(80, "a"), at(81, "a")},
+			registry.Port{Number: 80, Protocol: "HTTP"},
+			registry.Port{Number: 81, Protocol: "HTTP"},
 		},
 		{
 			"the lower one of two",
-			[]mapping.Offer{at(81, "a"), at(80, "a")},
-			mapping.Port{Number: 81, Protocol: "HTTP"},
-			mapping.Port{Number: 80, Protocol: "HTTP"},
+			[]registry.Offer[mapping.ID]{at(81, "a"), at(80, "a")},
+			registry.Port{Number: 81, Protocol: "HTTP"},
+			registry.Port{Number: 80, Protocol: "HTTP"},
 		},
-		{"as before, without any", nil, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 80, Protocol: "TCP"}},
-		{"as the virtual address says", []mapping.Offer{at(81, "a:7001")}, mapping.Port{}, mapping.Port{Number: 7001, Protocol: "HTTP"}},
+		{"as before, without any", nil, registry.Port{Number: 80, Protocol: "TCP"}, registry.Port{Number: 80, Protocol: "TCP"}},
+		{
+			"as the virtual address says",
+			[]registry.Offer[mapping.ID]{at(81, "a:7001")},
+			registry.Port{},
+			registry.Port{Number: 7001, Protocol: "HTTP"},
+		},
 		{
 			"as they say",
-			[]mapping.Offer{at(81, "a:7001", "service-port", "8000", "protocol", "grpc")},
-			mapping.Port{Number: 80, Protocol: "TCP"},
-			mapping.Port{Number: 8000, Protocol: "GRPC"},
+			[]registry.Offer[mapping.ID]{at(81, "a:7001", "service-port", "8000", "protocol", "grpc")},
+			registry.Port{Number: 80, Protocol: "TCP"},
+			registry.Port{Number: 8000, Protocol: "GRPC"},
 		},
 		{
 			"of what Istio does not know",
-			[]mapping.Offer{at(81, "a", "protocol", "dubbo", "service-port", "x")},
-			mapping.Port{},
-			mapping.Port{Number: 81, Protocol: "HTTP"},
+			[]registry.Offer[mapping.ID]{at(81, "a", "protocol", "dubbo", "service-port", "x")},
+			registry.Port{},
+			registry.Port{Number: 81, Protocol: "HTTP"},
 		},
-		{"none", nil, mapping.Port{}, mapping.Port{}},
+		{"none", nil, registry.Port{}, registry.Port{}},
 	} {
-		require.Equal(t, c.want, m.PortOf(c.all, c.before), c.why)
+		machine := registry.NewMachine(m, time.Hour, nil)
+		name := registry.Name{Host: "a", Object: "a"}
+		r, _, err := m.Entry(registry.Service[mapping.ID]{ID: mapping.ID{VIP: "a"}, Name: name, Port: c.before})
+		require.NoError(t, err)
+		if r != nil {
+			machine.Restore("a", []*resource.Resource{r}, func(registry.Service[mapping.ID]) bool { return true })
+		}
+		machine.TakeAll(map[string]registry.Offers[mapping.ID]{"a": {All: c.all}})
+		got := registry.Port{}
+		for _, content := range machine.Contents(time.Now()) {
+			for _, r := range content.Resources {
+				_, got, _ = registry.ReadEntry(r)
+			}
+		}
+		require.Equal(t, c.want, got, c.why)
 	}
-	r, _, err := m.Entry(mapping.Service{ID: mapping.ID{VIP: "a"}})
+	r, _, err := m.Entry(registry.Service[mapping.ID]{ID: mapping.ID{VIP: "a"}})
 	require.NoError(t, err)
 	require.Nil(t, r, "one that never had an instance has no port")
 }

@@ -2,65 +2,70 @@ package mapping
 
 import (
 	"cmp"
+	"maps"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"tributary/internal/names"
+	"tributary/sources/registry"
 )
 
-// ID is what hosts are told apart by. App is empty if hosts do not tell applications apart, and VIP if they tell nothing else apart.
-type ID struct{ VIP, App string }
+// ID is what services are told apart by: hosts, and of these the plain and the secure port, since not all instances have both. App is empty
+// if hosts do not tell applications apart, and VIP if they tell nothing else apart.
+type ID struct {
+	VIP, App string
+	Secure   bool
+}
 
 // Compare orders IDs.
-func (id ID) Compare(o ID) int { return cmp.Or(cmp.Compare(id.VIP, o.VIP), cmp.Compare(id.App, o.App)) }
+func (id ID) Compare(o ID) int {
+	plainFirst := func(id ID) string { return strconv.FormatBool(id.Secure) }
+	return cmp.Or(cmp.Compare(id.VIP, o.VIP), cmp.Compare(id.App, o.App), cmp.Compare(plainFirst(id), plainFirst(o)))
+}
 
-// String is different for each.
-func (id ID) String() string {
+// Group is that of the host, with both ports. It is different for each.
+func (id ID) Group() string {
 	if id.App == "" {
 		return url.QueryEscape(id.VIP)
 	}
 	return url.QueryEscape(id.VIP) + "@" + url.QueryEscape(id.App)
 }
 
-// ParseID reads what String wrote.
-func ParseID(text string) ID {
-	vip, app, _ := strings.Cut(text, "@")
-	part := func(s string) string {
-		if plain, err := url.QueryUnescape(s); err == nil {
-			return plain
-		}
-		return s
-	}
-	return ID{part(vip), part(app)}
-}
+func (id ID) String() string { return id.Group() }
 
-// Name is what a host is called in the mesh.
-type Name struct {
-	Host string
-	base string // of its objects
-}
+func (id ID) host() ID { return ID{VIP: id.VIP, App: id.App} }
 
 // secureSuffix is that of the object with the secure port. The name of no other one has a dot.
 const secureSuffix = ".secure"
 
-// Names gives each of all hosts a name of its own. Of those that would have one name, the one that is nearest to it has it. The order of
-// ids does not matter.
-func (m *Mapper) Names(ids []ID) map[ID]Name {
-	return names.Distinct(ids, func(a, b ID) int {
+// Names implements registry.Mapping. Of hosts that would have one name, the one that is nearest to it has it.
+func (m *Mapper) Names(ids []ID) map[ID]registry.Name {
+	hosts := map[ID]bool{}
+	for _, id := range ids {
+		hosts[id.host()] = true
+	}
+	given := names.Distinct(slices.Collect(maps.Keys(hosts)), func(a, b ID) int {
 		far := func(id ID) int { return names.Distance(id.VIP) + names.Distance(id.App) }
 		return cmp.Or(cmp.Compare(far(a), far(b)), a.Compare(b))
-	}, func(id ID, toHash string) (n Name, host, object string) {
+	}, func(id ID, toHash string) (n registry.Name, host, object string) {
 		n = m.name(id, toHash)
-		return n, n.Host, n.base
+		return n, n.Host, n.Object
 	})
+	all := make(map[ID]registry.Name, len(ids))
+	for _, id := range ids {
+		all[id] = given[id.host()]
+	}
+	return all
 }
 
 // name returns the name of a host; with something to hash it is not that of another.
-func (m *Mapper) name(id ID, toHash string) Name {
+func (m *Mapper) name(id ID, toHash string) registry.Name {
 	part := func(text string, hashed bool) []string {
 		all := names.Parts(text)
 		if len(all) == 0 {
-			all = []string{names.Hashed("", id.String(), names.MaxLabel)}
+			all = []string{names.Hashed("", id.Group(), names.MaxLabel)}
 		}
 		if hashed && toHash != "" {
 			last := len(all) - 1
@@ -77,8 +82,8 @@ func (m *Mapper) name(id ID, toHash string) Name {
 	if id.App != "" {
 		base = append(base, app...)
 	}
-	return Name{
-		Host: names.FitHost(host, id.String()+toHash),
-		base: names.Fit(strings.Join(base, "-"), id.String()+toHash, names.MaxName-len(secureSuffix)),
+	return registry.Name{
+		Host:   names.FitHost(host, id.Group()+toHash),
+		Object: names.Fit(strings.Join(base, "-"), id.Group()+toHash, names.MaxName-len(secureSuffix)),
 	}
 }

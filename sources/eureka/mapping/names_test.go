@@ -13,6 +13,6 @@ func TestAHashIsNotCutAway(t *testing.T) {
 	require.NoError(t, err)
 	namestest.HashIsNotCutAway(t, func(text, toHash string) (host, object string) {
 		n := m.name(ID{VIP: text}, toHash)
-		return n.Host, n.base
+		return n.Host, n.Object
 	})
 }

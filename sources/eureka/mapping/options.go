@@ -9,7 +9,7 @@ import (
 
 	"tributary/internal/names"
 	"tributary/sources/eureka/wire"
-	"tributary/sources/registry/entry"
+	"tributary/sources/registry"
 )
 
 // Options say what becomes of services. Zero values stand for the defaults.
@@ -57,7 +57,7 @@ func (o Options) WithDefaults() Options {
 	o.ProtocolMeta = cmp.Or(o.ProtocolMeta, "protocol")
 	o.DefaultProtocol = cmp.Or(o.DefaultProtocol, "http")
 	o.ServicePortMeta = cmp.Or(o.ServicePortMeta, "service-port")
-	o.VIPs = cmp.Or(o.VIPs, entry.VIPsTCP)
+	o.VIPs = cmp.Or(o.VIPs, registry.VIPsTCP)
 	if len(o.LabelMeta) == 0 {
 		o.LabelMeta = []string{"version"}
 	}
@@ -71,7 +71,7 @@ func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{vip}") && !strings.Contains(o.HostTemplate, "{app}") {
 		return fmt.Errorf("hostTemplate: %q must contain {vip} or {app}, by which services differ", o.HostTemplate)
 	}
-	err := entry.Common{
+	err := registry.Common{
 		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: []string{"{vip}", "{app}"},
 		Namespace: o.Namespace, VIPs: o.VIPs, LabelsKey: "labelMeta", Labels: o.LabelMeta,
 	}.Check()
@@ -86,7 +86,7 @@ func (o Options) validate() error {
 			return fmt.Errorf("statuses: want some of %s, got %q", strings.Join(all, ", "), s)
 		}
 	}
-	if err := entry.CheckProtocol(o.DefaultProtocol); err != nil {
+	if err := registry.CheckProtocol(o.DefaultProtocol); err != nil {
 		return err
 	}
 	for key, port := range map[string]int{"servicePort": o.ServicePort, "secureServicePort": o.SecureServicePort} {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 
 	"tributary/sources/eureka/wire"
 )
@@ -70,26 +69,4 @@ func (m Marks) Continues(now Marks) bool {
 		}
 	}
 	return same > 0 && 2*same >= common
-}
-
-// Lost is what is known of something that was listed, and is not.
-type Lost struct {
-	Same    bool      // the memory of the server that does not list it is that which did
-	Whole   bool      // the answer lists all that the server has
-	Deleted time.Time // when it went, as the server says; zero if it says nothing of it
-	Seen    time.Time // when it was listed last
-	Since   time.Time // since when it could have been listed, and was not
-}
-
-// Gone reports whether it has gone, and not only is not listed: a server that was just started lists nothing until its instances register
-// anew, or its peers have told it of them.
-func (l Lost) Gone(now time.Time, hold time.Duration) bool {
-	deleted := !l.Deleted.IsZero()
-	switch {
-	case l.Same && (l.Whole || deleted):
-		return true
-	case deleted && l.Deleted.After(l.Seen):
-		return true // whoever listed it did not know yet
-	}
-	return now.Sub(l.Since) >= hold
 }

@@ -1,5 +1,5 @@
-// Package view has what a Eureka lists, follows its changes, and decides what its answers prove about instances that they do not list. It
-// is pure: no I/O, no clock.
+// Package view has what a Eureka lists, follows its changes, and decides whether two answers are of one memory. It is pure: no I/O, no
+// clock.
 package view
 
 import (
@@ -94,16 +94,6 @@ func (v View) Instances() []wire.Instance {
 func (v View) Lists(key wire.Key) bool {
 	_, there := v.instances[key]
 	return there
-}
-
-// Without returns what it lists and another view does not, in no order.
-func (v View) Without(other View) (all []wire.Instance) {
-	for key, i := range v.instances {
-		if !other.Lists(key) {
-			all = append(all, i)
-		}
-	}
-	return all
 }
 
 // Len is how many it lists.

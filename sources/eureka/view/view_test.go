@@ -3,7 +3,6 @@ package view_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -143,34 +142,4 @@ func TestContinues(t *testing.T) {
 	require.Len(t, many.Oldest(), view.MaxMarks)
 	require.Contains(t, many.Oldest(), string(rune('a'+199)))
 	require.True(t, many.Oldest().Continues(many))
-}
-
-// TestGone is the table of what proves that something has gone that was listed last a minute ago, and is held for five.
-func TestGone(t *testing.T) {
-	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
-	ago := func(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
-	const hold = 5 * time.Minute
-	for name, c := range map[string]struct {
-		lost view.Lost
-		want bool
-	}{
-		"the server that listed it has forgotten nothing": {view.Lost{Same: true, Whole: true, Seen: ago(1), Since: now}, true},
-		"the same, but the answer does not have all":      {view.Lost{Same: true, Seen: ago(1), Since: now}, false},
-		"the same, but it says so":                        {view.Lost{Same: true, Deleted: ago(2), Seen: ago(1), Since: now}, true},
-		"another server, or it was started anew":          {view.Lost{Whole: true, Seen: ago(1), Since: now}, false},
-		"the same, and it went there after it was seen here": {
-			view.Lost{Whole: true, Deleted: ago(0), Seen: ago(1), Since: now},
-			true,
-		},
-		"the same, and it had gone there when it was still listed here": {
-			view.Lost{Whole: true, Deleted: ago(2), Seen: ago(1), Since: now},
-			false,
-		},
-		"it went there, in an answer that does not have all": {view.Lost{Deleted: ago(0), Seen: ago(1), Since: now}, true},
-		"it could have registered since four minutes":        {view.Lost{Whole: true, Seen: ago(9), Since: ago(4)}, false},
-		"it could have registered since five minutes":        {view.Lost{Whole: true, Seen: ago(9), Since: ago(5)}, true},
-		"the same, and no answer has all":                    {view.Lost{Same: true, Seen: ago(9), Since: ago(5)}, true},
-	} {
-		assert.Equal(t, c.want, c.lost.Gone(now, hold), name)
-	}
 }

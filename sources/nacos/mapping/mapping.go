@@ -6,53 +6,58 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
 
 	"tributary/internal/names"
 	"tributary/resource"
+	"tributary/sources"
 	"tributary/sources/nacos/client"
-	"tributary/sources/registry/entry"
+	"tributary/sources/registry"
 )
-
-// VIPs gives hosts virtual addresses.
-type VIPs = entry.VIPs
-
-// Port is how clients find a service.
-type Port = entry.Port
 
 // Mapper maps services of one namespace of Nacos. It is safe for concurrent use.
 type Mapper struct {
 	o         Options
 	namespace string // of Nacos
-	vips      VIPs
+	maker     registry.Maker
 }
 
+var _ registry.Mapping[ID] = (*Mapper)(nil)
+
 // New returns a mapper for a namespace of Nacos. Without vips no service gets a virtual address. An error begins with the key at fault.
-func New(o Options, namespace string, vips VIPs) (*Mapper, error) {
+func New(o Options, namespace string, vips registry.VIPs) (*Mapper, error) {
 	o = o.WithDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Mapper{o: o, namespace: namespace, vips: vips}, nil
+	return &Mapper{o: o, namespace: namespace, maker: registry.Maker{Namespace: o.Namespace, VIPs: vips, Which: o.VIPs}}, nil
 }
 
 // ID is what hosts are told apart by. Cluster is empty if hosts do not tell clusters apart.
-type ID struct{ Group, Service, Cluster string }
+type ID struct{ NacosGroup, Service, Cluster string }
 
 // Compare orders IDs.
 func (id ID) Compare(o ID) int {
-	return cmp.Or(cmp.Compare(id.Group, o.Group), cmp.Compare(id.Service, o.Service), cmp.Compare(id.Cluster, o.Cluster))
+	return cmp.Or(cmp.Compare(id.NacosGroup, o.NacosGroup), cmp.Compare(id.Service, o.Service), cmp.Compare(id.Cluster, o.Cluster))
 }
 
-func (id ID) String() string { return id.Group + "@@" + id.Service + "@@" + id.Cluster }
+func (id ID) String() string { return id.Group() + "@@" + id.Cluster }
 
-// IDOf returns that of an instance.
-func (m *Mapper) IDOf(group, service string, i client.Instance) ID {
-	return m.idOf(ID{group, service, cmp.Or(i.Cluster, defaultCluster)})
+// Group is that of the service, with all its clusters.
+func (id ID) Group() string { return id.NacosGroup + "@@" + id.Service }
+
+// Place implements registry.Mapping.
+func (m *Mapper) Place(id ID) string {
+	return fmt.Sprintf("nacos %s %s %s", m.namespace, id.NacosGroup, id.Service)
 }
 
+// ServicePort implements registry.Mapping.
+func (m *Mapper) ServicePort(ID) int { return m.o.ServicePort }
+
+// idOf returns the ID as the template tells hosts apart.
 func (m *Mapper) idOf(id ID) ID {
 	if !strings.Contains(m.o.HostTemplate, "{cluster}") {
 		id.Cluster = ""
@@ -60,32 +65,10 @@ func (m *Mapper) idOf(id ID) ID {
 	return id
 }
 
-// RestoredID returns the ID, as the template tells hosts apart now, of an endpoint of what was restored. Where another template did not
-// tell clusters apart, the label says which it is.
-func (m *Mapper) RestoredID(of Restored, e Endpoint) ID {
-	id := of.ID
-	id.Cluster = cmp.Or(id.Cluster, e.Labels[labelCluster], defaultCluster)
-	return m.idOf(id)
-}
-
-const labelCluster = "cluster"
-
-const defaultCluster = "DEFAULT"
-
-// Endpoint is where a service can be called.
-type Endpoint struct {
-	Address  string // an IP address, or a host
-	Port     uint32
-	Cluster  string // empty if it is not known
-	Weight   uint32
-	Labels   map[string]string
-	Locality string
-}
-
-// Compare orders endpoints. Those that compare equal are the same endpoint.
-func (e Endpoint) Compare(o Endpoint) int {
-	return cmp.Or(cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port), cmp.Compare(e.Cluster, o.Cluster))
-}
+const (
+	labelCluster   = "cluster"
+	defaultCluster = "DEFAULT"
+)
 
 // Nacos' weights are fractions, 1 where nothing is set; Istio's are whole.
 const (
@@ -93,21 +76,63 @@ const (
 	maxWeight  = 1_000_000
 )
 
-// Endpoint returns what an instance is, whether it is served or not. An error says why it cannot be called.
-func (m *Mapper) Endpoint(i client.Instance) (Endpoint, error) {
+// Offers returns what Nacos lists of a service. warnings say what is wrong with instances that cannot be read.
+func (m *Mapper) Offers(group, service string, all []client.Instance, warnings []string) (offers registry.Offers[ID]) {
+	id := ID{NacosGroup: group, Service: service}
+	for _, w := range warnings {
+		offers.Warnings = append(offers.Warnings, m.Place(id)+": "+w)
+		offers.LeftOut = append(offers.LeftOut, sources.LeftOut{What: "an instance", Of: service, Why: w})
+	}
+	all = slices.SortedFunc(slices.Values(all), func(a, b client.Instance) int { // of which the first one at an address and port counts
+		return cmp.Or(cmp.Compare(a.IP, b.IP), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Cluster, b.Cluster))
+	})
+	for _, i := range all {
+		i.Cluster = cmp.Or(i.Cluster, defaultCluster)
+		wanted, err := strconv.ParseUint(i.Metadata[m.o.ServicePortMeta], 10, 16)
+		if err != nil {
+			wanted = 0
+		}
+		o := registry.Offer[ID]{
+			ID: m.idOf(ID{group, service, i.Cluster}), Owner: service, State: registry.Disabled, Port: uint32(wanted), Protocol: m.protocolOf(i),
+		}
+		if o.Endpoint, err = m.endpoint(i); err != nil {
+			offers.Warnings = append(offers.Warnings, m.Place(id)+": "+err.Error())
+			offers.LeftOut = append(offers.LeftOut, sources.LeftOut{
+				What: net.JoinHostPort(i.IP, strconv.Itoa(i.Port)), Of: service, Why: err.Error(),
+			})
+		}
+		switch {
+		case err != nil:
+		case !i.Enabled:
+			o.Why = "disabled" // somebody wants it not to be called
+		case o.Endpoint.Weight == 0:
+			o.Why = "weight 0"
+		case i.Healthy:
+			o.State = registry.Listed
+		default:
+			o.State, o.Why = registry.Unlisted, "not healthy"
+		}
+		offers.All = append(offers.All, o)
+	}
+	return offers
+}
+
+// endpoint returns what an instance is, whether it is served or not. An error says why it cannot be called.
+func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
+	e := registry.Endpoint{Port: uint32(max(0, i.Port)), Labels: map[string]string{}} //nolint:gosec // up to 65535
 	address, err := names.Address(i.IP)
 	if err != nil {
-		return Endpoint{}, fmt.Errorf("instance %s: %w", strconv.Quote(strings.ToValidUTF8(i.IP, "?")), err)
+		return e, fmt.Errorf("instance %s: %w", strconv.Quote(strings.ToValidUTF8(i.IP, "?")), err)
 	}
 	if i.Port == 0 {
-		return Endpoint{}, fmt.Errorf("instance %s has no port", i.IP)
+		return e, fmt.Errorf("instance %s has no port", i.IP)
 	}
-	e := Endpoint{Address: address, Port: uint32(i.Port), Cluster: cmp.Or(i.Cluster, defaultCluster), Labels: map[string]string{}} //nolint:gosec // 1 to 65535
+	e.Address = address
 	if i.Weight > 0 {
 		e.Weight = uint32(min(max(math.Round(i.Weight*weightUnit), 1), maxWeight))
 	}
-	if names.IsLabelText(e.Cluster) {
-		e.Labels[labelCluster] = e.Cluster
+	if names.IsLabelText(i.Cluster) {
+		e.Labels[labelCluster] = i.Cluster
 	}
 	for _, key := range m.o.LabelMeta {
 		if value := i.Metadata[key]; names.IsLabelText(value) {
@@ -126,20 +151,6 @@ func (m *Mapper) Endpoint(i client.Instance) (Endpoint, error) {
 	return e, nil
 }
 
-// PortOf returns the port of a service, given all its instances, healthy or not: it depends on nothing else, so that all replicas have the
-// same one. Without any it is what it was before, which is zero if it was none.
-func (m *Mapper) PortOf(all []client.Instance, before Port) Port {
-	ports := entry.NewPorts(m.o.ServicePort)
-	for _, i := range all {
-		wanted, err := strconv.ParseUint(i.Metadata[m.o.ServicePortMeta], 10, 16)
-		if err != nil {
-			wanted = 0
-		}
-		ports.Add(uint32(max(0, i.Port)), uint32(wanted), m.protocolOf(i)) //nolint:gosec // up to 65535
-	}
-	return ports.Port(before)
-}
-
 // protocolOf returns Istio's name of an instance's protocol. Spring Cloud says that an instance is one of its own, and these speak HTTP,
 // with TLS where they are secure (NacosServiceDiscovery.hostToServiceInstance).
 func (m *Mapper) protocolOf(i client.Instance) string {
@@ -150,16 +161,7 @@ func (m *Mapper) protocolOf(i client.Instance) string {
 			said = "https"
 		}
 	}
-	return entry.Protocol(said, m.o.DefaultProtocol)
-}
-
-// Service is one host of the mesh.
-type Service struct {
-	ID        ID
-	Name      Name
-	Place     string // for people
-	Port      Port
-	Endpoints []Endpoint // with a weight
+	return registry.Protocol(said, m.o.DefaultProtocol)
 }
 
 // The annotations that say of which service of Nacos a ServiceEntry is.
@@ -169,47 +171,34 @@ const (
 	annotationCluster = "tributary/nacos-cluster"
 )
 
-// Entry returns the ServiceEntry of a service, or none of one that never had an instance: nobody knows its port.
-func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err error) {
-	e := entry.Entry{
-		ID: s.ID.String(), Place: s.Place, Host: s.Name.Host, Object: s.Name.object, Namespace: m.o.Namespace, Port: s.Port, VIPs: m.vips,
-		Which:       m.o.VIPs,
-		Annotations: map[string]string{annotationGroup: s.ID.Group, annotationService: s.ID.Service},
-	}
-	if s.ID.Cluster != "" {
-		e.Annotations[annotationCluster] = s.ID.Cluster
-	}
-	endpoints := slices.SortedFunc(slices.Values(s.Endpoints), Endpoint.Compare)
-	for _, one := range slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Address == b.Address && a.Port == b.Port }) {
-		e.Endpoint(one.Address, one.Port, one.Weight, one.Labels, one.Locality)
-	}
-	return e.Resource()
+// Entry implements registry.Mapping.
+func (m *Mapper) Entry(s registry.Service[ID]) (r *resource.Resource, warnings []string, err error) {
+	return m.maker.Entry(s.ID.String(), m.Place(s.ID), s.Name, s.Port, s.Endpoints, map[string]string{
+		annotationGroup: s.ID.NacosGroup, annotationService: s.ID.Service, annotationCluster: s.ID.Cluster,
+	})
 }
 
-// Restored is what a ServiceEntry says of the service that it was made of. Of its endpoints the cluster is known only if it is one of ID.
-type Restored struct {
-	ID        ID
-	Port      Port
-	Endpoints []Endpoint // in order
-}
-
-// Restore reads what Entry made. What is not of its making is passed over.
-func Restore(rs []*resource.Resource) (all []Restored) {
-	for _, r := range rs {
+// Restore implements registry.Mapping. Where another template did not tell clusters apart, the label says of which one an endpoint is.
+func (m *Mapper) Restore(published []*resource.Resource) (all []registry.Service[ID]) {
+	for _, r := range published {
 		a := r.Annotations()
-		se, port, ok := entry.Read(r)
+		endpoints, port, ok := registry.ReadEntry(r)
 		if !ok || a[annotationService] == "" {
 			continue
 		}
-		one := Restored{ID: ID{a[annotationGroup], a[annotationService], a[annotationCluster]}, Port: port}
-		for _, e := range se.Endpoints {
-			one.Endpoints = append(one.Endpoints, Endpoint{
-				Address: e.Address, Port: e.Ports[se.Ports[0].Name], Cluster: one.ID.Cluster, // no label: not each name of a cluster can be one
-				Weight: e.Weight, Labels: e.Labels, Locality: e.Locality,
-			})
+		of := func(cluster string) registry.Service[ID] {
+			return registry.Service[ID]{
+				ID: m.idOf(ID{a[annotationGroup], a[annotationService], cmp.Or(a[annotationCluster], cluster, defaultCluster)}), Port: port,
+			}
 		}
-		slices.SortFunc(one.Endpoints, Endpoint.Compare)
-		all = append(all, one)
+		if len(endpoints) == 0 {
+			all = append(all, of(""))
+		}
+		for _, e := range endpoints {
+			one := of(e.Labels[labelCluster])
+			one.Endpoints = []registry.Endpoint{e}
+			all = append(all, one)
+		}
 	}
 	return all
 }

@@ -3,9 +3,9 @@ package mapping_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
@@ -17,6 +17,7 @@ import (
 	"tributary/resource"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"
+	"tributary/sources/registry"
 )
 
 // example is a file of testdata: settings, and instances.
@@ -40,31 +41,21 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-// mapAll maps all instances that are to be served, as the source does.
+// mapAll maps all instances, as a source does that has them be listed.
 func mapAll(t require.TestingT, m *mapping.Mapper, all []registered) (rs []*resource.Resource) {
-	services := map[mapping.ID]*mapping.Service{}
-	instances := map[mapping.ID][]client.Instance{}
-	var ids []mapping.ID
+	services := map[mapping.ID][]client.Instance{}
 	for _, i := range all {
-		id := m.IDOf(i.Group, i.Service, i.Instance)
-		if services[id] == nil {
-			services[id] = &mapping.Service{ID: id, Place: "nacos " + i.Group + " " + i.Service}
-			ids = append(ids, id)
-		}
-		instances[id] = append(instances[id], i.Instance)
-		if e, err := m.Endpoint(i.Instance); err == nil && e.Weight > 0 {
-			services[id].Endpoints = append(services[id].Endpoints, e)
-		}
+		i.Healthy, i.Enabled = true, true
+		id := mapping.ID{NacosGroup: i.Group, Service: i.Service}
+		services[id] = append(services[id], i.Instance)
 	}
-	names := m.Names(ids)
-	slices.SortFunc(ids, mapping.ID.Compare)
-	for _, id := range ids {
-		services[id].Name, services[id].Port = names[id], m.PortOf(instances[id], mapping.Port{})
-		r, _, err := m.Entry(*services[id])
-		require.NoError(t, err)
-		if r != nil {
-			rs = append(rs, r)
-		}
+	machine := registry.NewMachine(m, time.Hour, nil)
+	for id, instances := range services {
+		machine.Take(id.Group(), m.Offers(id.NacosGroup, id.Service, instances, nil))
+	}
+	for _, c := range machine.Contents(time.Now()) {
+		require.Empty(t, c.Rejects)
+		rs = append(rs, c.Resources...)
 	}
 	return rs
 }
@@ -94,7 +85,10 @@ func TestAnyNacos(t *testing.T) {
 					require.Len(t, e.Ports, 1)
 				}
 			}
-			restored := mapping.Restore(rs)
+			restored := map[mapping.ID]bool{}
+			for _, s := range m.Restore(rs) {
+				restored[s.ID] = true
+			}
 			require.Len(t, restored, len(rs))
 			rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 			again := mapAll(t, m, all)
@@ -137,8 +131,24 @@ func utf8Only(s string) bool { return strings.ToValidUTF8(s, "") == s }
 func TestPorts(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, "public", nil)
 	require.NoError(t, err)
+	port := func(all []client.Instance, before registry.Port) (is registry.Port) {
+		id := mapping.ID{NacosGroup: "g", Service: "s"}
+		machine := registry.NewMachine(m, time.Hour, nil)
+		if before.Number != 0 {
+			r, _, err := m.Entry(registry.Service[mapping.ID]{ID: id, Name: registry.Name{Host: "s", Object: "s"}, Port: before})
+			require.NoError(t, err)
+			machine.Restore(id.Group(), []*resource.Resource{r}, func(registry.Service[mapping.ID]) bool { return true })
+		}
+		machine.Take(id.Group(), m.Offers("g", "s", all, nil))
+		for _, c := range machine.Contents(time.Now()) {
+			for _, r := range c.Resources {
+				_, is, _ = registry.ReadEntry(r)
+			}
+		}
+		return is
+	}
 	at := func(port int, meta ...string) client.Instance {
-		i := client.Instance{Port: port, Metadata: map[string]string{}}
+		i := client.Instance{IP: "10.0.0.1", Port: port, Metadata: map[string]string{}}
 		for n := 0; n < len(meta); n += 2 {
 			i.Metadata[meta[n]] = meta[n+1]
 		}
@@ -147,60 +157,60 @@ func TestPorts(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		all    []client.Instance
-		before mapping.Port
-		want   mapping.Port
+		before registry.Port
+		want   registry.Port
 	}{
-		{"that of most", []client.Instance{at(81), at(80), at(80)}, mapping.Port{}, mapping.Port{Number: 80, Protocol: "TCP"}},
+		{"that of most", []client.Instance{at(81), at(80), at(80)}, registry.Port{}, registry.Port{Number: 80, Protocol: "TCP"}},
 		{
 			"that of most, whatever was before",
 			[]client.Instance{at(81), at(80), at(81)},
-			mapping.Port{Number: 80, Protocol: "TCP"},
-			mapping.Port{Number: 81, Protocol: "TCP"},
+			registry.Port{Number: 80, Protocol: "TCP"},
+			registry.Port{Number: 81, Protocol: "TCP"},
 		},
 		{
 			"the lower one of two",
 			[]client.Instance{at(81), at(80)},
-			mapping.Port{Number: 81, Protocol: "TCP"},
-			mapping.Port{Number: 80, Protocol: "TCP"},
+			registry.Port{Number: 81, Protocol: "TCP"},
+			registry.Port{Number: 80, Protocol: "TCP"},
 		},
-		{"as before, without any", nil, mapping.Port{Number: 80, Protocol: "HTTP"}, mapping.Port{Number: 80, Protocol: "HTTP"}},
+		{"as before, without any", nil, registry.Port{Number: 80, Protocol: "HTTP"}, registry.Port{Number: 80, Protocol: "HTTP"}},
 		{
 			"as they say",
 			[]client.Instance{at(81, "service-port", "8000", "protocol", "grpc")},
-			mapping.Port{Number: 80, Protocol: "TCP"},
-			mapping.Port{Number: 8000, Protocol: "GRPC"},
+			registry.Port{Number: 80, Protocol: "TCP"},
+			registry.Port{Number: 8000, Protocol: "GRPC"},
 		},
 		{
 			"of Spring Cloud",
 			[]client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD")},
-			mapping.Port{},
-			mapping.Port{Number: 81, Protocol: "HTTP"},
+			registry.Port{},
+			registry.Port{Number: 81, Protocol: "HTTP"},
 		},
 		{
 			"of Spring Cloud with TLS",
 			[]client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "TRUE")},
-			mapping.Port{},
-			mapping.Port{Number: 81, Protocol: "HTTPS"},
+			registry.Port{},
+			registry.Port{Number: 81, Protocol: "HTTPS"},
 		},
 		{"of Spring Cloud with TLS that names its protocol", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure",
-			"true", "protocol", "tls")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "TLS"}},
+			"true", "protocol", "tls")}, registry.Port{}, registry.Port{Number: 81, Protocol: "TLS"}},
 		{
 			"of Spring Cloud without TLS",
 			[]client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "no")},
-			mapping.Port{},
-			mapping.Port{Number: 81, Protocol: "HTTP"},
+			registry.Port{},
+			registry.Port{Number: 81, Protocol: "HTTP"},
 		},
 		{
 			"of what Istio does not know",
 			[]client.Instance{at(81, "protocol", "dubbo", "service-port", "x")},
-			mapping.Port{},
-			mapping.Port{Number: 81, Protocol: "TCP"},
+			registry.Port{},
+			registry.Port{Number: 81, Protocol: "TCP"},
 		},
-		{"none", nil, mapping.Port{}, mapping.Port{}},
+		{"none", nil, registry.Port{}, registry.Port{}},
 	} {
-		require.Equal(t, c.want, m.PortOf(c.all, c.before), c.why)
+		require.Equal(t, c.want, port(c.all, c.before), c.why)
 	}
-	r, _, err := m.Entry(mapping.Service{ID: mapping.ID{Group: "g", Service: "s"}})
+	r, _, err := m.Entry(registry.Service[mapping.ID]{ID: mapping.ID{NacosGroup: "g", Service: "s"}})
 	require.NoError(t, err)
 	require.Nil(t, r, "one that never had an instance has no port")
 }
@@ -209,8 +219,7 @@ func TestWeights(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, "public", nil)
 	require.NoError(t, err)
 	for weight, want := range map[float64]uint32{1: 100, 0.5: 50, 0.001: 1, 0: 0, -1: 0, 10000: 1_000_000, 1e30: 1_000_000} {
-		e, err := m.Endpoint(client.Instance{IP: "10.0.0.1", Port: 1, Weight: weight})
-		require.NoError(t, err)
-		require.Equal(t, want, e.Weight, fmt.Sprint(weight))
+		offers := m.Offers("g", "s", []client.Instance{{IP: "10.0.0.1", Port: 1, Weight: weight}}, nil)
+		require.Equal(t, want, offers.All[0].Endpoint.Weight, fmt.Sprint(weight))
 	}
 }

@@ -5,27 +5,25 @@ import (
 	"strings"
 
 	"tributary/internal/names"
+	"tributary/sources/registry"
 )
-
-// Name is what a service is called in the mesh.
-type Name struct{ Host, object string }
 
 // Names gives each of all services a name of its own. Nacos tells names apart by case, and hosts have no case. Of services that would have
 // one name, the one that is nearest to it has it. The order of ids does not matter.
-func (m *Mapper) Names(ids []ID) map[ID]Name {
+func (m *Mapper) Names(ids []ID) map[ID]registry.Name {
 	return names.Distinct(ids, func(a, b ID) int {
 		far := func(id ID) int {
-			return names.Distance(id.Group) + names.Distance(id.Service) + names.Distance(id.Cluster)
+			return names.Distance(id.NacosGroup) + names.Distance(id.Service) + names.Distance(id.Cluster)
 		}
 		return cmp.Or(cmp.Compare(far(a), far(b)), a.Compare(b))
-	}, func(id ID, toHash string) (n Name, host, object string) {
+	}, func(id ID, toHash string) (n registry.Name, host, object string) {
 		n = m.name(id, toHash)
-		return n, n.Host, n.object
+		return n, n.Host, n.Object
 	})
 }
 
 // name returns the name of a service; with something to hash it is not that of another.
-func (m *Mapper) name(id ID, toHash string) Name {
+func (m *Mapper) name(id ID, toHash string) registry.Name {
 	service := names.Parts(id.Service)
 	if len(service) == 0 {
 		service = []string{names.Hashed("", id.String(), names.MaxLabel)}
@@ -37,7 +35,7 @@ func (m *Mapper) name(id ID, toHash string) Name {
 	part := func(s string) string {
 		return cmp.Or(strings.Join(names.Parts(s), "-"), names.Hashed("", s, names.MaxLabel))
 	}
-	group, namespace, cluster := part(id.Group), part(m.namespace), part(id.Cluster)
+	group, namespace, cluster := part(id.NacosGroup), part(m.namespace), part(id.Cluster)
 	host := strings.NewReplacer("{service}", strings.Join(service, "."), "{group}", group, "{namespace}", namespace, "{cluster}",
 		cluster).Replace(m.o.HostTemplate)
 	object := []string{strings.Join(service, "-"), group}
@@ -47,7 +45,10 @@ func (m *Mapper) name(id ID, toHash string) Name {
 	if m.namespace != publicNamespace {
 		object = append(object, namespace)
 	}
-	return Name{names.FitHost(host, id.String()+toHash), names.Fit(strings.Join(object, "."), id.String()+toHash, names.MaxName)}
+	return registry.Name{
+		Host:   names.FitHost(host, id.String()+toHash),
+		Object: names.Fit(strings.Join(object, "."), id.String()+toHash, names.MaxName),
+	}
 }
 
 // publicNamespace is the one that goes without saying in the names of objects.

@@ -12,7 +12,7 @@ func TestAHashIsNotCutAway(t *testing.T) {
 	m, err := New(Options{}, "public", nil)
 	require.NoError(t, err)
 	namestest.HashIsNotCutAway(t, func(text, toHash string) (host, object string) {
-		n := m.name(ID{Group: "g", Service: text}, toHash)
-		return n.Host, n.object
+		n := m.name(ID{NacosGroup: "g", Service: text}, toHash)
+		return n.Host, n.Object
 	})
 }

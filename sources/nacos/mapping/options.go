@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"tributary/sources/registry/entry"
+	"tributary/sources/registry"
 )
 
 // Options say what becomes of services. Zero values stand for the defaults.
@@ -40,7 +40,7 @@ func (o Options) WithDefaults() Options {
 	o.ProtocolMeta = cmp.Or(o.ProtocolMeta, "protocol")
 	o.DefaultProtocol = cmp.Or(o.DefaultProtocol, "tcp")
 	o.ServicePortMeta = cmp.Or(o.ServicePortMeta, "service-port")
-	o.VIPs = cmp.Or(o.VIPs, entry.VIPsTCP)
+	o.VIPs = cmp.Or(o.VIPs, registry.VIPsTCP)
 	if len(o.LabelMeta) == 0 {
 		o.LabelMeta = []string{"version"}
 	}
@@ -51,7 +51,7 @@ func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{service}") || !strings.Contains(o.HostTemplate, "{group}") {
 		return fmt.Errorf("hostTemplate: %q must contain {service} and {group}, by which services differ", o.HostTemplate)
 	}
-	err := entry.Common{
+	err := registry.Common{
 		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: []string{"{service}", "{group}", "{namespace}", "{cluster}"},
 		Namespace: o.Namespace, VIPs: o.VIPs, LabelsKey: "labelMeta", Labels: o.LabelMeta,
 	}.Check()
@@ -61,5 +61,5 @@ func (o Options) validate() error {
 	if o.ServicePort < 0 || o.ServicePort > 65535 {
 		return fmt.Errorf("servicePort: want 1 to 65535, got %d", o.ServicePort)
 	}
-	return entry.CheckProtocol(o.DefaultProtocol)
+	return registry.CheckProtocol(o.DefaultProtocol)
 }

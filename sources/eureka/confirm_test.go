@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources/eureka/client"
-	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
 	"tributary/sources/eureka/wire"
 )
@@ -107,6 +106,7 @@ func (l *ledger) turns(now time.Duration, want ...string) {
 	r, err := l.follower.next(l.t.Context(), false)
 	require.NoError(l.t, err)
 	require.NoError(l.t, advance(l.t.Context(), l.follower, l.state, r, at(now)))
+	l.settle(at(now))
 	require.Equal(l.t, want, l.believed(orders))
 }
 
@@ -136,19 +136,23 @@ func TestWhoLivesIsNotWithdrawnForAnOldListing(t *testing.T) {
 	l := restarted(t)
 	l.turns(25*time.Second, a1, a2, a3)
 	require.Contains(t, l.server.asked, a3)
-	require.Zero(t, l.held(), "it is there")
-	require.Len(t, l.vouched, 1)
+	held, _, here := l.held("a")
+	require.Zero(t, held, "it is there")
+	require.Equal(t, 1, here)
 	for _, later := range []time.Duration{80 * time.Second, 85 * time.Second, 20 * time.Minute} { // hold is a minute
 		l.turns(later, a1, a2, a3)
 	}
-	l.server.has[a3] = single(told(a3, "OUT_OF_SERVICE", "MODIFIED", 22, 0))
+	l.server.has[a3] = ""
 	l.turns(21*time.Minute, a1, a2)
-	l.server.has[a3] = single(told(a3, "UP", "MODIFIED", 22, 0))
-	l.turns(22*time.Minute, a1, a2, a3)
-	delete(l.server.has, a3)
-	l.turns(23*time.Minute, a1, a2)
-	require.Empty(t, l.vouched)
-	require.Zero(t, l.held())
+	require.Zero(t, l.stays())
+}
+
+// TestOutOfServiceByItsOwnWord has an instance that is not listed be taken out of service.
+func TestOutOfServiceByItsOwnWord(t *testing.T) {
+	l := restarted(t)
+	l.turns(25*time.Second, a1, a2, a3)
+	l.server.has[a3] = single(told(a3, "OUT_OF_SERVICE", "MODIFIED", 22, 0))
+	l.turns(30*time.Second, a1, a2)
 }
 
 // TestWhatComesOfAnInstanceThatIsVouchedFor goes on from there.
@@ -181,7 +185,8 @@ func TestWhatComesOfAnInstanceThatIsVouchedFor(t *testing.T) {
 			} else {
 				l.turns(31*time.Second, a1, a2)
 			}
-			require.Equal(t, c.vouched, len(l.vouched) > 0)
+			_, _, here := l.held("a")
+			require.Equal(t, c.vouched, here > 0)
 		})
 	}
 }
@@ -226,16 +231,15 @@ func TestWhoCouldNotBeAskedInTimeIsAskedTheNextTime(t *testing.T) {
 	l.follower.patience = 0
 	l.server.err = context.DeadlineExceeded
 	l.turns(35*time.Second, a1, a2)
-	require.Equal(t, at(35*time.Second+pause), l.next)
 	l.follower.patience, l.server.err = patience, nil
-	l.turns(35*time.Second+pause, []string{}...)
+	l.turns(36*time.Second, []string{}...)
 }
 
 // TestFewAreAskedAtATime has many be in doubt: all have their turn.
 func TestFewAreAskedAtATime(t *testing.T) {
 	l, ips := newLedger(t), []string{}
 	var there []string
-	for n := range 2*fewDoubts + 5 {
+	for n := range 2*maxDoubts + 5 {
 		ips = append(ips, fmt.Sprintf("10.0.%d.%d", n/200, n%200+1))
 	}
 	slices.Sort(ips)
@@ -243,16 +247,14 @@ func TestFewAreAskedAtATime(t *testing.T) {
 		there = append(there, told(ip, "UP", "ADDED", 1, 0))
 	}
 	l.server.all, l.server.changes = listed(fmt.Sprintf("UP_%d_", len(ips)), 1, there...), listed(fmt.Sprintf("UP_%d_", len(ips)), 7)
-	sorted := slices.SortedFunc(slices.Values(ips), func(a, b string) int {
-		return mapping.Endpoint{Address: a}.Compare(mapping.Endpoint{Address: b})
-	})
+	sorted := ips
 	l.turns(10*time.Second, sorted...)
 	l.follower.again = time.Second
 	l.server.all, l.server.changes = listed("", 1), listed("", 0)
 	asked := map[string]bool{}
 	for n := range 3 {
 		l.turns(20*time.Second+time.Duration(n)*time.Second, sorted...)
-		require.Len(t, l.server.asked, fewDoubts)
+		require.Len(t, l.server.asked, maxDoubts)
 		for _, id := range l.server.asked {
 			asked[id] = true
 		}
@@ -261,12 +263,10 @@ func TestFewAreAskedAtATime(t *testing.T) {
 	for n, ip := range ips {
 		l.server.has[ip] = single(there[n])
 	}
-	// most are there, and the others are asked for without delay
-	for n, want := range []int{fewDoubts, fewDoubts + 5 + maxVouched, maxVouched} {
-		l.turns(30*time.Second+time.Duration(n)*time.Second, sorted...)
-		require.Len(t, l.server.asked, want)
-	}
-	require.Len(t, l.vouched, len(ips))
+	l.turns(80*time.Second, sorted...) // when they would go, all of them are asked for
+	require.Len(t, l.server.asked, len(ips))
+	held, _, here := l.held("a")
+	require.Equal(t, []int{0, len(ips)}, []int{held, here})
 }
 
 // TestWhoIsAskedOutlivesARestart has a run know by what to ask for what an earlier one had in doubt.
@@ -274,19 +274,14 @@ func TestWhoIsAskedOutlivesARestart(t *testing.T) {
 	l := restarted(t)
 	l.server.err = errors.New("500")
 	l.turns(25*time.Second, a1, a2, a3)
-	held := []mapping.Service{{ID: orders.ID, Apps: []string{"ORDERS"}, Port: l.services[orders].port}}
-	for _, k := range l.services[orders].Endpoints {
-		held[0].Endpoints = append(held[0].Endpoints, k.Of.Endpoint)
-	}
-	doubts := l.doubts()
-	keys := l.doubtful()
+	doubts := l.doubts("a")
 	l.server.err = nil
-	after := &ledger{book: newBook(t), server: l.server, follower: newFollower(l.server, newCounts(), 0, l.follower.signs())}
+	after := &ledger{book: newBook(t).after(l.has, doubts), server: l.server}
+	after.follower = newFollower(l.server, newCounts(), 0, l.follower.signs())
 	after.follower.now = func() time.Time { return at(after.now) }
-	after.keys = keys
-	after.restore(orders.ID, held, doubts)
 	after.turns(10*time.Minute, a1, a2, a3)
-	require.Len(t, after.vouched, 1)
+	_, _, here := after.held("a")
+	require.Equal(t, 1, here)
 }
 
 // picky is a server that refuses requests for some single instances, or says nothing to them. A request takes a moment, and ends with its
@@ -333,6 +328,7 @@ func (l *ledger) after(t *testing.T, d time.Duration) []string {
 	r, err := l.follower.next(t.Context(), false)
 	require.NoError(t, err)
 	require.NoError(t, advance(t.Context(), l.follower, l.state, r, at(d)))
+	l.settle(at(d))
 	return l.believed(orders)
 }
 

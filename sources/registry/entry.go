@@ -1,0 +1,241 @@
+package registry
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pkg/config/protocol"
+
+	"tributary/internal/names"
+	"tributary/resource"
+)
+
+// VIPs gives hosts virtual addresses: the same host always the same one. See package vip.
+type VIPs interface {
+	Address(host string) (netip.Addr, error)
+}
+
+// Which services get a virtual address: those whose protocol has no host in it, all, or none.
+const (
+	VIPsTCP  = "tcp"
+	VIPsAll  = "all"
+	VIPsNone = "none"
+)
+
+// Port is how clients find a service.
+type Port struct {
+	Number   uint32
+	Protocol string // Istio's
+}
+
+// Name is that of the port in a ServiceEntry.
+func (p Port) Name() string { return strings.ToLower(string(protocol.Parse(p.Protocol))) }
+
+// ports counts what the instances of a service say of its port, served or not. It depends on nothing else, so that all replicas have the
+// same one.
+type ports struct {
+	configured uint32
+	own        map[uint32]int // of the instances
+	wanted     map[uint32]int // for the service
+	protocols  map[string]int
+}
+
+// newPorts returns the count of no instances. configured is the port of all services; zero if there is none.
+func newPorts(configured int) *ports {
+	return &ports{uint32(configured), map[uint32]int{}, map[uint32]int{}, map[string]int{}} //nolint:gosec // checked
+}
+
+// add adds an instance with its own port, the one that it wants for the service, and its protocol. What is zero is not counted.
+func (p *ports) add(own, wanted uint32, protocol string) {
+	p.own[own]++
+	p.wanted[wanted]++
+	p.protocols[protocol]++
+	delete(p.own, 0)
+	delete(p.wanted, 0)
+}
+
+// port returns the port of the service. Without instances it is what it was before, which is zero if it was none.
+func (p *ports) port(before Port) Port {
+	return Port{cmp.Or(p.configured, most(p.wanted), most(p.own), before.Number), cmp.Or(most(p.protocols), before.Protocol)}
+}
+
+// most returns what is there most often, the lowest of several, or the zero value.
+func most[T cmp.Ordered](counts map[T]int) (best T) {
+	for _, one := range slices.Sorted(maps.Keys(counts)) {
+		if counts[one] > counts[best] {
+			best = one
+		}
+	}
+	return best
+}
+
+// Named reports whether an address is a host, and no IP address.
+func Named(address string) bool { _, err := netip.ParseAddr(address); return err != nil }
+
+// Endpoint is where a service with one port can be called.
+type Endpoint struct {
+	Address  string // an IP address, or a host
+	Port     uint32
+	Weight   uint32
+	Labels   map[string]string
+	Locality string
+	Instance string // whose it is, where the registry's instances have names; empty if that is not known
+}
+
+// Compare orders endpoints. Those that compare equal are the same endpoint.
+func (e Endpoint) Compare(o Endpoint) int {
+	return cmp.Or(cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port))
+}
+
+// Same reports whether nothing is different.
+func (e Endpoint) Same(o Endpoint) bool {
+	return e.Compare(o) == 0 && e.Weight == o.Weight && e.Instance == o.Instance && e.Locality == o.Locality && maps.Equal(e.Labels, o.Labels)
+}
+
+func (e Endpoint) String() string { return net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))) }
+
+// Name is what a service is called in the mesh: its host, and the object that is made of it.
+type Name struct{ Host, Object string }
+
+// Service is one port of a host of the mesh, with all that serve it.
+type Service[ID any] struct {
+	ID        ID
+	Name      Name
+	Owners    []string // applications whose instances serve it, where the registry has such
+	Port      Port
+	Endpoints []Endpoint
+}
+
+// Maker makes ServiceEntries.
+type Maker struct {
+	Namespace string
+	VIPs      VIPs
+	Which     string // services get a virtual address
+}
+
+// Entry returns the ServiceEntry of one port of a host, or none of one that never had an instance: nobody knows its port. Annotations
+// without a value are left out. id is that of the service in the registry, and place says to people where it is.
+func (m Maker) Entry(id, place string, name Name, port Port, endpoints []Endpoint, annotations map[string]string) (
+	r *resource.Resource, warnings []string, err error,
+) {
+	switch {
+	case !utf8.ValidString(id):
+		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(place, "?"))
+	case port.Number == 0:
+		return nil, nil, nil
+	case name.Host == "":
+		return nil, nil, fmt.Errorf("%s: there is no name left for it", place)
+	}
+	is := protocol.Parse(port.Protocol)
+	se := &networking.ServiceEntry{
+		Hosts: []string{name.Host}, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
+		Ports: []*networking.ServicePort{{Number: port.Number, Name: port.Name(), Protocol: string(is)}},
+	}
+	for _, e := range endpoints {
+		se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
+			Address: e.Address, Ports: map[string]uint32{port.Name(): e.Port}, Weight: e.Weight, Labels: maps.Clone(e.Labels), Locality: e.Locality,
+		})
+		if Named(e.Address) { // DNS takes IP addresses too
+			se.Resolution = networking.ServiceEntry_DNS
+		}
+	}
+	se.Addresses, warnings = Address(m.VIPs, m.Which, name.Host, place, !is.IsHTTP() && !is.IsTLS())
+	maps.DeleteFunc(annotations, func(_, value string) bool { return value == "" })
+	r, err = resource.New(resource.Meta{
+		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.Namespace, Name: name.Object},
+		Annotations: annotations,
+		Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
+	}, se)
+	if err != nil {
+		return nil, warnings, fmt.Errorf("%s: %w", place, err)
+	}
+	return r, warnings, nil
+}
+
+// Address returns the virtual address of a host, if it gets one. hostless says that some protocol of it has no host in it.
+func Address(vips VIPs, which, host, place string, hostless bool) (addresses, warnings []string) {
+	if vips == nil || which != VIPsAll && (which != VIPsTCP || !hostless) {
+		return nil, nil
+	}
+	vip, err := vips.Address(host)
+	if err != nil {
+		return nil, []string{place + ": no virtual address: " + err.Error()}
+	}
+	return []string{vip.String()}, nil
+}
+
+// ReadEntry returns what Maker.Entry made of a service: its endpoints in order, and its port.
+func ReadEntry(r *resource.Resource) (endpoints []Endpoint, port Port, ok bool) {
+	spec, err := r.Spec()
+	se, ok := spec.(*networking.ServiceEntry)
+	if err != nil || !ok || len(se.Ports) != 1 {
+		return nil, Port{}, false
+	}
+	for _, e := range se.Endpoints {
+		endpoints = append(endpoints, Endpoint{
+			Address: e.Address, Port: e.Ports[se.Ports[0].Name], Weight: e.Weight, Labels: e.Labels, Locality: e.Locality,
+		})
+	}
+	return endpoints, Port{se.Ports[0].Number, se.Ports[0].Protocol}, true
+}
+
+// Common are the options that mappings of registries share. An error of Check begins with the key at fault.
+type Common struct {
+	HostTemplate string
+	Placeholder  *regexp.Regexp // a part of the template, which ends with one of Known
+	Known        []string       // {names} of what the template is made of
+	Namespace    string
+	VIPs         string
+	LabelsKey    string // the key of the option of Labels
+	Labels       []string
+}
+
+// Check checks the options.
+func (c Common) Check() error {
+	for _, p := range c.Placeholder.FindAllString(c.HostTemplate, -1) {
+		if name := p[strings.IndexByte(p, '{'):]; !slices.Contains(c.Known, name) {
+			last := len(c.Known) - 1
+			return fmt.Errorf("hostTemplate: unknown %s; known are %s and %s", name, strings.Join(c.Known[:last], ", "), c.Known[last])
+		}
+	}
+	if example := c.Placeholder.ReplaceAllString(c.HostTemplate, "x"); !names.IsHost(example) {
+		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", c.HostTemplate, example)
+	}
+	if !names.IsDNSLabel(c.Namespace) {
+		return fmt.Errorf("namespace: %q is none", c.Namespace)
+	}
+	if !slices.Contains([]string{VIPsTCP, VIPsAll, VIPsNone}, c.VIPs) {
+		return fmt.Errorf("vips: want %s, %s or %s, got %q", VIPsTCP, VIPsAll, VIPsNone, c.VIPs)
+	}
+	for _, key := range c.Labels {
+		if !names.IsLabelKey(key) {
+			return fmt.Errorf("%s: %q cannot be the key of a label", c.LabelsKey, key)
+		}
+	}
+	return nil
+}
+
+// CheckProtocol checks the option that is the protocol of what says nothing of it.
+func CheckProtocol(standard string) error {
+	if protocol.Parse(standard).IsUnsupported() {
+		return fmt.Errorf("defaultProtocol: Istio knows no protocol %q", standard)
+	}
+	return nil
+}
+
+// Protocol returns Istio's name of the protocol that an instance says, or else of the standard one.
+func Protocol(said, standard string) string {
+	if p := protocol.Parse(said); !p.IsUnsupported() {
+		return string(p)
+	}
+	return string(protocol.Parse(standard))
+}

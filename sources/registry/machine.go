@@ -1,0 +1,349 @@
+package registry
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// Offer is what one instance is for one service.
+type Offer[ID comparable] struct {
+	ID       ID
+	Owner    string   // its application, where the registry has such
+	Endpoint Endpoint // without an address if it cannot be called
+	State    State
+	Why      string // it is not served; empty if that need not be said
+	Port     uint32 // on which clients are to find the service; 0 if it does not say
+	Protocol string // Istio's
+}
+
+func (o Offer[ID]) same(p Offer[ID]) bool {
+	return o.ID == p.ID && o.Owner == p.Owner && o.State == p.State && o.Why == p.Why && o.Port == p.Port && o.Protocol == p.Protocol &&
+		o.Endpoint.Same(p.Endpoint)
+}
+
+// Offers are all that a registry lists for one group.
+type Offers[ID comparable] struct {
+	All      []Offer[ID]       // for one endpoint the first one that is listed counts
+	Warnings []string          // for people
+	LeftOut  []sources.LeftOut // of instances that can be called nowhere
+}
+
+// ServiceID is what services are told apart by.
+type ServiceID[ID any] interface {
+	comparable
+	Compare(other ID) int
+	Group() string // in which it is published
+}
+
+// Mapping is what services of a registry become. It is pure.
+type Mapping[ID comparable] interface {
+	// Names gives each of all services a name of its own. The order does not matter.
+	Names(all []ID) map[ID]Name
+	// Place says to people where a service is.
+	Place(id ID) string
+	// ServicePort is the port that is configured for a service; 0 if none is.
+	ServicePort(id ID) int
+	// Entry returns the object of a service, or none if there is nothing to make it of. Endpoints are in order, each once.
+	Entry(s Service[ID]) (r *resource.Resource, warnings []string, err error)
+	// Restore reads what Entry made, by whatever options. The IDs are those that the services have now.
+	Restore(published []*resource.Resource) []Service[ID]
+}
+
+// Machine is what is believed of the services of one registry.
+type Machine[ID ServiceID[ID]] struct {
+	// Explained says that the registry itself proves that what it does not list has gone. See sources.Content.
+	Explained bool
+
+	mapping Mapping[ID]
+	keep    time.Duration // services without endpoints
+	until   func(ID, Known[Endpoint]) time.Time
+	groups  map[string]*group[ID]
+	names   map[ID]Name
+	dirty   map[string]bool // groups to settle
+}
+
+// group is what is published together.
+type group[ID comparable] struct {
+	read      bool // something was taken
+	offers    Offers[ID]
+	unknown   *Known[Endpoint] // an earlier run published what cannot be told; nil if it did not
+	current   bool             // it is published, but for what its services have
+	services  map[ID]*service
+	left      []sources.LeftOut
+	explained bool
+	next      time.Time // when it is to be settled again; zero if nothing changes by itself
+}
+
+// service is what is believed of one.
+type service struct {
+	Record[Endpoint]
+	port   Port
+	owners []string
+}
+
+// NewMachine returns a machine that knows of nothing. Services without endpoints are kept for a time. until says until when an endpoint
+// stays that is not listed; it has gone if that is not in the future. What is in doubt is for the registry to know: one that proves nothing
+// about a connection, or about a single instance, says so here.
+func NewMachine[ID ServiceID[ID]](m Mapping[ID], keep time.Duration, until func(ID, Known[Endpoint]) time.Time) *Machine[ID] {
+	return &Machine[ID]{mapping: m, keep: keep, until: until, groups: map[string]*group[ID]{}, dirty: map[string]bool{}}
+}
+
+// Restore remembers what an earlier run published as a group. Services that are not selected any more go, and are known of no more; all of
+// a group that cannot be told stays until something is listed for it, or until nothing is in doubt.
+func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selected func(Service[ID]) bool) {
+	all := m.mapping.Restore(published)
+	g := m.group(name)
+	if len(all) == 0 {
+		g.unknown = &Known[Endpoint]{}
+	}
+	for _, one := range all {
+		if !selected(one) {
+			continue
+		}
+		of := m.group(one.ID.Group()).service(one.ID)
+		of.port = one.Port
+		of.owners = unique(append(of.owners, one.Owners...))
+		for _, e := range one.Endpoints {
+			of.Endpoints = append(of.Endpoints, Known[Endpoint]{Value: e})
+		}
+		compare := func(a, b Known[Endpoint]) int { return a.Value.Compare(b.Value) }
+		slices.SortStableFunc(of.Endpoints, compare)
+		of.Endpoints = slices.CompactFunc(of.Endpoints, func(a, b Known[Endpoint]) bool { return compare(a, b) == 0 })
+	}
+}
+
+func unique(all []string) []string { return slices.Compact(slices.Sorted(slices.Values(all))) }
+
+func (m *Machine[ID]) group(name string) *group[ID] {
+	g := m.groups[name]
+	if g == nil {
+		g = &group[ID]{services: map[ID]*service{}}
+		m.groups[name] = g
+	}
+	m.dirty[name] = true
+	return g
+}
+
+func (g *group[ID]) service(id ID) *service {
+	if g.services[id] == nil {
+		g.services[id] = &service{}
+	}
+	return g.services[id]
+}
+
+// Take notes all that is listed for a group.
+func (m *Machine[ID]) Take(name string, all Offers[ID]) {
+	g := m.groups[name]
+	warned := g != nil && slices.Equal(g.offers.Warnings, all.Warnings)
+	if warned && g.read && slices.Equal(g.offers.LeftOut, all.LeftOut) && slices.EqualFunc(g.offers.All, all.All, Offer[ID].same) {
+		return
+	}
+	g = m.group(name)
+	g.read, g.offers, g.current = true, all, g.current && warned
+}
+
+// TakeAll notes all that a registry lists: what has no group in it is not listed.
+func (m *Machine[ID]) TakeAll(all map[string]Offers[ID]) {
+	for name := range m.groups {
+		if _, there := all[name]; !there {
+			m.Take(name, Offers[ID]{})
+		}
+	}
+	for name, offers := range all {
+		m.Take(name, offers)
+	}
+}
+
+// Reconsider has everything settled again that is not listed and stays.
+func (m *Machine[ID]) Reconsider() {
+	for name, g := range m.groups {
+		if g.unknown != nil || slices.ContainsFunc(slices.Collect(maps.Values(g.services)), func(s *service) bool { return s.Held > 0 }) {
+			m.dirty[name] = true
+		}
+	}
+}
+
+// Contents settles what changed or is due, and returns the groups that are to be published.
+func (m *Machine[ID]) Contents(at time.Time) (all []sources.Content) {
+	for name, g := range m.groups {
+		if !g.next.IsZero() && !at.Before(g.next) {
+			m.dirty[name] = true
+		}
+	}
+	var changed []string
+	for name := range m.dirty {
+		if g := m.groups[name]; g.read {
+			delete(m.dirty, name)
+			if m.settle(g, at) {
+				changed = append(changed, name)
+			}
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	for _, name := range unique(append(changed, m.rename()...)) {
+		g := m.groups[name]
+		if !g.read || g.unknown != nil {
+			continue
+		}
+		all = append(all, m.content(name, g))
+		if len(g.services)+len(g.offers.All)+len(g.offers.LeftOut)+len(g.offers.Warnings) == 0 {
+			delete(m.groups, name)
+		}
+	}
+	return all
+}
+
+// settle decides what is believed of a group, and reports whether it is to be published.
+func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
+	g.next = time.Time{}
+	if g.unknown != nil {
+		if g.unknown.Missing.IsZero() {
+			g.unknown.Missing = at
+		}
+		if until := m.until(*new(ID), *g.unknown); len(g.offers.All) == 0 && at.Before(until) {
+			g.next = until
+			return false
+		}
+		g.unknown = nil
+	}
+	by := make(map[ID][]Offer[ID], len(g.services))
+	for id := range g.services {
+		by[id] = nil
+	}
+	for _, o := range g.offers.All {
+		by[o.ID] = append(by[o.ID], o)
+	}
+	changed, g.current = !g.current, true
+	left := slices.Clone(g.offers.LeftOut)
+	g.explained = m.Explained
+	for id, offers := range by {
+		before, kept := g.service(id), false
+		g.explained = g.explained && before.Held == 0
+		after := &service{owners: before.owners}
+		l := Listing[Endpoint]{Until: func(k Known[Endpoint]) time.Time { return m.until(id, k) }}
+		ports := newPorts(m.mapping.ServicePort(id))
+		var owners []string
+		for _, o := range offers {
+			ports.add(o.Endpoint.Port, o.Port, o.Protocol)
+			if o.Endpoint.Address != "" {
+				l.Reports = append(l.Reports, Report[Endpoint]{o.Endpoint, o.State})
+			}
+			if o.Owner != "" {
+				owners = append(owners, o.Owner)
+			}
+		}
+		if len(owners) > 0 {
+			after.owners = unique(owners)
+		}
+		after.Record, kept = before.Settle(l, Endpoint.Compare, at, m.keep)
+		// While something that is not listed is in doubt, the port is what it was.
+		if after.port = before.port; after.Held == 0 || after.port.Number == 0 {
+			after.port = ports.port(before.port)
+		}
+		for _, o := range offers {
+			if _, served := slices.BinarySearchFunc(after.Endpoints, o.Endpoint, func(k Known[Endpoint], e Endpoint) int {
+				return k.Value.Compare(e)
+			}); o.Why != "" && !served {
+				left = append(left, sources.LeftOut{What: o.Endpoint.String(), Of: o.Owner, Why: o.Why})
+			}
+		}
+		changed = changed || after.differs(before)
+		// One that has instances, of which none can be called now, is kept as long as it has them.
+		if !kept && len(offers) == 0 {
+			delete(g.services, id)
+			changed = true
+			continue
+		}
+		if len(offers) == 0 || after.Empty.IsZero() {
+			g.next = Earlier(g.next, after.Next)
+		}
+		g.services[id] = after
+	}
+	slices.SortFunc(left, func(a, b sources.LeftOut) int {
+		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.What, b.What), cmp.Compare(a.Why, b.Why))
+	})
+	changed = changed || !slices.Equal(left, g.left)
+	g.left = left
+	return changed
+}
+
+// differs reports whether something is to be published of a service, or is held or no longer.
+func (s *service) differs(o *service) bool {
+	return s.port != o.port || s.Held != o.Held || !slices.Equal(s.owners, o.owners) ||
+		!slices.EqualFunc(s.Endpoints, o.Endpoints, func(a, b Known[Endpoint]) bool { return a.Value.Same(b.Value) })
+}
+
+// rename gives services their names if others are there than before, and returns the groups with one that has another name now.
+func (m *Machine[ID]) rename() (groups []string) {
+	owners := map[ID]string{}
+	for name, g := range m.groups {
+		for id := range g.services {
+			owners[id] = name
+		}
+	}
+	m.names = Rename(m.names, owners, m.mapping.Names, func(group string) { groups = append(groups, group) })
+	return groups
+}
+
+// content is what is published of a group.
+func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
+	c := sources.Content{Group: name, LeftOut: g.left, Warnings: slices.Clone(g.offers.Warnings), Explained: g.explained}
+	taken := map[string]bool{}
+	for _, id := range slices.SortedFunc(maps.Keys(g.services), ID.Compare) {
+		of, place := g.services[id], m.mapping.Place(id)
+		port := fmt.Sprintf("port %d of %s", of.port.Number, m.names[id].Host)
+		if taken[port] && of.port.Number != 0 {
+			Add(&c, place, nil, fmt.Errorf("%s: %s is taken by another service", place, port))
+			continue
+		}
+		taken[port] = true
+		s := Service[ID]{ID: id, Name: m.names[id], Owners: of.owners, Port: of.port}
+		for _, k := range of.Endpoints {
+			s.Endpoints = append(s.Endpoints, k.Value)
+		}
+		r, warned, err := m.mapping.Entry(s)
+		Add(&c, place, warned, err, r)
+	}
+	return Tidy(c)
+}
+
+// Next is when something changes by itself: the zero time if nothing does.
+func (m *Machine[ID]) Next() (next time.Time) {
+	for _, g := range m.groups {
+		next = Earlier(next, g.next)
+	}
+	return next
+}
+
+// Services is how many services there are, those without endpoints too, and Held how many endpoints stay that are not listed.
+func (m *Machine[ID]) Services() (services, held int) {
+	for _, g := range m.groups {
+		if g.unknown != nil {
+			services++
+		}
+		for _, s := range g.services {
+			services++
+			held += s.Held
+		}
+	}
+	return services, held
+}
+
+// Endpoints calls f with each endpoint that is believed.
+func (m *Machine[ID]) Endpoints(f func(ID, Known[Endpoint])) {
+	for _, g := range m.groups {
+		for id, s := range g.services {
+			for _, k := range s.Endpoints {
+				f(id, k)
+			}
+		}
+	}
+}
