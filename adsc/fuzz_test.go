@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // FuzzResource has an upstream send anything as a resource of Envoy's: it has a name, or none, and refers to others, or none.
@@ -17,7 +17,7 @@ func FuzzResource(f *testing.F) {
 	f.Add(ListenerType, []byte("\x0a\xff\x01a"))
 	f.Fuzz(func(t *testing.T, typeURL string, value []byte) {
 		a := &anypb.Any{TypeUrl: typeURL, Value: value}
-		costtest.Run(t, len(value), 1000, func() {
+		testutil.Cost(t, len(value), 1000, func() {
 			require.LessOrEqual(t, len(firstField(a)), len(value))
 			_ = References(a)
 		})
@@ -33,7 +33,7 @@ func FuzzCache(f *testing.F) {
 	f.Cleanup(c.close)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		require.NoError(t, os.WriteFile(c.path("t"), text, 0o600))
-		costtest.Run(t, len(text), 1000, func() {
+		testutil.Cost(t, len(text), 1000, func() {
 			if r, err := c.load("t"); err == nil && r != nil {
 				require.Equal(t, "t", r.TypeURL)
 			}

@@ -10,17 +10,17 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"tributary/adsc"
-	"tributary/internal/certtest"
 	"tributary/internal/spiffe"
 	"tributary/internal/spiffe/spiffetest"
+	"tributary/internal/testutil"
 )
 
 // Certificates of a SPIFFE Workload API on both sides: the client asks for each connection, and goes on with what was said last when nobody
 // answers.
 func TestTLSOfAWorkloadAPI(t *testing.T) {
-	own, other, api := certtest.New(t), certtest.New(t), spiffetest.New(t)
+	own, other, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	api.Give(own, spiffetest.Domains{"spiffe://other.test": other}, spiffetest.Sign(own, "spiffe://example.org/client", time.Time{}))
-	server := func(by *certtest.Authority, id string) string {
+	server := func(by *testutil.Authority, id string) string {
 		return serve(t, answering(t), grpc.Creds(credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: own.Pool(),
 			Certificates: []tls.Certificate{spiffetest.Sign(by, id, time.Time{}).TLS()},

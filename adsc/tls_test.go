@@ -21,13 +21,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tributary/adsc"
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 )
 
 // authority signs the certificates of these tests.
-type authority struct{ *certtest.Authority }
+type authority struct{ *testutil.Authority }
 
-func newAuthority(t *testing.T) authority { return authority{certtest.New(t)} }
+func newAuthority(t *testing.T) authority { return authority{testutil.NewAuthority(t)} }
 
 const istiodID = "spiffe://cluster.local/ns/istio-system/sa/istiod"
 

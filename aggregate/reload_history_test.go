@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tributary/aggregate"
-	_ "tributary/internal/fixedseed" // of the property tests
+	_ "tributary/internal/testutil" // of the property tests
 	"tributary/memstore"
 	"tributary/memstore/storetest"
 	"tributary/resource"

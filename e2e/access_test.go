@@ -13,18 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 )
 
 // Clients that show certificates and tokens see what the rules allow them; grpcurl is one of them. Who shows a certificate that is foreign,
 // has expired or is somebody else's, or a token that is revoked, is refused, and a line of the log says who and why.
 func TestWhoMaySeeWhat(t *testing.T) {
 	t.Parallel()
-	authority, foreign := certtest.New(t), certtest.New(t)
+	authority, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
 	dir := t.TempDir()
 	cert, key := authority.Loopback(time.Time{}).Files(dir)
-	cas := certtest.WriteFile(t, dir, "ca.pem", authority.PEM)
-	client := func(a *certtest.Authority, name string, until time.Time) []string {
+	cas := testutil.WriteFile(t, dir, "ca.pem", authority.PEM)
+	client := func(a *testutil.Authority, name string, until time.Time) []string {
 		id, err := url.Parse("spiffe://e2e/ns/" + name)
 		require.NoError(t, err)
 		cert, key := a.Sign(&x509.Certificate{URIs: []*url.URL{id}, NotAfter: until}).Files(t.TempDir())
@@ -36,7 +36,7 @@ func TestWhoMaySeeWhat(t *testing.T) {
 	token, code := fixture.Run(t, fixture.TributaryBinary(t), "token", "new", "ci", "--file", tokens)
 	require.Zero(t, code)
 	token = strings.TrimSpace(token)
-	tokenFile := certtest.WriteFile(t, dir, "ci.token", token)
+	tokenFile := testutil.WriteFile(t, dir, "ci.token", token)
 	s := fixture.StartTributaryWith(t,
 		fmt.Sprintf(`listen: {xds: "off", xdsTLS: {address: %q, certificate: %q, key: %q, clientCAs: %q, clientAuth: optional}}
 identity: {tokens: %q}
@@ -109,7 +109,7 @@ configSources: [{name: mesh, address: %q}]
 		})
 	}
 	logs("node_id=grpcurl")
-	certtest.WriteFile(t, dir, "tokens", "# none\n")
+	testutil.WriteFile(t, dir, "tokens", "# none\n")
 	logs(`identity=token:ci err="the token is not known, or revoked"`)
 	require.NoError(t, in.Close())
 	require.Error(t, cmd.Wait())

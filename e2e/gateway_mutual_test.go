@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 )
 
 // A real Envoy as a gateway verifies its clients: by files and by a credential; all of them, or those that show a certificate; by who
@@ -26,14 +26,14 @@ func TestGatewayVerifiesClientsOnTributary(t *testing.T) {
 	credentials, mine := t.TempDir(), t.TempDir()
 	named := filepath.Join(credentials, "shop")
 	require.NoError(t, os.Mkdir(named, 0o700))
-	authority, foreign := certtest.New(t), certtest.New(t)
+	authority, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
 	own := authority.Sign(&x509.Certificate{DNSNames: []string{"*.example.com"}})
 	cert, key := own.Files(mine)
-	ca := certtest.WriteFile(t, mine, "ca.pem", authority.PEM)
-	certtest.WriteFile(t, named, "tls.crt", own.Certificate)
-	certtest.WriteFile(t, named, "tls.key", own.Key)
-	certtest.WriteFile(t, named, "ca.crt", authority.PEM)
-	person := func(of *certtest.Authority, name string) []tls.Certificate {
+	ca := testutil.WriteFile(t, mine, "ca.pem", authority.PEM)
+	testutil.WriteFile(t, named, "tls.crt", own.Certificate)
+	testutil.WriteFile(t, named, "tls.key", own.Key)
+	testutil.WriteFile(t, named, "ca.crt", authority.PEM)
+	person := func(of *testutil.Authority, name string) []tls.Certificate {
 		return []tls.Certificate{of.Sign(&x509.Certificate{
 			DNSNames:    []string{name},
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -113,7 +113,7 @@ spec: {hosts: ["*.example.com"], gateways: [front], http: [{route: [{destination
 		refuses(host, nil, "tls: certificate required")
 	}
 
-	certtest.WriteFile(t, mine, "ca.pem", foreign.PEM)
+	testutil.WriteFile(t, mine, "ca.pem", foreign.PEM)
 	lets("files", stranger)
 	refuses("files", known, "tls: unknown certificate authority")
 	lets("name", known)

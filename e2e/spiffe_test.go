@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
-	"tributary/internal/certtest"
 	"tributary/internal/spiffe/spiffetest"
+	"tributary/internal/testutil"
 )
 
 // The certificates of both tiers are from a SPIFFE Workload API, which is a server of ours on a unix socket: it comes late, exchanges the
 // certificates under streams, goes away, and ends the federation with another trust domain.
 func TestSPIFFE(t *testing.T) {
 	t.Parallel()
-	own, other, api := certtest.New(t), certtest.New(t), spiffetest.New(t)
+	own, other, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	const relayID, tierID = "spiffe://example.org/relay", "spiffe://example.org/tier"
 	federation := spiffetest.Domains{"spiffe://other.test": other}
 	give := func(with spiffetest.Domains) {
@@ -58,8 +58,8 @@ configSources:
 
 	// A client whose certificates are files, as spiffe-helper writes them: Envoy, and one of the other trust domain.
 	dir := t.TempDir()
-	ca := certtest.WriteFile(t, dir, "ca.pem", own.PEM)
-	files := func(by *certtest.Authority, id string) []string {
+	ca := testutil.WriteFile(t, dir, "ca.pem", own.PEM)
+	files := func(by *testutil.Authority, id string) []string {
 		cert, key := spiffetest.Sign(by, id, time.Time{}).Files(t.TempDir())
 		return []string{"--tls-ca", ca, "--tls-cert", cert, "--tls-key", key, "--tls-server-name", relayID}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	_ "tributary/internal/fixedseed" // of the property tests
+	_ "tributary/internal/testutil" // of the property tests
 	"tributary/memstore"
 	"tributary/memstore/storetest"
 	"tributary/resource"

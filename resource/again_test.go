@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	_ "tributary/internal/fixedseed" // of the property tests
+	_ "tributary/internal/testutil" // of the property tests
 )
 
 // parts of which texts are made: what is usual, what goes to the YAML parser, lists, what is wrong, what is warned of, what is not

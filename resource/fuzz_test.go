@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // FuzzDecode expects no panic of any text, and of what can be decoded that it is served, shown, and decoded again as the
@@ -22,7 +22,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		for _, path := range []string{"x.yaml", "x.json"} {
-			costtest.Run(t, len(data)+maxAliased, 32, func() { Decode(path, data, Options{Validate: true}) })
+			testutil.Cost(t, len(data)+maxAliased, 32, func() { Decode(path, data, Options{Validate: true}) })
 		}
 		for _, path := range []string{"x.yaml", "x.json"} {
 			for _, severity := range []Severity{SeverityError, SeverityWarning} {

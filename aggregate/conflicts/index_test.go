@@ -8,7 +8,7 @@ import (
 	typev1beta1 "istio.io/api/type/v1beta1"
 	"pgregory.net/rapid"
 
-	_ "tributary/internal/fixedseed" // of the property tests
+	_ "tributary/internal/testutil" // of the property tests
 	"tributary/memstore"
 	"tributary/resource"
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 func TestExplain(t *testing.T) {
@@ -18,7 +18,7 @@ func TestExplain(t *testing.T) {
 	write(t, dir+"/second/b.yaml", entry("reviews", 81)+"---\n"+entry("bad", 80000))
 	s := serving(t, append(freely, "--config-source", "fs://"+dir+"/first", "--config-source", "fs://"+dir+"/second")...)
 	s.awaitReady(t)
-	var events logtest.Buffer
+	var events testutil.Buffer
 	stop := commandUntil(t, &events, "watch", "se", "--server", s.xds)
 	defer stop()
 	eventually(t, func() error {
@@ -52,7 +52,7 @@ func TestCommandsAreNoEnvoys(t *testing.T) {
 	write(t, dir+"/a.yaml", entry("reviews", 80))
 	s := serving(t, served(dir)...)
 	s.awaitReady(t)
-	var events logtest.Buffer
+	var events testutil.Buffer
 	stop := commandUntil(t, &events, "watch", "clusters", "--server", s.xds, "--node-id", "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local")
 	defer stop()
 	eventually(t, func() error { return contains(events.String(), "reviews.example") })

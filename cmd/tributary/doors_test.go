@@ -12,16 +12,15 @@ import (
 	"tributary/adsc"
 	"tributary/cmd/internal/client"
 	"tributary/config"
-	"tributary/internal/certtest"
-	"tributary/internal/logtest"
 	"tributary/internal/relay"
+	"tributary/internal/testutil"
 	"tributary/resource"
 	"tributary/server/admin"
 )
 
 // A relay without plaintext: xDS and admin over TLS, and the certificates in its status.
 func TestADoorWithTLSOnly(t *testing.T) {
-	a, dir := certtest.New(t), t.TempDir()
+	a, dir := testutil.NewAuthority(t), t.TempDir()
 	cert, key := a.Loopback(time.Now().Add(time.Hour)).Files(dir)
 	pair := config.ServerTLS{Certificate: cert, Key: key}
 	r := opened(t, config.Listen{
@@ -83,7 +82,7 @@ func TestACertificateThatIsNotThereIsAMistakeInTheConfiguration(t *testing.T) {
 // opened is a relay that runs and listens there, and has no errors to log.
 func opened(t *testing.T, at config.Listen) *relay.Relay {
 	t.Helper()
-	errs := new(logtest.Buffer)
+	errs := new(testutil.Buffer)
 	cfg, err := config.New("test", config.Config{
 		Listen: at, StateDir: config.StateOff,
 		ConfigSources: []config.Source{{Address: "fs://" + t.TempDir()}},

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 	"tributary/server/xds"
 )
 
@@ -73,7 +73,7 @@ func TestGetAndWatchEnvoy(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(command(t, "get", "endpoints", "-o", "json", "--server", address).stdout), &list))
 	assert.Len(t, list, 1)
 
-	var events logtest.Buffer
+	var events testutil.Buffer
 	stop := commandUntil(t, &events, "watch", "endpoints", "--server", address)
 	eventually(t, func() error { return contains(events.String(), "added    endpoints reviews\n") })
 	e.put(t, "reviews", &endpointv3.ClusterLoadAssignment{ClusterName: "reviews", Endpoints: []*endpointv3.LocalityLbEndpoints{{Priority: 1}}})

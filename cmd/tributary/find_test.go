@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 // TestCommandsFindTheServerOfTheConfiguration has two servers: one in a configuration, and one that only flags or variables name.
@@ -49,7 +49,7 @@ func TestCommandsFindTheServerOfTheConfiguration(t *testing.T) {
 		s.admin+" (listen.admin of other.yaml): there is no history")
 	assert.Contains(t, command(t, "verify", "--envoy", "http://127.0.0.1:1", "-c", "other.yaml", "--timeout", "1s", "--settle", "0s").stderr,
 		"127.0.0.1:1")
-	var events logtest.Buffer
+	var events testutil.Buffer
 	stop := commandUntil(t, &events, "watch", "se", "-c", "other.yaml")
 	defer stop()
 	eventually(t, func() error { return contains(events.String(), "reviews") })
@@ -101,7 +101,7 @@ func TestGetWatches(t *testing.T) {
 	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+entry("ratings", 80))
 	s := serving(t, served(dir)...)
 	s.awaitReady(t)
-	var events logtest.Buffer
+	var events testutil.Buffer
 	stop := commandUntil(t, &events, "get", "se", "shop/reviews", "-w", "--server", s.xds)
 	defer stop()
 	eventually(t, func() error { return contains(events.String(), "Z added    ServiceEntry shop/reviews") })

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 // lines are those of the log with a message, each as its keys in JSON.
@@ -71,7 +71,7 @@ func TestSaysWhatHappens(t *testing.T) {
 	says("source changed", `"deleted":1`, `"objects":"-ServiceEntry shop/one"`, `one.yaml:1`)
 
 	// Clients that come, are refused, and go.
-	var events logtest.Buffer
+	var events testutil.Buffer
 	stop := commandUntil(t, &events, "watch", "se", "--server", s.xds, "--node-id", "watcher")
 	eventually(t, func() error { return contains(events.String(), "shop/e-0") })
 	says("client connected", `"node_id":"watcher"`, `"peer":"127.0.0.1:`)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 // asProgram is set in processes that are to be the program, not its test.
@@ -58,7 +58,7 @@ func command(t *testing.T, args ...string) result {
 }
 
 // commandUntil runs the program in this process, as it writes to out, until stop is called.
-func commandUntil(t *testing.T, out *logtest.Buffer, args ...string) (stop func()) {
+func commandUntil(t *testing.T, out *testutil.Buffer, args ...string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
@@ -108,7 +108,7 @@ func prepared(t *testing.T, dir string, prepare func(*exec.Cmd), args ...string)
 
 type child struct {
 	*exec.Cmd
-	stdout, stderr logtest.Buffer
+	stdout, stderr testutil.Buffer
 	ended          <-chan struct{}
 }
 
@@ -156,7 +156,7 @@ func listening(t *testing.T, log interface{ String() string }) server {
 func serving(t *testing.T, args ...string) server {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	var log logtest.Buffer
+	var log testutil.Buffer
 	ended := make(chan int, 1)
 	args = append([]string{"serve", "--log-format", "json"}, args...)
 	go func() { ended <- run(ctx, args, &log, &log) }()

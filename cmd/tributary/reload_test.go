@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/logtest"
 	"tributary/internal/relay"
+	"tributary/internal/testutil"
 )
 
 // post sends an empty request to the admin server.
@@ -61,7 +61,7 @@ func TestReload(t *testing.T) {
 	s.awaitReady(t)
 	s.serves(t, "a", "b")
 
-	var events logtest.Buffer
+	var events testutil.Buffer
 	stop := commandUntil(t, &events, "watch", "se", "--server", s.xds)
 	eventually(t, func() error { return contains(events.String(), "added    ServiceEntry shop/b\n") })
 

@@ -21,7 +21,7 @@ import (
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 // entry is a ServiceEntry in namespace shop.
@@ -52,7 +52,7 @@ shop +reviews +reviews.example +MESH_EXTERNAL +NONE +\d+s
 $`, got.stdout)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	var events logtest.Buffer
+	var events testutil.Buffer
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"watch", "se", "--server", s.xds}, &events, &events) }()
 	await := func(line string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 	"tributary/sources/consulkv/kvtest"
 )
 
@@ -276,7 +276,7 @@ func TestOfTwoEditsOneWins(t *testing.T) {
 touch `+in+`
 until [ -e `+out+` ]; do sleep 0.01; done
 sed -i s/v1.example/first.example/ "$1"`)
-	var stdout, stderr logtest.Buffer
+	var stdout, stderr testutil.Buffer
 	first := make(chan int)
 	go func() {
 		first <- run(t.Context(), []string{"edit", "vs", "reviews", "-n", "shop", "--store", store}, &stdout, &stderr)

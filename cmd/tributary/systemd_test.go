@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 // The service manager is told of everything, and the sockets that it holds are served: a client that comes while the program
@@ -67,7 +67,7 @@ func TestUnderAServiceManager(t *testing.T) {
 	await("STOPPING=1")
 	require.Zero(t, p.await(t, patience))
 
-	late, answer := make(chan int, 1), new(logtest.Buffer)
+	late, answer := make(chan int, 1), new(testutil.Buffer)
 	go func() {
 		late <- run(t.Context(), []string{"get", "se", "-A", "-o", "yaml", "--server", s.xds}, answer, answer)
 	}()

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 )
 
 // hinted are the flags that a text names.
@@ -37,7 +37,7 @@ func onlyItsFlags(t *testing.T, args []string, said string) {
 // of wrong usage.
 func TestWrongConnections(t *testing.T) {
 	dir := t.TempDir()
-	a := certtest.New(t)
+	a := testutil.NewAuthority(t)
 	cert, key := a.Loopback(time.Now().Add(time.Hour)).Files(dir)
 	write(t, dir+"/empty", "\n")
 	write(t, dir+"/none.pem", "nothing\n")
@@ -138,7 +138,7 @@ func TestVariablesThatAreNotMeant(t *testing.T) {
 // TestTLSOfTheAdminPort asks for what was served at a time, for which nobody but the admin port is asked.
 func TestTLSOfTheAdminPort(t *testing.T) {
 	dir := t.TempDir()
-	a := certtest.New(t)
+	a := testutil.NewAuthority(t)
 	cert, key := a.Loopback(time.Now().Add(time.Hour)).Files(dir)
 	write(t, dir+"/ca.pem", a.PEM)
 	write(t, dir+"/rules/a.yaml", entry("reviews", 80))

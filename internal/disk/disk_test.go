@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // frames are ten frames, and where each ends.
@@ -115,7 +115,7 @@ func FuzzReader(f *testing.F) {
 	f.Add(data)
 	f.Add(data[1:])
 	f.Fuzz(func(t *testing.T, data []byte) {
-		costtest.Run(t, len(data), 1000, func() { read(t, data) })
+		testutil.Cost(t, len(data), 1000, func() { read(t, data) })
 	})
 }
 

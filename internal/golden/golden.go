@@ -1,5 +1,5 @@
 // Package golden is for tests of mappings: what they make of the files of testdata is held to files beside these. `go test ./PACKAGE
-// -update` writes them anew.
+// -update` writes them anew. It is not part of testutil: it imports resource, whose own tests import testutil.
 package golden
 
 import (

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/killtest"
+	"tributary/internal/testutil"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -72,10 +72,10 @@ func number(body []byte) int {
 // TestKilledAtAnyMoment kills the writer again and again. What it said was written is there, each change leads from what the one
 // before it led to, and what was served last is known.
 func TestKilledAtAnyMoment(t *testing.T) {
-	n := killtest.Rounds(t, 5)
+	n := testutil.KillRounds(t, 5)
 	dir, written := t.TempDir(), 0
 	for range n {
-		written = max(written, killtest.Once(t, dir, false))
+		written = max(written, testutil.KillOnce(t, dir, false))
 		h := opened(t, dir, LeastSize, new(memstore.Table))
 		newest := 0
 		was := make(map[string]int)

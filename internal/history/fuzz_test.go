@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 	"tributary/internal/disk"
 	"tributary/memstore/storetest"
 	"tributary/resource"
@@ -22,7 +22,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add(e.out[disk.HeaderSize:])
 	f.Add([]byte("\x02{}\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		costtest.Run(t, len(data), perByte, func() {
+		testutil.Cost(t, len(data), perByte, func() {
 			payload, err := disk.NewReader(bytes.NewReader(data), int64(len(data))).Next()
 			if err != nil {
 				payload = data

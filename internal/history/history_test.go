@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"tributary/internal/killtest"
+	"tributary/internal/testutil"
 	"tributary/memstore"
 	"tributary/resource"
 )
 
 func TestMain(m *testing.M) {
-	if dir, ok := killtest.Target(); ok {
+	if dir, ok := testutil.KillTarget(); ok {
 		changeForever(dir)
 	}
 	goleak.VerifyTestMain(m)

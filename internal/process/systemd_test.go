@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 const patience = 20 * time.Second
@@ -45,7 +45,7 @@ func (n *notified) await(prefix string) string {
 
 func TestStates(t *testing.T) {
 	n := manager(t)
-	var log logtest.Buffer
+	var log testutil.Buffer
 	m := ManagerFromEnvironment(log.Logger())
 	m.Ready()
 	require.Equal(t, "READY=1", n.await("READY"))
@@ -60,7 +60,7 @@ func TestStates(t *testing.T) {
 
 func TestStatusIsOneLine(t *testing.T) {
 	n := manager(t)
-	m := ManagerFromEnvironment(new(logtest.Buffer).Logger())
+	m := ManagerFromEnvironment(new(testutil.Buffer).Logger())
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -75,7 +75,7 @@ func TestStatusIsOneLine(t *testing.T) {
 func TestWatchdog(t *testing.T) {
 	n := manager(t)
 	t.Setenv("WATCHDOG_USEC", "100000")
-	var log logtest.Buffer
+	var log testutil.Buffer
 	m := ManagerFromEnvironment(log.Logger())
 	ctx, stop := context.WithCancel(t.Context())
 	done, hang, hangs := make(chan error, 1), make(chan struct{}), make(chan struct{})
@@ -114,7 +114,7 @@ func TestWatchdog(t *testing.T) {
 func TestWithoutAManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "")
-	var log logtest.Buffer
+	var log testutil.Buffer
 	m := ManagerFromEnvironment(log.Logger())
 	m.Ready()
 	m.Stopping()

@@ -28,13 +28,13 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 	"tributary/server/identity"
 )
 
 // A certificate or a JWT that expires under a stream, and an authority that is no longer trusted, end that stream and no other.
 func TestWhatExpiresEndsTheStream(t *testing.T) {
-	dir, authority, second := t.TempDir(), certtest.New(t), certtest.New(t)
+	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
 	write(t, dir+"/ca.pem", authority.PEM+second.PEM)
@@ -53,7 +53,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	r := startAt(t, dir, "off")
 	r.awaitReady(t)
 
-	certificate := func(by *certtest.Authority, until time.Time) *tls.Certificate {
+	certificate := func(by *testutil.Authority, until time.Time) *tls.Certificate {
 		id, err := url.Parse("spiffe://e/a")
 		require.NoError(t, err)
 		pair := by.Sign(&x509.Certificate{

@@ -25,7 +25,7 @@ import (
 
 	"tributary/adsc"
 	"tributary/config"
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 	"tributary/resource"
 )
 
@@ -54,7 +54,7 @@ type rig struct {
 	*Relay
 	dir  string
 	stop func() // ends it, once
-	log  *logtest.Buffer
+	log  *testutil.Buffer
 }
 
 // configured writes the configuration in dir: sources, each a mapping without braces, on top of what is said of the rest.
@@ -110,7 +110,7 @@ func startWith(t *testing.T, dir, xds string, sockets map[string]net.Listener) *
 	}
 	cfg, err := load()
 	require.NoError(t, err)
-	r := &rig{dir: dir, log: new(logtest.Buffer)}
+	r := &rig{dir: dir, log: new(testutil.Buffer)}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
 	r.Relay, err = Open(t.Context(), cfg, Options{
 		Version: "test", Origin: Origin{File: dir + "/tributary.yaml", Load: load}, Log: log,

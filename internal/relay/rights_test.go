@@ -28,14 +28,14 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 	"tributary/server/identity"
 )
 
 // What was proven once on a connection holds no longer than what it was proven by.
 
 // certified is a certificate of a client, of an authority.
-func certified(t *testing.T, by *certtest.Authority) tls.Certificate {
+func certified(t *testing.T, by *testutil.Authority) tls.Certificate {
 	id, err := url.Parse("spiffe://e/b")
 	require.NoError(t, err)
 	return by.Sign(&x509.Certificate{
@@ -54,7 +54,7 @@ func open(t *testing.T, conn *grpc.ClientConn) *subscriber {
 }
 
 func TestAConnectionOfARemovedAuthorityOpensNoStream(t *testing.T) {
-	dir, authority, second := t.TempDir(), certtest.New(t), certtest.New(t)
+	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
 	write(t, dir+"/ca.pem", authority.PEM+second.PEM)
@@ -80,7 +80,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 }
 
 func TestAConnectionOfARemovedAuthorityAsksTheAdminServerNothing(t *testing.T) {
-	dir, authority, second := t.TempDir(), certtest.New(t), certtest.New(t)
+	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
 	write(t, dir+"/ca.pem", authority.PEM+second.PEM)
@@ -150,7 +150,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 
 // An authority that expires takes its clients with it.
 func TestAStreamEndsWithTheAuthorityOfItsCertificate(t *testing.T) {
-	dir, authority := t.TempDir(), certtest.New(t)
+	dir, authority := t.TempDir(), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
 	sign := func(made, by *x509.Certificate, key, signer *ecdsa.PrivateKey) *x509.Certificate {

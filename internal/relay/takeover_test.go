@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
-	"tributary/internal/logtest"
 	"tributary/internal/process"
+	"tributary/internal/testutil"
 	"tributary/server/admin"
 	"tributary/sources"
 	"tributary/sources/lastgood"
@@ -35,7 +35,7 @@ func TestASuccessorGoesOnInPlaceOfAPredecessorThatEnded(t *testing.T) {
 	cfg.StateDir = dir + "/state"
 	theirs, err := lastgood.Open(cfg.StateDir, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	log := new(logtest.Buffer)
+	log := new(testutil.Buffer)
 	r, err := Open(t.Context(), cfg, Options{Version: "test", Predecessor: gone{}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"tributary/internal/certtest"
 	"tributary/internal/spiffe"
 	"tributary/internal/spiffe/spiffetest"
+	"tributary/internal/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,7 +50,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestWhereItIs(t *testing.T) {
-	own, server := certtest.New(t), spiffetest.New(t)
+	own, server := testutil.NewAuthority(t), spiffetest.New(t)
 	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}))
 	t.Setenv("SPIFFE_ENDPOINT_SOCKET", server.Address())
 	_, err := spiffe.New("").Ask(t.Context())
@@ -61,7 +61,7 @@ func TestWhereItIs(t *testing.T) {
 }
 
 func TestWhichIdentity(t *testing.T) {
-	own, server := certtest.New(t), spiffetest.New(t)
+	own, server := testutil.NewAuthority(t), spiffetest.New(t)
 	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}), spiffetest.Sign(own, relay+"/2", time.Time{}))
 	said, err := spiffe.New(server.Address()).Ask(t.Context())
 	require.NoError(t, err)
@@ -77,11 +77,11 @@ func TestWhichIdentity(t *testing.T) {
 
 // Who signs for one trust domain speaks for no other, although both are trusted.
 func TestWhomToTrust(t *testing.T) {
-	own, other, foreign, server := certtest.New(t), certtest.New(t), certtest.New(t), spiffetest.New(t)
+	own, other, foreign, server := testutil.NewAuthority(t), testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	server.Give(own, spiffetest.Domains{"spiffe://other.test": other}, spiffetest.Sign(own, relay, time.Time{}))
 	said, err := spiffe.New(server.Address()).Ask(t.Context())
 	require.NoError(t, err)
-	of := func(by *certtest.Authority, id string, notAfter time.Time) []*x509.Certificate {
+	of := func(by *testutil.Authority, id string, notAfter time.Time) []*x509.Certificate {
 		return []*x509.Certificate{spiffetest.Sign(by, id, notAfter).Leaf}
 	}
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestWhomToTrust(t *testing.T) {
 
 // What was said last serves on while the API is away, as long as it is valid.
 func TestTheAPIIsAway(t *testing.T) {
-	own, server := certtest.New(t), spiffetest.New(t)
+	own, server := testutil.NewAuthority(t), spiffetest.New(t)
 	api := spiffe.New(server.Address())
 	_, err := api.Ask(t.Context())
 	require.ErrorContains(t, err, "gives this process no identity (no identity issued): is it registered there?")
@@ -151,7 +151,7 @@ func TestTheAPIIsAway(t *testing.T) {
 }
 
 func TestTheAPIIsFollowed(t *testing.T) {
-	own, other, server := certtest.New(t), certtest.New(t), spiffetest.New(t)
+	own, other, server := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}))
 	api := spiffe.New(server.Address())
 	first, err := api.Ask(t.Context())

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 	"tributary/internal/words"
 )
 
@@ -22,7 +22,7 @@ func TestPlain(t *testing.T) {
 
 // What of a certificate and a key is wrong is said without the words of the library, whichever file it is.
 func TestKeyPair(t *testing.T) {
-	one, other := certtest.New(t).Sign(&x509.Certificate{}), certtest.New(t).Sign(&x509.Certificate{})
+	one, other := testutil.NewAuthority(t).Sign(&x509.Certificate{}), testutil.NewAuthority(t).Sign(&x509.Certificate{})
 	for name, c := range map[string]struct{ certificate, key, want string }{
 		"no certificate":    {"x", one.Key, "there is no certificate in it"},
 		"no key":            {one.Certificate, "x", "there is no private key in it"},

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // FuzzMatchers has any question about clients, and any client that it is about: it is refused, or it can be answered.
@@ -43,7 +43,7 @@ func FuzzMatchers(f *testing.F) {
 		if proto.Unmarshal(question, &q) != nil || proto.Unmarshal(who, &n) != nil {
 			return
 		}
-		costtest.Run(t, len(question)*(1+len(who)), 2000, func() {
+		testutil.Cost(t, len(question)*(1+len(who)), 2000, func() {
 			if about, err := nodes(q.GetNodeMatchers()); err == nil {
 				about(&n)
 				about(nil)

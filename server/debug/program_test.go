@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // asks is a question about the nodes whose ids match one of n regular expressions.
@@ -36,7 +36,7 @@ func TestAQuestionHasAsManyMatchersAndAsLargeOnesAsArePaidFor(t *testing.T) {
 		{maxMatchers, "(?i)router~.*[.](shop|web)", ""},
 		{1, strings.Repeat("a", maxPattern+1), "the limit is 1024"},
 	} {
-		costtest.Run(t, tt.n*len(tt.regex), 1000, func() {
+		testutil.Cost(t, tt.n*len(tt.regex), 1000, func() {
 			_, err := nodes(asks(tt.n, tt.regex))
 			if tt.want == "" {
 				require.NoError(t, err)

@@ -21,11 +21,11 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 )
 
 func TestOf(t *testing.T) {
-	a := certtest.New(t)
+	a := testutil.NewAuthority(t)
 	spiffe, err := url.Parse("spiffe://cluster.local/ns/prod/sa/web")
 	require.NoError(t, err)
 	leaf := a.Sign(&x509.Certificate{URIs: []*url.URL{spiffe}, DNSNames: []string{"Web.Example"}}).Leaf

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"tributary/internal/costtest"
 	"tributary/internal/hops"
+	"tributary/internal/testutil"
 	"tributary/server/access"
 )
 
@@ -31,7 +31,7 @@ func FuzzNode(f *testing.F) {
 		if proto.Unmarshal(b, &node) != nil {
 			return
 		}
-		costtest.Run(t, len(b), 200, func() {
+		testutil.Cost(t, len(b), 200, func() {
 			of, err := filterOf(&node, nil)
 			if err != nil {
 				require.Equal(t, codes.InvalidArgument, status.Code(err))

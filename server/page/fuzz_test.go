@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // FuzzQuery has a browser ask for anything: what its links lead to is what it asked for.
@@ -20,7 +20,7 @@ func FuzzQuery(f *testing.F) {
 		if err != nil {
 			return
 		}
-		costtest.Run(t, len(text), 1000, func() {
+		testutil.Cost(t, len(text), 1000, func() {
 			q := parse(v)
 			require.LessOrEqual(t, len(q.filter), longestFilter)
 			link, err := url.Parse(q.link("objects"))

@@ -15,17 +15,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/certtest"
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 // certificates are loaded from a new directory.
-func loaded(t *testing.T, p certtest.Pair, files Files) (c *Certificates, dir string, log *logtest.Buffer) {
+func loaded(t *testing.T, p testutil.Pair, files Files) (c *Certificates, dir string, log *testutil.Buffer) {
 	t.Helper()
-	dir, log = t.TempDir(), &logtest.Buffer{}
+	dir, log = t.TempDir(), &testutil.Buffer{}
 	files.Certificate, files.Key = p.Files(dir)
 	files.MinVersion = tls.VersionTLS12
 	c, err := Load(t.Context(), "listen.xdsTLS", files, log.Logger())
@@ -34,7 +33,7 @@ func loaded(t *testing.T, p certtest.Pair, files Files) (c *Certificates, dir st
 }
 
 // served returns the certificate that a client is shown.
-func served(t *testing.T, c *Certificates, a *certtest.Authority) *x509.Certificate {
+func served(t *testing.T, c *Certificates, a *testutil.Authority) *x509.Certificate {
 	t.Helper()
 	info, err := shake(t, c, &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS12})
 	require.NoError(t, err)
@@ -74,7 +73,7 @@ func shake(t *testing.T, c *Certificates, client *tls.Config) (tls.ConnectionSta
 }
 
 func TestACertificateIsExchanged(t *testing.T) {
-	a := certtest.New(t)
+	a := testutil.NewAuthority(t)
 	one, two := a.Loopback(time.Time{}), a.Loopback(time.Time{})
 	for name, exchange := range map[string]func(t *testing.T, c *Certificates, dir string){
 		"files are renamed": func(t *testing.T, c *Certificates, dir string) {
@@ -87,11 +86,11 @@ func TestACertificateIsExchanged(t *testing.T) {
 			c.look(time.Now())
 		},
 		"the key comes first": func(t *testing.T, c *Certificates, dir string) {
-			certtest.WriteFile(t, dir, "key.pem", two.Key)
+			testutil.WriteFile(t, dir, "key.pem", two.Key)
 			c.look(time.Now())
 			require.Empty(t, c.Status().Trouble, "the certificate may be on its way")
 			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
-			certtest.WriteFile(t, dir, "cert.pem", two.Certificate)
+			testutil.WriteFile(t, dir, "cert.pem", two.Certificate)
 			c.look(time.Now())
 		},
 	} {
@@ -108,9 +107,9 @@ func TestACertificateIsExchanged(t *testing.T) {
 
 // Kubernetes exchanges the directory that the names lead through.
 func TestAMountedCertificateIsExchanged(t *testing.T) {
-	a, dir := certtest.New(t), t.TempDir()
+	a, dir := testutil.NewAuthority(t), t.TempDir()
 	one, two := a.Loopback(time.Time{}), a.Loopback(time.Time{})
-	for name, pair := range map[string]certtest.Pair{"..1": one, "..2": two} {
+	for name, pair := range map[string]testutil.Pair{"..1": one, "..2": two} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		pair.Files(filepath.Join(dir, name))
 	}
@@ -130,20 +129,20 @@ func TestAMountedCertificateIsExchanged(t *testing.T) {
 }
 
 func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
-	a := certtest.New(t)
+	a := testutil.NewAuthority(t)
 	one, two := a.Loopback(time.Time{}), a.Loopback(time.Time{})
 	for name, bad := range map[string]struct {
 		spoil func(t *testing.T, dir string)
 		want  string
 	}{
-		"another key":          {func(t *testing.T, dir string) { certtest.WriteFile(t, dir, "key.pem", two.Key) }, "private key does not match"},
-		"no PEM":               {func(t *testing.T, dir string) { certtest.WriteFile(t, dir, "cert.pem", "hello") }, "cert.pem"},
+		"another key":          {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "key.pem", two.Key) }, "private key does not match"},
+		"no PEM":               {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "cert.pem", "hello") }, "cert.pem"},
 		"the key is gone":      {func(t *testing.T, dir string) { require.NoError(t, os.Remove(filepath.Join(dir, "key.pem"))) }, "key.pem"},
-		"no certificate of CA": {func(t *testing.T, dir string) { certtest.WriteFile(t, dir, "ca.pem", "") }, "there is no certificate in it"},
+		"no certificate of CA": {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "ca.pem", "") }, "there is no certificate in it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, log := t.TempDir(), &logtest.Buffer{}
-			files := Files{ClientCAs: certtest.WriteFile(t, dir, "ca.pem", a.PEM), MinVersion: tls.VersionTLS12}
+			dir, log := t.TempDir(), &testutil.Buffer{}
+			files := Files{ClientCAs: testutil.WriteFile(t, dir, "ca.pem", a.PEM), MinVersion: tls.VersionTLS12}
 			files.Certificate, files.Key = one.Files(dir)
 			c, err := Load(t.Context(), "listen.xdsTLS", files, log.Logger())
 			require.NoError(t, err)
@@ -155,7 +154,7 @@ func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
 			require.Contains(t, c.Status().Trouble, bad.want)
 			require.NotContains(t, log.String(), two.Key)
 			require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("level=ERROR")), "it is said once: %s", log)
-			require.NoError(t, testutil.CollectAndCompare(Metrics{c}, strings.NewReader(`
+			require.NoError(t, promtest.CollectAndCompare(Metrics{c}, strings.NewReader(`
 # HELP tributary_certificate_trouble Whether the files of a listener's certificate hold something that cannot be put in force, or the SPIFFE Workload API that it is from is away (1).
 # TYPE tributary_certificate_trouble gauge
 tributary_certificate_trouble{listener="listen.xdsTLS"} 1
@@ -165,7 +164,7 @@ tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 			require.ErrorContains(t, err, bad.want)
 
 			one.Files(dir)
-			certtest.WriteFile(t, dir, "ca.pem", a.PEM)
+			testutil.WriteFile(t, dir, "ca.pem", a.PEM)
 			c.look(time.Now())
 			require.Empty(t, c.Status().Trouble)
 			require.Contains(t, log.String(), "right again")
@@ -174,7 +173,7 @@ tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 }
 
 func TestACertificateThatExpiresIsWarnedOf(t *testing.T) {
-	a := certtest.New(t)
+	a := testutil.NewAuthority(t)
 	now := time.Now()
 	c, _, log := loaded(t, a.Loopback(now.Add(20*24*time.Hour)), Files{})
 	c.look(now)
@@ -183,7 +182,7 @@ func TestACertificateThatExpiresIsWarnedOf(t *testing.T) {
 		c.look(now.Add(7*24*time.Hour + time.Duration(hour)*time.Hour))
 	}
 	require.Equal(t, 2, bytes.Count([]byte(log.String()), []byte("it expires soon")), "once a day: %s", log)
-	require.NoError(t, testutil.CollectAndCompare(Metrics{c}, strings.NewReader(fmt.Sprintf(`
+	require.NoError(t, promtest.CollectAndCompare(Metrics{c}, strings.NewReader(fmt.Sprintf(`
 # HELP tributary_certificate_expiry_timestamp_seconds When the certificate that is in force expires, in seconds since 1970, by listener.
 # TYPE tributary_certificate_expiry_timestamp_seconds gauge
 tributary_certificate_expiry_timestamp_seconds{listener="listen.xdsTLS"} %d
@@ -202,8 +201,8 @@ tributary_certificate_expiry_timestamp_seconds{listener="listen.xdsTLS"} %d
 
 // While certificates come and go, each handshake has one that is whole.
 func TestHandshakesWhileCertificatesAreExchanged(t *testing.T) {
-	a := certtest.New(t)
-	pairs := []certtest.Pair{a.Loopback(time.Time{}), a.Loopback(time.Time{})}
+	a := testutil.NewAuthority(t)
+	pairs := []testutil.Pair{a.Loopback(time.Time{}), a.Loopback(time.Time{})}
 	c, dir, _ := loaded(t, pairs[0], Files{})
 	var all sync.WaitGroup
 	stop := make(chan struct{})
@@ -226,8 +225,8 @@ func TestHandshakesWhileCertificatesAreExchanged(t *testing.T) {
 }
 
 func TestClientsShowTheirCertificates(t *testing.T) {
-	a, foreign := certtest.New(t), certtest.New(t)
-	client := func(by *certtest.Authority, notAfter time.Time) *tls.Config {
+	a, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
+	client := func(by *testutil.Authority, notAfter time.Time) *tls.Config {
 		pair := by.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: notAfter})
 		return &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{pair.TLS()}, MinVersion: tls.VersionTLS12}
 	}
@@ -237,7 +236,7 @@ func TestClientsShowTheirCertificates(t *testing.T) {
 	}})
 	two.Certificates = []tls.Certificate{both.TLS()}
 	none := &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS12}
-	ca := certtest.WriteFile(t, t.TempDir(), "ca.pem", a.PEM)
+	ca := testutil.WriteFile(t, t.TempDir(), "ca.pem", a.PEM)
 	for _, c := range []struct {
 		name   string
 		auth   tls.ClientAuthType
@@ -267,8 +266,8 @@ func TestClientsShowTheirCertificates(t *testing.T) {
 }
 
 func TestWhoIsRefusedIsLogged(t *testing.T) {
-	a, foreign := certtest.New(t), certtest.New(t)
-	ca := certtest.WriteFile(t, t.TempDir(), "ca.pem", a.PEM)
+	a, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
+	ca := testutil.WriteFile(t, t.TempDir(), "ca.pem", a.PEM)
 	c, _, _ := loaded(t, a.Loopback(time.Time{}), Files{ClientCAs: ca, Client: tls.RequireAndVerifyClientCert})
 	for name, client := range map[string]struct {
 		act  func(conn net.Conn)
@@ -285,7 +284,7 @@ func TestWhoIsRefusedIsLogged(t *testing.T) {
 		"plaintext": {func(conn net.Conn) { _, _ = conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")) }, "it does not speak TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			log := &logtest.Buffer{}
+			log := &testutil.Buffer{}
 			ours, theirs := net.Pipe()
 			done := make(chan struct{})
 			go func() {
@@ -305,7 +304,7 @@ func TestWhoIsRefusedIsLogged(t *testing.T) {
 
 // One gRPC server has listeners with TLS and without.
 func TestPlaintextBesideTLS(t *testing.T) {
-	c, _, _ := loaded(t, certtest.New(t).Loopback(time.Time{}), Files{})
+	c, _, _ := loaded(t, testutil.NewAuthority(t).Loopback(time.Time{}), Files{})
 	ours, theirs := net.Pipe()
 	defer func() { require.NoError(t, theirs.Close()) }()
 	conn, info, err := Credentials(c, slog.New(slog.DiscardHandler)).Clone().ServerHandshake(ours)

@@ -13,8 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/certtest"
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 // fromHosts is a listener whose connections come from the hosts of from, one after the other.
@@ -51,14 +50,14 @@ type fairServer struct {
 	begun  chan struct{}
 }
 
-func newFairServer(t *testing.T, most int, secure bool, log *logtest.Buffer) *fairServer {
+func newFairServer(t *testing.T, most int, secure bool, log *testutil.Buffer) *fairServer {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := &fairServer{t: t, from: make(chan string, 1), addr: lis.Addr().String(), hold: make(chan struct{}), begun: make(chan struct{})}
 	s.fair = NewFairListener(fromHosts{lis, s.from}, most, log.Logger())
 	var in net.Listener = s.fair
 	if secure {
-		in = tls.NewListener(in, &tls.Config{Certificates: []tls.Certificate{certtest.New(t).Loopback(time.Now().Add(time.Hour)).TLS()}})
+		in = tls.NewListener(in, &tls.Config{Certificates: []tls.Certificate{testutil.NewAuthority(t).Loopback(time.Now().Add(time.Hour)).TLS()}})
 		s.secure = &tls.Config{InsecureSkipVerify: true}
 	}
 	handler := func(w http.ResponseWriter, r *http.Request) {
@@ -122,7 +121,7 @@ func (s *fairServer) ask(host, path string) net.Conn {
 func TestIdleConnectionsGiveWayToNewOnes(t *testing.T) {
 	for name, secure := range map[string]bool{"plaintext": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
-			s := newFairServer(t, 8, secure, new(logtest.Buffer))
+			s := newFairServer(t, 8, secure, new(testutil.Buffer))
 			for i := range 64 {
 				s.dial([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}[i%3]) // silent, also before a handshake
 			}
@@ -135,7 +134,7 @@ func TestIdleConnectionsGiveWayToNewOnes(t *testing.T) {
 }
 
 func TestConnectionsWithRequestsHaveShares(t *testing.T) {
-	log := new(logtest.Buffer)
+	log := new(testutil.Buffer)
 	s := newFairServer(t, 6, false, log)
 	for range 3 {
 		require.NotNil(t, s.ask("10.0.0.1", "/hold"))
@@ -155,7 +154,7 @@ func TestConnectionsWithRequestsHaveShares(t *testing.T) {
 func TestBusyHostsGiveWayToOthers(t *testing.T) {
 	for _, hosts := range [][2]string{{"10.0.0.1", "10.0.0.2"}, {"2001:db8::1", "2001:db8::2"}, {"127.0.0.1", "10.0.0.1"}} {
 		t.Run(hosts[0], func(t *testing.T) {
-			s := newFairServer(t, 32, false, new(logtest.Buffer))
+			s := newFairServer(t, 32, false, new(testutil.Buffer))
 			for i := range 31 {
 				require.NotNil(t, s.ask(hosts[i%2], "/hold"))
 			}
@@ -169,7 +168,7 @@ func TestBusyHostsGiveWayToOthers(t *testing.T) {
 
 // All users of this machine have one address. None of them locks out another one.
 func TestAUserOfThisMachineLocksOutNoOther(t *testing.T) {
-	s := newFairServer(t, 32, false, new(logtest.Buffer))
+	s := newFairServer(t, 32, false, new(testutil.Buffer))
 	for range 100 {
 		require.NotNil(t, s.ask("127.0.0.1", "/hold"))
 		require.NotNil(t, s.ask("127.0.0.1", "/"))
@@ -178,7 +177,7 @@ func TestAUserOfThisMachineLocksOutNoOther(t *testing.T) {
 }
 
 func TestIdleGoesBeforeBusy(t *testing.T) {
-	s := newFairServer(t, 4, false, new(logtest.Buffer))
+	s := newFairServer(t, 4, false, new(testutil.Buffer))
 	for range 3 {
 		require.NotNil(t, s.ask("127.0.0.1", "/hold"))
 	}
@@ -201,7 +200,7 @@ func TestIdleGoesBeforeBusy(t *testing.T) {
 }
 
 func TestAConnectionWithAnUnreadBodyIsIdle(t *testing.T) {
-	s := newFairServer(t, 6, false, new(logtest.Buffer))
+	s := newFairServer(t, 6, false, new(testutil.Buffer))
 	for _, path := range []string{"/", "/large"} {
 		for range 6 {
 			conn := s.dial("10.0.0.1")
@@ -217,7 +216,7 @@ func TestAConnectionWithAnUnreadBodyIsIdle(t *testing.T) {
 }
 
 func TestAnHTTP2ConnectionIsBusyWhileItHasStreams(t *testing.T) {
-	s := newFairServer(t, 6, false, new(logtest.Buffer))
+	s := newFairServer(t, 6, false, new(testutil.Buffer))
 	h2 := &http.Transport{Protocols: new(http.Protocols)}
 	h2.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(h2.CloseIdleConnections)

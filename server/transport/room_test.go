@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,7 +51,7 @@ func (a *arrived) Close() error { *a.closed++; return nil }
 func (a *arrived) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(a.host), Port: 1} }
 
 func TestThereIsRoomForSoMany(t *testing.T) {
-	log, closed := new(logtest.Buffer), 0
+	log, closed := new(testutil.Buffer), 0
 	r := NewRoom(3, 2, log.Logger(), prometheus.NewRegistry())
 	lis := r.In(&arriving{hosts: []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.1"}, closed: &closed})
 	var open []net.Conn
@@ -70,18 +70,18 @@ func TestThereIsRoomForSoMany(t *testing.T) {
 	require.Equal(t, "10.0.0.3", conn.(*roomConn).Conn.(*arrived).host)
 	_, err = lis.Accept()
 	require.ErrorIs(t, err, net.ErrClosed)
-	require.InDelta(t, 1, testutil.ToFloat64(r.refusals.WithLabelValues(refusedConnections)), 0)
-	require.InDelta(t, 1, testutil.ToFloat64(r.refusals.WithLabelValues(refusedPerPeer)), 0)
+	require.InDelta(t, 1, promtest.ToFloat64(r.refusals.WithLabelValues(refusedConnections)), 0)
+	require.InDelta(t, 1, promtest.ToFloat64(r.refusals.WithLabelValues(refusedPerPeer)), 0)
 	require.Contains(t, log.String(), `peer=10.0.0.1 limit=connections_per_peer`)
-	require.InDelta(t, 0, testutil.ToFloat64(r.errors), 0)
+	require.InDelta(t, 0, promtest.ToFloat64(r.errors), 0)
 }
 
 func TestWhatCannotBeAcceptedIsCounted(t *testing.T) {
-	log, closed := new(logtest.Buffer), 0
+	log, closed := new(testutil.Buffer), 0
 	r := NewRoom(-1, -1, log.Logger(), nil)
 	_, err := r.In(&arriving{hosts: []string{""}, closed: &closed}).Accept()
 	require.ErrorContains(t, err, "too many open files")
-	require.InDelta(t, 1, testutil.ToFloat64(r.errors), 0)
+	require.InDelta(t, 1, promtest.ToFloat64(r.errors), 0)
 	require.Contains(t, log.String(), "too many open files")
 }
 

@@ -8,21 +8,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/certtest"
-	"tributary/internal/logtest"
 	"tributary/internal/spiffe"
 	"tributary/internal/spiffe/spiffetest"
+	"tributary/internal/testutil"
 )
 
 const relayID = "spiffe://example.org/relay"
 
 // fromAPI are the certificates of a listener that asks clients for theirs.
-func fromAPI(t *testing.T, api *spiffetest.API) (*Certificates, *logtest.Buffer) {
+func fromAPI(t *testing.T, api *spiffetest.API) (*Certificates, *testutil.Buffer) {
 	t.Helper()
-	log := &logtest.Buffer{}
+	log := &testutil.Buffer{}
 	c, err := Load(t.Context(), "listen.xdsTLS", Files{
 		Certificate: spiffe.Scheme, ClientCAs: spiffe.Scheme, WorkloadAPI: api.Address(),
 		Client: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
@@ -44,12 +43,12 @@ func followed(t *testing.T, c *Certificates) (stop func()) {
 }
 
 // workload is a client with an X509-SVID, which trusts any server: that one is looked at by its serial number.
-func workload(p certtest.Pair) *tls.Config {
+func workload(p testutil.Pair) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{p.TLS()}, MinVersion: tls.VersionTLS12}
 }
 
 func TestACertificateOfTheWorkloadAPIIsExchanged(t *testing.T) {
-	own, other, api := certtest.New(t), certtest.New(t), spiffetest.New(t)
+	own, other, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	one, two := spiffetest.Sign(own, relayID, time.Time{}), spiffetest.Sign(own, relayID, time.Time{})
 	api.Give(own, spiffetest.Domains{"spiffe://other.test": other}, one)
 	c, log := fromAPI(t, api)
@@ -58,7 +57,7 @@ func TestACertificateOfTheWorkloadAPIIsExchanged(t *testing.T) {
 	defer followed(t, c)()
 	ours, federated := spiffetest.Sign(own, "spiffe://example.org/a", time.Time{}),
 		spiffetest.Sign(other, "spiffe://other.test/a", time.Time{})
-	for _, client := range []certtest.Pair{ours, federated} {
+	for _, client := range []testutil.Pair{ours, federated} {
 		state, err := shake(t, c, workload(client))
 		require.NoError(t, err)
 		require.Equal(t, one.Leaf.SerialNumber, state.PeerCertificates[0].SerialNumber)
@@ -88,7 +87,7 @@ func TestACertificateOfTheWorkloadAPIIsExchanged(t *testing.T) {
 }
 
 func TestTheWorkloadAPIIsNotThereYet(t *testing.T) {
-	own, api := certtest.New(t), spiffetest.New(t)
+	own, api := testutil.NewAuthority(t), spiffetest.New(t)
 	c, log := fromAPI(t, api)
 	require.Contains(t, log.String(), "nobody comes in")
 	require.Contains(t, log.String(), "gives this process no identity")
@@ -100,17 +99,17 @@ func TestTheWorkloadAPIIsNotThereYet(t *testing.T) {
 	require.Zero(t, status.NotAfter)
 	require.False(t, status.Expired)
 	require.NotEmpty(t, status.Trouble)
-	require.Equal(t, 1, testutil.CollectAndCount(Metrics{c}), "it is not known when what is not there expires")
+	require.Equal(t, 1, promtest.CollectAndCount(Metrics{c}), "it is not known when what is not there expires")
 
 	defer followed(t, c)()
 	api.Give(own, nil, spiffetest.Sign(own, relayID, time.Time{}))
 	require.Eventually(t, func() bool { _, err := shake(t, c, client); return err == nil }, 20*time.Second, 50*time.Millisecond)
 	require.Empty(t, c.Status().Trouble)
-	require.Equal(t, 2, testutil.CollectAndCount(Metrics{c}))
+	require.Equal(t, 2, promtest.CollectAndCount(Metrics{c}))
 }
 
 func TestTheWorkloadAPIGoesAway(t *testing.T) {
-	own, api := certtest.New(t), spiffetest.New(t)
+	own, api := testutil.NewAuthority(t), spiffetest.New(t)
 	one := spiffetest.Sign(own, relayID, time.Time{})
 	api.Give(own, nil, one)
 	c, log := fromAPI(t, api)
@@ -129,9 +128,9 @@ func TestTheWorkloadAPIGoesAway(t *testing.T) {
 
 // An identity that the API does not give is no other one.
 func TestTheWorkloadAPIGivesAnotherIdentity(t *testing.T) {
-	own, api := certtest.New(t), spiffetest.New(t)
+	own, api := testutil.NewAuthority(t), spiffetest.New(t)
 	api.Give(own, nil, spiffetest.Sign(own, relayID, time.Time{}))
-	log := &logtest.Buffer{}
+	log := &testutil.Buffer{}
 	_, err := Load(t.Context(), "listen.xdsTLS", Files{Certificate: relayID + "/2", WorkloadAPI: api.Address(), MinVersion: tls.VersionTLS12},
 		log.Logger())
 	require.ErrorContains(t, err, "certificate spiffe://example.org/relay/2: the Workload API does not give this process")
@@ -139,7 +138,7 @@ func TestTheWorkloadAPIGivesAnotherIdentity(t *testing.T) {
 
 // The end of a certificate of the Workload API is warned of when it should have been exchanged, and once more when it is there.
 func TestACertificateOfTheWorkloadAPIExpires(t *testing.T) {
-	own, api := certtest.New(t), spiffetest.New(t)
+	own, api := testutil.NewAuthority(t), spiffetest.New(t)
 	one := spiffetest.Sign(own, relayID, time.Now().Add(2*time.Hour)) // of which two are over
 	api.Give(own, nil, one)
 	c, log := fromAPI(t, api)

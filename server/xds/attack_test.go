@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 var attack = flag.Bool("attack", false, "measure what clients that mean harm cost an honest one")
@@ -81,7 +81,7 @@ func TestUnderAttack(t *testing.T) {
 		}},
 	} {
 		t.Run(s.name, func(t *testing.T) {
-			w := newWorld(t, Options{Log: new(logtest.Buffer).Logger()})
+			w := newWorld(t, Options{Log: new(testutil.Buffer).Logger()})
 			var c Commit
 			for i := range 1000 {
 				c.Put = append(c.Put, thing(t, fmt.Sprint(i), "1", fmt.Sprintf("%0600d", i)))

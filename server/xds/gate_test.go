@@ -10,12 +10,12 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding/gzip"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // resuming is a request that brings along versions of about size bytes.
@@ -109,7 +109,7 @@ func TestWhoStallsLosesItsRoom(t *testing.T) {
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
 	<-r.closed
-	require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedStalled)), 0)
+	require.InDelta(t, 1, promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedStalled)), 0)
 }
 
 // The versions that a client brings along are kept until they were looked at, and their room as well.
@@ -225,7 +225,7 @@ func TestRoomIsNotKeptFromOthersForWhatIsNotSynced(t *testing.T) {
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
 	require.Error(t, keeps.ended())
-	require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedStalled)), 0)
+	require.InDelta(t, 1, promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedStalled)), 0)
 }
 
 func TestARequestThatIsWithItsStreamDoesNotStall(t *testing.T) {
@@ -280,7 +280,7 @@ func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
 	id := r.open(true)
 	r.data(id, prefixOf(60<<20))
 	eventually(t, func() bool {
-		return testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedRequestBytes)) == 1
+		return promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedRequestBytes)) == 1
 	})
 	require.True(t, w.empty())
 	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
@@ -295,7 +295,7 @@ func TestWhoSendsFramesOfOneByteIsReadNoFurther(t *testing.T) {
 		// until the server has had enough
 	}
 	<-r.closed
-	require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedFrames)), 0)
+	require.InDelta(t, 1, promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedFrames)), 0)
 }
 
 func always() bool { return true }
@@ -394,7 +394,7 @@ func FuzzFrames(f *testing.F) {
 				func() bool { waits = !waits; return waits }, unlimited,
 			)
 			f.preface = 0
-			costtest.Run(t, len(sent), 1000, func() {
+			testutil.Cost(t, len(sent), 1000, func() {
 				for b := sent; len(b) > 0; {
 					f.waits = false
 					b = b[f.read(b[:min(size, len(b))]):]

@@ -17,7 +17,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 func TestHooks(t *testing.T) {
@@ -75,7 +75,7 @@ func TestATypeCanBeLeftWithoutAnAnswer(t *testing.T) {
 }
 
 func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
-	var log logtest.Buffer
+	var log testutil.Buffer
 	w := newWorld(t, Options{Log: log.Logger()})
 	w.server.syncPatience = time.Millisecond
 	w.delta(testType).ask(testType)
@@ -84,7 +84,7 @@ func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
 }
 
 func TestForgottenServerOptionsAreSaid(t *testing.T) {
-	var log logtest.Buffer
+	var log testutil.Buffer
 	w := newWorld(t, Options{Log: log.Logger()})
 	g := grpc.NewServer()
 	w.server.Register(g)
@@ -99,7 +99,7 @@ func TestForgottenServerOptionsAreSaid(t *testing.T) {
 }
 
 func TestCredentialsThatSwitchTheGateOffAreSaid(t *testing.T) {
-	var log logtest.Buffer
+	var log testutil.Buffer
 	w := newWorld(t, Options{Log: log.Logger()})
 	c := w.sotw(testType)
 	c.ask(testType)
@@ -146,7 +146,7 @@ func TestAVersionThatIsUsedAgainIsLogged(t *testing.T) {
 		"of a collection": {{Version: "1"}, {Put: []*Entry{thing(t, "a", "1", "")}, Version: "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log logtest.Buffer
+			var log testutil.Buffer
 			group := NewGroup(Debounce{})
 			group.Log = log.Logger()
 			coll := group.Collection(TypeOf(testType))
@@ -174,7 +174,7 @@ func TestEntriesOfEnvoy(t *testing.T) {
 }
 
 func TestEntriesThatNoClientCouldTakeAreLeftOut(t *testing.T) {
-	var log logtest.Buffer
+	var log testutil.Buffer
 	group := NewGroup(Debounce{})
 	group.Log = log.Logger()
 	coll := group.Collection(TypeOf(testType))

@@ -12,7 +12,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -21,7 +21,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 func TestLimits(t *testing.T) {
@@ -78,8 +78,8 @@ func TestLimits(t *testing.T) {
 			err := tt.exceed(w, c).ended()
 			require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(err))
 			require.Regexp(t, "the limit is|larger than max", err.Error())
-			eventually(t, func() bool { return testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(reason)) == 1 })
-			count, err := testutil.GatherAndCount(metrics, "xds_refusals_total")
+			eventually(t, func() bool { return promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(reason)) == 1 })
+			count, err := promtest.GatherAndCount(metrics, "xds_refusals_total")
 			require.NoError(t, err)
 			require.Equal(t, 1, count, "only this reason")
 		})
@@ -109,7 +109,7 @@ func TestLeavingMakesRoom(t *testing.T) {
 }
 
 func TestRefusalsAreLogged(t *testing.T) {
-	var log logtest.Buffer
+	var log testutil.Buffer
 	opts := Options{Log: log.Logger()}
 	opts.Limits = Limits{Streams: 1, RefusalDelay: -1}
 	w := newWorld(t, opts)
@@ -120,7 +120,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 }
 
 func TestTheReasonOfARejectionIsCut(t *testing.T) {
-	var log logtest.Buffer
+	var log testutil.Buffer
 	w := newWorld(t, Options{Log: log.Logger()})
 	w.set(testType, "a")
 	c := w.delta(testType)

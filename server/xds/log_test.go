@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 func TestClientsThatComeAndGoAreLogged(t *testing.T) {
-	var log logtest.Buffer
+	var log testutil.Buffer
 	w := newWorld(t, Options{Log: log.Logger()})
 	w.set(testType, "a")
 	c := w.delta(testType)

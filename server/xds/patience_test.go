@@ -8,13 +8,13 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 )
 
 // unlimited are limits for the frames of a connection that has none.
@@ -23,11 +23,11 @@ var unlimited = &Limits{StreamsPerSecond: -1, HeaderBytes: 1 << 20}
 // refusedFor waits until the server has refused n times for a reason.
 func (w *world) refusedFor(reason string, n float64) {
 	w.t.Helper()
-	eventually(w.t, func() bool { return testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(reason)) == n })
+	eventually(w.t, func() bool { return promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(reason)) == n })
 }
 
 func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
-	log := new(logtest.Buffer)
+	log := new(testutil.Buffer)
 	w := newWorld(t, Options{Limits: Limits{StuckFor: 50 * time.Millisecond}, Log: log.Logger()})
 	w.large(testType)
 	r := w.raw() // which opens no window

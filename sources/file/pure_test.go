@@ -16,7 +16,7 @@ import (
 	"github.com/tidwall/btree"
 	"pgregory.net/rapid"
 
-	_ "tributary/internal/fixedseed" // of the property tests
+	_ "tributary/internal/testutil" // of the property tests
 	"tributary/sources"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/killtest"
+	"tributary/internal/testutil"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -70,12 +70,12 @@ func numberOf(r *resource.Resource) int {
 // TestKilledAtAnyMoment kills the writer again and again, and checks that what it said was stored is there, or something
 // newer, and that no commit is there by half.
 func TestKilledAtAnyMoment(t *testing.T) {
-	n := killtest.Rounds(t, 5)
+	n := testutil.KillRounds(t, 5)
 	dir := t.TempDir()
 	stored, advanced := 0, 0
 	for round := range n {
 		before := stored
-		stored = max(stored, killtest.Once(t, dir, round%4 == 3))
+		stored = max(stored, testutil.KillOnce(t, dir, round%4 == 3))
 		if stored > before {
 			advanced++
 		}

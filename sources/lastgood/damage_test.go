@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/internal/disk"
-	_ "tributary/internal/fixedseed" // of the property tests
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -188,7 +187,7 @@ func TestHoles(t *testing.T) {
 func TestDamagedFilesAreNotGoneOnWith(t *testing.T) {
 	data, tables, _ := written(t, 3, 300, 100)
 	data[len(data)/4] ^= 1
-	var log logtest.Buffer
+	var log testutil.Buffer
 	s := put(t, data)
 	s.log = slog.New(slog.NewTextHandler(&log, nil))
 	kept, err := s.Load()
@@ -210,7 +209,7 @@ func TestDamagedFilesAreNotGoneOnWith(t *testing.T) {
 func TestTornEndIsCutOff(t *testing.T) {
 	data, tables, ends := written(t, 3, 30, 10)
 	for _, torn := range [][]byte{data[:len(data)-1], data[:ends[1]+5], append(bytes.Clone(data), make([]byte, 100)...)} {
-		var log logtest.Buffer
+		var log testutil.Buffer
 		s := put(t, torn)
 		s.log = slog.New(slog.NewTextHandler(&log, nil))
 		kept, err := s.Load()

@@ -17,8 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"tributary/internal/killtest"
-	"tributary/internal/logtest"
+	"tributary/internal/testutil"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -308,7 +307,7 @@ func (t *timed) between(i int) time.Duration {
 
 func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log logtest.Buffer
+		var log testutil.Buffer
 		dir := filepath.Join(t.TempDir(), "sources")
 		require.NoError(t, os.WriteFile(dir, nil, 0o600)) // no directory, so that nothing can be made in it
 		s := newStore(filepath.Join(dir, "rules.db"), "rules", slog.New(slog.NewTextHandler(&log, nil)))
@@ -580,7 +579,7 @@ func TestClockStepsBack(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	if path, ok := killtest.Target(); ok {
+	if path, ok := testutil.KillTarget(); ok {
 		writeForever(path)
 	}
 	goleak.VerifyTestMain(m)

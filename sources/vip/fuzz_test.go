@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // FuzzParse has anything in the place of the file of addresses: it is refused, or no two hosts have one address.
@@ -15,7 +15,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		table, err := New(Default)
 		require.NoError(t, err)
-		costtest.Run(t, len(text), 1000, func() { err = table.parse("x", text) })
+		testutil.Cost(t, len(text), 1000, func() { err = table.parse("x", text) })
 		if err == nil {
 			require.Len(t, table.byAddr, len(table.byHost))
 		}

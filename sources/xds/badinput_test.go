@@ -22,7 +22,7 @@ import (
 	mcpv1alpha1 "istio.io/api/mcp/v1alpha1"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -306,7 +306,7 @@ func (bytesCodec) Unmarshal([]byte, any) error   { return nil }
 func (bytesCodec) Name() string                  { return "proto" }
 
 func TestTokenThatIsRevoked(t *testing.T) {
-	certs := certtest.New(t)
+	certs := testutil.NewAuthority(t)
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("good"), 0o600))
 	f := newFakeIstiod()
@@ -336,7 +336,7 @@ func TestTokenThatIsRevoked(t *testing.T) {
 }
 
 func TestCertificateThatExpires(t *testing.T) {
-	certs := certtest.New(t)
+	certs := testutil.NewAuthority(t)
 	f := newFakeIstiod()
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
 	first := scripted(t, f.serve, grpc.Creds(loopback(certs, true)))

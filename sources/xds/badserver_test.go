@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -193,7 +193,7 @@ func TestResponseThatIsNoResponse(t *testing.T) {
 
 // TestCertificateThatExpiresLater is about a server whose certificate expires while it is read from.
 func TestCertificateThatExpiresLater(t *testing.T) {
-	certs := certtest.New(t)
+	certs := testutil.NewAuthority(t)
 	var current atomic.Pointer[switched]
 	use := func(expired bool) { current.Store(&switched{loopback(certs, expired)}) }
 	use(false)

@@ -9,11 +9,11 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 )
 
 // loopback returns credentials of a server on loopback.
-func loopback(a *certtest.Authority, expired bool) credentials.TransportCredentials {
+func loopback(a *testutil.Authority, expired bool) credentials.TransportCredentials {
 	var until time.Time // in a while
 	if expired {
 		until = time.Now().Add(-time.Hour)

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tributary/adsc"
-	_ "tributary/internal/fixedseed" // of the property tests
+	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
 	"tributary/sources"
 )

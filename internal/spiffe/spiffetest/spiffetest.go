@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"tributary/internal/certtest"
+	"tributary/internal/testutil"
 )
 
 // API is a Workload API.
@@ -79,7 +79,7 @@ func (a *API) Stop() {
 }
 
 // Sign makes an X509-SVID, valid for an hour unless it says otherwise.
-func Sign(by *certtest.Authority, id string, notAfter time.Time) certtest.Pair {
+func Sign(by *testutil.Authority, id string, notAfter time.Time) testutil.Pair {
 	u, err := url.Parse(id)
 	if err != nil {
 		panic(err) // a mistake in a test
@@ -91,11 +91,11 @@ func Sign(by *certtest.Authority, id string, notAfter time.Time) certtest.Pair {
 }
 
 // Domains are trust domains, by name, and who signs for them.
-type Domains map[string]*certtest.Authority
+type Domains map[string]*testutil.Authority
 
 // Give has it give these identities, the first of which is the default, and name who signs for our own trust domain and for others. Without
 // identities it refuses.
-func (a *API) Give(own *certtest.Authority, others Domains, svids ...certtest.Pair) {
+func (a *API) Give(own *testutil.Authority, others Domains, svids ...testutil.Pair) {
 	answer := &workload.X509SVIDResponse{FederatedBundles: make(map[string][]byte)}
 	for name, by := range others {
 		answer.FederatedBundles[name] = der(by.PEM)

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // FuzzNode has an Envoy say anything of itself: it has a namespace, and takes no more room than what it said.
@@ -34,7 +34,7 @@ func FuzzNode(f *testing.F) {
 		if proto.Unmarshal(b, &node) != nil {
 			return
 		}
-		costtest.Run(t, len(b), 200, func() {
+		testutil.Cost(t, len(b), 200, func() {
 			p := ProfileOf(&node)
 			require.NotEmpty(t, p.Namespace)
 			require.LessOrEqual(t, len(p.LabelMap()), 1+len(b))
@@ -53,7 +53,7 @@ func TestManyLabelsCostWhatTheyAre(t *testing.T) {
 	}
 	metadata, err := structpb.NewStruct(map[string]any{MetadataLabels: labels})
 	require.NoError(t, err)
-	costtest.Run(t, said, 100, func() { ProfileOf(&corev3.Node{Metadata: metadata}) })
+	testutil.Cost(t, said, 100, func() { ProfileOf(&corev3.Node{Metadata: metadata}) })
 }
 
 // FuzzProfileLabels has clients with any labels: their profiles are equal if these are, and only then.

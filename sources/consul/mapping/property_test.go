@@ -11,8 +11,8 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
-	_ "tributary/internal/fixedseed" // of the property tests
 	"tributary/internal/golden"
+	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
 	"tributary/sources/consul/mapping"
 )

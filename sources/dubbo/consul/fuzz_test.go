@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // FuzzRegistered has something in the place of a Consul answer anything: what Dubbo registered is refused, or it is a provider or an
@@ -20,7 +20,7 @@ func FuzzRegistered(f *testing.F) {
 		if json.Unmarshal(text, &e) != nil || e.Node == nil || e.Service == nil {
 			return
 		}
-		costtest.Run(t, len(name)+len(text), 2000, func() {
+		testutil.Cost(t, len(name)+len(text), 2000, func() {
 			if p, ok, err := Registered(name, &e).Provider(); ok && err == nil {
 				require.NotEmpty(t, p.Host)
 			}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // answer is one to a request: its head, and what was asked for.
@@ -99,7 +99,7 @@ func FuzzAnswers(f *testing.F) {
 		for _, size := range []int{max(len(b), 1), 1 + int(cut)} {
 			a := &answers{names: map[uint32]bool{1: true, 2: true}}
 			var err error
-			costtest.Run(t, len(b), 100, func() {
+			testutil.Cost(t, len(b), 100, func() {
 				for part := range slices.Chunk(b, size) {
 					if err = a.come(part); err != nil {
 						break

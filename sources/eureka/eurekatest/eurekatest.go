@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"tributary/internal/doortest"
+	"tributary/internal/testutil"
 )
 
 // Server is one of a Eureka.
 type Server struct {
-	door  *doortest.Door
+	door  *testutil.Listener
 	apart int64 // ms by which it takes instances at other times than other servers
 
 	mu        sync.Mutex
@@ -41,7 +41,7 @@ var started atomic.Int64
 // Start runs a server until the test ends.
 func Start(t testing.TB) *Server {
 	s := &Server{
-		apart: started.Add(1) * 1000, door: doortest.New(t), clock: time.Now().UnixMilli(), status: map[string]int{}, raw: map[string]string{},
+		apart: started.Add(1) * 1000, door: testutil.NewListener(t), clock: time.Now().UnixMilli(), status: map[string]int{}, raw: map[string]string{},
 		requests: map[string]int{},
 	}
 	s.forget()

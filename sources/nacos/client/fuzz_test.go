@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/costtest"
+	"tributary/internal/testutil"
 )
 
 // Whatever a server sends as a service: what is read of it can be used, and the rest is a warning.
@@ -43,7 +43,7 @@ func FuzzConfigs(f *testing.F) {
 	f.Add([]byte(`{"totalCount": 1, "pageItems": [{"dataId": "a"}]}`))
 	f.Add([]byte(`{"code": 0, "data": {"totalCount": -1, "pageItems": [null, {"dataId": ""}]}}`))
 	f.Fuzz(func(t *testing.T, page []byte) {
-		costtest.Run(t, len(page), 1000, func() {
+		testutil.Cost(t, len(page), 1000, func() {
 			names, _, err := readConfigs(page)
 			require.True(t, err == nil || names == nil)
 		})

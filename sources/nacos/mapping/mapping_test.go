@@ -12,8 +12,8 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
-	_ "tributary/internal/fixedseed" // of the property tests
 	"tributary/internal/golden"
+	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"

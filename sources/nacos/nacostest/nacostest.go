@@ -19,14 +19,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 
-	"tributary/internal/doortest"
+	"tributary/internal/testutil"
 	"tributary/sources/nacos/wire"
 )
 
 // Server is a Nacos.
 type Server struct {
 	t    testing.TB
-	door *doortest.Door
+	door *testutil.Listener
 
 	mu       sync.Mutex
 	denied   bool
@@ -55,7 +55,7 @@ type stream struct {
 // Start runs a Nacos until the test ends.
 func Start(t testing.TB) *Server {
 	s := &Server{
-		t: t, door: doortest.New(t), streams: map[string]*stream{}, services: map[string]map[string]any{},
+		t: t, door: testutil.NewListener(t), streams: map[string]*stream{}, services: map[string]map[string]any{},
 		configs: map[string]string{}, refused: map[string]string{}, requests: map[string]int{}, hidden: map[string]bool{},
 	}
 	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec{}), grpc.UnknownServiceHandler(s.handle))

@@ -1,4 +1,4 @@
-package costtest
+package testutil
 
 import (
 	"testing"
@@ -21,7 +21,7 @@ var kept []byte
 func TestWhatCostsTooMuchIsFound(t *testing.T) {
 	for size, failed := range map[int]bool{1 << 20: false, 64 << 20: true} {
 		n := &noted{TB: t}
-		Run(n, 1000, 1000, func() { kept = make([]byte, size) })
+		Cost(n, 1000, 1000, func() { kept = make([]byte, size) })
 		require.Equal(t, failed, n.failed, size)
 	}
 	kept = nil

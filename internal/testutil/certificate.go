@@ -1,5 +1,4 @@
-// Package certtest makes certificates for tests.
-package certtest
+package testutil
 
 import (
 	"crypto/ecdsa"
@@ -28,8 +27,8 @@ type Authority struct {
 	PEM string // of its own certificate
 }
 
-// New returns an authority.
-func New(t testing.TB) *Authority {
+// NewAuthority returns an authority.
+func NewAuthority(t testing.TB) *Authority {
 	a := &Authority{t: t}
 	p := a.Sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,

@@ -1,5 +1,4 @@
-// Package logtest collects what is written while a test looks.
-package logtest
+package testutil
 
 import (
 	"bytes"

@@ -1,6 +1,4 @@
-// Package costtest holds what reads the bytes of strangers to a cost in proportion to them. It counts what is allocated, which is the same
-// on a busy machine, and not time, which is not.
-package costtest
+package testutil
 
 import (
 	"runtime/metrics"
@@ -10,8 +8,9 @@ import (
 // slack is what a call may allocate whatever its input: the count is exact for large objects only, and others may allocate meanwhile.
 const slack = 4 << 20
 
-// Run calls read with an input of n bytes, and fails if it allocates more than perByte for each of them.
-func Run(tb testing.TB, n, perByte int, read func()) {
+// Cost calls read with an input of n bytes, and fails if it allocates more than perByte for each of them: what reads the
+// bytes of strangers has a cost in proportion to them. Allocations are the same on a busy machine, and times are not.
+func Cost(tb testing.TB, n, perByte int, read func()) {
 	tb.Helper()
 	before := allocated()
 	read()

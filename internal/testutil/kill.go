@@ -1,6 +1,4 @@
-// Package killtest kills a program at any moment, for tests of what is kept on disk. The program is the test binary itself, whose TestMain
-// writes, instead of running tests, when Target names where. It prints, a line each, the number of the last write that must outlive it.
-package killtest
+package testutil
 
 import (
 	"bufio"
@@ -23,14 +21,14 @@ const (
 	longest = 500 * time.Millisecond
 )
 
-// Target is where the process is to write until it is killed; a process that is to run its tests has none.
-func Target() (path string, ok bool) {
+// KillTarget is where the process is to write until it is killed; a process that is to run its tests has none.
+func KillTarget() (path string, ok bool) {
 	path = os.Getenv(crashing)
 	return path, path != ""
 }
 
-// Rounds is how often to kill: what the environment says, or else usual.
-func Rounds(t *testing.T, usual int) int {
+// KillRounds is how often to kill: what the environment says, or else usual.
+func KillRounds(t *testing.T, usual int) int {
 	s := os.Getenv(rounds)
 	if s == "" {
 		return usual
@@ -40,9 +38,10 @@ func Rounds(t *testing.T, usual int) int {
 	return n
 }
 
-// Once runs a writer for a while, from its start if early, else from when it first says that something was written, and returns the last
-// number that it printed: 0 is nothing.
-func Once(t *testing.T, path string, early bool) (written int) {
+// KillOnce kills the test binary at any moment, for tests of what is kept on disk: its TestMain writes, instead of running tests, when
+// KillTarget names where, and prints, a line each, the number of the last write that must outlive it. The writer runs for a while, from its
+// start if early, else from when it first says that something was written. KillOnce returns the last number that it printed: 0 is nothing.
+func KillOnce(t *testing.T, path string, early bool) (written int) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very test binary
 	cmd.Env = append(os.Environ(), crashing+"="+path)
 	cmd.Stderr = os.Stderr
