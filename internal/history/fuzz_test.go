@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/testutil"
 	"tributary/internal/disk"
+	"tributary/internal/testutil"
 	"tributary/memstore/storetest"
 	"tributary/resource"
 )
