@@ -6,6 +6,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/eureka"
 	"tributary/sources/eureka/mapping"
+	"tributary/sources/registry"
 )
 
 // Eureka has the settings of sources of a Eureka. What is zero has the default of package eureka.
@@ -62,9 +63,11 @@ func (s *Eureka) Source() eureka.Settings {
 		Interval: time.Duration(s.Interval), Resync: time.Duration(s.Resync), Hold: time.Duration(s.Hold), KeepEmpty: time.Duration(s.KeepEmpty),
 		CredentialsFile: s.CredentialsFile, TLS: (&Connection{TLSSettings: s.TLSSettings}).tls(),
 		Mapping: mapping.Options{
-			HostTemplate: s.HostTemplate, Namespace: s.Namespace, AddressFrom: s.AddressFrom, Statuses: s.Statuses, ProtocolMeta: s.ProtocolMeta,
-			DefaultProtocol: s.DefaultProtocol, ServicePort: int(s.ServicePort), SecureServicePort: int(s.SecureServicePort),
-			ServicePortMeta: s.ServicePortMeta, LabelMeta: s.LabelMeta, Region: s.Region, VIPs: s.VIPs,
+			MappingOptions: registry.MappingOptions{
+				HostTemplate: s.HostTemplate, Namespace: s.Namespace, ProtocolMeta: s.ProtocolMeta, DefaultProtocol: s.DefaultProtocol,
+				ServicePort: int(s.ServicePort), ServicePortMeta: s.ServicePortMeta, LabelMeta: s.LabelMeta, VIPs: s.VIPs,
+			},
+			AddressFrom: s.AddressFrom, Statuses: s.Statuses, SecureServicePort: int(s.SecureServicePort), Region: s.Region,
 		},
 	}
 }

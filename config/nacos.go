@@ -6,6 +6,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/nacos"
 	"tributary/sources/nacos/mapping"
+	"tributary/sources/registry"
 )
 
 // Nacos has the settings of sources of Nacos. What is zero has the default of package nacos.
@@ -56,10 +57,10 @@ func (s *Nacos) Source() nacos.Settings {
 		Interval: time.Duration(s.Interval), Delay: time.Duration(s.Delay), Resync: time.Duration(s.Resync), Hold: time.Duration(s.Hold),
 		KeepEmpty: time.Duration(s.KeepEmpty),
 		TLS:       (&Connection{TLSSettings: s.TLSSettings}).tls(),
-		Mapping: mapping.Options{
+		Mapping: mapping.Options{MappingOptions: registry.MappingOptions{
 			HostTemplate: s.HostTemplate, Namespace: s.Namespace, ProtocolMeta: s.ProtocolMeta, DefaultProtocol: s.DefaultProtocol,
 			ServicePort: int(s.ServicePort), ServicePortMeta: s.ServicePortMeta, LabelMeta: s.LabelMeta, VIPs: s.VIPs,
-		},
+		}},
 	}
 }
 

@@ -188,7 +188,7 @@ func TestAHoldDoesNotEndWhileNacosIsAwayAgain(t *testing.T) {
 
 // newRun is a run of a source with such a host template and groups, connected at the start.
 func newRun(t *testing.T, template string, groups ...string) *run {
-	m, err := mapping.New(mapping.Options{HostTemplate: template}, "public", nil)
+	m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, "public", nil)
 	require.NoError(t, err)
 	r := &run{Source: &Source{settings: Settings{KeepEmpty: time.Hour, Hold: time.Minute, Groups: groups}, mapper: m, counts: newCounts()}}
 	r.state, r.bell = newState(m, r.settings), registry.NewBell()

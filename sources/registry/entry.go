@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	"istio.io/istio/pkg/config/protocol"
 
-	"tributary/internal/names"
 	"tributary/resource"
 )
 
@@ -186,56 +184,4 @@ func ReadEntry(r *resource.Resource) (endpoints []Endpoint, port Port, ok bool) 
 		})
 	}
 	return endpoints, Port{se.Ports[0].Number, se.Ports[0].Protocol}, true
-}
-
-// Common are the options that mappings of registries share. An error of Check begins with the key at fault.
-type Common struct {
-	HostTemplate string
-	Placeholder  *regexp.Regexp // a part of the template, which ends with one of Known
-	Known        []string       // {names} of what the template is made of
-	Namespace    string
-	VIPs         string
-	LabelsKey    string // the key of the option of Labels
-	Labels       []string
-}
-
-// Check checks the options.
-func (c Common) Check() error {
-	for _, p := range c.Placeholder.FindAllString(c.HostTemplate, -1) {
-		if name := p[strings.IndexByte(p, '{'):]; !slices.Contains(c.Known, name) {
-			last := len(c.Known) - 1
-			return fmt.Errorf("hostTemplate: unknown %s; known are %s and %s", name, strings.Join(c.Known[:last], ", "), c.Known[last])
-		}
-	}
-	if example := c.Placeholder.ReplaceAllString(c.HostTemplate, "x"); !names.IsHost(example) {
-		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", c.HostTemplate, example)
-	}
-	if !names.IsDNSLabel(c.Namespace) {
-		return fmt.Errorf("namespace: %q is none", c.Namespace)
-	}
-	if !slices.Contains([]string{VIPsTCP, VIPsAll, VIPsNone}, c.VIPs) {
-		return fmt.Errorf("vips: want %s, %s or %s, got %q", VIPsTCP, VIPsAll, VIPsNone, c.VIPs)
-	}
-	for _, key := range c.Labels {
-		if !names.IsLabelKey(key) {
-			return fmt.Errorf("%s: %q cannot be the key of a label", c.LabelsKey, key)
-		}
-	}
-	return nil
-}
-
-// CheckProtocol checks the option that is the protocol of what says nothing of it.
-func CheckProtocol(standard string) error {
-	if protocol.Parse(standard).IsUnsupported() {
-		return fmt.Errorf("defaultProtocol: Istio knows no protocol %q", standard)
-	}
-	return nil
-}
-
-// Protocol returns Istio's name of the protocol that an instance says, or else of the standard one.
-func Protocol(said, standard string) string {
-	if p := protocol.Parse(said); !p.IsUnsupported() {
-		return string(p)
-	}
-	return string(protocol.Parse(standard))
 }

@@ -28,12 +28,9 @@ package registry
 
 import (
 	"errors"
-	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"tributary/internal/words"
 	"tributary/resource"
@@ -101,50 +98,4 @@ func StateOf(err, denied error) sources.State {
 		return sources.Denied
 	}
 	return sources.Unreachable
-}
-
-// Selection is what of a registry is read: names, or patterns with *, of what is wanted and what is skipped. Without any wanted, all is.
-type Selection struct{ Wanted, Skipped []string }
-
-// Has reports whether a name is selected.
-func (s Selection) Has(name string) bool {
-	matches := func(patterns []string) bool {
-		return slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, name); return ok })
-	}
-	return (len(s.Wanted) == 0 || matches(s.Wanted)) && !matches(s.Skipped)
-}
-
-// CheckPatterns says what is wrong with patterns, which are the value of an option.
-func CheckPatterns(key string, patterns []string) error {
-	for _, p := range patterns {
-		if _, err := path.Match(p, ""); err != nil || p == "" {
-			return fmt.Errorf("%s: %q is no name or pattern", key, p)
-		}
-	}
-	return nil
-}
-
-// Duration is an option that is a time.
-type Duration struct {
-	key                string
-	value              *time.Duration
-	standard, min, max time.Duration
-}
-
-// Time returns an option with its value, its default and its bounds.
-func Time(key string, value *time.Duration, standard, least, most time.Duration) Duration {
-	return Duration{key, value, standard, least, most}
-}
-
-// Complete fills in the defaults of options that are zero, and checks all of them.
-func Complete(all ...Duration) error {
-	for _, d := range all {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-		if *d.value < d.min || *d.value > d.max {
-			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
-		}
-	}
-	return nil
 }

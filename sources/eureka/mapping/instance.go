@@ -8,7 +8,6 @@ import (
 	"net"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"istio.io/istio/pkg/config/protocol"
@@ -32,12 +31,7 @@ func (m *Mapper) Offers(i wire.Instance) (offers []registry.Offer[ID], warnings 
 	if err != nil {
 		return nil, nil, err
 	}
-	e := registry.Endpoint{Address: address, Locality: m.localityOf(i), Instance: InstanceOf(i.Key), Labels: map[string]string{}}
-	for _, key := range m.o.LabelMeta {
-		if value := i.Metadata[key]; names.IsLabelText(value) {
-			e.Labels[key] = value
-		}
-	}
+	e := registry.Endpoint{Address: address, Locality: m.localityOf(i), Instance: InstanceOf(i.Key), Labels: m.o.Labels(i.Metadata)}
 	state, why := registry.Listed, ""
 	if !m.Serves(i) {
 		if state, why = registry.Disabled, "status "+i.Status; i.Overridden != wire.Unknown && i.Overridden != i.Status {
@@ -54,7 +48,7 @@ func (m *Mapper) Offers(i wire.Instance) (offers []registry.Offer[ID], warnings 
 		}
 		is, wanted := string(protocol.HTTPS), uint32(0)
 		if !one.secure {
-			is, wanted = registry.Protocol(i.Metadata[m.o.ProtocolMeta], m.o.DefaultProtocol), portOf(i.Metadata[m.o.ServicePortMeta])
+			is, wanted = m.o.Protocol(i.Metadata[m.o.ProtocolMeta]), m.o.WantedPort(i.Metadata)
 		}
 		vips, warned := vipsOf(one.vips, i.App)
 		warnings = append(warnings, warned...)
@@ -152,8 +146,8 @@ func vipsOf(list, app string) (vips []vip, warnings []string) {
 			continue
 		}
 		v := vip{name: one}
-		if host, port, err := net.SplitHostPort(one); err == nil && host != "" && portOf(port) != 0 {
-			v = vip{host, portOf(port)}
+		if host, port, err := net.SplitHostPort(one); err == nil && host != "" && registry.ParsePort(port) != 0 {
+			v = vip{host, registry.ParsePort(port)}
 		}
 		if slices.ContainsFunc(vips, func(other vip) bool { return other.name == v.name }) {
 			continue
@@ -167,14 +161,6 @@ func vipsOf(list, app string) (vips []vip, warnings []string) {
 		vips = []vip{{name: strings.ToLower(app)}}
 	}
 	return vips, warnings
-}
-
-func portOf(text string) uint32 {
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return 0
-	}
-	return uint32(n)
 }
 
 // amazonZone is a zone whose region is in its name.

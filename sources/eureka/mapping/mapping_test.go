@@ -66,7 +66,7 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*r
 // and readable again.
 func TestAnyEureka(t *testing.T) {
 	for _, template := range []string{"", "{vip}", "{app}", "{vip}.{app}.x"} {
-		m, err := mapping.New(mapping.Options{HostTemplate: template}, golden.VIPs{})
+		m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, golden.VIPs{})
 		require.NoError(t, err)
 		rapid.Check(t, func(t *rapid.T) {
 			all := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")
@@ -280,18 +280,18 @@ func TestWhatCannotBeCalled(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for message, o := range map[string]mapping.Options{
-		"hostTemplate: \"x\" must contain":    {HostTemplate: "x"},
-		"hostTemplate: unknown {service}":     {HostTemplate: "{vip}.{service}"},
-		"hostTemplate: \"{vip}.-\" makes no":  {HostTemplate: "{vip}.-"},
-		"namespace:":                          {Namespace: "A"},
+		"hostTemplate: \"x\" must contain":    {MappingOptions: registry.MappingOptions{HostTemplate: "x"}},
+		"hostTemplate: unknown {service}":     {MappingOptions: registry.MappingOptions{HostTemplate: "{vip}.{service}"}},
+		"hostTemplate: \"{vip}.-\" makes no":  {MappingOptions: registry.MappingOptions{HostTemplate: "{vip}.-"}},
+		"namespace:":                          {MappingOptions: registry.MappingOptions{Namespace: "A"}},
 		"addressFrom: want ip or hostname":    {AddressFrom: "x"},
 		"statuses: want some of UP":           {Statuses: []string{"up"}},
-		"defaultProtocol:":                    {DefaultProtocol: "dubbo"},
-		"servicePort: want 1 to 65535":        {ServicePort: -1},
-		"secureServicePort: 80 is the":        {ServicePort: 80, SecureServicePort: 80},
-		"vips: want tcp, all or none":         {VIPs: "x"},
+		"defaultProtocol:":                    {MappingOptions: registry.MappingOptions{DefaultProtocol: "dubbo"}},
+		"servicePort: want 1 to 65535":        {MappingOptions: registry.MappingOptions{ServicePort: -1}},
+		"secureServicePort: 80 is the":        {MappingOptions: registry.MappingOptions{ServicePort: 80}, SecureServicePort: 80},
+		"vips: want tcp, all or none":         {MappingOptions: registry.MappingOptions{VIPs: "x"}},
 		"region: \"a b\" is none":             {Region: "a b"},
-		"labelMeta: \"-\" cannot be the key ": {LabelMeta: []string{"-"}},
+		"labelMeta: \"-\" cannot be the key ": {MappingOptions: registry.MappingOptions{LabelMeta: []string{"-"}}},
 	} {
 		_, err := mapping.New(o, nil)
 		require.ErrorContains(t, err, message)

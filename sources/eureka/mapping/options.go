@@ -3,7 +3,6 @@ package mapping
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -12,31 +11,19 @@ import (
 	"tributary/sources/registry"
 )
 
-// Options say what becomes of services. Zero values stand for the defaults.
+// Options say what becomes of services. Zero values stand for the defaults. HostTemplate is made of {vip}, an element of the instance's
+// vipAddress, and {app}, its application, by default {vip}.eureka. The namespace is eureka, and the protocol of plain ports http.
 type Options struct {
-	// HostTemplate is the host of a service, made of {vip}, an element of the instance's vipAddress, and {app}, its application. Default:
-	// {vip}.eureka.
-	HostTemplate string
-	// Namespace is that of the objects. Default: eureka.
-	Namespace string
+	registry.MappingOptions
+
 	// AddressFrom is what instances are called by: ip or hostname. Default: ip.
 	AddressFrom string
 	// Statuses are those with which instances are served. Default: UP.
 	Statuses []string
-	// ProtocolMeta is the key of an instance's metadata that names the protocol of its port. Default: protocol.
-	ProtocolMeta string
-	// DefaultProtocol is that of ports of which nothing is said. Secure ports are https. Default: http.
-	DefaultProtocol string
-	// ServicePort and SecureServicePort are the ports of all services, and ServicePortMeta the key of the metadata that says it. Default:
-	// derived, service-port.
-	ServicePort, SecureServicePort int
-	ServicePortMeta                string
-	// LabelMeta are the keys of metadata that become labels. Default: version.
-	LabelMeta []string
+	// SecureServicePort is the secure port of all services. Default: derived.
+	SecureServicePort int
 	// Region is that of zones where instances do not say it. Default: none.
 	Region string
-	// VIPs says which services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
-	VIPs string
 }
 
 // The values of Options.AddressFrom.
@@ -45,22 +32,10 @@ const (
 	fromHostName = "hostname"
 )
 
-const defaultTemplate = "{vip}.eureka"
-
-var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
-
 // WithDefaults returns the options with the defaults in the place of what is not set.
 func (o Options) WithDefaults() Options {
-	o.HostTemplate = cmp.Or(o.HostTemplate, defaultTemplate)
-	o.Namespace = cmp.Or(o.Namespace, "eureka")
+	o.MappingOptions = o.MappingOptions.WithDefaults("{vip}.eureka", "eureka", "http")
 	o.AddressFrom = cmp.Or(o.AddressFrom, fromIP)
-	o.ProtocolMeta = cmp.Or(o.ProtocolMeta, "protocol")
-	o.DefaultProtocol = cmp.Or(o.DefaultProtocol, "http")
-	o.ServicePortMeta = cmp.Or(o.ServicePortMeta, "service-port")
-	o.VIPs = cmp.Or(o.VIPs, registry.VIPsTCP)
-	if len(o.LabelMeta) == 0 {
-		o.LabelMeta = []string{"version"}
-	}
 	if len(o.Statuses) == 0 {
 		o.Statuses = []string{wire.Up}
 	}
@@ -71,11 +46,7 @@ func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{vip}") && !strings.Contains(o.HostTemplate, "{app}") {
 		return fmt.Errorf("hostTemplate: %q must contain {vip} or {app}, by which services differ", o.HostTemplate)
 	}
-	err := registry.Common{
-		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: []string{"{vip}", "{app}"},
-		Namespace: o.Namespace, VIPs: o.VIPs, LabelsKey: "labelMeta", Labels: o.LabelMeta,
-	}.Check()
-	if err != nil {
+	if err := cmp.Or(o.Check("{vip}", "{app}"), registry.CheckPort("secureServicePort", o.SecureServicePort)); err != nil {
 		return err
 	}
 	if o.AddressFrom != fromIP && o.AddressFrom != fromHostName {
@@ -84,14 +55,6 @@ func (o Options) validate() error {
 	for _, s := range o.Statuses {
 		if all := []string{wire.Up, wire.Starting, wire.OutOfService, wire.Down, wire.Unknown}; !slices.Contains(all, s) {
 			return fmt.Errorf("statuses: want some of %s, got %q", strings.Join(all, ", "), s)
-		}
-	}
-	if err := registry.CheckProtocol(o.DefaultProtocol); err != nil {
-		return err
-	}
-	for key, port := range map[string]int{"servicePort": o.ServicePort, "secureServicePort": o.SecureServicePort} {
-		if port < 0 || port > 65535 {
-			return fmt.Errorf("%s: want 1 to 65535, got %d", key, port)
 		}
 	}
 	if o.ServicePort != 0 && o.ServicePort == o.SecureServicePort {

@@ -88,13 +88,11 @@ func (m *Mapper) Offers(group, service string, all []client.Instance, warnings [
 	})
 	for _, i := range all {
 		i.Cluster = cmp.Or(i.Cluster, defaultCluster)
-		wanted, err := strconv.ParseUint(i.Metadata[m.o.ServicePortMeta], 10, 16)
-		if err != nil {
-			wanted = 0
-		}
 		o := registry.Offer[ID]{
-			ID: m.idOf(ID{group, service, i.Cluster}), Owner: service, State: registry.Disabled, Port: uint32(wanted), Protocol: m.protocolOf(i),
+			ID: m.idOf(ID{group, service, i.Cluster}), Owner: service, State: registry.Disabled,
+			Port: m.o.WantedPort(i.Metadata), Protocol: m.protocolOf(i),
 		}
+		var err error
 		if o.Endpoint, err = m.endpoint(i); err != nil {
 			offers.Warnings = append(offers.Warnings, m.Place(id)+": "+err.Error())
 			offers.LeftOut = append(offers.LeftOut, sources.LeftOut{
@@ -119,7 +117,7 @@ func (m *Mapper) Offers(group, service string, all []client.Instance, warnings [
 
 // endpoint returns what an instance is, whether it is served or not. An error says why it cannot be called.
 func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
-	e := registry.Endpoint{Port: uint32(max(0, i.Port)), Labels: map[string]string{}} //nolint:gosec // up to 65535
+	e := registry.Endpoint{Port: uint32(max(0, i.Port)), Labels: m.o.Labels(i.Metadata)} //nolint:gosec // up to 65535
 	address, err := names.Address(i.IP)
 	if err != nil {
 		return e, fmt.Errorf("instance %s: %w", strconv.Quote(strings.ToValidUTF8(i.IP, "?")), err)
@@ -133,11 +131,6 @@ func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
 	}
 	if names.IsLabelText(i.Cluster) {
 		e.Labels[labelCluster] = i.Cluster
-	}
-	for _, key := range m.o.LabelMeta {
-		if value := i.Metadata[key]; names.IsLabelText(value) {
-			e.Labels[key] = value
-		}
 	}
 	var locality []string
 	for _, key := range []string{"region", "zone"} {
@@ -161,7 +154,7 @@ func (m *Mapper) protocolOf(i client.Instance) string {
 			said = "https"
 		}
 	}
-	return registry.Protocol(said, m.o.DefaultProtocol)
+	return m.o.Protocol(said)
 }
 
 // The annotations that say of which service of Nacos a ServiceEntry is.

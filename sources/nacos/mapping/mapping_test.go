@@ -64,7 +64,7 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []registered) (rs []*reso
 // and readable again.
 func TestAnyNacos(t *testing.T) {
 	for _, template := range []string{"", "{service}.{group}.{namespace}.{cluster}.x"} {
-		m, err := mapping.New(mapping.Options{HostTemplate: template}, "5f3B-id_", golden.VIPs{})
+		m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, "5f3B-id_", golden.VIPs{})
 		require.NoError(t, err)
 		rapid.Check(t, func(t *rapid.T) {
 			all := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")

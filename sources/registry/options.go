@@ -1,0 +1,189 @@
+package registry
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"istio.io/istio/pkg/config/protocol"
+
+	"tributary/internal/names"
+)
+
+// Selection is what of a registry is read: names, or patterns with *, of what is wanted and what is skipped. Without any wanted, all is.
+type Selection struct{ Wanted, Skipped []string }
+
+// Has reports whether a name is selected.
+func (s Selection) Has(name string) bool {
+	matches := func(patterns []string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, name); return ok })
+	}
+	return (len(s.Wanted) == 0 || matches(s.Wanted)) && !matches(s.Skipped)
+}
+
+// CheckPatterns says what is wrong with patterns, which are the value of an option.
+func CheckPatterns(key string, patterns []string) error {
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return fmt.Errorf("%s: %q is no name or pattern", key, p)
+		}
+	}
+	return nil
+}
+
+// Duration is an option that is a time.
+type Duration struct {
+	key                string
+	value              *time.Duration
+	standard, min, max time.Duration
+}
+
+// Time returns an option with its value, its default and its bounds.
+func Time(key string, value *time.Duration, standard, least, most time.Duration) Duration {
+	return Duration{key, value, standard, least, most}
+}
+
+// Complete fills in the defaults of options that are zero, and checks all of them.
+func Complete(all ...Duration) error {
+	for _, d := range all {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+		if *d.value < d.min || *d.value > d.max {
+			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
+		}
+	}
+	return nil
+}
+
+// MappingOptions are the options of mappings of hosts with one port. Zero values stand for the defaults.
+type MappingOptions struct {
+	// HostTemplate is the host of a service, made of {names}.
+	HostTemplate string
+	// Namespace is that of the objects.
+	Namespace string
+	// ProtocolMeta is the key of an instance's metadata that names its protocol. Default: protocol.
+	ProtocolMeta string
+	// DefaultProtocol is that of instances that say none.
+	DefaultProtocol string
+	// ServicePort is the port of all services, and ServicePortMeta the key of the metadata that says it. Default: derived, service-port.
+	ServicePort     int
+	ServicePortMeta string
+	// LabelMeta are the keys of metadata that become labels. Default: version.
+	LabelMeta []string
+	// VIPs says which services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
+	VIPs string
+}
+
+// WithDefaults returns the options with defaults in the place of what is not set.
+func (o MappingOptions) WithDefaults(template, namespace, protocol string) MappingOptions {
+	o.HostTemplate = cmp.Or(o.HostTemplate, template)
+	o.Namespace = cmp.Or(o.Namespace, namespace)
+	o.ProtocolMeta = cmp.Or(o.ProtocolMeta, "protocol")
+	o.DefaultProtocol = cmp.Or(o.DefaultProtocol, protocol)
+	o.ServicePortMeta = cmp.Or(o.ServicePortMeta, "service-port")
+	o.VIPs = cmp.Or(o.VIPs, VIPsTCP)
+	if len(o.LabelMeta) == 0 {
+		o.LabelMeta = []string{"version"}
+	}
+	return o
+}
+
+var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+
+// Check checks the options. known are the names of which the template is made. An error begins with the key at fault.
+func (o MappingOptions) Check(known ...string) error {
+	err := Common{
+		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: known, Namespace: o.Namespace, VIPs: o.VIPs,
+		LabelsKey: "labelMeta", Labels: o.LabelMeta,
+	}.Check()
+	switch {
+	case err != nil:
+		return err
+	case protocol.Parse(o.DefaultProtocol).IsUnsupported():
+		return fmt.Errorf("defaultProtocol: Istio knows no protocol %q", o.DefaultProtocol)
+	}
+	return CheckPort("servicePort", o.ServicePort)
+}
+
+// CheckPort checks an option that is a port; 0 if it is not set.
+func CheckPort(key string, port int) error {
+	if port < 0 || port > 65535 {
+		return fmt.Errorf("%s: want 1 to 65535, got %d", key, port)
+	}
+	return nil
+}
+
+// Labels returns the labels of an instance with such metadata.
+func (o MappingOptions) Labels(metadata map[string]string) map[string]string {
+	labels := map[string]string{}
+	for _, key := range o.LabelMeta {
+		if value := metadata[key]; names.IsLabelText(value) {
+			labels[key] = value
+		}
+	}
+	return labels
+}
+
+// WantedPort returns the port on which clients are to find the service of an instance with such metadata; 0 if these do not say.
+func (o MappingOptions) WantedPort(metadata map[string]string) uint32 {
+	return ParsePort(metadata[o.ServicePortMeta])
+}
+
+// ParsePort reads a port; 0 if it is none.
+func ParsePort(text string) uint32 {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
+}
+
+// Protocol returns Istio's name of the protocol that an instance says, or else of the default.
+func (o MappingOptions) Protocol(said string) string {
+	if p := protocol.Parse(said); !p.IsUnsupported() {
+		return string(p)
+	}
+	return string(protocol.Parse(o.DefaultProtocol))
+}
+
+// Common are the options that mappings of registries share. An error of Check begins with the key at fault.
+type Common struct {
+	HostTemplate string
+	Placeholder  *regexp.Regexp // a part of the template, which ends with one of Known
+	Known        []string       // {names} of what the template is made of
+	Namespace    string
+	VIPs         string
+	LabelsKey    string // the key of the option of Labels
+	Labels       []string
+}
+
+// Check checks the options.
+func (c Common) Check() error {
+	for _, p := range c.Placeholder.FindAllString(c.HostTemplate, -1) {
+		if name := p[strings.IndexByte(p, '{'):]; !slices.Contains(c.Known, name) {
+			last := len(c.Known) - 1
+			return fmt.Errorf("hostTemplate: unknown %s; known are %s and %s", name, strings.Join(c.Known[:last], ", "), c.Known[last])
+		}
+	}
+	if example := c.Placeholder.ReplaceAllString(c.HostTemplate, "x"); !names.IsHost(example) {
+		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", c.HostTemplate, example)
+	}
+	if !names.IsDNSLabel(c.Namespace) {
+		return fmt.Errorf("namespace: %q is none", c.Namespace)
+	}
+	if !slices.Contains([]string{VIPsTCP, VIPsAll, VIPsNone}, c.VIPs) {
+		return fmt.Errorf("vips: want %s, %s or %s, got %q", VIPsTCP, VIPsAll, VIPsNone, c.VIPs)
+	}
+	for _, key := range c.Labels {
+		if !names.IsLabelKey(key) {
+			return fmt.Errorf("%s: %q cannot be the key of a label", c.LabelsKey, key)
+		}
+	}
+	return nil
+}
