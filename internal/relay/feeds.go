@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -178,15 +180,15 @@ func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
 	for i, s := range want {
 		next[i] = &feed{config: s, made: s.Identity(), read: s.Reading(), anew: f.all != nil}
 	}
-	from := match(f.all, next)
-	ids := &ids{}
+	from := match(f.all, next, (*feed).like)
+	taken, err := f.recall(next)
+	if err != nil {
+		return nil, err
+	}
 	for _, old := range from {
 		if old != nil {
-			ids.taken = append(ids.taken, old.id)
+			taken = append(taken, old.id)
 		}
-	}
-	if err := f.recall(ids, next); err != nil {
-		return nil, err
 	}
 	for i, n := range next {
 		old := from[i]
@@ -195,7 +197,8 @@ func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
 		} else {
 			n.table = new(memstore.Table)
 			if n.id == "" {
-				n.id = ids.free(n)
+				n.id = n.free(taken)
+				taken = append(taken, n.id)
 			}
 			if f.state != nil {
 				n.memory = f.state.Source(n.id)
@@ -230,20 +233,13 @@ func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
 	return next, nil
 }
 
-// match returns for each of next the one of all that goes on as that: one of the same identity, and if there is one, of the same reading
-// and of the same name, which counts in this order.
-func match(all, next []*feed) []*feed {
-	left := slices.Clone(all)
-	from := make([]*feed, len(next))
-	for _, like := range []func(a, b *feed) bool{
-		func(a, b *feed) bool { return a.read == b.read && a.config.Name == b.config.Name },
-		func(a, b *feed) bool { return a.read == b.read },
-		func(a, b *feed) bool { return a.config.Name == b.config.Name },
-		func(*feed, *feed) bool { return true },
-	} {
+// match returns for each of next the one of all that goes on as that, or nil: of those that are like it, the one that is so the most.
+func match[T comparable](all []T, next []*feed, like func(one T, n *feed) int) []T {
+	var none T
+	left, from := slices.Clone(all), make([]T, len(next))
+	for most := likest; most > 0; most-- {
 		for i, n := range next {
-			j := slices.IndexFunc(left, func(o *feed) bool { return o.made == n.made && like(o, n) })
-			if from[i] == nil && j >= 0 {
+			if j := slices.IndexFunc(left, func(one T) bool { return like(one, n) == most }); j >= 0 && from[i] == none {
 				from[i] = left[j]
 				left = slices.Delete(left, j, j+1)
 			}
@@ -252,42 +248,72 @@ func match(all, next []*feed) []*feed {
 	return from
 }
 
-// recall finds for feeds of the start what an earlier run has kept of them, or of another reading of the same. A source that is added to a
-// running one has no claim to that.
-func (f *feeds) recall(ids *ids, next []*feed) error {
+// likest is how much two feeds are alike at most: by their identity, their reading, and their name, which counts in this order. Without
+// the identity the rest counts for nothing.
+const likest = 4
+
+func likeness(made, read, named bool) int {
+	switch {
+	case !made:
+		return 0
+	case read && named:
+		return likest
+	case read:
+		return 3
+	case named:
+		return 2
+	}
+	return 1
+}
+
+func (f *feed) like(n *feed) int {
+	return likeness(f.made == n.made, f.read == n.read, f.config.Name == n.config.Name)
+}
+
+// keptLike is how much what is kept under an id is like n; see free.
+func keptLike(id string, n *feed) int {
+	return likeness(strings.HasPrefix(id, n.made+"-"), strings.HasPrefix(id, n.made+"-"+n.read+"-"), strings.HasSuffix(id, n.named()))
+}
+
+// recall finds for feeds of the start what an earlier run has kept of them, or of another reading of the same, and returns the ids of that. A
+// source that is added to a running one has no claim to that.
+func (f *feeds) recall(next []*feed) (taken []string, err error) {
 	if f.state == nil || f.all != nil {
-		return nil
+		return nil, nil
 	}
-	var err error
-	if ids.kept, err = f.state.Kept(); err != nil {
-		return err
+	kept, err := f.state.Kept()
+	if err != nil {
+		return nil, err
 	}
-	for _, like := range []func(n *feed, id string) bool{
-		func(n *feed, id string) bool { return id == n.made+"-"+n.read+n.named() },
-		func(n *feed, id string) bool { return strings.HasPrefix(id, n.made+"-"+n.read+"-") }, // under another name
-	} {
-		for _, n := range next {
-			if n.id == "" {
-				n.id = ids.claim(func(id string) bool { return like(n, id) })
-			}
+	taken = match(kept, next, keptLike)
+	for i, n := range next {
+		switch id := taken[i]; {
+		case id == "":
+		case strings.HasPrefix(id, n.made+"-"+n.read+"-"):
+			n.id = id
+		default:
+			n.former = f.state.Source(id)
 		}
 	}
-	for _, like := range []func(n *feed, id string) bool{
-		func(n *feed, id string) bool {
-			return strings.HasPrefix(id, n.made+"-") && strings.HasSuffix(id, n.named())
-		},
-		func(n *feed, id string) bool { return strings.HasPrefix(id, n.made+"-") },
-	} {
-		for _, n := range next {
-			if n.id != "" || n.former != nil {
-				continue
-			}
-			if former := ids.claim(func(id string) bool { return like(n, id) }); former != "" {
-				n.former = f.state.Source(former)
-			}
+	return taken, nil
+}
+
+// free is the id of a feed: what it is made of and its name, so that of several that are made of the same each finds its own after a restart;
+// and a number, if one that was renamed has that.
+func (f *feed) free(taken []string) string {
+	id := f.made + "-" + f.read + f.named()
+	for n, free := 2, id; ; n++ {
+		if !slices.Contains(taken, free) {
+			return free
 		}
+		free = fmt.Sprintf("%s-%d", id, n)
 	}
-	return nil
+}
+
+// named is what the id of a feed ends with.
+func (f *feed) named() string {
+	sum := sha256.Sum256([]byte(f.config.Name))
+	return "-" + hex.EncodeToString(sum[:4])
 }
 
 // readsAlike reports whether the source that reads as one configuration says also reads as the other does.
