@@ -179,7 +179,8 @@ func (t *TLS) Credentials(address string) (credentials.TransportCredentials, err
 // Config reads what t names, for a connection to host. It is for a secure t only. Protocols are for the caller to add. What is wrong with a
 // field is a *FieldError.
 func (t *TLS) Config(host string) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify} //nolint:gosec // if the operator says so
+	//nolint:gosec // if the operator says so
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify}
 	if t.SNI != "" {
 		cfg.ServerName = t.SNI
 	}

@@ -191,7 +191,8 @@ configSources:
 		"addresses": {
 			"configSources:\n- address: nfs:///a\n- address: /etc/rules\n- address: 'fs://'\n",
 			[]string{
-				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs" (did you mean fs?); known: consul, consul+https, consul-kv, consul-kv+https, zookeeper, nacos, eureka, eureka+https, fs, xds`,
+				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs" (did you mean fs?); known: consul, consul+https, consul-kv, ` +
+					`consul-kv+https, zookeeper, nacos, eureka, eureka+https, fs, xds`,
 				`t.yaml:3:12: configSources[1].address: want SCHEME://…, got "/etc/rules"; a directory is written fs:///dir`,
 				`t.yaml:4:12: configSources[2].address: nothing after "fs://"`,
 			},
@@ -308,7 +309,8 @@ configSources:
 
 func TestNewNamesWhatTheConfigurationWasMadeOf(t *testing.T) {
 	_, err := config.New("command line", config.Config{ConfigSources: []config.Source{{Address: "ftp://x"}}})
-	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: consul, consul+https, consul-kv, consul-kv+https, zookeeper, nacos, eureka, eureka+https, fs, xds`)
+	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: consul, consul+https, consul-kv, `+
+		`consul-kv+https, zookeeper, nacos, eureka, eureka+https, fs, xds`)
 }
 
 func TestLoadAndFind(t *testing.T) {

@@ -46,7 +46,8 @@ func TestConsulKVFaults(t *testing.T) {
   wait: 1ms
 `))
 	for _, want := range []string{
-		`t.yaml:2:12: configSources[0].address: "consul-kv://consul.example:8500": the prefix of the keys is missing; want consul-kv://host:port/prefix`,
+		`t.yaml:2:12: configSources[0].address: "consul-kv://consul.example:8500": the prefix of the keys is missing; want ` +
+			`consul-kv://host:port/prefix`,
 		`t.yaml:3:12: configSources[1].address: "consul-kv://consul.example/mesh": want host:port, got "consul.example"`,
 		`t.yaml:5:3: configSources[2].hostTemplate: not for consul-kv addresses`,
 		`t.yaml:6:3: configSources[2].mode: not for consul-kv addresses`,

@@ -63,18 +63,22 @@ func TestListenersThatMakeNoSense(t *testing.T) {
 		"{xdsTLS: {key: b}}":           "listen.xdsTLS.certificate: missing; name a file in PEM",
 		"{xdsTLS: {certificate: a}}":   "listen.xdsTLS.key: missing; name a file in PEM",
 		"{adminTLS: {certificate: a}}": "listen.adminTLS.key: missing; name a file in PEM",
-		"{xdsTLS: {certificate: a, key: b, clientAuth: require}}":              "listen.xdsTLS.clientAuth: require needs clientCAs",
-		"{xdsTLS: {certificate: a, key: b, clientAuth: none, clientCAs: c}}":   "listen.xdsTLS.clientAuth: none asks for no certificates",
-		"{xdsTLS: {certificate: a, key: b, clientAuth: always, clientCAs: c}}": `listen.xdsTLS.clientAuth: want none, optional or require, got "always"`,
-		`{xdsTLS: {certificate: a, key: b, minVersion: "1.1"}}`:                `listen.xdsTLS.minVersion: want 1.2 or 1.3, got "1.1"`,
+		"{xdsTLS: {certificate: a, key: b, clientAuth: require}}":            "listen.xdsTLS.clientAuth: require needs clientCAs",
+		"{xdsTLS: {certificate: a, key: b, clientAuth: none, clientCAs: c}}": "listen.xdsTLS.clientAuth: none asks for no certificates",
+		"{xdsTLS: {certificate: a, key: b, clientAuth: always, clientCAs: " +
+			"c}}": `listen.xdsTLS.clientAuth: want none, optional or require, got "always"`,
+		`{xdsTLS: {certificate: a, key: b, minVersion: "1.1"}}`: `listen.xdsTLS.minVersion: want 1.2 or 1.3, got "1.1"`,
 		"{xdsTLS: {address: ':16010', certificate: a, key: b}}": "listen.xdsTLS.address: :16010 is also that of " +
 			"127.0.0.1:16010, which is listen.xds",
-		"{xdsTLS: {address: '127.0.0.1:16014', certificate: a, key: b}}":       "listen.admin: 127.0.0.1:16014 is also listen.xdsTLS.address",
-		"{xdsTLS: {certificate: 'spiffe://', key: b}}":                         "t.yaml:1:50: listen.xdsTLS.key: the Workload API gives the key",
-		"{xdsTLS: {certificate: 'spiffe://a'}}":                                `t.yaml:1:32: listen.xdsTLS.certificate: "spiffe://a" is a trust domain`,
-		"{xdsTLS: {certificate: a, key: 'spiffe://'}}":                         "listen.xdsTLS.key: want a file in PEM",
-		"{xdsTLS: {certificate: a, key: b, clientCAs: 'spiffe://a/b'}}":        `listen.xdsTLS.clientCAs: "spiffe://a/b" is an identity; a trust domain is spiffe://a`,
-		"{adminTLS: {certificate: 'spiffe://', workloadAPI: /run/agent.sock}}": `listen.adminTLS.workloadAPI: want unix:///PATH or tcp://IP:PORT, got "/run/agent.sock"`,
+		"{xdsTLS: {address: '127.0.0.1:16014', certificate: a, key: b}}": "listen.admin: 127.0.0.1:16014 is also listen.xdsTLS.address",
+		"{xdsTLS: {certificate: 'spiffe://', key: b}}":                   "t.yaml:1:50: listen.xdsTLS.key: the Workload API gives the key",
+		"{xdsTLS: {certificate: " +
+			"'spiffe://a'}}": `t.yaml:1:32: listen.xdsTLS.certificate: "spiffe://a" is a trust domain`,
+		"{xdsTLS: {certificate: a, key: 'spiffe://'}}": "listen.xdsTLS.key: want a file in PEM",
+		"{xdsTLS: {certificate: a, key: b, clientCAs: " +
+			"'spiffe://a/b'}}": `listen.xdsTLS.clientCAs: "spiffe://a/b" is an identity; a trust domain is spiffe://a`,
+		"{adminTLS: {certificate: 'spiffe://', workloadAPI: " +
+			"/run/agent.sock}}": `listen.adminTLS.workloadAPI: want unix:///PATH or tcp://IP:PORT, got "/run/agent.sock"`,
 		"{xdsTLS: {certificate: a, key: b, workloadAPI: 'unix:///a'}}": "listen.xdsTLS.workloadAPI: nothing is asked of it: write " +
 			"certificate: spiffe://, clientCAs: spiffe://, or both",
 		"{xds: 'unix:///a', admin: 'unix:///a'}": "listen.admin: unix:///a is also listen.xds",

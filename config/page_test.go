@@ -161,7 +161,8 @@ var (
 	// sayingDefault is the sentence of a description that says what holds without the key.
 	sayingDefault = regexp.MustCompile(`\s*Default:? (.+?)\.(\s|$)`)
 	// literal is a default that is written as it is said.
-	literal = regexp.MustCompile(`^([0-9][0-9.]*(?:ns|us|ms|s|m|h|%)?(?:[0-9]+[smh])*|[0-9.]*:[0-9]+|[0-9.]+/[0-9]+|gzip|true|false|{[a-z]+}\S*|[A-Z_]{2,}|[a-z]+(?:-[a-z]+)*)((?:(?:;|:|, which|, since) .*)?)$`)
+	literal = regexp.MustCompile(`^([0-9][0-9.]*(?:ns|us|ms|s|m|h|%)?(?:[0-9]+[smh])*|[0-9.]*:[0-9]+|[0-9.]+/[0-9]+|gzip|true|false|` +
+		`{[a-z]+}\S*|[A-Z_]{2,}|[a-z]+(?:-[a-z]+)*)((?:(?:;|:|, which|, since) .*)?)$`)
 )
 
 // spoken are the words by which a default is told that are no values.

@@ -12,8 +12,10 @@ import (
 
 func TestLimitsAndDebounce(t *testing.T) {
 	c, err := config.Parse("t.yaml", []byte(`
-limits: {streams: 1, streamsPerPeer: 2, typesPerStream: 3, namesPerStream: 4, names: -1, requestBytes: 65541, requestMemory: 65544, requestsPerSecond: 6, refusalDelay: 7s,
-  streamsPerConnection: 9, streamsPerSecond: 10, connectionsPerSecond: 16, headerBytes: 11, handshakeTimeout: 12s, firstRequestTimeout: 13s, idleConnection: 14s, stuckFor: 15s, connectionAge: 17m}
+limits: {streams: 1, streamsPerPeer: 2, typesPerStream: 3, namesPerStream: 4, names: -1, requestBytes: 65541, requestMemory: 65544, `+
+		`requestsPerSecond: 6, refusalDelay: 7s,
+  streamsPerConnection: 9, streamsPerSecond: 10, connectionsPerSecond: 16, headerBytes: 11, handshakeTimeout: 12s, `+
+		`firstRequestTimeout: 13s, idleConnection: 14s, stuckFor: 15s, connectionAge: 17m}
 debounce: {quiet: 20ms}
 configSources: [{address: "fs:///a"}]
 `))
@@ -32,8 +34,10 @@ configSources: [{address: "fs:///a"}]
 
 func TestRequestsLargerThanTheMemoryForAll(t *testing.T) {
 	for limits, says := range map[string]string{
-		"requestBytes: 67108865":                          "t.yaml:1:24: limits.requestBytes: want at most limits.requestMemory, 67108864 if it is not given, got 67108865",
-		"requestBytes: -1":                                "t.yaml:1:24: limits.requestBytes: want at most limits.requestMemory, 67108864 if it is not given, got -1",
+		"requestBytes: 67108865": "t.yaml:1:24: limits.requestBytes: want at most limits.requestMemory, 67108864 " +
+			"if it is not given, got 67108865",
+		"requestBytes: -1": "t.yaml:1:24: limits.requestBytes: want at most limits.requestMemory, 67108864 " +
+			"if it is not given, got -1",
 		"requestBytes: 67108864":                          "",
 		"requestBytes: 67108865, requestMemory: 67108865": "",
 		"requestBytes: -1, requestMemory: -1":             "",

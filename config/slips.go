@@ -40,7 +40,8 @@ var refused = map[string]map[string]string{
 
 const (
 	noAccessKeys = "is none of ours: keys of a cloud are not used to log in, but username and password are"
-	byTokenFile  = "is none of ours: a token stands in the file that tokenFile names, or in CONSUL_HTTP_TOKEN" //nolint:gosec // where one stands, and none
+	byTokenFile  = "is none of ours: a token stands in the file that tokenFile names, or in " +
+		"CONSUL_HTTP_TOKEN" //nolint:gosec // where one stands, and none
 )
 
 // scheme is what the rules for the parameters of an address are found by.

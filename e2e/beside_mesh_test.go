@@ -148,7 +148,7 @@ func (r *randomMesh) sidecar(mark string) *networking.Sidecar {
 		})
 	}
 	if r.seldom(3) {
-		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(r.IntN(2))} //nolint:gosec // there are two
+		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(r.IntN(2))}
 	}
 	return s
 }

@@ -14,7 +14,8 @@ var different = []struct {
 	of   func(compared) bool // in which comparisons; nil is all
 }{
 	{
-		regexp.MustCompile(`\.tracing\.custom_tags\{istio\.(authorization\.dry_run\.(allow|deny)_policy\.(name|result)|canonical_(revision|service)|cluster_id|mesh_id|namespace)\}: istiod has set$`),
+		regexp.MustCompile(`\.tracing\.custom_tags\{istio\.(authorization\.dry_run\.(allow|deny)_policy\.(name|result)|canonical_(revision|` +
+			`service)|cluster_id|mesh_id|namespace)\}: istiod has set$`),
 		"spans have none of Istio's tags, by which all workloads would differ",
 		nil,
 	},
@@ -38,7 +39,9 @@ var different = []struct {
 	},
 	{shortNames{}, "short names of services in a client's own DNS domain, such as details and details.default, are no domains: without " +
 		"Kubernetes nobody resolves them", nil},
-	{regexp.MustCompile(`^listener .*\.filters\{[0-9]+\}(\.name: istiod has envoy\.filters\.network\.mongo_proxy, .*|\.typed_config\[MongoProxy\]: istiod has set|\.typed_config\[TcpProxy\]: tributary has set|: istiod has set)$`), "a service of MongoDB is one of TCP; istiod has Envoy's filter for MongoDB, for its statistics", compared.ofMongo},
+	{regexp.MustCompile(`^listener .*\.filters\{[0-9]+\}(\.name: istiod has envoy\.filters\.network\.mongo_proxy, ` +
+		`.*|\.typed_config\[MongoProxy\]: istiod has set|\.typed_config\[TcpProxy\]: tributary has set|: istiod has ` +
+		`set)$`), "a service of MongoDB is one of TCP; istiod has Envoy's filter for MongoDB, for its statistics", compared.ofMongo},
 	{
 		regexp.MustCompile(`^cluster .*\.transport_socket: istiod has set$`),
 		"ISTIO_MUTUAL needs certificates that somebody has to issue: without them nothing is sent, or plaintext if that is allowed",
@@ -48,8 +51,14 @@ var different = []struct {
 		regexp.MustCompile(`^cluster .*\.filter_metadata\{istio\}\.fields\{alpn_override\}: istiod has set$`),
 		"istiod's clusters have what its own filter for ALPN reads, which only its own proxies have", nil,
 	},
-	{regexp.MustCompile(`^cluster .*\.validation_context_sds_secret_config\.name: istiod has file-root:system, tributary file-root:/etc/ssl/certs/ca-certificates\.crt$`), "a server that is verified by no roots in particular is verified by the system's, which are a file here and known to istiod's agent", nil},
-	{regexp.MustCompile(`^listener (0\.0\.0\.0_[0-9]+\.filter_chains\{[0-9]+\}(\.filter_chain_match\.prefix_ranges\{.*|: istiod has set)|[0-9.]+_[0-9]+: istiod has it)$`), "a service of TCP with addresses and ranges is one filter chain for all of them; istiod has a listener for each address and a chain for each range", compared.isMixed},
+	{regexp.MustCompile(`^cluster .*\.validation_context_sds_secret_config\.name: istiod has file-root:system, tributary ` +
+		`file-root:/etc/ssl/certs/` +
+		`ca-certificates\.crt$`), "a server that is verified by no roots in particular is verified by the system's, which are a file here " +
+		"and known to istiod's agent", nil},
+	{regexp.MustCompile(`^listener (0\.0\.0\.0_[0-9]+\.filter_chains\{[0-9]+\}(\.filter_chain_match\.prefix_ranges\{.*|: istiod has ` +
+		`set)|[0-9.]+_[0-9]+: istiod has ` +
+		`it)$`), "a service of TCP with addresses and ranges is one filter chain for all of them; istiod has a listener for each address " +
+		"and a chain for each range", compared.isMixed},
 	{regexp.MustCompile(`^cluster rate_limit_cluster: istiod has it$`), "EnvoyFilters are not translated", compared.filtered},
 	{otherAddresses{}, "of two hosts that share an address, one has it as a domain; istiod also writes ranges of addresses as domains, " +
 		"which match nothing", nil},
@@ -61,7 +70,8 @@ var different = []struct {
 	},
 	{regexp.MustCompile(`\.hash_policy\{[0-9]+\}: istiod has`), "a route has no hash where the port's load balancer does not use one", nil},
 	{
-		regexp.MustCompile(`^routes [0-9]+\..*\.route\.(hash_policy\{[0-9]+\}: tributary has set|retry_policy\.retry_host_predicate\{0\}: istiod has set)$`),
+		regexp.MustCompile(`^routes [0-9]+\..*\.route\.(hash_policy\{[0-9]+\}: tributary has set|retry_policy\.retry_host_predicate\{0\}: ` +
+			`istiod has set)$`),
 		"what portLevelSettings say of hashes applies to a destination that names no port, too; istiod does not heed it there",
 		compared.byPort,
 	},
@@ -70,7 +80,10 @@ var different = []struct {
 		regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}: istiod has set|routes https\.443\..*: istiod has it)$`),
 		"of servers that have one host on one port, the first has it; Envoy refuses what istiod sends", compared.clash,
 	},
-	{regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}[.:].*|routes https\.443\.[^.]*\.[^.]*\.[^.]*: tributary has it|routes http\.80\.virtual_hosts\{[^}]*\}: tributary has set)$`), "of a server that has a host of an older one on its port, tributary leaves out the host, istiod the whole server", compared.clash},
+	{regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}[.:].*|routes https\.443\.[^.]*\.[^.]*\.[^.]*: tributary has ` +
+		`it|routes http\.80\.virtual_hosts\{[^}]*\}: tributary has ` +
+		`set)$`), "of a server that has a host of an older one on its port, tributary leaves out the host, istiod the whole " +
+		"server", compared.clash},
 	{fewerServers{}, "of servers that have one host on one port, the first has it; Envoy refuses what istiod sends", compared.clash},
 	{
 		regexp.MustCompile(`^listener 0.0.0.0_[0-9]+\.(default_filter_chain: istiod has set|filter_chains\{[0-9]+\}: tributary has set)`),
@@ -82,7 +95,8 @@ var different = []struct {
 	},
 	{
 		regexp.MustCompile(`^listener 127.*(server_names|filter_chain_match|tls_inspector|filter_chains\{[0-9]+\}: tributary has set)`),
-		"without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI, and the oldest for any other name", nil,
+		"without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI, and the oldest for any " +
+			"other name", nil,
 	},
 }
 
@@ -124,7 +138,8 @@ func (otherPort) MatchString(line string) bool {
 // fewerServers is of server names of one port of a gateway, of which tributary has left some out.
 type fewerServers struct{}
 
-var serversOf = regexp.MustCompile(`^listener 0\.0\.0\.0_443\.filter_chains\{[0-9]+\}\.filter_chain_match\.server_names: istiod has (.*), tributary (.*)$`)
+var serversOf = regexp.MustCompile(`^listener 0\.0\.0\.0_443\.filter_chains\{[0-9]+\}\.filter_chain_match\.server_names: istiod has ` +
+	`(.*), tributary (.*)$`)
 
 func (fewerServers) MatchString(line string) bool {
 	both := serversOf.FindStringSubmatch(line)

@@ -15,7 +15,7 @@ import (
 // meshConfig makes what is set for the whole mesh, with providers that send spans to the service that marks it.
 func (r *randomMesh) meshConfig(mark string) *meshv1alpha1.MeshConfig {
 	c := &meshv1alpha1.MeshConfig{
-		AccessLogFile: r.pick("", "/dev/stdout"), AccessLogEncoding: meshv1alpha1.MeshConfig_AccessLogEncoding(r.IntN(2)), //nolint:gosec // there are two
+		AccessLogFile: r.pick("", "/dev/stdout"), AccessLogEncoding: meshv1alpha1.MeshConfig_AccessLogEncoding(r.IntN(2)),
 		EnableTracing: r.seldom(2), DisableEnvoyListenerLog: r.seldom(4),
 		DefaultConfig: &meshv1alpha1.ProxyConfig{Tracing: &meshv1alpha1.Tracing{
 			Sampling:         float64(r.IntN(3)) * 25,
@@ -33,7 +33,9 @@ func (r *randomMesh) meshConfig(mark string) *meshv1alpha1.MeshConfig {
 		c.AccessLogFormat = r.pick("", "%PROTOCOL%", "%REQ_WITHOUT_QUERY(:PATH)%\n")
 	}
 	if r.seldom(3) {
-		c.OutboundTrafficPolicy = &meshv1alpha1.MeshConfig_OutboundTrafficPolicy{Mode: meshv1alpha1.MeshConfig_OutboundTrafficPolicy_Mode(r.IntN(2))} //nolint:gosec // there are two
+		c.OutboundTrafficPolicy = &meshv1alpha1.MeshConfig_OutboundTrafficPolicy{
+			Mode: meshv1alpha1.MeshConfig_OutboundTrafficPolicy_Mode(r.IntN(2)),
+		}
 	}
 	if r.seldom(3) {
 		c.DefaultProviders = &meshv1alpha1.MeshConfig_DefaultProviders{
@@ -69,7 +71,9 @@ func (r *randomMesh) meshConfig(mark string) *meshv1alpha1.MeshConfig {
 				{Name: "x-token", HeaderValue: &meshv1alpha1.MeshConfig_ExtensionProvider_HttpHeader_Value{Value: "token"}},
 			},
 		}
-		otel.ResourceDetectors = &meshv1alpha1.MeshConfig_ExtensionProvider_ResourceDetectors{Environment: &meshv1alpha1.MeshConfig_ExtensionProvider_ResourceDetectors_EnvironmentResourceDetector{}}
+		otel.ResourceDetectors = &meshv1alpha1.MeshConfig_ExtensionProvider_ResourceDetectors{
+			Environment: &meshv1alpha1.MeshConfig_ExtensionProvider_ResourceDetectors_EnvironmentResourceDetector{},
+		}
 	}
 	c.ExtensionProviders = []*meshv1alpha1.MeshConfig_ExtensionProvider{
 		{Name: "text", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLog{EnvoyFileAccessLog: text}},
@@ -80,9 +84,11 @@ func (r *randomMesh) meshConfig(mark string) *meshv1alpha1.MeshConfig {
 				},
 			},
 		}},
-		{Name: "zipkin", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Zipkin{Zipkin: &meshv1alpha1.MeshConfig_ExtensionProvider_ZipkinTracingProvider{
-			Service: service, Port: port, Path: r.pick("", "/spans"), Enable_64BitTraceId: r.seldom(2), MaxTagLength: r.Uint32N(2) * 44,
-		}}},
+		{Name: "zipkin", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Zipkin{
+			Zipkin: &meshv1alpha1.MeshConfig_ExtensionProvider_ZipkinTracingProvider{
+				Service: service, Port: port, Path: r.pick("", "/spans"), Enable_64BitTraceId: r.seldom(2), MaxTagLength: r.Uint32N(2) * 44,
+			},
+		}},
 		{Name: "otel", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Opentelemetry{Opentelemetry: otel}},
 	}
 	return c

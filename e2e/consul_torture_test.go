@@ -419,10 +419,11 @@ func (w *torture) grant(rights string) {
 		return
 	}
 	rules := map[string]string{
-		"read":  `node_prefix "" { policy = "read" } service_prefix "" { policy = "read" } key_prefix "mesh/" { policy = "read" }`,
-		"some":  `node_prefix "" { policy = "read" } service_prefix "s1" { policy = "read" } key_prefix "mesh/r1" { policy = "read" }`,
-		"nodes": `node "node-0" { policy = "read" } node "node-1" { policy = "read" } service_prefix "" { policy = "read" } key_prefix "mesh/" { policy = "read" }`,
-		"none":  `key_prefix "other/" { policy = "read" }`,
+		"read": `node_prefix "" { policy = "read" } service_prefix "" { policy = "read" } key_prefix "mesh/" { policy = "read" }`,
+		"some": `node_prefix "" { policy = "read" } service_prefix "s1" { policy = "read" } key_prefix "mesh/r1" { policy = "read" }`,
+		"nodes": `node "node-0" { policy = "read" } node "node-1" { policy = "read" } service_prefix "" { policy = "read" } key_prefix ` +
+			`"mesh/" { policy = "read" }`,
+		"none": `key_prefix "other/" { policy = "read" }`,
 	}[rights]
 	w.must(func(c *api.Client) error {
 		policy := &api.ACLPolicy{Name: "torture", Rules: rules}

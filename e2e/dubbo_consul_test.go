@@ -85,7 +85,8 @@ func TestDubboConsul(t *testing.T) {
 			"application=BDTService", "group=a&b", "interface=com.ikurento.user.UserProvider", "methods=GetUser,GetUsers",
 			"release=dubbo-golang-1.5.6", "side=provider", "timestamp=1795335081", "dubbo",
 		},
-		Meta: map[string]string{"url": "dubbo://10.0.0.7:20000/com.ikurento.user.UserProvider?application=BDTService&group=a%26b&interface=com.ikurento.user.UserProvider&methods=GetUser%2CGetUsers&release=dubbo-golang-1.5.6&side=provider&timestamp=1795335081"},
+		Meta: map[string]string{"url": "dubbo://10.0.0.7:20000/com.ikurento.user.UserProvider?application=BDTService&group=a%26b&interface=" +
+			"com.ikurento.user.UserProvider&methods=GetUser%2CGetUsers&release=dubbo-golang-1.5.6&side=provider&timestamp=1795335081"},
 	}))
 	want := with()
 	want["com-ikurento-user-userprovider-a-b"] = []string{":20000 100 BDTService"}

@@ -154,7 +154,8 @@ func (w *fuzzWorld) register(t *testing.T, p *fuzzProvider) {
 		if p.golang {
 			root = "/dubbo/"
 		}
-		doc := fmt.Sprintf(`{"app":%q,"revision":%q,"services":{"x":{"name":%q,"group":%q,"version":%q,"protocol":"dubbo","port":20880,"path":%q,"params":{%s}}}}`,
+		doc := fmt.Sprintf(`{"app":%q,"revision":%q,"services":{"x":{"name":%q,"group":%q,"version":%q,"protocol":"dubbo","port":20880,`+
+			`"path":%q,"params":{%s}}}}`,
 			p.app, revision, p.iface, p.group, p.version, p.iface, strings.Join(fields, ","))
 		write := func() { w.admin.Put(t, root+p.app+"/"+revision, doc) }
 		if w.rand.IntN(2) == 0 { // Java writes it after the instance, too
@@ -163,7 +164,8 @@ func (w *fuzzWorld) register(t *testing.T, p *fuzzProvider) {
 		}
 		host, _, _ := strings.Cut(p.address, ":")
 		node := "/services/" + p.app + "/" + p.address
-		p.player.Register(node, fmt.Sprintf(`{"name":%q,"address":%q,"port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":%q,"timestamp":%q}}}`,
+		p.player.Register(node, fmt.Sprintf(`{"name":%q,"address":%q,"port":20880,`+
+			`"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":%q,"timestamp":%q}}}`,
 			p.app, host, revision, timestamp))
 		p.nodes = append(p.nodes, node)
 		write()

@@ -101,7 +101,8 @@ func TestDubboScale(t *testing.T) {
 func scaleNode(n, provider, weight int) string {
 	name := fmt.Sprintf("com.acme.shop%d.Service%04d", n%20, n)
 	return "/dubbo/" + name + "/providers/" + url.QueryEscape(fmt.Sprintf(
-		"dubbo://10.%d.%d.%d:20880/%s?anyhost=true&application=app-%d&deprecated=false&dubbo=2.0.2&dynamic=true&generic=false&interface=%s&methods=add,greet&release=3.3.6&side=provider&timestamp=1795246404074&version=1.0.0&weight=%d",
+		"dubbo://10.%d.%d.%d:20880/%s?anyhost=true&application=app-%d&deprecated=false&dubbo=2.0.2&dynamic=true&generic=false&interface=%s&"+
+			"methods=add,greet&release=3.3.6&side=provider&timestamp=1795246404074&version=1.0.0&weight=%d",
 		provider, n/250, n%250+1, name, n%100, name, weight))
 }
 

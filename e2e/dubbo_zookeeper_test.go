@@ -80,9 +80,11 @@ func TestDubboZooKeeperTLS(t *testing.T) {
 	}
 	admin.Put(t, node("10.0.0.5", "com.acme.Demo"), "")
 	admin.Put(t, "/shared/ours/app/10.0.0.6:20880",
-		`{"name":"app","address":"10.0.0.6","port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"r1"}}}`)
+		`{"name":"app","address":"10.0.0.6","port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,`+
+			`\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"r1"}}}`)
 	admin.Put(t, "/shared/ours/metadata/app/r1",
-		`{"app":"app","revision":"r1","services":{"x":{"name":"com.acme.Demo","protocol":"dubbo","port":20880,"path":"com.acme.Demo","params":{}}}}`)
+		`{"app":"app","revision":"r1","services":{"x":{"name":"com.acme.Demo","protocol":"dubbo","port":20880,"path":"com.acme.Demo",`+
+			`"params":{}}}}`)
 
 	tls := map[string]any{"mode": "SIMPLE", "caCertificates": zookeeper.CA}
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{

@@ -49,7 +49,8 @@ spec:
   selector: {istio: ingressgateway}
   servers:
   - {port: {number: %d, name: http, protocol: HTTP}, hosts: ["*.example.com"]}
-  - {port: {number: %d, name: files, protocol: HTTPS}, hosts: [files.example.com], tls: {mode: SIMPLE, serverCertificate: %s, privateKey: %s}}
+  - {port: {number: %d, name: files, protocol: HTTPS}, hosts: [files.example.com], tls: {mode: SIMPLE, serverCertificate: %s, `+
+		`privateKey: %s}}
   - {port: {number: %[2]d, name: name, protocol: HTTPS}, hosts: [name.example.com], tls: {mode: SIMPLE, credentialName: shop}}
   - {port: {number: %[2]d, name: lost, protocol: HTTPS}, hosts: [lost.example.com], tls: {mode: SIMPLE, credentialName: %[7]s}}
   - {port: {number: %[5]d, name: old, protocol: HTTP}, hosts: ["*.example.com"], tls: {httpsRedirect: true}}

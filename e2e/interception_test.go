@@ -65,7 +65,7 @@ spec:
 // inNetworkOfItsOwn runs the test once more in a network that has nothing but a loopback interface.
 func inNetworkOfItsOwn(t *testing.T) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.count", "1", "-test.timeout", "1m") //nolint:gosec // this very program
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.count", "1", "-test.timeout", "1m")
 	cmd.Env = append(os.Environ(), "E2E_INTERCEPTED=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if os.Getuid() != 0 {

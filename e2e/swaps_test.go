@@ -161,7 +161,9 @@ func (s swap) parts(t *testing.T) map[resourcev3.Type][]cachetypes.Resource {
 			ClusterName: cluster.Name,
 			Endpoints: []*endpointv3.LocalityLbEndpoints{{
 				Locality: &corev3.Locality{Region: "r"}, LoadBalancingWeight: wrapperspb.UInt32(1),
-				LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(s.backend)}}}},
+				LbEndpoints: []*endpointv3.LbEndpoint{
+					{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(s.backend)}}},
+				},
 			}},
 		}},
 	}

@@ -91,7 +91,8 @@ func TestOnlyThisChanges(t *testing.T) {
 apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {name: only, namespace: shop}
-spec: {selector: {istio: ingressgateway}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [one.example.com]}]}`, "one.", "two."},
+spec: {selector: {istio: ingressgateway}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ` +
+			`[one.example.com]}]}`, "one.", "two."},
 		{"Sidecar", `
 apiVersion: networking.istio.io/v1
 kind: Sidecar
@@ -111,7 +112,8 @@ spec: {metadata: {labels: {app: one}}, template: {serviceAccount: vm}}`, "app: o
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: only, namespace: shop}
-spec: {hosts: [one.mesh.internal], exportTo: ["."], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: 127.0.0.1}]}`, "one.", "two."},
+spec: {hosts: [one.mesh.internal], exportTo: ["."], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], endpoints: ` +
+			`[{address: 127.0.0.1}]}`, "one.", "two."},
 		{"VirtualService exported nowhere", `
 apiVersion: networking.istio.io/v1
 kind: VirtualService

@@ -79,7 +79,8 @@ metadata: {name: front, namespace: default}
 spec:
   selector: {front: only}
   servers:
-  - {port: {number: %d, name: http, protocol: HTTPS}, hosts: [echo.mesh.internal], tls: {mode: SIMPLE, serverCertificate: %s, privateKey: %s}}
+  - {port: {number: %d, name: http, protocol: HTTPS}, hosts: [echo.mesh.internal], tls: {mode: SIMPLE, serverCertificate: %s, `+
+		`privateKey: %s}}
 ---
 apiVersion: networking.istio.io/v1
 kind: VirtualService

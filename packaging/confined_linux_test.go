@@ -49,7 +49,7 @@ func become(allowed, program []string) error {
 	if err != nil {
 		return err
 	}
-	return syscall.Exec(program[0], program, slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, calls+"=") })) //nolint:gosec // of the test
+	return syscall.Exec(program[0], program, slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, calls+"=") }))
 }
 
 // confinement is what the unit leaves to the program, as far as it can be had without systemd: the system calls, what is seen of
@@ -142,9 +142,10 @@ func (c *confinement) commandOf(group string, program ...string) *exec.Cmd {
 	}
 	user, _, _ := strings.Cut(nobody, ":")
 	group = cmp.Or(group, user)
-	cmd := exec.CommandContext(c.t.Context(), "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", //nolint:gosec // of the test
+	cmd := exec.CommandContext(c.t.Context(), "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec",
 		`mount -t proc -o "$1" proc /proc; user=$2; group=$3; shift 3
-		exec setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs --bounding-set=-all "$@"`, "sh", strings.Join(options, ","), user, group, c.self}, program...)...)
+		exec setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs --bounding-set=-all ` +
+			`"$@"`, "sh", strings.Join(options, ","), user, group, c.self}, program...)...)
 	cmd.Env = append(os.Environ(), calls+"="+strings.Join(c.calls, " "))
 	return cmd
 }

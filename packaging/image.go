@@ -117,5 +117,6 @@ func (r *release) index(images []platformImage, work string) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.out, fmt.Sprintf("tributary_%s_oci.tar", r.plainVersion())), out.Bytes(), 0o644) //nolint:gosec // it is to be handed out
+	//nolint:gosec // it is to be handed out
+	return os.WriteFile(filepath.Join(r.out, fmt.Sprintf("tributary_%s_oci.tar", r.plainVersion())), out.Bytes(), 0o644)
 }

@@ -12,11 +12,13 @@ func TestZonesAreRefused(t *testing.T) {
 	for field, doc := range map[string]struct{ kind, spec string }{
 		"spec.addresses[0]": {
 			"ServiceEntry",
-			`{hosts: [a.example], addresses: ["ADDRESS"], ports: [{number: 80, name: tcp, protocol: TCP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}`,
+			`{hosts: [a.example], addresses: ["ADDRESS"], ports: [{number: 80, name: tcp, protocol: TCP}], resolution: STATIC, endpoints: ` +
+				`[{address: 10.0.0.1}]}`,
 		},
 		"spec.endpoints[1].address": {
 			"ServiceEntry",
-			`{hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}, {address: "ADDRESS"}]}`,
+			`{hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}, ` +
+				`{address: "ADDRESS"}]}`,
 		},
 		"spec.address":          {"WorkloadEntry", `{address: "ADDRESS"}`},
 		"spec.template.address": {"WorkloadGroup", `{template: {address: "ADDRESS"}}`},
@@ -30,7 +32,8 @@ func TestZonesAreRefused(t *testing.T) {
 		},
 		"spec.ingress[0].bind": {
 			"Sidecar",
-			`{workloadSelector: {labels: {a: b}}, ingress: [{bind: "ADDRESS", port: {number: 80, name: http, protocol: HTTP}, defaultEndpoint: "127.0.0.1:80"}]}`,
+			`{workloadSelector: {labels: {a: b}}, ingress: [{bind: "ADDRESS", port: {number: 80, name: http, protocol: HTTP}, defaultEndpoint: ` +
+				`"127.0.0.1:80"}]}`,
 		},
 		"spec.tcp[0].match[0].destinationSubnets[0]": {
 			"VirtualService",
@@ -38,7 +41,8 @@ func TestZonesAreRefused(t *testing.T) {
 		},
 		"spec.tls[0].match[0].destinationSubnets[0]": {
 			"VirtualService",
-			`{hosts: [a.example], tls: [{match: [{sniHosts: [a.example], destinationSubnets: ["ADDRESS"]}], route: [{destination: {host: a.example}}]}]}`,
+			`{hosts: [a.example], tls: [{match: [{sniHosts: [a.example], destinationSubnets: ["ADDRESS"]}], route: [{destination: {host: ` +
+				`a.example}}]}]}`,
 		},
 	} {
 		validated := func(address string) error {

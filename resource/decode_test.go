@@ -128,7 +128,8 @@ func TestDecodeForms(t *testing.T) {
 	one := fmt.Sprintf(service, "one")
 	huge := fmt.Sprintf(service, "huge") + "# " + strings.Repeat("x", 10<<20) + "\n"
 	deep := func(n int) string {
-		return "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: deep}\nspec: {configPatches: [{patch: {value: {a: " +
+		return "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: deep}\nspec: {configPatches: [{patch: {value: " +
+			"{a: " +
 			strings.Repeat("[", n) + strings.Repeat("]", n) + "}}}]}\n"
 	}
 	wide := strings.Builder{}
@@ -202,10 +203,14 @@ func TestDecodeForms(t *testing.T) {
 // TestKindsArePrinted has kinds and versions that a terminal or a page would obey: they are quoted, and are the key of nothing.
 func TestKindsArePrinted(t *testing.T) {
 	for text, want := range map[string]string{
-		"apiVersion: networking.istio.io/v1\nkind: \"K\\u202eEVIL\"\nmetadata: {name: a}\n":       `x.yaml:2:7: kind: want printable ASCII, got "K\u202eEVIL"`,
-		"apiVersion: networking.istio.io/v1\nkind: \"K\\e[31mList\"\nitems: []\n":                 `x.yaml:2:7: kind: want printable ASCII, got "K\x1b[31mList"`,
-		"apiVersion: \"example.com/\\u2066v1\"\nkind: Thing\nmetadata: {name: a}\n":               `x.yaml:1:13: apiVersion: want printable ASCII, got "example.com/\u2066v1"`,
-		"apiVersion: networking.istio.io/v1\nkind: Gateway\u0435\nmetadata: {name: a}\nspec: 1\n": `x.yaml:2:7: kind: want printable ASCII, got "Gateway\u0435"`,
+		"apiVersion: networking.istio.io/v1\nkind: \"K\\u202eEVIL\"\nmetadata: {name: " +
+			"a}\n": `x.yaml:2:7: kind: want printable ASCII, got "K\u202eEVIL"`,
+		"apiVersion: networking.istio.io/v1\nkind: \"K\\e[31mList\"\nitems: " +
+			"[]\n": `x.yaml:2:7: kind: want printable ASCII, got "K\x1b[31mList"`,
+		"apiVersion: \"example.com/\\u2066v1\"\nkind: Thing\nmetadata: {name: " +
+			"a}\n": `x.yaml:1:13: apiVersion: want printable ASCII, got "example.com/\u2066v1"`,
+		"apiVersion: networking.istio.io/v1\nkind: Gateway\u0435\nmetadata: {name: a}\nspec: " +
+			"1\n": `x.yaml:2:7: kind: want printable ASCII, got "Gateway\u0435"`,
 	} {
 		documents := Decode("x.yaml", []byte(text), Options{ForeignKinds: ForeignWarn})
 		require.Len(t, documents, 1)

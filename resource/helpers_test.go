@@ -23,7 +23,9 @@ func TestAPanicIsTheCallers(t *testing.T) {
 
 // What Istio's validator would compare each with each is bounded before.
 func TestHostsOfAVirtualServiceAreBounded(t *testing.T) {
-	spec := &networking.VirtualService{Http: []*networking.HTTPRoute{{Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: "a.example"}}}}}}
+	spec := &networking.VirtualService{
+		Http: []*networking.HTTPRoute{{Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: "a.example"}}}}},
+	}
 	for i := range maxHosts + 1 {
 		spec.Hosts = append(spec.Hosts, fmt.Sprintf("h%d.example", i))
 	}

@@ -187,8 +187,8 @@ func valueOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// FieldPlace returns the place (file:line:column) of a field such as spec.http[0].route. Place (file:line) is where text has the object of a
-// name, and is returned if the field is not found.
+// FieldPlace returns the place (file:line:column) of a field such as spec.http[0].route. Place (file:line) is where text has the object
+// of a name, and is returned if the field is not found.
 func FieldPlace(text []byte, place, name, field string) string {
 	i := strings.LastIndexByte(place, ':')
 	if i < 0 || !strings.HasPrefix(field, "spec.") {

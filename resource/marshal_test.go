@@ -70,7 +70,9 @@ func TestMarshalOddStrings(t *testing.T) {
 	for _, s := range odd {
 		fields := map[string]*structpb.Value{s: structpb.NewStringValue(s)}
 		r, err := New(Meta{Key: Key{EnvoyFilter, "ns", "odd"}, Annotations: map[string]string{"k": s}}, &networking.EnvoyFilter{
-			ConfigPatches: []*networking.EnvoyFilter_EnvoyConfigObjectPatch{{Patch: &networking.EnvoyFilter_Patch{Value: &structpb.Struct{Fields: fields}}}},
+			ConfigPatches: []*networking.EnvoyFilter_EnvoyConfigObjectPatch{
+				{Patch: &networking.EnvoyFilter_Patch{Value: &structpb.Struct{Fields: fields}}},
+			},
 		})
 		require.NoError(t, err)
 		for path, marshal := range map[string]func(*Resource) ([]byte, error){"x.yaml": MarshalYAML, "x.json": MarshalJSON} {

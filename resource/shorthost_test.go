@@ -27,10 +27,14 @@ func TestShortHostsAreWarnedOf(t *testing.T) {
 		got = append(got, w.Error())
 	}
 	require.Equal(t, []string{
-		`vs.yaml:1: VirtualService shop/reviews: hosts[0]: "reviews" has no domain: istiod will take it to be "reviews.shop"; write the host in full, or set domainSuffix`,
-		`vs.yaml:1: VirtualService shop/reviews: http[0].route[0].destination.host: "reviews" has no domain: istiod will take it to be "reviews.shop"; write the host in full, or set domainSuffix`,
-		`vs.yaml:1: VirtualService shop/reviews: http[0].mirror.host: "shadow" has no domain: istiod will take it to be "shadow.shop"; write the host in full, or set domainSuffix`,
-		`vs.yaml:1: VirtualService shop/reviews: tcp[0].route[0].destination.host: "db" has no domain: istiod will take it to be "db.shop"; write the host in full, or set domainSuffix`,
+		`vs.yaml:1: VirtualService shop/reviews: hosts[0]: "reviews" has no domain: istiod will take it to be "reviews.shop"; write the ` +
+			`host in full, or set domainSuffix`,
+		`vs.yaml:1: VirtualService shop/reviews: http[0].route[0].destination.host: "reviews" has no domain: istiod will take it to be ` +
+			`"reviews.shop"; write the host in full, or set domainSuffix`,
+		`vs.yaml:1: VirtualService shop/reviews: http[0].mirror.host: "shadow" has no domain: istiod will take it to be "shadow.shop"; ` +
+			`write the host in full, or set domainSuffix`,
+		`vs.yaml:1: VirtualService shop/reviews: tcp[0].route[0].destination.host: "db" has no domain: istiod will take it to be "db.shop"; ` +
+			`write the host in full, or set domainSuffix`,
 	}, got)
 }
 

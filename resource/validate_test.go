@@ -44,10 +44,13 @@ func TestValidate(t *testing.T) {
 		{AuthorizationPolicy, "bad", `{rules: [{from: [{}]}]}`, "must not be nil", ""},
 		{DestinationRule, "good", `{host: a.example.com}`, "", ""},
 		{DestinationRule, "bad", `{}`, "empty domain name", ""},
-		{EnvoyFilter, "good", `{workloadSelector: {labels: {a: b}}, configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE, value: {name: a}}}]}`, "", ""},
+		{EnvoyFilter, "good", `{workloadSelector: {labels: {a: b}}, configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE, value: ` +
+			`{name: a}}}]}`, "", ""},
 		{EnvoyFilter, "bad", `{configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE}}]}`, "missing patch value", ""},
-		{EnvoyFilter, "type", `{configPatches: [{applyTo: HTTP_FILTER, patch: {operation: ADD, value: {name: a, typed_config: {"@type": x/y.z}}}}]}`, "referenced type unknown", ""},
-		{EnvoyFilter, "warned", `{workloadSelector: {labels: {a: b}}, configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE, value: {nam: a}}}]}`, "", `unknown field "nam"`},
+		{EnvoyFilter, "type", `{configPatches: [{applyTo: HTTP_FILTER, patch: {operation: ADD, value: {name: a, typed_config: {"@type": ` +
+			`x/y.z}}}}]}`, "referenced type unknown", ""},
+		{EnvoyFilter, "warned", `{workloadSelector: {labels: {a: b}}, configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE, value: ` +
+			`{nam: a}}}]}`, "", `unknown field "nam"`},
 		{Gateway, "good", `{selector: {a: b}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]}`, "", ""},
 		{Gateway, "bad", `{servers: [{port: {number: 80, name: http, protocol: GIBBERISH}, hosts: ["*"]}]}`, "invalid protocol", ""},
 		{MeshConfig, "good", `{accessLogFile: /dev/stdout, trustDomain: example.com, trustDomainAliases: [a.com]}`, "", ""},
@@ -73,7 +76,8 @@ func TestValidate(t *testing.T) {
 		{TrafficExtension, "port", `{lua: {inlineCode: x}, match: [{ports: [{number: 99999}]}]}`, "out of range", ""},
 		{VirtualService, "good", `{hosts: [a.example], http: [{route: [{destination: {host: a.example}}]}]}`, "", ""},
 		{VirtualService, "bad", `{hosts: [a.example], http: [{}]}`, "HTTP route", ""},
-		{VirtualService, "warned", `{hosts: [a.example], http: [{route: [{destination: {host: a.example}}]}, {route: [{destination: {host: b.example}}]}]}`, "", "not used"},
+		{VirtualService, "warned", `{hosts: [a.example], http: [{route: [{destination: {host: a.example}}]}, {route: [{destination: {host: ` +
+			`b.example}}]}]}`, "", "not used"},
 		{WasmPlugin, "good", `{url: "file:///a"}`, "", ""},
 		{WasmPlugin, "bad", `{}`, "url field needs to be set", ""},
 		{WorkloadEntry, "good", `{address: 10.0.0.1}`, "", ""},
@@ -166,7 +170,8 @@ func TestValidateKnowsLines(t *testing.T) {
 
 // TestValidateSaysThingsOnce shows an object of which Istio's validation says the same of each of its ports.
 func TestValidateSaysThingsOnce(t *testing.T) {
-	text := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: {hosts: [a.example], resolution: DNS, ports: [" +
+	text := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: {hosts: [a.example], resolution: DNS, " +
+		"ports: [" +
 		strings.TrimSuffix(strings.Repeat("{number: 80000, name: x}, ", 5), ", ") + "]}\n"
 	_, err := Validate(Decode("x.yaml", []byte(text), Options{})[0].Resource)
 	said := map[string]bool{}

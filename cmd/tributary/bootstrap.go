@@ -23,7 +23,8 @@ func newBootstrap() *cobra.Command {
 		Long: `Bootstrap prints the configuration by which a client finds an xDS server: the configSources of istiod, the bootstrap file
 of Envoy or of a gRPC program, a source of another tributary. It asks no server. What to do with it is said on stderr.`,
 		Example: `  tributary bootstrap istiod --server mesh-1.example:16010
-  tributary bootstrap envoy --server mesh-1.example:16010 --node-id router~10.0.0.9~front.default~default.svc.cluster.local --label istio=ingressgateway
+  tributary bootstrap envoy --server mesh-1.example:16010 --label istio=ingressgateway \
+    --node-id router~10.0.0.9~front.default~default.svc.cluster.local
   tributary bootstrap envoy --server mesh-1.example:16010 --namespace shop --interception REDIRECT --admin 127.0.0.1:15000
   tributary bootstrap envoy --server mesh-1.example:16012 --tls-ca ca.crt --tls-cert client.crt --tls-key client.key
   tributary bootstrap envoy --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local

@@ -41,10 +41,11 @@ func newBundle() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Pack what a report of a fault needs, without secrets",
-		Long: `Bundle writes an archive with the versions, the configuration, what doctor finds without asking anybody over the network, and of the server that
-runs its status, sources, clients, holds, findings, metrics, goroutines and what changed last; with --log also the end of its log. It has names
-and addresses, and no contents of objects. Passwords, tokens and keys that the configuration has, or that are in files which it names, are
-taken out of all of it, as are its comments. What cannot be had is named in errors.txt.`,
+		Long: `Bundle writes an archive with the versions, the configuration, what doctor finds without asking anybody over the
+network, and of the server that runs its status, sources, clients, holds, findings, metrics, goroutines and what changed last;
+with --log also the end of its log. It has names and addresses, and no contents of objects. Passwords, tokens and keys that the
+configuration has, or that are in files which it names, are taken out of all of it, as are its comments. What cannot be had is
+named in errors.txt.`,
 		Example: `  tributary bundle
   tributary bundle -c /etc/tributary/tributary.yaml --log /var/log/tributary.log --file report.tar.gz
   journalctl -u tributary -n 20000 > log && tributary bundle --log log`,

@@ -18,8 +18,9 @@ func newConfig() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config [-c FILE]",
 		Short: "Print the configuration with its defaults, and where each value is from",
-		Long: `Config prints the configuration that serve would use: the values of the file, or of all files of a directory, and the defaults of the keys that
-no file has. A comment says where each value is from: FILE:LINE, or default. Secrets are hidden. What flags of serve change is not in it.
+		Long: `Config prints the configuration that serve would use: the values of the file, or of all files of a directory, and the
+defaults of the keys that no file has. A comment says where each value is from: FILE:LINE, or default. Secrets are hidden. What
+flags of serve change is not in it.
 
 With -o json it prints a list of {key, value, from}.`,
 		Example: `  tributary config -c /etc/tributary/tributary.yaml

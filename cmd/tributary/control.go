@@ -44,12 +44,13 @@ func newUpgrade() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade",
 		Short: "Have the program that is installed now take over from the server that runs",
-		Long: `Upgrade has a server start the program that is now where it was started from, with the same arguments, and hand its ports over. The new
-process begins with what the old one serves and has kept, whether its sources can be read or not. The old one sends its clients away, a few at a time, and ends. No
-client is refused meanwhile, and none is sent away before the new process answers.
+		Long: `Upgrade has a server start the program that is now where it was started from, with the same arguments, and hand its
+ports over. The new process begins with what the old one serves and has kept, whether its sources can be read or not. The old
+one sends its clients away, a few at a time, and ends. No client is refused meanwhile, and none is sent away before the new
+process answers.
 
-If the new process does not start, its configuration is not valid, or it does not serve within --timeout, the server goes on as before; upgrade says why and exits
-with 1. If an upgrade is in progress already, it exits with 75.
+If the new process does not start, its configuration is not valid, or it does not serve within --timeout, the server goes on as
+before; upgrade says why and exits with 1. If an upgrade is in progress already, it exits with 75.
 
 Listen addresses do not change: to change them, restart.`,
 		Example: `  tributary upgrade

@@ -112,7 +112,8 @@ func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, erro
 		return nil, err
 	}
 	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), "vi")
-	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", e.file) //nolint:gosec // the person's own editor, which may have arguments
+	//nolint:gosec // the person's own editor, which may have arguments
+	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", e.file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.cmd.InOrStdin(), output.Unescaped(e.cmd.OutOrStdout()), output.Unescaped(e.cmd.ErrOrStderr())
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("editor %q: %w; nothing was written, and the file is %s", editor, err, e.file)

@@ -24,8 +24,9 @@ func initOf(registries []check.Registry) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
 		Short: "Write a first configuration of what is found",
-		Long: `Init writes a configuration with comments, ./tributary.yaml unless another FILE is named: of the objects in files beside it, and of the registries
-that answer on this machine on their usual ports: Consul, ZooKeeper, Nacos and Eureka. A file that is there already is never changed.`,
+		Long: `Init writes a configuration with comments, ./tributary.yaml unless another FILE is named: of the objects in files
+beside it, and of the registries that answer on this machine on their usual ports: Consul, ZooKeeper, Nacos and Eureka. A file
+that is there already is never changed.`,
 		Example: `  tributary init
   tributary init /etc/tributary/tributary.yaml --host registry.example`,
 		Args: cobra.MaximumNArgs(1),
@@ -58,7 +59,8 @@ that answer on this machine on their usual ports: Consul, ZooKeeper, Nacos and E
 				return fmt.Errorf("what was found makes no configuration: %w", err)
 			}
 			// Somebody may have made it meanwhile: it is not touched then, either.
-			file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // it has no secrets, and the server may be another user
+			//nolint:gosec // it has no secrets, and the server may be another user
+			file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 			if err != nil {
 				return err
 			}

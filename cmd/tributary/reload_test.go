@@ -96,7 +96,8 @@ func TestReload(t *testing.T) {
 	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:1'}\nconfigSources: [{name: first, address: 'fs://./a'}]\n")
 	status, body = s.post(t, "/-/reload")
 	assert.Equal(t, http.StatusOK, status)
-	assert.Contains(t, body, `listen stays {"xds":"127.0.0.1:0","admin":"127.0.0.1:0"} until a restart; the file says {"xds":"127.0.0.1:1","admin":"127.0.0.1:16014"}`)
+	assert.Contains(t, body, `listen stays {"xds":"127.0.0.1:0","admin":"127.0.0.1:0"} until a restart; the file says `+
+		`{"xds":"127.0.0.1:1","admin":"127.0.0.1:16014"}`)
 	s.serves(t, "a")
 	eventually(t, func() error { return contains(events.String(), "deleted  ServiceEntry shop/b\n") })
 	stop()
@@ -113,7 +114,8 @@ updated  ServiceEntry shop/b
 deleted  ServiceEntry shop/c
 updated  ServiceEntry shop/a
 deleted  ServiceEntry shop/b
-`, regexp.MustCompile(`(?m)^\d\d:\d\d:\d\dZ `).ReplaceAllString(events.String(), ""), "nothing in between; an update is that its source has another place in the order")
+`, regexp.MustCompile(`(?m)^\d\d:\d\d:\d\dZ `).ReplaceAllString(events.String(), ""), "nothing in between; an update is that its "+
+		"source has another place in the order")
 }
 
 func TestReloadOnSIGHUP(t *testing.T) {
@@ -196,7 +198,8 @@ func TestReloadSaysThatARestartWouldWait(t *testing.T) {
 			"without it)\n"},
 		{"false", "changed: dead\n"},
 	} {
-		write(t, dir+"/tributary.yaml", anywhere+"configSources: [{name: first, address: 'fs://./a'}, {name: dead, address: 'xds://127.0.0.1:1', "+
+		write(t, dir+"/tributary.yaml", anywhere+"configSources: [{name: first, address: 'fs://./a'}, {name: dead, address: "+
+			"'xds://127.0.0.1:1', "+
 			"required: "+c.required+"}]\n")
 		status, body := s.post(t, "/-/reload")
 		assert.Equal(t, http.StatusOK, status)

@@ -249,7 +249,8 @@ func TestEditOpensAgainWhatIsNotRight(t *testing.T) {
 	edit := func() result { return command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store) }
 
 	// The first time something is misspelt; the second time, when the file says so, it is put right.
-	editor(t, `if grep -q '^# line:.*unknown field "hots"' "$1"; then sed -i s/hots:/hosts:/ "$1"; else sed -i 's/hosts:/hots:/; s/v1.example/v2.example/' "$1"; fi`)
+	editor(t, `if grep -q '^# line:.*unknown field "hots"' "$1"; then sed -i s/hots:/hosts:/ "$1"; else sed -i 's/hosts:/hots:/; `+
+		`s/v1.example/v2.example/' "$1"; fi`)
 	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, edit())
 	now, _ := consul.Get(reviewsKey)
 	require.Contains(t, now, "v2.example")

@@ -31,16 +31,18 @@ func newVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify {--istiod URL | --envoy URL}",
 		Short: "Compare what is served with what an istiod really stored, or an Envoy really has",
-		Long: `Verify asks a server what it serves, and an istiod behind it what it stored (its /debug/configz), and compares them object
-by object: what is missing there, stale, different, or extra, and why, where that can be known. istiod acknowledges what it then throws away,
-so that its acknowledgement is no proof; this is. What is on its way is given time (--settle). It exits with 3 if something is not right.
+		Long: `Verify asks a server what it serves, and an istiod behind it what it stored (its /debug/configz), and compares them
+object by object: what is missing there, stale, different, or extra, and why, where that can be known. istiod acknowledges what
+it then throws away, so that its acknowledgement is no proof; this is. What is on its way is given time (--settle). It exits
+with 3 if something is not right.
 
 Objects of other config sources of the istiod are extra; they count as findings only with --extra. Kinds that no client of the server asks
 for are not compared, as far as its admin server says so; while no client is connected, all are.
 
-With --envoy it asks an Envoy for its /config_dump, which says who it is, and the server's admin server what such an Envoy is to be told now, and
-compares clusters, endpoints, listeners, routes, virtual hosts, and the versions of secrets. Rejected is what the Envoy has refused, warming what
-waits for something else before it is in force. What is of the Envoy's bootstrap is not looked at. Nobody becomes a client by that.`,
+With --envoy it asks an Envoy for its /config_dump, which says who it is, and the server's admin server what such an Envoy is to
+be told now, and compares clusters, endpoints, listeners, routes, virtual hosts, and the versions of secrets. Rejected is what
+the Envoy has refused, warming what waits for something else before it is in force. What is of the Envoy's bootstrap is not
+looked at. Nobody becomes a client by that.`,
 		Example: `  tributary verify --istiod http://istiod.example:8080
   tributary verify --istiod http://127.0.0.1:8080 --server mesh-1.example:16010 --admin mesh-1.example:16014 -o json
   tributary verify --envoy http://127.0.0.1:9901`,

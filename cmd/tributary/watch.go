@@ -23,8 +23,8 @@ func newWatch() *cobra.Command {
 		Use:   "watch {KIND | TYPE}",
 		Short: "Show the objects that a server has, and each change of them",
 		Long: `Watch asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, prints each as added, and then
-prints what is added, updated and deleted until it is interrupted. It waits for a server that is not up yet, and reconnects when the server goes away. Without -n it
-shows the objects of all namespaces.
+prints what is added, updated and deleted until it is interrupted. It waits for a server that is not up yet, and reconnects when
+the server goes away. Without -n it shows the objects of all namespaces.
 
 It also watches Envoy's ` + envoyTypeNames() + ` of any ADS server.
 

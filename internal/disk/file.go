@@ -85,7 +85,8 @@ func (f *File) Append(frames []byte) error {
 	return nil
 }
 
-// Check reports whether the file is still at its path, with all that was written. The error is fs.ErrNotExist, ErrReplaced or ErrShort if not.
+// Check reports whether the file is still at its path, with all that was written. The error is fs.ErrNotExist, ErrReplaced or ErrShort if
+// not.
 func (f *File) Check() error {
 	there, err := os.Stat(f.path)
 	if err != nil {

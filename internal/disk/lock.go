@@ -12,8 +12,8 @@ import (
 	"tributary/internal/process"
 )
 
-// Lock keeps other processes out of a state directory. The directory itself is locked, since the files in it may be removed under us. A file
-// in it, which has the number of this process, is locked, too: this works where directories cannot be locked, as on NFS.
+// Lock keeps other processes out of a state directory. The directory itself is locked, since the files in it may be removed under us. A
+// file in it, which has the number of this process, is locked, too: this works where directories cannot be locked, as on NFS.
 type Lock struct {
 	Path string
 

@@ -204,7 +204,9 @@ type ask struct {
 	resume  []string // names that the client says that it has
 }
 
-func (s *guardedServer) watch(t require.TestingT, ctx context.Context, token string, node *corev3.Node, delta bool, asks []ask) (*watcher, *grpc.ClientConn) { //nolint:revive // rapid's t goes first
+func (s *guardedServer) watch(t require.TestingT, ctx context.Context, token string, node *corev3.Node, delta bool,
+	asks []ask,
+) (*watcher, *grpc.ClientConn) {
 	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)

@@ -44,7 +44,8 @@ func TestWhatExpiresEndsTheStream(t *testing.T) {
 	require.NoError(t, err)
 	write(t, dir+"/jwks.json", string(jwks))
 	write(t, dir+"/tributary.yaml", `
-listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, clientAuth: optional}}
+listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, `+
+		`clientAuth: optional}}
 stateDir: 'off'
 identity: {jwt: [{issuer: 'https://i', audiences: [tributary], jwks: jwks.json, clockSkew: 0s}]}
 access: [{who: {spiffe: ['spiffe://e/*']}}, {who: {jwt: {issuer: ['https://i']}}}]

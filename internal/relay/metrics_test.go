@@ -38,7 +38,8 @@ func everySource(dir string) []string {
 type metric struct{ name, kind, labels, help string }
 
 // A Desc has no other way to tell what it says.
-var descForm = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: ("(?:[^"\\]|\\.)*"), unit: "[^"]*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
+var descForm = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: ("(?:[^"\\]|\\.)*"), unit: "[^"]*", constLabels: \{([^}]*)\}, ` +
+	`variableLabels: \{([^}]*)\}\}$`)
 
 // metricsOf returns the metrics of ours that a registry has to tell.
 func metricsOf(t *testing.T, registry *prometheus.Registry) []metric {

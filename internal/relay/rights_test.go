@@ -59,7 +59,8 @@ func TestAConnectionOfARemovedAuthorityOpensNoStream(t *testing.T) {
 	authority.Loopback(time.Time{}).Files(dir)
 	write(t, dir+"/ca.pem", authority.PEM+second.PEM)
 	write(t, dir+"/tributary.yaml", `
-listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, clientAuth: require}}
+listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, `+
+		`clientAuth: require}}
 stateDir: 'off'
 access: [{who: {spiffe: ['spiffe://e/*']}}]
 configSources: [{address: 'fs://`+dir+`/rules'}]
@@ -183,7 +184,8 @@ func TestAStreamEndsWithTheAuthorityOfItsCertificate(t *testing.T) {
 	}, short, own, of)
 	write(t, dir+"/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: short.Raw})))
 	write(t, dir+"/tributary.yaml", `
-listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, clientAuth: require}}
+listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, `+
+		`clientAuth: require}}
 stateDir: 'off'
 access: [{who: {spiffe: ['spiffe://e/*']}}]
 configSources: [{address: 'fs://`+dir+`/rules'}]

@@ -432,7 +432,8 @@ func TestReloadSaysWhatItTookAway(t *testing.T) {
 				all = append(all, next)
 			}
 			r.reload(t, all...)
-			const line = `msg="the reload has taken away what no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] of_sources=%s names="ServiceEntry shop/gone`
+			const line = `msg="the reload has taken away what no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] ` +
+				`of_sources=%s names="ServiceEntry shop/gone`
 			of, n := "b", map[string]int{"removed": 3, "mistyped, and empty": 3, "another, with a share": 2}[what]
 			eventually(t, func() error {
 				if r.view.Snapshot().Len() != 4-n {

@@ -98,7 +98,8 @@ func KeyPair(err error) error {
 }
 
 // broken begins what gRPC says of a connection, and not what a server says.
-var broken = regexp.MustCompile(`connection error: desc = |name resolver error: |transport: |error reading from server: |error reading server preface`)
+var broken = regexp.MustCompile(`connection error: desc = |name resolver error: |transport: |error reading from server: |error ` +
+	`reading server preface`)
 
 // Stream says what a library of gRPC says of a stream to address, in words where they are known: what its connection suffers from, or what
 // the server says.
@@ -111,7 +112,8 @@ func Stream(address, said string) string {
 	return Plain(said)
 }
 
-var wrapping = regexp.MustCompile(`rpc error: code = \w+ desc = |connection error: desc = "?|transport: (Error while dialing: |authentication handshake failed: )?`)
+var wrapping = regexp.MustCompile(`rpc error: code = \w+ desc = |connection error: desc = "?|transport: (Error while dialing: ` +
+	`|authentication handshake failed: )?`)
 
 // Plain returns what a library of gRPC says, without what only says which library it is.
 func Plain(said string) string {

@@ -38,15 +38,19 @@ func TestKeyPair(t *testing.T) {
 
 func TestStream(t *testing.T) {
 	for said, want := range map[string]string{
-		`open: rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`:          "nobody listens there",
-		`rpc error: code = Unavailable desc = name resolver error: produced zero addresses`:                                                                                "the name of the host a has no address, or cannot be resolved now",
-		`rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`: "it does not speak TLS",
-		`rpc error: code = Unavailable desc = server is shutting down`:                                                                                                     "server is shutting down",
+		`open: rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: ` +
+			`connect: connection refused"`: "nobody listens there",
+		`rpc error: code = Unavailable desc = name resolver error: produced zero ` +
+			`addresses`: "the name of the host a has no address, or cannot be resolved now",
+		`rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: tls: first record does ` +
+			`not look like a TLS handshake"`: "it does not speak TLS",
+		`rpc error: code = Unavailable desc = server is shutting down`: "server is shutting down",
 		// what the server says is not said of its connection
 		`rpc error: code = Unavailable desc = /rules: no such file or directory`:        "/rules: no such file or directory",
 		`rpc error: code = Unavailable desc = error reading from server: EOF`:           "error reading from server: EOF",
 		`open: rpc error: code = Unavailable desc = connection error: desc = "strange"`: "open: strange",
-		`rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate is valid for b, c, not a"`: "its certificate is for b, c, and not for a",
+		`rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: tls: failed to verify ` +
+			`certificate: x509: certificate is valid for b, c, not a"`: "its certificate is for b, c, and not for a",
 	} {
 		require.Equal(t, want, words.Stream("a:1", said))
 	}

@@ -118,7 +118,8 @@ func TestReadyNamesWhatIsMissing(t *testing.T) {
 
 	status, body := get(t, s, "/-/ready")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
-	assert.Equal(t, "source slow (fs:///slow) is not synced: unreachable: /slow does not exist; restarted 2 times, last because: it panicked\n", body)
+	assert.Equal(t, "source slow (fs:///slow) is not synced: unreachable: /slow does not exist; restarted 2 times, last because: it "+
+		"panicked\n", body)
 
 	w.sources[1].Synced = true
 	status, body = get(t, s, "/-/ready")
@@ -153,7 +154,8 @@ func TestAnUnknownKindIsAnError(t *testing.T) {
 	w := &world{}
 	w.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1")}, nil)
 	for path, says := range map[string]string{
-		"/debug/configz?kind=serviceentrys":             `unknown kind "serviceentrys" (did you mean serviceentry?); known: authorizationpolicies, `,
+		"/debug/configz?kind=" +
+			"serviceentrys": `unknown kind "serviceentrys" (did you mean serviceentry?); known: authorizationpolicies, `,
 		"/debug/seen?kind=cheese":                       `unknown kind "cheese"; known: `,
 		"/debug/explain?kind=cheese&namespace=a&name=b": `unknown kind "cheese"; known: `,
 		"/debug/conflicts?kind=se":                      "/debug/conflicts is about all kinds, and takes no ?kind=",

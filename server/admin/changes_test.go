@@ -29,7 +29,8 @@ func TestWhoMayChangeSomething(t *testing.T) {
 	var shown []string
 	var mind error
 	h := New(Options{
-		View: aggregate.New(), Sources: sources.NewSupervisor(sources.Options{}), Config: &n, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+		View: aggregate.New(), Sources: sources.NewSupervisor(sources.Options{}), Config: &n,
+		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
 		MayChange: func(who *identity.Identity, headers []string) error {
 			shown = append([]string{who.Address.String()}, headers...)
 			return mind

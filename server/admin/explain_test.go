@@ -177,7 +177,8 @@ func TestWithoutEffect(t *testing.T) {
 		Affected:      func() []resource.Key { return []resource.Key{reviews.Key(), {Kind: resource.Sidecar, Name: "gone"}} },
 	})
 	_, body := get(t, s, "/debug/no-effect")
-	assert.JSONEq(t, `[{"kind": "ServiceEntry", "namespace": "shop", "name": "reviews", "origin": "rules: reviews.yaml:1", "what": ["spec.x has no effect on Envoys: why"]}]`, body)
+	assert.JSONEq(t, `[{"kind": "ServiceEntry", "namespace": "shop", "name": "reviews", "origin": "rules: reviews.yaml:1", "what": `+
+		`["spec.x has no effect on Envoys: why"]}]`, body)
 	_, body = get(t, s, "/debug/status")
 	assert.Contains(t, body, `"without_effect": 2`)
 	_, body = get(t, s, "/debug/explain?kind=se&namespace=shop&name=reviews")

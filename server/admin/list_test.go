@@ -47,7 +47,7 @@ func TestConnectionsAreWrittenAsTheyAreLookedAt(t *testing.T) {
 		require.NoError(t, writeConnections(&page, func(yield func(xds.ClientStatus) bool) {
 			for i := range n {
 				require.Equal(t, i, bytes.Count(page.Bytes(), []byte("connectionId")), "the one before is written")
-				if !yield(xds.ClientStatus{StreamID: uint64(i), Node: &corev3.Node{Id: "n"}, Peer: "127.0.0.1:5", Connected: at}) { //nolint:gosec // it is small
+				if !yield(xds.ClientStatus{StreamID: uint64(i), Node: &corev3.Node{Id: "n"}, Peer: "127.0.0.1:5", Connected: at}) {
 					return
 				}
 			}
@@ -72,7 +72,9 @@ func TestConnectionsAreWrittenAsTheyAreLookedAt(t *testing.T) {
 // An earlier state is written object by object, and not at all for a client that has gone.
 func TestAStateIsWrittenObjectByObject(t *testing.T) {
 	for n := range 4 {
-		state := &history.State{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Objects: []*history.Object{}, Unknown: []string{"a \"objects\":null"}}
+		state := &history.State{
+			At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Objects: []*history.Object{}, Unknown: []string{"a \"objects\":null"},
+		}
 		for i := range n {
 			state.Objects = append(state.Objects, &history.Object{Place: fmt.Sprint(i)})
 		}

@@ -118,7 +118,8 @@ func (st *Status) ofReadiness(all *troubles) {
 	}
 	if st.Config.Failed != nil {
 		all.add(Trouble{
-			About: AboutConfig, Do: "The configuration before it is in force. Mend the file; it is read again by itself, or with the command reload.",
+			About: AboutConfig, Do: "The configuration before it is in force. Mend the file; it is read again by itself, or with the command " +
+				"reload.",
 			Run: []string{"validate", "-c", cmp.Or(st.Config.File, "FILE")},
 		}, "the configuration file is refused: %s", st.Config.Error)
 	}

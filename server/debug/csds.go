@@ -47,7 +47,8 @@ func (c *CSDS) Register(s grpc.ServiceRegistrar) {
 	s.RegisterService(&desc, nil)
 }
 
-func (c *CSDS) fetch(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // gRPC's order
+//nolint:revive // gRPC's order
+func (c *CSDS) fetch(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	r := &statusv3.ClientStatusRequest{}
 	if err := decode(r); err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func (a *answer) add(c *statusv3.ClientConfig) (err error) {
 			return err
 		}
 	}
-	a.part = protowire.AppendVarint(protowire.AppendTag(a.part, configField, protowire.BytesType), uint64(size)) //nolint:gosec // it is not negative
+	a.part = protowire.AppendVarint(protowire.AppendTag(a.part, configField, protowire.BytesType), uint64(size))
 	a.part, err = proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(a.part, c)
 	return err
 }

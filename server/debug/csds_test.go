@@ -27,7 +27,9 @@ func (m many) Served(uint64) []xds.Served { return nil }
 func (m many) EachClient() iter.Seq[xds.ClientStatus] {
 	return func(yield func(xds.ClientStatus) bool) {
 		for i := range m.clients {
-			c := xds.ClientStatus{StreamID: uint64(i), Node: &corev3.Node{Id: strings.Repeat("n", m.size)}, Types: []xds.TypeStatus{{TypeURL: "a", Synced: true}}} //nolint:gosec // it is not negative
+			c := xds.ClientStatus{
+				StreamID: uint64(i), Node: &corev3.Node{Id: strings.Repeat("n", m.size)}, Types: []xds.TypeStatus{{TypeURL: "a", Synced: true}},
+			}
 			if !yield(c) {
 				return
 			}
@@ -123,7 +125,9 @@ func TestNobodyIsLookedAtForWhoHasGone(t *testing.T) {
 // A client that made itself a name without end costs nobody who looks for others by a regular expression.
 func TestARegularExpressionMatchesNoEndlessText(t *testing.T) {
 	for _, of := range []struct{ size, found int }{{maxText, 1}, {maxText + 1, 0}} {
-		any := []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"}}}}}
+		any := []*matcherv3.NodeMatcher{
+			{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"}}}},
+		}
 		answer, err := OfClients(many{1, of.size}).encoded(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: any})
 		require.NoError(t, err)
 		var got statusv3.ClientStatusResponse

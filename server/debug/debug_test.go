@@ -117,7 +117,8 @@ func TestCSDSMatchesNodes(t *testing.T) {
 		return []*matcherv3.NodeMatcher{{NodeMetadatas: []*matcherv3.StructMatcher{m}}}
 	}
 	text := func(s string) *matcherv3.ValueMatcher {
-		return &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}}}
+		exact := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
+		return &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: exact}}
 	}
 	regex := func(s string) *matcherv3.StringMatcher {
 		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: s}}}

@@ -48,28 +48,30 @@ func sections(served []xds.Served, endpoints bool) ([]section, error) {
 	if err != nil {
 		return nil, err
 	}
+	type body = *anypb.Any
+	type message = proto.Message
 	all := []section{
 		{part: &adminv3.BootstrapConfigDump{}},
-		{&adminv3.ClustersConfigDump{}, xds.ClusterURL, "dynamic_active_clusters", true, func(e *xds.Entry, body *anypb.Any) (proto.Message, error) {
-			return &adminv3.ClustersConfigDump_DynamicCluster{VersionInfo: e.Version, Cluster: body}, nil
+		{&adminv3.ClustersConfigDump{}, xds.ClusterURL, "dynamic_active_clusters", true, func(e *xds.Entry, b body) (message, error) {
+			return &adminv3.ClustersConfigDump_DynamicCluster{VersionInfo: e.Version, Cluster: b}, nil
 		}},
-		{&adminv3.ListenersConfigDump{}, xds.ListenerURL, "dynamic_listeners", true, func(e *xds.Entry, body *anypb.Any) (proto.Message, error) {
-			state := &adminv3.ListenersConfigDump_DynamicListenerState{VersionInfo: e.Version, Listener: body}
+		{&adminv3.ListenersConfigDump{}, xds.ListenerURL, "dynamic_listeners", true, func(e *xds.Entry, b body) (message, error) {
+			state := &adminv3.ListenersConfigDump_DynamicListenerState{VersionInfo: e.Version, Listener: b}
 			return &adminv3.ListenersConfigDump_DynamicListener{Name: e.Name, ActiveState: state}, nil
 		}},
 		{part: &adminv3.ScopedRoutesConfigDump{}},
-		{&adminv3.RoutesConfigDump{}, xds.RouteURL, "dynamic_route_configs", false, func(e *xds.Entry, body *anypb.Any) (proto.Message, error) {
-			body, err := withHosts(body, hosts[e.Name])
-			return &adminv3.RoutesConfigDump_DynamicRouteConfig{VersionInfo: e.Version, RouteConfig: body}, err
+		{&adminv3.RoutesConfigDump{}, xds.RouteURL, "dynamic_route_configs", false, func(e *xds.Entry, b body) (message, error) {
+			routes, err := withHosts(b, hosts[e.Name])
+			return &adminv3.RoutesConfigDump_DynamicRouteConfig{VersionInfo: e.Version, RouteConfig: routes}, err
 		}},
-		{&adminv3.SecretsConfigDump{}, xds.SecretURL, "dynamic_active_secrets", false, func(e *xds.Entry, _ *anypb.Any) (proto.Message, error) {
+		{&adminv3.SecretsConfigDump{}, xds.SecretURL, "dynamic_active_secrets", false, func(e *xds.Entry, _ body) (message, error) {
 			return &adminv3.SecretsConfigDump_DynamicSecret{Name: e.Name, VersionInfo: e.Version}, nil
 		}},
-		{&adminv3.EcdsConfigDump{}, xds.ExtURL, "ecds_filters", false, func(e *xds.Entry, body *anypb.Any) (proto.Message, error) {
-			return &adminv3.EcdsConfigDump_EcdsFilterConfig{VersionInfo: e.Version, EcdsFilter: body}, nil
+		{&adminv3.EcdsConfigDump{}, xds.ExtURL, "ecds_filters", false, func(e *xds.Entry, b body) (message, error) {
+			return &adminv3.EcdsConfigDump_EcdsFilterConfig{VersionInfo: e.Version, EcdsFilter: b}, nil
 		}},
-		{&adminv3.EndpointsConfigDump{}, xds.EndpointURL, "dynamic_endpoint_configs", false, func(e *xds.Entry, body *anypb.Any) (proto.Message, error) {
-			return &adminv3.EndpointsConfigDump_DynamicEndpointConfig{VersionInfo: e.Version, EndpointConfig: body}, nil
+		{&adminv3.EndpointsConfigDump{}, xds.EndpointURL, "dynamic_endpoint_configs", false, func(e *xds.Entry, b body) (message, error) {
+			return &adminv3.EndpointsConfigDump_DynamicEndpointConfig{VersionInfo: e.Version, EndpointConfig: b}, nil
 		}},
 	}
 	if !endpoints {
@@ -133,7 +135,8 @@ func Dump(served []xds.Served, endpoints bool) (*adminv3.ConfigDump, error) {
 	return dump, nil
 }
 
-// WriteDump writes a Dump in JSON, one resource at a time, so that a large one is never held as text. Lines but the first begin with indent.
+// WriteDump writes a Dump in JSON, one resource at a time, so that a large one is never held as text. Lines but the first begin with
+// indent.
 func WriteDump(w io.Writer, indent string, served []xds.Served, endpoints bool) error {
 	all, err := sections(served, endpoints)
 	if err != nil {

@@ -24,7 +24,9 @@ func FuzzMatchers(f *testing.F) {
 	require.NoError(f, err)
 	for _, m := range []*matcherv3.NodeMatcher{
 		{NodeId: is("a")},
-		{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: "(a{1,9}){1,9}"}}}},
+		{NodeId: &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: "(a{1,9}){1,9}"}},
+		}},
 		{NodeMetadatas: []*matcherv3.StructMatcher{{
 			Path: []*matcherv3.StructMatcher_PathSegment{
 				{Segment: &matcherv3.StructMatcher_PathSegment_Key{Key: "LABELS"}},

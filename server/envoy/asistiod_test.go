@@ -27,7 +27,8 @@ spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], re
 apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: a, namespace: default}
-spec: {hosts: [a.example], http: [{timeout: 3s, match: [{uri: {prefix: /a}}], route: [{destination: {host: a.example}}]}, {route: [{destination: {host: a.example}}]}]}
+spec: {hosts: [a.example], http: [{timeout: 3s, match: [{uri: {prefix: /a}}], route: [{destination: {host: a.example}}]}, {route: ` +
+		`[{destination: {host: a.example}}]}]}
 `
 	routesOf := func(all map[string]*routev3.RouteConfiguration, name string) []*routev3.Route {
 		for _, v := range all[name].GetVirtualHosts() {
@@ -122,7 +123,9 @@ func TestNoZoneIsSent(t *testing.T) {
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: a, namespace: default}
-spec: {hosts: [a.example], addresses: ["`+address+`"], ports: [{number: 80, name: tcp, protocol: TCP}], resolution: STATIC, endpoints: [{address: "`+address+`"}, {address: 10.0.0.1}]}
+spec: {hosts: [a.example], addresses: `+
+			`["`+address+`"], ports: [{number: 80, name: tcp, protocol: TCP}], resolution: STATIC, endpoints: [{address: `+
+			`"`+address+`"}, {address: 10.0.0.1}]}
 ---
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry

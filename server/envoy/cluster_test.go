@@ -21,17 +21,20 @@ spec: {hosts: [self.internal], ports: [{number: 80, name: grpc, protocol: GRPC}]
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: several, namespace: default}
-spec: {hosts: [several.internal], ports: [{number: 80, name: grpc, protocol: GRPC}], resolution: DNS, endpoints: [{address: a.example.com}, {address: b.example.com}]}
+spec: {hosts: [several.internal], ports: [{number: 80, name: grpc, protocol: GRPC}], resolution: DNS, endpoints: [{address: `+
+		`a.example.com}, {address: b.example.com}]}
 ---
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: addresses, namespace: default}
-spec: {hosts: [addresses.internal], ports: [{number: 80, name: grpc, protocol: GRPC}], resolution: DNS, endpoints: [{address: 10.0.0.1}, {address: 10.0.0.2}]}
+spec: {hosts: [addresses.internal], ports: [{number: 80, name: grpc, protocol: GRPC}], resolution: DNS, endpoints: [{address: `+
+		`10.0.0.1}, {address: 10.0.0.2}]}
 ---
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: none, namespace: default}
-spec: {hosts: [none.internal], ports: [{number: 80, name: grpc, protocol: GRPC}], resolution: DNS_ROUND_ROBIN, workloadSelector: {labels: {app: none}}}
+spec: {hosts: [none.internal], ports: [{number: 80, name: grpc, protocol: GRPC}], resolution: DNS_ROUND_ROBIN, workloadSelector: `+
+		`{labels: {app: none}}}
 `, nodes[3])
 	cluster := func(host string) *clusterv3.Cluster {
 		return all[xds.ClusterURL+"/outbound|80||"+host].(*clusterv3.Cluster)

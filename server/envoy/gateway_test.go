@@ -52,8 +52,9 @@ func TestGatewaysThatCompeteForAPort(t *testing.T) {
 	const (
 		older   = "2020-01-01T00:00:00Z"
 		younger = "2021-01-01T00:00:00Z"
-		http    = `{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}, {port: {number: 81, name: more, protocol: HTTP}, hosts: [r.internal], tls: {httpsRedirect: true}}`
-		tcp     = `{port: {number: %d, name: tcp, protocol: TCP}, hosts: ["*"]}`
+		http    = `{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}, {port: {number: 81, name: more, protocol: HTTP}, hosts: ` +
+			`[r.internal], tls: {httpsRedirect: true}}`
+		tcp = `{port: {number: %d, name: tcp, protocol: TCP}, hosts: ["*"]}`
 	)
 	var table memstore.Table
 	var since memstore.Revision

@@ -54,7 +54,9 @@ func node(namespace, interception, agent string) *corev3.Node {
 		Zone:   map[bool]string{true: "a"}[namespace == "shop"],
 	}, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 		model.MetadataNamespace: structpb.NewStringValue(namespace), model.MetadataInterception: structpb.NewStringValue(interception),
-		model.MetadataLabels: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"app": structpb.NewStringValue("one")}}),
+		model.MetadataLabels: structpb.NewStructValue(&structpb.Struct{
+			Fields: map[string]*structpb.Value{"app": structpb.NewStringValue("one")},
+		}),
 	}}}
 }
 

@@ -33,7 +33,8 @@ const selecting0 = `
 apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: canary, namespace: default}
-spec: {hosts: [one.internal], http: [{match: [{sourceLabels: {pod-index: "0"}}], route: [{destination: {host: two.internal}}]}, {route: [{destination: {host: one.internal}}]}]}
+spec: {hosts: [one.internal], http: [{match: [{sourceLabels: {pod-index: "0"}}], route: [{destination: {host: two.internal}}]}, ` +
+	`{route: [{destination: {host: one.internal}}]}]}
 `
 
 // Clients of which objects cannot tell one from another are of one profile, however many there are, and wherever they are.

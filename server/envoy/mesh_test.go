@@ -47,7 +47,8 @@ spec: {address: %s, labels: {app: one}}
 apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: v, namespace: default}
-spec: {hosts: ["*"], gateways: [%s], http: [{match: [{uri: {prefix: /a}}], route: [{destination: {host: s1.internal}}]}, {route: [{destination: {host: s4.internal}}]}]}
+spec: {hosts: ["*"], gateways: [%s], http: [{match: [{uri: {prefix: /a}}], route: [{destination: {host: s1.internal}}]}, {route: `+
+				`[{destination: {host: s4.internal}}]}]}
 `, gateways))
 			require.Equal(t, []string{"s1.internal"}, touched(fmt.Sprintf(entry, 1, 80, "endpoints: [{address: 10.0.0.2}]")))
 			require.Equal(t, []string{"s4.internal"}, touched(fmt.Sprintf(workload, "10.0.0.2")))

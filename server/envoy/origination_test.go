@@ -19,7 +19,8 @@ func TestTLSIsOriginatedToAPortOfHTTPS(t *testing.T) {
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: api, namespace: default}
-spec: {hosts: [api.example], ports: [{number: 80, name: http, protocol: HTTP}, {number: 443, name: https, protocol: HTTPS}], resolution: DNS}
+spec: {hosts: [api.example], ports: [{number: 80, name: http, protocol: HTTP}, {number: 443, name: https, protocol: HTTPS}], `+
+		`resolution: DNS}
 ---
 apiVersion: networking.istio.io/v1
 kind: DestinationRule

@@ -77,7 +77,8 @@ func TestWhatMakesADifferenceIsAProfile(t *testing.T) {
 			at("a"), at("b"),
 		},
 		"a subset by locality, on one port": {object("DestinationRule", "x",
-			`{host: one.internal, subsets: [{name: s, trafficPolicy: {portLevelSettings: [{port: {number: 80}, loadBalancer: {localityLbSetting: {enabled: true}}}]}}]}`) + atA, at("a"), at("b")},
+			`{host: one.internal, subsets: [{name: s, trafficPolicy: {portLevelSettings: [{port: {number: 80}, loadBalancer: `+
+				`{localityLbSetting: {enabled: true}}}]}}]}`) + atA, at("a"), at("b")},
 		"certificates by name": {
 			object("Gateway", "x",
 				`{servers: [{port: {number: 443, name: s, protocol: HTTPS}, hosts: ["*"], tls: {mode: SIMPLE, credentialName: c}}]}`), with("/a"),

@@ -100,7 +100,8 @@ spec:
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: two, namespace: default}
-spec: {hosts: [two.internal], ports: [{number: 80, name: http, protocol: HTTP, targetPort: 8080}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
+spec: {hosts: [two.internal], ports: [{number: 80, name: http, protocol: HTTP, targetPort: 8080}], resolution: STATIC, endpoints: `+
+		`[{address: 10.0.0.1}]}
 ---
 apiVersion: networking.istio.io/v1
 kind: DestinationRule

@@ -30,7 +30,8 @@ spec: {hosts: [echo.internal], ports: [{number: 80, name: http, protocol: HTTP}]
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: spans, namespace: default}
-spec: {hosts: [spans.internal], exportTo: [default, shop, istio-system], ports: [{number: 9411, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.2}]}
+spec: {hosts: [spans.internal], exportTo: [default, shop, istio-system], ports: [{number: 9411, name: http, protocol: HTTP}], ` +
+	`resolution: STATIC, endpoints: [{address: 10.0.0.2}]}
 ---
 apiVersion: networking.istio.io/v1
 kind: Gateway

@@ -38,12 +38,14 @@ spec: {mtls: {mode: PERMISSIVE}}
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: a, namespace: default}
-spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}, {number: 81, name: plain, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1, labels: {v: one}}]}
+spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}, {number: 81, name: plain, protocol: HTTP}], resolution: ` +
+	`STATIC, endpoints: [{address: 10.0.0.1, labels: {v: one}}]}
 ---
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: named, namespace: default}
-spec: {hosts: [named.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS, endpoints: [{address: elsewhere.example}]}
+spec: {hosts: [named.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS, endpoints: [{address: ` +
+	`elsewhere.example}]}
 ---
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry

@@ -17,7 +17,8 @@ spec: {hosts: ["*.internal"], http: [{directResponse: {status: 204}}]}
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: hidden, namespace: other}
-spec: {hosts: [hidden.internal], exportTo: ["."], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
+spec: {hosts: [hidden.internal], exportTo: ["."], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: ` +
+		`[{address: 10.0.0.1}]}
 `
 	c := catalogOf(t, routes)
 	_, domains := knownTo(t, c, node("default", "", ""))

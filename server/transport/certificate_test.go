@@ -155,7 +155,8 @@ func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
 			require.NotContains(t, log.String(), two.Key)
 			require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("level=ERROR")), "it is said once: %s", log)
 			require.NoError(t, promtest.CollectAndCompare(Metrics{c}, strings.NewReader(`
-# HELP tributary_certificate_trouble Whether the files of a listener's certificate hold something that cannot be put in force, or the SPIFFE Workload API that it is from is away (1).
+# HELP tributary_certificate_trouble Whether the files of a listener's certificate hold something that cannot be put in force, or the `+
+				`SPIFFE Workload API that it is from is away (1).
 # TYPE tributary_certificate_trouble gauge
 tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 `), "tributary_certificate_trouble"))

@@ -18,27 +18,39 @@ const current, earlier, ofAll = "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCC
 
 // bootstrapOf is the part of a dump that says who the Envoy is.
 func bootstrapOf(api string) string {
-	return `{"@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump", "bootstrap": {"node": {"id": "web", "metadata": {"NAMESPACE": "shop"}, "extensions": [{"name": "x"}]},
-	 "static_resources": {"clusters": [{"name": "xds"}]}, "dynamic_resources": {"ads_config": {"api_type": "` + api + `"}, "cds_config": {"ads": {}}, "lds_config": {"ads": {}}}}},`
+	return `{"@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump", "bootstrap": {"node": {"id": "web", "metadata": ` +
+		`{"NAMESPACE": "shop"}, "extensions": [{"name": "x"}]},
+	 "static_resources": {"clusters": [{"name": "xds"}]}, "dynamic_resources": {"ads_config": {"api_type": ` +
+		`"` + api + `"}, "cds_config": {"ads": {}}, "lds_config": {"ads": {}}}}},`
 }
 
 // whole is a dump in which everything is as it is served. Each thing of it stands in a line.
 const whole = `
-{"@type": "type.googleapis.com/envoy.admin.v3.ClustersConfigDump", "static_clusters": [{"cluster": {"@type": "x", "name": "xds"}}], "dynamic_active_clusters": [
- {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "EDS", "connect_timeout": "10s"}},
- {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b", "type": "STATIC"}}
+{"@type": "type.googleapis.com/envoy.admin.v3.ClustersConfigDump", "static_clusters": [{"cluster": {"@type": "x", "name": "xds"}}], ` +
+	`"dynamic_active_clusters": [
+ {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", ` +
+	`"type": "EDS", "connect_timeout": "10s"}},
+ {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b", ` +
+	`"type": "STATIC"}}
 ]},
 {"@type": "type.googleapis.com/envoy.admin.v3.ListenersConfigDump", "dynamic_listeners": [
- {"name": "l", "active_state": {"version_info": "AAAAAAAAAAAAAAAA", "listener": {"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l", "filter_chains": [{"filters": [{"name": "http", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", "rds": {"route_config_name": "80"}}}]}]}}}
+ {"name": "l", "active_state": {"version_info": "AAAAAAAAAAAAAAAA", "listener": {"@type": ` +
+	`"type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l", "filter_chains": [{"filters": [{"name": "http", ` +
+	`"typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", ` +
+	`"rds": {"route_config_name": "80"}}}]}]}}}
 ]},
 {"@type": "type.googleapis.com/envoy.admin.v3.RoutesConfigDump", "dynamic_route_configs": [
- {"version_info": "AAAAAAAAAAAAAAAA", "route_config": {"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": "80", "virtual_hosts": [{"name": "v", "domains": ["v"]}]}}
+ {"version_info": "AAAAAAAAAAAAAAAA", "route_config": {"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", ` +
+	`"name": "80", "virtual_hosts": [{"name": "v", "domains": ["v"]}]}}
 ]},
 {"@type": "type.googleapis.com/envoy.admin.v3.SecretsConfigDump", "dynamic_active_secrets": [
- {"name": "s", "version_info": "AAAAAAAAAAAAAAAA", "secret": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", "tls_certificate": {"private_key": "[redacted]"}}}
+ {"name": "s", "version_info": "AAAAAAAAAAAAAAAA", "secret": {"@type": "type.googleapis.com/` +
+	`envoy.extensions.transport_sockets.tls.v3.Secret", "tls_certificate": {"private_key": "[redacted]"}}}
 ]},
 {"@type": "type.googleapis.com/envoy.admin.v3.EndpointsConfigDump", "dynamic_endpoint_configs": [
- {"endpoint_config": {"@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment", "cluster_name": "a", "endpoints": [{"locality": {"region": "eu"}, "lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "10.0.0.1", "port_value": 80}}}, "health_status": "HEALTHY", "load_balancing_weight": 1}]}]}}
+ {"endpoint_config": {"@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment", "cluster_name": "a", ` +
+	`"endpoints": [{"locality": {"region": "eu"}, "lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "10.0.0.1", ` +
+	`"port_value": 80}}}, "health_status": "HEALTHY", "load_balancing_weight": 1}]}]}}
 ]}`
 
 func dumped(parts ...string) []byte {

@@ -8,7 +8,8 @@ import (
 
 // Whatever something in the place of an istiod answers is an error, or objects that are named.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`[{"kind": "ServiceEntry", "apiVersion": "networking.istio.io/v1", "metadata": {"name": "a", "namespace": "b", "resourceVersion": "1"}, "spec": {"hosts": ["a.b"]}}]`))
+	f.Add([]byte(`[{"kind": "ServiceEntry", "apiVersion": "networking.istio.io/v1", "metadata": {"name": "a", "namespace": "b", ` +
+		`"resourceVersion": "1"}, "spec": {"hosts": ["a.b"]}}]`))
 	f.Add([]byte(`[{"kind": "ServiceEntry", "metadata": {}}, {"kind": 5}]`))
 	f.Fuzz(func(t *testing.T, page []byte) {
 		stored, err := Parse(page)
@@ -24,8 +25,10 @@ func FuzzParse(f *testing.F) {
 
 // Whatever something in the place of an Envoy answers is an error, or is compared.
 func FuzzParseDump(f *testing.F) {
-	f.Add([]byte(`{"configs": [{"@type": "a.BootstrapConfigDump", "bootstrap": {"node": {"id": "a"}}}, {"dynamic_active_clusters": [{"cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a"}}]}]}`))
-	f.Add([]byte(`{"configs": [{"dynamic_listeners": [{}, {"active_state": {}}, {"error_state": {"failed_configuration": 5}}], "dynamic_endpoint_configs": [{"endpoint_config": {}}]}]}`))
+	f.Add([]byte(`{"configs": [{"@type": "a.BootstrapConfigDump", "bootstrap": {"node": {"id": "a"}}}, {"dynamic_active_clusters": ` +
+		`[{"cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a"}}]}]}`))
+	f.Add([]byte(`{"configs": [{"dynamic_listeners": [{}, {"active_state": {}}, {"error_state": {"failed_configuration": 5}}], ` +
+		`"dynamic_endpoint_configs": [{"endpoint_config": {}}]}]}`))
 	f.Fuzz(func(t *testing.T, page []byte) {
 		d, err := ParseDump(page)
 		if err != nil {

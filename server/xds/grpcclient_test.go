@@ -81,7 +81,8 @@ func TestGRPCClient(t *testing.T) {
 	w := newWorld(t, Options{})
 	move := feedService(t, w, one)
 
-	bootstrap := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],"node":{"id":"n1"}}`, w.addr)
+	bootstrap := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],`+
+		`"node":{"id":"n1"}}`, w.addr)
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting([]byte(bootstrap))
 	require.NoError(t, err)
 	conn, err := grpc.NewClient("xds:///echo", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -124,7 +124,9 @@ func TestInterimRoutes(t *testing.T) {
 
 	listener := func(c *routev3.RouteConfiguration) *Entry {
 		var http anypb.Any
-		require.NoError(t, http.MarshalFrom(&hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: c}}))
+		require.NoError(t, http.MarshalFrom(&hcmv3.HttpConnectionManager{
+			RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: c},
+		}))
 		return entry(&listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: &http}})
 	}
 	interim, leads = introduceListener(listener(routes(t, host(`"a"`, "x"))), listener(routes(t, host(`"a"`, "y"))))

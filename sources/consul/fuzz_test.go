@@ -14,8 +14,10 @@ import (
 
 // Whatever something answers in the place of a Consul: it is refused, or what is made of it can be served.
 func FuzzInstances(f *testing.F) {
-	f.Add("web", []byte(`[{"Node": {"Node": "n", "Address": "10.0.0.1"}, "Service": {"ID": "1", "Service": "web", "Port": 80, "Tags": ["a"], "Meta": {"a": "b"}}, "Checks": [{"Status": "critical"}]}]`))
-	f.Add("a b", []byte(`[{"Node": {}, "Service": {"Port": -1, "Weights": {"Passing": 70000}, "TaggedAddresses": {"wan": {"Address": "x", "Port": 99999}}}, "Checks": []}]`))
+	f.Add("web", []byte(`[{"Node": {"Node": "n", "Address": "10.0.0.1"}, "Service": {"ID": "1", "Service": "web", "Port": 80, "Tags": `+
+		`["a"], "Meta": {"a": "b"}}, "Checks": [{"Status": "critical"}]}]`))
+	f.Add("a b", []byte(`[{"Node": {}, "Service": {"Port": -1, "Weights": {"Passing": 70000}, "TaggedAddresses": {"wan": {"Address": `+
+		`"x", "Port": 99999}}}, "Checks": []}]`))
 	f.Add("web", []byte(`[null]`))
 	f.Fuzz(func(t *testing.T, name string, text []byte) {
 		var entries []*api.ServiceEntry

@@ -225,7 +225,8 @@ func (applications) put(s *zktest.Server, name string, revision int) {
 		`{"app":%q,"revision":"r%d","services":{"%s:dubbo":{"name":%q,"protocol":"dubbo","port":20880,"path":%q,"params":{"weight":"%d"}}}}`,
 		name, revision, name, name, name, revision))
 	s.Put("/services/"+name+"/10.0.1.1:20880", fmt.Sprintf(
-		`{"name":%q,"id":"10.0.1.1:20880","address":"10.0.1.1","port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"r%d","dubbo.metadata.storage-type":"remote"}}}`,
+		`{"name":%q,"id":"10.0.1.1:20880","address":"10.0.1.1","port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,`+
+			`\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"r%d","dubbo.metadata.storage-type":"remote"}}}`,
 		name, revision))
 }
 

@@ -62,7 +62,8 @@ func checked(e *api.ServiceEntry, status, output string) *api.ServiceEntry {
 func ofShop(id, host string, port int, revision, status, output string) *api.ServiceEntry {
 	e := consultest.Instance("shop", id, host, port)
 	e.Service.Tags = []string{
-		fmt.Sprintf(`dubbo.metadata-service.url-params={"prefer.serialization":"hessian2,fastjson2","version":"2.0.0","dubbo":"2.0.2","release":"3.3.6","side":"provider","port":"%d","protocol":"tri"}`, port),
+		fmt.Sprintf(`dubbo.metadata-service.url-params={"prefer.serialization":"hessian2,fastjson2","version":"2.0.0","dubbo":"2.0.2",`+
+			`"release":"3.3.6","side":"provider","port":"%d","protocol":"tri"}`, port),
 		fmt.Sprintf(`dubbo.endpoints=[{"port":%d,"protocol":"tri"}]`, port),
 		"dubbo.metadata.revision=" + revision, "dubbo.metadata.storage-type=null", "meta-v=2.0.0", "timestamp=1795373296142",
 	}
@@ -70,7 +71,8 @@ func ofShop(id, host string, port int, revision, status, output string) *api.Ser
 }
 
 // metadataOfShop is what such an instance serves.
-const metadataOfShop = `{"app":"shop","revision":"r1","services":{"g1/com.acme.Demo:1.0.0:tri":{"name":"com.acme.Demo","group":"g1","version":"1.0.0","protocol":"tri","path":"com.acme.Demo","params":{}}}}`
+const metadataOfShop = `{"app":"shop","revision":"r1","services":{"g1/com.acme.Demo:1.0.0:tri":{"name":"com.acme.Demo","group":"g1",` +
+	`"version":"1.0.0","protocol":"tri","path":"com.acme.Demo","params":{}}}}`
 
 func TestInterfacesInConsul(t *testing.T) {
 	s := consultest.New(t)

@@ -42,7 +42,8 @@ func TestWhatFailsInConsulIsLeftOut(t *testing.T) {
 	b.awaitSync()
 	b.awaitLeftOut(
 		"10.0.0.6:20880 of com.acme.Demo:1.0.0 (checks are critical)",
-		`a provider of com.acme.Demo (checks are critical; instance "10.0.0.91.0.0" on node "n1": "nothing": want protocol://host:port/path?parameters)`,
+		`a provider of com.acme.Demo (checks are critical; instance "10.0.0.91.0.0" on node "n1": "nothing": want `+
+			`protocol://host:port/path?parameters)`,
 		"10.0.0.8:50051 of shop (checks are critical)",
 	)
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100")
@@ -77,7 +78,8 @@ func TestWhatIsUnhealthyInNacosIsLeftOut(t *testing.T) {
 // that cannot be called or read.
 func TestInstancesThatServeNothingAreLeftOut(t *testing.T) {
 	s := consultest.New(t)
-	s.Set("shop:r1", `{"app":"shop","revision":"r1","services":{"a":{"name":"com.acme.Demo","protocol":"tri"},"b":{"name":"com.acme.Bad","protocol":"tri","port":99999},"y":{"name":"com.acme.Weird"}}}`)
+	s.Set("shop:r1", `{"app":"shop","revision":"r1","services":{"a":{"name":"com.acme.Demo","protocol":"tri"},"b":{"name":"com.acme.Bad",`+
+		`"protocol":"tri","port":99999},"y":{"name":"com.acme.Weird"}}}`)
 	odd := ofShop("odd", "10.0.0.6", 50051, "r1", "passing", "")
 	odd.Service.Tags = []string{"dubbo.endpoints=nonsense"}
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), odd, ofShop("2", "10.0.0.7", 50051, "r2", "passing", ""))

@@ -61,7 +61,8 @@ func TestWhatIsLeftOut(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"10.0.0.2:20880 of com.acme.Demo:1.0.0 (weight 0)", "10.0.0.3:20880 of com.acme.Demo (disabled)",
 		"0.0.0.0:20880 of g/com.acme.Demo (no address that can be called)",
-		`a provider of com.acme.Demo ("dubbo://10.0.0.4:99999/com.acme.Demo?application=app&interface=com.acme.Demo&timestamp=1700000000001": "99999" is no port)`,
+		`a provider of com.acme.Demo ("dubbo://10.0.0.4:99999/com.acme.Demo?application=app&interface=com.acme.Demo&timestamp=` +
+			`1700000000001": "99999" is no port)`,
 	}, left)
 }
 

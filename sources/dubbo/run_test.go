@@ -39,8 +39,10 @@ func TestRule2OnlyWhatHasProvidersIsAnInterface(t *testing.T) {
 	s.Put("/dubbo/metadata/demo.GreetService/1.0.0/g1/provider/rich-app", `{"annotations":[],"canonicalName":"demo.GreetService"}`)
 	s.Put("/dubbo/mapping/demo.GreetService", "s1")
 	s.Put("/dubbo/mapping/com.acme.Greeter", "go-all,go-remote,go-local")
-	s.Put("/dubbo/go-remote/6c47ce485ec3b58a6b18b8d0561efcff94e7a4490f747630dcbaba7d1d65fdb1d5bf644cc03d19d9a932ca586e3ad084b83d2714779d7ce8f8c36c6f7a917084", `{"app":"go-remote","services":{}}`)
-	s.Put("/dubbo/demo.GreetService/consumers/consumer%3A%2F%2F192.0.2.2%2Fdemo.GreetService%3Fapplication%3Dc-3.3.6-0%26interface%3Ddemo.GreetService%26side%3Dconsumer", leaf)
+	s.Put("/dubbo/go-remote/6c47ce485ec3b58a6b18b8d0561efcff94e7a4490f747630dcbaba7d1d65fdb1"+
+		"d5bf644cc03d19d9a932ca586e3ad084b83d2714779d7ce8f8c36c6f7a917084", `{"app":"go-remote","services":{}}`)
+	s.Put("/dubbo/demo.GreetService/consumers/consumer%3A%2F%2F192.0.2.2%2Fdemo.GreetService%3Fapplication%3Dc-3.3.6-0%26interface"+
+		"%3Ddemo.GreetService%26side%3Dconsumer", leaf)
 	s.Put("/dubbo/later/configurators", leaf)
 	b := start(t, s, patiently())
 	b.awaitSync()
@@ -285,7 +287,10 @@ func TestRegisterModeAndNamesSelect(t *testing.T) {
 func instanceOf(s *zktest.Server, app, address, revision string) {
 	host, port, _ := strings.Cut(address, ":")
 	s.Put("/services/"+app+"/"+address, fmt.Sprintf(
-		`{"name":%q,"id":%q,"address":%q,"port":%s,"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","metadata":{"dubbo.endpoints":"[{\"port\":%s,\"protocol\":\"dubbo\"}]","dubbo.metadata-service.url-params":"{\"port\":\"%s\",\"protocol\":\"dubbo\",\"version\":\"1.0.0\"}","dubbo.metadata.revision":%q,"dubbo.metadata.storage-type":"local","timestamp":"1700000000001"}}}`,
+		`{"name":%q,"id":%q,"address":%q,"port":%s,"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance",`+
+			`"metadata":{"dubbo.endpoints":"[{\"port\":%s,\"protocol\":\"dubbo\"}]","dubbo.metadata-service.url-params":"{\"port\":\"%s\",`+
+			`\"protocol\":\"dubbo\",\"version\":\"1.0.0\"}","dubbo.metadata.revision":%q,"dubbo.metadata.storage-type":"local",`+
+			`"timestamp":"1700000000001"}}}`,
 		app, address, host, port, port, port, revision))
 }
 

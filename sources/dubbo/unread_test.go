@@ -80,7 +80,8 @@ func TestWhatIsSwitchedOffInNacosGoesInTheHold(t *testing.T) {
 	} {
 		t.Run(level, func(t *testing.T) {
 			server := nacostest.Start(t)
-			server.Config("app", "r1", `{"app":"app","revision":"r1","services":{"a:dubbo":{"name":"a","protocol":"dubbo","port":20880,"path":"a"}}}`)
+			server.Config("app", "r1", `{"app":"app","revision":"r1","services":{"a:dubbo":{"name":"a","protocol":"dubbo","port":20880,`+
+				`"path":"a"}}}`)
 			put := func(enabled bool) {
 				i := nacostest.Instance("10.0.0.1", 20880, of.meta)
 				i["enabled"] = enabled
@@ -136,7 +137,8 @@ func TestAnUnknownInstanceKeepsWhatItServed(t *testing.T) {
 	for application, address := range map[string]string{"app": "fd00:0:0:0:0:0:0:5", "订单": "10.0.0.1"} {
 		s := zktest.New()
 		s.Put("/services/"+application+"/"+address+":20880", fmt.Sprintf(
-			`{"name":%q,"address":%q,"port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"r1"}}}`,
+			`{"name":%q,"address":%q,"port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]",`+
+				`"dubbo.metadata.revision":"r1"}}}`,
 			application, address))
 		report(s, "/dubbo/metadata", application, "r1", "a")
 		b := start(t, s, patiently())
@@ -211,7 +213,8 @@ func TestAnApplicationThatNacosRefusesStaysThroughARestart(t *testing.T) {
 
 // applicationInNacos registers one that serves interface a.
 func applicationInNacos(server *nacostest.Server, name string) {
-	server.Config(name, "r1", `{"app":"app","revision":"r1","services":{"a:dubbo":{"name":"a","protocol":"dubbo","port":20880,"path":"a","params":{}}}}`)
+	server.Config(name, "r1", `{"app":"app","revision":"r1","services":{"a:dubbo":{"name":"a","protocol":"dubbo","port":20880,"path":"a",`+
+		`"params":{}}}}`)
 	server.Put("DEFAULT_GROUP", name, "1", nacostest.Instance("10.0.0.1", 20880, map[string]string{
 		"dubbo.endpoints": `[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision": "r1", "dubbo.metadata.storage-type": "remote",
 	}))
@@ -413,7 +416,8 @@ func TestInterfacesAreForgotten(t *testing.T) {
 func TestIPv6InstancesInAGroup(t *testing.T) {
 	s := zktest.New()
 	s.Put("/g/app/fd00:0:0:0:0:0:0:5:20880",
-		`{"name":"app","address":"fd00:0:0:0:0:0:0:5","port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"r1"}}}`)
+		`{"name":"app","address":"fd00:0:0:0:0:0:0:5","port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,`+
+			`\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"r1"}}}`)
 	s.Put("/g/metadata/app/r1", `{"app":"app","revision":"r1","services":{"b:dubbo":{"name":"b","protocol":"dubbo","port":20880}}}`)
 	b := start(t, s, patiently(), func(source *Source) { source.registry = inGroup(s, "g") })
 	b.awaitAll("b fd00::5:20880*100")

@@ -64,7 +64,8 @@ func told(ip, status, action string, registered, evicted int) string {
 		}
 		return at(time.Duration(seconds) * time.Second).UnixMilli()
 	}
-	return fmt.Sprintf(`{"instanceId":"%[1]s","hostName":"%[1]s","app":"ORDERS","ipAddr":"%[1]s","status":"%[2]s","overriddenStatus":"UNKNOWN",`+
+	return fmt.Sprintf(`{"instanceId":"%[1]s","hostName":"%[1]s","app":"ORDERS","ipAddr":"%[1]s","status":"%[2]s",`+
+		`"overriddenStatus":"UNKNOWN",`+
 		`"port":{"$":80,"@enabled":"true"},"securePort":{"$":443,"@enabled":"false"},"vipAddress":"orders","actionType":"%[3]s",`+
 		`"leaseInfo":{"registrationTimestamp":%[4]d,"lastRenewalTimestamp":%[4]d,"durationInSecs":9000,"evictionTimestamp":%[5]d}}`,
 		ip, status, action, ms(registered), ms(evicted))

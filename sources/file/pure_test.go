@@ -76,12 +76,13 @@ func TestNew(t *testing.T) {
 		require.Equal(t, want, s.root, address)
 	}
 	for address, want := range map[string]string{
-		"/etc/rules":       `address: "/etc/rules": want fs:///path`,
-		"file:///etc":      `address: "file:///etc": want fs:///path`,
-		"":                 `address: "": want fs:///path`,
-		"fs:/etc":          `address: "fs:/etc": want fs:///path`,
-		"fs://":            `address: "fs://": the path is missing; want fs:///path`,
-		"fs://etc/rules":   `address: "fs://etc/rules": "etc" stands where a host would; want fs:///etc/rules, or fs://./etc/rules for a path from the working directory`,
+		"/etc/rules":  `address: "/etc/rules": want fs:///path`,
+		"file:///etc": `address: "file:///etc": want fs:///path`,
+		"":            `address: "": want fs:///path`,
+		"fs:/etc":     `address: "fs:/etc": want fs:///path`,
+		"fs://":       `address: "fs://": the path is missing; want fs:///path`,
+		"fs://etc/rules": `address: "fs://etc/rules": "etc" stands where a host would; want fs:///etc/rules, or fs://./etc/rules for a ` +
+			`path from the working directory`,
 		"fs:///a?b=c":      `address: "fs:///a?b=c": a path has no query or fragment; write ? as %3F and # as %23`,
 		"fs:///a%zz":       `address: "fs:///a%zz": invalid URL escape "%zz"`,
 		"fs:///a%00b.yaml": `address: "fs:///a%00b.yaml": a path has no zero byte`,

@@ -2,12 +2,12 @@
 // cannot be read, and so that creation times, quarantines and holds outlive the process.
 //
 // There is one file a source. It follows the source's table: changes are appended at most Delay later, in one commit, however many they
-// are; nobody waits for the disk. Each commit is synced before it counts as stored, so that after a crash, also one of the machine, the file
-// has everything that Status.Revision said was stored, or something newer, and never half of a commit. What was lost with the last
+// are; nobody waits for the disk. Each commit is synced before it counts as stored, so that after a crash, also one of the machine, the
+// file has everything that Status.Revision said was stored, or something newer, and never half of a commit. What was lost with the last
 // moments is read from the source again. When what was appended is larger than the content, the file is made anew.
 //
-// A damaged record loses only itself; a file without a whole commit is set aside. A file has content only once its source has been read as a
-// whole.
+// A damaged record loses only itself; a file without a whole commit is set aside. A file has content only once its source has been read
+// as a whole.
 package lastgood
 
 import (
@@ -78,8 +78,8 @@ func (d *Dir) Kept() ([]string, error) {
 	return ids, nil
 }
 
-// Unused removes files that were last written before a time: those of sources whose id is not among ids, and, of any source, files that were
-// set aside or that a crash left unfinished.
+// Unused removes files that were last written before a time: those of sources whose id is not among ids, and, of any source, files that
+// were set aside or that a crash left unfinished.
 func (d *Dir) Unused(ids []string, before time.Time) error {
 	if err := d.Own(); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"tributary/resource"
 )
 
-// writer writes the file of a store. It begins with a new one, made of the whole table, unless the present one was just read and found whole.
-// From then on it appends what changes.
+// writer writes the file of a store. It begins with a new one, made of the whole table, unless the present one was just read and found
+// whole. From then on it appends what changes.
 type writer struct {
 	*Store
 

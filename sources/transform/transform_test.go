@@ -47,7 +47,8 @@ const entry = `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: reviews, namespace: shop, labels: {app: reviews, consul-a: "1", consul-b: "2"}, annotations: {note: x}}
-spec: {hosts: [reviews.consul, static.example], exportTo: [".", shop], ports: [{number: 80, name: http}], resolution: DNS, endpoints: [{address: a.consul}]}
+spec: {hosts: [reviews.consul, static.example], exportTo: [".", shop], ports: [{number: 80, name: http}], resolution: DNS, endpoints: ` +
+	`[{address: a.consul}]}
 `
 
 func TestReferencesFollow(t *testing.T) {
@@ -316,13 +317,16 @@ func TestCreationTimeStays(t *testing.T) {
 
 func TestMistakesNameTheirKey(t *testing.T) {
 	for want, s := range map[string]Settings{
-		`include[0]: selects everything; name kinds, namespaces, names, labels or hosts`:                                  {Include: []Selector{{}}},
-		`exclude[0].kinds: unknown kind "Service"`:                                                                        {Exclude: []Selector{{Kinds: []string{"Service"}}}},
-		`namespaces.a: "" is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end`:    {Namespaces: map[string]string{"a": ""}},
-		`namespaces.a: "b/*" is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end`: {Namespaces: map[string]string{"a": "b/*"}},
-		`namespaces.a*: want the name of a namespace, or *`:                                                               {Namespaces: map[string]string{"a*": "b"}},
-		`hosts[0].match: missing`: {Hosts: []Host{{To: "a"}}},
-		`hosts[0].to: missing`:    {Hosts: []Host{{Match: "a"}}},
+		`include[0]: selects everything; name kinds, namespaces, names, labels or ` +
+			`hosts`: {Include: []Selector{{}}},
+		`exclude[0].kinds: unknown kind "Service"`: {Exclude: []Selector{{Kinds: []string{"Service"}}}},
+		`namespaces.a: "" is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either ` +
+			`end`: {Namespaces: map[string]string{"a": ""}},
+		`namespaces.a: "b/*" is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either ` +
+			`end`: {Namespaces: map[string]string{"a": "b/*"}},
+		`namespaces.a*: want the name of a namespace, or *`: {Namespaces: map[string]string{"a*": "b"}},
+		`hosts[0].match: missing`:                           {Hosts: []Host{{To: "a"}}},
+		`hosts[0].to: missing`:                              {Hosts: []Host{{Match: "a"}}},
 		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{2}"`: {Hosts: []Host{{
 			Match: "a*",
 			To:    "{2}",
@@ -331,7 +335,8 @@ func TestMistakesNameTheirKey(t *testing.T) {
 			Match: "a*",
 			To:    "{1",
 		}}},
-		`labels.add.: "" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end`: {Labels: Change{Add: map[string]string{"": "a"}}},
+		`labels.add.: "" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either ` +
+			`end`: {Labels: Change{Add: map[string]string{"": "a"}}},
 		`annotations.drop: a pattern is empty`: {Annotations: Change{Drop: []string{""}}},
 	} {
 		_, err := New(s)

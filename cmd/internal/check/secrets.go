@@ -30,7 +30,8 @@ var (
 	// userInfo stands in an address before its host.
 	userInfo = regexp.MustCompile(`(://)[^/@\s"'<>]+@`)
 	// said is how a secret may stand in a line of a log.
-	said = regexp.MustCompile(`(?i)\b((?:authorization|bearer|basic|(?:[a-z_-]*(?:token|password|passwd|secret|credential)))["']?(?:\s*[:=]\s*|\s+)["']?(?:bearer\s+|basic\s+)?)([^\s"',;]{6,})`)
+	said = regexp.MustCompile(`(?i)\b((?:authorization|bearer|basic|(?:[a-z_-]*(?:token|password|passwd|secret|credential)))["']` +
+		`?(?:\s*[:=]\s*|\s+)["']?(?:bearer\s+|basic\s+)?)([^\s"',;]{6,})`)
 	// pem is a private key.
 	pem = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\z)`)
 )

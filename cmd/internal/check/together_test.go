@@ -219,9 +219,12 @@ func TestSARIF(t *testing.T) {
 		"runs": [{
 			"tool": {"driver": {"name": "tributary", "version": "v1", "rules": [{"id": "invalid"}, {"id": "malformed"}, {"id": "unreadable"}]}},
 			"results": [
-				{"ruleId": "invalid", "level": "error", "message": {"text": "ServiceEntry shop/a: port"}, "locations": [{"physicalLocation": {"artifactLocation": {"uri": "rules/a.yaml"}, "region": {"startLine": 4, "startColumn": 7}}}]},
-				{"ruleId": "malformed", "level": "warning", "message": {"text": "text"}, "locations": [{"physicalLocation": {"artifactLocation": {"uri": "rules/b.yaml"}, "region": {"startLine": 4}}}]},
-				{"ruleId": "unreadable", "level": "error", "message": {"text": "denied"}, "locations": [{"physicalLocation": {"artifactLocation": {"uri": "fs://rules"}}}]}
+				{"ruleId": "invalid", "level": "error", "message": {"text": "ServiceEntry shop/a: port"}, "locations": [{"physicalLocation": `+
+		`{"artifactLocation": {"uri": "rules/a.yaml"}, "region": {"startLine": 4, "startColumn": 7}}}]},
+				{"ruleId": "malformed", "level": "warning", "message": {"text": "text"}, "locations": [{"physicalLocation": {"artifactLocation": `+
+		`{"uri": "rules/b.yaml"}, "region": {"startLine": 4}}}]},
+				{"ruleId": "unreadable", "level": "error", "message": {"text": "denied"}, "locations": [{"physicalLocation": {"artifactLocation": `+
+		`{"uri": "fs://rules"}}}]}
 			]
 		}]
 	}`, string(got))

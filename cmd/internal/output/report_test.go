@@ -97,7 +97,8 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 				Quarantined: sources.Quarantined{Place: "a.yaml:3", Reason: "no hosts"},
 			}}
 		},
-		"source a has ServiceEntry shop/b more than once: that at a.yaml:1 is served, and not that at b.yaml:1, c.yaml:2": func(st *admin.Status) {
+		"source a has ServiceEntry shop/b more than once: that at a.yaml:1 is served, and not that at b.yaml:1, " +
+			"c.yaml:2": func(st *admin.Status) {
 			st.Sources[0].Duplicates = []sources.Conflict{{
 				Kind: "ServiceEntry", Namespace: "shop", Name: "b", Winner: "a.yaml:1",
 				Losers: []string{"b.yaml:1", "c.yaml:2"},

@@ -169,7 +169,9 @@ func (c *checker) run(ctx context.Context, args ...string) (out string, err erro
 func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
 	ads := &corev3.ApiConfigSource{
 		ApiType: corev3.ApiConfigSource_GRPC, TransportApiVersion: corev3.ApiVersion_V3,
-		GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: "ads"}}}},
+		GrpcServices: []*corev3.GrpcService{
+			{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: "ads"}}},
+		},
 	}
 	static := &bootstrapv3.Bootstrap_StaticResources{
 		Clusters: []*clusterv3.Cluster{{Name: "ads", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}}},

@@ -44,7 +44,8 @@ type Mesh struct {
 
 // New returns an empty mesh. If kinds are given, its objects are of these, as many of each.
 func New(seed uint64, kinds ...resource.Kind) *Mesh {
-	return &Mesh{rand: rand.New(rand.NewPCG(seed, 0)), kinds: kinds, objects: make(map[resource.Key]*resource.Resource)} //nolint:gosec // a test's
+	//nolint:gosec // a test's
+	return &Mesh{rand: rand.New(rand.NewPCG(seed, 0)), kinds: kinds, objects: make(map[resource.Key]*resource.Resource)}
 }
 
 // Change makes a commit that adds, changes or removes some objects.
@@ -321,7 +322,7 @@ func (m *Mesh) sidecar() *networking.Sidecar {
 		s.Egress = append(s.Egress, e)
 	}
 	if m.one(3) {
-		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(m.rand.IntN(2))} //nolint:gosec // there are two
+		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(m.rand.IntN(2))}
 	}
 	return s
 }

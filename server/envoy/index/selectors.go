@@ -43,10 +43,12 @@ type Selectors map[Selector]struct{}
 const otherNamespaces = "other namespaces"
 
 // SelectingKinds are the kinds of objects, besides ServiceEntry, that select clients.
-var SelectingKinds = []resource.Kind{resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar, resource.Telemetry}
+var SelectingKinds = []resource.Kind{
+	resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar, resource.Telemetry,
+}
 
-// SelectorsOf returns the conditions of an object with a spec, or nil if there is none. A new kind that selects clients has to be added here,
-// or it selects none. For a ServiceEntry see SelectorsOfEntry.
+// SelectorsOf returns the conditions of an object with a spec, or nil if there is none. A new kind that selects clients has to be added
+// here, or it selects none. For a ServiceEntry see SelectorsOfEntry.
 func SelectorsOf(r *resource.Resource, spec any) Selectors {
 	if r == nil {
 		return nil

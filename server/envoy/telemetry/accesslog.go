@@ -41,8 +41,10 @@ var logFields = map[string]string{
 // LogText is the line that Istio logs of itself, with the names of logFields.
 var LogText = func() string {
 	line := `[start_time] "method path protocol" response_code response_flags response_code_details connection_termination_details ` +
-		`"upstream_transport_failure_reason" bytes_received bytes_sent duration upstream_service_time "x_forwarded_for" "user_agent" "request_id" "authority" ` +
-		`"upstream_host" upstream_cluster upstream_local_address downstream_local_address downstream_remote_address requested_server_name route_name`
+		`"upstream_transport_failure_reason" bytes_received bytes_sent duration upstream_service_time "x_forwarded_for" "user_agent" ` +
+		`"request_id" "authority" ` +
+		`"upstream_host" upstream_cluster upstream_local_address downstream_local_address downstream_remote_address requested_server_name ` +
+		`route_name`
 	return regexp.MustCompile(`[a-z_]+`).ReplaceAllStringFunc(line, func(name string) string { return logFields[name] }) + "\n"
 }()
 
@@ -67,9 +69,10 @@ func fileLog(c *model.MeshConfig, p *meshv1alpha1.MeshConfig_ExtensionProvider, 
 	i := slices.Index(c.Spec.GetExtensionProviders(), p)
 	at := model.Place{Of: c.Key, Field: fmt.Sprintf("spec.extensionProviders[%d].envoyFileAccessLog.logFormat", i)}
 	var format *corev3.SubstitutionFormatString
-	if labels, ok := file.GetLogFormat().GetLogFormat().(*meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Labels); ok {
-		format = jsonFormat(labels.Labels, at.In("labels"), found)
-	} else {
+	switch of := file.GetLogFormat().GetLogFormat().(type) {
+	case *meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Labels:
+		format = jsonFormat(of.Labels, at.In("labels"), found)
+	default:
 		format = textFormat(file.GetLogFormat().GetText(), at.In("text"), found)
 	}
 	format.OmitEmptyValues = file.GetOmitEmptyValues()
@@ -170,10 +173,11 @@ func CelFilter(f *telemetryv1alpha1.AccessLogging_Filter) (*accesslogv3.AccessLo
 	if why := whyNotExpression(f.GetExpression()); why != "" {
 		return nil, why
 	}
-	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{ExtensionFilter: &accesslogv3.ExtensionFilter{
+	filter := &accesslogv3.ExtensionFilter{
 		Name:       "envoy.access_loggers.extension_filters.cel",
 		ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: model.ToAny(&celv3.ExpressionFilter{Expression: f.GetExpression()})},
-	}}}, ""
+	}
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{ExtensionFilter: filter}}, ""
 }
 
 // expressions is where expressions are parsed, which are in the Common Expression Language.
@@ -183,10 +187,12 @@ var expressions, _ = cel.NewEnv()
 // not know.
 var functions = func() map[string]bool {
 	all := make(map[string]bool)
-	for name := range strings.FieldsSeq(`_?_:_/3 _&&_/2 _||_/2 !_/1 _==_/2 _!=_/2 _<_/2 _<=_/2 _>_/2 _>=_/2 _+_/2 _-_/2 _*_/2 _/_/2 _%_/2 -_/1 _[_]/2 @in/2
+	for name := range strings.FieldsSeq(`_?_:_/3 _&&_/2 _||_/2 !_/1 _==_/2 _!=_/2 _<_/2 _<=_/2 _>_/2 _>=_/2 _+_/2 _-_/2 _*_/2 _/_/2 ` +
+		`_%_/2 -_/1 _[_]/2 @in/2
 		size/1 contains/2 startsWith/2 endsWith/2 matches/2 int/1 uint/1 double/1 bytes/1 bool/1 type/1 dyn/1 timestamp/1 duration/1
 		getFullYear/1 getFullYear/2 getMonth/1 getMonth/2 getDayOfYear/1 getDayOfYear/2 getDayOfMonth/1 getDayOfMonth/2 getDate/1 getDate/2
-		getDayOfWeek/1 getDayOfWeek/2 getHours/1 getHours/2 getMinutes/1 getMinutes/2 getSeconds/1 getSeconds/2 getMilliseconds/1 getMilliseconds/2`) {
+		getDayOfWeek/1 getDayOfWeek/2 getHours/1 getHours/2 getMinutes/1 getMinutes/2 getSeconds/1 getSeconds/2 getMilliseconds/1 ` +
+		`getMilliseconds/2`) {
 		all[name] = true
 	}
 	return all

@@ -90,7 +90,7 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 	}) {
 		in := &endpointv3.LocalityLbEndpoints{
 			Locality:            &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone},
-			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(byPlace[l].weight, math.MaxUint32))), Priority: uint32(l.priority), //nolint:gosec // it is small
+			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(byPlace[l].weight, math.MaxUint32))), Priority: uint32(l.priority),
 		}
 		in.ProtoReflect().SetUnknown(byPlace[l].encoded)
 		a.Endpoints = append(a.Endpoints, in)

@@ -135,7 +135,7 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 			}
 			ops := headerOperations(to.GetHeaders())
 			part := &routev3.WeightedCluster_ClusterWeight{
-				Name: w.cluster(to.GetDestination(), at.In("route[%d].destination", i)), Weight: wrapperspb.UInt32(uint32(to.GetWeight())), //nolint:gosec // validated
+				Name: w.cluster(to.GetDestination(), at.In("route[%d].destination", i)), Weight: wrapperspb.UInt32(uint32(to.GetWeight())),
 				RequestHeadersToAdd: ops.requestAdd, RequestHeadersToRemove: ops.requestRemove,
 				ResponseHeadersToAdd: ops.responseAdd, ResponseHeadersToRemove: ops.responseRemove,
 			}
@@ -156,15 +156,21 @@ func HashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3
 	p := &routev3.RouteAction_HashPolicy{}
 	switch key := hash.GetHashKey().(type) {
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:
-		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: key.HttpHeaderName}}
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{
+			Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: key.HttpHeaderName},
+		}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie:
 		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: &routev3.RouteAction_HashPolicy_Cookie{
 			Name: key.HttpCookie.GetName(), Ttl: model.Shortened(key.HttpCookie.GetTtl()), Path: key.HttpCookie.GetPath(),
 		}}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp:
-		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{SourceIp: key.UseSourceIp}}
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{
+			ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{SourceIp: key.UseSourceIp},
+		}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpQueryParameterName:
-		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: key.HttpQueryParameterName}}
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{
+			QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: key.HttpQueryParameterName},
+		}
 	default:
 		return nil
 	}

@@ -118,7 +118,9 @@ func (m matching) add(servers, subnets []string) (*listenerv3.FilterChainMatch, 
 		out.ServerNames = nil
 	}
 	for _, p := range ranges {
-		out.PrefixRanges = append(out.PrefixRanges, &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))}) //nolint:gosec // it is one
+		out.PrefixRanges = append(out.PrefixRanges, &corev3.CidrRange{
+			AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits())),
+		})
 	}
 	return out, true
 }
@@ -158,7 +160,7 @@ func (w routeContext) to(routes []*networking.RouteDestination, at model.Place) 
 			if len(c.to) == 0 {
 				c.conduct = conductOf(w.policyOf(r.GetDestination()))
 			}
-			c.to = append(c.to, share{w.cluster(r.GetDestination(), at.In("route[%d].destination", i)), uint32(max(r.GetWeight(), 1))}) //nolint:gosec // validated
+			c.to = append(c.to, share{w.cluster(r.GetDestination(), at.In("route[%d].destination", i)), uint32(max(r.GetWeight(), 1))})
 		}
 	}
 	switch len(c.to) {

@@ -17,8 +17,10 @@ import (
 )
 
 // ciphers are those that Envoy knows; it refuses all of a listener for another one.
-var ciphers = strings.Fields(`ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-RSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384 ECDHE-RSA-AES256-GCM-SHA384
-	ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-RSA-CHACHA20-POLY1305 ECDHE-ECDSA-AES128-SHA ECDHE-RSA-AES128-SHA ECDHE-ECDSA-AES256-SHA ECDHE-RSA-AES256-SHA
+var ciphers = strings.Fields(`ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-RSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384 ` +
+	`ECDHE-RSA-AES256-GCM-SHA384
+	ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-RSA-CHACHA20-POLY1305 ECDHE-ECDSA-AES128-SHA ECDHE-RSA-AES128-SHA ECDHE-ECDSA-AES256-SHA ` +
+	`ECDHE-RSA-AES256-SHA
 	AES128-GCM-SHA256 AES256-GCM-SHA384 AES128-SHA AES256-SHA`)
 
 func inspectTLS() *listenerv3.ListenerFilter {
@@ -69,9 +71,10 @@ func (t *Translation) terminate(tls *networking.ServerTLSSettings, client model.
 // verify has certificates verified by a secret, and by what else they have to be.
 func (t *Translation) verify(common *tlsv3.CommonTlsContext, root string, limits *tlsv3.CertificateValidationContext) {
 	t.addSecret(root)
-	common.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+	combined := &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
 		DefaultValidationContext: limits, ValidationContextSdsSecretConfig: askFor(root),
-	}}
+	}
+	common.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: combined}
 }
 
 // addSecret adds a secret by its name, which says all about it.

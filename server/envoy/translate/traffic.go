@@ -144,7 +144,9 @@ func applyBalancing(lb *networking.LoadBalancerSettings, c *clusterv3.Cluster) {
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
 	default:
 		if slow != nil {
-			c.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{SlowStartConfig: slow}}
+			c.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{
+				LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{SlowStartConfig: slow},
+			}
 		}
 	}
 	hash := lb.GetConsistentHash()
@@ -154,7 +156,9 @@ func applyBalancing(lb *networking.LoadBalancerSettings, c *clusterv3.Cluster) {
 	if m := hash.GetMaglev(); m != nil {
 		c.LbPolicy, c.LbConfig = clusterv3.Cluster_MAGLEV, nil
 		if m.GetTableSize() != 0 {
-			c.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(m.GetTableSize())}}
+			c.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{
+				MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(m.GetTableSize())},
+			}
 		}
 		return
 	}
@@ -166,7 +170,9 @@ func applyBalancing(lb *networking.LoadBalancerSettings, c *clusterv3.Cluster) {
 		}
 	}
 	if size != 0 {
-		c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(min(size, MaxRing))}}
+		c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{
+			RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(min(size, MaxRing))},
+		}
 	}
 }
 

@@ -54,7 +54,8 @@ func entry(status string, meta map[string]string, tags ...string) *api.ServiceEn
 // TestGo reads what dubbo-go 1.5.6 registers: in its URL parameters are escaped, in its tags they are not.
 func TestGo(t *testing.T) {
 	p := providerOf(t, "com.acme.Demo", entry("passing", map[string]string{
-		"url": "dubbo://10.0.0.7:20000/com.acme.Demo?anyhost=true&app.version=0.0.1&application=BDTService&group=a%26b&interface=com.acme.Demo&methods=GetUser%2CGetUsers&release=dubbo-golang-1.5.6&side=provider&timestamp=1795335081&weight=0",
+		"url": "dubbo://10.0.0.7:20000/com.acme.Demo?anyhost=true&app.version=0.0.1&application=BDTService&group=a%26b&interface=" +
+			"com.acme.Demo&methods=GetUser%2CGetUsers&release=dubbo-golang-1.5.6&side=provider&timestamp=1795335081&weight=0",
 	}, "anyhost=true", "app.version=0.0.1", "application=BDTService", "group=a&b", "interface=com.acme.Demo", "methods=GetUser,GetUsers",
 		"release=dubbo-golang-1.5.6", "side=provider",
 		"timestamp=1795335081", "weight=0", "dubbo"))

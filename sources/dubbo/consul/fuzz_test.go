@@ -13,7 +13,8 @@ import (
 // FuzzRegistered has something in the place of a Consul answer anything: what Dubbo registered is refused, or it is a provider or an
 // instance.
 func FuzzRegistered(f *testing.F) {
-	f.Add("a.B", []byte(`{"Node": {"Address": "10.0.0.1"}, "Service": {"Port": 80, "Tags": ["protocol=tri", "path=/x", "=", "dubbo.metadata.revision=1"], "Meta": {"url": "tri://10.0.0.1:80/a.B"}}, "Checks": [{"Type": "ttl", "Status": "critical"}]}`))
+	f.Add("a.B", []byte(`{"Node": {"Address": "10.0.0.1"}, "Service": {"Port": 80, "Tags": ["protocol=tri", "path=/x", "=", `+
+		`"dubbo.metadata.revision=1"], "Meta": {"url": "tri://10.0.0.1:80/a.B"}}, "Checks": [{"Type": "ttl", "Status": "critical"}]}`))
 	f.Add("", []byte(`{"Node": {}, "Service": {"Port": -1}}`))
 	f.Fuzz(func(t *testing.T, name string, text []byte) {
 		var e api.ServiceEntry

@@ -14,10 +14,20 @@ import (
 // The rules that other products break, each with what a real provider wrote. The numbers are those of docs/proofs.md.
 
 // Dubbo for Java 3.3.6 with parameters that have every character in them that a URL gives a meaning to.
-const richJava = `dubbo%3A%2F%2F192.0.2.2%3A28041%2Fdemo.GreetService%3Fapplication%3Drich-app%26deprecated%3Dfalse%26dubbo%3D2.0.2%26dubbo.tag%3Dgray%26dynamic%3Dtrue%26generic%3Dfalse%26greet.return%3Dtrue%26greet.sent%3Dtrue%26greet.timeout%3D777%26group%3Dg1%26interface%3Ddemo.GreetService%26k.amp%3Dx%26y%26k.eq%3Da%3Db%26k.pct%3D50%2525%26k.plus%3Da%2Bb%26k.slash%3Da%2Fb%3Fc%23d%26k.space%3Da+b%26k.uni%3D%C3%A9%E4%B8%AD%26metadata-type%3Dremote%26methods%3Dadd%2Cgreet%26owner%3Dann%26prefer.serialization%3Dhessian2%2Cfastjson2%26release%3D3.3.6%26revision%3Dprov%26service-name-mapping%3Dtrue%26side%3Dprovider%26timeout%3D1234%26timestamp%3D1795246404074%26version%3D1.0.0%26weight%3D250`
+const richJava = `dubbo%3A%2F%2F192.0.2.2%3A28041%2Fdemo.GreetService%3Fapplication%3Drich-app%26deprecated%3Dfalse%26dubbo%3D2.0.2` +
+	`%26dubbo.tag%3Dgray%26dynamic%3Dtrue%26generic%3Dfalse%26greet.return%3Dtrue%26greet.sent%3Dtrue%26greet.timeout%3D777%26group%3Dg1` +
+	`%26interface%3Ddemo.GreetService%26k.amp%3Dx%26y%26k.eq%3Da%3Db%26k.pct%3D50%2525%26k.plus%3Da%2Bb%26k.slash%3Da%2Fb%3Fc%23d` +
+	`%26k.space%3Da+b%26k.uni%3D%C3%A9%E4%B8%AD%26metadata-type%3Dremote%26methods%3Dadd%2Cgreet%26owner%3Dann%26prefer.serialization` +
+	`%3Dhessian2%2Cfastjson2%26release%3D3.3.6%26revision%3Dprov%26service-name-mapping%3Dtrue%26side%3Dprovider%26timeout%3D1234` +
+	`%26timestamp%3D1795246404074%26version%3D1.0.0%26weight%3D250`
 
 // dubbo-go 3.3.2.
-const plainGo = `tri%3A%2F%2F127.0.0.1%3A23932%2Fcom.acme.Greeter%3FIDL-mode%3Dnon-IDL%26anyhost%3Dtrue%26application%3Dgo-app%26bean.name%3Dcom.acme.Greeter%26cluster%3Dfailover%26export%3Dtrue%26group%3Dg1%26interface%3Dcom.acme.Greeter%26loadbalance%3Drandom%26max-server-recv-msg-size%3D4mib%26methods%3DGreet%2Cgreet%26module%3Dsample%26name%3Dgo-app%26organization%3Ddubbo-go%26owner%3Ddubbo-go%26pid%3D11268%26registry%3Dzookeeper%26registry.role%3D3%26registry.type%3Dall%26release%3Ddubbo-golang-3.3.2%26service.filter%3Decho%2Ctoken%2Caccesslog%2Ctps%2Cgeneric_service%2Cexecute%2Cpshutdown%26side%3Dprovider%26timestamp%3D1795316180%26version%3D1.0.0%26weight%3D0`
+const plainGo = `tri%3A%2F%2F127.0.0.1%3A23932%2Fcom.acme.Greeter%3FIDL-mode%3Dnon-IDL%26anyhost%3Dtrue%26application%3Dgo-app` +
+	`%26bean.name%3Dcom.acme.Greeter%26cluster%3Dfailover%26export%3Dtrue%26group%3Dg1%26interface%3Dcom.acme.Greeter%26loadbalance` +
+	`%3Drandom%26max-server-recv-msg-size%3D4mib%26methods%3DGreet%2Cgreet%26module%3Dsample%26name%3Dgo-app%26organization%3Ddubbo-go` +
+	`%26owner%3Ddubbo-go%26pid%3D11268%26registry%3Dzookeeper%26registry.role%3D3%26registry.type%3Dall%26release%3Ddubbo-golang-3.3.2` +
+	`%26service.filter%3Decho%2Ctoken%2Caccesslog%2Ctps%2Cgeneric_service%2Cexecute%2Cpshutdown%26side%3Dprovider%26timestamp` +
+	`%3D1795316180%26version%3D1.0.0%26weight%3D0`
 
 func providerOf(t *testing.T, node string) Provider {
 	t.Helper()
@@ -59,8 +69,10 @@ func TestRule1NodesAreDecodedOnceAndSplitByHand(t *testing.T) {
 }
 
 func TestRule3TheNewestRegistrationCounts(t *testing.T) {
-	before := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A28043%2Fdemo.GreetService%3Fapplication%3Ds1%26interface%3Ddemo.GreetService%26timestamp%3D1795246696889%26weight%3D50`)
-	after := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A28043%2Fdemo.GreetService%3Fapplication%3Ds1%26interface%3Ddemo.GreetService%26timestamp%3D1795246712502%26weight%3D70`)
+	before := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A28043%2Fdemo.GreetService%3Fapplication%3Ds1%26interface%3Ddemo.GreetService`+
+		`%26timestamp%3D1795246696889%26weight%3D50`)
+	after := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A28043%2Fdemo.GreetService%3Fapplication%3Ds1%26interface%3Ddemo.GreetService`+
+		`%26timestamp%3D1795246712502%26weight%3D70`)
 	for _, all := range [][]Provider{{before, after}, {after, before}} {
 		merged := Merge(all)
 		require.Len(t, merged, 1)
@@ -207,7 +219,13 @@ func TestRule6NoVersionIsZero(t *testing.T) {
 
 func TestRule7EveryProtocolOfAnInstance(t *testing.T) {
 	// Java 3.3.6 with two protocols; the node has the port of the first.
-	const content = `{"name":"m33two","id":"192.0.2.2:28027","address":"192.0.2.2","port":28027,"sslPort":null,"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"192.0.2.2:28027","name":"m33two","metadata":{"dubbo.endpoints":"[{\"port\":28027,\"protocol\":\"dubbo\"},{\"port\":28037,\"protocol\":\"tri\"},{\"port\":28037,\"protocol\":\"tri\"}]","dubbo.metadata-service.url-params":"{\"prefer.serialization\":\"hessian2,fastjson2\",\"version\":\"2.0.0\",\"dubbo\":\"2.0.2\",\"release\":\"3.3.6\",\"side\":\"provider\",\"port\":\"28037\",\"protocol\":\"tri\"}","dubbo.metadata.revision":"ee7925623b3f9954acbf469f311d758d","dubbo.metadata.storage-type":"local","meta-v":"2.0.0","timestamp":"1795246338171"}},"registrationTimeUTC":1795246338360,"serviceType":"DYNAMIC","uriSpec":null}`
+	const content = `{"name":"m33two","id":"192.0.2.2:28027","address":"192.0.2.2","port":28027,"sslPort":null,` +
+		`"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"192.0.2.2:28027","name":"m33two",` +
+		`"metadata":{"dubbo.endpoints":"[{\"port\":28027,\"protocol\":\"dubbo\"},{\"port\":28037,\"protocol\":\"tri\"},{\"port\":28037,` +
+		`\"protocol\":\"tri\"}]","dubbo.metadata-service.url-params":"{\"prefer.serialization\":\"hessian2,fastjson2\",` +
+		`\"version\":\"2.0.0\",\"dubbo\":\"2.0.2\",\"release\":\"3.3.6\",\"side\":\"provider\",\"port\":\"28037\",\"protocol\":\"tri\"}",` +
+		`"dubbo.metadata.revision":"ee7925623b3f9954acbf469f311d758d","dubbo.metadata.storage-type":"local","meta-v":"2.0.0",` +
+		`"timestamp":"1795246338171"}},"registrationTimeUTC":1795246338360,"serviceType":"DYNAMIC","uriSpec":null}`
 	i, ok, err := ParseInstance("m33two", []byte(content))
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -226,7 +244,10 @@ func TestRule7EveryProtocolOfAnInstance(t *testing.T) {
 }
 
 func TestRule8SpringCloudsInstancesAreNotDubbos(t *testing.T) {
-	const content = `{"name":"orders","id":"5f1a","address":"192.0.2.9","port":8080,"sslPort":null,"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"application-1","name":"orders","metadata":{"instance_status":"UP"}},"registrationTimeUTC":1795246338360,"serviceType":"DYNAMIC","uriSpec":{"parts":[{"value":"scheme","variable":true}]}}`
+	const content = `{"name":"orders","id":"5f1a","address":"192.0.2.9","port":8080,"sslPort":null,` +
+		`"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"application-1","name":"orders",` +
+		`"metadata":{"instance_status":"UP"}},"registrationTimeUTC":1795246338360,"serviceType":"DYNAMIC",` +
+		`"uriSpec":{"parts":[{"value":"scheme","variable":true}]}}`
 	_, ok, err := ParseInstance("orders", []byte(content))
 	require.NoError(t, err)
 	require.False(t, ok)
@@ -243,7 +264,10 @@ func TestRule9ParentsCarryDataOfTheirOwn(t *testing.T) {
 
 func TestRule11HostOfTheInstancePortOfTheService(t *testing.T) {
 	m, skipped, err := ParseMetadata([]byte(
-		`{"app":"rich","revision":"r1","services":{"g1/demo.GreetService:1.0.0:dubbo":{"name":"demo.GreetService","group":"g1","version":"1.0.0","protocol":"dubbo","port":28041,"path":"demo.GreetService","params":{"weight":"250","application":"rich"}},"broken":{"port":{}},"org.apache.dubbo.metadata.MetadataService:1.0.0:dubbo":{"name":"org.apache.dubbo.metadata.MetadataService","protocol":"dubbo","port":28041},"demo.Bare:tri":{}}}`))
+		`{"app":"rich","revision":"r1","services":{"g1/demo.GreetService:1.0.0:dubbo":{"name":"demo.GreetService","group":"g1",` +
+			`"version":"1.0.0","protocol":"dubbo","port":28041,"path":"demo.GreetService","params":{"weight":"250","application":"rich"}},` +
+			`"broken":{"port":{}},"org.apache.dubbo.metadata.MetadataService:1.0.0:dubbo":{"name":"org.apache.dubbo.metadata.MetadataService",` +
+			`"protocol":"dubbo","port":28041},"demo.Bare:tri":{}}}`))
 	require.NoError(t, err)
 	require.Len(t, skipped, 1, "one that cannot be read holds up no other")
 	i := Instance{Application: "rich", Host: "192.0.2.7", Port: 1, Endpoints: []Endpoint{{"dubbo", 28041}, {"tri", 28042}}, Timestamp: 5}
@@ -351,7 +375,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(richJava)
 	f.Add(plainGo)
 	f.Add("override://0.0.0.0/com.acme.Demo?category=configurators&~zone=a&weight=2")
-	f.Add(`{"name":"a","address":"::1","port":"80","payload":{"metadata":{"dubbo.endpoints":"[{\"port\":1,\"protocol\":\"tri\"}]","dubbo.metadata-service.url-params":"{\"tri\":{\"port\":\"1\"}}"}}}`)
+	f.Add(`{"name":"a","address":"::1","port":"80","payload":{"metadata":{"dubbo.endpoints":"[{\"port\":1,\"protocol\":\"tri\"}]",` +
+		`"dubbo.metadata-service.url-params":"{\"tri\":{\"port\":\"1\"}}"}}}`)
 	f.Add(`{"services":{"g/i:v:p":{"port":"1"}}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, parse := range []func(string) (URL, error){ParseNode, ParseURL} {
@@ -398,7 +423,8 @@ func TestAddressesAsJavaWritesThem(t *testing.T) {
 // rule names it in either way.
 func TestBothLevelsAreOneEndpointOverIPv6(t *testing.T) {
 	i, ok, err := ParseInstance("six",
-		[]byte(`{"name":"six","id":"[fd00:0:0:0:0:0:0:2]:42881","address":"[fd00:0:0:0:0:0:0:2]","port":42881,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":42881,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"x"}}}`))
+		[]byte(`{"name":"six","id":"[fd00:0:0:0:0:0:0:2]:42881","address":"[fd00:0:0:0:0:0:0:2]","port":42881,`+
+			`"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":42881,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"x"}}}`))
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, "fd00::2", i.Host)

@@ -41,8 +41,8 @@ var started atomic.Int64
 // Start runs a server until the test ends.
 func Start(t testing.TB) *Server {
 	s := &Server{
-		apart: started.Add(1) * 1000, door: testutil.NewListener(t), clock: time.Now().UnixMilli(), status: map[string]int{}, raw: map[string]string{},
-		requests: map[string]int{},
+		apart: started.Add(1) * 1000, door: testutil.NewListener(t), clock: time.Now().UnixMilli(), status: map[string]int{},
+		raw: map[string]string{}, requests: map[string]int{},
 	}
 	s.forget()
 	h := &httptest.Server{Listener: s.door, Config: &http.Server{Handler: http.HandlerFunc(s.answer), ReadHeaderTimeout: time.Minute}}

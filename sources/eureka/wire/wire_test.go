@@ -111,7 +111,8 @@ func TestOneInstanceThatCannotBeRead(t *testing.T) {
 		require.Error(t, a.Instances[1].Broken, broken)
 		require.NoError(t, a.Instances[2].Broken)
 	}
-	a, err := wire.Decode([]byte(`{"applications":{"versions__delta":"1","apps__hashcode":"","application":[5,{"name":"a","instance":{"instanceId":"a"}}]}}`))
+	a, err := wire.Decode([]byte(`{"applications":{"versions__delta":"1","apps__hashcode":"","application":[5,{"name":"a",` +
+		`"instance":{"instanceId":"a"}}]}}`))
 	require.NoError(t, err)
 	require.Len(t, a.Instances, 1)
 	require.Equal(t, 1, a.Nameless)
@@ -147,7 +148,8 @@ func TestPorts(t *testing.T) {
 
 // TestAddressesOfIPv6 has them as Java writes them: in brackets, with the interface that they are of, or in full.
 func TestAddressesOfIPv6(t *testing.T) {
-	a, err := wire.Decode(answer(`{"instanceId":"1","ipAddr":"[2001:db8::A]","hostName":"H.Example."},{"instanceId":"2","ipAddr":"2001:db8:0:0:0:0:0:a%eth0","hostName":"[fd00::1%2]"}`))
+	a, err := wire.Decode(answer(`{"instanceId":"1","ipAddr":"[2001:db8::A]","hostName":"H.Example."},{"instanceId":"2",` +
+		`"ipAddr":"2001:db8:0:0:0:0:0:a%eth0","hostName":"[fd00::1%2]"}`))
 	require.NoError(t, err)
 	require.Len(t, a.Instances, 2)
 	require.Equal(t, []string{"2001:db8::a", "h.example"}, []string{a.Instances[0].IP, a.Instances[0].HostName})

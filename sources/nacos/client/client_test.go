@@ -29,7 +29,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestAddress(t *testing.T) {
-	a, err := client.ParseAddress("nacos://user:p%40ss@n1?backup=n2:8850,n3&namespace=test&group=shop&username=other&timeout=3000&contextPath=/n")
+	a, err := client.ParseAddress("nacos://user:p%40ss@n1?backup=n2:8850,n3&namespace=test&group=shop&username=other&timeout=3000&" +
+		"contextPath=/n")
 	require.NoError(t, err)
 	require.Equal(t, client.Address{
 		Servers: []string{"n1:8848", "n2:8850", "n3:8848"}, User: "user", Password: secret.New("p@ss"), Namespace: "test", Group: "shop",
@@ -436,11 +437,14 @@ func TestConfigs(t *testing.T) {
 	for version, c := range map[string]struct{ path, group, page string }{
 		"2.3.2": {
 			"/nacos/v1/cs/configs", "group",
-			`{"totalCount":2,"pageNumber":%[1]s,"pagesAvailable":2,"pageItems":[{"id":"1098562598263066624","dataId":"demo.GreetService%[1]s","group":"mapping","content":"inst-app","md5":null,"encryptedDataKey":"","tenant":"","appName":"","type":null}]}`,
+			`{"totalCount":2,"pageNumber":%[1]s,"pagesAvailable":2,"pageItems":[{"id":"1098562598263066624","dataId":"demo.GreetService%[1]s",` +
+				`"group":"mapping","content":"inst-app","md5":null,"encryptedDataKey":"","tenant":"","appName":"","type":null}]}`,
 		},
 		"3.1.0": {
 			"/nacos/v3/admin/cs/config/list", "groupName",
-			`{"code":0,"message":"success","data":{"totalCount":2,"pageNumber":%[1]s,"pagesAvailable":2,"pageItems":[{"id":"1098563185444655104","namespaceId":"public","groupName":"mapping","dataId":"demo.GreetService%[1]s","md5":"f92ea1839dc16d7396db358365da7066","type":"text","appName":"","createTime":0,"modifyTime":0}]}}`,
+			`{"code":0,"message":"success","data":{"totalCount":2,"pageNumber":%[1]s,"pagesAvailable":2,` +
+				`"pageItems":[{"id":"1098563185444655104","namespaceId":"public","groupName":"mapping","dataId":"demo.GreetService%[1]s",` +
+				`"md5":"f92ea1839dc16d7396db358365da7066","type":"text","appName":"","createTime":0,"modifyTime":0}]}}`,
 		},
 	} {
 		t.Run(version, func(t *testing.T) {

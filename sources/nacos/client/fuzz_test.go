@@ -12,7 +12,8 @@ import (
 
 // Whatever a server sends as a service: what is read of it can be used, and the rest is a warning.
 func FuzzService(f *testing.F) {
-	f.Add([]byte(`{"requestId": "1", "serviceInfo": {"name": "a", "groupName": "g", "hosts": [{"ip": "10.0.0.1", "port": 80, "weight": 1.5, "metadata": {"a": "b", "n": 1}}, 5]}}`))
+	f.Add([]byte(`{"requestId": "1", "serviceInfo": {"name": "a", "groupName": "g", "hosts": [{"ip": "10.0.0.1", "port": 80, "weight": ` +
+		`1.5, "metadata": {"a": "b", "n": 1}}, 5]}}`))
 	f.Add([]byte(`{"serviceInfo": {"hosts": [{"ip": "::1", "port": -1}, null, {"ip": "", "port": 70000}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var p push
