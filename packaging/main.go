@@ -144,8 +144,8 @@ func (r *release) build(ctx context.Context, t target, program string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid= -X "+
-		"main.version="+r.version, //nolint:gosec // of the one who runs it
+	//nolint:gosec // of the one who runs it
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid= -X main.version="+r.version,
 		"-o", absolute, "./cmd/tributary")
 	cmd.Dir, cmd.Stderr = r.source, os.Stderr
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS="+t.os, "GOARCH="+t.arch)
