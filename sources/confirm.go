@@ -29,7 +29,7 @@ func (s *sink) Confirm(group, mark string) bool {
 	}
 	has, print, j := g.has, g.print, s.judge
 	s.mu.Unlock()
-	if sumOf(mark, j, has, print.Said) != print.Sum {
+	if sumOf(mark, j, has, print.Notes) != print.Sum {
 		return false
 	}
 	s.mu.Lock()
@@ -48,19 +48,19 @@ func (s *sink) Confirm(group, mark string) bool {
 func (a *admitted) fingerprint(j judge) lastgood.Print {
 	first, repeated := split(a.Resources)
 	if text := a.unclear(); text != "" { // nothing to confirm, but to be known again
-		return lastgood.Print{Said: encoded(said{Unclear: text})}
+		return lastgood.Print{Notes: encoded(groupNotes{Unclear: text})}
 	}
 	if a.Mark == "" || len(repeated)+len(a.Rejects) > 0 {
 		return lastgood.Print{}
 	}
-	said := a.saying()
-	return lastgood.Print{Sum: sumOf(a.Mark, j, first, said), Said: said}
+	notes := a.notes()
+	return lastgood.Print{Sum: sumOf(a.Mark, j, first, notes), Notes: notes}
 }
 
 // sumOf identifies resources, which are in order of their keys, and what else is known of them, and what made them so: what
 // they were read from, the settings of the source, and the rules by which this program reads and judges. It is zero if that cannot be
 // told.
-func sumOf(mark string, j judge, rs []*resource.Resource, said string) (sum [16]byte) {
+func sumOf(mark string, j judge, rs []*resource.Resource, notes string) (sum [16]byte) {
 	program := resource.Rules()
 	if mark == "" || program == "" {
 		return sum
@@ -74,7 +74,7 @@ func sumOf(mark string, j judge, rs []*resource.Resource, said string) (sum [16]
 		}
 		h.Write(buf)
 	}
-	add(program, mark, j.transform.Identity(), strconv.FormatBool(j.lenient), said)
+	add(program, mark, j.transform.Identity(), strconv.FormatBool(j.lenient), notes)
 	for _, r := range rs {
 		key, origin := r.Key(), r.Origin()
 		add(string(key.Kind), key.Namespace, key.Name, r.Version(), origin.Place, origin.Rules)
@@ -83,8 +83,8 @@ func sumOf(mark string, j judge, rs []*resource.Resource, said string) (sum [16]
 	return sum
 }
 
-// said is what is known of the content of a group besides the resources, as it is kept with the print.
-type said struct {
+// groupNotes is what is known of the content of a group besides the resources, as it is kept with the print.
+type groupNotes struct {
 	Warnings []string   `json:"warnings,omitempty"`
 	Warned   []warned   `json:"warned,omitempty"`
 	Excluded []excluded `json:"excluded,omitempty"`
@@ -112,12 +112,12 @@ type warned struct {
 	Warnings []string     `json:"warnings"`
 }
 
-// saying returns what there is to say besides the resources; nothing, mostly.
-func (a *admitted) saying() string {
+// notes returns what there is to say besides the resources; nothing, mostly.
+func (a *admitted) notes() string {
 	if len(a.Warnings)+len(a.excluded)+a.Foreign == 0 {
 		return ""
 	}
-	s := said{Warnings: a.Warnings, Foreign: a.Foreign}
+	s := groupNotes{Warnings: a.Warnings, Foreign: a.Foreign}
 	for _, e := range a.excluded {
 		s.Excluded = append(s.Excluded, excluded{e.Key, e.Place})
 	}
@@ -129,7 +129,7 @@ func (a *admitted) saying() string {
 	return encoded(s)
 }
 
-func encoded(s said) string {
+func encoded(s groupNotes) string {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return "" // texts and numbers can be encoded
@@ -139,8 +139,8 @@ func encoded(s said) string {
 
 // unclearIn returns what identifies the text of a group by its print, if that was unclear.
 func unclearIn(p lastgood.Print) string {
-	var s said
-	if p.Sum != (lastgood.Print{}).Sum || json.Unmarshal([]byte(p.Said), &s) != nil {
+	var s groupNotes
+	if p.Sum != (lastgood.Print{}).Sum || json.Unmarshal([]byte(p.Notes), &s) != nil {
 		return ""
 	}
 	return s.Unclear
@@ -149,11 +149,11 @@ func unclearIn(p lastgood.Print) string {
 // confirm makes a restored group of source what it was when its print was made.
 func (l *ledger) confirm(g *group, source string) {
 	g.restored = false
-	if g.print.Said == "" {
+	if g.print.Notes == "" {
 		return
 	}
-	var s said
-	if err := json.Unmarshal([]byte(g.print.Said), &s); err != nil {
+	var s groupNotes
+	if err := json.Unmarshal([]byte(g.print.Notes), &s); err != nil {
 		return // its sum says that it is what was written
 	}
 	l.warnings += len(s.Warnings) - len(g.warnings)

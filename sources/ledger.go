@@ -94,10 +94,10 @@ type change struct {
 // touched remembers how the keys that a call is about stood before it, in the order in which they were touched.
 type touched struct {
 	keys []resource.Key
-	was  map[resource.Key]standing
+	was  map[resource.Key]keyState
 }
 
-type standing struct {
+type keyState struct {
 	winner    *resource.Resource // nil for none
 	held      *resource.Resource // what is served though there was no winner; nil for nothing
 	group     string             // that had what is served
@@ -115,7 +115,7 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 	for _, content := range contents {
 		n += len(content.Resources)
 	}
-	before := &touched{was: make(map[resource.Key]standing, n)}
+	before := &touched{was: make(map[resource.Key]keyState, n)}
 	if len(l.groups) == 0 { // the first read; let the maps not grow step by step
 		l.groups = make(map[string]*group, len(contents))
 		l.winners = make(map[resource.Key]candidate, n)
@@ -130,11 +130,11 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 	for _, content := range contents {
 		l.ask(content.Group, before)
 	}
-	said := make(kindred)
+	names := make(sameNameIndex)
 	for _, key := range before.keys {
 		was := before.was[key]
 		if _, ok := l.winners[key]; !ok {
-			l.stand(key, was, may, said)
+			l.restoreLastGood(key, was, may, names)
 		}
 		w, ok := l.winners[key]
 		switch {
@@ -164,7 +164,7 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 		g = &group{name: content.Group}
 	}
 	old := *g
-	l.letGo(g, before)
+	l.releaseKept(g, before)
 	l.reject(g, content.Rejects)
 	has, repeated := split(content.Resources)
 	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
@@ -292,7 +292,7 @@ func (l *ledger) drop(g *group, key resource.Key, before *touched) {
 
 // touch notes how key stands, the first time.
 func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
-	was := standing{winner: winner.resource, contended: contended}
+	was := keyState{winner: winner.resource, contended: contended}
 	if winner.group != nil {
 		was.group, was.restored, was.unclear = winner.group.name, winner.group.restored, winner.group.unclear
 		was.outdated = winner.group.outdated || winner.moved
@@ -300,7 +300,7 @@ func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
 	t.note(key, was)
 }
 
-func (t *touched) note(key resource.Key, was standing) {
+func (t *touched) note(key resource.Key, was keyState) {
 	if _, noted := t.was[key]; !noted {
 		t.was[key] = was
 		t.keys = append(t.keys, key)

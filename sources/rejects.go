@@ -8,9 +8,8 @@ import (
 	"tributary/resource"
 )
 
-// What follows decides which last good versions stand in for what was rejected. A last good version is that of the source
-// for its key, and not of a group: it is in force as long as no group has a valid version and some reject may be what has
-// become of it, wherever that turned up. A key that a group has is never in need of one.
+// This file decides which last good versions are served in the place of rejects. A last good version belongs to a source and a key, not to a
+// group. It is served while no group has a valid version of the key and some reject may be a new version of it, in whatever group.
 
 // namesake is the part of a key by which a reject of a kind that does not exist may be an object all the same.
 func namesake(key resource.Key) resource.Key {
@@ -22,11 +21,11 @@ func relative(key resource.Key) resource.Key {
 	return resource.Key{Kind: key.Kind, Name: key.Name}
 }
 
-// kindred are the objects of groups, as they are now, in whatever namespace. It is filled as needed.
-type kindred map[*group]map[resource.Key]bool
+// sameNameIndex has the kind and name of the objects of groups, without the namespace. A group is entered when it is first asked for.
+type sameNameIndex map[*group]map[resource.Key]bool
 
 // has reports whether a group has an object of this kind and name in whatever namespace, or leaves one out.
-func (k kindred) has(g *group, key resource.Key) bool {
+func (k sameNameIndex) has(g *group, key resource.Key) bool {
 	known, ok := k[g]
 	if !ok {
 		known = make(map[resource.Key]bool, len(g.has))
@@ -49,7 +48,7 @@ type rejects struct {
 	anonymous bool                  // any object may be meant
 }
 
-func sortOut(all []Reject) (rs rejects) {
+func indexRejects(all []Reject) (rs rejects) {
 	for _, r := range all {
 		switch {
 		case r.Foreign:
@@ -83,7 +82,7 @@ func (l *ledger) reject(g *group, all []Reject) {
 			of.Delete(g)
 		}
 	}
-	g.rejects = sortOut(all)
+	g.rejects = indexRejects(all)
 	for key := range g.rejects.keys {
 		of := l.rejecting[key]
 		if of == nil {
@@ -94,8 +93,8 @@ func (l *ledger) reject(g *group, all []Reject) {
 	}
 }
 
-// letGo forgets what g keeps for its rejects, which are to be others.
-func (l *ledger) letGo(g *group, before *touched) {
+// releaseKept forgets the last good versions that g keeps in the place of its rejects, before g gets other rejects.
+func (l *ledger) releaseKept(g *group, before *touched) {
 	for key := range g.keeps {
 		before.touch(key, l.winners[key], false)
 		delete(l.winners, key)
@@ -111,8 +110,8 @@ func (l *ledger) unkeep(g *group, key resource.Key) {
 	delete(g.keeps, key)
 }
 
-// suspects are the groups of a call in which anything may be that others no longer have from then on: what they reject cannot be
-// told, and what is renamed or joined is so in one moment.
+// suspects are the groups of a call with rejects that cannot be identified. An object that another group loses in the same call may have
+// been renamed or moved there.
 type suspects struct {
 	any       *group                  // the first in which any object may be
 	namesakes map[resource.Key]*group // the same of one name
@@ -139,7 +138,7 @@ func (s *suspects) of(key resource.Key) *group {
 	return s.any
 }
 
-// ask finds what is held that the rejects of a group may be: the source had said that it is gone, and it is served all the same.
+// ask finds objects that the guard holds, though the source reported them gone, and that a reject of the group may be a version of.
 func (l *ledger) ask(group string, before *touched) {
 	g := l.groups[group]
 	if g == nil {
@@ -147,7 +146,7 @@ func (l *ledger) ask(group string, before *touched) {
 	}
 	note := func(r *resource.Resource) {
 		if _, has := l.winners[r.Key()]; !has {
-			before.note(r.Key(), standing{held: r, group: r.Origin().Group})
+			before.note(r.Key(), keyState{held: r, group: r.Origin().Group})
 		}
 	}
 	for key := range g.rejects.keys {
@@ -165,13 +164,13 @@ func (l *ledger) ask(group string, before *touched) {
 	}
 }
 
-// stand puts the last good version of a key that no group has any longer in force, if a reject may be what has become of it.
-func (l *ledger) stand(key resource.Key, was standing, may suspects, now kindred) {
+// restoreLastGood serves the last good version of a key that no group has any longer, if a reject may be a new version of it.
+func (l *ledger) restoreLastGood(key resource.Key, was keyState, may suspects, now sameNameIndex) {
 	r := cmp.Or(was.winner, was.held)
 	if r == nil {
 		return
 	}
-	by, sure := l.standIn(key, was, may, now)
+	by, sure := l.replacementFor(key, was, may, now)
 	if by == nil {
 		return
 	}
@@ -191,10 +190,10 @@ func (l *ledger) stand(key resource.Key, was standing, may suspects, now kindred
 	l.winners[key] = candidate{group: by, resource: r, kept: true, moved: moved}
 }
 
-// standIn returns the group with a reject that is what has become of key, and whether that is sure; nil for none. Where other settings had
-// made what key was, it may have had another namespace by them: then a reject in whatever namespace may be it, and so nothing is that the
-// group now has, or leaves out, in another. After a restart that is not known.
-func (l *ledger) standIn(key resource.Key, was standing, may suspects, now kindred) (by *group, sure bool) {
+// replacementFor returns the group with a reject that is a new version of key, and whether that is sure; nil if there is none. Other settings
+// of the source may have given the object another namespace: then a reject counts in whatever namespace, unless the group now has or leaves
+// out an object of this kind and name. After a restart it is not known by which settings an object was made.
+func (l *ledger) replacementFor(key resource.Key, was keyState, may suspects, now sameNameIndex) (by *group, sure bool) {
 	if of := l.rejecting[key]; of != nil {
 		first, _ := of.Min()
 		return first, true

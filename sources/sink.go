@@ -39,23 +39,23 @@ type sink struct {
 	validate func(*resource.Resource) (warnings resource.Errors, err error)
 	happened func(event, text string)
 
-	mu        sync.Mutex
-	judge     judge
-	ledger    *ledger
-	health    Health
-	since     time.Time     // of health.State
-	synced    bool          // by the source itself
-	partial   bool          // see Spec.Partial
-	barren    bool          // it was read as a whole, and is not synced since it is barren
-	read      chan struct{} // closed when synced turns true
-	restored  *Restored
-	unread    map[string]string                    // see Doubter; never modified
-	note      []byte                               // of the source, for its next run
-	remember  func(note []byte)                    // keeps it on disk; nil if nothing does
-	setPrint  func(group string, p lastgood.Print) // the same of prints
-	left      map[string][]LeftOut                 // by group
-	leftOut   int                                  // all of them
-	publishes int
+	mu         sync.Mutex
+	judge      judge
+	ledger     *ledger
+	health     Health
+	since      time.Time     // of health.State
+	synced     bool          // by the source itself
+	partial    bool          // see Spec.Partial
+	allInvalid bool          // it was read as a whole, but is not synced, since no object is valid
+	read       chan struct{} // closed when synced turns true
+	restored   *Restored
+	unread     map[string]string                    // see Doubter; never modified
+	note       []byte                               // of the source, for its next run
+	remember   func(note []byte)                    // keeps it on disk; nil if nothing does
+	setPrint   func(group string, p lastgood.Print) // the same of prints
+	left       map[string][]LeftOut                 // by group
+	leftOut    int                                  // all of them
+	publishes  int
 }
 
 // newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
@@ -103,7 +103,7 @@ func (s *sink) configure(spec Spec) {
 	}
 	s.judge, s.partial = judge{spec.Transform, spec.Lenient}, spec.Partial
 	s.mu.Unlock()
-	s.revive()
+	s.syncIfValid()
 }
 
 // Replace implements Sink.
@@ -115,7 +115,7 @@ func (s *sink) Replace(group string, rs []*resource.Resource, rejects ...Reject)
 func (s *sink) ReplaceAll(contents []Content) error {
 	admitted := s.admit(contents)
 	s.announce(s.commit(admitted))
-	s.revive()
+	s.syncIfValid()
 	return rejected(admitted)
 }
 
@@ -129,9 +129,9 @@ func (s *sink) Groups() []string {
 // Synced implements Sink.
 func (s *sink) Synced() {
 	s.mu.Lock()
-	if !s.synced && s.isBarren() {
-		first := !s.barren
-		s.barren = true
+	if !s.synced && s.isAllInvalid() {
+		first := !s.allInvalid
+		s.allInvalid = true
 		told := s.condition()
 		s.mu.Unlock()
 		if first {
@@ -140,7 +140,7 @@ func (s *sink) Synced() {
 		return
 	}
 	first := !s.synced
-	s.synced, s.barren = true, false
+	s.synced, s.allInvalid = true, false
 	s.mu.Unlock()
 	s.guard.MarkSynced()
 	if first {
@@ -168,7 +168,7 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 	if h.State != old.State {
 		s.since = time.Now()
 	}
-	well := s.barren && h.State == Healthy // which was said not to be so
+	well := s.allInvalid && h.State == Healthy // which was said not to be so
 	s.mu.Unlock()
 	if h == old || well {
 		return

@@ -32,7 +32,7 @@ func written(t testing.TB, n, objects, size int) (data []byte, tables []*memstor
 				table.Apply([]*resource.Resource{made(i, fmt.Sprint(step, strings.Repeat("x", size)))}, nil)
 			}
 		}
-		s.SetPrint("g", Print{Sum: [16]byte{1}, Said: fmt.Sprint(step)})
+		s.SetPrint("g", Print{Sum: [16]byte{1}, Notes: fmt.Sprint(step)})
 		require.NoError(t, s.write(w, table))
 		var rs []*resource.Resource
 		for r := range table.Snapshot().All() {

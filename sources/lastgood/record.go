@@ -67,19 +67,19 @@ func decodeKey(key string) (resource.Key, error) {
 
 // Print identifies what a group of a source held and what made it so. The zero Print is none.
 type Print struct {
-	Sum  [16]byte
-	Said string // what else there is to know of the group, as the one who made the print writes it
+	Sum   [16]byte
+	Notes string // what else is known of the group; only the source of the print reads it
 }
 
 func (p Print) encode() []byte {
 	if p == (Print{}) {
 		return nil
 	}
-	return append(slices.Clone(p.Sum[:]), p.Said...)
+	return append(slices.Clone(p.Sum[:]), p.Notes...)
 }
 
 func decodePrint(value []byte) (p Print) {
-	p.Said = string(value[copy(p.Sum[:], value):])
+	p.Notes = string(value[copy(p.Sum[:], value):])
 	return p
 }
 

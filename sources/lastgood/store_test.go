@@ -452,8 +452,8 @@ func TestHistories(t *testing.T) {
 				}
 				s.SetHeld([]resource.Key{k})
 			case "print":
-				p := Print{Said: strings.Repeat("y", rapid.IntRange(0, 5000).Draw(t, "said"))}
-				if p.Said != "" {
+				p := Print{Notes: strings.Repeat("y", rapid.IntRange(0, 5000).Draw(t, "said"))}
+				if p.Notes != "" {
 					p.Sum[0] = 1
 				}
 				group := fmt.Sprint("g", rapid.IntRange(1, 5).Draw(t, "group"))

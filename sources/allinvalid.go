@@ -2,14 +2,14 @@ package sources
 
 import "fmt"
 
-// isBarren reports whether something was found, and not one object of ours that is valid, left out on purpose, kept or held: then it is not
-// known what there is. That all of it is wrong at once, before anything was ever served, is more often a mistake in how it is read than in
-// each, and clients who are told that there is nothing drop what they have. The caller holds mu.
-func (s *sink) isBarren() bool {
-	return !s.partial && s.restored == nil && s.ledger.barren() && s.guard.Snapshot().Len() == 0
+// isAllInvalid reports whether the source has objects, but not one that is valid, left out on purpose, kept or held. If all objects are
+// invalid before anything was ever served, the cause is more often in how the source is read than in each object. Clients that are sent an
+// empty answer would drop what they have. So such a source does not count as read. The caller holds mu.
+func (s *sink) isAllInvalid() bool {
+	return !s.partial && s.restored == nil && s.ledger.allInvalid() && s.guard.Snapshot().Len() == 0
 }
 
-func (l *ledger) barren() bool {
+func (l *ledger) allInvalid() bool {
 	if l.quarantined == 0 || len(l.winners) > 0 {
 		return false
 	}
@@ -25,10 +25,10 @@ func (l *ledger) barren() bool {
 	return found
 }
 
-// revive makes the source count as read if it was, and is not barren any more.
-func (s *sink) revive() {
+// syncIfValid makes a source count as read that was read when all its objects were invalid, once that is no longer so.
+func (s *sink) syncIfValid() {
 	s.mu.Lock()
-	due := s.barren && !s.isBarren()
+	due := s.allInvalid && !s.isAllInvalid()
 	s.mu.Unlock()
 	if due {
 		s.Synced()
@@ -38,7 +38,7 @@ func (s *sink) revive() {
 // condition is the health as it is told: what the source says of itself, and that nothing of what it read is valid. The caller holds mu.
 func (s *sink) condition() Health {
 	h := s.health
-	if !s.barren {
+	if !s.allInvalid {
 		return h
 	}
 	why := fmt.Sprintf("not synced, because not one object of what was found is valid (partialStart: true does without): %d in quarantine",
