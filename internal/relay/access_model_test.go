@@ -150,7 +150,7 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	var engine *xds.Server
 	c := catalogs{
 		mcp: mcp.New(s.store, mcp.Options{Log: log, Hops: hops}), envoy: envoy.New(s.store, envoy.Options{Log: log}),
-		worlds: newWorlds(s.store, func(part memstore.Reader) *envoy.Catalog {
+		restricted: newRestrictedViews(s.store, func(part memstore.Reader) *envoy.Catalog {
 			one := envoy.New(part, envoy.Options{Log: log})
 			one.SetReview(engine.Review) // which asks once more when clients are told apart otherwise: at first nothing looks at their labels
 			return one
@@ -166,7 +166,7 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = c.mcp.Run(ctx) })
 	parts.Go(func() { _ = c.envoy.Run(ctx) })
-	parts.Go(func() { _ = c.worlds.run(ctx) })
+	parts.Go(func() { _ = c.restricted.run(ctx) })
 	parts.Go(func() { _ = server.Serve(lis) })
 	s.stop = func() {
 		server.Stop()

@@ -14,13 +14,13 @@ import (
 	"tributary/server/xds"
 )
 
-// catalogs serves the view in both forms: Envoy's types to who asks for those, and Istio's kinds to all others. Who may not see all objects
-// is served Envoy's types of a world without them; of kinds, he has another family of collections. istioctl is told how they all are.
+// catalogs serves the view as Envoy's types or as Istio's kinds, whichever a client subscribes to. A client that may not see all objects gets
+// Envoy's types of a restricted view, and Istio's kinds of another family of collections. istioctl gets the state of all clients.
 type catalogs struct {
-	mcp       *mcp.Catalog
-	envoy     *envoy.Catalog
-	worlds    *worlds
-	questions *debug.Questions
+	mcp        *mcp.Catalog
+	envoy      *envoy.Catalog
+	restricted *restrictedViews
+	questions  *debug.Questions
 }
 
 // Collection implements xds.Catalog.
@@ -46,7 +46,7 @@ func (c catalogs) ofEnvoy(ctx context.Context, node *corev3.Node, typeURL string
 	if !allowed.Type(typeURL) {
 		return nil, nil, xds.ErrNoAnswer
 	}
-	of, leave, err := c.world(ctx, allowed)
+	of, leave, err := c.envoyFor(ctx, allowed)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,13 +63,13 @@ func (c catalogs) ofEnvoy(ctx context.Context, node *corev3.Node, typeURL string
 	}, nil
 }
 
-// world returns the catalog for those who are allowed something, and what ends its use.
-func (c catalogs) world(ctx context.Context, allowed *access.Allowed) (*envoy.Catalog, func(), error) {
+// envoyFor returns the catalog of Envoy's types for clients with these permissions, and the function that ends its use.
+func (c catalogs) envoyFor(ctx context.Context, allowed *access.Allowed) (*envoy.Catalog, func(), error) {
 	objects := allowed.Objects()
 	if objects == nil {
 		return c.envoy, func() {}, nil
 	}
-	w, leave, err := c.worlds.acquire(ctx, objects)
+	w, leave, err := c.restricted.acquire(ctx, objects)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,7 +79,7 @@ func (c catalogs) world(ctx context.Context, allowed *access.Allowed) (*envoy.Ca
 // resources returns what an Envoy of a node that is allowed something would be sent now, and whether it has to ask for each virtual host
 // and cluster.
 func (c catalogs) resources(ctx context.Context, allowed *access.Allowed, node *corev3.Node, delta bool) ([]xds.Served, bool, error) {
-	of, leave, err := c.world(ctx, allowed)
+	of, leave, err := c.envoyFor(ctx, allowed)
 	if err != nil {
 		return nil, false, err
 	}
@@ -88,7 +88,7 @@ func (c catalogs) resources(ctx context.Context, allowed *access.Allowed, node *
 	return slices.DeleteFunc(served, func(s xds.Served) bool { return !allowed.Type(s.TypeURL) }), onDemand, err
 }
 
-func (c catalogs) ofEnvoys() []*envoy.Catalog { return append(c.worlds.catalogs(), c.envoy) }
+func (c catalogs) ofEnvoys() []*envoy.Catalog { return append(c.restricted.catalogs(), c.envoy) }
 
 // withoutEffect returns what of an object has no effect on clients.
 func (c catalogs) withoutEffect(r *resource.Resource) (all []string) {

@@ -60,9 +60,9 @@ type Relay struct {
 	started    func()           // ends the start
 	manager    Manager
 
-	doors      doors
-	porter     *porter
-	succession *succession
+	doors   doors
+	porter  *porter
+	handoff *handoff
 }
 
 // Options are what a relay needs besides its configuration.
@@ -130,7 +130,7 @@ func (r *Relay) Reload(ctx context.Context) (string, error) {
 // assemble makes the parts and connects them. Nothing runs yet.
 func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
 	registry := admin.NewRegistry(opts.Version)
-	r := &Relay{log: opts.Log, state: state, health: health.NewServer(), manager: opts.manager(), succession: newSuccession(opts, registry)}
+	r := &Relay{log: opts.Log, state: state, health: health.NewServer(), manager: opts.manager(), handoff: newHandoff(opts, registry)}
 
 	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry, Happened: r.happened})
 	r.view = aggregate.New()
@@ -162,7 +162,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
 		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, AllowUnenforced: allow}),
 		questions: debug.NewQuestions(),
-		worlds: newWorlds(r.view, func(part memstore.Reader) *envoy.Catalog {
+		restricted: newRestrictedViews(r.view, func(part memstore.Reader) *envoy.Catalog {
 			c := envoy.New(part, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, AllowUnenforced: allow})
 			c.SetReview(r.engine.Review)
 			return c
@@ -187,7 +187,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	}
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
-		Upgrade: r.Upgrade, Upgrading: r.succession.state,
+		Upgrade: r.Upgrade, Upgrading: r.handoff.state,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
 		ChangedSince: r.catalogs.changedSince,
 		Certificates: r.doors.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC,
@@ -232,7 +232,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer disappear()
 	for name, part := range map[string]func(context.Context) error{
 		"admin":   r.whenLive(func(ctx context.Context) error { return r.admin.Serve(ctx, r.doors.admin) }),
-		"manager": when(r.succession.main, r.managed),
+		"manager": when(r.handoff.main, r.managed),
 	} {
 		begin(seen, name, part)
 	}
@@ -240,7 +240,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"view":     r.view.Run,
 		"mcp":      r.catalogs.mcp.Run,
 		"envoy":    r.catalogs.envoy.Run,
-		"worlds":   r.catalogs.worlds.run,
+		"views":    r.catalogs.restricted.run,
 		"access":   r.porter.run,
 		"grpc":     r.whenLive(func(context.Context) error { return r.doors.serve(r.grpc) }),
 		"tls":      r.doors.run,
@@ -250,7 +250,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	} {
 		begin(failed, name, part)
 	}
-	if r.succession.predecessor == nil {
+	if r.handoff.predecessor == nil {
 		r.log.Info("listening", r.doors.addresses()...)
 	}
 
@@ -261,12 +261,12 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.manager.Stopping()
 	case <-failed.Done():
 		r.manager.Stopping()
-	case <-r.succession.over:
+	case <-r.handoff.over:
 		r.log.Info("handing clients over")
 		over = handOverOver
 		disappear() // who asks how we are is answered by the successor
 	}
-	r.succession.stop()
+	r.handoff.stop()
 	r.drain(over)
 	stop()
 	err := parts.Wait()

@@ -50,7 +50,7 @@ func TestASuccessorGoesOnInPlaceOfAPredecessorThatEnded(t *testing.T) {
 	})
 	require.NoError(t, theirs.Close())
 	select {
-	case <-r.succession.live:
+	case <-r.handoff.live:
 	case err := <-ended:
 		require.NoError(t, err)
 	case <-time.After(patience):

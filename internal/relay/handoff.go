@@ -19,10 +19,10 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// One process takes over from another in an upgrade. The new one (the successor) inherits our ports, and validates its configuration; we
-// go on meanwhile. Then we pause: sources are not read, and all state is on disk. The successor gets what we serve, restores its sources
-// from the state directory, and is ready without having read anything. It takes the state directory, serves clients and reads the
-// sources, and we send our clients away. If anything of that fails or takes too long, we kill the successor and resume.
+// In an upgrade, a new process (the successor) takes over from this one. It inherits the listeners, and validates its configuration while this
+// process goes on. Then this process pauses: it reads no sources, and all state is on disk. The successor receives the objects that are served,
+// restores its sources from the state directory, and is ready without having read anything. It locks the state directory, serves clients and
+// reads the sources, and this process sends its clients away. If a step fails or takes too long, this process kills the successor and resumes.
 
 // The times of an upgrade.
 const (
@@ -38,13 +38,13 @@ type Predecessor interface {
 	Content() []string
 }
 
-// succession is how one process follows another.
-type succession struct {
+// handoff is the state of upgrades: of this process taking over from another, and of another taking over from this one.
+type handoff struct {
 	predecessor Predecessor        // or nil
-	live        chan struct{}      // closed when clients are ours
+	live        chan struct{}      // closed when this process serves the clients
 	main        chan struct{}      // closed when the service manager takes this process for the service
 	upgrading   chan struct{}      // has room for one
-	over        chan struct{}      // closed when clients are the successor's
+	over        chan struct{}      // closed when the successor serves the clients
 	running     context.Context    // ends when this process is told to end
 	end         context.CancelFunc // of running
 	pauses      chan pause         // for write
@@ -57,11 +57,11 @@ type succession struct {
 	status admin.UpgradeStatus // guarded by mu
 }
 
-// pause has write end what it runs, close paused, and go on when resume is closed.
+// pause asks write to end its parts and close paused, and to start them again when resume is closed.
 type pause struct{ paused, resume chan struct{} }
 
-func newSuccession(o Options, metrics prometheus.Registerer) *succession {
-	s := &succession{
+func newHandoff(o Options, metrics prometheus.Registerer) *handoff {
+	s := &handoff{
 		predecessor: o.Predecessor, live: make(chan struct{}), main: make(chan struct{}), upgrading: make(chan struct{}, 1),
 		over: make(chan struct{}), pauses: make(chan pause), path: o.Program, args: o.Arguments,
 	}
@@ -86,20 +86,20 @@ func newSuccession(o Options, metrics prometheus.Registerer) *succession {
 }
 
 // state says how the upgrade stands.
-func (s *succession) state() admin.UpgradeStatus {
+func (s *handoff) state() admin.UpgradeStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-func (s *succession) note(u admin.UpgradeStatus) {
+func (s *handoff) note(u admin.UpgradeStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status = u
 }
 
 // stop ends an upgrade that is under way, and waits until that has killed the process that it had started.
-func (s *succession) stop() {
+func (s *handoff) stop() {
 	s.end()
 	select {
 	case s.upgrading <- struct{}{}:
@@ -107,9 +107,9 @@ func (s *succession) stop() {
 	}
 }
 
-// whenLive has a part begin when clients are ours.
+// whenLive has a part begin when this process serves the clients.
 func (r *Relay) whenLive(part func(context.Context) error) func(context.Context) error {
-	return when(r.succession.live, part)
+	return when(r.handoff.live, part)
 }
 
 func when(begins <-chan struct{}, part func(context.Context) error) func(context.Context) error {
@@ -125,7 +125,7 @@ func when(begins <-chan struct{}, part func(context.Context) error) func(context
 
 // takeOver takes the clients over as soon as they can be served, or when the process before has ended.
 func (r *Relay) takeOver(ctx context.Context) error {
-	p := r.succession.predecessor
+	p := r.handoff.predecessor
 	if p == nil {
 		return nil
 	}
@@ -146,13 +146,13 @@ func (r *Relay) takeOver(ctx context.Context) error {
 	}
 	r.log.Info("listening in place of the process before", r.doors.addresses()...)
 	r.happened(history.Upgraded, "", fmt.Sprintf("process %d has taken over", os.Getpid()))
-	close(r.succession.live)
+	close(r.handoff.live)
 	_ = p.Exchange(ctx, process.Serving, process.Main) // if it has ended, nobody else can say it
-	close(r.succession.main)
+	close(r.handoff.main)
 	return nil
 }
 
-// ownState locks the state directory. If the process before was killed, the system closes its files one after another, and we may see its
+// ownState locks the state directory. If the process before was killed, the system closes its files one after another, and its connection may
 // end before the lock is free.
 func (r *Relay) ownState(ctx context.Context) error {
 	for deadline := time.Now().Add(freeWithin); r.state != nil; {
@@ -188,7 +188,7 @@ func served(p Predecessor) ([]*resource.Resource, error) {
 // Upgrade starts the program that is now where this one came from, and has it take over. It returns when it has, and this process is
 // about to end; or why this one goes on as before, at the latest when ctx ends.
 func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error) {
-	s := r.succession
+	s := r.handoff
 	select {
 	case <-s.live:
 	default:
@@ -226,7 +226,7 @@ func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error)
 
 // handOver starts a program, and has it serve in our place. After an error all is as before.
 func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
-	next, err := process.StartSuccessor(r.succession.path, r.succession.args, r.doors.raw)
+	next, err := process.StartSuccessor(r.handoff.path, r.handoff.args, r.doors.raw)
 	if err != nil {
 		return 0, err
 	}
@@ -264,7 +264,7 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 	}
 	r.manager.Main(next.PID())
 	_ = next.Tell(process.Main) // it serves in any case
-	close(r.succession.over)
+	close(r.handoff.over)
 	return next.PID(), nil
 }
 
@@ -280,16 +280,16 @@ func (r *Relay) content(yield func(string) bool) {
 	}
 }
 
-// pause ends what only one process may do: reading sources, changing the configuration, and writing state. What is served stays as it is.
+// pause ends what only one process at a time may do: read sources, change the configuration, and write state. Clients are served as before.
 func (r *Relay) pause(ctx context.Context) (resume func()) {
 	r.reloader.pause()
 	r.supervisor.Pause()
 	r.feeds.merged(ctx)
 	p := pause{make(chan struct{}), make(chan struct{})}
 	select {
-	case r.succession.pauses <- p:
+	case r.handoff.pauses <- p:
 		<-p.paused
-	case <-r.succession.running.Done(): // write ends, too
+	case <-r.handoff.running.Done(): // write ends, too
 	}
 	return func() {
 		if r.state != nil {
@@ -314,7 +314,7 @@ func (r *Relay) write(ctx context.Context) error {
 		var p pause
 		select {
 		case <-ctx.Done():
-		case p = <-r.succession.pauses:
+		case p = <-r.handoff.pauses:
 		}
 		stop()
 		all.Wait()
