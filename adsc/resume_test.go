@@ -133,7 +133,7 @@ func TestResumingWithTooMuchComesThrough(t *testing.T) {
 		}
 		coll.Apply(xds.Commit{Put: put})
 		coll.MarkSynced()
-		engine := xds.NewServer(catalog{coll}, xds.Options{Limits: xds.Limits{NamesPerStream: n - 1, RefusalDelay: -1}})
+		engine := xds.NewServer(catalog{coll}, xds.Options{Limits: xds.Limits{NamesPerStream: n - 1}})
 		server := grpc.NewServer(engine.ServerOptions()...)
 		engine.Register(server)
 		lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

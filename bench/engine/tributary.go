@@ -7,7 +7,9 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
+	"tributary/server/transport"
 	"tributary/server/xds"
 )
 
@@ -20,7 +22,7 @@ type tributary struct {
 // newTributary returns an engine with a pacing. Where single changes are timed it has none: what they cost is the question.
 func newTributary(pacing xds.Pacing) Engine {
 	t := &tributary{collection: xds.NewCollection(xds.TypeOf(TypeURL), xds.Debounce{})}
-	t.server = xds.NewServer(t, xds.Options{Pacing: pacing, Log: slog.New(slog.DiscardHandler), Limits: xds.Limits{StreamsPerConnection: -1}})
+	t.server = xds.NewServer(t, xds.Options{Pacing: pacing, Log: slog.New(slog.DiscardHandler)})
 	return t
 }
 
@@ -29,7 +31,10 @@ func (t *tributary) Collection(context.Context, *core.Node, string) (*xds.Collec
 	return t.collection, nil, nil
 }
 
-func (t *tributary) Options() []grpc.ServerOption { return t.server.ServerOptions() }
+func (t *tributary) Options() []grpc.ServerOption {
+	limiter := transport.NewLimiter(t.server, transport.Limits{StreamsPerConnection: -1}, slog.New(slog.DiscardHandler))
+	return append(t.server.ServerOptions(), limiter.ServerOptions(insecure.NewCredentials())...)
+}
 
 func (t *tributary) Register(s *grpc.Server) { t.server.Register(s) }
 

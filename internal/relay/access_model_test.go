@@ -36,6 +36,7 @@ import (
 	"tributary/server/envoy"
 	"tributary/server/identity"
 	"tributary/server/mcp"
+	"tributary/server/transport"
 	"tributary/server/xds"
 )
 
@@ -158,7 +159,7 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	}
 	engine = xds.NewServer(c, xds.Options{Log: log, Namespace: "tributary"})
 	c.envoy.SetReview(engine.Review)
-	server := newGRPC(engine, insecure.NewCredentials(), s.guard, hops, health.NewServer())
+	server := newGRPC(engine, transport.NewLimiter(engine, transport.Limits{}, slog.Default()), insecure.NewCredentials(), s.guard, hops, health.NewServer())
 	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at once
 	require.NoError(t, err)
 	s.address = lis.Addr().String()

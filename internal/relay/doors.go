@@ -18,7 +18,6 @@ import (
 	"tributary/config"
 	"tributary/internal/process"
 	"tributary/server/transport"
-	"tributary/server/xds"
 )
 
 const (
@@ -196,7 +195,7 @@ func (d *doors) serve(s *grpc.Server) error {
 		if lis == nil {
 			continue
 		}
-		in := xds.AwaitFirstByte(d.room.In(lis))
+		in := transport.AwaitFirstByte(d.room.In(lis))
 		if lis == d.xdsOver {
 			in = transport.Secure(in)
 		}

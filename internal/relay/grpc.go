@@ -17,15 +17,15 @@ import (
 	"tributary/server/access"
 	"tributary/server/debug"
 	"tributary/server/mcp"
+	"tributary/server/transport"
 	"tributary/server/xds"
 )
 
 // newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.
-func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, guard *access.Guard, hops *mcp.Hops,
+func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.TransportCredentials, guard *access.Guard, hops *mcp.Hops,
 	h *health.Server,
 ) *grpc.Server {
-	s := grpc.NewServer(append(engine.ServerOptions(),
-		grpc.Creds(engine.Credentials(creds)),
+	s := grpc.NewServer(append(append(engine.ServerOptions(), limiter.ServerOptions(creds)...),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(guard.Stream, hops.Intercept),
@@ -55,13 +55,13 @@ func (h ownHealth) Watch(in *healthpb.HealthCheckRequest, stream healthpb.Health
 const adminRequestBytes = 64 << 10
 
 // newAdminGRPC makes the gRPC server behind the admin port, by which tools see this program as the client that it is itself. Its streams
-// count under the limits of engine.
-func newAdminGRPC(engine *xds.Server, upstreams func() []*statusv3.ClientConfig, h *health.Server) *grpc.Server {
+// count under the limits of limiter.
+func newAdminGRPC(limiter *transport.Limiter, upstreams func() []*statusv3.ClientConfig, h *health.Server) *grpc.Server {
 	unknown := func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		return status.Errorf(codes.Unimplemented, "%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
 	}
-	s := grpc.NewServer(append(engine.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes), grpc.UnknownServiceHandler(unknown))...)
+	s := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes), grpc.UnknownServiceHandler(unknown))...)
 	statusv3.RegisterClientStatusDiscoveryServiceServer(s, debug.OfSelf(upstreams))
 	healthpb.RegisterHealthServer(s, ownHealth{h})
 	channelz.RegisterChannelzServiceToServer(s)

@@ -28,6 +28,7 @@ import (
 	"tributary/server/envoy"
 	"tributary/server/mcp"
 	"tributary/server/page"
+	"tributary/server/transport"
 	"tributary/server/verify"
 	"tributary/server/xds"
 	"tributary/sources"
@@ -51,6 +52,7 @@ type Relay struct {
 	reloader   *reloader
 	catalogs   catalogs
 	engine     *xds.Server
+	limiter    *transport.Limiter
 	grpc       *grpc.Server
 	health     *health.Server
 	admin      *admin.Server
@@ -174,10 +176,11 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	})
 	r.catalogs.envoy.SetReview(r.engine.Review)
 	r.catalogs.mcp.ReviewBy(r.engine)
-	r.grpc = newGRPC(r.engine, r.doors.credentials(), r.porter.guard, hops, r.health)
+	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
+	r.grpc = newGRPC(r.engine, r.limiter, r.doors.credentials(), r.porter.guard, hops, r.health)
 	var adminGRPC http.Handler
 	if !config.Off(cfg.Admin.Debug) {
-		adminGRPC = newAdminGRPC(r.engine, r.feeds.upstreams, r.health)
+		adminGRPC = newAdminGRPC(r.limiter, r.feeds.upstreams, r.health)
 	}
 	if r.verified, err = r.newWatches(cfg.Verify, registry); err != nil {
 		return nil, err
@@ -296,6 +299,7 @@ func (r *Relay) drain(over time.Duration) {
 		defer close(ended)
 		r.grpc.GracefulStop() // sends GOAWAY, and waits for the streams
 	}()
+	r.limiter.Close()
 	r.engine.Drain(context.Background(), over)
 	select {
 	case <-ended:

@@ -4,15 +4,22 @@ import (
 	"time"
 
 	"tributary/config"
+	"tributary/server/transport"
 	"tributary/server/xds"
 )
 
 // limits are those of the configuration as the engine takes them.
 func limits(l config.Limits) xds.Limits {
 	return xds.Limits{
-		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer, StartingStreams: l.StartingStreams,
-		TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream, Names: l.Names,
-		RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory, RequestsPerSecond: float64(l.RequestsPerSecond),
+		StartingStreams: l.StartingStreams, TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream, Names: l.Names,
+		RequestBytes: l.RequestBytes,
+	}
+}
+
+// portLimits are those of the configuration as what is in front of the engine takes them.
+func portLimits(l config.Limits) transport.Limits {
+	return transport.Limits{
+		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer, RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory, RequestsPerSecond: float64(l.RequestsPerSecond),
 		RefusalDelay: time.Duration(l.RefusalDelay), StreamsPerConnection: l.StreamsPerConnection, StreamsPerSecond: float64(l.StreamsPerSecond),
 		ConnectionsPerSecond: float64(l.ConnectionsPerSecond),
 		HeaderBytes:          l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout),

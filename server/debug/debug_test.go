@@ -165,7 +165,7 @@ func serve(t *testing.T, p *people, pages http.Handler) *grpc.ClientConn {
 	q := debug.NewQuestions()
 	q.About(p, pages)
 	engine := xds.NewServer(q, xds.Options{Log: slog.New(slog.DiscardHandler)})
-	server := grpc.NewServer(append(engine.ServerOptions(), grpc.Creds(engine.Credentials(insecure.NewCredentials())))...)
+	server := grpc.NewServer(engine.ServerOptions()...)
 	engine.Register(server)
 	debug.OfClients(p).Register(server)
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

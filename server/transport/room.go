@@ -127,14 +127,3 @@ func (c *roomConn) Close() error {
 	c.leave()
 	return c.Conn.Close()
 }
-
-// hostOf returns the IP address of a peer; of a unix socket there is none.
-func hostOf(addr net.Addr) string {
-	if addr.Network() == "unix" {
-		return addr.Network()
-	}
-	if host, _, err := net.SplitHostPort(addr.String()); err == nil {
-		return host
-	}
-	return addr.Network()
-}

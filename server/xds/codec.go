@@ -3,14 +3,10 @@ package xds
 import (
 	"bytes"
 	"context"
-	"math"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 )
 
@@ -25,10 +21,6 @@ const (
 	connWindow   = 256 << 10
 )
 
-// A client that says nothing is asked for a sign of life after keepaliveTime, and has keepaliveTimeout for it: who went without a word is
-// noticed.
-const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
-
 const (
 	// pooledRequest is the size in bytes up to which requests are put together, in memory that is used again. Larger ones bring
 	// along versions, and are kept as they came until these were looked at.
@@ -38,27 +30,16 @@ const (
 	leastPart = 4 << 10
 )
 
-// ServerOptions returns what the gRPC server that carries s must be made with: the codec, the bounds of requests and connections,
-// keepalives, and a small read buffer, since requests are small and idle streams many. Other services can share the gRPC server. For TLS,
-// append grpc.Creds with Credentials.
+// ServerOptions returns what the gRPC server that carries s must be made with: the codec, the bound of requests, and a small read buffer,
+// since requests are small and idle streams many. Other services can share the gRPC server. What clients may cost beyond the Limits of s is
+// for interceptors and listeners to bound: those of server/transport hand each request a function that ends the reservation of its memory.
 func (s *Server) ServerOptions() []grpc.ServerOption {
-	l := &s.opts.Limits
-	streams := uint32(math.MaxUint32)
-	if l.StreamsPerConnection >= 0 {
-		streams = uint32(min(l.StreamsPerConnection, math.MaxUint32)) //nolint:gosec // it is bounded
-	}
-	return append(s.Interceptors(),
+	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
-		grpc.Creds(s.Credentials(insecure.NewCredentials())),
-		grpc.ReadBufferSize(4<<10),
+		grpc.ReadBufferSize(4 << 10),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
-		grpc.MaxRecvMsgSize(l.RequestBytes), grpc.MaxHeaderListSize(uint32(l.HeaderBytes)), //nolint:gosec // it is bounded
-		grpc.MaxConcurrentStreams(streams), grpc.ConnectionTimeout(orForever(l.HandshakeTimeout)),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: orForever(l.IdleConnection), MaxConnectionAge: l.goAwayAfter(), Time: keepaliveTime, Timeout: keepaliveTimeout,
-		}),
-		grpc.StatsHandler(watch{s}),
-	)
+		grpc.MaxRecvMsgSize(s.opts.Limits.RequestBytes),
+	}
 }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {

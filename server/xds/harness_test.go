@@ -59,7 +59,7 @@ func newWorld(t *testing.T, opts Options) *world {
 	g := grpc.NewServer(append(w.server.ServerOptions(), grpc.WaitForHandlers(true))...)
 	w.server.Register(g)
 	done := make(chan error, 1)
-	go func() { done <- g.Serve(AwaitFirstByte(lis)) }()
+	go func() { done <- g.Serve(lis) }()
 	t.Cleanup(func() {
 		g.Stop()
 		w.server.Close()

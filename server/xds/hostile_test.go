@@ -26,6 +26,15 @@ func (w *world) mute() discoveryv3.AggregatedDiscoveryService_DeltaAggregatedRes
 	return s
 }
 
+// resuming is a request that brings along versions of about size bytes.
+func resuming(typeURL string, size int) *discoveryv3.DeltaDiscoveryRequest {
+	m := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, InitialResourceVersions: map[string]string{"a": "1"}}
+	for i := range size / 1000 {
+		m.InitialResourceVersions[fmt.Sprintf("gone-%d", i)] = strings.Repeat("v", 1000)
+	}
+	return m
+}
+
 func TestOnlyTheVersionsThatASubscriptionBeganWithAreKept(t *testing.T) {
 	w := newWorld(t, Options{})
 	s := w.mute()
@@ -42,7 +51,7 @@ func TestOnlyTheVersionsThatASubscriptionBeganWithAreKept(t *testing.T) {
 }
 
 func TestVersionsInSmallRequestsAreBoundedTogether(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{RefusalDelay: -1}})
+	w := newWorld(t, Options{})
 	s := w.mute()
 	for i := range 30 {
 		if s.Send(resuming(fmt.Sprint("never/synced/", i), 60_000)) != nil {

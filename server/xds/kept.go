@@ -4,32 +4,34 @@ import "google.golang.org/grpc/codes"
 
 // kept is what is kept of the request that a subscription began with: its versions, until they were looked at.
 type kept struct {
-	room     *room     // or nil
+	release  func()    // ends the reservation of its memory; nil if it has none
 	versions *versions // or nil
-	bytes    int       // that have no room
+	bytes    int       // that have no reservation
 }
 
 // give gives what is kept to others; s.mu is held.
 func (k *kept) give(s *stream) {
-	k.room.leave()
+	if k.release != nil {
+		k.release()
+	}
 	k.versions.free()
 	s.kept -= k.bytes
 	*k = kept{}
 }
 
-// maxKept bounds what is kept on one stream of requests that are too small to need room, in bytes.
+// maxKept bounds what is kept on one stream of requests that have no reservation, in bytes.
 const maxKept = 1 << 20
 
-// keep has the subscription that a request began keep its versions, and the room that they take. What no subscription took is
-// given to others.
-func (s *stream) keep(req *request, room *room) error {
-	if room == nil && req.initial == nil {
+// keep has the subscription that a request began keep its versions, and the reservation of the memory that they take. What no
+// subscription took is given to others.
+func (s *stream) keep(req *request) error {
+	if req.release == nil && req.initial == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := kept{room: room, versions: req.initial}
-	if room == nil {
+	k := kept{release: req.release, versions: req.initial}
+	if req.release == nil {
 		k.bytes = req.size
 	}
 	s.kept += k.bytes

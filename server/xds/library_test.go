@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -96,38 +95,6 @@ func TestForgottenServerOptionsAreSaid(t *testing.T) {
 	require.Error(t, c.ended())
 	eventually(t, func() bool { return strings.Contains(log.String(), "request cannot be decoded") })
 	require.Contains(t, log.String(), errNoOptions.Error())
-}
-
-func TestCredentialsThatSwitchTheGateOffAreSaid(t *testing.T) {
-	var log testutil.Buffer
-	w := newWorld(t, Options{Log: log.Logger()})
-	c := w.sotw(testType)
-	c.ask(testType)
-	eventually(t, func() bool { return w.asking() == 1 })
-	require.NotContains(t, log.String(), "Credentials")
-	g := grpc.NewServer(append(w.server.ServerOptions(), grpc.Creds(insecure.NewCredentials()))...)
-	w.server.Register(g)
-	addr, stop := serveOn(t, g)
-	defer stop()
-	w.addr = addr
-	for range 2 {
-		w.sotw(testType).ask(testType)
-	}
-	eventually(t, func() bool { return w.asking() == 3 })
-	require.Equal(t, 1, strings.Count(log.String(), "wrap them with its Credentials"))
-}
-
-func TestCredentialsOfOnesOwnGoThroughTheGate(t *testing.T) {
-	w := newWorld(t, gated())
-	g := grpc.NewServer(append(w.server.ServerOptions(), grpc.Creds(w.server.Credentials(insecure.NewCredentials().Clone())))...)
-	w.server.Register(g)
-	addr, stop := serveOn(t, g)
-	defer stop()
-	w.addr = addr
-	w.server.gate.patience = time.Hour
-	r := w.raw()
-	r.data(r.open(true), prefixOf(900_000))
-	eventually(t, w.full)
 }
 
 func TestAnEntryWithoutAVersionHasThatOfItsContent(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // Whoever sends requests to an Envoy makes it ask for hosts that are not there, as many as he likes, and Envoy goes on to ask for them. It
 // is told of each, and is not cut off: not by their number, nor by their length, nor when it comes back with all of them.
 func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100, RefusalDelay: -1}})
+	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100}})
 	w.set(VHostURL, "80/a", "80/z")
 	c := w.delta(VHostURL)
 	c.ask(VHostURL)
@@ -56,7 +56,7 @@ func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
 
 // What others think of is not asked for with types of which a client is told everything: there the limit holds.
 func TestNamesThatAreNotThereCountElsewhere(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100, RefusalDelay: -1}})
+	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100}})
 	w.set(EndpointURL, "a")
 	var names []string
 	for i := range 101 {

@@ -46,7 +46,7 @@ func (s *stream) slow(ctx context.Context, req *request, now time.Time) {
 	}
 	if !s.noops.noticed {
 		s.noops.noticed = true
-		s.server.refused(refusedNoops)
+		s.server.Refused(refusedNoops)
 		if s.server.logged.Allow() {
 			s.server.log.Warn("client is read slowly: it sends requests that neither ask for something new nor answer something", "node_id",
 				s.nodeID(), "peer", s.peer, "type_url", req.typeURL)

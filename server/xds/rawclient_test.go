@@ -70,25 +70,20 @@ func (r *raw) open(delta bool) (id uint32) {
 	if delta {
 		method = "DeltaAggregatedResources"
 	}
-	return r.openMethod(method, nil)
+	return r.openMethod(method)
 }
 
-// openWith begins a stream of delta ADS with more headers.
-func (r *raw) openWith(headers [][2]string) (id uint32) {
-	return r.openMethod("DeltaAggregatedResources", headers)
-}
-
-func (r *raw) openMethod(method string, headers [][2]string) (id uint32) {
+func (r *raw) openMethod(method string) (id uint32) {
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	for _, f := range append([][2]string{
+	for _, f := range [][2]string{
 		{":method", "POST"},
 		{":scheme", "http"},
 		{":path", "/envoy.service.discovery.v3.AggregatedDiscoveryService/" + method},
 		{":authority", "x"},
 		{"content-type", "application/grpc"},
 		{"te", "trailers"},
-	}, headers...) {
+	} {
 		require.NoError(r.w.t, enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
 	}
 	id = r.next

@@ -25,9 +25,10 @@ type request struct {
 	delta   bool   // which of the two messages to expect
 	maxCost int    // of names in one request, or of its versions; without a limit if not positive
 	host    string // of the client
+	due     func() bool
 
 	size      int          // encoded
-	wire      int          // the same before it was decompressed; set by watch
+	release   func()       // ends the reservation of its memory; nil if it has none
 	cost      int          // of the names: see nameCost
 	versions  int          // how many initial_resource_versions there are
 	print     fingerprint  // of these
@@ -74,8 +75,16 @@ var (
 
 // clear forgets the request, so that nothing of it is kept until the next one.
 func (r *request) clear() {
-	*r = request{delta: r.delta, maxCost: r.maxCost, host: r.host, node: r.node, interned: r.interned, keeps: r.keeps}
+	*r = request{delta: r.delta, maxCost: r.maxCost, host: r.host, due: r.due, node: r.node, interned: r.interned, keeps: r.keeps}
 }
+
+// Due and Keep are for what reserves memory for requests.
+
+// Due reports whether something is to be sent to the client.
+func (r *request) Due() bool { return r.due() }
+
+// Keep has release called when nothing is kept of the request any longer.
+func (r *request) Keep(release func()) { r.release = release }
 
 // nameCost is what a name counts against a limit on names. One that is very long counts as several.
 func nameCost(name int) int { return 1 + name/128 }

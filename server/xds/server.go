@@ -57,13 +57,7 @@ type Server struct {
 	sotwControl, deltaControl []byte // the encoded control plane fields
 
 	ramp      ramp
-	gate      *gate
-	arrivals  spacing   // of connections
-	opens     spacing   // of streams
-	conns     sync.Map  // net.Addr → *conn: see ownAddr
-	gateOff   sync.Once // says that streams do not go through the gate
 	names     nameCosts
-	stalled   atomic.Int64  // streams that were refused and are kept waiting
 	logged    *rate.Limiter // lines in the log that clients cause
 	visits    *visits
 	receivers sync.WaitGroup
@@ -77,9 +71,6 @@ type Server struct {
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream // by id
-	counted  int                // streams of all services
-	perPeer  map[string]int     // of these, by IP address
-	others   map[string]int     // streams of other services, by IP address
 	draining bool
 }
 
@@ -95,10 +86,8 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
 		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
 		syncPatience: syncPatience,
-		gate:         newGate(&opts.Limits), arrivals: spacing{perSecond: opts.Limits.ConnectionsPerSecond},
-		opens: spacing{perSecond: opts.Limits.StreamsPerSecond}, logged: rate.NewLimiter(linesLogged, 100),
-		visits:  &visits{limiter: rate.NewLimiter(linesLogged, 100)},
-		streams: make(map[uint64]*stream), perPeer: make(map[string]int), others: make(map[string]int),
+		logged:       rate.NewLimiter(linesLogged, 100), visits: &visits{limiter: rate.NewLimiter(linesLogged, 100)},
+		streams: make(map[uint64]*stream),
 	}
 	if opts.Registerer != nil {
 		opts.Registerer.MustRegister(newLag(s, opts.Namespace))
@@ -188,12 +177,11 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	ctx := ss.Context()
 	st := &stream{
 		id: s.lastID.Add(1), server: s, grpc: ss, delta: delta, fixedType: fixedType, connected: time.Now(),
-		bell: make(bell, 1), drain: make(chan struct{}), ended: make(chan error, 1), limiter: s.opts.Limits.limiter(), noops: newNoopThrottle(),
+		bell: make(bell, 1), drain: make(chan struct{}), ended: make(chan error, 1), noops: newNoopThrottle(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		st.peer, st.host = peerOf(p.Addr), hostOf(p.Addr)
 	}
-	st.conn = s.connOf(ctx)
 	if identity := s.opts.Hooks.Identity; identity != nil {
 		st.identity = identity(ctx)
 	}
@@ -201,7 +189,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 		st.zip = acceptsGzip(ss)
 	}
 	if err := s.admit(st); err != nil {
-		s.stall(st, err)
+		s.logRefusal(st, err)
 		return err
 	}
 	defer s.leave(st)
@@ -213,7 +201,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	err := st.run(ctx)
 	st.wentAway(err)
 	if status.Code(err) == codes.ResourceExhausted {
-		s.stall(st, err)
+		s.logRefusal(st, err)
 	}
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -31,11 +30,9 @@ type stream struct {
 	zip       bool   // the client takes what is compressed
 	fixedType string // of a stream of a single-type service; empty on ADS
 	peer      string
-	identity  string        // what it has proven to be
-	host      string        // of peer, without the port
-	conn      *conn         // nil if the gRPC server has other credentials than ours
-	limiter   *rate.Limiter // of requests, or nil; used by receive
-	noops     noopThrottle  // the same
+	identity  string       // what it has proven to be
+	host      string       // of peer, without the port
+	noops     noopThrottle // used by receive
 	// unanswered are types for which the catalog has no answer; used by receive
 	unanswered map[string]struct{}
 	connected  time.Time
@@ -102,18 +99,16 @@ func (s *stream) giveBack(sub *subscription) {
 
 // receive reads requests until the stream ends. It returns nil when the client is done.
 func (s *stream) receive() error {
-	req := &request{delta: s.delta, maxCost: s.server.opts.Limits.NamesPerStream, host: s.host}
-	due := s.due
+	req := &request{delta: s.delta, maxCost: s.server.opts.Limits.NamesPerStream, host: s.host, due: s.due}
 	for {
 		if err := s.grpc.RecvMsg(req); err != nil {
 			return s.notReceived(err)
 		}
-		room := s.conn.take(req, due)
 		var err error
 		if late := heavily(s.grpc.Context(), s.host, req.size > heavyBytes, func() { err = s.take(req, time.Now()) }); late != nil {
 			err = late
 		}
-		if keepErr := s.keep(req, room); err == nil {
+		if keepErr := s.keep(req); err == nil {
 			err = keepErr
 		}
 		if err != nil {
@@ -132,8 +127,6 @@ func (s *stream) notReceived(err error) error {
 	switch code := status.Code(err); {
 	case errors.Is(err, io.EOF):
 		return nil
-	case code == codes.ResourceExhausted: // gRPC has told the client
-		s.server.refused(refusedRequestBytes)
 	case code == codes.Internal && strings.Contains(err.Error(), "*xds.request"): // it has another codec
 		s.server.log.Error("request cannot be decoded", "err", errNoOptions)
 		return errNoOptions
@@ -346,10 +339,6 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		}
 	}()
 	begun := ramp.turns == nil
-	silent := s.silence()
-	defer silent.stop()
-	stuck := newStuck(s.conn, s.server.opts.Limits.StuckFor)
-	defer stuck.stop()
 	asking, stopAsking := context.WithCancel(ctx)
 	var reviewing <-chan error // the result of asking the catalog; nothing is sent until it has come
 	defer s.asks.Wait()
@@ -388,10 +377,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		}
 		if out != nil {
 			s.hookResponse(out)
-			stuck.sending()
-			err := s.grpc.SendMsg(out)
-			stuck.sent()
-			if err != nil {
+			if err := s.grpc.SendMsg(out); err != nil {
 				return err
 			}
 		}
@@ -431,10 +417,6 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			turn, begun, coming = ramp.take(), true, nil
 		case <-bell:
 		case <-retry.C:
-		case <-silent.passed():
-			if err := silent.look(); err != nil {
-				return err
-			}
 		}
 	}
 }

@@ -68,7 +68,7 @@ func serveView(t testing.TB, view memstore.Reader, hops *mcp.Hops) *server {
 func newServer(t testing.TB, view memstore.Reader, hops *mcp.Hops) *server {
 	catalog := mcp.New(view, mcp.Options{Hops: hops, Log: slog.New(slog.DiscardHandler)})
 	s := &server{t: t, address: "127.0.0.1:0", streams: make(map[*breakable]struct{}), engine: xds.NewServer(catalog, xds.Options{
-		Identifier: `{"Component":"tributary"}`, Limits: xds.Limits{RefusalDelay: -1}, Log: slog.New(slog.DiscardHandler),
+		Identifier: `{"Component":"tributary"}`, Log: slog.New(slog.DiscardHandler),
 	})}
 	s.tell = func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		return handler(srv, ss)

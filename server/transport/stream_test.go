@@ -1,7 +1,8 @@
-package xds
+package transport
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -26,7 +27,7 @@ func (asking) RecvMsg(any) error          { return nil }
 // The requests on one stream of another service are as many a second as streams that an address may open.
 func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{opens: spacing{perSecond: 100}}
+		s := &Limiter{opens: spacing{perSecond: 100}}
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := &otherStream{asking{ctx: ctx}, s, "10.0.0.1", true}
 		began := time.Now()
@@ -41,7 +42,7 @@ func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
 
 // An address has so many streams of other services, and others have theirs. Calls are not counted.
 func TestStreamsOfOtherServicesAreBounded(t *testing.T) {
-	s := NewServer(nil, Options{Limits: Limits{RefusalDelay: -1, StreamsPerSecond: -1}})
+	s := NewLimiter(noEngine{}, Limits{RefusalDelay: -1, StreamsPerSecond: -1}, slog.New(slog.DiscardHandler))
 	of := func(ip string) context.Context {
 		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}})
 	}

@@ -1,4 +1,4 @@
-package xds
+package transport
 
 import (
 	"errors"
@@ -17,11 +17,11 @@ type spacing struct {
 	perSecond float64 // negative for no limit
 
 	mu    sync.Mutex
-	hosts map[string]*arriving
+	hosts map[string]*ofAddress
 }
 
-// arriving is what comes from one address.
-type arriving struct {
+// ofAddress is what comes from one address.
+type ofAddress struct {
 	*rate.Limiter
 	turn    chan struct{} // has one element while somebody waits
 	waiting atomic.Int64  // connections
@@ -35,7 +35,7 @@ const (
 	burstsPerSecond = 10
 )
 
-func (p *spacing) of(host string, now time.Time) *arriving {
+func (p *spacing) of(host string, now time.Time) *ofAddress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h := p.hosts[host]; h != nil {
@@ -49,16 +49,16 @@ func (p *spacing) of(host string, now time.Time) *arriving {
 		}
 	}
 	if p.hosts == nil {
-		p.hosts = make(map[string]*arriving)
+		p.hosts = make(map[string]*ofAddress)
 	}
-	h := &arriving{Limiter: rate.NewLimiter(rate.Limit(p.perSecond), max(int(p.perSecond/burstsPerSecond), 1)), turn: make(chan struct{}, 1)}
+	h := &ofAddress{Limiter: rate.NewLimiter(rate.Limit(p.perSecond), max(int(p.perSecond/burstsPerSecond), 1)), turn: make(chan struct{}, 1)}
 	p.hosts[host] = h
 	return h
 }
 
 // wait waits for the turn of one that comes, after those that began to wait before. It reports whether the turn has come: it does not come
 // if done ends before, or if nobody waits for it any longer, by wanted, unless that is nil.
-func (a *arriving) wait(done <-chan struct{}, wanted func() bool) bool {
+func (a *ofAddress) wait(done <-chan struct{}, wanted func() bool) bool {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
@@ -79,10 +79,10 @@ func (a *arriving) wait(done <-chan struct{}, wanted func() bool) bool {
 }
 
 // behind reports whether somebody waits.
-func (a *arriving) behind() bool { return len(a.turn) > 0 }
+func (a *ofAddress) behind() bool { return len(a.turn) > 0 }
 
 // letIn waits for the turn of a connection, as wait does. A connection that would wait for longer than most is cut off.
-func (a *arriving) letIn(done <-chan struct{}, most time.Duration, wanted func() bool) (in bool, err error) {
+func (a *ofAddress) letIn(done <-chan struct{}, most time.Duration, wanted func() bool) (in bool, err error) {
 	if !a.behind() && a.Allow() {
 		return true, nil
 	}
@@ -96,24 +96,24 @@ func (a *arriving) letIn(done <-chan struct{}, most time.Duration, wanted func()
 var errArrivals = errors.New("its address opens connections one after the other, more than limits.connectionsPerSecond")
 
 // letIn waits for the first byte of a connection, and then until it is its turn. The time for its handshakes begins then.
-func (s *Server) letIn(raw net.Conn) error {
+func (l *Limiter) letIn(raw net.Conn) error {
 	if err := awaitFirstByte(raw); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.complain(raw.RemoteAddr(), refusedHandshake, errNoHandshake)
+			l.complain(raw.RemoteAddr(), refusedHandshake, errNoHandshake)
 		}
 		return err
 	}
-	if s.arrivals.perSecond < 0 {
+	if l.arrivals.perSecond < 0 {
 		return nil
 	}
-	limit := orForever(s.opts.Limits.HandshakeTimeout)
-	in, err := s.arrivals.of(hostOf(raw.RemoteAddr()), time.Now()).letIn(s.closing, limit, func() bool { return !hungUp(raw) })
+	limit := orForever(l.limits.HandshakeTimeout)
+	in, err := l.arrivals.of(hostOf(raw.RemoteAddr()), time.Now()).letIn(l.closing, limit, func() bool { return !hungUp(raw) })
 	switch {
 	case err != nil:
-		s.complain(raw.RemoteAddr(), refusedArrivals, err)
+		l.complain(raw.RemoteAddr(), refusedArrivals, err)
 		return err
 	case !in:
-		return errDraining
+		return net.ErrClosed // the server closes, or the client has hung up
 	}
 	return raw.SetDeadline(time.Now().Add(min(limit, time.Hour)))
 }

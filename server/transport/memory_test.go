@@ -1,4 +1,4 @@
-package xds
+package transport
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding/gzip"
@@ -29,7 +28,7 @@ func resuming(typeURL string, size int) *discoveryv3.DeltaDiscoveryRequest {
 
 // free says how many bytes of requests the gate has room for.
 func (w *world) free() (n int64) {
-	g := w.server.gate
+	g := w.limiter.memory
 	for n < g.size && g.rooms.TryAcquire(1<<10) {
 		n += 1 << 10
 	}
@@ -38,11 +37,11 @@ func (w *world) free() (n int64) {
 }
 
 func (w *world) full() bool  { return w.free() < 1<<20 }
-func (w *world) empty() bool { return w.free() > w.server.gate.size-1<<10 }
+func (w *world) empty() bool { return w.free() > w.limiter.memory.size-1<<10 }
 
 // waiting says how many requests wait for room.
 func (w *world) waiting() int64 {
-	g := w.server.gate
+	g := w.limiter.memory
 	n := g.waiting.Load()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,13 +51,11 @@ func (w *world) waiting() int64 {
 	return n
 }
 
-func gated() Options {
-	return Options{Limits: Limits{RequestBytes: 1 << 20, RequestMemory: 1 << 20, RefusalDelay: -1}}
-}
+func gated() Limits { return Limits{RequestBytes: 1 << 20, RequestMemory: 1 << 20, RefusalDelay: -1} }
 
 func TestALargeRequestWaitsForRoom(t *testing.T) {
 	w := newWorld(t, gated())
-	w.server.gate.patience = time.Hour
+	w.limiter.memory.patience = time.Hour
 	w.set(testType, "a")
 	first := w.raw()
 	upload := first.message(resuming(testType, 900_000))
@@ -66,10 +63,10 @@ func TestALargeRequestWaitsForRoom(t *testing.T) {
 	first.data(id, upload[:60<<10]) // and no more
 	eventually(t, w.full)
 
-	second := w.delta(testType)
+	second := w.delta()
 	require.NoError(t, second.send(resuming(testType, 900_000)))
 	eventually(t, func() bool { return w.waiting() == 1 })
-	small := w.delta(testType)
+	small := w.delta()
 	small.ask(testType)
 	small.expect(testType, "a@1") // who sends little does not wait
 	second.silence()
@@ -86,7 +83,7 @@ func TestRoomIsGivenBackByWhoHangsUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, gated())
-			w.server.gate.patience = time.Hour
+			w.limiter.memory.patience = time.Hour
 			r := w.raw()
 			id := r.open(true)
 			r.data(id, append(prefixOf(900_000), make([]byte, 10)...))
@@ -99,23 +96,23 @@ func TestRoomIsGivenBackByWhoHangsUp(t *testing.T) {
 
 func TestWhoStallsLosesItsRoom(t *testing.T) {
 	w := newWorld(t, gated())
-	w.server.gate.patience = 50 * time.Millisecond
+	w.limiter.memory.patience = 50 * time.Millisecond
 	w.set(testType, "a")
 	r := w.raw()
 	r.data(r.open(true), append(prefixOf(900_000), make([]byte, 10)...))
 	eventually(t, w.full)
-	require.Never(t, w.empty, 3*w.server.gate.patience, quiet) // while nobody waits for it, it can stay
-	c := w.delta(testType)
+	require.Never(t, w.empty, 3*w.limiter.memory.patience, quiet) // while nobody waits for it, it can stay
+	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
 	<-r.closed
-	require.InDelta(t, 1, promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedStalled)), 0)
+	require.InDelta(t, 1, w.refused(refusedStalled), 0)
 }
 
 // The versions that a client brings along are kept until they were looked at, and their room as well.
 func TestRoomIsKeptUntilTheVersionsWereLookedAt(t *testing.T) {
 	w := newWorld(t, gated())
-	c := w.delta(testType)
+	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	eventually(t, func() bool { return w.asking() == 1 })
 	require.True(t, w.full())
@@ -126,7 +123,7 @@ func TestRoomIsKeptUntilTheVersionsWereLookedAt(t *testing.T) {
 
 func TestACompressedRequestNeedsRoomForAllThatItMayBecome(t *testing.T) {
 	w := newWorld(t, gated())
-	w.server.gate.patience = time.Hour
+	w.limiter.memory.patience = time.Hour
 	r := w.raw()
 	prefix := prefixOf(100)
 	prefix[0] = 1
@@ -155,27 +152,27 @@ func TestACompressedRequestKeepsNoMoreRoomThanItNeeds(t *testing.T) {
 	eventually(t, w.empty)
 	require.NoError(t, w.compressing().Send(resuming("never synced", 300_000)))
 	eventually(t, func() bool { return w.asking() == 2 })
-	eventually(t, func() bool { return w.free() > w.server.gate.size-320_000 })
-	require.Less(t, w.free(), w.server.gate.size-300_000)
+	eventually(t, func() bool { return w.free() > w.limiter.memory.size-320_000 })
+	require.Less(t, w.free(), w.limiter.memory.size-300_000)
 }
 
 func TestRequestsOfOneConnectionTakeTheirOwnRoom(t *testing.T) {
-	w := &world{t: t, server: NewServer(nil, Options{Limits: Limits{RequestBytes: 1 << 20, RequestMemory: 8 << 20}})}
+	w := &world{t: t, limiter: NewLimiter(nil, Limits{RequestBytes: 1 << 20, RequestMemory: 8 << 20}, nil)}
 	ours, theirs := net.Pipe()
 	defer func() { require.NoError(t, theirs.Close()) }()
-	c := newConn(ours, w.server)
+	c := newConn(ours, w.limiter)
 	defer func() { require.NoError(t, c.Close()) }()
 	arrives := func(size, wire int, compressed bool) {
-		r, err := w.server.gate.enter(t.Context(), c.host, size, wire, nil)
+		r, err := w.limiter.memory.enter(t.Context(), c.host, size, wire, nil)
 		require.NoError(t, err)
-		c.whole = append(c.whole, arrived{wire, compressed, r})
+		c.whole = append(c.whole, wholeRequest{wire, compressed, r})
 	}
 	arrives(1<<20, 100, true)
 	arrives(1<<20, 4000, true)
 	arrives(90_000, 90_000, false)
 	arrives(1<<20, 90_000, true)
 	take := func(size, wire int) int64 {
-		r := c.take(&request{size: size, wire: wire}, func() bool { return false })
+		r := c.take(call{wire, size}, func() bool { return false })
 		if r == nil {
 			return 0
 		}
@@ -195,7 +192,7 @@ func TestRequestsOfOneConnectionTakeTheirOwnRoom(t *testing.T) {
 
 func TestWhoDripsLosesItsRoom(t *testing.T) {
 	w := newWorld(t, gated())
-	w.server.gate.patience = 50 * time.Millisecond
+	w.limiter.memory.patience = 50 * time.Millisecond
 	w.set(testType, "a")
 	r := w.raw()
 	id := r.open(true)
@@ -206,7 +203,7 @@ func TestWhoDripsLosesItsRoom(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
-	c := w.delta(testType)
+	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
 	<-r.closed
@@ -215,21 +212,23 @@ func TestWhoDripsLosesItsRoom(t *testing.T) {
 // A stream keeps the room of what it brought along for a type that is not synced, but not from others.
 func TestRoomIsNotKeptFromOthersForWhatIsNotSynced(t *testing.T) {
 	w := newWorld(t, gated())
-	w.server.gate.patience = 20 * time.Millisecond
+	w.limiter.memory.patience = 20 * time.Millisecond
 	w.set(testType, "a")
-	keeps := w.delta(testType)
+	keeps := w.delta()
 	require.NoError(t, keeps.send(resuming("never synced", 900_000)))
 	eventually(t, func() bool { return w.asking() == 1 })
-	require.Never(t, w.empty, 2*dueHeldPatience*w.server.gate.patience, quiet) // while nobody waits for it
-	c := w.delta(testType)
+	require.Never(t, w.empty, 2*dueHeldPatience*w.limiter.memory.patience, quiet) // while nobody waits for it
+	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
 	require.Error(t, keeps.ended())
-	require.InDelta(t, 1, promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedStalled)), 0)
+	require.InDelta(t, 1, w.refused(refusedStalled), 0)
 }
 
 func TestARequestThatIsWithItsStreamDoesNotStall(t *testing.T) {
-	g := NewServer(nil, gated()).gate
+	limits := gated()
+	limits.setDefaults()
+	g := newMemoryLimiter(&limits)
 	g.patience = time.Millisecond
 	stalled := make(chan error, 100)
 	lose := func(err error) { stalled <- err }
@@ -247,11 +246,11 @@ func TestARequestThatIsWithItsStreamDoesNotStall(t *testing.T) {
 }
 
 func TestAHostHasHalfOfTheRoom(t *testing.T) {
-	w := &world{t: t, server: NewServer(nil, Options{Limits: Limits{RequestBytes: 1 << 20, RequestMemory: 4 << 20}})}
-	g := w.server.gate
+	w := &world{t: t, limiter: NewLimiter(nil, Limits{RequestBytes: 1 << 20, RequestMemory: 4 << 20}, nil)}
+	g := w.limiter.memory
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	var rooms []*room
+	var rooms []*reservation
 	enter := func(host string) error {
 		r, err := g.enter(ended, host, 1<<20, 1<<20, nil) // it does not wait
 		if err == nil {
@@ -280,14 +279,14 @@ func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
 	id := r.open(true)
 	r.data(id, prefixOf(60<<20))
 	eventually(t, func() bool {
-		return promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedRequestBytes)) == 1
+		return w.refused(refusedRequestBytes) == 1
 	})
 	require.True(t, w.empty())
 	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
 }
 
 func TestWhoSendsFramesOfOneByteIsReadNoFurther(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newWorld(t, Limits{})
 	r := w.raw()
 	id := r.open(true)
 	r.data(id, prefixOf(64<<10))
@@ -295,7 +294,7 @@ func TestWhoSendsFramesOfOneByteIsReadNoFurther(t *testing.T) {
 		// until the server has had enough
 	}
 	<-r.closed
-	require.InDelta(t, 1, promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedFrames)), 0)
+	require.InDelta(t, 1, w.refused(refusedFrames), 0)
 }
 
 func always() bool { return true }

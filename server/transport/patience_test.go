@@ -1,4 +1,4 @@
-package xds
+package transport
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
@@ -20,15 +19,9 @@ import (
 // unlimited are limits for the frames of a connection that has none.
 var unlimited = &Limits{StreamsPerSecond: -1, HeaderBytes: 1 << 20}
 
-// refusedFor waits until the server has refused n times for a reason.
-func (w *world) refusedFor(reason string, n float64) {
-	w.t.Helper()
-	eventually(w.t, func() bool { return promtest.ToFloat64(w.server.metrics.refusals.WithLabelValues(reason)) == n })
-}
-
 func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 	log := new(testutil.Buffer)
-	w := newWorld(t, Options{Limits: Limits{StuckFor: 50 * time.Millisecond}, Log: log.Logger()})
+	w := newLoggedWorld(t, Limits{StuckFor: 50 * time.Millisecond}, log.Logger())
 	w.large(testType)
 	r := w.raw() // which opens no window
 	r.data(r.open(true), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
@@ -39,7 +32,7 @@ func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 }
 
 func TestWhoReadsSlowlyIsNotStuck(t *testing.T) {
-	s := newStuck(new(conn), time.Hour)
+	s := newWriteTimeout(new(limitedConn), time.Hour)
 	defer s.stop()
 	s.sending()
 	s.since = s.since.Add(-time.Hour)
@@ -53,45 +46,37 @@ func TestWhoReadsSlowlyIsNotStuck(t *testing.T) {
 }
 
 func TestAStreamWithoutARequestEnds(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{FirstRequestTimeout: 10 * time.Millisecond, RefusalDelay: -1}})
+	w := newWorld(t, Limits{FirstRequestTimeout: 10 * time.Millisecond, RefusalDelay: -1})
 	w.set(testType, "a")
-	err := w.delta(testType).ended()
+	err := w.delta().ended()
 	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(err))
 	require.Contains(t, err.Error(), "no request for 10ms, which is the limit")
 	w.refusedFor(refusedFirstRequest, 1)
 }
 
 func TestWhoHasAskedMayBeSilent(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{FirstRequestTimeout: time.Hour}})
-	w.set(testType, "a")
-	c := w.delta(testType)
-	q := w.silentStream().silence()
-	defer q.stop()
-	q.conn, q.sent = new(conn), 0
-	q.conn.sent.Add(leastSent)
-	require.NoError(t, q.look(), "a large request is on its way")
-	q.conn.sent.Add(leastSent - 1)
-	require.Error(t, q.look())
-	c.ask(testType)
-	c.expect(testType, "a@1")
-	require.NoError(t, q.look())
+	l := NewLimiter(noEngine{}, Limits{FirstRequestTimeout: time.Hour}, nil)
+	var why error
+	f := newFirstRequest(l, new(limitedConn), func(err error) { why = err })
+	defer f.stop()
+	f.conn.sent.Add(leastSent)
+	f.look()
+	require.NoError(t, why, "a large request is on its way")
+	f.conn.sent.Add(leastSent - 1)
+	f.look()
+	require.Error(t, why)
+	why = nil
+	f.stop()
+	f.look()
+	require.NoError(t, why)
 }
 
-// silentStream waits for the only stream, which may have asked for nothing.
-func (w *world) silentStream() (st *stream) {
-	eventually(w.t, func() bool {
-		w.server.mu.Lock()
-		defer w.server.mu.Unlock()
-		for _, st = range w.server.streams {
-			return true
-		}
-		return false
-	})
-	return st
-}
+type noEngine struct{}
+
+func (noEngine) Refused(string) {}
 
 func TestAConnectionWithoutAStreamEnds(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{IdleConnection: 20 * time.Millisecond}})
+	w := newWorld(t, Limits{IdleConnection: 20 * time.Millisecond})
 	conn := w.conn()
 	defer conn.Close() //nolint:errcheck // the server has
 	conn.Connect()
@@ -99,7 +84,7 @@ func TestAConnectionWithoutAStreamEnds(t *testing.T) {
 }
 
 func TestAHandshakeHasItsTime(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{HandshakeTimeout: 20 * time.Millisecond}})
+	w := newWorld(t, Limits{HandshakeTimeout: 20 * time.Millisecond})
 	for i, said := range []string{"", http2.ClientPreface[:5], http2.ClientPreface} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
 		require.NoError(t, err)
@@ -113,7 +98,7 @@ func TestAHandshakeHasItsTime(t *testing.T) {
 
 // Streams come to gRPC as fast as those of an address may, whether or not they are reset at once, and the connection stays.
 func TestStreamsTakeTurns(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{StreamsPerSecond: 100}}) // and 10 at once
+	w := newWorld(t, Limits{StreamsPerSecond: 100}) // and 10 at once
 	w.set(testType, "a")
 	r := w.raw()
 	start := time.Now()
@@ -127,11 +112,11 @@ func TestStreamsTakeTurns(t *testing.T) {
 }
 
 func TestWhoDoesNotOpenStreamsDoesNotWait(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{StreamsPerSecond: 100}}) // and 10 at once
+	w := newWorld(t, Limits{StreamsPerSecond: 100}) // and 10 at once
 	w.set(testType, "a")
-	c := w.delta(testType)
+	c := w.delta()
 	c.ask(testType)
-	c.expectAck(testType, nil, "a@1")
+	c.expect(testType, "a@1")
 	r := w.raw()
 	for range 1000 { // which takes ten seconds
 		require.NoError(t, r.framer.WriteRSTStream(r.open(true), http2.ErrCodeCancel))
@@ -140,11 +125,11 @@ func TestWhoDoesNotOpenStreamsDoesNotWait(t *testing.T) {
 	w.set(testType, "b")
 	c.expect(testType, "b@1")
 	require.NoError(t, r.conn.Close())
-	require.True(t, w.server.opens.of("another", time.Now()).Allow())
+	require.True(t, w.limiter.opens.of("another", time.Now()).Allow())
 }
 
 func TestAConnectionHasSoManyStreams(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{StreamsPerConnection: 2}})
+	w := newWorld(t, Limits{StreamsPerConnection: 2})
 	w.set(testType, "a")
 	r := w.raw()
 	r.open(true)
@@ -152,14 +137,14 @@ func TestAConnectionHasSoManyStreams(t *testing.T) {
 	w.refusedFor(refusedPerConnection, 1)
 	third := r.open(true)
 	require.Equal(t, third, <-r.resets)
-	c := w.delta(testType) // on another connection
+	c := w.delta() // on another connection
 	c.ask(testType)
 	c.expect(testType, "a@1")
 	require.Len(t, w.server.Clients(), 3)
 }
 
 func TestHeadersThatDoNotEnd(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{HeaderBytes: 1000}})
+	w := newWorld(t, Limits{HeaderBytes: 1000})
 	r := w.raw()
 	var all bytes.Buffer // which comes as one, before gRPC finds out what is wrong with the first of it
 	framer := http2.NewFramer(&all, nil)

@@ -1,4 +1,4 @@
-package xds
+package transport
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// gate bounds the memory of large requests, over all clients: of those that are being received, and of those whose versions
+// memoryLimiter bounds the memory of large requests, over all clients: of those that are being received, and of those whose versions
 // were not looked at yet. Who wants to send a large one is read no further until there is room for all of it. Requests that
 // are not large need no room, so that nobody waits who sends nothing or little.
-type gate struct {
+type memoryLimiter struct {
 	rooms    *semaphore.Weighted
 	size     int64
 	largest  int           // requests beyond that are refused by their header
@@ -51,16 +51,16 @@ const (
 	waitForRoom = 20 * time.Second
 )
 
-func newGate(l *Limits) *gate {
+func newMemoryLimiter(l *Limits) *memoryLimiter {
 	size := int64(max(l.RequestMemory, l.RequestBytes))
-	return &gate{
+	return &memoryLimiter{
 		rooms: semaphore.NewWeighted(size), size: size, largest: l.RequestBytes, patience: roomPatience,
 		hosts: make(map[string]*share),
 	}
 }
 
 // share returns the share of a host for one more user.
-func (g *gate) share(host string) *share {
+func (g *memoryLimiter) share(host string) *share {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.hosts[host]
@@ -72,7 +72,7 @@ func (g *gate) share(host string) *share {
 	return s
 }
 
-func (g *gate) doneWith(s *share) {
+func (g *memoryLimiter) doneWith(s *share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if s.users--; s.users == 0 {
@@ -90,9 +90,9 @@ const (
 	stageLeft                // the room is given back
 )
 
-// room is memory that is kept free for one request. The nil value is that of a small one.
-type room struct {
-	gate  *gate
+// reservation is memory that is kept free for one request. The nil value is that of a small one.
+type reservation struct {
+	gate  *memoryLimiter
 	share *share
 	wire  int64        // how many bytes of the request are to come
 	came  atomic.Int64 // how many have
@@ -111,8 +111,8 @@ var (
 
 // enter waits for room for size bytes, for a request of a host of which wire bytes are to come. Once there is, and until it is
 // whole, lose is called if its client sends little while others wait.
-func (g *gate) enter(ctx context.Context, host string, size, wire int, lose func(error)) (*room, error) {
-	r := &room{gate: g, share: g.share(host), wire: int64(wire), size: min(int64(size), g.size)}
+func (g *memoryLimiter) enter(ctx context.Context, host string, size, wire int, lose func(error)) (*reservation, error) {
+	r := &reservation{gate: g, share: g.share(host), wire: int64(wire), size: min(int64(size), g.size)}
 	ctx, cancel := context.WithTimeoutCause(ctx, waitForRoom, errNoRoom)
 	defer cancel()
 	if err := acquire(ctx, r.share.rooms, r.size, &r.share.waiting); err != nil {
@@ -142,11 +142,11 @@ func acquire(ctx context.Context, rooms *semaphore.Weighted, size int64, waiting
 }
 
 // wanted says whether others wait for what r has.
-func (r *room) wanted() bool { return r.gate.waiting.Load() > 0 || r.share.waiting.Load() > 0 }
+func (r *reservation) wanted() bool { return r.gate.waiting.Load() > 0 || r.share.waiting.Load() > 0 }
 
 // judge looks whether the client lets others wait for little, now or later: since it was last looked at, when so many bytes had
 // come, as much must have come as makes the request whole before those who wait have waited too long.
-func (r *room) judge(had int64, lose func(error)) {
+func (r *reservation) judge(had int64, lose func(error)) {
 	came := r.came.Load()
 	if (came-had)*leastShares < r.wire && r.wanted() && r.at(stageComing) {
 		lose(errStalled)
@@ -156,7 +156,7 @@ func (r *room) judge(had int64, lose func(error)) {
 }
 
 // at says whether the request is at stage s.
-func (r *room) at(s stage) bool {
+func (r *reservation) at(s stage) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stage == s
@@ -164,7 +164,7 @@ func (r *room) at(s stage) bool {
 
 // after has f called after d if the request is then still at stage s, to which it comes with that, in place of what was to be
 // called. It does nothing if the request is further on.
-func (r *room) after(s stage, d time.Duration, f func()) {
+func (r *reservation) after(s stage, d time.Duration, f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stage > s {
@@ -180,14 +180,14 @@ func (r *room) after(s stage, d time.Duration, f func()) {
 }
 
 // stop ends what was to be called; r.mu is held.
-func (r *room) stop() {
+func (r *reservation) stop() {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
 }
 
 // progress notes that so much more of the request has come.
-func (r *room) progress(n int) {
+func (r *reservation) progress(n int) {
 	if r != nil {
 		r.came.Add(int64(n))
 	}
@@ -196,7 +196,7 @@ func (r *room) progress(n int) {
 // hold leaves the room to a stream that has the request, or what of it such a request needs: one that was compressed is as large as
 // it is, now that it has been seen. It returns nil if that is no room. While others wait it is not left to the stream for good:
 // lose is called, sooner if nothing is due to its client.
-func (r *room) hold(size int, due func() bool, lose func(error)) *room {
+func (r *reservation) hold(size int, due func() bool, lose func(error)) *reservation {
 	if size <= largeRequest {
 		r.leave()
 		return nil
@@ -208,7 +208,7 @@ func (r *room) hold(size int, due func() bool, lose func(error)) *room {
 	return r
 }
 
-func (r *room) shrink(size int64) (more int64) {
+func (r *reservation) shrink(size int64) (more int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stage == stageLeft {
@@ -219,13 +219,13 @@ func (r *room) shrink(size int64) (more int64) {
 	return more
 }
 
-func (r *room) giveBack(size int64) {
+func (r *reservation) giveBack(size int64) {
 	r.share.rooms.Release(size)
 	r.gate.rooms.Release(size)
 }
 
 // judgeHeld looks whether a stream keeps its room from others for too long, after so many times the patience, or later.
-func (r *room) judgeHeld(times int, due func() bool, lose func(error)) {
+func (r *reservation) judgeHeld(times int, due func() bool, lose func(error)) {
 	if times >= heldPatience && r.wanted() && (times >= dueHeldPatience || !due()) && r.at(stageHeld) {
 		lose(errHeld)
 		return
@@ -234,7 +234,7 @@ func (r *room) judgeHeld(times int, due func() bool, lose func(error)) {
 }
 
 // leave gives the room to the next one. It may be called again, and on nil.
-func (r *room) leave() {
+func (r *reservation) leave() {
 	if r == nil {
 		return
 	}

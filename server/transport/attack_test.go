@@ -1,4 +1,4 @@
-package xds
+package transport
 
 import (
 	"flag"
@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"tributary/internal/testutil"
+	"tributary/server/xds"
 )
 
 var attack = flag.Bool("attack", false, "measure what clients that mean harm cost an honest one")
@@ -64,9 +64,9 @@ func TestUnderAttack(t *testing.T) {
 			metadata, err := structpb.NewStruct(map[string]any{"TRIBUTARY_HOPS": hops})
 			require.NoError(w.t, err)
 			for i := range hostile {
-				c := w.delta(testType)
+				c := w.delta()
 				node := &corev3.Node{Id: fmt.Sprint(i), Metadata: metadata}
-				go func() { _ = c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, Node: node}) }()
+				go func() { _ = c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xds.ClusterURL, Node: node}) }()
 			}
 		}},
 		{"20 requests for 190,000 names", func(w *world) {
@@ -75,14 +75,16 @@ func TestUnderAttack(t *testing.T) {
 				names[i] = fmt.Sprint("a-name-that-is-not-there-", i)
 			}
 			for range hostile / 10 {
-				c := w.sotw(testType)
-				go func() { _ = c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, ResourceNames: names}) }()
+				c := w.delta()
+				go func() {
+					_ = c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, ResourceNamesSubscribe: names})
+				}()
 			}
 		}},
 	} {
 		t.Run(s.name, func(t *testing.T) {
-			w := newWorld(t, Options{Log: new(testutil.Buffer).Logger()})
-			var c Commit
+			w := newWorld(t, Limits{})
+			var c xds.Commit
 			for i := range 1000 {
 				c.Put = append(c.Put, thing(t, fmt.Sprint(i), "1", fmt.Sprintf("%0600d", i)))
 			}
@@ -94,17 +96,17 @@ func TestUnderAttack(t *testing.T) {
 			var first, change []time.Duration
 			for i := range rounds {
 				began := time.Now()
-				c := w.delta(testType)
+				c := w.delta()
 				c.ask(testType)
 				a := c.next()
 				first = append(first, time.Since(began))
 				require.Len(t, a.puts, 1000)
-				c.ack(a)
+				c.ack(testType, a)
 				began = time.Now()
 				w.set(testType, fmt.Sprint("0@", i+2))
 				c.expect(testType, fmt.Sprint("0@", i+2))
 				change = append(change, time.Since(began))
-				require.NoError(t, c.close())
+				require.NoError(t, c.stream.CloseSend())
 			}
 			slices.Sort(first)
 			slices.Sort(change)

@@ -1,4 +1,4 @@
-package xds
+package transport
 
 import (
 	"bytes"
@@ -6,105 +6,79 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/stats"
 )
 
-// Credentials returns creds for a gRPC server that is given others than those of ServerOptions, such as TLS: connections go
-// through the server's gate, which bounds the memory of large requests.
-func (s *Server) Credentials(creds credentials.TransportCredentials) credentials.TransportCredentials {
-	return gatedCredentials{creds, s}
-}
+// connKey is the key of a connection in the contexts of its streams, and callKey that of a call.
+type (
+	connKey struct{}
+	callKey struct{}
+)
 
-type gatedCredentials struct {
-	credentials.TransportCredentials
-	server *Server
-}
-
-func (c gatedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if err := c.server.letIn(raw); err != nil {
-		return nil, nil, err
-	}
-	inner, info, err := c.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) { // the credentials have logged it
-			c.server.refused(refusedHandshake)
-		}
-		return nil, nil, err // as it is: gRPC compares it
-	}
-	return newConn(inner, c.server), info, nil
-}
-
-func (c gatedCredentials) Clone() credentials.TransportCredentials {
-	return gatedCredentials{c.TransportCredentials.Clone(), c.server}
-}
-
-// connKey is the key of a connection in the contexts of its streams.
-type connKey struct{}
+// call is what gRPC says of the newest request of a call.
+type call struct{ wire, size int } // bytes, before it was decompressed and after
 
 // watch learns from gRPC which connection a stream is on, and how large a request was before it was decompressed.
-type watch struct{ server *Server }
+type watch struct{ limiter *Limiter }
 
 func (w watch) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
-	if c, ok := w.server.conns.Load(info.RemoteAddr); ok {
+	if c, ok := w.limiter.conns.Load(info.RemoteAddr); ok {
 		return context.WithValue(ctx, connKey{}, c)
 	}
 	return ctx
 }
 
+func (watch) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, callKey{}, &call{})
+}
+
 func (watch) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	switch s := s.(type) {
 	case *stats.InPayload:
-		if r, ok := s.Payload.(*request); ok {
-			r.wire = s.CompressedLength
+		if of, ok := ctx.Value(callKey{}).(*call); ok {
+			*of = call{s.CompressedLength, s.Length}
 		}
 	case *stats.Begin:
-		if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		if c := connOf(ctx); c != nil {
 			c.streamBegins()
 		}
 	case *stats.End:
-		if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		if c := connOf(ctx); c != nil {
 			c.streamEnds()
 		}
 	}
 }
 
-func (watch) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-func (watch) HandleConn(context.Context, stats.ConnStats)                     {}
+func (watch) HandleConn(context.Context, stats.ConnStats) {}
 
-// connOf returns the connection of a stream. Without one, nothing bounds the memory of large requests, which is said once.
-func (s *Server) connOf(ctx context.Context) *conn {
-	c, ok := ctx.Value(connKey{}).(*conn)
-	if !ok {
-		s.gateOff.Do(func() {
-			s.log.Error("the memory of large requests is not bounded", "err",
-				"the gRPC server was made without the ServerOptions of this xds.Server, or with other credentials: wrap them with its Credentials")
-		})
-	}
+// connOf returns the connection of a stream; nil if the gRPC server has other credentials than those of a Limiter.
+func connOf(ctx context.Context) *limitedConn {
+	c, _ := ctx.Value(connKey{}).(*limitedConn)
 	return c
 }
 
-// conn is a client's connection. It reads no further while a large request on it has no room.
-type conn struct {
+// limitedConn is a client's connection. It reads no further while a large request on it has no room.
+type limitedConn struct {
 	net.Conn
-	server *Server
-	addr   net.Addr // one of its own, by which gRPC's watch finds the connection
-	host   string   // of addr
-	ctx    context.Context
-	cancel context.CancelFunc
+	limiter *Limiter
+	addr    net.Addr // one of its own, by which gRPC's watch finds the connection
+	host    string   // of addr
+	ctx     context.Context
+	cancel  context.CancelFunc
 
 	taken atomic.Int64 // bytes that the client has taken, or its system has for it
 	sent  atomic.Int64 // bytes of messages that the client has sent
 
-	since time.Time   // there is the connection
-	aging *time.Timer // or nil
-	begun atomic.Bool
+	since  time.Time   // there is the connection
+	aging  *time.Timer // or nil
+	aged   context.Context
+	retire context.CancelFunc // ends aged, upon which the streams of the engine end
+	begun  atomic.Bool
 
 	use     sync.Mutex // guards what follows
 	streams int
@@ -112,36 +86,37 @@ type conn struct {
 
 	// owned by the reader
 	frames *frames
-	held   []byte    // what was read behind the header of a stream that waits
-	opens  *arriving // streams of its address; nil for no limit
-	hasty  bool      // it opens more than it may
+	held   []byte     // what was read behind the header of a stream that waits
+	opens  *ofAddress // streams of its address; nil for no limit
+	hasty  bool       // it opens more than it may
 	err    error
 
 	mu     sync.Mutex
 	closed bool
-	coming map[*room]struct{} // of requests that are not whole
-	whole  []arrived          // in order of arrival, until their streams have them
+	coming map[*reservation]struct{} // of requests that are not whole
+	whole  []wholeRequest            // in order of arrival, until their streams have them
 }
 
-// arrived is a large request that is whole.
-type arrived struct {
+// wholeRequest is a large one that has arrived.
+type wholeRequest struct {
 	size       int // on the wire
 	compressed bool
-	room       *room
+	room       *reservation
 }
 
-func newConn(inner net.Conn, s *Server) *conn {
-	c := &conn{Conn: inner, server: s, addr: ownAddr(inner.RemoteAddr())}
+func newConn(inner net.Conn, l *Limiter) *limitedConn {
+	c := &limitedConn{Conn: inner, limiter: l, addr: ownAddr(inner.RemoteAddr())}
 	c.host = hostOf(c.addr)
-	c.coming = make(map[*room]struct{})
+	c.coming = make(map[*reservation]struct{})
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.since = time.Now()
 	c.unused = c.since
-	if s.opens.perSecond >= 0 {
-		c.opens = s.opens.of(c.host, c.since)
+	if l.opens.perSecond >= 0 {
+		c.opens = l.opens.of(c.host, c.since)
 	}
-	c.frames = newFrames(c.began, c.ended, c.mayOpen, &s.opts.Limits)
-	s.conns.Store(c.addr, c)
+	c.frames = newFrames(c.began, c.ended, c.mayOpen, &l.limits)
+	l.conns.Store(c.addr, c)
+	c.aged, c.retire = context.WithCancel(c.ctx)
 	c.aging = c.startAging()
 	return c
 }
@@ -160,11 +135,11 @@ func ownAddr(a net.Addr) net.Addr {
 	return &struct{ net.Addr }{a}
 }
 
-func (c *conn) RemoteAddr() net.Addr { return c.addr }
+func (c *limitedConn) RemoteAddr() net.Addr { return c.addr }
 
 // Read implements net.Conn. A stream that has to wait for its turn, and all behind it, is not returned before that; it is never returned if
 // the client hangs up meanwhile, so that no work is done for streams that nobody waits for.
-func (c *conn) Read(b []byte) (int, error) {
+func (c *limitedConn) Read(b []byte) (int, error) {
 	if c.frames.waits {
 		if !c.opens.wait(c.ctx.Done(), func() bool { return !hungUp(c.Conn) }) {
 			return 0, io.EOF
@@ -188,7 +163,7 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 // readNext reads up to the next stream that has to wait.
-func (c *conn) readNext(b []byte) (n int, err error) {
+func (c *limitedConn) readNext(b []byte) (n int, err error) {
 	if len(c.held) > 0 {
 		n = c.frames.read(b[:copy(b, c.held)])
 		c.held = c.held[n:]
@@ -210,7 +185,7 @@ const (
 
 // mayOpen reports whether the client may open a stream now. If it may not, the connection is read no further until it is its turn. To end
 // the connection would have the client come back, with more of them.
-func (c *conn) mayOpen() bool {
+func (c *limitedConn) mayOpen() bool {
 	if c.opens == nil || c.opens.Allow() {
 		return true
 	}
@@ -218,37 +193,37 @@ func (c *conn) mayOpen() bool {
 		return false
 	}
 	c.hasty = true
-	c.server.refused(refusedStreamRate)
-	if c.server.logged.Allow() {
-		c.server.log.Warn("connection is read slowly: its address opens more streams than limits.streamsPerSecond", "peer", peerOf(c.addr),
+	c.limiter.refused(refusedStreamRate)
+	if c.limiter.logged.Allow() {
+		c.limiter.log.Warn("connection is read slowly: its address opens more streams than limits.streamsPerSecond", "peer", peerOf(c.addr),
 			"streams", c.frames.opened)
 	}
 	return false
 }
 
-func (c *conn) Write(b []byte) (int, error) {
+func (c *limitedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	c.taken.Add(int64(n))
 	return n, err
 }
 
 // streamBegins counts a stream of any service. It says so when there are as many as there may be: gRPC lets no more in.
-func (c *conn) streamBegins() {
+func (c *limitedConn) streamBegins() {
 	c.use.Lock()
 	c.streams++
-	full := c.streams == c.server.opts.Limits.StreamsPerConnection
+	full := c.streams == c.limiter.limits.StreamsPerConnection
 	c.use.Unlock()
 	if !full {
 		return
 	}
-	c.server.refused(refusedPerConnection)
-	if c.server.logged.Allow() {
-		c.server.log.Warn("a connection has as many streams as it may: more wait, or are refused", "peer", peerOf(c.addr), "limit",
-			c.server.opts.Limits.StreamsPerConnection)
+	c.limiter.refused(refusedPerConnection)
+	if c.limiter.logged.Allow() {
+		c.limiter.log.Warn("a connection has as many streams as it may: more wait, or are refused", "peer", peerOf(c.addr), "limit",
+			c.limiter.limits.StreamsPerConnection)
 	}
 }
 
-func (c *conn) streamEnds() {
+func (c *limitedConn) streamEnds() {
 	c.use.Lock()
 	defer c.use.Unlock()
 	if c.streams--; c.streams == 0 {
@@ -257,16 +232,16 @@ func (c *conn) streamEnds() {
 }
 
 // idle says whether there was no stream for as long as there must be one, which is why gRPC closes the connection.
-func (c *conn) idle() bool {
+func (c *limitedConn) idle() bool {
 	c.use.Lock()
 	defer c.use.Unlock()
-	limit := c.server.opts.Limits.IdleConnection
+	limit := c.limiter.limits.IdleConnection
 	return limit > 0 && c.streams == 0 && time.Since(c.unused) >= limit
 }
 
 // slow says whether the handshakes took so long that gRPC closes the connection.
-func (c *conn) slow() bool {
-	limit := c.server.opts.Limits.HandshakeTimeout
+func (c *limitedConn) slow() bool {
+	limit := c.limiter.limits.HandshakeTimeout
 	return limit > 0 && !c.begun.Load() && time.Since(c.since) >= limit
 }
 
@@ -276,15 +251,15 @@ var (
 )
 
 // began waits for room for a large request. One that is compressed may become as large as any.
-func (c *conn) began(m *incoming) {
-	size, largest := m.size, c.server.gate.largest
+func (c *limitedConn) began(m *incoming) {
+	size, largest := m.size, c.limiter.memory.largest
 	if size > largest || size <= largeRequest && !m.compressed() || c.err != nil {
 		return
 	}
 	if m.compressed() {
 		size = largest
 	}
-	r, err := c.server.gate.enter(c.ctx, c.host, size, m.size, c.lose)
+	r, err := c.limiter.memory.enter(c.ctx, c.host, size, m.size, c.lose)
 	if err != nil {
 		if c.ctx.Err() == nil {
 			c.complain(refusedRequestMemory, err)
@@ -302,7 +277,7 @@ func (c *conn) began(m *incoming) {
 }
 
 // ended notes that a request is whole, or that its stream has ended.
-func (c *conn) ended(m *incoming) {
+func (c *limitedConn) ended(m *incoming) {
 	r := m.room
 	if r == nil {
 		return
@@ -314,38 +289,38 @@ func (c *conn) ended(m *incoming) {
 		r.leave()
 		return
 	}
-	c.whole = append(c.whole, arrived{m.size, m.compressed(), r})
+	c.whole = append(c.whole, wholeRequest{m.size, m.compressed(), r})
 	r.after(stageWhole, takePatience, func() {
-		if c.remove(func(a arrived) bool { return a.room == r }) == r {
+		if c.remove(func(a wholeRequest) bool { return a.room == r }) == r {
 			r.leave()
 		}
 	})
 }
 
-// take returns the room of a request that a stream was given, as far as it needs any, and leaves it to the stream. It may be
+// take returns the reservation of a request that a stream was given, as far as it needs any, and leaves it to the stream. It may be
 // called on nil. Requests on one connection are told apart by what gRPC says of them, which is their size on the wire, and that
 // they were compressed if they have another size now. One that was compressed and kept its size is taken for one that was not,
-// in whose place that one takes its room; if it is small, nobody takes its room.
-func (c *conn) take(req *request, due func() bool) *room {
+// in whose place that one takes its reservation; if it is small, nobody takes it.
+func (c *limitedConn) take(of call, due func() bool) *reservation {
 	if c == nil {
 		return nil
 	}
-	compressed := req.wire != req.size
-	if !compressed && req.size <= largeRequest {
+	compressed := of.wire != of.size
+	if !compressed && of.size <= largeRequest {
 		return nil
 	}
-	r := c.remove(func(a arrived) bool { return a.size == req.wire && a.compressed == compressed })
+	r := c.remove(func(a wholeRequest) bool { return a.size == of.wire && a.compressed == compressed })
 	if r == nil && !compressed {
-		r = c.remove(func(a arrived) bool { return a.size == req.wire })
+		r = c.remove(func(a wholeRequest) bool { return a.size == of.wire })
 	}
 	if r == nil {
 		return nil
 	}
-	return r.hold(req.size, due, c.lose)
+	return r.hold(of.size, due, c.lose)
 }
 
 // remove takes the first request for which is says so from those that are whole.
-func (c *conn) remove(is func(arrived) bool) *room {
+func (c *limitedConn) remove(is func(wholeRequest) bool) *reservation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.IndexFunc(c.whole, is)
@@ -358,25 +333,25 @@ func (c *conn) remove(is func(arrived) bool) *room {
 }
 
 // lose closes a connection whose client keeps room from others.
-func (c *conn) lose(why error) { c.end(refusedStalled, why) }
+func (c *limitedConn) lose(why error) { c.end(refusedStalled, why) }
 
 // end closes a connection because of a limit.
-func (c *conn) end(reason string, why error) {
+func (c *limitedConn) end(reason string, why error) {
 	c.complain(reason, why)
 	_ = c.Close()
 }
 
 // complain says why a connection is closed.
-func (c *conn) complain(reason string, why error) { c.server.complain(c.addr, reason, why) }
+func (c *limitedConn) complain(reason string, why error) { c.limiter.complain(c.addr, reason, why) }
 
-func (s *Server) complain(peer net.Addr, reason string, why error) {
-	if s.logged.Allow() {
-		s.log.Warn("connection closed", "peer", peerOf(peer), "err", why)
+func (l *Limiter) complain(peer net.Addr, reason string, why error) {
+	if l.logged.Allow() {
+		l.log.Warn("connection closed", "peer", peerOf(peer), "err", why)
 	}
-	s.refused(reason)
+	l.refused(reason)
 }
 
-func (c *conn) Close() error {
+func (c *limitedConn) Close() error {
 	if c.ctx.Err() == nil {
 		switch {
 		case c.slow():
@@ -389,7 +364,7 @@ func (c *conn) Close() error {
 		c.aging.Stop()
 	}
 	c.cancel()
-	c.server.conns.Delete(c.addr)
+	c.limiter.conns.Delete(c.addr)
 	c.mu.Lock()
 	c.closed = true
 	for r := range c.coming {

@@ -1,4 +1,4 @@
-package xds
+package transport
 
 import (
 	"encoding/binary"
@@ -45,7 +45,7 @@ type incoming struct {
 	size   int // as it says
 	left   int // bytes that are still to come
 	frames int // that it came in, and was not whole after
-	room   *room
+	room   *reservation
 }
 
 const (

@@ -1,4 +1,4 @@
-package xds
+package transport
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 )
@@ -63,13 +62,13 @@ func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
 
 // Who waits for his turn has the time for the handshakes from then on; who would wait for longer than that is cut off.
 func TestConnectionsThatComeTooFast(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{ConnectionsPerSecond: 2, HandshakeTimeout: time.Second}})
+	w := newWorld(t, Limits{ConnectionsPerSecond: 2, HandshakeTimeout: time.Second})
 	w.set(testType, "a")
 	for range 4 {
-		w.delta(testType).ask(testType, "a")
+		w.delta().ask(testType, "a")
 	}
 	eventually(t, func() bool { return w.server.Streams() == 4 })
-	require.Zero(t, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedArrivals)))
+	require.Zero(t, w.refused(refusedArrivals))
 	for range 8 {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
 		require.NoError(t, err)
@@ -78,7 +77,7 @@ func TestConnectionsThatComeTooFast(t *testing.T) {
 		require.NoError(t, err)
 	}
 	eventually(t, func() bool {
-		return testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedArrivals)) > 0
+		return w.refused(refusedArrivals) > 0
 	})
 }
 
@@ -87,7 +86,7 @@ func TestStreamsOfWhoHungUpAreNotBegun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system does not tell")
 	}
-	w := newWorld(t, Options{Limits: Limits{StreamsPerSecond: 10}})
+	w := newWorld(t, Limits{StreamsPerSecond: 10})
 	r := w.raw()
 	var sent bytes.Buffer
 	burst := *r
@@ -98,30 +97,32 @@ func TestStreamsOfWhoHungUpAreNotBegun(t *testing.T) {
 	_, err := r.conn.Write(sent.Bytes())
 	require.NoError(t, err)
 	require.NoError(t, r.conn.Close())
-	eventually(t, func() bool {
+	eventually(t, func() bool { // it came, and is gone
 		conns := 0
-		w.server.conns.Range(func(any, any) bool { conns++; return true })
-		return conns == 0 && w.server.lastID.Load() > 0 && w.server.Streams() == 0
+		w.limiter.conns.Range(func(any, any) bool { conns++; return true })
+		w.limiter.opens.mu.Lock()
+		defer w.limiter.opens.mu.Unlock()
+		return len(w.limiter.opens.hosts) == 1 && conns == 0 && w.server.Streams() == 0
 	})
-	require.Less(t, w.server.lastID.Load(), uint64(10))
+	require.Less(t, w.asked.Load(), int64(10))
 }
 
 func TestWhoSaysNothingTakesNoTurn(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{ConnectionsPerSecond: 1, HandshakeTimeout: time.Hour}})
+	w := newWorld(t, Limits{ConnectionsPerSecond: 1, HandshakeTimeout: time.Hour})
 	w.set(testType, "a")
 	for range 300 {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 	}
-	w.delta(testType).ask(testType, "a")
-	w.delta(testType).ask(testType, "a")
+	w.delta().ask(testType, "a")
+	w.delta().ask(testType, "a")
 	eventually(t, func() bool { return w.server.Streams() == 2 })
 }
 
 // TestAConnectionThatSaysNothingIsClosedInTime, one after the other; the last one has its time, too.
 func TestAConnectionThatSaysNothingIsClosedInTime(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{HandshakeTimeout: 100 * time.Millisecond}})
+	w := newWorld(t, Limits{HandshakeTimeout: 100 * time.Millisecond})
 	for range 3 {
 		var all []net.Conn
 		for range 20 {

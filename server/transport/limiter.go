@@ -1,0 +1,162 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+// Engine is the xDS server that a Limiter protects. Its streams have more limits than those of other services.
+type Engine interface {
+	Refused(reason string) // counts a refusal
+}
+
+// Limiter bounds what clients may cost a gRPC server. It is safe for concurrent use.
+type Limiter struct {
+	engine   Engine
+	limits   Limits
+	log      *slog.Logger
+	memory   *memoryLimiter
+	arrivals spacing       // of connections
+	opens    spacing       // of streams
+	conns    sync.Map      // net.Addr → *limitedConn: see ownAddr
+	delayed  atomic.Int64  // streams that were refused and are kept waiting
+	logged   *rate.Limiter // lines in the log that clients cause
+	closing  chan struct{}
+	close    func()
+
+	mu      sync.Mutex
+	counted int            // streams of all services
+	perPeer map[string]int // of these, by IP address
+	others  map[string]int // streams of other services, by IP address
+}
+
+// NewLimiter returns a Limiter for gRPC servers that are made with its ServerOptions, and whose listeners are those of its Listener.
+func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
+	limits.setDefaults()
+	l := &Limiter{
+		engine: engine, limits: limits, log: log, memory: newMemoryLimiter(&limits),
+		arrivals: spacing{perSecond: limits.ConnectionsPerSecond}, opens: spacing{perSecond: limits.StreamsPerSecond},
+		logged: rate.NewLimiter(10, 100), closing: make(chan struct{}), perPeer: make(map[string]int), others: make(map[string]int),
+	}
+	l.close = sync.OnceFunc(func() { close(l.closing) })
+	return l
+}
+
+// Close has nobody wait any longer: the gRPC server is about to be stopped.
+func (l *Limiter) Close() { l.close() }
+
+// A client that says nothing is asked for a sign of life after keepaliveTime, and has keepaliveTimeout for it: who went without a word is
+// noticed.
+const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
+
+// ServerOptions are to come behind those of the engine, and before other interceptors. creds are those of the gRPC server.
+func (l *Limiter) ServerOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
+	streams := uint32(math.MaxUint32)
+	if l.limits.StreamsPerConnection >= 0 {
+		streams = uint32(min(l.limits.StreamsPerConnection, math.MaxUint32)) //nolint:gosec // it is bounded
+	}
+	return append(l.Interceptors(),
+		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(watch{l}),
+		grpc.MaxRecvMsgSize(l.limits.RequestBytes), grpc.MaxHeaderListSize(uint32(l.limits.HeaderBytes)), //nolint:gosec // it is bounded
+		grpc.MaxConcurrentStreams(streams), grpc.ConnectionTimeout(orForever(l.limits.HandshakeTimeout)),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: orForever(l.limits.IdleConnection), MaxConnectionAge: l.limits.goAwayAfter(),
+			Time: keepaliveTime, Timeout: keepaliveTimeout,
+		}),
+	)
+}
+
+// limitedCredentials have connections go through a Limiter.
+type limitedCredentials struct {
+	credentials.TransportCredentials
+
+	limiter *Limiter
+}
+
+func (c limitedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if err := c.limiter.letIn(raw); err != nil {
+		return nil, nil, err
+	}
+	inner, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) { // the credentials have logged it
+			c.limiter.refused(refusedHandshake)
+		}
+		return nil, nil, err // as it is: gRPC compares it
+	}
+	return newConn(inner, c.limiter), info, nil
+}
+
+func (c limitedCredentials) Clone() credentials.TransportCredentials {
+	return limitedCredentials{c.TransportCredentials.Clone(), c.limiter}
+}
+
+// enter counts a call, which may be that of a stream, and returns what ends that; or it says why there may be no more.
+func (l *Limiter) enter(host string, stream, ofEngine bool) (leave func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	others := 0
+	if stream && !ofEngine {
+		others = 1
+	}
+	switch {
+	case l.others[host]+others > othersPerPeer:
+		return nil, l.refuse(refusedOthers, "too many streams of other services than xDS from %s: the limit is %d", host, othersPerPeer)
+	case exceeded(l.counted+1, l.limits.Streams):
+		return nil, l.refuse(refusedStreams, "too many streams: the limit is %d", l.limits.Streams)
+	case exceeded(l.perPeer[host]+1, l.limits.StreamsPerPeer):
+		return nil, l.refuse(refusedStreamsOfPeer, "too many streams from %s: the limit is %d", host, l.limits.StreamsPerPeer)
+	}
+	l.counted++
+	l.perPeer[host]++
+	l.others[host] += others
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.counted--
+		if l.perPeer[host]--; l.perPeer[host] == 0 {
+			delete(l.perPeer, host)
+		}
+		if l.others[host] -= others; l.others[host] == 0 {
+			delete(l.others, host)
+		}
+	}, nil
+}
+
+// refuse counts a refusal and returns it as a gRPC status that makes clients back off.
+func (l *Limiter) refuse(reason, format string, args ...any) error {
+	l.refused(reason)
+	return status.Errorf(codes.ResourceExhausted, format, args...)
+}
+
+func (l *Limiter) refused(reason string) { l.engine.Refused(reason) }
+
+// maxDelayed is how many refused streams are kept waiting at once: who is refused must not fill the memory either.
+const maxDelayed = 1000
+
+// delay delays the news of a refusal.
+func (l *Limiter) delay(ctx context.Context) {
+	defer l.delayed.Add(-1)
+	if l.delayed.Add(1) > maxDelayed {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-l.closing:
+	case <-time.After(l.limits.RefusalDelay):
+	}
+}

@@ -1,0 +1,126 @@
+package transport
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"tributary/internal/testutil"
+	"tributary/server/xds"
+)
+
+func TestLimits(t *testing.T) {
+	for reason, tt := range map[string]struct {
+		limits Limits
+		exceed func(w *world, c *client) (refused *client)
+	}{
+		refusedStreams:       {Limits{Streams: 1}, func(w *world, _ *client) *client { return w.delta() }},
+		refusedStreamsOfPeer: {Limits{StreamsPerPeer: 1}, func(w *world, _ *client) *client { return w.delta() }},
+		refusedRequestBytes: {Limits{RequestBytes: 1000}, func(_ *world, c *client) *client {
+			c.ask("second", fmt.Sprintf("%01000d", 0))
+			return c
+		}},
+		refusedRequestRate: {Limits{RequestsPerSecond: 0.5}, func(_ *world, c *client) *client {
+			for c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}) == nil {
+				// until the server has had enough
+			}
+			return c
+		}},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			tt.limits.RefusalDelay = -1
+			w := newWorld(t, tt.limits)
+			w.set(testType, "a")
+			c := w.delta()
+			c.ask(testType)
+			c.expect(testType, "a@1")
+			err := tt.exceed(w, c).ended()
+			require.Equal(t, codes.ResourceExhausted, status.Code(err))
+			require.Regexp(t, "the limit is|larger than max", err.Error())
+			w.refusedFor(reason, 1)
+		})
+	}
+}
+
+func TestARefusedStreamIsKeptAWhile(t *testing.T) {
+	w := newWorld(t, Limits{Streams: 1, RefusalDelay: time.Hour})
+	w.set(testType, "a")
+	first := w.delta()
+	first.ask(testType)
+	first.expect(testType, "a@1")
+	w.delta().silence() // and is let go when the server closes: the test ends
+}
+
+func TestLeavingMakesRoom(t *testing.T) {
+	w := newWorld(t, Limits{Streams: 1, StreamsPerPeer: 1})
+	w.set(testType, "a")
+	for range 3 {
+		c := w.delta()
+		c.ask(testType)
+		c.expect(testType, "a@1")
+		require.NoError(t, c.stream.CloseSend())
+		require.Error(t, c.ended())
+	}
+	require.Empty(t, w.limiter.perPeer)
+}
+
+func TestRefusalsAreLogged(t *testing.T) {
+	var log testutil.Buffer
+	w := newLoggedWorld(t, Limits{Streams: 1, RefusalDelay: -1}, log.Logger())
+	w.delta()
+	eventually(t, func() bool { return w.server.Streams() == 1 })
+	require.Error(t, w.delta().ended())
+	require.Contains(t, log.String(), "too many streams: the limit is 1")
+}
+
+// What a header costs is more than what is sent of it: HPACK sends one that came before as a byte.
+func TestHeadersAreBounded(t *testing.T) {
+	w := newWorld(t, Limits{})
+	w.set(testType, "a")
+	r := w.raw()
+	var long [][2]string
+	for range 20 {
+		long = append(long, [2]string{"x-token", strings.Repeat("t", 2000)})
+	}
+	r.data(r.openWith(long), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+	eventually(t, func() bool { return w.served() == 1 })
+	var short [][2]string
+	for range w.limiter.limits.HeaderBytes / 32 {
+		short = append(short, [2]string{"x", ""})
+	}
+	refused := r.openWith(short)
+	require.Equal(t, refused, <-r.resets)
+	require.Len(t, w.server.Clients(), 1)
+}
+
+func TestTheDefaultsAreLimits(t *testing.T) {
+	var l Limits
+	l.setDefaults()
+	for field, v := range reflect.ValueOf(l).Fields() {
+		require.Positive(t, v.Convert(reflect.TypeFor[float64]()).Float(), field.Name)
+	}
+}
+
+func TestWhoResumesToLessGivesItsRoomBack(t *testing.T) {
+	w := newWorld(t, Limits{})
+	w.set(xds.ClusterURL, "c")
+	w.set(xds.EndpointURL, "c")
+	c := w.delta()
+	m := &discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: xds.ClusterURL, InitialResourceVersions: map[string]string{"c": "1", "gone": "1"},
+		ResourceNamesSubscribe: []string{"c", "gone"},
+	}
+	for i := range 4000 { // of things that are not wanted by name: size only
+		m.InitialResourceVersions[fmt.Sprintf("some-quite-long-name-%d", i)] = "1"
+	}
+	require.NoError(t, c.send(m))
+	eventually(t, func() bool { return w.asking() == 1 })
+	eventually(t, w.empty)
+}
