@@ -40,6 +40,7 @@ func served(dir string) []string { return append(freely, "--config-source", "fs:
 
 // TestFilesIn tells the whole story in one process: files are served, change, turn bad, and are watched.
 func TestFilesIn(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/reviews.yaml", entry("reviews", 80))
 	s := serving(t, served(dir)...)

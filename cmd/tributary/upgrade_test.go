@@ -158,6 +158,7 @@ func (u *upgrading) follows(t *testing.T, port int) {
 
 // A successor that ends or hangs at any step changes nothing: the process before reads and writes on, and says what has happened.
 func TestAFailedUpgradeLeavesWhatWasBefore(t *testing.T) {
+	t.Parallel()
 	u := upgradable(t)
 	u.pend(t)
 	before := u.owner()

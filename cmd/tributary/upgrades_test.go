@@ -48,6 +48,7 @@ func fromEnvironment(t *testing.T, name string, usual uint64) uint64 {
 // either process is killed at any step. At every moment a client is served and loses nothing, nobody is refused, and at most one process
 // writes the state directory. After each upgrade one process is left, and the client sees a changed file.
 func TestUpgradeHistories(t *testing.T) {
+	t.Parallel()
 	first := fromEnvironment(t, upgradeSeed, 1)
 	for seed := first; seed < first+fromEnvironment(t, upgradeSeeds, 4); seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -36,7 +36,10 @@ func TestReloads(t *testing.T) {
 		first, last = *seed, *seed
 	}
 	for s := first; s <= last; s++ {
-		t.Run(fmt.Sprint("seed=", s), func(t *testing.T) { newModel(t, s).run(*reloads) })
+		t.Run(fmt.Sprint("seed=", s), func(t *testing.T) {
+			t.Parallel()
+			newModel(t, s).run(*reloads)
+		})
 	}
 }
 

@@ -39,6 +39,7 @@ var modelMixes = []string{
 }
 
 func TestModel(t *testing.T) {
+	t.Parallel()
 	few := modelSeeds
 	if testing.Short() {
 		few /= 5
@@ -46,6 +47,7 @@ func TestModel(t *testing.T) {
 	seeds, from := modelEnv(t, "CONSUL_MODEL_SEEDS", few), modelEnv(t, "CONSUL_MODEL_FROM", 1)
 	for _, faults := range modelMixes {
 		t.Run(faults, func(t *testing.T) {
+			t.Parallel()
 			for seed := from; seed < from+seeds && !t.Failed(); seed++ {
 				synctest.Test(t, func(t *testing.T) { newModel(t, uint64(seed), faults).run() })
 			}

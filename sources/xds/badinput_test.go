@@ -74,6 +74,7 @@ func TestServerThatEndsEachStreamAtOnce(t *testing.T) {
 }
 
 func TestServerThatNeverAnswers(t *testing.T) {
+	t.Parallel()
 	address := scripted(t, func(s stream) error {
 		<-s.Context().Done()
 		return nil

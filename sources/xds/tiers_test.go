@@ -153,6 +153,7 @@ func (s *server) rest(t testing.TB, view memstore.Reader) *server {
 }
 
 func TestFailingOverToAnEqualReplicaSendsOnlyDifferences(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"delta", "sotw"} {
 		t.Run(mode, func(t *testing.T) {
 			one, two := store(entries(t, 5000)...), store(entries(t, 5000)...)
