@@ -57,7 +57,7 @@ func (s *stream) lighten(err error) {
 	}
 	s.client.mu.Lock()
 	defer s.client.mu.Unlock()
-	for _, a := range s.asked {
+	for _, a := range s.exchanges {
 		a.sub.comparing = a.sub.comparing || !a.answered && a.brought >= tooMuch
 	}
 }

@@ -101,7 +101,7 @@ type Config struct {
 	CacheDir string
 
 	Hooks Hooks
-	// Log is told of reconnects and rejected responses; nil means slog.Default.
+	// Log gets reconnects and rejected responses; nil means slog.Default.
 	Log *slog.Logger
 }
 
@@ -113,7 +113,7 @@ type Hooks struct {
 	// server had refused the client.
 	Accept func(server string, header metadata.MD) error
 	// Connected is called once for a stream, when it was answered for the first time or has stood for StableAfter: a
-	// client that resumes may have nothing to be told, and a server may take a while to refuse one.
+	// client that resumes may get nothing, and a server may take a while to refuse one.
 	Connected func(server string)
 	// Failed is called when every server has failed in a row, with the error of the last and the wait before the next
 	// round. See Denied and Exhausted.

@@ -45,7 +45,7 @@ func (s *stream) expire(now time.Time) {
 func (s *stream) handle(in *answer) error {
 	c := s.client
 	log := c.cfg.Log.With("address", s.server, "type_url", in.typeURL, "nonce", in.nonce)
-	a := s.asked[in.typeURL]
+	a := s.exchanges[in.typeURL]
 	if a == nil { // to answer it would be to ask for the type
 		log.Warn("response of a type that was not asked for ignored")
 		return nil
@@ -88,7 +88,7 @@ func (s *stream) handle(in *answer) error {
 	c.note(s.life, sub, r, first, rejected)
 	a.owe(rejected)
 	s.mark(in.typeURL)
-	s.look()
+	s.markDue()
 	return nil
 }
 
@@ -111,9 +111,9 @@ func (s *stream) accept() error {
 	return nil
 }
 
-// response makes of an answer what the handler is told, without what was dropped since the server was asked; nil if nothing
+// response returns the Response for the handler, without names that were dropped since the request; nil if nothing
 // is left of it.
-func (s *stream) response(a *asked, in *answer, covers func(name string) bool) *Response {
+func (s *stream) response(a *exchange, in *answer, covers func(name string) bool) *Response {
 	r := &Response{
 		TypeURL: in.typeURL, Version: in.version, Resources: in.resources, Removed: in.removed, Delta: in.delta,
 		Complete: a.fresh, More: in.more, Server: s.server, ControlPlane: in.controlPlane,
@@ -134,7 +134,7 @@ func (s *stream) response(a *asked, in *answer, covers func(name string) bool) *
 
 // current returns the subscription that a response is for, its handler, which is about to be called, and which resources
 // it is to have; nil if the type was dropped.
-func (c *Client) current(typeURL string, a *asked) (*subscription, Handler, func(name string) bool) {
+func (c *Client) current(typeURL string, a *exchange) (*subscription, Handler, func(name string) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sub := c.find(typeURL)
@@ -145,7 +145,7 @@ func (c *Client) current(typeURL string, a *asked) (*subscription, Handler, func
 	return sub, sub.handler, sub.wants.covers()
 }
 
-// pass notes an answer of which the handler is told nothing.
+// pass notes an answer that the handler does not get.
 func (c *Client) pass(sub *subscription, in *answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

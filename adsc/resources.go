@@ -44,7 +44,7 @@ type resources map[string]*named
 // named is a resource that is asked for by name. One that was dropped and is asked for again is another.
 type named struct {
 	ResourceStatus
-	told bool // that it does not exist, and it has not been there since
+	reported bool // as absent, and it has not been there since
 }
 
 // want has the resources be those called names. The caller has some already, of these versions.
@@ -101,7 +101,7 @@ func (rs resources) note(r *Response, first bool, names []string, rejected rejec
 		switch {
 		case res == nil:
 		case rejected.of(name):
-			res.State, res.Err, res.told = Rejected, rejected.err, false
+			res.State, res.Err, res.reported = Rejected, rejected.err, false
 		case r.Delta:
 			res.hold(r.Resources[i].Version)
 		default:
@@ -138,9 +138,9 @@ func (n *named) hold(version string) {
 
 // lose notes that the resource does not exist, and adds it to gone if that is new.
 func (n *named) lose(gone []string) []string {
-	told := n.told
-	*n = named{ResourceStatus: ResourceStatus{Name: n.Name, State: Absent}, told: true}
-	if told {
+	reported := n.reported
+	*n = named{ResourceStatus: ResourceStatus{Name: n.Name, State: Absent}, reported: true}
+	if reported {
 		return gone
 	}
 	return append(gone, n.Name)

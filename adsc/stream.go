@@ -29,15 +29,15 @@ type stream struct {
 	wrote    chan struct{} // from the writer, which is idle then
 	idle     bool
 
-	node     *corev3.Node // for the first request; nil once that is written
-	asked    map[string]*asked
-	due      []string  // types of which something may be to be written, each once
-	waits    []wait    // for resources that were asked for by name, the oldest first
-	opened   time.Time // zero before
-	told     bool      // everything was asked for
-	stands   bool      // Connected was called, or there is nobody to call
-	answered bool
-	delta    bool
+	node      *corev3.Node // for the first request; nil once that is written
+	exchanges map[string]*exchange
+	due       []string  // types of which something may be to be written, each once
+	waits     []wait    // for resources that were asked for by name, the oldest first
+	opened    time.Time // zero before
+	requested bool      // each type was requested
+	stands    bool      // Connected was called, or there is nobody to call
+	answered  bool
+	delta     bool
 }
 
 // The reasons of our own to end a stream.
@@ -49,7 +49,7 @@ var (
 
 func newStream(life context.Context, c *Client, server string) *stream {
 	return &stream{
-		client: c, life: life, server: server, node: c.cfg.NodeOf(), asked: make(map[string]*asked), idle: true,
+		client: c, life: life, server: server, node: c.cfg.NodeOf(), exchanges: make(map[string]*exchange), idle: true,
 		answers: make(chan *answer), requests: make(chan *request, 1), wrote: make(chan struct{}, 1),
 	}
 }
@@ -128,7 +128,7 @@ func (s *stream) work(ctx context.Context) error {
 	}
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
-	s.look()
+	s.markDue()
 	for {
 		if err := s.proceed(); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (s *stream) work(ctx context.Context) error {
 				return err
 			}
 		case <-s.client.wake:
-			s.look()
+			s.markDue()
 		case <-s.client.again:
 			return errReconnect
 		case <-stable.C:
@@ -188,10 +188,10 @@ func (s *stream) proceed() error {
 		s.requests <- r
 		return nil
 	}
-	if opened := s.client.cfg.Hooks.Opened; !s.told && opened != nil {
+	if opened := s.client.cfg.Hooks.Opened; !s.requested && opened != nil {
 		opened(s.server)
 	}
-	s.told = true
+	s.requested = true
 	return nil
 }
 

@@ -82,13 +82,13 @@ func (s *subscription) want(w wants) {
 	s.resources.want(w.names, s.versions)
 }
 
-// due reports whether a server that was told this is to be told something else.
-func (s *subscription) due(told wants) bool { return !told.equal(s.wants) || !told.equal(s.kept) }
+// due reports whether a server that was sent this is to be sent something else.
+func (s *subscription) due(sent wants) bool { return !sent.equal(s.wants) || !sent.equal(s.kept) }
 
-// tell returns what to tell a server next of what is wanted, given what it was told. What was dropped in the meantime and
-// is wanted again has been forgotten, and a server that never heard of that would not send it again: it is dropped first.
-func (s *subscription) tell(told wants) wants {
-	if s.kept.equal(told.and(s.wants)) {
+// nextWants returns what the next request asks for, after what was sent. A name that was dropped in the meantime and is wanted again was
+// forgotten by the client, and the server would not send it again unless a request drops it first.
+func (s *subscription) nextWants(sent wants) wants {
+	if s.kept.equal(sent.and(s.wants)) {
 		s.kept = s.wants
 	}
 	return s.kept

@@ -5,38 +5,38 @@ import (
 	"time"
 )
 
-// asked is what a stream knows of a type that it asked for.
-type asked struct {
-	sub     *subscription // for which it was asked; by now there may be another
-	told    wants         // what the server was told last
-	named   bool          // SotW: the server was given a name, after which none means nothing
+// exchange is the state of one type on a stream: what was sent to the server, and what it has yet to be sent.
+type exchange struct {
+	sub     *subscription // that the stream requested; the client may have another one by now
+	sent    wants         // by the last request
+	named   bool          // SotW: a request had a name, so one without names asks for nothing
 	nonce   string        // SotW: of the last response
 	version string        // SotW: of the last response that the handler took
 	replies []reply       // to be written
 	owed    int           // bytes of them
-	// fresh says that the client brought nothing along, and that everything is still to come. So it is also if other things are
-	// wanted in the meantime: what the caller has by now is among what was asked for at first, since it forgets what it drops.
+	// fresh says that the first request had no versions, so the server sends everything; begun, that a response came. Both hold although
+	// the client wants other names in the meantime: what the caller has was part of the first request, since it forgets what it drops.
 	fresh, begun bool
-	brought      int  // bytes of names and versions of what it brought along
-	answered     bool // with the type
+	brought      int  // bytes of names and versions in the first request
+	answered     bool // the server sent a response of the type
 }
 
-// reply is what the server is to be told of a response.
+// reply acknowledges or rejects a response.
 type reply struct {
 	nonce   string
 	version string // SotW: of the last response that the handler took
 	reason  string // why it was rejected; empty for an acknowledgement
 }
 
-// size is about how many bytes a reply has in memory.
+// size is roughly the memory of a reply in bytes.
 func (r reply) size() int { return 64 + len(r.nonce) + len(r.version) + len(r.reason) }
 
-// maxReplies is how many bytes the replies to responses of one type have that wait to be written: a server that reads nothing
-// must not fill the memory. Beyond that the oldest are left out. Later ones say that the client came so far.
+// maxReplies bounds the replies of one type that wait to be written, in bytes: a server that does not read must not fill the memory. Beyond it
+// the oldest are dropped; later ones imply them.
 const maxReplies = 4 << 20
 
-// owe notes that the last response is to be replied to.
-func (a *asked) owe(rejected error) {
+// owe queues a reply to the last response.
+func (a *exchange) owe(rejected error) {
 	r := reply{nonce: a.nonce, version: a.version}
 	if rejected != nil {
 		r.reason = reasonOf(rejected)
@@ -52,19 +52,18 @@ func (a *asked) owe(rejected error) {
 	a.replies = slices.Delete(a.replies, 0, n)
 }
 
-// look has everything written that is to be asked for, in the order of the subscriptions, and of which the server is to be
-// told that it is not wanted any more.
-func (s *stream) look() {
+// markDue has a request written for each type whose subscription differs from what was sent, in the order of the subscriptions.
+func (s *stream) markDue() {
 	c := s.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, sub := range c.subs {
-		if a := s.asked[sub.typeURL]; a == nil && !sub.wants.nothing() || a != nil && (a.sub != sub || sub.due(a.told) || c.unread(sub)) {
+		if a := s.exchanges[sub.typeURL]; a == nil && !sub.wants.nothing() || a != nil && (a.sub != sub || sub.due(a.sent) || c.unread(sub)) {
 			s.mark(sub.typeURL)
 		}
 	}
-	for typeURL, a := range s.asked {
-		if c.find(typeURL) == nil && !a.told.nothing() {
+	for typeURL, a := range s.exchanges {
+		if c.find(typeURL) == nil && !a.sent.nothing() {
 			s.mark(typeURL)
 		}
 	}
@@ -76,7 +75,7 @@ func (s *stream) mark(typeURL string) {
 	}
 }
 
-// next returns what to write next, or nil if there is nothing. The types take turns.
+// next returns the next request to write, or nil. The types take turns.
 func (s *stream) next() (*request, error) {
 	for len(s.due) > 0 {
 		typeURL := s.due[0]
@@ -96,12 +95,12 @@ func (s *stream) next() (*request, error) {
 	return nil, nil
 }
 
-// request returns what the server is to be told of a type, or nil if it knows all, and whether there is more.
+// request returns the next request of a type, or nil if the server has everything, and whether there is more.
 func (s *stream) request(typeURL string) (r *request, more bool, err error) {
 	c := s.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sub, a := c.find(typeURL), s.asked[typeURL]
+	sub, a := c.find(typeURL), s.exchanges[typeURL]
 	switch {
 	case a == nil && (sub == nil || sub.wants.nothing()):
 		return nil, false, nil // to ask for no names would be to ask for all
@@ -121,30 +120,30 @@ func (s *stream) request(typeURL string) (r *request, more bool, err error) {
 	if len(a.replies) == 0 && !a.due(sub, wanted) {
 		return nil, false, nil
 	}
-	target := wants{} // of a type that was dropped
+	target := wants{} // nothing, of a type that was dropped
 	if wanted {
-		target = sub.tell(a.told)
+		target = sub.nextWants(a.sent)
 	}
-	told := a.told
+	before := a.sent
 	if s.delta {
 		r = a.change(target)
 	} else {
 		r = a.state(target)
 	}
-	s.await(a.sub, a.sub.resources.called(without(target.names, told.names)))
+	s.await(a.sub, a.sub.resources.called(without(target.names, before.names)))
 	return r, len(a.replies) > 0 || a.due(sub, wanted), nil
 }
 
-// due reports whether the server is to be told that something else is wanted; that is nothing if the type is not wanted.
-func (a *asked) due(sub *subscription, wanted bool) bool {
+// due reports whether what was sent differs from what is wanted, which is nothing if the type is not wanted.
+func (a *exchange) due(sub *subscription, wanted bool) bool {
 	if !wanted {
-		return !a.told.nothing()
+		return !a.sent.nothing()
 	}
-	return sub.due(a.told)
+	return sub.due(a.sent)
 }
 
-// reply returns the oldest reply.
-func (a *asked) reply() *request {
+// reply takes the oldest reply from the queue.
+func (a *exchange) reply() *request {
 	r := a.replies[0]
 	a.replies[0] = reply{}
 	a.replies = a.replies[1:]
@@ -152,40 +151,40 @@ func (a *asked) reply() *request {
 	return &request{typeURL: a.sub.typeURL, nonce: r.nonce, version: r.version, reason: r.reason}
 }
 
-// change returns the delta request by which the server gets to know what is wanted now.
-func (a *asked) change(target wants) *request {
-	r := &request{typeURL: a.sub.typeURL, subscribe: target.without(a.told), unsubscribe: a.told.without(target)}
-	a.told = target
+// change returns the delta request that subscribes to target instead of what was sent.
+func (a *exchange) change(target wants) *request {
+	r := &request{typeURL: a.sub.typeURL, subscribe: target.without(a.sent), unsubscribe: a.sent.without(target)}
+	a.sent = target
 	return r
 }
 
-// state returns the state-of-the-world request that says what is wanted now and replies to the last response.
-func (a *asked) state(target wants) *request {
+// state returns the state-of-the-world request for target, which replies to the last response, too.
+func (a *exchange) state(target wants) *request {
 	r := &request{typeURL: a.sub.typeURL, nonce: a.nonce, version: a.version}
 	if len(a.replies) > 0 {
 		r = a.reply()
 	}
 	if target.nothing() && !a.named {
-		target = wants{all: true} // before a name was given no names mean all, so that nothing takes two steps
+		target = wants{all: true} // without an earlier name no names mean all, so to drop everything takes two requests
 		a.named = true
 	}
 	a.named = a.named || len(target.names) > 0
 	if a.named {
 		r.names = target.list()
 	}
-	a.told = target
+	a.sent = target
 	return r
 }
 
-// whole reports whether all that there is of the type is still to come.
-func (a *asked) whole() bool { return a.fresh && !a.begun }
+// whole reports whether the server has yet to send everything of the type.
+func (a *exchange) whole() bool { return a.fresh && !a.begun }
 
 // first returns the first request of a type on the stream.
 func (s *stream) first(sub *subscription) *request {
 	if s.client.unread(sub) {
 		sub.version, sub.comparing = "", true
 	}
-	a := &asked{sub: sub, told: sub.wants, named: len(sub.wants.names) > 0}
+	a := &exchange{sub: sub, sent: sub.wants, named: len(sub.wants.names) > 0}
 	sub.kept, sub.moved = sub.wants, false
 	r := &request{typeURL: sub.typeURL}
 	if a.named {
@@ -202,7 +201,7 @@ func (s *stream) first(sub *subscription) *request {
 		a.version = sub.version
 		r.version, a.fresh = a.version, a.version == ""
 	}
-	s.asked[sub.typeURL] = a
+	s.exchanges[sub.typeURL] = a
 	s.await(sub, sub.open(a.fresh && s.delta))
 	return r
 }
