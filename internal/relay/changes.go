@@ -15,9 +15,9 @@ type changes struct {
 }
 
 // changesOf says how next differs from old.
-func changesOf(old, next []*feed) (c changes) {
-	called := func(all []*feed, name string) *feed {
-		if i := slices.IndexFunc(all, func(f *feed) bool { return f.config.Name == name }); i >= 0 {
+func changesOf(old, next []*activeSource) (c changes) {
+	called := func(all []*activeSource, name string) *activeSource {
+		if i := slices.IndexFunc(all, func(f *activeSource) bool { return f.config.Name == name }); i >= 0 {
 			return all[i]
 		}
 		return nil
@@ -32,7 +32,7 @@ func changesOf(old, next []*feed) (c changes) {
 			}
 			continue
 		}
-		i := slices.IndexFunc(old, func(o *feed) bool { return o.table == n.table })
+		i := slices.IndexFunc(old, func(o *activeSource) bool { return o.table == n.table })
 		if i >= 0 && called(next, old[i].config.Name) == nil {
 			moved = append(moved, old[i].config.Name)
 			c.renamed = append(c.renamed, old[i].config.Name+" → "+name)
@@ -50,9 +50,9 @@ func changesOf(old, next []*feed) (c changes) {
 }
 
 // shared returns the names of those of some that others have too, in order.
-func shared(some, others []*feed) (names []string) {
+func shared(some, others []*activeSource) (names []string) {
 	for _, f := range some {
-		if slices.ContainsFunc(others, func(o *feed) bool { return o.config.Name == f.config.Name }) {
+		if slices.ContainsFunc(others, func(o *activeSource) bool { return o.config.Name == f.config.Name }) {
 			names = append(names, f.config.Name)
 		}
 	}

@@ -144,7 +144,7 @@ func (r *Relay) takeOver(ctx context.Context) error {
 	if err := r.ownState(ctx); err != nil {
 		return fmt.Errorf("take over from the process before: %w", err)
 	}
-	r.log.Info("listening in place of the process before", r.doors.addresses()...)
+	r.log.Info("listening in place of the process before", r.listeners.addresses()...)
 	r.happened(history.Upgraded, "", fmt.Sprintf("process %d has taken over", os.Getpid()))
 	close(r.handoff.live)
 	_ = p.Exchange(ctx, process.Serving, process.Main) // if it has ended, nobody else can say it
@@ -226,7 +226,7 @@ func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error)
 
 // handOver starts a program, and has it serve in our place. After an error all is as before.
 func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
-	next, err := process.StartSuccessor(r.handoff.path, r.handoff.args, r.doors.raw)
+	next, err := process.StartSuccessor(r.handoff.path, r.handoff.args, r.listeners.raw)
 	if err != nil {
 		return 0, err
 	}
@@ -254,7 +254,7 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 	if err := next.Exchange(ctx, process.Yours, process.Serving); err != nil {
 		return 0, err
 	}
-	for _, lis := range r.doors.raw {
+	for _, lis := range r.listeners.raw {
 		if unix, ok := lis.(*net.UnixListener); ok {
 			unix.SetUnlinkOnClose(false) // the successor listens there
 		}
@@ -284,7 +284,7 @@ func (r *Relay) content(yield func(string) bool) {
 func (r *Relay) pause(ctx context.Context) (resume func()) {
 	r.reloader.pause()
 	r.supervisor.Pause()
-	r.feeds.merged(ctx)
+	r.sources.merged(ctx)
 	p := pause{make(chan struct{}), make(chan struct{})}
 	select {
 	case r.handoff.pauses <- p:
@@ -308,7 +308,7 @@ func (r *Relay) write(ctx context.Context) error {
 	for ctx.Err() == nil {
 		writing, stop := context.WithCancel(ctx)
 		var all sync.WaitGroup
-		all.Go(func() { r.feeds.sweep(writing) })
+		all.Go(func() { r.sources.sweep(writing) })
 		all.Go(func() { r.vips.run(writing) })
 		all.Go(func() { _ = r.remember(writing) }) // neither fails
 		var p pause

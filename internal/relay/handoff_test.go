@@ -101,12 +101,12 @@ func TestAPausedProcessEnds(t *testing.T) {
 	r = start(t, dir)
 	r.awaitReady(t)
 	eventually(t, func() error {
-		r.feeds.mu.Lock()
-		defer r.feeds.mu.Unlock()
+		r.sources.mu.Lock()
+		defer r.sources.mu.Unlock()
 		select {
-		case <-r.feeds.alone:
+		case <-r.sources.alone:
 		default:
-			if len(r.feeds.switched) > 0 {
+			if len(r.sources.switched) > 0 {
 				return errNot
 			}
 		}

@@ -86,7 +86,7 @@ func TestMetricsPage(t *testing.T) {
 	text := mustRead(t, dir+"/tributary.yaml")
 	write(t, dir+"/tributary.yaml", text+"verify: [{istiod: 'http://127.0.0.1:1'}]\n")
 	r := start(t, dir)
-	registry, ok := r.feeds.metrics.(*prometheus.Registry)
+	registry, ok := r.sources.metrics.(*prometheus.Registry)
 	require.True(t, ok)
 
 	// What has labels is told of once there is something to tell.

@@ -48,7 +48,7 @@ type Relay struct {
 	state      *lastgood.Dir // or nil
 	supervisor *sources.Supervisor
 	view       *aggregate.View
-	feeds      *feeds
+	sources    *sourceSet
 	reloader   *reloader
 	catalogs   catalogs
 	engine     *xds.Server
@@ -62,9 +62,9 @@ type Relay struct {
 	started    func()           // ends the start
 	manager    Manager
 
-	doors   doors
-	porter  *porter
-	handoff *handoff
+	listeners   listeners
+	credentials *credentialReloader
+	handoff     *handoff
 }
 
 // Options are what a relay needs besides its configuration.
@@ -112,7 +112,7 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 	r, err := assemble(ctx, cfg, state, opts)
 	if err == nil {
 		r.started = started
-		err = r.doors.open(ctx, cfg, opts.Sockets)
+		err = r.listeners.open(ctx, cfg, opts.Sockets)
 	}
 	if err != nil && state != nil {
 		err = errors.Join(err, state.Close())
@@ -141,23 +141,23 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if r.vips, err = openVIPs(cfg, state, opts.Log); err != nil {
 		return nil, err
 	}
-	r.feeds = newFeeds(parts{
+	r.sources = newSourceSet(parts{
 		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table, log: opts.Log,
 	})
-	if r.feeds.served, err = served(opts.Predecessor); err != nil {
+	if r.sources.served, err = served(opts.Predecessor); err != nil {
 		return nil, err
 	}
-	if _, err := r.feeds.configure(cfg.ConfigSources); err != nil {
+	if _, err := r.sources.configure(cfg.ConfigSources); err != nil {
 		return nil, &ConfigError{err}
 	}
 	warn(cfg, opts.Log)
-	if r.doors, err = newDoors(ctx, cfg, opts.Log, registry); err != nil {
+	if r.listeners, err = newListeners(ctx, cfg, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	if r.porter, err = newPorter(cfg, &r.doors, opts.Log, registry); err != nil {
+	if r.credentials, err = newCredentialReloader(cfg, &r.listeners, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.feeds, r.porter, opts.Log, registry)
+	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.sources, r.credentials, opts.Log, registry)
 	r.reloader.happened = r.happened
 	allow := cfg.Envoy.Unenforced == config.UnenforcedAllow
 	r.catalogs = catalogs{
@@ -177,10 +177,10 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.catalogs.envoy.SetReview(r.engine.Review)
 	r.catalogs.mcp.ReviewBy(r.engine)
 	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
-	r.grpc = newGRPC(r.engine, r.limiter, r.doors.credentials(), r.porter.guard, hops, r.health)
+	r.grpc = newGRPC(r.engine, r.limiter, r.listeners.credentials(), r.credentials.guard, hops, r.health)
 	var adminGRPC http.Handler
 	if !config.Off(cfg.Admin.Debug) {
-		adminGRPC = newAdminGRPC(r.limiter, r.feeds.upstreams, r.health)
+		adminGRPC = newAdminGRPC(r.limiter, r.sources.upstreams, r.health)
 	}
 	if r.verified, err = r.newWatches(cfg.Verify, registry); err != nil {
 		return nil, err
@@ -193,8 +193,8 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Upgrade: r.Upgrade, Upgrading: r.handoff.state,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
 		ChangedSince: r.catalogs.changedSince,
-		Certificates: r.doors.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC,
-		MayChange: r.porter.guard.Change, Known: r.porter.guard.Known,
+		Certificates: r.listeners.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC,
+		MayChange: r.credentials.guard.Change, Known: r.credentials.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
@@ -234,7 +234,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	seen, disappear := context.WithCancel(failed)
 	defer disappear()
 	for name, part := range map[string]func(context.Context) error{
-		"admin":   r.whenLive(func(ctx context.Context) error { return r.admin.Serve(ctx, r.doors.admin) }),
+		"admin":   r.whenLive(func(ctx context.Context) error { return r.admin.Serve(ctx, r.listeners.admin) }),
 		"manager": when(r.handoff.main, r.managed),
 	} {
 		begin(seen, name, part)
@@ -244,9 +244,9 @@ func (r *Relay) Run(ctx context.Context) error {
 		"mcp":      r.catalogs.mcp.Run,
 		"envoy":    r.catalogs.envoy.Run,
 		"views":    r.catalogs.restricted.run,
-		"access":   r.porter.run,
-		"grpc":     r.whenLive(func(context.Context) error { return r.doors.serve(r.grpc) }),
-		"tls":      r.doors.run,
+		"access":   r.credentials.run,
+		"grpc":     r.whenLive(func(context.Context) error { return r.listeners.serve(r.grpc) }),
+		"tls":      r.listeners.run,
 		"health":   r.followHealth,
 		"startup":  r.endStart,
 		"takeover": r.takeOver,
@@ -254,7 +254,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		begin(failed, name, part)
 	}
 	if r.handoff.predecessor == nil {
-		r.log.Info("listening", r.doors.addresses()...)
+		r.log.Info("listening", r.listeners.addresses()...)
 	}
 
 	over := drainOver
@@ -292,7 +292,7 @@ func (r *Relay) followHealth(ctx context.Context) error {
 func (r *Relay) drain(over time.Duration) {
 	r.admin.Drain()
 	r.health.Shutdown()
-	r.doors.close() // before streams end: a client that comes back at once is served by the successor
+	r.listeners.close() // before streams end: a client that comes back at once is served by the successor
 
 	ended := make(chan struct{})
 	go func() {

@@ -29,8 +29,8 @@ type reloader struct {
 	// read-only
 	Origin
 	manager      Manager
-	feeds        *feeds
-	porter       *porter
+	sources      *sourceSet
+	credentials  *credentialReloader
 	log          *slog.Logger
 	good, loaded prometheus.Gauge
 	happened     func(event, source, text string)
@@ -54,11 +54,11 @@ type Origin struct {
 // ErrNoFile says that there is nothing to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
-func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds, porter *porter, log *slog.Logger,
+func newReloader(cfg *config.Config, from Origin, manager Manager, sources *sourceSet, credentials *credentialReloader, log *slog.Logger,
 	metrics prometheus.Registerer,
 ) *reloader {
 	r := &reloader{
-		Origin: from, manager: manager, feeds: feeds, porter: porter, log: log, inForce: cfg,
+		Origin: from, manager: manager, sources: sources, credentials: credentials, log: log, inForce: cfg,
 		good: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
@@ -127,7 +127,7 @@ func (r *reloader) resume() {
 // Status implements admin.Config.
 func (r *reloader) Status() admin.ConfigStatus {
 	s := *r.status.Load()
-	s.Pending = r.feeds.pending()
+	s.Pending = r.sources.pending()
 	return s
 }
 
@@ -145,8 +145,8 @@ func (r *reloader) reload(by string) (string, error) {
 		proofs, err = authenticator(next, r.log)
 	}
 	if err == nil {
-		undo := r.porter.change(next.Rules())
-		if done, err = r.feeds.configure(next.ConfigSources); err != nil {
+		undo := r.credentials.change(next.Rules())
+		if done, err = r.sources.configure(next.ConfigSources); err != nil {
 			undo()
 		}
 	}
@@ -160,7 +160,7 @@ func (r *reloader) reload(by string) (string, error) {
 		return "", fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.UTC().Format(time.RFC3339), err)
 	}
 	warn(next, r.log)
-	r.porter.set(next, proofs)
+	r.credentials.set(next, proofs)
 	done.settings = differing(r.inForce, next, func(key string) bool { return key != "configSources" && slices.Contains(atOnce, key) },
 		func(key string, _, _ []byte) string { return key })
 	status = admin.ConfigStatus{File: r.File, Loaded: now, Restart: needRestart(r.inForce, next), Warnings: warnings(next)}

@@ -62,16 +62,16 @@ func TestSettingsThatChangeNothing(t *testing.T) {
 	r, all := troubled(t, dir, quick)
 	clients := both(t, r, never(t, all...))
 	see(t, clients, all...)
-	table := r.feeds.all[0].table
+	table := r.sources.all[0].table
 	for _, settings := range []string{
 		", defaultNamespace: default", ", unknownFields: error", ", validation: enforce", ", transform: {}", ", foreignKinds: warn",
 		", foreignKinds: error",
 	} {
 		r.reload(t, "name: a, address: 'fs://./one'"+quick+settings)
-		require.Same(t, table, r.feeds.all[0].table, settings)
+		require.Same(t, table, r.sources.all[0].table, settings)
 	}
 	r.reload(t, "name: a, address: 'fs://"+dir+"/two/../one/'"+quick)
-	require.Same(t, table, r.feeds.all[0].table)
+	require.Same(t, table, r.sources.all[0].table)
 	r.awaitHeld(t, 40)
 	see(t, clients, all...)
 }

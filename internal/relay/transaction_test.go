@@ -231,15 +231,15 @@ func TestASourceThatCannotBeMade(t *testing.T) {
 	r := start(t, dir)
 	clients := both(t, r, never(t, x))
 	see(t, clients, x)
-	before := r.feeds.all
+	before := r.sources.all
 	configured(t, dir, "name: b, address: 'fs://./two'"+quick)
 	next, err := config.Load(dir + "/tributary.yaml")
 	require.NoError(t, err)
 	odd := next.ConfigSources[0]
 	odd.Name, odd.Address = "odd", "fs://odd"
-	_, err = r.feeds.configure([]config.Source{next.ConfigSources[0], odd})
+	_, err = r.sources.configure([]config.Source{next.ConfigSources[0], odd})
 	require.ErrorContains(t, err, `source odd: address: "fs://odd"`)
-	require.Equal(t, before, r.feeds.all)
+	require.Equal(t, before, r.sources.all)
 	require.Len(t, r.supervisor.Status(), 1)
 	require.Equal(t, "a", r.supervisor.Status()[0].Name)
 	r.reload(t, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)

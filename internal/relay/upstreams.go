@@ -8,28 +8,28 @@ import (
 	upstream "tributary/sources/xds"
 )
 
-// standing is a source that is the client of an xDS server.
-type standing struct {
+// xdsSource is a source that is the client of an xDS server.
+type xdsSource struct {
 	name   string
 	source interface{ Standing() *upstream.Standing }
 }
 
-// standings returns those of feeds.
-func standings(all []*feed) (above []standing) {
+// xdsSources returns those of all that are clients of an xDS server.
+func xdsSources(all []*activeSource) (found []xdsSource) {
 	for _, f := range all {
 		if s, ok := f.source.(*upstream.Source); ok {
-			above = append(above, standing{f.config.Name, s})
+			found = append(found, xdsSource{f.config.Name, s})
 		}
 	}
-	return above
+	return found
 }
 
 // upstreams says how this program stands with the servers whose client it is, as CSDS has clients tell it.
-func (f *feeds) upstreams() (all []*statusv3.ClientConfig) {
+func (f *sourceSet) upstreams() (all []*statusv3.ClientConfig) {
 	f.mu.Lock()
-	above := f.above
+	clients := f.xds
 	f.mu.Unlock()
-	for _, of := range above {
+	for _, of := range clients {
 		if now := of.source.Standing(); now != nil {
 			all = append(all, clientConfig(of.name, now))
 		}

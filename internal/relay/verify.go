@@ -40,7 +40,7 @@ var errWho = errors.New("what an Envoy may see depends on who it is, by the rule
 
 // told returns what an Envoy of a node is to be told now, with the resources in the place of the dump, and what it is known to reject.
 func (r *Relay) told(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, []xds.Served, error) {
-	allowed, known := r.porter.guard.AllowedTo(node.GetId())
+	allowed, known := r.credentials.guard.AllowedTo(node.GetId())
 	if !known {
 		return nil, nil, errWho
 	}

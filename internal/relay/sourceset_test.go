@@ -12,7 +12,7 @@ import (
 )
 
 func TestPrecedenceReachesTheView(t *testing.T) {
-	f := &feed{config: config.Source{Name: "a", Precedence: 7}}
+	f := &activeSource{config: config.Source{Name: "a", Precedence: 7}}
 	require.Equal(t, 7, f.input().Precedence)
 }
 

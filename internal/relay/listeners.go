@@ -30,8 +30,8 @@ const (
 	adminConnections = 32
 )
 
-// doors are what clients come in by.
-type doors struct {
+// listeners are the ports of this program, with their certificates.
+type listeners struct {
 	log          *slog.Logger
 	room         *transport.Room
 	xdsTLS       *transport.Certificates // or nil
@@ -41,8 +41,8 @@ type doors struct {
 	raw          map[string]net.Listener // all of them as they were opened, by the names of sockets
 }
 
-// newDoors reads the certificates that cfg names. Nothing is open yet.
-func newDoors(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d doors, err error) {
+// newListeners reads the certificates that cfg names. Nothing is open yet.
+func newListeners(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d listeners, err error) {
 	d.log = log
 	d.room = transport.NewRoom(connections(cfg.Limits, transport.Descriptors(), log), orDefault(cfg.Limits.ConnectionsPerPeer, 5000), log,
 		metrics)
@@ -61,7 +61,7 @@ func newDoors(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics
 
 // Certificates says how the certificates are that cfg names for our own ports.
 func Certificates(ctx context.Context, cfg *config.Config, log *slog.Logger) ([]transport.Status, error) {
-	d, err := newDoors(ctx, cfg, log, prometheus.NewRegistry())
+	d, err := newListeners(ctx, cfg, log, prometheus.NewRegistry())
 	return d.status(), err
 }
 
@@ -109,7 +109,7 @@ func connections(l config.Limits, descriptors int, log *slog.Logger) int {
 
 // open opens all ports, before anything runs: one that is taken is known at once. Those among sockets, by the names that log lines
 // have for them, are open already.
-func (d *doors) open(ctx context.Context, cfg *config.Config, sockets map[string]net.Listener) (err error) {
+func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[string]net.Listener) (err error) {
 	d.raw = make(map[string]net.Listener)
 	opener := opener{cfg, sockets, d.raw}
 	defer func() {
@@ -150,7 +150,7 @@ func (d *doors) open(ctx context.Context, cfg *config.Config, sockets map[string
 	return nil
 }
 
-// opener opens ports that nobody has opened for us.
+// opener opens ports that are not among the sockets that the service manager or a predecessor has passed on.
 type opener struct {
 	cfg     *config.Config
 	sockets map[string]net.Listener
@@ -175,12 +175,12 @@ func (o opener) open(ctx context.Context, name, key, address string) (lis net.Li
 }
 
 // credentials are those of the xDS server.
-func (d *doors) credentials() credentials.TransportCredentials {
+func (d *listeners) credentials() credentials.TransportCredentials {
 	return transport.Credentials(d.xdsTLS, d.log)
 }
 
-// close lets nobody in any more. A successor that has the same ports lets in who connects from now on.
-func (d *doors) close() {
+// close closes the xDS listeners. A successor that inherited them accepts the connections from now on.
+func (d *listeners) close() {
 	for _, lis := range []net.Listener{d.xds, d.xdsOver} {
 		if lis != nil {
 			_ = lis.Close() // it may be closed already
@@ -188,8 +188,8 @@ func (d *doors) close() {
 	}
 }
 
-// serve has s serve until it is stopped or the ports are closed, which may be before this.
-func (d *doors) serve(s *grpc.Server) error {
+// serve has s serve until it is stopped or the ports are closed, which may already be so.
+func (d *listeners) serve(s *grpc.Server) error {
 	var all errgroup.Group
 	for _, lis := range []net.Listener{d.xds, d.xdsOver} {
 		if lis == nil {
@@ -210,7 +210,7 @@ func (d *doors) serve(s *grpc.Server) error {
 }
 
 // run follows the files of the certificates.
-func (d *doors) run(ctx context.Context) error {
+func (d *listeners) run(ctx context.Context) error {
 	var all errgroup.Group
 	for _, c := range d.certificates() {
 		all.Go(func() error { return c.Run(ctx) })
@@ -218,7 +218,7 @@ func (d *doors) run(ctx context.Context) error {
 	return all.Wait()
 }
 
-func (d *doors) certificates() (all []*transport.Certificates) {
+func (d *listeners) certificates() (all []*transport.Certificates) {
 	for _, c := range []*transport.Certificates{d.xdsTLS, d.adminTLS} {
 		if c != nil {
 			all = append(all, c)
@@ -228,21 +228,21 @@ func (d *doors) certificates() (all []*transport.Certificates) {
 }
 
 // status says how the certificates are.
-func (d *doors) status() (all []transport.Status) {
+func (d *listeners) status() (all []transport.Status) {
 	for _, c := range d.certificates() {
 		all = append(all, c.Status())
 	}
 	return all
 }
 
-// addresses are where clients come in, for a line of the log.
-func (d *doors) addresses() (args []any) {
-	for _, door := range []struct {
+// addresses returns the addresses of all listeners, for a line of the log.
+func (d *listeners) addresses() (args []any) {
+	for _, one := range []struct {
 		name string
 		lis  net.Listener
 	}{{"xds", d.xds}, {"xdsTLS", d.xdsOver}, {"admin", d.admin}} {
-		if door.lis != nil {
-			args = append(args, door.name, door.lis.Addr().String())
+		if one.lis != nil {
+			args = append(args, one.name, one.lis.Addr().String())
 		}
 	}
 	return args
@@ -250,19 +250,19 @@ func (d *doors) addresses() (args []any) {
 
 // XDS returns where the xDS server listens: the plaintext one, if there is one.
 func (r *Relay) XDS() net.Addr {
-	if r.doors.xds == nil {
-		return r.doors.xdsOver.Addr()
+	if r.listeners.xds == nil {
+		return r.listeners.xdsOver.Addr()
 	}
-	return r.doors.xds.Addr()
+	return r.listeners.xds.Addr()
 }
 
 // XDSTLS returns where the xDS server listens for TLS; nil if it does not.
 func (r *Relay) XDSTLS() net.Addr {
-	if r.doors.xdsOver == nil {
+	if r.listeners.xdsOver == nil {
 		return nil
 	}
-	return r.doors.xdsOver.Addr()
+	return r.listeners.xdsOver.Addr()
 }
 
 // Admin returns where the admin server listens.
-func (r *Relay) Admin() net.Addr { return r.doors.admin.Addr() }
+func (r *Relay) Admin() net.Addr { return r.listeners.admin.Addr() }

@@ -15,8 +15,8 @@ import (
 	"tributary/server/identity"
 )
 
-// porter keeps what the guard goes by in step with the configuration and with the files that it names.
-type porter struct {
+// credentialReloader updates the policy of the access guard when the configuration changes, or a file of tokens or keys that it names.
+type credentialReloader struct {
 	guard *access.Guard
 	trust func(chain []*x509.Certificate) error // or nil
 	known func(chain []*x509.Certificate) error // by the admin server; or nil
@@ -24,12 +24,12 @@ type porter struct {
 	first *identity.Authenticator               // owned by run
 }
 
-func newPorter(cfg *config.Config, d *doors, log *slog.Logger, metrics prometheus.Registerer) (*porter, error) {
+func newCredentialReloader(cfg *config.Config, d *listeners, log *slog.Logger, metrics prometheus.Registerer) (*credentialReloader, error) {
 	proofs, err := authenticator(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	p := &porter{next: make(chan *identity.Authenticator, 1), first: proofs}
+	p := &credentialReloader{next: make(chan *identity.Authenticator, 1), first: proofs}
 	if d.xdsTLS != nil {
 		p.trust = d.xdsTLS.Trusts
 	}
@@ -43,7 +43,7 @@ func newPorter(cfg *config.Config, d *doors, log *slog.Logger, metrics prometheu
 	return p, nil
 }
 
-// authenticator reads the files of the proofs; it is nil if there are none.
+// authenticator reads the files of tokens and keys; it is nil if the configuration names none.
 func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticator, error) {
 	settings := cfg.Identity.Settings()
 	if settings == nil {
@@ -64,9 +64,9 @@ func keyOfFile(s *identity.Settings, file string) string {
 	return "identity.tokens"
 }
 
-// change has nobody see what is not allowed by the rules that are in force, and by those that are to come, while sources change as well.
-// What is returned undoes that; else set is called.
-func (p *porter) change(next access.Rules) (undo func()) {
+// change has clients see only objects that both the rules in force and the next ones allow, while the sources change. The caller calls undo
+// if the reload fails, or else set.
+func (p *credentialReloader) change(next access.Rules) (undo func()) {
 	was := p.guard.Policy()
 	between := was
 	between.Rules, between.Before = next, &was.Rules
@@ -74,8 +74,8 @@ func (p *porter) change(next access.Rules) (undo func()) {
 	return func() { p.guard.Set(was) }
 }
 
-// set puts another configuration in force. It is not safe for concurrent use.
-func (p *porter) set(cfg *config.Config, proofs *identity.Authenticator) {
+// set puts the rules and credentials of cfg in force. It is not safe for concurrent use.
+func (p *credentialReloader) set(cfg *config.Config, proofs *identity.Authenticator) {
 	p.guard.Set(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust, AdminTrust: p.known})
 	select {
 	case <-p.next: // nobody has taken it
@@ -84,8 +84,8 @@ func (p *porter) set(cfg *config.Config, proofs *identity.Authenticator) {
 	p.next <- proofs
 }
 
-// run follows the files of the proofs until ctx ends.
-func (p *porter) run(ctx context.Context) error {
+// run follows the files of tokens and keys until ctx ends.
+func (p *credentialReloader) run(ctx context.Context) error {
 	for proofs := p.first; ; {
 		following, stop := context.WithCancel(ctx)
 		ended := make(chan struct{})

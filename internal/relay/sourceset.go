@@ -27,7 +27,7 @@ import (
 	"tributary/sources/vip"
 )
 
-// parts are what feeds work with.
+// parts are what a sourceSet works with.
 type parts struct {
 	supervisor *sources.Supervisor
 	view       *aggregate.View
@@ -38,19 +38,19 @@ type parts struct {
 	log        *slog.Logger
 }
 
-// feeds are the sources in force and the stores that they feed. They are changed by one goroutine at a time.
-type feeds struct {
+// sourceSet is the sources of the configuration in force, with their tables. One goroutine at a time changes it.
+type sourceSet struct {
 	parts
 	switched chan switched        // for sweep; holds the newest
 	swept    switched             // owned by sweep: the one that it has taken
 	again    <-chan time.Time     // owned by sweep: when to forget again, if at all
 	served   []*resource.Resource // by the process before, when the first sources are configured; nil if that was not ready
 
-	all []*feed // in order of the configuration
+	all []*activeSource // in order of the configuration
 
 	mu    sync.Mutex
 	inUse []string                   // the ids of all
-	above []standing                 // those of all that stand with a server of xDS
+	xds   []xdsSource                // those that are clients of an xDS server
 	alone <-chan struct{}            // of the last reload, see switched; nil before
 	ended map[string]*lastgood.Store // by id, what was kept of sources that are no more, until nothing of them is served
 }
@@ -61,12 +61,12 @@ type switched struct {
 	before memstore.Snapshot // what was served until then
 }
 
-// feed is a source as it was configured, and its store. It never changes.
-type feed struct {
+// activeSource is a source of a configuration, and its table. It never changes.
+type activeSource struct {
 	config config.Source
 	made   string // its identity, by which it is known from one configuration to the next, and
 	read   string // its reading, by which it is the same as before or is read anew
-	id     string // both, told from other feeds of which they are the same
+	id     string // both, the name and perhaps a number: unique
 	source sources.Source
 	rules  *transform.Rules // or nil
 	table  *memstore.Table
@@ -74,16 +74,16 @@ type feed struct {
 	anew   bool            // it was added by a reload
 
 	// What it begins with that was of another reading, at most one of these. Only who puts it in force looks at them.
-	before *memstore.Table // of a feed until now
-	former *lastgood.Store // of a feed of an earlier run
+	before *memstore.Table // of a source until now
+	former *lastgood.Store // of a source of an earlier run
 }
 
-func newFeeds(p parts) *feeds {
-	return &feeds{parts: p, switched: make(chan switched, 1), ended: make(map[string]*lastgood.Store)}
+func newSourceSet(p parts) *sourceSet {
+	return &sourceSet{parts: p, switched: make(chan switched, 1), ended: make(map[string]*lastgood.Store)}
 }
 
-// spec is the feed as the supervisor takes it.
-func (f *feed) spec() sources.Spec {
+// spec returns the source for the supervisor.
+func (f *activeSource) spec() sources.Spec {
 	spec := sources.Spec{
 		Name: f.config.Name, Address: f.config.Shown(), Source: f.source, Table: f.table,
 		Guard: f.config.Guard.Settings(), Memory: f.memory, Former: f.former, Transform: f.rules, Anew: f.anew,
@@ -95,8 +95,8 @@ func (f *feed) spec() sources.Spec {
 	return spec
 }
 
-// input is the feed as the view takes it.
-func (f *feed) input() aggregate.Source {
+// input returns the source for the view.
+func (f *activeSource) input() aggregate.Source {
 	in := aggregate.Source{Name: f.config.Name, Reader: f.table, Precedence: f.config.Precedence, Optional: config.Off(f.config.Required)}
 	if e := f.config.Merge.Endpoints; e != nil {
 		in.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
@@ -104,11 +104,11 @@ func (f *feed) input() aggregate.Source {
 	return in
 }
 
-// configure puts want in force as a whole and says what it changed, or leaves all as it is. A source whose configuration stays
-// is not disturbed. One that is made of the same, under another name or with other times and credentials, goes on with all that it
-// has. One of which something else is to be made is read anew: it begins with what it had, and what of that cannot be read stays.
-// All others begin with nothing. For as long as these two sorts have not been read, the view leaves what they may have as it was.
-func (f *feeds) configure(want []config.Source) (changes, error) {
+// configure puts want in force as a whole and returns the changes, or changes nothing. A source whose configuration stays is not disturbed.
+// A source with the same identity and reading, under another name or with other times and credentials, goes on with its table. A source with
+// the same identity and another reading is a new source, which begins with the objects, holds and last good versions of the earlier one.
+// All others begin with nothing. Until sources of the last two sorts are read, the view serves what they may have as before.
+func (f *sourceSet) configure(want []config.Source) (changes, error) {
 	next, err := f.prepare(want)
 	if err != nil {
 		return changes{}, err
@@ -136,9 +136,9 @@ func (f *feeds) configure(want []config.Source) (changes, error) {
 	return done, nil
 }
 
-// begin has the view be what the process before served, of which the sources that were restored have most. What they do not have stays
-// for as long as it does in a reload.
-func (f *feeds) begin(next []*feed) {
+// begin has the view serve what the process before served. Most of it is in the sources that were restored. The rest is served until all
+// sources are read, as in a reload.
+func (f *sourceSet) begin(next []*activeSource) {
 	var restored []aggregate.Source
 	for _, n := range next {
 		if n.table.Synced() {
@@ -160,27 +160,27 @@ func (f *feeds) begin(next []*feed) {
 	}
 }
 
-// merged waits until the view has what the sources have, which are paused, but not longer than ctx.
-func (f *feeds) merged(ctx context.Context) {
-	merged := func(n *feed) bool {
+// merged waits until the view has everything that the paused sources have, but not longer than ctx.
+func (f *sourceSet) merged(ctx context.Context) {
+	merged := func(n *activeSource) bool {
 		return slices.ContainsFunc(f.view.Sources(), func(s aggregate.SourceStatus) bool {
 			return s.Name == n.config.Name && !s.Retiring && s.Revision == n.table.Snapshot().Revision() && s.Synced == n.table.Synced()
 		})
 	}
-	for ctx.Err() == nil && slices.ContainsFunc(f.all, func(n *feed) bool { return !merged(n) }) {
+	for ctx.Err() == nil && slices.ContainsFunc(f.all, func(n *activeSource) bool { return !merged(n) }) {
 		_ = f.view.Alive(ctx) // it goes round
 	}
 	_ = f.view.Alive(ctx) // it has committed what it tells of its sources
 }
 
-// prepare makes the feeds of want. It is all of a reload that can fail, and changes nothing, but for what is on disk of
-// sources that are not configured.
-func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
-	next := make([]*feed, len(want))
+// prepare makes the sources of want. It is the part of a reload that can fail, and changes nothing but files of sources that are not
+// configured.
+func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
+	next := make([]*activeSource, len(want))
 	for i, s := range want {
-		next[i] = &feed{config: s, made: s.Identity(), read: s.Reading(), anew: f.all != nil}
+		next[i] = &activeSource{config: s, made: s.Identity(), read: s.Reading(), anew: f.all != nil}
 	}
-	from := match(f.all, next, (*feed).like)
+	from := match(f.all, next, (*activeSource).like)
 	taken, err := f.recall(next)
 	if err != nil {
 		return nil, err
@@ -234,7 +234,7 @@ func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
 }
 
 // match returns for each of next the one of all that goes on as that, or nil: of those that are like it, the one that is so the most.
-func match[T comparable](all []T, next []*feed, like func(one T, n *feed) int) []T {
+func match[T comparable](all []T, next []*activeSource, like func(one T, n *activeSource) int) []T {
 	var none T
 	left, from := slices.Clone(all), make([]T, len(next))
 	for most := likest; most > 0; most-- {
@@ -248,8 +248,8 @@ func match[T comparable](all []T, next []*feed, like func(one T, n *feed) int) [
 	return from
 }
 
-// likest is how much two feeds are alike at most: by their identity, their reading, and their name, which counts in this order. Without
-// the identity the rest counts for nothing.
+// likest is how much two sources are alike at most: by their identity, reading and name, in this order. Without the same identity they are
+// not alike.
 const likest = 4
 
 func likeness(made, read, named bool) int {
@@ -266,18 +266,18 @@ func likeness(made, read, named bool) int {
 	return 1
 }
 
-func (f *feed) like(n *feed) int {
+func (f *activeSource) like(n *activeSource) int {
 	return likeness(f.made == n.made, f.read == n.read, f.config.Name == n.config.Name)
 }
 
 // keptLike is how much what is kept under an id is like n; see free.
-func keptLike(id string, n *feed) int {
+func keptLike(id string, n *activeSource) int {
 	return likeness(strings.HasPrefix(id, n.made+"-"), strings.HasPrefix(id, n.made+"-"+n.read+"-"), strings.HasSuffix(id, n.named()))
 }
 
-// recall finds for feeds of the start what an earlier run has kept of them, or of another reading of the same, and returns the ids of that. A
-// source that is added to a running one has no claim to that.
-func (f *feeds) recall(next []*feed) (taken []string, err error) {
+// recall finds what an earlier run has kept of the sources at a start, perhaps by another reading, and returns the ids of that. A source that a
+// reload adds begins with nothing.
+func (f *sourceSet) recall(next []*activeSource) (taken []string, err error) {
 	if f.state == nil || f.all != nil {
 		return nil, nil
 	}
@@ -298,9 +298,9 @@ func (f *feeds) recall(next []*feed) (taken []string, err error) {
 	return taken, nil
 }
 
-// free is the id of a feed: what it is made of and its name, so that of several that are made of the same each finds its own after a restart;
-// and a number, if one that was renamed has that.
-func (f *feed) free(taken []string) string {
+// free is an id that is not taken: identity, reading and name, so that of several sources with the same identity and reading each finds its own
+// after a restart; and a number, if a renamed source has that id.
+func (f *activeSource) free(taken []string) string {
 	id := f.made + "-" + f.read + f.named()
 	for n, free := 2, id; ; n++ {
 		if !slices.Contains(taken, free) {
@@ -310,8 +310,8 @@ func (f *feed) free(taken []string) string {
 	}
 }
 
-// named is what the id of a feed ends with.
-func (f *feed) named() string {
+// named is the part of an id that is made of the name.
+func (f *activeSource) named() string {
 	sum := sha256.Sum256([]byte(f.config.Name))
 	return "-" + hex.EncodeToString(sum[:4])
 }
@@ -324,8 +324,8 @@ func readsAlike(a, b config.Source) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// replace makes the feeds next, and notes what is kept of those that are no more.
-func (f *feeds) replace(next []*feed, alone <-chan struct{}) {
+// replace puts next in force, and notes the files of sources that ended.
+func (f *sourceSet) replace(next []*activeSource, alone <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.all != nil || f.served != nil {
@@ -336,7 +336,7 @@ func (f *feeds) replace(next []*feed, alone <-chan struct{}) {
 			f.ended[o.id] = o.memory
 		}
 	}
-	f.all, f.inUse, f.above = next, nil, standings(next)
+	f.all, f.inUse, f.xds = next, nil, xdsSources(next)
 	for _, n := range next {
 		f.inUse = append(f.inUse, n.id)
 		delete(f.ended, n.id)
@@ -346,8 +346,8 @@ func (f *feeds) replace(next []*feed, alone <-chan struct{}) {
 	}
 }
 
-// pending returns the names of the sources that the last reload waits for: until they are read, what they may say is as it was before.
-func (f *feeds) pending() (names []string) {
+// pending returns the names of the sources that the last reload waits for: until they are read, objects that they may have are served as before.
+func (f *sourceSet) pending() (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
@@ -366,8 +366,8 @@ func (f *feeds) pending() (names []string) {
 // leftover is how long something is kept that no source has a claim to, in case that the configuration was the wrong one.
 const leftover = 7 * 24 * time.Hour
 
-// sweep has what is kept of former sources forgotten once nothing of them is served, until ctx ends. It may be called again then.
-func (f *feeds) sweep(ctx context.Context) {
+// sweep removes the files of former sources once none of their objects is served, until ctx ends. It may be called again then.
+func (f *sourceSet) sweep(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -390,9 +390,9 @@ func (f *feeds) sweep(ctx context.Context) {
 	}
 }
 
-// tell logs what has gone by a reload. The deletion guard has no say in that: who edits the configuration means it. But a source
-// that was left out, or an address that was mistyped and has nothing, is seen here.
-func (f *feeds) tell(before memstore.Snapshot) {
+// tell logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited the configuration. But a source
+// that was left out by mistake, or a mistyped address without objects, shows here.
+func (f *sourceSet) tell(before memstore.Snapshot) {
 	const named = 20
 	gone, from := make(map[resource.Kind]int), make(map[string]bool)
 	var names []string
@@ -417,9 +417,9 @@ func (f *feeds) tell(before memstore.Snapshot) {
 	}
 }
 
-// forget removes what is kept of former sources. What a source began with stays until that source was read, which is when its own is kept:
-// the channel tells when to try again, if there is such.
-func (f *feeds) forget() (again <-chan time.Time) {
+// forget removes the files of former sources. A file that a source began with stays until that source was read and has a file of its own: then
+// the channel tells when to try again.
+func (f *sourceSet) forget() (again <-chan time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	unread := f.unread()
@@ -442,8 +442,8 @@ func (f *feeds) forget() (again <-chan time.Time) {
 	return again
 }
 
-// unread are the identities of the sources that were not read yet. The caller holds mu.
-func (f *feeds) unread() (made []string) {
+// unread returns the identities of the sources that are not read yet. The caller holds mu.
+func (f *sourceSet) unread() (made []string) {
 	read := map[string]bool{}
 	for _, s := range f.supervisor.Status() {
 		read[s.Name] = s.Synced
