@@ -8,8 +8,8 @@ import (
 	"tributary/resource"
 )
 
-// This file decides which last good versions are served in the place of rejects. A last good version belongs to a source and a key, not to a
-// group. It is served while no group has a valid version of the key and some reject may be a new version of it, in whatever group.
+// This file decides which last good versions are served in the place of rejects. A last good version belongs to a source and a key, not to
+// a group. It is served while no group has a valid version of the key and some reject may be a new version of it, in whatever group.
 
 // namesake is the part of a key by which a reject of a kind that does not exist may be an object all the same.
 func namesake(key resource.Key) resource.Key {
@@ -190,9 +190,9 @@ func (l *ledger) restoreLastGood(key resource.Key, was keyState, may suspects, n
 	l.winners[key] = candidate{group: by, resource: r, kept: true, moved: moved}
 }
 
-// replacementFor returns the group with a reject that is a new version of key, and whether that is sure; nil if there is none. Other settings
-// of the source may have given the object another namespace: then a reject counts in whatever namespace, unless the group now has or leaves
-// out an object of this kind and name. After a restart it is not known by which settings an object was made.
+// replacementFor returns the group with a reject that is a new version of key, and whether that is sure; nil if there is none. Other
+// settings of the source may have given the object another namespace: then a reject counts in whatever namespace, unless the group now has
+// or leaves out an object of this kind and name. After a restart it is not known by which settings an object was made.
 func (l *ledger) replacementFor(key resource.Key, was keyState, may suspects, now sameNameIndex) (by *group, sure bool) {
 	if of := l.rejecting[key]; of != nil {
 		first, _ := of.Min()

@@ -159,7 +159,8 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	}
 	engine = xds.NewServer(c, xds.Options{Log: log, Namespace: "tributary"})
 	c.envoy.SetReview(engine.Review)
-	server := newGRPC(engine, transport.NewLimiter(engine, transport.Limits{}, slog.Default()), insecure.NewCredentials(), s.guard, hops, health.NewServer())
+	server := newGRPC(engine, transport.NewLimiter(engine, transport.Limits{}, slog.Default()), insecure.NewCredentials(), s.guard, hops,
+		health.NewServer())
 	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at once
 	require.NoError(t, err)
 	s.address = lis.Addr().String()

@@ -14,8 +14,8 @@ import (
 	"tributary/server/xds"
 )
 
-// catalogs serves the view as Envoy's types or as Istio's kinds, whichever a client subscribes to. A client that may not see all objects gets
-// Envoy's types of a restricted view, and Istio's kinds of another family of collections. istioctl gets the state of all clients.
+// catalogs serves the view as Envoy's types or as Istio's kinds, whichever a client subscribes to. A client that may not see all objects
+// gets Envoy's types of a restricted view, and Istio's kinds of another family of collections. istioctl gets the state of all clients.
 type catalogs struct {
 	mcp        *mcp.Catalog
 	envoy      *envoy.Catalog

@@ -19,10 +19,11 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// In an upgrade, a new process (the successor) takes over from this one. It inherits the listeners, and validates its configuration while this
-// process goes on. Then this process pauses: it reads no sources, and all state is on disk. The successor receives the objects that are served,
-// restores its sources from the state directory, and is ready without having read anything. It locks the state directory, serves clients and
-// reads the sources, and this process sends its clients away. If a step fails or takes too long, this process kills the successor and resumes.
+// In an upgrade, a new process (the successor) takes over from this one. It inherits the listeners, and validates its configuration while
+// this process goes on. Then this process pauses: it reads no sources, and all state is on disk. The successor receives the objects that
+// are served, restores its sources from the state directory, and is ready without having read anything. It locks the state directory,
+// serves clients and reads the sources, and this process sends its clients away. If a step fails or takes too long, this process kills the
+// successor and resumes.
 
 // The times of an upgrade.
 const (
@@ -152,8 +153,8 @@ func (r *Relay) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// ownState locks the state directory. If the process before was killed, the system closes its files one after another, and its connection may
-// end before the lock is free.
+// ownState locks the state directory. If the process before was killed, the system closes its files one after another, and its connection
+// may end before the lock is free.
 func (r *Relay) ownState(ctx context.Context) error {
 	for deadline := time.Now().Add(freeWithin); r.state != nil; {
 		err := r.state.Own()

@@ -15,8 +15,8 @@ import (
 	"tributary/server/families"
 )
 
-// restrictedView is the part of the view that some clients are allowed to see, and its translation for Envoys. Objects that these clients may
-// not see are not in it, so that nothing that is made of it, such as the endpoints of a service or its routes, reveals them.
+// restrictedView is the part of the view that some clients are allowed to see, and its translation for Envoys. Objects that these clients
+// may not see are not in it, so that nothing that is made of it, such as the endpoints of a service or its routes, reveals them.
 type restrictedView struct {
 	// read-only
 	part  *memstore.Table
@@ -24,8 +24,8 @@ type restrictedView struct {
 	stop  context.CancelFunc
 }
 
-// There is a restricted view for each set of access rules that applies, not for each client, so there are few. Those without clients are kept
-// up to a total cost, in objects.
+// There is a restricted view for each set of access rules that applies, not for each client, so there are few. Those without clients are
+// kept up to a total cost, in objects.
 const (
 	maxRestrictedViews = 1000
 	maxIdleParts       = 200_000
@@ -50,9 +50,10 @@ type restrictedViews struct {
 func newRestrictedViews(view memstore.Reader, catalog func(part memstore.Reader) *envoy.Catalog) *restrictedViews {
 	w := &restrictedViews{view: view, make: catalog, all: make(map[*restrictedView]struct{})}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.set = families.New[string]("access rules", families.Limits{Max: maxRestrictedViews, MaxIdleCost: maxIdleParts}, func(one *restrictedView) int {
-		return restrictedViewCost + one.part.Snapshot().Len()
-	}, w.drop)
+	w.set = families.New[string]("access rules", families.Limits{Max: maxRestrictedViews, MaxIdleCost: maxIdleParts},
+		func(one *restrictedView) int {
+			return restrictedViewCost + one.part.Snapshot().Len()
+		}, w.drop)
 	return w
 }
 

@@ -19,8 +19,10 @@ func limits(l config.Limits) xds.Limits {
 // portLimits are those of the configuration as what is in front of the engine takes them.
 func portLimits(l config.Limits) transport.Limits {
 	return transport.Limits{
-		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer, RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory, RequestsPerSecond: float64(l.RequestsPerSecond),
-		RefusalDelay: time.Duration(l.RefusalDelay), StreamsPerConnection: l.StreamsPerConnection, StreamsPerSecond: float64(l.StreamsPerSecond),
+		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer, RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory,
+		RequestsPerSecond: float64(l.RequestsPerSecond),
+		RefusalDelay:      time.Duration(l.RefusalDelay), StreamsPerConnection: l.StreamsPerConnection,
+		StreamsPerSecond:     float64(l.StreamsPerSecond),
 		ConnectionsPerSecond: float64(l.ConnectionsPerSecond),
 		HeaderBytes:          l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout),
 		FirstRequestTimeout: time.Duration(l.FirstRequestTimeout),

@@ -105,9 +105,9 @@ func (f *activeSource) input() aggregate.Source {
 }
 
 // configure puts want in force as a whole and returns the changes, or changes nothing. A source whose configuration stays is not disturbed.
-// A source with the same identity and reading, under another name or with other times and credentials, goes on with its table. A source with
-// the same identity and another reading is a new source, which begins with the objects, holds and last good versions of the earlier one.
-// All others begin with nothing. Until sources of the last two sorts are read, the view serves what they may have as before.
+// A source with the same identity and reading, under another name or with other times and credentials, goes on with its table. A source
+// with the same identity and another reading is a new source, which begins with the objects, holds and last good versions of the earlier
+// one. All others begin with nothing. Until sources of the last two sorts are read, the view serves what they may have as before.
 func (f *sourceSet) configure(want []config.Source) (changes, error) {
 	next, err := f.prepare(want)
 	if err != nil {
@@ -275,8 +275,8 @@ func keptLike(id string, n *activeSource) int {
 	return likeness(strings.HasPrefix(id, n.made+"-"), strings.HasPrefix(id, n.made+"-"+n.read+"-"), strings.HasSuffix(id, n.named()))
 }
 
-// recall finds what an earlier run has kept of the sources at a start, perhaps by another reading, and returns the ids of that. A source that a
-// reload adds begins with nothing.
+// recall finds what an earlier run has kept of the sources at a start, perhaps by another reading, and returns the ids of that. A source
+// that a reload adds begins with nothing.
 func (f *sourceSet) recall(next []*activeSource) (taken []string, err error) {
 	if f.state == nil || f.all != nil {
 		return nil, nil
@@ -298,8 +298,8 @@ func (f *sourceSet) recall(next []*activeSource) (taken []string, err error) {
 	return taken, nil
 }
 
-// free is an id that is not taken: identity, reading and name, so that of several sources with the same identity and reading each finds its own
-// after a restart; and a number, if a renamed source has that id.
+// free is an id that is not taken: identity, reading and name, so that of several sources with the same identity and reading each finds its
+// own after a restart; and a number, if a renamed source has that id.
 func (f *activeSource) free(taken []string) string {
 	id := f.made + "-" + f.read + f.named()
 	for n, free := 2, id; ; n++ {
@@ -346,7 +346,8 @@ func (f *sourceSet) replace(next []*activeSource, alone <-chan struct{}) {
 	}
 }
 
-// pending returns the names of the sources that the last reload waits for: until they are read, objects that they may have are served as before.
+// pending returns the names of the sources that the last reload waits for: until they are read, objects that they may have are served as
+// before.
 func (f *sourceSet) pending() (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -390,8 +391,8 @@ func (f *sourceSet) sweep(ctx context.Context) {
 	}
 }
 
-// tell logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited the configuration. But a source
-// that was left out by mistake, or a mistyped address without objects, shows here.
+// tell logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited the configuration. But a
+// source that was left out by mistake, or a mistyped address without objects, shows here.
 func (f *sourceSet) tell(before memstore.Snapshot) {
 	const named = 20
 	gone, from := make(map[resource.Kind]int), make(map[string]bool)
@@ -417,8 +418,8 @@ func (f *sourceSet) tell(before memstore.Snapshot) {
 	}
 }
 
-// forget removes the files of former sources. A file that a source began with stays until that source was read and has a file of its own: then
-// the channel tells when to try again.
+// forget removes the files of former sources. A file that a source began with stays until that source was read and has a file of its own:
+// then the channel tells when to try again.
 func (f *sourceSet) forget() (again <-chan time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
