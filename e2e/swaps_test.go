@@ -37,6 +37,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/e2e/fixture"
+	"tributary/server/envoy"
 	"tributary/server/xds"
 )
 
@@ -81,7 +82,7 @@ func ours(t *testing.T) (string, func(swap)) {
 	group := xds.NewGroup(xds.Debounce{})
 	colls := catalog{}
 	for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL} {
-		colls[url] = group.Collection(xds.TypeOf(url))
+		colls[url] = group.Collection(envoy.TypeOf(url))
 	}
 	server := xds.NewServer(colls, xds.Options{Pacing: xds.Pacing{Least: -1}}) // time is not the subject
 	t.Cleanup(server.Close)

@@ -31,7 +31,7 @@ func canOnDemand(ctx context.Context) bool {
 // collectionsOnDemand returns the collections that are served otherwise to such a client: of clusters and virtual hosts by name only; and
 // nobody has to be introduced to the clusters of a route, for which its requests ask.
 func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Collection) {
-	cluster, route := xds.TypeOf(xds.ClusterURL), xds.TypeOf(xds.RouteURL)
+	cluster, route := TypeOf(xds.ClusterURL), TypeOf(xds.RouteURL)
 	cluster.ByName, route.Introduce = true, nil
 	return g.Collection(cluster), g.Collection(route), g.Collection(xds.TypeOf(xds.VHostURL))
 }

@@ -51,12 +51,12 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
-	s.listeners = s.group.Collection(xds.TypeOf(xds.ListenerURL))
+	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
 	s.secrets = s.group.Collection(xds.TypeOf(xds.SecretURL))
 	if p.OnDemand {
 		s.clusters, s.routes, s.virtualHosts = collectionsOnDemand(s.group)
 	} else {
-		s.clusters, s.routes = s.group.Collection(xds.TypeOf(xds.ClusterURL)), s.group.Collection(xds.TypeOf(xds.RouteURL))
+		s.clusters, s.routes = s.group.Collection(TypeOf(xds.ClusterURL)), s.group.Collection(TypeOf(xds.RouteURL))
 	}
 	if p.Role == model.Proxyless {
 		return s

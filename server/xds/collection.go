@@ -79,20 +79,20 @@ const (
 )
 
 // TypeOf returns the rules of the type of url: those of the protocol for an Envoy type, and full state without order for
-// any other.
+// any other. server/envoy adds what is read in their content, by Introduce and Needs.
 func TypeOf(url string) Type {
 	t := Type{URL: url}
 	switch url {
 	case ClusterURL:
-		t.Rank, t.ChildURL, t.Needs = 1, EndpointURL, clustersWithin
+		t.Rank, t.ChildURL = 1, EndpointURL
 	case EndpointURL:
 		t.Rank, t.Partial = 2, true
 	case ListenerURL:
-		t.Rank, t.LeadsURL, t.Introduce = 3, ClusterURL, introduceListener
+		t.Rank, t.LeadsURL = 3, ClusterURL
 	case ScopedURL:
 		t.Rank = 4
 	case RouteURL:
-		t.Rank, t.Partial, t.OnePerResponse, t.LeadsURL, t.Introduce = 5, true, true, ClusterURL, introduceRoutes
+		t.Rank, t.Partial, t.OnePerResponse, t.LeadsURL = 5, true, true, ClusterURL
 	case VHostURL:
 		t.Rank, t.Partial, t.ByName, t.Aliases = 6, true, true, true
 	case SecretURL:

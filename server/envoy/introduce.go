@@ -1,4 +1,4 @@
-package xds
+package envoy
 
 import (
 	"cmp"
@@ -13,27 +13,43 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/server/xds"
 )
 
 // What clients of gRPC are introduced to: the clusters of a RouteConfiguration, be it a resource of its own or within the
 // ApiListener of a Listener.
 
+// TypeOf returns the type of an Envoy resource with what is to be read in it for clients of gRPC.
+func TypeOf(typeURL string) xds.Type {
+	t := xds.TypeOf(typeURL)
+	switch typeURL {
+	case xds.ClusterURL:
+		t.Needs = clustersWithin
+	case xds.ListenerURL:
+		t.Introduce = introduceListener
+	case xds.RouteURL:
+		t.Introduce = introduceRoutes
+	}
+	return t
+}
+
 // introduceRoutes is Type.Introduce of RouteConfigurations.
-func introduceRoutes(has, next *Entry) (interim *Entry, leads []Lead) {
+func introduceRoutes(has, next *xds.Entry) (interim *xds.Entry, leads []xds.Lead) {
 	var from, to routev3.RouteConfiguration
-	if !has.decode(&from) || !next.decode(&to) {
+	if !decode(has, &from) || !decode(next, &to) {
 		return nil, nil
 	}
 	if leads = introduceClusters(&from, &to); len(leads) == 0 {
 		return nil, nil
 	}
-	return next.with(&from), leads
+	return with(next, &from), leads
 }
 
 // introduceListener is Type.Introduce of Listeners. One that changes to a RouteConfiguration of another name is not introduced.
-func introduceListener(has, next *Entry) (interim *Entry, leads []Lead) {
-	from, fromHTTP := has.apiListener()
-	to, toHTTP := next.apiListener()
+func introduceListener(has, next *xds.Entry) (interim *xds.Entry, leads []xds.Lead) {
+	from, fromHTTP := apiListener(has)
+	to, toHTTP := apiListener(next)
 	if from == nil || to == nil {
 		return nil, nil
 	}
@@ -44,38 +60,38 @@ func introduceListener(has, next *Entry) (interim *Entry, leads []Lead) {
 	if err := anypb.MarshalFrom(inner, fromHTTP, proto.MarshalOptions{Deterministic: true}); err != nil {
 		return nil, nil
 	}
-	return next.with(from), leads
+	return with(next, from), leads
 }
 
-// apiListener returns the Listener that e is, and what it has for gRPC; nil if it is none, or has nothing.
-func (e *Entry) apiListener() (*listenerv3.Listener, *hcmv3.HttpConnectionManager) {
+// apiListener returns the Listener that an entry is, and what it has for gRPC; nil if it is none, or has nothing.
+func apiListener(e *xds.Entry) (*listenerv3.Listener, *hcmv3.HttpConnectionManager) {
 	var l listenerv3.Listener
 	var http hcmv3.HttpConnectionManager
-	if !e.decode(&l) || l.GetApiListener().GetApiListener().UnmarshalTo(&http) != nil || http.GetRouteConfig() == nil {
+	if !decode(e, &l) || l.GetApiListener().GetApiListener().UnmarshalTo(&http) != nil || http.GetRouteConfig() == nil {
 		return nil, nil
 	}
 	return &l, &http
 }
 
 // clustersWithin is Type.Needs of Clusters: the clusters of which an aggregate cluster consists.
-func clustersWithin(e *Entry) []string {
+func clustersWithin(e *xds.Entry) []string {
 	var c clusterv3.Cluster
 	var within aggregatev3.ClusterConfig
-	if e.Child != "" || !e.decode(&c) || c.GetClusterType().GetTypedConfig().UnmarshalTo(&within) != nil {
+	if e.Child != "" || !decode(e, &c) || c.GetClusterType().GetTypedConfig().UnmarshalTo(&within) != nil {
 		return nil
 	}
 	return within.GetClusters()
 }
 
 // decode reports whether e is a message of the type of m, which it fills in.
-func (e *Entry) decode(m proto.Message) bool {
+func decode(e *xds.Entry, m proto.Message) bool {
 	var body anypb.Any
 	return proto.Unmarshal(e.Any, &body) == nil && body.MessageIs(m) && body.UnmarshalTo(m) == nil
 }
 
 // with returns e with another message for content, or nil.
-func (e *Entry) with(m proto.Message) *Entry {
-	changed, err := NewEntry(m)
+func with(e *xds.Entry, m proto.Message) *xds.Entry {
+	changed, err := xds.NewEntry(m)
 	if err != nil {
 		return nil
 	}
@@ -85,7 +101,7 @@ func (e *Entry) with(m proto.Message) *Entry {
 
 // introduceClusters adds to from, for each virtual host, routes to the clusters that its clients will use when they have the
 // configuration to, and do not use yet. No request takes these routes.
-func introduceClusters(from, to *routev3.RouteConfiguration) (leads []Lead) {
+func introduceClusters(from, to *routev3.RouteConfiguration) (leads []xds.Lead) {
 	hosts, next := hostsOf(from), hostsOf(to)
 	become := make(map[*routev3.VirtualHost][]*routev3.VirtualHost) // what a virtual host is to its clients afterwards
 	for domain, vh := range hosts.domains {
@@ -106,7 +122,7 @@ func introduceClusters(from, to *routev3.RouteConfiguration) (leads []Lead) {
 		if len(used) == 0 || len(will) == 0 { // no request got anywhere, or none gets anywhere new
 			continue
 		}
-		l := Lead{slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(will))}
+		l := xds.Lead{From: slices.Sorted(maps.Keys(used)), To: slices.Sorted(maps.Keys(will))}
 		for _, cluster := range l.To {
 			vh.Routes = append(vh.Routes, idleRoute(cluster))
 		}

@@ -1,4 +1,4 @@
-package xds
+package envoy
 
 import (
 	"testing"
@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/server/xds"
 )
 
 // routes makes a RouteConfiguration of virtual hosts in JSON.
@@ -42,35 +44,35 @@ func TestClustersToBeIntroduced(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		from, to string
-		leads    []Lead
+		leads    []xds.Lead
 	}{
-		{"another cluster", host(`"a"`, "x"), host(`"a"`, "y"), []Lead{{[]string{"x"}, []string{"y"}}}},
-		{"one more, and one less", host(`"a"`, "x", "y"), host(`"a"`, "y", "z", "z"), []Lead{{[]string{"x", "y"}, []string{"z"}}}},
+		{"another cluster", host(`"a"`, "x"), host(`"a"`, "y"), []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}},
+		{"one more, and one less", host(`"a"`, "x", "y"), host(`"a"`, "y", "z", "z"), []xds.Lead{{From: []string{"x", "y"}, To: []string{"z"}}}},
 		{"fewer", host(`"a"`, "x", "y"), host(`"a"`, "y"), nil},
-		{"what requests go to", host(`"a"`, "x"), weighted, []Lead{{[]string{"x"}, []string{"y"}}}},
-		{"what requests went to", weighted, host(`"a"`, "z"), []Lead{{[]string{"x", "y"}, []string{"z"}}}},
+		{"what requests go to", host(`"a"`, "x"), weighted, []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}},
+		{"what requests went to", weighted, host(`"a"`, "z"), []xds.Lead{{From: []string{"x", "y"}, To: []string{"z"}}}},
 		{
 			"one virtual host of two", host(`"a"`, "x") + "," + host(`"b"`, "z"), host(`"a"`, "x") + "," + host(`"b"`, "y"),
-			[]Lead{{[]string{"z"}, []string{"y"}}},
+			[]xds.Lead{{From: []string{"z"}, To: []string{"y"}}},
 		},
 		{"nothing before", host(`"a"`), host(`"a"`, "y"), nil},
-		{"a host of its own", host(`"*"`, "x"), host(`"*"`, "x") + "," + host(`"a"`, "y"), []Lead{{[]string{"x"}, []string{"y"}}}},
-		{"one that was", host(`"*"`, "x") + "," + host(`"a"`, "y"), host(`"*"`, "x"), []Lead{{[]string{"y"}, []string{"x"}}}},
+		{"a host of its own", host(`"*"`, "x"), host(`"*"`, "x") + "," + host(`"a"`, "y"), []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}},
+		{"one that was", host(`"*"`, "x") + "," + host(`"a"`, "y"), host(`"*"`, "x"), []xds.Lead{{From: []string{"y"}, To: []string{"x"}}}},
 		{"a host that nobody asks for", host(`"a"`, "x"), host(`"a"`, "x") + "," + host(`"b"`, "y"), nil},
 		{
 			"the better of two", host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y"),
 			host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y") + "," + host(`"a.b.com"`, "z"),
-			[]Lead{{[]string{"y"}, []string{"z"}}},
+			[]xds.Lead{{From: []string{"y"}, To: []string{"z"}}},
 		},
 		{
 			"endings before beginnings", host(`"a.*"`, "x") + "," + host(`"*"`, "w") + "," + host(`"*.com"`, "y"),
 			host(`"a.com"`, "z") + "," + host(`"a.*"`, "x") + "," + host(`"*.com"`, "y") + "," + host(`"*"`, "w"),
-			[]Lead{{[]string{"y"}, []string{"z"}}},
+			[]xds.Lead{{From: []string{"y"}, To: []string{"z"}}},
 		},
-		{"several for one", host(`"*.com"`, "x"), host(`"*.b.com"`, "y"), []Lead{{[]string{"x"}, []string{"y"}}}},
+		{"several for one", host(`"*.com"`, "x"), host(`"*.b.com"`, "y"), []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}},
 		{
 			"one that is several", host(`"www.*"`, "x") + "," + host(`"*"`, "w"), host(`"*"`, "z"),
-			[]Lead{{[]string{"x"}, []string{"z"}}, {[]string{"w"}, []string{"z"}}},
+			[]xds.Lead{{From: []string{"x"}, To: []string{"z"}}, {From: []string{"w"}, To: []string{"z"}}},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -96,20 +98,20 @@ func TestClustersToBeIntroduced(t *testing.T) {
 }
 
 func TestInterimRoutes(t *testing.T) {
-	entry := func(m proto.Message) *Entry {
-		e, err := NewEntry(m)
+	entry := func(m proto.Message) *xds.Entry {
+		e, err := xds.NewEntry(m)
 		require.NoError(t, err)
 		return e
 	}
 	has, next := entry(routes(t, host(`"a"`, "x"))), entry(routes(t, host(`"a"`, "y")))
 	next.TTL = time.Minute
 	interim, leads := introduceRoutes(has, next)
-	require.Equal(t, []Lead{{[]string{"x"}, []string{"y"}}}, leads)
+	require.Equal(t, []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}, leads)
 	require.Equal(t, "r", interim.Name)
 	require.Equal(t, time.Minute, interim.TTL)
 	require.NotContains(t, []string{has.Version, next.Version}, interim.Version)
 	var c routev3.RouteConfiguration
-	require.True(t, interim.decode(&c))
+	require.True(t, decode(interim, &c))
 	require.NoError(t, c.ValidateAll(), "as Envoy does")
 	added := c.VirtualHosts[0].Routes[1]
 	require.Equal(t, "y", added.GetRoute().GetCluster())
@@ -119,10 +121,10 @@ func TestInterimRoutes(t *testing.T) {
 	require.Equal(t, interim, again, "whoever computes it")
 	none, _ := introduceRoutes(interim, next)
 	require.Nil(t, none, "who has it needs no other")
-	none, _ = introduceRoutes(thing(t, "r", "1", ""), next)
+	none, _ = introduceRoutes(entry(&listenerv3.Listener{Name: "r"}), next)
 	require.Nil(t, none)
 
-	listener := func(c *routev3.RouteConfiguration) *Entry {
+	listener := func(c *routev3.RouteConfiguration) *xds.Entry {
 		var http anypb.Any
 		require.NoError(t, http.MarshalFrom(&hcmv3.HttpConnectionManager{
 			RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: c},
@@ -130,8 +132,8 @@ func TestInterimRoutes(t *testing.T) {
 		return entry(&listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: &http}})
 	}
 	interim, leads = introduceListener(listener(routes(t, host(`"a"`, "x"))), listener(routes(t, host(`"a"`, "y"))))
-	require.Equal(t, []Lead{{[]string{"x"}, []string{"y"}}}, leads)
-	_, http := interim.apiListener()
+	require.Equal(t, []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}, leads)
+	_, http := apiListener(interim)
 	require.True(t, proto.Equal(&c, http.GetRouteConfig()))
 	for _, other := range []proto.Message{&listenerv3.Listener{Name: "l"}, routes(t, host(`"a"`, "y"))} {
 		none, _ = introduceListener(entry(other), listener(routes(t, host(`"a"`, "y"))))
@@ -142,10 +144,10 @@ func TestInterimRoutes(t *testing.T) {
 }
 
 func TestClustersWithinACluster(t *testing.T) {
-	entry := func(c string) *Entry {
+	entry := func(c string) *xds.Entry {
 		var m clusterv3.Cluster
 		require.NoError(t, protojson.Unmarshal([]byte(c), &m))
-		e, err := NewEntry(&m)
+		e, err := xds.NewEntry(&m)
 		require.NoError(t, err)
 		return e
 	}
@@ -153,5 +155,7 @@ func TestClustersWithinACluster(t *testing.T) {
 	require.Equal(t, []string{"x", "y"}, clustersWithin(entry(`{"name":"c","cluster_type":{"name":"envoy.clusters.aggregate",`+within+`}}`)))
 	require.Empty(t, clustersWithin(entry(`{"name":"c","type":"EDS"}`)))
 	require.Empty(t, clustersWithin(entry(`{"name":"c","type":"STATIC"}`)))
-	require.Empty(t, clustersWithin(thing(t, "c", "1", "")))
+	other, err := xds.NewEntry(&listenerv3.Listener{Name: "c"})
+	require.NoError(t, err)
+	require.Empty(t, clustersWithin(other))
 }
