@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -211,4 +212,134 @@ func (h *holding) compareNames(w *wants, to *state) (puts []*Entry, gone map[str
 	}
 	sortEntries(puts)
 	return puts, gone
+}
+
+// kept is what is kept of the request that a subscription began with: its versions, until they were looked at.
+type kept struct {
+	release  func()    // ends the reservation of its memory; nil if it has none
+	versions *versions // or nil
+	bytes    int       // that have no reservation
+}
+
+// give gives what is kept to others; s.mu is held.
+func (k *kept) give(s *stream) {
+	if k.release != nil {
+		k.release()
+	}
+	k.versions.free()
+	s.kept -= k.bytes
+	*k = kept{}
+}
+
+// maxKept bounds what is kept on one stream of requests that have no reservation, in bytes.
+const maxKept = 1 << 20
+
+// keep has the subscription that a request began keep its versions, and the reservation of the memory that they take. What no
+// subscription took is given to others.
+func (s *stream) keep(req *request) error {
+	if req.release == nil && req.initial == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := kept{release: req.release, versions: req.initial}
+	if req.release == nil {
+		k.bytes = req.size
+	}
+	s.kept += k.bytes
+	for _, sub := range s.subs {
+		if !s.closed && req.initial != nil && sub.has.brought == req.initial {
+			sub.kept = k
+			if s.kept > maxKept {
+				return s.server.refuse(refusedRequestMemory, codes.ResourceExhausted,
+					"versions of %d bytes in small requests, that were not looked at yet: the limit is %d", s.kept, maxKept)
+			}
+			return nil
+		}
+	}
+	k.give(s)
+	return nil
+}
+
+// passOn gives to others what is kept of versions that were looked at.
+func (s *stream) passOn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subs {
+		if sub.kept.versions != nil && sub.has.brought == nil {
+			sub.kept.give(s)
+		}
+	}
+}
+
+// fingerprint identifies a set of names and versions: the sum of a hash of each, as clients encode it in
+// initial_resource_versions. A client that resumes with the fingerprint of a state has that state, and none of its versions is looked up.
+// No client knows the seed, so two sets have the same fingerprint once in 2^64 times.
+type fingerprint struct {
+	count int
+	sum   uint64
+}
+
+var fingerprintSeed = maphash.MakeSeed()
+
+// brought returns the fingerprint with one more encoded entry.
+func (f fingerprint) brought(entry []byte) fingerprint {
+	return fingerprint{f.count + 1, f.sum + maphash.Bytes(fingerprintSeed, entry)}
+}
+
+func (f fingerprint) add(e *Entry) fingerprint {
+	return f.brought(appendMapEntry(make([]byte, 0, 128), e.Name, e.Version))
+}
+
+func (f fingerprint) remove(e *Entry) fingerprint {
+	one := fingerprint{}.add(e)
+	return fingerprint{f.count - one.count, f.sum - one.sum}
+}
+
+// history is what the latest commits replaced, the oldest first. Those of the states of a collection share memory.
+type history []past
+
+// past is a commit: the fingerprint of the state before it, and what it replaced there.
+type past struct {
+	print    fingerprint
+	replaced []replaced
+}
+
+// replaced is a name with the version that it had, which is empty if it was new.
+type replaced struct{ name, version string }
+
+// A history has at most maxHistory commits, of at most maxReplaced names each.
+const maxHistory, maxReplaced = 64, 100
+
+// with returns the history after one more commit.
+func (h history) with(print fingerprint, was []replaced) history {
+	if len(was) > maxReplaced {
+		return nil
+	}
+	if len(h) == 2*maxHistory {
+		h = append(make(history, 0, 2*maxHistory), h[maxHistory:]...)
+	}
+	return append(h, past{print, was})
+}
+
+// replacedSince returns what was replaced since the state with a fingerprint, with the versions of that state, and whether that is known.
+func (s *state) replacedSince(print fingerprint) (had map[string]string, ok bool) {
+	if s.print == print {
+		return nil, true
+	}
+	for i, before := range slices.Backward(s.earlier) {
+		if before.print != print {
+			continue
+		}
+		had = make(map[string]string)
+		for _, p := range s.earlier[i:] {
+			for _, r := range p.replaced {
+				if _, known := had[r.name]; !known {
+					had[r.name] = r.version
+				}
+			}
+		}
+		return had, true
+	}
+	return nil, false
 }
