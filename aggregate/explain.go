@@ -44,7 +44,7 @@ type Statement struct {
 	// Retiring says that the source was removed, and is served until the sources that were added are synced.
 	Retiring bool `json:"retiring,omitempty"`
 
-	joint bool // of several sources
+	merged bool // of several sources
 }
 
 // Before is an object before the transforms of its source.
@@ -181,7 +181,7 @@ func why(e Explanation, s *state) string {
 	switch first := e.Winner; {
 	case first.Retiring:
 		fmt.Fprintf(&b, "%s was removed from the configuration; what it last said is served until the new sources are read", first.Source)
-	case len(e.Shadowed) == 0 && first.joint:
+	case len(e.Shadowed) == 0 && first.merged:
 		b.WriteString("no other source has it")
 	case len(e.Shadowed) == 0:
 		fmt.Fprintf(&b, "only %s has it", first.Source)

@@ -7,52 +7,51 @@ import (
 	"tributary/resource"
 )
 
-// said is what one source says, as far as it is merged.
-type said struct {
+// sourceState is one source and the content that is merged.
+type sourceState struct {
 	Source
 	snapshot memstore.Snapshot
 }
 
-// layer is one voice in what a key is. They lie in order of precedence: the first that has a key wins it, and the others
-// are shadowed. A layer is immutable.
+// layer is content in an order of precedence: the first layer that has a key wins it and shadows the others. A layer is immutable.
 type layer interface {
-	// get returns what the layer says of key, or nil.
+	// get returns the object that the layer has under key, or nil.
 	get(key resource.Key) *resource.Resource
-	// fills reports whether the layer is there only to fill gaps: it wins what nobody else has, and never loses.
+	// fills reports whether the layer only fills gaps: it wins keys that no other layer has, and is never shadowed.
 	fills() bool
-	// rank returns r, which the layer says, with the rank by which clients know the place of the layer in the order of sources.
+	// rank returns r, of the layer, with the rank by which clients see the place of the layer in the order of sources.
 	rank(r *resource.Resource) *resource.Resource
-	// cite says in explanations that the layer says r.
+	// cite returns what explanations show of r, which the layer has.
 	cite(r *resource.Resource) Statement
 }
 
-// A layer is current, earlier, former or joint.
+// A layer is current, earlier, retired or merged.
 type (
 	// current is a source of the configuration.
 	current struct {
-		said
+		sourceState
 		place int
 	}
-	// earlier is what was served when the configuration changed, and what the sources of that have made of it since.
+	// earlier is what was served when the configuration changed, with the changes that its sources made since.
 	earlier struct {
 		place    int // unranked if all has the rank with which it was served
 		snapshot memstore.Snapshot
 	}
-	// former is a source that was removed while required sources of the new set were not read: what it last said.
-	former struct {
-		said
+	// retired is the last content of a source that was removed while required sources of the new set were not read.
+	retired struct {
+		sourceState
 		place int
 	}
-	// joint is the pool: what it made of the ServiceEntries of those sources that have them merged.
-	joint struct {
+	// merged is the output of the pool: the merged ServiceEntries of the sources with Merge.
+	merged struct {
 		precedence int
 		place      int
 		snapshot   memstore.Snapshot
 	}
 )
 
-// get leaves out the ServiceEntries of a source that has them merged: they are not its own to say.
-func (s said) get(key resource.Key) *resource.Resource {
+// get leaves out the ServiceEntries of a source with Merge: the pool has them.
+func (s sourceState) get(key resource.Key) *resource.Resource {
 	if s.Merge != nil && key.Kind == resource.ServiceEntry {
 		return nil
 	}
@@ -63,17 +62,17 @@ func (current) fills() bool { return false }
 
 func (earlier) fills() bool { return true }
 
-func (former) fills() bool { return true }
+func (retired) fills() bool { return true }
 
-func (joint) fills() bool { return false }
+func (merged) fills() bool { return false }
 
 func (l current) rank(r *resource.Resource) *resource.Resource { return rank(r, l.place) }
 
 func (l earlier) rank(r *resource.Resource) *resource.Resource { return rank(r, l.place) }
 
-func (l former) rank(r *resource.Resource) *resource.Resource { return rank(r, l.place) }
+func (l retired) rank(r *resource.Resource) *resource.Resource { return rank(r, l.place) }
 
-func (l joint) rank(r *resource.Resource) *resource.Resource { return rank(r, l.place) }
+func (l merged) rank(r *resource.Resource) *resource.Resource { return rank(r, l.place) }
 
 // unranked is the place of what keeps the rank that it has, if it has one.
 const unranked = -1
@@ -96,7 +95,7 @@ func (v *View) place(i int) int {
 
 func (l earlier) get(key resource.Key) *resource.Resource { return l.snapshot.Get(key) }
 
-func (l joint) get(key resource.Key) *resource.Resource { return l.snapshot.Get(key) }
+func (l merged) get(key resource.Key) *resource.Resource { return l.snapshot.Get(key) }
 
 func (l current) cite(r *resource.Resource) Statement { return statement(l.Name, l.Precedence, r) }
 
@@ -106,16 +105,16 @@ func (l earlier) cite(r *resource.Resource) Statement {
 	return cited
 }
 
-func (l former) cite(r *resource.Resource) Statement {
+func (l retired) cite(r *resource.Resource) Statement {
 	cited := statement(l.Name, l.Precedence, r)
 	cited.Retiring = true
 	return cited
 }
 
 // cite names all the sources that r is made of.
-func (l joint) cite(r *resource.Resource) Statement {
+func (l merged) cite(r *resource.Resource) Statement {
 	cited := statement(r.Origin().Source, l.precedence, r)
-	cited.joint = true
+	cited.merged = true
 	return cited
 }
 
@@ -133,10 +132,9 @@ func statement(source string, precedence int, r *resource.Resource) Statement {
 	return cited
 }
 
-// stack puts the layers in order. The pool lies before the first of the sources that it is made of. What was served before
-// the configuration changed lies before the first layer that is not read as a whole: what the layers above it have is
-// certain by now, and what they lack may turn out to be as it was. Last come the sources that were removed, for what had hidden
-// them and has gone since.
+// stack returns the layers in order of precedence. The pool comes before the first of its sources. What was served before the configuration
+// changed comes before the first layer that is not read whole: the layers above are complete, and what the others lack may turn out to be as
+// it was. Retired sources come last, for keys whose winner has gone since.
 func (v *View) stack() (layers []layer) {
 	before := v.earlier
 	add := func(l layer, read bool) {
@@ -151,15 +149,15 @@ func (v *View) stack() (layers []layer) {
 		place := v.place(i)
 		if s.Merge != nil && !joined {
 			joined, poolPlace = true, place
-			add(joint{precedence: s.Precedence, place: place, snapshot: v.pool.snapshot}, v.poolRead())
+			add(merged{precedence: s.Precedence, place: place, snapshot: v.pool.snapshot}, v.poolRead())
 		}
-		add(current{*s.said, place}, s.read())
+		add(current{*s.sourceState, place}, s.read())
 	}
 	if v.earlier != nil {
 		layers = append(layers, earlier{poolPlace, v.pooled})
 	}
-	for _, f := range v.formers {
-		layers = append(layers, former{*f, len(v.sources)})
+	for _, f := range v.retired {
+		layers = append(layers, retired{*f, len(v.sources)})
 	}
 	return layers
 }

@@ -12,7 +12,7 @@ import (
 
 // followed is a source of the configuration as the loop sees it.
 type followed struct {
-	*said
+	*sourceState
 	synced bool
 }
 
@@ -30,7 +30,7 @@ func (v *View) merge() (news []<-chan struct{}) {
 		before := s.snapshot
 		keys := s.pull()
 		since = recent.Earlier(since, s.snapshot.Since(before.Revision()))
-		v.pool.take(s.said, keys)
+		v.pool.take(s.sourceState, keys)
 		v.followUp(before, s, v.place(i), keys)
 		dirty = append(dirty, keys...)
 		if synced && !s.synced {
@@ -61,14 +61,14 @@ func (v *View) reconcile() []resource.Key {
 	v.configured, v.alone = wanted, new(sync.Once)
 
 	var keys []resource.Key
-	for _, s := range v.voices() {
+	for _, s := range v.withRetired() {
 		keys = append(keys, s.keys()...)
 	}
-	old, left := v.sources, v.told()
+	old, left := v.sources, v.states()
 	v.sources = nil
 	for _, s := range wanted.sources {
-		next := &followed{said: &said{Source: s}}
-		if i := slices.IndexFunc(left, func(o *said) bool { return o.Reader == s.Reader }); i >= 0 {
+		next := &followed{sourceState: &sourceState{Source: s}}
+		if i := slices.IndexFunc(left, func(o *sourceState) bool { return o.Reader == s.Reader }); i >= 0 {
 			next.snapshot = left[i].snapshot
 			left = slices.Delete(left, i, i+1)
 		}
@@ -78,7 +78,7 @@ func (v *View) reconcile() []resource.Key {
 	v.retire(left, old)
 	keys = append(keys, v.remember()...)
 	keys = append(keys, keysOf(v.pool.snapshot)...) // the place of the pool may be another
-	v.pool.restart(v.voices())
+	v.pool.restart(v.withRetired())
 	for _, s := range v.sources {
 		keys = append(keys, s.keys()...)
 	}
@@ -113,7 +113,7 @@ func (v *View) remember() (keys []resource.Key) {
 	return append(keys, keysOf(v.earlier.Snapshot())...)
 }
 
-// followUp brings what was served earlier up to date with what a source has changed, if it was this source that had said it.
+// followUp applies the changes of a source to what was served earlier, where that came from this source.
 // What is new gets the rank of its place now. A source that is read for the first time changes nothing of it: what it lacks may be another
 // one's, which is not read yet.
 func (v *View) followUp(before memstore.Snapshot, s *followed, place int, keys []resource.Key) {
@@ -131,9 +131,9 @@ func (v *View) followUp(before memstore.Snapshot, s *followed, place int, keys [
 	v.earlier.Apply(next.puts, next.deletes)
 }
 
-// servedAs reports whether what a source or the pool said is what was served, but for the rank.
-func servedAs(said, served *resource.Resource) bool {
-	return said != nil && served != nil && resource.Equal(said.Unranked(), served.Unranked()) && resource.SameOrigin(said, served)
+// servedAs reports whether an object of a source or of the pool is the one that was served, apart from the rank.
+func servedAs(r, served *resource.Resource) bool {
+	return r != nil && served != nil && resource.Equal(r.Unranked(), served.Unranked()) && resource.SameOrigin(r, served)
 }
 
 // decided returns the keys of which the winner may be another now that s is read.
@@ -144,18 +144,18 @@ func (v *View) decided(s *followed) []resource.Key {
 	return append(keysOf(v.earlier.Snapshot()), s.keys()...)
 }
 
-// forgetEarlier forgets what was served earlier and the former sources, and returns the keys that they had.
+// forgetEarlier drops what was served earlier and the retired sources, and returns their keys.
 func (v *View) forgetEarlier() (keys []resource.Key) {
 	if v.earlier != nil {
 		keys = append(keysOf(v.earlier.Snapshot()), keysOf(v.pooled)...)
 		v.earlier, v.pooled = nil, memstore.Snapshot{}
 	}
-	for _, f := range v.formers {
+	for _, f := range v.retired {
 		v.pool.drop(f)
 		keys = append(keys, f.keys()...)
 	}
-	v.formers = nil
-	clear(v.spoke)
+	v.retired = nil
+	clear(v.hadObjects)
 	return keys
 }
 
@@ -165,7 +165,7 @@ func (v *View) complete() bool {
 }
 
 // pull takes over what the source has changed, and returns the keys.
-func (s *said) pull() []resource.Key {
+func (s *sourceState) pull() []resource.Key {
 	keys, now, ok := s.Reader.Changes(s.snapshot.Revision())
 	if !ok {
 		keys = nil
@@ -177,7 +177,7 @@ func (s *said) pull() []resource.Key {
 	return keys
 }
 
-func (s *said) keys() []resource.Key { return keysOf(s.snapshot) }
+func (s *sourceState) keys() []resource.Key { return keysOf(s.snapshot) }
 
 func keysOf(s memstore.Snapshot) (keys []resource.Key) {
 	for r := range s.All() {

@@ -15,7 +15,7 @@ type pool struct {
 	table    memstore.Table // the merged entries; written by the loop
 	snapshot memstore.Snapshot
 
-	members map[*said]*contributor // owned by the loop
+	members map[*sourceState]*contributor // owned by the loop
 
 	mu           sync.Mutex     // guards the rest, which the loop writes and explanations read
 	contributors []*contributor // in order of precedence
@@ -32,7 +32,7 @@ type contributor struct {
 	precedence int
 	rank       int // their order
 	merge      Merge
-	former     bool // it fills gaps, and is never refused
+	retired    bool // it fills gaps, and is never refused
 }
 
 // entry is a ServiceEntry of a source.
@@ -49,9 +49,9 @@ type relatives struct {
 }
 
 // restart takes over a new set of sources, in order of precedence.
-func (p *pool) restart(sources []voice) {
+func (p *pool) restart(sources []orderedSource) {
 	old := p.members
-	p.members = make(map[*said]*contributor)
+	p.members = make(map[*sourceState]*contributor)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.families == nil {
@@ -66,8 +66,8 @@ func (p *pool) restart(sources []voice) {
 		if s.Merge == nil {
 			continue
 		}
-		c := &contributor{name: s.Name, precedence: s.Precedence, rank: len(p.contributors), merge: *s.Merge, former: s.former}
-		p.members[s.said] = c
+		c := &contributor{name: s.Name, precedence: s.Precedence, rank: len(p.contributors), merge: *s.Merge, retired: s.retired}
+		p.members[s.sourceState] = c
 		p.contributors = append(p.contributors, c)
 		for r := range s.snapshot.List(resource.ServiceEntry, "") {
 			p.set(entry{c, r.Key()}, r)
@@ -76,7 +76,7 @@ func (p *pool) restart(sources []voice) {
 }
 
 // take brings the pool up to date for keys of a source, if that is merged.
-func (p *pool) take(s *said, keys []resource.Key) {
+func (p *pool) take(s *sourceState, keys []resource.Key) {
 	from := p.members[s]
 	if from == nil {
 		return
@@ -91,7 +91,7 @@ func (p *pool) take(s *said, keys []resource.Key) {
 }
 
 // drop forgets what a source has in the pool.
-func (p *pool) drop(s *said) {
+func (p *pool) drop(s *sourceState) {
 	if from := p.members[s]; from != nil {
 		delete(p.members, s)
 		p.mu.Lock()
@@ -101,7 +101,7 @@ func (p *pool) drop(s *said) {
 }
 
 // forget removes the entries of a source. The caller holds mu.
-func (p *pool) forget(from *contributor, s *said) {
+func (p *pool) forget(from *contributor, s *sourceState) {
 	for r := range s.snapshot.List(resource.ServiceEntry, "") {
 		p.set(entry{from, r.Key()}, nil)
 	}

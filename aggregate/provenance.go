@@ -58,7 +58,7 @@ func (p *pool) explain(e *Explanation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := e.Object.Key()
-	if families := p.claims[key]; len(families) > 0 && e.Winner != nil && e.Winner.joint {
+	if families := p.claims[key]; len(families) > 0 && e.Winner != nil && e.Winner.merged {
 		for _, s := range p.services(families[0]) {
 			if s.key() == key {
 				e.merged(s)
@@ -82,7 +82,7 @@ func (p *pool) explain(e *Explanation) {
 // cite says in explanations that the source says r.
 func (c *contributor) cite(r *resource.Resource) Statement {
 	cited := statement(c.name, c.precedence, r)
-	cited.Retiring = c.former
+	cited.Retiring = c.retired
 	return cited
 }
 

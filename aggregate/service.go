@@ -86,7 +86,7 @@ func divide(f family, members []*member) (services []*service) {
 
 // refuse takes note that m is not served.
 func (s *service) refuse(m *member, reason string) {
-	if !m.from.former { // such a one fills gaps, and is never a loser
+	if !m.from.retired { // such a one fills gaps, and is never a loser
 		s.refused = append(s.refused, refusal{m, reason})
 	}
 }
@@ -111,7 +111,7 @@ func (s *service) outdo(others []*service) {
 // turn orders the members of a family by how much would be lost if they were not served.
 func (m *member) turn() int {
 	switch {
-	case m.from.former:
+	case m.from.retired:
 		return 3
 	case idle(m.spec):
 		return 2

@@ -59,14 +59,14 @@ func (v *View) Sources() []SourceStatus { return slices.Clone(v.published.Load()
 
 // status is what Sources returns of this moment. It is called by the loop.
 func (v *View) status() (all []SourceStatus) {
-	synced := make(map[*said]bool, len(v.sources))
+	synced := make(map[*sourceState]bool, len(v.sources))
 	for _, s := range v.sources {
-		synced[s.said] = s.synced
+		synced[s.sourceState] = s.synced
 	}
-	for _, s := range v.voices() {
+	for _, s := range v.withRetired() {
 		all = append(all, SourceStatus{
 			Name: s.Name, Precedence: s.Precedence, Optional: s.Optional,
-			Synced: synced[s.said], Retiring: s.former,
+			Synced: synced[s.sourceState], Retiring: s.retired,
 			Revision: s.snapshot.Revision(), Objects: s.snapshot.Len(),
 		})
 	}

@@ -52,8 +52,8 @@ type View struct {
 	configured *configuration    // what sources were made of
 	alone      *sync.Once        // closes configured.alone
 	sources    []*followed       // in order of precedence
-	formers    []*said           // removed, and not yet made up for
-	spoke      map[string]bool   // the names of those that had anything, also if others have all of it since
+	retired    []*sourceState    // removed, and not yet made up for
+	hadObjects map[string]bool   // the names of those that had anything, also if others have all of it since
 	earlier    *memstore.Table   // what was served when sources changed; nil once all of these are read
 	pooled     memstore.Snapshot // what of that the pool had made
 	layers     []layer           // what all of them say
@@ -77,7 +77,7 @@ var _ memstore.Reader = (*View)(nil)
 
 // New returns a view of sources, empty until Run.
 func New(sources ...Source) *View {
-	v := &View{reconfigured: make(chan struct{}, 1), beats: make(memstore.Beat), spoke: make(map[string]bool)}
+	v := &View{reconfigured: make(chan struct{}, 1), beats: make(memstore.Beat), hadObjects: make(map[string]bool)}
 	v.published.Store(new(state))
 	v.SetSources(sources...)
 	return v
