@@ -17,13 +17,13 @@ import (
 // lacks a host breaks calls, and one that has a host too many costs a little memory. It does no I/O and has no clock. The mu of run guards
 // it.
 type consuming struct {
-	known map[string]map[string]time.Time // by application and host: since when nobody is listed who consumes it; zero while somebody is
-	told  map[string]bool                 // applications that have a group of their own, also of an earlier run
-	dirty bool                            // what is listed changed
+	known     map[string]map[string]time.Time // by application and host: since when nobody is listed who consumes it; zero while somebody is
+	published map[string]bool                 // applications that have a group of their own, also of an earlier run
+	dirty     bool                            // what is listed changed
 }
 
 func newConsuming() *consuming {
-	return &consuming{known: map[string]map[string]time.Time{}, told: map[string]bool{}}
+	return &consuming{known: map[string]map[string]time.Time{}, published: map[string]bool{}}
 }
 
 // sidecarGroup is before the name of an application in the name of the group of its Sidecar. Nothing that Dubbo registers has a blank in
@@ -36,7 +36,7 @@ func (s *state) restoreSidecar(group string, rs []*resource.Resource) bool {
 	if !ok {
 		return false
 	}
-	s.consuming.told[application], s.consuming.dirty = true, true
+	s.consuming.published[application], s.consuming.dirty = true, true
 	for app, hosts := range s.mapper.Consumed(rs) {
 		s.consuming.known[app] = map[string]time.Time{}
 		for _, h := range hosts {
@@ -126,7 +126,7 @@ func (r *run) sidecars(now time.Time, published bool) (all []sources.Content) {
 	if r.consumers() && (published || c.dirty || !due.IsZero() && !now.Before(due)) {
 		changed = c.settle(s.consumed(), now, r.settings.SidecarGrace)
 	}
-	for application := range c.told { // of an earlier run
+	for application := range c.published { // of an earlier run
 		if !r.begunSidecars {
 			changed = append(changed, application)
 		}

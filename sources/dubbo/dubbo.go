@@ -6,7 +6,7 @@
 //
 // Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Packages zookeeper, nacos and
 // consul read a registry, behind the interface of package registry. Here, state.go holds what the registry says, judge.go and unread.go
-// decide what of it counts, run.go is told by the registry, resolve.go finds out what instances of applications serve, and publish.go hands
+// decide what of it counts, run.go listens to the registry, resolve.go finds out what instances of applications serve, and publish.go hands
 // on what is believed.
 package dubbo
 

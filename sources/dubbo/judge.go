@@ -95,10 +95,10 @@ func restored(all []mapping.Restored) record {
 // believe decides what counts of an interface. unsaid judges an endpoint of a service that is not listed.
 func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapping.Endpoint) core.State,
 	keep func(removed bool) time.Duration,
-) (t told) {
+) (t notes) {
 	s.settleRules(name, at)
 	now := map[provider.ID]*said{}
-	var unheard []provider.Provider
+	var unanswered []provider.Provider
 	for _, p := range s.providersOf(name) {
 		id := s.mapper.ServiceOf(p.ID)
 		if now[id] == nil {
@@ -115,7 +115,7 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 			t.leave(p, problem)
 		case ok && p.Silent:
 			l.endpoints = append(l.endpoints, core.Report[mapping.Endpoint]{Value: e, State: core.Unreadable})
-			unheard = append(unheard, p)
+			unanswered = append(unanswered, p)
 		case ok:
 			l.endpoints = append(l.endpoints, core.Report[mapping.Endpoint]{Value: e, State: core.Listed})
 		default:
@@ -148,7 +148,7 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 		}
 	}
 	s.remember(name, after)
-	for _, p := range unheard {
+	for _, p := range unanswered {
 		e, _, _ := s.mapper.Endpoint(p)
 		if !slices.ContainsFunc(after[s.mapper.ServiceOf(p.ID)].endpoints, func(k known) bool { return k.Value.Compare(e) == 0 }) {
 			t.leave(p, "its check has not heard of it")
@@ -157,14 +157,14 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 	return t
 }
 
-// told is what there is to say of an interface to people.
-type told struct {
+// notes are what there is to say of an interface to people.
+type notes struct {
 	warnings  []string
 	left      []sources.LeftOut
 	explained bool // see sources.Content
 }
 
-func (t *told) leave(p provider.Provider, why string) { t.left = append(t.left, leftOut(p, why)) }
+func (t *notes) leave(p provider.Provider, why string) { t.left = append(t.left, leftOut(p, why)) }
 
 func leftOut(p provider.Provider, why string) sources.LeftOut {
 	return sources.LeftOut{What: net.JoinHostPort(p.Host, strconv.Itoa(p.Port)), Of: p.String(), Why: why}

@@ -37,7 +37,7 @@ func (r *run) leftOut() (all []sources.Content) {
 
 // leftOf returns what is left out of the instances of an application, and of what their metadata say.
 func (s *state) leftOf(name string, a *application) (all []sources.LeftOut) {
-	told := map[*resolution]bool{}
+	reported := map[*resolution]bool{}
 	for _, id := range slices.Sorted(maps.Keys(a.instances)) {
 		i := a.instances[id]
 		if why := s.whyLeft(i); why != "" {
@@ -47,8 +47,8 @@ func (s *state) leftOf(name string, a *application) (all []sources.LeftOut) {
 			for _, err := range i.Uncallable(*n.metadata) {
 				all = append(all, sources.LeftOut{What: i.id, Of: name, Why: err.Error()})
 			}
-			if !told[n] {
-				told[n] = true
+			if !reported[n] {
+				reported[n] = true
 				for _, w := range n.warnings {
 					all = append(all, sources.LeftOut{What: "revision " + provider.Shorten(n.of.revision), Of: name, Why: w})
 				}

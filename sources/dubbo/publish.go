@@ -107,7 +107,7 @@ func (r *run) contents(now time.Time) []sources.Content {
 		s.unread = u
 		s.reconsider()
 	}
-	done := map[string]told{} // by interface
+	done := map[string]notes{} // by interface
 	believe := func() {
 		for name := range s.dirty {
 			if _, again := done[name]; !again && s.certain(name) {

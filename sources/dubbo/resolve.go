@@ -89,7 +89,7 @@ const (
 
 // takeInstance notes what an instance is; nil if it is not Dubbo's. The caller holds mu.
 func (r *run) takeInstance(i *instance, now *provider.Instance, err error) {
-	i.told = true
+	i.reported = true
 	if errors.Is(err, registry.ErrAbsent) {
 		return // what lists it will tell
 	}

@@ -26,7 +26,7 @@ type run struct {
 	asker    asker
 	mapper   *mapping.Mapper
 	counters *counts
-	bell     core.Bell
+	wakeup   core.Wakeup
 
 	resolver resolver
 
@@ -40,7 +40,7 @@ type run struct {
 	started bool      // something was published
 	synced  bool      // that was all
 
-	left          map[string][]sources.LeftOut // of applications, as it was told last
+	left          map[string][]sources.LeftOut // of applications, as it was published last
 	begunSidecars bool                         // those of an earlier run were looked at
 }
 
@@ -55,13 +55,13 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	return r.loop(ctx)
 }
 
-// notYet is why a registry cannot be reached before anything was told of it.
+// notYet is why a registry cannot be reached before anything is known of it.
 const notYet = "not connected yet"
 
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{
 		settings: s.settings, sink: sink, registry: s.registry, asker: s.asker, mapper: s.mapper, counters: s.counters,
-		bell: core.NewBell(), state: newState(s.mapper, s.place, s.settings.serves), down: notYet,
+		wakeup: core.NewWakeup(), state: newState(s.mapper, s.place, s.settings.serves), down: notYet,
 	}
 	r.resolver.maxKept, r.resolver.again = s.maxMetadata, s.again
 	r.resolver.all = make(map[revision]*resolution)
@@ -85,7 +85,7 @@ func (r *run) loop(ctx context.Context) error {
 	defer workers.Stop()
 	r.resolver.ctx, r.resolver.workers = ctx, workers
 	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r, wanted)) }) // which ends all, though it only gave up
-	core.Publish(ctx, r.sink, r.bell, r.settings.Delay, r.gather)
+	core.Publish(ctx, r.sink, r.wakeup, r.settings.Delay, r.gather)
 	return workers.Wait()
 }
 
@@ -196,9 +196,9 @@ func (r *run) Connection(c registry.Connection) {
 func (r *run) Healed(string) { r.counters.healed.Add(1) }
 
 func (r *run) change(f func(*state)) {
-	r.counters.told.Add(1)
+	r.counters.reads.Add(1)
 	r.mu.Lock()
 	f(r.state)
 	r.mu.Unlock()
-	r.bell.Ring()
+	r.wakeup.Notify()
 }

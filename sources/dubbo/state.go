@@ -137,7 +137,7 @@ type instance struct {
 	id, application string
 	provider.Instance
 
-	told      bool // of it, if only that it cannot be read
+	reported  bool // of it, if only that it cannot be read
 	read      bool // it is known what it is
 	dubbo     bool // and not some other framework's
 	problem   string
@@ -386,7 +386,7 @@ func (s *state) services(name string) []mapping.Service {
 }
 
 // content is what there is to publish of an interface.
-func (s *state) content(name string, t told) sources.Content {
+func (s *state) content(name string, t notes) sources.Content {
 	c := sources.Content{Group: name, Warnings: t.warnings, LeftOut: t.left, Explained: t.explained}
 	for _, service := range s.services(name) {
 		rs, warned, err := s.mapper.Entries(service)
@@ -421,7 +421,7 @@ func (s *state) settled() bool {
 			return false
 		}
 		for _, i := range a.instances {
-			if !i.told {
+			if !i.reported {
 				return false
 			}
 		}

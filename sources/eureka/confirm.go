@@ -34,7 +34,7 @@ func advance(ctx context.Context, f *follower, s *state, r reading, at time.Time
 	if err != nil {
 		return err
 	}
-	f.compare = s.hear(answers, questions, f.server, at) || f.compare
+	f.compare = s.decide(answers, questions, f.server, at) || f.compare
 	return nil
 }
 
@@ -78,30 +78,30 @@ func (s *state) questions(at time.Time, again time.Duration) (all []question) {
 	return all[:min(len(all), due+maxDoubts)]
 }
 
-// hear notes what servers answered, and reports whether one that is not followed knows of an instance that the other one lost.
-func (s *state) hear(heard answers, all []question, followed string, at time.Time) (elsewhere bool) {
+// decide notes what servers answered, and reports whether one that is not followed knows of an instance that the other one lost.
+func (s *state) decide(got answers, all []question, followed string, at time.Time) (elsewhere bool) {
 	s.version++
 	for _, q := range all {
-		l, a := q.loss, heard.of[q.key]
+		l, a := q.loss, got.of[q.key]
 		if a.asked {
 			l.asked = at
 		}
 		before := l.confirmed != "" && l.confirmed != followed
-		none := a.noes == heard.others || !before && a.noes == len(heard.alive) // of the others knows of it
+		none := a.noes == got.others || !before && a.noes == len(got.alive) // of the others knows of it
 		switch {
 		case a.found != "" && !s.mapper.Serves(a.instance):
 			l.gone = true
 		case a.found != "":
-			l.same, l.seen, l.missing, l.silent, l.confirmed = false, at, at, time.Time{}, a.found
+			l.same, l.seen, l.missing, l.unanswered, l.confirmed = false, at, at, time.Time{}, a.found
 			l.refuted = s.deleted[q.instance].evicted
 			elsewhere = elsewhere || !before && a.found != followed
 		case !q.due && l.confirmed == "": // a server that has forgotten proves nothing
 		case !a.answered:
-			l.silent = cmp.Or(l.silent, at)
+			l.unanswered = cmp.Or(l.unanswered, at)
 		case !q.others || none || before && q.due:
 			l.gone = true
 		case q.due:
-			l.silent = cmp.Or(l.silent, at)
+			l.unanswered = cmp.Or(l.unanswered, at)
 		}
 	}
 	s.Reconsider()
@@ -133,11 +133,11 @@ const (
 // ask asks servers for instances, for as long as our patience lasts, of which a single request has a part: one that is not answered holds
 // up no other.
 func (f *follower) ask(ctx context.Context, all []question) (answers, error) {
-	heard := answers{others: len(f.Servers()) - 1, alive: map[string]bool{}, of: map[wire.Key]*answer{}}
+	got := answers{others: len(f.Servers()) - 1, alive: map[string]bool{}, of: map[wire.Key]*answer{}}
 	for _, q := range all {
-		heard.of[q.key] = &answer{}
+		got.of[q.key] = &answer{}
 	}
-	var mu sync.Mutex // guards heard
+	var mu sync.Mutex // guards got
 	ctx, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
 	workers, asking := worker.New(ctx)
@@ -160,14 +160,14 @@ func (f *follower) ask(ctx context.Context, all []question) (answers, error) {
 						return
 					}
 					mu.Lock()
-					heard.take(server, server == f.server, key, reply, err, f.now())
+					got.take(server, server == f.server, key, reply, err, f.now())
 					mu.Unlock()
 				}
 			})
 		}
 	}
 	err := workers.Wait()
-	return heard, err
+	return got, err
 }
 
 // take takes what a server answered about an instance.

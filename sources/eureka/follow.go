@@ -31,14 +31,14 @@ type follower struct {
 	patience time.Duration // for servers that do not answer while another one has
 	now      func() time.Time
 
-	server  string // that is followed; empty if none is
-	view    view.View
-	marks   view.Marks // of the memory that is followed: of answers that are one server's for certain
-	changes *client.Reply
-	silent  bool // the server does not tell changes
-	mute    int  // how often, in a row, it told everything and failed to tell changes
-	outage  bool // no server has answered since the last reading
-	readAll time.Time
+	server       string // that is followed; empty if none is
+	view         view.View
+	marks        view.Marks // of the memory that is followed: of answers that are one server's for certain
+	changes      *client.Reply
+	noDeltas     bool // the server does not tell changes
+	missedDeltas int  // how often, in a row, it told everything and failed to tell changes
+	outage       bool // no server has answered since the last reading
+	readAll      time.Time
 
 	compare bool // the servers are to be compared soon: another one hears of instances that the one which is followed lost
 }
@@ -59,8 +59,8 @@ type reading struct {
 	why       error
 }
 
-// mutes is how often that is taken for an accident.
-const mutes = 3
+// maxMissedDeltas is how often that is taken for an accident.
+const maxMissedDeltas = 3
 
 // next asks for what is new. Everything is read at the start, when a server was lost, when changes are not told or do not fit what is
 // known, and when all says so; then the servers are compared, and the first one is followed that lists about as much as any.
@@ -85,7 +85,7 @@ func (f *follower) next(ctx context.Context, all bool) (reading, error) {
 
 // follow asks for changes. It is done unless everything has to be read.
 func (f *follower) follow(ctx context.Context) (r reading, done bool, err error) {
-	if f.silent {
+	if f.noDeltas {
 		return r, false, nil
 	}
 	changes, err := f.Changes(ctx, f.server)
@@ -93,7 +93,7 @@ func (f *follower) follow(ctx context.Context) (r reading, done bool, err error)
 	case ctx.Err() != nil:
 		return r, true, ctx.Err()
 	case errors.Is(err, client.ErrNoChanges):
-		f.silent = true
+		f.noDeltas = true
 		return r, false, nil
 	case err != nil:
 		f.server = ""
@@ -139,7 +139,7 @@ func (f *follower) reading(last *client.Reply, same bool) reading {
 // everything reads all that a server lists, and then what has changed: some servers make the two answers at different times.
 func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 	if anew {
-		f.silent = false
+		f.noDeltas = false
 	}
 	var all *client.Reply
 	if f.server != "" && !anew {
@@ -156,25 +156,25 @@ func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 		}
 		if f.server != before {
 			f.counts.servers.Add(1)
-			f.silent = false
+			f.noDeltas = false
 		}
 	}
 	f.counts.full.Add(1)
 	f.readAll = time.Now()
 	v, last, marks := view.All(all.Answer, f.view), all, view.MarksOf(all.Answer)
 	f.changes = nil
-	if !f.silent {
+	if !f.noDeltas {
 		changes, err := f.Changes(ctx, f.server)
 		switch {
 		case errors.Is(err, client.ErrNoChanges):
-			f.silent = true
-		case err != nil && f.mute < mutes:
+			f.noDeltas = true
+		case err != nil && f.missedDeltas < maxMissedDeltas:
 			// What was read may be older than changes that are known already. Perhaps they can be had the next time.
-			f.mute++
+			f.missedDeltas++
 			return reading{}, fmt.Errorf("%w: %w", errUnreachable, err)
 		case err == nil:
 			f.counts.changes.Add(1)
-			f.mute = 0
+			f.missedDeltas = 0
 			f.changes = changes
 			own := marks.Continues(view.MarksOf(changes.Answer))
 			if after := v.Change(changes.Answer); own && (after.Whole() || !v.Whole()) || v.Fits(changes.Answer) {

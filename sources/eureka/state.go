@@ -56,16 +56,16 @@ type deletion struct {
 
 // loss is an instance that was listed, and is not.
 type loss struct {
-	key       wire.Key  // none if that is not known
-	same      bool      // the memory that is read is the one that listed it
-	seen      time.Time // when it was known to be there last
-	missing   time.Time // since when it could be listed, and is not
-	confirmed string    // the server that says that it is there, though it is not listed; empty if none does
-	refuted   int64     // the end that a server told of, when it was confirmed: it is back, or still there
-	asked     time.Time // when servers were asked for it last
-	silent    time.Time // since when they do not answer, though it is to be decided; zero if they do
-	gone      bool      // it is decided
-	beside    places    // what was listed at its places when it was
+	key        wire.Key  // none if that is not known
+	same       bool      // the memory that is read is the one that listed it
+	seen       time.Time // when it was known to be there last
+	missing    time.Time // since when it could be listed, and is not
+	confirmed  string    // the server that says that it is there, though it is not listed; empty if none does
+	refuted    int64     // the end that a server told of, when it was confirmed: it is back, or still there
+	asked      time.Time // when servers were asked for it last
+	unanswered time.Time // since when they do not answer, though it is to be decided; zero if they do
+	gone       bool      // it is decided
+	beside     places    // what was listed at its places when it was
 }
 
 // place is where something is called.
@@ -224,8 +224,8 @@ func (s *state) until(id mapping.ID, k registry.Known[registry.Endpoint]) time.T
 		return latest(k.Missing, s.outage).Add(s.hold)
 	case l.gone || s.replaced(id, k.Value, l):
 		return time.Time{}
-	case !l.silent.IsZero(): // that has an end: a server that never says anything keeps nobody
-		return latest(s.deadline(instance, l), l.silent.Add(s.hold))
+	case !l.unanswered.IsZero(): // that has an end: a server that never says anything keeps nobody
+		return latest(s.deadline(instance, l), l.unanswered.Add(s.hold))
 	}
 	return s.deadline(instance, l)
 }

@@ -126,12 +126,12 @@ func (b *book) take(r reading, at time.Time) {
 
 // answer has the server say that it knows nothing of any instance that it is asked for.
 func (b *book) answer(at time.Time) {
-	heard := answers{of: map[wire.Key]*answer{}}
+	got := answers{of: map[wire.Key]*answer{}}
 	questions := b.questions(at, 0)
 	for _, q := range questions {
-		heard.of[q.key] = &answer{answered: true}
+		got.of[q.key] = &answer{answered: true}
 	}
-	b.hear(heard, questions, "a", at)
+	b.decide(got, questions, "a", at)
 	b.settle(at)
 }
 

@@ -3,7 +3,7 @@
 // The group of what it publishes is group@@service. See README.md for what it does in which situation.
 //
 // Package client is the connection and follows a Nacos, and package mapping makes ServiceEntries; mapping is pure. Here, state.go holds
-// what is listed, and run.go is told by the client and hands on what the machine of package registry believes.
+// what is listed, and run.go listens to the client and hands on what the machine of package registry believes.
 package nacos
 
 import (
@@ -123,19 +123,19 @@ func (s *Settings) complete(a client.Address) error {
 	)
 }
 
-// dubbos are what the names of services begin with that Dubbo registers.
-var dubbos = []string{"providers:", "consumers:", "routers:", "configurators:"}
+// dubboPrefixes are what the names of services begin with that Dubbo registers.
+var dubboPrefixes = []string{"providers:", "consumers:", "routers:", "configurators:"}
 
-func isDubbos(name string) bool {
-	return slices.ContainsFunc(dubbos, func(d string) bool { return strings.HasPrefix(name, d) })
+func isDubboName(name string) bool {
+	return slices.ContainsFunc(dubboPrefixes, func(d string) bool { return strings.HasPrefix(name, d) })
 }
 
 // selects reports whether a service is to be read.
 func (s *Settings) selects(name string) bool {
-	return !isDubbos(name) && registry.Selection{Wanted: s.Services, Skipped: s.Skip}.Has(name)
+	return !isDubboName(name) && registry.Selection{Wanted: s.Services, Skipped: s.Skip}.Has(name)
 }
 
-// ofDubbo reports whether an instance is one of an application of Dubbo 3, and not one of a service that calls it, as Spring Cloud's are.
-func ofDubbo(i client.Instance) bool {
+// isDubboInstance reports whether an instance is one of an application of Dubbo 3, and not one of a service that calls it, as Spring Cloud's are.
+func isDubboInstance(i client.Instance) bool {
 	return i.Metadata["dubbo.metadata.revision"] != "" || i.Metadata["dubbo.endpoints"] != ""
 }

@@ -19,8 +19,8 @@ import (
 type run struct {
 	// read-only
 	*Source
-	sink sources.Sink
-	bell registry.Bell
+	sink   sources.Sink
+	wakeup registry.Wakeup
 
 	mu      sync.Mutex
 	state   *state
@@ -36,17 +36,17 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := &run{Source: s, sink: sink, bell: registry.NewBell(), state: newState(s.mapper, s.settings), down: errNotYet}
+	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), state: newState(s.mapper, s.settings), down: errNotYet}
 	registry.Restore(sink, func(group string, published []*resource.Resource) { r.state.restore(group, published, s.settings) })
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	workers.Go(func() {
 		workers.Fail(s.watcher.Watch(ctx, client.Watched{
-			Groups: s.settings.Groups, Selects: func(_, service string) bool { return s.settings.selects(service) }, Passed: r.passed,
+			Groups: s.settings.Groups, Selects: func(_, service string) bool { return s.settings.selects(service) }, Skipped: r.skipped,
 			Interval: s.settings.Interval, Resync: s.settings.Resync,
 		}, r))
 	})
-	registry.Publish(ctx, r.sink, r.bell, r.settings.Delay, r.gather)
+	registry.Publish(ctx, r.sink, r.wakeup, r.settings.Delay, r.gather)
 	return workers.Wait()
 }
 
@@ -56,7 +56,7 @@ func (r *run) change(f func(*state)) {
 	r.mu.Lock()
 	f(r.state)
 	r.mu.Unlock()
-	r.bell.Ring()
+	r.wakeup.Notify()
 }
 
 // Connection implements client.Listener.
@@ -79,15 +79,15 @@ func (r *run) Services(group string, names []string, err error) {
 
 // Instances implements client.Listener.
 func (r *run) Instances(group, service string, all []client.Instance, warnings []string, err error) {
-	r.counts.told.Add(1)
+	r.counts.reads.Add(1)
 	r.change(func(s *state) { s.takeInstances(key{group, service}, all, warnings, err) })
 }
 
-// passed notes what names of a group are not selected.
-func (r *run) passed(group string, names []string) {
+// skipped notes what names of a group are not selected.
+func (r *run) skipped(group string, names []string) {
 	dubbo := 0
 	for _, name := range names {
-		if isDubbos(name) {
+		if isDubboName(name) {
 			dubbo++
 		}
 	}
@@ -98,7 +98,7 @@ func (r *run) passed(group string, names []string) {
 	g.dubbo, g.others = dubbo, others
 	r.mu.Unlock()
 	if news {
-		r.bell.Ring()
+		r.wakeup.Notify()
 	}
 }
 

@@ -127,7 +127,7 @@ func (s *state) takeInstances(k key, all []client.Instance, warnings []string, e
 	if of.err = err; err != nil {
 		return // what was known of it stays
 	}
-	own := slices.DeleteFunc(slices.Clone(all), ofDubbo)
+	own := slices.DeleteFunc(slices.Clone(all), isDubboInstance)
 	of.read, of.dubbo, of.empty = true, len(own) < len(all), len(own) == 0
 	s.Take(k.id().Group(), s.mapper.Offers(k.group, k.service, own, warnings))
 	if delete(s.services, k); of.listed || !of.empty {

@@ -191,7 +191,7 @@ func newRun(t *testing.T, template string, groups ...string) *run {
 	m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, "public", nil)
 	require.NoError(t, err)
 	r := &run{Source: &Source{settings: Settings{KeepEmpty: time.Hour, Hold: time.Minute, Groups: groups}, mapper: m, counts: newCounts()}}
-	r.state, r.bell = newState(m, r.settings), registry.NewBell()
+	r.state, r.wakeup = newState(m, r.settings), registry.NewWakeup()
 	r.state.connected(start, time.Minute)
 	return r
 }

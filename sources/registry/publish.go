@@ -15,25 +15,25 @@ type Batch struct {
 	Contents []sources.Content
 	Synced   bool // with these, the first full read is in
 	Health   sources.Health
-	Next     time.Duration // there is nothing more before, unless the bell rings
+	Next     time.Duration // there is nothing more before, unless there is a wakeup
 }
 
-// Bell tells Publish that there is something to publish or report.
-type Bell chan struct{}
+// Wakeup tells Publish that there is something to publish or report.
+type Wakeup chan struct{}
 
-// NewBell returns a bell that nobody has rung.
-func NewBell() Bell { return make(Bell, 1) }
+// NewWakeup returns a wakeup without a notification.
+func NewWakeup() Wakeup { return make(Wakeup, 1) }
 
-// Ring has Publish look. It does not wait for that.
-func (b Bell) Ring() {
+// Notify has Publish look. It does not wait for that.
+func (w Wakeup) Notify() {
 	select {
-	case b <- struct{}{}:
+	case w <- struct{}{}:
 	default:
 	}
 }
 
 // Publish hands sink what gather returns, until ctx ends. What comes alone is published at once; while there is more, every delay.
-func Publish(ctx context.Context, sink sources.Sink, bell Bell, delay time.Duration, gather func(now time.Time) Batch) {
+func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.Duration, gather func(now time.Time) Batch) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -52,7 +52,7 @@ func Publish(ctx context.Context, sink sources.Sink, bell Bell, delay time.Durat
 		select {
 		case <-ctx.Done():
 			return
-		case <-bell:
+		case <-wakeup:
 			Sleep(ctx, min(quiet, delay))
 		case <-timer.C:
 		}

@@ -32,12 +32,12 @@ func (s *sink) Report(sources.Health)                  {}
 func TestPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s, bell, ended := &sink{begun: time.Now()}, NewBell(), make(chan struct{})
+		s, wakeup, ended := &sink{begun: time.Now()}, NewWakeup(), make(chan struct{})
 		var mu sync.Mutex // of what waits
 		waiting, synced := []string{"first"}, true
 		go func() {
 			defer close(ended)
-			Publish(ctx, s, bell, time.Second, func(time.Time) (b Batch) {
+			Publish(ctx, s, wakeup, time.Second, func(time.Time) (b Batch) {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, group := range waiting {
@@ -55,7 +55,7 @@ func TestPublish(t *testing.T) {
 		}
 		change := func(what string) {
 			add(what)
-			bell.Ring()
+			wakeup.Notify()
 		}
 		time.Sleep(10 * time.Second)
 		change("alone")

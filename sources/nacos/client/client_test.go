@@ -482,7 +482,7 @@ func TestWhatIsPassedOver(t *testing.T) {
 	passed := make(chan []string, 1)
 	_, l := follow(t, s.Address(), client.Watched{
 		Selects: func(_, name string) bool { return name == "orders" },
-		Passed: func(_ string, names []string) {
+		Skipped: func(_ string, names []string) {
 			select {
 			case passed <- names:
 			default:

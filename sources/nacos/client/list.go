@@ -60,9 +60,9 @@ func (c *conn) walk(ctx context.Context, group string) (l list, count int, err e
 // lists are the names of a group's services over time. What has one page is the list of a moment. Over several pages a name can slip from
 // one to the other as another one goes, so that only what two walks in a row did not find is not there.
 type lists struct {
-	read bool
-	last list     // of this connection
-	told []string // nil if there was an error
+	read     bool
+	last     list     // of this connection
+	reported []string // nil if there was an error
 }
 
 // look returns the names of all services of a group.

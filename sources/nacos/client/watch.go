@@ -56,7 +56,7 @@ type Watched struct {
 	Groups  []string
 	Selects func(group, service string) bool
 	// is told which names are not selected, each time they were looked at; nil if nobody wants to know
-	Passed   func(group string, names []string)
+	Skipped  func(group string, names []string)
 	Interval time.Duration // between looks at the names of services
 	Resync   time.Duration // between slow reads of each service, give or take a half
 }
@@ -99,7 +99,7 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool, connected func()) error {
 	s := &session{
 		watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]listing{}, large: large,
-		maxKept: c.maxKept, bell: make(chan struct{}, 1),
+		maxKept: c.maxKept, wakeup: make(chan struct{}, 1),
 	}
 	conn, err := c.open(ctx, server, s.pushed)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Client) once(ctx context.Context, server string, w Watched, to Listener
 	to.Connection(nil)
 	c.keep(conn)
 	defer c.keep(nil)
-	conn.workers.Go(func() { s.tell(conn.ctx) })
+	conn.workers.Go(func() { s.report(conn.ctx) })
 	conn.workers.Go(func() { conn.workers.Fail(s.follow(conn.ctx)) })
 	return conn.workers.Wait()
 }
@@ -147,7 +147,7 @@ type session struct {
 	conn    *conn
 	watched Watched
 	to      Listener
-	bell    chan struct{} // something is to be told
+	wakeup  chan struct{} // something is to be told
 	maxKept int           // in bytes
 
 	mu       sync.Mutex
@@ -217,14 +217,14 @@ func (s *session) take(k key, of *service, info serviceInfo) (news bool) {
 		of.err = fmt.Errorf("service %s of group %s: with its %d bytes all of Nacos' would be more than the %d that are taken", k.service,
 			k.group, info.size(), s.maxKept)
 		s.changed[k] = true
-		s.ring()
+		s.notify()
 		return false
 	}
 	news = !of.read || of.err != nil || !sameHosts(of.info, info)
 	of.info, of.read, of.err, of.missed = info, true, nil, 0
 	if news {
 		s.changed[k] = true
-		s.ring()
+		s.notify()
 	}
 	return news
 }
@@ -233,28 +233,28 @@ func sameHosts(a, b serviceInfo) bool {
 	return slices.EqualFunc(a.Hosts, b.Hosts, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 }
 
-func (s *session) ring() {
+func (s *session) notify() {
 	select {
-	case s.bell <- struct{}{}:
+	case s.wakeup <- struct{}{}:
 	default:
 	}
 }
 
-// tell hands on what changed, until ctx ends.
-func (s *session) tell(ctx context.Context) {
+// report hands on what changed, until ctx ends.
+func (s *session) report(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.bell:
+		case <-s.wakeup:
 		}
 		s.mu.Lock()
 		listed := maps.Clone(s.names)
 		clear(s.names)
-		told := make(map[key]service, len(s.changed))
+		changed := make(map[key]service, len(s.changed))
 		for k := range s.changed {
 			if of := s.services[k]; of != nil {
-				told[k] = *of
+				changed[k] = *of
 			}
 		}
 		clear(s.changed)
@@ -262,7 +262,7 @@ func (s *session) tell(ctx context.Context) {
 		for group, n := range listed {
 			s.to.Services(group, n.all, n.err)
 		}
-		for k, of := range told {
+		for k, of := range changed {
 			all, warnings := of.info.instances()
 			s.to.Instances(k.group, k.service, all, warnings, of.err)
 		}
@@ -289,8 +289,8 @@ func (s *session) follow(ctx context.Context) error {
 				}
 				return !selected
 			})
-			if s.watched.Passed != nil && err == nil {
-				s.watched.Passed(group, passed)
+			if s.watched.Skipped != nil && err == nil {
+				s.watched.Skipped(group, passed)
 			}
 			s.listed(group, known[group], listing{all, err})
 		}
@@ -336,14 +336,14 @@ func (s *session) listed(group string, known *lists, now listing) {
 				of.listed, of.due = false, time.Time{}
 			}
 		}
-		if known.told != nil && slices.Equal(known.told, now.all) {
+		if known.reported != nil && slices.Equal(known.reported, now.all) {
 			return
 		}
 	}
 	// After an error all is told.
-	known.told = now.all
+	known.reported = now.all
 	s.names[group] = listing{slices.Clone(now.all), now.err}
-	s.ring()
+	s.notify()
 }
 
 // read reads the services that are due.
@@ -401,7 +401,7 @@ func (s *session) one(ctx context.Context, k key) error {
 		if of.err == nil || of.err.Error() != err.Error() {
 			of.err = err
 			s.changed[k] = true
-			s.ring()
+			s.notify()
 		}
 		if errors.Is(err, errTooLarge) {
 			s.large[k] = true
