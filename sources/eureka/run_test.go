@@ -200,7 +200,7 @@ func TestTwoPortsWithOneNumber(t *testing.T) {
 	defer s.mu.Unlock()
 	require.Len(t, s.groups["orders"].Rejects, 1)
 	require.ErrorContains(t, s.groups["orders"].Rejects[0].Err,
-		"eureka vip orders (secure): port 80 of orders.eureka is taken by another service")
+		"eureka vip orders (secure): port 80 is the service's plain one already")
 }
 
 func TestNothingThatIsSelectedIsSaid(t *testing.T) {

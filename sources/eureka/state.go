@@ -88,7 +88,7 @@ func (p places) add(e registry.Endpoint, id mapping.ID) {
 
 func newState(m *mapping.Mapper, s Settings) *state {
 	all := &state{mapper: m, selects: s.selects, hold: s.Hold, present: map[string]*presence{}, lost: map[string]*loss{}, places: places{}}
-	all.Machine = registry.NewMachine(m, s.KeepEmpty, all.until)
+	all.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty }, all.until)
 	return all
 }
 

@@ -87,6 +87,9 @@ type Endpoint struct {
 	Labels   map[string]string
 	Locality string
 	Instance string // whose it is, where the registry's instances have names; empty if that is not known
+
+	ServiceAccount string
+	Levels         uint8 // at which it is registered, where the registry has several
 }
 
 // Compare orders endpoints. Those that compare equal are the same endpoint.
@@ -96,7 +99,8 @@ func (e Endpoint) Compare(o Endpoint) int {
 
 // Same reports whether nothing is different.
 func (e Endpoint) Same(o Endpoint) bool {
-	return e.Compare(o) == 0 && e.Weight == o.Weight && e.Instance == o.Instance && e.Locality == o.Locality && maps.Equal(e.Labels, o.Labels)
+	return e.Compare(o) == 0 && e.Weight == o.Weight && e.Instance == o.Instance && e.Locality == o.Locality &&
+		e.ServiceAccount == o.ServiceAccount && e.Levels == o.Levels && maps.Equal(e.Labels, o.Labels)
 }
 
 func (e Endpoint) String() string { return net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))) }

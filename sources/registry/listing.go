@@ -102,10 +102,11 @@ type Record[E any] struct {
 	Next      time.Time  // when it is to be settled again; zero if nothing changes by itself
 }
 
-// Settle decides what is believed after a listing. kept says that the host is to be published; one without endpoints is for keep.
-func (r Record[E]) Settle(l Listing[E], compare func(a, b E) int, at time.Time, keep time.Duration) (after Record[E], kept bool) {
+// Settle decides what is believed after a listing. kept says that the host is to be published: one that has neither endpoints nor anybody
+// there, who takes no calls perhaps, is for keep.
+func (r Record[E]) Settle(l Listing[E], compare func(a, b E) int, at time.Time, there bool, keep time.Duration) (after Record[E], kept bool) {
 	after.Endpoints, after.Held, after.Next = l.Settle(r.Endpoints, compare, at)
-	if after.Empty, kept = Empty(r.Empty, len(after.Endpoints) > 0, at, keep); kept && !after.Empty.IsZero() {
+	if after.Empty, kept = Empty(r.Empty, there || len(after.Endpoints) > 0, at, keep); kept && !after.Empty.IsZero() {
 		after.Next = after.Empty.Add(keep)
 	}
 	return after, kept

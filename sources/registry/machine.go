@@ -2,7 +2,6 @@ package registry
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -43,15 +42,18 @@ type ServiceID[ID any] interface {
 
 // Mapping is what services of a registry become. It is pure.
 type Mapping[ID comparable] interface {
-	// Names gives each of all services a name of its own. The order does not matter.
-	Names(all []ID) map[ID]Name
-	// Place says to people where a service is.
+	// Host is what hosts are told apart by: the ID of a service without what its ports differ in.
+	Host(id ID) ID
+	// Names gives each of all hosts a name of its own. The order does not matter.
+	Names(hosts []ID) map[ID]Name
+	// Place says to people where a service or host is.
 	Place(id ID) string
 	// ServicePort is the port that is configured for a service; 0 if none is.
 	ServicePort(id ID) int
-	// Entry returns the object of a service, or none if there is nothing to make it of. Endpoints are in order, each once.
-	Entry(s Service[ID]) (r *resource.Resource, warnings []string, err error)
-	// Restore reads what Entry made, by whatever options. The IDs are those that the services have now.
+	// Entries returns the objects of the services of a host, which are in order, and so are their endpoints, each once. An error is about
+	// some of them.
+	Entries(host []Service[ID]) (rs []*resource.Resource, warnings []string, err error)
+	// Restore reads what Entries made, by whatever options. The IDs are those that the services have now.
 	Restore(published []*resource.Resource) []Service[ID]
 }
 
@@ -61,7 +63,8 @@ type Machine[ID ServiceID[ID]] struct {
 	Explained bool
 
 	mapping Mapping[ID]
-	keep    time.Duration // services without endpoints
+	keep    func(ID) time.Duration // services without endpoints
+	moved   func(id ID, before, after []Known[Endpoint])
 	until   func(ID, Known[Endpoint]) time.Time
 	groups  map[string]*group[ID]
 	names   map[ID]Name
@@ -87,11 +90,11 @@ type service struct {
 	owners []string
 }
 
-// NewMachine returns a machine that knows of nothing. Services without endpoints are kept for a time. until says until when an endpoint
+// NewMachine returns a machine that knows of nothing. keep says for how long a service without endpoints is kept. until says until when an endpoint
 // stays that is not listed; it has gone if that is not in the future. What is in doubt is for the registry to know: one that proves nothing
 // about a connection, or about a single instance, says so here.
-func NewMachine[ID ServiceID[ID]](m Mapping[ID], keep time.Duration, until func(ID, Known[Endpoint]) time.Time) *Machine[ID] {
-	return &Machine[ID]{mapping: m, keep: keep, until: until, groups: map[string]*group[ID]{}, dirty: map[string]bool{}}
+func NewMachine[ID ServiceID[ID]](m Mapping[ID], keep func(ID) time.Duration, until func(ID, Known[Endpoint]) time.Time) *Machine[ID] {
+	return &Machine[ID]{mapping: m, keep: keep, until: until, moved: func(ID, []Known[Endpoint], []Known[Endpoint]) {}, groups: map[string]*group[ID]{}, dirty: map[string]bool{}}
 }
 
 // Restore remembers what an earlier run published as a group. Services that are not selected any more go, and are known of no more; all of
@@ -109,12 +112,14 @@ func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selec
 		of := m.group(one.ID.Group()).service(one.ID)
 		of.port = one.Port
 		of.owners = unique(append(of.owners, one.Owners...))
+		before := of.Endpoints
 		for _, e := range one.Endpoints {
 			of.Endpoints = append(of.Endpoints, Known[Endpoint]{Value: e})
 		}
 		compare := func(a, b Known[Endpoint]) int { return a.Value.Compare(b.Value) }
 		slices.SortStableFunc(of.Endpoints, compare)
 		of.Endpoints = slices.CompactFunc(of.Endpoints, func(a, b Known[Endpoint]) bool { return compare(a, b) == 0 })
+		m.moved(one.ID, before, of.Endpoints)
 	}
 }
 
@@ -157,6 +162,16 @@ func (m *Machine[ID]) TakeAll(all map[string]Offers[ID]) {
 	}
 	for name, offers := range all {
 		m.Take(name, offers)
+	}
+}
+
+// Follow has moved called with the endpoints of each service that are believed, and with those that were.
+func (m *Machine[ID]) Follow(moved func(id ID, before, after []Known[Endpoint])) { m.moved = moved }
+
+// Touch has a group settled again though what is listed for it is as before.
+func (m *Machine[ID]) Touch(name string) {
+	if m.groups[name] != nil {
+		m.dirty[name] = true
 	}
 }
 
@@ -225,7 +240,12 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 	left := slices.Clone(g.offers.LeftOut)
 	g.explained = m.Explained
 	for id, offers := range by {
-		before, kept := g.service(id), false
+		// That of which nothing is known but that it cannot be read does not make a service.
+		there := slices.ContainsFunc(offers, func(o Offer[ID]) bool { return o.State != Unreadable })
+		before, kept := g.services[id], false
+		if before == nil {
+			before = &service{}
+		}
 		g.explained = g.explained && before.Held == 0
 		after := &service{owners: before.owners}
 		l := Listing[Endpoint]{Until: func(k Known[Endpoint]) time.Time { return m.until(id, k) }}
@@ -243,7 +263,8 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 		if len(owners) > 0 {
 			after.owners = unique(owners)
 		}
-		after.Record, kept = before.Settle(l, Endpoint.Compare, at, m.keep)
+		after.Record, kept = before.Settle(l, Endpoint.Compare, at, there, m.keep(id))
+		kept = kept && (there || g.services[id] != nil)
 		// While something that is not listed is in doubt, the port is what it was.
 		if after.port = before.port; after.Held == 0 || after.port.Number == 0 {
 			after.port = ports.port(before.port)
@@ -255,16 +276,14 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 				left = append(left, sources.LeftOut{What: o.Endpoint.String(), Of: o.Owner, Why: o.Why})
 			}
 		}
-		changed = changed || after.differs(before)
-		// One that has instances, of which none can be called now, is kept as long as it has them.
-		if !kept && len(offers) == 0 {
+		m.moved(id, before.Endpoints, after.Endpoints)
+		if !kept {
+			changed = changed || g.services[id] != nil
 			delete(g.services, id)
-			changed = true
 			continue
 		}
-		if len(offers) == 0 || after.Empty.IsZero() {
-			g.next = Earlier(g.next, after.Next)
-		}
+		changed = changed || after.differs(before) || g.services[id] == nil
+		g.next = Earlier(g.next, after.Next)
 		g.services[id] = after
 	}
 	slices.SortFunc(left, func(a, b sources.LeftOut) int {
@@ -286,7 +305,7 @@ func (m *Machine[ID]) rename() (groups []string) {
 	owners := map[ID]string{}
 	for name, g := range m.groups {
 		for id := range g.services {
-			owners[id] = name
+			owners[m.mapping.Host(id)] = name
 		}
 	}
 	m.names = Rename(m.names, owners, m.mapping.Names, func(group string) { groups = append(groups, group) })
@@ -296,23 +315,32 @@ func (m *Machine[ID]) rename() (groups []string) {
 // content is what is published of a group.
 func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
 	c := sources.Content{Group: name, LeftOut: g.left, Warnings: slices.Clone(g.offers.Warnings), Explained: g.explained}
-	taken := map[string]bool{}
-	for _, id := range slices.SortedFunc(maps.Keys(g.services), ID.Compare) {
-		of, place := g.services[id], m.mapping.Place(id)
-		port := fmt.Sprintf("port %d of %s", of.port.Number, m.names[id].Host)
-		if taken[port] && of.port.Number != 0 {
-			Add(&c, place, nil, fmt.Errorf("%s: %s is taken by another service", place, port))
-			continue
+	ids := slices.SortedFunc(maps.Keys(g.services), ID.Compare)
+	for len(ids) > 0 {
+		host, n := m.mapping.Host(ids[0]), 0
+		var all []Service[ID]
+		for ; n < len(ids) && m.mapping.Host(ids[n]) == host; n++ {
+			of := g.services[ids[n]]
+			s := Service[ID]{ID: ids[n], Name: m.names[host], Owners: of.owners, Port: of.port}
+			for _, k := range of.Endpoints {
+				s.Endpoints = append(s.Endpoints, k.Value)
+			}
+			all = append(all, s)
 		}
-		taken[port] = true
-		s := Service[ID]{ID: id, Name: m.names[id], Owners: of.owners, Port: of.port}
-		for _, k := range of.Endpoints {
-			s.Endpoints = append(s.Endpoints, k.Value)
-		}
-		r, warned, err := m.mapping.Entry(s)
-		Add(&c, place, warned, err, r)
+		ids = ids[n:]
+		rs, warned, err := m.mapping.Entries(all)
+		Add(&c, m.mapping.Place(host), warned, err, rs...)
 	}
 	return Tidy(c)
+}
+
+// Hosts calls f with each service of a group, and with the name of its host.
+func (m *Machine[ID]) Hosts(group string, f func(ID, Name)) {
+	if g := m.groups[group]; g != nil {
+		for id := range g.services {
+			f(id, m.names[m.mapping.Host(id)])
+		}
+	}
 }
 
 // Next is when something changes by itself: the zero time if nothing does.

@@ -44,8 +44,12 @@ func (plain) Names(all []svc) map[svc]Name {
 func (plain) Place(s svc) string  { return "model " + string(s) }
 func (plain) ServicePort(svc) int { return 0 }
 
-func (p plain) Entry(s Service[svc]) (*resource.Resource, []string, error) {
-	return p.maker.Entry(string(s.ID), p.Place(s.ID), s.Name, s.Port, s.Endpoints, map[string]string{"id": string(s.ID)})
+func (plain) Host(s svc) svc { return s }
+
+func (p plain) Entries(host []Service[svc]) ([]*resource.Resource, []string, error) {
+	s := host[0]
+	r, warnings, err := p.maker.Entry(string(s.ID), p.Place(s.ID), s.Name, s.Port, s.Endpoints, map[string]string{"id": string(s.ID)})
+	return []*resource.Resource{r}, warnings, err
 }
 
 func (plain) Restore(published []*resource.Resource) (all []Service[svc]) {
@@ -81,7 +85,7 @@ func serviceOf(i int) svc { return services[i%len(services)] }
 
 // start is a run that knows what was published before. unknown says that it cannot be told what that was.
 func (w *world) start(unknown bool) {
-	w.machine = NewMachine(plain{Maker{Namespace: "model"}}, keep, func(_ svc, k Known[Endpoint]) time.Time { return w.doubt.Until(k.Since) })
+	w.machine = NewMachine(plain{Maker{Namespace: "model"}}, func(svc) time.Duration { return keep }, func(_ svc, k Known[Endpoint]) time.Time { return w.doubt.Until(k.Since) })
 	clear(w.vague)
 	for name, c := range w.published {
 		if unknown {
@@ -249,6 +253,7 @@ func (w *world) named(t *rapid.T, now []int, hosts map[svc]string) {
 			delete(w.empty, s)
 			require.True(t, there)
 		case slices.ContainsFunc(slices.Collect(maps.Keys(w.listed)), mine): // all of them are switched off
+			delete(w.empty, s)
 		case w.empty[s].IsZero():
 			if there {
 				w.empty[s] = w.clock

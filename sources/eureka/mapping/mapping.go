@@ -4,6 +4,8 @@ package mapping
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"strings"
 
 	"tributary/resource"
@@ -59,8 +61,21 @@ const (
 	annotationSecure    = "tributary/eureka-secure"
 )
 
-// Entry implements registry.Mapping.
-func (m *Mapper) Entry(s registry.Service[ID]) (r *resource.Resource, warnings []string, err error) {
+// Entries implements registry.Mapping. If both ports of a host have one number, the plain one has it.
+func (m *Mapper) Entries(host []registry.Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
+	for n, s := range host {
+		if n > 0 && s.Port.Number != 0 && s.Port.Number == host[0].Port.Number {
+			err = errors.Join(err, fmt.Errorf("%s: port %d is the service's plain one already", m.Place(s.ID), s.Port.Number))
+			continue
+		}
+		r, warned, failed := m.entry(s)
+		rs, warnings, err = append(rs, r), append(warnings, warned...), errors.Join(err, failed)
+	}
+	return rs, warnings, err
+}
+
+// entry returns the object of a service.
+func (m *Mapper) entry(s registry.Service[ID]) (r *resource.Resource, warnings []string, err error) {
 	var instances []string // in the order of the endpoints
 	for _, e := range s.Endpoints {
 		instances = append(instances, e.Instance)

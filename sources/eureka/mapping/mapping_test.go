@@ -54,7 +54,7 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*r
 			groups[o.ID.Group()] = of
 		}
 	}
-	machine := registry.NewMachine(m, time.Hour, nil)
+	machine := registry.NewMachine(m, func(mapping.ID) time.Duration { return time.Hour }, nil)
 	machine.TakeAll(groups)
 	for _, c := range machine.Contents(time.Now()) {
 		rs = append(rs, c.Resources...)
@@ -188,12 +188,12 @@ func TestPorts(t *testing.T) {
 		},
 		{"none", nil, registry.Port{}, registry.Port{}},
 	} {
-		machine := registry.NewMachine(m, time.Hour, nil)
+		machine := registry.NewMachine(m, func(mapping.ID) time.Duration { return time.Hour }, nil)
 		name := registry.Name{Host: "a", Object: "a"}
-		r, _, err := m.Entry(registry.Service[mapping.ID]{ID: mapping.ID{VIP: "a"}, Name: name, Port: c.before})
+		rs, _, err := m.Entries([]registry.Service[mapping.ID]{{ID: mapping.ID{VIP: "a"}, Name: name, Port: c.before}})
 		require.NoError(t, err)
-		if r != nil {
-			machine.Restore("a", []*resource.Resource{r}, func(registry.Service[mapping.ID]) bool { return true })
+		if rs[0] != nil {
+			machine.Restore("a", rs, func(registry.Service[mapping.ID]) bool { return true })
 		}
 		machine.TakeAll(map[string]registry.Offers[mapping.ID]{"a": {All: c.all}})
 		got := registry.Port{}
@@ -204,9 +204,9 @@ func TestPorts(t *testing.T) {
 		}
 		require.Equal(t, c.want, got, c.why)
 	}
-	r, _, err := m.Entry(registry.Service[mapping.ID]{ID: mapping.ID{VIP: "a"}})
+	rs, _, err := m.Entries([]registry.Service[mapping.ID]{{ID: mapping.ID{VIP: "a"}}})
 	require.NoError(t, err)
-	require.Nil(t, r, "one that never had an instance has no port")
+	require.Nil(t, rs[0], "one that never had an instance has no port")
 }
 
 // TestServes is the table of statuses.

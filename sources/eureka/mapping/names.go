@@ -2,9 +2,7 @@ package mapping
 
 import (
 	"cmp"
-	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -35,29 +33,21 @@ func (id ID) Group() string {
 
 func (id ID) String() string { return id.Group() }
 
-func (id ID) host() ID { return ID{VIP: id.VIP, App: id.App} }
+// Host implements registry.Mapping.
+func (m *Mapper) Host(id ID) ID { return ID{VIP: id.VIP, App: id.App} }
 
 // secureSuffix is that of the object with the secure port. The name of no other one has a dot.
 const secureSuffix = ".secure"
 
 // Names implements registry.Mapping. Of hosts that would have one name, the one that is nearest to it has it.
-func (m *Mapper) Names(ids []ID) map[ID]registry.Name {
-	hosts := map[ID]bool{}
-	for _, id := range ids {
-		hosts[id.host()] = true
-	}
-	given := names.Distinct(slices.Collect(maps.Keys(hosts)), func(a, b ID) int {
+func (m *Mapper) Names(hosts []ID) map[ID]registry.Name {
+	return names.Distinct(hosts, func(a, b ID) int {
 		far := func(id ID) int { return names.Distance(id.VIP) + names.Distance(id.App) }
 		return cmp.Or(cmp.Compare(far(a), far(b)), a.Compare(b))
 	}, func(id ID, toHash string) (n registry.Name, host, object string) {
 		n = m.name(id, toHash)
 		return n, n.Host, n.Object
 	})
-	all := make(map[ID]registry.Name, len(ids))
-	for _, id := range ids {
-		all[id] = given[id.host()]
-	}
-	return all
 }
 
 // name returns the name of a host; with something to hash it is not that of another.

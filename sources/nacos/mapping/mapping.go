@@ -164,11 +164,16 @@ const (
 	annotationCluster = "tributary/nacos-cluster"
 )
 
-// Entry implements registry.Mapping.
-func (m *Mapper) Entry(s registry.Service[ID]) (r *resource.Resource, warnings []string, err error) {
-	return m.maker.Entry(s.ID.String(), m.Place(s.ID), s.Name, s.Port, s.Endpoints, map[string]string{
+// Host implements registry.Mapping.
+func (m *Mapper) Host(id ID) ID { return id }
+
+// Entries implements registry.Mapping.
+func (m *Mapper) Entries(host []registry.Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
+	s := host[0]
+	r, warnings, err := m.maker.Entry(s.ID.String(), m.Place(s.ID), s.Name, s.Port, s.Endpoints, map[string]string{
 		annotationGroup: s.ID.NacosGroup, annotationService: s.ID.Service, annotationCluster: s.ID.Cluster,
 	})
+	return []*resource.Resource{r}, warnings, err
 }
 
 // Restore implements registry.Mapping. Where another template did not tell clusters apart, the label says of which one an endpoint is.

@@ -49,7 +49,7 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []registered) (rs []*reso
 		id := mapping.ID{NacosGroup: i.Group, Service: i.Service}
 		services[id] = append(services[id], i.Instance)
 	}
-	machine := registry.NewMachine(m, time.Hour, nil)
+	machine := registry.NewMachine(m, func(mapping.ID) time.Duration { return time.Hour }, nil)
 	for id, instances := range services {
 		machine.Take(id.Group(), m.Offers(id.NacosGroup, id.Service, instances, nil))
 	}
@@ -133,11 +133,11 @@ func TestPorts(t *testing.T) {
 	require.NoError(t, err)
 	port := func(all []client.Instance, before registry.Port) (is registry.Port) {
 		id := mapping.ID{NacosGroup: "g", Service: "s"}
-		machine := registry.NewMachine(m, time.Hour, nil)
+		machine := registry.NewMachine(m, func(mapping.ID) time.Duration { return time.Hour }, nil)
 		if before.Number != 0 {
-			r, _, err := m.Entry(registry.Service[mapping.ID]{ID: id, Name: registry.Name{Host: "s", Object: "s"}, Port: before})
+			rs, _, err := m.Entries([]registry.Service[mapping.ID]{{ID: id, Name: registry.Name{Host: "s", Object: "s"}, Port: before}})
 			require.NoError(t, err)
-			machine.Restore(id.Group(), []*resource.Resource{r}, func(registry.Service[mapping.ID]) bool { return true })
+			machine.Restore(id.Group(), rs, func(registry.Service[mapping.ID]) bool { return true })
 		}
 		machine.Take(id.Group(), m.Offers("g", "s", all, nil))
 		for _, c := range machine.Contents(time.Now()) {
@@ -210,9 +210,9 @@ func TestPorts(t *testing.T) {
 	} {
 		require.Equal(t, c.want, port(c.all, c.before), c.why)
 	}
-	r, _, err := m.Entry(registry.Service[mapping.ID]{ID: mapping.ID{NacosGroup: "g", Service: "s"}})
+	rs, _, err := m.Entries([]registry.Service[mapping.ID]{{ID: mapping.ID{NacosGroup: "g", Service: "s"}}})
 	require.NoError(t, err)
-	require.Nil(t, r, "one that never had an instance has no port")
+	require.Nil(t, rs[0], "one that never had an instance has no port")
 }
 
 func TestWeights(t *testing.T) {
