@@ -8,6 +8,7 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 	core "tributary/sources/registry"
@@ -55,11 +56,11 @@ func (s *state) consumed() map[string]map[string]bool {
 				all[c.Application] = map[string]bool{}
 			}
 			c.ID = s.mapper.ServiceOf(c.ID)
-			for id := range s.records[name] {
-				if c.Consumes(id) {
-					all[c.Application][s.names[id].Host] = true
+			s.Hosts(name, func(id mapping.ID, n core.Name) {
+				if c.Consumes(id.Service) {
+					all[c.Application][n.Host] = true
 				}
-			}
+			})
 		}
 	}
 	return all

@@ -6,8 +6,8 @@
 //
 // Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Packages zookeeper, nacos and
 // consul read a registry, behind the interface of package registry. Here, state.go holds what the registry says, judge.go and unread.go
-// decide what of it counts, run.go listens to the registry, resolve.go finds out what instances of applications serve, and publish.go hands
-// on what is believed.
+// say what it lists and what cannot be read, run.go listens to it, resolve.go finds out what instances of applications serve, and
+// publish.go hands on what the machine of package sources/registry believes.
 package dubbo
 
 import (
@@ -63,7 +63,7 @@ type Settings struct {
 
 	// Mapping says what becomes of services, and VIPs gives them addresses of their own; nil for none.
 	Mapping mapping.Options
-	VIPs    mapping.VIPs
+	VIPs    core.VIPs
 
 	// Registerer takes the metrics of the source, and names the source. Default: none.
 	Registerer prometheus.Registerer
@@ -137,7 +137,7 @@ func New(address string, settings Settings) (*Source, error) {
 }
 
 func newSource(r registry.Registry, place string, settings Settings) (*Source, error) {
-	m, err := mapping.New(settings.Mapping, settings.VIPs)
+	m, err := mapping.New(settings.Mapping, place, settings.VIPs)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 // nothing says that nothing is served, and what there is instead; empty if something is. What is not there, such as the group of a slip of
 // the pen, is to a registry as what is empty: nobody else says a word of it.
 func (s *state) nothing() (all []string) {
-	if len(s.records) > 0 {
+	if services, _ := s.Services(); services > 0 {
 		return nil
 	}
 	applications, others := s.left[ofApplications], 0

@@ -92,37 +92,26 @@ func (r *run) refused() bool {
 	return all > 0 && denied == all
 }
 
-// keep is how long a service without providers stays.
-func (r *run) keep(removed bool) time.Duration {
-	if removed {
-		return r.settings.Grace
-	}
-	return r.settings.KeepEmpty
-}
-
 // contents returns what changed, as the sink takes it. The caller holds mu.
 func (r *run) contents(now time.Time) []sources.Content {
 	s := r.state
 	if u := s.unreadNow(); !u.equal(s.unread) {
 		s.unread = u
-		s.reconsider()
+		s.revisitHeld()
 	}
-	done := map[string]notes{} // by interface
-	believe := func() {
-		for name := range s.dirty {
-			if _, again := done[name]; !again && s.certain(name) {
-				done[name] = s.believe(name, now, s.unread.judge, r.keep)
-			}
+	var done []string // interfaces
+	for name := range s.dirty {
+		if s.certain(name) {
+			delete(s.dirty, name)
+			delete(s.restored, name)
+			done = append(done, name)
+			s.Take(name, s.offers(name, now))
+			s.Touch(name)
 		}
 	}
-	believe()
-	s.rename()
-	believe() // what has another name now
-	var all []sources.Content
-	for _, name := range slices.Sorted(maps.Keys(done)) {
-		delete(s.dirty, name)
-		delete(s.restored, name)
-		all = append(all, s.content(name, done[name]))
+	s.Explained = s.suspicion == core.Suspicion{}
+	all := s.Contents(now)
+	for _, name := range done {
 		s.forget(name)
 	}
 	return all
@@ -131,24 +120,11 @@ func (r *run) contents(now time.Time) []sources.Content {
 // expire has what lasted long enough looked at again, and returns when there is more. The caller holds mu.
 func (r *run) expire(now time.Time) time.Duration {
 	s := r.state
-	over := !s.suspicion.End.IsZero() && !now.Before(s.suspicion.End)
-	var next time.Time
-	for name, services := range s.records {
-		keep := r.keep(s.removed(name))
-		for _, record := range services {
-			if at := record.next(keep); !at.IsZero() && !now.Before(at) {
-				s.dirty[name] = true
-			} else {
-				next = core.Earlier(next, at)
-			}
-		}
-	}
-	if over {
+	if !s.suspicion.End.IsZero() && !now.Before(s.suspicion.End) {
 		s.suspicion = core.Suspicion{}
-		s.reconsider()
-	} else {
-		next = core.Earlier(next, s.suspicion.End)
+		s.revisitHeld()
 	}
+	next := core.Earlier(s.Next(), s.suspicion.End)
 	for name := range s.dirty {
 		if s.certain(name) {
 			return time.Millisecond
@@ -191,12 +167,8 @@ func (r *run) health(now time.Time) sources.Health {
 
 // held says what is not listed and stays.
 func (s *state) held(now time.Time) (all []string) {
-	endpoints, rules := 0, 0
-	for _, services := range s.records {
-		for _, record := range services {
-			endpoints += record.held
-		}
-	}
+	rules := 0
+	_, endpoints := s.Services()
 	for _, i := range s.interfaces {
 		rules += i.held
 	}

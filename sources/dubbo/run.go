@@ -61,7 +61,7 @@ const notYet = "not connected yet"
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{
 		settings: s.settings, sink: sink, registry: s.registry, asker: s.asker, mapper: s.mapper, counters: s.counters,
-		wakeup: core.NewWakeup(), state: newState(s.mapper, s.place, s.settings.serves), down: notYet,
+		wakeup: core.NewWakeup(), state: newState(s.mapper, s.place, s.settings), down: notYet,
 	}
 	r.resolver.maxKept, r.resolver.again = s.maxMetadata, s.again
 	r.resolver.all = make(map[revision]*resolution)
@@ -76,9 +76,8 @@ func (r *run) loop(ctx context.Context) error {
 	}
 	core.Restore(r.sink, func(group string, published []*resource.Resource) {
 		if !r.state.restoreSidecar(group, published) {
-			all := mapping.Restore(published)
-			r.state.restore(group, all)
-			wanted.Before = append(wanted.Before, knownOf(all)...)
+			r.state.restore(group, published)
+			wanted.Before = append(wanted.Before, knownOf(r.mapper.Restore(published))...)
 		}
 	})
 	workers, ctx := worker.New(ctx)
@@ -93,10 +92,10 @@ func (r *run) loop(ctx context.Context) error {
 func (r *run) consumers() bool { return r.settings.Mapping.Sidecars != nil }
 
 // knownOf returns the providers of what an earlier run published.
-func knownOf(all []mapping.Restored) (known []registry.Known) {
+func knownOf(all []core.Service[mapping.ID]) (known []registry.Known) {
 	for _, of := range all {
 		for _, e := range of.Endpoints {
-			known = append(known, registry.Known{Interface: of.ID.Interface, Application: e.Application, Address: e.Address, Port: int(e.Port)})
+			known = append(known, registry.Known{Interface: of.ID.Group(), Application: e.Instance, Address: e.Address, Port: int(e.Port)})
 		}
 	}
 	return known

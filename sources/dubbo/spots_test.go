@@ -9,10 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/resource"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper/zktest"
+	core "tributary/sources/registry"
 )
 
 // TestWhereSomethingIsCalledIsCounted changes what is known of interfaces in every way, and compares the count with one of everything.
@@ -43,14 +45,12 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 		case 2:
 			s.take(key, nil, errors.New("it cannot be read"))
 		case 3:
-			s.restore(name, []mapping.Restored{{
-				ID: provider.ID{Interface: name}, Protocol: "dubbo",
-				Endpoints: []mapping.Endpoint{{Address: "10.0.0.9", Port: 1}},
-			}})
+			s.restore(name, published(t, s, name))
 		case 4:
 			s.forget(name)
 		case 5:
-			s.believe(name, at, s.unread.judge, func(bool) time.Duration { return time.Second })
+			s.Take(name, s.offers(name, at))
+			s.Contents(at)
 		default:
 			s.take(key, registered(name), nil)
 		}
@@ -60,11 +60,17 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 				want.add(p.spots())
 			}
 		}
-		for _, services := range s.records {
-			for _, r := range services {
-				want.add(r.spots())
-			}
-		}
+		s.Endpoints(func(_ mapping.ID, k core.Known[core.Endpoint]) { want.add(spotsOf([]core.Known[core.Endpoint]{k})) })
 		require.Equal(t, want, s.called)
 	}
+}
+
+// published is what an earlier run published of an interface with one provider.
+func published(t *testing.T, s *state, name string) []*resource.Resource {
+	rs, _, err := s.mapper.Entries([]core.Service[mapping.ID]{{
+		ID: mapping.ID{Service: provider.ID{Interface: name}, Protocol: "dubbo"}, Name: core.Name{Host: name, Object: name},
+		Endpoints: []core.Endpoint{{Address: "10.0.0.9", Port: 1, Weight: 1}},
+	}})
+	require.NoError(t, err)
+	return rs
 }

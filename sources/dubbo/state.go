@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"tributary/resource"
 	"tributary/sources"
@@ -18,18 +19,17 @@ import (
 // state is what is known of a registry. It does no I/O and has no clock. The mu of run guards it.
 //
 // What the registry says is kept by the part of it that said so, and what counts of an interface is derived from all of that (see
-// judge.go): nothing that one part is told has to be noted with another.
+// judge.go): nothing that one part says has to be noted with another.
 type state struct {
+	*core.Machine[mapping.ID]
 	mapper  *mapping.Mapper
 	place   string
 	selects func(iface string) bool // whether an interface is served at all
 
 	interfaces   map[string]*iface
 	applications map[string]*application
-	listed       [2]listing                        // of interfaces and of applications
-	records      map[string]map[provider.ID]record // by interface and service; remember changes them
-	called       spots                             // of all that interfaces have, and of all records
-	names        map[provider.ID]mapping.Name
+	listed       [2]listing                    // of interfaces and of applications
+	called       spots                         // of all that interfaces have, and of all that is believed
 	served       map[string]map[*instance]bool // by interface
 	provided     int                           // services of all instances
 	maxProvided  int
@@ -145,40 +145,35 @@ type instance struct {
 	providers []provider.Provider
 }
 
-func newState(m *mapping.Mapper, place string, selects func(iface string) bool) *state {
-	return &state{
-		mapper: m, place: place, selects: selects, maxProvided: maxProvided, interfaces: map[string]*iface{},
-		applications: map[string]*application{},
-		records:      map[string]map[provider.ID]record{}, called: spots{}, names: map[provider.ID]mapping.Name{},
-		served: map[string]map[*instance]bool{},
-		dirty:  map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
+func newState(m *mapping.Mapper, place string, settings Settings) *state {
+	s := &state{
+		mapper: m, place: place, selects: settings.serves, maxProvided: maxProvided, interfaces: map[string]*iface{},
+		applications: map[string]*application{}, called: spots{}, served: map[string]map[*instance]bool{},
+		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
 	}
+	s.Machine = core.NewMachine(m, func(id mapping.ID) time.Duration {
+		if s.removed(id.Service.Interface) {
+			return settings.Grace
+		}
+		return settings.KeepEmpty
+	}, func(id mapping.ID, k core.Known[core.Endpoint]) time.Time {
+		return s.until(s.unread.judge(id.Service, k.Value), k.Since)
+	})
+	s.Follow(func(_ mapping.ID, before, after []core.Known[core.Endpoint]) {
+		s.called.remove(spotsOf(before))
+		s.called.add(spotsOf(after))
+	})
+	return s
 }
 
 // restore remembers what an earlier run published of an interface: nothing of one that is none of those to serve now.
-func (s *state) restore(name string, of []mapping.Restored) {
-	if !s.selects(name) {
-		s.restored[name] = false
+func (s *state) restore(name string, published []*resource.Resource) {
+	if s.restored[name] = false; !s.selects(name) {
+		s.Take(name, core.Offers[mapping.ID]{})
 		return
 	}
-	s.restored[name] = len(of) == 0
-	all := map[provider.ID]record{}
-	for id, ones := range s.mapper.Services(of) {
-		all[id] = restored(ones)
-	}
-	s.remember(name, all)
-}
-
-// remember notes what is believed of the services of an interface; nothing of one that has none.
-func (s *state) remember(name string, services map[provider.ID]record) {
-	for _, r := range s.records[name] {
-		s.called.remove(r.spots())
-	}
-	delete(s.records, name)
-	for _, r := range services {
-		s.called.add(r.spots())
-		s.records[name] = services
-	}
+	s.restored[name] = len(s.mapper.Restore(published)) == 0
+	s.Restore(name, published, func(core.Service[mapping.ID]) bool { return true })
 }
 
 // takeParts notes all parts of interfaces.
@@ -363,42 +358,6 @@ func (s *state) serve(i *instance, all []provider.Provider) {
 		}
 		s.served[p.Interface][i] = true
 	}
-}
-
-// rename gives all services their names, and has those published again of which it is another one.
-func (s *state) rename() {
-	owners := map[provider.ID]string{}
-	for name, services := range s.records {
-		for id := range services {
-			owners[id] = name
-		}
-	}
-	s.names = core.Rename(s.names, owners, s.mapper.Names, func(name string) { s.dirty[name] = true })
-}
-
-// services returns what there is to publish of an interface.
-func (s *state) services(name string) []mapping.Service {
-	var all []mapping.Service
-	for _, id := range slices.SortedFunc(maps.Keys(s.records[name]), provider.ID.Compare) {
-		all = append(all, s.records[name][id].service(mapping.Service{ID: id, Name: s.names[id], Place: s.place + name}))
-	}
-	return all
-}
-
-// content is what there is to publish of an interface.
-func (s *state) content(name string, t notes) sources.Content {
-	c := sources.Content{Group: name, Warnings: t.warnings, LeftOut: t.left, Explained: t.explained}
-	for _, service := range s.services(name) {
-		rs, warned, err := s.mapper.Entries(service)
-		if err == nil {
-			var rule *resource.Resource
-			if rule, err = s.mapper.Rule(service); rule != nil {
-				rs = append(rs, rule)
-			}
-		}
-		core.Add(&c, service.Place, warned, err, rs...)
-	}
-	return core.Tidy(c)
 }
 
 // settled reports whether all that the registry had at the start was read, or cannot be. One that cannot be read does not hold up the

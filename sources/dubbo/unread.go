@@ -60,11 +60,11 @@ func (p *part) spots() []spot {
 	return all
 }
 
-// spots are where the endpoints of a service are called.
-func (r record) spots() []spot {
-	all := make([]spot, 0, len(r.endpoints))
-	for _, e := range r.endpoints {
-		all = append(all, spot{e.Value.Application, e.Value.Address, e.Value.Port})
+// spotsOf are where endpoints are called.
+func spotsOf(endpoints []core.Known[core.Endpoint]) []spot {
+	all := make([]spot, 0, len(endpoints))
+	for _, e := range endpoints {
+		all = append(all, spot{e.Value.Instance, e.Value.Address, e.Value.Port})
 	}
 	return all
 }
@@ -125,20 +125,20 @@ func (s *state) unreadNow() unread {
 
 // judge says of an endpoint of a service that is not listed whether it may be among what is not read: only at the level at which it was
 // registered.
-func (u unread) judge(id provider.ID, e mapping.Endpoint) core.State {
-	is := core.Unlisted
-	if e.Levels&u.levels != 0 || e.Levels&provider.OfInterfaces != 0 && u.interfaces[id.Interface] {
+func (u unread) judge(id provider.ID, e core.Endpoint) core.State {
+	is, levels := core.Unlisted, provider.Levels(e.Levels)
+	if levels&u.levels != 0 || levels&provider.OfInterfaces != 0 && u.interfaces[id.Interface] {
 		is = core.Unreadable
 	}
-	if e.Levels&provider.OfApplications == 0 {
+	if levels&provider.OfApplications == 0 {
 		return is
 	}
-	for _, at := range []spot{{e.Application, e.Address, 0}, {e.Application, e.Address, e.Port}} {
+	for _, at := range []spot{{e.Instance, e.Address, 0}, {e.Instance, e.Address, e.Port}} {
 		if said, there := u.instances[at]; there {
 			is = min(is, said)
 		}
 	}
-	if u.applications[e.Application] {
+	if u.applications[e.Instance] {
 		is = min(is, core.Unreadable)
 	}
 	return is

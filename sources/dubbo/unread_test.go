@@ -13,12 +13,14 @@ import (
 
 	"tributary/internal/words"
 	"tributary/sources"
+	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
 	"tributary/sources/guard"
 	"tributary/sources/nacos/nacostest"
+	core "tributary/sources/registry"
 )
 
 // What the tests here have in common: something of the registry cannot be read, or is listed with a content that is not known. What was
@@ -350,11 +352,7 @@ func TestAnInterfaceThatIsSkippedIsServedAtNoLevel(t *testing.T) {
 
 // endpoints returns how many are believed.
 func (s *state) endpoints() (n int) {
-	for _, services := range s.records {
-		for _, r := range services {
-			n += len(r.endpoints)
-		}
-	}
+	s.Endpoints(func(mapping.ID, core.Known[core.Endpoint]) { n++ })
 	return n
 }
 

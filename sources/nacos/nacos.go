@@ -135,7 +135,8 @@ func (s *Settings) selects(name string) bool {
 	return !isDubboName(name) && registry.Selection{Wanted: s.Services, Skipped: s.Skip}.Has(name)
 }
 
-// isDubboInstance reports whether an instance is one of an application of Dubbo 3, and not one of a service that calls it, as Spring Cloud's are.
+// isDubboInstance reports whether an instance is one of an application of Dubbo 3, and not one of a service that calls it, as Spring
+// Cloud's are.
 func isDubboInstance(i client.Instance) bool {
 	return i.Metadata["dubbo.metadata.revision"] != "" || i.Metadata["dubbo.endpoints"] != ""
 }

@@ -61,9 +61,10 @@ type service struct {
 // newState returns a state that knows of nothing.
 func newState(m *mapping.Mapper, s Settings) *state {
 	all := &state{mapper: m, groups: map[string]*group{}, services: map[key]*service{}}
-	all.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty }, func(_ mapping.ID, k registry.Known[registry.Endpoint]) time.Time {
-		return all.suspicion.Until(k.Since)
-	})
+	all.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty },
+		func(_ mapping.ID, k registry.Known[registry.Endpoint]) time.Time {
+			return all.suspicion.Until(k.Since)
+		})
 	for _, name := range s.Groups {
 		all.groups[name] = &group{}
 	}

@@ -185,6 +185,7 @@ func ReadEntry(r *resource.Resource) (endpoints []Endpoint, port Port, ok bool) 
 	for _, e := range se.Endpoints {
 		endpoints = append(endpoints, Endpoint{
 			Address: e.Address, Port: e.Ports[se.Ports[0].Name], Weight: e.Weight, Labels: e.Labels, Locality: e.Locality,
+			ServiceAccount: e.ServiceAccount,
 		})
 	}
 	return endpoints, Port{se.Ports[0].Number, se.Ports[0].Protocol}, true

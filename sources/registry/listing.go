@@ -94,24 +94,6 @@ func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, at time.
 	return after, held, next
 }
 
-// Record is what is believed of one host, or of one port of it. The zero value is that of one of which nothing is known.
-type Record[E any] struct {
-	Endpoints []Known[E] // in order
-	Held      int        // endpoints that the registry does not list, and that stay for now
-	Empty     time.Time  // since when nobody serves it; zero if somebody does
-	Next      time.Time  // when it is to be settled again; zero if nothing changes by itself
-}
-
-// Settle decides what is believed after a listing. kept says that the host is to be published: one that has neither endpoints nor anybody
-// there, who takes no calls perhaps, is for keep.
-func (r Record[E]) Settle(l Listing[E], compare func(a, b E) int, at time.Time, there bool, keep time.Duration) (after Record[E], kept bool) {
-	after.Endpoints, after.Held, after.Next = l.Settle(r.Endpoints, compare, at)
-	if after.Empty, kept = Empty(r.Empty, there || len(after.Endpoints) > 0, at, keep); kept && !after.Empty.IsZero() {
-		after.Next = after.Empty.Add(keep)
-	}
-	return after, kept
-}
-
 // Suspicion is a time in which what a registry does not list need not have gone: it was away, and those that are registered do so anew.
 type Suspicion struct{ From, End time.Time }
 

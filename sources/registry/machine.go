@@ -85,16 +85,21 @@ type group[ID comparable] struct {
 
 // service is what is believed of one.
 type service struct {
-	Record[Endpoint]
-	port   Port
-	owners []string
+	endpoints []Known[Endpoint] // in order
+	held      int               // of these, that are not listed, and stay for now
+	empty     time.Time         // since when nobody is there; zero if somebody is
+	port      Port
+	owners    []string
 }
 
-// NewMachine returns a machine that knows of nothing. keep says for how long a service without endpoints is kept. until says until when an endpoint
-// stays that is not listed; it has gone if that is not in the future. What is in doubt is for the registry to know: one that proves nothing
-// about a connection, or about a single instance, says so here.
+// NewMachine returns a machine that knows of nothing. keep says for how long a service without endpoints is kept. until says until when an
+// endpoint stays that is not listed; it has gone if that is not in the future. What is in doubt is for the registry to know: one that
+// proves nothing about a connection, or about a single instance, says so here.
 func NewMachine[ID ServiceID[ID]](m Mapping[ID], keep func(ID) time.Duration, until func(ID, Known[Endpoint]) time.Time) *Machine[ID] {
-	return &Machine[ID]{mapping: m, keep: keep, until: until, moved: func(ID, []Known[Endpoint], []Known[Endpoint]) {}, groups: map[string]*group[ID]{}, dirty: map[string]bool{}}
+	return &Machine[ID]{
+		mapping: m, keep: keep, until: until, moved: func(ID, []Known[Endpoint], []Known[Endpoint]) {},
+		groups: map[string]*group[ID]{}, dirty: map[string]bool{},
+	}
 }
 
 // Restore remembers what an earlier run published as a group. Services that are not selected any more go, and are known of no more; all of
@@ -112,14 +117,14 @@ func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selec
 		of := m.group(one.ID.Group()).service(one.ID)
 		of.port = one.Port
 		of.owners = unique(append(of.owners, one.Owners...))
-		before := of.Endpoints
+		before := of.endpoints
 		for _, e := range one.Endpoints {
-			of.Endpoints = append(of.Endpoints, Known[Endpoint]{Value: e})
+			of.endpoints = append(of.endpoints, Known[Endpoint]{Value: e})
 		}
 		compare := func(a, b Known[Endpoint]) int { return a.Value.Compare(b.Value) }
-		slices.SortStableFunc(of.Endpoints, compare)
-		of.Endpoints = slices.CompactFunc(of.Endpoints, func(a, b Known[Endpoint]) bool { return compare(a, b) == 0 })
-		m.moved(one.ID, before, of.Endpoints)
+		slices.SortStableFunc(of.endpoints, compare)
+		of.endpoints = slices.CompactFunc(of.endpoints, func(a, b Known[Endpoint]) bool { return compare(a, b) == 0 })
+		m.moved(one.ID, before, of.endpoints)
 	}
 }
 
@@ -178,7 +183,7 @@ func (m *Machine[ID]) Touch(name string) {
 // Reconsider has everything settled again that is not listed and stays.
 func (m *Machine[ID]) Reconsider() {
 	for name, g := range m.groups {
-		if g.unknown != nil || slices.ContainsFunc(slices.Collect(maps.Values(g.services)), func(s *service) bool { return s.Held > 0 }) {
+		if g.unknown != nil || slices.ContainsFunc(slices.Collect(maps.Values(g.services)), func(s *service) bool { return s.held > 0 }) {
 			m.dirty[name] = true
 		}
 	}
@@ -246,7 +251,7 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 		if before == nil {
 			before = &service{}
 		}
-		g.explained = g.explained && before.Held == 0
+		g.explained = g.explained && before.held == 0
 		after := &service{owners: before.owners}
 		l := Listing[Endpoint]{Until: func(k Known[Endpoint]) time.Time { return m.until(id, k) }}
 		ports := newPorts(m.mapping.ServicePort(id))
@@ -263,27 +268,33 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 		if len(owners) > 0 {
 			after.owners = unique(owners)
 		}
-		after.Record, kept = before.Settle(l, Endpoint.Compare, at, there, m.keep(id))
-		kept = kept && (there || g.services[id] != nil)
+		var next time.Time
+		after.endpoints, after.held, next = l.Settle(before.endpoints, Endpoint.Compare, at)
+		// One that has instances, of which none can be called now, is not empty.
+		keep := m.keep(id)
+		after.empty, kept = Empty(before.empty, there || len(after.endpoints) > 0, at, keep)
+		if kept = kept && (there || g.services[id] != nil); kept && !after.empty.IsZero() {
+			next = after.empty.Add(keep)
+		}
 		// While something that is not listed is in doubt, the port is what it was.
-		if after.port = before.port; after.Held == 0 || after.port.Number == 0 {
+		if after.port = before.port; after.held == 0 || after.port.Number == 0 {
 			after.port = ports.port(before.port)
 		}
 		for _, o := range offers {
-			if _, served := slices.BinarySearchFunc(after.Endpoints, o.Endpoint, func(k Known[Endpoint], e Endpoint) int {
+			if _, served := slices.BinarySearchFunc(after.endpoints, o.Endpoint, func(k Known[Endpoint], e Endpoint) int {
 				return k.Value.Compare(e)
 			}); o.Why != "" && !served {
 				left = append(left, sources.LeftOut{What: o.Endpoint.String(), Of: o.Owner, Why: o.Why})
 			}
 		}
-		m.moved(id, before.Endpoints, after.Endpoints)
+		m.moved(id, before.endpoints, after.endpoints)
 		if !kept {
 			changed = changed || g.services[id] != nil
 			delete(g.services, id)
 			continue
 		}
 		changed = changed || after.differs(before) || g.services[id] == nil
-		g.next = Earlier(g.next, after.Next)
+		g.next = Earlier(g.next, next)
 		g.services[id] = after
 	}
 	slices.SortFunc(left, func(a, b sources.LeftOut) int {
@@ -296,19 +307,30 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 
 // differs reports whether something is to be published of a service, or is held or no longer.
 func (s *service) differs(o *service) bool {
-	return s.port != o.port || s.Held != o.Held || !slices.Equal(s.owners, o.owners) ||
-		!slices.EqualFunc(s.Endpoints, o.Endpoints, func(a, b Known[Endpoint]) bool { return a.Value.Same(b.Value) })
+	return s.port != o.port || s.held != o.held || !slices.Equal(s.owners, o.owners) ||
+		!slices.EqualFunc(s.endpoints, o.endpoints, func(a, b Known[Endpoint]) bool { return a.Value.Same(b.Value) })
 }
 
-// rename gives services their names if others are there than before, and returns the groups with one that has another name now.
+// rename gives hosts their names if others are there than before, and returns the groups with one that has another name now.
 func (m *Machine[ID]) rename() (groups []string) {
-	owners := map[ID]string{}
-	for name, g := range m.groups {
+	hosts, same := map[ID]bool{}, true
+	for _, g := range m.groups {
 		for id := range g.services {
-			owners[m.mapping.Host(id)] = name
+			host := m.mapping.Host(id)
+			_, known := m.names[host]
+			hosts[host], same = true, same && known
 		}
 	}
-	m.names = Rename(m.names, owners, m.mapping.Names, func(group string) { groups = append(groups, group) })
+	if same && len(hosts) == len(m.names) {
+		return nil
+	}
+	before := m.names
+	m.names = m.mapping.Names(slices.Collect(maps.Keys(hosts)))
+	for host, name := range m.names {
+		if was, there := before[host]; there && was != name {
+			groups = append(groups, host.Group())
+		}
+	}
 	return groups
 }
 
@@ -322,16 +344,16 @@ func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
 		for ; n < len(ids) && m.mapping.Host(ids[n]) == host; n++ {
 			of := g.services[ids[n]]
 			s := Service[ID]{ID: ids[n], Name: m.names[host], Owners: of.owners, Port: of.port}
-			for _, k := range of.Endpoints {
+			for _, k := range of.endpoints {
 				s.Endpoints = append(s.Endpoints, k.Value)
 			}
 			all = append(all, s)
 		}
 		ids = ids[n:]
 		rs, warned, err := m.mapping.Entries(all)
-		Add(&c, m.mapping.Place(host), warned, err, rs...)
+		add(&c, m.mapping.Place(host), warned, err, rs...)
 	}
-	return Tidy(c)
+	return tidy(c)
 }
 
 // Hosts calls f with each service of a group, and with the name of its host.
@@ -343,8 +365,13 @@ func (m *Machine[ID]) Hosts(group string, f func(ID, Name)) {
 	}
 }
 
-// Next is when something changes by itself: the zero time if nothing does.
+// Next is when there is something to settle, which may be in the past: the zero time if nothing changes by itself.
 func (m *Machine[ID]) Next() (next time.Time) {
+	for name := range m.dirty {
+		if m.groups[name].read {
+			return time.Unix(0, 0)
+		}
+	}
 	for _, g := range m.groups {
 		next = Earlier(next, g.next)
 	}
@@ -359,7 +386,7 @@ func (m *Machine[ID]) Services() (services, held int) {
 		}
 		for _, s := range g.services {
 			services++
-			held += s.Held
+			held += s.held
 		}
 	}
 	return services, held
@@ -369,7 +396,7 @@ func (m *Machine[ID]) Services() (services, held int) {
 func (m *Machine[ID]) Endpoints(f func(ID, Known[Endpoint])) {
 	for _, g := range m.groups {
 		for id, s := range g.services {
-			for _, k := range s.Endpoints {
+			for _, k := range s.endpoints {
 				f(id, k)
 			}
 		}

@@ -187,6 +187,9 @@ func TestMachine(t *testing.T) {
 				if !w.up {
 					w.up = true
 					w.suspect()
+					if _, held := w.machine.Services(); held > 0 {
+						require.True(t, w.machine.Next().Before(w.clock), "the end of holds is another one")
+					}
 				}
 			case "wait": // in which all that live register anew, if they can
 				w.clock = w.clock.Add(time.Duration(rapid.IntRange(1, 50).Draw(t, "seconds")) * time.Second)

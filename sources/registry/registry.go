@@ -21,14 +21,11 @@
 // Registries of sessions, such as ZooKeeper, Nacos and Eureka, list who registers for as long as they hear of it. One that was away lists
 // less than there is until all have registered anew.
 //
-// Services that are more than one port of a host, as Dubbo's are, use the parts: Listing, Suspicion, Rename, Add, Publish.
-//
 // Apart from Publish the package does no I/O and has no clock.
 package registry
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -36,28 +33,6 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 )
-
-// Rename gives hosts their names if others are there than those of names, and calls renamed with the owner of each that had another one
-// before. give names all of them, in no order.
-func Rename[ID, Name, Owner comparable](names map[ID]Name, owners map[ID]Owner, give func([]ID) map[ID]Name,
-	renamed func(Owner),
-) map[ID]Name {
-	same := len(owners) == len(names)
-	for id := range owners {
-		_, known := names[id]
-		same = same && known
-	}
-	if same {
-		return names
-	}
-	after := give(slices.Collect(maps.Keys(owners)))
-	for id, n := range after {
-		if before, there := names[id]; there && before != n {
-			renamed(owners[id])
-		}
-	}
-	return after
-}
 
 // Restore calls restore with each group that an earlier run published, and with what it has; nothing if that cannot be told.
 func Restore(sink sources.Sink, restore func(group string, published []*resource.Resource)) {
@@ -71,8 +46,8 @@ func Restore(sink sources.Sink, restore func(group string, published []*resource
 	}
 }
 
-// Add adds to a group what a service became: objects and warnings, and what is wrong with it.
-func Add(c *sources.Content, place string, warned []string, err error, made ...*resource.Resource) {
+// add adds to a group what a service became: objects and warnings, and what is wrong with it.
+func add(c *sources.Content, place string, warned []string, err error, made ...*resource.Resource) {
 	c.Warnings = append(c.Warnings, warned...)
 	if err != nil {
 		c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: strings.ToValidUTF8(place, "?")}, Err: err})
@@ -80,8 +55,8 @@ func Add(c *sources.Content, place string, warned []string, err error, made ...*
 	c.Resources = append(c.Resources, slices.DeleteFunc(made, func(r *resource.Resource) bool { return r == nil })...)
 }
 
-// Tidy puts the warnings of a group in order, each once.
-func Tidy(c sources.Content) sources.Content {
+// tidy puts the warnings of a group in order, each once.
+func tidy(c sources.Content) sources.Content {
 	slices.Sort(c.Warnings)
 	c.Warnings = slices.Compact(c.Warnings)
 	return c

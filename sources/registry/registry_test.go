@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,30 +12,6 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 )
-
-func TestRename(t *testing.T) {
-	calls := 0
-	give := func(ids []string) map[string]string {
-		calls++
-		names := map[string]string{}
-		for _, id := range ids {
-			names[id] = fmt.Sprint(strings.ToLower(id), len(ids))
-		}
-		return names
-	}
-	var renamed []int
-	note := func(owner int) { renamed = append(renamed, owner) }
-	names := Rename(nil, map[string]int{"A": 1, "B": 2}, give, note)
-	require.Equal(t, map[string]string{"A": "a2", "B": "b2"}, names)
-	require.Empty(t, renamed, "none had a name before")
-	require.Equal(t, names, Rename(names, map[string]int{"A": 1, "B": 2}, give, note))
-	require.Equal(t, 1, calls, "nothing is different")
-	names = Rename(names, map[string]int{"A": 1, "C": 3}, give, note)
-	require.Equal(t, map[string]string{"A": "a2", "C": "c2"}, names)
-	require.Empty(t, renamed)
-	Rename(names, map[string]int{"A": 1}, give, note)
-	require.Equal(t, []int{1}, renamed)
-}
 
 func TestSelection(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -75,14 +50,14 @@ func TestWait(t *testing.T) {
 func TestWhatAServiceBecomes(t *testing.T) {
 	var c sources.Content
 	r := resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Name: "a"}}, nil)
-	Add(&c, "p", []string{"b", "a"}, nil, r)
-	Add(&c, "p", []string{"b"}, nil, nil)
+	add(&c, "p", []string{"b", "a"}, nil, r)
+	add(&c, "p", []string{"b"}, nil, nil)
 	bad := errors.New("bad")
-	Add(&c, "p\xff", nil, bad)
+	add(&c, "p\xff", nil, bad)
 	require.Equal(t, sources.Content{
 		Resources: []*resource.Resource{r}, Warnings: []string{"a", "b"},
 		Rejects: []sources.Reject{{Origin: resource.Origin{Place: "p?"}, Err: bad}},
-	}, Tidy(c))
+	}, tidy(c))
 	require.Equal(t, sources.Denied, StateOf(fmt.Errorf("x: %w", bad), bad))
 	require.Equal(t, sources.Unreachable, StateOf(errors.New("x"), bad))
 }

@@ -18,66 +18,61 @@ import (
 	core "tributary/sources/registry"
 )
 
-// VIPs gives hosts virtual addresses.
-type VIPs = core.VIPs
-
 // Mapper maps services. It is safe for concurrent use.
 type Mapper struct {
-	o    Options
-	vips VIPs
+	o     Options
+	place string // before the name of an interface, for people
+	vips  core.VIPs
 }
 
-// New returns a mapper. Without vips no service gets a virtual address. An error begins with the key at fault.
-func New(o Options, vips VIPs) (*Mapper, error) {
+var _ core.Mapping[ID] = (*Mapper)(nil)
+
+// New returns a mapper of a registry whose interfaces are at a place, for people. Without vips no service gets a virtual address. An error
+// begins with the key at fault.
+func New(o Options, place string, vips core.VIPs) (*Mapper, error) {
 	o = o.WithDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Mapper{o: o, vips: vips}, nil
+	return &Mapper{o: o, place: place, vips: vips}, nil
 }
 
-// Service is one host of the mesh.
-type Service struct {
-	ID        provider.ID // see Mapper.ServiceOf
-	Name      Name
-	Place     string   // where it is in the registry, for people
-	Protocols []string // that it has, or had: one without an endpoint is a ServiceEntry without any
-	Endpoints []Endpoint
+// ID is one protocol of a service. Of the service see Mapper.ServiceOf.
+type ID struct {
+	Service  provider.ID
+	Protocol string
 }
 
-// Endpoint is where a service can be called.
-type Endpoint struct {
-	Protocol       string
-	Address        string // an IP address, or a host
-	Port           uint32
-	Weight         uint32 // at least 1
-	Labels         map[string]string
-	Locality       string
-	ServiceAccount string
-
-	// Application and Levels say who registers it, and where: what cannot be read there says nothing about it.
-	Application string
-	Levels      provider.Levels
+// Compare orders IDs.
+func (id ID) Compare(o ID) int {
+	return cmp.Or(id.Service.Compare(o.Service), cmp.Compare(id.Protocol, o.Protocol))
 }
 
-// Compare orders endpoints. Those that compare equal are the same endpoint.
-func (e Endpoint) Compare(o Endpoint) int {
-	return cmp.Or(cmp.Compare(e.Protocol, o.Protocol), cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port))
-}
+// Group is the interface.
+func (id ID) Group() string { return id.Service.Interface }
 
-func (e Endpoint) named() bool { return core.Named(e.Address) }
+func (id ID) String() string { return id.Service.String() }
+
+// Host implements core.Mapping.
+func (m *Mapper) Host(id ID) ID { return ID{Service: id.Service} }
+
+// Place implements core.Mapping.
+func (m *Mapper) Place(id ID) string { return m.place + id.Service.Interface }
+
+// ServicePort implements core.Mapping. Ports are those of protocols.
+func (m *Mapper) ServicePort(ID) int { return 0 }
 
 // Endpoint returns the endpoint that a provider is. It is none if it has no weight, or was switched off, or cannot be called; then
 // problem says why, unless that is as somebody wanted it.
-func (m *Mapper) Endpoint(p provider.Provider) (e Endpoint, ok bool, problem string) {
+func (m *Mapper) Endpoint(p provider.Provider) (e core.Endpoint, ok bool, problem string) {
 	address, err := names.Address(p.Host)
 	if err != nil {
-		return Endpoint{}, false, err.Error()
+		return core.Endpoint{}, false, err.Error()
 	}
-	e = Endpoint{
-		Protocol: p.Protocol, Address: address, Port: uint32(p.Port), Weight: p.Weight(),
+	e = core.Endpoint{
+		Address: address, Port: uint32(p.Port), Weight: p.Weight(),
 		Labels: m.labelsOf(p), Locality: localityOf(p), ServiceAccount: m.serviceAccountOf(p),
-		Application: Application(p.Application), Levels: p.Levels,
+		Instance: Application(p.Application), Levels: uint8(p.Levels),
 	}
 	return e, e.Weight > 0, ""
 }
@@ -95,51 +90,50 @@ const (
 	annotationApplications = "tributary/dubbo-applications"
 )
 
-// Entries returns the ServiceEntries of a service: one for each protocol, all of the same host, since instances need not have every
-// protocol, and to Istio an endpoint that lacks a port of its ServiceEntry has that port all the same, as the service's own.
-func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string, err error) {
-	if !utf8.ValidString(s.ID.Interface + s.ID.Group + s.ID.Version) {
-		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(s.Place, "?"))
+// Entries implements core.Mapping. It returns a ServiceEntry for each protocol, all of the same host, since instances need not have every
+// protocol, and to Istio an endpoint that lacks a port of its ServiceEntry has that port all the same, as the service's own; and a
+// DestinationRule, if one is wanted.
+func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
+	id, name, place := host[0].ID.Service, host[0].Name, m.Place(host[0].ID)
+	if !utf8.ValidString(id.Interface + id.Group + id.Version) {
+		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(place, "?"))
 	}
-	if s.Name == (Name{}) {
-		return nil, nil, fmt.Errorf("%s: there is no name left for it", s.Place)
+	if name == (core.Name{}) {
+		return nil, nil, fmt.Errorf("%s: there is no name left for it", place)
 	}
-	protocols := slices.Clone(s.Protocols)
-	endpoints := slices.SortedFunc(slices.Values(s.Endpoints), Endpoint.Compare)
-	endpoints = slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Compare(b) == 0 })
-	for _, e := range endpoints {
-		protocols = append(protocols, e.Protocol)
+	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.
+	var protocols []string
+	endpoints, dns := map[string][]core.Endpoint{}, false
+	for _, s := range host {
+		protocols = append(protocols, s.ID.Protocol)
+		endpoints[s.ID.Protocol] = s.Endpoints
+		dns = dns || slices.ContainsFunc(s.Endpoints, func(e core.Endpoint) bool { return core.Named(e.Address) })
 	}
-	slices.Sort(protocols)
-	ports, left := m.ports(slices.Compact(protocols))
+	ports, left := m.ports(protocols)
 	if len(left) > 0 {
 		some := left[:min(3, len(left))]
 		warnings = append(warnings, fmt.Sprintf("%s: %d protocols are left out, %s among them: a service has at most %d",
-			s.Place, len(left), provider.Shorten(strings.Join(some, ", ")), maxProtocols))
+			place, len(left), provider.Shorten(strings.Join(some, ", ")), maxProtocols))
 	}
-	addresses, warned := core.Address(m.vips, m.o.VIPs, s.Name.Host, s.Place, slices.ContainsFunc(ports, port.needsAddress))
+	addresses, warned := core.Address(m.vips, m.o.VIPs, name.Host, place, slices.ContainsFunc(ports, port.needsAddress))
 	warnings = append(warnings, warned...)
-	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.
-	dns := slices.ContainsFunc(endpoints, Endpoint.named)
 	for _, p := range ports {
 		se := &networking.ServiceEntry{
-			Hosts: []string{s.Name.Host}, Addresses: addresses,
+			Hosts: []string{name.Host}, Addresses: addresses,
 			Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
 			Ports: []*networking.ServicePort{{Number: p.number, Name: p.name, Protocol: p.protocol}},
 		}
 		var applications []string
-		for _, e := range endpoints {
-			if e.Protocol == p.of {
-				applications = append(applications, e.Application)
-				se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
-					Address: e.Address, Ports: map[string]uint32{p.name: e.Port}, Weight: e.Weight,
-					Labels: maps.Clone(e.Labels), Locality: e.Locality, ServiceAccount: e.ServiceAccount,
-				})
-			}
+		for _, e := range endpoints[p.of] {
+			applications = append(applications, e.Instance)
+			se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
+				Address: e.Address, Ports: map[string]uint32{p.name: e.Port}, Weight: e.Weight,
+				Labels: maps.Clone(e.Labels), Locality: e.Locality, ServiceAccount: e.ServiceAccount,
+			})
 		}
 		if dns && len(se.Endpoints) == 0 {
 			// With DNS and without endpoints the host itself would be one; with STATIC it would not be merged.
-			warnings = append(warnings, fmt.Sprintf("%s: protocol %s has no provider, while others are known by name: it is left out", s.Place,
+			warnings = append(warnings, fmt.Sprintf("%s: protocol %s has no provider, while others are known by name: it is left out", place,
 				p.of))
 			continue
 		}
@@ -147,16 +141,20 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 			se.Resolution = networking.ServiceEntry_DNS
 		}
 		r, err := resource.New(resource.Meta{
-			Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: s.Name.object(p.of)},
-			Annotations: m.annotations(s.ID, p.of, applications, se.Endpoints),
-			Origin:      resource.Origin{Place: strings.ToValidUTF8(s.Place, "?")},
+			Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: objectOf(name, p.of)},
+			Annotations: m.annotations(id, p.of, applications, se.Endpoints),
+			Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
 		}, se)
 		if err != nil {
 			return nil, nil, err
 		}
 		rs = append(rs, r)
 	}
-	return rs, warnings, nil
+	rule, err := m.rule(host)
+	if rule != nil {
+		rs = append(rs, rule)
+	}
+	return rs, warnings, err
 }
 
 func (m *Mapper) annotations(id provider.ID, protocol string, applications []string,
@@ -178,68 +176,35 @@ func (m *Mapper) annotations(id provider.ID, protocol string, applications []str
 	return a
 }
 
-// Restored is what a ServiceEntry that this package made earlier says.
-type Restored struct {
-	ID        provider.ID
-	Protocol  string
-	Endpoints []Endpoint
-
-	group, version bool // it says that it is of that group or version, or of none
-}
-
-// Services returns what ServiceEntries say by service, as the template tells services apart now. What another template did not tell apart
-// is known by the labels of endpoints.
-func (m *Mapper) Services(all []Restored) map[provider.ID][]Restored {
-	by := map[provider.ID][]Restored{}
-	for _, one := range all {
-		id := m.ServiceOf(one.ID)
-		parts := map[provider.ID][]Endpoint{}
-		if len(one.Endpoints) == 0 {
-			parts[id] = nil
-		}
-		for _, e := range one.Endpoints {
-			of := one.ID
-			if !one.group {
-				of.Group = e.Labels["group"]
-			}
-			if !one.version {
-				of.Version = e.Labels["version"]
-			}
-			of = m.ServiceOf(of)
-			parts[of] = append(parts[of], e)
-		}
-		for of, endpoints := range parts {
-			by[of] = append(by[of], Restored{ID: of, Protocol: one.Protocol, Endpoints: endpoints})
-		}
-	}
-	return by
-}
-
-// Restore reads ServiceEntries that this package made earlier, such as those that a sink holds when a source starts.
-func Restore(rs []*resource.Resource) []Restored {
-	var all []Restored
-	for _, r := range rs {
+// Restore implements core.Mapping. What another template did not tell apart is known by the labels of endpoints.
+func (m *Mapper) Restore(published []*resource.Resource) (all []core.Service[ID]) {
+	for _, r := range published {
 		a := r.Annotations()
-		spec, err := r.Spec()
-		se, ok := spec.(*networking.ServiceEntry)
-		if err != nil || !ok || a[annotationInterface] == "" || a[annotationProtocol] == "" || len(se.Ports) != 1 {
+		endpoints, _, ok := core.ReadEntry(r)
+		if !ok || a[annotationInterface] == "" || a[annotationProtocol] == "" {
 			continue
 		}
-		one := Restored{
-			ID:       provider.ID{Interface: a[annotationInterface], Group: a[annotationGroup], Version: a[annotationVersion]},
-			Protocol: a[annotationProtocol],
+		id := provider.ID{Interface: a[annotationInterface], Group: a[annotationGroup], Version: a[annotationVersion]}
+		of := func(id provider.ID) core.Service[ID] {
+			return core.Service[ID]{ID: ID{m.ServiceOf(id), a[annotationProtocol]}}
 		}
-		_, one.group = a[annotationGroup]
-		_, one.version = a[annotationVersion]
-		applications := ofRuns(a[annotationApplications], len(se.Endpoints))
-		for n, e := range se.Endpoints {
-			one.Endpoints = append(one.Endpoints, Endpoint{
-				Protocol: one.Protocol, Address: e.Address, Port: e.Ports[se.Ports[0].Name], Weight: e.Weight, Labels: e.Labels,
-				Locality: e.Locality, ServiceAccount: e.ServiceAccount,
-				Application: applications[n], Levels: provider.OfInterfaces | provider.OfApplications, // one or both
-			})
+		if len(endpoints) == 0 {
+			all = append(all, of(id))
 		}
-		all = append(all, one)
+		applications := ofRuns(a[annotationApplications], len(endpoints))
+		for n, e := range endpoints {
+			one := id
+			if _, group := a[annotationGroup]; !group { // else it says of which it is, or of none
+				one.Group = e.Labels["group"]
+			}
+			if _, version := a[annotationVersion]; !version {
+				one.Version = e.Labels["version"]
+			}
+			e.Instance, e.Levels = applications[n], uint8(provider.OfInterfaces|provider.OfApplications) // one or both
+			s := of(one)
+			s.Endpoints = []core.Endpoint{e}
+			all = append(all, s)
+		}
 	}
 	return all
 }

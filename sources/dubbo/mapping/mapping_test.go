@@ -18,6 +18,7 @@ import (
 	"tributary/resource"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
+	core "tributary/sources/registry"
 )
 
 // example is a file of testdata: settings, and nodes as providers and administrators write them.
@@ -31,7 +32,7 @@ type example struct {
 
 func TestGolden(t *testing.T) {
 	golden.Run(t, func(t *testing.T, g example) string {
-		m, err := mapping.New(g.Options, golden.VIPs{})
+		m, err := mapping.New(g.Options, "zookeeper /dubbo/", golden.VIPs{})
 		require.NoError(t, err)
 		var all []provider.Provider
 		for _, node := range g.Nodes {
@@ -58,45 +59,40 @@ func TestGolden(t *testing.T) {
 func mapAll(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rules []provider.Configurator) (rs []*resource.Resource,
 	warnings []string,
 ) {
-	services := map[provider.ID]*mapping.Service{}
+	hosts := map[mapping.ID]map[mapping.ID]*core.Service[mapping.ID]{}
 	for _, p := range provider.Configure(provider.Merge(all), rules) {
-		id := m.ServiceOf(p.ID)
-		s := services[id]
-		if s == nil {
-			s = &mapping.Service{ID: id, Place: "zookeeper /dubbo/" + id.Interface}
-			services[id] = s
+		id := mapping.ID{Service: m.ServiceOf(p.ID), Protocol: p.Protocol}
+		host := m.Host(id)
+		if hosts[host] == nil {
+			hosts[host] = map[mapping.ID]*core.Service[mapping.ID]{}
 		}
-		s.Protocols = append(s.Protocols, p.Protocol)
+		s := hosts[host][id]
+		if s == nil {
+			s = &core.Service[mapping.ID]{ID: id}
+			hosts[host][id] = s
+		}
 		e, ok, problem := m.Endpoint(p)
 		if problem != "" {
 			warnings = append(warnings, fmt.Sprintf("provider %s of %s: %s", p.Host, p.ID, problem))
 		}
-		if ok {
+		if ok && !slices.ContainsFunc(s.Endpoints, func(o core.Endpoint) bool { return o.Compare(e) == 0 }) {
 			s.Endpoints = append(s.Endpoints, e)
 		}
 	}
-	ids := slices.Collect(func(yield func(provider.ID) bool) {
-		for id := range services {
-			if !yield(id) {
-				return
-			}
+	names := m.Names(slices.Collect(maps.Keys(hosts)))
+	for _, host := range slices.SortedFunc(maps.Keys(hosts), mapping.ID.Compare) {
+		var services []core.Service[mapping.ID]
+		for _, id := range slices.SortedFunc(maps.Keys(hosts[host]), mapping.ID.Compare) {
+			s := hosts[host][id]
+			s.Name = names[host]
+			slices.SortFunc(s.Endpoints, core.Endpoint.Compare)
+			services = append(services, *s)
 		}
-	})
-	names := m.Names(ids)
-	slices.SortFunc(ids, provider.ID.Compare)
-	for _, id := range ids {
-		s := services[id]
-		s.Name = names[id]
-		made, warned, err := m.Entries(*s)
+		made, warned, err := m.Entries(services)
 		if err != nil {
 			warnings = append(warnings, "reject: "+err.Error())
 		}
 		rs, warnings = append(rs, made...), append(warnings, warned...)
-		rule, err := m.Rule(*s)
-		require.NoError(t, err)
-		if rule != nil {
-			rs = append(rs, rule)
-		}
 	}
 	slices.Sort(warnings)
 	requireValid(t, rs)
@@ -105,9 +101,9 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rule
 
 // showConsumers shows what becomes of consumers of providers, by application.
 func showConsumers(t *testing.T, m *mapping.Mapper, all []provider.Provider, consumers []string) string {
-	var ids []provider.ID
+	var ids []mapping.ID
 	for _, p := range all {
-		ids = append(ids, m.ServiceOf(p.ID))
+		ids = append(ids, mapping.ID{Service: m.ServiceOf(p.ID)})
 	}
 	names, hosts := m.Names(ids), map[string][]string{}
 	for _, node := range consumers {
@@ -118,7 +114,7 @@ func showConsumers(t *testing.T, m *mapping.Mapper, all []provider.Provider, con
 		c.ID = m.ServiceOf(c.ID)
 		hosts[c.Application] = slices.Concat(hosts[c.Application])
 		for id, n := range names {
-			if c.Consumes(id) {
+			if c.Consumes(id.Service) {
 				hosts[c.Application] = append(hosts[c.Application], n.Host)
 			}
 		}
@@ -201,7 +197,7 @@ func TestAnyRegistry(t *testing.T) {
 			WarmUp:       rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "warm-up"),
 			ServicePorts: rapid.SampledFrom([]map[string]int{nil, {"dubbo": 50051}, {"weird": 20880, "tri": 1}}).Draw(t, "ports"),
 		}
-		m, err := mapping.New(o, golden.VIPs{})
+		m, err := mapping.New(o, "zookeeper /dubbo/", golden.VIPs{})
 		require.NoError(t, err)
 		all := rapid.SliceOfN(anyProvider(), 1, 8).Draw(t, "providers")
 		first := show(t, m, all, nil)
@@ -211,11 +207,16 @@ func TestAnyRegistry(t *testing.T) {
 
 		rs, _ := mapAll(t, m, all, nil)
 		rs = slices.DeleteFunc(rs, func(r *resource.Resource) bool { return r.Key().Kind != resource.ServiceEntry })
-		for i, one := range mapping.Restore(rs) {
-			spec, err := rs[i].Spec()
+		want, got := 0, 0
+		for _, r := range rs {
+			spec, err := r.Spec()
 			require.NoError(t, err)
-			require.Len(t, one.Endpoints, len(spec.(*networking.ServiceEntry).Endpoints))
+			want += len(spec.(*networking.ServiceEntry).Endpoints)
 		}
+		for _, one := range m.Restore(rs) {
+			got += len(one.Endpoints)
+		}
+		require.Equal(t, want, got)
 	})
 }
 
@@ -250,15 +251,15 @@ func anyProvider() *rapid.Generator[provider.Provider] {
 }
 
 func TestNamesThatClash(t *testing.T) {
-	m, err := mapping.New(mapping.Options{}, nil)
+	m, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
-	ids := []provider.ID{
-		{Interface: "com.acme.Demo"},
-		{Interface: "com.acme.demo"},
-		{Interface: "com.acme.DEMO"},
-		{Interface: "com.acme_demo"},
-		{Interface: "com.acme.Demo", Group: "a-1", Version: "2"},
-		{Interface: "com.acme.Demo", Group: "a", Version: "1.2"},
+	ids := []mapping.ID{
+		{Service: provider.ID{Interface: "com.acme.Demo"}},
+		{Service: provider.ID{Interface: "com.acme.demo"}},
+		{Service: provider.ID{Interface: "com.acme.DEMO"}},
+		{Service: provider.ID{Interface: "com.acme_demo"}},
+		{Service: provider.ID{Interface: "com.acme.Demo", Group: "a-1", Version: "2"}},
+		{Service: provider.ID{Interface: "com.acme.Demo", Group: "a", Version: "1.2"}},
 	}
 	names := m.Names(ids)
 	seen := map[string]bool{}
@@ -269,8 +270,8 @@ func TestNamesThatClash(t *testing.T) {
 	require.Equal(t, "com.acme.demo", names[ids[1]].Host, "the one whose name it is")
 	alone := m.Names(ids[:1])
 	require.Equal(t, "com.acme.demo", alone[ids[0]].Host)
-	target := provider.ID{Interface: "com.acme.Demo", Group: "g1", Version: "1.0.0"}
-	require.Equal(t, "com.acme.demo-g1-1-0-0", m.Names([]provider.ID{target})[target].Host)
+	target := mapping.ID{Service: provider.ID{Interface: "com.acme.Demo", Group: "g1", Version: "1.0.0"}}
+	require.Equal(t, "com.acme.demo-g1-1-0-0", m.Names([]mapping.ID{target})[target].Host)
 }
 
 func TestOptions(t *testing.T) {
@@ -288,21 +289,25 @@ func TestOptions(t *testing.T) {
 
 		"servicePorts": {ServicePorts: map[string]int{"dubbo": 1, "tri": 1}},
 	} {
-		_, err := mapping.New(o, nil)
+		_, err := mapping.New(o, "zookeeper /dubbo/", nil)
 		require.ErrorContains(t, err, key+": ")
 	}
 }
 
 // TestAServiceHasNotEveryProtocol has more of them than there is room for.
 func TestAServiceHasNotEveryProtocol(t *testing.T) {
-	m, err := mapping.New(mapping.Options{}, nil)
+	m, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	id := provider.ID{Interface: "a"}
-	s := mapping.Service{ID: id, Name: m.Names([]provider.ID{id})[id], Protocols: []string{"dubbo", "tri"}}
-	for n := range 10_001 {
-		s.Protocols = append(s.Protocols, fmt.Sprintf("p%d", n))
+	var host []core.Service[mapping.ID]
+	for n := range 10_003 {
+		protocol := map[int]string{0: "dubbo", 1: "tri"}[n]
+		if protocol == "" {
+			protocol = fmt.Sprintf("p%d", n-2)
+		}
+		host = append(host, core.Service[mapping.ID]{ID: mapping.ID{Service: id, Protocol: protocol}, Name: core.Name{Host: "a", Object: "a"}})
 	}
-	rs, warnings, err := m.Entries(s)
+	rs, warnings, err := m.Entries(host)
 	require.NoError(t, err)
 	require.Len(t, rs, 64)
 	require.Equal(t, "a", rs[0].Key().Name, "those that Dubbo has come first")
@@ -312,10 +317,10 @@ func TestAServiceHasNotEveryProtocol(t *testing.T) {
 
 // TestRestoredEndpointsHaveTheirApplications has names that no label can have.
 func TestRestoredEndpointsHaveTheirApplications(t *testing.T) {
-	m, err := mapping.New(mapping.Options{}, nil)
+	m, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	id := provider.ID{Interface: "a"}
-	s := mapping.Service{ID: id, Name: m.Names([]provider.ID{id})[id]}
+	s := core.Service[mapping.ID]{ID: mapping.ID{Service: id, Protocol: "dubbo"}, Name: core.Name{Host: "a", Object: "a"}}
 	applications := []string{"", "订单", "订单", "a b*2", "demo"}
 	for n, a := range applications {
 		p := provider.Provider{ID: id, Protocol: "dubbo", Host: fmt.Sprintf("10.0.0.%d", n+1), Port: 20880, Application: a}
@@ -323,11 +328,11 @@ func TestRestoredEndpointsHaveTheirApplications(t *testing.T) {
 		require.True(t, ok)
 		s.Endpoints = append(s.Endpoints, e)
 	}
-	rs, _, err := m.Entries(s)
+	rs, _, err := m.Entries([]core.Service[mapping.ID]{s})
 	require.NoError(t, err)
 	var got []string
-	for _, e := range mapping.Restore(rs)[0].Endpoints {
-		got = append(got, e.Application)
+	for _, s := range m.Restore(rs) {
+		got = append(got, s.Endpoints[0].Instance)
 	}
 	require.Equal(t, applications, got)
 }

@@ -6,23 +6,18 @@ import (
 
 	"tributary/internal/names"
 	"tributary/sources/dubbo/provider"
+	core "tributary/sources/registry"
 )
-
-// Name is what a service is called in the mesh.
-type Name struct {
-	Host string
-	base string // of its objects
-}
 
 // mainProtocol is the one whose object has the bare name.
 const mainProtocol = "dubbo"
 
-// object returns the name of the object of a protocol. A base has no dot, so that no name is that of another.
-func (n Name) object(protocol string) string {
+// objectOf returns the name of the object of a protocol. That of a host has no dot, so that no name is that of another.
+func objectOf(n core.Name, protocol string) string {
 	if protocol == mainProtocol {
-		return n.base
+		return n.Object
 	}
-	return n.base + "." + names.Label(protocol, protocol)
+	return n.Object + "." + names.Label(protocol, protocol)
 }
 
 // ServiceOf returns the service to which a provider's ID belongs: the ID without what the host does not tell apart.
@@ -36,20 +31,19 @@ func (m *Mapper) ServiceOf(id provider.ID) provider.ID {
 	return id
 }
 
-// Names gives each of all services a name of its own. Java tells names apart by case, and hosts have no case; dots and dashes of
-// different parts may end up the same. Of services that would have one name, the one that is nearest to it has it. The order of ids does
-// not matter.
-func (m *Mapper) Names(ids []provider.ID) map[provider.ID]Name {
-	return names.Distinct(ids, func(a, b provider.ID) int {
-		return cmp.Or(cmp.Compare(names.Distance(a.Interface), names.Distance(b.Interface)), a.Compare(b))
-	}, func(id provider.ID, toHash string) (n Name, host, object string) {
-		n = m.name(id, toHash)
-		return n, n.Host, n.base
+// Names implements core.Mapping. Java tells names apart by case, and hosts have no case; dots and dashes of
+// different parts may end up the same. Of services that would have one name, the one that is nearest to it has it.
+func (m *Mapper) Names(hosts []ID) map[ID]core.Name {
+	return names.Distinct(hosts, func(a, b ID) int {
+		return cmp.Or(cmp.Compare(names.Distance(a.Service.Interface), names.Distance(b.Service.Interface)), a.Compare(b))
+	}, func(id ID, toHash string) (n core.Name, host, object string) {
+		n = m.name(id.Service, toHash)
+		return n, n.Host, n.Object
 	})
 }
 
 // name returns the name of a service; with something to hash it is not that of another.
-func (m *Mapper) name(id provider.ID, toHash string) Name {
+func (m *Mapper) name(id provider.ID, toHash string) core.Name {
 	labels := names.Parts(id.Interface)
 	if len(labels) == 0 {
 		labels = []string{names.Hashed("", id.String(), names.MaxLabel)}
@@ -60,9 +54,9 @@ func (m *Mapper) name(id provider.ID, toHash string) Name {
 	}
 	iface := strings.Join(labels, ".")
 	base := strings.ReplaceAll(expand(defaultTemplate, iface, id), ".", "-")
-	return Name{
-		Host: names.FitHost(expand(m.o.HostTemplate, iface, id), id.String()+toHash),
-		base: names.Fit(base, id.String()+toHash, names.MaxName-1-names.MaxLabel), // with room for a protocol
+	return core.Name{
+		Host:   names.FitHost(expand(m.o.HostTemplate, iface, id), id.String()+toHash),
+		Object: names.Fit(base, id.String()+toHash, names.MaxName-1-names.MaxLabel), // with room for a protocol
 	}
 }
 

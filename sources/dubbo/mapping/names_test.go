@@ -10,10 +10,10 @@ import (
 )
 
 func TestAHashIsNotCutAway(t *testing.T) {
-	m, err := New(Options{}, nil)
+	m, err := New(Options{}, "", nil)
 	require.NoError(t, err)
 	namestest.HashIsNotCutAway(t, func(text, toHash string) (host, object string) {
 		n := m.name(provider.ID{Interface: text, Group: "g"}, toHash)
-		return n.Host, n.base
+		return n.Host, n.Object
 	})
 }

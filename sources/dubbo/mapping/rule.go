@@ -10,17 +10,18 @@ import (
 
 	"tributary/internal/names"
 	"tributary/resource"
+	core "tributary/sources/registry"
 )
 
-// Rule returns the DestinationRule of a service, or nil if none is wanted. It has a subset for each version or group of the endpoints, of
+// rule returns the DestinationRule of a service, or nil if none is wanted. It has a subset for each version or group of the endpoints, of
 // which there is more than one only if the host does not tell these apart; and it has Envoy give a new endpoint its share little by little,
 // as Dubbo's consumers do. That is Envoy's to do, and not a weight that grows here: what is served depends on nothing but what is
 // registered.
-func (m *Mapper) Rule(s Service) (*resource.Resource, error) {
+func (m *Mapper) rule(host []core.Service[ID]) (*resource.Resource, error) {
 	if m.o.Subsets == "" && m.o.WarmUp == 0 {
 		return nil, nil
 	}
-	rule := &networking.DestinationRule{Host: s.Name.Host, Subsets: m.subsets(s.Endpoints)}
+	rule := &networking.DestinationRule{Host: host[0].Name.Host, Subsets: m.subsets(host)}
 	if m.o.WarmUp > 0 {
 		rule.TrafficPolicy = &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{
 			LbPolicy: &networking.LoadBalancerSettings_Simple{Simple: networking.LoadBalancerSettings_LEAST_REQUEST},
@@ -28,20 +29,22 @@ func (m *Mapper) Rule(s Service) (*resource.Resource, error) {
 		}}
 	}
 	return resource.New(resource.Meta{
-		Key:    resource.Key{Kind: resource.DestinationRule, Namespace: m.o.Namespace, Name: s.Name.base},
-		Origin: resource.Origin{Place: strings.ToValidUTF8(s.Place, "?")},
+		Key:    resource.Key{Kind: resource.DestinationRule, Namespace: m.o.Namespace, Name: host[0].Name.Object},
+		Origin: resource.Origin{Place: strings.ToValidUTF8(m.Place(host[0].ID), "?")},
 	}, rule)
 }
 
 // subsets returns a subset for each value of the label that tells them apart.
-func (m *Mapper) subsets(endpoints []Endpoint) (all []*networking.Subset) {
+func (m *Mapper) subsets(host []core.Service[ID]) (all []*networking.Subset) {
 	if m.o.Subsets == "" {
 		return nil
 	}
 	values := map[string]bool{}
-	for _, e := range endpoints {
-		if v := e.Labels[m.o.Subsets]; v != "" {
-			values[v] = true
+	for _, s := range host {
+		for _, e := range s.Endpoints {
+			if v := e.Labels[m.o.Subsets]; v != "" {
+				values[v] = true
+			}
 		}
 	}
 	for name, value := range subsetNames(slices.Sorted(maps.Keys(values))) {
