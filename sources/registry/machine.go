@@ -245,57 +245,26 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 	left := slices.Clone(g.offers.LeftOut)
 	g.explained = m.Explained
 	for id, offers := range by {
-		// That of which nothing is known but that it cannot be read does not make a service.
-		there := slices.ContainsFunc(offers, func(o Offer[ID]) bool { return o.State != Unreadable })
-		before, kept := g.services[id], false
-		if before == nil {
+		before, known := g.services[id]
+		if !known {
 			before = &service{}
 		}
+		after, next := m.believe(id, before, offers, at)
+		m.moved(id, before.endpoints, after.endpoints)
 		g.explained = g.explained && before.held == 0
-		after := &service{owners: before.owners}
-		l := Listing[Endpoint]{Until: func(k Known[Endpoint]) time.Time { return m.until(id, k) }}
-		ports := newPorts(m.mapping.ServicePort(id))
-		var owners []string
 		for _, o := range offers {
-			ports.add(o.Endpoint.Port, o.Port, o.Protocol)
-			if o.Endpoint.Address != "" {
-				l.Reports = append(l.Reports, Report[Endpoint]{o.Endpoint, o.State})
-			}
-			if o.Owner != "" {
-				owners = append(owners, o.Owner)
-			}
-		}
-		if len(owners) > 0 {
-			after.owners = unique(owners)
-		}
-		var next time.Time
-		after.endpoints, after.held, next = l.Settle(before.endpoints, Endpoint.Compare, at)
-		// One that has instances, of which none can be called now, is not empty.
-		keep := m.keep(id)
-		after.empty, kept = Empty(before.empty, there || len(after.endpoints) > 0, at, keep)
-		if kept = kept && (there || g.services[id] != nil); kept && !after.empty.IsZero() {
-			next = after.empty.Add(keep)
-		}
-		// While something that is not listed is in doubt, the port is what it was.
-		if after.port = before.port; after.held == 0 || after.port.Number == 0 {
-			after.port = ports.port(before.port)
-		}
-		for _, o := range offers {
-			if _, served := slices.BinarySearchFunc(after.endpoints, o.Endpoint, func(k Known[Endpoint], e Endpoint) int {
-				return k.Value.Compare(e)
-			}); o.Why != "" && !served {
+			if o.Why != "" && !after.serves(o.Endpoint) {
 				left = append(left, sources.LeftOut{What: o.Endpoint.String(), Of: o.Owner, Why: o.Why})
 			}
 		}
-		m.moved(id, before.endpoints, after.endpoints)
-		if !kept {
-			changed = changed || g.services[id] != nil
+		// Nobody is there, and that for long, or it is a service of which nothing is known but that its instances cannot be read.
+		if over := !after.empty.IsZero() && !at.Before(next); over || !known && !after.empty.IsZero() {
 			delete(g.services, id)
+			changed = changed || known
 			continue
 		}
-		changed = changed || after.differs(before) || g.services[id] == nil
-		g.next = Earlier(g.next, next)
-		g.services[id] = after
+		g.services[id], g.next = after, Earlier(g.next, next)
+		changed = changed || !known || after.differs(before)
 	}
 	slices.SortFunc(left, func(a, b sources.LeftOut) int {
 		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.What, b.What), cmp.Compare(a.Why, b.Why))
@@ -303,6 +272,44 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 	changed = changed || !slices.Equal(left, g.left)
 	g.left = left
 	return changed
+}
+
+// believe decides what is believed of a service, and when that has to be decided again.
+func (m *Machine[ID]) believe(id ID, before *service, offers []Offer[ID], at time.Time) (after *service, next time.Time) {
+	l := Listing[Endpoint]{Until: func(k Known[Endpoint]) time.Time { return m.until(id, k) }}
+	ports, there := newPorts(m.mapping.ServicePort(id)), false
+	var owners []string
+	for _, o := range offers {
+		there = there || o.State != Unreadable
+		ports.add(o.Endpoint.Port, o.Port, o.Protocol)
+		if o.Endpoint.Address != "" {
+			l.Reports = append(l.Reports, Report[Endpoint]{o.Endpoint, o.State})
+		}
+		if o.Owner != "" {
+			owners = append(owners, o.Owner)
+		}
+	}
+	after = &service{port: before.port, owners: before.owners}
+	if len(owners) > 0 {
+		after.owners = unique(owners)
+	}
+	after.endpoints, after.held, next = l.Settle(before.endpoints, Endpoint.Compare, at)
+	// While something that is not listed is in doubt, the port is what it was.
+	if after.held == 0 || after.port.Number == 0 {
+		after.port = ports.port(before.port)
+	}
+	// One that has instances, of which none can be called now, is not empty.
+	keep := m.keep(id)
+	if after.empty, _ = Empty(before.empty, there || len(after.endpoints) > 0, at, keep); !after.empty.IsZero() {
+		next = after.empty.Add(keep)
+	}
+	return after, next
+}
+
+// serves reports whether an endpoint is believed.
+func (s *service) serves(e Endpoint) bool {
+	_, there := slices.BinarySearchFunc(s.endpoints, e, func(k Known[Endpoint], e Endpoint) int { return k.Value.Compare(e) })
+	return there
 }
 
 // differs reports whether something is to be published of a service, or is held or no longer.
