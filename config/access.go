@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"tributary/internal/nearest"
 	"tributary/internal/process"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/access"
 	"tributary/server/identity"
@@ -173,7 +173,7 @@ func (d *decoder) checkGlobs(key, list string, globs []string) {
 			d.problem(at, "%v", err)
 		case strings.Contains(one, "*"):
 		case list == "allow.kinds" && !known:
-			d.problem(at, "unknown kind %q%s", one, nearest.Meant(one, kindsNamed()))
+			d.problem(at, "unknown kind %q%s", one, words.Meant(one, kindsNamed()))
 		case names != nil && !slices.Contains(names, one):
 			d.problem(at, "want %s, got %q", strings.Join(names, ", "), one)
 		}
@@ -259,7 +259,7 @@ func (d *decoder) dead(c *Config) (warnings []Problem) {
 		}
 		for n, name := range c.Access[i].Allow.Sources {
 			if !strings.Contains(name, "*") && !slices.Contains(sources, name) {
-				warning(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name, nearest.Meant(name, sources))
+				warning(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name, words.Meant(name, sources))
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 )
 
 // Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for. Who gives the server a
@@ -177,7 +177,7 @@ func Recognize(data []byte) bool {
 	_, versioned := top["apiVersion"]
 	known := sortedKeys(fieldsOf(reflect.ValueOf(&Config{}).Elem()))
 	for key := range top {
-		misspelt := !versioned && len(key) > 4 && nearest.Name(key, known) != "" // Parse says what was meant
+		misspelt := !versioned && len(key) > 4 && words.Nearest(key, known) != "" // Parse says what was meant
 		if misspelt || slices.Contains(known, key) {
 			return true
 		}

@@ -11,8 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"tributary/internal/nearest"
 	"tributary/internal/secret"
+	"tributary/internal/words"
 	"tributary/internal/yamldoc"
 )
 
@@ -239,7 +239,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
 		if hint := misplaced[strings.TrimPrefix(key+"."+unknown, ".")]; hint != "" {
 			return "unknown key; " + hint
 		}
-		return "unknown key" + nearest.Meant(unknown, known) + "; known here: " + strings.Join(known, ", ")
+		return "unknown key" + words.Meant(unknown, known) + "; known here: " + strings.Join(known, ", ")
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 	"tributary/sources/dubbo"
 )
 
@@ -71,7 +71,7 @@ func (d *decoder) slips(all []Source) (warnings []Problem) {
 		_, query, _ := strings.Cut(all[i].Address, "?")
 		values, _ := url.ParseQuery(query) // what is wrong with it was said
 		for _, one := range slices.Sorted(maps.Keys(values)) {
-			why, guess := others[one], nearest.Name(one, known)
+			why, guess := others[one], words.Nearest(one, known)
 			switch {
 			case slices.Contains(known, one):
 				continue

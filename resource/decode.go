@@ -18,7 +18,7 @@ import (
 
 	"tributary/internal/yamldoc"
 
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 )
 
 // Severity says what a finding does to the object.
@@ -402,7 +402,7 @@ func (d *decoder) full() bool { return len(d.errs) > maxProblems }
 func (d *decoder) unknown(key *yaml.Node, known []string) {
 	message := "unknown field %q"
 	args := []any{key.Value}
-	if guess := nearest.Name(key.Value, known); guess != "" {
+	if guess := words.Nearest(key.Value, known); guess != "" {
 		message += "; did you mean %q?"
 		args = append(args, guess)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 )
 
 // meshConfigName is the name of a MeshConfig that gives none: there is only one in a mesh.
@@ -135,7 +135,7 @@ func (d *decoder) schema(apiVersionNode *yaml.Node, apiVersion string, kindNode 
 		for i, s := range schemas {
 			known[i] = string(s.Kind)
 		}
-		if guess := nearest.Name(kind, known); guess != "" {
+		if guess := words.Nearest(kind, known); guess != "" {
 			d.fail(kindNode, "unknown kind %q of %s; did you mean %q?", kind, apiVersion, guess)
 		} else {
 			d.fail(kindNode, "unknown kind %q of %s: not one of Istio's that are served over MCP", kind, apiVersion)

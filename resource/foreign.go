@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 )
 
 // Foreign says what to make of an object of another API than Istio's, such as the Service and the Deployment that stand in
@@ -45,7 +45,7 @@ func isForeign(apiVersion, kind string) bool {
 	}
 	_, known := schemaByKind[Kind(kind)]
 	switch {
-	case slices.Contains(groups, group), nearest.Name(group, groups) != "":
+	case slices.Contains(groups, group), words.Nearest(group, groups) != "":
 		return false
 	case known && (!strings.Contains(group, ".") || !slices.Contains(alsoOfOthers, Kind(kind))):
 		return false

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 )
 
 // scalar returns the value of node, whose target is n, as one of fd, which is not a message. It reports what is wrong.
@@ -80,7 +80,7 @@ func (d *decoder) enum(ed protoreflect.EnumDescriptor, node, n *yaml.Node) (v pr
 	for i := range names {
 		names[i] = string(values.Get(i).Name())
 	}
-	if guess := nearest.Name(n.Value, names); guess != "" {
+	if guess := words.Nearest(n.Value, names); guess != "" {
 		d.fail(node, "want one of %s, got %s; did you mean %s?", enumerate(names), d.describe(n), guess)
 	} else {
 		d.fail(node, "want one of %s, got %s", enumerate(names), d.describe(n))

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/config"
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 	"tributary/server/access"
 	"tributary/server/identity"
 )
@@ -99,7 +99,7 @@ func amongThose(flag, value string, values []string) error {
 	if value == "" || slices.Contains(values, value) {
 		return nil
 	}
-	return usage("--%s %s%s: want one of %s", flag, value, nearest.Meant(value, values), strings.Join(values, ", "))
+	return usage("--%s %s%s: want one of %s", flag, value, words.Meant(value, values), strings.Join(values, ", "))
 }
 
 // doubtsOf returns why the answer may be another one than is expected.
@@ -118,7 +118,7 @@ func doubtsOf(cfg *config.Config, who *identity.Identity) (all []string) {
 		all = append(all, err.Error())
 	case !slices.Contains(proofs.Tokens(), who.Token):
 		all = append(all, fmt.Sprintf("there is no token of the name %q in %s%s", who.Token, settings.Tokens,
-			nearest.Meant(who.Token, proofs.Tokens())))
+			words.Meant(who.Token, proofs.Tokens())))
 	}
 	return all
 }

@@ -16,7 +16,7 @@ import (
 	"tributary/adsc"
 	"tributary/cmd/internal/client"
 	"tributary/config"
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/admin"
 )
@@ -106,7 +106,7 @@ func schemaNamed(name string) (*resource.Schema, error) {
 	if schema, ok := resource.SchemaByName(name); ok {
 		return schema, nil
 	}
-	return nil, usage("unknown kind %q%s; known: %s", name, nearest.Meant(name, kindNames()), strings.Join(kinds(), ", "))
+	return nil, usage("unknown kind %q%s; known: %s", name, words.Meant(name, kindNames()), strings.Join(kinds(), ", "))
 }
 
 // envoyTypeNames are the names of the types that get and watch know besides kinds.

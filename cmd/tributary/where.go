@@ -16,7 +16,6 @@ import (
 	"tributary/adsc"
 	"tributary/cmd/internal/client"
 	"tributary/config"
-	"tributary/internal/nearest"
 	"tributary/internal/words"
 )
 
@@ -215,7 +214,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	for _, c := range cmd.Commands() {
 		names = append(names, c.Name())
 	}
-	meant := nearest.Meant(args[0], names)
+	meant := words.Meant(args[0], names)
 	if i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, args[0]) }); meant == "" && i >= 0 {
 		meant = " (did you mean " + names[i] + "?)"
 	}
@@ -233,7 +232,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return usage("%w%s", err, nearest.Meant(name, names))
+	return usage("%w%s", err, words.Meant(name, names))
 }
 
 // valueWanted says which value a flag wants, where what refused the one that was given is a library.

@@ -1,6 +1,6 @@
 // Package hops has what instances of tributary that read from each other tell of the way that their content came: through
 // which instances. It goes from who is read to who reads, each of whom trusts the other with its content anyway, and never
-// the other way: nobody who can connect can claim anything.
+// the other way: nobody who can connect can claim anything. It is a package of its own since both ends use it, sources/xds and server/mcp.
 package hops
 
 import (

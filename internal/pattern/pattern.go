@@ -1,4 +1,5 @@
-// Package pattern reckons what regular expressions cost.
+// Package pattern reckons what regular expressions cost. It is a package of its own since server/debug and server/envoy, which do not know
+// each other, use it.
 package pattern
 
 import (

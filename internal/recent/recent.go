@@ -1,5 +1,5 @@
 // Package recent remembers when the latest revisions of something came about, so that it can be said how long a change has been
-// on its way.
+// on its way. It is a package of its own since memstore and server/xds, which do not know each other, use it.
 package recent
 
 import (

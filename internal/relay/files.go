@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"tributary/config"
-	"tributary/internal/nearest"
 	"tributary/internal/spiffe"
+	"tributary/internal/words"
 )
 
 // Files reads the files that cfg names for its own ports and for proofs, and returns why a relay would not start with them, and what is
@@ -55,7 +55,7 @@ func Proofs(cfg *config.Config) (doubts []config.Problem, err error) {
 				continue
 			}
 			p := cfg.Places[fmt.Sprintf("access[%d].who.token[%d]", i, n)]
-			p.Message = fmt.Sprintf("there is no token of the name %q in %s%s", token, cfg.Identity.Tokens, nearest.Meant(token, names))
+			p.Message = fmt.Sprintf("there is no token of the name %q in %s%s", token, cfg.Identity.Tokens, words.Meant(token, names))
 			doubts = append(doubts, p)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package words says to people what is a number, or the text of a library, to a program.
+// Package words says to people what is a number, or the text of a library, to a program, and which name they may have meant.
 package words
 
 import (

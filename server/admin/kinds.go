@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
@@ -19,7 +19,7 @@ func kindNamed(w http.ResponseWriter, name string) (*resource.Schema, bool) {
 		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
 		known = append(known, s.Plural)
 	}
-	http.Error(w, "unknown kind \""+name+"\""+nearest.Meant(name, names)+"; known: "+strings.Join(known, ", "), http.StatusBadRequest)
+	http.Error(w, "unknown kind \""+name+"\""+words.Meant(name, names)+"; known: "+strings.Join(known, ", "), http.StatusBadRequest)
 	return nil, false
 }
 

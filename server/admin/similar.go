@@ -9,7 +9,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/aggregate/conflicts"
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -92,7 +92,7 @@ func hostsOf(r *resource.Resource) []string {
 // likeness says whether somebody who wrote a may have meant b: there are few typing errors between them, or one is a part
 // of the other. Lower ranks are more alike.
 func likeness(a, b string) (rank int, ok bool) {
-	if d := nearest.Distance(a, b); d <= 1+min(len(a), len(b))/4 {
+	if d := words.EditDistance(a, b); d <= 1+min(len(a), len(b))/4 {
 		return d, true
 	}
 	const part = 3 // what is shorter is part of too much

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"tributary/internal/nearest"
+	"tributary/internal/words"
 	"tributary/sources/dubbo/mapping"
 )
 
@@ -13,7 +13,7 @@ import (
 func Doubts(o mapping.Options) (all []string) {
 	known := mapping.Protocols()
 	for _, protocol := range slices.Sorted(maps.Keys(o.ServicePorts)) {
-		guess := nearest.Name(protocol, known)
+		guess := words.Nearest(protocol, known)
 		if slices.Contains(known, protocol) || guess == "" || protocol == "https" {
 			continue
 		}

@@ -1,4 +1,4 @@
-package nearest
+package words
 
 import (
 	"slices"
@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestName(t *testing.T) {
+func TestNearest(t *testing.T) {
 	names := []string{"hosts", "ports", "exportTo"}
 	for s, want := range map[string]string{"host": "hosts", "prots": "ports", "ExportTO": "exportTo", "address": "", "x": ""} {
-		assert.Equal(t, want, Name(s, names), s)
+		assert.Equal(t, want, Nearest(s, names), s)
 	}
-	assert.Equal(t, 1, Distance("ab", "ba"))
-	assert.True(t, slices.IsSorted([]int{Distance("", ""), Distance("a", ""), Distance("abc", "d")}))
+	assert.Equal(t, 1, EditDistance("ab", "ba"))
+	assert.True(t, slices.IsSorted([]int{EditDistance("", ""), EditDistance("a", ""), EditDistance("abc", "d")}))
 }

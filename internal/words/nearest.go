@@ -1,10 +1,9 @@
-// Package nearest finds what somebody may have meant by a name that is not known.
-package nearest
+package words
 
 import "strings"
 
-// Name returns the name that was probably meant by s, or "": one that differs in case or by two letters at most.
-func Name(s string, names []string) string {
+// Nearest returns the name that was probably meant by s, or "": one that differs in case or by two letters at most.
+func Nearest(s string, names []string) string {
 	best, bestDistance := "", 3
 	if len(s) > 64 {
 		return ""
@@ -13,7 +12,7 @@ func Name(s string, names []string) string {
 		bestDistance = 2
 	}
 	for _, name := range names {
-		if d := Distance(strings.ToLower(s), strings.ToLower(name)); d < bestDistance {
+		if d := EditDistance(strings.ToLower(s), strings.ToLower(name)); d < bestDistance {
 			best, bestDistance = name, d
 		}
 	}
@@ -22,14 +21,14 @@ func Name(s string, names []string) string {
 
 // Meant says what was probably meant by s, behind what says that it is not known; empty if nothing is near.
 func Meant(s string, names []string) string {
-	if guess := Name(s, names); guess != "" {
+	if guess := Nearest(s, names); guess != "" {
 		return " (did you mean " + guess + "?)"
 	}
 	return ""
 }
 
-// Distance returns the number of letters to insert, delete, replace or swap with the next to make b of a.
-func Distance(a, b string) int {
+// EditDistance returns the number of letters to insert, delete, replace or swap with the next to make b of a.
+func EditDistance(a, b string) int {
 	var beforeLast []int
 	last := make([]int, len(b)+1)
 	for j := range last {
