@@ -148,7 +148,7 @@ func TestRandomSpecs(t *testing.T) {
 	}
 }
 
-var words = []string{
+var vocabulary = []string{
 	"a", "yes", "no", "on", "y", "true", "null", "~", "", "1", "0x1f", "010", "1e3", "-0", "1.10", "12:30", "1:2:3.4", ".5", "2024-01-01",
 	"2024-01-01T00:00:00Z", "a: b", "- x", "#c", " lead", "trail ", "two\nlines\n", "\ttab", "'", `"`, `\`, "ü€😀", "{", "[", "*", "&a",
 	"!t", "|", ">", "%", "@", "`", "?", ":", "=", "0b1", "1_000", "+1", ".inf", "NaN", "a\r\nb", "\u2028",
@@ -167,7 +167,7 @@ func fill(rng *rand.Rand, m protoreflect.Message, depth int) {
 	case *structpb.Struct:
 		v.Fields = map[string]*structpb.Value{}
 		for range rng.IntN(4) {
-			v.Fields[words[rng.IntN(len(words))]] = randomValue(rng, depth)
+			v.Fields[vocabulary[rng.IntN(len(vocabulary))]] = randomValue(rng, depth)
 		}
 		return
 	case *structpb.Value:
@@ -218,14 +218,14 @@ func fill(rng *rand.Rand, m protoreflect.Message, depth int) {
 func randomScalar(rng *rand.Rand, fd protoreflect.FieldDescriptor) protoreflect.Value {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
-		return protoreflect.ValueOfString(words[rng.IntN(len(words))])
+		return protoreflect.ValueOfString(vocabulary[rng.IntN(len(vocabulary))])
 	case protoreflect.BoolKind:
 		return protoreflect.ValueOfBool(rng.IntN(2) == 0)
 	case protoreflect.EnumKind:
 		values := fd.Enum().Values()
 		return protoreflect.ValueOfEnum(values.Get(rng.IntN(values.Len())).Number())
 	case protoreflect.BytesKind:
-		return protoreflect.ValueOfBytes([]byte(words[rng.IntN(len(words))] + "\xff\xfe"))
+		return protoreflect.ValueOfBytes([]byte(vocabulary[rng.IntN(len(vocabulary))] + "\xff\xfe"))
 	case protoreflect.Int32Kind:
 		return protoreflect.ValueOfInt32(int32(rng.Uint32()))
 	case protoreflect.Uint32Kind:
@@ -255,7 +255,7 @@ func randomValue(rng *rand.Rand, depth int) *structpb.Value {
 		numbers := []float64{0, 1, -1.5, 1e20, 1e-9, 1 << 53, -1e15, rng.NormFloat64()}
 		return structpb.NewNumberValue(numbers[rng.IntN(len(numbers))])
 	case 3:
-		return structpb.NewStringValue(words[rng.IntN(len(words))])
+		return structpb.NewStringValue(vocabulary[rng.IntN(len(vocabulary))])
 	case 4:
 		l := &structpb.ListValue{}
 		for range rng.IntN(3) {

@@ -66,7 +66,7 @@ func TestMarshalOddStrings(t *testing.T) {
 	odd := append([]string{
 		"\x7f", "\u0085", "\ufeff", "a\u0085b", "a\x00b", "\x1b[0m", "\ue000\U0010ffff", "a\rb", "\r", "\n", "\n\n a",
 		" \n", "<<",
-	}, words...)
+	}, vocabulary...)
 	for _, s := range odd {
 		fields := map[string]*structpb.Value{s: structpb.NewStringValue(s)}
 		r, err := New(Meta{Key: Key{EnvoyFilter, "ns", "odd"}, Annotations: map[string]string{"k": s}}, &networking.EnvoyFilter{
