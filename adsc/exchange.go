@@ -31,8 +31,8 @@ type reply struct {
 // size is roughly the memory of a reply in bytes.
 func (r reply) size() int { return 64 + len(r.nonce) + len(r.version) + len(r.reason) }
 
-// maxReplies bounds the replies of one type that wait to be written, in bytes: a server that does not read must not fill the memory. Beyond it
-// the oldest are dropped; later ones imply them.
+// maxReplies bounds the replies of one type that wait to be written, in bytes: a server that does not read must not fill the memory.
+// Beyond it the oldest are dropped; later ones imply them.
 const maxReplies = 4 << 20
 
 // owe queues a reply to the last response.
