@@ -133,8 +133,8 @@ func statement(source string, precedence int, r *resource.Resource) Statement {
 }
 
 // stack returns the layers in order of precedence. The pool comes before the first of its sources. What was served before the configuration
-// changed comes before the first layer that is not read whole: the layers above are complete, and what the others lack may turn out to be as
-// it was. Retired sources come last, for keys whose winner has gone since.
+// changed comes before the first layer that is not read whole: the layers above are complete, and what the others lack may turn out to be
+// as it was. Retired sources come last, for keys whose winner has gone since.
 func (v *View) stack() (layers []layer) {
 	before := v.earlier
 	add := func(l layer, read bool) {

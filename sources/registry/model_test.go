@@ -14,7 +14,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
-	_ "tributary/internal/fixedseed" // of the property tests
+	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -85,7 +85,9 @@ func serviceOf(i int) svc { return services[i%len(services)] }
 
 // start is a run that knows what was published before. unknown says that it cannot be told what that was.
 func (w *world) start(unknown bool) {
-	w.machine = NewMachine(plain{Maker{Namespace: "model"}}, func(svc) time.Duration { return keep }, func(_ svc, k Known[Endpoint]) time.Time { return w.doubt.Until(k.Since) })
+	w.machine = NewMachine(plain{
+		Maker{Namespace: "model"},
+	}, func(svc) time.Duration { return keep }, func(_ svc, k Known[Endpoint]) time.Time { return w.doubt.Until(k.Since) })
 	clear(w.vague)
 	for name, c := range w.published {
 		if unknown {

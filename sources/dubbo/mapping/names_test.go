@@ -5,14 +5,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/names/namestest"
+	"tributary/internal/testutil"
 	"tributary/sources/dubbo/provider"
 )
 
 func TestAHashIsNotCutAway(t *testing.T) {
 	m, err := New(Options{}, "", nil)
 	require.NoError(t, err)
-	namestest.HashIsNotCutAway(t, func(text, toHash string) (host, object string) {
+	testutil.HashIsNotCutAway(t, func(text, toHash string) (host, object string) {
 		n := m.name(provider.ID{Interface: text, Group: "g"}, toHash)
 		return n.Host, n.Object
 	})

@@ -5,13 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/names/namestest"
+	"tributary/internal/testutil"
 )
 
 func TestAHashIsNotCutAway(t *testing.T) {
 	m, err := New(Options{}, nil)
 	require.NoError(t, err)
-	namestest.HashIsNotCutAway(t, func(text, toHash string) (host, object string) {
+	testutil.HashIsNotCutAway(t, func(text, toHash string) (host, object string) {
 		n := m.name(ID{VIP: text}, toHash)
 		return n.Host, n.Object
 	})

@@ -1,5 +1,4 @@
-// Package namestest has what tests of names have in common.
-package namestest
+package testutil
 
 import (
 	"strings"

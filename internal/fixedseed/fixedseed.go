@@ -1,4 +1,0 @@
-// Package fixedseed is package testutil under an earlier name.
-package fixedseed
-
-import _ "tributary/internal/testutil" // which sets the seed
