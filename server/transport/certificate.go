@@ -1,4 +1,4 @@
-// Package transport is how clients come in: over plaintext or TLS, as many as there is room for.
+// Package transport is how clients come in: over plaintext or TLS, as many as there is room for, at a cost that a Limiter bounds.
 package transport
 
 import (

@@ -29,7 +29,7 @@ type share struct {
 	host    string
 	rooms   *semaphore.Weighted
 	waiting atomic.Int64 // for room within the share
-	users   int          // guarded by gate.mu
+	users   int          // guarded by memoryLimiter.mu
 }
 
 const (
@@ -92,10 +92,10 @@ const (
 
 // reservation is memory that is kept free for one request. The nil value is that of a small one.
 type reservation struct {
-	gate  *memoryLimiter
-	share *share
-	wire  int64        // how many bytes of the request are to come
-	came  atomic.Int64 // how many have
+	limiter *memoryLimiter
+	share   *share
+	wire    int64        // how many bytes of the request are to come
+	came    atomic.Int64 // how many have
 
 	mu    sync.Mutex
 	size  int64
@@ -112,7 +112,7 @@ var (
 // enter waits for room for size bytes, for a request of a host of which wire bytes are to come. Once there is, and until it is
 // whole, lose is called if its client sends little while others wait.
 func (g *memoryLimiter) enter(ctx context.Context, host string, size, wire int, lose func(error)) (*reservation, error) {
-	r := &reservation{gate: g, share: g.share(host), wire: int64(wire), size: min(int64(size), g.size)}
+	r := &reservation{limiter: g, share: g.share(host), wire: int64(wire), size: min(int64(size), g.size)}
 	ctx, cancel := context.WithTimeoutCause(ctx, waitForRoom, errNoRoom)
 	defer cancel()
 	if err := acquire(ctx, r.share.rooms, r.size, &r.share.waiting); err != nil {
@@ -142,7 +142,9 @@ func acquire(ctx context.Context, rooms *semaphore.Weighted, size int64, waiting
 }
 
 // wanted says whether others wait for what r has.
-func (r *reservation) wanted() bool { return r.gate.waiting.Load() > 0 || r.share.waiting.Load() > 0 }
+func (r *reservation) wanted() bool {
+	return r.limiter.waiting.Load() > 0 || r.share.waiting.Load() > 0
+}
 
 // judge looks whether the client lets others wait for little, now or later: since it was last looked at, when so many bytes had
 // come, as much must have come as makes the request whole before those who wait have waited too long.
@@ -152,7 +154,7 @@ func (r *reservation) judge(had int64, lose func(error)) {
 		lose(errStalled)
 		return
 	}
-	r.after(stageComing, r.gate.patience, func() { r.judge(came, lose) })
+	r.after(stageComing, r.limiter.patience, func() { r.judge(came, lose) })
 }
 
 // at says whether the request is at stage s.
@@ -221,7 +223,7 @@ func (r *reservation) shrink(size int64) (more int64) {
 
 func (r *reservation) giveBack(size int64) {
 	r.share.rooms.Release(size)
-	r.gate.rooms.Release(size)
+	r.limiter.rooms.Release(size)
 }
 
 // judgeHeld looks whether a stream keeps its room from others for too long, after so many times the patience, or later.
@@ -230,7 +232,7 @@ func (r *reservation) judgeHeld(times int, due func() bool, lose func(error)) {
 		lose(errHeld)
 		return
 	}
-	r.after(stageHeld, r.gate.patience, func() { r.judgeHeld(times+1, due, lose) })
+	r.after(stageHeld, r.limiter.patience, func() { r.judgeHeld(times+1, due, lose) })
 }
 
 // leave gives the room to the next one. It may be called again, and on nil.
@@ -245,6 +247,6 @@ func (r *reservation) leave() {
 	r.mu.Unlock()
 	if !again {
 		r.giveBack(r.size)
-		r.gate.doneWith(r.share)
+		r.limiter.doneWith(r.share)
 	}
 }

@@ -26,7 +26,7 @@ func resuming(typeURL string, size int) *discoveryv3.DeltaDiscoveryRequest {
 	return m
 }
 
-// free says how many bytes of requests the gate has room for.
+// free says how many bytes of requests the memory limiter has room for.
 func (w *world) free() (n int64) {
 	g := w.limiter.memory
 	for n < g.size && g.rooms.TryAcquire(1<<10) {
