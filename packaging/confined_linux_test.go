@@ -142,10 +142,12 @@ func (c *confinement) commandOf(group string, program ...string) *exec.Cmd {
 	}
 	user, _, _ := strings.Cut(nobody, ":")
 	group = cmp.Or(group, user)
-	cmd := exec.CommandContext(c.t.Context(), "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec",
+	cmd := exec.CommandContext(c.t.Context(), "unshare", append([]string{
+		"--mount", "--propagation", "private", "sh", "-ec",
 		`mount -t proc -o "$1" proc /proc; user=$2; group=$3; shift 3
 		exec setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs --bounding-set=-all ` +
-			`"$@"`, "sh", strings.Join(options, ","), user, group, c.self}, program...)...)
+			`"$@"`, "sh", strings.Join(options, ","), user, group, c.self,
+	}, program...)...)
 	cmd.Env = append(os.Environ(), calls+"="+strings.Join(c.calls, " "))
 	return cmd
 }

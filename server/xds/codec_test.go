@@ -111,3 +111,23 @@ func TestARequestInSmallPartsIsCopiedOnce(t *testing.T) {
 		break
 	}
 }
+
+// A request with too many names is decoded a second time, without most of them. It still has the reservation of its memory.
+func TestARequestThatIsReducedHoldsItsMemory(t *testing.T) {
+	m := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{"there": "1"}}
+	for i := range 100 {
+		m.ResourceNamesSubscribe = append(m.ResourceNamesSubscribe, fmt.Sprint("no-", i))
+	}
+	b, err := proto.Marshal(m)
+	require.NoError(t, err)
+	r := &request{delta: true, maxCost: 10}
+	require.NoError(t, codec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, r))
+	require.True(t, r.tooMany())
+	released := false
+	r.Keep(func() { released = true })
+	require.NoError(t, r.decodeKept(func([]byte) bool { return false }))
+	require.NotNil(t, r.initial)
+	require.NotNil(t, r.release)
+	r.release()
+	require.True(t, released)
+}

@@ -170,10 +170,10 @@ func (r *request) decode(parts ...[]byte) error {
 
 // decodeKept decodes a request once more that has too many names, without those to which it subscribes that are not kept.
 func (r *request) decodeKept(keeps func(name []byte) bool) error {
-	whole := r.whole
+	whole, release := r.whole, r.release
 	r.keeps = keeps
 	err := r.decode(whole.parts...)
-	r.keeps = nil
+	r.keeps, r.release = nil, release
 	if r.initial == nil {
 		whole.free()
 	} else {
