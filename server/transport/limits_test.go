@@ -45,6 +45,7 @@ func TestLimits(t *testing.T) {
 			require.Equal(t, codes.ResourceExhausted, status.Code(err))
 			require.Regexp(t, "the limit is|larger than max", err.Error())
 			w.refusedFor(reason, 1)
+			require.Equal(t, map[string]float64{reason: 1}, w.refusals(), "only this reason")
 		})
 	}
 }

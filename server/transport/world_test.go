@@ -119,17 +119,21 @@ func thing(t testing.TB, name, version, pad string) *xds.Entry {
 }
 
 // refused is how often the engine has counted a refusal.
-func (w *world) refused(reason string) (n float64) {
+func (w *world) refused(reason string) float64 { return w.refusals()[reason] }
+
+// refusals counts what was refused, by reason.
+func (w *world) refusals() map[string]float64 {
+	all := make(map[string]float64)
 	families, err := w.metrics.Gather()
 	assert.NoError(w.t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "xds_refusals_total" && m.GetLabel()[0].GetValue() == reason {
-				n += m.GetCounter().GetValue()
+			if n := m.GetCounter().GetValue(); f.GetName() == "xds_refusals_total" && n > 0 {
+				all[m.GetLabel()[0].GetValue()] += n
 			}
 		}
 	}
-	return n
+	return all
 }
 
 // refusedFor waits until the server has refused n times for a reason.

@@ -3,12 +3,17 @@ package xds
 import (
 	"bytes"
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 )
+
+// A client that says nothing for keepaliveTime is pinged, and has keepaliveTimeout to answer.
+const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
 
 // codec passes frames through as they are, and what others have encoded, and reads requests by hand; everything else is left to the
 // standard codec.
@@ -30,15 +35,17 @@ const (
 	leastPart = 4 << 10
 )
 
-// ServerOptions returns what the gRPC server that carries s must be made with: the codec, the bound of requests, and a small read buffer,
-// since requests are small and idle streams many. Other services can share the gRPC server. What clients may cost beyond the Limits of s is
-// for interceptors and listeners to bound: those of server/transport hand each request a function that ends the reservation of its memory.
+// ServerOptions returns the options of the gRPC server that carries s: the codec, the bound of a request, keepalives that find clients
+// that vanished within 40 s, and a small read buffer, since requests are small and idle streams many. Other services can share the gRPC
+// server. Interceptors and listeners, such as those of server/transport, bound what clients cost beyond the Limits of s: they give each
+// request a function that ends the reservation of its memory.
 func (s *Server) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.ReadBufferSize(4 << 10),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxRecvMsgSize(s.opts.Limits.RequestBytes),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 	}
 }
 
