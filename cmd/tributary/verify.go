@@ -31,18 +31,18 @@ func newVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify {--istiod URL | --envoy URL}",
 		Short: "Compare what is served with what an istiod really stored, or an Envoy really has",
-		Long: `Verify asks a server what it serves, and an istiod behind it what it stored (its /debug/configz), and compares them
-object by object: what is missing there, stale, different, or extra, and why, where that can be known. istiod acknowledges what
-it then throws away, so that its acknowledgement is no proof; this is. What is on its way is given time (--settle). It exits
-with 3 if something is not right.
+		Long: `Verify asks a server what it serves, and the istiod that reads from it what it stored (/debug/configz). It compares them object by
+object and reports what is missing, stale, different or extra in istiod, and the reason if it is known. An acknowledgement by
+istiod proves nothing, since istiod acknowledges objects that it then drops. A change has --settle to arrive. The exit code is 3
+if there are findings.
 
-Objects of other config sources of the istiod are extra; they count as findings only with --extra. Kinds that no client of the server asks
-for are not compared, as far as its admin server says so; while no client is connected, all are.
+Objects of istiod's other config sources are extra; they are findings only with --extra. Kinds that no client of the server asks
+for are not compared if the admin server reports so; while no client is connected, all kinds are.
 
-With --envoy it asks an Envoy for its /config_dump, which says who it is, and the server's admin server what such an Envoy is to
-be told now, and compares clusters, endpoints, listeners, routes, virtual hosts, and the versions of secrets. Rejected is what
-the Envoy has refused, warming what waits for something else before it is in force. What is of the Envoy's bootstrap is not
-looked at. Nobody becomes a client by that.`,
+With --envoy it reads the Envoy's /config_dump, which has the Envoy's node, and asks the server's admin server what an Envoy with
+that node should have now. It compares clusters, endpoints, listeners, routes, virtual hosts, and the versions of secrets. The
+Envoy refused what is "rejected"; what is "warming" waits for other resources before Envoy uses it. The Envoy's bootstrap is not
+compared. Verify does not register as a client.`,
 		Example: `  tributary verify --istiod http://istiod.example:8080
   tributary verify --istiod http://127.0.0.1:8080 --server mesh-1.example:16010 --admin mesh-1.example:16014 -o json
   tributary verify --envoy http://127.0.0.1:9901`,
@@ -116,7 +116,7 @@ func (f *clientFlags) ofIstiod(ctx context.Context, cmd *cobra.Command, ages *ag
 
 // ofEnvoy is the same of an Envoy.
 func (f *clientFlags) ofEnvoy(ctx context.Context, ages *ageFlags, envoy *verify.Envoy) ([]verify.Finding, int, error) {
-	peer := &verify.EnvoyPeer{Envoy: *envoy, Told: func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, error) {
+	peer := &verify.EnvoyPeer{Envoy: *envoy, Expected: func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, error) {
 		text, err := protojson.Marshal(node)
 		if err != nil {
 			return nil, err
@@ -125,9 +125,9 @@ func (f *clientFlags) ofEnvoy(ctx context.Context, ages *ageFlags, envoy *verify
 		if delta {
 			query.Set("delta", "")
 		}
-		told := &verify.Told{}
-		_, err = f.admin(ages).Get(ctx, "/debug/told", query, told)
-		return told, err
+		expected := &verify.Expected{}
+		_, err = f.admin(ages).Get(ctx, "/debug/expected", query, expected)
+		return expected, err
 	}}
 	findings, compared, err := peer.Find(ctx)
 	return findings, compared, inWords(envoy.Where, "the admin server of an Envoy", err)

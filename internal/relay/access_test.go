@@ -228,7 +228,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 		"/debug/guard", "/debug/explain?kind=ServiceEntry&namespace=prod&name=p00",
 		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/", "/debug/history?details=true", "/debug/history/at",
 		"/debug/verify",
-		"/debug/told?node=%7B%7D",
+		"/debug/expected?node=%7B%7D",
 	} {
 		seen += r.page(t, path)
 	}

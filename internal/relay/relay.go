@@ -193,7 +193,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Upgrade: r.Upgrade, Upgrading: r.handoff.state,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
 		ChangedSince: r.catalogs.changedSince,
-		Certificates: r.listeners.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC,
+		Certificates: r.listeners.status, Verified: r.verified.Reports, Expected: r.expected, History: r.remembered(), GRPC: adminGRPC,
 		MayChange: r.credentials.guard.Change, Known: r.credentials.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,

@@ -24,7 +24,7 @@ func (r *Relay) newWatches(all []config.Verify, metrics prometheus.Registerer) (
 	var watches verify.Watches
 	for _, v := range all {
 		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}
-		var peer verify.Peer = &verify.EnvoyPeer{Envoy: verify.Envoy{Where: v.Envoy, Client: client}, Told: r.toldWhole}
+		var peer verify.Peer = &verify.EnvoyPeer{Envoy: verify.Envoy{Where: v.Envoy, Client: client}, Expected: r.expectedDump}
 		if v.Istiod != "" {
 			peer = &verify.IstiodPeer{Istiod: verify.Istiod{URL: v.Istiod, Client: client}, Served: func() verify.Served {
 				return verify.Served{Objects: slices.Collect(r.view.Snapshot().All()), Asked: asked(r.engine.Clients())}
@@ -38,8 +38,8 @@ func (r *Relay) newWatches(all []config.Verify, metrics prometheus.Registerer) (
 var errWho = errors.New("what an Envoy may see depends on who it is, by the rules for access, and no client of this id is connected, or " +
 	"several that may see different things")
 
-// told returns what an Envoy of a node is to be told now, with the resources in the place of the dump, and what it is known to reject.
-func (r *Relay) told(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, []xds.Served, error) {
+// expected returns what an Envoy with this node should have now, with the resources in place of the dump, and what it rejects.
+func (r *Relay) expected(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, []xds.Served, error) {
 	allowed, known := r.credentials.guard.AllowedTo(node.GetId())
 	if !known {
 		return nil, nil, errWho
@@ -48,7 +48,7 @@ func (r *Relay) told(ctx context.Context, node *corev3.Node, delta bool) (*verif
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &verify.Told{OnDemand: onDemand, Refusals: []verify.Refusal{}}
+	t := &verify.Expected{OnDemand: onDemand, Refusals: []verify.Refusal{}}
 	said := r.refusals(node.GetId())
 	if t.Connected = len(said) > 0; len(said) == 1 { // of several, it cannot be told which one it is
 		t.Refusals = append(t.Refusals, said[0]...)
@@ -56,9 +56,9 @@ func (r *Relay) told(ctx context.Context, node *corev3.Node, delta bool) (*verif
 	return t, served, nil
 }
 
-// toldWhole is told with the dump.
-func (r *Relay) toldWhole(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, error) {
-	t, served, err := r.told(ctx, node, delta)
+// expectedDump returns the same with the dump.
+func (r *Relay) expectedDump(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, error) {
+	t, served, err := r.expected(ctx, node, delta)
 	if err != nil {
 		return nil, err
 	}

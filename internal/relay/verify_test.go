@@ -19,10 +19,10 @@ import (
 	"tributary/server/xds"
 )
 
-// told asks what an Envoy of an id is to be told.
-func (r *rig) told(t *testing.T, node string) (status int, text string) {
+// expected asks what an Envoy with this node should have.
+func (r *rig) expected(t *testing.T, node string) (status int, text string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+"/debug/told?node="+url.QueryEscape(node),
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+"/debug/expected?node="+url.QueryEscape(node),
 		nil)
 	require.NoError(t, err)
 	req.Close = true
@@ -34,7 +34,7 @@ func (r *rig) told(t *testing.T, node string) (status int, text string) {
 	return resp.StatusCode, string(body)
 }
 
-// What a node is to be told is what it may see: with rules for access that is known of those who are connected. Nobody becomes a client by
+// What a node should have is what it may see: with rules for access that is known of those who are connected. Nobody becomes a client by
 // asking.
 func TestWhatANodeIsToBeTold(t *testing.T) {
 	dir := t.TempDir()
@@ -45,17 +45,17 @@ func TestWhatANodeIsToBeTold(t *testing.T) {
 	var status int
 	var text string
 	eventually(t, func() error { // what was read is translated in a moment
-		if status, text = r.told(t, `{"id": "web"}`); status != http.StatusOK {
+		if status, text = r.expected(t, `{"id": "web"}`); status != http.StatusOK {
 			return errors.New(text)
 		}
 		return nil
 	})
-	var told verify.Told
-	require.NoError(t, json.Unmarshal([]byte(text), &told))
-	require.False(t, told.Connected)
+	var expected verify.Expected
+	require.NoError(t, json.Unmarshal([]byte(text), &expected))
+	require.False(t, expected.Connected)
 	require.Contains(t, text, "a.example")
 	require.Contains(t, text, "b.example")
-	status, text = r.told(t, `no`)
+	status, text = r.expected(t, `no`)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, text, "the node of an Envoy's bootstrap")
 	require.Empty(t, r.engine.Clients())
@@ -64,7 +64,7 @@ func TestWhatANodeIsToBeTold(t *testing.T) {
 	write(t, dir+"/tributary.yaml", config+"access:\n- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [shop]}}\n")
 	_, err := r.Reload(t.Context())
 	require.NoError(t, err)
-	status, text = r.told(t, `{"id": "web"}`)
+	status, text = r.expected(t, `{"id": "web"}`)
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, text, "depends on who it is")
 
@@ -79,7 +79,7 @@ func TestWhatANodeIsToBeTold(t *testing.T) {
 	_, err = stream.Recv()
 	require.NoError(t, err)
 	eventually(t, func() error {
-		if status, text = r.told(t, `{"id": "web"}`); status != http.StatusOK {
+		if status, text = r.expected(t, `{"id": "web"}`); status != http.StatusOK {
 			return errors.New(text)
 		}
 		return nil

@@ -92,9 +92,9 @@ type Options struct {
 	NoDebug, NoProfiles bool
 	// Verified says what was found of istiods and Envoys. None are watched if nil.
 	Verified func() []verify.Report
-	// Told returns what an Envoy of a node is to be told now, if it asks by delta or otherwise, with the resources in the place of the dump.
+	// Expected returns what an Envoy with this node should have now, with the resources in place of the dump.
 	// There are none if nil.
-	Told func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, []xds.Served, error)
+	Expected func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, []xds.Served, error)
 	// Upgrade has the program that is now where this one came from take over, on behalf of somebody. It returns what came of that, in lines
 	// for people, or an error, after which this process goes on. There is none if nil.
 	Upgrade func(ctx context.Context, by string) (done string, err error)

@@ -87,7 +87,7 @@ func (s *Server) allPages() []Page {
 	add("/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts))
 	add("/debug/competing", "hosts claimed by several objects, and what istiod does", s.json(s.competing))
 	add("/debug/verify", "what the istiods and Envoys of the configuration do not have as it is served", s.json(s.verified))
-	add("/debug/told", "what an Envoy is to be told now, in the form of its config_dump, and what it rejects", http.HandlerFunc(s.told),
+	add("/debug/expected", "the configuration that an Envoy should have now, in the form of its config_dump, and what it rejects", http.HandlerFunc(s.expected),
 		needed("node", "its node, as JSON, such as that of its bootstrap"), optional("delta", "it asks by delta; it has no value"))
 	encoded := optional("encoded", "true for specs as protobuf in base64 (body), and not as JSON (spec)")
 	add("/debug/history", "what changed", http.HandlerFunc(s.history),

@@ -151,25 +151,25 @@ func TestHistoryIsJSON(t *testing.T) {
 	}
 }
 
-// TestToldSaysWhatItWants asks for what an Envoy is told without a node, and with what is none.
-func TestToldSaysWhatItWants(t *testing.T) {
+// TestExpectedNeedsANode asks what an Envoy should have without a node, and with an invalid one.
+func TestExpectedNeedsANode(t *testing.T) {
 	w := &world{}
 	s := admin.New(admin.Options{
 		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
-		Told: func(context.Context, *corev3.Node, bool) (*verify.Told, []xds.Served, error) {
-			return &verify.Told{OnDemand: true, Refusals: []verify.Refusal{{Node: "\"dump\": null"}}}, nil, nil
+		Expected: func(context.Context, *corev3.Node, bool) (*verify.Expected, []xds.Served, error) {
+			return &verify.Expected{OnDemand: true, Refusals: []verify.Refusal{{Node: "\"dump\": null"}}}, nil, nil
 		},
 	})
 	const want = `want ?node= as the node of an Envoy's bootstrap, in JSON, such as {"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
 	for query, complaint := range map[string]string{"": want + "\n", "?node=x": want + ": syntax error (line 1:1): invalid value x\n"} {
-		status, body := get(t, s, "/debug/told"+query)
+		status, body := get(t, s, "/debug/expected"+query)
 		assert.Equal(t, http.StatusBadRequest, status)
 		assert.Equal(t, complaint, body)
 	}
-	status, body := get(t, s, "/debug/told?node="+url.QueryEscape(`{"id": "a"}`))
+	status, body := get(t, s, "/debug/expected?node="+url.QueryEscape(`{"id": "a"}`))
 	assert.Equal(t, http.StatusOK, status)
-	var told verify.Told
-	require.NoError(t, json.Unmarshal([]byte(body), &told), body)
-	assert.True(t, told.OnDemand)
-	assert.NoError(t, protojson.Unmarshal(told.Dump, &adminv3.ConfigDump{}), body)
+	var expected verify.Expected
+	require.NoError(t, json.Unmarshal([]byte(body), &expected), body)
+	assert.True(t, expected.OnDemand)
+	assert.NoError(t, protojson.Unmarshal(expected.Dump, &adminv3.ConfigDump{}), body)
 }

@@ -82,9 +82,9 @@ func (s *Server) Findings() map[resource.Key][]Found {
 	return all
 }
 
-// told answers with what an Envoy is to be told.
-func (s *Server) told(w http.ResponseWriter, r *http.Request) {
-	if s.opts.Told == nil {
+// expected answers with what an Envoy should have now.
+func (s *Server) expected(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Expected == nil {
 		http.Error(w, "nothing is served to Envoys", http.StatusServiceUnavailable)
 		return
 	}
@@ -98,17 +98,17 @@ func (s *Server) told(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, said, http.StatusBadRequest)
 		return
 	}
-	told, served, err := s.opts.Told(r.Context(), node, r.URL.Query().Has("delta"))
+	expected, served, err := s.opts.Expected(r.Context(), node, r.URL.Query().Has("delta"))
 	if err != nil {
 		http.Error(w, status.Convert(err).Message(), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	s.logWrite(r.URL.Path, writeTold(w, told, served))
+	s.logWrite(r.URL.Path, writeExpected(w, expected, served))
 }
 
-func writeTold(w io.Writer, told *verify.Told, served []xds.Served) error {
-	head, err := json.MarshalIndent(told, "", "  ")
+func writeExpected(w io.Writer, expected *verify.Expected, served []xds.Served) error {
+	head, err := json.MarshalIndent(expected, "", "  ")
 	if err != nil {
 		return err
 	}

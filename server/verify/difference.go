@@ -16,14 +16,14 @@ import (
 	"tributary/resource"
 )
 
-// CompareEnvoy returns what an Envoy does not have as it is to be told, in order, and how many things were compared. Both are taken to be
+// CompareEnvoy returns what an Envoy does not have as it is to be expected, in order, and how many things were compared. Both are taken to be
 // of one moment.
-func CompareEnvoy(told *Told, theirs *Dump) ([]Finding, int, error) {
-	ours, err := ParseDump(told.Dump)
+func CompareEnvoy(expected *Expected, theirs *Dump) ([]Finding, int, error) {
+	ours, err := ParseDump(expected.Dump)
 	if err != nil {
 		return nil, 0, fmt.Errorf("what is served: %w", err)
 	}
-	d := difference{told: told, ours: ours, theirs: theirs}
+	d := difference{expected: expected, ours: ours, theirs: theirs}
 	for _, kind := range []resource.Kind{cluster, listener} {
 		if theirs.asks[kind] {
 			d.all(kind, d.wanted(kind))
@@ -36,9 +36,9 @@ func CompareEnvoy(told *Told, theirs *Dump) ([]Finding, int, error) {
 	return d.found, d.compared, nil
 }
 
-// difference is that between what an Envoy has and what it is to be told.
+// difference is that between what an Envoy has and what it is to be expected.
 type difference struct {
-	told         *Told
+	expected     *Expected
 	ours, theirs *Dump
 	found        []Finding
 	compared     int
@@ -51,9 +51,9 @@ func (d *difference) add(class Class, kind resource.Kind, name, reason string) {
 	d.found = append(d.found, Finding{Class: class, Kind: kind, Name: name, Reason: reason})
 }
 
-// refusal returns in which words the Envoy rejects what it is told of a kind, if that is about a name: those that it names, or else all.
+// refusal returns the Envoy's newest error about resources of a kind that names name, or names no resource at all.
 func (d *difference) refusal(kind resource.Kind, name string) (said string) {
-	for _, r := range d.told.Refusals {
+	for _, r := range d.expected.Refusals {
 		if kindOf(r.TypeURL) == kind && (r.Resource == name || r.Resource == "" && (strings.Contains(r.Error, name) || !d.names(kind, r.Error))) {
 			said = r.Error
 		}
@@ -80,7 +80,7 @@ func kindOf(typeURL string) resource.Kind {
 func (d *difference) wanted(kind resource.Kind) map[string]bool {
 	names := make(map[string]bool)
 	for name := range d.ours.has[kind] {
-		if _, has := d.theirs.has[kind][name]; has || kind != cluster || !d.told.OnDemand {
+		if _, has := d.theirs.has[kind][name]; has || kind != cluster || !d.expected.OnDemand {
 			names[name] = true
 		}
 	}
@@ -144,7 +144,7 @@ func (d *difference) all(kind resource.Kind, wanted map[string]bool) {
 		case isOurs(their.version):
 			d.add(Stale, kind, name, "it is no longer served, and the Envoy has not dropped it")
 		default:
-			d.add(Extra, kind, name, "it is from something else that this Envoy is told by")
+			d.add(Extra, kind, name, "another server sent it to this Envoy")
 		}
 	}
 }
@@ -182,7 +182,7 @@ func waitsFor(kind resource.Kind) string {
 }
 
 func (d *difference) whyMissing() string {
-	if !d.told.Connected {
+	if !d.expected.Connected {
 		return "no client of its id is connected"
 	}
 	return "it may be on its way; if it stays so, something in between holds it back"
@@ -191,17 +191,17 @@ func (d *difference) whyMissing() string {
 // older says that the Envoy has something else than is served, which its version tells from what.
 func (d *difference) older(kind resource.Kind, name string, ours, their *part) {
 	switch {
-	case d.theirs.Delta && ours.version == their.version && kind != secret && !d.told.OnDemand:
+	case d.theirs.Delta && ours.version == their.version && kind != secret && !d.expected.OnDemand:
 		d.add(Different, kind, name, "the Envoy shows other content than it was sent")
 	case isOurs(their.version):
 		d.add(Stale, kind, name, "the Envoy has the earlier version "+their.version+d.away())
 	default:
-		d.add(Different, kind, name, fmt.Sprintf("the Envoy was told by something else, which calls its version %q", their.version))
+		d.add(Different, kind, name, fmt.Sprintf("another server sent it, with version %q", their.version))
 	}
 }
 
 func (d *difference) away() string {
-	if d.told.Connected {
+	if d.expected.Connected {
 		return ""
 	}
 	return ", and no client of its id is connected"

@@ -66,9 +66,9 @@ func with(t *testing.T, text, of, now string) string {
 
 func TestCompareEnvoy(t *testing.T) {
 	delta, sotw := bootstrapOf("DELTA_GRPC"), bootstrapOf("GRPC")
-	isConnected := verify.Told{Connected: true}
-	rejects := func(r ...verify.Refusal) verify.Told { return verify.Told{Connected: true, Refusals: r} }
-	onDemand := verify.Told{Connected: true, OnDemand: true}
+	isConnected := verify.Expected{Connected: true}
+	rejects := func(r ...verify.Refusal) verify.Expected { return verify.Expected{Connected: true, Refusals: r} }
+	onDemand := verify.Expected{Connected: true, OnDemand: true}
 	const clusters, rds = "type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 	vhds := func(text string) string { return with(t, text, `"name": "80"`, `"name": "80", "vhds": {}`) }
 	cut := func(text, from, to string) string { // what begins with from, and ends with to
@@ -86,10 +86,10 @@ func TestCompareEnvoy(t *testing.T) {
 		`"`+earlier+`", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`)
 	foreign := with(t, olderB, earlier, "2026/1")
 	for name, c := range map[string]struct {
-		told   verify.Told
-		ours   string
-		theirs []string
-		want   []string
+		expected verify.Expected
+		ours     string
+		theirs   []string
+		want     []string
 	}{
 		"all is well":                      {isConnected, whole, []string{delta, whole}, nil},
 		"by another version, but the same": {isConnected, whole, []string{sotw, with(t, whole, current, ofAll)}, nil},
@@ -100,7 +100,7 @@ func TestCompareEnvoy(t *testing.T) {
 			[]string{"missing Cluster b: it may be on its way; if it stays so, something in between holds it back"},
 		},
 		"missing, and nobody is there": {
-			verify.Told{},
+			verify.Expected{},
 			whole,
 			[]string{delta, withoutB},
 			[]string{"missing Cluster b: no client of its id is connected"},
@@ -121,7 +121,7 @@ func TestCompareEnvoy(t *testing.T) {
 		"different": {
 			isConnected, whole,
 			[]string{delta, foreign},
-			[]string{`different Cluster b: the Envoy was told by something else, which calls its version "2026/1"`},
+			[]string{`different Cluster b: another server sent it, with version "2026/1"`},
 		},
 		"of our version, but not so": {
 			isConnected, whole,
@@ -131,7 +131,7 @@ func TestCompareEnvoy(t *testing.T) {
 		"extra": {
 			isConnected, withoutB,
 			[]string{delta, foreign},
-			[]string{"extra Cluster b: it is from something else that this Envoy is told by"},
+			[]string{"extra Cluster b: another server sent it to this Envoy"},
 		},
 		"an endpoint that is gone": {
 			isConnected, with(t, whole, "10.0.0.1", "10.0.0.2"),
@@ -229,8 +229,8 @@ func TestCompareEnvoy(t *testing.T) {
 			theirs, err := verify.ParseDump(dumped(c.theirs...))
 			require.NoError(t, err)
 			require.Equal(t, "web", theirs.Node.GetId())
-			c.told.Dump = dumped(c.ours)
-			found, compared, err := verify.CompareEnvoy(&c.told, theirs)
+			c.expected.Dump = dumped(c.ours)
+			found, compared, err := verify.CompareEnvoy(&c.expected, theirs)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, compared, 4)
 			var all []string

@@ -34,7 +34,7 @@ func FuzzParseDump(f *testing.F) {
 		if err != nil {
 			return
 		}
-		found, _, err := CompareEnvoy(&Told{Dump: page}, d)
+		found, _, err := CompareEnvoy(&Expected{Dump: page}, d)
 		require.NoError(t, err)
 		for _, f := range found {
 			require.NotEmpty(t, f.Reason+f.Name+string(f.Kind))

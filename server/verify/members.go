@@ -13,7 +13,7 @@ import (
 	"tributary/internal/words"
 )
 
-// member is an endpoint as far as Envoy shows it as it was told.
+// member is an endpoint as far as Envoy shows it as it was expected.
 type member struct {
 	weight, local uint32 // of itself, and of its locality
 	locality      string
@@ -51,7 +51,7 @@ func addressOf(a *corev3.Address) string {
 	return fmt.Sprintf("%s:%d", s.GetAddress(), s.GetPortValue())
 }
 
-// membersDiffer says in words how the endpoints that an Envoy has differ from those that it is told; nothing if they do not. That Envoy
+// membersDiffer says in words how the endpoints that an Envoy has differ from those that it should have; nothing if they do not. That Envoy
 // itself takes one for unhealthy is no difference.
 func membersDiffer(ours, theirs *endpointv3.ClusterLoadAssignment) string {
 	served, has := members(ours), members(theirs)

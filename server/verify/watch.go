@@ -61,11 +61,11 @@ func (p *IstiodPeer) Find(ctx context.Context) ([]Finding, int, error) {
 
 func (p *IstiodPeer) name(r *Report) { r.Istiod = p.URL }
 
-// EnvoyPeer is an Envoy, and what it is to be told.
+// EnvoyPeer is an Envoy, and what it is to be expected.
 type EnvoyPeer struct {
 	Envoy
-	// Told returns what an Envoy of a node is to be told now, if it asks by delta or otherwise.
-	Told func(ctx context.Context, node *corev3.Node, delta bool) (*Told, error)
+	// Expected returns what an Envoy with this node should have now. delta says whether it uses delta xDS.
+	Expected func(ctx context.Context, node *corev3.Node, delta bool) (*Expected, error)
 }
 
 // Find implements Peer.
@@ -74,11 +74,11 @@ func (p *EnvoyPeer) Find(ctx context.Context) ([]Finding, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	told, err := p.Told(ctx, dump.Node, dump.Delta)
+	expected, err := p.Expected(ctx, dump.Node, dump.Delta)
 	if err != nil {
 		return nil, 0, err
 	}
-	return CompareEnvoy(told, dump)
+	return CompareEnvoy(expected, dump)
 }
 
 func (p *EnvoyPeer) name(r *Report) { r.Envoy = p.Where }

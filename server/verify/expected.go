@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Told is what an Envoy is to be served now, and what is known of what it rejects.
-type Told struct {
-	Connected bool      `json:"connected"` // somebody is who calls itself as this Envoy does
+// Expected is the configuration that an Envoy should have now, and what it rejects.
+type Expected struct {
+	Connected bool      `json:"connected"` // a client with the Envoy's node id is connected
 	OnDemand  bool      `json:"on_demand"` // it asks for each virtual host and cluster that it uses
 	Refusals  []Refusal `json:"refusals"`
 	// Dump is all of it, in the form of an Envoy's config_dump.
