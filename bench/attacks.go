@@ -200,11 +200,19 @@ func (q *spell) at(share float64) time.Duration {
 	return q.took[min(int(share*float64(len(q.took))), len(q.took)-1)]
 }
 
+// inMillis is at as text, if anything was measured.
+func (q *spell) inMillis(share float64) string {
+	if len(q.took) == 0 {
+		return "–"
+	}
+	return inMillis(q.at(share))
+}
+
 func (q *spell) cores() string { return fmt.Sprintf("%.2f", q.cpu.Seconds()/q.lasted.Seconds()) }
 
 func writeAttacks(out io.Writer, results []attackResult) error {
 	t := report.Table{Left: 2, Header: []string{
-		"attack", "server", "p50 in peace", "under attack", "p99 in peace", "another attacked", "under attack", "ratio", "cores in peace",
+		"attack", "server", "p50 in peace", "another attacked", "under attack", "p99 in peace", "another attacked", "under attack", "cores in peace",
 		"under attack", "peak MB in peace", "under attack", "dials", "thrown out", "sent",
 	}}
 	for _, r := range results {
@@ -212,17 +220,12 @@ func writeAttacks(out io.Writer, results []attackResult) error {
 			t.Add(r.attack, r.server, r.err.Error(), "", "", "", "", "", "", "", "", "", "", "", "")
 			continue
 		}
-		before, under := r.peace.at(0.99), r.under.at(0.99)
-		p99, ratio := inMillis(under), fmt.Sprintf("%.1f ×", float64(under)/float64(before))
+		p99 := r.under.inMillis(0.99)
 		if r.under.late {
-			p99, ratio = "over "+lateAfter.String(), "–"
+			p99 = "over " + lateAfter.String()
 		}
-		beside := "–"
-		if len(r.beside.took) > 0 {
-			beside = inMillis(r.beside.at(0.99))
-		}
-		t.Add(r.attack, r.server, inMillis(r.peace.at(0.5)), inMillis(r.under.at(0.5)), inMillis(before), beside, p99, ratio, r.peace.cores(),
-			r.under.cores(),
+		t.Add(r.attack, r.server, r.peace.inMillis(0.5), r.beside.inMillis(0.5), r.under.inMillis(0.5),
+			r.peace.inMillis(0.99), r.beside.inMillis(0.99), p99, r.peace.cores(), r.under.cores(),
 			fmt.Sprint(r.peace.peak>>20), fmt.Sprint(r.under.peak>>20), fmt.Sprint(r.counts.Dials), fmt.Sprint(r.counts.Refused),
 			fmt.Sprint(r.counts.Sent))
 	}
