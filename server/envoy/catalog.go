@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/status"
 
 	"tributary/internal/recent"
 	"tributary/memstore"
@@ -157,7 +158,7 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 	return scopes
 }
 
-// set has the mesh be what objects are in snap, and returns the scopes that follow it; c.mu is held.
+// set has the mesh be what objects are in snap, and returns the scopes of clients; c.mu is held.
 func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 	c.last = snap
 	touched := make(map[string]struct{})
@@ -177,7 +178,11 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 	}
 	return slices.Collect(func(yield func(*scope) bool) {
 		for s := range c.following {
-			if s.made && !yield(s) {
+			switch {
+			case !s.made:
+			case s.users.Load() == 0:
+				s.behind.Store(true)
+			case !yield(s):
 				return
 			}
 		}
@@ -230,6 +235,7 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 		translated[host] = c.translate(host, s.profile, s.only)
 		delete(s.stale, host)
 	}
+	s.behind.Store(false)
 	s.begun, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
 	return false, translate.ListenerOptions{Captures: s.profile.Captures, Intact: s.profile.Intact, Restricted: s.restricted, Seen: s.seen},
 		c.synced
@@ -254,12 +260,43 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if err := p.Check(); err != nil {
 		return nil, nil, err
 	}
-	c.narrow(&p)
-	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
+	s, release, err := c.acquire(ctx, p)
 	if err != nil {
 		return nil, nil, err
 	}
 	return s.collection(typeURL), release, nil
+}
+
+// acquire returns the scope of a client, with all changes of the view, until release is called.
+func (c *Catalog) acquire(ctx context.Context, p model.Profile) (s *scope, release func(), err error) {
+	c.narrow(&p)
+	s, leave, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
+	if err != nil {
+		return nil, nil, err
+	}
+	s.users.Add(1)
+	release = sync.OnceFunc(func() {
+		s.users.Add(-1)
+		leave()
+	})
+	if c.isBehind(s) {
+		if waited := c.scopes.InTurn(ctx, xds.HostOf(ctx), func() { err = c.catchUp(ctx, s) }); waited != nil {
+			err = waited
+		}
+	}
+	if err != nil {
+		release()
+		return nil, nil, status.FromContextError(err).Err()
+	}
+	return s, release, nil
+}
+
+// isBehind says whether changes of the view were not brought to a scope while it had no client. A change that does not count the client
+// of the caller yet ends before.
+func (c *Catalog) isBehind(s *scope) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return s.behind.Load()
 }
 
 // narrow keeps of a profile the attributes that objects select by.
@@ -295,9 +332,10 @@ func (c *Catalog) estimate(p model.Profile) int {
 	return cost
 }
 
-// newScope makes a scope that follows the view.
+// newScope makes a scope that follows the view, as if it had a client.
 func (c *Catalog) newScope(p model.Profile) *scope {
 	s, _ := c.makeScope(context.Background(), p) // which never ends
+	s.users.Add(1)
 	return s
 }
 

@@ -56,13 +56,13 @@ func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 	return all
 }
 
-// inUse returns the scopes that follow the view, in order.
+// inUse returns the scopes that have all changes of the view, in order.
 func (c *Catalog) inUse() []*scope {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return slices.SortedFunc(maps.Keys(c.following), func(a, b *scope) int {
-		return cmp.Compare(a.profile.String(), b.profile.String())
-	})
+	scopes := slices.DeleteFunc(slices.Collect(maps.Keys(c.following)), func(s *scope) bool { return s.behind.Load() })
+	slices.SortFunc(scopes, func(a, b *scope) int { return cmp.Compare(a.profile.String(), b.profile.String()) })
+	return scopes
 }
 
 // limitedTo names the clients for whom something was found, unless these are all of their kind.

@@ -21,14 +21,13 @@ func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) 
 	if err := p.Check(); err != nil {
 		return nil, false, err
 	}
-	c.narrow(&p)
-	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
+	s, release, err := c.acquire(ctx, p)
 	if err != nil {
 		return nil, false, err
 	}
 	defer func() {
 		release()
-		c.scopes.Forget(p)
+		c.scopes.Forget(s.profile)
 	}()
 	for _, coll := range s.all() {
 		if !coll.Synced() {

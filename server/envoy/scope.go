@@ -3,6 +3,7 @@ package envoy
 import (
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tributary/memstore"
@@ -30,6 +31,9 @@ type scope struct {
 	restricted bool               // to what it knows
 	seen       *model.Observation // what it logs and traces
 	observed   uint64             // the state of the mesh in which that was found out
+
+	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
+	behind atomic.Bool  // it lacks changes, which the next client waits for
 
 	catching     sync.Mutex                        // held while it is brought up to date, which guards what follows
 	translations map[string]*translate.Translation // by host

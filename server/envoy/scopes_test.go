@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/model"
+	"tributary/server/xds"
 )
 
 // A change does not wait for a scope that is being made, and is part of it when it is made.
@@ -57,4 +60,35 @@ func TestEstimate(t *testing.T) {
 		s := c.newScope(p)
 		require.InDelta(t, s.cost(), c.estimate(p), float64(s.cost()-model.ScopeCost)/2+10)
 	}
+}
+
+// A scope without clients is not brought up to date by each change, but for the next client.
+func TestAScopeWithoutClientsWaits(t *testing.T) {
+	var table memstore.Table
+	table.Apply(decoded(t, shared), nil)
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	clusters, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
+	require.NoError(t, err)
+	release()
+	release() // does no harm
+	before := clusters.Len()
+	since := table.Snapshot().Revision()
+	table.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "default", Name: "two"}})
+	keys, snap, ok := table.Changes(since)
+	c.update(keys, snap, ok, true)
+	require.Equal(t, before, clusters.Len(), "nobody asks for it")
+	require.Empty(t, c.inUse(), "it is not said of objects what it lacks")
+
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err = c.Collection(canceled, nodes[0], xds.ClusterURL)
+	require.Equal(t, codes.Canceled, status.Code(err))
+	again, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
+	require.NoError(t, err)
+	defer release()
+	require.Same(t, clusters, again)
+	require.Less(t, again.Len(), before)
+	require.Len(t, c.inUse(), 1)
+	require.Equal(t, dumpOf(t, c.newScope(model.ProfileOf(nodes[0])).byType()), dumpOf(t, c.inUse()[0].byType()))
 }

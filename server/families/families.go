@@ -104,6 +104,11 @@ func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker
 	return m.family, release, nil
 }
 
+// InTurn does work for a host when it is its turn among those who make families.
+func (s *Set[K, F]) InTurn(ctx context.Context, host string, work func()) error {
+	return s.turns.Do(ctx, host, work)
+}
+
 var errNotMade = errors.New("who made what others want as well did not come to an end")
 
 // create estimates and makes a family, until nobody waits for it, unless another client has it made meanwhile. If that panics, the next who
