@@ -319,7 +319,7 @@ func (c *change) share() {
 	}
 	c.shareHosts()
 	for b := range c.bindings {
-		claimants := *c.scope.bindings[b]
+		claimants := c.scope.bindings[b].Sorted()
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
 			remove(c.commits, c.listeners, model.ListenerName(b.Address, b.Port))

@@ -15,28 +15,39 @@ type claimant struct {
 	claim claim
 }
 
-// Claimants are the hosts that claim a binding, the most senior first.
-type Claimants []claimant
-
-func (c Claimants) find(senior model.Precedence, host string) (int, bool) {
-	return slices.BinarySearchFunc(c, claimant{Precedence: senior, host: host}, func(a, b claimant) int {
-		return cmp.Or(a.Compare(b.Precedence), strings.Compare(a.host, b.host))
-	})
+func (c claimant) compare(other claimant) int {
+	return cmp.Or(c.Compare(other.Precedence), strings.Compare(c.host, other.host))
 }
 
-// Set notes the claim of a host.
-func (c *Claimants) Set(senior model.Precedence, host string, claim claim) {
-	i, found := c.find(senior, host)
-	if found {
-		(*c)[i].claim = claim
+// Claimants are the hosts that claim a binding.
+type Claimants struct {
+	sorted []claimant
+	added  []claimant // since Sorted was last called: a first translation adds thousands
+}
+
+// Set sets the claim of a host, which is set or removed once between two calls of Sorted.
+func (c *Claimants) Set(p model.Precedence, host string, claim claim) {
+	added := claimant{p, host, claim}
+	if i, found := slices.BinarySearchFunc(c.sorted, added, claimant.compare); found {
+		c.sorted[i] = added
 		return
 	}
-	*c = slices.Insert(*c, i, claimant{senior, host, claim})
+	c.added = append(c.added, added)
 }
 
-// Remove takes the claim of a host away.
-func (c *Claimants) Remove(senior model.Precedence, host string) {
-	if i, found := c.find(senior, host); found {
-		*c = slices.Delete(*c, i, i+1)
+// Remove removes the claim of a host.
+func (c *Claimants) Remove(p model.Precedence, host string) {
+	if i, found := slices.BinarySearchFunc(c.sorted, claimant{Precedence: p, host: host}, claimant.compare); found {
+		c.sorted = slices.Delete(c.sorted, i, i+1)
 	}
+}
+
+// Sorted returns the claims, highest precedence first. The caller does not modify them.
+func (c *Claimants) Sorted() []claimant {
+	if len(c.added) > 0 {
+		c.sorted = append(c.sorted, c.added...)
+		slices.SortFunc(c.sorted, claimant.compare)
+		c.added = nil
+	}
+	return c.sorted
 }

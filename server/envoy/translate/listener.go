@@ -79,7 +79,7 @@ func claimsOf(v *model.View, p *model.Port, client model.Profile, found *model.F
 // Listener returns the listener of a binding for those who claim it, the oldest first, and what cannot be served of their claims. The
 // oldest decides what is spoken there: HTTP, TLS that is told apart by server name, or TCP, of
 // which one service has all that no other one has ranges of addresses for.
-func Listener(b model.Binding, claims Claimants, by ListenerOptions) (l *listenerv3.Listener, found model.Findings) {
+func Listener(b model.Binding, claims []claimant, by ListenerOptions) (l *listenerv3.Listener, found model.Findings) {
 	l = &listenerv3.Listener{
 		Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		ListenerFiltersTimeout: durationpb.New(0), ContinueOnListenerFiltersTimeout: true,
