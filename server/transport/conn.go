@@ -147,7 +147,7 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 		c.frames.waits = false
 	}
 	if c.hasty || c.opens != nil && c.opens.behind() {
-		b = b[:min(len(b), hastyRead)]
+		b = b[:min(len(b), max(hastyRead, c.frames.rest()))]
 	}
 	n, err := c.readNext(b)
 	c.begun.Store(c.frames.begun)
@@ -177,7 +177,8 @@ func (c *limitedConn) readNext(b []byte) (n int, err error) {
 }
 
 const (
-	// hastyRead is how many bytes are read at a time while streams wait, so that a connection holds no more.
+	// hastyRead is how many bytes are read at a time while streams wait, so that a connection holds no more. The rest of a frame opens no
+	// stream, and is read at once.
 	hastyRead = 512
 	// fewStreams are those that a client may open for which others of its address have to wait, without a word.
 	fewStreams = 10

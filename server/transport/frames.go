@@ -115,6 +115,14 @@ func (f *frames) read(b []byte) int {
 	return all - len(b)
 }
 
+// rest is how many bytes of the current frame are still to come.
+func (f *frames) rest() int {
+	if f.have < frameHeader {
+		return 0
+	}
+	return f.left
+}
+
 func (f *frames) begin() {
 	h := &f.header
 	f.left = int(h[0])<<16 | int(h[1])<<8 | int(h[2])

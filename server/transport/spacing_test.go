@@ -138,3 +138,27 @@ func TestAConnectionThatSaysNothingIsClosedInTime(t *testing.T) {
 	}
 	w.refusedFor(refusedHandshake, 60)
 }
+
+// While streams of an address wait, its connections are read in small steps, so that they hold few streams. A frame is read at once.
+func TestAFrameIsReadAtOnceWhileStreamsWait(t *testing.T) {
+	limiter := NewLimiter(nil, Limits{}, nil)
+	ours, theirs := net.Pipe()
+	c := newConn(ours, limiter)
+	defer func() { require.NoError(t, c.Close()) }()
+	c.opens.turn <- struct{}{}
+	var sent bytes.Buffer
+	sent.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&sent, nil)
+	require.NoError(t, framer.WriteData(1, false, make([]byte, 10_000)))
+	require.NoError(t, framer.WriteSettings())
+	go func() { _, _ = theirs.Write(sent.Bytes()) }()
+	var reads []int
+	for left := sent.Len(); left > 0; {
+		n, err := c.Read(make([]byte, 16<<10))
+		require.NoError(t, err)
+		reads = append(reads, n)
+		left -= n
+	}
+	const first = hastyRead - len(http2.ClientPreface) - frameHeader
+	require.Equal(t, []int{hastyRead, 10_000 - first, frameHeader}, reads)
+}
