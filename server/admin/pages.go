@@ -56,63 +56,65 @@ func (s *Server) allPages() []Page {
 	needed := func(name, about string) Parameter { return Parameter{name, about, true} }
 	const aKind = "a kind, by any of its names, such as se"
 
-	add("/-/healthy", "200 as long as the process answers", http.HandlerFunc(s.healthy))
-	add("/-/ready", "200 if everything was read once; otherwise 503 and what is missing", http.HandlerFunc(s.ready))
-	add("/metrics", "metrics in the format of Prometheus", s.metrics())
-	add(indexPath, "this list: what can be asked, and with which parameters", s.json(s.index))
-	add("/debug/status", "the whole on one page", s.json(func() any { return s.Status() }))
-	add("/debug/explain", "why an object, or what is said of a host, is what it is: host is needed, or kind and name",
-		http.HandlerFunc(s.explain),
-		optional("kind", aKind), optional("namespace", "of the object; none for an object that has none"), optional("name", "of the object"),
+	add("/-/healthy", "200 while the process answers", http.HandlerFunc(s.healthy))
+	add("/-/ready", "200 once every required source was read; before that 503 and the sources that are missing", http.HandlerFunc(s.ready))
+	add("/metrics", "metrics in Prometheus format", s.metrics())
+	add(indexPath, "this list of pages and their parameters", s.json(s.index))
+	add("/debug/status", "sources, clients, holds, findings and problems on one page", s.json(func() any { return s.Status() }))
+	add("/debug/explain",
+		"which source an object or a host comes from, and why it is served as it is; needs host, or kind and name", http.HandlerFunc(s.explain),
+		optional("kind", aKind), optional("namespace", "of the object; empty for an object without one"), optional("name", "of the object"),
 		optional("host", "a host, an IP address, or a name in a registry"))
-	add("/debug/configz", "the objects that are served, in istiod's form", http.HandlerFunc(s.configz), optional("kind", aKind))
+	add("/debug/configz", "the objects that are served, in the format of istiod's /debug/configz",
+		http.HandlerFunc(s.configz), optional("kind", aKind))
 	add("/debug/seen", "when each object of a kind was first seen here", http.HandlerFunc(s.seen), needed("kind", aKind))
-	add("/debug/clients", "the clients, and what each was sent, acknowledged and rejected", s.list(s.clients))
-	add("/debug/syncz", "the same in istiod's form", s.list(s.syncz))
-	add("/debug/connections", "the clients in istiod's form", http.HandlerFunc(s.connections))
+	add("/debug/clients", "the clients with the versions that each was sent, acknowledged and rejected", s.list(s.clients))
+	add("/debug/syncz", "the same in the format of istiod's /debug/syncz", s.list(s.syncz))
+	add("/debug/connections", "the clients in the format of istiod's /debug/connections", http.HandlerFunc(s.connections))
 	proxy := needed("proxyID", "the node id of an Envoy that is connected")
-	add("/debug/config_dump", "what an Envoy was sent, in the form of its config_dump", http.HandlerFunc(s.configDump), proxy,
-		optional("include_eds", "with its endpoints, too; it has no value"))
-	add("/debug/clusters", "the endpoints that an Envoy was sent, in the form of its /clusters?format=json", http.HandlerFunc(s.clusters),
+	add("/debug/config_dump", "the configuration that an Envoy was sent, in the format of its config_dump",
+		http.HandlerFunc(s.configDump), proxy, optional("include_eds", "with its endpoints; takes no value"))
+	add("/debug/clusters", "the endpoints that an Envoy was sent, in the format of its /clusters?format=json", http.HandlerFunc(s.clusters),
 		proxy)
-	add("/debug/list", "the pages that istioctl x internal-debug can ask for over xDS", s.json(func() any { return toolPages }))
-	add("/debug/sources", "the sources and their condition", s.json(s.sources))
-	add("/debug/quarantine", "what is not served because it is not valid", s.json(func() any { return s.Quarantined() }))
-	add("/debug/rejected", "the 100 resources that most addresses reject, in whose words, and which objects changed since they were last "+
-		"acknowledged",
+	add("/debug/list", "the pages that istioctl x internal-debug can read over xDS", s.json(func() any { return toolPages }))
+	add("/debug/sources", "the sources and their state", s.json(s.sources))
+	add("/debug/quarantine", "invalid objects and documents, which are not served", s.json(func() any { return s.Quarantined() }))
+	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects that changed since they were "+
+		"last acknowledged",
 		s.json(func() any { list, _ := s.rejected(); return list }))
-	add("/debug/no-effect", "what of the objects has no effect on Envoys and gRPC clients", s.json(s.noEffect))
-	add("/debug/guard", "the losses that are held back, until they are back or POST /-/guard/release",
+	add("/debug/no-effect", "settings of objects that Envoys and gRPC clients ignore", s.json(s.noEffect))
+	add("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",
 		s.json(func() any { return s.Guarded() }))
-	add("/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts))
+	add("/debug/conflicts", "objects that are not served because another source has the same object", s.json(s.conflicts))
 	add("/debug/competing", "hosts claimed by several objects, and what istiod does", s.json(s.competing))
-	add("/debug/verify", "what the istiods and Envoys of the configuration do not have as it is served", s.json(s.verified))
-	add("/debug/expected", "the configuration that an Envoy should have now, in the form of its config_dump, and what it rejects", http.HandlerFunc(s.expected),
-		needed("node", "its node, as JSON, such as that of its bootstrap"), optional("delta", "it asks by delta; it has no value"))
-	encoded := optional("encoded", "true for specs as protobuf in base64 (body), and not as JSON (spec)")
-	add("/debug/history", "what changed", http.HandlerFunc(s.history),
+	add("/debug/verify", "the findings of verify about the istiods and Envoys in the configuration", s.json(s.verified))
+	add("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and what it rejects",
+		http.HandlerFunc(s.expected),
+		needed("node", "the Envoy's node as JSON, as in its bootstrap"), optional("delta", "the Envoy uses delta xDS; takes no value"))
+	encoded := optional("encoded", "true: specs as protobuf in base64 (body) instead of JSON (spec)")
+	add("/debug/history", "changes of what is served", http.HandlerFunc(s.history),
 		optional("kind", aKind), optional("namespace", "of the objects"), optional("name", "of the objects"),
-		optional("source", "the name of that which did it"),
-		optional("since", "a time such as 2006-01-02T15:04:05Z"), optional("limit", "only the newest so many; 1000 if it is not given"),
-		optional("details", "true for what the objects were before and after"), encoded)
+		optional("source", "the name of the source that changed it"),
+		optional("since", "a time such as 2006-01-02T15:04:05Z"), optional("limit", "how many of the newest changes; default 1000"),
+		optional("details", "true: with each object before and after the change"), encoded)
 	add("/debug/history/at", "the objects that were served at a time", http.HandlerFunc(s.historyAt),
-		optional("time", "such as 2006-01-02T15:04:05Z; now if it is not given"), optional("kind", aKind), encoded)
+		optional("time", "such as 2006-01-02T15:04:05Z; default now"), optional("kind", aKind), encoded)
 	add("/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index))
 	return all
 }
 
 // changes are what changes something.
 func (s *Server) changes() []Page {
-	by := Parameter{Name: "by", About: "who asks, for the log"}
+	by := Parameter{Name: "by", About: "who requests it, for the log"}
 	all := []Page{
 		{"/-/reload", http.MethodPost, "read the configuration file again", []Parameter{by}, http.HandlerFunc(s.reload)},
-		{"/-/guard/release", http.MethodPost, "let a source lose what is held of it", []Parameter{
-			{"source", "its name", true}, {Name: "hold", About: "only if it is this hold, which /debug/guard names"}, by,
+		{"/-/guard/release", http.MethodPost, "end the hold of a source: its losses take effect", []Parameter{
+			{"source", "the name of the source", true}, {Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"}, by,
 		}, http.HandlerFunc(s.release)},
 	}
 	if s.opts.Upgrade != nil {
-		all = append(all, Page{upgradePath, http.MethodPost, "have the program that is now where this one came from take over", []Parameter{
-			by, {Name: "within", About: "how long that may take, such as 90s; 2m if it is not given"},
+		all = append(all, Page{upgradePath, http.MethodPost, "start the program that is now at this one's path, which takes over", []Parameter{
+			by, {Name: "within", About: "how long it may take, such as 90s; default 2m"},
 		}, http.HandlerFunc(s.upgrade)})
 	}
 	return all

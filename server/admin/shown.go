@@ -18,7 +18,7 @@ func (s *Server) Snapshot() memstore.Snapshot { return s.opts.View.Snapshot() }
 // Clients are those to whom it is served, in order of arrival.
 func (s *Server) Clients() []xds.ClientStatus { return slices.Collect(s.opts.Clients.EachClient()) }
 
-// Quarantined is what is not served because it is not valid. It is not nil.
+// Quarantined returns the invalid objects and documents, which are not served. It is not nil.
 func (s *Server) Quarantined() []Quarantined {
 	return s.quarantinedIf(func(Quarantined) bool { return true })
 }

@@ -13,7 +13,7 @@ import (
 	"tributary/sources"
 )
 
-// Status is the answer of /debug/status: the whole on one page.
+// Status is the answer of /debug/status.
 type Status struct {
 	Version string         `json:"version"`
 	Started time.Time      `json:"started"`
@@ -122,7 +122,7 @@ type Reject struct {
 	Time    time.Time `json:"time"`
 }
 
-// Status returns the whole on one page.
+// Status returns the state of the server.
 func (s *Server) Status() Status {
 	snapshot := s.opts.View.Snapshot()
 	all := s.opts.Sources.Status()
