@@ -79,8 +79,8 @@ func (s *Server) allPages() []Page {
 	add("/debug/list", "the pages that istioctl x internal-debug can read over xDS", s.json(func() any { return toolPages }))
 	add("/debug/sources", "the sources and their state", s.json(s.sources))
 	add("/debug/quarantine", "invalid objects and documents, which are not served", s.json(func() any { return s.Quarantined() }))
-	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects that changed since they were "+
-		"last acknowledged",
+	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects that changed "+
+		"since they were last acknowledged",
 		s.json(func() any { list, _ := s.rejected(); return list }))
 	add("/debug/no-effect", "settings of objects that Envoys and gRPC clients ignore", s.json(s.noEffect))
 	add("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",

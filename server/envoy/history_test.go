@@ -69,7 +69,7 @@ var histories = [][]resource.Kind{
 
 // Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and if each was told for
 // itself; and it is something that can be told: names that are known lead somewhere, and no domain, server name or address stands twice
-// where it must not. One seed is one history; ENVOY_MODEL_SEEDS asks for more.
+// where it must not. Clients that were away for some changes are told the same. One seed is one history; ENVOY_MODEL_SEEDS asks for more.
 func TestHistory(t *testing.T) {
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "6"), 10, 64)
 	require.NoError(t, err)
@@ -77,6 +77,8 @@ func TestHistory(t *testing.T) {
 		h := envoytest.New(seed, histories[seed%uint64(len(histories))]...)
 		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, h.Table.Snapshot(), false, true)
+		visited := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
+		visited.update(nil, h.Table.Snapshot(), false, true)
 		var since memstore.Revision
 		stay := see(t, c, nodes)
 		for step := range 60 {
@@ -84,7 +86,9 @@ func TestHistory(t *testing.T) {
 				h.Change()
 			}
 			keys, snap, ok := h.Table.Changes(since)
-			c.update(keys, snap, ok && step%17 != 5, true)
+			for _, c := range []*Catalog{c, visited} {
+				c.update(keys, snap, ok && step%17 != 5, true)
+			}
 			since = snap.Revision()
 			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
@@ -96,6 +100,10 @@ func TestHistory(t *testing.T) {
 						got[name])
 				}
 				makesSense(t, got)
+				if (step+i)%4 == 0 {
+					require.True(t, maps.EqualFunc(want, dump(t, visited, n), func(a, b proto.Message) bool { return proto.Equal(a, b) }),
+						"seed %d, step %d, node %d: who was away", seed, step, i)
+				}
 			}
 		}
 	}
