@@ -33,7 +33,7 @@ const (
 // listeners are the ports of this program, with their certificates.
 type listeners struct {
 	log          *slog.Logger
-	room         *transport.Room
+	connections  *transport.ConnectionLimit
 	xdsTLS       *transport.Certificates // or nil
 	adminTLS     *transport.Certificates // or nil
 	xds, xdsOver net.Listener            // plaintext and TLS; one of them may be nil
@@ -44,8 +44,8 @@ type listeners struct {
 // newListeners reads the certificates that cfg names. Nothing is open yet.
 func newListeners(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d listeners, err error) {
 	d.log = log
-	d.room = transport.NewRoom(connections(cfg.Limits, transport.Descriptors(), log), orDefault(cfg.Limits.ConnectionsPerPeer, 5000), log,
-		metrics)
+	d.connections = transport.NewConnectionLimit(connections(cfg.Limits, transport.Descriptors(), log),
+		orDefault(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
 	if l := cfg.Listen.XDSTLS; l != nil {
 		if d.xdsTLS, err = load(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
 			return d, err
@@ -195,7 +195,7 @@ func (d *listeners) serve(s *grpc.Server) error {
 		if lis == nil {
 			continue
 		}
-		in := transport.AwaitFirstByte(d.room.In(lis))
+		in := transport.AwaitFirstByte(d.connections.Listener(lis))
 		if lis == d.xdsOver {
 			in = transport.Secure(in)
 		}

@@ -20,10 +20,10 @@ type (
 	callKey struct{}
 )
 
-// call is what gRPC says of the newest request of a call.
-type call struct{ wire, size int } // bytes, before it was decompressed and after
+// call has the sizes of the newest request of a call, in bytes: compressed and decompressed.
+type call struct{ wire, size int }
 
-// watch learns from gRPC which connection a stream is on, and how large a request was before it was decompressed.
+// watch learns from gRPC the connection of a stream, and the compressed size of a request.
 type watch struct{ limiter *Limiter }
 
 func (w watch) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
@@ -62,11 +62,11 @@ func connOf(ctx context.Context) *limitedConn {
 	return c
 }
 
-// limitedConn is a client's connection. It reads no further while a large request on it has no room.
+// limitedConn is a client's connection. It is not read while a large request on it waits for a reservation.
 type limitedConn struct {
 	net.Conn
 	limiter *Limiter
-	addr    net.Addr // one of its own, by which gRPC's watch finds the connection
+	addr    net.Addr // unique, so that watch finds the connection by it
 	host    string   // of addr
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -74,7 +74,7 @@ type limitedConn struct {
 	taken atomic.Int64 // bytes that the client has taken, or its system has for it
 	sent  atomic.Int64 // bytes of messages that the client has sent
 
-	since  time.Time   // there is the connection
+	since  time.Time   // when the connection began
 	aging  *time.Timer // or nil
 	aged   context.Context
 	retire context.CancelFunc // ends aged, upon which the streams of the engine end
@@ -82,22 +82,22 @@ type limitedConn struct {
 
 	use     sync.Mutex // guards what follows
 	streams int
-	unused  time.Time // since when there is no stream
+	unused  time.Time // when the last stream ended
 
 	// owned by the reader
 	frames *frames
-	held   []byte     // what was read behind the header of a stream that waits
-	opens  *ofAddress // streams of its address; nil for no limit
-	hasty  bool       // it opens more than it may
+	held   []byte     // bytes read after the header of a stream that waits
+	opens  *ofAddress // the rate of streams of its address; nil for no limit
+	hasty  bool       // it opens streams too fast
 	err    error
 
 	mu     sync.Mutex
 	closed bool
-	coming map[*reservation]struct{} // of requests that are not whole
-	whole  []wholeRequest            // in order of arrival, until their streams have them
+	coming map[*reservation]struct{} // of incomplete requests
+	whole  []wholeRequest            // in order of arrival, until their streams take them
 }
 
-// wholeRequest is a large one that has arrived.
+// wholeRequest is a large request that has arrived completely.
 type wholeRequest struct {
 	size       int // on the wire
 	compressed bool
@@ -114,15 +114,14 @@ func newConn(inner net.Conn, l *Limiter) *limitedConn {
 	if l.opens.perSecond >= 0 {
 		c.opens = l.opens.of(c.host, c.since)
 	}
-	c.frames = newFrames(c.began, c.ended, c.mayOpen, &l.limits)
+	c.frames = newFrames(c.messageStarted, c.messageEnded, c.mayOpen, &l.limits)
 	l.conns.Store(c.addr, c)
 	c.aged, c.retire = context.WithCancel(c.ctx)
 	c.aging = c.startAging()
 	return c
 }
 
-// ownAddr returns an address equal to a that no other connection has. The addresses that gRPC's channelz knows must stay of
-// their types.
+// ownAddr returns a copy of a that is a map key of its own. It keeps the types that gRPC's channelz knows.
 func ownAddr(a net.Addr) net.Addr {
 	switch a := a.(type) {
 	case *net.TCPAddr:
@@ -137,8 +136,8 @@ func ownAddr(a net.Addr) net.Addr {
 
 func (c *limitedConn) RemoteAddr() net.Addr { return c.addr }
 
-// Read implements net.Conn. A stream that has to wait for its turn, and all behind it, is not returned before that; it is never returned if
-// the client hangs up meanwhile, so that no work is done for streams that nobody waits for.
+// Read implements net.Conn. It returns a stream that has to wait for its turn, and the bytes after it, when the turn comes. If the client
+// hangs up before that, it returns the end of the connection, so that no work is done for the stream.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	if c.frames.waits {
 		if !c.opens.wait(c.ctx.Done(), func() bool { return !hungUp(c.Conn) }) {
@@ -162,7 +161,7 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readNext reads up to the next stream that has to wait.
+// readNext reads up to the next stream that has to wait for its turn.
 func (c *limitedConn) readNext(b []byte) (n int, err error) {
 	if len(c.held) > 0 {
 		n = c.frames.read(b[:copy(b, c.held)])
@@ -177,15 +176,15 @@ func (c *limitedConn) readNext(b []byte) (n int, err error) {
 }
 
 const (
-	// hastyRead is how many bytes are read at a time while streams wait, so that a connection holds no more. The rest of a frame opens no
-	// stream, and is read at once.
+	// hastyRead is how many bytes are read at a time while streams of the address wait, so that a connection holds few of them. The rest of a
+	// frame opens no stream and is read at once.
 	hastyRead = 512
-	// fewStreams are those that a client may open for which others of its address have to wait, without a word.
+	// fewStreams is how many streams a connection may open before it is reported as hasty.
 	fewStreams = 10
 )
 
-// mayOpen reports whether the client may open a stream now. If it may not, the connection is read no further until it is its turn. To end
-// the connection would have the client come back, with more of them.
+// mayOpen reports whether the client may open a stream now. If not, the connection is not read until its turn. Closing it would make the
+// client reconnect and open even more.
 func (c *limitedConn) mayOpen() bool {
 	if c.opens == nil || c.opens.Allow() {
 		return true
@@ -208,7 +207,7 @@ func (c *limitedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// streamBegins counts a stream of any service. It says so when there are as many as there may be: gRPC lets no more in.
+// streamBegins counts a stream of any service, and reports when the limit is reached; gRPC accepts no more then.
 func (c *limitedConn) streamBegins() {
 	c.use.Lock()
 	c.streams++
@@ -232,7 +231,7 @@ func (c *limitedConn) streamEnds() {
 	}
 }
 
-// idle says whether there was no stream for as long as there must be one, which is why gRPC closes the connection.
+// idle reports whether gRPC closes the connection because it had no stream for limits.idleConnection.
 func (c *limitedConn) idle() bool {
 	c.use.Lock()
 	defer c.use.Unlock()
@@ -240,7 +239,7 @@ func (c *limitedConn) idle() bool {
 	return limit > 0 && c.streams == 0 && time.Since(c.unused) >= limit
 }
 
-// slow says whether the handshakes took so long that gRPC closes the connection.
+// slow reports whether gRPC closes the connection because its handshakes took too long.
 func (c *limitedConn) slow() bool {
 	limit := c.limiter.limits.HandshakeTimeout
 	return limit > 0 && !c.begun.Load() && time.Since(c.since) >= limit
@@ -251,8 +250,8 @@ var (
 	errNoStreams   = errors.New("there was no stream for longer than limits.idleConnection")
 )
 
-// began waits for room for a large request. One that is compressed may become as large as any.
-func (c *limitedConn) began(m *incoming) {
+// messageStarted waits for the reservation of a large request. A compressed request reserves the largest size.
+func (c *limitedConn) messageStarted(m *incoming) {
 	size, largest := m.size, c.limiter.memory.largest
 	if size > largest || size <= largeRequest && !m.compressed() || c.err != nil {
 		return
@@ -271,14 +270,14 @@ func (c *limitedConn) began(m *incoming) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		r.leave()
+		r.release()
 		return
 	}
 	m.room, c.coming[r] = r, struct{}{}
 }
 
 // ended notes that a request is whole, or that its stream has ended.
-func (c *limitedConn) ended(m *incoming) {
+func (c *limitedConn) messageEnded(m *incoming) {
 	r := m.room
 	if r == nil {
 		return
@@ -287,21 +286,20 @@ func (c *limitedConn) ended(m *incoming) {
 	defer c.mu.Unlock()
 	delete(c.coming, r)
 	if m.have < messagePrefix || m.left > 0 || c.closed {
-		r.leave()
+		r.release()
 		return
 	}
 	c.whole = append(c.whole, wholeRequest{m.size, m.compressed(), r})
 	r.after(stageWhole, takePatience, func() {
 		if c.remove(func(a wholeRequest) bool { return a.room == r }) == r {
-			r.leave()
+			r.release()
 		}
 	})
 }
 
-// take returns the reservation of a request that a stream was given, as far as it needs any, and leaves it to the stream. It may be
-// called on nil. Requests on one connection are told apart by what gRPC says of them, which is their size on the wire, and that
-// they were compressed if they have another size now. One that was compressed and kept its size is taken for one that was not,
-// in whose place that one takes its reservation; if it is small, nobody takes it.
+// take moves the reservation of a request to the stream that received it, and returns it; nil if the request is small. c may be nil.
+// Requests of a connection are distinguished by their compressed size, and by whether it differs from the decompressed size. A compressed
+// request of unchanged size counts as uncompressed, and the other one takes its reservation; if it is small, nobody does.
 func (c *limitedConn) take(of call, due func() bool) *reservation {
 	if c == nil {
 		return nil
@@ -320,11 +318,11 @@ func (c *limitedConn) take(of call, due func() bool) *reservation {
 	return r.hold(of.size, due, c.lose)
 }
 
-// remove takes the first request for which is says so from those that are whole.
-func (c *limitedConn) remove(is func(wholeRequest) bool) *reservation {
+// remove removes the first complete request that matches.
+func (c *limitedConn) remove(match func(wholeRequest) bool) *reservation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := slices.IndexFunc(c.whole, is)
+	i := slices.IndexFunc(c.whole, match)
 	if i < 0 {
 		return nil
 	}
@@ -333,16 +331,16 @@ func (c *limitedConn) remove(is func(wholeRequest) bool) *reservation {
 	return r
 }
 
-// lose closes a connection whose client keeps room from others.
+// lose closes a connection whose client keeps memory from others.
 func (c *limitedConn) lose(why error) { c.end(refusedStalled, why) }
 
-// end closes a connection because of a limit.
+// end closes the connection because of a limit.
 func (c *limitedConn) end(reason string, why error) {
 	c.complain(reason, why)
 	_ = c.Close()
 }
 
-// complain says why a connection is closed.
+// complain logs and counts why the connection is closed.
 func (c *limitedConn) complain(reason string, why error) { c.limiter.complain(c.addr, reason, why) }
 
 func (l *Limiter) complain(peer net.Addr, reason string, why error) {
@@ -369,10 +367,10 @@ func (c *limitedConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	for r := range c.coming {
-		r.leave()
+		r.release()
 	}
 	for _, a := range c.whole {
-		a.room.leave()
+		a.room.release()
 	}
 	clear(c.coming)
 	c.whole = nil

@@ -5,46 +5,45 @@ import (
 	"errors"
 )
 
-// frames follows the HTTP/2 frames that a client sends, just enough to see where each message of gRPC begins, how large it
-// says that it is, and where it ends (RFC 9113, section 4; gRPC over HTTP2, Length-Prefixed-Message). What is malformed is
-// for gRPC to find out.
+// frames parses the HTTP/2 frames of a client just far enough to find where each gRPC message begins and ends, and its size (RFC 9113,
+// section 4; gRPC over HTTP2, Length-Prefixed-Message). gRPC reports malformed frames.
 type frames struct {
-	// began is called when the size of a message is known, and ended when all of it has come, or will not.
+	// began is called when the size of a message is known, and ended when the message is complete or its stream ends.
 	began, ended func(*incoming)
 	// mayOpen is called when the client opens a stream. If it returns false, read stops there until waits is set to false.
 	mayOpen func() bool
 	waits   bool
 
-	preface int // bytes of the client's connection preface that are still to come
+	preface int // bytes of the client's connection preface that have not arrived
 
 	header [frameHeader]byte
 	have   int // of header
-	left   int // bytes of the frame's payload that are still to come
+	left   int // bytes of the frame's payload that have not arrived
 	padded bool
-	body   int // bytes of the payload that are not padding and still to come; negative until the padding is known
+	body   int // the same without padding; negative until the padding is known
 	id     uint32
 
 	opened     int    // streams, whether or not they are reset at once
-	maxHeaders int    // bytes of the headers of a stream, as they are on the wire
-	headers    int    // of the stream that is being opened
+	maxHeaders int    // encoded bytes of the headers of a stream
+	headers    int    // encoded bytes so far, of the stream that is being opened
 	newest     uint32 // stream
-	begun      bool   // the first frame, which ends the handshake, has come
-	bodies     int64  // bytes of messages that have come
+	begun      bool   // the first frame, which ends the handshake, has arrived
+	bodies     int64  // bytes of messages that have arrived
 
 	current  *incoming            // of the frame, if it carries data
 	next     incoming             // for a frame that begins with one
-	messages map[uint32]*incoming // those that are not whole, by stream
+	messages map[uint32]*incoming // incomplete messages, by stream
 
-	err error // why the client is to be read no further, or nil
+	err error // why the connection is not read any further, or nil
 }
 
 // incoming is a message that is being received on a stream.
 type incoming struct {
 	prefix [messagePrefix]byte
 	have   int // of prefix
-	size   int // as it says
-	left   int // bytes that are still to come
-	frames int // that it came in, and was not whole after
+	size   int // from the prefix
+	left   int // bytes that have not arrived
+	frames int // how many it began or continued in without being complete
 	room   *reservation
 }
 
@@ -56,11 +55,10 @@ const (
 	frameData, frameHeaders, frameReset, frameContinuation = 0, 1, 3, 9
 	flagEndStream, flagPadded                              = 1, 8
 
-	// maxUnfinished bounds the streams of a connection that are in the middle of a message. A client that makes up streams
-	// gains nothing by it.
+	// maxUnfinished bounds the incomplete messages of a connection.
 	maxUnfinished = 10_000
-	// A message may come in frames of leastFrame bytes on average, after the first freeFrames. gRPC keeps each frame apart until
-	// the message is whole, for more than a hundred bytes, and senders make small ones only where a window is all but full.
+	// The frames of a message must have leastFrame bytes on average, after the first freeFrames. gRPC keeps each frame, with a hundred bytes
+	// of its own, until the message is complete. Honest senders make small frames only when a window is nearly full.
 	leastFrame, freeFrames = 256, 32
 )
 
@@ -77,7 +75,7 @@ func newFrames(began, ended func(*incoming), mayOpen func() bool, l *Limits) *fr
 	}
 }
 
-// reason is err as it labels the metric.
+// reason returns the label of err in the metric.
 func (f *frames) reason() string {
 	if errors.Is(f.err, errHeaders) {
 		return refusedHeaders
@@ -91,7 +89,7 @@ func (m *incoming) tooSmallFrames() bool {
 	return m.frames > freeFrames && (m.frames-freeFrames)*leastFrame > m.size-m.left
 }
 
-// read takes what the client sent next, up to the header of a frame that opens a stream which has to wait. It returns the number of bytes.
+// read parses the next bytes of the client, up to the header of a stream that has to wait. It returns how many it parsed.
 func (f *frames) read(b []byte) int {
 	all, n := len(b), min(f.preface, len(b))
 	f.preface -= n
@@ -115,7 +113,7 @@ func (f *frames) read(b []byte) int {
 	return all - len(b)
 }
 
-// rest is how many bytes of the current frame are still to come.
+// rest returns how many bytes of the current frame have not arrived.
 func (f *frames) rest() int {
 	if f.have < frameHeader {
 		return 0
@@ -157,7 +155,7 @@ func (f *frames) open() {
 	f.head()
 }
 
-// head counts the bytes of headers. What they are when they are decompressed is for gRPC to look at.
+// head counts the encoded bytes of headers. gRPC checks their decoded size.
 func (f *frames) head() {
 	if f.headers += f.left; f.headers > f.maxHeaders {
 		f.err = errHeaders
@@ -177,7 +175,7 @@ func (f *frames) payload(b []byte) {
 	f.data(b)
 }
 
-// data takes bytes of messages, which come one after the other.
+// data parses bytes of consecutive messages.
 func (f *frames) data(b []byte) {
 	f.bodies += int64(len(b))
 	for m := f.current; len(b) > 0; {
@@ -228,7 +226,7 @@ func (f *frames) end() {
 	f.current = nil
 }
 
-// drop forgets the message of a stream of which nothing more will come.
+// drop ends the incomplete message of a stream that has ended.
 func (f *frames) drop(id uint32) {
 	if m := f.messages[id]; m != nil {
 		delete(f.messages, id)

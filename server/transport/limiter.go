@@ -33,8 +33,8 @@ type Limiter struct {
 	arrivals spacing       // of connections
 	opens    spacing       // of streams
 	conns    sync.Map      // net.Addr → *limitedConn: see ownAddr
-	delayed  atomic.Int64  // streams that were refused and are kept waiting
-	logged   *rate.Limiter // lines in the log that clients cause
+	delayed  atomic.Int64  // refused streams that wait for RefusalDelay
+	logged   *rate.Limiter // of log lines that clients cause
 	closing  chan struct{}
 	close    func()
 
@@ -44,7 +44,7 @@ type Limiter struct {
 	others  map[string]int // streams of other services, by IP address
 }
 
-// NewLimiter returns a Limiter for gRPC servers that are made with its ServerOptions, and whose listeners are those of its Listener.
+// NewLimiter returns a Limiter for gRPC servers that are created with its ServerOptions.
 func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
 	limits.setDefaults()
 	l := &Limiter{
@@ -56,14 +56,14 @@ func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
 	return l
 }
 
-// Close has nobody wait any longer: the gRPC server is about to be stopped.
+// Close ends all waits. Call it before the gRPC server is stopped.
 func (l *Limiter) Close() { l.close() }
 
-// A client that says nothing is asked for a sign of life after keepaliveTime, and has keepaliveTimeout for it: who went without a word is
-// noticed.
+// A client that says nothing for keepaliveTime is pinged, and has keepaliveTimeout to answer.
 const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
 
-// ServerOptions are to come behind those of the engine, and before other interceptors. creds are those of the gRPC server.
+// ServerOptions returns the options of a gRPC server with credentials creds. They come after those of the engine and before other
+// interceptors.
 func (l *Limiter) ServerOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	streams := uint32(math.MaxUint32)
 	if l.limits.StreamsPerConnection >= 0 {
@@ -80,7 +80,7 @@ func (l *Limiter) ServerOptions(creds credentials.TransportCredentials) []grpc.S
 	)
 }
 
-// limitedCredentials have connections go through a Limiter.
+// limitedCredentials pass connections through a Limiter.
 type limitedCredentials struct {
 	credentials.TransportCredentials
 
@@ -105,7 +105,7 @@ func (c limitedCredentials) Clone() credentials.TransportCredentials {
 	return limitedCredentials{c.TransportCredentials.Clone(), c.limiter}
 }
 
-// enter counts a call, which may be that of a stream, and returns what ends that; or it says why there may be no more.
+// enter counts a call or stream and returns a function that ends the count, or an error if a limit is reached.
 func (l *Limiter) enter(host string, stream, ofEngine bool) (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +137,7 @@ func (l *Limiter) enter(host string, stream, ofEngine bool) (leave func(), err e
 	}, nil
 }
 
-// refuse counts a refusal and returns it as a gRPC status that makes clients back off.
+// refuse counts a refusal and returns a gRPC status that makes clients back off.
 func (l *Limiter) refuse(reason, format string, args ...any) error {
 	l.refused(reason)
 	return status.Errorf(codes.ResourceExhausted, format, args...)
@@ -145,10 +145,10 @@ func (l *Limiter) refuse(reason, format string, args ...any) error {
 
 func (l *Limiter) refused(reason string) { l.engine.Refused(reason) }
 
-// maxDelayed is how many refused streams are kept waiting at once: who is refused must not fill the memory either.
+// maxDelayed bounds the memory of refused streams that wait for RefusalDelay.
 const maxDelayed = 1000
 
-// delay delays the news of a refusal.
+// delay waits for RefusalDelay before a refusal is sent.
 func (l *Limiter) delay(ctx context.Context) {
 	defer l.delayed.Add(-1)
 	if l.delayed.Add(1) > maxDelayed {

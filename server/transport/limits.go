@@ -27,10 +27,10 @@ type Limits struct {
 	// answered; 64 MiB, and never less than RequestBytes. Others wait to be read.
 	RequestMemory     int
 	RequestsPerSecond float64 // of one stream, acknowledgements included, sustained; bursts of ten seconds' worth are let through; 10,000
-	// RefusalDelay is how long a refused stream is kept before it is told. istiod starts its backoff anew whenever a
-	// stream opens, so that refusing it at once invites it back twice a second. One second.
+	// RefusalDelay is how long a refused stream waits for its refusal; one second. istiod resets its backoff whenever a stream opens, so that
+	// it would return twice a second after an immediate refusal.
 	RefusalDelay time.Duration
-	// HeaderBytes is the size of the headers of a stream, each counted as 32 more than it has; 64 KiB.
+	// HeaderBytes is the size of the headers of a stream, with 32 bytes more for each header; 64 KiB.
 	HeaderBytes int
 	// HandshakeTimeout is how long a new connection has for the handshakes of TLS and HTTP/2; 10 seconds.
 	HandshakeTimeout time.Duration
@@ -38,7 +38,7 @@ type Limits struct {
 	FirstRequestTimeout time.Duration
 	// IdleConnection is how long a connection may be without a stream; 5 minutes.
 	IdleConnection time.Duration
-	// StuckFor is how long a client that is being sent something may take next to nothing of it; 2 minutes.
+	// StuckFor is how long a client may read next to nothing of a response that is being sent; 2 minutes.
 	StuckFor time.Duration
 	// ConnectionAge is how long a connection from another machine is used, give or take a tenth; 30 minutes. Its client is told to open
 	// new streams on another connection (GOAWAY), and later its streams end with UNAVAILABLE, so that clients spread over replicas.
@@ -75,7 +75,7 @@ func (l *Limits) setDefaults() {
 	l.ConnectionAge = cmp.Or(l.ConnectionAge, 30*time.Minute)
 }
 
-// orForever is a time that is not limited if it is negative.
+// orForever returns d, or the longest duration if d is negative.
 func orForever(d time.Duration) time.Duration {
 	if d < 0 {
 		return math.MaxInt64
@@ -83,7 +83,7 @@ func orForever(d time.Duration) time.Duration {
 	return d
 }
 
-// exceeded says whether n is beyond a limit.
+// exceeded reports whether n is above a limit.
 func exceeded(n, limit int) bool { return limit >= 0 && n > limit }
 
 // The reasons of a refusal, as they label the metric of the engine.
@@ -106,9 +106,9 @@ const (
 	refusedStuck         = "stuck"
 )
 
-// hostOf returns the IP address of a peer, or all of an address that has none.
+// hostOf returns the IP address of a peer; "unix" for Unix sockets; else the whole address.
 func hostOf(addr net.Addr) string {
-	if addr.Network() == "unix" { // all clients of it have its name as they like
+	if addr.Network() == "unix" { // clients choose their socket's name
 		return addr.Network()
 	}
 	if ap, err := netip.ParseAddrPort(addr.String()); err == nil {
@@ -117,7 +117,7 @@ func hostOf(addr net.Addr) string {
 	return addr.String()
 }
 
-// peerOf is how a client's address is shown. The end of a unix socket is named as its owner likes, also like an address.
+// peerOf returns a client's address for logs. The prefix is needed because a client may name its Unix socket like an IP address.
 func peerOf(addr net.Addr) string {
 	if addr.Network() == "unix" {
 		return "unix:" + addr.String()

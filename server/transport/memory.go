@@ -10,44 +10,42 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// memoryLimiter bounds the memory of large requests, over all clients: of those that are being received, and of those whose versions
-// were not looked at yet. Who wants to send a large one is read no further until there is room for all of it. Requests that
-// are not large need no room, so that nobody waits who sends nothing or little.
+// memoryLimiter bounds the memory of large requests of all clients: of requests that are being received, and of requests whose versions
+// were not compared yet. A connection with a large request is not read until there is a reservation for it. Small requests need none.
 type memoryLimiter struct {
 	rooms    *semaphore.Weighted
 	size     int64
 	largest  int           // requests beyond that are refused by their header
-	patience time.Duration // for a client that has room and sends little while others wait for it
+	patience time.Duration // how long a client may send little of a request while others wait for its memory
 	waiting  atomic.Int64
 
 	mu    sync.Mutex
-	hosts map[string]*share // of those that have room or wait for it
+	hosts map[string]*share // of clients that have a reservation or wait for one
 }
 
-// share is what one host may have of all room: half of it, so that others come in beside it.
+// share is the part of the memory that one address may reserve: half, so that others find some.
 type share struct {
 	host    string
 	rooms   *semaphore.Weighted
-	waiting atomic.Int64 // for room within the share
+	waiting atomic.Int64 // for memory within the share
 	users   int          // guarded by memoryLimiter.mu
 }
 
 const (
-	// largeRequest is the size in bytes from which on a request needs room. The first request of an Envoy, which lists all
-	// of its extensions, has half of that.
+	// largeRequest is the size in bytes above which a request needs a reservation. The first request of an Envoy, which lists all of its
+	// extensions, is half as large.
 	largeRequest = 64 << 10
-	// roomPatience is longer than any pause in a request that is under way on a network that works, and between processes
-	// that share processors with a thousand others that come back. Within it, while others wait, one of leastShares of the
-	// request has to come, so that nobody waits longer for one client than waitForRoom.
+	// roomPatience is longer than any pause within a request on a working network, also while a thousand clients return. While others
+	// wait, a leastShares-th of the request must arrive within it, so that nobody waits for one client for longer than waitForRoom.
 	roomPatience = 5 * time.Second
 	leastShares  = 3
-	// takePatience is how long a request that is whole may lie before it counts as one for another service than ours.
+	// takePatience is how long a complete request waits for its stream before it counts as a request to another service.
 	takePatience = 5 * time.Second
-	// heldPatience is how many times the patience a stream may keep the room of a request from others if there is nothing to
-	// send to it, as when its type is not synced, and dueHeldPatience if there is: its turn may have to come, or it does not read.
+	// heldPatience is how many times the patience a stream may keep a reservation that others wait for if there is nothing to send to it,
+	// such as while its type is not synced; dueHeldPatience if there is, since it may wait for its turn, or read slowly.
 	heldPatience    = 3
 	dueHeldPatience = 12
-	// waitForRoom is how long a connection is left waiting for room. It stays below what keepalives allow.
+	// waitForRoom is how long a connection waits for a reservation. It is less than keepalives allow.
 	waitForRoom = 20 * time.Second
 )
 
@@ -80,17 +78,17 @@ func (g *memoryLimiter) doneWith(s *share) {
 	}
 }
 
-// stage is where a request is that has room. It only ever goes forward.
+// stage is the state of a request with a reservation. It only advances.
 type stage int
 
 const (
 	stageComing stage = iota // on its connection
 	stageWhole               // waiting for its stream to take it
 	stageHeld                // with its stream
-	stageLeft                // the room is given back
+	stageLeft                // the memory is free again
 )
 
-// reservation is memory that is kept free for one request. The nil value is that of a small one.
+// reservation is memory that is kept free for one request. nil is the reservation of a small request.
 type reservation struct {
 	limiter *memoryLimiter
 	share   *share
@@ -104,13 +102,13 @@ type reservation struct {
 }
 
 var (
-	errNoRoom  = errors.New("there was no room for a large request")
-	errStalled = errors.New("it stalled in the middle of a large request while others waited for room")
-	errHeld    = errors.New("what a large request brought along could not be looked at while others waited for room")
+	errNoRoom  = errors.New("no memory for a large request within limits.requestMemory")
+	errStalled = errors.New("it stalled within a large request while others waited for memory (limits.requestMemory)")
+	errHeld    = errors.New("the versions of a large request were not compared while others waited for memory (limits.requestMemory)")
 )
 
-// enter waits for room for size bytes, for a request of a host of which wire bytes are to come. Once there is, and until it is
-// whole, lose is called if its client sends little while others wait.
+// enter waits until it can reserve size bytes for a request of a host of which wire bytes are to come. Until the request is complete, lose
+// is called if the client sends little of it while others wait.
 func (g *memoryLimiter) enter(ctx context.Context, host string, size, wire int, lose func(error)) (*reservation, error) {
 	r := &reservation{limiter: g, share: g.share(host), wire: int64(wire), size: min(int64(size), g.size)}
 	ctx, cancel := context.WithTimeoutCause(ctx, waitForRoom, errNoRoom)
@@ -124,11 +122,11 @@ func (g *memoryLimiter) enter(ctx context.Context, host string, size, wire int, 
 		g.doneWith(r.share)
 		return nil, err
 	}
-	r.after(stageComing, g.patience, func() { r.judge(0, lose) })
+	r.after(stageComing, g.patience, func() { r.checkProgress(0, lose) })
 	return r, nil
 }
 
-// acquire takes size of rooms, and is counted while it waits.
+// acquire takes size from rooms, and counts in waiting while it waits.
 func acquire(ctx context.Context, rooms *semaphore.Weighted, size int64, waiting *atomic.Int64) error {
 	if rooms.TryAcquire(size) {
 		return nil
@@ -141,31 +139,31 @@ func acquire(ctx context.Context, rooms *semaphore.Weighted, size int64, waiting
 	return nil
 }
 
-// wanted says whether others wait for what r has.
-func (r *reservation) wanted() bool {
+// hasWaiters reports whether others wait for the memory.
+func (r *reservation) hasWaiters() bool {
 	return r.limiter.waiting.Load() > 0 || r.share.waiting.Load() > 0
 }
 
-// judge looks whether the client lets others wait for little, now or later: since it was last looked at, when so many bytes had
-// come, as much must have come as makes the request whole before those who wait have waited too long.
-func (r *reservation) judge(had int64, lose func(error)) {
+// checkProgress calls lose if others wait and too little of the request has arrived since the last check, when it had had bytes. Else it
+// checks again later.
+func (r *reservation) checkProgress(had int64, lose func(error)) {
 	came := r.came.Load()
-	if (came-had)*leastShares < r.wire && r.wanted() && r.at(stageComing) {
+	if (came-had)*leastShares < r.wire && r.hasWaiters() && r.at(stageComing) {
 		lose(errStalled)
 		return
 	}
-	r.after(stageComing, r.limiter.patience, func() { r.judge(came, lose) })
+	r.after(stageComing, r.limiter.patience, func() { r.checkProgress(came, lose) })
 }
 
-// at says whether the request is at stage s.
+// at reports whether the request is at stage s.
 func (r *reservation) at(s stage) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stage == s
 }
 
-// after has f called after d if the request is then still at stage s, to which it comes with that, in place of what was to be
-// called. It does nothing if the request is further on.
+// after moves the request to stage s and calls f after d if the request is still at s then. The former timer ends. If the request is
+// beyond s, after does nothing.
 func (r *reservation) after(s stage, d time.Duration, f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,32 +179,31 @@ func (r *reservation) after(s stage, d time.Duration, f func()) {
 	})
 }
 
-// stop ends what was to be called; r.mu is held.
+// stop stops the timer; r.mu is held.
 func (r *reservation) stop() {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
 }
 
-// progress notes that so much more of the request has come.
+// progress counts n more bytes of the request.
 func (r *reservation) progress(n int) {
 	if r != nil {
 		r.came.Add(int64(n))
 	}
 }
 
-// hold leaves the room to a stream that has the request, or what of it such a request needs: one that was compressed is as large as
-// it is, now that it has been seen. It returns nil if that is no room. While others wait it is not left to the stream for good:
-// lose is called, sooner if nothing is due to its client.
+// hold moves the reservation to the stream that has the request, and reduces it to the size of the decompressed request. It returns nil if
+// the request is small. If others wait for too long, lose is called; sooner if nothing is due to the client.
 func (r *reservation) hold(size int, due func() bool, lose func(error)) *reservation {
 	if size <= largeRequest {
-		r.leave()
+		r.release()
 		return nil
 	}
 	if more := r.shrink(int64(size)); more > 0 {
 		r.giveBack(more)
 	}
-	r.judgeHeld(0, due, lose)
+	r.checkHeld(0, due, lose)
 	return r
 }
 
@@ -226,17 +223,17 @@ func (r *reservation) giveBack(size int64) {
 	r.limiter.rooms.Release(size)
 }
 
-// judgeHeld looks whether a stream keeps its room from others for too long, after so many times the patience, or later.
-func (r *reservation) judgeHeld(times int, due func() bool, lose func(error)) {
-	if times >= heldPatience && r.wanted() && (times >= dueHeldPatience || !due()) && r.at(stageHeld) {
+// checkHeld calls lose if the stream has kept the reservation from others for too long. Else it checks again after the patience.
+func (r *reservation) checkHeld(times int, due func() bool, lose func(error)) {
+	if times >= heldPatience && r.hasWaiters() && (times >= dueHeldPatience || !due()) && r.at(stageHeld) {
 		lose(errHeld)
 		return
 	}
-	r.after(stageHeld, r.limiter.patience, func() { r.judgeHeld(times+1, due, lose) })
+	r.after(stageHeld, r.limiter.patience, func() { r.checkHeld(times+1, due, lose) })
 }
 
-// leave gives the room to the next one. It may be called again, and on nil.
-func (r *reservation) leave() {
+// release frees the memory. It may be called again, and on nil.
+func (r *reservation) release() {
 	if r == nil {
 		return
 	}

@@ -176,7 +176,7 @@ func TestRequestsOfOneConnectionTakeTheirOwnRoom(t *testing.T) {
 		if r == nil {
 			return 0
 		}
-		defer r.leave()
+		defer r.release()
 		return r.size
 	}
 	require.Zero(t, take(100, 100), "a small one that was not compressed needs none")
@@ -237,9 +237,9 @@ func TestARequestThatIsWithItsStreamDoesNotStall(t *testing.T) {
 	g.waiting.Add(1)
 	held := make(chan struct{}, 100)
 	r.hold(900_000, func() bool { held <- struct{}{}; return true }, lose)
-	r.judge(0, lose) // as if its timer had gone off just before
+	r.checkProgress(0, lose) // as if its timer had gone off just before
 	<-held
-	r.leave()
+	r.release()
 	for len(stalled) > 0 {
 		require.ErrorIs(t, <-stalled, errHeld)
 	}
@@ -265,8 +265,8 @@ func TestAHostHasHalfOfTheRoom(t *testing.T) {
 	require.NoError(t, enter("b"))
 	require.Error(t, enter("c"))
 	for _, r := range rooms {
-		r.leave()
-		r.leave()
+		r.release()
+		r.release()
 	}
 	require.Empty(t, g.hosts)
 	require.True(t, w.empty())

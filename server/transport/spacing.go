@@ -11,8 +11,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// spacing spaces out what comes from one address: connections, and streams. Each is work for several goroutines, so that thousands that
-// come at once would have everybody wait for a processor.
+// spacing limits the rate of connections, or of streams, by address. Each costs work in several goroutines; thousands at once would make
+// all clients wait for a processor.
 type spacing struct {
 	perSecond float64 // negative for no limit
 
@@ -20,18 +20,17 @@ type spacing struct {
 	hosts map[string]*ofAddress
 }
 
-// ofAddress is what comes from one address.
+// ofAddress is the rate of one address.
 type ofAddress struct {
 	*rate.Limiter
-	turn    chan struct{} // has one element while somebody waits
+	turn    chan struct{} // has an element while somebody waits
 	waiting atomic.Int64  // connections
 }
 
 const (
-	// manyHosts is from how many addresses on those are forgotten that have not come lately.
+	// manyHosts is the number of addresses above which addresses without recent connections are forgotten.
 	manyHosts = 1000
-	// burstsPerSecond makes those that may come at once a tenth of what may come in a second: 50 by default, which is little enough for nobody
-	// to notice.
+	// burstsPerSecond makes the burst a tenth of the rate: 50 by default, which other clients do not notice.
 	burstsPerSecond = 10
 )
 
@@ -56,8 +55,8 @@ func (p *spacing) of(host string, now time.Time) *ofAddress {
 	return h
 }
 
-// wait waits for the turn of one that comes, after those that began to wait before. It reports whether the turn has come: it does not come
-// if done ends before, or if nobody waits for it any longer, by wanted, unless that is nil.
+// wait waits for a turn, in order of arrival, and reports whether it came. It returns false if done is closed first, or if wanted, which
+// may be nil, returns false when the turn comes.
 func (a *ofAddress) wait(done <-chan struct{}, wanted func() bool) bool {
 	select {
 	case a.turn <- struct{}{}:
@@ -78,10 +77,10 @@ func (a *ofAddress) wait(done <-chan struct{}, wanted func() bool) bool {
 	}
 }
 
-// behind reports whether somebody waits.
+// behind reports whether a connection or stream of the address waits.
 func (a *ofAddress) behind() bool { return len(a.turn) > 0 }
 
-// letIn waits for the turn of a connection, as wait does. A connection that would wait for longer than most is cut off.
+// letIn waits for the turn of a connection, as wait does. It returns an error if that would take longer than most.
 func (a *ofAddress) letIn(done <-chan struct{}, most time.Duration, wanted func() bool) (in bool, err error) {
 	if !a.behind() && a.Allow() {
 		return true, nil
@@ -93,9 +92,9 @@ func (a *ofAddress) letIn(done <-chan struct{}, most time.Duration, wanted func(
 	return a.wait(done, wanted), nil
 }
 
-var errArrivals = errors.New("its address opens connections one after the other, more than limits.connectionsPerSecond")
+var errArrivals = errors.New("its address opens more connections than limits.connectionsPerSecond")
 
-// letIn waits for the first byte of a connection, and then until it is its turn. The time for its handshakes begins then.
+// letIn waits for the first byte of a connection, and then for its turn, when the time for its handshakes begins.
 func (l *Limiter) letIn(raw net.Conn) error {
 	if err := awaitFirstByte(raw); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {

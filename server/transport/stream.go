@@ -107,7 +107,7 @@ func (s *limitedStream) RecvMsg(m any) error {
 	of, _ := s.ctx.Value(callKey{}).(*call)
 	if r, ok := m.(request); ok && of != nil {
 		if room := s.conn.take(*of, r.Due); room != nil {
-			r.Keep(room.leave)
+			r.Keep(room.release)
 		}
 	}
 	return nil

@@ -52,22 +52,22 @@ func (a *arrived) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(a.
 
 func TestThereIsRoomForSoMany(t *testing.T) {
 	log, closed := new(testutil.Buffer), 0
-	r := NewRoom(3, 2, log.Logger(), prometheus.NewRegistry())
-	lis := r.In(&arriving{hosts: []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.1"}, closed: &closed})
+	r := NewConnectionLimit(3, 2, log.Logger(), prometheus.NewRegistry())
+	lis := r.Listener(&arriving{hosts: []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.1"}, closed: &closed})
 	var open []net.Conn
 	for range 3 {
 		conn, err := lis.Accept()
 		require.NoError(t, err)
 		open = append(open, conn)
 	}
-	require.Equal(t, "10.0.0.2", open[2].(*roomConn).Conn.(*arrived).host, "one host has its share")
+	require.Equal(t, "10.0.0.2", open[2].(*countedConn).Conn.(*arrived).host, "one host has its share")
 	require.Equal(t, 1, closed, "who has no room is cut off")
 	require.NoError(t, open[0].Close())
 	require.NoError(t, open[0].Close(), "closing twice gives back one place")
 	require.EqualValues(t, 2, r.open.Load())
 	conn, err := lis.Accept()
 	require.NoError(t, err)
-	require.Equal(t, "10.0.0.3", conn.(*roomConn).Conn.(*arrived).host)
+	require.Equal(t, "10.0.0.3", conn.(*countedConn).Conn.(*arrived).host)
 	_, err = lis.Accept()
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.InDelta(t, 1, promtest.ToFloat64(r.refusals.WithLabelValues(refusedConnections)), 0)
@@ -78,8 +78,8 @@ func TestThereIsRoomForSoMany(t *testing.T) {
 
 func TestWhatCannotBeAcceptedIsCounted(t *testing.T) {
 	log, closed := new(testutil.Buffer), 0
-	r := NewRoom(-1, -1, log.Logger(), nil)
-	_, err := r.In(&arriving{hosts: []string{""}, closed: &closed}).Accept()
+	r := NewConnectionLimit(-1, -1, log.Logger(), nil)
+	_, err := r.Listener(&arriving{hosts: []string{""}, closed: &closed}).Accept()
 	require.ErrorContains(t, err, "too many open files")
 	require.InDelta(t, 1, promtest.ToFloat64(r.errors), 0)
 	require.Contains(t, log.String(), "too many open files")
