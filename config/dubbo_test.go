@@ -35,11 +35,11 @@ func TestDubbo(t *testing.T) {
 		"{address: 'zookeeper://a', subsets: zone}":                               "configSources[0].subsets",
 		"{address: 'zookeeper://a', warmUp: 48h}":                                 "configSources[0].warmUp",
 		"{address: 'zookeeper://a', sidecars: {hosts: [all]}}":                    "configSources[0].sidecars.hosts",
-		"{address: 'zookeeper://a', registerMode: interface, applications: [a]}": "configSources[0].applications: it is about " +
-			"applications, which registerMode interface leaves out",
-		"{address: 'zookeeper://a', registerMode: interface, skipApplications: [a]}": "configSources[0].skipApplications: it is about " +
-			"applications",
-		"{address: 'zookeeper://a', registerMode: interface, askProviders: true}": "configSources[0].askProviders: it is about applications",
+		"{address: 'zookeeper://a', registerMode: interface, applications: [a]}": "configSources[0].applications: registerMode " +
+			"interface does not read applications",
+		"{address: 'zookeeper://a', registerMode: interface, skipApplications: [a]}": "configSources[0].skipApplications: registerMode " +
+			"interface does not read applications",
+		"{address: 'zookeeper://a', registerMode: interface, askProviders: true}": "configSources[0].askProviders: registerMode ",
 		"{address: 'zookeeper://a', servicePorts: {Dubbo: 20000}}": "configSources[0].servicePorts: names of protocols are in " +
 			"lower case: want dubbo, got Dubbo",
 		"{address: 'zookeeper://a', sidecars: {}, registerMode: instance}": "configSources[0].sidecars: ",
@@ -68,7 +68,7 @@ func TestDoubtsAreWarnings(t *testing.T) {
 	require.Equal(t, []string{
 		"t.yaml:2:12: configSources[0].address: the parameter bakcup is passed over; did you mean backup?",
 		"t.yaml:4:12: configSources[1].address: the parameter partion is passed over; did you mean partition?",
-		"t.yaml:3:17: configSources[0].servicePorts: dubo is no protocol of Dubbo's; did you mean dubbo?",
+		"t.yaml:3:17: configSources[0].servicePorts: unknown Dubbo protocol dubo; did you mean dubbo?",
 		"t.yaml:5:14: configSources[1].tokenFile: open /nonexistent/a: no such file or directory: nothing is read until it is there",
 		"t.yaml:6:43: configSources[2].tokenFile: open /nonexistent/b: no such file or directory: nothing is read until it is there",
 		"t.yaml:7:48: configSources[3].tokenFile: open /nonexistent/c: no such file or directory: nothing is read until it is there",

@@ -65,7 +65,7 @@ func TestInitAndDoctorOfRegistries(t *testing.T) {
 		return nil
 	})
 	assert.Contains(t, line(out, "source consul"), "2 objects with 2 endpoints would be served", "itself is a service, too")
-	assert.Contains(t, line(out, "source zookeeper"), "there is no provider of Dubbo")
+	assert.Contains(t, line(out, "source zookeeper"), "no Dubbo provider")
 	assert.Contains(t, line(out, "source eureka"), "there is no instance")
 
 	locked := fixture.StartConsul(t, fixture.ConsulOptions{ManagementToken: "11111111-2222-3333-4444-555555555555"})

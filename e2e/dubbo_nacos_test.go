@@ -98,7 +98,7 @@ func dubboInNacos(t *testing.T, version string) {
 		}
 		return err
 	})
-	require.Contains(t, mapped.Ask(t, "status"), "by the interfaces mapped to them, without group and version, as it is not known otherwise")
+	require.Contains(t, mapped.Ask(t, "status"), "by the interfaces mapped to them, without group and version, because: ")
 	mapped.Kill()
 
 	first := want["demo-greetservice"]

@@ -104,8 +104,8 @@ func TestDubboZooKeeperTLS(t *testing.T) {
 	holds("one more", "10.0.0.5:20880 100", "10.0.0.6:20880 100", "10.0.0.7:20880 100")
 
 	for what, c := range map[string]struct{ user, message string }{
-		"nobody":        {"", "we may not read it"},
-		"somebody else": {"eve:x@", "we may not read it"},
+		"nobody":        {"", "access denied"},
+		"somebody else": {"eve:x@", "access denied"},
 	} {
 		other := fixture.StartTributary(t, fixture.ConfigSource{
 			Name:    "dubbo",

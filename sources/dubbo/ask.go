@@ -9,17 +9,16 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// asker asks an instance itself for its metadata, which names its revision or may be of another one: of before all services are exported,
-// say. how is for people.
+// asker asks an instance for its metadata. The answer may be for another revision, e.g. from before all services were exported. how names
+// the method, for messages.
 type asker interface {
 	Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error)
 }
 
-// nextAfter is when the next instance is asked, while one says nothing.
+// nextAfter is how long askAny waits for an answer before it asks the next instance as well.
 const nextAfter = 300 * time.Millisecond
 
-// askAny asks instances that would answer alike, one after the other, until one answers. One that says nothing does not hold up the next
-// one.
+// askAny asks instances one after another until one answers, starting the next after nextAfter.
 func askAny(ctx context.Context, a asker, instances []provider.Instance) (provider.Metadata, string, error) {
 	if len(instances) == 0 {
 		return provider.Metadata{}, "", errors.New("no instance says how to ask it")
@@ -29,7 +28,7 @@ func askAny(ctx context.Context, a asker, instances []provider.Instance) (provid
 		how string
 		err error
 	}
-	answers := make(chan answer, len(instances)) // so that nobody is left behind
+	answers := make(chan answer, len(instances)) // so that no worker blocks
 	workers, asking := worker.New(ctx)
 	defer workers.Stop()
 	var reasons []error

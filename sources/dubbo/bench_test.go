@@ -21,7 +21,7 @@ func BenchmarkKnows(b *testing.B) {
 	s.takeParts(partsOf(names...))
 	var instances []*instance
 	for n, name := range names {
-		var all []registry.Registered
+		var all []registry.Registration
 		for p := range of {
 			host := fmt.Sprintf("10.%d.%d.%d", n/250, n%250, p+1)
 			app := fmt.Sprintf("app%d", n)
@@ -29,7 +29,7 @@ func BenchmarkKnows(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			all = append(all, registry.Registered{URL: u})
+			all = append(all, registry.Registration{URL: u})
 			instances = append(instances, &instance{
 				application: app, read: true,
 				Instance: provider.Instance{Application: app, Host: host, Port: 20880},

@@ -195,7 +195,7 @@ func (h *harness) Deny() {
 func (h *harness) Restore() {
 	h.server.Allow("/dubbo")
 	h.server.Allow("/services")
-	h.server.Mend()
+	h.server.Reconnect()
 }
 
 // interfaces have one provider each, which is registered anew for each revision.

@@ -8,21 +8,21 @@ import (
 	"strings"
 
 	"tributary/sources/consul"
-	registered "tributary/sources/dubbo/consul"
+	dubboconsul "tributary/sources/dubbo/consul"
 	"tributary/sources/dubbo/metadata"
 )
 
-// The schemes of addresses of Consul, of which the parameter kind says Kind.
+// The schemes of Consul's addresses. For this source their parameter kind is Kind.
 const (
 	ConsulScheme       = consul.Scheme
 	ConsulSecureScheme = consul.SecureScheme
 )
 
-// consulPlace is that of interfaces in a Consul, for people.
+// consulPlace precedes the name of an interface in messages.
 const consulPlace = "consul service "
 
-// NewConsul returns a source of the registry in the Consul at address, which is read as reading says: its Services, Skip, Tags, Grace,
-// Mapping and VIPs do not count. Of settings, Resync, Hold, Grace and TLS do not. An error begins with the key at fault.
+// NewConsul returns a source of the registry in the Consul at address. reading are the settings of Consul's source; its Services, Skip,
+// Tags, Grace, Mapping and VIPs are ignored, and so are Resync, Hold, Grace and TLS of settings. An error begins with the key at fault.
 func NewConsul(address string, reading consul.Settings, settings Settings) (*Source, error) {
 	at, err := consulAddress(address)
 	if err != nil {
@@ -31,18 +31,18 @@ func NewConsul(address string, reading consul.Settings, settings Settings) (*Sou
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
-	settings.Grace = settings.KeepEmpty // Consul forgets what is empty: there nothing is removed
+	settings.Grace = settings.KeepEmpty // Consul forgets empty services: an interface is never removed
 	reading.Services, reading.Skip, reading.Tags, reading.Grace = nil, nil, nil, 0
 	reading.Selection = fmt.Sprint(settings.RegisterMode, settings.Interfaces, settings.SkipInterfaces, settings.Applications,
 		settings.SkipApplications)
-	var levels registered.Levels
+	var filter dubboconsul.Filter
 	if settings.RegisterMode != modeInstance {
-		levels.Interfaces = settings.serves
+		filter.Interfaces = settings.serves
 	}
 	if settings.RegisterMode != modeInterface {
-		levels.Applications = settings.reads
+		filter.Applications = settings.reads
 	}
-	r, err := registered.New(at, reading, levels)
+	r, err := dubboconsul.New(at, reading, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -54,8 +54,7 @@ func NewConsul(address string, reading consul.Settings, settings Settings) (*Sou
 	return source, nil
 }
 
-// consulAddress returns an address as Consul's source takes it: of the parameters, of which Dubbo's users give theirs as well, only
-// Consul's.
+// consulAddress returns an address for Consul's source: it drops all parameters but Consul's.
 func consulAddress(address string) (string, error) {
 	at, query, _ := strings.Cut(address, "?")
 	values, err := url.ParseQuery(query)

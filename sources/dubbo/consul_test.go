@@ -213,7 +213,7 @@ func TestApplicationsInConsulThatCannotBeResolvedAreNamed(t *testing.T) {
 	b.awaitAll("com-acme-other 10.0.0.7:20880*100")
 	b.await("degraded", func() bool { return b.status().State == sources.Degraded })
 	require.Contains(t, b.status().Message,
-		`application "shop": what it serves is not known, and nothing of it is served: metadata report: it is not there`)
+		`application "shop": nothing is served, its metadata cannot be read: metadata report: not found`)
 }
 
 // TestConsulThatLostItsData has a Consul that begins with nothing, and a source that starts meanwhile: what it knew stays at both levels.
@@ -332,14 +332,13 @@ func TestNothingInConsulHasAReason(t *testing.T) {
 		t.Helper()
 		b.await("it says "+message, func() bool { return b.status().State == sources.Healthy && b.status().Message == message })
 	}
-	says("there is no provider of Dubbo in consul, and no other service: its address may name another dc, ns or partition than is meant, or " +
-		"the token may not read services")
+	says("no Dubbo provider in consul, and no other service: check dc, ns and partition in the address, and that the token may read services")
 	s.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
 	s.Put("other", consultest.Instance("other", "o", "10.0.0.8", 80))
-	says("there is no provider of Dubbo in consul, but 2 other services: those of interfaces have the tag dubbo, and those of applications " +
+	says("no Dubbo provider in consul, but 2 other services: Dubbo's interfaces have the tag dubbo, applications " +
 		"tags like dubbo.metadata.revision=…")
 	s.Remove("other")
-	says("there is no provider of Dubbo in consul, but 1 other services: those of interfaces have the tag dubbo, and those of applications " +
+	says("no Dubbo provider in consul, but 1 other services: Dubbo's interfaces have the tag dubbo, applications " +
 		"tags like dubbo.metadata.revision=…")
 
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
@@ -348,6 +347,6 @@ func TestNothingInConsulHasAReason(t *testing.T) {
 	none.Interfaces, none.Applications = []string{"com.nothing.*"}, []string{"nobody"}
 	b = startInConsul(t, s, none)
 	b.awaitSync()
-	says("nothing is served: there are 1 interfaces and 1 applications of Dubbo, and none has a provider that the settings select")
+	says("nothing is served: none of 1 interfaces and 1 applications has a provider that the settings select")
 	require.Empty(t, b.show())
 }

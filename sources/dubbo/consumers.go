@@ -14,24 +14,22 @@ import (
 	core "tributary/sources/registry"
 )
 
-// consuming is what applications consume. What is consumed counts at once, and what is no longer consumed stays for a while: a Sidecar that
-// lacks a host breaks calls, and one that has a host too many costs a little memory. It does no I/O and has no clock. The mu of run guards
-// it.
+// consuming tracks which hosts applications call. A new host counts at once; one no longer called stays for a grace period: a missing host
+// breaks calls, an extra one costs little. It does no I/O and has no clock. The mu of run guards it.
 type consuming struct {
-	known     map[string]map[string]time.Time // by application and host: since when nobody is listed who consumes it; zero while somebody is
-	published map[string]bool                 // applications that have a group of their own, also of an earlier run
-	dirty     bool                            // what is listed changed
+	known     map[string]map[string]time.Time // by application and host: when the last consumer went; zero while there is one
+	published map[string]bool                 // applications whose Sidecar an earlier run published
+	dirty     bool                            // the listed consumers changed
 }
 
 func newConsuming() *consuming {
 	return &consuming{known: map[string]map[string]time.Time{}, published: map[string]bool{}}
 }
 
-// sidecarGroup is before the name of an application in the name of the group of its Sidecar. Nothing that Dubbo registers has a blank in
-// its name.
+// sidecarGroup precedes the name of an application in the group of its Sidecar. Dubbo's names have no blanks.
 const sidecarGroup = "sidecar of "
 
-// restore remembers what an earlier run published. It reports whether the group is of a Sidecar.
+// restoreSidecar takes back a group that an earlier run published. It reports whether the group is that of a Sidecar.
 func (s *state) restoreSidecar(group string, rs []*resource.Resource) bool {
 	application, ok := strings.CutPrefix(group, sidecarGroup)
 	if !ok {
@@ -47,7 +45,7 @@ func (s *state) restoreSidecar(group string, rs []*resource.Resource) bool {
 	return true
 }
 
-// consumed returns the hosts that each application consumes now.
+// consumed returns the hosts that each application calls now.
 func (s *state) consumed() map[string]map[string]bool {
 	all := map[string]map[string]bool{}
 	for name := range s.interfaces {
@@ -74,7 +72,7 @@ func (s *state) consumersOf(name string) (all []provider.Consumer) {
 	return all
 }
 
-// settle decides which hosts each application sees, and returns those of which that changed. What is not consumed any more stays for grace.
+// settle updates the hosts of each application and returns the applications that changed.
 func (c *consuming) settle(now map[string]map[string]bool, at time.Time, grace time.Duration) (changed []string) {
 	for app, hosts := range now {
 		if c.known[app] == nil {
@@ -107,7 +105,7 @@ func (c *consuming) settle(now map[string]map[string]bool, at time.Time, grace t
 	return slices.Compact(changed)
 }
 
-// next returns when something that is not consumed any more has stayed for long enough; zero if nothing is.
+// next returns when the grace period of a host ends first; zero if none runs.
 func (c *consuming) next(grace time.Duration) (at time.Time) {
 	for _, hosts := range c.known {
 		for _, since := range hosts {
@@ -119,7 +117,7 @@ func (c *consuming) next(grace time.Duration) (at time.Time) {
 	return at
 }
 
-// sidecars returns the Sidecars that changed, as the sink takes them. published says that services did. The caller holds mu.
+// sidecars returns the groups of the Sidecars that changed. published: services changed. The caller holds mu.
 func (r *run) sidecars(now time.Time, published bool) (all []sources.Content) {
 	s, c := r.state, r.state.consuming
 	var changed []string

@@ -9,7 +9,7 @@ import (
 	"tributary/sources/dubbo/mapping"
 )
 
-// Doubts are what is hardly meant of options, though it can be done: each begins with the key at fault, as errors do.
+// Doubts returns warnings for options that are valid but probably mistaken; each begins with the key.
 func Doubts(o mapping.Options) (all []string) {
 	known := mapping.Protocols()
 	for _, protocol := range slices.Sorted(maps.Keys(o.ServicePorts)) {
@@ -17,7 +17,7 @@ func Doubts(o mapping.Options) (all []string) {
 		if slices.Contains(known, protocol) || guess == "" || protocol == "https" {
 			continue
 		}
-		all = append(all, fmt.Sprintf("servicePorts: %s is no protocol of Dubbo's; did you mean %s?", protocol, guess))
+		all = append(all, fmt.Sprintf("servicePorts: unknown Dubbo protocol %s; did you mean %s?", protocol, guess))
 	}
 	return all
 }

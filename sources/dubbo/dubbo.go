@@ -1,13 +1,12 @@
 // Package dubbo reads services from the registries of Apache Dubbo.
 //
-// The group of what it publishes is the name of the interface, with all its services: those of each group and version. Providers register
-// at two levels, interfaces and (since Dubbo 3) applications, mostly at both; they are merged. See README.md for what it does in which
-// situation.
+// It publishes one group for each interface, with the services of all its groups and versions. Providers register at two levels, interfaces
+// and (since Dubbo 3) applications, mostly at both; they are merged. README.md says what it does in which situation.
 //
-// Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Packages zookeeper, nacos and
-// consul read a registry, behind the interface of package registry. Here, state.go holds what the registry says, judge.go and unread.go
-// say what it lists and what cannot be read, run.go listens to it, resolve.go finds out what instances of applications serve, and
-// publish.go hands on what the machine of package sources/registry believes.
+// Package provider parses registrations, and package mapping makes ServiceEntries of providers; both are pure. Packages zookeeper, nacos
+// and consul read a registry, behind the interface of package registry. Here, state.go holds the state of the registry, offers.go derives
+// what it lists and unread.go what cannot be read, run.go listens to it, resolve.go looks up what instances of applications serve, and
+// publish.go publishes what the machine of package sources/registry decides.
 package dubbo
 
 import (
@@ -28,7 +27,7 @@ import (
 	core "tributary/sources/registry"
 )
 
-// Scheme is that of addresses of ZooKeeper, and NacosScheme that of Nacos, of which the parameter kind may say Kind.
+// Scheme is the scheme of ZooKeeper's addresses, NacosScheme that of Nacos' addresses. Their parameter kind may be Kind.
 const (
 	Scheme      = zookeeper.Scheme
 	NacosScheme = nacos.Scheme
@@ -37,40 +36,40 @@ const (
 
 // Settings are the options of a Dubbo source. Zero values stand for the defaults.
 type Settings struct {
-	// RegisterMode says which registrations to read: interface, instance, or all. Default: all.
+	// RegisterMode selects registrations to read: interface, instance, or all. Default: all.
 	RegisterMode string
-	// Interfaces are names, or patterns with *, of what to serve, at whichever level it is registered, and Applications those of applications
-	// to read. Default: all.
+	// Interfaces are the interfaces to serve, at either level, and Applications the applications to read: names, or patterns with *.
+	// Default: all.
 	Interfaces, Applications []string
 	// SkipInterfaces and SkipApplications are those to leave out.
 	SkipInterfaces, SkipApplications []string
-	// AskProviders says whether providers that keep their metadata themselves, which is Dubbo's default, are asked for it. Default: true.
+	// AskProviders: ask providers for metadata that only they have (Dubbo's default). Default: true.
 	AskProviders *bool
-	// Delay is how long changes are collected after some were published. Default: 1s, as Dubbo's delay-notification.
+	// Delay is the pause between two publications. Default: 1s, as Dubbo's delay-notification.
 	Delay time.Duration
-	// Resync is how often everything is read once more and compared. Default: 10m.
+	// Resync is how often everything is read again and compared. Default: 10m.
 	Resync time.Duration
-	// Hold is how long providers stay that are not listed after the registry could not be reached, or after a start. Default: 2m.
+	// Hold is how long unlisted providers stay after an outage of the registry or after a start. Default: 2m.
 	Hold time.Duration
 	// KeepEmpty is how long a service without providers stays, without endpoints. Default: 24h.
 	KeepEmpty time.Duration
 	// Grace is the same for an interface that was removed from the registry. Default: 30s.
 	Grace time.Duration
-	// SidecarGrace is how long a Sidecar keeps a host that its application is not listed as a consumer of any more. Default: 10m.
+	// SidecarGrace is how long a Sidecar keeps a host that its application no longer calls. Default: 10m.
 	SidecarGrace time.Duration
 
 	TLS *adsc.TLS
 
-	// Mapping says what becomes of services, and VIPs gives them addresses of their own; nil for none.
+	// Mapping are the options of the objects that are made of services. VIPs gives services virtual addresses; nil for none.
 	Mapping mapping.Options
 	VIPs    core.VIPs
 
-	// Registerer takes the metrics of the source, and names the source. Default: none.
+	// Registerer takes the metrics of the source, with its label. Default: none.
 	Registerer prometheus.Registerer
 }
 
-// The defaults. Providers register anew within seconds of the registry's return, those that were cut off with it included; the
-// libraries try again after half a minute at most. Two minutes cover that twice over.
+// The defaults. Providers register again within seconds of the registry's return; the libraries retry after half a minute at most. A hold
+// of two minutes is enough for both.
 const (
 	defaultDelay     = time.Second
 	maxDelay         = 10 * time.Second
@@ -94,11 +93,11 @@ type Source struct {
 	registry registry.Registry
 	mapper   *mapping.Mapper
 	asker    asker
-	place    string // of interfaces, for people
+	place    string // precedes the name of an interface in messages
 	counters *counts
 
 	maxMetadata int           // see the constant
-	again       time.Duration // after which an answer is asked for again that may be of another revision
+	again       time.Duration // after this time an instance is asked again if its answer named no revision
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -120,7 +119,7 @@ func New(address string, settings Settings) (*Source, error) {
 			return nil, err
 		}
 		of, place = nacos.New(a, secure, nacos.Interval, settings.Resync), a.Place(a.Group, "")
-		settings.Grace = settings.KeepEmpty // Nacos forgets what is empty: there nothing is removed
+		settings.Grace = settings.KeepEmpty // Nacos forgets empty services: an interface is never removed
 	} else {
 		a, err := zookeeper.ParseAddress(address)
 		if err != nil {
@@ -173,7 +172,7 @@ func (s *Settings) complete() error {
 		return fmt.Errorf("registerMode: want %s, %s or %s, got %q", modeAll, modeInterface, modeInstance, s.RegisterMode)
 	}
 	if s.Mapping.Sidecars != nil && s.RegisterMode == modeInstance {
-		return fmt.Errorf("sidecars: consumers register as such of interfaces, which registerMode %s leaves out", modeInstance)
+		return fmt.Errorf("sidecars: consumers register at interface level, which registerMode %s does not read", modeInstance)
 	}
 	if s.RegisterMode != modeInterface {
 		return nil
@@ -187,7 +186,7 @@ func (s *Settings) complete() error {
 		{"askProviders", s.AskProviders != nil && *s.AskProviders},
 	} {
 		if of.set {
-			return fmt.Errorf("%s: it is about applications, which registerMode %s leaves out", of.key, modeInterface)
+			return fmt.Errorf("%s: registerMode %s does not read applications", of.key, modeInterface)
 		}
 	}
 	return nil

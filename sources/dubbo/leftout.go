@@ -9,11 +9,10 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// leftGroup is before the name of an application in the name of the group that says what of its instances is left out. There is never
-// anything else in such a group: of what these instances serve, as far as that is known, the groups of interfaces have the rest.
+// leftGroup precedes the name of an application in the group that lists its left-out instances, and nothing else.
 const leftGroup = "instances of "
 
-// leftOut returns of the applications of which that changed what of their instances is left out, as the sink takes it. The caller holds mu.
+// leftOut returns the groups of the applications whose left-out instances changed. The caller holds mu.
 func (r *run) leftOut() (all []sources.Content) {
 	now := map[string][]sources.LeftOut{}
 	for name, a := range r.state.applications {
@@ -35,22 +34,22 @@ func (r *run) leftOut() (all []sources.Content) {
 	return all
 }
 
-// leftOf returns what is left out of the instances of an application, and of what their metadata say.
+// leftOf returns the left-out instances of an application, and the left-out services in their metadata.
 func (s *state) leftOf(name string, a *application) (all []sources.LeftOut) {
-	reported := map[*resolution]bool{}
+	reported := map[*lookup]bool{}
 	for _, id := range slices.Sorted(maps.Keys(a.instances)) {
 		i := a.instances[id]
 		if why := s.whyLeft(i); why != "" {
 			all = append(all, sources.LeftOut{What: i.id, Of: name, Why: why})
 		}
-		if n := i.needs; n != nil && n.metadata != nil {
-			for _, err := range i.Uncallable(*n.metadata) {
+		if l := i.lookup; l != nil && l.metadata != nil {
+			for _, err := range i.Uncallable(*l.metadata) {
 				all = append(all, sources.LeftOut{What: i.id, Of: name, Why: err.Error()})
 			}
-			if !reported[n] {
-				reported[n] = true
-				for _, w := range n.warnings {
-					all = append(all, sources.LeftOut{What: "revision " + provider.Shorten(n.of.revision), Of: name, Why: w})
+			if !reported[l] {
+				reported[l] = true
+				for _, w := range l.warnings {
+					all = append(all, sources.LeftOut{What: "revision " + provider.Shorten(l.of.revision), Of: name, Why: w})
 				}
 			}
 		}
@@ -58,10 +57,9 @@ func (s *state) leftOf(name string, a *application) (all []sources.LeftOut) {
 	return all
 }
 
-// whyLeft is why nothing is served of an instance; empty if something is, if it is not to serve anything, or if that is about to be found
-// out.
+// whyLeft returns why nothing of an instance is served; empty if something is, if it is switched off, or while its lookup is new.
 func (s *state) whyLeft(i *instance) string {
-	n := i.needs
+	l := i.lookup
 	switch {
 	case i.Failing != "":
 		return i.Failing
@@ -69,12 +67,12 @@ func (s *state) whyLeft(i *instance) string {
 		return ""
 	case i.problem != "":
 		return strings.TrimPrefix(i.problem, problemOf(i))
-	case n == nil || n.metadata != nil || s.knows(i):
+	case l == nil || l.metadata != nil || s.knows(i):
 		return ""
-	case n.excess != "":
-		return n.excess
-	case n.failed >= someTries:
-		return "what it serves is not known: " + n.reason()
+	case l.overLimit != "":
+		return l.overLimit
+	case l.failed >= reportAfter:
+		return "metadata cannot be read: " + l.reason()
 	}
 	return ""
 }

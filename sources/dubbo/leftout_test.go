@@ -88,7 +88,7 @@ func TestInstancesThatServeNothingAreLeftOut(t *testing.T) {
 	b.awaitLeftOut(
 		"10.0.0.5:50051 of shop (tri com.acme.Bad at 10.0.0.5: 99999 is no port to call)",
 		`10.0.0.6:50051 of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`,
-		"10.0.0.7:50051 of shop (what it serves is not known: metadata report: it is not there)",
+		"10.0.0.7:50051 of shop (metadata cannot be read: metadata report: not found)",
 		`revision "r1" of shop (service "y" of "com.acme.Weird": it has no name and protocol)`,
 	)
 	s.Set("shop:r2", metadataOfShop)

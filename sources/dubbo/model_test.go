@@ -129,7 +129,7 @@ func model(t *testing.T, seed uint64) {
 			say("rule %s %s %d", iface, host, w)
 		case 9:
 			if away {
-				s.Mend()
+				s.Reconnect()
 				away = false
 				say("mend")
 			} else if rng.IntN(2) == 0 {
@@ -168,7 +168,7 @@ func model(t *testing.T, seed uint64) {
 		time.Sleep(time.Duration(rng.IntN(8)) * time.Millisecond)
 	}
 	// at rest
-	s.Mend()
+	s.Reconnect()
 	for _, p := range []string{"/dubbo/a", "/services/app0", "/dubbo/metadata"} {
 		s.Allow(p)
 	}

@@ -15,10 +15,10 @@ import (
 	core "tributary/sources/registry"
 )
 
-// patience is how long a start waits for instances of which is not known what they serve, after all else was read.
+// patience is how long a start waits for the lookups of instances, after all else was read.
 const patience = 5 * time.Second
 
-// gather returns what there is to hand on.
+// gather returns the next batch to publish.
 func (r *run) gather(now time.Time) (g core.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *run) gather(now time.Time) (g core.Batch) {
 	return g
 }
 
-// ready reports whether enough is known to begin, or when to look again.
+// ready reports whether the first publication can begin, or when to look again.
 func (r *run) ready(now time.Time) (wait time.Duration, ok bool) {
 	s := r.state
 	if r.down != "" || !s.settled() || r.refused() {
@@ -66,7 +66,7 @@ func (r *run) ready(now time.Time) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// refused reports whether there is something to read, and we may not read anything of it.
+// refused reports whether there is something to read, and every read of it is denied.
 func (r *run) refused() bool {
 	all, denied := 0, 0
 	for _, l := range r.state.listed {
@@ -92,7 +92,7 @@ func (r *run) refused() bool {
 	return all > 0 && denied == all
 }
 
-// contents returns what changed, as the sink takes it. The caller holds mu.
+// contents returns the groups that changed. The caller holds mu.
 func (r *run) contents(now time.Time) []sources.Content {
 	s := r.state
 	if u := s.unreadNow(); !u.equal(s.unread) {
@@ -101,7 +101,7 @@ func (r *run) contents(now time.Time) []sources.Content {
 	}
 	var done []string // interfaces
 	for name := range s.dirty {
-		if s.certain(name) {
+		if s.publishable(name) {
 			delete(s.dirty, name)
 			delete(s.restored, name)
 			done = append(done, name)
@@ -117,7 +117,7 @@ func (r *run) contents(now time.Time) []sources.Content {
 	return all
 }
 
-// expire has what lasted long enough looked at again, and returns when there is more. The caller holds mu.
+// expire ends the suspicion when its time is over, and returns when something changes next. The caller holds mu.
 func (r *run) expire(now time.Time) time.Duration {
 	s := r.state
 	if !s.suspicion.End.IsZero() && !now.Before(s.suspicion.End) {
@@ -126,7 +126,7 @@ func (r *run) expire(now time.Time) time.Duration {
 	}
 	next := core.Earlier(s.Next(), s.suspicion.End)
 	for name := range s.dirty {
-		if s.certain(name) {
+		if s.publishable(name) {
 			return time.Millisecond
 		}
 	}
@@ -134,7 +134,7 @@ func (r *run) expire(now time.Time) time.Duration {
 	return core.Wait(next, now)
 }
 
-// health says how the source is. The caller holds mu.
+// health returns the status of the source. The caller holds mu.
 func (r *run) health(now time.Time) sources.Health {
 	s := r.state
 	switch {
@@ -153,19 +153,19 @@ func (r *run) health(now time.Time) sources.Health {
 		problems = append([]string{r.trouble}, problems...)
 	}
 	problems = append(problems, s.held(now)...)
-	ways := r.ways()
+	found := r.metadataSources()
 	switch {
 	case r.refused() && denied:
 		return sources.Health{State: sources.Denied, Message: strings.Join(problems, "; ")}
 	case len(problems) > 0:
-		return sources.Health{State: sources.Degraded, Message: strings.Join(append(problems, ways...), "; ")}
+		return sources.Health{State: sources.Degraded, Message: strings.Join(append(problems, found...), "; ")}
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the registry"}
 	}
-	return sources.Health{State: sources.Healthy, Message: strings.Join(append(s.nothing(), ways...), "; ")}
+	return sources.Health{State: sources.Healthy, Message: strings.Join(append(s.whyEmpty(), found...), "; ")}
 }
 
-// held says what is not listed and stays.
+// held counts, for the status, the endpoints and rules that are not listed and stay.
 func (s *state) held(now time.Time) (all []string) {
 	rules := 0
 	_, endpoints := s.Services()
@@ -174,7 +174,7 @@ func (s *state) held(now time.Time) (all []string) {
 	}
 	until := ""
 	if now.Before(s.suspicion.End) {
-		until = ", those of before the connection was made until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC"
+		until = ", those from before the connection until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC"
 	}
 	if endpoints > 0 {
 		all = append(all, core.HeldText(endpoints)+until)
@@ -185,7 +185,7 @@ func (s *state) held(now time.Time) (all []string) {
 	return all
 }
 
-// unlisted is why no names can be read at all; nil if some can.
+// unlisted returns why no names can be read at all; nil if some can.
 func (s *state) unlisted() (err error) {
 	for _, l := range s.listed {
 		if !l.skipped && l.trouble == nil {
@@ -198,7 +198,7 @@ func (s *state) unlisted() (err error) {
 	return err
 }
 
-// problems names what cannot be read, the first of each kind. The caller holds mu.
+// problems returns what cannot be read: the first of each kind, with the number of others. The caller holds mu.
 func (r *run) problems() (all []string, denied bool) {
 	add := func(count int, what, first string) {
 		switch {
@@ -241,8 +241,8 @@ func (r *run) problems() (all []string, denied bool) {
 			i := a.instances[id]
 			if i.problem != "" {
 				note(i.problem)
-			} else if i.needs != nil && i.needs.excess != "" {
-				note(i.needs.excess)
+			} else if i.lookup != nil && i.lookup.overLimit != "" {
+				note(i.lookup.overLimit)
 			}
 		}
 	}
@@ -251,15 +251,15 @@ func (r *run) problems() (all []string, denied bool) {
 	return all, denied
 }
 
-// unresolved names applications with instances of which nothing at all is known that they serve, at either level: the first, and why.
+// unresolved names the first application with an instance whose services are unknown at both levels, why, and how many others there are.
 func (s *state) unresolved() []string {
 	var names []string
 	why := ""
 	for _, name := range slices.Sorted(maps.Keys(s.applications)) {
 		for _, i := range s.applications[name].list() {
-			if n := i.needs; n != nil && n.failed >= someTries && n.metadata == nil && n.excess == "" && !i.Off && !s.knows(i) {
+			if l := i.lookup; l != nil && l.failed >= reportAfter && l.metadata == nil && l.overLimit == "" && !i.Off && !s.knows(i) {
 				if names = append(names, provider.Shorten(name)); len(names) == 1 {
-					why = n.reason()
+					why = l.reason()
 				}
 				break
 			}
@@ -269,58 +269,58 @@ func (s *state) unresolved() []string {
 	case 0:
 		return nil
 	case 1:
-		return []string{fmt.Sprintf("application %s: what it serves is not known, and nothing of it is served: %s", names[0], why)}
+		return []string{fmt.Sprintf("application %s: nothing is served, its metadata cannot be read: %s", names[0], why)}
 	}
-	return []string{fmt.Sprintf("application %s and %d more: what they serve is not known, and nothing of them is served: %s", names[0],
-		len(names)-1, why)}
+	return []string{fmt.Sprintf("application %s and %d more: nothing is served, their metadata cannot be read: %s", names[0], len(names)-1,
+		why)}
 }
 
-// maxInstead is how many of the ways that are none of the good ones are said, each with its reason.
-const maxInstead = 5
+// maxFallbacks is how many fallbacks the status names, each with its reason.
+const maxFallbacks = 5
 
-// ways says how it is known what applications serve, and of each revision for which that is none of the good ways why. The caller holds mu.
-func (r *run) ways() []string {
-	good, instead := map[string]map[string]bool{}, map[string]map[string]bool{}
-	note := func(by map[string]map[string]bool, way, who string) {
-		if by[way] == nil {
-			by[way] = map[string]bool{}
+// metadataSources says where the services of applications were found, and why a revision falls back on less. The caller holds mu.
+func (r *run) metadataSources() []string {
+	found, fallback := map[string]map[string]bool{}, map[string]map[string]bool{}
+	note := func(by map[string]map[string]bool, source, application string) {
+		if by[source] == nil {
+			by[source] = map[string]bool{}
 		}
-		by[way][who] = true
+		by[source][application] = true
 	}
 	for name, a := range r.state.applications {
 		for _, i := range a.instances {
-			n := i.needs
+			l := i.lookup
 			switch {
-			case n == nil || !n.tried, n.metadata == nil && !r.state.knows(i):
+			case l == nil || !l.tried, l.metadata == nil && !r.state.knows(i):
 				continue
-			case n.metadata != nil:
-				note(good, n.how, name)
+			case l.metadata != nil:
+				note(found, l.how, name)
 				continue
 			}
-			way := "what they register as interfaces, or were known to serve"
+			source := "their interface registrations or the last known state"
 			if len(i.providers) > 0 {
-				way = "the interfaces mapped to them, without group and version"
+				source = "the interfaces mapped to them, without group and version"
 			}
-			note(instead, way+", as it is not known otherwise: "+n.reason(), name+" revision "+provider.Shorten(n.of.revision))
+			note(fallback, source+", because: "+l.reason(), name+" revision "+provider.Shorten(l.of.revision))
 		}
 	}
-	all := whoBy(good)
-	others := whoBy(instead)
-	if more := len(others) - maxInstead; more > 0 {
-		others = append(others[:maxInstead], fmt.Sprintf("and %d more that are not known otherwise, for other reasons", more))
+	all := applicationsBy(found)
+	others := applicationsBy(fallback)
+	if more := len(others) - maxFallbacks; more > 0 {
+		others = append(others[:maxFallbacks], fmt.Sprintf("and %d more fallbacks", more))
 	}
 	return append(all, others...)
 }
 
-// whoBy says of each way who is known by it, in order: the first three.
-func whoBy(by map[string]map[string]bool) (all []string) {
-	for _, way := range slices.Sorted(maps.Keys(by)) {
-		names := slices.Sorted(maps.Keys(by[way]))
+// applicationsBy names the first three applications of each source, in order.
+func applicationsBy(by map[string]map[string]bool) (all []string) {
+	for _, source := range slices.Sorted(maps.Keys(by)) {
+		names := slices.Sorted(maps.Keys(by[source]))
 		text := strings.Join(names[:min(3, len(names))], ", ")
 		if len(names) > 3 {
 			text += fmt.Sprintf(" and %d more", len(names)-3)
 		}
-		all = append(all, text+" by "+way)
+		all = append(all, text+" by "+source)
 	}
 	return all
 }

@@ -17,13 +17,13 @@ import (
 	core "tributary/sources/registry"
 )
 
-// revision is what metadata is of: instances with the same one serve the same.
+// revision identifies metadata: the instances with one revision serve the same.
 type revision struct{ application, revision string }
 
 // noServices is the revision of an instance that serves nothing.
 const noServices = "0"
 
-// resolver finds out what instances serve.
+// resolver looks up what instances serve.
 type resolver struct {
 	// read-only
 	ctx context.Context
@@ -33,70 +33,68 @@ type resolver struct {
 	again   time.Duration // see Source
 
 	// guarded by the mu of run
-	all  map[revision]*resolution
+	all  map[revision]*lookup
 	kept int // bytes of all metadata
 
 	mapping mappings
 }
 
-// mappings is what the registry says which applications serve which interfaces, as it was read last. Reading it is a read for each
-// interface.
+// mappings is the mapping from interfaces to applications in the registry, as last read. Reading it takes a read for each interface.
 type mappings struct {
-	turn chan struct{} // taken by who reads it
+	turn chan struct{} // taken by the caller that reads
 
-	// owned by who has the turn
+	// owned by that caller
 	of    map[string][]string // interfaces, by application
-	err   error               // why it was not read last, and of is what was read before; nil if it was, or there is none
+	err   error               // of the last read, after which of is older; nil if it succeeded, or there is no mapping
 	due   time.Time           // when it is read again
 	pause time.Duration       // after that
 }
 
-// resolution is what is found out about one revision. The mu of run guards it.
-type resolution struct {
+// lookup is the search for the services of one revision, and its result. The mu of run guards it.
+type lookup struct {
 	of    revision
 	users map[*instance]bool
 	end   context.CancelFunc
 	ended bool // nobody needs it any more
 
-	tried    bool
-	failed   int                // tries that found nothing
-	metadata *provider.Metadata // nil while it is not known
-	excess   string             // that its metadata has no room, in those words; empty if that is not so
-	how      string
-	err      error
-	guess    []string // the interfaces that the application is said to serve, if nothing better is known
-	warnings []string
+	tried     bool
+	failed    int                // tries that found nothing
+	metadata  *provider.Metadata // nil while it is not known
+	overLimit string             // the message if its metadata is over the limit
+	how       string
+	err       error
+	guess     []string // the interfaces mapped to the application, while the metadata is not known
+	warnings  []string
 }
 
-// The pace at which it is tried again to find out what instances serve: Java writes an instance before its metadata, and a provider that
-// cannot be asked may be about to go.
+// The pace of retries: Java writes an instance before its metadata, and a provider that cannot be asked may be about to go.
 const (
 	firstTry = 500 * time.Millisecond
 	lastTry  = 10 * time.Second
-	perTry   = 8 * time.Second // for all that is done at one try
+	perTry   = 8 * time.Second // for all steps of one try
 )
 
-// someTries is after how many tries it is said that it is not known what instances serve: Java writes an instance before its metadata.
-const someTries = 3
+// reportAfter is how many tries must fail before the status reports it: Java writes an instance before its metadata.
+const reportAfter = 3
 
-// The mapping is read again after a pause, which grows: at most to an hour while nothing is asked for that was not before. mappingShare is
-// how many times as long as it takes to read the pause is at least.
+// The mapping is re-read with growing pauses up to an hour, at least mappingShare times as long as a read takes; an application not asked
+// for before shortens the pause.
 const (
 	firstPause   = 10 * time.Second
 	lastPause    = time.Hour
 	mappingShare = 20
 )
 
-// takeInstance notes what an instance is; nil if it is not Dubbo's. The caller holds mu.
+// takeInstance stores an instance; now is nil if it is not Dubbo's. The caller holds mu.
 func (r *run) takeInstance(i *instance, now *provider.Instance, err error) {
 	i.reported = true
 	if errors.Is(err, registry.ErrAbsent) {
-		return // what lists it will tell
+		return // the list of instances will drop it
 	}
 	i.problem = ""
 	if err != nil {
 		i.problem = problemOf(i) + err.Error()
-		return // what was known of it stays
+		return // the previous content stays
 	}
 	i.read, i.dubbo = true, now != nil
 	if now == nil {
@@ -109,80 +107,80 @@ func (r *run) takeInstance(i *instance, now *provider.Instance, err error) {
 		r.state.drop(i)
 		return
 	}
-	r.need(i)
+	r.startLookup(i)
 }
 
-// problemOf is what the problems of an instance begin with.
+// problemOf is the beginning of an instance's messages.
 func problemOf(i *instance) string { return fmt.Sprintf("instance %s of %s: ", i.id, i.application) }
 
-// need has it found out what an instance serves. The caller holds mu.
-func (r *run) need(i *instance) {
+// startLookup starts the lookup of an instance's revision, or joins it. The caller holds mu.
+func (r *run) startLookup(i *instance) {
 	of := revision{i.Application, i.Revision}
-	if i.needs == nil || i.needs.of != of {
+	if i.lookup == nil || i.lookup.of != of {
 		r.state.release(i)
-		n := r.resolver.all[of]
-		if n == nil || n.ended {
-			n = &resolution{of: of, users: map[*instance]bool{}}
-			if of.revision != noServices { // which there is nothing to find out about
-				r.resolver.all[of] = n
+		l := r.resolver.all[of]
+		if l == nil || l.ended {
+			l = &lookup{of: of, users: map[*instance]bool{}}
+			if of.revision != noServices {
+				r.resolver.all[of] = l
 			}
-			r.begin(n)
+			r.begin(l)
 		}
-		n.users[i] = true
-		i.needs = n
+		l.users[i] = true
+		i.lookup = l
 	}
 	r.apply(i)
 }
 
-// release lets go of what an instance needed. The caller holds mu of run.
+// release ends an instance's use of its lookup. The caller holds mu of run.
 func (s *state) release(i *instance) {
-	n := i.needs
-	i.needs = nil
-	if n == nil {
+	l := i.lookup
+	i.lookup = nil
+	if l == nil {
 		return
 	}
-	delete(n.users, i)
-	if len(n.users) == 0 {
-		n.ended = true
-		if n.end != nil {
-			n.end()
+	delete(l.users, i)
+	if len(l.users) == 0 {
+		l.ended = true
+		if l.end != nil {
+			l.end()
 		}
 	}
 }
 
-// begin finds out about a revision, until it is known or nobody needs it. The caller holds mu.
-func (r *run) begin(n *resolution) {
-	if n.of.revision == noServices {
-		n.tried, n.metadata, n.how = true, &provider.Metadata{}, "none: it serves nothing"
+// begin starts the lookup of a revision, which runs until nobody needs it. The caller holds mu.
+func (r *run) begin(l *lookup) {
+	if l.of.revision == noServices {
+		l.tried, l.metadata, l.how = true, &provider.Metadata{}, "none: it serves nothing"
 		return
 	}
 	ctx, end := context.WithCancel(r.resolver.ctx)
-	n.end = end
+	l.end = end
 	r.resolver.workers.Go(func() {
 		defer end()
-		r.resolve(ctx, n)
+		r.resolve(ctx, l)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.resolver.drop(n)
-		if r.resolver.all[n.of] == n {
-			delete(r.resolver.all, n.of)
+		r.resolver.drop(l)
+		if r.resolver.all[l.of] == l {
+			delete(r.resolver.all, l.of)
 		}
 	})
 }
 
-// resolve finds out about a revision, until it is known for sure: by what names it, or says the same twice.
-func (r *run) resolve(ctx context.Context, n *resolution) {
+// resolve looks up a revision until the result is certain: the answer names the revision, or two answers are equal.
+func (r *run) resolve(ctx context.Context, l *lookup) {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry),
 		backoff.WithMaxElapsedTime(0))
-	var before *provider.Metadata // that does not name the revision
+	var before *provider.Metadata // an answer that does not name the revision
 	for first := true; ctx.Err() == nil; {
-		m, how, skipped, err := r.find(ctx, n)
+		m, how, skipped, err := r.find(ctx, l)
 		if ctx.Err() != nil {
 			return
 		}
 		switch {
 		case before == nil:
-		case err != nil: // what it said stays
+		case err != nil: // the earlier answer stays
 			core.Sleep(ctx, r.resolver.again)
 			continue
 		case reflect.DeepEqual(*before, m):
@@ -191,9 +189,9 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 		}
 		var guess []string
 		if err != nil {
-			if r.unknown(n) {
+			if r.unknown(l) {
 				var unread error
-				if guess, unread = r.resolver.mapping.interfacesOf(ctx, n.of.application, first, r.registry.Mapped); unread != nil {
+				if guess, unread = r.resolver.mapping.interfacesOf(ctx, l.of.application, first, r.registry.Mapped); unread != nil {
 					err = fmt.Errorf("%w; nor can the mapping be read: %w", err, unread)
 				}
 				first = false
@@ -203,17 +201,17 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 			r.counters.resolved.Add(1)
 		}
 		r.change(func(*state) {
-			n.tried, n.how, n.err, n.warnings, n.guess = true, how, err, skipped, guess
-			if n.excess = ""; err == nil {
-				r.resolver.drop(n)
-				if err = r.resolver.keep(n, &m); err != nil {
-					n.excess, n.err = err.Error(), err
+			l.tried, l.how, l.err, l.warnings, l.guess = true, how, err, skipped, guess
+			if l.overLimit = ""; err == nil {
+				r.resolver.drop(l)
+				if err = r.resolver.keep(l, &m); err != nil {
+					l.overLimit, l.err = err.Error(), err
 				}
 			}
 			if err != nil {
-				n.failed++
+				l.failed++
 			}
-			for i := range n.users {
+			for i := range l.users {
 				r.apply(i)
 			}
 		})
@@ -229,47 +227,47 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 	}
 }
 
-// maxMetadata is how many bytes the metadata of all revisions may take, which anybody can make up who may register: each is bounded by
-// itself, and instances may name any number.
+// maxMetadata bounds the bytes of the metadata of all revisions. One document is bounded, but anybody who may register can name any number
+// of revisions.
 const maxMetadata = 256 << 20
 
-// keep notes the metadata of a revision, unless all would be too much with it. The caller holds mu of run.
-func (r *resolver) keep(n *resolution, m *provider.Metadata) error {
+// keep stores the metadata of a revision, unless all would exceed the limit. The caller holds mu of run.
+func (r *resolver) keep(l *lookup, m *provider.Metadata) error {
 	size := m.Size()
 	if r.kept+size > r.maxKept {
-		return fmt.Errorf("application %s revision %s: with its %d bytes the metadata of all would be more than the %d that are taken",
-			provider.Shorten(n.of.application), provider.Shorten(n.of.revision), size, r.maxKept)
+		return fmt.Errorf("application %s revision %s: its %d bytes are over the limit of %d bytes for all metadata",
+			provider.Shorten(l.of.application), provider.Shorten(l.of.revision), size, r.maxKept)
 	}
 	r.kept += size
-	n.metadata = m
+	l.metadata = m
 	return nil
 }
 
-// drop notes that the metadata of a revision is not needed any more. The caller holds mu of run.
-func (r *resolver) drop(n *resolution) {
-	if n.metadata != nil {
-		r.kept -= n.metadata.Size()
-		n.metadata = nil
+// drop forgets the metadata of a revision. The caller holds mu of run.
+func (r *resolver) drop(l *lookup) {
+	if l.metadata != nil {
+		r.kept -= l.metadata.Size()
+		l.metadata = nil
 	}
 }
 
-// find looks for the metadata of a revision where it may be: in the metadata report, and with the instances themselves.
-func (r *run) find(ctx context.Context, n *resolution) (m provider.Metadata, how string, skipped []string, err error) {
-	if n.of.revision == "" {
+// find reads the metadata of a revision from the metadata report, or else asks instances.
+func (r *run) find(ctx context.Context, l *lookup) (m provider.Metadata, how string, skipped []string, err error) {
+	if l.of.revision == "" {
 		return m, "", nil, errors.New("its instances name no revision")
 	}
 	ctx, cancel := context.WithTimeout(ctx, perTry)
 	defer cancel()
-	content, err := r.registry.Metadata(ctx, n.of.application, n.of.revision)
+	content, err := r.registry.Metadata(ctx, l.of.application, l.of.revision)
 	if err == nil {
 		if m, skipped, err = provider.ParseMetadata(content); err == nil {
-			m.Revision = n.of.revision // as its key says
+			m.Revision = l.of.revision // the key names it
 			return m, "the metadata report", skipped, nil
 		}
 	}
 	err = fmt.Errorf("metadata report: %w", err)
 	if r.asker != nil && r.settings.asks() {
-		m, how, unasked := askAny(ctx, r.asker, r.thatAnswer(n))
+		m, how, unasked := askAny(ctx, r.asker, r.thatAnswer(l))
 		if unasked == nil {
 			return m, how, nil, nil
 		}
@@ -278,14 +276,14 @@ func (r *run) find(ctx context.Context, n *resolution) (m provider.Metadata, how
 	return m, "", nil, err
 }
 
-// maxAsked is how many instances with a revision are asked for it at one try.
+// maxAsked is how many instances of a revision one try asks.
 const maxAsked = 3
 
-// thatAnswer returns some of the instances with a revision that say how they are asked.
-func (r *run) thatAnswer(n *resolution) (some []provider.Instance) {
+// thatAnswer returns up to maxAsked instances of a revision that have a metadata service.
+func (r *run) thatAnswer(l *lookup) (some []provider.Instance) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range n.users { // which come in another order each time
+	for i := range l.users { // in another order each time
 		if i.Service != nil && len(some) < maxAsked {
 			some = append(some, i.Instance)
 		}
@@ -293,20 +291,20 @@ func (r *run) thatAnswer(n *resolution) (some []provider.Instance) {
 	return some
 }
 
-// unknown reports whether nothing is known of what some instance with a revision serves.
-func (r *run) unknown(n *resolution) bool {
+// unknown reports whether some instance of a revision has no known services, or only guesses.
+func (r *run) unknown(l *lookup) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range n.users {
-		if len(n.guess) > 0 || !r.state.knows(i) {
+	for i := range l.users {
+		if len(l.guess) > 0 || !r.state.knows(i) {
 			return true
 		}
 	}
 	return false
 }
 
-// interfacesOf returns the interfaces that an application is said to serve, and why that could not be read anew. first says that it was not
-// asked for the same revision before: of that something new may be said. Who asks while another one reads waits for that.
+// interfacesOf returns the interfaces mapped to an application, and the error of the last read. first: nobody asked for this revision
+// before. Concurrent calls wait for one read.
 func (m *mappings) interfacesOf(ctx context.Context, application string, first bool,
 	read func(context.Context) (map[string][]string, error),
 ) ([]string, error) {
@@ -338,49 +336,47 @@ func (m *mappings) interfacesOf(ctx context.Context, application string, first b
 	return slices.Clone(m.of[application]), m.err
 }
 
-// reason is why it is not known what instances with a revision serve; empty if it is.
-func (n *resolution) reason() string {
-	if n.err == nil {
+// reason returns why the metadata is not known; empty if it is.
+func (l *lookup) reason() string {
+	if l.err == nil {
 		return ""
 	}
-	return strings.ReplaceAll(n.err.Error(), "\n", "; ")
+	return strings.ReplaceAll(l.err.Error(), "\n", "; ")
 }
 
-// guesses says of what serves an interface that this is no more than a guess, and why: once for each revision, with the first of its
-// interfaces.
+// guesses warns, once per revision, that its interfaces come from the mapping, and why.
 func (s *state) guesses(iface string) (all []string) {
 	for i := range s.served[iface] {
-		n := i.needs
-		if n == nil || n.metadata != nil || len(n.guess) == 0 || slices.ContainsFunc(i.providers,
+		l := i.lookup
+		if l == nil || l.metadata != nil || len(l.guess) == 0 || slices.ContainsFunc(i.providers,
 			func(p provider.Provider) bool { return p.Interface < iface }) {
 			continue
 		}
-		all = append(all, fmt.Sprintf("application %s revision %s: what it serves is taken from the interfaces mapped to it, without group and "+
-			"version: %s",
-			provider.Shorten(n.of.application), provider.Shorten(n.of.revision), n.reason()))
+		all = append(all, fmt.Sprintf("application %s revision %s: interfaces taken from the mapping, without group and version: %s",
+			provider.Shorten(l.of.application), provider.Shorten(l.of.revision), l.reason()))
 	}
 	return all
 }
 
-// apply works out what an instance serves, from what is known of its revision. While that is nothing, what it served before stays, and what
-// its interfaces say counts; if that is nothing too, it is what is said of its application. The caller holds mu.
+// apply derives the services of an instance from its lookup. Without metadata, its earlier services and interface registrations count, and
+// if there are none, the interfaces mapped to its application. The caller holds mu.
 func (r *run) apply(i *instance) {
-	n := i.needs
+	l := i.lookup
 	switch {
-	case n.metadata != nil:
-		r.state.serve(i, i.Providers(*n.metadata))
-	case len(n.guess) > 0 && !r.state.knows(i):
-		r.state.serve(i, i.Guess(n.guess))
+	case l.metadata != nil:
+		r.state.serve(i, i.Providers(*l.metadata))
+	case len(l.guess) > 0 && !r.state.knows(i):
+		r.state.serve(i, i.Guess(l.guess))
 	}
 }
 
-// knows reports whether anything is known that an instance serves.
+// knows reports whether an instance has known services, at either level.
 func (s *state) knows(i *instance) bool {
 	if len(i.providers) > 0 {
 		return true
 	}
-	for at := range i.spots() {
-		if s.called[at] > 0 {
+	for at := range i.addresses() {
+		if s.knownAddresses[at] > 0 {
 			return true
 		}
 	}

@@ -125,10 +125,10 @@ func TestMoreMetadataThanIsTakenIsRefused(t *testing.T) {
 	size := m("a").Size()
 	require.Greater(t, size, 7)
 	r.resolver.maxKept = size
-	one, two := &resolution{of: revision{"one", "r"}}, &resolution{of: revision{"two", "r"}}
+	one, two := &lookup{of: revision{"one", "r"}}, &lookup{of: revision{"two", "r"}}
 	require.NoError(t, r.resolver.keep(one, m("a")))
 	require.EqualError(t, r.resolver.keep(two, m("b")), fmt.Sprintf(
-		"application \"two\" revision \"r\": with its %d bytes the metadata of all would be more than the %d that are taken", size, size))
+		"application \"two\" revision \"r\": its %d bytes are over the limit of %d bytes for all metadata", size, size))
 	require.Nil(t, two.metadata)
 	r.resolver.drop(one)
 	require.NoError(t, r.resolver.keep(two, m("b")))
@@ -207,7 +207,7 @@ func TestNothingStaysOfInstancesThatServeNothing(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	i := &instance{id: "10.0.0.1:1", application: "app"}
 	r.takeInstance(i, &provider.Instance{Application: "app", Host: "10.0.0.1", Port: 1, Revision: noServices}, nil)
-	require.NotNil(t, i.needs.metadata)
+	require.NotNil(t, i.lookup.metadata)
 	r.state.drop(i)
 	require.Empty(t, r.resolver.all)
 }
@@ -233,8 +233,8 @@ func TestMoreIsMappedThanIsRead(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "MaxMapped")
 	}, 20*time.Second, time.Millisecond)
 	require.Nil(t, all)
-	require.EqualError(t, err, "ZooKeeper's /dubbo/mapping on zk:2181 has 20001 interfaces or more, and of more than 20000 (MaxMapped) none "+
-		"are read: delete those that nobody serves")
+	require.EqualError(t, err, "ZooKeeper's /dubbo/mapping on zk:2181 has at least 20001 interfaces (limit 20000, MaxMapped): "+
+		"delete those that nobody serves")
 	stop()
 	<-ended
 }
@@ -242,11 +242,11 @@ func TestMoreIsMappedThanIsRead(t *testing.T) {
 // nobody is told of everything, and takes note of nothing.
 type nobody struct{ registry.Listener }
 
-func (nobody) Parts([]registry.Part, error)                           {}
-func (nobody) Applications([]string, error)                           {}
-func (nobody) Registered(registry.Part, []registry.Registered, error) {}
-func (nobody) Instances(string, []string, error)                      {}
-func (nobody) Instance(string, string, *provider.Instance, error)     {}
-func (nobody) Others(int)                                             {}
-func (nobody) Connection(registry.Connection)                         {}
-func (nobody) Healed(string)                                          {}
+func (nobody) Parts([]registry.Part, error)                             {}
+func (nobody) Applications([]string, error)                             {}
+func (nobody) Registered(registry.Part, []registry.Registration, error) {}
+func (nobody) Instances(string, []string, error)                        {}
+func (nobody) Instance(string, string, *provider.Instance, error)       {}
+func (nobody) Others(int)                                               {}
+func (nobody) Connection(registry.Connection)                           {}
+func (nobody) Healed(string)                                            {}

@@ -33,18 +33,18 @@ type run struct {
 	mu      sync.Mutex
 	state   *state
 	down    string    // why the registry cannot be reached; empty if it can
-	trouble string    // what is the matter with it all the same
-	denied  bool      // it does not take us for who we say
-	up      bool      // it could be, at some time
-	asked   time.Time // since when all is read but what instances serve
+	trouble string    // a problem of a registry that can be reached
+	denied  bool      // the registry refuses our credentials
+	up      bool      // the registry was reached at some time
+	asked   time.Time // since when only lookups are missing
 	started bool      // something was published
-	synced  bool      // that was all
+	synced  bool      // everything was published
 
-	left          map[string][]sources.LeftOut // of applications, as it was published last
-	begunSidecars bool                         // those of an earlier run were looked at
+	left          map[string][]sources.LeftOut // by application, as last published
+	begunSidecars bool                         // the Sidecars of an earlier run were updated
 }
 
-// Run publishes what the registry has until ctx ends.
+// Run follows the registry and publishes its services until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	stop, err := s.counters.Register(s.settings.Registerer)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	return r.loop(ctx)
 }
 
-// notYet is why a registry cannot be reached before anything is known of it.
+// notYet is the message before the first connection.
 const notYet = "not connected yet"
 
 func newRun(s *Source, sink sources.Sink) *run {
@@ -64,7 +64,7 @@ func newRun(s *Source, sink sources.Sink) *run {
 		wakeup: core.NewWakeup(), state: newState(s.mapper, s.place, s.settings), down: notYet,
 	}
 	r.resolver.maxKept, r.resolver.again = s.maxMetadata, s.again
-	r.resolver.all = make(map[revision]*resolution)
+	r.resolver.all = make(map[revision]*lookup)
 	r.resolver.mapping.turn = make(chan struct{}, 1)
 	return r
 }
@@ -83,15 +83,15 @@ func (r *run) loop(ctx context.Context) error {
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	r.resolver.ctx, r.resolver.workers = ctx, workers
-	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r, wanted)) }) // which ends all, though it only gave up
+	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r, wanted)) }) // its error ends the run
 	core.Publish(ctx, r.sink, r.wakeup, r.settings.Delay, r.gather)
 	return workers.Wait()
 }
 
-// consumers reports whether it is wanted what applications consume.
+// consumers reports whether consumers are read.
 func (r *run) consumers() bool { return r.settings.Mapping.Sidecars != nil }
 
-// knownOf returns the providers of what an earlier run published.
+// knownOf returns the providers that an earlier run published.
 func knownOf(all []core.Service[mapping.ID]) (known []registry.Known) {
 	for _, of := range all {
 		for _, e := range of.Endpoints {
@@ -106,13 +106,13 @@ func (r *run) Parts(all []registry.Part, err error) {
 	var incomplete *registry.Incomplete
 	r.change(func(s *state) {
 		switch {
-		case r.settings.RegisterMode == modeInstance: // whatever is there, and whether we may read it
-			s.listed[ofInterfaces].skipped = true
+		case r.settings.RegisterMode == modeInstance:
+			s.listed[interfaceNames].skipped = true
 		case err != nil && !errors.As(err, &incomplete):
-			s.listed[ofInterfaces].trouble = err
+			s.listed[interfaceNames].trouble = err
 		default:
 			s.takeParts(all)
-			s.listed[ofInterfaces].incomplete(incomplete)
+			s.listed[interfaceNames].incomplete(incomplete)
 		}
 	})
 }
@@ -123,20 +123,20 @@ func (r *run) Applications(names []string, err error) {
 	r.change(func(s *state) {
 		switch {
 		case r.settings.RegisterMode == modeInterface:
-			s.listed[ofApplications].skipped = true
+			s.listed[applicationNames].skipped = true
 		case err != nil && !errors.As(err, &incomplete):
-			s.listed[ofApplications].trouble = err
+			s.listed[applicationNames].trouble = err
 		default:
 			wanted := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !r.settings.reads(name) })
-			s.left[ofApplications] = len(names) - len(wanted)
+			s.skipped[applicationNames] = len(names) - len(wanted)
 			s.takeApplications(wanted)
-			s.listed[ofApplications].incomplete(incomplete)
+			s.listed[applicationNames].incomplete(incomplete)
 		}
 	})
 }
 
 // Registered implements registry.Listener.
-func (r *run) Registered(of registry.Part, all []registry.Registered, err error) {
+func (r *run) Registered(of registry.Part, all []registry.Registration, err error) {
 	r.change(func(s *state) { s.take(of, all, err) })
 }
 
@@ -180,7 +180,7 @@ func (r *run) Connection(c registry.Connection) {
 			return
 		}
 		r.trouble = c.Message
-		if r.down != "" && !c.Certain { // also the first time: then it is the restart that proves nothing
+		if r.down != "" && !c.Certain { // also the first time, after a restart of ours
 			now := time.Now()
 			s.suspicion = core.Suspicion{From: now, End: now.Add(r.settings.Hold)}
 		}

@@ -63,7 +63,7 @@ func TestRule10NothingIsEmptiedBySessionsThatExpire(t *testing.T) {
 		how(s)
 		b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
 		s.Delete(one) // its session has ended, and it has not come back yet
-		s.Mend()
+		s.Reconnect()
 		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 endpoint is not listed and stays") })
 		s.Delete(two) // late: after it was seen in the new session
 		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "2 endpoints") })
@@ -104,7 +104,7 @@ func TestRulesStayWhileTheyAreInDoubt(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*7")
 	s.Expire()
 	s.Delete(rule) // with all that ZooKeeper had
-	s.Mend()
+	s.Reconnect()
 	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurator is not listed and stays") })
 	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
 	b.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
@@ -117,7 +117,7 @@ func TestRulesStayWhileTheyAreInDoubt(t *testing.T) {
 	quick.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
 	s.Expire()
 	s.Delete(rule)
-	s.Mend()
+	s.Reconnect()
 	quick.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 }
 
@@ -143,7 +143,7 @@ func TestWhatStayedGoesWhenTheDoubtIsOver(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	s.Expire()
 	s.Delete(one)
-	s.Mend()
+	s.Reconnect()
 	b.awaitAll("a 10.0.0.2:20880*100")
 	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
 }
@@ -191,7 +191,7 @@ func TestASessionThatGoesOnIsReadAgain(t *testing.T) {
 		s.Mute("/dubbo/a/providers")
 		s.Mute("/dubbo/b/providers")
 		s.Put(node("a", fmt.Sprintf("10.0.0.%d:20880", n), "", 1), leaf)
-		s.Mend()
+		s.Reconnect()
 		b.await("read again", func() bool { return strings.Contains(b.show()[0], fmt.Sprintf("10.0.0.%d:", n)) })
 	}
 }
@@ -387,13 +387,13 @@ func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100", "c 10.0.0.2:20880*100")
 	b.await("it is said why", func() bool {
 		m := b.status().Message
-		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, as it is not known "+
-			"otherwise: metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
+		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, because: "+
+			"metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
 	})
 	warned := func() string { return strings.Join(b.status().Warnings, "; ") }
 	b.await("there is a warning", func() bool {
-		return strings.Contains(warned(), "application \"app\" revision \"r1\": what it serves is taken from the interfaces mapped to it, "+
-			"without group and version: metadata report: ")
+		return strings.Contains(warned(), "application \"app\" revision \"r1\": interfaces taken from the mapping, without group and version: "+
+			"metadata report: ")
 	})
 	require.Equal(t, 1, strings.Count(warned(), "revision"), "one of a revision, and not one of each interface: %s", warned())
 	report(s, "/dubbo/metadata", "app", "r1", "a")
@@ -415,11 +415,11 @@ func TestEachRevisionThatFallsBackHasItsReason(t *testing.T) {
 	s.Put("/dubbo/metadata/app/r3", "{broken")
 	b := start(t, s, patiently())
 	b.awaitSync()
-	const otherwise = " by what they register as interfaces, or were known to serve, as it is not known otherwise: metadata report: "
+	const fallback = " by their interface registrations or the last known state, because: metadata report: "
 	b.await("each has its reason", func() bool {
 		m := b.status().Message
-		return strings.Contains(m, `app revision "r1", app revision "r2"`+otherwise+"it is not there") &&
-			strings.Contains(m, `app revision "r3"`+otherwise) && strings.Contains(m, "invalid character")
+		return strings.Contains(m, `app revision "r1", app revision "r2"`+fallback+"not found") &&
+			strings.Contains(m, `app revision "r3"`+fallback) && strings.Contains(m, "invalid character")
 	})
 }
 
@@ -501,7 +501,7 @@ func TestAHoldDoesNotEndWhileTheRegistryIsAwayAgain(t *testing.T) {
 	r.Parts(partsOf("com.acme.Demo"), nil)
 	r.Applications(nil, nil)
 	r.Registered(partsOf("com.acme.Demo")[1], nil, nil)
-	r.Registered(partsOf("com.acme.Demo")[0], []registry.Registered{{URL: u}}, nil)
+	r.Registered(partsOf("com.acme.Demo")[0], []registry.Registration{{URL: u}}, nil)
 	now := time.Now()
 	require.Equal(t, 1, endpoints(now))
 	r.Connection(registry.Connection{Message: "away"})

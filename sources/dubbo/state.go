@@ -16,89 +16,88 @@ import (
 	core "tributary/sources/registry"
 )
 
-// state is what is known of a registry. It does no I/O and has no clock. The mu of run guards it.
+// state is the known state of a registry. It does no I/O and has no clock. The mu of run guards it.
 //
-// What the registry says is kept by the part of it that said so, and what counts of an interface is derived from all of that (see
-// judge.go): nothing that one part says has to be noted with another.
+// It stores each part of the registry by itself; offers.go derives the offers of an interface from all parts.
 type state struct {
 	*core.Machine[mapping.ID]
 	mapper  *mapping.Mapper
 	place   string
 	selects func(iface string) bool // whether an interface is served at all
 
-	interfaces   map[string]*iface
-	applications map[string]*application
-	listed       [2]listing                    // of interfaces and of applications
-	called       spots                         // of all that interfaces have, and of all that is believed
-	served       map[string]map[*instance]bool // by interface
-	provided     int                           // services of all instances
-	maxProvided  int
-	dirty        map[string]bool  // interfaces to publish
-	restored     map[string]bool  // interfaces that an earlier run published, and that this one has not; true if it cannot be told what
-	unread       unread           // when something was published last
-	left         [len(levels)]int // names that are listed and left out, as the settings say
-	others       int              // services that are not Dubbo's and of which nothing is told
-	suspicion    core.Suspicion
-	consuming    *consuming
+	interfaces     map[string]*iface
+	applications   map[string]*application
+	listed         [2]listing                    // of interfaces and of applications
+	knownAddresses addressCounts                 // of all that interfaces have, and of all that is believed
+	served         map[string]map[*instance]bool // by interface
+	provided       int                           // services of all instances
+	maxProvided    int
+	dirty          map[string]bool  // interfaces to publish
+	restored       map[string]bool  // interfaces that only an earlier run published; true if what it published cannot be read
+	unread         unread           // at the last publication
+	skipped        [len(levels)]int // names that are listed and left out, as the settings say
+	others         int              // services that are not Dubbo's, see registry.Listener
+	suspicion      core.Suspicion
+	consuming      *consuming
 }
 
 // The indexes of state.listed.
 const (
-	ofInterfaces = iota
-	ofApplications
+	interfaceNames = iota
+	applicationNames
 )
 
-// listing is whether the names of something were read.
+// listing tells whether the names of one level were read.
 type listing struct {
-	skipped bool // they are not wanted
+	skipped bool // the settings leave this level out
 	read    bool
-	more    bool  // there may be others, which cannot be read
-	trouble error // with the last read
+	more    bool  // the list may be incomplete
+	trouble error // of the last read
 }
 
-// incomplete notes whether there may be more than what was read, and why; nil if that is all.
+// incomplete notes whether the list may be incomplete, and why; nil if it is complete.
 func (l *listing) incomplete(i *registry.Incomplete) { l.more, l.trouble = i != nil, i.Unwrap() }
 
-// settled reports whether the names were read, or cannot be.
+// settled reports whether the names were read or cannot be.
 func (l listing) settled() bool { return l.skipped || l.read || l.trouble != nil }
 
-// levels are those at which what the two lists name is registered.
-var levels = [...]provider.Levels{ofInterfaces: provider.OfInterfaces, ofApplications: provider.OfApplications}
+// levels are the registration levels of the two lists.
+var levels = [...]provider.Levels{interfaceNames: provider.OfInterfaces, applicationNames: provider.OfApplications}
 
-// iface is what is known of an interface at its own level, while it has parts or anything of it is remembered.
+// iface is an interface at its own level, while it has parts or kept rules or services.
 type iface struct {
 	parts map[registry.Part]*part
-	had   bool // a place for providers
+	had   bool // a place for providers, at some time
 	rules []core.Known[provider.Configurator]
-	held  int // rules that are not listed and stay for now
+	held  int // unlisted rules that stay for now
 }
 
-// part is what is registered in a part of an interface.
+// part has the registrations of a part of an interface.
 type part struct {
 	content content
-	more    bool  // there may be more than that, which cannot be read
-	trouble error // with the last read; the content stays
+	more    bool  // there may be more registrations, which cannot be read
+	trouble error // of the last read; the content stays
 
 	providers []provider.Provider
 	rules     []provider.Configurator
 	consumers []provider.Consumer
 	warnings  []string
-	failing   []sources.LeftOut // providers that are as if they were not listed
+	failing   []sources.LeftOut // providers that count as unlisted
 }
 
-// content is whether it is known what a part has.
+// content tells whether the content of a part is known.
 type content int
 
 const (
-	unknown content = iota // it was never read
-	absent                 // there is no such place
+	unknown content = iota // never read
+	absent                 // no such place
 	present
 )
 
-// settled reports whether a part was read, or cannot be.
+// settled reports whether a part was read or cannot be.
 func (p *part) settled() bool { return p.content != unknown || p.trouble != nil }
 
-// of returns the parts of one category, in their order.
+// of returns the parts of one category, in order.
 func (i *iface) of(c registry.Category) (all []*part) {
 	for _, key := range slices.SortedFunc(maps.Keys(i.parts), func(a, b registry.Part) int { return cmp.Compare(a.Node, b.Node) }) {
 		if key.Category == c {
@@ -113,23 +112,23 @@ func (i *iface) removed() bool {
 	return i.had && !slices.ContainsFunc(i.of(registry.Providers), func(p *part) bool { return p.content != absent })
 }
 
-// unreadable reports whether some part of a category was never read, or not as a whole.
+// unreadable reports whether some part of a category was never read, or only in part.
 func (i *iface) unreadable(c registry.Category) bool {
 	return slices.ContainsFunc(i.of(c), func(p *part) bool { return p.content == unknown || p.more })
 }
 
-// application is what is known of one.
+// application is an application and its instances.
 type application struct {
 	read      bool  // its instances were listed, at some time
-	more      bool  // there may be others, which cannot be read
-	trouble   error // with the last read
+	more      bool  // there may be more instances, which cannot be read
+	trouble   error // of the last read
 	instances map[string]*instance
 }
 
 // list returns the instances of an application, in no order.
 func (a *application) list() []*instance { return slices.Collect(maps.Values(a.instances)) }
 
-// settled reports whether the instances of an application were listed, or cannot be.
+// settled reports whether the instances of an application were listed or cannot be.
 func (a *application) settled() bool { return a.read || a.trouble != nil }
 
 // instance is one of an application.
@@ -137,18 +136,18 @@ type instance struct {
 	id, application string
 	provider.Instance
 
-	reported  bool // of it, if only that it cannot be read
-	read      bool // it is known what it is
-	dubbo     bool // and not some other framework's
+	reported  bool // it was read, or cannot be
+	read      bool // it was read at some time
+	dubbo     bool // it is Dubbo's, not some other framework's
 	problem   string
-	needs     *resolution // nil if nothing is to be found out
+	lookup    *lookup // nil if nothing is to be found out
 	providers []provider.Provider
 }
 
 func newState(m *mapping.Mapper, place string, settings Settings) *state {
 	s := &state{
 		mapper: m, place: place, selects: settings.serves, maxProvided: maxProvided, interfaces: map[string]*iface{},
-		applications: map[string]*application{}, called: spots{}, served: map[string]map[*instance]bool{},
+		applications: map[string]*application{}, knownAddresses: addressCounts{}, served: map[string]map[*instance]bool{},
 		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
 	}
 	s.Machine = core.NewMachine(m, func(id mapping.ID) time.Duration {
@@ -157,16 +156,16 @@ func newState(m *mapping.Mapper, place string, settings Settings) *state {
 		}
 		return settings.KeepEmpty
 	}, func(id mapping.ID, k core.Known[core.Endpoint]) time.Time {
-		return s.until(s.unread.judge(id.Service, k.Value), k.Since)
+		return s.keepUntil(s.unread.stateOf(id.Service, k.Value), k.Since)
 	})
 	s.Follow(func(_ mapping.ID, before, after []core.Known[core.Endpoint]) {
-		s.called.remove(spotsOf(before))
-		s.called.add(spotsOf(after))
+		s.knownAddresses.remove(addressesOf(before))
+		s.knownAddresses.add(addressesOf(after))
 	})
 	return s
 }
 
-// restore remembers what an earlier run published of an interface: nothing of one that is none of those to serve now.
+// restore takes back what an earlier run published of an interface, if the settings still select it.
 func (s *state) restore(name string, published []*resource.Resource) {
 	if s.restored[name] = false; !s.selects(name) {
 		s.Take(name, core.Offers[mapping.ID]{})
@@ -176,9 +175,9 @@ func (s *state) restore(name string, published []*resource.Resource) {
 	s.Restore(name, published, func(core.Service[mapping.ID]) bool { return true })
 }
 
-// takeParts notes all parts of interfaces.
+// takeParts stores which parts interfaces have.
 func (s *state) takeParts(all []registry.Part) {
-	s.listed[ofInterfaces] = listing{read: true}
+	s.listed[interfaceNames] = listing{read: true}
 	left := map[string]bool{}
 	there := make(map[registry.Part]bool, len(all))
 	for _, key := range all {
@@ -196,11 +195,11 @@ func (s *state) takeParts(all []registry.Part) {
 			i.parts[key] = &part{}
 		}
 	}
-	s.left[ofInterfaces] = len(left)
+	s.skipped[interfaceNames] = len(left)
 	for name, i := range s.interfaces {
 		for key := range i.parts {
 			if !there[key] {
-				s.called.remove(i.parts[key].spots())
+				s.knownAddresses.remove(i.parts[key].addresses())
 				delete(i.parts, key)
 				s.dirty[name] = true
 				s.consuming.dirty = s.consuming.dirty || key.Category == registry.Consumers
@@ -209,8 +208,8 @@ func (s *state) takeParts(all []registry.Part) {
 	}
 }
 
-// take notes what is registered in a part. What cannot be read of it is left out, with a warning.
-func (s *state) take(key registry.Part, all []registry.Registered, err error) {
+// take stores the registrations of a part. One that cannot be read is left out, with a warning.
+func (s *state) take(key registry.Part, all []registry.Registration, err error) {
 	i := s.interfaces[key.Interface]
 	if i == nil || i.parts[key] == nil {
 		return
@@ -218,26 +217,26 @@ func (s *state) take(key registry.Part, all []registry.Registered, err error) {
 	p := i.parts[key]
 	var incomplete *registry.Incomplete
 	if key.Category == registry.Consumers {
-		s.consuming.dirty = true // which is published apart
+		s.consuming.dirty = true // it has groups of its own
 	} else {
 		s.dirty[key.Interface] = true
 	}
 	switch {
 	case errors.Is(err, registry.ErrAbsent):
-		s.called.remove(p.spots())
+		s.knownAddresses.remove(p.addresses())
 		*p = part{content: absent}
 		return
 	case err != nil && !errors.As(err, &incomplete):
-		p.trouble = err // what was known of it stays
+		p.trouble = err // the content stays
 		return
 	}
-	s.called.remove(p.spots())
+	s.knownAddresses.remove(p.addresses())
 	*p = part{content: present, more: incomplete != nil, trouble: incomplete.Unwrap()}
 	switch key.Category {
 	case registry.Providers:
 		i.had = true
 		p.takeProviders(key.Interface, s.place, all)
-		s.called.add(p.spots())
+		s.knownAddresses.add(p.addresses())
 	case registry.Configurators:
 		for _, one := range all {
 			if rule, ok := one.Configurator(); one.Err == nil && one.Failing == "" && ok {
@@ -253,7 +252,7 @@ func (s *state) take(key registry.Part, all []registry.Registered, err error) {
 	}
 }
 
-func (p *part) takeProviders(name, place string, all []registry.Registered) {
+func (p *part) takeProviders(name, place string, all []registry.Registration) {
 	for _, one := range all {
 		var of provider.Provider
 		ok, err := false, one.Err
@@ -261,7 +260,7 @@ func (p *part) takeProviders(name, place string, all []registry.Registered) {
 			of, ok, err = one.Provider()
 		}
 		if ok && err == nil && of.Interface != name {
-			// What is registered under a name that is not its own would be published by two groups.
+			// Two groups would publish a provider that is registered under another interface's name.
 			err = fmt.Errorf("provider %s:%d is of %s", of.Host, of.Port, provider.Shorten(of.Interface))
 		}
 		switch {
@@ -273,15 +272,15 @@ func (p *part) takeProviders(name, place string, all []registry.Registered) {
 		case err != nil:
 			p.warnings = append(p.warnings, place+name+": "+err.Error())
 		case ok:
-			of.Levels, of.Silent = provider.OfInterfaces, one.Silent
+			of.Levels, of.Unverified = provider.OfInterfaces, one.Unverified
 			p.providers = append(p.providers, of)
 		}
 	}
 }
 
-// takeApplications notes the names of all applications, and returns the resolutions that nobody needs any more.
+// takeApplications stores the names of all applications.
 func (s *state) takeApplications(names []string) {
-	s.listed[ofApplications] = listing{read: true}
+	s.listed[applicationNames] = listing{read: true}
 	there := make(map[string]bool, len(names))
 	for _, name := range names {
 		there[name] = true
@@ -320,23 +319,21 @@ func (s *state) takeInstances(name string, ids []string) {
 	}
 }
 
-// drop forgets what an instance serves, and what it needs.
+// drop forgets the services of an instance, and its lookup.
 func (s *state) drop(i *instance) {
 	s.serve(i, nil)
 	s.release(i)
 }
 
-// maxProvided is how many services all instances may have, each counted with each instance: a few bytes say that thousands of instances
-// have thousands of them.
+// maxProvided bounds the services of all instances together: with a few bytes, thousands of instances have thousands of services each.
 const maxProvided = 1_000_000
 
-// serve notes what an instance serves: of the interfaces that are served at all. If that is too much, what it served stays.
+// serve stores the services of an instance, of the selected interfaces. If these exceed the limit, its earlier services stay.
 func (s *state) serve(i *instance, all []provider.Provider) {
 	all = slices.DeleteFunc(slices.Clone(all), func(p provider.Provider) bool { return !s.selects(p.Interface) })
 	provided := s.provided - len(i.providers) + len(all)
 	if provided > s.maxProvided && len(all) > len(i.providers) {
-		i.problem = problemOf(i) + fmt.Sprintf("with its %d services instances would have more than the %d that are taken", len(all),
-			s.maxProvided)
+		i.problem = problemOf(i) + fmt.Sprintf("its %d services are over the limit of %d services of all instances", len(all), s.maxProvided)
 		return
 	}
 	s.provided = provided
@@ -360,8 +357,7 @@ func (s *state) serve(i *instance, all []provider.Provider) {
 	}
 }
 
-// settled reports whether all that the registry had at the start was read, or cannot be. One that cannot be read does not hold up the
-// others; if it is all of them, we may not read the registry.
+// settled reports whether everything that the registry had at the start was read or cannot be. If nothing can be read, see run.refused.
 func (s *state) settled() bool {
 	for _, l := range s.listed {
 		if !l.settled() {
@@ -388,16 +384,16 @@ func (s *state) settled() bool {
 	return true
 }
 
-// partial reports whether some names were read, and there may be others.
+// partial reports whether a list of names may be incomplete.
 func (s *state) partial() bool {
 	return slices.ContainsFunc(s.listed[:], func(l listing) bool { return l.more })
 }
 
-// undecided reports whether it was not yet tried to find out what some instance serves.
+// undecided reports whether the lookup of some instance was not tried yet.
 func (s *state) undecided() bool {
 	for _, a := range s.applications {
 		for _, i := range a.instances {
-			if i.needs != nil && !i.needs.tried {
+			if i.lookup != nil && !i.lookup.tried {
 				return true
 			}
 		}

@@ -10,40 +10,39 @@ import (
 	core "tributary/sources/registry"
 )
 
-// unread is what of a registry was not read, or cannot be: listed, with a content that is not known. What was known of it stays, but for
-// what is switched off as a whole.
+// unread lists what could not be read; what it may contain stays.
 type unread struct {
-	levels       provider.Levels     // at which it was never read what there is, or not all of it
-	interfaces   map[string]bool     // with a part for providers that was never read, or not as a whole
-	applications map[string]bool     // of which it was never read what instances they have, or not of all
-	instances    map[spot]core.State // that were never read, with port 0, and those of which is not known what they serve
+	levels       provider.Levels            // whose list of names was never read, or only in part
+	interfaces   map[string]bool            // with a part for providers that was never read, or only in part
+	applications map[string]bool            // whose list of instances was never read, or only in part
+	instances    map[callAddress]core.State // never read, with port 0, or with unknown services
 }
 
-// spot is where an application can be called; with port 0 it is any of its ports there.
-type spot struct {
+// callAddress is an address at which an application can be called; port 0 is any port there.
+type callAddress struct {
 	application, address string
 	port                 uint32
 }
 
-func spotOf(application, host string, port int) spot {
+func addressOf(application, host string, port int) callAddress {
 	address, err := names.Address(host)
 	if err != nil {
 		address = host
 	}
-	return spot{mapping.Application(application), address, uint32(port)} //nolint:gosec // a port
+	return callAddress{mapping.Application(application), address, uint32(port)} //nolint:gosec // a port
 }
 
-// spots says of each how often it is where something is called, so that nobody has to look through everything for one.
-type spots map[spot]int
+// addressCounts counts the users of each address, for a quick look-up.
+type addressCounts map[callAddress]int
 
-func (s spots) add(all []spot) {
+func (s addressCounts) add(all []callAddress) {
 	for _, at := range all {
 		s[at]++
 	}
 }
 
-// remove takes back what was added.
-func (s spots) remove(all []spot) {
+// remove undoes add.
+func (s addressCounts) remove(all []callAddress) {
 	for _, at := range all {
 		if s[at]--; s[at] <= 0 {
 			delete(s, at)
@@ -51,48 +50,48 @@ func (s spots) remove(all []spot) {
 	}
 }
 
-// spots are where the providers of a part are called.
-func (p *part) spots() []spot {
-	all := make([]spot, 0, len(p.providers))
+// addresses returns the addresses of the providers of a part.
+func (p *part) addresses() []callAddress {
+	all := make([]callAddress, 0, len(p.providers))
 	for _, of := range p.providers {
-		all = append(all, spotOf(of.Application, of.Host, of.Port))
+		all = append(all, addressOf(of.Application, of.Host, of.Port))
 	}
 	return all
 }
 
-// spotsOf are where endpoints are called.
-func spotsOf(endpoints []core.Known[core.Endpoint]) []spot {
-	all := make([]spot, 0, len(endpoints))
+// addressesOf returns the addresses of endpoints.
+func addressesOf(endpoints []core.Known[core.Endpoint]) []callAddress {
+	all := make([]callAddress, 0, len(endpoints))
 	for _, e := range endpoints {
-		all = append(all, spot{e.Value.Instance, e.Value.Address, e.Value.Port})
+		all = append(all, callAddress{e.Value.Instance, e.Value.Address, e.Value.Port})
 	}
 	return all
 }
 
-// spots are where an instance may serve something.
-func (i *instance) spots() map[spot]bool {
+// addresses returns the addresses at which an instance may serve something.
+func (i *instance) addresses() map[callAddress]bool {
 	if !i.read {
 		host, _, err := provider.SplitAddress(i.id)
 		if err != nil {
 			host = i.id
 		}
-		return map[spot]bool{spotOf(i.application, host, 0): true}
+		return map[callAddress]bool{addressOf(i.application, host, 0): true}
 	}
-	all := map[spot]bool{spotOf(i.application, i.Host, i.Port): true}
+	all := map[callAddress]bool{addressOf(i.application, i.Host, i.Port): true}
 	for _, e := range i.Endpoints {
-		all[spotOf(i.application, i.Host, e.Port)] = true
+		all[addressOf(i.application, i.Host, e.Port)] = true
 	}
 	return all
 }
 
-// opaque reports whether it is not known what an instance serves.
+// opaque reports whether the services of an instance are unknown.
 func (i *instance) opaque() bool {
-	return !i.read || i.dubbo && i.needs != nil && i.needs.metadata == nil
+	return !i.read || i.dubbo && i.lookup != nil && i.lookup.metadata == nil
 }
 
-// unreadNow returns what is not read now.
+// unreadNow returns what cannot be read now.
 func (s *state) unreadNow() unread {
-	u := unread{interfaces: map[string]bool{}, applications: map[string]bool{}, instances: map[spot]core.State{}}
+	u := unread{interfaces: map[string]bool{}, applications: map[string]bool{}, instances: map[callAddress]core.State{}}
 	for n, l := range s.listed {
 		if !l.skipped && (!l.read || l.more) {
 			u.levels |= levels[n]
@@ -111,7 +110,7 @@ func (s *state) unreadNow() unread {
 			if !i.opaque() {
 				continue
 			}
-			for at := range i.spots() {
+			for at := range i.addresses() {
 				if i.Off && u.instances[at] != core.Unreadable {
 					u.instances[at] = core.Disabled
 				} else if !i.Off {
@@ -123,25 +122,24 @@ func (s *state) unreadNow() unread {
 	return u
 }
 
-// judge says of an endpoint of a service that is not listed whether it may be among what is not read: only at the level at which it was
-// registered.
-func (u unread) judge(id provider.ID, e core.Endpoint) core.State {
-	is, levels := core.Unlisted, provider.Levels(e.Levels)
+// stateOf returns the state of an unlisted endpoint of a service: Unreadable if it may be among what was not read at its level.
+func (u unread) stateOf(id provider.ID, e core.Endpoint) core.State {
+	state, levels := core.Unlisted, provider.Levels(e.Levels)
 	if levels&u.levels != 0 || levels&provider.OfInterfaces != 0 && u.interfaces[id.Interface] {
-		is = core.Unreadable
+		state = core.Unreadable
 	}
 	if levels&provider.OfApplications == 0 {
-		return is
+		return state
 	}
-	for _, at := range []spot{{e.Instance, e.Address, 0}, {e.Instance, e.Address, e.Port}} {
-		if said, there := u.instances[at]; there {
-			is = min(is, said)
+	for _, at := range []callAddress{{e.Instance, e.Address, 0}, {e.Instance, e.Address, e.Port}} {
+		if s, there := u.instances[at]; there {
+			state = min(state, s)
 		}
 	}
 	if u.applications[e.Instance] {
-		is = min(is, core.Unreadable)
+		state = min(state, core.Unreadable)
 	}
-	return is
+	return state
 }
 
 func (u unread) equal(o unread) bool {

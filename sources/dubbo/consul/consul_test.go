@@ -14,7 +14,7 @@ import (
 
 func providerOf(t *testing.T, iface string, e *api.ServiceEntry) provider.Provider {
 	t.Helper()
-	r := Registered(iface, e)
+	r := ParseRegistration(iface, e)
 	require.NoError(t, r.Err)
 	p, ok, err := r.Provider()
 	require.NoError(t, err)
@@ -76,9 +76,9 @@ func TestTagsWithoutURL(t *testing.T) {
 }
 
 func TestWhatIsNoProvider(t *testing.T) {
-	r := Registered("com.acme.Demo", entry("passing", map[string]string{"url": "10.0.0.5"}, "dubbo"))
+	r := ParseRegistration("com.acme.Demo", entry("passing", map[string]string{"url": "10.0.0.5"}, "dubbo"))
 	require.EqualError(t, r.Err, `instance "x" on node "n1": "10.0.0.5": want protocol://host:port/path?parameters`)
-	r = Registered("com.acme.Demo", entry("passing",
+	r = ParseRegistration("com.acme.Demo", entry("passing",
 		map[string]string{"url": "override://0.0.0.0/com.acme.Demo?category=configurators&weight=9"}, "category=configurators", "weight=9",
 		"dubbo"))
 	_, ok, err := r.Provider()
@@ -94,7 +94,7 @@ func TestStateOf(t *testing.T) {
 	e := entry("critical", nil)
 	require.Equal(t, Failing, StateOf(e), "of a check that Consul makes itself")
 	e.Checks[1].Type = "ttl"
-	require.Equal(t, Silent, StateOf(e), "nothing was heard since the agent began")
+	require.Equal(t, Unverified, StateOf(e), "not heard from since the agent started")
 	e.Checks[1].Output = "TTL expired"
 	require.Equal(t, Failing, StateOf(e), "it was not kept alive")
 	e.Checks[1].Output = ""

@@ -22,7 +22,7 @@ func FuzzRegistered(f *testing.F) {
 			return
 		}
 		testutil.Cost(t, len(name)+len(text), 2000, func() {
-			if p, ok, err := Registered(name, &e).Provider(); ok && err == nil {
+			if p, ok, err := ParseRegistration(name, &e).Provider(); ok && err == nil {
 				require.NotEmpty(t, p.Host)
 			}
 			_, _, _ = Instance(name, &e)

@@ -19,31 +19,31 @@ import (
 	"tributary/sources/dubbo/registry"
 )
 
-// Levels says which registrations are read.
-type Levels struct {
+// Filter selects the registrations to read.
+type Filter struct {
 	Interfaces, Applications func(name string) bool // nil for none
 }
 
-// wants reports whether something that is registered at these levels is read.
-func (l Levels) wants(name string, of provider.Levels) bool {
-	return of&provider.OfInterfaces != 0 && l.Interfaces != nil && l.Interfaces(name) ||
-		of&provider.OfApplications != 0 && l.Applications != nil && l.Applications(name)
+// wants reports whether a service with registrations at these levels is read.
+func (f Filter) wants(name string, of provider.Levels) bool {
+	return of&provider.OfInterfaces != 0 && f.Interfaces != nil && f.Interfaces(name) ||
+		of&provider.OfApplications != 0 && f.Applications != nil && f.Applications(name)
 }
 
-// Registry is a Consul in which Dubbo's providers register. What its answers prove is decided by Consul's own source, which it follows.
+// Registry is a Consul in which Dubbo's providers register. It follows Consul's own source, which decides what answers prove.
 type Registry struct {
 	source *consul.Source
-	levels Levels
+	filter Filter
 
 	mu     sync.Mutex
-	listed map[string]provider.Levels // of what a service is, by the tags of its instances
+	listed map[string]provider.Levels // by service, from the tags of its instances
 }
 
 var _ registry.Registry = (*Registry)(nil)
 
-// New returns the registry in the Consul at address, which is read as settings say. An error begins with the key at fault.
-func New(address string, settings consul.Settings, levels Levels) (*Registry, error) {
-	r := &Registry{levels: levels, listed: map[string]provider.Levels{}}
+// New returns the registry in the Consul at address. settings are those of Consul's source. An error begins with the key at fault.
+func New(address string, settings consul.Settings, filter Filter) (*Registry, error) {
+	r := &Registry{filter: filter, listed: map[string]provider.Levels{}}
 	settings.Selects = r.selects
 	source, err := consul.NewFollowed(address, settings)
 	if err != nil {
@@ -53,7 +53,7 @@ func New(address string, settings consul.Settings, levels Levels) (*Registry, er
 	return r, nil
 }
 
-// selects says of a service whether it is read, and notes what it is.
+// selects reports whether a service is read, and stores its levels.
 func (r *Registry) selects(name string, tags []string) bool {
 	of := levelsOf(tags)
 	r.mu.Lock()
@@ -63,10 +63,10 @@ func (r *Registry) selects(name string, tags []string) bool {
 	} else {
 		r.listed[name] = of
 	}
-	return r.levels.wants(name, of)
+	return r.filter.wants(name, of)
 }
 
-// levelsOf returns the levels at which something with these tags is registered; none if it is not Dubbo's.
+// levelsOf returns the levels of a service with these tags; none if it is not Dubbo's.
 func levelsOf(tags []string) (of provider.Levels) {
 	for _, tag := range tags {
 		switch {
@@ -85,7 +85,7 @@ func (r *Registry) levelsOf(name string) provider.Levels {
 	return r.listed[name]
 }
 
-// Watch implements registry.Registry. Nobody registers as a consumer in a Consul.
+// Watch implements registry.Registry. Consumers do not register in Consul.
 func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
 	f := &follower{registry: r, to: to, notes: w.Notes, services: map[string]provider.Levels{}, before: map[string][]registry.Known{}}
 	for _, k := range w.Before {
@@ -97,7 +97,7 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.W
 	return r.source.Follow(ctx, f)
 }
 
-// Metadata implements registry.Registry: Dubbo's metadata report for Consul has that of a revision below application:revision.
+// Metadata implements registry.Registry: the key of a revision in Dubbo's metadata report is application:revision.
 func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
 	content, err := r.source.Key(ctx, application+":"+revision)
 	if err == nil && len(content) == 0 {
@@ -106,8 +106,7 @@ func (r *Registry) Metadata(ctx context.Context, application, revision string) (
 	return content, err
 }
 
-// mapped is what keys begin with that say which applications serve an interface: the group of the metadata report, by default, and of the
-// mapping.
+// mapped is the prefix of the keys of the mapping: the default group of the metadata report, and that of the mapping.
 const mapped = "dubbo:mapping:"
 
 // Mapped implements registry.Registry.
@@ -125,19 +124,19 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	return all.InterfacesOf(), nil
 }
 
-// follower makes what Consul's source tells of services what Dubbo's wants to know of interfaces and applications.
+// follower turns the services of Consul's source into interfaces and applications.
 type follower struct {
 	registry *Registry
 	to       registry.Listener
 	notes    registry.Notes
 	before   map[string][]registry.Known // by interface and by application
 
-	// owned by who calls Take
-	services   map[string]provider.Levels // those there are; 0 for one of which it is not known what it is
-	left       map[string]provider.Levels // those of Dubbo's besides that are not wanted, as the settings say
+	// owned by the caller of Take
+	services   map[string]provider.Levels // 0 if the levels are unknown
+	left       map[string]provider.Levels // Dubbo's services that the settings leave out
 	connection registry.Connection
 	synced     bool
-	listed     bool // it was told what there is
+	listed     bool // the first lists were delivered
 }
 
 // Kept implements consul.Follower.
@@ -158,7 +157,7 @@ func (f *follower) Keep(note []byte) {
 // Groups implements consul.Follower.
 func (f *follower) Groups() []string { return slices.Sorted(maps.Keys(f.before)) }
 
-// Lost implements consul.Follower. What an application registers as such counts for it, and not for its interfaces.
+// Lost implements consul.Follower. A provider that its application registers counts for the application, not for its interfaces.
 func (f *follower) Lost(name string, in []mapping.Service) (lost int) {
 	there := map[string]bool{}
 	for _, e := range entries(in) {
@@ -177,10 +176,10 @@ func (f *follower) Lost(name string, in []mapping.Service) (lost int) {
 	return lost
 }
 
-// placesOf are where an instance may serve something.
+// placesOf returns the addresses at which an instance may serve something.
 func placesOf(name string, e *api.ServiceEntry) []string {
 	if levelsOf(e.Service.Tags)&provider.OfInterfaces != 0 {
-		u := Registered(name, e)
+		u := ParseRegistration(name, e)
 		return []string{placeOf(u.Host, u.Port)}
 	}
 	i, _, _ := Instance(name, e)
@@ -238,7 +237,7 @@ func (f *follower) Take(now consul.Now) {
 	}
 }
 
-// connect tells how Consul is, if that has changed.
+// connect reports the state of Consul if it has changed.
 func (f *follower) connect(h sources.Health) {
 	c := registry.Connection{Certain: true, Message: h.Message}
 	switch h.State {
@@ -256,7 +255,7 @@ func (f *follower) connect(h sources.Health) {
 	}
 }
 
-// leave notes what is not wanted: some of it is Dubbo's, which is told of by name alone.
+// leave takes the names that are left out. Those of Dubbo's are reported by name only, the others counted.
 func (f *follower) leave(names []string) {
 	f.left = map[string]provider.Levels{}
 	others := 0
@@ -264,14 +263,14 @@ func (f *follower) leave(names []string) {
 		switch of := f.registry.levelsOf(name); {
 		case of == 0:
 			others++
-		case !f.registry.levels.wants(name, of): // else it is wanted by now, and told of
+		case !f.registry.filter.wants(name, of): // else it will be delivered
 			f.left[name] = of
 		}
 	}
 	f.to.Others(others)
 }
 
-// list tells which interfaces and applications there are. One of which it is not known what it is may be either.
+// list delivers the names of interfaces and applications. A service with unknown levels may be either.
 func (f *follower) list() {
 	var parts []registry.Part
 	var applications []string
@@ -296,7 +295,7 @@ func (f *follower) list() {
 		}
 	}
 	var err error
-	if !f.synced { // of some datacenter it was not yet read what it has
+	if !f.synced { // some datacenter was not read yet
 		err = &registry.Incomplete{}
 	}
 	f.listed = true
@@ -304,7 +303,7 @@ func (f *follower) list() {
 	f.to.Applications(applications, err)
 }
 
-// partsOf are the parts of an interface, which is one service with all that registers for it.
+// partsOf returns the parts of an interface, which all are in one service.
 func partsOf(name string) []registry.Part {
 	return []registry.Part{
 		{Interface: name, Category: registry.Providers, Node: name},
@@ -312,7 +311,7 @@ func partsOf(name string) []registry.Part {
 	}
 }
 
-// tell tells of a service what is registered in it.
+// tell delivers the registrations of a service.
 func (f *follower) tell(s consul.Service, of provider.Levels) {
 	err := s.Err
 	if len(s.In) > 0 && (s.Err != nil || s.More) || s.Err == nil && s.More {
@@ -327,9 +326,9 @@ func (f *follower) tell(s consul.Service, of provider.Levels) {
 		}
 	}
 	if of != provider.OfApplications {
-		var urls []registry.Registered
+		var urls []registry.Registration
 		for _, e := range asInterface {
-			urls = append(urls, registered(s.Name, e))
+			urls = append(urls, registrationOf(s.Name, e))
 		}
 		for _, p := range partsOf(s.Name) {
 			f.to.Registered(p, urls, err)
@@ -340,14 +339,14 @@ func (f *follower) tell(s consul.Service, of provider.Levels) {
 	}
 }
 
-// registered returns what an instance registers, and what its checks say of it.
-func registered(name string, e *api.ServiceEntry) registry.Registered {
-	r := Registered(name, e)
+// registrationOf returns the registration of an instance, with the state of its checks.
+func registrationOf(name string, e *api.ServiceEntry) registry.Registration {
+	r := ParseRegistration(name, e)
 	switch StateOf(e) {
 	case Serving:
-	case Silent:
-		_, rule := r.Configurator()      // an administrator has nobody say that he lives
-		r.Silent = r.Err == nil && !rule // what cannot be read is no more than a warning, whoever lives
+	case Unverified:
+		_, rule := r.Configurator()          // an administrator sends no heartbeats
+		r.Unverified = r.Err == nil && !rule // one that cannot be read is only a warning anyway
 	case Failing:
 		r.Failing = failing(e)
 	}
@@ -356,15 +355,15 @@ func registered(name string, e *api.ServiceEntry) registry.Registered {
 
 func failing(e *api.ServiceEntry) string { return "checks are " + e.Checks.AggregatedStatus() }
 
-// instances tells of the instances of an application.
+// instances delivers the instances of an application.
 func (f *follower) instances(name string, all []*api.ServiceEntry, err error) {
 	claims := registry.Claims{}
 	for _, e := range all {
 		i, ok, err := Instance(name, e)
 		switch StateOf(e) {
 		case Serving:
-		case Silent:
-			i.Silent = true
+		case Unverified:
+			i.Unverified = true
 		case Failing:
 			if !ok {
 				continue

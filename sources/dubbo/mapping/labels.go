@@ -8,7 +8,7 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// The parameters that Aeraki asked providers to have. They are honoured where they are, and not needed.
+// The optional parameters that Aeraki introduced.
 const (
 	aerakiVersion        = "aeraki_meta_app_version"
 	aerakiLocality       = "aeraki_meta_locality"
@@ -16,7 +16,7 @@ const (
 	aerakiServiceAccount = "aeraki_meta_app_service_account"
 )
 
-// labelsOf makes labels of what a provider says. What cannot be a label is left out.
+// labelsOf makes labels of parameters of a provider. It leaves out values that cannot be labels.
 func (m *Mapper) labelsOf(p provider.Provider) map[string]string {
 	labels := map[string]string{}
 	add := func(key, value string) {
@@ -45,7 +45,7 @@ func localityOf(p provider.Provider) string {
 	}
 	var l []string
 	for _, part := range parts[:min(3, len(parts))] {
-		// A part that is missing or cannot be one ends it, as Istio's hierarchy does.
+		// A missing or invalid part ends the locality, as in Istio.
 		if !names.IsLabelText(part) {
 			break
 		}
@@ -54,8 +54,8 @@ func localityOf(p provider.Provider) string {
 	return strings.Join(l, "/")
 }
 
-// serviceAccountOf returns the service account that a provider names. It switches mTLS on, as the one of that name in the
-// namespace of the ServiceEntry; one of another namespace would be a wrong one.
+// serviceAccountOf returns the service account that a provider names; it switches mTLS on. The namespace must be that of the ServiceEntry,
+// in which Istio takes it to be.
 func (m *Mapper) serviceAccountOf(p provider.Provider) string {
 	account := p.Params[aerakiServiceAccount]
 	if n := p.Params[aerakiNamespace]; n != "" && n != m.o.Namespace || !names.IsDNSLabel(account) {

@@ -1,5 +1,5 @@
-// Package mapping turns Dubbo's providers into Istio's ServiceEntries. It is pure: no I/O, no clock, no memory. What it makes is valid,
-// whatever is in a registry, and is the same for the same content, in whatever order that comes.
+// Package mapping turns Dubbo's providers into Istio's ServiceEntries. It is pure: no I/O, no clock, and, apart from virtual addresses, no
+// memory. Its objects are valid whatever is in a registry, and, apart from virtual addresses, do not depend on the order of registrations.
 package mapping
 
 import (
@@ -21,13 +21,13 @@ import (
 // Mapper maps services. It is safe for concurrent use.
 type Mapper struct {
 	o     Options
-	place string // before the name of an interface, for people
+	place string // precedes the name of an interface in messages
 	vips  core.VIPs
 }
 
 var _ core.Mapping[ID] = (*Mapper)(nil)
 
-// New returns a mapper of a registry whose interfaces are at a place, for people. Without vips no service gets a virtual address. An error
+// New returns a mapper. place precedes the name of an interface in messages. Without vips no service gets a virtual address. An error
 // begins with the key at fault.
 func New(o Options, place string, vips core.VIPs) (*Mapper, error) {
 	o = o.WithDefaults()
@@ -37,7 +37,7 @@ func New(o Options, place string, vips core.VIPs) (*Mapper, error) {
 	return &Mapper{o: o, place: place, vips: vips}, nil
 }
 
-// ID is one protocol of a service. Of the service see Mapper.ServiceOf.
+// ID is one protocol of a service, see Mapper.ServiceOf.
 type ID struct {
 	Service  provider.ID
 	Protocol string
@@ -59,11 +59,11 @@ func (m *Mapper) Host(id ID) ID { return ID{Service: id.Service} }
 // Place implements core.Mapping.
 func (m *Mapper) Place(id ID) string { return m.place + id.Service.Interface }
 
-// ServicePort implements core.Mapping. Ports are those of protocols.
+// ServicePort implements core.Mapping. Here each protocol has a port instead.
 func (m *Mapper) ServicePort(ID) int { return 0 }
 
-// Endpoint returns the endpoint that a provider is. It is none if it has no weight, or was switched off, or cannot be called; then
-// problem says why, unless that is as somebody wanted it.
+// Endpoint returns the endpoint of a provider. ok is false if it has no weight, is switched off, or cannot be called; only for the last
+// problem says why.
 func (m *Mapper) Endpoint(p provider.Provider) (e core.Endpoint, ok bool, problem string) {
 	address, err := names.Address(p.Host)
 	if err != nil {
@@ -77,11 +77,10 @@ func (m *Mapper) Endpoint(p provider.Provider) (e core.Endpoint, ok bool, proble
 	return e, e.Weight > 0, ""
 }
 
-// Application returns the name of an application as endpoints have it.
+// Application returns the name of an application as it is in endpoints.
 func Application(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// The annotations that say of which service of Dubbo a ServiceEntry is, and of which applications its endpoints are. Labels cannot say
-// that: not every name can be one.
+// The annotations with the Dubbo service of a ServiceEntry and the applications of its endpoints. Not every name can be a label.
 const (
 	annotationInterface    = "tributary/dubbo-interface"
 	annotationGroup        = "tributary/dubbo-group"
@@ -90,9 +89,8 @@ const (
 	annotationApplications = "tributary/dubbo-applications"
 )
 
-// Entries implements core.Mapping. It returns a ServiceEntry for each protocol, all of the same host, since instances need not have every
-// protocol, and to Istio an endpoint that lacks a port of its ServiceEntry has that port all the same, as the service's own; and a
-// DestinationRule, if one is wanted.
+// Entries implements core.Mapping. It returns a ServiceEntry for each protocol, all with the same host, and a DestinationRule if one is
+// wanted. One ServiceEntry would not do: instances may lack a protocol, for which Istio would use the service's port.
 func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
 	id, name, place := host[0].ID.Service, host[0].Name, m.Place(host[0].ID)
 	if !utf8.ValidString(id.Interface + id.Group + id.Version) {
@@ -132,7 +130,7 @@ func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warn
 			})
 		}
 		if dns && len(se.Endpoints) == 0 {
-			// With DNS and without endpoints the host itself would be one; with STATIC it would not be merged.
+			// With DNS and no endpoints the host itself would be one; with STATIC istiod would not merge it.
 			warnings = append(warnings, fmt.Sprintf("%s: protocol %s has no provider, while others are known by name: it is left out", place,
 				p.of))
 			continue
@@ -164,7 +162,7 @@ func (m *Mapper) annotations(id provider.ID, protocol string, applications []str
 	for _, part := range []struct{ key, value, label, placeholder string }{
 		{annotationGroup, id.Group, "group", "{group}"}, {annotationVersion, id.Version, "version", "{version}"},
 	} {
-		// A service of none, of which endpoints have that label all the same, says that it is of none: see Services.
+		// An empty annotation says that the service has no group or version although endpoints have that label: see Restore.
 		labelled := func(e *networking.WorkloadEntry) bool { return e.Labels[part.label] != "" }
 		if part.value != "" || strings.Contains(m.o.HostTemplate, part.placeholder) && slices.ContainsFunc(endpoints, labelled) {
 			a[part.key] = part.value
@@ -176,7 +174,7 @@ func (m *Mapper) annotations(id provider.ID, protocol string, applications []str
 	return a
 }
 
-// Restore implements core.Mapping. What another template did not tell apart is known by the labels of endpoints.
+// Restore implements core.Mapping. If another template merged groups or versions, the labels of endpoints tell them apart.
 func (m *Mapper) Restore(published []*resource.Resource) (all []core.Service[ID]) {
 	for _, r := range published {
 		a := r.Annotations()
@@ -194,7 +192,7 @@ func (m *Mapper) Restore(published []*resource.Resource) (all []core.Service[ID]
 		applications := ofRuns(a[annotationApplications], len(endpoints))
 		for n, e := range endpoints {
 			one := id
-			if _, group := a[annotationGroup]; !group { // else it says of which it is, or of none
+			if _, group := a[annotationGroup]; !group {
 				one.Group = e.Labels["group"]
 			}
 			if _, version := a[annotationVersion]; !version {

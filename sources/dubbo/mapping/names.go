@@ -12,7 +12,7 @@ import (
 // mainProtocol is the one whose object has the bare name.
 const mainProtocol = "dubbo"
 
-// objectOf returns the name of the object of a protocol. That of a host has no dot, so that no name is that of another.
+// objectOf returns the name of the object of a protocol. n.Object has no dot, so that the names are distinct.
 func objectOf(n core.Name, protocol string) string {
 	if protocol == mainProtocol {
 		return n.Object
@@ -20,7 +20,7 @@ func objectOf(n core.Name, protocol string) string {
 	return n.Object + "." + names.Label(protocol, protocol)
 }
 
-// ServiceOf returns the service to which a provider's ID belongs: the ID without what the host does not tell apart.
+// ServiceOf returns the service to which a provider's ID belongs: the ID without a group or version that is not part of the host.
 func (m *Mapper) ServiceOf(id provider.ID) provider.ID {
 	if !strings.Contains(m.o.HostTemplate, "{group}") {
 		id.Group = ""
@@ -31,8 +31,8 @@ func (m *Mapper) ServiceOf(id provider.ID) provider.ID {
 	return id
 }
 
-// Names implements core.Mapping. Java tells names apart by case, and hosts have no case; dots and dashes of
-// different parts may end up the same. Of services that would have one name, the one that is nearest to it has it.
+// Names implements core.Mapping. Names that differ only in case, dots or dashes may become the same host. Of such services the one whose
+// name is nearest to the host gets it.
 func (m *Mapper) Names(hosts []ID) map[ID]core.Name {
 	return names.Distinct(hosts, func(a, b ID) int {
 		return cmp.Or(cmp.Compare(names.Distance(a.Service.Interface), names.Distance(b.Service.Interface)), a.Compare(b))
@@ -42,7 +42,7 @@ func (m *Mapper) Names(hosts []ID) map[ID]core.Name {
 	})
 }
 
-// name returns the name of a service; with something to hash it is not that of another.
+// name returns the name of a service. A hash of toHash makes it unique.
 func (m *Mapper) name(id provider.ID, toHash string) core.Name {
 	labels := names.Parts(id.Interface)
 	if len(labels) == 0 {
@@ -60,7 +60,7 @@ func (m *Mapper) name(id provider.ID, toHash string) core.Name {
 	}
 }
 
-// expand fills a template in. Where there is no group or version, the dash or dot before it goes with it.
+// expand fills in a template. It drops the dash or dot before a missing group or version.
 func expand(template, iface string, id provider.ID) string {
 	parts := map[string]string{"{interface}": iface, "{group}": names.Clean(id.Group), "{version}": names.Clean(id.Version)}
 	text := placeholder.ReplaceAllStringFunc(template, func(p string) string {

@@ -11,11 +11,10 @@ import (
 	core "tributary/sources/registry"
 )
 
-// Options say what becomes of services. Zero values stand for the defaults.
+// Options are the options of the objects that are made of services. Zero values stand for the defaults.
 type Options struct {
-	// HostTemplate is the host of a service, made of {interface}, {group} and {version}. Where group or version is missing, the '-' or
-	// '.' before it is left out with it. Without {group} or {version}, services that differ in these are one host.
-	// Default: {interface}-{group}-{version}.
+	// HostTemplate is the host of a service, made of {interface}, {group} and {version}. A missing group or version goes with the '-' or '.'
+	// before it. Without {group} or {version}, services that differ in these share a host. Default: {interface}-{group}-{version}.
 	HostTemplate string
 	// Namespace is that of the objects. Default: dubbo.
 	Namespace string
@@ -23,14 +22,14 @@ type Options struct {
 	ServicePorts map[string]int
 	// LabelParams are parameters of providers that become labels of endpoints.
 	LabelParams []string
-	// VIPs says which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
+	// VIPs selects services that get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
 	// Default: tcp.
 	VIPs string
-	// Subsets is what subsets a service's DestinationRule has: version, group, or none. Default: none.
+	// Subsets are the subsets of a service's DestinationRule: by version, by group, or none. Default: none.
 	Subsets string
-	// WarmUp is for how long a new endpoint has less than its share. Default: not at all.
+	// WarmUp is how long a new endpoint has less than its share. Default: not at all.
 	WarmUp time.Duration
-	// Sidecars says how Sidecars are made of what applications consume; nil for none.
+	// Sidecars are the options of Sidecars; nil for no Sidecars.
 	Sidecars *Sidecars
 }
 
@@ -50,7 +49,7 @@ const (
 // maxWarmUp is the longest time for which an endpoint has less than its share.
 const maxWarmUp = 24 * time.Hour
 
-// WithDefaults returns the options with the defaults in the place of what is not set.
+// WithDefaults returns the options with defaults for those that are not set.
 func (o Options) WithDefaults() Options {
 	if o.HostTemplate == "" {
 		o.HostTemplate = defaultTemplate

@@ -20,12 +20,11 @@ type port struct {
 	protocol string // Istio's
 }
 
-// needsAddress reports whether a sidecar has nothing but the address to tell the service by.
+// needsAddress reports whether a sidecar can tell the service only by its address.
 func (p port) needsAddress() bool { return p.protocol == string(protocol.TCP) }
 
-// known are the protocols of Dubbo that are more than a name here: what they are to Istio, and on which port clients find them. It is the
-// same for all services, and does not follow that of an instance: whichever comes and goes, and whichever replica is asked, it stays.
-// Where Dubbo has a default of its own it is that, apart from a few that would clash on one host.
+// known are Dubbo's protocols with Istio's protocol and the port for clients. The port is the same for all services and does not depend on
+// instances, so that it is stable and the same in all replicas. It is Dubbo's default, apart from a few that would clash on one host.
 var known = map[string]struct {
 	protocol protocol.Instance
 	number   uint32
@@ -44,21 +43,21 @@ var known = map[string]struct {
 	"memcached":  {protocol.TCP, 11211},
 }
 
-// Protocols are the names of those that are known.
+// Protocols returns the names of the known protocols.
 func Protocols() []string { return slices.Sorted(maps.Keys(known)) }
 
-// Protocols that are not known are TCP, on a port that their name gives, in a range where nothing else is.
+// Unknown protocols are TCP, on a port that is derived from their name, in a range of their own.
 const (
 	firstUnknown = 30000
 	unknownRange = 10000
 )
 
-// maxProtocols is how many protocols a service has at most. Dubbo knows about a dozen; more is somebody's mistake, or intent.
+// maxProtocols bounds the protocols of a service. Dubbo knows about a dozen; many more are a mistake or an attack.
 const maxProtocols = 64
 
-// ports returns the ports of a service that has those protocols, which are in order, and the protocols for which there is no room.
+// ports returns the ports of a service with these protocols, which are sorted, and the protocols beyond maxProtocols.
 func (m *Mapper) ports(protocols []string) (all []port, left []string) {
-	// Those that were set come first, then those that are known, so that what is made up gives way.
+	// Configured ports come first, then known ones: of two that clash the derived one moves.
 	rank := func(of string) int {
 		if m.o.ServicePorts[of] > 0 {
 			return 0

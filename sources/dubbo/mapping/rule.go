@@ -13,10 +13,9 @@ import (
 	core "tributary/sources/registry"
 )
 
-// rule returns the DestinationRule of a service, or nil if none is wanted. It has a subset for each version or group of the endpoints, of
-// which there is more than one only if the host does not tell these apart; and it has Envoy give a new endpoint its share little by little,
-// as Dubbo's consumers do. That is Envoy's to do, and not a weight that grows here: what is served depends on nothing but what is
-// registered.
+// rule returns the DestinationRule of a service, or nil if none is wanted. It has a subset for each version or group of the endpoints (more
+// than one only if these are not part of the host), and lets Envoy warm up new endpoints, as Dubbo's consumers do. Weights do not grow here:
+// the objects depend only on registrations.
 func (m *Mapper) rule(host []core.Service[ID]) (*resource.Resource, error) {
 	if m.o.Subsets == "" && m.o.WarmUp == 0 {
 		return nil, nil
@@ -34,7 +33,7 @@ func (m *Mapper) rule(host []core.Service[ID]) (*resource.Resource, error) {
 	}, rule)
 }
 
-// subsets returns a subset for each value of the label that tells them apart.
+// subsets returns a subset for each value of the label.
 func (m *Mapper) subsets(host []core.Service[ID]) (all []*networking.Subset) {
 	if m.o.Subsets == "" {
 		return nil
@@ -54,8 +53,8 @@ func (m *Mapper) subsets(host []core.Service[ID]) (all []*networking.Subset) {
 	return all
 }
 
-// subsetNames gives values, which are in order, names of their own: 1.0.0 is 1-0-0, and of several that would be the same all but the one
-// that is that have a hash.
+// subsetNames gives each of the sorted values its own name: 1.0.0 is 1-0-0. Of several with one name, all but the value that equals it get a
+// hash.
 func subsetNames(values []string) map[string]string {
 	of := map[string]string{}
 	slices.SortStableFunc(values, func(a, b string) int { return names.Distance(a) - names.Distance(b) })

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// runs writes texts, of which mostly many in a row are the same: each with the number of times that it comes, as in "demo*5 other", and the
-// last one without.
+// runs encodes texts as runs of equal ones: each with its count, as in "demo*5 other", the last one without.
 func runs(all []string) string {
 	var parts []string
 	for begin := 0; begin < len(all); {
@@ -25,7 +24,7 @@ func runs(all []string) string {
 	return strings.Join(parts, " ")
 }
 
-// ofRuns reads what runs wrote of n texts. What cannot be read is empty.
+// ofRuns decodes n texts that runs encoded. Those that cannot be decoded are empty.
 func ofRuns(text string, n int) []string {
 	all := make([]string, 0, n)
 	for part := range strings.SplitSeq(text, " ") {

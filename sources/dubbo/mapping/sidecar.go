@@ -11,17 +11,17 @@ import (
 	"tributary/resource"
 )
 
-// Sidecars say how Sidecars are made of what applications consume. Zero values stand for the defaults.
+// Sidecars are the options of the Sidecars of applications. Zero values stand for the defaults.
 type Sidecars struct {
-	// Namespace is that of the workloads that consume. Default: default.
+	// Namespace is that of the calling workloads. Default: default.
 	Namespace string
-	// Label is the one of these workloads that has the name of their application. Default: app.
+	// Label is the label of these workloads that has the application's name. Default: app.
 	Label string
-	// Hosts are what these workloads see besides what they consume, as namespace/host. Default: ./* and istio-system/*.
+	// Hosts are other hosts that these workloads see, as namespace/host. Default: ./* and istio-system/*.
 	Hosts []string
 }
 
-// WithDefaults returns the options with the defaults in the place of what is not set.
+// WithDefaults returns the options with defaults for those that are not set.
 func (s Sidecars) WithDefaults() Sidecars {
 	if s.Namespace == "" {
 		s.Namespace = "default"
@@ -52,7 +52,7 @@ func (s Sidecars) validate() error {
 	return nil
 }
 
-// Sidecar returns the Sidecar of an application that consumes the services of hosts. It is an error if it cannot have one.
+// Sidecar returns the Sidecar of an application that calls hosts, or why it cannot have one.
 func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource, error) {
 	place := strings.ToValidUTF8("consumers of application "+application, "?")
 	if !names.IsLabelText(application) {
@@ -60,7 +60,7 @@ func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource
 	}
 	egress := make([]string, 0, len(hosts)+len(m.o.Sidecars.Hosts))
 	for _, h := range hosts {
-		if !strings.Contains(h, ".") { // which a Sidecar cannot name, so that it sees all
+		if !strings.Contains(h, ".") { // a Sidecar cannot name this host, so it sees all
 			egress = []string{m.o.Namespace + "/*"}
 			break
 		}
@@ -81,10 +81,10 @@ func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource
 	})
 }
 
-// annotationApplication says of which application a Sidecar is.
+// annotationApplication is the annotation with the application of a Sidecar.
 const annotationApplication = "tributary/dubbo-application"
 
-// Consumed reads Sidecars that this package made earlier: the hosts that applications consume.
+// Consumed returns the hosts in Sidecars that this package made earlier, by application.
 func (m *Mapper) Consumed(rs []*resource.Resource) map[string][]string {
 	all := map[string][]string{}
 	if m.o.Sidecars == nil {

@@ -16,13 +16,13 @@ import (
 
 // The head of a frame of the dubbo protocol: magic, flags, status, id, length.
 const (
-	headSize    = 16
-	magic       = 0xdabb
-	request     = 0xc2 // a request that wants an answer, in hessian2
-	isRequest   = 0x80
-	isEvent     = 0x20
-	statusFine  = 20
-	theirAnswer = 1 // the id of our request
+	headSize   = 16
+	magic      = 0xdabb
+	request    = 0xc2 // a request that wants an answer, in hessian2
+	isRequest  = 0x80
+	isEvent    = 0x20
+	statusFine = 20
+	requestID  = 1
 )
 
 // overDubbo calls getMetadataInfo by the dubbo protocol.
@@ -38,7 +38,7 @@ func overDubbo(ctx context.Context, address string, i provider.Instance) (m prov
 	return infoOf(v)
 }
 
-// overOlderDubbo calls getExportedURLs, which Java has beside that.
+// overOlderDubbo calls getExportedURLs, which only Java has.
 func overOlderDubbo(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
 	r, err := exchange(ctx, address, invocation(i.Application, "getExportedURLs", ""))
 	if err != nil {
@@ -51,7 +51,7 @@ func overOlderDubbo(ctx context.Context, address string, i provider.Instance) (m
 	return ofURLs(i, urls)
 }
 
-// infoOf reads a MetadataInfo, of which Java and Go have the same fields, not in the same order.
+// infoOf reads a MetadataInfo. Java and Go write the same fields in different orders.
 func infoOf(v any) (m provider.Metadata, err error) {
 	info, ok := v.(map[string]any)
 	if !ok {
@@ -82,7 +82,7 @@ func textOf(v any) string {
 	return s
 }
 
-// exchange makes a call, and returns its answer.
+// exchange makes a call and returns its answer.
 func exchange(ctx context.Context, address string, frame []byte) (*reader, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -103,11 +103,11 @@ func exchange(ctx context.Context, address string, frame []byte) (*reader, error
 		if binary.BigEndian.Uint16(head) != magic || size > maxAnswer {
 			return nil, fmt.Errorf("not an answer of the dubbo protocol: %x", head)
 		}
-		var body bytes.Buffer // which grows with what comes, and not with what is said to come
+		var body bytes.Buffer // grows with the bytes received, not with the announced size
 		if _, err := io.CopyN(&body, conn, int64(size)); err != nil {
 			return nil, orEnded(ctx, err)
 		}
-		if head[2]&(isRequest|isEvent) != 0 || binary.BigEndian.Uint64(head[4:]) != theirAnswer {
+		if head[2]&(isRequest|isEvent) != 0 || binary.BigEndian.Uint64(head[4:]) != requestID {
 			continue // a heartbeat
 		}
 		if head[3] != statusFine {
@@ -118,7 +118,7 @@ func exchange(ctx context.Context, address string, frame []byte) (*reader, error
 	}
 }
 
-// orEnded says that it took too long, rather than that the connection was closed because of that.
+// orEnded returns the error of ctx if it has ended, since that closes the connection.
 func orEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -126,12 +126,12 @@ func orEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// invocation returns the frame of a call of the metadata service of an application. types are those of the arguments.
+// invocation returns the frame of a call to the metadata service of an application. types are those of the arguments.
 func invocation(application, method, types string, arguments ...string) []byte {
 	frame := make([]byte, headSize)
 	binary.BigEndian.PutUint16(frame, magic)
 	frame[2] = request
-	binary.BigEndian.PutUint64(frame[4:], theirAnswer)
+	binary.BigEndian.PutUint64(frame[4:], requestID)
 	for _, s := range append([]string{"2.0.2", service, "1.0.0", method, types}, arguments...) { // protocol, service, its version, method
 		frame = appendString(frame, s)
 	}
@@ -141,7 +141,7 @@ func invocation(application, method, types string, arguments ...string) []byte {
 	return frame
 }
 
-// The kinds of answers: with an exception, a value or nothing, and the same with attachments, which come last.
+// The kinds of answers: exception, value or null; the second set has attachments at the end.
 const (
 	withException  = 0
 	withNull       = 2
@@ -149,7 +149,7 @@ const (
 	withNull2      = 5
 )
 
-// answerOf returns the value that an answer is.
+// answerOf returns a reader of an answer's value.
 func answerOf(body []byte) (*reader, error) {
 	r := &reader{rest: body}
 	switch kind, err := r.int(); {

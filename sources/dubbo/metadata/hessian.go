@@ -7,8 +7,8 @@ import (
 	"unicode/utf16"
 )
 
-// What is needed of hessian2 (http://hessian.caucho.com/doc/hessian-serialization.html): strings and a map to ask, and lists of strings and
-// an object to read.
+// A part of hessian2 (http://hessian.caucho.com/doc/hessian-serialization.html): writes strings and a map of strings, reads the values of
+// metadata.
 
 // appendString writes a string. Its length is counted in UTF-16 units.
 func appendString(b []byte, s string) []byte {
@@ -33,12 +33,11 @@ func appendMap(b []byte, pairs ...[2]string) []byte {
 	return append(b, 'Z')
 }
 
-// reader reads hessian2. It reads what metadata is made of: null, truth, numbers, strings, lists, maps, objects (as maps of their
-// fields), and references to those.
+// reader reads hessian2: null, booleans, numbers, strings, lists, maps, objects (as maps of their fields), and references.
 type reader struct {
 	rest    []byte
 	classes [][]string // the fields of each
-	seen    []any      // what a reference may mean: lists, maps and objects, in the order in which they begin
+	seen    []any      // the targets of references: lists, maps and objects, in the order in which they begin
 	values  int        // read so far
 }
 
@@ -99,7 +98,7 @@ func (r *reader) value(depth int) (any, error) {
 	}
 }
 
-// begin notes something that references may mean; it is known when the result is called.
+// begin adds a target of references. The caller passes its value to the returned function.
 func (r *reader) begin() (known func(any)) {
 	at := len(r.seen)
 	r.seen = append(r.seen, nil)
@@ -141,7 +140,7 @@ func (r *reader) list(depth int) (any, error) {
 	return all, nil
 }
 
-// end takes the end of what has no length.
+// end reads the end marker of a value without a length, and reports whether it was there.
 func (r *reader) end() bool {
 	if len(r.rest) > 0 && r.rest[0] == 'Z' {
 		r.rest = r.rest[1:]
@@ -258,7 +257,7 @@ func (r *reader) typeName() error {
 	return err
 }
 
-// isLong is about integers of 64 bits, as dubbo-go writes ports.
+// isLong reports whether an integer of 64 bits begins, as dubbo-go writes ports.
 func isLong(tag byte) bool {
 	return tag >= 0xd8 || tag >= 0x38 && tag <= 0x3f || tag == 'Y' || tag == 'L'
 }

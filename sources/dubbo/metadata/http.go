@@ -10,13 +10,13 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// client has no connections left when it is not in use: an instance is asked once a revision.
+// client keeps no idle connections: each revision is asked for once.
 var client = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// overHTTP asks over HTTP, which Triple of Dubbo 3.3 serves on the same port.
+// overHTTP asks over HTTP, which Dubbo 3.3 serves on Triple's port.
 func overHTTP(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
 	u := url.URL{
 		Scheme: "http", Host: address, Path: "/" + service + "/getMetadataInfo",

@@ -112,7 +112,7 @@ func TestOverTriple(t *testing.T) {
 	requireGreeter(t, m, "tri", 28061)
 
 	_, _, err = New().Ask(t.Context(), instanceAt(t, address, "tri", "another", true))
-	require.ErrorContains(t, err, "it has revision "+revision330+" by now")
+	require.ErrorContains(t, err, "now has revision "+revision330)
 }
 
 // The answer of Java 3.2.19.

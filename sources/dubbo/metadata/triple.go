@@ -13,7 +13,7 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// raw carries messages as they are: there are five in all, of a few fields each, which are written and read by hand.
+// raw is a codec without conversion: the five small messages are encoded and decoded by hand.
 type raw struct{}
 
 func (raw) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
@@ -25,7 +25,7 @@ func (raw) Unmarshal(b []byte, v any) error {
 
 func (raw) Name() string { return "proto" }
 
-// call makes a call of gRPC, which Triple understands.
+// call makes a gRPC call, which Triple understands.
 func call(ctx context.Context, address, method string, message []byte) (answer []byte, err error) {
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(maxAnswer)))

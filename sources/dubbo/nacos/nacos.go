@@ -1,4 +1,4 @@
-// Package nacos reads what Dubbo's providers register in a Nacos.
+// Package nacos reads the registrations of Dubbo's providers in a Nacos.
 package nacos
 
 import (
@@ -19,16 +19,16 @@ import (
 	"tributary/sources/nacos/client"
 )
 
-// Scheme is that of addresses of Nacos.
+// Scheme is the scheme of Nacos' addresses.
 const Scheme = client.Scheme
 
-// Address is where a registry is: see package client.
+// Address is the address of a registry, see package client.
 type Address = client.Address
 
-// ParseAddress reads an address.
+// ParseAddress parses an address.
 func ParseAddress(address string) (Address, error) { return client.ParseAddress(address) }
 
-// Interval is how often the names of services are looked at.
+// Interval is how often the names of services are listed.
 const Interval = 2 * time.Second
 
 // Registry is a Nacos in which Dubbo's providers register.
@@ -62,8 +62,8 @@ func read(category registry.Category) bool {
 	return category == registry.Providers || category == registry.Configurators || category == registry.Consumers
 }
 
-// partOf returns the part of an interface that a service is, which is registered as category:interface:version:group. Others, which are
-// those of applications, have no category. Routers are not read.
+// partOf returns the part that a service named category:interface:version:group is. For a service of an application it is empty. Routers
+// are not read.
 func partOf(name string) registry.Part {
 	category, rest, _ := strings.Cut(name, ":")
 	switch category {
@@ -74,7 +74,7 @@ func partOf(name string) registry.Part {
 	return registry.Part{}
 }
 
-// Metadata implements registry.Registry. dubbo-go has it under another name as well.
+// Metadata implements registry.Registry. dubbo-go also uses another name.
 func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
 	for _, at := range [][2]string{{application, revision}, {application + ":" + revision, client.DefaultGroup}} {
 		text, err := r.client.Config(ctx, at[0], at[1])
@@ -88,7 +88,7 @@ func (r *Registry) Metadata(ctx context.Context, application, revision string) (
 	return nil, registry.ErrAbsent
 }
 
-// mapping is the group of the configuration in which each interface has the applications that serve it.
+// mapping is the group of the configuration that has the applications of each interface.
 const mapping = "mapping"
 
 // Mapped implements registry.Registry.
@@ -110,7 +110,7 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	return all.InterfacesOf(), nil
 }
 
-// explain says what an error of the client means.
+// explain translates an error of the client.
 func explain(err error) error {
 	if errors.Is(err, client.ErrDenied) {
 		return fmt.Errorf("%w: %w", registry.ErrDenied, err)
@@ -118,27 +118,26 @@ func explain(err error) error {
 	return err
 }
 
-// listener makes what the client tells of services what the source wants to know of parts and applications. The client calls it from one
-// goroutine at a time, but for Connection.
+// listener turns the client's services into parts and applications. The client calls it from one goroutine at a time, except Connection.
 //
-// That a list does not have a name proves nothing: a list of several pages may pass over one. A service that is not listed has gone when
-// its own answer is empty, or when there is a new connection, which does not ask what is not listed.
+// A name that is missing from a list proves nothing: a list of several pages may miss one. A service that is not listed has gone when its
+// own answer is empty, or after a new connection, which asks only about listed services.
 type listener struct {
 	to registry.Listener
 
 	mu       sync.Mutex
 	session  int
-	services map[string]*service // that there are
+	services map[string]*service
 }
 
 func newListener(to registry.Listener) *listener {
 	return &listener{to: to, services: map[string]*service{}}
 }
 
-// service is what is known of one.
+// service is the last answer about a service.
 type service struct {
-	session int  // in which it answered last
-	has     bool // instances, by that answer
+	session int  // of the answer
+	has     bool // it had instances
 }
 
 // Connection implements client.Listener.
@@ -178,7 +177,7 @@ func (l *listener) Services(_ string, names []string, err error) {
 	l.announce()
 }
 
-// announce tells which services there are.
+// announce delivers the names of all services.
 func (l *listener) announce() {
 	var parts []registry.Part
 	var applications []string
@@ -209,20 +208,20 @@ func (l *listener) Instances(_, name string, all []client.Instance, warnings []s
 	case err != nil:
 		l.to.Registered(of, nil, explain(err))
 	default:
-		urls := registered(of.Interface, all)
+		urls := registrationsOf(of.Interface, all)
 		for _, w := range warnings {
-			urls = append(urls, registry.Registered{Err: errors.New(w)})
+			urls = append(urls, registry.Registration{Err: errors.New(w)})
 		}
 		l.to.Registered(of, urls, nil)
 	}
 }
 
-// note notes that a service answered.
+// note stores that a service answered.
 func (l *listener) note(name string, has bool, err error) {
 	l.mu.Lock()
 	of := l.services[name]
-	passed := of == nil // it was listed, and by the next list, which was told in place of that, no longer
-	if passed {
+	forgotten := of == nil // a later list that was delivered earlier did not have it
+	if forgotten {
 		of = &service{}
 		l.services[name] = of
 	}
@@ -230,16 +229,16 @@ func (l *listener) note(name string, has bool, err error) {
 		of.session, of.has = l.session, has
 	}
 	l.mu.Unlock()
-	if passed {
+	if forgotten {
 		l.announce()
 	}
 }
 
-// off reports whether somebody has an instance take no calls, in Nacos itself.
+// off reports whether an instance is disabled in Nacos itself.
 func off(i client.Instance) bool { return !i.Enabled || i.Weight <= 0 }
 
-// registered returns what instances of a service of an interface register: URLs, whose parameters are the metadata.
-func registered(iface string, all []client.Instance) (urls []registry.Registered) {
+// registrationsOf returns the registrations of the instances of an interface's service: URLs, whose parameters are the metadata.
+func registrationsOf(iface string, all []client.Instance) (urls []registry.Registration) {
 	for _, i := range all {
 		u := provider.URL{
 			Protocol: strings.ToLower(cmp.Or(i.Metadata["protocol"], "dubbo")), Host: i.IP, Port: i.Port,
@@ -252,12 +251,12 @@ func registered(iface string, all []client.Instance) (urls []registry.Registered
 		if off(i) {
 			u.Params["disabled"] = "true"
 		}
-		urls = append(urls, registry.Registered{URL: u, Failing: failing(i)})
+		urls = append(urls, registry.Registration{URL: u, Failing: failing(i)})
 	}
 	return urls
 }
 
-// failing is why Nacos does not have an instance called; empty if it has.
+// failing returns why Nacos wants no calls to an instance; empty if it is healthy.
 func failing(i client.Instance) string {
 	if i.Healthy {
 		return ""
@@ -265,7 +264,7 @@ func failing(i client.Instance) string {
 	return "it is unhealthy"
 }
 
-// application tells of the instances of an application.
+// application delivers the instances of an application.
 func (l *listener) application(name string, all []client.Instance, err error) {
 	if err != nil {
 		l.to.Instances(name, nil, explain(err))

@@ -18,12 +18,12 @@ import (
 type heard struct {
 	registry.Listener
 	told       []string
-	registered map[string][]registry.Registered // by node
+	registered map[string][]registry.Registration // by node
 	instances  map[string]*provider.Instance
 }
 
 func newHeard() *heard {
-	return &heard{registered: map[string][]registry.Registered{}, instances: map[string]*provider.Instance{}}
+	return &heard{registered: map[string][]registry.Registration{}, instances: map[string]*provider.Instance{}}
 }
 
 func (h *heard) say(format string, args ...any) {
@@ -40,7 +40,7 @@ func (h *heard) Parts(all []registry.Part, err error) {
 
 func (h *heard) Applications(names []string, err error) { h.say("applications %v %v", names, err) }
 
-func (h *heard) Registered(of registry.Part, all []registry.Registered, err error) {
+func (h *heard) Registered(of registry.Part, all []registry.Registration, err error) {
 	h.say("%s %d %v", of.Node, len(all), err)
 	h.registered[of.Node] = all
 }
@@ -214,7 +214,7 @@ func TestTroubleIsTold(t *testing.T) {
 	h.since()
 	l.Instances("", "providers:a.B::", nil, nil, denied)
 	l.Instances("", "app", nil, nil, errors.New("no"))
-	require.Equal(t, []string{"providers:a.B:: 0 we may not read it: we may not read it: no", "instances app [] no"}, h.since())
+	require.Equal(t, []string{"providers:a.B:: 0 access denied: access denied: no", "instances app [] no"}, h.since())
 }
 
 func TestOthersAreNotDubbos(t *testing.T) {

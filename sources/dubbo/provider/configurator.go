@@ -9,11 +9,10 @@ import (
 )
 
 // Configurator is a rule of the older kind, which changes parameters of providers: a URL such as
-// override://10.0.0.5:20880/com.acme.Demo?category=configurators&weight=200. Of what it may change, weight and whether a provider
-// is disabled are of interest here.
+// override://10.0.0.5:20880/com.acme.Demo?category=configurators&weight=200. We apply only weight and disabled.
 type Configurator struct{ URL }
 
-// Configurator returns the rule that a URL is, or false if it is none, or switched off.
+// Configurator returns the rule of a URL, or false if it is none or switched off.
 func (u URL) Configurator() (Configurator, bool) {
 	rule := u.Protocol == "override" || u.Protocol == "absent"
 	return Configurator{u}, rule && flag(u.Params, "enabled", true) && cmp.Or(u.Params["category"], "configurators") == "configurators"
@@ -22,7 +21,7 @@ func (u URL) Configurator() (Configurator, bool) {
 // Compare orders rules. Those that compare equal are the same rule.
 func (c Configurator) Compare(o Configurator) int { return cmp.Compare(c.text(), o.text()) }
 
-// text is all that a rule says.
+// text is a rule as a canonical string.
 func (c Configurator) text() string {
 	all := []string{c.Protocol, c.Host, strconv.Itoa(c.Port), c.Path}
 	for _, key := range slices.Sorted(maps.Keys(c.Params)) {
@@ -34,21 +33,21 @@ func (c Configurator) text() string {
 // everywhere reports whether the rule is for all addresses.
 func (c Configurator) everywhere() bool { return c.Host == "" || c.Host == "0.0.0.0" || c.Host == "*" }
 
-// matches reports whether the rule is about p.
+// matches reports whether the rule applies to p.
 func (c Configurator) matches(p Provider) bool {
 	is := func(key, value string) bool {
 		want, ok := c.Params[key]
 		return !ok || want == "" || want == "*" || slices.Contains(strings.Split(want, ","), value)
 	}
-	// Dubbo has a rule without a group or version be of services without one, and knows no * here (UrlUtils.isMatch of 2.7.23 and 3.3.6).
+	// A rule without a group or version applies to services without one, and * is no wildcard (UrlUtils.isMatch of 2.7.23 and 3.3.6).
 	if id := newID(p.Interface, c.Params["group"], c.Params["version"]); id != p.ID {
 		return false
 	}
 	if side := c.Params["side"]; side == "consumer" {
-		return false // a rule for who calls, which is not ours to follow
+		return false // a rule for callers
 	}
 	for key, value := range c.Params {
-		// A parameter with a tilde is a condition.
+		// A key with a tilde is a condition.
 		if name, ok := strings.CutPrefix(key, "~"); ok && value != "*" && value != p.Params[name] {
 			return false
 		}
@@ -59,14 +58,14 @@ func (c Configurator) matches(p Provider) bool {
 	return (c.everywhere() || c.Host == p.Host) && (c.Port == 0 || c.Port == p.Port) && is("application", p.Application)
 }
 
-// at reports whether an address is where p is called.
+// at reports whether an address is that of p.
 func (p Provider) at(address string) bool {
 	host, port, err := SplitAddress(address)
 	return err == nil && host == p.Host && port == p.Port
 }
 
-// Configure applies rules to providers. Those that name an address count more than those for all, and of these the ones of
-// higher priority; the order in which they come does not matter.
+// Configure applies rules to providers. A rule for one address wins over those for all, then the higher priority wins; the order of rules
+// does not matter.
 func Configure(all []Provider, rules []Configurator) []Provider {
 	if len(rules) == 0 {
 		return all
@@ -93,7 +92,7 @@ func Configure(all []Provider, rules []Configurator) []Provider {
 	return out
 }
 
-// rank puts what is true first.
+// rank orders true first.
 func rank(a, b bool) int {
 	switch {
 	case a == b:
@@ -114,7 +113,7 @@ func (c Configurator) apply(params map[string]string) map[string]string {
 	if params == nil {
 		params = map[string]string{}
 	}
-	for _, key := range []string{"weight", "disabled"} { // what it says of enabled is about the rule itself
+	for _, key := range []string{"weight", "disabled"} { // enabled is about the rule itself
 		value, ok := c.Params[key]
 		if _, there := params[key]; !ok || there && c.Protocol == "absent" {
 			continue

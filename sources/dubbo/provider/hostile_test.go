@@ -17,10 +17,10 @@ func TestWhatCannotBeReadOfMetadataIsBounded(t *testing.T) {
 	}
 	_, skipped, err := ParseMetadata([]byte(`{"services":{` + strings.Join(all, ",") + `}}`))
 	require.NoError(t, err)
-	require.Len(t, skipped, maxPassedOver+1)
-	require.Equal(t, "49990 more services cannot be read", skipped[maxPassedOver])
+	require.Len(t, skipped, maxUnreadable+1)
+	require.Equal(t, "49990 more services cannot be read", skipped[maxUnreadable])
 	_, skipped = FromURLs("app", make([]string, 50_000))
-	require.Len(t, skipped, maxPassedOver+1)
+	require.Len(t, skipped, maxUnreadable+1)
 }
 
 // TestInstancesThatAreSwitchedOffShareParameters has what is switched off in a registry, of which a rule may say otherwise.

@@ -14,23 +14,22 @@ import (
 	"tributary/internal/names"
 )
 
-// Instance is an instance of an application, as Dubbo 3 registers it. What services it has is said by its metadata, which the
-// revision names.
+// Instance is an instance of an application, as Dubbo 3 registers it. Its revision identifies the metadata that lists its services.
 type Instance struct {
 	Application string
 	Host        string
 	Port        int
 	Revision    string
 	Remote      bool       // its metadata is in the metadata report
-	Endpoints   []Endpoint // one for each protocol; the first where it says nothing else
+	Endpoints   []Endpoint // one for each protocol
 	Metadata    map[string]string
 	Timestamp   int64 // in milliseconds
-	Off         bool  // somebody wants no calls to it
-	Silent      bool  // see Provider
-	// Failing says why its registry does not have it called: it serves nothing. Empty if it has.
+	Off         bool  // it is to have no calls
+	Unverified  bool  // see Provider
+	// Failing says why the registry wants no calls to it: it serves nothing. Empty if it is healthy.
 	Failing string
 
-	// Service is how the instance's own metadata service is called; nil if it does not say so.
+	// Service is the instance's own metadata service; nil if it names none.
 	Service *MetadataService
 }
 
@@ -40,12 +39,12 @@ type Endpoint struct {
 	Port     int
 }
 
-// MetadataService is how an instance is asked for its metadata.
+// MetadataService is the service that an instance offers for its metadata.
 type MetadataService struct {
 	Protocol string
 	Port     int
-	Version  string // of the service: 1.0.0, or 2.0.0 for that of Triple
-	V2       bool   // it says that it has MetadataServiceV2
+	Version  string // 1.0.0, or 2.0.0 for that of Triple
+	V2       bool   // it announces MetadataServiceV2
 }
 
 // The keys of an instance's metadata.
@@ -56,20 +55,20 @@ const (
 	keyService   = "dubbo.metadata-service.url-params"
 )
 
-// InstanceTag is of the form of the texts that OfInstances knows.
+// InstanceTag is an example of a tag for which OfInstances is true.
 const InstanceTag = keyRevision + "=…"
 
-// OfInstances reports whether a text of the form key=value is of the metadata that instances of Dubbo have, and no others.
+// OfInstances reports whether a text key=value is metadata that only Dubbo's instances have.
 func OfInstances(text string) bool {
 	key, value, _ := strings.Cut(text, "=")
 	return (key == keyEndpoints || key == keyRevision) && value != ""
 }
 
-// ParseInstance reads the content of a node below an application: JSON as Curator writes it. ok is false for an instance that is
-// not Dubbo's; Spring Cloud has its own in the same place.
+// ParseInstance parses the content of a node below an application: JSON as Curator writes it. ok is false for an instance that is not
+// Dubbo's; Spring Cloud uses the same place.
 func ParseInstance(application string, content []byte) (i Instance, ok bool, err error) {
 	if len(content) > maxText {
-		return Instance{}, false, fmt.Errorf("an instance of %d bytes: more than %d are not read", len(content), maxText)
+		return Instance{}, false, fmt.Errorf("instance of %d bytes (limit %d)", len(content), maxText)
 	}
 	var node struct {
 		Name    string          `json:"name"`
@@ -101,7 +100,7 @@ func NewInstance(application, host string, port int, metadata map[string]string)
 	if host == "" {
 		return i, true, errors.New("it has no address")
 	}
-	// What cannot be read here and below leaves other ways to ports and metadata, if there is a revision.
+	// With a revision, an error here or below is none: there are other sources of ports and metadata.
 	if i.Endpoints, err = parseEndpoints(metadata[keyEndpoints]); err != nil && i.Revision == "" {
 		return i, true, fmt.Errorf("%s: want a list in JSON of protocols and ports, got %s", keyEndpoints, Shorten(metadata[keyEndpoints]))
 	}
@@ -111,7 +110,7 @@ func NewInstance(application, host string, port int, metadata map[string]string)
 	return i, true, nil
 }
 
-// parseEndpoints reads a list of protocols and ports, as JSON. One that cannot be read is left out.
+// parseEndpoints parses a list of protocols and ports in JSON. It skips elements that it cannot read.
 func parseEndpoints(list string) (all []Endpoint, err error) {
 	var raw []json.RawMessage
 	if list == "" {
@@ -132,7 +131,7 @@ func parseEndpoints(list string) (all []Endpoint, err error) {
 	return all, nil
 }
 
-// parseService reads parameters, as JSON. dubbo-go writes one object, and versions for Spring Cloud one for each protocol.
+// parseService parses parameters in JSON. dubbo-go writes one object, and versions for Spring Cloud one for each protocol.
 func parseService(params string) *MetadataService {
 	raw := map[string]json.RawMessage{}
 	if json.Unmarshal([]byte(params), &raw) != nil {
@@ -155,7 +154,7 @@ func parseService(params string) *MetadataService {
 	return s
 }
 
-// text reads a JSON string, or anything else as it is written.
+// text decodes a JSON string; anything else stays as it is written.
 func text(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -164,7 +163,7 @@ func text(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// number reads a whole number in JSON, or a string of one, which may have been written with a fraction of zero; 0 if it is neither.
+// number decodes a whole number in JSON, or in a JSON string, also with a fraction of zero; 0 if it is neither.
 func number(raw json.RawMessage) int {
 	n, err := strconv.ParseFloat(text(raw), 64)
 	if err != nil || n != math.Trunc(n) || math.Abs(n) > math.MaxInt32 {
@@ -173,7 +172,7 @@ func number(raw json.RawMessage) int {
 	return int(n)
 }
 
-// Port of the protocol, or 0.
+// portOf returns the port of a protocol, or 0.
 func (i Instance) portOf(protocol string) int {
 	for _, e := range i.Endpoints {
 		if e.Protocol == protocol {
@@ -183,14 +182,13 @@ func (i Instance) portOf(protocol string) int {
 	return 0
 }
 
-// Providers returns what an instance with this metadata provides. The host is that of the instance, and the port that of the service: two
-// instances with the same metadata may have different hosts, and one with two protocols has two ports.
+// Providers returns the providers of an instance with this metadata: its host, with the ports of the services.
 func (i Instance) Providers(m Metadata) []Provider {
 	all, _ := i.offers(m)
 	return all
 }
 
-// Uncallable says what an instance with this metadata provides besides, and cannot be called.
+// Uncallable returns why other services in the metadata cannot be called.
 func (i Instance) Uncallable(m Metadata) []error {
 	_, others := i.offers(m)
 	return others
@@ -208,20 +206,19 @@ func (i Instance) offers(m Metadata) (all []Provider, others []error) {
 		case err != nil:
 			others = append(others, err)
 		default:
-			all = append(all, i.as(p))
+			all = append(all, p.withStateOf(i))
 		}
 	}
 	return all, others
 }
 
-// as returns a provider that is switched off, or silent, if its instance is. It shares the parameters of the metadata, of which there is
-// one for all instances.
-func (i Instance) as(p Provider) Provider {
-	p.Silent, p.SwitchedOff = i.Silent, i.Off
+// withStateOf returns p, switched off or unverified if its instance is.
+func (p Provider) withStateOf(i Instance) Provider {
+	p.Unverified, p.SwitchedOff = i.Unverified, i.Off
 	return p
 }
 
-// Guess returns what an instance provides if nothing is known but the interfaces that its application is said to serve.
+// Guess returns the providers of an instance if only the interfaces mapped to its application are known.
 func (i Instance) Guess(interfaces []string) []Provider {
 	var all []Provider
 	seen := map[Endpoint]bool{}
@@ -236,14 +233,14 @@ func (i Instance) Guess(interfaces []string) []Provider {
 				Application: i.Application, Timestamp: i.Timestamp,
 			}
 			if !internal(name) && p.check() == nil {
-				all = append(all, i.as(p))
+				all = append(all, p.withStateOf(i))
 			}
 		}
 	}
 	return all
 }
 
-// internal reports whether an interface is one of Dubbo's own, which every application has and nobody calls through a mesh.
+// internal reports whether an interface is one of Dubbo's own, which every application has and no mesh needs.
 func internal(name string) bool {
 	switch name {
 	case "org.apache.dubbo.metadata.MetadataService", "org.apache.dubbo.metadata.MetadataServiceV2":

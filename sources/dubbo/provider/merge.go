@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// endpoint is what is at most once in a service: two registrations of it are one.
+// endpoint identifies a provider: two registrations with the same endpoint are one.
 type endpoint struct {
 	id       ID
 	protocol string
@@ -17,9 +17,9 @@ type endpoint struct {
 
 func (p Provider) endpoint() endpoint { return endpoint{p.ID, p.Protocol, p.Host, p.Port, p.Path} }
 
-// Merge returns each provider once, in a stable order. Of several registrations at one level the newest counts: after a crash the old one
-// and the new one are side by side until the old session ends. Of both levels it has the parameters that either says, and of what both say
-// that of the newer one: one level may lack what the other one has. Of equally old registrations the first counts.
+// Merge returns each provider once, in a stable order. Of several registrations at one level the newest wins, verified ones before
+// unverified ones: after a crash the old one stays until its session ends. The parameters of both levels are merged; where both have one,
+// that of the newer registration wins. Of equally old registrations the first wins.
 func Merge(all ...[]Provider) []Provider {
 	newest := map[endpoint][]Provider{} // of each level
 	for _, p := range slices.Concat(all...) {
@@ -28,7 +28,7 @@ func Merge(all ...[]Provider) []Provider {
 		switch {
 		case same < 0:
 			newest[e] = append(newest[e], p)
-		case p.counts(newest[e][same]):
+		case p.supersedes(newest[e][same]):
 			newest[e][same] = p
 		}
 	}
@@ -37,7 +37,7 @@ func Merge(all ...[]Provider) []Provider {
 		slices.SortStableFunc(levels, func(a, b Provider) int { return cmp.Compare(b.Timestamp, a.Timestamp) })
 		p := levels[0]
 		for _, older := range levels[1:] {
-			p = p.completed(older)
+			p = p.fillFrom(older)
 		}
 		merged = append(merged, p)
 	}
@@ -48,18 +48,18 @@ func Merge(all ...[]Provider) []Provider {
 	return merged
 }
 
-// counts reports whether of two registrations at one level p counts, and not the other one.
-func (p Provider) counts(o Provider) bool {
-	if p.Silent != o.Silent {
-		return o.Silent
+// supersedes reports whether p wins over another registration at the same level.
+func (p Provider) supersedes(o Provider) bool {
+	if p.Unverified != o.Unverified {
+		return o.Unverified
 	}
 	return p.Timestamp > o.Timestamp
 }
 
-// completed returns p with the parameters that only an older registration of it has, at another level.
-func (p Provider) completed(older Provider) Provider {
+// fillFrom returns p with the parameters that only an older registration at another level has.
+func (p Provider) fillFrom(older Provider) Provider {
 	params := maps.Clone(p.Params)
-	if p.silentOnWeight() {
+	if p.weightUnset() {
 		delete(params, "weight")
 	}
 	_, disabled := params["disabled"]
@@ -67,8 +67,8 @@ func (p Provider) completed(older Provider) Provider {
 	for key, value := range older.Params {
 		_, said := params[key]
 		switch {
-		case said, key == "weight" && older.silentOnWeight():
-		case (key == "disabled" || key == "enabled") && (disabled || enabled): // which say the same thing
+		case said, key == "weight" && older.weightUnset():
+		case (key == "disabled" || key == "enabled") && (disabled || enabled): // the two mean the same
 		default:
 			if params == nil {
 				params = map[string]string{}
@@ -77,6 +77,6 @@ func (p Provider) completed(older Provider) Provider {
 		}
 	}
 	p.SwitchedOff = p.SwitchedOff || older.SwitchedOff && !disabled && !enabled
-	p.Params, p.Levels, p.Silent = params, p.Levels|older.Levels, p.Silent && older.Silent
+	p.Params, p.Levels, p.Unverified = params, p.Levels|older.Levels, p.Unverified && older.Unverified
 	return p
 }

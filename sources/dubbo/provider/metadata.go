@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// Metadata says what services the instances of an application with a revision have.
+// Metadata lists the services of the instances of an application with a revision.
 type Metadata struct {
 	Application string
 	Revision    string
 	Services    []Service
 }
 
-// Size is about how many bytes it takes in memory.
+// Size is roughly its memory in bytes.
 func (m Metadata) Size() int {
-	const perService, perParam = 200, 64 // besides their texts
+	const perService, perParam = 200, 64 // without their texts
 	n := len(m.Application) + len(m.Revision)
 	for _, s := range m.Services {
 		n += perService + len(s.Name) + len(s.Group) + len(s.Version) + len(s.Protocol) + len(s.Path)
@@ -30,7 +30,7 @@ func (m Metadata) Size() int {
 	return n
 }
 
-// Service is one of an instance's.
+// Service is a service of an instance.
 type Service struct {
 	Name     string            `json:"name"`
 	Group    string            `json:"group"`
@@ -41,35 +41,34 @@ type Service struct {
 	Params   map[string]string `json:"params"`
 }
 
-// ErrNoMetadata is said of a document that is there and empty, as an instance answers that is asked for a revision that it does
-// not have.
+// ErrNoMetadata is the error of an empty document. An instance without the revision answers with one.
 var ErrNoMetadata = errors.New("no metadata of this revision")
 
-// maxPassedOver is how many services that cannot be read are named: a few bytes of metadata are enough for one.
-const maxPassedOver = 10
+// maxUnreadable bounds the unreadable services that are named: a few bytes of metadata are enough for one.
+const maxUnreadable = 10
 
-// passedOver are the services of metadata that cannot be read.
-type passedOver struct {
+// unreadableServices collects the services of metadata that cannot be read.
+type unreadableServices struct {
 	first []string
 	more  int
 }
 
-func (o *passedOver) add(text func() string) {
-	if len(o.first) == maxPassedOver {
+func (o *unreadableServices) add(text func() string) {
+	if len(o.first) == maxUnreadable {
 		o.more++
 		return
 	}
 	o.first = append(o.first, text())
 }
 
-func (o *passedOver) texts() []string {
+func (o *unreadableServices) texts() []string {
 	if o.more == 0 {
 		return o.first
 	}
 	return append(o.first, fmt.Sprintf("%d more services cannot be read", o.more))
 }
 
-// nameOf says of what interface a service is that cannot be read, as far as it says so.
+// nameOf names the interface of an unreadable service, if it has one.
 func nameOf(service json.RawMessage) string {
 	var of struct{ Name json.RawMessage }
 	if json.Unmarshal(service, &of) != nil || of.Name == nil {
@@ -78,16 +77,16 @@ func nameOf(service json.RawMessage) string {
 	return " of " + Shorten(text(of.Name))
 }
 
-// ParseMetadata reads MetadataInfo in JSON, as it is in a metadata report and as instances answer. A service that cannot be
-// read is left out and named among skipped.
+// ParseMetadata parses MetadataInfo in JSON, as in a metadata report and in answers of instances. skipped names the services that cannot be
+// read.
 func ParseMetadata(content []byte) (m Metadata, skipped []string, err error) {
 	if len(content) > maxText {
-		return Metadata{}, nil, fmt.Errorf("metadata of %d bytes: more than %d are not read", len(content), maxText)
+		return Metadata{}, nil, fmt.Errorf("metadata of %d bytes (limit %d)", len(content), maxText)
 	}
 	var doc *struct {
 		App      string                     `json:"app"`
 		Revision string                     `json:"revision"`
-		Version  string                     `json:"version"` // where Triple has the revision
+		Version  string                     `json:"version"` // the revision, in Triple
 		Services map[string]json.RawMessage `json:"services"`
 	}
 	if err := json.Unmarshal(content, &doc); err != nil {
@@ -97,7 +96,7 @@ func ParseMetadata(content []byte) (m Metadata, skipped []string, err error) {
 		return Metadata{}, nil, ErrNoMetadata
 	}
 	m = Metadata{Application: doc.App, Revision: cmp.Or(doc.Revision, doc.Version)}
-	var out passedOver
+	var out unreadableServices
 	for _, key := range slices.Sorted(maps.Keys(doc.Services)) {
 		s, err := parseServiceInfo(key, doc.Services[key])
 		if err != nil {
@@ -132,7 +131,7 @@ func parseServiceInfo(key string, raw json.RawMessage) (s Service, err error) {
 	return s, nil
 }
 
-// complete takes what the fields of a service do not say from its key, group/interface:version:protocol, and its parameters.
+// complete fills empty fields of a service from its parameters and its key, group/interface:version:protocol.
 func (s *Service) complete(key string) {
 	group, rest, ok := strings.Cut(key, "/")
 	if !ok {
@@ -151,11 +150,10 @@ func (s *Service) complete(key string) {
 	s.Protocol = strings.ToLower(s.Protocol)
 }
 
-// FromURLs makes metadata of the URLs that a provider's metadata service lists, which do not say of which revision they are. Those that
-// cannot be read are named among skipped.
+// FromURLs makes metadata of the URLs in the answer of a metadata service, which name no revision. skipped names those that cannot be read.
 func FromURLs(application string, urls []string) (m Metadata, skipped []string) {
 	m = Metadata{Application: application}
-	var out passedOver
+	var out unreadableServices
 	for _, text := range urls {
 		u, err := ParseURL(text)
 		var p Provider

@@ -21,11 +21,11 @@ type Provider struct {
 	Timestamp   int64 // when it was started, in milliseconds; 0 if unknown
 	Params      map[string]string
 	Levels      Levels
-	Silent      bool // nobody has heard of it since the registry began anew: who was known stays, and who was not is none
-	SwitchedOff bool // its registry has it take no calls, whatever its parameters say
+	Unverified  bool // not heard from since the registry restarted: a known one stays, an unknown one is not added
+	SwitchedOff bool // disabled in the registry itself, whatever its parameters say
 }
 
-// Levels are those at which something is registered.
+// Levels are the levels of a registration.
 type Levels uint8
 
 // The levels.
@@ -34,7 +34,7 @@ const (
 	OfApplications
 )
 
-// ID is what Dubbo tells services apart by.
+// ID identifies a service of Dubbo.
 type ID struct {
 	Interface string
 	Group     string
@@ -65,8 +65,7 @@ func newID(iface, group, version string) ID {
 	return ID{iface, group, version}
 }
 
-// Provider returns the provider that a URL registers. ok is false for what is no provider: consumers, rules, and the URL by which
-// Dubbo says that there is none.
+// Provider returns the provider of a URL. ok is false for other URLs: consumers, rules, and Dubbo's marker of an empty list.
 func (u URL) Provider() (p Provider, ok bool, err error) {
 	switch u.Protocol {
 	case "empty", "override", "absent", "route", "router", "script", "condition", "consumer", "admin", "injvm":
@@ -90,13 +89,13 @@ func (u URL) Provider() (p Provider, ok bool, err error) {
 // Consumer is an application that calls services: those of a group and version of an interface, or several.
 type Consumer struct {
 	Application string
-	ID          // the group may be several, with commas; * is any group, and any version
+	ID          // the group may be a list with commas; * is any group or version
 }
 
-// wildcard is what a consumer has of a group or version if it takes all.
+// wildcard is a consumer's group or version that matches all.
 const wildcard = "*"
 
-// Consumer returns the consumer that a URL registers, or false if it is none.
+// Consumer returns the consumer of a URL, or false if it is none.
 func (u URL) Consumer() (Consumer, bool) {
 	c := Consumer{u.Params["application"], newID(cmp.Or(u.Params["interface"], u.Path), u.Params["group"], u.Params["version"])}
 	return c, u.Protocol == "consumer" && c.Application != "" && c.Interface != ""
@@ -108,7 +107,7 @@ func (c Consumer) Consumes(id ID) bool {
 		(c.Group == wildcard || slices.Contains(strings.Split(c.Group, ","), id.Group))
 }
 
-// check refuses what cannot be called.
+// check returns why a provider cannot be called, or nil.
 func (p Provider) check() error {
 	switch {
 	case p.Interface == "":
@@ -121,7 +120,7 @@ func (p Provider) check() error {
 	return nil
 }
 
-// milliseconds reads a timestamp, which dubbo-go writes in seconds.
+// milliseconds parses a timestamp, which dubbo-go writes in seconds.
 func milliseconds(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
@@ -133,13 +132,13 @@ func milliseconds(text string) int64 {
 	return n
 }
 
-// DefaultWeight is that of a provider that says nothing.
+// DefaultWeight is the weight of a provider that sets none.
 const DefaultWeight = 100
 
 // maxWeight keeps sums of weights within what Envoy takes.
 const maxWeight = 1_000_000
 
-// Weight returns the share of calls that p is to have; 0 for none. A provider that is disabled has none.
+// Weight returns the share of calls of p; 0 if p is disabled.
 func (p Provider) Weight() uint32 {
 	if p.disabled() {
 		return 0
@@ -147,9 +146,9 @@ func (p Provider) Weight() uint32 {
 	text := p.Params["weight"]
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	switch {
-	case err != nil: // as Dubbo does
+	case err != nil: // as in Dubbo
 		return DefaultWeight
-	case p.silentOnWeight():
+	case p.weightUnset():
 		return DefaultWeight
 	case n <= 0:
 		return 0
@@ -157,7 +156,7 @@ func (p Provider) Weight() uint32 {
 	return uint32(min(n, maxWeight))
 }
 
-// Off says why p is to have no calls; empty if it is to have some.
+// Off says why p has no calls; empty if it has some.
 func (p Provider) Off() string {
 	switch {
 	case p.disabled():
@@ -168,17 +167,17 @@ func (p Provider) Off() string {
 	return ""
 }
 
-// silentOnWeight reports whether a weight is none: dubbo-go writes 0 where nothing was set.
-func (p Provider) silentOnWeight() bool {
-	return strings.TrimSpace(p.Params["weight"]) == "0" && p.golang() && !p.configured()
+// weightUnset reports whether the weight means none: dubbo-go writes 0 if none is set.
+func (p Provider) weightUnset() bool {
+	return strings.TrimSpace(p.Params["weight"]) == "0" && p.isDubboGo() && !p.configured()
 }
 
-// disabled decides by what its registry says, and by the first of the two parameters that is there.
+// disabled reports whether the registry or the parameters disable p. Of the parameters, disabled precedes enabled.
 func (p Provider) disabled() bool {
 	return p.SwitchedOff || flag(p.Params, "disabled", !flag(p.Params, "enabled", true))
 }
 
-// flag returns a parameter that is a truth value, which is the standard one where it says nothing.
+// flag returns a boolean parameter, or standard if it is not set.
 func flag(params map[string]string, key string, standard bool) bool {
 	if said := params[key]; said != "" {
 		return names.IsTrue(said)
@@ -186,9 +185,9 @@ func flag(params map[string]string, key string, standard bool) bool {
 	return standard
 }
 
-func (p Provider) golang() bool { return strings.HasPrefix(p.Params["release"], "dubbo-golang") }
+func (p Provider) isDubboGo() bool { return strings.HasPrefix(p.Params["release"], "dubbo-golang") }
 
-// configuredParam marks, among parameters, that a configurator set the weight. It cannot be in a URL.
+// configuredParam is a parameter that marks a weight as set by a configurator. No URL can contain it.
 const configuredParam = "\x00configured"
 
 func (p Provider) configured() bool { return p.Params[configuredParam] != "" }

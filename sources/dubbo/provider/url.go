@@ -1,7 +1,7 @@
-// Package provider reads what Dubbo's providers write into a registry: URLs, instances of applications, their metadata, and
-// the configurators that administrators add. It is pure: no I/O, no clock.
+// Package provider parses what Dubbo's providers register: URLs, instances of applications, their metadata, and the configurators that
+// administrators add. It is pure: no I/O, no clock.
 //
-// Forms are those of Dubbo for Java 2.7.23, 3.2.19 and 3.3.6 and of dubbo-go 3.3.2, as observed.
+// The formats are those of Dubbo for Java 2.7.23, 3.2.19 and 3.3.6 and of dubbo-go 3.3.2, as observed.
 package provider
 
 import (
@@ -26,10 +26,10 @@ type URL struct {
 	Params   map[string]string
 }
 
-// maxText is the length of the longest text that is read. ZooKeeper does not take more than 1 MiB in one request.
+// maxText bounds a text in bytes. ZooKeeper accepts at most 1 MiB in one request.
 const maxText = 1 << 20
 
-// ParseNode reads the name of a node of ZooKeeper: a whole URL in form encoding, which is undone once.
+// ParseNode parses the name of a node of ZooKeeper: a URL in form encoding, which is undone once.
 func ParseNode(name string) (URL, error) {
 	text, err := url.QueryUnescape(name)
 	if err != nil {
@@ -38,11 +38,11 @@ func ParseNode(name string) (URL, error) {
 	return ParseURL(text)
 }
 
-// ParseURL reads a URL as it is. Java does not escape the values in it, so that everything after the first '=' of a parameter is its
-// value, '%', '+', '/', '?' and '#' included. A parameter without '=' has no value.
+// ParseURL parses a URL. Java does not escape values: everything after the first '=' of a parameter is its value, '%', '+', '/', '?' and
+// '#' included. A parameter without '=' has no value.
 func ParseURL(text string) (u URL, err error) {
 	if len(text) > maxText {
-		return URL{}, fmt.Errorf("a URL of %d bytes: more than %d are not read", len(text), maxText)
+		return URL{}, fmt.Errorf("URL of %d bytes (limit %d)", len(text), maxText)
 	}
 	head, query, _ := strings.Cut(text, "?")
 	protocol, rest, ok := strings.Cut(head, "://")
@@ -65,7 +65,7 @@ func ParseURL(text string) (u URL, err error) {
 			u.Params[key] = value
 		}
 	}
-	// Dubbo 2.6 registers what is set for all services of a provider with a prefix.
+	// Dubbo 2.6 writes settings for all services of a provider with a prefix.
 	for _, prefixed := range slices.Collect(maps.Keys(u.Params)) {
 		if key, ok := strings.CutPrefix(prefixed, "default."); ok && key != "" {
 			if _, there := u.Params[key]; !there {
@@ -76,8 +76,8 @@ func ParseURL(text string) (u URL, err error) {
 	return u, nil
 }
 
-// SplitAddress splits host and port, which may be missing. IPv6 addresses are written in brackets, or by Java without them: then what is
-// after the last colon is the port, as to Java itself, unless there is no address without it.
+// SplitAddress splits host and port, which may be missing. Java writes IPv6 addresses without brackets: the part after the last colon is
+// the port, as in Java, unless the rest is no address.
 func SplitAddress(address string) (host string, port int, err error) {
 	host = address
 	if colon := strings.LastIndexByte(address, ':'); colon > strings.LastIndexByte(address, ']') &&
@@ -90,14 +90,14 @@ func SplitAddress(address string) (host string, port int, err error) {
 	return names.Host(host), port, nil
 }
 
-// addressOnlyAsAWhole reports whether text is an IP address, and is none without its end.
+// addressOnlyAsAWhole reports whether text is an IP address and its start is none.
 func addressOnlyAsAWhole(text, start string) bool {
 	_, whole := netip.ParseAddr(text)
 	_, part := netip.ParseAddr(start)
 	return whole == nil && part != nil
 }
 
-// Shorten makes text of a registry fit for a message. Texts that are different stay so.
+// Shorten makes text of a registry fit for a message. Texts that differ stay different, except that invalid bytes all become "?".
 func Shorten(text string) string {
 	const most = 120
 	text = strings.ToValidUTF8(text, "?")

@@ -8,18 +8,18 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// Claims are what is registered as instances of one application, by place, which is a host and port. A process may have left an instance
-// behind, and others may register the place as something else, or as something that cannot be read: of several at one place one counts.
+// Claims holds the registrations of an application by host:port. A stale instance or another framework may use the same address; the best
+// claim wins.
 type Claims map[string]Claim
 
-// Claim is what is registered at a place.
+// Claim is a registration at an address.
 type Claim struct {
 	provider.Instance
-	Dubbo bool  // else it is an instance of something else
+	Dubbo bool  // else it is another framework's
 	Err   error // why it cannot be read, or nil
 }
 
-// compare puts first what counts of two.
+// compare orders claims, best first.
 func (c *Claim) compare(o *Claim) int {
 	rank := func(c *Claim) int {
 		switch {
@@ -31,7 +31,7 @@ func (c *Claim) compare(o *Claim) int {
 			return 3
 		case c.Failing != "":
 			return 2
-		case c.Silent:
+		case c.Unverified:
 			return 1
 		}
 		return 0
@@ -39,7 +39,7 @@ func (c *Claim) compare(o *Claim) int {
 	return cmp.Or(cmp.Compare(rank(c), rank(o)), cmp.Compare(o.Timestamp, c.Timestamp))
 }
 
-// Add adds what is registered at a place under a name of its own. What does not count and cannot be read is told of by that name.
+// Add adds a registration at an address. A losing one that cannot be read stays under its own name, to be reported.
 func (all Claims) Add(place, name string, c Claim) {
 	if loser, beaten := all.add(place, c); beaten && loser.Err != nil {
 		all.add(place+" "+provider.Shorten(name), loser)
@@ -55,7 +55,7 @@ func (all Claims) add(place string, c Claim) (loser Claim, beaten bool) {
 	return other, there
 }
 
-// Tell tells of all of them, and with err that there may be more.
+// Tell delivers all claims. err is that of the list of instances.
 func (all Claims) Tell(to Listener, application string, err error) {
 	places := slices.Sorted(maps.Keys(all))
 	to.Instances(application, places, err)

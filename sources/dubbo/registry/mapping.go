@@ -5,39 +5,38 @@ import (
 	"strings"
 )
 
-// What a registry may say in its mapping. What is more is an error in place of a part of it, so that what was read before stays.
+// The limits of a mapping. A larger one is an error as a whole: the earlier mapping stays.
 const (
 	MaxMapped  = 20_000   // interfaces
 	maxMapping = 64 << 20 // bytes in memory
 )
 
-// costOfName is what the name of an application takes besides its bytes.
+// costOfName is the memory of an application's name besides its bytes.
 const costOfName = 64
 
-// Mapping is the interfaces that applications are said to serve.
+// Mapping collects the interfaces of each application.
 type Mapping struct {
 	of                map[string][]string
 	interfaces, bytes int
 }
 
-// Fits says that there are so many interfaces, of which an error says that they are too many, at that place of the registry.
+// Fits returns an error if a mapping has too many interfaces. at is its place in the registry.
 func Fits(interfaces int, at string) error {
 	if interfaces > MaxMapped {
-		return fmt.Errorf("%s has %d interfaces or more, and of more than %d (MaxMapped) none are read: delete those that nobody serves", at,
-			interfaces, MaxMapped)
+		return fmt.Errorf("%s has at least %d interfaces (limit %d, MaxMapped): delete those that nobody serves", at, interfaces, MaxMapped)
 	}
 	return nil
 }
 
-// Add adds what Dubbo writes for an interface: the names of applications, with commas.
+// Add adds an interface with the names of its applications, separated by commas as Dubbo writes them.
 func (m *Mapping) Add(at, iface, applications string) error {
 	m.interfaces++
 	if err := Fits(m.interfaces, at); err != nil {
 		return err
 	}
 	if m.bytes += len(iface) + len(applications) + costOfName*(1+strings.Count(applications, ",")); m.bytes > maxMapping {
-		return fmt.Errorf("%s: with interface %.100q it takes more than %d bytes (maxMapping), and is not read: delete what nobody serves", at,
-			iface, maxMapping)
+		return fmt.Errorf("%s: over the limit of %d bytes (maxMapping) at interface %.100q: delete those that nobody serves", at, maxMapping,
+			iface)
 	}
 	if m.of == nil {
 		m.of = map[string][]string{}

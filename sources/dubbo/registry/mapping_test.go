@@ -16,11 +16,11 @@ func TestAMappingHasABound(t *testing.T) {
 	require.Len(t, m.InterfacesOf()["a"], MaxMapped)
 	require.Len(t, m.InterfacesOf(), 2)
 	require.EqualError(t, m.Add("zk/mapping", "one more", "a"),
-		"zk/mapping has 20001 interfaces or more, and of more than 20000 (MaxMapped) none are read: delete those that nobody serves")
+		"zk/mapping has at least 20001 interfaces (limit 20000, MaxMapped): delete those that nobody serves")
 
 	m = Mapping{}
 	require.NoError(t, m.Add("zk/mapping", "i", strings.Repeat("a,", 100_000)))
 	err := m.Add("zk/mapping", "j", strings.Repeat("a,", maxMapping/costOfName))
-	require.ErrorContains(t, err, `zk/mapping: with interface "j" it takes more than 67108864 bytes (maxMapping)`)
+	require.ErrorContains(t, err, `zk/mapping: over the limit of 67108864 bytes (maxMapping) at interface "j"`)
 	require.Len(t, m.InterfacesOf()["a"], 100_000)
 }

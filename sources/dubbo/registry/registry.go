@@ -1,4 +1,4 @@
-// Package registry says what a registry of Dubbo's providers is to their source.
+// Package registry is the interface of the registries in which Dubbo's providers register.
 package registry
 
 import (
@@ -10,66 +10,63 @@ import (
 
 // Registry is where providers register.
 type Registry interface {
-	// Watch reads everything, and tells to of it and of each change, until ctx ends. It returns when everything that it started has ended: an
-	// error of ctx, or one that says why it could not begin.
+	// Watch calls to with everything, and with each change, until ctx ends. It returns when everything that it started has ended: an error of
+	// ctx, or why it could not begin.
 	Watch(ctx context.Context, to Listener, w Wanted) error
-	// Metadata returns what the metadata report has of a revision of an application, or ErrAbsent. It is called while Watch runs.
+	// Metadata returns the document of a revision of an application in the metadata report, or ErrAbsent. It is called while Watch runs.
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
-	// Mapped returns the interfaces that applications are said to serve. It is called while Watch runs.
+	// Mapped returns the registry's mapping: the interfaces of each application. It is called while Watch runs.
 	Mapped(ctx context.Context) (interfacesOf map[string][]string, err error)
 }
 
-// Wanted is what is wanted of a registry, and what it may use for it.
+// Wanted tells a registry what to read, and what earlier runs left.
 type Wanted struct {
-	Consumers bool // whether it is wanted what applications consume
-	// Notes are for what a registry has to know of earlier runs; nil if nothing is kept. Before is what an earlier run published.
+	Consumers bool // read consumers
+	// Notes keep the registry's own data for the next run; nil if nothing is kept. Before are the providers that an earlier run published.
 	Notes  Notes
 	Before []Known
 }
 
 // Notes keep something for the next run.
 type Notes interface {
-	// Kept returns what Keep was given last, by this run or an earlier one; nil if there is nothing.
+	// Kept returns the last note, of this run or an earlier one; nil if there is none.
 	Kept() []byte
 	Keep(note []byte)
 }
 
-// Known is a provider that an earlier run published: of which interface, and of which application.
+// Known is a provider that an earlier run published.
 type Known struct {
 	Interface, Application string
 	Address                string
 	Port                   int
 }
 
-// Listener is told what a registry has: state, not events, each time the whole of a part. An error in place of content says that the
-// part cannot be read; what was known of it stays. An Incomplete comes with content. Its methods are safe for concurrent use, do not block,
-// and take over what they are given; what concerns one part comes in order.
+// Listener receives the registry's state, not events: each call has the whole of one part. With an error other than Incomplete the part
+// could not be read and its previous content stays. The methods are safe for concurrent use, do not block, and take over their arguments;
+// calls about one part come in order.
 type Listener interface {
-	// Parts are all those of what may be interfaces, and Applications the names of what may be applications.
+	// Parts lists all parts; Applications the names of possible applications.
 	Parts(all []Part, err error)
 	Applications(names []string, err error)
-	// Registered is what is registered in a part. ErrAbsent says that there is no such place: its interface is none, or no longer, or has
-	// nobody of that category.
-	Registered(of Part, all []Registered, err error)
-	// Instances are the ids of those of an application, and Instance is one of them: nil for one that is not Dubbo's.
-	// One that is Failing is as if it were not listed.
+	// Registered delivers the registrations of a part, or ErrAbsent if there is no such place.
+	Registered(of Part, all []Registration, err error)
+	// Instances lists the ids of an application; Instance delivers one, nil if it is not Dubbo's. A Failing instance counts as unlisted.
 	Instances(application string, ids []string, err error)
 	Instance(application, id string, i *provider.Instance, err error)
-	// Others is how many services there are that are not Dubbo's and that nothing else is told of.
+	// Others is the number of other services, which are not Dubbo's.
 	Others(count int)
 	// Connection tells whether the registry can be reached, at the start and whenever that changes.
 	Connection(c Connection)
-	// Healed tells that a slow compare found something that had changed without a word.
+	// Healed tells that the resync compare found a change that no watch had reported.
 	Healed(path string)
 }
 
-// Part is where those of one category register for an interface. An interface may have several parts of one category: the name of a node of
-// ZooKeeper can be spelled in several ways, and Nacos has a service for each version and group. Each is told of by itself, and what cannot
-// be said of one says nothing of another.
+// Part is the place where providers, consumers or rules register for an interface. An interface may have several parts of one category: the
+// name of a node of ZooKeeper has several spellings, and Nacos has a service for each version and group. Parts are independent.
 type Part struct {
 	Interface string
 	Category  Category
-	Node      string // that it is in the registry
+	Node      string // its name in the registry
 }
 
 // Category is what registers in a part.
@@ -79,29 +76,28 @@ type Category string
 const (
 	Providers     Category = "providers"
 	Configurators Category = "configurators"
-	Consumers     Category = "consumers" // only if they are wanted
+	Consumers     Category = "consumers" // see Wanted
 )
 
-// Registered is what somebody registered, or why that cannot be read.
-type Registered struct {
+// Registration is a registered URL, or why it cannot be read.
+type Registration struct {
 	provider.URL
 	Err error
-	// Silent says that it need not live, as nobody has heard of it since the registry began anew: who was known stays, and who was not is
-	// none.
-	Silent bool
-	// Failing says why the registry does not have it called: it is as if it were not listed. Empty if it has.
+	// Unverified: not heard from since the registry restarted: a known one stays, an unknown one is not added.
+	Unverified bool
+	// Failing says why the registry wants no calls to it: it counts as unlisted. Empty if it is healthy.
 	Failing string
 }
 
-// Incomplete is an error that comes with content: there may be more, which cannot be read, and what was known of that stays.
+// Incomplete is an error that comes with content: the list may lack items, and known ones that it lacks stay.
 type Incomplete struct {
-	Err error // why; nil if that is said elsewhere
+	Err error // why; nil if that is reported elsewhere
 }
 
 // Error implements error.
 func (i *Incomplete) Error() string {
 	if i.Err == nil {
-		return "there may be more"
+		return "the list may be incomplete"
 	}
 	return i.Err.Error()
 }
@@ -114,18 +110,17 @@ func (i *Incomplete) Unwrap() error {
 	return i.Err
 }
 
-// ErrAbsent says that something is not there, for certain.
-var ErrAbsent = errors.New("it is not there")
+// ErrAbsent says that something certainly does not exist.
+var ErrAbsent = errors.New("not found")
 
-// ErrDenied says that we may not read something.
-var ErrDenied = errors.New("we may not read it")
+// ErrDenied says that we have no right to read something.
+var ErrDenied = errors.New("access denied")
 
-// Connection is the state of that to the registry.
+// Connection is the state of the connection to the registry.
 type Connection struct {
 	Up      bool
-	Fresh   bool   // Up, and nothing that was known of earlier holds: the session is a new one
-	Denied  bool   // not Up, as the registry does not take us for who we say
-	Message string // for people, of one that is not up, or of what is the matter with one that is
-	// Certain says that the registry makes sure of what it does not list any more: that is not in doubt, however long it was away.
-	Certain bool
+	Fresh   bool   // Up, in a new session; nothing known from earlier holds
+	Denied  bool   // not Up: the registry refuses our credentials
+	Message string // for people: why it is not up, or a problem of one that is
+	Certain bool   // the registry itself confirms removals, so none is in doubt after an outage
 }

@@ -11,17 +11,17 @@ import (
 	"tributary/internal/secret"
 )
 
-// Scheme is that of addresses of ZooKeeper.
+// Scheme is the scheme of ZooKeeper's addresses.
 const Scheme = "zookeeper"
 
-// Address is where a registry is, as Dubbo's users write it:
+// Address is the address of a registry, as Dubbo's users write it:
 // zookeeper://[user:password@]host:2181[/root]?backup=host:2181,host:2181&group=dubbo&timeout=30000&session=60000.
 type Address struct {
 	Servers  []string // host:port
 	User     string
 	Password secret.Text
-	Root     string // before all paths, for those that share a ZooKeeper; empty, or /path
-	Group    string // the registry's: the node under which everything is
+	Root     string // precedes all paths, in a shared ZooKeeper; empty, or /path
+	Group    string // the registry's: the node above everything
 	Timeout  time.Duration
 	Session  time.Duration
 }
@@ -34,7 +34,7 @@ const (
 	defaultSession = 60 * time.Second
 )
 
-// ParseAddress reads an address. Parameters that are for consumers and providers are let pass, as they stand in the same URL.
+// ParseAddress parses an address. It ignores parameters for consumers and providers, which users write in the same URL.
 func ParseAddress(text string) (a Address, err error) {
 	u, err := address.Parse(Scheme, "host:2181?backup=host:2181", defaultPort, text)
 	if err != nil {
@@ -64,7 +64,7 @@ func ParseAddress(text string) (a Address, err error) {
 	return a, nil
 }
 
-// TLS gives what a connection to a host needs; nil is a connection without TLS. It is asked each time, since certificates change.
+// TLS returns the TLS configuration for a connection to a host; a nil TLS means no TLS. It is called each time, since certificates change.
 type TLS func(host string) (*tls.Config, error)
 
 // New returns the registry at an address.

@@ -6,20 +6,19 @@ import (
 	"sync"
 )
 
-// answers looks at the answers of a ZooKeeper before the library reads them. Of names it makes room for as many as an answer says that
-// there are, which may be 64 GB, before it finds that there are not.
+// answers checks answers before the library does: the library allocates for as many names as an answer claims, up to 64 GB.
 type answers struct {
 	mu    sync.Mutex
-	names map[uint32]bool // the numbers of requests that are answered with names
+	names map[uint32]bool // the numbers of requests whose answers are names
 
-	// owned by who reads
-	head [headSize]byte // of the answer that is being read: its length, its head, and how many names there are
-	have int            // of that
-	left int            // of the answer
+	// owned by the reader
+	head [headSize]byte // of the current answer: its length, its head, and its number of names
+	have int            // bytes of head
+	left int            // bytes of the answer that are still to come
 }
 
-// An answer is its length, then the number of its request, of its transaction, an error, and what was asked for. A request is its length,
-// its number and its kind.
+// An answer is its length, the number of its request, that of its transaction, an error, and the content. A request is its length, its
+// number and its kind.
 const (
 	lengthSize = 4
 	headSize   = lengthSize + 4 + 8 + 4 + 4
@@ -28,8 +27,8 @@ const (
 	getChildren2 = 12
 )
 
-// asked takes note of a request.
-func (a *answers) asked(request []byte) {
+// sawRequest notes a request whose answer will be names.
+func (a *answers) sawRequest(request []byte) {
 	if len(request) < 3*lengthSize {
 		return
 	}
@@ -41,8 +40,8 @@ func (a *answers) asked(request []byte) {
 	a.names[binary.BigEndian.Uint32(request[4:])] = true
 }
 
-// come looks at what was read of answers.
-func (a *answers) come(p []byte) error {
+// inspect checks the next bytes of answers.
+func (a *answers) inspect(p []byte) error {
 	for len(p) > 0 {
 		if a.have < headSize && (a.have < lengthSize || a.left > 0) {
 			until := headSize
@@ -59,8 +58,7 @@ func (a *answers) come(p []byte) error {
 			switch a.have {
 			case lengthSize:
 				if a.left = int(binary.BigEndian.Uint32(a.head[:])); a.left > maxAnswer {
-					return fmt.Errorf("an answer of %d bytes, and more than %d (maxAnswer) are not read: delete what is not needed of the node that is "+
-						"so large", a.left, maxAnswer)
+					return fmt.Errorf("answer of %d bytes (limit %d, maxAnswer): delete unneeded children of the node", a.left, maxAnswer)
 				}
 			case headSize:
 				if err := a.check(); err != nil {
@@ -79,19 +77,19 @@ func (a *answers) come(p []byte) error {
 	return nil
 }
 
-// check refuses an answer that says that there are more names than it has room for: each takes its length, at least.
+// check refuses an answer that claims more names than fit into it: each has at least a length.
 func (a *answers) check() error {
 	a.mu.Lock()
 	of := a.names[binary.BigEndian.Uint32(a.head[lengthSize:])]
 	a.mu.Unlock()
 	failed := binary.BigEndian.Uint32(a.head[16:]) != 0
 	if names := binary.BigEndian.Uint32(a.head[20:]); of && !failed && int(names) > a.left/lengthSize {
-		return fmt.Errorf("an answer says that it has %d names, and has %d bytes for them", names, a.left)
+		return fmt.Errorf("answer claims %d names in %d bytes", names, a.left)
 	}
 	return nil
 }
 
-// done makes ready for the next answer.
+// done prepares for the next answer.
 func (a *answers) done() {
 	if a.have >= 2*lengthSize {
 		a.mu.Lock()

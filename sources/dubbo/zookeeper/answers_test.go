@@ -59,17 +59,17 @@ func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
 		},
 	} {
 		a := &answers{names: map[uint32]bool{}}
-		a.asked([]byte{0, 0, 0, 2, 1, 2})
+		a.sawRequest([]byte{0, 0, 0, 2, 1, 2})
 		for number, kind := range map[uint32]uint32{1: getChildren, 2: 3, 3: getChildren2, 4: getChildren2, 5: getChildren, 6: getChildren2} {
-			a.asked(request(number, kind))
+			a.sawRequest(request(number, kind))
 		}
 		all := good
 		for _, size := range reader(good) {
-			require.NoError(t, a.come(all[:size]))
+			require.NoError(t, a.inspect(all[:size]))
 			all = all[size:]
 		}
 		require.Equal(t, map[uint32]bool{6: true}, a.names)
-		require.EqualError(t, a.come(answer(6, 0, many...)), "an answer says that it has 4294967295 names, and has 0 bytes for them")
+		require.EqualError(t, a.inspect(answer(6, 0, many...)), "answer claims 4294967295 names in 0 bytes")
 	}
 }
 
@@ -77,7 +77,7 @@ func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
 func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
 	s := &session{}
 	greeting := append([]byte{0, 0, 0, 36}, make([]byte, 36)...)
-	c := watched(answering{Reader: iotest.OneByteReader(bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...)))}, 0,
+	c := newCheckedConn(answering{Reader: iotest.OneByteReader(bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...)))}, 0,
 		"h:2181", s)
 	_, err := c.Write(request(1, getChildren2))
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func FuzzAnswers(f *testing.F) {
 			var err error
 			testutil.Cost(t, len(b), 100, func() {
 				for part := range slices.Chunk(b, size) {
-					if err = a.come(part); err != nil {
+					if err = a.inspect(part); err != nil {
 						break
 					}
 				}

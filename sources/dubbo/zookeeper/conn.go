@@ -1,7 +1,7 @@
 // Package zookeeper reads what Dubbo's providers register in ZooKeeper.
 //
-// conn.go is the connection, answers.go what is made sure of before the library reads an answer, address.go where it goes, loop.go how one
-// node is followed, budget.go how much is kept, and zookeeper.go what is read of which nodes.
+// conn.go is the connection, answers.go checks answers before the library reads them, address.go parses addresses, loop.go follows one
+// node, budget.go bounds the memory, and zookeeper.go reads the registry's nodes.
 package zookeeper
 
 import (
@@ -23,24 +23,23 @@ import (
 	"tributary/sources/dubbo/registry"
 )
 
-// Conn is a connection to ZooKeeper, which goes on by itself from one session to the next. All calls but Close wait until there is a
-// session, or end with an error of the connection after all servers were tried.
+// Conn is a connection to ZooKeeper, which opens new sessions by itself. All calls but Close wait for a session, or return an error of the
+// connection after all servers were tried.
 type Conn interface {
-	// Children and Data read a node, and ChildrenW and DataW also set a watch, which fires once. The error of a node that is not there is
-	// zk.ErrNoNode.
+	// Children and Data read a node, ChildrenW and DataW also set a watch, which fires once. A missing node is zk.ErrNoNode.
 	Children(path string) ([]string, error)
 	ChildrenW(path string) ([]string, <-chan zk.Event, error)
 	Data(path string) ([]byte, error)
 	DataW(path string) ([]byte, <-chan zk.Event, error)
 	// ExistsW sets a watch for the creation of a node, or its deletion if it exists.
 	ExistsW(path string) (bool, <-chan zk.Event, error)
-	// AddAuth makes the connection known as somebody, in this session and later ones.
+	// AddAuth authenticates the connection, in this session and later ones.
 	AddAuth(scheme, auth string) error
 	// Close ends the connection, and returns when everything that it started has ended.
 	Close()
 }
 
-// Dial makes a connection, of which state is told whenever it changes. state must not block.
+// Dial makes a connection, which calls state at each change. state must not block.
 type Dial func(state func(registry.Connection)) (Conn, error)
 
 // dialer returns the Dial of an address.
@@ -55,28 +54,28 @@ func dialer(a Address, config TLS) Dial {
 			zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
 				return s.dial(ctx, network, address, a, config)
 			}),
-			zk.WithLogger(silence{}), zk.WithLogInfo(false))
+			zk.WithLogger(discardLogger{}), zk.WithLogInfo(false))
 		if err != nil {
 			cancel()
 			return nil, fmt.Errorf("connect to %s: %w", s.servers, err)
 		}
-		return &client{conn: conn, events: events, root: a.Root, hangUp: cancel}, nil
+		return &client{conn: conn, events: events, root: a.Root, cancelDial: cancel}, nil
 	}
 }
 
-// silence takes the library's log: what it says is reported as the state of the connection.
-type silence struct{}
+// discardLogger drops the library's log, which the state of the connection repeats.
+type discardLogger struct{}
 
-func (silence) Printf(string, ...any) {}
+func (discardLogger) Printf(string, ...any) {}
 
-// session makes the library's events the state of the connection.
+// session turns the library's events into the state of the connection.
 type session struct {
 	tell    func(registry.Connection)
 	servers string
 
 	mu      sync.Mutex
-	had     bool // a session, at some time
-	expired bool // and it has ended
+	had     bool // there was a session
+	expired bool // the last session has expired
 	failed  error
 }
 
@@ -105,10 +104,10 @@ func (s *session) event(e zk.Event) {
 	}
 }
 
-// maxDial is how long one server is waited for: there are others.
+// maxDial is the timeout of connecting to one server: there are others.
 const maxDial = 5 * time.Second
 
-// dial makes a connection, which ends with ctx.
+// dial connects to a server. The connection ends with ctx.
 func (s *session) dial(ctx context.Context, network, address string, a Address, config TLS) (net.Conn, error) {
 	begin, cancel := context.WithTimeout(ctx, min(a.Timeout, maxDial))
 	defer cancel()
@@ -124,10 +123,10 @@ func (s *session) dial(ctx context.Context, network, address string, a Address, 
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return watched(conn, a.Session*2/3, address, s), nil
+	return newCheckedConn(conn, a.Session*2/3, address, s), nil
 }
 
-// stalled tells that the server stood still, and answers again: sessions of providers may have ended only because of that.
+// stalled reports an outage that is over: the server did not answer for a time, in which sessions of providers may have ended.
 func (s *session) stalled(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +134,7 @@ func (s *session) stalled(address string) {
 	s.tell(registry.Connection{Up: true})
 }
 
-// fail notes why there is no session.
+// fail sets why there is no session.
 func (s *session) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,41 +151,40 @@ func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, er
 		return nil, err
 	}
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) { // as a server does that cannot make sense of it
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) { // so does a server without TLS
 		return nil, fmt.Errorf("TLS with %s: %w: does it have TLS?", address, err)
 	}
 	return conn, err
 }
 
-// first is a connection that notices a server that stood still, and looks at the first answer, which the library takes as it comes: it
-// would wait ten times as long for it as for others from a server that takes the connection and says nothing, and take memory for as much
-// as the first four bytes say, which of a server of another kind may be gigabytes.
-type first struct {
+// checkedConn is a connection that detects a stalled server and checks all answers, see answers. For the first answer the library would
+// wait ten times as long as for others, and allocate what its first four bytes say: gigabytes, from a server of another kind.
+type checkedConn struct {
 	net.Conn
 
-	// with the answer. Of later ones the library knows better: the server may have granted a longer session than was asked for
+	// for the first answer; later the library's deadlines hold, as the server may have granted a longer session
 	patience time.Duration
 	address  string
 	session  *session
 
-	answered bool      // the library has taken back the limit of the first answer
-	limit    time.Time // of the library, for a read; zero for none
-	length   []byte    // of the answer, as far as it was read
+	answered bool      // the library has removed the deadline of the first answer
+	limit    time.Time // the library's read deadline; zero for none
+	length   []byte    // the first four bytes of the first answer, as far as read
 	answers  answers
 }
 
-func watched(conn net.Conn, patience time.Duration, address string, s *session) *first {
-	return &first{Conn: conn, patience: patience, address: address, session: s, answers: answers{names: map[uint32]bool{}}}
+func newCheckedConn(conn net.Conn, patience time.Duration, address string, s *session) *checkedConn {
+	return &checkedConn{Conn: conn, patience: patience, address: address, session: s, answers: answers{names: map[uint32]bool{}}}
 }
 
-// maxAnswer is how long any other answer may be: the names of a hundred thousand providers, at least.
+// maxAnswer bounds all other answers: it has room for the names of a hundred thousand providers, at least.
 const maxAnswer = 64 << 20
 
-// maxFirst is how long the first answer may be. It is of a few numbers and a password of 16 bytes.
+// maxFirst bounds the first answer, which has a few numbers and a password of 16 bytes.
 const maxFirst = 1024
 
 // SetReadDeadline implements net.Conn.
-func (c *first) SetReadDeadline(t time.Time) error {
+func (c *checkedConn) SetReadDeadline(t time.Time) error {
 	if last := time.Now().Add(c.patience); !c.answered && t.After(last) {
 		t = last
 	}
@@ -194,18 +192,18 @@ func (c *first) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// A server that sends nothing for askAfter is asked to. If it then sends nothing until stalledAfter, it stood still.
+// After askAfter without a byte we send syncRequest. If the server then sends nothing until stalledAfter, it has stalled.
 const (
 	askAfter     = time.Second
 	stalledAfter = 2 * time.Second
 )
 
-// question is a sync of the root node, which the leader of an ensemble answers: it is the leader that ends sessions. It has the number of a
-// ping, whose answer the library ignores.
-const question = "\x00\x00\x00\x0d\xff\xff\xff\xfe\x00\x00\x00\x09\x00\x00\x00\x01/"
+// syncRequest is a sync of the root node, which the leader of an ensemble answers: the leader ends sessions. It has the number of a ping,
+// whose answer the library ignores.
+const syncRequest = "\x00\x00\x00\x0d\xff\xff\xff\xfe\x00\x00\x00\x09\x00\x00\x00\x01/"
 
-// listen reads, and tells of a server that stood still before anything is returned that it sends afterwards.
-func (c *first) listen(p []byte) (n int, err error) {
+// listen reads. It reports a server that has stalled before it returns what the server sent afterwards.
+func (c *checkedConn) listen(p []byte) (n int, err error) {
 	begun := time.Now()
 	for asked := false; ; asked = true {
 		deadline := c.limit
@@ -222,23 +220,23 @@ func (c *first) listen(p []byte) (n int, err error) {
 		if n > 0 || deadline.Equal(c.limit) || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		if _, err := io.WriteString(c.Conn, question); err != nil {
+		if _, err := io.WriteString(c.Conn, syncRequest); err != nil {
 			return 0, err
 		}
 	}
 }
 
 // Read implements net.Conn.
-func (c *first) Read(p []byte) (n int, err error) {
+func (c *checkedConn) Read(p []byte) (n int, err error) {
 	n, err = c.listen(p)
 	if missing := 4 - len(c.length); missing > 0 {
 		c.length = append(c.length, p[:min(n, missing)]...)
-		if why := c.odd(err); why != nil {
+		if why := c.checkFirstAnswer(err); why != nil {
 			c.session.fail(why)
 			return 0, why
 		}
 	}
-	if bad := c.answers.come(p[:n]); bad != nil {
+	if bad := c.answers.inspect(p[:n]); bad != nil {
 		bad = fmt.Errorf("%s: %w", c.address, bad)
 		c.session.fail(bad)
 		return 0, bad
@@ -246,34 +244,34 @@ func (c *first) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// alert is what begins an answer of a server that wants TLS.
-const alert = "\x15\x03"
+// tlsAlert begins the answer of a server that requires TLS.
+const tlsAlert = "\x15\x03"
 
-// odd says what is the matter with the first answer, of which the beginning is there, or err instead.
-func (c *first) odd(err error) error {
+// checkFirstAnswer returns what is wrong with the beginning of the first answer; err is that of the read.
+func (c *checkedConn) checkFirstAnswer(err error) error {
 	switch {
-	case len(c.length) == 4 && string(c.length[:2]) == alert:
-		return fmt.Errorf("%s is no ZooKeeper without TLS: it answers with TLS", c.address)
+	case len(c.length) == 4 && string(c.length[:2]) == tlsAlert:
+		return fmt.Errorf("%s requires TLS", c.address)
 	case len(c.length) == 4 && binary.BigEndian.Uint32(c.length) > maxFirst:
-		return fmt.Errorf("%s is no ZooKeeper: it answers with %q", c.address, c.length)
+		return fmt.Errorf("%s is not ZooKeeper: it answered %q", c.address, c.length)
 	case len(c.length) == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
-		return fmt.Errorf("%s ended the connection without an answer: it does not serve yet, or wants TLS", c.address)
+		return fmt.Errorf("%s ended the connection without an answer: it does not serve yet, or requires TLS", c.address)
 	}
 	return nil
 }
 
 // Write implements net.Conn. The library writes one request at a time.
-func (c *first) Write(p []byte) (n int, err error) {
-	c.answers.asked(p)
+func (c *checkedConn) Write(p []byte) (n int, err error) {
+	c.answers.sawRequest(p)
 	return c.Conn.Write(p)
 }
 
-// servers gives the library the servers in turn, by name: the library's own way looks names up once, and servers move.
+// servers gives the library the names of the servers in turn: the library's own provider would resolve the names only once.
 type servers struct {
 	mu      sync.Mutex
 	names   []string
 	current int
-	last    int // that took us
+	last    int // the last one that accepted us
 }
 
 // Init implements zk.HostProvider.
@@ -308,10 +306,10 @@ func (s *servers) Connected() {
 
 // client is a Conn of the library.
 type client struct {
-	conn   *zk.Conn
-	events <-chan zk.Event
-	root   string // before all paths
-	hangUp func() // ends the connection, and the making of one
+	conn       *zk.Conn
+	events     <-chan zk.Event
+	root       string // precedes all paths
+	cancelDial func() // also ends the connection
 }
 
 func (c *client) Children(path string) ([]string, error) {
@@ -343,7 +341,7 @@ func (c *client) AddAuth(scheme, auth string) error { return c.conn.AddAuth(sche
 
 func (c *client) Close() {
 	c.conn.Close()
-	c.hangUp()
+	c.cancelDial()
 	for range c.events { // the library closes it when it has ended
 	}
 }

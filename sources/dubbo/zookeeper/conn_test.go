@@ -35,7 +35,7 @@ func (d *deadlined) SetReadDeadline(t time.Time) error {
 // often as the one that it grants needs, and has nothing to say meanwhile: only its first answer is waited for as long as ours would take.
 func TestServersMayGrantLongerSessions(t *testing.T) {
 	below := &deadlined{}
-	c := watched(below, time.Minute, "", &session{})
+	c := newCheckedConn(below, time.Minute, "", &session{})
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Hour)))
 	require.InDelta(t, time.Minute, below.left, float64(time.Second), "the first answer")
 	require.NoError(t, c.SetReadDeadline(time.Time{}))
@@ -59,15 +59,14 @@ func (answering) Write(p []byte) (int, error) { return len(p), nil }
 func TestAPortOfAnotherKindIsRefused(t *testing.T) {
 	s := &session{}
 	read := func(answer io.Reader) (text []byte, err error) {
-		return io.ReadAll(watched(answering{Reader: answer}, 0, "h:80", s))
+		return io.ReadAll(newCheckedConn(answering{Reader: answer}, 0, "h:80", s))
 	}
 	_, err := read(iotest.OneByteReader(strings.NewReader("HTTP/1.1 400 Bad Request\r\n\r\n")))
-	require.EqualError(t, err, `h:80 is no ZooKeeper: it answers with "HTTP"`)
+	require.EqualError(t, err, `h:80 is not ZooKeeper: it answered "HTTP"`)
 	require.Equal(t, err, s.failed)
 	answer := "\x00\x00\x00\x25" + strings.Repeat("x", 0x25) + "\xff\xff\xff\xff"
 	_, err = read(iotest.OneByteReader(strings.NewReader(answer)))
-	require.EqualError(t, err, "h:80: an answer of 4294967295 bytes, and more than 67108864 (maxAnswer) are not read: delete what is not "+
-		"needed of the node that is so large")
+	require.EqualError(t, err, "h:80: answer of 4294967295 bytes (limit 67108864, maxAnswer): delete unneeded children of the node")
 	answer = answer[:len(answer)-4] + "\x04\x00\x00\x00abc"
 	text, err := read(iotest.OneByteReader(strings.NewReader(answer)))
 	require.NoError(t, err, "64 MiB are the most")
@@ -95,7 +94,7 @@ func TestAPortOfAnotherKindIsNamed(t *testing.T) {
 	said := make(chan string, 1000)
 	conn, err := dialer(a, nil)(func(c registry.Connection) { said <- c.Message })
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.Contains(<-said, `is no ZooKeeper: it answers with "HTTP"`) }, 20*time.Second,
+	require.Eventually(t, func() bool { return strings.Contains(<-said, `is not ZooKeeper: it answered "HTTP"`) }, 20*time.Second,
 		time.Millisecond)
 	conn.Close()
 	require.NoError(t, l.Close())
@@ -143,9 +142,9 @@ func said(t *testing.T, config TLS, f func(net.Conn), want string) (first regist
 // connection.
 func TestWhoHasTLSIsNamed(t *testing.T) {
 	read := func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)) }
-	said(t, nil, read, "ended the connection without an answer: it does not serve yet, or wants TLS")
+	said(t, nil, read, "ended the connection without an answer: it does not serve yet, or requires TLS")
 	said(t, nil, func(c net.Conn) { read(c); _, _ = c.Write([]byte("\x15\x03\x01\x00\x02\x02\x16")) },
-		"is no ZooKeeper without TLS: it answers with TLS")
+		"requires TLS")
 	said(t, func(string) (*tls.Config, error) {
 		return &tls.Config{ServerName: "a", MinVersion: tls.VersionTLS12}, nil
 	}, read, ": does it have TLS?")
@@ -165,7 +164,7 @@ func TestAnAnswerHasABound(t *testing.T) {
 		_, _ = c.Read(make([]byte, 100))
 		_, _ = io.WriteString(c, greeting+"\x04\x00\x00\x01")
 		_, _ = io.Copy(io.Discard, c)
-	}, "an answer of 67108865 bytes, and more than 67108864 (maxAnswer) are not read")
+	}, "answer of 67108865 bytes (limit 67108864, maxAnswer)")
 }
 
 // TestAServerThatStoodStillWasAway has a server that answers a second late, and then stands still for longer: that is told before what it
@@ -174,13 +173,13 @@ func TestAServerThatStoodStillWasAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		var told []registry.Connection
-		c := watched(ours, time.Minute, "h:2181", &session{tell: func(c registry.Connection) { told = append(told, c) }})
+		c := newCheckedConn(ours, time.Minute, "h:2181", &session{tell: func(c registry.Connection) { told = append(told, c) }})
 		go func() {
-			asked := make([]byte, len(question))
+			asked := make([]byte, len(syncRequest))
 			for _, late := range []time.Duration{0, stalledAfter - askAfter - 1, 5 * time.Second} {
 				_, err := io.ReadFull(theirs, asked)
 				assert.NoError(t, err)
-				assert.Equal(t, question, string(asked))
+				assert.Equal(t, syncRequest, string(asked))
 				time.Sleep(late)
 				_, err = theirs.Write(answer(0xfffffffe, 0))
 				assert.NoError(t, err)

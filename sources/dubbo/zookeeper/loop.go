@@ -39,8 +39,8 @@ func (w *watch) data() node[[]byte] {
 	return node[[]byte]{w.conn.Data, w.conn.DataW, bytes.Equal, func(data []byte) (names, bytes int) { return 0, len(data) }}
 }
 
-// follow reads a node and tells of it, each time that it may have changed, until ctx ends. A watch fires once: it is set anew
-// with the read that follows, so that no change falls between the two. gone is what to do about a node that is not there.
+// follow reads a node and calls tell with its content, at each change, until ctx ends. A watch fires once: each read sets it again, so that
+// no change is missed. gone returns a watch for a node that does not exist.
 func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error),
 	tell func(T, error),
 ) {
@@ -53,7 +53,7 @@ func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone f
 		content, fired, err := read(ctx, w, path, n, gone)
 		if err == nil {
 			names, size := n.size(content)
-			if err = w.kept.afford(path, names, held, size); err == nil {
+			if err = w.kept.reserve(path, names, held, size); err == nil {
 				held = size
 			}
 		}
@@ -73,10 +73,10 @@ func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone f
 	}
 }
 
-// errConnection says that a read failed for a reason that has nothing to do with what was read.
+// errConnection says that a read failed because of the connection, not of the node.
 var errConnection = errors.New("the connection failed")
 
-// read reads a node, and sets a watch for the next change of it.
+// read reads a node and sets a watch for its next change.
 func read[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error)) (content T,
 	fired <-chan zk.Event, err error,
 ) {
@@ -94,7 +94,7 @@ func read[T any](ctx context.Context, w *watch, path string, n node[T], gone fun
 	return content, fired, explain(path, err)
 }
 
-// explain says what an error of the library means.
+// explain translates an error of the library.
 func explain(path string, err error) error {
 	switch {
 	case err == nil || errors.Is(err, registry.ErrAbsent):
@@ -106,21 +106,21 @@ func explain(path string, err error) error {
 	case slices.ContainsFunc(ofNode, func(one error) bool { return errors.Is(err, one) }):
 		return fmt.Errorf("%q: %w", path, err)
 	}
-	// All others are of the connection: closed, no server, session expired or moved, and whatever the network has.
+	// All others are of the connection: closed, no server, session expired or moved, and errors of the network.
 	return errConnection
 }
 
-// ofNode are the errors that say something of what was read only: answers that the server gives, of which it may have a code that the
-// library does not know, and answers that cannot be read.
+// ofNode are the errors about a single node: the server's answers, also with codes that the library does not know, and answers that cannot
+// be decoded.
 var ofNode = []error{
 	zk.ErrInvalidPath, zk.ErrUnknown, zk.ErrAPIError, zk.ErrBadArguments, zk.ErrInvalidACL, zk.ErrNothing, zk.ErrShortBuffer,
 	zk.ErrUnhandledFieldType,
 }
 
-// errAgain says that a node came into being between two reads.
+// errAgain says that a node was created between two reads.
 var errAgain = errors.New("it is there by now")
 
-// exists waits for a node that is not there to be made: a watch on its children cannot be set before.
+// exists sets a watch for the creation of a missing node, on whose children no watch can be set.
 func (w *watch) exists(path string) (<-chan zk.Event, error) {
 	there, fired, err := w.conn.ExistsW(path)
 	if err == nil && there {
@@ -129,11 +129,11 @@ func (w *watch) exists(path string) (<-chan zk.Event, error) {
 	return fired, err
 }
 
-// await waits until a watch fires. From time to time, and when up is closed and at each later connection, it has the node compared with
-// what was read: a ZooKeeper that was restored from an older snapshot may know our session, and does not tell of what it has lost.
+// await waits until a watch fires. After each resync time and each reconnection it compares the node with what was read: a ZooKeeper that
+// was restored from an older snapshot may know our session, and reports no losses.
 func (w *watch) await(ctx context.Context, up <-chan struct{}, fired <-chan zk.Event, changed func() bool) {
 	for {
-		// Spread, so that not everything is read at one moment.
+		// Random, to spread the reads.
 		timer := time.NewTimer(w.resync/2 + rand.N(w.resync)) //nolint:gosec // no secret
 		select {
 		case <-ctx.Done():
@@ -153,8 +153,8 @@ func (w *watch) await(ctx context.Context, up <-chan struct{}, fired <-chan zk.E
 	}
 }
 
-// compare reads a node without a watch, and reports whether it is not as it was read before although no watch fired, which must not
-// happen. ZooKeeper sends a watch before any answer that has the change in it.
+// compare re-reads a node without a watch and reports whether it changed although no watch fired. ZooKeeper sends a watch event before any
+// answer that includes the change, so this must not happen.
 func compare[T any](ctx context.Context, w *watch, path string, n node[T], before T, beforeErr error, fired <-chan zk.Event) bool {
 	done, ok := w.turn(ctx)
 	if !ok {

@@ -28,21 +28,21 @@ type Registry struct {
 
 var _ registry.Registry = (*Registry)(nil)
 
-// WithDial returns a registry with connections of that making.
+// WithDial returns a registry whose connections dial makes.
 func WithDial(dial Dial, a Address, resync time.Duration) *Registry {
 	return &Registry{dial: dial, address: a, resync: resync}
 }
 
-// maxReads is how many reads may be under way at the same time. More would only wait in ZooKeeper.
+// maxReads bounds concurrent reads. More would only wait in ZooKeeper.
 const maxReads = 64
 
-// minSession is the shortest time for which a connection may be without a session.
+// minSession is how long a connection may at least be without a session.
 const minSession = 2 * time.Second
 
-// applications is where instances are if the registry has no group of its own.
+// applications is the path of applications, unless the registry has a group of its own.
 const applications = "/services"
 
-// watch is what one connection reads.
+// watch reads the registry by one connection.
 type watch struct {
 	// read-only
 	conn       Conn
@@ -56,9 +56,9 @@ type watch struct {
 	kept       *kept
 
 	mu      sync.Mutex
-	up      chan struct{} // closed when there is a connection the next time
-	lost    *time.Timer   // runs while there is none, and then ends the connection
-	waiting bool          // it runs
+	up      chan struct{} // closed at the next connection
+	lost    *time.Timer   // runs while there is no session, and then ends the connection
+	waiting bool          // lost runs
 }
 
 // Watch implements registry.Registry.
@@ -71,9 +71,9 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.W
 	return ctx.Err()
 }
 
-// watch reads by one connection, until ctx ends or the connection has been without a session for as long as one lasts. A connection
-// remembers what it has seen, and servers that have seen less refuse it, as all do after ZooKeeper lost its data; a new connection has seen
-// nothing. Our session is of no worth by itself: nothing of ours lives in it.
+// watch reads by one connection, until ctx ends or the connection had no session for as long as one lasts. A connection remembers the
+// newest transaction that it has seen, and servers with older data refuse it, e.g. after ZooKeeper lost its data; they accept a new
+// connection. Our session can be given up: nothing of ours lives in it.
 func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bool) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -98,7 +98,7 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	w.conn = conn
 	r.keep(conn)
 	closed := make(chan struct{})
-	context.AfterFunc(ctx, func() { // which ends calls that wait
+	context.AfterFunc(ctx, func() { // this ends waiting calls
 		defer close(closed)
 		conn.Close()
 	})
@@ -119,7 +119,7 @@ func (r *Registry) keep(c Conn) {
 	r.conn = c
 }
 
-// authenticate makes the connection known before anything is read; ok is false when ctx ended first.
+// authenticate adds the credentials before anything is read; ok is false if ctx ended first.
 func (w *watch) authenticate(ctx context.Context, a Address) (ok bool) {
 	for a.User != "" && ctx.Err() == nil {
 		if w.conn.AddAuth("digest", a.User+":"+a.Password.Reveal()) == nil {
@@ -130,7 +130,7 @@ func (w *watch) authenticate(ctx context.Context, a Address) (ok bool) {
 	return ctx.Err() == nil
 }
 
-// state is told of the connection. Without a session it is given up when one would have ended.
+// state takes the state of the connection. A connection without a session ends when the session would have expired.
 func (w *watch) state(c registry.Connection, session time.Duration) {
 	w.mu.Lock()
 	switch {
@@ -147,14 +147,14 @@ func (w *watch) state(c registry.Connection, session time.Duration) {
 	w.to.Connection(c)
 }
 
-// connected returns what is closed when there is a connection the next time.
+// connected returns a channel that is closed at the next connection.
 func (w *watch) connected() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.up
 }
 
-// reconnected waits for a new session, at most for d.
+// reconnected waits for the next connection, at most for d.
 func (w *watch) reconnected(ctx context.Context, d time.Duration) {
 	up := w.connected()
 	timer := time.NewTimer(d)
@@ -175,7 +175,7 @@ func (w *watch) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// turn waits for the right to read.
+// turn waits until one of maxReads is free.
 func (w *watch) turn(ctx context.Context) (done func(), ok bool) {
 	select {
 	case <-ctx.Done():
@@ -185,19 +185,19 @@ func (w *watch) turn(ctx context.Context) (done func(), ok bool) {
 	}
 }
 
-// branches are loops that each follow something with a name.
-type branches struct {
+// followers are loops, each of which follows one name.
+type followers struct {
 	w     *watch
 	start func(ctx context.Context, name string)
 	ends  map[string]context.CancelFunc
 }
 
-func (w *watch) branches(start func(ctx context.Context, name string)) *branches {
-	return &branches{w: w, start: start, ends: make(map[string]context.CancelFunc)}
+func (w *watch) followers(start func(ctx context.Context, name string)) *followers {
+	return &followers{w: w, start: start, ends: make(map[string]context.CancelFunc)}
 }
 
-// are says what there is to follow.
-func (b *branches) are(ctx context.Context, names []string) {
+// update starts and ends loops so that there is one for each name.
+func (b *followers) update(ctx context.Context, names []string) {
 	there := make(map[string]bool, len(names))
 	for _, name := range names {
 		there[name] = true
@@ -217,7 +217,7 @@ func (b *branches) are(ctx context.Context, names []string) {
 	}
 }
 
-func (b *branches) end() {
+func (b *followers) end() {
 	for _, end := range b.ends {
 		end()
 	}
@@ -225,7 +225,7 @@ func (b *branches) end() {
 
 // interfaces follows the interfaces.
 func (w *watch) interfaces(ctx context.Context) {
-	all := w.branches(w.iface)
+	all := w.followers(w.iface)
 	defer all.end()
 	follow(ctx, w, w.group, w.children(), w.exists, func(nodes []string, err error) {
 		if errors.Is(err, registry.ErrAbsent) {
@@ -243,16 +243,16 @@ func (w *watch) interfaces(ctx context.Context) {
 			}
 		}
 		w.to.Parts(parts, nil)
-		all.are(ctx, nodes)
+		all.update(ctx, nodes)
 	})
 }
 
-// partOf is one category of a node. Several nodes may be of the same interface: who makes one need not encode its name as Dubbo does.
+// partOf is one category of a node. Several nodes may be of the same interface, since not everybody encodes its name as Dubbo does.
 func partOf(node string, c registry.Category) registry.Part {
 	return registry.Part{Interface: decode(node), Category: c, Node: node}
 }
 
-// decode returns the name of a node without its form encoding, or as it is if there is none.
+// decode undoes the form encoding of a node's name, if it has one.
 func decode(node string) string {
 	if name, err := url.QueryUnescape(node); err == nil {
 		return name
@@ -260,7 +260,7 @@ func decode(node string) string {
 	return node
 }
 
-// iface follows what is below an interface's node.
+// iface follows the categories of an interface's node.
 func (w *watch) iface(ctx context.Context, node string) {
 	for _, c := range w.categories {
 		w.loops.Go(func() {
@@ -271,19 +271,19 @@ func (w *watch) iface(ctx context.Context, node string) {
 	}
 }
 
-// readAll reads the names of nodes.
-func readAll(nodes []string) []registry.Registered {
-	all := make([]registry.Registered, len(nodes))
+// readAll parses the names of nodes.
+func readAll(nodes []string) []registry.Registration {
+	all := make([]registry.Registration, len(nodes))
 	for i, node := range nodes {
 		u, err := provider.ParseNode(node)
-		all[i] = registry.Registered{URL: u, Err: err}
+		all[i] = registry.Registration{URL: u, Err: err}
 	}
 	return all
 }
 
 // applications follows the applications.
 func (w *watch) applications(ctx context.Context) {
-	all := w.branches(w.application)
+	all := w.followers(w.application)
 	defer all.end()
 	follow(ctx, w, w.apps, w.children(), w.exists, func(names []string, err error) {
 		if errors.Is(err, registry.ErrAbsent) {
@@ -297,14 +297,14 @@ func (w *watch) applications(ctx context.Context) {
 			names = slices.DeleteFunc(names, func(n string) bool { return n == "config" || n == "mapping" || n == "metadata" })
 		}
 		w.to.Applications(slices.Clone(names), nil)
-		all.are(ctx, names)
+		all.update(ctx, names)
 	})
 }
 
 // application follows the instances of an application.
 func (w *watch) application(ctx context.Context, name string) {
 	path := w.apps + "/" + name
-	instances := w.branches(func(ctx context.Context, id string) {
+	instances := w.followers(func(ctx context.Context, id string) {
 		follow(ctx, w, path+"/"+id, w.data(), w.vanished, func(content []byte, err error) {
 			if err != nil {
 				w.to.Instance(name, id, nil, err)
@@ -327,31 +327,31 @@ func (w *watch) application(ctx context.Context, name string) {
 			w.to.Instances(name, nil, err)
 			return
 		}
-		if w.apps == w.group { // where interfaces are, too
+		if w.apps == w.group { // interfaces are there, too
 			ids = slices.DeleteFunc(ids, func(id string) bool { return !isAddress(id) })
 		}
 		w.to.Instances(name, slices.Clone(ids), nil)
-		instances.are(ctx, ids)
+		instances.update(ctx, ids)
 	})
 }
 
-// isAddress reports whether the name of a node is an address and a port, as that of an instance is.
+// isAddress reports whether the name of a node is host:port, as that of an instance is.
 func isAddress(id string) bool {
 	_, port, err := provider.SplitAddress(id)
 	return err == nil && port > 0
 }
 
-// vanishedFor is how long a node that went is left alone. What lists it tells soon that it has gone, or else it is there again.
+// vanishedFor is the pause before a vanished node is read again. By then its parent has usually reported that it has gone.
 const vanishedFor = time.Second
 
-// vanished is for nodes that go for good as a rule: a watch for their return would be left behind in ZooKeeper each time.
+// vanished stands in for a watch on nodes that rarely return: ZooKeeper would keep a watch for each.
 func (w *watch) vanished(string) (<-chan zk.Event, error) {
 	fired := make(chan zk.Event)
 	time.AfterFunc(vanishedFor, func() { close(fired) })
 	return fired, nil
 }
 
-// Metadata implements registry.Registry. dubbo-go keeps it in another place than Java.
+// Metadata implements registry.Registry. dubbo-go and Java use different paths.
 func (r *Registry) Metadata(_ context.Context, application, revision string) ([]byte, error) {
 	conn := r.current()
 	if conn == nil {

@@ -371,10 +371,10 @@ func TestLoginThatGivesNoToken(t *testing.T) {
 		"2.3.2 of a wrong password":     {noStatus, "log in as you", true},
 		"one that refuses": {func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "unknown user!", http.StatusForbidden)
-		}, "log in as you: we may not read it: 403 Forbidden", true},
+		}, "log in as you: access denied: 403 Forbidden", true},
 		"3.1.0 of a wrong password, with an error 500": {
 			failing(true),
-			"log in as you: we may not read it: 500 Internal Server Error from a server that is ready", true,
+			"log in as you: access denied: 500 Internal Server Error from a server that is ready", true,
 		},
 		"3.1.0 that has such an error": {failing(false), "log in as you: 500 Internal Server Error", false},
 	} {

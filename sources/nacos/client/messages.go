@@ -74,10 +74,10 @@ func (a answer) err() error {
 	return fmt.Errorf("%s (code %d)", a.Message, a.ErrorCode)
 }
 
-// ErrDenied says that we may not read something, and ErrAbsent that it is not there.
+// The answers of a server that are no failure of the connection.
 var (
-	ErrDenied = errors.New("we may not read it")
-	ErrAbsent = errors.New("it is not there")
+	ErrDenied = errors.New("access denied")
+	ErrAbsent = errors.New("not found")
 )
 
 var errUnregistered = errors.New("the server does not know our connection")

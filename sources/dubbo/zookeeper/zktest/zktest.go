@@ -81,8 +81,8 @@ func (s *Server) Cut() { s.cut(false) }
 // Expire ends all connections, and their sessions with them.
 func (s *Server) Expire() { s.cut(true) }
 
-// Mend lets connections be made again.
-func (s *Server) Mend() {
+// Reconnect undoes Cut and Expire.
+func (s *Server) Reconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.down {
@@ -111,7 +111,7 @@ func (s *Server) Mend() {
 	}
 }
 
-// Refuse ends all connections, and takes none of them back, as a server does that has seen less than they have. New ones are taken.
+// Refuse ends all connections for good, as a server with older data does. New connections are accepted.
 func (s *Server) Refuse() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *Server) Allow(path string) {
 	delete(s.denied, path)
 }
 
-// Mute has no watch of a node fire any more.
+// Mute stops all watches of a node from firing.
 func (s *Server) Mute(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	core "tributary/sources/registry"
 )
 
-// offers settles the rules of an interface, and returns all that is listed for it.
+// offers updates the rules of an interface, and returns its offers.
 func (s *state) offers(name string, at time.Time) (all core.Offers[mapping.ID]) {
 	s.settleRules(name, at)
 	for _, p := range s.providersOf(name) {
@@ -29,11 +29,11 @@ func (s *state) offers(name string, at time.Time) (all core.Offers[mapping.ID]) 
 		case problem != "":
 			all.Warnings = append(all.Warnings, fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, name, p.Host, p.ID, problem))
 			all.LeftOut = append(all.LeftOut, leftOut(p, problem))
-			if p.Silent { // nobody is there for certain
+			if p.Unverified { // nobody may be there
 				o.State = core.Unreadable
 			}
-		case ok && p.Silent:
-			o.Endpoint, o.State, o.Why = e, core.Unreadable, "its check has not heard of it"
+		case ok && p.Unverified:
+			o.Endpoint, o.State, o.Why = e, core.Unreadable, "no heartbeat has reached its check"
 		case ok:
 			o.Endpoint, o.State = e, core.Listed
 		default:
@@ -58,19 +58,19 @@ func leftOut(p provider.Provider, why string) sources.LeftOut {
 	return sources.LeftOut{What: net.JoinHostPort(p.Host, strconv.Itoa(p.Port)), Of: p.String(), Why: why}
 }
 
-// settleRules decides what rules of an interface count. One that is not listed after the registry was away is in doubt as providers are:
-// without it they would have another weight, or take calls that they must not.
+// settleRules updates the rules of an interface. A rule that is not listed after an outage stays for the hold, as providers do: without it
+// they would have another weight, or take calls that they must not.
 func (s *state) settleRules(name string, at time.Time) {
 	i := s.interfaces[name]
 	if i == nil {
 		return
 	}
-	unsaid := core.Unlisted
+	unlisted := core.Unlisted
 	if i.unreadable(registry.Configurators) {
-		unsaid = core.Unreadable
+		unlisted = core.Unreadable
 	}
 	listing := core.Listing[provider.Configurator]{
-		Until: func(k core.Known[provider.Configurator]) time.Time { return s.until(unsaid, k.Since) },
+		Until: func(k core.Known[provider.Configurator]) time.Time { return s.keepUntil(unlisted, k.Since) },
 	}
 	for _, p := range i.of(registry.Configurators) {
 		for _, rule := range p.rules {
@@ -80,9 +80,9 @@ func (s *state) settleRules(name string, at time.Time) {
 	i.rules, i.held, _ = listing.Settle(i.rules, provider.Configurator.Compare, at)
 }
 
-// until is until when something stays that is not listed, by what the registry says of it all the same.
-func (s *state) until(unsaid core.State, since time.Time) time.Time {
-	switch unsaid {
+// keepUntil returns how long an unlisted item stays.
+func (s *state) keepUntil(state core.State, since time.Time) time.Time {
+	switch state {
 	case core.Disabled:
 		return time.Time{}
 	case core.Unreadable:
@@ -91,7 +91,7 @@ func (s *state) until(unsaid core.State, since time.Time) time.Time {
 	return s.suspicion.Until(since)
 }
 
-// providersOf returns the providers of an interface, of both levels: each once, as the rules make it.
+// providersOf returns the providers of an interface, merged from both levels, with the rules applied.
 func (s *state) providersOf(name string) []provider.Provider {
 	var levels [][]provider.Provider
 	var rules []provider.Configurator
@@ -103,7 +103,7 @@ func (s *state) providersOf(name string) []provider.Provider {
 			rules = append(rules, r.Value)
 		}
 	}
-	// Instances come in no order, and which of two that are equally old counts must not depend on that.
+	// Of equally old registrations Merge takes the first: the order must be stable.
 	for _, i := range slices.SortedFunc(maps.Keys(s.served[name]), func(a, b *instance) int {
 		return cmp.Or(cmp.Compare(a.Application, b.Application), cmp.Compare(a.id, b.id))
 	}) {
@@ -112,16 +112,15 @@ func (s *state) providersOf(name string) []provider.Provider {
 	return provider.Configure(provider.Merge(levels...), rules)
 }
 
-// removed reports whether an interface that had a place for providers has none, and is served by no instance of an application either.
+// removed reports whether an interface lost its place for providers, and no instance of an application serves it.
 func (s *state) removed(name string) bool {
 	i := s.interfaces[name]
 	return i != nil && i.removed() && len(s.served[name]) == 0
 }
 
-// certain reports whether enough is known of an interface to publish it: all its parts were read, or cannot be, and it is not all that
-// there is to know of it. What an earlier run published stays as it is while the part from which it was read cannot be read, and it cannot
-// be told what it was.
-func (s *state) certain(name string) bool {
+// publishable reports whether an interface can be published: each part was read or cannot be, and something of it is known. What an earlier
+// run published stays while the part it came from cannot be read.
+func (s *state) publishable(name string) bool {
 	i := s.interfaces[name]
 	if i == nil {
 		return s.unread.levels == 0 || !s.restored[name]
@@ -136,24 +135,24 @@ func (s *state) certain(name string) bool {
 	return !i.unreadable(registry.Providers) || known && !s.restored[name]
 }
 
-// forget drops an interface of which nothing is left.
+// forget drops an interface without parts, rules and services.
 func (s *state) forget(name string) {
 	if i := s.interfaces[name]; i != nil && len(i.parts) == 0 && len(i.rules) == 0 && !s.has(name) {
 		s.discard(name)
 	}
 }
 
-// discard drops what is registered for an interface.
+// discard drops an interface with its registrations.
 func (s *state) discard(name string) {
 	if i := s.interfaces[name]; i != nil {
 		for _, p := range i.parts {
-			s.called.remove(p.spots())
+			s.knownAddresses.remove(p.addresses())
 		}
 		delete(s.interfaces, name)
 	}
 }
 
-// revisitHeld has looked at anew what is not listed and stays.
+// revisitHeld re-examines what is unlisted and still kept.
 func (s *state) revisitHeld() {
 	for name, i := range s.interfaces {
 		if i.held > 0 {
@@ -163,7 +162,7 @@ func (s *state) revisitHeld() {
 	s.Reconsider()
 }
 
-// has reports whether anything is believed of an interface.
+// has reports whether an interface has services, or kept ones.
 func (s *state) has(name string) (has bool) {
 	s.Hosts(name, func(mapping.ID, core.Name) { has = true })
 	return has

@@ -64,7 +64,7 @@ func TestOneThatAnswersIsNotHeldUpByThoseThatDoNot(t *testing.T) {
 			require.LessOrEqual(t, time.Since(began), within)
 		}
 		synctest.Wait()
-		ask(mute * moment / maxQuick) // behind all of them, which are new
+		ask(mute * fastTimeout / maxFast) // behind all of them, which are new
 		time.Sleep(time.Minute)
 		ask(0) // they are known
 		cancel()
@@ -79,7 +79,7 @@ func TestOneThatSaidNothingIsAskedAgain(t *testing.T) {
 		c := says(func(string) (bool, error) { return !mended.Load(), nil })
 		_, _, err := c.Ask(t.Context(), at("a"))
 		require.ErrorContains(t, err, "it took too long")
-		require.True(t, c.lanes.isSilent("a:1"))
+		require.True(t, c.limiter.isSilent("a:1"))
 		for range maxSlow {
 			go func() { _, _, _ = c.Ask(t.Context(), at("a")) }()
 		}
@@ -87,29 +87,29 @@ func TestOneThatSaidNothingIsAskedAgain(t *testing.T) {
 		_, _, err = c.Ask(t.Context(), at("a"))
 		require.ErrorIs(t, err, errCrowded)
 		_, _, err = c.Ask(t.Context(), at("b"))
-		require.ErrorIs(t, err, errCrowded, "it said nothing for a moment, and there is no room for more")
+		require.ErrorIs(t, err, errCrowded, "it did not answer within fastTimeout, and there is no room for more")
 		time.Sleep(2 * patience)
 		mended.Store(true)
 		for _, host := range []string{"a", "b"} {
 			_, _, err = c.Ask(t.Context(), at(host))
 			require.NoError(t, err)
-			require.False(t, c.lanes.isSilent(host+":1"))
+			require.False(t, c.limiter.isSilent(host+":1"))
 		}
 	})
 }
 
-// TestOneThatRefusesIsNotSilent has its next turn in the quick lane.
+// TestOneThatRefusesIsNotSilent has its next turn in the fast lane.
 func TestOneThatRefusesIsNotSilent(t *testing.T) {
 	c := says(func(string) (bool, error) { return false, errors.New("no") })
 	_, _, err := c.Ask(t.Context(), at("a"))
 	require.ErrorContains(t, err, "test at a:1: no")
-	require.False(t, c.lanes.isSilent("a:1"))
-	require.Empty(t, c.lanes.quick)
+	require.False(t, c.limiter.isSilent("a:1"))
+	require.Empty(t, c.limiter.fast)
 }
 
 // TestOfHowManyItIsKnownThatTheySayNothing has more of them than are remembered.
 func TestOfHowManyItIsKnownThatTheySayNothing(t *testing.T) {
-	l := newLanes()
+	l := newAskLimiter()
 	for n := range maxSilent + 1 {
 		l.set(fmt.Sprint(n), true)
 	}

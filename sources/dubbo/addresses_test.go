@@ -23,13 +23,13 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 	s := newRun(sourceOf(t, zktest.New(), patiently()), nil).state
 	names := []string{"a", "b", "c"}
 	at := time.Unix(1_700_000_000, 0)
-	registered := func(name string) (all []registry.Registered) {
+	registered := func(name string) (all []registry.Registration) {
 		for range rng.IntN(4) {
 			text := fmt.Sprintf("dubbo://10.0.0.%d:%d/%s?application=app%d&version=%d.0.0", rng.IntN(3), 20880+rng.IntN(2), name, rng.IntN(2),
 				rng.IntN(2))
 			u, err := provider.ParseURL(text)
 			require.NoError(t, err)
-			all = append(all, registry.Registered{URL: u})
+			all = append(all, registry.Registration{URL: u})
 		}
 		return all
 	}
@@ -54,14 +54,14 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 		default:
 			s.take(key, registered(name), nil)
 		}
-		want := spots{}
+		want := addressCounts{}
 		for _, i := range s.interfaces {
 			for _, p := range i.parts {
-				want.add(p.spots())
+				want.add(p.addresses())
 			}
 		}
-		s.Endpoints(func(_ mapping.ID, k core.Known[core.Endpoint]) { want.add(spotsOf([]core.Known[core.Endpoint]{k})) })
-		require.Equal(t, want, s.called)
+		s.Endpoints(func(_ mapping.ID, k core.Known[core.Endpoint]) { want.add(addressesOf([]core.Known[core.Endpoint]{k})) })
+		require.Equal(t, want, s.knownAddresses)
 	}
 }
 

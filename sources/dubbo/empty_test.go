@@ -20,24 +20,24 @@ func TestNothingIsServedWithoutAWord(t *testing.T) {
 		b.await("it says "+message, func() bool { return b.status().State == sources.Healthy && b.status().Message == message })
 		require.Empty(t, b.show())
 	}
-	says(zktest.New(), patiently(), "there is no provider of Dubbo in zookeeper /dubbo/")
+	says(zktest.New(), patiently(), "no Dubbo provider in zookeeper /dubbo/")
 
 	s := zktest.New()
 	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("com.acme.Other", "10.0.0.1:20880", "", 1), leaf)
 	none := patiently()
 	none.Interfaces = []string{"com.nothing.*"}
-	says(s, none, "nothing is served: there are 2 interfaces and 0 applications of Dubbo, and none has a provider that the settings select")
+	says(s, none, "nothing is served: none of 2 interfaces and 0 applications has a provider that the settings select")
 
 	s = zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
-	says(s, none, "nothing is served: there are 0 interfaces and 1 applications of Dubbo, and none has a provider that the settings select; "+
+	says(s, none, "nothing is served: none of 0 interfaces and 1 applications has a provider that the settings select; "+
 		"app by the metadata report")
 
 	s = zktest.New()
 	s.Put("/services/orders/1", `{"name":"orders","address":"10.0.0.9","port":8080,"payload":{"metadata":{"instance_status":"UP"}}}`)
-	says(s, patiently(), "there is no provider of Dubbo in zookeeper /dubbo/, but 1 other services")
+	says(s, patiently(), "no Dubbo provider in zookeeper /dubbo/, but 1 other services")
 }
 
 // TestWhatIsLeftOut has providers that are not to be called, and some that cannot be.
