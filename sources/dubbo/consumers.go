@@ -88,9 +88,9 @@ func (c *consuming) settle(now map[string]map[string]bool, at time.Time, grace t
 	}
 	for app, hosts := range c.known {
 		for h, since := range hosts {
-			still, kept := core.Empty(since, now[app][h], at, grace)
-			if kept {
-				hosts[h] = still
+			since = core.EmptySince(since, now[app][h], at)
+			if since.IsZero() || at.Sub(since) < grace {
+				hosts[h] = since
 			} else {
 				delete(hosts, h)
 				changed = append(changed, app)

@@ -12,13 +12,12 @@ import (
 	"tributary/sources/eureka/wire"
 )
 
-// Servers make their listings in advance. One that they make while an instance registers may lack it, and can stay for minutes, which
-// neither its hash code nor anything else of it shows. And a server that is parted from instances and from its peers has all their leases
-// expire. So nothing goes because a listing says so, or has not had it for long, before the servers were asked for that very instance:
-// these answers are not cached. Another server than the one that is followed is asked for who has not deregistered; it knows better if the
-// lease is renewed there. Where nobody does, the word of the server that is followed counts.
+// Servers cache their listings. A listing that was made while an instance registered may lack it for minutes, and does not show that. And a
+// server that is cut off from instances and peers lets all leases expire. So before an instance goes, the servers are asked about it: these
+// answers are not cached. For one that has not deregistered, servers other than the followed one are asked, too: one that renews its lease
+// knows better. If none does, the followed server's answer counts.
 
-// advance takes what a reading says into the state, after the servers were asked for what that would have go.
+// advance takes a reading into the state, after it asked the servers about the instances that would go.
 func advance(ctx context.Context, f *follower, s *state, r reading, at time.Time) error {
 	if r.unchanged {
 		s.read = at
@@ -38,23 +37,23 @@ func advance(ctx context.Context, f *follower, s *state, r reading, at time.Time
 	return nil
 }
 
-// maxDoubts is how many instances are asked for at a time of which nothing has to be decided yet.
+// maxDoubts bounds the instances in doubt that one round asks about although they are not due.
 const maxDoubts = 100
 
-// question is an instance that the servers are asked for.
+// question is an instance that the servers are asked about.
 type question struct {
 	instance string
 	*loss
-	due    bool // it goes unless it is there
-	others bool // the servers that are not followed are asked, too
+	due    bool // it goes unless a server confirms it
+	others bool // servers other than the followed one are asked, too
 }
 
-// questions are the instances that servers are to be asked for: all that go if these do not know them, and from time to time some that are
-// in doubt. Who was not asked for longest comes first, so that none that is not answered holds up others.
+// questions returns the instances to ask about: all that are due, and from time to time some in doubt. The one that was asked about longest
+// ago comes first, so that unanswered ones do not hold up others.
 func (s *state) questions(at time.Time, again time.Duration) (all []question) {
 	usual, due := at.Sub(s.asked) >= again, 0
 	for instance, l := range s.lost {
-		q := question{instance, l, !at.Before(s.deadline(instance, l)), !s.deleted[instance].said}
+		q := question{instance, l, !at.Before(s.holdEnd(instance, l)), !s.deleted[instance].said}
 		switch {
 		case l.gone || l.key == wire.Key{} || !q.due && !usual:
 			continue
@@ -78,7 +77,7 @@ func (s *state) questions(at time.Time, again time.Duration) (all []question) {
 	return all[:min(len(all), due+maxDoubts)]
 }
 
-// decide notes what servers answered, and reports whether one that is not followed knows of an instance that the other one lost.
+// decide takes the answers, and reports whether a server other than the followed one confirms an instance that the followed one lost.
 func (s *state) decide(got answers, all []question, followed string, at time.Time) (elsewhere bool) {
 	s.version++
 	for _, q := range all {
@@ -87,15 +86,15 @@ func (s *state) decide(got answers, all []question, followed string, at time.Tim
 			l.asked = at
 		}
 		before := l.confirmed != "" && l.confirmed != followed
-		none := a.noes == got.others || !before && a.noes == len(got.alive) // of the others knows of it
+		none := a.noes == got.others || !before && a.noes == len(got.alive) // no other server knows it
 		switch {
 		case a.found != "" && !s.mapper.Serves(a.instance):
 			l.gone = true
 		case a.found != "":
 			l.same, l.seen, l.missing, l.unanswered, l.confirmed = false, at, at, time.Time{}, a.found
-			l.refuted = s.deleted[q.instance].evicted
+			l.ignoredEviction = s.deleted[q.instance].evicted
 			elsewhere = elsewhere || !before && a.found != followed
-		case !q.due && l.confirmed == "": // a server that has forgotten proves nothing
+		case !q.due && l.confirmed == "": // a server without its memory proves nothing
 		case !a.answered:
 			l.unanswered = cmp.Or(l.unanswered, at)
 		case !q.others || none || before && q.due:
@@ -108,10 +107,10 @@ func (s *state) decide(got answers, all []question, followed string, at time.Tim
 	return elsewhere
 }
 
-// answers are what servers say of single instances.
+// answers are the servers' answers about single instances.
 type answers struct {
-	others int             // servers that are not followed
-	alive  map[string]bool // those of them that said anything
+	others int             // servers other than the followed one
+	alive  map[string]bool // those of them that answered anything
 	of     map[wire.Key]*answer
 }
 
@@ -119,19 +118,18 @@ type answer struct {
 	asked    bool   // there was time for it
 	found    string // the server where its lease is renewed; empty if there is none
 	instance wire.Instance
-	answered bool // the server that is followed knows nothing of it, or refuses to say anything
-	noes     int  // of the others
+	answered bool // the followed server does not know it, or refuses to answer
+	noes     int  // answers of other servers that do not know it
 }
 
-// askers is how many requests at a time a server gets, and requestShare what part of our patience a single one may take: with all askers,
-// so many that are not answered leave time for the others.
+// askers bounds the concurrent requests to a server. A single one may take 1/requestShare of our patience, so that unanswered ones leave
+// time for the others.
 const (
 	askers       = 4
 	requestShare = 4
 )
 
-// ask asks servers for instances, for as long as our patience lasts, of which a single request has a part: one that is not answered holds
-// up no other.
+// ask asks the servers about instances, for as long as our patience lasts.
 func (f *follower) ask(ctx context.Context, all []question) (answers, error) {
 	got := answers{others: len(f.Servers()) - 1, alive: map[string]bool{}, of: map[wire.Key]*answer{}}
 	for _, q := range all {
@@ -170,7 +168,7 @@ func (f *follower) ask(ctx context.Context, all []question) (answers, error) {
 	return got, err
 }
 
-// take takes what a server answered about an instance.
+// take takes a server's answer about an instance.
 func (h *answers) take(server string, followed bool, key wire.Key, reply *client.Reply, err error, now time.Time) {
 	a := h.of[key]
 	a.asked = true

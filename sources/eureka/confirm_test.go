@@ -348,10 +348,10 @@ func TestASilentServerKeepsNobodyForEver(t *testing.T) {
 	l := newLedger(t)
 	l.follower.patience = 20 * time.Millisecond
 	l.goes(&picky{caching: l.server, hangs: map[string]bool{"*": true}}, []string{a1, a2}, nil)
-	for d := 35 * time.Second; d < 35*time.Second+l.hold; d += l.hold / 10 {
+	for d := 35 * time.Second; d < 35*time.Second+l.holdFor; d += l.holdFor / 10 {
 		require.Equal(t, []string{a1, a2}, l.after(t, d), d)
 	}
-	require.Empty(t, l.after(t, 35*time.Second+l.hold))
+	require.Empty(t, l.after(t, 35*time.Second+l.holdFor))
 }
 
 // TestThoseThatAreSilentHoldUpNoOther has all askers wait for those that come first, at each turn.

@@ -99,7 +99,7 @@ func TestWhoIsAskedForWhatExpired(t *testing.T) {
 		},
 		"that one goes away for long": {
 			func(c *cluster) { c.servers[0].Expire("orders", "a") }, " elsewhere:a",
-			func(c *cluster) { c.servers[1].Stop(); c.state.hold = 0 }, "",
+			func(c *cluster) { c.servers[1].Stop(); c.state.holdFor = 0 }, "",
 		},
 		"it is back": {
 			func(c *cluster) { c.servers[0].Expire("orders", "a") }, " elsewhere:a", func(c *cluster) { c.put("a", c.servers[0]) }, "a",

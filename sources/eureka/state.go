@@ -17,58 +17,58 @@ import (
 	"tributary/sources/registry"
 )
 
-// state is what a Eureka lists, and what that proves. It does no I/O and has no clock. What is listed or not is an instance, known by
+// state has the instances that a Eureka lists, and decides what a listing proves. It does no I/O and has no clock. Its maps are keyed by
 // mapping.InstanceOf.
 type state struct {
 	*registry.Machine[mapping.ID]
 	mapper  *mapping.Mapper
 	selects func(app string) bool
-	hold    time.Duration
+	holdFor time.Duration
 
-	present map[string]*presence // what is listed
-	lost    map[string]*loss     // what was, and is not
-	deleted map[string]deletion  // what the server says has gone
-	places  places               // what is listed at each place, whether it is to be called or not
-	whole   bool                 // the server lists all that it has
-	forgot  bool                 // its memory is not the one that an earlier run read
-	read    time.Time            // when the last reading was
-	outage  time.Time            // when a memory was read first after a time in which nothing could be
-	asked   time.Time            // when the servers were asked last for those of whom nothing has to be decided
-	version int                  // counts what was noted
-	left    int                  // applications that are listed and left out, as the settings say
+	present map[string]*presence // listed instances
+	lost    map[string]*loss     // instances that are no longer listed
+	deleted map[string]deletion  // instances that the server reports as gone
+	places  places               // the services listed at each place, whether they have calls or not
+	whole   bool                 // the server lists everything that it has
+	forgot  bool                 // the server lost its memory since an earlier run
+	read    time.Time            // of the last reading
+	outage  time.Time            // of the first reading after an outage
+	asked   time.Time            // when the servers were last asked about instances that are not due
+	version int                  // counts readings
+	left    int                  // listed applications that the settings leave out
 	out     []string             // instances that cannot be read or called, and why
 }
 
 // presence is an instance that is listed, or that an earlier run published.
 type presence struct {
-	key    wire.Key // none if that is not known
+	key    wire.Key // empty if unknown
 	serves bool
-	broken bool // nothing can be read of it but that it may be to be called
+	broken bool // it cannot be read, but may serve something
 	places places
 }
 
-// deletion is an end of which a server tells.
+// deletion is the end of an instance, as a server reports it.
 type deletion struct {
-	evicted int64 // when, as the server writes it
+	evicted int64 // the server's time stamp
 	when    time.Time
-	said    bool // by the instance: its lease had not expired
+	said    bool // the instance deregistered: its lease had not expired
 }
 
-// loss is an instance that was listed, and is not.
+// loss is an instance that is no longer listed.
 type loss struct {
-	key        wire.Key  // none if that is not known
-	same       bool      // the memory that is read is the one that listed it
-	seen       time.Time // when it was known to be there last
-	missing    time.Time // since when it could be listed, and is not
-	confirmed  string    // the server that says that it is there, though it is not listed; empty if none does
-	refuted    int64     // the end that a server told of, when it was confirmed: it is back, or still there
-	asked      time.Time // when servers were asked for it last
-	unanswered time.Time // since when they do not answer, though it is to be decided; zero if they do
-	gone       bool      // it is decided
-	beside     places    // what was listed at its places when it was
+	key             wire.Key  // empty if unknown
+	same            bool      // the server still has the memory that listed it
+	seen            time.Time // when it was last known to be there
+	missing         time.Time // when it was first missing from a listing
+	confirmed       string    // the server that confirms it although it is not listed; empty if none does
+	ignoredEviction int64     // deletion.evicted at its confirmation: it outlived that one
+	asked           time.Time // when servers were last asked about it
+	unanswered      time.Time // since when servers do not answer although it is due; zero if they do
+	gone            bool      // it has gone for certain
+	beside          places    // the services listed at its places together with it
 }
 
-// place is where something is called.
+// place is an address and port.
 type place struct {
 	address string
 	port    uint32
@@ -76,7 +76,7 @@ type place struct {
 
 func placeOf(e registry.Endpoint) place { return place{e.Address, e.Port} }
 
-// places are the services that are called at each place.
+// places are the services at each place.
 type places map[place]map[mapping.ID]bool
 
 func (p places) add(e registry.Endpoint, id mapping.ID) {
@@ -87,16 +87,16 @@ func (p places) add(e registry.Endpoint, id mapping.ID) {
 }
 
 func newState(m *mapping.Mapper, s Settings) *state {
-	all := &state{mapper: m, selects: s.selects, hold: s.Hold, present: map[string]*presence{}, lost: map[string]*loss{}, places: places{}}
-	all.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty }, all.until)
+	all := &state{mapper: m, selects: s.selects, holdFor: s.Hold, present: map[string]*presence{}, lost: map[string]*loss{}, places: places{}}
+	all.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty }, all.keepUntil)
 	return all
 }
 
-// restore remembers what an earlier run published of a host. It was listed by the memory that run read last, unless it is lost.
+// restore takes back what an earlier run published of a host. Its instances count as listed unless they are lost.
 func (s *state) restore(group string, published []*resource.Resource) {
 	s.Restore(group, published, func(of registry.Service[mapping.ID]) bool {
 		if len(of.Owners) > 0 && !slices.ContainsFunc(of.Owners, s.selects) {
-			return false // it is none of those to read now
+			return false // the settings no longer select it
 		}
 		for _, e := range of.Endpoints {
 			s.places.add(e, of.ID)
@@ -110,7 +110,7 @@ func (s *state) restore(group string, published []*resource.Resource) {
 	})
 }
 
-// note notes what a server lists.
+// note takes a reading of a server.
 func (s *state) note(r reading, at time.Time) {
 	before := cmp.Or(s.read, at)
 	s.read, s.whole = at, r.view.Whole()
@@ -121,7 +121,7 @@ func (s *state) note(r reading, at time.Time) {
 		for _, l := range s.lost {
 			l.same, l.confirmed = false, ""
 		}
-		if r.outage { // nobody could register while no server was there
+		if r.outage { // nobody could register during the outage
 			s.outage = at
 		}
 	}
@@ -148,7 +148,7 @@ func (s *state) note(r reading, at time.Time) {
 	s.Reconsider()
 }
 
-// list notes what instances offer.
+// list turns instances into offers.
 func (s *state) list(r reading) {
 	s.present, s.places, s.out = map[string]*presence{}, places{}, nil
 	if r.nameless > 0 {
@@ -161,7 +161,7 @@ func (s *state) list(r reading) {
 	left := map[string]bool{}
 	all := map[string]registry.Offers[mapping.ID]{}
 	leave := func(i wire.Instance, why string) {
-		if i.IP != "" && i.IP != i.ID && !strings.Contains(why, strconv.Quote(i.IP)) { // who asks for its address is to find it, too
+		if i.IP != "" && i.IP != i.ID && !strings.Contains(why, strconv.Quote(i.IP)) { // so that a search for its address finds it
 			why += ", at " + i.IP
 		}
 		for _, group := range s.mapper.Groups(i) {
@@ -171,7 +171,7 @@ func (s *state) list(r reading) {
 		}
 	}
 	instances := r.view.Instances()
-	// Of several instances at one place, as of a process that was killed and came back with another name, the last one is there.
+	// Of several instances at one place, e.g. of a process that was killed and returned with another name, the newest counts.
 	slices.SortStableFunc(instances, func(a, b wire.Instance) int { return cmp.Compare(b.Dirty, a.Dirty) })
 	for _, i := range instances {
 		if !s.selects(i.App) {
@@ -180,7 +180,7 @@ func (s *state) list(r reading) {
 		}
 		p := &presence{key: i.Key, serves: s.mapper.Serves(i), places: places{}}
 		s.present[mapping.InstanceOf(i.Key)] = p
-		if i.Broken != nil { // nothing was ever read of it
+		if i.Broken != nil { // it was never readable
 			p.broken, p.serves = s.mapper.MayServe(i), false
 			leave(i, "cannot be read: "+i.Broken.Error())
 			continue
@@ -209,42 +209,42 @@ func (s *state) list(r reading) {
 	s.TakeAll(all)
 }
 
-// until is until when an endpoint stays that is not listed.
-func (s *state) until(id mapping.ID, k registry.Known[registry.Endpoint]) time.Time {
+// keepUntil returns how long an unlisted endpoint stays.
+func (s *state) keepUntil(id mapping.ID, k registry.Known[registry.Endpoint]) time.Time {
 	instance := k.Value.Instance
 	l := s.lost[instance]
 	switch p := s.present[instance]; {
 	case p != nil && p.broken:
 		return registry.Forever
-	case p != nil: // what it says of itself is something else now
+	case p != nil: // its registration has changed
 		return time.Time{}
 	case l == nil && s.whole && !s.forgot:
 		return time.Time{}
 	case l == nil:
-		return latest(k.Missing, s.outage).Add(s.hold)
+		return latest(k.Missing, s.outage).Add(s.holdFor)
 	case l.gone || s.replaced(id, k.Value, l):
 		return time.Time{}
-	case !l.unanswered.IsZero(): // that has an end: a server that never says anything keeps nobody
-		return latest(s.deadline(instance, l), l.unanswered.Add(s.hold))
+	case !l.unanswered.IsZero(): // no longer than the hold: a silent server keeps nobody for ever
+		return latest(s.holdEnd(instance, l), l.unanswered.Add(s.holdFor))
 	}
-	return s.deadline(instance, l)
+	return s.holdEnd(instance, l)
 }
 
-// deadline is until when an instance stays that is lost, by what the server that is read lists: one that was just started lists nothing
-// until its instances register anew, or its peers have told it of them.
-func (s *state) deadline(instance string, l *loss) time.Time {
+// holdEnd returns how long a lost instance stays, by the listing of the followed server. A server that just started lists nothing until
+// instances register again or its peers replicate them.
+func (s *state) holdEnd(instance string, l *loss) time.Time {
 	end, deleted := s.deleted[instance]
-	deleted = deleted && (l.confirmed == "" || end.evicted != l.refuted)
+	deleted = deleted && (l.confirmed == "" || end.evicted != l.ignoredEviction)
 	switch {
 	case l.same && (s.whole || deleted):
 		return time.Time{}
 	case deleted && end.when.After(l.seen):
-		return time.Time{} // whoever listed it did not know yet
+		return time.Time{} // it was listed before its end was known
 	}
-	return latest(l.missing, s.outage).Add(s.hold)
+	return latest(l.missing, s.outage).Add(s.holdFor)
 }
 
-// replaced reports whether something is listed at the place of an endpoint that was not there beside it: then what is there now is that.
+// replaced reports whether a service is listed at the place of an endpoint that was not there beside it: it took the place.
 func (s *state) replaced(id mapping.ID, e registry.Endpoint, l *loss) bool {
 	for other := range s.places[placeOf(e)] {
 		if other != id && l.beside != nil && !l.beside[placeOf(e)][other] {
@@ -261,8 +261,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// held is how many endpoints stay that are in doubt, and elsewhere and here how many instances are there by the word of another server than
-// the one that is followed, and by its own.
+// held counts the endpoints that stay in doubt, and the unlisted instances that another server (elsewhere) or the followed one (here)
+// confirms.
 func (s *state) held(followed string) (held, elsewhere, here int) {
 	for _, l := range s.lost {
 		switch {
@@ -284,16 +284,16 @@ func (s *state) held(followed string) (held, elsewhere, here int) {
 	return held, elsewhere, here
 }
 
-// doubt is what a run tells the next one of an instance that is lost.
+// doubt is a lost instance, as a run keeps it for the next one.
 type doubt struct {
 	App   string    `json:"app,omitempty"`
 	ID    string    `json:"id,omitempty"`
 	Since time.Time `json:"since"`
-	// Elsewhere is the server that says that it is there, if it is another one than the one that is followed.
+	// Elsewhere is the server that confirms the instance, if that is not the followed one.
 	Elsewhere string `json:"elsewhere,omitempty"`
 }
 
-// doubts are what is lost, by instance.
+// doubts returns the lost instances.
 func (s *state) doubts(followed string) map[string]doubt {
 	all := map[string]doubt{}
 	for instance, l := range s.lost {
@@ -307,7 +307,7 @@ func (s *state) doubts(followed string) map[string]doubt {
 	return all
 }
 
-// recall takes the doubts of an earlier run.
+// recall takes back the doubts of an earlier run.
 func (s *state) recall(doubts map[string]doubt) {
 	for instance, d := range doubts {
 		s.lost[instance] = &loss{key: wire.Key{App: d.App, ID: d.ID}, seen: d.Since, missing: d.Since, confirmed: d.Elsewhere}

@@ -494,10 +494,10 @@ func TestDeadline(t *testing.T) {
 		"it could have registered since five minutes":     {loss{seen: ago(9), missing: ago(5)}, true, time.Time{}, true},
 		"the same, and no answer has all":                 {loss{same: true, seen: ago(9), missing: ago(5)}, false, time.Time{}, true},
 	} {
-		s := &state{hold: 5 * time.Minute, whole: c.whole, deleted: map[string]deletion{}}
+		s := &state{holdFor: 5 * time.Minute, whole: c.whole, deleted: map[string]deletion{}}
 		if !c.deleted.IsZero() {
 			s.deleted["i"] = deletion{when: c.deleted}
 		}
-		require.Equal(t, c.want, !start.Before(s.deadline("i", &c.loss)), name)
+		require.Equal(t, c.want, !start.Before(s.holdEnd("i", &c.loss)), name)
 	}
 }

@@ -6,44 +6,43 @@ import (
 	"time"
 )
 
-// Known is something that a registry lists, or listed.
+// Known is an item that a registry lists, or listed.
 type Known[T any] struct {
 	Value   T
 	Since   time.Time // when it was first listed; zero if that was before this run
-	Missing time.Time // since when it is not listed; zero if it is
+	Missing time.Time // when it went missing; zero while it is listed
 }
 
-// State is what a registry says of one thing that is registered. Of several things that it says of the same one the first in this order
-// counts.
+// State is the state of an item in a registry. If an item has several, the first in this order counts.
 type State int
 
 // The states.
 const (
 	Listed     State = iota + 1 // it is there
-	Disabled                    // it is there, and those who run it want no calls to it
-	Unreadable                  // it may be there: what would say so cannot be read. If it was known, it stays
-	Unlisted                    // as if the registry did not name it
+	Disabled                    // it is there, but is to have no calls
+	Unreadable                  // it may be there, in a part that cannot be read; a known one stays
+	Unlisted                    // it counts as if the registry did not name it
 )
 
-// Report is what a registry says of one thing.
+// Report is the state of one item.
 type Report[T any] struct {
 	Value T
 	State State
 }
 
-// Listing is what a registry says at some moment of all that is registered for one thing.
+// Listing has the states of all items of a list at one moment.
 type Listing[T any] struct {
-	// Reports are those that it names, in any order, and several times perhaps: of those that are listed the first counts.
+	// Reports are in any order. An item may have several: of the listed ones the first counts.
 	Reports []Report[T]
-	// Until says until when one that was known and is not listed stays: a hold. It has gone if that is not in the future.
+	// Until returns when the hold of a known item that is not listed ends. If that is not in the future, it goes.
 	Until func(Known[T]) time.Time
 }
 
 // Forever is a hold without an end.
 var Forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Settle decides what is believed after a listing. before is in the order of compare, as is what is returned, and has nothing twice. held
-// counts what stays though it is not listed, and next is when the first hold of these ends; zero if none does.
+// Settle returns the items after a listing. before and after are sorted by compare, without duplicates. held counts the unlisted items that
+// stay, and next is when the first of their holds ends; zero if none does.
 func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, at time.Time) (after []Known[T], held int, next time.Time) {
 	reports := slices.Clone(l.Reports)
 	slices.SortStableFunc(reports, func(a, b Report[T]) int { return cmp.Or(compare(a.Value, b.Value), cmp.Compare(a.State, b.State)) })
@@ -94,11 +93,11 @@ func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, at time.
 	return after, held, next
 }
 
-// Suspicion is a time in which what a registry does not list need not have gone: it was away, and those that are registered do so anew.
+// Suspicion is a time in which unlisted items need not have gone: the registry was away, and they may still register again.
 type Suspicion struct{ From, End time.Time }
 
-// Until is until when something that is known since then stays although it is not listed; zero if it does not. What was registered after
-// the registry was back is not in doubt: its session is a new one.
+// Until returns how long an unlisted item stays that is known since then; zero if it does not stay. Items registered after the registry's
+// return are not in doubt: their sessions are new.
 func (s Suspicion) Until(since time.Time) time.Time {
 	if since.Before(s.From) {
 		return s.End
@@ -106,8 +105,8 @@ func (s Suspicion) Until(since time.Time) time.Time {
 	return time.Time{}
 }
 
-// Away returns the suspicion as it is while the registry is away again: without an end, since nobody can register anew until it is back,
-// when another one begins.
+// Away returns the suspicion while the registry is away again: without an end, since nobody can register then. At its return another one
+// begins.
 func (s Suspicion) Away(at time.Time) Suspicion {
 	if at.Before(s.End) {
 		s.End = Forever
@@ -115,19 +114,18 @@ func (s Suspicion) Away(at time.Time) Suspicion {
 	return s
 }
 
-// Empty notes since when something has nothing left: the zero time while it has. It is kept for a while, so that who calls it finds a
-// service that has nobody, and not none.
-func Empty(since time.Time, has bool, at time.Time, keep time.Duration) (still time.Time, kept bool) {
+// EmptySince returns when something lost its last member; zero while it has one. since is the result of the last call.
+func EmptySince(since time.Time, has bool, at time.Time) time.Time {
 	switch {
 	case has:
-		return time.Time{}, true
+		return time.Time{}
 	case since.IsZero():
-		since = at
+		return at
 	}
-	return since, at.Sub(since) < keep
+	return since
 }
 
-// Earlier returns the earlier of two times, of which zero is none.
+// Earlier returns the earlier of two times. Zero means none.
 func Earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -123,18 +123,11 @@ func TestSuspicion(t *testing.T) {
 	assert.Zero(t, Suspicion{}.Away(after(8)))
 }
 
-func TestEmpty(t *testing.T) {
-	since, kept := Empty(time.Time{}, false, after(1), time.Hour)
-	assert.True(t, kept)
+func TestEmptySince(t *testing.T) {
+	since := EmptySince(time.Time{}, false, after(1))
 	assert.Equal(t, after(1), since)
-	since, kept = Empty(since, false, after(60), time.Hour)
-	assert.True(t, kept)
-	assert.Equal(t, after(1), since)
-	_, kept = Empty(since, false, after(61), time.Hour)
-	assert.False(t, kept)
-	since, kept = Empty(since, true, after(61), time.Hour)
-	assert.True(t, kept)
-	assert.Zero(t, since)
+	assert.Equal(t, after(1), EmptySince(since, false, after(60)))
+	assert.Zero(t, EmptySince(since, true, after(61)))
 }
 
 func TestEarlier(t *testing.T) {

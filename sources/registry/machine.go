@@ -10,14 +10,14 @@ import (
 	"tributary/sources"
 )
 
-// Offer is what one instance is for one service.
+// Offer is an instance's endpoint of one service.
 type Offer[ID comparable] struct {
 	ID       ID
 	Owner    string   // its application, where the registry has such
 	Endpoint Endpoint // without an address if it cannot be called
 	State    State
-	Why      string // it is not served; empty if that need not be said
-	Port     uint32 // on which clients are to find the service; 0 if it does not say
+	Why      string // the endpoint is not served; empty if that is not reported
+	Port     uint32 // for clients of the service; 0 if the instance names none
 	Protocol string // Istio's
 }
 
@@ -28,38 +28,38 @@ func (o Offer[ID]) same(p Offer[ID]) bool {
 
 // Offers are all that a registry lists for one group.
 type Offers[ID comparable] struct {
-	All      []Offer[ID]       // for one endpoint the first one that is listed counts
+	All      []Offer[ID]       // of several listed offers of one endpoint the first counts
 	Warnings []string          // for people
-	LeftOut  []sources.LeftOut // of instances that can be called nowhere
+	LeftOut  []sources.LeftOut // instances without an endpoint
 }
 
-// ServiceID is what services are told apart by.
+// ServiceID identifies services.
 type ServiceID[ID any] interface {
 	comparable
 	Compare(other ID) int
 	Group() string // in which it is published
 }
 
-// Mapping is what services of a registry become. It is pure.
+// Mapping makes objects of the services of a registry. It is pure.
 type Mapping[ID comparable] interface {
-	// Host is what hosts are told apart by: the ID of a service without what its ports differ in.
+	// Host identifies a host: the ID of a service without the parts that only distinguish its ports.
 	Host(id ID) ID
-	// Names gives each of all hosts a name of its own. The order does not matter.
+	// Names gives each of all hosts a unique name. The order of hosts does not matter.
 	Names(hosts []ID) map[ID]Name
-	// Place says to people where a service or host is.
+	// Place names the place of a service or host in messages.
 	Place(id ID) string
 	// ServicePort is the port that is configured for a service; 0 if none is.
 	ServicePort(id ID) int
-	// Entries returns the objects of the services of a host, which are in order, and so are their endpoints, each once. An error is about
-	// some of them.
+	// Entries returns the objects of the services of a host. Services and their endpoints are sorted, each endpoint is there once. An error
+	// may concern only some of them.
 	Entries(host []Service[ID]) (rs []*resource.Resource, warnings []string, err error)
-	// Restore reads what Entries made, by whatever options. The IDs are those that the services have now.
+	// Restore reads objects that Entries made, also by other options. The IDs are those that the services have now.
 	Restore(published []*resource.Resource) []Service[ID]
 }
 
-// Machine is what is believed of the services of one registry.
+// Machine decides which services and endpoints of one registry are served.
 type Machine[ID ServiceID[ID]] struct {
-	// Explained says that the registry itself proves that what it does not list has gone. See sources.Content.
+	// Explained says that the registry itself proves that unlisted endpoints have gone. See sources.Content.
 	Explained bool
 
 	mapping Mapping[ID]
@@ -68,33 +68,32 @@ type Machine[ID ServiceID[ID]] struct {
 	until   func(ID, Known[Endpoint]) time.Time
 	groups  map[string]*group[ID]
 	names   map[ID]Name
-	dirty   map[string]bool // groups to settle
+	dirty   map[string]bool // groups to update
 }
 
 // group is what is published together.
 type group[ID comparable] struct {
 	read      bool // something was taken
 	offers    Offers[ID]
-	unknown   *Known[Endpoint] // an earlier run published what cannot be told; nil if it did not
-	current   bool             // it is published, but for what its services have
+	unknown   *Known[Endpoint] // stands for content of an earlier run that cannot be read; nil if there is none
+	current   bool             // it is published, apart from changes of its services
 	services  map[ID]*service
 	left      []sources.LeftOut
 	explained bool
-	next      time.Time // when it is to be settled again; zero if nothing changes by itself
+	next      time.Time // of the next update; zero if nothing changes by itself
 }
 
-// service is what is believed of one.
+// service is a service with the endpoints that are served.
 type service struct {
-	endpoints []Known[Endpoint] // in order
-	held      int               // of these, that are not listed, and stay for now
-	empty     time.Time         // since when nobody is there; zero if somebody is
-	port      Port
-	owners    []string
+	endpoints  []Known[Endpoint] // sorted
+	held       int               // unlisted endpoints that stay for now
+	emptySince time.Time         // when the last endpoint went; zero while there is one
+	port       Port
+	owners     []string
 }
 
-// NewMachine returns a machine that knows of nothing. keep says for how long a service without endpoints is kept. until says until when an
-// endpoint stays that is not listed; it has gone if that is not in the future. What is in doubt is for the registry to know: one that
-// proves nothing about a connection, or about a single instance, says so here.
+// NewMachine returns an empty machine. keep returns for how long a service without endpoints is kept. until returns when to drop an
+// endpoint that is no longer listed.
 func NewMachine[ID ServiceID[ID]](m Mapping[ID], keep func(ID) time.Duration, until func(ID, Known[Endpoint]) time.Time) *Machine[ID] {
 	return &Machine[ID]{
 		mapping: m, keep: keep, until: until, moved: func(ID, []Known[Endpoint], []Known[Endpoint]) {},
@@ -102,8 +101,8 @@ func NewMachine[ID ServiceID[ID]](m Mapping[ID], keep func(ID) time.Duration, un
 	}
 }
 
-// Restore remembers what an earlier run published as a group. Services that are not selected any more go, and are known of no more; all of
-// a group that cannot be told stays until something is listed for it, or until nothing is in doubt.
+// Restore takes back a group that an earlier run published, without services that are no longer selected. A group that cannot be read stays
+// until something is listed for it, or until its hold ends.
 func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selected func(Service[ID]) bool) {
 	all := m.mapping.Restore(published)
 	g := m.group(name)
@@ -147,7 +146,7 @@ func (g *group[ID]) service(id ID) *service {
 	return g.services[id]
 }
 
-// Take notes all that is listed for a group.
+// Take stores all offers of a group.
 func (m *Machine[ID]) Take(name string, all Offers[ID]) {
 	g := m.groups[name]
 	warned := g != nil && slices.Equal(g.offers.Warnings, all.Warnings)
@@ -158,7 +157,7 @@ func (m *Machine[ID]) Take(name string, all Offers[ID]) {
 	g.read, g.offers, g.current = true, all, g.current && warned
 }
 
-// TakeAll notes all that a registry lists: what has no group in it is not listed.
+// TakeAll stores all offers of a registry. A group without offers is not listed.
 func (m *Machine[ID]) TakeAll(all map[string]Offers[ID]) {
 	for name := range m.groups {
 		if _, there := all[name]; !there {
@@ -170,17 +169,17 @@ func (m *Machine[ID]) TakeAll(all map[string]Offers[ID]) {
 	}
 }
 
-// Follow has moved called with the endpoints of each service that are believed, and with those that were.
+// Follow makes the machine call moved with the endpoints of each service before and after an update.
 func (m *Machine[ID]) Follow(moved func(id ID, before, after []Known[Endpoint])) { m.moved = moved }
 
-// Touch has a group settled again though what is listed for it is as before.
+// Touch updates a group again although its offers are as before.
 func (m *Machine[ID]) Touch(name string) {
 	if m.groups[name] != nil {
 		m.dirty[name] = true
 	}
 }
 
-// Reconsider has everything settled again that is not listed and stays.
+// Reconsider updates all groups with unlisted endpoints that stay.
 func (m *Machine[ID]) Reconsider() {
 	for name, g := range m.groups {
 		if g.unknown != nil || slices.ContainsFunc(slices.Collect(maps.Values(g.services)), func(s *service) bool { return s.held > 0 }) {
@@ -189,7 +188,7 @@ func (m *Machine[ID]) Reconsider() {
 	}
 }
 
-// Contents settles what changed or is due, and returns the groups that are to be published.
+// Contents updates the groups that changed or are due, and returns those to publish.
 func (m *Machine[ID]) Contents(at time.Time) (all []sources.Content) {
 	for name, g := range m.groups {
 		if !g.next.IsZero() && !at.Before(g.next) {
@@ -200,7 +199,7 @@ func (m *Machine[ID]) Contents(at time.Time) (all []sources.Content) {
 	for name := range m.dirty {
 		if g := m.groups[name]; g.read {
 			delete(m.dirty, name)
-			if m.settle(g, at) {
+			if m.updateGroup(g, at) {
 				changed = append(changed, name)
 			}
 		}
@@ -221,8 +220,8 @@ func (m *Machine[ID]) Contents(at time.Time) (all []sources.Content) {
 	return all
 }
 
-// settle decides what is believed of a group, and reports whether it is to be published.
-func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
+// updateGroup updates the services of a group, and reports whether to publish it.
+func (m *Machine[ID]) updateGroup(g *group[ID], at time.Time) (changed bool) {
 	g.next = time.Time{}
 	if g.unknown != nil {
 		if g.unknown.Missing.IsZero() {
@@ -249,7 +248,7 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 		if !known {
 			before = &service{}
 		}
-		after, next := m.believe(id, before, offers, at)
+		after, next := m.updateService(id, before, offers, at)
 		m.moved(id, before.endpoints, after.endpoints)
 		g.explained = g.explained && before.held == 0
 		for _, o := range offers {
@@ -257,8 +256,8 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 				left = append(left, sources.LeftOut{What: o.Endpoint.String(), Of: o.Owner, Why: o.Why})
 			}
 		}
-		// Nobody is there, and that for long, or it is a service of which nothing is known but that its instances cannot be read.
-		if over := !after.empty.IsZero() && !at.Before(next); over || !known && !after.empty.IsZero() {
+		// Drop services empty longer than keep, and new ones with only unreadable instances.
+		if empty := !after.emptySince.IsZero(); empty && (!known || !at.Before(next)) {
 			delete(g.services, id)
 			changed = changed || known
 			continue
@@ -274,8 +273,8 @@ func (m *Machine[ID]) settle(g *group[ID], at time.Time) (changed bool) {
 	return changed
 }
 
-// believe decides what is believed of a service, and when that has to be decided again.
-func (m *Machine[ID]) believe(id ID, before *service, offers []Offer[ID], at time.Time) (after *service, next time.Time) {
+// updateService returns a service after its offers, and when to update it again.
+func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], at time.Time) (after *service, next time.Time) {
 	l := Listing[Endpoint]{Until: func(k Known[Endpoint]) time.Time { return m.until(id, k) }}
 	ports, there := newPorts(m.mapping.ServicePort(id)), false
 	var owners []string
@@ -294,31 +293,31 @@ func (m *Machine[ID]) believe(id ID, before *service, offers []Offer[ID], at tim
 		after.owners = unique(owners)
 	}
 	after.endpoints, after.held, next = l.Settle(before.endpoints, Endpoint.Compare, at)
-	// While something that is not listed is in doubt, the port is what it was.
+	// While unlisted endpoints stay, the port does not change.
 	if after.held == 0 || after.port.Number == 0 {
 		after.port = ports.port(before.port)
 	}
-	// One that has instances, of which none can be called now, is not empty.
-	keep := m.keep(id)
-	if after.empty, _ = Empty(before.empty, there || len(after.endpoints) > 0, at, keep); !after.empty.IsZero() {
-		next = after.empty.Add(keep)
+	// A service is not empty while it has instances, even if none can be called now.
+	after.emptySince = EmptySince(before.emptySince, there || len(after.endpoints) > 0, at)
+	if !after.emptySince.IsZero() {
+		next = after.emptySince.Add(m.keep(id))
 	}
 	return after, next
 }
 
-// serves reports whether an endpoint is believed.
+// serves reports whether the service has an endpoint.
 func (s *service) serves(e Endpoint) bool {
 	_, there := slices.BinarySearchFunc(s.endpoints, e, func(k Known[Endpoint], e Endpoint) int { return k.Value.Compare(e) })
 	return there
 }
 
-// differs reports whether something is to be published of a service, or is held or no longer.
+// differs reports whether a service must be published again.
 func (s *service) differs(o *service) bool {
 	return s.port != o.port || s.held != o.held || !slices.Equal(s.owners, o.owners) ||
 		!slices.EqualFunc(s.endpoints, o.endpoints, func(a, b Known[Endpoint]) bool { return a.Value.Same(b.Value) })
 }
 
-// rename gives hosts their names if others are there than before, and returns the groups with one that has another name now.
+// rename names the hosts again if they are not the same as before, and returns the groups of those whose name changed.
 func (m *Machine[ID]) rename() (groups []string) {
 	hosts, same := map[ID]bool{}, true
 	for _, g := range m.groups {
@@ -341,7 +340,7 @@ func (m *Machine[ID]) rename() (groups []string) {
 	return groups
 }
 
-// content is what is published of a group.
+// content returns the content of a group for the sink.
 func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
 	c := sources.Content{Group: name, LeftOut: g.left, Warnings: slices.Clone(g.offers.Warnings), Explained: g.explained}
 	ids := slices.SortedFunc(maps.Keys(g.services), ID.Compare)
@@ -372,7 +371,7 @@ func (m *Machine[ID]) Hosts(group string, f func(ID, Name)) {
 	}
 }
 
-// Next is when there is something to settle, which may be in the past: the zero time if nothing changes by itself.
+// Next returns when the next update is due, perhaps in the past; the zero time if nothing changes by itself.
 func (m *Machine[ID]) Next() (next time.Time) {
 	for name := range m.dirty {
 		if m.groups[name].read {
@@ -385,7 +384,7 @@ func (m *Machine[ID]) Next() (next time.Time) {
 	return next
 }
 
-// Services is how many services there are, those without endpoints too, and Held how many endpoints stay that are not listed.
+// Services counts the services, also those without endpoints, and the unlisted endpoints that stay.
 func (m *Machine[ID]) Services() (services, held int) {
 	for _, g := range m.groups {
 		if g.unknown != nil {
@@ -399,7 +398,7 @@ func (m *Machine[ID]) Services() (services, held int) {
 	return services, held
 }
 
-// Endpoints calls f with each endpoint that is believed.
+// Endpoints calls f with each endpoint.
 func (m *Machine[ID]) Endpoints(f func(ID, Known[Endpoint])) {
 	for _, g := range m.groups {
 		for id, s := range g.services {
