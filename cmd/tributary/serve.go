@@ -67,7 +67,7 @@ says why.`,
 				opts.Sockets, err = process.ManagerSockets()
 			} else {
 				opts.Sockets, opts.Predecessor = before.Sockets(), before
-				err = before.Exchange(ctx, process.Prepared, process.Go)
+				err = before.Exchange(ctx, process.Prepared, process.Restore)
 				if errors.Is(err, process.ErrGone) || err == nil { // the file may have changed meanwhile
 					cfg, err = flags.config()
 				}

@@ -41,7 +41,7 @@ func failToTakeOver(how string) {
 	_ = os.Unsetenv(asSuccessor)
 	next, err := process.StartSuccessor(os.Args[0], os.Args[1:], p.Sockets())
 	for _, step := range []struct{ tell, await process.Step }{
-		{process.Prepared, process.Go}, {process.Ready, process.Yours}, {process.Serving, process.Main},
+		{process.Prepared, process.Restore}, {process.Ready, process.StateFree}, {process.Serving, process.Registered},
 	} {
 		if err = errors.Join(err, next.Await(ctx, step.tell)); err != nil {
 			os.Exit(5)

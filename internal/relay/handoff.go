@@ -19,18 +19,21 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// In an upgrade, a new process (the successor) takes over from this one. It inherits the listeners, and validates its configuration while
-// this process goes on. Then this process pauses: it reads no sources, and all state is on disk. The successor receives the objects that
-// are served, restores its sources from the state directory, and is ready without having read anything. It locks the state directory,
-// serves clients and reads the sources, and this process sends its clients away. If a step fails or takes too long, this process kills the
-// successor and resumes.
+// In an upgrade, a new process (the successor) takes over from this one (its predecessor). It inherits the listeners, and validates its
+// configuration while this process goes on. Then this process pauses: it reads no sources, and all state is on disk. The successor receives
+// the objects that are served, restores its sources from the state directory, and is ready without having read anything. It locks the state
+// directory, serves clients and reads the sources, and this process sends its clients away. If a step fails or takes too long, this process
+// kills the successor and resumes.
+//
+// The command (cmd/tributary/control.go) asks the predecessor's Upgrade over HTTP. Upgrade calls handOver; the successor runs takeOver. The
+// two speak in the steps of internal/process, which also starts the successor and passes the sockets on.
 
 // The times of an upgrade.
 const (
-	pauseWithin  = 10 * time.Second       // nobody reads the sources for longer, but for
-	pausePerItem = 200 * time.Microsecond // each object, which the successor restores
-	freeWithin   = 5 * time.Second        // the state directory of a process that has ended is free
-	handOverOver = 10 * time.Second       // streams are ended in slices, so that not all clients come to the successor at once
+	pauseWithin  = 10 * time.Second       // the longest time in which nobody reads the sources, plus
+	pausePerItem = 200 * time.Microsecond // this for each object, which the successor restores
+	freeWithin   = 5 * time.Second        // for the system to free the state directory of a process that has ended
+	handOverOver = 10 * time.Second       // streams end in slices over this time, so that clients do not reconnect all at once
 )
 
 // Predecessor is the process that this one takes over from.
@@ -42,15 +45,15 @@ type Predecessor interface {
 // handoff is the state of upgrades: of this process taking over from another, and of another taking over from this one.
 type handoff struct {
 	predecessor Predecessor        // or nil
-	live        chan struct{}      // closed when this process serves the clients
-	main        chan struct{}      // closed when the service manager takes this process for the service
-	upgrading   chan struct{}      // has room for one
-	over        chan struct{}      // closed when the successor serves the clients
+	serving     chan struct{}      // closed when this process serves clients
+	registered  chan struct{}      // closed when the service manager knows this process
+	upgrading   chan struct{}      // holds an element during an upgrade
+	handedOver  chan struct{}      // closed when the successor serves clients
 	running     context.Context    // ends when this process is told to end
 	end         context.CancelFunc // of running
 	pauses      chan pause         // for write
 
-	// of this program, for another one to be started
+	// of this program, to start the successor
 	path string
 	args []string
 
@@ -58,18 +61,18 @@ type handoff struct {
 	status admin.UpgradeStatus // guarded by mu
 }
 
-// pause asks write to end its parts and close paused, and to start them again when resume is closed.
+// pause asks write to stop its parts and close paused, and to start them again when resume is closed.
 type pause struct{ paused, resume chan struct{} }
 
 func newHandoff(o Options, metrics prometheus.Registerer) *handoff {
 	s := &handoff{
-		predecessor: o.Predecessor, live: make(chan struct{}), main: make(chan struct{}), upgrading: make(chan struct{}, 1),
-		over: make(chan struct{}), pauses: make(chan pause), path: o.Program, args: o.Arguments,
+		predecessor: o.Predecessor, serving: make(chan struct{}), registered: make(chan struct{}), upgrading: make(chan struct{}, 1),
+		handedOver: make(chan struct{}), pauses: make(chan pause), path: o.Program, args: o.Arguments,
 	}
 	s.running, s.end = context.WithCancel(context.Background())
 	if s.predecessor == nil {
-		close(s.live)
-		close(s.main)
+		close(s.serving)
+		close(s.registered)
 	}
 	gauge := func(name, help string, is func(admin.UpgradeStatus) bool) {
 		metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tributary_upgrade_" + name, Help: help}, func() float64 {
@@ -86,7 +89,7 @@ func newHandoff(o Options, metrics prometheus.Registerer) *handoff {
 	return s
 }
 
-// state says how the upgrade stands.
+// state returns the state of the upgrade.
 func (s *handoff) state() admin.UpgradeStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,18 +102,18 @@ func (s *handoff) note(u admin.UpgradeStatus) {
 	s.status = u
 }
 
-// stop ends an upgrade that is under way, and waits until that has killed the process that it had started.
+// stop cancels a running upgrade, and waits until it has killed the successor.
 func (s *handoff) stop() {
 	s.end()
 	select {
 	case s.upgrading <- struct{}{}:
-	case <-s.over:
+	case <-s.handedOver:
 	}
 }
 
-// whenLive has a part begin when this process serves the clients.
-func (r *Relay) whenLive(part func(context.Context) error) func(context.Context) error {
-	return when(r.handoff.live, part)
+// whenServing makes a part begin when this process serves clients.
+func (r *Relay) whenServing(part func(context.Context) error) func(context.Context) error {
+	return when(r.handoff.serving, part)
 }
 
 func when(begins <-chan struct{}, part func(context.Context) error) func(context.Context) error {
@@ -124,7 +127,7 @@ func when(begins <-chan struct{}, part func(context.Context) error) func(context
 	}
 }
 
-// takeOver takes the clients over as soon as they can be served, or when the process before has ended.
+// takeOver takes the clients over from the predecessor, as soon as they can be served or when the predecessor has ended.
 func (r *Relay) takeOver(ctx context.Context) error {
 	p := r.handoff.predecessor
 	if p == nil {
@@ -135,26 +138,25 @@ func (r *Relay) takeOver(ctx context.Context) error {
 			return nil //nolint:nilerr // ctx has ended
 		}
 	}
-	err := p.Exchange(ctx, process.Ready, process.Yours)
+	err := p.Exchange(ctx, process.Ready, process.StateFree)
 	switch {
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // the same
 	case err != nil:
-		r.log.Warn("the process before has ended: this one goes on in its place", "err", err)
+		r.log.Warn("the previous process has ended: this one takes its place", "err", err)
 	}
 	if err := r.ownState(ctx); err != nil {
-		return fmt.Errorf("take over from the process before: %w", err)
+		return fmt.Errorf("take over from the previous process: %w", err)
 	}
-	r.log.Info("listening in place of the process before", r.listeners.addresses()...)
+	r.log.Info("listening in place of the previous process", r.listeners.addresses()...)
 	r.happened(history.Upgraded, "", fmt.Sprintf("process %d has taken over", os.Getpid()))
-	close(r.handoff.live)
-	_ = p.Exchange(ctx, process.Serving, process.Main) // if it has ended, nobody else can say it
-	close(r.handoff.main)
+	close(r.handoff.serving)
+	_ = p.Exchange(ctx, process.Serving, process.Registered) // if it has ended, nobody can confirm it
+	close(r.handoff.registered)
 	return nil
 }
 
-// ownState locks the state directory. If the process before was killed, the system closes its files one after another, and its connection
-// may end before the lock is free.
+// ownState locks the state directory. If the predecessor was killed, its connection may end before the system frees the lock.
 func (r *Relay) ownState(ctx context.Context) error {
 	for deadline := time.Now().Add(freeWithin); r.state != nil; {
 		err := r.state.Own()
@@ -170,7 +172,7 @@ func (r *Relay) ownState(ctx context.Context) error {
 	return nil
 }
 
-// served decodes what the process before served.
+// served decodes the objects of the predecessor.
 func served(p Predecessor) ([]*resource.Resource, error) {
 	if p == nil || len(p.Content()) == 0 {
 		return nil, nil
@@ -179,19 +181,19 @@ func served(p Predecessor) ([]*resource.Resource, error) {
 	for _, piece := range p.Content()[1:] {
 		r, err := lastgood.Unpack(piece)
 		if err != nil {
-			return nil, fmt.Errorf("what the process before serves: %w", err)
+			return nil, fmt.Errorf("objects of the previous process: %w", err)
 		}
 		all = append(all, r)
 	}
 	return all, nil
 }
 
-// Upgrade starts the program that is now where this one came from, and has it take over. It returns when it has, and this process is
-// about to end; or why this one goes on as before, at the latest when ctx ends.
+// Upgrade starts the program that is now at this one's path as the successor. It returns when that has taken over and this process is about
+// to end; or, at the latest when ctx ends, why this one goes on.
 func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error) {
 	s := r.handoff
 	select {
-	case <-s.live:
+	case <-s.serving:
 	default:
 		return "", admin.ErrUpgrading
 	}
@@ -225,7 +227,7 @@ func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error)
 	return fmt.Sprintf("process %d serves in place of process %d, which hands over %s\n", pid, os.Getpid(), handed), nil
 }
 
-// handOver starts a program, and has it serve in our place. After an error all is as before.
+// handOver starts the successor and hands the clients over to it. After an error this process goes on.
 func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 	next, err := process.StartSuccessor(r.handoff.path, r.handoff.args, r.listeners.raw)
 	if err != nil {
@@ -246,13 +248,13 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 	defer cancel()
 	resume = r.pause(ctx)
 	_ = next.Give(ctx, r.content) // this fails if the process has ended or ctx has: Exchange returns why
-	if err := next.Exchange(ctx, process.Go, process.Ready); err != nil {
+	if err := next.Exchange(ctx, process.Restore, process.Ready); err != nil {
 		return 0, err
 	}
 	if r.state != nil {
 		_ = r.state.Close() // it is only locked
 	}
-	if err := next.Exchange(ctx, process.Yours, process.Serving); err != nil {
+	if err := next.Exchange(ctx, process.StateFree, process.Serving); err != nil {
 		return 0, err
 	}
 	for _, lis := range r.listeners.raw {
@@ -264,12 +266,12 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 		next.Hangup()
 	}
 	r.manager.Main(next.PID())
-	_ = next.Tell(process.Main) // it serves in any case
-	close(r.handoff.over)
+	_ = next.Tell(process.Registered) // on an error it serves all the same
+	close(r.handoff.handedOver)
 	return next.PID(), nil
 }
 
-// content yields what is served: a piece that says so, and one for each object. It yields nothing if that is not known yet.
+// content yields a first piece, and one for each object that is served; nothing at all before the view is synced.
 func (r *Relay) content(yield func(string) bool) {
 	if !r.view.Synced() || !yield("served") {
 		return
@@ -281,7 +283,7 @@ func (r *Relay) content(yield func(string) bool) {
 	}
 }
 
-// pause ends what only one process at a time may do: read sources, change the configuration, and write state. Clients are served as before.
+// pause stops what only one process at a time may do: read sources, change the configuration, write state. Clients are served as before.
 func (r *Relay) pause(ctx context.Context) (resume func()) {
 	r.reloader.pause()
 	r.supervisor.Pause()
@@ -304,7 +306,7 @@ func (r *Relay) pause(ctx context.Context) (resume func()) {
 	}
 }
 
-// write runs what writes state besides the sources until ctx ends, but for pauses.
+// write runs the other writers of state, besides the sources, until ctx ends; not during pauses.
 func (r *Relay) write(ctx context.Context) error {
 	for ctx.Err() == nil {
 		writing, stop := context.WithCancel(ctx)

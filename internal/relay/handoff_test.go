@@ -43,14 +43,14 @@ func TestASuccessorGoesOnInPlaceOfAPredecessorThatEnded(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
 	eventually(t, func() error {
-		if !strings.Contains(log.String(), "the process before has ended") {
+		if !strings.Contains(log.String(), "the previous process has ended") {
 			return errNot
 		}
 		return nil
 	})
 	require.NoError(t, theirs.Close())
 	select {
-	case <-r.handoff.live:
+	case <-r.handoff.serving:
 	case err := <-ended:
 		require.NoError(t, err)
 	case <-time.After(patience):
@@ -104,9 +104,9 @@ func TestAPausedProcessEnds(t *testing.T) {
 		r.sources.mu.Lock()
 		defer r.sources.mu.Unlock()
 		select {
-		case <-r.sources.alone:
+		case <-r.sources.oldGone:
 		default:
-			if len(r.sources.switched) > 0 {
+			if len(r.sources.activations) > 0 {
 				return errNot
 			}
 		}

@@ -229,13 +229,13 @@ func (r *Relay) Run(ctx context.Context) error {
 		"verify":  r.verified.Run,
 		"write":   r.write,
 	} {
-		begin(failed, name, r.whenLive(part))
+		begin(failed, name, r.whenServing(part))
 	}
 	seen, disappear := context.WithCancel(failed)
 	defer disappear()
 	for name, part := range map[string]func(context.Context) error{
-		"admin":   r.whenLive(func(ctx context.Context) error { return r.admin.Serve(ctx, r.listeners.admin) }),
-		"manager": when(r.handoff.main, r.managed),
+		"admin":   r.whenServing(func(ctx context.Context) error { return r.admin.Serve(ctx, r.listeners.admin) }),
+		"manager": when(r.handoff.registered, r.managed),
 	} {
 		begin(seen, name, part)
 	}
@@ -245,7 +245,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"envoy":    r.catalogs.envoy.Run,
 		"views":    r.catalogs.restricted.run,
 		"access":   r.credentials.run,
-		"grpc":     r.whenLive(func(context.Context) error { return r.listeners.serve(r.grpc) }),
+		"grpc":     r.whenServing(func(context.Context) error { return r.listeners.serve(r.grpc) }),
 		"tls":      r.listeners.run,
 		"health":   r.followHealth,
 		"startup":  r.endStart,
@@ -264,7 +264,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.manager.Stopping()
 	case <-failed.Done():
 		r.manager.Stopping()
-	case <-r.handoff.over:
+	case <-r.handoff.handedOver:
 		r.log.Info("handing clients over")
 		over = handOverOver
 		disappear() // who asks how we are is answered by the successor

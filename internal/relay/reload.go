@@ -23,8 +23,8 @@ import (
 	"tributary/server/identity"
 )
 
-// reloader puts what the configuration file says in force whenever it is told to, by SIGHUP or over HTTP. A file that is
-// not right changes nothing. It implements admin.Config.
+// reloader puts the configuration file in force at each SIGHUP or request over HTTP. A file with an error changes nothing. It implements
+// admin.Config.
 type reloader struct {
 	// read-only
 	Origin
@@ -42,12 +42,12 @@ type reloader struct {
 	late    bool // SIGHUP has come during a pause
 }
 
-// Origin is where a configuration came from. It is zero for that of the command line.
+// Origin is the origin of a configuration; zero for the command line.
 type Origin struct {
 	File string
 	Load func() (*config.Config, error) // reads the file again
-	// Hangups ask for that. Whoever makes them begins before the configuration is read for the first time: SIGHUP ends a
-	// process that does not ask for it.
+	// Hangups delivers SIGHUP, which asks for Load. Its owner subscribes before the configuration is first read: SIGHUP ends a process that
+	// does not subscribe.
 	Hangups <-chan os.Signal
 }
 
@@ -75,7 +75,7 @@ func newReloader(cfg *config.Config, from Origin, manager Manager, sources *sour
 	return r
 }
 
-// run serves SIGHUP until ctx ends. One that comes during a pause is served behind it.
+// run reloads at each SIGHUP until ctx ends. During a pause it only remembers it.
 func (r *reloader) run(ctx context.Context) error {
 	for {
 		select {
@@ -91,7 +91,7 @@ func (r *reloader) run(ctx context.Context) error {
 	}
 }
 
-// Reload reads the file again and says what came of it. During a pause the error is admin.ErrUpgrading.
+// Reload reads the file again and returns the changes as text. During a pause the error is admin.ErrUpgrading.
 func (r *reloader) Reload(_ context.Context, by string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,14 +101,14 @@ func (r *reloader) Reload(_ context.Context, by string) (string, error) {
 	return r.reload(by)
 }
 
-// pause waits for a reload that is under way, and has others refused until resume.
+// pause waits for a running reload, and refuses others until resume.
 func (r *reloader) pause() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.paused = true
 }
 
-// isLate reports whether SIGHUP has come during the pause.
+// isLate reports whether SIGHUP came during the pause.
 func (r *reloader) isLate() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +131,7 @@ func (r *reloader) Status() admin.ConfigStatus {
 	return s
 }
 
-// reload puts the file in force, and says in lines what that changed. The caller holds mu.
+// reload puts the file in force, and returns the changes in lines of text. The caller holds mu.
 func (r *reloader) reload(by string) (string, error) {
 	if r.Load == nil {
 		return "", ErrNoFile
@@ -178,14 +178,14 @@ func (r *reloader) reload(by string) (string, error) {
 	return strings.Join(append(done.lines(r.File), status.Restart...), "\n"), nil
 }
 
-// warn logs what a configuration that was put in force is warned of.
+// warn logs the warnings of a configuration that came into force.
 func warn(cfg *config.Config, log *slog.Logger) {
 	for _, w := range cfg.Warnings {
 		log.Warn("configuration applied with a warning", "place", w.Place(), "warning", w.Text())
 	}
 }
 
-// warnings are the same for the status.
+// warnings returns the same for the status.
 func warnings(cfg *config.Config) (all []string) {
 	for _, w := range cfg.Warnings {
 		all = append(all, w.String())
@@ -193,28 +193,28 @@ func warnings(cfg *config.Config) (all []string) {
 	return all
 }
 
-// atOnce are the settings that can be changed while the program runs: the sources, and who may see what.
+// atOnce are the settings that a reload can change: the sources, identities and access rules.
 var atOnce = []string{"configSources", "identity", "access"}
 
-// needRestart names the settings that differ and cannot be changed while the program runs.
+// needRestart names the settings that differ and that a reload cannot change.
 func needRestart(from, to *config.Config) []string {
 	return differing(from, to, func(key string) bool { return !slices.Contains(atOnce, key) }, func(key string, old, now []byte) string {
 		return fmt.Sprintf("%s stays %s until a restart; the file says %s", key, old, now)
 	})
 }
 
-// differing says of the settings of which is is true and that differ what say does, given what they are and were as JSON.
-func differing(from, to *config.Config, is func(key string) bool, say func(key string, old, now []byte) string) (all []string) {
+// differing formats each setting that passes filter and differs; format gets both values as JSON.
+func differing(from, to *config.Config, filter func(key string) bool, format func(key string, old, now []byte) string) (all []string) {
 	a, b := reflect.ValueOf(*from), reflect.ValueOf(*to)
 	for i := range a.NumField() {
 		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
-		if key == "-" || !is(key) {
-			continue // the first is no setting
+		if key == "-" || !filter(key) { // "-" is no setting
+			continue
 		}
 		old, err := json.Marshal(a.Field(i).Interface())
 		now, err2 := json.Marshal(b.Field(i).Interface())
 		if err != nil || err2 != nil || !bytes.Equal(old, now) {
-			all = append(all, say(key, old, now))
+			all = append(all, format(key, old, now))
 		}
 	}
 	return all

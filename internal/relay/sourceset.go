@@ -27,12 +27,12 @@ import (
 	"tributary/sources/vip"
 )
 
-// parts are what a sourceSet works with.
+// parts are the dependencies of a sourceSet.
 type parts struct {
 	supervisor *sources.Supervisor
 	view       *aggregate.View
-	state      *lastgood.Dir // where what sources publish is kept; nil for nowhere
-	hops       *mcp.Hops     // through which instances what is read comes
+	state      *lastgood.Dir // keeps the content of sources; nil for none
+	hops       *mcp.Hops     // the instances through which content came
 	metrics    prometheus.Registerer
 	vips       *vip.Table // nil for none
 	log        *slog.Logger
@@ -41,56 +41,56 @@ type parts struct {
 // sourceSet is the sources of the configuration in force, with their tables. One goroutine at a time changes it.
 type sourceSet struct {
 	parts
-	switched chan switched        // for sweep; holds the newest
-	swept    switched             // owned by sweep: the one that it has taken
-	again    <-chan time.Time     // owned by sweep: when to forget again, if at all
-	served   []*resource.Resource // by the process before, when the first sources are configured; nil if that was not ready
+	activations chan activation      // for sweep; holds the newest
+	swept       activation           // owned by sweep: the one that it has taken
+	again       <-chan time.Time     // owned by sweep: when to call forget again, if at all
+	served      []*resource.Resource // by the previous process, for the first configure; nil if that process was not ready
 
 	all []*activeSource // in order of the configuration
 
-	mu    sync.Mutex
-	inUse []string                   // the ids of all
-	xds   []xdsSource                // those that are clients of an xDS server
-	alone <-chan struct{}            // of the last reload, see switched; nil before
-	ended map[string]*lastgood.Store // by id, what was kept of sources that are no more, until nothing of them is served
+	mu      sync.Mutex
+	inUse   []string                   // the ids of all
+	xds     []xdsSource                // the clients of xDS servers among all
+	oldGone <-chan struct{}            // of the last reload, see activation; nil before the first
+	retired map[string]*lastgood.Store // by id: the files of retired sources, until none of their objects is served
 }
 
-// switched is a configuration that was put in force.
-type switched struct {
-	alone  <-chan struct{}   // tells that nothing of earlier sources is served
-	before memstore.Snapshot // what was served until then
+// activation is the moment at which a configuration came into force.
+type activation struct {
+	oldGone  <-chan struct{}   // closed when no object of retired sources is served
+	previous memstore.Snapshot // the objects served until then
 }
 
 // activeSource is a source of a configuration, and its table. It never changes.
 type activeSource struct {
-	config config.Source
-	made   string // its identity, by which it is known from one configuration to the next, and
-	read   string // its reading, by which it is the same as before or is read anew
-	id     string // both, the name and perhaps a number: unique
-	source sources.Source
-	rules  *transform.Rules // or nil
-	table  *memstore.Table
-	memory *lastgood.Store // or nil
-	anew   bool            // it was added by a reload
+	config   config.Source
+	identity string // see config.Source.Identity: recognizes the source in another configuration
+	reading  string // see config.Source.Reading: if it differs, the source is read anew
+	id       string // unique: identity, reading, name, and perhaps a number
+	source   sources.Source
+	rules    *transform.Rules // or nil
+	table    *memstore.Table
+	memory   *lastgood.Store // or nil
+	anew     bool            // a reload added it
 
-	// What it begins with that was of another reading, at most one of these. Only who puts it in force looks at them.
-	before *memstore.Table // of a source until now
-	former *lastgood.Store // of a source of an earlier run
+	// Its initial content, of another reading; at most one of these. Used only when it comes into force.
+	previousTable    *memstore.Table // of the source that it replaces
+	previousRunStore *lastgood.Store // of an earlier run
 }
 
 func newSourceSet(p parts) *sourceSet {
-	return &sourceSet{parts: p, switched: make(chan switched, 1), ended: make(map[string]*lastgood.Store)}
+	return &sourceSet{parts: p, activations: make(chan activation, 1), retired: make(map[string]*lastgood.Store)}
 }
 
 // spec returns the source for the supervisor.
 func (f *activeSource) spec() sources.Spec {
 	spec := sources.Spec{
 		Name: f.config.Name, Address: f.config.Shown(), Source: f.source, Table: f.table,
-		Guard: f.config.Guard.Settings(), Memory: f.memory, Former: f.former, Transform: f.rules, Anew: f.anew,
+		Guard: f.config.Guard.Settings(), Memory: f.memory, Former: f.previousRunStore, Transform: f.rules, Anew: f.anew,
 		Lenient: f.config.Validation == config.ValidationWarn, Partial: f.config.PartialStart(),
 	}
-	if f.before != nil {
-		spec.Before = f.before
+	if f.previousTable != nil {
+		spec.Before = f.previousTable
 	}
 	return spec
 }
@@ -105,9 +105,9 @@ func (f *activeSource) input() aggregate.Source {
 }
 
 // configure puts want in force as a whole and returns the changes, or changes nothing. A source whose configuration stays is not disturbed.
-// A source with the same identity and reading, under another name or with other times and credentials, goes on with its table. A source
-// with the same identity and another reading is a new source, which begins with the objects, holds and last good versions of the earlier
-// one. All others begin with nothing. Until sources of the last two sorts are read, the view serves what they may have as before.
+// A source with the same identity and reading, under another name or with other times and credentials, keeps its table. A source with the
+// same identity and another reading is a new source, which begins with the objects, holds and last good versions of the previous one. All
+// others begin empty. Until sources of the last two kinds are read, the view serves the previous versions of objects that they may have.
 func (f *sourceSet) configure(want []config.Source) (changes, error) {
 	next, err := f.prepare(want)
 	if err != nil {
@@ -123,20 +123,20 @@ func (f *sourceSet) configure(want []config.Source) (changes, error) {
 	if f.all == nil && f.served != nil {
 		f.begin(next)
 	}
-	now := switched{before: f.view.Snapshot()}
-	now.alone = f.view.SetSources(inputs...)
+	now := activation{previous: f.view.Snapshot()}
+	now.oldGone = f.view.SetSources(inputs...)
 	done := changesOf(f.all, next)
-	f.replace(next, now.alone)
+	f.replace(next, now.oldGone)
 	select {
-	case older := <-f.switched:
-		now.before = older.before
+	case older := <-f.activations:
+		now.previous = older.previous
 	default:
 	}
-	f.switched <- now
+	f.activations <- now
 	return done, nil
 }
 
-// begin has the view serve what the process before served. Most of it is in the sources that were restored. The rest is served until all
+// begin makes the view serve the objects of the previous process. Most of them are in the restored sources; the rest is served until all
 // sources are read, as in a reload.
 func (f *sourceSet) begin(next []*activeSource) {
 	var restored []aggregate.Source
@@ -156,11 +156,11 @@ func (f *sourceSet) begin(next []*activeSource) {
 		table := new(memstore.Table)
 		table.Apply(rest, nil)
 		table.MarkSynced()
-		f.view.Begin(append(restored, aggregate.Source{Name: "the process before", Reader: table, Precedence: math.MaxInt, Ranked: true})...)
+		f.view.Begin(append(restored, aggregate.Source{Name: "the previous process", Reader: table, Precedence: math.MaxInt, Ranked: true})...)
 	}
 }
 
-// merged waits until the view has everything that the paused sources have, but not longer than ctx.
+// merged waits until the view has all objects of the paused sources, or ctx ends.
 func (f *sourceSet) merged(ctx context.Context) {
 	merged := func(n *activeSource) bool {
 		return slices.ContainsFunc(f.view.Sources(), func(s aggregate.SourceStatus) bool {
@@ -168,17 +168,16 @@ func (f *sourceSet) merged(ctx context.Context) {
 		})
 	}
 	for ctx.Err() == nil && slices.ContainsFunc(f.all, func(n *activeSource) bool { return !merged(n) }) {
-		_ = f.view.Alive(ctx) // it goes round
+		_ = f.view.Alive(ctx) // waits for one round
 	}
-	_ = f.view.Alive(ctx) // it has committed what it tells of its sources
+	_ = f.view.Alive(ctx) // it has committed them
 }
 
-// prepare makes the sources of want. It is the part of a reload that can fail, and changes nothing but files of sources that are not
-// configured.
+// prepare makes the sources of want. Only this part of a reload can fail; it changes nothing but files of sources that are not configured.
 func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 	next := make([]*activeSource, len(want))
 	for i, s := range want {
-		next[i] = &activeSource{config: s, made: s.Identity(), read: s.Reading(), anew: f.all != nil}
+		next[i] = &activeSource{config: s, identity: s.Identity(), reading: s.Reading(), anew: f.all != nil}
 	}
 	from := match(f.all, next, (*activeSource).like)
 	taken, err := f.recall(next)
@@ -192,7 +191,7 @@ func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 	}
 	for i, n := range next {
 		old := from[i]
-		if old != nil && old.read == n.read {
+		if old != nil && old.reading == n.reading {
 			n.id, n.table, n.memory, n.anew = old.id, old.table, old.memory, old.anew
 		} else {
 			n.table = new(memstore.Table)
@@ -216,16 +215,16 @@ func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 		default:
 			n.source, n.rules = old.source, old.rules
 		}
-		if old != nil && old.read != n.read {
-			n.before = old.table
+		if old != nil && old.reading != n.reading {
+			n.previousTable = old.table
 		}
 	}
 	for i, n := range next {
-		// What an earlier run kept of a source that is added now is of another time. It must not be there if the program ends before anything is
+		// An earlier run's content of a source that is added now is outdated. It must not be restored if the program ends before the source is
 		// read.
 		if from[i] == nil && n.anew && n.memory != nil {
 			if err := n.memory.Forget(); err != nil {
-				f.log.Warn("what an earlier run kept of a source that is added anew cannot be removed: a restart before it is read would serve that",
+				f.log.Warn("the content that an earlier run kept of a new source cannot be removed: a restart before it is read would serve that",
 					"source", n.config.Name, "err", err)
 			}
 		}
@@ -233,11 +232,11 @@ func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 	return next, nil
 }
 
-// match returns for each of next the one of all that goes on as that, or nil: of those that are like it, the one that is so the most.
+// match returns for each of next the best match of all that is not taken by another, or nil.
 func match[T comparable](all []T, next []*activeSource, like func(one T, n *activeSource) int) []T {
 	var none T
 	left, from := slices.Clone(all), make([]T, len(next))
-	for most := likest; most > 0; most-- {
+	for most := bestMatch; most > 0; most-- {
 		for i, n := range next {
 			if j := slices.IndexFunc(left, func(one T) bool { return like(one, n) == most }); j >= 0 && from[i] == none {
 				from[i] = left[j]
@@ -248,35 +247,36 @@ func match[T comparable](all []T, next []*activeSource, like func(one T, n *acti
 	return from
 }
 
-// likest is how much two sources are alike at most: by their identity, reading and name, in this order. Without the same identity they are
-// not alike.
-const likest = 4
+// bestMatch is the highest likeness of two sources, which compares identity, reading and name, in this order. Without the same identity it
+// is 0.
+const bestMatch = 4
 
-func likeness(made, read, named bool) int {
+func likeness(sameIdentity, sameReading, sameName bool) int {
 	switch {
-	case !made:
+	case !sameIdentity:
 		return 0
-	case read && named:
-		return likest
-	case read:
+	case sameReading && sameName:
+		return bestMatch
+	case sameReading:
 		return 3
-	case named:
+	case sameName:
 		return 2
 	}
 	return 1
 }
 
 func (f *activeSource) like(n *activeSource) int {
-	return likeness(f.made == n.made, f.read == n.read, f.config.Name == n.config.Name)
+	return likeness(f.identity == n.identity, f.reading == n.reading, f.config.Name == n.config.Name)
 }
 
-// keptLike is how much what is kept under an id is like n; see free.
+// keptLike is the likeness of n and the content kept under an id; see free.
 func keptLike(id string, n *activeSource) int {
-	return likeness(strings.HasPrefix(id, n.made+"-"), strings.HasPrefix(id, n.made+"-"+n.read+"-"), strings.HasSuffix(id, n.named()))
+	prefix := n.identity + "-"
+	return likeness(strings.HasPrefix(id, prefix), strings.HasPrefix(id, prefix+n.reading+"-"), strings.HasSuffix(id, n.named()))
 }
 
-// recall finds what an earlier run has kept of the sources at a start, perhaps by another reading, and returns the ids of that. A source
-// that a reload adds begins with nothing.
+// recall finds, at a start, the content that an earlier run kept of the sources, perhaps of another reading, and returns its ids. A source
+// that a reload adds begins empty.
 func (f *sourceSet) recall(next []*activeSource) (taken []string, err error) {
 	if f.state == nil || f.all != nil {
 		return nil, nil
@@ -289,19 +289,19 @@ func (f *sourceSet) recall(next []*activeSource) (taken []string, err error) {
 	for i, n := range next {
 		switch id := taken[i]; {
 		case id == "":
-		case strings.HasPrefix(id, n.made+"-"+n.read+"-"):
+		case strings.HasPrefix(id, n.identity+"-"+n.reading+"-"):
 			n.id = id
 		default:
-			n.former = f.state.Source(id)
+			n.previousRunStore = f.state.Source(id)
 		}
 	}
 	return taken, nil
 }
 
-// free is an id that is not taken: identity, reading and name, so that of several sources with the same identity and reading each finds its
-// own after a restart; and a number, if a renamed source has that id.
+// free returns an id that is not taken: identity, reading and name, so that sources with the same identity and reading find their own
+// content after a restart; and a number, if a renamed source has that id.
 func (f *activeSource) free(taken []string) string {
-	id := f.made + "-" + f.read + f.named()
+	id := f.identity + "-" + f.reading + f.named()
 	for n, free := 2, id; ; n++ {
 		if !slices.Contains(taken, free) {
 			return free
@@ -310,13 +310,13 @@ func (f *activeSource) free(taken []string) string {
 	}
 }
 
-// named is the part of an id that is made of the name.
+// named is the part of an id that is derived from the name.
 func (f *activeSource) named() string {
 	sum := sha256.Sum256([]byte(f.config.Name))
 	return "-" + hex.EncodeToString(sum[:4])
 }
 
-// readsAlike reports whether the source that reads as one configuration says also reads as the other does.
+// readsAlike reports whether the source of one configuration can serve as that of the other.
 func readsAlike(a, b config.Source) bool {
 	for _, s := range []*config.Source{&a, &b} {
 		s.Precedence, s.Guard, s.Merge = 0, config.Guard{}, config.Merge{}
@@ -324,50 +324,49 @@ func readsAlike(a, b config.Source) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// replace puts next in force, and notes the files of sources that ended.
-func (f *sourceSet) replace(next []*activeSource, alone <-chan struct{}) {
+// replace puts next in force, and collects the files of retired sources.
+func (f *sourceSet) replace(next []*activeSource, oldGone <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.all != nil || f.served != nil {
-		f.alone = alone
+		f.oldGone = oldGone
 	}
 	for _, o := range f.all {
 		if o.memory != nil {
-			f.ended[o.id] = o.memory
+			f.retired[o.id] = o.memory
 		}
 	}
 	f.all, f.inUse, f.xds = next, nil, xdsSources(next)
 	for _, n := range next {
 		f.inUse = append(f.inUse, n.id)
-		delete(f.ended, n.id)
-		if n.former != nil {
-			f.ended[n.former.ID()] = n.former
+		delete(f.retired, n.id)
+		if n.previousRunStore != nil {
+			f.retired[n.previousRunStore.ID()] = n.previousRunStore
 		}
 	}
 }
 
-// pending returns the names of the sources that the last reload waits for: until they are read, objects that they may have are served as
-// before.
+// pending returns the sources that the last reload waits for: objects that they may have are still served in their previous versions.
 func (f *sourceSet) pending() (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
-	case <-f.alone:
+	case <-f.oldGone:
 		return nil
 	default:
 	}
 	for _, n := range f.all {
-		if f.alone != nil && !n.table.Synced() {
+		if f.oldGone != nil && !n.table.Synced() {
 			names = append(names, n.config.Name)
 		}
 	}
 	return names
 }
 
-// leftover is how long something is kept that no source has a claim to, in case that the configuration was the wrong one.
+// leftover is how long unclaimed files are kept, in case the configuration was wrong.
 const leftover = 7 * 24 * time.Hour
 
-// sweep removes the files of former sources once none of their objects is served, until ctx ends. It may be called again then.
+// sweep removes the files of retired sources once none of their objects is served, until ctx ends. It may be called again then.
 func (f *sourceSet) sweep(ctx context.Context) {
 	for {
 		select {
@@ -376,14 +375,14 @@ func (f *sourceSet) sweep(ctx context.Context) {
 				f.again = f.forget()
 			}
 			return
-		case next := <-f.switched:
-			if f.swept.alone != nil {
-				next.before = f.swept.before
+		case next := <-f.activations:
+			if f.swept.oldGone != nil {
+				next.previous = f.swept.previous
 			}
 			f.swept = next
-		case <-f.swept.alone:
-			f.tell(f.swept.before)
-			f.swept = switched{}
+		case <-f.swept.oldGone:
+			f.tell(f.swept.previous)
+			f.swept = activation{}
 			f.again = f.forget()
 		case <-f.again:
 			f.again = f.forget()
@@ -393,12 +392,12 @@ func (f *sourceSet) sweep(ctx context.Context) {
 
 // tell logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited the configuration. But a
 // source that was left out by mistake, or a mistyped address without objects, shows here.
-func (f *sourceSet) tell(before memstore.Snapshot) {
+func (f *sourceSet) tell(previous memstore.Snapshot) {
 	const named = 20
 	gone, from := make(map[resource.Kind]int), make(map[string]bool)
 	var names []string
 	all := 0
-	for c := range memstore.Diff(before, f.view.Snapshot()) {
+	for c := range memstore.Diff(previous, f.view.Snapshot()) {
 		if c.New == nil {
 			all++
 			gone[c.Old.Key().Kind]++
@@ -412,47 +411,47 @@ func (f *sourceSet) tell(before memstore.Snapshot) {
 		if all > named {
 			names = append(names, fmt.Sprintf("and %d more", all-named))
 		}
-		f.log.Warn("the reload has taken away what no source of the new configuration has",
+		f.log.Warn("the reload removed objects that no source of the new configuration has",
 			"objects", all, "kinds", fmt.Sprint(gone), "of_sources", strings.Join(slices.Sorted(maps.Keys(from)), ", "),
 			"names", strings.Join(names, ", "))
 	}
 }
 
-// forget removes the files of former sources. A file that a source began with stays until that source was read and has a file of its own:
-// then the channel tells when to try again.
+// forget removes the files of retired sources. A source's initial content stays until the source is read and has a file of its own; again
+// is when to try that.
 func (f *sourceSet) forget() (again <-chan time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	unread := f.unread()
-	for id, memory := range f.ended {
-		if slices.ContainsFunc(unread, func(made string) bool { return strings.HasPrefix(id, made+"-") }) {
+	for id, memory := range f.retired {
+		if slices.ContainsFunc(unread, func(identity string) bool { return strings.HasPrefix(id, identity+"-") }) {
 			again = time.After(time.Second)
 			continue
 		}
 		if err := memory.Forget(); err != nil {
-			f.log.Warn("what is kept of a source that is no more cannot be removed", "err", err)
+			f.log.Warn("the files of a retired source cannot be removed", "err", err)
 			continue // next time
 		}
-		delete(f.ended, id)
+		delete(f.retired, id)
 	}
 	if f.state != nil {
 		if err := f.state.Unused(f.inUse, time.Now().Add(-leftover)); err != nil {
-			f.log.Warn("what nothing needs any more cannot be removed", "err", err)
+			f.log.Warn("unused files cannot be removed", "err", err)
 		}
 	}
 	return again
 }
 
 // unread returns the identities of the sources that are not read yet. The caller holds mu.
-func (f *sourceSet) unread() (made []string) {
+func (f *sourceSet) unread() (identities []string) {
 	read := map[string]bool{}
 	for _, s := range f.supervisor.Status() {
 		read[s.Name] = s.Synced
 	}
 	for _, n := range f.all {
 		if !read[n.config.Name] {
-			made = append(made, n.made)
+			identities = append(identities, n.identity)
 		}
 	}
-	return made
+	return identities
 }

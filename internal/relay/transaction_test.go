@@ -330,7 +330,7 @@ func TestStateThatCannotBeRemoved(t *testing.T) {
 	r.reload(t, one)
 	see(t, clients, x)
 	told := func() int {
-		return strings.Count(r.log.String(), `level=WARN msg="what is kept of a source that is no more cannot be removed"`)
+		return strings.Count(r.log.String(), `level=WARN msg="the files of a retired source cannot be removed"`)
 	}
 	eventually(t, func() error {
 		if told() == 0 {
@@ -432,7 +432,7 @@ func TestReloadSaysWhatItTookAway(t *testing.T) {
 				all = append(all, next)
 			}
 			r.reload(t, all...)
-			const line = `msg="the reload has taken away what no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] ` +
+			const line = `msg="the reload removed objects that no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] ` +
 				`of_sources=%s names="ServiceEntry shop/gone`
 			of, n := "b", map[string]int{"removed": 3, "mistyped, and empty": 3, "another, with a share": 2}[what]
 			eventually(t, func() error {

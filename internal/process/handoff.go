@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// An upgrade has one process take over from another while clients are connected: the new one inherits the sockets on which the old
-// one listens. They speak over a pair of sockets, in steps:
+// In an upgrade one process (the successor, new) takes over from another (the predecessor, old) while clients are connected, and inherits
+// its listening sockets; internal/relay/handoff.go runs it. They speak over a pair of sockets, in steps, of which the lines are:
 //
 //	new: prepared   its configuration is valid
 //	old: go         sources and state are paused; the content that clients have comes before this line
@@ -20,19 +20,19 @@ import (
 //	new: serving    it has the state directory, serves clients and reads sources
 //	old: main       the service manager knows the new process
 //
-// The new one may send "failed" and the reason in the place of any step. Until "serving" the old one can go on as before.
+// The new one may send "failed" and the reason instead of any step. Until "serving" the old one can go on as before.
 
-// Step is what one process tells the other.
+// Step is a line from one process to the other.
 type Step string
 
 // The steps, in order.
 const (
-	Prepared Step = "prepared"
-	Go       Step = "go"
-	Ready    Step = "ready"
-	Yours    Step = "yours"
-	Serving  Step = "serving"
-	Main     Step = "main"
+	Prepared   Step = "prepared"
+	Restore    Step = "go"
+	Ready      Step = "ready"
+	StateFree  Step = "yours"
+	Serving    Step = "serving"
+	Registered Step = "main"
 )
 
 // Lines that begin with these are no steps.
@@ -44,34 +44,33 @@ const (
 // maxLine bounds a line in bytes.
 const maxLine = 256 << 20
 
-// variable names the sockets that a process inherits, after the one by which it speaks with its predecessor. The number is that of the
-// protocol.
+// variable names the sockets that a successor inherits, after that of its predecessor. Its number is the version of the protocol.
 const variable = "TRIBUTARY_HANDOVER_2"
 
-// firstFile is the number of the first file that a process inherits besides those that all have.
+// firstFile is the number of the first inherited file after the standard ones.
 const firstFile = 3
 
 // peer is the other process.
 type peer struct {
 	conn    net.Conn
-	said    chan string // closed when it says no more
+	lines   chan string // closed at the end
 	content []string    // received so far
 }
 
 func newPeer(conn net.Conn) *peer {
-	p := &peer{conn: conn, said: make(chan string, 8)}
+	p := &peer{conn: conn, lines: make(chan string, 8)}
 	go func() {
-		defer close(p.said)
-		lines := bufio.NewScanner(conn)
-		lines.Buffer(nil, maxLine)
-		for lines.Scan() {
-			p.said <- lines.Text()
+		defer close(p.lines)
+		scanner := bufio.NewScanner(conn)
+		scanner.Buffer(nil, maxLine)
+		for scanner.Scan() {
+			p.lines <- scanner.Text()
 		}
 	}()
 	return p
 }
 
-// Tell tells the other process a step.
+// Tell sends a step.
 func (p *peer) Tell(step Step) error {
 	_, err := fmt.Fprintln(p.conn, step)
 	return err
@@ -80,11 +79,11 @@ func (p *peer) Tell(step Step) error {
 // ErrGone says that the other process has ended.
 var ErrGone = errors.New("it has ended")
 
-// Await waits for a step of the other process, and keeps the content that comes before it. If that process has ended, there is no content.
+// Await waits for a step of the other process, and keeps the content before it. If that process has ended, it drops the content.
 func (p *peer) Await(ctx context.Context, step Step) error {
 	for {
 		select {
-		case said, ok := <-p.said:
+		case said, ok := <-p.lines:
 			piece, isContent := strings.CutPrefix(said, content)
 			switch {
 			case !ok:
@@ -105,9 +104,9 @@ func (p *peer) Await(ctx context.Context, step Step) error {
 	}
 }
 
-// Exchange tells the other process a step, and waits for one of its.
+// Exchange sends a step and waits for one.
 func (p *peer) Exchange(ctx context.Context, tell, await Step) error {
-	_ = p.Tell(tell) // this fails if the other process has ended: Await returns why
+	_ = p.Tell(tell) // an error means that the other process has ended: Await returns why
 	return p.Await(ctx, await)
 }
 
@@ -126,7 +125,7 @@ func PredecessorFromEnvironment() (*Predecessor, error) {
 	if !ok {
 		return nil, nil
 	}
-	if err := os.Unsetenv(variable); err != nil { // it is not for those that we start
+	if err := os.Unsetenv(variable); err != nil { // processes that we start must not have it
 		return nil, err
 	}
 	control := os.NewFile(firstFile, "predecessor")
@@ -146,10 +145,10 @@ func PredecessorFromEnvironment() (*Predecessor, error) {
 	return p, nil
 }
 
-// Sockets are those that the predecessor listens on, by name.
+// Sockets returns the predecessor's listening sockets, by name.
 func (p *Predecessor) Sockets() map[string]net.Listener { return p.sockets }
 
-// Content returns the pieces that the predecessor has given; nil if there are none.
+// Content returns the content that the predecessor has sent; nil if there is none.
 func (p *Predecessor) Content() []string { return p.content }
 
 // Fail tells the predecessor why it goes on. It may be called on nil.
@@ -157,5 +156,5 @@ func (p *Predecessor) Fail(why error) {
 	if p == nil {
 		return
 	}
-	_, _ = fmt.Fprintln(p.conn, failed+strings.Join(strings.Fields(why.Error()), " ")) // if it cannot be told, it sees that we end
+	_, _ = fmt.Fprintln(p.conn, failed+strings.Join(strings.Fields(why.Error()), " ")) // on an error, it sees that we end
 }

@@ -16,7 +16,7 @@ func TestExchangeWithAProcessThatHasEnded(t *testing.T) {
 		_, err := fmt.Fprint(theirs, last)
 		require.NoError(t, err)
 		require.NoError(t, theirs.Close())
-		require.EqualError(t, p.Exchange(t.Context(), Prepared, Go), want)
+		require.EqualError(t, p.Exchange(t.Context(), Prepared, Restore), want)
 		require.NoError(t, p.Close())
 	}
 }
