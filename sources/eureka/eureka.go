@@ -1,10 +1,10 @@
 // Package eureka reads the instances that are registered in a Eureka.
 //
-// The group of what it publishes is that of a host: see mapping.ID. See README.md for what it does in which situation.
+// It publishes one group for each host, see mapping.ID. README.md says what it does in which situation.
 //
-// Package wire reads answers, view follows what a server lists, and mapping makes ServiceEntries; they are pure. Package client asks
-// servers. Here, follow.go follows one of several servers, state.go decides what a listing proves, confirm.go asks the servers for what is
-// to go, and run.go hands on what the machine of package registry believes.
+// Package wire decodes answers, view follows a server's listing, and mapping makes ServiceEntries; they are pure. Package client asks
+// servers. Here, follow.go follows one of several servers, state.go decides what a listing proves, confirm.go asks the servers about
+// instances that would go, and run.go publishes what the machine of package registry decides.
 package eureka
 
 import (
@@ -31,31 +31,30 @@ const (
 
 // Settings are the options of a Eureka source. Zero values stand for the defaults.
 type Settings struct {
-	// Apps are names of applications, or patterns with *, of what to read, and Skip of what to leave out; they have no case. Default: all,
-	// none.
+	// Apps are the applications to read, Skip those to leave out: names or patterns with *, in any case. Default: all, none.
 	Apps, Skip []string
-	// Interval is how often changes are asked for. Default: 5s.
+	// Interval is how often changes are read. Default: 5s.
 	Interval time.Duration
-	// Resync is how often everything is read once more, and the servers compared. Default: 10m.
+	// Resync is how often everything is read again, and the servers compared. Default: 10m.
 	Resync time.Duration
-	// Hold is how long instances stay that are not listed when nothing proves that they have gone. Default: 6m.
+	// Hold is how long unlisted instances stay while nothing proves that they have gone. Default: 6m.
 	Hold time.Duration
 	// KeepEmpty is how long a service without instances stays, without endpoints. Default: 24h.
 	KeepEmpty time.Duration
 
-	// CredentialsFile has user:password. Default: what the address has.
+	// CredentialsFile has user:password. Default: those in the address.
 	CredentialsFile string
 	TLS             *adsc.TLS
 
-	// Mapping says what becomes of instances, and VIPs gives services addresses of their own; nil for none.
+	// Mapping are the options of the objects that are made of instances. VIPs gives services virtual addresses; nil for none.
 	Mapping mapping.Options
 	VIPs    registry.VIPs
 
-	// Registerer takes the metrics of the source, and names the source. Default: none.
+	// Registerer takes the metrics of the source, with its label. Default: none.
 	Registerer prometheus.Registerer
 }
 
-// The defaults. Clients whose server does not answer try again after five minutes at the latest, and what servers answer is up to half a
+// The defaults. Clients whose server does not answer try again after five minutes at the latest, and servers' answers are up to half a
 // minute old.
 const (
 	defaultInterval  = 5 * time.Second

@@ -23,47 +23,47 @@ type asker interface {
 	One(ctx context.Context, server string, key wire.Key) (*client.Reply, error)
 }
 
-// follower follows one server of several, and goes to another one when that fails.
+// follower follows one of several servers, and another one when that fails.
 type follower struct {
 	asker
 	counts   *counts
-	again    time.Duration // how soon everything is read again because of changes that do not fit
-	patience time.Duration // for servers that do not answer while another one has
+	again    time.Duration // the least time between full reads because of changes that do not fit
+	patience time.Duration // for the other servers once one has answered
 	now      func() time.Time
 
-	server       string // that is followed; empty if none is
+	server       string // the followed one; empty if none is
 	view         view.View
-	marks        view.Marks // of the memory that is followed: of answers that are one server's for certain
+	marks        view.Marks // identify the memory of the server: from answers that certainly are of one server
 	changes      *client.Reply
-	noDeltas     bool // the server does not tell changes
-	missedDeltas int  // how often, in a row, it told everything and failed to tell changes
+	noDeltas     bool // the server does not offer changes
+	missedDeltas int  // failed reads of changes after a full read, in a row
 	outage       bool // no server has answered since the last reading
 	readAll      time.Time
 
-	compare bool // the servers are to be compared soon: another one hears of instances that the one which is followed lost
+	compare bool // compare the servers soon: another one has instances that the followed one lost
 }
 
 func newFollower(a asker, c *counts, interval time.Duration, marks view.Marks) *follower {
 	return &follower{asker: a, counts: c, again: 2 * interval, patience: 2 * time.Second, now: time.Now, marks: marks, outage: true}
 }
 
-// reading is what there is after a server was asked.
+// reading is the result of a read.
 type reading struct {
 	view      view.View
-	same      bool // the memory of the server is the one that gave the reading before
-	outage    bool // there was a time before this one in which nothing could be read
-	unchanged bool // it is the reading before
+	same      bool // the server's memory is that of the previous reading
+	outage    bool // an outage preceded it
+	unchanged bool // it equals the previous reading
 	deleted   []wire.Instance
-	ahead     time.Duration // by which the clock of the server is ahead
+	ahead     time.Duration // of the server's clock
 	nameless  int
 	why       error
 }
 
-// maxMissedDeltas is how often that is taken for an accident.
+// maxMissedDeltas is how many reads of changes must fail before a full reading counts without them.
 const maxMissedDeltas = 3
 
-// next asks for what is new. Everything is read at the start, when a server was lost, when changes are not told or do not fit what is
-// known, and when all says so; then the servers are compared, and the first one is followed that lists about as much as any.
+// next reads changes. It reads everything at the start, after the loss of a server, if changes are not offered or do not fit, and if all is
+// set: then it also compares the servers, and follows the first one that lists about as much as any.
 func (f *follower) next(ctx context.Context, all bool) (reading, error) {
 	if all = all || f.compare && time.Since(f.readAll) >= f.again; all {
 		f.compare = false
@@ -83,7 +83,7 @@ func (f *follower) next(ctx context.Context, all bool) (reading, error) {
 	return r, nil
 }
 
-// follow asks for changes. It is done unless everything has to be read.
+// follow reads changes. It is done unless everything must be read.
 func (f *follower) follow(ctx context.Context) (r reading, done bool, err error) {
 	if f.noDeltas {
 		return r, false, nil
@@ -97,7 +97,7 @@ func (f *follower) follow(ctx context.Context) (r reading, done bool, err error)
 		return r, false, nil
 	case err != nil:
 		f.server = ""
-		return r, false, nil //nolint:nilerr // another one may do
+		return r, false, nil //nolint:nilerr // another server may answer
 	}
 	f.counts.changes.Add(1)
 	before := f.changes
@@ -107,7 +107,7 @@ func (f *follower) follow(ctx context.Context) (r reading, done bool, err error)
 		return asBefore, f.view.Whole() || soon, nil
 	}
 	if before != nil && changes.Version < before.Version {
-		return r, false, nil // it has forgotten, or is another one
+		return r, false, nil // it lost its memory, or is another server
 	}
 	marks := view.MarksOf(changes.Answer)
 	own := f.marks.Continues(marks)
@@ -120,7 +120,7 @@ func (f *follower) follow(ctx context.Context) (r reading, done bool, err error)
 		f.marks = f.marks.With(marks)
 	case own && soon, !own && f.view.Fits(changes.Answer):
 	default:
-		return asBefore, soon, nil // they may be of another server behind the same address: nothing of them counts until everything was read
+		return asBefore, soon, nil // they may be of another server behind the same address: ignored until everything is read
 	}
 	f.view, f.changes = after, changes
 	return f.reading(changes, true), true, nil
@@ -136,7 +136,7 @@ func (f *follower) reading(last *client.Reply, same bool) reading {
 	return r
 }
 
-// everything reads all that a server lists, and then what has changed: some servers make the two answers at different times.
+// everything reads the whole listing and then the changes: some servers make the two answers at different times.
 func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 	if anew {
 		f.noDeltas = false
@@ -169,7 +169,7 @@ func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 		case errors.Is(err, client.ErrNoChanges):
 			f.noDeltas = true
 		case err != nil && f.missedDeltas < maxMissedDeltas:
-			// What was read may be older than changes that are known already. Perhaps they can be had the next time.
+			// The listing may be older than changes that are known already. Try again the next time.
 			f.missedDeltas++
 			return reading{}, fmt.Errorf("%w: %w", errUnreachable, err)
 		case err == nil:
@@ -196,11 +196,11 @@ func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 	return f.reading(last, same), nil
 }
 
-// signs are by what the server that is followed is known again.
+// signs returns marks that recognize the followed server after a restart.
 func (f *follower) signs() view.Marks { return f.marks.In(f.view).Oldest() }
 
-// choose asks all servers at once, and returns the first one that lists about as much as any: one that was started a moment ago lists
-// nothing, until its peers or the instances have told it. Who does not answer is not waited for when another one has.
+// choose asks all servers at once, and returns the first one that lists about as much as any: a server that just started lists nothing.
+// After the first answer it waits for the others only for patience.
 func (f *follower) choose(ctx context.Context) (string, *client.Reply, error) {
 	type result struct {
 		server string
@@ -208,7 +208,7 @@ func (f *follower) choose(ctx context.Context) (string, *client.Reply, error) {
 		err    error
 	}
 	servers := f.Servers()
-	results := make(chan result, len(servers)) // nobody is held up whose answer comes too late
+	results := make(chan result, len(servers)) // so that late workers do not block
 	workers, asking := worker.New(ctx)
 	defer workers.Stop()
 	for _, server := range servers {
@@ -249,7 +249,7 @@ func (f *follower) choose(ctx context.Context) (string, *client.Reply, error) {
 	return server, replies[server], nil
 }
 
-// fullest returns the first of the servers that lists nine tenths of what any lists.
+// fullest returns the first server that lists at least nine tenths of the longest listing.
 func fullest(servers []string, replies map[string]*client.Reply) string {
 	most := 0
 	for _, r := range replies {
@@ -263,7 +263,7 @@ func fullest(servers []string, replies map[string]*client.Reply) string {
 	return ""
 }
 
-// failures is the error of all servers. It is a denial if all that answer refuse us.
+// failures joins the errors of all servers. It is a denial if one of them is.
 func failures(servers []string, failed map[string]error) error {
 	errs := slices.Collect(maps.Values(failed))
 	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, client.ErrDenied) }) {
@@ -274,7 +274,7 @@ func failures(servers []string, failed map[string]error) error {
 
 var errUnreachable = errors.New("no server answers")
 
-// joined is an error of a kind with what each server had.
+// joined returns an error of a kind with the texts of all servers.
 func joined(servers []string, failed map[string]error, kind error) error {
 	var texts []string
 	for _, server := range servers {

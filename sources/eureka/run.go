@@ -27,10 +27,10 @@ type run struct {
 	resync   time.Time // when everything is to be read again
 	failures int       // in a row
 	kept     []byte
-	version  int // of the state when that was kept
+	version  int // of the state at the last keep
 }
 
-// Run publishes what the Eureka has until ctx ends.
+// Run follows the Eureka and publishes its services until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	stop, err := s.counts.Register(s.settings.Registerer)
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *run) loop(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// turn reads once, publishes what is different, and returns after which time to do so again.
+// turn reads once, publishes the changes, and returns the pause until the next turn.
 func (r *run) turn(ctx context.Context) time.Duration {
 	now := time.Now()
 	all := !now.Before(r.resync)
@@ -75,7 +75,7 @@ func (r *run) turn(ctx context.Context) time.Duration {
 	if err != nil {
 		r.failures++
 		r.sink.Report(sources.Health{State: registry.StateOf(err, client.ErrDenied), Message: err.Error()})
-		// In a while, and not all tributaries at once.
+		// Random, so that not all tributaries return at once.
 		return time.Duration(float64(r.settings.Interval<<min(r.failures-1, 2)) * (0.75 + rand.Float64()/2)) //nolint:gosec // no secret
 	}
 	r.failures = 0
@@ -94,10 +94,10 @@ func (r *run) turn(ctx context.Context) time.Duration {
 	return min(r.settings.Interval, registry.Wait(r.state.Next(), now))
 }
 
-// shownOut is how many instances that are left out are named.
+// shownOut is how many left-out instances the status names.
 const shownOut = 3
 
-// health says how the source is while it can read.
+// health returns the status of a source that can read.
 func (r *run) health() sources.Health {
 	var problems []string
 	if out := r.state.out; len(out) > 0 {
@@ -132,13 +132,13 @@ func (r *run) health() sources.Health {
 	return sources.Health{State: sources.Healthy}
 }
 
-// note is what a run keeps for the next one, so that a restart or a reload believes no more than a run that goes on.
+// note is what a run keeps for the next one, so that a restart or reload drops no more than a run that goes on.
 type note struct {
 	Marks  view.Marks       `json:"marks"`
 	Doubts map[string]doubt `json:"lost,omitempty"`
 }
 
-// recall returns what an earlier run kept. Without it, we know as much as the first time.
+// recall returns the note of an earlier run, or an empty one.
 func (r *run) recall() note {
 	known := note{Marks: view.Marks{}}
 	if keeper, ok := r.sink.(sources.Keeper); ok {
@@ -149,7 +149,7 @@ func (r *run) recall() note {
 	return known
 }
 
-// keep keeps what the next run has to know, if that has changed. It has not if nothing was decided anew.
+// keep keeps a note for the next run, if the state has changed.
 func (r *run) keep() {
 	keeper, ok := r.sink.(sources.Keeper)
 	if !ok || r.version == r.state.version {

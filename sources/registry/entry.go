@@ -17,29 +17,28 @@ import (
 	"tributary/resource"
 )
 
-// VIPs gives hosts virtual addresses: the same host always the same one. See package vip.
+// VIPs gives each host a virtual address that never changes. See package vip.
 type VIPs interface {
 	Address(host string) (netip.Addr, error)
 }
 
-// Which services get a virtual address: those whose protocol has no host in it, all, or none.
+// The services that get a virtual address: those whose protocol has no host in it, all, or none.
 const (
 	VIPsTCP  = "tcp"
 	VIPsAll  = "all"
 	VIPsNone = "none"
 )
 
-// Port is how clients find a service.
+// Port is the port on which clients find a service.
 type Port struct {
 	Number   uint32
 	Protocol string // Istio's
 }
 
-// Name is that of the port in a ServiceEntry.
+// Name is the name of the port in a ServiceEntry.
 func (p Port) Name() string { return strings.ToLower(string(protocol.Parse(p.Protocol))) }
 
-// ports counts what the instances of a service say of its port, served or not. It depends on nothing else, so that all replicas have the
-// same one.
+// ports counts the ports and protocols of all instances of a service, served or not, and of nothing else: so all replicas choose the same.
 type ports struct {
 	configured uint32
 	own        map[uint32]int // of the instances
@@ -47,12 +46,12 @@ type ports struct {
 	protocols  map[string]int
 }
 
-// newPorts returns the count of no instances. configured is the port of all services; zero if there is none.
+// newPorts returns empty counts. configured is the port of all services; zero if there is none.
 func newPorts(configured int) *ports {
 	return &ports{uint32(configured), map[uint32]int{}, map[uint32]int{}, map[string]int{}} //nolint:gosec // checked
 }
 
-// add adds an instance with its own port, the one that it wants for the service, and its protocol. What is zero is not counted.
+// add adds an instance with its own port, the one that it wants for the service, and its protocol. Zero is not counted.
 func (p *ports) add(own, wanted uint32, protocol string) {
 	p.own[own]++
 	p.wanted[wanted]++
@@ -61,12 +60,12 @@ func (p *ports) add(own, wanted uint32, protocol string) {
 	delete(p.wanted, 0)
 }
 
-// port returns the port of the service. Without instances it is what it was before, which is zero if it was none.
+// port returns the port of the service; without instances the previous one.
 func (p *ports) port(before Port) Port {
 	return Port{cmp.Or(p.configured, most(p.wanted), most(p.own), before.Number), cmp.Or(most(p.protocols), before.Protocol)}
 }
 
-// most returns what is there most often, the lowest of several, or the zero value.
+// most returns the value with the highest count, the lowest of several, or the zero value.
 func most[T cmp.Ordered](counts map[T]int) (best T) {
 	for _, one := range slices.Sorted(maps.Keys(counts)) {
 		if counts[one] > counts[best] {
@@ -76,20 +75,20 @@ func most[T cmp.Ordered](counts map[T]int) (best T) {
 	return best
 }
 
-// Named reports whether an address is a host, and no IP address.
+// Named reports whether an address is a host name, not an IP address.
 func Named(address string) bool { _, err := netip.ParseAddr(address); return err != nil }
 
-// Endpoint is where a service with one port can be called.
+// Endpoint is an address of a service with one port.
 type Endpoint struct {
 	Address  string // an IP address, or a host
 	Port     uint32
 	Weight   uint32
 	Labels   map[string]string
 	Locality string
-	Instance string // whose it is, where the registry's instances have names; empty if that is not known
+	Instance string // its name, where the registry's instances have names; empty if unknown
 
 	ServiceAccount string
-	Levels         uint8 // at which it is registered, where the registry has several
+	Levels         uint8 // of its registrations, where the registry has several levels
 }
 
 // Compare orders endpoints. Those that compare equal are the same endpoint.
@@ -97,7 +96,7 @@ func (e Endpoint) Compare(o Endpoint) int {
 	return cmp.Or(cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port))
 }
 
-// Same reports whether nothing is different.
+// Same reports whether all fields are equal.
 func (e Endpoint) Same(o Endpoint) bool {
 	return e.Compare(o) == 0 && e.Weight == o.Weight && e.Instance == o.Instance && e.Locality == o.Locality &&
 		e.ServiceAccount == o.ServiceAccount && e.Levels == o.Levels && maps.Equal(e.Labels, o.Labels)
@@ -105,10 +104,10 @@ func (e Endpoint) Same(o Endpoint) bool {
 
 func (e Endpoint) String() string { return net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))) }
 
-// Name is what a service is called in the mesh: its host, and the object that is made of it.
+// Name is the name of a service in the mesh: its host, and the name of its object.
 type Name struct{ Host, Object string }
 
-// Service is one port of a host of the mesh, with all that serve it.
+// Service is one port of a host of the mesh, with its endpoints.
 type Service[ID any] struct {
 	ID        ID
 	Name      Name
@@ -121,11 +120,11 @@ type Service[ID any] struct {
 type Maker struct {
 	Namespace string
 	VIPs      VIPs
-	Which     string // services get a virtual address
+	Which     string // the services that get a virtual address
 }
 
-// Entry returns the ServiceEntry of one port of a host, or none of one that never had an instance: nobody knows its port. Annotations
-// without a value are left out. id is that of the service in the registry, and place says to people where it is.
+// Entry returns the ServiceEntry of one port of a host, or nil if the port is unknown since there never was an instance. It leaves out
+// annotations without a value. id is that of the service in the registry, and place names its place in messages.
 func (m Maker) Entry(id, place string, name Name, port Port, endpoints []Endpoint, annotations map[string]string) (
 	r *resource.Resource, warnings []string, err error,
 ) {
@@ -163,7 +162,7 @@ func (m Maker) Entry(id, place string, name Name, port Port, endpoints []Endpoin
 	return r, warnings, nil
 }
 
-// Address returns the virtual address of a host, if it gets one. hostless says that some protocol of it has no host in it.
+// Address returns the virtual address of a host, if it gets one. hostless: some protocol of the host has no host in it.
 func Address(vips VIPs, which, host, place string, hostless bool) (addresses, warnings []string) {
 	if vips == nil || which != VIPsAll && (which != VIPsTCP || !hostless) {
 		return nil, nil
@@ -175,7 +174,7 @@ func Address(vips VIPs, which, host, place string, hostless bool) (addresses, wa
 	return []string{vip.String()}, nil
 }
 
-// ReadEntry returns what Maker.Entry made of a service: its endpoints in order, and its port.
+// ReadEntry returns the endpoints, in order, and the port of a ServiceEntry that Maker.Entry made.
 func ReadEntry(r *resource.Resource) (endpoints []Endpoint, port Port, ok bool) {
 	spec, err := r.Spec()
 	se, ok := spec.(*networking.ServiceEntry)

@@ -15,7 +15,7 @@ import (
 	"tributary/internal/names"
 )
 
-// Selection is what of a registry is read: names, or patterns with *, of what is wanted and what is skipped. Without any wanted, all is.
+// Selection selects names by patterns with *. Without Wanted, all names are wanted.
 type Selection struct{ Wanted, Skipped []string }
 
 // Has reports whether a name is selected.
@@ -26,7 +26,7 @@ func (s Selection) Has(name string) bool {
 	return (len(s.Wanted) == 0 || matches(s.Wanted)) && !matches(s.Skipped)
 }
 
-// CheckPatterns says what is wrong with patterns, which are the value of an option.
+// CheckPatterns checks the patterns of an option.
 func CheckPatterns(key string, patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil || p == "" {
@@ -36,7 +36,7 @@ func CheckPatterns(key string, patterns []string) error {
 	return nil
 }
 
-// Duration is an option that is a time.
+// Duration is an option with a duration.
 type Duration struct {
 	key                string
 	value              *time.Duration
@@ -67,20 +67,20 @@ type MappingOptions struct {
 	HostTemplate string
 	// Namespace is that of the objects.
 	Namespace string
-	// ProtocolMeta is the key of an instance's metadata that names its protocol. Default: protocol.
+	// ProtocolMeta is the metadata key of an instance's protocol. Default: protocol.
 	ProtocolMeta string
-	// DefaultProtocol is that of instances that say none.
+	// DefaultProtocol is the protocol of instances that name none.
 	DefaultProtocol string
-	// ServicePort is the port of all services, and ServicePortMeta the key of the metadata that says it. Default: derived, service-port.
+	// ServicePort is the port of all services, and ServicePortMeta the metadata key of a service's port. Default: derived, service-port.
 	ServicePort     int
 	ServicePortMeta string
 	// LabelMeta are the keys of metadata that become labels. Default: version.
 	LabelMeta []string
-	// VIPs says which services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
+	// VIPs selects the services that get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
 	VIPs string
 }
 
-// WithDefaults returns the options with defaults in the place of what is not set.
+// WithDefaults returns the options with defaults for those that are not set.
 func (o MappingOptions) WithDefaults(template, namespace, protocol string) MappingOptions {
 	o.HostTemplate = cmp.Or(o.HostTemplate, template)
 	o.Namespace = cmp.Or(o.Namespace, namespace)
@@ -96,7 +96,7 @@ func (o MappingOptions) WithDefaults(template, namespace, protocol string) Mappi
 
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
-// Check checks the options. known are the names of which the template is made. An error begins with the key at fault.
+// Check checks the options. known are the names allowed in the template. An error begins with the key at fault.
 func (o MappingOptions) Check(known ...string) error {
 	err := Common{
 		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: known, Namespace: o.Namespace, VIPs: o.VIPs,
@@ -119,7 +119,7 @@ func CheckPort(key string, port int) error {
 	return nil
 }
 
-// Labels returns the labels of an instance with such metadata.
+// Labels returns the labels of an instance with this metadata.
 func (o MappingOptions) Labels(metadata map[string]string) map[string]string {
 	labels := map[string]string{}
 	for _, key := range o.LabelMeta {
@@ -130,12 +130,12 @@ func (o MappingOptions) Labels(metadata map[string]string) map[string]string {
 	return labels
 }
 
-// WantedPort returns the port on which clients are to find the service of an instance with such metadata; 0 if these do not say.
+// WantedPort returns the service's port for clients in the metadata of an instance; 0 if there is none.
 func (o MappingOptions) WantedPort(metadata map[string]string) uint32 {
 	return ParsePort(metadata[o.ServicePortMeta])
 }
 
-// ParsePort reads a port; 0 if it is none.
+// ParsePort parses a port; 0 if it is none.
 func ParsePort(text string) uint32 {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
@@ -144,7 +144,7 @@ func ParsePort(text string) uint32 {
 	return uint32(n)
 }
 
-// Protocol returns Istio's name of the protocol that an instance says, or else of the default.
+// Protocol returns Istio's name of an instance's protocol, or of the default.
 func (o MappingOptions) Protocol(said string) string {
 	if p := protocol.Parse(said); !p.IsUnsupported() {
 		return string(p)
@@ -156,7 +156,7 @@ func (o MappingOptions) Protocol(said string) string {
 type Common struct {
 	HostTemplate string
 	Placeholder  *regexp.Regexp // a part of the template, which ends with one of Known
-	Known        []string       // {names} of what the template is made of
+	Known        []string       // {names} allowed in the template
 	Namespace    string
 	VIPs         string
 	LabelsKey    string // the key of the option of Labels

@@ -7,15 +7,15 @@ import (
 	"tributary/sources"
 )
 
-// quiet is how long a change waits for others that belong to it: an instance that goes may do so in several places.
+// quiet is how long a change waits for related ones: one instance may change in several places.
 const quiet = 50 * time.Millisecond
 
-// Batch is what there is to hand on at one moment.
+// Batch is the input of one publication.
 type Batch struct {
 	Contents []sources.Content
-	Synced   bool // with these, the first full read is in
+	Synced   bool // the first full read is complete with these
 	Health   sources.Health
-	Next     time.Duration // there is nothing more before, unless there is a wakeup
+	Next     time.Duration // until the next batch, if no wakeup comes first
 }
 
 // Wakeup tells Publish that there is something to publish or report.
@@ -24,7 +24,7 @@ type Wakeup chan struct{}
 // NewWakeup returns a wakeup without a notification.
 func NewWakeup() Wakeup { return make(Wakeup, 1) }
 
-// Notify has Publish look. It does not wait for that.
+// Notify makes Publish gather soon. It does not block.
 func (w Wakeup) Notify() {
 	select {
 	case w <- struct{}{}:
@@ -32,14 +32,14 @@ func (w Wakeup) Notify() {
 	}
 }
 
-// Publish hands sink what gather returns, until ctx ends. What comes alone is published at once; while there is more, every delay.
+// Publish gives sink what gather returns, until ctx ends. A single change is published at once; a series, once per delay.
 func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.Duration, gather func(now time.Time) Batch) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		now := gather(time.Now())
 		if len(now.Contents) > 0 {
-			_ = sink.ReplaceAll(now.Contents) // what is refused is shown by the status, and not the source's to mend
+			_ = sink.ReplaceAll(now.Contents) // the status shows refused objects
 		}
 		if now.Synced {
 			sink.Synced()
@@ -59,7 +59,7 @@ func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.D
 	}
 }
 
-// Wait returns how long it is until next, for Batch.Next; next is zero if nothing happens by itself.
+// Wait returns the time until next, for Batch.Next; next is zero if nothing happens by itself.
 func Wait(next, now time.Time) time.Duration {
 	if next.IsZero() {
 		return time.Hour

@@ -1,25 +1,24 @@
-// Package registry is the state machine of registries: from what one lists to what the sink takes. A source adds a client, a pure mapping
+// Package registry is the state machine of registries: it turns listings into content for the sink. A source adds a client, a pure mapping
 // and options.
 //
 // # The contract
 //
-// The client delivers what is listed: all of one group (Machine.Take), or all of the registry (Machine.TakeAll), whether it read that as
-// a whole or put it together of differences. What it could not read it does not deliver: what was known stays, and the source reports why.
-// The mapping turns each instance into offers: a service, an endpoint, and a State (listed, disabled by those who run it, unreadable, or as
-// if it were not listed), with warnings and with what is left out.
+// The client delivers complete listings: of one group (Machine.Take) or of the whole registry (Machine.TakeAll). If it cannot read one, the
+// previous content stays, and the source reports why. The mapping turns each instance into offers: a service, an endpoint, and a State
+// (listed, disabled, unreadable or unlisted), with warnings and left-out instances.
 //
-// Whether a missing endpoint has gone, only the registry can know, and registries know it by different means: Nacos by its connection,
-// Eureka by the instance and by what its servers answer about it. So doubt is a function, and no state of the machine: it says until when
-// an endpoint stays that is not listed. A session that was lost is a Suspicion, which covers all that was known before. Whoever changes his
-// mind about a hold calls Machine.Reconsider. Machine.Explained says that the registry itself proves the losses of now.
+// Only the registry can know whether a missing endpoint has gone, and registries know it by different means: Nacos by its connection,
+// Eureka by its servers' answers about the instance. So doubt is a function of the source, not state of the machine: it returns how long an
+// unlisted endpoint stays. A lost session is a Suspicion, which covers everything known from before. A source whose function changes its
+// result calls Machine.Reconsider. Machine.Explained says that the registry itself proves the current losses.
 //
-// The machine settles what is believed: what is listed counts at once, what is disabled goes at once, what is missing stays until its hold
-// ends, and a service that has nobody is kept for a time without endpoints. It gives services names and ports (which stay while something
-// is in doubt), reports what is left out, and returns the groups that changed (Machine.Contents) and when something changes by itself
-// (Machine.Next). What an earlier run published it takes back by Machine.Restore. Publish hands all that on at its pace.
+// The machine decides which endpoints are served: a listed one counts at once, a disabled one goes at once, a missing one stays until its
+// hold ends, and a service without endpoints stays for a time. It gives services names and ports (which do not change while endpoints are
+// in doubt), reports left-out instances, and returns the groups that changed (Machine.Contents) and when something changes by itself
+// (Machine.Next). Machine.Restore takes back what an earlier run published. Publish passes all that to the sink.
 //
-// Registries of sessions, such as ZooKeeper, Nacos and Eureka, list who registers for as long as they hear of it. One that was away lists
-// less than there is until all have registered anew.
+// Registries of sessions, such as ZooKeeper, Nacos and Eureka, list an instance while they hear from it. After an outage they list too
+// little until all instances have registered again.
 //
 // Apart from Publish the package does no I/O and has no clock.
 package registry
@@ -34,7 +33,7 @@ import (
 	"tributary/sources"
 )
 
-// Restore calls restore with each group that an earlier run published, and with what it has; nothing if that cannot be told.
+// Restore calls restore with each group that an earlier run published, and with its objects; none if these are unknown.
 func Restore(sink sources.Sink, restore func(group string, published []*resource.Resource)) {
 	recaller, _ := sink.(sources.Recaller)
 	for _, name := range sink.Groups() {
@@ -46,7 +45,7 @@ func Restore(sink sources.Sink, restore func(group string, published []*resource
 	}
 }
 
-// add adds to a group what a service became: objects and warnings, and what is wrong with it.
+// add adds to a group the objects, warnings and error of a service.
 func add(c *sources.Content, place string, warned []string, err error, made ...*resource.Resource) {
 	c.Warnings = append(c.Warnings, warned...)
 	if err != nil {
@@ -55,7 +54,7 @@ func add(c *sources.Content, place string, warned []string, err error, made ...*
 	c.Resources = append(c.Resources, slices.DeleteFunc(made, func(r *resource.Resource) bool { return r == nil })...)
 }
 
-// tidy puts the warnings of a group in order, each once.
+// tidy sorts the warnings of a group and removes duplicates.
 func tidy(c sources.Content) sources.Content {
 	slices.Sort(c.Warnings)
 	c.Warnings = slices.Compact(c.Warnings)
@@ -67,7 +66,7 @@ func HeldText(endpoints int) string {
 	return words.Count(endpoints, "endpoint is not listed and stays", "endpoints are not listed and stay")
 }
 
-// StateOf is the state of a source that cannot read for a reason, which is denied if that is among its causes.
+// StateOf returns the state of a source that cannot read because of err: Denied if denied is among its causes.
 func StateOf(err, denied error) sources.State {
 	if errors.Is(err, denied) {
 		return sources.Denied
