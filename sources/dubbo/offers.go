@@ -118,8 +118,8 @@ func (s *state) removed(name string) bool {
 	return i != nil && i.removed() && len(s.served[name]) == 0
 }
 
-// publishable reports whether an interface can be published: each part was read or cannot be, and something of it is known. What an earlier
-// run published stays while the part it came from cannot be read.
+// publishable reports whether an interface can be published: all its parts were read, or some cannot be but something of it is known. What
+// an earlier run published stays while the part it came from cannot be read.
 func (s *state) publishable(name string) bool {
 	i := s.interfaces[name]
 	if i == nil {

@@ -77,8 +77,8 @@ const (
 // reportAfter is how many tries must fail before the status reports it: Java writes an instance before its metadata.
 const reportAfter = 3
 
-// The mapping is re-read with growing pauses up to an hour, at least mappingShare times as long as a read takes; an application not asked
-// for before shortens the pause.
+// The mapping is re-read with growing pauses up to an hour, at least mappingShare times as long as a read takes; a revision not asked for
+// before shortens the pause.
 const (
 	firstPause   = 10 * time.Second
 	lastPause    = time.Hour

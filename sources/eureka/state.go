@@ -30,7 +30,7 @@ type state struct {
 	deleted map[string]deletion  // instances that the server reports as gone
 	places  places               // the services listed at each place, whether they have calls or not
 	whole   bool                 // the server lists everything that it has
-	forgot  bool                 // the server lost its memory since an earlier run
+	forgot  bool                 // its memory is not the one that an earlier run read
 	read    time.Time            // of the last reading
 	outage  time.Time            // of the first reading after an outage
 	asked   time.Time            // when the servers were last asked about instances that are not due

@@ -69,7 +69,7 @@ type Part struct {
 	Node      string // its name in the registry
 }
 
-// Category is what registers in a part.
+// Category is the kind of registrations in a part.
 type Category string
 
 // The categories that are read.
