@@ -205,7 +205,7 @@ func TestRereadIsNoLoss(t *testing.T) {
 				require.Nil(t, r.supervisor.Status()[0].Held)
 				if how == "reload" {
 					eventually(t, func() error {
-						if !strings.Contains(r.log.String(), "the reload has taken away") || !strings.Contains(r.log.String(), "objects=40") {
+						if !strings.Contains(r.log.String(), "the reload removed objects") || !strings.Contains(r.log.String(), "objects=40") {
 							return errNot
 						}
 						return nil

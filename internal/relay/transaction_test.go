@@ -451,7 +451,7 @@ func TestReloadSaysWhatItTookAway(t *testing.T) {
 				}
 				return nil
 			})
-			require.Equal(t, 1, strings.Count(r.log.String(), "the reload has taken away"))
+			require.Equal(t, 1, strings.Count(r.log.String(), "the reload removed objects"))
 		})
 	}
 }

@@ -169,7 +169,7 @@ func TestMetadataThatHasNoRoomIsSaid(t *testing.T) {
 	b := start(t, s, patiently(), func(s *Source) { s.maxMetadata = 10 })
 	b.awaitAll("c 10.0.0.2:20880*100")
 	b.await("it is said", func() bool {
-		return b.status().State == sources.Degraded && strings.HasPrefix(b.status().Message, `application "app" revision "r1": with its `)
+		return b.status().State == sources.Degraded && strings.HasPrefix(b.status().Message, `application "app" revision "r1": its `)
 	})
 	s.Delete("/services/app/10.0.0.1:20880")
 	b.await("it has gone", func() bool { return b.status().State == sources.Healthy })

@@ -526,5 +526,5 @@ func TestAnInterfaceWithTooManyProvidersHoldsUpNoOther(t *testing.T) {
 	b.awaitSync()
 	b.awaitAll("a 10.0.0.1:20880*100")
 	b.await("it is degraded", func() bool { return b.status().State == sources.Degraded })
-	require.Contains(t, b.status().Message, `"/dubbo/flood/providers": there are 100001 names below it, and more than 100000 are not taken`)
+	require.Contains(t, b.status().Message, `"/dubbo/flood/providers": its 100001 children are over the limit of 100000`)
 }

@@ -85,7 +85,7 @@ func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
 	for err == nil {
 		_, err = c.Read(make([]byte, 100))
 	}
-	require.EqualError(t, err, "h:2181: an answer says that it has 4294967295 names, and has 0 bytes for them")
+	require.EqualError(t, err, "h:2181: answer claims 4294967295 names in 0 bytes")
 	require.Equal(t, err, s.failed)
 }
 
