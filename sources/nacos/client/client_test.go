@@ -265,7 +265,7 @@ func TestMoreThanIsTakenInAllIsRefused(t *testing.T) {
 	l := newListener()
 	l.follow(t, s.Address(), client.Watched{Resync: time.Second}, func(c *client.Client) { c.LimitAll(5_000) })
 	l.await(t, "the others are read", func() bool { return l.errs[large] != nil && len(l.instances[orders]) == 1 })
-	require.ErrorContains(t, l.errs[large], "service zzz of group DEFAULT_GROUP: with its ")
+	require.ErrorContains(t, l.errs[large], "service zzz of group DEFAULT_GROUP: its ")
 	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
 	l.await(t, "others are pushed", func() bool { return len(l.instances[orders]) == 2 })
 	s.Put("DEFAULT_GROUP", "zzz", "1", nacostest.Instance("10.0.1.1", 80, nil))

@@ -214,8 +214,8 @@ func (s *session) take(k key, of *service, info serviceInfo) (news bool) {
 	if kept := s.kept - of.info.size() + info.size(); kept <= s.maxKept || info.size() <= of.info.size() {
 		s.kept = kept
 	} else {
-		of.err = fmt.Errorf("service %s of group %s: with its %d bytes all of Nacos' would be more than the %d that are taken", k.service,
-			k.group, info.size(), s.maxKept)
+		of.err = fmt.Errorf("service %s of group %s: its %d bytes are over the limit of %d bytes kept from Nacos", k.service, k.group,
+			info.size(), s.maxKept)
 		s.changed[k] = true
 		s.notify()
 		return false
