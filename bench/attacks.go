@@ -212,8 +212,8 @@ func (q *spell) cores() string { return fmt.Sprintf("%.2f", q.cpu.Seconds()/q.la
 
 func writeAttacks(out io.Writer, results []attackResult) error {
 	t := report.Table{Left: 2, Header: []string{
-		"attack", "server", "p50 in peace", "another attacked", "under attack", "p99 in peace", "another attacked", "under attack", "cores in peace",
-		"under attack", "peak MB in peace", "under attack", "dials", "thrown out", "sent",
+		"attack", "server", "p50 in peace", "another attacked", "under attack", "p99 in peace", "another attacked", "under attack",
+		"cores in peace", "under attack", "peak MB in peace", "under attack", "dials", "thrown out", "sent",
 	}}
 	for _, r := range results {
 		if r.err != nil {

@@ -22,8 +22,8 @@ import (
 // expected asks what an Envoy with this node should have.
 func (r *rig) expected(t *testing.T, node string) (status int, text string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+"/debug/expected?node="+url.QueryEscape(node),
-		nil)
+	page := "http://" + r.Admin().String() + "/debug/expected?node=" + url.QueryEscape(node)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page, nil)
 	require.NoError(t, err)
 	req.Close = true
 	resp, err := http.DefaultClient.Do(req)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/status"
 
 	"tributary/internal/recent"
@@ -41,6 +42,8 @@ type Catalog struct {
 	log    *slog.Logger
 	beats  memstore.Beat
 	scopes *families.Set[model.Profile, *scope]
+
+	changing sync.RWMutex // held for writing while a change is brought to the scopes
 
 	mu        sync.RWMutex // who reads the mesh translates; who changes it is quick
 	mesh      *index.Mesh
@@ -129,17 +132,23 @@ func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, incrementa
 	}
 }
 
+// catchUpAll brings scopes up to date. One processor is left for connections: Go looks for what arrives on them only where nothing else is
+// to do. For the same reason, scopes that are being made wait meanwhile.
 func (c *Catalog) catchUpAll(scopes []*scope) {
-	var workers sync.WaitGroup
-	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	var workers errgroup.Group
+	workers.SetLimit(max(runtime.GOMAXPROCS(0)-1, 1))
 	for _, s := range scopes {
-		turns <- struct{}{}
-		workers.Go(func() {
-			_ = c.catchUp(context.Background(), s) // which never ends
-			<-turns
-		})
+		workers.Go(func() error { return c.catchUp(context.Background(), s, func() {}) })
 	}
-	workers.Wait()
+	_ = workers.Wait() // the context never ends
+}
+
+// giveWay waits while changes are brought to scopes.
+func (c *Catalog) giveWay() {
+	c.changing.RLock()
+	defer c.changing.RUnlock()
 }
 
 // change brings the mesh to snap, and returns the scopes that follow it.
@@ -190,8 +199,8 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 }
 
 // catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Commits of the view that come meanwhile are not held
-// up, and are part of it.
-func (c *Catalog) catchUp(ctx context.Context, s *scope) error {
+// up, and are part of it. It calls pause before each part; that may wait for changes only if they do not wait for the scope.
+func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 	s.catching.Lock()
 	defer s.catching.Unlock()
 	if s.dropped {
@@ -199,6 +208,7 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope) error {
 	}
 	translated := make(map[string]*translate.Translation)
 	for {
+		pause()
 		if err := ctx.Err(); err != nil {
 			for _, t := range translated {
 				c.cache.release(t)
@@ -280,7 +290,7 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile) (s *scope, relea
 		leave()
 	})
 	if c.isBehind(s) {
-		if waited := c.scopes.InTurn(ctx, xds.HostOf(ctx), func() { err = c.catchUp(ctx, s) }); waited != nil {
+		if waited := c.scopes.InTurn(ctx, xds.HostOf(ctx), func() { err = c.catchUp(ctx, s, func() {}) }); waited != nil {
 			err = waited
 		}
 	}
@@ -346,7 +356,7 @@ func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error
 	s.follow(c.mesh, c.mesh.AllHosts())
 	c.following[s] = struct{}{}
 	c.mu.Unlock()
-	if err := c.catchUp(ctx, s); err != nil {
+	if err := c.catchUp(ctx, s, c.giveWay); err != nil {
 		c.drop(s)
 		return nil, err
 	}

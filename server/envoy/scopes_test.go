@@ -31,7 +31,7 @@ func TestAChangeWaitsForNoScopeThatIsBeingMade(t *testing.T) {
 	keys, snap, ok := table.Changes(since)
 	c.update(keys, snap, ok, true) // returns
 	being.catching.Unlock()
-	require.NoError(t, c.catchUp(t.Context(), being))
+	require.NoError(t, c.catchUp(t.Context(), being, c.giveWay))
 	require.Equal(t, dumpOf(t, c.newScope(p).byType()), dumpOf(t, being.byType()))
 }
 

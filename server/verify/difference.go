@@ -16,8 +16,8 @@ import (
 	"tributary/resource"
 )
 
-// CompareEnvoy returns what an Envoy does not have as it is to be expected, in order, and how many things were compared. Both are taken to be
-// of one moment.
+// CompareEnvoy returns, in order, the differences between an Envoy's configuration and the expected one, and how many things it compared.
+// Both are taken to be of one moment.
 func CompareEnvoy(expected *Expected, theirs *Dump) ([]Finding, int, error) {
 	ours, err := ParseDump(expected.Dump)
 	if err != nil {
