@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// body is what several streams are sent alike: every field of a response but version, type URL, nonce and control
-// plane, which stand in a header of the stream's own. The order of fields is free in protobuf, and repeated fields may
-// be given in pieces, so a message is its header followed by the pieces of its body.
+// body is the part of a response that streams can share: all fields but version, type URL, nonce and control plane, which
+// are in a header for each stream. Protobuf allows fields in any order, and repeated fields in pieces, so a message is its
+// header followed by the pieces of its body.
 type body struct {
 	parts []*encoded
 	size  int
@@ -24,12 +24,12 @@ func (b *body) add(e *encoded, count int) {
 
 var emptyBody = &body{}
 
-// chunkMark is the header of delta streams which tells that of the responses that a large one was cut into only the last
-// has a system_version_info: the client is at that version then, and not before. Without it a client cannot know when it
-// has all of a type for the first time, for which the protocol has no mark. Package adsc makes use of it.
+// chunkMark is a header of delta streams. It says that of the chunks of a large response only the last has a
+// system_version_info: the client is at that version then. The protocol itself has no sign that a client has all of a type for
+// the first time. Package adsc uses it.
 var chunkMark = metadata.Pairs("xds-delta-chunks", "version-at-end")
 
-// sotwBody is the whole of a state for a SotW stream: it cannot be cut, since what is absent from it is deleted.
+// sotwBody encodes a whole state for a SotW stream. It is not cut: absence deletes.
 func (s *state) sotwBody(f form) *body {
 	b := &body{parts: make([]*encoded, 0, len(s.pages))}
 	for _, p := range s.pages {
@@ -38,7 +38,7 @@ func (s *state) sotwBody(f form) *body {
 	return b
 }
 
-// sotwBodyOf holds just entries.
+// sotwBodyOf encodes entries for a SotW stream.
 func sotwBodyOf(entries []*Entry, f form) *body {
 	if len(entries) == 0 {
 		return emptyBody
@@ -48,7 +48,7 @@ func sotwBodyOf(entries []*Entry, f form) *body {
 	return b
 }
 
-// deltaBodiesAll is the whole of a state for a delta stream, in chunks.
+// deltaBodiesAll encodes a whole state for a delta stream, in chunks.
 func (s *state) deltaBodiesAll(f form) []*body {
 	c := newChunks(maxChunk)
 	for _, p := range s.pages {
@@ -57,11 +57,10 @@ func (s *state) deltaBodiesAll(f form) []*body {
 	return c.bodies
 }
 
-// deltaBodiesOf holds puts, which are entries of s in order of name, and removed. Pages of which everything is put are encoded for
-// all streams: a client that brings along something outdated, or asks for a name besides everything, has no copy of its own.
+// deltaBodiesOf encodes puts (entries of s, in order) and removed. Pages wholly in puts use the shared encoding.
 func (s *state) deltaBodiesOf(puts []*Entry, removed []string, f form) []*body {
 	c := newChunks(maxChunk)
-	own := puts // that are encoded for this stream
+	own := puts // encoded for this stream only
 	if len(puts) >= minPage {
 		own = nil
 		for _, p := range s.pages {
@@ -80,7 +79,7 @@ func (s *state) deltaBodiesOf(puts []*Entry, removed []string, f form) []*body {
 	return c.bodies
 }
 
-// frame is a response on its way to one stream, the type that the codec passes through.
+// frame is an encoded response to one stream, which the codec passes through.
 type frame struct {
 	data mem.BufferSlice
 	info *ResponseInfo // for a hook, or nil
@@ -96,7 +95,7 @@ func newFrame(header []byte, b *body) *frame {
 	return &frame{data: data}
 }
 
-// size is the number of bytes on the wire, without those that gRPC puts before a message.
+// size is the number of bytes on the wire, without gRPC's prefix.
 func (f *frame) size() int {
 	n := f.data.Len()
 	if isZipMark(f.data[0].ReadOnlyData()) {

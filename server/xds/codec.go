@@ -12,33 +12,31 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// A client that says nothing for keepaliveTime is pinged, and has keepaliveTimeout to answer.
+// A client that is silent for keepaliveTime is pinged, and has keepaliveTimeout to answer.
 const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
 
-// codec passes frames through as they are, and what others have encoded, and reads requests by hand; everything else is left to the
-// standard codec.
+// codec passes frames and other encoded messages through, and decodes requests by hand. All else is for the standard codec.
 type codec struct{ encoding.CodecV2 }
 
-// The windows of a stream and of a connection, in bytes. gRPC's own grow to megabytes. A stream may send this much of a request
-// before it is read; then all of it, for which there is room.
+// The windows of a stream and of a connection, in bytes. gRPC's own grow to megabytes. A client may send this much of a request
+// before the server reads it.
 const (
 	streamWindow = 64 << 10
 	connWindow   = 256 << 10
 )
 
 const (
-	// pooledRequest is the size in bytes up to which requests are put together, in memory that is used again. Larger ones bring
-	// along versions, and are kept as they came until these were looked at.
+	// Requests up to pooledRequest bytes are copied into pooled memory. Larger ones, which carry resume versions, keep gRPC's
+	// buffers until compared.
 	pooledRequest = 32 << 10
-	// leastPart is how large in bytes the parts of a large request are at least, on average. Smaller ones take more memory than
-	// what they hold; of gRPC's clients none sends such.
+	// leastPart: below this average buffer size a large request is copied into one buffer.
 	leastPart = 4 << 10
 )
 
-// ServerOptions returns the options of the gRPC server that carries s: the codec, the bound of a request, keepalives that find clients
-// that vanished within 40 s, and a small read buffer, since requests are small and idle streams many. Other services can share the gRPC
-// server. Interceptors and listeners, such as those of server/transport, bound what clients cost beyond the Limits of s: they give each
-// request a function that ends the reservation of its memory.
+// ServerOptions returns the options of the gRPC server for s: the codec, the size limit of a request, keepalives that find vanished
+// clients within 40 s, and a small read buffer, since requests are small and idle streams many. Other services can share the gRPC
+// server. Interceptors and listeners, such as those of server/transport, add limits to those of s. They can reserve memory for a
+// request and be told, by its OnRelease, when it is free.
 func (s *Server) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
@@ -53,7 +51,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch v := v.(type) {
 	case *frame:
 		return v.data, nil
-	case mem.BufferSlice: // an answer of another service, which has encoded it
+	case mem.BufferSlice: // an encoded answer of another service
 		return v, nil
 	}
 	return c.CodecV2.Marshal(v)
@@ -64,7 +62,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	// gRPC does not say when nobody needs it any more
+	// gRPC does not pass the context of the stream
 	_ = heavily(context.Background(), r.host, data.Len() > heavyBytes, func() { err = r.unmarshal(data) })
 	return err
 }

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// diff is what leads from one state to another. It is immutable and shared by every stream that goes that way.
+// diff is the difference between two states. It is immutable and shared by all streams that go from the one to the other.
 type diff struct {
 	puts    []*Entry // added or changed, in order of name
 	removed []*Entry // as they were
-	whole   bool     // puts is all there is
+	whole   bool     // puts has all entries of the state
 
 	delta [forms]weakly[deltas]
-	// keeping is the state that has the puts but not yet the removals, and the way to it.
+	// additions returns the state with the puts but not yet the removals, and the difference to it.
 	keeping func() (*state, *diff)
 
 	introduction introduction
@@ -20,8 +20,7 @@ type diff struct {
 
 var noDiff = &diff{}
 
-// before returns the first of two steps to the state to, which d leads to, for a stream on which other types must change in
-// between: one in which nothing is removed yet.
+// additionsFirst returns the state with the puts of d but not yet the removals, and the difference to it. d leads to the state to.
 func (d *diff) before(to *state) (*state, *diff) {
 	if len(d.removed) == 0 {
 		return to, d
@@ -29,7 +28,7 @@ func (d *diff) before(to *state) (*state, *diff) {
 	return d.keeping()
 }
 
-// and returns a difference in which entries are removed besides.
+// withRemoved returns a difference with the puts of d that removes entries; d if there are none.
 func (d *diff) and(removed []*Entry) *diff {
 	if len(removed) == 0 {
 		return d
@@ -37,10 +36,10 @@ func (d *diff) and(removed []*Entry) *diff {
 	return &diff{puts: d.puts, removed: removed}
 }
 
-// deltas are the puts of a difference as delta streams are sent them.
+// deltas are the puts of a difference, encoded for delta streams.
 type deltas struct {
 	*run
-	wildcard []*body // what streams get that are subscribed to everything
+	wildcard []*body // for streams that are subscribed to everything
 }
 
 // deltaIn returns the difference in a form for delta streams.
@@ -57,7 +56,7 @@ func (d *diff) deltaIn(f form) *deltas {
 	})
 }
 
-// maxDiffs bounds what a state remembers of how streams came to it; beyond it they are behind, and rare.
+// maxDiffs is how many differences to it a state remembers.
 const maxDiffs = 16
 
 // since returns the difference from an older state of the same collection to s.
@@ -92,8 +91,7 @@ func (s *state) since(from *state) *diff {
 	return d
 }
 
-// compare walks two states in step. Pages that they share are skipped, so that the cost is that of the pages that
-// differ, and one pointer comparison for each that does not.
+// compare walks two states side by side. It skips the pages that they share, at the cost of one pointer comparison each.
 func compare(from, to *state) (puts, removed []*Entry) {
 	a, b := cursor{pages: from.pages}, cursor{pages: to.pages}
 	for {
@@ -103,7 +101,7 @@ func compare(from, to *state) (puts, removed []*Entry) {
 		switch {
 		case a.end() && b.end():
 			return puts, removed
-		case !a.end() && !b.end() && a.entry() == b.entry(): // most of a changed page; names are not looked at
+		case !a.end() && !b.end() && a.entry() == b.entry(): // most of a changed page
 			a.next()
 			b.next()
 		case b.end() || !a.end() && a.entry().Name < b.entry().Name:

@@ -15,23 +15,23 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Entry is one resource of a collection. It is immutable once it was applied.
+// Entry is one resource of a collection. It must not be changed once it was applied.
 type Entry struct {
 	Name string
-	// Version is opaque. An entry with the version of its predecessor is not a change, and a client that comes back with it is
-	// not sent the entry, whatever its content: after a restart as well, a version must not be used for other content, else an
-	// Envoy goes on with what it had. Empty for one that is derived from the content, with which this cannot happen.
+	// Version is opaque; if empty, it is derived from the content. An entry with the version of its predecessor is no change, and a
+	// client that resumes with the version is not sent the entry. So never use a version for two contents, not even across a
+	// restart: an Envoy would keep the old content.
 	Version string
 	// Any is the encoded google.protobuf.Any that goes on the wire.
 	Any []byte
-	// Child is the name under which a client asks for the resource that belongs to this one in the child type of the
-	// collection: for a Cluster, the name of its ClusterLoadAssignment. Empty if there is none.
+	// Child is the name of the resource of the child type that belongs to this one: for a Cluster, the name of its
+	// ClusterLoadAssignment. Empty if there is none.
 	Child string
-	// TTL is how long a client keeps the resource without hearing of it again, if it supports that; heartbeats are sent to
-	// such clients. Zero is for ever.
+	// TTL is how long a client that supports it keeps the resource without a heartbeat, which such clients are sent. Zero is for
+	// ever.
 	TTL time.Duration
 
-	unknown bool // there is none of that name: see Type.Aliases
+	unknown bool // reports the name as missing: see Type.Aliases
 }
 
 // Field numbers of envoy.service.discovery.v3.
@@ -63,9 +63,9 @@ type form int
 
 const (
 	formSotW        form = iota // the Any itself
-	formSotWWrapped             // an Any of a Resource, for clients that take it and that have to be told a TTL
+	formSotWWrapped             // an Any of a Resource with a TTL, for clients that support it
 	formDelta                   // a Resource
-	formDeltaTTL                // a Resource that tells the TTL, for clients that support it
+	formDeltaTTL                // a Resource with a TTL, for clients that support it
 	forms
 )
 
@@ -77,7 +77,7 @@ func (f form) withoutTTL() form {
 	return formSotW
 }
 
-// encode concatenates entries in one form. A heartbeat tells the TTL of a resource, but has no body.
+// encode concatenates entries in one form. A heartbeat has the TTL of a resource, but no body.
 func encode(entries []*Entry, f form, heartbeat bool) *encoded {
 	size := 0
 	for _, e := range entries {
@@ -163,8 +163,8 @@ func (e *Entry) ttl() (seconds, nanos uint64) {
 	return uint64(e.TTL / time.Second), uint64(e.TTL % time.Second)
 }
 
-// setHash is a hash of a set of entries that does not depend on their order: the sum of a hash of each, so that one
-// entry is added or taken away in constant time. Replicas with equal content agree on it.
+// setHash is a hash of a set of entries in any order: the sum of a hash of each, so that an entry is added or removed in
+// constant time. Replicas with equal content have equal hashes.
 type setHash [2]uint64
 
 func (h setHash) add(e *Entry) setHash {
@@ -192,13 +192,13 @@ func (e *Entry) hash() setHash {
 	return setHash{binary.BigEndian.Uint64(sum[:8]), binary.BigEndian.Uint64(sum[8:16])}
 }
 
-// wrong returns what makes an entry one that no client could take, or nil.
+// validate returns an error if no client could decode the entry.
 func (e *Entry) wrong() error {
 	switch {
 	case e == nil:
-		return errors.New("it is nil")
+		return errors.New("entry is nil")
 	case e.Name == "" || e.Name == "*":
-		return fmt.Errorf("its name is %q", e.Name)
+		return fmt.Errorf("entry name is %q", e.Name)
 	}
 	for b := e.Any; len(b) > 0; {
 		num, typ, n := protowire.ConsumeField(b)
@@ -210,8 +210,7 @@ func (e *Entry) wrong() error {
 	return nil
 }
 
-// NewEntry returns the entry of an Envoy resource, or of any other message with a name: its name by NameOf, its version by
-// VersionOf, its child by ChildOf.
+// NewEntry returns the entry of an Envoy resource, or of any other message with a name, by NameOf, VersionOf and ChildOf.
 func NewEntry(m proto.Message) (*Entry, error) {
 	name := NameOf(m)
 	if name == "" {
@@ -228,8 +227,8 @@ func NewEntry(m proto.Message) (*Entry, error) {
 	return &Entry{Name: name, Version: VersionOf(b), Any: b, Child: ChildOf(m)}, nil
 }
 
-// NameOf returns the name under which clients ask for a resource: the cluster of a ClusterLoadAssignment, and the name of any
-// other message that has one.
+// NameOf returns the name of a resource: the cluster of a ClusterLoadAssignment, and the name field of any other message; empty if
+// there is none.
 func NameOf(m proto.Message) string {
 	if e, ok := m.(*endpointv3.ClusterLoadAssignment); ok {
 		return e.GetClusterName()
@@ -240,7 +239,7 @@ func NameOf(m proto.Message) string {
 	return ""
 }
 
-// ChildOf returns the name under which a client asks for the endpoints of a cluster, or nothing if it will not, or m is not a
+// ChildOf returns the name under which a client subscribes to the endpoints of a cluster; empty if it does not, or m is not a
 // cluster.
 func ChildOf(m proto.Message) string {
 	c, ok := m.(*clusterv3.Cluster)
@@ -253,7 +252,7 @@ func ChildOf(m proto.Message) string {
 	return c.GetName()
 }
 
-// VersionOf returns a version that is derived from content: equal bytes have equal versions, wherever and whenever.
+// VersionOf returns a version derived from content: equal bytes always have equal versions.
 func VersionOf(content []byte) string {
 	sum := sha256.Sum256(content)
 	return base64.RawURLEncoding.EncodeToString(sum[:12])

@@ -19,14 +19,14 @@ import (
 	"tributary/server/xds"
 )
 
-// serve is a catalog that gives everybody the same collection.
+// serve is a catalog with one collection for all clients.
 type serve struct{ things *xds.Collection }
 
 func (s serve) Collection(context.Context, *corev3.Node, string) (*xds.Collection, func(), error) {
 	return s.things, nil, nil
 }
 
-// A collection is fed by hand, here with versions of our own choice, and served by any gRPC server.
+// A program fills a collection, here with its own versions, and any gRPC server serves it.
 func Example() {
 	body, _ := anypb.New(wrapperspb.String("hello"))
 	encoded, _ := proto.Marshal(body)
@@ -54,7 +54,7 @@ func Example() {
 	// Output: 2026-11-21 1 <nil>
 }
 
-// byType is a catalog of one collection for each type, the same for everybody. Other types are left without an answer.
+// byType is a catalog with one collection for each type, the same for all clients. Other types get no answer.
 type byType map[string]*xds.Collection
 
 func (b byType) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
@@ -64,8 +64,8 @@ func (b byType) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*
 	return nil, nil, xds.ErrNoAnswer
 }
 
-// Types that depend on each other are collections of one group. What is committed at once is seen at once, and each client is
-// brought there in an order in which no cluster is without its endpoints, and no route without its cluster.
+// Types that depend on each other are collections of one group. Changes in one Apply become visible at once, and each client gets them
+// in an order in which no cluster is without its endpoints, and no route without its cluster.
 func ExampleGroup_Apply() {
 	group := xds.NewGroup(xds.Debounce{})
 	clusters, endpoints := group.Collection(xds.TypeOf(xds.ClusterURL)), group.Collection(xds.TypeOf(xds.EndpointURL))
@@ -93,23 +93,23 @@ func ExampleGroup_Apply() {
 	// Output: reviews reviews
 }
 
-// byZone is a catalog in which clients see what is of their zone.
+// byZone is a catalog in which clients see the endpoints of their zone.
 type byZone map[string]*xds.Collection
 
 func (b byZone) Collection(_ context.Context, node *corev3.Node, _ string) (*xds.Collection, func(), error) {
 	if c := b[node.GetLocality().GetZone()]; c != nil {
-		return c, nil, nil // clients that see the same share the collection, and what was encoded of it
+		return c, nil, nil // clients of a zone share the collection and its encoding
 	}
 	return nil, nil, xds.ErrNoAnswer
 }
 
-// A filter is a collection of its own, which the catalog chooses by what the client says of itself.
+// Each filter has a collection, which the catalog chooses by the client's node.
 func ExampleCatalog() {
 	zones := byZone{
 		"a": xds.NewCollection(xds.TypeOf(xds.EndpointURL), xds.Debounce{}),
 		"b": xds.NewCollection(xds.TypeOf(xds.EndpointURL), xds.Debounce{}),
 	}
-	shared, err := xds.NewEntry(&endpointv3.ClusterLoadAssignment{ClusterName: "reviews"}) // its version is that of its content
+	shared, err := xds.NewEntry(&endpointv3.ClusterLoadAssignment{ClusterName: "reviews"}) // its version is derived from its content
 	if err != nil {
 		panic(err)
 	}
@@ -123,7 +123,7 @@ func ExampleCatalog() {
 	// there is no answer for this type
 }
 
-// A server that shuts down tells its clients to go elsewhere, some at a time.
+// A server that shuts down sends its clients to other servers, some at a time.
 func ExampleServer_Drain() {
 	engine := xds.NewServer(byType{}, xds.Options{})
 	server := grpc.NewServer(engine.ServerOptions()...)
@@ -132,7 +132,7 @@ func ExampleServer_Drain() {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		server.GracefulStop() // refuses new connections, and waits for the streams
+		server.GracefulStop() // refuses new connections and waits for the streams
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -140,7 +140,7 @@ func ExampleServer_Drain() {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		server.Stop() // also those whose clients read nothing
+		server.Stop() // ends the streams of clients that do not read
 		<-ended
 	}
 	engine.Close()

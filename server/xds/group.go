@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// Group is collections that change together: a commit to several of them is seen whole or not at all. It is safe for
-// concurrent use; commits take their turns, and readers never wait for them.
+// Group is collections that change together: a commit to several of them becomes visible at once. It is safe for concurrent
+// use. One commit runs at a time, and readers never wait for commits.
 type Group struct {
-	Log *slog.Logger // for what is wrong with commits; slog.Default if nil; to be set before the first commit
+	Log *slog.Logger // of errors in commits; slog.Default if nil; set it before the first commit
 
 	debounce Debounce
 
-	commits sync.Mutex // held by the one who commits
+	commits sync.Mutex // held during a commit
 
-	shown atomic.Pointer[cut] // what clients see of the types that depend on each other
+	shown atomic.Pointer[cut] // of the types that depend on each other
 
-	mu     sync.Mutex // held while shown, and those of the collections, are replaced
-	hidden map[*Collection]struct{}
-	timer  *time.Timer // non-nil while an announcement is due
-	oldest time.Time   // of the commits that wait for it
+	mu     sync.Mutex               // held while shown and Collection.shown are replaced
+	hidden map[*Collection]struct{} // with states that are not shown yet
+	timer  *time.Timer              // non-nil while an announcement is due
+	oldest time.Time                // of the commits that wait for the timer
 }
 
-// cut is the states that the collections of a group had at one moment between commits, as far as their types have a rank.
+// cut is the states of the collections of a group, of types with a rank, at one moment between commits.
 type cut map[*Collection]*state
 
-// Debounce delays the announcement of a commit until none followed for Quiet, but by no more than Max. Zero announces at
-// once. Until then clients see, and are answered from, what was there before.
+// Debounce shows a commit to clients when no other has followed for Quiet, and at the latest after Max. Zero shows it at once.
+// Until then clients are sent the state before.
 type Debounce struct{ Quiet, Max time.Duration }
 
 // NewGroup returns a group without collections.
@@ -39,7 +39,7 @@ func NewGroup(debounce Debounce) *Group {
 	return g
 }
 
-// Collection adds an empty collection to the group, of which nothing is sent until its MarkSynced is called.
+// Collection adds an empty collection to the group. Nothing of it is sent until its MarkSynced is called.
 func (g *Group) Collection(typ Type) *Collection {
 	c := &Collection{typ: typ, group: g, bells: make(map[bell]int)}
 	s := &state{revision: 1}
@@ -52,8 +52,8 @@ func (g *Group) Collection(typ Type) *Collection {
 	return c
 }
 
-// Apply makes commits to collections of the group, all at once, and reports whether they changed anything. It panics if one
-// of them is not of the group.
+// Apply makes commits to collections of the group, all at once, and reports whether they changed anything. It panics if a
+// collection is of another group.
 func (g *Group) Apply(commits map[*Collection]*Commit) (changed bool) {
 	changed, found := g.apply(commits)
 	g.warn(found)
@@ -89,7 +89,7 @@ func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, found []re
 	return true, found
 }
 
-// announce shows what is hidden as soon as the debounce allows; g.mu is held.
+// announce shows the hidden states as soon as the debounce allows; g.mu is held.
 func (g *Group) announce() {
 	if g.debounce.Quiet <= 0 {
 		g.show()
@@ -109,12 +109,12 @@ func (g *Group) announce() {
 	if g.debounce.Max > 0 {
 		wait = min(wait, g.debounce.Max-now.Sub(g.oldest))
 	}
-	if g.timer.Stop() { // else it is about to announce this commit too
+	if g.timer.Stop() { // else the timer has fired and shows this commit too
 		g.timer.Reset(max(wait, 0))
 	}
 }
 
-// show lets clients see what is hidden, and wakes the streams that are concerned; g.mu is held. Waking never waits.
+// show makes the hidden states visible, and wakes the subscribed streams; g.mu is held.
 func (g *Group) show() {
 	if g.timer != nil {
 		g.timer.Stop()

@@ -16,12 +16,13 @@ import (
 	"tributary/internal/words"
 )
 
-// Hooks are called as streams go, each unless it is nil. They are called by many streams at once, and a stream waits for them.
-// What they are given must not be modified or kept.
+// Hooks are functions that streams call, unless they are nil. Many streams call them at once, and each stream waits for its call. They
+// must not modify or keep their arguments.
 type Hooks struct {
-	// Identity is called when a stream begins, and says who its client has proven to be, as ClientStatus has it.
+	// Identity is called when a stream begins. It returns the identity that the client has proven, for ClientStatus.
 	Identity func(ctx context.Context) string
-	// Request is called with each request before it is looked at. An error, which should carry a gRPC status, ends the stream.
+	// Request is called with each request after its limits are checked and before it is applied. An error, which should carry a gRPC
+	// status, ends the stream.
 	Request func(ctx context.Context, r *RequestInfo) error
 	// Response is called with each response before it is sent.
 	Response func(ctx context.Context, r *ResponseInfo)
@@ -37,9 +38,9 @@ type RequestInfo struct {
 	TypeURL string // of a service for a single type if the client gave none; else it may be empty
 	Version string // SotW
 	Nonce   string
-	Error   string // why the client rejects the response of Nonce; empty if it does not. It may have been cut
+	Error   string // the client's reason to reject the response of Nonce, which may be cut; empty if it does not
 
-	Names                  []string // SotW: all that the client wants
+	Names                  []string // SotW: all names that the client wants
 	Subscribe, Unsubscribe []string // delta
 }
 
@@ -48,12 +49,13 @@ type ResponseInfo struct {
 	StreamID       uint64
 	TypeURL        string
 	Version, Nonce string
-	Resources      int // with removals
+	Resources      int // including removals
 	Bytes          int
 }
 
 // ErrNoAnswer is for a Catalog that does not serve a type, or not to this client: the client gets no answer for it, and its
-// stream goes on. Most clients wait for some time for a type that they asked for, and go on without it; istiod waits for ever.
+// stream goes on, except on Review, which ends it. Most clients wait for some time for a type, and go on without it; istiod waits
+// for ever.
 var ErrNoAnswer = errors.New("there is no answer for this type")
 
 // hookRequest calls the hook for a request.
@@ -76,7 +78,7 @@ func (s *stream) hookResponse(out *frame) {
 	}
 }
 
-// cameIn logs who a client is, once it has said so.
+// logConnected logs a client whose node is known.
 func (s *stream) cameIn() {
 	variant := "sotw"
 	if s.delta {
@@ -89,7 +91,7 @@ func (s *stream) cameIn() {
 	s.server.visits.say(s.server.log, "client connected", said...)
 }
 
-// wentAway logs why a stream has ended, and how long it was open. One that said nothing is not worth a line.
+// logDisconnected logs why a stream has ended, and how long it was open. Streams without a request are not logged.
 func (s *stream) wentAway(err error) {
 	s.mu.Lock()
 	silent := s.node == nil
@@ -101,18 +103,18 @@ func (s *stream) wentAway(err error) {
 		"after", time.Since(s.connected).Round(time.Millisecond), "why", whyEnded(err))
 }
 
-// whyEnded says in words why a stream has ended.
+// whyEnded returns the reason why a stream has ended, in words.
 func whyEnded(err error) string {
 	switch {
 	case err == nil, errors.Is(err, io.EOF):
-		return "it is done"
+		return "client closed the stream"
 	case status.Code(err) == codes.Canceled, errors.Is(err, context.Canceled):
 		return "the connection ended, or the client ended the stream"
 	}
 	return words.Plain(err.Error())
 }
 
-// visits has a line for each client that comes and goes. When too many do at once, the next line says how many had none.
+// connectionLog logs each client that connects and disconnects, below a rate. The next line then has the number of suppressed lines.
 type visits struct {
 	limiter *rate.Limiter
 	unsaid  atomic.Int64
@@ -124,7 +126,7 @@ func (v *visits) say(log *slog.Logger, msg string, attrs ...any) {
 		return
 	}
 	if before := v.unsaid.Swap(0); before > 0 {
-		attrs = append(attrs, "visits_before", before)
+		attrs = append(attrs, "suppressed", before)
 	}
 	log.Info(msg, attrs...) //nolint:sloglint // it is one of two
 }

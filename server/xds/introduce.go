@@ -6,24 +6,22 @@ import (
 	"time"
 )
 
-// A client that asks for clusters by name learns of a new one from the route that leads to it, and may send requests there
-// before it is ready for that: grpc-go takes a route into use before the balancer that has to know its clusters. So it is first
-// sent an interim version of the route, which does what the one does that it has, and also leads to the new clusters, without a
-// request ever going there. When it has asked for these, been told of them, and acknowledged them with their endpoints, it is
-// sent the route itself.
+// A client that subscribes to clusters by name learns of a new one from a route, and may send requests to it too early: grpc-go uses a
+// route before the balancer knows its clusters. So the client first gets an interim version of the route, which behaves like the old one
+// and also names the new clusters, without sending requests to them. When the client has subscribed to these and acknowledged them and
+// their endpoints, it gets the new route.
 
-// Lead says who is to be introduced to what: clients that ask for all of From are expected to ask for To when they have the
-// interim version.
+// Dependency names new dependencies: clients that subscribe to all of From will subscribe to To when they have the interim version.
 type Lead struct{ From, To []string }
 
-// introduction is what goes before a difference: a state with interim versions in place of what is new.
+// preannouncement is the interim state before a difference.
 type introduction struct {
 	once  sync.Once
 	at    *state
-	leads map[string][]Lead // by the name of the entry that leads there
+	leads map[string][]Lead // by the name of the entry that has them
 }
 
-// introduce returns the introduction to d, which leads from one state to another. Nobody is led anywhere by one that is empty.
+// preannounce returns the preannouncement of d, which leads from one state to another; without dependencies if there is nothing new.
 func (d *diff) introduce(from, to *state, hook func(has, next *Entry) (*Entry, []Lead)) *introduction {
 	in := &d.introduction
 	in.once.Do(func() {
@@ -40,7 +38,7 @@ func (d *diff) introduce(from, to *state, hook func(has, next *Entry) (*Entry, [
 				continue
 			}
 			interim = versioned(interim)
-			if interim.Version == has.Version || interim.Version == next.Version { // nobody could tell
+			if interim.Version == has.Version || interim.Version == next.Version { // clients could not tell them apart
 				continue
 			}
 			interims, rest.puts = append(interims, interim), append(rest.puts, next)
@@ -54,17 +52,17 @@ func (d *diff) introduce(from, to *state, hook func(has, next *Entry) (*Entry, [
 	return in
 }
 
-// via is where a client is while it is introduced.
+// preannounced is the interim state of a client.
 type via struct {
 	at    *state
-	names []string // what the client has yet to ask for, or to be told
+	names []string // that the client has yet to subscribe to, or to be sent
 	since time.Time
-	over  bool // it may be brought to the goal
-	// needed are names that were added to these, since others need them
+	over  bool // the client may be brought to the goal
+	// needed are the names that Type.Needs added to names
 	needed map[string]struct{}
 }
 
-// untold returns those of the names that are there and that led has not told the client, with what the others need.
+// missingAt returns those of the names, and of the names that they need, that exist and that the client does not have by dep.
 func (v *via) untold(led *subscription) (names []string) {
 	for rest := v.names; len(rest) > 0; {
 		name := rest[0]
@@ -85,7 +83,7 @@ func (v *via) untold(led *subscription) (names []string) {
 	return names
 }
 
-// introduced returns the step that sub is to take first if the client is to be introduced to what p leads it to; else p.
+// preannounceFirst returns the plan of the interim response if p must be preannounced; else p.
 func (s *stream) introduced(sub *subscription, p step) step {
 	hook := sub.coll.typ.Introduce
 	if hook == nil || sub.via != nil || sub.has.brought != nil || sub.has.at.len == 0 || !sub.has.moves(&p) {
@@ -115,7 +113,7 @@ func (s *stream) introduced(sub *subscription, p step) step {
 	return first
 }
 
-// introduce notes that the client was sent a step, by which it is introduced if v is set.
+// notePreannounced notes that a response begins; v is set if it is an interim response.
 func (s *subscription) introduce(v *via, now time.Time) {
 	switch {
 	case v != nil:
@@ -126,7 +124,7 @@ func (s *subscription) introduce(v *via, now time.Time) {
 	}
 }
 
-// led returns the subscription of the type that sub leads to, or nil.
+// dependencySub returns the subscription of the type that sub depends on (Type.DependencyURL), or nil.
 func (s *stream) led(sub *subscription) *subscription {
 	for _, led := range s.subs {
 		if led.coll.typ.URL == sub.coll.typ.LeadsURL {
@@ -136,8 +134,8 @@ func (s *stream) led(sub *subscription) *subscription {
 	return nil
 }
 
-// introducing says whether the client, which is to be led elsewhere by sub, has yet to get to know what there is. It waits for
-// no more than the acknowledgement timeout for that. Nobody waits for what is not there, or when the interim version is rejected.
+// awaitsDependencies says whether sub waits until the client has the new dependencies: for at most AckTimeout, not for names that do not
+// exist, and not after the interim version was rejected.
 func (s *stream) introducing(sub *subscription, now time.Time) bool {
 	v := sub.via
 	if v == nil || v.over {

@@ -121,7 +121,7 @@ func TestAVersionThatIsUsedAgainIsLogged(t *testing.T) {
 			coll.Apply(commits[0])
 			require.Empty(t, log.String())
 			coll.Apply(commits[1])
-			require.Contains(t, log.String(), "a version is used again for other content")
+			require.Contains(t, log.String(), "a version was used again for other content")
 		})
 	}
 }
@@ -148,6 +148,6 @@ func TestEntriesThatNoClientCouldTakeAreLeftOut(t *testing.T) {
 	good := thing(t, "a", "1", "")
 	coll.Apply(Commit{Put: []*Entry{nil, {Version: "1"}, {Name: "*", Version: "1"}, {Name: "x", Version: "1", Any: []byte("no Any")}, good}})
 	require.Equal(t, 1, coll.Len())
-	require.Equal(t, 4, strings.Count(log.String(), "an entry is left out"), log.String())
+	require.Equal(t, 4, strings.Count(log.String(), "invalid entry ignored"), log.String())
 	require.Contains(t, log.String(), "x: Any is not an encoded google.protobuf.Any")
 }

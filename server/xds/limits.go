@@ -17,15 +17,15 @@ import (
 	"tributary/internal/words"
 )
 
-// Limits protect the server from its clients. A limit that is zero has its default, and one that is negative is none.
+// Limits protect the server from its clients. Zero is the default, and a negative number is no limit.
 type Limits struct {
-	StartingStreams int // streams served their first responses at once, while others wait; 16 per processor
-	TypesPerStream  int // type URLs that one stream asks for; 256
-	// NamesPerStream bounds the names that one stream subscribes to, over all types, and the versions that one request brings
-	// along; 200,000. A name of more than 128 bytes counts as several. Names bounds those of all streams together; 5,000,000, of
-	// which one IP address has half.
+	StartingStreams int // streams that are sent their first responses at the same time, while others wait; 16 per processor
+	TypesPerStream  int // type URLs that one stream subscribes to; 256
+	// NamesPerStream bounds the names that one stream subscribes to, over all types, and the resume versions in one request;
+	// 200,000. A name of more than 128 bytes counts as several. Names bounds those of all streams together; 5,000,000. One IP
+	// address may have half of that.
 	NamesPerStream, Names int
-	// RequestBytes is the size of one request; 16 MiB, and no more than 1 GiB. One that resumes a subscription to 100,000
+	// RequestBytes is the size of one request; 16 MiB, and no more than 1 GiB. A request that resumes a subscription to 100,000
 	// resources has their names and versions, some 8 MB.
 	RequestBytes int
 }
@@ -42,10 +42,10 @@ func (l *Limits) setDefaults() {
 	}
 }
 
-// exceeded says whether n is beyond a limit.
+// exceeded says whether n is over a limit.
 func exceeded(n, limit int) bool { return limit >= 0 && n > limit }
 
-// The reasons of a refusal, as they label the metric.
+// The reasons of a refusal: label values of the metric.
 const (
 	refusedDraining       = "draining"
 	refusedTypes          = "types_per_stream"
@@ -53,10 +53,10 @@ const (
 	refusedNames          = "names"
 	refusedNamesPerPeer   = "names_per_peer"
 	refusedRequestMemory  = "request_memory"
-	refusedNoops          = "chatter"
+	refusedNoops          = "noops"
 )
 
-// admit takes a new stream into the server's books, or says why not.
+// admit registers a new stream, or refuses it.
 func (s *Server) admit(st *stream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,13 +74,13 @@ func (s *Server) leave(st *stream) {
 	delete(s.streams, st.id)
 }
 
-// refuse counts a refusal and returns it as a gRPC status that makes clients back off.
+// refuse counts a refusal and returns it as a gRPC status.
 func (s *Server) refuse(reason string, code codes.Code, format string, args ...any) error {
 	s.Refused(reason)
 	return status.Errorf(code, format, args...)
 }
 
-// Refused counts a refusal, by this server or by what carries it, under the name of a limit.
+// Refused counts a refusal, by this server or by the program around it, under the name of a limit.
 func (s *Server) Refused(reason string) { s.metrics.refusals.WithLabelValues(reason).Inc() }
 
 // logRefusal logs that a stream is refused.
@@ -89,15 +89,15 @@ func (s *Server) logRefusal(st *stream, err error) {
 		return
 	}
 	attrs := []any{"peer", st.peer, "err", words.Plain(err.Error())}
-	if id := st.nodeID(); id != "" { // else it was refused before it had said so
+	if id := st.nodeID(); id != "" { // else it was refused before its first request
 		attrs = append([]any{"node_id", id}, attrs...)
 	}
 	s.log.Warn("stream refused", attrs...)
 }
 
-// checkRequest refuses a request that has too much in it.
+// checkRequest refuses a request with too many names or too large a node.
 func (s *stream) checkRequest(req *request) error {
-	if !s.delta || req.typeURL == "" { // else it may be of a type that has names of others' making
+	if !s.delta || req.typeURL == "" { // else reduce may drop some; and a query's names are not subscriptions
 		if err := s.checkNames(req); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (s *stream) checkNames(req *request) error {
 		s.server.opts.Limits.NamesPerStream)
 }
 
-// checkTypes refuses a stream that asks for another type, if it has as many as it may.
+// checkTypes refuses one type more than the limit.
 func (s *stream) checkTypes() error {
 	l, types := &s.server.opts.Limits, len(s.types)+len(s.unanswered)+1
 	if exceeded(types, l.TypesPerStream) {
@@ -125,7 +125,7 @@ func (s *stream) checkTypes() error {
 	return nil
 }
 
-// charge counts more names, or fewer, and refuses the stream if there are too many; s.mu is held.
+// charge adds to the cost of the stream's names (more may be negative), and refuses the stream if it is too high; s.mu is held.
 func (s *stream) charge(more int) error {
 	if s.closed || more == 0 {
 		return nil
@@ -148,8 +148,7 @@ func (s *stream) charge(more int) error {
 	return nil
 }
 
-// namesPerPeer is what the names may cost of all streams from one IP address: half of what those of all may, so that others come in beside
-// it, but what one stream may.
+// namesPerPeer is half of Names, so that one address cannot use it all, but at least NamesPerStream.
 func (l *Limits) namesPerPeer() int {
 	if l.Names < 0 || l.NamesPerStream < 0 {
 		return l.Names
@@ -157,14 +156,14 @@ func (l *Limits) namesPerPeer() int {
 	return max(l.Names/2, min(l.NamesPerStream, l.Names))
 }
 
-// nameCosts are what the names cost of all streams.
+// nameCosts has the cost of the names of all streams.
 type nameCosts struct {
 	mu  sync.Mutex
 	all int
 	of  map[string]int // by IP address
 }
 
-// add counts more names of a host, or fewer, and returns what those of all hosts cost, and those of this one.
+// add adds to the cost of a host's names (more may be negative), and returns the cost for all hosts and for this one.
 func (n *nameCosts) add(host string, more int) (all, ofHost int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -178,15 +177,15 @@ func (n *nameCosts) add(host string, more int) (all, ofHost int) {
 	return n.all, n.of[host]
 }
 
-// inAll returns what the names of all hosts cost.
+// inAll returns the cost for all hosts.
 func (n *nameCosts) inAll() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.all
 }
 
-// HostOf returns the IP address of the client whose stream has ctx, by which limits count, or all of an address that has none. It is
-// empty if ctx is that of no stream.
+// HostOf returns the IP address, by which limits count, of the client whose stream has ctx. It is "unix" for all Unix sockets, the whole
+// address if that has no IP address, and empty if ctx is of no stream.
 func HostOf(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
 		return hostOf(p.Addr)
@@ -194,9 +193,9 @@ func HostOf(ctx context.Context) string {
 	return ""
 }
 
-// hostOf returns the IP address of a peer, or all of an address that has none.
+// hostOf returns the IP address of a peer, or "unix", or the whole address if that has no IP address.
 func hostOf(addr net.Addr) string {
-	if addr.Network() == "unix" { // all clients of it have its name as they like
+	if addr.Network() == "unix" { // clients choose the names of their sockets
 		return addr.Network()
 	}
 	if ap, err := netip.ParseAddrPort(addr.String()); err == nil {
@@ -205,7 +204,7 @@ func hostOf(addr net.Addr) string {
 	return addr.String()
 }
 
-// peerOf is how a client's address is shown. The end of a unix socket is named as its owner likes, also like an address.
+// peerOf returns a client's address as it is shown. A client may name its Unix socket like an IP address.
 func peerOf(addr net.Addr) string {
 	if addr.Network() == "unix" {
 		return "unix:" + addr.String()
@@ -213,23 +212,22 @@ func peerOf(addr net.Addr) string {
 	return addr.String()
 }
 
-// noopThrottle slows down a client that talks for the sake of it: that neither asks for something, nor for something else than before, nor
-// answers something that it was sent. Honest ones say nothing of the kind. Its stream is not read for a while, so that it costs nothing,
-// and nobody but itself waits. To end it would have it come back, which costs more.
+// noopThrottle delays reading from a client whose requests neither change its subscription nor answer a response. Ending the stream costs
+// more: the client reconnects.
 type noopThrottle struct {
 	answers uint64 // requests that changed nothing
 	spare   *rate.Limiter
 	noticed bool
 }
 
-// How much of it is let through. It is many times what a client says that answers twice, or that was overtaken.
+// The rate of such requests that is not delayed: many times that of clients that answer twice, or whose requests cross with responses.
 const noopsPerSecond, noopsBurst = 10, 10
 
 func newNoopThrottle() noopThrottle {
 	return noopThrottle{spare: rate.NewLimiter(noopsPerSecond, noopsBurst)}
 }
 
-// heard returns how long not to listen after a request that changed nothing, when so many responses were sent: each may be answered once.
+// delay returns how long to wait after a request that changed nothing, when so many responses were sent: each may be answered once.
 func (c *noopThrottle) heard(responses uint64, now time.Time) time.Duration {
 	if c.answers++; c.answers <= responses {
 		return 0
@@ -238,7 +236,7 @@ func (c *noopThrottle) heard(responses uint64, now time.Time) time.Duration {
 	return c.spare.ReserveN(now, 1).DelayFrom(now)
 }
 
-// slow waits if a request was a no-op.
+// throttle waits if a request was a no-op.
 func (s *stream) slow(ctx context.Context, req *request, now time.Time) {
 	if req.asks {
 		return
@@ -254,8 +252,8 @@ func (s *stream) slow(ctx context.Context, req *request, now time.Time) {
 		s.noops.noticed = true
 		s.server.Refused(refusedNoops)
 		if s.server.logged.Allow() {
-			s.server.log.Warn("client is read slowly: it sends requests that neither ask for something new nor answer something", "node_id",
-				s.nodeID(), "peer", s.peer, "type_url", req.typeURL)
+			s.server.log.Warn("client throttled: its requests neither ask for anything new nor answer a response",
+				"node_id", s.nodeID(), "peer", s.peer, "type_url", req.typeURL)
 		}
 	}
 	select {

@@ -28,7 +28,7 @@ func TestClientsThatComeAndGoAreLogged(t *testing.T) {
 	require.Contains(t, log.String(), "variant=delta")
 	require.NoError(t, c.close())
 	eventually(t, func() bool { return strings.Contains(log.String(), `msg="client disconnected"`) })
-	require.Contains(t, log.String(), `why="it is done"`)
+	require.Contains(t, log.String(), `why="client closed the stream"`)
 
 	require.NoError(t, w.sotw(testType).close())
 	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
@@ -62,5 +62,5 @@ func TestVisitsWithoutALineAreCounted(t *testing.T) {
 	v.limiter.SetLimit(rate.Inf)
 	v.say(logger, "client disconnected")
 	v.say(logger, "client connected")
-	require.Equal(t, 1, strings.Count(log.String(), "visits_before=3\n"), log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "suppressed=3\n"), log.String())
 }

@@ -8,7 +8,7 @@ import (
 	"tributary/internal/recent"
 )
 
-// metrics are labelled by the type of the collection, never by anything that a client can make up.
+// metrics are labelled by the type of the collection, never by strings of a client.
 type metrics struct {
 	streams   *prometheus.GaugeVec
 	requests  *prometheus.CounterVec
@@ -35,11 +35,13 @@ func newMetrics(r prometheus.Registerer, namespace string) *metrics {
 		resources: counter("resources_sent_total", "Resources and removals sent in responses."),
 		bytes:     counter("response_bytes_total", "Encoded size of the responses sent."),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: "xds", Name: "refusals_total", Help: "Streams refused or ended because of a limit, by the limit.",
+			Namespace: namespace, Subsystem: "xds", Name: "refusals_total",
+			Help: "Streams refused, ended or throttled, by the limit or other reason.",
 		}, []string{"reason"}),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: "xds", Name: "propagation_seconds",
-			Help:    "From when a source had what is new until a response with it was sent to a client that follows, or acknowledged by it.",
+			Help: "Time from a change at its source until the response with it was sent (stage=sent) or acknowledged, for clients that " +
+				"already had the type.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"type_url", "stage"}),
 	}
@@ -59,7 +61,7 @@ func (m *metrics) stream(delta bool, n float64) {
 	m.streams.WithLabelValues(variant).Add(n)
 }
 
-// typeMetrics are the counters of one type. A subscription holds them, so that counting looks nothing up.
+// typeMetrics are the metrics of one type. A subscription has them at hand, so that counting needs no lookup.
 type typeMetrics struct {
 	requests, nacks, responses, resources, bytes prometheus.Counter
 	toSent, toAcknowledged                       prometheus.Observer
@@ -91,11 +93,10 @@ func (m *typeMetrics) response(bytes, resources int) {
 	m.bytes.Add(float64(bytes))
 }
 
-// news follows what came about at the sources on its way to a client, by when that was: what it is to be sent, what is in the
-// response that is being sent, and what it has yet to acknowledge. They are zero if there is nothing, or nobody knows.
+// changeTimes holds when the oldest change that is due, being sent or unacknowledged was made; zero if none.
 type news struct{ due, going, told time.Time }
 
-// head makes a state the goal. What a client is sent that begins is no news to it.
+// setGoal makes a state the goal. The first goal of a client counts as no change.
 func (s *subscription) head(goal *state) {
 	if s.goal != nothing && s.goal != goal {
 		s.news.due = recent.Earlier(s.news.due, goal.times.After(s.goal.revision))
@@ -103,20 +104,20 @@ func (s *subscription) head(goal *state) {
 	s.goal = goal
 }
 
-// tell notes that a response is begun after which the client is where s.has says.
+// begin notes that a response begins, which leads to the goal if whole.
 func (n *news) tell(whole bool) {
 	if whole {
 		n.told, n.going, n.due = recent.Earlier(n.told, n.due), n.due, time.Time{}
 	}
 }
 
-// sent counts a response of which the last was handed to gRPC.
+// sent notes that gRPC has taken all of a response.
 func (m *typeMetrics) sent(n *news, now time.Time) {
 	observe(m.toSent, n.going, now)
 	n.going = time.Time{}
 }
 
-// acknowledged counts the answer to it.
+// acknowledged notes that a response was acknowledged.
 func (m *typeMetrics) acknowledged(n *news, now time.Time) {
 	observe(m.toAcknowledged, n.told, now)
 	n.told = time.Time{}
@@ -128,7 +129,7 @@ func observe(o prometheus.Observer, since, now time.Time) {
 	}
 }
 
-// lag makes metrics of how far behind clients are when it is asked.
+// lag collects, for each scrape, how far behind clients are.
 type lag struct {
 	server                     *Server
 	oldest, unsynced, rejected *prometheus.Desc
@@ -139,11 +140,10 @@ func newLag(s *Server, namespace string) *lag {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "xds", name), help, []string{"type_url"}, nil)
 	}
 	return &lag{
-		server: s,
-		oldest: desc("oldest_unacknowledged_seconds", "For how long the response has gone unanswered that has done so for longest; 0 if "+
-			"there is none."),
-		unsynced: desc("unsynced_clients", "Streams whose client has not acknowledged the newest of the type."),
-		rejected: desc("rejected_resources", "Resources that clients reject, each counted for each stream."),
+		server:   s,
+		oldest:   desc("oldest_unacknowledged_seconds", "Age of the oldest unacknowledged response; 0 if none."),
+		unsynced: desc("unsynced_clients", "Streams whose client has not acknowledged the newest version of the type."),
+		rejected: desc("rejected_resources", "Resources that clients reject, counted once per stream."),
 	}
 }
 

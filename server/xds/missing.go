@@ -1,18 +1,16 @@
 package xds
 
-// maxMissing is what the names may cost that one stream has asked for and that are not there, of a type whose resources are handed out by
-// name only, or half of what its names may cost in all if that is less.
+// maxMissing is the largest cost of the names in missing.
 const maxMissing = 10_000
 
-// missing are the names that a client was told are not there, the oldest first, and those that it is yet to be told of. Of a type that is
-// handed out by name only it is others who think of them: whoever sends a request to an Envoy makes it ask for a host, and Envoy asks for
-// that until it ends. So the oldest are forgotten, as if the client had not asked. Envoy 1.40 asks for them again when it comes back, and
-// not before that.
+// missing lists nonexistent names a client subscribed to, oldest first, for types with NoWildcard. Any request to an Envoy makes it ask
+// for a host, and it never unsubscribes; so the oldest are forgotten beyond maxMissing (or half of NamesPerStream). Envoy 1.40 asks again
+// only on a new stream.
 type missing struct {
 	most  int
 	cost  int
 	names map[string]struct{}
-	order []string // and some that are not in names any more
+	order []string // also has dropped names
 }
 
 func newMissing(l *Limits) *missing {
@@ -23,7 +21,7 @@ func newMissing(l *Limits) *missing {
 	return m
 }
 
-// add is for a name that is asked for and not there.
+// add adds a nonexistent name.
 func (m *missing) add(name string) {
 	if _, ok := m.names[name]; ok {
 		return
@@ -33,7 +31,7 @@ func (m *missing) add(name string) {
 	m.cost += nameCost(len(name))
 }
 
-// drop is for a name that is no longer asked for, or is there.
+// drop removes a name that exists now, or that the client no longer wants.
 func (m *missing) drop(name string) {
 	if _, ok := m.names[name]; !ok {
 		return
@@ -51,7 +49,7 @@ func (m *missing) drop(name string) {
 	}
 }
 
-// oldest returns the oldest of the names, of which there is one.
+// oldest returns the oldest of the names; there must be one.
 func (m *missing) oldest() string {
 	for {
 		name := m.order[0]
@@ -62,13 +60,12 @@ func (m *missing) oldest() string {
 	}
 }
 
-// there says whether a resource is there, or the client has it.
+// exists says whether a resource exists, or the client has it.
 func (s *subscription) there(name string) bool {
 	return s.coll.shown.Load().get(name) != nil || s.has.at.get(name) != nil
 }
 
-// forget forgets names that are not there, the oldest first, until the others cost no more than most, and returns what those cost that it
-// has forgotten. What is there is no longer among them.
+// forget forgets nonexistent names, the oldest first, until the rest costs no more than most, and returns the cost of the forgotten names.
 func (s *subscription) forget(most int) (cost int) {
 	for len(s.missing.names) > 0 && s.missing.cost > most {
 		name := s.missing.oldest()
@@ -84,15 +81,14 @@ func (s *subscription) forget(most int) (cost int) {
 	return cost
 }
 
-// forgetMissing forgets what is not there, and was said not to be, beyond what is remembered; s.mu is held.
+// forgetMissing forgets nonexistent names beyond the limit; s.mu is held.
 func (s *stream) forgetMissing(sub *subscription) {
 	if sub.missing != nil {
-		_ = s.charge(-sub.forget(sub.missing.most)) // to have fewer names is never refused
+		_ = s.charge(-sub.forget(sub.missing.most)) // a negative charge is never refused
 	}
 }
 
-// chargeFor counts what a subscription costs more than it did, or less. Names that are not there are forgotten rather than that the stream
-// is refused; s.mu is held.
+// chargeFor charges more (may be negative); over the limit it first forgets nonexistent names; s.mu is held.
 func (s *stream) chargeFor(sub *subscription, more int) error {
 	limit := s.server.opts.Limits.NamesPerStream
 	if beyond := s.cost + more - limit; limit >= 0 && beyond > 0 && sub.missing != nil && sub.coll.Synced() {
@@ -101,8 +97,7 @@ func (s *stream) chargeFor(sub *subscription, more int) error {
 	return s.charge(more)
 }
 
-// reduce makes of a request with more names than a stream may have one that has what is there of them, and of the others half as many as a
-// stream may have, if the type is one of which others think of the names. A client that comes back asks for all at once.
+// reduce drops from a request with too many names the nonexistent ones beyond half the limit (NoWildcard only).
 func (s *stream) reduce(sub *subscription, req *request) error {
 	if coll := s.collection(sub); req.tooMany() && sub.missing != nil && coll.Synced() {
 		there, cost := coll.shown.Load(), 0

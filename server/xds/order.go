@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Types with a rank depend on each other: a route leads to a cluster, which has endpoints. On an aggregated stream they are
-// kept in an order in which a client never has a parent without what it leads to.
+// Types with a rank depend on each other: a route uses a cluster, which has endpoints. An aggregated stream sends them in an order in
+// which a client never has a parent without its dependencies.
 //
-//   - The stream brings the types to one cut: the states that the collections had at one moment, between commits. It looks for
-//     a newer cut only when all that the last one added is with the client.
-//   - What is added goes in order of rank. While a client has yet to acknowledge new children (clusters, then their endpoints),
-//     parents of higher rank wait.
-//   - A client that asks by name for what a parent leads to is introduced to it first: see introduce.go.
-//   - What is removed goes after that, in reverse order of rank, when the parents are acknowledged.
-//   - Nothing waits longer than the acknowledgement timeout for any one thing. What clients by name are to lose waits that long
-//     after each change of a parent. If parents do not rest of themselves, the stream stays with its cut until that is gone.
+//   - The stream brings the types to one cut: the states that the collections had at one moment, between commits. It takes a newer cut
+//     only when the client has all additions of the last one.
+//   - Additions go in order of rank. While a client has yet to acknowledge new children (clusters, then their endpoints), parents of
+//     higher rank wait.
+//   - Clients that subscribe by name to the dependencies of a parent get an interim version of it first: see preannounce.go.
+//   - Removals go last, in reverse rank, when the parents are acknowledged. Clients that subscribe by name get AckTimeout after each
+//     change of a parent to switch. Nothing waits longer for one thing. If parents keep changing, the stream takes no newer cut after
+//     removalTimeouts × AckTimeout until the removal is sent.
 //
-// Types of children (Type.ChildURL) go ahead of the cut: to have the newest endpoints of a cluster is never wrong.
+// Types of children (Type.ChildURL) go ahead of the cut: the newest endpoints of a cluster are never wrong.
 
-// inOrder returns which of subs, which depend on each other and stand in order of rank, is next, and what it is to be sent.
+// inOrder returns which of subs, which depend on each other and are in order of rank, is sent next, and the response.
 func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscription, p step) {
 	none := s.cuts == nil
 	for _, sub := range subs {
@@ -46,7 +46,7 @@ func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscriptio
 			continue
 		}
 		if p := parent.plan(true); p.adds {
-			continue // it is about to go
+			continue // it is about to be sent
 		}
 		s.aimAhead(sub)
 		if p := sub.plan(true); p.adds && s.mayGo(sub, now) {
@@ -56,10 +56,10 @@ func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscriptio
 	return nil, step{}
 }
 
-// additions returns what is to be added next. If there is nothing that can be, pending says whether something waits, and
-// unanswered whether the client has yet to acknowledge children.
+// additions returns the next addition. If there is none that can be sent, pending says whether one waits, and unanswered whether the
+// client has yet to acknowledge children.
 func (s *stream) additions(subs []*subscription, now time.Time) (next *subscription, p step, pending, unanswered bool) {
-	var waiting *subscription // for the client's answer, to add more
+	var waiting *subscription // for the client's answer, before more is added
 	for _, sub := range subs {
 		if !sub.coll.Synced() {
 			continue
@@ -86,11 +86,11 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 	return nil, step{}, pending, unanswered
 }
 
-// removals returns what is to be removed next. If there is nothing that can be, pending says whether something waits for the
-// client's answer, and not only to give it time to follow.
+// removals returns the next removal. If there is none that can be sent, pending says whether one waits for the client's answer, and not
+// only until the client has had time to switch.
 func (s *stream) removals(subs []*subscription, now time.Time) (next *subscription, p step, pending bool) {
 	unanswered := false         // a parent is
-	var following time.Duration // for how long the client may ask for other names, since a parent has changed
+	var following time.Duration // the rest of the client's time to switch after a change of a parent
 	for _, sub := range slices.Backward(subs) {
 		if !sub.coll.Synced() {
 			continue
@@ -117,9 +117,8 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 	return nil, step{}, false
 }
 
-// inUse returns for how long sub, if it is of a type with children, and those, should lose nothing, although the parents are
-// acknowledged. A client that asks by name is to ask for what the parents lead to now, which it may have done after following.
-// One that came back has yet to say what else it has.
+// inUse returns for how long sub, if it is of a type with children, and those must lose nothing, although the parents are acknowledged. A
+// client that subscribes by name has time to switch: following. A client that resumed has yet to say what else it has.
 func (s *subscription) inUse(following, timeout time.Duration, now time.Time) time.Duration {
 	if s.coll.typ.ChildURL == "" {
 		return 0
@@ -130,10 +129,10 @@ func (s *subscription) inUse(following, timeout time.Duration, now time.Time) ti
 	return max(following, s.resumed.Add(timeout).Sub(now))
 }
 
-// restless is after how many acknowledgement timeouts a removal no longer waits for parents to rest of themselves.
+// removalTimeouts is after how many AckTimeouts a waiting removal keeps the stream from taking a newer cut.
 const restless = 3
 
-// cut aims at a newer cut, if there is one and it is not too early for one of the types.
+// cut takes a newer cut, if there is one and it is not too early for one of the types.
 func (s *stream) cut(subs []*subscription, now time.Time) bool {
 	newer, early := false, false
 	for _, sub := range subs {
@@ -157,10 +156,10 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 	return true
 }
 
-// aim makes the goal of sub what the last cut has of it.
+// followCut makes the state in the last cut the goal of sub.
 func (s *stream) aim(sub *subscription) { sub.head(s.ofCut(sub)) }
 
-// ofCut returns what the last cut has of sub; it is made if there is none.
+// ofCut returns the state of sub in the last cut; it takes a cut if there is none.
 func (s *stream) ofCut(sub *subscription) *state {
 	g := sub.coll.group
 	if s.cuts == nil {
@@ -172,7 +171,7 @@ func (s *stream) ofCut(sub *subscription) *state {
 	return cmp.Or(s.cuts[g][sub.coll], sub.coll.shown.Load())
 }
 
-// aimAhead makes the goal of sub, a type of children, the newest there is, and what the last cut has besides: that is still
+// followChildren makes the newest state the goal of sub, a type of children, with the entries that only the last cut has: they are still
 // in use.
 func (s *stream) aimAhead(sub *subscription) {
 	shown := sub.coll.shown.Load()
@@ -180,7 +179,7 @@ func (s *stream) aimAhead(sub *subscription) {
 	sub.head(goal)
 }
 
-// parent returns the subscription of the type of which sub has the children, or nil.
+// parent returns the subscription whose children sub has, or nil.
 func (s *stream) parent(sub *subscription) *subscription {
 	for _, p := range s.subs {
 		if p.coll.typ.ChildURL == sub.coll.typ.URL {
@@ -200,8 +199,8 @@ func (s *stream) child(sub *subscription) *subscription {
 	return nil
 }
 
-// expect notes what the client will ask for, or wait for, when it has been sent p: the children of what is new or newer.
-// Those of what is new are expected to be with the client before a parent leads to it.
+// expect notes what the client will subscribe to, or wait for, after p: the children of entries that are new or newer. The client must
+// have those of new entries before parents of higher rank are sent.
 func (s *stream) expect(sub *subscription, p *step, now time.Time) {
 	if parent := s.parent(sub); parent != nil && len(parent.children) > 0 {
 		sub.spoken = nil
@@ -251,8 +250,7 @@ func (s *stream) answered(sub *subscription) {
 	sub.spoken = nil
 }
 
-// expecting says whether parents have to wait for the client to acknowledge sub, if it is of a type with children, or the new
-// ones of those.
+// expecting says whether parents must wait until the client acknowledges sub, if it is of a type with children, or its new children.
 func (s *stream) expecting(sub *subscription, now time.Time) bool {
 	url := sub.coll.typ.ChildURL
 	if url == "" {
@@ -262,7 +260,7 @@ func (s *stream) expecting(sub *subscription, now time.Time) bool {
 	if child != nil && child.goal != nothing {
 		for name := range sub.children {
 			if child.goal.get(name) == nil {
-				delete(sub.children, name) // there is nothing to wait for
+				delete(sub.children, name) // it does not exist
 			}
 		}
 	}

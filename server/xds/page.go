@@ -7,8 +7,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// page is a run of entries in order of name, never empty. Its encoded forms are made when first asked for and are held
-// weakly.
+// page is a run of entries in order of name, never empty. Its encoded forms are made on demand and held weakly.
 type page struct {
 	entries []*Entry
 	minTTL  time.Duration // the least of the entries' that is not zero, or zero
@@ -24,7 +23,7 @@ func newPage(entries []*Entry) *page {
 	return p
 }
 
-// minPositive returns the lesser of a and b, disregarding one that is zero.
+// minPositive returns the lesser of a and b, without one that is zero.
 func minPositive(a, b time.Duration) time.Duration {
 	if a <= 0 || b <= 0 {
 		return max(a, b)
@@ -32,10 +31,10 @@ func minPositive(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// encoded is a run of bytes of a response, ready to be sent any number of times.
+// encoded is a run of bytes of a response, which can be sent any number of times.
 type encoded struct {
 	buf mem.Buffer
-	zip *zip // the same compressed, if it is shared by streams; else nil
+	zip *zip // its compressed form, if streams share it; else nil
 }
 
 func newEncoded(b []byte) *encoded { return &encoded{buf: mem.SliceBuffer(b)} }

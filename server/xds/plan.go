@@ -9,30 +9,30 @@ import (
 	"time"
 )
 
-// What a client has, what it wants, and the one function that says what it is to be sent.
+// What a client has, what it subscribed to, and the function that plans the next response.
 
-// variant is how a type is spoken of on a stream: by differences, by a part of its resources at a time, or in full.
+// variant is how responses of a type are made on a stream: as differences, with a part of the resources, or in full.
 type variant struct {
 	delta          bool
-	partial        bool // SotW: absence from a response says nothing
+	partial        bool // SotW: absence from a response removes nothing
 	onePerResponse bool // delta: a response has one resource
-	byName         bool // a wildcard stands for nothing
-	aliases        bool // delta: what is not there is said by an alias
+	byName         bool // a wildcard matches no resource
+	aliases        bool // delta: a missing name is reported by an alias
 }
 
-// inFull says whether each response to a client that wants w is everything again.
+// inFull says whether each response to a client that wants w has everything.
 func (v variant) inFull(w *wants) bool { return !v.delta && (!v.partial || w.all) }
 
-// takes says whether a response can take something away from a client that wants w.
+// takes says whether a response can remove something from a client that wants w.
 func (v variant) takes(w *wants) bool { return v.delta || v.inFull(w) }
 
-// wants is what a client asked for of a type.
+// subscriptionNames are the names of a type that a client subscribed to.
 type wants struct {
 	all   bool // a wildcard
 	names map[string]struct{}
 }
 
-// add adds a name. Clients of one kind want the same names, of which there is one copy for all of them: that of the entry in a state.
+// add adds a name. Clients that want the same names share the string of the entry in a state.
 func (w *wants) add(name string, of *state) {
 	if w.names == nil {
 		w.names = make(map[string]struct{})
@@ -44,7 +44,7 @@ func (w *wants) add(name string, of *state) {
 	giveWay(len(w.names))
 }
 
-// of yields what a state has of the names.
+// of yields the entries of a state that have one of the names.
 func (w *wants) of(s *state) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		looked := 0
@@ -68,40 +68,39 @@ func (w *wants) of(s *state) iter.Seq[*Entry] {
 	}
 }
 
-// giveWay lets others have the processor after some hundreds of names. A stream with very many works on them for longer than Go leaves
-// a goroutine alone, and twenty such streams would have everybody wait twenty times as long for each step of his own.
+// yieldEvery512 yields the processor at every 512th name. Otherwise twenty streams with very many names, each of which works until Go
+// preempts it, delay each step of all others twentyfold.
 func giveWay(names int) {
 	if names%512 == 511 {
 		runtime.Gosched()
 	}
 }
 
-// cover says whether the client wants name.
+// includes says whether the client wants name.
 func (w *wants) cover(name string) bool {
 	_, ok := w.names[name]
 	return ok || w.all
 }
 
-// holding is what a client has of a type: of what it wants, what is in the state at, but for what it lacks. A client that
-// has had no response has the state with nothing in it, and what it brought along from an earlier stream.
+// clientState is what the client has: state, limited to what it subscribed to, without notHeld, plus gone. Before the first response,
+// state is empty and brought has the versions the client sent.
 type holding struct {
 	at *state
-	// gone are the versions, by name, of what the client brought along besides, of which there was nothing when it came back. It is
-	// yet to be told so. What they were is not known: they are no entries, which could be sent.
+	// gone are the versions, by name, of resources that the client still has from an earlier stream and that no longer exist. A later
+	// response removes them. Their content is unknown.
 	gone    map[string]string
-	brought *versions // delta: initial_resource_versions; nil if there are none
-	version string    // SotW: version_info, of everything; empty if there is none
-	// lacks are names of which the client has nothing, whatever the rest says, each with whether that was said.
-	lacks map[string]told
-	stale map[string]struct{} // names that are to be sent once more, if they are there: the client waits for them
-	asks  bool                // the next response is due even if there is nothing in it
-	again bool                // delta: a wildcard is new, and of what it covers the client may have, or have dropped, anything
+	brought *versions           // delta: initial_resource_versions; nil if there are none
+	version string              // SotW: version_info, of everything; empty if there is none
+	lacks   map[string]told     // names that the client does not have
+	stale   map[string]struct{} // names to send again, if they exist: the client waits for them
+	asks    bool                // the next response is due even if it is empty
+	again   bool                // delta: a wildcard is new; whatever it covers must be sent again
 }
 
-// told is whether a client that lacks a resource knows that there is none. If not, the next response has to speak of it.
+// absenceSent says whether a response that reports a name as missing was planned. If not, the next response must mention the name.
 type told bool
 
-// owe makes the next response speak of name.
+// mustAnswer makes the next response mention name.
 func (h *holding) owe(name string) {
 	if h.lacks == nil {
 		h.lacks = make(map[string]told)
@@ -109,7 +108,7 @@ func (h *holding) owe(name string) {
 	h.lacks[name] = false
 }
 
-// renew makes the next response have name, if it is there.
+// mustResend makes the next response have name, if it exists.
 func (h *holding) renew(name string) {
 	if h.stale == nil {
 		h.stale = make(map[string]struct{})
@@ -117,20 +116,20 @@ func (h *holding) renew(name string) {
 	h.stale[name] = struct{}{}
 }
 
-// forget is for a name that the client no longer wants.
+// forget drops a name that the client no longer wants.
 func (h *holding) forget(name string) {
 	delete(h.lacks, name)
 	delete(h.stale, name)
 }
 
-// forgetAllBut is forget for all names but those that the client wants.
+// forgetAllBut drops all names but those that the client wants.
 func (h *holding) forgetAllBut(names map[string]struct{}) {
 	unwanted := func(name string) bool { _, wanted := names[name]; return !wanted }
 	maps.DeleteFunc(h.lacks, func(name string, _ told) bool { return unwanted(name) })
 	maps.DeleteFunc(h.stale, func(name string, _ struct{}) bool { return unwanted(name) })
 }
 
-// split parts entries into those that the client has by name, and the others.
+// split separates the entries that the client has by name from the others.
 func (h *holding) split(w *wants, entries []*Entry) (named, others []*Entry) {
 	for _, e := range entries {
 		_, lacks := h.lacks[e.Name]
@@ -143,10 +142,10 @@ func (h *holding) split(w *wants, entries []*Entry) (named, others []*Entry) {
 	return named, others
 }
 
-// fresh says whether the client has nothing, as far as is known: it is not one that comes back.
+// fresh says whether the client has nothing, as far as is known: it is not resuming.
 func (h *holding) fresh() bool { return h.at == nothing && h.brought == nil && h.version == "" }
 
-// asked says whether the next response answers a request, not only a change.
+// answersRequest says whether the next response answers a request, not only a change.
 func (h *holding) asked() bool {
 	for _, told := range h.lacks {
 		if !told {
@@ -156,7 +155,7 @@ func (h *holding) asked() bool {
 	return h.asks || h.brought != nil || len(h.stale) > 0
 }
 
-// keepOnly takes from the client all but names, which are what it wanted until now.
+// keepOnly forgets all that the client has but names.
 func (h *holding) keepOnly(names map[string]struct{}) { h.at = h.at.only(names) }
 
 // get returns what the client has under name, if it wants it, or nil.
@@ -167,7 +166,7 @@ func (h *holding) get(name string) *Entry {
 	return h.at.get(name)
 }
 
-// had returns the version of what the client has under name, if it wants it.
+// had returns the version that the client has of name, if it wants it.
 func (h *holding) had(name string) (version string, ok bool) {
 	if e := h.get(name); e != nil {
 		return e.Version, true
@@ -179,10 +178,10 @@ func (h *holding) had(name string) (version string, ok bool) {
 	return version, ok
 }
 
-// is says whether the client has what is in a state, and nothing else.
+// matches says whether the client has what is in a state, and nothing else.
 func (h *holding) is(s *state) bool { return h.at == s && len(h.gone) == 0 }
 
-// besides returns what a client that keeps what it has goes on to have of what is gone, when it has been brought to goal.
+// stillGone returns what remains of gone after a response that leads to goal and removes none of the names that keeps accepts.
 func (h *holding) besides(goal *state, keeps func(name string) bool) map[string]string {
 	var gone map[string]string
 	for name, version := range h.gone {
@@ -197,7 +196,7 @@ func (h *holding) besides(goal *state, keeps func(name string) bool) map[string]
 	return gone
 }
 
-// due yields what is to be said of goal whether or not it has changed, each name once.
+// mandatory yields the entries of goal that must be sent whether or not they have changed, each name once.
 func (h *holding) due(goal *state) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		for name := range h.lacks {
@@ -223,59 +222,59 @@ func none(entries iter.Seq[*Entry]) bool {
 	return true
 }
 
-// anyway says whether the name is one of those.
+// mustSend says whether the name is one of those.
 func (h *holding) anyway(name string) bool {
 	_, lacks := h.lacks[name]
 	_, stale := h.stale[name]
 	return lacks || stale
 }
 
-// step is what to send to a client, and where that brings it.
+// responsePlan is the next response to a client, and the state in which it leaves the client.
 type step struct {
-	adds    bool // something is new or newer to the client, is said to be missing, or was asked for
-	removes bool // something that the client has goes
+	adds    bool // something is new or newer to the client, is reported as missing, or was requested
+	removes bool // something that the client has is removed
 	to      *state
 	has     holding // afterwards
 
 	say     say
 	goal    *state
 	diff    *diff
-	news    []*Entry // what is new or newer to the client, unless it is the difference
-	puts    []*Entry // what is listed
+	news    []*Entry // entries that are new or newer to the client; of contentList
+	puts    []*Entry // of contentList
 	removed []string
-	via     *via   // set if the client is to be introduced to something by this
-	spans   []span // where puts stand in diff.puts, if they are to be sent from its encoding; else nil
+	via     *via   // set if this is an interim response
+	spans   []span // of puts in diff.puts, if the shared encoding is sent; else nil
 }
 
-// say is what a response consists of.
+// content is what a response consists of.
 type say int
 
 const (
-	sayList  say = iota // what is listed
-	sayDiff             // all of the difference, which all streams on the same way share
-	sayState            // all of the state
+	sayList  say = iota // puts and removed
+	sayDiff             // the whole difference, which streams share
+	sayState            // the whole state
 )
 
 func (p *step) due() bool { return p.adds || p.removes }
 
-// plan says what to send to a client that has h and wants w, to bring it to goal. If keep, it loses nothing yet: the step
-// leads to the goal and what it has besides. Neither h nor w is changed.
+// plan returns the response that brings a client that has h and wants w to goal. If additionsOnly, it removes nothing: it leads to the
+// goal and all else that the client has. Neither h nor w is changed.
 func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
 	switch {
 	case h.version != "" && h.version == goal.version && !goal.given && w.all:
-		return step{to: goal, has: holding{at: goal}} // it has it all from an earlier stream
+		return step{to: goal, has: holding{at: goal}} // the client has it from an earlier stream
 	case h.brought != nil:
 		return planResumed(v, h, w, goal, keep)
 	}
 	p := step{to: goal, goal: goal, diff: noDiff}
-	if w.all || h.at != nothing { // else all that is wanted is new, and nobody needs a list of everything
+	if w.all || h.at != nothing { // else every wanted entry is new, and no difference is needed
 		p.diff = goal.since(h.at)
 	}
 	var gone map[string]string
 	switch {
 	case h.again && w.all:
 		removed := p.diff.removed
-		if keep { // what it has by name; the rest it may not have
+		if keep { // it has those by name; it may not have the rest
 			var kept []*Entry
 			kept, removed = h.split(w, removed)
 			p.to = goal.and(kept)
@@ -300,7 +299,7 @@ func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
 	return p
 }
 
-// list fills in what is to be said to a client that wants names, or lacks some.
+// list fills in the response to a client that wants names, or does not have some.
 func (p *step) list(v variant, h *holding, w *wants, goal *state) {
 	p.listPuts(h, w, goal)
 	p.news = p.puts
@@ -335,7 +334,7 @@ func (p *step) list(v variant, h *holding, w *wants, goal *state) {
 	slices.Sort(p.removed)
 }
 
-// lack says that there is nothing of names that the client asked for. That is no news: nothing waits for it to be acknowledged.
+// reportAbsent reports requested names as missing.
 func (p *step) lack(v variant, names []string) {
 	switch {
 	case len(names) == 0:
@@ -350,11 +349,10 @@ func (p *step) lack(v variant, names []string) {
 	}
 }
 
-// sharedShare is the part of a difference that a stream must want for the difference to be encoded for all streams: one in
-// so many of its entries.
+// sharedShare: a stream that wants at least one in sharedShare entries of a difference sends them from its shared encoding.
 const sharedShare = 16
 
-// listPuts lists the changes that the client wants, and what it lacks, each name once.
+// listPuts lists the changes that the client wants and the entries that must be sent, each name once.
 func (p *step) listPuts(h *holding, w *wants, goal *state) {
 	if h.at == nothing && !w.all {
 		p.puts = slices.AppendSeq(p.puts, w.of(goal))
@@ -365,7 +363,7 @@ func (p *step) listPuts(h *holding, w *wants, goal *state) {
 		if h.anyway(e.Name) || !w.cover(e.Name) {
 			continue
 		}
-		if version, ok := h.gone[e.Name]; ok && version == e.Version && !h.again { // it is there again
+		if version, ok := h.gone[e.Name]; ok && version == e.Version && !h.again { // it exists again
 			continue
 		}
 		p.puts = append(p.puts, e)
@@ -383,7 +381,7 @@ func (p *step) listPuts(h *holding, w *wants, goal *state) {
 	sortEntries(p.puts)
 }
 
-// listAll lists all that a client by name has afterwards.
+// listAll lists all that a client that subscribes by name has afterwards.
 func (p *step) listAll(h *holding, w *wants, goal *state) {
 	p.puts, p.spans = make([]*Entry, 0, min(len(w.names), p.to.len+len(h.lacks))), nil
 	if p.to == goal {
@@ -403,8 +401,8 @@ func (p *step) listAll(h *holding, w *wants, goal *state) {
 	sortEntries(p.puts)
 }
 
-// untold returns what a client lacks of the state to when it has been brought there: if that holds more than goal, for the
-// sake of what the client has, the client does not get what it had asked for and is gone.
+// stillAbsent returns the names of the state to that a client brought there does not have: to keeps removed entries for clients
+// that have them, and they are not sent to clients that do not.
 func (h *holding) untold(to, goal *state) map[string]told {
 	if to == goal {
 		return nil
@@ -421,7 +419,7 @@ func (h *holding) untold(to, goal *state) map[string]told {
 	return lacks
 }
 
-// planResumed is the plan for the first response to a client that brought versions along.
+// planResumed plans the first response to a client that sent the versions it has.
 func planResumed(v variant, h *holding, w *wants, goal *state, keep bool) step {
 	p := step{to: goal, goal: goal, has: holding{at: goal}, diff: noDiff}
 	var gone map[string]string
@@ -456,7 +454,7 @@ func planResumed(v variant, h *holding, w *wants, goal *state, keep bool) step {
 	return p
 }
 
-// bodies encodes what is said: one body for SotW, one or more for delta.
+// bodies encodes the response: one body for SotW, one or more for delta.
 func (p *step) bodies(v variant, f form) []*body {
 	if p.to.minTTL == 0 {
 		f = f.withoutTTL()
@@ -479,7 +477,7 @@ func (p *step) bodies(v variant, f form) []*body {
 	}
 }
 
-// oneByOne encodes what is said in bodies of one resource each.
+// oneByOne encodes the response in bodies of one resource each.
 func (p *step) oneByOne(f form) []*body {
 	switch {
 	case p.say == sayDiff:
@@ -498,7 +496,7 @@ func (p *step) changed() []*Entry {
 	return p.diff.puts
 }
 
-// moves says whether a step changes something that the client has, and not only tells it what it had asked for.
+// moves says whether p changes a resource that the client has.
 func (h *holding) moves(p *step) bool {
 	return slices.ContainsFunc(p.changed(), func(e *Entry) bool {
 		version, had := h.had(e.Name)
@@ -506,7 +504,7 @@ func (h *holding) moves(p *step) bool {
 	})
 }
 
-// speaks says whether the response says something about name.
+// mentions says whether the response puts or removes name.
 func (p *step) speaks(name string) bool {
 	_, removed := slices.BinarySearch(p.removed, name)
 	_, changed := slices.BinarySearchFunc(p.changed(), name, compareName)
@@ -519,10 +517,10 @@ func sortEntries(es []*Entry) {
 	slices.SortFunc(es, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// Pacing spaces out the responses of state-of-the-world types in full, each of which is everything again. The first change
-// goes at once. The next waits until Least has passed, or ten times what the client took to acknowledge the last response,
-// but by no more than Most: so a client spends a tenth of its time on what we send. Answers to requests do not wait.
-// A client that was introduced to something (Type.Introduce) is left with it for Least before it is led elsewhere again.
+// Pacing spaces out the responses of state-of-the-world types in full, each of which has everything. The first change is sent
+// at once. The next waits for Least, or for ten times as long as the client took to acknowledge the last response, but no longer
+// than Most: so a client spends a tenth of its time on responses. Answers to requests do not wait.
+// After a preannounced change (Type.Preannounce), the next change of the type waits for Least.
 type Pacing struct {
 	Least time.Duration // one second if zero; negative for no pacing
 	Most  time.Duration // ten seconds if zero
@@ -535,14 +533,14 @@ func (p *Pacing) setDefaults() {
 	p.Most = max(cmp.Or(p.Most, 10*time.Second), p.Least)
 }
 
-// pace is what a subscription knows of its client's pace.
+// pace is how fast the client of a subscription is, and when it was last sent a change.
 type pace struct {
-	changed time.Time     // when a change was last sent; zero if none was
-	led     time.Time     // when the client was last sent what it had been introduced to; zero if it never was
-	took    time.Duration // from sending the last response that was acknowledged until then
+	changed time.Time     // when a change was last sent; zero if never
+	led     time.Time     // when a change that was preannounced was last sent; zero if never
+	took    time.Duration // from sending the last acknowledged response until its acknowledgement
 }
 
-// sending notes that the client, which has h, is sent a response.
+// sending notes that a response is sent to the client, which has h.
 func (p *pace) sending(h *holding, now time.Time) {
 	if !h.asked() {
 		p.changed = now
@@ -557,8 +555,8 @@ func (p *pace) wait(now time.Time, pacing Pacing) time.Duration {
 	return max(p.changed.Add(min(max(pacingShare*p.took, pacing.Least), pacing.Most)).Sub(now), 0)
 }
 
-// settle returns how long the client is to be left with what it was introduced to, or zero: of two moves at once it would be
-// told when it has not begun with the first, and could do neither in order.
+// preannounceWait returns how long the change after a preannounced one has to wait, or zero: if it came at once, the client might not
+// have begun to use the first, and could do neither in order.
 func (p *pace) settle(now time.Time, pacing Pacing) time.Duration {
 	if p.led.IsZero() || pacing.Least < 0 {
 		return 0

@@ -7,15 +7,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// question has a type of questions put what it answers into its collection, unless the request only answers a response. Its names are
-// questions, and not those of resources: of such a collection a client is sent everything. Those who answer may wait for each other, and
-// large requests are taken in turns, in which nothing may be waited for: so they are no questions.
+// answerQuery calls Query with the names of a request that asks something new, and removes them from it: the client gets the whole
+// collection. Requests above heavyBytes are refused: they run under the heavy-work limit, where Query must not block.
 func (s *subscription) question(ask func([]string) error, r *request, first bool) error {
 	if ask == nil {
 		return nil
 	}
 	if r.size > heavyBytes {
-		return status.Errorf(codes.InvalidArgument, "a question of %d bytes: the limit is %d", r.size, heavyBytes)
+		return status.Errorf(codes.InvalidArgument, "a query of %d bytes: the limit is %d", r.size, heavyBytes)
 	}
 	names := slices.Concat(r.names, r.subscribe)
 	r.names, r.subscribe, r.unsub = nil, nil, nil
@@ -26,20 +25,20 @@ func (s *subscription) question(ask func([]string) error, r *request, first bool
 	return ask(names)
 }
 
-// asksElse says whether names are other questions than those that were asked last. In delta an acknowledgement has none.
+// isNewQuery says whether names differ from the last query. A delta acknowledgement has none.
 func (s *subscription) asksElse(names []string) bool {
 	return len(names) > 0 && !slices.Equal(names, s.questions)
 }
 
-// Served is what a client was sent of a type, and wants.
+// Served has the resources of a type that a client wants and was sent.
 type Served struct {
 	TypeURL string // as the client asked for it
 	Version string
 	Entries []*Entry // in order of name; they must not be modified
 }
 
-// Served returns what the client of a stream was sent, in the order of ClientStatus.Types; nil if there is no such stream. Who came back
-// with versions that are still good is taken to have been sent those. What is on its way counts.
+// Served returns the resources that the client of a stream was sent, in the order of ClientStatus.Types; nil if there is no such stream.
+// It includes those on their way, and those that a resuming client already had.
 func (s *Server) Served(streamID uint64) (all []Served) {
 	for _, st := range s.all() {
 		if st.id != streamID {

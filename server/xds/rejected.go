@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// Rejection is a resource that a client rejects: it rejected the last response that had the resource.
+// Rejection is a resource that a client rejects: it rejected the last response with the resource.
 type Rejection struct {
-	Name     string // empty if the client rejected a response of which it is no longer known what it had
+	Name     string // empty if the resources of the rejected response are not known any more
 	Version  string // that the client was sent
-	Acked    string // the version that the client had before; empty if none
+	Acked    string // the version sent before, which the client may have left unacknowledged for AckTimeout; empty if none
 	Revision uint64 // the Commit.Revision that the client last acknowledged before the rejection; zero if none
-	Error    string // the client's words, which may have been cut
+	Error    string // the client's reason, which may be cut
 	Since    time.Time
 }
 
-// maxRejections is how many rejections are kept of one type on one stream.
+// maxRejections is how many rejections are kept for one type on one stream.
 const maxRejections = 100
 
-// maxReasons is how much is kept, in bytes, of what a client said of one type on one stream before its last rejection.
+// maxReasons is how many bytes are kept of the client's earlier reasons for one type on one stream.
 const maxReasons = 8 << 10
 
-// answers are what a client said of the responses of a type. They change nothing of what anybody is sent.
+// answers are the client's answers to the responses of a type. Responses do not depend on them.
 type answers struct {
 	revision uint64   // of the state that the client last acknowledged
-	before   holding  // what the client had before the last response; empty once that is answered
-	said     []*Entry // what is new or newer in the last response, in order of name; nil once that is answered
-	ends     []int    // of each of its chunks in said, if there are several
+	before   holding  // the client before the last response; empty once that is answered
+	said     []*Entry // new or newer in the last response, in order of name; nil once that is answered
+	ends     []int    // of each of its chunks in sent, if there are several
 	rejected map[string]*Rejection
 }
 
-// about returns what is new in the response of a nonce, which is one of the last.
+// sentWith returns the entries that are new or newer in the chunk of a nonce, which is one of the last response.
 func (s *subscription) about(nonce uint64) []*Entry {
 	said, ends := s.answers.said, s.answers.ends
 	i := nonce - s.firstNonce
@@ -47,10 +47,10 @@ func (s *subscription) about(nonce uint64) []*Entry {
 	return said[from:min(ends[i], len(said))]
 }
 
-// tell notes what the client is told by a step, in chunks.
+// begin notes a response to a client, in chunks.
 func (a *answers) tell(has *holding, p *step, chunks []*body, v variant) {
 	*a = answers{revision: a.revision, rejected: a.rejected, before: holding{at: has.at, gone: has.gone, lacks: has.lacks}, said: p.changed()}
-	if len(chunks) == 1 || v.aliases { // which come among what is new
+	if len(chunks) == 1 || v.aliases { // aliases are among the entries, and chunks do not match
 		return
 	}
 	end := 0
@@ -60,23 +60,23 @@ func (a *answers) tell(has *holding, p *step, chunks []*body, v variant) {
 	}
 }
 
-// answered forgets what the client was told, since it has answered.
+// answered forgets the response, after its answer.
 func (a *answers) answered() { a.before, a.said, a.ends = holding{}, nil, nil }
 
-// reject notes that the client rejects entries, or those among them that its reason names.
+// reject notes that the client rejects entries; if its reason mentions some of them, only those.
 func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 	named := slices.DeleteFunc(slices.Clone(entries), func(e *Entry) bool { return !mentions(reason, e.Name) })
 	if len(named) > 0 {
 		entries = named
 	}
-	if len(entries) == 0 { // it is about something else than the last response, or about no resource
+	if len(entries) == 0 { // it rejects an earlier response, or one without resources
 		entries = []*Entry{{}}
 	}
 	a := &s.answers
 	if a.rejected == nil {
 		a.rejected = make(map[string]*Rejection)
 	}
-	reason = cmp.Or(reason, "it does not say why")
+	reason = cmp.Or(reason, "no reason given")
 	for _, e := range entries {
 		r := a.rejected[e.Name]
 		if r == nil {
@@ -98,7 +98,7 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 	}
 }
 
-// accept notes that the client accepts the response of a nonce, which is one of the last.
+// accept notes that the client accepts the chunk of a nonce, which is one of the last response.
 func (s *subscription) accept(nonce uint64) {
 	a := &s.answers
 	whole := nonce == s.lastNonce && !s.rejected
@@ -116,7 +116,7 @@ func (s *subscription) accept(nonce uint64) {
 	})
 }
 
-// rejections returns what the client rejects of what it wants, in order of name.
+// rejections returns the resources that the client wants and rejects, in order of name.
 func (s *subscription) rejections() (all []Rejection) {
 	for name, r := range s.answers.rejected {
 		if name == "" || s.wants.cover(name) {
@@ -127,7 +127,7 @@ func (s *subscription) rejections() (all []Rejection) {
 	return all
 }
 
-// mentions reports whether a name stands in a text by itself, and not as a part of another name. A number is no name: it may be any number.
+// mentions reports whether a text has a name, not as a part of another name. A number is no name: it may be any number.
 func mentions(text, name string) bool {
 	if strings.Trim(name, "0123456789") == "" {
 		return false

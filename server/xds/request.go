@@ -33,7 +33,7 @@ type request struct {
 	release   func()       // ends the reservation of its memory; nil if it has none
 	cost      int          // of the names: see nameCost
 	versions  int          // how many initial_resource_versions there are
-	print     fingerprint  // of these
+	print     fingerprint  // of initial_resource_versions
 	node      *corev3.Node // of the first request that has one, without its extensions
 	nodeCost  int          // of that node, in the request that has it: see nodeCost
 	typeURL   string
@@ -44,10 +44,10 @@ type request struct {
 	unsub     []string
 	initial   *versions      // initial_resource_versions
 	err       *status.Status // error_detail: a NACK
-	asks      bool           // for something else than before; set by the one who takes it
+	asks      bool           // set by subscription.take
 
-	whole *versions              // what it was decoded from, if there are too many names
-	keeps func(name []byte) bool // of names that are subscribed to; all if nil
+	whole *versions              // the encoded request, if there are too many names
+	keeps func(name []byte) bool // accepts the names of resource_names_subscribe; all if nil
 
 	interned map[string]string // type URLs seen, so that an acknowledgement allocates nothing for them
 }
@@ -75,30 +75,30 @@ var (
 	}
 )
 
-// clear forgets the request, so that nothing of it is kept until the next one.
+// clear drops the request, so that its memory is free before the next one.
 func (r *request) clear() {
 	*r = request{delta: r.delta, maxCost: r.maxCost, host: r.host, due: r.due, node: r.node, interned: r.interned, keeps: r.keeps}
 }
 
-// Due and Keep are for what reserves memory for requests.
+// Due and OnRelease are for interceptors that reserve memory for requests.
 
-// Due reports whether something is to be sent to the client.
+// Due reports whether a response to the client may be due.
 func (r *request) Due() bool { return r.due() }
 
-// Keep has release called when nothing is kept of the request any longer.
+// OnRelease has release called when nothing of the request is retained any more.
 func (r *request) Keep(release func()) { r.release = release }
 
-// nameCost is what a name counts against a limit on names. One that is very long counts as several.
+// nameCost is how many names a name of so many bytes counts as against the limits on names.
 func nameCost(name int) int { return 1 + name/128 }
 
-// nodeCost is what a node of so many bytes counts against a limit on names. Decoded, it takes some six times its size. No honest
-// one has as much as is free.
+// nodeCost is how many names a node of so many bytes counts as against the limits on names. Decoded, it takes some six times its size.
+// Honest nodes are below freeNode and cost nothing.
 func nodeCost(size int) int { return max(size-freeNode, 0) / 16 }
 
 const freeNode = 16 << 10
 
-// withoutExtensions returns an encoded node without the list of what an Envoy was built with. That is nearly all of the node, and
-// tells nothing about what the client is to be sent.
+// withoutExtensions returns an encoded node without the list of the extensions of an Envoy. The list is nearly all of the node, and no
+// response depends on it.
 func withoutExtensions(node []byte) []byte {
 	const extensions = 9
 	var rest []byte
@@ -106,7 +106,7 @@ func withoutExtensions(node []byte) []byte {
 		num, typ, tag := protowire.ConsumeTag(b)
 		size := protowire.ConsumeFieldValue(num, typ, b[max(tag, 0):])
 		if tag < 0 || size < 0 {
-			return append(rest, b...) // to be decoded, and found to be wrong
+			return append(rest, b...) // decoding it will fail
 		}
 		if num != extensions {
 			rest = append(rest, b[:tag+size]...)
@@ -116,16 +116,16 @@ func withoutExtensions(node []byte) []byte {
 	return rest
 }
 
-// decode replaces all of r but the node and what belongs to the owner. The message may come in parts, to which r.initial refers
-// if it has initial_resource_versions. Decoding ends where there are too many names.
+// decode replaces all of r but the node and the fields of the owner. The message may come in parts; r.initial refers to them if it has
+// initial_resource_versions. Decoding stops when there are too many names.
 func (r *request) decode(parts ...[]byte) error {
 	r.clear()
 	for _, part := range parts {
 		r.size += len(part)
 	}
-	var field []byte // that is not whole yet
-	var missing int  // of it, in bytes
-	var skip int     // bytes of one that means nothing
+	var field []byte // the beginning of a field that continues in the next part
+	var missing int  // the rest of it, in bytes
+	var skip int     // the rest of an unknown field, in bytes
 	for _, b := range parts {
 		for len(b) > 0 && !r.tooMany() {
 			if skip > 0 {
@@ -170,7 +170,7 @@ func (r *request) decode(parts ...[]byte) error {
 	return nil
 }
 
-// decodeKept decodes a request once more that has too many names, without those to which it subscribes that are not kept.
+// decodeFiltered decodes a request with too many names again, with only those names of resource_names_subscribe that the filter accepts.
 func (r *request) decodeKept(keeps func(name []byte) bool) error {
 	whole, release := r.whole, r.release
 	r.keeps = keeps
@@ -184,7 +184,7 @@ func (r *request) decodeKept(keeps func(name []byte) bool) error {
 	return err
 }
 
-// lacking returns how many bytes a field that is not whole lacks, or one if that cannot be told yet.
+// lacking returns how many bytes are missing of an incomplete field, or one if that is not known yet.
 func lacking(b []byte) int {
 	_, typ, tag := protowire.ConsumeTag(b)
 	if tag < 0 {
@@ -203,7 +203,7 @@ func lacking(b []byte) int {
 	return 1
 }
 
-// fields returns what the fields of the message mean.
+// fields returns the meaning of the fields of the message, by number.
 func (r *request) fields() []field {
 	if r.delta {
 		return deltaFields[:]
@@ -211,8 +211,7 @@ func (r *request) fields() []field {
 	return sotwFields[:]
 }
 
-// isForeign says whether b is the beginning, with the size, of a field of bytes that means nothing to us. It is passed over where it is,
-// however long it is.
+// isForeign says whether b is the beginning, with the size, of an unknown field of bytes. It is skipped without being copied.
 func (r *request) isForeign(b []byte) bool {
 	num, typ, n := protowire.ConsumeTag(b)
 	if n < 0 || typ != protowire.BytesType || int(num) < len(r.fields()) && r.fields()[num] != 0 {
@@ -225,10 +224,10 @@ func (r *request) isForeign(b []byte) bool {
 // tooMany says whether there are more names than a client may have.
 func (r *request) tooMany() bool { return r.maxCost > 0 && max(r.cost, r.versions) > r.maxCost }
 
-// errGroup is of a kind of field that the protocol does not have, and that nobody can tell the size of from its beginning.
+// errGroup refuses groups: the protocol has none, and the size of a group is not known from its beginning.
 var errGroup = errors.New("a group")
 
-// decodeFields decodes the fields of b, up to one that is not whole, which it returns.
+// decodeFields decodes the fields of b. It returns the last one if that is incomplete.
 func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 	fields, all, before, ascii := r.fields(), b, r.versions, isASCII(b)
 	for len(b) > 0 && !r.tooMany() {
@@ -271,7 +270,7 @@ func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 	return b, nil
 }
 
-// isASCII says whether all bytes are ASCII. To ask that once is cheaper than to ask each of thousands of entries whether it is UTF-8.
+// isASCII says whether all bytes are ASCII. That is cheaper than to check whether each of thousands of entries is UTF-8.
 func isASCII(b []byte) bool {
 	const high = 0x8080808080808080
 	for ; len(b) >= 8; b = b[8:] {
@@ -282,18 +281,18 @@ func isASCII(b []byte) bool {
 	return !slices.ContainsFunc(b, func(c byte) bool { return c >= utf8.RuneSelf })
 }
 
-// What of a request outlives it, and is not a name, is bounded apart from the request. The nodes of Envoys have some 30 kB.
+// Limits of the parts of a request, other than names, that outlive it. The nodes of Envoys have some 30 kB.
 const (
 	maxNode    = 256 << 10
 	maxTypeURL = 512
-	maxVersion = 1 << 10 // of others than ours; longer ones are taken for none
-	maxNonce   = 32      // likewise
+	maxVersion = 1 << 10 // longer ones are ignored
+	maxNonce   = 32      // longer ones are cut
 )
 
-// errUTF8 refuses a text, which protobuf has in UTF-8.
+// errUTF8 refuses a string field that is not UTF-8.
 var errUTF8 = errors.New("a text that is not UTF-8")
 
-// checkTypeURL refuses type URLs that cannot be printed: they get into logs, metrics, pages, and the answers of CSDS.
+// checkTypeURL refuses type URLs that cannot be printed: they appear in logs, metrics, pages, and the answers of CSDS.
 func checkTypeURL(url string) error {
 	if utf8.ValidString(url) && words.Printable(url, "") == url {
 		return nil
@@ -338,7 +337,7 @@ func (r *request) set(f field, v []byte) error {
 		}
 		r.typeURL = r.intern(v)
 	case fieldNonce:
-		r.nonce = strings.ToValidUTF8(string(v[:min(len(v), maxNonce)]), "") // cut, it is nobody's
+		r.nonce = strings.ToValidUTF8(string(v[:min(len(v), maxNonce)]), "") // a cut one matches no response
 	case fieldError:
 		var err error
 		if r.err, err = rejection(v); err == nil {
@@ -364,7 +363,7 @@ func (r *request) set(f field, v []byte) error {
 	return nil
 }
 
-// bring counts an entry of initial_resource_versions. Envoy has the empty version of what it was told is not there.
+// countInitial counts an entry of initial_resource_versions. Envoy sends an empty version for names that were reported as missing.
 func (r *request) bring(entry []byte) {
 	r.print = r.print.brought(entry)
 	if r.keeps != nil {
@@ -380,7 +379,7 @@ func (r *request) name(v []byte) string {
 	return string(v)
 }
 
-// maxReason is how much of the reason of a rejection is kept, in bytes. It is for people, and in the hands of the client.
+// maxReason is how many bytes of the client's reason for a rejection are kept.
 const maxReason = 4 << 10
 
 // rejection decodes the code and the message of a google.rpc.Status.
@@ -408,7 +407,7 @@ func rejection(b []byte) (*status.Status, error) {
 	return s, nil
 }
 
-// shorten returns the beginning of a text, and says how much of it there was.
+// shorten returns the beginning of a text, with its full length.
 func shorten(text []byte) string {
 	if len(text) <= maxReason {
 		return strings.ToValidUTF8(string(text), "?")
@@ -424,7 +423,7 @@ func (r *request) intern(v []byte) string {
 		r.interned = make(map[string]string)
 	}
 	s := string(v)
-	if len(r.interned) < 64 { // a client that makes up types gains nothing
+	if len(r.interned) < 64 { // a client may make up types
 		r.interned[s] = s
 	}
 	return s
@@ -433,8 +432,8 @@ func (r *request) intern(v []byte) string {
 // The tags of the fields of an entry of a map<string, string>.
 const keyTag, valueTag = 1<<3 | byte(protowire.BytesType), 2<<3 | byte(protowire.BytesType)
 
-// shortMapEntry says where the key ends of an entry of a map<string, string>, if both key and value are as short as nearly all
-// are, and in order; else zero.
+// shortMapEntry returns where the key of an entry of a map<string, string> ends, if key and value are in order and shorter than 128
+// bytes, as nearly all are; else zero.
 func shortMapEntry(b []byte) (end int) {
 	if len(b) < 4 || b[0] != keyTag || b[1] >= 0x80 {
 		return 0

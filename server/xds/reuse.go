@@ -8,14 +8,14 @@ import (
 	"weak"
 )
 
-// reuse is a version that was given by hand, and given again to other content: clients that have the one are not sent the
-// other. Across a restart it cannot be seen.
+// reuse is a version that a program used for two contents: clients that have the one are not sent the other. Reuse across a restart
+// is not detected.
 type reuse struct {
 	typeURL, name, version string // no name if it is the version of the collection
 	count                  int
 }
 
-// reused looks for it in a commit that leads from old to next.
+// reused looks for reuse in a commit that leads from old to next.
 func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
 	r.typeURL = c.typ.URL
 	if old.given && next.given && old.version == next.version && old.sum != next.sum {
@@ -26,7 +26,7 @@ func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
 	}
 	for _, e := range commit.Put {
 		if e == nil {
-			continue // it is left out
+			continue // it is ignored
 		}
 		if had := old.get(e.Name); had != nil && had != e && had.Version == e.Version && !bytes.Equal(had.Any, e.Any) {
 			r.name, r.version = e.Name, e.Version
@@ -36,15 +36,15 @@ func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
 	return r
 }
 
-// warn logs what was found.
+// warn logs reuse.
 func (g *Group) warn(found []reuse) {
 	for _, r := range found {
-		cmp.Or(g.Log, slog.Default()).Warn("a version is used again for other content, which clients will not be sent",
+		cmp.Or(g.Log, slog.Default()).Warn("a version was used again for other content: clients are not sent it",
 			"type_url", r.typeURL, "name", r.name, "version", r.version, "count", r.count)
 	}
 }
 
-// versioned returns e with a version, which is derived from the content if none was given.
+// versioned returns e with a version, derived from the content if e has none.
 func versioned(e *Entry) *Entry {
 	if e.Version != "" {
 		return e
@@ -54,14 +54,13 @@ func versioned(e *Entry) *Entry {
 	return &own
 }
 
-// weakly remembers a value for as long as somebody else uses it, and until the next garbage collection after that. It is
-// made again when it is asked for and gone.
+// weakCache keeps a value until the first garbage collection after its last use. Then get makes it again.
 type weakly[T any] struct {
 	mu    sync.Mutex
 	value weak.Pointer[T]
 }
 
-// get returns the value, or makes it. Who comes in the meantime waits for the one that is being made.
+// get returns the value, or makes it while other callers wait.
 func (w *weakly[T]) get(build func() *T) *T {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,34 +10,31 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Review has all streams ask the catalog once more which collections their clients are to see. It does not wait for the catalog: from
-// when it returns, a stream is sent nothing of what is committed then, until it has asked, and it asks on its own. A client that is to
-// see others now is led there as to a newer state of those that it saw: it is sent what differs, in order, and loses nothing before its
-// time. A client that the catalog refuses now has its stream ended. Streams that come while Review runs follow what the catalog says
-// now as well.
+// Review makes every stream ask the catalog again which collections it sees, and returns at once. A stream sends nothing committed later
+// until it has its answer; then the client moves to the new collection by the difference, in order. A refusal ends the stream.
 func (s *Server) Review() {
 	s.reviews.Add(1)
 	for _, st := range s.all() {
-		st.mu.Lock() // what is being planned is of what is committed now
+		st.mu.Lock() // wait for a plan that is being made
 		st.bell.ring()
 		st.mu.Unlock()
 	}
 }
 
-// outdated says whether the catalog may say by now that a subscription is to see another collection; s.mu is held.
+// outdated says whether the catalog may choose another collection for a subscription by now; s.mu is held.
 func (s *stream) outdated() bool {
 	now := s.server.reviews.Load()
 	return slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.reviewed != now })
 }
 
-// seen is what the catalog says of a subscription.
+// seen is the catalog's choice for a subscription.
 type seen struct {
 	sub     *subscription
 	coll    *Collection
 	release func()
 }
 
-// review begins to ask the catalog what the client is to see, if that is due, and returns what is sent the result; else nil.
+// review starts to ask the catalog, if that is due, and returns a channel for the result; else nil.
 func (s *stream) review(ctx context.Context) <-chan error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +46,7 @@ func (s *stream) review(ctx context.Context) <-chan error {
 	return done
 }
 
-// ask has subscriptions see what the catalog says of them now.
+// reviewCollections switches the subscriptions to the collections that the catalog chooses now.
 func (s *stream) ask(ctx context.Context) error {
 	count := s.server.reviews.Load()
 	all, err := s.look(ctx)
@@ -65,7 +62,7 @@ func (s *stream) ask(ctx context.Context) error {
 	return err
 }
 
-// look returns what the catalog says of all subscriptions.
+// askCatalog returns the catalog's choice for all subscriptions.
 func (s *stream) look(ctx context.Context) (all []seen, err error) {
 	node, subs := s.asked()
 	for _, sub := range subs {
@@ -85,14 +82,14 @@ func (s *stream) look(ctx context.Context) (all []seen, err error) {
 	return all, nil
 }
 
-// asked returns the node of the client and what it subscribed to.
+// nodeAndSubscriptions returns the node of the client and its subscriptions.
 func (s *stream) asked() (*corev3.Node, []*subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.node, append([]*subscription(nil), s.subs...)
 }
 
-// lead has subscriptions see what the catalog said of them after so many reviews, and leaves in all what is to be given back.
+// applyReview switches the subscriptions to the catalog's choices after so many reviews, and leaves in all the collections to release.
 func (s *stream) lead(count uint64, all []seen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +104,7 @@ func (s *stream) lead(count uint64, all []seen) {
 	}
 }
 
-// see has the subscription see another collection, and returns the one that it saw.
+// switchTo switches the subscription to another collection and returns the old one.
 func (s *subscription) see(coll *Collection) (was *Collection) {
 	was, s.coll = s.coll, coll
 	s.goal, s.via = nothing, nil
@@ -115,7 +112,7 @@ func (s *subscription) see(coll *Collection) (was *Collection) {
 	return was
 }
 
-// abroad returns the state as one of no commit, for another collection, whose revisions are others.
+// detached returns the state as one of no commit, for use with another collection, which has revisions of its own.
 func (s *state) abroad() *state {
 	if s == nothing || s.revision == 0 {
 		return s

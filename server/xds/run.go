@@ -5,7 +5,7 @@ import "google.golang.org/protobuf/encoding/protowire"
 // maxChunk bounds a delta response in bytes: clients by default refuse messages over 4 MiB.
 var maxChunk = 2 << 20 // a variable for tests
 
-// run is entries encoded for delta streams, one after the other, so that any stretch of them can be sent as it is.
+// run is entries encoded for delta streams one after the other, so that any stretch of them can be sent unchanged.
 type run struct {
 	bytes []byte
 	ends  []int // of each entry in bytes
@@ -37,7 +37,7 @@ func (r *run) offset(i int) int {
 	return r.ends[i-1]
 }
 
-// bodies holds stretches of r and removed, in chunks. It returns one empty body if there is nothing.
+// bodies encodes stretches of r and removed, in chunks: one empty body if there is nothing.
 func (r *run) bodies(spans []span, removed []string) []*body { return r.cut(maxChunk, spans, removed) }
 
 // cut returns bodies of at most limit bytes, or with a single resource.
@@ -50,7 +50,7 @@ func (r *run) cut(limit int, spans []span, removed []string) []*body {
 
 func sizeRemoved(name string) int { return 1 + protowire.SizeBytes(len(name)) }
 
-// chunks are the bodies of a response that is being cut; the last is not yet full.
+// chunks are the bodies of a response that is being cut; the last may have room.
 type chunks struct {
 	limit  int
 	bodies []*body
@@ -58,7 +58,7 @@ type chunks struct {
 
 func newChunks(limit int) *chunks { return &chunks{limit, []*body{{}}} }
 
-// page adds all of a page, which is encoded for all streams, unless it is to be cut.
+// page adds a page in the shared encoding, unless it must be cut.
 func (c *chunks) page(p *page, f form) {
 	e := p.encoded(f)
 	if e.len() > c.limit { // entries of many kilobytes
@@ -69,7 +69,7 @@ func (c *chunks) page(p *page, f form) {
 	c.last().add(e, len(p.entries))
 }
 
-// entries adds entries, which are encoded for this.
+// entries encodes and adds entries.
 func (c *chunks) entries(entries []*Entry, f form) {
 	c.spans(encodeRun(entries, f, false), []span{{0, len(entries)}})
 }
@@ -89,7 +89,7 @@ func (c *chunks) spans(r *run, spans []span) {
 	}
 }
 
-// removals adds names of what is removed.
+// removals adds the names of removed resources.
 func (c *chunks) removals(removed []string) {
 	for len(removed) > 0 {
 		size, n := 0, 0

@@ -21,11 +21,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Catalog says what a client is served.
+// Catalog chooses the collections that clients see.
 type Catalog interface {
-	// Collection returns the collection that the client of node is to see under typeURL, and, unless it is nil, a function to call when
-	// the client's stream has ended. An error, which should carry a gRPC status, ends the stream. The node must not be modified or
-	// kept. ErrNoAnswer leaves just the type without an answer. It may wait, until ctx ends: nobody but the stream waits for it.
+	// Collection returns the collection that the client of node sees under typeURL, and a function, or nil, that the server calls when
+	// the stream no longer uses the collection. An error, which should carry a gRPC status, ends the stream. ErrNoAnswer leaves only
+	// the type without an answer, except on Review. The node must not be modified or kept. Collection may block until ctx ends: only
+	// the stream waits for it.
 	Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error)
 }
 
@@ -35,11 +36,11 @@ type Options struct {
 	Identifier string
 	// Namespace comes before the names of the metrics: "tributary" makes them tributary_xds_….
 	Namespace string
-	// AckTimeout is how long a response that was not acknowledged holds back the next one of its type on the stream;
-	// changes coalesce meanwhile. 10 s if zero.
+	// AckTimeout is how long an unacknowledged response holds back the next one of its type on the stream; changes coalesce
+	// meanwhile. 10 s if zero.
 	AckTimeout time.Duration
 	Pacing     Pacing
-	// Gzip compresses the responses to clients that accept it. It is done once for all of them, and they have the work of undoing it.
+	// Gzip compresses the responses to clients that accept it, once for all of them.
 	Gzip       bool
 	Log        *slog.Logger          // slog.Default if nil
 	Registerer prometheus.Registerer // metrics are not exported if nil
@@ -58,13 +59,13 @@ type Server struct {
 
 	ramp      ramp
 	names     nameCosts
-	logged    *rate.Limiter // lines in the log that clients cause
+	logged    *rate.Limiter // of log lines that clients cause
 	visits    *visits
 	receivers sync.WaitGroup
 	lastID    atomic.Uint64
-	reviews   atomic.Uint64 // how often streams were to ask the catalog once more
+	reviews   atomic.Uint64 // calls of Review
 
-	unsynced     sync.Map // *Collection → true, of which clients wait for the content
+	unsynced     sync.Map // *Collection → true: clients wait for its MarkSynced
 	syncPatience time.Duration
 
 	closing chan struct{} // closed when draining begins
@@ -74,10 +75,10 @@ type Server struct {
 	draining bool
 }
 
-// linesLogged is how many refusals and rejections a second are logged, and how many clients that come and go; metrics count all.
+// linesLogged is how many refusals and rejections a second are logged, and how many clients that connect and disconnect; metrics count all.
 const linesLogged = 10
 
-// NewServer returns a server of catalog, to be registered with a gRPC server that was made with its ServerOptions.
+// NewServer returns a server of catalog. Register it with a gRPC server made with its ServerOptions.
 func NewServer(catalog Catalog, opts Options) *Server {
 	opts.AckTimeout = cmp.Or(opts.AckTimeout, 10*time.Second)
 	opts.Pacing.setDefaults()
@@ -102,11 +103,10 @@ func NewServer(catalog Catalog, opts Options) *Server {
 	return s
 }
 
-// syncPatience is after what time it is logged that clients wait for a collection that is not synced: MarkSynced may have been
-// forgotten.
+// syncPatience is how long clients wait for a collection without MarkSynced, which may be forgotten, before that is logged.
 const syncPatience = 30 * time.Second
 
-// remind logs it if clients wait too long for a collection.
+// warnIfUnsynced logs a warning if clients wait too long for a collection.
 func (s *Server) remind(c *Collection) {
 	if c.Synced() {
 		return
@@ -122,22 +122,22 @@ func (s *Server) remind(c *Collection) {
 		default:
 		}
 		if !c.Synced() {
-			s.log.Warn("clients wait for a type of which nothing is sent before MarkSynced is called", "type_url", c.typ.URL, "entries", c.Len(),
-				"for", s.syncPatience)
+			s.log.Warn("clients wait for a collection on which MarkSynced was not called",
+				"type_url", c.typ.URL, "entries", c.Len(), "for", s.syncPatience)
 		}
 	})
 }
 
-// Close ends all streams and waits until nothing of them runs. The gRPC server must have been stopped: a stream whose client
-// reads nothing ends only with its connection, for which GracefulStop waits, and Stop does not.
+// Close ends all streams and waits until they have ended. Stop the gRPC server first: a stream whose client does not read ends only
+// with its connection, which Stop closes and GracefulStop does not.
 func (s *Server) Close() {
 	s.drain(context.Background(), 0)
 	s.receivers.Wait()
 }
 
 // Drain refuses new streams, with a status that makes clients try elsewhere, and ends the others in slices spread over
-// the given time, so that not all clients come back to the replicas at once. It returns when all were told or ctx ends. A
-// client that reads nothing does not get to know, and its stream goes on until the gRPC server is stopped.
+// the given time, so that not all clients connect to other replicas at once. It returns when it has ended all; when ctx ends, it
+// ends the rest at once. The stream of a client that does not read goes on until the gRPC server is stopped.
 func (s *Server) Drain(ctx context.Context, over time.Duration) { s.drain(ctx, over) }
 
 func (s *Server) drain(ctx context.Context, over time.Duration) {
@@ -196,7 +196,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	s.metrics.stream(delta, 1)
 	defer s.metrics.stream(delta, -1)
 	if delta {
-		_ = ss.SetHeader(chunkMark) // it fails only once a header was sent
+		_ = ss.SetHeader(chunkMark) // it fails only after a header was sent
 	}
 	err := st.run(ctx)
 	st.wentAway(err)
@@ -206,24 +206,24 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	return err
 }
 
-// ClientStatus is what the server knows of one stream.
+// ClientStatus is the status of one stream.
 type ClientStatus struct {
 	StreamID  uint64
 	Node      *corev3.Node // nil before the first request
 	Peer      string
-	Identity  string // what it has proven to be; empty if nothing
+	Identity  string // that the client has proven; empty if none
 	Connected time.Time
 	Delta     bool
 	Types     []TypeStatus
 }
 
-// TypeStatus is the condition of one type on one stream. Times are zero, and strings empty, for what has not happened.
+// TypeStatus is the status of one type on one stream. Times are zero, and strings empty, if the event has not happened.
 type TypeStatus struct {
 	TypeURL    string // as the client asked for it
 	Collection *Collection
 	Wildcard   bool
 	Names      int // subscribed by name
-	// Synced says that the client has the newest version: it acknowledged it, or brought it along.
+	// Synced says that the client has the newest version: it acknowledged it, or resumed with it.
 	Synced bool
 
 	SentVersion, SentNonce   string
@@ -241,20 +241,20 @@ func (t *TypeStatus) Rejects() bool {
 	return len(t.Rejected) > 0 || t.NackNonce != "" && t.NackNonce == t.SentNonce
 }
 
-// Streams returns how many streams there are.
+// Streams returns the number of streams; zero once Drain begins.
 func (s *Server) Streams() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.streams)
 }
 
-// Clients returns the status of every stream, in order of arrival. Of many clients that is much: see EachClient.
+// Clients returns the status of every stream, in order of arrival; none once Drain begins. With many clients use EachClient.
 func (s *Server) Clients() []ClientStatus {
 	return slices.AppendSeq([]ClientStatus{}, s.EachClient())
 }
 
-// EachClient yields the status of every stream, in order of arrival, of each as it is when its turn comes. Those that end meanwhile are
-// yielded all the same.
+// EachClient yields the status of every stream, in order of arrival; none once Drain begins. It takes each status just before it yields
+// it, and also yields streams that end meanwhile.
 func (s *Server) EachClient() iter.Seq[ClientStatus] {
 	streams := s.all()
 	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
@@ -267,7 +267,7 @@ func (s *Server) EachClient() iter.Seq[ClientStatus] {
 	}
 }
 
-// all returns the streams that there are.
+// all returns the streams; none once Drain begins.
 func (s *Server) all() []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()

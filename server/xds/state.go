@@ -11,8 +11,8 @@ import (
 	"tributary/internal/recent"
 )
 
-// Entries live in pages of at most maxPage, in order of name. A commit copies the pages that it changes and the list of
-// pages, and nothing else: at 100,000 entries that is a list of about 2,000 pointers.
+// Entries are in pages of at most maxPage, in order of name. A commit copies only the pages that it changes and the list of
+// pages: at 100,000 entries that is a list of about 2,000 pointers.
 const (
 	maxPage = 128
 	minPage = 32
@@ -20,14 +20,14 @@ const (
 
 // state is the content of a collection after a commit. It is immutable.
 type state struct {
-	revision uint64 // counts the commits of the collection; zero for a state that is of no commit
-	made     uint64 // Commit.Revision of the last commit that it is of
-	version  string // what clients see
-	given    bool   // the version was given by hand, and may have been used for something else before
+	revision uint64 // counts the commits of the collection; zero for a state of no commit
+	made     uint64 // Commit.Revision of the last commit
+	version  string // that clients see
+	given    bool   // the version is Commit.Version, and may have been used for other content before
 	sum      setHash
 	print    fingerprint
 	replaced []replaced // by the commit
-	earlier  history    // what the latest commits replaced
+	earlier  history    // of the latest commits
 	len      int
 	pages    []*page
 	minTTL   time.Duration // the least of the pages' that is not zero, or zero
@@ -36,15 +36,15 @@ type state struct {
 	byName       weakly[index]
 	sinceNothing weakly[diff]
 
-	// of a state of interim versions: the state that it is on the way to, and what is different there
+	// of a state of interim versions: the state that follows, and the difference to it
 	onward *state
 	rest   *diff
 
 	mu    sync.Mutex
-	diffs map[uint64]*diff // by the revision that they start from; they do not keep the state itself alive
+	diffs map[uint64]*diff // by the revision of the older state
 }
 
-// nothing is what a client has that has been sent nothing.
+// nothing is the state of a client that has been sent nothing.
 var nothing = &state{}
 
 // change is one put (entry) or removal (nil).
@@ -75,7 +75,7 @@ func (s *state) all() iter.Seq[*Entry] {
 	}
 }
 
-// and returns the state with entries besides.
+// withPuts returns the state with more entries.
 func (s *state) and(entries []*Entry) *state {
 	changes := make([]change, len(entries))
 	for i, e := range entries {
@@ -84,7 +84,7 @@ func (s *state) and(entries []*Entry) *state {
 	return s.but(changes)
 }
 
-// but returns the state with changes. It is of no commit: differences from it are not remembered.
+// derive returns the state with changes. It is of no commit: differences from it are not remembered.
 func (s *state) but(changes []change) *state {
 	next := s.with(changes)
 	if next != s {
@@ -93,7 +93,7 @@ func (s *state) but(changes []change) *state {
 	return next
 }
 
-// only returns the state with nothing but names in it.
+// only returns the state with only the entries of names.
 func (s *state) only(names map[string]struct{}) *state {
 	if s.len == 0 {
 		return s
@@ -107,8 +107,8 @@ func (s *state) only(names map[string]struct{}) *state {
 	return nothing.and(kept)
 }
 
-// with returns the state after changes, which may name an entry several times: the last counts. It returns s itself if
-// nothing changes. The revision is the next one, and the version is that of the content.
+// with returns the state after changes. Of several changes of one name, the last counts. It returns s itself if nothing
+// changes. The revision is the next one, and the version is derived from the content.
 func (s *state) with(changes []change) *state {
 	changes = slices.Clone(changes)
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })

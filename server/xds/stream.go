@@ -18,22 +18,22 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// stream is one stream of one client. Two goroutines serve it: receive takes requests into the subscriptions, and send
-// looks at the subscriptions and writes. A write that blocks thus delays neither the reading of acknowledgements nor
-// anybody else.
+// stream is one stream of one client. Two goroutines serve it: receive applies requests to the subscriptions, and send writes
+// responses. So a write that blocks delays neither the reading of acknowledgements nor other streams. A review starts a third
+// goroutine, which asks the catalog.
 type stream struct {
 	// read-only
 	id        uint64
 	server    *Server
 	grpc      grpc.ServerStream
 	delta     bool
-	zip       bool   // the client takes what is compressed
+	zip       bool   // responses are compressed
 	fixedType string // of a stream of a single-type service; empty on ADS
 	peer      string
-	identity  string       // what it has proven to be
+	identity  string       // that the client has proven
 	host      string       // of peer, without the port
 	noops     noopThrottle // used by receive
-	// unanswered are types for which the catalog has no answer; used by receive
+	// unanswered are types for which the catalog returned ErrNoAnswer; used by receive
 	unanswered map[string]struct{}
 	connected  time.Time
 	bell       bell
@@ -43,21 +43,21 @@ type stream struct {
 	mu     sync.Mutex
 	closed bool
 	node   *corev3.Node
-	form   form            // what the client of node understands
+	form   form            // that the client understands
 	subs   []*subscription // in order of rank, then of arrival
 	types  map[string]*subscription
 	cost   int // of the names of all subscriptions
-	kept   int // bytes of requests that are kept without room
-	// owed are resources that the client will wait for once it asks for their type: see Type.ChildURL.
+	kept   int // bytes of requests that are retained without a reservation
+	// awaited are resources, by type, that the client will wait for once it subscribes to their type: see Type.ChildURL.
 	owed map[string][]string
-	cuts map[*Group]cut // that the types with a rank are brought to
-	// childless are types of children that the client did not ask for when it was time: nothing waits for them.
+	cuts map[*Group]cut // to which the types with a rank are brought
+	// childless are types of children that the client did not subscribe to in time: nothing waits for them.
 	childless map[string]bool
 	sent      uint64 // responses
 
 	// owned by send
-	asks  sync.WaitGroup // of the catalog: see review
-	again time.Duration  // after what time to look for something to send, if the bell does not ring; zero for never
+	asks  sync.WaitGroup // goroutines that ask the catalog: see review
+	again time.Duration  // when to look again for something to send, without a wakeup; zero for never
 }
 
 // run serves the stream until it ends.
@@ -68,7 +68,7 @@ func (s *stream) run(ctx context.Context) error {
 	return s.send(ctx, received)
 }
 
-// close gives back what the subscriptions hold.
+// close releases the subscriptions.
 func (s *stream) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -83,7 +83,7 @@ func (s *stream) close() {
 	}
 }
 
-// collection returns what a subscription sees, which a review may replace at any time.
+// collection returns the collection of a subscription, which a review may replace at any time.
 func (s *stream) collection(sub *subscription) *Collection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *stream) giveBack(sub *subscription) {
 	}
 }
 
-// receive reads requests until the stream ends. It returns nil when the client is done.
+// receive reads requests until the stream ends. It returns nil if the client closed the stream.
 func (s *stream) receive() error {
 	req := &request{delta: s.delta, maxCost: s.server.opts.Limits.NamesPerStream, host: s.host, due: s.due}
 	for {
@@ -119,10 +119,10 @@ func (s *stream) receive() error {
 	}
 }
 
-// errNoOptions says what a program got wrong that has an unusable gRPC server.
+// errNoOptions is the error of a program whose gRPC server cannot be used.
 var errNoOptions = status.Error(codes.Internal, "the gRPC server was not made with the ServerOptions of this xds.Server")
 
-// notReceived returns what ends the stream if a request could not be received.
+// notReceived returns the error that ends the stream after a failed receive.
 func (s *stream) notReceived(err error) error {
 	switch code := status.Code(err); {
 	case errors.Is(err, io.EOF):
@@ -222,7 +222,7 @@ func (s *stream) take(req *request, now time.Time) error {
 	return nil
 }
 
-// apply gives a request to its subscription, which is new to the stream if it is the first; s.mu is held.
+// apply applies a request to its subscription, and adds the subscription if the request is the first; s.mu is held.
 func (s *stream) apply(sub *subscription, req *request, first bool, now time.Time) {
 	if !sub.take(req, first, now) {
 		return
@@ -245,7 +245,7 @@ func (s *stream) apply(sub *subscription, req *request, first bool, now time.Tim
 	delete(s.owed, sub.typeURL)
 }
 
-// split returns the subscriptions that depend on nothing, and those that depend on each other, in order of rank.
+// split returns the subscriptions without an order, and those that depend on each other, in order of rank.
 func (s *stream) split() (free, ordered []*subscription) {
 	i, _ := slices.BinarySearchFunc(s.subs, 1, compareRank)
 	if len(s.subs)-i == 1 && s.subs[i].resumed.IsZero() { // nothing to depend on
@@ -256,7 +256,7 @@ func (s *stream) split() (free, ordered []*subscription) {
 
 func compareRank(sub *subscription, rank int) int { return cmp.Compare(sub.coll.typ.Rank, rank) }
 
-// idle says whether all subscriptions are where they should be, so that there is nothing to look for; s.mu is held.
+// idle says whether there is nothing to send; s.mu is held.
 func (s *stream) idle() bool {
 	if s.outdated() {
 		return false
@@ -276,7 +276,7 @@ func (s *stream) subscription(typeURL string) *subscription {
 	return s.types[typeURL]
 }
 
-// open makes the subscription of a type that the client asks for the first time.
+// open makes the subscription for the client's first request of a type.
 func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	node := req.node
 	if node == nil {
@@ -313,7 +313,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	}, nil
 }
 
-// noCollection says what a catalog got wrong.
+// noCollection is the error of a catalog that returns nothing.
 func noCollection(typeURL string) error {
 	return status.Errorf(codes.Internal, "the catalog has neither a collection nor an error for type %q", typeURL)
 }
@@ -324,14 +324,14 @@ func (s *stream) nodeID() string {
 	return s.node.GetId()
 }
 
-// send writes responses until the stream ends. With the first of them it waits for its turn, which is over when nothing more
-// is due.
+// send writes responses until the stream ends. Before the first one it waits for a start slot, which it holds until nothing more is
+// due.
 func (s *stream) send(ctx context.Context, received <-chan error) error {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	ramp := &s.server.ramp
 	var turn *turn
-	var coming <-chan struct{} // its turn
+	var coming <-chan struct{} // signals a slot while the stream waits for one
 	defer func() {
 		turn.end()
 		if coming != nil {
@@ -340,14 +340,14 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 	}()
 	begun := ramp.turns == nil
 	asking, stopAsking := context.WithCancel(ctx)
-	var reviewing <-chan error // the result of asking the catalog; nothing is sent until it has come
+	var reviewing <-chan error // the result of asking the catalog; until then nothing is sent
 	defer s.asks.Wait()
 	defer stopAsking()
 	for {
 		var out *frame
 		var wait time.Duration
 		bell := s.bell
-		if ctx.Err() != nil { // who may see nothing any more is not even planned for
+		if ctx.Err() != nil { // its identity or its access may have ended
 			return ended(ctx)
 		}
 		if reviewing == nil {
@@ -355,7 +355,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		}
 		switch {
 		case reviewing != nil:
-			if coming != nil { // others begin meanwhile
+			if coming != nil { // other streams start meanwhile
 				ramp.turns.GiveUp(s.host, coming)
 				coming = nil
 			}
@@ -373,7 +373,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			}
 		}
 		if coming != nil {
-			bell = nil // what is new is sent with the rest
+			bell = nil // changes are sent when the stream starts
 		}
 		if out != nil {
 			s.hookResponse(out)
@@ -421,7 +421,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 	}
 }
 
-// ended is the status with which a stream ends whose context has: an interceptor that ends it says why in the cause.
+// ended returns the status of a stream whose context has ended. An interceptor that ends a context gives the status as its cause.
 func ended(ctx context.Context) error {
 	if _, ok := status.FromError(context.Cause(ctx)); ok {
 		return context.Cause(ctx)
@@ -429,17 +429,17 @@ func ended(ctx context.Context) error {
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-// isHeavy says whether it is heavy work to find out what is next.
+// isHeavy says whether it is heavy work to plan the next response.
 func (s *stream) isHeavy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cost < heavyNames && !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.has.brought != nil }) {
 		return false
 	}
-	return !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return len(sub.chunks) > 0 }) // which are next
+	return !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return len(sub.chunks) > 0 }) // they are planned
 }
 
-// due says whether the client is to be sent something, as far as can be seen without planning it.
+// due says whether a response may be due. It plans none.
 func (s *stream) due() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -448,8 +448,8 @@ func (s *stream) due() bool {
 	})
 }
 
-// next returns the next message to send, or nil. If a subscription waits for something that may never come, wait says after
-// what time to look again without it.
+// next returns the next message to send, or nil. If a subscription waits for something, wait says when to look again without a
+// wakeup.
 func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -474,14 +474,14 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 	return s.heartbeat(now), s.again
 }
 
-// anyOf returns which of subs, which depend on nothing, is next, and what it is to be sent.
+// anyOf returns which of subs, which have no order, is sent next, and the response.
 func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription, p step) {
 	for _, sub := range subs {
 		if !sub.coll.Synced() {
 			continue
 		}
 		if sub.has.is(sub.coll.shown.Load()) && !sub.has.asked() {
-			continue // as is usual
+			continue // the usual case
 		}
 		s.lookAgain(sub.aim(now, s.server.opts.Pacing))
 		if p := sub.plan(false); !p.due() {
@@ -493,7 +493,7 @@ func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription,
 	return nil, step{}
 }
 
-// lookAgain has the stream look again after wait, if that is positive, and reports whether it is.
+// lookAgain makes the stream look again after wait, if that is positive, and reports whether it is.
 func (s *stream) lookAgain(wait time.Duration) bool {
 	if wait <= 0 {
 		return false
@@ -502,12 +502,12 @@ func (s *stream) lookAgain(wait time.Duration) bool {
 	return true
 }
 
-// mayGo says whether sub may be sent more. While the last response is unanswered it may not, for the time of the timeout.
+// mayGo says whether sub may be sent the next response: the last one is answered, or AckTimeout has passed.
 func (s *stream) mayGo(sub *subscription, now time.Time) bool {
 	return sub.coll.typ.NoAck || !sub.outstanding() || !s.lookAgain(sub.since.Add(s.server.opts.AckTimeout).Sub(now))
 }
 
-// begin lays out the chunks of a response and notes what follows from its being sent.
+// begin encodes the chunks of a response and updates the subscription.
 func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 	s.expect(sub, p, now)
 	sub.chunks = p.bodies(sub.variant, s.form)
@@ -530,14 +530,14 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 	}
 }
 
-// nonceBase is that of the digits in which nonces are written: they are numbers, counted on each stream.
+// nonceBase is the base of nonces, which are numbers, counted on each stream.
 const nonceBase = 36
 
-// emit takes the next chunk of a subscription and gives it a header.
+// emit returns the next chunk of a subscription, with its header.
 func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	b := sub.chunks[0]
 	if sub.chunks = sub.chunks[1:]; len(sub.chunks) == 0 {
-		sub.chunks = nil // what was sent must not be kept from the collector
+		sub.chunks = nil // for the garbage collector
 	}
 	s.sent++
 	st := &sub.status

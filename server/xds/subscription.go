@@ -7,51 +7,51 @@ import (
 	"time"
 )
 
-// subscription is one type on one stream: what the client wants of it, what the client has of it, and the response that is
-// on its way. It does no I/O and is guarded by the stream's mutex.
+// subscription is one type on one stream: what the client wants, what it has, and the response that is on its way. It does no
+// I/O and is guarded by the stream's mutex.
 type subscription struct {
 	typeURL string // as the client wrote it
 	variant
 	coll     *Collection
 	release  func() // gives the collection back
-	reviewed uint64 // after how many reviews the catalog said that it is the one
+	reviewed uint64 // the number of reviews when the catalog chose coll
 	metrics  typeMetrics
 
 	wants wants
 	has   holding
-	kept  kept   // of the versions in has.brought
-	named bool   // SotW: a name was given once, so that no names no longer means all
-	stale uint64 // SotW: a sum of the names of the last request that was stale, if they were others than those that are wanted
-	cost  int    // of the names that are wanted: see nameCost
-	// questions are those that were asked last, of a type that has them; used by receive
+	kept  kept   // of the versions in client.brought
+	named bool   // SotW: a request had a name, so that no names no longer means all
+	stale uint64 // SotW: a sum of the names of the last stale request, if they differ from the names in wants
+	cost  int    // of the names in wants: see nameCost
+	// lastQuery has the names that Type.Query was last called with; used by receive
 	questions []string
-	missing   *missing // delta: of a type that is handed out by name only, else nil
-	owed      int      // delta: of those that were unsubscribed from while everything is wanted, since nothing was owed
+	missing   *missing // delta: of a type with NoWildcard, else nil
+	owed      int      // delta: cost of the names unsubscribed under a wildcard that the next response must mention
 
-	goal   *state  // what the client is being brought to
-	chunks []*body // of a response of which the first ones are sent already; the client is taken to have all of it
+	goal   *state  // to which the client is brought
+	chunks []*body // of the response that is being sent, yet unsent; client already includes all of it
 
 	pace pace
 	beat time.Time // when the TTLs were last renewed
 
 	resumed time.Time // when the client came back; zero if it began with nothing
-	led     time.Time // when the client was last sent something that may lead it to other children
-	since   time.Time // when the last response was sent, heartbeats apart
-	removes time.Time // since when something is to be removed that the client may yet use; zero if nothing is
-	beating bool      // what is being sent is a heartbeat
+	led     time.Time // when a change was last sent after which the client may use other children
+	since   time.Time // when the last response was sent that was no heartbeat
+	removes time.Time // since when a removal waits because the client may still use the resource; zero if none does
+	beating bool      // the response that is being sent is a heartbeat
 
-	via *via // where the client is while it is introduced to what it is to be led to; else nil
+	via *via // the interim state of the client; nil if there is none
 
 	// of a type that has children: see expect
-	children map[string]struct{} // that the client is expected to have before a parent leads to them
+	children map[string]struct{} // that the client must have before parents of higher rank are sent
 	expects  time.Time           // since when
-	// of a type of children: which of them the last response spoke of
+	// of a type of children: those that the last response mentions
 	spoken []string
 
 	// of the last response: the nonces of its chunks, which are numbers in sequence, and whether one was rejected
 	firstNonce, lastNonce uint64
 	rejected              bool
-	// the first nonce of the responses before it that the client has yet to answer, since it was not waited for; or zero
+	// the first nonce of the unanswered responses before the last one; zero if there are none
 	unanswered uint64
 
 	answers answers
@@ -60,8 +60,8 @@ type subscription struct {
 	status TypeStatus
 }
 
-// ack takes what a request says of an earlier response. It reports whether the request is about the last one, or its last
-// chunk; about an earlier chunk it says something only if it is a rejection.
+// ack applies the answer to a response that a request has. It reports whether the request answers the last response, or its
+// last chunk.
 func (s *subscription) ack(r *request, now time.Time) (current bool) {
 	nonce, err := strconv.ParseUint(r.nonce, nonceBase, 64)
 	if err != nil || nonce > s.lastNonce || s.firstNonce == 0 || strconv.FormatUint(nonce, nonceBase) != r.nonce {
@@ -77,7 +77,7 @@ func (s *subscription) ack(r *request, now time.Time) (current bool) {
 	current = nonce == s.lastNonce
 	switch {
 	case r.err != nil:
-		if about := s.about(nonce); len(about) > 0 || !s.rejected { // else it repeats itself
+		if about := s.about(nonce); len(about) > 0 || !s.rejected { // else it is a repetition
 			s.reject(about, r.err.GetMessage(), now)
 		}
 		s.rejected = true
@@ -110,7 +110,7 @@ func (s *subscription) outstanding() bool {
 	return st.SentNonce != st.AckedNonce && st.SentNonce != st.NackNonce
 }
 
-// take takes a request. The first one of a type is an initial request whatever its nonce (istiod makes one up). It reports
+// take applies a request. The first one of a type is an initial request whatever its nonce (istiod makes one up). It reports
 // whether the request answers the last response, or is the first.
 func (s *subscription) take(r *request, first bool, now time.Time) (current bool) {
 	current = first || s.ack(r, now)
@@ -132,8 +132,8 @@ func (s *subscription) ours(nonce string) bool {
 	return err == nil && n > 0 && n <= s.lastNonce
 }
 
-// takeStale takes a SotW request that was sent before the client had seen the last response. The client will answer that
-// with all its names, which is when they count. But what is not among them now it has dropped, even if it is then.
+// takeStale applies a SotW request that was sent before the client had seen the last response. Its names do not count: the answer to
+// that response will have them all. But the client has dropped the resources that are not among them, and must be sent them again.
 func (s *subscription) takeStale(r *request) {
 	if s.wants.all && !s.all(r) {
 		s.has.asks = true
@@ -159,7 +159,7 @@ func (s *subscription) takeStale(r *request) {
 // sumSeed makes sums that nobody can foresee.
 var sumSeed = maphash.MakeSeed()
 
-// sumOf is a sum of names by which others are told from them.
+// sumOf returns a sum that identifies a set of names.
 func sumOf(names map[string]struct{}) (sum uint64) {
 	for name := range names {
 		sum += maphash.String(sumSeed, name)
@@ -176,11 +176,11 @@ func (s *subscription) wildcard(r *request) bool {
 	return len(r.names) == 0 && !s.named || slices.Contains(r.names, "*")
 }
 
-// takeSotW takes the names of a request, which are all that the client wants.
+// takeSotW applies the names of a request, which are all that the client wants.
 func (s *subscription) takeSotW(r *request, first bool) {
 	all := s.all(r)
 	more := all && !s.wants.all
-	var kept map[string]struct{} // of what it has
+	var kept map[string]struct{}
 	if more {
 		kept = s.had()
 	}
@@ -208,12 +208,12 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	if first && all {
 		s.has.version = r.version
 	} else if !all {
-		s.has.version = "" // that was of everything
+		s.has.version = "" // it is the version of everything
 	}
 	if more {
 		s.has.keepOnly(kept)
 	}
-	// A response of a type in full speaks of all names at once; a part, of those that are owed.
+	// A response in full answers for all names at once; a partial one, for those that must be answered.
 	switch less := s.wants.all && !all; {
 	case !all && len(wanted.names) == 0:
 		s.has.asks = first && s.byName && s.wildcard(r)
@@ -223,7 +223,7 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	s.wants, s.cost, s.stale = wanted, r.cost, 0
 }
 
-// had are the names that the client wants and has been told of.
+// answeredNames returns the names that the client wants and that responses have mentioned.
 func (s *subscription) had() map[string]struct{} {
 	had := make(map[string]struct{}, len(s.wants.names))
 	for name := range s.wants.names {
@@ -234,7 +234,7 @@ func (s *subscription) had() map[string]struct{} {
 	return had
 }
 
-// takeDelta takes what a request adds to what the client wants, and what it takes away.
+// takeDelta applies the names that a request subscribes to and unsubscribes from.
 func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 	if first {
 		if s.has.brought = r.initial; r.initial != nil {
@@ -262,7 +262,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 		if s.missing != nil && !s.there(name) {
 			s.missing.add(name)
 		}
-		if !first || s.has.brought == nil { // else it may have it
+		if !first || s.has.brought == nil { // else the client may have it
 			s.has.owe(name)
 		}
 	}
@@ -285,12 +285,12 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			s.has.forget(name)
 		}
 	}
-	if !s.wants.all { // what was owed under a wildcard is no longer
+	if !s.wants.all { // names under a wildcard need no answer any more
 		s.has.forgetAllBut(s.wants.names)
 	}
 }
 
-// aim makes what is in the collection now the goal, unless it is too early for that: then it returns how long to wait.
+// followCollection makes the newest state of the collection the goal. If it is too early for that, it returns how long to wait.
 func (s *subscription) aim(now time.Time, pacing Pacing) (wait time.Duration) {
 	shown := s.coll.shown.Load()
 	if s.goal == shown {
@@ -302,7 +302,7 @@ func (s *subscription) aim(now time.Time, pacing Pacing) (wait time.Duration) {
 	return wait
 }
 
-// paced returns how long the subscription must leave its client alone, or zero. Who asks is answered at once.
+// paced returns how long the next change must wait, or zero. Requests are answered at once.
 func (s *subscription) paced(now time.Time, pacing Pacing) time.Duration {
 	switch {
 	case s.has.asked():
@@ -313,7 +313,7 @@ func (s *subscription) paced(now time.Time, pacing Pacing) time.Duration {
 	return s.pace.settle(now, pacing)
 }
 
-// plan says how the client is brought to the goal, or to where it is while it is introduced to something.
+// plan plans the response that leads to the goal, or to the interim state while there is one.
 func (s *subscription) plan(keep bool) step {
 	goal := s.goal
 	if s.via != nil && !s.via.over {
@@ -322,9 +322,9 @@ func (s *subscription) plan(keep bool) step {
 	return plan(s.variant, &s.has, &s.wants, goal, keep)
 }
 
-// rest notes where a step leads that has nothing to say.
+// settle applies a plan that needs no response.
 func (s *subscription) rest(p *step) {
-	if p.to == s.goal || p.to != nil && s.has.brought != nil { // what was brought along is not to be kept
+	if p.to == s.goal || p.to != nil && s.has.brought != nil { // the versions in brought must be freed
 		s.has = p.has
 		if p.to == s.goal {
 			s.news.due = time.Time{}
@@ -332,7 +332,7 @@ func (s *subscription) rest(p *step) {
 	}
 }
 
-// synced says whether the client acknowledged everything.
+// synced says whether the client has acknowledged everything.
 func (s *subscription) synced() bool {
 	return s.has.is(s.coll.shown.Load()) && !s.has.asked() && len(s.chunks) == 0 && (!s.outstanding() || s.coll.typ.NoAck) && !s.rejected &&
 		len(s.rejections()) == 0

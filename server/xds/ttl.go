@@ -7,8 +7,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// The client features that a TTL needs. In state of the world a resource must be wrapped to carry one; the
-// documentation of Envoy names that feature in two ways.
+// The client features that a TTL needs. In state of the world, a resource must be wrapped to have a TTL; Envoy's documentation
+// has two names for that feature.
 const (
 	featureTTL         = "xds.config.supports-resource-ttl"
 	featureWrapped     = "xds.config.resource-in-sotw"
@@ -17,7 +17,7 @@ const (
 	shortestHeartbeats = 100 * time.Millisecond
 )
 
-// formOf returns how a client is sent resources that have a TTL.
+// formOf returns the form of resources with a TTL for a client.
 func formOf(node *corev3.Node, delta bool) form {
 	has := func(feature string) bool { return slices.Contains(node.GetClientFeatures(), feature) }
 	switch {
@@ -32,8 +32,8 @@ func formOf(node *corev3.Node, delta bool) form {
 	}
 }
 
-// heartbeat returns a message that renews the TTLs of one subscription, if one is due; s.mu is held. A heartbeat is a
-// response of its own: the client acknowledges it.
+// heartbeat returns a message that renews the TTLs of one subscription, if one is due; s.mu is held. The client acknowledges
+// heartbeats like responses.
 func (s *stream) heartbeat(now time.Time) *frame {
 	if s.form == s.form.withoutTTL() {
 		return nil
@@ -59,8 +59,8 @@ func (s *stream) heartbeat(now time.Time) *frame {
 	return nil
 }
 
-// heartbeats renews what the client has. A state-of-the-world response must go on naming everything, so what has no TTL
-// goes along whole where absence would delete it.
+// heartbeats renews the TTLs of what the client has. Where absence deletes (state of the world in full), the response also has the
+// resources without a TTL.
 func (s *subscription) heartbeats(f form) []*body {
 	var mortal, others []*Entry
 	for e := range s.has.at.all() {

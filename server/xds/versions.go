@@ -10,15 +10,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// versions are the initial_resource_versions of a request, of which a client that resumes may bring along a hundred
-// thousand. They stay encoded, where the connection put them, so that a name costs nothing of its own.
+// versions are the initial_resource_versions of a request: a hundred thousand, maybe. They stay encoded, in gRPC's buffers,
+// so that a name takes no memory of its own.
 type versions struct {
-	parts  [][]byte // of the request that has them, decoded without an error, each of whole fields
+	parts  [][]byte // of the decoded request that has them, each of whole fields
 	memory mem.BufferSlice
-	print  fingerprint // of all of them
+	print  fingerprint
 }
 
-// free lets the memory be used for something else. It may be called on nil.
+// free releases the memory. It may be called on nil.
 func (v *versions) free() {
 	if v != nil {
 		v.memory.Free()
@@ -26,8 +26,7 @@ func (v *versions) free() {
 	}
 }
 
-// all yields the entries as they were given, of which mapEntry makes names and versions. Of a name that is given twice the
-// last counts.
+// all yields the encoded entries, for mapEntry. If a name occurs twice, the last one counts.
 func (v *versions) all() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for _, b := range v.parts {
@@ -41,11 +40,11 @@ func (v *versions) all() iter.Seq[[]byte] {
 	}
 }
 
-// initialTag is of an entry of initial_resource_versions.
+// initialTag is the tag of an entry of initial_resource_versions.
 const initialTag = deltaInitial<<3 | byte(protowire.BytesType)
 
-// shortInitial says where the first field of a delta request ends, if it is an entry of initial_resource_versions as short as
-// nearly all are; else zero.
+// shortInitial returns where the first field of a delta request ends, if it is an entry of initial_resource_versions shorter than 128
+// bytes, as nearly all are; else zero.
 func shortInitial(b []byte) (end int) {
 	if len(b) < 2 || b[0] != initialTag || b[1] >= 0x80 || len(b) < 2+int(b[1]) {
 		return 0
@@ -53,7 +52,7 @@ func shortInitial(b []byte) (end int) {
 	return 2 + int(b[1])
 }
 
-// nextInitial cuts the first field off a request that was decoded without an error, and reports whether it is an entry of
+// nextInitial cuts the first field off a request that decodes without an error, and reports whether it is an entry of
 // initial_resource_versions.
 func nextInitial(b []byte) (entry, rest []byte, ok bool) {
 	if end := shortInitial(b); end > 0 {
@@ -68,9 +67,8 @@ func nextInitial(b []byte) (entry, rest []byte, ok bool) {
 	return entry, b[n:], true
 }
 
-// index finds the entries of a state by a hash of name and version as clients encode them. It is made when clients resume, and
-// shared by those that resume to the same state. Were there a map, or were names looked at, most of the time would go into
-// fetching them from memory.
+// index finds the entries of a state by a hash of name and version as clients encode them. Clients that resume to the same state share
+// it. A map, or a comparison of names, would spend most of the time on fetching names from memory.
 type index struct {
 	entries []*Entry // in order of name
 	slots   []int32  // of each entry in hashes
@@ -105,8 +103,8 @@ func (s *state) index() *index {
 
 func (x *index) hash(entry []byte) uint64 { return max(maphash.Bytes(x.seed, entry), 1) }
 
-// find returns the slot of what a client has as an encoded name and version, if it is there just so. It goes by 64 bits of a
-// hash that no client can know: to be wrong about one of 100,000 entries takes a trillion clients that resume.
+// find returns the slot of an encoded name and version, if the state has both. It compares 64 bits of a hash with a secret seed: one
+// error about 100,000 entries takes a trillion clients that resume.
 func (x *index) find(entry []byte) (slot int, ok bool) {
 	h, mask := x.hash(entry), uint64(len(x.hashes)-1)
 	for i := h & mask; x.hashes[i] != 0; i = (i + 1) & mask {
@@ -117,7 +115,7 @@ func (x *index) find(entry []byte) (slot int, ok bool) {
 	return 0, false
 }
 
-// search returns the entry of name, in whatever version, and its slot, or nil.
+// search returns the entry of name in any version, and its slot, or nil.
 func (x *index) search(name string) (e *Entry, slot int32) {
 	i, ok := slices.BinarySearchFunc(x.entries, name, compareName)
 	if !ok {
@@ -126,15 +124,15 @@ func (x *index) search(name string) (e *Entry, slot int32) {
 	return x.entries[i], x.slots[i]
 }
 
-// compareAll returns what a client that wants everything has yet to be sent, in order of name, and what it has that is gone, of
-// which only names and versions are known.
+// compareAll returns the entries that a client that wants everything must be sent, in order of name, and the names and versions that it has
+// and that no longer exist.
 func (h *holding) compareAll(to *state) (puts []*Entry, gone map[string]string) {
 	if had, ok := to.replacedSince(h.brought.print); ok && !h.again {
 		return h.compareReplaced(had, to)
 	}
 	x := to.index()
 	gone = make(map[string]string)
-	current := make([]bool, len(x.hashes)) // by slot: what the client has as it is
+	current := make([]bool, len(x.hashes)) // by slot: the client has this version
 	for entry := range h.brought.all() {
 		if slot, ok := x.find(entry); ok {
 			current[slot] = true
@@ -142,7 +140,7 @@ func (h *holding) compareAll(to *state) (puts []*Entry, gone map[string]string) 
 		}
 		name, version, _ := mapEntry(entry)
 		if e, slot := x.search(string(name)); e != nil {
-			current[slot] = e.Version == string(version) // given twice, or encoded otherwise
+			current[slot] = e.Version == string(version) // sent twice, or in another encoding
 		} else {
 			gone[string(name)] = string(version)
 		}
@@ -166,7 +164,8 @@ func (h *holding) compareAll(to *state) (puts []*Entry, gone map[string]string) 
 	return puts, gone
 }
 
-// compareReplaced is compareAll for a client that has an earlier state, of which to has replaced what had says.
+// compareReplaced is compareAll for a client that has an earlier state; had has the names that were replaced since, with their versions
+// in that state.
 func (h *holding) compareReplaced(had map[string]string, to *state) (puts []*Entry, gone map[string]string) {
 	gone = make(map[string]string)
 	for name, version := range had {
@@ -214,14 +213,14 @@ func (h *holding) compareNames(w *wants, to *state) (puts []*Entry, gone map[str
 	return puts, gone
 }
 
-// kept is what is kept of the request that a subscription began with: its versions, until they were looked at.
+// retained is what a subscription retains of its first request: the versions, until they are compared.
 type kept struct {
 	release  func()    // ends the reservation of its memory; nil if it has none
 	versions *versions // or nil
-	bytes    int       // that have no reservation
+	bytes    int       // without a reservation
 }
 
-// give gives what is kept to others; s.mu is held.
+// free releases what is retained; s.mu is held.
 func (k *kept) give(s *stream) {
 	if k.release != nil {
 		k.release()
@@ -231,11 +230,11 @@ func (k *kept) give(s *stream) {
 	*k = kept{}
 }
 
-// maxKept bounds what is kept on one stream of requests that have no reservation, in bytes.
+// maxUnreserved bounds stream.unreservedBytes.
 const maxKept = 1 << 20
 
-// keep has the subscription that a request began keep its versions, and the reservation of the memory that they take. What no
-// subscription took is given to others.
+// retain makes the subscription that a request began retain its versions and the reservation of their memory. It frees them if there is
+// none.
 func (s *stream) keep(req *request) error {
 	if req.release == nil && req.initial == nil {
 		return nil
@@ -252,7 +251,7 @@ func (s *stream) keep(req *request) error {
 			sub.kept = k
 			if s.kept > maxKept {
 				return s.server.refuse(refusedRequestMemory, codes.ResourceExhausted,
-					"versions of %d bytes in small requests, that were not looked at yet: the limit is %d", s.kept, maxKept)
+					"resume versions in small requests take %d bytes: the limit is %d", s.kept, maxKept)
 			}
 			return nil
 		}
@@ -261,7 +260,7 @@ func (s *stream) keep(req *request) error {
 	return nil
 }
 
-// passOn gives to others what is kept of versions that were looked at.
+// freeCompared frees the versions that were compared.
 func (s *stream) passOn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,9 +271,9 @@ func (s *stream) passOn() {
 	}
 }
 
-// fingerprint identifies a set of names and versions: the sum of a hash of each, as clients encode it in
-// initial_resource_versions. A client that resumes with the fingerprint of a state has that state, and none of its versions is looked up.
-// No client knows the seed, so two sets have the same fingerprint once in 2^64 times.
+// fingerprint identifies a set of names and versions: the sum of a hash of each, as clients encode it in initial_resource_versions. A
+// client that resumes with the fingerprint of a state has that state, so its versions need no lookup. No client knows the seed, so two
+// sets have the same fingerprint once in 2^64 times.
 type fingerprint struct {
 	count int
 	sum   uint64
@@ -282,7 +281,7 @@ type fingerprint struct {
 
 var fingerprintSeed = maphash.MakeSeed()
 
-// brought returns the fingerprint with one more encoded entry.
+// plusEncoded returns the fingerprint with one more encoded entry.
 func (f fingerprint) brought(entry []byte) fingerprint {
 	return fingerprint{f.count + 1, f.sum + maphash.Bytes(fingerprintSeed, entry)}
 }
@@ -296,7 +295,7 @@ func (f fingerprint) remove(e *Entry) fingerprint {
 	return fingerprint{f.count - one.count, f.sum - one.sum}
 }
 
-// history is what the latest commits replaced, the oldest first. Those of the states of a collection share memory.
+// history is the latest commits, the oldest first. The states of a collection share its memory.
 type history []past
 
 // past is a commit: the fingerprint of the state before it, and what it replaced there.
@@ -305,7 +304,7 @@ type past struct {
 	replaced []replaced
 }
 
-// replaced is a name with the version that it had, which is empty if it was new.
+// replaced is a changed name with its version before, which is empty if the name was new.
 type replaced struct{ name, version string }
 
 // A history has at most maxHistory commits, of at most maxReplaced names each.
@@ -322,7 +321,8 @@ func (h history) with(print fingerprint, was []replaced) history {
 	return append(h, past{print, was})
 }
 
-// replacedSince returns what was replaced since the state with a fingerprint, with the versions of that state, and whether that is known.
+// replacedSince returns the names replaced since the state with a fingerprint, with their versions in that state, and whether that state is
+// known.
 func (s *state) replacedSince(print fingerprint) (had map[string]string, ok bool) {
 	if s.print == print {
 		return nil, true

@@ -18,26 +18,25 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// A client that accepts gzip is sent what all streams share compressed, and it is compressed once for all of them: gzip
-// members may follow each other (RFC 1952, 2.2), so a message is a member of the stream's own, which is stored as it is, and
-// those of the parts. gRPC compresses whole messages and knows nothing of that; so the compressor that is registered for gzip
-// passes through what comes with a mark, and leaves everything else to gRPC's own.
+// Shared parts of responses are compressed once for all clients that accept gzip: gzip members may follow each other (RFC 1952, 2.2),
+// so a message is a member with the stream's own header, uncompressed, and the members of the parts. gRPC can only compress whole
+// messages; so our compressor for gzip passes through messages with a mark, and leaves all others to gRPC's compressor.
 
-// zipLeast is the size in bytes from which a part is worth compressing.
+// zipLeast is the smallest part, in bytes, that is compressed.
 const zipLeast = 1 << 10
 
 func isZipMark(b []byte) bool { return len(b) > 0 && &b[0] == &zipMark.ReadOnlyData()[0] }
 
-// zipMark stands before what is compressed already. It is known by its place in memory.
+// zipMark marks a message as compressed. It is recognized by its address in memory.
 var zipMark = mem.SliceBuffer("zipped")
 
-func init() { //nolint:gochecknoinits // gRPC takes compressors at no other time
+func init() { //nolint:gochecknoinits // gRPC allows it only now
 	encoding.RegisterCompressor(passing{encoding.GetCompressor(grpcgzip.Name)})
 }
 
 type passing struct{ encoding.Compressor }
 
-// Decompress has what a client compressed unpacked in turns, a piece at a time: it may be a thousand times as large as what came.
+// Decompress unpacks a client's message piece by piece, each as heavy work: it may be a thousand times as large as its compressed form.
 func (p passing) Decompress(r io.Reader) (io.Reader, error) {
 	plain, err := p.Compressor.Decompress(r)
 	if err != nil {
@@ -46,11 +45,11 @@ func (p passing) Decompress(r io.Reader) (io.Reader, error) {
 	return inTurns{plain}, nil
 }
 
-// inTurns reads what is there already when it is its turn.
+// inTurns makes each Read heavy work; the compressed data is in memory.
 type inTurns struct{ io.Reader }
 
 func (r inTurns) Read(b []byte) (n int, err error) {
-	_ = heavyWork.Do(context.Background(), "", func() { n, err = r.Reader.Read(b) }) // whose it is, gRPC does not say
+	_ = heavyWork.Do(context.Background(), "", func() { n, err = r.Reader.Read(b) }) // gRPC does not tell the client
 	return n, err
 }
 
@@ -58,7 +57,7 @@ func (p passing) Compress(w io.Writer) (io.WriteCloser, error) {
 	return &passingWriter{w, p.Compressor, nil}, nil
 }
 
-// passingWriter decides by the first write.
+// passingWriter compresses unless the first write is the mark.
 type passingWriter struct {
 	to     io.Writer
 	gzip   encoding.Compressor
@@ -94,8 +93,8 @@ type asItIs struct{ io.Writer }
 
 func (asItIs) Close() error { return nil }
 
-// acceptsGzip has the responses of the stream compressed, if its client accepts that and takes several members, and reports
-// whether it does. gRPC's C core (Python, C++) says that it accepts gzip and fails on the second member.
+// enableGzip compresses the responses of the stream, if its client accepts gzip with several members, and reports whether it does.
+// gRPC's C core (Python, C++) claims to accept gzip and fails on the second member.
 func acceptsGzip(ss grpc.ServerStream) bool {
 	agent := strings.Join(metadata.ValueFromIncomingContext(ss.Context(), "user-agent"), " ")
 	accepted, err := grpc.ClientSupportedCompressors(ss.Context())
@@ -103,14 +102,13 @@ func acceptsGzip(ss grpc.ServerStream) bool {
 		grpc.SetSendCompressor(ss.Context(), grpcgzip.Name) == nil
 }
 
-// zip is a run of bytes compressed. It is kept for as long as what it belongs to: it is a tenth of its size, and takes far more
-// time to make.
+// zip is the compressed form of a run of bytes. It is kept for as long as their owner: it is a tenth of their size, and slow to make.
 type zip struct {
 	once   sync.Once
 	member *encoded
 }
 
-// zipped returns the bytes as a member of gzip, compressed if they are shared by streams.
+// zipped returns the bytes as a member of gzip, compressed if streams share them.
 func (e *encoded) zipped() *encoded {
 	if e.zip == nil || e.len() < zipLeast {
 		return newEncoded(stored(e.buf.ReadOnlyData()))
@@ -125,7 +123,7 @@ func (e *encoded) zipped() *encoded {
 	return e.zip.member
 }
 
-// stored is a member of gzip that has b as it is.
+// stored returns a member of gzip with b uncompressed.
 func stored(b []byte) []byte {
 	const block = 1<<16 - 1
 	m := make([]byte, 0, 10+len(b)+5*(len(b)/block+1)+8)
