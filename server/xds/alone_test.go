@@ -2,8 +2,7 @@ package xds
 
 import "testing"
 
-// A secret that the client rejects does not take along those that would have come after it: each has a delta response of its own, on
-// whatever way it comes.
+// A secret that the client rejects does not affect others: each has a delta response of its own, however the response is made.
 func TestSecretsComeAlone(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.set(SecretURL, "a", "b", "c")

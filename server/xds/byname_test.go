@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Virtual hosts are asked for by name. Envoy begins with a request without names, which is answered and stands for nothing; what is not
-// there is said by an alias, and sent when it is there; what was there is removed.
+// Clients subscribe to virtual hosts by name. Envoy begins with a request without names, which is answered and matches nothing. A missing
+// host is reported by an alias, and sent when it exists; a deleted one is removed.
 func TestVirtualHostsByName(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.set(VHostURL, "80/a", "80/b")
@@ -46,7 +46,7 @@ func TestVirtualHostsByName(t *testing.T) {
 	back.silence()
 }
 
-// A catalog may have clusters, too, be asked for by name alone.
+// A catalog may set NoWildcard for clusters, too.
 func TestByName(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
 		typ := TypeOf(ClusterURL)
@@ -77,8 +77,8 @@ func TestByName(t *testing.T) {
 	})
 }
 
-// Envoy acknowledges no clusters while one of them is warming, for which it asks for endpoints. It is told of these although it has asked
-// for another cluster meanwhile, which has to wait for that acknowledgement.
+// Envoy acknowledges no clusters while one of them warms, for which it wants endpoints. It gets these although it has subscribed to another
+// cluster meanwhile, which has to wait for the acknowledgement.
 func TestEndpointsOfAWarmingClusterDoNotWait(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "a", "b")

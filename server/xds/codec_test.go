@@ -67,7 +67,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// split cuts a message into parts, of which the first byte says how large they are.
+// split cuts a message into parts of the size in its first byte.
 func split(b []byte) [][]byte {
 	if len(b) == 0 {
 		return nil
@@ -75,7 +75,7 @@ func split(b []byte) [][]byte {
 	return slices.Collect(slices.Chunk(b, 1+int(b[0])))
 }
 
-// bounded says whether what outlives a request is within its limits.
+// bounded says whether the parts of a request that outlive it are within their limits.
 func bounded(node *corev3.Node, typeURL, version string) bool {
 	return proto.Size(node) <= maxNode && len(typeURL) <= maxTypeURL && len(version) <= maxVersion
 }
@@ -84,7 +84,7 @@ func shortNonce(nonce string) string {
 	return strings.ToValidUTF8(nonce[:min(len(nonce), maxNonce)], "")
 }
 
-// A large request in parts too small to be kept is copied once, however much of it is to be kept.
+// A large request in small parts is copied only once.
 func TestARequestInSmallPartsIsCopiedOnce(t *testing.T) {
 	m := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{}}
 	for i := range 100_000 {

@@ -18,7 +18,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// Rules of the protocol that hold one by one and were broken together.
+// Combinations of rules of the protocol.
 
 // together makes changes while the only stream does not look.
 func (w *world) together(change func()) {
@@ -28,7 +28,7 @@ func (w *world) together(change func()) {
 	change()
 }
 
-// A client by name that acknowledges everything gets what was removed and what was changed in a later type, and then rest.
+// A client by name that acknowledges everything gets the removals and the changes of a later type, and then nothing.
 func TestRemovalByNameAndAChangeOfALaterType(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.set(ClusterURL, "a", "b")
@@ -151,7 +151,7 @@ func TestResumedStreamWithNothingToSendIsSynced(t *testing.T) {
 	require.False(t, slices.ContainsFunc(w.server.Clients(), func(c ClientStatus) bool { return c.Types[0].Responses > 0 }))
 }
 
-// A debounce holds back what was not announced from every request, too.
+// Answers to requests do not have changes that a debounce holds back, either.
 func TestDebounceIsNotUndoneByRequests(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
 		w.mu.Lock()
@@ -181,7 +181,7 @@ func TestDebounce(t *testing.T) {
 	const commits = 100
 	for i := range commits {
 		w.set(testType, fmt.Sprintf("a@%d", i+2))
-		time.Sleep(time.Millisecond) // commits that go on are the subject
+		time.Sleep(time.Millisecond) // the test is about continuous commits
 	}
 	responses := 0
 	for a := (answer{}); !slices.Contains(a.puts, fmt.Sprintf("a@%d", commits+1)); responses++ {
@@ -220,8 +220,8 @@ func (w *world) swap(t *testing.T, old, new string, n int) {
 	})
 }
 
-// The route that leads to a new cluster waits until the client has the cluster and its endpoints; the old cluster goes
-// when the client has the route.
+// The route to a new cluster waits until the client has the cluster and its endpoints; the old cluster is removed when the
+// client has the route.
 func TestMakeBeforeBreakWaitsForAcknowledgements(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "c0")
@@ -334,7 +334,7 @@ func TestFromNamesToAllTheRestIsNew(t *testing.T) {
 	c.expect(RouteURL, "route@1")
 }
 
-// A client that comes back asks for clusters first. What it leads to it says later, so clusters that are gone stay for now.
+// A client that resumes asks for clusters first, and for routes later; so deleted clusters stay for now.
 func TestClustersOfAResumedStreamStayAWhile(t *testing.T) {
 	w := newWorld(t, Options{AckTimeout: 300 * time.Millisecond})
 	w.set(ClusterURL, "new")
@@ -345,7 +345,7 @@ func TestClustersOfAResumedStreamStayAWhile(t *testing.T) {
 	c.expectAck(ClusterURL, nil, "-old")
 }
 
-// Whoever asks for routes gets those that lead to the clusters that he was sent, however the collections went on meanwhile.
+// A client that asks for routes gets those that match the clusters that it was sent, although the collections have changed since.
 func TestTypesThatAreAskedForOneByOneAreOfOneCut(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "c0")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a state has of some names is the same from whichever side it is looked for.
+// Both ways to look up names in a state have the same result.
 func TestWantsOfAState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

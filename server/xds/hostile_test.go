@@ -26,7 +26,7 @@ func (w *world) mute() discoveryv3.AggregatedDiscoveryService_DeltaAggregatedRes
 	return s
 }
 
-// resuming is a request that brings along versions of about size bytes.
+// resuming is a request with resume versions of about size bytes.
 func resuming(typeURL string, size int) *discoveryv3.DeltaDiscoveryRequest {
 	m := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, InitialResourceVersions: map[string]string{"a": "1"}}
 	for i := range size / 1000 {
@@ -62,7 +62,7 @@ func TestVersionsInSmallRequestsAreBoundedTogether(t *testing.T) {
 	require.Equal(t, codes.ResourceExhausted, status.Code(err), err)
 }
 
-// A field that goes over many parts is gathered once, and a group, of which nobody can tell the size, is none of the protocol's.
+// A field in many parts is joined once, and groups are refused.
 func TestALongFieldInManyParts(t *testing.T) {
 	text := protowire.AppendTag(nil, 6, protowire.BytesType)
 	text = protowire.AppendString(text, strings.Repeat("n", 4<<20))
@@ -80,7 +80,7 @@ func TestALongFieldInManyParts(t *testing.T) {
 	require.ErrorContains(t, r.decode(text[:100]), "unexpected EOF")
 }
 
-// A field that means nothing is not gathered, and what comes after it is read.
+// An unknown field is skipped without being joined, and the fields after it are read.
 func TestALongFieldThatMeansNothing(t *testing.T) {
 	text := protowire.AppendVarint(protowire.AppendTag(nil, 15, protowire.BytesType), 4<<20)
 	text = append(text, make([]byte, 4<<20)...)
@@ -106,7 +106,7 @@ func TestALongFieldThatMeansNothing(t *testing.T) {
 	}
 }
 
-// What is asked for in an odd way is everything all the same, and shared.
+// Odd requests for everything get the shared encoding, too.
 func TestEverythingIsEncodedOnceHoweverItIsAskedFor(t *testing.T) {
 	var changes []change
 	for i := range 1000 {
@@ -147,7 +147,7 @@ func TestEverythingIsEncodedOnceHoweverItIsAskedFor(t *testing.T) {
 	}
 }
 
-// A client that keeps asking for routes says nothing about what it has.
+// Repeated requests for routes acknowledge nothing.
 func TestWhoKeepsAskingForRoutesIsSentWhatChanges(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	w := newWorld(t, Options{AckTimeout: timeout})

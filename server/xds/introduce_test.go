@@ -10,7 +10,7 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// talk is a client that says what it is told to, on a stream without a network and with a clock of its own. The types are those of
+// talk is a client whose requests the test chooses, on a stream without a network and with a clock of its own. The types are those of
 // the model of the order.
 type talk struct {
 	*model
@@ -19,7 +19,7 @@ type talk struct {
 	lasts map[string]*message // of each type
 }
 
-// newTalk begins with a client that has route r, which leads to cluster c0, and that.
+// newTalk begins with a client that has route r to cluster c0, and the cluster.
 func newTalk(t *testing.T, delta, all bool) *talk {
 	m := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), 1)
 	m.group, m.delta, m.ttl, m.server.opts.Pacing = NewGroup(Debounce{}), delta, false, Pacing{Least: -1}
@@ -47,7 +47,7 @@ func newTalk(t *testing.T, delta, all bool) *talk {
 	return k
 }
 
-// swap has the server lead r to another cluster, and have no other.
+// swap changes route r to another cluster, and deletes all others.
 func (k *talk) swap(version string) {
 	cluster := clustersIn(version)[0]
 	k.group.Apply(map[*Collection]*Commit{
@@ -57,7 +57,7 @@ func (k *talk) swap(version string) {
 	})
 }
 
-// ask asks for names of a type, which are in SotW all that are wanted.
+// ask subscribes to names of a type; in SotW, to no others.
 func (k *talk) ask(url string, names ...string) {
 	req := k.request(url)
 	if last := k.lasts[url]; last != nil && !k.delta {
@@ -82,7 +82,7 @@ func (k *talk) answer(err *rpcstatus.Status) {
 
 func (k *talk) ack() { k.answer(nil) }
 
-// hear takes the next message, which comes now.
+// hear takes the next message, which must be due now.
 func (k *talk) hear(url string, puts ...string) {
 	k.t.Helper()
 	sent, wait := k.pump()
@@ -101,7 +101,7 @@ func (k *talk) hear(url string, puts ...string) {
 	require.ElementsMatch(k.t, puts, got)
 }
 
-// waits says that nothing comes, and for how long at most.
+// waits checks that nothing is due, and when the stream looks again.
 func (k *talk) waits() time.Duration {
 	k.t.Helper()
 	sent, wait := k.pump()
@@ -109,7 +109,7 @@ func (k *talk) waits() time.Duration {
 	return wait
 }
 
-// rest says that nothing comes.
+// rest checks that nothing is due.
 func (k *talk) rest() {
 	k.t.Helper()
 	require.Zero(k.t, k.waits())
@@ -120,7 +120,7 @@ func sotwAndDelta(t *testing.T, test func(*testing.T, bool)) {
 	t.Run("delta", func(t *testing.T) { test(t, true) })
 }
 
-// follow has the client ask for cluster c1 besides c0, as gRPC does when a route leads there.
+// follow subscribes to clusters c0 and c1, as gRPC does when a route uses c1.
 func (k *talk) follow() {
 	k.t.Helper()
 	k.ask(ClusterURL, "c0", "c1")
@@ -135,7 +135,8 @@ func (k *talk) follow() {
 	k.ack()
 }
 
-// A client by name is led to a new cluster when it has that and its endpoints, and keeps the old one until it had time to drop it.
+// A client by name gets a route to a new cluster when it has the cluster and its endpoints, and keeps the old one until it had time to
+// switch.
 func TestIntroduction(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
@@ -173,7 +174,7 @@ func TestIntroduction(t *testing.T) {
 	})
 }
 
-// A client of all clusters is sent them before the route, which nothing comes before.
+// A client of all clusters is sent them before the route, without an interim version.
 func TestNoIntroductionToAWildcard(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, true)
@@ -191,7 +192,7 @@ func TestNoIntroductionToAWildcard(t *testing.T) {
 	})
 }
 
-// One who does not have the clusters that a route leads to has no use for it, and is led elsewhere at once.
+// A client without the clusters of a route does not use it, and gets the next one at once.
 func TestIntroductionToWhoDoesNotAsk(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
@@ -225,7 +226,7 @@ func TestIntroductionThatIsRejected(t *testing.T) {
 	})
 }
 
-// What is not there is not waited for, once the interim version is acknowledged.
+// Nothing waits for clusters that do not exist, once the interim version is acknowledged.
 func TestIntroductionToWhatIsNotThere(t *testing.T) {
 	k := newTalk(t, true, false)
 	k.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "r", "c9/2", "")}})
@@ -250,7 +251,7 @@ func TestASecondChangeDuringAnIntroduction(t *testing.T) {
 	})
 }
 
-// Of a second change right after the first the client hears when it had time to take the first one.
+// A second change right after the first is sent when the client had time to apply the first one.
 func TestASecondIntroductionWaits(t *testing.T) {
 	k := newTalk(t, true, false)
 	k.server.opts.Pacing = Pacing{Least: time.Second}
@@ -263,13 +264,13 @@ func TestASecondIntroductionWaits(t *testing.T) {
 	k.swap("c2/3")
 	require.Equal(t, time.Second, k.waits())
 	k.colls[EndpointURL].Apply(Commit{Put: []*Entry{thing(t, "c1", "2", "")}})
-	k.hear(EndpointURL, "c1@2") // which is nothing new to lead to
+	k.hear(EndpointURL, "c1@2") // no new dependency
 	k.ack()
 	k.pass(time.Second)
 	k.hear(RouteURL, "r@c1/2+c2")
 }
 
-// What the client asks for meanwhile does not wait.
+// Requests do not wait meanwhile.
 func TestAnotherRouteDuringAnIntroduction(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
@@ -287,7 +288,7 @@ func TestAnotherRouteDuringAnIntroduction(t *testing.T) {
 	})
 }
 
-// Who comes back with an interim version is sent what it stood for.
+// A client that resumes with an interim version is sent the next one.
 func TestResumingWithAnInterimVersion(t *testing.T) {
 	k := newTalk(t, true, false)
 	k.swap("c1/2")
@@ -336,7 +337,7 @@ func TestIntroductionIsShared(t *testing.T) {
 	require.Equal(t, versions[0], versions[1])
 }
 
-// What is led to need not have children: then its own acknowledgement is waited for. What it needs itself is waited for, too.
+// Dependencies need not have children: then their own acknowledgement counts. The change also waits for the names that they need.
 func TestIntroductionToWhatHasNoChildren(t *testing.T) {
 	k := newTalk(t, true, false)
 	k.group = NewGroup(Debounce{})

@@ -142,7 +142,7 @@ func TestNamesAreGivenBack(t *testing.T) {
 	names(0)
 }
 
-// Answers are owed about names that a client with a wildcard unsubscribes from, whatever they are.
+// A client with a wildcard gets an answer for each name that it unsubscribes from.
 func TestUnsubscribingCountsToo(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 10}})
 	c := w.delta(testType)
@@ -153,7 +153,7 @@ func TestUnsubscribingCountsToo(t *testing.T) {
 	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
 }
 
-// oneRequest is a stream that is given one request and looks at what is left of it afterwards.
+// oneRequest is a stream with one request, and shows what it retains of that.
 type oneRequest struct {
 	grpc.ServerStream
 	ctx   context.Context
@@ -209,7 +209,7 @@ func TestWhatIsKeptOfARequest(t *testing.T) {
 func TestALargeNodeCountsAsNames(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 1000}})
 	w.set(testType, "a")
-	envoy := &corev3.Node{Id: "n"} // which lists what it was built with
+	envoy := &corev3.Node{Id: "n"} // with a list of extensions
 	for i := range 1000 {
 		envoy.Extensions = append(envoy.Extensions, &corev3.Extension{Name: fmt.Sprintf("envoy.filters.http.an-extension-%d", i)})
 	}

@@ -27,8 +27,8 @@ func TestAClientThatRejectsForeverCostsNothing(t *testing.T) {
 	})
 }
 
-// Each of many changes of subscription is answered by what it asks for and nothing else: were the work for each in
-// proportion to what is subscribed already, so would be the answers.
+// Each of many changes of subscription gets only what it asks for: if the work were in proportion to the subscription, so would
+// be the answers.
 func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
 	w := newWorld(t, Options{})
 	const n = 10_000
@@ -68,7 +68,7 @@ func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
 	c.expectAck(EndpointURL, nil, "n09999@2")
 }
 
-// An idle stream keeps nothing of what it was sent: the encoded pages, which are held weakly, go.
+// An idle stream does not keep responses: the encoded pages, which are held weakly, are freed.
 func TestIdleStreamsKeepNoResponses(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
 		w.set(testType, "a")

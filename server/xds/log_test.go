@@ -42,14 +42,14 @@ func TestWhyAStreamEnded(t *testing.T) {
 	require.Equal(t, "x", whyEnded(errors.New("x")))
 }
 
-// What is said to clients, and what to people, has not the words of the library in between.
+// Errors to clients and in the log do not have gRPC's words around them.
 func TestWhyAClientWasSentAwayIsInWords(t *testing.T) {
 	require.Equal(t, "server is shutting down", whyEnded(errDraining))
 	require.Equal(t, "ended: a question too many", whyEnded(fmt.Errorf("ended: %w",
 		status.Error(codes.ResourceExhausted, "a question too many"))))
 }
 
-// When more come and go than there are lines for, the next line says how many had none.
+// Above the rate, the next line has the number of suppressed lines.
 func TestVisitsWithoutALineAreCounted(t *testing.T) {
 	var log bytes.Buffer
 	v := visits{limiter: rate.NewLimiter(0, 1)}

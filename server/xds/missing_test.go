@@ -11,8 +11,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// Whoever sends requests to an Envoy makes it ask for hosts that are not there, as many as he likes, and Envoy goes on to ask for them. It
-// is told of each, and is not cut off: not by their number, nor by their length, nor when it comes back with all of them.
+// Requests to an Envoy can make it ask for any number of nonexistent hosts, and Envoy never unsubscribes. It gets an answer for each, and its
+// stream goes on: with many names, with long ones, and when it resumes with all of them.
 func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100}})
 	w.set(VHostURL, "80/a", "80/z")
@@ -54,7 +54,7 @@ func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
 	back.expectAck(VHostURL, nil, "80/z@2")
 }
 
-// What others think of is not asked for with types of which a client is told everything: there the limit holds.
+// With types without NoWildcard the limit holds.
 func TestNamesThatAreNotThereCountElsewhere(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100}})
 	w.set(EndpointURL, "a")

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The model of the order: a client that does as Envoy does, or as gRPC does, against commits that each move routes to other
-// clusters. Each commit is whole in itself: its routes lead to clusters that are there and have endpoints. So must be what the
-// client has, whenever it has taken a message, for as long as it acknowledges in time.
+// The model of the order: a client that behaves like Envoy, or like gRPC, against commits that each move routes to other clusters.
+// Each commit is consistent: its routes use clusters that exist and have endpoints. The client's state must be consistent, too,
+// after each message, as long as it acknowledges in time.
 
 func TestModelOfTheOrder(t *testing.T) {
 	seeds, from := fromEnv(t, "XDS_MODEL_SEEDS", 300), fromEnv(t, "XDS_MODEL_FROM", 1)
@@ -43,8 +43,8 @@ type orderModel struct {
 
 const orderRoutes = 3
 
-// orderTypeOf is TypeOf for the things of the model: the version of a route is the cluster that it leads to, a number, and, if it
-// is an interim version, the cluster that it leads to besides.
+// orderTypeOf is TypeOf for the things of the model: the version of a route is its cluster, a number, and, if it is an interim
+// version, the new cluster.
 func orderTypeOf(t *testing.T, url string) Type {
 	typ := TypeOf(url)
 	typ.Introduce = nil
@@ -60,7 +60,7 @@ func orderTypeOf(t *testing.T, url string) Type {
 	return typ
 }
 
-// clustersIn returns the cluster that a version of a route leads to, and those that it introduces.
+// clustersIn returns the cluster of a version of a route, and those that it preannounces.
 func clustersIn(version string) []string {
 	first, introduced, _ := strings.Cut(version, "+")
 	cluster, _, _ := strings.Cut(first, "/")
@@ -107,7 +107,7 @@ func (o *orderModel) open() {
 	for _, url := range []string{ClusterURL, EndpointURL, ListenerURL, RouteURL} {
 		ty := o.types[url]
 		ty.asked, ty.nonce, ty.wants = false, "", map[string]bool{}
-		if !o.delta { // it cannot say what it has, and loses at once what is gone
+		if !o.delta { // it cannot say what it has, and loses deleted resources at once
 			ty.have, o.applied, o.known = map[string]string{}, map[string]string{}, map[string]string{}
 		}
 	}
@@ -145,7 +145,7 @@ func (o *orderModel) clustersOf() []string {
 	return slices.Compact(slices.Sorted(maps.Values(all)))
 }
 
-// routesHad returns where the routes lead that the client has.
+// routesHad returns the clusters of the routes that the client has.
 func (o *orderModel) routesHad() map[string]string {
 	had := make(map[string]string)
 	for route, version := range o.types[RouteURL].have {
@@ -226,7 +226,7 @@ func (o *orderModel) step() {
 	}
 }
 
-// move leads some routes to other clusters, and removes the clusters that nothing leads to any more.
+// move changes some routes to other clusters, and deletes the clusters that no route uses any more.
 func (o *orderModel) move() {
 	o.version++
 	for _, route := range o.routeNames() {
@@ -262,7 +262,7 @@ func (o *orderModel) move() {
 	o.group.Apply(commits)
 }
 
-// sayAll lets all be said that can be said now.
+// sayAll sends all that can be sent now.
 func (o *orderModel) sayAll() {
 	for range 100 {
 		switch sent, _ := o.pump(); {
@@ -287,7 +287,7 @@ func (o *orderModel) deliver() {
 	}
 }
 
-// look has the client take a message, ask for what follows from it, and acknowledge it, in the order in which the real ones do.
+// look makes the client apply a message, subscribe to what follows from it, and acknowledge it, in the order of the real clients.
 func (o *orderModel) look() {
 	if len(o.inbox) == 0 {
 		return
@@ -329,7 +329,7 @@ func (o *orderModel) look() {
 	o.out = append(o.out, ack)
 }
 
-// clustersChanged has a new or changed cluster wait for endpoints, and takes the endpoints of one that is gone away.
+// clustersChanged drops the endpoints of deleted clusters.
 func (o *orderModel) clustersChanged(before map[string]string) {
 	have := o.types[ClusterURL].have
 	endpoints := o.types[EndpointURL].have
@@ -340,7 +340,7 @@ func (o *orderModel) clustersChanged(before map[string]string) {
 	}
 }
 
-// follow asks for what the client has come to need.
+// follow subscribes to the names that the client needs now.
 func (o *orderModel) follow() {
 	if o.grpc {
 		ready := true
@@ -351,7 +351,7 @@ func (o *orderModel) follow() {
 				ready = ready && has && endpoints
 			}
 		}
-		if ready { // it switches to new routes when it has all that they lead to
+		if ready { // it switches to new routes when it has their clusters
 			o.apply()
 		}
 		if len(o.types[ListenerURL].have) > 0 {
@@ -375,8 +375,7 @@ func (o *orderModel) follow() {
 	}
 }
 
-// apply has a gRPC client take the routes that it has into use: each at once, and only then does its balancer get to know the
-// clusters that it leads to.
+// apply makes a gRPC client use the routes that it has: each at once, before its balancer knows the clusters.
 func (o *orderModel) apply() {
 	o.applied = o.routesHad()
 	for route, cluster := range o.applied {
@@ -387,7 +386,7 @@ func (o *orderModel) apply() {
 	o.known = maps.Clone(o.types[RouteURL].have)
 }
 
-// check says that whatever route is in use leads to a cluster with endpoints.
+// check checks that each route in use has a cluster with endpoints.
 func (o *orderModel) check() {
 	routes := o.routesHad()
 	if o.grpc {
@@ -400,7 +399,7 @@ func (o *orderModel) check() {
 	}
 }
 
-// checkGone says that what is no longer there does not stay with a client for ever because routes never rest.
+// checkGone checks that deleted clusters do not stay with a client for ever because routes keep changing.
 func (o *orderModel) checkGone() {
 	for i := range o.clusters {
 		name := fmt.Sprintf("c%d", i)
@@ -414,7 +413,7 @@ func (o *orderModel) checkGone() {
 	}
 }
 
-// rest lets everything be said. The client ends up with the routes of the server and all that they need.
+// rest sends everything. The client ends up with the routes of the server and all that they need.
 func (o *orderModel) rest() {
 	messages, waits := 0, 0
 	for {

@@ -24,9 +24,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The model: a client of random habits on a stream of the real engine, without a network and with a clock of its own, against
-// random commits. It knows the protocol and nothing of the engine: what a response may say, and what the client must have
-// when nothing is left to be said. One seed is one history; XDS_MODEL_SEEDS and XDS_MODEL_FROM ask for others.
+// The model: a client of random behaviour on a stream of the real engine, without a network and with a clock of its own, against
+// random commits. It knows the protocol and not the engine: what a response may have, and what the client must have when nothing
+// is due any more. One seed is one history; XDS_MODEL_SEEDS and XDS_MODEL_FROM choose others.
 
 const modelSteps = 250
 
@@ -74,7 +74,7 @@ type model struct {
 
 	delta     bool
 	ttl       bool // the client supports them
-	given     bool // collections have versions that were given by hand, of which a new one is news
+	given     bool // collections have a Commit.Version, and a new one is a change
 	stream    *stream
 	inbox     []*message // sent, and not yet looked at by the client
 	sent      int        // messages
@@ -150,8 +150,7 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 	return m
 }
 
-// modelTypeOf is TypeOf for the things of the model, of which some versions introduce clients to clusters, and some clusters need
-// others. These are told by the name and the versions.
+// modelTypeOf is TypeOf for the things of the model. By name and version, some have interim versions, and some clusters need others.
 func modelTypeOf(t *testing.T, url string) Type {
 	typ := TypeOf(url)
 	if url == ClusterURL {
@@ -267,7 +266,7 @@ func (m *model) show() {
 	m.group.show()
 	m.group.mu.Unlock()
 	for url, ty := range m.types {
-		if !m.delta && TypeOf(url).Partial { // what is gone cannot be said, and is not what the client had if it comes back
+		if !m.delta && TypeOf(url).Partial { // removals cannot be sent, and a client that resumes does not have them
 			for i := range modelNames {
 				if name := fmt.Sprintf("n%d", i); m.colls[url].Get(name) == nil {
 					ty.again[name] = m.sent
@@ -485,7 +484,7 @@ func (ty *modelType) drop(sent int) {
 	ty.repeat, ty.ver = sent, ""
 }
 
-// junk is a request with a nonce of nobody's, as of an answer to another stream.
+// junk is a request with an unknown nonce, as of an answer to another stream.
 func (m *model) junk(url string) {
 	if !m.types[url].asked {
 		return
@@ -561,7 +560,7 @@ func (m *model) decode(f *frame) *message {
 	return msg
 }
 
-// look has the client take the oldest message that it was sent, and perhaps answer it.
+// look makes the client apply the oldest message, and perhaps answer it.
 func (m *model) look(late bool) {
 	if len(m.inbox) == 0 {
 		return
@@ -600,7 +599,7 @@ func (m *model) look(late bool) {
 	m.send(req)
 }
 
-// reject notes that the client rejected a message, which may have been one of several chunks: all may be said once more.
+// reject notes that the client rejected a message, maybe one of several chunks: all may be sent again.
 func (m *model) reject(ty *modelType) {
 	const chunks = 4 // at most, of which some are yet to come
 	for i := range modelNames {
@@ -612,7 +611,7 @@ func (ty *modelType) covers(name string) bool { return ty.all || ty.wants[name] 
 
 func (ty *modelType) mayRepeat(name string) bool { _, ok := ty.again[name]; return ok }
 
-// heard notes that a message spoke of name: with that, what was asked before it was sent has been answered.
+// heard notes that a message mentions name: it answers the requests before it.
 func (ty *modelType) heard(name string, msg *message) {
 	if sent, ok := ty.again[name]; ok && msg.number > sent {
 		delete(ty.again, name)
@@ -688,7 +687,7 @@ func (m *model) changed(msg *message, name string) {
 	}
 }
 
-// rest stops the changes and answers everything until nothing is left to be said. Then the client has what the server has.
+// rest stops the changes and answers everything until nothing is due. Then the client has what the server has.
 func (m *model) rest() {
 	m.show()
 	for _, url := range modelTypes {
@@ -719,7 +718,7 @@ func (m *model) rest() {
 	}
 }
 
-// unrest says what the stream is not done with.
+// unrest describes what is still due.
 func (m *model) unrest() (s string) {
 	for _, sub := range m.stream.subs {
 		if !sub.has.is(sub.coll.shown.Load()) || sub.has.asked() {
@@ -730,7 +729,7 @@ func (m *model) unrest() (s string) {
 	return s
 }
 
-// insists has a SotW client that answered late, or not at all, say what it wants.
+// insists makes a SotW client that answered late, or not at all, repeat its names.
 func (m *model) insists() (again bool) {
 	for _, url := range modelTypes {
 		if ty := m.types[url]; ty.asked && !m.delta && ty.insist {

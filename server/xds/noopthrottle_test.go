@@ -24,7 +24,7 @@ func TestNoopsAreReadSlowly(t *testing.T) {
 	require.Equal(t, 3*time.Second/noopsPerSecond, c.heard(51, now))
 }
 
-// A client that rejects the same response over and over is still served, and is not thrown out.
+// A client that rejects the same response over and over is still served, and its stream goes on.
 func TestAClientThatTalksIsReadSlowly(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		w := newWorld(t, Options{})
@@ -40,7 +40,7 @@ func TestAClientThatTalksIsReadSlowly(t *testing.T) {
 	}
 }
 
-// talker is a client that asks for a name, and returns the nonce of the response; or rejects a response, if it is given its nonce.
+// talker is a client that subscribes to a name, and returns the nonce of the response; or rejects the response of a nonce.
 func (w *world) talker(delta bool) func(nonce, name string) string {
 	conn, rejected := w.conn(), &status.Status{Message: "no"}
 	w.t.Cleanup(func() { _ = conn.Close() })
@@ -78,8 +78,7 @@ func (w *world) talker(delta bool) func(nonce, name string) string {
 	}
 }
 
-// What a client asks for before it has the last response, as it does that is led to one name after another, is no no-op; to say the same
-// once more is.
+// A change of names before the client has the last response, as when it finds one name after another, is no no-op; its repetition is.
 func TestWhoAsksBeforeItIsAnsweredSendsNoNoop(t *testing.T) {
 	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, has: holding{at: nothing}}
 	names := []string{"a"}

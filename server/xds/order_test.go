@@ -138,7 +138,7 @@ func TestRemovalsAreNotPutOffWhileRoutesKeepChanging(t *testing.T) {
 	t.Fatal("c1 is never removed")
 }
 
-// An Envoy that has a new version of a cluster waits for its endpoints, though it has them, and has said so.
+// An Envoy that has a new version of a cluster waits for its endpoints, although it has acknowledged them.
 func TestEndpointsThatAResumedWildcardHasAreSentAfterTheirCluster(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.set(ClusterURL, "c@2", "d")

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// In state of the world the first change goes at once, and the second when it is time; in delta all go at once. Who asks is
-// answered at once.
+// In state of the world the first change is sent at once, and the second when it is time; in delta all are sent at once.
+// Requests are answered at once.
 func TestPacing(t *testing.T) {
 	pacing := Pacing{Least: time.Hour, Most: time.Hour}
 	t.Run("sotw", func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// delays returns how many delays were counted of a stage, and their sum.
+// delays returns the number of observations of a stage, and their sum.
 func delays(t *testing.T, r *prometheus.Registry, stage string) (count int, sum time.Duration) {
 	for _, f := range gatherAll(t, r) {
 		if f.GetName() != "xds_propagation_seconds" {
@@ -40,7 +40,7 @@ func labelOf(m *dto.Metric, name string) string {
 	return ""
 }
 
-// gaugeOf returns what a metric of lag says of testType.
+// gaugeOf returns the value of a metric of lag for testType.
 func gaugeOf(t *testing.T, r *prometheus.Registry, name string) float64 {
 	for _, f := range gatherAll(t, r) {
 		for _, m := range f.GetMetric() {
@@ -53,7 +53,7 @@ func gaugeOf(t *testing.T, r *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// change puts something that came about that long ago.
+// change puts a change that was made that long ago.
 func (w *world) change(t *testing.T, ago time.Duration, name, version string) {
 	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, name, version, "")}, Since: time.Now().Add(-ago)})
 }
@@ -85,7 +85,7 @@ func TestPropagationIsFromTheSourceToTheAcknowledgement(t *testing.T) {
 		require.InDelta(t, 1, gaugeOf(t, r, "xds_unsynced_clients"), 0)
 		require.Positive(t, gaugeOf(t, r, "xds_oldest_unacknowledged_seconds"))
 
-		// What comes while that is unanswered is counted by the first of it.
+		// Changes while that is unanswered count from the first of them.
 		w.change(t, 3*time.Hour, "a", "3")
 		w.change(t, 2*time.Hour, "a", "4")
 		c.ack(first)

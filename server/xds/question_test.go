@@ -80,8 +80,7 @@ func TestServedIsWhatAClientWasSent(t *testing.T) {
 	require.Nil(t, w.server.Served(99))
 }
 
-// A question may wait for others. A large request, which has a turn of the processors meanwhile, is none: everybody's large requests would
-// wait as well.
+// Query may block. So a large request, which runs as heavy work, is refused: all other large requests would wait for it.
 func TestALargeRequestIsNoQuestion(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.coll(testType).typ.Ask = func([]string) error {

@@ -34,7 +34,7 @@ func (w *world) asking() (n int) {
 	return n
 }
 
-// haveTurns says whether nobody has any of so many turns.
+// haveTurns says whether all n turns are free.
 func (w *world) haveTurns(n int) bool {
 	turns := w.server.ramp.turns
 	for range n {
@@ -115,7 +115,7 @@ func TestATurnEndsIfTheClientIsSlow(t *testing.T) {
 	eventually(t, func() bool { return w.served() == 1 })
 	c := w.delta(testType)
 	c.ask(testType)
-	require.NotEmpty(t, c.next().puts) // when the turn is over
+	require.NotEmpty(t, c.next().puts) // when the slot is free
 }
 
 func TestATurnEndsWithItsStream(t *testing.T) {
@@ -143,7 +143,7 @@ func TestWhoWaitsForATurnIsToldOfTheEnd(t *testing.T) {
 	require.Equal(t, codes.Unavailable, grpcstatus.Code(waits.ended()))
 }
 
-// TestAddressesBeginInTurns: those who come in numbers from one address, and are slow to read, hold up another address for one of them.
+// TestAddressesBeginInTurns: many slow streams from one address delay another address by one of them.
 func TestAddressesBeginInTurns(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.ramp.patience = time.Hour

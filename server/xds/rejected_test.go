@@ -12,7 +12,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// rejecting is a subscription in delta to everything of a collection, whose client answers what it is sent.
+// rejecting is a delta subscription to a whole collection, whose client answers its responses.
 type rejecting struct {
 	*testing.T
 	coll *Collection
@@ -34,7 +34,7 @@ func newRejecting(t *testing.T, v variant, names ...string) *rejecting {
 	return r
 }
 
-// set makes a commit of a revision, and sends it. It returns the nonces of the response.
+// set makes a commit with a revision, and sends it. It returns the nonces of the response.
 func (r *rejecting) set(revision uint64, version string, names ...string) (first, last uint64) {
 	r.Helper()
 	c := Commit{Revision: revision}
@@ -129,7 +129,7 @@ func TestAnAcknowledgementOfEverythingEndsAllRejections(t *testing.T) {
 	r.expect()
 }
 
-// What a client makes up takes only so much memory, and what it does not want is not listed.
+// Rejections take bounded memory, and resources that the client does not want are not listed.
 func TestRejectionsAreBounded(t *testing.T) {
 	r := newRejecting(t, variant{delta: true})
 	var names []string
@@ -144,7 +144,7 @@ func TestRejectionsAreBounded(t *testing.T) {
 	require.Len(t, r.sub.answers.rejected, maxRejections)
 }
 
-// However long the texts of a client are, the last one is kept whole, and the earlier ones are cut to what they may take together.
+// The client's last reason is kept whole, however long, and the earlier ones are cut to a limit for all of them.
 func TestTextsOfRejectionsAreBounded(t *testing.T) {
 	r := newRejecting(t, variant{delta: true})
 	for i := range maxRejections + 1 {

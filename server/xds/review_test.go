@@ -15,12 +15,12 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// worlds has clients see one of several groups of collections.
+// worlds is a catalog that shows clients one of several groups of collections.
 type worlds struct {
 	*world
 	groups []map[string]*Collection
 	at     atomic.Int64 // negative for none
-	held   atomic.Int64 // collections that were not given back
+	held   atomic.Int64 // collections in use
 }
 
 func newWorlds(t *testing.T, types ...string) *worlds {
@@ -58,7 +58,7 @@ func (ws *worlds) move(to int64) {
 	ws.server.Review()
 }
 
-// A client that is to see another collection is sent what differs, and from then on what changes there.
+// A client that moves to another collection is sent the difference, and then the changes there.
 func TestAClientThatIsToSeeAnotherCollectionIsLedThere(t *testing.T) {
 	for name, dial := range map[string]func(ws *worlds) (c *client, names []string){
 		"delta, all":  func(ws *worlds) (*client, []string) { return ws.delta(testType), nil },
@@ -104,7 +104,7 @@ func TestAClientThatIsToSeeAnotherCollectionIsLedThere(t *testing.T) {
 	})
 }
 
-// The commits of one collection are not those of another one, although they are counted alike.
+// The revisions of one collection are not those of another one, although the numbers are equal.
 func TestAClientThatIsLedToAnotherCollectionIsAtNoCommitOfThat(t *testing.T) {
 	ws := newWorlds(t, testType)
 	ws.put(0, testType, "a", "c")
@@ -123,7 +123,7 @@ func TestAClientThatIsLedToAnotherCollectionIsAtNoCommitOfThat(t *testing.T) {
 	c.expectAck(testType, nil, "b@1", "d@1", "-c")
 }
 
-// What it is led to is with a client before what leads there, and what it is led away from goes last, as if all were one commit.
+// A review is ordered like one commit: dependencies first, then the parents, and removals last.
 func TestAClientIsLedToOtherCollectionsInOrder(t *testing.T) {
 	ws := newWorlds(t, ClusterURL, EndpointURL, ListenerURL)
 	for i, name := range []string{"old", "new"} {
@@ -159,7 +159,7 @@ func TestAClientThatIsRefusedWhenItIsReviewedIsTold(t *testing.T) {
 	eventually(t, func() bool { return ws.held.Load() == 0 })
 }
 
-// Whatever happens meanwhile, clients end up with what the catalog says last, and nothing is kept that was given back.
+// Whatever happens meanwhile, clients end up with the catalog's last choice, and all other collections are released.
 func TestReviewsWhileClientsComeAndAnswer(t *testing.T) {
 	ws := newWorlds(t, testType)
 	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // it is a test
@@ -238,7 +238,7 @@ func (f *follower) has() (all []string) {
 	return all
 }
 
-// slowWorlds are worlds whose catalog waits before it says of what is asked in a review.
+// slowWorlds are worlds whose catalog blocks in a review.
 type slowWorlds struct {
 	*worlds
 	gate atomic.Pointer[chan struct{}] // closed when it answers; nil if it does at once
@@ -258,8 +258,8 @@ func (ws *slowWorlds) Collection(ctx context.Context, node *corev3.Node, typeURL
 	return ws.worlds.Collection(ctx, node, typeURL)
 }
 
-// A review waits for nothing that the catalog has to do. What is committed meanwhile to what a client saw is never sent to it: it is
-// led from what it had.
+// Review does not wait for the catalog. Commits to a client's old collection meanwhile are never sent to it: it moves from the state that
+// it had.
 func TestAReviewDoesNotWaitForTheCatalog(t *testing.T) {
 	ws := &slowWorlds{worlds: newWorlds(t, testType)}
 	ws.server.catalog = ws
@@ -292,7 +292,7 @@ func TestAReviewDoesNotWaitForTheCatalog(t *testing.T) {
 	eventually(t, func() bool { return ws.held.Load() == int64(len(clients)) })
 }
 
-// A stream that waits for the catalog ends when its client goes, and leaves nothing behind.
+// A stream that waits for the catalog ends when its client disconnects, and leaves nothing behind.
 func TestAStreamThatIsReviewedEndsWithItsClient(t *testing.T) {
 	ws := &slowWorlds{worlds: newWorlds(t, testType)}
 	ws.server.catalog = ws

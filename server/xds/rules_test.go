@@ -435,8 +435,8 @@ func TestRule16DeltaIsChunkedAndSotWIsNot(t *testing.T) {
 	require.Len(t, m.Resources, 2*n-1)
 }
 
-// A client that does not read fills its window and then stands still. Nobody else notices, and when it reads again it
-// gets the newest state and not what it missed.
+// A client that does not read fills its window and then blocks. No other client notices, and when it reads again it gets the
+// newest state and not the ones that it missed.
 func TestRule17StuckClientDisturbsNobody(t *testing.T) {
 	w := newWorld(t, Options{AckTimeout: time.Millisecond})
 	w.set(testType, "small")

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Whatever stretches of a run are asked for: the chunks hold them and the removals, each once, in order, within bounds.
+// For any stretches of a run, the chunks have them and the removals, each once, in order, within the limit.
 func TestRunsAreCutAnywhere(t *testing.T) {
 	const limit = 1000
 	r := rand.New(rand.NewPCG(1, 2))
@@ -68,7 +68,7 @@ func TestRunsAreCutAnywhere(t *testing.T) {
 	}
 }
 
-// Named subscriptions that want much of a difference are sent stretches of what is encoded for all.
+// Named subscriptions that want much of a difference are sent stretches of the shared encoding.
 func TestNamedStreamsShareTheEncoding(t *testing.T) {
 	w := newWorld(t, Options{})
 	var names, items []string

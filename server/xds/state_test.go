@@ -36,8 +36,8 @@ func content(t require.TestingT, s *state) map[string]string {
 	return m
 }
 
-// A random history of commits agrees with a map, and the difference between any two states is what a comparison of the
-// maps says.
+// After a random history of commits, the state is equal to a map, and the difference between any two states is equal to the
+// difference of their maps.
 func TestStateAgreesWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		states := []*state{{revision: 1}}

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// TestTextsOfRequests puts bytes that are not UTF-8 in each text that a request may have. The request is refused, or
-// keeps nothing of them: all that is kept may get into the answers of CSDS and of istioctl, and into pages.
+// TestTextsOfRequests puts bytes that are not UTF-8 in each text of a request. The request is refused, or keeps nothing of them:
+// kept texts may get into the answers of CSDS and of istioctl, and into pages.
 func TestTextsOfRequests(t *testing.T) {
 	const mark = "QQ"
 	for _, m := range []proto.Message{&discoveryv3.DiscoveryRequest{}, &discoveryv3.DeltaDiscoveryRequest{}} {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A resumed client ends up with what it subscribed to, whatever it brought along, and is told nothing that it knows.
+// A resumed client ends up with what it subscribed to, whatever versions it sent, and is sent nothing that it has.
 func TestResumingAgainstAModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	name := func() string { return fmt.Sprintf("n%02d", r.IntN(80)) }
@@ -72,8 +72,8 @@ func TestResumingAgainstAModel(t *testing.T) {
 	}
 }
 
-// Of what a client brought along and is not there only the name is known. It cannot be sent, however the client asks for
-// everything before it is told that there is no such thing; it is told so once.
+// Only the name is known of a resource that a resuming client has and that no longer exists. It cannot be sent, even if the client adds a
+// wildcard before its removal is sent; the removal is sent once.
 func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
 	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{"gone": "1"}})
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
 	require.Equal(t, holding{at: goal}, p.has)
 }
 
-// spoken returns what a step says on the wire to a delta client.
+// mentioned returns the puts and removals of a response to a delta client.
 func spoken(t *testing.T, p *step, v variant) (puts, removed []string) {
 	for _, b := range p.bodies(v, formDelta) {
 		var r discoveryv3.DeltaDiscoveryResponse
@@ -147,8 +147,7 @@ func TestAVersionOfNamesIsNotOfEverything(t *testing.T) {
 	c.expect(testType, "a@1", "b@1")
 }
 
-// A client that resumes with a state that a collection had lately is sent what changed since, and each of its versions need not be looked
-// up.
+// A client that resumes with a recent state of a collection is sent the changes since, without a lookup of each version.
 func TestResumingFromARecentState(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	name := func() string { return fmt.Sprintf("n%d", r.IntN(200)) }

@@ -27,7 +27,7 @@ func TestStoredIsGzip(t *testing.T) {
 	}
 }
 
-// wire counts what a client is sent, as it is on the wire and as it is meant.
+// wire counts the bytes that a client receives, compressed and decompressed.
 type wire struct{ compressed, length int }
 
 func (w *wire) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -40,7 +40,7 @@ func (w *wire) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// A client that accepts gzip gets what the others get, in fewer bytes, by every way in which a response is made.
+// A client that accepts gzip gets the same responses in fewer bytes, however they are made.
 func TestGzip(t *testing.T) {
 	w := newWorld(t, Options{Gzip: true})
 	var items []string
