@@ -177,7 +177,7 @@ func (n *nameCosts) add(host string, more int) (all, ofHost int) {
 	return n.all, n.of[host]
 }
 
-// inAll returns the cost for all hosts.
+// total returns the cost for all hosts.
 func (n *nameCosts) inAll() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

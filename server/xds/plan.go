@@ -401,8 +401,7 @@ func (p *step) listAll(h *holding, w *wants, goal *state) {
 	sortEntries(p.puts)
 }
 
-// stillAbsent returns the names of the state to that a client brought there does not have: to keeps removed entries for clients
-// that have them, and they are not sent to clients that do not.
+// stillAbsent returns the names of notHeld that only the state to has, and goal has not: the client does not get them.
 func (h *holding) untold(to, goal *state) map[string]told {
 	if to == goal {
 		return nil
@@ -540,7 +539,7 @@ type pace struct {
 	took    time.Duration // from sending the last acknowledged response until its acknowledgement
 }
 
-// sending notes that a response is sent to the client, which has h.
+// begin notes that a response to the client, which has h, begins.
 func (p *pace) sending(h *holding, now time.Time) {
 	if !h.asked() {
 		p.changed = now

@@ -502,7 +502,7 @@ func (s *stream) lookAgain(wait time.Duration) bool {
 	return true
 }
 
-// mayGo says whether sub may be sent the next response: the last one is answered, or AckTimeout has passed.
+// maySend says whether sub may be sent the next response: the last one is answered, or AckTimeout has passed.
 func (s *stream) mayGo(sub *subscription, now time.Time) bool {
 	return sub.coll.typ.NoAck || !sub.outstanding() || !s.lookAgain(sub.since.Add(s.server.opts.AckTimeout).Sub(now))
 }

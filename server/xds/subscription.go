@@ -156,7 +156,7 @@ func (s *subscription) takeStale(r *request) {
 	r.asks, s.stale = sum != s.stale, sum
 }
 
-// sumSeed makes sums that nobody can foresee.
+// sumSeed makes sums unpredictable.
 var sumSeed = maphash.MakeSeed()
 
 // sumOf returns a sum that identifies a set of names.
