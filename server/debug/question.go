@@ -67,7 +67,7 @@ func (q *Questions) Collection(ctx context.Context, _ *corev3.Node, typeURL stri
 	default:
 		return nil, nil, status.Errorf(codes.Unimplemented, "type %q is not served", typeURL)
 	}
-	a.coll = xds.NewCollection(xds.Type{URL: typeURL, Ask: a.ask}, xds.Debounce{})
+	a.coll = xds.NewCollection(xds.Type{URL: typeURL, Query: a.ask}, xds.Debounce{})
 	a.coll.MarkSynced()
 	return a.coll, func() { q.kept.Add(-a.size) }, nil
 }

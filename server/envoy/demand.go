@@ -29,10 +29,10 @@ func canOnDemand(ctx context.Context) bool {
 }
 
 // collectionsOnDemand returns the collections that are served otherwise to such a client: of clusters and virtual hosts by name only; and
-// nobody has to be introduced to the clusters of a route, for which its requests ask.
+// the clusters of a route need no interim version: its requests ask for them.
 func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Collection) {
 	cluster, route := TypeOf(xds.ClusterURL), TypeOf(xds.RouteURL)
-	cluster.ByName, route.Introduce = true, nil
+	cluster.NoWildcard, route.Preannounce = true, nil
 	return g.Collection(cluster), g.Collection(route), g.Collection(xds.TypeOf(xds.VHostURL))
 }
 

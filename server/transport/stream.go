@@ -88,8 +88,8 @@ func (s *limitedStream) Context() context.Context { return s.ctx }
 
 // request is one that may be kept longer than until the next one is received.
 type request interface {
-	Due() bool           // whether something is to be sent to its client
-	Keep(release func()) // release is to be called when it is kept no longer
+	Due() bool                // whether a response to its client may be due
+	OnRelease(release func()) // has release called when nothing of it is retained any more
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -107,7 +107,7 @@ func (s *limitedStream) RecvMsg(m any) error {
 	of, _ := s.ctx.Value(callKey{}).(*call)
 	if r, ok := m.(request); ok && of != nil {
 		if room := s.conn.take(*of, r.Due); room != nil {
-			r.Keep(room.release)
+			r.OnRelease(room.release)
 		}
 	}
 	return nil

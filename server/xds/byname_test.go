@@ -50,7 +50,7 @@ func TestVirtualHostsByName(t *testing.T) {
 func TestByName(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
 		typ := TypeOf(ClusterURL)
-		typ.ByName = true
+		typ.NoWildcard = true
 		w.colls[ClusterURL] = NewCollection(typ, Debounce{})
 		w.colls[ClusterURL].MarkSynced()
 		w.set(ClusterURL, "a", "b")

@@ -63,7 +63,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	// gRPC does not pass the context of the stream
-	_ = heavily(context.Background(), r.host, data.Len() > heavyBytes, func() { err = r.unmarshal(data) })
+	_ = runHeavy(context.Background(), r.host, data.Len() > heavyBytes, func() { err = r.unmarshal(data) })
 	return err
 }
 

@@ -124,8 +124,8 @@ func TestARequestThatIsReducedHoldsItsMemory(t *testing.T) {
 	require.NoError(t, codec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, r))
 	require.True(t, r.tooMany())
 	released := false
-	r.Keep(func() { released = true })
-	require.NoError(t, r.decodeKept(func([]byte) bool { return false }))
+	r.OnRelease(func() { released = true })
+	require.NoError(t, r.decodeFiltered(func([]byte) bool { return false }))
 	require.NotNil(t, r.initial)
 	require.NotNil(t, r.release)
 	r.release()

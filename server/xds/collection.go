@@ -17,7 +17,7 @@ type Collection struct {
 	shown   atomic.Pointer[state] // visible to streams; replaced under group.mu
 	synced  atomic.Bool
 
-	bells map[bell]int // of the subscribed streams, with the number of their subscriptions; guarded by group.mu
+	wakeups map[wakeup]int // of the subscribed streams, with the number of their subscriptions; guarded by group.mu
 }
 
 // Type says how the resources of a type are sent.
@@ -40,9 +40,9 @@ type Type struct {
 	//
 	// Equal arguments must give equal results; the interim version must differ from both (leave it empty). Called once per change,
 	// with a stream locked: it must not block or call the server.
-	Introduce func(has, next *Entry) (interim *Entry, leads []Lead)
+	Preannounce func(has, next *Entry) (interim *Entry, leads []Dependency)
 	// DependencyURL is the type of the dependencies that Preannounce returns. It has a lower rank.
-	LeadsURL string
+	DependencyURL string
 	// Needs, if not nil, returns the names, of the same type, that an entry consists of; a client that is preannounced an entry gets
 	// these too. The rules are those of Preannounce.
 	Needs func(*Entry) []string
@@ -51,7 +51,7 @@ type Type struct {
 	OnePerResponse bool
 	// NoWildcard makes a wildcard match no resource: it is answered like one of an empty type. Envoys begin with a wildcard for
 	// virtual hosts, before they subscribe to any.
-	ByName bool
+	NoWildcard bool
 	// Aliases: A delta response reports a missing name as a resource with that name as alias and no content: Envoy's wait for a
 	// virtual host ends only so. Resources that the client had are removed as usual.
 	Aliases bool
@@ -59,7 +59,7 @@ type Type struct {
 	NoAck bool
 	// Query, if not nil, is called with the names of the first request and of each that asks for something else. It puts the answers
 	// into the collection, which serves this stream only and is sent whole. An error, which should carry a gRPC status, ends the stream.
-	Ask func(names []string) error
+	Query func(names []string) error
 }
 
 // The Envoy types that have rules of their own.
@@ -85,13 +85,13 @@ func TypeOf(url string) Type {
 	case EndpointURL:
 		t.Rank, t.Partial = 2, true
 	case ListenerURL:
-		t.Rank, t.LeadsURL = 3, ClusterURL
+		t.Rank, t.DependencyURL = 3, ClusterURL
 	case ScopedURL:
 		t.Rank = 4
 	case RouteURL:
-		t.Rank, t.Partial, t.OnePerResponse, t.LeadsURL = 5, true, true, ClusterURL
+		t.Rank, t.Partial, t.OnePerResponse, t.DependencyURL = 5, true, true, ClusterURL
 	case VHostURL:
-		t.Rank, t.Partial, t.ByName, t.Aliases = 6, true, true, true
+		t.Rank, t.Partial, t.NoWildcard, t.Aliases = 6, true, true, true
 	case SecretURL:
 		t.Partial, t.OnePerResponse = true, true
 	case ExtURL, RuntimeURL:
@@ -138,8 +138,8 @@ func (c *Collection) after(commit *Commit) *state {
 		changes = append(changes, change{name: name})
 	}
 	for _, e := range commit.Put {
-		if wrong := e.wrong(); wrong != nil {
-			cmp.Or(c.group.Log, slog.Default()).Error("invalid entry ignored", "type_url", c.typ.URL, "err", wrong)
+		if err := e.validate(); err != nil {
+			cmp.Or(c.group.Log, slog.Default()).Error("invalid entry ignored", "type_url", c.typ.URL, "err", err)
 			continue
 		}
 		changes = append(changes, change{e.Name, versioned(e)})
@@ -147,13 +147,13 @@ func (c *Collection) after(commit *Commit) *state {
 	next := old.with(changes)
 	if commit.Version != "" && (next.version != commit.Version || !next.given) {
 		if next == old {
-			next = &state{revision: old.revision + 1, sum: old.sum, print: old.print, len: old.len, pages: old.pages, minTTL: old.minTTL}
+			next = &state{revision: old.revision + 1, sum: old.sum, fingerprint: old.fingerprint, len: old.len, pages: old.pages, minTTL: old.minTTL}
 		}
 		next.version, next.given = commit.Version, true
 	}
 	if next != old {
 		next.made = commit.Revision
-		next.earlier, next.replaced = old.earlier.with(old.print, next.replaced), nil
+		next.earlier, next.replaced = old.earlier.with(old.fingerprint, next.replaced), nil
 		next.times = old.times.With(next.revision, commit.Since)
 	}
 	return next
@@ -170,7 +170,7 @@ func (c *Collection) MarkSynced() {
 	c.synced.Store(true)
 	c.group.hidden[c] = struct{}{}
 	c.group.show()
-	c.ring()
+	c.notify()
 }
 
 // Synced says whether the content may be sent.
@@ -189,30 +189,30 @@ func (c *Collection) Get(name string) *Entry { return c.current.Load().get(name)
 func (c *Collection) All() iter.Seq[*Entry] { return c.current.Load().all() }
 
 // notify wakes the subscribed streams; the group's mutex is held. It never waits.
-func (c *Collection) ring() {
-	for b := range c.bells {
-		b.ring()
+func (c *Collection) notify() {
+	for b := range c.wakeups {
+		b.notify()
 	}
 }
 
-func (c *Collection) subscribe(b bell) {
+func (c *Collection) subscribe(b wakeup) {
 	c.group.mu.Lock()
 	defer c.group.mu.Unlock()
-	c.bells[b]++
+	c.wakeups[b]++
 }
 
-func (c *Collection) unsubscribe(b bell) {
+func (c *Collection) unsubscribe(b wakeup) {
 	c.group.mu.Lock()
 	defer c.group.mu.Unlock()
-	if c.bells[b]--; c.bells[b] <= 0 {
-		delete(c.bells, b)
+	if c.wakeups[b]--; c.wakeups[b] <= 0 {
+		delete(c.wakeups, b)
 	}
 }
 
 // wakeup wakes a stream. It holds one signal: a stream that is awake finds everything that is new.
-type bell chan struct{}
+type wakeup chan struct{}
 
-func (b bell) ring() {
+func (b wakeup) notify() {
 	select {
 	case b <- struct{}{}:
 	default:

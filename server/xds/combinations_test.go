@@ -58,7 +58,7 @@ func TestNamedThenAllStillLearnsWhatIsGone(t *testing.T) {
 		w.set(testType, "-a")
 		st := w.onlyStream()
 		st.apply(st.types[testType], &request{delta: true, typeURL: testType, subscribe: []string{"*"}}, false, time.Now())
-		st.bell.ring()
+		st.wakeup.notify()
 	})
 	c.expectAck(testType, nil, "-a", "b@1", "c@1")
 	c.silence()

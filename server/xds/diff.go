@@ -11,25 +11,25 @@ type diff struct {
 	removed []*Entry // as they were
 	whole   bool     // puts has all entries of the state
 
-	delta [forms]weakly[deltas]
+	delta [forms]weakCache[deltas]
 	// additions returns the state with the puts but not yet the removals, and the difference to it.
-	keeping func() (*state, *diff)
+	additions func() (*state, *diff)
 
-	introduction introduction
+	preannouncement preannouncement
 }
 
 var noDiff = &diff{}
 
 // additionsFirst returns the state with the puts of d but not yet the removals, and the difference to it. d leads to the state to.
-func (d *diff) before(to *state) (*state, *diff) {
+func (d *diff) additionsFirst(to *state) (*state, *diff) {
 	if len(d.removed) == 0 {
 		return to, d
 	}
-	return d.keeping()
+	return d.additions()
 }
 
 // withRemoved returns a difference with the puts of d that removes entries; d if there are none.
-func (d *diff) and(removed []*Entry) *diff {
+func (d *diff) withRemoved(removed []*Entry) *diff {
 	if len(removed) == 0 {
 		return d
 	}
@@ -64,8 +64,8 @@ func (s *state) since(from *state) *diff {
 	switch {
 	case from == s:
 		return noDiff
-	case from.onward == s:
-		return from.rest
+	case from.final == s:
+		return from.toFinal
 	case from.len == 0:
 		return s.sinceNothing.get(func() *diff { return &diff{puts: slices.AppendSeq(make([]*Entry, 0, s.len), s.all()), whole: true} })
 	}
@@ -76,8 +76,8 @@ func (s *state) since(from *state) *diff {
 	}
 	puts, removed := compare(from, s)
 	d := &diff{puts: puts, removed: removed}
-	d.keeping = sync.OnceValues(func() (*state, *diff) {
-		return s.and(removed), &diff{puts: puts}
+	d.additions = sync.OnceValues(func() (*state, *diff) {
+		return s.withPuts(removed), &diff{puts: puts}
 	})
 	if from.revision != 0 {
 		if s.diffs == nil {

@@ -193,7 +193,7 @@ func (e *Entry) hash() setHash {
 }
 
 // validate returns an error if no client could decode the entry.
-func (e *Entry) wrong() error {
+func (e *Entry) validate() error {
 	switch {
 	case e == nil:
 		return errors.New("entry is nil")

@@ -41,7 +41,7 @@ func NewGroup(debounce Debounce) *Group {
 
 // Collection adds an empty collection to the group. Nothing of it is sent until its MarkSynced is called.
 func (g *Group) Collection(typ Type) *Collection {
-	c := &Collection{typ: typ, group: g, bells: make(map[bell]int)}
+	c := &Collection{typ: typ, group: g, wakeups: make(map[wakeup]int)}
 	s := &state{revision: 1}
 	s.version = s.sum.String()
 	g.mu.Lock()
@@ -129,7 +129,7 @@ func (g *Group) show() {
 	}
 	g.shown.Store(&next)
 	for c := range g.hidden {
-		c.ring()
+		c.notify()
 	}
 	clear(g.hidden)
 }

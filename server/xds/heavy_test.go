@@ -22,7 +22,7 @@ func TestWantsOfAState(t *testing.T) {
 			changes = append(changes, change{name, thing(t, name, "1", "")})
 		}
 		s := nothing.with(changes)
-		var w wants
+		var w subscriptionNames
 		want := make(map[string]bool)
 		for range rng.IntN(300) {
 			name := fmt.Sprint(rng.IntN(500))
@@ -32,7 +32,7 @@ func TestWantsOfAState(t *testing.T) {
 			}
 		}
 		got := make(map[string]bool)
-		for e := range w.of(s) {
+		for e := range w.entriesIn(s) {
 			require.False(t, got[e.Name])
 			got[e.Name] = true
 		}

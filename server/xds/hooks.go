@@ -79,27 +79,27 @@ func (s *stream) hookResponse(out *frame) {
 }
 
 // logConnected logs a client whose node is known.
-func (s *stream) cameIn() {
+func (s *stream) logConnected() {
 	variant := "sotw"
 	if s.delta {
 		variant = "delta"
 	}
-	said := []any{"node_id", s.nodeID(), "peer", s.peer, "stream", s.id, "variant", variant}
+	attrs := []any{"node_id", s.nodeID(), "peer", s.peer, "stream", s.id, "variant", variant}
 	if s.identity != "" {
-		said = append(said, "identity", s.identity)
+		attrs = append(attrs, "identity", s.identity)
 	}
-	s.server.visits.say(s.server.log, "client connected", said...)
+	s.server.connectionLog.log(s.server.log, "client connected", attrs...)
 }
 
 // logDisconnected logs why a stream has ended, and how long it was open. Streams without a request are not logged.
-func (s *stream) wentAway(err error) {
+func (s *stream) logDisconnected(err error) {
 	s.mu.Lock()
 	silent := s.node == nil
 	s.mu.Unlock()
 	if silent {
 		return
 	}
-	s.server.visits.say(s.server.log, "client disconnected", "node_id", s.nodeID(), "peer", s.peer, "stream", s.id,
+	s.server.connectionLog.log(s.server.log, "client disconnected", "node_id", s.nodeID(), "peer", s.peer, "stream", s.id,
 		"after", time.Since(s.connected).Round(time.Millisecond), "why", whyEnded(err))
 }
 
@@ -115,18 +115,18 @@ func whyEnded(err error) string {
 }
 
 // connectionLog logs each client that connects and disconnects, below a rate. The next line then has the number of suppressed lines.
-type visits struct {
-	limiter *rate.Limiter
-	unsaid  atomic.Int64
+type connectionLog struct {
+	limiter    *rate.Limiter
+	suppressed atomic.Int64
 }
 
-func (v *visits) say(log *slog.Logger, msg string, attrs ...any) {
+func (v *connectionLog) log(log *slog.Logger, msg string, attrs ...any) {
 	if !v.limiter.Allow() {
-		v.unsaid.Add(1)
+		v.suppressed.Add(1)
 		return
 	}
-	if before := v.unsaid.Swap(0); before > 0 {
-		attrs = append(attrs, "suppressed", before)
+	if suppressed := v.suppressed.Swap(0); suppressed > 0 {
+		attrs = append(attrs, "suppressed", suppressed)
 	}
 	log.Info(msg, attrs...) //nolint:sloglint // it is one of two
 }

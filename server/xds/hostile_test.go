@@ -47,7 +47,7 @@ func TestOnlyTheVersionsThatASubscriptionBeganWithAreKept(t *testing.T) {
 	eventually(t, func() bool { return st.subscription(testType) != nil })
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	require.Less(t, st.kept, 2000)
+	require.Less(t, st.unreservedBytes, 2000)
 }
 
 func TestVersionsInSmallRequestsAreBoundedTogether(t *testing.T) {
@@ -124,11 +124,11 @@ func TestEverythingIsEncodedOnceHoweverItIsAskedFor(t *testing.T) {
 	wire := appendMapEntry(nil, "x", "1")
 	require.NoError(t, brought.decode(append([]byte{initialTag, byte(len(wire))}, wire...)))
 	for name, c := range map[string]struct {
-		has   holding
-		wants wants
+		has   clientState
+		wants subscriptionNames
 	}{
-		"with a version of something else": {holding{at: nothing, brought: brought.initial}, wants{all: true}},
-		"with a name besides":              {holding{at: nothing, lacks: map[string]told{"x": false}}, wants{true, map[string]struct{}{"x": {}}}},
+		"with a version of something else": {clientState{state: nothing, brought: brought.initial}, subscriptionNames{all: true}},
+		"with a name besides":              {clientState{state: nothing, notHeld: map[string]absenceSent{"x": false}}, subscriptionNames{true, map[string]struct{}{"x": {}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := plan(variant{delta: true}, &c.has, &c.wants, s, false)
@@ -172,7 +172,7 @@ func TestWhoKeepsAskingForRoutesIsSentWhatChanges(t *testing.T) {
 	defer asking.Stop()
 	for i, name := range routes[1:] {
 		c.ask(RouteURL, name)
-		if i == 4*2*restless {
+		if i == 4*2*removalTimeouts {
 			w.set(ListenerURL, "l@2")
 			w.set(ClusterURL, "a@2")
 		}

@@ -76,7 +76,7 @@ func TestATypeCanBeLeftWithoutAnAnswer(t *testing.T) {
 func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
 	var log testutil.Buffer
 	w := newWorld(t, Options{Log: log.Logger()})
-	w.server.syncPatience = time.Millisecond
+	w.server.unsyncedAfter = time.Millisecond
 	w.delta(testType).ask(testType)
 	eventually(t, func() bool { return strings.Contains(log.String(), "MarkSynced") })
 	require.Contains(t, log.String(), testType)

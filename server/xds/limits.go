@@ -158,27 +158,27 @@ func (l *Limits) namesPerPeer() int {
 
 // nameCosts has the cost of the names of all streams.
 type nameCosts struct {
-	mu  sync.Mutex
-	all int
-	of  map[string]int // by IP address
+	mu     sync.Mutex
+	all    int
+	byHost map[string]int // by IP address
 }
 
 // add adds to the cost of a host's names (more may be negative), and returns the cost for all hosts and for this one.
 func (n *nameCosts) add(host string, more int) (all, ofHost int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.of == nil {
-		n.of = make(map[string]int)
+	if n.byHost == nil {
+		n.byHost = make(map[string]int)
 	}
 	n.all += more
-	if n.of[host] += more; n.of[host] <= 0 {
-		delete(n.of, host)
+	if n.byHost[host] += more; n.byHost[host] <= 0 {
+		delete(n.byHost, host)
 	}
-	return n.all, n.of[host]
+	return n.all, n.byHost[host]
 }
 
 // total returns the cost for all hosts.
-func (n *nameCosts) inAll() int {
+func (n *nameCosts) total() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.all
@@ -228,7 +228,7 @@ func newNoopThrottle() noopThrottle {
 }
 
 // delay returns how long to wait after a request that changed nothing, when so many responses were sent: each may be answered once.
-func (c *noopThrottle) heard(responses uint64, now time.Time) time.Duration {
+func (c *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
 	if c.answers++; c.answers <= responses {
 		return 0
 	}
@@ -237,14 +237,14 @@ func (c *noopThrottle) heard(responses uint64, now time.Time) time.Duration {
 }
 
 // throttle waits if a request was a no-op.
-func (s *stream) slow(ctx context.Context, req *request, now time.Time) {
-	if req.asks {
+func (s *stream) throttle(ctx context.Context, req *request, now time.Time) {
+	if req.changesSubscription {
 		return
 	}
 	s.mu.Lock()
 	responses := s.sent
 	s.mu.Unlock()
-	wait := s.noops.heard(responses, now)
+	wait := s.noops.delay(responses, now)
 	if wait <= 0 {
 		return
 	}

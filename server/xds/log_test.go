@@ -52,15 +52,15 @@ func TestWhyAClientWasSentAwayIsInWords(t *testing.T) {
 // Above the rate, the next line has the number of suppressed lines.
 func TestVisitsWithoutALineAreCounted(t *testing.T) {
 	var log bytes.Buffer
-	v := visits{limiter: rate.NewLimiter(0, 1)}
+	v := connectionLog{limiter: rate.NewLimiter(0, 1)}
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	for range 4 {
-		v.say(logger, "client connected")
+		v.log(logger, "client connected")
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "\n"))
 	v.limiter.SetBurst(2)
 	v.limiter.SetLimit(rate.Inf)
-	v.say(logger, "client disconnected")
-	v.say(logger, "client connected")
+	v.log(logger, "client disconnected")
+	v.log(logger, "client connected")
 	require.Equal(t, 1, strings.Count(log.String(), "suppressed=3\n"), log.String())
 }

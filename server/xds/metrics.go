@@ -94,33 +94,33 @@ func (m *typeMetrics) response(bytes, resources int) {
 }
 
 // changeTimes holds when the oldest change that is due, being sent or unacknowledged was made; zero if none.
-type news struct{ due, going, told time.Time }
+type changeTimes struct{ due, sending, unacked time.Time }
 
 // setGoal makes a state the goal. The first goal of a client counts as no change.
-func (s *subscription) head(goal *state) {
+func (s *subscription) setGoal(goal *state) {
 	if s.goal != nothing && s.goal != goal {
-		s.news.due = recent.Earlier(s.news.due, goal.times.After(s.goal.revision))
+		s.changeTimes.due = recent.Earlier(s.changeTimes.due, goal.times.After(s.goal.revision))
 	}
 	s.goal = goal
 }
 
 // begin notes that a response begins, which leads to the goal if whole.
-func (n *news) tell(whole bool) {
+func (n *changeTimes) begin(whole bool) {
 	if whole {
-		n.told, n.going, n.due = recent.Earlier(n.told, n.due), n.due, time.Time{}
+		n.unacked, n.sending, n.due = recent.Earlier(n.unacked, n.due), n.due, time.Time{}
 	}
 }
 
 // sent notes that gRPC has taken all of a response.
-func (m *typeMetrics) sent(n *news, now time.Time) {
-	observe(m.toSent, n.going, now)
-	n.going = time.Time{}
+func (m *typeMetrics) sent(n *changeTimes, now time.Time) {
+	observe(m.toSent, n.sending, now)
+	n.sending = time.Time{}
 }
 
 // acknowledged notes that a response was acknowledged.
-func (m *typeMetrics) acknowledged(n *news, now time.Time) {
-	observe(m.toAcknowledged, n.told, now)
-	n.told = time.Time{}
+func (m *typeMetrics) acknowledged(n *changeTimes, now time.Time) {
+	observe(m.toAcknowledged, n.unacked, now)
+	n.unacked = time.Time{}
 }
 
 func observe(o prometheus.Observer, since, now time.Time) {

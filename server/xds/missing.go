@@ -7,16 +7,16 @@ const maxMissing = 10_000
 // for a host, and it never unsubscribes; so the oldest are forgotten beyond maxMissing (or half of NamesPerStream). Envoy 1.40 asks again
 // only on a new stream.
 type missing struct {
-	most  int
+	limit int
 	cost  int
 	names map[string]struct{}
 	order []string // also has dropped names
 }
 
 func newMissing(l *Limits) *missing {
-	m := &missing{most: maxMissing, names: make(map[string]struct{})}
+	m := &missing{limit: maxMissing, names: make(map[string]struct{})}
 	if l.NamesPerStream >= 0 {
-		m.most = min(m.most, l.NamesPerStream/2)
+		m.limit = min(m.limit, l.NamesPerStream/2)
 	}
 	return m
 }
@@ -61,8 +61,8 @@ func (m *missing) oldest() string {
 }
 
 // exists says whether a resource exists, or the client has it.
-func (s *subscription) there(name string) bool {
-	return s.coll.shown.Load().get(name) != nil || s.has.at.get(name) != nil
+func (s *subscription) exists(name string) bool {
+	return s.coll.shown.Load().get(name) != nil || s.client.state.get(name) != nil
 }
 
 // forget forgets nonexistent names, the oldest first, until the rest costs no more than most, and returns the cost of the forgotten names.
@@ -70,11 +70,11 @@ func (s *subscription) forget(most int) (cost int) {
 	for len(s.missing.names) > 0 && s.missing.cost > most {
 		name := s.missing.oldest()
 		s.missing.drop(name)
-		if s.there(name) {
+		if s.exists(name) {
 			continue
 		}
 		delete(s.wants.names, name)
-		s.has.forget(name)
+		s.client.forget(name)
 		cost += nameCost(len(name))
 	}
 	s.cost -= cost
@@ -84,7 +84,7 @@ func (s *subscription) forget(most int) (cost int) {
 // forgetMissing forgets nonexistent names beyond the limit; s.mu is held.
 func (s *stream) forgetMissing(sub *subscription) {
 	if sub.missing != nil {
-		_ = s.charge(-sub.forget(sub.missing.most)) // a negative charge is never refused
+		_ = s.charge(-sub.forget(sub.missing.limit)) // a negative charge is never refused
 	}
 }
 
@@ -101,7 +101,7 @@ func (s *stream) chargeFor(sub *subscription, more int) error {
 func (s *stream) reduce(sub *subscription, req *request) error {
 	if coll := s.collection(sub); req.tooMany() && sub.missing != nil && coll.Synced() {
 		there, cost := coll.shown.Load(), 0
-		if err := req.decodeKept(func(name []byte) bool {
+		if err := req.decodeFiltered(func(name []byte) bool {
 			if there.get(string(name)) != nil {
 				return true
 			}

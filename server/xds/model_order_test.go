@@ -47,14 +47,14 @@ const orderRoutes = 3
 // version, the new cluster.
 func orderTypeOf(t *testing.T, url string) Type {
 	typ := TypeOf(url)
-	typ.Introduce = nil
+	typ.Preannounce = nil
 	if url == RouteURL {
-		typ.Introduce = func(has, next *Entry) (*Entry, []Lead) {
+		typ.Preannounce = func(has, next *Entry) (*Entry, []Dependency) {
 			used, will := clustersIn(has.Version), clustersIn(next.Version)
 			if slices.Contains(used, will[0]) {
 				return nil, nil
 			}
-			return thing(t, has.Name, has.Version+"+"+will[0], ""), []Lead{{used, will}}
+			return thing(t, has.Name, has.Version+"+"+will[0], ""), []Dependency{{used, will}}
 		}
 	}
 	return typ
@@ -99,7 +99,7 @@ func (o *orderModel) open() {
 		o.stream.close()
 	}
 	o.stream = &stream{
-		server: o.server, grpc: silentStream{ctx: o.t.Context()}, delta: o.delta, bell: make(bell, 1), drain: make(chan struct{}),
+		server: o.server, grpc: silentStream{ctx: o.t.Context()}, delta: o.delta, wakeup: make(wakeup, 1), drain: make(chan struct{}),
 	}
 	o.inbox, o.out, o.cut = nil, nil, false
 	clear(o.gone)
@@ -408,7 +408,7 @@ func (o *orderModel) checkGone() {
 		} else if since, ok := o.gone[name]; !ok {
 			o.gone[name] = o.now
 		} else {
-			o.require(o.now.Sub(since) < (restless+3)*modelAckTimeout, "the client has %s, which is gone since %s", name, o.now.Sub(since))
+			o.require(o.now.Sub(since) < (removalTimeouts+3)*modelAckTimeout, "the client has %s, which is gone since %s", name, o.now.Sub(since))
 		}
 	}
 }

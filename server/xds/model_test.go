@@ -133,7 +133,7 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 		opts.Pacing = Pacing{}
 		opts.Pacing.setDefaults()
 	}
-	m.server = &Server{catalog: m, opts: opts, log: server.log, metrics: server.metrics, logged: server.logged, visits: server.visits}
+	m.server = &Server{catalog: m, opts: opts, log: server.log, metrics: server.metrics, logged: server.logged, connectionLog: server.connectionLog}
 	for _, url := range modelTypes {
 		m.colls[url] = m.group.Collection(modelTypeOf(m.t, url))
 		m.types[url] = &modelType{wants: map[string]bool{}, have: map[string]string{}, again: map[string]int{}, told: map[string]bool{}}
@@ -161,17 +161,17 @@ func modelTypeOf(t *testing.T, url string) Type {
 			return needs
 		}
 	}
-	if typ.Introduce == nil {
+	if typ.Preannounce == nil {
 		return typ
 	}
-	typ.Introduce = func(has, next *Entry) (*Entry, []Lead) {
+	typ.Preannounce = func(has, next *Entry) (*Entry, []Dependency) {
 		version := has.Version + ">" + next.Version
 		of := crc32.ChecksumIEEE([]byte(has.Name + version))
 		if of%4 == 0 || strings.Contains(has.Version, ">") {
 			return nil, nil
 		}
 		name := func(shift int) string { return fmt.Sprintf("n%d", of>>shift%modelNames) }
-		return thing(t, has.Name, version, ""), []Lead{{[]string{name(2)}, []string{name(5), name(9)}}}
+		return thing(t, has.Name, version, ""), []Dependency{{[]string{name(2)}, []string{name(5), name(9)}}}
 	}
 	return typ
 }
@@ -291,7 +291,7 @@ func (m *model) connect(resumes bool) {
 		m.stream.close()
 	}
 	m.stream = &stream{
-		server: m.server, grpc: silentStream{ctx: m.t.Context()}, delta: m.delta, bell: make(bell, 1), drain: make(chan struct{}),
+		server: m.server, grpc: silentStream{ctx: m.t.Context()}, delta: m.delta, wakeup: make(wakeup, 1), drain: make(chan struct{}),
 	}
 	m.inbox, m.cut = nil, false
 	for _, url := range modelTypes {
@@ -721,9 +721,9 @@ func (m *model) rest() {
 // unrest describes what is still due.
 func (m *model) unrest() (s string) {
 	for _, sub := range m.stream.subs {
-		if !sub.has.is(sub.coll.shown.Load()) || sub.has.asked() {
-			s += fmt.Sprintf("%s: wants %v, lacks %v, stale %v, asks %t, outstanding %t; ", short(sub.typeURL), sub.wants, sub.has.lacks,
-				sub.has.stale, sub.has.asks, sub.outstanding())
+		if !sub.client.matches(sub.coll.shown.Load()) || sub.client.answersRequest() {
+			s += fmt.Sprintf("%s: wants %v, lacks %v, stale %v, asks %t, outstanding %t; ", short(sub.typeURL), sub.wants, sub.client.notHeld,
+				sub.client.resend, sub.client.mustRespond, sub.outstanding())
 		}
 	}
 	return s

@@ -13,15 +13,15 @@ import (
 func TestNoopsAreReadSlowly(t *testing.T) {
 	c, now := newNoopThrottle(), time.Now()
 	for range 50 {
-		require.Zero(t, c.heard(50, now), "each response may be answered")
+		require.Zero(t, c.delay(50, now), "each response may be answered")
 	}
 	for range noopsBurst {
-		require.Zero(t, c.heard(50, now), "some more may come")
+		require.Zero(t, c.delay(50, now), "some more may come")
 	}
-	require.Equal(t, time.Second/noopsPerSecond, c.heard(50, now))
-	require.Equal(t, 2*time.Second/noopsPerSecond, c.heard(50, now))
-	require.Zero(t, c.heard(51, now), "another response may be answered")
-	require.Equal(t, 3*time.Second/noopsPerSecond, c.heard(51, now))
+	require.Equal(t, time.Second/noopsPerSecond, c.delay(50, now))
+	require.Equal(t, 2*time.Second/noopsPerSecond, c.delay(50, now))
+	require.Zero(t, c.delay(51, now), "another response may be answered")
+	require.Equal(t, 3*time.Second/noopsPerSecond, c.delay(51, now))
 }
 
 // A client that rejects the same response over and over is still served, and its stream goes on.
@@ -80,12 +80,12 @@ func (w *world) talker(delta bool) func(nonce, name string) string {
 
 // A change of names before the client has the last response, as when it finds one name after another, is no no-op; its repetition is.
 func TestWhoAsksBeforeItIsAnsweredSendsNoNoop(t *testing.T) {
-	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, has: holding{at: nothing}}
+	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, client: clientState{state: nothing}}
 	names := []string{"a"}
 	asks := func(nonce string) bool {
 		r := &request{nonce: nonce, names: names}
 		s.take(r, false, time.Now())
-		return r.asks
+		return r.changesSubscription
 	}
 	require.True(t, asks("2"))
 	require.False(t, asks("2"), "that is an acknowledgement")

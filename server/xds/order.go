@@ -21,11 +21,11 @@ import (
 // Types of children (Type.ChildURL) go ahead of the cut: the newest endpoints of a cluster are never wrong.
 
 // inOrder returns which of subs, which depend on each other and are in order of rank, is sent next, and the response.
-func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscription, p step) {
+func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscription, p responsePlan) {
 	none := s.cuts == nil
 	for _, sub := range subs {
 		if sub.coll.Synced() && (none || sub.goal == nothing) {
-			s.aim(sub)
+			s.followCut(sub)
 		}
 	}
 	for {
@@ -48,33 +48,33 @@ func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscriptio
 		if p := parent.plan(true); p.adds {
 			continue // it is about to be sent
 		}
-		s.aimAhead(sub)
-		if p := sub.plan(true); p.adds && s.mayGo(sub, now) {
+		s.followChildren(sub)
+		if p := sub.plan(true); p.adds && s.maySend(sub, now) {
 			return sub, p
 		}
 	}
-	return nil, step{}
+	return nil, responsePlan{}
 }
 
 // additions returns the next addition. If there is none that can be sent, pending says whether one waits, and unanswered whether the
 // client has yet to acknowledge children.
-func (s *stream) additions(subs []*subscription, now time.Time) (next *subscription, p step, pending, unanswered bool) {
+func (s *stream) additions(subs []*subscription, now time.Time) (next *subscription, p responsePlan, pending, unanswered bool) {
 	var waiting *subscription // for the client's answer, before more is added
 	for _, sub := range subs {
 		if !sub.coll.Synced() {
 			continue
 		}
 		parent := s.parent(sub)
-		ahead := unanswered && parent == nil || waiting != nil && (parent == nil || parent == waiting && !sub.has.asked())
-		introducing := s.introducing(sub, now)
+		ahead := unanswered && parent == nil || waiting != nil && (parent == nil || parent == waiting && !sub.client.answersRequest())
+		awaiting := s.awaitsDependencies(sub, now)
 		switch p := sub.plan(true); {
-		case !p.adds && !introducing:
-			sub.rest(&p)
-			sub.via = nil
+		case !p.adds && !awaiting:
+			sub.settle(&p)
+			sub.preannounced = nil
 		case p.adds && ahead:
 			pending = true
-		case p.adds && s.mayGo(sub, now):
-			return sub, s.introduced(sub, p), true, false
+		case p.adds && s.maySend(sub, now):
+			return sub, s.preannounceFirst(sub, p), true, false
 		default:
 			pending = true
 			if parent == nil {
@@ -83,12 +83,12 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 		}
 		unanswered = s.expecting(sub, now) || unanswered
 	}
-	return nil, step{}, pending, unanswered
+	return nil, responsePlan{}, pending, unanswered
 }
 
 // removals returns the next removal. If there is none that can be sent, pending says whether one waits for the client's answer, and not
 // only until the client has had time to switch.
-func (s *stream) removals(subs []*subscription, now time.Time) (next *subscription, p step, pending bool) {
+func (s *stream) removals(subs []*subscription, now time.Time) (next *subscription, p responsePlan, pending bool) {
 	unanswered := false         // a parent is
 	var following time.Duration // the rest of the client's time to switch after a change of a parent
 	for _, sub := range slices.Backward(subs) {
@@ -98,23 +98,23 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 		parent := s.parent(sub)
 		switch p := sub.plan(false); {
 		case !p.removes:
-			sub.rest(&p)
+			sub.settle(&p)
 			sub.removes = time.Time{}
 		case s.lookAgain(cmp.Or(parent, sub).inUse(following, s.server.opts.AckTimeout, now)):
 			if sub.removes.IsZero() {
 				sub.removes = now
 			}
-		case unanswered || !s.mayGo(sub, now):
-			return nil, step{}, true
+		case unanswered || !s.maySend(sub, now):
+			return nil, responsePlan{}, true
 		default:
 			return sub, p, true
 		}
 		if parent == nil {
-			unanswered = !s.mayGo(sub, now) || unanswered
-			following = max(following, sub.led.Add(s.server.opts.AckTimeout).Sub(now))
+			unanswered = !s.maySend(sub, now) || unanswered
+			following = max(following, sub.lastMoved.Add(s.server.opts.AckTimeout).Sub(now))
 		}
 	}
-	return nil, step{}, false
+	return nil, responsePlan{}, false
 }
 
 // inUse returns for how long sub, if it is of a type with children, and those must lose nothing, although the parents are acknowledged. A
@@ -130,13 +130,13 @@ func (s *subscription) inUse(following, timeout time.Duration, now time.Time) ti
 }
 
 // removalTimeouts is after how many AckTimeouts a waiting removal keeps the stream from taking a newer cut.
-const restless = 3
+const removalTimeouts = 3
 
 // cut takes a newer cut, if there is one and it is not too early for one of the types.
 func (s *stream) cut(subs []*subscription, now time.Time) bool {
 	newer, early := false, false
 	for _, sub := range subs {
-		if !sub.removes.IsZero() && now.Sub(sub.removes) >= restless*s.server.opts.AckTimeout {
+		if !sub.removes.IsZero() && now.Sub(sub.removes) >= removalTimeouts*s.server.opts.AckTimeout {
 			return false
 		}
 		if sub.coll.Synced() && sub.goal != sub.coll.shown.Load() {
@@ -150,14 +150,14 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 	clear(s.cuts)
 	for _, sub := range subs {
 		if sub.coll.Synced() {
-			s.aim(sub)
+			s.followCut(sub)
 		}
 	}
 	return true
 }
 
 // followCut makes the state in the last cut the goal of sub.
-func (s *stream) aim(sub *subscription) { sub.head(s.ofCut(sub)) }
+func (s *stream) followCut(sub *subscription) { sub.setGoal(s.ofCut(sub)) }
 
 // ofCut returns the state of sub in the last cut; it takes a cut if there is none.
 func (s *stream) ofCut(sub *subscription) *state {
@@ -173,10 +173,10 @@ func (s *stream) ofCut(sub *subscription) *state {
 
 // followChildren makes the newest state the goal of sub, a type of children, with the entries that only the last cut has: they are still
 // in use.
-func (s *stream) aimAhead(sub *subscription) {
+func (s *stream) followChildren(sub *subscription) {
 	shown := sub.coll.shown.Load()
-	goal, _ := shown.since(s.ofCut(sub)).before(shown)
-	sub.head(goal)
+	goal, _ := shown.since(s.ofCut(sub)).additionsFirst(shown)
+	sub.setGoal(goal)
 }
 
 // parent returns the subscription whose children sub has, or nil.
@@ -201,12 +201,12 @@ func (s *stream) child(sub *subscription) *subscription {
 
 // expect notes what the client will subscribe to, or wait for, after p: the children of entries that are new or newer. The client must
 // have those of new entries before parents of higher rank are sent.
-func (s *stream) expect(sub *subscription, p *step, now time.Time) {
+func (s *stream) expect(sub *subscription, p *responsePlan, now time.Time) {
 	if parent := s.parent(sub); parent != nil && len(parent.children) > 0 {
-		sub.spoken = nil
+		sub.mentionedChildren = nil
 		for name := range parent.children {
-			if p.speaks(name) {
-				sub.spoken = append(sub.spoken, name)
+			if p.mentions(name) {
+				sub.mentionedChildren = append(sub.mentionedChildren, name)
 			}
 		}
 	}
@@ -214,20 +214,20 @@ func (s *stream) expect(sub *subscription, p *step, now time.Time) {
 	if url == "" {
 		return
 	}
-	child, fresh := s.child(sub), sub.has.fresh()
+	child, fresh := s.child(sub), sub.client.fresh()
 	for _, e := range p.changed() {
 		if e.Child == "" {
 			continue
 		}
-		if child != nil && child.wants.cover(e.Child) {
-			child.has.renew(e.Child)
-		} else if child == nil && sub.has.brought != nil {
-			if s.owed == nil {
-				s.owed = make(map[string][]string)
+		if child != nil && child.wants.includes(e.Child) {
+			child.client.mustResend(e.Child)
+		} else if child == nil && sub.client.brought != nil {
+			if s.awaited == nil {
+				s.awaited = make(map[string][]string)
 			}
-			s.owed[url] = append(s.owed[url], e.Child)
+			s.awaited[url] = append(s.awaited[url], e.Child)
 		}
-		if _, had := sub.has.had(e.Name); !fresh && !had && (child != nil || !s.childless[url]) {
+		if _, had := sub.client.had(e.Name); !fresh && !had && (child != nil || !s.childless[url]) {
 			if sub.children == nil {
 				sub.children = make(map[string]struct{})
 			}
@@ -239,15 +239,15 @@ func (s *stream) expect(sub *subscription, p *step, now time.Time) {
 
 // answered notes that the client answered the last response of sub.
 func (s *stream) answered(sub *subscription) {
-	if len(sub.spoken) == 0 {
+	if len(sub.mentionedChildren) == 0 {
 		return
 	}
 	if parent := s.parent(sub); parent != nil {
-		for _, name := range sub.spoken {
+		for _, name := range sub.mentionedChildren {
 			delete(parent.children, name)
 		}
 	}
-	sub.spoken = nil
+	sub.mentionedChildren = nil
 }
 
 // expecting says whether parents must wait until the client acknowledges sub, if it is of a type with children, or its new children.
@@ -276,5 +276,5 @@ func (s *stream) expecting(sub *subscription, now time.Time) bool {
 		}
 	}
 	sub.children = nil
-	return !s.mayGo(sub, now)
+	return !s.maySend(sub, now)
 }

@@ -11,7 +11,7 @@ import (
 type page struct {
 	entries []*Entry
 	minTTL  time.Duration // the least of the entries' that is not zero, or zero
-	cache   [forms]weakly[encoded]
+	cache   [forms]weakCache[encoded]
 	zips    [forms]zip
 }
 

@@ -16,36 +16,36 @@ type variant struct {
 	delta          bool
 	partial        bool // SotW: absence from a response removes nothing
 	onePerResponse bool // delta: a response has one resource
-	byName         bool // a wildcard matches no resource
+	noWildcard     bool // a wildcard matches no resource
 	aliases        bool // delta: a missing name is reported by an alias
 }
 
 // inFull says whether each response to a client that wants w has everything.
-func (v variant) inFull(w *wants) bool { return !v.delta && (!v.partial || w.all) }
+func (v variant) inFull(w *subscriptionNames) bool { return !v.delta && (!v.partial || w.all) }
 
 // takes says whether a response can remove something from a client that wants w.
-func (v variant) takes(w *wants) bool { return v.delta || v.inFull(w) }
+func (v variant) takes(w *subscriptionNames) bool { return v.delta || v.inFull(w) }
 
 // subscriptionNames are the names of a type that a client subscribed to.
-type wants struct {
+type subscriptionNames struct {
 	all   bool // a wildcard
 	names map[string]struct{}
 }
 
 // add adds a name. Clients that want the same names share the string of the entry in a state.
-func (w *wants) add(name string, of *state) {
+func (w *subscriptionNames) add(name string, known *state) {
 	if w.names == nil {
 		w.names = make(map[string]struct{})
 	}
-	if e := of.get(name); e != nil {
+	if e := known.get(name); e != nil {
 		name = e.Name
 	}
 	w.names[name] = struct{}{}
-	giveWay(len(w.names))
+	yieldEvery512(len(w.names))
 }
 
 // of yields the entries of a state that have one of the names.
-func (w *wants) of(s *state) iter.Seq[*Entry] {
+func (w *subscriptionNames) entriesIn(s *state) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		looked := 0
 		if s.len < len(w.names) {
@@ -54,7 +54,7 @@ func (w *wants) of(s *state) iter.Seq[*Entry] {
 					return
 				}
 				looked++
-				giveWay(looked)
+				yieldEvery512(looked)
 			}
 			return
 		}
@@ -63,77 +63,77 @@ func (w *wants) of(s *state) iter.Seq[*Entry] {
 				return
 			}
 			looked++
-			giveWay(looked)
+			yieldEvery512(looked)
 		}
 	}
 }
 
 // yieldEvery512 yields the processor at every 512th name. Otherwise twenty streams with very many names, each of which works until Go
 // preempts it, delay each step of all others twentyfold.
-func giveWay(names int) {
+func yieldEvery512(names int) {
 	if names%512 == 511 {
 		runtime.Gosched()
 	}
 }
 
 // includes says whether the client wants name.
-func (w *wants) cover(name string) bool {
+func (w *subscriptionNames) includes(name string) bool {
 	_, ok := w.names[name]
 	return ok || w.all
 }
 
 // clientState is what the client has: state, limited to what it subscribed to, without notHeld, plus gone. Before the first response,
 // state is empty and brought has the versions the client sent.
-type holding struct {
-	at *state
+type clientState struct {
+	state *state
 	// gone are the versions, by name, of resources that the client still has from an earlier stream and that no longer exist. A later
 	// response removes them. Their content is unknown.
-	gone    map[string]string
-	brought *versions           // delta: initial_resource_versions; nil if there are none
-	version string              // SotW: version_info, of everything; empty if there is none
-	lacks   map[string]told     // names that the client does not have
-	stale   map[string]struct{} // names to send again, if they exist: the client waits for them
-	asks    bool                // the next response is due even if it is empty
-	again   bool                // delta: a wildcard is new; whatever it covers must be sent again
+	gone        map[string]string
+	brought     *versions              // delta: initial_resource_versions; nil if there are none
+	version     string                 // SotW: version_info, of everything; empty if there is none
+	notHeld     map[string]absenceSent // names that the client does not have
+	resend      map[string]struct{}    // names to send again, if they exist: the client waits for them
+	mustRespond bool                   // the next response is due even if it is empty
+	again       bool                   // delta: a wildcard is new; whatever it covers must be sent again
 }
 
 // absenceSent says whether a response that reports a name as missing was planned. If not, the next response must mention the name.
-type told bool
+type absenceSent bool
 
 // mustAnswer makes the next response mention name.
-func (h *holding) owe(name string) {
-	if h.lacks == nil {
-		h.lacks = make(map[string]told)
+func (h *clientState) mustAnswer(name string) {
+	if h.notHeld == nil {
+		h.notHeld = make(map[string]absenceSent)
 	}
-	h.lacks[name] = false
+	h.notHeld[name] = false
 }
 
 // mustResend makes the next response have name, if it exists.
-func (h *holding) renew(name string) {
-	if h.stale == nil {
-		h.stale = make(map[string]struct{})
+func (h *clientState) mustResend(name string) {
+	if h.resend == nil {
+		h.resend = make(map[string]struct{})
 	}
-	h.stale[name] = struct{}{}
+	h.resend[name] = struct{}{}
 }
 
 // forget drops a name that the client no longer wants.
-func (h *holding) forget(name string) {
-	delete(h.lacks, name)
-	delete(h.stale, name)
+func (h *clientState) forget(name string) {
+	delete(h.notHeld, name)
+	delete(h.resend, name)
 }
 
 // forgetAllBut drops all names but those that the client wants.
-func (h *holding) forgetAllBut(names map[string]struct{}) {
+func (h *clientState) forgetAllBut(names map[string]struct{}) {
 	unwanted := func(name string) bool { _, wanted := names[name]; return !wanted }
-	maps.DeleteFunc(h.lacks, func(name string, _ told) bool { return unwanted(name) })
-	maps.DeleteFunc(h.stale, func(name string, _ struct{}) bool { return unwanted(name) })
+	maps.DeleteFunc(h.notHeld, func(name string, _ absenceSent) bool { return unwanted(name) })
+	maps.DeleteFunc(h.resend, func(name string, _ struct{}) bool { return unwanted(name) })
 }
 
 // split separates the entries that the client has by name from the others.
-func (h *holding) split(w *wants, entries []*Entry) (named, others []*Entry) {
+func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, others []*Entry) {
 	for _, e := range entries {
-		_, lacks := h.lacks[e.Name]
-		if _, ok := w.names[e.Name]; ok && !lacks {
+		_, notHeld := h.notHeld[e.Name]
+		if _, ok := w.names[e.Name]; ok && !notHeld {
 			named = append(named, e)
 		} else {
 			others = append(others, e)
@@ -143,35 +143,35 @@ func (h *holding) split(w *wants, entries []*Entry) (named, others []*Entry) {
 }
 
 // fresh says whether the client has nothing, as far as is known: it is not resuming.
-func (h *holding) fresh() bool { return h.at == nothing && h.brought == nil && h.version == "" }
+func (h *clientState) fresh() bool { return h.state == nothing && h.brought == nil && h.version == "" }
 
 // answersRequest says whether the next response answers a request, not only a change.
-func (h *holding) asked() bool {
-	for _, told := range h.lacks {
-		if !told {
+func (h *clientState) answersRequest() bool {
+	for _, sent := range h.notHeld {
+		if !sent {
 			return true
 		}
 	}
-	return h.asks || h.brought != nil || len(h.stale) > 0
+	return h.mustRespond || h.brought != nil || len(h.resend) > 0
 }
 
 // keepOnly forgets all that the client has but names.
-func (h *holding) keepOnly(names map[string]struct{}) { h.at = h.at.only(names) }
+func (h *clientState) keepOnly(names map[string]struct{}) { h.state = h.state.only(names) }
 
 // get returns what the client has under name, if it wants it, or nil.
-func (h *holding) get(name string) *Entry {
-	if _, lacks := h.lacks[name]; lacks {
+func (h *clientState) get(name string) *Entry {
+	if _, notHeld := h.notHeld[name]; notHeld {
 		return nil
 	}
-	return h.at.get(name)
+	return h.state.get(name)
 }
 
 // had returns the version that the client has of name, if it wants it.
-func (h *holding) had(name string) (version string, ok bool) {
+func (h *clientState) had(name string) (version string, ok bool) {
 	if e := h.get(name); e != nil {
 		return e.Version, true
 	}
-	if _, lacks := h.lacks[name]; lacks {
+	if _, notHeld := h.notHeld[name]; notHeld {
 		return "", false
 	}
 	version, ok = h.gone[name]
@@ -179,13 +179,13 @@ func (h *holding) had(name string) (version string, ok bool) {
 }
 
 // matches says whether the client has what is in a state, and nothing else.
-func (h *holding) is(s *state) bool { return h.at == s && len(h.gone) == 0 }
+func (h *clientState) matches(s *state) bool { return h.state == s && len(h.gone) == 0 }
 
 // stillGone returns what remains of gone after a response that leads to goal and removes none of the names that keeps accepts.
-func (h *holding) besides(goal *state, keeps func(name string) bool) map[string]string {
+func (h *clientState) stillGone(goal *state, keeps func(name string) bool) map[string]string {
 	var gone map[string]string
 	for name, version := range h.gone {
-		if _, lacks := h.lacks[name]; lacks || goal.get(name) != nil || !keeps(name) {
+		if _, notHeld := h.notHeld[name]; notHeld || goal.get(name) != nil || !keeps(name) {
 			continue
 		}
 		if gone == nil {
@@ -197,15 +197,15 @@ func (h *holding) besides(goal *state, keeps func(name string) bool) map[string]
 }
 
 // mandatory yields the entries of goal that must be sent whether or not they have changed, each name once.
-func (h *holding) due(goal *state) iter.Seq[*Entry] {
+func (h *clientState) mandatory(goal *state) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
-		for name := range h.lacks {
+		for name := range h.notHeld {
 			if e := goal.get(name); e != nil && !yield(e) {
 				return
 			}
 		}
-		for name := range h.stale {
-			if _, lacks := h.lacks[name]; lacks {
+		for name := range h.resend {
+			if _, notHeld := h.notHeld[name]; notHeld {
 				continue
 			}
 			if e := goal.get(name); e != nil && !yield(e) {
@@ -223,119 +223,119 @@ func none(entries iter.Seq[*Entry]) bool {
 }
 
 // mustSend says whether the name is one of those.
-func (h *holding) anyway(name string) bool {
-	_, lacks := h.lacks[name]
-	_, stale := h.stale[name]
-	return lacks || stale
+func (h *clientState) mustSend(name string) bool {
+	_, notHeld := h.notHeld[name]
+	_, resend := h.resend[name]
+	return notHeld || resend
 }
 
 // responsePlan is the next response to a client, and the state in which it leaves the client.
-type step struct {
+type responsePlan struct {
 	adds    bool // something is new or newer to the client, is reported as missing, or was requested
 	removes bool // something that the client has is removed
 	to      *state
-	has     holding // afterwards
+	client  clientState // afterwards
 
-	say     say
-	goal    *state
-	diff    *diff
-	news    []*Entry // entries that are new or newer to the client; of contentList
-	puts    []*Entry // of contentList
-	removed []string
-	via     *via   // set if this is an interim response
-	spans   []span // of puts in diff.puts, if the shared encoding is sent; else nil
+	content      content
+	goal         *state
+	diff         *diff
+	newer        []*Entry // entries that are new or newer to the client; of contentList
+	puts         []*Entry // of contentList
+	removed      []string
+	preannounced *preannounced // set if this is an interim response
+	spans        []span        // of puts in diff.puts, if the shared encoding is sent; else nil
 }
 
 // content is what a response consists of.
-type say int
+type content int
 
 const (
-	sayList  say = iota // puts and removed
-	sayDiff             // the whole difference, which streams share
-	sayState            // the whole state
+	contentList  content = iota // puts and removed
+	contentDiff                 // the whole difference, which streams share
+	contentState                // the whole state
 )
 
-func (p *step) due() bool { return p.adds || p.removes }
+func (p *responsePlan) due() bool { return p.adds || p.removes }
 
 // plan returns the response that brings a client that has h and wants w to goal. If additionsOnly, it removes nothing: it leads to the
 // goal and all else that the client has. Neither h nor w is changed.
-func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
+func plan(v variant, h *clientState, w *subscriptionNames, goal *state, additionsOnly bool) responsePlan {
 	switch {
 	case h.version != "" && h.version == goal.version && !goal.given && w.all:
-		return step{to: goal, has: holding{at: goal}} // the client has it from an earlier stream
+		return responsePlan{to: goal, client: clientState{state: goal}} // the client has it from an earlier stream
 	case h.brought != nil:
-		return planResumed(v, h, w, goal, keep)
+		return planResumed(v, h, w, goal, additionsOnly)
 	}
-	p := step{to: goal, goal: goal, diff: noDiff}
-	if w.all || h.at != nothing { // else every wanted entry is new, and no difference is needed
-		p.diff = goal.since(h.at)
+	p := responsePlan{to: goal, goal: goal, diff: noDiff}
+	if w.all || h.state != nothing { // else every wanted entry is new, and no difference is needed
+		p.diff = goal.since(h.state)
 	}
 	var gone map[string]string
 	switch {
 	case h.again && w.all:
 		removed := p.diff.removed
-		if keep { // it has those by name; it may not have the rest
+		if additionsOnly { // it has those by name; it may not have the rest
 			var kept []*Entry
 			kept, removed = h.split(w, removed)
-			p.to = goal.and(kept)
-			gone = h.besides(goal, func(name string) bool { _, ok := w.names[name]; return ok })
+			p.to = goal.withPuts(kept)
+			gone = h.stillGone(goal, func(name string) bool { _, ok := w.names[name]; return ok })
 		}
-		p.diff = goal.since(nothing).and(removed)
-	case keep && v.takes(w):
-		p.to, p.diff = p.diff.before(goal)
-		gone = h.besides(goal, w.cover)
+		p.diff = goal.since(nothing).withRemoved(removed)
+	case additionsOnly && v.takes(w):
+		p.to, p.diff = p.diff.additionsFirst(goal)
+		gone = h.stillGone(goal, w.includes)
 	}
-	p.has = holding{at: p.to, gone: gone, lacks: h.untold(p.to, goal)}
+	p.client = clientState{state: p.to, gone: gone, notHeld: h.stillAbsent(p.to, goal)}
 	switch {
-	case v.delta && w.all && len(h.gone)+len(h.lacks)+len(h.stale) == 0:
-		p.say, p.adds, p.removes = sayDiff, len(p.diff.puts) > 0, len(p.diff.removed) > 0
+	case v.delta && w.all && len(h.gone)+len(h.notHeld)+len(h.resend) == 0:
+		p.content, p.adds, p.removes = contentDiff, len(p.diff.puts) > 0, len(p.diff.removed) > 0
 	case !v.delta && w.all:
-		p.say, p.removes = sayState, len(p.diff.removed) > 0
-		p.adds = len(p.diff.puts) > 0 || p.to == goal && p.to.version != h.at.version && !p.removes || !none(h.due(goal))
+		p.content, p.removes = contentState, len(p.diff.removed) > 0
+		p.adds = len(p.diff.puts) > 0 || p.to == goal && p.to.version != h.state.version && !p.removes || !none(h.mandatory(goal))
 	default:
 		p.list(v, h, w, goal)
 	}
-	p.adds = p.adds || h.asks
+	p.adds = p.adds || h.mustRespond
 	return p
 }
 
 // list fills in the response to a client that wants names, or does not have some.
-func (p *step) list(v variant, h *holding, w *wants, goal *state) {
+func (p *responsePlan) list(v variant, h *clientState, w *subscriptionNames, goal *state) {
 	p.listPuts(h, w, goal)
-	p.news = p.puts
+	p.newer = p.puts
 	p.adds = len(p.puts) > 0
 	if v.takes(w) {
 		for _, e := range p.diff.removed {
-			if _, lacks := h.lacks[e.Name]; !lacks && w.cover(e.Name) {
+			if _, notHeld := h.notHeld[e.Name]; !notHeld && w.includes(e.Name) {
 				p.removed, p.removes = append(p.removed, e.Name), true
 			}
 		}
 		for name := range h.gone {
-			_, lacks := h.lacks[name]
-			_, kept := p.has.gone[name]
-			if !lacks && !kept && w.cover(name) && goal.get(name) == nil {
+			_, notHeld := h.notHeld[name]
+			_, kept := p.client.gone[name]
+			if !notHeld && !kept && w.includes(name) && goal.get(name) == nil {
 				p.removed, p.removes = append(p.removed, name), true
 			}
 		}
 	}
 	if !v.delta {
-		if p.removed = nil; v.inFull(w) && (p.due() || h.asks) {
+		if p.removed = nil; v.inFull(w) && (p.due() || h.mustRespond) {
 			p.listAll(h, w, goal)
 		}
 		return
 	}
 	var missing []string
-	for name, told := range h.lacks {
-		if !bool(told) && goal.get(name) == nil {
+	for name, sent := range h.notHeld {
+		if !bool(sent) && goal.get(name) == nil {
 			missing, p.adds = append(missing, name), true
 		}
 	}
-	p.lack(v, missing)
+	p.reportAbsent(v, missing)
 	slices.Sort(p.removed)
 }
 
 // reportAbsent reports requested names as missing.
-func (p *step) lack(v variant, names []string) {
+func (p *responsePlan) reportAbsent(v variant, names []string) {
 	switch {
 	case len(names) == 0:
 	case !v.aliases:
@@ -353,14 +353,14 @@ func (p *step) lack(v variant, names []string) {
 const sharedShare = 16
 
 // listPuts lists the changes that the client wants and the entries that must be sent, each name once.
-func (p *step) listPuts(h *holding, w *wants, goal *state) {
-	if h.at == nothing && !w.all {
-		p.puts = slices.AppendSeq(p.puts, w.of(goal))
+func (p *responsePlan) listPuts(h *clientState, w *subscriptionNames, goal *state) {
+	if h.state == nothing && !w.all {
+		p.puts = slices.AppendSeq(p.puts, w.entriesIn(goal))
 		sortEntries(p.puts)
 		return
 	}
 	for i, e := range p.diff.puts {
-		if h.anyway(e.Name) || !w.cover(e.Name) {
+		if h.mustSend(e.Name) || !w.includes(e.Name) {
 			continue
 		}
 		if version, ok := h.gone[e.Name]; ok && version == e.Version && !h.again { // it exists again
@@ -373,27 +373,27 @@ func (p *step) listPuts(h *holding, w *wants, goal *state) {
 			p.spans = append(p.spans, span{i, i + 1})
 		}
 	}
-	if len(h.gone)+len(h.lacks)+len(h.stale) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
+	if len(h.gone)+len(h.notHeld)+len(h.resend) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
 		return
 	}
 	p.spans = nil
-	p.puts = slices.AppendSeq(p.puts, h.due(goal))
+	p.puts = slices.AppendSeq(p.puts, h.mandatory(goal))
 	sortEntries(p.puts)
 }
 
 // listAll lists all that a client that subscribes by name has afterwards.
-func (p *step) listAll(h *holding, w *wants, goal *state) {
-	p.puts, p.spans = make([]*Entry, 0, min(len(w.names), p.to.len+len(h.lacks))), nil
+func (p *responsePlan) listAll(h *clientState, w *subscriptionNames, goal *state) {
+	p.puts, p.spans = make([]*Entry, 0, min(len(w.names), p.to.len+len(h.notHeld))), nil
 	if p.to == goal {
-		p.puts = slices.AppendSeq(p.puts, w.of(goal))
+		p.puts = slices.AppendSeq(p.puts, w.entriesIn(goal))
 	} else {
-		for e := range w.of(p.to) {
-			if _, lacks := h.lacks[e.Name]; !lacks {
+		for e := range w.entriesIn(p.to) {
+			if _, notHeld := h.notHeld[e.Name]; !notHeld {
 				p.puts = append(p.puts, e)
 			}
 		}
-		for e := range w.of(goal) {
-			if _, lacks := h.lacks[e.Name]; lacks {
+		for e := range w.entriesIn(goal) {
+			if _, notHeld := h.notHeld[e.Name]; notHeld {
 				p.puts = append(p.puts, e)
 			}
 		}
@@ -402,32 +402,32 @@ func (p *step) listAll(h *holding, w *wants, goal *state) {
 }
 
 // stillAbsent returns the names of notHeld that only the state to has, and goal has not: the client does not get them.
-func (h *holding) untold(to, goal *state) map[string]told {
+func (h *clientState) stillAbsent(to, goal *state) map[string]absenceSent {
 	if to == goal {
 		return nil
 	}
-	var lacks map[string]told
-	for name := range h.lacks {
+	var notHeld map[string]absenceSent
+	for name := range h.notHeld {
 		if goal.get(name) == nil && to.get(name) != nil {
-			if lacks == nil {
-				lacks = make(map[string]told)
+			if notHeld == nil {
+				notHeld = make(map[string]absenceSent)
 			}
-			lacks[name] = true
+			notHeld[name] = true
 		}
 	}
-	return lacks
+	return notHeld
 }
 
 // planResumed plans the first response to a client that sent the versions it has.
-func planResumed(v variant, h *holding, w *wants, goal *state, keep bool) step {
-	p := step{to: goal, goal: goal, has: holding{at: goal}, diff: noDiff}
+func planResumed(v variant, h *clientState, w *subscriptionNames, goal *state, additionsOnly bool) responsePlan {
+	p := responsePlan{to: goal, goal: goal, client: clientState{state: goal}, diff: noDiff}
 	var gone map[string]string
 	if w.all {
 		p.puts, gone = h.compareAll(goal)
 	} else {
 		p.puts, gone = h.compareNames(w, goal)
 	}
-	p.news = p.puts
+	p.newer = p.puts
 	var missing []string
 	look := func(name string) {
 		if _, brought := gone[name]; !brought && goal.get(name) == nil {
@@ -437,15 +437,15 @@ func planResumed(v variant, h *holding, w *wants, goal *state, keep bool) step {
 	for name := range w.names {
 		look(name)
 	}
-	for name := range h.lacks {
+	for name := range h.notHeld {
 		if _, named := w.names[name]; !named {
 			look(name)
 		}
 	}
-	p.lack(v, missing)
-	p.adds = len(p.puts) > 0 || len(p.removed) > 0 || h.asks
-	if len(gone) > 0 && keep {
-		p.has.gone = gone
+	p.reportAbsent(v, missing)
+	p.adds = len(p.puts) > 0 || len(p.removed) > 0 || h.mustRespond
+	if len(gone) > 0 && additionsOnly {
+		p.client.gone = gone
 	} else if len(gone) > 0 {
 		p.removed, p.removes = slices.AppendSeq(p.removed, maps.Keys(gone)), true
 	}
@@ -454,20 +454,20 @@ func planResumed(v variant, h *holding, w *wants, goal *state, keep bool) step {
 }
 
 // bodies encodes the response: one body for SotW, one or more for delta.
-func (p *step) bodies(v variant, f form) []*body {
+func (p *responsePlan) bodies(v variant, f form) []*body {
 	if p.to.minTTL == 0 {
 		f = f.withoutTTL()
 	}
 	switch {
-	case p.say == sayState:
+	case p.content == contentState:
 		return []*body{p.to.sotwBody(f)}
 	case !v.delta:
 		return []*body{sotwBodyOf(p.puts, f)}
 	case v.onePerResponse:
 		return p.oneByOne(f)
-	case p.say == sayDiff && p.diff.whole:
+	case p.content == contentDiff && p.diff.whole:
 		return p.goal.deltaBodiesAll(f)
-	case p.say == sayDiff:
+	case p.content == contentDiff:
 		return p.diff.deltaIn(f).wildcard
 	case p.spans != nil:
 		return p.diff.deltaIn(f).bodies(p.spans, p.removed)
@@ -477,9 +477,9 @@ func (p *step) bodies(v variant, f form) []*body {
 }
 
 // oneByOne encodes the response in bodies of one resource each.
-func (p *step) oneByOne(f form) []*body {
+func (p *responsePlan) oneByOne(f form) []*body {
 	switch {
-	case p.say == sayDiff:
+	case p.content == contentDiff:
 		return p.diff.deltaIn(f).cut(1, []span{{0, len(p.diff.puts)}}, names(p.diff.removed))
 	case p.spans != nil:
 		return p.diff.deltaIn(f).cut(1, p.spans, p.removed)
@@ -488,15 +488,15 @@ func (p *step) oneByOne(f form) []*body {
 }
 
 // changed returns the entries that are new or newer to the client, in order of name.
-func (p *step) changed() []*Entry {
-	if p.say == sayList {
-		return p.news
+func (p *responsePlan) changed() []*Entry {
+	if p.content == contentList {
+		return p.newer
 	}
 	return p.diff.puts
 }
 
 // moves says whether p changes a resource that the client has.
-func (h *holding) moves(p *step) bool {
+func (h *clientState) moves(p *responsePlan) bool {
 	return slices.ContainsFunc(p.changed(), func(e *Entry) bool {
 		version, had := h.had(e.Name)
 		return had && version != e.Version
@@ -504,7 +504,7 @@ func (h *holding) moves(p *step) bool {
 }
 
 // mentions says whether the response puts or removes name.
-func (p *step) speaks(name string) bool {
+func (p *responsePlan) mentions(name string) bool {
 	_, removed := slices.BinarySearch(p.removed, name)
 	_, changed := slices.BinarySearchFunc(p.changed(), name, compareName)
 	return removed || changed
@@ -534,14 +534,14 @@ func (p *Pacing) setDefaults() {
 
 // pace is how fast the client of a subscription is, and when it was last sent a change.
 type pace struct {
-	changed time.Time     // when a change was last sent; zero if never
-	led     time.Time     // when a change that was preannounced was last sent; zero if never
-	took    time.Duration // from sending the last acknowledged response until its acknowledgement
+	changed          time.Time     // when a change was last sent; zero if never
+	lastPreannounced time.Time     // when a change that was preannounced was last sent; zero if never
+	took             time.Duration // from sending the last acknowledged response until its acknowledgement
 }
 
 // begin notes that a response to the client, which has h, begins.
-func (p *pace) sending(h *holding, now time.Time) {
-	if !h.asked() {
+func (p *pace) begin(h *clientState, now time.Time) {
+	if !h.answersRequest() {
 		p.changed = now
 	}
 }
@@ -556,9 +556,9 @@ func (p *pace) wait(now time.Time, pacing Pacing) time.Duration {
 
 // preannounceWait returns how long the change after a preannounced one has to wait, or zero: if it came at once, the client might not
 // have begun to use the first, and could do neither in order.
-func (p *pace) settle(now time.Time, pacing Pacing) time.Duration {
-	if p.led.IsZero() || pacing.Least < 0 {
+func (p *pace) preannounceWait(now time.Time, pacing Pacing) time.Duration {
+	if p.lastPreannounced.IsZero() || pacing.Least < 0 {
 		return 0
 	}
-	return max(p.led.Add(pacing.Least).Sub(now), 0)
+	return max(p.lastPreannounced.Add(pacing.Least).Sub(now), 0)
 }

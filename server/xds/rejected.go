@@ -26,30 +26,30 @@ const maxReasons = 8 << 10
 
 // answers are the client's answers to the responses of a type. Responses do not depend on them.
 type answers struct {
-	revision uint64   // of the state that the client last acknowledged
-	before   holding  // the client before the last response; empty once that is answered
-	said     []*Entry // new or newer in the last response, in order of name; nil once that is answered
-	ends     []int    // of each of its chunks in sent, if there are several
+	revision uint64      // of the state that the client last acknowledged
+	before   clientState // the client before the last response; empty once that is answered
+	sent     []*Entry    // new or newer in the last response, in order of name; nil once that is answered
+	ends     []int       // of each of its chunks in sent, if there are several
 	rejected map[string]*Rejection
 }
 
 // sentWith returns the entries that are new or newer in the chunk of a nonce, which is one of the last response.
-func (s *subscription) about(nonce uint64) []*Entry {
-	said, ends := s.answers.said, s.answers.ends
+func (s *subscription) sentWith(nonce uint64) []*Entry {
+	sent, ends := s.answers.sent, s.answers.ends
 	i := nonce - s.firstNonce
 	if i >= uint64(len(ends)) {
-		return said
+		return sent
 	}
 	from := 0
 	if i > 0 {
-		from = min(ends[i-1], len(said))
+		from = min(ends[i-1], len(sent))
 	}
-	return said[from:min(ends[i], len(said))]
+	return sent[from:min(ends[i], len(sent))]
 }
 
 // begin notes a response to a client, in chunks.
-func (a *answers) tell(has *holding, p *step, chunks []*body, v variant) {
-	*a = answers{revision: a.revision, rejected: a.rejected, before: holding{at: has.at, gone: has.gone, lacks: has.lacks}, said: p.changed()}
+func (a *answers) begin(has *clientState, p *responsePlan, chunks []*body, v variant) {
+	*a = answers{revision: a.revision, rejected: a.rejected, before: clientState{state: has.state, gone: has.gone, notHeld: has.notHeld}, sent: p.changed()}
 	if len(chunks) == 1 || v.aliases { // aliases are among the entries, and chunks do not match
 		return
 	}
@@ -61,7 +61,7 @@ func (a *answers) tell(has *holding, p *step, chunks []*body, v variant) {
 }
 
 // answered forgets the response, after its answer.
-func (a *answers) answered() { a.before, a.said, a.ends = holding{}, nil, nil }
+func (a *answers) answered() { a.before, a.sent, a.ends = clientState{}, nil, nil }
 
 // reject notes that the client rejects entries; if its reason mentions some of them, only those.
 func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
@@ -84,7 +84,7 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 				continue
 			}
 			r = &Rejection{Name: e.Name, Revision: a.revision, Since: now}
-			if a.before.at != nil {
+			if a.before.state != nil {
 				r.Acked, _ = a.before.had(e.Name)
 			}
 			a.rejected[e.Name] = r
@@ -103,23 +103,23 @@ func (s *subscription) accept(nonce uint64) {
 	a := &s.answers
 	whole := nonce == s.lastNonce && !s.rejected
 	if whole {
-		a.revision = s.has.at.made
+		a.revision = s.client.state.made
 	}
 	if len(a.rejected) == 0 || !whole && len(a.ends) == 0 {
 		return
 	}
-	for _, e := range s.about(nonce) {
+	for _, e := range s.sentWith(nonce) {
 		delete(a.rejected, e.Name)
 	}
 	maps.DeleteFunc(a.rejected, func(name string, _ *Rejection) bool {
-		return whole && (s.inFull(&s.wants) || s.has.at.get(name) == nil)
+		return whole && (s.inFull(&s.wants) || s.client.state.get(name) == nil)
 	})
 }
 
 // rejections returns the resources that the client wants and rejects, in order of name.
 func (s *subscription) rejections() (all []Rejection) {
 	for name, r := range s.answers.rejected {
-		if name == "" || s.wants.cover(name) {
+		if name == "" || s.wants.includes(name) {
 			all = append(all, *r)
 		}
 	}

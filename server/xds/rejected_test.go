@@ -25,8 +25,8 @@ func newRejecting(t *testing.T, v variant, names ...string) *rejecting {
 	r := &rejecting{T: t, coll: NewCollection(Type{URL: testType, OnePerResponse: v.onePerResponse}, Debounce{}), now: time.Unix(1000, 0)}
 	r.coll.MarkSynced()
 	r.sub = &subscription{
-		variant: v, coll: r.coll, metrics: newMetrics(nil, "").of(testType), has: holding{at: nothing}, goal: nothing,
-		wants: wants{all: len(names) == 0, names: make(map[string]struct{})},
+		variant: v, coll: r.coll, metrics: newMetrics(nil, "").of(testType), client: clientState{state: nothing}, goal: nothing,
+		wants: subscriptionNames{all: len(names) == 0, names: make(map[string]struct{})},
 	}
 	for _, name := range names {
 		r.sub.wants.names[name] = struct{}{}
@@ -46,8 +46,8 @@ func (r *rejecting) set(revision uint64, version string, names ...string) (first
 	p := r.sub.plan(false)
 	bodies := p.bodies(r.sub.variant, formDelta)
 	n := len(bodies)
-	r.sub.answers.tell(&r.sub.has, &p, bodies, r.sub.variant)
-	r.sub.has = p.has
+	r.sub.answers.begin(&r.sub.client, &p, bodies, r.sub.variant)
+	r.sub.client = p.client
 	r.sub.firstNonce, r.sub.lastNonce, r.sub.rejected = r.sent+1, r.sent+uint64(n), false //nolint:gosec // it is small
 	r.sent = r.sub.lastNonce
 	return r.sub.firstNonce, r.sub.lastNonce
@@ -139,7 +139,7 @@ func TestRejectionsAreBounded(t *testing.T) {
 	_, n := r.set(1, "1", names...)
 	r.answer(n, "no")
 	require.Len(t, r.sub.rejections(), maxRejections)
-	r.sub.wants = wants{}
+	r.sub.wants = subscriptionNames{}
 	r.expect()
 	require.Len(t, r.sub.answers.rejected, maxRejections)
 }

@@ -29,25 +29,25 @@ type request struct {
 	host    string // of the client
 	due     func() bool
 
-	size      int          // encoded
-	release   func()       // ends the reservation of its memory; nil if it has none
-	cost      int          // of the names: see nameCost
-	versions  int          // how many initial_resource_versions there are
-	print     fingerprint  // of initial_resource_versions
-	node      *corev3.Node // of the first request that has one, without its extensions
-	nodeCost  int          // of that node, in the request that has it: see nodeCost
-	typeURL   string
-	version   string
-	nonce     string
-	names     []string // SotW: resource_names
-	subscribe []string // delta
-	unsub     []string
-	initial   *versions      // initial_resource_versions
-	err       *status.Status // error_detail: a NACK
-	asks      bool           // set by subscription.take
+	size                int          // encoded
+	release             func()       // ends the reservation of its memory; nil if it has none
+	cost                int          // of the names: see nameCost
+	versions            int          // how many initial_resource_versions there are
+	fingerprint         fingerprint  // of initial_resource_versions
+	node                *corev3.Node // of the first request that has one, without its extensions
+	nodeCost            int          // of that node, in the request that has it: see nodeCost
+	typeURL             string
+	version             string
+	nonce               string
+	names               []string // SotW: resource_names
+	subscribe           []string // delta
+	unsub               []string
+	initial             *versions      // initial_resource_versions
+	err                 *status.Status // error_detail: a NACK
+	changesSubscription bool           // set by subscription.take
 
-	whole *versions              // the encoded request, if there are too many names
-	keeps func(name []byte) bool // accepts the names of resource_names_subscribe; all if nil
+	whole  *versions              // the encoded request, if there are too many names
+	filter func(name []byte) bool // accepts the names of resource_names_subscribe; all if nil
 
 	interned map[string]string // type URLs seen, so that an acknowledgement allocates nothing for them
 }
@@ -77,7 +77,7 @@ var (
 
 // clear drops the request, so that its memory is free before the next one.
 func (r *request) clear() {
-	*r = request{delta: r.delta, maxCost: r.maxCost, host: r.host, due: r.due, node: r.node, interned: r.interned, keeps: r.keeps}
+	*r = request{delta: r.delta, maxCost: r.maxCost, host: r.host, due: r.due, node: r.node, interned: r.interned, filter: r.filter}
 }
 
 // Due and OnRelease are for interceptors that reserve memory for requests.
@@ -86,7 +86,7 @@ func (r *request) clear() {
 func (r *request) Due() bool { return r.due() }
 
 // OnRelease has release called when nothing of the request is retained any more.
-func (r *request) Keep(release func()) { r.release = release }
+func (r *request) OnRelease(release func()) { r.release = release }
 
 // nameCost is how many names a name of so many bytes counts as against the limits on names.
 func nameCost(name int) int { return 1 + name/128 }
@@ -150,10 +150,10 @@ func (r *request) decode(parts ...[]byte) error {
 				return fmt.Errorf("decode discovery request: %w", err)
 			}
 			if field = nil; len(rest) > 0 {
-				if missing = lacking(rest); missing > r.size {
+				if missing = missingBytes(rest); missing > r.size {
 					return fmt.Errorf("decode discovery request: %w", io.ErrUnexpectedEOF)
 				}
-				if r.isForeign(rest) {
+				if r.isUnknown(rest) {
 					skip = missing
 					continue
 				}
@@ -171,11 +171,11 @@ func (r *request) decode(parts ...[]byte) error {
 }
 
 // decodeFiltered decodes a request with too many names again, with only those names of resource_names_subscribe that the filter accepts.
-func (r *request) decodeKept(keeps func(name []byte) bool) error {
+func (r *request) decodeFiltered(filter func(name []byte) bool) error {
 	whole, release := r.whole, r.release
-	r.keeps = keeps
+	r.filter = filter
 	err := r.decode(whole.parts...)
-	r.keeps, r.release = nil, release
+	r.filter, r.release = nil, release
 	if r.initial == nil {
 		whole.free()
 	} else {
@@ -185,7 +185,7 @@ func (r *request) decodeKept(keeps func(name []byte) bool) error {
 }
 
 // lacking returns how many bytes are missing of an incomplete field, or one if that is not known yet.
-func lacking(b []byte) int {
+func missingBytes(b []byte) int {
 	_, typ, tag := protowire.ConsumeTag(b)
 	if tag < 0 {
 		return 1
@@ -212,7 +212,7 @@ func (r *request) fields() []field {
 }
 
 // isForeign says whether b is the beginning, with the size, of an unknown field of bytes. It is skipped without being copied.
-func (r *request) isForeign(b []byte) bool {
+func (r *request) isUnknown(b []byte) bool {
 	num, typ, n := protowire.ConsumeTag(b)
 	if n < 0 || typ != protowire.BytesType || int(num) < len(r.fields()) && r.fields()[num] != 0 {
 		return false
@@ -232,7 +232,7 @@ func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 	fields, all, before, ascii := r.fields(), b, r.versions, isASCII(b)
 	for len(b) > 0 && !r.tooMany() {
 		if end := shortInitial(b); end > 0 && r.delta && shortMapEntry(b[2:end]) > 0 && (ascii || utf8.Valid(b[2:end])) {
-			r.bring(b[2:end])
+			r.countInitial(b[2:end])
 			b = b[end:]
 			continue
 		}
@@ -265,7 +265,7 @@ func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 			r.initial = &versions{}
 		}
 		r.initial.parts = append(r.initial.parts, all[:len(all)-len(b)])
-		r.initial.print = r.print
+		r.initial.fingerprint = r.fingerprint
 	}
 	return b, nil
 }
@@ -345,7 +345,7 @@ func (r *request) set(f field, v []byte) error {
 		}
 		return err
 	case fieldSubscribe:
-		if r.keeps == nil || r.keeps(v) {
+		if r.filter == nil || r.filter(v) {
 			r.subscribe = append(r.subscribe, r.name(v))
 		}
 	case fieldUnsubscribe:
@@ -358,15 +358,15 @@ func (r *request) set(f field, v []byte) error {
 		if !utf8.Valid(key) || !utf8.Valid(value) {
 			return errUTF8
 		}
-		r.bring(v)
+		r.countInitial(v)
 	}
 	return nil
 }
 
 // countInitial counts an entry of initial_resource_versions. Envoy sends an empty version for names that were reported as missing.
-func (r *request) bring(entry []byte) {
-	r.print = r.print.brought(entry)
-	if r.keeps != nil {
+func (r *request) countInitial(entry []byte) {
+	r.fingerprint = r.fingerprint.plusEncoded(entry)
+	if r.filter != nil {
 		if _, version, _ := mapEntry(entry); len(version) == 0 {
 			return
 		}

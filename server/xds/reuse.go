@@ -55,13 +55,13 @@ func versioned(e *Entry) *Entry {
 }
 
 // weakCache keeps a value until the first garbage collection after its last use. Then get makes it again.
-type weakly[T any] struct {
+type weakCache[T any] struct {
 	mu    sync.Mutex
 	value weak.Pointer[T]
 }
 
 // get returns the value, or makes it while other callers wait.
-func (w *weakly[T]) get(build func() *T) *T {
+func (w *weakCache[T]) get(build func() *T) *T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if v := w.value.Value(); v != nil {

@@ -16,7 +16,7 @@ func (s *Server) Review() {
 	s.reviews.Add(1)
 	for _, st := range s.all() {
 		st.mu.Lock() // wait for a plan that is being made
-		st.bell.ring()
+		st.wakeup.notify()
 		st.mu.Unlock()
 	}
 }
@@ -28,7 +28,7 @@ func (s *stream) outdated() bool {
 }
 
 // seen is the catalog's choice for a subscription.
-type seen struct {
+type choice struct {
 	sub     *subscription
 	coll    *Collection
 	release func()
@@ -42,19 +42,19 @@ func (s *stream) review(ctx context.Context) <-chan error {
 		return nil
 	}
 	done := make(chan error, 1)
-	s.asks.Go(func() { done <- s.ask(ctx) })
+	s.reviewers.Go(func() { done <- s.reviewCollections(ctx) })
 	return done
 }
 
 // reviewCollections switches the subscriptions to the collections that the catalog chooses now.
-func (s *stream) ask(ctx context.Context) error {
+func (s *stream) reviewCollections(ctx context.Context) error {
 	count := s.server.reviews.Load()
-	all, err := s.look(ctx)
+	all, err := s.askCatalog(ctx)
 	if err == nil {
-		s.lead(count, all)
+		s.applyReview(count, all)
 	}
 	for _, a := range all {
-		a.coll.unsubscribe(s.bell)
+		a.coll.unsubscribe(s.wakeup)
 		if a.release != nil {
 			a.release()
 		}
@@ -63,8 +63,8 @@ func (s *stream) ask(ctx context.Context) error {
 }
 
 // askCatalog returns the catalog's choice for all subscriptions.
-func (s *stream) look(ctx context.Context) (all []seen, err error) {
-	node, subs := s.asked()
+func (s *stream) askCatalog(ctx context.Context) (all []choice, err error) {
+	node, subs := s.nodeAndSubscriptions()
 	for _, sub := range subs {
 		coll, release, err := s.server.catalog.Collection(ctx, node, sub.typeURL)
 		if errors.Is(err, ErrNoAnswer) {
@@ -76,21 +76,21 @@ func (s *stream) look(ctx context.Context) (all []seen, err error) {
 		if err != nil {
 			return all, err
 		}
-		coll.subscribe(s.bell)
-		all = append(all, seen{sub, coll, release})
+		coll.subscribe(s.wakeup)
+		all = append(all, choice{sub, coll, release})
 	}
 	return all, nil
 }
 
 // nodeAndSubscriptions returns the node of the client and its subscriptions.
-func (s *stream) asked() (*corev3.Node, []*subscription) {
+func (s *stream) nodeAndSubscriptions() (*corev3.Node, []*subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.node, append([]*subscription(nil), s.subs...)
 }
 
 // applyReview switches the subscriptions to the catalog's choices after so many reviews, and leaves in all the collections to release.
-func (s *stream) lead(count uint64, all []seen) {
+func (s *stream) applyReview(count uint64, all []choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range all {
@@ -99,21 +99,21 @@ func (s *stream) lead(count uint64, all []seen) {
 		if a.coll != a.sub.coll {
 			delete(s.cuts, a.sub.coll.group)
 			a.sub.release, a.release = a.release, a.sub.release
-			a.coll = a.sub.see(a.coll)
+			a.coll = a.sub.switchTo(a.coll)
 		}
 	}
 }
 
 // switchTo switches the subscription to another collection and returns the old one.
-func (s *subscription) see(coll *Collection) (was *Collection) {
+func (s *subscription) switchTo(coll *Collection) (was *Collection) {
 	was, s.coll = s.coll, coll
-	s.goal, s.via = nothing, nil
-	s.has.at = s.has.at.abroad()
+	s.goal, s.preannounced = nothing, nil
+	s.client.state = s.client.state.detached()
 	return was
 }
 
 // detached returns the state as one of no commit, for use with another collection, which has revisions of its own.
-func (s *state) abroad() *state {
+func (s *state) detached() *state {
 	if s == nothing || s.revision == 0 {
 		return s
 	}

@@ -576,5 +576,5 @@ func TestClientThatIsDoneEndsItsStream(t *testing.T) {
 	require.NoError(t, c.close())
 	require.Error(t, c.ended()) // EOF
 	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
-	require.Empty(t, w.coll(testType).bells)
+	require.Empty(t, w.coll(testType).wakeups)
 }

@@ -89,12 +89,12 @@ func TestNamedStreamsShareTheEncoding(t *testing.T) {
 	c.expectAck(testType, nil, "n03@2", "n04@2", "n05@2", "n06@2", "n07@2", "n08@2", "n20@2", "n21@2")
 
 	to := w.coll(testType).current.Load()
-	var wants wants
+	var wants subscriptionNames
 	for _, name := range wanted {
 		wants.add(name, nothing)
 	}
 	delta := variant{delta: true}
-	p := plan(delta, &holding{at: from}, &wants, to, false)
+	p := plan(delta, &clientState{state: from}, &wants, to, false)
 	require.Equal(t, []span{{3, 9}, {20, 22}}, p.spans)
 	shared := to.since(from).deltaIn(formDelta)
 	bodies := p.bodies(delta, formDelta)

@@ -57,16 +57,16 @@ type Server struct {
 	metrics                   *metrics
 	sotwControl, deltaControl []byte // the encoded control plane fields
 
-	ramp      ramp
-	names     nameCosts
-	logged    *rate.Limiter // of log lines that clients cause
-	visits    *visits
-	receivers sync.WaitGroup
-	lastID    atomic.Uint64
-	reviews   atomic.Uint64 // calls of Review
+	startLimiter  startLimiter
+	names         nameCosts
+	logged        *rate.Limiter // of log lines that clients cause
+	connectionLog *connectionLog
+	receivers     sync.WaitGroup
+	lastID        atomic.Uint64
+	reviews       atomic.Uint64 // calls of Review
 
-	unsynced     sync.Map // *Collection → true: clients wait for its MarkSynced
-	syncPatience time.Duration
+	unsynced      sync.Map // *Collection → true: clients wait for its MarkSynced
+	unsyncedAfter time.Duration
 
 	closing chan struct{} // closed when draining begins
 
@@ -85,9 +85,9 @@ func NewServer(catalog Catalog, opts Options) *Server {
 	opts.Limits.setDefaults()
 	s := &Server{
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
-		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
-		syncPatience: syncPatience,
-		logged:       rate.NewLimiter(linesLogged, 100), visits: &visits{limiter: rate.NewLimiter(linesLogged, 100)},
+		metrics: newMetrics(opts.Registerer, opts.Namespace), startLimiter: newStartLimiter(opts.Limits.StartingStreams), closing: make(chan struct{}),
+		unsyncedAfter: unsyncedAfter,
+		logged:        rate.NewLimiter(linesLogged, 100), connectionLog: &connectionLog{limiter: rate.NewLimiter(linesLogged, 100)},
 		streams: make(map[uint64]*stream),
 	}
 	if opts.Registerer != nil {
@@ -104,17 +104,17 @@ func NewServer(catalog Catalog, opts Options) *Server {
 }
 
 // syncPatience is how long clients wait for a collection without MarkSynced, which may be forgotten, before that is logged.
-const syncPatience = 30 * time.Second
+const unsyncedAfter = 30 * time.Second
 
 // warnIfUnsynced logs a warning if clients wait too long for a collection.
-func (s *Server) remind(c *Collection) {
+func (s *Server) warnIfUnsynced(c *Collection) {
 	if c.Synced() {
 		return
 	}
 	if _, known := s.unsynced.LoadOrStore(c, true); known {
 		return
 	}
-	time.AfterFunc(s.syncPatience, func() {
+	time.AfterFunc(s.unsyncedAfter, func() {
 		s.unsynced.Delete(c)
 		select {
 		case <-s.closing:
@@ -123,7 +123,7 @@ func (s *Server) remind(c *Collection) {
 		}
 		if !c.Synced() {
 			s.log.Warn("clients wait for a collection on which MarkSynced was not called",
-				"type_url", c.typ.URL, "entries", c.Len(), "for", s.syncPatience)
+				"type_url", c.typ.URL, "entries", c.Len(), "for", s.unsyncedAfter)
 		}
 	})
 }
@@ -177,7 +177,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	ctx := ss.Context()
 	st := &stream{
 		id: s.lastID.Add(1), server: s, grpc: ss, delta: delta, fixedType: fixedType, connected: time.Now(),
-		bell: make(bell, 1), drain: make(chan struct{}), ended: make(chan error, 1), noops: newNoopThrottle(),
+		wakeup: make(wakeup, 1), drain: make(chan struct{}), ended: make(chan error, 1), noops: newNoopThrottle(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		st.peer, st.host = peerOf(p.Addr), hostOf(p.Addr)
@@ -186,7 +186,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 		st.identity = identity(ctx)
 	}
 	if s.opts.Gzip {
-		st.zip = acceptsGzip(ss)
+		st.zip = enableGzip(ss)
 	}
 	if err := s.admit(st); err != nil {
 		s.logRefusal(st, err)
@@ -199,7 +199,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 		_ = ss.SetHeader(chunkMark) // it fails only after a header was sent
 	}
 	err := st.run(ctx)
-	st.wentAway(err)
+	st.logDisconnected(err)
 	if status.Code(err) == codes.ResourceExhausted {
 		s.logRefusal(st, err)
 	}

@@ -20,25 +20,25 @@ const (
 
 // state is the content of a collection after a commit. It is immutable.
 type state struct {
-	revision uint64 // counts the commits of the collection; zero for a state of no commit
-	made     uint64 // Commit.Revision of the last commit
-	version  string // that clients see
-	given    bool   // the version is Commit.Version, and may have been used for other content before
-	sum      setHash
-	print    fingerprint
-	replaced []replaced // by the commit
-	earlier  history    // of the latest commits
-	len      int
-	pages    []*page
-	minTTL   time.Duration // the least of the pages' that is not zero, or zero
-	times    recent.Log    // of the latest commits
+	revision    uint64 // counts the commits of the collection; zero for a state of no commit
+	made        uint64 // Commit.Revision of the last commit
+	version     string // that clients see
+	given       bool   // the version is Commit.Version, and may have been used for other content before
+	sum         setHash
+	fingerprint fingerprint
+	replaced    []replaced // by the commit
+	earlier     history    // of the latest commits
+	len         int
+	pages       []*page
+	minTTL      time.Duration // the least of the pages' that is not zero, or zero
+	times       recent.Log    // of the latest commits
 
-	byName       weakly[index]
-	sinceNothing weakly[diff]
+	resumeIndex  weakCache[index]
+	sinceNothing weakCache[diff]
 
 	// of a state of interim versions: the state that follows, and the difference to it
-	onward *state
-	rest   *diff
+	final   *state
+	toFinal *diff
 
 	mu    sync.Mutex
 	diffs map[uint64]*diff // by the revision of the older state
@@ -76,16 +76,16 @@ func (s *state) all() iter.Seq[*Entry] {
 }
 
 // withPuts returns the state with more entries.
-func (s *state) and(entries []*Entry) *state {
+func (s *state) withPuts(entries []*Entry) *state {
 	changes := make([]change, len(entries))
 	for i, e := range entries {
 		changes[i] = change{e.Name, e}
 	}
-	return s.but(changes)
+	return s.derive(changes)
 }
 
 // derive returns the state with changes. It is of no commit: differences from it are not remembered.
-func (s *state) but(changes []change) *state {
+func (s *state) derive(changes []change) *state {
 	next := s.with(changes)
 	if next != s {
 		next.revision = 0
@@ -104,7 +104,7 @@ func (s *state) only(names map[string]struct{}) *state {
 			kept = append(kept, e)
 		}
 	}
-	return nothing.and(kept)
+	return nothing.withPuts(kept)
 }
 
 // with returns the state after changes. Of several changes of one name, the last counts. It returns s itself if nothing
@@ -112,7 +112,7 @@ func (s *state) only(names map[string]struct{}) *state {
 func (s *state) with(changes []change) *state {
 	changes = slices.Clone(changes)
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })
-	next := &state{revision: s.revision + 1, sum: s.sum, print: s.print, len: s.len, made: s.made}
+	next := &state{revision: s.revision + 1, sum: s.sum, fingerprint: s.fingerprint, len: s.len, made: s.made}
 	next.pages = make([]*page, 0, len(s.pages)+1+len(changes)/(maxPage/2))
 	changed := false
 	rest := s.pages
@@ -176,12 +176,12 @@ func (s *state) merge(old []*Entry, changes []change) (merged []*Entry, changed 
 			if before != nil {
 				r.version = before.Version
 				s.sum = s.sum.remove(before)
-				s.print = s.print.remove(before)
+				s.fingerprint = s.fingerprint.remove(before)
 				s.len--
 			}
 			if c.entry != nil {
 				s.sum = s.sum.add(c.entry)
-				s.print = s.print.add(c.entry)
+				s.fingerprint = s.fingerprint.add(c.entry)
 				s.len++
 				merged = append(merged, c.entry)
 			}

@@ -17,7 +17,7 @@ func entry(name, version string) *Entry {
 }
 
 // content returns the names and versions of a state, and checks its shape.
-func content(t require.TestingT, s *state) map[string]string {
+func contents(t require.TestingT, s *state) map[string]string {
 	m := make(map[string]string)
 	last := ""
 	var sum setHash
@@ -57,7 +57,7 @@ func TestStateAgreesWithModel(t *testing.T) {
 				m[name] = v
 			}
 			next := s.with(changes)
-			require.Equal(t, m, content(t, next))
+			require.Equal(t, m, contents(t, next))
 			require.Equal(t, maps.Equal(m, models[len(models)-1]), next == s, "a commit without effect gives the same state")
 			states, models = append(states, next), append(models, m)
 		}
@@ -76,7 +76,7 @@ func TestStateAgreesWithModel(t *testing.T) {
 		require.Equal(t, models[j], got)
 		require.True(t, slices.IsSorted(names(d.puts)))
 		if len(d.removed) > 0 {
-			before, _ := d.before(states[j])
+			before, _ := d.additionsFirst(states[j])
 			require.Empty(t, before.since(states[i]).removed)
 			require.Empty(t, states[j].since(before).puts)
 		}

@@ -36,28 +36,28 @@ type stream struct {
 	// unanswered are types for which the catalog returned ErrNoAnswer; used by receive
 	unanswered map[string]struct{}
 	connected  time.Time
-	bell       bell
+	wakeup     wakeup
 	drain      chan struct{}
 	ended      chan error // by a review; holds the first reason
 
-	mu     sync.Mutex
-	closed bool
-	node   *corev3.Node
-	form   form            // that the client understands
-	subs   []*subscription // in order of rank, then of arrival
-	types  map[string]*subscription
-	cost   int // of the names of all subscriptions
-	kept   int // bytes of requests that are retained without a reservation
+	mu              sync.Mutex
+	closed          bool
+	node            *corev3.Node
+	form            form            // that the client understands
+	subs            []*subscription // in order of rank, then of arrival
+	types           map[string]*subscription
+	cost            int // of the names of all subscriptions
+	unreservedBytes int // bytes of requests that are retained without a reservation
 	// awaited are resources, by type, that the client will wait for once it subscribes to their type: see Type.ChildURL.
-	owed map[string][]string
-	cuts map[*Group]cut // to which the types with a rank are brought
+	awaited map[string][]string
+	cuts    map[*Group]cut // to which the types with a rank are brought
 	// childless are types of children that the client did not subscribe to in time: nothing waits for them.
 	childless map[string]bool
 	sent      uint64 // responses
 
 	// owned by send
-	asks  sync.WaitGroup // goroutines that ask the catalog: see review
-	again time.Duration  // when to look again for something to send, without a wakeup; zero for never
+	reviewers sync.WaitGroup // goroutines that ask the catalog: see review
+	again     time.Duration  // when to look again for something to send, without a wakeup; zero for never
 }
 
 // run serves the stream until it ends.
@@ -75,11 +75,11 @@ func (s *stream) close() {
 	subs := s.subs
 	s.server.names.add(s.host, -s.cost)
 	for _, sub := range subs {
-		sub.kept.give(s)
+		sub.retained.free(s)
 	}
 	s.mu.Unlock()
 	for _, sub := range subs {
-		s.giveBack(sub)
+		s.releaseSubscription(sub)
 	}
 }
 
@@ -90,8 +90,8 @@ func (s *stream) collection(sub *subscription) *Collection {
 	return sub.coll
 }
 
-func (s *stream) giveBack(sub *subscription) {
-	sub.coll.unsubscribe(s.bell)
+func (s *stream) releaseSubscription(sub *subscription) {
+	sub.coll.unsubscribe(s.wakeup)
 	if sub.release != nil {
 		sub.release()
 	}
@@ -105,16 +105,16 @@ func (s *stream) receive() error {
 			return s.notReceived(err)
 		}
 		var err error
-		if late := heavily(s.grpc.Context(), s.host, req.size > heavyBytes, func() { err = s.take(req, time.Now()) }); late != nil {
+		if late := runHeavy(s.grpc.Context(), s.host, req.size > heavyBytes, func() { err = s.take(req, time.Now()) }); late != nil {
 			err = late
 		}
-		if keepErr := s.keep(req); err == nil {
+		if keepErr := s.retain(req); err == nil {
 			err = keepErr
 		}
 		if err != nil {
 			return err
 		}
-		s.slow(s.grpc.Context(), req, time.Now())
+		s.throttle(s.grpc.Context(), req, time.Now())
 		req.clear()
 	}
 }
@@ -177,7 +177,7 @@ func (s *stream) take(req *request, now time.Time) error {
 			sub, err = s.open(req, typeURL)
 		}
 		if errors.Is(err, ErrNoAnswer) {
-			req.asks = true
+			req.changesSubscription = true
 			s.leaveUnanswered(typeURL)
 			return nil
 		}
@@ -187,23 +187,23 @@ func (s *stream) take(req *request, now time.Time) error {
 	}
 	err := s.reduce(sub, req)
 	if err == nil {
-		err = sub.question(s.collection(sub).typ.Ask, req, first)
+		err = sub.answerQuery(s.collection(sub).typ.Query, req, first)
 	}
 	if err != nil {
 		if first {
-			s.giveBack(sub)
+			s.releaseSubscription(sub)
 		}
 		return err
 	}
 	s.mu.Lock()
 	if first && s.closed {
 		s.mu.Unlock()
-		s.giveBack(sub)
+		s.releaseSubscription(sub)
 		return io.ErrClosedPipe
 	}
-	nacks, rejected, cost := sub.status.Nacks, sub.rejected, sub.cost+sub.owed
+	nacks, rejected, cost := sub.status.Nacks, sub.rejected, sub.cost+sub.droppedCost
 	s.apply(sub, req, first, now)
-	err = s.chargeFor(sub, sub.cost+sub.owed-cost)
+	err = s.chargeFor(sub, sub.cost+sub.droppedCost-cost)
 	nacked := sub.status.Nacks > nacks
 	idle := s.idle()
 	s.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *stream) take(req *request, now time.Time) error {
 			"nonce", req.nonce, "err", req.err.GetMessage())
 	}
 	if !idle {
-		s.bell.ring()
+		s.wakeup.notify()
 	}
 	return nil
 }
@@ -237,12 +237,12 @@ func (s *stream) apply(sub *subscription, req *request, first bool, now time.Tim
 		s.types = make(map[string]*subscription)
 	}
 	s.types[sub.typeURL] = sub
-	for _, name := range s.owed[sub.typeURL] {
-		if sub.wants.cover(name) {
-			sub.has.renew(name)
+	for _, name := range s.awaited[sub.typeURL] {
+		if sub.wants.includes(name) {
+			sub.client.mustResend(name)
 		}
 	}
-	delete(s.owed, sub.typeURL)
+	delete(s.awaited, sub.typeURL)
 }
 
 // split returns the subscriptions without an order, and those that depend on each other, in order of rank.
@@ -262,7 +262,7 @@ func (s *stream) idle() bool {
 		return false
 	}
 	for _, sub := range s.subs {
-		if len(sub.chunks) > 0 || sub.has.asked() || !sub.has.is(sub.coll.shown.Load()) {
+		if len(sub.chunks) > 0 || sub.client.answersRequest() || !sub.client.matches(sub.coll.shown.Load()) {
 			return false
 		}
 	}
@@ -287,7 +287,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	s.node, s.form = node, formOf(node, s.delta)
 	s.mu.Unlock()
 	if first {
-		s.cameIn()
+		s.logConnected()
 	}
 	reviewed := s.server.reviews.Load()
 	coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, typeURL)
@@ -297,19 +297,19 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	if coll == nil {
 		return nil, noCollection(typeURL)
 	}
-	s.server.remind(coll)
-	coll.subscribe(s.bell)
+	s.server.warnIfUnsynced(coll)
+	coll.subscribe(s.wakeup)
 	var m *missing
-	if s.delta && coll.typ.ByName {
+	if s.delta && coll.typ.NoWildcard {
 		m = newMissing(&s.server.opts.Limits)
 	}
 	return &subscription{
 		typeURL: typeURL, coll: coll, release: release, reviewed: reviewed,
 		variant: variant{
 			delta: s.delta, partial: !s.delta && coll.typ.Partial, onePerResponse: s.delta && coll.typ.OnePerResponse,
-			byName: coll.typ.ByName, aliases: s.delta && coll.typ.Aliases,
+			noWildcard: coll.typ.NoWildcard, aliases: s.delta && coll.typ.Aliases,
 		},
-		metrics: s.server.metrics.of(coll.typ.URL), missing: m, has: holding{at: nothing}, goal: nothing, status: TypeStatus{TypeURL: typeURL},
+		metrics: s.server.metrics.of(coll.typ.URL), missing: m, client: clientState{state: nothing}, goal: nothing, status: TypeStatus{TypeURL: typeURL},
 	}, nil
 }
 
@@ -329,24 +329,24 @@ func (s *stream) nodeID() string {
 func (s *stream) send(ctx context.Context, received <-chan error) error {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
-	ramp := &s.server.ramp
-	var turn *turn
-	var coming <-chan struct{} // signals a slot while the stream waits for one
+	limiter := &s.server.startLimiter
+	var slot *startSlot
+	var queued <-chan struct{} // signals a slot while the stream waits for one
 	defer func() {
-		turn.end()
-		if coming != nil {
-			ramp.turns.GiveUp(s.host, coming)
+		slot.end()
+		if queued != nil {
+			limiter.turns.GiveUp(s.host, queued)
 		}
 	}()
-	begun := ramp.turns == nil
+	started := limiter.turns == nil
 	asking, stopAsking := context.WithCancel(ctx)
 	var reviewing <-chan error // the result of asking the catalog; until then nothing is sent
-	defer s.asks.Wait()
+	defer s.reviewers.Wait()
 	defer stopAsking()
 	for {
 		var out *frame
 		var wait time.Duration
-		bell := s.bell
+		wakeup := s.wakeup
 		if ctx.Err() != nil { // its identity or its access may have ended
 			return ended(ctx)
 		}
@@ -355,25 +355,25 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		}
 		switch {
 		case reviewing != nil:
-			if coming != nil { // other streams start meanwhile
-				ramp.turns.GiveUp(s.host, coming)
-				coming = nil
+			if queued != nil { // other streams start meanwhile
+				limiter.turns.GiveUp(s.host, queued)
+				queued = nil
 			}
-		case begun:
-			turn.work()
-			if heavily(ctx, s.host, s.isHeavy(), func() { out, wait = s.next(time.Now()) }) != nil {
+		case started:
+			slot.work()
+			if runHeavy(ctx, s.host, s.isHeavy(), func() { out, wait = s.next(time.Now()) }) != nil {
 				return ended(ctx)
 			}
-			s.passOn()
-			turn.wait()
-		case coming == nil && s.due():
-			if coming = ramp.turns.Queue(s.host); coming == nil {
-				turn, begun = ramp.take(), true
+			s.freeCompared()
+			slot.wait()
+		case queued == nil && s.due():
+			if queued = limiter.turns.Queue(s.host); queued == nil {
+				slot, started = limiter.take(), true
 				continue
 			}
 		}
-		if coming != nil {
-			bell = nil // changes are sent when the stream starts
+		if queued != nil {
+			wakeup = nil // changes are sent when the stream starts
 		}
 		if out != nil {
 			s.hookResponse(out)
@@ -398,8 +398,8 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			}
 			continue
 		}
-		turn.end()
-		turn = nil
+		slot.end()
+		slot = nil
 		select {
 		case err := <-received:
 			return err
@@ -413,9 +413,9 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			if reviewing = nil; err != nil && ctx.Err() == nil {
 				return err
 			}
-		case <-coming:
-			turn, begun, coming = ramp.take(), true, nil
-		case <-bell:
+		case <-queued:
+			slot, started, queued = limiter.take(), true, nil
+		case <-wakeup:
 		case <-retry.C:
 		}
 	}
@@ -433,7 +433,7 @@ func ended(ctx context.Context) error {
 func (s *stream) isHeavy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cost < heavyNames && !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.has.brought != nil }) {
+	if s.cost < heavyNames && !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.client.brought != nil }) {
 		return false
 	}
 	return !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return len(sub.chunks) > 0 }) // they are planned
@@ -444,7 +444,7 @@ func (s *stream) due() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.subs, func(sub *subscription) bool {
-		return sub.coll.Synced() && (sub.has.asked() || !sub.has.is(sub.coll.shown.Load()))
+		return sub.coll.Synced() && (sub.client.answersRequest() || !sub.client.matches(sub.coll.shown.Load()))
 	})
 }
 
@@ -475,22 +475,22 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 }
 
 // anyOf returns which of subs, which have no order, is sent next, and the response.
-func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription, p step) {
+func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription, p responsePlan) {
 	for _, sub := range subs {
 		if !sub.coll.Synced() {
 			continue
 		}
-		if sub.has.is(sub.coll.shown.Load()) && !sub.has.asked() {
+		if sub.client.matches(sub.coll.shown.Load()) && !sub.client.answersRequest() {
 			continue // the usual case
 		}
-		s.lookAgain(sub.aim(now, s.server.opts.Pacing))
+		s.lookAgain(sub.followCollection(now, s.server.opts.Pacing))
 		if p := sub.plan(false); !p.due() {
-			sub.rest(&p)
-		} else if s.mayGo(sub, now) {
+			sub.settle(&p)
+		} else if s.maySend(sub, now) {
 			return sub, p
 		}
 	}
-	return nil, step{}
+	return nil, responsePlan{}
 }
 
 // lookAgain makes the stream look again after wait, if that is positive, and reports whether it is.
@@ -503,27 +503,27 @@ func (s *stream) lookAgain(wait time.Duration) bool {
 }
 
 // maySend says whether sub may be sent the next response: the last one is answered, or AckTimeout has passed.
-func (s *stream) mayGo(sub *subscription, now time.Time) bool {
+func (s *stream) maySend(sub *subscription, now time.Time) bool {
 	return sub.coll.typ.NoAck || !sub.outstanding() || !s.lookAgain(sub.since.Add(s.server.opts.AckTimeout).Sub(now))
 }
 
 // begin encodes the chunks of a response and updates the subscription.
-func (s *stream) begin(sub *subscription, p *step, now time.Time) {
+func (s *stream) begin(sub *subscription, p *responsePlan, now time.Time) {
 	s.expect(sub, p, now)
 	sub.chunks = p.bodies(sub.variant, s.form)
-	sub.pace.sending(&sub.has, now)
-	if !sub.has.fresh() && sub.has.moves(p) {
-		sub.led = now
+	sub.pace.begin(&sub.client, now)
+	if !sub.client.fresh() && sub.client.moves(p) {
+		sub.lastMoved = now
 	}
 	sub.beating = false
 	if sub.outstanding() && sub.unanswered == 0 {
 		sub.unanswered = sub.firstNonce
 	}
-	sub.answers.tell(&sub.has, p, sub.chunks, sub.variant)
-	sub.has = p.has
-	sub.news.tell(sub.has.at == sub.goal)
+	sub.answers.begin(&sub.client, p, sub.chunks, sub.variant)
+	sub.client = p.client
+	sub.changeTimes.begin(sub.client.state == sub.goal)
 	s.forgetMissing(sub)
-	sub.introduce(p.via, now)
+	sub.notePreannounced(p.preannounced, now)
 	sub.firstNonce, sub.rejected = s.sent+1, false
 	if sub.beat.IsZero() {
 		sub.beat = now
@@ -545,7 +545,7 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	if !sub.beating {
 		sub.since = now
 	}
-	st.SentVersion, st.SentNonce, st.SentAt = sub.has.at.version, strconv.FormatUint(s.sent, nonceBase), now
+	st.SentVersion, st.SentNonce, st.SentAt = sub.client.state.version, strconv.FormatUint(s.sent, nonceBase), now
 	st.Responses++
 	control := s.server.sotwControl
 	if s.delta {
@@ -568,7 +568,7 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	out := f(h, b)
 	sub.metrics.response(out.size(), b.count)
 	if len(sub.chunks) == 0 && !sub.beating {
-		sub.metrics.sent(&sub.news, now)
+		sub.metrics.sent(&sub.changeTimes, now)
 	}
 	if s.server.opts.Hooks.Response != nil {
 		out.info = &ResponseInfo{s.id, sub.typeURL, st.SentVersion, st.SentNonce, b.count, out.data.Len()}

@@ -17,16 +17,16 @@ type subscription struct {
 	reviewed uint64 // the number of reviews when the catalog chose coll
 	metrics  typeMetrics
 
-	wants wants
-	has   holding
-	kept  kept   // of the versions in client.brought
-	named bool   // SotW: a request had a name, so that no names no longer means all
-	stale uint64 // SotW: a sum of the names of the last stale request, if they differ from the names in wants
-	cost  int    // of the names in wants: see nameCost
+	wants         subscriptionNames
+	client        clientState
+	retained      retained // of the versions in client.brought
+	named         bool     // SotW: a request had a name, so that no names no longer means all
+	staleNamesSum uint64   // SotW: a sum of the names of the last stale request, if they differ from the names in wants
+	cost          int      // of the names in wants: see nameCost
 	// lastQuery has the names that Type.Query was last called with; used by receive
-	questions []string
-	missing   *missing // delta: of a type with NoWildcard, else nil
-	owed      int      // delta: cost of the names unsubscribed under a wildcard that the next response must mention
+	lastQuery   []string
+	missing     *missing // delta: of a type with NoWildcard, else nil
+	droppedCost int      // delta: cost of the names unsubscribed under a wildcard that the next response must mention
 
 	goal   *state  // to which the client is brought
 	chunks []*body // of the response that is being sent, yet unsent; client already includes all of it
@@ -34,19 +34,19 @@ type subscription struct {
 	pace pace
 	beat time.Time // when the TTLs were last renewed
 
-	resumed time.Time // when the client came back; zero if it began with nothing
-	led     time.Time // when a change was last sent after which the client may use other children
-	since   time.Time // when the last response was sent that was no heartbeat
-	removes time.Time // since when a removal waits because the client may still use the resource; zero if none does
-	beating bool      // the response that is being sent is a heartbeat
+	resumed   time.Time // when the client came back; zero if it began with nothing
+	lastMoved time.Time // when a change was last sent after which the client may use other children
+	since     time.Time // when the last response was sent that was no heartbeat
+	removes   time.Time // since when a removal waits because the client may still use the resource; zero if none does
+	beating   bool      // the response that is being sent is a heartbeat
 
-	via *via // the interim state of the client; nil if there is none
+	preannounced *preannounced // the interim state of the client; nil if there is none
 
 	// of a type that has children: see expect
 	children map[string]struct{} // that the client must have before parents of higher rank are sent
 	expects  time.Time           // since when
 	// of a type of children: those that the last response mentions
-	spoken []string
+	mentionedChildren []string
 
 	// of the last response: the nonces of its chunks, which are numbers in sequence, and whether one was rejected
 	firstNonce, lastNonce uint64
@@ -54,8 +54,8 @@ type subscription struct {
 	// the first nonce of the unanswered responses before the last one; zero if there are none
 	unanswered uint64
 
-	answers answers
-	news    news
+	answers     answers
+	changeTimes changeTimes
 
 	status TypeStatus
 }
@@ -77,8 +77,8 @@ func (s *subscription) ack(r *request, now time.Time) (current bool) {
 	current = nonce == s.lastNonce
 	switch {
 	case r.err != nil:
-		if about := s.about(nonce); len(about) > 0 || !s.rejected { // else it is a repetition
-			s.reject(about, r.err.GetMessage(), now)
+		if entries := s.sentWith(nonce); len(entries) > 0 || !s.rejected { // else it is a repetition
+			s.reject(entries, r.err.GetMessage(), now)
 		}
 		s.rejected = true
 		s.nacked(r, now)
@@ -86,7 +86,7 @@ func (s *subscription) ack(r *request, now time.Time) (current bool) {
 		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.nonce, s.status.SentVersion, now
 		s.accept(nonce)
 		if !s.rejected {
-			s.metrics.acknowledged(&s.news, now)
+			s.metrics.acknowledged(&s.changeTimes, now)
 		}
 	default:
 		s.accept(nonce)
@@ -114,7 +114,7 @@ func (s *subscription) outstanding() bool {
 // whether the request answers the last response, or is the first.
 func (s *subscription) take(r *request, first bool, now time.Time) (current bool) {
 	current = first || s.ack(r, now)
-	r.asks = first || len(r.subscribe)+len(r.unsub) > 0
+	r.changesSubscription = first || len(r.subscribe)+len(r.unsub) > 0
 	switch {
 	case s.delta:
 		s.takeDelta(r, first, now) // subscriptions count even where the nonce is stale
@@ -136,24 +136,24 @@ func (s *subscription) ours(nonce string) bool {
 // that response will have them all. But the client has dropped the resources that are not among them, and must be sent them again.
 func (s *subscription) takeStale(r *request) {
 	if s.wants.all && !s.all(r) {
-		s.has.asks = true
+		s.client.mustRespond = true
 	}
-	kept := make(map[string]struct{}, len(r.names))
+	requested := make(map[string]struct{}, len(r.names))
 	for _, name := range r.names {
-		kept[name] = struct{}{}
+		requested[name] = struct{}{}
 	}
 	dropped := false
 	for name := range s.wants.names {
-		if _, ok := kept[name]; !ok {
-			s.has.renew(name)
+		if _, ok := requested[name]; !ok {
+			s.client.mustResend(name)
 			dropped = true
 		}
 	}
 	sum := uint64(0)
-	if dropped || len(kept) != len(s.wants.names) {
-		sum = sumOf(kept)
+	if dropped || len(requested) != len(s.wants.names) {
+		sum = sumOf(requested)
 	}
-	r.asks, s.stale = sum != s.stale, sum
+	r.changesSubscription, s.staleNamesSum = sum != s.staleNamesSum, sum
 }
 
 // sumSeed makes sums unpredictable.
@@ -169,7 +169,7 @@ func sumOf(names map[string]struct{}) (sum uint64) {
 
 // all says whether a SotW request asks for everything.
 func (s *subscription) all(r *request) bool {
-	return !s.byName && s.wildcard(r)
+	return !s.noWildcard && s.wildcard(r)
 }
 
 func (s *subscription) wildcard(r *request) bool {
@@ -180,13 +180,13 @@ func (s *subscription) wildcard(r *request) bool {
 func (s *subscription) takeSotW(r *request, first bool) {
 	all := s.all(r)
 	more := all && !s.wants.all
-	var kept map[string]struct{}
+	var answered map[string]struct{}
 	if more {
-		kept = s.had()
+		answered = s.answeredNames()
 	}
 	s.named = s.named || len(r.names) > 0
-	wanted := wants{all: all, names: make(map[string]struct{}, len(r.names))}
-	had := all && s.wants.all && s.has.at != nothing // with everything else
+	wanted := subscriptionNames{all: all, names: make(map[string]struct{}, len(r.names))}
+	had := all && s.wants.all && s.client.state != nothing // with everything else
 	added, known := false, s.coll.current.Load()
 	for _, name := range r.names {
 		if name == "*" {
@@ -194,40 +194,40 @@ func (s *subscription) takeSotW(r *request, first bool) {
 		}
 		wanted.add(name, known)
 		if _, ok := s.wants.names[name]; !ok && !had {
-			s.has.owe(name)
+			s.client.mustAnswer(name)
 			added = true
 		}
 	}
-	r.asks = r.asks || all != s.wants.all || len(wanted.names) != len(s.wants.names)
+	r.changesSubscription = r.changesSubscription || all != s.wants.all || len(wanted.names) != len(s.wants.names)
 	for name := range s.wants.names {
 		if _, ok := wanted.names[name]; !ok {
-			s.has.forget(name)
-			r.asks = true
+			s.client.forget(name)
+			r.changesSubscription = true
 		}
 	}
 	if first && all {
-		s.has.version = r.version
+		s.client.version = r.version
 	} else if !all {
-		s.has.version = "" // it is the version of everything
+		s.client.version = "" // it is the version of everything
 	}
 	if more {
-		s.has.keepOnly(kept)
+		s.client.keepOnly(answered)
 	}
 	// A response in full answers for all names at once; a partial one, for those that must be answered.
 	switch less := s.wants.all && !all; {
 	case !all && len(wanted.names) == 0:
-		s.has.asks = first && s.byName && s.wildcard(r)
+		s.client.mustRespond = first && s.noWildcard && s.wildcard(r)
 	case more, !s.partial && (first || added || less):
-		s.has.asks = true
+		s.client.mustRespond = true
 	}
-	s.wants, s.cost, s.stale = wanted, r.cost, 0
+	s.wants, s.cost, s.staleNamesSum = wanted, r.cost, 0
 }
 
 // answeredNames returns the names that the client wants and that responses have mentioned.
-func (s *subscription) had() map[string]struct{} {
+func (s *subscription) answeredNames() map[string]struct{} {
 	had := make(map[string]struct{}, len(s.wants.names))
 	for name := range s.wants.names {
-		if told, lacks := s.has.lacks[name]; !lacks || bool(told) {
+		if sent, notHeld := s.client.notHeld[name]; !notHeld || bool(sent) {
 			had[name] = struct{}{}
 		}
 	}
@@ -237,21 +237,21 @@ func (s *subscription) had() map[string]struct{} {
 // takeDelta applies the names that a request subscribes to and unsubscribes from.
 func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 	if first {
-		if s.has.brought = r.initial; r.initial != nil {
+		if s.client.brought = r.initial; r.initial != nil {
 			s.resumed = now
 		}
 		if len(r.subscribe) == 0 {
-			s.wants.all, s.has.asks = !s.byName, true
+			s.wants.all, s.client.mustRespond = !s.noWildcard, true
 		}
 	}
-	if len(s.has.lacks) == 0 {
-		s.owed = 0
+	if len(s.client.notHeld) == 0 {
+		s.droppedCost = 0
 	}
 	known := s.coll.current.Load()
 	for _, name := range r.subscribe {
 		if name == "*" {
 			if !s.wants.all {
-				s.wants.all, s.has.asks, s.has.again = !s.byName, true, !first && !s.byName
+				s.wants.all, s.client.mustRespond, s.client.again = !s.noWildcard, true, !first && !s.noWildcard
 			}
 			continue
 		}
@@ -259,11 +259,11 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			s.cost += nameCost(len(name))
 		}
 		s.wants.add(name, known)
-		if s.missing != nil && !s.there(name) {
+		if s.missing != nil && !s.exists(name) {
 			s.missing.add(name)
 		}
-		if !first || s.has.brought == nil { // else the client may have it
-			s.has.owe(name)
+		if !first || s.client.brought == nil { // else the client may have it
+			s.client.mustAnswer(name)
 		}
 	}
 	for _, name := range r.unsub {
@@ -279,25 +279,25 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			s.missing.drop(name)
 		}
 		if s.wants.all {
-			s.has.owe(name) // the client dropped the resource, but still wants it
-			s.owed += nameCost(len(name))
+			s.client.mustAnswer(name) // the client dropped the resource, but still wants it
+			s.droppedCost += nameCost(len(name))
 		} else {
-			s.has.forget(name)
+			s.client.forget(name)
 		}
 	}
 	if !s.wants.all { // names under a wildcard need no answer any more
-		s.has.forgetAllBut(s.wants.names)
+		s.client.forgetAllBut(s.wants.names)
 	}
 }
 
 // followCollection makes the newest state of the collection the goal. If it is too early for that, it returns how long to wait.
-func (s *subscription) aim(now time.Time, pacing Pacing) (wait time.Duration) {
+func (s *subscription) followCollection(now time.Time, pacing Pacing) (wait time.Duration) {
 	shown := s.coll.shown.Load()
 	if s.goal == shown {
 		return 0
 	}
 	if wait = s.paced(now, pacing); wait == 0 {
-		s.head(shown)
+		s.setGoal(shown)
 	}
 	return wait
 }
@@ -305,35 +305,35 @@ func (s *subscription) aim(now time.Time, pacing Pacing) (wait time.Duration) {
 // paced returns how long the next change must wait, or zero. Requests are answered at once.
 func (s *subscription) paced(now time.Time, pacing Pacing) time.Duration {
 	switch {
-	case s.has.asked():
+	case s.client.answersRequest():
 		return 0
 	case s.inFull(&s.wants):
 		return s.pace.wait(now, pacing)
 	}
-	return s.pace.settle(now, pacing)
+	return s.pace.preannounceWait(now, pacing)
 }
 
 // plan plans the response that leads to the goal, or to the interim state while there is one.
-func (s *subscription) plan(keep bool) step {
+func (s *subscription) plan(additionsOnly bool) responsePlan {
 	goal := s.goal
-	if s.via != nil && !s.via.over {
-		goal = s.via.at
+	if s.preannounced != nil && !s.preannounced.done {
+		goal = s.preannounced.state
 	}
-	return plan(s.variant, &s.has, &s.wants, goal, keep)
+	return plan(s.variant, &s.client, &s.wants, goal, additionsOnly)
 }
 
 // settle applies a plan that needs no response.
-func (s *subscription) rest(p *step) {
-	if p.to == s.goal || p.to != nil && s.has.brought != nil { // the versions in brought must be freed
-		s.has = p.has
+func (s *subscription) settle(p *responsePlan) {
+	if p.to == s.goal || p.to != nil && s.client.brought != nil { // the versions in brought must be freed
+		s.client = p.client
 		if p.to == s.goal {
-			s.news.due = time.Time{}
+			s.changeTimes.due = time.Time{}
 		}
 	}
 }
 
 // synced says whether the client has acknowledged everything.
 func (s *subscription) synced() bool {
-	return s.has.is(s.coll.shown.Load()) && !s.has.asked() && len(s.chunks) == 0 && (!s.outstanding() || s.coll.typ.NoAck) && !s.rejected &&
+	return s.client.matches(s.coll.shown.Load()) && !s.client.answersRequest() && len(s.chunks) == 0 && (!s.outstanding() || s.coll.typ.NoAck) && !s.rejected &&
 		len(s.rejections()) == 0
 }

@@ -39,10 +39,10 @@ func (s *stream) heartbeat(now time.Time) *frame {
 		return nil
 	}
 	for _, sub := range s.subs {
-		if sub.has.at.minTTL == 0 {
+		if sub.client.state.minTTL == 0 {
 			continue
 		}
-		every := max(sub.has.at.minTTL/heartbeatsPerTTL, shortestHeartbeats)
+		every := max(sub.client.state.minTTL/heartbeatsPerTTL, shortestHeartbeats)
 		if s.lookAgain(sub.beat.Add(every).Sub(now)) {
 			continue
 		}
@@ -63,9 +63,9 @@ func (s *stream) heartbeat(now time.Time) *frame {
 // resources without a TTL.
 func (s *subscription) heartbeats(f form) []*body {
 	var mortal, others []*Entry
-	for e := range s.has.at.all() {
+	for e := range s.client.state.all() {
 		switch {
-		case !s.wants.cover(e.Name) || s.has.get(e.Name) == nil:
+		case !s.wants.includes(e.Name) || s.client.get(e.Name) == nil:
 		case e.TTL > 0:
 			mortal = append(mortal, e)
 		case !s.delta && !s.partial:

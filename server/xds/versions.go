@@ -13,9 +13,9 @@ import (
 // versions are the initial_resource_versions of a request: a hundred thousand, maybe. They stay encoded, in gRPC's buffers,
 // so that a name takes no memory of its own.
 type versions struct {
-	parts  [][]byte // of the decoded request that has them, each of whole fields
-	memory mem.BufferSlice
-	print  fingerprint
+	parts       [][]byte // of the decoded request that has them, each of whole fields
+	memory      mem.BufferSlice
+	fingerprint fingerprint
 }
 
 // free releases the memory. It may be called on nil.
@@ -77,7 +77,7 @@ type index struct {
 }
 
 func (s *state) index() *index {
-	return s.byName.get(func() *index {
+	return s.resumeIndex.get(func() *index {
 		size := 1
 		for size < 2*s.len+1 {
 			size *= 2
@@ -126,8 +126,8 @@ func (x *index) search(name string) (e *Entry, slot int32) {
 
 // compareAll returns the entries that a client that wants everything must be sent, in order of name, and the names and versions that it has
 // and that no longer exist.
-func (h *holding) compareAll(to *state) (puts []*Entry, gone map[string]string) {
-	if had, ok := to.replacedSince(h.brought.print); ok && !h.again {
+func (h *clientState) compareAll(to *state) (puts []*Entry, gone map[string]string) {
+	if had, ok := to.replacedSince(h.brought.fingerprint); ok && !h.again {
 		return h.compareReplaced(had, to)
 	}
 	x := to.index()
@@ -150,10 +150,10 @@ func (h *holding) compareAll(to *state) (puts []*Entry, gone map[string]string) 
 			current[slot] = false
 		}
 	}
-	for name := range h.lacks {
+	for name := range h.notHeld {
 		again(name)
 	}
-	for name := range h.stale {
+	for name := range h.resend {
 		again(name)
 	}
 	for i, e := range x.entries {
@@ -166,7 +166,7 @@ func (h *holding) compareAll(to *state) (puts []*Entry, gone map[string]string) 
 
 // compareReplaced is compareAll for a client that has an earlier state; had has the names that were replaced since, with their versions
 // in that state.
-func (h *holding) compareReplaced(had map[string]string, to *state) (puts []*Entry, gone map[string]string) {
+func (h *clientState) compareReplaced(had map[string]string, to *state) (puts []*Entry, gone map[string]string) {
 	gone = make(map[string]string)
 	for name, version := range had {
 		if e := to.get(name); e != nil && e.Version != version {
@@ -180,10 +180,10 @@ func (h *holding) compareReplaced(had map[string]string, to *state) (puts []*Ent
 			puts = append(puts, e)
 		}
 	}
-	for name := range h.lacks {
+	for name := range h.notHeld {
 		again(name)
 	}
-	for name := range h.stale {
+	for name := range h.resend {
 		again(name)
 	}
 	sortEntries(puts)
@@ -191,19 +191,19 @@ func (h *holding) compareReplaced(had map[string]string, to *state) (puts []*Ent
 }
 
 // compareNames is compareAll for a client that wants names.
-func (h *holding) compareNames(w *wants, to *state) (puts []*Entry, gone map[string]string) {
+func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Entry, gone map[string]string) {
 	have, gone := make(map[string]string), make(map[string]string)
 	for entry := range h.brought.all() {
 		name, version, _ := mapEntry(entry)
-		_, lacks := h.lacks[string(name)]
-		if _, ok := w.names[string(name)]; ok && !lacks {
+		_, notHeld := h.notHeld[string(name)]
+		if _, ok := w.names[string(name)]; ok && !notHeld {
 			have[string(name)] = string(version)
 		}
 	}
 	for name := range w.names {
 		version, had := have[name]
-		_, stale := h.stale[name]
-		if e := to.get(name); e != nil && (version != e.Version || stale) {
+		_, resend := h.resend[name]
+		if e := to.get(name); e != nil && (version != e.Version || resend) {
 			puts = append(puts, e)
 		} else if e == nil && had {
 			gone[name] = version
@@ -214,59 +214,59 @@ func (h *holding) compareNames(w *wants, to *state) (puts []*Entry, gone map[str
 }
 
 // retained is what a subscription retains of its first request: the versions, until they are compared.
-type kept struct {
+type retained struct {
 	release  func()    // ends the reservation of its memory; nil if it has none
 	versions *versions // or nil
 	bytes    int       // without a reservation
 }
 
 // free releases what is retained; s.mu is held.
-func (k *kept) give(s *stream) {
+func (k *retained) free(s *stream) {
 	if k.release != nil {
 		k.release()
 	}
 	k.versions.free()
-	s.kept -= k.bytes
-	*k = kept{}
+	s.unreservedBytes -= k.bytes
+	*k = retained{}
 }
 
 // maxUnreserved bounds stream.unreservedBytes.
-const maxKept = 1 << 20
+const maxUnreserved = 1 << 20
 
 // retain makes the subscription that a request began retain its versions and the reservation of their memory. It frees them if there is
 // none.
-func (s *stream) keep(req *request) error {
+func (s *stream) retain(req *request) error {
 	if req.release == nil && req.initial == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := kept{release: req.release, versions: req.initial}
+	k := retained{release: req.release, versions: req.initial}
 	if req.release == nil {
 		k.bytes = req.size
 	}
-	s.kept += k.bytes
+	s.unreservedBytes += k.bytes
 	for _, sub := range s.subs {
-		if !s.closed && req.initial != nil && sub.has.brought == req.initial {
-			sub.kept = k
-			if s.kept > maxKept {
+		if !s.closed && req.initial != nil && sub.client.brought == req.initial {
+			sub.retained = k
+			if s.unreservedBytes > maxUnreserved {
 				return s.server.refuse(refusedRequestMemory, codes.ResourceExhausted,
-					"resume versions in small requests take %d bytes: the limit is %d", s.kept, maxKept)
+					"resume versions in small requests take %d bytes: the limit is %d", s.unreservedBytes, maxUnreserved)
 			}
 			return nil
 		}
 	}
-	k.give(s)
+	k.free(s)
 	return nil
 }
 
 // freeCompared frees the versions that were compared.
-func (s *stream) passOn() {
+func (s *stream) freeCompared() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.subs {
-		if sub.kept.versions != nil && sub.has.brought == nil {
-			sub.kept.give(s)
+		if sub.retained.versions != nil && sub.client.brought == nil {
+			sub.retained.free(s)
 		}
 	}
 }
@@ -282,12 +282,12 @@ type fingerprint struct {
 var fingerprintSeed = maphash.MakeSeed()
 
 // plusEncoded returns the fingerprint with one more encoded entry.
-func (f fingerprint) brought(entry []byte) fingerprint {
+func (f fingerprint) plusEncoded(entry []byte) fingerprint {
 	return fingerprint{f.count + 1, f.sum + maphash.Bytes(fingerprintSeed, entry)}
 }
 
 func (f fingerprint) add(e *Entry) fingerprint {
-	return f.brought(appendMapEntry(make([]byte, 0, 128), e.Name, e.Version))
+	return f.plusEncoded(appendMapEntry(make([]byte, 0, 128), e.Name, e.Version))
 }
 
 func (f fingerprint) remove(e *Entry) fingerprint {
@@ -300,8 +300,8 @@ type history []past
 
 // past is a commit: the fingerprint of the state before it, and what it replaced there.
 type past struct {
-	print    fingerprint
-	replaced []replaced
+	fingerprint fingerprint
+	replaced    []replaced
 }
 
 // replaced is a changed name with its version before, which is empty if the name was new.
@@ -311,24 +311,24 @@ type replaced struct{ name, version string }
 const maxHistory, maxReplaced = 64, 100
 
 // with returns the history after one more commit.
-func (h history) with(print fingerprint, was []replaced) history {
+func (h history) with(from fingerprint, was []replaced) history {
 	if len(was) > maxReplaced {
 		return nil
 	}
 	if len(h) == 2*maxHistory {
 		h = append(make(history, 0, 2*maxHistory), h[maxHistory:]...)
 	}
-	return append(h, past{print, was})
+	return append(h, past{from, was})
 }
 
 // replacedSince returns the names replaced since the state with a fingerprint, with their versions in that state, and whether that state is
 // known.
-func (s *state) replacedSince(print fingerprint) (had map[string]string, ok bool) {
-	if s.print == print {
+func (s *state) replacedSince(since fingerprint) (had map[string]string, ok bool) {
+	if s.fingerprint == since {
 		return nil, true
 	}
 	for i, before := range slices.Backward(s.earlier) {
-		if before.print != print {
+		if before.fingerprint != since {
 			continue
 		}
 		had = make(map[string]string)

@@ -24,7 +24,7 @@ func TestResumingAgainstAModel(t *testing.T) {
 			changes = append(changes, change{e.Name, e})
 		}
 		to := (&state{}).with(changes)
-		wants := wants{all: r.IntN(2) == 0}
+		wants := subscriptionNames{all: r.IntN(2) == 0}
 		for range r.IntN(20) {
 			wants.add(name(), nothing)
 		}
@@ -39,9 +39,9 @@ func TestResumingAgainstAModel(t *testing.T) {
 		}
 		req := request{delta: true}
 		require.NoError(t, req.decode(wire))
-		has := holding{at: nothing, brought: req.initial}
-		if n := name(); r.IntN(3) == 0 && wants.cover(n) {
-			has.owe(n)
+		has := clientState{state: nothing, brought: req.initial}
+		if n := name(); r.IntN(3) == 0 && wants.includes(n) {
+			has.mustAnswer(n)
 			delete(had, n)
 			wants.add(n, nothing)
 		}
@@ -49,7 +49,7 @@ func TestResumingAgainstAModel(t *testing.T) {
 		var wantPuts, wantRemoved, gotPuts []string
 		for i := range 80 {
 			n := fmt.Sprintf("n%02d", i)
-			if !wants.cover(n) {
+			if !wants.includes(n) {
 				continue
 			}
 			now, there := served[n]
@@ -68,7 +68,7 @@ func TestResumingAgainstAModel(t *testing.T) {
 		}
 		require.Equal(t, wantPuts, gotPuts)
 		require.ElementsMatch(t, wantRemoved, p.removed)
-		require.Equal(t, holding{at: to}, p.has)
+		require.Equal(t, clientState{state: to}, p.client)
 	}
 }
 
@@ -82,29 +82,29 @@ func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
 	goal := (&state{revision: 1}).with([]change{{"a", thing(t, "a", "1", "")}, {"b", thing(t, "b", "1", "")}})
 	v, named := variant{delta: true}, map[string]struct{}{"a": {}, "gone": {}}
 
-	has := holding{at: nothing, brought: req.initial}
-	p := plan(v, &has, &wants{names: named}, goal, true)
-	puts, removed := spoken(t, &p, v)
+	has := clientState{state: nothing, brought: req.initial}
+	p := plan(v, &has, &subscriptionNames{names: named}, goal, true)
+	puts, removed := mentioned(t, &p, v)
 	require.Equal(t, []string{"a@1"}, puts)
 	require.Empty(t, removed, "nothing is lost yet")
 
-	has = p.has
-	has.asks, has.again = true, true
-	p = plan(v, &has, &wants{all: true, names: named}, goal, true)
-	puts, removed = spoken(t, &p, v)
+	has = p.client
+	has.mustRespond, has.again = true, true
+	p = plan(v, &has, &subscriptionNames{all: true, names: named}, goal, true)
+	puts, removed = mentioned(t, &p, v)
 	require.Equal(t, []string{"a@1", "b@1"}, puts)
 	require.Empty(t, removed, "it has it by name")
 
-	has = p.has
-	p = plan(v, &has, &wants{all: true, names: named}, goal, false)
-	puts, removed = spoken(t, &p, v)
+	has = p.client
+	p = plan(v, &has, &subscriptionNames{all: true, names: named}, goal, false)
+	puts, removed = mentioned(t, &p, v)
 	require.Empty(t, puts)
 	require.Equal(t, []string{"gone"}, removed)
-	require.Equal(t, holding{at: goal}, p.has)
+	require.Equal(t, clientState{state: goal}, p.client)
 }
 
 // mentioned returns the puts and removals of a response to a delta client.
-func spoken(t *testing.T, p *step, v variant) (puts, removed []string) {
+func mentioned(t *testing.T, p *responsePlan, v variant) (puts, removed []string) {
 	for _, b := range p.bodies(v, formDelta) {
 		var r discoveryv3.DeltaDiscoveryResponse
 		require.NoError(t, proto.Unmarshal(newFrame(nil, b).data.Materialize(), &r))
@@ -175,21 +175,21 @@ func TestResumingFromARecentState(t *testing.T) {
 		}
 		req := request{delta: true}
 		require.NoError(t, req.decode(wire))
-		require.Equal(t, had.print, req.initial.print)
-		has := holding{at: nothing, brought: req.initial}
+		require.Equal(t, had.fingerprint, req.initial.fingerprint)
+		has := clientState{state: nothing, brought: req.initial}
 		if r.IntN(3) == 0 {
-			has.owe(name())
-			has.renew(name())
+			has.mustAnswer(name())
+			has.mustResend(name())
 		}
 		puts, gone := has.compareAll(to)
 		looked := has
 		looked.brought = &versions{parts: req.initial.parts}
-		looked.brought.print.count = -1 // of no state
+		looked.brought.fingerprint.count = -1 // of no state
 		wantPuts, wantGone := looked.compareAll(to)
 		require.Equal(t, wantPuts, puts)
 		require.Equal(t, wantGone, gone)
 	}
-	_, known := c.current.Load().replacedSince(states[len(states)-2].print)
+	_, known := c.current.Load().replacedSince(states[len(states)-2].fingerprint)
 	require.True(t, known)
 	_, known = c.current.Load().replacedSince(fingerprint{1, 1})
 	require.False(t, known)

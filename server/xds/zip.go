@@ -42,13 +42,13 @@ func (p passing) Decompress(r io.Reader) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inTurns{plain}, nil
+	return heavyReader{plain}, nil
 }
 
 // inTurns makes each Read heavy work; the compressed data is in memory.
-type inTurns struct{ io.Reader }
+type heavyReader struct{ io.Reader }
 
-func (r inTurns) Read(b []byte) (n int, err error) {
+func (r heavyReader) Read(b []byte) (n int, err error) {
 	_ = heavyWork.Do(context.Background(), "", func() { n, err = r.Reader.Read(b) }) // gRPC does not tell the client
 	return n, err
 }
@@ -95,7 +95,7 @@ func (asItIs) Close() error { return nil }
 
 // enableGzip compresses the responses of the stream, if its client accepts gzip with several members, and reports whether it does.
 // gRPC's C core (Python, C++) claims to accept gzip and fails on the second member.
-func acceptsGzip(ss grpc.ServerStream) bool {
+func enableGzip(ss grpc.ServerStream) bool {
 	agent := strings.Join(metadata.ValueFromIncomingContext(ss.Context(), "user-agent"), " ")
 	accepted, err := grpc.ClientSupportedCompressors(ss.Context())
 	return strings.Contains(agent, "grpc-go/") && err == nil && slices.Contains(accepted, grpcgzip.Name) &&

@@ -18,7 +18,7 @@ func TestManyNamesGiveWay(t *testing.T) {
 		defer close(done)
 		ran.Store(true)
 	}()
-	var w wants
+	var w subscriptionNames
 	for i := 0; i < 8*600 && !ran.Load(); i++ { // the runtime may have something else to run first
 		w.add(fmt.Sprint(i), nothing)
 	}

@@ -21,7 +21,7 @@ func TestATypeOfQuestionsIsAskedBeforeItAnswers(t *testing.T) {
 			w := newWorld(t, Options{})
 			var asked atomic.Int64
 			coll := w.coll(testType)
-			coll.typ.Ask = func(names []string) error {
+			coll.typ.Query = func(names []string) error {
 				turn := strconv.FormatInt(asked.Add(1), 10)
 				if slices.Contains(names, "wrong") {
 					return status.Error(codes.InvalidArgument, "no such question")
@@ -83,7 +83,7 @@ func TestServedIsWhatAClientWasSent(t *testing.T) {
 // Query may block. So a large request, which runs as heavy work, is refused: all other large requests would wait for it.
 func TestALargeRequestIsNoQuestion(t *testing.T) {
 	w := newWorld(t, Options{})
-	w.coll(testType).typ.Ask = func([]string) error {
+	w.coll(testType).typ.Query = func([]string) error {
 		t.Error("it was asked")
 		return nil
 	}

@@ -315,7 +315,7 @@ func TestIntroductionIsShared(t *testing.T) {
 	var versions []string
 	for range 2 {
 		calls := 0
-		typ := Type{URL: "top", Rank: 2, Introduce: func(has, _ *Entry) (*Entry, []Lead) {
+		typ := Type{URL: "top", Rank: 2, Preannounce: func(has, _ *Entry) (*Entry, []Dependency) {
 			calls++
 			e := thing(t, has.Name, "", "")
 			e.Version = ""
@@ -326,8 +326,8 @@ func TestIntroductionIsShared(t *testing.T) {
 		from := c.current.Load()
 		c.Apply(Commit{Put: []*Entry{thing(t, "r", "2", ""), thing(t, "new", "1", "")}})
 		to := c.current.Load()
-		at := to.since(from).introduce(from, to, typ.Introduce).at
-		require.Same(t, at, to.since(from).introduce(from, to, typ.Introduce).at)
+		at := to.since(from).preannounce(from, to, typ.Preannounce).state
+		require.Same(t, at, to.since(from).preannounce(from, to, typ.Preannounce).state)
 		require.Equal(t, 1, calls)
 		back := to.since(at)
 		require.Equal(t, []string{"r"}, names(back.puts))
@@ -345,7 +345,7 @@ func TestIntroductionToWhatHasNoChildren(t *testing.T) {
 	leaf.Needs = func(e *Entry) []string {
 		return map[string][]string{"c1": {"c0", "c2"}, "c2": {"c1", "c2", "gone"}}[e.Name]
 	}
-	top.URL, top.LeadsURL = "top", "leaf"
+	top.URL, top.DependencyURL = "top", "leaf"
 	k.colls = map[string]*Collection{"leaf": k.group.Collection(leaf), "top": k.group.Collection(top)}
 	k.types["leaf"], k.types["top"] = &modelType{}, &modelType{}
 	k.colls["leaf"].Apply(Commit{Put: []*Entry{thing(t, "c0", "1", ""), thing(t, "c1", "1", ""), thing(t, "c2", "1", "")}})

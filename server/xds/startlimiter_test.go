@@ -36,7 +36,7 @@ func (w *world) asking() (n int) {
 
 // haveTurns says whether all n turns are free.
 func (w *world) haveTurns(n int) bool {
-	turns := w.server.ramp.turns
+	turns := w.server.startLimiter.turns
 	for range n {
 		if turn := turns.Queue("nobody else"); turn != nil {
 			turns.GiveUp("nobody else", turn)
@@ -49,8 +49,8 @@ func (w *world) haveTurns(n int) bool {
 
 func TestStreamsBeginInTurns(t *testing.T) {
 	w := newWorld(t, Options{})
-	w.server.ramp = newRamp(2)
-	w.server.ramp.patience = time.Hour
+	w.server.startLimiter = newStartLimiter(2)
+	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)
 	for range 5 {
 		w.deaf(testType)
@@ -61,8 +61,8 @@ func TestStreamsBeginInTurns(t *testing.T) {
 
 func TestWhoWasServedMakesRoom(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
-		w.server.ramp = newRamp(2)
-		w.server.ramp.patience = time.Hour
+		w.server.startLimiter = newStartLimiter(2)
+		w.server.startLimiter.readTime = time.Hour
 		var clients []*client
 		for range 5 {
 			c := dial(testType)
@@ -81,8 +81,8 @@ func TestWhoWasServedMakesRoom(t *testing.T) {
 
 func TestStreamsThatSayNothingHoldNoTurn(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
-		w.server.ramp = newRamp(1)
-		w.server.ramp.patience = time.Hour
+		w.server.startLimiter = newStartLimiter(1)
+		w.server.startLimiter.readTime = time.Hour
 		w.set(testType, "a")
 		for range 3 {
 			dial(testType)
@@ -96,7 +96,7 @@ func TestStreamsThatSayNothingHoldNoTurn(t *testing.T) {
 
 func TestStreamsThatLackNothingHoldNoTurn(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
-	w.server.ramp.patience = time.Hour
+	w.server.startLimiter.readTime = time.Hour
 	w.set(testType, "a")
 	for range 3 {
 		resumed := w.sotw(testType)
@@ -120,7 +120,7 @@ func TestATurnEndsIfTheClientIsSlow(t *testing.T) {
 
 func TestATurnEndsWithItsStream(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
-	w.server.ramp.patience = time.Hour
+	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)
 	hangUp := w.deaf(testType)
 	eventually(t, func() bool { return w.served() == 1 })
@@ -132,7 +132,7 @@ func TestATurnEndsWithItsStream(t *testing.T) {
 
 func TestWhoWaitsForATurnIsToldOfTheEnd(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
-	w.server.ramp.patience = time.Hour
+	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)
 	w.deaf(testType)
 	eventually(t, func() bool { return w.served() == 1 })
@@ -146,7 +146,7 @@ func TestWhoWaitsForATurnIsToldOfTheEnd(t *testing.T) {
 // TestAddressesBeginInTurns: many slow streams from one address delay another address by one of them.
 func TestAddressesBeginInTurns(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
-	w.server.ramp.patience = time.Hour
+	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)
 	crowd := make(map[string]func())
 	for range 5 {
@@ -154,7 +154,7 @@ func TestAddressesBeginInTurns(t *testing.T) {
 		r.data(r.open(true), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
 		crowd[r.conn.LocalAddr().String()] = func() { _ = r.conn.Close() }
 	}
-	waiting := w.server.ramp.turns.Waiting
+	waiting := w.server.startLimiter.turns.Waiting
 	eventually(t, func() bool { return waiting() == 4 && w.served() == 1 })
 	c := w.delta(testType)
 	c.ask(testType)

@@ -17,50 +17,50 @@ import (
 	"tributary/server/xds"
 )
 
-// What clients of gRPC are introduced to: the clusters of a RouteConfiguration, be it a resource of its own or within the
-// ApiListener of a Listener.
+// gRPC clients are preannounced the clusters of a RouteConfiguration, which is a resource of its own or in the ApiListener of a
+// Listener.
 
-// TypeOf returns the type of an Envoy resource with what is to be read in it for clients of gRPC.
+// TypeOf returns the type of an Envoy resource, with Preannounce and Needs for gRPC clients.
 func TypeOf(typeURL string) xds.Type {
 	t := xds.TypeOf(typeURL)
 	switch typeURL {
 	case xds.ClusterURL:
 		t.Needs = clustersWithin
 	case xds.ListenerURL:
-		t.Introduce = introduceListener
+		t.Preannounce = preannounceListener
 	case xds.RouteURL:
-		t.Introduce = introduceRoutes
+		t.Preannounce = preannounceRoutes
 	}
 	return t
 }
 
-// introduceRoutes is Type.Introduce of RouteConfigurations.
-func introduceRoutes(has, next *xds.Entry) (interim *xds.Entry, leads []xds.Lead) {
+// preannounceRoutes is Type.Preannounce of RouteConfigurations.
+func preannounceRoutes(has, next *xds.Entry) (interim *xds.Entry, dependencies []xds.Dependency) {
 	var from, to routev3.RouteConfiguration
 	if !decode(has, &from) || !decode(next, &to) {
 		return nil, nil
 	}
-	if leads = introduceClusters(&from, &to); len(leads) == 0 {
+	if dependencies = preannounceClusters(&from, &to); len(dependencies) == 0 {
 		return nil, nil
 	}
-	return with(next, &from), leads
+	return with(next, &from), dependencies
 }
 
-// introduceListener is Type.Introduce of Listeners. One that changes to a RouteConfiguration of another name is not introduced.
-func introduceListener(has, next *xds.Entry) (interim *xds.Entry, leads []xds.Lead) {
+// preannounceListener is Type.Preannounce of Listeners. A change to a RouteConfiguration of another name is not preannounced.
+func preannounceListener(has, next *xds.Entry) (interim *xds.Entry, dependencies []xds.Dependency) {
 	from, fromHTTP := apiListener(has)
 	to, toHTTP := apiListener(next)
 	if from == nil || to == nil {
 		return nil, nil
 	}
-	if leads = introduceClusters(fromHTTP.GetRouteConfig(), toHTTP.GetRouteConfig()); len(leads) == 0 {
+	if dependencies = preannounceClusters(fromHTTP.GetRouteConfig(), toHTTP.GetRouteConfig()); len(dependencies) == 0 {
 		return nil, nil
 	}
 	inner := from.ApiListener.ApiListener
 	if err := anypb.MarshalFrom(inner, fromHTTP, proto.MarshalOptions{Deterministic: true}); err != nil {
 		return nil, nil
 	}
-	return with(next, from), leads
+	return with(next, from), dependencies
 }
 
 // apiListener returns the Listener that an entry is, and what it has for gRPC; nil if it is none, or has nothing.
@@ -99,9 +99,9 @@ func with(e *xds.Entry, m proto.Message) *xds.Entry {
 	return changed
 }
 
-// introduceClusters adds to from, for each virtual host, routes to the clusters that its clients will use when they have the
-// configuration to, and do not use yet. No request takes these routes.
-func introduceClusters(from, to *routev3.RouteConfiguration) (leads []xds.Lead) {
+// preannounceClusters adds to from, for each virtual host, routes to the clusters that its clients will use with the configuration
+// to, and do not use yet. No request takes these routes.
+func preannounceClusters(from, to *routev3.RouteConfiguration) (dependencies []xds.Dependency) {
 	hosts, next := hostsOf(from), hostsOf(to)
 	become := make(map[*routev3.VirtualHost][]*routev3.VirtualHost) // what a virtual host is to its clients afterwards
 	for domain, vh := range hosts.domains {
@@ -122,13 +122,13 @@ func introduceClusters(from, to *routev3.RouteConfiguration) (leads []xds.Lead) 
 		if len(used) == 0 || len(will) == 0 { // no request got anywhere, or none gets anywhere new
 			continue
 		}
-		l := xds.Lead{From: slices.Sorted(maps.Keys(used)), To: slices.Sorted(maps.Keys(will))}
+		l := xds.Dependency{From: slices.Sorted(maps.Keys(used)), To: slices.Sorted(maps.Keys(will))}
 		for _, cluster := range l.To {
 			vh.Routes = append(vh.Routes, idleRoute(cluster))
 		}
-		leads = append(leads, l)
+		dependencies = append(dependencies, l)
 	}
-	return leads
+	return dependencies
 }
 
 // idleRoute is a route that no request takes, since no header is both there and not there.

@@ -12,26 +12,26 @@ import (
 // startLimiter bounds how many streams are sent their first responses, which are large, at the same time. When all clients reconnect
 // together, the first ones are served early while the others wait, instead of all late. Addresses take turns, so that one with many slow
 // streams delays another by one of them. A stream with nothing to send needs no slot.
-type ramp struct {
+type startLimiter struct {
 	turns    *turns.Turns  // the slots; nil for no limit
-	patience time.Duration // for the client to read, in all; then the slot is free
+	readTime time.Duration // for the client to read, in all; then the slot is free
 }
 
 // A few streams keep a processor busy; the other slots are for those whose clients are slow.
 const (
 	startingPerProcessor = 16
-	startingPatience     = 500 * time.Millisecond
+	startingReadTime     = 500 * time.Millisecond
 )
 
-func newRamp(limit int) ramp {
+func newStartLimiter(limit int) startLimiter {
 	if limit < 0 {
-		return ramp{}
+		return startLimiter{}
 	}
-	return ramp{turns: turns.New(limit), patience: startingPatience}
+	return startLimiter{turns: turns.New(limit), readTime: startingReadTime}
 }
 
 // startSlot is the right of a stream to start. nil is a slot that is free again, or was never needed.
-type turn struct {
+type startSlot struct {
 	late  *time.Timer // runs while the stream waits for its client
 	since time.Time   // when late was started
 	left  time.Duration
@@ -39,13 +39,13 @@ type turn struct {
 }
 
 // take returns the slot for one of r.turns that the stream has.
-func (r *ramp) take() *turn {
+func (r *startLimiter) take() *startSlot {
 	over := sync.OnceFunc(r.turns.Leave)
-	return &turn{time.AfterFunc(r.patience, over), time.Now(), r.patience, over}
+	return &startSlot{time.AfterFunc(r.readTime, over), time.Now(), r.readTime, over}
 }
 
 // wait notes that the stream waits for its client, for which there is a limit.
-func (t *turn) wait() {
+func (t *startSlot) wait() {
 	if t != nil {
 		t.since = time.Now()
 		t.late.Reset(t.left)
@@ -53,14 +53,14 @@ func (t *turn) wait() {
 }
 
 // work notes that the stream works, for which there is no limit.
-func (t *turn) work() {
+func (t *startSlot) work() {
 	if t != nil && t.late.Stop() {
 		t.left -= time.Since(t.since)
 	}
 }
 
 // end frees the slot. It may be called again.
-func (t *turn) end() {
+func (t *startSlot) end() {
 	if t != nil {
 		t.late.Stop()
 		t.over()
@@ -81,8 +81,8 @@ const (
 )
 
 // runHeavy runs work, under the limit if it is heavy. It returns an error if ctx ends before that.
-func heavily(ctx context.Context, host string, is bool, work func()) error {
-	if !is {
+func runHeavy(ctx context.Context, host string, heavy bool, work func()) error {
+	if !heavy {
 		work()
 		return nil
 	}

@@ -9,8 +9,8 @@ import (
 
 // answerQuery calls Query with the names of a request that asks something new, and removes them from it: the client gets the whole
 // collection. Requests above heavyBytes are refused: they run under the heavy-work limit, where Query must not block.
-func (s *subscription) question(ask func([]string) error, r *request, first bool) error {
-	if ask == nil {
+func (s *subscription) answerQuery(query func([]string) error, r *request, first bool) error {
+	if query == nil {
 		return nil
 	}
 	if r.size > heavyBytes {
@@ -18,16 +18,16 @@ func (s *subscription) question(ask func([]string) error, r *request, first bool
 	}
 	names := slices.Concat(r.names, r.subscribe)
 	r.names, r.subscribe, r.unsub = nil, nil, nil
-	if !first && r.nonce != "" && !s.asksElse(names) {
+	if !first && r.nonce != "" && !s.isNewQuery(names) {
 		return nil
 	}
-	s.questions = names
-	return ask(names)
+	s.lastQuery = names
+	return query(names)
 }
 
 // isNewQuery says whether names differ from the last query. A delta acknowledgement has none.
-func (s *subscription) asksElse(names []string) bool {
-	return len(names) > 0 && !slices.Equal(names, s.questions)
+func (s *subscription) isNewQuery(names []string) bool {
+	return len(names) > 0 && !slices.Equal(names, s.lastQuery)
 }
 
 // Served has the resources of a type that a client wants and was sent.
@@ -47,9 +47,9 @@ func (s *Server) Served(streamID uint64) (all []Served) {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		for _, sub := range st.subs {
-			of := Served{TypeURL: sub.typeURL, Version: sub.has.at.version}
-			for e := range sub.has.at.all() {
-				if _, lacks := sub.has.lacks[e.Name]; sub.wants.cover(e.Name) && !lacks {
+			of := Served{TypeURL: sub.typeURL, Version: sub.client.state.version}
+			for e := range sub.client.state.all() {
+				if _, notHeld := sub.client.notHeld[e.Name]; sub.wants.includes(e.Name) && !notHeld {
 					of.Entries = append(of.Entries, e)
 				}
 			}

@@ -42,43 +42,43 @@ func TestClustersToBeIntroduced(t *testing.T) {
 		{"match":{"prefix":""},"route":{"cluster":"y","request_mirror_policies":[{"cluster":"mirror"}]}},
 		{"match":{"prefix":""},"redirect":{}}]}`
 	for _, c := range []struct {
-		name     string
-		from, to string
-		leads    []xds.Lead
+		name         string
+		from, to     string
+		dependencies []xds.Dependency
 	}{
-		{"another cluster", host(`"a"`, "x"), host(`"a"`, "y"), []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}},
-		{"one more, and one less", host(`"a"`, "x", "y"), host(`"a"`, "y", "z", "z"), []xds.Lead{{From: []string{"x", "y"}, To: []string{"z"}}}},
+		{"another cluster", host(`"a"`, "x"), host(`"a"`, "y"), []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
+		{"one more, and one less", host(`"a"`, "x", "y"), host(`"a"`, "y", "z", "z"), []xds.Dependency{{From: []string{"x", "y"}, To: []string{"z"}}}},
 		{"fewer", host(`"a"`, "x", "y"), host(`"a"`, "y"), nil},
-		{"what requests go to", host(`"a"`, "x"), weighted, []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}},
-		{"what requests went to", weighted, host(`"a"`, "z"), []xds.Lead{{From: []string{"x", "y"}, To: []string{"z"}}}},
+		{"what requests go to", host(`"a"`, "x"), weighted, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
+		{"what requests went to", weighted, host(`"a"`, "z"), []xds.Dependency{{From: []string{"x", "y"}, To: []string{"z"}}}},
 		{
 			"one virtual host of two", host(`"a"`, "x") + "," + host(`"b"`, "z"), host(`"a"`, "x") + "," + host(`"b"`, "y"),
-			[]xds.Lead{{From: []string{"z"}, To: []string{"y"}}},
+			[]xds.Dependency{{From: []string{"z"}, To: []string{"y"}}},
 		},
 		{"nothing before", host(`"a"`), host(`"a"`, "y"), nil},
-		{"a host of its own", host(`"*"`, "x"), host(`"*"`, "x") + "," + host(`"a"`, "y"), []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}},
-		{"one that was", host(`"*"`, "x") + "," + host(`"a"`, "y"), host(`"*"`, "x"), []xds.Lead{{From: []string{"y"}, To: []string{"x"}}}},
+		{"a host of its own", host(`"*"`, "x"), host(`"*"`, "x") + "," + host(`"a"`, "y"), []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
+		{"one that was", host(`"*"`, "x") + "," + host(`"a"`, "y"), host(`"*"`, "x"), []xds.Dependency{{From: []string{"y"}, To: []string{"x"}}}},
 		{"a host that nobody asks for", host(`"a"`, "x"), host(`"a"`, "x") + "," + host(`"b"`, "y"), nil},
 		{
 			"the better of two", host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y"),
 			host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y") + "," + host(`"a.b.com"`, "z"),
-			[]xds.Lead{{From: []string{"y"}, To: []string{"z"}}},
+			[]xds.Dependency{{From: []string{"y"}, To: []string{"z"}}},
 		},
 		{
 			"endings before beginnings", host(`"a.*"`, "x") + "," + host(`"*"`, "w") + "," + host(`"*.com"`, "y"),
 			host(`"a.com"`, "z") + "," + host(`"a.*"`, "x") + "," + host(`"*.com"`, "y") + "," + host(`"*"`, "w"),
-			[]xds.Lead{{From: []string{"y"}, To: []string{"z"}}},
+			[]xds.Dependency{{From: []string{"y"}, To: []string{"z"}}},
 		},
-		{"several for one", host(`"*.com"`, "x"), host(`"*.b.com"`, "y"), []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}},
+		{"several for one", host(`"*.com"`, "x"), host(`"*.b.com"`, "y"), []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
 		{
 			"one that is several", host(`"www.*"`, "x") + "," + host(`"*"`, "w"), host(`"*"`, "z"),
-			[]xds.Lead{{From: []string{"x"}, To: []string{"z"}}, {From: []string{"w"}, To: []string{"z"}}},
+			[]xds.Dependency{{From: []string{"x"}, To: []string{"z"}}, {From: []string{"w"}, To: []string{"z"}}},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			from, to := routes(t, c.from), routes(t, c.to)
 			before := proto.CloneOf(from)
-			require.Equal(t, c.leads, introduceClusters(from, to))
+			require.Equal(t, c.dependencies, preannounceClusters(from, to))
 			require.True(t, proto.Equal(routes(t, c.to), to))
 			added := 0
 			for i, vh := range from.VirtualHosts {
@@ -88,11 +88,11 @@ func TestClustersToBeIntroduced(t *testing.T) {
 			}
 			require.True(t, proto.Equal(before, from), "nothing else is changed")
 			want := 0
-			for _, l := range c.leads {
+			for _, l := range c.dependencies {
 				want += len(l.To)
 			}
 			require.Equal(t, want, added)
-			require.Empty(t, introduceClusters(before, proto.CloneOf(before)))
+			require.Empty(t, preannounceClusters(before, proto.CloneOf(before)))
 		})
 	}
 }
@@ -105,8 +105,8 @@ func TestInterimRoutes(t *testing.T) {
 	}
 	has, next := entry(routes(t, host(`"a"`, "x"))), entry(routes(t, host(`"a"`, "y")))
 	next.TTL = time.Minute
-	interim, leads := introduceRoutes(has, next)
-	require.Equal(t, []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}, leads)
+	interim, dependencies := preannounceRoutes(has, next)
+	require.Equal(t, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}, dependencies)
 	require.Equal(t, "r", interim.Name)
 	require.Equal(t, time.Minute, interim.TTL)
 	require.NotContains(t, []string{has.Version, next.Version}, interim.Version)
@@ -117,11 +117,11 @@ func TestInterimRoutes(t *testing.T) {
 	require.Equal(t, "y", added.GetRoute().GetCluster())
 	require.Equal(t, added.Match.Headers[0].Name, added.Match.Headers[1].Name)
 	require.NotEqual(t, added.Match.Headers[0].GetPresentMatch(), added.Match.Headers[1].GetPresentMatch())
-	again, _ := introduceRoutes(has, next)
+	again, _ := preannounceRoutes(has, next)
 	require.Equal(t, interim, again, "whoever computes it")
-	none, _ := introduceRoutes(interim, next)
+	none, _ := preannounceRoutes(interim, next)
 	require.Nil(t, none, "who has it needs no other")
-	none, _ = introduceRoutes(entry(&listenerv3.Listener{Name: "r"}), next)
+	none, _ = preannounceRoutes(entry(&listenerv3.Listener{Name: "r"}), next)
 	require.Nil(t, none)
 
 	listener := func(c *routev3.RouteConfiguration) *xds.Entry {
@@ -131,14 +131,14 @@ func TestInterimRoutes(t *testing.T) {
 		}))
 		return entry(&listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: &http}})
 	}
-	interim, leads = introduceListener(listener(routes(t, host(`"a"`, "x"))), listener(routes(t, host(`"a"`, "y"))))
-	require.Equal(t, []xds.Lead{{From: []string{"x"}, To: []string{"y"}}}, leads)
+	interim, dependencies = preannounceListener(listener(routes(t, host(`"a"`, "x"))), listener(routes(t, host(`"a"`, "y"))))
+	require.Equal(t, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}, dependencies)
 	_, http := apiListener(interim)
 	require.True(t, proto.Equal(&c, http.GetRouteConfig()))
 	for _, other := range []proto.Message{&listenerv3.Listener{Name: "l"}, routes(t, host(`"a"`, "y"))} {
-		none, _ = introduceListener(entry(other), listener(routes(t, host(`"a"`, "y"))))
+		none, _ = preannounceListener(entry(other), listener(routes(t, host(`"a"`, "y"))))
 		require.Nil(t, none)
-		none, _ = introduceListener(listener(routes(t, host(`"a"`, "x"))), entry(other))
+		none, _ = preannounceListener(listener(routes(t, host(`"a"`, "x"))), entry(other))
 		require.Nil(t, none)
 	}
 }
