@@ -36,8 +36,8 @@ func TestClientsThatComeAndGoAreLogged(t *testing.T) {
 }
 
 func TestWhyAStreamEnded(t *testing.T) {
-	require.Equal(t, "it is done", whyEnded(nil))
-	require.Equal(t, "it is done", whyEnded(io.EOF))
+	require.Equal(t, "client closed the stream", whyEnded(nil))
+	require.Equal(t, "client closed the stream", whyEnded(io.EOF))
 	require.Equal(t, "the connection ended, or the client ended the stream", whyEnded(status.Error(codes.Canceled, "context canceled")))
 	require.Equal(t, "x", whyEnded(errors.New("x")))
 }
