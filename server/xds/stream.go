@@ -571,7 +571,7 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 		sub.metrics.sent(&sub.changeTimes, now)
 	}
 	if s.server.opts.Hooks.Response != nil {
-		out.info = &ResponseInfo{s.id, sub.typeURL, st.SentVersion, st.SentNonce, b.count, out.data.Len()}
+		out.info = &ResponseInfo{s.id, sub.typeURL, st.SentVersion, st.SentNonce, b.count, out.size()}
 	}
 	return out
 }
