@@ -9,12 +9,13 @@ const maxMissing = 10_000
 type missing struct {
 	limit int
 	cost  int
-	names map[string]struct{}
-	order []string // also has dropped names
+	names map[string]int // places in order, counted with those that were cut
+	order []string       // also has dropped names
+	cut   int            // from the beginning of order
 }
 
 func newMissing(l *Limits) *missing {
-	m := &missing{limit: maxMissing, names: make(map[string]struct{})}
+	m := &missing{limit: maxMissing, names: make(map[string]int)}
 	if l.NamesPerStream >= 0 {
 		m.limit = min(m.limit, l.NamesPerStream/2)
 	}
@@ -26,7 +27,7 @@ func (m *missing) add(name string) {
 	if _, ok := m.names[name]; ok {
 		return
 	}
-	m.names[name] = struct{}{}
+	m.names[name] = m.cut + len(m.order)
 	m.order = append(m.order, name)
 	m.cost += nameCost(len(name))
 }
@@ -40,24 +41,28 @@ func (m *missing) drop(name string) {
 	m.cost -= nameCost(len(name))
 	if len(m.order) > 2*len(m.names)+16 {
 		var order []string
-		for _, name := range m.order {
-			if _, ok := m.names[name]; ok {
+		for i, name := range m.order {
+			if m.isAt(name, i) {
+				m.names[name] = len(order)
 				order = append(order, name)
 			}
 		}
-		m.order = order
+		m.order, m.cut = order, 0
 	}
+}
+
+// isAt says whether a name has its place at m.order[i].
+func (m *missing) isAt(name string, i int) bool {
+	place, ok := m.names[name]
+	return ok && place == m.cut+i
 }
 
 // oldest returns the oldest of the names; there must be one.
 func (m *missing) oldest() string {
-	for {
-		name := m.order[0]
-		if _, ok := m.names[name]; ok {
-			return name
-		}
-		m.order = m.order[1:]
+	for !m.isAt(m.order[0], 0) {
+		m.order, m.cut = m.order[1:], m.cut+1
 	}
+	return m.order[0]
 }
 
 // exists says whether a resource exists, or the client has it.

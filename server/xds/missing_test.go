@@ -54,6 +54,22 @@ func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
 	back.expectAck(VHostURL, nil, "80/z@2")
 }
 
+func TestANameThatIsAskedForAgainIsTheNewest(t *testing.T) {
+	m := newMissing(&Limits{NamesPerStream: -1})
+	for i := range 50 {
+		m.add(fmt.Sprint(i))
+	}
+	for i := range 40 {
+		m.drop(fmt.Sprint(i))
+		m.add(fmt.Sprint(i))
+	}
+	for i := range 50 {
+		name := fmt.Sprint((i + 40) % 50)
+		require.Equal(t, name, m.oldest())
+		m.drop(name)
+	}
+}
+
 // With types without NoWildcard the limit holds.
 func TestNamesThatAreNotThereCountElsewhere(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100}})
