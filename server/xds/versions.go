@@ -145,16 +145,9 @@ func (h *clientState) compareAll(to *state) (puts []*Entry, gone map[string]stri
 			gone[string(name)] = string(version)
 		}
 	}
-	again := func(name string) {
-		if e, slot := x.search(name); e != nil {
-			current[slot] = false
-		}
-	}
-	for name := range h.notHeld {
-		again(name)
-	}
-	for name := range h.resend {
-		again(name)
+	for e := range h.mandatory(to) {
+		_, slot := x.search(e.Name)
+		current[slot] = false
 	}
 	for i, e := range x.entries {
 		if h.again || !current[x.slots[i]] {
@@ -175,16 +168,10 @@ func (h *clientState) compareReplaced(had map[string]string, to *state) (puts []
 			gone[name] = version
 		}
 	}
-	again := func(name string) {
-		if e := to.get(name); e != nil && !slices.Contains(puts, e) {
+	for e := range h.mandatory(to) {
+		if version, replaced := had[e.Name]; !replaced || version == e.Version { // else it is in puts
 			puts = append(puts, e)
 		}
-	}
-	for name := range h.notHeld {
-		again(name)
-	}
-	for name := range h.resend {
-		again(name)
 	}
 	sortEntries(puts)
 	return puts, gone
