@@ -47,7 +47,10 @@ func TestClustersToBeIntroduced(t *testing.T) {
 		dependencies []xds.Dependency
 	}{
 		{"another cluster", host(`"a"`, "x"), host(`"a"`, "y"), []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
-		{"one more, and one less", host(`"a"`, "x", "y"), host(`"a"`, "y", "z", "z"), []xds.Dependency{{From: []string{"x", "y"}, To: []string{"z"}}}},
+		{
+			"one more, and one less", host(`"a"`, "x", "y"), host(`"a"`, "y", "z", "z"),
+			[]xds.Dependency{{From: []string{"x", "y"}, To: []string{"z"}}},
+		},
 		{"fewer", host(`"a"`, "x", "y"), host(`"a"`, "y"), nil},
 		{"what requests go to", host(`"a"`, "x"), weighted, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
 		{"what requests went to", weighted, host(`"a"`, "z"), []xds.Dependency{{From: []string{"x", "y"}, To: []string{"z"}}}},
@@ -56,7 +59,10 @@ func TestClustersToBeIntroduced(t *testing.T) {
 			[]xds.Dependency{{From: []string{"z"}, To: []string{"y"}}},
 		},
 		{"nothing before", host(`"a"`), host(`"a"`, "y"), nil},
-		{"a host of its own", host(`"*"`, "x"), host(`"*"`, "x") + "," + host(`"a"`, "y"), []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
+		{
+			"a host of its own", host(`"*"`, "x"), host(`"*"`, "x") + "," + host(`"a"`, "y"),
+			[]xds.Dependency{{From: []string{"x"}, To: []string{"y"}}},
+		},
 		{"one that was", host(`"*"`, "x") + "," + host(`"a"`, "y"), host(`"*"`, "x"), []xds.Dependency{{From: []string{"y"}, To: []string{"x"}}}},
 		{"a host that nobody asks for", host(`"a"`, "x"), host(`"a"`, "x") + "," + host(`"b"`, "y"), nil},
 		{

@@ -128,7 +128,9 @@ func TestEverythingIsEncodedOnceHoweverItIsAskedFor(t *testing.T) {
 		wants subscriptionNames
 	}{
 		"with a version of something else": {clientState{state: nothing, brought: brought.initial}, subscriptionNames{all: true}},
-		"with a name besides":              {clientState{state: nothing, notHeld: map[string]absenceSent{"x": false}}, subscriptionNames{true, map[string]struct{}{"x": {}}}},
+		"with a name besides": {
+			clientState{state: nothing, notHeld: map[string]absenceSent{"x": false}}, subscriptionNames{true, map[string]struct{}{"x": {}}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := plan(variant{delta: true}, &c.has, &c.wants, s, false)

@@ -133,7 +133,9 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 		opts.Pacing = Pacing{}
 		opts.Pacing.setDefaults()
 	}
-	m.server = &Server{catalog: m, opts: opts, log: server.log, metrics: server.metrics, logged: server.logged, connectionLog: server.connectionLog}
+	m.server = &Server{
+		catalog: m, opts: opts, log: server.log, metrics: server.metrics, logged: server.logged, connectionLog: server.connectionLog,
+	}
 	for _, url := range modelTypes {
 		m.colls[url] = m.group.Collection(modelTypeOf(m.t, url))
 		m.types[url] = &modelType{wants: map[string]bool{}, have: map[string]string{}, again: map[string]int{}, told: map[string]bool{}}

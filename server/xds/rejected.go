@@ -49,7 +49,8 @@ func (s *subscription) sentWith(nonce uint64) []*Entry {
 
 // begin notes a response to a client, in chunks.
 func (a *answers) begin(has *clientState, p *responsePlan, chunks []*body, v variant) {
-	*a = answers{revision: a.revision, rejected: a.rejected, before: clientState{state: has.state, gone: has.gone, notHeld: has.notHeld}, sent: p.changed()}
+	before := clientState{state: has.state, gone: has.gone, notHeld: has.notHeld}
+	*a = answers{revision: a.revision, rejected: a.rejected, before: before, sent: p.changed()}
 	if len(chunks) == 1 || v.aliases { // aliases are among the entries, and chunks do not match
 		return
 	}

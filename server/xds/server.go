@@ -85,7 +85,8 @@ func NewServer(catalog Catalog, opts Options) *Server {
 	opts.Limits.setDefaults()
 	s := &Server{
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
-		metrics: newMetrics(opts.Registerer, opts.Namespace), startLimiter: newStartLimiter(opts.Limits.StartingStreams), closing: make(chan struct{}),
+		metrics: newMetrics(opts.Registerer, opts.Namespace), closing: make(chan struct{}),
+		startLimiter:  newStartLimiter(opts.Limits.StartingStreams),
 		unsyncedAfter: unsyncedAfter,
 		logged:        rate.NewLimiter(linesLogged, 100), connectionLog: &connectionLog{limiter: rate.NewLimiter(linesLogged, 100)},
 		streams: make(map[uint64]*stream),

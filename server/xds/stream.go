@@ -309,7 +309,8 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 			delta: s.delta, partial: !s.delta && coll.typ.Partial, onePerResponse: s.delta && coll.typ.OnePerResponse,
 			noWildcard: coll.typ.NoWildcard, aliases: s.delta && coll.typ.Aliases,
 		},
-		metrics: s.server.metrics.of(coll.typ.URL), missing: m, client: clientState{state: nothing}, goal: nothing, status: TypeStatus{TypeURL: typeURL},
+		metrics: s.server.metrics.of(coll.typ.URL), missing: m, client: clientState{state: nothing}, goal: nothing,
+		status: TypeStatus{TypeURL: typeURL},
 	}, nil
 }
 

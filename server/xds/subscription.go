@@ -334,6 +334,6 @@ func (s *subscription) settle(p *responsePlan) {
 
 // synced says whether the client has acknowledged everything.
 func (s *subscription) synced() bool {
-	return s.client.matches(s.coll.shown.Load()) && !s.client.answersRequest() && len(s.chunks) == 0 && (!s.outstanding() || s.coll.typ.NoAck) && !s.rejected &&
-		len(s.rejections()) == 0
+	return s.client.matches(s.coll.shown.Load()) && !s.client.answersRequest() && len(s.chunks) == 0 &&
+		(!s.outstanding() || s.coll.typ.NoAck) && !s.rejected && len(s.rejections()) == 0
 }
