@@ -178,7 +178,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	ctx := ss.Context()
 	st := &stream{
 		id: s.lastID.Add(1), server: s, grpc: ss, delta: delta, fixedType: fixedType, connected: time.Now(),
-		wakeup: make(wakeup, 1), drain: make(chan struct{}), ended: make(chan error, 1), noops: newNoopThrottle(),
+		wakeup: make(wakeup, 1), drain: make(chan struct{}), noops: newNoopThrottle(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		st.peer, st.host = peerOf(p.Addr), hostOf(p.Addr)

@@ -38,7 +38,6 @@ type stream struct {
 	connected  time.Time
 	wakeup     wakeup
 	drain      chan struct{}
-	ended      chan error // by a review; holds the first reason
 
 	mu              sync.Mutex
 	closed          bool
@@ -391,8 +390,6 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 				return err
 			case <-s.drain:
 				return errDraining
-			case err := <-s.ended:
-				return err
 			case <-ctx.Done():
 				return ended(ctx)
 			default:
@@ -406,8 +403,6 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			return err
 		case <-s.drain:
 			return errDraining
-		case err := <-s.ended:
-			return err
 		case <-ctx.Done():
 			return ended(ctx)
 		case err := <-reviewing:
