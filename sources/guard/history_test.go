@@ -144,8 +144,8 @@ func check(t *rapid.T, g *Guard, table *memstore.Table, said map[resource.Key]*r
 		earlier.add(d.Kind, d.Objects, d.Endpoints)
 	}
 	gone, ends := 0, 0
-	for _, l := range g.recent.lost {
-		ends += l.had - l.n
+	for _, l := range g.recent.byKey {
+		ends += l.had - l.has
 		if l.gone {
 			gone++
 		}

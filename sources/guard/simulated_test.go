@@ -36,7 +36,7 @@ func (s *simulated) begin(state []byte, held map[resource.Key]Loss) {
 func (s *simulated) restart(puts []*resource.Resource, deletes []resource.Key) {
 	held := held(s.Guard)
 	s.begin(s.State(), held)
-	deletes = slices.DeleteFunc(deletes, func(k resource.Key) bool { l, is := held[k]; return is && l.Said == nil })
+	deletes = slices.DeleteFunc(deletes, func(k resource.Key) bool { l, is := held[k]; return is && l.Desired == nil })
 	s.Apply(puts, deletes)
 	s.MarkSynced()
 }
