@@ -79,7 +79,7 @@ func TestANameHasOneOwner(t *testing.T) {
 				require.Equal(t, name, r.Winner.Resource.Key())
 				refused = append(refused, r.Loser.Source+": "+r.Reason)
 			}
-			require.Equal(t, []string{"a: its name is that of a.example", "b: its name is that of a.example"}, refused, "%v", order)
+			require.Equal(t, []string{"a: its name is taken by a.example", "b: its name is taken by a.example"}, refused, "%v", order)
 			require.Len(t, view.Conflicts(), 1)
 			require.Len(t, view.Explain(name).Merged.Refused, 2)
 
@@ -100,7 +100,7 @@ func TestANameHasOneOwner(t *testing.T) {
 		view.pool.mu.Lock()
 		defer view.pool.mu.Unlock()
 		require.Empty(t, view.pool.claims)
-		require.Empty(t, view.pool.families)
+		require.Empty(t, view.pool.groups)
 		require.Empty(t, view.pool.disputed)
 	})
 }
@@ -115,8 +115,8 @@ func TestManyEntriesOfAHost(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		for _, s := range divide(familyOf(members[0].res), members) {
-			s.merged()
+		for _, s := range divide(groupKeyOf(members[0].res), members) {
+			s.entry()
 		}
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc

@@ -83,9 +83,9 @@ func TestWhateverRegistriesSay(t *testing.T) {
 			return
 		}
 		heard := make(map[*member]int)
-		services := divide(familyOf(members[0].res), members)
+		services := divide(groupKeyOf(members[0].res), members)
 		for _, s := range services {
-			merged := s.merged()
+			merged := s.entry()
 			_, err := resource.Validate(merged)
 			require.NoError(t, err, "%v", decoded(merged))
 			for _, m := range s.members {
@@ -124,10 +124,10 @@ func (s *service) checkEndpointsOf(t *rapid.T, m *member, merged *networking.Ser
 	}
 	served := &member{spec: merged}
 	identities := make(map[string]bool)
-	for _, e := range served.lists() {
+	for _, e := range served.endpoints() {
 		identities[(&listing{member: served, endpoint: e}).identity()] = true
 	}
-	for _, e := range m.lists() {
+	for _, e := range m.endpoints() {
 		require.True(t, identities[(&listing{member: m, endpoint: e}).identity()], "%v of %v is missing in %v", e, m.spec, merged)
 	}
 }
@@ -201,7 +201,7 @@ func TestOneThatSelectsDoesNotKeepOthersFromBeingResolvedAlike(t *testing.T) {
 		memberOf(t, "second", "addresses", Merge{}, with(entry(443, networking.ServiceEntry_STATIC), workload("10.0.0.1", nil))),
 		memberOf(t, "second", "names", Merge{}, entry(9090, networking.ServiceEntry_DNS)),
 	}
-	for _, s := range divide(familyOf(members[0].res), members) {
+	for _, s := range divide(groupKeyOf(members[0].res), members) {
 		require.Equal(t, networking.ServiceEntry_DNS, s.resolution, "%v", s.members[0].spec)
 	}
 }
