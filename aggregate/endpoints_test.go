@@ -61,7 +61,7 @@ type outcome struct {
 	Conflict *conflicts.Conflict `json:",omitempty"`
 }
 
-// divided merges what sources say, given in order of precedence.
+// divided merges the entries of sources, given in order of precedence.
 func divided(t *testing.T, members []*member) (all []outcome) {
 	t.Helper()
 	for _, s := range divide(groupKeyOf(members[0].res), members) {
@@ -89,7 +89,7 @@ func memberOf(t *testing.T, source, name string, merge Merge, spec *networking.S
 	return &member{from: &contributor{name: source, merge: merge}, res: res, spec: decoded(res)}
 }
 
-// TestMergedEndpoints shows in golden files what becomes of the ServiceEntries of a host.
+// TestMergedEndpoints compares merged ServiceEntries of a host with golden files.
 func TestMergedEndpoints(t *testing.T) {
 	const host = "reviews.shop.example"
 	entry := func(endpoints ...*networking.WorkloadEntry) *networking.ServiceEntry {
@@ -109,7 +109,7 @@ func TestMergedEndpoints(t *testing.T) {
 			memberOf(t, "nacos", "reviews-nacos", Merge{}, entry(workload("10.0.0.1", nil))),
 			memberOf(t, "empty", "reviews", Merge{}, entry()),
 		},
-		"listed twice": { // in another form, and with a default spelt out: the first one's words count
+		"listed twice": { // in another form, and with an explicit default: the first one counts
 			memberOf(t, "consul", "reviews", Merge{}, entry(located("10.0.0.1", "eu/a"), workload("fd00::1", nil))),
 			memberOf(t, "nacos", "reviews", Merge{}, entry(located("10.0.0.1", "us/b"), workload("FD00:0::1", map[string]uint32{"http": 80}))),
 		},
@@ -220,7 +220,7 @@ func TestMisfits(t *testing.T) {
 	}
 }
 
-// TestMergedNames holds that the name follows from hosts and ports, is a valid one, and is that of no other service.
+// TestMergedNames checks that the name follows from hosts and ports, is valid, and is unique.
 func TestMergedNames(t *testing.T) {
 	long := strings.Repeat(strings.Repeat("a", 62)+".", 4)
 	seen := make(map[string][]string)
@@ -253,7 +253,7 @@ func TestMergedNames(t *testing.T) {
 	require.Contains(t, seen, "any.example-65535-6faac07d", "what is no plain host has a hash where plain ones end with a port")
 }
 
-// TestWhoListsItDoesNotMatter holds that an endpoint which moves from one source to another changes no byte.
+// TestWhoListsItDoesNotMatter checks that an endpoint which moves from one source to another changes no byte.
 func TestWhoListsItDoesNotMatter(t *testing.T) {
 	entry := func(addresses ...string) *networking.ServiceEntry {
 		se := serviceEntry("a.example", 80)

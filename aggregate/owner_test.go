@@ -14,7 +14,7 @@ import (
 	"tributary/resource"
 )
 
-// servedHosts is what is served, by name.
+// servedHosts returns the served hosts, by name.
 func servedHosts(view *View) map[string][]string {
 	synctest.Wait()
 	m := make(map[string][]string)
@@ -51,8 +51,8 @@ func TestNoHostHasTheNameOfSeveral(t *testing.T) {
 	}
 }
 
-// TestANameHasOneOwner has three services that come to one name in spite of all: two that name no host, of which each could be read in
-// a source that only warns, and one of a host. Who owns the name follows from what there is and not from the order of events.
+// TestANameHasOneOwner has three services that get the same name: two without a host, which lenient sources accept, and one of a host. The
+// owner of the name follows from the present services and not from the order of events.
 func TestANameHasOneOwner(t *testing.T) {
 	name := keyOf("a.example-80")
 	named := object(t, resource.ServiceEntry, "n", "x", 0, with(serviceEntry("a.example", 80), workload("10.0.0.1", nil)))

@@ -71,7 +71,7 @@ func newRig(s Settings, n, endpoints int) *rig {
 	return b
 }
 
-// restart has another guard take up where the one there is leaves off.
+// restart continues with a new guard.
 func (b *rig) restart(t *testing.T) {
 	t.Helper()
 	state, held := b.State(), held(b.Guard)
@@ -80,7 +80,7 @@ func (b *rig) restart(t *testing.T) {
 	require.NoError(t, b.Resume(state, held))
 }
 
-// held are the losses that are held, as they are kept on disk.
+// held returns the held losses, as they are kept on disk.
 func held(g *Guard) map[resource.Key]Loss {
 	all := make(map[resource.Key]Loss)
 	for r := range g.Snapshot().All() {
