@@ -33,8 +33,8 @@ const (
 	DestinationRuleHost Rule = "destination-rule-host"
 )
 
-// MergeEndpoints: ServiceEntries of sources with merged endpoints cannot be merged. The first in order of precedence is served, the
-// others are not. Package aggregate finds these.
+// MergeEndpoints means that ServiceEntries of sources with merged endpoints cannot be merged: the first in order of precedence is
+// served, the others are not. Package aggregate finds these.
 const MergeEndpoints Rule = "merge-endpoints"
 
 // Conflict is one thing that several resources claim.

@@ -20,7 +20,7 @@ type Options struct {
 	Log *slog.Logger // default: none
 	// Changed is called when State changes, with the keys whose Held changed. It must neither block nor call the guard.
 	Changed func(keys []resource.Key)
-	// OnEvent is called by Run when a hold begins or ends, but not for one that a restart resumed, nor beyond maxEvents.
+	// OnEvent is called by Run when a hold begins, unless a restart resumed it, and when it ends; not beyond maxEvents.
 	OnEvent func(began bool, text string)
 	// Ended is called by Run with the changes that the end of a hold made; not if there are none.
 	Ended func(hold string, changes []memstore.Change)
