@@ -16,77 +16,74 @@ import (
 	"tributary/resource"
 )
 
-// Merge says how the endpoints of a source go into ServiceEntries that it has in common with others.
+// Merge configures how a source's endpoints are merged with those of other sources.
 type Merge struct {
-	// Locality, as region/zone/subzone, takes the place of what the source says of its endpoints. Empty leaves that.
+	// Locality, as region/zone/subzone, replaces that of the source's endpoints, unless it is empty.
 	Locality string
-	// Priority keeps endpoints in reserve: those of a source are served only while the sources of a lower number list none for
-	// the service.
+	// Priority keeps endpoints in reserve: they are served only while no source of a lower number lists any for the service.
 	Priority int
 }
 
-// family is what ServiceEntries must have in common to be considered together. A host in another namespace is another
-// service: it may be seen by others.
-type family struct {
+// groupKey is equal for ServiceEntries that may be merged. It has the namespace, as each may be visible to others.
+type groupKey struct {
 	namespace string
 	hosts     string // in order, separated by commas
-	name      string // instead of hosts where there are none to read: its relatives are those of the same key
+	name      string // if hosts is empty: entries of the same key form a group
 }
 
-// familyOf returns the family of a ServiceEntry.
-func familyOf(r *resource.Resource) family {
-	f := family{namespace: r.Key().Namespace}
+// groupKeyOf returns the group of a ServiceEntry.
+func groupKeyOf(r *resource.Resource) groupKey {
+	g := groupKey{namespace: r.Key().Namespace}
 	if se := decoded(r); se != nil && len(se.Hosts) > 0 {
 		hosts := strings.Split(strings.ToLower(strings.Join(se.Hosts, ",")), ",")
 		slices.Sort(hosts)
-		f.hosts = strings.Join(slices.Compact(hosts), ",")
+		g.hosts = strings.Join(slices.Compact(hosts), ",")
 	} else {
-		f.name = r.Key().Name
+		g.name = r.Key().Name
 	}
-	return f
+	return g
 }
 
-// compare orders families. Those with hosts come first.
-func (f family) compare(o family) int {
-	return cmp.Or(cmp.Compare(f.name, o.name), cmp.Compare(f.hosts, o.hosts), cmp.Compare(f.namespace, o.namespace))
+// compare orders groups, those with hosts first.
+func (g groupKey) compare(o groupKey) int {
+	return cmp.Or(cmp.Compare(g.name, o.name), cmp.Compare(g.hosts, o.hosts), cmp.Compare(g.namespace, o.namespace))
 }
 
-// String is what the family is called in messages.
-func (f family) String() string { return cmp.Or(f.hosts, f.name+", which names no host") }
+// String names the group in messages.
+func (g groupKey) String() string { return cmp.Or(g.hosts, g.name+", which names no host") }
 
 // nameLimit leaves room for a port and a hash in the 253 characters of a name.
 const nameLimit = 253 - len("-65535-01234567")
 
-// key returns the key under which the family's ports from first on are served. It follows from the service alone and not
-// from who lists it, so that it stays when sources come and go. Where the host does not say it all there is a hash, behind the port:
-// the name of a plain host ends with a port, which is shorter, so that no host is called so.
-func (f family) key(first uint32) resource.Key {
-	if f.hosts == "" {
-		return resource.Key{Kind: resource.ServiceEntry, Namespace: f.namespace, Name: f.name}
+// key returns the key of the group's service whose first port is first. It does not depend on the sources, so that it stays when they
+// come and go. Unless the host alone is unique, a hash follows the port: names of plain hosts end with a port, which is shorter.
+func (g groupKey) key(first uint32) resource.Key {
+	if g.hosts == "" {
+		return resource.Key{Kind: resource.ServiceEntry, Namespace: g.namespace, Name: g.name}
 	}
-	host, _, several := strings.Cut(f.hosts, ",")
+	host, _, several := strings.Cut(g.hosts, ",")
 	plain := strings.ReplaceAll(host, "*", "any")
 	name := fmt.Sprintf("%s-%d", plain, first)
 	if several || plain != host || len(plain) > nameLimit {
 		hash := fnv.New32a()
-		_, _ = hash.Write([]byte(f.hosts))
+		_, _ = hash.Write([]byte(g.hosts))
 		name = fmt.Sprintf("%s-%d-%08x", strings.TrimRight(plain[:min(len(plain), nameLimit)], ".-"), first, hash.Sum32())
 	}
-	return resource.Key{Kind: resource.ServiceEntry, Namespace: f.namespace, Name: name}
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: g.namespace, Name: name}
 }
 
-// gather finds what endpoints the members list, and which of them are served. Endpoints are in order of address, so that the
-// outcome is the same whoever lists one.
+// gather collects the members' endpoints and those that are served, in order of address, so that the outcome does not depend on
+// who lists them.
 func (s *service) gather() {
 	known := make(map[string]*listing)
 	for _, m := range s.members {
-		for _, e := range m.lists() {
+		for _, e := range m.endpoints() {
 			l := &listing{member: m, endpoint: e}
 			id := l.identity()
 			if first := known[id]; first == nil {
 				known[id] = l
 			} else {
-				first.meet(l)
+				first.addDuplicate(l)
 			}
 		}
 	}
@@ -105,8 +102,8 @@ func (s *service) gather() {
 	}
 }
 
-// merged returns the ServiceEntry of the service. All that is not an endpoint is that of the leading member.
-func (s *service) merged() *resource.Resource {
+// entry returns the ServiceEntry of the service. Everything but resolution and endpoints comes from the leading member.
+func (s *service) entry() *resource.Resource {
 	lead := s.members[0]
 	if lead.spec == nil {
 		return lead.res
@@ -114,19 +111,19 @@ func (s *service) merged() *resource.Resource {
 	spec := proto.CloneOf(lead.spec)
 	spec.Resolution, spec.Endpoints = s.resolution, nil
 	for _, l := range s.served {
-		spec.Endpoints = append(spec.Endpoints, l.under(lead.spec))
+		spec.Endpoints = append(spec.Endpoints, l.adaptTo(lead.spec))
 	}
-	if len(s.served) == 1 && s.served[0].itself() && proto.Equal(spec.Endpoints[0], s.served[0].endpoint) {
+	if len(s.served) == 1 && s.served[0].isHostItself() && proto.Equal(spec.Endpoints[0], s.served[0].endpoint) {
 		spec.Endpoints = nil // as its source has it
 	}
 	res, err := resource.New(s.meta(), spec)
 	if err != nil {
-		return lead.res // not of what was decoded a moment ago
+		return lead.res // not of what was just decoded
 	}
 	return res
 }
 
-// provenance says where the endpoints of the service come from.
+// provenance describes the endpoints of the service and their sources.
 func (s *service) provenance() (endpoints []Endpoint) {
 	for _, l := range s.listed {
 		endpoints = append(endpoints, l.provenance())
@@ -136,10 +133,10 @@ func (s *service) provenance() (endpoints []Endpoint) {
 
 // key returns the key of the service.
 func (s *service) key() resource.Key {
-	return s.family.key(slices.Min(claimed(s.members[0].spec)))
+	return s.group.key(slices.Min(claimed(s.members[0].spec)))
 }
 
-// meta is that of the lead, as of all members.
+// meta is the lead's, with the sources and places of all members.
 func (s *service) meta() resource.Meta {
 	meta := s.members[0].res.Meta()
 	meta.Key = s.key()
@@ -156,7 +153,7 @@ func (s *service) meta() resource.Meta {
 	return meta
 }
 
-// listing is an endpoint as a member has it.
+// listing is an endpoint of a member.
 type listing struct {
 	*member
 	endpoint *networking.WorkloadEntry
@@ -164,9 +161,9 @@ type listing struct {
 	standby  bool // not served while sources of a lower priority number list any
 }
 
-// meet takes note of another listing of the same endpoint. The lower priority counts, and then the order of members:
-// an endpoint that a source has in use is not left out because another one has it in reserve.
-func (l *listing) meet(o *listing) {
+// addDuplicate adds another listing of the same endpoint. The lower priority number counts, then the order of members: an endpoint
+// that one source uses is served although another one has it in reserve.
+func (l *listing) addDuplicate(o *listing) {
 	other := o.member
 	if o.from.merge.Priority < l.from.merge.Priority {
 		other, l.member, l.endpoint = l.member, o.member, o.endpoint
@@ -176,7 +173,7 @@ func (l *listing) meet(o *listing) {
 	}
 }
 
-// identity tells endpoints apart: by network, address and ports.
+// identity is equal for endpoints of the same network, address and ports.
 func (l *listing) identity() string {
 	address := strings.ToLower(l.endpoint.Address)
 	if ip, err := netip.ParseAddr(address); err == nil {
@@ -185,8 +182,7 @@ func (l *listing) identity() string {
 	return fmt.Sprint(address, l.ports(), l.endpoint.Network)
 }
 
-// ports returns the port of the endpoint for each port of the service. An endpoint that does not say has the target port,
-// or else that of the service.
+// ports returns the port of the endpoint for each port of the service: its own, else the target port, else the service's.
 func (l *listing) ports() map[uint32]uint32 {
 	if strings.HasPrefix(l.endpoint.Address, "unix://") {
 		return nil
@@ -198,8 +194,8 @@ func (l *listing) ports() map[uint32]uint32 {
 	return ports
 }
 
-// under returns the endpoint as it is in an entry that may name its ports and choose its target ports in another way.
-func (l *listing) under(lead *networking.ServiceEntry) *networking.WorkloadEntry {
+// adaptTo returns the endpoint for an entry that may have other port names and target ports.
+func (l *listing) adaptTo(lead *networking.ServiceEntry) *networking.WorkloadEntry {
 	e := proto.CloneOf(l.endpoint)
 	e.Locality = cmp.Or(l.from.merge.Locality, e.Locality)
 	e.Ports = nil
@@ -221,7 +217,7 @@ func targetPort(p *networking.ServicePort) uint32 { return cmp.Or(p.TargetPort, 
 func decoded(r *resource.Resource) *networking.ServiceEntry {
 	spec, err := r.Spec()
 	if err != nil {
-		return nil // whoever let it in has said so
+		return nil // reported where it was read
 	}
 	se, _ := spec.(*networking.ServiceEntry)
 	return se

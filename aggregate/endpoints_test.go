@@ -61,11 +61,11 @@ type outcome struct {
 	Conflict *conflicts.Conflict `json:",omitempty"`
 }
 
-// divided merges what sources say, given in order of precedence.
+// divided merges the entries of sources, given in order of precedence.
 func divided(t *testing.T, members []*member) (all []outcome) {
 	t.Helper()
-	for _, s := range divide(familyOf(members[0].res), members) {
-		res := s.merged()
+	for _, s := range divide(groupKeyOf(members[0].res), members) {
+		res := s.entry()
 		_, err := resource.Validate(res)
 		require.NoError(t, err)
 		spec, err := res.Spec()
@@ -73,7 +73,7 @@ func divided(t *testing.T, members []*member) (all []outcome) {
 		text, err := protojson.Marshal(spec)
 		require.NoError(t, err)
 		var e Explanation
-		e.merged(s)
+		e.addMerged(s)
 		o := outcome{Key: res.Key().String(), Source: res.Origin().Source, Place: res.Origin().Place, Spec: text, Made: *e.Merged}
 		if c, ok := s.conflict(); ok {
 			o.Conflict = &c
@@ -89,7 +89,7 @@ func memberOf(t *testing.T, source, name string, merge Merge, spec *networking.S
 	return &member{from: &contributor{name: source, merge: merge}, res: res, spec: decoded(res)}
 }
 
-// TestMergedEndpoints shows in golden files what becomes of the ServiceEntries of a host.
+// TestMergedEndpoints compares merged ServiceEntries of a host with golden files.
 func TestMergedEndpoints(t *testing.T) {
 	const host = "reviews.shop.example"
 	entry := func(endpoints ...*networking.WorkloadEntry) *networking.ServiceEntry {
@@ -109,7 +109,7 @@ func TestMergedEndpoints(t *testing.T) {
 			memberOf(t, "nacos", "reviews-nacos", Merge{}, entry(workload("10.0.0.1", nil))),
 			memberOf(t, "empty", "reviews", Merge{}, entry()),
 		},
-		"listed twice": { // in another form, and with a default spelt out: the first one's words count
+		"listed twice": { // in another form, and with an explicit default: the first one counts
 			memberOf(t, "consul", "reviews", Merge{}, entry(located("10.0.0.1", "eu/a"), workload("fd00::1", nil))),
 			memberOf(t, "nacos", "reviews", Merge{}, entry(located("10.0.0.1", "us/b"), workload("FD00:0::1", map[string]uint32{"http": 80}))),
 		},
@@ -179,19 +179,19 @@ func TestMisfits(t *testing.T) {
 		{lead(), dns(lead()), ""},
 		{lead(), dns(with(lead())), ""}, // the host itself is one more name
 		{dns(with(lead())), lead(), ""},
-		{lead(), several(dns(with(lead()))), "one of them leaves several hosts to DNS"},
-		{dns(lead()), with(lead(), workload("unix:///run/a", nil)), "one of them has names for endpoints, and another the socket unix:///run/a"},
+		{lead(), several(dns(with(lead()))), "leaves several hosts to DNS"},
+		{dns(lead()), with(lead(), workload("unix:///run/a", nil)), "mixes DNS names with the socket unix:///run/a"},
 		{
 			with(lead(), &networking.WorkloadEntry{Network: "n"}), dns(lead()),
-			"one of them has names for endpoints, and another an endpoint without an address",
+			"mixes DNS names with an endpoint without an address",
 		},
 		{
 			dns(lead()), changed(lead(), func(se *networking.ServiceEntry) { se.Addresses = []string{"10.1.0.0/16"} }),
-			"one of them has names for endpoints, and another the network 10.1.0.0/16",
+			"mixes DNS names with the network 10.1.0.0/16",
 		},
 		{
 			lead(), changed(with(lead()), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_NONE }),
-			"one of them has resolution NONE, which lists no endpoints",
+			"mixes resolution NONE with others",
 		},
 		{
 			lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Location = networking.ServiceEntry_MESH_INTERNAL }),
@@ -215,12 +215,12 @@ func TestMisfits(t *testing.T) {
 		},
 		{lead(), nil, "it cannot be decoded"},
 	} {
-		s := newService(family{}, &member{spec: c.lead})
-		require.Equal(t, c.want, s.misfit(&member{spec: c.other}))
+		s := newService(groupKey{}, &member{spec: c.lead})
+		require.Equal(t, c.want, s.mergeProblem(&member{spec: c.other}))
 	}
 }
 
-// TestMergedNames holds that the name follows from hosts and ports, is a valid one, and is that of no other service.
+// TestMergedNames checks that the name follows from hosts and ports, is valid, and is unique.
 func TestMergedNames(t *testing.T) {
 	long := strings.Repeat(strings.Repeat("a", 62)+".", 4)
 	seen := make(map[string][]string)
@@ -237,7 +237,7 @@ func TestMergedNames(t *testing.T) {
 	} {
 		se := serviceEntry("", 80)
 		se.Hosts = hosts
-		key := familyOf(object(t, resource.ServiceEntry, "n", "x", 1, se)).key(65535)
+		key := groupKeyOf(object(t, resource.ServiceEntry, "n", "x", 1, se)).key(65535)
 		_, err := resource.Validate(object(t, resource.ServiceEntry, key.Namespace, key.Name, 1, with(serviceEntry("a.example", 80))))
 		require.NoError(t, err, "%s", key.Name)
 		require.NotContains(t, seen, key.Name)
@@ -247,13 +247,13 @@ func TestMergedNames(t *testing.T) {
 		slices.Reverse(mixed.Hosts)
 		mixed.Hosts[0] = strings.ToUpper(mixed.Hosts[0])
 		mixed.Hosts = append(mixed.Hosts, mixed.Hosts[0])
-		require.Equal(t, key, familyOf(object(t, resource.ServiceEntry, "n", "y", 1, mixed)).key(65535))
+		require.Equal(t, key, groupKeyOf(object(t, resource.ServiceEntry, "n", "y", 1, mixed)).key(65535))
 	}
 	require.Contains(t, seen, "a.example-65535")
 	require.Contains(t, seen, "any.example-65535-6faac07d", "what is no plain host has a hash where plain ones end with a port")
 }
 
-// TestWhoListsItDoesNotMatter holds that an endpoint which moves from one source to another changes no byte.
+// TestWhoListsItDoesNotMatter checks that an endpoint which moves from one source to another changes no byte.
 func TestWhoListsItDoesNotMatter(t *testing.T) {
 	entry := func(addresses ...string) *networking.ServiceEntry {
 		se := serviceEntry("a.example", 80)
@@ -270,9 +270,9 @@ func TestWhoListsItDoesNotMatter(t *testing.T) {
 		{entry("10.0.0.2"), entry("10.0.0.1", "10.0.0.1")},
 	} {
 		members := []*member{memberOf(t, "a", "x", Merge{}, lists[0]), memberOf(t, "b", "y", Merge{}, lists[1])}
-		services := divide(familyOf(members[0].res), members)
+		services := divide(groupKeyOf(members[0].res), members)
 		require.Len(t, services, 1)
-		res := services[0].merged()
+		res := services[0].entry()
 		versions = append(versions, res.Version())
 	}
 	require.Len(t, slices.Compact(versions), 1)

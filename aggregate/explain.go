@@ -14,43 +14,43 @@ import (
 	"tributary/resource"
 )
 
-// Explanation says why a key is what it is.
+// Explanation explains a key's object.
 type Explanation struct {
 	Object    conflicts.Ref        `json:"object"`
 	Winner    *Statement           `json:"winner,omitempty"`   // nil if no source has the key
 	Shadowed  []Statement          `json:"shadowed,omitempty"` // in order of precedence
 	Conflicts []conflicts.Conflict `json:"conflicts,omitempty"`
-	Merged    *Merged              `json:"merged,omitempty"` // what the winner is made of, if its endpoints are merged
+	Merged    *Merged              `json:"merged,omitempty"` // the winner's parts, if its endpoints are merged
 	Why       string               `json:"why"`              // in a sentence
 }
 
-// HostExplanation says what there is to say of a host.
+// HostExplanation explains the objects of a host.
 type HostExplanation struct {
 	Host    string        `json:"host"`
 	Objects []Explanation `json:"objects"` // those that name the host, or a wildcard that it matches, in key order
 	Why     string        `json:"why"`
 }
 
-// Statement is what one source says of a key.
+// Statement describes one source's object of a key.
 type Statement struct {
 	Source     string     `json:"source"`
 	Precedence int        `json:"precedence"`
-	Place      string     `json:"place,omitempty"`      // where a person finds it
-	Transforms string     `json:"transforms,omitempty"` // of the source that made a difference
-	Before     *Before    `json:"before,omitempty"`     // what the source has, if transforms made a difference
+	Place      string     `json:"place,omitempty"`      // of its definition
+	Transforms string     `json:"transforms,omitempty"` // the source's transforms that changed it
+	Before     *Before    `json:"before,omitempty"`     // as in the source, if transforms changed it
 	Version    string     `json:"version"`
 	Created    *time.Time `json:"created,omitempty"` // by its own account
 	FirstSeen  *time.Time `json:"firstSeen,omitempty"`
-	// Retiring says that the source was removed, and is served until the sources that were added are synced.
+	// Retiring: the source was removed, and is served until all new sources are synced.
 	Retiring bool `json:"retiring,omitempty"`
 
-	merged bool // of several sources
+	fromPool bool // of several sources
 }
 
 // Before is an object before the transforms of its source.
 type Before struct {
 	Object json.RawMessage `json:"object"`
-	Diff   string          `json:"diff"` // from what it was to what the transforms made of it: a unified difference, in YAML
+	Diff   string          `json:"diff"` // of the transforms: a unified diff in YAML
 }
 
 // beforeOf returns nil if there is nothing to show.
@@ -67,14 +67,14 @@ func beforeOf(r *resource.Resource) *Before {
 	if err != nil {
 		return nil
 	}
-	is, err := resource.MarshalYAML(r.Unranked())
+	now, err := resource.MarshalYAML(r.Unranked())
 	if err != nil {
 		return nil
 	}
-	return &Before{object, udiff.Unified("in the source", "after its transforms", string(was), string(is))}
+	return &Before{object, udiff.Unified("in the source", "after its transforms", string(was), string(now))}
 }
 
-// Explain says which source wins key, which lose, and what else has a bearing on it.
+// Explain returns which source wins key, which ones lose, and what it conflicts with.
 func (v *View) Explain(key resource.Key) Explanation {
 	v.indexMu.Lock()
 	v.index.Follow(v)
@@ -83,7 +83,7 @@ func (v *View) Explain(key resource.Key) Explanation {
 	return v.explain(v.published.Load(), key, competing)
 }
 
-// ExplainHost explains every resource that says something of host, or would if it were not shadowed.
+// ExplainHost explains every resource that names host, shadowed ones included.
 func (v *View) ExplainHost(host string) HostExplanation {
 	host = strings.ToLower(host)
 	e := HostExplanation{Host: host, Objects: []Explanation{}}
@@ -115,7 +115,7 @@ func (v *View) ExplainHost(host string) HostExplanation {
 	return e
 }
 
-// shadowedOn returns the keys of which a source that lost says something of host.
+// shadowedOn returns the keys of shadowed objects that name host.
 func (s *state) shadowedOn(host string) (keys []resource.Key) {
 	names := conflicts.NamesOf(host)
 	for r := range s.shadowed.All() {
@@ -130,7 +130,7 @@ func (s *state) shadowedOn(host string) (keys []resource.Key) {
 }
 
 // Conflicts returns all conflicts between resources of different keys, in order of rule and subject. It costs
-// O(what changed since it was last asked + what is in conflict).
+// O(changes since the last call + conflicts).
 func (v *View) Conflicts() []conflicts.Conflict {
 	v.indexMu.Lock()
 	defer v.indexMu.Unlock()
@@ -153,10 +153,9 @@ func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explan
 		switch {
 		case r == nil:
 		case e.Winner == nil:
-			cited := l.cite(l.rank(r))
-			e.Winner = &cited
-		case !l.fills():
-			e.Shadowed = append(e.Shadowed, l.cite(r))
+			e.Winner = new(l.describe(l.withRank(r)))
+		case !l.isFallback():
+			e.Shadowed = append(e.Shadowed, l.describe(r))
 		}
 	}
 	e.Why = why(e, s)
@@ -180,8 +179,8 @@ func why(e Explanation, s *state) string {
 	var b strings.Builder
 	switch first := e.Winner; {
 	case first.Retiring:
-		fmt.Fprintf(&b, "%s was removed from the configuration; what it last said is served until the new sources are read", first.Source)
-	case len(e.Shadowed) == 0 && first.merged:
+		fmt.Fprintf(&b, "%s was removed from the configuration; its last content is served until the new sources are read", first.Source)
+	case len(e.Shadowed) == 0 && first.fromPool:
 		b.WriteString("no other source has it")
 	case len(e.Shadowed) == 0:
 		fmt.Fprintf(&b, "only %s has it", first.Source)

@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 	})
 }
 
-// TestExplainShowsWhatTransformsMadeOfIt holds that what a source has is told of winners and losers, newest first to come.
+// TestExplainShowsWhatTransformsMadeOfIt checks that winners and losers are explained with the object before its transforms.
 func TestExplainShowsWhatTransformsMadeOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()
@@ -94,7 +94,7 @@ func TestExplainShowsWhatTransformsMadeOfIt(t *testing.T) {
 			require.Contains(t, s.Before.Diff, "\n-    - x.consul\n+    - x.mesh\n")
 		}
 
-		// Only what it was changes, as with a label that the transforms drop.
+		// Only the object before the transforms changes, as with a label that they drop.
 		a.Apply([]*resource.Resource{made.WithOriginal(object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("y.consul", 80)))}, nil)
 		synctest.Wait()
 		require.Contains(t, view.Explain(made.Key()).Winner.Before.Diff, "y.consul")
@@ -102,7 +102,7 @@ func TestExplainShowsWhatTransformsMadeOfIt(t *testing.T) {
 	})
 }
 
-// TestExplainFindsShadowedHosts holds that an object which would speak of a host, had it not lost, is found.
+// TestExplainFindsShadowedHosts checks that a shadowed object that names a host is found.
 func TestExplainFindsShadowedHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()

@@ -18,7 +18,7 @@ import (
 	"tributary/resource"
 )
 
-// content is what a state holds, from key to content.
+// content is the content of a state, by key.
 type content map[resource.Key]string
 
 func contentOf(s memstore.Snapshot) content {
@@ -29,7 +29,7 @@ func contentOf(s memstore.Snapshot) content {
 	return m
 }
 
-// modelSource is a source as the model sees it.
+// modelSource is a source of the model.
 type modelSource struct {
 	aggregate.Source
 	store *memstore.Store
@@ -37,7 +37,7 @@ type modelSource struct {
 }
 
 // mergeModel is the rule of precedence at its simplest: the sources from the last to the first, each over the others.
-// It returns also who wins, and how many lose.
+// It also returns the winners, and how many lose.
 func mergeModel(sources []*modelSource) (merged content, winner map[resource.Key]string, losers map[resource.Key][]string) {
 	merged, winner, losers = make(content), make(map[resource.Key]string), make(map[resource.Key][]string)
 	ordered := slices.Clone(sources)
@@ -53,8 +53,8 @@ func mergeModel(sources []*modelSource) (merged content, winner map[resource.Key
 	return merged, winner, losers
 }
 
-// draws returns a generator of resources with few keys and contents, so that sources come across each other. The
-// contents carry the name of the source, so that it shows who won, but for one that they share.
+// draws returns a generator of resources with few keys and contents, so that sources collide. The
+// contents have the name of the source, except for one that they share.
 func draws(source string) *rapid.Generator[*resource.Resource] {
 	return rapid.Custom(func(t *rapid.T) *resource.Resource {
 		return storetest.New(
@@ -82,7 +82,7 @@ func testHistory(t *rapid.T) {
 			put(store, r)
 			m.want[r.Key()] = storetest.Content(r)
 		}
-		store.MarkSynced() // what happens with sources that are not is tested by example
+		store.MarkSynced() // unsynced sources are tested by example
 		all = append(all, m)
 	}
 	configured := all[:3]
@@ -244,7 +244,7 @@ func TestConcurrentHistories(t *testing.T) {
 			})
 		}
 		writers.Wait()
-		storetest.Eventually(t, view.Synced, "Synced") // says that everything before is merged
+		storetest.Eventually(t, view.Synced, "Synced") // then everything before is merged
 		want, _, _ := mergeModel(all)
 		if got := contentOf(view.Snapshot()); !maps.Equal(got, want) {
 			t.Errorf("view holds %v, want %v", got, want)
@@ -254,7 +254,7 @@ func TestConcurrentHistories(t *testing.T) {
 	})
 }
 
-// TestExplanationsAreAtLeastAsNewAsReads holds that who sees a commit is not told less of it.
+// TestExplanationsAreAtLeastAsNewAsReads checks that an explanation after a commit includes it.
 func TestExplanationsAreAtLeastAsNewAsReads(t *testing.T) {
 	store := memstore.New()
 	view := aggregate.New(aggregate.Source{Name: "a", Reader: store})

@@ -10,32 +10,32 @@ import (
 	"tributary/resource"
 )
 
-// followed is a source of the configuration as the loop sees it.
+// followed is a source of the configuration, for the loop.
 type followed struct {
 	*sourceState
 	synced bool
 }
 
-// read reports whether nothing more is to be expected of the source before what it says counts.
-func (s *followed) read() bool { return s.synced || s.Optional }
+// ready reports whether the view need not wait for the source: it was read, or is optional.
+func (s *followed) ready() bool { return s.synced || s.Optional }
 
-// merge does one round: it takes what the sources have changed since the last one and commits the outcome. It returns
-// the channels that announce the next changes. It is called by the loop.
-func (v *View) merge() (news []<-chan struct{}) {
+// merge does one round: it takes the sources' changes since the last one and commits the outcome. It returns the channels that
+// announce the next changes. It is called by the loop.
+func (v *View) merge() (changes []<-chan struct{}) {
 	dirty := v.reconcile()
 	since := time.Time{}
 	for i, s := range v.sources {
-		news = append(news, s.Reader.Changed()) // before the read, so that no commit slips between
-		synced := s.Reader.Synced()             // before the read too: all of the first content is then part of it
+		changes = append(changes, s.Reader.Changed()) // before the read, so that no commit slips between
+		synced := s.Reader.Synced()                   // before the read too: all of the first content is then part of it
 		before := s.snapshot
 		keys := s.pull()
 		since = recent.Earlier(since, s.snapshot.Since(before.Revision()))
 		v.pool.take(s.sourceState, keys)
-		v.followUp(before, s, v.place(i), keys)
+		v.updateEarlier(before, s, v.rankOf(i), keys)
 		dirty = append(dirty, keys...)
 		if synced && !s.synced {
 			s.synced = true
-			dirty = append(dirty, v.decided(s)...)
+			dirty = append(dirty, v.keysToResolve(s)...)
 		}
 	}
 	complete := v.complete()
@@ -47,18 +47,18 @@ func (v *View) merge() (news []<-chan struct{}) {
 	v.commit(dirty, recent.Earlier(since, time.Now()))
 	if complete {
 		v.table.MarkSynced()
-		v.alone.Do(func() { close(v.configured.alone) })
+		v.switchOnce.Do(func() { close(v.configured.switched) })
 	}
-	return news
+	return changes
 }
 
-// reconcile makes the sources those that are wanted, and returns the keys whose winner may be another for that.
+// reconcile switches to the wanted sources, and returns the keys whose winner may change by that.
 func (v *View) reconcile() []resource.Key {
 	wanted := v.wanted.Load()
 	if wanted == v.configured {
 		return nil
 	}
-	v.configured, v.alone = wanted, new(sync.Once)
+	v.configured, v.switchOnce = wanted, new(sync.Once)
 
 	var keys []resource.Key
 	for _, s := range v.withRetired() {
@@ -76,8 +76,8 @@ func (v *View) reconcile() []resource.Key {
 		v.sources = append(v.sources, next)
 	}
 	v.retire(left, old)
-	keys = append(keys, v.remember()...)
-	keys = append(keys, keysOf(v.pool.snapshot)...) // the place of the pool may be another
+	keys = append(keys, v.freezeServed()...)
+	keys = append(keys, keysOf(v.pool.snapshot)...) // the pool's rank may change
 	v.pool.restart(v.withRetired())
 	for _, s := range v.sources {
 		keys = append(keys, s.keys()...)
@@ -85,11 +85,9 @@ func (v *View) reconcile() []resource.Key {
 	return keys
 }
 
-// remember keeps what is served if not all of the new configuration is read. It
-// returns its keys and those of what was remembered before. What the pool made is with the pool, as long as that is made of
-// anything, since it knows which endpoints come and go; what it had fills the gaps, for what a source that is merged no longer
-// has taken along.
-func (v *View) remember() (keys []resource.Key) {
+// freezeServed keeps what is served until all new sources are read, and returns the affected keys. If sources are still merged,
+// the pool serves its own entries and pooled only fills gaps.
+func (v *View) freezeServed() (keys []resource.Key) {
 	if v.earlier != nil {
 		keys = append(keysOf(v.earlier.Snapshot()), keysOf(v.pooled)...)
 	}
@@ -113,10 +111,9 @@ func (v *View) remember() (keys []resource.Key) {
 	return append(keys, keysOf(v.earlier.Snapshot())...)
 }
 
-// followUp applies the changes of a source to what was served earlier, where that came from this source.
-// What is new gets the rank of its place now. A source that is read for the first time changes nothing of it: what it lacks may be another
-// one's, which is not read yet.
-func (v *View) followUp(before memstore.Snapshot, s *followed, place int, keys []resource.Key) {
+// updateEarlier applies the changes of a source to earlier objects that came from it; they get its present rank. The first read of a
+// source changes none: an object that it lacks may be in a source that is not read yet.
+func (v *View) updateEarlier(before memstore.Snapshot, s *followed, rank int, keys []resource.Key) {
 	if v.earlier == nil || !s.synced {
 		return
 	}
@@ -126,25 +123,25 @@ func (v *View) followUp(before memstore.Snapshot, s *followed, place int, keys [
 		if !servedAs(before.Get(key), served.Get(key)) {
 			continue
 		}
-		next.set(key, rank(s.snapshot.Get(key), place))
+		next.set(key, ranked(s.snapshot.Get(key), rank))
 	}
 	v.earlier.Apply(next.puts, next.deletes)
 }
 
-// servedAs reports whether an object of a source or of the pool is the one that was served, apart from the rank.
+// servedAs reports whether r, of a source or of the pool, is the served object, apart from the rank.
 func servedAs(r, served *resource.Resource) bool {
 	return r != nil && served != nil && resource.Equal(r.Unranked(), served.Unranked()) && resource.SameOrigin(r, served)
 }
 
-// decided returns the keys of which the winner may be another now that s is read.
-func (v *View) decided(s *followed) []resource.Key {
+// keysToResolve returns the keys whose winner may change now that s is read.
+func (v *View) keysToResolve(s *followed) []resource.Key {
 	if v.earlier == nil {
 		return nil
 	}
 	return append(keysOf(v.earlier.Snapshot()), s.keys()...)
 }
 
-// forgetEarlier drops what was served earlier and the retired sources, and returns their keys.
+// forgetEarlier drops earlier, pooled and the retired sources, and returns their keys.
 func (v *View) forgetEarlier() (keys []resource.Key) {
 	if v.earlier != nil {
 		keys = append(keysOf(v.earlier.Snapshot()), keysOf(v.pooled)...)
@@ -159,12 +156,12 @@ func (v *View) forgetEarlier() (keys []resource.Key) {
 	return keys
 }
 
-// complete reports whether every required source is synced.
+// complete reports whether all sources are ready.
 func (v *View) complete() bool {
-	return !slices.ContainsFunc(v.sources, func(s *followed) bool { return !s.read() })
+	return !slices.ContainsFunc(v.sources, func(s *followed) bool { return !s.ready() })
 }
 
-// pull takes over what the source has changed, and returns the keys.
+// pull takes over the source's changes, and returns their keys.
 func (s *sourceState) pull() []resource.Key {
 	keys, now, ok := s.Reader.Changes(s.snapshot.Revision())
 	if !ok {
@@ -186,31 +183,31 @@ func keysOf(s memstore.Snapshot) (keys []resource.Key) {
 	return keys
 }
 
-// commit decides the winner of each key anew, publishes what it did so from, and commits the outcome: in this order, so
-// that who is woken by the commit is never told less than what it says. It is for something that came about at since.
+// commit decides the winner of each key anew, publishes the layers and then commits, so that a reader woken by the commit finds
+// its layers published. The changes came about at since.
 func (v *View) commit(dirty []resource.Key, since time.Time) {
 	slices.SortFunc(dirty, resource.Key.Compare)
-	var merged, shadowed batch
+	var winners, losers batch
 	for _, key := range slices.Compact(dirty) {
 		winner, loser := resolve(v.layers, key)
-		merged.set(key, winner)
-		shadowed.set(key, loser)
+		winners.set(key, winner)
+		losers.set(key, loser)
 	}
 	next := &state{layers: v.layers, sources: v.status()}
-	_, next.shadowed = v.shadowed.Apply(shadowed.puts, shadowed.deletes)
+	_, next.shadowed = v.shadowed.Apply(losers.puts, losers.deletes)
 	v.published.Store(next)
-	v.table.ApplySince(since, merged.puts, merged.deletes)
+	v.table.ApplySince(since, winners.puts, winners.deletes)
 }
 
-// resolve returns what the first layer that has key says of it, as it is served, and what the second does that could have won.
+// resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks apart.
 func resolve(layers []layer, key resource.Key) (winner, loser *resource.Resource) {
 	for _, l := range layers {
 		r := l.get(key)
 		switch {
 		case r == nil:
 		case winner == nil:
-			winner = l.rank(r)
-		case !l.fills():
+			winner = l.withRank(r)
+		case !l.isFallback():
 			return winner, r
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"tributary/resource"
 )
 
-// servedHosts is what is served, by name.
+// servedHosts returns the served hosts, by name.
 func servedHosts(view *View) map[string][]string {
 	synctest.Wait()
 	m := make(map[string][]string)
@@ -51,8 +51,8 @@ func TestNoHostHasTheNameOfSeveral(t *testing.T) {
 	}
 }
 
-// TestANameHasOneOwner has three services that come to one name in spite of all: two that name no host, of which each could be read in
-// a source that only warns, and one of a host. Who owns the name follows from what there is and not from the order of events.
+// TestANameHasOneOwner has three services that get the same name: two without a host, which lenient sources accept, and one of a host. The
+// owner of the name follows from the present services and not from the order of events.
 func TestANameHasOneOwner(t *testing.T) {
 	name := keyOf("a.example-80")
 	named := object(t, resource.ServiceEntry, "n", "x", 0, with(serviceEntry("a.example", 80), workload("10.0.0.1", nil)))
@@ -79,7 +79,7 @@ func TestANameHasOneOwner(t *testing.T) {
 				require.Equal(t, name, r.Winner.Resource.Key())
 				refused = append(refused, r.Loser.Source+": "+r.Reason)
 			}
-			require.Equal(t, []string{"a: its name is that of a.example", "b: its name is that of a.example"}, refused, "%v", order)
+			require.Equal(t, []string{"a: its name is taken by a.example", "b: its name is taken by a.example"}, refused, "%v", order)
 			require.Len(t, view.Conflicts(), 1)
 			require.Len(t, view.Explain(name).Merged.Refused, 2)
 
@@ -100,7 +100,7 @@ func TestANameHasOneOwner(t *testing.T) {
 		view.pool.mu.Lock()
 		defer view.pool.mu.Unlock()
 		require.Empty(t, view.pool.claims)
-		require.Empty(t, view.pool.families)
+		require.Empty(t, view.pool.groups)
 		require.Empty(t, view.pool.disputed)
 	})
 }
@@ -115,8 +115,8 @@ func TestManyEntriesOfAHost(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		for _, s := range divide(familyOf(members[0].res), members) {
-			s.merged()
+		for _, s := range divide(groupKeyOf(members[0].res), members) {
+			s.entry()
 		}
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc

@@ -9,30 +9,30 @@ import (
 	"tributary/resource"
 )
 
-// pool merges the ServiceEntries of the sources that are to be merged, and is to the view one more layer, before the
-// first of them. Their other objects stay with the sources. One change costs as much as the entries of its hosts.
+// pool merges the ServiceEntries of the sources with Merge, and is one more layer of the view, before the first of them. A change
+// costs as much as the entries of its hosts.
 type pool struct {
 	table    memstore.Table // the merged entries; written by the loop
 	snapshot memstore.Snapshot
 
-	members map[*sourceState]*contributor // owned by the loop
+	bySource map[*sourceState]*contributor // owned by the loop
 
 	mu           sync.Mutex     // guards the rest, which the loop writes and explanations read
 	contributors []*contributor // in order of precedence
-	families     map[family]*relatives
-	entries      map[entry]family          // where each entry of a source is
-	claims       map[resource.Key][]family // whose entry each merged one would be, in order: the first owns the key
-	disputed     map[family]struct{}       // with refusals
-	dirty        map[family]struct{}       // changed since the last commit
+	groups       map[groupKey]*hostGroup
+	entries      map[entry]groupKey          // the group of each entry
+	claims       map[resource.Key][]groupKey // the groups with a result of the key, in order: the first owns it
+	disputed     map[groupKey]struct{}       // with refusals
+	dirty        map[groupKey]struct{}       // changed since the last commit
 }
 
-// contributor is a source as the pool knows it. It never changes.
+// contributor is a source of the pool. It never changes.
 type contributor struct {
 	name       string
 	precedence int
 	rank       int // their order
 	merge      Merge
-	retired    bool // it fills gaps, and is never refused
+	retired    bool // it only fills gaps, and is never refused
 }
 
 // entry is a ServiceEntry of a source.
@@ -41,22 +41,22 @@ type entry struct {
 	key  resource.Key
 }
 
-// relatives are the entries of a family, and what is made of them.
-type relatives struct {
+// hostGroup has the entries of a group and their results.
+type hostGroup struct {
 	entries map[entry]*resource.Resource
-	made    map[resource.Key]*resource.Resource // served where the family owns the key
+	results map[resource.Key]*resource.Resource // served if the group owns the key
 	refuses bool                                // some of the entries
 }
 
 // restart takes over a new set of sources, in order of precedence.
 func (p *pool) restart(sources []orderedSource) {
-	old := p.members
-	p.members = make(map[*sourceState]*contributor)
+	old := p.bySource
+	p.bySource = make(map[*sourceState]*contributor)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.families == nil {
-		p.families, p.entries = make(map[family]*relatives), make(map[entry]family)
-		p.claims, p.disputed, p.dirty = make(map[resource.Key][]family), make(map[family]struct{}), make(map[family]struct{})
+	if p.groups == nil {
+		p.groups, p.entries = make(map[groupKey]*hostGroup), make(map[entry]groupKey)
+		p.claims, p.disputed, p.dirty = make(map[resource.Key][]groupKey), make(map[groupKey]struct{}), make(map[groupKey]struct{})
 	}
 	for s, c := range old {
 		p.forget(c, s)
@@ -67,7 +67,7 @@ func (p *pool) restart(sources []orderedSource) {
 			continue
 		}
 		c := &contributor{name: s.Name, precedence: s.Precedence, rank: len(p.contributors), merge: *s.Merge, retired: s.retired}
-		p.members[s.sourceState] = c
+		p.bySource[s.sourceState] = c
 		p.contributors = append(p.contributors, c)
 		for r := range s.snapshot.List(resource.ServiceEntry, "") {
 			p.set(entry{c, r.Key()}, r)
@@ -75,9 +75,9 @@ func (p *pool) restart(sources []orderedSource) {
 	}
 }
 
-// take brings the pool up to date for keys of a source, if that is merged.
+// take updates the pool for changed keys of a source, if that has Merge.
 func (p *pool) take(s *sourceState, keys []resource.Key) {
-	from := p.members[s]
+	from := p.bySource[s]
 	if from == nil {
 		return
 	}
@@ -90,10 +90,10 @@ func (p *pool) take(s *sourceState, keys []resource.Key) {
 	}
 }
 
-// drop forgets what a source has in the pool.
+// drop removes a source from the pool.
 func (p *pool) drop(s *sourceState) {
-	if from := p.members[s]; from != nil {
-		delete(p.members, s)
+	if from := p.bySource[s]; from != nil {
+		delete(p.bySource, s)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.forget(from, s)
@@ -107,29 +107,29 @@ func (p *pool) forget(from *contributor, s *sourceState) {
 	}
 }
 
-// set makes r what e is; nil is nothing. The caller holds mu.
+// set sets e to r, or removes it if r is nil. The caller holds mu.
 func (p *pool) set(e entry, r *resource.Resource) {
 	if old, ok := p.entries[e]; ok {
 		delete(p.entries, e)
-		delete(p.families[old].entries, e)
+		delete(p.groups[old].entries, e)
 		p.dirty[old] = struct{}{}
 	}
 	if r == nil {
 		return
 	}
-	f := familyOf(r)
-	if p.families[f] == nil {
-		p.families[f] = &relatives{entries: make(map[entry]*resource.Resource)}
+	g := groupKeyOf(r)
+	if p.groups[g] == nil {
+		p.groups[g] = &hostGroup{entries: make(map[entry]*resource.Resource)}
 	}
-	p.families[f].entries[e] = r
-	p.entries[e] = f
-	p.dirty[f] = struct{}{}
+	p.groups[g].entries[e] = r
+	p.entries[e] = g
+	p.dirty[g] = struct{}{}
 }
 
-// commit merges anew what has changed, and returns the keys of the merged entries that are others for that.
+// commit merges changed groups anew, and returns the keys of merged entries that changed by that.
 func (p *pool) commit() (changed []resource.Key) {
-	merged := p.remerge()
-	changes, now := p.table.Apply(merged.puts, merged.deletes)
+	next := p.remerge()
+	changes, now := p.table.Apply(next.puts, next.deletes)
 	for _, c := range changes {
 		changed = append(changed, c.Key())
 	}
@@ -137,103 +137,102 @@ func (p *pool) commit() (changed []resource.Key) {
 	return changed
 }
 
-func (p *pool) remerge() (merged batch) {
+func (p *pool) remerge() (next batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	touched := make(map[resource.Key]struct{})
-	for f := range p.dirty {
-		p.remake(f, touched)
+	for g := range p.dirty {
+		p.remake(g, touched)
 	}
 	for key := range touched {
 		claims := p.claims[key]
 		if len(claims) == 0 {
 			delete(p.claims, key)
-			merged.set(key, nil)
+			next.set(key, nil)
 			continue
 		}
-		merged.set(key, p.families[claims[0]].made[key])
-		for _, f := range claims {
-			p.judge(f)
+		next.set(key, p.groups[claims[0]].results[key])
+		for _, g := range claims {
+			p.updateDisputed(g)
 		}
 	}
 	clear(p.dirty)
-	return merged
+	return next
 }
 
-// remake merges the entries of a family anew. It adds the keys that it had and that it has to touched. The caller holds mu.
-func (p *pool) remake(f family, touched map[resource.Key]struct{}) {
-	relatives := p.families[f]
-	for key := range relatives.made {
+// remake merges the entries of a group anew. It adds the keys of its old and new results to touched. The caller holds mu.
+func (p *pool) remake(g groupKey, touched map[resource.Key]struct{}) {
+	group := p.groups[g]
+	for key := range group.results {
 		touched[key] = struct{}{}
-		p.claims[key] = slices.DeleteFunc(p.claims[key], func(o family) bool { return o == f })
+		p.claims[key] = slices.DeleteFunc(p.claims[key], func(o groupKey) bool { return o == g })
 	}
-	relatives.made, relatives.refuses = make(map[resource.Key]*resource.Resource), false
-	for _, s := range p.divided(f) {
-		res := s.merged()
+	group.results, group.refuses = make(map[resource.Key]*resource.Resource), false
+	for _, s := range p.split(g) {
+		res := s.entry()
 		key := res.Key()
 		touched[key] = struct{}{}
-		relatives.made[key] = res
-		relatives.refuses = relatives.refuses || len(s.refused) > 0
-		i, _ := slices.BinarySearchFunc(p.claims[key], f, family.compare)
-		p.claims[key] = slices.Insert(p.claims[key], i, f)
+		group.results[key] = res
+		group.refuses = group.refuses || len(s.refused) > 0
+		i, _ := slices.BinarySearchFunc(p.claims[key], g, groupKey.compare)
+		p.claims[key] = slices.Insert(p.claims[key], i, g)
 	}
-	if len(relatives.entries) == 0 {
-		delete(p.families, f)
-		delete(p.disputed, f)
+	if len(group.entries) == 0 {
+		delete(p.groups, g)
+		delete(p.disputed, g)
 	}
 }
 
-// judge finds whether anything of a family's entries is in dispute. The caller holds mu.
-func (p *pool) judge(f family) {
-	relatives := p.families[f]
-	disputed := relatives.refuses
-	for key := range relatives.made {
-		disputed = disputed || p.claims[key][0] == f && len(p.claims[key]) > 1
+// updateDisputed updates disputed for a group: whether it refuses entries, or owns a key that others claim. The caller holds mu.
+func (p *pool) updateDisputed(g groupKey) {
+	group := p.groups[g]
+	disputed := group.refuses
+	for key := range group.results {
+		disputed = disputed || p.claims[key][0] == g && len(p.claims[key]) > 1
 	}
 	if disputed {
-		p.disputed[f] = struct{}{}
+		p.disputed[g] = struct{}{}
 	} else {
-		delete(p.disputed, f)
+		delete(p.disputed, g)
 	}
 }
 
-// services returns what of a family is served. To those who claim a key that is the family's they have refused it. The caller
+// services returns the services of a group whose key it owns, with the refusals of other groups that claim these keys. The caller
 // holds mu.
-func (p *pool) services(f family) (own []*service) {
-	for _, s := range p.divided(f) {
+func (p *pool) services(g groupKey) (own []*service) {
+	for _, s := range p.split(g) {
 		claims := p.claims[s.key()]
-		if len(claims) == 0 || claims[0] == f {
+		if len(claims) == 0 || claims[0] == g {
 			own = append(own, s)
 		}
 		for i, o := range claims {
-			if i > 0 && claims[0] == f {
-				s.outdo(p.divided(o))
+			if i > 0 && claims[0] == g {
+				s.refuseOthers(p.split(o))
 			}
 		}
 	}
 	return own
 }
 
-// about returns the services that have to do with the entries of a family: its own, and those that own keys of others. The
-// caller holds mu.
-func (p *pool) about(f family) []*service {
-	all := p.services(f)
-	for key := range p.families[f].made {
-		if owner := p.claims[key][0]; owner != f {
+// related returns the services of a group, and those of other groups that own keys of its results. The caller holds mu.
+func (p *pool) related(g groupKey) []*service {
+	all := p.services(g)
+	for key := range p.groups[g].results {
+		if owner := p.claims[key][0]; owner != g {
 			all = append(all, slices.DeleteFunc(p.services(owner), func(s *service) bool { return s.key() != key })...)
 		}
 	}
 	return all
 }
 
-// divided returns what a family alone would be. The caller holds mu.
-func (p *pool) divided(f family) []*service {
+// split returns the services of a group, regardless of other groups. The caller holds mu.
+func (p *pool) split(g groupKey) []*service {
 	var members []*member
-	for e, r := range p.families[f].entries {
+	for e, r := range p.groups[g].entries {
 		members = append(members, &member{from: e.from, res: r, spec: decoded(r)})
 	}
 	slices.SortFunc(members, func(a, b *member) int {
 		return cmp.Or(cmp.Compare(a.from.rank, b.from.rank), a.res.Key().Compare(b.res.Key()))
 	})
-	return divide(f, members)
+	return divide(g, members)
 }

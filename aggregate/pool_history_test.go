@@ -20,7 +20,7 @@ import (
 	"tributary/resource"
 )
 
-// registry is a source in the model: what it lists, by key.
+// registry is a source of the model: its entries, by key.
 type registry struct {
 	Source
 	store *memstore.Store
@@ -47,7 +47,7 @@ func (l listed) resource(t require.TestingT, key resource.Key) *resource.Resourc
 	return r
 }
 
-// saying is what a state says of a key: ports, and addresses with localities.
+// saying is a state's entry of a key: ports, and addresses with localities.
 func saying(t require.TestingT, r *resource.Resource) string {
 	spec, err := r.Spec()
 	require.NoError(t, err)
@@ -75,17 +75,17 @@ func statesOf(t require.TestingT, s memstore.Snapshot) map[resource.Key]string {
 // group is a merged entry in the model.
 type group struct {
 	listed
-	sources map[string][]*registry // from address to who lists it, in order
+	sources map[string][]*registry // from address to the sources that list it, in order
 }
 
-// poolModel merges anew all that there is. It returns what is served and how many entries are refused.
+// poolModel merges everything anew. It returns the served entries, and how many entries are refused.
 func poolModel(all []*registry) (served map[resource.Key]string, refused int) {
 	ordered := slices.Clone(all)
 	slices.SortStableFunc(ordered, func(a, b *registry) int { return b.Precedence - a.Precedence })
 	served = make(map[resource.Key]string)
 	merged := make(map[resource.Key]string)
 	hosts := make(map[string][]*group)
-	for i := range 2 * len(ordered) { // once for what has addresses, and once for what has none
+	for i := range 2 * len(ordered) { // once for entries with addresses, and once for the others
 		s, idle := ordered[i%len(ordered)], i >= len(ordered)
 		for _, key := range slices.SortedFunc(maps.Keys(s.lists), resource.Key.Compare) {
 			l := s.lists[key]
@@ -255,7 +255,7 @@ func testMergedHistory(t *rapid.T) {
 	})
 }
 
-// checkProvenance holds that what is explained of merged entries is what is served of them, and that the sources list it.
+// checkProvenance checks that explained endpoints of merged entries are served, and that the sources list them.
 func checkProvenance(t *rapid.T, view *View, configured []*registry, refused int) {
 	told := 0
 	for r := range view.Snapshot().All() {

@@ -40,8 +40,7 @@ func merging(name string, store *memstore.Store) Source {
 	return Source{Name: name, Reader: store, Merge: &Merge{}}
 }
 
-// TestListedTwiceDoesNotFlap holds that another source which lists the same endpoint, and then no longer does, is no
-// change for anybody.
+// TestListedTwiceDoesNotFlap checks that nothing changes when another source lists the same endpoint, and then no longer does.
 func TestListedTwiceDoesNotFlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()
@@ -65,7 +64,7 @@ func TestListedTwiceDoesNotFlap(t *testing.T) {
 	})
 }
 
-// TestNameOutlivesSources holds that the merged entry is updated, never deleted and added, while any source lists it.
+// TestNameOutlivesSources checks that the merged entry is updated, never deleted and added, while any source lists it.
 func TestNameOutlivesSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()
@@ -84,7 +83,7 @@ func TestNameOutlivesSources(t *testing.T) {
 	})
 }
 
-// TestMergedIsInTheSameCommit holds that a commit of a source is one commit of the view, merged or not.
+// TestMergedIsInTheSameCommit checks that a commit of a source is one commit of the view, merged or not.
 func TestMergedIsInTheSameCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := memstore.New()
@@ -102,7 +101,7 @@ func TestMergedIsInTheSameCommit(t *testing.T) {
 	})
 }
 
-// TestRemovedSourceStaysMerged holds that the endpoints of a source that is replaced stay until the new one is read.
+// TestRemovedSourceStaysMerged checks that the endpoints of a source that is replaced stay until the new one is read.
 func TestRemovedSourceStaysMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, fresh := memstore.New(), memstore.New(), memstore.New()
@@ -164,8 +163,8 @@ func TestNoLongerMergedWhileAnotherIsUnread(t *testing.T) {
 	})
 }
 
-// TestWhatASourceLacksWhenItIsReadWaitsForTheOthers reads a source with other settings, which leave out what another one is to have that
-// is not read yet.
+// TestWhatASourceLacksWhenItIsReadWaitsForTheOthers reads a source with changed settings, without the objects that another one will have
+// once it is read.
 func TestWhatASourceLacksWhenItIsReadWaitsForTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, kept := memstore.New(), memstore.New(), memstore.New()
@@ -200,7 +199,7 @@ func memberNames(members []Member) (names []string) {
 	return names
 }
 
-// TestUnreadableIsServedAsItIs holds that what cannot be decoded goes by precedence, under its own key.
+// TestUnreadableIsServedAsItIs checks that entries that cannot be decoded are served by precedence, under their own keys.
 func TestUnreadableIsServedAsItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()

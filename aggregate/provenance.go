@@ -10,29 +10,29 @@ import (
 	"tributary/resource"
 )
 
-// Merged says what a merged ServiceEntry is made of.
+// Merged describes the parts of a merged ServiceEntry.
 type Merged struct {
-	Members    []Member   `json:"members"`             // in order of precedence; ports, labels and such are those of the first
+	Members    []Member   `json:"members"`             // in order of precedence; ports, labels etc. come from the first
 	Refused    []Member   `json:"refused,omitempty"`   // in order of precedence
-	Resolution string     `json:"resolution"`          // follows from what the endpoints are, whoever leads
+	Resolution string     `json:"resolution"`          // follows from the endpoints of all members
 	Endpoints  []Endpoint `json:"endpoints,omitempty"` // in order of address
 }
 
-// Member is what one source has of a merged ServiceEntry, or would have.
+// Member is one source's part of a merged ServiceEntry, served or refused.
 type Member struct {
 	Statement
 	Name   string `json:"name"`             // of the ServiceEntry in the source
 	Reason string `json:"reason,omitempty"` // why it is refused
 }
 
-// Endpoint says where an endpoint comes from.
+// Endpoint describes an endpoint and its sources.
 type Endpoint struct {
 	Address  string            `json:"address"`
 	Ports    map[uint32]uint32 `json:"ports,omitempty"` // from port of the service to port of the endpoint
 	Network  string            `json:"network,omitempty"`
 	Locality string            `json:"locality,omitempty"`
-	Source   string            `json:"source"`            // whose word counts
-	Place    string            `json:"place,omitempty"`   // where a person finds it
+	Source   string            `json:"source"`            // that decides
+	Place    string            `json:"place,omitempty"`   // of its definition
 	Also     []string          `json:"also,omitempty"`    // the other sources that list it
 	Standby  bool              `json:"standby,omitempty"` // not served while sources of a lower priority number list any
 }
@@ -53,41 +53,41 @@ func (l *listing) provenance() Endpoint {
 	return e
 }
 
-// explain adds to e what the pool knows of its key.
+// explain adds the pool's part to e.
 func (p *pool) explain(e *Explanation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := e.Object.Key()
-	if families := p.claims[key]; len(families) > 0 && e.Winner != nil && e.Winner.merged {
-		for _, s := range p.services(families[0]) {
+	if groups := p.claims[key]; len(groups) > 0 && e.Winner != nil && e.Winner.fromPool {
+		for _, s := range p.services(groups[0]) {
 			if s.key() == key {
-				e.merged(s)
+				e.addMerged(s)
 			}
 		}
 	}
 	if e.Winner != nil {
 		return
 	}
-	var told []string
-	for _, from := range p.having(key) {
-		for _, s := range p.about(p.entries[entry{from, key}]) {
-			told = append(told, s.tell(from, key)...)
+	var texts []string
+	for _, from := range p.holders(key) {
+		for _, s := range p.related(p.entries[entry{from, key}]) {
+			texts = append(texts, s.outcomes(from, key)...)
 		}
 	}
-	if told != nil {
-		e.Why = strings.Join(told, "; ")
+	if texts != nil {
+		e.Why = strings.Join(texts, "; ")
 	}
 }
 
-// cite says in explanations that the source says r.
-func (c *contributor) cite(r *resource.Resource) Statement {
-	cited := statement(c.name, c.precedence, r)
-	cited.Retiring = c.retired
-	return cited
+// describe describes r, of the source, for explanations.
+func (c *contributor) describe(r *resource.Resource) Statement {
+	st := statement(c.name, c.precedence, r)
+	st.Retiring = c.retired
+	return st
 }
 
-// having returns who has an entry of key, in order of precedence. The caller holds mu.
-func (p *pool) having(key resource.Key) (all []*contributor) {
+// holders returns the sources with an entry of key, in order of precedence. The caller holds mu.
+func (p *pool) holders(key resource.Key) (all []*contributor) {
 	for _, from := range p.contributors {
 		if _, ok := p.entries[entry{from, key}]; ok {
 			all = append(all, from)
@@ -96,22 +96,22 @@ func (p *pool) having(key resource.Key) (all []*contributor) {
 	return all
 }
 
-// tell says what becomes of an entry, if it has to do with the service.
-func (s *service) tell(from *contributor, key resource.Key) (told []string) {
-	is := func(m *member) bool { return m.from == from && m.res.Key() == key }
-	if slices.ContainsFunc(s.members, is) {
-		told = append(told, fmt.Sprintf("that of %s is merged into %s", from.name, s.key().FullName()))
+// outcomes tells whether an entry is merged into the service or refused by it.
+func (s *service) outcomes(from *contributor, key resource.Key) (texts []string) {
+	match := func(m *member) bool { return m.from == from && m.res.Key() == key }
+	if slices.ContainsFunc(s.members, match) {
+		texts = append(texts, fmt.Sprintf("the entry of %s is merged into %s", from.name, s.key().FullName()))
 	}
 	for _, r := range s.refused {
-		if is(r.member) {
-			told = append(told, fmt.Sprintf("that of %s cannot be merged into %s: %s", from.name, s.key().FullName(), r.reason))
+		if match(r.member) {
+			texts = append(texts, fmt.Sprintf("the entry of %s cannot be merged into %s: %s", from.name, s.key().FullName(), r.reason))
 		}
 	}
-	return told
+	return texts
 }
 
-// merged adds to e what s is made of.
-func (e *Explanation) merged(s *service) {
+// addMerged adds the parts of s to e.
+func (e *Explanation) addMerged(s *service) {
 	e.Merged = &Merged{}
 	var names []string
 	for _, m := range s.members {
@@ -131,31 +131,30 @@ func (e *Explanation) merged(s *service) {
 	e.Why = strings.Join(append(append([]string{"endpoints are merged from " + strings.Join(names, ", ")}, s.whyResolution()...), e.Why), "; ")
 }
 
-// whyResolution says why the resolution is another than that of the leading member.
+// whyResolution returns why the resolution is not that of the leading member.
 func (s *service) whyResolution() []string {
 	lead := s.members[0]
 	switch {
 	case s.resolution == lead.spec.GetResolution():
 		return nil
 	case idle(lead.spec):
-		return []string{fmt.Sprintf("resolution is %s: %s has no endpoints, and those of the others count", s.resolution, lead.from.name)}
+		return []string{fmt.Sprintf("resolution is %s, by the endpoints of the others: %s has none", s.resolution, lead.from.name)}
 	default:
-		return []string{fmt.Sprintf("resolution is %s, not %s as in %s, so that addresses and names of all sources and ports of the host can "+
-			"stand together",
+		return []string{fmt.Sprintf("resolution is %s, not %s as in %s: addresses and names are mixed",
 			s.resolution, lead.spec.GetResolution(), lead.from.name)}
 	}
 }
 
 func (m *member) member(reason string) Member {
-	return Member{Statement: m.from.cite(m.res), Name: m.res.Key().Name, Reason: reason}
+	return Member{Statement: m.from.describe(m.res), Name: m.res.Key().Name, Reason: reason}
 }
 
 // conflicts returns the services with refusals.
 func (p *pool) conflicts() (all []conflicts.Conflict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for f := range p.disputed {
-		for _, s := range p.services(f) {
+	for g := range p.disputed {
+		for _, s := range p.services(g) {
 			if c, ok := s.conflict(); ok {
 				all = append(all, c)
 			}
@@ -164,13 +163,13 @@ func (p *pool) conflicts() (all []conflicts.Conflict) {
 	return all
 }
 
-// conflict returns the conflict of a service with those that it refused, or false if there are none.
+// conflict returns the conflict of a service with the members that it refused, or false if there are none.
 func (s *service) conflict() (conflicts.Conflict, bool) {
 	if len(s.refused) == 0 {
 		return conflicts.Conflict{}, false
 	}
 	lead := s.members[0]
-	host, _, _ := strings.Cut(s.family.hosts, ",")
+	host, _, _ := strings.Cut(s.group.hosts, ",")
 	c := conflicts.Conflict{
 		Rule: conflicts.MergeEndpoints, Host: host, Subject: s.key().FullName(),
 		Objects: []conflicts.Ref{conflicts.Ref(lead.res.Key())},
@@ -188,12 +187,12 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 	if first := s.refused[0]; first.from.rank < lead.from.rank {
 		why = "the first in precedence that has endpoints"
 	}
-	c.Message = fmt.Sprintf("%s of %s is served, %s; what cannot be merged with it is not: %s",
+	c.Message = fmt.Sprintf("%s of %s is served, %s; refused, as they cannot be merged with it: %s",
 		lead.res.Key().FullName(), lead.from.name, why, strings.Join(reasons, "; "))
 	return c, true
 }
 
-// Refusal is a ServiceEntry that was to be merged, does not fit, and is not served for that.
+// Refusal is a ServiceEntry that cannot be merged, and so is not served.
 type Refusal struct {
 	Key    resource.Key // in its source
 	Winner Candidate    // the merged entry that has its host and port
@@ -201,13 +200,13 @@ type Refusal struct {
 	Reason string
 }
 
-// Refusals returns what cannot be merged, in order of key.
+// Refusals returns the refused ServiceEntries, in order of key.
 func (v *View) Refusals() (all []Refusal) {
 	v.pool.mu.Lock()
 	defer v.pool.mu.Unlock()
-	for f := range v.pool.disputed {
-		for _, s := range v.pool.services(f) {
-			winner := s.merged()
+	for g := range v.pool.disputed {
+		for _, s := range v.pool.services(g) {
+			winner := s.entry()
 			for _, r := range s.refused {
 				all = append(all, Refusal{
 					Key: r.res.Key(), Winner: Candidate{winner.Origin().Source, winner}, Loser: Candidate{r.from.name, r.res}, Reason: r.reason,

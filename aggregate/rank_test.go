@@ -52,7 +52,7 @@ func TestRanksAreInOrderOfPrecedence(t *testing.T) {
 		changed, _, _ := view.Changes(before)
 		require.Len(t, changed, 2, "of those that have another place now")
 
-		// A source that is not read leaves all as it was, and what another one changes meanwhile has the rank of its place.
+		// While a source is unread, everything stays; changes of another source get its present rank.
 		late := memstore.New()
 		view.SetSources(Source{Name: "late", Reader: late}, source("a", 0), source("b", 0))
 		synctest.Wait()

@@ -35,12 +35,12 @@ type reloads struct {
 	made       int
 	configured []*version
 	served     content // when the sources were last switched
-	lost       content // of that, what no configured source said
-	// what a source that was replaced or removed said last, by name: as a whole, if it ever was read and said anything
+	lost       content // the part of it that no configured source had
+	// the last content of replaced and removed sources, by name; the last whole one, if there was any
 	last map[string]content
 }
 
-// draw makes a version, in which everything is told from all that other versions have.
+// draw makes a version, whose objects differ from those of all other versions.
 func (m *reloads) draw(t *rapid.T, name string) *version {
 	m.made++
 	v := &version{name: name, store: memstore.New(), want: make(content)}
@@ -91,8 +91,8 @@ func (m *reloads) configure(next []*version) {
 	m.view.SetSources(sources...)
 }
 
-// check holds that what is served is said by somebody, or was when it was last read; that nothing goes while somebody may still
-// say it; and that nothing of the past is left once all is read.
+// check checks that some source has each served object, or had it when it was last read; that nothing goes while an unread source
+// may have it; and that nothing of the past is left once all sources are read.
 func (m *reloads) check(t *rapid.T) {
 	synctest.Wait()
 	got := contentOf(m.view.Snapshot())

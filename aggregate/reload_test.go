@@ -14,7 +14,7 @@ import (
 	"tributary/resource"
 )
 
-// contents returns what a state holds, by name.
+// contents returns the content of a state, by name.
 func contents(s memstore.Snapshot) map[string]string {
 	m := make(map[string]string)
 	for r := range s.All() {
@@ -145,7 +145,7 @@ func TestUnreadSourceLeavesAsItWas(t *testing.T) {
 		}
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b"}, "at first")
 
-		// The first source is replaced by one that cannot be read: it may have what the other one had, or not.
+		// The first source is replaced by one that cannot be read: it may have the former objects, or not.
 		c := memstore.New()
 		first := view.SetSources(source("c", c), source("b", b))
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b"}, "what c has is not known")
@@ -154,7 +154,7 @@ func TestUnreadSourceLeavesAsItWas(t *testing.T) {
 		b.Apply(nil, []resource.Key{gateway("w", "").Key(), gateway("x", "").Key()})
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/v": "b2"}, "what it takes back is gone, but not what was another's")
 
-		// Now it comes first, so that what it has is certain.
+		// Now it comes first, so that its objects win.
 		second := view.SetSources(source("b", b), source("c", c))
 		serves(map[string]string{"ns/x": "a", "ns/y": "b", "ns/z": "a", "ns/v": "b2"}, "b has y for sure")
 

@@ -13,7 +13,7 @@ import (
 	"tributary/resource"
 )
 
-// TestMixedResolutions shows in golden files what becomes of ServiceEntries of a host that find their endpoints in different ways.
+// TestMixedResolutions compares merged ServiceEntries of a host with different resolutions with golden files.
 func TestMixedResolutions(t *testing.T) {
 	const host = "reviews.shop.example"
 	as := func(resolution networking.ServiceEntry_Resolution, port uint32, addresses ...string) *networking.ServiceEntry {
@@ -62,9 +62,8 @@ func TestMixedResolutions(t *testing.T) {
 	}
 }
 
-// TestWhateverRegistriesSay holds that what is merged is valid whatever the sources say, each for itself valid, that each of them
-// is heard or refused with a reason, and that no endpoint is missing but for that: and that nobody is refused for what can
-// stand together, nor for somebody who serves nothing.
+// TestWhateverRegistriesSay checks that any valid entries merge into valid ones; that each is merged, or refused with a reason, and only
+// then lacks endpoints; and that none is refused that could be merged, nor because of one without endpoints.
 func TestWhateverRegistriesSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hosts := rapid.SampledFrom([][]string{{"a.example"}, {"a.example"}, {"a.example", "b.example"}, {"*.example"}}).Draw(t, "hosts")
@@ -83,9 +82,9 @@ func TestWhateverRegistriesSay(t *testing.T) {
 			return
 		}
 		heard := make(map[*member]int)
-		services := divide(familyOf(members[0].res), members)
+		services := divide(groupKeyOf(members[0].res), members)
 		for _, s := range services {
-			merged := s.merged()
+			merged := s.entry()
 			_, err := resource.Validate(merged)
 			require.NoError(t, err, "%v", decoded(merged))
 			for _, m := range s.members {
@@ -111,7 +110,7 @@ func TestWhateverRegistriesSay(t *testing.T) {
 	})
 }
 
-// checkEndpointsOf holds that the endpoints of a member of the service are in what is served, unless others go first by priority.
+// checkEndpointsOf checks that the endpoints of a member of the service are served, unless others go first by priority.
 func (s *service) checkEndpointsOf(t *rapid.T, m *member, merged *networking.ServiceEntry) {
 	first := 2
 	for _, m := range s.members {
@@ -124,15 +123,15 @@ func (s *service) checkEndpointsOf(t *rapid.T, m *member, merged *networking.Ser
 	}
 	served := &member{spec: merged}
 	identities := make(map[string]bool)
-	for _, e := range served.lists() {
+	for _, e := range served.endpoints() {
 		identities[(&listing{member: served, endpoint: e}).identity()] = true
 	}
-	for _, e := range m.lists() {
+	for _, e := range m.endpoints() {
 		require.True(t, identities[(&listing{member: m, endpoint: e}).identity()], "%v of %v is missing in %v", e, m.spec, merged)
 	}
 }
 
-// together reports whether nothing speaks against two entries in one: the model.
+// together reports whether two entries can be merged: the model.
 func together(a, b *networking.ServiceEntry) bool {
 	plain := func(se *networking.ServiceEntry) bool {
 		return se.WorkloadSelector == nil && se.Resolution != networking.ServiceEntry_NONE && notForDNS(se) == "" &&
@@ -141,7 +140,7 @@ func together(a, b *networking.ServiceEntry) bool {
 	return plain(a) && plain(b) && slices.Equal(portList(a), portList(b)) && a.Location == b.Location && slices.Equal(exports(a), exports(b))
 }
 
-// checkJoined holds that istiod can join all that it would join if they were resolved alike.
+// checkJoined checks that istiod can join all services that it would join if their resolution were the same.
 func checkJoined(t *rapid.T, services []*service) {
 	for _, a := range services {
 		for _, b := range services {
@@ -153,7 +152,7 @@ func checkJoined(t *rapid.T, services []*service) {
 	}
 }
 
-// anyEntry is what some registry might say.
+// anyEntry is an entry of some registry.
 func anyEntry(t *rapid.T, hosts []string) *networking.ServiceEntry {
 	se := &networking.ServiceEntry{
 		Hosts:      hosts,
@@ -187,7 +186,7 @@ func anyEntry(t *rapid.T, hosts []string) *networking.ServiceEntry {
 	return se
 }
 
-// One that selects workloads joins nobody, and decides nothing for the others.
+// One that selects workloads is not merged, and does not affect the others.
 func TestOneThatSelectsDoesNotKeepOthersFromBeingResolvedAlike(t *testing.T) {
 	entry := func(port uint32, resolution networking.ServiceEntry_Resolution) *networking.ServiceEntry {
 		se := serviceEntry("a.example", port)
@@ -201,7 +200,7 @@ func TestOneThatSelectsDoesNotKeepOthersFromBeingResolvedAlike(t *testing.T) {
 		memberOf(t, "second", "addresses", Merge{}, with(entry(443, networking.ServiceEntry_STATIC), workload("10.0.0.1", nil))),
 		memberOf(t, "second", "names", Merge{}, entry(9090, networking.ServiceEntry_DNS)),
 	}
-	for _, s := range divide(familyOf(members[0].res), members) {
+	for _, s := range divide(groupKeyOf(members[0].res), members) {
 		require.Equal(t, networking.ServiceEntry_DNS, s.resolution, "%v", s.members[0].spec)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"tributary/resource"
 )
 
-// states returns the states of the sources and of the retired ones, newest first. A retired source is left out once another source of its
-// name was read.
+// states returns the states of the sources and of the retired ones, newest first, without retired sources that a synced one of the same
+// name replaces. It also deletes the names of synced sources from hadObjects.
 func (v *View) states() (all []*sourceState) {
 	for _, s := range v.sources {
 		all = append(all, s.sourceState)
@@ -24,9 +24,9 @@ func (v *View) states() (all []*sourceState) {
 	return all
 }
 
-// retire replaces the retired sources by those of left, newest first. It keeps one of each name: the partial state of a source that was
-// never read counts for nothing beside an older whole one. Together they keep each key once, so they do not grow with the number of
-// reloads; a source with Merge stays whole, since its endpoints add up.
+// retire makes left, newest first, the retired sources. It keeps one of each name: an older whole state counts more than the partial one of
+// a source that was never read. Together they keep each key once, so that they do not grow with the number of reloads; a source with Merge
+// stays whole, since its endpoints add up.
 func (v *View) retire(left []*sourceState, old []*followed) {
 	unread := make(map[*sourceState]bool)
 	for _, s := range old {
@@ -53,7 +53,7 @@ func (v *View) retire(left []*sourceState, old []*followed) {
 	}
 }
 
-// without returns s without the keys that are known.
+// without returns s without the known keys.
 func (s *sourceState) without(known map[resource.Key]bool) *sourceState {
 	var rest []*resource.Resource
 	for r := range s.snapshot.All() {
@@ -67,7 +67,7 @@ func (s *sourceState) without(known map[resource.Key]bool) *sourceState {
 	var table memstore.Table
 	table.Apply(rest, nil)
 	return &sourceState{
-		Source:   Source{Name: s.Name, Precedence: s.Precedence, Optional: s.Optional}, // no Reader: it follows nothing
+		Source:   Source{Name: s.Name, Precedence: s.Precedence, Optional: s.Optional}, // its Reader is nil: it is not updated
 		snapshot: table.Snapshot(),
 	}
 }
@@ -78,8 +78,8 @@ type orderedSource struct {
 	retired bool
 }
 
-// withRetired returns the sources and the retired ones in order of precedence. A retired source follows the one of its name that replaced
-// it, or else comes last.
+// withRetired returns the sources and the retired ones in order of precedence. A retired source follows its replacement of the same name,
+// or else comes last.
 func (v *View) withRetired() (all []orderedSource) {
 	unreplaced := slices.Clone(v.retired)
 	for _, s := range v.sources {

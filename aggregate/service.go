@@ -12,40 +12,40 @@ import (
 	"tributary/resource"
 )
 
-// member is a ServiceEntry as one source has it.
+// member is one source's ServiceEntry.
 type member struct {
 	from *contributor
 	res  *resource.Resource
 	spec *networking.ServiceEntry // nil if it cannot be decoded
 }
 
-// service is what becomes of members with the same ports: one ServiceEntry.
+// service joins members with common ports into one ServiceEntry.
 type service struct {
-	family     family
+	group      groupKey
 	members    []*member // in order of precedence; the first one leads
 	refused    []refusal // in order of precedence
-	alike      alike     // what a member must have in common with the first
-	traits     traits    // of all members
+	mergeKey   mergeKey  // of each member
+	obstacles  obstacles // of all members
 	listed     []*listing
 	served     []*listing // those of listed that are not on standby
 	resolution networking.ServiceEntry_Resolution
 }
 
-// refusal is a member that claims a port of a service, and does not fit.
+// refusal is a member that shares a port with a service and cannot join it.
 type refusal struct {
 	*member
 	reason string
 }
 
-// divide makes services of the members of a family, which are in order of precedence. A member joins the first service
-// with which it has a port in common. If it has none with any, it is another service of the host, as istiod sees it too. Who
-// serves something is heard before who does not, so that what cannot stand together costs no endpoint that is the only one.
-func divide(f family, members []*member) (services []*service) {
-	byTurn := func(a, b *member) int { return cmp.Compare(a.turn(), b.turn()) }
-	byPort := make(map[uint32]int) // to the place of the first service that claims the port
-	for _, m := range slices.SortedStableFunc(slices.Values(members), byTurn) {
+// divide groups a host's members into services, the most important first (see mergeOrder). A member joins the first service it
+// shares a port with; without one it is a service of its own. Serving members go first, so that a conflict never drops the only
+// endpoints.
+func divide(g groupKey, members []*member) (services []*service) {
+	byMergeOrder := func(a, b *member) int { return cmp.Compare(a.mergeOrder(), b.mergeOrder()) }
+	byPort := make(map[uint32]int) // to the index of the first service with the port
+	for _, m := range slices.SortedStableFunc(slices.Values(members), byMergeOrder) {
 		ports := claimed(m.spec)
-		if f.hosts == "" {
+		if g.hosts == "" {
 			ports = []uint32{0} // they would all be served under one name
 		}
 		first := len(services)
@@ -55,13 +55,13 @@ func divide(f family, members []*member) (services []*service) {
 			}
 		}
 		if first == len(services) {
-			services = append(services, newService(f, m))
+			services = append(services, newService(g, m))
 			for _, port := range ports {
 				byPort[port] = first
 			}
 			continue
 		}
-		if reason := services[first].misfit(m); reason == "" {
+		if reason := services[first].mergeProblem(m); reason == "" {
 			services[first].join(m)
 		} else {
 			services[first].refuse(m, reason)
@@ -84,15 +84,15 @@ func divide(f family, members []*member) (services []*service) {
 	return services
 }
 
-// refuse takes note that m is not served.
+// refuse records that m is not served.
 func (s *service) refuse(m *member, reason string) {
-	if !m.from.retired { // such a one fills gaps, and is never a loser
+	if !m.from.retired { // a retired source only fills gaps
 		s.refused = append(s.refused, refusal{m, reason})
 	}
 }
 
-// outdo refuses what others would serve under the name of s.
-func (s *service) outdo(others []*service) {
+// refuseOthers refuses the members of other services that have the key of s.
+func (s *service) refuseOthers(others []*service) {
 	for _, o := range others {
 		if o.key() != s.key() {
 			continue
@@ -102,14 +102,14 @@ func (s *service) outdo(others []*service) {
 			all = append(all, r.member)
 		}
 		for _, m := range all {
-			s.refuse(m, "its name is that of "+s.family.String())
+			s.refuse(m, "its name is taken by "+s.group.String())
 		}
 	}
 	slices.SortStableFunc(s.refused, func(a, b refusal) int { return cmp.Compare(a.from.rank, b.from.rank) })
 }
 
-// turn orders the members of a family by how much would be lost if they were not served.
-func (m *member) turn() int {
+// mergeOrder orders the members of a group by how much would be lost if they were not served.
+func (m *member) mergeOrder() int {
 	switch {
 	case m.from.retired:
 		return 3
@@ -122,12 +122,12 @@ func (m *member) turn() int {
 	}
 }
 
-// idle reports whether an entry serves nothing: no instance is healthy.
+// idle reports whether an entry has no endpoints: no instance is healthy.
 func idle(se *networking.ServiceEntry) bool {
 	return se.GetResolution() == networking.ServiceEntry_STATIC && len(se.GetEndpoints()) == 0 && se.GetWorkloadSelector() == nil
 }
 
-// leftToDNS reports whether an entry has no endpoints since its host is one.
+// leftToDNS reports whether an entry lists no endpoints since its host is the endpoint.
 func leftToDNS(se *networking.ServiceEntry) bool {
 	return byName(se) && len(se.GetEndpoints()) == 0 && se.GetWorkloadSelector() == nil
 }
@@ -137,8 +137,8 @@ func byName(se *networking.ServiceEntry) bool {
 	return se.GetResolution() == networking.ServiceEntry_DNS || se.GetResolution() == networking.ServiceEntry_DNS_ROUND_ROBIN
 }
 
-// hostOf returns the host of an entry if it has one only, and that can be an endpoint. Of several each would be the endpoint of
-// one service, which cannot be written in the list that they share.
+// hostOf returns the host of an entry if it is the only one and can be an endpoint. Of several, each would be the endpoint of one
+// service only, but they share one list.
 func hostOf(se *networking.ServiceEntry) string {
 	if hosts := se.GetHosts(); len(hosts) == 1 && !strings.HasPrefix(hosts[0], "*") {
 		return hosts[0]
@@ -146,43 +146,43 @@ func hostOf(se *networking.ServiceEntry) string {
 	return ""
 }
 
-// lists returns the endpoints of a member. A host that is left to DNS is one.
-func (m *member) lists() []*networking.WorkloadEntry {
+// endpoints returns the endpoints of a member. A host that is left to DNS is one.
+func (m *member) endpoints() []*networking.WorkloadEntry {
 	if host := hostOf(m.spec); host != "" && leftToDNS(m.spec) {
 		return []*networking.WorkloadEntry{{Address: host}}
 	}
 	return m.spec.GetEndpoints()
 }
 
-// itself reports whether the endpoint is the host, by the word of somebody who left that to DNS.
-func (l *listing) itself() bool { return leftToDNS(l.spec) }
+// isHostItself reports whether the endpoint is the host, which the member left to DNS.
+func (l *listing) isHostItself() bool { return leftToDNS(l.spec) }
 
-// newService returns the service of which m is the first member.
-func newService(f family, m *member) *service {
-	return &service{family: f, members: []*member{m}, alike: alikeOf(m.spec), traits: traitsOf(m.spec)}
+// newService returns a service with the first member m.
+func newService(g groupKey, m *member) *service {
+	return &service{group: g, members: []*member{m}, mergeKey: mergeKeyOf(m.spec), obstacles: obstaclesOf(m.spec)}
 }
 
-// join makes m, which is no misfit, a member.
+// join adds m, which has no mergeProblem.
 func (s *service) join(m *member) {
 	s.members = append(s.members, m)
-	s.traits = s.traits.and(traitsOf(m.spec))
+	s.obstacles = s.obstacles.and(obstaclesOf(m.spec))
 }
 
-// alike is what the members of a service have in common, as text.
-type alike struct{ ports, location, exportTo, names string }
+// mergeKey is equal for all members of a service.
+type mergeKey struct{ ports, location, exportTo, altNames string }
 
-func alikeOf(se *networking.ServiceEntry) alike {
+func mergeKeyOf(se *networking.ServiceEntry) mergeKey {
 	if se == nil {
-		return alike{}
+		return mergeKey{}
 	}
-	return alike{
+	return mergeKey{
 		fmt.Sprint(portList(se)), se.Location.String(), fmt.Sprint(exports(se)),
 		fmt.Sprint(slices.Sorted(slices.Values(se.SubjectAltNames))),
 	}
 }
 
-// misfit says why the endpoints of m cannot be those of the service, or nothing.
-func (s *service) misfit(m *member) string {
+// mergeProblem returns why m cannot join the service, or "".
+func (s *service) mergeProblem(m *member) string {
 	if s.members[0].spec == nil || m.spec == nil {
 		return "it cannot be decoded"
 	}
@@ -192,58 +192,62 @@ func (s *service) misfit(m *member) string {
 		}
 		return ""
 	}
-	ours, theirs := s.alike, alikeOf(m.spec)
+	ours, theirs := s.mergeKey, mergeKeyOf(m.spec)
 	return cmp.Or(
 		differ("ports differ", ours.ports, theirs.ports),
 		differ("location differs", ours.location, theirs.location),
 		differ("exportTo differs", ours.exportTo, theirs.exportTo),
-		differ("subjectAltNames differ", ours.names, theirs.names),
-		s.traits.and(traitsOf(m.spec)).unmergeable(),
+		differ("subjectAltNames differ", ours.altNames, theirs.altNames),
+		s.obstacles.and(obstaclesOf(m.spec)).unmergeable(),
 	)
 }
 
-// traits are what of entries that are otherwise alike may keep their endpoints from standing in one.
-type traits struct {
-	selector, none, some, names, lists bool
-	severalToDNS                       bool
-	notForDNS                          string
+// obstacles are properties of entries with the same mergeKey that may exclude each other.
+type obstacles struct {
+	selector     bool
+	hasNone      bool // of resolution
+	hasOther     bool // of resolution
+	allowsNames  bool
+	hasEndpoints bool
+	severalToDNS bool
+	notForDNS    string
 }
 
-func traitsOf(se *networking.ServiceEntry) traits {
-	return traits{
-		selector: se.GetWorkloadSelector() != nil,
-		none:     se.GetResolution() == networking.ServiceEntry_NONE, some: se.GetResolution() != networking.ServiceEntry_NONE,
-		names: byName(se), lists: len(se.GetEndpoints()) > 0,
+func obstaclesOf(se *networking.ServiceEntry) obstacles {
+	none := se.GetResolution() == networking.ServiceEntry_NONE
+	return obstacles{
+		selector: se.GetWorkloadSelector() != nil, hasNone: none, hasOther: !none,
+		allowsNames: byName(se), hasEndpoints: len(se.GetEndpoints()) > 0,
 		severalToDNS: leftToDNS(se) && hostOf(se) == "", notForDNS: notForDNS(se),
 	}
 }
 
-// and returns the traits of both.
-func (t traits) and(o traits) traits {
-	return traits{
-		selector: t.selector || o.selector, none: t.none || o.none, some: t.some || o.some,
-		names: t.names || o.names, lists: t.lists || o.lists,
+// and returns the obstacles of both.
+func (t obstacles) and(o obstacles) obstacles {
+	return obstacles{
+		selector: t.selector || o.selector, hasNone: t.hasNone || o.hasNone, hasOther: t.hasOther || o.hasOther,
+		allowsNames: t.allowsNames || o.allowsNames, hasEndpoints: t.hasEndpoints || o.hasEndpoints,
 		severalToDNS: t.severalToDNS || o.severalToDNS, notForDNS: cmp.Or(o.notForDNS, t.notForDNS),
 	}
 }
 
-// unmergeable says what of several entries does not let their endpoints stand in one. Addresses and names do stand in one: it is
-// resolved by DNS, to which an address is a name that is known.
-func (t traits) unmergeable() string {
+// unmergeable returns why the entries cannot be merged, or "". Addresses and names can: the merged entry has resolution DNS,
+// which takes both.
+func (t obstacles) unmergeable() string {
 	switch {
 	case t.selector:
 		return "endpoints are chosen by a workload selector"
-	case t.none && t.some:
-		return "one of them has resolution NONE, which lists no endpoints"
-	case t.names && t.notForDNS != "":
-		return "one of them has names for endpoints, and another " + t.notForDNS
-	case t.severalToDNS && t.lists:
-		return "one of them leaves several hosts to DNS"
+	case t.hasNone && t.hasOther:
+		return "mixes resolution NONE with others"
+	case t.allowsNames && t.notForDNS != "":
+		return "mixes DNS names with " + t.notForDNS
+	case t.severalToDNS && t.hasEndpoints:
+		return "leaves several hosts to DNS"
 	}
 	return ""
 }
 
-// notForDNS names what of an entry cannot be in one that is resolved by DNS.
+// notForDNS names a part of an entry that one with resolution DNS cannot have, if there is one.
 func notForDNS(se *networking.ServiceEntry) string {
 	for _, address := range se.GetAddresses() {
 		if strings.Contains(address, "/") {
@@ -261,7 +265,7 @@ func notForDNS(se *networking.ServiceEntry) string {
 	return ""
 }
 
-// resolve finds the resolution of what is served. Members that serve nothing have no say in it.
+// resolve sets the resolution, which follows from the served endpoints or, without any, from the members that are not idle.
 func (s *service) resolve() {
 	s.resolution = s.members[0].spec.GetResolution()
 	var all []networking.ServiceEntry_Resolution
@@ -283,28 +287,27 @@ func (s *service) resolve() {
 	}
 }
 
-// resolveAlike gives the services of a host that istiod may join one resolution, since it joins no others: the ports of all but one
-// would be lost. One that has nothing to serve is left out beside one that is resolved by DNS, as with DNS and without endpoints
-// the host itself would be its endpoint.
+// resolveAlike gives services of one host that istiod may join the same resolution: it joins no others and would drop all ports but
+// one's. Beside a DNS service, one without endpoints is left out: with DNS the host itself would become its endpoint.
 func resolveAlike(services []*service) []*service {
-	var names []*service // that are resolved by DNS
+	var dns []*service
 	for _, s := range services {
 		if s.resolution == networking.ServiceEntry_DNS {
-			names = append(names, s)
+			dns = append(dns, s)
 		}
 	}
 	return slices.DeleteFunc(services, func(s *service) bool {
-		i := slices.IndexFunc(names, func(o *service) bool { return o != s && s.mayJoin(o) })
+		i := slices.IndexFunc(dns, func(o *service) bool { return o != s && s.mayJoin(o) })
 		if i < 0 {
 			return false
 		}
-		byDNS := names[i]
+		byDNS := dns[i]
 		switch {
 		case len(s.served) > 0:
 			s.resolution = networking.ServiceEntry_DNS
 		case idle(s.members[0].spec) && s.resolution == networking.ServiceEntry_STATIC:
 			for _, m := range s.members {
-				byDNS.refuse(m, "it has no endpoints, and those of other ports of the host are names")
+				byDNS.refuse(m, "has no endpoints, while other ports of the host use DNS names")
 			}
 			for _, r := range s.refused {
 				byDNS.refuse(r.member, r.reason)
@@ -315,7 +318,7 @@ func resolveAlike(services []*service) []*service {
 	})
 }
 
-// mayJoin reports whether istiod would join the ports of the services, were their resolution one.
+// mayJoin reports whether istiod would join the ports of the services if their resolution were the same.
 func (s *service) mayJoin(o *service) bool {
 	a, b := s.members[0], o.members[0]
 	return maps.Equal(a.res.Labels(), b.res.Labels()) && slices.Equal(exports(a.spec), exports(b.spec)) &&
@@ -323,7 +326,7 @@ func (s *service) mayJoin(o *service) bool {
 		!slices.ContainsFunc(s.members, func(m *member) bool { return notForDNS(m.spec) != "" })
 }
 
-// claimed returns the ports that an entry claims. One without any claims 0.
+// claimed returns the ports of an entry; 0 if it has none.
 func claimed(se *networking.ServiceEntry) (ports []uint32) {
 	for _, p := range se.GetPorts() {
 		ports = append(ports, p.Number)

@@ -8,9 +8,9 @@ import (
 	"tributary/resource"
 )
 
-// Candidate is what one source says of a key.
+// Candidate is one source's object of a key.
 type Candidate struct {
-	Source   string // several names, separated by ", ", of what is merged by host
+	Source   string // for a merged object several names, separated by ", "
 	Resource *resource.Resource
 }
 
@@ -21,7 +21,7 @@ type Shadow struct {
 	Losers []Candidate // in order of precedence
 }
 
-// Shadowed returns what the sources that do not win key say of it, in order of precedence.
+// Shadowed returns the objects of key that lose, in order of precedence.
 func (v *View) Shadowed(key resource.Key) []Candidate {
 	if all := v.published.Load().candidates(key); len(all) > 1 {
 		return all[1:]
@@ -29,7 +29,7 @@ func (v *View) Shadowed(key resource.Key) []Candidate {
 	return nil
 }
 
-// Shadows yields every key that more than one source has, in key order. All that it yields is of one moment.
+// Shadows yields every key that more than one source has, in key order, all as of one moment.
 func (v *View) Shadows() iter.Seq[Shadow] {
 	s := v.published.Load()
 	return func(yield func(Shadow) bool) {
@@ -42,22 +42,22 @@ func (v *View) Shadows() iter.Seq[Shadow] {
 	}
 }
 
-// SourceStatus is a source as the view sees it.
+// SourceStatus describes a source of the view.
 type SourceStatus struct {
 	Name       string `json:"name"`
 	Precedence int    `json:"precedence"`
 	Optional   bool   `json:"optional,omitempty"`
 	Synced     bool   `json:"synced"`
-	// Retiring says that the source was removed, and is served until the sources that were added are synced.
+	// Retiring: the source was removed, and is served until all new sources are synced.
 	Retiring bool              `json:"retiring,omitempty"`
-	Revision memstore.Revision `json:"revision"` // of the source's store, as far as it is merged
+	Revision memstore.Revision `json:"revision"` // of the source's store that is merged
 	Objects  int               `json:"objects"`
 }
 
 // Sources returns the sources in order of precedence.
 func (v *View) Sources() []SourceStatus { return slices.Clone(v.published.Load().sources) }
 
-// status is what Sources returns of this moment. It is called by the loop.
+// status returns the present status of the sources. It is called by the loop.
 func (v *View) status() (all []SourceStatus) {
 	synced := make(map[*sourceState]bool, len(v.sources))
 	for _, s := range v.sources {
@@ -73,11 +73,11 @@ func (v *View) status() (all []SourceStatus) {
 	return all
 }
 
-// candidates returns what the layers say of key, the winner first. One that fills gaps is none unless it wins.
+// candidates returns the layers' objects of key, the winner first. A fallback's object counts only if it wins.
 func (s *state) candidates(key resource.Key) (all []Candidate) {
 	for _, l := range s.layers {
-		if r := l.get(key); r != nil && (len(all) == 0 || !l.fills()) {
-			all = append(all, Candidate{Source: l.cite(r).Source, Resource: r})
+		if r := l.get(key); r != nil && (len(all) == 0 || !l.isFallback()) {
+			all = append(all, Candidate{Source: l.describe(r).Source, Resource: r})
 		}
 	}
 	return all

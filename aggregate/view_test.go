@@ -53,7 +53,7 @@ func TestConformance(t *testing.T) {
 		turn := 0 // guarded by mu
 		return storetest.Subject{
 			Store: view.Controller(), Reader: view, ReadOnly: true,
-			// Each change is made by another source, as that of the highest precedence: what was there is withdrawn.
+			// Each change is made by another source, which then has the highest precedence; the former object is withdrawn.
 			Apply: func(puts []*resource.Resource, deletes []resource.Key) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -148,7 +148,7 @@ func TestNextWinnerIsAnUpdate(t *testing.T) {
 		go controller.Run(ctx)
 		synctest.Wait()
 
-		put(b, entry("of b, again")) // shadowed: nobody is told
+		put(b, entry("of b, again")) // shadowed: no event
 		synctest.Wait()
 		a.Apply(nil, []resource.Key{reviews})
 		synctest.Wait()

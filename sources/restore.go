@@ -41,7 +41,7 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 	for r := range from.All() {
 		if kept != nil {
 			if l, held := kept.Held[r.Key()]; held {
-				r = l.Said
+				r = l.Desired
 			}
 		}
 		if r == nil { // a loss of it is held, and the guard knows

@@ -71,7 +71,7 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	guarded := guard.Options{Settings: spec.Guard, Log: log, Ended: func(hold string, all []memstore.Change) {
 		changes.say(log, all, "end_of_hold", hold)
 	}}
-	guarded.Told = func(began bool, text string) {
+	guarded.OnEvent = func(began bool, text string) {
 		happened(map[bool]string{true: EventHeld, false: EventHoldEnded}[began], text)
 	}
 	if spec.Memory != nil {

@@ -12,7 +12,7 @@ import (
 	"tributary/resource"
 )
 
-// HostsOf returns the hosts that r speaks of, as the index has them: completed, and in lower case.
+// HostsOf returns the hosts that r names, completed and in lower case, as in the index.
 func HostsOf(r *resource.Resource) []string {
 	if c := claimantOf(r); c != nil {
 		return c.hosts
@@ -26,24 +26,24 @@ const meshGateway = "mesh"
 // clusterDomain completes host names without a dot, as istiod does by default.
 const clusterDomain = "cluster.local"
 
-// claim says that a resource wants a say in something that others may want too.
+// claim is one thing a resource competes for.
 type claim struct {
 	rule    Rule
 	host    string
-	subject string // what is claimed, in the words of messages; claims of the same rule and subject compete
+	subject string // as in messages; claims of the same rule and subject compete
 }
 
-// claimant is a resource as far as conflicts go: what it claims, and for whom.
+// claimant is a resource with its claims and visibility.
 type claimant struct {
 	res    *resource.Resource
 	hosts  []string
 	claims []claim
-	// public says that every namespace sees it; otherwise those in visible do, which may be none.
+	// public: every namespace sees it; otherwise only those in visible do, which may be none.
 	public  bool
 	visible []string
-	// shape is what two ServiceEntries of a host must have in common for istiod to join their ports.
+	// shape must be equal for istiod to join the ports of two ServiceEntries of a host.
 	shape string
-	// selector is the workloads that a DestinationRule is for, if not all.
+	// selector selects the workloads of a DestinationRule, if not all.
 	selector string
 }
 
@@ -56,7 +56,7 @@ func claimantOf(r *resource.Resource) *claimant {
 	}
 	spec, err := r.Spec()
 	if err != nil {
-		return nil // whoever let it in has said so
+		return nil // reported where it was read
 	}
 	c := &claimant{res: r}
 	switch spec := spec.(type) {
@@ -75,7 +75,7 @@ func claimantOf(r *resource.Resource) *claimant {
 }
 
 func (c *claimant) serviceEntry(se *networking.ServiceEntry) {
-	c.see(se.ExportTo)
+	c.setVisibility(se.ExportTo)
 	c.shape = fmt.Sprint(se.Resolution, sorted(c.res.Labels()), sorted(se.WorkloadSelector.GetLabels()), c.public, c.visible)
 	for _, host := range se.Hosts {
 		host = strings.ToLower(host)
@@ -88,7 +88,7 @@ func (c *claimant) serviceEntry(se *networking.ServiceEntry) {
 }
 
 func (c *claimant) virtualService(vs *networking.VirtualService) {
-	c.see(vs.ExportTo)
+	c.setVisibility(vs.ExportTo)
 	gateways := vs.Gateways
 	if len(gateways) == 0 {
 		gateways = []string{meshGateway}
@@ -112,7 +112,7 @@ func (c *claimant) destinationRule(dr *networking.DestinationRule) {
 		exportTo = []string{"."} // as istiod sees it
 		c.selector = fmt.Sprint(sorted(dr.WorkloadSelector.MatchLabels))
 	}
-	c.see(exportTo)
+	c.setVisibility(exportTo)
 	host := fullHost(dr.Host, c.res.Key().Namespace)
 	c.hosts = []string{host}
 	subject := host
@@ -127,8 +127,8 @@ func (c *claimant) claim(rule Rule, host, subject string) {
 	c.claims = append(c.claims, claim{rule, host, subject})
 }
 
-// see sets who sees the resource. No exportTo is public, the default of MeshConfig.
-func (c *claimant) see(exportTo []string) {
+// setVisibility sets which namespaces see the resource: all without exportTo, the default of MeshConfig.
+func (c *claimant) setVisibility(exportTo []string) {
 	switch {
 	case len(exportTo) == 0 || slices.Contains(exportTo, "*"):
 		c.public = true
@@ -154,7 +154,7 @@ func byAge(a, b *claimant) int {
 	)
 }
 
-// fullHost completes a short host name in the way of istiod.
+// fullHost completes a short host name as istiod does.
 func fullHost(host, namespace string) string {
 	host = strings.ToLower(host)
 	if host == "*" || strings.Contains(host, ".") || strings.Contains(host, ":") {

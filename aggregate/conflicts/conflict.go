@@ -1,5 +1,5 @@
-// Package conflicts finds what no key shows: objects of different names that claim one thing, such as a host, and
-// what istiod does with them. It decides nothing of what is served; it is there for explanations.
+// Package conflicts finds objects of different names that claim the same thing, such as a host, and tells how istiod treats them.
+// It serves explanations only, and has no effect on what is served.
 package conflicts
 
 import (
@@ -15,7 +15,7 @@ import (
 // Rule names a kind of conflict between resources of different keys.
 type Rule string
 
-// The rules of istiod. What istiod does was read in pilot/pkg/model (push_context.go, sidecar.go, destination_rule.go) and
+// The rules of istiod, as read in pilot/pkg/model (push_context.go, sidecar.go, destination_rule.go) and
 // pilot/pkg/networking/core (httproute.go, gateway.go) of Istio's master of April 2026.
 const (
 	// ServiceEntryPort: two ServiceEntries have the same host and port, and some namespace sees both.
@@ -33,20 +33,20 @@ const (
 	DestinationRuleHost Rule = "destination-rule-host"
 )
 
-// MergeEndpoints is the rule of a conflict between ServiceEntries that were to be merged and do not fit: the first in
-// order of precedence is served, and the others are not. Whoever merges finds these.
+// MergeEndpoints means that ServiceEntries of sources with merged endpoints cannot be merged: the first in order of precedence is
+// served, the others are not. Package aggregate finds these.
 const MergeEndpoints Rule = "merge-endpoints"
 
-// Conflict is something that several resources claim.
+// Conflict is one thing that several resources claim.
 type Conflict struct {
 	Rule    Rule   `json:"rule"`
 	Host    string `json:"host"`
-	Subject string `json:"subject"` // what they claim: a host and port, a host on a gateway
+	Subject string `json:"subject"` // such as a host and port, or a host on a gateway
 	Objects []Ref  `json:"objects"` // in the order in which istiod considers them: by age, name and namespace
 	Message string `json:"message"` // what istiod does
 }
 
-// Ref is a resource.Key as it is written in JSON.
+// Ref is a resource.Key in JSON.
 type Ref struct {
 	Kind      resource.Kind `json:"kind"`
 	Namespace string        `json:"namespace,omitempty"`
@@ -65,15 +65,15 @@ func Find(s memstore.Snapshot) []Conflict {
 	return x.All()
 }
 
-// judge returns the conflict between claimants of one subject, or false if they get along.
-func judge(c claim, claimants []*claimant) (Conflict, bool) {
+// conflictOf returns the conflict between claimants of one subject, or false if there is none.
+func conflictOf(c claim, claimants []*claimant) (Conflict, bool) {
 	claimants = slices.SortedFunc(slices.Values(claimants), byAge)
 	switch c.rule {
 	case ServiceEntryShape:
-		claimants = misshapen(claimants)
+		claimants = unjoinable(claimants)
 	case DestinationRuleNamespace: // all of them: they are in one namespace
 	case DestinationRuleHost:
-		if sameNamespace(claimants) { // which is the matter of DestinationRuleNamespace
+		if sameNamespace(claimants) { // see DestinationRuleNamespace
 			return Conflict{}, false
 		}
 		claimants = seenTogether(claimants)
@@ -90,7 +90,7 @@ func judge(c claim, claimants []*claimant) (Conflict, bool) {
 	return conflict, true
 }
 
-// message says what istiod does with claimants, which are in its order.
+// message tells how istiod treats claimants, which are in its order.
 func message(rule Rule, claimants []*claimant) string {
 	first, rest := claimants[0].res.Key().FullName(), fullNames(claimants[1:])
 	switch rule {
@@ -99,8 +99,8 @@ func message(rule Rule, claimants []*claimant) string {
 			return fmt.Sprintf("istiod serves the endpoints of all of them under the host; protocol, resolution and addresses are those of %s, "+
 				"the oldest, not of %s", first, rest)
 		}
-		return "a proxy gets the host from its own namespace if it is there, else from " + firstSeen(claimants) +
-			"; what the others say, endpoints included, it does not get"
+		return "a proxy uses the ServiceEntry of its own namespace if there is one, else " + firstSeen(claimants) +
+			"; it ignores the others, endpoints included"
 	case ServiceEntryShape:
 		return fmt.Sprintf("istiod does not join the ports of %s to those of %s, the oldest: labels, resolution, exportTo or workload selector "+
 			"differ; proxies do not get them", rest, first)
@@ -120,8 +120,8 @@ func message(rule Rule, claimants []*claimant) string {
 	}
 }
 
-// firstSeen says whom a proxy sees first: istiod lists what is exported to single namespaces before what is public, and
-// the oldest first.
+// firstSeen describes the claimant that a proxy sees first: istiod lists objects exported to single namespaces before public ones, the
+// oldest first.
 func firstSeen(claimants []*claimant) string {
 	i := slices.IndexFunc(claimants, func(c *claimant) bool { return c.public })
 	if i < 0 {
@@ -134,7 +134,7 @@ func firstSeen(claimants []*claimant) string {
 	return oldest + ", the oldest"
 }
 
-// seenTogether returns those of claimants that some namespace sees together with another, in the order given.
+// seenTogether returns the claimants that some namespace sees together with another, in the given order.
 func seenTogether(claimants []*claimant) []*claimant {
 	public, in := 0, make(map[string]int)
 	for _, c := range claimants {
@@ -157,8 +157,8 @@ func seenTogether(claimants []*claimant) []*claimant {
 	return seen
 }
 
-// misshapen returns the oldest of claimants, and those that istiod does not join to it.
-func misshapen(claimants []*claimant) []*claimant {
+// unjoinable returns the oldest claimant, and those that istiod does not join to it.
+func unjoinable(claimants []*claimant) []*claimant {
 	out := claimants[:1:1]
 	for _, c := range claimants[1:] {
 		if c.shape != claimants[0].shape {

@@ -9,14 +9,14 @@ import (
 	"tributary/resource"
 )
 
-// Index knows who claims what. It is kept current in O(changes), so that resources are decoded once, and only
-// when somebody asks: the zero value is empty and costs nothing. It is not safe for concurrent use.
+// Index has the claims of resources. Follow updates it in O(changes), so that each resource is decoded once, and only if conflicts
+// are asked for. The zero value is empty. It is not safe for concurrent use.
 type Index struct {
 	seen      memstore.Snapshot // the state that is indexed
 	claimants map[resource.Key]*claimant
 	byClaim   map[claim]map[resource.Key]*claimant
 	byHost    map[string]map[resource.Key]*claimant
-	crowded   map[claim]struct{} // those of byClaim that more than one resource makes
+	contested map[claim]struct{} // made by more than one resource
 }
 
 // Follow brings the index up to date with r.
@@ -34,7 +34,7 @@ func (x *Index) Follow(r memstore.Reader) {
 	x.seen = now
 }
 
-// set makes r what key is; nil is nothing.
+// set sets key to r, or removes it if r is nil.
 func (x *Index) set(key resource.Key, r *resource.Resource) {
 	if x.claimants == nil {
 		*x = Index{
@@ -42,7 +42,7 @@ func (x *Index) set(key resource.Key, r *resource.Resource) {
 			claimants: make(map[resource.Key]*claimant),
 			byClaim:   make(map[claim]map[resource.Key]*claimant),
 			byHost:    make(map[string]map[resource.Key]*claimant),
-			crowded:   make(map[claim]struct{}),
+			contested: make(map[claim]struct{}),
 		}
 	}
 	if old, ok := x.claimants[key]; ok {
@@ -72,17 +72,17 @@ func (x *Index) set(key resource.Key, r *resource.Resource) {
 	}
 }
 
-// count brings crowded up to date for c.
+// count updates contested for c.
 func (x *Index) count(c claim) {
 	if len(x.byClaim[c]) > 1 {
-		x.crowded[c] = struct{}{}
+		x.contested[c] = struct{}{}
 	} else {
-		delete(x.crowded, c)
+		delete(x.contested, c)
 	}
 }
 
 // All returns every conflict, in order of rule and subject.
-func (x *Index) All() []Conflict { return x.judge(maps.Keys(x.crowded)) }
+func (x *Index) All() []Conflict { return x.conflictsOf(maps.Keys(x.contested)) }
 
 // Of returns the conflicts that touch key.
 func (x *Index) Of(key resource.Key) []Conflict {
@@ -90,12 +90,12 @@ func (x *Index) Of(key resource.Key) []Conflict {
 	if !ok {
 		return nil
 	}
-	return slices.DeleteFunc(x.judge(slices.Values(c.claims)), func(conflict Conflict) bool {
+	return slices.DeleteFunc(x.conflictsOf(slices.Values(c.claims)), func(conflict Conflict) bool {
 		return !slices.Contains(conflict.Objects, Ref(key))
 	})
 }
 
-// On returns the resources that say something of host: those that name it, and those that name a wildcard it matches.
+// On returns the resources that name host, or a wildcard that it matches.
 func (x *Index) On(host string) []resource.Key {
 	var keys []resource.Key
 	for _, name := range NamesOf(host) {
@@ -104,7 +104,7 @@ func (x *Index) On(host string) []resource.Key {
 	return keys
 }
 
-// NamesOf returns the names by which a resource can speak of host: "a.b", "*.b", "*".
+// NamesOf returns the names by which a resource can name host: "a.b", "*.b", "*".
 func NamesOf(host string) []string {
 	names := []string{host}
 	for rest, more := host, true; more; {
@@ -119,10 +119,10 @@ func NamesOf(host string) []string {
 	return names
 }
 
-func (x *Index) judge(claims func(func(claim) bool)) []Conflict {
+func (x *Index) conflictsOf(claims func(func(claim) bool)) []Conflict {
 	var conflicts []Conflict
 	for c := range claims {
-		if conflict, ok := judge(c, slices.Collect(maps.Values(x.byClaim[c]))); ok {
+		if conflict, ok := conflictOf(c, slices.Collect(maps.Values(x.byClaim[c]))); ok {
 			conflicts = append(conflicts, conflict)
 		}
 	}

@@ -69,7 +69,7 @@ func TestIndexFollows(t *testing.T) {
 		require.Empty(t, index.claimants)
 		require.Empty(t, index.byClaim)
 		require.Empty(t, index.byHost)
-		require.Empty(t, index.crowded)
+		require.Empty(t, index.contested)
 	})
 }
 

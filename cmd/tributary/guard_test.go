@@ -36,7 +36,7 @@ func TestGuard(t *testing.T) {
 	assert.Contains(t, got.stderr, "no source of this name")
 	got = command(t, "guard", "release", "rules", "--hold", "another", "--admin", s.admin)
 	assert.Equal(t, 1, got.code)
-	assert.Contains(t, got.stderr, "another loss is held by now")
+	assert.Contains(t, got.stderr, "a different hold is active")
 	id := regexp.MustCompile(`(?m)^  hold +(\S+)$`).FindStringSubmatch(command(t, "guard", "list", "--admin", s.admin).stdout)
 	require.Len(t, id, 2)
 	got = command(t, "guard", "release", "rules", "--hold", id[1], "--admin", s.admin)

@@ -82,9 +82,9 @@ func TestSaysWhatHappens(t *testing.T) {
 
 	// A loss is held, and somebody releases it.
 	write(t, dir+"/rules/many.yaml", entry("e-0", 80))
-	says("a loss is held back: what the source no longer has stays in force until the hold ends or is released", `"source":"rules"`)
+	says("loss held: objects the source dropped stay served until the hold ends or is released", `"source":"rules"`)
 	require.Zero(t, command(t, "guard", "release", "rules", "--admin", s.admin).code)
-	says("the hold has ended", whoAmI(), "from 127.0.0.1:")
+	says("hold ended", whoAmI(), "from 127.0.0.1:")
 	says("source changed", `"deleted":11`, `"end_of_hold":"`, `-ServiceEntry shop/e-1`, `"more":6`)
 
 	// Reloads, by whom.

@@ -59,7 +59,7 @@ func TestGuard(t *testing.T) {
 		{"", http.StatusBadRequest, "want ?source=NAME\n"},
 		{"?source=c", http.StatusNotFound, "release source \"c\": no source of this name\n"},
 		{"?source=b", http.StatusConflict, "release source \"b\": nothing is held\n"},
-		{"?source=a&hold=h0", http.StatusConflict, "release source \"a\": another loss is held by now\n"},
+		{"?source=a&hold=h0", http.StatusConflict, "release source \"a\": a different hold is active\n"},
 		{"?source=a&hold=h1&by=anna@bastion", http.StatusOK, "60 objects and 120 endpoints of a are let go\n"},
 	} {
 		status, body := post(t, s, "/-/guard/release"+want.query, http.Header{"X-Forwarded-For": {"10.0.0.9"}})

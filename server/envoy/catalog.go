@@ -247,8 +247,8 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 	}
 	s.behind.Store(false)
 	s.begun, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
-	return false, translate.ListenerOptions{Captures: s.profile.Captures, Intact: s.profile.Intact, Restricted: s.restricted, Seen: s.seen},
-		c.synced
+	by = translate.ListenerOptions{Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Seen: s.seen}
+	return false, by, c.synced
 }
 
 // translate returns the translation of a host for clients of a profile, which the scope releases to c.cache, or nil; c.mu is held.

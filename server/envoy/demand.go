@@ -51,9 +51,9 @@ func routesOnDemand(name string) []byte {
 // singles returns the entries of the virtual host for those who ask for a domain among some routes, each with one domain, as
 // it may be asked for: alone, or with the port. Envoy knows a virtual host that goes by the name of the resource.
 func singles(v *translate.VirtualHost, route, domain string) []*xds.Entry {
-	v.Asked.Mu.Lock()
-	defer v.Asked.Mu.Unlock()
-	if entries, ok := v.Asked.By[domain]; ok {
+	v.OnDemand.Mu.Lock()
+	defer v.OnDemand.Mu.Unlock()
+	if entries, ok := v.OnDemand.Entries[domain]; ok {
 		return entries
 	}
 	_, _, name := protowire.ConsumeField(v.Rest) // the first field, which singles have otherwise
@@ -64,10 +64,10 @@ func singles(v *translate.VirtualHost, route, domain string) []*xds.Entry {
 		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldDomains, protowire.BytesType), asked)
 		entries = append(entries, translate.EntryOfBytes(single(route, asked), xds.VHostURL, append(b, v.Rest[name:]...)))
 	}
-	if v.Asked.By == nil {
-		v.Asked.By = make(map[string][]*xds.Entry)
+	if v.OnDemand.Entries == nil {
+		v.OnDemand.Entries = make(map[string][]*xds.Entry)
 	}
-	v.Asked.By[domain] = entries
+	v.OnDemand.Entries[domain] = entries
 	return entries
 }
 

@@ -90,7 +90,7 @@ func TestFindingsFollow(t *testing.T) {
 	require.Empty(t, c.Affected())
 	_, _, err := c.Collection(t.Context(), node("default", "NONE", ""), xds.ClusterURL)
 	require.NoError(t, err)
-	taken := "spec.ports[0] has no effect on Envoys: shop.internal, which is older, has 127.0.0.1:80, and speaks HTTP there"
+	taken := "spec.ports[0] has no effect on Envoys: shop.internal, which has precedence, speaks HTTP on 127.0.0.1:80"
 	require.Contains(t, c.WithoutEffect(database), taken)
 	require.Contains(t, c.Affected(), database.Key())
 	_, _, err = c.Collection(t.Context(), node("default", "REDIRECT", ""), xds.ClusterURL)

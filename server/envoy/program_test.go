@@ -61,8 +61,8 @@ spec:
 	require.Equal(t, []uint32{202}, statuses(plain))
 	named := c.WithoutEffect(large)
 	require.Len(t, named, 1)
-	require.Contains(t, named[0], "spec.http[0].match.uri has no effect on Envoys: its program in RE2 has about 157 instructions, and 100 "+
-		"are allowed")
+	require.Contains(t, named[0], "spec.http[0].match.uri has no effect on Envoys: compiles to about 157 RE2 instructions; "+
+		"Envoy's re2.max_program_size.error_level allows 100")
 	find, err := Findings(&table)
 	require.NoError(t, err)
 	require.Len(t, find(large), 1)
@@ -85,9 +85,9 @@ func routesFor(t *testing.T, c *Catalog, n *corev3.Node, host string) []*routev3
 // Envoy's regular expressions know no characters, but bytes: what is escaped as more is refused, with all routes of the port.
 func TestEscapesBeyondBytes(t *testing.T) {
 	for _, re := range []string{`[\x{D800}-\x{DFFF}]|.*`, `\x{100}`, `\x{1F600}`, `a|\777`, `\Q\x{41}\E\x{E000}`, `\\\x{100}`} {
-		require.NotEmpty(t, translate.WhyNot(re, model.LargeProgram), re)
+		require.NotEmpty(t, translate.RegexProblem(re, model.LargeProgram), re)
 	}
 	for _, re := range []string{`\x{41}`, `\x{0FF}`, `[^\x{FF}]`, `\0777`, `\177`, `\xFF`, `[é-ö]|é`, `\Q\x{100}\E`, `\\x{100}`, `\pL`} {
-		require.Empty(t, translate.WhyNot(re, model.LargeProgram), re)
+		require.Empty(t, translate.RegexProblem(re, model.LargeProgram), re)
 	}
 }

@@ -66,10 +66,10 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 		return s
 	}
 	first := make(map[*xds.Collection]*xds.Commit)
-	for _, c := range translate.Common() {
+	for _, c := range translate.SidecarClusters() {
 		put(first, s.clusters, translate.EntryOf(c))
 	}
-	if s.options.Captures, s.options.Intact = p.Captures, p.Intact; p.Captures {
+	if s.options.Captures, s.options.Transparent = p.Captures, p.Transparent; p.Captures {
 		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
 	}
 	s.group.Apply(first)
@@ -214,7 +214,7 @@ func (c *change) replace(host string, t *translate.Translation) {
 	for b, was := range claimed {
 		if now, still := claims[b]; !still || old.Compare(t.Precedence) != 0 || !now.Equal(was) {
 			c.bindings[b] = true
-			c.scope.bindings[b].Remove(old.RankOf(was), host)
+			c.scope.bindings[b].Remove(old.ClaimPrecedence(was), host)
 		}
 	}
 	for b, now := range claims {
@@ -225,7 +225,7 @@ func (c *change) replace(host string, t *translate.Translation) {
 		if c.scope.bindings[b] == nil {
 			c.scope.bindings[b] = new(translate.Claimants)
 		}
-		c.scope.bindings[b].Set(t.RankOf(now), host, now)
+		c.scope.bindings[b].Set(t.ClaimPrecedence(now), host, now)
 	}
 }
 

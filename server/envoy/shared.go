@@ -74,7 +74,7 @@ func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b 
 	case role == model.Proxyless, role == model.Ingress && len(r.domains) > 0:
 		return b, found
 	case role == model.Ingress:
-		return append(b, translate.Nobody(name).Field...), found
+		return append(b, translate.NotFoundHost(name).Field...), found
 	}
-	return append(b, translate.AnyOther(restricted).Encode(func(d string) bool { return r.domains[d] > 0 })...), found
+	return append(b, translate.CatchAllHost(restricted).Encode(func(d string) bool { return r.domains[d] > 0 })...), found
 }

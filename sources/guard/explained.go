@@ -11,33 +11,33 @@ import (
 	"tributary/resource"
 )
 
-// ApplyExplained is Apply for a commit whose losses the source has seen happen one by one, with its registry healthy throughout. They begin
-// a hold as any others do. They do not join one that has not grown for a window, as long as they are within the limits by themselves: else
-// a hold would gather what goes in the daily course of things until somebody releases it.
+// ApplyExplained is Apply for losses the source saw one by one while its registry was healthy. They start a hold like others. They join a
+// hold only if it grew within the last window, or if they alone exceed the limits; otherwise ordinary removals would pile up in it until
+// released.
 func (g *Guard) ApplyExplained(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot) {
 	return g.apply(puts, deletes, true)
 }
 
-// join returns those of losses that join the hold, and as what. The caller holds mu, and there is a hold.
+// join returns the losses that join the hold, or their share that does. The caller holds mu, and there is a hold.
 func (g *Guard) join(losses []loss, explained bool, puts []*resource.Resource, before memstore.Snapshot, now time.Time) []loss {
 	h := g.hold
 	h.passed.forget(now.Add(-g.settings.Window))
-	fresh := slices.DeleteFunc(slices.Clone(losses), func(l loss) bool { objects, lost := h.fresh(l); return objects+lost == 0 })
-	if !explained && len(fresh) == 0 || explained && now.Sub(h.grew) < g.settings.Window {
+	growing := slices.DeleteFunc(slices.Clone(losses), func(l loss) bool { objects, lost := h.notYetHeld(l); return objects+lost == 0 })
+	if !explained && len(growing) == 0 || explained && now.Sub(h.grew) < g.settings.Window {
 		return losses
 	}
-	q := g.question(nil, puts, before)
-	for _, l := range fresh {
-		objects, lost := h.fresh(l)
-		q.now.add(l.key.Kind, objects, lost)
+	c := g.check(nil, puts, before)
+	for _, l := range growing {
+		objects, lost := h.notYetHeld(l)
+		c.losing.add(l.key.Kind, objects, lost)
 	}
-	q.past = h.passed.sum
-	q.has = q.has.clone() // what is held may not be there
+	c.lostRecently = h.passed.sum
+	c.present = c.present.clone() // without held losses, which may be real
 	for kind, n := range h.sum.kinds {
-		q.has.add(kind, -n, 0)
+		c.present.add(kind, -n, 0)
 	}
-	q.has.endpoints -= h.sum.endpoints
-	if !explained || g.settings.tooMuch(q) != "" {
+	c.present.endpoints -= h.sum.endpoints
+	if !explained || g.settings.tooMuch(c) != "" {
 		h.grew = now
 		return losses
 	}
@@ -46,21 +46,21 @@ func (g *Guard) join(losses []loss, explained bool, puts []*resource.Resource, b
 		had := before.Get(l.key)
 		if known, there := h.get(l.key); there {
 			if had = known.desired; had != nil {
-				l.was = without(l.was, had, l.desired)
+				l.was = minusLost(l.was, had, l.desired)
 			}
 			if l.endpoints() > 0 {
-				held = append(held, l) // what of it was held before
+				held = append(held, l) // the part that was held before
 			}
 		}
-		if objects, lost := h.fresh(l); objects+lost > 0 {
+		if objects, lost := h.notYetHeld(l); objects+lost > 0 {
 			h.passed.note(l.key, l.desired == nil, endpoints(had), endpoints(l.desired), now)
 		}
 	}
 	return held
 }
 
-// fresh counts what of a loss is not held yet.
-func (h *hold) fresh(l loss) (objects, lost int) {
+// notYetHeld counts the part of a loss that is not held yet.
+func (h *hold) notYetHeld(l loss) (objects, lost int) {
 	known, held := h.get(l.key)
 	if !held {
 		return l.objects(), l.endpoints()
@@ -68,8 +68,8 @@ func (h *hold) fresh(l loss) (objects, lost int) {
 	return max(0, l.objects()-known.objects()), max(0, endpoints(known.desired)-endpoints(l.desired))
 }
 
-// without returns was without those endpoints that had has and desired, which may be nil, has not. It is was itself if that cannot be told.
-func without(was, had, desired *resource.Resource) *resource.Resource {
+// minusLost returns was without the endpoints that had has and desired lacks; desired may be nil. If one cannot be decoded, it returns was.
+func minusLost(was, had, desired *resource.Resource) *resource.Resource {
 	spec, ok := entryOf(was)
 	lacks, known := entryOf(had)
 	if !ok || !known {

@@ -9,7 +9,7 @@ import (
 	"tributary/resource"
 )
 
-// TestAHoldGathersNothingThatIsExplained has 60 of 100 services go at once, and others in the daily course of things.
+// TestAHoldGathersNothingThatIsExplained has 60 of 100 services go at once, and others one by one later.
 func TestAHoldGathersNothingThatIsExplained(t *testing.T) {
 	b := newRig(Settings{}, 100, 2)
 	b.Apply(nil, keys(0, 60))

@@ -1,5 +1,5 @@
-// Package guard stands between a source and its table, and holds a mass loss back: what a source suddenly no longer has
-// is far more often the fault of a registry, a mount or a script than it is meant, and clients act on it at once.
+// Package guard sits between a source and its table and holds mass losses back: a source that suddenly loses much is more
+// often a broken registry, mount or script than intent, and clients act at once.
 package guard
 
 import (
@@ -18,58 +18,56 @@ import (
 type Options struct {
 	Settings
 	Log *slog.Logger // default: none
-	// Changed is called when State is another, and with those of which Held is, for whoever keeps them. It must not block, nor
-	// call the guard.
+	// Changed is called when State changes, with the keys whose Held changed. It must neither block nor call the guard.
 	Changed func(keys []resource.Key)
-	// Told is called by Run with the beginning and the end of each hold, in words for people.
-	Told func(began bool, text string)
-	// Ended is called by Run with what the end of a hold changed in the table.
+	// OnEvent is called by Run when a hold begins, unless a restart resumed it, and when it ends; not beyond maxEvents.
+	OnEvent func(began bool, text string)
+	// Ended is called by Run with the changes that the end of a hold made; not if there are none.
 	Ended func(hold string, changes []memstore.Change)
 }
 
-// Table is what is guarded: the table of one source, into which nobody else writes.
+// Table is the table of one source. Nobody else writes to it.
 type Table interface {
 	Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot)
 	MarkSynced()
 	Snapshot() memstore.Snapshot
 }
 
-// Guard is a Table in front of another. What adds passes at once. When a loss is too large it is held: the objects stay
-// in the table, and the guard remembers what the source says of them. While it holds, further losses join; see ApplyExplained for
-// those that do not.
-// A hold ends when a person releases it, after Settings.HoldFor, when all of it has come back, or when what is left of it has
-// been below the limits for a window.
+// Guard is a Table in front of another. Additions pass at once. A loss that is too large is held: the objects stay in the
+// table, and the guard remembers how the source wants them. Further losses join the hold; see ApplyExplained for exceptions.
+// A hold ends when a person releases it, after Settings.HoldFor, when everything has come back, when the rest has been below
+// the limits for a window, or when the guard is turned off.
 //
-// The guard also notes when each key was first seen, for people.
+// The guard also notes when each key was first seen.
 //
 // All methods are safe for concurrent use.
 type Guard struct {
 	table   Table
 	log     *slog.Logger
 	changed func(keys []resource.Key)
-	told    func(began bool, text string)
+	onEvent func(began bool, text string)
 	ended   func(hold string, changes []memstore.Change)
 	now     func() time.Time
 	wake    chan struct{} // for Run; holds one
 
-	mu       sync.Mutex // held by who commits, so that commits are in order
+	mu       sync.Mutex // held during commits, so that they are in order
 	settings Settings
-	has      tally     // what is in the table
-	most     tally     // objects that there were since the first loss in recent
-	recent   window    // the losses that were let through; while there is a hold, none of them is forgotten
-	hold     *hold     // nil if there is none
-	last     string    // the identity of the hold that began last
-	holds    int       // begun so far
-	news     []news    // for Run
-	changes  time.Time // when the table was last changed; zero if never
-	// rereading says that the source is read by other settings than what is in the table: that it lacks something is no loss of its own.
-	rereading bool
+	has      tally       // of the table
+	peak     tally       // most objects since the first loss in recent
+	recent   window      // losses that passed; none is forgotten during a hold
+	hold     *hold       // nil if there is none
+	last     string      // id of the newest hold
+	holds    int         // begun so far
+	events   []holdEvent // for Run
+	changes  time.Time   // of the table's last change; zero if never
+	// newSettingsUnread is set until the source has been read with its changed settings; what it lacks is then not a new loss.
+	newSettingsUnread bool
 }
 
-// New returns a guard of table and what it has already.
+// New returns a guard of table and its present content.
 func New(table Table, opts Options) *Guard {
 	g := &Guard{
-		table: table, log: opts.Log, changed: opts.Changed, told: opts.Told, ended: opts.Ended, now: time.Now, wake: make(chan struct{}, 1),
+		table: table, log: opts.Log, changed: opts.Changed, onEvent: opts.OnEvent, ended: opts.Ended, now: time.Now, wake: make(chan struct{}, 1),
 		settings: opts.withDefaults(),
 	}
 	if g.log == nil {
@@ -84,14 +82,14 @@ func New(table Table, opts Options) *Guard {
 	for r := range table.Snapshot().All() {
 		g.has.add(r.Key().Kind, 1, endpoints(r))
 	}
-	g.most = g.has.clone()
+	g.peak = g.has.clone()
 	return g
 }
 
-// Snapshot returns what is in the table.
+// Snapshot returns the table's content.
 func (g *Guard) Snapshot() memstore.Snapshot { return g.table.Snapshot() }
 
-// Apply has the table follow, but for what is held. It returns what changed there.
+// Apply applies puts and deletes to the table, except held losses, and returns the table's changes.
 func (g *Guard) Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot) {
 	return g.apply(puts, deletes, false)
 }
@@ -106,7 +104,7 @@ func (g *Guard) apply(puts []*resource.Resource, deletes []resource.Key, explain
 	}
 	losses := lossesOf(puts, deletes, before, g.hold)
 	switch {
-	case g.rereading:
+	case g.newSettingsUnread:
 		losses = g.hold.known(losses)
 	case g.hold != nil:
 		losses = g.join(losses, explained, puts, before, now)
@@ -125,23 +123,23 @@ func (g *Guard) apply(puts []*resource.Resource, deletes []resource.Key, explain
 		g.hold.touched = nil
 		g.changed(touched)
 	}
-	g.look(now)
+	g.reassess(now)
 	return changes, after
 }
 
-// MarkSynced says that the source has been read as a whole.
+// MarkSynced is called when the whole source has been read.
 func (g *Guard) MarkSynced() {
 	g.mu.Lock()
-	g.rereading = false
+	g.newSettingsUnread = false
 	g.mu.Unlock()
 	g.table.MarkSynced()
 }
 
-// Relabel gives all that there is another name of its source, be it held or not.
+// Relabel renames the source of all objects, held or not.
 func (g *Guard) Relabel(source string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	named := func(r *resource.Resource) *resource.Resource {
+	renamed := func(r *resource.Resource) *resource.Resource {
 		if r == nil {
 			return nil
 		}
@@ -151,16 +149,16 @@ func (g *Guard) Relabel(source string) {
 	}
 	var puts []*resource.Resource
 	for r := range g.table.Snapshot().All() {
-		puts = append(puts, named(r))
+		puts = append(puts, renamed(r))
 	}
 	for _, l := range g.hold.first(g.hold.size()) {
-		l.was, l.desired, l.served = named(l.was), named(l.desired), named(l.served)
+		l.was, l.desired, l.served = renamed(l.was), renamed(l.desired), renamed(l.served)
 		g.hold.held.Set(l)
 	}
 	g.commit(puts, nil, g.now())
 }
 
-// Configure changes the settings. If they are to let everything through, what is held goes, too.
+// Configure changes the settings. Turning the guard off releases the hold.
 func (g *Guard) Configure(s Settings) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -172,18 +170,18 @@ func (g *Guard) Configure(s Settings) {
 		g.release("the guard was turned off")
 		return
 	}
-	g.look(g.now())
-	g.ring() // the end of the hold may be another
+	g.reassess(g.now())
+	g.wakeRun() // the hold may end at another time
 }
 
 // The errors of Release.
 var (
 	ErrNothingHeld = errors.New("nothing is held")
-	ErrOtherHold   = errors.New("another loss is held by now")
+	ErrOtherHold   = errors.New("a different hold is active")
 )
 
-// Release lets go what is held, on behalf of somebody, and says how much that was. If id is not empty, it is that of the
-// hold that is meant.
+// Release ends the hold on behalf of somebody, and returns how much it held. If id is not empty, only a hold of this id is
+// released.
 func (g *Guard) Release(id, by string) (objects, endpoints int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,7 +189,7 @@ func (g *Guard) Release(id, by string) (objects, endpoints int, err error) {
 	case g.hold == nil:
 		return 0, 0, ErrNothingHeld
 	case id != "" && id != g.hold.id:
-		return 0, 0, fmt.Errorf("%w: %s, and not %s", ErrOtherHold, g.hold.id, id)
+		return 0, 0, fmt.Errorf("%w: %s, not %s", ErrOtherHold, g.hold.id, id)
 	}
 	objects, endpoints = g.hold.sum.objects, g.hold.sum.endpoints
 	g.release("it was released by " + by)
@@ -210,41 +208,41 @@ func (g *Guard) expire() {
 	}
 }
 
-// LastChange returns when the table was last changed, be it by the source or by the end of a hold; zero if never.
+// LastChange returns when the source or the end of a hold last changed the table; zero if never.
 func (g *Guard) LastChange() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.changes
 }
 
-// release has the table be as the source says. The caller holds mu, and there is a hold.
+// release ends the hold and applies what it held. The caller holds mu, and there is a hold.
 func (g *Guard) release(why string) {
 	puts, deletes := g.hold.desired()
 	hold := g.hold.id
 	g.end(why)
 	changes, _ := g.commit(puts, deletes, g.now())
-	g.brought(hold, changes)
-	g.forgive()
+	g.attachChanges(hold, changes)
+	g.resetWindow()
 }
 
-// forgive forgets what was lost: it was meant. The caller holds mu.
-func (g *Guard) forgive() {
+// resetWindow forgets recent losses: they were intended. The caller holds mu.
+func (g *Guard) resetWindow() {
 	g.recent = window{}
-	g.most = g.has.clone()
+	g.peak = g.has.clone()
 }
 
-// look ends the hold if nothing of it is left, and notes whether what is left is below the limits. What was let through
-// before it began belongs to the same loss. The caller holds mu, and there is a hold.
-func (g *Guard) look(now time.Time) {
+// reassess ends the hold if it is empty, and notes whether it is below the limits, together with the losses that passed
+// before it began. The caller holds mu, and there is a hold.
+func (g *Guard) reassess(now time.Time) {
 	h := g.hold
 	switch {
 	case h.size() == 0:
 		g.end("everything has come back")
-	case g.settings.tooMuch(question{now: h.sum, past: g.recent.sum, has: g.base(), most: g.most}) != "":
+	case g.settings.tooMuch(lossCheck{losing: h.sum, lostRecently: g.recent.sum, present: g.base(), peak: g.peak}) != "":
 		h.below = time.Time{}
 	case h.below.IsZero():
 		h.below = now
-		g.ring()
+		g.wakeRun()
 		g.changed(nil)
 	}
 }
@@ -254,64 +252,64 @@ func (g *Guard) begin(now time.Time, why string) {
 	h := &hold{id: identify(now, g.last), since: now, why: why, grew: now}
 	g.hold, g.last = h, h.id
 	g.holds++
-	g.tell(news{began: true, id: h.id, why: why})
+	g.queueEvent(holdEvent{began: true, id: h.id, why: why})
 }
 
 // end ends the hold. The caller holds mu.
 func (g *Guard) end(why string) {
 	h := g.hold
 	g.hold = nil
-	g.tell(news{id: h.id, why: why, objects: h.sum.objects, endpoints: h.sum.endpoints})
+	g.queueEvent(holdEvent{id: h.id, why: why, objects: h.sum.objects, endpoints: h.sum.endpoints})
 }
 
-// commit applies, and enters the losses in the window: while there is a hold that is only what comes back, since what is
-// lost is held. The caller holds mu.
+// commit applies puts and deletes, and notes losses in the window; during a hold, which keeps the losses, only what
+// comes back. The caller holds mu.
 func (g *Guard) commit(puts []*resource.Resource, deletes []resource.Key, now time.Time) ([]memstore.Change, memstore.Snapshot) {
 	changes, after := g.table.Apply(puts, deletes)
 	if len(changes) > 0 {
 		g.changes = now
 	}
 	for _, c := range changes {
-		was, is, objects := endpoints(c.Old), endpoints(c.New), 0
+		old, next, objects := endpoints(c.Old), endpoints(c.New), 0
 		switch {
 		case c.Old == nil:
 			objects = 1
 		case c.New == nil:
 			objects = -1
 		}
-		g.has.add(c.Key().Kind, objects, is-was)
-		if !g.settings.Off && (g.hold == nil && !g.rereading || is >= was && c.New != nil) {
-			g.recent.note(c.Key(), c.New == nil, was, is, now)
+		g.has.add(c.Key().Kind, objects, next-old)
+		if !g.settings.Off && (g.hold == nil && !g.newSettingsUnread || next >= old && c.New != nil) {
+			g.recent.note(c.Key(), c.New == nil, old, next, now)
 		}
-		if _, held := g.hold.get(c.Key()); g.hold != nil && !held && is >= was && c.New != nil {
-			g.hold.passed.note(c.Key(), false, was, is, now) // it is back
+		if _, held := g.hold.get(c.Key()); g.hold != nil && !held && next >= old && c.New != nil {
+			g.hold.passed.note(c.Key(), false, old, next, now) // it is back
 		}
 	}
 	for kind, n := range g.has.kinds {
-		if n > g.most.kinds[kind] || g.recent.sum.kinds[kind] == 0 {
-			g.most.kinds[kind] = n
+		if n > g.peak.kinds[kind] || g.recent.sum.kinds[kind] == 0 {
+			g.peak.kinds[kind] = n
 		}
 	}
-	if g.has.objects > g.most.objects || g.recent.sum.objects == 0 {
-		g.most.objects = g.has.objects
+	if g.has.objects > g.peak.objects || g.recent.sum.objects == 0 {
+		g.peak.objects = g.has.objects
 	}
 	return changes, after
 }
 
-// forget forgets what was lost longer than a window ago. The caller holds mu, and there is no hold.
+// forget forgets losses older than a window. The caller holds mu, and there is no hold.
 func (g *Guard) forget(now time.Time) {
 	g.recent.forget(now.Add(-g.settings.Window))
-	for kind := range g.most.kinds {
+	for kind := range g.peak.kinds {
 		if g.recent.sum.kinds[kind] == 0 {
-			g.most.kinds[kind] = g.has.kinds[kind]
+			g.peak.kinds[kind] = g.has.kinds[kind]
 		}
 	}
 	if g.recent.sum.objects == 0 {
-		g.most.objects = g.has.objects
+		g.peak.objects = g.has.objects
 	}
 }
 
-// base is what there would be without a hold: what the table has, without the new endpoints of what is held.
+// base counts the table without the extra endpoints of held objects.
 func (g *Guard) base() tally {
 	base := g.has
 	if g.hold != nil {
@@ -320,31 +318,31 @@ func (g *Guard) base() tally {
 	return base
 }
 
-// tooMuch says why losses are to be held, or nothing. The caller holds mu, and there is no hold.
+// tooMuch returns why losses are held, or "" if they pass. The caller holds mu, and there is no hold.
 func (g *Guard) tooMuch(losses []loss, puts []*resource.Resource, before memstore.Snapshot) string {
 	if len(losses) == 0 {
 		return ""
 	}
-	return g.settings.tooMuch(g.question(losses, puts, before))
+	return g.settings.tooMuch(g.check(losses, puts, before))
 }
 
-// question is whether losses are too much, with what comes in the same commit. The caller holds mu.
-func (g *Guard) question(losses []loss, puts []*resource.Resource, before memstore.Snapshot) question {
-	q := question{past: g.recent.sum, has: g.base(), most: g.most}
+// check returns the numbers by which losses of one commit are judged. The caller holds mu.
+func (g *Guard) check(losses []loss, puts []*resource.Resource, before memstore.Snapshot) lossCheck {
+	c := lossCheck{lostRecently: g.recent.sum, present: g.base(), peak: g.peak}
 	for _, l := range losses {
-		q.now.add(l.key.Kind, l.objects(), l.endpoints())
+		c.losing.add(l.key.Kind, l.objects(), l.endpoints())
 	}
-	fresh := make(map[resource.Key]bool)
+	counted := make(map[resource.Key]bool)
 	for _, r := range puts {
-		if !fresh[r.Key()] && before.Get(r.Key()) == nil {
-			fresh[r.Key()] = true
-			q.new.add(r.Key().Kind, 1, endpoints(r))
+		if !counted[r.Key()] && before.Get(r.Key()) == nil {
+			counted[r.Key()] = true
+			c.arriving.add(r.Key().Kind, 1, endpoints(r))
 		}
 	}
-	return q
+	return c
 }
 
-// firstSeen notes of those of puts that are new that they are first seen now.
+// firstSeen stamps the new ones of puts with the time at which they are first seen.
 func firstSeen(puts []*resource.Resource, before memstore.Snapshot, now time.Time) []*resource.Resource {
 	stamped := slices.Clone(puts)
 	for i, r := range stamped {

@@ -12,8 +12,7 @@ import (
 	"tributary/resource"
 )
 
-// TestHistories checks a guard through random histories of a source, with releases and restarts, against what the source
-// said at each time.
+// TestHistories checks a guard through random histories of a source, with releases and restarts, against the content of the source.
 func TestHistories(t *testing.T) {
 	const names = 24
 	rapid.Check(t, func(t *rapid.T) {
@@ -26,7 +25,7 @@ func TestHistories(t *testing.T) {
 			return g
 		}
 		g := start()
-		says := make(map[resource.Key]*resource.Resource) // what the source says
+		content := make(map[resource.Key]*resource.Resource) // of the source
 		explains := rapid.Bool().Draw(t, "explains")
 		exact := true // no loss was explained
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
@@ -46,10 +45,10 @@ func TestHistories(t *testing.T) {
 					}
 				}
 				for _, k := range deletes {
-					delete(says, k)
+					delete(content, k)
 				}
 				for _, r := range puts {
-					says[r.Key()] = r
+					content[r.Key()] = r
 				}
 				if explained = explains && rapid.Bool().Draw(t, "explained"); explained {
 					g.ApplyExplained(puts, deletes)
@@ -59,11 +58,11 @@ func TestHistories(t *testing.T) {
 			case "all":
 				puts := entries(names, 3)
 				for _, r := range puts {
-					says[r.Key()] = r
+					content[r.Key()] = r
 				}
 				g.Apply(puts, nil)
 			case "nothing":
-				clear(says)
+				clear(content)
 				g.Apply(nil, keys(0, names))
 			case "release":
 				_, _, _ = g.Release("", "somebody")
@@ -73,7 +72,7 @@ func TestHistories(t *testing.T) {
 				ends := base != nil && base.Until != nil
 				g.expire()
 				require.Equal(t, base != nil && !ends, g.Status() != nil)
-			case "restart": // the source is read as a whole, against what is in the table
+			case "restart": // the source is read anew, and compared with the table
 				state, kept := g.State(), held(g)
 				g = start()
 				require.NoError(t, g.Resume(state, kept))
@@ -83,7 +82,7 @@ func TestHistories(t *testing.T) {
 				require.Equal(t, before.Len(), table.Snapshot().Len())
 			}
 			exact = exact && !explained
-			check(t, g, &table, says, exact)
+			check(t, g, &table, content, exact)
 			if base != nil && g.Status() != nil && base.ID == g.Status().ID {
 				require.Equal(t, base.Since, g.Status().Since, "one hold")
 			}
@@ -96,15 +95,15 @@ func TestHistories(t *testing.T) {
 			}
 		}
 		_, _, _ = g.Release("", "somebody")
-		require.Equal(t, len(says), table.Snapshot().Len())
-		for k, r := range says {
+		require.Equal(t, len(content), table.Snapshot().Len())
+		for k, r := range content {
 			require.True(t, resource.Equal(r, table.Snapshot().Get(k)), "after a release the table is what the source says")
 		}
 	})
 }
 
-// check checks what holds at any time.
-func check(t *rapid.T, g *Guard, table *memstore.Table, said map[resource.Key]*resource.Resource, exact bool) {
+// check checks the invariants.
+func check(t *rapid.T, g *Guard, table *memstore.Table, content map[resource.Key]*resource.Resource, exact bool) {
 	held := make(map[resource.Key]bool)
 	st := g.Status()
 	if st != nil {
@@ -114,8 +113,8 @@ func check(t *rapid.T, g *Guard, table *memstore.Table, said map[resource.Key]*r
 			held[k] = true
 			has := table.Snapshot().Get(k)
 			require.NotNil(t, has, "what is held is there")
-			require.Equal(t, h.Gone, said[k] == nil)
-			if more := endpoints(has) - endpoints(said[k]); exact {
+			require.Equal(t, h.Gone, content[k] == nil)
+			if more := endpoints(has) - endpoints(content[k]); exact {
 				require.Equal(t, more, h.Endpoints)
 			} else { // others than it had before may make up for some
 				require.LessOrEqual(t, h.Endpoints, more)
@@ -132,10 +131,10 @@ func check(t *rapid.T, g *Guard, table *memstore.Table, said map[resource.Key]*r
 	for r := range table.Snapshot().All() {
 		total += endpoints(r)
 		if !held[r.Key()] {
-			require.True(t, resource.Equal(said[r.Key()], r), "what is not held is as the source says")
+			require.True(t, resource.Equal(content[r.Key()], r), "what is not held is as the source says")
 		}
 	}
-	for k := range said {
+	for k := range content {
 		require.NotNil(t, table.Snapshot().Get(k), "what the source says is there")
 	}
 	require.Equal(t, total, g.has.endpoints)
@@ -144,8 +143,8 @@ func check(t *rapid.T, g *Guard, table *memstore.Table, said map[resource.Key]*r
 		earlier.add(d.Kind, d.Objects, d.Endpoints)
 	}
 	gone, ends := 0, 0
-	for _, l := range g.recent.lost {
-		ends += l.had - l.n
+	for _, l := range g.recent.byKey {
+		ends += l.had - l.has
 		if l.gone {
 			gone++
 		}

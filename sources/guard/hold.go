@@ -11,12 +11,12 @@ import (
 	"tributary/resource"
 )
 
-// loss is a key that is to lose something.
+// loss is a key that loses endpoints, or its object.
 type loss struct {
 	key     resource.Key
 	was     *resource.Resource // before it lost anything
-	desired *resource.Resource // what the source says; nil if the object is to go
-	served  *resource.Resource // what the table has meanwhile; nil until it is held
+	desired *resource.Resource // as the source wants it; nil if the object is gone
+	served  *resource.Resource // in the table meanwhile; nil until the loss is held
 }
 
 func (l loss) endpoints() int { return endpoints(l.was) - endpoints(l.desired) }
@@ -28,8 +28,8 @@ func (l loss) objects() int {
 	return 0
 }
 
-// lossesOf returns those of puts and deletes that would lose something, each key once: of what is in the table or, where a
-// loss is held already, of what was before that.
+// lossesOf returns the puts and deletes that lose something, one per key, compared with the table or, for a held key, with
+// what was there before its loss.
 func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore.Snapshot, h *hold) []loss {
 	was := func(key resource.Key) *resource.Resource {
 		if l, ok := h.get(key); ok {
@@ -38,7 +38,7 @@ func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore
 		return before.Get(key)
 	}
 	var losses []loss
-	last := make(map[resource.Key]*resource.Resource) // of several puts the last counts, and puts come after deletes
+	last := make(map[resource.Key]*resource.Resource) // the last put counts, and puts come after deletes
 	if len(deletes) > 0 || len(puts) > 1 {
 		for _, r := range puts {
 			last[r.Key()] = r
@@ -61,25 +61,25 @@ func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore
 	return losses
 }
 
-// hold is what is kept back.
+// hold is a mass loss that is held.
 type hold struct {
 	id    string
 	since time.Time
 	why   string
-	below time.Time // since when what is held has been below the limits; zero if it is not
+	below time.Time // since when it has been below the limits; zero if it is not
 
-	grew   time.Time // when something joined last that was not explained, or too much; see Guard.ApplyExplained
-	passed window    // the losses that did not join
+	grew   time.Time // when an unexplained or too large loss last joined; see Guard.ApplyExplained
+	passed window    // losses that did not join
 
 	held    *btree.BTreeG[loss]                  // by key; every key is in the table
-	gone    map[string]map[resource.Key]struct{} // those of which the source has nothing, by the group that had them
+	gone    map[string]map[resource.Key]struct{} // keys the source lacks, by the group that had them
 	sum     tally                                // over held
-	surplus int                                  // endpoints of held that are in the table, and were not before the loss
-	touched []resource.Key                       // of which something else is held, or nothing, and Changed was not called yet
+	surplus int                                  // endpoints of held objects that they did not have before the loss
+	touched []resource.Key                       // changed in held, and not yet passed to Changed
 }
 
-// identify returns the identity of a hold that began at since: short, and the same after a restart. last is that of the
-// hold before, which is another one even if both began at one time.
+// identify returns a short id for a hold that began at since. It differs from last, the id of the hold before, even if both
+// began at the same time.
 func identify(since time.Time, last string) string {
 	n := since.UnixMilli()
 	if before, err := strconv.ParseInt(last, 36, 64); err == nil && before >= n && before-n < 1000 {
@@ -88,8 +88,8 @@ func identify(since time.Time, last string) string {
 	return strconv.FormatInt(n, 36)
 }
 
-// take holds losses, and returns those of puts and deletes that pass, and what the table is to have in place of the
-// others. A key that loses nothing any longer has come back, and is no longer held.
+// take holds losses and returns what to apply: puts and deletes that pass, and what to serve for held keys. A passing key
+// is no longer held.
 func (h *hold) take(losses []loss, before memstore.Snapshot, puts []*resource.Resource, deletes []resource.Key) (
 	[]*resource.Resource, []resource.Key,
 ) {
@@ -113,7 +113,7 @@ func (h *hold) take(losses []loss, before memstore.Snapshot, puts []*resource.Re
 	return puts, deletes
 }
 
-// known returns those of losses that are held already.
+// known returns the losses of keys that are already held.
 func (h *hold) known(losses []loss) []loss {
 	return slices.DeleteFunc(losses, func(l loss) bool {
 		_, held := h.get(l.key)
@@ -121,8 +121,8 @@ func (h *hold) known(losses []loss) []loss {
 	})
 }
 
-// add holds l, in the place of what was held of its key, and returns what is served of it: what was, or as much of what is
-// as does not take away from that.
+// add holds l, in place of an earlier loss of its key, and returns what to serve: the former object, joined with the desired
+// one if possible.
 func (h *hold) add(l loss) *resource.Resource {
 	h.cancel(l.key)
 	l.served = l.was
@@ -139,7 +139,7 @@ func (h *hold) add(l loss) *resource.Resource {
 	return l.served
 }
 
-// cancel forgets key: it has come back.
+// cancel forgets the loss of key.
 func (h *hold) cancel(key resource.Key) {
 	if l, ok := h.get(key); ok {
 		h.held.Delete(l)
@@ -155,19 +155,19 @@ func (h *hold) count(l loss, sign int) {
 		return
 	}
 	group := l.was.Origin().Group
-	of := h.gone[group]
+	keys := h.gone[group]
 	switch {
 	case sign < 0:
-		if delete(of, l.key); len(of) == 0 {
+		if delete(keys, l.key); len(keys) == 0 {
 			delete(h.gone, group)
 		}
-	case of == nil:
+	case keys == nil:
 		if h.gone == nil {
 			h.gone = make(map[string]map[resource.Key]struct{})
 		}
 		h.gone[group] = map[resource.Key]struct{}{l.key: {}}
 	default:
-		of[l.key] = struct{}{}
+		keys[l.key] = struct{}{}
 	}
 }
 
@@ -186,7 +186,7 @@ func (h *hold) size() int {
 	return h.held.Len()
 }
 
-// desired returns what the table must do to be as the source says.
+// desired returns the puts and deletes that make the table as the source wants it.
 func (h *hold) desired() (puts []*resource.Resource, deletes []resource.Key) {
 	for _, l := range h.first(h.size()) {
 		if l.desired == nil {
@@ -198,7 +198,7 @@ func (h *hold) desired() (puts []*resource.Resource, deletes []resource.Key) {
 	return puts, deletes
 }
 
-// first returns the first n of what is held, by key.
+// first returns the first n held losses, by key.
 func (h *hold) first(n int) []loss {
 	n = min(n, h.size())
 	if n == 0 {

@@ -2,19 +2,19 @@ package guard
 
 import "tributary/resource"
 
-// Reread says that the source is about to be read by other settings than those by which the table was made. Until it has been read as a
-// whole, what it lacks is by these settings: who edits them means it. What was held before is held on.
+// Reread announces that the source will be read with changed settings. Until MarkSynced, what it lacks is not a new loss: the edit is
+// intended. Existing holds stay.
 func (g *Guard) Reread() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.rereading = true
+	g.newSettingsUnread = true
 }
 
-// Inherit takes over from the guard of the same source, by other settings, what is in its table, what it holds and what it has seen go;
-// the source is about to be read anew, as with Reread. The table of this one is empty. Nobody uses the other one any more.
+// Inherit takes over table content, hold and recent losses from the guard of the same source under its former settings. Call it on an empty
+// table, and do not use `from` afterwards. The source will be read again, as after Reread.
 func (g *Guard) Inherit(from *Guard) {
 	from.mu.Lock()
-	has, most, recent, held, last, holds := from.has, from.most, from.recent, from.hold, from.last, from.holds
+	has, peak, recent, held, last, holds := from.has, from.peak, from.recent, from.hold, from.last, from.holds
 	before := from.table.Snapshot()
 	from.hold = nil
 	from.mu.Unlock()
@@ -26,8 +26,8 @@ func (g *Guard) Inherit(from *Guard) {
 		all = append(all, r)
 	}
 	g.table.Apply(all, nil)
-	g.has, g.most, g.recent, g.hold, g.last, g.holds = has, most, recent, held, last, holds
-	g.rereading = true
+	g.has, g.peak, g.recent, g.hold, g.last, g.holds = has, peak, recent, held, last, holds
+	g.newSettingsUnread = true
 	if g.hold == nil {
 		return
 	}
@@ -35,5 +35,5 @@ func (g *Guard) Inherit(from *Guard) {
 		g.release("the guard was turned off")
 		return
 	}
-	g.ring() // the end of the hold may be another
+	g.wakeRun() // the hold may end at another time
 }

@@ -10,19 +10,18 @@ import (
 	"tributary/resource"
 )
 
-// Settings say what is a mass loss. What is zero, or nil, has its default. docs/failing-safely.md has the rules as a table.
+// Settings define a mass loss. Zero and nil mean the default. docs/failing-safely.md has the rules as a table.
 //
-// A loss is an object deleted, or an endpoint that a ServiceEntry has no longer. Losses are summed over a window, so that
-// a directory that is removed file by file is one loss; what comes back meanwhile is none. A loss is held if it is more
-// than Share of what there would be without it and more than Min: by the number of objects of a kind, of objects in all, or
-// of endpoints. It is also held, whatever Share and Min are, if it leaves nothing of a kind that had two objects or more, or
-// nothing at all of two or more.
+// A loss is a deleted object, or an endpoint that a ServiceEntry no longer has. Losses are summed over a window, so that
+// a directory that is removed file by file is one loss; what comes back meanwhile does not count. A loss is held if it is
+// more than Share of what was there before and more than Min: of the objects of a kind, of all objects, or of endpoints.
+// Whatever Share and Min are, it is also held if it leaves nothing of minWipeout or more objects, of a kind or in all.
 type Settings struct {
-	Off     bool          // lets everything through
-	Share   float64       // of all, from 0 to 1; default 0.5
-	Min     *int          // as many may always be lost; default 10
+	Off     bool          // everything passes
+	Share   float64       // from 0 to 1; default 0.5
+	Min     *int          // that many losses always pass; default 10
 	Window  time.Duration // default 1 minute
-	HoldFor time.Duration // after which a hold ends by itself; default: never, a person decides
+	HoldFor time.Duration // after which a hold ends by itself; default: never
 }
 
 // The defaults of Settings.
@@ -32,8 +31,8 @@ const (
 	DefaultWindow = time.Minute
 )
 
-// few is how many objects, of a kind or in all, make the loss of all of them one that is held.
-const few = 2
+// minWipeout: losing all of this many objects, or more, is held.
+const minWipeout = 2
 
 func (s Settings) withDefaults() Settings {
 	if s.Min == nil {
@@ -43,7 +42,7 @@ func (s Settings) withDefaults() Settings {
 	return s
 }
 
-// tally counts objects by kind and in all, and endpoints. The zero value is nothing.
+// tally counts objects, by kind and in all, and endpoints.
 type tally struct {
 	kinds     map[resource.Kind]int
 	objects   int
@@ -80,47 +79,47 @@ func (t tally) plus(o tally) tally {
 	return sum
 }
 
-// question is a loss to be judged.
-type question struct {
-	now  tally // what would be lost now
-	past tally // what was let through shortly before, and has not come back
-	has  tally // what there is, with what would be lost now
-	new  tally // what comes in its place, in the same commit
-	most tally // objects that there were at one time of the window
+// lossCheck has the numbers by which a loss is judged.
+type lossCheck struct {
+	losing       tally // by the commit that is judged
+	lostRecently tally // before it, within the window, and not back
+	present      tally // before the commit
+	arriving     tally // new objects of the same commit
+	peak         tally // most objects within the window
 }
 
-// tooMuch says why a loss is to be held, or nothing. Only that is judged of which something would be lost now.
-func (s Settings) tooMuch(q question) string {
-	lost, had := q.now.plus(q.past), q.has.plus(q.past)
-	within := func(what string, lost, of int) string {
-		if lost <= *s.Min || float64(lost) <= s.Share*float64(of) {
+// tooMuch returns why a loss is held, or "" if it passes. It considers only kinds and totals that the commit itself reduces.
+func (s Settings) tooMuch(c lossCheck) string {
+	lost, had := c.losing.plus(c.lostRecently), c.present.plus(c.lostRecently)
+	exceeds := func(what string, lost, all int) string {
+		if lost <= *s.Min || float64(lost) <= s.Share*float64(all) {
 			return ""
 		}
 		return fmt.Sprintf("%d of %d %s would go within %s, which is more than %d and more than %g %%",
-			lost, of, what, s.Window, *s.Min, s.Share*100)
+			lost, all, what, s.Window, *s.Min, s.Share*100)
 	}
-	kinds := slices.Sorted(maps.Keys(q.now.kinds))
+	kinds := slices.Sorted(maps.Keys(c.losing.kinds))
 	for _, kind := range kinds {
-		left := q.has.kinds[kind] - q.now.kinds[kind] + q.new.kinds[kind]
-		if left == 0 && q.most.kinds[kind] >= few {
+		left := c.present.kinds[kind] - c.losing.kinds[kind] + c.arriving.kinds[kind]
+		if left == 0 && c.peak.kinds[kind] >= minWipeout {
 			return fmt.Sprintf("all %d objects of kind %s would go within %s", lost.kinds[kind], kind, s.Window)
 		}
 	}
-	if q.now.objects > 0 && q.has.objects-q.now.objects+q.new.objects == 0 && q.most.objects >= few {
+	if c.losing.objects > 0 && c.present.objects-c.losing.objects+c.arriving.objects == 0 && c.peak.objects >= minWipeout {
 		return fmt.Sprintf("all %d objects would go within %s", lost.objects, s.Window)
 	}
-	if q.now.objects > 0 {
-		if why := within("objects", lost.objects, had.objects); why != "" {
+	if c.losing.objects > 0 {
+		if why := exceeds("objects", lost.objects, had.objects); why != "" {
 			return why
 		}
 	}
 	for _, kind := range kinds {
-		if why := within("objects of kind "+string(kind), lost.kinds[kind], had.kinds[kind]); why != "" {
+		if why := exceeds("objects of kind "+string(kind), lost.kinds[kind], had.kinds[kind]); why != "" {
 			return why
 		}
 	}
-	if q.now.endpoints > 0 {
-		return within("endpoints", lost.endpoints-q.new.endpoints, had.endpoints) // a service may have got another name
+	if c.losing.endpoints > 0 {
+		return exceeds("endpoints", lost.endpoints-c.arriving.endpoints, had.endpoints) // a service may have been renamed
 	}
 	return ""
 }

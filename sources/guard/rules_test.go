@@ -67,7 +67,7 @@ func (b *rig) served(t *testing.T) (as []string) {
 	return as
 }
 
-// passes and holds say that all that was asked for has gone, or that nothing has.
+// passes and holds check that no loss is held, or that one is.
 func (b *rig) passes(t *testing.T, size int) {
 	t.Helper()
 	require.Nil(t, b.Status())
@@ -81,7 +81,7 @@ func (b *rig) holds(t *testing.T, size int, why string) {
 	require.Equal(t, size, b.size())
 }
 
-// wait lets time pass, and what is due by then happen.
+// wait advances the clock, and ends a hold that is due.
 func (b *rig) wait(d time.Duration) {
 	b.clock = b.clock.Add(d)
 	b.expire()
@@ -320,7 +320,7 @@ var rules = map[string]func(t *testing.T){
 		b.passes(t, 5)
 		b = newRig(Settings{}, 100, 0)
 		b.Apply(nil, keys(0, 40))
-		b.Apply(nil, keys(40, 55)) // a quarter of what there is by now
+		b.Apply(nil, keys(40, 55)) // a quarter of the rest
 		b.wait(time.Hour)
 		b.holds(t, 60, "55 of 100 objects would go within 1m0s, which is more than 10 and more than 50 %")
 	},

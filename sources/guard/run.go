@@ -10,43 +10,43 @@ import (
 	"tributary/memstore"
 )
 
-// news is the beginning or the end of a hold, for people.
-type news struct {
+// holdEvent is the beginning or the end of a hold.
+type holdEvent struct {
 	began              bool
 	resumed            bool // it began before the restart
 	id, why            string
-	objects, endpoints int               // that went when it ended
-	changes            []memstore.Change // that its end made
+	objects, endpoints int               // lost at its end
+	changes            []memstore.Change // made by its end
 }
 
-// maxNews is how many beginnings and ends wait for Run. A source that flips faster than that is told of in part.
-const maxNews = 100
+// maxEvents caps how many events wait for Run. Of a source that flips faster, some are not reported.
+const maxEvents = 100
 
-// tell has Run log news, and whoever keeps State look. The caller holds mu.
-func (g *Guard) tell(n news) {
-	if len(g.news) < maxNews {
-		g.news = append(g.news, n)
+// queueEvent queues e for Run and calls Changed. The caller holds mu.
+func (g *Guard) queueEvent(e holdEvent) {
+	if len(g.events) < maxEvents {
+		g.events = append(g.events, e)
 	}
-	g.ring()
+	g.wakeRun()
 	g.changed(nil)
 }
 
-// brought adds what the end of a hold changed to the news of it. The caller holds mu, and has told of the end.
-func (g *Guard) brought(hold string, changes []memstore.Change) {
-	if last := len(g.news) - 1; g.news[last].id == hold {
-		g.news[last].changes = changes
+// attachChanges adds the changes that the end of a hold made to its event, which is queued. The caller holds mu.
+func (g *Guard) attachChanges(hold string, changes []memstore.Change) {
+	if last := len(g.events) - 1; g.events[last].id == hold {
+		g.events[last].changes = changes
 	}
 }
 
-func (g *Guard) ring() {
+func (g *Guard) wakeRun() {
 	select {
 	case g.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // it will wake anyway
 	}
 }
 
-// Run logs the beginning and the end of each hold, and lets a hold go when its time has come, until ctx ends. It may be
-// called again then, but never twice at once.
+// Run reports when holds begin and end, and ends a hold when its time has come, until ctx ends. It may be called again
+// then, but never twice at once.
 func (g *Guard) Run(ctx context.Context) {
 	for {
 		due := g.report()
@@ -61,24 +61,24 @@ func (g *Guard) Run(ctx context.Context) {
 	}
 }
 
-// report logs what is new, and returns a channel for the time at which the hold ends by itself.
+// report logs the queued events, and returns a channel for the time at which the hold ends by itself.
 func (g *Guard) report() (due <-chan time.Time) {
 	g.mu.Lock()
-	all := g.news
-	g.news = nil
+	all := g.events
+	g.events = nil
 	var at time.Time
 	if g.hold != nil {
 		at, _ = g.hold.ends(g.settings)
 	}
 	now := g.now()
 	g.mu.Unlock()
-	for _, n := range all {
-		n.log(g.log)
-		if g.told != nil && !n.resumed {
-			g.told(n.began, n.String())
+	for _, e := range all {
+		e.log(g.log)
+		if g.onEvent != nil && !e.resumed {
+			g.onEvent(e.began, e.String())
 		}
-		if len(n.changes) > 0 {
-			g.ended(n.id, n.changes)
+		if len(e.changes) > 0 {
+			g.ended(e.id, e.changes)
 		}
 	}
 	if at.IsZero() {
@@ -87,25 +87,25 @@ func (g *Guard) report() (due <-chan time.Time) {
 	return time.After(at.Sub(now))
 }
 
-// String says in words what has happened.
-func (n news) String() string {
-	if n.began {
-		return fmt.Sprintf("hold %s: %s", n.id, n.why)
+// String describes the event for people.
+func (e holdEvent) String() string {
+	if e.began {
+		return fmt.Sprintf("hold %s: %s", e.id, e.why)
 	}
-	return fmt.Sprintf("hold %s: %s; %s and %s gone", n.id, n.why, words.Count(n.objects, "object", "objects"),
-		words.Count(n.endpoints, "endpoint", "endpoints"))
+	return fmt.Sprintf("hold %s: %s; %s and %s gone", e.id, e.why, words.Count(e.objects, "object", "objects"),
+		words.Count(e.endpoints, "endpoint", "endpoints"))
 }
 
-func (n news) log(log *slog.Logger) {
-	if n.resumed {
-		log.Error("a loss is still held back, as before the restart: it stays in force until the hold ends or is released",
-			"hold", n.id, "why", n.why)
+func (e holdEvent) log(log *slog.Logger) {
+	if e.resumed {
+		log.Error("loss still held after the restart: objects the source dropped stay served until the hold ends or is released",
+			"hold", e.id, "why", e.why)
 		return
 	}
-	if n.began {
-		log.Error("a loss is held back: what the source no longer has stays in force until the hold ends or is released",
-			"hold", n.id, "why", n.why)
+	if e.began {
+		log.Error("loss held: objects the source dropped stay served until the hold ends or is released",
+			"hold", e.id, "why", e.why)
 		return
 	}
-	log.Warn("the hold has ended", "hold", n.id, "why", n.why, "objects_gone", n.objects, "endpoints_gone", n.endpoints)
+	log.Warn("hold ended", "hold", e.id, "why", e.why, "objects_gone", e.objects, "endpoints_gone", e.endpoints)
 }

@@ -8,8 +8,7 @@ import (
 	"tributary/resource"
 )
 
-// simulated is a guard as the simulation drives it. All that depends on the guard's own methods is here, so that another guard
-// can be put in its place.
+// simulated wraps the guard of the simulation. All code that depends on its methods is here, so that another guard can replace it.
 type simulated struct {
 	*Guard
 	settings Settings
@@ -31,17 +30,16 @@ func (s *simulated) begin(state []byte, held map[resource.Key]Loss) {
 	}
 }
 
-// restart has another one take up where this one leaves off. The source is then read anew: what it says is put, and what it lacks
-// of the table is deleted.
+// restart continues with a new guard. The source is then read anew: its objects are put, and others in the table are deleted.
 func (s *simulated) restart(puts []*resource.Resource, deletes []resource.Key) {
 	held := held(s.Guard)
 	s.begin(s.State(), held)
-	deletes = slices.DeleteFunc(deletes, func(k resource.Key) bool { l, is := held[k]; return is && l.Said == nil })
+	deletes = slices.DeleteFunc(deletes, func(k resource.Key) bool { l, ok := held[k]; return ok && l.Desired == nil })
 	s.Apply(puts, deletes)
 	s.MarkSynced()
 }
 
-// due is when the hold ends by itself; zero if there is none, or if it does not.
+// due returns when the hold ends by itself; zero if there is none, or if it does not.
 func (s *simulated) due() time.Time {
 	if st := s.Status(); st != nil && st.Until != nil {
 		return *st.Until

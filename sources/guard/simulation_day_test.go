@@ -8,7 +8,7 @@ import (
 	"tributary/resource"
 )
 
-// plan draws what happens on a day.
+// plan draws the events of a day.
 func (d *day) plan() {
 	for range d.between(4, 12) {
 		d.after(d.within(0, 20*time.Hour), d.change)
@@ -127,7 +127,7 @@ func (d *day) deploy(key resource.Key) {
 	}
 }
 
-// drop deletes on purpose. Who deletes more than passes looks at it some time later, and releases it.
+// drop deletes on purpose. If that is held, it is released some time later.
 func (d *day) drop(ks []resource.Key, renamed bool) {
 	if d.above(ks, renamed) {
 		d.mass++
@@ -143,7 +143,7 @@ func (d *day) drop(ks []resource.Key, renamed bool) {
 	}
 }
 
-// above reports whether it is by the rules of the docs that the loss of ks is held.
+// above reports whether the loss of ks is held by the rules of the docs.
 func (d *day) above(ks []resource.Key, renamed bool) bool {
 	most := func(n, of int) bool { return n > DefaultMin && 2*n > of }
 	kinds := make(map[resource.Kind]int)
@@ -163,7 +163,7 @@ func (d *day) above(ks []resource.Key, renamed bool) bool {
 	return !renamed && len(ks) == len(d.truth) && len(ks) >= 2 || most(len(ks), len(d.truth)) || !renamed && most(ends, all)
 }
 
-// fail has the source be wrong for a while.
+// fail makes the source wrong for a while.
 func (d *day) fail() {
 	if d.fault != nil {
 		return
@@ -195,7 +195,7 @@ func (d *day) fail() {
 		for i := range 60 {
 			d.after(time.Duration(i)*time.Second, func() { empty = !empty })
 		}
-	case 6: // leases run out over minutes, and nobody renews them
+	case 6: // leases run out over minutes, without renewal
 		f.slowly = true
 		lost := make(map[resource.Key]bool)
 		f.lacks = func(key resource.Key) bool { return lost[key] }

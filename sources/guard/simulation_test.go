@@ -21,8 +21,8 @@ import (
 const days = "TRIBUTARY_TEST_DAYS"
 
 // TestSimulation has the guard live through random days of a source: people deploy, scale, drain, rename and delete, tributary
-// restarts, and twice a day or so the source is wrong. It counts what the guard holds for nothing, and what it lets go by
-// mistake. docs/failing-safely.md has the figures of 1,000 days.
+// restarts, and twice a day or so the source is wrong. It counts needless holds, and losses
+// by mistake that passed. docs/failing-safely.md has the figures of 1,000 days.
 func TestSimulation(t *testing.T) {
 	n := 60
 	if s := os.Getenv(days); s != "" {
@@ -47,7 +47,7 @@ func TestSimulation(t *testing.T) {
 	t.Run("window 20m", func(t *testing.T) { live(t, Settings{Window: 20 * time.Minute}) })
 }
 
-// figures are what the days come to.
+// figures are the results of the days.
 type figures struct {
 	changes      int // that people made
 	mass         int // of these, deletions and renamings above the limits
@@ -63,7 +63,7 @@ type figures struct {
 	slowlyGone   int
 
 	stuck    int           // holds of a day with a fault that were still there an hour after all was right again
-	deadFor  time.Duration // object-time that something was served that nobody had or wanted any longer, source right
+	deadFor  time.Duration // object-time that a deleted object was served while the source was right
 	blindFor time.Duration // service-time that a service with live endpoints was served none of them
 }
 
@@ -100,7 +100,7 @@ func (f figures) String() string {
 	return b.String()
 }
 
-// object is what an object is in truth: the addresses of a service that live.
+// object is an object in truth: the live addresses of a service.
 type object struct{ endpoints []string }
 
 // day is a day of one source.
@@ -111,15 +111,15 @@ type day struct {
 	agenda []appointment // in order of time
 	number int           // of names and addresses given so far
 
-	truth map[resource.Key]object // what people want, and what lives
+	truth map[resource.Key]object // the objects that people want, with their live instances
 	made  map[resource.Key]made   // of it
 	said  map[resource.Key]*resource.Resource
-	known map[resource.Key]bool // the source has said it, if it is still wanted
+	known map[resource.Key]bool // the source has had it, and it is still wanted
 
 	// The fault of the moment; nil if the source is right.
 	fault *fault
 	meant time.Time // when a deletion or renaming above the limits was made last
-	held  bool      // when it was looked at last
+	held  bool      // at the last look
 	wrong bool      // there was a fault in this hold
 	right time.Time // since when the source has been right
 
@@ -136,7 +136,7 @@ type appointment struct {
 	do func()
 }
 
-// fault is what a source gets wrong.
+// fault is an error of the source.
 type fault struct {
 	lacks  func(key resource.Key) bool // the object
 	bare   func(key resource.Key) bool // all its endpoints
@@ -214,7 +214,7 @@ func (d *day) some(ks []resource.Key, share float64) []resource.Key {
 	return ks[:int(share*float64(len(ks))+0.5)]
 }
 
-// at has something happen later, in truth or with the source, and the source then say what it sees.
+// at schedules an event, in truth or in the source; the source then publishes its content.
 func (d *day) at(when time.Time, do func()) {
 	i, _ := slices.BinarySearchFunc(d.agenda, when, func(a appointment, t time.Time) int {
 		if a.at.After(t) {
@@ -245,7 +245,7 @@ func (d *day) pass() {
 	}
 }
 
-// waitUntil lets time pass, with what is due by then.
+// waitUntil lets time pass, and runs what is due by then.
 func (d *day) waitUntil(t time.Time) {
 	for due := d.due(); !due.IsZero() && due.Before(t); due = d.due() {
 		d.weigh(max(0, due.Sub(d.clock)))
@@ -259,7 +259,7 @@ func (d *day) waitUntil(t time.Time) {
 	d.clock = t
 }
 
-// say has the source publish what it sees.
+// say has the source publish its content.
 func (d *day) say() {
 	now := make(map[resource.Key]*resource.Resource, len(d.truth))
 	for key, o := range d.truth {
@@ -316,7 +316,7 @@ func (d *day) make(key resource.Key, o object) *resource.Resource {
 	return r
 }
 
-// judge counts what has become of the last step.
+// judge counts the results of the last step.
 func (d *day) judge() {
 	held := d.holding()
 	if held && !d.held {
@@ -356,7 +356,7 @@ func (d *day) judge() {
 	f.mass = f.mass || lost == len(d.known) && lost >= 2 || lost > DefaultMin && 2*lost > len(d.known)
 }
 
-// weigh counts the time for which things are as they are.
+// weigh counts the time for which the present state lasts.
 func (d *day) weigh(dt time.Duration) {
 	if dt <= 0 {
 		return

@@ -8,100 +8,100 @@ import (
 	"tributary/resource"
 )
 
-// steps is how many of a window's parts losses are told apart by over a restart.
-const steps = 60
+// windowSteps: saved losses are rounded to window/windowSteps.
+const windowSteps = 60
 
-// kept is what a guard knows that outlives the program.
-type kept struct {
-	Hold   *keptHold  `json:"hold,omitempty"`
-	Recent []departed `json:"recent,omitempty"` // what was let through within the window
-	// Most and MostOf are the objects that there were at one time of the window, in all and by kind.
+// savedState is the state of a guard that outlives the program.
+type savedState struct {
+	Hold   *savedHold `json:"hold,omitempty"`
+	Recent []lossSum  `json:"recent,omitempty"` // losses of the window that passed
+	// Most and MostOf are the most objects within the window, in all and by kind.
 	Most   int                   `json:"most,omitempty"`
 	MostOf map[resource.Kind]int `json:"mostOf,omitempty"`
 }
 
-type keptHold struct {
+type savedHold struct {
 	ID    string    `json:"id"`
 	Since time.Time `json:"since"`
 	Why   string    `json:"why"`
 	Below time.Time `json:"below,omitzero"` // since when it has been below the limits
-	// Grew and Passed are the same of a hold.
-	Grew   time.Time  `json:"grew,omitzero"`
-	Passed []departed `json:"passed,omitempty"`
+
+	Grew   time.Time `json:"grew,omitzero"`
+	Passed []lossSum `json:"passed,omitempty"`
 }
 
-// State returns what Resume needs after a restart besides what is served and Held, or nil if that is nothing.
+// State returns what Resume needs after a restart, besides the table and Held; nil if there is nothing.
 func (g *Guard) State() []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.settings.Off {
 		return nil
 	}
-	var k kept
-	step := max(g.settings.Window/steps, time.Second)
+	var saved savedState
+	step := max(g.settings.Window/windowSteps, time.Second)
 	if h := g.hold; h != nil {
-		k.Hold = &keptHold{h.id, h.since, h.why, h.below, h.grew, h.passed.summary(step)}
+		saved.Hold = &savedHold{h.id, h.since, h.why, h.below, h.grew, h.passed.summary(step)}
 	} else {
 		g.forget(g.now())
 	}
-	k.Recent = g.recent.summary(step)
-	if k.Hold == nil && len(k.Recent) == 0 {
+	saved.Recent = g.recent.summary(step)
+	if saved.Hold == nil && len(saved.Recent) == 0 {
 		return nil
 	}
-	k.Most, k.MostOf = g.most.objects, g.most.kinds
-	state, err := json.Marshal(k)
+	saved.Most, saved.MostOf = g.peak.objects, g.peak.kinds
+	state, err := json.Marshal(saved)
 	if err != nil {
-		panic(err) // of these types it is none
+		panic(err) // these types always encode
 	}
 	return state
 }
 
-// Loss is one that was held: what was before it, and what the source said, which is nil if the object was gone.
-type Loss struct{ Was, Said *resource.Resource }
+// Loss is a held loss: the object before it, and as the source wants it, which is nil if the object is gone.
+type Loss struct{ Was, Desired *resource.Resource }
 
-// Resume takes up what an earlier run had: its state, and the losses that it held. Losses of the window count. A hold goes on as if there
-// had been no restart, whether the source can be read or not. Where the state cannot be read, what was held is, in a hold that begins now.
+// Resume restores an earlier run's state and held losses; recent losses count, a hold continues. If the state cannot be read, it returns an
+// error and holds the losses in a new hold.
 func (g *Guard) Resume(state []byte, held map[resource.Key]Loss) error {
-	var k kept
+	var saved savedState
 	var unread error
 	if len(state) > 0 {
-		if err := json.Unmarshal(state, &k); err != nil {
-			k, unread = kept{}, fmt.Errorf("read the state of the deletion guard: %w", err)
+		if err := json.Unmarshal(state, &saved); err != nil {
+			saved, unread = savedState{}, fmt.Errorf("read the state of the deletion guard: %w", err)
 		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.settings.Off {
-		g.recent.recall(k.Recent, g.now())
-		for kind, n := range k.MostOf {
-			g.most.kinds[kind] = max(g.most.kinds[kind], n)
+		g.recent.restore(saved.Recent, g.now())
+		for kind, n := range saved.MostOf {
+			g.peak.kinds[kind] = max(g.peak.kinds[kind], n)
 		}
-		g.most.objects = max(g.most.objects, k.Most)
+		g.peak.objects = max(g.peak.objects, saved.Most)
 	}
 	if g.hold == nil {
-		g.retain(k.Hold, held)
+		g.resumeHold(saved.Hold, held)
 	}
 	return unread
 }
 
-// retain begins a hold with what an earlier one held. The caller holds mu.
-func (g *Guard) retain(as *keptHold, held map[resource.Key]Loss) {
+// resumeHold begins a hold with the losses of an earlier run. The caller holds mu.
+func (g *Guard) resumeHold(saved *savedHold, held map[resource.Key]Loss) {
 	now, before := g.now(), g.table.Snapshot()
 	h := &hold{id: identify(now, g.last), since: now, why: "it was held before the restart", grew: now}
-	if as != nil {
-		h.id, h.since, h.why, h.below, h.grew = as.ID, as.Since, as.Why, as.Below, as.Grew
+	if saved != nil {
+		h.id, h.since, h.why, h.below, h.grew = saved.ID, saved.Since, saved.Why, saved.Below, saved.Grew
 		if h.below.After(now) { // the clock stepped back
 			h.below = now
 		}
 		if h.grew.IsZero() || h.grew.After(now) {
 			h.grew = now
 		}
-		h.passed.recall(as.Passed, now)
+		h.passed.restore(saved.Passed, now)
 	}
 	var puts []*resource.Resource
 	for key, l := range held {
 		if served := before.Get(key); served != nil {
-			puts = append(puts, h.add(loss{key: key, was: l.Was, desired: l.Said}))
+			puts = append(puts, h.add(loss{key: key, was: l.Was, desired: l.Desired}))
 		}
 	}
 	if h.size() == 0 {
@@ -114,7 +114,7 @@ func (g *Guard) retain(as *keptHold, held map[resource.Key]Loss) {
 		return
 	}
 	g.holds++
-	g.tell(news{resumed: true, id: h.id, why: h.why})
+	g.queueEvent(holdEvent{resumed: true, id: h.id, why: h.why})
 	g.commit(puts, nil, now)
-	g.look(now)
+	g.reassess(now)
 }

@@ -7,31 +7,31 @@ import (
 	"tributary/resource"
 )
 
-// Status is a hold at one moment. It is a copy, and may be encoded as JSON.
+// Status describes a hold at one moment. It may be encoded as JSON.
 type Status struct {
 	ID        string     `json:"id"` // stays the same over a restart
 	Since     time.Time  `json:"since"`
 	Until     *time.Time `json:"until,omitempty"` // when it ends by itself, if nothing changes
 	Why       string     `json:"why"`
-	Objects   int        `json:"objects"`   // that the source no longer has
-	Endpoints int        `json:"endpoints"` // that it no longer has, with those of the objects
-	Held      []Held     `json:"held"`      // the first of them, by key
-	More      int        `json:"more"`      // how many there are besides
+	Objects   int        `json:"objects"`   // lost
+	Endpoints int        `json:"endpoints"` // lost, those of lost objects included
+	Held      []Held     `json:"held"`      // the first maxListed losses, by key
+	More      int        `json:"more"`      // further losses
 }
 
-// Held is a key of which a loss is held.
+// Held is a held loss of a key.
 type Held struct {
 	Kind      resource.Kind `json:"kind"`
 	Namespace string        `json:"namespace"`
 	Name      string        `json:"name"`
-	Gone      bool          `json:"gone"`                // the source does not have it
-	Endpoints int           `json:"endpoints,omitempty"` // that it loses
+	Gone      bool          `json:"gone"`                // the source lacks it
+	Endpoints int           `json:"endpoints,omitempty"` // lost
 }
 
-// listed is how many keys a Status has.
-const listed = 50
+// maxListed caps Status.Held.
+const maxListed = 50
 
-// Status returns the hold there is, or nil.
+// Status returns the present hold, or nil.
 func (g *Guard) Status() *Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -43,31 +43,23 @@ func (g *Guard) Status() *Status {
 	if until, _ := h.ends(g.settings); !until.IsZero() {
 		st.Until = &until
 	}
-	for _, l := range h.first(listed) {
+	for _, l := range h.first(maxListed) {
 		st.Held = append(st.Held, Held{l.key.Kind, l.key.Namespace, l.key.Name, l.desired == nil, l.endpoints()})
 	}
 	st.More = h.size() - len(st.Held)
 	return st
 }
 
-// Holds reports whether a loss of key is held.
-func (g *Guard) Holds(key resource.Key) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	_, ok := g.hold.get(key)
-	return ok
-}
-
-// Held returns the loss of an object that is held, if there is one: what was before it, and what the source says, which is nil if
+// Held reports whether a loss of key is held, and returns the object before it and as the source wants it, which is nil if
 // the object is gone.
-func (g *Guard) Held(key resource.Key) (was, said *resource.Resource, held bool) {
+func (g *Guard) Held(key resource.Key) (was, desired *resource.Resource, held bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l, held := g.hold.get(key)
 	return l.was, l.desired, held
 }
 
-// Gone returns what is served of an object that the source does not have, or nil.
+// Gone returns the served object of key if the source lacks it and the loss is held, else nil.
 func (g *Guard) Gone(key resource.Key) *resource.Resource {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,7 +69,7 @@ func (g *Guard) Gone(key resource.Key) *resource.Resource {
 	return nil
 }
 
-// GoneFrom returns what is served of the objects that a group had and the source does not have, by key.
+// GoneFrom returns, by key, the served objects of a group that the source lacks.
 func (g *Guard) GoneFrom(group string) (served []*resource.Resource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,7 +84,7 @@ func (g *Guard) GoneFrom(group string) (served []*resource.Resource) {
 	return served
 }
 
-// Counts returns the numbers of what is held, and of the holds begun so far. It costs nothing.
+// Counts returns how many objects and endpoints are held, and how many holds have begun.
 func (g *Guard) Counts() (objects, endpoints, holds int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,7 +94,7 @@ func (g *Guard) Counts() (objects, endpoints, holds int) {
 	return 0, 0, g.holds
 }
 
-// ends says when the hold ends by itself, if nothing changes, and why; zero if it does not.
+// ends returns when the hold ends by itself if nothing changes, and why; zero if it does not.
 func (h *hold) ends(s Settings) (at time.Time, why string) {
 	if s.HoldFor > 0 {
 		at, why = h.since.Add(s.HoldFor), "holdFor has passed"

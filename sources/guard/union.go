@@ -12,23 +12,23 @@ import (
 	"tributary/resource"
 )
 
-// union returns desired with those endpoints of was that it lacks, behind its own: what is new is served, and what may have
-// been lost by mistake is not lost. It returns nil if both cannot stand in one ServiceEntry.
+// union returns desired with the endpoints of was that it lacks appended: new endpoints are served, and lost ones stay. It
+// returns nil if one ServiceEntry cannot have both.
 func union(desired, was *resource.Resource) *resource.Resource {
-	is, ok := entryOf(desired)
+	next, ok := entryOf(desired)
 	if !ok {
 		return nil
 	}
 	old, ok := entryOf(was)
-	if !ok || is.Resolution != old.Resolution || is.WorkloadSelector != nil {
+	if !ok || next.Resolution != old.Resolution || next.WorkloadSelector != nil {
 		return nil
 	}
-	ports := make(map[string]bool, len(is.Ports))
-	for _, p := range is.Ports {
+	ports := make(map[string]bool, len(next.Ports))
+	for _, p := range next.Ports {
 		ports[p.Name] = true
 	}
-	known := make(map[string]bool, len(is.Endpoints))
-	for _, e := range is.Endpoints {
+	known := make(map[string]bool, len(next.Endpoints))
+	for _, e := range next.Endpoints {
 		known[identity(e)] = true
 	}
 	for _, e := range old.Endpoints {
@@ -36,10 +36,10 @@ func union(desired, was *resource.Resource) *resource.Resource {
 			continue
 		}
 		e = proto.CloneOf(e)
-		maps.DeleteFunc(e.Ports, func(name string, _ uint32) bool { return !ports[name] }) // which it has no longer
-		is.Endpoints = append(is.Endpoints, e)
+		maps.DeleteFunc(e.Ports, func(name string, _ uint32) bool { return !ports[name] }) // of removed ports
+		next.Endpoints = append(next.Endpoints, e)
 	}
-	r, err := resource.New(desired.Meta(), is)
+	r, err := resource.New(desired.Meta(), next)
 	if err != nil {
 		return nil
 	}
@@ -52,13 +52,13 @@ func union(desired, was *resource.Resource) *resource.Resource {
 func entryOf(r *resource.Resource) (*networking.ServiceEntry, bool) {
 	spec, err := r.Spec()
 	if err != nil {
-		return nil, false // whoever let it in has said so
+		return nil, false // reported where it was read
 	}
 	se, ok := spec.(*networking.ServiceEntry)
 	return se, ok
 }
 
-// identity tells endpoints of a ServiceEntry apart.
+// identity is equal for equal endpoints of a ServiceEntry.
 func identity(e *networking.WorkloadEntry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", e.Address, e.Network)

@@ -194,8 +194,8 @@ func (l *list) resource(key resource.Key, source string, depth int) *resource.Re
 	return r
 }
 
-// encode is the value of r, which is served, and, if a loss of it is held, of what was before it and what the source says.
-func encode(r, was, said *resource.Resource, held bool) []byte {
+// encode encodes r, which is served, and, if a loss of it is held, the object before it and as the source wants it.
+func encode(r, was, desired *resource.Resource, held bool) []byte {
 	b := appendResource(make([]byte, 0, len(r.Body())+256), r)
 	if !held {
 		return appendNumber(b, 0)
@@ -203,7 +203,7 @@ func encode(r, was, said *resource.Resource, held bool) []byte {
 	if was == r {
 		was = nil
 	}
-	return appendResource(appendResource(appendNumber(b, 1), was), said)
+	return appendResource(appendResource(appendNumber(b, 1), was), desired)
 }
 
 // decode reads the object of source, and the loss of it that is held, or nil.
@@ -211,7 +211,7 @@ func decode(key resource.Key, value []byte, source string) (r *resource.Resource
 	l := &list{b: value}
 	r = l.resource(key, source, 0)
 	if l.number() != 0 {
-		held = &Held{Was: l.resource(key, source, 0), Said: l.resource(key, source, 0)}
+		held = &Held{Was: l.resource(key, source, 0), Desired: l.resource(key, source, 0)}
 		if held.Was == nil {
 			held.Was = r
 		}

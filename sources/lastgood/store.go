@@ -30,21 +30,23 @@ const (
 type Guard interface {
 	// State returns the state of the guard as a whole. It is kept with each write.
 	State() []byte
-	// Held returns the loss of an object in the table that is held, if there is one: the object before it, and what the source says, which is
-	// nil if the object is gone. SetHeld tells that it is another.
-	Held(key resource.Key) (was, said *resource.Resource, held bool)
+	// Held reports whether a loss of an object in the table is held, and returns the object before it and as the source wants it, which is
+	// nil if the object is gone. SetHeld announces a change.
+	Held(key resource.Key) (was, desired *resource.Resource, held bool)
 }
 
-// Held is a loss that was held: an object as it was before, and as the source says, which is nil if it was gone. What was served
-// may be made of both.
-type Held struct{ Was, Said *resource.Resource }
+// Held is a held loss: the object before it, and as the source wants it, which is nil if the object is gone. The served object may join
+// both.
+type Held struct{ Was, Desired *resource.Resource }
 
 // unguarded is the guard of a source that has none.
 type unguarded struct{}
 
 func (unguarded) State() []byte { return nil }
 
-func (unguarded) Held(resource.Key) (was, said *resource.Resource, held bool) { return nil, nil, false }
+func (unguarded) Held(resource.Key) (was, desired *resource.Resource, held bool) {
+	return nil, nil, false
+}
 
 // Store keeps what one source published last. All methods are safe for concurrent use, but for what they say.
 type Store struct {

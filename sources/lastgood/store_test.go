@@ -176,9 +176,9 @@ type guarding struct {
 
 func (g *guarding) State() []byte { return g.state }
 
-func (g *guarding) Held(key resource.Key) (was, said *resource.Resource, held bool) {
+func (g *guarding) Held(key resource.Key) (was, desired *resource.Resource, held bool) {
 	h, held := g.held[key]
-	return h.Was, h.Said, held
+	return h.Was, h.Desired, held
 }
 
 // busy is a table that changes while it is looked at, and is stopped at once.
@@ -448,7 +448,7 @@ func TestHistories(t *testing.T) {
 				case 1:
 					guard.held[k] = Held{Was: text("was")}
 				default:
-					guard.held[k] = Held{Was: text("was"), Said: text("said")}
+					guard.held[k] = Held{Was: text("was"), Desired: text("said")}
 				}
 				s.SetHeld([]resource.Key{k})
 			case "print":

@@ -83,8 +83,8 @@ func (w *writer) follow(table memstore.Reader) (wrote bool, err error) {
 
 // valueOf is what is kept of an object: what is served of it, and what is held.
 func valueOf(r *resource.Resource, guard Guard) []byte {
-	was, said, held := guard.Held(r.Key())
-	return encode(r, was, said, held)
+	was, desired, held := guard.Held(r.Key())
+	return encode(r, was, desired, held)
 }
 
 // rebuild makes a new file of everything, and puts it in the place of the old.

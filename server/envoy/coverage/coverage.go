@@ -223,21 +223,21 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			found(at, why)
 		}
 	case *networking.HTTPMatchRequest:
-		for field, why := range translate.Unsound(m, model.LargeProgram) {
-			found(at+"."+field, why+": what it is a condition of is left out")
+		for field, why := range translate.MatchProblems(m, model.LargeProgram) {
+			found(at+"."+field, why+": the match is left out")
 		}
 	case *networking.RegexRewrite:
-		if why := translate.WhyNotRewrite(m, model.LargeProgram); why != "" {
+		if why := translate.RewriteProblem(m, model.LargeProgram); why != "" {
 			found(at, why+": the route is left out")
 		}
 	case *networking.CorsPolicy:
 		for i, o := range m.GetAllowOrigins() {
-			if why := translate.WhyNot(o.GetRegex(), model.LargeProgram); why != "" {
+			if why := translate.RegexProblem(o.GetRegex(), model.LargeProgram); why != "" {
 				found(fmt.Sprintf("%s.allowOrigins[%d]", at, i), why+": the origin is left out")
 			}
 		}
 	case *networking.ClientTLSSettings:
-		if m.GetMode() != networking.ClientTLSSettings_DISABLE && !translate.Originates(m) {
+		if m.GetMode() != networking.ClientTLSSettings_DISABLE && !translate.CanOriginate(m) {
 			found(at, "there is no certificate for it: there are no endpoints, and requests get 503, or plaintext is sent with envoy: "+
 				"{unenforced: allow}")
 		}

@@ -61,7 +61,7 @@ func client(d *model.Digest, p *model.Profile) {
 	d.Flag(p.Labelled)
 	d.Flag(p.OnDemand)
 	d.Flag(p.Large)
-	d.Text(p.Namespace, p.Labels, p.Place.Region, p.Place.Zone, p.Place.SubZone, p.Credentials)
+	d.Text(p.Namespace, p.Labels, p.Locality.Region, p.Locality.Zone, p.Locality.SubZone, p.Credentials)
 }
 
 // port adds what a Sidecar says of a port of a service. The rest is said by what the service is made of.
@@ -108,7 +108,7 @@ func narrow(v *model.View, p model.Profile) {
 	v.Client.Labels = labelsThat(&p, func(s Selector) bool { _, ok := reads[s]; return ok })
 	v.Client.Labelled = p.Labelled && readsLabels
 	if dependsOnLocality(&v.Policy) {
-		v.Client.Place = p.Place
+		v.Client.Locality = p.Locality
 	}
 	if p.Role == model.Ingress {
 		v.Client.Namespace = p.Namespace // to which VirtualServices are visible

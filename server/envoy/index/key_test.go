@@ -50,8 +50,8 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	for of, p := range map[string]model.Profile{
 		"role": {Role: model.Proxyless}, "namespace": {Namespace: "a"}, "captures": {Captures: true}, "labels": {Labels: "a"},
 		"labelled":  {Labelled: true},
-		"on demand": {OnDemand: true}, "large": {Large: true}, "region": {Place: model.Locality{Region: "a"}},
-		"zone": {Place: model.Locality{Zone: "a"}}, "sub-zone": {Place: model.Locality{SubZone: "a"}}, "credentials": {Credentials: "a"},
+		"on demand": {OnDemand: true}, "large": {Large: true}, "region": {Locality: model.Locality{Region: "a"}},
+		"zone": {Locality: model.Locality{Zone: "a"}}, "sub-zone": {Locality: model.Locality{SubZone: "a"}}, "credentials": {Credentials: "a"},
 	} {
 		different(model.View{Client: p}, of)
 	}

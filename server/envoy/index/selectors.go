@@ -231,7 +231,7 @@ func (x *SelectorIndex) Narrow(p *model.Profile) {
 		p.Namespace = otherNamespaces
 	}
 	if x.kinds[localityAttribute] == 0 {
-		p.Place = model.Locality{}
+		p.Locality = model.Locality{}
 	}
 	if x.kinds[credentialAttribute] == 0 {
 		p.Credentials = ""

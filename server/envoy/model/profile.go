@@ -50,14 +50,14 @@ const (
 
 // Profile is all that decides what is served to a client. Clients of one profile share everything.
 type Profile struct {
-	Role      Role
-	Namespace string
-	Captures  bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
-	Intact    bool   // they come with the address that they were meant for
-	Labels    string // of the client's workload, as far as objects look at them; see labelMap
-	Labelled  bool   // it has some, and objects look at labels
+	Role        Role
+	Namespace   string
+	Captures    bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
+	Transparent bool   // redirection keeps the original addresses
+	Labels      string // of the client's workload, as far as objects look at them; see labelMap
+	Labelled    bool   // it has some, and objects look at labels
 
-	Place       Locality
+	Locality    Locality
 	Credentials string // the folder that credentials are in
 	OnDemand    bool   // a sidecar asks for what it uses
 	Large       bool   // regular expressions may be as large as Istio's proxies take them
@@ -65,7 +65,7 @@ type Profile struct {
 
 // size is how many bytes the profile has.
 func (p *Profile) size() int {
-	return len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Place.Region) + len(p.Place.Zone) + len(p.Place.SubZone)
+	return len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Locality.Region) + len(p.Locality.Zone) + len(p.Locality.SubZone)
 }
 
 // Check refuses a profile that is too large, and a namespace that no client can be in.
@@ -153,7 +153,7 @@ func ProfileOf(node *corev3.Node) Profile {
 	switch fields[MetadataInterception].GetStringValue() {
 	case "REDIRECT", "TPROXY":
 		p.Captures = p.Role == Sidecar
-		p.Intact = p.Captures && fields[MetadataInterception].GetStringValue() == "TPROXY"
+		p.Transparent = p.Captures && fields[MetadataInterception].GetStringValue() == "TPROXY"
 	}
 	labels := fields[MetadataLabels].GetStructValue().GetFields()
 	said := make(map[string]string, len(labels))
@@ -161,9 +161,9 @@ func ProfileOf(node *corev3.Node) Profile {
 		said[name] = value.GetStringValue()
 	}
 	p.Labels, p.Labelled = LabelText(said), len(said) > 0
-	p.Place = Locality{node.GetLocality().GetRegion(), node.GetLocality().GetZone(), node.GetLocality().GetSubZone()}
-	if p.Place == (Locality{}) {
-		p.Place = LocalityOf(strings.ReplaceAll(labels[localityLabel].GetStringValue(), ".", "/"))
+	p.Locality = Locality{node.GetLocality().GetRegion(), node.GetLocality().GetZone(), node.GetLocality().GetSubZone()}
+	if p.Locality == (Locality{}) {
+		p.Locality = LocalityOf(strings.ReplaceAll(labels[localityLabel].GetStringValue(), ".", "/"))
 	}
 	return p
 }

@@ -20,7 +20,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// What a route does besides leading to clusters.
+// Actions of routes other than leading to clusters.
 
 func redirect(r *networking.HTTPRedirect, port uint32) *routev3.Route_Redirect {
 	a := &routev3.RedirectAction{
@@ -40,7 +40,7 @@ func redirect(r *networking.HTTPRedirect, port uint32) *routev3.Route_Redirect {
 		}
 	}
 	if scheme == "http" && a.GetPortRedirect() == 80 || scheme == "https" && a.GetPortRedirect() == 443 {
-		a.PortRedirect = 0 // it goes without saying
+		a.PortRedirect = 0 // the scheme's default
 	}
 	switch r.GetRedirectCode() {
 	case 302:
@@ -66,7 +66,7 @@ func directResponse(r *networking.HTTPDirectResponse) *routev3.Route_DirectRespo
 	return &routev3.Route_DirectResponse{DirectResponse: a}
 }
 
-// Fault returns what goes wrong on purpose, or nil for nothing, and for what Envoy would refuse.
+// Fault returns the fault injection, or nil if there is none or Envoy would reject it.
 func Fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 	out := &faultv3.HTTPFault{}
 	if d := f.GetDelay(); d.GetFixedDelay() != nil {
@@ -108,10 +108,10 @@ func (w routeContext) cors(c *networking.CorsPolicy, at model.Place) *corsv3.Cor
 		AllowMethods: strings.Join(c.GetAllowMethods(), ","), ExposeHeaders: strings.Join(c.GetExposeHeaders(), ","),
 	}
 	for i, o := range c.GetAllowOrigins() {
-		if WhyNot(o.GetRegex(), model.LargeProgram) != "" {
+		if RegexProblem(o.GetRegex(), model.LargeProgram) != "" {
 			continue
 		}
-		if why := WhyNot(o.GetRegex(), w.client.LargestProgram()); why != "" {
+		if why := RegexProblem(o.GetRegex(), w.client.LargestProgram()); why != "" {
 			w.found.Note(at.In("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", why)
 			continue
 		}
@@ -135,7 +135,7 @@ type mirror struct {
 	to *networking.Destination
 }
 
-// mirrors yields where copies of the requests of a route go that stands at a place, and of which share of them.
+// mirrors yields the mirrors of a route, which is at a place, and their shares of the requests.
 func mirrors(r *networking.HTTPRoute, at model.Place) iter.Seq2[mirror, *typev3.FractionalPercent] {
 	return func(yield func(mirror, *typev3.FractionalPercent) bool) {
 		if r.GetMirror() != nil {

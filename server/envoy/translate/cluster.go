@@ -42,11 +42,11 @@ func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networkin
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
 		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: metadata(s, subset, policies),
 	}
-	kind := discovery(s, p, subset, role)
-	if role != model.Proxyless && subset != nil && (passesOn(subset.GetTrafficPolicy()) || passesOn(policies.On(p.Number, nil))) {
+	kind := discoveryType(s, p, subset, role)
+	if role != model.Proxyless && subset != nil && (isPassthrough(subset.GetTrafficPolicy()) || isPassthrough(policies.On(p.Number, nil))) {
 		kind = clusterv3.Cluster_ORIGINAL_DST
 	}
-	discover(s, c, kind, p, subset, placed, &t.Findings)
+	setDiscovery(s, c, kind, p, subset, placed, &t.Findings)
 	if role == model.Proxyless {
 		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
@@ -55,19 +55,19 @@ func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networkin
 		options = http2()
 	}
 	options = apply(policy, c, options)
-	options = t.originate(policy.GetTls(), c, options, client)
+	options = t.upstreamTLS(policy.GetTls(), c, options, client)
 	placed.apply(c)
 	if options != nil {
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
 	}
 	if role == model.Proxyless {
-		return understood(c)
+		return proxylessCluster(c)
 	}
 	return c
 }
 
-// understood returns what a gRPC client reads of a cluster.
-func understood(c *clusterv3.Cluster) *clusterv3.Cluster {
+// proxylessCluster returns the part of a cluster that gRPC clients read.
+func proxylessCluster(c *clusterv3.Cluster) *clusterv3.Cluster {
 	u := &clusterv3.Cluster{
 		Name: c.GetName(), AltStatName: c.GetAltStatName(), ClusterDiscoveryType: c.GetClusterDiscoveryType(),
 		EdsClusterConfig: c.GetEdsClusterConfig(),
@@ -82,13 +82,13 @@ func understood(c *clusterv3.Cluster) *clusterv3.Cluster {
 	return u
 }
 
-// passesOn says whether a policy has connections go where they were meant to go.
-func passesOn(p *networking.TrafficPolicy) bool {
+// isPassthrough reports whether a policy sends connections to their original address.
+func isPassthrough(p *networking.TrafficPolicy) bool {
 	return p.GetLoadBalancer().GetSimple() == networking.LoadBalancerSettings_PASSTHROUGH
 }
 
-// discover says how the endpoints of a cluster are found, which is of a kind.
-func discover(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, p *model.Port, subset *networking.Subset,
+// setDiscovery sets the cluster's discovery type, and its endpoints or their source.
+func setDiscovery(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, p *model.Port, subset *networking.Subset,
 	placed placement, found *model.Findings,
 ) {
 	role := placed.client.Role
@@ -97,7 +97,7 @@ func discover(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_Dis
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
 		c.LoadAssignment = decodedAssignment(assignment(p, c.GetName(), subset, kind, placed, found))
 		if len(c.GetLoadAssignment().GetEndpoints()) == 0 {
-			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS} // the other kind has exactly one
+			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS} // LOGICAL_DNS needs exactly one
 		}
 		if role != model.Proxyless {
 			c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
@@ -112,7 +112,7 @@ func discover(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_Dis
 	case clusterv3.Cluster_ORIGINAL_DST:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
 		c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
-		if p.Target != 0 && s.Resolution == networking.ServiceEntry_NONE { // what passes on for a rule keeps the port that was asked for
+		if p.Target != 0 && s.Resolution == networking.ServiceEntry_NONE { // passthrough by a rule keeps the original port
 			c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
 				UpstreamPortOverride: wrapperspb.UInt32(p.Target),
 			}}
@@ -123,9 +123,9 @@ func discover(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_Dis
 	}
 }
 
-// discovery says how the endpoints of a port, or of a subset of it, are found. A gRPC client resolves one name of a cluster, and refuses
-// all other clusters of names. Only a sidecar has addresses that connections were meant for.
-func discovery(s *model.Service, p *model.Port, subset *networking.Subset, role model.Role) clusterv3.Cluster_DiscoveryType {
+// discoveryType returns the discovery type of a port or subset. A gRPC client resolves one name of a cluster, and refuses all other DNS
+// clusters. Only a sidecar knows the original addresses of connections.
+func discoveryType(s *model.Service, p *model.Port, subset *networking.Subset, role model.Role) clusterv3.Cluster_DiscoveryType {
 	switch {
 	case model.IsDNS(s.Resolution) && role == model.Proxyless:
 		if hasNames(p, subset) {
@@ -141,7 +141,7 @@ func discovery(s *model.Service, p *model.Port, subset *networking.Subset, role 
 	return clusterv3.Cluster_EDS
 }
 
-// metadata is what Istio's telemetry and tools read from a cluster.
+// metadata returns the metadata of a cluster, for Istio's telemetry and tools.
 func metadata(s *model.Service, subset *networking.Subset, policy *model.Policy) *corev3.Metadata {
 	fields := map[string]*structpb.Value{
 		"services": structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{
@@ -163,8 +163,8 @@ func metadata(s *model.Service, subset *networking.Subset, policy *model.Policy)
 	return istioMetadata(fields)
 }
 
-// ofVirtualService says which VirtualService something is of.
-func ofVirtualService(key resource.Key) *corev3.Metadata {
+// virtualServiceMetadata names a VirtualService.
+func virtualServiceMetadata(key resource.Key) *corev3.Metadata {
 	return istioMetadata(map[string]*structpb.Value{
 		"config": structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/virtual-service/" + key.Name),
 	})
@@ -174,11 +174,11 @@ func istioMetadata(fields map[string]*structpb.Value) *corev3.Metadata {
 	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"istio": {Fields: fields}}}
 }
 
-// unlimited are circuit breakers that never open, where Envoy's own would at 1,024.
+// unlimited returns circuit breakers that never open; Envoy's defaults open at 1,024.
 func unlimited() *clusterv3.CircuitBreakers {
-	most := wrapperspb.UInt32(math.MaxUint32)
+	noLimit := wrapperspb.UInt32(math.MaxUint32)
 	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
-		MaxConnections: most, MaxPendingRequests: most, MaxRequests: most, MaxRetries: most, TrackRemaining: true,
+		MaxConnections: noLimit, MaxPendingRequests: noLimit, MaxRequests: noLimit, MaxRetries: noLimit, TrackRemaining: true,
 	}}}
 }
 
@@ -190,7 +190,7 @@ func http1() *httpv3.HttpProtocolOptions {
 	}}
 }
 
-// asDownstream speaks to the endpoint as the client spoke.
+// asDownstream uses the client's protocol to the endpoint.
 func asDownstream() *httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig {
 	config := &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
 		HttpProtocolOptions: &corev3.Http1ProtocolOptions{}, Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
@@ -208,7 +208,7 @@ func http2() *httpv3.HttpProtocolOptions {
 	}}
 }
 
-// Ads says that a resource is to be asked for on the stream on which the one that names it came.
+// Ads has a resource requested on the stream of the resource that names it.
 func Ads() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
@@ -216,8 +216,8 @@ func Ads() *corev3.ConfigSource {
 	}
 }
 
-// Common are the clusters that every sidecar has.
-func Common() []*clusterv3.Cluster {
+// SidecarClusters returns the clusters that every sidecar has.
+func SidecarClusters() []*clusterv3.Cluster {
 	return []*clusterv3.Cluster{
 		{
 			Name: model.BlackHole, AltStatName: model.StatName(model.BlackHole), ConnectTimeout: durationpb.New(connectTimeout),

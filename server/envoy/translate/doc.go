@@ -1,2 +1,2 @@
-// Package translate makes Envoy's resources of a view. It is pure: equal views have equal translations.
+// Package translate builds Envoy's resources from a view. It is pure: equal views have equal translations.
 package translate

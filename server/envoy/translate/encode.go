@@ -11,7 +11,7 @@ import (
 	"tributary/server/xds"
 )
 
-// anyHead returns an encoded Any up to its value of a size, for which there is room.
+// anyHead returns an encoded Any without its value, with room for it.
 func anyHead(typeURL string, size int) []byte {
 	b := make([]byte, 0, size+len(typeURL)+16)
 	b = appendString(b, 1, typeURL)
@@ -47,7 +47,7 @@ func EntryOf(m proto.Message) *xds.Entry {
 	return &xds.Entry{Name: xds.NameOf(m), Version: xds.VersionOf(b), Any: b, Child: xds.ChildOf(m)}
 }
 
-// EntryOfBytes returns the entry of a message that is encoded already.
+// EntryOfBytes returns the entry of an encoded message.
 func EntryOfBytes(name, typeURL string, body []byte) *xds.Entry {
 	b := append(anyHead(typeURL, len(body)), body...)
 	return &xds.Entry{Name: name, Version: xds.VersionOf(b), Any: b}

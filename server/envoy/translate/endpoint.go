@@ -23,21 +23,19 @@ import (
 // UnixPrefix begins the address of an endpoint that is a Unix socket.
 const UnixPrefix = "unix://"
 
-// localityMembers is the number of the field of LocalityLbEndpoints that has its endpoints.
+// localityMembers is the field number of the endpoints of LocalityLbEndpoints.
 const localityMembers protowire.Number = 2
 
-// assignment returns the endpoints of a port, or of a subset of it, for a cluster that finds them in this way: only names are resolved, and
-// only addresses need not be. A cluster of kind LOGICAL_DNS has one endpoint. Localities are in order of their name.
+// assignment returns the endpoints of a port or subset for a cluster of the given discovery type: DNS types take names, EDS only addresses.
+// A LOGICAL_DNS cluster has one endpoint. Localities are in order of their name.
 //
-// gRPC clients heed the weights of localities, and not those of endpoints within one. To them, endpoints of one locality and different
-// weights are in different sub-zones of it.
+// gRPC ignores endpoint weights within a locality: each weight gets its own sub-zone.
 //
-// The endpoints of a locality are encoded already, and stand in the message as fields that are unknown to it: decodedAssignment decodes
-// them.
+// The endpoints of a locality are already encoded, as unknown fields: decodedAssignment decodes them.
 func assignment(p *model.Port, cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement,
 	found *model.Findings,
 ) *endpointv3.ClusterLoadAssignment {
-	type place struct {
+	type tier struct {
 		model.Locality
 		priority int
 	}
@@ -45,7 +43,7 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 		encoded []byte // as fields of LocalityLbEndpoints
 		weight  uint64
 	}
-	byPlace := make(map[place]*members)
+	byTier := make(map[tier]*members)
 	endpoints := p.Endpoints()
 	var last *networking.WorkloadEntry
 	var in *members // of the last endpoint, and of the next ones with the same WorkloadEntry
@@ -57,46 +55,45 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 		}
 		if !fits(e, kind) {
 			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(e.Address, UnixPrefix) {
-				found.Note(e.Place().In("address"), "%q is no address, and names are resolved for services of resolution DNS only: it is no endpoint "+
-					"of ServiceEntry %s",
-					e.Address, e.Owner.FullName())
+				found.Note(e.Place().In("address"), "%q is not an IP address, and names are resolved only with resolution DNS: not an endpoint of "+
+					"ServiceEntry %s", e.Address, e.Owner.FullName())
 			}
 			continue
 		}
-		if kind == clusterv3.Cluster_LOGICAL_DNS && len(byPlace) > 0 {
+		if kind == clusterv3.Cluster_LOGICAL_DNS && len(byTier) > 0 {
 			why := "with resolution DNS_ROUND_ROBIN there is one endpoint"
 			if placed.client.Role == model.Proxyless {
-				why = "gRPC clients know one endpoint of a service of names"
+				why = "gRPC clients use one endpoint of a service whose endpoints are names"
 			}
-			found.Note(e.Place(), "%s: it is none of ServiceEntry %s", why, e.Owner.FullName())
+			found.Note(e.Place(), "%s: ServiceEntry %s does not use it", why, e.Owner.FullName())
 			continue
 		}
 		if e.Spec != last {
-			l := place{locality(e), placed.priority(e)}
+			l := tier{locality(e), placed.priority(e)}
 			if placed.client.Role == model.Proxyless {
 				l.SubZone += fmt.Sprintf("~%d", weight(e))
 			}
-			if byPlace[l] == nil {
-				byPlace[l] = new(members)
+			if byTier[l] == nil {
+				byTier[l] = new(members)
 			}
-			last, in, details = e.Spec, byPlace[l], appendDetails(details[:0], e)
+			last, in, details = e.Spec, byTier[l], appendDetails(details[:0], e)
 		}
 		in.weight += uint64(weight(e))
 		in.encoded = appendMessage(in.encoded, localityMembers, func(b []byte) []byte { return append(appendHost(b, e, p), details...) })
 	}
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
-	for _, l := range slices.SortedFunc(maps.Keys(byPlace), func(a, b place) int {
+	for _, l := range slices.SortedFunc(maps.Keys(byTier), func(a, b tier) int {
 		return cmp.Or(a.Compare(b.Locality), cmp.Compare(a.priority, b.priority))
 	}) {
 		in := &endpointv3.LocalityLbEndpoints{
 			Locality:            &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone},
-			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(byPlace[l].weight, math.MaxUint32))), Priority: uint32(l.priority),
+			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(byTier[l].weight, math.MaxUint32))), Priority: uint32(l.priority),
 		}
-		in.ProtoReflect().SetUnknown(byPlace[l].encoded)
+		in.ProtoReflect().SetUnknown(byTier[l].encoded)
 		a.Endpoints = append(a.Endpoints, in)
 	}
 	placed.distribute(a)
-	rank(a)
+	compactPriorities(a)
 	return a
 }
 
@@ -109,8 +106,8 @@ func decodedAssignment(a *endpointv3.ClusterLoadAssignment) *endpointv3.ClusterL
 	return decoded
 }
 
-// fits says whether Envoy can use the endpoint in a cluster of the kind: it refuses all of an assignment that has a name where an
-// address is wanted.
+// fits reports whether Envoy can use the endpoint in a cluster of the kind: it refuses a whole assignment that has a name instead of an
+// address.
 func fits(e *model.Endpoint, kind clusterv3.Cluster_DiscoveryType) bool {
 	address := e.Address
 	if path, ok := strings.CutPrefix(address, UnixPrefix); ok {
@@ -122,21 +119,21 @@ func fits(e *model.Endpoint, kind clusterv3.Cluster_DiscoveryType) bool {
 	return resource.IsAddress(address)
 }
 
-// hasNames says whether some endpoint of the port, or of a subset of it, has to be resolved.
+// hasNames reports whether some endpoint of the port or subset has to be resolved.
 func hasNames(p *model.Port, subset *networking.Subset) bool {
 	return slices.ContainsFunc(p.Endpoints(), func(e model.Endpoint) bool {
 		return has(subset, &e) && fits(&e, clusterv3.Cluster_LOGICAL_DNS) && !fits(&e, clusterv3.Cluster_EDS)
 	})
 }
 
-// MaxSocketPath is how long the path of a Unix socket may be.
+// MaxSocketPath is the maximum length of the path of a Unix socket.
 const MaxSocketPath = 107
 
-// FitsSocket says whether a path can be that of a Unix socket.
+// FitsSocket reports whether a path can be that of a Unix socket.
 func FitsSocket(path string) bool { return path != "" && len(path) <= MaxSocketPath }
 
-// appendHost appends where the endpoint serves a port, as fields of LbEndpoint. It and appendDetails write the bytes that the encoder of
-// the message writes: most of what is translated is endpoints.
+// appendHost appends the address and port of the endpoint for a port, as fields of LbEndpoint. It and appendDetails write the bytes that
+// the encoder of the message would: endpoints are most of the work.
 func appendHost(b []byte, e *model.Endpoint, p *model.Port) []byte {
 	return appendMessage(b, 1, func(b []byte) []byte { // endpoint
 		return appendMessage(b, 1, func(b []byte) []byte { // address
@@ -150,8 +147,8 @@ func appendHost(b []byte, e *model.Endpoint, p *model.Port) []byte {
 	})
 }
 
-// appendDetails appends what else clients know of the endpoint, as fields of LbEndpoint: the "workload" of its metadata, and its weight.
-// They follow from its WorkloadEntry.
+// appendDetails appends the "workload" metadata and the weight of the endpoint, as fields of LbEndpoint. They follow from its
+// WorkloadEntry.
 func appendDetails(b []byte, e *model.Endpoint) []byte {
 	b = appendMessage(b, 3, func(b []byte) []byte { // metadata
 		return appendMessage(b, 1, func(b []byte) []byte { // an entry of filter_metadata
@@ -170,16 +167,16 @@ func portFor(e *model.Endpoint, p *model.Port) uint32 {
 	return cmp.Or(e.Spec.GetPorts()[p.Name], p.Target, p.Number)
 }
 
-// The labels that say of which service and revision a workload is, the most telling first.
+// The labels of a workload's service and revision, preferred ones first.
 var (
 	nameLabels     = []string{"service.istio.io/canonical-name", "app.kubernetes.io/name", "app"}
 	revisionLabels = []string{"service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"}
 )
 
-// clusterID is what istiod says of all that does not come from Kubernetes, and so what telemetry knows.
+// clusterID is istiod's cluster of workloads outside Kubernetes, for telemetry.
 const clusterID = "Kubernetes"
 
-// identity is what Istio's telemetry reads from an endpoint: workload;namespace;service;revision;cluster.
+// identity is read by Istio's telemetry: workload;namespace;service;revision;cluster.
 func identity(e *model.Endpoint) string {
 	name, revision := e.Workload, ""
 	for _, label := range slices.Backward(nameLabels) {
@@ -195,15 +192,15 @@ func identity(e *model.Endpoint) string {
 	return strings.Join([]string{e.Workload, e.Namespace, name, revision, clusterID}, ";")
 }
 
-// locality returns where the endpoint is, which it or its label says as region/zone/subzone.
+// locality returns the endpoint's locality, which it or its label has as region/zone/subzone.
 func locality(e *model.Endpoint) model.Locality {
 	return model.LocalityOf(model.LocalityText(e.Spec, e.Labels))
 }
 
-// weight is the endpoint's share of the load. None is one.
+// weight is the endpoint's share of the load; 1 if unset.
 func weight(e *model.Endpoint) uint32 { return max(e.Spec.GetWeight(), 1) }
 
-// has says whether an endpoint is one of the subset. Nil is the whole.
+// has reports whether an endpoint is one of the subset; nil has all.
 func has(subset *networking.Subset, e *model.Endpoint) bool {
 	for name, value := range subset.GetLabels() {
 		if e.Labels[name] != value {

@@ -10,7 +10,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// TestEqualEndpointsAreEncodedOnce holds that what endpoints share is that of each of them.
+// TestEqualEndpointsAreEncodedOnce checks that each endpoint has the part that several share.
 func TestEqualEndpointsAreEncodedOnce(t *testing.T) {
 	plain, heavy := &networking.WorkloadEntry{}, &networking.WorkloadEntry{Weight: 3, Locality: "eu/a/1"}
 	labels := map[string]string{"version": "v1"}

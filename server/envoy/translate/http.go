@@ -16,8 +16,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// routes returns the routes of the VirtualService, or nothing if none is for these clients. Routes are tried in order, so what
-// comes after one that matches all is left out.
+// routes returns the routes of the VirtualService for these clients. Routes are tried in order, so those after one that matches all are
+// left out.
 func (w routeContext) routes() (list []*routev3.Route) {
 	for i, r := range w.rule.Spec.GetHttp() {
 		matches := r.GetMatch()
@@ -25,7 +25,7 @@ func (w routeContext) routes() (list []*routev3.Route) {
 			matches = []*networking.HTTPMatchRequest{nil}
 		}
 		for _, m := range matches {
-			if m != nil && !w.applies(m) || !w.isSound(r, m, w.rule.HttpRoute(i)) {
+			if m != nil && !w.applies(m) || !w.matchUsable(r, m, w.rule.HttpRoute(i)) {
 				continue
 			}
 			route := w.route(r, m, w.rule.HttpRoute(i))
@@ -46,7 +46,7 @@ func matchesAll(m *routev3.RouteMatch) bool {
 }
 
 func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at model.Place) *routev3.Route {
-	out := &routev3.Route{Name: r.GetName(), Match: routeMatch(m), StatPrefix: m.GetStatPrefix(), Metadata: ofVirtualService(w.rule.Key)}
+	out := &routev3.Route{Name: r.GetName(), Match: routeMatch(m), StatPrefix: m.GetStatPrefix(), Metadata: virtualServiceMetadata(w.rule.Key)}
 	if m.GetName() != "" {
 		out.Name += "." + m.GetName()
 	}
@@ -83,7 +83,7 @@ func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequ
 // forward makes a route that leads to clusters.
 func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at model.Place, authority string) {
 	action := &routev3.RouteAction{}
-	limit(action, r.GetTimeout(), w.client.Role)
+	setTimeout(action, r.GetTimeout(), w.client.Role)
 	out.Action = &routev3.Route_Route{Route: action}
 	if to := r.GetRewrite(); to != nil {
 		if re := to.GetUriRegexRewrite(); re != nil {
@@ -131,7 +131,7 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 		weighted := &routev3.WeightedCluster{}
 		for i, to := range r.GetRoute() {
 			if to.GetWeight() == 0 {
-				continue // Istio's way to say that nothing goes there
+				continue // gets no requests, in Istio
 			}
 			ops := headerOperations(to.GetHeaders())
 			part := &routev3.WeightedCluster_ClusterWeight{
@@ -151,7 +151,7 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 	action.RetryPolicy = retries(r.GetRetries(), hashed)
 }
 
-// HashPolicy is what a hash is made of, or nil for nothing, and for what Envoy would refuse.
+// HashPolicy returns the hash policy, or nil if there is none or Envoy would reject it.
 func HashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3.RouteAction_HashPolicy {
 	p := &routev3.RouteAction_HashPolicy{}
 	switch key := hash.GetHashKey().(type) {
@@ -180,7 +180,7 @@ func HashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3
 	return p
 }
 
-// operation is how traces call what a route does: by the service if there is one, else by the VirtualService.
+// operation names the route in traces: cluster host and port if there is one, else the VirtualService, and the path.
 func (w routeContext) operation(r *routev3.Route) string {
 	path := "/*"
 	switch p := r.GetMatch().GetPathSpecifier().(type) {
@@ -197,8 +197,8 @@ func (w routeContext) operation(r *routev3.Route) string {
 	return w.rule.Key.Name + ":" + model.RouteName(w.port) + path
 }
 
-// retries returns what a route's policy says, on top of what Istio does of itself; nil for none. With load balancing by hash a retry goes
-// to the same host.
+// retries returns the retry policy of a route, with Istio's defaults; nil for none. With a hash policy and a single destination, retries
+// do not avoid earlier hosts, unless retryIgnorePreviousHosts is true.
 func retries(p *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
 	out := defaultRetries()
 	if hashed {
@@ -241,11 +241,11 @@ func retries(p *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
 	return out
 }
 
-// operations are what happens to headers.
+// operations are changes of headers.
 type operations struct {
 	requestAdd, responseAdd       []*corev3.HeaderValueOption
 	requestRemove, responseRemove []string
-	authority                     string // what replaces the host
+	authority                     string // replaces the host
 }
 
 func headerOperations(h *networking.Headers) (o operations) {
@@ -274,7 +274,7 @@ func addHeaders(headers map[string]string, how corev3.HeaderValueOption_HeaderAp
 	return list
 }
 
-// isInternal says whether a header is one that Envoy refuses to change.
+// isInternal reports whether Envoy refuses to change a header.
 func isInternal(name string) bool {
 	return strings.HasPrefix(name, ":") || strings.EqualFold(name, "host")
 }

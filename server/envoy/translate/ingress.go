@@ -18,22 +18,22 @@ import (
 	"tributary/server/envoy/telemetry"
 )
 
-// addIngress adds the resources of a gateway for a host, or its listeners.
+// addIngress adds a gateway's resources of a host, or the gateway's listeners.
 func (t *Translation) addIngress(v *model.View, client model.Profile) {
 	if v.Host == model.GatewayUnit {
 		t.addListeners(v, client)
 		return
 	}
-	byRoute := make(map[string]*admission)
+	byRoute := make(map[string]*gatewayHost)
 	for _, s := range v.Servers {
 		if s.Route == "" {
 			continue
 		}
 		in := byRoute[s.Route]
 		if in == nil {
-			in = &admission{
-				host: &routev3.VirtualHost{Name: model.HostPort(v.Host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true},
-				by:   make(map[*model.Rule[*networking.VirtualService]][]*routev3.Route),
+			in = &gatewayHost{
+				host:     &routev3.VirtualHost{Name: model.HostPort(v.Host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true},
+				routesOf: make(map[*model.Rule[*networking.VirtualService]][]*routev3.Route),
 			}
 			byRoute[s.Route] = in
 		}
@@ -43,20 +43,20 @@ func (t *Translation) addIngress(v *model.View, client model.Profile) {
 		if len(in.host.GetRoutes()) == 0 && in.host.GetRequireTls() != routev3.VirtualHost_ALL {
 			continue
 		}
-		// Of several VirtualServices the oldest one's routes come first, but what matches all comes last.
+		// The oldest VirtualService's routes come first, but routes that match all come last.
 		slices.SortStableFunc(in.host.GetRoutes(), func(a, b *routev3.Route) int { return cmp.Compare(last(a), last(b)) })
 		t.Hosts[route] = newVirtualHost(model.Place{}, []string{model.InURL(v.Host)}, in.host) // no other one has the domain
 	}
 }
 
-// admission is what a domain is among the routes of one name, which servers of one port may share.
-type admission struct {
-	host *routev3.VirtualHost
-	by   map[*model.Rule[*networking.VirtualService]][]*routev3.Route // those that it has
+// gatewayHost is the virtual host of a domain. Servers of one port may share it.
+type gatewayHost struct {
+	host     *routev3.VirtualHost
+	routesOf map[*model.Rule[*networking.VirtualService]][]*routev3.Route
 }
 
-// add adds what a server admits of the VirtualServices that are bound to it. One that has no routes there has no part in it.
-func (in *admission) add(v *model.View, s *model.Server, client model.Profile, found *model.Findings) {
+// add adds the routes of the VirtualServices that are bound to a server.
+func (in *gatewayHost) add(v *model.View, s *model.Server, client model.Profile, found *model.Findings) {
 	if s.Redirects(v.Host) {
 		in.host.RequireTls = routev3.VirtualHost_ALL
 	}
@@ -69,11 +69,11 @@ func (in *admission) add(v *model.View, s *model.Server, client model.Profile, f
 		if len(routes) == 0 {
 			continue
 		}
-		// Another server of the port may have admitted the same ones, but for those that are for one of their Gateways.
-		routes = slices.DeleteFunc(routes, func(more *routev3.Route) bool {
-			return slices.ContainsFunc(in.by[r], func(had *routev3.Route) bool { return proto.Equal(had, more) })
+		// Skip routes that another server of the port has added already.
+		routes = slices.DeleteFunc(routes, func(next *routev3.Route) bool {
+			return slices.ContainsFunc(in.routesOf[r], func(had *routev3.Route) bool { return proto.Equal(had, next) })
 		})
-		in.by[r], in.host.Routes = append(in.by[r], routes...), append(in.host.Routes, routes...)
+		in.routesOf[r], in.host.Routes = append(in.routesOf[r], routes...), append(in.host.Routes, routes...)
 		if s.GetTls().GetHttpsRedirect() {
 			in.host.RequireTls = routev3.VirtualHost_ALL
 		}
@@ -87,22 +87,22 @@ func last(r *routev3.Route) int {
 	return 0
 }
 
-// Nobody is the virtual host of a port of a gateway that has no other one: 404.
-func Nobody(route string) *VirtualHost {
+// NotFoundHost answers 404 on a gateway port without routes.
+func NotFoundHost(route string) *VirtualHost {
 	port := strings.Split(route, ".")[1]
 	return newVirtualHost(model.Place{}, []string{"*"}, &routev3.VirtualHost{Name: "blackhole:" + port})
 }
 
-// addListeners adds the listeners of all servers, and their routes, which are there even if they lead nowhere.
+// addListeners adds the listeners of all servers, and their routes, even if those are empty.
 func (t *Translation) addListeners(v *model.View, client model.Profile) {
 	at := make(map[model.Binding]*listenerv3.Listener)
-	used := make(map[model.Binding]matching)
+	used := make(map[model.Binding]usedMatches)
 	var order []model.Binding
 	for _, s := range v.Servers {
 		b := model.Binding{Address: s.Bind, Port: s.GetPort().GetNumber()}
 		if at[b] == nil {
 			order = append(order, b)
-			used[b] = make(matching)
+			used[b] = make(usedMatches)
 			at[b] = &listenerv3.Listener{
 				Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 				MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
@@ -124,60 +124,60 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 	}
 }
 
-// serverChains returns what a listener has for a server. What others of its chains are for is left out.
-func (t *Translation) serverChains(v *model.View, s *model.Server, client model.Profile, used matching) (chains []*listenerv3.FilterChain) {
+// serverChains returns a listener's filter chains of a server, without matches that its other chains have.
+func (t *Translation) serverChains(v *model.View, s *model.Server, client model.Profile, used usedMatches) (all []*listenerv3.FilterChain) {
 	switch s.Kind {
 	case model.ServerHTTP:
 		if _, ok := used.add(nil, nil); ok {
-			chains = append(chains, httpChain(s, v.Seen))
+			all = append(all, httpChain(s, v.Seen))
 		}
 	case model.ServerHTTPS:
 		match, ok := used.add(s.Names(), nil)
 		if !ok {
-			t.Findings.Note(s.Place.In("hosts"), "other servers of the port have them")
+			t.Findings.Note(s.Place.In("hosts"), "all of these hosts belong to other servers of the port")
 			return nil
 		}
 		c := httpChain(s, v.Seen)
 		if len(match.GetServerNames()) > 0 {
 			c.FilterChainMatch = match
 		}
-		c.TransportSocket = t.terminate(s.GetTls(), client, []string{"h2", "http/1.1"})
-		chains = append(chains, c)
+		c.TransportSocket = t.downstreamTLS(s.GetTls(), client, []string{"h2", "http/1.1"})
+		all = append(all, c)
 	case model.ServerTLS:
 		match, ok := used.add(s.Names(), nil)
 		if !ok {
-			t.Findings.Note(s.Place.In("hosts"), "other servers of the port have them")
+			t.Findings.Note(s.Place.In("hosts"), "all of these hosts belong to other servers of the port")
 			return nil
 		}
-		to := chain{stats: model.BlackHole, to: []share{{model.BlackHole, 1}}}
-		if all := connections(s, v, client, &t.Findings, routeContext.tcpChains); len(all) > 0 {
-			to = all[0]
-			for _, c := range all[1:] {
-				t.Findings.Note(c.place, "others have all connections that it is for")
+		to := l4Route{stats: model.BlackHole, to: []share{{model.BlackHole, 1}}}
+		if routes := connections(s, v, client, &t.Findings, routeContext.tcpRoutes); len(routes) > 0 {
+			to = routes[0]
+			for _, r := range routes[1:] {
+				t.Findings.Note(r.place, "other routes already take all its connections")
 			}
 		}
-		chains = append(chains, &listenerv3.FilterChain{
+		all = append(all, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-			TransportSocket: t.terminate(s.GetTls(), client, nil), Filters: []*listenerv3.Filter{to.proxy(v.Seen)},
+			TransportSocket: t.downstreamTLS(s.GetTls(), client, nil), Filters: []*listenerv3.Filter{to.proxy(v.Seen)},
 		})
 	case model.ServerPass, model.ServerTCP:
-		with := routeContext.tcpChains
+		with := routeContext.tcpRoutes
 		if s.Kind == model.ServerPass {
-			with = routeContext.tlsChains
+			with = routeContext.tlsRoutes
 		}
 		for _, c := range connections(s, v, client, &t.Findings, with) {
 			if f := c.filterChain(used, v.Seen, &t.Findings); f != nil {
-				chains = append(chains, f)
+				all = append(all, f)
 			}
 		}
 	}
-	return chains
+	return all
 }
 
-// connections returns where the VirtualServices that are bound to the server send connections.
+// connections returns the routes of the VirtualServices that are bound to the server.
 func connections(s *model.Server, v *model.View, client model.Profile, found *model.Findings,
-	with func(routeContext) []chain,
-) (all []chain) {
+	with func(routeContext) []l4Route,
+) (all []l4Route) {
 	for _, r := range v.Bound {
 		if !s.Bound(r, client) {
 			continue

@@ -20,70 +20,70 @@ import (
 	"tributary/server/envoy/telemetry"
 )
 
-// chain is where connections go that ask for some server names, or are made to some addresses, or all if it names none.
-type chain struct {
-	place   model.Place // of what says so
-	servers []string    // in a TLS handshake; with an asterisk in front for all below a name
-	subnets []string
-	stats   string
-	to      []share
-	conduct conduct
-	named   bool // the VirtualService that says so is named, as istiod does it at sidecars
+// l4Route routes connections for some server names or to some addresses, or all if it has neither.
+type l4Route struct {
+	place    model.Place // of its definition
+	servers  []string    // of a TLS handshake; *. in front matches all below a name
+	subnets  []string
+	stats    string
+	to       []share
+	options  tcpOptions
+	fromRule bool // of a VirtualService, which the metadata names, as istiod does at sidecars
 }
 
-// conduct is what a policy says of connections that are passed on as they are.
-type conduct struct {
-	idle, whole time.Duration // how long one may be without a byte, and how long there may be one; 0 for Envoy's own default
-	bySource    bool          // those of one address go to one endpoint
+// tcpOptions are a policy's settings for TCP connections.
+type tcpOptions struct {
+	idle, maxDuration time.Duration // 0 for Envoy's own default
+	bySource          bool          // connections of one address go to one endpoint
 }
 
-func conductOf(p *networking.TrafficPolicy) conduct {
+func tcpOptionsOf(p *networking.TrafficPolicy) tcpOptions {
 	tcp := p.GetConnectionPool().GetTcp()
-	return conduct{
-		idle: tcp.GetIdleTimeout().AsDuration(), whole: tcp.GetMaxConnectionDuration().AsDuration(),
+	return tcpOptions{
+		idle: tcp.GetIdleTimeout().AsDuration(), maxDuration: tcp.GetMaxConnectionDuration().AsDuration(),
 		bySource: p.GetLoadBalancer().GetConsistentHash().GetUseSourceIp(),
 	}
 }
 
-// share is a cluster and how much of what goes there it gets.
+// share is a cluster and its share of the connections.
 type share struct {
 	cluster string
 	weight  uint32
 }
 
-func (c chain) equal(o chain) bool {
-	return c.place == o.place && c.named == o.named && c.stats == o.stats && c.conduct == o.conduct && slices.Equal(c.servers, o.servers) &&
-		slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
+func (r l4Route) equal(o l4Route) bool {
+	return r.place == o.place && r.fromRule == o.fromRule && r.stats == o.stats && r.options == o.options &&
+		slices.Equal(r.servers, o.servers) && slices.Equal(r.subnets, o.subnets) && slices.Equal(r.to, o.to)
 }
 
-func (c chain) proxy(seen *model.Observation) *listenerv3.Filter {
-	p := &tcpv3.TcpProxy{StatPrefix: c.stats, AccessLog: telemetry.OfConnections(seen)}
-	if len(c.to) == 1 {
-		p.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: c.to[0].cluster}
+func (r l4Route) proxy(seen *model.Observation) *listenerv3.Filter {
+	p := &tcpv3.TcpProxy{StatPrefix: r.stats, AccessLog: telemetry.OfConnections(seen)}
+	if len(r.to) == 1 {
+		p.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: r.to[0].cluster}
 	} else {
 		weighted := &tcpv3.TcpProxy_WeightedCluster{}
-		for _, s := range c.to {
+		for _, s := range r.to {
 			weighted.Clusters = append(weighted.Clusters, &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.cluster, Weight: s.weight})
 		}
 		p.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: weighted}
 	}
-	if c.conduct.idle > 0 {
-		p.IdleTimeout = durationpb.New(c.conduct.idle)
+	if r.options.idle > 0 {
+		p.IdleTimeout = durationpb.New(r.options.idle)
 	}
-	if c.conduct.whole > 0 {
-		p.MaxDownstreamConnectionDuration = durationpb.New(c.conduct.whole)
+	if r.options.maxDuration > 0 {
+		p.MaxDownstreamConnectionDuration = durationpb.New(r.options.maxDuration)
 	}
-	if c.conduct.bySource {
+	if r.options.bySource {
 		p.HashPolicy = []*typev3.HashPolicy{{PolicySpecifier: &typev3.HashPolicy_SourceIp_{SourceIp: &typev3.HashPolicy_SourceIp{}}}}
 	}
 	return networkFilter("envoy.filters.network.tcp_proxy", p)
 }
 
-// matching notes what the filter chains of a listener are for. Envoy refuses all of a listener in which two are for the same.
-type matching map[[2]string]bool // server name and range of addresses
+// usedMatches has the matches of a listener's filter chains. Envoy refuses a listener in which two have the same match.
+type usedMatches map[[2]string]bool // server name and range of addresses
 
-// add returns what is left for a chain that wants some server names and ranges of addresses, or false if nothing is.
-func (m matching) add(servers, subnets []string) (*listenerv3.FilterChainMatch, bool) {
+// add returns the match of a route for those server names and address ranges that no other route has, or false if there are none.
+func (m usedMatches) add(servers, subnets []string) (*listenerv3.FilterChainMatch, bool) {
 	out := &listenerv3.FilterChainMatch{}
 	var ranges []netip.Prefix
 	for _, s := range subnets {
@@ -133,32 +133,32 @@ func prefixOf(s string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, a.BitLen()), resource.IsAddress(s)
 }
 
-// filterChain returns the chain as part of a listener, or nil if others are for all that it is for.
-func (c chain) filterChain(m matching, seen *model.Observation, found *model.Findings) *listenerv3.FilterChain {
-	match, ok := m.add(c.servers, c.subnets)
+// filterChain returns the filter chain of the route, or nil if other routes take all its connections.
+func (r l4Route) filterChain(m usedMatches, seen *model.Observation, found *model.Findings) *listenerv3.FilterChain {
+	match, ok := m.add(r.servers, r.subnets)
 	if !ok {
-		found.Note(c.place, "others have all connections that it is for")
+		found.Note(r.place, "other routes already take all its connections")
 		return nil
 	}
 	out := &listenerv3.FilterChain{
-		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout}, Filters: []*listenerv3.Filter{c.proxy(seen)},
+		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout}, Filters: []*listenerv3.Filter{r.proxy(seen)},
 	}
 	if len(match.GetServerNames())+len(match.GetPrefixRanges()) > 0 {
 		out.FilterChainMatch = match
 	}
-	if c.named {
-		out.Metadata = ofVirtualService(c.place.Of)
+	if r.fromRule {
+		out.Metadata = virtualServiceMetadata(r.place.Of)
 	}
 	return out
 }
 
-// to returns a chain that leads to the destinations of a route that stands at a place.
-func (w routeContext) to(routes []*networking.RouteDestination, at model.Place) chain {
-	c := chain{place: at}
+// l4Route returns a route to destinations, which are at a place.
+func (w routeContext) l4Route(routes []*networking.RouteDestination, at model.Place) l4Route {
+	c := l4Route{place: at}
 	for i, r := range routes {
 		if r.GetDestination() != nil && (r.GetWeight() > 0 || len(routes) == 1) {
 			if len(c.to) == 0 {
-				c.conduct = conductOf(w.policyOf(r.GetDestination()))
+				c.options = tcpOptionsOf(w.policyOf(r.GetDestination()))
 			}
 			c.to = append(c.to, share{w.cluster(r.GetDestination(), at.In("route[%d].destination", i)), uint32(max(r.GetWeight(), 1))})
 		}
@@ -174,12 +174,12 @@ func (w routeContext) to(routes []*networking.RouteDestination, at model.Place) 
 	return c
 }
 
-// tlsChains returns where the VirtualService sends TLS connections, by the server name for which they ask.
-func (w routeContext) tlsChains() (all []chain) {
+// tlsRoutes returns the VirtualService's routes of TLS connections, by server name.
+func (w routeContext) tlsRoutes() (all []l4Route) {
 	for i, r := range w.rule.Spec.GetTls() {
 		for _, m := range r.GetMatch() {
 			if w.applies(m) {
-				c := w.to(r.GetRoute(), model.Place{Of: w.rule.Key, Field: fmt.Sprintf("spec.tls[%d]", i)})
+				c := w.l4Route(r.GetRoute(), model.Place{Of: w.rule.Key, Field: fmt.Sprintf("spec.tls[%d]", i)})
 				for _, s := range m.GetSniHosts() {
 					c.servers = append(c.servers, strings.ToLower(s))
 				}
@@ -191,16 +191,16 @@ func (w routeContext) tlsChains() (all []chain) {
 	return all
 }
 
-// tcpChains returns where the VirtualService sends connections.
-func (w routeContext) tcpChains() (all []chain) {
+// tcpRoutes returns the VirtualService's routes of TCP connections.
+func (w routeContext) tcpRoutes() (all []l4Route) {
 	for i, r := range w.rule.Spec.GetTcp() {
 		at := model.Place{Of: w.rule.Key, Field: fmt.Sprintf("spec.tcp[%d]", i)}
 		if len(r.GetMatch()) == 0 {
-			return append(all, w.to(r.GetRoute(), at))
+			return append(all, w.l4Route(r.GetRoute(), at))
 		}
 		for _, m := range r.GetMatch() {
 			if w.applies(m) {
-				c := w.to(r.GetRoute(), at)
+				c := w.l4Route(r.GetRoute(), at)
 				c.subnets = m.GetDestinationSubnets()
 				all = append(all, c)
 			}
@@ -209,35 +209,35 @@ func (w routeContext) tcpChains() (all []chain) {
 	return all
 }
 
-// chains returns where connections go that are made to a port of the service.
-func chains(v *model.View, p *model.Port, client model.Profile, found *model.Findings) (all []chain) {
+// l4Routes returns the routes of connections to a port of the service.
+func l4Routes(v *model.View, p *model.Port, client model.Profile, found *model.Findings) (all []l4Route) {
 	cluster := model.ClusterName(p.Number, "", v.Service.Host)
-	otherwise := chain{place: p.Place(), stats: cluster, to: []share{{cluster, 1}}, conduct: conductOf(v.Policy.On(p.Number, nil))}
+	byDefault := l4Route{place: p.Place(), stats: cluster, to: []share{{cluster, 1}}, options: tcpOptionsOf(v.Policy.On(p.Number, nil))}
 	w := routeContext{view: v, rule: v.Rules[p.Part], client: client, port: p.Number, found: found}
-	ofRule := func(chains []chain) []chain {
-		for i := range chains {
-			chains[i].named = true
+	markRule := func(routes []l4Route) []l4Route {
+		for i := range routes {
+			routes[i].fromRule = true
 		}
-		return chains
+		return routes
 	}
 	switch {
 	case p.Spoken == model.ProtocolTLS:
 		if w.rule != nil {
-			all = ofRule(w.tlsChains())
+			all = markRule(w.tlsRoutes())
 		}
 		if len(all) == 0 {
-			if !client.Captures || !slices.ContainsFunc(v.Service.Addresses, resource.IsAddress) { // else the address tells which service is meant
-				otherwise.servers = []string{v.Service.Host}
+			if !client.Captures || !slices.ContainsFunc(v.Service.Addresses, resource.IsAddress) { // else the address identifies the service
+				byDefault.servers = []string{v.Service.Host}
 			}
-			all = []chain{otherwise}
+			all = []l4Route{byDefault}
 		}
 	case p.Spoken.HTTP():
 	default:
 		if w.rule != nil {
-			all = ofRule(w.tcpChains())
+			all = markRule(w.tcpRoutes())
 		}
-		if !slices.ContainsFunc(all, func(c chain) bool { return len(c.subnets) == 0 }) {
-			all = append(all, otherwise)
+		if !slices.ContainsFunc(all, func(r l4Route) bool { return len(r.subnets) == 0 }) {
+			all = append(all, byDefault)
 		}
 	}
 	return all

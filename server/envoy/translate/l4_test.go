@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of a server name and a range of addresses only one filter chain may be there: what others have is left out, and so is what Envoy refuses.
-func TestMatching(t *testing.T) {
-	m := make(matching)
+// Only one filter chain may have a server name and a range of addresses: those of others are left out, and those that Envoy refuses.
+func TestUsedMatches(t *testing.T) {
+	m := make(usedMatches)
 	got, ok := m.add([]string{"a", "*.b"}, nil)
 	require.True(t, ok)
 	require.Equal(t, []string{"a", "*.b"}, got.GetServerNames())

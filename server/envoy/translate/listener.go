@@ -20,40 +20,40 @@ import (
 	"tributary/server/envoy/telemetry"
 )
 
-// claim is a service's wish to be served at a binding.
+// claim is what a service needs served at a binding.
 type claim struct {
 	place    model.Place // of the port
-	late     bool        // it takes what others leave
+	late     bool        // served only where no other claim holds the binding
 	protocol model.Protocol
-	chains   []chain // but of HTTP, which routes tell apart
+	routes   []l4Route // none for HTTP
 }
 
 func (c claim) Equal(o claim) bool {
-	return c.place == o.place && c.late == o.late && c.protocol == o.protocol && slices.EqualFunc(c.chains, o.chains, chain.equal)
+	return c.place == o.place && c.late == o.late && c.protocol == o.protocol && slices.EqualFunc(c.routes, o.routes, l4Route.equal)
 }
 
-// isLimited says whether the claim is for some ranges of addresses only.
+// isLimited reports whether the claim is for some ranges of addresses only.
 func (c claim) isLimited() bool {
-	return !slices.ContainsFunc(c.chains, func(c chain) bool { return len(c.subnets) == 0 })
+	return !slices.ContainsFunc(c.routes, func(r l4Route) bool { return len(r.subnets) == 0 })
 }
 
-// within returns the claim for connections to some ranges of addresses only, where it does not say to which itself.
+// within returns the claim limited to some ranges of addresses, except for routes that have their own.
 func (c claim) within(ranges []string) claim {
-	c.chains = slices.Clone(c.chains)
-	for i := range c.chains {
-		if len(c.chains[i].subnets) == 0 {
-			c.chains[i].subnets = ranges
+	c.routes = slices.Clone(c.routes)
+	for i := range c.routes {
+		if len(c.routes[i].subnets) == 0 {
+			c.routes[i].subnets = ranges
 		}
 	}
 	return c
 }
 
-// claimsOf returns where a port of the service is to be served to a sidecar of the profile. HTTP has one listener a port for all services,
-// told apart by host. Without interception all listeners are on the loopback interface; with it those of other protocols
-// have the addresses of the service, if it has some.
+// claimsOf returns the claims of a port of the service for sidecars of the profile. HTTP has one listener a port for all services, told
+// apart by host. Without interception all listeners are on the loopback interface; with it, those of other protocols have the addresses
+// of the service, if it has any.
 func claimsOf(v *model.View, p *model.Port, client model.Profile, found *model.Findings) map[model.Binding]claim {
-	s, c := v.Service, claim{place: p.Place(), late: p.Late, protocol: p.Spoken, chains: chains(v, p, client, found)}
-	if c.protocol == model.ProtocolTLS && !slices.ContainsFunc(c.chains, func(c chain) bool { return len(c.servers) > 0 }) {
+	s, c := v.Service, claim{place: p.Place(), late: p.Late, protocol: p.Spoken, routes: l4Routes(v, p, client, found)}
+	if c.protocol == model.ProtocolTLS && !slices.ContainsFunc(c.routes, func(r l4Route) bool { return len(r.servers) > 0 }) {
 		c.protocol = model.ProtocolTCP
 	}
 	switch {
@@ -76,42 +76,42 @@ func claimsOf(v *model.View, p *model.Port, client model.Profile, found *model.F
 	return at
 }
 
-// Listener returns the listener of a binding for those who claim it, the oldest first, and what cannot be served of their claims. The
-// oldest decides what is spoken there: HTTP, TLS that is told apart by server name, or TCP, of
-// which one service has all that no other one has ranges of addresses for.
-func Listener(b model.Binding, claims []claimant, by ListenerOptions) (l *listenerv3.Listener, found model.Findings) {
+// Listener builds the listener of a binding from its claims, highest precedence first, and returns what cannot be served. The first claim
+// decides the protocol. For TCP one service takes what no address range of another covers.
+func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *listenerv3.Listener, found model.Findings) {
 	l = &listenerv3.Listener{
 		Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		ListenerFiltersTimeout: durationpb.New(0), ContinueOnListenerFiltersTimeout: true,
 	}
-	if by.Captures {
+	if opts.Captures {
 		l.BindToPort = wrapperspb.Bool(false)
 	}
 	first := claims[0].claim.protocol
-	same := func(c claim) bool {
+	sameProtocol := func(c claim) bool {
 		return c.late == claims[0].claim.late && (c.protocol == first || c.protocol.HTTP() && first.HTTP())
 	}
+	served := sameProtocol
 	switch {
 	case first.HTTP():
-		l.FilterChains = []*listenerv3.FilterChain{HTTPChain(b, by)}
-		if by.Captures { // what is not HTTP goes on
+		l.FilterChains = []*listenerv3.FilterChain{HTTPChain(b, opts)}
+		if opts.Captures { // other protocols pass
 			l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{})}
 			l.FilterChains[0].FilterChainMatch = &listenerv3.FilterChainMatch{
 				TransportProtocol:    "raw_buffer",
 				ApplicationProtocols: []string{"http/1.1", "h2c"},
 			}
-			l.DefaultFilterChain = by.PassOn()
+			l.DefaultFilterChain = opts.PassOn()
 		}
 	case first == model.ProtocolTLS:
-		used := make(matching)
+		used := make(usedMatches)
 		for i, c := range claims {
-			chains := c.claim.chains
-			if i == 0 && b.Address != model.Wildcard && !chains[0].named { // no server name, or an unknown one: the oldest service, as with istiod
-				chains = slices.Clone(chains)
-				chains[0].servers = nil
+			routes := c.claim.routes
+			if i == 0 && b.Address != model.Wildcard && !routes[0].fromRule { // no server name, or an unknown one: the first service, as with istiod
+				routes = slices.Clone(routes)
+				routes[0].servers = nil
 			}
-			if same(c.claim) {
-				l.FilterChains = append(l.FilterChains, filterChains(chains, used, by.Seen, &found)...)
+			if served(c.claim) {
+				l.FilterChains = append(l.FilterChains, filterChains(routes, used, opts.Seen, &found)...)
 			}
 		}
 		if slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool {
@@ -120,35 +120,34 @@ func Listener(b model.Binding, claims []claimant, by ListenerOptions) (l *listen
 			l.ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 		}
 	default:
-		used := make(matching)
-		// Services whose addresses are ranges are told apart by these; one other service has the rest.
-		sort := same
-		rest := slices.IndexFunc(claims, func(c claimant) bool { return sort(c.claim) && !c.claim.isLimited() })
-		same = func(c claim) bool { return sort(c) && (c.isLimited() || c.Equal(claims[rest].claim)) }
+		used := make(usedMatches)
+		// Services with address ranges are told apart by these; one other service has the rest.
+		rest := slices.IndexFunc(claims, func(c claimant) bool { return sameProtocol(c.claim) && !c.claim.isLimited() })
+		served = func(c claim) bool { return sameProtocol(c) && (c.isLimited() || c.Equal(claims[rest].claim)) }
 		for _, c := range claims {
-			if same(c.claim) {
-				l.FilterChains = append(l.FilterChains, filterChains(c.claim.chains, used, by.Seen, &found)...)
+			if served(c.claim) {
+				l.FilterChains = append(l.FilterChains, filterChains(c.claim.routes, used, opts.Seen, &found)...)
 			}
 		}
 	}
-	if by.Captures && !slices.ContainsFunc(l.GetFilterChains(),
+	if opts.Captures && !slices.ContainsFunc(l.GetFilterChains(),
 		func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil }) {
-		l.DefaultFilterChain = by.PassOn()
+		l.DefaultFilterChain = opts.PassOn()
 	}
 	for _, c := range claims[1:] {
-		if !same(c.claim) {
-			found.Note(c.claim.place, "%s, which is older, has %s, and speaks %s there", claims[0].host, model.HostPort(b.Address, b.Port), first)
+		if !served(c.claim) {
+			found.Note(c.claim.place, "%s, which has precedence, speaks %s on %s", claims[0].host, first, model.HostPort(b.Address, b.Port))
 		}
 	}
 	return l, found
 }
 
-// chainTimeout is how long a connection may take to become one.
+// chainTimeout, in seconds, bounds the transport handshake.
 const chainTimeout = 15
 
-func filterChains(chains []chain, used matching, seen *model.Observation, found *model.Findings) (all []*listenerv3.FilterChain) {
-	for _, c := range chains {
-		if f := c.filterChain(used, seen, found); f != nil {
+func filterChains(routes []l4Route, used usedMatches, seen *model.Observation, found *model.Findings) (all []*listenerv3.FilterChain) {
+	for _, r := range routes {
+		if f := r.filterChain(used, seen, found); f != nil {
 			all = append(all, f)
 		}
 	}
@@ -156,32 +155,31 @@ func filterChains(chains []chain, used matching, seen *model.Observation, found 
 }
 
 func tcpProxy(cluster string, seen *model.Observation) *listenerv3.Filter {
-	return chain{stats: cluster, to: []share{{cluster, 1}}}.proxy(seen)
+	return l4Route{stats: cluster, to: []share{{cluster, 1}}}.proxy(seen)
 }
 
-// ListenerOptions is how listeners of a scope are, whatever they are for.
+// ListenerOptions are the settings all listeners of a scope share.
 type ListenerOptions struct {
-	Captures   bool               // connections are redirected to them
-	Intact     bool               // with the address that they were meant for
-	Restricted bool               // what nobody claims goes nowhere
-	Seen       *model.Observation // what they log and trace
+	Captures    bool               // connections are redirected to them
+	Transparent bool               // redirection keeps the original addresses
+	Restricted  bool               // unclaimed connections go to the BlackHole cluster
+	Seen        *model.Observation // logs and traces
 }
 
-// Equal says whether listeners are the same with both.
-func (by ListenerOptions) Equal(o ListenerOptions) bool {
-	return by.Captures == o.Captures && by.Intact == o.Intact && by.Restricted == o.Restricted && by.Seen.Equal(o.Seen)
+// Equal reports whether both are the same.
+func (opts ListenerOptions) Equal(o ListenerOptions) bool {
+	return opts.Captures == o.Captures && opts.Transparent == o.Transparent && opts.Restricted == o.Restricted && opts.Seen.Equal(o.Seen)
 }
 
-// PassOn sends on what nobody claims, or, if clients are restricted to what they know, nowhere.
-func (by ListenerOptions) PassOn() *listenerv3.FilterChain {
+// PassOn returns the filter chain of unclaimed connections: to their original address or, if restricted, to the BlackHole cluster.
+func (opts ListenerOptions) PassOn() *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
 		Name: "PassthroughFilterChain", FilterChainMatch: &listenerv3.FilterChainMatch{},
-		Filters: []*listenerv3.Filter{tcpProxy(otherwise(by.Restricted), by.Seen)},
+		Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Seen)},
 	}
 }
 
-// otherwise is the cluster of what nobody claims.
-func otherwise(restricted bool) string {
+func unclaimedCluster(restricted bool) string {
 	if restricted {
 		return model.BlackHole
 	}
@@ -189,12 +187,12 @@ func otherwise(restricted bool) string {
 }
 
 // HTTPChain returns the filter chain for the requests of a binding.
-func HTTPChain(b model.Binding, by ListenerOptions) *listenerv3.FilterChain {
+func HTTPChain(b model.Binding, opts ListenerOptions) *listenerv3.FilterChain {
 	address := model.Localhost
-	if by.Captures {
+	if opts.Captures {
 		address = model.Wildcard
 	}
-	manager := httpManager(model.StatName("outbound_"+model.ListenerName(address, b.Port)), model.RouteName(b.Port), by.Seen)
+	manager := httpManager(model.StatName("outbound_"+model.ListenerName(address, b.Port)), model.RouteName(b.Port), opts.Seen)
 	return &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 		Filters:                       []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", manager)},
@@ -222,9 +220,8 @@ func httpManager(stats, routes string, seen *model.Observation) *hcmv3.HttpConne
 	return m
 }
 
-// VirtualOutbound is the listener that redirected connections come to: it hands them to that of the address that they were meant for, or
-// passes them on.
-func (by ListenerOptions) VirtualOutbound() *listenerv3.Listener {
+// VirtualOutbound returns the listener of redirected connections, which hands them to that of their original address or passes them on.
+func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 	const name = "virtualOutbound"
 	l := &listenerv3.Listener{
 		Name: name, Address: socket(model.Wildcard, model.OutboundPort), UseOriginalDst: wrapperspb.Bool(true),
@@ -232,21 +229,21 @@ func (by ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 		FilterChains: []*listenerv3.FilterChain{
 			{
-				Name:             name + "-blackhole", // a connection to this very port would go round in circles
+				Name:             name + "-blackhole", // a connection to this port would loop
 				FilterChainMatch: &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(model.OutboundPort)},
 				Filters:          []*listenerv3.Filter{tcpProxy(model.BlackHole, nil)},
 			},
-			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(otherwise(by.Restricted), by.Seen)}},
+			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Seen)}},
 		},
 	}
-	if by.Intact {
+	if opts.Transparent {
 		l.Transparent = wrapperspb.Bool(true)
 	}
-	telemetry.OfStrays(by.Seen, l)
+	telemetry.OfStrays(opts.Seen, l)
 	return l
 }
 
-// grpcListener is what a gRPC client that dials name asks for.
+// grpcListener returns the listener for gRPC clients that dial name.
 func grpcListener(s *model.Service, p *model.Port, name string) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name: name, Address: socket(model.Wildcard, p.Number),

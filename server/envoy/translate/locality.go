@@ -14,32 +14,32 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// placement is how clients prefer endpoints by where both are. As with istiod, there are priorities only with outlier detection, by which
-// Envoy finds out that those of one are gone, and with weights for localities there are none.
+// placement is how clients prefer endpoints by locality. As in istiod, priorities need outlier detection, and there are none with locality
+// weights.
 type placement struct {
-	client  model.Profile
-	setting *networking.LocalityLoadBalancerSetting // nil if nobody said anything
-	fails   bool                                    // over to other priorities
+	client   model.Profile
+	setting  *networking.LocalityLoadBalancerSetting // nil if there is none
+	failover bool                                    // to other priorities
 }
 
 func placementOf(client model.Profile, policy *networking.TrafficPolicy) placement {
 	p := placement{client: client, setting: policy.GetLoadBalancer().GetLocalityLbSetting()}
 	off := p.setting.GetEnabled() != nil && !p.setting.GetEnabled().GetValue()
-	p.fails = !off && policy.GetOutlierDetection() != nil && len(p.setting.GetDistribute()) == 0
+	p.failover = !off && policy.GetOutlierDetection() != nil && len(p.setting.GetDistribute()) == 0
 	if off {
 		p.setting = nil
 	}
 	return p
 }
 
-// weighs says whether the weights of localities count in a cluster.
-func (p placement) weighs() bool {
-	return len(p.setting.GetDistribute()) > 0 || p.fails && len(p.setting.GetFailover())+len(p.setting.GetFailoverPriority()) > 0
+// localityWeighted reports whether the weights of localities count in a cluster.
+func (p placement) localityWeighted() bool {
+	return len(p.setting.GetDistribute()) > 0 || p.failover && len(p.setting.GetFailover())+len(p.setting.GetFailoverPriority()) > 0
 }
 
-// priority is how far away an endpoint is: the lower, the nearer. Only the order counts.
+// priority returns how far away an endpoint is. Only the order counts.
 func (p placement) priority(e *model.Endpoint) int {
-	if !p.fails {
+	if !p.failover {
 		return 0
 	}
 	labels := 0
@@ -63,7 +63,7 @@ func (p placement) priority(e *model.Endpoint) int {
 }
 
 func (p placement) distance(l model.Locality) int {
-	from := p.client.Place
+	from := p.client.Locality
 	switch {
 	case l == from:
 		return 0
@@ -83,8 +83,8 @@ func (p placement) distance(l model.Locality) int {
 	return 3
 }
 
-// rank makes numbers without gaps of the priorities of an assignment: Envoy refuses others.
-func rank(a *endpointv3.ClusterLoadAssignment) {
+// compactPriorities renumbers the priorities of an assignment without gaps, which Envoy refuses.
+func compactPriorities(a *endpointv3.ClusterLoadAssignment) {
 	used := make(map[uint32]uint32)
 	for _, l := range a.GetEndpoints() {
 		used[l.GetPriority()] = 0
@@ -97,10 +97,10 @@ func rank(a *endpointv3.ClusterLoadAssignment) {
 	}
 }
 
-// distribute gives localities the weights that are set for clients of this place. Those that get nothing are left out.
+// distribute sets the weights of localities for clients of this locality. Localities without a weight are left out.
 func (p placement) distribute(a *endpointv3.ClusterLoadAssignment) {
 	for _, d := range p.setting.GetDistribute() {
-		if !p.client.Place.IsIn(d.GetFrom()) {
+		if !p.client.Locality.IsIn(d.GetFrom()) {
 			continue
 		}
 		var kept []*endpointv3.LocalityLbEndpoints
@@ -127,9 +127,9 @@ func (p placement) distribute(a *endpointv3.ClusterLoadAssignment) {
 	}
 }
 
-// apply has the weights of localities count in a cluster, if they do.
+// apply turns on locality weights in a cluster if they count.
 func (p placement) apply(c *clusterv3.Cluster) {
-	if p.weighs() && c.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
+	if p.localityWeighted() && c.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
 		c.CommonLbConfig.LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
 			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
 		}

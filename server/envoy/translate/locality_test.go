@@ -28,8 +28,8 @@ func placed(t *testing.T, setting *networking.LocalityLoadBalancerSetting, label
 	}
 	got := make(map[string][2]uint32)
 	a := assignment(p, "c", nil, clusterv3.Cluster_EDS, placementOf(model.Profile{
-		Place:  model.Locality{Region: "eu", Zone: "a", SubZone: "1"},
-		Labels: labels, Labelled: labels != "",
+		Locality: model.Locality{Region: "eu", Zone: "a", SubZone: "1"},
+		Labels:   labels, Labelled: labels != "",
 	}, policy), new(model.Findings))
 	for _, l := range a.GetEndpoints() {
 		at := l.GetLocality()

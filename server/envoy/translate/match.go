@@ -11,7 +11,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// routeMatch returns which requests a match is for. None is for all.
+// routeMatch converts a match; nil matches all requests.
 func routeMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
 	out := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
 	if m == nil {
@@ -63,8 +63,7 @@ func headerMatch(name string, m *networking.StringMatch) *routev3.HeaderMatcher 
 	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(m)}}
 }
 
-// isPresence says whether it is enough that there is something: no condition, or the asterisk that stands for anything and is no regular
-// expression.
+// isPresence reports whether any value matches: there is no condition, or the asterisk, which is not a regular expression.
 func isPresence(m *networking.StringMatch) bool {
 	return m.GetMatchType() == nil || m.GetRegex() == "*"
 }

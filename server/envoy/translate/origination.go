@@ -10,11 +10,11 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// systemRoots are the certificates by which a server is verified if nobody says by which.
+// systemRoots are the default certificates to verify servers by.
 const systemRoots = "/etc/ssl/certs/ca-certificates.crt"
 
-// Originates says whether a policy has connections encrypted in a way that can be done.
-func Originates(tls *networking.ClientTLSSettings) bool {
+// CanOriginate reports whether a policy asks for TLS that this package can set up.
+func CanOriginate(tls *networking.ClientTLSSettings) bool {
 	switch tls.GetMode() {
 	case networking.ClientTLSSettings_SIMPLE:
 		return true
@@ -24,14 +24,14 @@ func Originates(tls *networking.ClientTLSSettings) bool {
 	return false
 }
 
-// originate encrypts what goes to a cluster, as the policy says, and adds the secrets that this needs.
-func (t *Translation) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
+// upstreamTLS sets up TLS to a cluster by the policy, adds its secrets, and returns the options, which may change.
+func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
 	client model.Profile,
 ) *httpv3.HttpProtocolOptions {
-	if !Originates(tls) {
+	if !CanOriginate(tls) {
 		return options
 	}
-	// Envoy as a client speaks no newer version than 1.2 unless it is told to.
+	// Envoy's default for upstreams is 1.2 at most.
 	common := &tlsv3.CommonTlsContext{TlsParams: &tlsv3.TlsParameters{
 		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
 	}}
@@ -43,7 +43,7 @@ func (t *Translation) originate(tls *networking.ClientTLSSettings, c *clusterv3.
 			name = model.CertificateName(dir+"/tls.crt", dir+"/tls.key")
 		}
 		t.addSecret(name)
-		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{askFor(name)}
+		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{sdsConfig(name)}
 	}
 	if !tls.GetInsecureSkipVerify().GetValue() {
 		roots := model.Root(tls.GetCaCertificates(), tls.GetCaCrl())
@@ -65,8 +65,7 @@ func (t *Translation) originate(tls *networking.ClientTLSSettings, c *clusterv3.
 	if sni != "" {
 		return options
 	}
-	// Requests may come to a port of HTTPS, too: by routes that lead there from one of HTTP. Their host is what the server is asked for, and
-	// its certificate verified by.
+	// Requests may come to an HTTPS port, too, by routes from an HTTP port. Their host is the server name, also for verification.
 	if options == nil {
 		options = http1()
 	}

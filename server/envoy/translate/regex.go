@@ -18,38 +18,35 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Envoy refuses all routes of a port, or all of a listener, for one regular expression that its RE2 does not take. Go's are nearly the
-// same.
+// Envoy refuses all routes of a port, or a whole listener, for one regular expression that RE2 refuses. Go's are nearly the same.
 
-// WhyNot says why an Envoy whose programs may have so many instructions would not take a regular expression, or returns nothing.
-func WhyNot(re string, most int) string {
+// RegexProblem returns why an Envoy that allows maxInstructions would refuse a regular expression, or "".
+func RegexProblem(re string, maxInstructions int) string {
 	if re == "" {
 		return ""
 	}
 	parsed, err := syntax.Parse(re, syntax.Perl)
 	if err != nil {
-		return "it is no regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+		return "not a regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
 	}
 	for _, m := range unicodeClass.FindAllStringSubmatch(re, -1) {
 		if name := m[1]; !isClass(name) {
-			return fmt.Sprintf("Envoy's regular expressions have no class of characters %q", name)
+			return fmt.Sprintf("Envoy's regular expressions have no character class %q", name)
 		}
 	}
 	if escape := beyondBytes(re); escape != "" {
-		return fmt.Sprintf("Envoy's regular expressions are of bytes, and %s is none: characters beyond them are written as they are", escape)
+		return fmt.Sprintf("Envoy's regular expressions match bytes: write %s as the character itself", escape)
 	}
 	if pattern.Size(parsed) > model.MaxProgram {
-		return "it is too large for Envoy's regular expressions"
+		return "too large for Envoy's regular expressions"
 	}
-	if n := model.ProgramSize(re); n+n/16 > most { // some are reckoned too small by so much
-		return fmt.Sprintf("its program in RE2 has about %d instructions, and %d are allowed by the runtime of an Envoy, in "+
-			"re2.max_program_size.error_level, unless it says otherwise", n, most)
+	if n := model.ProgramSize(re); n+n/16 > maxInstructions { // some estimates are too small by that much
+		return fmt.Sprintf("compiles to about %d RE2 instructions; Envoy's re2.max_program_size.error_level allows %d", n, maxInstructions)
 	}
 	return ""
 }
 
-// beyondBytes returns the first escape of a regular expression, which is one to Go, that stands for a number of more than a byte, or
-// nothing. Envoy 1.40 refuses it.
+// beyondBytes returns the first escape of a number above 255 in a regular expression that Go takes, or "". Envoy 1.40 refuses it.
 func beyondBytes(re string) string {
 	for rest := re; ; {
 		i := strings.IndexByte(rest, '\\')
@@ -78,21 +75,21 @@ var numbered = regexp.MustCompile(`^\\(?:x\{([0-9A-Fa-f]+)\}|([0-7]{1,3}))`)
 
 var unicodeClass = regexp.MustCompile(`\\[pP]\{\^?([^}]*)\}`)
 
-// isClass says whether RE2 knows a class of characters. Since version 1.25 Go knows more, and other spellings.
+// isClass reports whether RE2 knows a character class. Since version 1.25 Go knows more, and other spellings.
 func isClass(name string) bool {
 	_, script := unicode.Scripts[name]
 	_, category := unicode.Categories[name]
 	return name == "Any" || script || category && name != "Cn" && name != "LC"
 }
 
-// Unsound yields what of a match is no condition that Envoy takes, by its path, and why.
-func Unsound(m *networking.HTTPMatchRequest, most int) iter.Seq2[string, string] {
+// MatchProblems yields the paths of the conditions of a match that Envoy refuses, and why.
+func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for _, f := range []struct {
 			name  string
 			match *networking.StringMatch
 		}{{"uri", m.GetUri()}, {"method", m.GetMethod()}, {"authority", m.GetAuthority()}, {"scheme", m.GetScheme()}} {
-			if why := WhyNot(f.match.GetRegex(), most); why != "" && !yield(f.name, why) {
+			if why := RegexProblem(f.match.GetRegex(), maxInstructions); why != "" && !yield(f.name, why) {
 				return
 			}
 		}
@@ -101,7 +98,8 @@ func Unsound(m *networking.HTTPMatchRequest, most int) iter.Seq2[string, string]
 			matches map[string]*networking.StringMatch
 		}{{"headers", m.GetHeaders()}, {"withoutHeaders", m.GetWithoutHeaders()}, {"queryParams", m.GetQueryParams()}} {
 			for _, name := range slices.Sorted(maps.Keys(f.matches)) {
-				if why := WhyNot(f.matches[name].GetRegex(), most); why != "" && !isPresence(f.matches[name]) && !yield(f.name+"["+name+"]", why) {
+				why := RegexProblem(f.matches[name].GetRegex(), maxInstructions)
+				if why != "" && !isPresence(f.matches[name]) && !yield(f.name+"["+name+"]", why) {
 					return
 				}
 			}
@@ -109,27 +107,29 @@ func Unsound(m *networking.HTTPMatchRequest, most int) iter.Seq2[string, string]
 	}
 }
 
-// isSound says whether Envoys take a match and a rewrite of a route, which stands at a place. What none takes is found in the object,
-// whoever asks; what these clients cannot is noted.
-func (w routeContext) isSound(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at model.Place) bool {
-	for range Unsound(m, model.LargeProgram) {
+// matchUsable reports whether these Envoys accept the match and rewrite. What no Envoy accepts is reported with the object (coverage);
+// what only these reject is noted here.
+func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at model.Place) bool {
+	for range MatchProblems(m, model.LargeProgram) {
 		return false
 	}
 	rewrite := r.GetRewrite().GetUriRegexRewrite()
-	if WhyNotRewrite(rewrite, model.LargeProgram) != "" {
+	if RewriteProblem(rewrite, model.LargeProgram) != "" {
 		return false
 	}
-	sound := true
-	for field, why := range Unsound(m, w.client.LargestProgram()) {
-		w.found.Note(at.In("match.%s", field), "%s: what it is a condition of is left out", why)
-		sound = false
+	usable := true
+	for field, why := range MatchProblems(m, w.client.LargestProgram()) {
+		w.found.Note(at.In("match.%s", field), "%s: the match is left out", why)
+		usable = false
 	}
-	if why := WhyNotRewrite(rewrite, w.client.LargestProgram()); why != "" {
+	if why := RewriteProblem(rewrite, w.client.LargestProgram()); why != "" {
 		w.found.Note(at.In("rewrite.uriRegexRewrite"), "%s: the route is left out", why)
-		sound = false
+		usable = false
 	}
-	return sound
+	return usable
 }
 
-// WhyNotRewrite says why Envoy cannot rewrite paths so, or returns nothing.
-func WhyNotRewrite(r *networking.RegexRewrite, most int) string { return WhyNot(r.GetMatch(), most) }
+// RewriteProblem returns why Envoy would refuse a rewrite of paths, or "".
+func RewriteProblem(r *networking.RegexRewrite, maxInstructions int) string {
+	return RegexProblem(r.GetMatch(), maxInstructions)
+}

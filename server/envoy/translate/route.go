@@ -17,17 +17,17 @@ import (
 	"tributary/server/xds"
 )
 
-// VirtualHost is what a service has among the routes of a port: its domains apart from the rest, since no domain may stand twice
-// among the routes of a port, and which services share one is known only where they are put together.
+// VirtualHost is a service's part of the routes of a port. Its domains are apart from the rest: routes may have a domain only once, and
+// which services share one is known only when the routes are put together.
 type VirtualHost struct {
-	Place   model.Place // of what has it
+	Place   model.Place // of its definition
 	Domains []string
 	Rest    []byte // an encoded VirtualHost without domains
 	Field   []byte // all of it, as a field of a RouteConfiguration
 
-	Asked struct { // what is sent to those who ask for one of the domains, by domain; made when the first one may
-		Mu sync.Mutex
-		By map[string][]*xds.Entry
+	OnDemand struct { // caches, per domain, the entries for clients that ask for it
+		Mu      sync.Mutex
+		Entries map[string][]*xds.Entry
 	}
 }
 
@@ -37,12 +37,12 @@ func newVirtualHost(at model.Place, domains []string, rest *routev3.VirtualHost)
 	return v
 }
 
-// Equal says whether both are the same; either may be nil.
+// Equal reports whether both are the same; either may be nil.
 func (v *VirtualHost) Equal(o *VirtualHost) bool {
 	return v == o || v != nil && o != nil && v.Place == o.Place && slices.Equal(v.Domains, o.Domains) && bytes.Equal(v.Rest, o.Rest)
 }
 
-// Encode returns the virtual host as a field of a RouteConfiguration, without the domains that are taken, or nothing if all are.
+// Encode returns the virtual host as a field of a RouteConfiguration, without taken domains; nil if all are taken.
 func (v *VirtualHost) Encode(taken func(domain string) bool) []byte {
 	var body []byte
 	for _, d := range v.Domains {
@@ -63,7 +63,7 @@ const (
 	FieldDomains      = 2
 )
 
-// virtualHost returns what the service has among the routes of a port.
+// virtualHost returns the service's virtual host of a port.
 func virtualHost(v *model.View, p *model.Port, client model.Profile, found *model.Findings) *VirtualHost {
 	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, p.Number), IncludeRequestAttemptCount: true}
 	if r := v.Rules[p.Part]; r != nil {
@@ -75,7 +75,7 @@ func virtualHost(v *model.View, p *model.Port, client model.Profile, found *mode
 	return newVirtualHost(p.Place(), domains(v.Service, p, client.Role), host)
 }
 
-// unregistered returns the routes of a host that is no service, or nil.
+// unregistered returns the virtual host of a host that is not a service, or nil.
 func unregistered(v *model.View, client model.Profile, found *model.Findings) *VirtualHost {
 	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, model.UnregisteredPort), IncludeRequestAttemptCount: true}
 	if host.Routes = (routeContext{
@@ -87,8 +87,8 @@ func unregistered(v *model.View, client model.Profile, found *model.Findings) *V
 	return newVirtualHost(model.Place{Of: v.Own.Key, Field: "spec.hosts"}, []string{model.InURL(v.Host)}, host)
 }
 
-// domains returns the names under which the service is asked for: with a dot at the end too, as some resolvers complete it. Envoys compare
-// them without the port; gRPC clients compare with what was dialled.
+// domains returns the names of the service, also with a dot at the end, as some resolvers add it. Envoys compare them without the port;
+// gRPC clients compare them with the name that was dialled.
 func domains(s *model.Service, p *model.Port, role model.Role) []string {
 	hosts := []string{s.Host}
 	if !strings.HasSuffix(s.Host, ".") {
@@ -109,14 +109,14 @@ func domains(s *model.Service, p *model.Port, role model.Role) []string {
 	return domains
 }
 
-// defaultRoute leads to the port's cluster, with the retries that Istio makes of itself.
+// defaultRoute leads to the port's cluster, with Istio's default retries.
 func defaultRoute(v *model.View, p *model.Port, client model.Profile) *routev3.Route {
 	hash := HashPolicy(v.Policy.On(p.Number, nil).GetLoadBalancer().GetConsistentHash())
 	route := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: model.ClusterName(p.Number, "", v.Host)},
 		RetryPolicy:      retries(nil, false),
 	}
-	limit(route, nil, client.Role)
+	setTimeout(route, nil, client.Role)
 	if hash != nil {
 		route.HashPolicy = []*routev3.RouteAction_HashPolicy{hash}
 	}
@@ -128,10 +128,10 @@ func defaultRoute(v *model.View, p *model.Port, client model.Profile) *routev3.R
 	}
 }
 
-// limit sets how long a route waits for a response; nil is for ever. Envoy starts to count when it has the whole request, and a timeout
-// counts against the endpoint. The deadline of a gRPC request shortens it. max_stream_duration, which only gRPC clients read, would have
-// Envoy cut uploads and websockets.
-func limit(route *routev3.RouteAction, timeout *durationpb.Duration, role model.Role) {
+// setTimeout sets how long a route waits for a response; nil is for ever. Envoy starts to count when it has the whole request, and a
+// timeout counts against the endpoint. The deadline of a gRPC request shortens it. Only gRPC clients get max_stream_duration, by which
+// Envoy would cut uploads and websockets.
+func setTimeout(route *routev3.RouteAction, timeout *durationpb.Duration, role model.Role) {
 	if timeout == nil {
 		timeout = durationpb.New(0)
 	}
@@ -139,7 +139,7 @@ func limit(route *routev3.RouteAction, timeout *durationpb.Duration, role model.
 	if role == model.Proxyless {
 		route.MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: timeout}
 	} else {
-		route.MaxGrpcTimeout = timeout //nolint:staticcheck // as istiod does: what replaces it limits the whole stream
+		route.MaxGrpcTimeout = timeout //nolint:staticcheck // as istiod does: its replacement limits the whole stream
 	}
 }
 
@@ -155,11 +155,11 @@ func defaultRetries() *routev3.RetryPolicy {
 	}
 }
 
-// maxDirectBody is how large the body of a direct response may be.
+// maxDirectBody is the maximum size of the body of a direct response.
 const maxDirectBody = 1 << 20
 
-// RoutesHead is a RouteConfiguration without virtual hosts. Clusters are not looked up when it comes: one that is not there fails its
-// own requests, not all routes of the port.
+// RoutesHead returns a RouteConfiguration without virtual hosts. Envoy does not validate its clusters: a missing one fails its own
+// requests, not all routes of the port.
 func RoutesHead(name string, role model.Role) *routev3.RouteConfiguration {
 	r := &routev3.RouteConfiguration{Name: name}
 	if role != model.Proxyless {
@@ -170,15 +170,14 @@ func RoutesHead(name string, role model.Role) *routev3.RouteConfiguration {
 	return r
 }
 
-// AnyOther is the virtual host of whatever no service has: it goes where it was meant to go, or, if clients are restricted to what they
-// know, nowhere.
-func AnyOther(restricted bool) *VirtualHost {
+// CatchAllHost returns the virtual host for hosts without a service: requests go to their original address or, if restricted, get 502.
+func CatchAllHost(restricted bool) *VirtualHost {
 	if restricted {
 		return blocked()
 	}
 	const name = "allow_any"
 	route := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: model.Passthrough}}
-	limit(route, nil, model.Sidecar)
+	setTimeout(route, nil, model.Sidecar)
 	return newVirtualHost(model.Place{}, []string{"*"}, &routev3.VirtualHost{
 		Name: name, IncludeRequestAttemptCount: true,
 		Routes: []*routev3.Route{{
@@ -201,7 +200,7 @@ func blocked() *VirtualHost {
 	})
 }
 
-// grpcRoutes is the RouteConfiguration of one port of a service, for clients that dial it by name.
+// grpcRoutes returns the RouteConfiguration of one port of a service, and its name, for clients that dial it by name.
 func grpcRoutes(v *model.View, p *model.Port, client model.Profile, found *model.Findings) ([]byte, string) {
 	name := model.ClusterName(p.Number, "", v.Host)
 	return append(model.MustMarshal(RoutesHead(name, model.Proxyless)), virtualHost(v, p, client, found).Field...), name

@@ -8,7 +8,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// routeContext is what it depends on where a VirtualService leads: who asks, and where.
+// routeContext is what a VirtualService's routes depend on: the client, port and gateway.
 type routeContext struct {
 	view    *model.View
 	rule    *model.Rule[*networking.VirtualService]
@@ -18,7 +18,7 @@ type routeContext struct {
 	found   *model.Findings
 }
 
-// applies says whether a match is one for these clients and on this port.
+// applies reports whether a match is for these clients and this port.
 func (w routeContext) applies(m model.Attributes) bool {
 	if m.GetPort() != 0 && m.GetPort() != w.port {
 		return false
@@ -35,8 +35,7 @@ func (w routeContext) applies(m model.Attributes) bool {
 	return model.SelectsLabels(m.GetSourceLabels(), w.client.LabelMap())
 }
 
-// portOf returns the port of a destination: the one that it names, the one that the service has, if that is one, or else the one that was
-// asked for.
+// portOf returns a destination's port: its own, else the service's if it has exactly one, else the port of the request.
 func (w routeContext) portOf(d *networking.Destination) uint32 {
 	if d.GetPort() != nil {
 		return d.GetPort().GetNumber()
@@ -51,9 +50,9 @@ func (w routeContext) hostOf(d *networking.Destination) string {
 	return model.WholeName(d.GetHost(), w.rule.Key.Namespace)
 }
 
-// cluster returns the name of the cluster of a destination, which stands at a place. As with istiod, one that does not exist has a cluster
-// that does not either: requests get 503, and connections are closed. Who asks for clusters on demand would wait for one that does not
-// exist, with each request: he is led to one that has no endpoints, for as long.
+// cluster returns the name of the cluster of a destination, which is at a place. As in istiod, a missing destination has a missing cluster:
+// requests get 503, and connections are closed. A client with on-demand clusters would wait for a cluster that does not exist; it gets
+// BlackHole instead.
 func (w routeContext) cluster(d *networking.Destination, at model.Place) string {
 	host, port := w.hostOf(d), w.portOf(d)
 	t, known := w.view.Targets[host]
@@ -74,7 +73,7 @@ func (w routeContext) cluster(d *networking.Destination, at model.Place) string 
 	return model.ClusterName(port, d.GetSubset(), host)
 }
 
-// policyOf is what applies to a destination, or nil.
+// policyOf returns the policy of a destination, or nil.
 func (w routeContext) policyOf(d *networking.Destination) *networking.TrafficPolicy {
 	t, ok := w.view.Targets[w.hostOf(d)]
 	if !ok {

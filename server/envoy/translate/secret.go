@@ -9,7 +9,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// SecretOf makes the secret of a name.
+// SecretOf returns the secret of a name, which has its files.
 func SecretOf(name string) *tlsv3.Secret {
 	file := func(path string) *corev3.DataSource {
 		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: model.FromName.Replace(path)}}
@@ -29,7 +29,6 @@ func SecretOf(name string) *tlsv3.Secret {
 	return s
 }
 
-// askFor is how a secret is asked for.
-func askFor(name string) *tlsv3.SdsSecretConfig {
+func sdsConfig(name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: Ads()}
 }

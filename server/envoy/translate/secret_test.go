@@ -9,8 +9,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// A secret names the files that it was made of, whatever these are called, and Istio's agent knows it by the same name if they have no
-// tilde.
+// A secret has the files of its name, whatever these are called. Istio's agent uses the same name if they have no tilde.
 func TestSecretsNameTheirFiles(t *testing.T) {
 	for _, want := range [][2]string{
 		{"/c.pem", "/k.pem"},

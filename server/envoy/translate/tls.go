@@ -16,7 +16,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// ciphers are those that Envoy knows; it refuses all of a listener for another one.
+// ciphers are known to Envoy, which refuses a whole listener for another one.
 var ciphers = strings.Fields(`ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-RSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384 ` +
 	`ECDHE-RSA-AES256-GCM-SHA384
 	ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-RSA-CHACHA20-POLY1305 ECDHE-ECDSA-AES128-SHA ECDHE-RSA-AES128-SHA ECDHE-ECDSA-AES256-SHA ` +
@@ -34,8 +34,8 @@ func transportSocket(config proto.Message) *corev3.TransportSocket {
 	}
 }
 
-// terminate is how a server speaks TLS, and adds the secrets that it needs.
-func (t *Translation) terminate(tls *networking.ServerTLSSettings, client model.Profile, protocols []string) *corev3.TransportSocket {
+// downstreamTLS returns the TLS settings of a server, and adds its secrets.
+func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client model.Profile, protocols []string) *corev3.TransportSocket {
 	common := &tlsv3.CommonTlsContext{
 		AlpnProtocols: protocols,
 		TlsParams: &tlsv3.TlsParameters{
@@ -52,7 +52,7 @@ func (t *Translation) terminate(tls *networking.ServerTLSSettings, client model.
 	}
 	for _, name := range model.Certificates(tls, client.Credentials) {
 		t.addSecret(name)
-		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, askFor(name))
+		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, sdsConfig(name))
 	}
 	out := &tlsv3.DownstreamTlsContext{
 		CommonTlsContext:         common,
@@ -68,23 +68,23 @@ func (t *Translation) terminate(tls *networking.ServerTLSSettings, client model.
 	return transportSocket(out)
 }
 
-// verify has certificates verified by a secret, and by what else they have to be.
+// verify has certificates verified by a secret and by limits.
 func (t *Translation) verify(common *tlsv3.CommonTlsContext, root string, limits *tlsv3.CertificateValidationContext) {
 	t.addSecret(root)
 	combined := &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-		DefaultValidationContext: limits, ValidationContextSdsSecretConfig: askFor(root),
+		DefaultValidationContext: limits, ValidationContextSdsSecretConfig: sdsConfig(root),
 	}
 	common.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: combined}
 }
 
-// addSecret adds a secret by its name, which says all about it.
+// addSecret adds a secret by its name.
 func (t *Translation) addSecret(name string) {
 	if !slices.Contains(t.Secrets, name) {
 		t.Secrets = append(t.Secrets, name)
 	}
 }
 
-// subjects are names of which a certificate has to have one, as Istio understands them: with an asterisk in front or behind for the rest.
+// subjects returns matchers of which a certificate has to match one. As in Istio, a name may begin or end with an asterisk.
 func subjects(names []string) (all []*tlsv3.SubjectAltNameMatcher) {
 	for _, name := range names {
 		m := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}
@@ -103,7 +103,7 @@ func subjects(names []string) (all []*tlsv3.SubjectAltNameMatcher) {
 	return all
 }
 
-// tlsVersion returns a version of TLS. That of TLS_AUTO is Envoy's own: 1.2 at least, for servers.
+// tlsVersion converts a version of TLS. TLS_AUTO is Envoy's default: 1.2 at least, for servers.
 func tlsVersion(v networking.ServerTLSSettings_TLSProtocol) tlsv3.TlsParameters_TlsProtocol {
-	return tlsv3.TlsParameters_TlsProtocol(v) // of the same numbers
+	return tlsv3.TlsParameters_TlsProtocol(v) // the numbers are the same
 }

@@ -9,7 +9,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// apply puts what a policy says into a cluster, and into its options for HTTP, which may be nil before and after.
+// apply applies a policy to a cluster, and returns its options for HTTP, which may be nil before and after.
 func apply(p *networking.TrafficPolicy, c *clusterv3.Cluster, h *httpv3.HttpProtocolOptions) *httpv3.HttpProtocolOptions {
 	if p == nil {
 		return h
@@ -176,13 +176,13 @@ func applyBalancing(lb *networking.LoadBalancerSettings, c *clusterv3.Cluster) {
 	}
 }
 
-// MaxRing is the size of a ring of hashes that Envoy makes at most.
+// MaxRing is the maximum size of Envoy's hash rings.
 const MaxRing = 8 << 20
 
-// LargeRing is a size from which on it takes Envoy a second or so to make a ring; of 9,000,000 Envoy 1.40 took 2.6 to 4.
+// LargeRing is a ring size that takes Envoy about a second to build; for 9,000,000 Envoy 1.40 took 2.6 to 4.
 const LargeRing = 2 << 20
 
-// slowStart is how new endpoints warm up, or nil.
+// slowStart returns the warm-up of new endpoints, or nil.
 func slowStart(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStartConfig {
 	w := lb.GetWarmup()
 	if w == nil {

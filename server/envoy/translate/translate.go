@@ -14,35 +14,34 @@ import (
 	"tributary/server/xds"
 )
 
-// Translation is the resources of a host for the clients of a profile. It is not modified once it was made, and shared by all profiles to
-// which it is the same.
+// Translation has the resources of a host for the clients of a profile. All profiles with the same translation share it. Only Key, Users
+// and VirtualHost.OnDemand change after View.
 type Translation struct {
-	host             string
 	model.Precedence // of the service
 
 	Clusters, Endpoints []*xds.Entry
-	Secrets             []string // names, which say all about them
+	Secrets             []string // names; see SecretOf
 
-	Listeners, Routes []*xds.Entry // that are not shared with other hosts
+	Listeners, Routes []*xds.Entry // not shared with other hosts
 
-	// Several hosts share the routes of a port, and a sidecar's listeners.
+	// Parts of routes and sidecar listeners that several hosts share.
 	Hosts  map[string]*VirtualHost // by the name of the routes
 	Claims []claimed
 
-	Objects  []resource.Key // of which it was made
-	Findings model.Findings // in them
+	Objects  []resource.Key // it was made of
+	Findings model.Findings // in Objects
 
-	Key   model.Key // of the view that it was made of
+	Key   model.Key // of its view
 	Users int       // scopes that have it; guarded by units.mu
 }
 
-// claimed is a claim of a binding. Most hosts have one, for which a map would be large.
+// claimed is a claim of a binding. Most hosts have one only, for which a map would be large.
 type claimed struct {
 	model.Binding
 	claim
 }
 
-// ClaimsByBinding returns the claims of the host, each by what it claims.
+// ClaimsByBinding returns the claims of the host.
 func (t *Translation) ClaimsByBinding() map[model.Binding]claim {
 	all := make(map[model.Binding]claim, len(t.Claims))
 	for _, c := range t.Claims {
@@ -51,21 +50,21 @@ func (t *Translation) ClaimsByBinding() map[model.Binding]claim {
 	return all
 }
 
-// RankOf is that of a claim of the host: what is late comes after all that is not.
-func (t *Translation) RankOf(c claim) model.Precedence {
-	s := t.Precedence
+// ClaimPrecedence returns the precedence of a claim of the host; late claims come after all others.
+func (t *Translation) ClaimPrecedence(c claim) model.Precedence {
+	p := t.Precedence
 	if c.late {
-		s.Audience += lateAudience
+		p.Audience += lateAudience
 	}
-	return s
+	return p
 }
 
-// lateAudience is more than any reach that is not late.
+// lateAudience exceeds any Audience.
 const lateAudience = 10
 
 // View translates a view. It is a pure function.
 func View(v *model.View) *Translation {
-	t := &Translation{host: v.Host, Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings)}
+	t := &Translation{Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings)}
 	t.add(v, v.Client)
 	t.Findings = t.Findings.Sorted()
 	return t
@@ -117,7 +116,7 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 			switch name := model.RouteName(p.Number); {
 			case p.Spoken.HTTP() && p.Protocol.HTTP() && !p.Late:
 				t.Hosts[name] = virtualHost(v, p, client, &t.Findings)
-			case p.Spoken.HTTP() && t.Hosts[name] == nil: // the listener may be there for it, and needs its routes
+			case p.Spoken.HTTP() && t.Hosts[name] == nil: // the listener may have its protocol, and needs its routes
 				t.Hosts[name] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{})
 			}
 			maps.Copy(claims, claimsOf(v, p, client, &t.Findings))
@@ -129,7 +128,7 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 	t.Claims = slices.Clip(t.Claims)
 }
 
-// addProxyless adds what a client asks for that dials the service by the port, or, if it is the one that is meant without, by name alone.
+// addProxyless adds the resources for clients that dial the service with the port or, for the default port, by name alone.
 func (t *Translation) addProxyless(v *model.View, p *model.Port, client model.Profile) {
 	s := v.Service
 	if strings.Contains(s.Host, "*") {

@@ -7,17 +7,17 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// IsMutual says whether a policy wants mutual TLS with certificates of the mesh.
+// IsMutual reports whether a policy requires mutual TLS with certificates of the mesh.
 func IsMutual(tls *networking.ClientTLSSettings) bool {
 	return tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL
 }
 
-// withholds says whether nothing is sent to a port, or to a subset of it, since it would be plaintext where ISTIO_MUTUAL is wanted.
+// withholds reports whether a port or subset gets no endpoints: its policy requires ISTIO_MUTUAL, and traffic would be plaintext.
 func withholds(p *model.Policy, port uint32, subset *networking.Subset) bool {
 	return !p.Plaintext && IsMutual(p.On(port, subset).GetTls())
 }
 
-// withhold makes c a cluster of endpoints that are discovered, of which there are none.
+// withhold makes c an EDS cluster, which gets no endpoints.
 func withhold(c *clusterv3.Cluster) {
 	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
 	c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: c.GetName(), EdsConfig: Ads()}
