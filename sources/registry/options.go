@@ -167,8 +167,7 @@ type Common struct {
 func (c Common) Check() error {
 	for _, p := range c.Placeholder.FindAllString(c.HostTemplate, -1) {
 		if name := p[strings.IndexByte(p, '{'):]; !slices.Contains(c.Known, name) {
-			last := len(c.Known) - 1
-			return fmt.Errorf("hostTemplate: unknown %s; known are %s and %s", name, strings.Join(c.Known[:last], ", "), c.Known[last])
+			return fmt.Errorf("hostTemplate: unknown %s; known: %s", name, strings.Join(c.Known, ", "))
 		}
 	}
 	if example := c.Placeholder.ReplaceAllString(c.HostTemplate, "x"); !names.IsHost(example) {

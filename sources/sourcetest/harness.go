@@ -27,7 +27,8 @@ type Harness interface {
 	Restore()
 }
 
-// Breaker is a Harness that can make an object invalid: unreadable for the source, or such that validation refuses it.
+// Breaker is a Harness that can make an object invalid, so that it is quarantined: the source publishes a Reject, or validation refuses the
+// object. Registries publish no Rejects; their harness is no Breaker.
 type Breaker interface {
 	Break(name string)
 }
