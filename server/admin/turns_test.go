@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -226,7 +228,12 @@ func TestConnectionsThatWaitGoFirst(t *testing.T) {
 			busy := ask("/")
 			<-front.begun
 			waiting := ask(path)
-			if path != "/" {
+			if path == "/" { // a request that has just come makes its connection busy for a moment
+				require.Eventually(t, func() bool {
+					stacks := make([]byte, 1<<20)
+					return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("server/admin.enter.func1("))
+				}, 10*time.Second, time.Millisecond, "it waits for its turn")
+			} else {
 				<-front.begun
 			}
 			for range 5 {
