@@ -2,10 +2,14 @@ package envoy
 
 import (
 	"bytes"
+	"hash/maphash"
 	"runtime"
+	"slices"
 	"sync"
 	"weak"
 
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 	"tributary/server/xds"
 )
 
@@ -14,6 +18,63 @@ import (
 type bodies struct {
 	mu    sync.Mutex
 	known map[string]weak.Pointer[xds.Entry] // by version
+	ports map[routesKey]sharedEntry
+}
+
+// routesKey is what the routes of a port depend on. hosts is a hash of their virtual hosts.
+type routesKey struct {
+	name       string
+	role       model.Role
+	restricted bool
+	hosts      uint64
+}
+
+// sharedEntry is the entry of routes with these virtual hosts.
+type sharedEntry struct {
+	hosts []*translate.VirtualHost
+	entry weak.Pointer[xds.Entry]
+	found model.Findings
+}
+
+var hostsSeed = maphash.MakeSeed()
+
+// routes returns the entry of the routes of a port, and the domains that hosts do not get in it. Scopes with the same virtual hosts share
+// the entry; only the first one encodes it.
+func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricted bool) (*xds.Entry, model.Findings) {
+	hosts := make([]*translate.VirtualHost, 0, r.hosts.Len())
+	var hash maphash.Hash
+	hash.SetSeed(hostsSeed)
+	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool {
+		hosts = append(hosts, v)
+		maphash.WriteComparable(&hash, v)
+		return true
+	})
+	key := routesKey{name, role, restricted, hash.Sum64()}
+	b.mu.Lock()
+	known := b.ports[key]
+	b.mu.Unlock()
+	if e := known.entry.Value(); e != nil && slices.Equal(known.hosts, hosts) {
+		return e, known.found
+	}
+	body, found := r.encode(name, role, restricted)
+	e := b.one(translate.EntryOfBytes(name, xds.RouteURL, body))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ports == nil {
+		b.ports = make(map[routesKey]sharedEntry)
+	}
+	b.ports[key] = sharedEntry{hosts, weak.Make(e), found}
+	runtime.AddCleanup(e, b.forgetRoutes, key)
+	return e, found
+}
+
+// forgetRoutes removes the entry of routes that no scope has any more.
+func (b *bodies) forgetRoutes(key routesKey) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known, ok := b.ports[key]; ok && known.entry.Value() == nil {
+		delete(b.ports, key)
+	}
 }
 
 // one returns the entry that equal ones share, which may be e.

@@ -55,6 +55,7 @@ func TestProfilesShareWhatIsTheSame(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, c.bodies.known)
+	require.Len(t, c.bodies.ports, 1, "routes of the same hosts are encoded once")
 	for _, s := range scopes {
 		c.drop(s)
 	}
@@ -63,6 +64,6 @@ func TestProfilesShareWhatIsTheSame(t *testing.T) {
 		runtime.GC()
 		c.bodies.mu.Lock()
 		defer c.bodies.mu.Unlock()
-		return len(c.bodies.known) == 0
+		return len(c.bodies.known)+len(c.bodies.ports) == 0
 	}, 20*time.Second, 10*time.Millisecond)
 }

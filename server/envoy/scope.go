@@ -310,12 +310,12 @@ func (c *change) share() {
 			c.notes.set("routes "+route, nil)
 			continue
 		}
-		body, found := r.encode(route, c.profile.Role, c.options.Restricted)
+		entry, found := c.scope.bodies.routes(r, route, c.profile.Role, c.options.Restricted)
 		c.notes.set("routes "+route, found.Sorted())
 		if c.profile.OnDemand && !r.whole {
 			continue
 		}
-		put(c.commits, c.scope.routes, c.bodies.one(translate.EntryOfBytes(route, xds.RouteURL, body)))
+		put(c.commits, c.scope.routes, entry)
 	}
 	c.shareHosts()
 	for b := range c.bindings {
