@@ -310,7 +310,7 @@ func (c *change) share() {
 			c.notes.set("routes "+route, nil)
 			continue
 		}
-		entry, found := c.scope.bodies.routes(r, route, c.profile.Role, c.options.Restricted)
+		entry, found := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted)
 		c.notes.set("routes "+route, found.Sorted())
 		if c.profile.OnDemand && !r.whole {
 			continue
