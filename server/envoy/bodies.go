@@ -38,7 +38,7 @@ type sharedEntry struct {
 
 var hostsSeed = maphash.MakeSeed()
 
-// routes returns the entry of the routes of a port, and the domains that hosts do not get in it. Scopes with the same virtual hosts share
+// routes returns the entry of the routes of a port, and the domains that hosts do not get in it, sorted. Scopes with the same virtual hosts share
 // the entry; only the first one encodes it.
 func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricted bool) (*xds.Entry, model.Findings) {
 	hosts := make([]*translate.VirtualHost, 0, r.hosts.Len())
@@ -57,6 +57,7 @@ func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricte
 		return e, known.found
 	}
 	body, found := r.encode(name, role, restricted)
+	found = found.Sorted() // in place: before other scopes have it
 	e := b.one(translate.EntryOfBytes(name, xds.RouteURL, body))
 	b.mu.Lock()
 	defer b.mu.Unlock()

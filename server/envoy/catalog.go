@@ -296,7 +296,7 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile) (s *scope, relea
 	}
 	if err != nil {
 		release()
-		return nil, nil, status.FromContextError(err).Err()
+		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
 	return s, release, nil
 }

@@ -311,7 +311,7 @@ func (c *change) share() {
 			continue
 		}
 		entry, found := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted)
-		c.notes.set("routes "+route, found.Sorted())
+		c.notes.set("routes "+route, found)
 		if c.profile.OnDemand && !r.whole {
 			continue
 		}
