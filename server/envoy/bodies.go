@@ -38,8 +38,8 @@ type sharedEntry struct {
 
 var hostsSeed = maphash.MakeSeed()
 
-// routes returns the entry of the routes of a port, and the domains that hosts do not get in it, sorted. Scopes with the same virtual hosts share
-// the entry; only the first one encodes it.
+// routes returns the entry of the routes of a port, and the domains that hosts do not get in it, sorted. Scopes with the same virtual
+// hosts share both, and do not modify them; only the first scope encodes the routes.
 func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricted bool) (*xds.Entry, model.Findings) {
 	hosts := make([]*translate.VirtualHost, 0, r.hosts.Len())
 	var hash maphash.Hash
