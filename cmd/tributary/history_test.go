@@ -23,6 +23,7 @@ func TestHistory(t *testing.T) {
 	say := func(args string) result {
 		return command(t, append(strings.Fields(args), "--admin", s.admin)...)
 	}
+	eventually(t, func() error { return contains(say("history -o json").stdout, `{"from":"2`) })
 	got := say("get se shop/reviews -o yaml --at 2020-01-01")
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "the history does not reach back to 2020-01-01")
