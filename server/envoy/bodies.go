@@ -13,8 +13,8 @@ import (
 	"tributary/server/xds"
 )
 
-// bodies has scopes share what they put together of several hosts, where it comes to the same: routes of a port are large, and most clients
-// see the same. What no scope has any more is not kept. It is safe for concurrent use.
+// bodies has scopes share equal entries of shared routes and listeners: routes of a port are large, and most clients see the same. Weak
+// pointers let entries go that no scope has any more. It is safe for concurrent use.
 type bodies struct {
 	mu    sync.Mutex
 	known map[string]weak.Pointer[xds.Entry] // by version
@@ -78,7 +78,7 @@ func (b *bodies) forgetRoutes(key routesKey) {
 	}
 }
 
-// one returns the entry that equal ones share, which may be e.
+// one returns the one entry that stands for all equal to e, which may be e.
 func (b *bodies) one(e *xds.Entry) *xds.Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,7 +93,7 @@ func (b *bodies) one(e *xds.Entry) *xds.Entry {
 	return e
 }
 
-// forget ends that the entry of a version is known, unless there is a new one.
+// forget removes the entry of a version that no scope has any more.
 func (b *bodies) forget(version string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,47 +7,47 @@ import (
 	"tributary/server/envoy/translate"
 )
 
-// translationCache is what views were translated to, for as long as scopes have it. It is safe for concurrent use.
+// translationCache has the translations that scopes use, by the view. It is safe for concurrent use.
 type translationCache struct {
 	mu    sync.Mutex
 	known map[model.Key]*translate.Translation
 }
 
-// acquire returns the translation of a view for one more scope, which is to release it. If none has it, translate makes it.
-func (u *translationCache) acquire(of model.Key, translate func() *translate.Translation) *translate.Translation {
-	if t := u.share(of, nil); t != nil {
+// acquire returns the translation of a view for one more scope, which must release it. translate makes it if no scope has it.
+func (c *translationCache) acquire(key model.Key, translate func() *translate.Translation) *translate.Translation {
+	if t := c.share(key, nil); t != nil {
 		return t
 	}
-	return u.share(of, translate())
+	return c.share(key, translate())
 }
 
-// share returns the translation that there is for one more scope; or made, if there is none.
-func (u *translationCache) share(of model.Key, made *translate.Translation) *translate.Translation {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	t := u.known[of]
+// share returns the known translation of a view for one more scope. If there is none, it keeps and returns made.
+func (c *translationCache) share(key model.Key, made *translate.Translation) *translate.Translation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.known[key]
 	switch {
 	case t == nil && made == nil:
 		return nil
 	case t == nil:
-		if u.known == nil {
-			u.known = make(map[model.Key]*translate.Translation)
+		if c.known == nil {
+			c.known = make(map[model.Key]*translate.Translation)
 		}
-		t, made.Key = made, of
-		u.known[of] = t
+		t, made.Key = made, key
+		c.known[key] = t
 	}
 	t.Users++
 	return t
 }
 
-// release ends that a scope has a translation, which may be nil, and forgets it if that was the last one.
-func (u *translationCache) release(t *translate.Translation) {
+// release ends the use of a translation, which may be nil, by one scope. Without users it is dropped.
+func (c *translationCache) release(t *translate.Translation) {
 	if t == nil {
 		return
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if t.Users--; t.Users == 0 {
-		delete(u.known, t.Key)
+		delete(c.known, t.Key)
 	}
 }

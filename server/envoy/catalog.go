@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -45,22 +46,22 @@ type Catalog struct {
 
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
 
-	mu        sync.RWMutex // who reads the mesh translates; who changes it is quick
+	mu        sync.RWMutex // held for reading while hosts are translated, and for writing, which is quick, while the mesh is changed
 	mesh      *index.Mesh
-	last      memstore.Snapshot   // of which the mesh is
-	following map[*scope]struct{} // the view
-	synced    bool
-	divided   uint64         // the SelectorIndex.Grown by which profiles divide clients
-	changed   changedObjects // since what was there from the start
-	review    func()         // see SetReview; nil before that
+	last      memstore.Snapshot   // that the mesh was made of
+	following map[*scope]struct{} // the scopes that follow the view
+	synced    bool                // all sources were read
+	divided   uint64              // the SelectorIndex.Grown by which profiles divide clients
+	changed   changedObjects      // after the first view that was complete
+	review    func()              // see SetReview; nil before that
 
 	warning sync.Mutex
-	warned  []resource.Key // that are not enforced, as the log has it; guarded by warning
+	warned  []resource.Key // the unenforced objects that the log has; guarded by warning
 
-	cache    translationCache
-	coverage coverageCache
-	wholes   fullRoutes
-	bodies   bodies
+	cache      translationCache
+	coverage   coverageCache
+	fullRoutes fullRoutes
+	bodies     bodies
 }
 
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
@@ -93,7 +94,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 // Alive returns when it is known that Run goes on, or with the error of ctx.
 func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
-// update brings all scopes to snap. Unless incremental, keys do not tell what changed and everything is looked at.
+// update brings all scopes with clients to snap. Unless incremental, keys does not list what changed, and everything is compared.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	done := c.divideBefore(c.coming(keys, snap, incremental, synced))
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
@@ -101,8 +102,8 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.warnUnenforced()
 }
 
-// coming yields the objects that come with a change of the view, and those in whose place they come: none while nothing is served, and
-// all before the first time.
+// coming yields the objects that a change of the view adds or replaces, old and new: none while nothing is served, and all before the first
+// time.
 func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) iter.Seq[*resource.Resource] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -132,17 +133,26 @@ func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, incrementa
 	}
 }
 
-// catchUpAll brings scopes up to date. One processor is left for connections: Go looks for what arrives on them only where nothing else is
-// to do. For the same reason, scopes that are being made wait meanwhile.
+// catchUpAll brings scopes up to date, those with the most clients first. One processor is left for connections: Go polls them only on an
+// idle one. For the same reason, scopes that are being made wait meanwhile.
 func (c *Catalog) catchUpAll(scopes []*scope) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	var workers errgroup.Group
 	workers.SetLimit(max(runtime.GOMAXPROCS(0)-1, 1))
-	for _, s := range scopes {
+	for _, s := range byClients(scopes) {
 		workers.Go(func() error { return c.catchUp(context.Background(), s, func() {}) })
 	}
 	_ = workers.Wait() // the context never ends
+}
+
+// byClients sorts scopes, those with the most clients first.
+func byClients(scopes []*scope) []*scope {
+	clients := make(map[*scope]int64, len(scopes)) // which may change meanwhile
+	for _, s := range scopes {
+		clients[s] = s.users.Load()
+	}
+	return slices.SortedFunc(maps.Keys(clients), func(a, b *scope) int { return cmp.Compare(clients[b], clients[a]) })
 }
 
 // giveWay waits while changes are brought to scopes.
@@ -151,7 +161,7 @@ func (c *Catalog) giveWay() {
 	defer c.changing.RUnlock()
 }
 
-// change brings the mesh to snap, and returns the scopes that follow it.
+// change brings the mesh to snap, and returns the scopes with clients.
 func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) []*scope {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +177,7 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 	return scopes
 }
 
-// set has the mesh be what objects are in snap, and returns the scopes of clients; c.mu is held.
+// set changes the objects of keys in the mesh to those of snap, and returns the scopes with clients; c.mu is held.
 func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 	c.last = snap
 	touched := make(map[string]struct{})
@@ -198,8 +208,8 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 	})
 }
 
-// catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Commits of the view that come meanwhile are not held
-// up, and are part of it. It calls pause before each part; that may wait for changes only if they do not wait for the scope.
+// catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Changes of the view that come meanwhile do not wait,
+// and are part of the commit. It calls pause before each part; pause may wait for changes only if they do not wait for the scope.
 func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 	s.catching.Lock()
 	defer s.catching.Unlock()
@@ -229,8 +239,8 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 	}
 }
 
-// translateSome translates some of the hosts of which the scope has not what is said now, and reports whether there are more, and if not,
-// how listeners are, and whether what is said is complete.
+// translateSome translates some of the stale hosts of a scope, and reports whether there are more. If there are none, it returns the options
+// of listeners, and whether all sources were read.
 func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Translation) (more bool, by translate.ListenerOptions,
 	synced bool,
 ) {
@@ -242,12 +252,12 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 			return true, translate.ListenerOptions{}, false
 		}
 		c.cache.release(translated[host])
-		translated[host] = c.translate(host, s.profile, s.only)
+		translated[host] = c.translate(host, s.profile, s.sidecar)
 		delete(s.stale, host)
 	}
 	s.behind.Store(false)
-	s.begun, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
-	by = translate.ListenerOptions{Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Seen: s.seen}
+	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
+	by = translate.ListenerOptions{Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Observation: s.observation}
 	return false, by, c.synced
 }
 
@@ -301,8 +311,8 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile) (s *scope, relea
 	return s, release, nil
 }
 
-// isBehind says whether changes of the view were not brought to a scope while it had no client. A change that does not count the client
-// of the caller yet ends before.
+// isBehind says whether a scope lacks changes that came while it had no client. It waits for a change that does not count the client of the
+// caller yet.
 func (c *Catalog) isBehind(s *scope) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -324,7 +334,7 @@ func (c *Catalog) maker(p model.Profile) families.Maker[*scope] {
 	}
 }
 
-// estimate is what the scope of a profile will cost: a cluster and its endpoints for each port that its clients know.
+// estimate returns the cost of a scope before it is made: a cluster and its endpoints for each port that its clients know.
 func (c *Catalog) estimate(p model.Profile) int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -350,7 +360,7 @@ func (c *Catalog) newScope(p model.Profile) *scope {
 }
 
 func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error) {
-	s := newScope(p, c.opts.Debounce, &c.wholes, &c.bodies)
+	s := newScope(p, c.opts.Debounce, &c.fullRoutes, &c.bodies)
 	c.mu.Lock()
 	s.stale = make(map[string]struct{})
 	s.follow(c.mesh, c.mesh.AllHosts())
@@ -364,7 +374,7 @@ func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error
 	return s, nil
 }
 
-// drop ends that a scope follows the view, and releases its translations.
+// drop has a scope follow the view no longer, and releases its translations.
 func (c *Catalog) drop(s *scope) {
 	c.mu.Lock()
 	delete(c.following, s)

@@ -22,22 +22,21 @@ import (
 	"tributary/server/xds"
 )
 
-// canOnDemand says whether a client can: Envoy asks for virtual hosts and single clusters by delta only.
+// canOnDemand says whether a client can ask for virtual hosts and single clusters: Envoy does so by delta only.
 func canOnDemand(ctx context.Context) bool {
 	method, _ := grpc.Method(ctx)
 	return strings.Contains(method, "/Delta")
 }
 
-// collectionsOnDemand returns the collections that are served otherwise to such a client: of clusters and virtual hosts by name only; and
-// the clusters of a route need no interim version: its requests ask for them.
+// collectionsOnDemand returns the collections that differ for on-demand clients. They ask for clusters and virtual hosts by name only, and a
+// route needs no interim version for new clusters, since its requests ask for them.
 func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Collection) {
 	cluster, route := TypeOf(xds.ClusterURL), TypeOf(xds.RouteURL)
 	cluster.NoWildcard, route.Preannounce = true, nil
 	return g.Collection(cluster), g.Collection(route), g.Collection(xds.TypeOf(xds.VHostURL))
 }
 
-// routesOnDemand are the routes of a port of which the virtual hosts are asked for. Hosts are compared as they are asked for, which may be
-// with the port.
+// routesOnDemand returns the routes of a port whose virtual hosts are asked for. Their names may have the port of the request.
 func routesOnDemand(name string) []byte {
 	head := translate.RoutesHead(name, model.Sidecar)
 	head.IgnorePortInHostMatching = false
@@ -48,9 +47,9 @@ func routesOnDemand(name string) []byte {
 	return model.MustMarshal(head)
 }
 
-// singles returns the entries of the virtual host for those who ask for a domain among some routes, each with one domain, as
-// it may be asked for: alone, or with the port. Envoy knows a virtual host that goes by the name of the resource.
-func singles(v *translate.VirtualHost, route, domain string) []*xds.Entry {
+// virtualHostsOf returns the entries of a virtual host for requests to a domain, with and without the port, each with that domain alone.
+// Envoy finds a virtual host by the name of its resource.
+func virtualHostsOf(v *translate.VirtualHost, route, domain string) []*xds.Entry {
 	v.OnDemand.Mu.Lock()
 	defer v.OnDemand.Mu.Unlock()
 	if entries, ok := v.OnDemand.Entries[domain]; ok {
@@ -58,11 +57,11 @@ func singles(v *translate.VirtualHost, route, domain string) []*xds.Entry {
 	}
 	_, _, name := protowire.ConsumeField(v.Rest) // the first field, which singles have otherwise
 	var entries []*xds.Entry
-	for _, asked := range askedAs(route, domain) {
+	for _, asked := range authorities(route, domain) {
 		var b []byte
-		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldName, protowire.BytesType), single(route, asked))
+		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldName, protowire.BytesType), virtualHostName(route, asked))
 		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldDomains, protowire.BytesType), asked)
-		entries = append(entries, translate.EntryOfBytes(single(route, asked), xds.VHostURL, append(b, v.Rest[name:]...)))
+		entries = append(entries, translate.EntryOfBytes(virtualHostName(route, asked), xds.VHostURL, append(b, v.Rest[name:]...)))
 	}
 	if v.OnDemand.Entries == nil {
 		v.OnDemand.Entries = make(map[string][]*xds.Entry)
@@ -71,10 +70,10 @@ func singles(v *translate.VirtualHost, route, domain string) []*xds.Entry {
 	return entries
 }
 
-// single is under which name Envoy asks for the virtual host of a host.
-func single(route, host string) string { return route + "/" + host }
+// virtualHostName is the name by which Envoy asks for the virtual host of a host.
+func virtualHostName(route, host string) string { return route + "/" + host }
 
-func askedAs(route, domain string) []string { return []string{domain, domain + ":" + route} }
+func authorities(route, domain string) []string { return []string{domain, domain + ":" + route} }
 
 // owner returns the virtual host that has a domain, or nil.
 func (r *sharedRoutes) owner(domain string) (owner *translate.VirtualHost) {
@@ -90,7 +89,7 @@ func (r *sharedRoutes) owner(domain string) (owner *translate.VirtualHost) {
 	return owner
 }
 
-// demand notes that the virtual host of a domain among some routes may be another one now: v, if nobody else has the domain.
+// demand notes that domains of some routes may have another virtual host now: v, unless several hosts have the domain.
 func (c *change) demand(route string, domains []string, v *translate.VirtualHost) {
 	if !c.profile.OnDemand {
 		return
@@ -109,22 +108,22 @@ type fullRoutes struct {
 	names map[string]struct{} // ports, so there are not many
 }
 
-// include says whether routes are among them, as they are from now on if they are to be sent in full.
-func (w *fullRoutes) include(route string, whole bool) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, known := w.names[route]; known || !whole {
+// include says whether routes are sent in full. If whole, they are from now on.
+func (f *fullRoutes) include(route string, whole bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.names[route]; known || !whole {
 		return known
 	}
-	if w.names == nil {
-		w.names = make(map[string]struct{})
+	if f.names == nil {
+		f.names = make(map[string]struct{})
 	}
-	w.names[route] = struct{}{}
+	f.names[route] = struct{}{}
 	return true
 }
 
-// shareWholes encodes those routes again that were sent in full to others meanwhile: their clients may come here.
-func (c *change) shareWholes() {
+// includeFullRoutes encodes routes again that another scope began to send in full: its clients may come here.
+func (c *change) includeFullRoutes() {
 	if !c.profile.OnDemand {
 		return
 	}
@@ -135,9 +134,9 @@ func (c *change) shareWholes() {
 	}
 }
 
-// shareOnDemand puts together the routes of a port for those who ask for virtual hosts. Nobody could ask for one that stands for several
-// hosts, and one that is there keeps Envoy from asking for those: routes with such a host are sent in full, and stay so, in whatever scope,
-// since Envoy does not forget what it asked for.
+// shareOnDemand encodes the routes of a port for on-demand clients, and says whether in full. A client cannot ask for a virtual host of a
+// wildcard domain, and if it has one, it does not ask for the hosts within: routes with a wildcard domain are sent in full. They stay so in
+// all scopes, since Envoy does not forget what it asked for.
 func (c *change) shareOnDemand(route string, r *sharedRoutes) (whole bool) {
 	wild := false
 	for domain := range c.domains[route] {
@@ -162,14 +161,14 @@ func (c *change) shareHosts() {
 			case model.IsWildcard(domain):
 				continue
 			case r == nil || r.whole || r.domains[domain] == 0:
-				for _, asked := range askedAs(route, domain) {
-					remove(c.commits, c.virtualHosts, single(route, asked))
+				for _, asked := range authorities(route, domain) {
+					remove(c.commits, c.virtualHosts, virtualHostName(route, asked))
 				}
 				continue
 			case v == nil || r.domains[domain] > 1:
 				v = r.owner(domain)
 			}
-			for _, e := range singles(v, route, domain) {
+			for _, e := range virtualHostsOf(v, route, domain) {
 				put(c.commits, c.virtualHosts, e)
 			}
 		}
@@ -179,7 +178,7 @@ func (c *change) shareHosts() {
 // onDemandTimeout is how long a request or connection waits for a cluster that it asked for.
 const onDemandTimeout = 5 * time.Second
 
-// onDemand makes a listener one whose filters ask for what they lack.
+// onDemand adds to the filters of a listener that they ask for clusters and virtual hosts that they lack.
 func onDemand(l *listenerv3.Listener) {
 	for _, chain := range append(l.GetFilterChains(), l.GetDefaultFilterChain()) {
 		for _, f := range chain.GetFilters() {

@@ -77,7 +77,7 @@ func TestOnDemandHistory(t *testing.T) {
 				told := message(t, r).(*routev3.RouteConfiguration)
 				require.True(t, told.GetVhds() == nil || !whole[name] && !wild, "%s: they are told whole, and stay so: %v", name, told)
 				if whole[name] = told.GetVhds() == nil; whole[name] {
-					require.True(t, c.wholes.include(name, false))
+					require.True(t, c.fullRoutes.include(name, false))
 					for _, v := range full.GetVirtualHosts() {
 						nowhere += leadNowhere(v, clusters)
 					}

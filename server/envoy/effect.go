@@ -32,26 +32,26 @@ func WithoutEffect(r *resource.Resource) []string {
 }
 
 // WithoutEffect returns what of r has no effect on the clients of the catalog, each with its path, and with what happens instead: fields
-// that nobody is sent, and what was found in the translation. It is empty if nobody has asked for Envoy's types.
+// that are not translated, and findings of the translation. It is empty if no client has asked for Envoy's types.
 func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 	scopes := c.inUse()
 	if len(scopes) == 0 {
 		return nil
 	}
 	all := WithoutEffect(r)
-	for _, f := range c.unmet(r.Key()) {
+	for _, f := range c.dangling(r.Key()) {
 		all = append(all, f.String())
 	}
-	of := make(map[model.Role]int) // how many there are
-	by := make(map[model.Finding][]model.Profile)
+	scopesOf := make(map[model.Role]int)
+	profiles := make(map[model.Finding][]model.Profile)
 	for _, s := range scopes {
-		of[s.profile.Role]++
-		for _, f := range s.notes.of(r.Key()) {
-			by[f] = append(by[f], s.profile)
+		scopesOf[s.profile.Role]++
+		for _, f := range s.findings.of(r.Key()) {
+			profiles[f] = append(profiles[f], s.profile)
 		}
 	}
-	for _, f := range slices.SortedFunc(maps.Keys(by), model.Finding.Compare) {
-		all = append(all, f.String()+limitedTo(by[f], of))
+	for _, f := range slices.SortedFunc(maps.Keys(profiles), model.Finding.Compare) {
+		all = append(all, f.String()+limitedTo(profiles[f], scopesOf))
 	}
 	return all
 }
@@ -65,15 +65,15 @@ func (c *Catalog) inUse() []*scope {
 	return scopes
 }
 
-// limitedTo names the clients for whom something was found, unless these are all of their kind.
-func limitedTo(profiles []model.Profile, of map[model.Role]int) string {
-	had := make(map[model.Role]int)
+// limitedTo names the profiles that have a finding, but for roles of which all profiles have it.
+func limitedTo(profiles []model.Profile, scopesOf map[model.Role]int) string {
+	found := make(map[model.Role]int)
 	for _, p := range profiles {
-		had[p.Role]++
+		found[p.Role]++
 	}
 	var some []string
 	for _, p := range profiles {
-		if name := p.String(); had[p.Role] < of[p.Role] && !slices.Contains(some, name) {
+		if name := p.String(); found[p.Role] < scopesOf[p.Role] && !slices.Contains(some, name) {
 			some = append(some, name)
 		}
 	}
@@ -87,8 +87,8 @@ func limitedTo(profiles []model.Profile, of map[model.Role]int) string {
 	return " (" + strings.Join(some, ", ") + ")"
 }
 
-// unmet returns what an object asks for that is not there, whoever asks.
-func (c *Catalog) unmet(key resource.Key) (found model.Findings) {
+// dangling returns the references of an object to hosts, delegates and gateways that do not exist, for whatever client.
+func (c *Catalog) dangling(key resource.Key) (found model.Findings) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if r := c.mesh.Policies.ByKey[key]; r != nil {
@@ -124,7 +124,7 @@ func (c *Catalog) unmet(key resource.Key) (found model.Findings) {
 	return found
 }
 
-// Affected returns the objects of which something has no effect on clients, in order. It is empty if nobody has asked for Envoy's types.
+// Affected returns the objects of which something has no effect on clients, in order. It is empty if no client has asked for Envoy's types.
 func (c *Catalog) Affected() []resource.Key {
 	scopes := c.inUse()
 	if len(scopes) == 0 {
@@ -132,33 +132,39 @@ func (c *Catalog) Affected() []resource.Key {
 	}
 	all := make(map[resource.Key]bool)
 	for _, s := range scopes {
-		s.notes.objects(all)
+		s.findings.objects(all)
 	}
 	for r := range c.view.Snapshot().All() {
-		if key := r.Key(); !all[key] && (c.coverage.affected(r) || len(c.unmet(key)) > 0) {
+		if key := r.Key(); !all[key] && (c.coverage.affected(r) || len(c.dangling(key)) > 0) {
 			all[key] = true
 		}
 	}
 	return slices.SortedFunc(maps.Keys(all), resource.Key.Compare)
 }
 
-// Findings looks at a view as clients of all sorts would be told of it, and returns what tells of one of its objects what has no effect on
-// them: sidecars in each namespace, with redirection and without, and the gateways that Gateways select.
+// Findings translates a view for clients of all sorts: sidecars in each namespace, with redirection and without, and the gateways that
+// Gateways select. The function that it returns lists what of an object has no effect on these clients.
 func Findings(view memstore.Reader) (func(r *resource.Resource) []string, error) {
-	c := New(view, Options{Log: slog.New(slog.DiscardHandler)})
-	snap := view.Snapshot()
-	c.update(nil, snap, false, true)
-	profiles, err := profilesIn(snap)
+	c, _, err := translateAll(view)
 	if err != nil {
 		return nil, err
-	}
-	for p := range profiles {
-		c.newScope(p)
 	}
 	return c.WithoutEffect, nil
 }
 
-// profilesIn returns clients of all sorts that a view has something for.
+// translateAll returns a catalog of what a view is now, with a scope for each sort of clients that the view has something for.
+func translateAll(view memstore.Reader) (c *Catalog, scopes []*scope, err error) {
+	c = New(view, Options{Log: slog.New(slog.DiscardHandler)})
+	snap := view.Snapshot()
+	c.update(nil, snap, false, true)
+	profiles, err := profilesIn(snap)
+	for p := range profiles {
+		scopes = append(scopes, c.newScope(p))
+	}
+	return c, scopes, err
+}
+
+// profilesIn returns the profiles of all sorts of clients that a view has something for.
 func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 	profiles := make(map[model.Profile]bool)
 	for r := range snap.All() {

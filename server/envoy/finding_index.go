@@ -9,14 +9,14 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// findingIndex has what was found for the clients of a scope, by what it was found in. It is safe for concurrent use.
+// findingIndex has the findings of a scope, by source (a host, routes or a listener) and by object. It is safe for concurrent use.
 type findingIndex struct {
 	mu       sync.Mutex
 	bySource map[string]model.Findings
 	byObject map[resource.Key]map[model.Finding]int // and in how many sources
 }
 
-// set makes list what was found in a source.
+// set replaces the findings of a source.
 func (n *findingIndex) set(source string, list model.Findings) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -45,14 +45,14 @@ func (n *findingIndex) set(source string, list model.Findings) {
 	}
 }
 
-// of returns what was found in an object.
+// of returns the findings of an object.
 func (n *findingIndex) of(key resource.Key) []model.Finding {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Collect(maps.Keys(n.byObject[key]))
 }
 
-// objects adds the objects in which something was found.
+// objects adds the objects that have findings.
 func (n *findingIndex) objects(all map[resource.Key]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

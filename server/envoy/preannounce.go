@@ -103,7 +103,7 @@ func with(e *xds.Entry, m proto.Message) *xds.Entry {
 // to, and do not use yet. No request takes these routes.
 func preannounceClusters(from, to *routev3.RouteConfiguration) (dependencies []xds.Dependency) {
 	hosts, next := hostsOf(from), hostsOf(to)
-	become := make(map[*routev3.VirtualHost][]*routev3.VirtualHost) // what a virtual host is to its clients afterwards
+	become := make(map[*routev3.VirtualHost][]*routev3.VirtualHost) // the virtual hosts that clients of one will have instead
 	for domain, vh := range hosts.domains {
 		become[vh] = append(become[vh], next.find(domain))
 	}
@@ -165,7 +165,7 @@ func addClusters(clusters map[string]struct{}, vh *routev3.VirtualHost) {
 // hosts are the virtual hosts of a RouteConfiguration by their domains.
 type hosts struct {
 	domains   map[string]*routev3.VirtualHost
-	wildcards []string // the domains that stand for several, the better ones first
+	wildcards []string // the wildcard domains, the most specific first
 }
 
 func hostsOf(c *routev3.RouteConfiguration) *hosts {
@@ -187,7 +187,7 @@ func hostsOf(c *routev3.RouteConfiguration) *hosts {
 	return h
 }
 
-// find returns the virtual host that is to a domain, which may stand for several, what it is to most of those; or nil.
+// find returns the virtual host for a domain, or nil. For a wildcard domain it is the one that most of its hosts have.
 func (h *hosts) find(domain string) *routev3.VirtualHost {
 	if vh := h.domains[domain]; vh != nil {
 		return vh
@@ -220,7 +220,7 @@ func kindOf(domain string) int {
 	return oneDomain
 }
 
-// covers says whether all that domain stands for is in wildcard.
+// covers says whether wildcard matches all that domain matches.
 func covers(wildcard, domain string) bool {
 	of := kindOf(domain)
 	switch kindOf(wildcard) {

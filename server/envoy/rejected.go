@@ -44,24 +44,24 @@ func (c *changedObjects) since(revision memstore.Revision) (all map[resource.Key
 	return all, revision >= c.before
 }
 
-// ChangedSince returns the objects of which a rejected resource of a collection is made and that changed since the client last acknowledged
-// it, in order, and whether these are all of them: of changes that are long ago, or of a collection that is no longer in use, not all is
-// known. If the client has acknowledged nothing, it returns all objects of which the resource is made.
+// ChangedSince returns, in order, the objects of a rejected resource that changed since the client last acknowledged it, and whether the list
+// is complete: old changes, and changes of a collection no longer in use, are forgotten. If the client has acknowledged nothing, it returns
+// all objects of which the resource is made.
 func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
 	c.mu.RLock()
 	changed, complete := c.changed.since(memstore.Revision(r.Revision))
-	var of *scope
+	var in *scope
 	var wide []resource.Key
 	for s := range c.following {
 		if slices.Contains(s.all(), coll) {
-			of, wide = s, c.mesh.OfNoHost(s.profile)
+			in, wide = s, c.mesh.OfNoHost(s.profile)
 		}
 	}
 	c.mu.RUnlock()
-	if of == nil {
+	if in == nil {
 		return nil, false
 	}
-	for key := range of.objectsOf(coll, r.Name) {
+	for key := range in.objectsOf(coll, r.Name) {
 		if changed[key] || r.Revision == 0 {
 			some = append(some, key)
 		}

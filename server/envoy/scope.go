@@ -23,14 +23,15 @@ type scope struct {
 	fullRoutes                                      *fullRoutes     // of all scopes
 	bodies                                          *bodies         // the same
 
-	// Hosts of which it has not what is said now. Who holds Catalog.mu may add some; who reads under it, and holds catching, takes some away.
-	stale      map[string]struct{}
-	made       bool               // it had all hosts once; until then nobody waits for it
-	since      time.Time          // the first change came about for which they are stale, or zero
-	only       *index.SidecarRule // by which it has them
-	restricted bool               // to what it knows
-	seen       *model.Observation // what it logs and traces
-	observed   uint64             // the state of the mesh in which that was found out
+	// stale are hosts that changed since the scope was brought up to date. To add some, hold Catalog.mu; to remove some, hold it for reading,
+	// and hold catching.
+	stale       map[string]struct{}
+	made        bool               // it had all hosts once; until then changes do not wait for it
+	since       time.Time          // the first change came for which hosts are stale, or zero
+	sidecar     *index.SidecarRule // by which it has them
+	restricted  bool               // to what it knows
+	observation *model.Observation // what it logs and traces
+	observed    uint64             // the state of the mesh in which that was found out
 
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
@@ -41,11 +42,11 @@ type scope struct {
 	bindings     map[model.Binding]*translate.Claimants
 	needs        map[string]int            // how many hosts need a secret
 	options      translate.ListenerOptions // of its listeners
-	begun        time.Time                 // what it is brought up to date with, or zero
+	dueSince     time.Time                 // what it is brought up to date with, or zero
 	revision     memstore.Revision         // of the view, to which it is brought
 	dropped      bool
 
-	notes findingIndex // safe for concurrent use
+	findings findingIndex // safe for concurrent use
 }
 
 func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
@@ -105,7 +106,7 @@ func isServed(typeURL string, p *model.Profile) bool {
 	return false
 }
 
-// cost is what it costs to keep the scope.
+// cost returns the cost of the scope, in resources.
 func (s *scope) cost() int {
 	cost := model.ScopeCost
 	for _, c := range s.all() {
@@ -120,21 +121,20 @@ func (s *scope) markSynced() {
 	}
 }
 
-// follow has the scope follow a mesh in which what is said of some hosts has changed. If another Sidecar is for it, all hosts may be
-// otherwise.
+// follow notes that the mesh has changed for some hosts. If the scope gets another Sidecar, all its hosts are stale.
 func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	only := m.SidecarFor(s.profile)
-	if only.Same(s.only) {
-		only = s.only
+	if only.Same(s.sidecar) {
+		only = s.sidecar
 	}
-	if s.profile.Role != model.Ingress && (only != s.only || s.observed != m.Observes) {
-		s.seen, s.observed = m.Observation(s.profile, only), m.Observes
+	if s.profile.Role != model.Ingress && (only != s.sidecar || s.observed != m.Observes) {
+		s.observation, s.observed = m.Observation(s.profile, only), m.Observes
 	}
-	if only != s.only {
-		s.only = only
+	if only != s.sidecar {
+		s.sidecar = only
 		maps.Copy(s.stale, m.AllHosts())
 	}
-	s.restricted = m.Restricts(s.only)
+	s.restricted = m.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
 }
 
@@ -147,8 +147,8 @@ func (s *scope) all() []*xds.Collection {
 	return list
 }
 
-// update brings the scope to what translated says of each host, which is nil for one that is not there to this profile, in one commit. It
-// gives back what it has no more, or twice.
+// update replaces the translations of hosts, in one commit; nil is for a host that the profile does not see. It releases those that it
+// replaces, and those that it has already.
 func (s *scope) update(translated map[string]*translate.Translation, by translate.ListenerOptions, release func(*translate.Translation)) {
 	c := &change{
 		scope: s, commits: make(map[*xds.Collection]*xds.Commit),
@@ -162,19 +162,19 @@ func (s *scope) update(translated map[string]*translate.Translation, by translat
 	if !by.Equal(s.options) {
 		c.setOptions(by)
 	}
-	c.shareWholes()
+	c.includeFullRoutes()
 	c.share()
 	for _, commit := range c.commits {
-		commit.Since, commit.Revision = s.begun, uint64(s.revision)
+		commit.Since, commit.Revision = s.dueSince, uint64(s.revision)
 	}
 	s.group.Apply(c.commits)
 }
 
-// change is a change of a scope while it is put together.
+// change collects the commits of one update of a scope.
 type change struct {
 	*scope
 	commits  map[*xds.Collection]*xds.Commit
-	routes   map[string]bool // that change
+	routes   map[string]bool // the names of shared routes that change
 	bindings map[model.Binding]bool
 	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
 }
@@ -199,7 +199,7 @@ func (c *change) replace(host string, t *translate.Translation) {
 	c.entries(c.listeners, old.Listeners, t.Listeners)
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
-	c.notes.set("host "+host, t.Findings)
+	c.findings.set("host "+host, t.Findings)
 	for route := range old.Hosts {
 		if t.Hosts[route] == nil {
 			c.host(route, host, nil)
@@ -277,7 +277,7 @@ func (c *change) host(route, host string, v *translate.VirtualHost) {
 	c.routes[route] = true
 }
 
-// setOptions has all listeners be in a manner.
+// setOptions changes the options of all listeners.
 func (c *change) setOptions(by translate.ListenerOptions) {
 	if by.Restricted != c.options.Restricted {
 		for route := range c.shared {
@@ -285,8 +285,8 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 		}
 	}
 	c.options = by
-	if by.Seen != nil {
-		c.notes.set("what is logged and traced", by.Seen.Findings)
+	if by.Observation != nil {
+		c.findings.set("what is logged and traced", by.Observation.Findings)
 	}
 	for b := range c.scope.bindings {
 		c.bindings[b] = true
@@ -296,22 +296,22 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 	}
 }
 
-// share puts together what hosts share.
+// share encodes the routes and listeners that several hosts share.
 func (c *change) share() {
 	for route := range c.routes {
 		r := c.shared[route]
 		if r.hosts.Len() == 0 {
 			delete(c.shared, route)
 			remove(c.commits, c.scope.routes, route)
-			c.notes.set("routes "+route, nil)
+			c.findings.set("routes "+route, nil)
 			continue
 		}
 		if c.profile.OnDemand && !c.shareOnDemand(route, r) && r.shared == 0 {
-			c.notes.set("routes "+route, nil)
+			c.findings.set("routes "+route, nil)
 			continue
 		}
 		entry, found := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted)
-		c.notes.set("routes "+route, found)
+		c.findings.set("routes "+route, found)
 		if c.profile.OnDemand && !r.whole {
 			continue
 		}
@@ -323,11 +323,11 @@ func (c *change) share() {
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
 			remove(c.commits, c.listeners, model.ListenerName(b.Address, b.Port))
-			c.notes.set("listener "+model.ListenerName(b.Address, b.Port), nil)
+			c.findings.set("listener "+model.ListenerName(b.Address, b.Port), nil)
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)
-		c.notes.set("listener "+l.GetName(), found.Sorted())
+		c.findings.set("listener "+l.GetName(), found.Sorted())
 		if len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil {
 			remove(c.commits, c.listeners, l.GetName()) // Envoy wants one
 			continue

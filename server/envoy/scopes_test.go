@@ -22,7 +22,7 @@ func TestAChangeWaitsForNoScopeThatIsBeingMade(t *testing.T) {
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
 	p := model.ProfileOf(nodes[0])
-	being := newScope(p, c.opts.Debounce, &c.wholes, &c.bodies)
+	being := newScope(p, c.opts.Debounce, &c.fullRoutes, &c.bodies)
 	being.stale = c.mesh.AllHosts()
 	c.following[being] = struct{}{}
 	being.catching.Lock() // as who makes it has it
@@ -91,4 +91,15 @@ func TestAScopeWithoutClientsWaits(t *testing.T) {
 	require.Less(t, again.Len(), before)
 	require.Len(t, c.inUse(), 1)
 	require.Equal(t, dumpOf(t, c.newScope(model.ProfileOf(nodes[0])).byType()), dumpOf(t, c.inUse()[0].byType()))
+}
+
+// TestScopesWithManyClientsComeFirst checks the order in which a change reaches scopes.
+func TestScopesWithManyClientsComeFirst(t *testing.T) {
+	var scopes []*scope
+	for _, users := range []int64{1, 7, 3, 0} {
+		s := new(scope)
+		s.users.Store(users)
+		scopes = append(scopes, s)
+	}
+	require.Equal(t, []*scope{scopes[1], scopes[2], scopes[0], scopes[3]}, byClients(scopes))
 }

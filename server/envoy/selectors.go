@@ -21,9 +21,9 @@ func (c *Catalog) divide() {
 	}
 }
 
-// divideBefore divides clients by the conditions of objects that are about to be served, before these are, and keeps conditions of objects
-// that are about to go until the function that it returns is called, after the change. So a client never loses by its old profile what its
-// new profile has, and no client gets a scope that lacks what another one has already.
+// divideBefore divides clients by the conditions of objects that come with a change. Call done after the change: until then, the conditions
+// of objects that go are kept. So a client never loses by its old profile what its new profile has, and no client gets a scope that lacks
+// what another one has already.
 func (c *Catalog) divideBefore(objects iter.Seq[*resource.Resource]) (done func()) {
 	var all []index.Selectors
 	for r := range objects {

@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 
@@ -23,19 +22,15 @@ type Served struct {
 	scope *scope
 }
 
-// ServedOf returns what clients of all sorts would be served of a view, but for those that would be served nothing that those before are
-// not. See Findings.
+// ServedOf returns the resources for clients of all sorts, as Findings has them. It leaves out clients whose resources earlier ones have, too.
 func ServedOf(view memstore.Reader) (all []Served, err error) {
-	c := New(view, Options{Log: slog.New(slog.DiscardHandler)})
-	snap := view.Snapshot()
-	c.update(nil, snap, false, true)
-	profiles, err := profilesIn(snap)
+	_, scopes, err := translateAll(view)
 	if err != nil {
 		return nil, err
 	}
 	seen := make(map[string]bool)
-	for p := range profiles {
-		s := Served{scope: c.newScope(p)}
+	for _, scope := range scopes {
+		s := Served{scope: scope}
 		before := len(seen)
 		for _, coll := range []*xds.Collection{s.scope.clusters, s.scope.endpoints, s.scope.listeners, s.scope.routes} {
 			for e := range coll.All() {
@@ -58,7 +53,7 @@ func ServedOf(view memstore.Reader) (all []Served, err error) {
 	return all, nil
 }
 
-// Objects returns the objects that a resource is made of, in order. A RouteConfiguration may have some of its virtual hosts.
+// Objects returns the objects that a resource is made of, in order. m may be a RouteConfiguration with some of its virtual hosts.
 func (s Served) Objects(m proto.Message) []resource.Key {
 	all := make(map[resource.Key]bool)
 	switch m := m.(type) {
@@ -68,7 +63,7 @@ func (s Served) Objects(m proto.Message) []resource.Key {
 				maps.Copy(all, s.scope.objectsOf(s.scope.virtualHosts, m.GetName()+"/"+d))
 			}
 		}
-		if len(all) == 0 { // what is for all domains
+		if len(all) == 0 { // it is for all domains
 			all = s.scope.objectsOf(s.scope.routes, m.GetName())
 		}
 	case *listenerv3.Listener:

@@ -9,15 +9,15 @@ import (
 	"tributary/server/envoy/translate"
 )
 
-// sharedRoutes are routes that hosts share: those of a port.
+// sharedRoutes are the routes of a port, which hosts share.
 type sharedRoutes struct {
 	hosts   btree.Map[string, *translate.VirtualHost]
 	domains map[string]int // how many virtual hosts have each
 	shared  int            // how many domains several have
-	whole   bool           // they are sent in full to those, too, who ask for virtual hosts
+	whole   bool           // they are sent in full to on-demand clients, too
 }
 
-// set makes v the virtual host of a host, which has none any more if v is nil.
+// set replaces the virtual host of a host, or removes it if v is nil.
 func (r *sharedRoutes) set(host string, v *translate.VirtualHost) {
 	if old, ok := r.hosts.Delete(host); ok {
 		for _, d := range old.Domains {
@@ -43,14 +43,14 @@ func (r *sharedRoutes) set(host string, v *translate.VirtualHost) {
 	}
 }
 
-// encode returns the encoded RouteConfiguration, and which domains hosts do not have there. It is put together from what is encoded
-// already. A domain that several have is that of the first host in order of name.
+// encode returns the encoded RouteConfiguration, made of encoded virtual hosts, and findings for domains that hosts do not get. Of the hosts
+// that claim a domain, the first by name gets it.
 func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b []byte, found model.Findings) {
 	b = model.MustMarshal(translate.RoutesHead(name, role))
 	size := 0
 	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool { size += len(v.Field); return true })
 	b = slices.Grow(b, size)
-	known := make(map[string]string, r.shared) // by whom
+	owners := make(map[string]string, r.shared) // of domains
 	r.hosts.Scan(func(host string, v *translate.VirtualHost) bool {
 		if r.shared == 0 {
 			b = append(b, v.Field...)
@@ -60,11 +60,11 @@ func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b 
 			if r.domains[d] < 2 {
 				return false
 			}
-			by, taken := known[d]
+			owner, taken := owners[d]
 			if !taken {
-				known[d] = host
+				owners[d] = host
 			} else if v.Place.Of.Name != "" {
-				found.Note(v.Place, "%s is a domain of %s already among the routes %s", d, by, name)
+				found.Note(v.Place, "%s is a domain of %s already among the routes %s", d, owner, name)
 			}
 			return taken
 		})...)

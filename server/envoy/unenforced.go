@@ -12,10 +12,10 @@ import (
 	"tributary/server/envoy/translate"
 )
 
-// Nothing enforces Istio's security objects on Envoys and gRPC clients yet. Those that a mesh has are named, so that nobody relies on them,
-// and what a DestinationRule has sent by ISTIO_MUTUAL is not sent at all, rather than in plaintext.
+// Istio's security objects are not enforced on Envoys and gRPC clients yet. The log and status name those of a mesh. Traffic for which a
+// DestinationRule wants ISTIO_MUTUAL is refused, not sent in plaintext.
 
-// unenforced says what an object asks for that clients do not enforce, or returns nothing.
+// unenforced returns the effect of clients not enforcing an object, or "" if it asks for nothing that they do not enforce.
 func unenforced(r *resource.Resource) string {
 	switch r.Key().Kind {
 	case resource.AuthorizationPolicy:

@@ -111,7 +111,7 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 				routes[0].servers = nil
 			}
 			if served(c.claim) {
-				l.FilterChains = append(l.FilterChains, filterChains(routes, used, opts.Seen, &found)...)
+				l.FilterChains = append(l.FilterChains, filterChains(routes, used, opts.Observation, &found)...)
 			}
 		}
 		if slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool {
@@ -126,7 +126,7 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 		served = func(c claim) bool { return sameProtocol(c) && (c.isLimited() || c.Equal(claims[rest].claim)) }
 		for _, c := range claims {
 			if served(c.claim) {
-				l.FilterChains = append(l.FilterChains, filterChains(c.claim.routes, used, opts.Seen, &found)...)
+				l.FilterChains = append(l.FilterChains, filterChains(c.claim.routes, used, opts.Observation, &found)...)
 			}
 		}
 	}
@@ -163,19 +163,19 @@ type ListenerOptions struct {
 	Captures    bool               // connections are redirected to them
 	Transparent bool               // redirection keeps the original addresses
 	Restricted  bool               // unclaimed connections go to the BlackHole cluster
-	Seen        *model.Observation // logs and traces
+	Observation *model.Observation // logs and traces
 }
 
 // Equal reports whether both are the same.
 func (opts ListenerOptions) Equal(o ListenerOptions) bool {
-	return opts.Captures == o.Captures && opts.Transparent == o.Transparent && opts.Restricted == o.Restricted && opts.Seen.Equal(o.Seen)
+	return opts.Captures == o.Captures && opts.Transparent == o.Transparent && opts.Restricted == o.Restricted && opts.Observation.Equal(o.Observation)
 }
 
 // PassOn returns the filter chain of unclaimed connections: to their original address or, if restricted, to the BlackHole cluster.
 func (opts ListenerOptions) PassOn() *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
 		Name: "PassthroughFilterChain", FilterChainMatch: &listenerv3.FilterChainMatch{},
-		Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Seen)},
+		Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Observation)},
 	}
 }
 
@@ -192,7 +192,7 @@ func HTTPChain(b model.Binding, opts ListenerOptions) *listenerv3.FilterChain {
 	if opts.Captures {
 		address = model.Wildcard
 	}
-	manager := httpManager(model.StatName("outbound_"+model.ListenerName(address, b.Port)), model.RouteName(b.Port), opts.Seen)
+	manager := httpManager(model.StatName("outbound_"+model.ListenerName(address, b.Port)), model.RouteName(b.Port), opts.Observation)
 	return &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 		Filters:                       []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", manager)},
@@ -233,13 +233,13 @@ func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 				FilterChainMatch: &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(model.OutboundPort)},
 				Filters:          []*listenerv3.Filter{tcpProxy(model.BlackHole, nil)},
 			},
-			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Seen)}},
+			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Observation)}},
 		},
 	}
 	if opts.Transparent {
 		l.Transparent = wrapperspb.Bool(true)
 	}
-	telemetry.OfStrays(opts.Seen, l)
+	telemetry.OfStrays(opts.Observation, l)
 	return l
 }
 
