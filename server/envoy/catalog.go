@@ -239,8 +239,8 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 	}
 }
 
-// translateSome translates some of the stale hosts of a scope, and reports whether there are more. If there are none, it returns the options
-// of listeners, and whether all sources were read.
+// translateSome translates some of the stale hosts of a scope, and reports whether there are more. If there are none, it returns the
+// options of listeners, and whether all sources were read.
 func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Translation) (more bool, by translate.ListenerOptions,
 	synced bool,
 ) {
@@ -257,7 +257,9 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 	}
 	s.behind.Store(false)
 	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
-	by = translate.ListenerOptions{Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Observation: s.observation}
+	by = translate.ListenerOptions{
+		Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Observation: s.observation,
+	}
 	return false, by, c.synced
 }
 

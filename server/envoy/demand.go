@@ -28,8 +28,8 @@ func canOnDemand(ctx context.Context) bool {
 	return strings.Contains(method, "/Delta")
 }
 
-// collectionsOnDemand returns the collections that differ for on-demand clients. They ask for clusters and virtual hosts by name only, and a
-// route needs no interim version for new clusters, since its requests ask for them.
+// collectionsOnDemand returns the collections that differ for on-demand clients. They ask for clusters and virtual hosts by name only, and
+// a route needs no interim version for new clusters, since its requests ask for them.
 func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Collection) {
 	cluster, route := TypeOf(xds.ClusterURL), TypeOf(xds.RouteURL)
 	cluster.NoWildcard, route.Preannounce = true, nil

@@ -22,7 +22,8 @@ type Served struct {
 	scope *scope
 }
 
-// ServedOf returns the resources for clients of all sorts, as Findings has them. It leaves out clients whose resources earlier ones have, too.
+// ServedOf returns the resources for clients of all sorts, as Findings has them. It leaves out clients whose resources earlier
+// ones have, too.
 func ServedOf(view memstore.Reader) (all []Served, err error) {
 	_, scopes, err := translateAll(view)
 	if err != nil {

@@ -43,8 +43,8 @@ func (r *sharedRoutes) set(host string, v *translate.VirtualHost) {
 	}
 }
 
-// encode returns the encoded RouteConfiguration, made of encoded virtual hosts, and findings for domains that hosts do not get. Of the hosts
-// that claim a domain, the first by name gets it.
+// encode returns the encoded RouteConfiguration, made of encoded virtual hosts, and findings for domains that hosts do not get. Of the
+// hosts that claim a domain, the first by name gets it.
 func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b []byte, found model.Findings) {
 	b = model.MustMarshal(translate.RoutesHead(name, role))
 	size := 0

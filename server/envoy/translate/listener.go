@@ -168,7 +168,8 @@ type ListenerOptions struct {
 
 // Equal reports whether both are the same.
 func (opts ListenerOptions) Equal(o ListenerOptions) bool {
-	return opts.Captures == o.Captures && opts.Transparent == o.Transparent && opts.Restricted == o.Restricted && opts.Observation.Equal(o.Observation)
+	return opts.Captures == o.Captures && opts.Transparent == o.Transparent && opts.Restricted == o.Restricted &&
+		opts.Observation.Equal(o.Observation)
 }
 
 // PassOn returns the filter chain of unclaimed connections: to their original address or, if restricted, to the BlackHole cluster.
