@@ -45,8 +45,8 @@ func (c *changedObjects) since(revision memstore.Revision) (all map[resource.Key
 }
 
 // ChangedSince returns, in order, the objects of a rejected resource that changed since the client last acknowledged it, and whether the
-// list is complete: old changes, and changes of a collection no longer in use, are forgotten. If the client has acknowledged nothing, it returns
-// all objects of which the resource is made.
+// list is complete: old changes, and changes of a collection no longer in use, are forgotten. If the client has acknowledged nothing, it
+// returns all objects of which the resource is made.
 func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
 	c.mu.RLock()
 	changed, complete := c.changed.since(memstore.Revision(r.Revision))
