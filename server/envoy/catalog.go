@@ -166,7 +166,7 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !incremental {
-		keys = c.mesh.Differing(snap)
+		keys = index.Differing(c.last, snap)
 	}
 	since := snap.Since(c.last.Revision())
 	scopes := c.set(keys, snap)

@@ -73,52 +73,52 @@ func NewMesh() *Mesh {
 	}
 }
 
-// Set makes r what the mesh has under key, which has nothing there any more if r is nil. It adds the hosts that it speaks of, and those
-// that it spoke of before, to touched. What cannot be decoded is not there.
+// Set replaces the object of key by r, or removes it if r is nil. It adds to touched the hosts that the old and the new object name. An object
+// that cannot be decoded is removed.
 func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]struct{}) error {
+	var spec any
+	var err error
+	switch {
+	case r == nil:
+	case key.Kind == resource.ServiceEntry:
+		spec, _, err = decodeEntry(r)
+	default:
+		spec, err = r.Spec()
+	}
+	if err != nil {
+		spec = nil
+	}
+	if slices.Contains(SelectingKinds, key.Kind) {
+		m.Selectors.set(key, SelectorsOf(r, spec))
+	}
 	switch key.Kind {
 	case resource.ServiceEntry:
-		spec, _, err := decodeEntry(r)
-		m.setEntry(key, r, spec, touched)
-		return err
+		m.setEntry(key, r, as[*networking.ServiceEntry](spec), touched)
 	case resource.WorkloadEntry:
-		spec, err := SpecOf[*networking.WorkloadEntry](r)
-		m.setWorkload(key, r, spec)
-		return err
+		m.setWorkload(key, r, as[*networking.WorkloadEntry](spec))
 	case resource.Gateway:
-		spec, err := SpecOf[*networking.Gateway](r)
-		m.Selectors.set(key, SelectorsOf(r, spec))
-		m.setGateway(key, r, spec, touched)
-		return err
+		m.setGateway(key, r, as[*networking.Gateway](spec), touched)
 	case resource.Sidecar:
-		spec, err := SpecOf[*networking.Sidecar](r)
-		m.Selectors.set(key, SelectorsOf(r, spec))
-		m.setSidecar(key, r, spec)
-		return err
+		m.setSidecar(key, r, as[*networking.Sidecar](spec))
 	case resource.MeshConfig:
-		spec, err := SpecOf[*meshv1alpha1.MeshConfig](r)
-		m.setConfig(key, r, spec, touched)
-		return err
+		m.setConfig(key, r, as[*meshv1alpha1.MeshConfig](spec), touched)
 	case resource.Telemetry:
-		spec, err := SpecOf[*telemetryv1alpha1.Telemetry](r)
-		m.Selectors.set(key, SelectorsOf(r, spec))
-		m.setTelemetry(key, r, spec, touched)
-		return err
+		m.setTelemetry(key, r, as[*telemetryv1alpha1.Telemetry](spec), touched)
 	case resource.DestinationRule:
-		spec, err := SpecOf[*networking.DestinationRule](r)
-		m.Selectors.set(key, SelectorsOf(r, spec))
-		m.touch(m.Policies.set(key, destinationRule(r, spec)), touched)
-		return err
+		m.touch(m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec))), touched)
 	case resource.VirtualService:
-		spec, err := SpecOf[*networking.VirtualService](r)
-		m.Selectors.set(key, SelectorsOf(r, spec))
 		m.touchTargets(key, touched)
-		m.touch(m.Virtuals.set(key, virtualService(r, spec)), touched)
+		m.touch(m.Virtuals.set(key, virtualService(r, as[*networking.VirtualService](spec))), touched)
 		m.touchTargets(key, touched)
 		touched[delegatePrefix+key.FullName()] = struct{}{}
-		return err
 	}
-	return nil
+	return err
+}
+
+// as returns the message of a kind, or nil.
+func as[T any](spec any) T {
+	m, _ := spec.(T)
+	return m
 }
 
 // touchTargets adds the hosts to which a VirtualService leads: with a Sidecar, it may be for its sake that clients know of them.
@@ -344,20 +344,18 @@ func (e *entry) precedence(client string) model.Precedence {
 	return model.PrecedenceOf(e.Key, e.created, e.Spec.GetExportTo(), client)
 }
 
-// Differing returns the keys of all that snap has otherwise than the mesh, of what the mesh would have.
-func (m *Mesh) Differing(snap memstore.Snapshot) []resource.Key {
-	var keys []resource.Key
-	has := m.versions()
+// Differing returns the keys of the objects for Envoys that differ between two views.
+func Differing(last, next memstore.Snapshot) (keys []resource.Key) {
 	for _, kind := range Kinds {
-		for r := range snap.List(kind, "") {
-			if has[r.Key()] != r.Version() {
+		for r := range next.List(kind, "") {
+			if old := last.Get(r.Key()); old == nil || old.Version() != r.Version() {
 				keys = append(keys, r.Key())
 			}
 		}
-	}
-	for key := range has {
-		if snap.Get(key) == nil {
-			keys = append(keys, key)
+		for r := range last.List(kind, "") {
+			if next.Get(r.Key()) == nil {
+				keys = append(keys, r.Key())
+			}
 		}
 	}
 	return keys
@@ -367,38 +365,6 @@ func (m *Mesh) Differing(snap memstore.Snapshot) []resource.Key {
 var Kinds = []resource.Kind{
 	resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService,
 	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
-}
-
-// versions returns the version of each object.
-func (m *Mesh) versions() map[resource.Key]string {
-	all := make(map[resource.Key]string)
-	for key, e := range m.Entries {
-		all[key] = e.version
-	}
-	for namespace, s := range m.spaces {
-		for name, w := range s.workloads {
-			all[resource.Key{Kind: resource.WorkloadEntry, Namespace: namespace, Name: name}] = w.version
-		}
-	}
-	for key, g := range m.Gateways {
-		all[key] = g.Version
-	}
-	for key, s := range m.sidecars {
-		all[key] = s.version
-	}
-	for key, c := range m.configs {
-		all[key] = c.Version
-	}
-	for key, t := range m.telemetries {
-		all[key] = t.Version
-	}
-	for key, r := range m.Policies.ByKey {
-		all[key] = r.Version
-	}
-	for key, r := range m.Virtuals.ByKey {
-		all[key] = r.Version
-	}
-	return all
 }
 
 // AllHosts returns the hosts of all services, and those that only have routes.
