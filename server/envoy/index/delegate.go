@@ -12,10 +12,10 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// delegatePrefix, with the name of a VirtualService, is what leads there: those that delegate to it.
+// delegatePrefix, with the name of a VirtualService, stands for it among the targets of routes that delegate to it.
 const delegatePrefix = "~delegate/"
 
-// DelegateOf returns the name, with its namespace, of the VirtualService to which a route of one in a namespace is delegated, or nothing.
+// DelegateOf returns namespace/name of the VirtualService to which a route delegates, or "".
 func DelegateOf(d *networking.Delegate, namespace string) string {
 	if d == nil {
 		return ""
@@ -26,7 +26,7 @@ func DelegateOf(d *networking.Delegate, namespace string) string {
 	return namespace + "/" + d.GetName()
 }
 
-// delegates returns the VirtualServices to which one delegates, which are those without hosts.
+// delegates returns the VirtualServices to which r delegates.
 func (m *Mesh) delegates(r *model.Rule[*networking.VirtualService]) (all []*model.Rule[*networking.VirtualService]) {
 	for _, h := range r.Spec.GetHttp() {
 		if d := m.Delegate(h.GetDelegate(), r.Key.Namespace); d != nil && !slices.Contains(all, d) {

@@ -125,7 +125,7 @@ func (m *Mesh) onGateways(host string, p model.Profile) *model.View {
 	bound := slices.Clone(m.Virtuals.exact[model.GatewayUnit])
 	if host != model.GatewayUnit {
 		bound = nil
-		for _, r := range m.Virtuals.of(host) {
+		for _, r := range m.Virtuals.forHost(host) {
 			bound = append(bound, r)
 		}
 		v.Service = m.service(host, p, nil)

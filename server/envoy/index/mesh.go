@@ -16,28 +16,28 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Mesh has the objects that are served to Envoys, decoded, by the hosts that they name. It is not safe for concurrent use.
+// Mesh has the decoded objects for Envoys, by the hosts that they name. It is not safe for concurrent use.
 type Mesh struct {
 	Entries map[resource.Key]*entry
 	spaces  map[string]*space
 	Hosts   map[string]map[resource.Key]*entry // by host, in lower case
-	moved   map[string]struct{}                // hosts of which just endpoints have changed, until touchOthers adds them
+	moved   map[string]struct{}                // hosts of which only endpoints have changed, until TouchOthers adds them
 
-	Plaintext bool // is sent where ISTIO_MUTUAL is wanted; read-only
+	Plaintext bool // clients send it where ISTIO_MUTUAL is wanted; read-only
 
 	Gateways    map[resource.Key]*model.Gateway
-	named       map[string]int // hosts, by how many gateways
+	named       map[string]int // the number of gateways of each host
 	sidecars    map[resource.Key]*SidecarRule
 	configs     map[resource.Key]*model.MeshConfig
 	telemetries map[resource.Key]*model.Telemetry
-	Observes    uint64 // how often it may have changed what clients log and trace
+	Observes    uint64 // counts changes that may affect logs and traces of clients
 	Policies    *rules[*networking.DestinationRule]
 	Virtuals    *rules[*networking.VirtualService]
 
 	Selectors *SelectorIndex
 }
 
-// space is what a namespace has that selects, and what it has that can be selected.
+// space has the workloads of a namespace, and the entries that select some.
 type space struct {
 	selectors map[resource.Key]*entry
 	workloads map[string]*workload // by name
@@ -49,8 +49,8 @@ type entry struct {
 	created  time.Time
 	version  string
 	object   *resource.Resource
-	Spec     *networking.ServiceEntry // without endpoints, which are most of it: they are decoded when they are translated
-	selected map[string]*workload     // by its workloadSelector, by name; nil if it has none
+	Spec     *networking.ServiceEntry // without endpoints, its largest part: translation decodes them
+	selected map[string]*workload     // the workloads of its workloadSelector, by name; nil without one
 }
 
 // workload is a WorkloadEntry.
@@ -73,8 +73,8 @@ func NewMesh() *Mesh {
 	}
 }
 
-// Set replaces the object of key by r, or removes it if r is nil. It adds to touched the hosts that the old and the new object name. An object
-// that cannot be decoded is removed.
+// Set replaces the object of key by r, or removes it if r is nil. It adds to touched the hosts that the old and the new object name. An
+// object that cannot be decoded is removed.
 func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]struct{}) error {
 	var spec any
 	var err error
@@ -121,7 +121,7 @@ func as[T any](spec any) T {
 	return m
 }
 
-// touchTargets adds the hosts to which a VirtualService leads: with a Sidecar, it may be for its sake that clients know of them.
+// touchTargets adds the hosts to which a VirtualService routes: clients with a Sidecar may know them only by it.
 func (m *Mesh) touchTargets(key resource.Key, touched map[string]struct{}) {
 	if r := m.Virtuals.ByKey[key]; r != nil && len(m.sidecars) > 0 {
 		m.touch(r.LeadsTo, touched)
@@ -131,7 +131,7 @@ func (m *Mesh) touchTargets(key resource.Key, touched map[string]struct{}) {
 	}
 }
 
-// touch adds hosts, and those that they stand for if they are wildcards, to touched.
+// touch adds hosts to touched, and the known hosts that a wildcard among them matches.
 func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 	for _, host := range hosts {
 		touched[host] = struct{}{}
@@ -144,8 +144,8 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 	}
 }
 
-// TouchOthers adds the hosts on which it bears what touched are: those whose routes lead to one of them, and the wildcards that stand for
-// one. Where just endpoints have changed, it bears on nobody else: routes lead to a host, its ports and its policy.
+// TouchOthers adds the hosts that depend on touched ones: those with routes to them, and wildcards that match them. If only the endpoints
+// of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	m.touchProviders(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
@@ -155,7 +155,7 @@ func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 				m.touchRoutes(root, touched)
 			}
 		}
-		for wildcard := range m.Virtuals.of(host) {
+		for wildcard := range m.Virtuals.forHost(host) {
 			touched[wildcard] = struct{}{}
 		}
 	}
@@ -163,7 +163,7 @@ func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	clear(m.moved)
 }
 
-// touchRoutes adds the hosts that have routes of a VirtualService: those of services only if it is for sidecars.
+// touchRoutes adds the hosts that have routes of a VirtualService; hosts of services only if it applies to sidecars.
 func (m *Mesh) touchRoutes(r *model.Rule[*networking.VirtualService], touched map[string]struct{}) {
 	if forMesh(r.Spec) {
 		m.touch(r.Hosts, touched)
@@ -275,7 +275,7 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 	})
 }
 
-// in calls f with a namespace, which is forgotten if nothing is left there.
+// in calls f with a namespace, and drops the namespace if it is empty afterwards.
 func (m *Mesh) in(namespace string, f func(*space)) {
 	s := m.spaces[namespace]
 	if s == nil {
@@ -303,7 +303,7 @@ func (e *entry) touch(touched map[string]struct{}) {
 	}
 }
 
-// selects says whether the entry's workloadSelector selects w, which is of the same namespace. An empty one selects nothing.
+// selects says whether the workloadSelector selects w, of the same namespace. An empty selector selects nothing.
 func (e *entry) selects(w *workload) bool {
 	wanted := e.Spec.GetWorkloadSelector().GetLabels()
 	for name, value := range wanted {
@@ -367,7 +367,7 @@ var Kinds = []resource.Kind{
 	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
 }
 
-// AllHosts returns the hosts of all services, and those that only have routes.
+// AllHosts returns the hosts of all services and routes.
 func (m *Mesh) AllHosts() map[string]struct{} {
 	hosts := map[string]struct{}{model.GatewayUnit: {}}
 	for host := range m.Hosts {

@@ -18,7 +18,7 @@ func (m *Mesh) policy(s *model.Service, namespace string) model.Policy {
 		var from model.Digest
 		narrowest := ""
 		var to []string // to whom the rule is exported with which the last policy began
-		for host, r := range m.Policies.of(s.Host) {
+		for host, r := range m.Policies.forHost(s.Host) {
 			if r.Key.Namespace != of || !model.VisibleTo(r.ExportTo, of, namespace) || len(r.Spec.GetWorkloadSelector().GetMatchLabels()) > 0 {
 				continue
 			}

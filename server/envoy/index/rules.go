@@ -12,7 +12,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// rules are the rules of a kind, by the hosts of which they speak.
+// rules are the rules of a kind, indexed by their hosts.
 type rules[T any] struct {
 	ByKey map[resource.Key]*model.Rule[T]
 	exact map[string][]*model.Rule[T] // the oldest first, as all lists of them
@@ -30,7 +30,7 @@ func newRules[T any]() *rules[T] {
 	}
 }
 
-// set makes r the rule of a key, which has none any more if r is nil. It returns the hosts of which the one spoke or the other speaks.
+// set replaces the rule of a key, or removes it if r is nil. It returns the hosts of the old and the new rule.
 func (rs *rules[T]) set(key resource.Key, r *model.Rule[T]) (hosts []string) {
 	if old := rs.ByKey[key]; old != nil {
 		hosts = append(hosts, old.Hosts...)
@@ -50,7 +50,7 @@ func (rs *rules[T]) set(key resource.Key, r *model.Rule[T]) (hosts []string) {
 	return append(hosts, r.Hosts...)
 }
 
-// eachList replaces the lists that r is, or is to be, in.
+// eachList replaces each list of which r is, or will be, a member.
 func (rs *rules[T]) eachList(r *model.Rule[T], with func([]*model.Rule[T]) []*model.Rule[T]) {
 	in := func(lists map[string][]*model.Rule[T], host string) {
 		if lists[host] = with(lists[host]); len(lists[host]) == 0 {
@@ -71,7 +71,7 @@ func (rs *rules[T]) eachList(r *model.Rule[T], with func([]*model.Rule[T]) []*mo
 	}
 }
 
-// count notes that there are more wildcards of a length, or less.
+// count adds to the number of wildcards of a length.
 func (rs *rules[T]) count(length, more int) {
 	if more == 0 {
 		return
@@ -82,9 +82,8 @@ func (rs *rules[T]) count(length, more int) {
 	rs.lengths = slices.SortedFunc(maps.Keys(rs.ofLength), func(a, b int) int { return b - a })
 }
 
-// of yields the rules that speak of host: those that name it, then those of the wildcards that match it, the narrowest first; of
-// each the oldest first.
-func (rs *rules[T]) of(host string) iter.Seq2[string, *model.Rule[T]] {
+// forHost yields the rules for a host: those that name it, then those of matching wildcards, the longest first; each the oldest first.
+func (rs *rules[T]) forHost(host string) iter.Seq2[string, *model.Rule[T]] {
 	return func(yield func(string, *model.Rule[T]) bool) {
 		for _, r := range rs.exact[host] {
 			if !yield(host, r) {

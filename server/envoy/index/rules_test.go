@@ -33,7 +33,7 @@ func TestRulesOfAHost(t *testing.T) {
 			return len(b) - len(a)
 		})
 		var got []string
-		for p, r := range rs.of(host) {
+		for p, r := range rs.forHost(host) {
 			require.Equal(t, []string{p}, r.Hosts)
 			got = append(got, p)
 		}
@@ -44,7 +44,7 @@ func TestRulesOfAHost(t *testing.T) {
 	}
 	require.Empty(t, rs.wild)
 	require.Empty(t, rs.lengths)
-	for range rs.of("a-b.internal") {
+	for range rs.forHost("a-b.internal") {
 		t.Fatal("there is nothing")
 	}
 }

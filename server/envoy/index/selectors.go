@@ -14,8 +14,8 @@ import (
 )
 
 // A client sends labels, a namespace, a locality and a folder of credentials, and may invent them. Its profile keeps only those by which
-// some object selects clients, so that clients which no object tells apart share a profile. Profiles by locality are bounded as all are:
-// by what they cost (see model.MaxHostCost).
+// some object selects clients, so that clients share a profile unless an object distinguishes them. The cost of profiles is bounded, see
+// model.MaxHostCost.
 
 // attribute is a property of clients by which objects select them.
 type attribute int
@@ -39,7 +39,7 @@ type Selector struct {
 // Selectors is a set of conditions.
 type Selectors map[Selector]struct{}
 
-// otherNamespaces stands for all namespaces that no object is in or names. It is not a valid name of a namespace.
+// otherNamespaces is the namespace of all clients whose namespace no object is in or names. It is not a valid name.
 const otherNamespaces = "other namespaces"
 
 // SelectingKinds are the kinds of objects, besides ServiceEntry, that select clients.
@@ -47,8 +47,8 @@ var SelectingKinds = []resource.Kind{
 	resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar, resource.Telemetry,
 }
 
-// SelectorsOf returns the conditions of an object with a spec, or nil if there is none. A new kind that selects clients has to be added
-// here, or it selects none. For a ServiceEntry see SelectorsOfEntry.
+// SelectorsOf returns the conditions of an object, or nil without one. Add new kinds that select clients here. For a ServiceEntry see
+// SelectorsOfEntry.
 func SelectorsOf(r *resource.Resource, spec any) Selectors {
 	if r == nil {
 		return nil
@@ -153,7 +153,7 @@ func dependsOnLocality(p *model.Policy) bool {
 	return false
 }
 
-// trafficPolicy is what TrafficPolicy and PortTrafficPolicy have in common.
+// trafficPolicy is the common part of TrafficPolicy and PortTrafficPolicy.
 type trafficPolicy interface {
 	GetLoadBalancer() *networking.LoadBalancerSettings
 	GetOutlierDetection() *networking.OutlierDetection
@@ -213,7 +213,7 @@ func (x *SelectorIndex) Add(all Selectors) {
 	}
 }
 
-// Remove counts them once less.
+// Remove counts conditions once less.
 func (x *SelectorIndex) Remove(all Selectors) {
 	for s := range all {
 		if x.count[s]--; x.count[s] == 0 {
@@ -223,7 +223,7 @@ func (x *SelectorIndex) Remove(all Selectors) {
 	}
 }
 
-// Narrow removes from a profile what no object selects by.
+// Narrow removes from a profile the attributes that no object selects by.
 func (x *SelectorIndex) Narrow(p *model.Profile) {
 	p.Labels = labelsThat(p, func(s Selector) bool { return x.count[s] > 0 })
 	p.Labelled = p.Labelled && x.kinds[labelAttribute] > 0
@@ -238,7 +238,7 @@ func (x *SelectorIndex) Narrow(p *model.Profile) {
 	}
 }
 
-// labelsThat returns those labels of a profile for which there is a condition, as a text.
+// labelsThat returns the labels of a profile that a condition selects, as text.
 func labelsThat(p *model.Profile, selected func(Selector) bool) string {
 	all := p.LabelMap()
 	maps.DeleteFunc(all, func(name, value string) bool {
@@ -249,7 +249,7 @@ func labelsThat(p *model.Profile, selected func(Selector) bool) string {
 
 var fieldExportTo = (&networking.ServiceEntry{}).ProtoReflect().Descriptor().Fields().ByName("export_to").Number()
 
-// ExportedTo returns the field export_to of an encoded ServiceEntry. It does not decode the endpoints, which are most of it.
+// ExportedTo returns the field export_to of an encoded ServiceEntry, without decoding its endpoints.
 func ExportedTo(body []byte) (exportTo []string) {
 	for len(body) > 0 {
 		field, number, value, err := nextField(body)

@@ -26,7 +26,7 @@ func (m *Mesh) service(host string, p model.Profile, only *SidecarRule) *model.S
 	}
 	var led map[uint32]bool // ports of the service that they know besides
 	if only != nil && len(m.Hosts[host]) > 0 {
-		if led = m.led(host, p, only); len(led) > 0 {
+		if led = m.routedPorts(host, p, only); len(led) > 0 {
 			first := m.firstOf(host, namespace)
 			if len(visible) == 0 {
 				visible = first
@@ -67,7 +67,7 @@ func (m *Mesh) service(host string, p model.Profile, only *SidecarRule) *model.S
 	}
 	for i := range s.Ports {
 		p := &s.Ports[i]
-		if !only.hears(host, of, namespace, p) && !led[0] && !led[p.Number] {
+		if !only.assign(host, of, namespace, p) && !led[0] && !led[p.Number] {
 			p.Number = 0
 		}
 		if only != nil && p.Number != 0 {

@@ -14,7 +14,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// SidecarRule is a Sidecar: what the clients that it selects want to know of, and what becomes of connections to anything else.
+// SidecarRule is a Sidecar: which services its clients know, and what becomes of connections to anything else.
 type SidecarRule struct {
 	key     resource.Key
 	created time.Time
@@ -23,23 +23,23 @@ type SidecarRule struct {
 	egress  []egress
 }
 
-// egress is a part of what clients want to know of.
+// egress is an egress listener of a Sidecar.
 type egress struct {
-	port    uint32 // of services; 0 for all those that no part before names
-	speaks  string // the protocol of the listener, if it says so
-	bind    string // where listeners are, if it says so
-	imports []imported
+	port     uint32 // of services; 0 for all ports that no listener before has
+	protocol string // of the listener, if given
+	bind     string // the address, if given
+	imports  []imported
 }
 
-// imported is a namespace and a host, each of which may be a wildcard. A namespace of "." is the client's own.
+// imported is a namespace and a host, each of which may be a wildcard. The namespace "." is the client's own.
 type imported struct{ namespace, host string }
 
 func sidecarOf(r *resource.Resource, spec *networking.Sidecar) *SidecarRule {
 	s := &SidecarRule{key: r.Key(), created: r.Created(), version: r.Version(), spec: spec}
 	for _, e := range spec.GetEgress() {
 		part := egress{port: e.GetPort().GetNumber(), bind: model.AddressOf(e.GetBind())}
-		if part.speaks = e.GetPort().GetProtocol(); strings.EqualFold(part.speaks, model.HTTPProxy) {
-			part.speaks = ""
+		if part.protocol = e.GetPort().GetProtocol(); strings.EqualFold(part.protocol, model.HTTPProxy) {
+			part.protocol = ""
 		}
 		if !resource.IsAddress(part.bind) {
 			part.bind = ""
@@ -57,27 +57,26 @@ func sidecarOf(r *resource.Resource, spec *networking.Sidecar) *SidecarRule {
 	return s
 }
 
-// of says whether what is imported is of a namespace.
-func (i imported) of(namespace, client string) bool {
+// inNamespace says whether the import covers a namespace.
+func (i imported) inNamespace(namespace, client string) bool {
 	return i.namespace == "*" || i.namespace == namespace || i.namespace == "." && namespace == client
 }
 
-// service says whether a client in a namespace wants to know of the service that another namespace has under a host. Without a Sidecar,
-// which is nil, it wants all.
-func (e *egress) service(host, namespace, client string) bool {
-	return e == nil || slices.ContainsFunc(e.imports, func(i imported) bool { return i.of(namespace, client) && model.Matches(i.host, host) })
+// importsService says whether a client knows the service of a host in a namespace. Without a Sidecar (nil), it knows all.
+func (e *egress) importsService(host, namespace, client string) bool {
+	return e == nil || slices.ContainsFunc(e.imports,
+		func(i imported) bool { return i.inNamespace(namespace, client) && model.Matches(i.host, host) })
 }
 
-// routes says whether a client wants the routes of a VirtualService: those of a host that is imported, or of a wildcard that stands for
-// one.
-func (e *egress) routes(r *model.Rule[*networking.VirtualService], client string) bool {
+// importsRoutes says whether a client uses the routes of a VirtualService: those of an imported host, or of a wildcard that matches one.
+func (e *egress) importsRoutes(r *model.Rule[*networking.VirtualService], client string) bool {
 	return e == nil || slices.ContainsFunc(e.imports, func(i imported) bool {
-		return i.of(r.Key.Namespace, client) && slices.ContainsFunc(r.Hosts,
+		return i.inNamespace(r.Key.Namespace, client) && slices.ContainsFunc(r.Hosts,
 			func(h string) bool { return model.Matches(i.host, h) || model.Matches(h, i.host) })
 	})
 }
 
-// parts are the parts of what clients want to know of; without a Sidecar there is one, for all.
+// parts returns the egress listeners; without a Sidecar one, nil, that imports all.
 func (s *SidecarRule) parts() []*egress {
 	if s == nil {
 		return []*egress{nil}
@@ -89,43 +88,43 @@ func (s *SidecarRule) parts() []*egress {
 	return all
 }
 
-// part is the index of the part that says what is there on a port: the first one that names it, else the one for all ports, or -1.
+// part returns the index of the first egress listener for a port, or -1.
 func (s *SidecarRule) part(port uint32) int {
 	return slices.IndexFunc(s.parts(), func(e *egress) bool { return e == nil || e.port == 0 || e.port == port })
 }
 
-// Imports says whether clients want to know of a service of theirs or another namespace.
+// Imports says whether clients know a service of a namespace.
 func (s *SidecarRule) Imports(host, namespace, client string) bool {
-	return slices.ContainsFunc(s.parts(), func(e *egress) bool { return e.service(host, namespace, client) })
+	return slices.ContainsFunc(s.parts(), func(e *egress) bool { return e.importsService(host, namespace, client) })
 }
 
-// hears notes how clients reach a port of a service by a listener, if they do, and says whether they want to know of the port at all. What
-// the part that names the port does not import, the one for all ports may; it has what is left of the port.
-func (s *SidecarRule) hears(host, namespace, client string, p *model.Port) (known bool) {
+// assign sets the egress listener of a port of a service, if the client reaches the port by one, and says whether the client knows the
+// port. If the listener for the port does not import the service, the one for all ports may: the port comes last in it.
+func (s *SidecarRule) assign(host, namespace, client string, p *model.Port) (known bool) {
 	if s == nil {
 		return true
 	}
 	for _, e := range s.egress {
-		known = known || (e.port == 0 || e.port == p.Number) && e.service(host, namespace, client)
+		known = known || (e.port == 0 || e.port == p.Number) && e.importsService(host, namespace, client)
 	}
 	p.Part = s.part(p.Number)
-	if p.Part >= 0 && !s.egress[p.Part].service(host, namespace, client) {
+	if p.Part >= 0 && !s.egress[p.Part].importsService(host, namespace, client) {
 		p.Late = true
-		p.Part = slices.IndexFunc(s.egress, func(e egress) bool { return e.port == 0 && e.service(host, namespace, client) })
+		p.Part = slices.IndexFunc(s.egress, func(e egress) bool { return e.port == 0 && e.importsService(host, namespace, client) })
 	}
 	if p.Unreached = p.Part < 0; p.Unreached {
 		return known
 	}
 	by := &s.egress[p.Part]
 	p.Bind = by.bind
-	if spoken, ok := model.ProtocolOf(by.speaks); ok && by.speaks != "" {
+	if spoken, ok := model.ProtocolOf(by.protocol); ok && by.protocol != "" {
 		p.Spoken = spoken
 	}
 	return known
 }
 
-// SidecarFor returns the Sidecar of clients of a profile, or nil: the oldest one in their namespace that selects them by labels, else the
-// oldest there that is for all, else the oldest for all in the root namespace.
+// SidecarFor returns the Sidecar of a profile, or nil: the oldest in its namespace that selects its labels, else the oldest there without a
+// selector, else the oldest without a selector in the root namespace.
 func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
 	if p.Role == model.Ingress || len(m.sidecars) == 0 {
 		return nil
@@ -152,8 +151,7 @@ func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
 	return first
 }
 
-// OfNoHost returns the objects that bear on all hosts of the clients of a profile: their Sidecar, Telemetries, and the
-// MeshConfig.
+// OfNoHost returns the objects that affect all hosts of the clients of a profile: their Sidecar, Telemetries, and the MeshConfig.
 func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
 	all := slices.Collect(maps.Keys(m.configs))
 	for _, t := range m.telemetriesOf(p) {
@@ -165,7 +163,7 @@ func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
 	return all
 }
 
-// Restricts says whether clients with a Sidecar, if there is one, are to reach nothing but the services that they know.
+// Restricts says whether clients reach only services that they know.
 func (m *Mesh) Restricts(s *SidecarRule) bool {
 	if s != nil && s.spec.GetOutboundTrafficPolicy() != nil {
 		return s.spec.GetOutboundTrafficPolicy().GetMode() == networking.OutboundTrafficPolicy_REGISTRY_ONLY
@@ -174,7 +172,7 @@ func (m *Mesh) Restricts(s *SidecarRule) bool {
 	return policy != nil && policy.GetMode() == meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY
 }
 
-// config is the MeshConfig, of several the first by name; one that says nothing if there is none.
+// config returns the MeshConfig, of several the first by name, or an empty one.
 func (m *Mesh) config() *model.MeshConfig {
 	first := &model.MeshConfig{}
 	for _, c := range m.configs {
@@ -185,7 +183,7 @@ func (m *Mesh) config() *model.MeshConfig {
 	return first
 }
 
-// Same says whether two are what one object says.
+// Same says whether two rules have the same object as their source.
 func (s *SidecarRule) Same(as *SidecarRule) bool {
 	if s == nil || as == nil {
 		return s == as
@@ -208,9 +206,9 @@ func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alp
 	m.observeAnew(touched)
 }
 
-// led says to which ports of a host VirtualServices lead whose routes clients want: to all if 0 is among them. Those that are wanted for a
-// port of the Sidecar lead to that.
-func (m *Mesh) led(host string, p model.Profile, only *SidecarRule) map[uint32]bool {
+// routedPorts returns the ports of a host to which VirtualServices of a client route, 0 for all ports. Routes of an egress listener with a
+// port lead to that port.
+func (m *Mesh) routedPorts(host string, p model.Profile, only *SidecarRule) map[uint32]bool {
 	ports := make(map[uint32]bool)
 	add := func(root, r *model.Rule[*networking.VirtualService]) {
 		if !model.VisibleTo(root.ExportTo, root.Key.Namespace, p.Namespace) || !forMesh(root.Spec) {
@@ -221,7 +219,7 @@ func (m *Mesh) led(host string, p model.Profile, only *SidecarRule) map[uint32]b
 				continue
 			}
 			for _, e := range only.parts() {
-				if e.routes(root, p.Namespace) {
+				if e.importsRoutes(root, p.Namespace) {
 					ports[cmp.Or(e.port, d.GetPort().GetNumber())] = true
 				}
 			}
@@ -241,7 +239,7 @@ func (m *Mesh) led(host string, p model.Profile, only *SidecarRule) map[uint32]b
 	return ports
 }
 
-// forRequestsFrom returns a VirtualService without the HTTP routes that are for requests from other namespaces.
+// forRequestsFrom returns a VirtualService without the HTTP routes for requests from other namespaces.
 func forRequestsFrom(namespace string, spec *networking.VirtualService) *networking.VirtualService {
 	some := &networking.VirtualService{Tls: spec.GetTls(), Tcp: spec.GetTcp()}
 	for _, h := range spec.GetHttp() {

@@ -146,11 +146,11 @@ func (m *Mesh) virtual(host string, p model.Profile, part *egress, found *model.
 	namespace := p.Namespace
 	var by string
 	var others []*model.Rule[*networking.VirtualService]
-	for name, r := range m.Virtuals.of(host) {
+	for name, r := range m.Virtuals.forHost(host) {
 		if first != nil && name != by {
 			break
 		}
-		if !model.VisibleTo(r.ExportTo, r.Key.Namespace, namespace) || !forMesh(r.Spec) || !part.routes(r, namespace) {
+		if !model.VisibleTo(r.ExportTo, r.Key.Namespace, namespace) || !forMesh(r.Spec) || !part.importsRoutes(r, namespace) {
 			continue
 		}
 		if others, by = append(others, r), name; first == nil || r.Precedence(namespace).Compare(first.Precedence(namespace)) < 0 {
