@@ -73,7 +73,7 @@ type Settings struct {
 
 	// Mapping says what becomes of services, and VIPs gives them addresses of their own; nil for none.
 	Mapping mapping.Options
-	VIPs    mapping.VIPs
+	VIPs    registry.VIPs
 
 	// Registerer takes the metrics of the source, and names the source. Default: none.
 	Registerer prometheus.Registerer
@@ -115,9 +115,6 @@ var _ sources.Source = (*Source)(nil)
 func New(address string, settings Settings) (*Source, error) {
 	m, err := mapping.New(settings.Mapping, settings.VIPs)
 	if err != nil {
-		if rest, ok := strings.CutPrefix(err.Error(), "tags: "); ok { // of the mapping; ours are something else
-			err = fmt.Errorf("labelTags: %s", rest)
-		}
 		return nil, err
 	}
 	s, err := NewFollowed(address, settings)

@@ -284,7 +284,7 @@ func (w *world) mayRead(_ context.Context, d domain, who dial.Who, rights []dial
 }
 
 // Service implements mapper.
-func (w *world) Service(name string, in []mapping.Service) ([]*resource.Resource, []sources.Reject, []string) {
+func (w *world) Service(name string, in []mapping.Service) sources.Content {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published[name] = in
@@ -299,11 +299,11 @@ func (w *world) Service(name string, in []mapping.Service) ([]*resource.Resource
 		}
 	}
 	if len(in) == 0 {
-		return nil, nil, nil
+		return sources.Content{Group: name}
 	}
 	made, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "n", Name: name}}, se)
 	require.NoError(w.t, err)
-	return []*resource.Resource{made}, nil, nil
+	return sources.Content{Group: name, Resources: []*resource.Resource{made}}
 }
 
 func (w *world) ReplaceAll(all []sources.Content) error {
@@ -341,8 +341,6 @@ func (w *world) endpoints(name string) (all []string) {
 }
 
 func (w *world) Names([]string) []string { return nil }
-
-func (w *world) LeftOut(string, []mapping.Service) []sources.LeftOut { return nil }
 
 func (w *world) Restore([]*resource.Resource) {}
 func (w *world) Groups() []string             { return w.old }

@@ -17,10 +17,8 @@ import (
 // Mapper makes resources of services: see package mapping, whose Mapper makes of them what they are to Consul. Its methods are called one
 // after another.
 type Mapper interface {
-	// Service makes the resources of a service of what is known of it in each part of Consul; of nothing, if it is withdrawn.
-	Service(name string, in []mapping.Service) (rs []*resource.Resource, rejects []sources.Reject, warnings []string)
-	// LeftOut says which instances are left out of that, and why.
-	LeftOut(name string, in []mapping.Service) []sources.LeftOut
+	// Service makes the content of a service of what is known of it in each part of Consul; of nothing, if it is withdrawn.
+	Service(name string, in []mapping.Service) sources.Content
 	// Names is told the names of all services, and returns those of which something else is to be made now.
 	Names(names []string) (again []string)
 	// Restore is told what an earlier run published of a service.
@@ -69,19 +67,17 @@ func (p published) names(names []string) []string { return p.mapper.Names(names)
 func (p published) take(now gathered) {
 	contents := make([]sources.Content, 0, len(now.work))
 	for _, w := range now.work {
-		var rs []*resource.Resource
-		var rejects []sources.Reject
-		var warnings []string
+		c := sources.Content{Group: w.name}
 		if w.mapped() {
-			rs, rejects, warnings = p.mapper.Service(w.name, w.in)
+			c = p.mapper.Service(w.name, w.in)
 		}
-		rejects = append(rejects, w.rejects...)
+		c.Rejects = append(c.Rejects, w.rejects...)
 		if len(w.in) > 0 {
-			rs = retain(rs, w.before, w.in)
+			if all, err := mapping.Retain(c.Resources, w.before, w.in); err == nil { // of what cannot be decoded nothing can be kept
+				c.Resources = all
+			}
 		}
-		contents = append(contents, sources.Content{
-			Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings, LeftOut: p.mapper.LeftOut(w.name, w.in),
-		})
+		contents = append(contents, c)
 	}
 	if len(contents) > 0 {
 		_ = p.sink.ReplaceAll(contents) // what is refused is shown by the status, and not ours to mend
@@ -90,15 +86,6 @@ func (p published) take(now gathered) {
 		p.sink.Synced()
 	}
 	p.sink.Report(now.health)
-}
-
-// retain adds to rs what an earlier run published and is not there now.
-func retain(rs, before []*resource.Resource, in []mapping.Service) []*resource.Resource {
-	all, err := mapping.Retain(rs, before, in)
-	if err != nil { // of what cannot be decoded nothing can be kept
-		return rs
-	}
-	return all
 }
 
 // work is a service to publish: what is known of it in each domain.
