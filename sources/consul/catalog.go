@@ -19,8 +19,8 @@ type catalog interface {
 	services(ctx context.Context, d domain, q query) (listing, error)
 	// service reads the instances of one service.
 	service(ctx context.Context, d domain, name string, q query) (reading, error)
-	// mayRead reports whether somebody has all of rights.
-	mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error)
+	// mayRead reports whether we, or anonymous clients, have all of rights.
+	mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error)
 	// failing reads which checks are in a state, and nodes the nodes.
 	failing(ctx context.Context, d domain, state string, q query) (marks, uint64, error)
 	nodes(ctx context.Context, d domain, q query) (marks, uint64, error)
@@ -112,7 +112,7 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 			left = append(left, name)
 		}
 	}
-	return listing{Answer: c.answerOf(meta, q), names: names, left: left, anonymous: sent.Anonymous()}, nil
+	return listing{Answer: c.answerOf(meta, q), names: names, left: left, anonymous: sent.Load()}, nil
 }
 
 // answerOf is what an answer to q says besides what it lists.
@@ -134,7 +134,7 @@ func (c *client) service(ctx context.Context, d domain, name string, q query) (r
 	if err != nil {
 		return reading{}, fmt.Errorf("read service %s: %w", name, explain(o, err))
 	}
-	return reading{Answer: c.answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Anonymous()}, nil
+	return reading{Answer: c.answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Load()}, nil
 }
 
 // wholeInstances returns an error if what names an instance is missing in an answer. To leave it out would look like its loss.
@@ -151,11 +151,11 @@ func wholeInstances(entries []*api.ServiceEntry) error {
 	return nil
 }
 
-func (c *client) mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {
+func (c *client) mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, shortTimeout, fmt.Errorf("no answer within %s: %w", shortTimeout, context.DeadlineExceeded))
 	defer cancel()
-	may, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, who, rights)
-	if err != nil && who == dial.Strangers {
+	may, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, anonymous, rights)
+	if err != nil && anonymous {
 		return false, fmt.Errorf("no token is sent; ask what Consul shows without one: %w", err)
 	}
 	return may, err

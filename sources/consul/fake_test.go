@@ -261,7 +261,7 @@ func (f *fakeDomain) shown(i instances) instances {
 
 func (f *fakeDomain) visible(name string) bool { return f.shows == nil || f.shows[name] }
 
-func (w *world) mayRead(_ context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {
+func (w *world) mayRead(_ context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.domains[d]
@@ -270,7 +270,7 @@ func (w *world) mayRead(_ context.Context, d domain, who dial.Who, rights []dial
 		return false, w.mute
 	}
 	for _, r := range rights {
-		if who == dial.Ourselves {
+		if !anonymous {
 			if f.hides || f.nodes != nil && r.Resource == "node" && !f.nodes[r.Name] {
 				return false, f.fails
 			}

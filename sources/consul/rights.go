@@ -97,11 +97,7 @@ func (r *run) account(s *service, answer *reading) {
 // decide makes filtered what the rights of whoever asked say of an answer. If they may see everything, that is so now, and the answer
 // is of before: so the same has to be asked once more.
 func (r *run) decide(ctx context.Context, p *part, anonymous bool, rights []dial.Right, filtered *bool) (may bool, err error) {
-	who := dial.Ourselves
-	if anonymous {
-		who = dial.Strangers
-	}
-	may, err = r.catalog.mayRead(ctx, p.domain, who, rights)
+	may, err = r.catalog.mayRead(ctx, p.domain, anonymous, rights)
 	switch {
 	case err != nil && *filtered:
 		return false, nil // an old Consul, or a proxy in front of it: then we go by what was said

@@ -33,13 +33,13 @@ func (f *family) place() string {
 	for _, dc := range f.datacenters {
 		dcs = append(dcs, dc.name)
 	}
-	text := "consul " + strings.Join(dcs, ",")
+	words := []string{"consul", strings.Join(dcs, ",")}
 	for _, q := range [][2]string{{"namespace", f.of.Namespace}, {"partition", f.of.Partition}, {"peer", f.of.Peer}} {
 		if q[1] != "" {
-			text += " " + q[0] + " " + q[1]
+			words = append(words, q[:]...)
 		}
 	}
-	return valid(text + " service " + f.of.Name)
+	return valid(strings.Join(append(words, "service", f.of.Name), " "))
 }
 
 func (f *family) instances() (all []*instance) {
@@ -149,11 +149,11 @@ func (m *Mapper) host(id identity) string {
 
 // object returns the name of the objects of an identity. A service's label has no dot, so that no name is that of another.
 func (id identity) object() string {
-	name := id.service
+	parts := []string{id.service}
 	for _, q := range [][2]string{{id.namespace, "ns"}, {id.partition, "ap"}, {id.peer, "peer"}, {id.datacenter, "dc"}} {
 		if q[0] != "" {
-			name += "." + q[0] + "." + q[1]
+			parts = append(parts, q[:]...)
 		}
 	}
-	return name
+	return strings.Join(parts, ".")
 }

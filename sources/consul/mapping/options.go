@@ -12,8 +12,8 @@ import (
 
 // Options are the settings of the mapping. The zero value is the default of each; config.Consul describes them.
 //
-// HostTemplate may have {service}, {datacenter}, {namespace}, {partition} and {peer}; "default" and "local" stand for what a service does not
-// have. Services of a namespace, partition or peer that the template does not name get a host of their own, as in Consul's DNS:
+// HostTemplate may have {service}, {datacenter}, {namespace}, {partition} and {peer}; "default" and "local" stand for what a service lacks.
+// Services of a namespace, partition or peer that the template does not name get a host of their own, as in Consul's DNS:
 // reviews.service.team.ns.consul. Those of several datacenters that it does not name are one service. ProtocolMeta, followed by "-" and the
 // name of a port, is the key of the protocol of that port. LabelMeta has no effect.
 type Options struct {
