@@ -201,7 +201,7 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 	return r, err
 }
 
-func (w *world) failing(ctx context.Context, d domain, state string, q query) (all marks, at uint64, err error) {
+func (w *world) notices(ctx context.Context, d domain, question string, q query) (all marks, at uint64, err error) {
 	if w.blind {
 		return nil, 0, errDenied
 	}
@@ -209,28 +209,15 @@ func (w *world) failing(ctx context.Context, d domain, state string, q query) (a
 		all = marks{}
 		for name, i := range f.services {
 			for _, e := range i.list {
+				if question == aboutNodes {
+					all[mark{node: e.Node.Node}] = maphash.String(seed, e.Node.Address)
+					continue
+				}
 				for _, c := range e.Checks {
-					if c.Status == state {
+					if c.Status == question {
 						all[mark{service: name}]++
 					}
 				}
-			}
-		}
-		at = f.index
-		return f.index
-	})
-	return all, at, err
-}
-
-func (w *world) nodes(ctx context.Context, d domain, q query) (all marks, at uint64, err error) {
-	if w.blind {
-		return nil, 0, errDenied
-	}
-	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		all = marks{}
-		for _, i := range f.services {
-			for _, e := range i.list {
-				all[mark{node: e.Node.Node}] = maphash.String(seed, e.Node.Address)
 			}
 		}
 		at = f.index
