@@ -29,7 +29,7 @@ const (
 	SecureScheme = "consul+https"
 )
 
-// Settings are the options of a Consul source. Zero values stand for the defaults. config.Consul describes those that are not described here.
+// Settings are the options of a Consul source. Zero values stand for the defaults. config.Consul describes those without a comment here.
 type Settings struct {
 	Datacenters, Namespaces, Partitions []string // each of them is read in each of the others
 	Peers                               []string

@@ -47,7 +47,10 @@ func (r *run) publish(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if r.keeper != nil {
-				r.keeper.Keep(r.last())
+				r.mu.Lock()
+				note := r.records().Encode()
+				r.mu.Unlock()
+				r.keeper.Keep(note)
 			}
 			return
 		case <-r.bell:

@@ -18,6 +18,7 @@ import (
 
 // unmask finds out whether what is missing in an answer about s may be hidden.
 func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
+	r.account(s, answer)
 	if !answer.Confirming || answer.anonymous == answer.Filtered {
 		return nil
 	}
@@ -48,13 +49,7 @@ func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
 	if !may || err != nil {
 		return err
 	}
-	done, ok := r.gate.read(ctx, r.gate.ramp)
-	if !ok {
-		return ctx.Err()
-	}
-	defer done()
-	r.metrics.reads.Add(1)
-	again, err := r.catalog.service(ctx, p.domain, s.name, query{level: certain})
+	again, err := r.readNow(ctx, p, s.name, r.gate.ramp, certain)
 	if err != nil {
 		return err
 	}
