@@ -273,7 +273,7 @@ configSources:
 				"t.yaml:15:46: configSources[10].hostTemplate: \"{service}.a_b\" makes no host: \"x.a_b\" is none",
 				"t.yaml:16:45: configSources[11].labelPrefix: \"-\" cannot begin the key of a label",
 				"t.yaml:17:48: configSources[12].labelParams: \"a b\" cannot be the key of a label",
-				"t.yaml:18:56: configSources[13].namespace: \"a.b\" is none",
+				"t.yaml:18:56: configSources[13].namespace: \"a.b\" is not the name of a namespace",
 			},
 		},
 		"a key of no scheme": {

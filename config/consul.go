@@ -7,6 +7,7 @@ import (
 	"tributary/sources/consul"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/registry"
 )
 
 // ConsulReading has the settings of how Consul is read, and of which parts. What is zero has the default of package consul.
@@ -121,10 +122,12 @@ func (s *Consul) Source() consul.Settings {
 	made.Services, made.Skip, made.Tags = s.Services, s.Skip, s.Tags
 	made.Grace = time.Duration(s.Grace)
 	made.Mapping = mapping.Options{
-		HostTemplate: s.HostTemplate, Aliases: s.Aliases, Namespace: s.Namespace, ProtocolMeta: s.ProtocolMeta,
-		DefaultProtocol: s.DefaultProtocol, ServicePort: int(s.ServicePort), ServicePortMeta: s.ServicePortMeta,
-		TagSeparators: s.TagSeparators, Tags: s.LabelTags, LabelPrefix: s.LabelPrefix, LocalityFrom: s.LocalityFrom,
-		TaggedAddress: s.TaggedAddress, StrictChecks: s.StrictChecks, Endpoints: s.Endpoints, VIPs: s.VIPs,
+		MappingOptions: registry.MappingOptions{
+			HostTemplate: s.HostTemplate, Namespace: s.Namespace, ProtocolMeta: s.ProtocolMeta, DefaultProtocol: s.DefaultProtocol,
+			ServicePort: int(s.ServicePort), ServicePortMeta: s.ServicePortMeta, VIPs: s.VIPs,
+		},
+		Aliases: s.Aliases, TagSeparators: s.TagSeparators, Tags: s.LabelTags, LabelPrefix: s.LabelPrefix, LocalityFrom: s.LocalityFrom,
+		TaggedAddress: s.TaggedAddress, StrictChecks: s.StrictChecks, Endpoints: s.Endpoints,
 	}
 	return made
 }

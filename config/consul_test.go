@@ -11,6 +11,7 @@ import (
 	"tributary/config"
 	"tributary/sources/consul"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/registry"
 	"tributary/sources/xds"
 )
 
@@ -63,10 +64,13 @@ configSources:
 		Resync: time.Hour, Grace: 90 * time.Second, ResetHold: 20 * time.Minute,
 		TokenFile: "/etc/tributary/token", TLS: &xds.TLS{Mode: "SIMPLE", CACertificates: "/etc/tributary/ca.pem"},
 		Mapping: mapping.Options{
-			HostTemplate: "{service}.{datacenter}.example", Aliases: "none", Namespace: "mesh", ProtocolMeta: "proto",
-			DefaultProtocol: "http", ServicePort: 80, ServicePortMeta: "port", TagSeparators: []string{"="},
+			MappingOptions: registry.MappingOptions{
+				HostTemplate: "{service}.{datacenter}.example", Namespace: "mesh", ProtocolMeta: "proto", DefaultProtocol: "http",
+				ServicePort: 80, ServicePortMeta: "port", VIPs: "all",
+			},
+			Aliases: "none", TagSeparators: []string{"="},
 			Tags: []string{"canary"}, LabelPrefix: "consul/", LocalityFrom: []string{"meta", "datacenter"}, TaggedAddress: "wan",
-			StrictChecks: []string{"passing"}, Endpoints: "workloadEntries", VIPs: "all",
+			StrictChecks: []string{"passing"}, Endpoints: "workloadEntries",
 		},
 	}, c.ConfigSources[0].Settings.(*config.Consul).Source())
 }

@@ -50,7 +50,7 @@ var arrows = map[string][]string{
 	"server/verify":    {"resource"},
 	"server/transport": {},
 
-	"sources/consul/mapping": {"resource", "sources"},
+	"sources/consul/mapping": {"resource", "sources", "sources/registry"},
 	"sources/consul/dial":    {"sources", "adsc"},
 	"sources/consul/judge":   {},
 	"sources/vip":            {},

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"context"
 	"fmt"
 
 	"tributary/sources/consul/dial"
@@ -17,7 +18,7 @@ const (
 type bounds struct{ services, instances int }
 
 // roomForNames returns an error if a listing has too many services.
-func (r *run) roomForNames(l listing) error {
+func (r *run) roomForNames(_ context.Context, _ *part, l *listing) error {
 	if n := len(l.names); n > r.bounds.services {
 		return fmt.Errorf("read the names of services: there are %d, of which %d at most are followed: %w", n, r.bounds.services, dial.ErrTooMuch)
 	}
@@ -25,7 +26,7 @@ func (r *run) roomForNames(l listing) error {
 }
 
 // roomFor returns an error if with what was read of a service there would be too many instances.
-func (r *run) roomFor(s *service, read reading) error {
+func (r *run) roomFor(_ context.Context, s *service, read *reading) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	had, has := len(s.instances.list), len(read.instances.list)

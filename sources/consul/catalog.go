@@ -19,11 +19,10 @@ type catalog interface {
 	services(ctx context.Context, d domain, q query) (listing, error)
 	// service reads the instances of one service.
 	service(ctx context.Context, d domain, name string, q query) (reading, error)
-	// mayRead reports whether somebody has all of rights.
-	mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error)
-	// failing reads which checks are in a state, and nodes the nodes.
-	failing(ctx context.Context, d domain, state string, q query) (marks, uint64, error)
-	nodes(ctx context.Context, d domain, q query) (marks, uint64, error)
+	// mayRead reports whether we, or anonymous clients, have all of rights.
+	mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error)
+	// notices answers one of the witnessed questions, and returns the index of the answer.
+	notices(ctx context.Context, d domain, question string, q query) (marks, uint64, error)
 	// cluster tells which cluster answers; empty if that cannot be known.
 	cluster(ctx context.Context, d domain) (string, error)
 	// pulse asks the servers how they are.
@@ -60,9 +59,14 @@ const (
 	blockingGrace = 15 * time.Second
 )
 
+// within returns a context that ends after a time, for a cause that says so.
+func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s: %w", d, context.DeadlineExceeded))
+}
+
 // explain puts in the place of an error what it was caused by.
-func explain(o *api.QueryOptions, err error) error {
-	if cause := context.Cause(o.Context()); errors.Is(cause, dial.ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded) {
+func explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, dial.ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return err
@@ -80,7 +84,7 @@ func (c *client) options(ctx context.Context, d domain, q query, filter string) 
 		o.WaitIndex, o.WaitTime = q.index, c.settings.Wait
 		timeout = c.settings.Wait + c.settings.Wait/16 + blockingGrace
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s: %w", timeout, context.DeadlineExceeded))
+	ctx, cancel := within(ctx, timeout)
 	if q.index > 0 {
 		ctx = dial.Once(ctx)
 	}
@@ -100,7 +104,7 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 	ctx, sent := dial.Watch(o.Context())
 	names, meta, err := c.Catalog().Services(o.WithContext(ctx))
 	if err != nil {
-		return listing{}, fmt.Errorf("read the names of services: %w", explain(o, err))
+		return listing{}, fmt.Errorf("read the names of services: %w", explain(ctx, err))
 	}
 	var left []string
 	for name, tags := range names {
@@ -112,7 +116,7 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 			left = append(left, name)
 		}
 	}
-	return listing{Answer: c.answerOf(meta, q), names: names, left: left, anonymous: sent.Anonymous()}, nil
+	return listing{Answer: c.answerOf(meta, q), names: names, left: left, anonymous: sent.Load()}, nil
 }
 
 // answerOf is what an answer to q says besides what it lists.
@@ -132,9 +136,9 @@ func (c *client) service(ctx context.Context, d domain, name string, q query) (r
 		err = wholeInstances(entries)
 	}
 	if err != nil {
-		return reading{}, fmt.Errorf("read service %s: %w", name, explain(o, err))
+		return reading{}, fmt.Errorf("read service %s: %w", name, explain(ctx, err))
 	}
-	return reading{Answer: c.answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Anonymous()}, nil
+	return reading{Answer: c.answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Load()}, nil
 }
 
 // wholeInstances returns an error if what names an instance is missing in an answer. To leave it out would look like its loss.
@@ -151,11 +155,11 @@ func wholeInstances(entries []*api.ServiceEntry) error {
 	return nil
 }
 
-func (c *client) mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, shortTimeout, fmt.Errorf("no answer within %s: %w", shortTimeout, context.DeadlineExceeded))
+func (c *client) mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
+	ctx, cancel := within(ctx, shortTimeout)
 	defer cancel()
-	may, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, who, rights)
-	if err != nil && who == dial.Strangers {
+	may, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, anonymous, rights)
+	if err != nil && anonymous {
 		return false, fmt.Errorf("no token is sent; ask what Consul shows without one: %w", err)
 	}
 	return may, err
@@ -164,7 +168,7 @@ func (c *client) mayRead(ctx context.Context, d domain, who dial.Who, rights []d
 func (c *client) cluster(ctx context.Context, d domain) (string, error) {
 	cluster, err := c.Cluster(ctx, d.datacenter)
 	if err != nil {
-		return "", fmt.Errorf("ask which cluster it is: %w", explain((&api.QueryOptions{}).WithContext(ctx), err))
+		return "", fmt.Errorf("ask which cluster it is: %w", explain(ctx, err))
 	}
 	return cluster, nil
 }

@@ -1,8 +1,8 @@
 package consul
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"tributary/sources/consul/judge"
@@ -16,7 +16,7 @@ func (r *run) identify(ctx context.Context, p *part) (string, error) {
 	if !r.gate.calm(ctx) {
 		return "", ctx.Err()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, shortTimeout, fmt.Errorf("no answer within %s: %w", shortTimeout, context.DeadlineExceeded))
+	ctx, cancel := within(ctx, shortTimeout)
 	defer cancel()
 	return r.catalog.cluster(ctx, p.domain)
 }
@@ -51,9 +51,7 @@ func (p *part) meet(cluster string, now time.Time) (other bool) {
 	if other = judge.Other(p.cluster, cluster); other {
 		p.suspect(judge.Suspicion{Until: now.Add(p.resetHold), Why: "Consul seems to have lost its data: it is another cluster than before"}, now)
 	}
-	if cluster != "" {
-		p.cluster = cluster
-	}
+	p.cluster = cmp.Or(cluster, p.cluster)
 	return other
 }
 

@@ -2,10 +2,8 @@ package consul
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 )
 
 // compare reads everything once more from time to time, plainly, and has the loops look again at what is different from
@@ -26,12 +24,10 @@ func (r *run) compare(ctx context.Context, p *part) {
 		if skip {
 			continue
 		}
-		slices.SortFunc(names, strings.Compare)
+		slices.Sort(names)
 		r.compareNames(ctx, p)
 		for _, name := range names {
-			if !r.compareService(ctx, p, name) {
-				return
-			}
+			r.compareService(ctx, p, name)
 		}
 	}
 }
@@ -54,25 +50,18 @@ func (r *run) compareNames(ctx context.Context, p *part) {
 	}
 }
 
-// compareService is false when ctx has ended.
-func (r *run) compareService(ctx context.Context, p *part, name string) bool {
-	done, ok := r.gate.read(ctx, r.gate.slow)
-	if !ok {
-		return false
-	}
-	defer done()
+func (r *run) compareService(ctx context.Context, p *part, name string) {
 	r.mu.Lock()
 	s := p.services[name]
 	if s == nil || s.trouble != nil || s.held > 0 || !s.known || s.delisted {
 		r.mu.Unlock()
-		return true // there is nothing to compare with
+		return // there is nothing to compare with
 	}
 	answers := s.answers
 	r.mu.Unlock()
-	r.metrics.reads.Add(1)
-	answer, err := r.catalog.service(ctx, p.domain, name, query{level: leaders})
+	answer, err := r.readNow(ctx, p, name, r.gate.slow, leaders)
 	if err != nil {
-		return !errors.Is(err, context.Canceled) || ctx.Err() == nil
+		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,5 +69,4 @@ func (r *run) compareService(ctx context.Context, p *part, name string) bool {
 		s.healing = true
 		s.again.raise() // it asks again itself, so that there is one way for changes to come in
 	}
-	return true
 }

@@ -8,7 +8,9 @@
 package consul
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,53 +29,37 @@ const (
 	SecureScheme = "consul+https"
 )
 
-// Settings are the options of a Consul source. Zero values stand for the defaults.
+// Settings are the options of a Consul source. Zero values stand for the defaults. config.Consul describes those without a comment here.
 type Settings struct {
-	// Datacenters, Namespaces and Partitions are what to read, each of them in each of the others. Default: the agent's.
-	Datacenters, Namespaces, Partitions []string
-	// Peers are read besides, for what they export.
-	Peers []string
-
-	// Services are names, or patterns with *, of the services to read. Default: all.
-	Services []string
-	// Skip are names, or patterns, of services to leave out.
-	Skip []string
-	// Tags are tags that an instance must have, all of them.
-	Tags []string
+	Datacenters, Namespaces, Partitions []string // each of them is read in each of the others
+	Peers                               []string
+	Services, Skip                      []string // names, or patterns with *
+	Tags                                []string
 	// Selects says by the tags of all its instances whether a service is to be read, as Selection says for people and for comparing; nil for
 	// all. It may be called at any time.
-	Selects   func(name string, tags []string) bool
-	Selection string
-	// Filter is an expression that Consul applies to the names of services, and HealthFilter one for their instances.
+	Selects              func(name string, tags []string) bool
+	Selection            string
 	Filter, HealthFilter string
 
-	// Stale lets any server answer, and not only the leader. Default: true.
-	Stale *bool
-	// MaxStale is how long ago the server that answers may have heard of its leader; beyond, the leader is asked. Default: 10s.
-	MaxStale time.Duration
-	// RequireConsistent has the leader make sure of each answer. It takes the place of Stale.
-	RequireConsistent bool
-	// Wait is how long a blocking query waits for news. Default: 5m.
-	Wait time.Duration
-	// MaxConcurrentWatches is how many queries may wait at the same time. Default: 150 over plain HTTP, any number over
-	// https. Other services are read in turn.
+	Stale                *bool
+	MaxStale             time.Duration
+	RequireConsistent    bool // it takes the place of Stale
+	Wait                 time.Duration
 	MaxConcurrentWatches int
-	// RampRate is how many reads may begin in a second, besides those that follow a change. Default: 50.
-	RampRate int
-	// Resync is how often everything is read once more and compared. Default: 10m.
-	Resync time.Duration
-	// Grace is how long a service that has gone stays, without endpoints. Default: 30s.
+	RampRate             int
+	Resync               time.Duration
+	// Grace is how long a service that has gone stays, without endpoints. One that is deployed anew is away for some seconds, and its host is
+	// not to be deleted and made again for that.
 	Grace time.Duration
-	// ResetHold is how long everything stays after Consul lost its data. Default: 5m.
+	// ResetHold is how long everything stays after Consul lost its data. Agents tell it of their services within a minute in clusters of up to
+	// 128 nodes, and a minute later each time that number doubles.
 	ResetHold time.Duration
 
-	// TokenFile and TLS are those of the connection.
 	TokenFile string
 	TLS       *adsc.TLS
 
-	// Mapping says what becomes of services, and VIPs gives them addresses of their own; nil for none.
 	Mapping mapping.Options
-	VIPs    mapping.VIPs
+	VIPs    registry.VIPs // nil for none
 
 	// Registerer takes the metrics of the source, and names the source. Default: none.
 	Registerer prometheus.Registerer
@@ -81,20 +67,8 @@ type Settings struct {
 	address string // of Consul
 }
 
-// The defaults. A service that is deployed anew is away for some seconds, and its host is not to be deleted and made again
-// for that: half a minute covers a restart. Agents tell a Consul that lost its data of their services within a minute in
-// clusters of up to 128 nodes, and a minute later each time that number doubles.
-const (
-	defaultWait      = 5 * time.Minute
-	defaultWatches   = 150
-	defaultRamp      = 50
-	defaultResync    = 10 * time.Minute
-	defaultGrace     = 30 * time.Second
-	defaultResetHold = 5 * time.Minute
-	defaultMaxStale  = 10 * time.Second
-
-	maxWait = 10 * time.Minute // Consul's own limit
-)
+// defaultWatches is how many queries may wait at the same time over plain HTTP. Consul allows 200 connections to one address.
+const defaultWatches = 150
 
 func (s Settings) stale() bool { return !s.RequireConsistent && (s.Stale == nil || *s.Stale) }
 
@@ -115,9 +89,6 @@ var _ sources.Source = (*Source)(nil)
 func New(address string, settings Settings) (*Source, error) {
 	m, err := mapping.New(settings.Mapping, settings.VIPs)
 	if err != nil {
-		if rest, ok := strings.CutPrefix(err.Error(), "tags: "); ok { // of the mapping; ours are something else
-			err = fmt.Errorf("labelTags: %s", rest)
-		}
 		return nil, err
 	}
 	s, err := NewFollowed(address, settings)
@@ -145,7 +116,7 @@ func NewFollowed(address string, settings Settings) (*Source, error) {
 		return nil, err
 	}
 	settings.address = a.String()
-	selected := selection{services: settings.Services, skip: settings.Skip, tags: settings.Tags, selects: settings.Selects}
+	selected := selection{patterns(settings.Services), patterns(settings.Skip), settings.Tags, settings.Selects}
 	return &Source{
 		settings: settings, catalog: &client{Client: c, settings: settings, selected: selected}, client: c,
 		metrics: newMetrics(), secure: c.Secure, close: c.Close,
@@ -178,37 +149,39 @@ func (s *Settings) complete() error {
 		{"skip", s.Skip},
 		{"tags", s.Tags},
 	} {
-		if err := checkNames(l.names); err != nil {
-			return fmt.Errorf("%s: %w", l.key, err)
+		for i, n := range l.names {
+			if strings.TrimSpace(n) == "" {
+				return fmt.Errorf("%s: entry %d is empty", l.key, i+1)
+			}
+			if slices.Contains(l.names[:i], n) {
+				return fmt.Errorf("%s: %s is there twice", l.key, n)
+			}
 		}
 	}
 	if err := registry.Complete(
-		registry.Time("wait", &s.Wait, defaultWait, time.Second, maxWait),
-		registry.Time("resync", &s.Resync, defaultResync, time.Second, 24*time.Hour),
-		registry.Time("maxStale", &s.MaxStale, defaultMaxStale, time.Second, 24*time.Hour),
-		registry.Time("grace", &s.Grace, defaultGrace, time.Millisecond, 24*time.Hour),
-		registry.Time("resetHold", &s.ResetHold, defaultResetHold, time.Millisecond, 24*time.Hour),
+		registry.Time("wait", &s.Wait, 5*time.Minute, time.Second, 10*time.Minute), // Consul's own limit
+		registry.Time("resync", &s.Resync, 10*time.Minute, time.Second, 24*time.Hour),
+		registry.Time("maxStale", &s.MaxStale, 10*time.Second, time.Second, 24*time.Hour),
+		registry.Time("grace", &s.Grace, 30*time.Second, time.Millisecond, 24*time.Hour),
+		registry.Time("resetHold", &s.ResetHold, 5*time.Minute, time.Millisecond, 24*time.Hour),
 	); err != nil {
 		return err
 	}
-	if s.RampRate == 0 {
-		s.RampRate = defaultRamp
-	}
-	switch {
+	s.RampRate = cmp.Or(s.RampRate, 50)
+	switch domains := len(s.domains()); {
 	case s.RampRate < 0:
 		return fmt.Errorf("rampRate: want 1 or more, got %d", s.RampRate)
 	case s.MaxConcurrentWatches < 0:
 		return fmt.Errorf("maxConcurrentWatches: want 1 or more, got %d", s.MaxConcurrentWatches)
-	case s.MaxConcurrentWatches > 0 && s.MaxConcurrentWatches <= len(s.domains()):
+	case s.MaxConcurrentWatches > 0 && s.MaxConcurrentWatches <= domains:
 		return fmt.Errorf("maxConcurrentWatches: want more than %d, since each datacenter, namespace, partition and peer takes one for its "+
-			"names; got %d",
-			len(s.domains()), s.MaxConcurrentWatches)
+			"names; got %d", domains, s.MaxConcurrentWatches)
 	case s.RequireConsistent && s.Stale != nil && *s.Stale:
 		return fmt.Errorf("requireConsistent: not together with stale: true")
 	}
-	for _, f := range []struct{ key, value string }{{"filter", s.Filter}, {"healthFilter", s.HealthFilter}} {
-		if f.value != "" && strings.TrimSpace(f.value) == "" {
-			return fmt.Errorf("%s: is blank", f.key)
+	for key, value := range map[string]string{"filter": s.Filter, "healthFilter": s.HealthFilter} {
+		if value != "" && strings.TrimSpace(value) == "" {
+			return fmt.Errorf("%s: is blank", key)
 		}
 	}
 	return nil

@@ -1,7 +1,7 @@
 package consul
 
 import (
-	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -15,11 +15,9 @@ type domain struct {
 // String names the domain in messages.
 func (d domain) String() string {
 	var parts []string
-	for _, p := range []struct{ name, value string }{
-		{"datacenter", d.datacenter}, {"partition", d.partition}, {"namespace", d.namespace}, {"peer", d.peer},
-	} {
-		if p.value != "" {
-			parts = append(parts, p.name+" "+p.value)
+	for _, p := range [][2]string{{"datacenter", d.datacenter}, {"partition", d.partition}, {"namespace", d.namespace}, {"peer", d.peer}} {
+		if p[1] != "" {
+			parts = append(parts, p[:]...)
 		}
 	}
 	return strings.Join(parts, " ")
@@ -27,94 +25,57 @@ func (d domain) String() string {
 
 // domains returns all that the settings name: every namespace of every partition of every datacenter, and of what peers
 // export the same for the agent's own datacenter, the only one that Consul answers such queries for.
-func (s Settings) domains() []domain {
-	var all []domain
-	for _, dc := range orDefault(s.Datacenters) {
-		for _, partition := range orDefault(s.Partitions) {
-			for _, namespace := range orDefault(s.Namespaces) {
-				all = append(all, domain{datacenter: dc, namespace: namespace, partition: partition})
-			}
+func (s Settings) domains() (all []domain) {
+	orDefault := func(names []string) []string { // of the agent
+		if len(names) == 0 {
+			return []string{""}
 		}
+		return names
+	}
+	var whole []domain
+	for _, dc := range orDefault(s.Datacenters) {
+		whole = append(whole, domain{datacenter: dc})
 	}
 	for _, peer := range s.Peers {
-		for _, partition := range orDefault(s.Partitions) {
-			for _, namespace := range orDefault(s.Namespaces) {
-				all = append(all, domain{peer: peer, namespace: namespace, partition: partition})
+		whole = append(whole, domain{peer: peer})
+	}
+	for _, d := range whole {
+		for _, d.partition = range orDefault(s.Partitions) {
+			for _, d.namespace = range orDefault(s.Namespaces) {
+				all = append(all, d)
 			}
 		}
 	}
 	return all
 }
 
-// orDefault returns the names, or the one that stands for the agent's default.
-func orDefault(names []string) []string {
-	if len(names) == 0 {
-		return []string{""}
-	}
-	return names
-}
-
-// checkNames refuses lists with a name that is empty or there twice.
-func checkNames(names []string) error {
-	for i, n := range names {
-		if strings.TrimSpace(n) == "" {
-			return fmt.Errorf("entry %d is empty", i+1)
-		}
-		if slices.Contains(names[:i], n) {
-			return fmt.Errorf("%s is there twice", n)
-		}
-	}
-	return nil
-}
-
 // selection decides by name and tags which services are read at all.
 type selection struct {
-	services, skip []string // patterns in which * stands for anything
+	services, skip *regexp.Regexp // nil for none
 	tags           []string
 	selects        func(name string, tags []string) bool // nil for all
+}
+
+// patterns returns an expression for names, in which * stands for any characters; nil for none.
+func patterns(all []string) *regexp.Regexp {
+	if len(all) == 0 {
+		return nil
+	}
+	text := regexp.QuoteMeta(strings.ToValidUTF8(strings.Join(all, "\x00"), "?"))
+	return regexp.MustCompile("^(?s:" + strings.NewReplacer(`\*`, ".*", "\x00", "|").Replace(text) + ")$")
 }
 
 // ownService is the service by which Consul's servers list themselves.
 const ownService = "consul"
 
 func (s selection) wants(name string, tags []string) bool {
-	matches := func(pattern string) bool { return matchPattern(pattern, name) }
 	switch {
 	case name == "" || name == ownService:
 		return false
-	case len(s.services) > 0 && !slices.ContainsFunc(s.services, matches):
+	case s.services != nil && !s.services.MatchString(name), s.skip != nil && s.skip.MatchString(name):
 		return false
-	case slices.ContainsFunc(s.skip, matches):
+	case slices.ContainsFunc(s.tags, func(tag string) bool { return !slices.Contains(tags, tag) }):
 		return false
-	}
-	for _, tag := range s.tags {
-		if !slices.Contains(tags, tag) {
-			return false
-		}
 	}
 	return s.selects == nil || s.selects(name, tags)
-}
-
-// matchPattern reports whether name is of the form of pattern, in which * stands for any number of characters.
-func matchPattern(pattern, name string) bool {
-	first, rest, wild := strings.Cut(pattern, "*")
-	if !wild {
-		return pattern == name
-	}
-	name, ok := strings.CutPrefix(name, first)
-	if !ok {
-		return false
-	}
-	for {
-		var part string
-		part, rest, wild = strings.Cut(rest, "*")
-		if !wild {
-			return strings.HasSuffix(name, part)
-		}
-		i := strings.Index(name, part)
-		if i < 0 {
-			return false
-		}
-		name = name[i+len(part):]
-	}
 }

@@ -201,7 +201,7 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 	return r, err
 }
 
-func (w *world) failing(ctx context.Context, d domain, state string, q query) (all marks, at uint64, err error) {
+func (w *world) notices(ctx context.Context, d domain, question string, q query) (all marks, at uint64, err error) {
 	if w.blind {
 		return nil, 0, errDenied
 	}
@@ -209,28 +209,15 @@ func (w *world) failing(ctx context.Context, d domain, state string, q query) (a
 		all = marks{}
 		for name, i := range f.services {
 			for _, e := range i.list {
+				if question == aboutNodes {
+					all[mark{node: e.Node.Node}] = maphash.String(seed, e.Node.Address)
+					continue
+				}
 				for _, c := range e.Checks {
-					if c.Status == state {
+					if c.Status == question {
 						all[mark{service: name}]++
 					}
 				}
-			}
-		}
-		at = f.index
-		return f.index
-	})
-	return all, at, err
-}
-
-func (w *world) nodes(ctx context.Context, d domain, q query) (all marks, at uint64, err error) {
-	if w.blind {
-		return nil, 0, errDenied
-	}
-	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		all = marks{}
-		for _, i := range f.services {
-			for _, e := range i.list {
-				all[mark{node: e.Node.Node}] = maphash.String(seed, e.Node.Address)
 			}
 		}
 		at = f.index
@@ -261,7 +248,7 @@ func (f *fakeDomain) shown(i instances) instances {
 
 func (f *fakeDomain) visible(name string) bool { return f.shows == nil || f.shows[name] }
 
-func (w *world) mayRead(_ context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {
+func (w *world) mayRead(_ context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.domains[d]
@@ -270,7 +257,7 @@ func (w *world) mayRead(_ context.Context, d domain, who dial.Who, rights []dial
 		return false, w.mute
 	}
 	for _, r := range rights {
-		if who == dial.Ourselves {
+		if !anonymous {
 			if f.hides || f.nodes != nil && r.Resource == "node" && !f.nodes[r.Name] {
 				return false, f.fails
 			}
@@ -284,7 +271,7 @@ func (w *world) mayRead(_ context.Context, d domain, who dial.Who, rights []dial
 }
 
 // Service implements mapper.
-func (w *world) Service(name string, in []mapping.Service) ([]*resource.Resource, []sources.Reject, []string) {
+func (w *world) Service(name string, in []mapping.Service) sources.Content {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published[name] = in
@@ -299,11 +286,11 @@ func (w *world) Service(name string, in []mapping.Service) ([]*resource.Resource
 		}
 	}
 	if len(in) == 0 {
-		return nil, nil, nil
+		return sources.Content{Group: name}
 	}
 	made, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "n", Name: name}}, se)
 	require.NoError(w.t, err)
-	return []*resource.Resource{made}, nil, nil
+	return sources.Content{Group: name, Resources: []*resource.Resource{made}}
 }
 
 func (w *world) ReplaceAll(all []sources.Content) error {
@@ -341,8 +328,6 @@ func (w *world) endpoints(name string) (all []string) {
 }
 
 func (w *world) Names([]string) []string { return nil }
-
-func (w *world) LeftOut(string, []mapping.Service) []sources.LeftOut { return nil }
 
 func (w *world) Restore([]*resource.Resource) {}
 func (w *world) Groups() []string             { return w.old }

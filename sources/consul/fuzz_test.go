@@ -28,12 +28,12 @@ func FuzzInstances(f *testing.F) {
 		m, err := mapping.New(mapping.Options{}, golden.VIPs{})
 		require.NoError(t, err)
 		m.Names([]string{name})
-		rs, rejects, _ := m.Service(name, []mapping.Service{{Name: name, Datacenter: "dc1", Entries: in.list}})
-		for _, r := range rs {
+		c := m.Service(name, []mapping.Service{{Name: name, Datacenter: "dc1", Entries: in.list}})
+		for _, r := range c.Resources {
 			_, err := resource.Validate(r)
 			require.NoError(t, err)
 		}
-		for _, r := range rejects {
+		for _, r := range c.Rejects {
 			require.Error(t, r.Err)
 		}
 	})

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"encoding/json"
 	"hash/maphash"
 	"slices"
@@ -25,56 +26,35 @@ type reading struct {
 	anonymous bool
 }
 
-// meaning is what an answer means, given what is known.
+// meaning is what an answer means, given what is known: a verdict, or more.
 type meaning int
 
 const (
-	// unchanged: there is nothing to do.
-	unchanged meaning = iota
-	// changed: the answer is to be believed.
-	changed
-	// doubtful: something is missing, and the answer cannot vouch for that. Ask plainly.
-	doubtful
-	// partial: what there is is to be believed. What is missing may be hidden from us, and stays.
-	partial
+	unchanged = meaning(judge.Same)
+	changed   = meaning(judge.Believe)
+	doubtful  = meaning(judge.Doubt)
+	partial   = meaning(judge.Partial)
+	denied    = meaning(judge.Denied)
+	foreign   = meaning(judge.Foreign)
 	// gone: there is nothing, and this is certain.
-	gone
+	gone = foreign + 1
 	// absent: there is nothing, as before or as far as this Consul knows, and the names will tell when that changes.
-	absent
-	// denied: there may be something, but our token does not show it. What is known stays.
-	denied
+	absent = foreign + 2
 	// unvouched: something is missing for certain, but whether Consul itself is as it was is not. See service.odd.
-	unvouched
-	// foreign: what answered is not Consul, or something in front of it that changes its answers. What is known stays.
-	foreign
+	unvouched = foreign + 3
 )
 
 // meaningOf decides what a reading means for a service of which before is known; known is false if it was never read. The
 // indexes of readings are not compared: those of a watch and of a plain question count different things.
 func meaningOf(before instances, known bool, r reading) meaning {
-	switch judge.Judge(judge.Compared{
+	m := meaning(judge.Judge(judge.Compared{
 		Known: known, Before: len(before.list) + r.lost, Now: len(r.instances.list), Missing: len(r.instances.without(before)) + r.lost,
 		Same: before.sum == r.instances.sum && r.lost == 0,
-	}, r.Answer) {
-	case judge.Same:
-		if len(r.instances.list) > 0 {
-			return unchanged
-		}
+	}, r.Answer))
+	if len(r.instances.list) == 0 && (m == unchanged || m == changed) {
 		return gone
-	case judge.Doubt:
-		return doubtful
-	case judge.Partial:
-		return partial
-	case judge.Denied:
-		return denied
-	case judge.Foreign:
-		return foreign
-	default:
-		if len(r.instances.list) == 0 {
-			return gone
-		}
-		return changed
 	}
+	return m
 }
 
 // instances are those of one service, in an order that does not depend on Consul. They are never modified.
@@ -139,10 +119,7 @@ func (i instances) without(before instances) []*api.ServiceEntry {
 		port    int
 	}
 	at := func(e *api.ServiceEntry) place {
-		if e.Service.Address != "" {
-			return place{e.Service.Address, e.Service.Port}
-		}
-		return place{e.Node.Address, e.Service.Port}
+		return place{cmp.Or(e.Service.Address, e.Node.Address), e.Service.Port}
 	}
 	ids, places := make(map[string]bool, len(i.list)), make(map[place]bool, len(i.list))
 	for _, e := range i.list {
@@ -194,19 +171,11 @@ func (l listing) compare(before listing, known, outage bool) judge.Compared {
 // meaningOfNames decides what a listing means. wiped is said of a Consul that lost its data: then what is missing means
 // nothing until its agents have told it everything again.
 func meaningOfNames(c judge.Compared, l listing) (m meaning, wiped bool) {
-	switch judge.Judge(c, l.Answer) {
-	case judge.Doubt:
-		return doubtful, false
-	case judge.Foreign:
-		return foreign, false
-	case judge.Denied:
-		return denied, false
-	case judge.Partial:
-		m, c.Missing = partial, 0 // which may be hidden
-	case judge.Same:
-		m = unchanged
-	default:
-		m = changed
+	switch m = meaning(judge.Judge(c, l.Answer)); m {
+	case doubtful, foreign, denied:
+		return m, false
+	case partial:
+		c.Missing = 0 // it may be hidden
 	}
 	if wiped = judge.Reset(c, l.Answer); wiped && m == unchanged {
 		m = changed

@@ -320,7 +320,7 @@ func (m *model) disturb(op, name string) {
 	switch op {
 	case "down":
 		w.change(local, func(f *fakeDomain) {
-			f.fails = []error{errDown, errDenied, refused, &dial.LimitError{RetryAfter: 3 * time.Second}}[which]
+			f.fails = []error{errDown, errDenied, refused, errLimited}[which]
 		})
 	case "hide":
 		w.change(local, func(f *fakeDomain) {

@@ -21,38 +21,28 @@ func (r *run) list(ctx context.Context, p *part) {
 			q = query{level: certain}
 		}
 		l, err := r.readNames(ctx, p, q)
-		if err == nil {
-			err = r.roomForNames(l)
-		}
-		if err == nil {
-			err = r.unmaskNames(ctx, p, &l)
-		}
-		if err == nil {
-			err = r.vouchForNames(ctx, p, &l)
-		}
-		if err == nil {
-			err = r.witness(ctx, p, &l)
-		}
-		if err != nil {
-			if failed := r.namesFailed(p, err); failed {
-				index, sure = 0, true
-				r.pause(ctx, &p.again, retry.NextBackOff())
+		for _, examine := range []func(context.Context, *part, *listing) error{r.roomForNames, r.unmaskNames, r.vouchForNames, r.witness} {
+			if err == nil {
+				err = examine(ctx, p, &l)
 			}
-			continue
 		}
-		m := r.tookNames(ctx, p, l)
-		sure = m == doubtful
-		switch m {
+		m := foreign
+		if err == nil {
+			m = r.tookNames(ctx, p, l)
+		} else if !r.namesFailed(p, err) {
+			continue // somebody wants us to look again
+		}
+		switch sure = true; m {
 		case doubtful:
-			continue
 		case denied, foreign:
-			index, sure = 0, true
+			index = 0
 			r.pause(ctx, &p.again, retry.NextBackOff())
-			continue
+		default:
+			sure = false
+			retry.Reset()
+			index = next(q, index, l.Index)
+			r.pause(ctx, &p.again, pace.next(time.Now()))
 		}
-		retry.Reset()
-		index = next(q, index, l.Index)
-		r.pause(ctx, &p.again, pace.next(time.Now()))
 	}
 }
 

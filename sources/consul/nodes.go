@@ -90,26 +90,20 @@ func (r *run) witness(ctx context.Context, p *part, l *listing) error {
 	testified := 0
 	var failure error // of the last that could not
 	for _, name := range left[:min(len(left), 2*witnesses)] {
-		done, ok := r.gate.read(ctx, r.gate.ramp)
-		if !ok {
-			return ctx.Err()
-		}
 		r.metrics.confirmations.Add(1)
-		answer, err := r.catalog.service(ctx, p.domain, name, query{level: certain})
-		done()
-		switch made := answer.instances.nodes(); {
-		case err != nil && dial.Classify(err).Kind == dial.Canceled:
+		answer, err := r.readNow(ctx, p, name, r.gate.ramp, certain)
+		switch f := dial.Classify(err); {
+		case f.Kind == dial.Canceled:
 			return err
 		case err != nil: // another one knows
-			if !ownFault(dial.Classify(err)) {
+			if !ownFault(f) {
 				failure = err
 			}
 			r.mu.Lock()
 			p.nodes.silent++
 			r.mu.Unlock()
-		case len(made) == 0:
-		default:
-			maps.Copy(l.nodes, made)
+		case len(answer.instances.list) > 0:
+			maps.Copy(l.nodes, answer.instances.nodes())
 			if testified++; testified == witnesses {
 				return nil
 			}

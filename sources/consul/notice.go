@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"maps"
@@ -94,10 +95,7 @@ func (r *run) look(ctx context.Context, p *part, question string, q query) (mark
 		return nil, 0, ctx.Err()
 	}
 	r.metrics.notices.Add(1)
-	if question == aboutNodes {
-		return r.catalog.nodes(ctx, p.domain, q)
-	}
-	return r.catalog.failing(ctx, p.domain, question, q)
+	return r.catalog.notices(ctx, p.domain, question, q)
 }
 
 // blind notes that a question is not answered: then services are read in turn.
@@ -137,13 +135,10 @@ func (s *service) onAny(about map[mark]bool) bool {
 // differ returns the marks of which two answers do not say the same.
 func differ(a, b marks) map[mark]bool {
 	all := make(map[mark]bool)
-	for m, digest := range a {
-		if b[m] != digest {
-			all[m] = true
-		}
-	}
-	for m := range maps.Keys(b) {
-		if _, was := a[m]; !was {
+	for _, m := range slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b)) {
+		was, there := a[m]
+		is, here := b[m]
+		if there != here || was != is {
 			all[m] = true
 		}
 	}
@@ -177,42 +172,36 @@ func (w *watcher) covered() bool {
 	return w.service.part.note.reliable()
 }
 
-// failing reads which checks are in a state.
-func (c *client) failing(ctx context.Context, d domain, state string, q query) (marks, uint64, error) {
+// notices implements catalog.
+func (c *client) notices(ctx context.Context, d domain, question string, q query) (marks, uint64, error) {
 	o, cancel := c.options(ctx, d, q, "")
 	defer cancel()
-	checks, meta, err := c.Health().State(state, o)
-	if err == nil {
-		err = dial.Whole(checks)
-	}
-	if err != nil {
-		return nil, 0, explain(o, err)
-	}
 	all := make(marks)
-	for _, check := range checks {
-		m := markOf(check.ServiceName, "")
-		if m.service == "" {
-			m = markOf("", check.Node)
+	var meta *api.QueryMeta
+	var err error
+	if question == aboutNodes {
+		var nodes []*api.Node
+		nodes, meta, err = c.Catalog().Nodes(o)
+		if err = cmp.Or(err, dial.Whole(nodes)); err == nil {
+			for _, n := range nodes {
+				all[markOf("", n.Node)] += digest([]*api.ServiceEntry{{Node: n, Service: &api.AgentService{}}})
+			}
 		}
-		all[m] += maphash.String(seed, check.Node+"\x00"+check.CheckID) | 1 // a sum, since their order means nothing
-	}
-	return all, meta.LastIndex, nil
-}
-
-// nodes reads the nodes.
-func (c *client) nodes(ctx context.Context, d domain, q query) (marks, uint64, error) {
-	o, cancel := c.options(ctx, d, q, "")
-	defer cancel()
-	nodes, meta, err := c.Catalog().Nodes(o)
-	if err == nil {
-		err = dial.Whole(nodes)
+	} else {
+		var checks api.HealthChecks
+		checks, meta, err = c.Health().State(question, o)
+		if err = cmp.Or(err, dial.Whole(checks)); err == nil {
+			for _, check := range checks {
+				m := markOf(check.ServiceName, "")
+				if m.service == "" {
+					m = markOf("", check.Node)
+				}
+				all[m] += maphash.String(seed, check.Node+"\x00"+check.CheckID) | 1 // a sum, since their order means nothing
+			}
+		}
 	}
 	if err != nil {
-		return nil, 0, explain(o, err)
-	}
-	all := make(marks, len(nodes))
-	for _, n := range nodes {
-		all[markOf("", n.Node)] += digest([]*api.ServiceEntry{{Node: n, Service: &api.AgentService{}}})
+		return nil, 0, explain(o.Context(), err)
 	}
 	return all, meta.LastIndex, nil
 }

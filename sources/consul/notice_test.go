@@ -133,7 +133,7 @@ func TestWhatDiffersByCaseIsNoticed(t *testing.T) {
 	source, err := New(Scheme+"://"+s.Listener.Addr().String(), Settings{})
 	require.NoError(t, err)
 	defer source.close()
-	now, _, err := source.catalog.failing(t.Context(), local, api.HealthCritical, query{})
+	now, _, err := source.catalog.notices(t.Context(), local, api.HealthCritical, query{})
 	require.NoError(t, err)
 	p := &part{services: map[string]*service{}, note: newNote()}
 	for name, i := range map[string]instances{"web": at("1"), "WEB": at("1"), "other": made("1", "n2", 5), "third": at("1")} {

@@ -17,10 +17,8 @@ import (
 // Mapper makes resources of services: see package mapping, whose Mapper makes of them what they are to Consul. Its methods are called one
 // after another.
 type Mapper interface {
-	// Service makes the resources of a service of what is known of it in each part of Consul; of nothing, if it is withdrawn.
-	Service(name string, in []mapping.Service) (rs []*resource.Resource, rejects []sources.Reject, warnings []string)
-	// LeftOut says which instances are left out of that, and why.
-	LeftOut(name string, in []mapping.Service) []sources.LeftOut
+	// Service makes the content of a service of what is known of it in each part of Consul; of nothing, if it is withdrawn.
+	Service(name string, in []mapping.Service) sources.Content
 	// Names is told the names of all services, and returns those of which something else is to be made now.
 	Names(names []string) (again []string)
 	// Restore is told what an earlier run published of a service.
@@ -49,7 +47,10 @@ func (r *run) publish(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if r.keeper != nil {
-				r.keeper.Keep(r.last())
+				r.mu.Lock()
+				note := r.records().Encode()
+				r.mu.Unlock()
+				r.keeper.Keep(note)
 			}
 			return
 		case <-r.bell:
@@ -69,19 +70,17 @@ func (p published) names(names []string) []string { return p.mapper.Names(names)
 func (p published) take(now gathered) {
 	contents := make([]sources.Content, 0, len(now.work))
 	for _, w := range now.work {
-		var rs []*resource.Resource
-		var rejects []sources.Reject
-		var warnings []string
+		c := sources.Content{Group: w.name}
 		if w.mapped() {
-			rs, rejects, warnings = p.mapper.Service(w.name, w.in)
+			c = p.mapper.Service(w.name, w.in)
 		}
-		rejects = append(rejects, w.rejects...)
+		c.Rejects = append(c.Rejects, w.rejects...)
 		if len(w.in) > 0 {
-			rs = retain(rs, w.before, w.in)
+			if all, err := mapping.Retain(c.Resources, w.before, w.in); err == nil { // of what cannot be decoded nothing can be kept
+				c.Resources = all
+			}
 		}
-		contents = append(contents, sources.Content{
-			Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings, LeftOut: p.mapper.LeftOut(w.name, w.in),
-		})
+		contents = append(contents, c)
 	}
 	if len(contents) > 0 {
 		_ = p.sink.ReplaceAll(contents) // what is refused is shown by the status, and not ours to mend
@@ -90,15 +89,6 @@ func (p published) take(now gathered) {
 		p.sink.Synced()
 	}
 	p.sink.Report(now.health)
-}
-
-// retain adds to rs what an earlier run published and is not there now.
-func retain(rs, before []*resource.Resource, in []mapping.Service) []*resource.Resource {
-	all, err := mapping.Retain(rs, before, in)
-	if err != nil { // of what cannot be decoded nothing can be kept
-		return rs
-	}
-	return all
 }
 
 // work is a service to publish: what is known of it in each domain.
@@ -137,7 +127,13 @@ func (r *run) gather(now time.Time) (g gathered) {
 	}
 	if r.recounted {
 		r.recounted = false
-		g.left = r.left()
+		var left []string
+		for _, p := range r.parts {
+			left = append(left, p.listing.left...)
+		}
+		slices.Sort(left)
+		left = slices.Compact(left)
+		g.left = &left
 	}
 	if r.started() {
 		for _, name := range slices.Sorted(maps.Keys(r.dirty)) {
@@ -151,7 +147,7 @@ func (r *run) gather(now time.Time) (g gathered) {
 			}
 		}
 	}
-	if !r.synced && r.complete() {
+	if !r.synced && !slices.ContainsFunc(r.parts, func(p *part) bool { return !p.complete() }) {
 		r.synced, g.synced, r.unkept = true, true, true
 		for _, name := range slices.Sorted(maps.Keys(r.restored)) {
 			if _, ok := r.content(name, now); !ok {
@@ -162,17 +158,6 @@ func (r *run) gather(now time.Time) (g gathered) {
 	g.note = r.toKeep(now)
 	g.health = r.health(now)
 	return g
-}
-
-// left returns the names of all parts that are not wanted, in order. The caller holds mu.
-func (r *run) left() *[]string {
-	var all []string
-	for _, p := range r.parts {
-		all = append(all, p.listing.left...)
-	}
-	slices.Sort(all)
-	all = slices.Compact(all)
-	return &all
 }
 
 // expire ends what has lasted long enough: the grace of services that are gone, and suspicions. It returns when there
@@ -216,7 +201,12 @@ func (r *run) expire(now time.Time) time.Duration {
 // unsettled reports whether something of what an earlier run published of a service may stay although no instance of it is known. The
 // caller holds mu.
 func (r *run) unsettled(name string) bool {
-	return slices.ContainsFunc(r.parts, func(p *part) bool { s := p.services[name]; return s != nil && s.restored })
+	for s := range r.named(name) {
+		if s.restored {
+			return true
+		}
+	}
+	return false
 }
 
 // names are those of all services. The caller holds mu.
@@ -233,25 +223,9 @@ func (r *run) names() []string {
 // started reports whether every domain was read, or cannot be for now. Until then nothing is published, so that a start
 // is one commit. The caller holds mu.
 func (r *run) started() bool {
-	if r.synced {
-		return true
-	}
-	for _, p := range r.parts {
-		if p.trouble == nil && !p.complete() && p.quiet() {
-			return false
-		}
-	}
-	return true
-}
-
-// quiet reports whether no service of p is in trouble. Those that cannot be read are in quarantine instead.
-func (p *part) quiet() bool {
-	for _, s := range p.services {
-		if s.trouble != nil && s.refusal == nil {
-			return false
-		}
-	}
-	return true
+	return r.synced || !slices.ContainsFunc(r.parts, func(p *part) bool {
+		return p.trouble == nil && !p.complete() && len(p.tally().troubled) == 0
+	})
 }
 
 // content is what is known of a service in all domains; ok is false while too little is known to publish it: what an
@@ -293,20 +267,10 @@ func (p *part) datacenterOf(s *service) string {
 	return p.learned
 }
 
-// complete reports whether the first full read is in. The caller holds mu.
-func (r *run) complete() bool {
-	for _, p := range r.parts {
-		if !p.complete() {
-			return false
-		}
-	}
-	return true
-}
-
 // health says how the source is. The caller holds mu.
 func (r *run) health(now time.Time) sources.Health {
 	var messages []string
-	down, denied, starting := 0, 0, 0
+	down, state, starting := 0, sources.Unreachable, false
 	for _, p := range r.parts {
 		t, some := p.condition()
 		if t == nil && p.behind != nil {
@@ -318,13 +282,13 @@ func (r *run) health(now time.Time) sources.Health {
 		case t != nil:
 			down++
 			if t.state == sources.Denied {
-				denied++
+				state = sources.Denied
 			}
 			messages = append(messages, p.prefix()+t.message)
 		case some != "":
 			messages = append(messages, p.prefix()+some)
 		case !p.complete():
-			starting++
+			starting = true
 		}
 		if p.suspected(now) {
 			messages = append(messages, fmt.Sprintf("%s%s; what is missing stays until %s", p.prefix(), p.suspicion.Why,
@@ -333,13 +297,11 @@ func (r *run) health(now time.Time) sources.Health {
 	}
 	message := strings.Join(messages, "; ")
 	switch {
-	case down == len(r.parts) && denied > 0:
-		return sources.Health{State: sources.Denied, Message: message}
 	case down == len(r.parts):
-		return sources.Health{State: sources.Unreachable, Message: message}
+		return sources.Health{State: state, Message: message}
 	case message != "":
 		return sources.Health{State: sources.Degraded, Message: message}
-	case starting > 0 && !r.synced:
+	case starting && !r.synced:
 		return sources.Health{State: sources.Starting, Message: "reading the services"}
 	default:
 		return sources.Health{State: sources.Healthy}
@@ -356,34 +318,23 @@ func (p *part) prefix() string {
 
 // condition returns the trouble of the domain as a whole, or what is to be said about some of its services.
 func (p *part) condition() (whole *trouble, some string) {
-	if p.trouble != nil {
+	t := p.tally()
+	if p.trouble != nil || len(t.troubled) == 0 {
 		return p.trouble, ""
 	}
-	var names []string
-	worst, readable := sources.Denied, 0
-	for name, s := range p.services {
-		if s.refusal != nil { // it is in quarantine
-			continue
+	slices.Sort(t.troubled)
+	message := p.services[t.troubled[0]].trouble.message
+	if more := len(t.troubled) - 1; more > 0 {
+		message += fmt.Sprintf(", and %d services more", more)
+	}
+	if len(t.troubled) < t.readable {
+		return nil, message
+	}
+	state := sources.Denied
+	for _, name := range t.troubled {
+		if is := p.services[name].trouble.state; is != sources.Denied {
+			state = is
 		}
-		readable++
-		if s.trouble != nil {
-			names = append(names, name)
-			if s.trouble.state != sources.Denied {
-				worst = s.trouble.state
-			}
-		}
 	}
-	if len(names) == 0 {
-		return nil, ""
-	}
-	slices.Sort(names)
-	first := p.services[names[0]].trouble
-	message := first.message
-	if len(names) > 1 {
-		message += fmt.Sprintf(", and %d services more", len(names)-1)
-	}
-	if len(names) == readable {
-		return &trouble{state: worst, message: message}, ""
-	}
-	return nil, message
+	return &trouble{state: state, message: message}, ""
 }

@@ -29,22 +29,15 @@ func (r *run) feel(ctx context.Context, p *part) {
 		}
 		if now != nil && last == nil {
 			wait = pulseConfirm
+		} else {
+			r.mu.Lock()
+			p.behind = now
+			r.mu.Unlock()
+			r.ring()
 		}
-		r.felt(p, now, last != nil)
 		r.met(ctx, p)
 		last = now
 	}
-}
-
-// felt notes how the servers of p are; sure says that they were not well before.
-func (r *run) felt(p *part, now *trouble, sure bool) {
-	if now != nil && !sure {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p.behind = now
-	r.ring()
 }
 
 // pulse asks once; it returns nil if all is well.
@@ -52,7 +45,7 @@ func (r *run) pulse(ctx context.Context, p *part) (*trouble, error) {
 	if !r.gate.calm(ctx) {
 		return nil, ctx.Err()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, shortTimeout, errNoPulse)
+	ctx, cancel := within(ctx, shortTimeout)
 	defer cancel()
 	pulse, err := r.catalog.pulse(ctx, p.domain)
 	if err != nil {
@@ -70,8 +63,6 @@ func (r *run) pulse(ctx context.Context, p *part) (*trouble, error) {
 	}
 	return nil, nil
 }
-
-var errNoPulse = fmt.Errorf("no answer within %s: %w", shortTimeout, context.DeadlineExceeded)
 
 // usualLevel is how sure the answers about p have to be: where servers lag behind, the leader is asked.
 func (r *run) usualLevel(p *part) level {

@@ -87,10 +87,3 @@ func (r *run) toKeep(now time.Time) []byte {
 	r.unkept, r.keptAt = false, now
 	return r.records().Encode()
 }
-
-// last returns what is to be kept when the run ends.
-func (r *run) last() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.records().Encode()
-}

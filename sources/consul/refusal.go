@@ -24,7 +24,7 @@ func (s *service) refuse(t *trouble) bool {
 	s.failures++
 	inexpressible := !dial.Expressible("/v1/health/service/" + s.name)
 	// If nothing else can be read either, it is the filter that is at fault, or something in front of Consul.
-	if s.refusal != nil || !inexpressible && (s.failures < refusedOften || !s.part.readable()) {
+	if s.refusal != nil || !inexpressible && (s.failures < refusedOften || s.part.trouble != nil || !s.part.tally().well) {
 		return false
 	}
 	s.settled = true
@@ -36,26 +36,13 @@ func (s *service) refuse(t *trouble) bool {
 	return true
 }
 
-// readable reports whether some service of p was read, and nothing has been the matter with it since.
-func (p *part) readable() bool {
-	if p.trouble != nil {
-		return false
-	}
-	for _, s := range p.services {
-		if s.known && s.trouble == nil {
-			return true
-		}
-	}
-	return false
-}
-
 // rejects are those of a service that cannot be read in some domains. Without a key they stand for whatever was made of it.
 // The caller holds mu.
 func (r *run) rejects(name string) (all []sources.Reject) {
-	for _, p := range r.parts {
-		if s := p.services[name]; s != nil && s.refusal != nil {
+	for s := range r.named(name) {
+		if s.refusal != nil {
 			all = append(all, sources.Reject{
-				Origin: resource.Origin{Place: "consul " + p.prefix() + "service " + name}, Err: s.refusal,
+				Origin: resource.Origin{Place: "consul " + s.part.prefix() + "service " + name}, Err: s.refusal,
 			})
 		}
 	}

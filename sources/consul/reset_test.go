@@ -324,13 +324,13 @@ type slowRights struct {
 	rights time.Duration
 }
 
-func (w *slowRights) mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {
+func (w *slowRights) mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
 	for _, r := range rights {
 		if r.Name == "s19" {
 			time.Sleep(w.rights)
 		}
 	}
-	return w.world.mayRead(ctx, d, who, rights)
+	return w.world.mayRead(ctx, d, anonymous, rights)
 }
 
 // Names that were read before Consul was wiped vouch for nothing that was read after it.

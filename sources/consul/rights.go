@@ -18,50 +18,38 @@ import (
 
 // unmask finds out whether what is missing in an answer about s may be hidden.
 func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
+	r.account(s, answer)
 	if !answer.Confirming || answer.anonymous == answer.Filtered {
 		return nil
 	}
 	r.mu.Lock()
-	missing := answer.instances.without(s.instances)
-	listed := s.listed
-	var nodes []string // on which what an earlier run published may be
-	if answer.lost > 0 && s.part.peer == "" {
-		nodes = slices.Sorted(maps.Keys(s.part.nodes.believed))
-	}
-	r.mu.Unlock()
+	p, listed, missing := s.part, s.listed, answer.instances.without(s.instances)
 	if len(missing)+answer.lost == 0 && len(answer.instances.list) > 0 {
+		r.mu.Unlock()
 		return nil
 	}
-	var rights []dial.Right
-	if s.part.peer == "" {
-		rights = append(rights, dial.Right{Resource: "service", Name: s.name})
-	} else {
-		rights = append(rights, dial.Right{Resource: "service"}) // of a peer: who may read all
+	needed := rights{}
+	switch {
+	case p.peer != "":
+		needed.to("service", "") // who may read all
+	case answer.lost > 0: // what an earlier run published may be on any node
+		needed.to("node", slices.Collect(maps.Keys(p.nodes.believed))...)
 	}
-	for _, e := range missing {
-		if n := (dial.Right{Resource: "node", Name: e.Node.Node}); s.part.peer == "" && !slices.Contains(rights, n) {
-			rights = append(rights, n)
+	r.mu.Unlock()
+	if p.peer == "" {
+		needed.to("service", s.name)
+		for _, e := range missing {
+			needed.to("node", e.Node.Node)
 		}
 	}
-	for _, node := range nodes {
-		if n := (dial.Right{Resource: "node", Name: node}); !slices.Contains(rights, n) {
-			rights = append(rights, n)
-		}
+	if len(missing) == 0 && len(needed) == 1 && listed {
+		needed.to("node", "") // its instances may be on any
 	}
-	if len(missing)+len(nodes) == 0 && listed {
-		rights = append(rights, dial.Right{Resource: "node"}) // its instances may be on any
-	}
-	may, err := r.decide(ctx, s.part, answer.anonymous, rights, &answer.Filtered)
+	may, err := r.decide(ctx, p, answer.anonymous, needed, &answer.Filtered)
 	if !may || err != nil {
 		return err
 	}
-	done, ok := r.gate.read(ctx, r.gate.ramp)
-	if !ok {
-		return ctx.Err()
-	}
-	defer done()
-	r.metrics.reads.Add(1)
-	again, err := r.catalog.service(ctx, s.part.domain, s.name, query{level: certain})
+	again, err := r.readNow(ctx, p, s.name, r.gate.ramp, certain)
 	if err != nil {
 		return err
 	}
@@ -80,8 +68,8 @@ func (r *run) account(s *service, answer *reading) {
 		return
 	}
 	in := []mapping.Service{{Entries: answer.instances.list}}
-	for _, p := range r.parts {
-		if other := p.services[s.name]; p != s.part && other != nil {
+	for other := range r.named(s.name) {
+		if other != s {
 			in = append(in, mapping.Service{Entries: other.instances.list})
 		}
 	}
@@ -94,32 +82,33 @@ func (r *run) account(s *service, answer *reading) {
 	}
 }
 
+// rights are a set of rights.
+type rights map[dial.Right]bool
+
+// to adds the right to read something of these names; an empty one stands for any.
+func (r rights) to(resource string, names ...string) {
+	for _, name := range names {
+		r[dial.Right{Resource: resource, Name: name}] = true
+	}
+}
+
 // decide makes filtered what the rights of whoever asked say of an answer. If they may see everything, that is so now, and the answer
 // is of before: so the same has to be asked once more.
-func (r *run) decide(ctx context.Context, p *part, anonymous bool, rights []dial.Right, filtered *bool) (may bool, err error) {
-	who := dial.Ourselves
-	if anonymous {
-		who = dial.Strangers
-	}
-	may, err = r.catalog.mayRead(ctx, p.domain, who, rights)
+func (r *run) decide(ctx context.Context, p *part, anonymous bool, needed rights, filtered *bool) (may bool, err error) {
+	may, err = r.catalog.mayRead(ctx, p.domain, anonymous, slices.SortedFunc(maps.Keys(needed), func(a, b dial.Right) int {
+		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
+	}))
 	switch {
 	case err != nil && *filtered:
 		return false, nil // an old Consul, or a proxy in front of it: then we go by what was said
+	case ownFault(dial.Classify(err)): // no service is at fault
+		return false, &dial.Error{Failure: dial.Failure{Kind: dial.Unreachable}, Err: err}
 	case err != nil:
-		return false, &rightsError{err}
+		return false, err
 	}
 	*filtered = !may
 	return may, nil
 }
-
-// rightsError says that it could not be found out who may see what. That is nothing that a service is at fault for.
-type rightsError struct{ err error }
-
-// Error implements error.
-func (e *rightsError) Error() string { return e.err.Error() }
-
-// Unwrap returns what went wrong.
-func (e *rightsError) Unwrap() error { return e.err }
 
 // unmaskNames does the same for the names of p.
 func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
@@ -127,15 +116,16 @@ func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
 		return nil
 	}
 	r.mu.Lock()
-	rights := p.rightsToNames(*l)
+	needed := p.rightsToNames(*l)
 	r.mu.Unlock()
 	switch {
-	case len(rights) == 0 && len(l.names) > 0:
+	case len(needed) == 0 && len(l.names) > 0:
 		return nil
-	case len(rights) == 0 || p.peer != "":
-		rights = []dial.Right{{Resource: "service"}}
+	case len(needed) == 0 || p.peer != "":
+		needed = rights{}
+		needed.to("service", "")
 	}
-	may, err := r.decide(ctx, p, l.anonymous, rights, &l.Filtered)
+	may, err := r.decide(ctx, p, l.anonymous, needed, &l.Filtered)
 	if !may || err != nil {
 		return err
 	}
@@ -155,16 +145,16 @@ func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
 
 // rightsToNames are those that show the services that are missing in l: to read them, and the nodes that they are on. A service
 // whose nodes are all hidden is not among the names. The caller holds mu of run.
-func (p *part) rightsToNames(l listing) []dial.Right {
-	needed := make(map[dial.Right]bool)
+func (p *part) rightsToNames(l listing) rights {
+	needed := rights{}
 	need := func(name string) {
-		needed[dial.Right{Resource: "service", Name: name}] = true
+		needed.to("service", name)
 		nodes := p.nodes.believed // on any of them, as far as we know
 		if s := p.services[name]; s != nil && s.known && !s.restored {
 			nodes = s.instances.nodes()
 		}
 		for node := range nodes {
-			needed[dial.Right{Resource: "node", Name: node}] = true
+			needed.to("node", node)
 		}
 	}
 	for name := range p.listing.names {
@@ -177,7 +167,5 @@ func (p *part) rightsToNames(l listing) []dial.Right {
 			need(name)
 		}
 	}
-	return slices.SortedFunc(maps.Keys(needed), func(a, b dial.Right) int {
-		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
-	})
+	return needed
 }

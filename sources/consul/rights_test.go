@@ -144,22 +144,22 @@ func TestStrangersMay(t *testing.T) {
 	for i := range 200 {
 		rights = append(rights, dial.Right{Resource: "service", Name: fmt.Sprint(i)})
 	}
-	may, err := c.mayRead(t.Context(), domain{datacenter: "dc2"}, dial.Strangers, rights)
+	may, err := c.mayRead(t.Context(), domain{datacenter: "dc2"}, true, rights)
 	require.NoError(t, err)
 	require.True(t, may)
 	require.Len(t, s.Asked("/v1/internal/acl/authorize?dc=dc2"), 1)
 	s.Token = "secret"
 	t.Setenv("CONSUL_HTTP_TOKEN", "secret")
 	c = dialed(t, s, Settings{})
-	may, err = c.mayRead(t.Context(), domain{}, dial.Strangers, rights)
+	may, err = c.mayRead(t.Context(), domain{}, true, rights)
 	require.NoError(t, err)
 	require.False(t, may, "the token is not sent with such questions")
 	s.Proxied = true
-	_, err = c.mayRead(t.Context(), domain{}, dial.Strangers, rights)
+	_, err = c.mayRead(t.Context(), domain{}, true, rights)
 	require.ErrorContains(t, err, "only GET")
 	require.Equal(t, dial.Refused, dial.Classify(err).Kind)
 	s.HTTP.Close()
-	_, err = c.mayRead(t.Context(), domain{}, dial.Strangers, rights)
+	_, err = c.mayRead(t.Context(), domain{}, true, rights)
 	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
 }
 
@@ -185,11 +185,11 @@ func TestRightsThatCannotBeAskedFor(t *testing.T) {
 // regains is a world that shows everything again just before it is asked who may see it. A policy moves no index of services.
 type regains struct{ *world }
 
-func (w *regains) mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {
+func (w *regains) mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
 	w.mu.Lock()
 	w.domains[d].shows, w.domains[d].hides, w.domains[d].nodes = nil, false, nil
 	w.mu.Unlock()
-	return w.world.mayRead(ctx, d, who, rights)
+	return w.world.mayRead(ctx, d, anonymous, rights)
 }
 
 // The rights come back between an answer that hides something and the question who may see it.

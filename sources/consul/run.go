@@ -3,8 +3,8 @@ package consul
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -47,27 +47,26 @@ type run struct {
 
 // Run publishes what Consul has until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	defer s.close()
-	stop, err := s.metrics.register(s.settings.Registerer)
-	if err != nil {
-		return fmt.Errorf("register the metrics: %w", err)
-	}
-	defer stop()
-	r := newRun(s.settings, sink, s.catalog, s.mapper, s.places(), s.metrics)
-	return r.loop(ctx)
+	return s.run(ctx, func() *run { return newRun(s.settings, sink, s.catalog, s.mapper, s.places(), s.metrics) })
 }
 
 // Follow tells a follower what Consul has, until ctx ends. Errors are as those of Run.
 func (s *Source) Follow(ctx context.Context, f Follower) error {
+	return s.run(ctx, func() *run {
+		r := newReader(s.settings, s.catalog, s.places(), s.metrics)
+		r.tell(f)
+		return r
+	})
+}
+
+func (s *Source) run(ctx context.Context, made func() *run) error {
 	defer s.close()
 	stop, err := s.metrics.register(s.settings.Registerer)
 	if err != nil {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := newReader(s.settings, s.catalog, s.places(), s.metrics)
-	r.tell(f)
-	return r.loop(ctx)
+	return made().loop(ctx)
 }
 
 // newRun returns a run that publishes what a mapper makes of services.
@@ -135,6 +134,17 @@ func (r *run) loop(ctx context.Context) error {
 	return cmp.Or(workers.Wait(), ctx.Err())
 }
 
+// named returns the services of a name in all parts. The caller holds mu.
+func (r *run) named(name string) iter.Seq[*service] {
+	return func(yield func(*service) bool) {
+		for _, p := range r.parts {
+			if s := p.services[name]; s != nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
 // ring has what changed published and reported.
 func (r *run) ring() {
 	select {
@@ -155,8 +165,7 @@ func (r *run) explain(err error) *trouble {
 	case dial.Denied:
 		r.metrics.denied.Add(1)
 	}
-	_, rights := errors.AsType[*rightsError](err)
-	return &trouble{f.State(), err.Error(), ownFault(f) && !rights}
+	return &trouble{f.State(), err.Error(), ownFault(f)}
 }
 
 // ownFault reports whether what was asked is at fault, or what was answered, and not that Consul cannot be reached.

@@ -21,7 +21,13 @@ var (
 
 	errDown   = api.StatusError{Code: 500, Body: "No cluster leader"}
 	errDenied = api.StatusError{Code: 403, Body: "ACL not found"}
+
+	errLimited = limitedFor(3 * time.Second)
 )
+
+func limitedFor(d time.Duration) error {
+	return &dial.Error{Failure: dial.Failure{Kind: dial.RateLimited, RetryAfter: d}, Err: errDown}
+}
 
 func TestOneChangeAmongAThousandServicesCostsOneRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -414,7 +420,7 @@ func TestConsulIsLeftAloneWhenItAsksForIt(t *testing.T) {
 		r := w.start(Settings{}, 0)
 		pass(10 * time.Second)
 		w.change(local, func(f *fakeDomain) {
-			f.fails = &dial.LimitError{RetryAfter: 30 * time.Second}
+			f.fails = limitedFor(30 * time.Second)
 			f.at["s1"] = f.index
 		})
 		pass(time.Second)

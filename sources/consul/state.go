@@ -98,33 +98,38 @@ func unseen(anonymous bool, withToken, without string) string {
 	return withToken
 }
 
-// complete reports whether all that the domain had at the start was read. A service that we may not read does not
-// hold up the others; if it is all of them that can be read, we may not read the domain.
-func (p *part) complete() bool {
-	if !p.known || !p.read() {
-		return false
-	}
-	denied, readable := 0, 0
-	for _, s := range p.services {
+// tally says how the services of a part are. Those that cannot be read, themselves, are in quarantine.
+type tally struct {
+	unsettled, readable, denied int
+	well                        bool     // some was read, and nothing has been the matter with it since
+	troubled                    []string // readable ones that are in trouble
+}
+
+func (p *part) tally() (t tally) {
+	for name, s := range p.services {
+		if !s.settled {
+			t.unsettled++
+		}
+		t.well = t.well || s.known && s.trouble == nil
 		if s.refusal != nil {
 			continue
 		}
-		readable++
-		if s.trouble != nil && s.trouble.state == sources.Denied {
-			denied++
+		t.readable++
+		if s.trouble != nil {
+			t.troubled = append(t.troubled, name)
+			if s.trouble.state == sources.Denied {
+				t.denied++
+			}
 		}
 	}
-	return denied == 0 || denied < readable
+	return t
 }
 
-// read reports whether every service was read, or cannot be.
-func (p *part) read() bool {
-	for _, s := range p.services {
-		if !s.settled {
-			return false
-		}
-	}
-	return true
+// complete reports whether all that the domain had at the start was read. A service that we may not read does not
+// hold up the others; if it is all of them that can be read, we may not read the domain.
+func (p *part) complete() bool {
+	t := p.tally()
+	return p.known && t.unsettled == 0 && (t.denied == 0 || t.denied < t.readable)
 }
 
 // take applies what was read of s, and returns what that meant. The caller holds mu of run, and publishes the service
@@ -289,7 +294,7 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 	switch {
 	case wiped:
 		p.suspect(judge.Suspect(c, l.Answer, "services", now.Add(p.resetHold)), now)
-	case p.known && p.read(): // else what is read first is compared with what an earlier run knew, whatever was read before it
+	case p.known && p.tally().unsettled == 0: // else what is read first is compared with what an earlier run knew, whatever was read before it
 		p.nodes.believe(now.Add(-p.resetHold))
 		p.forgetNodes()
 	}

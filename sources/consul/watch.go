@@ -30,7 +30,6 @@ type watcher struct {
 	doubted bool      // the last read was in doubt
 	patient bool      // the last read found that there is nothing, which the names will contradict if need be
 	woken   bool      // a query that waited was answered, and what follows from it is not done yet
-	placed  bool      // it has a place to wait
 	queued  bool      // it counts among those that have none
 	yield   bool      // it left its place for others
 	polled  time.Time // when it last read without a place
@@ -42,45 +41,34 @@ func (w *watcher) step(ctx context.Context) {
 	q, of := w.choose()
 	started := time.Now()
 	answer, err := w.read(ctx, q, of)
-	if err == nil {
-		err = w.roomFor(w.service, answer)
-	}
-	if err == nil {
-		w.account(w.service, &answer)
-		err = w.unmask(ctx, w.service, &answer)
-	}
-	if err == nil {
-		err = w.vouchFor(ctx, w.service, &answer)
+	for _, examine := range []func(context.Context, *service, *reading) error{w.roomFor, w.unmask, w.vouchFor} {
+		if err == nil {
+			err = examine(ctx, w.service, &answer)
+		}
 	}
 	if err != nil {
 		w.failed(ctx, err)
 		return
 	}
-	m := w.took(answer)
-	w.patient = false
+	m, doubted := w.took(answer), w.doubted
 	w.woken = w.woken || q.index > 0
-	doubted := w.doubted
-	w.sure, w.doubted = m == doubtful, m == doubtful
+	w.sure, w.doubted, w.patient = true, m == doubtful, m == absent
 	switch m {
 	case doubtful:
 		w.metrics.confirmations.Add(1)
 		return
-	case unvouched, absent:
-		w.sure, w.patient = true, m == absent
-		w.wait(ctx, w.retry.NextBackOff()) // until the names were read, or list it
-		return
-	case denied, partial, foreign:
-		if m != foreign {
-			w.metrics.denied.Add(1)
-		}
-		w.sure = true
-		w.wait(ctx, w.retry.NextBackOff())
+	case denied, partial:
+		w.metrics.denied.Add(1)
+		fallthrough
+	case foreign, unvouched, absent:
+		w.wait(ctx, w.retry.NextBackOff()) // of the last two until the names were read, or list it
 		return
 	case unchanged:
 		if doubted { // two answers that contradict each other; to ask again at once could go on forever
 			w.wait(ctx, w.retry.NextBackOff())
 		}
 	}
+	w.sure = false
 	if !doubted {
 		w.retry.Reset()
 	}
@@ -106,7 +94,7 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 		return query{level: certain}, w.gate.slow
 	case w.index == 0:
 		return query{level: usual}, w.gate.ramp
-	case w.placed:
+	case w.service.placed:
 		return query{index: w.index, level: usual}, nil
 	case !w.yield && w.gate.enter():
 		w.dequeue()
@@ -123,6 +111,17 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 		usual = max(usual, leaders)
 	}
 	return query{level: usual}, w.gate.turns
+}
+
+// readNow reads a service once, in its turn.
+func (r *run) readNow(ctx context.Context, p *part, name string, of *rate.Limiter, sure level) (reading, error) {
+	done, ok := r.gate.read(ctx, of)
+	if !ok {
+		return reading{}, context.Canceled
+	}
+	defer done()
+	r.metrics.reads.Add(1)
+	return r.catalog.service(ctx, p.domain, name, query{level: sure})
 }
 
 func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading, error) {
@@ -230,7 +229,7 @@ func (w *watcher) wait(ctx context.Context, d time.Duration) {
 
 func (w *watcher) leave() {
 	w.dequeue()
-	if w.placed {
+	if w.service.placed {
 		w.place(false)
 		w.gate.leave()
 		w.metrics.watches.Add(-1)
@@ -238,7 +237,6 @@ func (w *watcher) leave() {
 }
 
 func (w *watcher) place(has bool) {
-	w.placed = has
 	w.mu.Lock()
 	w.service.placed = has
 	w.mu.Unlock()

@@ -137,29 +137,21 @@ func (p *place) refusal(c judge.Compared, l listing) error {
 func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
-	who := dial.Ourselves
-	if anonymous {
-		who = dial.Strangers
-	}
 	missing = append([]string{p.prefix}, missing...)
-	for some := range slices.Chunk(missing, dial.MaxRights) {
-		var rights []dial.Right
-		for _, key := range some {
-			rights = append(rights, dial.Right{Resource: "key", Name: key})
-		}
-		may, err := p.client.MayRead(ctx, "", "", "", who, rights)
-		switch kind := dial.Classify(err).Kind; {
-		case errors.Is(context.Cause(ctx), errNoAnswer):
-			return errNoAnswer
-		case kind == dial.Refused || kind == dial.Denied || kind == dial.Garbled:
-			return p.probe(ctx, missing) // something in between does not let the question through
-		case err != nil:
-			return err
-		case !may:
-			return &FilteredError{prefix: p.prefix, asked: true, anonymous: anonymous}
-		}
+	rights := make([]dial.Right, len(missing))
+	for i, key := range missing {
+		rights[i] = dial.Right{Resource: "key", Name: key}
 	}
-	return nil
+	may, err := p.client.MayRead(ctx, "", "", "", anonymous, rights)
+	switch kind := dial.Classify(err).Kind; {
+	case errors.Is(context.Cause(ctx), errNoAnswer):
+		return errNoAnswer
+	case kind == dial.Refused || kind == dial.Denied || kind == dial.Garbled:
+		return p.probe(ctx, missing) // something in between does not let the question through
+	case err == nil && !may:
+		return &FilteredError{prefix: p.prefix, asked: true, anonymous: anonymous}
+	}
+	return err
 }
 
 // probe asks for keys by name. Consul refuses those that may not be read, whether they are there or not (observed in 1.22). It says
@@ -211,7 +203,7 @@ func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOpti
 	if meta.ResultsFilteredByACLs {
 		return listing{}, &FilteredError{prefix: p.prefix}
 	}
-	return listing{read: time.Now(), pairs: pairs, anonymous: sent.Anonymous(), Answer: judge.Answer{
+	return listing{read: time.Now(), pairs: pairs, anonymous: sent.Load(), Answer: judge.Answer{
 		Index: meta.LastIndex, Confirming: q.RequireConsistent, Leaderless: !meta.KnownLeader,
 	}}, nil
 }

@@ -174,7 +174,7 @@ func (c Common) Check() error {
 		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", c.HostTemplate, example)
 	}
 	if !names.IsDNSLabel(c.Namespace) {
-		return fmt.Errorf("namespace: %q is none", c.Namespace)
+		return fmt.Errorf("namespace: %q is not the name of a namespace", c.Namespace)
 	}
 	if !slices.Contains([]string{VIPsTCP, VIPsAll, VIPsNone}, c.VIPs) {
 		return fmt.Errorf("vips: want %s, %s or %s, got %q", VIPsTCP, VIPsAll, VIPsNone, c.VIPs)

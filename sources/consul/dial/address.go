@@ -1,17 +1,16 @@
 package dial
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 )
-
-// Where the official client looks if it is told nothing.
-const defaultAddr = "localhost:8500"
 
 // Address is where Consul is and what of it is meant.
 type Address struct {
@@ -20,11 +19,13 @@ type Address struct {
 	Secure    bool   // the address asks for TLS; the settings can do so, too
 	Prefix    string // of every path, for a Consul behind a reverse proxy; "/…" or empty
 	Path      string // what stands behind the host in the address, without the slash in front
-	variable  string // where Host came from, if not from the address
 	dc        string
 	namespace string
 	partition string
 }
+
+// credentials are the user and password that some people write into an address.
+var credentials = regexp.MustCompile(`^([^/]*://)?[^/]*@`)
 
 // Parse reads an address: "SCHEME://host:port/path" or "SCHEME+https://host:port/path". Without host:port, as in
 // "SCHEME:///path", it is CONSUL_HTTP_ADDR, in all forms that the official client takes, and without that localhost:8500.
@@ -32,24 +33,9 @@ type Address struct {
 func Parse(scheme, address string) (Address, error) {
 	a, err := parse(scheme, address)
 	if err != nil {
-		return a, fmt.Errorf("address: %q: %w", withoutUser(address), err)
+		return a, fmt.Errorf("address: %q: %w", credentials.ReplaceAllString(address, "${1}<secret>@"), err)
 	}
 	return a, nil
-}
-
-// withoutUser returns an address for messages: without the user and password that some people write there.
-func withoutUser(address string) string {
-	scheme, rest, ok := strings.Cut(address, "://")
-	if !ok {
-		scheme, rest = "", address
-	} else {
-		scheme += "://"
-	}
-	authority, _, _ := strings.Cut(rest, "/")
-	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
-		rest = "<secret>" + rest[i:]
-	}
-	return scheme + rest
 }
 
 func parse(scheme, address string) (a Address, err error) {
@@ -60,48 +46,45 @@ func parse(scheme, address string) (a Address, err error) {
 	if !ok || before != scheme {
 		return a, fmt.Errorf("want %s://host:port or %s+https://host:port", scheme, scheme)
 	}
-	rest, query, _ := strings.Cut(rest, "?")
-	if strings.Contains(rest+query, "#") {
+	if strings.Contains(rest, "#") {
 		return a, errors.New("an address has no fragment; write # as %23")
 	}
+	rest, query, _ := strings.Cut(rest, "?")
 	host, path, _ := strings.Cut(rest, "/")
 	if a.Path, err = url.PathUnescape(path); err != nil {
 		return a, err
 	}
-	if err := a.parseQuery(query); err != nil {
+	values, err := url.ParseQuery(query)
+	if err != nil {
 		return a, err
 	}
+	for name := range values {
+		switch value := values.Get(name); name {
+		case "dc":
+			a.dc = value
+		case "ns":
+			a.namespace = value
+		case "partition":
+			a.partition = value
+		default: // it would be silently without effect
+			return a, fmt.Errorf("unknown parameter %q; known: dc, ns, partition", name)
+		}
+	}
 	if host == "" {
-		return a, a.fromEnvironment()
+		if err = a.fromEnvironment(cmp.Or(os.Getenv(addrVariable), "localhost:8500")); err != nil {
+			err = fmt.Errorf("%s: %w", addrVariable, err)
+		}
+		return a, err
 	}
 	a.Host = host
 	return a, checkHostPort(host)
 }
 
-// parseQuery takes what says which part of Consul is meant. All else is refused: it would be silently without effect.
-func (a *Address) parseQuery(query string) error {
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return err
-	}
-	for name, to := range map[string]*string{"dc": &a.dc, "ns": &a.namespace, "partition": &a.partition} {
-		*to = values.Get(name)
-		delete(values, name)
-	}
-	for name := range values {
-		return fmt.Errorf("unknown parameter %q; known: dc, ns, partition", name)
-	}
-	return nil
-}
+// addrVariable is where the official client looks if it is told nothing.
+const addrVariable = "CONSUL_HTTP_ADDR"
 
 // fromEnvironment takes the host from where the official client does.
-func (a *Address) fromEnvironment() error {
-	value := os.Getenv("CONSUL_HTTP_ADDR")
-	if value == "" {
-		a.Host = defaultAddr
-		return nil
-	}
-	a.variable = "CONSUL_HTTP_ADDR"
+func (a *Address) fromEnvironment(value string) error {
 	scheme, rest, ok := strings.Cut(value, "://")
 	if !ok {
 		scheme, rest = "http", value
@@ -110,23 +93,20 @@ func (a *Address) fromEnvironment() error {
 	case "unix":
 		a.Host, a.Unix = rest, true
 		if a.Secure {
-			return fmt.Errorf("%s is a unix socket, which +https is not for", a.variable)
+			return errors.New("it is a unix socket, which +https is not for")
 		}
 		return nil
 	case "https":
 		a.Secure = true
 	case "http": // the address may ask for TLS all the same, as with the official client
 	default:
-		return fmt.Errorf("%s: want http, https or unix, got %q", a.variable, scheme)
+		return fmt.Errorf("want http, https or unix, got %q", scheme)
 	}
-	host, prefix, found := strings.Cut(rest, "/")
-	if a.Host = host; found && prefix != "" {
+	host, prefix, _ := strings.Cut(rest, "/")
+	if a.Host = host; prefix != "" {
 		a.Prefix = "/" + strings.TrimSuffix(prefix, "/")
 	}
-	if err := checkHostPort(host); err != nil {
-		return fmt.Errorf("%s: %w", a.variable, err)
-	}
-	return nil
+	return checkHostPort(host)
 }
 
 func checkHostPort(address string) error {
@@ -150,9 +130,9 @@ func (a Address) String() string {
 		s = "unix://" + s
 	}
 	s += a.Prefix
-	for _, part := range []struct{ name, value string }{{"dc", a.dc}, {"ns", a.namespace}, {"partition", a.partition}} {
-		if part.value != "" {
-			s += " " + part.name + " " + part.value
+	for _, part := range [][2]string{{"dc", a.dc}, {"ns", a.namespace}, {"partition", a.partition}} {
+		if part[1] != "" {
+			s = strings.Join([]string{s, part[0], part[1]}, " ")
 		}
 	}
 	return s

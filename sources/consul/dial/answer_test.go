@@ -26,8 +26,8 @@ func TestAnAnswerWithoutAnEnd(t *testing.T) {
 	c, err := New(a, Settings{})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
-	require.Equal(t, longestAnswer, c.http.Transport.(*transport).longest) //nolint:forcetypeassert // it is
-	c.http.Transport.(*transport).longest = 3 << 20                        //nolint:forcetypeassert // it is
+	require.Equal(t, longestAnswer, c.transport.longest)
+	c.transport.longest = 3 << 20
 	_, _, err = c.Catalog().Services(nil)
 	require.ErrorContains(t, err, "longer than 3 MiB")
 	require.Equal(t, Garbled, Classify(err).Kind)

@@ -4,23 +4,16 @@
 package dial
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"tributary/adsc"
-	"tributary/internal/address"
 )
 
 // Settings are what an address does not tell.
@@ -32,6 +25,15 @@ type Settings struct {
 	TLS *adsc.TLS
 }
 
+// Doubts are what is hardly meant of settings, though it can be done: each begins with the key or variable at fault. A file with a token
+// may come later.
+func (s Settings) Doubts() []string {
+	if _, err := newTokens(s.TokenFile).current(); err != nil {
+		return []string{err.Error() + ": nothing is read until it is there"}
+	}
+	return nil
+}
+
 // Client is the client of one Consul, to be shared by all who ask it.
 type Client struct {
 	*api.Client
@@ -39,9 +41,7 @@ type Client struct {
 	// Secure says that queries go over https, where Consul speaks HTTP/2 and does not limit how many wait at the same time.
 	Secure bool
 
-	base *http.Transport
-	http *http.Client
-	root *url.URL // of the API
+	transport *transport
 	// namespace and partition are those of queries that name none.
 	namespace, partition string
 }
@@ -59,10 +59,10 @@ func New(a Address, s Settings) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	dial := (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	base := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         dial,
+		DialContext:         dialer.DialContext,
 		TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConns:        maxIdle,
 		MaxIdleConnsPerHost: maxIdle,
@@ -71,134 +71,41 @@ func New(a Address, s Settings) (*Client, error) {
 		// A connection that died in silence is noticed although all that it carries is waiting.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
-	scheme, host := "http", a.Host
+	env := api.DefaultNonPooledConfig()
+	config := &api.Config{
+		Address: a.Host, Scheme: "http", PathPrefix: a.Prefix, HttpAuth: env.HttpAuth, Token: placeholder, Datacenter: a.dc,
+		Namespace: cmp.Or(a.namespace, env.Namespace), Partition: cmp.Or(a.partition, env.Partition),
+	}
 	switch {
 	case a.Unix:
-		base.Proxy = nil
-		base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, "unix", a.Host) }
-		host = "localhost"
+		config.Address, base.Proxy = "localhost", nil
+		base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", a.Host)
+		}
 	case sec != nil:
-		scheme = "https"
-		base.DialTLSContext = sec.dialer(dial)
-		if base.TLSClientConfig, err = behindProxy(host, sec); err != nil {
+		config.Scheme = "https"
+		base.DialTLSContext = sec.dialer(dialer)
+		// Connections through a proxy are not made by DialTLSContext.
+		proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: a.Host}})
+		if err == nil && proxy != nil {
+			base.TLSClientConfig, err = sec.config()
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	namespace, partition := cmp.Or(a.namespace, os.Getenv("CONSUL_NAMESPACE")), cmp.Or(a.partition, os.Getenv("CONSUL_PARTITION"))
-	client := &http.Client{
-		Transport: &transport{base: base, tokens: newTokens(s.TokenFile), secure: sec != nil, longest: longestAnswer},
-		// Consul redirects what it cannot express to something else, which is not the answer to what was asked.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	consul, err := api.NewClient(&api.Config{
-		Address:    host,
-		Scheme:     scheme,
-		PathPrefix: a.Prefix,
-		HttpClient: client,
-		HttpAuth:   basicAuth(),
-		Datacenter: a.dc,
-		Namespace:  namespace,
-		Partition:  partition,
-		Token:      placeholder,
-	})
+	t := &transport{base: base, tokens: newTokens(s.TokenFile), secure: sec != nil, longest: longestAnswer}
+	// Consul redirects what it cannot express to something else, which is not the answer to what was asked.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	config.HttpClient = &http.Client{Transport: t, CheckRedirect: stay}
+	consul, err := api.NewClient(config)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{
-		Client: consul, Address: a, Secure: scheme == "https", base: base, http: client,
-		root: &url.URL{Scheme: scheme, Host: host, Path: a.Prefix}, namespace: namespace, partition: partition,
+		Client: consul, Address: a, Secure: sec != nil, transport: t, namespace: config.Namespace, partition: config.Partition,
 	}, nil
 }
 
-// behindProxy returns the TLS configuration for connections through a proxy, which are not made by DialTLSContext.
-func behindProxy(host string, sec *security) (*tls.Config, error) {
-	req := &http.Request{URL: &url.URL{Scheme: "https", Host: host}}
-	if proxy, err := http.ProxyFromEnvironment(req); err != nil || proxy == nil {
-		return nil, err
-	}
-	return sec.config()
-}
-
 // Close closes the connections that nobody uses. The client can be used again.
-func (c *Client) Close() { c.base.CloseIdleConnections() }
-
-func basicAuth() *api.HttpBasicAuth {
-	value := os.Getenv("CONSUL_HTTP_AUTH")
-	if value == "" {
-		return nil
-	}
-	user, password, _ := strings.Cut(value, ":")
-	return &api.HttpBasicAuth{Username: user, Password: password}
-}
-
-// placeholder stands where the official client puts the token that it read at its start. Given one, it reads none; and
-// requests that have it get the token of the moment.
-const placeholder = "token-of-the-moment"
-
-const tokenHeader = "X-Consul-Token" //nolint:gosec // the name, not a token
-
-// transport gives each request its token, and turns the answers that ask for patience into errors that say how much.
-type transport struct {
-	base    *http.Transport
-	tokens  tokens
-	secure  bool
-	longest int // in bytes, of an answer
-}
-
-// RoundTrip implements http.RoundTripper.
-func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	switch req.Header.Get(tokenHeader) {
-	case nobody:
-		req = req.Clone(req.Context())
-		req.Header.Del(tokenHeader)
-	case placeholder:
-		token, err := t.tokens.current()
-		if err != nil {
-			if req.Body != nil {
-				_ = req.Body.Close() // as every RoundTripper must
-			}
-			return nil, err
-		}
-		req = req.Clone(req.Context())
-		req.Header.Del(tokenHeader)
-		if value := token.Reveal(); value != "" {
-			req.Header.Set(tokenHeader, value)
-		}
-	}
-	noteSent(req)
-	resp, err := t.base.RoundTrip(req)
-	if err != nil {
-		if t.secure { // else a connection that ends says nothing of TLS: blocking queries end like that whenever Consul does
-			err = address.Hint(err, true)
-		}
-		return nil, err
-	}
-	bound(resp, t.longest)
-	if resp.StatusCode == http.StatusBadRequest && !t.secure {
-		return wantsTLS(resp)
-	}
-	after := resp.Header.Get("Retry-After")
-	if resp.StatusCode != http.StatusTooManyRequests && (resp.StatusCode != http.StatusServiceUnavailable || after == "") {
-		return resp, nil
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read an answer of status %d: %w", resp.StatusCode, err)
-	}
-	return nil, &LimitError{RetryAfter: retryAfter(after, time.Now()), body: strings.TrimSpace(string(body))}
-}
-
-// wantsTLS returns the answer of a server that was asked something wrong, or an error if that was no more than to be asked without TLS.
-func wantsTLS(resp *http.Response) (*http.Response, error) {
-	defer resp.Body.Close() //nolint:errcheck // only read
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read an answer of status %d: %w", resp.StatusCode, err)
-	}
-	if text := strings.TrimSpace(string(body)); strings.Contains(text, "HTTP request to an HTTPS server") {
-		return nil, fmt.Errorf("%s (it speaks TLS alone: write +https behind the scheme of the address, or see tlsSettings)", text)
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(body))
-	return resp, nil
-}
+func (c *Client) Close() { c.transport.base.CloseIdleConnections() }

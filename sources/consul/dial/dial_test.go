@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tributary/adsc"
+	"tributary/internal/secret"
 	"tributary/sources"
 )
 
@@ -82,7 +83,7 @@ func TestParseTakesTheHostFromTheEnvironment(t *testing.T) {
 		t.Setenv("CONSUL_HTTP_ADDR", value)
 		got, err := Parse("consul", "consul:///x")
 		require.NoError(t, err, value)
-		want.variable, want.Path = "CONSUL_HTTP_ADDR", "x"
+		want.Path = "x"
 		require.Equal(t, want, got, value)
 	}
 	for value, want := range map[string]string{
@@ -354,20 +355,19 @@ func TestNextIndex(t *testing.T) {
 
 func TestSecretsAreNotShown(t *testing.T) {
 	const hidden = "s3cr3t"
-	secret := NewSecret(hidden)
-	require.Equal(t, hidden, secret.Reveal())
+	token := secret.New(hidden)
+	require.Equal(t, hidden, token.Reveal())
 	var log strings.Builder
-	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "token", secret)
-	text, err := json.Marshal(struct{ T Secret }{secret})
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "token", token)
+	text, err := json.Marshal(struct{ T secret.Text }{token})
 	require.NoError(t, err)
-	for _, shown := range []string{log.String(), string(text), fmt.Sprintf("%v %+v %#v %s %q %x", secret, secret, secret, secret, secret,
-		secret)} {
+	for _, shown := range []string{log.String(), string(text), fmt.Sprintf("%v %+v %#v %s %q %x", token, token, token, token, token, token)} {
 		require.NotContains(t, shown, hidden)
 		require.Contains(t, shown, "secret")
 	}
-	inside := tokens{fixed: secret}
+	inside := tokens{fixed: token}
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v", inside, inside, inside), hidden)
-	require.Empty(t, Secret{}.String())
+	require.Empty(t, secret.Text{}.String())
 }
 
 func TestPulse(t *testing.T) {

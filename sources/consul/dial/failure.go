@@ -47,32 +47,52 @@ func (f Failure) State() sources.State {
 	}
 }
 
+// Error is one whose meaning is known.
+type Error struct {
+	Failure
+	Err error
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns what went wrong.
+func (e *Error) Unwrap() error { return e.Err }
+
+var (
+	// errNotConsul is of answers that no Consul gives.
+	errNotConsul = &Error{Failure{Kind: Garbled}, errors.New("it is not Consul's")}
+	// ErrTooMuch is of answers that list more than is taken.
+	ErrTooMuch error = &Error{Failure{Kind: Garbled}, errors.New("that is more than is taken")}
+)
+
 // Classify tells what an error of the client means. It is pure.
 func Classify(err error) Failure {
-	var (
-		limited *LimitError
-		token   *TokenError
-		status  api.StatusError
-
-		syntax   *json.SyntaxError
-		mistyped *json.UnmarshalTypeError
-	)
-	switch {
-	case err == nil:
-		return Failure{Kind: None}
-	case errors.As(err, &limited):
-		return Failure{Kind: RateLimited, RetryAfter: limited.RetryAfter}
-	case errors.As(err, &token):
-		return Failure{Kind: Denied}
-	case errors.As(err, &status):
+	if err == nil {
+		return Failure{}
+	}
+	if known, ok := errors.AsType[*Error](err); ok {
+		return known.Failure
+	}
+	if status := statusOf(err); status.Code != 0 {
 		return Failure{Kind: kindOf(status)}
-	case errors.As(err, &syntax), errors.As(err, &mistyped), errors.Is(err, errNotConsul), errors.Is(err, ErrTooMuch):
+	}
+	_, syntax := errors.AsType[*json.SyntaxError](err)
+	_, mistyped := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case syntax || mistyped:
 		return Failure{Kind: Garbled}
 	case errors.Is(err, context.Canceled): // a deadline is Consul's fault, a cancellation is not
 		return Failure{Kind: Canceled}
 	default: // of the network, TLS, or an answer that broke off
 		return Failure{Kind: Unreachable}
 	}
+}
+
+// statusOf returns the answer that an error is of; the zero value if there is none.
+func statusOf(err error) api.StatusError {
+	status, _ := errors.AsType[api.StatusError](err)
+	return status
 }
 
 func kindOf(status api.StatusError) Kind {
@@ -93,22 +113,16 @@ func kindOf(status api.StatusError) Kind {
 // rateLimitBody is in the answers of Consul's rate limiter, which are 503 where only the leader could have done better.
 const rateLimitBody = "rate limit exceeded"
 
-// LimitError is the answer of a Consul that is asked too much.
-type LimitError struct {
-	RetryAfter time.Duration // 0 if Consul does not say
-	body       string
-}
-
-// Error implements error.
-func (e *LimitError) Error() string {
-	s := "rate limited by Consul"
-	if e.RetryAfter > 0 {
-		s += fmt.Sprintf(", to be asked again after %s", e.RetryAfter)
+// limited is the error of a Consul that is asked too much; after is when it may be asked again, 0 if Consul does not say.
+func limited(after time.Duration, body string) error {
+	text := "rate limited by Consul"
+	if after > 0 {
+		text += fmt.Sprintf(", to be asked again after %s", after)
 	}
-	if e.body != "" {
-		s += " (" + e.body + ")"
+	if body != "" {
+		text += " (" + body + ")"
 	}
-	return s
+	return &Error{Failure{RateLimited, after}, errors.New(text)}
 }
 
 // longestRefrain is how long we let an answer keep us from asking. The hour that a page for maintenance names is for people; an

@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -40,33 +41,26 @@ func secured(a Address, settings *adsc.TLS) (*security, error) {
 			return nil, nil // plaintext
 		}
 	}
-	on, err := boolean("CONSUL_HTTP_SSL", false)
-	if err != nil {
-		return nil, err
-	}
-	verify, err := boolean("CONSUL_HTTP_SSL_VERIFY", true)
-	if err != nil {
+	on, err := flag(api.HTTPSSLEnvName, false)
+	verify, other := flag(api.HTTPSSLVerifyEnvName, true)
+	if err = cmp.Or(err, other); err != nil {
 		return nil, err
 	}
 	if a.Unix || !a.Secure && !on {
 		return nil, nil // plaintext
 	}
-	s := &security{host: a.Host, skip: !verify}
-	for _, pair := range [][2]string{{"CONSUL_CLIENT_CERT", "CONSUL_CLIENT_KEY"}, {"CONSUL_CLIENT_KEY", "CONSUL_CLIENT_CERT"}} {
+	for _, pair := range [][2]string{{api.HTTPClientCert, api.HTTPClientKey}, {api.HTTPClientKey, api.HTTPClientCert}} {
 		if os.Getenv(pair[0]) != "" && os.Getenv(pair[1]) == "" {
 			return nil, fmt.Errorf("%s: needs %s, too", pair[0], pair[1])
 		}
 	}
-	return s, nil
+	return &security{host: a.Host, skip: !verify}, nil
 }
 
-// boolean reads a variable as the official client does, but takes no nonsense for false.
-func boolean(name string, standard bool) (bool, error) {
+// flag reads a variable as the official client does, but takes no nonsense for false.
+func flag(name string, standard bool) (bool, error) {
 	value := os.Getenv(name)
-	if value == "" {
-		return standard, nil
-	}
-	v, err := strconv.ParseBool(value)
+	v, err := strconv.ParseBool(cmp.Or(value, strconv.FormatBool(standard)))
 	if err != nil {
 		return false, fmt.Errorf("%s: want true or false, got %q", name, value)
 	}
@@ -79,66 +73,37 @@ func (s *security) config() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := s.read(host)
-	if err != nil {
-		return nil, err
+	var cfg *tls.Config
+	if s.settings != nil {
+		if cfg, err = s.settings.Config(host); err != nil {
+			return nil, fmt.Errorf("tlsSettings.%w", err)
+		}
+	} else {
+		from := api.DefaultNonPooledConfig().TLSConfig
+		from.InsecureSkipVerify = s.skip
+		if cfg, err = api.SetupTLSConfig(&from); err != nil {
+			var set []string // the official code does not tell which of them it read
+			for _, name := range []string{api.HTTPCAFile, api.HTTPCAPath, api.HTTPClientCert, api.HTTPClientKey, api.HTTPTLSServerName} {
+				if os.Getenv(name) != "" {
+					set = append(set, name)
+				}
+			}
+			return nil, fmt.Errorf("%s: %w", strings.Join(set, ", "), err)
+		}
+		cfg.ServerName = cmp.Or(cfg.ServerName, host)
 	}
 	cfg.MinVersion = tls.VersionTLS12
 	cfg.NextProtos = []string{"h2", "http/1.1"} // HTTP/2 has all watches on a few connections
 	return cfg, nil
 }
 
-func (s *security) read(host string) (*tls.Config, error) {
-	if s.settings != nil {
-		cfg, err := s.settings.Config(host)
-		if err != nil {
-			return nil, fmt.Errorf("tlsSettings.%w", err)
-		}
-		return cfg, nil
-	}
-	from := api.TLSConfig{
-		Address:            os.Getenv("CONSUL_TLS_SERVER_NAME"),
-		CAFile:             os.Getenv("CONSUL_CACERT"),
-		CAPath:             os.Getenv("CONSUL_CAPATH"),
-		CertFile:           os.Getenv("CONSUL_CLIENT_CERT"),
-		KeyFile:            os.Getenv("CONSUL_CLIENT_KEY"),
-		InsecureSkipVerify: s.skip,
-	}
-	cfg, err := api.SetupTLSConfig(&from)
-	if err != nil {
-		var set []string // the official code does not tell which of them it read
-		for _, name := range []string{"CONSUL_CACERT", "CONSUL_CAPATH", "CONSUL_CLIENT_CERT", "CONSUL_CLIENT_KEY", "CONSUL_TLS_SERVER_NAME"} {
-			if os.Getenv(name) != "" {
-				set = append(set, name)
-			}
-		}
-		return nil, fmt.Errorf("%s: %w", strings.Join(set, ", "), err)
-	}
-	if cfg.ServerName == "" {
-		cfg.ServerName = host
-	}
-	return cfg, nil
-}
-
-// dialer returns a function that makes encrypted connections by means of dial.
-func (s *security) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn,
-	error) {
+// dialer returns a function that makes encrypted connections by means of d.
+func (s *security) dialer(d *net.Dialer) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		cfg, err := s.config()
 		if err != nil {
 			return nil, err
 		}
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		secure := tls.Client(conn, cfg)
-		handshake, cancel := context.WithTimeout(ctx, dialTimeout)
-		defer cancel()
-		if err := secure.HandshakeContext(handshake); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
-		return secure, nil
+		return (&tls.Dialer{NetDialer: d, Config: cfg}).DialContext(ctx, network, address)
 	}
 }

@@ -1,8 +1,8 @@
 package mapping
 
 import (
-	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,6 +11,7 @@ import (
 
 	"tributary/internal/names"
 	"tributary/resource"
+	"tributary/sources/registry"
 )
 
 // The labels by which the ServiceEntries of a service find its WorkloadEntries.
@@ -21,52 +22,52 @@ const (
 
 // mapFamily makes the objects of a family.
 func (m *Mapper) mapFamily(f *family, w *warner) ([]*resource.Resource, error) {
-	w.place = f.place()
-	defer func() { w.place = "" }()
-	if !names.IsHost(f.host) {
-		return nil, fmt.Errorf("%s: %q is no host (hostTemplate)", f.place(), f.host)
-	}
 	instances := f.instances()
+	for _, i := range instances {
+		for _, what := range i.said {
+			w.addInstance(i, what)
+		}
+	}
+	if !names.IsHost(f.host) {
+		return nil, fmt.Errorf("%s: %q is no host (hostTemplate)", w.place, f.host)
+	}
 	s := m.shapeOf(f.host, instances, m.shapes[f.host], w)
 	switch {
-	case len(s.groups) > 0:
+	case len(s) > 0:
 	case len(instances) > 0:
 		w.add("no instance has a port: there is nothing to call")
 		return nil, nil
-	case m.known(f.name):
+	case m.known(f.of.Name):
 		return nil, nil // it was never one to call: a sidecar, or without ports
 	default:
-		return nil, fmt.Errorf("%s: it has no instance, and no ports are remembered", f.place())
+		return nil, fmt.Errorf("%s: it has no instance, and no ports are remembered", w.place)
 	}
 	m.shapes[f.host] = s
 
-	b := builder{m: m, f: f, shape: s, w: w, workloads: m.o.Endpoints == endpointsWorkloads}
-	if b.workloads && len(s.groups) > 1 {
+	b := builder{m: m, f: f, w: w, shape: s, workloads: m.o.Endpoints == endpointsWorkloads}
+	if b.workloads && len(s) > 1 {
 		// istiod merges ServiceEntries of one host only if they select the same workloads, and then each workload has every port.
 		w.add("instances have different ports: endpoints are inline, and not WorkloadEntries")
 		b.workloads = false
 	}
-	b.vip = m.o.VIPs == vipsAll || m.o.VIPs == vipsTCP && slices.ContainsFunc(s.all(), func(p servicePort) bool { return !p.carriesHost() })
-
+	b.hostless = slices.ContainsFunc(slices.Concat(s...), func(p servicePort) bool { return !p.protocol.IsHTTP() && !p.protocol.IsTLS() })
 	hosts := []string{f.host}
 	alias := f.datacenters[0].alias
 	// Where one ServiceEntry can have both hosts it saves the endpoints' being there twice. Istio refuses two hosts on a port
 	// whose protocol does not carry the host.
-	shared := len(f.datacenters) == 1 && names.IsHost(alias) &&
-		!slices.ContainsFunc(s.all(), func(p servicePort) bool { return !p.carriesHost() })
+	shared := len(f.datacenters) == 1 && names.IsHost(alias) && !b.hostless
 	if shared {
 		hosts = append(hosts, alias)
 	}
-	b.serviceEntries(objectName(f.id), hosts, instances, "")
+	b.serviceEntries(f.id.object(), hosts, instances, "")
 	for _, dc := range f.datacenters {
-		if dc.alias == "" || shared {
-			continue
-		}
-		if !names.IsHost(dc.alias) {
+		switch {
+		case dc.alias == "" || shared:
+		case !names.IsHost(dc.alias):
 			w.add(fmt.Sprintf("%q is no host: the service has no alias", dc.alias))
-			continue
+		default:
+			b.serviceEntries(dc.id.object(), []string{dc.alias}, dc.instances, dc.id.datacenter)
 		}
-		b.serviceEntries(objectName(dc.id), []string{dc.alias}, dc.instances, dc.id.datacenter)
 	}
 	if b.workloads {
 		b.workloadEntries(instances)
@@ -74,12 +75,13 @@ func (m *Mapper) mapFamily(f *family, w *warner) ([]*resource.Resource, error) {
 	return b.rs, b.err
 }
 
+// builder makes the objects of a family.
 type builder struct {
 	m         *Mapper
 	f         *family
-	shape     shape
 	w         *warner
-	vip       bool
+	shape     shape
+	hostless  bool // some protocol does not carry the host that a request is for
 	workloads bool
 
 	rs  []*resource.Resource
@@ -88,20 +90,14 @@ type builder struct {
 
 // serviceEntries makes the ServiceEntries of a host, or hosts. With a datacenter it is that of an alias.
 func (b *builder) serviceEntries(name string, hosts []string, instances []*instance, datacenter string) {
-	var addresses []string
-	if b.vip && b.m.vips != nil {
-		if vip, err := b.m.vips.Address(hosts[0]); err != nil {
-			b.w.add("no virtual address: " + err.Error())
-		} else {
-			addresses = []string{vip.String()}
-		}
-	}
+	addresses, warnings := registry.Address(b.m.vips, b.m.o.VIPs, hosts[0], b.w.place, b.hostless)
+	b.w.general = append(b.w.general, warnings...)
 	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.
-	dns := slices.ContainsFunc(instances, func(i *instance) bool { return i.isHost && len(i.ports) > 0 })
+	dns := slices.ContainsFunc(instances, func(i *instance) bool { return i.address != "" && registry.Named(i.address) && len(i.ports) > 0 })
 	hasPorts := slices.ContainsFunc(instances, func(i *instance) bool { return len(i.ports) > 0 })
-	someServed := slices.ContainsFunc(instances, func(i *instance) bool { return i.served })
-	for g, group := range b.shape.groups {
-		held := slices.ContainsFunc(instances, func(i *instance) bool { return i.has(group) })
+	someServed := slices.ContainsFunc(instances, func(i *instance) bool { return i.why == "" })
+	for g, group := range b.shape {
+		held := slices.ContainsFunc(instances, func(i *instance) bool { return i.portNumber(group[0].portKey) > 0 })
 		if hasPorts && !held {
 			continue // a port of other datacenters only
 		}
@@ -112,7 +108,7 @@ func (b *builder) serviceEntries(name string, hosts []string, instances []*insta
 		for _, p := range group {
 			se.Ports = append(se.Ports, &networking.ServicePort{Number: p.number, Name: p.label, Protocol: string(p.protocol)})
 		}
-		endpoints := b.endpoints(instances, group)
+		_, endpoints := b.endpoints(instances, group)
 		switch {
 		case dns && len(endpoints) > 0:
 			se.Resolution = networking.ServiceEntry_DNS
@@ -124,17 +120,16 @@ func (b *builder) serviceEntries(name string, hosts []string, instances []*insta
 		if b.workloads {
 			se.WorkloadSelector = &networking.WorkloadSelector{Labels: b.workloadLabels(datacenter)}
 		} else {
+			slices.SortStableFunc(endpoints, func(x, y *networking.WorkloadEntry) int { return strings.Compare(x.Address, y.Address) })
 			se.Endpoints = endpoints
 		}
-		port := ""
+		object := name
 		if g > 0 {
-			port = group[0].label
+			object += "." + group[0].label + ".port"
 		}
-		b.add(resource.ServiceEntry, nameFor(name, port), b.f.place(), se)
+		b.add(resource.ServiceEntry, names.Fit(object, object, names.MaxName), b.w.place, se)
 	}
 }
-
-func (i *instance) has(group []servicePort) bool { return i.portNumber(group[0].portKey) > 0 }
 
 func (i *instance) portNumber(k portKey) uint32 {
 	for _, p := range i.ports {
@@ -145,46 +140,30 @@ func (i *instance) portNumber(k portKey) uint32 {
 	return 0
 }
 
-// serving returns those of the instances that serve the ports of a group, each address with its ports once.
-func (b *builder) serving(instances []*instance, group []servicePort) []*instance {
-	var all []*instance
+// endpoints returns an endpoint for each of the instances that serve the ports of a group, and these; each address with its ports once.
+func (b *builder) endpoints(instances []*instance, group []servicePort) (serving []*instance, all []*networking.WorkloadEntry) {
 	seen := map[string]bool{}
 	for _, i := range instances {
-		if !i.served || !i.has(group) {
+		if i.why != "" || i.portNumber(group[0].portKey) == 0 {
 			continue
 		}
-		we := i.workload(group)
+		we := &networking.WorkloadEntry{Address: i.address, Ports: map[string]uint32{}, Labels: i.labels, Weight: i.weight, Locality: i.locality}
+		for _, p := range group {
+			we.Ports[p.label] = i.portNumber(p.portKey)
+		}
 		id := we.Address + fmt.Sprint(we.Ports)
 		if seen[id] {
 			b.w.addInstance(i, "another has the same address and port")
 			continue
 		}
 		seen[id] = true
-		all = append(all, i)
+		serving, all = append(serving, i), append(all, we)
 	}
-	return all
-}
-
-// endpoints returns one endpoint for each of the instances that serve the ports of a group, in order of their addresses.
-func (b *builder) endpoints(instances []*instance, group []servicePort) []*networking.WorkloadEntry {
-	var all []*networking.WorkloadEntry
-	for _, i := range b.serving(instances, group) {
-		all = append(all, i.workload(group))
-	}
-	slices.SortStableFunc(all, func(x, y *networking.WorkloadEntry) int { return strings.Compare(x.Address, y.Address) })
-	return all
-}
-
-func (i *instance) workload(group []servicePort) *networking.WorkloadEntry {
-	we := &networking.WorkloadEntry{Address: i.address, Ports: map[string]uint32{}, Labels: i.labels, Weight: i.weight, Locality: i.locality}
-	for _, p := range group {
-		we.Ports[p.label] = i.portNumber(p.portKey)
-	}
-	return we
+	return serving, all
 }
 
 func (b *builder) workloadLabels(datacenter string) map[string]string {
-	name := objectName(b.f.id)
+	name := b.f.id.object()
 	labels := map[string]string{serviceLabel: names.Fit(name, name, names.MaxLabel)}
 	if datacenter != "" {
 		labels[datacenterLabel] = datacenter
@@ -194,65 +173,37 @@ func (b *builder) workloadLabels(datacenter string) map[string]string {
 
 // workloadEntries makes one object for each endpoint of the service.
 func (b *builder) workloadEntries(instances []*instance) {
-	group := b.shape.groups[0]
+	aliased := map[string]string{} // what the aliases of a datacenter select by; without aliases nothing does
+	for _, dc := range b.f.datacenters {
+		aliased[dc.name] = dc.id.datacenter
+	}
 	again := map[string]int{}
-	for _, i := range b.serving(instances, group) {
-		we := i.workload(group)
-		we.Labels = b.workloadLabels(b.datacenterLabel(i.datacenter))
-		for k, v := range i.labels {
-			if _, ours := we.Labels[k]; !ours {
-				we.Labels[k] = v
-			}
+	serving, endpoints := b.endpoints(instances, b.shape[0])
+	for n, we := range endpoints {
+		i := serving[n]
+		labels := maps.Clone(i.labels)
+		if labels == nil {
+			labels = map[string]string{}
 		}
+		maps.Copy(labels, b.workloadLabels(aliased[i.datacenter]))
+		we.Labels = labels
 		// Nothing but the order tells two apart whose ids are the same, which an agent prevents and the catalog does not.
 		id := hash(i.datacenter, i.node, i.id)
 		again[id]++
 		suffix := "." + names.Hashed(labelOf(i.node), fmt.Sprint(id, again[id]), 40) + ".instance"
-		name := objectName(b.f.id)
-		b.add(resource.WorkloadEntry, names.Fit(name, name, names.MaxName-len(suffix))+suffix, b.f.place()+" "+i.String(), we)
+		name := b.f.id.object()
+		b.add(resource.WorkloadEntry, names.Fit(name, name, names.MaxName-len(suffix))+suffix, b.w.place+" "+i.String(), we)
 	}
-}
-
-// datacenterLabel returns what the aliases of a datacenter select by; without aliases nothing does.
-func (b *builder) datacenterLabel(name string) string {
-	for _, dc := range b.f.datacenters {
-		if dc.name == name {
-			return dc.id.datacenter
-		}
-	}
-	return ""
 }
 
 func (b *builder) add(kind resource.Kind, name, place string, spec proto.Message) {
 	r, err := resource.New(resource.Meta{
 		Key:    resource.Key{Kind: kind, Namespace: b.m.o.Namespace, Name: name},
-		Origin: resource.Origin{Place: strings.ToValidUTF8(place, "?")},
+		Origin: resource.Origin{Place: valid(place)},
 	}, spec)
 	if err != nil {
-		b.err = fmt.Errorf("%s: %w", b.f.place(), err)
+		b.err = fmt.Errorf("%s: %w", b.w.place, err)
 		return
 	}
 	b.rs = append(b.rs, r)
-}
-
-// hashPort returns a port for what cannot have the one that it asks for, among the registered ones; after is one that is
-// taken.
-func hashPort(host, port string, after uint32) uint32 {
-	const low, high = 10000, 49151
-	if after >= low && after < high {
-		return after + 1
-	}
-	if after == high {
-		return low
-	}
-	var n uint32
-	_, _ = fmt.Sscanf(hash(host, port), "%8x", &n)
-	return low + n%(high-low+1)
-}
-
-func appendInts(b []byte, ints []int) []byte {
-	for _, i := range ints {
-		b = binary.AppendUvarint(b, uint64(i))
-	}
-	return b
 }

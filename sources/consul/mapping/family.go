@@ -2,19 +2,19 @@ package mapping
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
+
+	"tributary/internal/names"
 )
 
 // family is one service of the mesh: what has the same name in the same namespace, partition and peer, in all datacenters
 // or, if the host names the datacenter, in one.
 type family struct {
-	name                       string // in Consul
-	namespace, partition, peer string // empty for the default ones
-	id                         identity
-	host                       string
-	datacenters                []datacenter
+	of          Service // its name, namespace, partition and peer in Consul, and its datacenter, if it is of one
+	id          identity
+	host        string
+	datacenters []datacenter
 }
 
 type datacenter struct {
@@ -24,110 +24,136 @@ type datacenter struct {
 	instances []*instance
 }
 
+// identity is what a family is told apart by, in DNS labels; empty is the default one.
+type identity struct{ service, namespace, partition, peer, datacenter string }
+
 // place says where in Consul a family is.
 func (f *family) place() string {
-	var b strings.Builder
-	b.WriteString("consul")
-	for i, dc := range f.datacenters {
-		b.WriteString([]string{" ", ","}[min(i, 1)] + dc.name)
+	var dcs []string
+	for _, dc := range f.datacenters {
+		dcs = append(dcs, dc.name)
 	}
-	for _, q := range []struct{ what, name string }{{"namespace", f.namespace}, {"partition", f.partition}, {"peer", f.peer}} {
-		if q.name != "" {
-			b.WriteString(" " + q.what + " " + q.name)
+	words := []string{"consul", strings.Join(dcs, ",")}
+	for _, q := range [][2]string{{"namespace", f.of.Namespace}, {"partition", f.of.Partition}, {"peer", f.of.Peer}} {
+		if q[1] != "" {
+			words = append(words, q[:]...)
 		}
 	}
-	return strings.ToValidUTF8(b.String()+" service "+f.name, "?")
+	return valid(strings.Join(append(words, "service", f.of.Name), " "))
 }
 
-func (f *family) instances() []*instance {
-	var all []*instance
+func (f *family) instances() (all []*instance) {
 	for _, dc := range f.datacenters {
 		all = append(all, dc.instances...)
 	}
 	return all
 }
 
-// qualifiers are namespace, partition and peer of services, with the DNS labels of these.
-type qualifiers struct{ namespaces, partitions, peers, datacenters map[string]string }
-
-// families sorts what was read into services of the mesh, in order.
-func (m *Mapper) families(name, label string, in []Service, w *warner) []*family {
+// families sorts what was read into services of the mesh, in order, without those that have sidecars and gateways alone.
+func (m *Mapper) families(name, label string, in []Service) (all []*family) {
 	in = slices.Clone(in)
 	for i := range in {
-		s := &in[i]
-		s.Namespace, s.Partition = orDefault(s.Namespace), orDefault(s.Partition)
-	}
-	q := qualifiers{
-		labelsFor(in, func(s Service) string { return s.Namespace }), labelsFor(in, func(s Service) string { return s.Partition }),
-		labelsFor(in, func(s Service) string { return s.Peer }), labelsFor(in, func(s Service) string { return s.Datacenter }),
-	}
-	perDatacenter := strings.Contains(m.o.HostTemplate, "{datacenter}")
-	type id struct{ namespace, partition, peer, datacenter string }
-	byID := map[id]map[string][]Service{}
-	for _, s := range in {
-		k := id{s.Namespace, s.Partition, s.Peer, ""}
-		if perDatacenter {
-			k.datacenter = s.Datacenter
+		for _, q := range []*string{&in[i].Namespace, &in[i].Partition} {
+			if *q == "default" { // the two ways to say it
+				*q = ""
+			}
 		}
-		if byID[k] == nil {
-			byID[k] = map[string][]Service{}
-		}
-		byID[k][s.Datacenter] = append(byID[k][s.Datacenter], s)
 	}
-	ids := slices.SortedFunc(maps.Keys(byID), func(a, b id) int {
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.partition, b.partition),
-			cmp.Compare(a.peer, b.peer), cmp.Compare(a.datacenter, b.datacenter))
+	slices.SortStableFunc(in, func(a, b Service) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Peer, b.Peer),
+			cmp.Compare(a.Datacenter, b.Datacenter))
 	})
-	var all []*family
-	for _, k := range ids {
-		f := &family{name: name, namespace: k.namespace, partition: k.partition, peer: k.peer}
-		f.id = identity{label, q.namespaces[k.namespace], q.partitions[k.partition], q.peers[k.peer], q.datacenters[k.datacenter]}
-		f.host = m.host(f.id)
-		for _, dc := range slices.Sorted(maps.Keys(byID[k])) {
-			d := datacenter{name: dc, id: f.id}
-			// A peer's datacenters have no names here.
-			if m.o.Aliases == aliasesDatacenter && !perDatacenter && dc != "" && k.peer == "" {
-				d.id.datacenter = q.datacenters[dc]
+	labels := func(of func(Service) string) map[string]string {
+		var all []string
+		for _, s := range in {
+			if q := of(s); q != "" {
+				all = append(all, q)
+			}
+		}
+		slices.Sort(all)
+		return distinct(slices.Compact(all))
+	}
+	namespaces, partitions := labels(func(s Service) string { return s.Namespace }), labels(func(s Service) string { return s.Partition })
+	peers, dcs := labels(func(s Service) string { return s.Peer }), labels(func(s Service) string { return s.Datacenter })
+	perDatacenter := strings.Contains(m.o.HostTemplate, "{datacenter}")
+	typical := map[*family]bool{}
+	for _, s := range in {
+		of := Service{Name: name, Namespace: s.Namespace, Partition: s.Partition, Peer: s.Peer}
+		if perDatacenter {
+			of.Datacenter = s.Datacenter
+		}
+		if len(all) == 0 || !all[len(all)-1].of.same(of) {
+			id := identity{label, namespaces[of.Namespace], partitions[of.Partition], peers[of.Peer], dcs[of.Datacenter]}
+			all = append(all, &family{of: of, id: id, host: m.host(id)})
+		}
+		f := all[len(all)-1]
+		if n := len(f.datacenters); n == 0 || f.datacenters[n-1].name != s.Datacenter {
+			d := datacenter{name: s.Datacenter, id: f.id}
+			if m.o.Aliases == aliasesDatacenter && !perDatacenter && s.Datacenter != "" && s.Peer == "" { // a peer's have no names here
+				d.id.datacenter = dcs[s.Datacenter]
 				d.alias = m.host(d.id)
 			}
 			f.datacenters = append(f.datacenters, d)
 		}
-		w.place = f.place()
-		typical := false
-		for i := range f.datacenters {
-			dc := &f.datacenters[i]
-			for _, s := range byID[k][dc.name] {
-				typical = typical || len(s.Entries) == 0
-				for _, e := range s.Entries {
-					if one := m.instanceOf(dc.name, e, w.addInstance); one != nil {
-						typical = true
-						dc.instances = append(dc.instances, one)
-					}
-				}
+		dc := &f.datacenters[len(f.datacenters)-1]
+		typical[f] = typical[f] || len(s.Entries) == 0
+		for _, e := range s.Entries {
+			if one := m.instanceOf(s.Datacenter, e); one != nil {
+				typical[f] = true
+				dc.instances = append(dc.instances, one)
 			}
-			slices.SortFunc(dc.instances, compareInstances)
 		}
-		if typical {
-			all = append(all, f)
-		}
+		slices.SortFunc(dc.instances, compareInstances)
 	}
-	w.place = ""
-	return all
+	return slices.DeleteFunc(all, func(f *family) bool { return !typical[f] })
 }
 
-// orDefault folds the two ways to say that something is in the default namespace or partition.
-func orDefault(s string) string {
-	if s == "default" {
-		return ""
-	}
-	return s
+func (s Service) same(o Service) bool {
+	return s.Namespace == o.Namespace && s.Partition == o.Partition && s.Peer == o.Peer && s.Datacenter == o.Datacenter
 }
 
-func labelsFor(in []Service, of func(Service) string) map[string]string {
-	var names []string
-	for _, s := range in {
-		names = append(names, of(s))
+// host expands the template. What the template does not name is put where Consul's DNS has it:
+// service.service[.namespace.ns][.partition.ap][.peer.peer][.datacenter].consul, with ".dc" after the datacenter where others go before it.
+func (m *Mapper) host(id identity) string {
+	var qualifiers []string
+	stands := []string{"{service}", id.service}
+	for _, q := range [][4]string{
+		{"{namespace}", id.namespace, "ns", "default"},
+		{"{partition}", id.partition, "ap", "default"},
+		{"{peer}", id.peer, "peer", "local"},
+		{"{datacenter}", id.datacenter, "dc", "default"},
+	} {
+		placeholder, label, kind, standIn := q[0], q[1], q[2], q[3]
+		switch {
+		case label == "" || strings.Contains(m.o.HostTemplate, placeholder):
+		case kind == "dc" && len(qualifiers) == 0:
+			qualifiers = append(qualifiers, label)
+		default:
+			qualifiers = append(qualifiers, label, kind)
+		}
+		if label == standIn { // which stands for none
+			label = names.Hashed(label, label, names.MaxLabel)
+		}
+		stands = append(stands, placeholder, cmp.Or(label, standIn))
 	}
-	slices.Sort(names)
-	return distinct(slices.DeleteFunc(slices.Compact(names), func(s string) bool { return s == "" }))
+	labels := strings.Split(m.o.HostTemplate, ".")
+	at := slices.IndexFunc(labels, func(l string) bool { return strings.Contains(l, "{service}") })
+	at = max(at, slices.Index(labels, "service"))
+	r := strings.NewReplacer(stands...)
+	for i, l := range labels {
+		l = r.Replace(l)
+		labels[i] = names.Fit(l, l, names.MaxLabel)
+	}
+	return strings.Join(slices.Insert(labels, at+1, qualifiers...), ".")
+}
+
+// object returns the name of the objects of an identity. A service's label has no dot, so that no name is that of another.
+func (id identity) object() string {
+	parts := []string{id.service}
+	for _, q := range [][2]string{{id.namespace, "ns"}, {id.partition, "ap"}, {id.peer, "peer"}, {id.datacenter, "dc"}} {
+		if q[0] != "" {
+			parts = append(parts, q[:]...)
+		}
+	}
+	return strings.Join(parts, ".")
 }

@@ -31,12 +31,18 @@ func TestGolden(t *testing.T) {
 			if len(g.Steps) > 1 {
 				fmt.Fprintf(&out, "# step %d\n", i+1)
 			}
-			rs, rejects, warnings := m.Service(step.Services[0].Name, step.Services)
+			rs, rejects, warnings := mapped(m, step.Services[0].Name, step.Services)
 			out.WriteString(show(t, rs, rejects, warnings))
 			requireValid(t, rs)
 		}
 		return out.String()
 	})
+}
+
+// mapped maps a service.
+func mapped(m *mapping.Mapper, name string, in []mapping.Service) ([]*resource.Resource, []sources.Reject, []string) {
+	c := m.Service(name, in)
+	return c.Resources, c.Rejects, c.Warnings
 }
 
 // show prints what a mapping gave.

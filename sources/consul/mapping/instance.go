@@ -3,6 +3,7 @@ package mapping
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -18,14 +19,19 @@ import (
 type instance struct {
 	datacenter string
 	node, id   string
-	served     bool   // it is healthy enough, has an address, a port and a weight
-	address    string // an IP address or a host
-	isHost     bool
+	at         string   // its address and port, as Consul has them
+	why        string   // it is not served; empty if it is
+	said       []string // what is left out of it, and why
+	address    string   // an IP address or a host
 	weight     uint32
 	ports      []instancePort
 	wantsPort  uint32 // the service port that its meta asks for
 	labels     map[string]string
 	locality   string
+}
+
+func (i *instance) say(format string, args ...any) {
+	i.said = append(i.said, fmt.Sprintf(format, args...))
 }
 
 type instancePort struct {
@@ -45,9 +51,6 @@ func comparePortKeys(a, b portKey) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol))
 }
 
-// carriesHost reports whether requests carry the host that they are for, so that services can share a port.
-func (k portKey) carriesHost() bool { return k.protocol.IsHTTP() || k.protocol.IsTLS() }
-
 func (i *instance) String() string { return fmt.Sprintf("instance %s on node %s", i.id, i.node) }
 
 func compareInstances(a, b *instance) int {
@@ -57,36 +60,35 @@ func compareInstances(a, b *instance) int {
 		}), cmp.Compare(a.weight, b.weight), cmp.Compare(a.locality, b.locality), cmp.Compare(fmt.Sprint(a.labels), fmt.Sprint(b.labels)))
 }
 
-// instanceOf converts an entry, or returns nil if it is not one of a service to call. say is told what is left out of it.
-func (m *Mapper) instanceOf(datacenter string, e *api.ServiceEntry, say func(*instance, string)) *instance {
-	if e == nil || e.Service == nil || e.Service.Kind != api.ServiceKindTypical {
+// instanceOf converts an entry, or returns nil if it is not one of a service to call.
+func (m *Mapper) instanceOf(datacenter string, e *api.ServiceEntry) *instance {
+	s, n := e.Service, e.Node
+	if s.Kind != api.ServiceKindTypical {
 		return nil
 	}
-	s, n := e.Service, e.Node
-	if n == nil {
-		n = &api.Node{}
-	}
-	i := &instance{datacenter: cmp.Or(datacenter, s.Datacenter, n.Datacenter), node: n.Node, id: s.ID}
 	status := e.Checks.AggregatedStatus()
-	i.weight = weightOf(s.Weights, status)
-	i.served = slices.Contains(m.o.StrictChecks, status) && i.weight > 0
-
+	i := &instance{datacenter: cmp.Or(datacenter, s.Datacenter, n.Datacenter), node: n.Node, id: s.ID, weight: weightOf(s.Weights, status)}
 	address, taggedPort := m.addressOf(s, n)
-	i.address, i.isHost = parseAddress(address)
-	if i.address == "" {
-		i.served = false
-		say(i, fmt.Sprintf("%q is no address that can be called", address))
+	i.at = address
+	if port := cmp.Or(taggedPort, s.Port); port != 0 {
+		i.at = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
 	}
-	i.ports = m.portsOf(s, taggedPort, func(what string) { say(i, what) })
-	if len(i.ports) == 0 {
-		i.served = false
-		say(i, "it has no port")
+	i.address, i.ports = parseAddress(address), m.portsOf(s, taggedPort, i)
+	switch {
+	case i.address == "":
+		i.why = fmt.Sprintf("%q is no address that can be called", address)
+		i.say("%s", i.why)
+	case len(i.ports) == 0:
+		i.why = "it has no port"
+		i.say("%s", i.why)
+	case i.weight == 0:
+		i.why = "weight 0"
+	case !slices.Contains(m.o.StrictChecks, status):
+		i.why = "checks are " + status
 	}
 	if v := s.Meta[m.o.ServicePortMeta]; v != "" {
-		if p, err := strconv.ParseUint(v, 10, 16); err == nil && p > 0 {
-			i.wantsPort = uint32(p)
-		} else {
-			say(i, fmt.Sprintf("meta %s: %q is not a port", m.o.ServicePortMeta, v))
+		if i.wantsPort = m.o.WantedPort(s.Meta); i.wantsPort == 0 {
+			i.say("meta %s: %q is not a port", m.o.ServicePortMeta, v)
 		}
 	}
 	i.labels = m.labelsOf(s)
@@ -122,104 +124,81 @@ func (m *Mapper) addressOf(s *api.AgentService, n *api.Node) (address string, po
 }
 
 // parseAddress returns an address as Istio takes it, or nothing.
-func parseAddress(s string) (address string, host bool) {
+func parseAddress(s string) string {
 	s = strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 	if ip, err := netip.ParseAddr(s); err == nil {
 		ip = ip.Unmap()
 		if ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() {
-			return "", false
+			return ""
 		}
-		return ip.String(), false
+		return ip.String()
 	}
 	s = strings.ToLower(strings.TrimSuffix(s, "."))
 	if !names.IsHost(s) {
-		return "", false
+		return ""
 	}
-	return s, true
+	return s
 }
 
 // portsOf returns the ports of an instance, each key once, the default one first.
-func (m *Mapper) portsOf(s *api.AgentService, taggedPort int, say func(string)) []instancePort {
-	var ports []instancePort
-	add := func(name string, number int, isDefault bool) {
-		if isDefault && taggedPort > 0 {
-			number = taggedPort
-		}
-		if number <= 0 || number > 65535 {
-			if name != "" || number != 0 {
-				say(fmt.Sprintf("port %s %d is none", name, number))
-			}
-			return
-		}
-		p := m.protocolOf(s, name, isDefault, say)
-		key := portKey{cmp.Or(name, strings.ToLower(string(p))), p}
-		if slices.ContainsFunc(ports, func(o instancePort) bool { return o.portKey == key }) {
-			say(fmt.Sprintf("port %s is there twice", name))
-			return
-		}
-		ports = append(ports, instancePort{key, uint32(number), isDefault})
-	}
-	named := slices.SortedFunc(slices.Values(s.Ports), func(a, b api.ServicePort) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port))
+func (m *Mapper) portsOf(s *api.AgentService, taggedPort int, i *instance) (ports []instancePort) {
+	rank := map[bool]int{true: -1}
+	all := slices.SortedFunc(slices.Values(s.Ports), func(a, b api.ServicePort) int {
+		return cmp.Or(rank[a.Default]-rank[b.Default], cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port))
 	})
-	for _, p := range named {
-		if p.Default {
-			add(p.Name, p.Port, true)
-		}
+	if len(all) == 0 {
+		all = []api.ServicePort{{Port: s.Port, Default: true}}
 	}
-	if len(s.Ports) == 0 {
-		add("", s.Port, true)
-	}
-	for _, p := range named {
-		if !p.Default {
-			add(p.Name, p.Port, false)
+	for _, p := range all {
+		if p.Default && taggedPort > 0 {
+			p.Port = taggedPort
 		}
+		if p.Port <= 0 || p.Port > 65535 {
+			if p.Name != "" || p.Port != 0 {
+				i.say("port %s %d is none", p.Name, p.Port)
+			}
+			continue
+		}
+		is := m.protocolOf(s, p.Name, p.Default, i)
+		key := portKey{cmp.Or(p.Name, strings.ToLower(string(is))), is}
+		if slices.ContainsFunc(ports, func(o instancePort) bool { return o.portKey == key }) {
+			i.say("port %s is there twice", p.Name)
+			continue
+		}
+		ports = append(ports, instancePort{key, uint32(p.Port), p.Default})
 	}
 	return ports
 }
 
 // protocolOf infers the protocol of a port. A protocol that is declared and that Istio does not know is TCP: to take it for the
 // default could have HTTP parsed where there is none.
-func (m *Mapper) protocolOf(s *api.AgentService, port string, isDefault bool, say func(string)) protocol.Instance {
-	declared := func(key string) (protocol.Instance, bool) {
-		v := s.Meta[key]
-		if v == "" {
-			return "", false
-		}
-		if p := protocol.Parse(v); !p.IsUnsupported() {
-			return p, true
-		}
-		say(fmt.Sprintf("meta %s: Istio knows no protocol %q: tcp is used", key, v))
-		return protocol.TCP, true
+func (m *Mapper) protocolOf(s *api.AgentService, port string, isDefault bool, i *instance) protocol.Instance {
+	key, prefix := m.o.ProtocolMeta+"-"+port, protocolPrefix(port)
+	own := port != "" && s.Meta[key] != ""
+	if !own {
+		key = m.o.ProtocolMeta
 	}
-	if port != "" {
-		if p, ok := declared(m.o.ProtocolMeta + "-" + port); ok {
-			return p
-		}
-	}
-	if isDefault {
-		if p, ok := declared(m.o.ProtocolMeta); ok {
-			return p
-		}
-	}
-	if p := protocolPrefix(port); !p.IsUnsupported() {
+	declared := s.Meta[key]
+	switch p := protocol.Parse(declared); {
+	case !own && !isDefault && !prefix.IsUnsupported(), declared == "" && !prefix.IsUnsupported():
+		return prefix
+	case declared == "":
+		return protocol.Parse(m.o.DefaultProtocol)
+	case p.IsUnsupported():
+		i.say("meta %s: Istio knows no protocol %q: tcp is used", key, declared)
+		return protocol.TCP
+	default:
 		return p
 	}
-	if p, ok := declared(m.o.ProtocolMeta); ok {
-		return p
-	}
-	return protocol.Parse(m.o.DefaultProtocol)
 }
 
 // protocolPrefix returns the protocol that the name of a port begins with, as in grpc-web-internal or http.
 func protocolPrefix(port string) protocol.Instance {
 	for {
-		if p := protocol.Parse(port); !p.IsUnsupported() {
-			return p
-		}
+		p := protocol.Parse(port)
 		i := strings.LastIndexByte(port, '-')
-		if i < 0 {
-			return protocol.Unsupported
+		if !p.IsUnsupported() || i < 0 {
+			return p
 		}
 		port = port[:i]
 	}

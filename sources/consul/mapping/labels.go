@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -53,71 +54,58 @@ func (m *Mapper) cutTag(tag string) (key, value string, ok bool) {
 	return tag[:at], tag[at+width:], true
 }
 
-// The keys of a node's meta in which a locality is found; the first that is there counts. They are habits: Consul has none of
-// its own.
-var (
-	regionKeys  = []string{"region"}
-	zoneKeys    = []string{"zone", "availability-zone", "availability_zone", "az"}
-	subzoneKeys = []string{"subzone", "rack"}
-)
+// localityKeys are the keys of a node's meta in which a region, zone and subzone are found; the first that is there counts. They are
+// habits: Consul has none of its own.
+var localityKeys = [...][]string{{"region"}, {"zone", "availability-zone", "availability_zone", "az"}, {"subzone", "rack"}}
 
 // localityOf returns a locality as Istio writes it, region/zone/subzone, or nothing.
 func (m *Mapper) localityOf(s *api.AgentService, n *api.Node, datacenter string) string {
-	of := func(l *api.Locality) string {
-		if l == nil {
-			return ""
-		}
-		return joinLocality(l.Region, l.Zone, "")
-	}
-	first := func(keys []string) string {
-		for _, key := range keys {
-			if v := n.Meta[key]; v != "" {
-				return v
-			}
-		}
-		return ""
-	}
 	for _, from := range m.o.LocalityFrom {
-		var l string
+		var candidates [][]string
 		switch from {
 		case localityConsul:
-			if l = of(s.Locality); l == "" {
-				l = of(n.Locality)
+			for _, l := range []*api.Locality{s.Locality, n.Locality} {
+				if l != nil {
+					candidates = append(candidates, []string{l.Region, l.Zone})
+				}
 			}
 		case localityMeta:
-			region, zone, subzone := first(regionKeys), first(zoneKeys), first(subzoneKeys)
-			if region == "" && zone != "" {
-				region = datacenter
+			parts := make([]string, len(localityKeys))
+			for i, keys := range localityKeys {
+				for _, key := range keys {
+					parts[i] = cmp.Or(parts[i], n.Meta[key])
+				}
 			}
-			l = joinLocality(region, zone, subzone)
+			if parts[1] != "" {
+				parts[0] = cmp.Or(parts[0], datacenter)
+			}
+			candidates = append(candidates, parts)
 		case localityDatacenter:
-			l = joinLocality(datacenter, "", "")
+			candidates = append(candidates, []string{datacenter})
 		}
-		if l != "" {
-			return l
+		for _, parts := range candidates {
+			if l := joinLocality(parts); l != "" {
+				return l
+			}
 		}
 	}
 	return ""
 }
 
 // joinLocality ends where a part is missing, as Istio's hierarchy does. istiod makes labels of the parts.
-func joinLocality(parts ...string) string {
+func joinLocality(parts []string) string {
 	var l []string
 	for _, part := range parts {
-		if part = localityPart(part); part == "" {
+		text := strings.Map(func(c rune) rune {
+			if names.IsLabelText("x" + string(c) + "x") {
+				return c
+			}
+			return '-'
+		}, part)
+		if text = names.Fit(strings.Trim(text, "-_."), part, names.MaxLabel); text == "" {
 			break
 		}
-		l = append(l, part)
+		l = append(l, text)
 	}
 	return strings.Join(l, "/")
-}
-
-func localityPart(s string) string {
-	text := strings.Map(func(c rune) rune {
-		if names.IsLabelText("x" + string(c) + "x") {
-			return c
-		}
-		return '-'
-	}, s)
-	return names.Fit(strings.Trim(text, "-_."), s, names.MaxLabel)
 }

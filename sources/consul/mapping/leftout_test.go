@@ -16,7 +16,7 @@ func TestLeftOut(t *testing.T) {
 		"":                    func(*api.ServiceEntry) {},
 		"checks are critical": func(e *api.ServiceEntry) { e.Checks = api.HealthChecks{{Status: api.HealthCritical}} },
 		"weight 0":            func(e *api.ServiceEntry) { e.Service.Weights = api.AgentWeights{Passing: 0, Warning: 1} },
-		`"0.0.0.0" is no address that can be called`: func(e *api.ServiceEntry) { e.Service.Address, e.Node = "0.0.0.0", nil },
+		`"0.0.0.0" is no address that can be called`: func(e *api.ServiceEntry) { e.Service.Address = "0.0.0.0" },
 	} {
 		in := http("web", 80, 81)
 		change(in[0].Entries[1])
@@ -24,6 +24,6 @@ func TestLeftOut(t *testing.T) {
 		if why != "" {
 			want = []sources.LeftOut{{What: in[0].Entries[1].Service.Address + ":81", Of: "web", Why: why}}
 		}
-		require.Equal(t, want, newMapper(t, mapping.Options{}).LeftOut("web", in))
+		require.Equal(t, want, newMapper(t, mapping.Options{}).Service("web", in).LeftOut)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/registry"
 )
 
 func newMapper(t *testing.T, o mapping.Options) *mapping.Mapper {
@@ -58,7 +59,7 @@ func TestNamesThatClash(t *testing.T) {
 			m := newMapper(t, mapping.Options{})
 			m.Names(order)
 			for _, name := range order {
-				rs, rejects, warnings := m.Service(name, http(name, 80))
+				rs, rejects, warnings := mapped(m, name, http(name, 80))
 				require.Empty(t, rejects)
 				(*got)[name] = hostOf(t, rs)
 				if name == names[0] {
@@ -85,26 +86,26 @@ func TestNamesThatDifferByCase(t *testing.T) {
 	m := newMapper(t, mapping.Options{})
 	m.Names([]string{"SHOP", "Shop", "shop"})
 	for _, name := range []string{"Shop", "SHOP"} {
-		rs, rejects, warnings := m.Service(name, http(name, 80, 81))
+		rs, rejects, warnings := mapped(m, name, http(name, 80, 81))
 		require.Empty(t, rs)
 		require.Empty(t, rejects)
 		require.Equal(t, []string{"consul service " + name + `: to Consul it is the same as "shop", and is served as that`}, warnings)
 	}
-	rs, _, warnings := m.Service("shop", http("shop", 80, 81))
+	rs, _, warnings := mapped(m, "shop", http("shop", 80, 81))
 	require.Equal(t, "shop.service.consul", hostOf(t, rs))
 	require.Empty(t, warnings)
 
 	require.Equal(t, []string{"SHOP"}, m.Names([]string{"SHOP", "Shop"}), "that name has gone")
-	rs, _, _ = m.Service("SHOP", http("SHOP", 80))
+	rs, _, _ = mapped(m, "SHOP", http("SHOP", 80))
 	require.Equal(t, "shop.service.consul", hostOf(t, rs))
 
 	m.Names([]string{"a-b", "A_b", "a_B"})
-	rs, _, _ = m.Service("A_b", http("A_b", 80))
+	rs, _, _ = mapped(m, "A_b", http("A_b", 80))
 	require.Regexp(t, `^a-b-[0-9a-f]{16}\.service\.consul$`, hostOf(t, rs))
-	rs, _, _ = m.Service("a_B", http("a_B", 80))
+	rs, _, _ = mapped(m, "a_B", http("a_B", 80))
 	require.Empty(t, rs)
 	require.Equal(t, []string{"a_B"}, m.Names([]string{"a-b", "a_B"}), "the one that stood for it has gone")
-	rs, _, _ = m.Service("a_B", http("a_B", 80))
+	rs, _, _ = mapped(m, "a_B", http("a_B", 80))
 	require.Regexp(t, `^a-b-[0-9a-f]{16}\.service\.consul$`, hostOf(t, rs))
 }
 
@@ -112,18 +113,18 @@ func TestNamesThatDifferByCase(t *testing.T) {
 func TestClashThatComesLater(t *testing.T) {
 	m := newMapper(t, mapping.Options{})
 	require.Empty(t, m.Names([]string{"web_api"}))
-	rs, _, _ := m.Service("web_api", http("web_api", 80))
+	rs, _, _ := mapped(m, "web_api", http("web_api", 80))
 	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
 
 	require.Equal(t, []string{"web_api"}, m.Names([]string{"web_api", "web-api"}))
 	require.Empty(t, m.Names([]string{"web-api", "web_api"}), "nothing has changed since")
-	rs, _, _ = m.Service("web-api", http("web-api", 80))
+	rs, _, _ = mapped(m, "web-api", http("web-api", 80))
 	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
-	rs, _, _ = m.Service("web_api", http("web_api", 80))
+	rs, _, _ = mapped(m, "web_api", http("web_api", 80))
 	require.NotEqual(t, "web-api.service.consul", hostOf(t, rs))
 
 	require.Equal(t, []string{"web_api"}, m.Names([]string{"web_api"}))
-	rs, _, warnings := m.Service("web_api", http("web_api", 80))
+	rs, _, warnings := mapped(m, "web_api", http("web_api", 80))
 	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
 	require.Empty(t, warnings)
 }
@@ -131,23 +132,23 @@ func TestClashThatComesLater(t *testing.T) {
 // After a restart the ports are those that were published, not those that would be chosen now.
 func TestRestore(t *testing.T) {
 	m := newMapper(t, mapping.Options{})
-	published, _, _ := m.Service("reviews", http("reviews", 9080))
+	published, _, _ := mapped(m, "reviews", http("reviews", 9080))
 
 	m = newMapper(t, mapping.Options{})
 	m.Restore(published)
-	rs, rejects, _ := m.Service("reviews", http("reviews", 9090))
+	rs, rejects, _ := mapped(m, "reviews", http("reviews", 9090))
 	require.Empty(t, rejects)
 	require.EqualValues(t, 9080, portOf(t, rs))
 
 	m = newMapper(t, mapping.Options{})
 	m.Restore(published)
-	rs, rejects, _ = m.Service("reviews", http("reviews"))
+	rs, rejects, _ = mapped(m, "reviews", http("reviews"))
 	require.Empty(t, rejects)
 	require.EqualValues(t, 9080, portOf(t, rs), "without instances the ports are known all the same")
 
-	rs, _, _ = m.Service("reviews", nil)
+	rs, _, _ = mapped(m, "reviews", nil)
 	require.Empty(t, rs)
-	rs, _, _ = m.Service("reviews", http("reviews", 9090))
+	rs, _, _ = mapped(m, "reviews", http("reviews", 9090))
 	require.EqualValues(t, 9090, portOf(t, rs), "a service that was gone is a new one")
 }
 
@@ -156,41 +157,39 @@ func TestRestoreOfSplitPorts(t *testing.T) {
 	in := http("reviews", 80, 81)
 	in[0].Entries[1].Service.Ports = api.ServicePorts{{Name: "Main_Port", Port: 81, Default: true}, {Name: "http", Port: 82}}
 	m := newMapper(t, mapping.Options{})
-	published, _, _ := m.Service("reviews", in)
+	published, _, _ := mapped(m, "reviews", in)
 	require.Greater(t, len(published), 1)
 	m = newMapper(t, mapping.Options{})
 	m.Restore(published)
-	again, _, _ := m.Service("reviews", in)
+	again, _, _ := mapped(m, "reviews", in)
 	require.Equal(t, show(t, published, nil, nil), show(t, again, nil, nil))
 }
 
 func TestOptionsAreChecked(t *testing.T) {
 	for option, o := range map[string]mapping.Options{
-		`hostTemplate: "consul"`:              {HostTemplate: "consul"},
-		"hostTemplate: {name} stands":         {HostTemplate: "{service}.{name}.x"},
-		`hostTemplate: "a.b" has no {service`: {HostTemplate: "a.b"},
-		`hostTemplate: "{service}.1"`:         {HostTemplate: "{service}.1"},
-		`hostTemplate: "{service}.a_b.c"`:     {HostTemplate: "{service}.a_b.c"},
-		`hostTemplate: "a.{service}"`:         {HostTemplate: "a.{service}"},
-		`hostTemplate: "{service}-{peer}"`:    {HostTemplate: "{service}-{peer}.x"},
-		`namespace: "A"`:                      {Namespace: "A"},
-		`defaultProtocol: `:                   {DefaultProtocol: "dubbo"},
-		"servicePort: 70000":                  {ServicePort: 70000},
+		`hostTemplate: "consul"`:              {MappingOptions: registry.MappingOptions{HostTemplate: "consul"}},
+		"hostTemplate: unknown {name};":       {MappingOptions: registry.MappingOptions{HostTemplate: "{service}.{name}.x"}},
+		`hostTemplate: "a.b" has no {service`: {MappingOptions: registry.MappingOptions{HostTemplate: "a.b"}},
+		`hostTemplate: "{service}.1"`:         {MappingOptions: registry.MappingOptions{HostTemplate: "{service}.1"}},
+		`hostTemplate: "{service}.a_b.c"`:     {MappingOptions: registry.MappingOptions{HostTemplate: "{service}.a_b.c"}},
+		`hostTemplate: "a.{service}"`:         {MappingOptions: registry.MappingOptions{HostTemplate: "a.{service}"}},
+		`hostTemplate: "{service}-{peer}.x"`:  {MappingOptions: registry.MappingOptions{HostTemplate: "{service}-{peer}.x"}},
+		`namespace: "A"`:                      {MappingOptions: registry.MappingOptions{Namespace: "A"}},
+		`defaultProtocol: `:                   {MappingOptions: registry.MappingOptions{DefaultProtocol: "dubbo"}},
+		"servicePort: want 1 to 65535":        {MappingOptions: registry.MappingOptions{ServicePort: 70000}},
 		"tagSeparators: ":                     {TagSeparators: []string{"=", ""}},
 		`labelPrefix: "a/b/"`:                 {LabelPrefix: "a/b/"},
-		`tags: "a b"`:                         {Tags: []string{"a b"}},
-		`skip: "["`:                           {Skip: []string{"["}},
+		`labelTags: "a b"`:                    {Tags: []string{"a b"}},
 		`localityFrom: "none" stands`:         {LocalityFrom: []string{"meta", "none"}},
 		`localityFrom: "zone" is none of`:     {LocalityFrom: []string{"zone"}},
 		`strictChecks: "ok" is none of`:       {StrictChecks: []string{"ok"}},
 		`endpoints: "x" is none of`:           {Endpoints: "x"},
-		`vips: "x" is none of`:                {VIPs: "x"},
+		"vips: want tcp, all or none, got":    {MappingOptions: registry.MappingOptions{VIPs: "x"}},
 		`aliases: "x" is none of`:             {Aliases: "x"},
 	} {
 		_, err := mapping.New(o, nil)
 		require.ErrorContains(t, err, option)
 	}
-	require.NoError(t, mapping.Options{}.Validate())
 }
 
 func reversed(names []string) []string {

@@ -15,6 +15,7 @@ import (
 	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/registry"
 )
 
 // TestAnyCatalog maps histories of catalogs with everything in them that Consul's API takes, and more.
@@ -32,7 +33,7 @@ func TestAnyCatalog(t *testing.T) {
 			in := anyServices(t, name)
 			m.Names(names)
 			shuffled.Names(names)
-			rs, rejects, warnings := m.Service(name, in)
+			rs, rejects, warnings := mapped(m, name, in)
 			requireValid(t, rs)
 			requireNoPhantoms(t, rs)
 			for _, r := range rejects {
@@ -44,9 +45,9 @@ func TestAnyCatalog(t *testing.T) {
 			}
 
 			other := shuffle(in)
-			rs2, rejects2, warnings2 := shuffled.Service(name, other)
+			rs2, rejects2, warnings2 := mapped(shuffled, name, other)
 			require.Equal(t, show(t, rs, rejects, warnings), show(t, rs2, rejects2, warnings2), "order matters")
-			same, _, _ := m.Service(name, in)
+			same, _, _ := mapped(m, name, in)
 			require.Equal(t, show(t, rs, nil, nil), show(t, same, nil, nil), "the same again is not the same")
 		}
 		var all []*resource.Resource
@@ -158,13 +159,15 @@ func shuffle(in []mapping.Service) []mapping.Service {
 func anyOptions(t *rapid.T) mapping.Options {
 	pick := func(label string, values ...string) string { return rapid.SampledFrom(values).Draw(t, label) }
 	return mapping.Options{
-		HostTemplate: pick("template", "", "{service}.mesh", "{service}.{datacenter}.mesh",
-			"s-{service}.{namespace}.{partition}.{peer}.mesh.internal"),
-		Aliases:     pick("aliases", "", "none"),
-		ServicePort: rapid.SampledFrom([]int{0, 80}).Draw(t, "port"),
-		Tags:        []string{"canary"}, LabelPrefix: pick("prefix", "", "x.y/"),
+		MappingOptions: registry.MappingOptions{
+			HostTemplate: pick("template", "", "{service}.mesh", "{service}.{datacenter}.mesh",
+				"s-{service}.{namespace}.{partition}.{peer}.mesh.internal"),
+			ServicePort: rapid.SampledFrom([]int{0, 80}).Draw(t, "port"),
+			VIPs:        pick("vips", "", "all", "none"), DefaultProtocol: pick("protocol", "", "http"),
+		},
+		Aliases: pick("aliases", "", "none"),
+		Tags:    []string{"canary"}, LabelPrefix: pick("prefix", "", "x.y/"),
 		TaggedAddress: pick("tagged", "", "wan"), Endpoints: pick("endpoints", "", "workloadEntries"),
-		VIPs: pick("vips", "", "all", "none"), DefaultProtocol: pick("protocol", "", "http"),
 	}
 }
 

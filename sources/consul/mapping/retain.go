@@ -1,12 +1,12 @@
 package mapping
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/consul/api"
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -15,23 +15,19 @@ import (
 
 // Lost returns how many endpoints of what was made of a service, in an earlier run, have no instance in.
 func Lost(before []*resource.Resource, in []Service) int {
-	there, lost := places(in), make(map[string]bool)
-	count := func(e *networking.WorkloadEntry) {
-		if !there.has(e) {
-			lost[fmt.Sprint(e.Address, e.Ports)] = true // an alias has it again
-		}
-	}
+	there, lost := placesOf(in), make(map[string]bool)
 	for _, r := range before {
-		spec, err := r.Spec()
-		if err != nil {
-			continue // what cannot be decoded cannot be kept, either
-		}
+		var all []*networking.WorkloadEntry
+		spec, _ := r.Spec() // what cannot be decoded cannot be kept, either
 		switch was := spec.(type) {
 		case *networking.WorkloadEntry:
-			count(was)
+			all = append(all, was)
 		case *networking.ServiceEntry:
-			for _, e := range was.Endpoints {
-				count(e)
+			all = was.Endpoints
+		}
+		for _, e := range all {
+			if !there.has(e) {
+				lost[fmt.Sprint(e.Address, e.Ports)] = true // an alias has it again
 			}
 		}
 	}
@@ -42,7 +38,7 @@ func Lost(before []*resource.Resource, in []Service) int {
 // objects, and endpoints of ServiceEntries. It is for what may be hidden from us, or a Consul that lost its data, while its agents
 // are still telling it anew what they have. What is there, healthy or not, is as now has it.
 func Retain(now, before []*resource.Resource, in []Service) ([]*resource.Resource, error) {
-	there := places(in)
+	there := placesOf(in)
 	all := slices.Clone(now)
 	for _, old := range before {
 		i := slices.IndexFunc(all, func(r *resource.Resource) bool { return r.Key() == old.Key() })
@@ -58,9 +54,7 @@ func Retain(now, before []*resource.Resource, in []Service) ([]*resource.Resourc
 		case *networking.ServiceEntry:
 			if i < 0 {
 				all = append(all, old)
-				continue
-			}
-			if all[i], err = retainEndpoints(all[i], was, there); err != nil {
+			} else if all[i], err = retainEndpoints(all[i], was, there); err != nil {
 				return nil, err
 			}
 		}
@@ -69,21 +63,17 @@ func Retain(now, before []*resource.Resource, in []Service) ([]*resource.Resourc
 }
 
 // retainEndpoints returns r with those endpoints of was whose instances are not there.
-func retainEndpoints(r *resource.Resource, was *networking.ServiceEntry, there placesOf) (*resource.Resource, error) {
+func retainEndpoints(r *resource.Resource, was *networking.ServiceEntry, there places) (*resource.Resource, error) {
 	spec, err := r.Spec()
 	if err != nil {
 		return nil, err
 	}
-	se := proto.CloneOf(spec.(*networking.ServiceEntry))
-	had := len(se.Endpoints)
-	for _, e := range was.Endpoints {
-		if !there.has(e) {
-			se.Endpoints = append(se.Endpoints, e)
-		}
-	}
-	if len(se.Endpoints) == had {
+	gone := slices.DeleteFunc(slices.Clone(was.Endpoints), there.has)
+	if len(gone) == 0 {
 		return r, nil
 	}
+	se := proto.CloneOf(spec.(*networking.ServiceEntry))
+	se.Endpoints = append(se.Endpoints, gone...)
 	if was.Resolution == networking.ServiceEntry_DNS {
 		se.Resolution = was.Resolution // DNS takes IP addresses, too
 	}
@@ -91,26 +81,28 @@ func retainEndpoints(r *resource.Resource, was *networking.ServiceEntry, there p
 	return resource.New(r.Meta(), se)
 }
 
-// placesOf are the addresses, with their ports, at which instances may be.
-type placesOf map[string]bool
+// place is an address and port at which an instance may be.
+type place struct {
+	address string
+	port    int
+}
 
-func placeOf(address string, port int) string { return fmt.Sprint(address, " ", port) }
+type places map[place]bool
 
-func places(in []Service) placesOf {
-	all := placesOf{}
+func placesOf(in []Service) places {
+	all := places{}
 	for _, s := range in {
 		for _, e := range s.Entries {
-			ports := []int{e.Service.Port}
+			ports, addresses := []int{e.Service.Port}, []string{cmp.Or(e.Service.Address, e.Node.Address)}
 			for _, p := range e.Service.Ports {
 				ports = append(ports, p.Port)
 			}
 			for _, tagged := range e.Service.TaggedAddresses {
-				ports = append(ports, tagged.Port)
+				ports, addresses = append(ports, tagged.Port), append(addresses, tagged.Address)
 			}
-			for _, said := range addressesOf(e) {
-				address, _ := parseAddress(said) // as endpoints have it
+			for _, address := range slices.AppendSeq(addresses, maps.Values(e.Node.TaggedAddresses)) {
 				for _, port := range ports {
-					all[placeOf(address, port)] = true
+					all[place{parseAddress(address), port}] = true
 				}
 			}
 		}
@@ -118,21 +110,9 @@ func places(in []Service) placesOf {
 	return all
 }
 
-// addressesOf are all of which one may be that of the endpoint.
-func addressesOf(e *api.ServiceEntry) []string {
-	all := []string{e.Service.Address, e.Node.Address}
-	if e.Service.Address != "" {
-		all = all[:1] // then that of the node is nobody's endpoint
-	}
-	for _, tagged := range e.Service.TaggedAddresses {
-		all = append(all, tagged.Address)
-	}
-	return slices.AppendSeq(all, maps.Values(e.Node.TaggedAddresses))
-}
-
-func (p placesOf) has(e *networking.WorkloadEntry) bool {
+func (p places) has(e *networking.WorkloadEntry) bool {
 	for _, port := range e.Ports {
-		if p[placeOf(e.Address, int(port))] {
+		if p[place{e.Address, int(port)}] {
 			return true
 		}
 	}

@@ -17,8 +17,8 @@ func TestRetainKeepsWhatIsNotThere(t *testing.T) {
 	two[0].Entries[0].Checks = api.HealthChecks{{CheckID: "c", Status: api.HealthCritical}}
 	for _, o := range []mapping.Options{{}, {Endpoints: "workloadEntries"}} {
 		m := newMapper(t, o)
-		before, _, _ := m.Service("web", three)
-		now, _, _ := m.Service("web", two)
+		before, _, _ := mapped(m, "web", three)
+		now, _, _ := mapped(m, "web", two)
 		all, err := mapping.Retain(now, before, two)
 		require.NoError(t, err)
 		require.Equal(t, []uint32{82, 83, 84}, portsOf(t, all), "what is back and sick is not an endpoint")

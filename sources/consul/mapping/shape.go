@@ -2,8 +2,10 @@ package mapping
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -12,12 +14,10 @@ import (
 	"tributary/resource"
 )
 
-// shape is what the ServiceEntries of a host look like, apart from endpoints. It depends on all instances and not on their
-// health, so that a check that fails changes endpoints and nothing else. All that have the ports of a group have all of it, so
+// shape is what the ServiceEntries of a host look like, apart from endpoints: the ports of each. It depends on all instances and not on
+// their health, so that a check that fails changes endpoints and nothing else. All that have the ports of a group have all of it, so
 // that no endpoint lacks a port of its ServiceEntry: to Istio it would have that port all the same, as the service's own.
-type shape struct {
-	groups [][]servicePort
-}
+type shape [][]servicePort
 
 type servicePort struct {
 	portKey
@@ -26,16 +26,15 @@ type servicePort struct {
 	isDefault bool
 }
 
-func (s shape) all() []servicePort { return slices.Concat(s.groups...) }
+// uses is how instances use a port.
+type uses struct {
+	holders         []int // the instances that have it, in order
+	numbers, wanted map[uint32]int
+	isDefault       bool
+}
 
 // shapeOf works out the shape of a host from all instances, and what it was before.
-func (m *Mapper) shapeOf(host string, instances []*instance, before shape, w *warner) shape {
-	type uses struct {
-		holders   []int
-		numbers   map[uint32]int
-		wanted    map[uint32]int
-		isDefault bool
-	}
+func (m *Mapper) shapeOf(host string, instances []*instance, before shape, w *warner) (s shape) {
 	byKey := map[portKey]*uses{}
 	for i, one := range instances {
 		for _, p := range one.ports {
@@ -57,93 +56,69 @@ func (m *Mapper) shapeOf(host string, instances []*instance, before shape, w *wa
 	if len(byKey) == 0 {
 		return before
 	}
+	asDefault := func(k portKey) int { // how many have it, so that the default port that most have is the first of all
+		if u := byKey[k]; u.isDefault {
+			return len(u.holders)
+		}
+		return 0
+	}
 	keys := slices.SortedFunc(maps.Keys(byKey), func(a, b portKey) int {
-		ua, ub := byKey[a], byKey[b]
-		if ua.isDefault != ub.isDefault {
-			if ua.isDefault {
-				return -1
-			}
-			return 1
-		}
-		if ua.isDefault {
-			if c := cmp.Compare(len(ub.holders), len(ua.holders)); c != 0 {
-				return c
-			}
-		}
-		return comparePortKeys(a, b)
+		return cmp.Or(asDefault(b)-asDefault(a), comparePortKeys(a, b))
 	})
 	labels := portLabels(keys)
 	ports := make([]servicePort, len(keys))
 	for i, k := range keys {
 		ports[i] = servicePort{portKey: k, label: labels[k], isDefault: byKey[k].isDefault}
 	}
-	m.number(host, ports, before, func(p servicePort) (wanted, most uint32) {
-		u := byKey[p.portKey]
-		return mostFrequent(u.wanted), mostFrequent(u.numbers)
-	}, w)
-
-	var s shape
+	m.number(host, ports, before, byKey, w)
 	group := map[string]int{}
 	for _, p := range ports {
-		holders := string(appendInts(nil, byKey[p.portKey].holders))
+		holders := fmt.Sprint(byKey[p.portKey].holders)
 		g, known := group[holders]
 		if !known {
-			g = len(s.groups)
+			g = len(s)
 			group[holders] = g
-			s.groups = append(s.groups, nil)
+			s = append(s, nil)
 		}
-		s.groups[g] = append(s.groups[g], p)
+		s[g] = append(s[g], p)
 	}
 	return s
 }
 
 // number gives each port a number of its own on the host.
-func (m *Mapper) number(host string, ports []servicePort, before shape, wishes func(servicePort) (wanted, most uint32), w *warner) {
+func (m *Mapper) number(host string, ports []servicePort, before shape, byKey map[portKey]*uses, w *warner) {
 	taken := map[uint32]portKey{}
 	try := func(p *servicePort, n uint32) bool {
-		if n == 0 || p.number != 0 {
-			return false
-		}
-		if _, t := taken[n]; t {
+		if _, is := taken[n]; is || n == 0 || p.number != 0 {
 			return false
 		}
 		p.number, taken[n] = n, p.portKey
 		return true
 	}
-	firstDefault := -1
-	for i := range ports {
-		if ports[i].isDefault {
-			firstDefault = i
-			break
-		}
-	}
-	if firstDefault >= 0 {
-		p := &ports[firstDefault]
-		wanted, _ := wishes(*p)
-		try(p, cmp.Or(uint32(m.o.ServicePort), wanted))
+	first := &ports[0]
+	if first.isDefault {
+		try(first, cmp.Or(uint32(m.o.ServicePort), mostFrequent(byKey[first.portKey].wanted)))
 	}
 	// By label, because that is what Restore has.
 	old := map[portKey]uint32{}
-	for _, p := range before.all() {
+	for _, p := range slices.Concat(before...) {
 		old[portKey{p.label, p.protocol}] = p.number
 	}
-	madeUp := func(p *servicePort) bool { return old[portKey{p.label, p.protocol}] == hashPort(host, p.label, 0) }
 	for i := range ports {
-		if p := &ports[i]; !madeUp(p) {
-			try(p, old[portKey{p.label, p.protocol}])
+		p := &ports[i]
+		if n := old[portKey{p.label, p.protocol}]; n != hashPort(host, p.label, 0) { // which was made up
+			try(p, n)
 		}
 	}
 	// A default port whose name or protocol changed is the default port still.
-	if firstDefault >= 0 && ports[firstDefault].number == 0 {
-		for _, p := range before.all() {
-			if p.isDefault && try(&ports[firstDefault], p.number) {
-				break
-			}
+	for _, p := range slices.Concat(before...) {
+		if first.isDefault && p.isDefault && try(first, p.number) {
+			break
 		}
 	}
 	for i := range ports {
 		p := &ports[i]
-		_, most := wishes(*p)
+		most := mostFrequent(byKey[p.portKey].numbers)
 		if try(p, most) || p.number != 0 {
 			continue
 		}
@@ -157,36 +132,39 @@ func (m *Mapper) number(host string, ports []servicePort, before shape, wishes f
 	}
 }
 
+// hashPort returns a port for what cannot have the one that it asks for, among the registered ones; after is one that is
+// taken.
+func hashPort(host, port string, after uint32) uint32 {
+	const low, high = 10000, 49151
+	if after != 0 {
+		return low + (after+1-low)%(high-low+1)
+	}
+	n, _ := strconv.ParseUint(hash(host, port)[:8], 16, 32) // of a hash in hexadecimal
+	return low + uint32(n)%(high-low+1)
+}
+
 // portLabels gives each port a name that a ServiceEntry can have. Where one name has several protocols all but the first have
 // the protocol with it.
 func portLabels(keys []portKey) map[portKey]string {
-	names := map[string]portKey{}
-	var raw []string
+	byName := map[string]portKey{}
 	for _, k := range keys {
-		name := k.name
-		if _, taken := names[name]; taken {
-			name += "-" + strings.ToLower(string(k.protocol))
+		name, more := k.name, "-"+strings.ToLower(string(k.protocol))
+		for byName[name] != (portKey{}) {
+			name, more = name+more, "-"
 		}
-		for {
-			if _, taken := names[name]; !taken {
-				break
-			}
-			name += "-"
-		}
-		names[name] = k
-		raw = append(raw, name)
+		byName[name] = k
 	}
 	labels := make(map[portKey]string, len(keys))
-	for name, l := range distinct(raw) {
-		labels[names[name]] = l
+	for name, l := range distinct(slices.Collect(maps.Keys(byName))) {
+		labels[byName[name]] = l
 	}
 	return labels
 }
 
 // mostFrequent returns the number that is there most often, the lowest of several, or 0.
 func mostFrequent(counts map[uint32]int) (most uint32) {
-	for n, c := range counts {
-		if most == 0 || c > counts[most] || c == counts[most] && n < most {
+	for _, n := range slices.Sorted(maps.Keys(counts)) {
+		if counts[n] > counts[most] {
 			most = n
 		}
 	}
@@ -214,11 +192,10 @@ func shapesOf(rs []*resource.Resource) map[string]shape {
 			for i, p := range se.Ports {
 				group = append(group, servicePort{
 					portKey: portKey{p.Name, protocol.Parse(p.Protocol)}, label: p.Name, number: p.Number,
-					isDefault: i == 0 && len(s.groups) == 0,
+					isDefault: i == 0 && len(s) == 0,
 				})
 			}
-			s.groups = append(s.groups, group)
-			shapes[host] = s
+			shapes[host] = append(s, group)
 		}
 	}
 	return shapes
