@@ -56,18 +56,14 @@ func overWrappedTriple(ctx context.Context, address string, i provider.Instance)
 	if err != nil {
 		return m, err
 	}
-	var data []byte
-	if err := fields(answer, func(n protowire.Number, b []byte, _ uint64) error {
-		if n == 2 {
-			data = b
-		}
-		return nil
-	}); err != nil {
+	var data string
+	if err := fields(answer, texts(map[protowire.Number]*string{2: &data})); err != nil {
 		return m, err
 	}
-	urls, err := (&reader{rest: data}).strings()
-	if err != nil {
-		return m, err
+	r := &reader{rest: []byte(data)}
+	urls := r.value(0)
+	if r.err != nil {
+		return m, r.err
 	}
 	return ofURLs(i, urls)
 }
@@ -101,40 +97,30 @@ func fields(message []byte, f func(n protowire.Number, b []byte, v uint64) error
 	return nil
 }
 
-// entry reads an entry of a map: its key, and its value's bytes.
-func entry(message []byte) (key string, value []byte, err error) {
-	err = fields(message, func(n protowire.Number, b []byte, _ uint64) error {
-		switch n {
-		case 1:
-			key = string(b)
-		case 2:
-			value = b
+// texts returns a function for fields that stores texts by their numbers.
+func texts(of map[protowire.Number]*string) func(protowire.Number, []byte, uint64) error {
+	return func(n protowire.Number, b []byte, _ uint64) error {
+		if to := of[n]; to != nil {
+			*to = string(b)
 		}
 		return nil
-	})
-	return key, value, err
+	}
 }
 
 // parseInfo reads MetadataInfoV2{app=1, version=2, map<string, ServiceInfoV2> services=3}.
 func parseInfo(message []byte) (m provider.Metadata, err error) {
+	text := texts(map[protowire.Number]*string{1: &m.Application, 2: &m.Revision})
 	err = fields(message, func(n protowire.Number, b []byte, _ uint64) error {
-		switch n {
-		case 1:
-			m.Application = string(b)
-		case 2:
-			m.Revision = string(b)
-		case 3:
-			_, value, err := entry(b)
-			if err != nil {
-				return err
-			}
-			s, err := parseService(value)
-			if err != nil {
-				return err
-			}
-			m.Services = append(m.Services, s)
+		if n != 3 {
+			return text(n, b, 0)
 		}
-		return nil
+		var value string
+		if err := fields(b, texts(map[protowire.Number]*string{2: &value})); err != nil {
+			return err
+		}
+		s, err := parseService([]byte(value))
+		m.Services = append(m.Services, s)
+		return err
 	})
 	if err == nil && m.Application == "" && len(m.Services) == 0 {
 		err = provider.ErrNoMetadata
@@ -145,28 +131,18 @@ func parseInfo(message []byte) (m provider.Metadata, err error) {
 // parseService reads ServiceInfoV2{name=1, group=2, version=3, protocol=4, int32 port=5, path=6, map<string, string> params=7}.
 func parseService(message []byte) (s provider.Service, err error) {
 	s.Params = map[string]string{}
+	text := texts(map[protowire.Number]*string{1: &s.Name, 2: &s.Group, 3: &s.Version, 4: &s.Protocol, 6: &s.Path})
 	err = fields(message, func(n protowire.Number, b []byte, v uint64) error {
 		switch n {
-		case 1:
-			s.Name = string(b)
-		case 2:
-			s.Group = string(b)
-		case 3:
-			s.Version = string(b)
-		case 4:
-			s.Protocol = string(b)
 		case 5:
 			s.Port = int(int32(v)) //nolint:gosec // it is one of 32 bits
-		case 6:
-			s.Path = string(b)
 		case 7:
-			key, value, err := entry(b)
-			if err != nil {
-				return err
-			}
-			s.Params[key] = string(value)
+			var key, value string
+			err := fields(b, texts(map[protowire.Number]*string{1: &key, 2: &value}))
+			s.Params[key] = value
+			return err
 		}
-		return nil
+		return text(n, b, v)
 	})
 	return s, err
 }
