@@ -37,7 +37,8 @@ type Offers[ID comparable] struct {
 type ServiceID[ID any] interface {
 	comparable
 	Compare(other ID) int
-	Group() string // in which it is published
+	Group() string  // in which it is published
+	String() string // different for each host
 }
 
 // Mapping makes objects of the services of a registry. It is pure.
