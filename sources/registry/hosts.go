@@ -124,8 +124,9 @@ func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (r *resou
 
 // Restored reads objects that Maker made: those with one of the annotations. of returns the services of an object; s has its port and
 // endpoints.
-func Restored[ID any](published []*resource.Resource, of func(annotations map[string]string, s Service[ID]) []Service[ID], annotations ...string,
-) (all []Service[ID]) {
+func Restored[ID any](published []*resource.Resource, of func(a map[string]string, s Service[ID]) []Service[ID], annotations ...string) (
+	all []Service[ID],
+) {
 	for _, r := range published {
 		a := r.Annotations()
 		endpoints, port, ok := ReadEntry(r)

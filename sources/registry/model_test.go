@@ -68,7 +68,8 @@ func serviceOf(i int) svc { return services[i%len(services)] }
 
 // start is a run that knows what was published before. unknown says that it cannot be told what that was.
 func (w *world) start(unknown bool) {
-	w.machine = NewMachine(newPlain(), func(svc) time.Duration { return keep }, func(_ svc, k Known[Endpoint]) time.Time { return w.doubt.Until(k.Since) })
+	w.machine = NewMachine(newPlain(), func(svc) time.Duration { return keep },
+		func(_ svc, k Known[Endpoint]) time.Time { return w.doubt.Until(k.Since) })
 	clear(w.vague)
 	for name, c := range w.published {
 		if unknown {

@@ -58,7 +58,8 @@ func (id ID) String() string { return id.Service.String() }
 func (id ID) parts() []core.Part {
 	return []core.Part{
 		{Placeholder: "{interface}", Text: id.Service.Interface, Dots: true},
-		{Placeholder: "{group}", Text: names.Clean(id.Service.Group)}, {Placeholder: "{version}", Text: names.Clean(id.Service.Version)},
+		{Placeholder: "{group}", Text: names.Clean(id.Service.Group)},
+		{Placeholder: "{version}", Text: names.Clean(id.Service.Version)},
 	}
 }
 
