@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -10,6 +9,7 @@ import (
 	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"tributary/internal/protofields"
 	"tributary/sources/dubbo/provider"
 )
 
@@ -56,11 +56,11 @@ func overWrappedTriple(ctx context.Context, address string, i provider.Instance)
 	if err != nil {
 		return m, err
 	}
-	var data string
-	if err := fields(answer, texts(map[protowire.Number]*string{2: &data})); err != nil {
+	f, err := protofields.Parse(answer)
+	if err != nil {
 		return m, err
 	}
-	r := &reader{rest: []byte(data)}
+	r := &reader{rest: f.Bytes(2)}
 	urls := r.value(0)
 	if r.err != nil {
 		return m, r.err
@@ -68,81 +68,39 @@ func overWrappedTriple(ctx context.Context, address string, i provider.Instance)
 	return ofURLs(i, urls)
 }
 
-// fields calls f for each field of a message, with its bytes or its number.
-func fields(message []byte, f func(n protowire.Number, b []byte, v uint64) error) error {
-	for len(message) > 0 {
-		n, t, size := protowire.ConsumeTag(message)
-		if size < 0 {
-			return fmt.Errorf("protobuf: %w", protowire.ParseError(size))
-		}
-		message = message[size:]
-		var b []byte
-		var v uint64
-		switch t {
-		case protowire.BytesType:
-			b, size = protowire.ConsumeBytes(message)
-		case protowire.VarintType:
-			v, size = protowire.ConsumeVarint(message)
-		default:
-			size = protowire.ConsumeFieldValue(n, t, message)
-		}
-		if size < 0 {
-			return fmt.Errorf("protobuf: %w", protowire.ParseError(size))
-		}
-		message = message[size:]
-		if err := f(n, b, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// texts returns a function for fields that stores texts by their numbers.
-func texts(of map[protowire.Number]*string) func(protowire.Number, []byte, uint64) error {
-	return func(n protowire.Number, b []byte, _ uint64) error {
-		if to := of[n]; to != nil {
-			*to = string(b)
-		}
-		return nil
-	}
-}
-
 // parseInfo reads MetadataInfoV2{app=1, version=2, map<string, ServiceInfoV2> services=3}.
 func parseInfo(message []byte) (m provider.Metadata, err error) {
-	text := texts(map[protowire.Number]*string{1: &m.Application, 2: &m.Revision})
-	err = fields(message, func(n protowire.Number, b []byte, _ uint64) error {
-		if n != 3 {
-			return text(n, b, 0)
-		}
-		var value string
-		if err := fields(b, texts(map[protowire.Number]*string{2: &value})); err != nil {
-			return err
-		}
-		s, err := parseService([]byte(value))
-		m.Services = append(m.Services, s)
-		return err
-	})
-	if err == nil && m.Application == "" && len(m.Services) == 0 {
-		err = provider.ErrNoMetadata
+	f, err := protofields.Parse(message)
+	if err != nil {
+		return m, err
 	}
-	return m, err
+	m.Application, m.Revision = f.Text(1), f.Text(2)
+	for _, entry := range f[3] {
+		e, err := protofields.Parse(entry)
+		if err != nil {
+			return m, err
+		}
+		s, err := parseService(e.Bytes(2))
+		if err != nil {
+			return m, err
+		}
+		m.Services = append(m.Services, s)
+	}
+	if m.Application == "" && len(m.Services) == 0 {
+		return m, provider.ErrNoMetadata
+	}
+	return m, nil
 }
 
 // parseService reads ServiceInfoV2{name=1, group=2, version=3, protocol=4, int32 port=5, path=6, map<string, string> params=7}.
 func parseService(message []byte) (s provider.Service, err error) {
-	s.Params = map[string]string{}
-	text := texts(map[protowire.Number]*string{1: &s.Name, 2: &s.Group, 3: &s.Version, 4: &s.Protocol, 6: &s.Path})
-	err = fields(message, func(n protowire.Number, b []byte, v uint64) error {
-		switch n {
-		case 5:
-			s.Port = int(int32(v)) //nolint:gosec // it is one of 32 bits
-		case 7:
-			var key, value string
-			err := fields(b, texts(map[protowire.Number]*string{1: &key, 2: &value}))
-			s.Params[key] = value
-			return err
-		}
-		return text(n, b, v)
-	})
+	f, err := protofields.Parse(message)
+	if err != nil {
+		return s, err
+	}
+	s = provider.Service{
+		Name: f.Text(1), Group: f.Text(2), Version: f.Text(3), Protocol: f.Text(4), Port: int(f.Int32(5)), Path: f.Text(6),
+	}
+	s.Params, err = f.Map(7)
 	return s, err
 }
