@@ -8,6 +8,7 @@
 package consul
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -182,7 +183,7 @@ func (s *Settings) complete() error {
 			return fmt.Errorf("%s: %w", l.key, err)
 		}
 	}
-	if err := registry.Complete(
+	if err := cmp.Or(
 		registry.Time("wait", &s.Wait, defaultWait, time.Second, maxWait),
 		registry.Time("resync", &s.Resync, defaultResync, time.Second, 24*time.Hour),
 		registry.Time("maxStale", &s.MaxStale, defaultMaxStale, time.Second, 24*time.Hour),

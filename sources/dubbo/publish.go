@@ -131,7 +131,7 @@ func (r *run) expire(now time.Time) time.Duration {
 			return time.Millisecond
 		}
 	}
-	next = core.Earlier(next, s.consuming.next(r.settings.SidecarGrace))
+	next = core.Earlier(next, s.consuming.next)
 	return core.Wait(next, now)
 }
 

@@ -299,8 +299,8 @@ func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], 
 		after.port = ports.port(before.port)
 	}
 	// A service is not empty while it has instances, even if none can be called now.
-	after.emptySince = EmptySince(before.emptySince, there || len(after.endpoints) > 0, at)
-	if !after.emptySince.IsZero() {
+	if !there && len(after.endpoints) == 0 {
+		after.emptySince = cmp.Or(before.emptySince, at)
 		next = after.emptySince.Add(m.keep(id))
 	}
 	return after, next

@@ -35,27 +35,13 @@ func CheckPatterns(key string, patterns []string) error {
 	return nil
 }
 
-// Duration is an option with a duration.
-type Duration struct {
-	key                string
-	value              *time.Duration
-	standard, min, max time.Duration
-}
-
-// Time returns an option with its value, its default and its bounds.
-func Time(key string, value *time.Duration, standard, least, most time.Duration) Duration {
-	return Duration{key, value, standard, least, most}
-}
-
-// Complete fills in the defaults of options that are zero, and checks all of them.
-func Complete(all ...Duration) error {
-	for _, d := range all {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-		if *d.value < d.min || *d.value > d.max {
-			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
-		}
+// Time fills in the default of an option that is zero, and checks it.
+func Time(key string, value *time.Duration, standard, least, most time.Duration) error {
+	if *value == 0 {
+		*value = standard
+	}
+	if *value < least || *value > most {
+		return fmt.Errorf("%s: want %s to %s, got %s", key, least, most, *value)
 	}
 	return nil
 }
