@@ -158,7 +158,7 @@ func (s *Settings) complete() error {
 			}
 		}
 	}
-	if err := registry.Complete(
+	if err := cmp.Or(
 		registry.Time("wait", &s.Wait, 5*time.Minute, time.Second, 10*time.Minute), // Consul's own limit
 		registry.Time("resync", &s.Resync, 10*time.Minute, time.Second, 24*time.Hour),
 		registry.Time("maxStale", &s.MaxStale, 10*time.Second, time.Second, 24*time.Hour),

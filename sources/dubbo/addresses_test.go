@@ -39,7 +39,7 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 		key := registry.Part{Interface: name, Category: registry.Providers, Node: name}
 		switch rng.IntN(8) {
 		case 0:
-			s.takeParts(partsOf(names[:rng.IntN(len(names)+1)]...))
+			s.takeParts(partsOf(names[:rng.IntN(len(names)+1)]...), nil)
 		case 1:
 			s.take(key, nil, registry.ErrAbsent)
 		case 2:

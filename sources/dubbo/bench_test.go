@@ -18,7 +18,7 @@ func BenchmarkKnows(b *testing.B) {
 	for n := range interfaces {
 		names = append(names, fmt.Sprintf("com.acme.I%d", n))
 	}
-	s.takeParts(partsOf(names...))
+	s.takeParts(partsOf(names...), nil)
 	var instances []*instance
 	for n, name := range names {
 		var all []registry.Registration

@@ -1,7 +1,6 @@
 package dubbo
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,13 +16,14 @@ import (
 // consuming tracks which hosts applications call. A new host counts at once; one no longer called stays for a grace period: a missing host
 // breaks calls, an extra one costs little. It does no I/O and has no clock. The mu of run guards it.
 type consuming struct {
-	known     map[string]map[string]time.Time // by application and host: when the last consumer went; zero while there is one
+	known     map[string][]core.Known[string] // hosts by application
+	next      time.Time                       // when the grace period of a host ends first; zero if none runs
 	published map[string]bool                 // applications whose Sidecar an earlier run published
 	dirty     bool                            // the listed consumers changed
 }
 
 func newConsuming() *consuming {
-	return &consuming{known: map[string]map[string]time.Time{}, published: map[string]bool{}}
+	return &consuming{known: map[string][]core.Known[string]{}, published: map[string]bool{}}
 }
 
 // sidecarGroup precedes the name of an application in the group of its Sidecar. Dubbo's names have no blanks.
@@ -37,9 +37,8 @@ func (s *state) restoreSidecar(group string, rs []*resource.Resource) bool {
 	}
 	s.consuming.published[application], s.consuming.dirty = true, true
 	for app, hosts := range s.mapper.Consumed(rs) {
-		s.consuming.known[app] = map[string]time.Time{}
-		for _, h := range hosts {
-			s.consuming.known[app][h] = time.Time{}
+		for _, h := range slices.Compact(slices.Sorted(slices.Values(hosts))) {
+			s.consuming.known[app] = append(s.consuming.known[app], core.Known[string]{Value: h})
 		}
 	}
 	return true
@@ -74,55 +73,37 @@ func (s *state) consumersOf(name string) (all []provider.Consumer) {
 
 // settle updates the hosts of each application and returns the applications that changed.
 func (c *consuming) settle(now map[string]map[string]bool, at time.Time, grace time.Duration) (changed []string) {
-	for app, hosts := range now {
-		if c.known[app] == nil {
-			c.known[app] = map[string]time.Time{}
-			changed = append(changed, app)
-		}
-		for h := range hosts {
-			if _, there := c.known[app][h]; !there {
-				changed = append(changed, app)
-			}
-			c.known[app][h] = time.Time{}
+	c.next = time.Time{}
+	l := core.Listing[string]{Until: func(k core.Known[string]) time.Time { return k.Missing.Add(grace) }}
+	for app := range now {
+		if _, there := c.known[app]; !there {
+			c.known[app], changed = nil, append(changed, app)
 		}
 	}
-	for app, hosts := range c.known {
-		for h, since := range hosts {
-			since = core.EmptySince(since, now[app][h], at)
-			if since.IsZero() || at.Sub(since) < grace {
-				hosts[h] = since
-			} else {
-				delete(hosts, h)
-				changed = append(changed, app)
-			}
+	for app, before := range c.known {
+		l.Reports = nil
+		for h := range now[app] {
+			l.Reports = append(l.Reports, core.Report[string]{Value: h, State: core.Listed})
 		}
-		if len(hosts) == 0 && now[app] == nil {
+		after, _, next := l.Settle(before, strings.Compare, at)
+		c.next = core.Earlier(c.next, next)
+		c.known[app] = after
+		gone := len(after) == 0 && now[app] == nil
+		if gone {
 			delete(c.known, app)
+		}
+		if gone || !slices.EqualFunc(before, after, func(a, b core.Known[string]) bool { return a.Value == b.Value }) {
 			changed = append(changed, app)
 		}
 	}
-	slices.Sort(changed)
-	return slices.Compact(changed)
-}
-
-// next returns when the grace period of a host ends first; zero if none runs.
-func (c *consuming) next(grace time.Duration) (at time.Time) {
-	for _, hosts := range c.known {
-		for _, since := range hosts {
-			if !since.IsZero() {
-				at = core.Earlier(at, since.Add(grace))
-			}
-		}
-	}
-	return at
+	return changed
 }
 
 // sidecars returns the groups of the Sidecars that changed. published: services changed. The caller holds mu.
 func (r *run) sidecars(now time.Time, published bool) (all []sources.Content) {
 	s, c := r.state, r.state.consuming
 	var changed []string
-	due := c.next(r.settings.SidecarGrace)
-	if r.consumers() && (published || c.dirty || !due.IsZero() && !now.Before(due)) {
+	if r.consumers() && (published || c.dirty || !c.next.IsZero() && !now.Before(c.next)) {
 		changed = c.settle(s.consumed(), now, r.settings.SidecarGrace)
 	}
 	for application := range c.published { // of an earlier run
@@ -134,8 +115,12 @@ func (r *run) sidecars(now time.Time, published bool) (all []sources.Content) {
 	slices.Sort(changed)
 	for _, application := range slices.Compact(changed) {
 		content := sources.Content{Group: sidecarGroup + application}
-		if hosts, there := c.known[application]; there && r.consumers() {
-			sidecar, err := r.mapper.Sidecar(application, slices.Sorted(maps.Keys(hosts)))
+		if known, there := c.known[application]; there && r.consumers() {
+			var hosts []string
+			for _, h := range known {
+				hosts = append(hosts, h.Value)
+			}
+			sidecar, err := r.mapper.Sidecar(application, hosts)
 			if err != nil {
 				content.Warnings = append(content.Warnings, err.Error())
 			} else {

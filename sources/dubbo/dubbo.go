@@ -154,7 +154,7 @@ func (s *Settings) complete() error {
 	); err != nil {
 		return err
 	}
-	if err := core.Complete(
+	if err := cmp.Or(
 		core.Time("delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay),
 		core.Time("resync", &s.Resync, defaultResync, time.Second, 24*time.Hour),
 		core.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour),

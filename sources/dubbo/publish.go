@@ -1,6 +1,7 @@
 package dubbo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -78,7 +79,7 @@ func (r *run) refused() bool {
 	for _, i := range r.state.interfaces {
 		for _, p := range i.of(registry.Providers) {
 			all++
-			if p.trouble != nil && p.content == unknown {
+			if p.trouble != nil && !p.read {
 				denied++
 			}
 		}
@@ -130,7 +131,7 @@ func (r *run) expire(now time.Time) time.Duration {
 			return time.Millisecond
 		}
 	}
-	next = core.Earlier(next, s.consuming.next(r.settings.SidecarGrace))
+	next = core.Earlier(next, s.consuming.next)
 	return core.Wait(next, now)
 }
 
@@ -187,68 +188,54 @@ func (s *state) held(now time.Time) (all []string) {
 
 // unlisted returns why no names can be read at all; nil if some can.
 func (s *state) unlisted() (err error) {
-	for _, l := range s.listed {
-		if !l.skipped && l.trouble == nil {
+	for n, l := range s.listed {
+		if !s.unwanted[n] && l.trouble == nil {
 			return nil
 		}
-		if err == nil {
-			err = l.trouble
-		}
+		err = cmp.Or(err, l.trouble)
 	}
 	return err
 }
 
+// firstOf returns the first text, with the number of others; nothing if there is none.
+func firstOf(texts []string, what string) []string {
+	if len(texts) < 2 {
+		return texts
+	}
+	return []string{fmt.Sprintf("%s, and %d more %s", texts[0], len(texts)-1, what)}
+}
+
 // problems returns what cannot be read: the first of each kind, with the number of others. The caller holds mu.
 func (r *run) problems() (all []string, denied bool) {
-	add := func(count int, what, first string) {
-		switch {
-		case count == 1:
-			all = append(all, first)
-		case count > 1:
-			all = append(all, fmt.Sprintf("%s, and %d more %s", first, count-1, what))
+	var interfaces, applications []string
+	note := func(to *[]string, err error) {
+		if err != nil {
+			denied = denied || errors.Is(err, registry.ErrDenied)
+			*to = append(*to, err.Error())
 		}
 	}
 	for _, l := range r.state.listed {
-		if l.trouble != nil {
-			denied = denied || errors.Is(l.trouble, registry.ErrDenied)
-			add(1, "", l.trouble.Error())
-		}
-	}
-	first, count := "", 0
-	note := func(text string) {
-		if count++; count == 1 {
-			first = text
-		}
+		note(&all, l.trouble)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.state.interfaces)) {
 		i := r.state.interfaces[name]
 		for _, p := range slices.Concat(i.of(registry.Providers), i.of(registry.Configurators), i.of(registry.Consumers)) {
-			if p.trouble != nil {
-				denied = denied || errors.Is(p.trouble, registry.ErrDenied)
-				note(p.trouble.Error())
-			}
+			note(&interfaces, p.trouble)
 		}
 	}
-	add(count, "interfaces", first)
-	first, count = "", 0
 	for _, name := range slices.Sorted(maps.Keys(r.state.applications)) {
 		a := r.state.applications[name]
-		if a.trouble != nil {
-			denied = denied || errors.Is(a.trouble, registry.ErrDenied)
-			note(a.trouble.Error())
-		}
+		note(&applications, a.trouble)
 		for _, id := range slices.Sorted(maps.Keys(a.instances)) {
 			i := a.instances[id]
 			if i.problem != "" {
-				note(i.problem)
+				applications = append(applications, i.problem)
 			} else if i.lookup != nil && i.lookup.overLimit != "" {
-				note(i.lookup.overLimit)
+				applications = append(applications, i.lookup.overLimit)
 			}
 		}
 	}
-	add(count, "of applications", first)
-	all = append(all, r.state.unresolved()...)
-	return all, denied
+	return slices.Concat(all, firstOf(interfaces, "interfaces"), firstOf(applications, "of applications"), r.state.unresolved()), denied
 }
 
 // unresolved names the first application with an instance whose services are unknown at both levels, why, and how many others there are.
@@ -280,13 +267,7 @@ const maxFallbacks = 5
 
 // metadataSources says where the services of applications were found, and why a revision falls back on less. The caller holds mu.
 func (r *run) metadataSources() []string {
-	found, fallback := map[string]map[string]bool{}, map[string]map[string]bool{}
-	note := func(by map[string]map[string]bool, source, application string) {
-		if by[source] == nil {
-			by[source] = map[string]bool{}
-		}
-		by[source][application] = true
-	}
+	found, fallback := map[string][]string{}, map[string][]string{} // names by source
 	for name, a := range r.state.applications {
 		for _, i := range a.instances {
 			l := i.lookup
@@ -294,28 +275,28 @@ func (r *run) metadataSources() []string {
 			case l == nil || !l.tried, l.metadata == nil && !r.state.knows(i):
 				continue
 			case l.metadata != nil:
-				note(found, l.how, name)
+				found[l.how] = append(found[l.how], name)
 				continue
 			}
 			source := "their interface registrations or the last known state"
 			if len(i.providers) > 0 {
 				source = "the interfaces mapped to them, without group and version"
 			}
-			note(fallback, source+", because: "+l.reason(), name+" revision "+provider.Shorten(l.of.revision))
+			source += ", because: " + l.reason()
+			fallback[source] = append(fallback[source], name+" revision "+provider.Shorten(l.of.revision))
 		}
 	}
-	all := applicationsBy(found)
-	others := applicationsBy(fallback)
+	others := namesBy(fallback)
 	if more := len(others) - maxFallbacks; more > 0 {
 		others = append(others[:maxFallbacks], fmt.Sprintf("and %d more fallbacks", more))
 	}
-	return append(all, others...)
+	return append(namesBy(found), others...)
 }
 
-// applicationsBy names the first three applications of each source, in order.
-func applicationsBy(by map[string]map[string]bool) (all []string) {
+// namesBy lists the first three names of each source, in order.
+func namesBy(by map[string][]string) (all []string) {
 	for _, source := range slices.Sorted(maps.Keys(by)) {
-		names := slices.Sorted(maps.Keys(by[source]))
+		names := slices.Compact(slices.Sorted(slices.Values(by[source])))
 		text := strings.Join(names[:min(3, len(names))], ", ")
 		if len(names) > 3 {
 			text += fmt.Sprintf(" and %d more", len(names)-3)

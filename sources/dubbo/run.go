@@ -2,9 +2,7 @@ package dubbo
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -103,36 +101,12 @@ func knownOf(all []core.Service[mapping.ID]) (known []registry.Known) {
 
 // Parts implements registry.Listener.
 func (r *run) Parts(all []registry.Part, err error) {
-	var incomplete *registry.Incomplete
-	r.change(func(s *state) {
-		switch {
-		case r.settings.RegisterMode == modeInstance:
-			s.listed[interfaceNames].skipped = true
-		case err != nil && !errors.As(err, &incomplete):
-			s.listed[interfaceNames].trouble = err
-		default:
-			s.takeParts(all)
-			s.listed[interfaceNames].incomplete(incomplete)
-		}
-	})
+	r.change(func(s *state) { s.takeParts(all, err) })
 }
 
 // Applications implements registry.Listener.
 func (r *run) Applications(names []string, err error) {
-	var incomplete *registry.Incomplete
-	r.change(func(s *state) {
-		switch {
-		case r.settings.RegisterMode == modeInterface:
-			s.listed[applicationNames].skipped = true
-		case err != nil && !errors.As(err, &incomplete):
-			s.listed[applicationNames].trouble = err
-		default:
-			wanted := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !r.settings.reads(name) })
-			s.skipped[applicationNames] = len(names) - len(wanted)
-			s.takeApplications(wanted)
-			s.listed[applicationNames].incomplete(incomplete)
-		}
-	})
+	r.change(func(s *state) { s.takeApplications(names, err) })
 }
 
 // Registered implements registry.Listener.
@@ -142,18 +116,7 @@ func (r *run) Registered(of registry.Part, all []registry.Registration, err erro
 
 // Instances implements registry.Listener.
 func (r *run) Instances(name string, ids []string, err error) {
-	var incomplete *registry.Incomplete
-	r.change(func(s *state) {
-		a := s.applications[name]
-		switch {
-		case a == nil:
-		case err != nil && !errors.As(err, &incomplete):
-			a.trouble = err
-		default:
-			s.takeInstances(name, ids)
-			a.more, a.trouble = incomplete != nil, incomplete.Unwrap()
-		}
-	})
+	r.change(func(s *state) { s.takeInstances(name, ids, err) })
 }
 
 // Instance implements registry.Listener.

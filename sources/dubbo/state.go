@@ -24,10 +24,12 @@ type state struct {
 	mapper  *mapping.Mapper
 	place   string
 	selects func(iface string) bool // whether an interface is served at all
+	reads   func(application string) bool
 
 	interfaces     map[string]*iface
 	applications   map[string]*application
-	listed         [2]listing                    // of interfaces and of applications
+	listed         [len(levels)]reading          // of interfaces and of applications
+	unwanted       [len(levels)]bool             // levels that the settings leave out
 	knownAddresses addressCounts                 // of all that interfaces have, and of all that is believed
 	served         map[string]map[*instance]bool // by interface
 	provided       int                           // services of all instances
@@ -41,25 +43,35 @@ type state struct {
 	consuming      *consuming
 }
 
-// The indexes of state.listed.
+// The indexes of state.listed and of levels.
 const (
 	interfaceNames = iota
 	applicationNames
 )
 
-// listing tells whether the names of one level were read.
-type listing struct {
-	skipped bool // the settings leave this level out
-	read    bool
-	more    bool  // the list may be incomplete
-	trouble error // of the last read
+// reading tells what is known of a part of the registry.
+type reading struct {
+	read    bool  // at some time
+	more    bool  // there may be more, which cannot be read
+	trouble error // of the last read; the content stays
 }
 
-// incomplete notes whether the list may be incomplete, and why; nil if it is complete.
-func (l *listing) incomplete(i *registry.Incomplete) { l.more, l.trouble = i != nil, i.Unwrap() }
+// take notes a read, and reports whether it brought content.
+func (r *reading) take(err error) (content bool) {
+	var incomplete *registry.Incomplete
+	if err != nil && !errors.As(err, &incomplete) {
+		r.trouble = err
+		return false
+	}
+	*r = reading{read: true, more: incomplete != nil, trouble: incomplete.Unwrap()}
+	return true
+}
 
-// settled reports whether the names were read or cannot be.
-func (l listing) settled() bool { return l.skipped || l.read || l.trouble != nil }
+// settled reports whether it was read or cannot be.
+func (r reading) settled() bool { return r.read || r.trouble != nil }
+
+// unreadable reports whether it was never read, or only in part.
+func (r reading) unreadable() bool { return !r.read || r.more }
 
 // levels are the registration levels of the two lists.
 var levels = [...]provider.Levels{interfaceNames: provider.OfInterfaces, applicationNames: provider.OfApplications}
@@ -74,28 +86,15 @@ type iface struct {
 
 // part has the registrations of a part of an interface.
 type part struct {
-	content content
-	more    bool  // there may be more registrations, which cannot be read
-	trouble error // of the last read; the content stays
+	reading
 
+	absent    bool // there is no such place
 	providers []provider.Provider
 	rules     []provider.Configurator
 	consumers []provider.Consumer
 	warnings  []string
 	failing   []sources.LeftOut // providers that count as unlisted
 }
-
-// content tells whether the content of a part is known.
-type content int
-
-const (
-	unknown content = iota // never read
-	absent                 // no such place
-	present
-)
-
-// settled reports whether a part was read or cannot be.
-func (p *part) settled() bool { return p.content != unknown || p.trouble != nil }
 
 // of returns the parts of one category, in order.
 func (i *iface) of(c registry.Category) (all []*part) {
@@ -109,27 +108,23 @@ func (i *iface) of(c registry.Category) (all []*part) {
 
 // removed reports whether an interface had a place for providers, and has none.
 func (i *iface) removed() bool {
-	return i.had && !slices.ContainsFunc(i.of(registry.Providers), func(p *part) bool { return p.content != absent })
+	return i.had && !slices.ContainsFunc(i.of(registry.Providers), func(p *part) bool { return !p.absent })
 }
 
 // unreadable reports whether some part of a category was never read, or only in part.
 func (i *iface) unreadable(c registry.Category) bool {
-	return slices.ContainsFunc(i.of(c), func(p *part) bool { return p.content == unknown || p.more })
+	return slices.ContainsFunc(i.of(c), func(p *part) bool { return p.unreadable() })
 }
 
 // application is an application and its instances.
 type application struct {
-	read      bool  // its instances were listed, at some time
-	more      bool  // there may be more instances, which cannot be read
-	trouble   error // of the last read
+	reading
+
 	instances map[string]*instance
 }
 
 // list returns the instances of an application, in no order.
 func (a *application) list() []*instance { return slices.Collect(maps.Values(a.instances)) }
-
-// settled reports whether the instances of an application were listed or cannot be.
-func (a *application) settled() bool { return a.read || a.trouble != nil }
 
 // instance is one of an application.
 type instance struct {
@@ -149,6 +144,8 @@ func newState(m *mapping.Mapper, place string, settings Settings) *state {
 		mapper: m, place: place, selects: settings.serves, maxProvided: maxProvided, interfaces: map[string]*iface{},
 		applications: map[string]*application{}, knownAddresses: addressCounts{}, served: map[string]map[*instance]bool{},
 		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
+		unwanted: [...]bool{interfaceNames: settings.RegisterMode == modeInstance, applicationNames: settings.RegisterMode == modeInterface},
+		reads:    settings.reads,
 	}
 	s.Machine = core.NewMachine(m, func(id mapping.ID) time.Duration {
 		if s.removed(id.Service.Interface) {
@@ -176,8 +173,10 @@ func (s *state) restore(name string, published []*resource.Resource) {
 }
 
 // takeParts stores which parts interfaces have.
-func (s *state) takeParts(all []registry.Part) {
-	s.listed[interfaceNames] = listing{read: true}
+func (s *state) takeParts(all []registry.Part, err error) {
+	if s.unwanted[interfaceNames] || !s.listed[interfaceNames].take(err) {
+		return
+	}
 	left := map[string]bool{}
 	there := make(map[registry.Part]bool, len(all))
 	for _, key := range all {
@@ -215,23 +214,22 @@ func (s *state) take(key registry.Part, all []registry.Registration, err error) 
 		return
 	}
 	p := i.parts[key]
-	var incomplete *registry.Incomplete
 	if key.Category == registry.Consumers {
 		s.consuming.dirty = true // it has groups of its own
 	} else {
 		s.dirty[key.Interface] = true
 	}
-	switch {
-	case errors.Is(err, registry.ErrAbsent):
-		s.knownAddresses.remove(p.addresses())
-		*p = part{content: absent}
-		return
-	case err != nil && !errors.As(err, &incomplete):
-		p.trouble = err // the content stays
+	absent := errors.Is(err, registry.ErrAbsent)
+	if absent {
+		err = nil
+	}
+	if !p.take(err) {
 		return
 	}
 	s.knownAddresses.remove(p.addresses())
-	*p = part{content: present, more: incomplete != nil, trouble: incomplete.Unwrap()}
+	if *p = (part{reading: p.reading, absent: absent}); absent {
+		return
+	}
 	switch key.Category {
 	case registry.Providers:
 		i.had = true
@@ -279,43 +277,25 @@ func (p *part) takeProviders(name, place string, all []registry.Registration) {
 }
 
 // takeApplications stores the names of all applications.
-func (s *state) takeApplications(names []string) {
-	s.listed[applicationNames] = listing{read: true}
-	there := make(map[string]bool, len(names))
-	for _, name := range names {
-		there[name] = true
-		if s.applications[name] == nil {
-			s.applications[name] = &application{instances: map[string]*instance{}}
-		}
-	}
-	for name, a := range s.applications {
-		if !there[name] {
-			for _, i := range a.instances {
-				s.drop(i)
-			}
-			delete(s.applications, name)
-		}
-	}
-}
-
-func (s *state) takeInstances(name string, ids []string) {
-	a := s.applications[name]
-	if a == nil {
+func (s *state) takeApplications(names []string, err error) {
+	if s.unwanted[applicationNames] || !s.listed[applicationNames].take(err) {
 		return
 	}
-	a.read, a.more, a.trouble = true, false, nil
-	there := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		there[id] = true
-		if a.instances[id] == nil {
-			a.instances[id] = &instance{id: id, application: name}
-		}
-	}
-	for id, i := range a.instances {
-		if !there[id] {
+	wanted := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !s.reads(name) })
+	s.skipped[applicationNames] = len(names) - len(wanted)
+	core.Sync(s.applications, wanted, func(string) *application {
+		return &application{instances: map[string]*instance{}}
+	}, func(a *application) {
+		for _, i := range a.instances {
 			s.drop(i)
-			delete(a.instances, id)
 		}
+	})
+}
+
+// takeInstances stores the ids of all instances of an application.
+func (s *state) takeInstances(name string, ids []string, err error) {
+	if a := s.applications[name]; a != nil && a.take(err) {
+		core.Sync(a.instances, ids, func(id string) *instance { return &instance{id: id, application: name} }, s.drop)
 	}
 }
 
@@ -359,8 +339,8 @@ func (s *state) serve(i *instance, all []provider.Provider) {
 
 // settled reports whether everything that the registry had at the start was read or cannot be. If nothing can be read, see run.refused.
 func (s *state) settled() bool {
-	for _, l := range s.listed {
-		if !l.settled() {
+	for n, l := range s.listed {
+		if !l.settled() && !s.unwanted[n] {
 			return false
 		}
 	}
@@ -386,7 +366,7 @@ func (s *state) settled() bool {
 
 // partial reports whether a list of names may be incomplete.
 func (s *state) partial() bool {
-	return slices.ContainsFunc(s.listed[:], func(l listing) bool { return l.more })
+	return slices.ContainsFunc(s.listed[:], func(l reading) bool { return l.more })
 }
 
 // undecided reports whether the lookup of some instance was not tried yet.

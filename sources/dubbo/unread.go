@@ -93,7 +93,7 @@ func (i *instance) opaque() bool {
 func (s *state) unreadNow() unread {
 	u := unread{interfaces: map[string]bool{}, applications: map[string]bool{}, instances: map[callAddress]core.State{}}
 	for n, l := range s.listed {
-		if !l.skipped && (!l.read || l.more) {
+		if !s.unwanted[n] && l.unreadable() {
 			u.levels |= levels[n]
 		}
 	}
@@ -103,7 +103,7 @@ func (s *state) unreadNow() unread {
 		}
 	}
 	for name, a := range s.applications {
-		if !a.read || a.more {
+		if a.unreadable() {
 			u.applications[mapping.Application(name)] = true
 		}
 		for _, i := range a.instances {

@@ -282,9 +282,9 @@ type odd struct {
 	path string
 }
 
-func (o odd) ChildrenW(path string) ([]string, <-chan zk.Event, error) {
+func (o odd) ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error) {
 	if path == o.path {
-		return nil, nil, zk.ErrUnknown // what the library makes of a code that it does not know
+		return nil, nil, nil, zk.ErrUnknown // what the library makes of a code that it does not know
 	}
 	return o.Conn.ChildrenW(path)
 }

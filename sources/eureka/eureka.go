@@ -82,12 +82,12 @@ func New(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
-	if a.Secure && (settings.TLS == nil || settings.TLS.Mode == "") {
-		secure := adsc.TLS{}
+	if a.Secure {
+		var secure adsc.TLS
 		if settings.TLS != nil {
 			secure = *settings.TLS
 		}
-		secure.Mode = adsc.TLSSimple
+		secure.Mode = cmp.Or(secure.Mode, adsc.TLSSimple)
 		settings.TLS = &secure
 	}
 	if a.Secure && !settings.TLS.Secure() {
@@ -116,7 +116,7 @@ func (s *Settings) complete() error {
 	if err := cmp.Or(registry.CheckPatterns("apps", s.Apps), registry.CheckPatterns("skip", s.Skip)); err != nil {
 		return err
 	}
-	return registry.Complete(
+	return cmp.Or(
 		registry.Time("interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute),
 		registry.Time("resync", &s.Resync, defaultResync, 10*time.Millisecond, 24*time.Hour),
 		registry.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour),

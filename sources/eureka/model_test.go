@@ -210,7 +210,7 @@ func (m *model) begin() {
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(m.t, err)
 	if m.state != nil {
-		if marks = m.follower.marks; m.follower.view.Len() > 0 { // something was read
+		if marks = m.follower.marks; len(m.follower.view.Instances()) > 0 { // something was read
 			marks = m.follower.signs()
 		}
 		doubts = m.state.doubts(m.follower.server)

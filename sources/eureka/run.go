@@ -49,13 +49,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 
 func (r *run) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
-		wait := r.turn(ctx)
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
+		registry.Sleep(ctx, r.turn(ctx))
 	}
 	return ctx.Err()
 }

@@ -114,7 +114,7 @@ func (s *Settings) complete(a client.Address) error {
 		return fmt.Errorf("groups: one has no name")
 	}
 	s.Groups = slices.Compact(slices.Sorted(slices.Values(s.Groups)))
-	return registry.Complete(
+	return cmp.Or(
 		registry.Time("interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute),
 		registry.Time("delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay),
 		registry.Time("resync", &s.Resync, defaultResync, time.Second, 24*time.Hour),

@@ -21,7 +21,6 @@ type state struct {
 	groups    map[string]*group
 	services  map[key]*service
 	suspicion registry.Suspicion
-	session   int // of the connection, counted
 }
 
 type key struct{ group, service string }
@@ -51,11 +50,8 @@ type group struct {
 type service struct {
 	settled bool  // its instances were read, or cannot be, or an earlier run published some
 	read    bool  // they were
-	session int   // in which they were, or could not be
-	listed  bool  // in the names of its group
 	err     error // of the last read
 	dubbo   bool  // some are of an application of Dubbo
-	empty   bool
 }
 
 // newState returns a state that knows of nothing.
@@ -84,13 +80,11 @@ func (s *state) restore(published string, all []*resource.Resource, settings Set
 
 // connected notes that there is a new connection: what is not listed from now on need not have gone.
 func (s *state) connected(at time.Time, hold time.Duration) {
-	s.session++
 	s.suspicion = registry.Suspicion{From: at, End: at.Add(hold)}
 	s.Reconsider()
 }
 
-// takeNames notes the names of all services of a group. One that has lost its name is believed to be empty only if the service itself said
-// so, or by a new connection, which knows of nothing that is not listed.
+// takeNames notes the names of all services of a group.
 func (s *state) takeNames(name string, all []string, err error) {
 	g := s.groups[name]
 	if g == nil {
@@ -100,18 +94,15 @@ func (s *state) takeNames(name string, all []string, err error) {
 		return
 	}
 	g.read = true
-	for k, of := range s.services {
-		of.listed = of.listed && k.group != name
-	}
+	there := make(map[string]bool, len(all))
 	for _, one := range all {
-		k := key{name, one}
-		if s.services[k] == nil {
+		there[one] = true
+		if k := (key{name, one}); s.services[k] == nil {
 			s.services[k] = &service{}
 		}
-		s.services[k].listed = true
 	}
-	for k, of := range s.services {
-		if k.group == name && !of.listed && (of.empty || of.session != s.session) {
+	for k := range s.services {
+		if k.group == name && !there[k.service] {
 			delete(s.services, k)
 			s.Take(k.id().Group(), registry.Offers[mapping.ID]{})
 		}
@@ -122,18 +113,15 @@ func (s *state) takeNames(name string, all []string, err error) {
 func (s *state) takeInstances(k key, all []client.Instance, warnings []string, err error) {
 	of := s.services[k]
 	if of == nil {
-		of = &service{}
+		return
 	}
-	of.settled, of.session = true, s.session
+	of.settled = true
 	if of.err = err; err != nil {
 		return // what was known of it stays
 	}
 	own := slices.DeleteFunc(slices.Clone(all), isDubboInstance)
-	of.read, of.dubbo, of.empty = true, len(own) < len(all), len(own) == 0
+	of.read, of.dubbo = true, len(own) < len(all)
 	s.Take(k.id().Group(), s.mapper.Offers(k.group, k.service, own, warnings))
-	if delete(s.services, k); of.listed || !of.empty {
-		s.services[k] = of
-	}
 }
 
 // settled reports whether all that Nacos had at the start was read, or cannot be. One that cannot be read does not hold up the others; if

@@ -137,18 +137,7 @@ func (m Maker) Entry(id, place string, name Name, port Port, endpoints []Endpoin
 		return nil, nil, fmt.Errorf("%s: there is no name left for it", place)
 	}
 	is := protocol.Parse(port.Protocol)
-	se := &networking.ServiceEntry{
-		Hosts: []string{name.Host}, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
-		Ports: []*networking.ServicePort{{Number: port.Number, Name: port.Name(), Protocol: string(is)}},
-	}
-	for _, e := range endpoints {
-		se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
-			Address: e.Address, Ports: map[string]uint32{port.Name(): e.Port}, Weight: e.Weight, Labels: maps.Clone(e.Labels), Locality: e.Locality,
-		})
-		if Named(e.Address) { // DNS takes IP addresses too
-			se.Resolution = networking.ServiceEntry_DNS
-		}
-	}
+	se := ServiceEntry(name.Host, port.Number, port.Name(), string(is), endpoints)
 	se.Addresses, warnings = Address(m.VIPs, m.Which, name.Host, place, !is.IsHTTP() && !is.IsTLS())
 	maps.DeleteFunc(annotations, func(_, value string) bool { return value == "" })
 	r, err = resource.New(resource.Meta{
@@ -160,6 +149,24 @@ func (m Maker) Entry(id, place string, name Name, port Port, endpoints []Endpoin
 		return nil, warnings, fmt.Errorf("%s: %w", place, err)
 	}
 	return r, warnings, nil
+}
+
+// ServiceEntry returns the spec of one port of a host, without virtual addresses.
+func ServiceEntry(host string, port uint32, name, protocol string, endpoints []Endpoint) *networking.ServiceEntry {
+	se := &networking.ServiceEntry{
+		Hosts: []string{host}, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
+		Ports: []*networking.ServicePort{{Number: port, Name: name, Protocol: protocol}},
+	}
+	for _, e := range endpoints {
+		se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
+			Address: e.Address, Ports: map[string]uint32{name: e.Port}, Weight: e.Weight, Labels: maps.Clone(e.Labels), Locality: e.Locality,
+			ServiceAccount: e.ServiceAccount,
+		})
+		if Named(e.Address) { // DNS takes IP addresses too
+			se.Resolution = networking.ServiceEntry_DNS
+		}
+	}
+	return se
 }
 
 // Address returns the virtual address of a host, if it gets one. hostless: some protocol of the host has no host in it.

@@ -114,17 +114,6 @@ func (s Suspicion) Away(at time.Time) Suspicion {
 	return s
 }
 
-// EmptySince returns when something lost its last member; zero while it has one. since is the result of the last call.
-func EmptySince(since time.Time, has bool, at time.Time) time.Time {
-	switch {
-	case has:
-		return time.Time{}
-	case since.IsZero():
-		return at
-	}
-	return since
-}
-
 // Earlier returns the earlier of two times. Zero means none.
 func Earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {

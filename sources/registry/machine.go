@@ -37,7 +37,8 @@ type Offers[ID comparable] struct {
 type ServiceID[ID any] interface {
 	comparable
 	Compare(other ID) int
-	Group() string // in which it is published
+	Group() string  // in which it is published
+	String() string // different for each host
 }
 
 // Mapping makes objects of the services of a registry. It is pure.
@@ -298,8 +299,8 @@ func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], 
 		after.port = ports.port(before.port)
 	}
 	// A service is not empty while it has instances, even if none can be called now.
-	after.emptySince = EmptySince(before.emptySince, there || len(after.endpoints) > 0, at)
-	if !after.emptySince.IsZero() {
+	if !there && len(after.endpoints) == 0 {
+		after.emptySince = cmp.Or(before.emptySince, at)
 		next = after.emptySince.Add(m.keep(id))
 	}
 	return after, next

@@ -25,39 +25,22 @@ type svc string
 func (s svc) Compare(o svc) int { return cmp.Compare(s, o) }
 func (s svc) Group() string     { return strings.ToLower(string(s[:1])) }
 
+func (s svc) String() string { return string(s) }
+
 // plain is the mapping of the model. Hosts have no case, so that two services want one.
-type plain struct{ maker Maker }
+type plain struct{ Hosts[svc] }
 
-func (plain) Names(all []svc) map[svc]Name {
-	names, taken := map[svc]Name{}, map[string]bool{}
-	for _, s := range slices.Sorted(slices.Values(all)) {
-		host := strings.ToLower(string(s))
-		if taken[host] {
-			host += "-2"
-		}
-		taken[host] = true
-		names[s] = Name{host + ".test", host}
-	}
-	return names
+func newPlain() plain {
+	return plain{NewHosts(MappingOptions{HostTemplate: "{name}.test", Namespace: "model"}, nil, Naming[svc]{Parts: func(s svc) []Part {
+		return []Part{{Placeholder: "{name}", Text: string(s), Annotation: "id"}}
+	}}, func(s svc) string { return "model " + string(s) })}
 }
 
-func (plain) Place(s svc) string  { return "model " + string(s) }
-func (plain) ServicePort(svc) int { return 0 }
-
-func (plain) Host(s svc) svc { return s }
-
-func (p plain) Entries(host []Service[svc]) ([]*resource.Resource, []string, error) {
-	s := host[0]
-	r, warnings, err := p.maker.Entry(string(s.ID), p.Place(s.ID), s.Name, s.Port, s.Endpoints, map[string]string{"id": string(s.ID)})
-	return []*resource.Resource{r}, warnings, err
-}
-
-func (plain) Restore(published []*resource.Resource) (all []Service[svc]) {
-	for _, r := range published {
-		endpoints, port, _ := ReadEntry(r)
-		all = append(all, Service[svc]{ID: svc(r.Annotations()["id"]), Port: port, Endpoints: endpoints})
-	}
-	return all
+func (plain) Restore(published []*resource.Resource) []Service[svc] {
+	return Restored(published, func(a map[string]string, s Service[svc]) []Service[svc] {
+		s.ID = svc(a["id"])
+		return []Service[svc]{s}
+	}, "id")
 }
 
 // world is a registry of sessions in a random history, and what is read of it and published.
@@ -85,9 +68,8 @@ func serviceOf(i int) svc { return services[i%len(services)] }
 
 // start is a run that knows what was published before. unknown says that it cannot be told what that was.
 func (w *world) start(unknown bool) {
-	w.machine = NewMachine(plain{
-		Maker{Namespace: "model"},
-	}, func(svc) time.Duration { return keep }, func(_ svc, k Known[Endpoint]) time.Time { return w.doubt.Until(k.Since) })
+	w.machine = NewMachine(newPlain(), func(svc) time.Duration { return keep },
+		func(_ svc, k Known[Endpoint]) time.Time { return w.doubt.Until(k.Since) })
 	clear(w.vague)
 	for name, c := range w.published {
 		if unknown {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,27 +35,13 @@ func CheckPatterns(key string, patterns []string) error {
 	return nil
 }
 
-// Duration is an option with a duration.
-type Duration struct {
-	key                string
-	value              *time.Duration
-	standard, min, max time.Duration
-}
-
-// Time returns an option with its value, its default and its bounds.
-func Time(key string, value *time.Duration, standard, least, most time.Duration) Duration {
-	return Duration{key, value, standard, least, most}
-}
-
-// Complete fills in the defaults of options that are zero, and checks all of them.
-func Complete(all ...Duration) error {
-	for _, d := range all {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-		if *d.value < d.min || *d.value > d.max {
-			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
-		}
+// Time fills in the default of an option that is zero, and checks it.
+func Time(key string, value *time.Duration, standard, least, most time.Duration) error {
+	if *value == 0 {
+		*value = standard
+	}
+	if *value < least || *value > most {
+		return fmt.Errorf("%s: want %s to %s, got %s", key, least, most, *value)
 	}
 	return nil
 }
@@ -94,18 +79,12 @@ func (o MappingOptions) WithDefaults(template, namespace, protocol string) Mappi
 	return o
 }
 
-var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
-
 // Check checks the options. known are the names allowed in the template. An error begins with the key at fault.
 func (o MappingOptions) Check(known ...string) error {
-	err := Common{
-		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: known, Namespace: o.Namespace, VIPs: o.VIPs,
-		LabelsKey: "labelMeta", Labels: o.LabelMeta,
-	}.Check()
-	switch {
-	case err != nil:
+	if err := cmp.Or(CheckCommon(o.HostTemplate, o.Namespace, o.VIPs, known...), CheckLabels("labelMeta", o.LabelMeta)); err != nil {
 		return err
-	case protocol.Parse(o.DefaultProtocol).IsUnsupported():
+	}
+	if protocol.Parse(o.DefaultProtocol).IsUnsupported() {
 		return fmt.Errorf("defaultProtocol: Istio knows no protocol %q", o.DefaultProtocol)
 	}
 	return CheckPort("servicePort", o.ServicePort)
@@ -152,36 +131,32 @@ func (o MappingOptions) Protocol(said string) string {
 	return string(protocol.Parse(o.DefaultProtocol))
 }
 
-// Common are the options that mappings of registries share. An error of Check begins with the key at fault.
-type Common struct {
-	HostTemplate string
-	Placeholder  *regexp.Regexp // a part of the template, which ends with one of Known
-	Known        []string       // {names} allowed in the template
-	Namespace    string
-	VIPs         string
-	LabelsKey    string // the key of the option of Labels
-	Labels       []string
+// CheckCommon checks the options that all mappings of registries have. known are the placeholders allowed in the template.
+func CheckCommon(template, namespace, vips string, known ...string) error {
+	example := template
+	for _, p := range placeholder.FindAllString(template, -1) {
+		name := p[strings.IndexByte(p, '{'):]
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("hostTemplate: unknown %s; known: %s", name, strings.Join(known, ", "))
+		}
+		example = strings.ReplaceAll(example, name, "x")
+	}
+	switch {
+	case !names.IsHost(example):
+		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", template, example)
+	case !names.IsDNSLabel(namespace):
+		return fmt.Errorf("namespace: %q is none", namespace)
+	case !slices.Contains([]string{VIPsTCP, VIPsAll, VIPsNone}, vips):
+		return fmt.Errorf("vips: want %s, %s or %s, got %q", VIPsTCP, VIPsAll, VIPsNone, vips)
+	}
+	return nil
 }
 
-// Check checks the options.
-func (c Common) Check() error {
-	for _, p := range c.Placeholder.FindAllString(c.HostTemplate, -1) {
-		if name := p[strings.IndexByte(p, '{'):]; !slices.Contains(c.Known, name) {
-			return fmt.Errorf("hostTemplate: unknown %s; known: %s", name, strings.Join(c.Known, ", "))
-		}
-	}
-	if example := c.Placeholder.ReplaceAllString(c.HostTemplate, "x"); !names.IsHost(example) {
-		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", c.HostTemplate, example)
-	}
-	if !names.IsDNSLabel(c.Namespace) {
-		return fmt.Errorf("namespace: %q is not the name of a namespace", c.Namespace)
-	}
-	if !slices.Contains([]string{VIPsTCP, VIPsAll, VIPsNone}, c.VIPs) {
-		return fmt.Errorf("vips: want %s, %s or %s, got %q", VIPsTCP, VIPsAll, VIPsNone, c.VIPs)
-	}
-	for _, key := range c.Labels {
-		if !names.IsLabelKey(key) {
-			return fmt.Errorf("%s: %q cannot be the key of a label", c.LabelsKey, key)
+// CheckLabels checks an option with keys of labels.
+func CheckLabels(key string, labels []string) error {
+	for _, l := range labels {
+		if !names.IsLabelKey(l) {
+			return fmt.Errorf("%s: %q cannot be the key of a label", key, l)
 		}
 	}
 	return nil

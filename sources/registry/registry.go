@@ -73,3 +73,20 @@ func StateOf(err, denied error) sources.State {
 	}
 	return sources.Unreachable
 }
+
+// Sync makes names the keys of known: it adds missing ones and drops others.
+func Sync[T any](known map[string]T, names []string, add func(name string) T, drop func(T)) {
+	there := make(map[string]bool, len(names))
+	for _, name := range names {
+		there[name] = true
+		if _, ok := known[name]; !ok {
+			known[name] = add(name)
+		}
+	}
+	for name, one := range known {
+		if !there[name] {
+			drop(one)
+			delete(known, name)
+		}
+	}
+}

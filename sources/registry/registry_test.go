@@ -31,11 +31,11 @@ func TestSelection(t *testing.T) {
 	require.EqualError(t, CheckPatterns("k", []string{""}), `k: "" is no name or pattern`)
 }
 
-func TestComplete(t *testing.T) {
+func TestTime(t *testing.T) {
 	unset, set := time.Duration(0), 2*time.Second
-	require.NoError(t, Complete(Time("a", &unset, time.Minute, 0, time.Hour), Time("b", &set, time.Minute, 0, time.Hour)))
+	require.NoError(t, errors.Join(Time("a", &unset, time.Minute, 0, time.Hour), Time("b", &set, time.Minute, 0, time.Hour)))
 	require.Equal(t, []time.Duration{time.Minute, 2 * time.Second}, []time.Duration{unset, set})
-	require.EqualError(t, Complete(Time("b", &set, time.Minute, time.Minute, time.Hour)), "b: want 1m0s to 1h0m0s, got 2s")
+	require.EqualError(t, Time("b", &set, time.Minute, time.Minute, time.Hour), "b: want 1m0s to 1h0m0s, got 2s")
 }
 
 func TestWait(t *testing.T) {

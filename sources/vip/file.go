@@ -6,14 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"tributary/internal/disk"
 )
 
 const header = "# Virtual addresses that tributary gave to hosts, one a line. Delete a line to have it chosen anew.\n"
@@ -65,57 +67,29 @@ func (t *Table) parse(path string, content []byte) error {
 
 // Save writes the table, if it has changed since it was last written. The file is replaced as one.
 func (t *Table) Save(path string) error {
-	content, changed := t.take()
+	t.mu.Lock()
+	hosts, changed := maps.Clone(t.byHost), t.changed
+	t.changed = false
+	t.mu.Unlock()
 	if !changed {
 		return nil
 	}
-	if err := replace(path, content); err != nil {
+	_, err := disk.Replace(path, true, func(w io.Writer) error {
+		_, err := io.WriteString(w, header)
+		for _, host := range slices.Sorted(maps.Keys(hosts)) {
+			if err == nil {
+				_, err = fmt.Fprintf(w, "%s %s\n", hosts[host], host)
+			}
+		}
+		return err
+	})
+	if err != nil {
 		t.mu.Lock()
 		t.changed = true
 		t.mu.Unlock()
 		return fmt.Errorf("virtual addresses: %w", err)
 	}
 	return nil
-}
-
-// take renders the table and takes it to be saved.
-func (t *Table) take() (content []byte, changed bool) {
-	t.mu.Lock()
-	hosts, changed := maps.Clone(t.byHost), t.changed
-	t.changed = false
-	t.mu.Unlock()
-	if !changed {
-		return nil, false
-	}
-	var b bytes.Buffer
-	b.WriteString(header)
-	for _, host := range slices.Sorted(maps.Keys(hosts)) {
-		fmt.Fprintf(&b, "%s %s\n", hosts[host], host)
-	}
-	return b.Bytes(), true
-}
-
-// replace writes a file so that there is the old one or the new one, whatever happens.
-func replace(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // The pace at which changes are written: several that come together are one write, and a disk that fails is tried again.

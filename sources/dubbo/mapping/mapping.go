@@ -5,7 +5,6 @@ package mapping
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,6 +19,8 @@ import (
 
 // Mapper maps services. It is safe for concurrent use.
 type Mapper struct {
+	core.Naming[ID]
+
 	o     Options
 	place string // precedes the name of an interface in messages
 	vips  core.VIPs
@@ -34,7 +35,8 @@ func New(o Options, place string, vips core.VIPs) (*Mapper, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Mapper{o: o, place: place, vips: vips}, nil
+	naming := core.Naming[ID]{Template: o.HostTemplate, Joint: "-", Spare: 1 + names.MaxLabel, Parts: ID.parts} // with room for a protocol
+	return &Mapper{naming, o, place, vips}, nil
 }
 
 // ID is one protocol of a service, see Mapper.ServiceOf.
@@ -52,6 +54,36 @@ func (id ID) Compare(o ID) int {
 func (id ID) Group() string { return id.Service.Interface }
 
 func (id ID) String() string { return id.Service.String() }
+
+func (id ID) parts() []core.Part {
+	return []core.Part{
+		{Placeholder: "{interface}", Text: id.Service.Interface, Dots: true},
+		{Placeholder: "{group}", Text: names.Clean(id.Service.Group)},
+		{Placeholder: "{version}", Text: names.Clean(id.Service.Version)},
+	}
+}
+
+// mainProtocol is the one whose object has the bare name.
+const mainProtocol = "dubbo"
+
+// objectOf returns the name of the object of a protocol. n.Object has no dot, so that the names are distinct.
+func objectOf(n core.Name, protocol string) string {
+	if protocol == mainProtocol {
+		return n.Object
+	}
+	return n.Object + "." + names.Label(protocol, protocol)
+}
+
+// ServiceOf returns the service to which a provider's ID belongs: the ID without a group or version that is not part of the host.
+func (m *Mapper) ServiceOf(id provider.ID) provider.ID {
+	if !strings.Contains(m.o.HostTemplate, "{group}") {
+		id.Group = ""
+	}
+	if !strings.Contains(m.o.HostTemplate, "{version}") {
+		id.Version = ""
+	}
+	return id
+}
 
 // Host implements core.Mapping.
 func (m *Mapper) Host(id ID) ID { return ID{Service: id.Service} }
@@ -116,18 +148,11 @@ func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warn
 	addresses, warned := core.Address(m.vips, m.o.VIPs, name.Host, place, slices.ContainsFunc(ports, port.needsAddress))
 	warnings = append(warnings, warned...)
 	for _, p := range ports {
-		se := &networking.ServiceEntry{
-			Hosts: []string{name.Host}, Addresses: addresses,
-			Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
-			Ports: []*networking.ServicePort{{Number: p.number, Name: p.name, Protocol: p.protocol}},
-		}
+		se := core.ServiceEntry(name.Host, p.number, p.name, p.protocol, endpoints[p.of])
+		se.Addresses = addresses
 		var applications []string
 		for _, e := range endpoints[p.of] {
 			applications = append(applications, e.Instance)
-			se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
-				Address: e.Address, Ports: map[string]uint32{p.name: e.Port}, Weight: e.Weight,
-				Labels: maps.Clone(e.Labels), Locality: e.Locality, ServiceAccount: e.ServiceAccount,
-			})
 		}
 		if dns && len(se.Endpoints) == 0 {
 			// With DNS and no endpoints the host itself would be one; with STATIC istiod would not merge it.
@@ -175,34 +200,23 @@ func (m *Mapper) annotations(id provider.ID, protocol string, applications []str
 }
 
 // Restore implements core.Mapping. If another template merged groups or versions, the labels of endpoints tell them apart.
-func (m *Mapper) Restore(published []*resource.Resource) (all []core.Service[ID]) {
-	for _, r := range published {
-		a := r.Annotations()
-		endpoints, _, ok := core.ReadEntry(r)
-		if !ok || a[annotationInterface] == "" || a[annotationProtocol] == "" {
-			continue
+func (m *Mapper) Restore(published []*resource.Resource) []core.Service[ID] {
+	return core.Restored(published, func(a map[string]string, s core.Service[ID]) []core.Service[ID] {
+		for n, application := range ofRuns(a[annotationApplications], len(s.Endpoints)) {
+			s.Endpoints[n].Instance, s.Endpoints[n].Levels = application, uint8(provider.OfInterfaces|provider.OfApplications) // one or both
 		}
-		id := provider.ID{Interface: a[annotationInterface], Group: a[annotationGroup], Version: a[annotationVersion]}
-		of := func(id provider.ID) core.Service[ID] {
-			return core.Service[ID]{ID: ID{m.ServiceOf(id), a[annotationProtocol]}}
+		if s.Port = (core.Port{}); a[annotationProtocol] == "" {
+			return nil
 		}
-		if len(endpoints) == 0 {
-			all = append(all, of(id))
-		}
-		applications := ofRuns(a[annotationApplications], len(endpoints))
-		for n, e := range endpoints {
-			one := id
+		return s.Split(func(e core.Endpoint) ID {
+			id := provider.ID{Interface: a[annotationInterface], Group: a[annotationGroup], Version: a[annotationVersion]}
 			if _, group := a[annotationGroup]; !group {
-				one.Group = e.Labels["group"]
+				id.Group = e.Labels["group"]
 			}
 			if _, version := a[annotationVersion]; !version {
-				one.Version = e.Labels["version"]
+				id.Version = e.Labels["version"]
 			}
-			e.Instance, e.Levels = applications[n], uint8(provider.OfInterfaces|provider.OfApplications) // one or both
-			s := of(one)
-			s.Endpoints = []core.Endpoint{e}
-			all = append(all, s)
-		}
-	}
-	return all
+			return ID{m.ServiceOf(id), a[annotationProtocol]}
+		})
+	}, annotationInterface)
 }

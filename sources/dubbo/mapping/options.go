@@ -1,9 +1,9 @@
 package mapping
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -33,13 +33,6 @@ type Options struct {
 	Sidecars *Sidecars
 }
 
-const (
-	defaultTemplate  = "{interface}-{group}-{version}"
-	defaultNamespace = "dubbo"
-)
-
-var placeholder = regexp.MustCompile(`[-.]?\{[^}]*\}`)
-
 // The values of Options.Subsets.
 const (
 	subsetsVersion = "version"
@@ -51,15 +44,9 @@ const maxWarmUp = 24 * time.Hour
 
 // WithDefaults returns the options with defaults for those that are not set.
 func (o Options) WithDefaults() Options {
-	if o.HostTemplate == "" {
-		o.HostTemplate = defaultTemplate
-	}
-	if o.Namespace == "" {
-		o.Namespace = defaultNamespace
-	}
-	if o.VIPs == "" {
-		o.VIPs = core.VIPsTCP
-	}
+	o.HostTemplate = cmp.Or(o.HostTemplate, "{interface}-{group}-{version}")
+	o.Namespace = cmp.Or(o.Namespace, "dubbo")
+	o.VIPs = cmp.Or(o.VIPs, core.VIPsTCP)
 	if o.Sidecars != nil {
 		s := o.Sidecars.WithDefaults()
 		o.Sidecars = &s
@@ -71,11 +58,8 @@ func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{interface}") {
 		return fmt.Errorf("hostTemplate: %q does not contain {interface}", o.HostTemplate)
 	}
-	err := core.Common{
-		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: []string{"{interface}", "{group}", "{version}"},
-		Namespace: o.Namespace, VIPs: o.VIPs, LabelsKey: "labelParams", Labels: o.LabelParams,
-	}.Check()
-	if err != nil {
+	if err := cmp.Or(core.CheckCommon(o.HostTemplate, o.Namespace, o.VIPs, "{interface}", "{group}", "{version}"),
+		core.CheckLabels("labelParams", o.LabelParams)); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"", subsetsVersion, subsetsGroup}, o.Subsets) {

@@ -13,9 +13,11 @@ func TestMoreThanIsReadOfHessian(t *testing.T) {
 		"lists within lists": strings.Repeat("\x79", 1000),
 		"many values":        "W" + strings.Repeat("N", maxValues+1) + "Z",
 	} {
-		_, err := (&reader{rest: []byte(body)}).value(0)
-		require.EqualError(t, err, "hessian2: more than 200000 values, or deeper than 16", what)
+		r := &reader{rest: []byte(body)}
+		r.value(0)
+		require.EqualError(t, r.err, "hessian2: more than 200000 values, or deeper than 16", what)
 	}
-	_, err := (&reader{rest: []byte("X" + "I\x7f\xff\xff\xff" + "N")}).value(0)
-	require.Error(t, err, "as many as it says are not there")
+	r := &reader{rest: []byte("X" + "I\x7f\xff\xff\xff" + "N")}
+	r.value(0)
+	require.Error(t, r.err, "as many as it says are not there")
 }

@@ -27,11 +27,7 @@ const (
 
 // overDubbo calls getMetadataInfo by the dubbo protocol.
 func overDubbo(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
-	r, err := exchange(ctx, address, invocation(i.Application, "getMetadataInfo", "Ljava/lang/String;", i.Revision))
-	if err != nil {
-		return m, err
-	}
-	v, err := r.value(0)
+	v, err := exchange(ctx, address, invocation(i.Application, "getMetadataInfo", "Ljava/lang/String;", i.Revision))
 	if err != nil {
 		return m, err
 	}
@@ -40,11 +36,7 @@ func overDubbo(ctx context.Context, address string, i provider.Instance) (m prov
 
 // overOlderDubbo calls getExportedURLs, which only Java has.
 func overOlderDubbo(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
-	r, err := exchange(ctx, address, invocation(i.Application, "getExportedURLs", ""))
-	if err != nil {
-		return m, err
-	}
-	urls, err := r.strings()
+	urls, err := exchange(ctx, address, invocation(i.Application, "getExportedURLs", ""))
 	if err != nil {
 		return m, err
 	}
@@ -82,8 +74,8 @@ func textOf(v any) string {
 	return s
 }
 
-// exchange makes a call and returns its answer.
-func exchange(ctx context.Context, address string, frame []byte) (*reader, error) {
+// exchange makes a call and returns the value of its answer.
+func exchange(ctx context.Context, address string, frame []byte) (any, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
@@ -111,7 +103,7 @@ func exchange(ctx context.Context, address string, frame []byte) (*reader, error
 			continue // a heartbeat
 		}
 		if head[3] != statusFine {
-			why, _ := (&reader{rest: body.Bytes()}).string()
+			why := (&reader{rest: body.Bytes()}).string()
 			return nil, fmt.Errorf("status %d: %s", head[3], provider.Shorten(why))
 		}
 		return answerOf(body.Bytes())
@@ -149,16 +141,17 @@ const (
 	withNull2      = 5
 )
 
-// answerOf returns a reader of an answer's value.
-func answerOf(body []byte) (*reader, error) {
+// answerOf returns an answer's value.
+func answerOf(body []byte) (any, error) {
 	r := &reader{rest: body}
-	switch kind, err := r.int(); {
-	case err != nil:
-		return nil, err
+	switch kind := r.number(); {
+	case r.err != nil:
+		return nil, r.err
 	case kind == withException || kind == withException2:
 		return nil, errors.New("it throws an exception")
 	case kind == withNull || kind == withNull2:
-		return &reader{rest: []byte{'N'}}, nil
+		return nil, nil
 	}
-	return r, nil
+	v := r.value(0)
+	return v, r.err
 }

@@ -1,7 +1,6 @@
 package metadata
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"unicode/utf16"
@@ -33,9 +32,11 @@ func appendMap(b []byte, pairs ...[2]string) []byte {
 	return append(b, 'Z')
 }
 
-// reader reads hessian2: null, booleans, numbers, strings, lists, maps, objects (as maps of their fields), and references.
+// reader reads hessian2: null, booleans, numbers, strings, lists, maps, objects (as maps of their fields), and references. After an error
+// all that it reads is zero.
 type reader struct {
 	rest    []byte
+	err     error      // the first
 	classes [][]string // the fields of each
 	seen    []any      // the targets of references: lists, maps and objects, in the order in which they begin
 	values  int        // read so far
@@ -48,31 +49,48 @@ const (
 
 var errShort = errors.New("hessian2: it ends early")
 
-func (r *reader) byte() (byte, error) {
-	if len(r.rest) == 0 {
-		return 0, errShort
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
 	}
-	b := r.rest[0]
-	r.rest = r.rest[1:]
-	return b, nil
+	r.rest = nil
+}
+
+// take returns the next n bytes.
+func (r *reader) take(n int) []byte {
+	if len(r.rest) < n {
+		r.fail(errShort)
+		return make([]byte, n)
+	}
+	taken := r.rest[:n]
+	r.rest = r.rest[n:]
+	return taken
+}
+
+// is reports whether a tag comes next, and takes it then.
+func (r *reader) is(tag byte) bool {
+	if len(r.rest) > 0 && r.rest[0] == tag {
+		r.rest = r.rest[1:]
+		return true
+	}
+	return false
 }
 
 // value reads a value: nil, bool, int, string, []any or map[string]any.
-func (r *reader) value(depth int) (any, error) {
+func (r *reader) value(depth int) any {
 	if r.values++; r.values > maxValues || depth > maxDepth {
-		return nil, fmt.Errorf("hessian2: more than %d values, or deeper than %d", maxValues, maxDepth)
+		r.fail(fmt.Errorf("hessian2: more than %d values, or deeper than %d", maxValues, maxDepth))
 	}
 	if len(r.rest) == 0 {
-		return nil, errShort
+		r.fail(errShort)
+		return nil
 	}
 	switch tag := r.rest[0]; {
 	case tag == 'N' || tag == 'T' || tag == 'F':
-		r.rest = r.rest[1:]
-		return map[byte]any{'T': true, 'F': false}[tag], nil
-	case isInt(tag):
-		return r.int()
-	case isLong(tag):
-		return r.long()
+		r.take(1)
+		return map[byte]any{'T': true, 'F': false}[tag]
+	case kindOf(tag) >= 0:
+		return r.number()
 	case tag < 0x20 || tag >= 0x30 && tag <= 0x33 || tag == 'S' || tag == 'R':
 		return r.string()
 	case tag >= 'U' && tag <= 'X' || tag >= 0x70 && tag <= 0x7f:
@@ -80,160 +98,99 @@ func (r *reader) value(depth int) (any, error) {
 	case tag == 'M' || tag == 'H':
 		return r.dictionary(depth)
 	case tag == 'C':
-		if err := r.class(); err != nil {
-			return nil, err
-		}
+		r.class()
 		return r.value(depth + 1)
 	case tag == 'O' || tag >= 0x60 && tag <= 0x6f:
 		return r.object(depth)
-	case tag == 'Q':
-		r.rest = r.rest[1:]
-		n, err := r.int()
-		if err != nil || n < 0 || n >= len(r.seen) {
-			return nil, fmt.Errorf("hessian2: a reference to nothing")
+	case r.is('Q'):
+		if n := r.number(); n >= 0 && n < len(r.seen) {
+			return r.seen[n]
 		}
-		return r.seen[n], nil
+		r.fail(errors.New("hessian2: a reference to nothing"))
 	default:
-		return nil, fmt.Errorf("hessian2: %#x is not read", tag)
+		r.fail(fmt.Errorf("hessian2: %#x is not read", tag))
 	}
+	return nil
 }
 
-// begin adds a target of references. The caller passes its value to the returned function.
-func (r *reader) begin() (known func(any)) {
+// list reads a list. Until it is read, references to it are nil.
+func (r *reader) list(depth int) any {
 	at := len(r.seen)
 	r.seen = append(r.seen, nil)
-	return func(v any) { r.seen[at] = v }
-}
-
-func (r *reader) list(depth int) (any, error) {
-	known := r.begin()
-	tag, err := r.byte()
-	if err != nil {
-		return nil, err
-	}
-	length := -1
+	tag := r.take(1)[0]
 	if tag == 'U' || tag == 'V' || tag >= 0x70 && tag <= 0x77 {
-		if err := r.typeName(); err != nil {
-			return nil, err
-		}
+		r.typeName()
 	}
+	length := -1 // until an end mark
 	switch {
 	case tag == 'V' || tag == 'X':
-		if length, err = r.int(); err != nil {
-			return nil, err
-		}
+		length = r.number()
 	case tag >= 0x70:
 		length = int(tag & 7)
 	}
 	all := []any{}
-	for length < 0 || len(all) < length {
-		if length < 0 && r.end() {
-			break
-		}
-		v, err := r.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, v)
+	for r.err == nil && len(all) != length && (length >= 0 || !r.is('Z')) {
+		all = append(all, r.value(depth+1))
 	}
-	known(all)
-	return all, nil
+	r.seen[at] = all
+	return all
 }
 
-// end reads the end marker of a value without a length, and reports whether it was there.
-func (r *reader) end() bool {
-	if len(r.rest) > 0 && r.rest[0] == 'Z' {
-		r.rest = r.rest[1:]
-		return true
-	}
-	return false
-}
-
-func (r *reader) dictionary(depth int) (any, error) {
-	tag, err := r.byte()
-	if err != nil {
-		return nil, err
-	}
-	if tag == 'M' {
-		if err := r.typeName(); err != nil {
-			return nil, err
-		}
-	}
+// begin adds a map that references may name.
+func (r *reader) begin() map[string]any {
 	all := map[string]any{}
-	r.begin()(all)
-	for !r.end() {
-		key, err := r.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		value, err := r.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
+	r.seen = append(r.seen, all)
+	return all
+}
+
+func (r *reader) dictionary(depth int) any {
+	if r.take(1)[0] == 'M' {
+		r.typeName()
+	}
+	all := r.begin()
+	for r.err == nil && !r.is('Z') {
+		key, value := r.value(depth+1), r.value(depth+1)
 		if name, ok := key.(string); ok {
 			all[name] = value
 		}
 	}
-	return all, nil
+	return all
 }
 
 // class reads the definition of a class: its name and its fields.
-func (r *reader) class() error {
-	r.rest = r.rest[1:]
-	if _, err := r.string(); err != nil {
-		return err
-	}
-	n, err := r.int()
-	if err != nil || n < 0 || n > maxValues {
-		return fmt.Errorf("hessian2: a class of %d fields", n)
-	}
+func (r *reader) class() {
+	r.take(1)
+	r.string()
+	n := r.number()
 	var names []string
-	for range n {
-		name, err := r.string()
-		if err != nil {
-			return err
-		}
-		names = append(names, name)
+	for r.err == nil && len(names) < n {
+		names = append(names, r.string())
 	}
 	r.classes = append(r.classes, names)
-	return nil
 }
 
-func (r *reader) object(depth int) (any, error) {
-	tag, err := r.byte()
-	if err != nil {
-		return nil, err
-	}
-	class := int(tag) - 0x60
-	if tag == 'O' {
-		if class, err = r.int(); err != nil {
-			return nil, err
-		}
+func (r *reader) object(depth int) any {
+	class := int(r.take(1)[0]) - 0x60
+	if class == 'O'-0x60 {
+		class = r.number()
 	}
 	if class < 0 || class >= len(r.classes) {
-		return nil, fmt.Errorf("hessian2: an object of no class")
+		r.fail(errors.New("hessian2: an object of no class"))
+		return nil
 	}
-	all := map[string]any{}
-	r.begin()(all)
+	all := r.begin()
 	for _, name := range r.classes[class] {
-		if all[name], err = r.value(depth + 1); err != nil {
-			return nil, err
-		}
+		all[name] = r.value(depth + 1)
 	}
-	return all, nil
+	return all
 }
 
-// strings reads a list of strings, or null.
-func (r *reader) strings() ([]string, error) {
-	v, err := r.value(0)
-	if err != nil || v == nil {
-		return nil, err
-	}
+// stringsOf returns a list of strings, or null.
+func stringsOf(v any) (all []string, err error) {
 	list, ok := v.([]any)
-	if !ok {
+	if !ok && v != nil {
 		return nil, fmt.Errorf("hessian2: want a list, got %T", v)
 	}
-	var all []string
 	for _, one := range list {
 		text, ok := one.(string)
 		if !ok {
@@ -245,141 +202,88 @@ func (r *reader) strings() ([]string, error) {
 }
 
 // typeName skips the name of a type, or the number of one that was there before.
-func (r *reader) typeName() error {
-	if len(r.rest) == 0 {
-		return errShort
+func (r *reader) typeName() {
+	if len(r.rest) > 0 && kindOf(r.rest[0]) >= 0 {
+		r.number()
+		return
 	}
-	if isInt(r.rest[0]) {
-		_, err := r.int()
-		return err
-	}
-	_, err := r.string()
-	return err
+	r.string()
 }
 
-// isLong reports whether an integer of 64 bits begins, as dubbo-go writes ports.
-func isLong(tag byte) bool {
-	return tag >= 0xd8 || tag >= 0x38 && tag <= 0x3f || tag == 'Y' || tag == 'L'
+// numbers are the encodings of integers of 32 and 64 bits; dubbo-go writes ports as the latter. The tags from first to last stand for the
+// highest bits of a number, of which zero is 0, and more bytes follow.
+var numbers = []struct {
+	first, last, zero byte
+	more              int
+}{
+	{0x80, 0xbf, 0x90, 0},
+	{0xc0, 0xcf, 0xc8, 1},
+	{0xd0, 0xd7, 0xd4, 2},
+	{'I', 'I', 'I', 4},
+	{0xd8, 0xef, 0xe0, 0},
+	{0xf0, 0xff, 0xf8, 1},
+	{0x38, 0x3f, 0x3c, 2},
+	{'Y', 'Y', 'Y', 4},
+	{'L', 'L', 'L', 8},
 }
 
-func (r *reader) long() (int, error) {
-	tag, err := r.byte()
-	if err != nil {
-		return 0, err
+// kindOf returns the index in numbers of a tag; -1 if it begins no number.
+func kindOf(tag byte) int {
+	for n, k := range numbers {
+		if tag >= k.first && tag <= k.last {
+			return n
+		}
 	}
-	more, high := 0, 0
-	switch {
-	case tag == 'L':
-		more = 8
-	case tag == 'Y':
-		more = 4
-	case tag >= 0xf0:
-		more, high = 1, int(tag)-0xf8
-	case tag >= 0xd8:
-		return int(tag) - 0xe0, nil
-	default:
-		more, high = 2, int(tag)-0x3c
-	}
-	if len(r.rest) < more {
-		return 0, errShort
-	}
-	b := r.rest[:more]
-	r.rest = r.rest[more:]
-	switch more {
-	case 8:
-		return int(binary.BigEndian.Uint64(b)), nil //nolint:gosec // it is one of 64 bits
-	case 4:
-		return int(int32(binary.BigEndian.Uint32(b))), nil //nolint:gosec // it is one of 32 bits
-	}
-	for _, c := range b {
-		high = high<<8 + int(c)
-	}
-	return high, nil
+	return -1
 }
 
-func isInt(tag byte) bool { return tag >= 0x80 && tag <= 0xd7 || tag == 'I' }
-
-// int reads an integer.
-func (r *reader) int() (int, error) {
-	tag, err := r.byte()
-	if err != nil {
-		return 0, err
+func (r *reader) number() (n int) {
+	tag := r.take(1)[0]
+	at := kindOf(tag)
+	if at < 0 {
+		r.fail(fmt.Errorf("hessian2: want a number, got %#x", tag))
+		return 0
 	}
-	more := 0
-	switch {
-	case tag >= 0x80 && tag <= 0xbf:
-		return int(tag) - 0x90, nil
-	case tag >= 0xc0 && tag <= 0xcf:
-		more = 1
-	case tag >= 0xd0 && tag <= 0xd7:
-		more = 2
-	case tag == 'I':
-		more = 4
-	default:
-		return 0, fmt.Errorf("hessian2: want a number, got %#x", tag)
+	kind := numbers[at]
+	n = int(tag) - int(kind.zero)
+	for _, b := range r.take(kind.more) {
+		n = n<<8 + int(b)
 	}
-	if len(r.rest) < more {
-		return 0, errShort
+	if kind.more == 4 {
+		return int(int32(n)) //nolint:gosec // it is one of 32 bits
 	}
-	b := r.rest[:more]
-	r.rest = r.rest[more:]
-	switch more {
-	case 1:
-		return (int(tag)-0xc8)<<8 + int(b[0]), nil
-	case 2:
-		return (int(tag)-0xd4)<<16 + int(b[0])<<8 + int(b[1]), nil
-	}
-	return int(int32(binary.BigEndian.Uint32(b))), nil //nolint:gosec // it is one of 32 bits
+	return n
 }
 
 // string reads a string, which may be in several parts.
-func (r *reader) string() (string, error) {
+func (r *reader) string() string {
 	var all []byte
-	for {
-		tag, err := r.byte()
-		if err != nil {
-			return "", err
-		}
-		units, last := 0, true
-		switch {
-		case tag == 'N':
-			return "", nil
+	for last := false; !last; {
+		units := 0
+		switch tag := r.take(1)[0]; {
+		case tag == 'N' || r.err != nil:
+			return ""
 		case tag < 0x20:
-			units = int(tag)
+			units, last = int(tag), true
 		case tag >= 0x30 && tag <= 0x33:
-			low, err := r.byte()
-			if err != nil {
-				return "", err
-			}
-			units = int(tag-0x30)<<8 + int(low)
+			units, last = int(tag-0x30)<<8+int(r.take(1)[0]), true
 		case tag == 'S' || tag == 'R':
-			if len(r.rest) < 2 {
-				return "", errShort
-			}
-			units, last = int(binary.BigEndian.Uint16(r.rest)), tag == 'S'
-			r.rest = r.rest[2:]
+			size := r.take(2)
+			units, last = int(size[0])<<8+int(size[1]), tag == 'S'
 		default:
-			return "", fmt.Errorf("hessian2: want a string, got %#x", tag)
+			r.fail(fmt.Errorf("hessian2: want a string, got %#x", tag))
+			return ""
 		}
-		part, err := r.units(units)
-		if err != nil {
-			return "", err
-		}
-		all = append(all, part...)
-		if last {
-			return string(all), nil
-		}
+		all = append(all, r.units(units)...)
 	}
+	return string(all)
 }
 
 // units takes the bytes of that many UTF-16 units. A character outside of the basic plane is two of them, which some
 // versions write as two characters of three bytes, and others as one of four.
-func (r *reader) units(n int) ([]byte, error) {
+func (r *reader) units(n int) []byte {
 	at := 0
-	for n > 0 {
-		if at >= len(r.rest) {
-			return nil, errShort
-		}
+	for n > 0 && at < len(r.rest) {
 		width, counts := 1, 1
 		switch c := r.rest[at]; {
 		case c >= 0xf0:
@@ -392,10 +296,9 @@ func (r *reader) units(n int) ([]byte, error) {
 		at += width
 		n -= counts
 	}
-	if at > len(r.rest) {
-		return nil, errShort
+	if n > 0 {
+		r.fail(errShort)
+		return nil
 	}
-	part := r.rest[:at]
-	r.rest = r.rest[at:]
-	return part, nil
+	return r.take(at)
 }

@@ -95,8 +95,12 @@ type way struct {
 	ask  func(ctx context.Context, address string, i provider.Instance) (provider.Metadata, error)
 }
 
-// ofURLs makes metadata of a list of URLs, which names no revision.
-func ofURLs(i provider.Instance, urls []string) (provider.Metadata, error) {
+// ofURLs makes metadata of a value that is a list of URLs, which names no revision.
+func ofURLs(i provider.Instance, list any) (provider.Metadata, error) {
+	urls, err := stringsOf(list)
+	if err != nil {
+		return provider.Metadata{}, err
+	}
 	m, skipped := provider.FromURLs(i.Application, urls)
 	if len(m.Services) == 0 && len(skipped) > 0 {
 		return m, fmt.Errorf("none of %d URLs can be read: %s", len(urls), skipped[0])

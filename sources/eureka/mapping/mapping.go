@@ -6,6 +6,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"tributary/resource"
@@ -14,8 +17,9 @@ import (
 
 // Mapper maps instances. It is safe for concurrent use.
 type Mapper struct {
-	o     Options
-	maker registry.Maker
+	registry.Hosts[ID]
+
+	o Options
 }
 
 var _ registry.Mapping[ID] = (*Mapper)(nil)
@@ -26,11 +30,41 @@ func New(o Options, vips registry.VIPs) (*Mapper, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Mapper{o: o, maker: registry.Maker{Namespace: o.Namespace, VIPs: vips, Which: o.VIPs}}, nil
+	naming := registry.Naming[ID]{Joint: "-", Spare: len(secureSuffix), Parts: ID.parts}
+	return &Mapper{registry.NewHosts(o.MappingOptions, vips, naming, ID.place), o}, nil
 }
 
-// Place implements registry.Mapping.
-func (m *Mapper) Place(id ID) string {
+// ID is what services are told apart by: hosts, and of these the plain and the secure port, since not all instances have both. App is empty
+// if hosts do not tell applications apart, and VIP if they tell nothing else apart.
+type ID struct {
+	VIP, App string
+	Secure   bool
+}
+
+// Compare orders IDs.
+func (id ID) Compare(o ID) int {
+	plainFirst := func(id ID) string { return strconv.FormatBool(id.Secure) }
+	return cmp.Or(cmp.Compare(id.VIP, o.VIP), cmp.Compare(id.App, o.App), cmp.Compare(plainFirst(id), plainFirst(o)))
+}
+
+// Group is that of the host, with both ports. It is different for each.
+func (id ID) Group() string {
+	if id.App == "" {
+		return url.QueryEscape(id.VIP)
+	}
+	return url.QueryEscape(id.VIP) + "@" + url.QueryEscape(id.App)
+}
+
+func (id ID) String() string { return id.Group() }
+
+func (id ID) parts() []registry.Part {
+	return slices.DeleteFunc([]registry.Part{
+		{Placeholder: "{vip}", Text: id.VIP, Dots: true, Annotation: annotationVIP},
+		{Placeholder: "{app}", Text: id.App, Annotation: annotationApp},
+	}, func(p registry.Part) bool { return p.Text == "" })
+}
+
+func (id ID) place() string {
 	text := "eureka"
 	if id.VIP != "" {
 		text += " vip " + id.VIP
@@ -43,6 +77,12 @@ func (m *Mapper) Place(id ID) string {
 	}
 	return text
 }
+
+// Host implements registry.Mapping.
+func (m *Mapper) Host(id ID) ID { return ID{VIP: id.VIP, App: id.App} }
+
+// secureSuffix is that of the object with the secure port. The name of no other one has a dot.
+const secureSuffix = ".secure"
 
 // ServicePort implements registry.Mapping.
 func (m *Mapper) ServicePort(id ID) int {
@@ -80,40 +120,30 @@ func (m *Mapper) entry(s registry.Service[ID]) (r *resource.Resource, warnings [
 	for _, e := range s.Endpoints {
 		instances = append(instances, e.Instance)
 	}
-	annotations := map[string]string{
-		annotationVIP: s.ID.VIP, annotationApp: s.ID.App, annotationApps: strings.Join(s.Owners, ","),
-		annotationInstances: strings.Join(instances, ","),
-	}
+	annotations := map[string]string{annotationApps: strings.Join(s.Owners, ","), annotationInstances: strings.Join(instances, ",")}
 	if s.ID.Secure {
 		s.Name.Object += secureSuffix
 		annotations[annotationSecure] = "true"
 	}
-	return m.maker.Entry(s.ID.Group(), m.Place(s.ID), s.Name, s.Port, s.Endpoints, annotations)
+	return m.Entry(s, annotations)
 }
 
 // Restore implements registry.Mapping. Where another template did not tell applications apart, the first one stands for all; where it did
 // not tell anything else apart, an application is called by its name, as is usual.
-func (m *Mapper) Restore(published []*resource.Resource) (all []registry.Service[ID]) {
-	for _, r := range published {
-		a := r.Annotations()
-		endpoints, port, ok := registry.ReadEntry(r)
-		if !ok || cmp.Or(a[annotationVIP], a[annotationApp]) == "" {
-			continue
-		}
-		one := registry.Service[ID]{Port: port, Endpoints: endpoints}
+func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
+	return registry.Restored(published, func(a map[string]string, s registry.Service[ID]) []registry.Service[ID] {
 		app := a[annotationApp]
 		if apps := a[annotationApps]; apps != "" {
-			one.Owners = strings.Split(apps, ",")
-			app = cmp.Or(app, one.Owners[0])
+			s.Owners = strings.Split(apps, ",")
+			app = cmp.Or(app, s.Owners[0])
 		}
-		one.ID = m.idOf(cmp.Or(a[annotationVIP], app), app)
-		one.ID.Secure = a[annotationSecure] != ""
-		if instances := strings.Split(a[annotationInstances], ","); len(instances) == len(endpoints) {
-			for n := range endpoints {
-				endpoints[n].Instance = instances[n]
+		s.ID = m.idOf(cmp.Or(a[annotationVIP], app), app)
+		s.ID.Secure = a[annotationSecure] != ""
+		if instances := strings.Split(a[annotationInstances], ","); len(instances) == len(s.Endpoints) {
+			for n := range s.Endpoints {
+				s.Endpoints[n].Instance = instances[n]
 			}
 		}
-		all = append(all, one)
-	}
-	return all
+		return []registry.Service[ID]{s}
+	}, annotationVIP, annotationApp)
 }

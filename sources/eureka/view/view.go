@@ -90,15 +90,6 @@ func (v View) Instances() []wire.Instance {
 	return slices.SortedFunc(maps.Values(v.instances), func(a, b wire.Instance) int { return a.Compare(b.Key) })
 }
 
-// Lists reports whether it lists an instance.
-func (v View) Lists(key wire.Key) bool {
-	_, there := v.instances[key]
-	return there
-}
-
-// Len is how many it lists.
-func (v View) Len() int { return len(v.instances) }
-
 // hash is the hash code of what it lists, which is how many there are by status, as in DOWN_1_UP_12_.
 func (v View) hash() string {
 	counts := map[string]int{}

@@ -177,12 +177,14 @@ func TestUnlistedIsNotEmpty(t *testing.T) {
 	_, l := follow(t, s.Address(), client.Watched{})
 	l.await(t, "both are read", func() bool { return len(l.instances) == 2 })
 	s.Hide("DEFAULT_GROUP", "orders")
-	l.await(t, "it is not listed", func() bool { return slices.Equal(l.names["DEFAULT_GROUP"], []string{"carts"}) })
 	before := s.Requests("SubscribeServiceRequest")
 	s.Unlist("DEFAULT_GROUP", "carts")
 	l.await(t, "the other is empty", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 0 })
 	require.Greater(t, s.Requests("SubscribeServiceRequest"), before)
+	l.await(t, "and has gone", func() bool { return slices.Equal(l.names["DEFAULT_GROUP"], []string{"orders"}) })
 	require.Len(t, l.instances[orders], 1, "it says itself that it has one")
+	s.Delete("DEFAULT_GROUP", "orders", "1")
+	l.await(t, "its last instance goes", func() bool { return len(l.names["DEFAULT_GROUP"]) == 0 })
 }
 
 // TestOneThatCannotBeReadHoldsUpNoOther has instances and a service that cannot be read.

@@ -62,17 +62,20 @@ func TestAListThatIsShorterThanItsCountIsAnError(t *testing.T) {
 	require.Equal(t, 6, s.Requests("ServiceListRequest"), "three times, until a page has nothing new")
 }
 
-// TestWhatIsListedAgainIsToldAgain has a service vanish from the list, and come back, and its own answer is the same all the time.
-func TestWhatIsListedAgainIsToldAgain(t *testing.T) {
+// TestWhatIsListedAgainWasThereAllTheTime has a service vanish from the list, and come back, and its own answer is the same all the time.
+func TestWhatIsListedAgainWasThereAllTheTime(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	_, l := follow(t, s.Address(), client.Watched{})
+	l := newListener()
+	l.onNames = func(names []string) { require.Contains(t, names, "orders") }
+	l.follow(t, s.Address(), client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	before := s.Requests("SubscribeServiceRequest")
 	s.Hide("DEFAULT_GROUP", "orders")
-	l.await(t, "it is not listed", func() bool { return len(l.names["DEFAULT_GROUP"]) == 0 })
-	l.do(func() { delete(l.instances, orders) })
+	l.await(t, "it is asked", func() bool { return s.Requests("SubscribeServiceRequest") > before })
 	s.Show("DEFAULT_GROUP", "orders")
-	l.await(t, "it is told", func() bool { return len(l.names["DEFAULT_GROUP"]) == 1 && len(l.instances[orders]) == 1 })
+	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.2", 80, nil))
+	l.await(t, "another one is listed", func() bool { return len(l.names["DEFAULT_GROUP"]) == 2 })
 }
 
 // TestMoreNamesThanAreReadAreRefused has a server count more names than are read, or list them: what was known stays.

@@ -42,8 +42,8 @@ func New(a Address, config TLS) *Client {
 type Listener interface {
 	// Connection tells whether there is a connection, at the start and whenever that changes: nil, or why not.
 	Connection(err error)
-	// Services are the names of the services of a group. One that is no longer among them may have instances still, and of one that is again
-	// the instances are told again.
+	// Services are the names of the services of a group. One that is no longer among them has gone: it is not listed and has no instance, or
+	// it is not listed and the connection is new.
 	Services(group string, names []string, err error)
 	// Instances are those of a service. Those that are disabled may be missing.
 	Instances(group, service string, all []Instance, warnings []string, err error)
@@ -98,8 +98,8 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 // once follows all by one connection, for as long as that lasts.
 func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool, connected func()) error {
 	s := &session{
-		watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]listing{}, large: large,
-		maxKept: c.maxKept, wakeup: make(chan struct{}, 1),
+		watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]bool{}, failed: map[string]error{},
+		large: large, maxKept: c.maxKept, wakeup: make(chan struct{}, 1),
 	}
 	conn, err := c.open(ctx, server, s.pushed)
 	if err != nil {
@@ -153,19 +153,14 @@ type session struct {
 	mu       sync.Mutex
 	kept     int // bytes of all services
 	services map[key]*service
-	changed  map[key]bool // what is to be told
-	names    map[string]listing
+	changed  map[key]bool     // what is to be told
+	names    map[string]bool  // groups whose names are to be told
+	failed   map[string]error // groups whose names cannot be read, which is to be told
 	// whose last answer was too large to be read. A push of it would end the connection: they are not subscribed. It outlives connections
 	large map[key]bool
 }
 
 type key struct{ group, service string }
-
-// listing is the names of a group's services, as they are to be told.
-type listing struct {
-	all []string
-	err error
-}
 
 // service is what is known of one, by this connection.
 type service struct {
@@ -196,7 +191,9 @@ func (s *session) pushed(info serviceInfo) {
 		of.due = time.Time{}
 		return
 	}
-	s.take(k, of, info)
+	if s.take(k, of, info); !of.listed {
+		of.due = time.Time{} // it may have gone
+	}
 }
 
 // answered notes what a service answered when it was asked, after so many pushes. It counts whatever its time is, unless a newer push was
@@ -249,8 +246,17 @@ func (s *session) report(ctx context.Context) {
 		case <-s.wakeup:
 		}
 		s.mu.Lock()
-		listed := maps.Clone(s.names)
+		listed, failed := map[string][]string{}, maps.Clone(s.failed)
+		for group := range s.names {
+			listed[group] = []string{}
+		}
+		for k := range s.services {
+			if len(listed) > 0 && s.names[k.group] {
+				listed[k.group] = append(listed[k.group], k.service)
+			}
+		}
 		clear(s.names)
+		clear(s.failed)
 		changed := make(map[key]service, len(s.changed))
 		for k := range s.changed {
 			if of := s.services[k]; of != nil {
@@ -259,8 +265,12 @@ func (s *session) report(ctx context.Context) {
 		}
 		clear(s.changed)
 		s.mu.Unlock()
-		for group, n := range listed {
-			s.to.Services(group, n.all, n.err)
+		for group, names := range listed {
+			slices.Sort(names)
+			s.to.Services(group, names, nil)
+		}
+		for group, err := range failed {
+			s.to.Services(group, nil, err)
 		}
 		for k, of := range changed {
 			all, warnings := of.info.instances()
@@ -271,13 +281,11 @@ func (s *session) report(ctx context.Context) {
 
 // follow looks at the names of services and reads those that are new or due, until the connection fails.
 func (s *session) follow(ctx context.Context) error {
-	known := map[string]*lists{}
-	for _, group := range s.watched.Groups {
-		known[group] = &lists{}
-	}
+	known := map[string]bool{} // groups whose names were told since the last error
 	for {
 		for _, group := range s.watched.Groups {
-			all, err := known[group].look(ctx, s.conn, group)
+			first := !known[group]
+			all, err := s.conn.names(ctx, group, first)
 			if broken(err) {
 				return err
 			}
@@ -292,7 +300,11 @@ func (s *session) follow(ctx context.Context) error {
 			if s.watched.Skipped != nil && err == nil {
 				s.watched.Skipped(group, passed)
 			}
-			s.listed(group, known[group], listing{all, err})
+			if known[group] = err == nil; err != nil {
+				s.fail(group, err)
+				continue
+			}
+			s.listed(group, all, first)
 		}
 		if err := s.read(ctx); err != nil {
 			return err
@@ -308,42 +320,37 @@ func broken(err error) bool {
 	return errors.As(err, &c) || errors.Is(err, errUnregistered) || errors.Is(err, context.Canceled)
 }
 
-// listed notes which services a group has, and has it told if that is new. One that is no longer listed is read once more: only its own
-// answer tells that it is empty. So is one that is listed again, and all of it is told, since who was told that it is not need not have
-// kept it.
-func (s *session) listed(group string, known *lists, now listing) {
+// fail has it told that the names of a group cannot be read.
+func (s *session) fail(group string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.err == nil {
-		there := make(map[string]bool, len(now.all))
-		for _, name := range now.all {
-			there[name] = true
-			k := key{group, name}
-			of := s.services[k]
-			if of == nil {
-				of = &service{}
-				s.services[k] = of
-			}
-			if !of.listed {
-				of.listed, of.due = true, time.Time{}
-				if of.read || of.err != nil {
-					s.changed[k] = true
-				}
-			}
+	s.failed[group] = err
+	s.notify()
+}
+
+// listed notes which services a group lists. One that is no longer listed is read once more: only its own answer tells that it is empty.
+// news has the names told although they are as before.
+func (s *session) listed(group string, all []string, news bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	there := make(map[string]bool, len(all))
+	for _, name := range all {
+		there[name] = true
+		k := key{group, name}
+		if s.services[k] == nil {
+			s.services[k], news = &service{}, true
 		}
-		for k, of := range s.services {
-			if k.group == group && of.listed && !there[k.service] {
-				of.listed, of.due = false, time.Time{}
-			}
-		}
-		if known.reported != nil && slices.Equal(known.reported, now.all) {
-			return
+		s.services[k].listed = true
+	}
+	for k, of := range s.services {
+		if k.group == group && of.listed && !there[k.service] {
+			of.listed, of.due = false, time.Time{}
 		}
 	}
-	// After an error all is told.
-	known.reported = now.all
-	s.names[group] = listing{slices.Clone(now.all), now.err}
-	s.notify()
+	if news {
+		s.names[group] = true
+		s.notify()
+	}
 }
 
 // read reads the services that are due.
@@ -428,8 +435,14 @@ func (s *session) one(ctx context.Context, k key) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !of.listed && !s.changed[k] {
+	switch {
+	case of.listed || len(of.info.Hosts) > 0:
+	case s.changed[k]:
+		of.due = time.Time{} // that is told first
+	default:
 		delete(s.services, k)
+		s.names[k.group] = true
+		s.notify()
 	}
 	return nil
 }
@@ -441,8 +454,6 @@ func ungrouped(name string) string {
 	}
 	return name
 }
-
-func keys(of map[string]bool) []string { return slices.Collect(maps.Keys(of)) }
 
 // Place says where a service is, for people.
 func (a Address) Place(group, service string) string {

@@ -19,11 +19,7 @@ import (
 )
 
 // Mapper maps services of one namespace of Nacos. It is safe for concurrent use.
-type Mapper struct {
-	o         Options
-	namespace string // of Nacos
-	maker     registry.Maker
-}
+type Mapper struct{ registry.Hosts[ID] }
 
 var _ registry.Mapping[ID] = (*Mapper)(nil)
 
@@ -33,8 +29,22 @@ func New(o Options, namespace string, vips registry.VIPs) (*Mapper, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Mapper{o: o, namespace: namespace, maker: registry.Maker{Namespace: o.Namespace, VIPs: vips, Which: o.VIPs}}, nil
+	return &Mapper{registry.NewHosts(o.MappingOptions, vips, registry.Naming[ID]{Joint: ".", Parts: func(id ID) []registry.Part {
+		return []registry.Part{
+			{Placeholder: "{service}", Text: id.Service, Dots: true, Annotation: annotationService},
+			{Placeholder: "{group}", Text: id.NacosGroup, Annotation: annotationGroup},
+			{Placeholder: "{cluster}", Text: id.Cluster, Annotation: annotationCluster},
+			{Placeholder: "{namespace}", Text: namespace, Hidden: namespace == client.PublicNamespace},
+		}
+	}}, func(id ID) string { return fmt.Sprintf("nacos %s %s %s", namespace, id.NacosGroup, id.Service) })}, nil
 }
+
+// The annotations that say of which service of Nacos a ServiceEntry is.
+const (
+	annotationGroup   = "tributary/nacos-group"
+	annotationService = "tributary/nacos-service"
+	annotationCluster = "tributary/nacos-cluster"
+)
 
 // ID is what hosts are told apart by. Cluster is empty if hosts do not tell clusters apart.
 type ID struct{ NacosGroup, Service, Cluster string }
@@ -49,17 +59,9 @@ func (id ID) String() string { return id.Group() + "@@" + id.Cluster }
 // Group is that of the service, with all its clusters.
 func (id ID) Group() string { return id.NacosGroup + "@@" + id.Service }
 
-// Place implements registry.Mapping.
-func (m *Mapper) Place(id ID) string {
-	return fmt.Sprintf("nacos %s %s %s", m.namespace, id.NacosGroup, id.Service)
-}
-
-// ServicePort implements registry.Mapping.
-func (m *Mapper) ServicePort(ID) int { return m.o.ServicePort }
-
 // idOf returns the ID as the template tells hosts apart.
 func (m *Mapper) idOf(id ID) ID {
-	if !strings.Contains(m.o.HostTemplate, "{cluster}") {
+	if !strings.Contains(m.HostTemplate, "{cluster}") {
 		id.Cluster = ""
 	}
 	return id
@@ -90,7 +92,7 @@ func (m *Mapper) Offers(group, service string, all []client.Instance, warnings [
 		i.Cluster = cmp.Or(i.Cluster, defaultCluster)
 		o := registry.Offer[ID]{
 			ID: m.idOf(ID{group, service, i.Cluster}), Owner: service, State: registry.Disabled,
-			Port: m.o.WantedPort(i.Metadata), Protocol: m.protocolOf(i),
+			Port: m.WantedPort(i.Metadata), Protocol: m.protocolOf(i),
 		}
 		var err error
 		if o.Endpoint, err = m.endpoint(i); err != nil {
@@ -117,7 +119,7 @@ func (m *Mapper) Offers(group, service string, all []client.Instance, warnings [
 
 // endpoint returns what an instance is, whether it is served or not. An error says why it cannot be called.
 func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
-	e := registry.Endpoint{Port: uint32(max(0, i.Port)), Labels: m.o.Labels(i.Metadata)} //nolint:gosec // up to 65535
+	e := registry.Endpoint{Port: uint32(max(0, i.Port)), Labels: m.Labels(i.Metadata)} //nolint:gosec // up to 65535
 	address, err := names.Address(i.IP)
 	if err != nil {
 		return e, fmt.Errorf("instance %s: %w", strconv.Quote(strings.ToValidUTF8(i.IP, "?")), err)
@@ -147,56 +149,21 @@ func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
 // protocolOf returns Istio's name of an instance's protocol. Spring Cloud says that an instance is one of its own, and these speak HTTP,
 // with TLS where they are secure (NacosServiceDiscovery.hostToServiceInstance).
 func (m *Mapper) protocolOf(i client.Instance) string {
-	said := i.Metadata[m.o.ProtocolMeta]
+	said := i.Metadata[m.ProtocolMeta]
 	if said == "" && i.Metadata["preserved.register.source"] == "SPRING_CLOUD" {
 		said = "http"
 		if names.IsTrue(i.Metadata["secure"]) {
 			said = "https"
 		}
 	}
-	return m.o.Protocol(said)
-}
-
-// The annotations that say of which service of Nacos a ServiceEntry is.
-const (
-	annotationGroup   = "tributary/nacos-group"
-	annotationService = "tributary/nacos-service"
-	annotationCluster = "tributary/nacos-cluster"
-)
-
-// Host implements registry.Mapping.
-func (m *Mapper) Host(id ID) ID { return id }
-
-// Entries implements registry.Mapping.
-func (m *Mapper) Entries(host []registry.Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
-	s := host[0]
-	r, warnings, err := m.maker.Entry(s.ID.String(), m.Place(s.ID), s.Name, s.Port, s.Endpoints, map[string]string{
-		annotationGroup: s.ID.NacosGroup, annotationService: s.ID.Service, annotationCluster: s.ID.Cluster,
-	})
-	return []*resource.Resource{r}, warnings, err
+	return m.Protocol(said)
 }
 
 // Restore implements registry.Mapping. Where another template did not tell clusters apart, the label says of which one an endpoint is.
-func (m *Mapper) Restore(published []*resource.Resource) (all []registry.Service[ID]) {
-	for _, r := range published {
-		a := r.Annotations()
-		endpoints, port, ok := registry.ReadEntry(r)
-		if !ok || a[annotationService] == "" {
-			continue
-		}
-		of := func(cluster string) registry.Service[ID] {
-			return registry.Service[ID]{
-				ID: m.idOf(ID{a[annotationGroup], a[annotationService], cmp.Or(a[annotationCluster], cluster, defaultCluster)}), Port: port,
-			}
-		}
-		if len(endpoints) == 0 {
-			all = append(all, of(""))
-		}
-		for _, e := range endpoints {
-			one := of(e.Labels[labelCluster])
-			one.Endpoints = []registry.Endpoint{e}
-			all = append(all, one)
-		}
-	}
-	return all
+func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
+	return registry.Restored(published, func(a map[string]string, s registry.Service[ID]) []registry.Service[ID] {
+		return s.Split(func(e registry.Endpoint) ID {
+			return m.idOf(ID{a[annotationGroup], a[annotationService], cmp.Or(a[annotationCluster], e.Labels[labelCluster], defaultCluster)})
+		})
+	}, annotationService)
 }

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"tributary/internal/protofields"
 )
 
 // The methods: of requests that have an answer, and of the stream on which servers ask and tell.
@@ -52,76 +54,23 @@ func (p *Payload) marshal() []byte {
 }
 
 func (p *Payload) unmarshal(content []byte) error {
-	*p = Payload{}
-	return fields(content, func(number protowire.Number, value []byte) error {
-		switch number {
-		case payloadMetadata:
-			return fields(value, func(number protowire.Number, value []byte) error {
-				switch number {
-				case metadataType:
-					p.Kind = string(value)
-				case metadataClientIP:
-					p.ClientIP = string(value)
-				case metadataHeaders:
-					return p.header(value)
-				}
-				return nil
-			})
-		case payloadBody:
-			return fields(value, func(number protowire.Number, value []byte) error {
-				if number == anyValue {
-					p.Body = value
-				}
-				return nil
-			})
-		}
-		return nil
-	})
-}
-
-func (p *Payload) header(entry []byte) error {
-	var key, value string
-	err := fields(entry, func(number protowire.Number, content []byte) error {
-		switch number {
-		case entryKey:
-			key = string(content)
-		case entryValue:
-			value = string(content)
-		}
-		return nil
-	})
-	if p.Headers == nil {
-		p.Headers = map[string]string{}
+	message, err := protofields.Parse(content)
+	if err != nil {
+		return err
 	}
-	p.Headers[key] = value
+	metadata, err := protofields.Parse(message.Bytes(payloadMetadata))
+	if err != nil {
+		return err
+	}
+	body, err := protofields.Parse(message.Bytes(payloadBody))
+	if err != nil {
+		return err
+	}
+	*p = Payload{Kind: metadata.Text(metadataType), ClientIP: metadata.Text(metadataClientIP), Body: body.Bytes(anyValue)}
+	if len(metadata[metadataHeaders]) > 0 {
+		p.Headers, err = metadata.Map(metadataHeaders)
+	}
 	return err
-}
-
-// fields calls f for each field of a message that has a length.
-func fields(content []byte, f func(number protowire.Number, value []byte) error) error {
-	for len(content) > 0 {
-		number, kind, n := protowire.ConsumeTag(content)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		content = content[n:]
-		if kind != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(number, kind, content); n < 0 {
-				return protowire.ParseError(n)
-			}
-			content = content[n:]
-			continue
-		}
-		value, n := protowire.ConsumeBytes(content)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if err := f(number, value); err != nil {
-			return err
-		}
-		content = content[n:]
-	}
-	return nil
 }
 
 // Codec is that of gRPC for payloads.

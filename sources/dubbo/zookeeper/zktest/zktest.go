@@ -309,45 +309,45 @@ func (c *client) try(path string, read func()) error {
 }
 
 // Children implements zookeeper.Conn.
-func (c *client) Children(path string) (names []string, err error) {
+func (c *client) Children(path string) (names []string, _ *zk.Stat, err error) {
 	err = c.try(path, func() { names = c.server.children(path) })
-	return names, err
+	return names, nil, err
 }
 
 // ChildrenW implements zookeeper.Conn.
-func (c *client) ChildrenW(path string) (names []string, ch <-chan zk.Event, err error) {
+func (c *client) ChildrenW(path string) (names []string, _ *zk.Stat, ch <-chan zk.Event, err error) {
 	err = c.try(path, func() { names, ch = c.server.children(path), c.watch(path, ofChildren) })
-	return names, ch, err
+	return names, nil, ch, err
 }
 
-// Data implements zookeeper.Conn.
-func (c *client) Data(path string) (data []byte, err error) {
+// Get implements zookeeper.Conn.
+func (c *client) Get(path string) (data []byte, _ *zk.Stat, err error) {
 	err = c.try(path, func() { data = c.server.nodes[path] })
-	return data, err
+	return data, nil, err
 }
 
-// DataW implements zookeeper.Conn.
-func (c *client) DataW(path string) (data []byte, ch <-chan zk.Event, err error) {
+// GetW implements zookeeper.Conn.
+func (c *client) GetW(path string) (data []byte, _ *zk.Stat, ch <-chan zk.Event, err error) {
 	err = c.try(path, func() { data, ch = c.server.nodes[path], c.watch(path, ofData) })
-	return data, ch, err
+	return data, nil, ch, err
 }
 
 // ExistsW implements zookeeper.Conn.
-func (c *client) ExistsW(path string) (there bool, ch <-chan zk.Event, err error) {
+func (c *client) ExistsW(path string) (there bool, _ *zk.Stat, ch <-chan zk.Event, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	err = c.server.read(path)
 	switch {
 	case c.refused:
-		return false, nil, zk.ErrNoServer
+		return false, nil, nil, zk.ErrNoServer
 	case err != nil && err != zk.ErrNoNode: //nolint:errorlint // ours
-		return false, nil, err
+		return false, nil, nil, err
 	}
-	return err == nil, c.watch(path, ofExistence), nil
+	return err == nil, nil, c.watch(path, ofExistence), nil
 }
 
 // AddAuth implements zookeeper.Conn.
-func (c *client) AddAuth(string, string) error { return nil }
+func (c *client) AddAuth(string, []byte) error { return nil }
 
 // Close implements zookeeper.Conn.
 func (c *client) Close() {

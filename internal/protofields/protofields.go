@@ -1,0 +1,63 @@
+// Package protofields reads messages of protobuf of which a few fields matter, without generated code. It is a package of its own since the
+// clients of Nacos and of Dubbo's providers use it, which do not know each other.
+package protofields
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Fields are the fields of a message by number: the bytes of strings and messages, or of the encoding of a number.
+type Fields map[protowire.Number][][]byte
+
+// Parse reads the fields of a message. They are parts of it.
+func Parse(message []byte) (Fields, error) {
+	all := Fields{}
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil, fmt.Errorf("protobuf: %w", protowire.ParseError(n))
+		}
+		message = message[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
+			return nil, fmt.Errorf("protobuf: %w", protowire.ParseError(n))
+		}
+		value := message[:n]
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(value)
+		}
+		all[number], message = append(all[number], value), message[n:]
+	}
+	return all, nil
+}
+
+// Bytes returns the last value of a field; nil if there is none.
+func (f Fields) Bytes(number protowire.Number) []byte {
+	if all := f[number]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
+}
+
+// Text returns the last value of a field as a text.
+func (f Fields) Text(number protowire.Number) string { return string(f.Bytes(number)) }
+
+// Int32 returns the last value of a field as a number; 0 if it is none.
+func (f Fields) Int32(number protowire.Number) int32 {
+	v, _ := protowire.ConsumeVarint(f.Bytes(number))
+	return int32(v) //nolint:gosec // it is one of 32 bits
+}
+
+// Map returns the entries of a field that is a map of strings.
+func (f Fields) Map(number protowire.Number) (map[string]string, error) {
+	all := make(map[string]string, len(f[number]))
+	for _, entry := range f[number] {
+		e, err := Parse(entry)
+		if err != nil {
+			return nil, err
+		}
+		all[e.Text(1)] = e.Text(2)
+	}
+	return all, nil
+}

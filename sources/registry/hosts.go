@@ -1,0 +1,149 @@
+package registry
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"tributary/internal/names"
+	"tributary/resource"
+)
+
+// Part is a part of the name of a service.
+type Part struct {
+	Placeholder string // of the host template, in braces
+	Text        string // if it is empty, the placeholder goes with the dash or dot before it
+	Dots        bool   // its dots separate labels of the host; otherwise they become dashes
+	Hidden      bool   // the name of the object does not contain it
+	Annotation  string // the key of the object's annotation with it; empty if there is none
+}
+
+// Naming makes the names of services from their parts. The first part is never empty. No registry's names are hosts as they are: names that
+// differ only in case, dots or dashes may become the same host. Of such services the one whose name is nearest to the host gets it.
+type Naming[ID ServiceID[ID]] struct {
+	Template string
+	Joint    string // between the parts of the name of an object
+	Spare    int    // characters at the end of the name of an object that the mapping adds itself
+	Parts    func(ID) []Part
+}
+
+var placeholder = regexp.MustCompile(`[-.]?\{[^{}]*\}`)
+
+// Names implements Mapping.
+func (n Naming[ID]) Names(hosts []ID) map[ID]Name {
+	far := func(id ID) (sum int) {
+		for _, p := range n.Parts(id) {
+			sum += names.Distance(p.Text)
+		}
+		return sum
+	}
+	compare := func(a, b ID) int { return cmp.Or(cmp.Compare(far(a), far(b)), a.Compare(b)) }
+	return names.Distinct(hosts, compare, func(id ID, toHash string) (name Name, host, object string) {
+		name = n.name(id, toHash)
+		return name, name.Host, name.Object
+	})
+}
+
+// name returns the name of a service. A hash of toHash makes it unique.
+func (n Naming[ID]) name(id ID, toHash string) Name {
+	values, object := map[string]string{}, []string{}
+	for at, p := range n.Parts(id) {
+		labels, whole := names.Parts(p.Text), p.Text
+		if at == 0 {
+			whole = id.String()
+		}
+		if len(labels) == 0 && whole != "" {
+			labels = []string{names.Hashed("", whole, names.MaxLabel)}
+		}
+		if at == 0 && toHash != "" {
+			last := len(labels) - 1
+			labels[last] = names.Hashed(labels[last], toHash, names.MaxLabel)
+		}
+		dashes := strings.Join(labels, "-")
+		if values[p.Placeholder] = dashes; p.Dots {
+			values[p.Placeholder] = strings.Join(labels, ".")
+		}
+		if dashes != "" && !p.Hidden {
+			object = append(object, dashes)
+		}
+	}
+	host := placeholder.ReplaceAllStringFunc(n.Template, func(p string) string {
+		begin := strings.IndexByte(p, '{')
+		if value := values[p[begin:]]; value != "" {
+			return p[:begin] + value
+		}
+		return ""
+	})
+	return Name{
+		Host:   names.FitHost(host, id.String()+toHash),
+		Object: names.Fit(strings.Join(object, n.Joint), id.String()+toHash, names.MaxName-n.Spare),
+	}
+}
+
+// Hosts is a Mapping, apart from Restore, of services that are hosts with one port each.
+type Hosts[ID ServiceID[ID]] struct {
+	Naming[ID]
+	MappingOptions
+
+	maker Maker
+	place func(ID) string
+}
+
+// NewHosts returns a mapping with checked options. naming needs no template. place names the place of a service in messages. Without vips
+// no service gets a virtual address.
+func NewHosts[ID ServiceID[ID]](o MappingOptions, vips VIPs, naming Naming[ID], place func(ID) string) Hosts[ID] {
+	naming.Template = o.HostTemplate
+	return Hosts[ID]{naming, o, Maker{Namespace: o.Namespace, VIPs: vips, Which: o.VIPs}, place}
+}
+
+// Host implements Mapping.
+func (h Hosts[ID]) Host(id ID) ID { return id }
+
+// Place implements Mapping.
+func (h Hosts[ID]) Place(id ID) string { return h.place(id) }
+
+// ServicePort implements Mapping.
+func (h Hosts[ID]) ServicePort(ID) int { return h.MappingOptions.ServicePort }
+
+// Entries implements Mapping.
+func (h Hosts[ID]) Entries(host []Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
+	r, warnings, err := h.Entry(host[0], map[string]string{})
+	return []*resource.Resource{r}, warnings, err
+}
+
+// Entry returns the object of a service; nil if its port is unknown. It adds the annotations of the service's parts.
+func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (r *resource.Resource, warnings []string, err error) {
+	for _, p := range h.Parts(s.ID) {
+		if p.Annotation != "" {
+			annotations[p.Annotation] = p.Text
+		}
+	}
+	return h.maker.Entry(s.ID.String(), h.place(s.ID), s.Name, s.Port, s.Endpoints, annotations)
+}
+
+// Restored reads objects that Maker made: those with one of the annotations. of returns the services of an object; s has its port and
+// endpoints.
+func Restored[ID any](published []*resource.Resource, of func(a map[string]string, s Service[ID]) []Service[ID], annotations ...string) (
+	all []Service[ID],
+) {
+	for _, r := range published {
+		a := r.Annotations()
+		endpoints, port, ok := ReadEntry(r)
+		if ok && slices.ContainsFunc(annotations, func(key string) bool { return a[key] != "" }) {
+			all = append(all, of(a, Service[ID]{Port: port, Endpoints: endpoints})...)
+		}
+	}
+	return all
+}
+
+// Split returns the services of which the endpoints of s are, one for each endpoint. If there is none, id gets an empty one.
+func (s Service[ID]) Split(id func(Endpoint) ID) (all []Service[ID]) {
+	for n, e := range s.Endpoints {
+		all = append(all, Service[ID]{ID: id(e), Port: s.Port, Endpoints: s.Endpoints[n : n+1]})
+	}
+	if len(all) == 0 {
+		all = []Service[ID]{{ID: id(Endpoint{}), Port: s.Port}}
+	}
+	return all
+}
