@@ -110,11 +110,9 @@ func TestInterimRoutes(t *testing.T) {
 		return e
 	}
 	has, next := entry(routes(t, host(`"a"`, "x"))), entry(routes(t, host(`"a"`, "y")))
-	next.TTL = time.Minute
 	interim, dependencies := preannounceRoutes(has, next)
 	require.Equal(t, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}, dependencies)
 	require.Equal(t, "r", interim.Name)
-	require.Equal(t, time.Minute, interim.TTL)
 	require.NotContains(t, []string{has.Version, next.Version}, interim.Version)
 	var c routev3.RouteConfiguration
 	require.True(t, decode(interim, &c))

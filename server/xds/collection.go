@@ -147,7 +147,7 @@ func (c *Collection) after(commit *Commit) *state {
 	next := old.with(changes)
 	if commit.Version != "" && (next.version != commit.Version || !next.given) {
 		if next == old {
-			next = &state{revision: old.revision + 1, sum: old.sum, fingerprint: old.fingerprint, len: old.len, pages: old.pages, minTTL: old.minTTL}
+			next = &state{revision: old.revision + 1, sum: old.sum, fingerprint: old.fingerprint, len: old.len, pages: old.pages}
 		}
 		next.version, next.given = commit.Version, true
 	}

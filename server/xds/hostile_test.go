@@ -115,7 +115,7 @@ func TestEverythingIsEncodedOnceHoweverItIsAskedFor(t *testing.T) {
 	}
 	s := nothing.with(changes)
 	shared := make(map[*encoded]bool)
-	for _, b := range s.deltaBodiesAll(0) {
+	for _, b := range s.deltaBodiesAll() {
 		for _, p := range b.parts {
 			shared[p] = true
 		}
@@ -135,7 +135,7 @@ func TestEverythingIsEncodedOnceHoweverItIsAskedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := plan(variant{delta: true}, &c.has, &c.wants, s, false)
 			own, count := 0, 0
-			for _, b := range p.bodies(variant{delta: true}, 0) {
+			for _, b := range p.bodies(variant{delta: true}) {
 				count += b.count
 				for _, part := range b.parts {
 					if !shared[part] {

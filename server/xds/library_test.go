@@ -3,7 +3,6 @@ package xds
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,42 +11,10 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/internal/testutil"
 )
-
-func TestHooks(t *testing.T) {
-	var mu sync.Mutex
-	var seen []string
-	note := func(s ...string) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, strings.Join(s, " "))
-	}
-	w := newWorld(t, Options{Hooks: Hooks{
-		Request: func(_ context.Context, r *RequestInfo) error {
-			note(append([]string{"request", r.Node.GetId(), r.TypeURL, r.Nonce, r.Error}, r.Subscribe...)...)
-			if r.TypeURL == "secret" {
-				return grpcstatus.Error(codes.PermissionDenied, "not you")
-			}
-			return nil
-		},
-		Response: func(_ context.Context, r *ResponseInfo) { note("response", r.TypeURL, r.Nonce) },
-	}})
-	w.set(testType, "a")
-	c := w.delta(testType)
-	c.ask(testType, "a")
-	c.nack(c.expect(testType, "a@1"), "no")
-	c.ask("secret")
-	require.Equal(t, codes.PermissionDenied, grpcstatus.Code(c.ended()))
-	require.Equal(t, []string{
-		"request test-node " + testType + "   a", "response " + testType + " 1", "request test-node " + testType + " 1 no",
-		"request test-node secret  ",
-	}, seen)
-}
 
 // some is a catalog that answers for one type only.
 type some struct{ *world }

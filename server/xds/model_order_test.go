@@ -80,7 +80,6 @@ func newOrderModel(t *testing.T, seed uint64) *orderModel {
 		m.colls[url].MarkSynced()
 	}
 	m.server.opts.Pacing = Pacing{Least: -1}
-	m.ttl = false
 	if o.grpc = m.chance(2); o.grpc {
 		m.delta, o.insists = false, m.chance(3)
 	}

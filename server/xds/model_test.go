@@ -73,7 +73,6 @@ type model struct {
 	log    []string
 
 	delta     bool
-	ttl       bool // the client supports them
 	given     bool // collections have a Commit.Version, and a new one is a change
 	stream    *stream
 	inbox     []*message // sent, and not yet looked at by the client
@@ -107,7 +106,6 @@ type message struct {
 	number              int
 	typ, nonce, version string
 	puts                map[string]string
-	beats               map[string]string // heartbeats
 	removed             []string
 }
 
@@ -126,7 +124,7 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 		types: make(map[string]*modelType),
 	}
 	m.group.Log = server.log
-	m.delta, m.ttl, m.given = m.chance(2), m.chance(4), m.chance(4)
+	m.delta, m.given = m.chance(2), m.chance(4)
 	opts := server.opts
 	opts.Pacing = Pacing{Least: -1}
 	if m.chance(3) {
@@ -243,15 +241,7 @@ func (m *model) commit() {
 			if name := m.name(); m.chance(3) {
 				c.Remove = append(c.Remove, name)
 			} else {
-				version, mortal := strconv.Itoa(m.r.IntN(3)), url == testType && m.chance(3)
-				if mortal {
-					version += "t"
-				}
-				e := thing(m.t, name, version, "")
-				if mortal {
-					e.TTL = time.Minute
-				}
-				c.Put = append(c.Put, e)
+				c.Put = append(c.Put, thing(m.t, name, strconv.Itoa(m.r.IntN(3)), ""))
 			}
 		}
 		if m.given && m.chance(3) {
@@ -360,11 +350,7 @@ func (m *model) initial(have map[string]string) *versions {
 }
 
 func (m *model) request(url string) *request {
-	node := &corev3.Node{Id: "model"}
-	if m.ttl {
-		node.ClientFeatures = []string{featureTTL, featureWrapped}
-	}
-	return &request{delta: m.delta, typeURL: url, node: node}
+	return &request{delta: m.delta, typeURL: url, node: &corev3.Node{Id: "model"}}
 }
 
 func (m *model) send(req *request) {
@@ -516,7 +502,7 @@ func (m *model) pump() (sent bool, wait time.Duration) {
 	}
 	m.inbox = append(m.inbox, msg)
 	m.types[msg.typ].sent = msg.nonce
-	m.note("sent %s nonce=%s version=%s +%v -%v beats=%v", short(msg.typ), msg.nonce, msg.version, msg.puts, msg.removed, msg.beats)
+	m.note("sent %s nonce=%s version=%s +%v -%v", short(msg.typ), msg.nonce, msg.version, msg.puts, msg.removed)
 	return true, 0
 }
 
@@ -525,17 +511,8 @@ func (m *model) decode(f *frame) *message {
 	if !m.delta {
 		var r discoveryv3.DiscoveryResponse
 		require.NoError(m.t, proto.Unmarshal(b, &r))
-		msg := &message{typ: r.TypeUrl, nonce: r.Nonce, version: r.VersionInfo, puts: map[string]string{}, beats: map[string]string{}}
+		msg := &message{typ: r.TypeUrl, nonce: r.Nonce, version: r.VersionInfo, puts: map[string]string{}}
 		for _, a := range r.Resources {
-			var res discoveryv3.Resource
-			if a.MessageIs(&res) {
-				require.NoError(m.t, a.UnmarshalTo(&res))
-				if res.Resource == nil {
-					msg.beats[res.Name] = res.Version
-					continue
-				}
-				a = res.Resource
-			}
 			name, version, _ := strings.Cut(said(m.t, a), "@")
 			_, twice := msg.puts[name]
 			m.require(!twice, "%s is in a response twice", name)
@@ -546,14 +523,9 @@ func (m *model) decode(f *frame) *message {
 	var r discoveryv3.DeltaDiscoveryResponse
 	require.NoError(m.t, proto.Unmarshal(b, &r))
 	msg := &message{
-		typ: r.TypeUrl, nonce: r.Nonce, version: r.SystemVersionInfo, removed: r.RemovedResources,
-		puts: map[string]string{}, beats: map[string]string{},
+		typ: r.TypeUrl, nonce: r.Nonce, version: r.SystemVersionInfo, removed: r.RemovedResources, puts: map[string]string{},
 	}
 	for _, res := range r.Resources {
-		if res.Resource == nil {
-			msg.beats[res.Name] = res.Version
-			continue
-		}
 		_, twice := msg.puts[res.Name]
 		m.require(!twice && !slices.Contains(r.RemovedResources, res.Name), "%s is in a response twice", res.Name)
 		m.require(said(m.t, res.Resource) == res.Name+"@"+res.Version, "%s is not what it says", res.Name)
@@ -571,13 +543,7 @@ func (m *model) look(late bool) {
 	m.inbox = m.inbox[1:]
 	ty := m.types[msg.typ]
 	ty.nonce = msg.nonce
-	for name, version := range msg.beats {
-		m.require(!m.delta || !ty.covers(name) || ty.have[name] == version || ty.mayRepeat(name),
-			"%s: heartbeat of %s, which the client does not have", short(msg.typ), name)
-	}
-	if len(msg.beats) == 0 {
-		m.responses++
-	}
+	m.responses++
 	if m.delta {
 		m.takeDelta(ty, msg)
 	} else {
@@ -651,14 +617,6 @@ func (m *model) takeSotW(ty *modelType, msg *message) {
 	}
 	maps.DeleteFunc(msg.puts, func(name, _ string) bool { return !ty.covers(name) })
 	news := full && !maps.Equal(ty.have, msg.puts)
-	if len(msg.beats) > 0 {
-		for name := range msg.beats {
-			if v, ok := ty.have[name]; ok {
-				msg.puts[name] = v
-			}
-		}
-		news = true
-	}
 	for name, version := range msg.puts {
 		if !full {
 			m.require(ty.have[name] != version || ty.mayRepeat(name) || ty.repeat >= 0, "%s: %s@%s is repeated", short(msg.typ), name, version)
@@ -700,9 +658,7 @@ func (m *model) rest() {
 		sent, wait := m.pump()
 		switch {
 		case sent:
-			if len(m.inbox[len(m.inbox)-1].beats) == 0 {
-				messages++
-			}
+			messages++
 		case len(m.inbox) > 0:
 			m.look(false)
 			continue

@@ -454,37 +454,34 @@ func planResumed(v variant, h *clientState, w *subscriptionNames, goal *state, a
 }
 
 // bodies encodes the response: one body for SotW, one or more for delta.
-func (p *responsePlan) bodies(v variant, f form) []*body {
-	if p.to.minTTL == 0 {
-		f = f.withoutTTL()
-	}
+func (p *responsePlan) bodies(v variant) []*body {
 	switch {
 	case p.content == contentState:
-		return []*body{p.to.sotwBody(f)}
+		return []*body{p.to.sotwBody()}
 	case !v.delta:
-		return []*body{sotwBodyOf(p.puts, f)}
+		return []*body{sotwBodyOf(p.puts)}
 	case v.onePerResponse:
-		return p.oneByOne(f)
+		return p.oneByOne()
 	case p.content == contentDiff && p.diff.whole:
-		return p.goal.deltaBodiesAll(f)
+		return p.goal.deltaBodiesAll()
 	case p.content == contentDiff:
-		return p.diff.deltaIn(f).wildcard
+		return p.diff.deltas().wildcard
 	case p.spans != nil:
-		return p.diff.deltaIn(f).bodies(p.spans, p.removed)
+		return p.diff.deltas().bodies(p.spans, p.removed)
 	default:
-		return p.goal.deltaBodiesOf(p.puts, p.removed, f)
+		return p.goal.deltaBodiesOf(p.puts, p.removed)
 	}
 }
 
 // oneByOne encodes the response in bodies of one resource each.
-func (p *responsePlan) oneByOne(f form) []*body {
+func (p *responsePlan) oneByOne() []*body {
 	switch {
 	case p.content == contentDiff:
-		return p.diff.deltaIn(f).cut(1, []span{{0, len(p.diff.puts)}}, names(p.diff.removed))
+		return p.diff.deltas().cut(1, []span{{0, len(p.diff.puts)}}, names(p.diff.removed))
 	case p.spans != nil:
-		return p.diff.deltaIn(f).cut(1, p.spans, p.removed)
+		return p.diff.deltas().cut(1, p.spans, p.removed)
 	}
-	return encodeRun(p.puts, f, false).cut(1, []span{{0, len(p.puts)}}, p.removed)
+	return encodeRun(p.puts).cut(1, []span{{0, len(p.puts)}}, p.removed)
 }
 
 // changed returns the entries that are new or newer to the client, in order of name.

@@ -22,7 +22,7 @@ type talk struct {
 // newTalk begins with a client that has route r to cluster c0, and the cluster.
 func newTalk(t *testing.T, delta, all bool) *talk {
 	m := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), 1)
-	m.group, m.delta, m.ttl, m.server.opts.Pacing = NewGroup(Debounce{}), delta, false, Pacing{Least: -1}
+	m.group, m.delta, m.server.opts.Pacing = NewGroup(Debounce{}), delta, Pacing{Least: -1}
 	for _, url := range modelTypes {
 		m.colls[url] = m.group.Collection(orderTypeOf(t, url))
 		m.colls[url].MarkSynced()

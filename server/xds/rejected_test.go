@@ -44,7 +44,7 @@ func (r *rejecting) set(revision uint64, version string, names ...string) (first
 	require.True(r, r.coll.Apply(c))
 	r.sub.goal = r.coll.shown.Load()
 	p := r.sub.plan(false)
-	bodies := p.bodies(r.sub.variant, formDelta)
+	bodies := p.bodies(r.sub.variant)
 	n := len(bodies)
 	r.sub.answers.begin(&r.sub.client, &p, bodies, r.sub.variant)
 	r.sub.client = p.client

@@ -117,5 +117,5 @@ func (s *state) detached() *state {
 	if s == nothing || s.revision == 0 {
 		return s
 	}
-	return &state{version: s.version, given: s.given, sum: s.sum, len: s.len, pages: s.pages, minTTL: s.minTTL, made: s.made}
+	return &state{version: s.version, given: s.given, sum: s.sum, len: s.len, pages: s.pages, made: s.made}
 }

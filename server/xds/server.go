@@ -3,6 +3,7 @@ package xds
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"log/slog"
 	"slices"
@@ -30,6 +31,11 @@ type Catalog interface {
 	Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error)
 }
 
+// ErrNoAnswer is for a Catalog that does not serve a type, or not to this client: the client gets no answer for it, and its
+// stream goes on, except on Review, which ends it. Most clients wait for some time for a type, and go on without it; istiod waits
+// for ever.
+var ErrNoAnswer = errors.New("there is no answer for this type")
+
 // Options of a Server. The zero value is usable.
 type Options struct {
 	// Identifier is sent as control_plane.identifier with every response. Istio's tools expect JSON.
@@ -45,7 +51,9 @@ type Options struct {
 	Log        *slog.Logger          // slog.Default if nil
 	Registerer prometheus.Registerer // metrics are not exported if nil
 	Limits     Limits
-	Hooks      Hooks
+	// Identity, if not nil, is called when a stream begins, by many streams at once. It returns the identity that the client has proven,
+	// for ClientStatus.
+	Identity func(ctx context.Context) string
 }
 
 // Server serves a catalog to any number of streams.
@@ -183,7 +191,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	if p, ok := peer.FromContext(ctx); ok {
 		st.peer, st.host = peerOf(p.Addr), hostOf(p.Addr)
 	}
-	if identity := s.opts.Hooks.Identity; identity != nil {
+	if identity := s.opts.Identity; identity != nil {
 		st.identity = identity(ctx)
 	}
 	if s.opts.Gzip {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sort"
 	"sync"
-	"time"
 
 	"tributary/internal/recent"
 )
@@ -30,8 +29,7 @@ type state struct {
 	earlier     history    // of the latest commits
 	len         int
 	pages       []*page
-	minTTL      time.Duration // the least of the pages' that is not zero, or zero
-	times       recent.Log    // of the latest commits
+	times       recent.Log // of the latest commits
 
 	resumeIndex  weakCache[index]
 	sinceNothing weakCache[diff]
@@ -146,9 +144,6 @@ func (s *state) with(changes []change) *state {
 		return s
 	}
 	next.version = next.sum.String()
-	for _, p := range next.pages {
-		next.minTTL = minPositive(next.minTTL, p.minTTL)
-	}
 	return next
 }
 
@@ -208,6 +203,6 @@ func (s *state) appendPages(entries []*Entry) {
 	}
 	size := (len(entries) + n - 1) / n
 	for chunk := range slices.Chunk(entries, size) {
-		s.pages = append(s.pages, newPage(slices.Clip(chunk)))
+		s.pages = append(s.pages, &page{entries: slices.Clip(chunk)})
 	}
 }

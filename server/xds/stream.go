@@ -42,7 +42,6 @@ type stream struct {
 	mu              sync.Mutex
 	closed          bool
 	node            *corev3.Node
-	form            form            // that the client understands
 	subs            []*subscription // in order of rank, then of arrival
 	types           map[string]*subscription
 	cost            int // of the names of all subscriptions
@@ -157,9 +156,6 @@ func (s *stream) take(req *request, now time.Time) error {
 		if err := checkTypeURL(typeURL); err != nil {
 			return err
 		}
-	}
-	if err := s.hookRequest(req, typeURL); err != nil {
-		return err
 	}
 	if _, ok := s.unanswered[typeURL]; ok {
 		return nil
@@ -283,7 +279,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	}
 	s.mu.Lock()
 	first := s.node == nil
-	s.node, s.form = node, formOf(node, s.delta)
+	s.node = node
 	s.mu.Unlock()
 	if first {
 		s.logConnected()
@@ -376,7 +372,6 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			wakeup = nil // changes are sent when the stream starts
 		}
 		if out != nil {
-			s.hookResponse(out)
 			if err := s.grpc.SendMsg(out); err != nil {
 				return err
 			}
@@ -467,7 +462,7 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 		s.begin(sub, &p, now)
 		return s.emit(sub, now), 0
 	}
-	return s.heartbeat(now), s.again
+	return nil, s.again
 }
 
 // anyOf returns which of subs, which have no order, is sent next, and the response.
@@ -494,24 +489,25 @@ func (s *stream) lookAgain(wait time.Duration) bool {
 	if wait <= 0 {
 		return false
 	}
-	s.again = minPositive(s.again, wait)
+	if s.again == 0 || wait < s.again {
+		s.again = wait
+	}
 	return true
 }
 
 // maySend says whether sub may be sent the next response: the last one is answered, or AckTimeout has passed.
 func (s *stream) maySend(sub *subscription, now time.Time) bool {
-	return sub.coll.typ.NoAck || !sub.outstanding() || !s.lookAgain(sub.since.Add(s.server.opts.AckTimeout).Sub(now))
+	return sub.coll.typ.NoAck || !sub.outstanding() || !s.lookAgain(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now))
 }
 
 // begin encodes the chunks of a response and updates the subscription.
 func (s *stream) begin(sub *subscription, p *responsePlan, now time.Time) {
 	s.expect(sub, p, now)
-	sub.chunks = p.bodies(sub.variant, s.form)
+	sub.chunks = p.bodies(sub.variant)
 	sub.pace.begin(&sub.client, now)
 	if !sub.client.fresh() && sub.client.moves(p) {
 		sub.lastMoved = now
 	}
-	sub.beating = false
 	if sub.outstanding() && sub.unanswered == 0 {
 		sub.unanswered = sub.firstNonce
 	}
@@ -521,9 +517,6 @@ func (s *stream) begin(sub *subscription, p *responsePlan, now time.Time) {
 	s.forgetMissing(sub)
 	sub.notePreannounced(p.preannounced, now)
 	sub.firstNonce, sub.rejected = s.sent+1, false
-	if sub.beat.IsZero() {
-		sub.beat = now
-	}
 }
 
 // nonceBase is the base of nonces, which are numbers, counted on each stream.
@@ -538,9 +531,6 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	s.sent++
 	st := &sub.status
 	sub.lastNonce = s.sent
-	if !sub.beating {
-		sub.since = now
-	}
 	st.SentVersion, st.SentNonce, st.SentAt = sub.client.state.version, strconv.FormatUint(s.sent, nonceBase), now
 	st.Responses++
 	control := s.server.sotwControl
@@ -563,11 +553,8 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	}
 	out := f(h, b)
 	sub.metrics.response(out.size(), b.count)
-	if len(sub.chunks) == 0 && !sub.beating {
+	if len(sub.chunks) == 0 {
 		sub.metrics.sent(&sub.changeTimes, now)
-	}
-	if s.server.opts.Hooks.Response != nil {
-		out.info = &ResponseInfo{s.id, sub.typeURL, st.SentVersion, st.SentNonce, b.count, out.size()}
 	}
 	return out
 }

@@ -32,13 +32,10 @@ type subscription struct {
 	chunks []*body // of the response that is being sent, yet unsent; client already includes all of it
 
 	pace pace
-	beat time.Time // when the TTLs were last renewed
 
 	resumed   time.Time // when the client came back; zero if it began with nothing
 	lastMoved time.Time // when a change was last sent after which the client may use other children
-	since     time.Time // when the last response was sent that was no heartbeat
 	removes   time.Time // since when a removal waits because the client may still use the resource; zero if none does
-	beating   bool      // the response that is being sent is a heartbeat
 
 	preannounced *preannounced // the interim state of the client; nil if there is none
 

@@ -105,7 +105,7 @@ func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
 
 // mentioned returns the puts and removals of a response to a delta client.
 func mentioned(t *testing.T, p *responsePlan, v variant) (puts, removed []string) {
-	for _, b := range p.bodies(v, formDelta) {
+	for _, b := range p.bodies(v) {
 		var r discoveryv3.DeltaDiscoveryResponse
 		require.NoError(t, proto.Unmarshal(newFrame(nil, b).data.Materialize(), &r))
 		for _, res := range r.Resources {
