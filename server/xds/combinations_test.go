@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/server/xds/wire"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
@@ -57,7 +59,7 @@ func TestNamedThenAllStillLearnsWhatIsGone(t *testing.T) {
 	w.together(func() {
 		w.set(testType, "-a")
 		st := w.onlyStream()
-		st.apply(st.types[testType], &request{delta: true, typeURL: testType, subscribe: []string{"*"}}, false, time.Now())
+		st.apply(st.types[testType], &wire.Request{Delta: true, TypeURL: testType, Subscribe: []string{"*"}}, false, time.Now())
 		st.wakeup.notify()
 	})
 	c.expectAck(testType, nil, "-a", "b@1", "c@1")
@@ -356,11 +358,11 @@ func TestTypesThatAreAskedForOneByOneAreOfOneCut(t *testing.T) {
 		c.expectAck(ClusterURL, []string{"*"}, "c0@1")
 		w.together(func() {
 			w.swap(t, "c0", "c1", 1)
-			req := &request{delta: c.delta, typeURL: RouteURL}
+			req := &wire.Request{Delta: c.delta, TypeURL: RouteURL}
 			if c.delta {
-				req.subscribe = []string{"route"}
+				req.Subscribe = []string{"route"}
 			} else {
-				req.names = []string{"route"}
+				req.Names = []string{"route"}
 			}
 			st := w.onlyStream()
 			st.mu.Unlock()

@@ -38,7 +38,6 @@ const (
 	deltaVersion      = 1 // DeltaDiscoveryResponse
 	deltaRemoved      = 6
 	deltaControlPlane = 7
-	deltaInitial      = 5 // DeltaDiscoveryRequest
 
 	respResources = 2 // both
 	respTypeURL   = 4

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tributary/internal/words"
+	"tributary/server/xds/wire"
 )
 
 // Limits protect the server from its clients. Zero is the default, and a negative number is no limit.
@@ -96,20 +97,20 @@ func (s *Server) logRefusal(st *stream, err error) {
 }
 
 // checkRequest refuses a request with too many names or too large a node.
-func (s *stream) checkRequest(req *request) error {
-	if !s.delta || req.typeURL == "" { // else reduce may drop some; and a query's names are not subscriptions
+func (s *stream) checkRequest(req *wire.Request) error {
+	if !s.delta || req.TypeURL == "" { // else reduce may drop some; and a query's names are not subscriptions
 		if err := s.checkNames(req); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.charge(req.nodeCost)
+	return s.charge(req.NodeCost)
 }
 
 // checkNames refuses a request with too many names.
-func (s *stream) checkNames(req *request) error {
-	if !req.tooMany() {
+func (s *stream) checkNames(req *wire.Request) error {
+	if !req.TooMany() {
 		return nil
 	}
 	return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "request for more than %d names, which is the limit",
@@ -237,8 +238,8 @@ func (c *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
 }
 
 // throttle waits if a request was a no-op.
-func (s *stream) throttle(ctx context.Context, req *request, now time.Time) {
-	if req.changesSubscription {
+func (s *stream) throttle(ctx context.Context, req *wire.Request, now time.Time) {
+	if req.ChangesSubscription {
 		return
 	}
 	s.mu.Lock()
@@ -253,7 +254,7 @@ func (s *stream) throttle(ctx context.Context, req *request, now time.Time) {
 		s.server.Refused(refusedNoops)
 		if s.server.logged.Allow() {
 			s.server.log.Warn("client throttled: its requests neither ask for anything new nor answer a response",
-				"node_id", s.nodeID(), "peer", s.peer, "type_url", req.typeURL)
+				"node_id", s.nodeID(), "peer", s.peer, "type_url", req.TypeURL)
 		}
 	}
 	select {

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"tributary/internal/testutil"
+	"tributary/server/xds/wire"
 )
 
 func TestLimits(t *testing.T) {
@@ -80,10 +80,10 @@ func TestTheReasonOfARejectionIsCut(t *testing.T) {
 	c.nack(c.expect(testType, "a@1"), strings.Repeat("no ", 1<<20))
 	eventually(t, func() bool { return len(w.server.Clients()[0].Types) == 1 && w.server.Clients()[0].Types[0].Nacks == 1 })
 	kept := w.server.Clients()[0].Types[0].NackError
-	require.Less(t, len(kept), 2*maxReason)
+	require.Less(t, len(kept), 2*wire.MaxReason)
 	require.Regexp(t, "^no no .*…", kept)
 	eventually(t, func() bool { return strings.Contains(log.String(), "rejected") })
-	require.Less(t, len(log.String()), 3*maxReason)
+	require.Less(t, len(log.String()), 3*wire.MaxReason)
 }
 
 func TestTypesAreCountedBeforeTheCatalogIsAsked(t *testing.T) {
@@ -96,30 +96,6 @@ func TestTypesAreCountedBeforeTheCatalogIsAsked(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	require.NotContains(t, w.colls, "third")
-}
-
-func TestDecodingEndsWhereThereAreTooManyNames(t *testing.T) {
-	long := strings.Repeat("n", 1000) // counts as eight
-	for _, m := range []proto.Message{
-		&discoveryv3.DiscoveryRequest{ResourceNames: []string{"a", "b", long}},
-		&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "b"}, ResourceNamesUnsubscribe: []string{long}},
-		&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{
-			"a": "1", "b": "1", "c": "1", "d": "1", "e": "1", "f": "1", "g": "1", "h": "1", "i": "1", "j": "1",
-		}},
-	} {
-		b, err := proto.Marshal(m)
-		require.NoError(t, err)
-		_, sotw := m.(*discoveryv3.DiscoveryRequest)
-		r := request{delta: !sotw, maxCost: 9}
-		require.NoError(t, r.decode(b))
-		require.True(t, r.tooMany())
-		require.LessOrEqual(t, len(r.names)+len(r.subscribe)+len(r.unsub), 3)
-		require.Nil(t, r.initial)
-		r.maxCost = 10
-		require.NoError(t, r.decode(b))
-		require.False(t, r.tooMany())
-		require.Len(t, append(append(r.names, r.subscribe...), r.unsub...), 3*r.cost/10)
-	}
 }
 
 func TestNamesAreGivenBack(t *testing.T) {
@@ -157,7 +133,7 @@ func TestUnsubscribingCountsToo(t *testing.T) {
 type oneRequest struct {
 	grpc.ServerStream
 	ctx   context.Context
-	left  request
+	left  wire.Request
 	asked int
 }
 
@@ -166,10 +142,10 @@ func (o *oneRequest) SetHeader(metadata.MD) error { return nil }
 func (o *oneRequest) SendMsg(any) error           { return nil }
 
 func (o *oneRequest) RecvMsg(m any) error {
-	r, _ := m.(*request)
+	r, _ := m.(*wire.Request)
 	if o.asked++; o.asked == 1 {
-		r.typeURL, r.names, r.err = testType, []string{"a"}, &status.Status{Message: "no"}
-		r.initial = &versions{parts: [][]byte{{}}}
+		r.TypeURL, r.Names, r.Err = testType, []string{"a"}, &status.Status{Message: "no"}
+		r.Initial = &wire.Versions{}
 		return nil
 	}
 	o.left = *r
@@ -182,9 +158,9 @@ func TestARequestIsNotKeptUntilTheNext(t *testing.T) {
 	o := &oneRequest{ctx: t.Context()}
 	require.NoError(t, s.serve(o, false, ""))
 	require.Equal(t, 2, o.asked)
-	require.Nil(t, o.left.names)
-	require.Nil(t, o.left.err)
-	require.Nil(t, o.left.initial)
+	require.Nil(t, o.left.Names)
+	require.Nil(t, o.left.Err)
+	require.Nil(t, o.left.Initial)
 }
 
 func TestWhatIsKeptOfARequest(t *testing.T) {
@@ -225,4 +201,18 @@ func TestALargeNodeCountsAsNames(t *testing.T) {
 	require.NoError(t, d.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: &corev3.Node{Id: strings.Repeat("x", 100<<10)}}))
 	require.ErrorContains(t, d.ended(), "the limit is 1000")
 	eventually(t, func() bool { return w.server.names.total() == 0 })
+}
+
+// A type URL is printed everywhere: one that is not printable UTF-8 ends the stream, and is not seen in the status of clients.
+func TestATypeURLThatCannotBePrintedIsRefused(t *testing.T) {
+	for _, delta := range []bool{false, true} {
+		for _, url := range []string{"a.b/v1/K\u202eEVIL", "a.b/v1/\x1b[31mK", "a.b/v1/K\n"} {
+			w := newWorld(t, Options{})
+			c := w.dial(delta, "")
+			c.ask(url)
+			err := c.ended()
+			require.Equal(t, codes.InvalidArgument, grpcstatus.Code(err))
+			require.ErrorContains(t, err, fmt.Sprintf("type_url %q is not printable UTF-8", url))
+		}
+	}
 }

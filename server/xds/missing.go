@@ -1,5 +1,7 @@
 package xds
 
+import "tributary/server/xds/wire"
+
 // maxMissing is the largest cost of the names in missing.
 const maxMissing = 10_000
 
@@ -29,7 +31,7 @@ func (m *missing) add(name string) {
 	}
 	m.names[name] = m.cut + len(m.order)
 	m.order = append(m.order, name)
-	m.cost += nameCost(len(name))
+	m.cost += wire.NameCost(len(name))
 }
 
 // drop removes a name that exists now, or that the client no longer wants.
@@ -38,7 +40,7 @@ func (m *missing) drop(name string) {
 		return
 	}
 	delete(m.names, name)
-	m.cost -= nameCost(len(name))
+	m.cost -= wire.NameCost(len(name))
 	if len(m.order) > 2*len(m.names)+16 {
 		var order []string
 		for i, name := range m.order {
@@ -80,7 +82,7 @@ func (s *subscription) forget(most int) (cost int) {
 		}
 		delete(s.wants.names, name)
 		s.client.forget(name)
-		cost += nameCost(len(name))
+		cost += wire.NameCost(len(name))
 	}
 	s.cost -= cost
 	return cost
@@ -103,15 +105,15 @@ func (s *stream) chargeFor(sub *subscription, more int) error {
 }
 
 // reduce drops from a request with too many names the nonexistent ones beyond half the limit (NoWildcard only).
-func (s *stream) reduce(sub *subscription, req *request) error {
-	if coll := s.collection(sub); req.tooMany() && sub.missing != nil && coll.Synced() {
+func (s *stream) reduce(sub *subscription, req *wire.Request) error {
+	if coll := s.collection(sub); req.TooMany() && sub.missing != nil && coll.Synced() {
 		there, cost := coll.shown.Load(), 0
-		if err := req.decodeFiltered(func(name []byte) bool {
+		if err := req.DecodeFiltered(func(name []byte) bool {
 			if there.get(string(name)) != nil {
 				return true
 			}
-			cost += nameCost(len(name))
-			return cost <= req.maxCost/2
+			cost += wire.NameCost(len(name))
+			return cost <= req.MaxCost/2
 		}); err != nil {
 			return err
 		}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/server/xds/wire"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
@@ -311,29 +313,29 @@ func (m *model) first(url string, resumes bool) {
 	ty.asked, ty.repeat = true, m.sent
 	req := m.request(url)
 	if ty.all && !m.delta && len(ty.wants) > 0 || ty.all && m.chance(2) {
-		req.names = append(req.names, "*")
+		req.Names = append(req.Names, "*")
 	}
-	if !ty.all || m.chance(2) && len(req.names) > 0 || !m.delta {
-		req.names = append(req.names, slices.Sorted(maps.Keys(ty.wants))...)
+	if !ty.all || m.chance(2) && len(req.Names) > 0 || !m.delta {
+		req.Names = append(req.Names, slices.Sorted(maps.Keys(ty.wants))...)
 	} else {
 		ty.wants = map[string]bool{}
 	}
-	if ty.named = len(req.names) > 0; !ty.named {
+	if ty.named = len(req.Names) > 0; !ty.named {
 		ty.all = true
 	}
 	for name := range ty.wants {
 		ty.again[name] = m.sent
 	}
 	if m.delta {
-		req.subscribe, req.names = req.names, nil
+		req.Subscribe, req.Names = req.Names, nil
 		if resumes && len(ty.have) > 0 {
-			req.initial = m.initial(ty.have)
+			req.Initial = m.initial(ty.have)
 			ty.again = map[string]int{}
 		} else {
 			ty.have = map[string]string{}
 		}
 	} else if resumes && ty.all {
-		req.version = ty.ver
+		req.Version = ty.ver
 	}
 	if !m.delta && !ty.all {
 		ty.ver = ""
@@ -341,21 +343,21 @@ func (m *model) first(url string, resumes bool) {
 	m.send(req)
 }
 
-func (m *model) initial(have map[string]string) *versions {
+func (m *model) initial(have map[string]string) *wire.Versions {
 	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: have})
 	require.NoError(m.t, err)
-	r := request{delta: true}
-	require.NoError(m.t, r.decode(b))
-	return r.initial
+	r := wire.Request{Delta: true}
+	require.NoError(m.t, r.Decode(b))
+	return r.Initial
 }
 
-func (m *model) request(url string) *request {
-	return &request{delta: m.delta, typeURL: url, node: &corev3.Node{Id: "model"}}
+func (m *model) request(url string) *wire.Request {
+	return &wire.Request{Delta: m.delta, TypeURL: url, Node: &corev3.Node{Id: "model"}}
 }
 
-func (m *model) send(req *request) {
-	m.note("request %s nonce=%q err=%t names=%v +%v -%v initial=%t version=%q", short(req.typeURL), req.nonce, req.err != nil,
-		req.names, req.subscribe, req.unsub, req.initial != nil, req.version)
+func (m *model) send(req *wire.Request) {
+	m.note("request %s nonce=%q err=%t names=%v +%v -%v initial=%t version=%q", short(req.TypeURL), req.Nonce, req.Err != nil,
+		req.Names, req.Subscribe, req.Unsubscribe, req.Initial != nil, req.Version)
 	m.require(m.stream.take(req, m.now) == nil, "request refused")
 }
 
@@ -390,16 +392,16 @@ func (m *model) askDelta(ty *modelType, url string) {
 				m.look(false)
 			}
 		}
-		if slices.Contains(req.subscribe, name) || slices.Contains(req.unsub, name) {
+		if slices.Contains(req.Subscribe, name) || slices.Contains(req.Unsubscribe, name) {
 			continue
 		}
 		if m.chance(2) {
-			req.subscribe = append(req.subscribe, name)
+			req.Subscribe = append(req.Subscribe, name)
 		} else {
-			req.unsub = append(req.unsub, name)
+			req.Unsubscribe = append(req.Unsubscribe, name)
 		}
 	}
-	for _, name := range req.subscribe {
+	for _, name := range req.Subscribe {
 		if name == "*" {
 			if !ty.all {
 				for i := range modelNames {
@@ -412,7 +414,7 @@ func (m *model) askDelta(ty *modelType, url string) {
 		ty.wants[name], ty.again[name] = true, m.sent
 		delete(ty.told, name)
 	}
-	for _, name := range req.unsub {
+	for _, name := range req.Unsubscribe {
 		if name == "*" {
 			ty.all = false
 			continue
@@ -449,19 +451,19 @@ func (m *model) askSotW(ty *modelType, url string) {
 // answer sends a SotW request with what the client wants, about the last response that it looked at.
 func (m *model) answer(ty *modelType, url string, err *rpcstatus.Status) {
 	req := m.request(url)
-	req.nonce, req.err = ty.nonce, err
-	req.names = slices.Sorted(maps.Keys(ty.wants))
-	if ty.all && (ty.named || len(req.names) > 0) {
-		req.names = append(req.names, "*")
+	req.Nonce, req.Err = ty.nonce, err
+	req.Names = slices.Sorted(maps.Keys(ty.wants))
+	if ty.all && (ty.named || len(req.Names) > 0) {
+		req.Names = append(req.Names, "*")
 	}
-	ty.named = ty.named || len(req.names) > 0
+	ty.named = ty.named || len(req.Names) > 0
 	ty.insist = ty.nonce != ty.sent // the server will not take the names
 	if ty.insist {
-		if ty.lost = ty.lost || slices.ContainsFunc(ty.taken, func(name string) bool { return !slices.Contains(req.names, name) }); ty.lost {
+		if ty.lost = ty.lost || slices.ContainsFunc(ty.taken, func(name string) bool { return !slices.Contains(req.Names, name) }); ty.lost {
 			ty.repeat = m.sent
 		}
-	} else if ty.lost || !slices.Equal(ty.taken, req.names) {
-		ty.taken, ty.repeat, ty.lost = req.names, m.sent, false
+	} else if ty.lost || !slices.Equal(ty.taken, req.Names) {
+		ty.taken, ty.repeat, ty.lost = req.Names, m.sent, false
 	}
 	m.send(req)
 }
@@ -478,7 +480,7 @@ func (m *model) junk(url string) {
 		return
 	}
 	req := m.request(url)
-	req.nonce = "zzzz"
+	req.Nonce = "zzzz"
 	m.send(req)
 }
 
@@ -563,7 +565,7 @@ func (m *model) look(late bool) {
 		return
 	}
 	req := m.request(msg.typ)
-	req.nonce, req.err = msg.nonce, err
+	req.Nonce, req.Err = msg.nonce, err
 	m.send(req)
 }
 

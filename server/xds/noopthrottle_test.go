@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/server/xds/wire"
+
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
@@ -83,9 +85,9 @@ func TestWhoAsksBeforeItIsAnsweredSendsNoNoop(t *testing.T) {
 	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, client: clientState{state: nothing}}
 	names := []string{"a"}
 	asks := func(nonce string) bool {
-		r := &request{nonce: nonce, names: names}
+		r := &wire.Request{Nonce: nonce, Names: names}
 		s.take(r, false, time.Now())
-		return r.changesSubscription
+		return r.ChangesSubscription
 	}
 	require.True(t, asks("2"))
 	require.False(t, asks("2"), "that is an acknowledgement")

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"tributary/server/xds/wire"
 )
 
 // What a client has, what it subscribed to, and the function that plans the next response.
@@ -89,7 +91,7 @@ type clientState struct {
 	// gone are the versions, by name, of resources that the client still has from an earlier stream and that no longer exist. A later
 	// response removes them. Their content is unknown.
 	gone        map[string]string
-	brought     *versions              // delta: initial_resource_versions; nil if there are none
+	brought     *wire.Versions         // delta: initial_resource_versions; nil if there are none
 	version     string                 // SotW: version_info, of everything; empty if there is none
 	notHeld     map[string]absenceSent // names that the client does not have
 	resend      map[string]struct{}    // names to send again, if they exist: the client waits for them

@@ -3,22 +3,24 @@ package xds
 import (
 	"slices"
 
+	"tributary/server/xds/wire"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
 // answerQuery calls Query with the names of a request that asks something new, and removes them from it: the client gets the whole
 // collection. Requests above heavyBytes are refused: they run under the heavy-work limit, where Query must not block.
-func (s *subscription) answerQuery(query func([]string) error, r *request, first bool) error {
+func (s *subscription) answerQuery(query func([]string) error, r *wire.Request, first bool) error {
 	if query == nil {
 		return nil
 	}
-	if r.size > heavyBytes {
-		return status.Errorf(codes.InvalidArgument, "a query of %d bytes: the limit is %d", r.size, heavyBytes)
+	if r.Size > heavyBytes {
+		return status.Errorf(codes.InvalidArgument, "a query of %d bytes: the limit is %d", r.Size, heavyBytes)
 	}
-	names := slices.Concat(r.names, r.subscribe)
-	r.names, r.subscribe, r.unsub = nil, nil, nil
-	if !first && r.nonce != "" && !s.isNewQuery(names) {
+	names := slices.Concat(r.Names, r.Subscribe)
+	r.Names, r.Subscribe, r.Unsubscribe = nil, nil, nil
+	if !first && r.Nonce != "" && !s.isNewQuery(names) {
 		return nil
 	}
 	s.lastQuery = names

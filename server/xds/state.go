@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"tributary/internal/recent"
+	"tributary/server/xds/wire"
 )
 
 // Entries are in pages of at most maxPage, in order of name. A commit copies only the pages that it changes and the list of
@@ -24,7 +25,7 @@ type state struct {
 	version     string // that clients see
 	given       bool   // the version is Commit.Version, and may have been used for other content before
 	sum         setHash
-	fingerprint fingerprint
+	fingerprint wire.Fingerprint
 	replaced    []replaced // by the commit
 	earlier     history    // of the latest commits
 	len         int
@@ -171,12 +172,12 @@ func (s *state) merge(old []*Entry, changes []change) (merged []*Entry, changed 
 			if before != nil {
 				r.version = before.Version
 				s.sum = s.sum.remove(before)
-				s.fingerprint = s.fingerprint.remove(before)
+				s.fingerprint = s.fingerprint.Without(before.Name, before.Version)
 				s.len--
 			}
 			if c.entry != nil {
 				s.sum = s.sum.add(c.entry)
-				s.fingerprint = s.fingerprint.add(c.entry)
+				s.fingerprint = s.fingerprint.With(c.entry.Name, c.entry.Version)
 				s.len++
 				merged = append(merged, c.entry)
 			}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"tributary/server/xds/wire"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -97,13 +99,13 @@ func (s *stream) releaseSubscription(sub *subscription) {
 
 // receive reads requests until the stream ends. It returns nil if the client closed the stream.
 func (s *stream) receive() error {
-	req := &request{delta: s.delta, maxCost: s.server.opts.Limits.NamesPerStream, host: s.host, due: s.due}
+	req := &wire.Request{Delta: s.delta, MaxCost: s.server.opts.Limits.NamesPerStream, Host: s.host, IsDue: s.due}
 	for {
 		if err := s.grpc.RecvMsg(req); err != nil {
 			return s.notReceived(err)
 		}
 		var err error
-		if late := runHeavy(s.grpc.Context(), s.host, req.size > heavyBytes, func() { err = s.take(req, time.Now()) }); late != nil {
+		if late := runHeavy(s.grpc.Context(), s.host, req.Size > heavyBytes, func() { err = s.take(req, time.Now()) }); late != nil {
 			err = late
 		}
 		if keepErr := s.retain(req); err == nil {
@@ -113,7 +115,7 @@ func (s *stream) receive() error {
 			return err
 		}
 		s.throttle(s.grpc.Context(), req, time.Now())
-		req.clear()
+		req.Clear()
 	}
 }
 
@@ -125,7 +127,7 @@ func (s *stream) notReceived(err error) error {
 	switch code := status.Code(err); {
 	case errors.Is(err, io.EOF):
 		return nil
-	case code == codes.Internal && strings.Contains(err.Error(), "*xds.request"): // it has another codec
+	case code == codes.Internal && strings.Contains(err.Error(), "*wire.Request"): // it has another codec
 		s.server.log.Error("request cannot be decoded", "err", errNoOptions)
 		return errNoOptions
 	}
@@ -145,15 +147,15 @@ func (s *stream) leaveUnanswered(typeURL string) {
 }
 
 // take applies one request.
-func (s *stream) take(req *request, now time.Time) error {
+func (s *stream) take(req *wire.Request, now time.Time) error {
 	if err := s.checkRequest(req); err != nil {
 		return err
 	}
-	typeURL := cmp.Or(req.typeURL, s.fixedType)
+	typeURL := cmp.Or(req.TypeURL, s.fixedType)
 	sub := s.subscription(typeURL)
 	first := sub == nil
 	if first {
-		if err := checkTypeURL(typeURL); err != nil {
+		if err := wire.CheckTypeURL(typeURL); err != nil {
 			return err
 		}
 	}
@@ -172,7 +174,7 @@ func (s *stream) take(req *request, now time.Time) error {
 			sub, err = s.open(req, typeURL)
 		}
 		if errors.Is(err, ErrNoAnswer) {
-			req.changesSubscription = true
+			req.ChangesSubscription = true
 			s.leaveUnanswered(typeURL)
 			return nil
 		}
@@ -209,7 +211,7 @@ func (s *stream) take(req *request, now time.Time) error {
 	sub.metrics.request(nacked)
 	if nacked && !rejected && s.server.logged.Allow() { // once a response
 		s.server.log.Warn("client rejected a response", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL,
-			"nonce", req.nonce, "err", req.err.GetMessage())
+			"nonce", req.Nonce, "err", req.Err.GetMessage())
 	}
 	if !idle {
 		s.wakeup.notify()
@@ -218,7 +220,7 @@ func (s *stream) take(req *request, now time.Time) error {
 }
 
 // apply applies a request to its subscription, and adds the subscription if the request is the first; s.mu is held.
-func (s *stream) apply(sub *subscription, req *request, first bool, now time.Time) {
+func (s *stream) apply(sub *subscription, req *wire.Request, first bool, now time.Time) {
 	if !sub.take(req, first, now) {
 		return
 	}
@@ -272,8 +274,8 @@ func (s *stream) subscription(typeURL string) *subscription {
 }
 
 // open makes the subscription for the client's first request of a type.
-func (s *stream) open(req *request, typeURL string) (*subscription, error) {
-	node := req.node
+func (s *stream) open(req *wire.Request, typeURL string) (*subscription, error) {
+	node := req.Node
 	if node == nil {
 		node = &corev3.Node{}
 	}

@@ -28,13 +28,14 @@ func TestStoredIsGzip(t *testing.T) {
 	}
 }
 
-// wire counts the bytes that a client receives, compressed and decompressed.
-type wire struct{ compressed, length int }
+// byteCounts counts the bytes that a client receives, compressed and decompressed.
+type byteCounts struct{ compressed, length int }
 
-func (w *wire) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (w *wire) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (w *wire) HandleConn(context.Context, stats.ConnStats)                       {}
-func (w *wire) HandleRPC(_ context.Context, s stats.RPCStats) {
+func (w *byteCounts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+func (w *byteCounts) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (w *byteCounts) HandleConn(context.Context, stats.ConnStats)                       {}
+func (w *byteCounts) HandleRPC(_ context.Context, s stats.RPCStats) {
 	if in, ok := s.(*stats.InPayload); ok {
 		w.compressed += in.CompressedLength
 		w.length += in.Length
@@ -52,7 +53,7 @@ func TestGzip(t *testing.T) {
 	w.set(testType, items...)
 	for _, variant := range []string{"sotw", "delta"} {
 		t.Run(variant, func(t *testing.T) {
-			var counted wire
+			var counted byteCounts
 			before := reported()
 			conn, err := grpc.NewClient(w.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(&counted))
 			require.NoError(t, err)
