@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 
+	"tributary/internal/address"
+
 	"golang.org/x/time/rate"
 )
 
@@ -70,7 +72,7 @@ func (l *FairListener) Accept() (net.Conn, error) {
 const thisMachine = "this machine"
 
 func localOr(addr net.Addr) string {
-	host := hostOf(addr)
+	host := address.Host(addr)
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() || host == "unix" {
 		return thisMachine
 	}

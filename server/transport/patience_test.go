@@ -36,17 +36,17 @@ func TestWhoReadsSlowlyIsNotStuck(t *testing.T) {
 	defer s.stop()
 	s.sending()
 	s.since = s.since.Add(-time.Hour)
-	s.conn.taken.Add(leastTaken)
+	s.conn.accepted.Add(leastAccepted)
 	require.False(t, s.over(), "it has taken something")
 	s.since = s.since.Add(-time.Hour)
-	s.conn.taken.Add(leastTaken - 1)
+	s.conn.accepted.Add(leastAccepted - 1)
 	require.True(t, s.over())
 	s.sent()
 	require.False(t, s.over(), "nothing is being sent")
 }
 
 func TestAStreamWithoutARequestEnds(t *testing.T) {
-	w := newWorld(t, Limits{FirstRequestTimeout: 10 * time.Millisecond, RefusalDelay: -1})
+	w := newFixture(t, Limits{FirstRequestTimeout: 10 * time.Millisecond, RefusalDelay: -1})
 	w.set(testType, "a")
 	err := w.delta().ended()
 	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(err))
@@ -76,7 +76,7 @@ type noEngine struct{}
 func (noEngine) Refused(string) {}
 
 func TestAConnectionWithoutAStreamEnds(t *testing.T) {
-	w := newWorld(t, Limits{IdleConnection: 20 * time.Millisecond})
+	w := newFixture(t, Limits{IdleConnection: 20 * time.Millisecond})
 	conn := w.conn()
 	defer conn.Close() //nolint:errcheck // the server has
 	conn.Connect()
@@ -84,7 +84,7 @@ func TestAConnectionWithoutAStreamEnds(t *testing.T) {
 }
 
 func TestAHandshakeHasItsTime(t *testing.T) {
-	w := newWorld(t, Limits{HandshakeTimeout: 20 * time.Millisecond})
+	w := newFixture(t, Limits{HandshakeTimeout: 20 * time.Millisecond})
 	for i, said := range []string{"", http2.ClientPreface[:5], http2.ClientPreface} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
 		require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestAHandshakeHasItsTime(t *testing.T) {
 
 // Streams come to gRPC as fast as those of an address may, whether or not they are reset at once, and the connection stays.
 func TestStreamsTakeTurns(t *testing.T) {
-	w := newWorld(t, Limits{StreamsPerSecond: 100}) // and 10 at once
+	w := newFixture(t, Limits{StreamsPerSecond: 100}) // and 10 at once
 	w.set(testType, "a")
 	r := w.raw()
 	start := time.Now()
@@ -112,7 +112,7 @@ func TestStreamsTakeTurns(t *testing.T) {
 }
 
 func TestWhoDoesNotOpenStreamsDoesNotWait(t *testing.T) {
-	w := newWorld(t, Limits{StreamsPerSecond: 100}) // and 10 at once
+	w := newFixture(t, Limits{StreamsPerSecond: 100}) // and 10 at once
 	w.set(testType, "a")
 	c := w.delta()
 	c.ask(testType)
@@ -129,7 +129,7 @@ func TestWhoDoesNotOpenStreamsDoesNotWait(t *testing.T) {
 }
 
 func TestAConnectionHasSoManyStreams(t *testing.T) {
-	w := newWorld(t, Limits{StreamsPerConnection: 2})
+	w := newFixture(t, Limits{StreamsPerConnection: 2})
 	w.set(testType, "a")
 	r := w.raw()
 	r.open(true)
@@ -144,7 +144,7 @@ func TestAConnectionHasSoManyStreams(t *testing.T) {
 }
 
 func TestHeadersThatDoNotEnd(t *testing.T) {
-	w := newWorld(t, Limits{HeaderBytes: 1000})
+	w := newFixture(t, Limits{HeaderBytes: 1000})
 	r := w.raw()
 	var all bytes.Buffer // which comes as one, before gRPC finds out what is wrong with the first of it
 	framer := http2.NewFramer(&all, nil)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"tributary/internal/address"
 	"tributary/internal/words"
 )
 
@@ -58,7 +59,7 @@ func (l *Limiter) interceptStream(srv any, ss grpc.ServerStream, _ *grpc.StreamS
 // clientOf returns the IP address of the client whose stream has ctx, and how its address is shown.
 func clientOf(ctx context.Context) (host, addr string) {
 	if p, ok := peer.FromContext(ctx); ok {
-		return hostOf(p.Addr), peerOf(p.Addr)
+		return address.Host(p.Addr), address.Peer(p.Addr)
 	}
 	return "", ""
 }
@@ -106,7 +107,7 @@ func (s *limitedStream) RecvMsg(m any) error {
 	}
 	of, _ := s.ctx.Value(callKey{}).(*call)
 	if r, ok := m.(request); ok && of != nil {
-		if room := s.conn.take(*of, r.Due); room != nil {
+		if room := s.conn.claim(*of, r.Due); room != nil {
 			r.OnRelease(room.release)
 		}
 	}
@@ -229,15 +230,15 @@ type writeTimeout struct {
 	conn  *limitedConn
 	limit time.Duration
 
-	mu    sync.Mutex
-	since time.Time // of the message that is being sent, or of the last progress; zero while none is
-	taken int64     // bytes on the connection at that time
-	timer *time.Timer
-	armed bool
+	mu       sync.Mutex
+	since    time.Time // of the message that is being sent, or of the last progress; zero while none is
+	accepted int64     // bytes on the connection at that time
+	timer    *time.Timer
+	armed    bool
 }
 
-// leastTaken is how many bytes a client takes at the least within the limit. Pings and their answers are fewer.
-const leastTaken = 4 << 10
+// leastAccepted is how many bytes a client takes at the least within the limit. Pings and their answers are fewer.
+const leastAccepted = 4 << 10
 
 var errStuck = errors.New("it does not read what it is sent, for longer than limits.stuckFor")
 
@@ -255,7 +256,7 @@ func (w *writeTimeout) sending() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.since, w.taken = time.Now(), w.conn.taken.Load()
+	w.since, w.accepted = time.Now(), w.conn.accepted.Load()
 	if !w.armed {
 		w.arm(w.limit)
 	}
@@ -307,8 +308,8 @@ func (w *writeTimeout) over() bool {
 	if w.since.IsZero() {
 		return false
 	}
-	if taken := w.conn.taken.Load(); taken-w.taken >= leastTaken {
-		w.since, w.taken = time.Now(), taken
+	if accepted := w.conn.accepted.Load(); accepted-w.accepted >= leastAccepted {
+		w.since, w.accepted = time.Now(), accepted
 	}
 	left := w.limit - time.Since(w.since)
 	if left > 0 {

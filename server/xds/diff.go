@@ -80,13 +80,10 @@ func (s *state) since(from *state) *diff {
 		return s.withPuts(removed), &diff{puts: puts}
 	})
 	if from.revision != 0 {
-		if s.diffs == nil {
-			s.diffs = make(map[uint64]*diff)
-		}
 		if len(s.diffs) >= maxDiffs {
 			clear(s.diffs)
 		}
-		s.diffs[from.revision] = d
+		put(&s.diffs, from.revision, d)
 	}
 	return d
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // mute is a delta stream that is never read.
-func (w *world) mute() discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
+func (w *fixture) mute() discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
 	conn := w.conn()
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(func() { cancel(); _ = conn.Close() })
@@ -36,7 +36,7 @@ func resuming(typeURL string, size int) *discoveryv3.DeltaDiscoveryRequest {
 }
 
 func TestOnlyTheVersionsThatASubscriptionBeganWithAreKept(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	s := w.mute()
 	require.NoError(t, s.Send(resuming("never/synced/Type", 1000)))
 	for range noopsBurst {
@@ -51,7 +51,7 @@ func TestOnlyTheVersionsThatASubscriptionBeganWithAreKept(t *testing.T) {
 }
 
 func TestVersionsInSmallRequestsAreBoundedTogether(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	s := w.mute()
 	for i := range 30 {
 		if s.Send(resuming(fmt.Sprint("never/synced/", i), 60_000)) != nil {
@@ -109,7 +109,7 @@ func TestEverythingIsEncodedOnceHoweverItIsAskedFor(t *testing.T) {
 // Repeated requests for routes acknowledge nothing.
 func TestWhoKeepsAskingForRoutesIsSentWhatChanges(t *testing.T) {
 	const timeout = 200 * time.Millisecond
-	w := newWorld(t, Options{AckTimeout: timeout})
+	w := newFixture(t, Options{AckTimeout: timeout})
 	w.set(ClusterURL, "a", "b")
 	w.set(EndpointURL, "a", "b")
 	w.set(ListenerURL, "l@1")

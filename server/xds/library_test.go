@@ -17,17 +17,17 @@ import (
 )
 
 // some is a catalog that answers for one type only.
-type some struct{ *world }
+type some struct{ *fixture }
 
 func (s some) Collection(ctx context.Context, n *corev3.Node, typeURL string) (*Collection, func(), error) {
 	if typeURL != testType {
 		return nil, nil, ErrNoAnswer
 	}
-	return s.world.Collection(ctx, n, typeURL)
+	return s.fixture.Collection(ctx, n, typeURL)
 }
 
 func TestATypeCanBeLeftWithoutAnAnswer(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.server.catalog = some{w}
 		w.set(testType, "a")
 		c := dial(testType)
@@ -42,7 +42,7 @@ func TestATypeCanBeLeftWithoutAnAnswer(t *testing.T) {
 
 func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
 	var log testutil.Buffer
-	w := newWorld(t, Options{Log: log.Logger()})
+	w := newFixture(t, Options{Log: log.Logger()})
 	w.server.unsyncedAfter = time.Millisecond
 	w.delta(testType).ask(testType)
 	eventually(t, func() bool { return strings.Contains(log.String(), "MarkSynced") })
@@ -51,7 +51,7 @@ func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
 
 func TestForgottenServerOptionsAreSaid(t *testing.T) {
 	var log testutil.Buffer
-	w := newWorld(t, Options{Log: log.Logger()})
+	w := newFixture(t, Options{Log: log.Logger()})
 	g := grpc.NewServer()
 	w.server.Register(g)
 	addr, stop := serveOn(t, g)

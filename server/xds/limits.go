@@ -3,8 +3,6 @@ package xds
 import (
 	"cmp"
 	"context"
-	"net"
-	"net/netip"
 	"runtime"
 	"sync"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"tributary/internal/address"
 	"tributary/internal/words"
 	"tributary/server/xds/wire"
 )
@@ -168,14 +167,13 @@ type nameCosts struct {
 func (n *nameCosts) add(host string, more int) (all, ofHost int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.byHost == nil {
-		n.byHost = make(map[string]int)
-	}
 	n.all += more
-	if n.byHost[host] += more; n.byHost[host] <= 0 {
+	if ofHost = n.byHost[host] + more; ofHost > 0 {
+		put(&n.byHost, host, ofHost)
+	} else {
 		delete(n.byHost, host)
 	}
-	return n.all, n.byHost[host]
+	return n.all, ofHost
 }
 
 // total returns the cost for all hosts.
@@ -189,28 +187,9 @@ func (n *nameCosts) total() int {
 // address if that has no IP address, and empty if ctx is of no stream.
 func HostOf(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
-		return hostOf(p.Addr)
+		return address.Host(p.Addr)
 	}
 	return ""
-}
-
-// hostOf returns the IP address of a peer, or "unix", or the whole address if that has no IP address.
-func hostOf(addr net.Addr) string {
-	if addr.Network() == "unix" { // clients choose the names of their sockets
-		return addr.Network()
-	}
-	if ap, err := netip.ParseAddrPort(addr.String()); err == nil {
-		return ap.Addr().Unmap().String()
-	}
-	return addr.String()
-}
-
-// peerOf returns a client's address as it is shown. A client may name its Unix socket like an IP address.
-func peerOf(addr net.Addr) string {
-	if addr.Network() == "unix" {
-		return "unix:" + addr.String()
-	}
-	return addr.String()
 }
 
 // noopThrottle delays reading from a client whose requests neither change its subscription nor answer a response. Ending the stream costs

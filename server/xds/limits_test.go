@@ -25,19 +25,19 @@ import (
 func TestLimits(t *testing.T) {
 	for reason, tt := range map[string]struct {
 		limits Limits
-		exceed func(w *world, c *client) (refused *client)
+		exceed func(w *fixture, c *client) (refused *client)
 	}{
-		refusedTypes: {Limits{TypesPerStream: 2}, func(_ *world, c *client) *client {
+		refusedTypes: {Limits{TypesPerStream: 2}, func(_ *fixture, c *client) *client {
 			c.ask("second")
 			c.ask("third")
 			return c
 		}},
-		refusedNamesPerStream: {Limits{NamesPerStream: 3}, func(_ *world, c *client) *client {
+		refusedNamesPerStream: {Limits{NamesPerStream: 3}, func(_ *fixture, c *client) *client {
 			c.ask("second", "a", "b")
 			c.ask("third", "c", "d")
 			return c
 		}},
-		refusedNames: {Limits{Names: 3}, func(w *world, c *client) *client {
+		refusedNames: {Limits{Names: 3}, func(w *fixture, c *client) *client {
 			c.ask("second", "a", "b")
 			eventually(w.t, func() bool { return w.server.names.total() == 2 })
 			w.server.names.add("another host", 1)
@@ -45,7 +45,7 @@ func TestLimits(t *testing.T) {
 			d.ask("third", "c")
 			return d
 		}},
-		refusedNamesPerPeer: {Limits{Names: 7, NamesPerStream: 2}, func(w *world, c *client) *client {
+		refusedNamesPerPeer: {Limits{Names: 7, NamesPerStream: 2}, func(w *fixture, c *client) *client {
 			c.ask("second", "a", "b")
 			eventually(w.t, func() bool { return w.server.names.total() == 2 })
 			d := w.delta("third")
@@ -55,7 +55,7 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			metrics := prometheus.NewPedanticRegistry()
-			w := newWorld(t, Options{Limits: tt.limits, Registerer: metrics})
+			w := newFixture(t, Options{Limits: tt.limits, Registerer: metrics})
 			w.set(testType, "a")
 			c := w.sotw(testType)
 			c.ask(testType)
@@ -73,7 +73,7 @@ func TestLimits(t *testing.T) {
 
 func TestTheReasonOfARejectionIsCut(t *testing.T) {
 	var log testutil.Buffer
-	w := newWorld(t, Options{Log: log.Logger()})
+	w := newFixture(t, Options{Log: log.Logger()})
 	w.set(testType, "a")
 	c := w.delta(testType)
 	c.ask(testType)
@@ -87,7 +87,7 @@ func TestTheReasonOfARejectionIsCut(t *testing.T) {
 }
 
 func TestTypesAreCountedBeforeTheCatalogIsAsked(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{TypesPerStream: 2}})
+	w := newFixture(t, Options{Limits: Limits{TypesPerStream: 2}})
 	c := w.sotw(testType)
 	for _, typeURL := range []string{"first", "second", "third"} {
 		c.ask(typeURL)
@@ -99,7 +99,7 @@ func TestTypesAreCountedBeforeTheCatalogIsAsked(t *testing.T) {
 }
 
 func TestNamesAreGivenBack(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	names := func(n int) {
 		t.Helper()
 		eventually(t, func() bool { return w.server.names.total() == n })
@@ -120,7 +120,7 @@ func TestNamesAreGivenBack(t *testing.T) {
 
 // A client with a wildcard gets an answer for each name that it unsubscribes from.
 func TestUnsubscribingCountsToo(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 10}})
+	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 10}})
 	c := w.delta(testType)
 	c.ask(testType)
 	for i := range 11 {
@@ -153,7 +153,7 @@ func (o *oneRequest) RecvMsg(m any) error {
 }
 
 func TestARequestIsNotKeptUntilTheNext(t *testing.T) {
-	s := NewServer(&world{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}, Options{})
+	s := NewServer(&fixture{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}, Options{})
 	defer s.Close()
 	o := &oneRequest{ctx: t.Context()}
 	require.NoError(t, s.serve(o, false, ""))
@@ -164,7 +164,7 @@ func TestARequestIsNotKeptUntilTheNext(t *testing.T) {
 }
 
 func TestWhatIsKeptOfARequest(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(testType, "a")
 	c := w.sotw(testType)
 	c.ask(testType)
@@ -183,7 +183,7 @@ func TestWhatIsKeptOfARequest(t *testing.T) {
 }
 
 func TestALargeNodeCountsAsNames(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 1000}})
+	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 1000}})
 	w.set(testType, "a")
 	envoy := &corev3.Node{Id: "n"} // with a list of extensions
 	for i := range 1000 {
@@ -207,7 +207,7 @@ func TestALargeNodeCountsAsNames(t *testing.T) {
 func TestATypeURLThatCannotBePrintedIsRefused(t *testing.T) {
 	for _, delta := range []bool{false, true} {
 		for _, url := range []string{"a.b/v1/K\u202eEVIL", "a.b/v1/\x1b[31mK", "a.b/v1/K\n"} {
-			w := newWorld(t, Options{})
+			w := newFixture(t, Options{})
 			c := w.dial(delta, "")
 			c.ask(url)
 			err := c.ended()

@@ -87,20 +87,20 @@ type model struct {
 
 // modelType is what the client knows of one type.
 type modelType struct {
-	asked  bool // on this stream
-	all    bool
-	named  bool     // SotW: a name was given on this stream
-	sent   string   // the nonce of the last response that is on its way, or was looked at
-	taken  []string // SotW: the names that the server has taken
-	insist bool     // SotW: the server did not take the last names
-	lost   bool     // SotW: names that the server has taken were dropped meanwhile
-	wants  map[string]bool
-	have   map[string]string
-	nonce  string          // of the last response looked at
-	ver    string          // SotW: its version, if it spoke of everything that is wanted
-	told   map[string]bool // delta: wanted names that are known to be missing
-	again  map[string]int  // what may be said although it is known, by the messages that had been sent when that came about
-	repeat int             // SotW: likewise, that a response may bring nothing new; -1 if it may not
+	asked        bool // on this stream
+	all          bool
+	named        bool     // SotW: a name was given on this stream
+	sent         string   // the nonce of the last response that is on its way, or was looked at
+	accepted     []string // SotW: the names that the server has taken
+	insist       bool     // SotW: the server did not take the last names
+	lost         bool     // SotW: names that the server has taken were dropped meanwhile
+	wants        map[string]bool
+	have         map[string]string
+	nonce        string          // of the last response looked at
+	ver          string          // SotW: its version, if it spoke of everything that is wanted
+	knownMissing map[string]bool // delta: wanted names that are known to be missing
+	again        map[string]int  // what may be said although it is known, by the messages that had been sent when that came about
+	repeat       int             // SotW: likewise, that a response may bring nothing new; -1 if it may not
 }
 
 // message is a response.
@@ -138,7 +138,7 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 	}
 	for _, url := range modelTypes {
 		m.colls[url] = m.group.Collection(modelTypeOf(m.t, url))
-		m.types[url] = &modelType{wants: map[string]bool{}, have: map[string]string{}, again: map[string]int{}, told: map[string]bool{}}
+		m.types[url] = &modelType{wants: map[string]bool{}, have: map[string]string{}, again: map[string]int{}, knownMissing: map[string]bool{}}
 	}
 	for range 3 {
 		m.commit()
@@ -291,8 +291,8 @@ func (m *model) connect(resumes bool) {
 	for _, url := range modelTypes {
 		ty := m.types[url]
 		wasAsked := ty.asked
-		ty.asked, ty.named, ty.nonce, ty.sent, ty.taken = false, false, "", "", nil
-		ty.again, ty.told = map[string]int{}, map[string]bool{}
+		ty.asked, ty.named, ty.nonce, ty.sent, ty.accepted = false, false, "", "", nil
+		ty.again, ty.knownMissing = map[string]int{}, map[string]bool{}
 		if !resumes || !wasAsked {
 			ty.have, ty.ver = map[string]string{}, ""
 			ty.all, ty.wants = false, map[string]bool{}
@@ -358,7 +358,7 @@ func (m *model) request(url string) *wire.Request {
 func (m *model) send(req *wire.Request) {
 	m.note("request %s nonce=%q err=%t names=%v +%v -%v initial=%t version=%q", short(req.TypeURL), req.Nonce, req.Err != nil,
 		req.Names, req.Subscribe, req.Unsubscribe, req.Initial != nil, req.Version)
-	m.require(m.stream.take(req, m.now) == nil, "request refused")
+	m.require(m.stream.handle(req, m.now) == nil, "request refused")
 }
 
 // ask changes what the client wants of a type.
@@ -412,7 +412,7 @@ func (m *model) askDelta(ty *modelType, url string) {
 			continue
 		}
 		ty.wants[name], ty.again[name] = true, m.sent
-		delete(ty.told, name)
+		delete(ty.knownMissing, name)
 	}
 	for _, name := range req.Unsubscribe {
 		if name == "*" {
@@ -421,7 +421,7 @@ func (m *model) askDelta(ty *modelType, url string) {
 		}
 		delete(ty.wants, name)
 		delete(ty.have, name)
-		delete(ty.told, name)
+		delete(ty.knownMissing, name)
 		ty.again[name] = m.sent
 	}
 	ty.drop(m.sent)
@@ -459,11 +459,11 @@ func (m *model) answer(ty *modelType, url string, err *rpcstatus.Status) {
 	ty.named = ty.named || len(req.Names) > 0
 	ty.insist = ty.nonce != ty.sent // the server will not take the names
 	if ty.insist {
-		if ty.lost = ty.lost || slices.ContainsFunc(ty.taken, func(name string) bool { return !slices.Contains(req.Names, name) }); ty.lost {
+		if ty.lost = ty.lost || slices.ContainsFunc(ty.accepted, func(name string) bool { return !slices.Contains(req.Names, name) }); ty.lost {
 			ty.repeat = m.sent
 		}
-	} else if ty.lost || !slices.Equal(ty.taken, req.Names) {
-		ty.taken, ty.repeat, ty.lost = req.Names, m.sent, false
+	} else if ty.lost || !slices.Equal(ty.accepted, req.Names) {
+		ty.accepted, ty.repeat, ty.lost = req.Names, m.sent, false
 	}
 	m.send(req)
 }
@@ -547,9 +547,9 @@ func (m *model) look(late bool) {
 	ty.nonce = msg.nonce
 	m.responses++
 	if m.delta {
-		m.takeDelta(ty, msg)
+		m.receiveDelta(ty, msg)
 	} else {
-		m.takeSotW(ty, msg)
+		m.receiveSotW(ty, msg)
 	}
 	if late && !ty.insist {
 		m.note("not answered")
@@ -588,7 +588,7 @@ func (ty *modelType) heard(name string, msg *message) {
 	}
 }
 
-func (m *model) takeDelta(ty *modelType, msg *message) {
+func (m *model) receiveDelta(ty *modelType, msg *message) {
 	for name, version := range msg.puts {
 		m.changed(msg, name)
 		if !ty.covers(name) {
@@ -596,21 +596,21 @@ func (m *model) takeDelta(ty *modelType, msg *message) {
 		}
 		m.require(ty.have[name] != version || ty.mayRepeat(name), "%s: %s@%s is repeated", short(msg.typ), name, version)
 		ty.have[name] = version
-		delete(ty.told, name)
+		delete(ty.knownMissing, name)
 		ty.heard(name, msg)
 	}
 	for _, name := range msg.removed {
 		_, had := ty.have[name]
-		m.require(!ty.covers(name) || had || ty.mayRepeat(name) || !ty.told[name], "%s: that %s is gone is repeated", short(msg.typ), name)
+		m.require(!ty.covers(name) || had || ty.mayRepeat(name) || !ty.knownMissing[name], "%s: that %s is gone is repeated", short(msg.typ), name)
 		delete(ty.have, name)
 		ty.heard(name, msg)
 		if ty.covers(name) {
-			ty.told[name] = true
+			ty.knownMissing[name] = true
 		}
 	}
 }
 
-func (m *model) takeSotW(ty *modelType, msg *message) {
+func (m *model) receiveSotW(ty *modelType, msg *message) {
 	full := ty.all || !TypeOf(msg.typ).Partial
 	for name, version := range msg.puts {
 		if ty.have[name] != version || ty.repeat >= 0 {
@@ -719,7 +719,7 @@ func (m *model) compare() {
 		if m.delta {
 			for name := range ty.wants {
 				_, there := server[name]
-				m.require(there || ty.told[name], "%s: the client was not told that there is no %s", short(url), name)
+				m.require(there || ty.knownMissing[name], "%s: the client was not told that there is no %s", short(url), name)
 			}
 		}
 	}

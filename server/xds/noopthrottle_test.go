@@ -29,7 +29,7 @@ func TestNoopsAreReadSlowly(t *testing.T) {
 // A client that rejects the same response over and over is still served, and its stream goes on.
 func TestAClientThatTalksIsReadSlowly(t *testing.T) {
 	for _, delta := range []bool{true, false} {
-		w := newWorld(t, Options{})
+		w := newFixture(t, Options{})
 		w.set(testType, "a")
 		say := w.talker(delta)
 		nonce := say("", "a")
@@ -43,7 +43,7 @@ func TestAClientThatTalksIsReadSlowly(t *testing.T) {
 }
 
 // talker is a client that subscribes to a name, and returns the nonce of the response; or rejects the response of a nonce.
-func (w *world) talker(delta bool) func(nonce, name string) string {
+func (w *fixture) talker(delta bool) func(nonce, name string) string {
 	conn, rejected := w.conn(), &status.Status{Message: "no"}
 	w.t.Cleanup(func() { _ = conn.Close() })
 	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
@@ -86,7 +86,7 @@ func TestWhoAsksBeforeItIsAnsweredSendsNoNoop(t *testing.T) {
 	names := []string{"a"}
 	asks := func(nonce string) bool {
 		r := &wire.Request{Nonce: nonce, Names: names}
-		s.take(r, false, time.Now())
+		s.apply(r, false, time.Now())
 		return r.ChangesSubscription
 	}
 	require.True(t, asks("2"))

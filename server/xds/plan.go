@@ -25,8 +25,16 @@ type variant struct {
 // inFull says whether each response to a client that wants w has everything.
 func (v variant) inFull(w *subscriptionNames) bool { return !v.delta && (!v.partial || w.all) }
 
-// takes says whether a response can remove something from a client that wants w.
-func (v variant) takes(w *subscriptionNames) bool { return v.delta || v.inFull(w) }
+// canRemove says whether a response can remove something from a client that wants w.
+func (v variant) canRemove(w *subscriptionNames) bool { return v.delta || v.inFull(w) }
+
+// put sets a value in a map, which it makes if need be: most maps of most streams stay empty.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[key] = value
+}
 
 // subscriptionNames are the names of a type that a client subscribed to.
 type subscriptionNames struct {
@@ -46,7 +54,7 @@ func (w *subscriptionNames) add(name string, known *state) {
 	yieldEvery512(len(w.names))
 }
 
-// of yields the entries of a state that have one of the names.
+// entriesIn yields the entries of a state that have one of the names.
 func (w *subscriptionNames) entriesIn(s *state) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		looked := 0
@@ -103,20 +111,10 @@ type clientState struct {
 type absenceSent bool
 
 // mustAnswer makes the next response mention name.
-func (h *clientState) mustAnswer(name string) {
-	if h.notHeld == nil {
-		h.notHeld = make(map[string]absenceSent)
-	}
-	h.notHeld[name] = false
-}
+func (h *clientState) mustAnswer(name string) { put(&h.notHeld, name, false) }
 
 // mustResend makes the next response have name, if it exists.
-func (h *clientState) mustResend(name string) {
-	if h.resend == nil {
-		h.resend = make(map[string]struct{})
-	}
-	h.resend[name] = struct{}{}
-}
+func (h *clientState) mustResend(name string) { put(&h.resend, name, struct{}{}) }
 
 // forget drops a name that the client no longer wants.
 func (h *clientState) forget(name string) {
@@ -190,10 +188,7 @@ func (h *clientState) stillGone(goal *state, keeps func(name string) bool) map[s
 		if _, notHeld := h.notHeld[name]; notHeld || goal.get(name) != nil || !keeps(name) {
 			continue
 		}
-		if gone == nil {
-			gone = make(map[string]string)
-		}
-		gone[name] = version
+		put(&gone, name, version)
 	}
 	return gone
 }
@@ -283,7 +278,7 @@ func plan(v variant, h *clientState, w *subscriptionNames, goal *state, addition
 			gone = h.stillGone(goal, func(name string) bool { _, ok := w.names[name]; return ok })
 		}
 		p.diff = goal.since(nothing).withRemoved(removed)
-	case additionsOnly && v.takes(w):
+	case additionsOnly && v.canRemove(w):
 		p.to, p.diff = p.diff.additionsFirst(goal)
 		gone = h.stillGone(goal, w.includes)
 	}
@@ -306,7 +301,7 @@ func (p *responsePlan) list(v variant, h *clientState, w *subscriptionNames, goa
 	p.listPuts(h, w, goal)
 	p.newer = p.puts
 	p.adds = len(p.puts) > 0
-	if v.takes(w) {
+	if v.canRemove(w) {
 		for _, e := range p.diff.removed {
 			if _, notHeld := h.notHeld[e.Name]; !notHeld && w.includes(e.Name) {
 				p.removed, p.removes = append(p.removed, e.Name), true
@@ -411,10 +406,7 @@ func (h *clientState) stillAbsent(to, goal *state) map[string]absenceSent {
 	var notHeld map[string]absenceSent
 	for name := range h.notHeld {
 		if goal.get(name) == nil && to.get(name) != nil {
-			if notHeld == nil {
-				notHeld = make(map[string]absenceSent)
-			}
-			notHeld[name] = true
+			put(&notHeld, name, true)
 		}
 	}
 	return notHeld
@@ -535,7 +527,7 @@ func (p *Pacing) setDefaults() {
 type pace struct {
 	changed          time.Time     // when a change was last sent; zero if never
 	lastPreannounced time.Time     // when a change that was preannounced was last sent; zero if never
-	took             time.Duration // from sending the last acknowledged response until its acknowledgement
+	ackTime          time.Duration // from sending the last acknowledged response until its acknowledgement
 }
 
 // begin notes that a response to the client, which has h, begins.
@@ -550,7 +542,7 @@ func (p *pace) wait(now time.Time, pacing Pacing) time.Duration {
 	if p.changed.IsZero() || pacing.Least < 0 {
 		return 0
 	}
-	return max(p.changed.Add(min(max(pacingShare*p.took, pacing.Least), pacing.Most)).Sub(now), 0)
+	return max(p.changed.Add(min(max(pacingShare*p.ackTime, pacing.Least), pacing.Most)).Sub(now), 0)
 }
 
 // preannounceWait returns how long the change after a preannounced one has to wait, or zero: if it came at once, the client might not

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tributary/internal/address"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
@@ -112,7 +114,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 	return s
 }
 
-// syncPatience is how long clients wait for a collection without MarkSynced, which may be forgotten, before that is logged.
+// unsyncedAfter is how long clients wait for a collection without MarkSynced, which may be forgotten, before that is logged.
 const unsyncedAfter = 30 * time.Second
 
 // warnIfUnsynced logs a warning if clients wait too long for a collection.
@@ -140,16 +142,14 @@ func (s *Server) warnIfUnsynced(c *Collection) {
 // Close ends all streams and waits until they have ended. Stop the gRPC server first: a stream whose client does not read ends only
 // with its connection, which Stop closes and GracefulStop does not.
 func (s *Server) Close() {
-	s.drain(context.Background(), 0)
+	s.Drain(context.Background(), 0)
 	s.receivers.Wait()
 }
 
 // Drain refuses new streams, with a status that makes clients try elsewhere, and ends the others in slices spread over
 // the given time, so that not all clients connect to other replicas at once. It returns when it has ended all; when ctx ends, it
 // ends the rest at once. The stream of a client that does not read goes on until the gRPC server is stopped.
-func (s *Server) Drain(ctx context.Context, over time.Duration) { s.drain(ctx, over) }
-
-func (s *Server) drain(ctx context.Context, over time.Duration) {
+func (s *Server) Drain(ctx context.Context, over time.Duration) {
 	const slices = 10
 	s.mu.Lock()
 	if !s.draining {
@@ -189,7 +189,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 		wakeup: make(wakeup, 1), drain: make(chan struct{}), noops: newNoopThrottle(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
-		st.peer, st.host = peerOf(p.Addr), hostOf(p.Addr)
+		st.peer, st.host = address.Peer(p.Addr), address.Host(p.Addr)
 	}
 	if identity := s.opts.Identity; identity != nil {
 		st.identity = identity(ctx)

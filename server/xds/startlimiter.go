@@ -39,8 +39,8 @@ type startSlot struct {
 	over  func()
 }
 
-// take returns the slot for one of r.turns that the stream has.
-func (r *startLimiter) take() *startSlot {
+// newSlot returns the slot for one of r.turns that the stream has.
+func (r *startLimiter) newSlot() *startSlot {
 	over := sync.OnceFunc(r.turns.Leave)
 	return &startSlot{time.AfterFunc(r.readTime, over), time.Now(), r.readTime, over}
 }

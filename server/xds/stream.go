@@ -105,7 +105,7 @@ func (s *stream) receive() error {
 			return s.notReceived(err)
 		}
 		var err error
-		if late := runHeavy(s.grpc.Context(), s.host, req.Size > heavyBytes, func() { err = s.take(req, time.Now()) }); late != nil {
+		if late := runHeavy(s.grpc.Context(), s.host, req.Size > heavyBytes, func() { err = s.handle(req, time.Now()) }); late != nil {
 			err = late
 		}
 		if keepErr := s.retain(req); err == nil {
@@ -136,18 +136,14 @@ func (s *stream) notReceived(err error) error {
 
 // leaveUnanswered notes that the catalog has no answer for a type.
 func (s *stream) leaveUnanswered(typeURL string) {
-	if s.unanswered == nil {
-		s.unanswered = make(map[string]struct{})
+	put(&s.unanswered, typeURL, struct{}{})
+	if s.server.logged.Allow() {
+		s.server.log.Info("type left without an answer", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL)
 	}
-	s.unanswered[typeURL] = struct{}{}
-	if !s.server.logged.Allow() {
-		return
-	}
-	s.server.log.Info("type left without an answer", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL)
 }
 
-// take applies one request.
-func (s *stream) take(req *wire.Request, now time.Time) error {
+// handle applies one request.
+func (s *stream) handle(req *wire.Request, now time.Time) error {
 	if err := s.checkRequest(req); err != nil {
 		return err
 	}
@@ -221,7 +217,7 @@ func (s *stream) take(req *wire.Request, now time.Time) error {
 
 // apply applies a request to its subscription, and adds the subscription if the request is the first; s.mu is held.
 func (s *stream) apply(sub *subscription, req *wire.Request, first bool, now time.Time) {
-	if !sub.take(req, first, now) {
+	if !sub.apply(req, first, now) {
 		return
 	}
 	if !first {
@@ -230,10 +226,7 @@ func (s *stream) apply(sub *subscription, req *wire.Request, first bool, now tim
 	}
 	after, _ := slices.BinarySearchFunc(s.subs, sub.coll.typ.Rank+1, compareRank)
 	s.subs = slices.Insert(s.subs, after, sub)
-	if s.types == nil {
-		s.types = make(map[string]*subscription)
-	}
-	s.types[sub.typeURL] = sub
+	put(&s.types, sub.typeURL, sub)
 	for _, name := range s.awaited[sub.typeURL] {
 		if sub.wants.includes(name) {
 			sub.client.mustResend(name)
@@ -366,7 +359,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			slot.wait()
 		case queued == nil && s.due():
 			if queued = limiter.turns.Queue(s.host); queued == nil {
-				slot, started = limiter.take(), true
+				slot, started = limiter.newSlot(), true
 				continue
 			}
 		}
@@ -407,7 +400,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 				return err
 			}
 		case <-queued:
-			slot, started, queued = limiter.take(), true, nil
+			slot, started, queued = limiter.newSlot(), true, nil
 		case <-wakeup:
 		case <-retry.C:
 		}

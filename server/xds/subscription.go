@@ -92,7 +92,7 @@ func (s *subscription) ack(r *wire.Request, now time.Time) (current bool) {
 	}
 	if current {
 		s.answers.answered()
-		s.pace.took = now.Sub(s.status.SentAt)
+		s.pace.ackTime = now.Sub(s.status.SentAt)
 		s.unanswered = 0
 	}
 	return current
@@ -109,18 +109,18 @@ func (s *subscription) outstanding() bool {
 	return st.SentNonce != st.AckedNonce && st.SentNonce != st.NackNonce
 }
 
-// take applies a request. The first one of a type is an initial request whatever its nonce (istiod makes one up). It reports
+// apply applies a request. The first one of a type is an initial request whatever its nonce (istiod makes one up). It reports
 // whether the request answers the last response, or is the first.
-func (s *subscription) take(r *wire.Request, first bool, now time.Time) (current bool) {
+func (s *subscription) apply(r *wire.Request, first bool, now time.Time) (current bool) {
 	current = first || s.ack(r, now)
 	r.ChangesSubscription = first || len(r.Subscribe)+len(r.Unsubscribe) > 0
 	switch {
 	case s.delta:
-		s.takeDelta(r, first, now) // subscriptions count even where the nonce is stale
+		s.applyDelta(r, first, now) // subscriptions count even where the nonce is stale
 	case current || r.Nonce == "":
-		s.takeSotW(r, first)
+		s.applySotW(r, first)
 	case s.ours(r.Nonce):
-		s.takeStale(r)
+		s.applyStale(r)
 	}
 	return current
 }
@@ -131,9 +131,9 @@ func (s *subscription) ours(nonce string) bool {
 	return err == nil && n > 0 && n <= s.lastNonce
 }
 
-// takeStale applies a SotW request that was sent before the client had seen the last response. Its names do not count: the answer to
+// applyStale applies a SotW request that was sent before the client had seen the last response. Its names do not count: the answer to
 // that response will have them all. But the client has dropped the resources that are not among them, and must be sent them again.
-func (s *subscription) takeStale(r *wire.Request) {
+func (s *subscription) applyStale(r *wire.Request) {
 	if s.wants.all && !s.all(r) {
 		s.client.mustRespond = true
 	}
@@ -175,8 +175,8 @@ func (s *subscription) wildcard(r *wire.Request) bool {
 	return len(r.Names) == 0 && !s.named || slices.Contains(r.Names, "*")
 }
 
-// takeSotW applies the names of a request, which are all that the client wants.
-func (s *subscription) takeSotW(r *wire.Request, first bool) {
+// applySotW applies the names of a request, which are all that the client wants.
+func (s *subscription) applySotW(r *wire.Request, first bool) {
 	all := s.all(r)
 	more := all && !s.wants.all
 	var answered map[string]struct{}
@@ -233,8 +233,8 @@ func (s *subscription) answeredNames() map[string]struct{} {
 	return had
 }
 
-// takeDelta applies the names that a request subscribes to and unsubscribes from.
-func (s *subscription) takeDelta(r *wire.Request, first bool, now time.Time) {
+// applyDelta applies the names that a request subscribes to and unsubscribes from.
+func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 	if first {
 		if s.client.brought = r.Initial; r.Initial != nil {
 			s.resumed = now

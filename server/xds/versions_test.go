@@ -120,7 +120,7 @@ func mentioned(t *testing.T, p *responsePlan, v variant) (puts, removed []string
 }
 
 func TestGivenVersionsOnly(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.coll(ClusterURL).Apply(Commit{Put: []*Entry{thing(t, "c1", "1", ""), thing(t, "c2", "1", "")}, Version: "one"})
 	w.coll(ClusterURL).MarkSynced()
 	w.set(ListenerURL, "l")
@@ -136,7 +136,7 @@ func TestGivenVersionsOnly(t *testing.T) {
 }
 
 func TestAVersionOfNamesIsNotOfEverything(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", ""), thing(t, "b", "1", "")}})
 	c := w.sotw(testType)
 	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{

@@ -44,7 +44,7 @@ func (w *byteCounts) HandleRPC(_ context.Context, s stats.RPCStats) {
 
 // A client that accepts gzip gets the same responses in fewer bytes, however they are made.
 func TestGzip(t *testing.T) {
-	w := newWorld(t, Options{Gzip: true})
+	w := newFixture(t, Options{Gzip: true})
 	reported := func() int { return int(promtest.ToFloat64(w.server.metrics.bytes.WithLabelValues(testType))) }
 	var items []string
 	for i := range 500 {
