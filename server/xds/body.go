@@ -82,11 +82,17 @@ func (s *state) deltaBodiesOf(puts []*Entry, removed []string) []*body {
 // frame is an encoded response to one stream, which the codec passes through.
 type frame struct{ data mem.BufferSlice }
 
-// newFrame joins the header of a stream with a body.
-func newFrame(header []byte, b *body) *frame {
-	data := make(mem.BufferSlice, 0, 1+len(b.parts))
+// newFrame joins the header of a stream, whose messages may be compressed, with a body.
+func newFrame(header []byte, b *body, zip bool) *frame {
+	data := make(mem.BufferSlice, 0, 2+len(b.parts))
+	if zip {
+		data, header = append(data, zipMark), stored(header)
+	}
 	data = append(data, mem.SliceBuffer(header))
 	for _, p := range b.parts {
+		if zip {
+			p = p.zipped()
+		}
 		data = append(data, p.buf)
 	}
 	return &frame{data}
@@ -99,14 +105,4 @@ func (f *frame) size() int {
 		n -= zipMark.Len()
 	}
 	return n
-}
-
-// newZippedFrame is newFrame for a stream whose messages are compressed.
-func newZippedFrame(header []byte, b *body) *frame {
-	data := make(mem.BufferSlice, 0, 2+len(b.parts))
-	data = append(data, zipMark, mem.SliceBuffer(stored(header)))
-	for _, p := range b.parts {
-		data = append(data, p.zipped().buf)
-	}
-	return &frame{data}
 }

@@ -111,15 +111,8 @@ func (e *Entry) sizeResource() int {
 // constant time. Replicas with equal content have equal hashes.
 type setHash [2]uint64
 
-func (h setHash) add(e *Entry) setHash {
-	a := e.hash()
-	return setHash{h[0] + a[0], h[1] + a[1]}
-}
-
-func (h setHash) remove(e *Entry) setHash {
-	a := e.hash()
-	return setHash{h[0] - a[0], h[1] - a[1]}
-}
+func (h setHash) plus(e setHash) setHash  { return setHash{h[0] + e[0], h[1] + e[1]} }
+func (h setHash) minus(e setHash) setHash { return setHash{h[0] - e[0], h[1] - e[1]} }
 
 // String returns the hash as 22 characters.
 func (h setHash) String() string {
@@ -152,6 +145,16 @@ func (e *Entry) validate() error {
 		b = b[n:]
 	}
 	return nil
+}
+
+// versioned returns e with a version, derived from the content if e has none.
+func versioned(e *Entry) *Entry {
+	if e.Version != "" {
+		return e
+	}
+	own := *e
+	own.Version = VersionOf(e.Any)
+	return &own
 }
 
 // NewEntry returns the entry of an Envoy resource, or of any other message with a name, by NameOf, VersionOf and ChildOf.

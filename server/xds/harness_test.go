@@ -363,3 +363,9 @@ func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, ok, deadline, time.Millisecond)
 }
+
+// namesCost returns the cost of the names of all streams.
+func (w *fixture) namesCost() int {
+	all, _ := w.server.names.add("", 0)
+	return all
+}

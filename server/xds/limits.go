@@ -5,9 +5,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
-	"time"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -176,13 +174,6 @@ func (n *nameCosts) add(host string, more int) (all, ofHost int) {
 	return n.all, ofHost
 }
 
-// total returns the cost for all hosts.
-func (n *nameCosts) total() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.all
-}
-
 // HostOf returns the IP address, by which limits count, of the client whose stream has ctx. It is "unix" for all Unix sockets, the whole
 // address if that has no IP address, and empty if ctx is of no stream.
 func HostOf(ctx context.Context) string {
@@ -190,54 +181,4 @@ func HostOf(ctx context.Context) string {
 		return address.Host(p.Addr)
 	}
 	return ""
-}
-
-// noopThrottle delays reading from a client whose requests neither change its subscription nor answer a response. Ending the stream costs
-// more: the client reconnects.
-type noopThrottle struct {
-	answers uint64 // requests that changed nothing
-	spare   *rate.Limiter
-	noticed bool
-}
-
-// The rate of such requests that is not delayed: many times that of clients that answer twice, or whose requests cross with responses.
-const noopsPerSecond, noopsBurst = 10, 10
-
-func newNoopThrottle() noopThrottle {
-	return noopThrottle{spare: rate.NewLimiter(noopsPerSecond, noopsBurst)}
-}
-
-// delay returns how long to wait after a request that changed nothing, when so many responses were sent: each may be answered once.
-func (c *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
-	if c.answers++; c.answers <= responses {
-		return 0
-	}
-	c.answers--
-	return c.spare.ReserveN(now, 1).DelayFrom(now)
-}
-
-// throttle waits if a request was a no-op.
-func (s *stream) throttle(ctx context.Context, req *wire.Request, now time.Time) {
-	if req.ChangesSubscription {
-		return
-	}
-	s.mu.Lock()
-	responses := s.sent
-	s.mu.Unlock()
-	wait := s.noops.delay(responses, now)
-	if wait <= 0 {
-		return
-	}
-	if !s.noops.noticed {
-		s.noops.noticed = true
-		s.server.Refused(refusedNoops)
-		if s.server.logged.Allow() {
-			s.server.log.Warn("client throttled: its requests neither ask for anything new nor answer a response",
-				"node_id", s.nodeID(), "peer", s.peer, "type_url", req.TypeURL)
-		}
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(wait):
-	}
 }

@@ -39,7 +39,7 @@ func TestLimits(t *testing.T) {
 		}},
 		refusedNames: {Limits{Names: 3}, func(w *fixture, c *client) *client {
 			c.ask("second", "a", "b")
-			eventually(w.t, func() bool { return w.server.names.total() == 2 })
+			eventually(w.t, func() bool { return w.namesCost() == 2 })
 			w.server.names.add("another host", 1)
 			d := w.delta("third")
 			d.ask("third", "c")
@@ -47,7 +47,7 @@ func TestLimits(t *testing.T) {
 		}},
 		refusedNamesPerPeer: {Limits{Names: 7, NamesPerStream: 2}, func(w *fixture, c *client) *client {
 			c.ask("second", "a", "b")
-			eventually(w.t, func() bool { return w.server.names.total() == 2 })
+			eventually(w.t, func() bool { return w.namesCost() == 2 })
 			d := w.delta("third")
 			d.ask("third", "c", "d")
 			return d
@@ -102,7 +102,7 @@ func TestNamesAreGivenBack(t *testing.T) {
 	w := newFixture(t, Options{})
 	names := func(n int) {
 		t.Helper()
-		eventually(t, func() bool { return w.server.names.total() == n })
+		eventually(t, func() bool { return w.namesCost() == n })
 	}
 	delta, sotw := w.delta(testType), w.sotw(testType)
 	delta.ask(testType, "a", "b", "b", strings.Repeat("n", 128))
@@ -200,7 +200,7 @@ func TestALargeNodeCountsAsNames(t *testing.T) {
 	d := w.sotw(testType)
 	require.NoError(t, d.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: &corev3.Node{Id: strings.Repeat("x", 100<<10)}}))
 	require.ErrorContains(t, d.ended(), "the limit is 1000")
-	eventually(t, func() bool { return w.server.names.total() == 0 })
+	eventually(t, func() bool { return w.namesCost() == 0 })
 }
 
 // A type URL is printed everywhere: one that is not printable UTF-8 ends the stream, and is not seen in the status of clients.

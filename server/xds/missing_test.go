@@ -34,7 +34,7 @@ func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
 		require.Equal(t, []string{name}, answer.unknown)
 		c.ack(answer)
 	}
-	eventually(t, func() bool { return w.server.names.total() <= 51 })
+	eventually(t, func() bool { return w.namesCost() <= 51 })
 	w.set(VHostURL, "80/a@2", "80/no-299") // the last ones are remembered
 	c.expectAck(VHostURL, nil, "80/a@2", "80/no-299@1")
 	w.set(VHostURL, "80/no-1")

@@ -2,6 +2,8 @@ package xds
 
 import (
 	"sort"
+	"sync"
+	"weak"
 
 	"google.golang.org/grpc/mem"
 )
@@ -40,4 +42,22 @@ func (p *page) encoded(f form) *encoded {
 		e.zip = &p.zips[f]
 		return e
 	})
+}
+
+// weakCache keeps a value until the first garbage collection after its last use. Then get makes it again.
+type weakCache[T any] struct {
+	mu    sync.Mutex
+	value weak.Pointer[T]
+}
+
+// get returns the value, or makes it while other callers wait.
+func (w *weakCache[T]) get(build func() *T) *T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if v := w.value.Value(); v != nil {
+		return v
+	}
+	v := build()
+	w.value = weak.Make(v)
+	return v
 }

@@ -171,12 +171,12 @@ func (s *state) merge(old []*Entry, changes []change) (merged []*Entry, changed 
 			r := replaced{name: c.name}
 			if before != nil {
 				r.version = before.Version
-				s.sum = s.sum.remove(before)
+				s.sum = s.sum.minus(before.hash())
 				s.fingerprint = s.fingerprint.Without(before.Name, before.Version)
 				s.len--
 			}
 			if c.entry != nil {
-				s.sum = s.sum.add(c.entry)
+				s.sum = s.sum.plus(c.entry.hash())
 				s.fingerprint = s.fingerprint.With(c.entry.Name, c.entry.Version)
 				s.len++
 				merged = append(merged, c.entry)

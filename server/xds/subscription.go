@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"tributary/server/xds/wire"
 )
 
@@ -335,4 +338,27 @@ func (s *subscription) settle(p *responsePlan) {
 func (s *subscription) synced() bool {
 	return s.client.matches(s.coll.shown.Load()) && !s.client.answersRequest() && len(s.chunks) == 0 &&
 		(!s.outstanding() || s.coll.typ.NoAck) && !s.rejected && len(s.rejections()) == 0
+}
+
+// answerQuery calls Query with the names of a request that asks something new, and removes them from it: the client gets the whole
+// collection. Requests above heavyBytes are refused: they run under the heavy-work limit, where Query must not block.
+func (s *subscription) answerQuery(query func([]string) error, r *wire.Request, first bool) error {
+	if query == nil {
+		return nil
+	}
+	if r.Size > heavyBytes {
+		return status.Errorf(codes.InvalidArgument, "a query of %d bytes: the limit is %d", r.Size, heavyBytes)
+	}
+	names := slices.Concat(r.Names, r.Subscribe)
+	r.Names, r.Subscribe, r.Unsubscribe = nil, nil, nil
+	if !first && r.Nonce != "" && !s.isNewQuery(names) {
+		return nil
+	}
+	s.lastQuery = names
+	return query(names)
+}
+
+// isNewQuery says whether names differ from the last query. A delta acknowledgement has none.
+func (s *subscription) isNewQuery(names []string) bool {
+	return len(names) > 0 && !slices.Equal(names, s.lastQuery)
 }

@@ -109,7 +109,7 @@ func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
 func mentioned(t *testing.T, p *responsePlan, v variant) (puts, removed []string) {
 	for _, b := range p.bodies(v) {
 		var r discoveryv3.DeltaDiscoveryResponse
-		require.NoError(t, proto.Unmarshal(newFrame(nil, b).data.Materialize(), &r))
+		require.NoError(t, proto.Unmarshal(newFrame(nil, b, false).data.Materialize(), &r))
 		for _, res := range r.Resources {
 			require.NotNil(t, res.Resource, "%s has no body", res.Name)
 			puts = append(puts, res.Name+"@"+res.Version)
