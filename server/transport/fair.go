@@ -142,10 +142,7 @@ type fairKey struct{}
 
 // ConnContext is the http.Server.ConnContext of a server behind a FairListener: CountBusy needs it.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
-	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
-		conn = secure.NetConn()
-	}
-	if c, ok := conn.(*fairConn); ok {
+	if c, ok := find[*fairConn](conn); ok {
 		ctx = context.WithValue(ctx, fairKey{}, c)
 	}
 	return ctx

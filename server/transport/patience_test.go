@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -32,16 +33,17 @@ func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 }
 
 func TestWhoReadsSlowlyIsNotStuck(t *testing.T) {
-	s := newWriteTimeout(new(limitedConn), time.Hour)
+	conn := new(limitedConn)
+	s := newStallTimer(time.Hour, conn.bytesAccepted, nil)
 	defer s.stop()
-	s.sending()
+	s.start()
 	s.since = s.since.Add(-time.Hour)
-	s.conn.accepted.Add(leastAccepted)
-	require.False(t, s.over(), "it has taken something")
+	conn.accepted.Add(leastProgress)
+	require.False(t, s.over(), "it has read something")
 	s.since = s.since.Add(-time.Hour)
-	s.conn.accepted.Add(leastAccepted - 1)
+	conn.accepted.Add(leastProgress - 1)
 	require.True(t, s.over())
-	s.sent()
+	s.pause()
 	require.False(t, s.over(), "nothing is being sent")
 }
 
@@ -54,21 +56,23 @@ func TestAStreamWithoutARequestEnds(t *testing.T) {
 	w.refusedFor(refusedFirstRequest, 1)
 }
 
-func TestWhoHasAskedMayBeSilent(t *testing.T) {
-	l := NewLimiter(noEngine{}, Limits{FirstRequestTimeout: time.Hour}, nil)
-	var why error
-	f := newFirstRequest(l, new(limitedConn), func(err error) { why = err })
-	defer f.stop()
-	f.conn.sent.Add(leastSent)
-	f.look()
-	require.NoError(t, why, "a large request is on its way")
-	f.conn.sent.Add(leastSent - 1)
-	f.look()
-	require.Error(t, why)
-	why = nil
-	f.stop()
-	f.look()
-	require.NoError(t, why)
+func TestAStallIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, stalls := new(limitedConn), 0
+		s := newStallTimer(time.Minute, conn.bytesReceived, func() { stalls++ })
+		s.start()
+		time.Sleep(50 * time.Second)
+		conn.sent.Add(leastProgress)
+		time.Sleep(time.Minute)
+		require.Zero(t, stalls, "a large request is on its way")
+		conn.sent.Add(leastProgress - 1)
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, 1, stalls)
+		s.start()
+		s.stop()
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, stalls)
+	})
 }
 
 type noEngine struct{}
