@@ -2,12 +2,11 @@ package adsc
 
 import (
 	"bufio"
-	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"tributary/internal/disk"
 	"tributary/internal/process"
 )
 
@@ -84,8 +84,8 @@ func (c *cache) path(typeURL string) string {
 	return filepath.Join(c.dir, strings.NewReplacer("/", "_", "\\", "_", ":", "_").Replace(typeURL)+".jsonl")
 }
 
-// store notes a response. first says that it begins a complete set. A type that cannot be written is logged and left alone:
-// what its file says was once true, and is brought up to date by the server.
+// store notes a response. first says that it begins a complete set. If a type cannot be written, that is logged, and its file stays as it is:
+// the server brings a client that resumes from it up to date.
 func (c *cache) store(r *Response, first bool) {
 	f, known := c.files[r.TypeURL]
 	if known && f == nil && !first {
@@ -106,44 +106,58 @@ func (c *cache) store(r *Response, first bool) {
 func (c *cache) write(f *cacheFile, r *Response, first bool) (err error) {
 	path := c.path(r.TypeURL)
 	if f == nil && !first {
-		if f, err = reopen(path, r.Delta); err != nil {
+		if f, err = rewrite(path, r.Delta); err != nil {
 			return err
 		}
-		c.files[r.TypeURL] = f
 	}
 	if f == nil || first {
 		if f != nil {
 			_ = f.Close() // it is replaced
 		}
-		file, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		f = &cacheFile{File: file, temp: true}
-		c.files[r.TypeURL] = f
-		if err := f.append([]any{cacheHeader{r.TypeURL, r.Version, r.Delta}}); err != nil {
+		if f, err = create(path, &cacheHeader{r.TypeURL, r.Version, r.Delta}); err != nil {
 			return err
 		}
 	}
-	if err := f.append(linesOf(r)); err != nil {
+	c.files[r.TypeURL] = f
+	if err := f.append(linesOf(r)); err != nil || r.More {
 		return err
 	}
-	if r.More {
+	if f.temp {
+		if err := f.finish(path); err != nil {
+			return err
+		}
+	}
+	if !r.Delta || f.lines <= 2*f.dense+sparse {
 		return nil
 	}
-	if f.temp {
-		if err := f.Sync(); err != nil {
-			return err
-		}
-		if err := os.Rename(path+".tmp", path); err != nil {
-			return err
-		}
-		f.temp, f.dense = false, f.lines
+	fresh, err := rewrite(path, true)
+	if fresh != nil {
+		_ = f.Close() // it is replaced
+		c.files[r.TypeURL] = fresh
 	}
-	if r.Delta && f.lines > 2*f.dense+sparse {
-		return c.compact(r.TypeURL, f, path)
+	return err
+}
+
+// create begins a new file, which finish puts in its place.
+func create(path string, header *cacheHeader) (*cacheFile, error) {
+	file, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	f := &cacheFile{File: file, temp: true}
+	if err := f.append([]any{header}); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return f, nil
+}
+
+// finish puts a new file in its place.
+func (f *cacheFile) finish(path string) error {
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	f.temp, f.dense = false, f.lines
+	return os.Rename(f.Name(), path)
 }
 
 func linesOf(r *Response) []any {
@@ -174,140 +188,79 @@ func (f *cacheFile) append(lines []any) error {
 	return w.Flush()
 }
 
-// reopen opens a file to append to, without the beginning of a line that something cut short. It returns nil if there is none,
-// or one of the other variant, which has nothing that could be gone on with.
-func reopen(path string, delta bool) (*cacheFile, error) {
-	var header *cacheHeader
-	live := make(map[string]bool)
-	lines, end, err := scan(path, func(text []byte) error {
-		if header == nil {
-			header = &cacheHeader{}
-			return json.Unmarshal(text, header)
-		}
-		var line struct {
-			Name    string `json:"name"`
-			Removed bool   `json:"removed"`
-		}
-		err := json.Unmarshal(text, &line)
-		if live[line.Name] = true; line.Removed {
-			delete(live, line.Name)
-		}
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if header == nil || header.Delta != delta {
-		return nil, nil
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := file.Truncate(end); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return &cacheFile{File: file, lines: lines, dense: 1 + len(live)}, nil
-}
-
-// compact writes a file anew with what is in force of it. It keeps names in memory, and no resources.
-func (c *cache) compact(typeURL string, f *cacheFile, path string) error {
-	if err := f.Close(); err != nil {
-		return err
-	}
-	last := map[string]int{}
-	n := 0
-	if _, _, err := scan(path, func(text []byte) error {
-		var line struct {
-			Name string `json:"name"`
-		}
-		if err := json.Unmarshal(text, &line); err != nil {
-			return err
-		}
+// rewrite writes a file anew with what is in force of it, and returns it for more to be appended; nil if there is none, or one of the
+// other variant, from which the client cannot resume. It keeps names in memory, and no resources.
+func rewrite(path string, delta bool) (*cacheFile, error) {
+	last := make(map[string]int) // the number of the last line with a name
+	header, err := scan(path, func(n int, _ []byte, line *cacheLine) error {
 		last[line.Name] = n
-		n++
 		return nil
-	}); err != nil {
-		return err
+	})
+	if err != nil || header == nil || header.Delta != delta {
+		return nil, err
 	}
-	file, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := create(path, header)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	fresh := &cacheFile{File: file}
-	c.files[typeURL] = fresh
-	w := bufio.NewWriter(fresh)
-	n = 0
-	if _, _, err := scan(path, func(text []byte) error {
-		var line struct {
-			Name    string `json:"name"`
-			Removed bool   `json:"removed"`
-		}
-		if err := json.Unmarshal(text, &line); err != nil {
-			return err
-		}
-		keep := n == 0 || last[line.Name] == n && !line.Removed
-		n++
-		if !keep {
+	w := bufio.NewWriter(f)
+	_, err = scan(path, func(n int, text []byte, line *cacheLine) error {
+		if line.Removed || last[line.Name] != n {
 			return nil
 		}
-		fresh.lines++
-		_, err := w.Write(append(text, '\n'))
+		f.lines++
+		_, err := w.Write(text)
 		return err
-	}); err != nil {
-		return err
+	})
+	if err == nil {
+		err = w.Flush()
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	if err == nil {
+		err = f.finish(path)
 	}
-	fresh.dense = fresh.lines
-	if err := fresh.Sync(); err != nil {
-		return err
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	return os.Rename(path+".tmp", path)
+	return f, nil
 }
 
-// scan calls f with each line of a file that has an end, and returns how many there are and where the last one ends.
-func scan(path string, f func(line []byte) error) (lines int, end int64, err error) {
+// scan returns the header of a file, nil if there is no file, and calls f with each line after it, with its number. It leaves out the
+// beginning of a line that something cut short.
+func scan(path string, f func(n int, text []byte, line *cacheLine) error) (header *cacheHeader, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return 0, 0, err
+		return nil, disk.IgnoreMissing(err)
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	r := bufio.NewReaderSize(file, 1<<16)
-	for {
-		line, err := r.ReadBytes('\n')
+	for n := 1; ; n++ {
+		text, err := r.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return lines, end, nil
+			return header, nil
 		}
 		if err != nil {
-			return lines, end, err
+			return nil, err
 		}
-		if err := f(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
-			return lines, end, fmt.Errorf("%s:%d: %w", path, lines+1, err)
+		if header == nil {
+			header = &cacheHeader{}
+			err = json.Unmarshal(text, header)
+		} else {
+			var line cacheLine
+			if err = json.Unmarshal(text, &line); err == nil {
+				err = f(n, text, &line)
+			}
 		}
-		lines++
-		end += int64(len(line))
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, n, err)
+		}
 	}
 }
 
 // load returns what is known of a type, or nil if there is nothing.
 func (c *cache) load(typeURL string) (*Response, error) {
-	var header *cacheHeader
-	index := map[string]int{}
+	path, index := c.path(typeURL), make(map[string]int) // by name; in the state of the world resources have none
 	r := &Response{TypeURL: typeURL, Complete: true, Cached: true}
-	_, _, err := scan(c.path(typeURL), func(text []byte) error {
-		if header == nil {
-			header = &cacheHeader{}
-			return json.Unmarshal(text, header)
-		}
-		var line cacheLine
-		if err := json.Unmarshal(text, &line); err != nil {
-			return err
-		}
+	header, err := scan(path, func(_ int, _ []byte, line *cacheLine) error {
 		res := Resource{Name: line.Name, Version: line.Version}
 		if line.Type != "" {
 			res.Body = &anypb.Any{TypeUrl: line.Type, Value: line.Value}
@@ -318,7 +271,7 @@ func (c *cache) load(typeURL string) (*Response, error) {
 			r.Resources[i] = Resource{}
 			delete(index, line.Name)
 		case line.Removed:
-		case known && header.Delta:
+		case known && line.Name != "":
 			r.Resources[i] = res
 		default:
 			index[line.Name] = len(r.Resources)
@@ -327,12 +280,10 @@ func (c *cache) load(typeURL string) (*Response, error) {
 		return nil
 	})
 	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && header == nil:
-		return nil, nil
-	case err != nil:
+	case err != nil || header == nil:
 		return nil, err
 	case header.TypeURL != typeURL:
-		return nil, fmt.Errorf("%s is of %s", c.path(typeURL), header.TypeURL)
+		return nil, fmt.Errorf("%s is of %s", path, header.TypeURL)
 	}
 	r.Resources = slices.DeleteFunc(r.Resources, func(r Resource) bool { return r.Name == "" && r.Body == nil })
 	r.Version, r.Delta = header.Version, header.Delta
@@ -346,4 +297,54 @@ func (c *cache) close() {
 		}
 	}
 	_ = c.lock.Close() // nothing was written to it
+}
+
+// restore hands the handlers what the cache has. What cannot be read is logged and comes from the server.
+func (c *Client) restore(ctx context.Context) error {
+	c.mu.Lock()
+	var leading, following []*subscription
+	for _, sub := range c.subs {
+		if sub.follow { // what it is asked for depends on its parents
+			following = append(following, sub)
+		} else {
+			leading = append(leading, sub)
+		}
+	}
+	c.mu.Unlock()
+	for _, sub := range slices.Concat(leading, following) {
+		if err := c.restoreType(ctx, sub); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Client) restoreType(ctx context.Context, sub *subscription) error {
+	c.mu.Lock()
+	knows, handler, covers := len(sub.versions) > 0, sub.handler, sub.wants.covers()
+	sub.handled = sub.wants
+	c.mu.Unlock()
+	if knows {
+		return nil // more than the cache, and maybe newer
+	}
+	r, err := c.cache.load(sub.typeURL)
+	if err != nil {
+		c.cfg.Log.Warn("cached responses cannot be read", "type_url", sub.typeURL, "err", err)
+		return nil
+	}
+	if r == nil {
+		return nil
+	}
+	if r.Delta {
+		r.Resources = slices.DeleteFunc(r.Resources, func(res Resource) bool { return !covers(res.Name) })
+	}
+	rejected := handler(ctx, r)
+	if ctx.Err() != nil && rejected != nil {
+		return ctx.Err()
+	}
+	c.note(ctx, sub, r, true, rejected)
+	c.mu.Lock()
+	sub.version = "" // a server that hears the version may answer nothing, and we would never be synced
+	c.mu.Unlock()
+	return nil
 }

@@ -19,8 +19,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -290,7 +288,7 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 }
 
 func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
-	creds, err := c.credentials(address)
+	creds, err := c.cfg.TLS.Credentials(address)
 	if err != nil {
 		return nil, err
 	}
@@ -310,14 +308,4 @@ func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
 		opts = append(opts, grpc.WithPerRPCCredentials(tokenFile(c.cfg.TokenFile)))
 	}
 	return append(opts, c.cfg.DialOptions...), nil
-}
-
-func (c *Client) credentials(address string) (credentials.TransportCredentials, error) {
-	switch {
-	case c.cfg.TLS != nil:
-		return c.cfg.TLS.Credentials(address)
-	case c.cfg.Credentials != nil:
-		return c.cfg.Credentials, nil
-	}
-	return insecure.NewCredentials(), nil
 }

@@ -102,7 +102,7 @@ func TestWhatBeganInFullIsNotCompared(t *testing.T) {
 func TestACompareSurvivesAChangeOfNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{have: map[string]string{"a": "1", "x": "1"}}
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: h.take, Versions: map[string]string{"a": "1", "x": "1"}})
+		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: h.handle, Versions: map[string]string{"a": "1", "x": "1"}})
 		cfg.Mode, cfg.Backoff, cfg.CompareAfter = adsc.Delta, retries(5), time.Hour
 		compared := 0
 		cfg.Hooks.Compared = func(string, int) { compared++ }
@@ -129,7 +129,7 @@ func TestACompareSurvivesAChangeOfNames(t *testing.T) {
 		time.Sleep(time.Hour + 100*time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, 2, streams, "the compare has begun")
-		require.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"*", "q"}, Handler: h.take}))
+		require.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"*", "q"}, Handler: h.handle}))
 		time.Sleep(20 * 24 * time.Hour)
 		synctest.Wait()
 		t.Log(h.log, "streams", streams)
@@ -143,7 +143,7 @@ func TestACompareOfNamesSurvivesAnotherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{have: map[string]string{"a": "1", "x": "1"}}
 		cfg := quiet("", adsc.Subscription{
-			TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.take,
+			TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.handle,
 			Versions: map[string]string{"a": "1", "x": "1"},
 		})
 		cfg.Mode, cfg.Backoff, cfg.CompareAfter = adsc.Delta, retries(5), time.Hour
@@ -171,7 +171,7 @@ func TestACompareOfNamesSurvivesAnotherName(t *testing.T) {
 		time.Sleep(time.Hour + 100*time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, 2, streams)
-		require.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "q", "x"}, Handler: h.take}))
+		require.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "q", "x"}, Handler: h.handle}))
 		time.Sleep(20 * 24 * time.Hour)
 		synctest.Wait()
 		t.Log(h.log, "streams", streams, c.Resources(typeA))
@@ -184,7 +184,7 @@ func TestACompareOfNamesSurvivesAnotherName(t *testing.T) {
 func TestAFreshStreamSurvivesNamesToAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}
-		sub := adsc.Subscription{TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.take}
+		sub := adsc.Subscription{TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.handle}
 		cfg := quiet("", sub)
 		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
 		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
@@ -211,7 +211,7 @@ func TestAFreshStreamSurvivesNamesToAll(t *testing.T) {
 		cfg.Hooks.Connected = h.begin
 		cfg.Hooks.Opened = func(string) {
 			if len(h.has()) == 1 {
-				assert.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Handler: h.take}))
+				assert.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Handler: h.handle}))
 			}
 		}
 		c, err := adsc.New(cfg)

@@ -12,7 +12,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -62,11 +61,9 @@ type Config struct {
 	// Subscriptions are the types asked for from the start, each type once, in the order in which they are requested.
 	Subscriptions []Subscription
 
-	// TLS secures connections; it is read anew for each. If it is nil, Credentials do, and if they are nil, too,
-	// connections are plaintext.
-	TLS         *TLS
-	Credentials credentials.TransportCredentials
-	// TokenFile is a file with a bearer token, sent with each stream and read anew for it. It needs TLS or Credentials.
+	// TLS secures connections; it is read anew for each. If it is nil, connections are plaintext.
+	TLS *TLS
+	// TokenFile is a file with a bearer token, sent with each stream and read anew for it. It needs TLS.
 	TokenFile string
 	// DialOptions are added to the client's own, and override them.
 	DialOptions []grpc.DialOption
@@ -173,7 +170,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("TLS: %w", err)
 		}
 	}
-	if c.TokenFile != "" && c.Credentials == nil && (c.TLS == nil || !c.TLS.Secure()) {
+	if c.TokenFile != "" && (c.TLS == nil || !c.TLS.Secure()) {
 		return ErrPlainToken
 	}
 	c.setDefaults()

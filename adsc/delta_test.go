@@ -42,8 +42,8 @@ func deltaResponse(t *testing.T, nonce, version string, items ...string) *discov
 	return r
 }
 
-// told is what a handler is told, in short.
-func told(r *adsc.Response) string {
+// summary is what a handler gets, in short.
+func summary(r *adsc.Response) string {
 	s := ""
 	for _, res := range r.Resources {
 		s += res.Name + "@" + res.Version + " "
@@ -66,7 +66,7 @@ func told(r *adsc.Response) string {
 func teller() (adsc.Handler, <-chan string) {
 	ch := make(chan string, 100)
 	return func(_ context.Context, r *adsc.Response) error {
-		ch <- told(r)
+		ch <- summary(r)
 		for _, res := range r.Resources {
 			if res.Name == "x" {
 				return errors.New("x: refused")
@@ -181,7 +181,7 @@ func TestWhatIsHandledWhileTheStreamEndsIsResumed(t *testing.T) {
 			case <-time.After(100 * time.Millisecond): // the stream has ended meanwhile, and if not, the test cannot fail
 			}
 		}
-		heard <- told(r)
+		heard <- summary(r)
 		return nil
 	}
 	run(t, deltaConfig(address, adsc.Subscription{TypeURL: typeA, Handler: handler}))

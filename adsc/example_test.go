@@ -49,7 +49,7 @@ func Example() {
 	address, coll, stop := serveGreetings()
 	defer stop()
 
-	told := make(chan string)
+	seen := make(chan string)
 	client, err := adsc.New(adsc.Config{
 		Addresses: []string{address},
 		Node:      &corev3.Node{Id: "example"},
@@ -64,10 +64,10 @@ func Example() {
 						bad = append(bad, res.Name)
 						continue
 					}
-					told <- fmt.Sprintf("%s is %q", res.Name, text.GetValue())
+					seen <- fmt.Sprintf("%s is %q", res.Name, text.GetValue())
 				}
 				for _, name := range r.Removed {
-					told <- name + " has gone"
+					seen <- name + " has gone"
 				}
 				if len(bad) > 0 {
 					return &adsc.RejectedError{Names: bad, Err: fmt.Errorf("not text: %v", bad)}
@@ -84,12 +84,12 @@ func Example() {
 	ended := make(chan error)
 	go func() { ended <- client.Run(ctx) }()
 
-	fmt.Println(<-told)
-	fmt.Println(<-told)
+	fmt.Println(<-seen)
+	fmt.Println(<-seen)
 	coll.Apply(xds.Commit{Put: []*xds.Entry{entry("de", "1", "hallo")}})
-	fmt.Println(<-told)
+	fmt.Println(<-seen)
 	coll.Apply(xds.Commit{Remove: []string{"en"}})
-	fmt.Println(<-told)
+	fmt.Println(<-seen)
 	cancel()
 	fmt.Println(<-ended)
 	// Output:

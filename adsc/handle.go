@@ -22,12 +22,12 @@ func (s *stream) await(sub *subscription, list []*named) {
 	}
 }
 
-// take handles an answer. The time that it takes is not that of the server, which is not read meanwhile.
-func (s *stream) take(in *answer) error {
+// receive handles an answer. The time that it takes is not that of the server, which is not read meanwhile.
+func (s *stream) receive(in *answer) error {
 	begin := time.Now()
 	err := s.handle(in)
-	for i, took := 0, time.Since(begin); i < len(s.waits); i++ {
-		s.waits[i].until = s.waits[i].until.Add(took)
+	for i, handling := 0, time.Since(begin); i < len(s.waits); i++ {
+		s.waits[i].until = s.waits[i].until.Add(handling)
 	}
 	return err
 }
@@ -178,7 +178,7 @@ func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first
 		c.mu.Unlock()
 		return
 	}
-	sub.take(r, first, rejected)
+	sub.record(r, first, rejected)
 	done, healed := false, 0
 	if r.Delta && r.Complete && !r.Cached {
 		done, healed = sub.verify(r, rejected)
@@ -196,8 +196,8 @@ func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first
 	c.mu.Unlock()
 
 	if c.cache != nil && !r.Cached {
-		if taken := rejected.taken(r); taken != nil {
-			c.cache.store(taken, first)
+		if accepted := rejected.accepted(r); accepted != nil {
+			c.cache.store(accepted, first)
 		}
 	}
 	if absent != nil && len(gone) > 0 {

@@ -20,13 +20,13 @@ type holder struct {
 	log    []string
 }
 
-func (h *holder) take(_ context.Context, r *adsc.Response) error {
+func (h *holder) handle(_ context.Context, r *adsc.Response) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.have == nil {
 		h.have = map[string]string{}
 	}
-	h.log = append(h.log, told(r))
+	h.log = append(h.log, summary(r))
 	var err error
 	if h.reject != nil {
 		err = h.reject(r)

@@ -119,7 +119,7 @@ type session[Q any] struct {
 	types map[string]*asking
 	n     int // responses
 	node  bool
-	take  func(Q) error
+	apply func(Q) error
 	tell  func(typeURL string) error // what has changed
 }
 
@@ -179,7 +179,7 @@ func (s *session[Q]) run(ctx context.Context, recv func() (Q, error)) error {
 		case r := <-requests:
 			time.Sleep(time.Duration(s.intN(20)) * time.Millisecond)
 			s.t.Logf("takes %v", r)
-			if err := s.take(r); err != nil {
+			if err := s.apply(r); err != nil {
 				return err
 			}
 		}
@@ -243,7 +243,7 @@ func (m *modelServer) sotw(_ int, st stream) error {
 		}
 		return send(typeURL, nil)
 	}
-	s.take = func(r *discoveryv3.DiscoveryRequest) error {
+	s.apply = func(r *discoveryv3.DiscoveryRequest) error {
 		s.node = m.introduced(s.node, r.GetNode().GetId())
 		a := s.types[r.GetTypeUrl()]
 		first := a == nil
@@ -353,8 +353,8 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 			}
 		}
 		for name := range a.names {
-			_, told := a.has[name]
-			if _, there := content[name]; !there && !told {
+			_, known := a.has[name]
+			if _, there := content[name]; !there && !known {
 				removed = append(removed, name)
 			}
 		}
@@ -375,7 +375,7 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 		}
 		return send(typeURL, resources, removed)
 	}
-	s.take = func(r *discoveryv3.DeltaDiscoveryRequest) error {
+	s.apply = func(r *discoveryv3.DeltaDiscoveryRequest) error {
 		s.node = m.introduced(s.node, r.GetNode().GetId())
 		a := s.types[r.GetTypeUrl()]
 		if nonce := r.GetResponseNonce(); nonce != "" {

@@ -346,10 +346,10 @@ func TestAnAnswerThatWaitsForTheHandlerIsOne(t *testing.T) {
 	wrong := 0
 	for range 10 {
 		synctest.Test(t, func(t *testing.T) {
-			told := false
+			reported := false
 			slow := func(context.Context, *adsc.Response) error { time.Sleep(16 * time.Second); return nil }
 			cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: slow},
-				adsc.Subscription{TypeURL: typeB, Names: []string{"b"}, Handler: accept, Absent: func(context.Context, []string) { told = true }})
+				adsc.Subscription{TypeURL: typeB, Names: []string{"b"}, Handler: accept, Absent: func(context.Context, []string) { reported = true }})
 			cfg.Mode = adsc.Delta
 			cfg = bubbled(t, cfg, nil, func(_ int, s deltaStream) error {
 				_ = s.Send(deltaResponse(t, "n", "v", "a@1"))
@@ -365,7 +365,7 @@ func TestAnAnswerThatWaitsForTheHandlerIsOne(t *testing.T) {
 			run(t, cfg)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if told {
+			if reported {
 				wrong++
 			}
 		})

@@ -29,7 +29,7 @@ func TestWhatWasRejectedOfACompleteSetAndWentIsToldOf(t *testing.T) {
 			}
 			return nil
 		}}
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: h.take})
+		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: h.handle})
 		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
 		var brought []map[string]string
 		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
@@ -154,7 +154,7 @@ func TestRunAgainAfterItWasStoppedInAHandler(t *testing.T) {
 		h := &holder{}
 		var cancel context.CancelFunc
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: func(ctx context.Context, r *adsc.Response) error {
-			err := h.take(ctx, r)
+			err := h.handle(ctx, r)
 			if len(h.log) == 2 {
 				cancel()
 			}

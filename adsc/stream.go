@@ -143,7 +143,7 @@ func (s *stream) work(ctx context.Context) error {
 		case <-s.wrote:
 			s.idle = true
 		case a := <-s.answers:
-			if err := s.take(a); err != nil {
+			if err := s.receive(a); err != nil {
 				return err
 			}
 		case <-s.client.wake:
@@ -160,7 +160,7 @@ func (s *stream) work(ctx context.Context) error {
 		case now := <-alarm.C:
 			select {
 			case a := <-s.answers: // it is there in time
-				if err := s.take(a); err != nil {
+				if err := s.receive(a); err != nil {
 					return err
 				}
 				continue

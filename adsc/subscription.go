@@ -103,8 +103,8 @@ func (s *subscription) open(fresh bool) []*named {
 	return s.resources.open()
 }
 
-// take notes a response, of which something may have been rejected. first says that it begins a complete set.
-func (s *subscription) take(r *Response, first bool, rejected rejection) {
+// record notes a response, of which something may have been rejected. first says that it begins a complete set.
+func (s *subscription) record(r *Response, first bool, rejected rejection) {
 	if !r.Delta {
 		s.versions, s.partial, s.refused = nil, false, false
 		s.unverified, s.comparing, s.compared = time.Time{}, false, nil // it has everything
@@ -117,14 +117,14 @@ func (s *subscription) take(r *Response, first bool, rejected rejection) {
 	if s.versions == nil {
 		s.versions = make(map[string]string, len(r.Resources))
 	}
-	if taken := rejected.taken(r); taken != nil {
+	if accepted := rejected.accepted(r); accepted != nil {
 		covers := s.handled.covers()
-		for i := range taken.Resources {
-			if name := taken.Resources[i].Name; covers(name) {
-				s.versions[name] = taken.Resources[i].Version
+		for i := range accepted.Resources {
+			if name := accepted.Resources[i].Name; covers(name) {
+				s.versions[name] = accepted.Resources[i].Version
 			}
 		}
-		for _, name := range taken.Removed {
+		for _, name := range accepted.Removed {
 			delete(s.versions, name)
 		}
 		for i := range r.Resources {

@@ -1,6 +1,7 @@
 package adsc
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -289,3 +290,25 @@ func nameOf(value string) string {
 	}
 	return value
 }
+
+// ErrPlainToken says that a token is to be shown on a connection that is not secured.
+var ErrPlainToken = errors.New("token file: a token must not be sent in plaintext")
+
+// tokenFile is a file with a bearer token, read anew for each stream: tokens are short-lived and replaced in place.
+type tokenFile string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (f tokenFile) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	token, err := os.ReadFile(string(f))
+	if err != nil {
+		return nil, fmt.Errorf("tokenFile: %w", err)
+	}
+	token = bytes.TrimSpace(token)
+	if len(token) == 0 {
+		return nil, fmt.Errorf("tokenFile: %s is empty", string(f))
+	}
+	return map[string]string{"authorization": "Bearer " + string(token)}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (tokenFile) RequireTransportSecurity() bool { return true }

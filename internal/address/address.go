@@ -1,4 +1,5 @@
-// Package address reads the addresses of registries as Dubbo's users write them, and makes addresses fit to be shown.
+// Package address reads the addresses of registries as Dubbo's users write them, and makes addresses fit to be shown. It names
+// the peers of connections.
 package address
 
 import (

@@ -95,7 +95,7 @@ func with(e *xds.Entry, m proto.Message) *xds.Entry {
 	if err != nil {
 		return nil
 	}
-	changed.Name, changed.Child, changed.TTL = e.Name, e.Child, e.TTL
+	changed.Name, changed.Child = e.Name, e.Child
 	return changed
 }
 

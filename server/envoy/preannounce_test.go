@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"testing"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -110,11 +109,9 @@ func TestInterimRoutes(t *testing.T) {
 		return e
 	}
 	has, next := entry(routes(t, host(`"a"`, "x"))), entry(routes(t, host(`"a"`, "y")))
-	next.TTL = time.Minute
 	interim, dependencies := preannounceRoutes(has, next)
 	require.Equal(t, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}, dependencies)
 	require.Equal(t, "r", interim.Name)
-	require.Equal(t, time.Minute, interim.TTL)
 	require.NotContains(t, []string{has.Version, next.Version}, interim.Version)
 	var c routev3.RouteConfiguration
 	require.True(t, decode(interim, &c))

@@ -63,7 +63,7 @@ func (h *Hops) list() string {
 	return hops.Format(append([]string{h.self}, slices.Sorted(maps.Keys(set))...))
 }
 
-// publish has clients that ask told of the list. The caller holds mu, or is the only one there is.
+// publish publishes the list to the clients that ask. The caller holds mu, or is the only one there is.
 func (h *Hops) publish() {
 	text := h.list()
 	// An Any of a google.protobuf.StringValue.
@@ -76,21 +76,21 @@ func (h *Hops) publish() {
 // Intercept is a grpc.StreamServerInterceptor that has the first response of each xDS stream say what the list is.
 func (h *Hops) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if strings.HasPrefix(info.FullMethod, "/envoy.service.") {
-		ss = &telling{ServerStream: ss, hops: h}
+		ss = &announcingStream{ServerStream: ss, hops: h}
 	}
 	return handler(srv, ss)
 }
 
-// telling is a stream whose first message brings the list along.
-type telling struct {
+// announcingStream is a stream whose first message brings the list along.
+type announcingStream struct {
 	grpc.ServerStream
 	hops *Hops
-	told sync.Once
+	once sync.Once
 }
 
 // SendMsg implements grpc.ServerStream.
-func (t *telling) SendMsg(m any) error {
-	t.told.Do(func() {
+func (t *announcingStream) SendMsg(m any) error {
+	t.once.Do(func() {
 		t.hops.mu.Lock()
 		list := t.hops.list()
 		t.hops.mu.Unlock()

@@ -18,7 +18,7 @@ func TestHopsAreThoseOfAllSources(t *testing.T) {
 	catalog := New(memstore.New(resource.Schemas()...), Options{Hops: h})
 	coll, _, err := catalog.Collection(t.Context(), nil, hops.TypeURL)
 	require.NoError(t, err)
-	told := func() []string {
+	announced := func() []string {
 		var packed anypb.Any
 		require.NoError(t, proto.Unmarshal(coll.Get("instances").Any, &packed))
 		var text wrapperspb.StringValue
@@ -26,16 +26,16 @@ func TestHopsAreThoseOfAllSources(t *testing.T) {
 		require.Equal(t, h.list(), text.GetValue())
 		return hops.Parse(text.GetValue())
 	}
-	require.Equal(t, []string{h.Self()}, told())
+	require.Equal(t, []string{h.Self()}, announced())
 
 	a, b := hops.ID("a"), hops.ID("b")
 	h.Reads("one", []string{a, b})
 	h.Reads("two", []string{b})
-	require.Equal(t, h.Self(), told()[0])
-	require.ElementsMatch(t, []string{h.Self(), a, b}, told())
+	require.Equal(t, h.Self(), announced()[0])
+	require.ElementsMatch(t, []string{h.Self(), a, b}, announced())
 	h.Reads("one", nil)
-	require.Equal(t, []string{h.Self(), b}, told())
+	require.Equal(t, []string{h.Self(), b}, announced())
 	h.Reads("two", nil)
-	require.Equal(t, []string{h.Self()}, told())
+	require.Equal(t, []string{h.Self()}, announced())
 	require.Empty(t, h.above)
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tributary/internal/address"
+
 	"google.golang.org/grpc/stats"
 )
 
@@ -71,8 +73,8 @@ type limitedConn struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	taken atomic.Int64 // bytes that the client has taken, or its system has for it
-	sent  atomic.Int64 // bytes of messages that the client has sent
+	accepted atomic.Int64 // bytes that the client has taken, or its system has for it
+	sent     atomic.Int64 // bytes of messages that the client has sent
 
 	since  time.Time   // when the connection began
 	aging  *time.Timer // or nil
@@ -106,7 +108,7 @@ type wholeRequest struct {
 
 func newConn(inner net.Conn, l *Limiter) *limitedConn {
 	c := &limitedConn{Conn: inner, limiter: l, addr: ownAddr(inner.RemoteAddr())}
-	c.host = hostOf(c.addr)
+	c.host = address.Host(c.addr)
 	c.coming = make(map[*reservation]struct{})
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.since = time.Now()
@@ -195,7 +197,7 @@ func (c *limitedConn) mayOpen() bool {
 	c.hasty = true
 	c.limiter.refused(refusedStreamRate)
 	if c.limiter.logged.Allow() {
-		c.limiter.log.Warn("connection is read slowly: its address opens more streams than limits.streamsPerSecond", "peer", peerOf(c.addr),
+		c.limiter.log.Warn("connection is read slowly: its address opens more streams than limits.streamsPerSecond", "peer", address.Peer(c.addr),
 			"streams", c.frames.opened)
 	}
 	return false
@@ -203,7 +205,7 @@ func (c *limitedConn) mayOpen() bool {
 
 func (c *limitedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	c.taken.Add(int64(n))
+	c.accepted.Add(int64(n))
 	return n, err
 }
 
@@ -218,7 +220,7 @@ func (c *limitedConn) streamBegins() {
 	}
 	c.limiter.refused(refusedPerConnection)
 	if c.limiter.logged.Allow() {
-		c.limiter.log.Warn("a connection has as many streams as it may: more wait, or are refused", "peer", peerOf(c.addr), "limit",
+		c.limiter.log.Warn("a connection has as many streams as it may: more wait, or are refused", "peer", address.Peer(c.addr), "limit",
 			c.limiter.limits.StreamsPerConnection)
 	}
 }
@@ -290,17 +292,17 @@ func (c *limitedConn) messageEnded(m *incoming) {
 		return
 	}
 	c.whole = append(c.whole, wholeRequest{m.size, m.compressed(), r})
-	r.after(stageWhole, takePatience, func() {
+	r.after(stageWhole, claimPatience, func() {
 		if c.remove(func(a wholeRequest) bool { return a.room == r }) == r {
 			r.release()
 		}
 	})
 }
 
-// take moves the reservation of a request to the stream that received it, and returns it; nil if the request is small. c may be nil.
+// claim moves the reservation of a request to the stream that received it, and returns it; nil if the request is small. c may be nil.
 // Requests of a connection are distinguished by their compressed size, and by whether it differs from the decompressed size. A compressed
 // request of unchanged size counts as uncompressed, and the other one takes its reservation; if it is small, nobody does.
-func (c *limitedConn) take(of call, due func() bool) *reservation {
+func (c *limitedConn) claim(of call, due func() bool) *reservation {
 	if c == nil {
 		return nil
 	}
@@ -345,7 +347,7 @@ func (c *limitedConn) complain(reason string, why error) { c.limiter.complain(c.
 
 func (l *Limiter) complain(peer net.Addr, reason string, why error) {
 	if l.logged.Allow() {
-		l.log.Warn("connection closed", "peer", peerOf(peer), "err", why)
+		l.log.Warn("connection closed", "peer", address.Peer(peer), "err", why)
 	}
 	l.refused(reason)
 }

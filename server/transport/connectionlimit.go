@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"tributary/internal/address"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 )
@@ -74,7 +76,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			}
 			return nil, err
 		}
-		host := hostOf(conn.RemoteAddr())
+		host := address.Host(conn.RemoteAddr())
 		if reason := l.limit.enter(host); reason != "" {
 			_ = conn.Close() // its error changes nothing
 			l.limit.refusals.WithLabelValues(reason).Inc()

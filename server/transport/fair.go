@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 
+	"tributary/internal/address"
+
 	"golang.org/x/time/rate"
 )
 
@@ -70,7 +72,7 @@ func (l *FairListener) Accept() (net.Conn, error) {
 const thisMachine = "this machine"
 
 func localOr(addr net.Addr) string {
-	host := hostOf(addr)
+	host := address.Host(addr)
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() || host == "unix" {
 		return thisMachine
 	}
@@ -140,10 +142,7 @@ type fairKey struct{}
 
 // ConnContext is the http.Server.ConnContext of a server behind a FairListener: CountBusy needs it.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
-	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
-		conn = secure.NetConn()
-	}
-	if c, ok := conn.(*fairConn); ok {
+	if c, ok := find[*fairConn](conn); ok {
 		ctx = context.WithValue(ctx, fairKey{}, c)
 	}
 	return ctx

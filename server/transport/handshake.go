@@ -13,25 +13,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Secure marks the connections of lis as such that begin with a handshake.
-func Secure(lis net.Listener) net.Listener { return secureListener{lis} }
-
-type secureListener struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (l secureListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return secureConn{conn}, nil
-}
-
-type secureConn struct{ net.Conn }
-
-// NetConn returns the connection in it, as that of tls.Conn does.
-func (c secureConn) NetConn() net.Conn { return c.Conn }
-
 // serverCredentials let one gRPC server have listeners with and without TLS.
 type serverCredentials struct {
 	credentials.TransportCredentials // of plaintext

@@ -3,8 +3,6 @@ package transport
 import (
 	"cmp"
 	"math"
-	"net"
-	"net/netip"
 	"time"
 )
 
@@ -105,22 +103,3 @@ const (
 	refusedIdle          = "idle_connection"
 	refusedStuck         = "stuck"
 )
-
-// hostOf returns the IP address of a peer; "unix" for Unix sockets; else the whole address.
-func hostOf(addr net.Addr) string {
-	if addr.Network() == "unix" { // clients choose their socket's name
-		return addr.Network()
-	}
-	if ap, err := netip.ParseAddrPort(addr.String()); err == nil {
-		return ap.Addr().Unmap().String()
-	}
-	return addr.String()
-}
-
-// peerOf returns a client's address for logs. The prefix is needed because a client may name its Unix socket like an IP address.
-func peerOf(addr net.Addr) string {
-	if addr.Network() == "unix" {
-		return "unix:" + addr.String()
-	}
-	return addr.String()
-}

@@ -19,15 +19,15 @@ import (
 func TestLimits(t *testing.T) {
 	for reason, tt := range map[string]struct {
 		limits Limits
-		exceed func(w *world, c *client) (refused *client)
+		exceed func(w *fixture, c *client) (refused *client)
 	}{
-		refusedStreams:       {Limits{Streams: 1}, func(w *world, _ *client) *client { return w.delta() }},
-		refusedStreamsOfPeer: {Limits{StreamsPerPeer: 1}, func(w *world, _ *client) *client { return w.delta() }},
-		refusedRequestBytes: {Limits{RequestBytes: 1000}, func(_ *world, c *client) *client {
+		refusedStreams:       {Limits{Streams: 1}, func(w *fixture, _ *client) *client { return w.delta() }},
+		refusedStreamsOfPeer: {Limits{StreamsPerPeer: 1}, func(w *fixture, _ *client) *client { return w.delta() }},
+		refusedRequestBytes: {Limits{RequestBytes: 1000}, func(_ *fixture, c *client) *client {
 			c.ask("second", fmt.Sprintf("%01000d", 0))
 			return c
 		}},
-		refusedRequestRate: {Limits{RequestsPerSecond: 0.5}, func(_ *world, c *client) *client {
+		refusedRequestRate: {Limits{RequestsPerSecond: 0.5}, func(_ *fixture, c *client) *client {
 			for c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}) == nil {
 				// until the server has had enough
 			}
@@ -36,7 +36,7 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			tt.limits.RefusalDelay = -1
-			w := newWorld(t, tt.limits)
+			w := newFixture(t, tt.limits)
 			w.set(testType, "a")
 			c := w.delta()
 			c.ask(testType)
@@ -51,7 +51,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestARefusedStreamIsKeptAWhile(t *testing.T) {
-	w := newWorld(t, Limits{Streams: 1, RefusalDelay: time.Hour})
+	w := newFixture(t, Limits{Streams: 1, RefusalDelay: time.Hour})
 	w.set(testType, "a")
 	first := w.delta()
 	first.ask(testType)
@@ -60,7 +60,7 @@ func TestARefusedStreamIsKeptAWhile(t *testing.T) {
 }
 
 func TestLeavingMakesRoom(t *testing.T) {
-	w := newWorld(t, Limits{Streams: 1, StreamsPerPeer: 1})
+	w := newFixture(t, Limits{Streams: 1, StreamsPerPeer: 1})
 	w.set(testType, "a")
 	for range 3 {
 		c := w.delta()
@@ -83,7 +83,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 
 // What a header costs is more than what is sent of it: HPACK sends one that came before as a byte.
 func TestHeadersAreBounded(t *testing.T) {
-	w := newWorld(t, Limits{})
+	w := newFixture(t, Limits{})
 	w.set(testType, "a")
 	r := w.raw()
 	var long [][2]string
@@ -110,7 +110,7 @@ func TestTheDefaultsAreLimits(t *testing.T) {
 }
 
 func TestWhoResumesToLessGivesItsRoomBack(t *testing.T) {
-	w := newWorld(t, Limits{})
+	w := newFixture(t, Limits{})
 	w.set(xds.ClusterURL, "c")
 	w.set(xds.EndpointURL, "c")
 	c := w.delta()

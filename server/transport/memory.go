@@ -39,8 +39,8 @@ const (
 	// wait, a leastShares-th of the request must arrive within it, so that nobody waits for one client for longer than waitForRoom.
 	roomPatience = 5 * time.Second
 	leastShares  = 3
-	// takePatience is how long a complete request waits for its stream before it counts as a request to another service.
-	takePatience = 5 * time.Second
+	// claimPatience is how long a complete request waits for its stream before it counts as a request to another service.
+	claimPatience = 5 * time.Second
 	// heldPatience is how many times the patience a stream may keep a reservation that others wait for if there is nothing to send to it,
 	// such as while its type is not synced; dueHeldPatience if there is, since it may wait for its turn, or read slowly.
 	heldPatience    = 3

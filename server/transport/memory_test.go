@@ -27,7 +27,7 @@ func resuming(typeURL string, size int) *discoveryv3.DeltaDiscoveryRequest {
 }
 
 // free says how many bytes of requests the memory limiter has room for.
-func (w *world) free() (n int64) {
+func (w *fixture) free() (n int64) {
 	g := w.limiter.memory
 	for n < g.size && g.rooms.TryAcquire(1<<10) {
 		n += 1 << 10
@@ -36,11 +36,11 @@ func (w *world) free() (n int64) {
 	return n
 }
 
-func (w *world) full() bool  { return w.free() < 1<<20 }
-func (w *world) empty() bool { return w.free() > w.limiter.memory.size-1<<10 }
+func (w *fixture) full() bool  { return w.free() < 1<<20 }
+func (w *fixture) empty() bool { return w.free() > w.limiter.memory.size-1<<10 }
 
 // waiting says how many requests wait for room.
-func (w *world) waiting() int64 {
+func (w *fixture) waiting() int64 {
 	g := w.limiter.memory
 	n := g.waiting.Load()
 	g.mu.Lock()
@@ -54,7 +54,7 @@ func (w *world) waiting() int64 {
 func gated() Limits { return Limits{RequestBytes: 1 << 20, RequestMemory: 1 << 20, RefusalDelay: -1} }
 
 func TestALargeRequestWaitsForRoom(t *testing.T) {
-	w := newWorld(t, gated())
+	w := newFixture(t, gated())
 	w.limiter.memory.patience = time.Hour
 	w.set(testType, "a")
 	first := w.raw()
@@ -82,7 +82,7 @@ func TestRoomIsGivenBackByWhoHangsUp(t *testing.T) {
 		"the connection": func(r *raw, _ uint32) { require.NoError(r.w.t, r.conn.Close()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, gated())
+			w := newFixture(t, gated())
 			w.limiter.memory.patience = time.Hour
 			r := w.raw()
 			id := r.open(true)
@@ -95,7 +95,7 @@ func TestRoomIsGivenBackByWhoHangsUp(t *testing.T) {
 }
 
 func TestWhoStallsLosesItsRoom(t *testing.T) {
-	w := newWorld(t, gated())
+	w := newFixture(t, gated())
 	w.limiter.memory.patience = 50 * time.Millisecond
 	w.set(testType, "a")
 	r := w.raw()
@@ -111,7 +111,7 @@ func TestWhoStallsLosesItsRoom(t *testing.T) {
 
 // The versions that a client brings along are kept until they were looked at, and their room as well.
 func TestRoomIsKeptUntilTheVersionsWereLookedAt(t *testing.T) {
-	w := newWorld(t, gated())
+	w := newFixture(t, gated())
 	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	eventually(t, func() bool { return w.asking() == 1 })
@@ -122,7 +122,7 @@ func TestRoomIsKeptUntilTheVersionsWereLookedAt(t *testing.T) {
 }
 
 func TestACompressedRequestNeedsRoomForAllThatItMayBecome(t *testing.T) {
-	w := newWorld(t, gated())
+	w := newFixture(t, gated())
 	w.limiter.memory.patience = time.Hour
 	r := w.raw()
 	prefix := prefixOf(100)
@@ -132,7 +132,7 @@ func TestACompressedRequestNeedsRoomForAllThatItMayBecome(t *testing.T) {
 }
 
 // compressing is a stream of ADS whose requests are compressed. Nobody reads it.
-func (w *world) compressing() discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
+func (w *fixture) compressing() discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
 	conn := w.conn()
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(func() {
@@ -146,7 +146,7 @@ func (w *world) compressing() discoveryv3.AggregatedDiscoveryService_DeltaAggreg
 
 // Once it was decompressed, it has room for what it is.
 func TestACompressedRequestKeepsNoMoreRoomThanItNeeds(t *testing.T) {
-	w := newWorld(t, gated())
+	w := newFixture(t, gated())
 	require.NoError(t, w.compressing().Send(resuming("never synced", 0)))
 	eventually(t, func() bool { return w.asking() == 1 })
 	eventually(t, w.empty)
@@ -157,7 +157,7 @@ func TestACompressedRequestKeepsNoMoreRoomThanItNeeds(t *testing.T) {
 }
 
 func TestRequestsOfOneConnectionTakeTheirOwnRoom(t *testing.T) {
-	w := &world{t: t, limiter: NewLimiter(nil, Limits{RequestBytes: 1 << 20, RequestMemory: 8 << 20}, nil)}
+	w := &fixture{t: t, limiter: NewLimiter(nil, Limits{RequestBytes: 1 << 20, RequestMemory: 8 << 20}, nil)}
 	ours, theirs := net.Pipe()
 	defer func() { require.NoError(t, theirs.Close()) }()
 	c := newConn(ours, w.limiter)
@@ -171,27 +171,27 @@ func TestRequestsOfOneConnectionTakeTheirOwnRoom(t *testing.T) {
 	arrives(1<<20, 4000, true)
 	arrives(90_000, 90_000, false)
 	arrives(1<<20, 90_000, true)
-	take := func(size, wire int) int64 {
-		r := c.take(call{wire, size}, func() bool { return false })
+	claim := func(size, wire int) int64 {
+		r := c.claim(call{wire, size}, func() bool { return false })
 		if r == nil {
 			return 0
 		}
 		defer r.release()
 		return r.size
 	}
-	require.Zero(t, take(100, 100), "a small one that was not compressed needs none")
-	require.EqualValues(t, 900_000, take(900_000, 4000))
-	require.EqualValues(t, 500_000, take(500_000, 90_000))
-	require.EqualValues(t, 90_000, take(90_000, 90_000))
-	require.Zero(t, take(90_000, 90_000))
+	require.Zero(t, claim(100, 100), "a small one that was not compressed needs none")
+	require.EqualValues(t, 900_000, claim(900_000, 4000))
+	require.EqualValues(t, 500_000, claim(500_000, 90_000))
+	require.EqualValues(t, 90_000, claim(90_000, 90_000))
+	require.Zero(t, claim(90_000, 90_000))
 	require.Len(t, c.whole, 1)
-	require.Zero(t, take(200, 100), "it is small after all")
+	require.Zero(t, claim(200, 100), "it is small after all")
 	require.Empty(t, c.whole)
 	require.True(t, w.empty())
 }
 
 func TestWhoDripsLosesItsRoom(t *testing.T) {
-	w := newWorld(t, gated())
+	w := newFixture(t, gated())
 	w.limiter.memory.patience = 50 * time.Millisecond
 	w.set(testType, "a")
 	r := w.raw()
@@ -211,7 +211,7 @@ func TestWhoDripsLosesItsRoom(t *testing.T) {
 
 // A stream keeps the room of what it brought along for a type that is not synced, but not from others.
 func TestRoomIsNotKeptFromOthersForWhatIsNotSynced(t *testing.T) {
-	w := newWorld(t, gated())
+	w := newFixture(t, gated())
 	w.limiter.memory.patience = 20 * time.Millisecond
 	w.set(testType, "a")
 	keeps := w.delta()
@@ -246,7 +246,7 @@ func TestARequestThatIsWithItsStreamDoesNotStall(t *testing.T) {
 }
 
 func TestAHostHasHalfOfTheRoom(t *testing.T) {
-	w := &world{t: t, limiter: NewLimiter(nil, Limits{RequestBytes: 1 << 20, RequestMemory: 4 << 20}, nil)}
+	w := &fixture{t: t, limiter: NewLimiter(nil, Limits{RequestBytes: 1 << 20, RequestMemory: 4 << 20}, nil)}
 	g := w.limiter.memory
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -274,7 +274,7 @@ func TestAHostHasHalfOfTheRoom(t *testing.T) {
 
 // A request that is too large is refused when gRPC's header is there, and needs no room.
 func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
-	w := newWorld(t, gated())
+	w := newFixture(t, gated())
 	r := w.raw()
 	id := r.open(true)
 	r.data(id, prefixOf(60<<20))
@@ -286,7 +286,7 @@ func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
 }
 
 func TestWhoSendsFramesOfOneByteIsReadNoFurther(t *testing.T) {
-	w := newWorld(t, Limits{})
+	w := newFixture(t, Limits{})
 	r := w.raw()
 	id := r.open(true)
 	r.data(id, prefixOf(64<<10))

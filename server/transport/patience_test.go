@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -32,21 +33,22 @@ func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 }
 
 func TestWhoReadsSlowlyIsNotStuck(t *testing.T) {
-	s := newWriteTimeout(new(limitedConn), time.Hour)
+	conn := new(limitedConn)
+	s := newStallTimer(time.Hour, conn.bytesAccepted, nil)
 	defer s.stop()
-	s.sending()
+	s.start()
 	s.since = s.since.Add(-time.Hour)
-	s.conn.taken.Add(leastTaken)
-	require.False(t, s.over(), "it has taken something")
+	conn.accepted.Add(leastProgress)
+	require.False(t, s.over(), "it has read something")
 	s.since = s.since.Add(-time.Hour)
-	s.conn.taken.Add(leastTaken - 1)
+	conn.accepted.Add(leastProgress - 1)
 	require.True(t, s.over())
-	s.sent()
+	s.pause()
 	require.False(t, s.over(), "nothing is being sent")
 }
 
 func TestAStreamWithoutARequestEnds(t *testing.T) {
-	w := newWorld(t, Limits{FirstRequestTimeout: 10 * time.Millisecond, RefusalDelay: -1})
+	w := newFixture(t, Limits{FirstRequestTimeout: 10 * time.Millisecond, RefusalDelay: -1})
 	w.set(testType, "a")
 	err := w.delta().ended()
 	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(err))
@@ -54,21 +56,23 @@ func TestAStreamWithoutARequestEnds(t *testing.T) {
 	w.refusedFor(refusedFirstRequest, 1)
 }
 
-func TestWhoHasAskedMayBeSilent(t *testing.T) {
-	l := NewLimiter(noEngine{}, Limits{FirstRequestTimeout: time.Hour}, nil)
-	var why error
-	f := newFirstRequest(l, new(limitedConn), func(err error) { why = err })
-	defer f.stop()
-	f.conn.sent.Add(leastSent)
-	f.look()
-	require.NoError(t, why, "a large request is on its way")
-	f.conn.sent.Add(leastSent - 1)
-	f.look()
-	require.Error(t, why)
-	why = nil
-	f.stop()
-	f.look()
-	require.NoError(t, why)
+func TestAStallIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, stalls := new(limitedConn), 0
+		s := newStallTimer(time.Minute, conn.bytesReceived, func() { stalls++ })
+		s.start()
+		time.Sleep(50 * time.Second)
+		conn.sent.Add(leastProgress)
+		time.Sleep(time.Minute)
+		require.Zero(t, stalls, "a large request is on its way")
+		conn.sent.Add(leastProgress - 1)
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, 1, stalls)
+		s.start()
+		s.stop()
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, stalls)
+	})
 }
 
 type noEngine struct{}
@@ -76,7 +80,7 @@ type noEngine struct{}
 func (noEngine) Refused(string) {}
 
 func TestAConnectionWithoutAStreamEnds(t *testing.T) {
-	w := newWorld(t, Limits{IdleConnection: 20 * time.Millisecond})
+	w := newFixture(t, Limits{IdleConnection: 20 * time.Millisecond})
 	conn := w.conn()
 	defer conn.Close() //nolint:errcheck // the server has
 	conn.Connect()
@@ -84,7 +88,7 @@ func TestAConnectionWithoutAStreamEnds(t *testing.T) {
 }
 
 func TestAHandshakeHasItsTime(t *testing.T) {
-	w := newWorld(t, Limits{HandshakeTimeout: 20 * time.Millisecond})
+	w := newFixture(t, Limits{HandshakeTimeout: 20 * time.Millisecond})
 	for i, said := range []string{"", http2.ClientPreface[:5], http2.ClientPreface} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
 		require.NoError(t, err)
@@ -98,7 +102,7 @@ func TestAHandshakeHasItsTime(t *testing.T) {
 
 // Streams come to gRPC as fast as those of an address may, whether or not they are reset at once, and the connection stays.
 func TestStreamsTakeTurns(t *testing.T) {
-	w := newWorld(t, Limits{StreamsPerSecond: 100}) // and 10 at once
+	w := newFixture(t, Limits{StreamsPerSecond: 100}) // and 10 at once
 	w.set(testType, "a")
 	r := w.raw()
 	start := time.Now()
@@ -112,7 +116,7 @@ func TestStreamsTakeTurns(t *testing.T) {
 }
 
 func TestWhoDoesNotOpenStreamsDoesNotWait(t *testing.T) {
-	w := newWorld(t, Limits{StreamsPerSecond: 100}) // and 10 at once
+	w := newFixture(t, Limits{StreamsPerSecond: 100}) // and 10 at once
 	w.set(testType, "a")
 	c := w.delta()
 	c.ask(testType)
@@ -129,7 +133,7 @@ func TestWhoDoesNotOpenStreamsDoesNotWait(t *testing.T) {
 }
 
 func TestAConnectionHasSoManyStreams(t *testing.T) {
-	w := newWorld(t, Limits{StreamsPerConnection: 2})
+	w := newFixture(t, Limits{StreamsPerConnection: 2})
 	w.set(testType, "a")
 	r := w.raw()
 	r.open(true)
@@ -144,7 +148,7 @@ func TestAConnectionHasSoManyStreams(t *testing.T) {
 }
 
 func TestHeadersThatDoNotEnd(t *testing.T) {
-	w := newWorld(t, Limits{HeaderBytes: 1000})
+	w := newFixture(t, Limits{HeaderBytes: 1000})
 	r := w.raw()
 	var all bytes.Buffer // which comes as one, before gRPC finds out what is wrong with the first of it
 	framer := http2.NewFramer(&all, nil)

@@ -17,7 +17,7 @@ import (
 
 // raw is a connection of a client that writes frames as it likes, as clients of gRPC do not.
 type raw struct {
-	w      *world
+	w      *fixture
 	conn   net.Conn
 	framer *http2.Framer
 	closed chan struct{} // when the server has closed the connection
@@ -25,10 +25,10 @@ type raw struct {
 	next   uint32
 }
 
-func (w *world) raw() *raw { return w.rawFrom("127.0.0.1") }
+func (w *fixture) raw() *raw { return w.rawFrom("127.0.0.1") }
 
 // rawFrom is raw from an address, of which loopback has more than one on Linux.
-func (w *world) rawFrom(host string) *raw {
+func (w *fixture) rawFrom(host string) *raw {
 	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}).DialContext(w.t.Context(), "tcp", w.addr)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
 		w.t.Skip("loopback has no address ", host)

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tributary/internal/address"
+
 	"golang.org/x/time/rate"
 )
 
@@ -106,7 +108,7 @@ func (l *Limiter) letIn(raw net.Conn) error {
 		return nil
 	}
 	limit := orForever(l.limits.HandshakeTimeout)
-	in, err := l.arrivals.of(hostOf(raw.RemoteAddr()), time.Now()).letIn(l.closing, limit, func() bool { return !hungUp(raw) })
+	in, err := l.arrivals.of(address.Host(raw.RemoteAddr()), time.Now()).letIn(l.closing, limit, func() bool { return !hungUp(raw) })
 	switch {
 	case err != nil:
 		l.complain(raw.RemoteAddr(), refusedArrivals, err)

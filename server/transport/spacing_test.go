@@ -62,7 +62,7 @@ func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
 
 // Who waits for his turn has the time for the handshakes from then on; who would wait for longer than that is cut off.
 func TestConnectionsThatComeTooFast(t *testing.T) {
-	w := newWorld(t, Limits{ConnectionsPerSecond: 2, HandshakeTimeout: time.Second})
+	w := newFixture(t, Limits{ConnectionsPerSecond: 2, HandshakeTimeout: time.Second})
 	w.set(testType, "a")
 	for range 4 {
 		w.delta().ask(testType, "a")
@@ -86,7 +86,7 @@ func TestStreamsOfWhoHungUpAreNotBegun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system does not tell")
 	}
-	w := newWorld(t, Limits{StreamsPerSecond: 10})
+	w := newFixture(t, Limits{StreamsPerSecond: 10})
 	r := w.raw()
 	var sent bytes.Buffer
 	burst := *r
@@ -108,7 +108,7 @@ func TestStreamsOfWhoHungUpAreNotBegun(t *testing.T) {
 }
 
 func TestWhoSaysNothingTakesNoTurn(t *testing.T) {
-	w := newWorld(t, Limits{ConnectionsPerSecond: 1, HandshakeTimeout: time.Hour})
+	w := newFixture(t, Limits{ConnectionsPerSecond: 1, HandshakeTimeout: time.Hour})
 	w.set(testType, "a")
 	for range 300 {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
@@ -122,7 +122,7 @@ func TestWhoSaysNothingTakesNoTurn(t *testing.T) {
 
 // TestAConnectionThatSaysNothingIsClosedInTime, one after the other; the last one has its time, too.
 func TestAConnectionThatSaysNothingIsClosedInTime(t *testing.T) {
-	w := newWorld(t, Limits{HandshakeTimeout: 100 * time.Millisecond})
+	w := newFixture(t, Limits{HandshakeTimeout: 100 * time.Millisecond})
 	for range 3 {
 		var all []net.Conn
 		for range 20 {

@@ -2,11 +2,6 @@ package transport
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
-	"net"
-	"net/netip"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -15,6 +10,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"tributary/internal/address"
 	"tributary/internal/words"
 )
 
@@ -45,10 +41,15 @@ func (l *Limiter) interceptStream(srv any, ss grpc.ServerStream, _ *grpc.StreamS
 		defer context.AfterFunc(conn.aged, func() { end(errAged) })()
 	}
 	s := &limitedStream{ServerStream: ss, ctx: ctx, limiter: l, conn: conn, rate: limiterOf(l.limits.RequestsPerSecond)}
-	s.first = newFirstRequest(l, conn, end)
+	s.first = newStallTimer(l.limits.FirstRequestTimeout, conn.bytesReceived, func() {
+		end(l.refuse(refusedFirstRequest, "no request for %s, which is the limit", l.limits.FirstRequestTimeout))
+	})
+	s.first.start()
 	defer s.first.stop()
-	s.write = newWriteTimeout(conn, l.limits.StuckFor)
-	defer s.write.stop()
+	if conn != nil {
+		s.write = newStallTimer(l.limits.StuckFor, conn.bytesAccepted, func() { conn.end(refusedStuck, errStuck) })
+		defer s.write.stop()
+	}
 	if err = handler(srv, s); status.Code(err) == codes.ResourceExhausted {
 		l.delay(ss.Context())
 	}
@@ -58,7 +59,7 @@ func (l *Limiter) interceptStream(srv any, ss grpc.ServerStream, _ *grpc.StreamS
 // clientOf returns the IP address of the client whose stream has ctx, and how its address is shown.
 func clientOf(ctx context.Context) (host, addr string) {
 	if p, ok := peer.FromContext(ctx); ok {
-		return hostOf(p.Addr), peerOf(p.Addr)
+		return address.Host(p.Addr), address.Peer(p.Addr)
 	}
 	return "", ""
 }
@@ -79,8 +80,8 @@ type limitedStream struct {
 	limiter *Limiter
 	conn    *limitedConn  // or nil
 	rate    *rate.Limiter // of requests, or nil
-	first   *firstRequest
-	write   *writeTimeout
+	first   *stallTimer   // until the first request; one that is on its way, and large, has more time
+	write   *stallTimer   // while a response is being sent; nil if the client may stall
 }
 
 // Context implements grpc.ServerStream.
@@ -106,7 +107,7 @@ func (s *limitedStream) RecvMsg(m any) error {
 	}
 	of, _ := s.ctx.Value(callKey{}).(*call)
 	if r, ok := m.(request); ok && of != nil {
-		if room := s.conn.take(*of, r.Due); room != nil {
+		if room := s.conn.claim(*of, r.Due); room != nil {
 			r.OnRelease(room.release)
 		}
 	}
@@ -115,8 +116,8 @@ func (s *limitedStream) RecvMsg(m any) error {
 
 // SendMsg implements grpc.ServerStream.
 func (s *limitedStream) SendMsg(m any) error {
-	s.write.sending()
-	defer s.write.sent()
+	s.write.start()
+	defer s.write.pause()
 	return s.ServerStream.SendMsg(m)
 }
 
@@ -165,194 +166,4 @@ func (o *otherStream) RecvMsg(m any) error {
 		return nil
 	}
 	return o.limiter.spaceOut(o.Context(), o.host)
-}
-
-// firstRequest ends a stream of which no request came in time. One that is on its way, and large, has more.
-type firstRequest struct {
-	limiter *Limiter
-	conn    *limitedConn // of the stream, or nil
-	end     func(error)
-
-	mu    sync.Mutex
-	timer *time.Timer // nil if there is no limit, or the request has come
-	sent  int64       // bytes of messages on the connection, when the timer began
-}
-
-// leastSent is how many bytes a client sends at the least, in the time that it has for its first request, if that is not to be all the
-// time that it has.
-const leastSent = 4 << 10
-
-func newFirstRequest(l *Limiter, c *limitedConn, end func(error)) *firstRequest {
-	f := &firstRequest{limiter: l, conn: c, end: end}
-	if l.limits.FirstRequestTimeout > 0 {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.timer, f.sent = time.AfterFunc(l.limits.FirstRequestTimeout, f.look), c.sentSoFar()
-	}
-	return f
-}
-
-func (f *firstRequest) stop() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.timer != nil {
-		f.timer.Stop()
-		f.timer = nil
-	}
-}
-
-// look ends the stream, or gives it more time.
-func (f *firstRequest) look() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch sent := f.conn.sentSoFar(); {
-	case f.timer == nil:
-	case sent-f.sent >= leastSent:
-		f.sent = sent
-		f.timer.Reset(f.limiter.limits.FirstRequestTimeout)
-	default:
-		f.end(f.limiter.refuse(refusedFirstRequest, "no request for %s, which is the limit", f.limiter.limits.FirstRequestTimeout))
-	}
-}
-
-func (c *limitedConn) sentSoFar() int64 {
-	if c == nil {
-		return 0
-	}
-	return c.sent.Load()
-}
-
-// writeTimeout closes the connection of a client that does not take what it is being sent. gRPC tells its stream nothing of it: it waits in
-// SendMsg for as long as the connection lasts, with what is to be sent. nil is of a stream that may
-// wait.
-type writeTimeout struct {
-	conn  *limitedConn
-	limit time.Duration
-
-	mu    sync.Mutex
-	since time.Time // of the message that is being sent, or of the last progress; zero while none is
-	taken int64     // bytes on the connection at that time
-	timer *time.Timer
-	armed bool
-}
-
-// leastTaken is how many bytes a client takes at the least within the limit. Pings and their answers are fewer.
-const leastTaken = 4 << 10
-
-var errStuck = errors.New("it does not read what it is sent, for longer than limits.stuckFor")
-
-func newWriteTimeout(c *limitedConn, limit time.Duration) *writeTimeout {
-	if c == nil || limit < 0 {
-		return nil
-	}
-	return &writeTimeout{conn: c, limit: limit}
-}
-
-// sending notes that a message is being sent.
-func (w *writeTimeout) sending() {
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.since, w.taken = time.Now(), w.conn.taken.Load()
-	if !w.armed {
-		w.arm(w.limit)
-	}
-}
-
-// sent notes that gRPC has taken it. The timer is left to find that out by itself: messages are many, and limits long.
-func (w *writeTimeout) sent() {
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.since = time.Time{}
-}
-
-func (w *writeTimeout) stop() {
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.since = time.Time{}
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-}
-
-// arm has judge called after d; w.mu is held.
-func (w *writeTimeout) arm(d time.Duration) {
-	w.armed = true
-	if w.timer == nil {
-		w.timer = time.AfterFunc(d, w.judge)
-		return
-	}
-	w.timer.Reset(d)
-}
-
-func (w *writeTimeout) judge() {
-	if w.over() {
-		w.conn.end(refusedStuck, errStuck)
-	}
-}
-
-// over says whether the client had its time. If it has some left, judge is called when that is over.
-func (w *writeTimeout) over() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.armed = false
-	if w.since.IsZero() {
-		return false
-	}
-	if taken := w.conn.taken.Load(); taken-w.taken >= leastTaken {
-		w.since, w.taken = time.Now(), taken
-	}
-	left := w.limit - time.Since(w.since)
-	if left > 0 {
-		w.arm(left)
-	}
-	return left <= 0
-}
-
-// A connection ends in three steps. gRPC sends GOAWAY, upon which the client opens new streams elsewhere. At ConnectionAge, give or take a
-// tenth, the streams of xDS end. What is left after ageGrace ends with the connection. gRPC's own grace would end connections of this
-// machine, too; these get the GOAWAY alone.
-
-// goAwayAfter is for gRPC, which adds or takes away a tenth, and is done with that when the first streams may end.
-func (l *Limits) goAwayAfter() time.Duration {
-	if l.ConnectionAge < 0 {
-		return orForever(l.ConnectionAge)
-	}
-	return l.ConnectionAge / 11 * 9
-}
-
-const ageGrace = 10 * time.Second
-
-var errAged = status.Error(codes.Unavailable, "the connection was open for limits.connectionAge: connect again")
-
-// startAging returns the timer that ends a connection; nil if the connection may stay.
-func (c *limitedConn) startAging() *time.Timer {
-	age := c.limiter.limits.ConnectionAge
-	if age < 0 || isLocal(c.addr) {
-		return nil
-	}
-	return time.AfterFunc(time.Duration(float64(age)*(0.9+0.2*rand.Float64())), c.old) //nolint:gosec // it spreads clients
-}
-
-func isLocal(addr net.Addr) bool {
-	ap, err := netip.ParseAddrPort(addr.String())
-	return addr.Network() == "unix" || err == nil && ap.Addr().Unmap().IsLoopback()
-}
-
-// old ends the streams of the engine, and then the connection.
-func (c *limitedConn) old() {
-	c.retire()
-	select {
-	case <-c.ctx.Done():
-	case <-time.After(ageGrace):
-		_ = c.Close()
-	}
 }

@@ -4,7 +4,7 @@ import "testing"
 
 // A secret that the client rejects does not affect others: each has a delta response of its own, however the response is made.
 func TestSecretsComeAlone(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(SecretURL, "a", "b", "c")
 	c := w.delta(SecretURL)
 	c.ask(SecretURL, "a", "b", "c", "d")

@@ -30,35 +30,35 @@ var emptyBody = &body{}
 var chunkMark = metadata.Pairs("xds-delta-chunks", "version-at-end")
 
 // sotwBody encodes a whole state for a SotW stream. It is not cut: absence deletes.
-func (s *state) sotwBody(f form) *body {
+func (s *state) sotwBody() *body {
 	b := &body{parts: make([]*encoded, 0, len(s.pages))}
 	for _, p := range s.pages {
-		b.add(p.encoded(f), len(p.entries))
+		b.add(p.encoded(formSotW), len(p.entries))
 	}
 	return b
 }
 
 // sotwBodyOf encodes entries for a SotW stream.
-func sotwBodyOf(entries []*Entry, f form) *body {
+func sotwBodyOf(entries []*Entry) *body {
 	if len(entries) == 0 {
 		return emptyBody
 	}
 	b := &body{}
-	b.add(encode(entries, f, false), len(entries))
+	b.add(encode(entries, formSotW), len(entries))
 	return b
 }
 
 // deltaBodiesAll encodes a whole state for a delta stream, in chunks.
-func (s *state) deltaBodiesAll(f form) []*body {
+func (s *state) deltaBodiesAll() []*body {
 	c := newChunks(maxChunk)
 	for _, p := range s.pages {
-		c.page(p, f)
+		c.page(p)
 	}
 	return c.bodies
 }
 
 // deltaBodiesOf encodes puts (entries of s, in order) and removed. Pages wholly in puts use the shared encoding.
-func (s *state) deltaBodiesOf(puts []*Entry, removed []string, f form) []*body {
+func (s *state) deltaBodiesOf(puts []*Entry, removed []string) []*body {
 	c := newChunks(maxChunk)
 	own := puts // encoded for this stream only
 	if len(puts) >= minPage {
@@ -68,31 +68,34 @@ func (s *state) deltaBodiesOf(puts []*Entry, removed []string, f form) []*body {
 				own, puts = append(own, puts[0]), puts[1:]
 			}
 			if n := len(p.entries); len(puts) >= n && slices.Equal(puts[:n], p.entries) {
-				c.page(p, f)
+				c.page(p)
 				puts = puts[n:]
 			}
 		}
 		own = append(own, puts...)
 	}
-	c.entries(own, f)
+	c.entries(own)
 	c.removals(removed)
 	return c.bodies
 }
 
 // frame is an encoded response to one stream, which the codec passes through.
-type frame struct {
-	data mem.BufferSlice
-	info *ResponseInfo // for a hook, or nil
-}
+type frame struct{ data mem.BufferSlice }
 
-// newFrame joins the header of a stream with a body.
-func newFrame(header []byte, b *body) *frame {
-	data := make(mem.BufferSlice, 0, 1+len(b.parts))
+// newFrame joins the header of a stream, whose messages may be compressed, with a body.
+func newFrame(header []byte, b *body, zip bool) *frame {
+	data := make(mem.BufferSlice, 0, 2+len(b.parts))
+	if zip {
+		data, header = append(data, zipMark), stored(header)
+	}
 	data = append(data, mem.SliceBuffer(header))
 	for _, p := range b.parts {
+		if zip {
+			p = p.zipped()
+		}
 		data = append(data, p.buf)
 	}
-	return &frame{data: data}
+	return &frame{data}
 }
 
 // size is the number of bytes on the wire, without gRPC's prefix.
@@ -102,14 +105,4 @@ func (f *frame) size() int {
 		n -= zipMark.Len()
 	}
 	return n
-}
-
-// newZippedFrame is newFrame for a stream whose messages are compressed.
-func newZippedFrame(header []byte, b *body) *frame {
-	data := make(mem.BufferSlice, 0, 2+len(b.parts))
-	data = append(data, zipMark, mem.SliceBuffer(stored(header)))
-	for _, p := range b.parts {
-		data = append(data, p.zipped().buf)
-	}
-	return &frame{data: data}
 }

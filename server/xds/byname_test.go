@@ -10,7 +10,7 @@ import (
 // Clients subscribe to virtual hosts by name. Envoy begins with a request without names, which is answered and matches nothing. A missing
 // host is reported by an alias, and sent when it exists; a deleted one is removed.
 func TestVirtualHostsByName(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(VHostURL, "80/a", "80/b")
 	c := w.delta(VHostURL)
 	c.ask(VHostURL)
@@ -48,7 +48,7 @@ func TestVirtualHostsByName(t *testing.T) {
 
 // A catalog may set NoWildcard for clusters, too.
 func TestByName(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		typ := TypeOf(ClusterURL)
 		typ.NoWildcard = true
 		w.colls[ClusterURL] = NewCollection(typ, Debounce{})
@@ -80,7 +80,7 @@ func TestByName(t *testing.T) {
 // Envoy acknowledges no clusters while one of them warms, for which it wants endpoints. It gets these although it has subscribed to another
 // cluster meanwhile, which has to wait for the acknowledgement.
 func TestEndpointsOfAWarmingClusterDoNotWait(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "a", "b")
 		w.set(EndpointURL, "a", "b")
 		c := dial(ClusterURL)

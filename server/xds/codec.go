@@ -1,9 +1,10 @@
 package xds
 
 import (
-	"bytes"
 	"context"
 	"time"
+
+	"tributary/server/xds/wire"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -23,14 +24,6 @@ type codec struct{ encoding.CodecV2 }
 const (
 	streamWindow = 64 << 10
 	connWindow   = 256 << 10
-)
-
-const (
-	// Requests up to pooledRequest bytes are copied into pooled memory. Larger ones, which carry resume versions, keep gRPC's
-	// buffers until compared.
-	pooledRequest = 32 << 10
-	// leastPart: below this average buffer size a large request is copied into one buffer.
-	leastPart = 4 << 10
 )
 
 // ServerOptions returns the options of the gRPC server for s: the codec, the size limit of a request, keepalives that find vanished
@@ -58,48 +51,11 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
-	r, ok := v.(*request)
+	r, ok := v.(*wire.Request)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	// gRPC does not pass the context of the stream
-	_ = runHeavy(context.Background(), r.host, data.Len() > heavyBytes, func() { err = r.unmarshal(data) })
-	return err
-}
-
-func (r *request) unmarshal(data mem.BufferSlice) error {
-	switch size := data.Len(); {
-	case size <= pooledRequest:
-		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
-		defer buf.Free()
-		err := r.decode(buf.ReadOnlyData())
-		if r.initial != nil {
-			r.initial.parts = [][]byte{bytes.Clone(buf.ReadOnlyData())}
-		}
-		if r.tooMany() {
-			r.whole = &versions{parts: [][]byte{bytes.Clone(buf.ReadOnlyData())}}
-		}
-		return err
-	case size/len(data) < leastPart:
-		whole := data.Materialize()
-		err := r.decode(whole)
-		if r.tooMany() {
-			r.whole = &versions{parts: [][]byte{whole}}
-		}
-		return err
-	}
-	parts := make([][]byte, len(data))
-	for i, b := range data {
-		parts[i] = b.ReadOnlyData()
-	}
-	err := r.decode(parts...)
-	switch {
-	case r.tooMany():
-		data.Ref()
-		r.whole = &versions{parts: parts, memory: data}
-	case r.initial != nil:
-		data.Ref()
-		r.initial.memory = data
-	}
+	_ = runHeavy(context.Background(), r.Host, data.Len() > heavyBytes, func() { err = r.Unmarshal(data) })
 	return err
 }

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"bytes"
 	"cmp"
 	"iter"
 	"log/slog"
@@ -147,7 +148,7 @@ func (c *Collection) after(commit *Commit) *state {
 	next := old.with(changes)
 	if commit.Version != "" && (next.version != commit.Version || !next.given) {
 		if next == old {
-			next = &state{revision: old.revision + 1, sum: old.sum, fingerprint: old.fingerprint, len: old.len, pages: old.pages, minTTL: old.minTTL}
+			next = &state{revision: old.revision + 1, sum: old.sum, fingerprint: old.fingerprint, len: old.len, pages: old.pages}
 		}
 		next.version, next.given = commit.Version, true
 	}
@@ -216,5 +217,41 @@ func (b wakeup) notify() {
 	select {
 	case b <- struct{}{}:
 	default:
+	}
+}
+
+// reuse is a version that a program used for two contents: clients that have the one are not sent the other. Reuse across a restart
+// is not detected.
+type reuse struct {
+	typeURL, name, version string // no name if it is the version of the collection
+	count                  int
+}
+
+// reused looks for reuse in a commit that leads from old to next.
+func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
+	r.typeURL = c.typ.URL
+	if old.given && next.given && old.version == next.version && old.sum != next.sum {
+		r.version, r.count = next.version, 1
+	}
+	if old.len == 0 {
+		return r
+	}
+	for _, e := range commit.Put {
+		if e == nil {
+			continue // it is ignored
+		}
+		if had := old.get(e.Name); had != nil && had != e && had.Version == e.Version && !bytes.Equal(had.Any, e.Any) {
+			r.name, r.version = e.Name, e.Version
+			r.count++
+		}
+	}
+	return r
+}
+
+// warn logs reuse.
+func (g *Group) warn(found []reuse) {
+	for _, r := range found {
+		cmp.Or(g.Log, slog.Default()).Warn("a version was used again for other content: clients are not sent it",
+			"type_url", r.typeURL, "name", r.name, "version", r.version, "count", r.count)
 	}
 }

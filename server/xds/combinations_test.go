@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/server/xds/wire"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
@@ -21,7 +23,7 @@ import (
 // Combinations of rules of the protocol.
 
 // together makes changes while the only stream does not look.
-func (w *world) together(change func()) {
+func (w *fixture) together(change func()) {
 	st := w.onlyStream()
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -30,7 +32,7 @@ func (w *world) together(change func()) {
 
 // A client by name that acknowledges everything gets the removals and the changes of a later type, and then nothing.
 func TestRemovalByNameAndAChangeOfALaterType(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ClusterURL, "a", "b")
 	w.set(EndpointURL, "a", "b")
 	c := w.sotw(ClusterURL)
@@ -49,7 +51,7 @@ func TestRemovalByNameAndAChangeOfALaterType(t *testing.T) {
 }
 
 func TestNamedThenAllStillLearnsWhatIsGone(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(testType, "a", "b", "c")
 	c := w.delta(testType)
 	c.ask(testType, "a", "b")
@@ -57,7 +59,7 @@ func TestNamedThenAllStillLearnsWhatIsGone(t *testing.T) {
 	w.together(func() {
 		w.set(testType, "-a")
 		st := w.onlyStream()
-		st.apply(st.types[testType], &request{delta: true, typeURL: testType, subscribe: []string{"*"}}, false, time.Now())
+		st.apply(st.types[testType], &wire.Request{Delta: true, TypeURL: testType, Subscribe: []string{"*"}}, false, time.Now())
 		st.wakeup.notify()
 	})
 	c.expectAck(testType, nil, "-a", "b@1", "c@1")
@@ -71,7 +73,7 @@ func TestNamesChangeBeforeTheFirstAnswerOfAResumedStream(t *testing.T) {
 		}))
 	}
 	t.Run("dropped and asked for again", func(t *testing.T) {
-		w := newWorld(t, Options{})
+		w := newFixture(t, Options{})
 		c := w.delta(testType)
 		resume(c, map[string]string{"a": "1"}, "a")
 		c.ask(testType, "-a")
@@ -83,7 +85,7 @@ func TestNamesChangeBeforeTheFirstAnswerOfAResumedStream(t *testing.T) {
 		c.silence()
 	})
 	t.Run("dropped under a wildcard", func(t *testing.T) {
-		w := newWorld(t, Options{})
+		w := newFixture(t, Options{})
 		c := w.delta(testType)
 		resume(c, map[string]string{"a": "1", "b": "1"})
 		c.ask(testType, "-a")
@@ -96,7 +98,7 @@ func TestNamesChangeBeforeTheFirstAnswerOfAResumedStream(t *testing.T) {
 }
 
 func TestNackOfAnyChunkIsKept(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	var commit Commit
 	for i := range 60 {
 		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100<<10)))
@@ -131,7 +133,7 @@ func TestNackOfAnyChunkIsKept(t *testing.T) {
 }
 
 func TestResumedStreamWithNothingToSendIsSynced(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(testType, "a")
 	version := w.coll(testType).Version()
 	c := w.sotw(testType)
@@ -153,7 +155,7 @@ func TestResumedStreamWithNothingToSendIsSynced(t *testing.T) {
 
 // Answers to requests do not have changes that a debounce holds back, either.
 func TestDebounceIsNotUndoneByRequests(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.mu.Lock()
 		w.colls[testType] = NewCollection(TypeOf(testType), Debounce{Quiet: time.Hour})
 		w.mu.Unlock()
@@ -172,7 +174,7 @@ func TestDebounceIsNotUndoneByRequests(t *testing.T) {
 }
 
 func TestDebounce(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.colls[testType] = NewCollection(TypeOf(testType), Debounce{Quiet: 20 * time.Millisecond, Max: 60 * time.Millisecond})
 	w.set(testType, "a")
 	c := w.delta(testType)
@@ -201,7 +203,7 @@ func (nilCatalog) Collection(context.Context, *corev3.Node, string) (*Collection
 }
 
 func TestACatalogThatGivesNothingEndsTheStream(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.server.catalog = nilCatalog{}
 	c := w.sotw(testType)
 	c.ask(testType)
@@ -209,7 +211,7 @@ func TestACatalogThatGivesNothingEndsTheStream(t *testing.T) {
 }
 
 // swap replaces cluster old by new in one commit: the route, the cluster, its endpoints.
-func (w *world) swap(t *testing.T, old, new string, n int) {
+func (w *fixture) swap(t *testing.T, old, new string, n int) {
 	put := func(name, version string) *Commit { return &Commit{Put: []*Entry{thing(t, name, version, "")}} }
 	clusters := put(new, "1")
 	clusters.Remove = []string{old}
@@ -223,7 +225,7 @@ func (w *world) swap(t *testing.T, old, new string, n int) {
 // The route to a new cluster waits until the client has the cluster and its endpoints; the old cluster is removed when the
 // client has the route.
 func TestMakeBeforeBreakWaitsForAcknowledgements(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "c0")
 		w.set(EndpointURL, "c0")
 		w.set(RouteURL, "route@0")
@@ -272,7 +274,7 @@ func TestMakeBeforeBreakWaitsForAcknowledgements(t *testing.T) {
 // The combinations below were found by the model, in histories that are rare.
 
 func TestAWildcardAfterNamesOfAResumedStream(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	c := w.delta(testType)
 	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{
 		TypeUrl: testType, InitialResourceVersions: map[string]string{"a": "1", "b": "1"}, ResourceNamesSubscribe: []string{"a", "b"},
@@ -286,7 +288,7 @@ func TestAWildcardAfterNamesOfAResumedStream(t *testing.T) {
 }
 
 func TestAVersionIsOfEverything(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", ""), thing(t, "b", "1", "")}})
 	c := w.sotw(testType)
 	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: w.coll(testType).Version()}))
@@ -298,7 +300,7 @@ func TestAVersionIsOfEverything(t *testing.T) {
 }
 
 func TestWhatAStaleRequestDropsIsSentAgain(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(EndpointURL, "a", "b")
 	c := w.sotw(EndpointURL)
 	c.ask(EndpointURL, "a", "b")
@@ -312,7 +314,7 @@ func TestWhatAStaleRequestDropsIsSentAgain(t *testing.T) {
 }
 
 func TestFromNamesToAllTheRestIsNew(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ClusterURL, "c0", "c1")
 	w.set(EndpointURL, "c0", "c1")
 	w.set(RouteURL, "route@0")
@@ -336,7 +338,7 @@ func TestFromNamesToAllTheRestIsNew(t *testing.T) {
 
 // A client that resumes asks for clusters first, and for routes later; so deleted clusters stay for now.
 func TestClustersOfAResumedStreamStayAWhile(t *testing.T) {
-	w := newWorld(t, Options{AckTimeout: 300 * time.Millisecond})
+	w := newFixture(t, Options{AckTimeout: 300 * time.Millisecond})
 	w.set(ClusterURL, "new")
 	c := w.delta(ClusterURL)
 	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: map[string]string{"old": "1"}}))
@@ -347,7 +349,7 @@ func TestClustersOfAResumedStreamStayAWhile(t *testing.T) {
 
 // A client that asks for routes gets those that match the clusters that it was sent, although the collections have changed since.
 func TestTypesThatAreAskedForOneByOneAreOfOneCut(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "c0")
 		w.set(EndpointURL, "c0")
 		w.set(RouteURL, "route@0")
@@ -356,15 +358,15 @@ func TestTypesThatAreAskedForOneByOneAreOfOneCut(t *testing.T) {
 		c.expectAck(ClusterURL, []string{"*"}, "c0@1")
 		w.together(func() {
 			w.swap(t, "c0", "c1", 1)
-			req := &request{delta: c.delta, typeURL: RouteURL}
+			req := &wire.Request{Delta: c.delta, TypeURL: RouteURL}
 			if c.delta {
-				req.subscribe = []string{"route"}
+				req.Subscribe = []string{"route"}
 			} else {
-				req.names = []string{"route"}
+				req.Names = []string{"route"}
 			}
 			st := w.onlyStream()
 			st.mu.Unlock()
-			require.NoError(t, st.take(req, time.Now()))
+			require.NoError(t, st.handle(req, time.Now()))
 			st.mu.Lock()
 		})
 		require.Equal(t, ClusterURL, c.next().typeURL, "before the route that leads to it")
@@ -372,7 +374,7 @@ func TestTypesThatAreAskedForOneByOneAreOfOneCut(t *testing.T) {
 }
 
 func TestUnsubscribingFromAllAndANameIsNotAnswered(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(testType, "a", "b")
 	c := w.delta(testType)
 	c.ask(testType, "*", "a")
@@ -383,7 +385,7 @@ func TestUnsubscribingFromAllAndANameIsNotAnswered(t *testing.T) {
 
 func TestARepeatedRejectionIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
-	w := newWorld(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	w := newFixture(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	w.set(testType, "a")
 	c := w.sotw(testType)
 	c.ask(testType)

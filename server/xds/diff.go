@@ -11,7 +11,7 @@ type diff struct {
 	removed []*Entry // as they were
 	whole   bool     // puts has all entries of the state
 
-	delta [forms]weakCache[deltas]
+	delta weakCache[deltas]
 	// additions returns the state with the puts but not yet the removals, and the difference to it.
 	additions func() (*state, *diff)
 
@@ -42,10 +42,10 @@ type deltas struct {
 	wildcard []*body // for streams that are subscribed to everything
 }
 
-// deltaIn returns the difference in a form for delta streams.
-func (d *diff) deltaIn(f form) *deltas {
-	return d.delta[f].get(func() *deltas {
-		r := encodeRun(d.puts, f, false)
+// deltas returns the difference encoded for delta streams.
+func (d *diff) deltas() *deltas {
+	return d.delta.get(func() *deltas {
+		r := encodeRun(d.puts)
 		bodies := r.bodies([]span{{0, len(d.puts)}}, names(d.removed))
 		for _, b := range bodies {
 			for _, p := range b.parts {
@@ -80,13 +80,10 @@ func (s *state) since(from *state) *diff {
 		return s.withPuts(removed), &diff{puts: puts}
 	})
 	if from.revision != 0 {
-		if s.diffs == nil {
-			s.diffs = make(map[uint64]*diff)
-		}
 		if len(s.diffs) >= maxDiffs {
 			clear(s.diffs)
 		}
-		s.diffs[from.revision] = d
+		put(&s.diffs, from.revision, d)
 	}
 	return d
 }

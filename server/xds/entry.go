@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -27,9 +26,6 @@ type Entry struct {
 	// Child is the name of the resource of the child type that belongs to this one: for a Cluster, the name of its
 	// ClusterLoadAssignment. Empty if there is none.
 	Child string
-	// TTL is how long a client that supports it keeps the resource without a heartbeat, which such clients are sent. Zero is for
-	// ever.
-	TTL time.Duration
 
 	unknown bool // reports the name as missing: see Type.Aliases
 }
@@ -42,7 +38,6 @@ const (
 	deltaVersion      = 1 // DeltaDiscoveryResponse
 	deltaRemoved      = 6
 	deltaControlPlane = 7
-	deltaInitial      = 5 // DeltaDiscoveryRequest
 
 	respResources = 2 // both
 	respTypeURL   = 4
@@ -52,59 +47,36 @@ const (
 	resourceBody    = 2
 	resourceName    = 3
 	resourceAliases = 4
-	resourceTTL     = 6
-
-	anyTypeURL, anyValue           = 1, 2 // google.protobuf.Any
-	durationSeconds, durationNanos = 1, 2 // google.protobuf.Duration
 )
 
-// form is a way of encoding an entry as an element of a response's resources.
+// form is the encoding of an entry as an element of a response's resources.
 type form int
 
 const (
-	formSotW        form = iota // the Any itself
-	formSotWWrapped             // an Any of a Resource with a TTL, for clients that support it
-	formDelta                   // a Resource
-	formDeltaTTL                // a Resource with a TTL, for clients that support it
+	formSotW  form = iota // the Any itself
+	formDelta             // a Resource
 	forms
 )
 
-// withoutTTL is the form for resources that have no TTL.
-func (f form) withoutTTL() form {
-	if f >= formDelta {
-		return formDelta
-	}
-	return formSotW
-}
-
-// encode concatenates entries in one form. A heartbeat has the TTL of a resource, but no body.
-func encode(entries []*Entry, f form, heartbeat bool) *encoded {
+// encode concatenates entries in one form.
+func encode(entries []*Entry, f form) *encoded {
 	size := 0
 	for _, e := range entries {
-		size += e.size(f, heartbeat)
+		size += e.size(f)
 	}
 	b := make([]byte, 0, size)
 	for _, e := range entries {
-		b = e.append(b, f, heartbeat)
+		b = e.append(b, f)
 	}
 	return newEncoded(b)
 }
 
-const resourceTypeURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
-
-func (e *Entry) append(b []byte, f form, heartbeat bool) []byte {
+func (e *Entry) append(b []byte, f form) []byte {
 	b = protowire.AppendTag(b, respResources, protowire.BytesType)
-	switch f {
-	case formSotW:
+	if f == formSotW {
 		return protowire.AppendBytes(b, e.Any)
-	case formSotWWrapped:
-		n := e.sizeResource(f, heartbeat)
-		b = protowire.AppendVarint(b, uint64(2+protowire.SizeBytes(len(resourceTypeURL))+protowire.SizeBytes(n)))
-		b = protowire.AppendTag(b, anyTypeURL, protowire.BytesType)
-		b = protowire.AppendString(b, resourceTypeURL)
-		b = protowire.AppendTag(b, anyValue, protowire.BytesType)
 	}
-	b = protowire.AppendVarint(b, uint64(e.sizeResource(f, heartbeat)))
+	b = protowire.AppendVarint(b, uint64(e.sizeResource()))
 	if e.unknown {
 		b = protowire.AppendTag(b, resourceName, protowire.BytesType)
 		b = protowire.AppendString(b, e.Name)
@@ -113,69 +85,34 @@ func (e *Entry) append(b []byte, f form, heartbeat bool) []byte {
 	}
 	b = protowire.AppendTag(b, resourceVersion, protowire.BytesType)
 	b = protowire.AppendString(b, e.Version)
-	if !heartbeat {
-		b = protowire.AppendTag(b, resourceBody, protowire.BytesType)
-		b = protowire.AppendBytes(b, e.Any)
-	}
+	b = protowire.AppendTag(b, resourceBody, protowire.BytesType)
+	b = protowire.AppendBytes(b, e.Any)
 	b = protowire.AppendTag(b, resourceName, protowire.BytesType)
-	b = protowire.AppendString(b, e.Name)
-	if f != formDelta && e.TTL > 0 {
-		seconds, nanos := e.ttl()
-		b = protowire.AppendTag(b, resourceTTL, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(2+protowire.SizeVarint(seconds)+protowire.SizeVarint(nanos)))
-		b = protowire.AppendTag(b, durationSeconds, protowire.VarintType)
-		b = protowire.AppendVarint(b, seconds)
-		b = protowire.AppendTag(b, durationNanos, protowire.VarintType)
-		b = protowire.AppendVarint(b, nanos)
-	}
-	return b
+	return protowire.AppendString(b, e.Name)
 }
 
 // size is the number of bytes that append adds.
-func (e *Entry) size(f form, heartbeat bool) int {
-	switch f {
-	case formSotW:
+func (e *Entry) size(f form) int {
+	if f == formSotW {
 		return 1 + protowire.SizeBytes(len(e.Any))
-	case formSotWWrapped:
-		n := 2 + protowire.SizeBytes(len(resourceTypeURL)) + protowire.SizeBytes(e.sizeResource(f, heartbeat))
-		return 1 + protowire.SizeBytes(n)
 	}
-	return 1 + protowire.SizeBytes(e.sizeResource(f, heartbeat))
+	return 1 + protowire.SizeBytes(e.sizeResource())
 }
 
 // sizeResource is the size of the Resource message of e.
-func (e *Entry) sizeResource(f form, heartbeat bool) int {
+func (e *Entry) sizeResource() int {
 	if e.unknown {
 		return 2 * (1 + protowire.SizeBytes(len(e.Name)))
 	}
-	n := 2 + protowire.SizeBytes(len(e.Version)) + protowire.SizeBytes(len(e.Name))
-	if !heartbeat {
-		n += 1 + protowire.SizeBytes(len(e.Any))
-	}
-	if f != formDelta && e.TTL > 0 {
-		seconds, nanos := e.ttl()
-		n += 1 + protowire.SizeBytes(2+protowire.SizeVarint(seconds)+protowire.SizeVarint(nanos))
-	}
-	return n
-}
-
-func (e *Entry) ttl() (seconds, nanos uint64) {
-	return uint64(e.TTL / time.Second), uint64(e.TTL % time.Second)
+	return 3 + protowire.SizeBytes(len(e.Version)) + protowire.SizeBytes(len(e.Any)) + protowire.SizeBytes(len(e.Name))
 }
 
 // setHash is a hash of a set of entries in any order: the sum of a hash of each, so that an entry is added or removed in
 // constant time. Replicas with equal content have equal hashes.
 type setHash [2]uint64
 
-func (h setHash) add(e *Entry) setHash {
-	a := e.hash()
-	return setHash{h[0] + a[0], h[1] + a[1]}
-}
-
-func (h setHash) remove(e *Entry) setHash {
-	a := e.hash()
-	return setHash{h[0] - a[0], h[1] - a[1]}
-}
+func (h setHash) plus(e setHash) setHash  { return setHash{h[0] + e[0], h[1] + e[1]} }
+func (h setHash) minus(e setHash) setHash { return setHash{h[0] - e[0], h[1] - e[1]} }
 
 // String returns the hash as 22 characters.
 func (h setHash) String() string {
@@ -208,6 +145,16 @@ func (e *Entry) validate() error {
 		b = b[n:]
 	}
 	return nil
+}
+
+// versioned returns e with a version, derived from the content if e has none.
+func versioned(e *Entry) *Entry {
+	if e.Version != "" {
+		return e
+	}
+	own := *e
+	own.Version = VersionOf(e.Any)
+	return &own
 }
 
 // NewEntry returns the entry of an Envoy resource, or of any other message with a name, by NameOf, VersionOf and ChildOf.

@@ -27,7 +27,7 @@ import (
 
 // feedService feeds w with a service as gRPC clients take it: a listener with an ApiListener, a route, a cluster and
 // endpoints. The function that it returns moves the service to another backend.
-func feedService(t *testing.T, w *world, backend *net.TCPAddr) (move func(version string, backend *net.TCPAddr)) {
+func feedService(t *testing.T, w *fixture, backend *net.TCPAddr) (move func(version string, backend *net.TCPAddr)) {
 	put := func(typeURL, name, version string, m proto.Message) {
 		a, err := anypb.New(m)
 		require.NoError(t, err)
@@ -78,7 +78,7 @@ func feedService(t *testing.T, w *world, backend *net.TCPAddr) (move func(versio
 // to another.
 func TestGRPCClient(t *testing.T) {
 	one, two := backend(t), backend(t)
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	move := feedService(t, w, one)
 
 	bootstrap := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],`+
@@ -114,7 +114,7 @@ func TestGRPCClient(t *testing.T) {
 // A client made of go-control-plane's generated code follows the same service from its listener to its endpoints, in both
 // variants, and is told when it moves.
 func TestGoControlPlaneClient(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		one, two := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
 		move := feedService(t, w, one)
 		c := dial(ListenerURL)

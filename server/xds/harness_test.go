@@ -36,8 +36,8 @@ const (
 	quiet = 50 * time.Millisecond
 )
 
-// world is a server under test and its collections.
-type world struct {
+// fixture is a server under test and its collections.
+type fixture struct {
 	t      *testing.T
 	server *Server
 	group  *Group
@@ -47,8 +47,8 @@ type world struct {
 	colls map[string]*Collection
 }
 
-func newWorld(t *testing.T, opts Options) *world {
-	w := &world{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}
+func newFixture(t *testing.T, opts Options) *fixture {
+	w := &fixture{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}
 	if opts.Pacing.Least == 0 {
 		opts.Pacing.Least = -1 // tests of it say so
 	}
@@ -71,14 +71,14 @@ func newWorld(t *testing.T, opts Options) *world {
 }
 
 // Collection implements Catalog: every type URL has a collection.
-func (w *world) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*Collection, func(), error) {
+func (w *fixture) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*Collection, func(), error) {
 	if typeURL == "refused" {
 		return nil, nil, grpcstatus.Error(codes.PermissionDenied, "not for you")
 	}
 	return w.coll(typeURL), nil, nil
 }
 
-func (w *world) coll(typeURL string) *Collection {
+func (w *fixture) coll(typeURL string) *Collection {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.colls[typeURL] == nil {
@@ -88,7 +88,7 @@ func (w *world) coll(typeURL string) *Collection {
 }
 
 // set commits "name" or "name@version" puts and "-name" removals, and marks the type synced.
-func (w *world) set(typeURL string, items ...string) {
+func (w *fixture) set(typeURL string, items ...string) {
 	var c Commit
 	for _, item := range items {
 		if name, ok := strings.CutPrefix(item, "-"); ok {
@@ -145,21 +145,21 @@ type dialOptions struct{ single bool }
 // single opens a stream of the service of the type asked for, not ADS.
 func single(o *dialOptions) { o.single = true }
 
-func (w *world) sotw(typeURL string, opts ...dialOption) *client {
+func (w *fixture) sotw(typeURL string, opts ...dialOption) *client {
 	return w.dial(false, typeURL, opts...)
 }
 
-func (w *world) delta(typeURL string, opts ...dialOption) *client {
+func (w *fixture) delta(typeURL string, opts ...dialOption) *client {
 	return w.dial(true, typeURL, opts...)
 }
 
-func (w *world) conn() *grpc.ClientConn {
+func (w *fixture) conn() *grpc.ClientConn {
 	conn, err := grpc.NewClient(w.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(w.t, err)
 	return conn
 }
 
-func (w *world) dial(delta bool, typeURL string, opts ...dialOption) *client {
+func (w *fixture) dial(delta bool, typeURL string, opts ...dialOption) *client {
 	var o dialOptions
 	for _, f := range opts {
 		f(&o)
@@ -346,7 +346,7 @@ func (c *client) ended() error {
 }
 
 // until waits until the newest stream's only type is subscribed to so many names, with or without a wildcard.
-func (w *world) until(wildcard bool, names int) {
+func (w *fixture) until(wildcard bool, names int) {
 	w.t.Helper()
 	eventually(w.t, func() bool {
 		clients := w.server.Clients()
@@ -362,4 +362,10 @@ func (w *world) until(wildcard bool, names int) {
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, ok, deadline, time.Millisecond)
+}
+
+// namesCost returns the cost of the names of all streams.
+func (w *fixture) namesCost() int {
+	all, _ := w.server.names.add("", 0)
+	return all
 }

@@ -3,7 +3,6 @@ package xds
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,55 +11,23 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/internal/testutil"
 )
 
-func TestHooks(t *testing.T) {
-	var mu sync.Mutex
-	var seen []string
-	note := func(s ...string) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, strings.Join(s, " "))
-	}
-	w := newWorld(t, Options{Hooks: Hooks{
-		Request: func(_ context.Context, r *RequestInfo) error {
-			note(append([]string{"request", r.Node.GetId(), r.TypeURL, r.Nonce, r.Error}, r.Subscribe...)...)
-			if r.TypeURL == "secret" {
-				return grpcstatus.Error(codes.PermissionDenied, "not you")
-			}
-			return nil
-		},
-		Response: func(_ context.Context, r *ResponseInfo) { note("response", r.TypeURL, r.Nonce) },
-	}})
-	w.set(testType, "a")
-	c := w.delta(testType)
-	c.ask(testType, "a")
-	c.nack(c.expect(testType, "a@1"), "no")
-	c.ask("secret")
-	require.Equal(t, codes.PermissionDenied, grpcstatus.Code(c.ended()))
-	require.Equal(t, []string{
-		"request test-node " + testType + "   a", "response " + testType + " 1", "request test-node " + testType + " 1 no",
-		"request test-node secret  ",
-	}, seen)
-}
-
 // some is a catalog that answers for one type only.
-type some struct{ *world }
+type some struct{ *fixture }
 
 func (s some) Collection(ctx context.Context, n *corev3.Node, typeURL string) (*Collection, func(), error) {
 	if typeURL != testType {
 		return nil, nil, ErrNoAnswer
 	}
-	return s.world.Collection(ctx, n, typeURL)
+	return s.fixture.Collection(ctx, n, typeURL)
 }
 
 func TestATypeCanBeLeftWithoutAnAnswer(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.server.catalog = some{w}
 		w.set(testType, "a")
 		c := dial(testType)
@@ -75,7 +42,7 @@ func TestATypeCanBeLeftWithoutAnAnswer(t *testing.T) {
 
 func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
 	var log testutil.Buffer
-	w := newWorld(t, Options{Log: log.Logger()})
+	w := newFixture(t, Options{Log: log.Logger()})
 	w.server.unsyncedAfter = time.Millisecond
 	w.delta(testType).ask(testType)
 	eventually(t, func() bool { return strings.Contains(log.String(), "MarkSynced") })
@@ -84,7 +51,7 @@ func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
 
 func TestForgottenServerOptionsAreSaid(t *testing.T) {
 	var log testutil.Buffer
-	w := newWorld(t, Options{Log: log.Logger()})
+	w := newFixture(t, Options{Log: log.Logger()})
 	g := grpc.NewServer()
 	w.server.Register(g)
 	addr, stop := serveOn(t, g)

@@ -3,18 +3,16 @@ package xds
 import (
 	"cmp"
 	"context"
-	"net"
-	"net/netip"
 	"runtime"
 	"sync"
-	"time"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"tributary/internal/address"
 	"tributary/internal/words"
+	"tributary/server/xds/wire"
 )
 
 // Limits protect the server from its clients. Zero is the default, and a negative number is no limit.
@@ -96,20 +94,20 @@ func (s *Server) logRefusal(st *stream, err error) {
 }
 
 // checkRequest refuses a request with too many names or too large a node.
-func (s *stream) checkRequest(req *request) error {
-	if !s.delta || req.typeURL == "" { // else reduce may drop some; and a query's names are not subscriptions
+func (s *stream) checkRequest(req *wire.Request) error {
+	if !s.delta || req.TypeURL == "" { // else reduce may drop some; and a query's names are not subscriptions
 		if err := s.checkNames(req); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.charge(req.nodeCost)
+	return s.charge(req.NodeCost)
 }
 
 // checkNames refuses a request with too many names.
-func (s *stream) checkNames(req *request) error {
-	if !req.tooMany() {
+func (s *stream) checkNames(req *wire.Request) error {
+	if !req.TooMany() {
 		return nil
 	}
 	return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "request for more than %d names, which is the limit",
@@ -167,97 +165,20 @@ type nameCosts struct {
 func (n *nameCosts) add(host string, more int) (all, ofHost int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.byHost == nil {
-		n.byHost = make(map[string]int)
-	}
 	n.all += more
-	if n.byHost[host] += more; n.byHost[host] <= 0 {
+	if ofHost = n.byHost[host] + more; ofHost > 0 {
+		put(&n.byHost, host, ofHost)
+	} else {
 		delete(n.byHost, host)
 	}
-	return n.all, n.byHost[host]
-}
-
-// total returns the cost for all hosts.
-func (n *nameCosts) total() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.all
+	return n.all, ofHost
 }
 
 // HostOf returns the IP address, by which limits count, of the client whose stream has ctx. It is "unix" for all Unix sockets, the whole
 // address if that has no IP address, and empty if ctx is of no stream.
 func HostOf(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
-		return hostOf(p.Addr)
+		return address.Host(p.Addr)
 	}
 	return ""
-}
-
-// hostOf returns the IP address of a peer, or "unix", or the whole address if that has no IP address.
-func hostOf(addr net.Addr) string {
-	if addr.Network() == "unix" { // clients choose the names of their sockets
-		return addr.Network()
-	}
-	if ap, err := netip.ParseAddrPort(addr.String()); err == nil {
-		return ap.Addr().Unmap().String()
-	}
-	return addr.String()
-}
-
-// peerOf returns a client's address as it is shown. A client may name its Unix socket like an IP address.
-func peerOf(addr net.Addr) string {
-	if addr.Network() == "unix" {
-		return "unix:" + addr.String()
-	}
-	return addr.String()
-}
-
-// noopThrottle delays reading from a client whose requests neither change its subscription nor answer a response. Ending the stream costs
-// more: the client reconnects.
-type noopThrottle struct {
-	answers uint64 // requests that changed nothing
-	spare   *rate.Limiter
-	noticed bool
-}
-
-// The rate of such requests that is not delayed: many times that of clients that answer twice, or whose requests cross with responses.
-const noopsPerSecond, noopsBurst = 10, 10
-
-func newNoopThrottle() noopThrottle {
-	return noopThrottle{spare: rate.NewLimiter(noopsPerSecond, noopsBurst)}
-}
-
-// delay returns how long to wait after a request that changed nothing, when so many responses were sent: each may be answered once.
-func (c *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
-	if c.answers++; c.answers <= responses {
-		return 0
-	}
-	c.answers--
-	return c.spare.ReserveN(now, 1).DelayFrom(now)
-}
-
-// throttle waits if a request was a no-op.
-func (s *stream) throttle(ctx context.Context, req *request, now time.Time) {
-	if req.changesSubscription {
-		return
-	}
-	s.mu.Lock()
-	responses := s.sent
-	s.mu.Unlock()
-	wait := s.noops.delay(responses, now)
-	if wait <= 0 {
-		return
-	}
-	if !s.noops.noticed {
-		s.noops.noticed = true
-		s.server.Refused(refusedNoops)
-		if s.server.logged.Allow() {
-			s.server.log.Warn("client throttled: its requests neither ask for anything new nor answer a response",
-				"node_id", s.nodeID(), "peer", s.peer, "type_url", req.typeURL)
-		}
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(wait):
-	}
 }

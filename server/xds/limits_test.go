@@ -17,37 +17,37 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"tributary/internal/testutil"
+	"tributary/server/xds/wire"
 )
 
 func TestLimits(t *testing.T) {
 	for reason, tt := range map[string]struct {
 		limits Limits
-		exceed func(w *world, c *client) (refused *client)
+		exceed func(w *fixture, c *client) (refused *client)
 	}{
-		refusedTypes: {Limits{TypesPerStream: 2}, func(_ *world, c *client) *client {
+		refusedTypes: {Limits{TypesPerStream: 2}, func(_ *fixture, c *client) *client {
 			c.ask("second")
 			c.ask("third")
 			return c
 		}},
-		refusedNamesPerStream: {Limits{NamesPerStream: 3}, func(_ *world, c *client) *client {
+		refusedNamesPerStream: {Limits{NamesPerStream: 3}, func(_ *fixture, c *client) *client {
 			c.ask("second", "a", "b")
 			c.ask("third", "c", "d")
 			return c
 		}},
-		refusedNames: {Limits{Names: 3}, func(w *world, c *client) *client {
+		refusedNames: {Limits{Names: 3}, func(w *fixture, c *client) *client {
 			c.ask("second", "a", "b")
-			eventually(w.t, func() bool { return w.server.names.total() == 2 })
+			eventually(w.t, func() bool { return w.namesCost() == 2 })
 			w.server.names.add("another host", 1)
 			d := w.delta("third")
 			d.ask("third", "c")
 			return d
 		}},
-		refusedNamesPerPeer: {Limits{Names: 7, NamesPerStream: 2}, func(w *world, c *client) *client {
+		refusedNamesPerPeer: {Limits{Names: 7, NamesPerStream: 2}, func(w *fixture, c *client) *client {
 			c.ask("second", "a", "b")
-			eventually(w.t, func() bool { return w.server.names.total() == 2 })
+			eventually(w.t, func() bool { return w.namesCost() == 2 })
 			d := w.delta("third")
 			d.ask("third", "c", "d")
 			return d
@@ -55,7 +55,7 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			metrics := prometheus.NewPedanticRegistry()
-			w := newWorld(t, Options{Limits: tt.limits, Registerer: metrics})
+			w := newFixture(t, Options{Limits: tt.limits, Registerer: metrics})
 			w.set(testType, "a")
 			c := w.sotw(testType)
 			c.ask(testType)
@@ -73,21 +73,21 @@ func TestLimits(t *testing.T) {
 
 func TestTheReasonOfARejectionIsCut(t *testing.T) {
 	var log testutil.Buffer
-	w := newWorld(t, Options{Log: log.Logger()})
+	w := newFixture(t, Options{Log: log.Logger()})
 	w.set(testType, "a")
 	c := w.delta(testType)
 	c.ask(testType)
 	c.nack(c.expect(testType, "a@1"), strings.Repeat("no ", 1<<20))
 	eventually(t, func() bool { return len(w.server.Clients()[0].Types) == 1 && w.server.Clients()[0].Types[0].Nacks == 1 })
 	kept := w.server.Clients()[0].Types[0].NackError
-	require.Less(t, len(kept), 2*maxReason)
+	require.Less(t, len(kept), 2*wire.MaxReason)
 	require.Regexp(t, "^no no .*…", kept)
 	eventually(t, func() bool { return strings.Contains(log.String(), "rejected") })
-	require.Less(t, len(log.String()), 3*maxReason)
+	require.Less(t, len(log.String()), 3*wire.MaxReason)
 }
 
 func TestTypesAreCountedBeforeTheCatalogIsAsked(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{TypesPerStream: 2}})
+	w := newFixture(t, Options{Limits: Limits{TypesPerStream: 2}})
 	c := w.sotw(testType)
 	for _, typeURL := range []string{"first", "second", "third"} {
 		c.ask(typeURL)
@@ -98,35 +98,11 @@ func TestTypesAreCountedBeforeTheCatalogIsAsked(t *testing.T) {
 	require.NotContains(t, w.colls, "third")
 }
 
-func TestDecodingEndsWhereThereAreTooManyNames(t *testing.T) {
-	long := strings.Repeat("n", 1000) // counts as eight
-	for _, m := range []proto.Message{
-		&discoveryv3.DiscoveryRequest{ResourceNames: []string{"a", "b", long}},
-		&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "b"}, ResourceNamesUnsubscribe: []string{long}},
-		&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{
-			"a": "1", "b": "1", "c": "1", "d": "1", "e": "1", "f": "1", "g": "1", "h": "1", "i": "1", "j": "1",
-		}},
-	} {
-		b, err := proto.Marshal(m)
-		require.NoError(t, err)
-		_, sotw := m.(*discoveryv3.DiscoveryRequest)
-		r := request{delta: !sotw, maxCost: 9}
-		require.NoError(t, r.decode(b))
-		require.True(t, r.tooMany())
-		require.LessOrEqual(t, len(r.names)+len(r.subscribe)+len(r.unsub), 3)
-		require.Nil(t, r.initial)
-		r.maxCost = 10
-		require.NoError(t, r.decode(b))
-		require.False(t, r.tooMany())
-		require.Len(t, append(append(r.names, r.subscribe...), r.unsub...), 3*r.cost/10)
-	}
-}
-
 func TestNamesAreGivenBack(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	names := func(n int) {
 		t.Helper()
-		eventually(t, func() bool { return w.server.names.total() == n })
+		eventually(t, func() bool { return w.namesCost() == n })
 	}
 	delta, sotw := w.delta(testType), w.sotw(testType)
 	delta.ask(testType, "a", "b", "b", strings.Repeat("n", 128))
@@ -144,7 +120,7 @@ func TestNamesAreGivenBack(t *testing.T) {
 
 // A client with a wildcard gets an answer for each name that it unsubscribes from.
 func TestUnsubscribingCountsToo(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 10}})
+	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 10}})
 	c := w.delta(testType)
 	c.ask(testType)
 	for i := range 11 {
@@ -157,7 +133,7 @@ func TestUnsubscribingCountsToo(t *testing.T) {
 type oneRequest struct {
 	grpc.ServerStream
 	ctx   context.Context
-	left  request
+	left  wire.Request
 	asked int
 }
 
@@ -166,10 +142,10 @@ func (o *oneRequest) SetHeader(metadata.MD) error { return nil }
 func (o *oneRequest) SendMsg(any) error           { return nil }
 
 func (o *oneRequest) RecvMsg(m any) error {
-	r, _ := m.(*request)
+	r, _ := m.(*wire.Request)
 	if o.asked++; o.asked == 1 {
-		r.typeURL, r.names, r.err = testType, []string{"a"}, &status.Status{Message: "no"}
-		r.initial = &versions{parts: [][]byte{{}}}
+		r.TypeURL, r.Names, r.Err = testType, []string{"a"}, &status.Status{Message: "no"}
+		r.Initial = &wire.Versions{}
 		return nil
 	}
 	o.left = *r
@@ -177,18 +153,18 @@ func (o *oneRequest) RecvMsg(m any) error {
 }
 
 func TestARequestIsNotKeptUntilTheNext(t *testing.T) {
-	s := NewServer(&world{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}, Options{})
+	s := NewServer(&fixture{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}, Options{})
 	defer s.Close()
 	o := &oneRequest{ctx: t.Context()}
 	require.NoError(t, s.serve(o, false, ""))
 	require.Equal(t, 2, o.asked)
-	require.Nil(t, o.left.names)
-	require.Nil(t, o.left.err)
-	require.Nil(t, o.left.initial)
+	require.Nil(t, o.left.Names)
+	require.Nil(t, o.left.Err)
+	require.Nil(t, o.left.Initial)
 }
 
 func TestWhatIsKeptOfARequest(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(testType, "a")
 	c := w.sotw(testType)
 	c.ask(testType)
@@ -207,7 +183,7 @@ func TestWhatIsKeptOfARequest(t *testing.T) {
 }
 
 func TestALargeNodeCountsAsNames(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 1000}})
+	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 1000}})
 	w.set(testType, "a")
 	envoy := &corev3.Node{Id: "n"} // with a list of extensions
 	for i := range 1000 {
@@ -224,5 +200,19 @@ func TestALargeNodeCountsAsNames(t *testing.T) {
 	d := w.sotw(testType)
 	require.NoError(t, d.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: &corev3.Node{Id: strings.Repeat("x", 100<<10)}}))
 	require.ErrorContains(t, d.ended(), "the limit is 1000")
-	eventually(t, func() bool { return w.server.names.total() == 0 })
+	eventually(t, func() bool { return w.namesCost() == 0 })
+}
+
+// A type URL is printed everywhere: one that is not printable UTF-8 ends the stream, and is not seen in the status of clients.
+func TestATypeURLThatCannotBePrintedIsRefused(t *testing.T) {
+	for _, delta := range []bool{false, true} {
+		for _, url := range []string{"a.b/v1/K\u202eEVIL", "a.b/v1/\x1b[31mK", "a.b/v1/K\n"} {
+			w := newFixture(t, Options{})
+			c := w.dial(delta, "")
+			c.ask(url)
+			err := c.ended()
+			require.Equal(t, codes.InvalidArgument, grpcstatus.Code(err))
+			require.ErrorContains(t, err, fmt.Sprintf("type_url %q is not printable UTF-8", url))
+		}
+	}
 }

@@ -10,7 +10,7 @@ import (
 
 // A client that rejects everything gets one response for each change, and none for its rejections.
 func TestAClientThatRejectsForeverCostsNothing(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType, "a@0")
 		c := dial(testType)
 		c.ask(testType)
@@ -30,7 +30,7 @@ func TestAClientThatRejectsForeverCostsNothing(t *testing.T) {
 // Each of many changes of subscription gets only what it asks for: if the work were in proportion to the subscription, so would
 // be the answers.
 func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	const n = 10_000
 	var commit Commit
 	for i := range n {
@@ -40,7 +40,7 @@ func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
 	w.coll(EndpointURL).MarkSynced()
 	c := w.delta(EndpointURL)
 	seen, sent := map[string]bool{}, 0
-	take := func(a answer) {
+	receive := func(a answer) {
 		c.ack(a)
 		for _, name := range a.puts {
 			seen[name] = true
@@ -51,12 +51,12 @@ func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
 		c.ask(EndpointURL, fmt.Sprintf("n%05d", i))
 		select {
 		case a := <-c.in:
-			take(a)
+			receive(a)
 		default:
 		}
 	}
 	for len(seen) < n {
-		take(c.next())
+		receive(c.next())
 	}
 	require.Equal(t, n, sent, "each once")
 	require.Equal(t, n, w.server.Clients()[0].Types[0].Names)
@@ -70,7 +70,7 @@ func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
 
 // An idle stream does not keep responses: the encoded pages, which are held weakly, are freed.
 func TestIdleStreamsKeepNoResponses(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType, "a")
 		c := dial(testType)
 		c.ask(testType)

@@ -19,7 +19,7 @@ import (
 
 func TestClientsThatComeAndGoAreLogged(t *testing.T) {
 	var log testutil.Buffer
-	w := newWorld(t, Options{Log: log.Logger()})
+	w := newFixture(t, Options{Log: log.Logger()})
 	w.set(testType, "a")
 	c := w.delta(testType)
 	c.ask(testType)

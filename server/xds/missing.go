@@ -1,5 +1,11 @@
 package xds
 
+import (
+	"container/list"
+
+	"tributary/server/xds/wire"
+)
+
 // maxMissing is the largest cost of the names in missing.
 const maxMissing = 10_000
 
@@ -9,13 +15,12 @@ const maxMissing = 10_000
 type missing struct {
 	limit int
 	cost  int
-	names map[string]int // places in order, counted with those that were cut
-	order []string       // also has dropped names
-	cut   int            // from the beginning of order
+	names map[string]*list.Element // of order
+	order list.List
 }
 
 func newMissing(l *Limits) *missing {
-	m := &missing{limit: maxMissing, names: make(map[string]int)}
+	m := &missing{limit: maxMissing, names: make(map[string]*list.Element)}
 	if l.NamesPerStream >= 0 {
 		m.limit = min(m.limit, l.NamesPerStream/2)
 	}
@@ -24,46 +29,23 @@ func newMissing(l *Limits) *missing {
 
 // add adds a nonexistent name.
 func (m *missing) add(name string) {
-	if _, ok := m.names[name]; ok {
-		return
+	if m.names[name] == nil {
+		m.names[name] = m.order.PushBack(name)
+		m.cost += wire.NameCost(len(name))
 	}
-	m.names[name] = m.cut + len(m.order)
-	m.order = append(m.order, name)
-	m.cost += nameCost(len(name))
 }
 
 // drop removes a name that exists now, or that the client no longer wants.
 func (m *missing) drop(name string) {
-	if _, ok := m.names[name]; !ok {
-		return
+	if e := m.names[name]; e != nil {
+		m.order.Remove(e)
+		delete(m.names, name)
+		m.cost -= wire.NameCost(len(name))
 	}
-	delete(m.names, name)
-	m.cost -= nameCost(len(name))
-	if len(m.order) > 2*len(m.names)+16 {
-		var order []string
-		for i, name := range m.order {
-			if m.isAt(name, i) {
-				m.names[name] = len(order)
-				order = append(order, name)
-			}
-		}
-		m.order, m.cut = order, 0
-	}
-}
-
-// isAt says whether a name has its place at m.order[i].
-func (m *missing) isAt(name string, i int) bool {
-	place, ok := m.names[name]
-	return ok && place == m.cut+i
 }
 
 // oldest returns the oldest of the names; there must be one.
-func (m *missing) oldest() string {
-	for !m.isAt(m.order[0], 0) {
-		m.order, m.cut = m.order[1:], m.cut+1
-	}
-	return m.order[0]
-}
+func (m *missing) oldest() string { return m.order.Front().Value.(string) } //nolint:errcheck,forcetypeassert // it has only names
 
 // exists says whether a resource exists, or the client has it.
 func (s *subscription) exists(name string) bool {
@@ -80,7 +62,7 @@ func (s *subscription) forget(most int) (cost int) {
 		}
 		delete(s.wants.names, name)
 		s.client.forget(name)
-		cost += nameCost(len(name))
+		cost += wire.NameCost(len(name))
 	}
 	s.cost -= cost
 	return cost
@@ -103,15 +85,15 @@ func (s *stream) chargeFor(sub *subscription, more int) error {
 }
 
 // reduce drops from a request with too many names the nonexistent ones beyond half the limit (NoWildcard only).
-func (s *stream) reduce(sub *subscription, req *request) error {
-	if coll := s.collection(sub); req.tooMany() && sub.missing != nil && coll.Synced() {
+func (s *stream) reduce(sub *subscription, req *wire.Request) error {
+	if coll := s.collection(sub); req.TooMany() && sub.missing != nil && coll.Synced() {
 		there, cost := coll.shown.Load(), 0
-		if err := req.decodeFiltered(func(name []byte) bool {
+		if err := req.DecodeFiltered(func(name []byte) bool {
 			if there.get(string(name)) != nil {
 				return true
 			}
-			cost += nameCost(len(name))
-			return cost <= req.maxCost/2
+			cost += wire.NameCost(len(name))
+			return cost <= req.MaxCost/2
 		}); err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 // Requests to an Envoy can make it ask for any number of nonexistent hosts, and Envoy never unsubscribes. It gets an answer for each, and
 // its stream goes on: with many names, with long ones, and when it resumes with all of them.
 func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100}})
+	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
 	w.set(VHostURL, "80/a", "80/z")
 	c := w.delta(VHostURL)
 	c.ask(VHostURL)
@@ -34,7 +34,7 @@ func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
 		require.Equal(t, []string{name}, answer.unknown)
 		c.ack(answer)
 	}
-	eventually(t, func() bool { return w.server.names.total() <= 51 })
+	eventually(t, func() bool { return w.namesCost() <= 51 })
 	w.set(VHostURL, "80/a@2", "80/no-299") // the last ones are remembered
 	c.expectAck(VHostURL, nil, "80/a@2", "80/no-299@1")
 	w.set(VHostURL, "80/no-1")
@@ -72,7 +72,7 @@ func TestANameThatIsAskedForAgainIsTheNewest(t *testing.T) {
 
 // With types without NoWildcard the limit holds.
 func TestNamesThatAreNotThereCountElsewhere(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100}})
+	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
 	w.set(EndpointURL, "a")
 	var names []string
 	for i := range 101 {

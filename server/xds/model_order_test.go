@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/server/xds/wire"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,7 +38,7 @@ type orderModel struct {
 	insists  bool                 // gRPC: asks for clusters as long as they are there, and not only while it needs them
 	routes   map[string]string    // of the server, each with the cluster that it leads to
 	version  int
-	out      []*request        // on their way to the server
+	out      []*wire.Request   // on their way to the server
 	applied  map[string]string // gRPC: the clusters that are in use, by route
 	known    map[string]string // gRPC: the version of each route that its balancer has been told of
 }
@@ -80,7 +82,6 @@ func newOrderModel(t *testing.T, seed uint64) *orderModel {
 		m.colls[url].MarkSynced()
 	}
 	m.server.opts.Pacing = Pacing{Least: -1}
-	m.ttl = false
 	if o.grpc = m.chance(2); o.grpc {
 		m.delta, o.insists = false, m.chance(3)
 	}
@@ -163,21 +164,21 @@ func (o *orderModel) want(url string, names ...string) {
 	req := o.request(url)
 	switch {
 	case !o.delta:
-		req.names, req.nonce = names, ty.nonce
+		req.Names, req.Nonce = names, ty.nonce
 	case !ty.asked:
-		req.subscribe = names
+		req.Subscribe = names
 		if len(ty.have) > 0 {
-			req.initial = o.initial(ty.have)
+			req.Initial = o.initial(ty.have)
 		}
 	default:
 		for _, name := range names {
 			if !ty.wants[name] {
-				req.subscribe = append(req.subscribe, name)
+				req.Subscribe = append(req.Subscribe, name)
 			}
 		}
 		for name := range ty.wants {
 			if !slices.Contains(names, name) {
-				req.unsub = append(req.unsub, name)
+				req.Unsubscribe = append(req.Unsubscribe, name)
 			}
 		}
 	}
@@ -316,9 +317,9 @@ func (o *orderModel) look() {
 	}
 	o.check()
 	ack := o.request(msg.typ)
-	ack.nonce = msg.nonce
+	ack.Nonce = msg.nonce
 	if !o.delta {
-		ack.names = slices.Sorted(maps.Keys(ty.wants))
+		ack.Names = slices.Sorted(maps.Keys(ty.wants))
 	}
 	if o.grpc { // it acknowledges what it has read, and then its watchers ask for more
 		o.out = append(o.out, ack)

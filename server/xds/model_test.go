@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/server/xds/wire"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
@@ -73,7 +75,6 @@ type model struct {
 	log    []string
 
 	delta     bool
-	ttl       bool // the client supports them
 	given     bool // collections have a Commit.Version, and a new one is a change
 	stream    *stream
 	inbox     []*message // sent, and not yet looked at by the client
@@ -86,20 +87,20 @@ type model struct {
 
 // modelType is what the client knows of one type.
 type modelType struct {
-	asked  bool // on this stream
-	all    bool
-	named  bool     // SotW: a name was given on this stream
-	sent   string   // the nonce of the last response that is on its way, or was looked at
-	taken  []string // SotW: the names that the server has taken
-	insist bool     // SotW: the server did not take the last names
-	lost   bool     // SotW: names that the server has taken were dropped meanwhile
-	wants  map[string]bool
-	have   map[string]string
-	nonce  string          // of the last response looked at
-	ver    string          // SotW: its version, if it spoke of everything that is wanted
-	told   map[string]bool // delta: wanted names that are known to be missing
-	again  map[string]int  // what may be said although it is known, by the messages that had been sent when that came about
-	repeat int             // SotW: likewise, that a response may bring nothing new; -1 if it may not
+	asked        bool // on this stream
+	all          bool
+	named        bool     // SotW: a name was given on this stream
+	sent         string   // the nonce of the last response that is on its way, or was looked at
+	accepted     []string // SotW: the names that the server has taken
+	insist       bool     // SotW: the server did not take the last names
+	lost         bool     // SotW: names that the server has taken were dropped meanwhile
+	wants        map[string]bool
+	have         map[string]string
+	nonce        string          // of the last response looked at
+	ver          string          // SotW: its version, if it spoke of everything that is wanted
+	knownMissing map[string]bool // delta: wanted names that are known to be missing
+	again        map[string]int  // what may be said although it is known, by the messages that had been sent when that came about
+	repeat       int             // SotW: likewise, that a response may bring nothing new; -1 if it may not
 }
 
 // message is a response.
@@ -107,7 +108,6 @@ type message struct {
 	number              int
 	typ, nonce, version string
 	puts                map[string]string
-	beats               map[string]string // heartbeats
 	removed             []string
 }
 
@@ -126,7 +126,7 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 		types: make(map[string]*modelType),
 	}
 	m.group.Log = server.log
-	m.delta, m.ttl, m.given = m.chance(2), m.chance(4), m.chance(4)
+	m.delta, m.given = m.chance(2), m.chance(4)
 	opts := server.opts
 	opts.Pacing = Pacing{Least: -1}
 	if m.chance(3) {
@@ -138,7 +138,7 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 	}
 	for _, url := range modelTypes {
 		m.colls[url] = m.group.Collection(modelTypeOf(m.t, url))
-		m.types[url] = &modelType{wants: map[string]bool{}, have: map[string]string{}, again: map[string]int{}, told: map[string]bool{}}
+		m.types[url] = &modelType{wants: map[string]bool{}, have: map[string]string{}, again: map[string]int{}, knownMissing: map[string]bool{}}
 	}
 	for range 3 {
 		m.commit()
@@ -243,15 +243,7 @@ func (m *model) commit() {
 			if name := m.name(); m.chance(3) {
 				c.Remove = append(c.Remove, name)
 			} else {
-				version, mortal := strconv.Itoa(m.r.IntN(3)), url == testType && m.chance(3)
-				if mortal {
-					version += "t"
-				}
-				e := thing(m.t, name, version, "")
-				if mortal {
-					e.TTL = time.Minute
-				}
-				c.Put = append(c.Put, e)
+				c.Put = append(c.Put, thing(m.t, name, strconv.Itoa(m.r.IntN(3)), ""))
 			}
 		}
 		if m.given && m.chance(3) {
@@ -299,8 +291,8 @@ func (m *model) connect(resumes bool) {
 	for _, url := range modelTypes {
 		ty := m.types[url]
 		wasAsked := ty.asked
-		ty.asked, ty.named, ty.nonce, ty.sent, ty.taken = false, false, "", "", nil
-		ty.again, ty.told = map[string]int{}, map[string]bool{}
+		ty.asked, ty.named, ty.nonce, ty.sent, ty.accepted = false, false, "", "", nil
+		ty.again, ty.knownMissing = map[string]int{}, map[string]bool{}
 		if !resumes || !wasAsked {
 			ty.have, ty.ver = map[string]string{}, ""
 			ty.all, ty.wants = false, map[string]bool{}
@@ -321,29 +313,29 @@ func (m *model) first(url string, resumes bool) {
 	ty.asked, ty.repeat = true, m.sent
 	req := m.request(url)
 	if ty.all && !m.delta && len(ty.wants) > 0 || ty.all && m.chance(2) {
-		req.names = append(req.names, "*")
+		req.Names = append(req.Names, "*")
 	}
-	if !ty.all || m.chance(2) && len(req.names) > 0 || !m.delta {
-		req.names = append(req.names, slices.Sorted(maps.Keys(ty.wants))...)
+	if !ty.all || m.chance(2) && len(req.Names) > 0 || !m.delta {
+		req.Names = append(req.Names, slices.Sorted(maps.Keys(ty.wants))...)
 	} else {
 		ty.wants = map[string]bool{}
 	}
-	if ty.named = len(req.names) > 0; !ty.named {
+	if ty.named = len(req.Names) > 0; !ty.named {
 		ty.all = true
 	}
 	for name := range ty.wants {
 		ty.again[name] = m.sent
 	}
 	if m.delta {
-		req.subscribe, req.names = req.names, nil
+		req.Subscribe, req.Names = req.Names, nil
 		if resumes && len(ty.have) > 0 {
-			req.initial = m.initial(ty.have)
+			req.Initial = m.initial(ty.have)
 			ty.again = map[string]int{}
 		} else {
 			ty.have = map[string]string{}
 		}
 	} else if resumes && ty.all {
-		req.version = ty.ver
+		req.Version = ty.ver
 	}
 	if !m.delta && !ty.all {
 		ty.ver = ""
@@ -351,26 +343,22 @@ func (m *model) first(url string, resumes bool) {
 	m.send(req)
 }
 
-func (m *model) initial(have map[string]string) *versions {
+func (m *model) initial(have map[string]string) *wire.Versions {
 	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: have})
 	require.NoError(m.t, err)
-	r := request{delta: true}
-	require.NoError(m.t, r.decode(b))
-	return r.initial
+	r := wire.Request{Delta: true}
+	require.NoError(m.t, r.Decode(b))
+	return r.Initial
 }
 
-func (m *model) request(url string) *request {
-	node := &corev3.Node{Id: "model"}
-	if m.ttl {
-		node.ClientFeatures = []string{featureTTL, featureWrapped}
-	}
-	return &request{delta: m.delta, typeURL: url, node: node}
+func (m *model) request(url string) *wire.Request {
+	return &wire.Request{Delta: m.delta, TypeURL: url, Node: &corev3.Node{Id: "model"}}
 }
 
-func (m *model) send(req *request) {
-	m.note("request %s nonce=%q err=%t names=%v +%v -%v initial=%t version=%q", short(req.typeURL), req.nonce, req.err != nil,
-		req.names, req.subscribe, req.unsub, req.initial != nil, req.version)
-	m.require(m.stream.take(req, m.now) == nil, "request refused")
+func (m *model) send(req *wire.Request) {
+	m.note("request %s nonce=%q err=%t names=%v +%v -%v initial=%t version=%q", short(req.TypeURL), req.Nonce, req.Err != nil,
+		req.Names, req.Subscribe, req.Unsubscribe, req.Initial != nil, req.Version)
+	m.require(m.stream.handle(req, m.now) == nil, "request refused")
 }
 
 // ask changes what the client wants of a type.
@@ -404,16 +392,16 @@ func (m *model) askDelta(ty *modelType, url string) {
 				m.look(false)
 			}
 		}
-		if slices.Contains(req.subscribe, name) || slices.Contains(req.unsub, name) {
+		if slices.Contains(req.Subscribe, name) || slices.Contains(req.Unsubscribe, name) {
 			continue
 		}
 		if m.chance(2) {
-			req.subscribe = append(req.subscribe, name)
+			req.Subscribe = append(req.Subscribe, name)
 		} else {
-			req.unsub = append(req.unsub, name)
+			req.Unsubscribe = append(req.Unsubscribe, name)
 		}
 	}
-	for _, name := range req.subscribe {
+	for _, name := range req.Subscribe {
 		if name == "*" {
 			if !ty.all {
 				for i := range modelNames {
@@ -424,16 +412,16 @@ func (m *model) askDelta(ty *modelType, url string) {
 			continue
 		}
 		ty.wants[name], ty.again[name] = true, m.sent
-		delete(ty.told, name)
+		delete(ty.knownMissing, name)
 	}
-	for _, name := range req.unsub {
+	for _, name := range req.Unsubscribe {
 		if name == "*" {
 			ty.all = false
 			continue
 		}
 		delete(ty.wants, name)
 		delete(ty.have, name)
-		delete(ty.told, name)
+		delete(ty.knownMissing, name)
 		ty.again[name] = m.sent
 	}
 	ty.drop(m.sent)
@@ -463,19 +451,19 @@ func (m *model) askSotW(ty *modelType, url string) {
 // answer sends a SotW request with what the client wants, about the last response that it looked at.
 func (m *model) answer(ty *modelType, url string, err *rpcstatus.Status) {
 	req := m.request(url)
-	req.nonce, req.err = ty.nonce, err
-	req.names = slices.Sorted(maps.Keys(ty.wants))
-	if ty.all && (ty.named || len(req.names) > 0) {
-		req.names = append(req.names, "*")
+	req.Nonce, req.Err = ty.nonce, err
+	req.Names = slices.Sorted(maps.Keys(ty.wants))
+	if ty.all && (ty.named || len(req.Names) > 0) {
+		req.Names = append(req.Names, "*")
 	}
-	ty.named = ty.named || len(req.names) > 0
+	ty.named = ty.named || len(req.Names) > 0
 	ty.insist = ty.nonce != ty.sent // the server will not take the names
 	if ty.insist {
-		if ty.lost = ty.lost || slices.ContainsFunc(ty.taken, func(name string) bool { return !slices.Contains(req.names, name) }); ty.lost {
+		if ty.lost = ty.lost || slices.ContainsFunc(ty.accepted, func(name string) bool { return !slices.Contains(req.Names, name) }); ty.lost {
 			ty.repeat = m.sent
 		}
-	} else if ty.lost || !slices.Equal(ty.taken, req.names) {
-		ty.taken, ty.repeat, ty.lost = req.names, m.sent, false
+	} else if ty.lost || !slices.Equal(ty.accepted, req.Names) {
+		ty.accepted, ty.repeat, ty.lost = req.Names, m.sent, false
 	}
 	m.send(req)
 }
@@ -492,7 +480,7 @@ func (m *model) junk(url string) {
 		return
 	}
 	req := m.request(url)
-	req.nonce = "zzzz"
+	req.Nonce = "zzzz"
 	m.send(req)
 }
 
@@ -516,7 +504,7 @@ func (m *model) pump() (sent bool, wait time.Duration) {
 	}
 	m.inbox = append(m.inbox, msg)
 	m.types[msg.typ].sent = msg.nonce
-	m.note("sent %s nonce=%s version=%s +%v -%v beats=%v", short(msg.typ), msg.nonce, msg.version, msg.puts, msg.removed, msg.beats)
+	m.note("sent %s nonce=%s version=%s +%v -%v", short(msg.typ), msg.nonce, msg.version, msg.puts, msg.removed)
 	return true, 0
 }
 
@@ -525,17 +513,8 @@ func (m *model) decode(f *frame) *message {
 	if !m.delta {
 		var r discoveryv3.DiscoveryResponse
 		require.NoError(m.t, proto.Unmarshal(b, &r))
-		msg := &message{typ: r.TypeUrl, nonce: r.Nonce, version: r.VersionInfo, puts: map[string]string{}, beats: map[string]string{}}
+		msg := &message{typ: r.TypeUrl, nonce: r.Nonce, version: r.VersionInfo, puts: map[string]string{}}
 		for _, a := range r.Resources {
-			var res discoveryv3.Resource
-			if a.MessageIs(&res) {
-				require.NoError(m.t, a.UnmarshalTo(&res))
-				if res.Resource == nil {
-					msg.beats[res.Name] = res.Version
-					continue
-				}
-				a = res.Resource
-			}
 			name, version, _ := strings.Cut(said(m.t, a), "@")
 			_, twice := msg.puts[name]
 			m.require(!twice, "%s is in a response twice", name)
@@ -546,14 +525,9 @@ func (m *model) decode(f *frame) *message {
 	var r discoveryv3.DeltaDiscoveryResponse
 	require.NoError(m.t, proto.Unmarshal(b, &r))
 	msg := &message{
-		typ: r.TypeUrl, nonce: r.Nonce, version: r.SystemVersionInfo, removed: r.RemovedResources,
-		puts: map[string]string{}, beats: map[string]string{},
+		typ: r.TypeUrl, nonce: r.Nonce, version: r.SystemVersionInfo, removed: r.RemovedResources, puts: map[string]string{},
 	}
 	for _, res := range r.Resources {
-		if res.Resource == nil {
-			msg.beats[res.Name] = res.Version
-			continue
-		}
 		_, twice := msg.puts[res.Name]
 		m.require(!twice && !slices.Contains(r.RemovedResources, res.Name), "%s is in a response twice", res.Name)
 		m.require(said(m.t, res.Resource) == res.Name+"@"+res.Version, "%s is not what it says", res.Name)
@@ -571,17 +545,11 @@ func (m *model) look(late bool) {
 	m.inbox = m.inbox[1:]
 	ty := m.types[msg.typ]
 	ty.nonce = msg.nonce
-	for name, version := range msg.beats {
-		m.require(!m.delta || !ty.covers(name) || ty.have[name] == version || ty.mayRepeat(name),
-			"%s: heartbeat of %s, which the client does not have", short(msg.typ), name)
-	}
-	if len(msg.beats) == 0 {
-		m.responses++
-	}
+	m.responses++
 	if m.delta {
-		m.takeDelta(ty, msg)
+		m.receiveDelta(ty, msg)
 	} else {
-		m.takeSotW(ty, msg)
+		m.receiveSotW(ty, msg)
 	}
 	if late && !ty.insist {
 		m.note("not answered")
@@ -597,7 +565,7 @@ func (m *model) look(late bool) {
 		return
 	}
 	req := m.request(msg.typ)
-	req.nonce, req.err = msg.nonce, err
+	req.Nonce, req.Err = msg.nonce, err
 	m.send(req)
 }
 
@@ -620,7 +588,7 @@ func (ty *modelType) heard(name string, msg *message) {
 	}
 }
 
-func (m *model) takeDelta(ty *modelType, msg *message) {
+func (m *model) receiveDelta(ty *modelType, msg *message) {
 	for name, version := range msg.puts {
 		m.changed(msg, name)
 		if !ty.covers(name) {
@@ -628,21 +596,21 @@ func (m *model) takeDelta(ty *modelType, msg *message) {
 		}
 		m.require(ty.have[name] != version || ty.mayRepeat(name), "%s: %s@%s is repeated", short(msg.typ), name, version)
 		ty.have[name] = version
-		delete(ty.told, name)
+		delete(ty.knownMissing, name)
 		ty.heard(name, msg)
 	}
 	for _, name := range msg.removed {
 		_, had := ty.have[name]
-		m.require(!ty.covers(name) || had || ty.mayRepeat(name) || !ty.told[name], "%s: that %s is gone is repeated", short(msg.typ), name)
+		m.require(!ty.covers(name) || had || ty.mayRepeat(name) || !ty.knownMissing[name], "%s: that %s is gone is repeated", short(msg.typ), name)
 		delete(ty.have, name)
 		ty.heard(name, msg)
 		if ty.covers(name) {
-			ty.told[name] = true
+			ty.knownMissing[name] = true
 		}
 	}
 }
 
-func (m *model) takeSotW(ty *modelType, msg *message) {
+func (m *model) receiveSotW(ty *modelType, msg *message) {
 	full := ty.all || !TypeOf(msg.typ).Partial
 	for name, version := range msg.puts {
 		if ty.have[name] != version || ty.repeat >= 0 {
@@ -651,14 +619,6 @@ func (m *model) takeSotW(ty *modelType, msg *message) {
 	}
 	maps.DeleteFunc(msg.puts, func(name, _ string) bool { return !ty.covers(name) })
 	news := full && !maps.Equal(ty.have, msg.puts)
-	if len(msg.beats) > 0 {
-		for name := range msg.beats {
-			if v, ok := ty.have[name]; ok {
-				msg.puts[name] = v
-			}
-		}
-		news = true
-	}
 	for name, version := range msg.puts {
 		if !full {
 			m.require(ty.have[name] != version || ty.mayRepeat(name) || ty.repeat >= 0, "%s: %s@%s is repeated", short(msg.typ), name, version)
@@ -700,9 +660,7 @@ func (m *model) rest() {
 		sent, wait := m.pump()
 		switch {
 		case sent:
-			if len(m.inbox[len(m.inbox)-1].beats) == 0 {
-				messages++
-			}
+			messages++
 		case len(m.inbox) > 0:
 			m.look(false)
 			continue
@@ -761,7 +719,7 @@ func (m *model) compare() {
 		if m.delta {
 			for name := range ty.wants {
 				_, there := server[name]
-				m.require(there || ty.told[name], "%s: the client was not told that there is no %s", short(url), name)
+				m.require(there || ty.knownMissing[name], "%s: the client was not told that there is no %s", short(url), name)
 			}
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/server/xds/wire"
+
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
@@ -27,7 +29,7 @@ func TestNoopsAreReadSlowly(t *testing.T) {
 // A client that rejects the same response over and over is still served, and its stream goes on.
 func TestAClientThatTalksIsReadSlowly(t *testing.T) {
 	for _, delta := range []bool{true, false} {
-		w := newWorld(t, Options{})
+		w := newFixture(t, Options{})
 		w.set(testType, "a")
 		say := w.talker(delta)
 		nonce := say("", "a")
@@ -41,7 +43,7 @@ func TestAClientThatTalksIsReadSlowly(t *testing.T) {
 }
 
 // talker is a client that subscribes to a name, and returns the nonce of the response; or rejects the response of a nonce.
-func (w *world) talker(delta bool) func(nonce, name string) string {
+func (w *fixture) talker(delta bool) func(nonce, name string) string {
 	conn, rejected := w.conn(), &status.Status{Message: "no"}
 	w.t.Cleanup(func() { _ = conn.Close() })
 	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
@@ -83,9 +85,9 @@ func TestWhoAsksBeforeItIsAnsweredSendsNoNoop(t *testing.T) {
 	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, client: clientState{state: nothing}}
 	names := []string{"a"}
 	asks := func(nonce string) bool {
-		r := &request{nonce: nonce, names: names}
-		s.take(r, false, time.Now())
-		return r.changesSubscription
+		r := &wire.Request{Nonce: nonce, Names: names}
+		s.apply(r, false, time.Now())
+		return r.ChangesSubscription
 	}
 	require.True(t, asks("2"))
 	require.False(t, asks("2"), "that is an acknowledgement")

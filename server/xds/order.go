@@ -162,11 +162,8 @@ func (s *stream) followCut(sub *subscription) { sub.setGoal(s.ofCut(sub)) }
 // ofCut returns the state of sub in the last cut; it takes a cut if there is none.
 func (s *stream) ofCut(sub *subscription) *state {
 	g := sub.coll.group
-	if s.cuts == nil {
-		s.cuts = make(map[*Group]cut)
-	}
 	if s.cuts[g] == nil {
-		s.cuts[g] = *g.shown.Load()
+		put(&s.cuts, g, *g.shown.Load())
 	}
 	return cmp.Or(s.cuts[g][sub.coll], sub.coll.shown.Load())
 }
@@ -189,11 +186,11 @@ func (s *stream) parent(sub *subscription) *subscription {
 	return nil
 }
 
-// child returns the subscription of the children of sub, or nil.
-func (s *stream) child(sub *subscription) *subscription {
-	for _, c := range s.subs {
-		if c.coll.typ.URL == sub.coll.typ.ChildURL {
-			return c
+// ofCollections returns the subscription to the collections of a type, or nil.
+func (s *stream) ofCollections(url string) *subscription {
+	for _, sub := range s.subs {
+		if sub.coll.typ.URL == url {
+			return sub
 		}
 	}
 	return nil
@@ -214,7 +211,7 @@ func (s *stream) expect(sub *subscription, p *responsePlan, now time.Time) {
 	if url == "" {
 		return
 	}
-	child, fresh := s.child(sub), sub.client.fresh()
+	child, fresh := s.ofCollections(url), sub.client.fresh()
 	for _, e := range p.changed() {
 		if e.Child == "" {
 			continue
@@ -222,16 +219,10 @@ func (s *stream) expect(sub *subscription, p *responsePlan, now time.Time) {
 		if child != nil && child.wants.includes(e.Child) {
 			child.client.mustResend(e.Child)
 		} else if child == nil && sub.client.brought != nil {
-			if s.awaited == nil {
-				s.awaited = make(map[string][]string)
-			}
-			s.awaited[url] = append(s.awaited[url], e.Child)
+			put(&s.awaited, url, append(s.awaited[url], e.Child))
 		}
 		if _, had := sub.client.had(e.Name); !fresh && !had && (child != nil || !s.childless[url]) {
-			if sub.children == nil {
-				sub.children = make(map[string]struct{})
-			}
-			sub.children[e.Child] = struct{}{}
+			put(&sub.children, e.Child, struct{}{})
 		}
 	}
 	sub.expects = now
@@ -256,7 +247,7 @@ func (s *stream) expecting(sub *subscription, now time.Time) bool {
 	if url == "" {
 		return false
 	}
-	child := s.child(sub)
+	child := s.ofCollections(url)
 	if child != nil && child.goal != nothing {
 		for name := range sub.children {
 			if child.goal.get(name) == nil {
@@ -269,10 +260,7 @@ func (s *stream) expecting(sub *subscription, now time.Time) bool {
 			return true
 		}
 		if child == nil { // the client gets them elsewhere, or not at all
-			if s.childless == nil {
-				s.childless = make(map[string]bool)
-			}
-			s.childless[url] = true
+			put(&s.childless, url, true)
 		}
 	}
 	sub.children = nil

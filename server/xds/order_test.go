@@ -11,7 +11,7 @@ import (
 )
 
 func TestNothingBeforeSyncOfAnOrderedType(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ClusterURL, "c")
 	w.coll(ListenerURL) // not synced
 	c := w.sotw(ClusterURL)
@@ -24,7 +24,7 @@ func TestNothingBeforeSyncOfAnOrderedType(t *testing.T) {
 }
 
 func TestNothingBeforeSyncResumedDelta(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ClusterURL, "c")
 	w.coll(ListenerURL)
 	c := w.delta(ClusterURL)
@@ -46,7 +46,7 @@ func TestNothingBeforeSyncResumedDelta(t *testing.T) {
 }
 
 func TestStaleCutForATypeAskedForLater(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ClusterURL, "c")
 	w.set(RouteURL, "r")
 	w.coll(ListenerURL)
@@ -63,7 +63,7 @@ func TestStaleCutForATypeAskedForLater(t *testing.T) {
 func TestClustersByNameAreKeptAlsoIfTheRouteAnswersARequest(t *testing.T) {
 	for _, asks := range []bool{false, true} {
 		t.Run(fmt.Sprint(asks), func(t *testing.T) {
-			w := newWorld(t, Options{AckTimeout: time.Hour})
+			w := newFixture(t, Options{AckTimeout: time.Hour})
 			w.set(ClusterURL, "c1")
 			w.set(RouteURL, "r1", "r2")
 			c := w.sotw(ClusterURL)
@@ -91,7 +91,7 @@ func TestClustersByNameAreKeptAlsoIfTheRouteAnswersARequest(t *testing.T) {
 }
 
 func TestANewWildcardDoesNotBreakBeforeItMakes(t *testing.T) {
-	w := newWorld(t, Options{AckTimeout: time.Hour})
+	w := newFixture(t, Options{AckTimeout: time.Hour})
 	w.set(ClusterURL, "c1")
 	w.set(ListenerURL, "l")
 	c := w.delta(ClusterURL)
@@ -109,7 +109,7 @@ func TestANewWildcardDoesNotBreakBeforeItMakes(t *testing.T) {
 }
 
 func TestRemovalsAreNotPutOffWhileRoutesKeepChanging(t *testing.T) {
-	w := newWorld(t, Options{AckTimeout: 500 * time.Millisecond})
+	w := newFixture(t, Options{AckTimeout: 500 * time.Millisecond})
 	w.set(ClusterURL, "c1", "c2")
 	w.set(RouteURL, "r1")
 	c := w.sotw(ClusterURL)
@@ -140,7 +140,7 @@ func TestRemovalsAreNotPutOffWhileRoutesKeepChanging(t *testing.T) {
 
 // An Envoy that has a new version of a cluster waits for its endpoints, although it has acknowledged them.
 func TestEndpointsThatAResumedWildcardHasAreSentAfterTheirCluster(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ClusterURL, "c@2", "d")
 	w.set(EndpointURL, "c", "d")
 	c := w.delta(ClusterURL)

@@ -12,7 +12,7 @@ import (
 func TestPacing(t *testing.T) {
 	pacing := Pacing{Least: time.Hour, Most: time.Hour}
 	t.Run("sotw", func(t *testing.T) {
-		w := newWorld(t, Options{Pacing: pacing})
+		w := newFixture(t, Options{Pacing: pacing})
 		w.set(testType, "a", "b")
 		c := w.sotw(testType)
 		c.ask(testType, "a")
@@ -25,7 +25,7 @@ func TestPacing(t *testing.T) {
 		c.expect(testType, "a@3", "b@1")
 	})
 	t.Run("delta", func(t *testing.T) {
-		w := newWorld(t, Options{Pacing: pacing})
+		w := newFixture(t, Options{Pacing: pacing})
 		w.set(testType, "a")
 		c := w.delta(testType)
 		c.ask(testType)
@@ -40,16 +40,16 @@ func TestPaceFollowsTheClient(t *testing.T) {
 	pacing := Pacing{}
 	pacing.setDefaults()
 	now := time.Unix(1000, 0)
-	for _, tt := range []struct{ took, passed, want time.Duration }{
+	for _, tt := range []struct{ ackTime, passed, want time.Duration }{
 		{0, 0, time.Second},
 		{10 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond},
 		{10 * time.Millisecond, 2 * time.Second, 0},
 		{300 * time.Millisecond, time.Second, 2 * time.Second},
 		{5 * time.Second, 0, 10 * time.Second},
 	} {
-		p := pace{changed: now, took: tt.took}
+		p := pace{changed: now, ackTime: tt.ackTime}
 		require.Equal(t, tt.want, p.wait(now.Add(tt.passed), pacing), "%+v", tt)
 	}
-	require.Zero(t, (&pace{took: time.Hour}).wait(now, pacing), "no change was sent yet")
+	require.Zero(t, (&pace{ackTime: time.Hour}).wait(now, pacing), "no change was sent yet")
 	require.Zero(t, (&pace{changed: now}).wait(now, Pacing{Least: -1}), "no pacing")
 }

@@ -2,7 +2,8 @@ package xds
 
 import (
 	"sort"
-	"time"
+	"sync"
+	"weak"
 
 	"google.golang.org/grpc/mem"
 )
@@ -10,25 +11,8 @@ import (
 // page is a run of entries in order of name, never empty. Its encoded forms are made on demand and held weakly.
 type page struct {
 	entries []*Entry
-	minTTL  time.Duration // the least of the entries' that is not zero, or zero
 	cache   [forms]weakCache[encoded]
 	zips    [forms]zip
-}
-
-func newPage(entries []*Entry) *page {
-	p := &page{entries: entries}
-	for _, e := range entries {
-		p.minTTL = minPositive(p.minTTL, e.TTL)
-	}
-	return p
-}
-
-// minPositive returns the lesser of a and b, without one that is zero.
-func minPositive(a, b time.Duration) time.Duration {
-	if a <= 0 || b <= 0 {
-		return max(a, b)
-	}
-	return min(a, b)
 }
 
 // encoded is a run of bytes of a response, which can be sent any number of times.
@@ -53,12 +37,27 @@ func (p *page) get(name string) *Entry {
 
 // encoded returns the page in a form.
 func (p *page) encoded(f form) *encoded {
-	if p.minTTL == 0 {
-		f = f.withoutTTL()
-	}
 	return p.cache[f].get(func() *encoded {
-		e := encode(p.entries, f, false)
+		e := encode(p.entries, f)
 		e.zip = &p.zips[f]
 		return e
 	})
+}
+
+// weakCache keeps a value until the first garbage collection after its last use. Then get makes it again.
+type weakCache[T any] struct {
+	mu    sync.Mutex
+	value weak.Pointer[T]
+}
+
+// get returns the value, or makes it while other callers wait.
+func (w *weakCache[T]) get(build func() *T) *T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if v := w.value.Value(); v != nil {
+		return v
+	}
+	v := build()
+	w.value = weak.Make(v)
+	return v
 }

@@ -2,14 +2,9 @@ package xds
 
 import (
 	"cmp"
-	"iter"
 	"maps"
-	"runtime"
 	"slices"
-	"time"
 )
-
-// What a client has, what it subscribed to, and the function that plans the next response.
 
 // variant is how responses of a type are made on a stream: as differences, with a part of the resources, or in full.
 type variant struct {
@@ -23,211 +18,8 @@ type variant struct {
 // inFull says whether each response to a client that wants w has everything.
 func (v variant) inFull(w *subscriptionNames) bool { return !v.delta && (!v.partial || w.all) }
 
-// takes says whether a response can remove something from a client that wants w.
-func (v variant) takes(w *subscriptionNames) bool { return v.delta || v.inFull(w) }
-
-// subscriptionNames are the names of a type that a client subscribed to.
-type subscriptionNames struct {
-	all   bool // a wildcard
-	names map[string]struct{}
-}
-
-// add adds a name. Clients that want the same names share the string of the entry in a state.
-func (w *subscriptionNames) add(name string, known *state) {
-	if w.names == nil {
-		w.names = make(map[string]struct{})
-	}
-	if e := known.get(name); e != nil {
-		name = e.Name
-	}
-	w.names[name] = struct{}{}
-	yieldEvery512(len(w.names))
-}
-
-// of yields the entries of a state that have one of the names.
-func (w *subscriptionNames) entriesIn(s *state) iter.Seq[*Entry] {
-	return func(yield func(*Entry) bool) {
-		looked := 0
-		if s.len < len(w.names) {
-			for e := range s.all() {
-				if _, ok := w.names[e.Name]; ok && !yield(e) {
-					return
-				}
-				looked++
-				yieldEvery512(looked)
-			}
-			return
-		}
-		for name := range w.names {
-			if e := s.get(name); e != nil && !yield(e) {
-				return
-			}
-			looked++
-			yieldEvery512(looked)
-		}
-	}
-}
-
-// yieldEvery512 yields the processor at every 512th name. Otherwise twenty streams with very many names, each of which works until Go
-// preempts it, delay each step of all others twentyfold.
-func yieldEvery512(names int) {
-	if names%512 == 511 {
-		runtime.Gosched()
-	}
-}
-
-// includes says whether the client wants name.
-func (w *subscriptionNames) includes(name string) bool {
-	_, ok := w.names[name]
-	return ok || w.all
-}
-
-// clientState is what the client has: state, limited to what it subscribed to, without notHeld, plus gone. Before the first response,
-// state is empty and brought has the versions the client sent.
-type clientState struct {
-	state *state
-	// gone are the versions, by name, of resources that the client still has from an earlier stream and that no longer exist. A later
-	// response removes them. Their content is unknown.
-	gone        map[string]string
-	brought     *versions              // delta: initial_resource_versions; nil if there are none
-	version     string                 // SotW: version_info, of everything; empty if there is none
-	notHeld     map[string]absenceSent // names that the client does not have
-	resend      map[string]struct{}    // names to send again, if they exist: the client waits for them
-	mustRespond bool                   // the next response is due even if it is empty
-	again       bool                   // delta: a wildcard is new; whatever it covers must be sent again
-}
-
-// absenceSent says whether a response that reports a name as missing was planned. If not, the next response must mention the name.
-type absenceSent bool
-
-// mustAnswer makes the next response mention name.
-func (h *clientState) mustAnswer(name string) {
-	if h.notHeld == nil {
-		h.notHeld = make(map[string]absenceSent)
-	}
-	h.notHeld[name] = false
-}
-
-// mustResend makes the next response have name, if it exists.
-func (h *clientState) mustResend(name string) {
-	if h.resend == nil {
-		h.resend = make(map[string]struct{})
-	}
-	h.resend[name] = struct{}{}
-}
-
-// forget drops a name that the client no longer wants.
-func (h *clientState) forget(name string) {
-	delete(h.notHeld, name)
-	delete(h.resend, name)
-}
-
-// forgetAllBut drops all names but those that the client wants.
-func (h *clientState) forgetAllBut(names map[string]struct{}) {
-	unwanted := func(name string) bool { _, wanted := names[name]; return !wanted }
-	maps.DeleteFunc(h.notHeld, func(name string, _ absenceSent) bool { return unwanted(name) })
-	maps.DeleteFunc(h.resend, func(name string, _ struct{}) bool { return unwanted(name) })
-}
-
-// split separates the entries that the client has by name from the others.
-func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, others []*Entry) {
-	for _, e := range entries {
-		_, notHeld := h.notHeld[e.Name]
-		if _, ok := w.names[e.Name]; ok && !notHeld {
-			named = append(named, e)
-		} else {
-			others = append(others, e)
-		}
-	}
-	return named, others
-}
-
-// fresh says whether the client has nothing, as far as is known: it is not resuming.
-func (h *clientState) fresh() bool { return h.state == nothing && h.brought == nil && h.version == "" }
-
-// answersRequest says whether the next response answers a request, not only a change.
-func (h *clientState) answersRequest() bool {
-	for _, sent := range h.notHeld {
-		if !sent {
-			return true
-		}
-	}
-	return h.mustRespond || h.brought != nil || len(h.resend) > 0
-}
-
-// keepOnly forgets all that the client has but names.
-func (h *clientState) keepOnly(names map[string]struct{}) { h.state = h.state.only(names) }
-
-// get returns what the client has under name, if it wants it, or nil.
-func (h *clientState) get(name string) *Entry {
-	if _, notHeld := h.notHeld[name]; notHeld {
-		return nil
-	}
-	return h.state.get(name)
-}
-
-// had returns the version that the client has of name, if it wants it.
-func (h *clientState) had(name string) (version string, ok bool) {
-	if e := h.get(name); e != nil {
-		return e.Version, true
-	}
-	if _, notHeld := h.notHeld[name]; notHeld {
-		return "", false
-	}
-	version, ok = h.gone[name]
-	return version, ok
-}
-
-// matches says whether the client has what is in a state, and nothing else.
-func (h *clientState) matches(s *state) bool { return h.state == s && len(h.gone) == 0 }
-
-// stillGone returns what remains of gone after a response that leads to goal and removes none of the names that keeps accepts.
-func (h *clientState) stillGone(goal *state, keeps func(name string) bool) map[string]string {
-	var gone map[string]string
-	for name, version := range h.gone {
-		if _, notHeld := h.notHeld[name]; notHeld || goal.get(name) != nil || !keeps(name) {
-			continue
-		}
-		if gone == nil {
-			gone = make(map[string]string)
-		}
-		gone[name] = version
-	}
-	return gone
-}
-
-// mandatory yields the entries of goal that must be sent whether or not they have changed, each name once.
-func (h *clientState) mandatory(goal *state) iter.Seq[*Entry] {
-	return func(yield func(*Entry) bool) {
-		for name := range h.notHeld {
-			if e := goal.get(name); e != nil && !yield(e) {
-				return
-			}
-		}
-		for name := range h.resend {
-			if _, notHeld := h.notHeld[name]; notHeld {
-				continue
-			}
-			if e := goal.get(name); e != nil && !yield(e) {
-				return
-			}
-		}
-	}
-}
-
-func none(entries iter.Seq[*Entry]) bool {
-	for range entries {
-		return false
-	}
-	return true
-}
-
-// mustSend says whether the name is one of those.
-func (h *clientState) mustSend(name string) bool {
-	_, notHeld := h.notHeld[name]
-	_, resend := h.resend[name]
-	return notHeld || resend
-}
+// canRemove says whether a response can remove something from a client that wants w.
+func (v variant) canRemove(w *subscriptionNames) bool { return v.delta || v.inFull(w) }
 
 // responsePlan is the next response to a client, and the state in which it leaves the client.
 type responsePlan struct {
@@ -281,7 +73,7 @@ func plan(v variant, h *clientState, w *subscriptionNames, goal *state, addition
 			gone = h.stillGone(goal, func(name string) bool { _, ok := w.names[name]; return ok })
 		}
 		p.diff = goal.since(nothing).withRemoved(removed)
-	case additionsOnly && v.takes(w):
+	case additionsOnly && v.canRemove(w):
 		p.to, p.diff = p.diff.additionsFirst(goal)
 		gone = h.stillGone(goal, w.includes)
 	}
@@ -304,7 +96,7 @@ func (p *responsePlan) list(v variant, h *clientState, w *subscriptionNames, goa
 	p.listPuts(h, w, goal)
 	p.newer = p.puts
 	p.adds = len(p.puts) > 0
-	if v.takes(w) {
+	if v.canRemove(w) {
 		for _, e := range p.diff.removed {
 			if _, notHeld := h.notHeld[e.Name]; !notHeld && w.includes(e.Name) {
 				p.removed, p.removes = append(p.removed, e.Name), true
@@ -409,10 +201,7 @@ func (h *clientState) stillAbsent(to, goal *state) map[string]absenceSent {
 	var notHeld map[string]absenceSent
 	for name := range h.notHeld {
 		if goal.get(name) == nil && to.get(name) != nil {
-			if notHeld == nil {
-				notHeld = make(map[string]absenceSent)
-			}
-			notHeld[name] = true
+			put(&notHeld, name, true)
 		}
 	}
 	return notHeld
@@ -454,37 +243,34 @@ func planResumed(v variant, h *clientState, w *subscriptionNames, goal *state, a
 }
 
 // bodies encodes the response: one body for SotW, one or more for delta.
-func (p *responsePlan) bodies(v variant, f form) []*body {
-	if p.to.minTTL == 0 {
-		f = f.withoutTTL()
-	}
+func (p *responsePlan) bodies(v variant) []*body {
 	switch {
 	case p.content == contentState:
-		return []*body{p.to.sotwBody(f)}
+		return []*body{p.to.sotwBody()}
 	case !v.delta:
-		return []*body{sotwBodyOf(p.puts, f)}
+		return []*body{sotwBodyOf(p.puts)}
 	case v.onePerResponse:
-		return p.oneByOne(f)
+		return p.oneByOne()
 	case p.content == contentDiff && p.diff.whole:
-		return p.goal.deltaBodiesAll(f)
+		return p.goal.deltaBodiesAll()
 	case p.content == contentDiff:
-		return p.diff.deltaIn(f).wildcard
+		return p.diff.deltas().wildcard
 	case p.spans != nil:
-		return p.diff.deltaIn(f).bodies(p.spans, p.removed)
+		return p.diff.deltas().bodies(p.spans, p.removed)
 	default:
-		return p.goal.deltaBodiesOf(p.puts, p.removed, f)
+		return p.goal.deltaBodiesOf(p.puts, p.removed)
 	}
 }
 
 // oneByOne encodes the response in bodies of one resource each.
-func (p *responsePlan) oneByOne(f form) []*body {
+func (p *responsePlan) oneByOne() []*body {
 	switch {
 	case p.content == contentDiff:
-		return p.diff.deltaIn(f).cut(1, []span{{0, len(p.diff.puts)}}, names(p.diff.removed))
+		return p.diff.deltas().cut(1, []span{{0, len(p.diff.puts)}}, names(p.diff.removed))
 	case p.spans != nil:
-		return p.diff.deltaIn(f).cut(1, p.spans, p.removed)
+		return p.diff.deltas().cut(1, p.spans, p.removed)
 	}
-	return encodeRun(p.puts, f, false).cut(1, []span{{0, len(p.puts)}}, p.removed)
+	return encodeRun(p.puts).cut(1, []span{{0, len(p.puts)}}, p.removed)
 }
 
 // changed returns the entries that are new or newer to the client, in order of name.
@@ -514,51 +300,4 @@ func compareName(e *Entry, name string) int { return cmp.Compare(e.Name, name) }
 
 func sortEntries(es []*Entry) {
 	slices.SortFunc(es, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
-}
-
-// Pacing spaces out the responses of state-of-the-world types in full, each of which has everything. The first change is sent
-// at once. The next waits for Least, or for ten times as long as the client took to acknowledge the last response, but no longer
-// than Most: so a client spends a tenth of its time on responses. Answers to requests do not wait.
-// After a preannounced change (Type.Preannounce), the next change of the type waits for Least.
-type Pacing struct {
-	Least time.Duration // one second if zero; negative for no pacing
-	Most  time.Duration // ten seconds if zero
-}
-
-const pacingShare = 10 // one part in so many of a client's time
-
-func (p *Pacing) setDefaults() {
-	p.Least = cmp.Or(p.Least, time.Second)
-	p.Most = max(cmp.Or(p.Most, 10*time.Second), p.Least)
-}
-
-// pace is how fast the client of a subscription is, and when it was last sent a change.
-type pace struct {
-	changed          time.Time     // when a change was last sent; zero if never
-	lastPreannounced time.Time     // when a change that was preannounced was last sent; zero if never
-	took             time.Duration // from sending the last acknowledged response until its acknowledgement
-}
-
-// begin notes that a response to the client, which has h, begins.
-func (p *pace) begin(h *clientState, now time.Time) {
-	if !h.answersRequest() {
-		p.changed = now
-	}
-}
-
-// wait returns how long the next change has to wait, or zero.
-func (p *pace) wait(now time.Time, pacing Pacing) time.Duration {
-	if p.changed.IsZero() || pacing.Least < 0 {
-		return 0
-	}
-	return max(p.changed.Add(min(max(pacingShare*p.took, pacing.Least), pacing.Most)).Sub(now), 0)
-}
-
-// preannounceWait returns how long the change after a preannounced one has to wait, or zero: if it came at once, the client might not
-// have begun to use the first, and could do neither in order.
-func (p *pace) preannounceWait(now time.Time, pacing Pacing) time.Duration {
-	if p.lastPreannounced.IsZero() || pacing.Least < 0 {
-		return 0
-	}
-	return max(p.lastPreannounced.Add(pacing.Least).Sub(now), 0)
 }

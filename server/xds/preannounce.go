@@ -89,7 +89,7 @@ func (s *stream) preannounceFirst(sub *subscription, p responsePlan) responsePla
 	if hook == nil || sub.preannounced != nil || sub.client.brought != nil || sub.client.state.len == 0 || !sub.client.moves(&p) {
 		return p
 	}
-	dep := s.dependencySub(sub)
+	dep := s.ofCollections(sub.coll.typ.DependencyURL)
 	if dep == nil || dep.wants.all {
 		return p
 	}
@@ -124,16 +124,6 @@ func (s *subscription) notePreannounced(v *preannounced, now time.Time) {
 	}
 }
 
-// dependencySub returns the subscription of the type that sub depends on (Type.DependencyURL), or nil.
-func (s *stream) dependencySub(sub *subscription) *subscription {
-	for _, dep := range s.subs {
-		if dep.coll.typ.URL == sub.coll.typ.DependencyURL {
-			return dep
-		}
-	}
-	return nil
-}
-
 // awaitsDependencies says whether sub waits until the client has the new dependencies: for at most AckTimeout, not for names that do not
 // exist, and not after the interim version was rejected.
 func (s *stream) awaitsDependencies(sub *subscription, now time.Time) bool {
@@ -141,7 +131,7 @@ func (s *stream) awaitsDependencies(sub *subscription, now time.Time) bool {
 	if v == nil || v.done {
 		return false
 	}
-	dep := s.dependencySub(sub)
+	dep := s.ofCollections(sub.coll.typ.DependencyURL)
 	v.names = v.missingAt(dep)
 	switch {
 	case sub.rejected:

@@ -22,7 +22,7 @@ type talk struct {
 // newTalk begins with a client that has route r to cluster c0, and the cluster.
 func newTalk(t *testing.T, delta, all bool) *talk {
 	m := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), 1)
-	m.group, m.delta, m.ttl, m.server.opts.Pacing = NewGroup(Debounce{}), delta, false, Pacing{Least: -1}
+	m.group, m.delta, m.server.opts.Pacing = NewGroup(Debounce{}), delta, Pacing{Least: -1}
 	for _, url := range modelTypes {
 		m.colls[url] = m.group.Collection(orderTypeOf(t, url))
 		m.colls[url].MarkSynced()
@@ -61,11 +61,11 @@ func (k *talk) swap(version string) {
 func (k *talk) ask(url string, names ...string) {
 	req := k.request(url)
 	if last := k.lasts[url]; last != nil && !k.delta {
-		req.nonce = last.nonce
+		req.Nonce = last.nonce
 	}
-	if req.names = names; k.delta {
+	if req.Names = names; k.delta {
 		had := func(name string) bool { return k.types[url].wants[name] }
-		req.subscribe, req.names = slices.DeleteFunc(slices.Clone(names), had), nil
+		req.Subscribe, req.Names = slices.DeleteFunc(slices.Clone(names), had), nil
 	}
 	k.send(req)
 	k.types[url].wants = set(names)
@@ -73,9 +73,9 @@ func (k *talk) ask(url string, names ...string) {
 
 func (k *talk) answer(err *rpcstatus.Status) {
 	req := k.request(k.last.typ)
-	req.nonce, req.err = k.last.nonce, err
+	req.Nonce, req.Err = k.last.nonce, err
 	if !k.delta {
-		req.names = slices.Sorted(maps.Keys(k.types[k.last.typ].wants))
+		req.Names = slices.Sorted(maps.Keys(k.types[k.last.typ].wants))
 	}
 	k.send(req)
 }
@@ -294,7 +294,7 @@ func TestResumingWithAnInterimVersion(t *testing.T) {
 	k.swap("c1/2")
 	k.connect(false)
 	req := k.request(RouteURL)
-	req.subscribe, req.initial = []string{"r"}, k.initial(map[string]string{"r": "c0/1+c1"})
+	req.Subscribe, req.Initial = []string{"r"}, k.initial(map[string]string{"r": "c0/1+c1"})
 	k.send(req)
 	k.hear(RouteURL, "r@c1/2")
 
@@ -304,7 +304,7 @@ func TestResumingWithAnInterimVersion(t *testing.T) {
 	version := k.last.version
 	k.connect(false)
 	req = k.request(RouteURL)
-	req.version = version // of everything, as a client of all routes has it
+	req.Version = version // of everything, as a client of all routes has it
 	k.send(req)
 	k.hear(RouteURL, "r@c1/2")
 	require.NotEqual(t, version, k.last.version)

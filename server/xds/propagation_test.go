@@ -54,14 +54,14 @@ func gaugeOf(t *testing.T, r *prometheus.Registry, name string) float64 {
 }
 
 // change puts a change that was made that long ago.
-func (w *world) change(t *testing.T, ago time.Duration, name, version string) {
+func (w *fixture) change(t *testing.T, ago time.Duration, name, version string) {
 	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, name, version, "")}, Since: time.Now().Add(-ago)})
 }
 
 func TestPropagationIsFromTheSourceToTheAcknowledgement(t *testing.T) {
 	for _, delta := range []bool{false, true} {
 		r := prometheus.NewRegistry()
-		w := newWorld(t, Options{Registerer: r})
+		w := newFixture(t, Options{Registerer: r})
 		w.change(t, 9*time.Hour, "a", "1")
 		w.coll(testType).MarkSynced()
 		dial := w.sotw
@@ -108,7 +108,7 @@ func TestPropagationIsFromTheSourceToTheAcknowledgement(t *testing.T) {
 
 func TestWhatDoesNotConcernAClientIsNoDelayOfIt(t *testing.T) {
 	r := prometheus.NewRegistry()
-	w := newWorld(t, Options{Registerer: r})
+	w := newFixture(t, Options{Registerer: r})
 	w.change(t, 9*time.Hour, "a", "1")
 	w.coll(testType).MarkSynced()
 	c := w.delta(testType)

@@ -13,12 +13,12 @@ import (
 )
 
 func TestATypeOfQuestionsIsAskedBeforeItAnswers(t *testing.T) {
-	for variant, dial := range map[string]func(*world) *client{
-		"sotw":  func(w *world) *client { return w.sotw(testType) },
-		"delta": func(w *world) *client { return w.delta(testType) },
+	for variant, dial := range map[string]func(*fixture) *client{
+		"sotw":  func(w *fixture) *client { return w.sotw(testType) },
+		"delta": func(w *fixture) *client { return w.delta(testType) },
 	} {
 		t.Run(variant, func(t *testing.T) {
-			w := newWorld(t, Options{})
+			w := newFixture(t, Options{})
 			var asked atomic.Int64
 			coll := w.coll(testType)
 			coll.typ.Query = func(names []string) error {
@@ -49,7 +49,7 @@ func TestATypeOfQuestionsIsAskedBeforeItAnswers(t *testing.T) {
 }
 
 func TestATypeThatIsNotAcknowledgedIsSyncedWhenItWasSent(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.coll(testType).typ.NoAck = true
 	w.set(testType, "a")
 	c := w.sotw(testType)
@@ -59,7 +59,7 @@ func TestATypeThatIsNotAcknowledgedIsSyncedWhenItWasSent(t *testing.T) {
 }
 
 func TestServedIsWhatAClientWasSent(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(testType, "a", "b")
 	c := w.delta(testType)
 	c.ask(testType, "b", "missing")
@@ -82,7 +82,7 @@ func TestServedIsWhatAClientWasSent(t *testing.T) {
 
 // Query may block. So a large request, which runs as heavy work, is refused: all other large requests would wait for it.
 func TestALargeRequestIsNoQuestion(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.coll(testType).typ.Query = func([]string) error {
 		t.Error("it was asked")
 		return nil

@@ -21,7 +21,7 @@ import (
 
 // raw is a connection of a client that writes frames as it likes, as clients of gRPC do not.
 type raw struct {
-	w      *world
+	w      *fixture
 	conn   net.Conn
 	framer *http2.Framer
 	closed chan struct{} // when the server has closed the connection
@@ -29,10 +29,10 @@ type raw struct {
 	next   uint32
 }
 
-func (w *world) raw() *raw { return w.rawFrom("127.0.0.1") }
+func (w *fixture) raw() *raw { return w.rawFrom("127.0.0.1") }
 
 // rawFrom is raw from an address, of which loopback has more than one on Linux.
-func (w *world) rawFrom(host string) *raw {
+func (w *fixture) rawFrom(host string) *raw {
 	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}).DialContext(w.t.Context(), "tcp", w.addr)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
 		w.t.Skip("loopback has no address ", host)
@@ -114,14 +114,14 @@ func prefixOf(size int) []byte {
 }
 
 // deaf opens a stream that asks for everything of a type, and reads next to nothing. It returns a function that hangs up.
-func (w *world) deaf(typeURL string) (hangUp func()) {
+func (w *fixture) deaf(typeURL string) (hangUp func()) {
 	r := w.raw()
 	r.data(r.open(true), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL}))
 	return func() { _ = r.conn.Close() }
 }
 
 // large makes a type of which gRPC does not take all responses at once if the client does not read.
-func (w *world) large(typeURL string) {
+func (w *fixture) large(typeURL string) {
 	pad := strings.Repeat("x", maxChunk-1000)
 	w.coll(typeURL).Apply(Commit{Put: []*Entry{thing(w.t, "a", "1", pad), thing(w.t, "b", "1", pad), thing(w.t, "c", "1", pad)}})
 	w.coll(typeURL).MarkSynced()

@@ -74,9 +74,6 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 		entries = []*Entry{{}}
 	}
 	a := &s.answers
-	if a.rejected == nil {
-		a.rejected = make(map[string]*Rejection)
-	}
 	reason = cmp.Or(reason, "no reason given")
 	for _, e := range entries {
 		r := a.rejected[e.Name]
@@ -88,7 +85,7 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 			if a.before.state != nil {
 				r.Acked, _ = a.before.had(e.Name)
 			}
-			a.rejected[e.Name] = r
+			put(&a.rejected, e.Name, r)
 		}
 		r.Version, r.Error = e.Version, reason
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"tributary/server/xds/wire"
+
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/status"
 )
@@ -44,7 +46,7 @@ func (r *rejecting) set(revision uint64, version string, names ...string) (first
 	require.True(r, r.coll.Apply(c))
 	r.sub.goal = r.coll.shown.Load()
 	p := r.sub.plan(false)
-	bodies := p.bodies(r.sub.variant, formDelta)
+	bodies := p.bodies(r.sub.variant)
 	n := len(bodies)
 	r.sub.answers.begin(&r.sub.client, &p, bodies, r.sub.variant)
 	r.sub.client = p.client
@@ -54,9 +56,9 @@ func (r *rejecting) set(revision uint64, version string, names ...string) (first
 }
 
 func (r *rejecting) answer(nonce uint64, why string) {
-	req := &request{nonce: strconv.FormatUint(nonce, nonceBase)}
+	req := &wire.Request{Nonce: strconv.FormatUint(nonce, nonceBase)}
 	if why != "" {
-		req.err = &status.Status{Message: why}
+		req.Err = &status.Status{Message: why}
 	}
 	r.now = r.now.Add(time.Second)
 	r.sub.ack(req, r.now)
@@ -150,14 +152,14 @@ func TestTextsOfRejectionsAreBounded(t *testing.T) {
 	for i := range maxRejections + 1 {
 		name := fmt.Sprintf("n%03d", i)
 		_, n := r.set(uint64(i+1), "1", name) //nolint:gosec // it is small
-		r.answer(n, name+" "+strings.Repeat("ü", maxReason/2-3))
+		r.answer(n, name+" "+strings.Repeat("ü", wire.MaxReason/2-3))
 		kept := 0
 		all := r.sub.rejections()
 		for j, one := range all {
 			require.True(t, utf8.ValidString(one.Error))
 			require.True(t, strings.HasPrefix(one.Error, one.Name+" ü"), one.Error)
 			if j == i {
-				require.Len(t, one.Error, maxReason-1)
+				require.Len(t, one.Error, wire.MaxReason-1)
 			} else {
 				kept += len(one.Error)
 			}

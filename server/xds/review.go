@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -27,7 +26,7 @@ func (s *stream) outdated() bool {
 	return slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.reviewed != now })
 }
 
-// seen is the catalog's choice for a subscription.
+// choice is the catalog's choice for a subscription.
 type choice struct {
 	sub     *subscription
 	coll    *Collection
@@ -64,7 +63,9 @@ func (s *stream) reviewCollections(ctx context.Context) error {
 
 // askCatalog returns the catalog's choice for all subscriptions.
 func (s *stream) askCatalog(ctx context.Context) (all []choice, err error) {
-	node, subs := s.nodeAndSubscriptions()
+	s.mu.Lock()
+	node, subs := s.node, slices.Clone(s.subs)
+	s.mu.Unlock()
 	for _, sub := range subs {
 		coll, release, err := s.server.catalog.Collection(ctx, node, sub.typeURL)
 		if errors.Is(err, ErrNoAnswer) {
@@ -80,13 +81,6 @@ func (s *stream) askCatalog(ctx context.Context) (all []choice, err error) {
 		all = append(all, choice{sub, coll, release})
 	}
 	return all, nil
-}
-
-// nodeAndSubscriptions returns the node of the client and its subscriptions.
-func (s *stream) nodeAndSubscriptions() (*corev3.Node, []*subscription) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.node, append([]*subscription(nil), s.subs...)
 }
 
 // applyReview switches the subscriptions to the catalog's choices after so many reviews, and leaves in all the collections to release.
@@ -117,5 +111,5 @@ func (s *state) detached() *state {
 	if s == nothing || s.revision == 0 {
 		return s
 	}
-	return &state{version: s.version, given: s.given, sum: s.sum, len: s.len, pages: s.pages, minTTL: s.minTTL, made: s.made}
+	return &state{version: s.version, given: s.given, sum: s.sum, len: s.len, pages: s.pages, made: s.made}
 }

@@ -15,17 +15,17 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// worlds is a catalog that shows clients one of several groups of collections.
-type worlds struct {
-	*world
+// groupsFixture is a catalog that shows clients one of several groups of collections.
+type groupsFixture struct {
+	*fixture
 	groups []map[string]*Collection
 	at     atomic.Int64 // negative for none
 	held   atomic.Int64 // collections in use
 }
 
-func newWorlds(t *testing.T, types ...string) *worlds {
-	ws := &worlds{}
-	ws.world = newWorld(t, Options{})
+func newGroupsFixture(t *testing.T, types ...string) *groupsFixture {
+	ws := &groupsFixture{}
+	ws.fixture = newFixture(t, Options{})
 	ws.server.catalog = ws
 	for range 2 {
 		g, colls := NewGroup(Debounce{}), make(map[string]*Collection)
@@ -38,7 +38,7 @@ func newWorlds(t *testing.T, types ...string) *worlds {
 	return ws
 }
 
-func (ws *worlds) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*Collection, func(), error) {
+func (ws *groupsFixture) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*Collection, func(), error) {
 	at := ws.at.Load()
 	if at < 0 {
 		return nil, nil, grpcstatus.Error(codes.ResourceExhausted, "too many")
@@ -48,24 +48,24 @@ func (ws *worlds) Collection(_ context.Context, _ *corev3.Node, typeURL string) 
 }
 
 // put commits things, each as name@version or -name, to a collection of a group.
-func (ws *worlds) put(group int, typeURL string, items ...string) {
-	elsewhere := &world{t: ws.t, colls: ws.groups[group]}
+func (ws *groupsFixture) put(group int, typeURL string, items ...string) {
+	elsewhere := &fixture{t: ws.t, colls: ws.groups[group]}
 	elsewhere.set(typeURL, items...)
 }
 
-func (ws *worlds) move(to int64) {
+func (ws *groupsFixture) move(to int64) {
 	ws.at.Store(to)
 	ws.server.Review()
 }
 
 // A client that moves to another collection is sent the difference, and then the changes there.
 func TestAClientThatIsToSeeAnotherCollectionIsLedThere(t *testing.T) {
-	for name, dial := range map[string]func(ws *worlds) (c *client, names []string){
-		"delta, all":  func(ws *worlds) (*client, []string) { return ws.delta(testType), nil },
-		"delta, some": func(ws *worlds) (*client, []string) { return ws.delta(testType), []string{"a", "b", "c", "d"} },
+	for name, dial := range map[string]func(ws *groupsFixture) (c *client, names []string){
+		"delta, all":  func(ws *groupsFixture) (*client, []string) { return ws.delta(testType), nil },
+		"delta, some": func(ws *groupsFixture) (*client, []string) { return ws.delta(testType), []string{"a", "b", "c", "d"} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ws := newWorlds(t, testType)
+			ws := newGroupsFixture(t, testType)
 			ws.put(0, testType, "a", "b", "c") // in as many commits, so that revisions are alike
 			ws.put(1, testType, "a", "b@2", "d")
 			c, names := dial(ws)
@@ -89,7 +89,7 @@ func TestAClientThatIsToSeeAnotherCollectionIsLedThere(t *testing.T) {
 		})
 	}
 	t.Run("SotW", func(t *testing.T) {
-		ws := newWorlds(t, testType)
+		ws := newGroupsFixture(t, testType)
 		ws.put(0, testType, "a", "b")
 		ws.put(1, testType, "a", "c")
 		c := ws.sotw(testType)
@@ -106,7 +106,7 @@ func TestAClientThatIsToSeeAnotherCollectionIsLedThere(t *testing.T) {
 
 // The revisions of one collection are not those of another one, although the numbers are equal.
 func TestAClientThatIsLedToAnotherCollectionIsAtNoCommitOfThat(t *testing.T) {
-	ws := newWorlds(t, testType)
+	ws := newGroupsFixture(t, testType)
 	ws.put(0, testType, "a", "c")
 	ws.put(1, testType, "a", "b")
 	ws.at.Store(1)
@@ -125,7 +125,7 @@ func TestAClientThatIsLedToAnotherCollectionIsAtNoCommitOfThat(t *testing.T) {
 
 // A review is ordered like one commit: dependencies first, then the parents, and removals last.
 func TestAClientIsLedToOtherCollectionsInOrder(t *testing.T) {
-	ws := newWorlds(t, ClusterURL, EndpointURL, ListenerURL)
+	ws := newGroupsFixture(t, ClusterURL, EndpointURL, ListenerURL)
 	for i, name := range []string{"old", "new"} {
 		ws.put(i, ClusterURL, name)
 		ws.put(i, EndpointURL, name)
@@ -149,7 +149,7 @@ func TestAClientIsLedToOtherCollectionsInOrder(t *testing.T) {
 }
 
 func TestAClientThatIsRefusedWhenItIsReviewedIsTold(t *testing.T) {
-	ws := newWorlds(t, testType)
+	ws := newGroupsFixture(t, testType)
 	ws.put(0, testType, "a")
 	c := ws.delta(testType)
 	c.ask(testType)
@@ -161,7 +161,7 @@ func TestAClientThatIsRefusedWhenItIsReviewedIsTold(t *testing.T) {
 
 // Whatever happens meanwhile, clients end up with the catalog's last choice, and all other collections are released.
 func TestReviewsWhileClientsComeAndAnswer(t *testing.T) {
-	ws := newWorlds(t, testType)
+	ws := newGroupsFixture(t, testType)
 	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // it is a test
 	names := []string{"a", "b", "c", "d"}
 	change := func() {
@@ -238,14 +238,14 @@ func (f *follower) has() (all []string) {
 	return all
 }
 
-// slowWorlds are worlds whose catalog blocks in a review.
-type slowWorlds struct {
-	*worlds
+// slowFixture is a groupsFixture whose catalog blocks in a review.
+type slowFixture struct {
+	*groupsFixture
 	gate atomic.Pointer[chan struct{}] // closed when it answers; nil if it does at once
 	asks atomic.Int64                  // streams that wait
 }
 
-func (ws *slowWorlds) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error) {
+func (ws *slowFixture) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error) {
 	if gate := ws.gate.Load(); gate != nil {
 		ws.asks.Add(1)
 		defer ws.asks.Add(-1)
@@ -255,13 +255,13 @@ func (ws *slowWorlds) Collection(ctx context.Context, node *corev3.Node, typeURL
 			return nil, nil, grpcstatus.FromContextError(ctx.Err()).Err()
 		}
 	}
-	return ws.worlds.Collection(ctx, node, typeURL)
+	return ws.groupsFixture.Collection(ctx, node, typeURL)
 }
 
 // Review does not wait for the catalog. Commits to a client's old collection meanwhile are never sent to it: it moves from the state that
 // it had.
 func TestAReviewDoesNotWaitForTheCatalog(t *testing.T) {
-	ws := &slowWorlds{worlds: newWorlds(t, testType)}
+	ws := &slowFixture{groupsFixture: newGroupsFixture(t, testType)}
 	ws.server.catalog = ws
 	ws.put(0, testType, "a", "b")
 	ws.put(1, testType, "a", "b")
@@ -294,7 +294,7 @@ func TestAReviewDoesNotWaitForTheCatalog(t *testing.T) {
 
 // A stream that waits for the catalog ends when its client disconnects, and leaves nothing behind.
 func TestAStreamThatIsReviewedEndsWithItsClient(t *testing.T) {
-	ws := &slowWorlds{worlds: newWorlds(t, testType)}
+	ws := &slowFixture{groupsFixture: newGroupsFixture(t, testType)}
 	ws.server.catalog = ws
 	ws.put(0, testType, "a")
 	c := ws.delta(testType)

@@ -17,19 +17,19 @@ import (
 
 // The rules of the protocol that servers get wrong, one by one, over real gRPC.
 
-func bothVariants(t *testing.T, f func(t *testing.T, w *world, dial func(string, ...dialOption) *client)) {
+func bothVariants(t *testing.T, f func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client)) {
 	t.Run("sotw", func(t *testing.T) {
-		w := newWorld(t, Options{})
+		w := newFixture(t, Options{})
 		f(t, w, w.sotw)
 	})
 	t.Run("delta", func(t *testing.T) {
-		w := newWorld(t, Options{})
+		w := newFixture(t, Options{})
 		f(t, w, w.delta)
 	})
 }
 
 func TestFirstRequestMayHaveAnyNonce(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType, "a")
 		c := dial(testType)
 		c.request(testType, "2026-01-01T00:00:00Z", nil)
@@ -38,7 +38,7 @@ func TestFirstRequestMayHaveAnyNonce(t *testing.T) {
 }
 
 func TestRule01StaleNonceIsIgnoredInSotW(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(EndpointURL, "a", "b")
 	c := w.sotw(EndpointURL)
 	c.ask(EndpointURL, "a")
@@ -50,7 +50,7 @@ func TestRule01StaleNonceIsIgnoredInSotW(t *testing.T) {
 }
 
 func TestRule01StaleNonceStillSubscribesInDelta(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(EndpointURL, "a", "b")
 	c := w.delta(EndpointURL)
 	c.ask(EndpointURL, "a")
@@ -61,7 +61,7 @@ func TestRule01StaleNonceStillSubscribesInDelta(t *testing.T) {
 }
 
 func TestRule02NackIsKeptAndNotAnswered(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType, "a")
 		c := dial(testType)
 		c.ask(testType)
@@ -80,7 +80,7 @@ func TestRule02NackIsKeptAndNotAnswered(t *testing.T) {
 }
 
 func TestRule03VersionsArePerTypeAndOutliveTheStream(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(testType, "a", "b")
 	w.set(ClusterURL, "c")
 	c := w.sotw(testType)
@@ -98,7 +98,7 @@ func TestRule03VersionsArePerTypeAndOutliveTheStream(t *testing.T) {
 
 func TestRule04NewlyRequestedNamesAreSent(t *testing.T) {
 	t.Run("sotw", func(t *testing.T) {
-		w := newWorld(t, Options{})
+		w := newFixture(t, Options{})
 		w.set(EndpointURL, "a", "b")
 		c := w.sotw(EndpointURL)
 		c.ask(EndpointURL, "a", "b")
@@ -109,7 +109,7 @@ func TestRule04NewlyRequestedNamesAreSent(t *testing.T) {
 		c.expect(EndpointURL, "b@1")
 	})
 	t.Run("delta resends a name that is current", func(t *testing.T) {
-		w := newWorld(t, Options{})
+		w := newFixture(t, Options{})
 		w.set(EndpointURL, "a", "b")
 		c := w.delta(EndpointURL)
 		c.ask(EndpointURL, "a", "b")
@@ -121,7 +121,7 @@ func TestRule04NewlyRequestedNamesAreSent(t *testing.T) {
 }
 
 func TestRule05WildcardInSotW(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ClusterURL, "a", "b")
 	t.Run("no names after names unsubscribes", func(t *testing.T) {
 		c := w.sotw(ClusterURL)
@@ -149,7 +149,7 @@ func TestRule05WildcardInSotW(t *testing.T) {
 }
 
 func TestRule05WildcardInDelta(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ClusterURL, "a", "b")
 	t.Run("legacy wildcard stays when names are added", func(t *testing.T) {
 		c := w.delta(ClusterURL)
@@ -178,7 +178,7 @@ func TestRule05WildcardInDelta(t *testing.T) {
 }
 
 func TestRule06UnsubscribingUnderAWildcardIsAnswered(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ClusterURL, "a")
 	c := w.delta(ClusterURL)
 	c.ask(ClusterURL, "*", "a", "x")
@@ -195,7 +195,7 @@ func TestRule06UnsubscribingUnderAWildcardIsAnswered(t *testing.T) {
 }
 
 func TestRule07FullStateInSotW(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	for _, typ := range []string{ClusterURL, ListenerURL, testType} {
 		w.set(typ, "a", "b")
 		c := w.sotw(typ)
@@ -220,7 +220,7 @@ func TestRule07FullStateInSotW(t *testing.T) {
 }
 
 func TestRule07PartialStateInSotW(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	for _, typ := range []string{EndpointURL, RouteURL} {
 		w.set(typ, "a", "b", "c")
 		c := w.sotw(typ)
@@ -237,7 +237,7 @@ func TestRule07PartialStateInSotW(t *testing.T) {
 }
 
 func TestRule08MissingNamesInDelta(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(EndpointURL, "a")
 	c := w.delta(EndpointURL)
 	c.ask(EndpointURL, "a", "later")
@@ -249,7 +249,7 @@ func TestRule08MissingNamesInDelta(t *testing.T) {
 }
 
 func TestRule09InitialResourceVersions(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(testType, "same", "newer@2", "new")
 	c := w.delta(testType)
 	initial := map[string]string{"same": "1", "newer": "1", "gone": "1"}
@@ -268,7 +268,7 @@ func TestRule09InitialResourceVersions(t *testing.T) {
 }
 
 func TestRule10FirstWildcardIsAnsweredEvenIfEmpty(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType)
 		c := dial(testType)
 		c.ask(testType)
@@ -278,7 +278,7 @@ func TestRule10FirstWildcardIsAnsweredEvenIfEmpty(t *testing.T) {
 }
 
 func TestRule11NothingTwiceAndNothingOnAck(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(EndpointURL, "a", "b")
 	c := w.delta(EndpointURL)
 	c.ask(EndpointURL, "*", "a", "a")
@@ -295,7 +295,7 @@ func TestRule11NothingTwiceAndNothingOnAck(t *testing.T) {
 
 func TestRule12MakeBeforeBreak(t *testing.T) {
 	types := []string{ClusterURL, EndpointURL, ListenerURL, RouteURL}
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		for _, typ := range types {
 			w.set(typ, "old")
 		}
@@ -335,7 +335,7 @@ func TestRule12MakeBeforeBreak(t *testing.T) {
 	})
 }
 
-func (w *world) onlyStream() *stream {
+func (w *fixture) onlyStream() *stream {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
 	for _, st := range w.server.streams {
@@ -346,7 +346,7 @@ func (w *world) onlyStream() *stream {
 }
 
 func TestRule13EndpointsAreSentAgainAfterTheirCluster(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "a", "b")
 		w.set(EndpointURL, "a", "b")
 		c := dial(testType)
@@ -366,7 +366,7 @@ func TestRule13EndpointsAreSentAgainAfterTheirCluster(t *testing.T) {
 }
 
 func TestRule13AlsoAfterReconnecting(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ClusterURL, "a@2", "b")
 	w.set(EndpointURL, "a", "b")
 	c := w.delta(testType)
@@ -380,7 +380,7 @@ func TestRule13AlsoAfterReconnecting(t *testing.T) {
 }
 
 func TestRule15NamedStateOfTheWorldAsGRPCClientsUseIt(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(ListenerURL, "svc", "other")
 	c := w.sotw(ListenerURL)
 	c.ask(ListenerURL, "svc")
@@ -390,7 +390,7 @@ func TestRule15NamedStateOfTheWorldAsGRPCClientsUseIt(t *testing.T) {
 }
 
 func TestRule16DeltaIsChunkedAndSotWIsNot(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	var commit Commit
 	const n, kib = 600, 10
 	for i := range n {
@@ -438,7 +438,7 @@ func TestRule16DeltaIsChunkedAndSotWIsNot(t *testing.T) {
 // A client that does not read fills its window and then blocks. No other client notices, and when it reads again it gets the
 // newest state and not the ones that it missed.
 func TestRule17StuckClientDisturbsNobody(t *testing.T) {
-	w := newWorld(t, Options{AckTimeout: time.Millisecond})
+	w := newFixture(t, Options{AckTimeout: time.Millisecond})
 	w.set(testType, "small")
 	conn := w.conn()
 	defer func() { require.NoError(t, conn.Close()) }()
@@ -470,7 +470,7 @@ func TestRule17StuckClientDisturbsNobody(t *testing.T) {
 }
 
 func TestNothingIsSentBeforeSync(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", "")}})
 		c := dial(testType)
 		c.ask(testType)
@@ -481,7 +481,7 @@ func TestNothingIsSentBeforeSync(t *testing.T) {
 }
 
 func TestChangesCoalesceUntilAcknowledged(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType, "a")
 		c := dial(testType)
 		c.ask(testType)
@@ -496,7 +496,7 @@ func TestChangesCoalesceUntilAcknowledged(t *testing.T) {
 }
 
 func TestAClientThatNeverAcknowledgesIsServedAllTheSame(t *testing.T) {
-	w := newWorld(t, Options{AckTimeout: 10 * time.Millisecond})
+	w := newFixture(t, Options{AckTimeout: 10 * time.Millisecond})
 	w.set(testType, "a")
 	c := w.sotw(testType)
 	c.ask(testType)
@@ -506,7 +506,7 @@ func TestAClientThatNeverAcknowledgesIsServedAllTheSame(t *testing.T) {
 }
 
 func TestTypeURLIsEchoed(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		c := dial(testType)
 		for _, typ := range []string{"g/v1/K", "g/v1beta1/K"} {
 			w.set(typ)
@@ -517,7 +517,7 @@ func TestTypeURLIsEchoed(t *testing.T) {
 }
 
 func TestSingleTypeServices(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		for _, typ := range []string{ClusterURL, EndpointURL} {
 			w.set(typ, "a")
 			c := dial(typ, single)
@@ -531,7 +531,7 @@ func TestSingleTypeServices(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		c := dial(testType)
 		c.ask("")
 		require.Equal(t, codes.InvalidArgument, grpcstatus.Code(c.ended()))
@@ -542,7 +542,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(testType, "a")
 	c := w.delta(testType)
 	c.ask(testType)
@@ -554,7 +554,7 @@ func TestDrain(t *testing.T) {
 }
 
 func TestExplicitVersions(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", "")}, Version: "7"})
 	w.coll(testType).MarkSynced()
 	c, d := w.sotw(testType), w.delta(testType)
@@ -568,7 +568,7 @@ func TestExplicitVersions(t *testing.T) {
 }
 
 func TestClientThatIsDoneEndsItsStream(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.set(testType, "a")
 	c := w.sotw(testType)
 	c.ask(testType)

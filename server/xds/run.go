@@ -14,17 +14,16 @@ type run struct {
 // span is a stretch of a run: entries from start up to, and without, end.
 type span struct{ start, end int }
 
-// encodeRun encodes entries, or heartbeats of them.
-func encodeRun(entries []*Entry, f form, heartbeat bool) *run {
+func encodeRun(entries []*Entry) *run {
 	r := &run{ends: make([]int, len(entries))}
 	size := 0
 	for i, e := range entries {
-		size += e.size(f, heartbeat)
+		size += e.size(formDelta)
 		r.ends[i] = size
 	}
 	r.bytes = make([]byte, 0, size)
 	for _, e := range entries {
-		r.bytes = e.append(r.bytes, f, heartbeat)
+		r.bytes = e.append(r.bytes, formDelta)
 	}
 	return r
 }
@@ -59,10 +58,10 @@ type chunks struct {
 func newChunks(limit int) *chunks { return &chunks{limit, []*body{{}}} }
 
 // page adds a page in the shared encoding, unless it must be cut.
-func (c *chunks) page(p *page, f form) {
-	e := p.encoded(f)
+func (c *chunks) page(p *page) {
+	e := p.encoded(formDelta)
 	if e.len() > c.limit { // entries of many kilobytes
-		c.entries(p.entries, f)
+		c.entries(p.entries)
 		return
 	}
 	c.room(e.len())
@@ -70,8 +69,8 @@ func (c *chunks) page(p *page, f form) {
 }
 
 // entries encodes and adds entries.
-func (c *chunks) entries(entries []*Entry, f form) {
-	c.spans(encodeRun(entries, f, false), []span{{0, len(entries)}})
+func (c *chunks) entries(entries []*Entry) {
+	c.spans(encodeRun(entries), []span{{0, len(entries)}})
 }
 
 // spans adds stretches of a run.

@@ -47,7 +47,7 @@ func TestRunsAreCutAnywhere(t *testing.T) {
 
 		var got, gotRemoved []string
 		count := 0
-		for _, b := range encodeRun(entries, formDelta, false).cut(limit, spans, wantRemoved) {
+		for _, b := range encodeRun(entries).cut(limit, spans, wantRemoved) {
 			var m discoveryv3.DeltaDiscoveryResponse
 			var wire []byte
 			for _, p := range b.parts {
@@ -70,7 +70,7 @@ func TestRunsAreCutAnywhere(t *testing.T) {
 
 // Named subscriptions that want much of a difference are sent stretches of the shared encoding.
 func TestNamedStreamsShareTheEncoding(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	var names, items []string
 	for i := range 40 {
 		names = append(names, fmt.Sprintf("n%02d", i))
@@ -96,8 +96,8 @@ func TestNamedStreamsShareTheEncoding(t *testing.T) {
 	delta := variant{delta: true}
 	p := plan(delta, &clientState{state: from}, &wants, to, false)
 	require.Equal(t, []span{{3, 9}, {20, 22}}, p.spans)
-	shared := to.since(from).deltaIn(formDelta)
-	bodies := p.bodies(delta, formDelta)
+	shared := to.since(from).deltas()
+	bodies := p.bodies(delta)
 	require.Len(t, bodies, 1)
 	require.Len(t, bodies[0].parts, 2)
 	part := bodies[0].parts[0].buf.ReadOnlyData()

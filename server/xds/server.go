@@ -3,14 +3,22 @@ package xds
 import (
 	"cmp"
 	"context"
-	"iter"
+	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	// The descriptors of the services, for reflection.
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/listener/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
@@ -19,6 +27,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"tributary/internal/address"
 )
 
 // Catalog chooses the collections that clients see.
@@ -29,6 +39,11 @@ type Catalog interface {
 	// the stream waits for it.
 	Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error)
 }
+
+// ErrNoAnswer is for a Catalog that does not serve a type, or not to this client: the client gets no answer for it, and its
+// stream goes on, except on Review, which ends it. Most clients wait for some time for a type, and go on without it; istiod waits
+// for ever.
+var ErrNoAnswer = errors.New("there is no answer for this type")
 
 // Options of a Server. The zero value is usable.
 type Options struct {
@@ -45,7 +60,9 @@ type Options struct {
 	Log        *slog.Logger          // slog.Default if nil
 	Registerer prometheus.Registerer // metrics are not exported if nil
 	Limits     Limits
-	Hooks      Hooks
+	// Identity, if not nil, is called when a stream begins, by many streams at once. It returns the identity that the client has proven,
+	// for ClientStatus.
+	Identity func(ctx context.Context) string
 }
 
 // Server serves a catalog to any number of streams.
@@ -104,7 +121,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 	return s
 }
 
-// syncPatience is how long clients wait for a collection without MarkSynced, which may be forgotten, before that is logged.
+// unsyncedAfter is how long clients wait for a collection without MarkSynced, which may be forgotten, before that is logged.
 const unsyncedAfter = 30 * time.Second
 
 // warnIfUnsynced logs a warning if clients wait too long for a collection.
@@ -132,16 +149,14 @@ func (s *Server) warnIfUnsynced(c *Collection) {
 // Close ends all streams and waits until they have ended. Stop the gRPC server first: a stream whose client does not read ends only
 // with its connection, which Stop closes and GracefulStop does not.
 func (s *Server) Close() {
-	s.drain(context.Background(), 0)
+	s.Drain(context.Background(), 0)
 	s.receivers.Wait()
 }
 
 // Drain refuses new streams, with a status that makes clients try elsewhere, and ends the others in slices spread over
 // the given time, so that not all clients connect to other replicas at once. It returns when it has ended all; when ctx ends, it
 // ends the rest at once. The stream of a client that does not read goes on until the gRPC server is stopped.
-func (s *Server) Drain(ctx context.Context, over time.Duration) { s.drain(ctx, over) }
-
-func (s *Server) drain(ctx context.Context, over time.Duration) {
+func (s *Server) Drain(ctx context.Context, over time.Duration) {
 	const slices = 10
 	s.mu.Lock()
 	if !s.draining {
@@ -181,9 +196,9 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 		wakeup: make(wakeup, 1), drain: make(chan struct{}), noops: newNoopThrottle(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
-		st.peer, st.host = peerOf(p.Addr), hostOf(p.Addr)
+		st.peer, st.host = address.Peer(p.Addr), address.Host(p.Addr)
 	}
-	if identity := s.opts.Hooks.Identity; identity != nil {
+	if identity := s.opts.Identity; identity != nil {
 		st.identity = identity(ctx)
 	}
 	if s.opts.Gzip {
@@ -207,88 +222,43 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	return err
 }
 
-// ClientStatus is the status of one stream.
-type ClientStatus struct {
-	StreamID  uint64
-	Node      *corev3.Node // nil before the first request
-	Peer      string
-	Identity  string // that the client has proven; empty if none
-	Connected time.Time
-	Delta     bool
-	Types     []TypeStatus
+// services are the discovery services of the protocol: the aggregated one, and one for each Envoy type. The unary Fetch
+// methods are not served.
+var services = []struct {
+	name, file  string
+	sotw, delta string // method names
+	typeURL     string // empty: any
+}{
+	{"envoy.service.discovery.v3.AggregatedDiscoveryService", "discovery/v3/ads", "StreamAggregatedResources", "DeltaAggregatedResources", ""},
+	{"envoy.service.cluster.v3.ClusterDiscoveryService", "cluster/v3/cds", "StreamClusters", "DeltaClusters", ClusterURL},
+	{"envoy.service.endpoint.v3.EndpointDiscoveryService", "endpoint/v3/eds", "StreamEndpoints", "DeltaEndpoints", EndpointURL},
+	{"envoy.service.listener.v3.ListenerDiscoveryService", "listener/v3/lds", "StreamListeners", "DeltaListeners", ListenerURL},
+	{"envoy.service.route.v3.RouteDiscoveryService", "route/v3/rds", "StreamRoutes", "DeltaRoutes", RouteURL},
+	{"envoy.service.route.v3.ScopedRoutesDiscoveryService", "route/v3/srds", "StreamScopedRoutes", "DeltaScopedRoutes", ScopedURL},
+	{"envoy.service.route.v3.VirtualHostDiscoveryService", "route/v3/rds", "", "DeltaVirtualHosts", VHostURL},
+	{"envoy.service.secret.v3.SecretDiscoveryService", "secret/v3/sds", "StreamSecrets", "DeltaSecrets", SecretURL},
+	{"envoy.service.runtime.v3.RuntimeDiscoveryService", "runtime/v3/rtds", "StreamRuntime", "DeltaRuntime", RuntimeURL},
+	{
+		"envoy.service.extension.v3.ExtensionConfigDiscoveryService", "extension/v3/config_discovery", "StreamExtensionConfigs",
+		"DeltaExtensionConfigs", ExtURL,
+	},
 }
 
-// TypeStatus is the status of one type on one stream. Times are zero, and strings empty, if the event has not happened.
-type TypeStatus struct {
-	TypeURL    string // as the client asked for it
-	Collection *Collection
-	Wildcard   bool
-	Names      int // subscribed by name
-	// Synced says that the client has the newest version: it acknowledged it, or resumed with it.
-	Synced bool
-
-	SentVersion, SentNonce   string
-	SentAt                   time.Time
-	AckedVersion, AckedNonce string
-	AckedAt                  time.Time
-	NackNonce, NackError     string // of the last rejection
-	NackAt                   time.Time
-	Rejected                 []Rejection // in order of name
-	Responses, Nacks         uint64
-}
-
-// Rejects reports whether the client rejected the last response, or a resource that it has not acknowledged since.
-func (t *TypeStatus) Rejects() bool {
-	return len(t.Rejected) > 0 || t.NackNonce != "" && t.NackNonce == t.SentNonce
-}
-
-// Streams returns the number of streams; zero once Drain begins.
-func (s *Server) Streams() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.streams)
-}
-
-// Clients returns the status of every stream, in order of arrival; none once Drain begins. With many clients use EachClient.
-func (s *Server) Clients() []ClientStatus {
-	return slices.AppendSeq([]ClientStatus{}, s.EachClient())
-}
-
-// EachClient yields the status of every stream, in order of arrival; none once Drain begins. It takes each status just before it yields
-// it, and also yields streams that end meanwhile.
-func (s *Server) EachClient() iter.Seq[ClientStatus] {
-	streams := s.all()
-	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
-	return func(yield func(ClientStatus) bool) {
-		for _, st := range streams {
-			if !yield(st.status()) {
+// Register adds the discovery services to a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	for _, svc := range services {
+		desc := &grpc.ServiceDesc{ServiceName: svc.name, HandlerType: (*any)(nil), Metadata: "envoy/service/" + svc.file + ".proto"}
+		method := func(name string, delta bool) {
+			if name == "" {
 				return
 			}
+			desc.Streams = append(desc.Streams, grpc.StreamDesc{
+				StreamName: name, ServerStreams: true, ClientStreams: true,
+				Handler: func(_ any, ss grpc.ServerStream) error { return s.serve(ss, delta, svc.typeURL) },
+			})
 		}
+		method(svc.sotw, false)
+		method(svc.delta, true)
+		r.RegisterService(desc, s)
 	}
-}
-
-// all returns the streams; none once Drain begins.
-func (s *Server) all() []*stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	streams := make([]*stream, 0, len(s.streams))
-	for _, st := range s.streams {
-		streams = append(streams, st)
-	}
-	return streams
-}
-
-func (s *stream) status() ClientStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := ClientStatus{StreamID: s.id, Node: s.node, Peer: s.peer, Identity: s.identity, Connected: s.connected, Delta: s.delta}
-	outdated := s.outdated()
-	for _, sub := range s.subs {
-		t := sub.status
-		t.Collection, t.Wildcard, t.Names = sub.coll, sub.wants.all, len(sub.wants.names)
-		t.Synced, t.Rejected = sub.synced() && !outdated, sub.rejections()
-		c.Types = append(c.Types, t)
-	}
-	return c
 }

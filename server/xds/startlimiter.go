@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tributary/internal/turns"
+	"tributary/server/xds/wire"
 )
 
 // startLimiter bounds how many streams are sent their first responses, which are large, at the same time. When all clients reconnect
@@ -38,8 +39,8 @@ type startSlot struct {
 	over  func()
 }
 
-// take returns the slot for one of r.turns that the stream has.
-func (r *startLimiter) take() *startSlot {
+// newSlot returns the slot for one of r.turns that the stream has.
+func (r *startLimiter) newSlot() *startSlot {
 	over := sync.OnceFunc(r.turns.Leave)
 	return &startSlot{time.AfterFunc(r.readTime, over), time.Now(), r.readTime, over}
 }
@@ -77,7 +78,7 @@ var heavyWork = turns.New(max(runtime.GOMAXPROCS(0)-1, 1))
 // Work is heavy from this many names, or bytes of a request.
 const (
 	heavyNames = 1000
-	heavyBytes = pooledRequest
+	heavyBytes = wire.PooledRequest
 )
 
 // runHeavy runs work, under the limit if it is heavy. It returns an error if ctx ends before that.

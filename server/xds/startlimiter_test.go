@@ -12,7 +12,7 @@ import (
 )
 
 // served is the number of streams that were sent something.
-func (w *world) served() (n int) {
+func (w *fixture) served() (n int) {
 	for _, c := range w.server.Clients() {
 		for _, t := range c.Types {
 			if t.Responses > 0 {
@@ -25,7 +25,7 @@ func (w *world) served() (n int) {
 }
 
 // asking is the number of streams that asked for something.
-func (w *world) asking() (n int) {
+func (w *fixture) asking() (n int) {
 	for _, c := range w.server.Clients() {
 		if len(c.Types) > 0 {
 			n++
@@ -35,7 +35,7 @@ func (w *world) asking() (n int) {
 }
 
 // haveTurns says whether all n turns are free.
-func (w *world) haveTurns(n int) bool {
+func (w *fixture) haveTurns(n int) bool {
 	turns := w.server.startLimiter.turns
 	for range n {
 		if turn := turns.Queue("nobody else"); turn != nil {
@@ -48,7 +48,7 @@ func (w *world) haveTurns(n int) bool {
 }
 
 func TestStreamsBeginInTurns(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.server.startLimiter = newStartLimiter(2)
 	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)
@@ -60,7 +60,7 @@ func TestStreamsBeginInTurns(t *testing.T) {
 }
 
 func TestWhoWasServedMakesRoom(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.server.startLimiter = newStartLimiter(2)
 		w.server.startLimiter.readTime = time.Hour
 		var clients []*client
@@ -80,7 +80,7 @@ func TestWhoWasServedMakesRoom(t *testing.T) {
 }
 
 func TestStreamsThatSayNothingHoldNoTurn(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.server.startLimiter = newStartLimiter(1)
 		w.server.startLimiter.readTime = time.Hour
 		w.set(testType, "a")
@@ -95,7 +95,7 @@ func TestStreamsThatSayNothingHoldNoTurn(t *testing.T) {
 }
 
 func TestStreamsThatLackNothingHoldNoTurn(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
+	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.startLimiter.readTime = time.Hour
 	w.set(testType, "a")
 	for range 3 {
@@ -109,7 +109,7 @@ func TestStreamsThatLackNothingHoldNoTurn(t *testing.T) {
 }
 
 func TestATurnEndsIfTheClientIsSlow(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
+	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.large(testType)
 	w.deaf(testType)
 	eventually(t, func() bool { return w.served() == 1 })
@@ -119,7 +119,7 @@ func TestATurnEndsIfTheClientIsSlow(t *testing.T) {
 }
 
 func TestATurnEndsWithItsStream(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
+	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)
 	hangUp := w.deaf(testType)
@@ -131,7 +131,7 @@ func TestATurnEndsWithItsStream(t *testing.T) {
 }
 
 func TestWhoWaitsForATurnIsToldOfTheEnd(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
+	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)
 	w.deaf(testType)
@@ -145,7 +145,7 @@ func TestWhoWaitsForATurnIsToldOfTheEnd(t *testing.T) {
 
 // TestAddressesBeginInTurns: many slow streams from one address delay another address by one of them.
 func TestAddressesBeginInTurns(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
+	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)
 	crowd := make(map[string]func())

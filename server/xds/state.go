@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sort"
 	"sync"
-	"time"
 
 	"tributary/internal/recent"
+	"tributary/server/xds/wire"
 )
 
 // Entries are in pages of at most maxPage, in order of name. A commit copies only the pages that it changes and the list of
@@ -25,13 +25,12 @@ type state struct {
 	version     string // that clients see
 	given       bool   // the version is Commit.Version, and may have been used for other content before
 	sum         setHash
-	fingerprint fingerprint
+	fingerprint wire.Fingerprint
 	replaced    []replaced // by the commit
 	earlier     history    // of the latest commits
 	len         int
 	pages       []*page
-	minTTL      time.Duration // the least of the pages' that is not zero, or zero
-	times       recent.Log    // of the latest commits
+	times       recent.Log // of the latest commits
 
 	resumeIndex  weakCache[index]
 	sinceNothing weakCache[diff]
@@ -146,9 +145,6 @@ func (s *state) with(changes []change) *state {
 		return s
 	}
 	next.version = next.sum.String()
-	for _, p := range next.pages {
-		next.minTTL = minPositive(next.minTTL, p.minTTL)
-	}
 	return next
 }
 
@@ -175,13 +171,13 @@ func (s *state) merge(old []*Entry, changes []change) (merged []*Entry, changed 
 			r := replaced{name: c.name}
 			if before != nil {
 				r.version = before.Version
-				s.sum = s.sum.remove(before)
-				s.fingerprint = s.fingerprint.remove(before)
+				s.sum = s.sum.minus(before.hash())
+				s.fingerprint = s.fingerprint.Without(before.Name, before.Version)
 				s.len--
 			}
 			if c.entry != nil {
-				s.sum = s.sum.add(c.entry)
-				s.fingerprint = s.fingerprint.add(c.entry)
+				s.sum = s.sum.plus(c.entry.hash())
+				s.fingerprint = s.fingerprint.With(c.entry.Name, c.entry.Version)
 				s.len++
 				merged = append(merged, c.entry)
 			}
@@ -208,6 +204,6 @@ func (s *state) appendPages(entries []*Entry) {
 	}
 	size := (len(entries) + n - 1) / n
 	for chunk := range slices.Chunk(entries, size) {
-		s.pages = append(s.pages, newPage(slices.Clip(chunk)))
+		s.pages = append(s.pages, &page{entries: slices.Clip(chunk)})
 	}
 }

@@ -5,6 +5,11 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"tributary/server/xds/wire"
 )
 
 // subscription is one type on one stream: what the client wants, what it has, and the response that is on its way. It does no
@@ -22,7 +27,7 @@ type subscription struct {
 	retained      retained // of the versions in client.brought
 	named         bool     // SotW: a request had a name, so that no names no longer means all
 	staleNamesSum uint64   // SotW: a sum of the names of the last stale request, if they differ from the names in wants
-	cost          int      // of the names in wants: see nameCost
+	cost          int      // of the names in wants: see wire.NameCost
 	// lastQuery has the names that Type.Query was last called with; used by receive
 	lastQuery   []string
 	missing     *missing // delta: of a type with NoWildcard, else nil
@@ -32,13 +37,10 @@ type subscription struct {
 	chunks []*body // of the response that is being sent, yet unsent; client already includes all of it
 
 	pace pace
-	beat time.Time // when the TTLs were last renewed
 
 	resumed   time.Time // when the client came back; zero if it began with nothing
 	lastMoved time.Time // when a change was last sent after which the client may use other children
-	since     time.Time // when the last response was sent that was no heartbeat
 	removes   time.Time // since when a removal waits because the client may still use the resource; zero if none does
-	beating   bool      // the response that is being sent is a heartbeat
 
 	preannounced *preannounced // the interim state of the client; nil if there is none
 
@@ -62,28 +64,28 @@ type subscription struct {
 
 // ack applies the answer to a response that a request has. It reports whether the request answers the last response, or its
 // last chunk.
-func (s *subscription) ack(r *request, now time.Time) (current bool) {
-	nonce, err := strconv.ParseUint(r.nonce, nonceBase, 64)
-	if err != nil || nonce > s.lastNonce || s.firstNonce == 0 || strconv.FormatUint(nonce, nonceBase) != r.nonce {
+func (s *subscription) ack(r *wire.Request, now time.Time) (current bool) {
+	nonce, err := strconv.ParseUint(r.Nonce, nonceBase, 64)
+	if err != nil || nonce > s.lastNonce || s.firstNonce == 0 || strconv.FormatUint(nonce, nonceBase) != r.Nonce {
 		return false
 	}
 	if nonce < s.firstNonce {
-		if r.err != nil && s.unanswered != 0 && nonce >= s.unanswered {
-			s.reject(nil, r.err.GetMessage(), now)
+		if r.Err != nil && s.unanswered != 0 && nonce >= s.unanswered {
+			s.reject(nil, r.Err.GetMessage(), now)
 			s.nacked(r, now)
 		}
 		return false
 	}
 	current = nonce == s.lastNonce
 	switch {
-	case r.err != nil:
+	case r.Err != nil:
 		if entries := s.sentWith(nonce); len(entries) > 0 || !s.rejected { // else it is a repetition
-			s.reject(entries, r.err.GetMessage(), now)
+			s.reject(entries, r.Err.GetMessage(), now)
 		}
 		s.rejected = true
 		s.nacked(r, now)
 	case current:
-		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.nonce, s.status.SentVersion, now
+		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.Nonce, s.status.SentVersion, now
 		s.accept(nonce)
 		if !s.rejected {
 			s.metrics.acknowledged(&s.changeTimes, now)
@@ -93,14 +95,14 @@ func (s *subscription) ack(r *request, now time.Time) (current bool) {
 	}
 	if current {
 		s.answers.answered()
-		s.pace.took = now.Sub(s.status.SentAt)
+		s.pace.ackTime = now.Sub(s.status.SentAt)
 		s.unanswered = 0
 	}
 	return current
 }
 
-func (s *subscription) nacked(r *request, now time.Time) {
-	s.status.NackNonce, s.status.NackError, s.status.NackAt = r.nonce, r.err.GetMessage(), now
+func (s *subscription) nacked(r *wire.Request, now time.Time) {
+	s.status.NackNonce, s.status.NackError, s.status.NackAt = r.Nonce, r.Err.GetMessage(), now
 	s.status.Nacks++
 }
 
@@ -110,18 +112,18 @@ func (s *subscription) outstanding() bool {
 	return st.SentNonce != st.AckedNonce && st.SentNonce != st.NackNonce
 }
 
-// take applies a request. The first one of a type is an initial request whatever its nonce (istiod makes one up). It reports
+// apply applies a request. The first one of a type is an initial request whatever its nonce (istiod makes one up). It reports
 // whether the request answers the last response, or is the first.
-func (s *subscription) take(r *request, first bool, now time.Time) (current bool) {
+func (s *subscription) apply(r *wire.Request, first bool, now time.Time) (current bool) {
 	current = first || s.ack(r, now)
-	r.changesSubscription = first || len(r.subscribe)+len(r.unsub) > 0
+	r.ChangesSubscription = first || len(r.Subscribe)+len(r.Unsubscribe) > 0
 	switch {
 	case s.delta:
-		s.takeDelta(r, first, now) // subscriptions count even where the nonce is stale
-	case current || r.nonce == "":
-		s.takeSotW(r, first)
-	case s.ours(r.nonce):
-		s.takeStale(r)
+		s.applyDelta(r, first, now) // subscriptions count even where the nonce is stale
+	case current || r.Nonce == "":
+		s.applySotW(r, first)
+	case s.ours(r.Nonce):
+		s.applyStale(r)
 	}
 	return current
 }
@@ -132,14 +134,14 @@ func (s *subscription) ours(nonce string) bool {
 	return err == nil && n > 0 && n <= s.lastNonce
 }
 
-// takeStale applies a SotW request that was sent before the client had seen the last response. Its names do not count: the answer to
+// applyStale applies a SotW request that was sent before the client had seen the last response. Its names do not count: the answer to
 // that response will have them all. But the client has dropped the resources that are not among them, and must be sent them again.
-func (s *subscription) takeStale(r *request) {
+func (s *subscription) applyStale(r *wire.Request) {
 	if s.wants.all && !s.all(r) {
 		s.client.mustRespond = true
 	}
-	requested := make(map[string]struct{}, len(r.names))
-	for _, name := range r.names {
+	requested := make(map[string]struct{}, len(r.Names))
+	for _, name := range r.Names {
 		requested[name] = struct{}{}
 	}
 	dropped := false
@@ -153,7 +155,7 @@ func (s *subscription) takeStale(r *request) {
 	if dropped || len(requested) != len(s.wants.names) {
 		sum = sumOf(requested)
 	}
-	r.changesSubscription, s.staleNamesSum = sum != s.staleNamesSum, sum
+	r.ChangesSubscription, s.staleNamesSum = sum != s.staleNamesSum, sum
 }
 
 // sumSeed makes sums unpredictable.
@@ -168,27 +170,27 @@ func sumOf(names map[string]struct{}) (sum uint64) {
 }
 
 // all says whether a SotW request asks for everything.
-func (s *subscription) all(r *request) bool {
+func (s *subscription) all(r *wire.Request) bool {
 	return !s.noWildcard && s.wildcard(r)
 }
 
-func (s *subscription) wildcard(r *request) bool {
-	return len(r.names) == 0 && !s.named || slices.Contains(r.names, "*")
+func (s *subscription) wildcard(r *wire.Request) bool {
+	return len(r.Names) == 0 && !s.named || slices.Contains(r.Names, "*")
 }
 
-// takeSotW applies the names of a request, which are all that the client wants.
-func (s *subscription) takeSotW(r *request, first bool) {
+// applySotW applies the names of a request, which are all that the client wants.
+func (s *subscription) applySotW(r *wire.Request, first bool) {
 	all := s.all(r)
 	more := all && !s.wants.all
 	var answered map[string]struct{}
 	if more {
 		answered = s.answeredNames()
 	}
-	s.named = s.named || len(r.names) > 0
-	wanted := subscriptionNames{all: all, names: make(map[string]struct{}, len(r.names))}
+	s.named = s.named || len(r.Names) > 0
+	wanted := subscriptionNames{all: all, names: make(map[string]struct{}, len(r.Names))}
 	had := all && s.wants.all && s.client.state != nothing // with everything else
 	added, known := false, s.coll.current.Load()
-	for _, name := range r.names {
+	for _, name := range r.Names {
 		if name == "*" {
 			continue
 		}
@@ -198,15 +200,15 @@ func (s *subscription) takeSotW(r *request, first bool) {
 			added = true
 		}
 	}
-	r.changesSubscription = r.changesSubscription || all != s.wants.all || len(wanted.names) != len(s.wants.names)
+	r.ChangesSubscription = r.ChangesSubscription || all != s.wants.all || len(wanted.names) != len(s.wants.names)
 	for name := range s.wants.names {
 		if _, ok := wanted.names[name]; !ok {
 			s.client.forget(name)
-			r.changesSubscription = true
+			r.ChangesSubscription = true
 		}
 	}
 	if first && all {
-		s.client.version = r.version
+		s.client.version = r.Version
 	} else if !all {
 		s.client.version = "" // it is the version of everything
 	}
@@ -220,7 +222,7 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	case more, !s.partial && (first || added || less):
 		s.client.mustRespond = true
 	}
-	s.wants, s.cost, s.staleNamesSum = wanted, r.cost, 0
+	s.wants, s.cost, s.staleNamesSum = wanted, r.Cost, 0
 }
 
 // answeredNames returns the names that the client wants and that responses have mentioned.
@@ -234,13 +236,13 @@ func (s *subscription) answeredNames() map[string]struct{} {
 	return had
 }
 
-// takeDelta applies the names that a request subscribes to and unsubscribes from.
-func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
+// applyDelta applies the names that a request subscribes to and unsubscribes from.
+func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 	if first {
-		if s.client.brought = r.initial; r.initial != nil {
+		if s.client.brought = r.Initial; r.Initial != nil {
 			s.resumed = now
 		}
-		if len(r.subscribe) == 0 {
+		if len(r.Subscribe) == 0 {
 			s.wants.all, s.client.mustRespond = !s.noWildcard, true
 		}
 	}
@@ -248,7 +250,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 		s.droppedCost = 0
 	}
 	known := s.coll.current.Load()
-	for _, name := range r.subscribe {
+	for _, name := range r.Subscribe {
 		if name == "*" {
 			if !s.wants.all {
 				s.wants.all, s.client.mustRespond, s.client.again = !s.noWildcard, true, !first && !s.noWildcard
@@ -256,7 +258,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			continue
 		}
 		if _, ok := s.wants.names[name]; !ok {
-			s.cost += nameCost(len(name))
+			s.cost += wire.NameCost(len(name))
 		}
 		s.wants.add(name, known)
 		if s.missing != nil && !s.exists(name) {
@@ -266,13 +268,13 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			s.client.mustAnswer(name)
 		}
 	}
-	for _, name := range r.unsub {
+	for _, name := range r.Unsubscribe {
 		if name == "*" {
 			s.wants.all = false
 			continue
 		}
 		if _, ok := s.wants.names[name]; ok {
-			s.cost -= nameCost(len(name))
+			s.cost -= wire.NameCost(len(name))
 		}
 		delete(s.wants.names, name)
 		if s.missing != nil {
@@ -280,7 +282,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 		}
 		if s.wants.all {
 			s.client.mustAnswer(name) // the client dropped the resource, but still wants it
-			s.droppedCost += nameCost(len(name))
+			s.droppedCost += wire.NameCost(len(name))
 		} else {
 			s.client.forget(name)
 		}
@@ -336,4 +338,27 @@ func (s *subscription) settle(p *responsePlan) {
 func (s *subscription) synced() bool {
 	return s.client.matches(s.coll.shown.Load()) && !s.client.answersRequest() && len(s.chunks) == 0 &&
 		(!s.outstanding() || s.coll.typ.NoAck) && !s.rejected && len(s.rejections()) == 0
+}
+
+// answerQuery calls Query with the names of a request that asks something new, and removes them from it: the client gets the whole
+// collection. Requests above heavyBytes are refused: they run under the heavy-work limit, where Query must not block.
+func (s *subscription) answerQuery(query func([]string) error, r *wire.Request, first bool) error {
+	if query == nil {
+		return nil
+	}
+	if r.Size > heavyBytes {
+		return status.Errorf(codes.InvalidArgument, "a query of %d bytes: the limit is %d", r.Size, heavyBytes)
+	}
+	names := slices.Concat(r.Names, r.Subscribe)
+	r.Names, r.Subscribe, r.Unsubscribe = nil, nil, nil
+	if !first && r.Nonce != "" && !s.isNewQuery(names) {
+		return nil
+	}
+	s.lastQuery = names
+	return query(names)
+}
+
+// isNewQuery says whether names differ from the last query. A delta acknowledgement has none.
+func (s *subscription) isNewQuery(names []string) bool {
+	return len(names) > 0 && !slices.Equal(names, s.lastQuery)
 }

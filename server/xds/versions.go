@@ -2,70 +2,12 @@ package xds
 
 import (
 	"hash/maphash"
-	"iter"
 	"slices"
 
+	"tributary/server/xds/wire"
+
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 )
-
-// versions are the initial_resource_versions of a request: a hundred thousand, maybe. They stay encoded, in gRPC's buffers,
-// so that a name takes no memory of its own.
-type versions struct {
-	parts       [][]byte // of the decoded request that has them, each of whole fields
-	memory      mem.BufferSlice
-	fingerprint fingerprint
-}
-
-// free releases the memory. It may be called on nil.
-func (v *versions) free() {
-	if v != nil {
-		v.memory.Free()
-		*v = versions{}
-	}
-}
-
-// all yields the encoded entries, for mapEntry. If a name occurs twice, the last one counts.
-func (v *versions) all() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for _, b := range v.parts {
-			for len(b) > 0 {
-				entry, rest, ok := nextInitial(b)
-				if b = rest; ok && !yield(entry) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// initialTag is the tag of an entry of initial_resource_versions.
-const initialTag = deltaInitial<<3 | byte(protowire.BytesType)
-
-// shortInitial returns where the first field of a delta request ends, if it is an entry of initial_resource_versions shorter than 128
-// bytes, as nearly all are; else zero.
-func shortInitial(b []byte) (end int) {
-	if len(b) < 2 || b[0] != initialTag || b[1] >= 0x80 || len(b) < 2+int(b[1]) {
-		return 0
-	}
-	return 2 + int(b[1])
-}
-
-// nextInitial cuts the first field off a request that decodes without an error, and reports whether it is an entry of
-// initial_resource_versions.
-func nextInitial(b []byte) (entry, rest []byte, ok bool) {
-	if end := shortInitial(b); end > 0 {
-		return b[2:end], b[end:], true
-	}
-	num, typ, n := protowire.ConsumeTag(b)
-	b = b[n:]
-	if num != deltaInitial || typ != protowire.BytesType {
-		return nil, b[protowire.ConsumeFieldValue(num, typ, b):], false
-	}
-	entry, n = protowire.ConsumeBytes(b)
-	return entry, b[n:], true
-}
 
 // index finds the entries of a state by a hash of name and version as clients encode them. Clients that resume to the same state share
 // it. A map, or a comparison of names, would spend most of the time on fetching names from memory.
@@ -88,7 +30,7 @@ func (s *state) index() *index {
 		}
 		var buf []byte
 		for e := range s.all() {
-			buf = appendMapEntry(buf[:0], e.Name, e.Version)
+			buf = wire.AppendMapEntry(buf[:0], e.Name, e.Version)
 			h := x.hash(buf)
 			i := h & uint64(size-1)
 			for x.hashes[i] != 0 {
@@ -127,18 +69,18 @@ func (x *index) search(name string) (e *Entry, slot int32) {
 // compareAll returns the entries that a client that wants everything must be sent, in order of name, and the names and versions that it has
 // and that no longer exist.
 func (h *clientState) compareAll(to *state) (puts []*Entry, gone map[string]string) {
-	if had, ok := to.replacedSince(h.brought.fingerprint); ok && !h.again {
+	if had, ok := to.replacedSince(h.brought.Fingerprint); ok && !h.again {
 		return h.compareReplaced(had, to)
 	}
 	x := to.index()
 	gone = make(map[string]string)
 	current := make([]bool, len(x.hashes)) // by slot: the client has this version
-	for entry := range h.brought.all() {
+	for entry := range h.brought.All() {
 		if slot, ok := x.find(entry); ok {
 			current[slot] = true
 			continue
 		}
-		name, version, _ := mapEntry(entry)
+		name, version, _ := wire.MapEntry(entry)
 		if e, slot := x.search(string(name)); e != nil {
 			current[slot] = e.Version == string(version) // sent twice, or in another encoding
 		} else {
@@ -180,8 +122,8 @@ func (h *clientState) compareReplaced(had map[string]string, to *state) (puts []
 // compareNames is compareAll for a client that wants names.
 func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Entry, gone map[string]string) {
 	have, gone := make(map[string]string), make(map[string]string)
-	for entry := range h.brought.all() {
-		name, version, _ := mapEntry(entry)
+	for entry := range h.brought.All() {
+		name, version, _ := wire.MapEntry(entry)
 		_, notHeld := h.notHeld[string(name)]
 		if _, ok := w.names[string(name)]; ok && !notHeld {
 			have[string(name)] = string(version)
@@ -202,9 +144,9 @@ func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Ent
 
 // retained is what a subscription retains of its first request: the versions, until they are compared.
 type retained struct {
-	release  func()    // ends the reservation of its memory; nil if it has none
-	versions *versions // or nil
-	bytes    int       // without a reservation
+	release  func()         // ends the reservation of its memory; nil if it has none
+	versions *wire.Versions // or nil
+	bytes    int            // without a reservation
 }
 
 // free releases what is retained; s.mu is held.
@@ -212,7 +154,7 @@ func (k *retained) free(s *stream) {
 	if k.release != nil {
 		k.release()
 	}
-	k.versions.free()
+	k.versions.Free()
 	s.unreservedBytes -= k.bytes
 	*k = retained{}
 }
@@ -222,19 +164,19 @@ const maxUnreserved = 1 << 20
 
 // retain makes the subscription that a request began retain its versions and the reservation of their memory. It frees them if there is
 // none.
-func (s *stream) retain(req *request) error {
-	if req.release == nil && req.initial == nil {
+func (s *stream) retain(req *wire.Request) error {
+	if req.Release == nil && req.Initial == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := retained{release: req.release, versions: req.initial}
-	if req.release == nil {
-		k.bytes = req.size
+	k := retained{release: req.Release, versions: req.Initial}
+	if req.Release == nil {
+		k.bytes = req.Size
 	}
 	s.unreservedBytes += k.bytes
 	for _, sub := range s.subs {
-		if !s.closed && req.initial != nil && sub.client.brought == req.initial {
+		if !s.closed && req.Initial != nil && sub.client.brought == req.Initial {
 			sub.retained = k
 			if s.unreservedBytes > maxUnreserved {
 				return s.server.refuse(refusedRequestMemory, codes.ResourceExhausted,
@@ -258,36 +200,12 @@ func (s *stream) freeCompared() {
 	}
 }
 
-// fingerprint identifies a set of names and versions: the sum of a hash of each, as clients encode it in initial_resource_versions. A
-// client that resumes with the fingerprint of a state has that state, so its versions need no lookup. No client knows the seed, so two
-// sets have the same fingerprint once in 2^64 times.
-type fingerprint struct {
-	count int
-	sum   uint64
-}
-
-var fingerprintSeed = maphash.MakeSeed()
-
-// plusEncoded returns the fingerprint with one more encoded entry.
-func (f fingerprint) plusEncoded(entry []byte) fingerprint {
-	return fingerprint{f.count + 1, f.sum + maphash.Bytes(fingerprintSeed, entry)}
-}
-
-func (f fingerprint) add(e *Entry) fingerprint {
-	return f.plusEncoded(appendMapEntry(make([]byte, 0, 128), e.Name, e.Version))
-}
-
-func (f fingerprint) remove(e *Entry) fingerprint {
-	one := fingerprint{}.add(e)
-	return fingerprint{f.count - one.count, f.sum - one.sum}
-}
-
 // history is the latest commits, the oldest first. The states of a collection share its memory.
 type history []past
 
 // past is a commit: the fingerprint of the state before it, and what it replaced there.
 type past struct {
-	fingerprint fingerprint
+	fingerprint wire.Fingerprint
 	replaced    []replaced
 }
 
@@ -298,7 +216,7 @@ type replaced struct{ name, version string }
 const maxHistory, maxReplaced = 64, 100
 
 // with returns the history after one more commit.
-func (h history) with(from fingerprint, was []replaced) history {
+func (h history) with(from wire.Fingerprint, was []replaced) history {
 	if len(was) > maxReplaced {
 		return nil
 	}
@@ -310,7 +228,7 @@ func (h history) with(from fingerprint, was []replaced) history {
 
 // replacedSince returns the names replaced since the state with a fingerprint, with their versions in that state, and whether that state is
 // known.
-func (s *state) replacedSince(since fingerprint) (had map[string]string, ok bool) {
+func (s *state) replacedSince(since wire.Fingerprint) (had map[string]string, ok bool) {
 	if s.fingerprint == since {
 		return nil, true
 	}

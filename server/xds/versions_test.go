@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"tributary/server/xds/wire"
+
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -29,17 +31,17 @@ func TestResumingAgainstAModel(t *testing.T) {
 			wants.add(name(), nothing)
 		}
 		had := map[string]string{}
-		var wire []byte
+		var encoded []byte
 		for range 1 + r.IntN(80) {
 			n, v := name(), version()
 			had[n] = v // given twice, the last counts
 			one, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{n: v}})
 			require.NoError(t, err)
-			wire = append(wire, one...)
+			encoded = append(encoded, one...)
 		}
-		req := request{delta: true}
-		require.NoError(t, req.decode(wire))
-		has := clientState{state: nothing, brought: req.initial}
+		req := wire.Request{Delta: true}
+		require.NoError(t, req.Decode(encoded))
+		has := clientState{state: nothing, brought: req.Initial}
 		if n := name(); r.IntN(3) == 0 && wants.includes(n) {
 			has.mustAnswer(n)
 			delete(had, n)
@@ -75,14 +77,14 @@ func TestResumingAgainstAModel(t *testing.T) {
 // Only the name is known of a resource that a resuming client has and that no longer exists. It cannot be sent, even if the client adds a
 // wildcard before its removal is sent; the removal is sent once.
 func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
-	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{"gone": "1"}})
+	encoded, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{"gone": "1"}})
 	require.NoError(t, err)
-	req := request{delta: true}
-	require.NoError(t, req.decode(wire))
+	req := wire.Request{Delta: true}
+	require.NoError(t, req.Decode(encoded))
 	goal := (&state{revision: 1}).with([]change{{"a", thing(t, "a", "1", "")}, {"b", thing(t, "b", "1", "")}})
 	v, named := variant{delta: true}, map[string]struct{}{"a": {}, "gone": {}}
 
-	has := clientState{state: nothing, brought: req.initial}
+	has := clientState{state: nothing, brought: req.Initial}
 	p := plan(v, &has, &subscriptionNames{names: named}, goal, true)
 	puts, removed := mentioned(t, &p, v)
 	require.Equal(t, []string{"a@1"}, puts)
@@ -105,9 +107,9 @@ func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
 
 // mentioned returns the puts and removals of a response to a delta client.
 func mentioned(t *testing.T, p *responsePlan, v variant) (puts, removed []string) {
-	for _, b := range p.bodies(v, formDelta) {
+	for _, b := range p.bodies(v) {
 		var r discoveryv3.DeltaDiscoveryResponse
-		require.NoError(t, proto.Unmarshal(newFrame(nil, b).data.Materialize(), &r))
+		require.NoError(t, proto.Unmarshal(newFrame(nil, b, false).data.Materialize(), &r))
 		for _, res := range r.Resources {
 			require.NotNil(t, res.Resource, "%s has no body", res.Name)
 			puts = append(puts, res.Name+"@"+res.Version)
@@ -118,7 +120,7 @@ func mentioned(t *testing.T, p *responsePlan, v variant) (puts, removed []string
 }
 
 func TestGivenVersionsOnly(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.coll(ClusterURL).Apply(Commit{Put: []*Entry{thing(t, "c1", "1", ""), thing(t, "c2", "1", "")}, Version: "one"})
 	w.coll(ClusterURL).MarkSynced()
 	w.set(ListenerURL, "l")
@@ -134,7 +136,7 @@ func TestGivenVersionsOnly(t *testing.T) {
 }
 
 func TestAVersionOfNamesIsNotOfEverything(t *testing.T) {
-	w := newWorld(t, Options{})
+	w := newFixture(t, Options{})
 	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", ""), thing(t, "b", "1", "")}})
 	c := w.sotw(testType)
 	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{
@@ -167,30 +169,31 @@ func TestResumingFromARecentState(t *testing.T) {
 		if had.len == 0 {
 			continue
 		}
-		var wire []byte
+		var encoded []byte
 		for e := range had.all() {
 			one, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{e.Name: e.Version}})
 			require.NoError(t, err)
-			wire = append(wire, one...)
+			encoded = append(encoded, one...)
 		}
-		req := request{delta: true}
-		require.NoError(t, req.decode(wire))
-		require.Equal(t, had.fingerprint, req.initial.fingerprint)
-		has := clientState{state: nothing, brought: req.initial}
+		req := wire.Request{Delta: true}
+		require.NoError(t, req.Decode(encoded))
+		require.Equal(t, had.fingerprint, req.Initial.Fingerprint)
+		has := clientState{state: nothing, brought: req.Initial}
 		if r.IntN(3) == 0 {
 			has.mustAnswer(name())
 			has.mustResend(name())
 		}
 		puts, gone := has.compareAll(to)
 		looked := has
-		looked.brought = &versions{parts: req.initial.parts}
-		looked.brought.fingerprint.count = -1 // of no state
+		other := *req.Initial
+		looked.brought = &other
+		looked.brought.Fingerprint = wire.Fingerprint{}.With("?", "") // of no state
 		wantPuts, wantGone := looked.compareAll(to)
 		require.Equal(t, wantPuts, puts)
 		require.Equal(t, wantGone, gone)
 	}
 	_, known := c.current.Load().replacedSince(states[len(states)-2].fingerprint)
 	require.True(t, known)
-	_, known = c.current.Load().replacedSince(fingerprint{1, 1})
+	_, known = c.current.Load().replacedSince(wire.Fingerprint{}.With("?", ""))
 	require.False(t, known)
 }

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -28,13 +28,14 @@ func TestStoredIsGzip(t *testing.T) {
 	}
 }
 
-// wire counts the bytes that a client receives, compressed and decompressed.
-type wire struct{ compressed, length int }
+// byteCounts counts the bytes that a client receives, compressed and decompressed.
+type byteCounts struct{ compressed, length int }
 
-func (w *wire) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (w *wire) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (w *wire) HandleConn(context.Context, stats.ConnStats)                       {}
-func (w *wire) HandleRPC(_ context.Context, s stats.RPCStats) {
+func (w *byteCounts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+func (w *byteCounts) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (w *byteCounts) HandleConn(context.Context, stats.ConnStats)                       {}
+func (w *byteCounts) HandleRPC(_ context.Context, s stats.RPCStats) {
 	if in, ok := s.(*stats.InPayload); ok {
 		w.compressed += in.CompressedLength
 		w.length += in.Length
@@ -43,9 +44,8 @@ func (w *wire) HandleRPC(_ context.Context, s stats.RPCStats) {
 
 // A client that accepts gzip gets the same responses in fewer bytes, however they are made.
 func TestGzip(t *testing.T) {
-	var reported atomic.Int64
-	hook := func(_ context.Context, r *ResponseInfo) { reported.Add(int64(r.Bytes)) }
-	w := newWorld(t, Options{Gzip: true, Hooks: Hooks{Response: hook}})
+	w := newFixture(t, Options{Gzip: true})
+	reported := func() int { return int(promtest.ToFloat64(w.server.metrics.bytes.WithLabelValues(testType))) }
 	var items []string
 	for i := range 500 {
 		items = append(items, fmt.Sprintf("name-%04d", i))
@@ -53,8 +53,8 @@ func TestGzip(t *testing.T) {
 	w.set(testType, items...)
 	for _, variant := range []string{"sotw", "delta"} {
 		t.Run(variant, func(t *testing.T) {
-			var counted wire
-			reported.Store(0)
+			var counted byteCounts
+			before := reported()
 			conn, err := grpc.NewClient(w.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(&counted))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, conn.Close()) }()
@@ -75,7 +75,7 @@ func TestGzip(t *testing.T) {
 				require.NoError(t, stream.SendMsg(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, ResourceNamesSubscribe: items[:3]}))
 				require.Len(t, next().puts, 3)
 			}
-			require.EqualValues(t, counted.compressed, reported.Load())
+			require.Equal(t, counted.compressed, reported()-before)
 		})
 	}
 }

@@ -33,8 +33,8 @@ const (
 	quiet = 50 * time.Millisecond
 )
 
-// world is an engine with limits, and its collections.
-type world struct {
+// fixture is an engine with limits, and its collections.
+type fixture struct {
 	t       *testing.T
 	server  *xds.Server
 	limiter *Limiter
@@ -47,12 +47,12 @@ type world struct {
 	colls map[string]*xds.Collection
 }
 
-func newWorld(t *testing.T, limits Limits) *world {
+func newFixture(t *testing.T, limits Limits) *fixture {
 	return newLoggedWorld(t, limits, slog.New(slog.DiscardHandler))
 }
 
-func newLoggedWorld(t *testing.T, limits Limits, log *slog.Logger) *world {
-	w := &world{t: t, metrics: prometheus.NewRegistry(), colls: make(map[string]*xds.Collection)}
+func newLoggedWorld(t *testing.T, limits Limits, log *slog.Logger) *fixture {
+	w := &fixture{t: t, metrics: prometheus.NewRegistry(), colls: make(map[string]*xds.Collection)}
 	w.server = xds.NewServer(w, xds.Options{Log: log, Registerer: w.metrics, Pacing: xds.Pacing{Least: -1}})
 	w.limiter = NewLimiter(w.server, limits, log)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -75,12 +75,12 @@ func newLoggedWorld(t *testing.T, limits Limits, log *slog.Logger) *world {
 }
 
 // Collection implements xds.Catalog: every type URL has a collection.
-func (w *world) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
+func (w *fixture) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
 	w.asked.Add(1)
 	return w.coll(typeURL), nil, nil
 }
 
-func (w *world) coll(typeURL string) *xds.Collection {
+func (w *fixture) coll(typeURL string) *xds.Collection {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.colls[typeURL] == nil {
@@ -90,7 +90,7 @@ func (w *world) coll(typeURL string) *xds.Collection {
 }
 
 // set commits "name" or "name@version", and marks the type synced.
-func (w *world) set(typeURL string, items ...string) {
+func (w *fixture) set(typeURL string, items ...string) {
 	var c xds.Commit
 	for _, item := range items {
 		name, version, ok := strings.Cut(item, "@")
@@ -104,7 +104,7 @@ func (w *world) set(typeURL string, items ...string) {
 }
 
 // large makes a type of which gRPC does not take all responses at once if the client does not read.
-func (w *world) large(typeURL string) {
+func (w *fixture) large(typeURL string) {
 	pad := strings.Repeat("x", 2<<20)
 	w.coll(typeURL).Apply(xds.Commit{Put: []*xds.Entry{thing(w.t, "a", "1", pad), thing(w.t, "b", "1", pad), thing(w.t, "c", "1", pad)}})
 	w.coll(typeURL).MarkSynced()
@@ -119,10 +119,10 @@ func thing(t testing.TB, name, version, pad string) *xds.Entry {
 }
 
 // refused is how often the engine has counted a refusal.
-func (w *world) refused(reason string) float64 { return w.refusals()[reason] }
+func (w *fixture) refused(reason string) float64 { return w.refusals()[reason] }
 
 // refusals counts what was refused, by reason.
-func (w *world) refusals() map[string]float64 {
+func (w *fixture) refusals() map[string]float64 {
 	all := make(map[string]float64)
 	families, err := w.metrics.Gather()
 	assert.NoError(w.t, err)
@@ -137,13 +137,13 @@ func (w *world) refusals() map[string]float64 {
 }
 
 // refusedFor waits until the server has refused n times for a reason.
-func (w *world) refusedFor(reason string, n float64) {
+func (w *fixture) refusedFor(reason string, n float64) {
 	w.t.Helper()
 	eventually(w.t, func() bool { return w.refused(reason) == n })
 }
 
 // asking is the number of streams that asked for something.
-func (w *world) asking() (n int) {
+func (w *fixture) asking() (n int) {
 	for _, c := range w.server.Clients() {
 		if len(c.Types) > 0 {
 			n++
@@ -153,7 +153,7 @@ func (w *world) asking() (n int) {
 }
 
 // served is the number of streams that were sent something.
-func (w *world) served() (n int) {
+func (w *fixture) served() (n int) {
 	for _, c := range w.server.Clients() {
 		if slices.ContainsFunc(c.Types, func(t xds.TypeStatus) bool { return t.Responses > 0 }) {
 			n++
@@ -176,13 +176,13 @@ type answer struct {
 	puts, removed []string
 }
 
-func (w *world) conn() *grpc.ClientConn {
+func (w *fixture) conn() *grpc.ClientConn {
 	conn, err := grpc.NewClient(w.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(w.t, err)
 	return conn
 }
 
-func (w *world) delta() *client {
+func (w *fixture) delta() *client {
 	conn := w.conn()
 	ctx, cancel := context.WithCancel(context.Background())
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)

@@ -1,6 +1,8 @@
-package xds
+// Package wire decodes discovery requests of both variants of the protocol. What may be large, the resume versions, stays encoded.
+package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -20,33 +23,33 @@ import (
 	"tributary/internal/words"
 )
 
-// request is a DiscoveryRequest or DeltaDiscoveryRequest. One value is reused for all requests of a stream: clients such
+// Request is a DiscoveryRequest or DeltaDiscoveryRequest. One value is reused for all requests of a stream: clients such
 // as istiod repeat a node of several kilobytes on every acknowledgement, which is skipped once a node is known.
-type request struct {
+type Request struct {
 	// set by the owner
-	delta   bool   // which of the two messages to expect
-	maxCost int    // of names in one request, or of its versions; without a limit if not positive
-	host    string // of the client
-	due     func() bool
+	Delta   bool   // which of the two messages to expect
+	MaxCost int    // of names in one request, or of its versions; without a limit if not positive
+	Host    string // of the client
+	IsDue   func() bool
 
-	size                int          // encoded
-	release             func()       // ends the reservation of its memory; nil if it has none
-	cost                int          // of the names: see nameCost
-	versions            int          // how many initial_resource_versions there are
-	fingerprint         fingerprint  // of initial_resource_versions
-	node                *corev3.Node // of the first request that has one, without its extensions
-	nodeCost            int          // of that node, in the request that has it: see nodeCost
-	typeURL             string
-	version             string
-	nonce               string
-	names               []string // SotW: resource_names
-	subscribe           []string // delta
-	unsub               []string
-	initial             *versions      // initial_resource_versions
-	err                 *status.Status // error_detail: a NACK
-	changesSubscription bool           // set by subscription.take
+	Size                int          // encoded
+	Release             func()       // ends the reservation of its memory; nil if it has none
+	Cost                int          // of the names: see NameCost
+	VersionCount        int          // how many initial_resource_versions there are
+	fingerprint         Fingerprint  // of initial_resource_versions
+	Node                *corev3.Node // of the first request that has one, without its extensions
+	NodeCost            int          // of that node, in the request that has it: see nodeCost
+	TypeURL             string
+	Version             string
+	Nonce               string
+	Names               []string // SotW: resource_names
+	Subscribe           []string // delta
+	Unsubscribe         []string
+	Initial             *Versions      // initial_resource_versions
+	Err                 *status.Status // error_detail: a NACK
+	ChangesSubscription bool           // set by the receiver
 
-	whole  *versions              // the encoded request, if there are too many names
+	whole  *Versions              // the encoded request, if there are too many names
 	filter func(name []byte) bool // accepts the names of resource_names_subscribe; all if nil
 
 	interned map[string]string // type URLs seen, so that an acknowledgement allocates nothing for them
@@ -70,26 +73,26 @@ const (
 var (
 	sotwFields  = [...]field{1: fieldVersion, 2: fieldNode, 3: fieldNames, 4: fieldTypeURL, 5: fieldNonce, 6: fieldError}
 	deltaFields = [...]field{
-		1: fieldNode, 2: fieldTypeURL, 3: fieldSubscribe, 4: fieldUnsubscribe, deltaInitial: fieldInitial, 6: fieldNonce,
+		1: fieldNode, 2: fieldTypeURL, 3: fieldSubscribe, 4: fieldUnsubscribe, initialField: fieldInitial, 6: fieldNonce,
 		7: fieldError,
 	}
 )
 
-// clear drops the request, so that its memory is free before the next one.
-func (r *request) clear() {
-	*r = request{delta: r.delta, maxCost: r.maxCost, host: r.host, due: r.due, node: r.node, interned: r.interned, filter: r.filter}
+// Clear drops the request, so that its memory is free before the next one.
+func (r *Request) Clear() {
+	*r = Request{Delta: r.Delta, MaxCost: r.MaxCost, Host: r.Host, IsDue: r.IsDue, Node: r.Node, interned: r.interned, filter: r.filter}
 }
 
 // Due and OnRelease are for interceptors that reserve memory for requests.
 
 // Due reports whether a response to the client may be due.
-func (r *request) Due() bool { return r.due() }
+func (r *Request) Due() bool { return r.IsDue() }
 
 // OnRelease has release called when nothing of the request is retained any more.
-func (r *request) OnRelease(release func()) { r.release = release }
+func (r *Request) OnRelease(release func()) { r.Release = release }
 
-// nameCost is how many names a name of so many bytes counts as against the limits on names.
-func nameCost(name int) int { return 1 + name/128 }
+// NameCost is how many names a name of so many bytes counts as against the limits on names.
+func NameCost(name int) int { return 1 + name/128 }
 
 // nodeCost is how many names a node of so many bytes counts as against the limits on names. Decoded, it takes some six times its size.
 // Honest nodes are below freeNode and cost nothing.
@@ -116,18 +119,18 @@ func withoutExtensions(node []byte) []byte {
 	return rest
 }
 
-// decode replaces all of r but the node and the fields of the owner. The message may come in parts; r.initial refers to them if it has
+// Decode replaces all of r but the node and the fields of the owner. The message may come in parts; r.Initial refers to them if it has
 // initial_resource_versions. Decoding stops when there are too many names.
-func (r *request) decode(parts ...[]byte) error {
-	r.clear()
+func (r *Request) Decode(parts ...[]byte) error {
+	r.Clear()
 	for _, part := range parts {
-		r.size += len(part)
+		r.Size += len(part)
 	}
 	var field []byte // the beginning of a field that continues in the next part
 	var missing int  // the rest of it, in bytes
 	var skip int     // the rest of an unknown field, in bytes
 	for _, b := range parts {
-		for len(b) > 0 && !r.tooMany() {
+		for len(b) > 0 && !r.TooMany() {
 			if skip > 0 {
 				n := min(skip, len(b))
 				b, skip = b[n:], skip-n
@@ -150,7 +153,7 @@ func (r *request) decode(parts ...[]byte) error {
 				return fmt.Errorf("decode discovery request: %w", err)
 			}
 			if field = nil; len(rest) > 0 {
-				if missing = missingBytes(rest); missing > r.size {
+				if missing = missingBytes(rest); missing > r.Size {
 					return fmt.Errorf("decode discovery request: %w", io.ErrUnexpectedEOF)
 				}
 				if r.isUnknown(rest) {
@@ -161,30 +164,76 @@ func (r *request) decode(parts ...[]byte) error {
 			}
 		}
 	}
-	if (len(field) > 0 || skip > 0) && !r.tooMany() {
+	if (len(field) > 0 || skip > 0) && !r.TooMany() {
 		return fmt.Errorf("decode discovery request: %w", io.ErrUnexpectedEOF)
 	}
-	if r.tooMany() {
-		r.initial = nil
+	if r.TooMany() {
+		r.Initial = nil
 	}
 	return nil
 }
 
-// decodeFiltered decodes a request with too many names again, with only those names of resource_names_subscribe that the filter accepts.
-func (r *request) decodeFiltered(filter func(name []byte) bool) error {
-	whole, release := r.whole, r.release
-	r.filter = filter
-	err := r.decode(whole.parts...)
-	r.filter, r.release = nil, release
-	if r.initial == nil {
-		whole.free()
-	} else {
-		r.initial.memory = whole.memory
+const (
+	// Requests up to PooledRequest bytes are copied into pooled memory. Larger ones, which carry resume versions, keep gRPC's
+	// buffers until compared.
+	PooledRequest = 32 << 10
+	// leastPart: below this average buffer size a large request is copied into one buffer.
+	leastPart = 4 << 10
+)
+
+// Unmarshal decodes a request. It copies what is small, and keeps gRPC's buffers of what is large until Versions.Free.
+func (r *Request) Unmarshal(data mem.BufferSlice) error {
+	switch size := data.Len(); {
+	case size <= PooledRequest:
+		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer buf.Free()
+		err := r.Decode(buf.ReadOnlyData())
+		if r.Initial != nil {
+			r.Initial.parts = [][]byte{bytes.Clone(buf.ReadOnlyData())}
+		}
+		if r.TooMany() {
+			r.whole = &Versions{parts: [][]byte{bytes.Clone(buf.ReadOnlyData())}}
+		}
+		return err
+	case size/len(data) < leastPart:
+		whole := data.Materialize()
+		err := r.Decode(whole)
+		if r.TooMany() {
+			r.whole = &Versions{parts: [][]byte{whole}}
+		}
+		return err
+	}
+	parts := make([][]byte, len(data))
+	for i, b := range data {
+		parts[i] = b.ReadOnlyData()
+	}
+	err := r.Decode(parts...)
+	switch {
+	case r.TooMany():
+		data.Ref()
+		r.whole = &Versions{parts: parts, memory: data}
+	case r.Initial != nil:
+		data.Ref()
+		r.Initial.memory = data
 	}
 	return err
 }
 
-// lacking returns how many bytes are missing of an incomplete field, or one if that is not known yet.
+// DecodeFiltered decodes a request with too many names again, with only those names of resource_names_subscribe that the filter accepts.
+func (r *Request) DecodeFiltered(filter func(name []byte) bool) error {
+	whole, release := r.whole, r.Release
+	r.filter = filter
+	err := r.Decode(whole.parts...)
+	r.filter, r.Release = nil, release
+	if r.Initial == nil {
+		whole.Free()
+	} else {
+		r.Initial.memory = whole.memory
+	}
+	return err
+}
+
+// missingBytes returns how many bytes are missing of an incomplete field, or one if that is not known yet.
 func missingBytes(b []byte) int {
 	_, typ, tag := protowire.ConsumeTag(b)
 	if tag < 0 {
@@ -204,15 +253,15 @@ func missingBytes(b []byte) int {
 }
 
 // fields returns the meaning of the fields of the message, by number.
-func (r *request) fields() []field {
-	if r.delta {
+func (r *Request) fields() []field {
+	if r.Delta {
 		return deltaFields[:]
 	}
 	return sotwFields[:]
 }
 
-// isForeign says whether b is the beginning, with the size, of an unknown field of bytes. It is skipped without being copied.
-func (r *request) isUnknown(b []byte) bool {
+// isUnknown says whether b is the beginning, with the size, of an unknown field of bytes. It is skipped without being copied.
+func (r *Request) isUnknown(b []byte) bool {
 	num, typ, n := protowire.ConsumeTag(b)
 	if n < 0 || typ != protowire.BytesType || int(num) < len(r.fields()) && r.fields()[num] != 0 {
 		return false
@@ -221,17 +270,17 @@ func (r *request) isUnknown(b []byte) bool {
 	return size > 0
 }
 
-// tooMany says whether there are more names than a client may have.
-func (r *request) tooMany() bool { return r.maxCost > 0 && max(r.cost, r.versions) > r.maxCost }
+// TooMany says whether there are more names than a client may have.
+func (r *Request) TooMany() bool { return r.MaxCost > 0 && max(r.Cost, r.VersionCount) > r.MaxCost }
 
 // errGroup refuses groups: the protocol has none, and the size of a group is not known from its beginning.
 var errGroup = errors.New("a group")
 
 // decodeFields decodes the fields of b. It returns the last one if that is incomplete.
-func (r *request) decodeFields(b []byte) (rest []byte, err error) {
-	fields, all, before, ascii := r.fields(), b, r.versions, isASCII(b)
-	for len(b) > 0 && !r.tooMany() {
-		if end := shortInitial(b); end > 0 && r.delta && shortMapEntry(b[2:end]) > 0 && (ascii || utf8.Valid(b[2:end])) {
+func (r *Request) decodeFields(b []byte) (rest []byte, err error) {
+	fields, all, before, ascii := r.fields(), b, r.VersionCount, isASCII(b)
+	for len(b) > 0 && !r.TooMany() {
+		if end := shortInitial(b); end > 0 && r.Delta && shortMapEntry(b[2:end]) > 0 && (ascii || utf8.Valid(b[2:end])) {
 			r.countInitial(b[2:end])
 			b = b[end:]
 			continue
@@ -260,12 +309,12 @@ func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 			return nil, fmt.Errorf("field %d: %w", num, err)
 		}
 	}
-	if r.versions > before {
-		if r.initial == nil {
-			r.initial = &versions{}
+	if r.VersionCount > before {
+		if r.Initial == nil {
+			r.Initial = &Versions{}
 		}
-		r.initial.parts = append(r.initial.parts, all[:len(all)-len(b)])
-		r.initial.fingerprint = r.fingerprint
+		r.Initial.parts = append(r.Initial.parts, all[:len(all)-len(b)])
+		r.Initial.Fingerprint = r.fingerprint
 	}
 	return b, nil
 }
@@ -292,15 +341,15 @@ const (
 // errUTF8 refuses a string field that is not UTF-8.
 var errUTF8 = errors.New("a text that is not UTF-8")
 
-// checkTypeURL refuses type URLs that cannot be printed: they appear in logs, metrics, pages, and the answers of CSDS.
-func checkTypeURL(url string) error {
+// CheckTypeURL refuses type URLs that cannot be printed: they appear in logs, metrics, pages, and the answers of CSDS.
+func CheckTypeURL(url string) error {
 	if utf8.ValidString(url) && words.Printable(url, "") == url {
 		return nil
 	}
 	return grpcstatus.Errorf(codes.InvalidArgument, "type_url %q is not printable UTF-8", url)
 }
 
-func (r *request) set(f field, v []byte) error {
+func (r *Request) set(f field, v []byte) error {
 	switch f {
 	case fieldVersion, fieldNames, fieldNonce, fieldSubscribe, fieldUnsubscribe:
 		if !utf8.Valid(v) {
@@ -310,48 +359,48 @@ func (r *request) set(f field, v []byte) error {
 	switch f {
 	case fieldVersion:
 		if len(v) <= maxVersion {
-			r.version = string(v)
+			r.Version = string(v)
 		}
 	case fieldNode:
-		if r.node != nil {
+		if r.Node != nil {
 			return nil
 		}
 		if len(v) > maxNode {
 			return fmt.Errorf("a node of %d bytes: the limit is %d", len(v), maxNode)
 		}
-		r.node = &corev3.Node{}
+		r.Node = &corev3.Node{}
 		v = withoutExtensions(v)
-		r.nodeCost = nodeCost(len(v))
-		if err := proto.Unmarshal(v, r.node); err != nil {
+		r.NodeCost = nodeCost(len(v))
+		if err := proto.Unmarshal(v, r.Node); err != nil {
 			return err
 		}
-		for _, text := range []*string{&r.node.Id, &r.node.Cluster, &r.node.UserAgentName} {
+		for _, text := range []*string{&r.Node.Id, &r.Node.Cluster, &r.Node.UserAgentName} {
 			*text = words.Printable(*text, "")
 		}
 		return nil
 	case fieldNames:
-		r.names = append(r.names, r.name(v))
+		r.Names = append(r.Names, r.name(v))
 	case fieldTypeURL:
 		if len(v) > maxTypeURL {
 			return fmt.Errorf("a type URL of %d bytes: the limit is %d", len(v), maxTypeURL)
 		}
-		r.typeURL = r.intern(v)
+		r.TypeURL = r.intern(v)
 	case fieldNonce:
-		r.nonce = strings.ToValidUTF8(string(v[:min(len(v), maxNonce)]), "") // a cut one matches no response
+		r.Nonce = strings.ToValidUTF8(string(v[:min(len(v), maxNonce)]), "") // a cut one matches no response
 	case fieldError:
 		var err error
-		if r.err, err = rejection(v); err == nil {
-			r.err.Message = words.Printable(r.err.GetMessage(), "\n\t")
+		if r.Err, err = rejection(v); err == nil {
+			r.Err.Message = words.Printable(r.Err.GetMessage(), "\n\t")
 		}
 		return err
 	case fieldSubscribe:
 		if r.filter == nil || r.filter(v) {
-			r.subscribe = append(r.subscribe, r.name(v))
+			r.Subscribe = append(r.Subscribe, r.name(v))
 		}
 	case fieldUnsubscribe:
-		r.unsub = append(r.unsub, r.name(v))
+		r.Unsubscribe = append(r.Unsubscribe, r.name(v))
 	case fieldInitial:
-		key, value, err := mapEntry(v)
+		key, value, err := MapEntry(v)
 		if err != nil {
 			return err
 		}
@@ -364,23 +413,23 @@ func (r *request) set(f field, v []byte) error {
 }
 
 // countInitial counts an entry of initial_resource_versions. Envoy sends an empty version for names that were reported as missing.
-func (r *request) countInitial(entry []byte) {
-	r.fingerprint = r.fingerprint.plusEncoded(entry)
+func (r *Request) countInitial(entry []byte) {
+	r.fingerprint = r.fingerprint.plus(entry)
 	if r.filter != nil {
-		if _, version, _ := mapEntry(entry); len(version) == 0 {
+		if _, version, _ := MapEntry(entry); len(version) == 0 {
 			return
 		}
 	}
-	r.versions++
+	r.VersionCount++
 }
 
-func (r *request) name(v []byte) string {
-	r.cost += nameCost(len(v))
+func (r *Request) name(v []byte) string {
+	r.Cost += NameCost(len(v))
 	return string(v)
 }
 
-// maxReason is how many bytes of the client's reason for a rejection are kept.
-const maxReason = 4 << 10
+// MaxReason is how many bytes of the client's reason for a rejection are kept.
+const MaxReason = 4 << 10
 
 // rejection decodes the code and the message of a google.rpc.Status.
 func rejection(b []byte) (*status.Status, error) {
@@ -409,13 +458,13 @@ func rejection(b []byte) (*status.Status, error) {
 
 // shorten returns the beginning of a text, with its full length.
 func shorten(text []byte) string {
-	if len(text) <= maxReason {
+	if len(text) <= MaxReason {
 		return strings.ToValidUTF8(string(text), "?")
 	}
-	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(string(text[:maxReason]), "?"), len(text))
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(string(text[:MaxReason]), "?"), len(text))
 }
 
-func (r *request) intern(v []byte) string {
+func (r *Request) intern(v []byte) string {
 	if s, ok := r.interned[string(v)]; ok {
 		return s
 	}
@@ -445,8 +494,8 @@ func shortMapEntry(b []byte) (end int) {
 	return end
 }
 
-// mapEntry decodes an entry of a map<string, string>.
-func mapEntry(b []byte) (key, value []byte, err error) {
+// MapEntry decodes an entry of a map<string, string>.
+func MapEntry(b []byte) (key, value []byte, err error) {
 	if end := shortMapEntry(b); end > 0 {
 		return b[2:end], b[end+2:], nil
 	}
@@ -477,8 +526,8 @@ func mapEntry(b []byte) (key, value []byte, err error) {
 	return key, value, nil
 }
 
-// appendMapEntry appends an entry of a map<string, string> as all encoders write it.
-func appendMapEntry(b []byte, key, value string) []byte {
+// AppendMapEntry appends an entry of a map<string, string> as all encoders write it.
+func AppendMapEntry(b []byte, key, value string) []byte {
 	b = protowire.AppendString(append(b, keyTag), key)
 	return protowire.AppendString(append(b, valueTag), value)
 }

@@ -1,0 +1,207 @@
+package xds
+
+import (
+	"iter"
+	"maps"
+	"runtime"
+
+	"tributary/server/xds/wire"
+)
+
+// put sets a value in a map, which it makes if need be: most maps of most streams stay empty.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[key] = value
+}
+
+// subscriptionNames are the names of a type that a client subscribed to.
+type subscriptionNames struct {
+	all   bool // a wildcard
+	names map[string]struct{}
+}
+
+// add adds a name. Clients that want the same names share the string of the entry in a state.
+func (w *subscriptionNames) add(name string, known *state) {
+	if w.names == nil {
+		w.names = make(map[string]struct{})
+	}
+	if e := known.get(name); e != nil {
+		name = e.Name
+	}
+	w.names[name] = struct{}{}
+	yieldEvery512(len(w.names))
+}
+
+// entriesIn yields the entries of a state that have one of the names.
+func (w *subscriptionNames) entriesIn(s *state) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		looked := 0
+		if s.len < len(w.names) {
+			for e := range s.all() {
+				if _, ok := w.names[e.Name]; ok && !yield(e) {
+					return
+				}
+				looked++
+				yieldEvery512(looked)
+			}
+			return
+		}
+		for name := range w.names {
+			if e := s.get(name); e != nil && !yield(e) {
+				return
+			}
+			looked++
+			yieldEvery512(looked)
+		}
+	}
+}
+
+// yieldEvery512 yields the processor at every 512th name. Otherwise twenty streams with very many names, each of which works until Go
+// preempts it, delay each step of all others twentyfold.
+func yieldEvery512(names int) {
+	if names%512 == 511 {
+		runtime.Gosched()
+	}
+}
+
+// includes says whether the client wants name.
+func (w *subscriptionNames) includes(name string) bool {
+	_, ok := w.names[name]
+	return ok || w.all
+}
+
+// clientState is what the client has: state, limited to what it subscribed to, without notHeld, plus gone. Before the first response,
+// state is empty and brought has the versions the client sent.
+type clientState struct {
+	state *state
+	// gone are the versions, by name, of resources that the client still has from an earlier stream and that no longer exist. A later
+	// response removes them. Their content is unknown.
+	gone        map[string]string
+	brought     *wire.Versions         // delta: initial_resource_versions; nil if there are none
+	version     string                 // SotW: version_info, of everything; empty if there is none
+	notHeld     map[string]absenceSent // names that the client does not have
+	resend      map[string]struct{}    // names to send again, if they exist: the client waits for them
+	mustRespond bool                   // the next response is due even if it is empty
+	again       bool                   // delta: a wildcard is new; whatever it covers must be sent again
+}
+
+// absenceSent says whether a response that reports a name as missing was planned. If not, the next response must mention the name.
+type absenceSent bool
+
+// mustAnswer makes the next response mention name.
+func (h *clientState) mustAnswer(name string) { put(&h.notHeld, name, false) }
+
+// mustResend makes the next response have name, if it exists.
+func (h *clientState) mustResend(name string) { put(&h.resend, name, struct{}{}) }
+
+// forget drops a name that the client no longer wants.
+func (h *clientState) forget(name string) {
+	delete(h.notHeld, name)
+	delete(h.resend, name)
+}
+
+// forgetAllBut drops all names but those that the client wants.
+func (h *clientState) forgetAllBut(names map[string]struct{}) {
+	unwanted := func(name string) bool { _, wanted := names[name]; return !wanted }
+	maps.DeleteFunc(h.notHeld, func(name string, _ absenceSent) bool { return unwanted(name) })
+	maps.DeleteFunc(h.resend, func(name string, _ struct{}) bool { return unwanted(name) })
+}
+
+// split separates the entries that the client has by name from the others.
+func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, others []*Entry) {
+	for _, e := range entries {
+		_, notHeld := h.notHeld[e.Name]
+		if _, ok := w.names[e.Name]; ok && !notHeld {
+			named = append(named, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	return named, others
+}
+
+// fresh says whether the client has nothing, as far as is known: it is not resuming.
+func (h *clientState) fresh() bool { return h.state == nothing && h.brought == nil && h.version == "" }
+
+// answersRequest says whether the next response answers a request, not only a change.
+func (h *clientState) answersRequest() bool {
+	for _, sent := range h.notHeld {
+		if !sent {
+			return true
+		}
+	}
+	return h.mustRespond || h.brought != nil || len(h.resend) > 0
+}
+
+// keepOnly forgets all that the client has but names.
+func (h *clientState) keepOnly(names map[string]struct{}) { h.state = h.state.only(names) }
+
+// get returns what the client has under name, if it wants it, or nil.
+func (h *clientState) get(name string) *Entry {
+	if _, notHeld := h.notHeld[name]; notHeld {
+		return nil
+	}
+	return h.state.get(name)
+}
+
+// had returns the version that the client has of name, if it wants it.
+func (h *clientState) had(name string) (version string, ok bool) {
+	if e := h.get(name); e != nil {
+		return e.Version, true
+	}
+	if _, notHeld := h.notHeld[name]; notHeld {
+		return "", false
+	}
+	version, ok = h.gone[name]
+	return version, ok
+}
+
+// matches says whether the client has what is in a state, and nothing else.
+func (h *clientState) matches(s *state) bool { return h.state == s && len(h.gone) == 0 }
+
+// stillGone returns what remains of gone after a response that leads to goal and removes none of the names that keeps accepts.
+func (h *clientState) stillGone(goal *state, keeps func(name string) bool) map[string]string {
+	var gone map[string]string
+	for name, version := range h.gone {
+		if _, notHeld := h.notHeld[name]; notHeld || goal.get(name) != nil || !keeps(name) {
+			continue
+		}
+		put(&gone, name, version)
+	}
+	return gone
+}
+
+// mandatory yields the entries of goal that must be sent whether or not they have changed, each name once.
+func (h *clientState) mandatory(goal *state) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for name := range h.notHeld {
+			if e := goal.get(name); e != nil && !yield(e) {
+				return
+			}
+		}
+		for name := range h.resend {
+			if _, notHeld := h.notHeld[name]; notHeld {
+				continue
+			}
+			if e := goal.get(name); e != nil && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+func none(entries iter.Seq[*Entry]) bool {
+	for range entries {
+		return false
+	}
+	return true
+}
+
+// mustSend says whether the name is one of those.
+func (h *clientState) mustSend(name string) bool {
+	_, notHeld := h.notHeld[name]
+	_, resend := h.resend[name]
+	return notHeld || resend
+}

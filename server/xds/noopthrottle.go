@@ -1,0 +1,60 @@
+package xds
+
+import (
+	"context"
+	"time"
+
+	"tributary/server/xds/wire"
+
+	"golang.org/x/time/rate"
+)
+
+// noopThrottle delays reading from a client whose requests neither change its subscription nor answer a response. Ending the stream costs
+// more: the client reconnects.
+type noopThrottle struct {
+	answers uint64 // requests that changed nothing
+	spare   *rate.Limiter
+	noticed bool
+}
+
+// The rate of such requests that is not delayed: many times that of clients that answer twice, or whose requests cross with responses.
+const noopsPerSecond, noopsBurst = 10, 10
+
+func newNoopThrottle() noopThrottle {
+	return noopThrottle{spare: rate.NewLimiter(noopsPerSecond, noopsBurst)}
+}
+
+// delay returns how long to wait after a request that changed nothing, when so many responses were sent: each may be answered once.
+func (c *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
+	if c.answers++; c.answers <= responses {
+		return 0
+	}
+	c.answers--
+	return c.spare.ReserveN(now, 1).DelayFrom(now)
+}
+
+// throttle waits if a request was a no-op.
+func (s *stream) throttle(ctx context.Context, req *wire.Request, now time.Time) {
+	if req.ChangesSubscription {
+		return
+	}
+	s.mu.Lock()
+	responses := s.sent
+	s.mu.Unlock()
+	wait := s.noops.delay(responses, now)
+	if wait <= 0 {
+		return
+	}
+	if !s.noops.noticed {
+		s.noops.noticed = true
+		s.server.Refused(refusedNoops)
+		if s.server.logged.Allow() {
+			s.server.log.Warn("client throttled: its requests neither ask for anything new nor answer a response",
+				"node_id", s.nodeID(), "peer", s.peer, "type_url", req.TypeURL)
+		}
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
+	}
+}

@@ -1,0 +1,246 @@
+package xds
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// send writes responses until the stream ends. Before the first one it waits for a start slot, which it holds until nothing more is
+// due.
+func (s *stream) send(ctx context.Context, received <-chan error) error {
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
+	limiter := &s.server.startLimiter
+	var slot *startSlot
+	var queued <-chan struct{} // signals a slot while the stream waits for one
+	defer func() {
+		slot.end()
+		if queued != nil {
+			limiter.turns.GiveUp(s.host, queued)
+		}
+	}()
+	started := limiter.turns == nil
+	asking, stopAsking := context.WithCancel(ctx)
+	var reviewing <-chan error // the result of asking the catalog; until then nothing is sent
+	defer s.reviewers.Wait()
+	defer stopAsking()
+	for {
+		var out *frame
+		var wait time.Duration
+		wakeup := s.wakeup
+		if ctx.Err() != nil { // its identity or its access may have ended
+			return ended(ctx)
+		}
+		if reviewing == nil {
+			reviewing = s.review(asking)
+		}
+		switch {
+		case reviewing != nil:
+			if queued != nil { // other streams start meanwhile
+				limiter.turns.GiveUp(s.host, queued)
+				queued = nil
+			}
+		case started:
+			slot.work()
+			if runHeavy(ctx, s.host, s.isHeavy(), func() { out, wait = s.next(time.Now()) }) != nil {
+				return ended(ctx)
+			}
+			s.freeCompared()
+			slot.wait()
+		case queued == nil && s.due():
+			if queued = limiter.turns.Queue(s.host); queued == nil {
+				slot, started = limiter.newSlot(), true
+				continue
+			}
+		}
+		if queued != nil {
+			wakeup = nil // changes are sent when the stream starts
+		}
+		if out != nil {
+			if err := s.grpc.SendMsg(out); err != nil {
+				return err
+			}
+		}
+		if wait > 0 {
+			retry.Reset(wait)
+		}
+		if out != nil { // more may be due
+			select {
+			case err := <-received:
+				return err
+			case <-s.drain:
+				return errDraining
+			case <-ctx.Done():
+				return ended(ctx)
+			default:
+			}
+			continue
+		}
+		slot.end()
+		slot = nil
+		select {
+		case err := <-received:
+			return err
+		case <-s.drain:
+			return errDraining
+		case <-ctx.Done():
+			return ended(ctx)
+		case err := <-reviewing:
+			if reviewing = nil; err != nil && ctx.Err() == nil {
+				return err
+			}
+		case <-queued:
+			slot, started, queued = limiter.newSlot(), true, nil
+		case <-wakeup:
+		case <-retry.C:
+		}
+	}
+}
+
+// ended returns the status of a stream whose context has ended. An interceptor that ends a context gives the status as its cause.
+func ended(ctx context.Context) error {
+	if _, ok := status.FromError(context.Cause(ctx)); ok {
+		return context.Cause(ctx)
+	}
+	return status.FromContextError(ctx.Err()).Err()
+}
+
+// isHeavy says whether it is heavy work to plan the next response.
+func (s *stream) isHeavy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cost < heavyNames && !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.client.brought != nil }) {
+		return false
+	}
+	return !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return len(sub.chunks) > 0 }) // they are planned
+}
+
+// due says whether a response may be due. It plans none.
+func (s *stream) due() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.subs, func(sub *subscription) bool {
+		return sub.coll.Synced() && (sub.client.answersRequest() || !sub.client.matches(sub.coll.shown.Load()))
+	})
+}
+
+// next returns the next message to send, or nil. If a subscription waits for something, wait says when to look again without a
+// wakeup.
+func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subs {
+		if len(sub.chunks) > 0 {
+			return s.emit(sub, now), 0
+		}
+	}
+	s.again = 0
+	if s.outdated() {
+		return nil, 0
+	}
+	free, ordered := s.split()
+	sub, p := s.anyOf(free, now)
+	if sub == nil {
+		sub, p = s.inOrder(ordered, now)
+	}
+	if sub != nil {
+		s.begin(sub, &p, now)
+		return s.emit(sub, now), 0
+	}
+	return nil, s.again
+}
+
+// anyOf returns which of subs, which have no order, is sent next, and the response.
+func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription, p responsePlan) {
+	for _, sub := range subs {
+		if !sub.coll.Synced() {
+			continue
+		}
+		if sub.client.matches(sub.coll.shown.Load()) && !sub.client.answersRequest() {
+			continue // the usual case
+		}
+		s.lookAgain(sub.followCollection(now, s.server.opts.Pacing))
+		if p := sub.plan(false); !p.due() {
+			sub.settle(&p)
+		} else if s.maySend(sub, now) {
+			return sub, p
+		}
+	}
+	return nil, responsePlan{}
+}
+
+// lookAgain makes the stream look again after wait, if that is positive, and reports whether it is.
+func (s *stream) lookAgain(wait time.Duration) bool {
+	if wait <= 0 {
+		return false
+	}
+	if s.again == 0 || wait < s.again {
+		s.again = wait
+	}
+	return true
+}
+
+// maySend says whether sub may be sent the next response: the last one is answered, or AckTimeout has passed.
+func (s *stream) maySend(sub *subscription, now time.Time) bool {
+	return sub.coll.typ.NoAck || !sub.outstanding() || !s.lookAgain(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now))
+}
+
+// begin encodes the chunks of a response and updates the subscription.
+func (s *stream) begin(sub *subscription, p *responsePlan, now time.Time) {
+	s.expect(sub, p, now)
+	sub.chunks = p.bodies(sub.variant)
+	sub.pace.begin(&sub.client, now)
+	if !sub.client.fresh() && sub.client.moves(p) {
+		sub.lastMoved = now
+	}
+	if sub.outstanding() && sub.unanswered == 0 {
+		sub.unanswered = sub.firstNonce
+	}
+	sub.answers.begin(&sub.client, p, sub.chunks, sub.variant)
+	sub.client = p.client
+	sub.changeTimes.begin(sub.client.state == sub.goal)
+	s.forgetMissing(sub)
+	sub.notePreannounced(p.preannounced, now)
+	sub.firstNonce, sub.rejected = s.sent+1, false
+}
+
+// nonceBase is the base of nonces, which are numbers, counted on each stream.
+const nonceBase = 36
+
+// emit returns the next chunk of a subscription, with its header.
+func (s *stream) emit(sub *subscription, now time.Time) *frame {
+	b := sub.chunks[0]
+	if sub.chunks = sub.chunks[1:]; len(sub.chunks) == 0 {
+		sub.chunks = nil // for the garbage collector
+	}
+	s.sent++
+	st := &sub.status
+	sub.lastNonce = s.sent
+	st.SentVersion, st.SentNonce, st.SentAt = sub.client.state.version, strconv.FormatUint(s.sent, nonceBase), now
+	st.Responses++
+	control := s.server.sotwControl
+	if s.delta {
+		control = s.server.deltaControl
+	}
+	h := make([]byte, 0, 16+len(st.SentVersion)+len(sub.typeURL)+len(st.SentNonce)+len(control))
+	if len(sub.chunks) == 0 { // see chunkMark
+		h = protowire.AppendTag(h, sotwVersion, protowire.BytesType) // deltaVersion is the same
+		h = protowire.AppendString(h, st.SentVersion)
+	}
+	h = protowire.AppendTag(h, respTypeURL, protowire.BytesType)
+	h = protowire.AppendString(h, sub.typeURL)
+	h = protowire.AppendTag(h, respNonce, protowire.BytesType)
+	h = protowire.AppendString(h, st.SentNonce)
+	h = append(h, control...)
+	out := newFrame(h, b, s.zip)
+	sub.metrics.response(out.size(), b.count)
+	if len(sub.chunks) == 0 {
+		sub.metrics.sent(&sub.changeTimes, now)
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"hash/maphash"
+	"iter"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Versions are the initial_resource_versions of a request: a hundred thousand, maybe. They stay encoded, in gRPC's buffers,
+// so that a name takes no memory of its own.
+type Versions struct {
+	parts       [][]byte // of the decoded request that has them, each of whole fields
+	memory      mem.BufferSlice
+	Fingerprint Fingerprint
+}
+
+// Free releases the memory. It may be called on nil.
+func (v *Versions) Free() {
+	if v != nil {
+		v.memory.Free()
+		*v = Versions{}
+	}
+}
+
+// All yields the encoded entries, for MapEntry. If a name occurs twice, the last one counts.
+func (v *Versions) All() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for _, b := range v.parts {
+			for len(b) > 0 {
+				entry, rest, ok := nextInitial(b)
+				if b = rest; ok && !yield(entry) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// The number and the tag of initial_resource_versions in a delta request.
+const (
+	initialField = 5
+	initialTag   = initialField<<3 | byte(protowire.BytesType)
+)
+
+// shortInitial returns where the first field of a delta request ends, if it is an entry of initial_resource_versions shorter than 128
+// bytes, as nearly all are; else zero.
+func shortInitial(b []byte) (end int) {
+	if len(b) < 2 || b[0] != initialTag || b[1] >= 0x80 || len(b) < 2+int(b[1]) {
+		return 0
+	}
+	return 2 + int(b[1])
+}
+
+// nextInitial cuts the first field off a request that decodes without an error, and reports whether it is an entry of
+// initial_resource_versions.
+func nextInitial(b []byte) (entry, rest []byte, ok bool) {
+	if end := shortInitial(b); end > 0 {
+		return b[2:end], b[end:], true
+	}
+	num, typ, n := protowire.ConsumeTag(b)
+	b = b[n:]
+	if num != initialField || typ != protowire.BytesType {
+		return nil, b[protowire.ConsumeFieldValue(num, typ, b):], false
+	}
+	entry, n = protowire.ConsumeBytes(b)
+	return entry, b[n:], true
+}
+
+// Fingerprint identifies a set of names and versions: the sum of a hash of each, as clients encode it in initial_resource_versions. A
+// client that resumes with the fingerprint of a state has that state, so its versions need no lookup. No client knows the seed, so two
+// sets have the same fingerprint once in 2^64 times.
+type Fingerprint struct {
+	count int
+	sum   uint64
+}
+
+var fingerprintSeed = maphash.MakeSeed()
+
+// plus returns the fingerprint with one more encoded entry.
+func (f Fingerprint) plus(entry []byte) Fingerprint {
+	return Fingerprint{f.count + 1, f.sum + maphash.Bytes(fingerprintSeed, entry)}
+}
+
+// With returns the fingerprint with one more name and version.
+func (f Fingerprint) With(name, version string) Fingerprint {
+	return f.plus(AppendMapEntry(make([]byte, 0, 128), name, version))
+}
+
+// Without returns the fingerprint without a name and version of the set.
+func (f Fingerprint) Without(name, version string) Fingerprint {
+	one := Fingerprint{}.With(name, version)
+	return Fingerprint{f.count - one.count, f.sum - one.sum}
+}
