@@ -1,10 +1,7 @@
 package config
 
 import (
-	"time"
-
 	"tributary/sources"
-	"tributary/sources/consul/dial"
 	"tributary/sources/consulkv"
 )
 
@@ -20,16 +17,11 @@ type ConsulKV struct {
 }
 
 // Source returns the settings as package consulkv takes them.
-func (s *ConsulKV) Source() consulkv.Settings {
-	return consulkv.Settings{
-		Settings:  dial.Settings{TokenFile: s.TokenFile, TLS: s.tls()},
-		Texts:     s.texts(),
-		Wait:      time.Duration(s.Wait),
-		ResetHold: time.Duration(s.ResetHold),
-	}
+func (s *ConsulKV) Source() (made consulkv.Settings) {
+	assign(&made, *s)
+	made.TLS = s.tls()
+	return made
 }
-
-func (s *ConsulKV) where(address string) where { return where{Address: address} }
 
 func (s *ConsulKV) doubts() []string { return s.Source().Doubts() }
 

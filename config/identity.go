@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"tributary/internal/address"
@@ -45,6 +46,48 @@ func (s *Source) Reading() string {
 		made.Transform = nil
 	}
 	return hashOf(made, readingHash)
+}
+
+// reading returns settings without what has no bearing on what is read and published: made is a copy of them, and defaults are those of their
+// fields. The tag reading of a field is - if it has none, and set if the order of its elements has none.
+func reading[S any](made S, defaults any) S {
+	assign(&made, defaults)
+	normalize(reflect.ValueOf(&made).Elem())
+	return made
+}
+
+func normalize(v reflect.Value) {
+	for i := range v.NumField() {
+		field := v.Field(i)
+		switch tag := v.Type().Field(i).Tag.Get("reading"); {
+		case v.Type().Field(i).Anonymous:
+			normalize(field)
+		case tag == "-":
+			field.SetZero()
+		case tag == "set":
+			names, _ := reflect.TypeAssert[[]string](field)
+			field.Set(reflect.ValueOf(sorted(names)))
+		}
+	}
+}
+
+// assign sets the fields of the struct that to points to from the fields of the same names of another struct, as far as their types allow: a
+// Duration is a time.Duration then.
+func assign(to, from any) {
+	if from != nil {
+		assignFields(reflect.ValueOf(to).Elem(), reflect.ValueOf(from))
+	}
+}
+
+func assignFields(to, from reflect.Value) {
+	for i := range to.NumField() {
+		field := to.Type().Field(i)
+		if field.Anonymous {
+			assignFields(to.Field(i), from)
+		} else if value := from.FieldByName(field.Name); field.IsExported() && value.IsValid() && value.CanConvert(field.Type) {
+			to.Field(i).Set(value.Convert(field.Type))
+		}
+	}
 }
 
 func hashOf(of any, n int) string {
