@@ -43,38 +43,32 @@ func (d *decoder) check(c *Config, dir string) {
 		names[s.Name] = key
 	}
 	if len(d.problems) == 0 && c.Places == nil { // else they are known, with their places
-		c.Warnings = slices.Concat(d.alike(c.ConfigSources), d.slips(c.ConfigSources), d.doubts(c.ConfigSources), d.dead(c))
+		d.alike(c.ConfigSources)
+		d.slips(c.ConfigSources)
+		d.doubts(c.ConfigSources)
+		d.dead(c)
 	}
 	if len(d.problems) == 0 { // the command line says otherwise where to listen
 		c.Warnings = slices.DeleteFunc(c.Warnings, func(w Problem) bool { return strings.HasPrefix(w.Key, "listen.") })
-		c.Warnings = append(c.Warnings, d.exposed(c)...)
+		d.exposed(c)
+		c.Warnings = append(c.Warnings, d.warnings...)
 	}
 }
 
-// doubtful are settings that may be valid and yet probably a mistake.
-type doubtful interface {
-	// doubts returns what that is: each begins with the key at fault.
-	doubts() []string
-}
-
-// doubts returns a warning for each setting of a source that is probably a mistake.
-func (d *decoder) doubts(all []Source) (warnings []Problem) {
+// doubts warns of each setting of a source that is valid and yet probably a mistake. What settings say of themselves begins with the key.
+func (d *decoder) doubts(all []Source) {
 	for i := range all {
-		of, ok := all[i].Settings.(doubtful)
-		if !ok {
-			continue
-		}
-		for _, doubt := range of.doubts() {
-			at, message, _ := strings.Cut(doubt, ": ")
-			key := fmt.Sprintf("configSources[%d].%s", i, at)
-			warnings = append(warnings, d.problemOf(d.place(key), key, message))
+		if of, ok := all[i].Settings.(interface{ doubts() []string }); ok {
+			for _, doubt := range of.doubts() {
+				at, message, _ := strings.Cut(doubt, ": ")
+				d.warn(fmt.Sprintf("configSources[%d].%s", i, at), "%s", message)
+			}
 		}
 	}
-	return warnings
 }
 
-// alike returns a warning for each source that reads the same as one before it, and makes the same of it.
-func (d *decoder) alike(all []Source) (warnings []Problem) {
+// alike warns of each source that reads the same as one before it, and makes the same of it.
+func (d *decoder) alike(all []Source) {
 	first := make(map[string]int)
 	for i := range all {
 		s := &all[i]
@@ -84,11 +78,9 @@ func (d *decoder) alike(all []Source) (warnings []Problem) {
 			first[id] = i
 			continue
 		}
-		key, other := fmt.Sprintf("configSources[%d].address", i), fmt.Sprintf("configSources[%d].address", j)
-		warnings = append(warnings, d.problemOf(d.place(key), key, fmt.Sprintf("source %s reads the same as source %s (%s)", s.Name, all[j].Name,
-			d.problemOf(d.place(other), "", "").Place())))
+		other := d.problemOf(d.place(fmt.Sprintf("configSources[%d].address", j)), "", "")
+		d.warn(fmt.Sprintf("configSources[%d].address", i), "source %s reads the same as source %s (%s)", s.Name, all[j].Name, other.Place())
 	}
-	return warnings
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -25,6 +25,7 @@ type decoder struct {
 	file     string
 	places   map[string]place // of the values read, by key
 	problems []Problem
+	warnings []Problem
 	expanded map[*yaml.Node]bool // those that name variables
 	veil     secret.Veil         // over what may be secret in the file
 }
@@ -55,6 +56,11 @@ func (d *decoder) err() error {
 // problem notes what is wrong with the value of key. If the key is absent, the place is that of the closest key around it.
 func (d *decoder) problem(key, format string, args ...any) {
 	d.problemAt(d.place(key), key, format, args...)
+}
+
+// warn is problem for what is valid and probably a mistake.
+func (d *decoder) warn(key, format string, args ...any) {
+	d.warnings = append(d.warnings, d.problemOf(d.place(key), key, fmt.Sprintf(format, args...)))
 }
 
 // place returns the place of the value of key, or of the closest key around it.

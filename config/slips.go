@@ -64,8 +64,8 @@ func (d *decoder) checkParameters(address, key string) {
 	}
 }
 
-// slips returns a warning for each parameter that is let pass, and was probably meant to be one that counts.
-func (d *decoder) slips(all []Source) (warnings []Problem) {
+// slips warns of each parameter that is let pass, and was probably meant to be one that counts.
+func (d *decoder) slips(all []Source) {
 	for i := range all {
 		known, others := parameters[scheme(all[i].Address)], elsewhere[scheme(all[i].Address)]
 		_, query, _ := strings.Cut(all[i].Address, "?")
@@ -81,9 +81,7 @@ func (d *decoder) slips(all []Source) (warnings []Problem) {
 			default:
 				why = fmt.Sprintf("is passed over; did you mean %s?", guess)
 			}
-			key := fmt.Sprintf("configSources[%d].address", i)
-			warnings = append(warnings, d.problemOf(d.place(key), key, fmt.Sprintf("the parameter %s %s", one, why)))
+			d.warn(fmt.Sprintf("configSources[%d].address", i), "the parameter %s %s", one, why)
 		}
 	}
-	return warnings
 }
