@@ -55,8 +55,8 @@ func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, forma
 	}
 	var selected []proto.Message
 	for _, r := range answer.Resources {
-		if name == "" || r.Name == name {
-			selected = append(selected, r.Message)
+		if name == "" || client.NameOf(r) == name {
+			selected = append(selected, r)
 		}
 	}
 	switch {
@@ -70,44 +70,14 @@ func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, forma
 }
 
 func printEnvoy(w io.Writer, format string, t client.EnvoyType, all []proto.Message, single bool) error {
-	switch format {
-	case "name":
-		for _, m := range all {
-			if _, err := fmt.Fprintln(w, client.NameOf(m)); err != nil {
-				return err
-			}
-		}
-		return nil
-	case "json":
-		list := make([]json.RawMessage, len(all))
-		for i, m := range all {
-			text, err := output.EnvoyJSON(m)
-			if err != nil {
-				return err
-			}
-			list[i] = text
-		}
-		if single {
-			return printJSON(w, list[0])
-		}
-		return printJSON(w, list)
-	case "yaml":
-		for i, m := range all {
-			text, err := output.EnvoyYAML(m)
-			if err != nil {
-				return err
-			}
-			separator := ""
-			if i > 0 {
-				separator = "---\n"
-			}
-			if _, err := fmt.Fprintf(w, "%s%s", separator, text); err != nil {
-				return err
-			}
-		}
-		return nil
+	if format == "table" || format == "wide" {
+		return output.EnvoyTable(w, t.URL, all)
 	}
-	return output.EnvoyTable(w, t.URL, all)
+	var documents []document
+	for _, m := range all {
+		documents = append(documents, document{client.NameOf(m), func(format string) ([]byte, error) { return output.Envoy(m, format) }})
+	}
+	return printDocuments(w, format, documents, single, func(items []json.RawMessage) any { return items })
 }
 
 // watchEnvoy prints resources of Envoy's, and each change of them.
@@ -116,13 +86,10 @@ func watchEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, for
 		return err
 	}
 	return flags.watch(cmd, func(server *client.XDS) error {
-		return server.WatchEnvoy(ctx, t, func(e client.EnvoyEvent) error {
-			m, what := e.Resource.Message, t.Name+" "+cmp.Or(e.Resource.Name, "(no name)")
+		return server.WatchEnvoy(ctx, t, func(e client.Event[proto.Message]) error {
+			what := t.Name + " " + cmp.Or(client.NameOf(e.Resource), "(no name)")
 			return printChange(cmd.OutOrStdout(), format, e.Change, what, nil, func(format string) ([]byte, error) {
-				if format == "json" {
-					return output.EnvoyJSON(m)
-				}
-				return output.EnvoyYAML(m)
+				return output.Envoy(e.Resource, format)
 			})
 		})
 	})

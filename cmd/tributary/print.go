@@ -30,16 +30,8 @@ type printing struct {
 
 // print prints what was found, of one kind after the other.
 func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
-	switch p.format {
-	case "json":
-		if !p.list && len(all) == 1 && len(all[0].objects) == 1 {
-			return printDocument(w, p.format, all[0].objects[0], p.version)
-		}
-		return printJSONList(w, all, p.version)
-	case "yaml":
-		return p.yaml(w, all)
-	case "name":
-		return printNames(w, all)
+	if p.format != "table" && p.format != "wide" {
+		return p.documents(w, all)
 	}
 	var b bytes.Buffer
 	options := output.TableOptions{
@@ -77,36 +69,62 @@ func ofSeveralNamespaces(all []found) bool {
 	return len(namespaces) > 1
 }
 
-func (p *printing) yaml(w io.Writer, all []found) error {
-	separator := ""
+// documents prints objects as documents, or as the names that get takes; as JSON in a list that kubectl apply takes.
+func (p *printing) documents(w io.Writer, all []found) error {
+	var documents []document
 	for _, f := range all {
 		for _, r := range f.objects {
-			if _, err := io.WriteString(w, separator); err != nil {
-				return err
-			}
-			if err := printDocument(w, p.format, r, p.version); err != nil {
-				return err
-			}
-			separator = "---\n"
+			name := strings.TrimPrefix(r.Key().Namespace+"/"+r.Key().Name, "/")
+			documents = append(documents, document{strings.ToLower(string(f.schema.Kind)) + "/" + name, func(format string) ([]byte, error) {
+				text, err := marshalled(r, format)
+				if p.version != nil {
+					text = check.WithVersion(text, p.version(r.Key()))
+				}
+				return text, err
+			}})
 		}
 	}
-	return nil
+	return printDocuments(w, p.format, documents, !p.list && len(documents) == 1, func(items []json.RawMessage) any {
+		return struct {
+			APIVersion string            `json:"apiVersion"`
+			Kind       string            `json:"kind"`
+			Items      []json.RawMessage `json:"items"`
+		}{"v1", "List", items}
+	})
 }
 
-// printNames prints objects as get takes them.
-func printNames(w io.Writer, all []found) error {
-	for _, f := range all {
-		for _, r := range f.objects {
-			parts := []string{strings.ToLower(string(f.schema.Kind)), r.Key().Namespace, r.Key().Name}
-			if parts[1] == "" {
-				parts = []string{parts[0], parts[2]}
-			}
-			if _, err := fmt.Fprintln(w, strings.Join(parts, "/")); err != nil {
+// document is something that is printed, in a format of json or yaml.
+type document struct {
+	name    string
+	marshal func(format string) ([]byte, error)
+}
+
+// printDocuments prints all in a format of json, yaml or name: as JSON, a single one alone, or else what list makes of them.
+func printDocuments(w io.Writer, format string, all []document, single bool, list func([]json.RawMessage) any) error {
+	items, separator := []json.RawMessage{}, ""
+	for _, d := range all {
+		if format == "name" {
+			if _, err := fmt.Fprintln(w, d.name); err != nil {
 				return err
 			}
+			continue
 		}
+		text, err := d.marshal(format)
+		if err == nil && format == "yaml" {
+			_, err = fmt.Fprintf(w, "%s%s", separator, text)
+		}
+		if err != nil {
+			return err
+		}
+		items, separator = append(items, text), "---\n"
 	}
-	return nil
+	switch {
+	case format != "json":
+		return nil
+	case single:
+		return printJSON(w, items[0])
+	}
+	return printJSON(w, list(items))
 }
 
 // marshalled is an object in JSON, or else in YAML.
@@ -115,55 +133,6 @@ func marshalled(r *resource.Resource, format string) ([]byte, error) {
 		return resource.MarshalJSON(r)
 	}
 	return resource.MarshalYAML(r)
-}
-
-// printDocument prints one object as YAML or JSON, with its version if version tells one.
-func printDocument(w io.Writer, format string, r *resource.Resource, version func(resource.Key) string) error {
-	text, err := marshalled(r, format)
-	if err != nil {
-		return err
-	}
-	if version != nil {
-		text = check.WithVersion(text, version(r.Key()))
-	}
-	if format == "json" {
-		if text, err = indented(text); err != nil {
-			return err
-		}
-	}
-	_, err = w.Write(text)
-	return err
-}
-
-// printJSONList prints objects as a list that kubectl apply takes.
-func printJSONList(w io.Writer, all []found, version func(resource.Key) string) error {
-	list := struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Items      []json.RawMessage `json:"items"`
-	}{"v1", "List", []json.RawMessage{}}
-	for _, f := range all {
-		for _, r := range f.objects {
-			text, err := resource.MarshalJSON(r)
-			if err != nil {
-				return err
-			}
-			if version != nil {
-				text = check.WithVersion(text, version(r.Key()))
-			}
-			list.Items = append(list.Items, text)
-		}
-	}
-	return printJSON(w, list)
-}
-
-func indented(text []byte) ([]byte, error) {
-	var b bytes.Buffer
-	if err := json.Indent(&b, text, "", "  "); err != nil {
-		return nil, err
-	}
-	b.WriteByte('\n')
-	return b.Bytes(), nil
 }
 
 // choice is a flag with a fixed set of values. It implements pflag.Value.

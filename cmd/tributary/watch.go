@@ -56,7 +56,7 @@ func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, f
 	meant func(*resource.Resource) bool,
 ) error {
 	return flags.watch(cmd, func(server *client.XDS) error {
-		return server.Watch(ctx, schema, func(e client.Event) error {
+		return server.Watch(ctx, schema, func(e client.Event[*resource.Resource]) error {
 			if !meant(e.Resource) {
 				return nil
 			}
@@ -123,7 +123,7 @@ func printChange(w io.Writer, format string, change client.Change, what string, 
 }
 
 // fieldsOf are the fields that an update changed; none where that cannot be told.
-func fieldsOf(e client.Event) []string {
+func fieldsOf(e client.Event[*resource.Resource]) []string {
 	if e.Was == nil {
 		return nil
 	}

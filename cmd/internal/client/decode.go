@@ -14,7 +14,7 @@ import (
 
 // decode reads a response. What cannot be decoded is told, not dropped.
 func decode(r *adsc.Response) *Answer {
-	answer := &Answer{Version: r.Version}
+	answer := &Answer{typeURL: r.TypeURL}
 	for _, a := range r.Bodies() {
 		res, err := decodeOne(r.TypeURL, a)
 		if err != nil {

@@ -21,18 +21,18 @@ const (
 	Deleted Change = "deleted"
 )
 
-// Event is a change of one object. A deleted one is shown as it last was.
-type Event struct {
+// Event is a change of one object, or of one resource of Envoy's. A deleted one is shown as it last was.
+type Event[T any] struct {
 	Change   Change
-	Resource *resource.Resource
-	Was      *resource.Resource // before an update, else nil
+	Resource T
+	Was      T // before an update, else nil
 }
 
 // Watch calls handle with what the server has of a kind, as additions, and then with each change, in key order, until
 // ctx ends or handle fails. It tells nothing twice, also not after a reconnect. Watch waits for a server that does not answer yet, and
 // reconnects later.
-func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Event) error) error {
-	typeURLs, _, err := c.find(ctx, schema)
+func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Event[*resource.Resource]) error) error {
+	answer, err := c.Get(ctx, schema)
 	for first := true; err != nil; first = false {
 		if ctx.Err() != nil || !c.waits(err, first) {
 			return err
@@ -42,7 +42,11 @@ func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Ev
 			return context.Cause(ctx)
 		case <-time.After(time.Second):
 		}
-		typeURLs, _, err = c.find(ctx, schema)
+		answer, err = c.Get(ctx, schema)
+	}
+	typeURLs := []string{answer.typeURL}
+	if answer.empty() {
+		typeURLs = typeURLsOf(schema)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -79,7 +83,7 @@ type objects map[resource.Key]*resource.Resource
 
 // watch is what a Watch knows. It is owned by the goroutine of the ADS client.
 type watch struct {
-	handle func(Event) error
+	handle func(Event[*resource.Resource]) error
 	types  []objects // by type URL, in order of preference
 	shown  objects   // what handle was told
 }
@@ -96,7 +100,7 @@ func (w *watch) update(i int, answer *Answer) error {
 	for _, t := range slices.Backward(w.types) {
 		maps.Copy(next, t)
 	}
-	events := compare(w.shown, next)
+	events := changes(w.shown, next, resource.Key.Compare, resource.Equal)
 	w.shown = next
 	for _, e := range events {
 		if err := w.handle(e); err != nil {
@@ -106,22 +110,21 @@ func (w *watch) update(i int, answer *Answer) error {
 	return nil
 }
 
-// compare returns what leads from one state to another, in key order.
-func compare(from, to objects) []Event {
-	var events []Event
-	for key, r := range to {
-		switch old := from[key]; {
-		case old == nil:
-			events = append(events, Event{Change: Added, Resource: r})
-		case !resource.Equal(old, r):
-			events = append(events, Event{Updated, r, old})
+// changes returns what leads from one state to another, in the order of the keys.
+func changes[K comparable, T any](from, to map[K]T, compare func(a, b K) int, equal func(a, b T) bool) (events []Event[T]) {
+	all := maps.Clone(from)
+	maps.Copy(all, to)
+	for _, key := range slices.SortedFunc(maps.Keys(all), compare) {
+		was, before := from[key]
+		is, after := to[key]
+		switch {
+		case !before:
+			events = append(events, Event[T]{Change: Added, Resource: is})
+		case !after:
+			events = append(events, Event[T]{Change: Deleted, Resource: was})
+		case !equal(was, is):
+			events = append(events, Event[T]{Updated, is, was})
 		}
 	}
-	for key, r := range from {
-		if to[key] == nil {
-			events = append(events, Event{Change: Deleted, Resource: r})
-		}
-	}
-	slices.SortFunc(events, func(a, b Event) int { return a.Resource.Key().Compare(b.Resource.Key()) })
 	return events
 }

@@ -41,10 +41,12 @@ type XDS struct {
 
 // Answer is what a server has of a kind at one moment.
 type Answer struct {
-	Version   string               // as the server gives it; often empty
+	typeURL   string
 	Resources []*resource.Resource // in key order
 	Rejects   []error              // what could not be decoded
 }
+
+func (a *Answer) empty() bool { return len(a.Resources)+len(a.Rejects) == 0 }
 
 // notYet is the error of a server that cannot be reached, or does not answer, and may soon.
 type notYet struct{ error }
@@ -54,18 +56,22 @@ var errAnswered = errors.New("answered")
 
 // Get returns what the server has of a kind.
 func (c *XDS) Get(ctx context.Context, schema *resource.Schema) (*Answer, error) {
-	_, answer, err := c.find(ctx, schema)
-	return answer, err
+	answers, err := c.GetAll(ctx, []*resource.Schema{schema})
+	if err != nil {
+		return nil, err
+	}
+	return answers[0], nil
 }
 
 // GetAll returns what the server has of kinds, each of which is given once. All are asked for on one stream, so that who reads the server's
-// log sees one client come and go; those of which there is nothing by their preferred version by the next one, on another.
+// log sees one client come and go; those of which there is nothing by their preferred version by the next one, on another: istiod serves a kind
+// under one version only, which one depends on its age, and answers the others with nothing.
 func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer, error) {
 	answers := make([]*Answer, len(schemas))
 	for version := 0; ; version++ {
 		var asked []int
 		for i, s := range schemas {
-			if version < len(s.Versions) && (answers[i] == nil || len(answers[i].Resources)+len(answers[i].Rejects) == 0) {
+			if version < len(s.Versions) && (answers[i] == nil || answers[i].empty()) {
 				asked = append(asked, i)
 			}
 		}
@@ -96,43 +102,12 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 	}
 }
 
-// find asks for the versions of a kind, the preferred one first, until one is answered with something. istiod serves a
-// kind under one version only, which one depends on its age, and answers the others with nothing. It returns the type
-// URL that something came from, or all of them, and the last answer, if there is nothing.
-func (c *XDS) find(ctx context.Context, schema *resource.Schema) (typeURLs []string, answer *Answer, err error) {
-	all := typeURLsOf(schema)
-	for _, typeURL := range all {
-		if answer, err = c.ask(ctx, typeURL); err != nil {
-			return nil, nil, err
-		}
-		if len(answer.Resources)+len(answer.Rejects) > 0 {
-			return []string{typeURL}, answer, nil
-		}
-	}
-	return all, answer, nil
-}
-
 func typeURLsOf(schema *resource.Schema) []string {
 	urls := make([]string, len(schema.Versions))
 	for i, v := range schema.Versions {
 		urls[i] = schema.Group + "/" + v + "/" + string(schema.Kind)
 	}
 	return urls
-}
-
-// ask returns the first answer to typeURL.
-func (c *XDS) ask(ctx context.Context, typeURL string) (answer *Answer, err error) {
-	err = c.until(ctx, func(answered func()) adsc.Config {
-		return c.objects(adsc.Subscription{TypeURL: typeURL, Handler: func(_ context.Context, r *adsc.Response) error {
-			answer = decode(r)
-			answered()
-			return nil
-		}})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer, nil
 }
 
 // until runs a client until one of its handlers calls answered. The error says that this did not happen in time.

@@ -1,9 +1,7 @@
 package output
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,26 +26,11 @@ import (
 	"tributary/adsc"
 )
 
-// EnvoyJSON returns m as Envoy takes it, on several lines. Extensions that this program does not know are shown without their
-// content.
-func EnvoyJSON(m proto.Message) ([]byte, error) {
-	compact, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: resolver{protoregistry.GlobalTypes}}.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	if err := json.Indent(&b, compact, "", "  "); err != nil { // also because protojson's blanks are not stable
-		return nil, err
-	}
-	b.WriteByte('\n')
-	return b.Bytes(), nil
-}
-
-// EnvoyYAML returns m as Envoy takes it. See JSON.
-func EnvoyYAML(m proto.Message) ([]byte, error) {
-	text, err := EnvoyJSON(m)
-	if err != nil {
-		return nil, err
+// Envoy returns m as Envoy takes it, in JSON or else in YAML. Extensions that this program does not know are shown without their content.
+func Envoy(m proto.Message, format string) ([]byte, error) {
+	text, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: resolver{protoregistry.GlobalTypes}}.Marshal(m)
+	if err != nil || format == "json" {
+		return text, err
 	}
 	return yaml.JSONToYAML(text)
 }
