@@ -20,6 +20,11 @@ const completionTimeout = 2 * time.Second
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
+// completeFlag has a shell offer the values of a flag that exists, so that this cannot fail.
+func completeFlag(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, f)
+}
+
 // objects returns the objects of a kind that a server has; none if it cannot be asked.
 func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resource {
 	schema, ok := resource.SchemaByName(kind)

@@ -45,9 +45,7 @@ func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, forma
 	if err != nil {
 		return err
 	}
-	for _, err := range answer.Rejects {
-		cmd.PrintErrf("warning: %v\n", err)
-	}
+	warn(cmd, answer.Rejects...)
 	for _, missing := range answer.Missing {
 		if name == "" || name == missing {
 			cmd.PrintErrf("warning: %s refers to %s %s, which it did not send\n", flags.server, t.Name, missing)

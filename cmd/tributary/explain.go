@@ -31,7 +31,6 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 	addConfig(cmd, &f.config, " of the server, whose listen.admin says where it is")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 	f.secure.add(cmd)
-	f.secure.addToken(cmd)
 }
 
 func (f *adminFlags) client() *client.Admin {
@@ -125,8 +124,7 @@ knows.`,
 	flags.add(cmd)
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the object")
 	format.add(cmd)
-	// The flag exists and the function is valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("namespace", flags.completeNamespaces)
+	completeFlag(cmd, "namespace", flags.completeNamespaces)
 	return cmd
 }
 

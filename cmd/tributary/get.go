@@ -82,10 +82,8 @@ func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
 	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
 	cmd.Flags().StringToStringVar(&f.metadata, "metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	// The flag exists and the function is valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("namespace", f.completeNamespaces)
+	completeFlag(cmd, "namespace", f.completeNamespaces)
 	f.secure.add(cmd)
-	f.secure.addToken(cmd)
 	f.log.add(cmd)
 }
 
@@ -333,9 +331,7 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 	}
 	read = func(schema *resource.Schema) ([]*resource.Resource, error) {
 		answer := answers[slices.Index(schemas, schema)]
-		for _, err := range answer.Rejects {
-			cmd.PrintErrf("warning: %v\n", err)
-		}
+		warn(cmd, answer.Rejects...)
 		return answer.Resources, nil
 	}
 	return read, func() {}, nil

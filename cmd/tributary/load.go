@@ -70,11 +70,9 @@ or were not answered within --timeout.`,
 	f.DurationVar(&flags.SyncWithin, "timeout", time.Minute, "how long the clients have to be synced")
 	f.DurationVar(&flags.Duration, "duration", 10*time.Second, "how long to go on after that")
 	flags.secure.add(cmd)
-	flags.secure.addToken(cmd)
 	format.add(cmd)
-	// The flags exist and the functions are valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(flags.mode.allowed, noFiles))
-	_ = cmd.RegisterFlagCompletionFunc("types", completeLoadTypes)
+	completeFlag(cmd, "mode", cobra.FixedCompletions(flags.mode.allowed, noFiles))
+	completeFlag(cmd, "types", completeLoadTypes)
 	return cmd
 }
 

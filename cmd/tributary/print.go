@@ -146,8 +146,7 @@ func outputs(allowed ...string) *choice { return &choice{value: allowed[0], allo
 
 func (c *choice) add(cmd *cobra.Command) {
 	cmd.Flags().VarP(c, "output", "o", "format of the output: "+strings.Join(c.allowed, ", "))
-	// The flag exists and the function is valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(c.allowed, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(cmd, "output", cobra.FixedCompletions(c.allowed, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (c *choice) String() string { return c.value }
@@ -187,19 +186,13 @@ func (m *moment) Set(text string) error {
 		return nil
 	}
 	for _, form := range []string{
-		time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04",
-		time.DateOnly,
+		time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly,
 	} {
-		if at, err := time.ParseInLocation(form, text, now.Location()); err == nil {
-			*m = moment{at, text}
-			return nil
-		}
-	}
-	for _, form := range []string{time.TimeOnly, "15:04"} {
-		if at, err := time.ParseInLocation(form, text, now.Location()); err == nil {
-			y, month, d := now.Date()
-			*m = moment{time.Date(y, month, d, at.Hour(), at.Minute(), at.Second(), 0, now.Location()), text}
-			return nil
+		for _, full := range []string{text, now.Format("2006-01-02 ") + text} { // a time alone is one of today
+			if at, err := time.ParseInLocation(form, full, now.Location()); err == nil {
+				*m = moment{at, text}
+				return nil
+			}
 		}
 	}
 	return fmt.Errorf("want how long ago, such as 90s or 1h30m, or a time such as 15:04, 2006-01-02 15:04 or 2006-01-02T15:04:05Z, got %q",

@@ -38,7 +38,14 @@ var variables = map[string]string{
 	"token-file": envToken, "admin": envAdmin,
 }
 
+// add adds the flags of a command that can show a token.
 func (f *secureFlags) add(cmd *cobra.Command) {
+	f.addTLS(cmd)
+	cmd.Flags().StringVar(&f.token, "token-file", "", "file with a token to show, over TLS (default: $"+envToken+")")
+}
+
+// addTLS adds those of TLS alone.
+func (f *secureFlags) addTLS(cmd *cobra.Command) {
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if err := f.check(); err != nil {
 			return err
@@ -53,11 +60,6 @@ func (f *secureFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.key, "tls-key", "", "file with its private key (default: $"+envKey+")")
 	cmd.Flags().StringVar(&f.serverName, "tls-server-name", "",
 		"name that the server's certificate must have, such as a SPIFFE ID, in place of the host of its address (default: $"+envServerName+")")
-}
-
-// addToken adds the flag of a token to those of a command that can show one.
-func (f *secureFlags) addToken(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.token, "token-file", "", "file with a token to show, over TLS (default: $"+envToken+")")
 }
 
 func (f *secureFlags) tokenFile() string { return cmp.Or(f.token, os.Getenv(envToken)) }

@@ -70,21 +70,12 @@ func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, f
 // watch has run watch a server until it is interrupted.
 func (f *clientFlags) watch(cmd *cobra.Command, run func(server *client.XDS) error) error {
 	server := f.client(cmd)
-	server.Again, server.Waiting = again(cmd), waiting(cmd)
+	server.Again = func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) } // changes may have been missed
+	server.Waiting = func(err error) { cmd.PrintErrf("%s waiting: %v\n", clock(), err) }
 	if err := run(server); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil // as it was asked to
-}
-
-// again says that what comes next may have happened while nobody looked.
-func again(cmd *cobra.Command) func(server string) {
-	return func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) }
-}
-
-// waiting says why nothing comes yet.
-func waiting(cmd *cobra.Command) func(err error) {
-	return func(err error) { cmd.PrintErrf("%s waiting: %v\n", clock(), err) }
 }
 
 // clock is the time at which something is printed.
