@@ -31,14 +31,10 @@ func fields(r *resource.Resource) (m map[string]any, err error) {
 }
 
 func changedPaths(path string, a, b map[string]any) (paths []string) {
-	keys := slices.Collect(maps.Keys(a))
-	for key := range b {
-		if _, ok := a[key]; !ok {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
+	keys := make(map[string]any)
+	maps.Copy(keys, a)
+	maps.Copy(keys, b)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		at := path + key
 		left, isMap := a[key].(map[string]any)
 		right, bothMaps := b[key].(map[string]any)

@@ -12,10 +12,7 @@ func Check(w io.Writer, st *admin.Status) (well bool, err error) {
 	v := st.Verdict()
 	lines := []string{v.Sentence}
 	if !v.Well {
-		lines = nil
-		for _, t := range v.Troubles {
-			lines = append(lines, t.Text)
-		}
+		lines = each(v.Troubles, func(t admin.Trouble) string { return t.Text })
 	}
 	_, err = io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return v.Well, err

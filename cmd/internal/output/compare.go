@@ -50,9 +50,6 @@ func (s *Side) Add(r *resource.Resource) {
 	}
 }
 
-// Len returns the number of objects.
-func (s *Side) Len() int { return len(s.objects) }
-
 // Differences counts objects.
 type Differences struct {
 	OnlyInFirst, OnlyInSecond, Changed int
@@ -72,16 +69,9 @@ func (d Differences) Total() int {
 // creation count, since clients break ties by them; of objects that have none of their own, the order of their sources does, if
 // both sides tell it.
 func WriteDifferences(w io.Writer, first, second *Side) (d Differences, err error) {
-	keys := slices.Collect(maps.Keys(first.objects))
-	for key := range second.objects {
-		if first.objects[key] == nil {
-			keys = append(keys, key)
-		}
-	}
+	var keys []resource.Key
 	for _, side := range []*Side{first, second} {
-		for key := range side.unserved {
-			keys = append(keys, key)
-		}
+		keys = slices.AppendSeq(slices.AppendSeq(keys, maps.Keys(side.objects)), maps.Keys(side.unserved))
 	}
 	slices.SortFunc(keys, resource.Key.Compare)
 	for _, key := range slices.Compact(keys) {

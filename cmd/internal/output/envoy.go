@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -48,18 +46,13 @@ func (r resolver) FindMessageByURL(url string) (protoreflect.MessageType, error)
 
 // EnvoyTable prints the resources of a type, one a line, with what is most asked for.
 func EnvoyTable(w io.Writer, typeURL string, resources []proto.Message) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	row := func(cells ...string) { _, _ = fmt.Fprintln(t, strings.Join(cells, "\t")) } // Flush says if it failed
-	switch typeURL {
-	case adsc.ClusterType:
-		row("NAME", "TYPE", "LB")
-	case adsc.EndpointType:
-		row("NAME", "HEALTHY", "ENDPOINTS")
-	case adsc.ListenerType:
-		row("NAME", "ADDRESS", "ROUTES")
-	case adsc.RouteType:
-		row("NAME", "DOMAINS")
-	}
+	rows := map[string][][]string{
+		adsc.ClusterType:  {{"NAME", "TYPE", "LB"}},
+		adsc.EndpointType: {{"NAME", "HEALTHY", "ENDPOINTS"}},
+		adsc.ListenerType: {{"NAME", "ADDRESS", "ROUTES"}},
+		adsc.RouteType:    {{"NAME", "DOMAINS"}},
+	}[typeURL]
+	row := func(cells ...string) { rows = append(rows, cells) }
 	for _, m := range resources {
 		switch m := m.(type) {
 		case *clusterv3.Cluster:
@@ -77,7 +70,7 @@ func EnvoyTable(w io.Writer, typeURL string, resources []proto.Message) error {
 			row(m.GetName(), short(domains))
 		}
 	}
-	return t.Flush()
+	return align(w, 3, rows)
 }
 
 func envoyEndpoints(m *endpointv3.ClusterLoadAssignment) (healthy int, addresses []string) {

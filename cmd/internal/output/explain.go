@@ -19,11 +19,11 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	t := &text{now: now}
 	if len(e.Objects) == 0 {
 		t.line("%s: %s", asked, e.Why)
-		t.section("it was there", t.gone(e.Gone))
-		t.section("left out by the transforms of its source", excluded(e.Excluded))
-		t.section("left out", leftOut(e.LeftOut))
-		t.section("similar", similar(e.Similar))
-		t.section("not readable", unread(e.Unread))
+		t.section("it was there", t.gone(e.Gone)...)
+		t.section("left out by the transforms of its source", each(e.Excluded, func(e sources.Excluded) string { return e.Source + ": " + e.Place })...)
+		t.section("left out", leftOut(e.LeftOut)...)
+		t.section("similar", each(e.Similar, similar)...)
+		t.section("not readable", each(e.Unread, func(q admin.Quarantined) string { return q.Said() })...)
 		return t.writeTo(w)
 	}
 	if len(e.Objects) > 1 {
@@ -37,7 +37,7 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	}
 	if len(e.LeftOut) > 0 {
 		t.line("")
-		t.section("left out", leftOut(e.LeftOut))
+		t.section("left out", leftOut(e.LeftOut)...)
 	}
 	t.translated(e.Translated)
 	if slices.ContainsFunc(e.Objects, acknowledged) {
@@ -68,25 +68,27 @@ func (t *text) object(o admin.Explained, notReady bool) {
 		if notReady {
 			label = "to serve from"
 		}
-		t.section(label, t.statement(*o.Winner))
-		t.section("because", strings.Split(o.Why, "; "))
+		t.section(label, t.statement(*o.Winner)...)
+		t.section("because", strings.Split(o.Why, "; ")...)
 	} else {
-		t.section("not served", []string{o.Why})
+		t.section("not served", o.Why)
 	}
-	t.section("merged from", t.members(o))
-	t.section("endpoints", endpoints(o))
-	t.section("not used", t.losers(o))
-	t.section("quarantined", t.quarantined(o.Quarantined))
-	t.section("not certain", unsure(o.Unsure))
-	t.section("not read", remarks(o.NotRead, "cannot read what it is in, and serves what it read before: "))
-	t.section("warning", remarks(o.Warnings, ""))
-	t.section("for Envoys", o.WithoutEffect)
-	t.section("REJECTED", t.rejected(o.Rejected))
-	t.section("not as served", t.found(o.Verified))
-	t.section("held", t.held(o.Held))
-	t.section("conflict", conflicts(o))
-	t.section("clients", t.recipients(o))
-	t.section("content", content(o.Content))
+	t.section("merged from", t.members(o)...)
+	t.section("endpoints", endpoints(o)...)
+	t.section("not used", t.losers(o)...)
+	t.section("quarantined", t.quarantined(o.Quarantined)...)
+	t.section("not certain", unsure(o.Unsure)...)
+	t.section("not read", remarks(o.NotRead, "cannot read what it is in, and serves what it read before: ")...)
+	t.section("warning", remarks(o.Warnings, "")...)
+	t.section("for Envoys", o.WithoutEffect...)
+	t.section("REJECTED", t.rejected(o.Rejected)...)
+	t.section("not as served", each(o.Verified, func(f admin.Found) string {
+		return fmt.Sprintf("%s: %s: %s, compared %s", f.Peer, f.Class, f.Reason, t.at(f.At))
+	})...)
+	t.section("held", t.held(o.Held)...)
+	t.section("conflict", conflicts(o)...)
+	t.section("clients", t.recipients(o)...)
+	t.section("content", content(o.Content)...)
 }
 
 // maxContent is how many lines of an object are shown.
@@ -100,14 +102,6 @@ func content(yaml string) []string {
 	lines := strings.Split(strings.TrimSpace(yaml), "\n")
 	if more := len(lines) - maxContent; more > 0 {
 		lines = append(lines[:maxContent], fmt.Sprintf("… and %d lines more: tributary get KIND NAME -n NAMESPACE -o yaml", more))
-	}
-	return lines
-}
-
-// found says which istiods do not have it as it is served.
-func (t *text) found(all []admin.Found) (lines []string) {
-	for _, f := range all {
-		lines = append(lines, fmt.Sprintf("%s: %s: %s, compared %s", f.Peer, f.Class, f.Reason, t.at(f.At)))
 	}
 	return lines
 }
@@ -177,11 +171,10 @@ func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
 }
 
 // remarks are what is said of an object by its sources.
-func remarks(all []admin.Remark, what string) (lines []string) {
-	for _, r := range all {
-		lines = append(lines, r.Source+": "+what+strings.TrimPrefix(oneLine(r.Text), r.Source+": "))
-	}
-	return lines
+func remarks(all []admin.Remark, what string) []string {
+	return each(all, func(r admin.Remark) string {
+		return r.Source + ": " + what + strings.TrimPrefix(oneLine(r.Text), r.Source+": ")
+	})
 }
 
 // unsure says why an object is served that its source may have no longer.
@@ -206,31 +199,21 @@ func leftOut(all []sources.LeftOut) (lines []string) {
 	return lines
 }
 
-func excluded(all []sources.Excluded) (lines []string) {
-	for _, e := range all {
-		lines = append(lines, e.Source+": "+e.Place)
-	}
-	return lines
-}
-
-func unread(all []admin.Quarantined) (lines []string) {
-	for _, q := range all {
-		lines = append(lines, q.Said())
-	}
-	return lines
-}
-
 func (t *text) held(all []admin.Held) (lines []string) {
 	for _, h := range all {
-		lines = append(lines,
-			fmt.Sprintf("%s removed or shrank this; the change is on hold since %s", h.Source, t.at(h.Since)),
-			"  why: "+oneLine(h.Why))
-		if h.Until != nil {
-			lines = append(lines, "  until: "+h.Until.UTC().Format(time.RFC3339))
-		}
-		lines = append(lines, "  to let it through: tributary guard release "+h.Source+" --hold "+h.ID)
+		lines = append(lines, fmt.Sprintf("%s removed or shrank this; the change is on hold since %s", h.Source, t.at(h.Since)))
+		lines = append(lines, release(h.Source, h.ID, h.Why, h.Until)...)
 	}
 	return lines
+}
+
+// release says why a hold of a source is there, until when, and what ends it.
+func release(source, id, why string, until *time.Time) []string {
+	lines := []string{"  why: " + oneLine(why)}
+	if until != nil {
+		lines = append(lines, "  until: "+until.UTC().Format(time.RFC3339))
+	}
+	return append(lines, "  to let it through: tributary guard release "+source+" --hold "+id)
 }
 
 // conflicts says what competes with an object, and what istiod makes of it.
@@ -321,13 +304,9 @@ func acknowledged(o admin.Explained) bool {
 	return slices.ContainsFunc(o.Recipients, func(r admin.Recipient) bool { return r.Acked != nil })
 }
 
-func similar(all []admin.Similar) (lines []string) {
-	for _, s := range all {
-		line := s.Key().String()
-		if s.Host != "" {
-			line = s.Host + ", in " + line
-		}
-		lines = append(lines, line)
+func similar(s admin.Similar) string {
+	if s.Host != "" {
+		return s.Host + ", in " + s.Key().String()
 	}
-	return lines
+	return s.Key().String()
 }

@@ -21,13 +21,13 @@ func Guard(w io.Writer, all []admin.Guarded, now time.Time) error {
 			t.line("")
 		}
 		t.line("%s", h.Source)
-		t.section("held", []string{words.Count(h.Objects, "object", "objects") + " and " + words.Count(h.Endpoints, "endpoint", "endpoints")})
-		t.section("hold", []string{h.ID})
-		t.section("since", []string{t.at(h.Since)})
+		t.section("held", words.Count(h.Objects, "object", "objects")+" and "+words.Count(h.Endpoints, "endpoint", "endpoints"))
+		t.section("hold", h.ID)
+		t.section("since", t.at(h.Since))
 		if h.Until != nil {
-			t.section("until", []string{h.Until.UTC().Format(time.RFC3339)})
+			t.section("until", h.Until.UTC().Format(time.RFC3339))
 		}
-		t.section("why", []string{oneLine(h.Why)})
+		t.section("why", oneLine(h.Why))
 		var lost []string
 		for _, l := range h.Held {
 			key := resource.Key{Kind: l.Kind, Namespace: l.Namespace, Name: l.Name}
@@ -40,8 +40,8 @@ func Guard(w io.Writer, all []admin.Guarded, now time.Time) error {
 		if h.More > 0 {
 			lost = append(lost, fmt.Sprintf("and %d more", h.More))
 		}
-		t.section("lost", lost)
-		t.section("to let it go", []string{"tributary guard release " + h.Source + " --hold " + h.ID})
+		t.section("lost", lost...)
+		t.section("to let it go", "tributary guard release "+h.Source+" --hold "+h.ID)
 	}
 	return t.writeTo(w)
 }

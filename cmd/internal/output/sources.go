@@ -38,7 +38,7 @@ func (t *text) sources(all []admin.SourceState) {
 	}
 }
 
-func (t *text) sourceRows(all []admin.SourceState, messages bool) columns {
+func (t *text) sourceRows(all []admin.SourceState, messages bool) *columns {
 	shown := counted
 	if t.screen.Width > 0 {
 		shown = nil

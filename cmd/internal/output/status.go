@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"tributary/internal/history"
 	"tributary/internal/words"
+	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/server/transport"
 )
@@ -24,29 +24,29 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 	t.line("")
 	t.sources(st.Sources)
 	t.line("")
-	t.section("objects", []string{kindsOf(st)})
-	t.section("conflicts", []string{conflictsOf(st.Conflicts)})
-	t.section("quarantine", quarantineOf(st))
+	t.section("objects", kindsOf(st))
+	t.section("conflicts", conflictsOf(st.Conflicts))
+	t.section("quarantine", quarantineOf(st)...)
 	if st.Unread > 0 {
-		t.section("not read", []string{"what " + words.Count(st.Unread, "object is", "objects are") +
-			" in cannot be read now; what was read before is served"})
+		t.section("not read", "what "+words.Count(st.Unread, "object is", "objects are")+
+			" in cannot be read now; what was read before is served")
 	}
 	if st.Warnings > 0 {
-		t.section("warnings", []string{strconv.Itoa(st.Warnings) + "; see /debug/sources, or tributary explain"})
+		t.section("warnings", strconv.Itoa(st.Warnings)+"; see /debug/sources, or tributary explain")
 	}
 	if st.LeftOut > 0 {
-		t.section("left out", []string{words.Count(st.LeftOut, "instance is", "instances are") +
-			" not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE"})
+		t.section("left out", words.Count(st.LeftOut, "instance is", "instances are")+
+			" not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE")
 	}
 	if st.WithoutEffect > 0 {
-		t.section("for Envoys", []string{words.Count(st.WithoutEffect, "object uses", "objects use") +
-			" settings that Envoy clients ignore; see /debug/no-effect, or tributary explain"})
+		t.section("for Envoys", words.Count(st.WithoutEffect, "object uses", "objects use")+
+			" settings that Envoy clients ignore; see /debug/no-effect, or tributary explain")
 	}
-	t.section("REJECTED", rejectedOf(st.Rejected, st.RejectedMore))
-	t.section("holds", t.holds(st.Sources))
-	t.section("certificates", t.certificates(st.Certificates))
-	t.section("verified", t.verified(st.Verified))
-	t.section("HISTORY", t.history(st.History))
+	t.section("REJECTED", rejectedOf(st.Rejected, st.RejectedMore)...)
+	t.section("holds", t.holds(st.Sources)...)
+	t.section("certificates", t.certificates(st.Certificates)...)
+	t.section("verified", t.verified(st.Verified)...)
+	t.section("HISTORY", t.history(st.History)...)
 	t.line("")
 	t.clients(st.Clients)
 	return t.writeTo(w)
@@ -55,15 +55,11 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 func (t *text) head(address string, st *admin.Status) {
 	t.line("tributary %s at %s, up %s", st.Version, address, Brief(t.now.Sub(st.Started)))
 	if len(st.Missing) == 0 {
-		t.section("ready", []string{"yes"})
+		t.section("ready", "yes")
 	} else {
-		t.section("NOT READY", st.Missing)
+		t.section("NOT READY", st.Missing...)
 	}
-	config := st.Config.File
-	if config == "" {
-		config = "from the command line"
-	}
-	lines := []string{config + ", read " + t.at(st.Config.Loaded)}
+	lines := []string{cmp.Or(st.Config.File, "from the command line") + ", read " + t.at(st.Config.Loaded)}
 	if st.Config.Failed != nil {
 		lines = append(lines, "REFUSED "+t.at(*st.Config.Failed)+", the one above stays:")
 		lines = append(lines, strings.Split(st.Config.Error, "\n")...)
@@ -71,8 +67,8 @@ func (t *text) head(address string, st *admin.Status) {
 	if len(st.Config.Pending) > 0 {
 		lines = append(lines, "Not read yet: "+strings.Join(st.Config.Pending, ", ")+". Objects it may own keep their previous version.")
 	}
-	t.section("config", append(lines, st.Config.Restart...))
-	t.section("WARNINGS", st.Config.Warnings)
+	t.section("config", append(lines, st.Config.Restart...)...)
+	t.section("WARNINGS", st.Config.Warnings...)
 }
 
 // message is what there is to say of a source beyond its state.
@@ -173,13 +169,10 @@ func (t *text) history(h *history.Health) (lines []string) {
 }
 
 func kindsOf(st *admin.Status) string {
-	var kinds []string
-	for _, kind := range slices.Sorted(maps.Keys(st.Kinds)) {
-		kinds = append(kinds, fmt.Sprintf("%s %d", kind, st.Kinds[kind]))
-	}
-	if len(kinds) == 0 {
+	if len(st.Kinds) == 0 {
 		return "none"
 	}
+	kinds := each(slices.Sorted(maps.Keys(st.Kinds)), func(kind resource.Kind) string { return fmt.Sprintf("%s %d", kind, st.Kinds[kind]) })
 	return fmt.Sprintf("%d: %s", st.Objects, strings.Join(kinds, ", "))
 }
 
@@ -210,11 +203,8 @@ func (t *text) holds(all []admin.SourceState) (lines []string) {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s lost %s and %s, held since %s", s.Name, words.Count(s.Hold.Objects, "object", "objects"),
-			words.Count(s.Hold.Endpoints, "endpoint", "endpoints"), t.at(s.Hold.Since)), "  why: "+oneLine(s.Hold.Why))
-		if s.Hold.Until != nil {
-			lines = append(lines, "  until: "+s.Hold.Until.UTC().Format(time.RFC3339))
-		}
-		lines = append(lines, "  to let it through: tributary guard release "+s.Name+" --hold "+s.Hold.ID)
+			words.Count(s.Hold.Endpoints, "endpoint", "endpoints"), t.at(s.Hold.Since)))
+		lines = append(lines, release(s.Name, s.Hold.ID, s.Hold.Why, s.Hold.Until)...)
 	}
 	if len(lines) == 0 {
 		return []string{"none"}
@@ -244,11 +234,7 @@ func (t *text) clients(all []admin.ClientState) {
 		if c.Delta {
 			mode = "delta"
 		}
-		node := c.Node
-		if node == "" {
-			node = "(no node id)"
-		}
-		row := []any{node, c.Peer, t.ago(c.Connected), mode, fmt.Sprintf("%d/%d", c.Synced, c.Types), c.Nacks}
+		row := []any{cmp.Or(c.Node, "(no node id)"), c.Peer, t.ago(c.Connected), mode, fmt.Sprintf("%d/%d", c.Synced, c.Types), c.Nacks}
 		if proven {
 			row = append(row, cmp.Or(c.Identity, "-"))
 		}
@@ -280,35 +266,25 @@ func trouble(c admin.ClientState) int {
 // columns is a table in the making.
 type columns struct {
 	t    *text
-	rows *strings.Builder
-	w    *tabwriter.Writer
+	rows [][]string
 }
 
-func (t *text) columns(titles ...any) columns {
-	rows := &strings.Builder{}
-	c := columns{t, rows, tabwriter.NewWriter(rows, 0, 0, 2, ' ', 0)}
+func (t *text) columns(titles ...any) *columns {
+	c := &columns{t: t}
 	c.row(titles...)
 	return c
 }
 
-// row adds a row. Writing to a strings.Builder does not fail.
-func (c columns) row(cells ...any) {
-	for i, cell := range cells {
-		if i > 0 {
-			_, _ = io.WriteString(c.w, "\t")
-		}
-		_, _ = fmt.Fprint(c.w, cell)
-	}
-	_, _ = io.WriteString(c.w, "\n")
+func (c *columns) row(cells ...any) {
+	c.rows = append(c.rows, each(cells, func(cell any) string { return fmt.Sprint(cell) }))
 }
 
 // text is the table as it is now.
-func (c columns) text() string {
-	_ = c.w.Flush()
-	return c.rows.String()
+func (c *columns) text() string {
+	var b strings.Builder
+	_ = align(&b, 2, c.rows) // which does not fail
+	return b.String()
 }
 
 // flush adds the table, whose rows are cut where the screen ends.
-func (c columns) flush() {
-	_, _ = c.t.WriteString(c.t.screen.Cut(c.text()))
-}
+func (c *columns) flush() { _, _ = c.t.WriteString(c.t.screen.Cut(c.text())) }

@@ -42,7 +42,7 @@ type TableOptions struct {
 
 // Table prints rs, which are of one kind, with their age at now: since they were created, or else first seen.
 func Table(w io.Writer, kind resource.Kind, rs []*resource.Resource, o TableOptions, now time.Time) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	var rows [][]string
 	row := func(namespace, name string, cells []string, age, labels string) {
 		line := append(append([]string{name}, cells...), age)
 		if o.Namespaces {
@@ -51,14 +51,10 @@ func Table(w io.Writer, kind resource.Kind, rs []*resource.Resource, o TableOpti
 		if o.Wide {
 			line = append(line, labels)
 		}
-		_, _ = fmt.Fprintln(t, strings.Join(line, "\t")) // Flush says if it failed
-	}
-	var titles []string
-	for _, c := range columnsOf[kind] {
-		titles = append(titles, c.title)
+		rows = append(rows, line)
 	}
 	if !o.NoHeaders {
-		row("NAMESPACE", "NAME", titles, "AGE", "LABELS")
+		row("NAMESPACE", "NAME", each(columnsOf[kind], func(c column) string { return c.title }), "AGE", "LABELS")
 	}
 	for _, r := range rs {
 		cells, err := cellsOf(r, o.Wide)
@@ -71,14 +67,20 @@ func Table(w io.Writer, kind resource.Kind, rs []*resource.Resource, o TableOpti
 		}
 		row(cmp.Or(r.Key().Namespace, "-"), name, cells, age(r, now), labelsOf(r))
 	}
+	return align(w, 3, rows)
+}
+
+// align writes rows of cells in columns, with so many blanks between them.
+func align(w io.Writer, blanks int, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, blanks, ' ', 0)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(t, strings.Join(row, "\t")) // Flush says if it failed
+	}
 	return t.Flush()
 }
 
 func labelsOf(r *resource.Resource) string {
-	var all []string
-	for _, key := range slices.Sorted(maps.Keys(r.Labels())) {
-		all = append(all, key+"="+r.Labels()[key])
-	}
+	all := each(slices.Sorted(maps.Keys(r.Labels())), func(key string) string { return key + "=" + r.Labels()[key] })
 	return cmp.Or(clean(strings.Join(all, ",")), "-")
 }
 

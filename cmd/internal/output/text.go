@@ -23,7 +23,7 @@ func (t *text) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"
 const width = 13
 
 // section adds lines under a label; without lines it adds nothing.
-func (t *text) section(label string, lines []string) {
+func (t *text) section(label string, lines ...string) {
 	for _, l := range lines {
 		t.line("  %-*s %s", width, label, l)
 		label = ""
@@ -45,6 +45,14 @@ func (t *text) at(when time.Time) string {
 }
 
 func (t *text) ago(when time.Time) string { return Brief(t.now.Sub(when)) + " ago" }
+
+// each is what f makes of each of all.
+func each[T any](all []T, f func(T) string) (lines []string) {
+	for _, one := range all {
+		lines = append(lines, f(one))
+	}
+	return lines
+}
 
 // oneLine is s without what would break a line.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
