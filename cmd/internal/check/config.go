@@ -31,10 +31,7 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 			cfg, err := config.Parse(name, text)
 			return l.Config(ctx, name, cfg, err, offline) // one that says nothing is refused by serve, too
 		}
-		l.Findings = append(l.Findings, Finding{
-			Place: name, Severity: Warning, Rule: Empty,
-			Message: "nothing is in it: neither objects nor a configuration",
-		})
+		l.at(name, Warning, Empty, "nothing is in it: neither objects nor a configuration")
 	}
 	l.keep(name, text)
 	l.Contents(content)
@@ -82,11 +79,7 @@ func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, er
 			l.unread = append(l.unread, s)
 			skipped = append(skipped, fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err))
 		case err != nil:
-			l.unread, l.unreadErrors = append(l.unread, s), l.unreadErrors+1
-			l.Findings = append(l.Findings, Finding{
-				Place: name, Severity: Error, Rule: Unreadable,
-				Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err),
-			})
+			l.unreadable(name, s, Unreadable, err)
 		case !read:
 			l.nothing(name, fmt.Sprintf("source %s (%s): nothing is read from it", s.Name, s.Shown()), 0)
 		}
@@ -94,10 +87,16 @@ func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, er
 	return skipped, nil
 }
 
+// unreadable notes that a source of a configuration cannot be read.
+func (l *Linter) unreadable(name string, s config.Source, rule Rule, err error) {
+	l.unread, l.unreadErrors = append(l.unread, s), l.unreadErrors+1
+	l.at(name, Error, rule, fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err))
+}
+
 // problems notes what is wrong with a configuration.
 func (l *Linter) problems(severity Severity, all []config.Problem) {
 	for _, p := range all {
-		l.Findings = append(l.Findings, Finding{Place: p.Place(), Severity: severity, Rule: Configuration, Message: p.Text()})
+		l.at(p.Place(), severity, Configuration, p.Text())
 	}
 }
 
@@ -113,7 +112,7 @@ func (l *Linter) files(ctx context.Context, name string, cfg *config.Config, off
 		case ok:
 			l.problems(Error, bad.Problems)
 		default:
-			l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: Configuration, Message: err.Error()})
+			l.at(name, Error, Configuration, err.Error())
 		}
 	}
 	l.problems(Warning, doubts)

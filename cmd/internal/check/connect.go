@@ -28,15 +28,11 @@ func (l *Linter) connect(ctx context.Context, name string, s config.Source, term
 		return ctx.Err()
 	}
 	if err != nil {
-		l.unread, l.unreadErrors = append(l.unread, s), l.unreadErrors+1
 		rule := Unreadable
 		if unread, ok := errors.AsType[*UnreadError](err); ok && unread.State == sources.Denied {
 			rule = Denied
 		}
-		l.Findings = append(l.Findings, Finding{
-			Place: name, Severity: Error, Rule: rule,
-			Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err),
-		})
+		l.unreadable(name, s, rule, err)
 		return nil
 	}
 	before, left := len(l.Findings), 0
@@ -57,21 +53,16 @@ func (l *Linter) connect(ctx context.Context, name string, s config.Source, term
 			}
 		}
 	}
-	refused, warnings := 0, 0
+	found := make(map[Severity]int)
 	for _, f := range l.Findings[before:] {
-		switch f.Severity {
-		case Error:
-			refused++
-		case Warning:
-			warnings++
-		}
+		found[f.Severity]++
 	}
 	counted := []string{fmt.Sprintf("source %s (%s): %s with %s would be served", s.Name, s.Shown(),
 		words.Count(served.Len(), "object", "objects"), words.Count(endpoints, "endpoint", "endpoints"))}
 	for _, of := range []struct {
 		n         int
 		one, many string
-	}{{refused, "error", "errors"}, {left, "instance is left out", "instances are left out"}, {warnings, "warning", "warnings"}} {
+	}{{found[Error], "error", "errors"}, {left, "instance is left out", "instances are left out"}, {found[Warning], "warning", "warnings"}} {
 		if of.n > 0 {
 			counted = append(counted, words.Count(of.n, of.one, of.many))
 		}
