@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"tributary/aggregate"
 	"tributary/internal/history"
+	"tributary/internal/words"
+	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/sources"
 )
@@ -309,4 +312,77 @@ func similar(s admin.Similar) string {
 		return s.Host + ", in " + s.Key().String()
 	}
 	return s.Key().String()
+}
+
+// members says what a merged object is made of.
+func (t *text) members(o admin.Explained) (lines []string) {
+	if o.Merged == nil {
+		return nil
+	}
+	for _, m := range o.Merged.Members {
+		lines = append(lines, t.statement(m.Statement)...)
+	}
+	return lines
+}
+
+// endpoints says where each endpoint of a merged object comes from.
+func endpoints(o admin.Explained) (lines []string) {
+	if o.Merged == nil {
+		return nil
+	}
+	for _, e := range o.Merged.Endpoints {
+		var ports []string
+		for _, port := range slices.Sorted(maps.Keys(e.Ports)) {
+			ports = append(ports, fmt.Sprintf("%d→%d", port, e.Ports[port]))
+		}
+		line := strings.TrimRight(e.Address+" "+strings.Join(ports, ","), " ")
+		if e.Locality != "" {
+			line += " in " + e.Locality
+		}
+		line += "  from " + e.Source
+		if len(e.Also) > 0 {
+			line += ", also in " + strings.Join(e.Also, ", ")
+		}
+		if e.Standby {
+			line += "  [standby]"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// Guard writes all that is held.
+func Guard(w io.Writer, all []admin.Guarded, now time.Time) error {
+	t := &text{now: now}
+	if len(all) == 0 {
+		t.line("nothing is held")
+	}
+	for i, h := range all {
+		if i > 0 {
+			t.line("")
+		}
+		t.line("%s", h.Source)
+		t.section("held", words.Count(h.Objects, "object", "objects")+" and "+words.Count(h.Endpoints, "endpoint", "endpoints"))
+		t.section("hold", h.ID)
+		t.section("since", t.at(h.Since))
+		if h.Until != nil {
+			t.section("until", h.Until.UTC().Format(time.RFC3339))
+		}
+		t.section("why", oneLine(h.Why))
+		var lost []string
+		for _, l := range h.Held {
+			key := resource.Key{Kind: l.Kind, Namespace: l.Namespace, Name: l.Name}
+			if l.Gone {
+				lost = append(lost, key.String())
+			} else {
+				lost = append(lost, fmt.Sprintf("%s: %s", key, words.Count(l.Endpoints, "endpoint", "endpoints")))
+			}
+		}
+		if h.More > 0 {
+			lost = append(lost, fmt.Sprintf("and %d more", h.More))
+		}
+		t.section("lost", lost...)
+		t.section("to let it go", "tributary guard release "+h.Source+" --hold "+h.ID)
+	}
+	return t.writeTo(w)
 }

@@ -288,3 +288,168 @@ func (c *columns) text() string {
 
 // flush adds the table, whose rows are cut where the screen ends.
 func (c *columns) flush() { _, _ = c.t.WriteString(c.t.screen.Cut(c.text())) }
+
+// counted are the columns with what may be wrong with a source. On a screen they are left out while there is nothing in any.
+var counted = []struct {
+	title string
+	of    func(admin.SourceState) int
+}{
+	{"HELD", func(s admin.SourceState) int {
+		if s.Hold == nil {
+			return 0
+		}
+		return s.Hold.Objects
+	}},
+	{"QUARANTINED", func(s admin.SourceState) int { return s.Quarantined }},
+	{"WARNINGS", func(s admin.SourceState) int { return s.Warnings }},
+	{"LEFT OUT", func(s admin.SourceState) int { return s.LeftOut }},
+}
+
+// sources writes a table of the sources. What there is to say of one stands in its row if that fits the screen, and else below the table:
+// it must not be cut.
+func (t *text) sources(all []admin.SourceState) {
+	rows := t.sourceRows(all, true)
+	fits := t.screen.Fits(rows.text())
+	if !fits {
+		rows = t.sourceRows(all, false)
+	}
+	rows.flush()
+	for _, s := range all {
+		if said := t.message(s); said != "" && !fits {
+			t.line("  %s: %s", s.Name, said)
+		}
+	}
+}
+
+func (t *text) sourceRows(all []admin.SourceState, messages bool) *columns {
+	shown := counted
+	if t.screen.Width > 0 {
+		shown = nil
+		for _, c := range counted {
+			if slices.ContainsFunc(all, func(s admin.SourceState) bool { return c.of(s) > 0 }) {
+				shown = append(shown, c)
+			}
+		}
+	}
+	titles := []any{"SOURCE", "STATE", "OBJECTS"}
+	for _, c := range shown {
+		titles = append(titles, c.title)
+	}
+	titles = append(titles, "LAST CHANGE")
+	if messages {
+		titles = append(titles, "MESSAGE")
+	}
+	rows := t.columns(titles...)
+	for _, s := range all {
+		state, change := s.State, "-"
+		if s.Stale {
+			state += ", stale"
+		}
+		if !s.Synced {
+			state += ", not synced"
+		}
+		if s.LastPublish != nil {
+			change = t.ago(*s.LastPublish)
+		}
+		cells := []any{s.Name, state, s.Objects}
+		for _, c := range shown {
+			cells = append(cells, c.of(s))
+		}
+		cells = append(cells, change)
+		if messages {
+			cells = append(cells, t.message(s))
+		}
+		rows.row(cells...)
+	}
+	return rows
+}
+
+// Instance is one of a fleet: its status, or why there is none.
+type Instance struct {
+	Name   string        `json:"name"`
+	Status *admin.Status `json:"status,omitempty"`
+	Error  string        `json:"error,omitempty"`
+}
+
+// Fleet writes a line for each instance.
+func Fleet(w io.Writer, all []Instance, now time.Time, screen Screen) error {
+	t := &text{now: now, screen: screen}
+	rows := t.columns("INSTANCE", "READY", "CONTENT", "OBJECTS", "UNHEALTHY", "HOLDS", "CLIENTS", "UP")
+	for _, i := range all {
+		st := i.Status
+		if st == nil {
+			rows.row(i.Name, "-", oneLine(i.Error))
+			continue
+		}
+		ready, unhealthy := "yes", 0
+		if len(st.Missing) > 0 {
+			ready = "NO"
+		}
+		for _, s := range st.Sources {
+			if s.State != "healthy" || !s.Synced {
+				unhealthy++
+			}
+		}
+		rows.row(i.Name, ready, st.Content, st.Objects, unhealthy, st.Holds, len(st.Clients), Brief(now.Sub(st.Started)))
+	}
+	rows.flush()
+	if differ(all) {
+		t.line("the instances serve different content")
+	}
+	return t.writeTo(w)
+}
+
+// CheckFleet writes in a few lines whether all is well with the instances, and whether they serve the same, and reports it.
+func CheckFleet(w io.Writer, all []Instance) (well bool, err error) {
+	t, objects, clients := &text{}, 0, 0
+	for _, i := range all {
+		if i.Status == nil {
+			t.line("%s: %s", i.Name, oneLine(i.Error))
+			continue
+		}
+		for _, trouble := range i.Status.Troubles() {
+			t.line("%s: %s", i.Name, trouble.Text)
+		}
+		objects, clients = max(objects, i.Status.Objects), clients+len(i.Status.Clients)
+	}
+	if differ(all) {
+		for _, i := range all {
+			if i.Status != nil {
+				t.line("%s: serves content %s, %s: not the same as the others", i.Name, i.Status.Content,
+					words.Count(i.Status.Objects, "object", "objects"))
+			}
+		}
+	}
+	if well = t.Len() == 0; well {
+		t.line("ok: %s, %s, %s", words.Count(len(all), "instance", "instances"), words.Count(objects, "object", "objects"),
+			words.Count(clients, "client", "clients"))
+	}
+	_, err = fmt.Fprint(w, t.String())
+	return well, err
+}
+
+// differ reports whether instances serve different content.
+func differ(all []Instance) bool {
+	first := ""
+	for _, i := range all {
+		switch {
+		case i.Status == nil:
+		case first == "":
+			first = i.Status.Content
+		case i.Status.Content != first:
+			return true
+		}
+	}
+	return false
+}
+
+// Check writes in a few lines whether all is well, and reports it.
+func Check(w io.Writer, st *admin.Status) (well bool, err error) {
+	v := st.Verdict()
+	lines := []string{v.Sentence}
+	if !v.Well {
+		lines = each(v.Troubles, func(t admin.Trouble) string { return t.Text })
+	}
+	_, err = io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return v.Well, err
+}
