@@ -218,7 +218,8 @@ func (c *Config) Rules() access.Rules {
 		}
 		rule := access.Rule{
 			Who: access.Who{
-				SPIFFE: w.SPIFFE, DNS: slices.Clone(w.DNS), Subject: w.Subject, Socket: w.Socket, Token: w.Token, JWT: (*access.JWT)(w.JWT), Nodes: w.Node,
+				SPIFFE: w.SPIFFE, DNS: slices.Clone(w.DNS), Subject: w.Subject, Socket: w.Socket, Token: w.Token,
+				JWT: (*access.JWT)(w.JWT), Nodes: w.Node,
 			},
 			Allow: access.New(allow), Place: c.At(fmt.Sprintf("access[%d]", i)),
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
-	"tributary/internal/address"
 	addresses "tributary/internal/address"
 	"tributary/internal/words"
 	"tributary/sources"
@@ -352,7 +351,7 @@ type where struct {
 // it is called, and however often it looks. Paths count as absolute ones, and defaults count the same whether they are written out or
 // not. It is fit for a file name, and begins in a way that people recognize.
 func (s *Source) Identity() string {
-	p := s.Settings.where(address.Shown(s.Address))
+	p := s.Settings.where(addresses.Shown(s.Address))
 	name := nameOf(p.Address)
 	return name[:min(len(name), identityName)] + "-" + hashOf(p, identityHash)
 }
@@ -371,8 +370,8 @@ func (s *Source) Reading() string {
 	return hashOf(made, readingHash)
 }
 
-// reading returns settings without what has no bearing on what is read and published: made is a copy of them, and defaults are those of their
-// fields. The tag reading of a field is - if it has none, and set if the order of its elements has none.
+// reading returns settings, with defaults, without what has no bearing on what is read and published. The tag reading of a field is - if
+// it has none, and set if the order of its elements has none.
 func reading[S any](made S, defaults any) S {
 	assign(&made, defaults)
 	normalize(reflect.ValueOf(&made).Elem())
@@ -394,8 +393,8 @@ func normalize(v reflect.Value) {
 	}
 }
 
-// assign sets the fields of the struct that to points to from the fields of the same names of another struct, as far as their types allow: a
-// Duration is a time.Duration then.
+// assign sets the fields of the struct that to points to from the fields of the same names of another struct, as far as their types allow.
+// A Duration becomes a time.Duration.
 func assign(to, from any) {
 	if from != nil {
 		assignFields(reflect.ValueOf(to).Elem(), reflect.ValueOf(from))

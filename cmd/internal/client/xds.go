@@ -68,8 +68,8 @@ func (c *XDS) Get(ctx context.Context, schema *resource.Schema) (*Answer, error)
 }
 
 // GetAll returns what the server has of kinds, each of which is given once. All are asked for on one stream, so that who reads the server's
-// log sees one client come and go; those of which there is nothing by their preferred version by the next one, on another: istiod serves a kind
-// under one version only, which one depends on its age, and answers the others with nothing.
+// log sees one client come and go; those of which there is nothing by their preferred version by the next one, on another: istiod serves a
+// kind under one version only, which depends on its age, and answers the others with nothing.
 func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer, error) {
 	answers := make([]*Answer, len(schemas))
 	for version := 0; ; version++ {

@@ -23,7 +23,8 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	if len(e.Objects) == 0 {
 		t.line("%s: %s", asked, e.Why)
 		t.section("it was there", t.gone(e.Gone)...)
-		t.section("left out by the transforms of its source", each(e.Excluded, func(e sources.Excluded) string { return e.Source + ": " + e.Place })...)
+		excluded := each(e.Excluded, func(e sources.Excluded) string { return e.Source + ": " + e.Place })
+		t.section("left out by the transforms of its source", excluded...)
 		t.section("left out", leftOut(e.LeftOut)...)
 		t.section("similar", each(e.Similar, similar)...)
 		t.section("not readable", each(e.Unread, func(q admin.Quarantined) string { return q.Said() })...)
