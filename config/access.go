@@ -101,7 +101,6 @@ const (
 
 const defaultClockSkew = Duration(30 * time.Second)
 
-// checkProofs completes the settings of tokens.
 func (d *decoder) checkProofs(p *Proofs, dir string) {
 	fileUnder(dir, &p.Tokens)
 	for i := range p.JWT {
@@ -153,7 +152,6 @@ func (d *decoder) checkAccess(c *Config) {
 	}
 }
 
-// checkGlobs notes what is wrong with a list of a rule.
 func (d *decoder) checkGlobs(key, list string, globs []string) {
 	names := map[string][]string{"allow.types": access.Types(), "allow.services": access.Services()}[list]
 	for i, one := range globs {
@@ -256,7 +254,6 @@ func (d *decoder) dead(c *Config) {
 	}
 }
 
-// kindsNamed are all names of kinds.
 func kindsNamed() (all []string) {
 	for _, s := range resource.Schemas() {
 		all = append(append(all, string(s.Kind), s.Plural), s.ShortNames...)

@@ -43,7 +43,6 @@ type TLSSettings struct {
 	InsecureSkipVerify bool `json:"insecureSkipVerify,omitempty"`
 }
 
-// tls returns the settings of TLS as the sources take them, or nil.
 func (c *Secured) tls() *xds.TLS {
 	t := c.TLSSettings
 	if t == nil {

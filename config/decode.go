@@ -336,7 +336,6 @@ func (d *decoder) want(n *yaml.Node, key, what string) {
 	d.problem(key, "want %s, got %s", what, got)
 }
 
-// fieldsOf returns the settable fields of the struct v by their key.
 func fieldsOf(v reflect.Value) map[string]reflect.Value {
 	fields := map[string]reflect.Value{}
 	for i := range v.NumField() {

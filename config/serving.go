@@ -109,7 +109,6 @@ const (
 	defaultMemory  = 64 << 20 // for all requests
 )
 
-// checkServing notes limits and delays that make no sense.
 func (d *decoder) checkServing(c *Config) {
 	l, b := &c.Limits, &c.Debounce
 	if p := c.Pacing; p.Least != nil && *p.Least < 0 || p.Most < 0 {
@@ -190,7 +189,6 @@ func (c *Config) VIPs() (prefix netip.Prefix, ok bool) {
 	return prefix, err == nil
 }
 
-// checkVIPs notes what is wrong with a range of virtual addresses.
 func (d *decoder) checkVIPs(s string) {
 	if s == "" || s == VIPsOff {
 		return

@@ -106,7 +106,6 @@ type Scheme struct {
 	Settings func() Settings
 }
 
-// label is what the scheme is called.
 func (s Scheme) label() string {
 	if s.Kind != "" {
 		return s.Names[0] + "?kind=" + s.Kind
@@ -164,7 +163,6 @@ func oneKind(name, rest string) error {
 	return nil
 }
 
-// kindIn returns the parameter kind of an address.
 func kindIn(address string) string {
 	_, query, _ := strings.Cut(address, "?")
 	values, _ := url.ParseQuery(query) // what is wrong with the others is said where they are read
@@ -313,7 +311,6 @@ func under(dir, address string) string {
 // Shown is the address for people: without a user and password, which those of some schemes have.
 func (s *Source) Shown() string { return addresses.Shown(s.Address) }
 
-// notInName is what nameOf replaces.
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // nameOf makes a source name of an address: its last element, without what a name may not have, or else the first name of

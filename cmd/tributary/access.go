@@ -86,7 +86,6 @@ It exits with 3 if it is not allowed.`,
 	return cmd
 }
 
-// amongThose says that a flag has none of the values that there are.
 func amongThose(flag, value string, values []string) error {
 	if value == "" || slices.Contains(values, value) {
 		return nil
@@ -159,7 +158,6 @@ func writable(file string) error {
 	return f.Close()
 }
 
-// appendTo adds a line to a file.
 func appendTo(file, line string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

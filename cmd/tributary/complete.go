@@ -147,7 +147,6 @@ func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed st
 	return f.seen(cmd, args[0]), noFiles
 }
 
-// completeHolds offers the sources of which something is held.
 func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, noFiles
@@ -160,7 +159,6 @@ func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) 
 	return names, noFiles
 }
 
-// completeSources offers the sources.
 func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	for _, s := range f.sources(cmd) {
 		names = append(names, s.Name)

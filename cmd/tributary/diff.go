@@ -21,7 +21,6 @@ import (
 	"tributary/sources/file"
 )
 
-// diffFlags say what diff compares.
 type diffFlags struct {
 	secure    secureFlags
 	servers   []string
@@ -186,7 +185,6 @@ func (f *diffFlags) selects(key resource.Key) bool {
 		slices.ContainsFunc(f.schemas, func(s *resource.Schema) bool { return s.Kind == key.Kind })
 }
 
-// add adds to a side what was served of rs.
 func (f *diffFlags) add(side *output.Side, rs []*resource.Resource) {
 	for _, r := range rs {
 		if f.selects(r.Key()) {
@@ -195,7 +193,6 @@ func (f *diffFlags) add(side *output.Side, rs []*resource.Resource) {
 	}
 }
 
-// ask returns what a server has.
 func (f *diffFlags) ask(ctx context.Context, server *client.XDS, warn func(error)) (*output.Side, error) {
 	answers, err := server.GetAll(ctx, f.schemas)
 	if err != nil {
@@ -237,7 +234,6 @@ func (f *diffFlags) remembered(ctx context.Context, both bool, warn func(error))
 	return sides, nil
 }
 
-// read returns what a file or directory has, or standard input.
 func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn func(error)) (*output.Side, error) {
 	contents, degraded, err := contentsOf(ctx, path, stdin)
 	if err != nil {
@@ -274,7 +270,6 @@ func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn
 	return side, nil
 }
 
-// stdinName is what standard input is called.
 const stdinName = "stdin"
 
 // contentsOf reads a path as the file source does, or standard input. It returns also what the source says if not everything could be

@@ -107,7 +107,6 @@ func runningWithoutDebug(ctx context.Context, server *client.Admin) *check.Runni
 	return nil
 }
 
-// connected is a client of a server, and for which types it asks.
 type connected struct {
 	Node  string `json:"node"`
 	Types []struct {

@@ -18,7 +18,6 @@ import (
 	"tributary/server/admin"
 )
 
-// adminFlags are those of the commands that ask an admin server.
 type adminFlags struct {
 	server  adminServer
 	config  string // of the server

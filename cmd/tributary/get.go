@@ -21,7 +21,6 @@ import (
 	"tributary/server/admin"
 )
 
-// clientFlags are those of the commands that ask a server.
 type clientFlags struct {
 	server     string
 	timeout    time.Duration
@@ -99,7 +98,6 @@ func (f *clientFlags) selects(r *resource.Resource) bool {
 	return f.everywhere || f.namespace == "" || r.Key().Namespace == "" || r.Key().Namespace == f.namespace
 }
 
-// schemaNamed returns the schema that a person means by name.
 func schemaNamed(name string) (*resource.Schema, error) {
 	if schema, ok := resource.SchemaByName(name); ok {
 		return schema, nil
@@ -141,7 +139,6 @@ func kindNames() (names []string) {
 	return names
 }
 
-// completeKind offers the kinds to a shell.
 func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -153,12 +150,10 @@ func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeKinds offers the kinds as the value of a flag.
 func completeKinds(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return completeKind(cmd, nil, typed)
 }
 
-// completeType offers what get and watch take.
 func completeType(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	names, directive := completeKind(cmd, args, typed)
 	if len(args) > 0 {
@@ -337,7 +332,6 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 	return read, func() {}, nil
 }
 
-// before returns who reads what was served of a kind at a time.
 func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageFlags,
 	at *moment,
 ) func(*resource.Schema) ([]*resource.Resource, error) {
@@ -358,14 +352,12 @@ type wanted struct {
 	names  []resource.Key // without a kind; none for all that the flags ask for
 }
 
-// found is what there is of it.
 type found struct {
 	schema  *resource.Schema
 	objects []*resource.Resource
 	others  int // that the flags leave out by their namespace
 }
 
-// allKinds is what is said for all of them.
 const allKinds = "all"
 
 // whatIsWanted reads KIND[,KIND…] [[NAMESPACE/]NAME…] or KIND/[NAMESPACE/]NAME….
@@ -412,7 +404,6 @@ func whatIsWanted(args []string, flags *clientFlags) ([]wanted, error) {
 	return all, nil
 }
 
-// eachWanted reads KIND/[NAMESPACE/]NAME….
 func eachWanted(args []string, flags *clientFlags) (all []wanted, err error) {
 	for _, arg := range args {
 		kind, object, ok := strings.Cut(arg, "/")
@@ -490,7 +481,6 @@ func (w *wanted) pick(flags *clientFlags, selector labels.Selector, all []*resou
 	return f, errors.Join(missing...)
 }
 
-// sayNothing says that there is nothing of a kind.
 func sayNothing(cmd *cobra.Command, flags *clientFlags, what string, others int) {
 	where, hint := "in namespace "+flags.namespace, ""
 	if flags.everywhere || flags.namespace == "" {

@@ -88,7 +88,6 @@ func (f *adminFlags) noSource(cmd *cobra.Command, name string) {
 	}
 }
 
-// about adds to query which objects are meant.
 func about(query url.Values, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -20,7 +20,6 @@ import (
 	"tributary/resource"
 )
 
-// printing says how objects are printed.
 type printing struct {
 	format    string // table, wide, name, yaml or json
 	noHeaders bool
@@ -56,7 +55,6 @@ func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
 	return err
 }
 
-// ofSeveralNamespaces reports whether the objects have to be told apart by their namespaces.
 func ofSeveralNamespaces(all []found) bool {
 	namespaces := make(map[string]bool)
 	for _, f := range all {
@@ -93,7 +91,6 @@ func (p *printing) documents(w io.Writer, all []found) error {
 	})
 }
 
-// document is something that is printed, in a format of json or yaml.
 type document struct {
 	name    string
 	marshal func(format string) ([]byte, error)
@@ -127,7 +124,6 @@ func printDocuments(w io.Writer, format string, all []document, single bool, lis
 	return printJSON(w, list(items))
 }
 
-// marshalled is an object in JSON, or else in YAML.
 func marshalled(r *resource.Resource, format string) ([]byte, error) {
 	if format == "json" {
 		return resource.MarshalJSON(r)

@@ -108,7 +108,6 @@ const (
 	exitConfig   = 78 // EX_CONFIG of sysexits.h
 )
 
-// failure is an error with the exit code that it leads to.
 type failure struct {
 	code int
 	err  error // nil if all was said already

@@ -15,7 +15,6 @@ import (
 	"tributary/internal/relay"
 )
 
-// serveFlags are what `serve` is told on the command line.
 type serveFlags struct {
 	file    string
 	sources []string
@@ -101,7 +100,6 @@ says why.`,
 	return cmd
 }
 
-// config makes a configuration of the file or of the flags alone.
 func (f *serveFlags) config() (*config.Config, error) {
 	cfg, err := f.base()
 	if err == nil {

@@ -21,7 +21,6 @@ import (
 	"tributary/sources/consulkv"
 )
 
-// storeFlags say which store of objects is meant.
 type storeFlags struct {
 	store  string
 	config string
@@ -33,7 +32,6 @@ func (f *storeFlags) add(cmd *cobra.Command, file string) {
 	addConfig(cmd, &f.config, file)
 }
 
-// open opens the store and reads what is in it.
 func (f *storeFlags) open(ctx context.Context) (*consulkv.Store, error) {
 	address, settings, err := f.find()
 	if err != nil {
@@ -54,7 +52,6 @@ func (f *storeFlags) open(ctx context.Context) (*consulkv.Store, error) {
 	return store, nil
 }
 
-// find returns the address of the store, and its settings.
 func (f *storeFlags) find() (address string, settings consulkv.Settings, err error) {
 	if strings.Contains(f.store, "://") {
 		if !isConsulKV(f.store) {
@@ -101,7 +98,6 @@ func isConsulKV(address string) bool {
 // title is how messages name an object, as kubectl does: "virtualservice/reviews".
 func title(key resource.Key) string { return strings.ToLower(string(key.Kind)) + "/" + key.Name }
 
-// in says which namespace an object is of, if it is of one.
 func in(key resource.Key) string {
 	if key.Namespace == "" {
 		return ""
@@ -209,7 +205,6 @@ func apply(cmd *cobra.Command, store *consulkv.Store, objects []check.ManifestOb
 	return nil
 }
 
-// applyOne creates or changes an object, and says what it did.
 func applyOne(store *consulkv.Store, o check.ManifestObject, dryRun bool) (done string, err error) {
 	old, version := store.Get(o.Key()), store.Version(o.Key())
 	switch {
@@ -284,7 +279,6 @@ func newDelete() *cobra.Command {
 	return cmd
 }
 
-// objectKey is the key of the object that a person means.
 func objectKey(schema *resource.Schema, namespace, name string) resource.Key {
 	if schema.Bare {
 		namespace = ""
@@ -323,7 +317,6 @@ the edit is kept in a file.`,
 	return cmd
 }
 
-// edit is the change of one object in an editor.
 type edit struct {
 	cmd     *cobra.Command
 	store   *consulkv.Store
@@ -371,7 +364,6 @@ func (e *edit) run(ctx context.Context) error {
 	}
 }
 
-// open has the editor change text, and returns what was saved, without comments at the beginning.
 func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, error) {
 	if e.file == "" {
 		f, err := os.CreateTemp("", "tributary-edit-*.yaml")

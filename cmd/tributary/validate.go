@@ -17,7 +17,6 @@ import (
 	"tributary/server/envoy"
 )
 
-// validateFlags say how strictly to look.
 type validateFlags struct {
 	offline bool
 	strict  bool
@@ -150,7 +149,6 @@ func (f *validateFlags) validate(ctx context.Context, l *check.Linter, path stri
 	return l.Text(ctx, path, text, f.offline)
 }
 
-// print prints what was found, and fails if it is too much.
 func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 	findings := append([]check.Finding{}, l.Findings...)
 	slices.SortStableFunc(findings, check.ByPlace)

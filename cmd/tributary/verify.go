@@ -113,7 +113,6 @@ func (f *clientFlags) ofIstiod(ctx context.Context, cmd *cobra.Command, ages *ag
 	return verify.Compare(served, stored), len(served.Objects), nil
 }
 
-// ofEnvoy is the same of an Envoy.
 func (f *clientFlags) ofEnvoy(ctx context.Context, ages *ageFlags, envoy *verify.Envoy) ([]verify.Finding, int, error) {
 	peer := &verify.EnvoyPeer{Envoy: *envoy, Expected: func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, error) {
 		text, err := protojson.Marshal(node)
@@ -153,7 +152,6 @@ func (f *clientFlags) admin(ages *ageFlags) *client.Admin {
 	return server
 }
 
-// settleStep is how often it is looked whether what was on its way has arrived.
 const settleStep = 500 * time.Millisecond
 
 // settled returns what find finds once that is nothing, or has had time to settle.
@@ -216,7 +214,6 @@ func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageF
 	return s, nil
 }
 
-// writeFindings writes findings, and returns how many count.
 func writeFindings(w io.Writer, format string, all []verify.Finding, extra bool) (counted int, err error) {
 	if counted = len(all); !extra {
 		counted = wrong(all)

@@ -81,7 +81,6 @@ func (f *clientFlags) watch(cmd *cobra.Command, run func(server *client.XDS) err
 	return nil // as it was asked to
 }
 
-// clock is the time at which something is printed.
 func clock() string { return time.Now().UTC().Format("15:04:05Z") }
 
 // maxFields is how many of the fields that an update changes are named.
@@ -128,7 +127,6 @@ func fieldsOf(e client.Event[*resource.Resource]) []string {
 	return fields
 }
 
-// envoyType returns the type of Envoy's that a person means by name.
 func envoyType(name string) (client.EnvoyType, bool) {
 	types := client.EnvoyTypes()
 	i := slices.IndexFunc(types, func(t client.EnvoyType) bool { return t.Name == strings.ToLower(name) })
@@ -148,7 +146,6 @@ func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t client.EnvoyType) error {
 	return nil
 }
 
-// getEnvoy prints resources of Envoy's: all, or the one called name.
 func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType, name string) error {
 	if err := flags.checkEnvoy(cmd, t); err != nil {
 		return err
@@ -190,7 +187,6 @@ func printEnvoy(w io.Writer, format string, t client.EnvoyType, all []proto.Mess
 	return printDocuments(w, format, documents, single, func(items []json.RawMessage) any { return items })
 }
 
-// watchEnvoy prints resources of Envoy's, and each change of them.
 func watchEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType) error {
 	if err := flags.checkEnvoy(cmd, t); err != nil {
 		return err

@@ -315,7 +315,6 @@ const (
 	envToken      = "TRIBUTARY_TOKEN_FILE" //nolint:gosec // the name of a variable
 )
 
-// variables are those that stand for flags.
 var variables = map[string]string{
 	"tls-ca": envCA, "tls-cert": envCert, "tls-key": envKey, "tls-server-name": envServerName,
 	"token-file": envToken, "admin": envAdmin,

@@ -113,7 +113,6 @@ func (l *Linter) Analyze() {
 	}
 }
 
-// maxUnchecked is how many references are named that were not checked.
 const maxUnchecked = 5
 
 // onlyHosts reports whether a source makes ServiceEntries and WorkloadEntries alone, to which subsets and Gateways are not added.
@@ -189,7 +188,6 @@ func (l *Linter) Accepted(ctx context.Context, path string) error {
 	return nil
 }
 
-// named is what an object is called, with its place.
 func (l *Linter) named(key resource.Key) string {
 	if place := l.placeOf(key); place != "" {
 		return fmt.Sprintf("%s (%s)", key, place)

@@ -104,7 +104,6 @@ func (l *Linter) unreadable(name string, s config.Source, rule Rule, err error) 
 	l.at(name, Error, rule, fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err))
 }
 
-// problems notes what is wrong with a configuration.
 func (l *Linter) problems(severity Severity, all []config.Problem) {
 	for _, p := range all {
 		l.at(p.Place(), severity, Configuration, p.Text())
@@ -220,7 +219,6 @@ func ReadFiles(ctx context.Context, address string, settings file.Settings) (con
 	return r.contents, "", nil
 }
 
-// registryPatience is how long a registry has to tell what it has.
 const registryPatience = 30 * time.Second
 
 // ReadRegistry reads what a source of any kind has, as the server does when it starts, and returns what the source says of itself then. An

@@ -174,7 +174,6 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 	return nil
 }
 
-// certificates looks at those of our own ports.
 func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -196,7 +195,6 @@ func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// identity looks at the files by which clients prove who they are.
 func (d *Doctor) identity(cfg *config.Config) {
 	switch _, err := relay.Proofs(cfg); {
 	case err != nil:
@@ -228,7 +226,6 @@ func WriteResults(w io.Writer, all []Result) error {
 	return err
 }
 
-// meshConfig is what counts of an istiod's mesh configuration.
 type meshConfig struct {
 	ConfigSources []struct {
 		Address     string `yaml:"address"`
@@ -285,7 +282,6 @@ func fetch(ctx context.Context, page string) ([]byte, time.Time, error) {
 	return text, date, err
 }
 
-// apartAtMost is how much two clocks may differ.
 const apartAtMost = 30 * time.Second
 
 func (d *Doctor) apart(date time.Time) {

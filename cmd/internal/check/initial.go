@@ -40,7 +40,6 @@ func Registries() []Registry {
 	}
 }
 
-// dialTime is how long a port of this machine has to answer.
 const dialTime = 500 * time.Millisecond
 
 // FindRegistries returns those of all that answer on host, by what at says of their ports, with the address of each.
@@ -119,7 +118,6 @@ func FindFiles(root string) (all []FoundFiles, err error) {
 	return all, nil
 }
 
-// unfit is what a name of a source must not have.
 var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // InitialConfig is the configuration of what was found.

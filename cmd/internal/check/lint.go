@@ -142,7 +142,6 @@ func (l *Linter) Path(ctx context.Context, path string) error {
 	return nil
 }
 
-// nothing says that a place has nothing.
 func (l *Linter) nothing(place, what string, skipped int) {
 	if skipped > 0 {
 		what += ": " + words.Count(skipped, "file is there whose name does", "files are there whose names do") +
@@ -309,7 +308,6 @@ func foreignSeverity(setting string) Severity {
 	}
 }
 
-// foreign notes an object of another API.
 func (l *Linter) foreign(terms Terms, r sources.Reject) {
 	severity := terms.Foreign
 	if severity == "" {

@@ -37,7 +37,6 @@ func (d *Doctor) clock() {
 	}
 }
 
-// descriptors looks at how many files may be open.
 func (d *Doctor) descriptors() {
 	switch n := transport.Descriptors(); {
 	case n >= 0 && n < relay.FewDescriptors:
@@ -145,7 +144,6 @@ func (d *Doctor) state(cfg *config.Config) {
 // patience is how long a name has to be found, and an istiod to answer.
 const patience = 5 * time.Second
 
-// names looks up the names in addresses.
 func (d *Doctor) names(ctx context.Context, cfg *config.Config) {
 	if d.Offline {
 		d.note(ofDNS, Skipped, "names are not looked up (--offline)", "")
@@ -223,7 +221,6 @@ func (d *Doctor) certificate(c transport.Status) {
 	}
 }
 
-// ports looks whether what is to listen can.
 func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 	type port struct{ key, address string }
 	all := []port{{"listen.admin", cfg.Listen.Admin}}
@@ -323,7 +320,6 @@ func (d *Doctor) sees(ctx context.Context, cfg *config.Config, node string) bool
 	}
 }
 
-// has reports whether a client of that node asks for something.
 func (r *Running) has(node string) bool {
 	for _, nodes := range r.Asked {
 		if slices.Contains(nodes, node) {

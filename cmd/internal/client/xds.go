@@ -55,7 +55,6 @@ func (a *Answer) empty() bool { return len(a.Resources)+len(a.Rejects) == 0 }
 // notYet is the error of a server that cannot be reached, or does not answer, and may soon.
 type notYet struct{ error }
 
-// errAnswered ends a stream that has done its work.
 var errAnswered = errors.New("answered")
 
 // Get returns what the server has of a kind.
@@ -141,7 +140,6 @@ func (c *XDS) until(ctx context.Context, config func(answered func()) adsc.Confi
 	return c.explain(err)
 }
 
-// explain says in words what gRPC says of a failure.
 func (c *XDS) explain(err error) error {
 	var s interface{ GRPCStatus() *status.Status }
 	if !errors.As(err, &s) {

@@ -38,7 +38,6 @@ func (t *Traffic) add(r *response) {
 	t.Resources += int64(r.resources + r.removed)
 }
 
-// meter counts for all streams.
 type meter struct {
 	// read-only
 	cfg     Config
@@ -101,7 +100,6 @@ func (m *meter) settle(answered bool) {
 	}
 }
 
-// filled notes how long the first answers took a client.
 func (m *meter) filled(from, to time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,7 +128,6 @@ func (m *meter) report() Report {
 	return r
 }
 
-// version is a version of a type.
 type version struct{ typeURL, name string }
 
 // versions puts the versions in the order in which they were first seen, as the history of the server. One may come back, as

@@ -33,7 +33,6 @@ type stream struct {
 	settled bool      // the meter knows whether the client was ever answered in full
 }
 
-// received is what a client was sent of a type.
 type received struct {
 	whole   bool   // the first answer has come to its end
 	moved   bool   // there was another version since
@@ -102,7 +101,6 @@ func (s *stream) send(st grpc.ClientStream, r *response) error {
 	return nil
 }
 
-// take counts r, which came now.
 func (s *stream) take(r *response, now time.Time) {
 	t := s.types[r.typeURL]
 	if t == nil {
@@ -128,7 +126,6 @@ func (s *stream) take(r *response, now time.Time) {
 	}
 }
 
-// answered says whether every type was answered.
 func (s *stream) answered() bool {
 	for _, typeURL := range s.cfg.Types {
 		if t := s.types[typeURL]; t == nil || !t.whole {
@@ -183,7 +180,6 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// read takes the envelope from data.
 func (r *response) read(data mem.BufferSlice) error {
 	*r = response{delta: r.delta, size: data.Len()}
 	reader := data.Reader()
@@ -217,7 +213,6 @@ func (r *response) read(data mem.BufferSlice) error {
 	return nil
 }
 
-// field takes one field of size bytes.
 func (r *response) field(number protowire.Number, reader *mem.Reader, size int) error {
 	var into *string
 	switch {

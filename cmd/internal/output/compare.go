@@ -118,7 +118,6 @@ func WriteDifferences(w io.Writer, first, second *Side) (d Differences, err erro
 	return d, nil
 }
 
-// equalServed reports whether both sides have the same object of key.
 func equalServed(first, second *Side, key resource.Key) bool {
 	a, b := first.objects[key], second.objects[key]
 	if !equalContent(a, b) {
@@ -189,7 +188,6 @@ func writeOne(w io.Writer, labelA, labelB string, a, b *resource.Resource) error
 	return err
 }
 
-// text is r as YAML, or nothing if it is nil.
 func textOf(r *resource.Resource) (string, error) {
 	if r == nil {
 		return "", nil
@@ -280,7 +278,6 @@ func History(w io.Writer, a *history.Answer, details bool, screen Screen) error 
 	return t.writeTo(w)
 }
 
-// subject is the object that an entry is about; of an event, nothing.
 func subject(e *history.Entry) string {
 	if e.Kind == "" {
 		return "-"

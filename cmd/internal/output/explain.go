@@ -50,7 +50,6 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	return t.writeTo(w)
 }
 
-// gone says until when an object was there that is not any more.
 func (t *text) gone(last *history.Entry) []string {
 	if last == nil || last.Event != history.Deleted {
 		return nil
@@ -95,10 +94,8 @@ func (t *text) object(o admin.Explained, notReady bool) {
 	t.section("content", content(o.Content)...)
 }
 
-// maxContent is how many lines of an object are shown.
 const maxContent = 40
 
-// content returns the lines of an object, and how to see those beyond maxContent.
 func content(yaml string) []string {
 	if yaml == "" {
 		return nil
@@ -174,14 +171,12 @@ func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
 	return lines
 }
 
-// remarks are what is said of an object by its sources.
 func remarks(all []admin.Remark, what string) []string {
 	return each(all, func(r admin.Remark) string {
 		return r.Source + ": " + what + strings.TrimPrefix(oneLine(r.Text), r.Source+": ")
 	})
 }
 
-// unsure says why an object is served that its source may have no longer.
 func unsure(all []admin.Quarantined) (lines []string) {
 	for _, q := range all {
 		lines = append(lines, q.Source+" no longer has it, or it is what cannot be read in "+q.Group+"; it is served until that can be:",
@@ -190,7 +185,6 @@ func unsure(all []admin.Quarantined) (lines []string) {
 	return lines
 }
 
-// maxLeftOut is how many of what is left out are named.
 const maxLeftOut = 50
 
 func leftOut(all []sources.LeftOut) (lines []string) {
@@ -220,7 +214,6 @@ func release(source, id, why string, until *time.Time) []string {
 	return append(lines, "  to let it through: tributary guard release "+source+" --hold "+id)
 }
 
-// conflicts says what competes with an object, and what istiod makes of it.
 func conflicts(o admin.Explained) (lines []string) {
 	for _, c := range o.Conflicts {
 		var others []string
@@ -234,7 +227,6 @@ func conflicts(o admin.Explained) (lines []string) {
 	return lines
 }
 
-// maxRecipients is how many clients are listed of those that are alike.
 const maxRecipients = 10
 
 func (t *text) recipients(o admin.Explained) (lines []string) {
@@ -256,7 +248,6 @@ func (t *text) recipients(o admin.Explained) (lines []string) {
 	return lines
 }
 
-// received says how far a client is with the kind of an object.
 func (t *text) received(r admin.Recipient) string {
 	switch {
 	case r.Hidden:
@@ -315,7 +306,6 @@ func similar(s admin.Similar) string {
 	return s.Key().String()
 }
 
-// members says what a merged object is made of.
 func (t *text) members(o admin.Explained) (lines []string) {
 	if o.Merged == nil {
 		return nil
@@ -326,7 +316,6 @@ func (t *text) members(o admin.Explained) (lines []string) {
 	return lines
 }
 
-// endpoints says where each endpoint of a merged object comes from.
 func endpoints(o admin.Explained) (lines []string) {
 	if o.Merged == nil {
 		return nil

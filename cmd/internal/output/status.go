@@ -95,7 +95,6 @@ func (t *text) message(s admin.SourceState) string {
 	return strings.Join(said, "; ")
 }
 
-// maxRejected is how many of the resources that clients reject are named.
 const maxRejected = 5
 
 func rejectedOf(all []admin.Rejected, unlisted int) (lines []string) {
@@ -127,7 +126,6 @@ func (t *text) certificates(all []transport.Status) (lines []string) {
 	return lines
 }
 
-// verified says of each istiod and Envoy how it has what is served.
 func (t *text) verified(all []admin.Verified) (lines []string) {
 	for _, v := range all {
 		said := "not yet"
@@ -145,10 +143,8 @@ func (t *text) verified(all []admin.Verified) (lines []string) {
 	return lines
 }
 
-// maxDamaged is how many of the files of the history that are damaged are named.
 const maxDamaged = 3
 
-// history says what is wrong with it.
 func (t *text) history(h *history.Health) (lines []string) {
 	if h == nil {
 		return nil
@@ -212,7 +208,6 @@ func (t *text) holds(all []admin.SourceState) (lines []string) {
 	return lines
 }
 
-// maxClients is how many clients are listed.
 const maxClients = 20
 
 func (t *text) clients(all []admin.ClientState) {
@@ -251,7 +246,6 @@ func (t *text) clients(all []admin.ClientState) {
 	}
 }
 
-// trouble is larger for who needs more attention.
 func trouble(c admin.ClientState) int {
 	switch {
 	case len(c.Rejects) > 0:
@@ -263,7 +257,6 @@ func trouble(c admin.ClientState) int {
 	}
 }
 
-// columns is a table in the making.
 type columns struct {
 	t    *text
 	rows [][]string
@@ -279,7 +272,6 @@ func (c *columns) row(cells ...any) {
 	c.rows = append(c.rows, each(cells, func(cell any) string { return fmt.Sprint(cell) }))
 }
 
-// text is the table as it is now.
 func (c *columns) text() string {
 	var b strings.Builder
 	_ = align(&b, 2, c.rows) // which does not fail
@@ -428,7 +420,6 @@ func CheckFleet(w io.Writer, all []Instance) (well bool, err error) {
 	return well, err
 }
 
-// differ reports whether instances serve different content.
 func differ(all []Instance) bool {
 	first := ""
 	for _, i := range all {

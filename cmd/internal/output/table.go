@@ -30,7 +30,6 @@ import (
 	"tributary/resource"
 )
 
-// column is what is shown of the spec of a kind.
 type column struct {
 	title string
 	path  string // of the field
@@ -114,7 +113,6 @@ func cellsOf(r *resource.Resource, wide bool) ([]string, error) {
 	return cells, nil
 }
 
-// show returns the field at path of m as text.
 func show(m protoreflect.Message, path []string, wide bool) string {
 	field := m.Descriptor().Fields().ByName(protoreflect.Name(path[0]))
 	if field == nil || field.HasPresence() && !m.Has(field) {
@@ -155,7 +153,6 @@ func join(items []string, wide bool) string {
 	return fmt.Sprintf("%s,+%d", strings.Join(items[:most], ","), len(items)-most)
 }
 
-// clean takes out what would break the table.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -165,7 +162,6 @@ func clean(s string) string {
 	}, s)
 }
 
-// age is how old r is, as kubectl shows it.
 func age(r *resource.Resource, now time.Time) string {
 	since := r.Own()
 	if since.IsZero() {

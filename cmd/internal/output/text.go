@@ -26,7 +26,6 @@ type text struct {
 // line adds a line. Writing to a strings.Builder does not fail.
 func (t *text) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
 
-// width is that of the labels of a section.
 const width = 13
 
 // section adds lines under a label; without lines it adds nothing.
@@ -46,14 +45,12 @@ func (t *text) writeTo(w io.Writer) error {
 	return err
 }
 
-// at is a time, and how long ago that was.
 func (t *text) at(when time.Time) string {
 	return when.UTC().Format(time.RFC3339) + " (" + t.ago(when) + ")"
 }
 
 func (t *text) ago(when time.Time) string { return Brief(t.now.Sub(when)) + " ago" }
 
-// each is what f makes of each of all.
 func each[T any](all []T, f func(T) string) (lines []string) {
 	for _, one := range all {
 		lines = append(lines, f(one))
@@ -172,7 +169,6 @@ func (s Screen) Colored(text string) string {
 	})
 }
 
-// lines returns text with each of its lines changed, if that is to be.
 func lines(text string, change bool, f func(line string) string) string {
 	if !change {
 		return text
