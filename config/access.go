@@ -237,10 +237,7 @@ func (c *Config) Rules() access.Rules {
 // dead warns of each rule that decides nothing, since one before it is for all whom it is for, and of each source that there is not.
 func (d *decoder) dead(c *Config) {
 	rules := c.Rules()
-	var sources []string
-	for _, s := range c.ConfigSources {
-		sources = append(sources, s.Name)
-	}
+	sources := words.Each(c.ConfigSources, func(s Source) string { return s.Name })
 	for i := range rules {
 		key := fmt.Sprintf("access[%d]", i)
 		if first := slices.IndexFunc(rules[:i], func(before access.Rule) bool { return before.Who.Covers(&rules[i].Who) }); first >= 0 {

@@ -106,12 +106,8 @@ func schemaNamed(name string) (*resource.Schema, error) {
 }
 
 // envoyTypeNames are the names of the types that get and watch know besides kinds.
-func envoyTypeNames() string {
-	var names []string
-	for _, t := range client.EnvoyTypes() {
-		names = append(names, t.Name)
-	}
-	return strings.Join(names, ", ")
+func envoyTypeNames() []string {
+	return words.Each(client.EnvoyTypes(), func(t client.EnvoyType) string { return t.Name })
 }
 
 // kinds are all kinds as they can be given, such as "serviceentries (se)".
@@ -133,10 +129,7 @@ func kindNames() (names []string) {
 	for _, s := range resource.Schemas() {
 		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
 	}
-	for _, t := range client.EnvoyTypes() {
-		names = append(names, t.Name)
-	}
-	return names
+	return append(names, envoyTypeNames()...)
 }
 
 func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -186,7 +179,7 @@ With --store it reads a store to which tributary apply writes, such as Consul's 
 
 With --at it shows what the server served at a time, such as 1h (ago) or 2026-05-04T03:00:00Z, as its admin server remembers it.
 
-It also asks any ADS server for Envoy's ` + envoyTypeNames() + `: for endpoints it follows the clusters, for
+It also asks any ADS server for Envoy's ` + strings.Join(envoyTypeNames(), ", ") + `: for endpoints it follows the clusters, for
 routes the listeners. What they refer to and the server does not send is waited for until --timeout, and then named.
 
 Kinds: ` + strings.Join(kinds(), ", ") + ".",

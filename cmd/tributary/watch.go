@@ -29,7 +29,7 @@ func newWatch() *cobra.Command {
 prints what is added, updated and deleted until it is interrupted. It waits for a server that is not up yet, and reconnects when
 the server goes away. Without -n it shows the objects of all namespaces.
 
-It also watches Envoy's ` + envoyTypeNames() + ` of any ADS server.
+It also watches Envoy's ` + strings.Join(envoyTypeNames(), ", ") + ` of any ADS server.
 
 Each change has its time, and an update the fields that it changed. With -o json each line is an object with the keys time, change,
 fields and object; with -o yaml the change is a comment. That it waits, or is connected again, is said on standard error.`,

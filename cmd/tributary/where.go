@@ -213,10 +213,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	var names []string
-	for _, c := range cmd.Commands() {
-		names = append(names, c.Name())
-	}
+	names := words.Each(cmd.Commands(), (*cobra.Command).Name)
 	meant := words.Meant(args[0], names)
 	if i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, args[0]) }); meant == "" && i >= 0 {
 		meant = " (did you mean " + names[i] + "?)"

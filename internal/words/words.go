@@ -18,6 +18,14 @@ func Count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// Each returns what f says of each of all.
+func Each[T any](all []T, f func(T) string) (said []string) {
+	for _, one := range all {
+		said = append(said, f(one))
+	}
+	return said
+}
+
 // A is a thing with its article, by how it is written: "an EnvoyFilter".
 func A(thing string) string {
 	if thing != "" && strings.ContainsRune("AEIOaeio", rune(thing[0])) { // a UDPRoute

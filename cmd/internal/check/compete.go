@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
 	"tributary/config"
+	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy"
@@ -56,10 +58,7 @@ func (l *Linter) Compete(ctx context.Context) error {
 	}
 	for _, c := range view.Conflicts() {
 		last := c.Objects[len(c.Objects)-1].Key()
-		var others []string
-		for _, o := range c.Objects[:len(c.Objects)-1] {
-			others = append(others, l.named(o.Key()))
-		}
+		others := words.Each(c.Objects[:len(c.Objects)-1], func(o conflicts.Ref) string { return l.named(o.Key()) })
 		l.find(Warning, Rule(c.Rule), last, l.placeOf(last), fmt.Sprintf("on %s with %s: %s", c.Subject, strings.Join(others, ", "), c.Message))
 	}
 	return nil

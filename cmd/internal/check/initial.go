@@ -137,10 +137,7 @@ listen:
 # Where configuration comes from, in order of precedence: of what several have, that of the first is served.
 configSources:
 `)
-	var taken []string
-	for _, r := range registries {
-		taken = append(taken, r.Name)
-	}
+	taken := words.Each(registries, func(r Registry) string { return r.Name })
 	for _, d := range files {
 		name := strings.Trim(unfit.ReplaceAllString(strings.TrimSuffix(d.Path, filepath.Ext(d.Path)), "-"), "._-")
 		for i := 1; name == "" || slices.Contains(taken, name); i++ {

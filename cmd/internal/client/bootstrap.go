@@ -15,6 +15,7 @@ import (
 
 	"tributary/adsc"
 	"tributary/internal/spiffe"
+	"tributary/internal/words"
 )
 
 // Bootstrap say which server, and who asks.
@@ -34,8 +35,10 @@ const DefaultEnvoyAdmin = "127.0.0.1:9901"
 //go:embed templates
 var templates embed.FS
 
-// clients are the programs that there is a template for, each with what to do with it.
-var bootstrapClients = []struct{ name, file, hint string }{
+type bootstrapClient struct{ name, file, hint string }
+
+// bootstrapClients are the programs that there is a template for, each with what to do with it.
+var bootstrapClients = []bootstrapClient{
 	{"istiod", "istiod.yaml", "This belongs into the mesh configuration of istiod. Start the server before istiod, which exits if its " +
 		"config source does not answer."},
 	{"envoy", "envoy.yaml", "Start Envoy with it: envoy -c FILE --component-log-level misc:error. The server must serve clusters and " +
@@ -49,11 +52,7 @@ var bootstrapClients = []struct{ name, file, hint string }{
 
 // BootstrapClients returns the names that Write knows.
 func BootstrapClients() []string {
-	var names []string
-	for _, c := range bootstrapClients {
-		names = append(names, c.name)
-	}
-	return names
+	return words.Each(bootstrapClients, func(c bootstrapClient) string { return c.name })
 }
 
 // WriteBootstrap writes the configuration of a client, and returns what to do with it.

@@ -23,11 +23,11 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	if len(e.Objects) == 0 {
 		t.line("%s: %s", asked, e.Why)
 		t.section("it was there", t.gone(e.Gone)...)
-		excluded := each(e.Excluded, func(e sources.Excluded) string { return e.Source + ": " + e.Place })
+		excluded := words.Each(e.Excluded, func(e sources.Excluded) string { return e.Source + ": " + e.Place })
 		t.section("left out by the transforms of its source", excluded...)
 		t.section("left out", leftOut(e.LeftOut)...)
-		t.section("similar", each(e.Similar, similar)...)
-		t.section("not readable", each(e.Unread, func(q admin.Quarantined) string { return q.Said() })...)
+		t.section("similar", words.Each(e.Similar, similar)...)
+		t.section("not readable", words.Each(e.Unread, func(q admin.Quarantined) string { return q.Said() })...)
 		return t.writeTo(w)
 	}
 	if len(e.Objects) > 1 {
@@ -85,7 +85,7 @@ func (t *text) object(o admin.Explained, notReady bool) {
 	t.section("warning", remarks(o.Warnings, "")...)
 	t.section("for Envoys", o.WithoutEffect...)
 	t.section("REJECTED", t.rejected(o.Rejected)...)
-	t.section("not as served", each(o.Verified, func(f admin.Found) string {
+	t.section("not as served", words.Each(o.Verified, func(f admin.Found) string {
 		return fmt.Sprintf("%s: %s: %s, compared %s", f.Peer, f.Class, f.Reason, t.at(f.At))
 	})...)
 	t.section("held", t.held(o.Held)...)
@@ -100,11 +100,8 @@ func content(yaml string) []string {
 	if yaml == "" {
 		return nil
 	}
-	lines := strings.Split(strings.TrimSpace(yaml), "\n")
-	if more := len(lines) - maxContent; more > 0 {
-		lines = append(lines[:maxContent], fmt.Sprintf("… and %d lines more: tributary get KIND NAME -n NAMESPACE -o yaml", more))
-	}
-	return lines
+	return atMost(strings.Split(strings.TrimSpace(yaml), "\n"), maxContent,
+		"… and %d lines more: tributary get KIND NAME -n NAMESPACE -o yaml", func(line string) string { return line })
 }
 
 // statement says where a source has an object, and what the rules of the source made of it.
@@ -172,7 +169,7 @@ func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
 }
 
 func remarks(all []admin.Remark, what string) []string {
-	return each(all, func(r admin.Remark) string {
+	return words.Each(all, func(r admin.Remark) string {
 		return r.Source + ": " + what + strings.TrimPrefix(oneLine(r.Text), r.Source+": ")
 	})
 }
@@ -187,14 +184,8 @@ func unsure(all []admin.Quarantined) (lines []string) {
 
 const maxLeftOut = 50
 
-func leftOut(all []sources.LeftOut) (lines []string) {
-	for _, l := range all[:min(len(all), maxLeftOut)] {
-		lines = append(lines, l.Source+": "+oneLine(l.String()))
-	}
-	if more := len(all) - maxLeftOut; more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more; see -o json", more))
-	}
-	return lines
+func leftOut(all []sources.LeftOut) []string {
+	return atMost(all, maxLeftOut, "and %d more; see -o json", func(l sources.LeftOut) string { return l.Source + ": " + oneLine(l.String()) })
 }
 
 func (t *text) held(all []admin.Held) (lines []string) {
@@ -276,10 +267,9 @@ func (t *text) translated(all *admin.Translated) {
 	}
 	t.line("\nEnvoy and gRPC clients receive generated xDS: %d of %d up to date:", all.Synced, all.Clients)
 	for _, c := range all.Some {
-		var said []string
-		for _, r := range c.Rejects {
-			said = append(said, "REJECTED "+r.TypeURL+" "+t.at(r.Time)+": "+oneLine(r.Error))
-		}
+		said := words.Each(c.Rejects, func(r admin.Reject) string {
+			return "REJECTED " + r.TypeURL + " " + t.at(r.Time) + ": " + oneLine(r.Error)
+		})
 		if len(c.Behind) > 0 {
 			said = append(said, "has not acknowledged the newest "+strings.Join(c.Behind, ", "))
 		}
@@ -321,10 +311,7 @@ func endpoints(o admin.Explained) (lines []string) {
 		return nil
 	}
 	for _, e := range o.Merged.Endpoints {
-		var ports []string
-		for _, port := range slices.Sorted(maps.Keys(e.Ports)) {
-			ports = append(ports, fmt.Sprintf("%d→%d", port, e.Ports[port]))
-		}
+		ports := words.Each(slices.Sorted(maps.Keys(e.Ports)), func(port uint32) string { return fmt.Sprintf("%d→%d", port, e.Ports[port]) })
 		line := strings.TrimRight(e.Address+" "+strings.Join(ports, ","), " ")
 		if e.Locality != "" {
 			line += " in " + e.Locality

@@ -168,7 +168,7 @@ func kindsOf(st *admin.Status) string {
 	if len(st.Kinds) == 0 {
 		return "none"
 	}
-	kinds := each(slices.Sorted(maps.Keys(st.Kinds)), func(kind resource.Kind) string { return fmt.Sprintf("%s %d", kind, st.Kinds[kind]) })
+	kinds := words.Each(slices.Sorted(maps.Keys(st.Kinds)), func(kind resource.Kind) string { return fmt.Sprintf("%s %d", kind, st.Kinds[kind]) })
 	return fmt.Sprintf("%d: %s", st.Objects, strings.Join(kinds, ", "))
 }
 
@@ -269,7 +269,7 @@ func (t *text) columns(titles ...any) *columns {
 }
 
 func (c *columns) row(cells ...any) {
-	c.rows = append(c.rows, each(cells, func(cell any) string { return fmt.Sprint(cell) }))
+	c.rows = append(c.rows, words.Each(cells, func(cell any) string { return fmt.Sprint(cell) }))
 }
 
 func (c *columns) text() string {
@@ -439,7 +439,7 @@ func Check(w io.Writer, st *admin.Status) (well bool, err error) {
 	v := st.Verdict()
 	lines := []string{v.Sentence}
 	if !v.Well {
-		lines = each(v.Troubles, func(t admin.Trouble) string { return t.Text })
+		lines = words.Each(v.Troubles, func(t admin.Trouble) string { return t.Text })
 	}
 	_, err = io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return v.Well, err

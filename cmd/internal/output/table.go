@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"tributary/adsc"
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
@@ -68,7 +69,7 @@ func Table(w io.Writer, kind resource.Kind, rs []*resource.Resource, o TableOpti
 		rows = append(rows, line)
 	}
 	if !o.NoHeaders {
-		row("NAMESPACE", "NAME", each(columnsOf[kind], func(c column) string { return c.title }), "AGE", "LABELS")
+		row("NAMESPACE", "NAME", words.Each(columnsOf[kind], func(c column) string { return c.title }), "AGE", "LABELS")
 	}
 	for _, r := range rs {
 		cells, err := cellsOf(r, o.Wide)
@@ -94,7 +95,7 @@ func align(w io.Writer, blanks int, rows [][]string) error {
 }
 
 func labelsOf(r *resource.Resource) string {
-	all := each(slices.Sorted(maps.Keys(r.Labels())), func(key string) string { return key + "=" + r.Labels()[key] })
+	all := words.Each(slices.Sorted(maps.Keys(r.Labels())), func(key string) string { return key + "=" + r.Labels()[key] })
 	return cmp.Or(clean(strings.Join(all, ",")), "-")
 }
 
@@ -106,11 +107,9 @@ func cellsOf(r *resource.Resource, wide bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var cells []string
-	for _, c := range columnsOf[r.Key().Kind] {
-		cells = append(cells, cmp.Or(clean(show(spec.ProtoReflect(), strings.Split(c.path, "."), wide)), "-"))
-	}
-	return cells, nil
+	return words.Each(columnsOf[r.Key().Kind], func(c column) string {
+		return cmp.Or(clean(show(spec.ProtoReflect(), strings.Split(c.path, "."), wide)), "-")
+	}), nil
 }
 
 func show(m protoreflect.Message, path []string, wide bool) string {

@@ -51,9 +51,11 @@ func (t *text) at(when time.Time) string {
 
 func (t *text) ago(when time.Time) string { return Brief(t.now.Sub(when)) + " ago" }
 
-func each[T any](all []T, f func(T) string) (lines []string) {
-	for _, one := range all {
-		lines = append(lines, f(one))
+// atMost is what f says of the first n of all, and then how many more there are, in a text with a place for that.
+func atMost[T any](all []T, n int, rest string, f func(T) string) []string {
+	lines := words.Each(all[:min(len(all), n)], f)
+	if more := len(all) - n; more > 0 {
+		lines = append(lines, fmt.Sprintf(rest, more))
 	}
 	return lines
 }
