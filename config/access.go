@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -102,7 +101,6 @@ const (
 
 const defaultClockSkew = Duration(30 * time.Second)
 
-// checkProofs completes the settings of tokens.
 func (d *decoder) checkProofs(p *Proofs, dir string) {
 	fileUnder(dir, &p.Tokens)
 	for i := range p.JWT {
@@ -117,9 +115,7 @@ func (d *decoder) checkProofs(p *Proofs, dir string) {
 		case slices.ContainsFunc(p.JWT[:i], func(other JWTIssuer) bool { return other.Issuer == is.Issuer }):
 			d.problem(key+".issuer", "%q is there twice", is.Issuer)
 		}
-		if is.JWKS != "" && !filepath.IsAbs(is.JWKS) {
-			is.JWKS = filepath.Join(dir, is.JWKS)
-		}
+		fileUnder(dir, &is.JWKS)
 		if is.ClockSkew == nil {
 			is.ClockSkew = new(defaultClockSkew)
 		}
@@ -156,7 +152,6 @@ func (d *decoder) checkAccess(c *Config) {
 	}
 }
 
-// checkGlobs notes what is wrong with a list of a rule.
 func (d *decoder) checkGlobs(key, list string, globs []string) {
 	names := map[string][]string{"allow.types": access.Types(), "allow.services": access.Services()}[list]
 	for i, one := range globs {
@@ -212,75 +207,53 @@ func (c *Config) Rules() access.Rules {
 	}
 	rules := access.Rules{}
 	for i := range c.Access {
-		w, a := &c.Access[i].Who, &c.Access[i].Allow
-		key := fmt.Sprintf("access[%d]", i)
+		w, allow := &c.Access[i].Who, access.Allow(c.Access[i].Allow)
+		allow.Kinds = slices.Clone(allow.Kinds)
+		for i, name := range allow.Kinds {
+			if schema, ok := resource.SchemaByName(name); ok {
+				allow.Kinds[i] = string(schema.Kind)
+			}
+		}
 		rule := access.Rule{
-			Who: access.Who{SPIFFE: w.SPIFFE, DNS: lower(w.DNS), Subject: w.Subject, Socket: w.Socket, Token: w.Token, Nodes: w.Node},
-			Allow: access.New(access.Allow{
-				Kinds: kindNames(a.Kinds), Namespaces: a.Namespaces, Sources: a.Sources, Types: a.Types, Services: a.Services,
-			}),
-			Place: c.At(key),
+			Who: access.Who{
+				SPIFFE: w.SPIFFE, DNS: slices.Clone(w.DNS), Subject: w.Subject, Socket: w.Socket, Token: w.Token,
+				JWT: (*access.JWT)(w.JWT), Nodes: w.Node,
+			},
+			Allow: access.New(allow), Place: c.At(fmt.Sprintf("access[%d]", i)),
+		}
+		for i, name := range w.DNS {
+			rule.Who.DNS[i] = strings.ToLower(name)
 		}
 		for _, one := range w.CIDR {
 			if p, err := prefixOf(one); err == nil { // as was checked
 				rule.Who.CIDR = append(rule.Who.CIDR, p)
 			}
 		}
-		if w.JWT != nil {
-			rule.Who.JWT = &access.JWT{Issuer: w.JWT.Issuer, Subject: w.JWT.Subject, Audience: w.JWT.Audience}
-		}
 		rules = append(rules, rule)
 	}
 	return rules
 }
 
-func lower(names []string) (all []string) {
-	for _, name := range names {
-		all = append(all, strings.ToLower(name))
-	}
-	return all
-}
-
-// dead returns a warning for each rule that decides nothing, since one before it is for all whom it is for, and for each source that there
-// is not.
-func (d *decoder) dead(c *Config) (warnings []Problem) {
-	warning := func(key, format string, args ...any) {
-		warnings = append(warnings, d.problemOf(d.place(key), key, fmt.Sprintf(format, args...)))
-	}
+// dead warns of each rule that decides nothing, since one before it is for all whom it is for, and of each source that there is not.
+func (d *decoder) dead(c *Config) {
 	rules := c.Rules()
-	var sources []string
-	for _, s := range c.ConfigSources {
-		sources = append(sources, s.Name)
-	}
+	sources := words.Each(c.ConfigSources, func(s Source) string { return s.Name })
 	for i := range rules {
 		key := fmt.Sprintf("access[%d]", i)
 		if first := slices.IndexFunc(rules[:i], func(before access.Rule) bool { return before.Who.Covers(&rules[i].Who) }); first >= 0 {
-			warning(key, "it decides nothing: access[%d] is for all whom it is for, and comes first", first)
+			d.warn(key, "it decides nothing: access[%d] is for all whom it is for, and comes first", first)
 		}
 		for n, name := range c.Access[i].Allow.Sources {
 			if !strings.Contains(name, "*") && !slices.Contains(sources, name) {
-				warning(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name, words.Meant(name, sources))
+				d.warn(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name, words.Meant(name, sources))
 			}
 		}
 	}
-	return warnings
 }
 
-// kindsNamed are all names of kinds.
 func kindsNamed() (all []string) {
 	for _, s := range resource.Schemas() {
 		all = append(append(all, string(s.Kind), s.Plural), s.ShortNames...)
-	}
-	return all
-}
-
-// kindNames returns the names of kinds that were given in one of several ways.
-func kindNames(given []string) (all []string) {
-	for _, name := range given {
-		if schema, ok := resource.SchemaByName(name); ok {
-			name = string(schema.Kind)
-		}
-		all = append(all, name)
 	}
 	return all
 }
@@ -293,29 +266,24 @@ func (p *Proofs) Settings() *identity.Settings {
 	s := &identity.Settings{Tokens: p.Tokens}
 	for _, is := range p.JWT {
 		s.Issuers = append(s.Issuers, identity.Issuer{
-			Issuer: is.Issuer, Audiences: is.Audiences, JWKS: is.JWKS,
-			ClockSkew: time.Duration(*is.ClockSkew),
+			Issuer: is.Issuer, Audiences: is.Audiences, JWKS: is.JWKS, ClockSkew: time.Duration(*is.ClockSkew),
 		})
 	}
 	return s
 }
 
-// exposed returns a warning for each listener by which others than this machine read everything, whoever they are.
-func (d *decoder) exposed(c *Config) (warnings []Problem) {
-	warning := func(key, message string) {
-		warnings = append(warnings, d.problemOf(d.place(key), key, message))
-	}
+// exposed warns of each listener by which others than this machine read everything, whoever they are.
+func (d *decoder) exposed(c *Config) {
 	if c.Access != nil {
-		return nil
+		return
 	}
 	if l := c.Listen.XDS; l != ListenOff && reachable(l) {
-		warning("listen.xds", l+" has no TLS and no access rules: anyone on the network can read everything (docs/security.md)")
+		d.warn("listen.xds", "%s has no TLS and no access rules: anyone on the network can read everything (docs/security.md)", l)
 	}
 	if l := c.Listen.XDSTLS; l != nil && reachable(l.Address) && l.ClientAuth != ClientAuthRequire {
-		warning("listen.xdsTLS.address", l.Address+
-			" has no access rules and does not require client certificates: anyone who reaches it can read everything (docs/security.md)")
+		d.warn("listen.xdsTLS.address", "%s has no access rules and does not require client certificates: anyone who reaches it can read "+
+			"everything (docs/security.md)", l.Address)
 	}
-	return warnings
 }
 
 // reachable says whether others than this machine reach an address.

@@ -3,9 +3,13 @@ package config
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"tributary/internal/words"
+	"tributary/sources/dubbo"
 )
 
 // check notes what is wrong with c, and completes it with defaults. Relative paths are taken from dir.
@@ -43,38 +47,32 @@ func (d *decoder) check(c *Config, dir string) {
 		names[s.Name] = key
 	}
 	if len(d.problems) == 0 && c.Places == nil { // else they are known, with their places
-		c.Warnings = slices.Concat(d.alike(c.ConfigSources), d.slips(c.ConfigSources), d.doubts(c.ConfigSources), d.dead(c))
+		d.alike(c.ConfigSources)
+		d.slips(c.ConfigSources)
+		d.doubts(c.ConfigSources)
+		d.dead(c)
 	}
 	if len(d.problems) == 0 { // the command line says otherwise where to listen
 		c.Warnings = slices.DeleteFunc(c.Warnings, func(w Problem) bool { return strings.HasPrefix(w.Key, "listen.") })
-		c.Warnings = append(c.Warnings, d.exposed(c)...)
+		d.exposed(c)
+		c.Warnings = append(c.Warnings, d.warnings...)
 	}
 }
 
-// doubtful are settings that may be valid and yet probably a mistake.
-type doubtful interface {
-	// doubts returns what that is: each begins with the key at fault.
-	doubts() []string
-}
-
-// doubts returns a warning for each setting of a source that is probably a mistake.
-func (d *decoder) doubts(all []Source) (warnings []Problem) {
+// doubts warns of each setting of a source that is valid and yet probably a mistake. What settings say of themselves begins with the key.
+func (d *decoder) doubts(all []Source) {
 	for i := range all {
-		of, ok := all[i].Settings.(doubtful)
-		if !ok {
-			continue
-		}
-		for _, doubt := range of.doubts() {
-			at, message, _ := strings.Cut(doubt, ": ")
-			key := fmt.Sprintf("configSources[%d].%s", i, at)
-			warnings = append(warnings, d.problemOf(d.place(key), key, message))
+		if of, ok := all[i].Settings.(interface{ doubts() []string }); ok {
+			for _, doubt := range of.doubts() {
+				at, message, _ := strings.Cut(doubt, ": ")
+				d.warn(fmt.Sprintf("configSources[%d].%s", i, at), "%s", message)
+			}
 		}
 	}
-	return warnings
 }
 
-// alike returns a warning for each source that reads the same as one before it, and makes the same of it.
-func (d *decoder) alike(all []Source) (warnings []Problem) {
+// alike warns of each source that reads the same as one before it, and makes the same of it.
+func (d *decoder) alike(all []Source) {
 	first := make(map[string]int)
 	for i := range all {
 		s := &all[i]
@@ -84,11 +82,84 @@ func (d *decoder) alike(all []Source) (warnings []Problem) {
 			first[id] = i
 			continue
 		}
-		key, other := fmt.Sprintf("configSources[%d].address", i), fmt.Sprintf("configSources[%d].address", j)
-		warnings = append(warnings, d.problemOf(d.place(key), key, fmt.Sprintf("source %s reads the same as source %s (%s)", s.Name, all[j].Name,
-			d.problemOf(d.place(other), "", "").Place())))
+		other := d.problemOf(d.place(fmt.Sprintf("configSources[%d].address", j)), "", "")
+		d.warn(fmt.Sprintf("configSources[%d].address", i), "source %s reads the same as source %s (%s)", s.Name, all[j].Name, other.Place())
 	}
-	return warnings
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// parameters are those of addresses that count, of registries in whose addresses others are let pass: Dubbo's users write those for
+// consumers and providers into the same URL.
+var parameters = map[string][]string{
+	dubbo.Scheme:      {"backup", "group", "timeout", "session", "username", "password"},
+	dubbo.NacosScheme: {"backup", "namespace", "group", "contextPath", "grpcOffset", "username", "password", "kind"},
+
+	dubbo.ConsulScheme: {"dc", "ns", "partition", "kind"},
+}
+
+// elsewhere are parameters that are let pass, as Dubbo's and Nacos' users write them, and whose meaning has to be said in another way here.
+var elsewhere = map[string]map[string]string{
+	dubbo.Scheme:      {"register-mode": byRegisterMode},
+	dubbo.NacosScheme: {"register-mode": byRegisterMode},
+	dubbo.ConsulScheme: {
+		"register-mode": byRegisterMode, "datacenter": "is passed over; did you mean dc?",
+		"group": "is passed over: Consul has no groups, but dc, ns and partition",
+	},
+}
+
+const byRegisterMode = "is passed over; what to read is said by registerMode beside the address"
+
+// refused are parameters that are meant to log in, and do not.
+var refused = map[string]map[string]string{
+	dubbo.NacosScheme:  {"accesskey": noAccessKeys, "secretkey": noAccessKeys, "access-key": noAccessKeys, "secret-key": noAccessKeys},
+	dubbo.ConsulScheme: {"acl-token": byTokenFile, "acltoken": byTokenFile, "acl_token": byTokenFile},
+}
+
+const (
+	noAccessKeys = "is none of ours: keys of a cloud are not used to log in, but username and password are"
+	byTokenFile  = "is none of ours: a token stands in the file that tokenFile names, or in " +
+		"CONSUL_HTTP_TOKEN" //nolint:gosec // where one stands, and none
+)
+
+// scheme is what the rules for the parameters of an address are found by.
+func scheme(address string) string {
+	name, _, _ := strings.Cut(address, "://")
+	if name == dubbo.ConsulSecureScheme {
+		return dubbo.ConsulScheme
+	}
+	return name
+}
+
+// checkParameters refuses those of an address with which somebody wanted to log in, in vain.
+func (d *decoder) checkParameters(address, key string) {
+	_, query, _ := strings.Cut(address, "?")
+	values, _ := url.ParseQuery(query) // what is wrong with it is said where it is read
+	for _, one := range slices.Sorted(maps.Keys(values)) {
+		if why := refused[scheme(address)][strings.ToLower(one)]; why != "" {
+			d.problem(key, "the parameter %s %s", one, why)
+		}
+	}
+}
+
+// slips warns of each parameter that is let pass, and was probably meant to be one that counts.
+func (d *decoder) slips(all []Source) {
+	for i := range all {
+		known, others := parameters[scheme(all[i].Address)], elsewhere[scheme(all[i].Address)]
+		_, query, _ := strings.Cut(all[i].Address, "?")
+		values, _ := url.ParseQuery(query) // what is wrong with it was said
+		for _, one := range slices.Sorted(maps.Keys(values)) {
+			why, guess := others[one], words.Nearest(one, known)
+			switch {
+			case slices.Contains(known, one):
+				continue
+			case why != "":
+			case len(known) == 0 || guess == "" || one == "version": // which is Dubbo's, and near to session
+				continue
+			default:
+				why = fmt.Sprintf("is passed over; did you mean %s?", guess)
+			}
+			d.warn(fmt.Sprintf("configSources[%d].address", i), "the parameter %s %s", one, why)
+		}
+	}
+}

@@ -2,19 +2,23 @@ package config
 
 import (
 	"path/filepath"
-	"reflect"
 	"strings"
 
 	"tributary/internal/spiffe"
 	"tributary/sources/xds"
 )
 
-// Connection has the settings of sources that are reached over the network.
-type Connection struct {
+// Secured has the settings of sources that are reached over the network.
+type Secured struct {
 	// TLS of the connection to the source, as in Istio.
-	TLSSettings *TLSSettings `json:"tlsSettings,omitempty"`
+	TLSSettings *TLSSettings `json:"tlsSettings,omitempty" reading:"-"`
+}
+
+// Connection has the settings of sources that take a token.
+type Connection struct {
+	Secured
 	// File with a token, read anew each time it is used. For xds it needs tlsSettings.
-	TokenFile string `json:"tokenFile,omitempty"`
+	TokenFile string `json:"tokenFile,omitempty" reading:"-"`
 }
 
 // TLSSettings has the keys of Istio's ClientTLSSettings.
@@ -39,30 +43,33 @@ type TLSSettings struct {
 	InsecureSkipVerify bool `json:"insecureSkipVerify,omitempty"`
 }
 
-// tls returns the settings of TLS as the sources take them, or nil.
-func (c *Connection) tls() *xds.TLS {
+func (c *Secured) tls() *xds.TLS {
 	t := c.TLSSettings
 	if t == nil {
 		return nil
 	}
-	made := &xds.TLS{
-		Mode: t.Mode, ClientCertificate: t.ClientCertificate, PrivateKey: t.PrivateKey, CACertificates: t.CACertificates,
-		SubjectAltNames: t.SubjectAltNames, SNI: t.SNI, InsecureSkipVerify: t.InsecureSkipVerify,
-	}
+	made := new(xds.TLS)
+	assign(made, *t)
 	if t.WorkloadAPI != "" || spiffe.Named(t.ClientCertificate) || spiffe.Named(t.CACertificates) {
 		made.WorkloadAPI = spiffe.New(t.WorkloadAPI)
 	}
 	return made
 }
 
-func (c *Connection) locate(dir, address string) string {
+func (c *Secured) where(address string) where { return where{Address: address} }
+
+func (c *Secured) locate(dir, address string) string {
 	if t := c.TLSSettings; t != nil {
 		for _, file := range []*string{&t.ClientCertificate, &t.PrivateKey, &t.CACertificates} {
 			fileUnder(dir, file)
 		}
 	}
-	fileUnder(dir, &c.TokenFile)
 	return address
+}
+
+func (c *Connection) locate(dir, address string) string {
+	fileUnder(dir, &c.TokenFile)
+	return c.Secured.locate(dir, address)
 }
 
 // fileUnder makes the name of a file that is relative one that is relative to dir. PEM in its place stays, and so does what is for a
@@ -76,12 +83,11 @@ func fileUnder(dir string, file *string) {
 // CheckTLSFiles reads the files that the tlsSettings of a source name, and reports what is wrong with them. What comes from a SPIFFE
 // Workload API is not asked for.
 func CheckTLSFiles(of Settings) error {
-	field := reflect.Indirect(reflect.ValueOf(of)).FieldByName("TLSSettings")
-	if !field.IsValid() {
+	secured, ok := of.(interface{ tls() *xds.TLS })
+	if !ok {
 		return nil // a source without TLS
 	}
-	t, _ := reflect.TypeAssert[*TLSSettings](field)
-	made := (&Connection{TLSSettings: t}).tls()
+	made := secured.tls()
 	if made == nil || made.WorkloadAPI != nil || !made.Secure() {
 		return nil
 	}

@@ -1,13 +1,10 @@
 package config
 
 import (
-	"time"
-
 	"tributary/sources"
 	"tributary/sources/consul"
 	"tributary/sources/consul/dial"
-	"tributary/sources/consul/mapping"
-	"tributary/sources/registry"
+	"tributary/sources/consulkv"
 )
 
 // ConsulReading has the settings of how Consul is read, and of which parts. What is zero has the default of package consul.
@@ -15,13 +12,13 @@ type ConsulReading struct {
 	Connection
 
 	// Datacenters to read, by name. Default: that of the agent.
-	Datacenters []string `json:"datacenters,omitempty"`
+	Datacenters []string `json:"datacenters,omitempty" reading:"set"`
 	// Namespaces to read, of every partition (Enterprise only). Default: that of the agent or token.
-	Namespaces []string `json:"namespaces,omitempty"`
+	Namespaces []string `json:"namespaces,omitempty" reading:"set"`
 	// Admin partitions to read (Enterprise only). Default: that of the agent.
-	Partitions []string `json:"partitions,omitempty"`
+	Partitions []string `json:"partitions,omitempty" reading:"set"`
 	// Cluster peers whose exported services are read, too.
-	Peers []string `json:"peers,omitempty"`
+	Peers []string `json:"peers,omitempty" reading:"set"`
 
 	// Expression by which Consul filters the catalog of services, such as ServiceMeta.mesh == yes.
 	Filter string `json:"filter,omitempty"`
@@ -29,45 +26,32 @@ type ConsulReading struct {
 	HealthFilter string `json:"healthFilter,omitempty"`
 
 	// Whether any server of Consul may answer, which spares the leader. Default: true.
-	Stale *bool `json:"stale,omitempty"`
+	Stale *bool `json:"stale,omitempty" reading:"-"`
 	// How long ago the server that answers may have heard of its leader; beyond, the leader is asked. Default: 10s.
-	MaxStale Duration `json:"maxStale,omitempty"`
+	MaxStale Duration `json:"maxStale,omitempty" reading:"-"`
 	// Whether the leader makes sure of each answer, which is expensive. Default: false.
-	RequireConsistent bool `json:"requireConsistent,omitempty"`
+	RequireConsistent bool `json:"requireConsistent,omitempty" reading:"-"`
 	// How long a blocking query waits for news. Default: 5m.
-	Wait Duration `json:"wait,omitempty"`
+	Wait Duration `json:"wait,omitempty" reading:"-"`
 	// How many queries may wait at the same time; services beyond that are read in turn. Default: 150 over http, no limit over https.
-	MaxConcurrentWatches int64 `json:"maxConcurrentWatches,omitempty"`
+	MaxConcurrentWatches int64 `json:"maxConcurrentWatches,omitempty" reading:"-"`
 	// How many reads may begin in a second; those that follow a change are not counted. Default: 50.
-	RampRate int64 `json:"rampRate,omitempty"`
+	RampRate int64 `json:"rampRate,omitempty" reading:"-"`
 	// How often everything is read once more and compared. Default: 10m.
-	Resync Duration `json:"resync,omitempty"`
+	Resync Duration `json:"resync,omitempty" reading:"-"`
 	// How long everything stays after Consul lost its data, until its agents have told it again. Default: 5m.
-	ResetHold Duration `json:"resetHold,omitempty"`
+	ResetHold Duration `json:"resetHold,omitempty" reading:"-"`
 }
 
 // source returns the settings as package consul takes them.
-func (s *ConsulReading) source() consul.Settings {
-	return consul.Settings{
-		Datacenters: s.Datacenters, Namespaces: s.Namespaces, Partitions: s.Partitions, Peers: s.Peers,
-		Filter: s.Filter, HealthFilter: s.HealthFilter,
-		Stale: s.Stale, MaxStale: time.Duration(s.MaxStale), RequireConsistent: s.RequireConsistent, Wait: time.Duration(s.Wait),
-		MaxConcurrentWatches: int(s.MaxConcurrentWatches), RampRate: int(s.RampRate),
-		Resync: time.Duration(s.Resync), ResetHold: time.Duration(s.ResetHold),
-		TokenFile: s.TokenFile, TLS: s.tls(),
-	}
+func (s *ConsulReading) source() (made consul.Settings) {
+	assign(&made, *s)
+	made.TLS = s.tls()
+	return made
 }
 
 func (s *ConsulReading) doubts() []string {
 	return dial.Settings{TokenFile: s.TokenFile, TLS: s.tls()}.Doubts()
-}
-
-// selecting returns those of them that have a bearing on what is published.
-func (s ConsulReading) selecting() ConsulReading {
-	return ConsulReading{
-		Datacenters: sorted(s.Datacenters), Namespaces: sorted(s.Namespaces), Partitions: sorted(s.Partitions), Peers: sorted(s.Peers),
-		Filter: s.Filter, HealthFilter: s.HealthFilter,
-	}
 }
 
 // Consul has the settings of consul sources. What is zero has the default of package consul.
@@ -75,14 +59,14 @@ type Consul struct {
 	ConsulReading
 
 	// Names of the services to read, * for any characters. Default: all.
-	Services []string `json:"services,omitempty"`
+	Services []string `json:"services,omitempty" reading:"set"`
 	// Names of services to leave out, * for any characters. Consul itself, sidecars and gateways always are.
-	Skip []string `json:"skip,omitempty"`
+	Skip []string `json:"skip,omitempty" reading:"set"`
 	// Tags that an instance must have, all of them.
-	Tags []string `json:"tags,omitempty"`
+	Tags []string `json:"tags,omitempty" reading:"set"`
 
 	// How long a service of which the last instance has gone stays, without endpoints. Default: 30s.
-	Grace Duration `json:"grace,omitempty"`
+	Grace Duration `json:"grace,omitempty" reading:"-"`
 
 	// Host of a service, with {service}, {datacenter}, {namespace}, {partition} and {peer}. Default: {service}.service.consul.
 	HostTemplate string `json:"hostTemplate,omitempty"`
@@ -119,35 +103,46 @@ type Consul struct {
 // Source returns the settings as package consul takes them.
 func (s *Consul) Source() consul.Settings {
 	made := s.source()
-	made.Services, made.Skip, made.Tags = s.Services, s.Skip, s.Tags
-	made.Grace = time.Duration(s.Grace)
-	made.Mapping = mapping.Options{
-		MappingOptions: registry.MappingOptions{
-			HostTemplate: s.HostTemplate, Namespace: s.Namespace, ProtocolMeta: s.ProtocolMeta, DefaultProtocol: s.DefaultProtocol,
-			ServicePort: int(s.ServicePort), ServicePortMeta: s.ServicePortMeta, VIPs: s.VIPs,
-		},
-		Aliases: s.Aliases, TagSeparators: s.TagSeparators, Tags: s.LabelTags, LabelPrefix: s.LabelPrefix, LocalityFrom: s.LocalityFrom,
-		TaggedAddress: s.TaggedAddress, StrictChecks: s.StrictChecks, Endpoints: s.Endpoints,
-	}
+	assign(&made, *s)
+	assign(&made.Mapping, *s)
+	made.Mapping.Tags = s.LabelTags
 	return made
 }
 
-func (s *Consul) where(address string) where { return where{Address: address} }
-
 func (s *Consul) reading() any {
-	made := *s
-	made.ConsulReading, made.Grace = s.selecting(), 0
-	made.Services, made.Skip, made.Tags = sorted(s.Services), sorted(s.Skip), sorted(s.Tags)
-	o := s.Source().Mapping.WithDefaults()
-	made.HostTemplate, made.Aliases, made.Namespace, made.ProtocolMeta, made.DefaultProtocol = o.HostTemplate, o.Aliases, o.Namespace,
-		o.ProtocolMeta, o.DefaultProtocol
-	made.ServicePortMeta, made.Endpoints, made.VIPs = o.ServicePortMeta, o.Endpoints, o.VIPs
-	made.TagSeparators, made.LocalityFrom, made.StrictChecks = o.TagSeparators, o.LocalityFrom, o.StrictChecks
-	return made
+	defaults := s.Source().Mapping.WithDefaults()
+	defaults.Tags = s.Tags
+	return reading(*s, defaults)
 }
 
 func (s *Consul) open(address string, p Parts) (sources.Source, error) {
 	settings := s.Source()
 	settings.Registerer, settings.VIPs = p.Metrics, p.VIPs
 	return consul.New(address, settings)
+}
+
+// ConsulKV has the settings of consul-kv sources. What is zero has the default of package consulkv.
+type ConsulKV struct {
+	Connection
+	Written
+	Documents
+	// How long a blocking query waits for news. Default: 5m.
+	Wait Duration `json:"wait,omitempty"`
+	// How long what is missing stays after Consul lost its data, from the first key on that is written then. Default: 5m.
+	ResetHold Duration `json:"resetHold,omitempty"`
+}
+
+// Source returns the settings as package consulkv takes them.
+func (s *ConsulKV) Source() (made consulkv.Settings) {
+	assign(&made, *s)
+	made.TLS = s.tls()
+	return made
+}
+
+func (s *ConsulKV) doubts() []string { return s.Source().Doubts() }
+
+func (s *ConsulKV) open(address string, p Parts) (sources.Source, error) {
+	settings := s.Source()
+	settings.Registerer = p.Metrics
+	return consulkv.New(address, settings)
 }

@@ -5,7 +5,9 @@ import (
 	"encoding"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,6 +27,7 @@ type decoder struct {
 	file     string
 	places   map[string]place // of the values read, by key
 	problems []Problem
+	warnings []Problem
 	expanded map[*yaml.Node]bool // those that name variables
 	veil     secret.Veil         // over what may be secret in the file
 }
@@ -55,6 +58,11 @@ func (d *decoder) err() error {
 // problem notes what is wrong with the value of key. If the key is absent, the place is that of the closest key around it.
 func (d *decoder) problem(key, format string, args ...any) {
 	d.problemAt(d.place(key), key, format, args...)
+}
+
+// warn is problem for what is valid and probably a mistake.
+func (d *decoder) warn(key, format string, args ...any) {
+	d.warnings = append(d.warnings, d.problemOf(d.place(key), key, fmt.Sprintf(format, args...)))
 }
 
 // place returns the place of the value of key, or of the closest key around it.
@@ -328,7 +336,6 @@ func (d *decoder) want(n *yaml.Node, key, what string) {
 	d.problem(key, "want %s, got %s", what, got)
 }
 
-// fieldsOf returns the settable fields of the struct v by their key.
 func fieldsOf(v reflect.Value) map[string]reflect.Value {
 	fields := map[string]reflect.Value{}
 	for i := range v.NumField() {
@@ -349,3 +356,79 @@ func isNull(n *yaml.Node) bool {
 }
 
 func (d *decoder) placeOf(n *yaml.Node) place { return place{d.file, n.Line, n.Column} }
+
+// variable is $$, which stands for a dollar sign, ${NAME}, or what begins like that and is neither.
+var variable = regexp.MustCompile(`\$\$|\$\{[^}]*\}?`)
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// expand puts the values of environment variables in the place of ${NAME} in a value of the file, once; $$ is a dollar sign. What a
+// variable has is never read as YAML.
+func (d *decoder) expand(n *yaml.Node, key string) {
+	if n.Kind != yaml.ScalarNode || d.expanded[n] || !strings.Contains(n.Value, "$") {
+		return
+	}
+	d.expanded[n] = true
+	n.Value = variable.ReplaceAllStringFunc(n.Value, func(found string) string {
+		if found == "$$" {
+			return "$"
+		}
+		name, closed := strings.CutSuffix(strings.TrimPrefix(found, "${"), "}")
+		value, set := os.LookupEnv(name)
+		switch {
+		case !closed || !variableName.MatchString(name):
+			d.problemAt(d.placeOf(n), key, "want ${NAME} with letters, digits and _, or $$ for a dollar sign, got %s", found)
+		case !set:
+			d.problemAt(d.placeOf(n), key, "the environment variable %s is not set", name)
+		}
+		d.veil.Cover(value)
+		return value
+	})
+	d.veil.Cover(n.Value)
+}
+
+// Error is everything that is wrong with a configuration, in the order of the file.
+type Error struct {
+	Problems []Problem
+	Cause    error // of the one that is there, or nil
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// Error lists the problems, one a line.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Problem is one thing that is wrong.
+type Problem struct {
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"` // 0 if there is no place to name
+	Column  int    `json:"column,omitempty"`
+	Key     string `json:"key,omitempty"` // such as configSources[0].address
+	Message string `json:"message"`
+}
+
+// String returns "file:line:column: key: message".
+func (p Problem) String() string { return p.Place() + ": " + p.Text() }
+
+// Place returns "file:line:column", or the file alone if there is no place to name.
+func (p Problem) Place() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
+// Text returns "key: message".
+func (p Problem) Text() string {
+	if p.Key == "" {
+		return p.Message
+	}
+	return p.Key + ": " + p.Message
+}

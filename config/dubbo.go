@@ -17,7 +17,7 @@ type DubboMapping struct {
 	// Namespace of the objects made. Default: dubbo.
 	Namespace string `json:"namespace,omitempty"`
 	// Port on which clients find services, by protocol. Default: dubbo 20880, tri 50051, rest 8080 and others.
-	ServicePorts map[string]int64 `json:"servicePorts,omitempty"`
+	ServicePorts map[string]int `json:"servicePorts,omitempty"`
 	// Parameters of providers that become labels of endpoints.
 	LabelParams []string `json:"labelParams,omitempty"`
 	// Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp.
@@ -29,21 +29,9 @@ type DubboMapping struct {
 	WarmUp Duration `json:"warmUp,omitempty"`
 }
 
-func (s *DubboMapping) options() mapping.Options {
-	ports := make(map[string]int, len(s.ServicePorts))
-	for protocol, n := range s.ServicePorts {
-		ports[protocol] = int(n)
-	}
-	return mapping.Options{
-		HostTemplate: s.HostTemplate, Namespace: s.Namespace, ServicePorts: ports, LabelParams: s.LabelParams, VIPs: s.VIPs,
-		Subsets: s.Subsets, WarmUp: time.Duration(s.WarmUp),
-	}
-}
-
-// complete fills in the defaults.
-func (s *DubboMapping) complete() {
-	o := s.options().WithDefaults()
-	s.HostTemplate, s.Namespace, s.VIPs = o.HostTemplate, o.Namespace, o.VIPs
+func (s *DubboMapping) options() (made mapping.Options) {
+	assign(&made, *s)
+	return made
 }
 
 // DubboLevels says which registrations are read. What is zero has the default of package dubbo.
@@ -51,54 +39,41 @@ type DubboLevels struct {
 	// Which registrations to read: interface, instance (applications, since Dubbo 3), or all. Default: all.
 	RegisterMode string `json:"registerMode,omitempty"`
 	// Names of the interfaces to read, at whichever level they are registered, * for any characters. Default: all.
-	Interfaces []string `json:"interfaces,omitempty"`
+	Interfaces []string `json:"interfaces,omitempty" reading:"set"`
 	// Names of interfaces to leave out, at whichever level they are registered, * for any characters.
-	SkipInterfaces []string `json:"skipInterfaces,omitempty"`
+	SkipInterfaces []string `json:"skipInterfaces,omitempty" reading:"set"`
 	// Names of the applications to read at application level, * for any characters. Default: all.
-	Applications []string `json:"applications,omitempty"`
+	Applications []string `json:"applications,omitempty" reading:"set"`
 	// Names of applications to leave out at application level, * for any characters.
-	SkipApplications []string `json:"skipApplications,omitempty"`
+	SkipApplications []string `json:"skipApplications,omitempty" reading:"set"`
 	// Whether providers that keep their metadata themselves, as Dubbo does by default, are asked for it. Default: true.
 	AskProviders *bool `json:"askProviders,omitempty"`
 }
 
-func (s *DubboLevels) levels() dubbo.Settings {
-	return dubbo.Settings{
-		RegisterMode: s.RegisterMode, Interfaces: s.Interfaces, SkipInterfaces: s.SkipInterfaces,
-		Applications: s.Applications, SkipApplications: s.SkipApplications, AskProviders: s.AskProviders,
+// defaults are those of them that are not false, zero or empty; nil for AskProviders.
+func (s DubboLevels) defaults() DubboLevels {
+	s.RegisterMode = cmp.Or(s.RegisterMode, "all")
+	if s.AskProviders != nil && *s.AskProviders {
+		s.AskProviders = nil
 	}
-}
-
-// identity is the same for settings that mean the same.
-func (s *DubboLevels) identity() DubboLevels {
-	made := DubboLevels{
-		RegisterMode: cmp.Or(s.RegisterMode, "all"), AskProviders: s.AskProviders,
-		Interfaces: sorted(s.Interfaces), SkipInterfaces: sorted(s.SkipInterfaces),
-		Applications: sorted(s.Applications), SkipApplications: sorted(s.SkipApplications),
-	}
-	if made.AskProviders != nil && *made.AskProviders {
-		made.AskProviders = nil // the default
-	}
-	return made
+	return s
 }
 
 // Dubbo has the settings of sources of Dubbo's registries. What is zero has the default of package dubbo.
 type Dubbo struct {
-	// TLS of the connection to the registry, as in Istio.
-	TLSSettings *TLSSettings `json:"tlsSettings,omitempty"`
-
+	Secured
 	DubboLevels
 
 	// How long changes are collected after some were published; at most 10s. Default: 1s.
-	Delay Duration `json:"delay,omitempty"`
+	Delay Duration `json:"delay,omitempty" reading:"-"`
 	// How often everything is read once more and compared. Default: 10m.
-	Resync Duration `json:"resync,omitempty"`
+	Resync Duration `json:"resync,omitempty" reading:"-"`
 	// How long providers stay that are not listed after the registry could not be reached, or after a start. Default: 2m.
-	Hold Duration `json:"hold,omitempty"`
+	Hold Duration `json:"hold,omitempty" reading:"-"`
 	// How long a service without providers stays, without endpoints. Default: 24h.
-	KeepEmpty Duration `json:"keepEmpty,omitempty"`
+	KeepEmpty Duration `json:"keepEmpty,omitempty" reading:"-"`
 	// The same for an interface that was removed from the registry. Default: 30s.
-	Grace Duration `json:"grace,omitempty"`
+	Grace Duration `json:"grace,omitempty" reading:"-"`
 
 	DubboMapping
 
@@ -115,30 +90,19 @@ type DubboSidecars struct {
 	// What else they see, as namespace/host. Default: ./* and istio-system/*.
 	Hosts []string `json:"hosts,omitempty"`
 	// How long a host stays that the application does not call any more. Default: 10m.
-	Grace Duration `json:"grace,omitempty"`
+	Grace Duration `json:"grace,omitempty" reading:"-"`
 }
 
 // Source returns the settings as package dubbo takes them.
-func (s *Dubbo) Source() dubbo.Settings {
-	made := s.settings()
+func (s *Dubbo) Source() (made dubbo.Settings) {
+	assign(&made, *s)
+	made.TLS, made.Mapping = s.tls(), s.options()
 	if s.Sidecars != nil {
-		made.Mapping.Sidecars = &mapping.Sidecars{Namespace: s.Sidecars.Namespace, Label: s.Sidecars.Label, Hosts: s.Sidecars.Hosts}
+		made.Mapping.Sidecars = new(mapping.Sidecars)
+		assign(made.Mapping.Sidecars, *s.Sidecars)
 		made.SidecarGrace = time.Duration(s.Sidecars.Grace)
 	}
 	return made
-}
-
-func (s *Dubbo) settings() dubbo.Settings {
-	made := s.levels()
-	made.Delay, made.Resync, made.Hold = time.Duration(s.Delay), time.Duration(s.Resync), time.Duration(s.Hold)
-	made.KeepEmpty, made.Grace = time.Duration(s.KeepEmpty), time.Duration(s.Grace)
-	made.TLS = (&Connection{TLSSettings: s.TLSSettings}).tls()
-	made.Mapping = s.options()
-	return made
-}
-
-func (s *Dubbo) locate(dir, address string) string {
-	return (&Connection{TLSSettings: s.TLSSettings}).locate(dir, address)
 }
 
 func (s *Dubbo) open(address string, p Parts) (sources.Source, error) {
@@ -149,17 +113,11 @@ func (s *Dubbo) open(address string, p Parts) (sources.Source, error) {
 
 func (s *Dubbo) doubts() []string { return dubbo.Doubts(s.options()) }
 
-func (s *Dubbo) where(address string) where { return where{Address: address} }
-
 func (s *Dubbo) reading() any {
-	made := *s
-	made.TLSSettings = nil
-	made.DubboLevels = s.identity()
-	made.complete()
-	made.Delay, made.Resync, made.Hold, made.KeepEmpty, made.Grace = 0, 0, 0, 0, 0
-	if s.Sidecars != nil {
-		o := s.Source().Mapping.Sidecars.WithDefaults()
-		made.Sidecars = &DubboSidecars{Namespace: o.Namespace, Label: o.Label, Hosts: o.Hosts}
+	made, defaults := reading(*s, s.defaults()), s.Source().Mapping.WithDefaults()
+	assign(&made, defaults)
+	if defaults.Sidecars != nil {
+		made.Sidecars = new(reading(DubboSidecars{}, *defaults.Sidecars))
 	}
 	return made
 }
@@ -171,16 +129,16 @@ type DubboConsul struct {
 	DubboLevels
 
 	// How long changes are collected after some were published; at most 10s. Default: 1s.
-	Delay Duration `json:"delay,omitempty"`
+	Delay Duration `json:"delay,omitempty" reading:"-"`
 	// How long a service without providers stays, without endpoints. Default: 24h.
-	KeepEmpty Duration `json:"keepEmpty,omitempty"`
+	KeepEmpty Duration `json:"keepEmpty,omitempty" reading:"-"`
 
 	DubboMapping
 }
 
 // Source returns the settings as packages consul and dubbo take them.
-func (s *DubboConsul) Source() (consul.Settings, dubbo.Settings) {
-	made := s.levels()
+func (s *DubboConsul) Source() (_ consul.Settings, made dubbo.Settings) {
+	assign(&made, s.DubboLevels)
 	made.Delay, made.KeepEmpty, made.Mapping = time.Duration(s.Delay), time.Duration(s.KeepEmpty), s.options()
 	return s.source(), made
 }
@@ -195,12 +153,8 @@ func (s *DubboConsul) doubts() []string {
 	return append(dubbo.Doubts(s.options()), s.ConsulReading.doubts()...)
 }
 
-func (s *DubboConsul) where(address string) where { return where{Address: address} }
-
 func (s *DubboConsul) reading() any {
-	made := *s
-	made.ConsulReading, made.DubboLevels = s.selecting(), s.identity()
-	made.Delay, made.KeepEmpty = 0, 0
-	made.complete()
+	made := reading(*s, s.defaults())
+	assign(&made, s.options().WithDefaults())
 	return made
 }

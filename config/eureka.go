@@ -1,34 +1,29 @@
 package config
 
 import (
-	"time"
-
 	"tributary/sources"
 	"tributary/sources/eureka"
-	"tributary/sources/eureka/mapping"
-	"tributary/sources/registry"
 )
 
 // Eureka has the settings of sources of a Eureka. What is zero has the default of package eureka.
 type Eureka struct {
-	// TLS of the connection to the servers, as in Istio.
-	TLSSettings *TLSSettings `json:"tlsSettings,omitempty"`
+	Secured
 	// File with user:password, read anew each time it is used. Default: what stands in the address.
-	CredentialsFile string `json:"credentialsFile,omitempty"`
+	CredentialsFile string `json:"credentialsFile,omitempty" reading:"-"`
 
 	// Names of the applications to read, * for any characters. Default: all.
-	Apps []string `json:"apps,omitempty"`
+	Apps []string `json:"apps,omitempty" reading:"set"`
 	// Names of applications to leave out, * for any characters.
-	Skip []string `json:"skip,omitempty"`
+	Skip []string `json:"skip,omitempty" reading:"set"`
 
 	// How often changes are asked for. Default: 5s.
-	Interval Duration `json:"interval,omitempty"`
+	Interval Duration `json:"interval,omitempty" reading:"-"`
 	// How often everything is read once more, and the servers are compared. Default: 10m.
-	Resync Duration `json:"resync,omitempty"`
+	Resync Duration `json:"resync,omitempty" reading:"-"`
 	// How long instances stay that are not listed when nothing proves that they have gone, as after a server was started anew. Default: 6m.
-	Hold Duration `json:"hold,omitempty"`
+	Hold Duration `json:"hold,omitempty" reading:"-"`
 	// How long a service without instances stays, without endpoints. Default: 24h.
-	KeepEmpty Duration `json:"keepEmpty,omitempty"`
+	KeepEmpty Duration `json:"keepEmpty,omitempty" reading:"-"`
 
 	// Host of a service, with {vip} and {app}. Default: {vip}.eureka.
 	HostTemplate string `json:"hostTemplate,omitempty"`
@@ -37,7 +32,7 @@ type Eureka struct {
 	// What instances are called by: ip or hostname. Default: ip.
 	AddressFrom string `json:"addressFrom,omitempty"`
 	// Statuses of instances that are served: UP, STARTING, OUT_OF_SERVICE, DOWN, UNKNOWN. Default: UP.
-	Statuses []string `json:"statuses,omitempty"`
+	Statuses []string `json:"statuses,omitempty" reading:"set"`
 	// Key of the metadata that names the protocol. Default: protocol.
 	ProtocolMeta string `json:"protocolMeta,omitempty"`
 	// Protocol where nothing is said; that of secure ports is https. Default: http.
@@ -57,24 +52,16 @@ type Eureka struct {
 }
 
 // Source returns the settings as package eureka takes them.
-func (s *Eureka) Source() eureka.Settings {
-	return eureka.Settings{
-		Apps: s.Apps, Skip: s.Skip,
-		Interval: time.Duration(s.Interval), Resync: time.Duration(s.Resync), Hold: time.Duration(s.Hold), KeepEmpty: time.Duration(s.KeepEmpty),
-		CredentialsFile: s.CredentialsFile, TLS: (&Connection{TLSSettings: s.TLSSettings}).tls(),
-		Mapping: mapping.Options{
-			MappingOptions: registry.MappingOptions{
-				HostTemplate: s.HostTemplate, Namespace: s.Namespace, ProtocolMeta: s.ProtocolMeta, DefaultProtocol: s.DefaultProtocol,
-				ServicePort: int(s.ServicePort), ServicePortMeta: s.ServicePortMeta, LabelMeta: s.LabelMeta, VIPs: s.VIPs,
-			},
-			AddressFrom: s.AddressFrom, Statuses: s.Statuses, SecureServicePort: int(s.SecureServicePort), Region: s.Region,
-		},
-	}
+func (s *Eureka) Source() (made eureka.Settings) {
+	assign(&made, *s)
+	assign(&made.Mapping, *s)
+	made.TLS = s.tls()
+	return made
 }
 
 func (s *Eureka) locate(dir, address string) string {
 	fileUnder(dir, &s.CredentialsFile)
-	return (&Connection{TLSSettings: s.TLSSettings}).locate(dir, address)
+	return s.Secured.locate(dir, address)
 }
 
 func (s *Eureka) open(address string, p Parts) (sources.Source, error) {
@@ -83,17 +70,4 @@ func (s *Eureka) open(address string, p Parts) (sources.Source, error) {
 	return eureka.New(address, settings)
 }
 
-func (s *Eureka) where(address string) where { return where{Address: address} }
-
-func (s *Eureka) reading() any {
-	made := *s
-	made.TLSSettings, made.CredentialsFile = nil, ""
-	made.Apps, made.Skip = sorted(s.Apps), sorted(s.Skip)
-	o := s.Source().Mapping.WithDefaults()
-	made.HostTemplate, made.Namespace, made.VIPs, made.AddressFrom, made.Statuses = o.HostTemplate, o.Namespace, o.VIPs, o.AddressFrom,
-		sorted(o.Statuses)
-	made.ProtocolMeta, made.DefaultProtocol, made.ServicePortMeta, made.LabelMeta = o.ProtocolMeta, o.DefaultProtocol, o.ServicePortMeta,
-		o.LabelMeta
-	made.Interval, made.Resync, made.Hold, made.KeepEmpty = 0, 0, 0, 0
-	return made
-}
+func (s *Eureka) reading() any { return reading(*s, s.Source().Mapping.WithDefaults()) }

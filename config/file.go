@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/url"
 	"path/filepath"
-	"time"
 
 	"tributary/sources"
 	"tributary/sources/file"
@@ -14,7 +13,7 @@ import (
 type Written struct {
 	// Count as read at a first start though not one object of what was found is valid; for fs also though a directory cannot be read or a
 	// link leads nowhere. Default: the source is not synced until that changes.
-	PartialStart bool `json:"partialStart,omitempty"`
+	PartialStart bool `json:"partialStart,omitempty" reading:"-"`
 }
 
 func (s *Written) startsInPart() bool { return s.PartialStart }
@@ -32,18 +31,11 @@ type Documents struct {
 	DomainSuffix string `json:"domainSuffix,omitempty"`
 }
 
-func (s *Documents) texts() sources.Texts {
-	return sources.Texts{
-		DefaultNamespace: s.DefaultNamespace, UnknownFields: s.UnknownFields, ForeignKinds: s.ForeignKinds, DomainSuffix: s.DomainSuffix,
-	}
-}
-
 // reading leaves out ForeignKinds, by which more or less is said of objects that are not served.
 func (s *Documents) reading() any {
-	made := *s
-	made.DefaultNamespace, made.UnknownFields = cmp.Or(s.DefaultNamespace, "default"), cmp.Or(s.UnknownFields, "error")
-	made.ForeignKinds = ""
-	return made
+	return reading(*s, Documents{
+		DefaultNamespace: cmp.Or(s.DefaultNamespace, "default"), UnknownFields: cmp.Or(s.UnknownFields, "error"), DomainSuffix: s.DomainSuffix,
+	})
 }
 
 // File has the settings of fs sources. What is zero has the default of package file.
@@ -66,17 +58,9 @@ type File struct {
 }
 
 // Source returns the settings as package file takes them.
-func (s *File) Source() file.Settings {
-	return file.Settings{
-		Texts:          s.texts(),
-		QuietDelay:     time.Duration(s.QuietDelay),
-		MaxDelay:       time.Duration(s.MaxDelay),
-		RescanInterval: time.Duration(s.RescanInterval),
-		EmptyGrace:     time.Duration(s.EmptyGrace),
-		PartialStart:   s.PartialStart,
-		FollowLinks:    s.FollowLinks,
-		MaxFileBytes:   s.MaxFileBytes,
-	}
+func (s *File) Source() (made file.Settings) {
+	assign(&made, *s)
+	return made
 }
 
 func (s *File) locate(dir, address string) string { return under(dir, address) }

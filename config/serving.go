@@ -2,8 +2,15 @@ package config
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
+	"net/url"
 	"reflect"
 	"strings"
+	"time"
+
+	"tributary/internal/history"
+	"tributary/sources/vip"
 )
 
 // Limits protect the xDS server from its clients. What is zero has its default, and -1 is no limit. A client that exceeds a
@@ -102,7 +109,6 @@ const (
 	defaultMemory  = 64 << 20 // for all requests
 )
 
-// checkServing notes limits and delays that make no sense.
 func (d *decoder) checkServing(c *Config) {
 	l, b := &c.Limits, &c.Debounce
 	if p := c.Pacing; p.Least != nil && *p.Least < 0 || p.Most < 0 {
@@ -150,4 +156,104 @@ func (d *decoder) checkServing(c *Config) {
 	if b.Max < b.Quiet {
 		d.problem("debounce.max", "want at least debounce.quiet, which is %s, got %s", b.Quiet, b.Max)
 	}
+}
+
+// History says how much is remembered of changes.
+type History struct {
+	// What the history may take on disk; at least 1048576. Default: 67108864, which is about a week of a change each five seconds; -1 for no
+	// history.
+	Bytes int64 `json:"bytes,omitempty"`
+}
+
+func (d *decoder) checkHistory(h *History) {
+	if h.Bytes == 0 {
+		h.Bytes = history.DefaultSize
+	}
+	if h.Bytes != -1 && h.Bytes < history.LeastSize {
+		d.problem("history.bytes", "want at least %d, or -1 for no history, got %d", history.LeastSize, h.Bytes)
+	}
+}
+
+// VIPsOff is the value of VirtualAddresses that says that there are none.
+const VIPsOff = "off"
+
+// VIPs returns the range of virtual addresses; ok is false if there are none.
+func (c *Config) VIPs() (prefix netip.Prefix, ok bool) {
+	switch c.VirtualAddresses {
+	case VIPsOff:
+		return netip.Prefix{}, false
+	case "":
+		return vip.Default, true
+	}
+	prefix, err := netip.ParsePrefix(c.VirtualAddresses)
+	return prefix, err == nil
+}
+
+func (d *decoder) checkVIPs(s string) {
+	if s == "" || s == VIPsOff {
+		return
+	}
+	prefix, err := netip.ParsePrefix(s)
+	if err != nil {
+		d.problem("virtualAddresses", "want a range such as %s, or off, got %q", vip.Default, s)
+		return
+	}
+	if _, err := vip.New(prefix); err != nil {
+		d.problem("virtualAddresses", "%v", err)
+	}
+}
+
+// Verify is an istiod or an Envoy that is asked again and again what it really has.
+type Verify struct {
+	// http://HOST:PORT of the debug pages of an istiod that is sent everything; 8080 is its default.
+	Istiod string `json:"istiod,omitempty"`
+	// http://HOST:PORT or unix:///PATH of the admin server of an Envoy that is a client. One of istiod and envoy is needed.
+	Envoy string `json:"envoy,omitempty"`
+	// How often it is asked. Default: 1m.
+	Every Duration `json:"every,omitempty"`
+}
+
+// The times between two looks at an istiod or Envoy: each costs it a page with all that it has.
+const (
+	defaultVerifyEvery = time.Minute
+	leastVerifyEvery   = 10 * time.Second
+)
+
+func (d *decoder) checkVerify(all []Verify) {
+	seen := make(map[string]bool)
+	for i := range all {
+		v, key := &all[i], fmt.Sprintf("verify[%d]", i)
+		where, field, want := v.Istiod, key+".istiod", "want http://HOST:PORT"
+		if v.Envoy != "" {
+			where, field, want = v.Envoy, key+".envoy", "want http://HOST:PORT or unix:///PATH"
+		}
+		if v.Istiod == "" && v.Envoy == "" {
+			want = "want http://HOST:PORT, or envoy: http://HOST:PORT or unix:///PATH"
+		}
+		switch {
+		case v.Istiod != "" && v.Envoy != "":
+			d.problem(key, "want istiod or envoy, and not both")
+		case !isPeer(where) && (v.Envoy == "" || !isSocket(where)):
+			d.problem(field, "%s", want)
+		case seen[where]:
+			d.problem(field, "%s is there already", where)
+		}
+		seen[where] = true
+		if v.Every == 0 {
+			v.Every = Duration(defaultVerifyEvery)
+		}
+		if time.Duration(v.Every) < leastVerifyEvery {
+			d.problem(key+".every", "want at least %s, got %s", leastVerifyEvery, v.Every)
+		}
+	}
+}
+
+func isPeer(where string) bool {
+	u, err := url.Parse(where)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && u.RawQuery == ""
+}
+
+func isSocket(where string) bool {
+	path, ok := strings.CutPrefix(where, "unix://")
+	return ok && strings.HasPrefix(path, "/")
 }

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"time"
-
 	"tributary/sources"
 	"tributary/sources/xds"
 )
@@ -12,9 +10,9 @@ type XDS struct {
 	Connection
 	Written
 	// What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything.
-	SubscribedResources []string `json:"subscribedResources,omitempty"`
+	SubscribedResources []string `json:"subscribedResources,omitempty" reading:"set"`
 	// Variant of the protocol: delta, sotw, or auto, which tries delta first. Default: auto.
-	Mode string `json:"mode,omitempty"`
+	Mode string `json:"mode,omitempty" reading:"-"`
 	// Id that the source introduces itself by. Default: made of the host name.
 	NodeID string `json:"nodeID,omitempty"`
 	// Metadata that the source adds to its node.
@@ -22,22 +20,20 @@ type XDS struct {
 	// Leaves out what is labelled istio.io/rev for another revision.
 	Revision string `json:"revision,omitempty"`
 	// Where the source runs, as region/zone/subzone.
-	Locality string `json:"locality,omitempty"`
+	Locality string `json:"locality,omitempty" reading:"-"`
 	// Directory that keeps what was last received, so that only differences are read after a restart. One for each source.
-	CacheDir string `json:"cacheDir,omitempty"`
+	CacheDir string `json:"cacheDir,omitempty" reading:"-"`
 	// How long after a restart or a reconnect everything is read once more and compared, from 1s to 24h. Default: 1h.
-	Resync Duration `json:"resync,omitempty"`
+	Resync Duration `json:"resync,omitempty" reading:"-"`
 	// How large one response may be, in bytes. Default: 536870912.
-	MaxMessageBytes int64 `json:"maxMessageBytes,omitempty"`
+	MaxMessageBytes int64 `json:"maxMessageBytes,omitempty" reading:"-"`
 }
 
 // Source returns the settings as package xds takes them.
-func (s *XDS) Source() xds.Settings {
-	return xds.Settings{
-		Mode: s.Mode, SubscribedResources: s.SubscribedResources, TokenFile: s.TokenFile, TLS: s.tls(),
-		NodeID: s.NodeID, NodeMetadata: s.NodeMetadata, Revision: s.Revision, Locality: s.Locality,
-		CacheDir: s.CacheDir, Resync: time.Duration(s.Resync), MaxMessageBytes: s.MaxMessageBytes,
-	}
+func (s *XDS) Source() (made xds.Settings) {
+	assign(&made, *s)
+	made.TLS = s.tls()
+	return made
 }
 
 func (s *XDS) locate(dir, address string) string {
@@ -47,13 +43,7 @@ func (s *XDS) locate(dir, address string) string {
 
 func (s *XDS) reading() any { return nil }
 
-func (s *XDS) where(address string) where {
-	made := *s
-	made.SubscribedResources = sorted(s.SubscribedResources)
-	made.Connection, made.Written, made.Mode, made.Locality, made.CacheDir, made.Resync, made.MaxMessageBytes = Connection{}, Written{}, "",
-		"", "", 0, 0
-	return where{address, made}
-}
+func (s *XDS) where(address string) where { return where{address, reading(*s, nil)} }
 
 func (s *XDS) open(address string, p Parts) (sources.Source, error) {
 	settings := s.Source()

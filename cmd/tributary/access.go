@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,14 +18,7 @@ import (
 )
 
 func newAccess() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "access",
-		Short: "Look at the rules of who may see what",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newAccessCheck())
-	return cmd
+	return group(&cobra.Command{Use: "access", Short: "Look at the rules of who may see what"}, newAccessCheck())
 }
 
 func newAccessCheck() *cobra.Command {
@@ -52,10 +47,8 @@ It exits with 3 if it is not allowed.`,
 				}
 				q.Kind = schema.Kind
 			}
-			if err := amongThose("type", q.Type, access.Types()); err != nil {
-				return err
-			}
-			if err := amongThose("service", q.Service, access.Services()); err != nil {
+			err = cmp.Or(amongThose("type", q.Type, access.Types()), amongThose("service", q.Service, access.Services()))
+			if err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("namespace") {
@@ -87,14 +80,12 @@ It exits with 3 if it is not allowed.`,
 	f.StringVar(&source, "source", "", "source of the objects")
 	f.StringVar(&q.Type, "type", "", "type of Envoy: "+strings.Join(access.Types(), ", "))
 	f.StringVar(&q.Service, "service", "", "other services than xDS: "+strings.Join(access.Services(), ", "))
-	// The flags exist and the functions are valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(access.Types(), noFiles))
-	_ = cmd.RegisterFlagCompletionFunc("service", cobra.FixedCompletions(access.Services(), noFiles))
-	_ = cmd.RegisterFlagCompletionFunc("kind", completeKinds)
+	completeFlag(cmd, "type", cobra.FixedCompletions(access.Types(), noFiles))
+	completeFlag(cmd, "service", cobra.FixedCompletions(access.Services(), noFiles))
+	completeFlag(cmd, "kind", completeKinds)
 	return cmd
 }
 
-// amongThose says that a flag has none of the values that there are.
 func amongThose(flag, value string, values []string) error {
 	if value == "" || slices.Contains(values, value) {
 		return nil
@@ -124,14 +115,7 @@ func doubtsOf(cfg *config.Config, who *identity.Identity) (all []string) {
 }
 
 func newToken() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "token",
-		Short: "Make tokens by which clients prove who they are",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newTokenNew())
-	return cmd
+	return group(&cobra.Command{Use: "token", Short: "Make tokens by which clients prove who they are"}, newTokenNew())
 }
 
 func newTokenNew() *cobra.Command {
@@ -165,7 +149,7 @@ streams that came with the old one.`,
 	return cmd
 }
 
-// writable says why a file cannot be written.
+// writable says why a file cannot be written, and makes it if there is none, so that nobody but its owner reads it.
 func writable(file string) error {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -174,30 +158,18 @@ func writable(file string) error {
 	return f.Close()
 }
 
-// appendTo adds a line to a file, which nobody but its owner reads if it is made.
-func appendTo(file, line string) (err error) {
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+func appendTo(file, line string) error {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := f.Close(); err == nil {
-			err = e
-		}
-	}()
-	info, err := f.Stat()
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		line = "\n" + line
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
-	}
-	if size := info.Size(); size > 0 {
-		last := make([]byte, 1)
-		if _, err := f.ReadAt(last, size-1); err != nil {
-			return err
-		}
-		if last[0] != '\n' {
-			line = "\n" + line
-		}
 	}
 	_, err = f.WriteString(line) // at once, so that who reads meanwhile reads all of it or nothing
-	return err
+	return errors.Join(err, f.Close())
 }

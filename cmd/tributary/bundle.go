@@ -16,7 +16,6 @@ import (
 	"tributary/config"
 )
 
-// logTail is how much of a log is packed, in bytes.
 const logTail = 4 << 20
 
 // bundledPages are the pages of the admin server that are packed: none has the content of objects.
@@ -96,7 +95,6 @@ named in errors.txt.`,
 	return cmd
 }
 
-// packing is what goes into an archive.
 type packing struct {
 	files   []check.BundleFile
 	errors  []string

@@ -20,6 +20,11 @@ const completionTimeout = 2 * time.Second
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
+// completeFlag has a shell offer the values of a flag that exists, so that this cannot fail.
+func completeFlag(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, f)
+}
+
 // objects returns the objects of a kind that a server has; none if it cannot be asked.
 func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resource {
 	schema, ok := resource.SchemaByName(kind)
@@ -41,20 +46,13 @@ func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resou
 // completeObjects offers kinds and types first, and then names of objects.
 func (f *clientFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if kind, object, ok := strings.Cut(typed, "/"); ok && (len(args) == 0 || strings.Contains(args[0], "/")) {
-		var names []cobra.Completion
-		for _, name := range f.names(cmd, kind, object) {
-			names = append(names, kind+"/"+name)
-		}
-		return names, noFiles
+		return words.Each(f.names(cmd, kind, object), func(name string) string { return kind + "/" + name }), noFiles
 	}
 	if len(args) == 0 {
 		names, _ := completeType(cmd, args, typed)
 		if before := strings.LastIndex(typed, ","); before >= 0 { // one more kind
 			kinds, _ := completeKind(cmd, args, typed)
-			for i := range kinds {
-				kinds[i] = typed[:before+1] + kinds[i]
-			}
-			return kinds, noFiles
+			return words.Each(kinds, func(kind string) string { return typed[:before+1] + kind }), noFiles
 		}
 		return append(names, cobra.CompletionWithDesc(allKinds, "all kinds")), noFiles
 	}
@@ -68,10 +66,7 @@ func completeLoadTypes(cmd *cobra.Command, _ []string, typed string) ([]cobra.Co
 		names = append(names, cobra.CompletionWithDesc(name, "of Envoy"))
 	}
 	before := typed[:strings.LastIndex(typed, ",")+1]
-	for i := range names {
-		names[i] = before + names[i]
-	}
-	return names, noFiles | cobra.ShellCompDirectiveNoSpace
+	return words.Each(names, func(name string) string { return before + name }), noFiles | cobra.ShellCompDirectiveNoSpace
 }
 
 // names are those of the objects of kinds, as they are to be typed.
@@ -130,11 +125,7 @@ func (f *adminFlags) seen(cmd *cobra.Command, kind string) []string {
 // completeObjects offers kinds first, and then names of objects.
 func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if kind, _, ok := strings.Cut(typed, "/"); ok && len(args) == 0 {
-		names := f.seen(cmd, kind)
-		for i := range names {
-			names[i] = kind + "/" + names[i]
-		}
-		return names, noFiles
+		return words.Each(f.seen(cmd, kind), func(name string) string { return kind + "/" + name }), noFiles
 	}
 	if len(args) != 1 {
 		return completeKind(cmd, args, typed)
@@ -142,7 +133,6 @@ func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed st
 	return f.seen(cmd, args[0]), noFiles
 }
 
-// completeHolds offers the sources of which something is held.
 func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, noFiles
@@ -155,12 +145,8 @@ func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) 
 	return names, noFiles
 }
 
-// completeSources offers the sources.
-func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-	for _, s := range f.sources(cmd) {
-		names = append(names, s.Name)
-	}
-	return names, noFiles
+func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return words.Each(f.sources(cmd), func(s admin.SourceState) string { return s.Name }), noFiles
 }
 
 // sources are those of the server; none if it cannot be asked.

@@ -74,16 +74,12 @@ Listen addresses do not change: to change them, restart.`,
 }
 
 func newGuard() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "guard",
 		Short: "Show and release mass losses that are held back",
 		Long: `When a source suddenly no longer has much of what it had, tributary holds that back and goes on serving what there was,
 until it comes back, a person releases it, or the time set by holdFor has passed.`,
-		Args: noCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newGuardList(), newGuardRelease())
-	return cmd
+	}, newGuardList(), newGuardRelease())
 }
 
 func newGuardList() *cobra.Command {

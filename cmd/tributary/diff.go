@@ -21,7 +21,6 @@ import (
 	"tributary/sources/file"
 )
 
-// diffFlags say what diff compares.
 type diffFlags struct {
 	secure    secureFlags
 	servers   []string
@@ -95,10 +94,10 @@ It exits with 3 if there is a difference.`,
 			}
 			for _, path := range args {
 				side, err := flags.read(ctx, path, cmd.InOrStdin(), warn)
-				if err != nil && !strings.HasPrefix(err.Error(), path) {
-					err = fmt.Errorf("%s: %w", path, err)
-				}
 				if err != nil {
+					if !strings.HasPrefix(err.Error(), path) {
+						err = fmt.Errorf("%s: %w", path, err)
+					}
 					return err
 				}
 				sides = append(sides, side)
@@ -127,7 +126,6 @@ It exits with 3 if there is a difference.`,
 		}),
 	}
 	flags.secure.add(cmd)
-	flags.secure.addToken(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
 	addServerConfig(cmd)
@@ -137,8 +135,7 @@ It exits with 3 if there is a difference.`,
 	f.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
 	f.DurationVar(&flags.timeout, "timeout", 10*time.Second, "how long to wait for the first answer of a server")
 	flags.log.add(cmd)
-	// The flag exists and the function is valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("kind", completeKinds)
+	completeFlag(cmd, "kind", completeKinds)
 	return cmd
 }
 
@@ -188,7 +185,14 @@ func (f *diffFlags) selects(key resource.Key) bool {
 		slices.ContainsFunc(f.schemas, func(s *resource.Schema) bool { return s.Kind == key.Kind })
 }
 
-// ask returns what a server has.
+func (f *diffFlags) add(side *output.Side, rs []*resource.Resource) {
+	for _, r := range rs {
+		if f.selects(r.Key()) {
+			side.Add(r.WithOrigin(resource.Origin{}))
+		}
+	}
+}
+
 func (f *diffFlags) ask(ctx context.Context, server *client.XDS, warn func(error)) (*output.Side, error) {
 	answers, err := server.GetAll(ctx, f.schemas)
 	if err != nil {
@@ -199,11 +203,7 @@ func (f *diffFlags) ask(ctx context.Context, server *client.XDS, warn func(error
 		for _, err := range answer.Rejects {
 			warn(err)
 		}
-		for _, r := range answer.Resources {
-			if f.selects(r.Key()) {
-				side.Add(r.WithOrigin(resource.Origin{}))
-			}
-		}
+		f.add(side, answer.Resources)
 	}
 	return side, nil
 }
@@ -228,17 +228,12 @@ func (f *diffFlags) remembered(ctx context.Context, both bool, warn func(error))
 		for _, text := range unknown {
 			warn(errors.New(text))
 		}
-		for _, r := range rs {
-			if f.selects(r.Key()) {
-				side.Add(r.WithOrigin(resource.Origin{}))
-			}
-		}
+		f.add(side, rs)
 		sides = append(sides, side)
 	}
 	return sides, nil
 }
 
-// read returns what a file or directory has, or standard input.
 func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn func(error)) (*output.Side, error) {
 	contents, degraded, err := contentsOf(ctx, path, stdin)
 	if err != nil {
@@ -275,7 +270,6 @@ func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn
 	return side, nil
 }
 
-// stdinName is what standard input is called.
 const stdinName = "stdin"
 
 // contentsOf reads a path as the file source does, or standard input. It returns also what the source says if not everything could be

@@ -18,7 +18,6 @@ import (
 	"tributary/server/admin"
 )
 
-// adminFlags are those of the commands that ask an admin server.
 type adminFlags struct {
 	server  adminServer
 	config  string // of the server
@@ -31,7 +30,6 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 	addConfig(cmd, &f.config, " of the server, whose listen.admin says where it is")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 	f.secure.add(cmd)
-	f.secure.addToken(cmd)
 }
 
 func (f *adminFlags) client() *client.Admin {
@@ -125,8 +123,7 @@ knows.`,
 	flags.add(cmd)
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the object")
 	format.add(cmd)
-	// The flag exists and the function is valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("namespace", flags.completeNamespaces)
+	completeFlag(cmd, "namespace", flags.completeNamespaces)
 	return cmd
 }
 

@@ -21,7 +21,6 @@ import (
 	"tributary/server/admin"
 )
 
-// clientFlags are those of the commands that ask a server.
 type clientFlags struct {
 	server     string
 	timeout    time.Duration
@@ -82,10 +81,8 @@ func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
 	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
 	cmd.Flags().StringToStringVar(&f.metadata, "metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	// The flag exists and the function is valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("namespace", f.completeNamespaces)
+	completeFlag(cmd, "namespace", f.completeNamespaces)
 	f.secure.add(cmd)
-	f.secure.addToken(cmd)
 	f.log.add(cmd)
 }
 
@@ -101,7 +98,6 @@ func (f *clientFlags) selects(r *resource.Resource) bool {
 	return f.everywhere || f.namespace == "" || r.Key().Namespace == "" || r.Key().Namespace == f.namespace
 }
 
-// schemaNamed returns the schema that a person means by name.
 func schemaNamed(name string) (*resource.Schema, error) {
 	if schema, ok := resource.SchemaByName(name); ok {
 		return schema, nil
@@ -110,12 +106,8 @@ func schemaNamed(name string) (*resource.Schema, error) {
 }
 
 // envoyTypeNames are the names of the types that get and watch know besides kinds.
-func envoyTypeNames() string {
-	var names []string
-	for _, t := range client.EnvoyTypes() {
-		names = append(names, t.Name)
-	}
-	return strings.Join(names, ", ")
+func envoyTypeNames() []string {
+	return words.Each(client.EnvoyTypes(), func(t client.EnvoyType) string { return t.Name })
 }
 
 // kinds are all kinds as they can be given, such as "serviceentries (se)".
@@ -137,13 +129,9 @@ func kindNames() (names []string) {
 	for _, s := range resource.Schemas() {
 		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
 	}
-	for _, t := range client.EnvoyTypes() {
-		names = append(names, t.Name)
-	}
-	return names
+	return append(names, envoyTypeNames()...)
 }
 
-// completeKind offers the kinds to a shell.
 func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -155,12 +143,10 @@ func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeKinds offers the kinds as the value of a flag.
 func completeKinds(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return completeKind(cmd, nil, typed)
 }
 
-// completeType offers what get and watch take.
 func completeType(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	names, directive := completeKind(cmd, args, typed)
 	if len(args) > 0 {
@@ -193,7 +179,7 @@ With --store it reads a store to which tributary apply writes, such as Consul's 
 
 With --at it shows what the server served at a time, such as 1h (ago) or 2026-05-04T03:00:00Z, as its admin server remembers it.
 
-It also asks any ADS server for Envoy's ` + envoyTypeNames() + `: for endpoints it follows the clusters, for
+It also asks any ADS server for Envoy's ` + strings.Join(envoyTypeNames(), ", ") + `: for endpoints it follows the clusters, for
 routes the listeners. What they refer to and the server does not send is waited for until --timeout, and then named.
 
 Kinds: ` + strings.Join(kinds(), ", ") + ".",
@@ -333,15 +319,12 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 	}
 	read = func(schema *resource.Schema) ([]*resource.Resource, error) {
 		answer := answers[slices.Index(schemas, schema)]
-		for _, err := range answer.Rejects {
-			cmd.PrintErrf("warning: %v\n", err)
-		}
+		warn(cmd, answer.Rejects...)
 		return answer.Resources, nil
 	}
 	return read, func() {}, nil
 }
 
-// before returns who reads what was served of a kind at a time.
 func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageFlags,
 	at *moment,
 ) func(*resource.Schema) ([]*resource.Resource, error) {
@@ -362,14 +345,12 @@ type wanted struct {
 	names  []resource.Key // without a kind; none for all that the flags ask for
 }
 
-// found is what there is of it.
 type found struct {
 	schema  *resource.Schema
 	objects []*resource.Resource
 	others  int // that the flags leave out by their namespace
 }
 
-// allKinds is what is said for all of them.
 const allKinds = "all"
 
 // whatIsWanted reads KIND[,KIND…] [[NAMESPACE/]NAME…] or KIND/[NAMESPACE/]NAME….
@@ -416,7 +397,6 @@ func whatIsWanted(args []string, flags *clientFlags) ([]wanted, error) {
 	return all, nil
 }
 
-// eachWanted reads KIND/[NAMESPACE/]NAME….
 func eachWanted(args []string, flags *clientFlags) (all []wanted, err error) {
 	for _, arg := range args {
 		kind, object, ok := strings.Cut(arg, "/")
@@ -494,7 +474,6 @@ func (w *wanted) pick(flags *clientFlags, selector labels.Selector, all []*resou
 	return f, errors.Join(missing...)
 }
 
-// sayNothing says that there is nothing of a kind.
 func sayNothing(cmd *cobra.Command, flags *clientFlags, what string, others int) {
 	where, hint := "in namespace "+flags.namespace, ""
 	if flags.everywhere || flags.namespace == "" {

@@ -76,9 +76,8 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 	cmd.Flags().IntVar(&limit, "limit", 1000, "only the newest so many changes")
 	cmd.Flags().BoolVar(&details, "diff", false, "show from what to what; that is done for an object that is named")
 	format.add(cmd)
-	// The flag exists and the function is valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("source", flags.completeSources)
-	_ = cmd.RegisterFlagCompletionFunc("namespace", flags.completeNamespaces)
+	completeFlag(cmd, "source", flags.completeSources)
+	completeFlag(cmd, "namespace", flags.completeNamespaces)
 	return cmd
 }
 
@@ -89,7 +88,6 @@ func (f *adminFlags) noSource(cmd *cobra.Command, name string) {
 	}
 }
 
-// about adds to query which objects are meant.
 func about(query url.Values, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -16,7 +16,6 @@ import (
 	"tributary/server/xds"
 )
 
-// loadFlags say what load is wanted.
 type loadFlags struct {
 	load.Config
 	mode   *choice
@@ -70,15 +69,12 @@ or were not answered within --timeout.`,
 	f.DurationVar(&flags.SyncWithin, "timeout", time.Minute, "how long the clients have to be synced")
 	f.DurationVar(&flags.Duration, "duration", 10*time.Second, "how long to go on after that")
 	flags.secure.add(cmd)
-	flags.secure.addToken(cmd)
 	format.add(cmd)
-	// The flags exist and the functions are valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(flags.mode.allowed, noFiles))
-	_ = cmd.RegisterFlagCompletionFunc("types", completeLoadTypes)
+	completeFlag(cmd, "mode", cobra.FixedCompletions(flags.mode.allowed, noFiles))
+	completeFlag(cmd, "types", completeLoadTypes)
 	return cmd
 }
 
-// envoyTypes are the names of Envoy's types.
 func envoyTypes() map[string]string {
 	return map[string]string{
 		"clusters": xds.ClusterURL, "endpoints": xds.EndpointURL, "listeners": xds.ListenerURL, "routes": xds.RouteURL,
@@ -86,7 +82,6 @@ func envoyTypes() map[string]string {
 	}
 }
 
-// check completes the flags.
 func (f *loadFlags) check() error {
 	if f.Clients < 1 || f.PerConnection < 1 {
 		return usage("want at least one client, and one a connection")
@@ -122,7 +117,6 @@ func (f *loadFlags) check() error {
 	return nil
 }
 
-// progress is a report in a line.
 func progress(r load.Report) string {
 	line := fmt.Sprintf("%s: %d of %d clients synced, %d messages, %s", r.Elapsed, r.Synced, r.Clients,
 		r.Initial.Messages+r.Later.Messages, size(r.Initial.Bytes+r.Later.Bytes))
@@ -135,7 +129,6 @@ func progress(r load.Report) string {
 	return line
 }
 
-// writeLoad writes a report for people.
 func writeLoad(w io.Writer, r load.Report) error {
 	rate := func(n float64) float64 {
 		if r.Watched == 0 {
@@ -167,7 +160,6 @@ func quantiles(q load.Quantiles) string {
 	return fmt.Sprintf("p50 %s, p90 %s, p99 %s, max %s", q.P50, q.P90, q.P99, q.Max)
 }
 
-// size is a number of bytes for people.
 func size(n int64) string {
 	switch {
 	case n >= 1<<30:

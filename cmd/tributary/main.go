@@ -56,9 +56,8 @@ func (f *logFlags) add(cmd *cobra.Command) {
 	f.format = choice{value: "text", allowed: []string{"text", "json"}}
 	cmd.Flags().TextVar(&f.level, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn, error")
 	cmd.Flags().Var(&f.format, "log-format", "format of the log: text, json")
-	// The flags exist and the functions are valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions(f.format.allowed, noFiles))
-	_ = cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, noFiles))
+	completeFlag(cmd, "log-format", cobra.FixedCompletions(f.format.allowed, noFiles))
+	completeFlag(cmd, "log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, noFiles))
 }
 
 func (f *logFlags) logger(w io.Writer) *slog.Logger {

@@ -20,7 +20,6 @@ import (
 	"tributary/resource"
 )
 
-// printing says how objects are printed.
 type printing struct {
 	format    string // table, wide, name, yaml or json
 	noHeaders bool
@@ -30,16 +29,8 @@ type printing struct {
 
 // print prints what was found, of one kind after the other.
 func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
-	switch p.format {
-	case "json":
-		if !p.list && len(all) == 1 && len(all[0].objects) == 1 {
-			return printDocument(w, p.format, all[0].objects[0], p.version)
-		}
-		return printJSONList(w, all, p.version)
-	case "yaml":
-		return p.yaml(w, all)
-	case "name":
-		return printNames(w, all)
+	if p.format != "table" && p.format != "wide" {
+		return p.documents(w, all)
 	}
 	var b bytes.Buffer
 	options := output.TableOptions{
@@ -64,7 +55,6 @@ func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
 	return err
 }
 
-// ofSeveralNamespaces reports whether the objects have to be told apart by their namespaces.
 func ofSeveralNamespaces(all []found) bool {
 	namespaces := make(map[string]bool)
 	for _, f := range all {
@@ -77,93 +67,68 @@ func ofSeveralNamespaces(all []found) bool {
 	return len(namespaces) > 1
 }
 
-func (p *printing) yaml(w io.Writer, all []found) error {
-	separator := ""
+// documents prints objects as documents, or as the names that get takes; as JSON in a list that kubectl apply takes.
+func (p *printing) documents(w io.Writer, all []found) error {
+	var documents []document
 	for _, f := range all {
 		for _, r := range f.objects {
-			if _, err := io.WriteString(w, separator); err != nil {
-				return err
-			}
-			if err := printDocument(w, p.format, r, p.version); err != nil {
-				return err
-			}
-			separator = "---\n"
+			name := strings.TrimPrefix(r.Key().Namespace+"/"+r.Key().Name, "/")
+			documents = append(documents, document{strings.ToLower(string(f.schema.Kind)) + "/" + name, func(format string) ([]byte, error) {
+				text, err := marshalled(r, format)
+				if p.version != nil {
+					text = check.WithVersion(text, p.version(r.Key()))
+				}
+				return text, err
+			}})
 		}
 	}
-	return nil
+	return printDocuments(w, p.format, documents, !p.list && len(documents) == 1, func(items []json.RawMessage) any {
+		return struct {
+			APIVersion string            `json:"apiVersion"`
+			Kind       string            `json:"kind"`
+			Items      []json.RawMessage `json:"items"`
+		}{"v1", "List", items}
+	})
 }
 
-// printNames prints objects as get takes them.
-func printNames(w io.Writer, all []found) error {
-	for _, f := range all {
-		for _, r := range f.objects {
-			parts := []string{strings.ToLower(string(f.schema.Kind)), r.Key().Namespace, r.Key().Name}
-			if parts[1] == "" {
-				parts = []string{parts[0], parts[2]}
-			}
-			if _, err := fmt.Fprintln(w, strings.Join(parts, "/")); err != nil {
+type document struct {
+	name    string
+	marshal func(format string) ([]byte, error)
+}
+
+// printDocuments prints all in a format of json, yaml or name: as JSON, a single one alone, or else what list makes of them.
+func printDocuments(w io.Writer, format string, all []document, single bool, list func([]json.RawMessage) any) error {
+	items, separator := []json.RawMessage{}, ""
+	for _, d := range all {
+		if format == "name" {
+			if _, err := fmt.Fprintln(w, d.name); err != nil {
 				return err
 			}
+			continue
 		}
+		text, err := d.marshal(format)
+		if err == nil && format == "yaml" {
+			_, err = fmt.Fprintf(w, "%s%s", separator, text)
+		}
+		if err != nil {
+			return err
+		}
+		items, separator = append(items, text), "---\n"
 	}
-	return nil
+	switch {
+	case format != "json":
+		return nil
+	case single:
+		return printJSON(w, items[0])
+	}
+	return printJSON(w, list(items))
 }
 
-// marshalled is an object in JSON, or else in YAML.
 func marshalled(r *resource.Resource, format string) ([]byte, error) {
 	if format == "json" {
 		return resource.MarshalJSON(r)
 	}
 	return resource.MarshalYAML(r)
-}
-
-// printDocument prints one object as YAML or JSON, with its version if version tells one.
-func printDocument(w io.Writer, format string, r *resource.Resource, version func(resource.Key) string) error {
-	text, err := marshalled(r, format)
-	if err != nil {
-		return err
-	}
-	if version != nil {
-		text = check.WithVersion(text, version(r.Key()))
-	}
-	if format == "json" {
-		if text, err = indented(text); err != nil {
-			return err
-		}
-	}
-	_, err = w.Write(text)
-	return err
-}
-
-// printJSONList prints objects as a list that kubectl apply takes.
-func printJSONList(w io.Writer, all []found, version func(resource.Key) string) error {
-	list := struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Items      []json.RawMessage `json:"items"`
-	}{"v1", "List", []json.RawMessage{}}
-	for _, f := range all {
-		for _, r := range f.objects {
-			text, err := resource.MarshalJSON(r)
-			if err != nil {
-				return err
-			}
-			if version != nil {
-				text = check.WithVersion(text, version(r.Key()))
-			}
-			list.Items = append(list.Items, text)
-		}
-	}
-	return printJSON(w, list)
-}
-
-func indented(text []byte) ([]byte, error) {
-	var b bytes.Buffer
-	if err := json.Indent(&b, text, "", "  "); err != nil {
-		return nil, err
-	}
-	b.WriteByte('\n')
-	return b.Bytes(), nil
 }
 
 // choice is a flag with a fixed set of values. It implements pflag.Value.
@@ -177,8 +142,7 @@ func outputs(allowed ...string) *choice { return &choice{value: allowed[0], allo
 
 func (c *choice) add(cmd *cobra.Command) {
 	cmd.Flags().VarP(c, "output", "o", "format of the output: "+strings.Join(c.allowed, ", "))
-	// The flag exists and the function is valid, so this cannot fail.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(c.allowed, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(cmd, "output", cobra.FixedCompletions(c.allowed, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (c *choice) String() string { return c.value }
@@ -218,19 +182,13 @@ func (m *moment) Set(text string) error {
 		return nil
 	}
 	for _, form := range []string{
-		time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04",
-		time.DateOnly,
+		time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly,
 	} {
-		if at, err := time.ParseInLocation(form, text, now.Location()); err == nil {
-			*m = moment{at, text}
-			return nil
-		}
-	}
-	for _, form := range []string{time.TimeOnly, "15:04"} {
-		if at, err := time.ParseInLocation(form, text, now.Location()); err == nil {
-			y, month, d := now.Date()
-			*m = moment{time.Date(y, month, d, at.Hour(), at.Minute(), at.Second(), 0, now.Location()), text}
-			return nil
+		for _, full := range []string{text, now.Format("2006-01-02 ") + text} { // a time alone is one of today
+			if at, err := time.ParseInLocation(form, full, now.Location()); err == nil {
+				*m = moment{at, text}
+				return nil
+			}
 		}
 	}
 	return fmt.Errorf("want how long ago, such as 90s or 1h30m, or a time such as 15:04, 2006-01-02 15:04 or 2006-01-02T15:04:05Z, got %q",

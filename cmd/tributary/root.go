@@ -29,21 +29,25 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 		SilenceErrors: true, // exitCode prints them
 		SilenceUsage:  true,
 		Version:       thisBuild().Version,
-		Args:          noCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			findAdmin(cmd) // before what is wrong with a token is looked for
 			return checkDurations(cmd)
 		},
 	}
-	root.AddCommand(newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(),
+	group(root, newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(),
 		newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newUpgrade(), newGuard(), newLoad(), newBootstrap(),
 		newAccess(), newToken(), newVersion(), newConfig(), newSchema(), newDocs())
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetHelpCommand(newHelp(root))
 	sayArguments(root)
 	return root
+}
+
+// group makes a command of cmd that is nothing but a place for others.
+func group(cmd *cobra.Command, all ...*cobra.Command) *cobra.Command {
+	cmd.Args, cmd.RunE = noCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(all...)
+	return cmd
 }
 
 func newHelp(root *cobra.Command) *cobra.Command {
@@ -104,7 +108,6 @@ const (
 	exitConfig   = 78 // EX_CONFIG of sysexits.h
 )
 
-// failure is an error with the exit code that it leads to.
 type failure struct {
 	code int
 	err  error // nil if all was said already
@@ -141,6 +144,13 @@ func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, 
 			return &failure{exitRetry, err}
 		}
 		return &failure{exitFailed, err}
+	}
+}
+
+// warn prints what a command goes on without.
+func warn(cmd *cobra.Command, all ...error) {
+	for _, err := range all {
+		cmd.PrintErrf("warning: %v\n", err)
 	}
 }
 

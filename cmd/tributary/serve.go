@@ -15,7 +15,6 @@ import (
 	"tributary/internal/relay"
 )
 
-// serveFlags are what `serve` is told on the command line.
 type serveFlags struct {
 	file    string
 	sources []string
@@ -101,21 +100,17 @@ says why.`,
 	return cmd
 }
 
-// config makes a configuration of the file or of the flags alone.
 func (f *serveFlags) config() (*config.Config, error) {
 	cfg, err := f.base()
 	if err == nil {
-		if f.xds != "" {
-			cfg.Listen.XDS = f.xds
-			delete(cfg.Places, "listen.xds")
-		}
-		if f.admin != "" {
-			cfg.Listen.Admin = f.admin
-			delete(cfg.Places, "listen.admin")
-		}
-		if f.state != "" {
-			cfg.StateDir = f.state
-			delete(cfg.Places, "stateDir")
+		for _, o := range []struct {
+			key, flag string
+			value     *string
+		}{{"listen.xds", f.xds, &cfg.Listen.XDS}, {"listen.admin", f.admin, &cfg.Listen.Admin}, {"stateDir", f.state, &cfg.StateDir}} {
+			if o.flag != "" {
+				*o.value = o.flag
+				delete(cfg.Places, o.key)
+			}
 		}
 		if f.xds != "" || f.admin != "" || f.state != "" {
 			cfg, err = config.New("command line", *cfg)

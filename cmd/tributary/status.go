@@ -67,7 +67,6 @@ With several servers, --admin A,B,C, it shows a line of each. CONTENT is a hash 
 	return cmd
 }
 
-// fleet asks several servers at once.
 func (f *adminFlags) fleet(ctx context.Context, w io.Writer, check, asJSON bool) error {
 	all := make([]output.Instance, 0)
 	for name := range strings.SplitSeq(f.server.address, ",") {

@@ -17,7 +17,6 @@ import (
 	"tributary/server/envoy"
 )
 
-// validateFlags say how strictly to look.
 type validateFlags struct {
 	offline bool
 	strict  bool
@@ -76,28 +75,22 @@ It exits with 3 if something would not be served; with --strict also if there is
 			if flags.connect {
 				l.Connect = relay.Reader
 			}
-			look := func(path string, of func() (skipped []string, err error)) error {
-				skipped, err := of()
-				if err != nil && path != "" {
-					err = fmt.Errorf("%s: %w", path, err)
-				}
-				if err != nil {
-					return err
-				}
-				for _, s := range skipped {
-					cmd.PrintErrf("not checked: %s\n", s)
-				}
-				return nil
-			}
-			if flags.config != "" {
-				if err := look("", func() ([]string, error) { return flags.validateConfig(ctx, &l) }); err != nil {
+			var skipped []string
+			if flags.config != "" { // which is one of ours, whatever is in it
+				cfg, err := config.Load(flags.config)
+				if skipped, err = l.Config(ctx, flags.config, cfg, err, flags.offline); err != nil {
 					return err
 				}
 			}
 			for _, path := range args {
-				if err := look(path, func() ([]string, error) { return flags.validate(ctx, &l, path, cmd.InOrStdin()) }); err != nil {
-					return err
+				more, err := flags.validate(ctx, &l, path, cmd.InOrStdin())
+				if err != nil {
+					return fmt.Errorf("%s: %w", path, err)
 				}
+				skipped = append(skipped, more...)
+			}
+			for _, s := range skipped {
+				cmd.PrintErrf("not checked: %s\n", s)
 			}
 			for _, line := range l.Connected {
 				cmd.PrintErrln(line)
@@ -156,13 +149,6 @@ func (f *validateFlags) validate(ctx context.Context, l *check.Linter, path stri
 	return l.Text(ctx, path, text, f.offline)
 }
 
-// validateConfig looks at what is to be a configuration file of ours, whatever is in it.
-func (f *validateFlags) validateConfig(ctx context.Context, l *check.Linter) (skipped []string, err error) {
-	cfg, err := config.Load(f.config)
-	return l.Config(ctx, f.config, cfg, err, f.offline)
-}
-
-// print prints what was found, and fails if it is too much.
 func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 	findings := append([]check.Finding{}, l.Findings...)
 	slices.SortStableFunc(findings, check.ByPlace)

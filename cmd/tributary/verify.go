@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -114,7 +113,6 @@ func (f *clientFlags) ofIstiod(ctx context.Context, cmd *cobra.Command, ages *ag
 	return verify.Compare(served, stored), len(served.Objects), nil
 }
 
-// ofEnvoy is the same of an Envoy.
 func (f *clientFlags) ofEnvoy(ctx context.Context, ages *ageFlags, envoy *verify.Envoy) ([]verify.Finding, int, error) {
 	peer := &verify.EnvoyPeer{Envoy: *envoy, Expected: func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, error) {
 		text, err := protojson.Marshal(node)
@@ -154,7 +152,6 @@ func (f *clientFlags) admin(ages *ageFlags) *client.Admin {
 	return server
 }
 
-// settleStep is how often it is looked whether what was on its way has arrived.
 const settleStep = 500 * time.Millisecond
 
 // settled returns what find finds once that is nothing, or has had time to settle.
@@ -162,7 +159,7 @@ func settled(ctx context.Context, within time.Duration, find func() ([]verify.Fi
 	deadline := time.Now().Add(within)
 	for {
 		findings, objects, err := find()
-		if err != nil || onlyExtra(findings) || time.Now().After(deadline) {
+		if err != nil || wrong(findings) == 0 || time.Now().After(deadline) {
 			return findings, objects, err
 		}
 		select {
@@ -173,13 +170,14 @@ func settled(ctx context.Context, within time.Duration, find func() ([]verify.Fi
 	}
 }
 
-func onlyExtra(all []verify.Finding) bool {
+// wrong counts the findings that are no extra.
+func wrong(all []verify.Finding) (n int) {
 	for _, f := range all {
 		if f.Class != verify.Extra {
-			return false
+			n++
 		}
 	}
-	return true
+	return n
 }
 
 // served is what the server serves. Which kinds clients ask for is known if its admin server can be asked.
@@ -190,9 +188,7 @@ func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageF
 		return s, err
 	}
 	for _, answer := range answers {
-		for _, err := range answer.Rejects {
-			cmd.PrintErrf("warning: %v\n", err)
-		}
+		warn(cmd, answer.Rejects...)
 		for _, r := range answer.Resources {
 			if f.selects(r) {
 				s.Objects = append(s.Objects, r)
@@ -218,12 +214,9 @@ func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageF
 	return s, nil
 }
 
-// writeFindings writes findings, and returns how many count.
 func writeFindings(w io.Writer, format string, all []verify.Finding, extra bool) (counted int, err error) {
-	for _, f := range all {
-		if extra || f.Class != verify.Extra {
-			counted++
-		}
+	if counted = len(all); !extra {
+		counted = wrong(all)
 	}
 	if format == "json" {
 		return counted, printJSON(w, append([]verify.Finding{}, all...))
@@ -236,9 +229,9 @@ func writeFindings(w io.Writer, format string, all []verify.Finding, extra bool)
 		if f.Origin != "" {
 			from = " (from " + f.Origin + ")"
 		}
-		if _, wrong := fmt.Fprintf(w, "%-9s  %s: %s%s\n", f.Class, f.Key(), f.Reason, from); wrong != nil {
-			err = errors.Join(err, wrong)
+		if _, err := fmt.Fprintf(w, "%-9s  %s: %s%s\n", f.Class, f.Key(), f.Reason, from); err != nil {
+			return counted, err
 		}
 	}
-	return counted, err
+	return counted, nil
 }

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"tributary/cmd/internal/client"
 	"tributary/cmd/internal/output"
@@ -26,7 +29,7 @@ func newWatch() *cobra.Command {
 prints what is added, updated and deleted until it is interrupted. It waits for a server that is not up yet, and reconnects when
 the server goes away. Without -n it shows the objects of all namespaces.
 
-It also watches Envoy's ` + envoyTypeNames() + ` of any ADS server.
+It also watches Envoy's ` + strings.Join(envoyTypeNames(), ", ") + ` of any ADS server.
 
 Each change has its time, and an update the fields that it changed. With -o json each line is an object with the keys time, change,
 fields and object; with -o yaml the change is a comment. That it waits, or is connected again, is said on standard error.`,
@@ -56,7 +59,7 @@ func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, f
 	meant func(*resource.Resource) bool,
 ) error {
 	return flags.watch(cmd, func(server *client.XDS) error {
-		return server.Watch(ctx, schema, func(e client.Event) error {
+		return server.Watch(ctx, schema, func(e client.Event[*resource.Resource]) error {
 			if !meant(e.Resource) {
 				return nil
 			}
@@ -70,24 +73,14 @@ func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, f
 // watch has run watch a server until it is interrupted.
 func (f *clientFlags) watch(cmd *cobra.Command, run func(server *client.XDS) error) error {
 	server := f.client(cmd)
-	server.Again, server.Waiting = again(cmd), waiting(cmd)
+	server.Again = func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) } // changes may have been missed
+	server.Waiting = func(err error) { cmd.PrintErrf("%s waiting: %v\n", clock(), err) }
 	if err := run(server); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil // as it was asked to
 }
 
-// again says that what comes next may have happened while nobody looked.
-func again(cmd *cobra.Command) func(server string) {
-	return func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) }
-}
-
-// waiting says why nothing comes yet.
-func waiting(cmd *cobra.Command) func(err error) {
-	return func(err error) { cmd.PrintErrf("%s waiting: %v\n", clock(), err) }
-}
-
-// clock is the time at which something is printed.
 func clock() string { return time.Now().UTC().Format("15:04:05Z") }
 
 // maxFields is how many of the fields that an update changes are named.
@@ -123,7 +116,7 @@ func printChange(w io.Writer, format string, change client.Change, what string, 
 }
 
 // fieldsOf are the fields that an update changed; none where that cannot be told.
-func fieldsOf(e client.Event) []string {
+func fieldsOf(e client.Event[*resource.Resource]) []string {
 	if e.Was == nil {
 		return nil
 	}
@@ -132,4 +125,78 @@ func fieldsOf(e client.Event) []string {
 		return nil
 	}
 	return fields
+}
+
+func envoyType(name string) (client.EnvoyType, bool) {
+	types := client.EnvoyTypes()
+	i := slices.IndexFunc(types, func(t client.EnvoyType) bool { return t.Name == strings.ToLower(name) })
+	if i < 0 {
+		return client.EnvoyType{}, false
+	}
+	return types[i], true
+}
+
+// checkEnvoy complains of flags that mean nothing for Envoy's types.
+func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t client.EnvoyType) error {
+	for _, name := range []string{"namespace", "all-namespaces"} {
+		if cmd.Flags().Changed(name) {
+			return usage("%s have no namespaces: leave out --%s", t.Name, name)
+		}
+	}
+	return nil
+}
+
+func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType, name string) error {
+	if err := flags.checkEnvoy(cmd, t); err != nil {
+		return err
+	}
+	answer, err := flags.client(cmd).GetEnvoy(ctx, t)
+	if err != nil {
+		return err
+	}
+	warn(cmd, answer.Rejects...)
+	for _, missing := range answer.Missing {
+		if name == "" || name == missing {
+			cmd.PrintErrf("warning: %s refers to %s %s, which it did not send\n", flags.server, t.Name, missing)
+		}
+	}
+	var selected []proto.Message
+	for _, r := range answer.Resources {
+		if name == "" || client.NameOf(r) == name {
+			selected = append(selected, r)
+		}
+	}
+	switch {
+	case name != "" && len(selected) == 0:
+		return fmt.Errorf("%s has no %s %s", flags.server, t.Name, name)
+	case len(selected) == 0 && format != "json":
+		cmd.PrintErrf("no %s\n", t.Name)
+		return nil
+	}
+	return printEnvoy(cmd.OutOrStdout(), format, t, selected, name != "")
+}
+
+func printEnvoy(w io.Writer, format string, t client.EnvoyType, all []proto.Message, single bool) error {
+	if format == "table" || format == "wide" {
+		return output.EnvoyTable(w, t.URL, all)
+	}
+	var documents []document
+	for _, m := range all {
+		documents = append(documents, document{client.NameOf(m), func(format string) ([]byte, error) { return output.Envoy(m, format) }})
+	}
+	return printDocuments(w, format, documents, single, func(items []json.RawMessage) any { return items })
+}
+
+func watchEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType) error {
+	if err := flags.checkEnvoy(cmd, t); err != nil {
+		return err
+	}
+	return flags.watch(cmd, func(server *client.XDS) error {
+		return server.WatchEnvoy(ctx, t, func(e client.Event[proto.Message]) error {
+			what := t.Name + " " + cmp.Or(client.NameOf(e.Resource), "(no name)")
+			return printChange(cmd.OutOrStdout(), format, e.Change, what, nil, func(format string) ([]byte, error) {
+				return output.Envoy(e.Resource, format)
+			})
+		})
+	})
 }

@@ -2,8 +2,14 @@
 package secret
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // Text is a string that no message, log or dump shows: not even as a field that fmt reads without asking its methods,
@@ -39,3 +45,107 @@ func (s Text) String() string {
 
 // MarshalText keeps it out of JSON and YAML.
 func (s Text) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Mark stands for what is not shown.
+const Mark = "<secret>"
+
+// Parameter matches, in the query of an address, a parameter that is named as a secret, its name first.
+var Parameter = regexp.MustCompile(`(?i)([?&][a-z_.-]*(?:token|password|passwd|secret|credential|key)[a-z_.-]*=)[^&\s"'<>]+`)
+
+// Veil hides from messages what may be a secret in some addresses, right or wrong ones: what stands before an @, behind a #, and in
+// parameters that are named so.
+type Veil struct {
+	words []string // the longest first
+}
+
+// Cover adds addresses, and what may be one. Others have nothing to hide.
+func (v *Veil) Cover(texts ...string) {
+	for _, text := range texts {
+		for _, part := range hidden(text) {
+			v.add(part)
+		}
+	}
+	slices.SortFunc(v.words, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	v.words = slices.Compact(v.words)
+}
+
+// hidden are the parts of an address that are not shown.
+func hidden(text string) (parts []string) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	switch {
+	case !ok:
+		rest = text
+	case scheme == "fs" || scheme == "unix" || scheme == "spiffe":
+		return nil
+	}
+	for _, m := range Parameter.FindAllStringSubmatch(rest, -1) {
+		parts = append(parts, strings.TrimPrefix(m[0], m[1]))
+	}
+	if _, fragment, ok := strings.Cut(rest, "#"); ok {
+		parts = append(parts, fragment)
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		before := rest[:at]
+		if host, _, ok := strings.Cut(before, "?"); ok && strings.Contains(host, "@") { // of a server, and of others in parameters
+			parts = append(parts, host[:strings.LastIndexByte(host, '@')])
+			before = before[len(host)+1:]
+		}
+		parts = append(parts, before)
+	}
+	return parts
+}
+
+func (v *Veil) add(part string) {
+	plain, err := url.PathUnescape(part)
+	if err != nil {
+		plain = part
+	}
+	for _, p := range []string{part, plain} {
+		words := strings.FieldsFunc(p, func(r rune) bool { return strings.ContainsRune(":/@?&=,#", r) })
+		// Messages have these words, and as the name before a password they are no secret.
+		if name, _, named := strings.Cut(p, ":"); named && slices.Contains([]string{"user", "username", "admin", "root"}, name) &&
+			!slices.Contains(words[1:], name) {
+			words = words[1:]
+		}
+		v.words = append(append(v.words, p), words...)
+	}
+	v.words = slices.DeleteFunc(v.words, func(w string) bool { return w == "" })
+}
+
+// Hide returns a message without what is to be hidden.
+func (v *Veil) Hide(message string) string {
+	for _, word := range v.words {
+		if len(word) < 3 { // it may stand anywhere, but alone
+			message = strings.ReplaceAll(message, strconv.Quote(word), strconv.Quote(Mark))
+			continue
+		}
+		message = replaced(message, word)
+		if quoted := strings.Trim(strconv.Quote(word), `"`); quoted != word {
+			message = replaced(message, quoted)
+		}
+	}
+	return message
+}
+
+// replaced has a mark wherever a word stands that is no part of another one.
+func replaced(message, word string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(message, word)
+		if !found {
+			return b.String() + message
+		}
+		b.WriteString(before)
+		if isWord(before, len(before)-1) && isWord(word, 0) || isWord(after, 0) && isWord(word, len(word)-1) {
+			b.WriteString(word)
+		} else {
+			b.WriteString(Mark)
+		}
+		message = after
+	}
+}
+
+func isWord(text string, i int) bool {
+	return i >= 0 && i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] >= 'A' && text[i] <= 'Z' ||
+		text[i] >= '0' && text[i] <= '9')
+}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"unicode"
 )
 
 // Count is a number of things.
@@ -15,6 +16,14 @@ func Count(n int, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Each returns what f says of each of all.
+func Each[T any](all []T, f func(T) string) (said []string) {
+	for _, one := range all {
+		said = append(said, f(one))
+	}
+	return said
 }
 
 // A is a thing with its article, by how it is written: "an EnvoyFilter".
@@ -118,4 +127,77 @@ var wrapping = regexp.MustCompile(`rpc error: code = \w+ desc = |connection erro
 // Plain returns what a library of gRPC says, without what only says which library it is.
 func Plain(said string) string {
 	return strings.Trim(strings.ReplaceAll(wrapping.ReplaceAllString(said, ""), `\"`, `"`), `" `)
+}
+
+// Nearest returns the name that was probably meant by s, or "": one that differs in case or by two letters at most.
+func Nearest(s string, names []string) string {
+	best, bestDistance := "", 3
+	if len(s) > 64 {
+		return ""
+	}
+	if len(s) < 5 {
+		bestDistance = 2
+	}
+	for _, name := range names {
+		if d := EditDistance(strings.ToLower(s), strings.ToLower(name)); d < bestDistance {
+			best, bestDistance = name, d
+		}
+	}
+	return best
+}
+
+// Meant says what was probably meant by s, behind what says that it is not known; empty if nothing is near.
+func Meant(s string, names []string) string {
+	if guess := Nearest(s, names); guess != "" {
+		return " (did you mean " + guess + "?)"
+	}
+	return ""
+}
+
+// EditDistance returns the number of letters to insert, delete, replace or swap with the next to make b of a.
+func EditDistance(a, b string) int {
+	var beforeLast []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], beforeLast[j-2]+1)
+			}
+		}
+		beforeLast, last = last, row
+	}
+	return last[len(b)]
+}
+
+// Printable returns text with escapes in the place of characters that a terminal obeys instead of showing them, but for some:
+// control and format characters, such as those that change the direction of what follows, and separators of lines.
+func Printable(text, but string) string {
+	is := func(r rune) bool {
+		return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) && !strings.ContainsRune(but, r)
+	}
+	if !strings.ContainsFunc(text, is) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case !is(r):
+			b.WriteRune(r)
+		case r > 0xff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		}
+	}
+	return b.String()
 }

@@ -145,7 +145,7 @@ func CheckCommon(template, namespace, vips string, known ...string) error {
 	case !names.IsHost(example):
 		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", template, example)
 	case !names.IsDNSLabel(namespace):
-		return fmt.Errorf("namespace: %q is none", namespace)
+		return fmt.Errorf("namespace: %q is not the name of a namespace", namespace)
 	case !slices.Contains([]string{VIPsTCP, VIPsAll, VIPsNone}, vips):
 		return fmt.Errorf("vips: want %s, %s or %s, got %q", VIPsTCP, VIPsAll, VIPsNone, vips)
 	}

@@ -52,7 +52,6 @@ func FindReferences(s memstore.Snapshot, options AnalysisOptions) (found []Refer
 	return m.findings, slices.Compact(m.unchecked)
 }
 
-// object is a resource with its spec.
 type object[T any] struct {
 	key  resource.Key
 	spec T
@@ -193,7 +192,6 @@ func destinationsOf(o object[*networking.VirtualService]) (all []destination) {
 	return all
 }
 
-// rulesOf returns the DestinationRules of a host.
 func (m *model) rulesOf(host string) (all []object[*networking.DestinationRule]) {
 	for _, rule := range m.rules {
 		if of := withoutDomain(rule.resolve(rule.spec.GetHost())); overlap(of, withoutDomain(host)) {

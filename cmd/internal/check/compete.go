@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
 	"tributary/config"
+	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy"
@@ -56,10 +58,7 @@ func (l *Linter) Compete(ctx context.Context) error {
 	}
 	for _, c := range view.Conflicts() {
 		last := c.Objects[len(c.Objects)-1].Key()
-		var others []string
-		for _, o := range c.Objects[:len(c.Objects)-1] {
-			others = append(others, l.named(o.Key()))
-		}
+		others := words.Each(c.Objects[:len(c.Objects)-1], func(o conflicts.Ref) string { return l.named(o.Key()) })
 		l.find(Warning, Rule(c.Rule), last, l.placeOf(last), fmt.Sprintf("on %s with %s: %s", c.Subject, strings.Join(others, ", "), c.Message))
 	}
 	return nil
@@ -113,7 +112,6 @@ func (l *Linter) Analyze() {
 	}
 }
 
-// maxUnchecked is how many references are named that were not checked.
 const maxUnchecked = 5
 
 // onlyHosts reports whether a source makes ServiceEntries and WorkloadEntries alone, to which subsets and Gateways are not added.
@@ -189,7 +187,6 @@ func (l *Linter) Accepted(ctx context.Context, path string) error {
 	return nil
 }
 
-// named is what an object is called, with its place.
 func (l *Linter) named(key resource.Key) string {
 	if place := l.placeOf(key); place != "" {
 		return fmt.Sprintf("%s (%s)", key, place)

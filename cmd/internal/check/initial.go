@@ -40,7 +40,6 @@ func Registries() []Registry {
 	}
 }
 
-// dialTime is how long a port of this machine has to answer.
 const dialTime = 500 * time.Millisecond
 
 // FindRegistries returns those of all that answer on host, by what at says of their ports, with the address of each.
@@ -119,7 +118,6 @@ func FindFiles(root string) (all []FoundFiles, err error) {
 	return all, nil
 }
 
-// unfit is what a name of a source must not have.
 var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // InitialConfig is the configuration of what was found.
@@ -139,10 +137,7 @@ listen:
 # Where configuration comes from, in order of precedence: of what several have, that of the first is served.
 configSources:
 `)
-	var taken []string
-	for _, r := range registries {
-		taken = append(taken, r.Name)
-	}
+	taken := words.Each(registries, func(r Registry) string { return r.Name })
 	for _, d := range files {
 		name := strings.Trim(unfit.ReplaceAllString(strings.TrimSuffix(d.Path, filepath.Ext(d.Path)), "-"), "._-")
 		for i := 1; name == "" || slices.Contains(taken, name); i++ {

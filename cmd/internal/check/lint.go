@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"tributary/aggregate"
@@ -38,14 +37,8 @@ type Finding struct {
 
 // ByPlace orders findings by file and line.
 func ByPlace(a, b Finding) int {
-	split := func(place string) (file string, line int) {
-		file, rest, _ := strings.Cut(place, ":")
-		rest, _, _ = strings.Cut(rest, ":")
-		line, _ = strconv.Atoi(rest) // none is first
-		return file, line
-	}
-	fileA, lineA := split(a.Place)
-	fileB, lineB := split(b.Place)
+	fileA, lineA, _ := splitPlace(a.Place)
+	fileB, lineB, _ := splitPlace(b.Place)
 	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))
 }
 
@@ -149,13 +142,12 @@ func (l *Linter) Path(ctx context.Context, path string) error {
 	return nil
 }
 
-// nothing says that a place has nothing.
 func (l *Linter) nothing(place, what string, skipped int) {
 	if skipped > 0 {
 		what += ": " + words.Count(skipped, "file is there whose name does", "files are there whose names do") +
 			" not end in .yaml, .yml or .json"
 	}
-	l.Findings = append(l.Findings, Finding{Place: place, Severity: Warning, Rule: Empty, Message: what})
+	l.at(place, Warning, Empty, what)
 }
 
 // notRead returns the files of a tree that have other names than those that are read. What is hidden is meant to be.
@@ -181,21 +173,18 @@ func (l *Linter) Address(ctx context.Context, address string, settings file.Sett
 		return false, err
 	}
 	if degraded != "" {
-		l.Findings = append(l.Findings, Finding{Place: address, Severity: Error, Rule: Unreadable, Message: degraded})
+		l.at(address, Error, Unreadable, degraded)
 	}
-	l.Source(terms, contents...)
+	l.source(terms, contents)
 	return degraded != "" || slices.ContainsFunc(contents, func(c sources.Content) bool {
 		return len(c.Resources)+len(c.Rejects)+len(c.Warnings)+c.Foreign > 0
 	}), nil
 }
 
 // Contents looks at what was read from one path.
-func (l *Linter) Contents(contents ...sources.Content) { l.Source(Terms{}, contents...) }
+func (l *Linter) Contents(contents ...sources.Content) { l.source(Terms{}, contents) }
 
-// Source looks at what was read from one source.
-func (l *Linter) Source(terms Terms, contents ...sources.Content) { l.source(terms, contents) }
-
-// source does so, and returns what was found right.
+// source looks at what was read from one source, and returns what was found right.
 func (l *Linter) source(terms Terms, contents []sources.Content) *look {
 	at := &look{terms: terms, seen: make(map[resource.Key]string)}
 	l.looks = append(l.looks, at)
@@ -213,7 +202,7 @@ func (l *Linter) content(at *look, c sources.Content) {
 		if !found {
 			place, message = cmp.Or(c.Group, at.terms.Name), w
 		}
-		l.Findings = append(l.Findings, Finding{Place: place, Severity: Warning, Rule: Malformed, Message: message})
+		l.at(place, Warning, Malformed, message)
 	}
 	for _, r := range c.Rejects {
 		if r.Foreign && len(resource.ErrorsIn(r.Err)) == 1 { // which says no more than that
@@ -293,8 +282,41 @@ func (l *Linter) add(severity Severity, key resource.Key, place, note string, er
 	}
 }
 
+// at notes what is wrong with no object.
+func (l *Linter) at(place string, severity Severity, rule Rule, message string) {
+	l.find(severity, rule, resource.Key{}, place, message)
+}
+
 func (l *Linter) find(severity Severity, rule Rule, key resource.Key, place, message string) {
 	l.Findings = append(l.Findings, Finding{
 		Place: place, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Severity: severity, Rule: rule, Message: message,
 	})
+}
+
+// foreignNamed has objects of other APIs named one by one; what that means is for the linter to say.
+const foreignNamed = "error"
+
+// foreignSeverity is what the setting foreignKinds of a source makes of objects of other APIs.
+func foreignSeverity(setting string) Severity {
+	switch setting {
+	case "error":
+		return Error
+	case "warn":
+		return Warning
+	default:
+		return Note
+	}
+}
+
+func (l *Linter) foreign(terms Terms, r sources.Reject) {
+	severity := terms.Foreign
+	if severity == "" {
+		severity = Note
+	}
+	if severity != Error {
+		l.Foreign++
+	}
+	for _, e := range resource.ErrorsIn(r.Err) {
+		l.find(severity, Foreign, r.Key, e.Origin.Place, e.Err.Error())
+	}
 }

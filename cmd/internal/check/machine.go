@@ -1,16 +1,23 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"tributary/cmd/internal/client"
 	"tributary/config"
+	"tributary/internal/process"
 	"tributary/internal/relay"
 	"tributary/internal/words"
 	"tributary/server/transport"
@@ -30,7 +37,6 @@ func (d *Doctor) clock() {
 	}
 }
 
-// descriptors looks at how many files may be open.
 func (d *Doctor) descriptors() {
 	switch n := transport.Descriptors(); {
 	case n >= 0 && n < relay.FewDescriptors:
@@ -133,4 +139,192 @@ func (d *Doctor) state(cfg *config.Config) {
 		return
 	}
 	d.note(ofState, Fine, path+" can be written", "")
+}
+
+// patience is how long a name has to be found, and an istiod to answer.
+const patience = 5 * time.Second
+
+func (d *Doctor) names(ctx context.Context, cfg *config.Config) {
+	if d.Offline {
+		d.note(ofDNS, Skipped, "names are not looked up (--offline)", "")
+		return
+	}
+	looked := 0
+	for _, s := range cfg.ConfigSources {
+		for _, host := range hostsOf(s.Address) {
+			if d.name(ctx, "source "+s.Name, host) {
+				looked++
+			}
+		}
+	}
+	for _, v := range cfg.Verify {
+		if u, err := url.Parse(v.Istiod + v.Envoy); err == nil && u.Host != "" && d.name(ctx, "verify", u.Hostname()) {
+			looked++
+		}
+	}
+	d.note(ofDNS, Fine, words.Count(looked, "name of a source was", "names of sources were")+" found", "")
+}
+
+// name looks one up, and reports whether it was found. An address is no name.
+func (d *Doctor) name(ctx context.Context, whose, host string) bool {
+	if net.ParseIP(host) != nil || host == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
+		d.note(ofDNS, Error, fmt.Sprintf("%s: %v", whose, err),
+			"correct the name in its address, or have it in DNS or /etc/hosts on this machine")
+		return false
+	}
+	return true
+}
+
+// hostsOf returns the hosts in an address of a source; none in one of files.
+func hostsOf(address string) (hosts []string) {
+	scheme, rest, _ := strings.Cut(address, "://")
+	if scheme == "fs" || strings.HasPrefix(rest, "/") {
+		return nil
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	rest, _, _ = strings.Cut(rest, "/")
+	if i := strings.LastIndex(rest, "@"); i >= 0 { // before it stand a user and a password
+		rest = rest[i+1:]
+	}
+	servers := strings.Split(rest, ",")
+	if values, err := url.ParseQuery(query); err == nil {
+		for _, backup := range values["backup"] {
+			servers = append(servers, strings.Split(backup, ",")...)
+		}
+	}
+	for _, server := range servers {
+		host, _, err := net.SplitHostPort(server)
+		if err != nil {
+			host = strings.Trim(server, "[]")
+		}
+		if host != "" && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
+func (d *Doctor) certificate(c transport.Status) {
+	said := fmt.Sprintf("%s: %s of %s is valid until %s", c.Listener, c.File, c.Subject, c.NotAfter.UTC().Format(time.RFC3339))
+	switch {
+	case c.Expired:
+		d.note(ofTLS, Error, said, "put another in its place; a server that runs takes it up by itself")
+	case c.Soon:
+		d.note(ofTLS, Warning, said, "put another in its place; a server that runs takes it up by itself")
+	default:
+		d.note(ofTLS, Fine, said, "")
+	}
+}
+
+func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
+	type port struct{ key, address string }
+	all := []port{{"listen.admin", cfg.Listen.Admin}}
+	if cfg.Listen.XDS != config.ListenOff {
+		all = append(all, port{"listen.xds", cfg.Listen.XDS})
+	}
+	if l := cfg.Listen.XDSTLS; l != nil {
+		all = append(all, port{"listen.xdsTLS.address", l.Address})
+	}
+	for _, p := range all {
+		if d.running != nil {
+			d.note(ofPorts, Fine, fmt.Sprintf("%s: a tributary of version %s runs on %s", p.key, d.running.Version, p.address), "")
+			continue
+		}
+		lis, err := process.Listen(ctx, p.address)
+		switch {
+		case err == nil:
+			_ = lis.Close() // nobody has come
+			d.note(ofPorts, Fine, fmt.Sprintf("%s: %s is free", p.key, p.address), "")
+		case errors.Is(err, syscall.EADDRINUSE):
+			d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err), "find who has it with ss -ltnp, and end that, or take another port")
+		case errors.Is(err, syscall.EACCES):
+			d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err),
+				"take a port from 1024 on, or give the service CAP_NET_BIND_SERVICE; a socket needs a directory that the user may write to")
+		default:
+			d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err), "correct the address: it has to be one of this machine")
+		}
+	}
+}
+
+// Through is an address by which an istiod reads from us, with all that is in between.
+type Through struct {
+	Client  *client.XDS   // its node is one of its own
+	Hold    time.Duration // for how long an idle stream is to stand
+	Holding func()        // told when it begins
+}
+
+// arrival is for how long a server may not know yet who asks.
+const arrival = 2 * time.Second
+
+// keepalive looks whether an idle stream stands, with the pings of an istiod.
+func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
+	if d.Through == nil || d.Offline {
+		d.note(ofKeepalive, Skipped, "no idle stream was held: name the address that istiod has for us with --through", "")
+		return
+	}
+	address := d.Through.Client.Server
+	arrived := true
+	stood, err := d.Through.Client.Stay(ctx, d.Through.Hold, func() {
+		d.Through.Holding()
+		if d.Running != nil && cfg != nil && d.running != nil {
+			arrived = d.sees(ctx, cfg, d.Through.Client.NodeID)
+		}
+	})
+	if ctx.Err() != nil {
+		return
+	}
+	after := stood.Round(time.Millisecond)
+	if stood > time.Second {
+		after = stood.Round(time.Second)
+	}
+	switch {
+	case err == nil:
+		d.note(ofKeepalive, Fine, fmt.Sprintf("%s: an idle stream stood for %s", address, after), "")
+	case errors.Is(err, client.ErrPings):
+		d.note(ofKeepalive, Error, fmt.Sprintf("%s: after %s %v", address, after, err),
+			"it is not our port that does so: find what answers there, and have it allow a ping every 30 s (KeepaliveEnforcementPolicy of gRPC), "+
+				"or have it pass TCP on as it is")
+	case errors.Is(err, client.ErrSilent):
+		d.note(ofKeepalive, Error, fmt.Sprintf("%s: after %s %v", address, after, err),
+			"a firewall or NAT in between forgets connections that are idle: have it keep them for longer than the 30 s after which istiod pings")
+	case errors.Is(err, client.ErrEnded):
+		d.note(ofKeepalive, Error, fmt.Sprintf("%s: after %s %v", address, after, err),
+			"unless tributary was ended: raise the idle timeout of the balancer or proxy in between above 30 s; if it is one for HTTP, which "+
+				"answers pings itself, "+
+				"have it never end idle streams, nor connections for their age, or pass TCP on as it is")
+	default:
+		d.note(ofKeepalive, Error, err.Error(), "see that the address is the one in istiod's configSources, and can be reached from here; for "+
+			"TLS give --tls-ca, --tls-cert and --tls-key as istiod has them")
+	}
+	if !arrived {
+		d.note(ofKeepalive, Warning, fmt.Sprintf("%s: who answers there is not the server that runs with %s", address, d.File),
+			"see that what is in between leads to this server; of several replicas it may have been another one")
+	}
+}
+
+// sees reports whether the server that runs has a client of that node. A stream is there before the server knows what it asks for.
+func (d *Doctor) sees(ctx context.Context, cfg *config.Config, node string) bool {
+	for end := time.Now().Add(arrival); ; time.Sleep(arrival / 50) {
+		now := d.Running(ctx, cfg)
+		if now == nil || now.has(node) {
+			return true
+		}
+		if ctx.Err() != nil || time.Now().After(end) {
+			return false
+		}
+	}
+}
+
+func (r *Running) has(node string) bool {
+	for _, nodes := range r.Asked {
+		if slices.Contains(nodes, node) {
+			return true
+		}
+	}
+	return false
 }

@@ -18,38 +18,33 @@ type (
 		Runs    []sarifRun `json:"runs"`
 	}
 	sarifRun struct {
-		Tool    sarifTool     `json:"tool"`
+		Tool struct {
+			Driver struct {
+				Name    string      `json:"name"`
+				Version string      `json:"version"`
+				Rules   []sarifRule `json:"rules"`
+			} `json:"driver"`
+		} `json:"tool"`
 		Results []sarifResult `json:"results"`
-	}
-	sarifTool struct {
-		Driver sarifDriver `json:"driver"`
-	}
-	sarifDriver struct {
-		Name    string      `json:"name"`
-		Version string      `json:"version"`
-		Rules   []sarifRule `json:"rules"`
 	}
 	sarifRule struct {
 		ID string `json:"id"`
 	}
 	sarifResult struct {
-		RuleID    string          `json:"ruleId"`
-		Level     string          `json:"level"`
-		Message   sarifMessage    `json:"message"`
+		RuleID  string `json:"ruleId"`
+		Level   string `json:"level"`
+		Message struct {
+			Text string `json:"text"`
+		} `json:"message"`
 		Locations []sarifLocation `json:"locations,omitempty"`
 	}
-	sarifMessage struct {
-		Text string `json:"text"`
-	}
 	sarifLocation struct {
-		Physical sarifPhysical `json:"physicalLocation"`
-	}
-	sarifPhysical struct {
-		Artifact sarifArtifact `json:"artifactLocation"`
-		Region   *sarifRegion  `json:"region,omitempty"`
-	}
-	sarifArtifact struct {
-		URI string `json:"uri"`
+		Physical struct {
+			Artifact struct {
+				URI string `json:"uri"`
+			} `json:"artifactLocation"`
+			Region *sarifRegion `json:"region,omitempty"`
+		} `json:"physicalLocation"`
 	}
 	sarifRegion struct {
 		Line   int `json:"startLine"`
@@ -59,23 +54,26 @@ type (
 
 // SARIF returns findings as a value that is written in JSON. version is that of this program.
 func SARIF(findings []Finding, version string) any {
-	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "tributary", Version: version, Rules: []sarifRule{}}}, Results: []sarifResult{}}
+	run := sarifRun{Results: []sarifResult{}}
+	driver := &run.Tool.Driver
+	driver.Name, driver.Version, driver.Rules = "tributary", version, []sarifRule{}
 	for _, f := range findings {
 		text := f.Message
 		if f.Kind != "" {
 			text = strings.TrimSpace(resource.Key{Kind: f.Kind, Namespace: f.Namespace, Name: f.Name}.String()) + ": " + text
 		}
-		result := sarifResult{RuleID: string(f.Rule), Level: string(f.Severity), Message: sarifMessage{text}}
+		result := sarifResult{RuleID: string(f.Rule), Level: string(f.Severity)}
+		result.Message.Text = text
 		if name, line, column := splitPlace(f.Place); name != "" {
-			physical := sarifPhysical{Artifact: sarifArtifact{filepath.ToSlash(name)}}
-			if line > 0 {
+			result.Locations = make([]sarifLocation, 1)
+			physical := &result.Locations[0].Physical
+			if physical.Artifact.URI = filepath.ToSlash(name); line > 0 {
 				physical.Region = &sarifRegion{line, column}
 			}
-			result.Locations = []sarifLocation{{physical}}
 		}
 		run.Results = append(run.Results, result)
-		if rule := (sarifRule{string(f.Rule)}); !slices.Contains(run.Tool.Driver.Rules, rule) {
-			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, rule)
+		if rule := (sarifRule{string(f.Rule)}); !slices.Contains(driver.Rules, rule) {
+			driver.Rules = append(driver.Rules, rule)
 		}
 	}
 	return sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}}

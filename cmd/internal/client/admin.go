@@ -33,7 +33,6 @@ type Admin struct {
 	Timeout   time.Duration // of one request
 }
 
-// maxAnswer bounds what is read of an answer, in bytes.
 const maxAnswer = 1 << 30
 
 // Get returns the page at path, and decodes it, as JSON, into v.
@@ -175,7 +174,6 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return e.Address + ": " + e.Said }
 
-// secure is how to secure a connection to host:port.
 func (c *Admin) secure(address string) (*tls.Config, error) {
 	settings := c.TLS
 	if settings == nil {
@@ -191,7 +189,6 @@ func (c *Admin) secure(address string) (*tls.Config, error) {
 	return settings.Config(host)
 }
 
-// explain says in words that the server could not be asked.
 func (c *Admin) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

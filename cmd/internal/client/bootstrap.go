@@ -4,14 +4,18 @@ import (
 	"cmp"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"text/template"
 
 	"tributary/adsc"
+	"tributary/internal/spiffe"
+	"tributary/internal/words"
 )
 
 // Bootstrap say which server, and who asks.
@@ -31,8 +35,10 @@ const DefaultEnvoyAdmin = "127.0.0.1:9901"
 //go:embed templates
 var templates embed.FS
 
-// clients are the programs that there is a template for, each with what to do with it.
-var bootstrapClients = []struct{ name, file, hint string }{
+type bootstrapClient struct{ name, file, hint string }
+
+// bootstrapClients are the programs that there is a template for, each with what to do with it.
+var bootstrapClients = []bootstrapClient{
 	{"istiod", "istiod.yaml", "This belongs into the mesh configuration of istiod. Start the server before istiod, which exits if its " +
 		"config source does not answer."},
 	{"envoy", "envoy.yaml", "Start Envoy with it: envoy -c FILE --component-log-level misc:error. The server must serve clusters and " +
@@ -46,11 +52,7 @@ var bootstrapClients = []struct{ name, file, hint string }{
 
 // BootstrapClients returns the names that Write knows.
 func BootstrapClients() []string {
-	var names []string
-	for _, c := range bootstrapClients {
-		names = append(names, c.name)
-	}
-	return names
+	return words.Each(bootstrapClients, func(c bootstrapClient) string { return c.name })
 }
 
 // WriteBootstrap writes the configuration of a client, and returns what to do with it.
@@ -123,4 +125,79 @@ func (o *Bootstrap) metadata(client string) map[string]any {
 func object(m map[string]any) (string, error) {
 	text, err := json.Marshal(m)
 	return string(text), err
+}
+
+// secure is what the templates are told of TLS.
+type secure struct {
+	Name, NameType       string   // that the server's certificate must have, and what it is to Envoy
+	CA, Certificate, Key string   // files
+	CAText               string   // what is in CA
+	Names                []string // of which the server's certificate must have one, in place of Name
+}
+
+// secure returns what the template of a client is told of TLS, of a server on host; nil for plaintext.
+func (o *Bootstrap) secure(client, host string) (*secure, error) {
+	if o.TLS == nil || !o.TLS.Secure() {
+		return nil, nil
+	}
+	if err := o.TLS.Check(); err != nil {
+		return nil, err
+	}
+	s := &secure{
+		Name: cmp.Or(o.TLS.SNI, host), NameType: "DNS",
+		CA: o.TLS.CACertificates, Certificate: o.TLS.ClientCertificate, Key: o.TLS.PrivateKey, Names: o.TLS.SubjectAltNames,
+	}
+	if net.ParseIP(s.Name) != nil {
+		s.NameType = "IP_ADDRESS"
+	}
+	switch {
+	case s.CA == "":
+		return nil, errors.New("the file with the certificates to trust is needed (--tls-ca): what a client trusts otherwise is not known here")
+	case client == "tributary":
+		return s, nil
+	case spiffe.Named(s.CA) || spiffe.Named(s.Certificate):
+		return nil, fmt.Errorf("spiffe:// is for clients that ask a SPIFFE Workload API, as tributary does: name files for %s, such as "+
+			"spiffe-helper writes them", client)
+	case len(s.Names) > 0 && client == "envoy":
+		s.Name, s.NameType = s.Names[0], "URI"
+		return s, nil
+	case len(s.Names) > 0:
+		return nil, fmt.Errorf("%s knows a server by the name of its host, not by %s", client, s.Names[0])
+	case client != "istiod":
+		return s, nil
+	case o.TLS.Mode == adsc.TLSMutual:
+		return nil, errors.New("istiod shows no certificate to its config sources, whatever its configuration says")
+	}
+	text, err := os.ReadFile(s.CA)
+	if err != nil {
+		return nil, fmt.Errorf("whom to trust: %w", err)
+	}
+	s.CAText = string(text)
+	return s, nil
+}
+
+// GRPC is the configuration of the channel credentials named tls (gRFC A65).
+func (s *secure) GRPC() map[string]any {
+	all := map[string]any{"ca_certificate_file": s.CA}
+	if s.Certificate != "" {
+		all["certificate_file"], all["private_key_file"] = s.Certificate, s.Key
+	}
+	return all
+}
+
+// Tributary is the tlsSettings of a source.
+func (s *secure) Tributary() map[string]any {
+	all := map[string]any{"mode": adsc.TLSSimple, "caCertificates": s.CA}
+	if len(s.Names) > 0 {
+		all["subjectAltNames"] = s.Names
+	} else {
+		all["sni"] = s.Name
+	}
+	if s.Certificate != "" {
+		all["mode"], all["clientCertificate"] = adsc.TLSMutual, s.Certificate
+	}
+	if s.Key != "" {
+		all["privateKey"] = s.Key
+	}
+	return all
 }

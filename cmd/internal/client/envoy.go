@@ -32,15 +32,9 @@ func EnvoyTypes() []EnvoyType {
 	}
 }
 
-// EnvoyResource is a resource of Envoy's.
-type EnvoyResource struct {
-	Name    string
-	Message proto.Message
-}
-
 // EnvoyAnswer is what a server has of a type at one moment.
 type EnvoyAnswer struct {
-	Resources []EnvoyResource // in order of name
+	Resources []proto.Message // in order of name
 	Missing   []string        // what other resources refer to, and the server did not answer
 	Rejects   []error         // what could not be decoded
 }
@@ -62,15 +56,9 @@ func (c *XDS) GetEnvoy(ctx context.Context, t EnvoyType) (*EnvoyAnswer, error) {
 	return s.answer(), nil
 }
 
-// EnvoyEvent is a change of one resource. A deleted one is shown as it last was.
-type EnvoyEvent struct {
-	Change   Change
-	Resource EnvoyResource
-}
-
 // WatchEnvoy calls handle with what the server has of a type, as additions, and then with each change, in order of name,
 // until ctx ends or handle fails. It tells nothing twice, also not after a reconnect. It waits as Watch does.
-func (c *XDS) WatchEnvoy(ctx context.Context, t EnvoyType, handle func(EnvoyEvent) error) error {
+func (c *XDS) WatchEnvoy(ctx context.Context, t EnvoyType, handle func(Event[proto.Message]) error) error {
 	s := newEnvoyState(t)
 	answered, first := false, true
 	shown := map[string]proto.Message{}
@@ -78,7 +66,7 @@ func (c *XDS) WatchEnvoy(ctx context.Context, t EnvoyType, handle func(EnvoyEven
 	defer stop(nil)
 	tell := func() {
 		answered = true
-		for _, e := range envoyEvents(shown, s.have) {
+		for _, e := range changes(shown, s.have, strings.Compare, proto.Equal) {
 			if err := handle(e); err != nil {
 				stop(err)
 				return
@@ -183,26 +171,7 @@ func (s *envoyState) complete() bool { return s.listed && len(s.missing()) == 0 
 func (s *envoyState) answer() *EnvoyAnswer {
 	a := &EnvoyAnswer{Missing: s.missing(), Rejects: s.rejected}
 	for _, name := range slices.Sorted(maps.Keys(s.have)) {
-		a.Resources = append(a.Resources, EnvoyResource{name, s.have[name]})
+		a.Resources = append(a.Resources, s.have[name])
 	}
 	return a
-}
-
-// envoyEvents returns what leads from one state to another, in order of name.
-func envoyEvents(from, to map[string]proto.Message) (events []EnvoyEvent) {
-	for name, m := range to {
-		switch old := from[name]; {
-		case old == nil:
-			events = append(events, EnvoyEvent{Added, EnvoyResource{name, m}})
-		case !proto.Equal(old, m):
-			events = append(events, EnvoyEvent{Updated, EnvoyResource{name, m}})
-		}
-	}
-	for name, m := range from {
-		if to[name] == nil {
-			events = append(events, EnvoyEvent{Deleted, EnvoyResource{name, m}})
-		}
-	}
-	slices.SortFunc(events, func(a, b EnvoyEvent) int { return strings.Compare(a.Resource.Name, b.Resource.Name) })
-	return events
 }

@@ -111,7 +111,7 @@ func eds(name, service string) *clusterv3.Cluster {
 
 func envoyNames(a *client.EnvoyAnswer) (all []string) {
 	for _, r := range a.Resources {
-		all = append(all, r.Name)
+		all = append(all, client.NameOf(r))
 	}
 	return all
 }
@@ -170,7 +170,7 @@ func TestGetEnvoyFails(t *testing.T) {
 	_, err = asked.GetEnvoy(t.Context(), typeNamed(t, "routes"))
 	require.ErrorContains(t, err, "127.0.0.1:1 is unavailable: ")
 	waitsForever(t, asked, func(ctx context.Context) error {
-		return asked.WatchEnvoy(ctx, typeNamed(t, "routes"), func(client.EnvoyEvent) error { return nil })
+		return asked.WatchEnvoy(ctx, typeNamed(t, "routes"), func(client.Event[proto.Message]) error { return nil })
 	})
 }
 
@@ -181,9 +181,9 @@ func TestWatchEnvoy(t *testing.T) {
 	routes := typeNamed(t, "routes")
 
 	ctx, cancel := context.WithCancel(t.Context())
-	events, ended := make(chan client.EnvoyEvent, 100), make(chan error, 1)
+	events, ended := make(chan client.Event[proto.Message], 100), make(chan error, 1)
 	go func() {
-		ended <- asked.WatchEnvoy(ctx, routes, func(e client.EnvoyEvent) error {
+		ended <- asked.WatchEnvoy(ctx, routes, func(e client.Event[proto.Message]) error {
 			events <- e
 			return nil
 		})
@@ -192,7 +192,7 @@ func TestWatchEnvoy(t *testing.T) {
 		t.Helper()
 		select {
 		case e := <-events:
-			assert.Equal(t, want, string(e.Change)+" "+e.Resource.Name)
+			assert.Equal(t, want, string(e.Change)+" "+client.NameOf(e.Resource))
 		case <-time.After(10 * time.Second):
 			require.FailNow(t, "no event", want)
 		}
@@ -208,6 +208,6 @@ func TestWatchEnvoy(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 
 	full := errors.New("disk full")
-	err := asked.WatchEnvoy(t.Context(), routes, func(client.EnvoyEvent) error { return full })
+	err := asked.WatchEnvoy(t.Context(), routes, func(client.Event[proto.Message]) error { return full })
 	require.ErrorIs(t, err, full)
 }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +17,9 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+	mcp "istio.io/api/mcp/v1alpha1"
 
 	"tributary/adsc"
 	"tributary/internal/words"
@@ -41,31 +45,36 @@ type XDS struct {
 
 // Answer is what a server has of a kind at one moment.
 type Answer struct {
-	Version   string               // as the server gives it; often empty
+	typeURL   string
 	Resources []*resource.Resource // in key order
 	Rejects   []error              // what could not be decoded
 }
 
+func (a *Answer) empty() bool { return len(a.Resources)+len(a.Rejects) == 0 }
+
 // notYet is the error of a server that cannot be reached, or does not answer, and may soon.
 type notYet struct{ error }
 
-// errAnswered ends a stream that has done its work.
 var errAnswered = errors.New("answered")
 
 // Get returns what the server has of a kind.
 func (c *XDS) Get(ctx context.Context, schema *resource.Schema) (*Answer, error) {
-	_, answer, err := c.find(ctx, schema)
-	return answer, err
+	answers, err := c.GetAll(ctx, []*resource.Schema{schema})
+	if err != nil {
+		return nil, err
+	}
+	return answers[0], nil
 }
 
 // GetAll returns what the server has of kinds, each of which is given once. All are asked for on one stream, so that who reads the server's
-// log sees one client come and go; those of which there is nothing by their preferred version by the next one, on another.
+// log sees one client come and go; those of which there is nothing by their preferred version by the next one, on another: istiod serves a
+// kind under one version only, which depends on its age, and answers the others with nothing.
 func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer, error) {
 	answers := make([]*Answer, len(schemas))
 	for version := 0; ; version++ {
 		var asked []int
 		for i, s := range schemas {
-			if version < len(s.Versions) && (answers[i] == nil || len(answers[i].Resources)+len(answers[i].Rejects) == 0) {
+			if version < len(s.Versions) && (answers[i] == nil || answers[i].empty()) {
 				asked = append(asked, i)
 			}
 		}
@@ -96,43 +105,12 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 	}
 }
 
-// find asks for the versions of a kind, the preferred one first, until one is answered with something. istiod serves a
-// kind under one version only, which one depends on its age, and answers the others with nothing. It returns the type
-// URL that something came from, or all of them, and the last answer, if there is nothing.
-func (c *XDS) find(ctx context.Context, schema *resource.Schema) (typeURLs []string, answer *Answer, err error) {
-	all := typeURLsOf(schema)
-	for _, typeURL := range all {
-		if answer, err = c.ask(ctx, typeURL); err != nil {
-			return nil, nil, err
-		}
-		if len(answer.Resources)+len(answer.Rejects) > 0 {
-			return []string{typeURL}, answer, nil
-		}
-	}
-	return all, answer, nil
-}
-
 func typeURLsOf(schema *resource.Schema) []string {
 	urls := make([]string, len(schema.Versions))
 	for i, v := range schema.Versions {
 		urls[i] = schema.Group + "/" + v + "/" + string(schema.Kind)
 	}
 	return urls
-}
-
-// ask returns the first answer to typeURL.
-func (c *XDS) ask(ctx context.Context, typeURL string) (answer *Answer, err error) {
-	err = c.until(ctx, func(answered func()) adsc.Config {
-		return c.objects(adsc.Subscription{TypeURL: typeURL, Handler: func(_ context.Context, r *adsc.Response) error {
-			answer = decode(r)
-			answered()
-			return nil
-		}})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer, nil
 }
 
 // until runs a client until one of its handlers calls answered. The error says that this did not happen in time.
@@ -162,7 +140,6 @@ func (c *XDS) until(ctx context.Context, config func(answered func()) adsc.Confi
 	return c.explain(err)
 }
 
-// explain says in words what gRPC says of a failure.
 func (c *XDS) explain(err error) error {
 	var s interface{ GRPCStatus() *status.Status }
 	if !errors.As(err, &s) {
@@ -220,4 +197,153 @@ func (c *XDS) config(subs ...adsc.Subscription) adsc.Config {
 		}},
 		Log: c.Log,
 	}
+}
+
+// decode reads a response. What cannot be decoded is told, not dropped.
+func decode(r *adsc.Response) *Answer {
+	answer := &Answer{typeURL: r.TypeURL}
+	for _, a := range r.Bodies() {
+		res, err := decodeOne(r.TypeURL, a)
+		if err != nil {
+			answer.Rejects = append(answer.Rejects, fmt.Errorf("%s sent something invalid: %w", r.Server, err))
+			continue
+		}
+		answer.Resources = append(answer.Resources, res)
+	}
+	slices.SortFunc(answer.Resources, func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
+	return answer
+}
+
+// decodeOne is resource.DecodeMCP, but that it takes names without a namespace, "/name", which istiod gives to objects
+// that it read from files. To istiod itself they are in the namespace default.
+func decodeOne(typeURL string, a *anypb.Any) (*resource.Resource, error) {
+	if res, err := resource.DecodeMCP(typeURL, a); err == nil {
+		return res, nil
+	}
+	var m mcp.Resource
+	if a.UnmarshalTo(&m) == nil && strings.HasPrefix(m.GetMetadata().GetName(), "/") {
+		m.Metadata.Name = "default" + m.GetMetadata().GetName()
+		if named, err := anypb.New(&m); err == nil {
+			a = named
+		}
+	}
+	return resource.DecodeMCP(typeURL, a)
+}
+
+// Change is what happened to an object.
+type Change string
+
+// The changes.
+const (
+	Added   Change = "added"
+	Updated Change = "updated"
+	Deleted Change = "deleted"
+)
+
+// Event is a change of one object, or of one resource of Envoy's. A deleted one is shown as it last was.
+type Event[T any] struct {
+	Change   Change
+	Resource T
+	Was      T // before an update, else nil
+}
+
+// Watch calls handle with what the server has of a kind, as additions, and then with each change, in key order, until
+// ctx ends or handle fails. It tells nothing twice, also not after a reconnect. Watch waits for a server that does not answer yet, and
+// reconnects later.
+func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Event[*resource.Resource]) error) error {
+	answer, err := c.Get(ctx, schema)
+	for first := true; err != nil; first = false {
+		if ctx.Err() != nil || !c.waits(err, first) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Second):
+		}
+		answer, err = c.Get(ctx, schema)
+	}
+	typeURLs := []string{answer.typeURL}
+	if answer.empty() {
+		typeURLs = typeURLsOf(schema)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+
+	w := &watch{handle: handle, types: make([]objects, len(typeURLs)), shown: objects{}}
+	subs := make([]adsc.Subscription, len(typeURLs))
+	for i, typeURL := range typeURLs {
+		subs[i] = adsc.Subscription{TypeURL: typeURL, Handler: func(_ context.Context, r *adsc.Response) error {
+			answer := decode(r)
+			if err := w.update(i, answer); err != nil {
+				stop(err)
+			}
+			return errors.Join(answer.Rejects...)
+		}}
+	}
+	client, err := adsc.New(c.objects(subs...))
+	if err != nil {
+		return err
+	}
+	_ = client.Run(ctx) // ends with ctx only, whose cause says more
+	return context.Cause(ctx)
+}
+
+// waits reports whether a watch that failed with err before any answer goes on. It tells of the first time.
+func (c *XDS) waits(err error, first bool) bool {
+	_, ok := errors.AsType[notYet](err)
+	if ok && first && c.Waiting != nil {
+		c.Waiting(err)
+	}
+	return ok
+}
+
+type objects map[resource.Key]*resource.Resource
+
+// watch is what a Watch knows. It is owned by the goroutine of the ADS client.
+type watch struct {
+	handle func(Event[*resource.Resource]) error
+	types  []objects // by type URL, in order of preference
+	shown  objects   // what handle was told
+}
+
+// update takes the state of one type, and tells what is different for it.
+func (w *watch) update(i int, answer *Answer) error {
+	now := objects{}
+	for _, r := range answer.Resources {
+		now[r.Key()] = r
+	}
+	w.types[i] = now
+
+	next := objects{}
+	for _, t := range slices.Backward(w.types) {
+		maps.Copy(next, t)
+	}
+	events := changes(w.shown, next, resource.Key.Compare, resource.Equal)
+	w.shown = next
+	for _, e := range events {
+		if err := w.handle(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changes returns what leads from one state to another, in the order of the keys.
+func changes[K comparable, T any](from, to map[K]T, compare func(a, b K) int, equal func(a, b T) bool) (events []Event[T]) {
+	all := maps.Clone(from)
+	maps.Copy(all, to)
+	for _, key := range slices.SortedFunc(maps.Keys(all), compare) {
+		was, before := from[key]
+		is, after := to[key]
+		switch {
+		case !before:
+			events = append(events, Event[T]{Change: Added, Resource: is})
+		case !after:
+			events = append(events, Event[T]{Change: Deleted, Resource: was})
+		case !equal(was, is):
+			events = append(events, Event[T]{Updated, is, was})
+		}
+	}
+	return events
 }

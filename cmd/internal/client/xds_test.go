@@ -151,7 +151,6 @@ func TestGet(t *testing.T) {
 	answer, err := s.asked().Get(t.Context(), schema(t))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a/y", "b/x"}, names(answer.Resources), "in order")
-	assert.Equal(t, "v", answer.Version)
 	require.Len(t, answer.Rejects, 1)
 	assert.ErrorContains(t, answer.Rejects[0], `"nameless"`)
 	assert.ErrorContains(t, answer.Rejects[0], s.address)
@@ -204,10 +203,10 @@ func watcher(t *testing.T, s *server) (next func() string, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	kind := schema(t)
-	events := make(chan client.Event, 100)
+	events := make(chan client.Event[*resource.Resource], 100)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.asked().Watch(ctx, kind, func(e client.Event) error {
+		ended <- s.asked().Watch(ctx, kind, func(e client.Event[*resource.Resource]) error {
 			events <- e
 			return nil
 		})
@@ -268,7 +267,7 @@ func TestWatchOfNothingYet(t *testing.T) {
 func TestWatchEndsIfItsHandlerFails(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "shop/x", "x")}})
 	full := errors.New("disk full")
-	err := s.asked().Watch(t.Context(), schema(t), func(client.Event) error { return full })
+	err := s.asked().Watch(t.Context(), schema(t), func(client.Event[*resource.Resource]) error { return full })
 	require.ErrorIs(t, err, full)
 }
 
@@ -277,11 +276,13 @@ func TestWatchSaysThatItIsConnectedAgain(t *testing.T) {
 	c := s.asked()
 	again := make(chan string, 8)
 	c.Again = func(server string) { again <- server }
-	events := make(chan client.Event, 8)
+	events := make(chan client.Event[*resource.Resource], 8)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	kind := schema(t)
-	go func() { ended <- c.Watch(ctx, kind, func(e client.Event) error { events <- e; return nil }) }()
+	go func() {
+		ended <- c.Watch(ctx, kind, func(e client.Event[*resource.Resource]) error { events <- e; return nil })
+	}()
 	<-events
 	assert.Empty(t, again, "the first time is not again")
 	s.cutStreams()
@@ -306,10 +307,10 @@ func waitsForever(t *testing.T, c *client.XDS, watch func(context.Context) error
 }
 
 func TestWatchWaitsForAServer(t *testing.T) {
-	kind, events := schema(t), make(chan client.Event, 1)
+	kind, events := schema(t), make(chan client.Event[*resource.Resource], 1)
 	nobody := &client.XDS{Server: "127.0.0.1:1", Timeout: time.Second}
 	waitsForever(t, nobody, func(ctx context.Context) error {
-		return nobody.Watch(ctx, kind, func(client.Event) error { return nil })
+		return nobody.Watch(ctx, kind, func(client.Event[*resource.Resource]) error { return nil })
 	})
 	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "shop/x", "x")}})
 	c := s.asked()
@@ -319,7 +320,9 @@ func TestWatchWaitsForAServer(t *testing.T) {
 	c.Waiting = func(error) { told++; c.Server = up } // which is when it comes up
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- c.Watch(ctx, kind, func(e client.Event) error { events <- e; return nil }) }()
+	go func() {
+		ended <- c.Watch(ctx, kind, func(e client.Event[*resource.Resource]) error { events <- e; return nil })
+	}()
 	assert.Equal(t, client.Added, (<-events).Change)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)

@@ -1,15 +1,19 @@
 package output
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/aymanbagabas/go-udiff"
 
+	"tributary/internal/history"
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
@@ -50,9 +54,6 @@ func (s *Side) Add(r *resource.Resource) {
 	}
 }
 
-// Len returns the number of objects.
-func (s *Side) Len() int { return len(s.objects) }
-
 // Differences counts objects.
 type Differences struct {
 	OnlyInFirst, OnlyInSecond, Changed int
@@ -72,16 +73,9 @@ func (d Differences) Total() int {
 // creation count, since clients break ties by them; of objects that have none of their own, the order of their sources does, if
 // both sides tell it.
 func WriteDifferences(w io.Writer, first, second *Side) (d Differences, err error) {
-	keys := slices.Collect(maps.Keys(first.objects))
-	for key := range second.objects {
-		if first.objects[key] == nil {
-			keys = append(keys, key)
-		}
-	}
+	var keys []resource.Key
 	for _, side := range []*Side{first, second} {
-		for key := range side.unserved {
-			keys = append(keys, key)
-		}
+		keys = slices.AppendSeq(slices.AppendSeq(keys, maps.Keys(side.objects)), maps.Keys(side.unserved))
 	}
 	slices.SortFunc(keys, resource.Key.Compare)
 	for _, key := range slices.Compact(keys) {
@@ -124,7 +118,6 @@ func WriteDifferences(w io.Writer, first, second *Side) (d Differences, err erro
 	return d, nil
 }
 
-// equalServed reports whether both sides have the same object of key.
 func equalServed(first, second *Side, key resource.Key) bool {
 	a, b := first.objects[key], second.objects[key]
 	if !equalContent(a, b) {
@@ -195,11 +188,115 @@ func writeOne(w io.Writer, labelA, labelB string, a, b *resource.Resource) error
 	return err
 }
 
-// text is r as YAML, or nothing if it is nil.
 func textOf(r *resource.Resource) (string, error) {
 	if r == nil {
 		return "", nil
 	}
 	document, err := resource.MarshalYAML(r)
 	return string(document), err
+}
+
+// ChangedFields returns the paths of what is different between two versions of an object, in order. Lists are looked at as a whole.
+func ChangedFields(was, is *resource.Resource) ([]string, error) {
+	a, err := fields(was)
+	if err != nil {
+		return nil, err
+	}
+	b, err := fields(is)
+	if err != nil {
+		return nil, err
+	}
+	return changedPaths("", a, b), nil
+}
+
+func fields(r *resource.Resource) (m map[string]any, err error) {
+	text, err := resource.MarshalJSON(r)
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	return m, err
+}
+
+func changedPaths(path string, a, b map[string]any) (paths []string) {
+	keys := make(map[string]any)
+	maps.Copy(keys, a)
+	maps.Copy(keys, b)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		at := path + key
+		left, isMap := a[key].(map[string]any)
+		right, bothMaps := b[key].(map[string]any)
+		switch {
+		case isMap && bothMaps:
+			paths = append(paths, changedPaths(at+".", left, right)...)
+		case !reflect.DeepEqual(a[key], b[key]):
+			paths = append(paths, at)
+		}
+	}
+	return paths
+}
+
+// History writes changes, a line each, and below it from what to what it changed, if that is wanted.
+func History(w io.Writer, a *history.Answer, details bool, screen Screen) error {
+	t := &text{screen: screen}
+	name, source, widest := 0, 0, len("updated*")
+	for _, e := range a.Entries {
+		widest = max(widest, len(e.Event))
+		name, source = max(name, len(subject(e))), max(source, len(e.Source))
+	}
+	for _, e := range a.Entries {
+		event := e.Event
+		if e.Unwatched {
+			event += "*"
+		}
+		t.line("%s  %-*s  %-*s  %-*s  %s", e.At.UTC().Format("2006-01-02T15:04:05.000Z"), widest, event, name, subject(e), source, e.Source,
+			oneLine(e.Place+e.Text))
+		if !details || e.Kind == "" {
+			continue
+		}
+		var changed strings.Builder
+		switch {
+		case e.Unknown:
+			changed.WriteString("what it was before is not known: it changed while no server was running\n")
+		case e.Event == history.Moved && e.Old != nil:
+			fmt.Fprintf(&changed, "it came from %s\n", oneLine(e.Old.Source+" "+e.Old.Place))
+		default:
+			before, after := &Side{Name: "before"}, &Side{Name: "after"}
+			if e.Old != nil {
+				before.Add(e.Old.Resource())
+			}
+			if e.New != nil {
+				after.Add(e.New.Resource())
+			}
+			if _, err := WriteDifferences(&changed, before, after); err != nil {
+				return err
+			}
+		}
+		for line := range strings.Lines(changed.String()) {
+			t.line("    %s", strings.TrimRight(line, "\n"))
+		}
+	}
+	return t.writeTo(w)
+}
+
+func subject(e *history.Entry) string {
+	if e.Kind == "" {
+		return "-"
+	}
+	return e.Key().String()
+}
+
+// HistoryNote says what is not shown, since the history does not have it or too much of it.
+func HistoryNote(w io.Writer, a *history.Answer, since time.Time) {
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) } // whom to tell if it fails?
+	if a.Waiting {
+		say(history.NotBegun)
+	} else if len(a.Entries) == 0 {
+		say("no changes")
+	}
+	if a.Earlier > 0 {
+		say("%s not shown (--limit)", words.Count(a.Earlier, "earlier change is", "earlier changes are"))
+	}
+	if a.From.After(since) && (len(a.Entries) == 0 || !since.IsZero()) {
+		say("the history is whole since %s", a.From.UTC().Format(time.RFC3339))
+	}
 }

@@ -35,7 +35,6 @@ func TestWriteDifferences(t *testing.T) {
 	server := side("127.0.0.1:16010", object(t, "same", "", "s"), object(t, "changed", "", "a", "b"), object(t, "gone", "", "g"))
 	files := side("rules/", object(t, "changed", "rules/c.yaml:7", "a", "c"), object(t, "changed", "rules/z.yaml:1", "second"),
 		object(t, "new", "rules/n.yaml:1", "h"), object(t, "same", "rules/s.yaml:1", "s"))
-	assert.Equal(t, 3, files.Len(), "the first of a key counts")
 
 	var out strings.Builder
 	d, err := output.WriteDifferences(&out, server, files)

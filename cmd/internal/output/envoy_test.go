@@ -93,11 +93,11 @@ func TestEnvoyTable(t *testing.T) {
 }
 
 func TestYAMLShowsExtensionsThatAreNotKnown(t *testing.T) {
-	text, err := output.EnvoyYAML(listener(t, rds(t, "a"), &anypb.Any{TypeUrl: "type.googleapis.com/acme.Filter", Value: []byte{8, 1}}))
+	text, err := output.Envoy(listener(t, rds(t, "a"), &anypb.Any{TypeUrl: "type.googleapis.com/acme.Filter", Value: []byte{8, 1}}), "yaml")
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "route_config_name: a\n")
 	assert.Contains(t, string(text), "'@type': type.googleapis.com/acme.Filter\n")
-	again, err := output.EnvoyYAML(listener(t, rds(t, "a"), &anypb.Any{TypeUrl: "type.googleapis.com/acme.Filter", Value: []byte{8, 1}}))
+	again, err := output.Envoy(listener(t, rds(t, "a"), &anypb.Any{TypeUrl: "type.googleapis.com/acme.Filter", Value: []byte{8, 1}}), "yaml")
 	require.NoError(t, err)
 	assert.Equal(t, string(text), string(again))
 }

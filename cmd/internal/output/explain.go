@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"tributary/aggregate"
 	"tributary/internal/history"
+	"tributary/internal/words"
+	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/sources"
 )
@@ -19,11 +22,12 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	t := &text{now: now}
 	if len(e.Objects) == 0 {
 		t.line("%s: %s", asked, e.Why)
-		t.section("it was there", t.gone(e.Gone))
-		t.section("left out by the transforms of its source", excluded(e.Excluded))
-		t.section("left out", leftOut(e.LeftOut))
-		t.section("similar", similar(e.Similar))
-		t.section("not readable", unread(e.Unread))
+		t.section("it was there", t.gone(e.Gone)...)
+		excluded := words.Each(e.Excluded, func(e sources.Excluded) string { return e.Source + ": " + e.Place })
+		t.section("left out by the transforms of its source", excluded...)
+		t.section("left out", leftOut(e.LeftOut)...)
+		t.section("similar", words.Each(e.Similar, similar)...)
+		t.section("not readable", words.Each(e.Unread, func(q admin.Quarantined) string { return q.Said() })...)
 		return t.writeTo(w)
 	}
 	if len(e.Objects) > 1 {
@@ -37,7 +41,7 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	}
 	if len(e.LeftOut) > 0 {
 		t.line("")
-		t.section("left out", leftOut(e.LeftOut))
+		t.section("left out", leftOut(e.LeftOut)...)
 	}
 	t.translated(e.Translated)
 	if slices.ContainsFunc(e.Objects, acknowledged) {
@@ -46,7 +50,6 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	return t.writeTo(w)
 }
 
-// gone says until when an object was there that is not any more.
 func (t *text) gone(last *history.Entry) []string {
 	if last == nil || last.Event != history.Deleted {
 		return nil
@@ -68,48 +71,37 @@ func (t *text) object(o admin.Explained, notReady bool) {
 		if notReady {
 			label = "to serve from"
 		}
-		t.section(label, t.statement(*o.Winner))
-		t.section("because", strings.Split(o.Why, "; "))
+		t.section(label, t.statement(*o.Winner)...)
+		t.section("because", strings.Split(o.Why, "; ")...)
 	} else {
-		t.section("not served", []string{o.Why})
+		t.section("not served", o.Why)
 	}
-	t.section("merged from", t.members(o))
-	t.section("endpoints", endpoints(o))
-	t.section("not used", t.losers(o))
-	t.section("quarantined", t.quarantined(o.Quarantined))
-	t.section("not certain", unsure(o.Unsure))
-	t.section("not read", remarks(o.NotRead, "cannot read what it is in, and serves what it read before: "))
-	t.section("warning", remarks(o.Warnings, ""))
-	t.section("for Envoys", o.WithoutEffect)
-	t.section("REJECTED", t.rejected(o.Rejected))
-	t.section("not as served", t.found(o.Verified))
-	t.section("held", t.held(o.Held))
-	t.section("conflict", conflicts(o))
-	t.section("clients", t.recipients(o))
-	t.section("content", content(o.Content))
+	t.section("merged from", t.members(o)...)
+	t.section("endpoints", endpoints(o)...)
+	t.section("not used", t.losers(o)...)
+	t.section("quarantined", t.quarantined(o.Quarantined)...)
+	t.section("not certain", unsure(o.Unsure)...)
+	t.section("not read", remarks(o.NotRead, "cannot read what it is in, and serves what it read before: ")...)
+	t.section("warning", remarks(o.Warnings, "")...)
+	t.section("for Envoys", o.WithoutEffect...)
+	t.section("REJECTED", t.rejected(o.Rejected)...)
+	t.section("not as served", words.Each(o.Verified, func(f admin.Found) string {
+		return fmt.Sprintf("%s: %s: %s, compared %s", f.Peer, f.Class, f.Reason, t.at(f.At))
+	})...)
+	t.section("held", t.held(o.Held)...)
+	t.section("conflict", conflicts(o)...)
+	t.section("clients", t.recipients(o)...)
+	t.section("content", content(o.Content)...)
 }
 
-// maxContent is how many lines of an object are shown.
 const maxContent = 40
 
-// content returns the lines of an object, and how to see those beyond maxContent.
 func content(yaml string) []string {
 	if yaml == "" {
 		return nil
 	}
-	lines := strings.Split(strings.TrimSpace(yaml), "\n")
-	if more := len(lines) - maxContent; more > 0 {
-		lines = append(lines[:maxContent], fmt.Sprintf("… and %d lines more: tributary get KIND NAME -n NAMESPACE -o yaml", more))
-	}
-	return lines
-}
-
-// found says which istiods do not have it as it is served.
-func (t *text) found(all []admin.Found) (lines []string) {
-	for _, f := range all {
-		lines = append(lines, fmt.Sprintf("%s: %s: %s, compared %s", f.Peer, f.Class, f.Reason, t.at(f.At)))
-	}
-	return lines
+	return atMost(strings.Split(strings.TrimSpace(yaml), "\n"), maxContent,
+		"… and %d lines more: tributary get KIND NAME -n NAMESPACE -o yaml", func(line string) string { return line })
 }
 
 // statement says where a source has an object, and what the rules of the source made of it.
@@ -176,15 +168,12 @@ func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
 	return lines
 }
 
-// remarks are what is said of an object by its sources.
-func remarks(all []admin.Remark, what string) (lines []string) {
-	for _, r := range all {
-		lines = append(lines, r.Source+": "+what+strings.TrimPrefix(oneLine(r.Text), r.Source+": "))
-	}
-	return lines
+func remarks(all []admin.Remark, what string) []string {
+	return words.Each(all, func(r admin.Remark) string {
+		return r.Source + ": " + what + strings.TrimPrefix(oneLine(r.Text), r.Source+": ")
+	})
 }
 
-// unsure says why an object is served that its source may have no longer.
 func unsure(all []admin.Quarantined) (lines []string) {
 	for _, q := range all {
 		lines = append(lines, q.Source+" no longer has it, or it is what cannot be read in "+q.Group+"; it is served until that can be:",
@@ -193,47 +182,29 @@ func unsure(all []admin.Quarantined) (lines []string) {
 	return lines
 }
 
-// maxLeftOut is how many of what is left out are named.
 const maxLeftOut = 50
 
-func leftOut(all []sources.LeftOut) (lines []string) {
-	for _, l := range all[:min(len(all), maxLeftOut)] {
-		lines = append(lines, l.Source+": "+oneLine(l.String()))
-	}
-	if more := len(all) - maxLeftOut; more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more; see -o json", more))
-	}
-	return lines
-}
-
-func excluded(all []sources.Excluded) (lines []string) {
-	for _, e := range all {
-		lines = append(lines, e.Source+": "+e.Place)
-	}
-	return lines
-}
-
-func unread(all []admin.Quarantined) (lines []string) {
-	for _, q := range all {
-		lines = append(lines, q.Said())
-	}
-	return lines
+func leftOut(all []sources.LeftOut) []string {
+	return atMost(all, maxLeftOut, "and %d more; see -o json", func(l sources.LeftOut) string { return l.Source + ": " + oneLine(l.String()) })
 }
 
 func (t *text) held(all []admin.Held) (lines []string) {
 	for _, h := range all {
-		lines = append(lines,
-			fmt.Sprintf("%s removed or shrank this; the change is on hold since %s", h.Source, t.at(h.Since)),
-			"  why: "+oneLine(h.Why))
-		if h.Until != nil {
-			lines = append(lines, "  until: "+h.Until.UTC().Format(time.RFC3339))
-		}
-		lines = append(lines, "  to let it through: tributary guard release "+h.Source+" --hold "+h.ID)
+		lines = append(lines, fmt.Sprintf("%s removed or shrank this; the change is on hold since %s", h.Source, t.at(h.Since)))
+		lines = append(lines, release(h.Source, h.ID, h.Why, h.Until)...)
 	}
 	return lines
 }
 
-// conflicts says what competes with an object, and what istiod makes of it.
+// release says why a hold of a source is there, until when, and what ends it.
+func release(source, id, why string, until *time.Time) []string {
+	lines := []string{"  why: " + oneLine(why)}
+	if until != nil {
+		lines = append(lines, "  until: "+until.UTC().Format(time.RFC3339))
+	}
+	return append(lines, "  to let it through: tributary guard release "+source+" --hold "+id)
+}
+
 func conflicts(o admin.Explained) (lines []string) {
 	for _, c := range o.Conflicts {
 		var others []string
@@ -247,7 +218,6 @@ func conflicts(o admin.Explained) (lines []string) {
 	return lines
 }
 
-// maxRecipients is how many clients are listed of those that are alike.
 const maxRecipients = 10
 
 func (t *text) recipients(o admin.Explained) (lines []string) {
@@ -269,7 +239,6 @@ func (t *text) recipients(o admin.Explained) (lines []string) {
 	return lines
 }
 
-// received says how far a client is with the kind of an object.
 func (t *text) received(r admin.Recipient) string {
 	switch {
 	case r.Hidden:
@@ -298,10 +267,9 @@ func (t *text) translated(all *admin.Translated) {
 	}
 	t.line("\nEnvoy and gRPC clients receive generated xDS: %d of %d up to date:", all.Synced, all.Clients)
 	for _, c := range all.Some {
-		var said []string
-		for _, r := range c.Rejects {
-			said = append(said, "REJECTED "+r.TypeURL+" "+t.at(r.Time)+": "+oneLine(r.Error))
-		}
+		said := words.Each(c.Rejects, func(r admin.Reject) string {
+			return "REJECTED " + r.TypeURL + " " + t.at(r.Time) + ": " + oneLine(r.Error)
+		})
 		if len(c.Behind) > 0 {
 			said = append(said, "has not acknowledged the newest "+strings.Join(c.Behind, ", "))
 		}
@@ -321,13 +289,77 @@ func acknowledged(o admin.Explained) bool {
 	return slices.ContainsFunc(o.Recipients, func(r admin.Recipient) bool { return r.Acked != nil })
 }
 
-func similar(all []admin.Similar) (lines []string) {
-	for _, s := range all {
-		line := s.Key().String()
-		if s.Host != "" {
-			line = s.Host + ", in " + line
+func similar(s admin.Similar) string {
+	if s.Host != "" {
+		return s.Host + ", in " + s.Key().String()
+	}
+	return s.Key().String()
+}
+
+func (t *text) members(o admin.Explained) (lines []string) {
+	if o.Merged == nil {
+		return nil
+	}
+	for _, m := range o.Merged.Members {
+		lines = append(lines, t.statement(m.Statement)...)
+	}
+	return lines
+}
+
+func endpoints(o admin.Explained) (lines []string) {
+	if o.Merged == nil {
+		return nil
+	}
+	for _, e := range o.Merged.Endpoints {
+		ports := words.Each(slices.Sorted(maps.Keys(e.Ports)), func(port uint32) string { return fmt.Sprintf("%d→%d", port, e.Ports[port]) })
+		line := strings.TrimRight(e.Address+" "+strings.Join(ports, ","), " ")
+		if e.Locality != "" {
+			line += " in " + e.Locality
+		}
+		line += "  from " + e.Source
+		if len(e.Also) > 0 {
+			line += ", also in " + strings.Join(e.Also, ", ")
+		}
+		if e.Standby {
+			line += "  [standby]"
 		}
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// Guard writes all that is held.
+func Guard(w io.Writer, all []admin.Guarded, now time.Time) error {
+	t := &text{now: now}
+	if len(all) == 0 {
+		t.line("nothing is held")
+	}
+	for i, h := range all {
+		if i > 0 {
+			t.line("")
+		}
+		t.line("%s", h.Source)
+		t.section("held", words.Count(h.Objects, "object", "objects")+" and "+words.Count(h.Endpoints, "endpoint", "endpoints"))
+		t.section("hold", h.ID)
+		t.section("since", t.at(h.Since))
+		if h.Until != nil {
+			t.section("until", h.Until.UTC().Format(time.RFC3339))
+		}
+		t.section("why", oneLine(h.Why))
+		var lost []string
+		for _, l := range h.Held {
+			key := resource.Key{Kind: l.Kind, Namespace: l.Namespace, Name: l.Name}
+			if l.Gone {
+				lost = append(lost, key.String())
+			} else {
+				lost = append(lost, fmt.Sprintf("%s: %s", key, words.Count(l.Endpoints, "endpoint", "endpoints")))
+			}
+		}
+		if h.More > 0 {
+			lost = append(lost, fmt.Sprintf("and %d more", h.More))
+		}
+		t.section("lost", lost...)
+		t.section("to let it go", "tributary guard release "+h.Source+" --hold "+h.ID)
+	}
+	return t.writeTo(w)
 }

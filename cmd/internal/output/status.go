@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"tributary/internal/history"
 	"tributary/internal/words"
+	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/server/transport"
 )
@@ -24,29 +24,29 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 	t.line("")
 	t.sources(st.Sources)
 	t.line("")
-	t.section("objects", []string{kindsOf(st)})
-	t.section("conflicts", []string{conflictsOf(st.Conflicts)})
-	t.section("quarantine", quarantineOf(st))
+	t.section("objects", kindsOf(st))
+	t.section("conflicts", conflictsOf(st.Conflicts))
+	t.section("quarantine", quarantineOf(st)...)
 	if st.Unread > 0 {
-		t.section("not read", []string{"what " + words.Count(st.Unread, "object is", "objects are") +
-			" in cannot be read now; what was read before is served"})
+		t.section("not read", "what "+words.Count(st.Unread, "object is", "objects are")+
+			" in cannot be read now; what was read before is served")
 	}
 	if st.Warnings > 0 {
-		t.section("warnings", []string{strconv.Itoa(st.Warnings) + "; see /debug/sources, or tributary explain"})
+		t.section("warnings", strconv.Itoa(st.Warnings)+"; see /debug/sources, or tributary explain")
 	}
 	if st.LeftOut > 0 {
-		t.section("left out", []string{words.Count(st.LeftOut, "instance is", "instances are") +
-			" not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE"})
+		t.section("left out", words.Count(st.LeftOut, "instance is", "instances are")+
+			" not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE")
 	}
 	if st.WithoutEffect > 0 {
-		t.section("for Envoys", []string{words.Count(st.WithoutEffect, "object uses", "objects use") +
-			" settings that Envoy clients ignore; see /debug/no-effect, or tributary explain"})
+		t.section("for Envoys", words.Count(st.WithoutEffect, "object uses", "objects use")+
+			" settings that Envoy clients ignore; see /debug/no-effect, or tributary explain")
 	}
-	t.section("REJECTED", rejectedOf(st.Rejected, st.RejectedMore))
-	t.section("holds", t.holds(st.Sources))
-	t.section("certificates", t.certificates(st.Certificates))
-	t.section("verified", t.verified(st.Verified))
-	t.section("HISTORY", t.history(st.History))
+	t.section("REJECTED", rejectedOf(st.Rejected, st.RejectedMore)...)
+	t.section("holds", t.holds(st.Sources)...)
+	t.section("certificates", t.certificates(st.Certificates)...)
+	t.section("verified", t.verified(st.Verified)...)
+	t.section("HISTORY", t.history(st.History)...)
 	t.line("")
 	t.clients(st.Clients)
 	return t.writeTo(w)
@@ -55,15 +55,11 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 func (t *text) head(address string, st *admin.Status) {
 	t.line("tributary %s at %s, up %s", st.Version, address, Brief(t.now.Sub(st.Started)))
 	if len(st.Missing) == 0 {
-		t.section("ready", []string{"yes"})
+		t.section("ready", "yes")
 	} else {
-		t.section("NOT READY", st.Missing)
+		t.section("NOT READY", st.Missing...)
 	}
-	config := st.Config.File
-	if config == "" {
-		config = "from the command line"
-	}
-	lines := []string{config + ", read " + t.at(st.Config.Loaded)}
+	lines := []string{cmp.Or(st.Config.File, "from the command line") + ", read " + t.at(st.Config.Loaded)}
 	if st.Config.Failed != nil {
 		lines = append(lines, "REFUSED "+t.at(*st.Config.Failed)+", the one above stays:")
 		lines = append(lines, strings.Split(st.Config.Error, "\n")...)
@@ -71,8 +67,8 @@ func (t *text) head(address string, st *admin.Status) {
 	if len(st.Config.Pending) > 0 {
 		lines = append(lines, "Not read yet: "+strings.Join(st.Config.Pending, ", ")+". Objects it may own keep their previous version.")
 	}
-	t.section("config", append(lines, st.Config.Restart...))
-	t.section("WARNINGS", st.Config.Warnings)
+	t.section("config", append(lines, st.Config.Restart...)...)
+	t.section("WARNINGS", st.Config.Warnings...)
 }
 
 // message is what there is to say of a source beyond its state.
@@ -99,7 +95,6 @@ func (t *text) message(s admin.SourceState) string {
 	return strings.Join(said, "; ")
 }
 
-// maxRejected is how many of the resources that clients reject are named.
 const maxRejected = 5
 
 func rejectedOf(all []admin.Rejected, unlisted int) (lines []string) {
@@ -131,7 +126,6 @@ func (t *text) certificates(all []transport.Status) (lines []string) {
 	return lines
 }
 
-// verified says of each istiod and Envoy how it has what is served.
 func (t *text) verified(all []admin.Verified) (lines []string) {
 	for _, v := range all {
 		said := "not yet"
@@ -149,10 +143,8 @@ func (t *text) verified(all []admin.Verified) (lines []string) {
 	return lines
 }
 
-// maxDamaged is how many of the files of the history that are damaged are named.
 const maxDamaged = 3
 
-// history says what is wrong with it.
 func (t *text) history(h *history.Health) (lines []string) {
 	if h == nil {
 		return nil
@@ -173,13 +165,10 @@ func (t *text) history(h *history.Health) (lines []string) {
 }
 
 func kindsOf(st *admin.Status) string {
-	var kinds []string
-	for _, kind := range slices.Sorted(maps.Keys(st.Kinds)) {
-		kinds = append(kinds, fmt.Sprintf("%s %d", kind, st.Kinds[kind]))
-	}
-	if len(kinds) == 0 {
+	if len(st.Kinds) == 0 {
 		return "none"
 	}
+	kinds := words.Each(slices.Sorted(maps.Keys(st.Kinds)), func(kind resource.Kind) string { return fmt.Sprintf("%s %d", kind, st.Kinds[kind]) })
 	return fmt.Sprintf("%d: %s", st.Objects, strings.Join(kinds, ", "))
 }
 
@@ -210,11 +199,8 @@ func (t *text) holds(all []admin.SourceState) (lines []string) {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s lost %s and %s, held since %s", s.Name, words.Count(s.Hold.Objects, "object", "objects"),
-			words.Count(s.Hold.Endpoints, "endpoint", "endpoints"), t.at(s.Hold.Since)), "  why: "+oneLine(s.Hold.Why))
-		if s.Hold.Until != nil {
-			lines = append(lines, "  until: "+s.Hold.Until.UTC().Format(time.RFC3339))
-		}
-		lines = append(lines, "  to let it through: tributary guard release "+s.Name+" --hold "+s.Hold.ID)
+			words.Count(s.Hold.Endpoints, "endpoint", "endpoints"), t.at(s.Hold.Since)))
+		lines = append(lines, release(s.Name, s.Hold.ID, s.Hold.Why, s.Hold.Until)...)
 	}
 	if len(lines) == 0 {
 		return []string{"none"}
@@ -222,7 +208,6 @@ func (t *text) holds(all []admin.SourceState) (lines []string) {
 	return lines
 }
 
-// maxClients is how many clients are listed.
 const maxClients = 20
 
 func (t *text) clients(all []admin.ClientState) {
@@ -244,11 +229,7 @@ func (t *text) clients(all []admin.ClientState) {
 		if c.Delta {
 			mode = "delta"
 		}
-		node := c.Node
-		if node == "" {
-			node = "(no node id)"
-		}
-		row := []any{node, c.Peer, t.ago(c.Connected), mode, fmt.Sprintf("%d/%d", c.Synced, c.Types), c.Nacks}
+		row := []any{cmp.Or(c.Node, "(no node id)"), c.Peer, t.ago(c.Connected), mode, fmt.Sprintf("%d/%d", c.Synced, c.Types), c.Nacks}
 		if proven {
 			row = append(row, cmp.Or(c.Identity, "-"))
 		}
@@ -265,7 +246,6 @@ func (t *text) clients(all []admin.ClientState) {
 	}
 }
 
-// trouble is larger for who needs more attention.
 func trouble(c admin.ClientState) int {
 	switch {
 	case len(c.Rejects) > 0:
@@ -277,38 +257,190 @@ func trouble(c admin.ClientState) int {
 	}
 }
 
-// columns is a table in the making.
 type columns struct {
 	t    *text
-	rows *strings.Builder
-	w    *tabwriter.Writer
+	rows [][]string
 }
 
-func (t *text) columns(titles ...any) columns {
-	rows := &strings.Builder{}
-	c := columns{t, rows, tabwriter.NewWriter(rows, 0, 0, 2, ' ', 0)}
+func (t *text) columns(titles ...any) *columns {
+	c := &columns{t: t}
 	c.row(titles...)
 	return c
 }
 
-// row adds a row. Writing to a strings.Builder does not fail.
-func (c columns) row(cells ...any) {
-	for i, cell := range cells {
-		if i > 0 {
-			_, _ = io.WriteString(c.w, "\t")
-		}
-		_, _ = fmt.Fprint(c.w, cell)
-	}
-	_, _ = io.WriteString(c.w, "\n")
+func (c *columns) row(cells ...any) {
+	c.rows = append(c.rows, words.Each(cells, func(cell any) string { return fmt.Sprint(cell) }))
 }
 
-// text is the table as it is now.
-func (c columns) text() string {
-	_ = c.w.Flush()
-	return c.rows.String()
+func (c *columns) text() string {
+	var b strings.Builder
+	_ = align(&b, 2, c.rows) // which does not fail
+	return b.String()
 }
 
 // flush adds the table, whose rows are cut where the screen ends.
-func (c columns) flush() {
-	_, _ = c.t.WriteString(c.t.screen.Cut(c.text()))
+func (c *columns) flush() { _, _ = c.t.WriteString(c.t.screen.Cut(c.text())) }
+
+// counted are the columns with what may be wrong with a source. On a screen they are left out while there is nothing in any.
+var counted = []struct {
+	title string
+	of    func(admin.SourceState) int
+}{
+	{"HELD", func(s admin.SourceState) int {
+		if s.Hold == nil {
+			return 0
+		}
+		return s.Hold.Objects
+	}},
+	{"QUARANTINED", func(s admin.SourceState) int { return s.Quarantined }},
+	{"WARNINGS", func(s admin.SourceState) int { return s.Warnings }},
+	{"LEFT OUT", func(s admin.SourceState) int { return s.LeftOut }},
+}
+
+// sources writes a table of the sources. What there is to say of one stands in its row if that fits the screen, and else below the table:
+// it must not be cut.
+func (t *text) sources(all []admin.SourceState) {
+	rows := t.sourceRows(all, true)
+	fits := t.screen.Fits(rows.text())
+	if !fits {
+		rows = t.sourceRows(all, false)
+	}
+	rows.flush()
+	for _, s := range all {
+		if said := t.message(s); said != "" && !fits {
+			t.line("  %s: %s", s.Name, said)
+		}
+	}
+}
+
+func (t *text) sourceRows(all []admin.SourceState, messages bool) *columns {
+	shown := counted
+	if t.screen.Width > 0 {
+		shown = nil
+		for _, c := range counted {
+			if slices.ContainsFunc(all, func(s admin.SourceState) bool { return c.of(s) > 0 }) {
+				shown = append(shown, c)
+			}
+		}
+	}
+	titles := []any{"SOURCE", "STATE", "OBJECTS"}
+	for _, c := range shown {
+		titles = append(titles, c.title)
+	}
+	titles = append(titles, "LAST CHANGE")
+	if messages {
+		titles = append(titles, "MESSAGE")
+	}
+	rows := t.columns(titles...)
+	for _, s := range all {
+		state, change := s.State, "-"
+		if s.Stale {
+			state += ", stale"
+		}
+		if !s.Synced {
+			state += ", not synced"
+		}
+		if s.LastPublish != nil {
+			change = t.ago(*s.LastPublish)
+		}
+		cells := []any{s.Name, state, s.Objects}
+		for _, c := range shown {
+			cells = append(cells, c.of(s))
+		}
+		cells = append(cells, change)
+		if messages {
+			cells = append(cells, t.message(s))
+		}
+		rows.row(cells...)
+	}
+	return rows
+}
+
+// Instance is one of a fleet: its status, or why there is none.
+type Instance struct {
+	Name   string        `json:"name"`
+	Status *admin.Status `json:"status,omitempty"`
+	Error  string        `json:"error,omitempty"`
+}
+
+// Fleet writes a line for each instance.
+func Fleet(w io.Writer, all []Instance, now time.Time, screen Screen) error {
+	t := &text{now: now, screen: screen}
+	rows := t.columns("INSTANCE", "READY", "CONTENT", "OBJECTS", "UNHEALTHY", "HOLDS", "CLIENTS", "UP")
+	for _, i := range all {
+		st := i.Status
+		if st == nil {
+			rows.row(i.Name, "-", oneLine(i.Error))
+			continue
+		}
+		ready, unhealthy := "yes", 0
+		if len(st.Missing) > 0 {
+			ready = "NO"
+		}
+		for _, s := range st.Sources {
+			if s.State != "healthy" || !s.Synced {
+				unhealthy++
+			}
+		}
+		rows.row(i.Name, ready, st.Content, st.Objects, unhealthy, st.Holds, len(st.Clients), Brief(now.Sub(st.Started)))
+	}
+	rows.flush()
+	if differ(all) {
+		t.line("the instances serve different content")
+	}
+	return t.writeTo(w)
+}
+
+// CheckFleet writes in a few lines whether all is well with the instances, and whether they serve the same, and reports it.
+func CheckFleet(w io.Writer, all []Instance) (well bool, err error) {
+	t, objects, clients := &text{}, 0, 0
+	for _, i := range all {
+		if i.Status == nil {
+			t.line("%s: %s", i.Name, oneLine(i.Error))
+			continue
+		}
+		for _, trouble := range i.Status.Troubles() {
+			t.line("%s: %s", i.Name, trouble.Text)
+		}
+		objects, clients = max(objects, i.Status.Objects), clients+len(i.Status.Clients)
+	}
+	if differ(all) {
+		for _, i := range all {
+			if i.Status != nil {
+				t.line("%s: serves content %s, %s: not the same as the others", i.Name, i.Status.Content,
+					words.Count(i.Status.Objects, "object", "objects"))
+			}
+		}
+	}
+	if well = t.Len() == 0; well {
+		t.line("ok: %s, %s, %s", words.Count(len(all), "instance", "instances"), words.Count(objects, "object", "objects"),
+			words.Count(clients, "client", "clients"))
+	}
+	_, err = fmt.Fprint(w, t.String())
+	return well, err
+}
+
+func differ(all []Instance) bool {
+	first := ""
+	for _, i := range all {
+		switch {
+		case i.Status == nil:
+		case first == "":
+			first = i.Status.Content
+		case i.Status.Content != first:
+			return true
+		}
+	}
+	return false
+}
+
+// Check writes in a few lines whether all is well, and reports it.
+func Check(w io.Writer, st *admin.Status) (well bool, err error) {
+	v := st.Verdict()
+	lines := []string{v.Sentence}
+	if !v.Well {
+		lines = words.Each(v.Troubles, func(t admin.Trouble) string { return t.Text })
+	}
+	_, err = io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return v.Well, err
 }

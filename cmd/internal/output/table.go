@@ -2,20 +2,35 @@ package output
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"sigs.k8s.io/yaml"
 
+	"tributary/adsc"
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
-// column is what is shown of the spec of a kind.
 type column struct {
 	title string
 	path  string // of the field
@@ -42,7 +57,7 @@ type TableOptions struct {
 
 // Table prints rs, which are of one kind, with their age at now: since they were created, or else first seen.
 func Table(w io.Writer, kind resource.Kind, rs []*resource.Resource, o TableOptions, now time.Time) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	var rows [][]string
 	row := func(namespace, name string, cells []string, age, labels string) {
 		line := append(append([]string{name}, cells...), age)
 		if o.Namespaces {
@@ -51,14 +66,10 @@ func Table(w io.Writer, kind resource.Kind, rs []*resource.Resource, o TableOpti
 		if o.Wide {
 			line = append(line, labels)
 		}
-		_, _ = fmt.Fprintln(t, strings.Join(line, "\t")) // Flush says if it failed
-	}
-	var titles []string
-	for _, c := range columnsOf[kind] {
-		titles = append(titles, c.title)
+		rows = append(rows, line)
 	}
 	if !o.NoHeaders {
-		row("NAMESPACE", "NAME", titles, "AGE", "LABELS")
+		row("NAMESPACE", "NAME", words.Each(columnsOf[kind], func(c column) string { return c.title }), "AGE", "LABELS")
 	}
 	for _, r := range rs {
 		cells, err := cellsOf(r, o.Wide)
@@ -71,14 +82,20 @@ func Table(w io.Writer, kind resource.Kind, rs []*resource.Resource, o TableOpti
 		}
 		row(cmp.Or(r.Key().Namespace, "-"), name, cells, age(r, now), labelsOf(r))
 	}
+	return align(w, 3, rows)
+}
+
+// align writes rows of cells in columns, with so many blanks between them.
+func align(w io.Writer, blanks int, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, blanks, ' ', 0)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(t, strings.Join(row, "\t")) // Flush says if it failed
+	}
 	return t.Flush()
 }
 
 func labelsOf(r *resource.Resource) string {
-	var all []string
-	for _, key := range slices.Sorted(maps.Keys(r.Labels())) {
-		all = append(all, key+"="+r.Labels()[key])
-	}
+	all := words.Each(slices.Sorted(maps.Keys(r.Labels())), func(key string) string { return key + "=" + r.Labels()[key] })
 	return cmp.Or(clean(strings.Join(all, ",")), "-")
 }
 
@@ -90,14 +107,11 @@ func cellsOf(r *resource.Resource, wide bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var cells []string
-	for _, c := range columnsOf[r.Key().Kind] {
-		cells = append(cells, cmp.Or(clean(show(spec.ProtoReflect(), strings.Split(c.path, "."), wide)), "-"))
-	}
-	return cells, nil
+	return words.Each(columnsOf[r.Key().Kind], func(c column) string {
+		return cmp.Or(clean(show(spec.ProtoReflect(), strings.Split(c.path, "."), wide)), "-")
+	}), nil
 }
 
-// show returns the field at path of m as text.
 func show(m protoreflect.Message, path []string, wide bool) string {
 	field := m.Descriptor().Fields().ByName(protoreflect.Name(path[0]))
 	if field == nil || field.HasPresence() && !m.Has(field) {
@@ -138,7 +152,6 @@ func join(items []string, wide bool) string {
 	return fmt.Sprintf("%s,+%d", strings.Join(items[:most], ","), len(items)-most)
 }
 
-// clean takes out what would break the table.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -148,7 +161,6 @@ func clean(s string) string {
 	}, s)
 }
 
-// age is how old r is, as kubectl shows it.
 func age(r *resource.Resource, now time.Time) string {
 	since := r.Own()
 	if since.IsZero() {
@@ -175,3 +187,93 @@ func Brief(d time.Duration) string {
 		return fmt.Sprintf("%dd", int(d.Hours()/24))
 	}
 }
+
+// Envoy returns m as Envoy takes it, in JSON or else in YAML. Extensions that this program does not know are shown without their content.
+func Envoy(m proto.Message, format string) ([]byte, error) {
+	text, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: resolver{protoregistry.GlobalTypes}}.Marshal(m)
+	if err != nil || format == "json" {
+		return text, err
+	}
+	return yaml.JSONToYAML(text)
+}
+
+// resolver finds an empty message where it knows none.
+type resolver struct{ *protoregistry.Types }
+
+func (r resolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+	mt, err := r.Types.FindMessageByURL(url)
+	if errors.Is(err, protoregistry.NotFound) {
+		return (&emptypb.Empty{}).ProtoReflect().Type(), nil
+	}
+	return mt, err
+}
+
+// EnvoyTable prints the resources of a type, one a line, with what is most asked for.
+func EnvoyTable(w io.Writer, typeURL string, resources []proto.Message) error {
+	rows := map[string][][]string{
+		adsc.ClusterType:  {{"NAME", "TYPE", "LB"}},
+		adsc.EndpointType: {{"NAME", "HEALTHY", "ENDPOINTS"}},
+		adsc.ListenerType: {{"NAME", "ADDRESS", "ROUTES"}},
+		adsc.RouteType:    {{"NAME", "DOMAINS"}},
+	}[typeURL]
+	row := func(cells ...string) { rows = append(rows, cells) }
+	for _, m := range resources {
+		switch m := m.(type) {
+		case *clusterv3.Cluster:
+			row(m.GetName(), m.GetType().String(), m.GetLbPolicy().String())
+		case *endpointv3.ClusterLoadAssignment:
+			healthy, addresses := envoyEndpoints(m)
+			row(m.GetClusterName(), fmt.Sprintf("%d/%d", healthy, len(addresses)), short(addresses))
+		case *listenerv3.Listener:
+			row(m.GetName(), address(m.GetAddress()), short(routes(m)))
+		case *routev3.RouteConfiguration:
+			var domains []string
+			for _, vhost := range m.GetVirtualHosts() {
+				domains = append(domains, vhost.GetDomains()...)
+			}
+			row(m.GetName(), short(domains))
+		}
+	}
+	return align(w, 3, rows)
+}
+
+func envoyEndpoints(m *endpointv3.ClusterLoadAssignment) (healthy int, addresses []string) {
+	for _, locality := range m.GetEndpoints() {
+		for _, e := range locality.GetLbEndpoints() {
+			addresses = append(addresses, address(e.GetEndpoint().GetAddress()))
+			switch e.GetHealthStatus() {
+			case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DEGRADED: // what Envoy uses
+				healthy++
+			}
+		}
+	}
+	return healthy, addresses
+}
+
+func routes(m *listenerv3.Listener) []string {
+	packed, err := anypb.New(m)
+	if err != nil {
+		return nil // it was unpacked before
+	}
+	return adsc.References(packed)
+}
+
+func address(a *corev3.Address) string {
+	switch {
+	case a.GetSocketAddress() != nil:
+		s := a.GetSocketAddress()
+		port := strconv.FormatUint(uint64(s.GetPortValue()), 10)
+		if s.GetNamedPort() != "" {
+			port = s.GetNamedPort()
+		}
+		return net.JoinHostPort(s.GetAddress(), port)
+	case a.GetPipe() != nil:
+		return a.GetPipe().GetPath()
+	case a.GetEnvoyInternalAddress() != nil:
+		return "internal " + a.GetEnvoyInternalAddress().GetServerListenerName()
+	default:
+		return "-"
+	}
+}
+
+func short(items []string) string { return cmp.Or(join(items, false), "-") }
