@@ -1,6 +1,20 @@
 package process
 
-import "errors"
+import (
+	"errors"
+	"os"
 
-// ErrLocked says that somebody else has the lock.
+	"golang.org/x/sys/unix"
+)
+
+// ErrLocked says that another process has the lock.
 var ErrLocked = errors.New("locked")
+
+// Lock locks f until it is closed, be it by the end of the process.
+func Lock(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrLocked
+	}
+	return err
+}
