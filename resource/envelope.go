@@ -232,27 +232,8 @@ func (d *decoder) name(key *Key, bare bool, place, namePlace, namespacePlace *ya
 	}
 }
 
-// mapping calls f with the entries of the field name, which is to be a mapping; null has none.
-func (d *decoder) mapping(name string, value *yaml.Node, f func(entries []*yaml.Node)) {
-	d.in(name, func() {
-		n, ok := d.visit(value)
-		if !ok {
-			return
-		}
-		defer d.leave(value)
-		switch {
-		case isNull(n):
-		case n.Kind != yaml.MappingNode:
-			d.fail(value, "want a mapping, got %s", d.describe(n))
-		default:
-			f(d.entries(n))
-		}
-	})
-}
-
-// text reads the string field name; null is empty. The string is a copy, since what is in the envelope is kept, and would
-// keep the text of the whole document.
-func (d *decoder) text(name string, value *yaml.Node) (s string) {
+// read calls f with what the field name stands for, unless that is null or cannot be read.
+func (d *decoder) read(name string, value *yaml.Node, f func(n *yaml.Node)) {
 	d.in(name, func() {
 		n, ok := d.visit(value)
 		if !ok {
@@ -260,9 +241,26 @@ func (d *decoder) text(name string, value *yaml.Node) (s string) {
 		}
 		defer d.leave(value)
 		if !isNull(n) {
-			s, _ = d.str(value, n)
+			f(n)
 		}
 	})
+}
+
+// mapping calls f with the entries of the field name, which is to be a mapping; null has none.
+func (d *decoder) mapping(name string, value *yaml.Node, f func(entries []*yaml.Node)) {
+	d.read(name, value, func(n *yaml.Node) {
+		if n.Kind == yaml.MappingNode {
+			f(d.entries(n))
+		} else {
+			d.fail(value, "want a mapping, got %s", d.describe(n))
+		}
+	})
+}
+
+// text reads the string field name; null is empty. The string is a copy, since what is in the envelope is kept, and would
+// keep the text of the whole document.
+func (d *decoder) text(name string, value *yaml.Node) (s string) {
+	d.read(name, value, func(n *yaml.Node) { s, _ = d.str(value, n) })
 	return strings.Clone(s)
 }
 
@@ -280,20 +278,16 @@ func (d *decoder) strings(name string, value *yaml.Node) (m map[string]string) {
 // timestamp reads the field name, a time in RFC 3339 form; null, as kubectl writes it for an object yet to be made, is
 // the zero time.
 func (d *decoder) timestamp(name string, value *yaml.Node) (t time.Time) {
-	d.in(name, func() {
-		n, ok := d.visit(value)
-		if !ok {
-			return
-		}
-		defer d.leave(value)
-		if isNull(n) {
-			return
-		}
-		var err error
-		if t, err = time.Parse(time.RFC3339Nano, n.Value); n.Kind != yaml.ScalarNode || err != nil {
-			d.fail(value, `want a time such as "2006-01-02T15:04:05Z", got %s`, d.describe(n))
-		}
-		t = t.UTC()
-	})
+	d.read(name, value, func(n *yaml.Node) { t, _ = d.time(value, n) })
 	return t
+}
+
+// time returns the time that node is, whose target is n.
+func (d *decoder) time(node, n *yaml.Node) (t time.Time, ok bool) {
+	t, err := time.Parse(time.RFC3339Nano, n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil {
+		d.fail(node, `want a time such as "2006-01-02T15:04:05Z", got %s`, d.describe(n))
+		return time.Time{}, false
+	}
+	return t.UTC(), true
 }

@@ -20,16 +20,15 @@ func (d *decoder) wellKnown(m protoreflect.Message, node, n *yaml.Node) {
 	case *durationpb.Duration:
 		d.duration(v, node, n)
 	case *timestamppb.Timestamp:
-		t, err := time.Parse(time.RFC3339Nano, n.Value)
-		if n.Kind != yaml.ScalarNode || err != nil {
-			d.fail(node, `want a time such as "2006-01-02T15:04:05Z", got %s`, d.describe(n))
-			return
+		if t, ok := d.time(node, n); ok {
+			v.Seconds, v.Nanos = t.Unix(), int32(t.Nanosecond())
 		}
-		v.Seconds, v.Nanos = t.Unix(), int32(t.Nanosecond())
 	case *structpb.Struct:
-		d.structOf(v, node, n)
+		fd := m.Descriptor().Fields().ByName("fields")
+		d.mapField(m.Mutable(fd).Map(), fd, node, n)
 	case *structpb.ListValue:
-		d.list(v, node, n)
+		fd := m.Descriptor().Fields().ByName("values")
+		d.listField(m.Mutable(fd).List(), fd, node, n)
 	case *structpb.Value:
 		d.value(v, node, n)
 	default:
@@ -44,59 +43,17 @@ func (d *decoder) wellKnown(m protoreflect.Message, node, n *yaml.Node) {
 	}
 }
 
-func (d *decoder) structOf(s *structpb.Struct, node, n *yaml.Node) {
-	if n.Kind != yaml.MappingNode {
-		d.fail(node, "want a mapping, got %s", d.describe(n))
-		return
-	}
-	entries := d.entries(n)
-	s.Fields = make(map[string]*structpb.Value, len(entries)/2)
-	d.at = append(d.at, step{})
-	for i := 0; i < len(entries) && !d.full(); i += 2 {
-		d.at[len(d.at)-1].name = entries[i].Value
-		s.Fields[entries[i].Value] = d.newValue(entries[i+1])
-	}
-	d.at = d.at[:len(d.at)-1]
-}
-
-func (d *decoder) list(l *structpb.ListValue, node, n *yaml.Node) {
-	if n.Kind != yaml.SequenceNode {
-		d.fail(node, "want a list, got %s", d.describe(n))
-		return
-	}
-	l.Values = make([]*structpb.Value, 0, len(n.Content))
-	d.at = append(d.at, step{})
-	for i, item := range n.Content {
-		if d.full() {
-			break
-		}
-		d.at[len(d.at)-1].index = i
-		l.Values = append(l.Values, d.newValue(item))
-	}
-	d.at = d.at[:len(d.at)-1]
-}
-
-// newValue returns node as a Value, which is never empty, as that could not be encoded.
-func (d *decoder) newValue(node *yaml.Node) *structpb.Value {
-	v := &structpb.Value{}
-	if n, ok := d.visit(node); ok {
-		d.value(v, node, n)
-		d.leave(node)
-	}
-	return v
-}
-
 // value sets v. Scalars have the types that kubectl gives them.
 func (d *decoder) value(v *structpb.Value, node, n *yaml.Node) {
 	v.Kind = &structpb.Value_NullValue{}
 	switch {
 	case n.Kind == yaml.MappingNode:
 		s := &structpb.Struct{}
-		d.structOf(s, node, n)
+		d.wellKnown(s.ProtoReflect(), node, n)
 		v.Kind = &structpb.Value_StructValue{StructValue: s}
 	case n.Kind == yaml.SequenceNode:
 		l := &structpb.ListValue{}
-		d.list(l, node, n)
+		d.wellKnown(l.ProtoReflect(), node, n)
 		v.Kind = &structpb.Value_ListValue{ListValue: l}
 	case isNull(n):
 	case n.Tag == "!!bool", isOldBool(n):
