@@ -106,11 +106,6 @@ func (s *sink) configure(spec Spec) {
 	s.syncIfValid()
 }
 
-// Replace implements Sink.
-func (s *sink) Replace(group string, rs []*resource.Resource, rejects ...Reject) error {
-	return s.ReplaceAll([]Content{{Group: group, Resources: rs, Rejects: rejects}})
-}
-
 // ReplaceAll implements Sink.
 func (s *sink) ReplaceAll(contents []Content) error {
 	admitted := s.admit(contents)
