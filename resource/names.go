@@ -99,7 +99,9 @@ func CheckLabelKey(key string) error {
 }
 
 // isDNSLabel reports whether s consists of a-z, 0-9 and '-', with none of the latter at either end.
-func isDNSLabel(s string) bool { return isLabelText(s) && strings.ToLower(s) == s && !strings.ContainsAny(s, "_.") }
+func isDNSLabel(s string) bool {
+	return isLabelText(s) && strings.ToLower(s) == s && !strings.ContainsAny(s, "_.")
+}
 
 // isLabelText reports whether s consists of letters, digits, '-', '_' and '.', with a letter or digit at either end.
 func isLabelText(s string) bool {

@@ -35,6 +35,16 @@ func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
 }
 
+// Ref is a Key as it is written in JSON; empty for none.
+type Ref struct {
+	Kind      Kind   `json:"kind,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+}
+
+// Key returns the key.
+func (r Ref) Key() Key { return Key(r) }
+
 // Origin says where a resource came from, for people.
 type Origin struct {
 	Source string // name of the config source

@@ -419,7 +419,7 @@ func find(rs []*resource.Resource, key resource.Key) (*resource.Resource, bool) 
 
 // conflict describes one.
 func conflict(key resource.Key, winner *resource.Resource, losers ...*resource.Resource) Conflict {
-	c := Conflict{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Winner: winner.Origin().Place}
+	c := Conflict{Ref: resource.Ref(key), Winner: winner.Origin().Place}
 	for _, r := range losers {
 		c.Losers = append(c.Losers, r.Origin().Place)
 	}

@@ -366,11 +366,11 @@ func TestInvalidResourcesAreQuarantined(t *testing.T) {
 		require.Equal(t, []Quarantined{
 			{Group: "g", Place: "g:9", Reason: "g:9: no such kind", Since: since},
 			{
-				Kind: resource.ServiceEntry, Namespace: "default", Name: "x", Group: "g", Place: "g:1",
+				Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "x"}, Group: "g", Place: "g:1",
 				Reason: "a: g:1: ServiceEntry default/x: spec: too bad", Since: since, LastGoodServes: true,
 			},
 			{
-				Kind: resource.ServiceEntry, Namespace: "default", Name: "new", Group: "g", Place: "g:3",
+				Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "new"}, Group: "g", Place: "g:3",
 				Reason: "a: g:3: ServiceEntry default/new: spec: too bad", Since: since,
 			},
 		}, s.Status()[0].Quarantined)
@@ -437,7 +437,7 @@ func TestConflictsAreLoggedOnce(t *testing.T) {
 		})}))
 		synctest.Wait()
 		require.Equal(t, []Conflict{{
-			Kind: resource.ServiceEntry, Namespace: "default", Name: "x", Winner: "a:1", Losers: []string{"b:1", "a:2"},
+			Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "x"}, Winner: "a:1", Losers: []string{"b:1", "a:2"},
 		}}, s.Status()[0].Conflicts)
 	})
 	require.Equal(t, 1, strings.Count(log.String(), "winner=a:1 loser=a:2"), log.String())

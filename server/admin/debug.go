@@ -82,12 +82,11 @@ func (s *Server) sources() any {
 // conflict is an entry of /debug/conflicts: a key that several sources have, or one source several times, or a ServiceEntry that
 // cannot be merged into that of its host.
 type conflict struct {
-	Kind      resource.Kind `json:"kind"`
-	Namespace string        `json:"namespace,omitempty"`
-	Name      string        `json:"name"`
-	Winner    place         `json:"winner"`
-	Losers    []place       `json:"losers"`
-	Reason    string        `json:"reason,omitempty"` // why it cannot be merged
+	resource.Ref
+
+	Winner place   `json:"winner"`
+	Losers []place `json:"losers"`
+	Reason string  `json:"reason,omitempty"` // why it cannot be merged
 }
 
 type place struct {
@@ -98,10 +97,7 @@ type place struct {
 func (s *Server) conflicts() any {
 	all := []conflict{}
 	for shadow := range s.opts.View.Shadows() {
-		c := conflict{
-			Kind: shadow.Key.Kind, Namespace: shadow.Key.Namespace, Name: shadow.Key.Name,
-			Winner: placeOf(shadow.Winner),
-		}
+		c := conflict{Ref: resource.Ref(shadow.Key), Winner: placeOf(shadow.Winner)}
 		for _, l := range shadow.Losers {
 			c.Losers = append(c.Losers, placeOf(l))
 		}
@@ -109,16 +105,12 @@ func (s *Server) conflicts() any {
 	}
 	for _, r := range s.opts.View.Refusals() {
 		all = append(all, conflict{
-			Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name,
-			Winner: placeOf(r.Winner), Losers: []place{placeOf(r.Loser)}, Reason: r.Reason,
+			Ref: resource.Ref(r.Key), Winner: placeOf(r.Winner), Losers: []place{placeOf(r.Loser)}, Reason: r.Reason,
 		})
 	}
 	for _, src := range s.opts.Sources.Status() {
 		for _, within := range src.Conflicts {
-			c := conflict{
-				Kind: within.Kind, Namespace: within.Namespace, Name: within.Name,
-				Winner: place{src.Name, within.Winner},
-			}
+			c := conflict{Ref: within.Ref, Winner: place{src.Name, within.Winner}}
 			for _, l := range within.Losers {
 				c.Losers = append(c.Losers, place{src.Name, l})
 			}
