@@ -148,13 +148,10 @@ func (v *View) explain(s *state, key resource.Key, competing []conflicts.Conflic
 
 func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explanation {
 	e := Explanation{Object: conflicts.Ref(key), Conflicts: competing}
-	for _, l := range s.layers {
-		r := l.get(key)
-		switch {
-		case r == nil:
-		case e.Winner == nil:
-			e.Winner = new(l.describe(l.withRank(r)))
-		case !l.isFallback():
+	for l, r := range having(s.layers, key) {
+		if e.Winner == nil {
+			e.Winner = new(l.describe(ranked(r, l.rank)))
+		} else {
 			e.Shadowed = append(e.Shadowed, l.describe(r))
 		}
 	}

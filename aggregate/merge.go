@@ -162,13 +162,10 @@ func (v *View) complete() bool {
 }
 
 // pull takes over the source's changes, and returns their keys.
-func (s *sourceState) pull() []resource.Key {
-	keys, now, ok := s.Reader.Changes(s.snapshot.Revision())
-	if !ok {
-		keys = nil
-		for c := range memstore.Diff(s.snapshot, now) {
-			keys = append(keys, c.Key())
-		}
+func (s *sourceState) pull() (keys []resource.Key) {
+	changes, now := memstore.ChangesFrom(s.Reader, s.snapshot)
+	for c := range changes {
+		keys = append(keys, c.Key())
 	}
 	s.snapshot = now
 	return keys
@@ -201,15 +198,11 @@ func (v *View) commit(dirty []resource.Key, since time.Time) {
 
 // resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks apart.
 func resolve(layers []layer, key resource.Key) (winner, loser *resource.Resource) {
-	for _, l := range layers {
-		r := l.get(key)
-		switch {
-		case r == nil:
-		case winner == nil:
-			winner = l.withRank(r)
-		case !l.isFallback():
+	for l, r := range having(layers, key) {
+		if winner != nil {
 			return winner, r
 		}
+		winner = ranked(r, l.rank)
 	}
 	return winner, nil
 }

@@ -45,7 +45,7 @@ func (v *View) retire(left []*sourceState, old []*followed) {
 			s = s.without(known)
 		}
 		for _, key := range s.keys() {
-			known[key] = known[key] || s.get(key) != nil
+			known[key] = known[key] || s.layer(0).get(key) != nil
 		}
 		if s.snapshot.Len() > 0 {
 			v.retired = append(v.retired, s)

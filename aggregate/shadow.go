@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
@@ -19,14 +20,6 @@ type Shadow struct {
 	Key    resource.Key
 	Winner Candidate
 	Losers []Candidate // in order of precedence
-}
-
-// Shadowed returns the objects of key that lose, in order of precedence.
-func (v *View) Shadowed(key resource.Key) []Candidate {
-	if all := v.published.Load().candidates(key); len(all) > 1 {
-		return all[1:]
-	}
-	return nil
 }
 
 // Shadows yields every key that more than one source has, in key order, all as of one moment.
@@ -73,12 +66,10 @@ func (v *View) status() (all []SourceStatus) {
 	return all
 }
 
-// candidates returns the layers' objects of key, the winner first. A fallback's object counts only if it wins.
+// candidates returns the layers' objects of key, the winner first.
 func (s *state) candidates(key resource.Key) (all []Candidate) {
-	for _, l := range s.layers {
-		if r := l.get(key); r != nil && (len(all) == 0 || !l.isFallback()) {
-			all = append(all, Candidate{Source: l.describe(r).Source, Resource: r})
-		}
+	for l, r := range having(s.layers, key) {
+		all = append(all, Candidate{Source: cmp.Or(l.source, r.Origin().Source), Resource: r})
 	}
 	return all
 }

@@ -32,6 +32,21 @@ func (c Change) Event() Event {
 	}
 }
 
+// ChangesFrom yields what changed since seen, an earlier snapshot of r, and returns the present one.
+func ChangesFrom(r Reader, seen Snapshot) (iter.Seq[Change], Snapshot) {
+	keys, now, ok := r.Changes(seen.Revision())
+	if !ok {
+		return Diff(seen, now), now
+	}
+	return func(yield func(Change) bool) {
+		for _, key := range keys {
+			if c := (Change{Old: seen.Get(key), New: now.Get(key)}); c.Old != c.New && !yield(c) {
+				return
+			}
+		}
+	}, now
+}
+
 // Diff yields what changed from a to b in key order, in O(len(a) + len(b)). It is what a follower uses that has fallen
 // too far behind the change log.
 func Diff(a, b Snapshot) iter.Seq[Change] {
