@@ -229,7 +229,7 @@ func TestSourcesQuarantineAndConflicts(t *testing.T) {
 		sources: []sources.Status{{
 			Name: "rules", Since: at,
 			Quarantined: []sources.Quarantined{{
-				Ref: resource.Ref{Kind: resource.Gateway, Namespace: "shop", Name: "g"},
+				Ref:   resource.Ref{Kind: resource.Gateway, Namespace: "shop", Name: "g"},
 				Group: "g.yaml", Place: "g.yaml:3", Reason: "no servers", Since: at,
 			}},
 			Conflicts: []sources.Conflict{{

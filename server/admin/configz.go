@@ -7,7 +7,10 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"strings"
+	"time"
 
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
@@ -76,4 +79,47 @@ func marshal(r *resource.Resource) ([]byte, error) {
 	}
 	o.Metadata.ResourceVersion = r.Version()
 	return json.MarshalIndent(o, "  ", "  ")
+}
+
+// kindNamed returns the schema that a request means by a name; if there is none, it has answered that it is an error.
+func kindNamed(w http.ResponseWriter, name string) (*resource.Schema, bool) {
+	schema, ok := resource.SchemaByName(name)
+	if ok {
+		return schema, true
+	}
+	var names, known []string
+	for _, s := range resource.Schemas() {
+		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
+		known = append(known, s.Plural)
+	}
+	http.Error(w, "unknown kind \""+name+"\""+words.Meant(name, names)+"; known: "+strings.Join(known, ", "), http.StatusBadRequest)
+	return nil, false
+}
+
+// ofAllKinds answers with an error if a request asks for one kind of a page that has all: it would be given what it did not ask for.
+func ofAllKinds(w http.ResponseWriter, r *http.Request) bool {
+	if !r.URL.Query().Has("kind") {
+		return true
+	}
+	http.Error(w, r.URL.Path+" is about all kinds, and takes no ?kind=", http.StatusBadRequest)
+	return false
+}
+
+// Seen says when each object of a kind was first seen here, by "namespace/name". Clients are not told, since each replica
+// has times of its own.
+type Seen map[string]time.Time
+
+func (s *Server) seen(w http.ResponseWriter, r *http.Request) {
+	schema, ok := kindNamed(w, r.URL.Query().Get("kind"))
+	if !ok {
+		return
+	}
+	times := Seen{}
+	for o := range s.opts.View.Snapshot().List(schema.Kind, "") {
+		if at := o.Seen(); !at.IsZero() {
+			times[o.Key().FullName()] = at
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	s.logWrite(r.URL.Path, json.NewEncoder(w).Encode(times))
 }

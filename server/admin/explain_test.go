@@ -122,7 +122,7 @@ func shop(t *testing.T) *admin.Server {
 					{Group: "junk.yaml", Place: "junk.yaml:3", Reason: "not YAML", Since: noon},
 				},
 				Conflicts: []sources.Conflict{{
-					Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "reviews"},
+					Ref:    resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "reviews"},
 					Winner: "reviews.yaml:1", Losers: []string{"z.yaml:9"},
 				}},
 			},
