@@ -20,8 +20,8 @@ import (
 // every is how often the manager is told how the service is, if that changed.
 const every = 2 * time.Second
 
-// Manager is the service manager that started this process. Without one its methods do nothing. They are safe for concurrent
-// use.
+// Manager is the service manager that started this process. Without one, as with the zero value, its methods do nothing. They are safe for
+// concurrent use.
 type Manager struct {
 	log      *slog.Logger
 	there    bool

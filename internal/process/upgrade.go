@@ -18,7 +18,7 @@ import (
 )
 
 // In an upgrade one process (the successor, new) takes over from another (the predecessor, old) while clients are connected, and inherits
-// its listening sockets; internal/relay/handoff.go runs it. They speak over a pair of sockets, in steps, of which the lines are:
+// its listening sockets; internal/relay/upgrade.go runs it. They speak over a pair of sockets, in steps, of which the lines are:
 //
 //	new: prepared   its configuration is valid
 //	old: go         sources and state are paused; the content that clients have comes before this line

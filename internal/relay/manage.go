@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 
 	"tributary/sources"
@@ -46,24 +45,6 @@ func (r *Relay) inWords() string {
 	return text
 }
 
-func (o Options) manager() Manager {
-	if o.Manager == nil {
-		return unmanaged{}
-	}
-	return o.Manager
-}
-
-// unmanaged is the manager of a relay that has none.
-type unmanaged struct{}
-
-func (unmanaged) Ready()     {}
-func (unmanaged) Reloading() {}
-func (unmanaged) Stopping()  {}
-func (unmanaged) Main(int)   {}
-func (unmanaged) Run(context.Context, func() string, map[string]func(context.Context) error) error {
-	return nil
-}
-
 // While everything is read for the first time there is much garbage and little else, and memory that will be needed anyway:
 // to collect it seldom saves a third of the processor time (100,000 files). It ends when all sources were read by this
 // process, or after a minute, since one may take for ever. A memory limit (GOMEMLIMIT) counts meanwhile, as it always does:
@@ -73,29 +54,15 @@ const (
 	startupLimit     = time.Minute
 )
 
-// starting counts the starts in this process that last, before the first of which garbage collection was as usual.
-var starting struct {
-	sync.Mutex
-	count, usual int
-}
-
-// rarelyCollect makes garbage collection rare, unless GOGC says what is wanted, until the function is called that it returns.
+// rarelyCollect makes garbage collection rare until the function is called that it returns, unless GOGC says what is wanted.
 func rarelyCollect() (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
-	starting.Lock()
-	defer starting.Unlock()
-	if starting.count++; starting.count == 1 {
-		starting.usual = debug.SetGCPercent(startupGCPercent)
-	}
+	debug.SetGCPercent(startupGCPercent)
 	return func() {
-		starting.Lock()
-		defer starting.Unlock()
-		if starting.count--; starting.count == 0 {
-			debug.SetGCPercent(starting.usual)
-			debug.FreeOSMemory()
-		}
+		debug.SetGCPercent(100) // the default, since GOGC is not set
+		debug.FreeOSMemory()
 	}
 }
 

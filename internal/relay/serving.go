@@ -120,7 +120,7 @@ func newAdminGRPC(limiter *transport.Limiter, upstreams func() []*statusv3.Clien
 		return status.Errorf(codes.Unimplemented, "%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
 	}
 	s := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes), grpc.UnknownServiceHandler(unknown))...)
-	statusv3.RegisterClientStatusDiscoveryServiceServer(s, debug.OfSelf(upstreams))
+	debug.OfSelf(upstreams).Register(s)
 	healthpb.RegisterHealthServer(s, ownHealth{h})
 	channelz.RegisterChannelzServiceToServer(s)
 	reflection.Register(s)

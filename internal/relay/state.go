@@ -127,14 +127,6 @@ func openHistory(cfg config.History, state *lastgood.Dir, view *aggregate.View, 
 	return history.Open(filepath.Join(state.Path(), "history"), cfg.Bytes, view, log, metrics)
 }
 
-// remember writes the history, if there is one.
-func (r *Relay) remember(ctx context.Context) error {
-	if r.history == nil {
-		return nil
-	}
-	return r.history.Run(ctx)
-}
-
 // happened has the history know of something that is no change of an object.
 func (r *Relay) happened(event, source, text string) {
 	if r.history != nil {

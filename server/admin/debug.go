@@ -24,22 +24,27 @@ func (s *Server) json(get func() any) http.Handler {
 
 // write writes v as JSON.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
+	s.writeJSON(w, r, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(v)
+	})
+}
+
+// writeJSON answers with what write writes.
+func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, write func(io.Writer) error) {
 	w.Header().Set("Content-Type", "application/json")
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	s.logWrite(r.URL.Path, e.Encode(v))
+	s.logWrite(r.URL.Path, write(w))
 }
 
 // list makes a page of what each yields: an array of which one element at a time is in memory, since of 5,000 clients all of them
 // take hundreds of megabytes.
 func (s *Server) list(each iter.Seq[any]) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !ofAllKinds(w, r) {
-			return
+		if ofAllKinds(w, r) {
+			s.writeJSON(w, r, func(w io.Writer) error { return writeList(w, each) })
 		}
-		w.Header().Set("Content-Type", "application/json")
-		s.logWrite(r.URL.Path, writeList(w, each))
 	})
 }
 
