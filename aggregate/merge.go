@@ -35,7 +35,9 @@ func (v *View) merge() (changes []<-chan struct{}) {
 		dirty = append(dirty, keys...)
 		if synced && !s.synced {
 			s.synced = true
-			dirty = append(dirty, v.keysToResolve(s)...)
+			if v.earlier != nil { // the winner of these keys may change now that s is read
+				dirty = append(append(dirty, keysOf(v.earlier.Snapshot())...), s.keys()...)
+			}
 		}
 	}
 	complete := v.complete()
@@ -131,14 +133,6 @@ func (v *View) updateEarlier(before memstore.Snapshot, s *followed, rank int, ke
 // servedAs reports whether r, of a source or of the pool, is the served object, apart from the rank.
 func servedAs(r, served *resource.Resource) bool {
 	return r != nil && served != nil && resource.Equal(r.Unranked(), served.Unranked()) && resource.SameOrigin(r, served)
-}
-
-// keysToResolve returns the keys whose winner may change now that s is read.
-func (v *View) keysToResolve(s *followed) []resource.Key {
-	if v.earlier == nil {
-		return nil
-	}
-	return append(keysOf(v.earlier.Snapshot()), s.keys()...)
 }
 
 // forgetEarlier drops earlier, pooled and the retired sources, and returns their keys.

@@ -156,7 +156,7 @@ func (s *sink) rename(name string) {
 	if s.source.String() == name {
 		return
 	}
-	s.source.set(name)
+	s.source.name.Store(&name)
 	s.ledger.relabel(name)
 	s.guard.Relabel(name)
 }
@@ -200,22 +200,9 @@ func (l *ledger) replaceCandidate(g *group, key resource.Key, r *resource.Resour
 // label is the name of a source, which a reload may change while the source goes on. All methods are safe for concurrent use.
 type label struct{ name atomic.Pointer[string] }
 
-func newLabel(name string) *label {
-	l := new(label)
-	l.set(name)
-	return l
-}
-
-func (l *label) set(name string) { l.name.Store(&name) }
-
 func (l *label) String() string { return *l.name.Load() }
 
-// logger returns log with the name that the source has when a line is written.
-func (l *label) logger(log *slog.Logger) *slog.Logger {
-	return slog.New(labelled{log.Handler(), l})
-}
-
-// labelled adds the name of a source to what it handles.
+// labelled adds the name that a source has when a line is written.
 type labelled struct {
 	slog.Handler
 	label *label

@@ -60,8 +60,9 @@ type sink struct {
 
 // newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
 func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *sink {
-	source := newLabel(spec.Name)
-	log = source.logger(log)
+	source := new(label)
+	source.name.Store(&spec.Name)
+	log = slog.New(labelled{log.Handler(), source})
 	changes := newChangeLog()
 	happened := func(event, text string) {
 		if opts.Happened != nil {
@@ -99,7 +100,9 @@ func (s *sink) configure(spec Spec) {
 	s.guard.Configure(spec.Guard)
 	s.mu.Lock()
 	if s.judge.lenient != spec.Lenient {
-		s.ledger.doubt()
+		for _, g := range s.ledger.groups { // all of it is validated again when it is published the next time
+			g.restored = true
+		}
 	}
 	s.judge, s.partial = judge{spec.Transform, spec.Lenient}, spec.Partial
 	s.mu.Unlock()

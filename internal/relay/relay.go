@@ -119,7 +119,10 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 // assemble makes the parts and connects them. Nothing runs yet.
 func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
 	registry := admin.NewRegistry(opts.Version)
-	r := &Relay{log: opts.Log, state: state, health: health.NewServer(), manager: cmp.Or(opts.Manager, new(process.Manager)), upgrades: newUpgrades(opts, registry)}
+	r := &Relay{
+		log: opts.Log, state: state, health: health.NewServer(), manager: cmp.Or(opts.Manager, new(process.Manager)),
+		upgrades: newUpgrades(opts, registry),
+	}
 
 	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry, Happened: r.happened})
 	r.view = aggregate.New()
@@ -164,7 +167,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.catalogs.envoy.SetReview(r.engine.Review)
 	r.catalogs.mcp.ReviewBy(r.engine)
 	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
-	r.grpc = newGRPC(r.engine, r.limiter, r.listeners.credentials(), r.credentials.guard, hops, r.health)
+	r.grpc = newGRPC(r.engine, r.limiter, transport.Credentials(r.listeners.xdsTLS, opts.Log), r.credentials.guard, hops, r.health)
 	var adminGRPC http.Handler
 	if !config.Off(cfg.Admin.Debug) {
 		adminGRPC = newAdminGRPC(r.limiter, r.sources.upstreams, r.health)
@@ -227,16 +230,16 @@ func (r *Relay) Run(ctx context.Context) error {
 		begin(seen, name, part)
 	}
 	for name, part := range map[string]func(context.Context) error{
-		"view":     r.view.Run,
-		"mcp":      r.catalogs.mcp.Run,
-		"envoy":    r.catalogs.envoy.Run,
-		"views":    r.catalogs.restricted.run,
-		"access":   r.credentials.run,
-		"grpc":     r.whenServing(func(context.Context) error { return r.listeners.serve(r.grpc) }),
-		"tls":      r.listeners.run,
-		"health":   r.followHealth,
-		"startup":  r.endStart,
-		"upgrade":  r.completeUpgrade,
+		"view":    r.view.Run,
+		"mcp":     r.catalogs.mcp.Run,
+		"envoy":   r.catalogs.envoy.Run,
+		"views":   r.catalogs.restricted.run,
+		"access":  r.credentials.run,
+		"grpc":    r.whenServing(func(context.Context) error { return r.listeners.serve(r.grpc) }),
+		"tls":     r.listeners.run,
+		"health":  r.followHealth,
+		"startup": r.endStart,
+		"upgrade": r.completeUpgrade,
 	} {
 		begin(failed, name, part)
 	}

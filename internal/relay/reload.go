@@ -55,8 +55,8 @@ type Origin struct {
 // ErrNoFile says that there is nothing to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
-func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet, credentials *credentialReloader, log *slog.Logger,
-	metrics prometheus.Registerer,
+func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet, credentials *credentialReloader,
+	log *slog.Logger, metrics prometheus.Registerer,
 ) *reloader {
 	r := &reloader{
 		Origin: from, manager: manager, sources: sources, credentials: credentials, log: log, inForce: cfg,

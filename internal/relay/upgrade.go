@@ -25,8 +25,8 @@ import (
 // directory, serves clients and reads the sources, and this process sends its clients away. If a step fails or takes too long, this process
 // kills the successor and resumes.
 //
-// The command (cmd/tributary/control.go) asks the predecessor's Upgrade over HTTP. Upgrade calls upgradeTo; the successor runs completeUpgrade. The
-// two speak in the steps of internal/process, which also starts the successor and passes the sockets on.
+// The command (cmd/tributary/control.go) asks the predecessor's Upgrade over HTTP. Upgrade calls upgradeTo; the successor runs
+// completeUpgrade. The two speak in the steps of internal/process, which also starts the successor and passes the sockets on.
 
 // The times of an upgrade.
 const (
@@ -48,7 +48,7 @@ type upgrades struct {
 	serving     chan struct{}      // closed when this process serves clients
 	registered  chan struct{}      // closed when the service manager knows this process
 	upgrading   chan struct{}      // holds an element during an upgrade
-	upgraded  chan struct{}      // closed when the successor serves clients
+	upgraded    chan struct{}      // closed when the successor serves clients
 	running     context.Context    // ends when this process is told to end
 	end         context.CancelFunc // of running
 	pauses      chan pause         // for write

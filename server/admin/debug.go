@@ -10,7 +10,6 @@ import (
 	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
 	"tributary/resource"
-	"tributary/sources"
 )
 
 // json makes a page of what get returns.
@@ -80,10 +79,6 @@ func writeElements(w io.Writer, indent string, each iter.Seq[any]) (n int, err e
 	return n, err
 }
 
-func (s *Server) sources() any {
-	return append([]sources.Status{}, s.opts.Sources.Status()...) // an empty list is [], not null
-}
-
 // conflict is an entry of /debug/conflicts: a key that several sources have, or one source several times, or a ServiceEntry that
 // cannot be merged into that of its host.
 type conflict struct {
@@ -123,10 +118,6 @@ func (s *Server) conflicts() any {
 		}
 	}
 	return all
-}
-
-func (s *Server) competing() any {
-	return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...)
 }
 
 func placeOf(c aggregate.Candidate) place { return place{c.Source, c.Resource.Origin().Place} }

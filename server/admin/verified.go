@@ -134,5 +134,3 @@ func (s *Server) reports() []verify.Report {
 	}
 	return s.opts.Verified()
 }
-
-func (s *Server) verified() any { return append([]verify.Report{}, s.reports()...) }

@@ -309,7 +309,7 @@ func TestObjects(t *testing.T) {
 		Losers: []aggregate.Candidate{{Source: "old", Resource: entry(t, "s1", "old")}},
 	}}
 	p.quarantined = []admin.Quarantined{{Source: "rules", Quarantined: sources.Quarantined{
-		Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "s3"},
+		Ref:   resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "s3"},
 		Place: "s3.yaml:1", Reason: "hosts are missing", LastGoodServes: true,
 	}}}
 	p.guarded = []admin.Guarded{{Source: "rules", Status: guard.Status{Held: []guard.Held{{

@@ -189,9 +189,6 @@ type memory struct {
 
 func newMemory() *memory { return &memory{files: make(map[string]*resource.Decoded)} }
 
-// of returns what is known of a file, or nil.
-func (m *memory) of(path string) *resource.Decoded { return m.files[path] }
-
 // set takes note of what became of a file, and forgets those that have not changed for the longest time if there are too many; nil forgets
 // it.
 func (m *memory) set(path string, d *resource.Decoded) {

@@ -253,7 +253,7 @@ func (r *run) load(ctx context.Context, paths []string, seen sighting) ([]loaded
 			continue
 		}
 		k, _ := r.files.Get(p)
-		files = append(files, loaded{path: p, known: k, decoded: r.memory.of(p)})
+		files = append(files, loaded{path: p, known: k, decoded: r.memory.files[p]})
 	}
 	r.loader.single = seen.single
 	l := *r.loader // those that take long keep theirs
