@@ -56,13 +56,11 @@ func (t *Table) CompareAndSwap(key resource.Key, old, new *resource.Resource) bo
 		t.mu.Unlock()
 		return false
 	}
-	var changes []Change
-	switch {
-	case new != nil:
-		changes, _ = t.commit(time.Now(), []*resource.Resource{new}, nil)
-	case old != nil:
-		changes, _ = t.commit(time.Now(), nil, []resource.Key{key})
+	puts, deletes := []*resource.Resource{new}, []resource.Key(nil)
+	if new == nil {
+		puts, deletes = nil, []resource.Key{key}
 	}
+	changes, _ := t.commit(time.Now(), puts, deletes)
 	t.mu.Unlock()
 	if len(changes) > 0 {
 		t.signal.raise()

@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -219,6 +220,15 @@ func IsAddress(text string) bool {
 	return err == nil && a.Zone() == ""
 }
 
+// AddressIn returns the IP address in a text, which may have brackets and a port; false if there is none.
+func AddressIn(text string) (netip.Addr, bool) {
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		text = host
+	}
+	a, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	return a.Unmap().WithZone(""), err == nil
+}
+
 // checkZones returns an error for each address in spec that has a zone. Istio's validation accepts these.
 func checkZones(r *Resource, spec proto.Message) (errs Errors) {
 	check := func(text, field string, indexes ...any) {
@@ -251,18 +261,19 @@ func checkZones(r *Resource, spec proto.Message) (errs Errors) {
 			check(in.GetBind(), "ingress[%d].bind", i)
 		}
 	case *networking.VirtualService:
+		subnets := func(kind string, route, match int, all []string) {
+			for n, a := range all {
+				check(a, kind+"[%d].match[%d].destinationSubnets[%d]", route, match, n)
+			}
+		}
 		for i, route := range spec.GetTls() {
 			for k, m := range route.GetMatch() {
-				for n, a := range m.GetDestinationSubnets() {
-					check(a, "tls[%d].match[%d].destinationSubnets[%d]", i, k, n)
-				}
+				subnets("tls", i, k, m.GetDestinationSubnets())
 			}
 		}
 		for i, route := range spec.GetTcp() {
 			for k, m := range route.GetMatch() {
-				for n, a := range m.GetDestinationSubnets() {
-					check(a, "tcp[%d].match[%d].destinationSubnets[%d]", i, k, n)
-				}
+				subnets("tcp", i, k, m.GetDestinationSubnets())
 			}
 		}
 	}

@@ -97,19 +97,7 @@ const (
 
 // String returns the state in lower case, as it is written in logs and status.
 func (s State) String() string {
-	switch s {
-	case Starting:
-		return "starting"
-	case Healthy:
-		return "healthy"
-	case Unreachable:
-		return "unreachable"
-	case Denied:
-		return "denied"
-	case Degraded:
-		return "degraded"
-	}
-	return "unknown"
+	return [...]string{"starting", "healthy", "unreachable", "denied", "degraded"}[s]
 }
 
 // MarshalText makes a state readable in JSON.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"net"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -108,23 +106,14 @@ func likeness(a, b string) (rank int, ok bool) {
 // maxNamed is how many objects are explained to who asked for something that is no host.
 const maxNamed = 20
 
-// addressIn returns the IP address in a text, which may have a port.
-func addressIn(text string) (netip.Addr, bool) {
-	if host, _, err := net.SplitHostPort(text); err == nil {
-		text = host
-	}
-	a, err := netip.ParseAddr(strings.Trim(text, "[]"))
-	return a.Unmap().WithZone(""), err == nil
-}
-
-func isAddress(text string) bool { _, is := addressIn(text); return is }
+func isAddress(text string) bool { _, is := resource.AddressIn(text); return is }
 
 // named returns the objects that have an address, as that of an endpoint or as their virtual one; or those of a name, and those that were
 // made of something that has this name in a registry, such as an interface. It decodes everything that has endpoints to find an address.
 func (s *Server) named(asked string) (keys []resource.Key, why string) {
 	snapshot := s.opts.View.Snapshot()
-	address, isAddress := addressIn(asked)
-	is := func(text string) bool { a, ok := addressIn(text); return ok && a == address }
+	address, isAddress := resource.AddressIn(asked)
+	is := func(text string) bool { a, ok := resource.AddressIn(text); return ok && a == address }
 	for _, kind := range []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry} {
 		for r := range snapshot.List(kind, "") {
 			if isAddress && hasAddress(r, is) || !isAddress && madeOf(r, asked) {

@@ -124,7 +124,8 @@ func (c *CSDS) encoded(ctx context.Context, r *statusv3.ClientStatusRequest) (me
 	if err != nil {
 		return nil, err
 	}
-	return a.whole(), nil
+	a.end()
+	return a.done, nil
 }
 
 // The parts of an answer, in bytes, but for what is larger by itself: each has twice as much as the one before.
@@ -173,9 +174,4 @@ func (a *answer) end() {
 		a.done = append(a.done, mem.SliceBuffer(a.part))
 		a.size += len(a.part)
 	}
-}
-
-func (a *answer) whole() mem.BufferSlice {
-	a.end()
-	return a.done
 }

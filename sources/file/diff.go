@@ -148,15 +148,15 @@ func (g *grace) judge(missing []string, now time.Time, while func(path string) t
 	return gone, pending
 }
 
-// hidden reports whether a name is that of a hidden file or directory, which is neither read nor walked: version control,
+// Hidden reports whether a name is that of a hidden file or directory, which is neither read nor walked: version control,
 // editors' swap files, the directories behind the links that Kubernetes makes when it mounts a volume, and a file
 // system's own.
-func hidden(name string) bool { return strings.HasPrefix(name, ".") || name == "lost+found" }
+func Hidden(name string) bool { return strings.HasPrefix(name, ".") || name == "lost+found" }
 
-// counts reports whether a file of this name is read. Backups such as "a.yaml~", "#a.yaml#" and "a.yaml.bak" do not end
+// Reads reports whether a file of this name is read. Backups such as "a.yaml~", "#a.yaml#" and "a.yaml.bak" do not end
 // in what counts.
-func counts(name string) bool {
-	if hidden(name) {
+func Reads(name string) bool {
+	if Hidden(name) {
 		return false
 	}
 	switch strings.ToLower(filepath.Ext(name)) {
@@ -165,12 +165,6 @@ func counts(name string) bool {
 	}
 	return false
 }
-
-// Reads reports whether the source reads a file of this name.
-func Reads(name string) bool { return counts(name) }
-
-// Hidden reports whether the source passes over a file or directory of this name whatever it is.
-func Hidden(name string) bool { return hidden(name) }
 
 // Paths within the root are slash-separated and relative to it; the root itself is the empty one.
 
