@@ -113,7 +113,7 @@ func (s *service) entry() *resource.Resource {
 	for _, l := range s.served {
 		spec.Endpoints = append(spec.Endpoints, l.adaptTo(lead.spec))
 	}
-	if len(s.served) == 1 && s.served[0].isHostItself() && proto.Equal(spec.Endpoints[0], s.served[0].endpoint) {
+	if len(s.served) == 1 && leftToDNS(s.served[0].spec) && proto.Equal(spec.Endpoints[0], s.served[0].endpoint) {
 		spec.Endpoints = nil // as its source has it
 	}
 	res, err := resource.New(s.meta(), spec)

@@ -1,8 +1,10 @@
 package aggregate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"tributary/aggregate/conflicts"
 	"tributary/internal/words"
+	"tributary/memstore"
 	"tributary/resource"
 )
 
@@ -148,13 +151,10 @@ func (v *View) explain(s *state, key resource.Key, competing []conflicts.Conflic
 
 func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explanation {
 	e := Explanation{Object: conflicts.Ref(key), Conflicts: competing}
-	for _, l := range s.layers {
-		r := l.get(key)
-		switch {
-		case r == nil:
-		case e.Winner == nil:
-			e.Winner = new(l.describe(l.withRank(r)))
-		case !l.isFallback():
+	for l, r := range having(s.layers, key) {
+		if e.Winner == nil {
+			e.Winner = new(l.describe(ranked(r, l.rank)))
+		} else {
 			e.Shadowed = append(e.Shadowed, l.describe(r))
 		}
 	}
@@ -194,4 +194,69 @@ func why(e Explanation, s *state) string {
 		b.WriteString("; objects of other names compete with it: see conflicts")
 	}
 	return b.String()
+}
+
+// Candidate is one source's object of a key.
+type Candidate struct {
+	Source   string // for a merged object several names, separated by ", "
+	Resource *resource.Resource
+}
+
+// Shadow is a key that more than one source has.
+type Shadow struct {
+	Key    resource.Key
+	Winner Candidate
+	Losers []Candidate // in order of precedence
+}
+
+// Shadows yields every key that more than one source has, in key order, all as of one moment.
+func (v *View) Shadows() iter.Seq[Shadow] {
+	s := v.published.Load()
+	return func(yield func(Shadow) bool) {
+		for r := range s.shadowed.All() {
+			all := s.candidates(r.Key())
+			if !yield(Shadow{Key: r.Key(), Winner: all[0], Losers: all[1:]}) {
+				return
+			}
+		}
+	}
+}
+
+// SourceStatus describes a source of the view.
+type SourceStatus struct {
+	Name       string `json:"name"`
+	Precedence int    `json:"precedence"`
+	Optional   bool   `json:"optional,omitempty"`
+	Synced     bool   `json:"synced"`
+	// Retiring: the source was removed, and is served until all new sources are synced.
+	Retiring bool              `json:"retiring,omitempty"`
+	Revision memstore.Revision `json:"revision"` // of the source's store that is merged
+	Objects  int               `json:"objects"`
+}
+
+// Sources returns the sources in order of precedence.
+func (v *View) Sources() []SourceStatus { return slices.Clone(v.published.Load().sources) }
+
+// status returns the present status of the sources. It is called by the loop.
+func (v *View) status() (all []SourceStatus) {
+	synced := make(map[*sourceState]bool, len(v.sources))
+	for _, s := range v.sources {
+		synced[s.sourceState] = s.synced
+	}
+	for _, s := range v.withRetired() {
+		all = append(all, SourceStatus{
+			Name: s.Name, Precedence: s.Precedence, Optional: s.Optional,
+			Synced: synced[s.sourceState], Retiring: s.retired,
+			Revision: s.snapshot.Revision(), Objects: s.snapshot.Len(),
+		})
+	}
+	return all
+}
+
+// candidates returns the layers' objects of key, the winner first.
+func (s *state) candidates(key resource.Key) (all []Candidate) {
+	for l, r := range having(s.layers, key) {
+		all = append(all, Candidate{Source: cmp.Or(l.source, r.Origin().Source), Resource: r})
+	}
+	return all
 }

@@ -96,7 +96,7 @@ func testHistory(t *rapid.T) {
 	}()
 	running.Go(func() { _ = view.Run(ctx) })
 	seen := make(content)
-	controller := view.Controller()
+	controller := memstore.NewController(view)
 	for _, kind := range []resource.Kind{resource.Gateway, resource.ServiceEntry} {
 		controller.RegisterEventHandler(kind, func(old, new *resource.Resource, event memstore.Event) {
 			c := memstore.Change{Old: old, New: new}
@@ -190,7 +190,7 @@ func checkShadows(t *rapid.T, view *aggregate.View, winner map[resource.Key]stri
 		t.Fatalf("shadows are %v, want %v", shadows, losers)
 	}
 	for key, name := range winner {
-		if got := sourceNames(view.Shadowed(key)); !slices.Equal(got, losers[key]) {
+		if got := shadowed(view, key); !slices.Equal(got, losers[key]) {
 			t.Fatalf("%s is shadowed by %v, want %v", key, got, losers[key])
 		}
 		e := view.Explain(key)

@@ -1,6 +1,8 @@
 package aggregate
 
 import (
+	"cmp"
+	"iter"
 	"slices"
 
 	"tributary/memstore"
@@ -14,68 +16,49 @@ type sourceState struct {
 }
 
 // layer is content in an order of precedence: the first layer that has a key wins it and shadows the others. It is immutable.
-type layer interface {
-	// get returns the layer's object of key, or nil.
-	get(key resource.Key) *resource.Resource
-	// isFallback reports whether the layer only fills gaps: it wins keys that no other layer has, and is never shadowed.
-	isFallback() bool
-	// withRank returns r, of the layer, with the layer's rank, by which clients know the order of sources.
-	withRank(r *resource.Resource) *resource.Resource
-	// describe describes r, of the layer, for explanations.
-	describe(r *resource.Resource) Statement
+//
+// It is a source of the configuration; the output of the pool; a retired source, which was removed while required sources of the new set
+// were unread; or what was served when the configuration changed: View.earlier, which follows its sources, or View.pooled, which does not.
+type layer struct {
+	snapshot   memstore.Snapshot
+	source     string // empty if each object names its own
+	precedence int
+	rank       int  // by which clients know the order of sources; unranked if each object keeps its own
+	merges     bool // the pool has its ServiceEntries
+	fromPool   bool // it is the output of the pool
+	fallback   bool // it only fills gaps: it wins keys that no other layer has, and is never shadowed
 }
-
-// A layer is current, earlier, retired or merged.
-type (
-	// current is a source of the configuration.
-	current struct {
-		sourceState
-		rank int
-	}
-	// earlier is content served when the configuration changed: View.earlier, which follows its sources, or View.pooled, which does not.
-	earlier struct {
-		rank     int // unranked if each object keeps its rank
-		snapshot memstore.Snapshot
-	}
-	// retired is the last content of a source that was removed while required sources of the new set were unread.
-	retired struct {
-		sourceState
-		rank int
-	}
-	// merged is the output of the pool: the merged ServiceEntries of the sources with Merge.
-	merged struct {
-		precedence int
-		rank       int
-		snapshot   memstore.Snapshot
-	}
-)
-
-// get omits the ServiceEntries of a source with Merge: the pool has them.
-func (s sourceState) get(key resource.Key) *resource.Resource {
-	if s.Merge != nil && key.Kind == resource.ServiceEntry {
-		return nil
-	}
-	return s.snapshot.Get(key)
-}
-
-func (current) isFallback() bool { return false }
-
-func (earlier) isFallback() bool { return true }
-
-func (retired) isFallback() bool { return true }
-
-func (merged) isFallback() bool { return false }
-
-func (l current) withRank(r *resource.Resource) *resource.Resource { return ranked(r, l.rank) }
-
-func (l earlier) withRank(r *resource.Resource) *resource.Resource { return ranked(r, l.rank) }
-
-func (l retired) withRank(r *resource.Resource) *resource.Resource { return ranked(r, l.rank) }
-
-func (l merged) withRank(r *resource.Resource) *resource.Resource { return ranked(r, l.rank) }
 
 // unranked leaves an object the rank that it has, if any.
 const unranked = -1
+
+func (s *sourceState) layer(rank int) layer {
+	return layer{snapshot: s.snapshot, source: s.Name, precedence: s.Precedence, rank: rank, merges: s.Merge != nil}
+}
+
+// get returns the layer's object of key, or nil.
+func (l layer) get(key resource.Key) *resource.Resource {
+	if l.merges && key.Kind == resource.ServiceEntry {
+		return nil
+	}
+	return l.snapshot.Get(key)
+}
+
+// having yields the layers that have an object of key, with that, the winner first. A fallback is yielded only if it wins.
+func having(layers []layer, key resource.Key) iter.Seq2[layer, *resource.Resource] {
+	return func(yield func(layer, *resource.Resource) bool) {
+		won := false
+		for _, l := range layers {
+			r := l.get(key)
+			if r == nil || won && l.fallback {
+				continue
+			}
+			if won = true; !yield(l, r) {
+				return
+			}
+		}
+	}
+}
 
 func ranked(r *resource.Resource, rank int) *resource.Resource {
 	if r == nil || rank == unranked {
@@ -92,28 +75,10 @@ func (v *View) rankOf(i int) int {
 	return i
 }
 
-func (l earlier) get(key resource.Key) *resource.Resource { return l.snapshot.Get(key) }
-
-func (l merged) get(key resource.Key) *resource.Resource { return l.snapshot.Get(key) }
-
-func (l current) describe(r *resource.Resource) Statement { return statement(l.Name, l.Precedence, r) }
-
-func (l earlier) describe(r *resource.Resource) Statement {
-	st := statement(r.Origin().Source, 0, r)
-	st.Retiring = true
-	return st
-}
-
-func (l retired) describe(r *resource.Resource) Statement {
-	st := statement(l.Name, l.Precedence, r)
-	st.Retiring = true
-	return st
-}
-
-// describe names all the sources of r.
-func (l merged) describe(r *resource.Resource) Statement {
-	st := statement(r.Origin().Source, l.precedence, r)
-	st.fromPool = true
+// describe describes r, of the layer, for explanations.
+func (l layer) describe(r *resource.Resource) Statement {
+	st := statement(cmp.Or(l.source, r.Origin().Source), l.precedence, r)
+	st.Retiring, st.fromPool = l.fallback, l.fromPool
 	return st
 }
 
@@ -137,7 +102,7 @@ func (v *View) stack() (layers []layer) {
 	before := v.earlier
 	add := func(l layer, ready bool) {
 		if !ready && before != nil {
-			layers = append(layers, earlier{unranked, before.Snapshot()})
+			layers = append(layers, layer{snapshot: before.Snapshot(), rank: unranked, fallback: true})
 			before = nil
 		}
 		layers = append(layers, l)
@@ -147,15 +112,17 @@ func (v *View) stack() (layers []layer) {
 		rank := v.rankOf(i)
 		if s.Merge != nil && !pooled {
 			pooled, poolRank = true, rank
-			add(merged{precedence: s.Precedence, rank: rank, snapshot: v.pool.snapshot}, v.poolReady())
+			add(layer{snapshot: v.pool.snapshot, precedence: s.Precedence, rank: rank, fromPool: true}, v.poolReady())
 		}
-		add(current{*s.sourceState, rank}, s.ready())
+		add(s.layer(rank), s.ready())
 	}
 	if v.earlier != nil {
-		layers = append(layers, earlier{poolRank, v.pooled})
+		layers = append(layers, layer{snapshot: v.pooled, rank: poolRank, fallback: true})
 	}
 	for _, f := range v.retired {
-		layers = append(layers, retired{*f, len(v.sources)})
+		l := f.layer(len(v.sources))
+		l.fallback = true
+		layers = append(layers, l)
 	}
 	return layers
 }
@@ -163,4 +130,94 @@ func (v *View) stack() (layers []layer) {
 // poolReady reports whether all sources of the pool are ready.
 func (v *View) poolReady() bool {
 	return !slices.ContainsFunc(v.sources, func(s *followed) bool { return s.Merge != nil && !s.ready() })
+}
+
+// states returns the states of the sources and of the retired ones, newest first, without retired sources that a synced one of the same
+// name replaces. It also deletes the names of synced sources from hadObjects.
+func (v *View) states() (all []*sourceState) {
+	for _, s := range v.sources {
+		all = append(all, s.sourceState)
+		if s.synced {
+			delete(v.hadObjects, s.Name)
+		}
+	}
+	for _, f := range v.retired {
+		if !slices.ContainsFunc(v.sources, func(s *followed) bool { return s.synced && s.Name == f.Name }) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// retire makes left, newest first, the retired sources. It keeps one of each name: an older whole state counts more than the partial one of
+// a source that was never read. Together they keep each key once, so that they do not grow with the number of reloads; a source with Merge
+// stays whole, since its endpoints add up.
+func (v *View) retire(left []*sourceState, old []*followed) {
+	unread := make(map[*sourceState]bool)
+	for _, s := range old {
+		unread[s.sourceState] = !s.synced
+	}
+	v.retired = nil
+	known := make(map[resource.Key]bool)
+	for i, s := range left {
+		if unread[s] && (v.hadObjects[s.Name] || slices.ContainsFunc(left[i+1:], func(o *sourceState) bool { return o.Name == s.Name })) {
+			continue
+		}
+		if s.snapshot.Len() > 0 {
+			v.hadObjects[s.Name] = true
+		}
+		if s.Merge == nil {
+			s = s.without(known)
+		}
+		for _, key := range s.keys() {
+			known[key] = known[key] || s.layer(0).get(key) != nil
+		}
+		if s.snapshot.Len() > 0 {
+			v.retired = append(v.retired, s)
+		}
+	}
+}
+
+// without returns s without the known keys.
+func (s *sourceState) without(known map[resource.Key]bool) *sourceState {
+	var rest []*resource.Resource
+	for r := range s.snapshot.All() {
+		if !known[r.Key()] {
+			rest = append(rest, r)
+		}
+	}
+	if len(rest) == s.snapshot.Len() {
+		return s
+	}
+	var table memstore.Table
+	table.Apply(rest, nil)
+	return &sourceState{
+		Source:   Source{Name: s.Name, Precedence: s.Precedence, Optional: s.Optional}, // its Reader is nil: it is not updated
+		snapshot: table.Snapshot(),
+	}
+}
+
+// orderedSource is a source in the order of precedence.
+type orderedSource struct {
+	*sourceState
+	retired bool
+}
+
+// withRetired returns the sources and the retired ones in order of precedence. A retired source follows its replacement of the same name,
+// or else comes last.
+func (v *View) withRetired() (all []orderedSource) {
+	unreplaced := slices.Clone(v.retired)
+	for _, s := range v.sources {
+		all = append(all, orderedSource{s.sourceState, false})
+		unreplaced = slices.DeleteFunc(unreplaced, func(f *sourceState) bool {
+			if f.Name == s.Name {
+				all = append(all, orderedSource{f, true})
+			}
+			return f.Name == s.Name
+		})
+	}
+	for _, f := range unreplaced {
+		all = append(all, orderedSource{f, true})
+	}
+	return all
 }

@@ -35,7 +35,9 @@ func (v *View) merge() (changes []<-chan struct{}) {
 		dirty = append(dirty, keys...)
 		if synced && !s.synced {
 			s.synced = true
-			dirty = append(dirty, v.keysToResolve(s)...)
+			if v.earlier != nil { // the winner of these keys may change now that s is read
+				dirty = append(append(dirty, keysOf(v.earlier.Snapshot())...), s.keys()...)
+			}
 		}
 	}
 	complete := v.complete()
@@ -133,14 +135,6 @@ func servedAs(r, served *resource.Resource) bool {
 	return r != nil && served != nil && resource.Equal(r.Unranked(), served.Unranked()) && resource.SameOrigin(r, served)
 }
 
-// keysToResolve returns the keys whose winner may change now that s is read.
-func (v *View) keysToResolve(s *followed) []resource.Key {
-	if v.earlier == nil {
-		return nil
-	}
-	return append(keysOf(v.earlier.Snapshot()), s.keys()...)
-}
-
 // forgetEarlier drops earlier, pooled and the retired sources, and returns their keys.
 func (v *View) forgetEarlier() (keys []resource.Key) {
 	if v.earlier != nil {
@@ -162,13 +156,10 @@ func (v *View) complete() bool {
 }
 
 // pull takes over the source's changes, and returns their keys.
-func (s *sourceState) pull() []resource.Key {
-	keys, now, ok := s.Reader.Changes(s.snapshot.Revision())
-	if !ok {
-		keys = nil
-		for c := range memstore.Diff(s.snapshot, now) {
-			keys = append(keys, c.Key())
-		}
+func (s *sourceState) pull() (keys []resource.Key) {
+	changes, now := memstore.ChangesFrom(s.Reader, s.snapshot)
+	for c := range changes {
+		keys = append(keys, c.Key())
 	}
 	s.snapshot = now
 	return keys
@@ -201,15 +192,11 @@ func (v *View) commit(dirty []resource.Key, since time.Time) {
 
 // resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks apart.
 func resolve(layers []layer, key resource.Key) (winner, loser *resource.Resource) {
-	for _, l := range layers {
-		r := l.get(key)
-		switch {
-		case r == nil:
-		case winner == nil:
-			winner = l.withRank(r)
-		case !l.isFallback():
+	for l, r := range having(layers, key) {
+		if winner != nil {
 			return winner, r
 		}
+		winner = ranked(r, l.rank)
 	}
 	return winner, nil
 }

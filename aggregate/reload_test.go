@@ -99,7 +99,7 @@ func TestReplacedSourceWithdrawsNothing(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, map[string]string{"ns/kept": "1", "ns/gone": "1", "ns/other": "2"}, contents(view.Snapshot()),
 					"half of what is new counts for nothing yet")
-				require.Equal(t, []string{name, "files"}, sourceNames(view.Shadowed(gateway("kept", "").Key())), "not what retires")
+				require.Equal(t, []string{name, "files"}, shadowed(view, gateway("kept", "").Key()), "not what retires")
 
 				fresh.MarkSynced()
 				synctest.Wait()

@@ -62,7 +62,8 @@ func divide(g groupKey, members []*member) (services []*service) {
 			continue
 		}
 		if reason := services[first].mergeProblem(m); reason == "" {
-			services[first].join(m)
+			services[first].members = append(services[first].members, m)
+			services[first].obstacles = services[first].obstacles.and(obstaclesOf(m.spec))
 		} else {
 			services[first].refuse(m, reason)
 		}
@@ -154,18 +155,9 @@ func (m *member) endpoints() []*networking.WorkloadEntry {
 	return m.spec.GetEndpoints()
 }
 
-// isHostItself reports whether the endpoint is the host, which the member left to DNS.
-func (l *listing) isHostItself() bool { return leftToDNS(l.spec) }
-
 // newService returns a service with the first member m.
 func newService(g groupKey, m *member) *service {
 	return &service{group: g, members: []*member{m}, mergeKey: mergeKeyOf(m.spec), obstacles: obstaclesOf(m.spec)}
-}
-
-// join adds m, which has no mergeProblem.
-func (s *service) join(m *member) {
-	s.members = append(s.members, m)
-	s.obstacles = s.obstacles.and(obstaclesOf(m.spec))
 }
 
 // mergeKey is equal for all members of a service.

@@ -143,6 +143,3 @@ func (v *View) await(ctx context.Context, changes []<-chan struct{}) {
 func receive(ch <-chan struct{}) reflect.SelectCase {
 	return reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ch)}
 }
-
-// Controller returns a new read-only controller over the view, so that handlers can follow it. The caller runs it.
-func (v *View) Controller() *memstore.Controller { return memstore.NewController(v) }

@@ -52,7 +52,7 @@ func TestConformance(t *testing.T) {
 		var mu sync.Mutex
 		turn := 0 // guarded by mu
 		return storetest.Subject{
-			Store: view.Controller(), Reader: view, ReadOnly: true,
+			Store: memstore.NewController(view), Reader: view, ReadOnly: true,
 			// Each change is made by another source, which then has the highest precedence; the former object is withdrawn.
 			Apply: func(puts []*resource.Resource, deletes []resource.Key) {
 				mu.Lock()
@@ -104,7 +104,7 @@ func TestFirstSourceWins(t *testing.T) {
 		put(c, entry("of c"))
 		require.Equal(t, "of c", got(), "the higher precedence")
 
-		require.Equal(t, []string{"a", "b"}, sourceNames(view.Shadowed(reviews)))
+		require.Equal(t, []string{"a", "b"}, shadowed(view, reviews))
 		shadows := slices.Collect(view.Shadows())
 		require.Len(t, shadows, 1)
 		require.Equal(t, "c", shadows[0].Winner.Source)
@@ -114,11 +114,19 @@ func TestFirstSourceWins(t *testing.T) {
 		require.Equal(t, "of a", got())
 		a.Apply(nil, []resource.Key{reviews})
 		require.Equal(t, "of b", got())
-		require.Empty(t, view.Shadowed(reviews))
+		require.Empty(t, shadowed(view, reviews))
 		require.Empty(t, slices.Collect(view.Shadows()))
 		b.Apply(nil, []resource.Key{reviews})
 		require.Empty(t, got())
 	})
+}
+
+// shadowed returns the sources whose objects of key lose.
+func shadowed(v *aggregate.View, key resource.Key) (names []string) {
+	for _, s := range v.Explain(key).Shadowed {
+		names = append(names, s.Source)
+	}
+	return names
 }
 
 func sourceNames(cs []aggregate.Candidate) (names []string) {
@@ -137,7 +145,7 @@ func TestNextWinnerIsAnUpdate(t *testing.T) {
 		run(t, view)
 		synctest.Wait()
 
-		controller := view.Controller()
+		controller := memstore.NewController(view)
 		var events []string
 		controller.RegisterEventHandler(reviews.Kind, func(old, new *resource.Resource, event memstore.Event) {
 			require.Equal(t, storetest.Content(new), storetest.Content(controller.Get(reviews)), "reads and events agree")

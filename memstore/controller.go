@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"sync/atomic"
 
@@ -119,8 +118,8 @@ func (c *Controller) Run(ctx context.Context) {
 	for {
 		changed := c.reader.Changed() // before the read, so that no commit slips between
 		synced := c.reader.Synced()   // before the read too: all of the initial content is then part of it
-		keys, now, ok := c.reader.Changes(seen.Revision())
-		for change := range following(seen, now, keys, ok) {
+		changes, now := ChangesFrom(c.reader, seen)
+		for change := range changes {
 			if ctx.Err() != nil {
 				return
 			}
@@ -155,19 +154,5 @@ func (c *Controller) handle(change Change) {
 	event := change.Event()
 	for _, h := range c.handlers[change.Key().Kind] {
 		h(change.Old, change.New, event)
-	}
-}
-
-// following yields the changes from seen to now, given the result of Reader.Changes.
-func following(seen, now Snapshot, keys []resource.Key, ok bool) iter.Seq[Change] {
-	if !ok {
-		return Diff(seen, now)
-	}
-	return func(yield func(Change) bool) {
-		for _, key := range keys {
-			if c := (Change{Old: seen.Get(key), New: now.Get(key)}); c.Old != c.New && !yield(c) {
-				return
-			}
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,13 +56,11 @@ func (t *Table) CompareAndSwap(key resource.Key, old, new *resource.Resource) bo
 		t.mu.Unlock()
 		return false
 	}
-	var changes []Change
-	switch {
-	case new != nil:
-		changes, _ = t.commit(time.Now(), []*resource.Resource{new}, nil)
-	case old != nil:
-		changes, _ = t.commit(time.Now(), nil, []resource.Key{key})
+	puts, deletes := []*resource.Resource{new}, []resource.Key(nil)
+	if new == nil {
+		puts, deletes = nil, []resource.Key{key}
 	}
+	changes, _ := t.commit(time.Now(), puts, deletes)
 	t.mu.Unlock()
 	if len(changes) > 0 {
 		t.signal.raise()
@@ -121,4 +120,120 @@ func (t *Table) commit(since time.Time, puts []*resource.Resource, deletes []res
 	state.log.append(state.snapshot.revision, changes, state.snapshot.Len())
 	t.published.Store(&state)
 	return changes, state.snapshot
+}
+
+// draft is the next state of a table in the making. Its trees are never published, only copies of them, which cost O(1):
+// a published tree is thus never touched again. Between commits the trees have the content of the snapshot.
+type draft struct {
+	trees []kindTree // ordered by kind
+
+	// Of the commit in the making.
+	base    Snapshot
+	changes []Change
+	index   map[resource.Key]int // where changes has a key; nil if only one key can change
+}
+
+// begin starts a commit of at most size changes on top of base.
+func (d *draft) begin(base Snapshot, size int) {
+	d.base, d.changes, d.index = base, nil, nil
+	if size > 1 {
+		d.index = make(map[resource.Key]int, size)
+	}
+}
+
+func (d *draft) put(r *resource.Resource) {
+	key := r.Key()
+	old := d.base.Get(key)
+	if old != nil && r.Seen().IsZero() && !old.Seen().IsZero() {
+		r = r.WithSeen(old.Seen())
+	}
+	if equalStored(old, r) {
+		if _, changed := d.index[key]; !changed {
+			return
+		}
+		r = old
+	}
+	d.treeOf(key.Kind).Set(rowOf(r))
+	d.record(key, Change{Old: old, New: r})
+}
+
+func (d *draft) delete(key resource.Key) {
+	old := d.base.Get(key)
+	if old == nil {
+		return
+	}
+	d.treeOf(key.Kind).Delete(row{namespace: key.Namespace, name: key.Name})
+	d.record(key, Change{Old: old})
+}
+
+// end returns the net changes, without those that cancelled out, and the trees to publish.
+func (d *draft) end() ([]Change, []kindTree) {
+	changes := slices.DeleteFunc(d.changes, func(c Change) bool { return c.Old == c.New })
+	kinds := slices.Clone(d.base.kinds)
+	for _, c := range changes {
+		kind := c.Key().Kind
+		i, ok := findKind(kinds, kind)
+		switch {
+		case !ok:
+			kinds = slices.Insert(kinds, i, kindTree{kind, d.treeOf(kind).Copy()})
+		case kinds[i].tree == d.base.treeOf(kind): // not yet copied for an earlier change
+			kinds[i].tree = d.treeOf(kind).Copy()
+		}
+	}
+	d.base, d.changes, d.index = Snapshot{}, nil, nil // hold nothing until the next commit
+	return changes, kinds
+}
+
+func (d *draft) treeOf(kind resource.Kind) *tree {
+	i, ok := findKind(d.trees, kind)
+	if !ok {
+		d.trees = slices.Insert(d.trees, i, kindTree{kind, newTree()})
+	}
+	return d.trees[i].tree
+}
+
+// record notes what became of key in this commit, over what was noted before.
+func (d *draft) record(key resource.Key, c Change) {
+	if i, ok := d.index[key]; ok {
+		d.changes[i] = c
+		return
+	}
+	if d.index != nil {
+		d.index[key] = len(d.changes)
+	}
+	d.changes = append(d.changes, c)
+}
+
+// equalStored reports whether two resources do not differ in anything that is stored.
+func equalStored(a, b *resource.Resource) bool {
+	return a == b || a != nil && b != nil &&
+		resource.Equal(a, b) && resource.SameOrigin(a, b) && a.Seen().Equal(b.Seen())
+}
+
+// signal wakes whoever waits. The channel is made only when somebody asks for it, so that raising a signal that nobody
+// waits for costs a lock and nothing else.
+type signal struct {
+	mu sync.Mutex
+	ch chan struct{} // guarded by mu; nil while nobody waits
+}
+
+// wait returns a channel that the next raise closes.
+func (s *signal) wait() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
+// raise wakes all who wait.
+func (s *signal) raise() {
+	s.mu.Lock()
+	ch := s.ch
+	s.ch = nil
+	s.mu.Unlock()
+	if ch != nil {
+		close(ch)
+	}
 }

@@ -83,17 +83,15 @@ func messageNode(m protoreflect.Message) *yaml.Node {
 		return text(formatDuration(v))
 	case *timestamppb.Timestamp:
 		return text(v.AsTime().Format(time.RFC3339Nano))
-	case *structpb.Struct:
-		return structNode(v)
-	case *structpb.ListValue:
-		return listNode(v)
 	case *structpb.Value:
-		return valueNode(v)
+		if fd := m.WhichOneof(m.Descriptor().Oneofs().Get(0)); fd != nil && fd.Enum() == nil {
+			return scalarNode(fd, m.Get(fd))
+		}
+		return plain("!!null", "null")
 	}
 	fields := m.Descriptor().Fields()
-	if m.Descriptor().ParentFile().Package() == "google.protobuf" {
-		fd := fields.ByName("value") // a wrapper
-		return scalarNode(fd, m.Get(fd))
+	if m.Descriptor().ParentFile().Package() == "google.protobuf" { // a wrapper, Struct or ListValue
+		return fieldNode(fields.Get(0), m.Get(fields.Get(0)))
 	}
 	n := mapping()
 	for i := range fields.Len() {
@@ -146,38 +144,6 @@ func scalarNode(fd protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Nod
 		return number(v.Float(), 64)
 	}
 	return plain("!!int", v.String())
-}
-
-func structNode(s *structpb.Struct) *yaml.Node {
-	entries := make(map[string]*yaml.Node, len(s.Fields))
-	for k, v := range s.Fields {
-		entries[k] = valueNode(v)
-	}
-	return sortedMapping(entries)
-}
-
-func listNode(l *structpb.ListValue) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
-	for _, v := range l.Values {
-		n.Content = append(n.Content, valueNode(v))
-	}
-	return n
-}
-
-func valueNode(v *structpb.Value) *yaml.Node {
-	switch k := v.GetKind().(type) {
-	case *structpb.Value_StructValue:
-		return structNode(k.StructValue)
-	case *structpb.Value_ListValue:
-		return listNode(k.ListValue)
-	case *structpb.Value_StringValue:
-		return text(k.StringValue)
-	case *structpb.Value_BoolValue:
-		return plain("!!bool", strconv.FormatBool(k.BoolValue))
-	case *structpb.Value_NumberValue:
-		return number(k.NumberValue, 64)
-	}
-	return plain("!!null", "null")
 }
 
 // number returns f in the form that both YAML and JSON read as the same number, or, if it has none, as a string.

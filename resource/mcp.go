@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,33 +39,29 @@ func EncodeMCP(r *Resource) ([]byte, error) {
 		return nil, fmt.Errorf("encode %s: unknown kind", r.key)
 	}
 	message := string(schema.Message)
-	bodySize := sizeText(anyTypeURL, typePrefix, message)
-	if len(r.body) > 0 {
-		bodySize += sizeMessage(anyValue, len(r.body))
-	}
+	bodySize := sizeText(anyTypeURL, len(typePrefix)+len(message)) + sizeText(anyValue, len(r.body))
 	if schema.Bare {
 		return appendAny(make([]byte, 0, bodySize), message, r.body), nil
 	}
-	seconds, nanos := uint64(r.created.seconds), uint64(r.created.nanos)
-	createSize := sizeVarint(timestampSeconds, seconds) + sizeVarint(timestampNanos, nanos)
-	metaSize := sizeText(metadataName, r.key.Namespace, "/", r.key.Name) + sizeMessage(metadataCreateTime, createSize) +
-		sizeText(metadataVersion, r.version) +
-		sizeMap(metadataLabels, r.labels) + sizeMap(metadataAnnotations, r.annotations)
-	size := sizeMessage(resourceMetadata, metaSize) + sizeMessage(resourceBody, bodySize)
-
-	b := make([]byte, 0, sizeText(anyTypeURL, MCPTypeURL)+sizeMessage(anyValue, size))
+	var space [1024]byte // spares an allocation for most
+	meta := appendMetadata(space[:0], r)
+	size := sizeMessage(resourceMetadata, len(meta)) + sizeMessage(resourceBody, bodySize)
+	b := make([]byte, 0, sizeMessage(anyTypeURL, len(MCPTypeURL))+sizeMessage(anyValue, size))
 	b = appendText(b, anyTypeURL, MCPTypeURL)
 	b = appendHeader(b, anyValue, size)
-	b = appendHeader(b, resourceMetadata, metaSize)
-	b = appendText(b, metadataName, r.key.Namespace, "/", r.key.Name)
-	b = appendHeader(b, metadataCreateTime, createSize)
-	b = appendVarint(b, timestampSeconds, seconds)
-	b = appendVarint(b, timestampNanos, nanos)
-	b = appendText(b, metadataVersion, r.version)
-	b = appendMap(b, metadataLabels, r.labels)
-	b = appendMap(b, metadataAnnotations, r.annotations)
+	b = append(appendHeader(b, resourceMetadata, len(meta)), meta...)
 	b = appendHeader(b, resourceBody, bodySize)
 	return appendAny(b, message, r.body), nil
+}
+
+// appendMetadata appends the fields of an istio.mcp.v1alpha1.Metadata.
+func appendMetadata(b []byte, r *Resource) []byte {
+	b = appendText(b, metadataName, r.key.Namespace, "/", r.key.Name)
+	var created [2 * (1 + binary.MaxVarintLen64)]byte
+	date := appendVarint(appendVarint(created[:0], timestampSeconds, uint64(r.created.seconds)), timestampNanos, uint64(r.created.nanos))
+	b = append(appendHeader(b, metadataCreateTime, len(date)), date...)
+	b = appendText(b, metadataVersion, r.version)
+	return appendMap(appendMap(b, metadataLabels, r.labels), metadataAnnotations, r.annotations)
 }
 
 // DecodeMCP reads the resource that an element of DiscoveryResponse.resources carries. The kind is that of typeURL, the
@@ -142,18 +139,22 @@ func sansVersion(name string) string {
 	return name[:version] + name[last:]
 }
 
-// What follows encodes fields that are left out when empty, as protobuf does, and gives their sizes.
+// What follows encodes fields that are left out when empty, as protobuf does.
 
-// sizeText is for a string given in parts.
-func sizeText(num protowire.Number, parts ...string) int {
-	if size := lenAll(parts); size > 0 {
-		return sizeMessage(num, size)
+// sizeText is for a string or bytes.
+func sizeText(num protowire.Number, size int) int {
+	if size == 0 {
+		return 0
 	}
-	return 0
+	return sizeMessage(num, size)
 }
 
+// appendText is for a string given in parts.
 func appendText(b []byte, num protowire.Number, parts ...string) []byte {
-	size := lenAll(parts)
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
 	if size == 0 {
 		return b
 	}
@@ -164,14 +165,6 @@ func appendText(b []byte, num protowire.Number, parts ...string) []byte {
 	return b
 }
 
-func lenAll(parts []string) int {
-	size := 0
-	for _, part := range parts {
-		size += len(part)
-	}
-	return size
-}
-
 // appendAny appends the fields of an Any.
 func appendAny(b []byte, message string, value []byte) []byte {
 	b = appendText(b, anyTypeURL, typePrefix, message)
@@ -179,13 +172,6 @@ func appendAny(b []byte, message string, value []byte) []byte {
 		return b
 	}
 	return append(appendHeader(b, anyValue, len(value)), value...)
-}
-
-func sizeVarint(num protowire.Number, v uint64) int {
-	if v == 0 {
-		return 0
-	}
-	return protowire.SizeTag(num) + protowire.SizeVarint(v)
 }
 
 func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
@@ -205,26 +191,14 @@ func appendHeader(b []byte, num protowire.Number, size int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.BytesType), uint64(size))
 }
 
-// sizeEntry is the size of a map's entry, whose key and value are there even if empty.
-func sizeEntry(k, v string) int {
-	return sizeMessage(mapKey, len(k)) + sizeMessage(mapValue, len(v))
-}
-
-func sizeMap(num protowire.Number, m map[string]string) int {
-	size := 0
-	for k, v := range m {
-		size += sizeMessage(num, sizeEntry(k, v))
-	}
-	return size
-}
-
+// appendMap appends the entries of a map, whose keys and values are there even if empty.
 func appendMap(b []byte, num protowire.Number, m map[string]string) []byte {
 	if len(m) == 0 {
 		return b
 	}
 	var space [16]string // spares an allocation
 	for _, k := range appendSortedKeys(space[:0], m) {
-		b = appendHeader(b, num, sizeEntry(k, m[k]))
+		b = appendHeader(b, num, sizeMessage(mapKey, len(k))+sizeMessage(mapValue, len(m[k])))
 		b = append(appendHeader(b, mapKey, len(k)), k...)
 		b = append(appendHeader(b, mapValue, len(m[k])), m[k]...)
 	}

@@ -100,21 +100,13 @@ func CheckLabelKey(key string) error {
 
 // isDNSLabel reports whether s consists of a-z, 0-9 and '-', with none of the latter at either end.
 func isDNSLabel(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' && i > 0 && i < len(s)-1) {
-			return false
-		}
-	}
-	return s != ""
+	return isLabelText(s) && strings.ToLower(s) == s && !strings.ContainsAny(s, "_.")
 }
 
 // isLabelText reports whether s consists of letters, digits, '-', '_' and '.', with a letter or digit at either end.
 func isLabelText(s string) bool {
 	for i := range len(s) {
-		c := s[i]
-		inner := i > 0 && i < len(s)-1
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || inner && (c == '-' || c == '_' || c == '.')) {
+		if inner := i > 0 && i < len(s)-1; !isWord(s[i]) && !(inner && strings.IndexByte("-_.", s[i]) >= 0) {
 			return false
 		}
 	}

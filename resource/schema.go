@@ -72,70 +72,31 @@ func (s *Schema) TypeURL() string { return s.APIVersion() + "/" + string(s.Kind)
 
 // schemas are all kinds, ordered by Kind.
 var schemas = []*Schema{
-	{
-		Kind: AuthorizationPolicy, Group: "security.istio.io", Versions: []string{"v1", "v1beta1"}, Plural: "authorizationpolicies",
-		ShortNames: []string{"ap"}, Message: "istio.security.v1beta1.AuthorizationPolicy",
-	},
-	{
-		Kind: DestinationRule, Group: "networking.istio.io", Versions: []string{"v1", "v1beta1", "v1alpha3"}, Plural: "destinationrules",
-		ShortNames: []string{"dr"}, Message: "istio.networking.v1alpha3.DestinationRule",
-	},
-	{
-		Kind: EnvoyFilter, Group: "networking.istio.io", Versions: []string{"v1alpha3"}, Plural: "envoyfilters",
-		Message: "istio.networking.v1alpha3.EnvoyFilter",
-	},
-	{
-		Kind: Gateway, Group: "networking.istio.io", Versions: []string{"v1", "v1beta1", "v1alpha3"}, Plural: "gateways",
-		ShortNames: []string{"gw"}, Message: "istio.networking.v1alpha3.Gateway",
-	},
+	schema(AuthorizationPolicy, "security.istio.io", "v1 v1beta1", "authorizationpolicies", "istio.security.v1beta1", "ap"),
+	schema(DestinationRule, "networking.istio.io", "v1 v1beta1 v1alpha3", "destinationrules", "istio.networking.v1alpha3", "dr"),
+	schema(EnvoyFilter, "networking.istio.io", "v1alpha3", "envoyfilters", "istio.networking.v1alpha3"),
+	schema(Gateway, "networking.istio.io", "v1 v1beta1 v1alpha3", "gateways", "istio.networking.v1alpha3", "gw"),
 	{
 		Kind: MeshConfig, Group: "core", Versions: []string{"v1alpha1"}, Plural: "meshconfigs", Message: "istio.mesh.v1alpha1.MeshConfig",
 		Bare: true,
 	},
-	{
-		Kind: PeerAuthentication, Group: "security.istio.io", Versions: []string{"v1", "v1beta1"}, Plural: "peerauthentications",
-		ShortNames: []string{"pa"}, Message: "istio.security.v1beta1.PeerAuthentication",
-	},
-	{
-		Kind: ProxyConfig, Group: "networking.istio.io", Versions: []string{"v1beta1"}, Plural: "proxyconfigs",
-		Message: "istio.networking.v1beta1.ProxyConfig",
-	},
-	{
-		Kind: RequestAuthentication, Group: "security.istio.io", Versions: []string{"v1", "v1beta1"}, Plural: "requestauthentications",
-		ShortNames: []string{"ra"}, Message: "istio.security.v1beta1.RequestAuthentication",
-	},
-	{
-		Kind: ServiceEntry, Group: "networking.istio.io", Versions: []string{"v1", "v1beta1", "v1alpha3"}, Plural: "serviceentries",
-		ShortNames: []string{"se"}, Message: "istio.networking.v1alpha3.ServiceEntry",
-	},
-	{
-		Kind: Sidecar, Group: "networking.istio.io", Versions: []string{"v1", "v1beta1", "v1alpha3"}, Plural: "sidecars",
-		Message: "istio.networking.v1alpha3.Sidecar",
-	},
-	{
-		Kind: Telemetry, Group: "telemetry.istio.io", Versions: []string{"v1", "v1alpha1"}, Plural: "telemetries",
-		ShortNames: []string{"telemetry"}, Message: "istio.telemetry.v1alpha1.Telemetry",
-	},
-	{
-		Kind: TrafficExtension, Group: "extensions.istio.io", Versions: []string{"v1alpha1"}, Plural: "trafficextensions",
-		Message: "istio.extensions.v1alpha1.TrafficExtension",
-	},
-	{
-		Kind: VirtualService, Group: "networking.istio.io", Versions: []string{"v1", "v1beta1", "v1alpha3"}, Plural: "virtualservices",
-		ShortNames: []string{"vs"}, Message: "istio.networking.v1alpha3.VirtualService",
-	},
-	{
-		Kind: WasmPlugin, Group: "extensions.istio.io", Versions: []string{"v1alpha1"}, Plural: "wasmplugins",
-		Message: "istio.extensions.v1alpha1.WasmPlugin",
-	},
-	{
-		Kind: WorkloadEntry, Group: "networking.istio.io", Versions: []string{"v1", "v1beta1", "v1alpha3"}, Plural: "workloadentries",
-		ShortNames: []string{"we"}, Message: "istio.networking.v1alpha3.WorkloadEntry",
-	},
-	{
-		Kind: WorkloadGroup, Group: "networking.istio.io", Versions: []string{"v1", "v1beta1", "v1alpha3"}, Plural: "workloadgroups",
-		ShortNames: []string{"wg"}, Message: "istio.networking.v1alpha3.WorkloadGroup",
-	},
+	schema(PeerAuthentication, "security.istio.io", "v1 v1beta1", "peerauthentications", "istio.security.v1beta1", "pa"),
+	schema(ProxyConfig, "networking.istio.io", "v1beta1", "proxyconfigs", "istio.networking.v1beta1"),
+	schema(RequestAuthentication, "security.istio.io", "v1 v1beta1", "requestauthentications", "istio.security.v1beta1", "ra"),
+	schema(ServiceEntry, "networking.istio.io", "v1 v1beta1 v1alpha3", "serviceentries", "istio.networking.v1alpha3", "se"),
+	schema(Sidecar, "networking.istio.io", "v1 v1beta1 v1alpha3", "sidecars", "istio.networking.v1alpha3"),
+	schema(Telemetry, "telemetry.istio.io", "v1 v1alpha1", "telemetries", "istio.telemetry.v1alpha1", "telemetry"),
+	schema(TrafficExtension, "extensions.istio.io", "v1alpha1", "trafficextensions", "istio.extensions.v1alpha1"),
+	schema(VirtualService, "networking.istio.io", "v1 v1beta1 v1alpha3", "virtualservices", "istio.networking.v1alpha3", "vs"),
+	schema(WasmPlugin, "extensions.istio.io", "v1alpha1", "wasmplugins", "istio.extensions.v1alpha1"),
+	schema(WorkloadEntry, "networking.istio.io", "v1 v1beta1 v1alpha3", "workloadentries", "istio.networking.v1alpha3", "we"),
+	schema(WorkloadGroup, "networking.istio.io", "v1 v1beta1 v1alpha3", "workloadgroups", "istio.networking.v1alpha3", "wg"),
+}
+
+// schema returns that of a kind. Its versions have spaces between them; messages is the package of its message.
+func schema(kind Kind, group, versions, plural, messages string, short ...string) *Schema {
+	message := protoreflect.FullName(messages + "." + string(kind))
+	return &Schema{Kind: kind, Group: group, Versions: strings.Fields(versions), Plural: plural, ShortNames: short, Message: message}
 }
 
 var schemaByKind = func() map[Kind]*Schema {

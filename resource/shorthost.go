@@ -26,6 +26,11 @@ func shortHosts(spec proto.Message, f func(field string, host *string)) {
 			f(field+".host", &d.Host)
 		}
 	}
+	routes := func(kind string, i int, all []*networking.RouteDestination) {
+		for k, d := range all {
+			destination(fmt.Sprintf("%s[%d].route[%d].destination", kind, i, k), d.Destination)
+		}
+	}
 	switch spec := spec.(type) {
 	case *networking.DestinationRule:
 		f("host", &spec.Host)
@@ -43,14 +48,10 @@ func shortHosts(spec proto.Message, f func(field string, host *string)) {
 			}
 		}
 		for i, route := range spec.Tcp {
-			for k, d := range route.Route {
-				destination(fmt.Sprintf("tcp[%d].route[%d].destination", i, k), d.Destination)
-			}
+			routes("tcp", i, route.Route)
 		}
 		for i, route := range spec.Tls {
-			for k, d := range route.Route {
-				destination(fmt.Sprintf("tls[%d].route[%d].destination", i, k), d.Destination)
-			}
+			routes("tls", i, route.Route)
 		}
 	}
 }

@@ -1,13 +1,22 @@
 package resource
 
 import (
+	"crypto/sha256"
+	"debug/elf"
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/hashicorp/go-multierror"
 	"google.golang.org/protobuf/proto"
+	extensions "istio.io/api/extensions/v1alpha1"
 	mesh "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	"istio.io/istio/pkg/config"
@@ -203,3 +212,140 @@ func validateMeshConfig(cfg config.Config) (validation.Warning, error) {
 	warning, err := agent.ValidateMeshConfig(merged)
 	return warning, err
 }
+
+// IsAddress reports whether text is an IP address without a zone. A zone, as in fe80::1%eth0, names an interface of one machine, and Envoy
+// rejects a whole resource for one.
+func IsAddress(text string) bool {
+	a, err := netip.ParseAddr(text)
+	return err == nil && a.Zone() == ""
+}
+
+// AddressIn returns the IP address in a text, which may have brackets and a port; false if there is none.
+func AddressIn(text string) (netip.Addr, bool) {
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		text = host
+	}
+	a, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	return a.Unmap().WithZone(""), err == nil
+}
+
+// checkZones returns an error for each address in spec that has a zone. Istio's validation accepts these.
+func checkZones(r *Resource, spec proto.Message) (errs Errors) {
+	check := func(text, field string, indexes ...any) {
+		if a, err := netip.ParseAddr(text); err == nil && a.Zone() != "" {
+			errs = append(errs, errorOf(r, "%w", fmt.Errorf("spec.%s: %q has a zone, which Envoy rejects: write the address without %q",
+				fmt.Sprintf(field, indexes...), text, "%"+a.Zone())))
+		}
+	}
+	switch spec := spec.(type) {
+	case *networking.ServiceEntry:
+		for i, a := range spec.GetAddresses() {
+			check(a, "addresses[%d]", i)
+		}
+		for i, e := range spec.GetEndpoints() {
+			check(e.GetAddress(), "endpoints[%d].address", i)
+		}
+	case *networking.WorkloadEntry:
+		check(spec.GetAddress(), "address")
+	case *networking.WorkloadGroup:
+		check(spec.GetTemplate().GetAddress(), "template.address")
+	case *networking.Gateway:
+		for i, s := range spec.GetServers() {
+			check(s.GetBind(), "servers[%d].bind", i)
+		}
+	case *networking.Sidecar:
+		for i, e := range spec.GetEgress() {
+			check(e.GetBind(), "egress[%d].bind", i)
+		}
+		for i, in := range spec.GetIngress() {
+			check(in.GetBind(), "ingress[%d].bind", i)
+		}
+	case *networking.VirtualService:
+		subnets := func(kind string, route, match int, all []string) {
+			for n, a := range all {
+				check(a, kind+"[%d].match[%d].destinationSubnets[%d]", route, match, n)
+			}
+		}
+		for i, route := range spec.GetTls() {
+			for k, m := range route.GetMatch() {
+				subnets("tls", i, k, m.GetDestinationSubnets())
+			}
+		}
+		for i, route := range spec.GetTcp() {
+			for k, m := range route.GetMatch() {
+				subnets("tcp", i, k, m.GetDestinationSubnets())
+			}
+		}
+	}
+	return errs
+}
+
+// validateTrafficExtension stands in for Istio's own validator, which the release that is linked in does not have: the
+// kind is newer. A TrafficExtension is a WasmPlugin that can hold Lua instead, so what they share is left to the
+// validator of that; the rest follows the rules in the CRD of Istio 1.31.
+func validateTrafficExtension(cfg config.Config) (validation.Warning, error) {
+	spec, ok := cfg.Spec.(*extensions.TrafficExtension)
+	if !ok {
+		return nil, fmt.Errorf("spec is a %T", cfg.Spec)
+	}
+	like := &extensions.WasmPlugin{Selector: spec.Selector, TargetRefs: spec.TargetRefs}
+	for _, m := range spec.Match {
+		like.Match = append(like.Match, &extensions.WasmPlugin_TrafficSelector{Mode: m.GetMode(), Ports: m.GetPorts()})
+	}
+	var own error
+	switch {
+	case spec.GetWasm() != nil:
+		w := spec.GetWasm()
+		like.Url, like.Sha256, like.ImagePullSecret, like.PluginName, like.VmConfig = w.Url, w.Sha256, w.ImagePullSecret, w.PluginName, w.VmConfig
+	case spec.GetLua() != nil:
+		like.Url = "file:///none" // for the validator, which wants one
+		switch size := len(spec.GetLua().InlineCode); {
+		case size == 0:
+			own = errors.New("lua.inlineCode is missing")
+		case size > 64<<10:
+			own = fmt.Errorf("lua.inlineCode is longer than 64 KiB (%d bytes)", size)
+		}
+	default:
+		own = errors.New("exactly one of wasm and lua must be set")
+		like.Url = "file:///none"
+	}
+	cfg.Spec = like
+	warning, err := validation.ValidateWasmPlugin(cfg)
+	switch {
+	case err == nil:
+		err = own
+	case own != nil:
+		err = fmt.Errorf("%w; %w", own, err)
+	}
+	return warning, err
+}
+
+// Rules identifies what this program makes of a text and of a resource: two processes for which it is the same decode alike
+// and judge alike, so that one may rely on what the other found. It is that of the executable, since the rules are code, of
+// this module and of others. It is empty if that cannot be told; then nothing may be relied on.
+var Rules = sync.OnceValue(func() string {
+	path, err := os.Executable()
+	if runtime.GOOS == "linux" {
+		path = "/proc/self/exe" // also if another one has taken its place
+	}
+	if err != nil {
+		return ""
+	}
+	fi, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	h := sha256.New()
+	h.Write(fmt.Appendln(nil, fi.Size(), fi.ModTime().UnixNano()))
+	if info, ok := debug.ReadBuildInfo(); ok {
+		h.Write([]byte(info.String()))
+	}
+	if f, err := elf.Open(path); err == nil {
+		defer f.Close() //nolint:errcheck // only read
+		if note := f.Section(".note.go.buildid"); note != nil {
+			id, _ := note.Data() // a hash of all that was linked
+			h.Write(id)
+		}
+	}
+	return string(h.Sum(nil)[:16])
+})

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -165,5 +166,66 @@ func (l *ledger) confirm(g *group, source string) {
 	g.warned = make(map[resource.Key][]string, len(s.Warned))
 	for _, w := range s.Warned {
 		g.warned[w.Key] = w.Warnings
+	}
+}
+
+// Recaller is what a Sink is besides, for sources that can ask their system for no more than what is different.
+type Recaller interface {
+	// Published returns what is served of the group of that name, published by this run of the source or an earlier one, also of an
+	// earlier process, whatever its settings were. It must not be modified.
+	Published(group string) []*resource.Resource
+	// Exact reports whether Published returns what the source itself published by its present settings: no transform changed it, and nothing
+	// of it is quarantined.
+	Exact(group string) bool
+}
+
+// Published implements Recaller.
+func (s *sink) Published(group string) []*resource.Resource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.ledger.groups[group]
+	if g == nil {
+		return nil
+	}
+	all := slices.Clip(g.has)
+	for key := range g.keeps {
+		all = append(all, s.ledger.winners[key].resource)
+	}
+	return all
+}
+
+// Exact implements Recaller.
+func (s *sink) Exact(group string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.ledger.groups[group]
+	return s.judge.transform == nil && g != nil && !g.outdated && len(g.quarantine) == 0
+}
+
+// Keeper is what a Sink is besides, for sources that have to know at their start what an earlier run knew, such as whether
+// what their system says can be believed. What is kept outlives a reload and, with a state directory, the process.
+type Keeper interface {
+	// Kept returns what Keep was given last, by this run of the source or an earlier one; nil if there is nothing.
+	Kept() []byte
+	// Keep keeps a note for the next run. It does not block: the note is on disk a moment later, together with what the source
+	// published until then, and not before that was read as a whole once.
+	Keep(note []byte)
+}
+
+// Kept implements Keeper.
+func (s *sink) Kept() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Clone(s.note)
+}
+
+// Keep implements Keeper.
+func (s *sink) Keep(note []byte) {
+	note = bytes.Clone(note)
+	s.mu.Lock()
+	s.note = note
+	s.mu.Unlock()
+	if s.remember != nil {
+		s.remember(note)
 	}
 }

@@ -92,7 +92,7 @@ func TestWhatComesBackBrokenKeepsWhatWasHeld(t *testing.T) {
 					synctest.Wait()
 					require.Nil(t, s.Status()[0].Held)
 					require.NotNil(t, table.Snapshot().Get(keyed("x07")), "what is not valid keeps its last good version")
-					require.NoError(t, sink.Replace("x07", nil))
+					require.NoError(t, replace(sink, "x07", nil))
 					require.Nil(t, table.Snapshot().Get(keyed("x07")), "now it is gone")
 				})
 			})

@@ -188,7 +188,8 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	} else {
 		delete(l.groups, g.name)
 	}
-	c.quarantined = append(c.quarantined, missingFrom(old.quarantine, g.quarantine, trouble)...)
+	reasonOf := func(q Quarantined) any { return [2]any{q.Key(), q.Reason} }
+	c.quarantined = append(c.quarantined, missingFrom(old.quarantine, g.quarantine, reasonOf)...)
 	c.recovered = append(c.recovered, missingFrom(g.quarantine, old.quarantine, Quarantined.Key)...)
 	c.warnings = append(c.warnings, missingFrom(old.warnings, g.warnings, func(w string) string { return w })...)
 	for _, r := range missingFrom(old.repeated, g.repeated, (*resource.Resource).Key) {
@@ -307,13 +308,6 @@ func (t *touched) note(key resource.Key, was keyState) {
 	}
 }
 
-// doubt has everything validated again when it is published the next time.
-func (l *ledger) doubt() {
-	for _, g := range l.groups {
-		g.restored = true
-	}
-}
-
 // outdate notes that all of it was made by other settings of the source, which is about to be read anew.
 func (l *ledger) outdate() {
 	for _, g := range l.groups {
@@ -419,19 +413,11 @@ func find(rs []*resource.Resource, key resource.Key) (*resource.Resource, bool) 
 
 // conflict describes one.
 func conflict(key resource.Key, winner *resource.Resource, losers ...*resource.Resource) Conflict {
-	c := Conflict{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Winner: winner.Origin().Place}
+	c := Conflict{Ref: resource.Ref(key), Winner: winner.Origin().Place}
 	for _, r := range losers {
 		c.Losers = append(c.Losers, r.Origin().Place)
 	}
 	return c
-}
-
-// trouble tells one quarantine from another.
-func trouble(q Quarantined) any {
-	return struct {
-		key    resource.Key
-		reason string
-	}{q.Key(), q.Reason}
 }
 
 // missingFrom returns those of list that known lacks, by what identifies them.

@@ -3,8 +3,6 @@ package sources
 import (
 	"cmp"
 	"fmt"
-	"net"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -41,17 +39,9 @@ func (l LeftOut) concerns(asked string) bool {
 
 // sameAddress reports whether two texts are one address, in whatever way it is written, with or without ports.
 func sameAddress(a, b string) bool {
-	x, err := addressIn(a)
-	y, err2 := addressIn(b)
-	return err == nil && err2 == nil && x == y
-}
-
-func addressIn(text string) (netip.Addr, error) {
-	if host, _, err := net.SplitHostPort(text); err == nil {
-		text = host
-	}
-	a, err := netip.ParseAddr(strings.Trim(text, "[]"))
-	return a.Unmap().WithZone(""), err
+	x, ok := resource.AddressIn(a)
+	y, ok2 := resource.AddressIn(b)
+	return ok && ok2 && x == y
 }
 
 // leave notes what the groups of contents leave out. The caller holds mu.

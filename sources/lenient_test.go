@@ -21,7 +21,7 @@ func TestLenientSourceServesWhatBreaksARule(t *testing.T) {
 	within(t, opts, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		spec := Spec{Name: "a", Table: table, Lenient: true, Source: run(func(ctx context.Context, sink Sink) error {
-			_ = sink.Replace("g", []*resource.Resource{made("x", "1", "p"), made("form", "1", "p")}) // which the sink tells
+			_ = replace(sink, "g", []*resource.Resource{made("x", "1", "p"), made("form", "1", "p")}) // which the sink tells
 			sink.Synced()
 			<-ctx.Done()
 			return ctx.Err()

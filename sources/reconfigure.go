@@ -3,8 +3,10 @@ package sources
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
+	"sync/atomic"
 
 	"tributary/internal/worker"
 	"tributary/resource"
@@ -154,7 +156,7 @@ func (s *sink) rename(name string) {
 	if s.source.String() == name {
 		return
 	}
-	s.source.set(name)
+	s.source.name.Store(&name)
 	s.ledger.relabel(name)
 	s.guard.Relabel(name)
 }
@@ -193,4 +195,33 @@ func (l *ledger) replaceCandidate(g *group, key resource.Key, r *resource.Resour
 	if all := l.contenders[key]; all != nil {
 		all.Set(candidate{group: g, resource: r})
 	}
+}
+
+// label is the name of a source, which a reload may change while the source goes on. All methods are safe for concurrent use.
+type label struct{ name atomic.Pointer[string] }
+
+func (l *label) String() string { return *l.name.Load() }
+
+// labelled adds the name that a source has when a line is written.
+type labelled struct {
+	slog.Handler
+	label *label
+}
+
+func (h labelled) Handle(ctx context.Context, r slog.Record) error {
+	named := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	named.AddAttrs(slog.String("source", h.label.String()))
+	r.Attrs(func(a slog.Attr) bool {
+		named.AddAttrs(a)
+		return true
+	})
+	return h.Handler.Handle(ctx, named)
+}
+
+func (h labelled) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return labelled{h.Handler.WithAttrs(attrs), h.label}
+}
+
+func (h labelled) WithGroup(name string) slog.Handler {
+	return labelled{h.Handler.WithGroup(name), h.label}
 }

@@ -229,8 +229,7 @@ func quarantine(content admitted, old []Quarantined, now time.Time) []Quarantine
 	qs := make([]Quarantined, 0, len(content.Rejects))
 	for _, r := range content.Rejects {
 		q := Quarantined{
-			Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name,
-			Group: content.Group, Place: r.Origin.Place, Reason: r.Err.Error(), Since: now, foreign: r.Foreign,
+			Ref: resource.Ref(r.Key), Group: content.Group, Place: r.Origin.Place, Reason: r.Err.Error(), Since: now, foreign: r.Foreign,
 		}
 		if t, ok := since[r.Key]; ok {
 			q.Since = t

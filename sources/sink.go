@@ -60,8 +60,9 @@ type sink struct {
 
 // newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
 func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *sink {
-	source := newLabel(spec.Name)
-	log = source.logger(log)
+	source := new(label)
+	source.name.Store(&spec.Name)
+	log = slog.New(labelled{log.Handler(), source})
 	changes := newChangeLog()
 	happened := func(event, text string) {
 		if opts.Happened != nil {
@@ -99,16 +100,13 @@ func (s *sink) configure(spec Spec) {
 	s.guard.Configure(spec.Guard)
 	s.mu.Lock()
 	if s.judge.lenient != spec.Lenient {
-		s.ledger.doubt()
+		for _, g := range s.ledger.groups { // all of it is validated again when it is published the next time
+			g.restored = true
+		}
 	}
 	s.judge, s.partial = judge{spec.Transform, spec.Lenient}, spec.Partial
 	s.mu.Unlock()
 	s.syncIfValid()
-}
-
-// Replace implements Sink.
-func (s *sink) Replace(group string, rs []*resource.Resource, rejects ...Reject) error {
-	return s.ReplaceAll([]Content{{Group: group, Resources: rs, Rejects: rejects}})
 }
 
 // ReplaceAll implements Sink.
@@ -438,4 +436,54 @@ func inParallel(n int, f func(i int)) {
 	if err := g.Wait(); err != nil {
 		panic(err) // as if it had been called here
 	}
+}
+
+// isAllInvalid reports whether the source has objects, but not one that is valid, left out on purpose, kept or held. If all objects are
+// invalid before anything was ever served, the cause is more often in how the source is read than in each object. Clients that are sent an
+// empty answer would drop what they have. So such a source does not count as read. The caller holds mu.
+func (s *sink) isAllInvalid() bool {
+	return !s.partial && s.restored == nil && s.ledger.allInvalid() && s.guard.Snapshot().Len() == 0
+}
+
+func (l *ledger) allInvalid() bool {
+	if l.quarantined == 0 || len(l.winners) > 0 {
+		return false
+	}
+	found := false
+	for _, g := range l.groups {
+		if len(g.excluded) > 0 {
+			return false
+		}
+		for _, q := range g.quarantine {
+			found = found || !q.foreign
+		}
+	}
+	return found
+}
+
+// syncIfValid makes a source count as read that was read when all its objects were invalid, once that is no longer so.
+func (s *sink) syncIfValid() {
+	s.mu.Lock()
+	due := s.allInvalid && !s.isAllInvalid()
+	s.mu.Unlock()
+	if due {
+		s.Synced()
+	}
+}
+
+// condition is the health as it is told: what the source says of itself, and that nothing of what it read is valid. The caller holds mu.
+func (s *sink) condition() Health {
+	h := s.health
+	if !s.allInvalid {
+		return h
+	}
+	why := fmt.Sprintf("not synced, because not one object of what was found is valid (partialStart: true does without): %d in quarantine",
+		s.ledger.quarantined)
+	if h.Message != "" {
+		why = h.Message + "; " + why
+	}
+	if h.State == Starting || h.State == Healthy {
+		h.State = Degraded
+	}
+	return Health{State: h.State, Message: why}
 }

@@ -24,14 +24,11 @@ type Source interface {
 
 // Sink takes what a source publishes. It is safe for concurrent use; calls for one group must be in order.
 type Sink interface {
-	// Replace makes rs the whole of group; without rs and rejects the group is withdrawn. The sink takes rs over and
-	// sets the source name of each origin. Resources that fail validation become rejects themselves. Where several
-	// groups have the same key, the first group in order of name wins, and the others show up as conflicts; within a
-	// group it is the first resource in order of rs. The error names every reject; all else was applied, so a source
-	// need not do more than go on.
-	Replace(group string, rs []*resource.Resource, rejects ...Reject) error
-	// ReplaceAll does the same for many groups, each named once, in one commit: a resource that moves from one of them
-	// to another is never missing in between. A first read of many groups is best published like this.
+	// ReplaceAll makes each of contents, which name each group once, the whole of its group, in one commit: a resource that moves from
+	// one of them to another is never missing in between. A group without resources and rejects is withdrawn. The sink takes the resources
+	// over and sets the source name of each origin. Resources that fail validation become rejects themselves. Where several groups have the
+	// same key, the first group in order of name wins, and the others show up as conflicts; within a group it is the first resource in its
+	// order. The error names every reject; all else was applied, so a source need not do more than go on.
 	ReplaceAll(contents []Content) error
 	// Groups returns the names of the groups that hold something, in order, so that a source that starts again can
 	// withdraw what has gone in the meantime.
@@ -100,19 +97,7 @@ const (
 
 // String returns the state in lower case, as it is written in logs and status.
 func (s State) String() string {
-	switch s {
-	case Starting:
-		return "starting"
-	case Healthy:
-		return "healthy"
-	case Unreachable:
-		return "unreachable"
-	case Denied:
-		return "denied"
-	case Degraded:
-		return "degraded"
-	}
-	return "unknown"
+	return [...]string{"starting", "healthy", "unreachable", "denied", "degraded"}[s]
 }
 
 // MarshalText makes a state readable in JSON.

@@ -46,28 +46,22 @@ type Status struct {
 	LeftOutCount int       `json:"leftOutCount,omitempty"`
 }
 
-// Quarantined is something of a source that is not served because it is not valid. Kind, Namespace and Name are empty if
+// Quarantined is something of a source that is not served because it is not valid. Ref is empty if
 // it is too broken to tell.
 type Quarantined struct {
-	Kind           resource.Kind `json:"kind,omitempty"`
-	Namespace      string        `json:"namespace,omitempty"`
-	Name           string        `json:"name,omitempty"`
-	Group          string        `json:"group"`
-	Place          string        `json:"place"`
-	Reason         string        `json:"reason"`
-	Since          time.Time     `json:"since"`
-	LastGoodServes bool          `json:"lastGoodServes"` // an earlier, valid version is in its place
+	resource.Ref
+
+	Group          string    `json:"group"`
+	Place          string    `json:"place"`
+	Reason         string    `json:"reason"`
+	Since          time.Time `json:"since"`
+	LastGoodServes bool      `json:"lastGoodServes"` // an earlier, valid version is in its place
 	// Keeps are the first of the objects ("Kind namespace/name") that no group has any longer, and that are served because it
 	// cannot be told whether this is one of them; KeepsMore is how many there are besides.
 	Keeps     []string `json:"keeps,omitempty"`
 	KeepsMore int      `json:"keepsMore,omitempty"`
 
 	foreign bool // nothing of ours is meant
-}
-
-// Key returns the key of what is quarantined, or the zero key.
-func (q Quarantined) Key() resource.Key {
-	return resource.Key{Kind: q.Kind, Namespace: q.Namespace, Name: q.Name}
 }
 
 // Serves says what is served in the place of what is quarantined.
@@ -92,14 +86,8 @@ type Excluded struct {
 
 // Conflict is a key that a source has more than once.
 type Conflict struct {
-	Kind      resource.Kind `json:"kind"`
-	Namespace string        `json:"namespace"`
-	Name      string        `json:"name"`
-	Winner    string        `json:"winner"` // the place of the resource in force
-	Losers    []string      `json:"losers"` // the places of the others
-}
+	resource.Ref
 
-// Key returns the key in conflict.
-func (c Conflict) Key() resource.Key {
-	return resource.Key{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name}
+	Winner string   `json:"winner"` // the place of the resource in force
+	Losers []string `json:"losers"` // the places of the others
 }

@@ -57,9 +57,7 @@ type Spec struct {
 }
 
 // Supervisor runs sources, each on its own: one that fails or panics is restarted with backoff, keeps what it published
-// meanwhile, and disturbs no other. Sources may be added, swapped and
-// reconfigured while it runs. All methods are safe for
-// concurrent use.
+// meanwhile, and disturbs no other. Sources may be added, swapped and reconfigured while it runs. All methods are safe for concurrent use.
 type Supervisor struct {
 	opts     Options
 	changing sync.Mutex // held by who changes the set of sources
@@ -228,10 +226,14 @@ func (s *Supervisor) admits(name string) error {
 func (s *Supervisor) Swap(spec Spec) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	r, err := s.take(spec.Name)
-	if err != nil {
-		return fmt.Errorf("swap source %q: %w", spec.Name, err)
+	s.mu.Lock()
+	r := s.find(spec.Name)
+	if r == nil {
+		s.mu.Unlock()
+		return fmt.Errorf("swap source %q: %w", spec.Name, ErrNotFound)
 	}
+	r.leaving = true
+	s.mu.Unlock()
 	r.stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,16 +275,18 @@ func (s *Supervisor) Release(name, hold, by string) (objects, endpoints int, err
 	s.mu.Lock()
 	r, paused := s.find(name), s.paused
 	s.mu.Unlock()
-	if paused {
-		return 0, 0, fmt.Errorf("release source %q: %w", name, ErrPaused)
+	switch {
+	case paused:
+		err = ErrPaused
+	case r == nil:
+		err = ErrNotFound
+	default:
+		objects, endpoints, err = r.sink.guard.Release(hold, by)
 	}
-	if r == nil {
-		return 0, 0, fmt.Errorf("release source %q: %w", name, ErrNotFound)
+	if err != nil {
+		err = fmt.Errorf("release source %q: %w", name, err)
 	}
-	if objects, endpoints, err = r.sink.guard.Release(hold, by); err != nil {
-		return 0, 0, fmt.Errorf("release source %q: %w", name, err)
-	}
-	return objects, endpoints, nil
+	return objects, endpoints, err
 }
 
 // Status returns the status of every source, in the order in which they were added.
@@ -292,18 +296,6 @@ func (s *Supervisor) Status() []Status {
 		all = append(all, r.status(true))
 	}
 	return all
-}
-
-// take finds a source, and marks it as being swapped.
-func (s *Supervisor) take(name string) (*runner, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.find(name)
-	if r == nil {
-		return nil, ErrNotFound
-	}
-	r.leaving = true
-	return r, nil
 }
 
 // find returns the source called name, or nil. The caller holds mu.

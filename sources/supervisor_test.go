@@ -29,10 +29,15 @@ type run func(ctx context.Context, sink Sink) error
 
 func (f run) Run(ctx context.Context, sink Sink) error { return f(ctx, sink) }
 
+// replace publishes one group.
+func replace(sink Sink, group string, rs []*resource.Resource, rejects ...Reject) error {
+	return sink.ReplaceAll([]Content{{Group: group, Resources: rs, Rejects: rejects}})
+}
+
 // publish is a source of one group.
 func publish(group string, rs ...*resource.Resource) run {
 	return func(ctx context.Context, sink Sink) error {
-		if err := sink.Replace(group, rs); err != nil {
+		if err := replace(sink, group, rs); err != nil {
 			return err
 		}
 		sink.Synced()
@@ -87,7 +92,7 @@ func TestFailingSourceIsRestartedWithBackoffAndKeepsItsData(t *testing.T) {
 		var starts []time.Time
 		require.NoError(t, s.Add(Spec{Name: "bad", Table: table, Source: run(func(_ context.Context, sink Sink) error {
 			starts = append(starts, time.Now())
-			_ = sink.Replace("g", []*resource.Resource{made("x", "1", "p")})
+			_ = replace(sink, "g", []*resource.Resource{made("x", "1", "p")})
 			sink.Synced()
 			if len(starts) == 2 {
 				panic("oh no")
@@ -247,7 +252,7 @@ func TestRemovedSourceSaysWhatItHeld(t *testing.T) {
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
-			if err := sink.Replace("g", []*resource.Resource{made("x", "1", "p"), made("y", "1", "p")}); err != nil {
+			if err := replace(sink, "g", []*resource.Resource{made("x", "1", "p"), made("y", "1", "p")}); err != nil {
 				return err
 			}
 			return publish("g")(ctx, sink)
@@ -347,11 +352,11 @@ func TestInvalidResourcesAreQuarantined(t *testing.T) {
 			}
 			return ""
 		}
-		require.NoError(t, sink.Replace("g", []*resource.Resource{made("x", "1", "g:1"), made("y", "odd", "g:2")}))
+		require.NoError(t, replace(sink, "g", []*resource.Resource{made("x", "1", "g:1"), made("y", "odd", "g:2")}))
 		require.Equal(t, []string{"a: g:2: ServiceEntry default/y: spec: odd"}, s.Status()[0].Warnings)
 
 		rs := []*resource.Resource{made("y", "odd", "g:2"), made("x", "bad", "g:1"), made("new", "bad", "g:3")}
-		err := sink.Replace("g", rs, Reject{Err: errors.New("g:9: no such kind"), Origin: resource.Origin{Place: "g:9"}})
+		err := replace(sink, "g", rs, Reject{Err: errors.New("g:9: no such kind"), Origin: resource.Origin{Place: "g:9"}})
 		require.EqualError(t, err, "g:9: no such kind\na: g:1: ServiceEntry default/x: spec: too bad\na: g:3: ServiceEntry default/new: spec: "+
 			"too bad")
 		require.Equal(t, "y", rs[0].Key().Name, "the caller's slice stays as it is")
@@ -361,17 +366,17 @@ func TestInvalidResourcesAreQuarantined(t *testing.T) {
 		require.Equal(t, []Quarantined{
 			{Group: "g", Place: "g:9", Reason: "g:9: no such kind", Since: since},
 			{
-				Kind: resource.ServiceEntry, Namespace: "default", Name: "x", Group: "g", Place: "g:1",
+				Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "x"}, Group: "g", Place: "g:1",
 				Reason: "a: g:1: ServiceEntry default/x: spec: too bad", Since: since, LastGoodServes: true,
 			},
 			{
-				Kind: resource.ServiceEntry, Namespace: "default", Name: "new", Group: "g", Place: "g:3",
+				Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "new"}, Group: "g", Place: "g:3",
 				Reason: "a: g:3: ServiceEntry default/new: spec: too bad", Since: since,
 			},
 		}, s.Status()[0].Quarantined)
 		require.Len(t, s.Status()[0].Warnings, 1, "y has not changed, and neither has what is to be said of it")
 
-		require.NoError(t, sink.Replace("g", []*resource.Resource{made("x", "2", "g:1")}))
+		require.NoError(t, replace(sink, "g", []*resource.Resource{made("x", "2", "g:1")}))
 		require.Equal(t, "2", body("x"))
 		require.Empty(t, body("y"))
 		require.Empty(t, s.Status()[0].Quarantined)
@@ -387,7 +392,7 @@ func TestReplaceAllMovesWithoutAGap(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
-			_ = sink.Replace("old", []*resource.Resource{made("x", "1", "old")})
+			_ = replace(sink, "old", []*resource.Resource{made("x", "1", "old")})
 			_ = sink.ReplaceAll([]Content{{Group: "old"}, {Group: "new", Resources: []*resource.Resource{made("x", "1", "new")}}})
 			_ = sink.ReplaceAll(nil)
 			<-ctx.Done()
@@ -424,15 +429,15 @@ func TestConflictsAreLoggedOnce(t *testing.T) {
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
 		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
 			for i := range 3 {
-				_ = sink.Replace("a", []*resource.Resource{made("x", fmt.Sprint(i), "a:1"), made("x", "1", "a:2")})
-				_ = sink.Replace("b", []*resource.Resource{made("x", fmt.Sprint(i), "b:1")})
+				_ = replace(sink, "a", []*resource.Resource{made("x", fmt.Sprint(i), "a:1"), made("x", "1", "a:2")})
+				_ = replace(sink, "b", []*resource.Resource{made("x", fmt.Sprint(i), "b:1")})
 			}
 			<-ctx.Done()
 			return ctx.Err()
 		})}))
 		synctest.Wait()
 		require.Equal(t, []Conflict{{
-			Kind: resource.ServiceEntry, Namespace: "default", Name: "x", Winner: "a:1", Losers: []string{"b:1", "a:2"},
+			Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "x"}, Winner: "a:1", Losers: []string{"b:1", "a:2"},
 		}}, s.Status()[0].Conflicts)
 	})
 	require.Equal(t, 1, strings.Count(log.String(), "winner=a:1 loser=a:2"), log.String())
@@ -466,7 +471,7 @@ func TestMetricsSayWhatIsWrong(t *testing.T) {
 		runs := 0
 		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
 			if runs++; runs == 1 {
-				_ = sink.Replace("g", many("g", 30)) // nothing of it is wrong
+				_ = replace(sink, "g", many("g", 30)) // nothing of it is wrong
 				_ = sink.ReplaceAll([]Content{
 					{Group: "g"},
 					{Group: "h", Foreign: 3, Warnings: []string{"w"}, Rejects: []Reject{
@@ -533,11 +538,11 @@ func TestAPanicOfAWorkerIsAFailureOfItsSource(t *testing.T) {
 			runs++
 			switch runs {
 			case 1:
-				return errors.Join(sink.Replace("g", many("g", 100)), errors.New("fails"))
+				return errors.Join(replace(sink, "g", many("g", 100)), errors.New("fails"))
 			case 2:
 				rs := many("g", 100)
 				rs[70] = made("x", "bad", "p")
-				return sink.Replace("g", rs)
+				return replace(sink, "g", rs)
 			default:
 				workers, ctx := worker.New(ctx)
 				defer workers.Stop()

@@ -21,7 +21,7 @@ func TestWarningsOfWhatIsThereTwice(t *testing.T) {
 		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: handing(sinks), Guard: guard.Settings{Off: true}}))
 		sink := <-sinks
 		for range 3 {
-			require.NoError(t, sink.Replace("g", []*resource.Resource{made("x", "1", "g:1"), made("x", "1", "g:9")}))
+			require.NoError(t, replace(sink, "g", []*resource.Resource{made("x", "1", "g:1"), made("x", "1", "g:9")}))
 			sink.Synced()
 			require.Equal(t, []string{"g:1: is odd", "g:9: is odd"}, s.Status()[0].Warnings)
 			require.Equal(t, []string{"g:1: is odd"}, s.Serving(keyed("x"))[0].Warnings)

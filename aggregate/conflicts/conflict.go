@@ -46,15 +46,8 @@ type Conflict struct {
 	Message string `json:"message"` // what istiod does
 }
 
-// Ref is a resource.Key in JSON.
-type Ref struct {
-	Kind      resource.Kind `json:"kind"`
-	Namespace string        `json:"namespace,omitempty"`
-	Name      string        `json:"name"`
-}
-
-// Key returns the key.
-func (r Ref) Key() resource.Key { return resource.Key(r) }
+// Ref names an object.
+type Ref = resource.Ref
 
 // Find returns the conflicts within a state, in order of rule and subject. An Index finds them with less work.
 func Find(s memstore.Snapshot) []Conflict {

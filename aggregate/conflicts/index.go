@@ -21,15 +21,9 @@ type Index struct {
 
 // Follow brings the index up to date with r.
 func (x *Index) Follow(r memstore.Reader) {
-	keys, now, ok := r.Changes(x.seen.Revision())
-	if ok {
-		for _, key := range keys {
-			x.set(key, now.Get(key))
-		}
-	} else {
-		for c := range memstore.Diff(x.seen, now) {
-			x.set(c.Key(), c.New)
-		}
+	changes, now := memstore.ChangesFrom(r, x.seen)
+	for c := range changes {
+		x.set(c.Key(), c.New)
 	}
 	x.seen = now
 }

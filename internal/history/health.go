@@ -40,53 +40,36 @@ type health struct {
 	now Health // guarded by mu
 }
 
-func (h *health) fails(err error) {
+func (h *health) set(change func(now *Health)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.now.Error = err.Error()
-}
-
-func (h *health) writes() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.now.Error = ""
-}
-
-func (h *health) loses(n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.now.Lost += n
-}
-
-// damages remembers a file, and reports when it was first found so, and whether that is now.
-func (h *health) damages(path, why string) (seen time.Time, first bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if i := slices.IndexFunc(h.now.Damaged, func(d Damaged) bool { return d.File == path }); i >= 0 {
-		return h.now.Damaged[i].Seen, false
-	}
-	seen = time.Now().UTC()
-	if len(h.now.Damaged) == maxDamaged {
-		h.now.Damaged = slices.Delete(h.now.Damaged, 0, 1)
-	}
-	h.now.Damaged = append(h.now.Damaged, Damaged{path, why, seen})
-	return seen, true
+	change(&h.now)
 }
 
 // lose counts n changes that could not be written.
 func (h *History) lose(n int, err error) {
 	h.lost.Add(float64(n))
-	h.health.loses(n)
+	h.health.set(func(now *Health) { now.Lost += n })
 	h.note(err)
 }
 
 // damaged says once of a file that it is damaged or gone, and returns since when that is known. What is written next goes into another one.
 func (h *History) damaged(path string, err error) (seen time.Time) {
-	why := err.Error()
+	why, first := err.Error(), false
 	if errors.Is(err, fs.ErrNotExist) {
 		why = "it is gone"
 	}
-	seen, first := h.health.damages(path, why)
+	h.health.set(func(now *Health) {
+		if i := slices.IndexFunc(now.Damaged, func(d Damaged) bool { return d.File == path }); i >= 0 {
+			seen = now.Damaged[i].Seen
+			return
+		}
+		if len(now.Damaged) == maxDamaged {
+			now.Damaged = slices.Delete(now.Damaged, 0, 1)
+		}
+		seen, first = time.Now().UTC(), true
+		now.Damaged = append(now.Damaged, Damaged{path, why, seen})
+	})
 	if first {
 		h.spoiled.Inc()
 		h.health.renew.Store(true)
@@ -96,7 +79,7 @@ func (h *History) damaged(path string, err error) (seen time.Time) {
 }
 
 // Health looks after the files, and returns what is wrong.
-func (h *History) Health() Health {
+func (h *History) Health() (all Health) {
 	for _, seg := range h.state.Load().segments {
 		path := h.files.path(seg.number, segmentSuffix)
 		info, err := os.Stat(path)
@@ -107,9 +90,9 @@ func (h *History) Health() Health {
 			h.damaged(path, err)
 		}
 	}
-	h.health.mu.Lock()
-	defer h.health.mu.Unlock()
-	now := h.health.now
-	now.Damaged = slices.Clone(now.Damaged)
-	return now
+	h.health.set(func(now *Health) {
+		all = *now
+		all.Damaged = slices.Clone(now.Damaged)
+	})
+	return all
 }

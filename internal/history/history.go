@@ -35,31 +35,24 @@ const (
 
 // Entry is one change of one object, or an event, which has no Kind and Name but Text. Without Details, Old and New are nil.
 type Entry struct {
-	At        time.Time     `json:"at"` // when it was seen; with Unwatched, it was earlier
-	Event     string        `json:"event"`
-	Kind      resource.Kind `json:"kind,omitempty"`
-	Namespace string        `json:"namespace,omitempty"`
-	Name      string        `json:"name,omitempty"`
-	Text      string        `json:"text,omitempty"`   // what happened, in words
-	Source    string        `json:"source,omitempty"` // of what it is now, or of what was deleted
-	Place     string        `json:"place,omitempty"`
-	Unwatched bool          `json:"unwatched,omitempty"` // it changed while no process wrote the history
-	Unknown   bool          `json:"unknown,omitempty"`   // what it was before is not known
+	resource.Ref
+
+	At        time.Time `json:"at"` // when it was seen; with Unwatched, it was earlier
+	Event     string    `json:"event"`
+	Text      string    `json:"text,omitempty"`   // what happened, in words
+	Source    string    `json:"source,omitempty"` // of what it is now, or of what was deleted
+	Place     string    `json:"place,omitempty"`
+	Unwatched bool      `json:"unwatched,omitempty"` // it changed while no process wrote the history
+	Unknown   bool      `json:"unknown,omitempty"`   // what it was before is not known
 
 	Old *Object `json:"old,omitempty"`
 	New *Object `json:"new,omitempty"`
 }
 
-// Key is the object that changed.
-func (e *Entry) Key() resource.Key {
-	return resource.Key{Kind: e.Kind, Namespace: e.Namespace, Name: e.Name}
-}
-
 // Object is what an object was.
 type Object struct {
-	Kind        resource.Kind     `json:"kind"`
-	Namespace   string            `json:"namespace,omitempty"`
-	Name        string            `json:"name"`
+	resource.Ref
+
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Created     time.Time         `json:"created,omitzero"`
@@ -77,8 +70,8 @@ func ObjectOf(r *resource.Resource) *Object {
 	}
 	m := r.Meta()
 	return &Object{
-		Kind: m.Key.Kind, Namespace: m.Key.Namespace, Name: m.Key.Name, Labels: m.Labels, Annotations: m.Annotations, Created: m.Created,
-		Body: r.Body(), Source: m.Origin.Source, Place: m.Origin.Place, Version: r.Version(),
+		Ref: resource.Ref(m.Key), Labels: m.Labels, Annotations: m.Annotations, Created: m.Created, Body: r.Body(),
+		Source: m.Origin.Source, Place: m.Origin.Place, Version: r.Version(),
 	}
 }
 
@@ -88,8 +81,7 @@ func (o *Object) Resource() *resource.Resource {
 		return nil
 	}
 	return resource.FromBody(resource.Meta{
-		Key:    resource.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name},
-		Labels: maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations), Created: o.Created,
+		Key: o.Key(), Labels: maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations), Created: o.Created,
 		Origin: resource.Origin{Source: o.Source, Place: o.Place},
 	}, o.Body)
 }
@@ -123,8 +115,7 @@ func entryOf(at time.Time, before, now *resource.Resource) *Entry {
 }
 
 func (e *Entry) about(key resource.Key, from resource.Origin) {
-	e.Kind, e.Namespace, e.Name = key.Kind, key.Namespace, key.Name
-	e.Source, e.Place = from.Source, from.Place
+	e.Ref, e.Source, e.Place = resource.Ref(key), from.Source, from.Place
 }
 
 // NotBegun says that a history has no objects yet.

@@ -47,8 +47,7 @@ func opened(t testing.TB, dir string, size int64, table *memstore.Table) *Histor
 
 // round has h take up what the table is.
 func (h *History) round(table *memstore.Table) {
-	keys, now, ok := table.Changes(h.last.Revision())
-	h.update(keys, now, ok, true)
+	h.update(memstore.ChangesFrom(table, h.last))
 }
 
 func bodies(t testing.TB, h *History, at time.Time) map[string]string {

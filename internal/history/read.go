@@ -225,10 +225,6 @@ func (h *History) At(at time.Time, kind resource.Kind) (*State, error) {
 		}
 	}
 	slices.Sort(s.Unknown)
-	slices.SortFunc(s.Objects, func(a, b *Object) int { return a.key().Compare(b.key()) })
+	slices.SortFunc(s.Objects, func(a, b *Object) int { return a.Key().Compare(b.Key()) })
 	return s, nil
-}
-
-func (o *Object) key() resource.Key {
-	return resource.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -87,8 +88,10 @@ func Open(dir string, size int64, view memstore.Reader, log *slog.Logger, metric
 func (h *History) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		changed, synced := h.view.Changed(), h.view.Synced()
-		keys, now, ok := h.view.Changes(h.last.Revision())
-		h.update(keys, now, ok, synced)
+		changes, now := memstore.ChangesFrom(h.view, h.last)
+		if synced {
+			h.update(changes, now)
+		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
@@ -127,11 +130,8 @@ func (h *History) write(e *Entry) {
 	h.publish()
 }
 
-// update takes up what the view is now.
-func (h *History) update(keys []resource.Key, now memstore.Snapshot, incremental, synced bool) {
-	if !synced {
-		return
-	}
+// update writes changes, which lead to what the view is now.
+func (h *History) update(changes iter.Seq[memstore.Change], now memstore.Snapshot) {
 	at := time.Now().UTC()
 	if !h.begun {
 		h.begin(now, at)
@@ -152,16 +152,8 @@ func (h *History) update(keys []resource.Key, now memstore.Snapshot, incremental
 		}
 	}
 	w := writing{history: h, records: h.next, at: at}
-	if incremental {
-		for _, key := range keys {
-			if before, r := h.last.Get(key), now.Get(key); before != r {
-				w.add(entryOf(at, before, r))
-			}
-		}
-	} else {
-		for c := range memstore.Diff(h.last, now) {
-			w.add(entryOf(at, c.Old, c.New))
-		}
+	for c := range changes {
+		w.add(entryOf(at, c.Old, c.New))
 	}
 	w.flush()
 	h.last = now
@@ -222,7 +214,7 @@ func (h *History) note(err error) {
 	}
 	if !h.failed {
 		h.log.Error("changes cannot be written to the history", "err", err)
-		h.health.fails(err)
+		h.health.set(func(now *Health) { now.Error = err.Error() })
 	}
 	h.failed = true
 }
@@ -280,7 +272,7 @@ func (w *writing) flush() {
 			h.log.Info("changes are written to the history again")
 		}
 		h.failed = false
-		h.health.writes()
+		h.health.set(func(now *Health) { now.Error = "" })
 		if err := h.files.within(); err != nil {
 			h.log.Warn("what the history has no room for is not removed", "err", err)
 		}

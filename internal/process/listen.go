@@ -9,8 +9,10 @@ import (
 	"net/url"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -198,3 +200,39 @@ func (address inUse) Error() string { return string(address) + " is in use by an
 
 // Is has it be what the system calls so.
 func (inUse) Is(target error) bool { return target == syscall.EADDRINUSE } //nolint:errorlint // that is asked for
+
+// groupOf is the group of a file, -1 if that is not known.
+func groupOf(info fs.FileInfo) int {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Gid)
+	}
+	return -1
+}
+
+// mayGive reports whether this process may give its files to a group.
+func mayGive(group int) bool {
+	all, err := os.Getgroups()
+	return os.Geteuid() == 0 || err == nil && slices.Contains(append(all, os.Getegid()), group) || hasChown()
+}
+
+// hasChown reports whether the process has CAP_CHOWN, as far as that can be found out.
+func hasChown() bool {
+	text, _ := os.ReadFile("/proc/self/status") // without it, no
+	_, rest, _ := strings.Cut(string(text), "\nCapEff:")
+	line, _, _ := strings.Cut(rest, "\n")
+	rights, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	return err == nil && rights&1 != 0
+}
+
+// umask is held while that of the process is another one.
+var umask sync.Mutex //nolint:gochecknoglobals // the process has one
+
+// closed calls make with a file mode creation mask by which only the owner can use what is made. Other files that are made meanwhile have
+// fewer rights, too.
+func closed(make func()) {
+	umask.Lock()
+	defer umask.Unlock()
+	before := syscall.Umask(0o177)
+	defer syscall.Umask(before)
+	make()
+}

@@ -20,8 +20,8 @@ import (
 // every is how often the manager is told how the service is, if that changed.
 const every = 2 * time.Second
 
-// Manager is the service manager that started this process. Without one its methods do nothing. They are safe for concurrent
-// use.
+// Manager is the service manager that started this process. Without one, as with the zero value, its methods do nothing. They are safe for
+// concurrent use.
 type Manager struct {
 	log      *slog.Logger
 	there    bool
@@ -78,7 +78,7 @@ func (m *Manager) Run(ctx context.Context, status func() string, alive map[strin
 
 func (m *Manager) describe(ctx context.Context, status func() string) {
 	for said := ""; ; {
-		if now := oneLine(status()); now != said {
+		if now := strings.Join(strings.Fields(status()), " "); now != said {
 			said = now
 			m.tell("STATUS=" + now)
 		}
@@ -132,8 +132,6 @@ func ask(ctx context.Context, within time.Duration, alive map[string]func(contex
 	}
 	return nil
 }
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // ManagerSockets are those that the manager holds for us, by what its socket units call them (FileDescriptorName=).
 func ManagerSockets() (map[string]net.Listener, error) {

@@ -109,11 +109,11 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 	// A reload that gives more disturbs nobody; one that takes away just who is concerned.
 	restricted(t, dir, "access:\n"+strings.Replace(prod, "[prod]}}", "[prod, more]}}", 1)+all+
 		"- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [test, prod], services: [reflection]}}\n")
-	_, err := r.Reload(t.Context())
+	_, err := r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	require.Empty(t, r.reloader.Status().Restart)
 	restricted(t, dir, "access:\n"+prod+strings.Replace(all, "}}", "}, allow: {namespaces: [test]}}", 1))
-	_, err = r.Reload(t.Context())
+	_, err = r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	code, message = two.ends(t)
 	require.Equal(t, codes.Unavailable, code, "it may come again")
@@ -138,10 +138,10 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 	restricted(t, dir, "access: []\n")
 	text := strings.Replace(mustRead(t, dir+"/tributary.yaml"), "tokens: tokens", "tokens: nowhere", 1)
 	write(t, dir+"/tributary.yaml", text)
-	_, err = r.Reload(t.Context())
+	_, err = r.reloader.Reload(t.Context(), "the test")
 	require.ErrorContains(t, err, "nowhere: no such file or directory")
 	restricted(t, dir, "access: []\n")
-	_, err = r.Reload(t.Context())
+	_, err = r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	code, _ = one.ends(t)
 	require.Equal(t, codes.PermissionDenied, code)
@@ -220,7 +220,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	require.Equal(t, codes.Unauthenticated, code)
 	// A file with a token in place of its hash, and a configuration that is refused for it.
 	write(t, dir+"/tributary.yaml", strings.Replace(text, "tokens: tokens", "tokens: bad-tokens", 1))
-	_, err = r.Reload(t.Context())
+	_, err = r.reloader.Reload(t.Context(), "the test")
 	require.Error(t, err)
 	seen := message + err.Error()
 	for _, path := range []string{

@@ -227,7 +227,7 @@ func TestAFilterOfTheClientIsWithinItsRule(t *testing.T) {
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 3)+entries("web", "w", 5))
 	one.gets(t, 3)
 	restricted(t, dir, "access: [{who: {cidr: [127.0.0.1]}, allow: {namespaces: [prod, test, web]}}]\n")
-	_, err := r.Reload(t.Context())
+	_, err := r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	watching("prod,web").gets(t, 8)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1)+entries("web", "w", 5))

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"tributary/config"
 	"tributary/internal/process"
@@ -45,7 +45,7 @@ type listeners struct {
 func newListeners(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d listeners, err error) {
 	d.log = log
 	d.connections = transport.NewConnectionLimit(connections(cfg.Limits, transport.Descriptors(), log),
-		orDefault(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
+		cmp.Or(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
 	if l := cfg.Listen.XDSTLS; l != nil {
 		if d.xdsTLS, err = load(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
 			return d, err
@@ -78,13 +78,6 @@ func load(ctx context.Context, cfg *config.Config, key string, t config.ServerTL
 		return nil, &ConfigError{cfg.Fault(key, err)}
 	}
 	return c, nil
-}
-
-func orDefault(n, fallback int) int {
-	if n == 0 {
-		return fallback
-	}
-	return n
 }
 
 // connections is how many clients may be connected at once, given how many files may be open.
@@ -172,11 +165,6 @@ func (o opener) open(ctx context.Context, name, key, address string) (lis net.Li
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	return lis, nil
-}
-
-// credentials are those of the xDS server.
-func (d *listeners) credentials() credentials.TransportCredentials {
-	return transport.Credentials(d.xdsTLS, d.log)
 }
 
 // close closes the xDS listeners. A successor that inherited them accepts the connections from now on.

@@ -3,6 +3,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"tributary/aggregate"
 	"tributary/config"
 	"tributary/internal/history"
+	"tributary/internal/process"
 	"tributary/memstore"
 	"tributary/server/access"
 	"tributary/server/admin"
@@ -60,11 +62,11 @@ type Relay struct {
 	verified   verify.Watches
 	history    *history.History // or nil
 	started    func()           // ends the start
-	manager    Manager
+	manager    *process.Manager
 
 	listeners   listeners
 	credentials *credentialReloader
-	handoff     *handoff
+	upgrades    *upgrades
 }
 
 // Options are what a relay needs besides its configuration.
@@ -72,8 +74,8 @@ type Options struct {
 	Version string // of the program, as clients and metrics are told it
 	Origin  Origin
 	Log     *slog.Logger
-	// Manager is told how the relay is. Nil stands for none.
-	Manager Manager
+	// Manager is told how the relay is; nil for nobody.
+	Manager *process.Manager
 	// Sockets are open already: those of xds, xdsTLS and admin. What the configuration says of their addresses does not count.
 	Sockets map[string]net.Listener
 	// Predecessor is the process that this one takes over from; nil if there is none. What it listens on is among Sockets.
@@ -81,16 +83,6 @@ type Options struct {
 	// Program is where the program is that takes over from this one in an upgrade, and Arguments what it is started with.
 	Program   string
 	Arguments []string
-}
-
-// Manager is who manages the service.
-type Manager interface {
-	Ready()     // it does its work, or does it again after Reloading
-	Reloading() // the configuration is being read
-	Stopping()
-	Main(pid int) // the service is another process from now on
-	// Run says in words how the relay is, and has it looked after by whether all of alive return in time.
-	Run(ctx context.Context, status func() string, alive map[string]func(context.Context) error) error
 }
 
 // ConfigError is a configuration that cannot be put in force.
@@ -124,15 +116,13 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 	return r, nil
 }
 
-// Reload reads the configuration again where it came from, and says in lines what it changed.
-func (r *Relay) Reload(ctx context.Context) (string, error) {
-	return r.reloader.Reload(ctx, "the program")
-}
-
 // assemble makes the parts and connects them. Nothing runs yet.
 func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
 	registry := admin.NewRegistry(opts.Version)
-	r := &Relay{log: opts.Log, state: state, health: health.NewServer(), manager: opts.manager(), handoff: newHandoff(opts, registry)}
+	r := &Relay{
+		log: opts.Log, state: state, health: health.NewServer(), manager: cmp.Or(opts.Manager, new(process.Manager)),
+		upgrades: newUpgrades(opts, registry),
+	}
 
 	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry, Happened: r.happened})
 	r.view = aggregate.New()
@@ -177,7 +167,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.catalogs.envoy.SetReview(r.engine.Review)
 	r.catalogs.mcp.ReviewBy(r.engine)
 	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
-	r.grpc = newGRPC(r.engine, r.limiter, r.listeners.credentials(), r.credentials.guard, hops, r.health)
+	r.grpc = newGRPC(r.engine, r.limiter, transport.Credentials(r.listeners.xdsTLS, opts.Log), r.credentials.guard, hops, r.health)
 	var adminGRPC http.Handler
 	if !config.Off(cfg.Admin.Debug) {
 		adminGRPC = newAdminGRPC(r.limiter, r.sources.upstreams, r.health)
@@ -190,7 +180,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	}
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
-		Upgrade: r.Upgrade, Upgrading: r.handoff.state,
+		Upgrade: r.Upgrade, Upgrading: r.upgrades.state,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
 		ChangedSince: r.catalogs.changedSince,
 		Certificates: r.listeners.status, Verified: r.verified.Reports, Expected: r.expected, History: r.remembered(), GRPC: adminGRPC,
@@ -235,25 +225,25 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer disappear()
 	for name, part := range map[string]func(context.Context) error{
 		"admin":   r.whenServing(func(ctx context.Context) error { return r.admin.Serve(ctx, r.listeners.admin) }),
-		"manager": when(r.handoff.registered, r.managed),
+		"manager": when(r.upgrades.registered, r.managed),
 	} {
 		begin(seen, name, part)
 	}
 	for name, part := range map[string]func(context.Context) error{
-		"view":     r.view.Run,
-		"mcp":      r.catalogs.mcp.Run,
-		"envoy":    r.catalogs.envoy.Run,
-		"views":    r.catalogs.restricted.run,
-		"access":   r.credentials.run,
-		"grpc":     r.whenServing(func(context.Context) error { return r.listeners.serve(r.grpc) }),
-		"tls":      r.listeners.run,
-		"health":   r.followHealth,
-		"startup":  r.endStart,
-		"takeover": r.takeOver,
+		"view":    r.view.Run,
+		"mcp":     r.catalogs.mcp.Run,
+		"envoy":   r.catalogs.envoy.Run,
+		"views":   r.catalogs.restricted.run,
+		"access":  r.credentials.run,
+		"grpc":    r.whenServing(func(context.Context) error { return r.listeners.serve(r.grpc) }),
+		"tls":     r.listeners.run,
+		"health":  r.followHealth,
+		"startup": r.endStart,
+		"upgrade": r.completeUpgrade,
 	} {
 		begin(failed, name, part)
 	}
-	if r.handoff.predecessor == nil {
+	if r.upgrades.predecessor == nil {
 		r.log.Info("listening", r.listeners.addresses()...)
 	}
 
@@ -264,12 +254,12 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.manager.Stopping()
 	case <-failed.Done():
 		r.manager.Stopping()
-	case <-r.handoff.handedOver:
+	case <-r.upgrades.upgraded:
 		r.log.Info("handing clients over")
-		over = handOverOver
+		over = upgradeDrain
 		disappear() // who asks how we are is answered by the successor
 	}
-	r.handoff.stop()
+	r.upgrades.stop()
 	r.drain(over)
 	stop()
 	err := parts.Wait()

@@ -19,6 +19,7 @@ import (
 
 	"tributary/config"
 	"tributary/internal/history"
+	"tributary/internal/process"
 	"tributary/server/admin"
 	"tributary/server/identity"
 )
@@ -28,7 +29,7 @@ import (
 type reloader struct {
 	// read-only
 	Origin
-	manager      Manager
+	manager      *process.Manager
 	sources      *sourceSet
 	credentials  *credentialReloader
 	log          *slog.Logger
@@ -54,8 +55,8 @@ type Origin struct {
 // ErrNoFile says that there is nothing to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
-func newReloader(cfg *config.Config, from Origin, manager Manager, sources *sourceSet, credentials *credentialReloader, log *slog.Logger,
-	metrics prometheus.Registerer,
+func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet, credentials *credentialReloader,
+	log *slog.Logger, metrics prometheus.Registerer,
 ) *reloader {
 	r := &reloader{
 		Origin: from, manager: manager, sources: sources, credentials: credentials, log: log, inForce: cfg,

@@ -379,7 +379,7 @@ func (m *model) refused() {
 	}[m.rand.IntN(3)])
 	m.did("a reload that is refused: %s", next[len(next)-1])
 	configured(m.t, m.dir, next...)
-	_, err := m.relay.Reload(m.t.Context())
+	_, err := m.relay.reloader.Reload(m.t.Context(), "the test")
 	require.Error(m.t, err)
 	configured(m.t, m.dir, m.texts()...)
 	m.converge()

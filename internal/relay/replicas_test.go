@@ -188,7 +188,7 @@ func (r *replica) learn(all []publication, random *rand.Rand, restarts bool) {
 	said := make([]int, len(all))
 	say := func(i int) {
 		p := all[i]
-		_ = r.sinks[p.source].Replace(p.group, slices.Clone(p.states[said[i]-1]))
+		_ = r.sinks[p.source].ReplaceAll([]sources.Content{{Group: p.group, Resources: slices.Clone(p.states[said[i]-1])}})
 	}
 	for n, i := range order {
 		said[i]++

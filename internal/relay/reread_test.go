@@ -333,7 +333,7 @@ func TestReloadSaysThatTheOrderChanged(t *testing.T) {
 	r := start(t, dir)
 	r.awaitReady(t)
 	configured(t, dir, two, one)
-	said, err := r.Reload(t.Context())
+	said, err := r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	require.Contains(t, said, "the order of the sources is another")
 	require.Contains(t, r.log.String(), "reordered=true")

@@ -53,7 +53,7 @@ func newRestrictedViews(view memstore.Reader, catalog func(part memstore.Reader)
 	w.set = families.New[string]("access rules", families.Limits{Max: maxRestrictedViews, MaxIdleCost: maxIdleParts},
 		func(one *restrictedView) int {
 			return restrictedViewCost + one.part.Snapshot().Len()
-		}, w.drop)
+		}, func(one *restrictedView) { one.stop() })
 	return w
 }
 
@@ -125,9 +125,6 @@ func (one *restrictedView) follow(ctx context.Context, view memstore.Reader, all
 		}
 	})
 }
-
-// drop ends a restricted view.
-func (w *restrictedViews) drop(one *restrictedView) { one.stop() }
 
 // run ends all restricted views when ctx ends.
 func (w *restrictedViews) run(ctx context.Context) error {

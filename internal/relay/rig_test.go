@@ -137,7 +137,7 @@ func startWith(t *testing.T, dir, xds string, sockets map[string]net.Listener) *
 func (r *rig) reload(t *testing.T, sources ...string) {
 	t.Helper()
 	configured(t, r.dir, sources...)
-	_, err := r.Reload(t.Context())
+	_, err := r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 }
 

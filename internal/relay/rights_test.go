@@ -240,7 +240,7 @@ configSources:
 			all = append(all, s)
 		}
 		configure(i%2 == 0)
-		_, err := r.Reload(t.Context())
+		_, err := r.reloader.Reload(t.Context(), "the test")
 		require.NoError(t, err)
 		for _, s := range all {
 			if i%2 == 1 { // it may see more with its next stream, and goes on

@@ -1,9 +1,25 @@
 package relay
 
 import (
+	"encoding/json"
+	"os"
 	"time"
 
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	channelz "google.golang.org/grpc/channelz/service"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
 	"tributary/config"
+	"tributary/server/access"
+	"tributary/server/debug"
+	"tributary/server/mcp"
 	"tributary/server/transport"
 	"tributary/server/xds"
 )
@@ -43,4 +59,70 @@ func pacing(p config.Pacing) xds.Pacing {
 		}
 	}
 	return xds.Pacing{Least: least, Most: time.Duration(p.Most)}
+}
+
+// identifier names this server in every response, in the form that istioctl reads (istio.io/istio/pilot/pkg/xds,
+// IstioControlPlaneInstance, as of 1.27).
+func identifier(version string) string {
+	host, _ := os.Hostname() // a server without a name is a nameless server
+	type info struct {
+		Version string `json:"version"`
+	}
+	text, err := json.Marshal(struct {
+		Component string
+		ID        string
+		Info      info
+	}{"tributary", host, info{version}})
+	if err != nil {
+		return "tributary"
+	}
+	return string(text)
+}
+
+// newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.
+func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.TransportCredentials, guard *access.Guard, hops *mcp.Hops,
+	h *health.Server,
+) *grpc.Server {
+	s := grpc.NewServer(append(append(engine.ServerOptions(), limiter.ServerOptions(creds)...),
+		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.ChainStreamInterceptor(guard.Stream, hops.Intercept),
+		grpc.ChainUnaryInterceptor(guard.Unary),
+	)...)
+	engine.Register(s)
+	healthpb.RegisterHealthServer(s, ownHealth{h})
+	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	debug.OfClients(engine).Register(s)
+	channelz.RegisterChannelzServiceToServer(s)
+	reflection.Register(s) // both v1 and v1alpha
+	return s
+}
+
+// ownHealth is the health of the program as a whole, by the empty name.
+type ownHealth struct{ *health.Server }
+
+// Watch refuses other names. A health.Server would keep each of them, and have its client wait for a service of that name.
+func (h ownHealth) Watch(in *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+	if in.GetService() != "" {
+		return status.Error(codes.NotFound, "unknown service: ask for the empty name, which is the whole program")
+	}
+	return h.Server.Watch(in, stream)
+}
+
+// adminRequestBytes is twice what debug takes of a request to CSDS; all other requests are smaller.
+const adminRequestBytes = 64 << 10
+
+// newAdminGRPC makes the gRPC server behind the admin port, by which tools see this program as the client that it is itself. Its streams
+// count under the limits of limiter.
+func newAdminGRPC(limiter *transport.Limiter, upstreams func() []*statusv3.ClientConfig, h *health.Server) *grpc.Server {
+	unknown := func(_ any, stream grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(stream)
+		return status.Errorf(codes.Unimplemented, "%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
+	}
+	s := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes), grpc.UnknownServiceHandler(unknown))...)
+	debug.OfSelf(upstreams).Register(s)
+	healthpb.RegisterHealthServer(s, ownHealth{h})
+	channelz.RegisterChannelzServiceToServer(s)
+	reflection.Register(s)
+	return s
 }

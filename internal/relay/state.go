@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
@@ -8,8 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/aggregate"
 	"tributary/config"
+	"tributary/internal/history"
+	"tributary/server/admin"
 	"tributary/sources/lastgood"
+	"tributary/sources/vip"
 )
 
 // openState opens the state directory. It is nil if there is none: it was switched off, nobody named one while serving
@@ -78,4 +85,59 @@ func userStateDir(file string) (string, error) {
 	name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 	of := sha256.Sum256([]byte(file))
 	return filepath.Join(base, "tributary", fmt.Sprintf("%.40s-%x", name, of[:8])), nil
+}
+
+// vips are the virtual addresses that sources give to their services, and the file that remembers them.
+type vips struct {
+	table *vip.Table // nil if they are switched off
+	path  string     // empty for nowhere
+	log   *slog.Logger
+}
+
+// openVIPs reads the addresses that were given before. All sources share them, since a mesh has one space of addresses.
+func openVIPs(cfg *config.Config, state *lastgood.Dir, log *slog.Logger) (vips, error) {
+	v := vips{log: log}
+	prefix, ok := cfg.VIPs()
+	if !ok {
+		return v, nil
+	}
+	var err error
+	if v.table, err = vip.New(prefix); err != nil || state == nil {
+		return v, err
+	}
+	v.path = filepath.Join(state.Path(), "virtual-addresses")
+	return v, v.table.Load(v.path)
+}
+
+// run writes what is new, until ctx ends.
+func (v vips) run(ctx context.Context) {
+	if v.table == nil || v.path == "" {
+		return
+	}
+	v.table.Run(ctx, v.path, func(err error) { v.log.Warn("virtual addresses are not remembered", "err", err) })
+}
+
+// openHistory opens what is remembered of earlier runs. It is nil if nothing is kept.
+func openHistory(cfg config.History, state *lastgood.Dir, view *aggregate.View, log *slog.Logger,
+	metrics prometheus.Registerer,
+) (*history.History, error) {
+	if state == nil || cfg.Bytes < 0 {
+		return nil, nil
+	}
+	return history.Open(filepath.Join(state.Path(), "history"), cfg.Bytes, view, log, metrics)
+}
+
+// happened has the history know of something that is no change of an object.
+func (r *Relay) happened(event, source, text string) {
+	if r.history != nil {
+		r.history.Note(event, source, text)
+	}
+}
+
+// remembered is the history for the admin server; nil for none.
+func (r *Relay) remembered() admin.History {
+	if r.history == nil {
+		return nil
+	}
+	return r.history
 }

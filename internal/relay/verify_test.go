@@ -62,7 +62,7 @@ func TestWhatANodeIsToBeTold(t *testing.T) {
 
 	config := mustRead(t, dir+"/tributary.yaml")
 	write(t, dir+"/tributary.yaml", config+"access:\n- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [shop]}}\n")
-	_, err := r.Reload(t.Context())
+	_, err := r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	status, text = r.expected(t, `{"id": "web"}`)
 	require.Equal(t, http.StatusServiceUnavailable, status)

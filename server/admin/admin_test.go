@@ -229,10 +229,11 @@ func TestSourcesQuarantineAndConflicts(t *testing.T) {
 		sources: []sources.Status{{
 			Name: "rules", Since: at,
 			Quarantined: []sources.Quarantined{{
-				Kind: resource.Gateway, Namespace: "shop", Name: "g", Group: "g.yaml", Place: "g.yaml:3", Reason: "no servers", Since: at,
+				Ref:   resource.Ref{Kind: resource.Gateway, Namespace: "shop", Name: "g"},
+				Group: "g.yaml", Place: "g.yaml:3", Reason: "no servers", Since: at,
 			}},
 			Conflicts: []sources.Conflict{{
-				Kind: resource.Sidecar, Namespace: "shop", Name: "s", Winner: "a.yaml:5", Losers: []string{"c.yaml:2"},
+				Ref: resource.Ref{Kind: resource.Sidecar, Namespace: "shop", Name: "s"}, Winner: "a.yaml:5", Losers: []string{"c.yaml:2"},
 			}},
 		}},
 		shadows: []aggregate.Shadow{{

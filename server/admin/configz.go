@@ -1,13 +1,15 @@
 package admin
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
 	"net/http"
+	"strings"
+	"time"
 
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
@@ -37,43 +39,74 @@ func (s *Server) configz(w http.ResponseWriter, r *http.Request) {
 		}
 		all = s.opts.View.Snapshot().List(schema.Kind, "")
 	}
-	w.Header().Set("Content-Type", "application/json")
-	s.logWrite(r.URL.Path, writeObjects(w, all))
+	s.writeJSON(w, r, func(w io.Writer) error { return writeObjects(w, all) })
 }
 
-// writeObjects writes one object after another, so that a large view is never held as text.
 func writeObjects(w io.Writer, all iter.Seq[*resource.Resource]) error {
-	b := bufio.NewWriter(w)
-	separator := "["
-	for r := range all {
-		text, err := marshal(r)
-		if err != nil {
-			return err // the JSON is cut short, which is better than an object left out in silence
+	return writeList(w, func(yield func(any) bool) {
+		for one := range all {
+			if !yield(configObject{one}) {
+				return
+			}
 		}
-		_, _ = b.WriteString(separator + "\n  ") // the next one fails, too
-		if _, err := b.Write(text); err != nil {
-			return err // the client is gone
-		}
-		separator = ","
-	}
-	if separator == "[" {
-		_, _ = b.WriteString("[]\n")
-	} else {
-		_, _ = b.WriteString("\n]\n")
-	}
-	return b.Flush()
+	})
 }
 
-// marshal is resource.MarshalJSON with the version, on several lines.
-func marshal(r *resource.Resource) ([]byte, error) {
-	text, err := resource.MarshalJSON(r)
+// configObject is written as resource.MarshalJSON does it, with the version.
+type configObject struct{ *resource.Resource }
+
+// MarshalJSON implements json.Marshaler. An error cuts the list short, which is better than an object left out in silence.
+func (c configObject) MarshalJSON() ([]byte, error) {
+	text, err := resource.MarshalJSON(c.Resource)
 	if err != nil {
 		return nil, err
 	}
 	var o object
 	if err := json.Unmarshal(text, &o); err != nil {
-		return nil, fmt.Errorf("%s: %w", r.Key(), err)
+		return nil, fmt.Errorf("%s: %w", c.Key(), err)
 	}
-	o.Metadata.ResourceVersion = r.Version()
-	return json.MarshalIndent(o, "  ", "  ")
+	o.Metadata.ResourceVersion = c.Version()
+	return json.Marshal(o)
+}
+
+// kindNamed returns the schema that a request means by a name; if there is none, it has answered that it is an error.
+func kindNamed(w http.ResponseWriter, name string) (*resource.Schema, bool) {
+	schema, ok := resource.SchemaByName(name)
+	if ok {
+		return schema, true
+	}
+	var names, known []string
+	for _, s := range resource.Schemas() {
+		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
+		known = append(known, s.Plural)
+	}
+	http.Error(w, "unknown kind \""+name+"\""+words.Meant(name, names)+"; known: "+strings.Join(known, ", "), http.StatusBadRequest)
+	return nil, false
+}
+
+// ofAllKinds answers with an error if a request asks for one kind of a page that has all: it would be given what it did not ask for.
+func ofAllKinds(w http.ResponseWriter, r *http.Request) bool {
+	if !r.URL.Query().Has("kind") {
+		return true
+	}
+	http.Error(w, r.URL.Path+" is about all kinds, and takes no ?kind=", http.StatusBadRequest)
+	return false
+}
+
+// Seen says when each object of a kind was first seen here, by "namespace/name". Clients are not told, since each replica
+// has times of its own.
+type Seen map[string]time.Time
+
+func (s *Server) seen(w http.ResponseWriter, r *http.Request) {
+	schema, ok := kindNamed(w, r.URL.Query().Get("kind"))
+	if !ok {
+		return
+	}
+	times := Seen{}
+	for o := range s.opts.View.Snapshot().List(schema.Kind, "") {
+		if at := o.Seen(); !at.IsZero() {
+			times[o.Key().FullName()] = at
+		}
+	}
+	s.writeJSON(w, r, func(w io.Writer) error { return json.NewEncoder(w).Encode(times) })
 }

@@ -10,7 +10,6 @@ import (
 	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
 	"tributary/resource"
-	"tributary/sources"
 )
 
 // json makes a page of what get returns.
@@ -24,22 +23,27 @@ func (s *Server) json(get func() any) http.Handler {
 
 // write writes v as JSON.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
+	s.writeJSON(w, r, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(v)
+	})
+}
+
+// writeJSON answers with what write writes.
+func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, write func(io.Writer) error) {
 	w.Header().Set("Content-Type", "application/json")
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	s.logWrite(r.URL.Path, e.Encode(v))
+	s.logWrite(r.URL.Path, write(w))
 }
 
 // list makes a page of what each yields: an array of which one element at a time is in memory, since of 5,000 clients all of them
 // take hundreds of megabytes.
 func (s *Server) list(each iter.Seq[any]) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !ofAllKinds(w, r) {
-			return
+		if ofAllKinds(w, r) {
+			s.writeJSON(w, r, func(w io.Writer) error { return writeList(w, each) })
 		}
-		w.Header().Set("Content-Type", "application/json")
-		s.logWrite(r.URL.Path, writeList(w, each))
 	})
 }
 
@@ -75,19 +79,14 @@ func writeElements(w io.Writer, indent string, each iter.Seq[any]) (n int, err e
 	return n, err
 }
 
-func (s *Server) sources() any {
-	return append([]sources.Status{}, s.opts.Sources.Status()...) // an empty list is [], not null
-}
-
 // conflict is an entry of /debug/conflicts: a key that several sources have, or one source several times, or a ServiceEntry that
 // cannot be merged into that of its host.
 type conflict struct {
-	Kind      resource.Kind `json:"kind"`
-	Namespace string        `json:"namespace,omitempty"`
-	Name      string        `json:"name"`
-	Winner    place         `json:"winner"`
-	Losers    []place       `json:"losers"`
-	Reason    string        `json:"reason,omitempty"` // why it cannot be merged
+	resource.Ref
+
+	Winner place   `json:"winner"`
+	Losers []place `json:"losers"`
+	Reason string  `json:"reason,omitempty"` // why it cannot be merged
 }
 
 type place struct {
@@ -98,10 +97,7 @@ type place struct {
 func (s *Server) conflicts() any {
 	all := []conflict{}
 	for shadow := range s.opts.View.Shadows() {
-		c := conflict{
-			Kind: shadow.Key.Kind, Namespace: shadow.Key.Namespace, Name: shadow.Key.Name,
-			Winner: placeOf(shadow.Winner),
-		}
+		c := conflict{Ref: resource.Ref(shadow.Key), Winner: placeOf(shadow.Winner)}
 		for _, l := range shadow.Losers {
 			c.Losers = append(c.Losers, placeOf(l))
 		}
@@ -109,16 +105,12 @@ func (s *Server) conflicts() any {
 	}
 	for _, r := range s.opts.View.Refusals() {
 		all = append(all, conflict{
-			Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name,
-			Winner: placeOf(r.Winner), Losers: []place{placeOf(r.Loser)}, Reason: r.Reason,
+			Ref: resource.Ref(r.Key), Winner: placeOf(r.Winner), Losers: []place{placeOf(r.Loser)}, Reason: r.Reason,
 		})
 	}
 	for _, src := range s.opts.Sources.Status() {
 		for _, within := range src.Conflicts {
-			c := conflict{
-				Kind: within.Kind, Namespace: within.Namespace, Name: within.Name,
-				Winner: place{src.Name, within.Winner},
-			}
+			c := conflict{Ref: within.Ref, Winner: place{src.Name, within.Winner}}
 			for _, l := range within.Losers {
 				c.Losers = append(c.Losers, place{src.Name, l})
 			}
@@ -126,10 +118,6 @@ func (s *Server) conflicts() any {
 		}
 	}
 	return all
-}
-
-func (s *Server) competing() any {
-	return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...)
 }
 
 func placeOf(c aggregate.Candidate) place { return place{c.Source, c.Resource.Origin().Place} }

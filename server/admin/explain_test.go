@@ -112,17 +112,18 @@ func shop(t *testing.T) *admin.Server {
 				Objects: map[resource.Kind]int{resource.ServiceEntry: 2}, LastPublish: &published,
 				Quarantined: []sources.Quarantined{
 					{
-						Kind: resource.ServiceEntry, Namespace: "shop", Name: "ratings", Group: "ratings.yaml", Place: "ratings.yaml:1",
+						Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "ratings"}, Group: "ratings.yaml", Place: "ratings.yaml:1",
 						Reason: "port number 80000", Since: noon, LastGoodServes: true,
 					},
 					{
-						Kind: resource.Gateway, Namespace: "shop", Name: "front", Group: "front.yaml", Place: "front.yaml:1",
+						Ref: resource.Ref{Kind: resource.Gateway, Namespace: "shop", Name: "front"}, Group: "front.yaml", Place: "front.yaml:1",
 						Reason: "no servers", Since: noon,
 					},
 					{Group: "junk.yaml", Place: "junk.yaml:3", Reason: "not YAML", Since: noon},
 				},
 				Conflicts: []sources.Conflict{{
-					Kind: resource.ServiceEntry, Namespace: "shop", Name: "reviews", Winner: "reviews.yaml:1", Losers: []string{"z.yaml:9"},
+					Ref:    resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "reviews"},
+					Winner: "reviews.yaml:1", Losers: []string{"z.yaml:9"},
 				}},
 			},
 		},
@@ -338,7 +339,7 @@ func TestExplainSaysWhatKeepsAnObject(t *testing.T) {
 	check("kind=se&namespace=shop&name=gone")
 	w.merged = &aggregate.Merged{Members: []aggregate.Member{{Name: "gone"}, {Name: "gone"}}}
 	check("host=gone.example") // by what the sources call it
-	w.sources[0].Quarantined[0] = sources.Quarantined{Kind: gone.Kind, Namespace: gone.Namespace, Name: gone.Name, Reason: "bad"}
+	w.sources[0].Quarantined[0] = sources.Quarantined{Ref: resource.Ref(gone), Reason: "bad"}
 	_, body := get(t, newServer(w), "/debug/explain?host=gone.example")
 	var e admin.Explanation
 	require.NoError(t, json.Unmarshal([]byte(body), &e))

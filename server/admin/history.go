@@ -79,8 +79,7 @@ func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
 		s.answerHistory(w, r, nil, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	s.logWrite(r.URL.Path, writeState(w, a, encoded(r)))
+	s.writeJSON(w, r, func(w io.Writer) error { return writeState(w, a, encoded(r)) })
 }
 
 // writeState writes one object after another, so that the specs of a large state are never all in memory as text.
@@ -172,6 +171,5 @@ func (s *Server) answerHistory(w http.ResponseWriter, r *http.Request, answer an
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	s.logWrite(r.URL.Path, json.NewEncoder(w).Encode(answer))
+	s.writeJSON(w, r, func(w io.Writer) error { return json.NewEncoder(w).Encode(answer) })
 }

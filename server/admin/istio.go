@@ -94,8 +94,7 @@ func (s *Server) syncz(yield func(any) bool) {
 
 // connections is /debug/connections as istiod has it (AdsClients), one client at a time; their number stands at the end, where it is known.
 func (s *Server) connections(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	s.logWrite(r.URL.Path, writeConnections(w, debug.Who(s.opts.Clients)))
+	s.writeJSON(w, r, func(w io.Writer) error { return writeConnections(w, debug.Who(s.opts.Clients)) })
 }
 
 func writeConnections(w io.Writer, clients iter.Seq[xds.ClientStatus]) error {
@@ -124,8 +123,7 @@ func writeConnections(w io.Writer, clients iter.Seq[xds.ClientStatus]) error {
 // configDump is what an Envoy was sent.
 func (s *Server) configDump(w http.ResponseWriter, r *http.Request) {
 	if served, found := s.ofProxy(w, r); found {
-		w.Header().Set("Content-Type", "application/json")
-		s.logWrite(r.URL.Path, debug.WriteDump(w, "", served, r.URL.Query().Has("include_eds")))
+		s.writeJSON(w, r, func(w io.Writer) error { return debug.WriteDump(w, "", served, r.URL.Query().Has("include_eds")) })
 	}
 }
 
@@ -144,9 +142,10 @@ func (s *Server) clusters(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_, err = w.Write(text) //nolint:gosec // it is JSON, and said to be
-	s.logWrite(r.URL.Path, err)
+	s.writeJSON(w, r, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
 }
 
 // ofProxy returns what the client that a request asks about was sent. The errors that it answers with are istiod's, by which istioctl knows

@@ -7,6 +7,60 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
+// viewMetrics makes metrics of what is served when they are asked for.
+type viewMetrics struct{ view View }
+
+var (
+	viewSyncedDesc = prometheus.NewDesc("tributary_view_synced",
+		"Whether every source that has to be has been read, or restored and then read, so that clients are answered.", nil, nil)
+	viewObjectsDesc  = prometheus.NewDesc("tributary_view_objects", "Objects that are served, of all sources.", []string{"kind"}, nil)
+	viewShadowedDesc = prometheus.NewDesc("tributary_view_shadowed_objects",
+		"Objects that several sources have, and of which that of one is served.", nil, nil)
+	viewCompetingDesc = prometheus.NewDesc("tributary_view_competing_hosts", "Hosts claimed by several objects.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m viewMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{viewSyncedDesc, viewObjectsDesc, viewShadowedDesc, viewCompetingDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m viewMetrics) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	synced := 0
+	if m.view.Synced() {
+		synced = 1
+	}
+	gauge(viewSyncedDesc, synced)
+	snapshot := m.view.Snapshot()
+	for _, kind := range snapshot.Kinds() {
+		gauge(viewObjectsDesc, snapshot.LenKind(kind), string(kind))
+	}
+	gauge(viewShadowedDesc, shadowed(m.view))
+	gauge(viewCompetingDesc, competing(m.view))
+}
+
+// shadowed counts the objects that several sources have.
+func shadowed(v View) (n int) {
+	for range v.Shadows() {
+		n++
+	}
+	return n
+}
+
+// competing counts the hosts on which there are conflicts, several on some.
+func competing(v View) int {
+	hosts := make(map[string]bool)
+	for _, c := range v.Conflicts() {
+		hosts[c.Host] = true
+	}
+	return len(hosts)
+}
+
 // NewRegistry returns a registry with the metrics of the process, the Go runtime and the build.
 func NewRegistry(version string) *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{

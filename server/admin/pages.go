@@ -5,6 +5,10 @@ import (
 	"net/http/pprof"
 	"slices"
 	"strings"
+
+	"tributary/aggregate/conflicts"
+	"tributary/server/verify"
+	"tributary/sources"
 )
 
 // Page is what is found at a path.
@@ -44,9 +48,6 @@ func (s *Server) leftOut(path string) bool {
 
 const indexPath = "/debug/"
 
-// index is everything that can be asked.
-func (s *Server) index() any { return append(s.Pages(), s.changes()...) }
-
 func (s *Server) allPages() []Page {
 	var all []Page
 	add := func(path, about string, handler http.Handler, parameters ...Parameter) {
@@ -59,7 +60,7 @@ func (s *Server) allPages() []Page {
 	add("/-/healthy", "200 while the process answers", http.HandlerFunc(s.healthy))
 	add("/-/ready", "200 once every required source was read; before that 503 and the sources that are missing", http.HandlerFunc(s.ready))
 	add("/metrics", "metrics in Prometheus format", s.metrics())
-	add(indexPath, "this list of pages and their parameters", s.json(s.index))
+	add(indexPath, "this list of pages and their parameters", s.json(func() any { return append(s.Pages(), s.changes()...) }))
 	add("/debug/status", "sources, clients, holds, findings and problems on one page", s.json(func() any { return s.Status() }))
 	add("/debug/explain",
 		"which source an object or a host comes from, and why it is served as it is; needs host, or kind and name", http.HandlerFunc(s.explain),
@@ -77,7 +78,7 @@ func (s *Server) allPages() []Page {
 	add("/debug/clusters", "the endpoints that an Envoy was sent, in the format of its /clusters?format=json", http.HandlerFunc(s.clusters),
 		proxy)
 	add("/debug/list", "the pages that istioctl x internal-debug can read over xDS", s.json(func() any { return toolPages }))
-	add("/debug/sources", "the sources and their state", s.json(s.sources))
+	add("/debug/sources", "the sources and their state", s.json(func() any { return append([]sources.Status{}, s.opts.Sources.Status()...) }))
 	add("/debug/quarantine", "invalid objects and documents, which are not served", s.json(func() any { return s.Quarantined() }))
 	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects that changed "+
 		"since they were last acknowledged",
@@ -86,8 +87,10 @@ func (s *Server) allPages() []Page {
 	add("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",
 		s.json(func() any { return s.Guarded() }))
 	add("/debug/conflicts", "objects that are not served because another source has the same object", s.json(s.conflicts))
-	add("/debug/competing", "hosts claimed by several objects, and what istiod does", s.json(s.competing))
-	add("/debug/verify", "the findings of verify about the istiods and Envoys in the configuration", s.json(s.verified))
+	add("/debug/competing", "hosts claimed by several objects, and what istiod does",
+		s.json(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
+	add("/debug/verify", "the findings of verify about the istiods and Envoys in the configuration",
+		s.json(func() any { return append([]verify.Report{}, s.reports()...) }))
 	add("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and what it rejects",
 		http.HandlerFunc(s.expected),
 		needed("node", "the Envoy's node as JSON, as in its bootstrap"), optional("delta", "the Envoy uses delta xDS; takes no value"))

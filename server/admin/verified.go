@@ -103,8 +103,7 @@ func (s *Server) expected(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, status.Convert(err).Message(), http.StatusServiceUnavailable)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	s.logWrite(r.URL.Path, writeExpected(w, expected, served))
+	s.writeJSON(w, r, func(w io.Writer) error { return writeExpected(w, expected, served) })
 }
 
 func writeExpected(w io.Writer, expected *verify.Expected, served []xds.Served) error {
@@ -135,5 +134,3 @@ func (s *Server) reports() []verify.Report {
 	}
 	return s.opts.Verified()
 }
-
-func (s *Server) verified() any { return append([]verify.Report{}, s.reports()...) }

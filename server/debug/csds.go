@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -26,6 +25,9 @@ import (
 // An answer about thousands of clients has megabytes. It is encoded client by client, one answer at a time, in turns with others who have
 // much done, and what the answers take that are on their way is bounded: anybody may ask, and need not read.
 type CSDS struct {
+	answer func(context.Context, *statusv3.ClientStatusRequest) (any, error)
+
+	// of OfClients
 	clients Clients
 	turns   *turns.Turns  // taken by who makes an answer
 	kept    *atomic.Int64 // bytes of answers that are in memory
@@ -33,10 +35,24 @@ type CSDS struct {
 
 // OfClients returns the service that tells of those who are connected here.
 func OfClients(clients Clients) *CSDS {
-	return &CSDS{clients: clients, turns: turns.New(1), kept: new(atomic.Int64)}
+	c := &CSDS{clients: clients, turns: turns.New(1), kept: new(atomic.Int64)}
+	c.answer = func(ctx context.Context, r *statusv3.ClientStatusRequest) (any, error) { return c.encoded(ctx, r) }
+	return c
 }
 
-// Register has s serve it. The codec of s must pass a mem.BufferSlice through as it is, as that of package xds does.
+// OfSelf returns the service that tells how this program stands with those whose client it is. They are few.
+func OfSelf(upstreams func() []*statusv3.ClientConfig) *CSDS {
+	return &CSDS{answer: func(_ context.Context, r *statusv3.ClientStatusRequest) (any, error) {
+		match, err := nodes(r.GetNodeMatchers())
+		if err != nil {
+			return nil, err
+		}
+		all := slices.DeleteFunc(upstreams(), func(c *statusv3.ClientConfig) bool { return !match(c.GetNode()) })
+		return &statusv3.ClientStatusResponse{Config: all}, nil
+	}}
+}
+
+// Register has s serve it. For OfClients the codec of s must pass a mem.BufferSlice through as it is, as that of package xds does.
 func (c *CSDS) Register(s grpc.ServiceRegistrar) {
 	desc := statusv3.ClientStatusDiscoveryService_ServiceDesc
 	desc.HandlerType = nil // the answers are encoded, and not those of the generated interface
@@ -53,7 +69,7 @@ func (c *CSDS) fetch(_ any, ctx context.Context, decode func(any) error, interce
 	if err := decode(r); err != nil {
 		return nil, err
 	}
-	handle := func(ctx context.Context, _ any) (any, error) { return c.encoded(ctx, r) }
+	handle := func(ctx context.Context, _ any) (any, error) { return c.answer(ctx, r) }
 	if intercept == nil {
 		return handle(ctx, r)
 	}
@@ -74,7 +90,7 @@ func (c *CSDS) stream(_ any, stream grpc.ServerStream) error {
 		if err != nil {
 			return err
 		}
-		answer, err := c.encoded(stream.Context(), r)
+		answer, err := c.answer(stream.Context(), r)
 		if err != nil {
 			return err
 		}
@@ -108,7 +124,8 @@ func (c *CSDS) encoded(ctx context.Context, r *statusv3.ClientStatusRequest) (me
 	if err != nil {
 		return nil, err
 	}
-	return a.whole(), nil
+	a.end()
+	return a.done, nil
 }
 
 // The parts of an answer, in bytes, but for what is larger by itself: each has twice as much as the one before.
@@ -157,54 +174,4 @@ func (a *answer) end() {
 		a.done = append(a.done, mem.SliceBuffer(a.part))
 		a.size += len(a.part)
 	}
-}
-
-func (a *answer) whole() mem.BufferSlice {
-	a.end()
-	return a.done
-}
-
-// selfCSDS is the service about this program as a client.
-type selfCSDS struct {
-	statusv3.UnimplementedClientStatusDiscoveryServiceServer
-	upstreams func() []*statusv3.ClientConfig
-}
-
-// OfSelf returns the service that tells how this program stands with those whose client it is. They are few.
-func OfSelf(upstreams func() []*statusv3.ClientConfig) statusv3.ClientStatusDiscoveryServiceServer {
-	return &selfCSDS{upstreams: upstreams}
-}
-
-// FetchClientStatus implements the service.
-func (s *selfCSDS) FetchClientStatus(_ context.Context, r *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
-	return s.answer(r.GetNodeMatchers())
-}
-
-// StreamClientStatus implements the service: each request has its answer.
-func (s *selfCSDS) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
-	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		answer, err := s.answer(r.GetNodeMatchers())
-		if err != nil {
-			return err
-		}
-		if err := stream.Send(answer); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *selfCSDS) answer(matchers []*matcherv3.NodeMatcher) (*statusv3.ClientStatusResponse, error) {
-	match, err := nodes(matchers)
-	if err != nil {
-		return nil, err
-	}
-	all := slices.DeleteFunc(s.upstreams(), func(c *statusv3.ClientConfig) bool { return !match(c.GetNode()) })
-	return &statusv3.ClientStatusResponse{Config: all}, nil
 }

@@ -21,7 +21,9 @@ import (
 )
 
 // Connection names a stream as istiod does.
-func Connection(c *xds.ClientStatus) string { return c.Node.GetId() + "-" + streamID(c.StreamID) }
+func Connection(c *xds.ClientStatus) string {
+	return c.Node.GetId() + "-" + strconv.FormatUint(c.StreamID, 10)
+}
 
 // Find returns the client that is meant by id, as istiod finds it: by a part of the name of its connection.
 func Find(clients Clients, id string) (c xds.ClientStatus, ok bool) {

@@ -32,8 +32,6 @@ func IsQuestion(typeURL string) bool {
 	return typeURL == pageURL || strings.HasPrefix(typeURL, pageURL+"/")
 }
 
-func streamID(id uint64) string { return strconv.FormatUint(id, 10) }
-
 // maxKept bounds what answers to questions take in memory while those who asked stay connected, in bytes; maxAnswer one of them.
 const (
 	maxKept   = 128 << 20

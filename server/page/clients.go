@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -86,9 +87,8 @@ func clientsOf(all []xds.ClientStatus, q query) Clients {
 
 func clientOf(c *xds.ClientStatus) Client {
 	out := Client{
-		Stream: c.StreamID, Node: nodeID(c.Node), Peer: c.Peer, Identity: c.Identity, Kind: kindOfClient(c), Cluster: c.Node.GetCluster(),
-		Protocol:  "state of the world",
-		Connected: c.Connected, Class: condition(c),
+		Stream: c.StreamID, Node: cmp.Or(c.Node.GetId(), "(no node id)"), Peer: c.Peer, Identity: c.Identity, Kind: kindOfClient(c),
+		Cluster: c.Node.GetCluster(), Protocol: "state of the world", Connected: c.Connected, Class: condition(c),
 	}
 	if c.Delta {
 		out.Protocol = "delta"

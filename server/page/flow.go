@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/admin"
@@ -186,18 +184,10 @@ func kindOfClient(c *xds.ClientStatus) string {
 		return ofGRPC
 	case slices.ContainsFunc(c.Types, func(t xds.TypeStatus) bool { _, ok := resource.SchemaByTypeURL(t.TypeURL); return ok }):
 		return ofIstiod // or what is like one; it calls itself a sidecar
-	case agent == "envoy", strings.HasPrefix(firstType(c), "envoy."):
+	case agent == "envoy", len(c.Types) > 0 && strings.HasPrefix(c.Types[0].TypeURL, "type.googleapis.com/envoy."):
 		return ofEnvoy
 	}
 	return ofOther
-}
-
-// firstType is the first that a client asks for.
-func firstType(c *xds.ClientStatus) string {
-	for _, t := range c.Types {
-		return strings.TrimPrefix(t.TypeURL, "type.googleapis.com/")
-	}
-	return ""
 }
 
 func stationsOfClients(all []xds.ClientStatus) (stations []Station) {
@@ -243,6 +233,3 @@ func condition(c *xds.ClientStatus) string {
 	}
 	return worst
 }
-
-// nodeID is that of a client, for people.
-func nodeID(n *corev3.Node) string { return cmp.Or(n.GetId(), "(no node id)") }

@@ -219,7 +219,7 @@ func (o *Objects) held(f facts, q query, terms []string) {
 	for _, g := range f.guarded {
 		more += g.More
 		for _, h := range g.Held {
-			key := resource.Key{Kind: h.Kind, Namespace: h.Namespace, Name: h.Name}
+			key := h.Key()
 			if (q.kind != "" && h.Kind != q.kind) || !matches(terms, key, g.Source, "") {
 				continue
 			}

@@ -266,8 +266,8 @@ func TestChanges(t *testing.T) {
 	show := func() string { return get(t, New(p, slog.New(slog.DiscardHandler)), "/").Body.String() }
 	assert.Contains(t, show(), "there is no history")
 	p.changed = []*history.Entry{
-		{At: noon, Event: "added", Kind: "ServiceEntry", Namespace: "shop", Name: "first", Source: "rules"},
-		{At: noon, Event: "deleted", Kind: "ServiceEntry", Namespace: "shop", Name: "second", Source: "rules"},
+		{At: noon, Event: "added", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"}, Source: "rules"},
+		{At: noon, Event: "deleted", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "second"}, Source: "rules"},
 		{At: noon, Event: "reloaded", Text: "by SIGHUP"},
 	}
 	got := show()
@@ -309,11 +309,11 @@ func TestObjects(t *testing.T) {
 		Losers: []aggregate.Candidate{{Source: "old", Resource: entry(t, "s1", "old")}},
 	}}
 	p.quarantined = []admin.Quarantined{{Source: "rules", Quarantined: sources.Quarantined{
-		Kind: resource.ServiceEntry, Namespace: "shop", Name: "s3", Place: "s3.yaml:1", Reason: "hosts are missing", LastGoodServes: true,
+		Ref:   resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "s3"},
+		Place: "s3.yaml:1", Reason: "hosts are missing", LastGoodServes: true,
 	}}}
 	p.guarded = []admin.Guarded{{Source: "rules", Status: guard.Status{Held: []guard.Held{{
-		Kind: resource.ServiceEntry, Namespace: "shop",
-		Name: "s2", Gone: true,
+		Ref: resource.Ref(key("s2")), Gone: true,
 	}}, More: 4}}}
 	p.speak = []resource.Key{key("s7")}
 	f := facts{
@@ -394,7 +394,7 @@ func TestThePageIsInert(t *testing.T) {
 	})
 	p.clients = []xds.ClientStatus{client(evil, "envoy", rejected(evil, evil))}
 	p.quarantined = []admin.Quarantined{{Source: evil, Quarantined: sources.Quarantined{
-		Name: evil, Kind: resource.ServiceEntry, Place: evil,
+		Ref: resource.Ref{Name: evil, Kind: resource.ServiceEntry}, Place: evil,
 		Reason: evil,
 	}}}
 	p.explained = admin.Explanation{Why: evil, Objects: []admin.Explained{{

@@ -76,7 +76,7 @@ func (q query) link(anchor string) string {
 		set("show", q.show)
 	}
 	if q.object != (resource.Key{}) {
-		set("object", objectID(q.object))
+		set("object", string(q.object.Kind)+"/"+q.object.Namespace+"/"+q.object.Name)
 	}
 	if q.page > 1 {
 		set("page", strconv.Itoa(q.page))
@@ -89,11 +89,6 @@ func (q query) link(anchor string) string {
 		link += "?" + v.Encode()
 	}
 	return link + "#" + anchor
-}
-
-// objectID is how an object is named in an address.
-func objectID(key resource.Key) string {
-	return string(key.Kind) + "/" + key.Namespace + "/" + key.Name
 }
 
 func (q query) showing(show string) query {

@@ -88,6 +88,14 @@ func leadsOut(link, to string) error {
 	return fmt.Errorf("%s leads out of the source's directory, to %s, and is not followed: followLinks: true follows it", link, to)
 }
 
+// identity returns the device and inode of a file, which change when another file takes its name.
+func identity(fi fs.FileInfo) inode {
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return inode{dev: uint64(st.Dev), id: st.Ino} //nolint:unconvert // the type of Dev differs between systems
+	}
+	return inode{}
+}
+
 // stampOf returns the stamp of a file.
 func stampOf(fi fs.FileInfo) stamp {
 	return stamp{size: fi.Size(), mtime: fi.ModTime().UnixNano(), inode: identity(fi)}

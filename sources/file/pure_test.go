@@ -29,12 +29,12 @@ func TestWhichFilesCount(t *testing.T) {
 		"a.yaml.bak": false, "a.yaml.tmp": false, "a.yaml.rpmsave": false, "a": false, "a.toml": false, "yaml": false, "4913": false,
 		"..data": false,
 	} {
-		require.Equal(t, want, counts(name), name)
+		require.Equal(t, want, Reads(name), name)
 	}
-	require.True(t, hidden("..2026_01"))
-	require.True(t, hidden(".git"))
-	require.True(t, hidden("lost+found"))
-	require.False(t, hidden("rules"))
+	require.True(t, Hidden("..2026_01"))
+	require.True(t, Hidden(".git"))
+	require.True(t, Hidden("lost+found"))
+	require.False(t, Hidden("rules"))
 }
 
 func TestPaths(t *testing.T) {

@@ -253,7 +253,7 @@ func (r *run) load(ctx context.Context, paths []string, seen sighting) ([]loaded
 			continue
 		}
 		k, _ := r.files.Get(p)
-		files = append(files, loaded{path: p, known: k, decoded: r.memory.of(p)})
+		files = append(files, loaded{path: p, known: k, decoded: r.memory.files[p]})
 	}
 	r.loader.single = seen.single
 	l := *r.loader // those that take long keep theirs
@@ -392,7 +392,7 @@ func (r *run) report() {
 	}
 	for _, p := range slices.Sorted(maps.Keys(r.troubles)) {
 		t := r.troubles[p]
-		if r.settings.PartialStart && errors.Is(t.err, errDangling) && !counts(p[strings.LastIndexByte(p, '/')+1:]) && !r.holds(p) {
+		if r.settings.PartialStart && errors.Is(t.err, errDangling) && !Reads(p[strings.LastIndexByte(p, '/')+1:]) && !r.holds(p) {
 			continue // a link to nowhere that would not have been read
 		}
 		lines = append(lines, t.err.Error())

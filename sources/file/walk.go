@@ -129,7 +129,7 @@ func (w *walker) dir(path string) *dir {
 	w.dirs[path] = nil
 	up := w.dir(parent(path))
 	name := filepath.Base(path)
-	if up == nil || hidden(name) {
+	if up == nil || Hidden(name) {
 		return nil
 	}
 	fi, real, linked := w.stat(up, name)
@@ -181,7 +181,7 @@ func (w *walker) leadsOut(real string) bool {
 
 // reads reports whether something of that name is read, or looked into.
 func reads(fi fs.FileInfo, name string) bool {
-	return fi.IsDir() || fi.Mode().IsRegular() && counts(name)
+	return fi.IsDir() || fi.Mode().IsRegular() && Reads(name)
 }
 
 // descend returns directory name in up, or nil if it leads in a circle.
@@ -206,7 +206,7 @@ func (w *walker) descend(up *dir, name, real string, linked bool) *dir {
 
 // visit looks at name in directory up, and everything below.
 func (w *walker) visit(up *dir, name string) {
-	if hidden(name) {
+	if Hidden(name) {
 		return
 	}
 	fi, real, linked := w.stat(up, name)
@@ -218,7 +218,7 @@ func (w *walker) visit(up *dir, name string) {
 		if d != nil {
 			w.walk(d, fi)
 		}
-	case fi.Mode().IsRegular() && counts(name):
+	case fi.Mode().IsRegular() && Reads(name):
 		w.file(join(up.path, name), fi)
 	}
 }
@@ -250,7 +250,7 @@ func (w *walker) walk(d *dir, fi fs.FileInfo) {
 		if w.ctx.Err() != nil {
 			return
 		}
-		if e.Type().IsRegular() && !counts(e.Name()) {
+		if e.Type().IsRegular() && !Reads(e.Name()) {
 			continue
 		}
 		w.visit(d, e.Name())

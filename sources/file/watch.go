@@ -107,7 +107,7 @@ func (w *watcher) happened(e fsnotify.Event) {
 	if t := w.targets[dir]; t != nil {
 		paths = append(paths, t.names[name]...)
 		// A directory is never written to. Files that do not count and are, such as logs, would keep us busy.
-		if !hidden(name) && (counts(name) || e.Op != fsnotify.Write) {
+		if !Hidden(name) && (Reads(name) || e.Op != fsnotify.Write) {
 			for _, under := range t.under {
 				paths = append(paths, join(under, name))
 			}

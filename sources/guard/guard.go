@@ -105,13 +105,18 @@ func (g *Guard) apply(puts []*resource.Resource, deletes []resource.Key, explain
 	losses := lossesOf(puts, deletes, before, g.hold)
 	switch {
 	case g.newSettingsUnread:
-		losses = g.hold.known(losses)
+		losses = slices.DeleteFunc(losses, func(l loss) bool {
+			_, held := g.hold.get(l.key)
+			return !held
+		})
 	case g.hold != nil:
 		losses = g.join(losses, explained, puts, before, now)
 	default:
 		g.forget(now)
-		if why := g.tooMuch(losses, puts, before); why != "" {
-			g.begin(now, why)
+		if len(losses) > 0 {
+			if why := g.settings.tooMuch(g.check(losses, puts, before)); why != "" {
+				g.begin(now, why)
+			}
 		}
 	}
 	if g.hold == nil {
@@ -221,13 +226,10 @@ func (g *Guard) release(why string) {
 	hold := g.hold.id
 	g.end(why)
 	changes, _ := g.commit(puts, deletes, g.now())
-	g.attachChanges(hold, changes)
-	g.resetWindow()
-}
-
-// resetWindow forgets recent losses: they were intended. The caller holds mu.
-func (g *Guard) resetWindow() {
-	g.recent = window{}
+	if last := len(g.events) - 1; g.events[last].id == hold {
+		g.events[last].changes = changes
+	}
+	g.recent = window{} // these losses were intended
 	g.peak = g.has.clone()
 }
 
@@ -316,14 +318,6 @@ func (g *Guard) base() tally {
 		base.endpoints -= g.hold.surplus
 	}
 	return base
-}
-
-// tooMuch returns why losses are held, or "" if they pass. The caller holds mu, and there is no hold.
-func (g *Guard) tooMuch(losses []loss, puts []*resource.Resource, before memstore.Snapshot) string {
-	if len(losses) == 0 {
-		return ""
-	}
-	return g.settings.tooMuch(g.check(losses, puts, before))
 }
 
 // check returns the numbers by which losses of one commit are judged. The caller holds mu.

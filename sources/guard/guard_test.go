@@ -102,7 +102,7 @@ func TestMassLossIsHeldAndReleased(t *testing.T) {
 	require.Equal(t, 51, st.Objects)
 	require.Equal(t, 102, st.Endpoints)
 	require.Equal(t, "51 of 100 objects would go within 1m0s, which is more than 10 and more than 50 %", st.Why)
-	require.Equal(t, Held{Kind: resource.ServiceEntry, Namespace: "shop", Name: "s0000", Gone: true, Endpoints: 2}, st.Held[0])
+	require.Equal(t, Held{Ref: resource.Ref(key(0)), Gone: true, Endpoints: 2}, st.Held[0])
 	require.Len(t, st.Held, 50)
 	require.Equal(t, 1, st.More)
 	require.Contains(t, held(b.Guard), key(50))

@@ -109,7 +109,7 @@ func check(t *rapid.T, g *Guard, table *memstore.Table, content map[resource.Key
 	if st != nil {
 		objects, ends := 0, 0
 		for _, h := range st.Held {
-			k := resource.Key{Kind: h.Kind, Namespace: h.Namespace, Name: h.Name}
+			k := h.Key()
 			held[k] = true
 			has := table.Snapshot().Get(k)
 			require.NotNil(t, has, "what is held is there")

@@ -113,14 +113,6 @@ func (h *hold) take(losses []loss, before memstore.Snapshot, puts []*resource.Re
 	return puts, deletes
 }
 
-// known returns the losses of keys that are already held.
-func (h *hold) known(losses []loss) []loss {
-	return slices.DeleteFunc(losses, func(l loss) bool {
-		_, held := h.get(l.key)
-		return !held
-	})
-}
-
 // add holds l, in place of an earlier loss of its key, and returns what to serve: the former object, joined with the desired
 // one if possible.
 func (h *hold) add(l loss) *resource.Resource {

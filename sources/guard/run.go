@@ -31,13 +31,6 @@ func (g *Guard) queueEvent(e holdEvent) {
 	g.changed(nil)
 }
 
-// attachChanges adds the changes that the end of a hold made to its event, which is queued. The caller holds mu.
-func (g *Guard) attachChanges(hold string, changes []memstore.Change) {
-	if last := len(g.events) - 1; g.events[last].id == hold {
-		g.events[last].changes = changes
-	}
-}
-
 func (g *Guard) wakeRun() {
 	select {
 	case g.wake <- struct{}{}:

@@ -21,11 +21,10 @@ type Status struct {
 
 // Held is a held loss of a key.
 type Held struct {
-	Kind      resource.Kind `json:"kind"`
-	Namespace string        `json:"namespace"`
-	Name      string        `json:"name"`
-	Gone      bool          `json:"gone"`                // the source lacks it
-	Endpoints int           `json:"endpoints,omitempty"` // lost
+	resource.Ref
+
+	Gone      bool `json:"gone"`                // the source lacks it
+	Endpoints int  `json:"endpoints,omitempty"` // lost
 }
 
 // maxListed caps Status.Held.
@@ -44,7 +43,7 @@ func (g *Guard) Status() *Status {
 		st.Until = &until
 	}
 	for _, l := range h.first(maxListed) {
-		st.Held = append(st.Held, Held{l.key.Kind, l.key.Namespace, l.key.Name, l.desired == nil, l.endpoints()})
+		st.Held = append(st.Held, Held{resource.Ref(l.key), l.desired == nil, l.endpoints()})
 	}
 	st.More = h.size() - len(st.Held)
 	return st

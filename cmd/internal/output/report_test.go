@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/cmd/internal/output"
+	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/server/transport"
 	"tributary/sources"
@@ -100,7 +101,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		"source a has ServiceEntry shop/b more than once: that at a.yaml:1 is served, and not that at b.yaml:1, " +
 			"c.yaml:2": func(st *admin.Status) {
 			st.Sources[0].Duplicates = []sources.Conflict{{
-				Kind: "ServiceEntry", Namespace: "shop", Name: "b", Winner: "a.yaml:1",
+				Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "b"}, Winner: "a.yaml:1",
 				Losers: []string{"b.yaml:1", "c.yaml:2"},
 			}}
 		},

@@ -25,15 +25,15 @@ import (
 // directory, serves clients and reads the sources, and this process sends its clients away. If a step fails or takes too long, this process
 // kills the successor and resumes.
 //
-// The command (cmd/tributary/control.go) asks the predecessor's Upgrade over HTTP. Upgrade calls handOver; the successor runs takeOver. The
-// two speak in the steps of internal/process, which also starts the successor and passes the sockets on.
+// The command (cmd/tributary/control.go) asks the predecessor's Upgrade over HTTP. Upgrade calls upgradeTo; the successor runs
+// completeUpgrade. The two speak in the steps of internal/process, which also starts the successor and passes the sockets on.
 
 // The times of an upgrade.
 const (
 	pauseWithin  = 10 * time.Second       // the longest time in which nobody reads the sources, plus
 	pausePerItem = 200 * time.Microsecond // this for each object, which the successor restores
 	freeWithin   = 5 * time.Second        // for the system to free the state directory of a process that has ended
-	handOverOver = 10 * time.Second       // streams end in slices over this time, so that clients do not reconnect all at once
+	upgradeDrain = 10 * time.Second       // streams end in slices over this time, so that clients do not reconnect all at once
 )
 
 // Predecessor is the process that this one takes over from.
@@ -42,13 +42,13 @@ type Predecessor interface {
 	Content() []string
 }
 
-// handoff is the state of upgrades: of this process taking over from another, and of another taking over from this one.
-type handoff struct {
+// upgrades is the state of upgrades: of this process taking over from another, and of another taking over from this one.
+type upgrades struct {
 	predecessor Predecessor        // or nil
 	serving     chan struct{}      // closed when this process serves clients
 	registered  chan struct{}      // closed when the service manager knows this process
 	upgrading   chan struct{}      // holds an element during an upgrade
-	handedOver  chan struct{}      // closed when the successor serves clients
+	upgraded    chan struct{}      // closed when the successor serves clients
 	running     context.Context    // ends when this process is told to end
 	end         context.CancelFunc // of running
 	pauses      chan pause         // for write
@@ -64,10 +64,10 @@ type handoff struct {
 // pause asks write to stop its parts and close paused, and to start them again when resume is closed.
 type pause struct{ paused, resume chan struct{} }
 
-func newHandoff(o Options, metrics prometheus.Registerer) *handoff {
-	s := &handoff{
+func newUpgrades(o Options, metrics prometheus.Registerer) *upgrades {
+	s := &upgrades{
 		predecessor: o.Predecessor, serving: make(chan struct{}), registered: make(chan struct{}), upgrading: make(chan struct{}, 1),
-		handedOver: make(chan struct{}), pauses: make(chan pause), path: o.Program, args: o.Arguments,
+		upgraded: make(chan struct{}), pauses: make(chan pause), path: o.Program, args: o.Arguments,
 	}
 	s.running, s.end = context.WithCancel(context.Background())
 	if s.predecessor == nil {
@@ -90,30 +90,30 @@ func newHandoff(o Options, metrics prometheus.Registerer) *handoff {
 }
 
 // state returns the state of the upgrade.
-func (s *handoff) state() admin.UpgradeStatus {
+func (s *upgrades) state() admin.UpgradeStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-func (s *handoff) note(u admin.UpgradeStatus) {
+func (s *upgrades) note(u admin.UpgradeStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status = u
 }
 
 // stop cancels a running upgrade, and waits until it has killed the successor.
-func (s *handoff) stop() {
+func (s *upgrades) stop() {
 	s.end()
 	select {
 	case s.upgrading <- struct{}{}:
-	case <-s.handedOver:
+	case <-s.upgraded:
 	}
 }
 
 // whenServing makes a part begin when this process serves clients.
 func (r *Relay) whenServing(part func(context.Context) error) func(context.Context) error {
-	return when(r.handoff.serving, part)
+	return when(r.upgrades.serving, part)
 }
 
 func when(begins <-chan struct{}, part func(context.Context) error) func(context.Context) error {
@@ -127,9 +127,9 @@ func when(begins <-chan struct{}, part func(context.Context) error) func(context
 	}
 }
 
-// takeOver takes the clients over from the predecessor, as soon as they can be served or when the predecessor has ended.
-func (r *Relay) takeOver(ctx context.Context) error {
-	p := r.handoff.predecessor
+// completeUpgrade takes the clients over from the predecessor, as soon as they can be served or when the predecessor has ended.
+func (r *Relay) completeUpgrade(ctx context.Context) error {
+	p := r.upgrades.predecessor
 	if p == nil {
 		return nil
 	}
@@ -150,9 +150,9 @@ func (r *Relay) takeOver(ctx context.Context) error {
 	}
 	r.log.Info("listening in place of the previous process", r.listeners.addresses()...)
 	r.happened(history.Upgraded, "", fmt.Sprintf("process %d has taken over", os.Getpid()))
-	close(r.handoff.serving)
+	close(r.upgrades.serving)
 	_ = p.Exchange(ctx, process.Serving, process.Registered) // if it has ended, nobody can confirm it
-	close(r.handoff.registered)
+	close(r.upgrades.registered)
 	return nil
 }
 
@@ -191,7 +191,7 @@ func served(p Predecessor) ([]*resource.Resource, error) {
 // Upgrade starts the program that is now at this one's path as the successor. It returns when that has taken over and this process is about
 // to end; or, at the latest when ctx ends, why this one goes on.
 func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error) {
-	s := r.handoff
+	s := r.upgrades
 	select {
 	case <-s.serving:
 	default:
@@ -213,7 +213,7 @@ func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error)
 	begun := time.Now()
 	s.note(admin.UpgradeStatus{Since: &begun})
 	streams := r.engine.Streams()
-	pid, err := r.handOver(ctx)
+	pid, err := r.upgradeTo(ctx)
 	if err != nil {
 		err = fmt.Errorf("%s does not take over: %w; process %d goes on as before", s.path, err, os.Getpid())
 		now := time.Now()
@@ -227,9 +227,9 @@ func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error)
 	return fmt.Sprintf("process %d serves in place of process %d, which hands over %s\n", pid, os.Getpid(), handed), nil
 }
 
-// handOver starts the successor and hands the clients over to it. After an error this process goes on.
-func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
-	next, err := process.StartSuccessor(r.handoff.path, r.handoff.args, r.listeners.raw)
+// upgradeTo starts the successor and hands the clients over to it. After an error this process goes on.
+func (r *Relay) upgradeTo(ctx context.Context) (pid int, err error) {
+	next, err := process.StartSuccessor(r.upgrades.path, r.upgrades.args, r.listeners.raw)
 	if err != nil {
 		return 0, err
 	}
@@ -267,7 +267,7 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 	}
 	r.manager.Main(next.PID())
 	_ = next.Tell(process.Registered) // on an error it serves all the same
-	close(r.handoff.handedOver)
+	close(r.upgrades.upgraded)
 	return next.PID(), nil
 }
 
@@ -290,9 +290,9 @@ func (r *Relay) pause(ctx context.Context) (resume func()) {
 	r.sources.merged(ctx)
 	p := pause{make(chan struct{}), make(chan struct{})}
 	select {
-	case r.handoff.pauses <- p:
+	case r.upgrades.pauses <- p:
 		<-p.paused
-	case <-r.handoff.running.Done(): // write ends, too
+	case <-r.upgrades.running.Done(): // write ends, too
 	}
 	return func() {
 		if r.state != nil {
@@ -313,11 +313,13 @@ func (r *Relay) write(ctx context.Context) error {
 		var all sync.WaitGroup
 		all.Go(func() { r.sources.sweep(writing) })
 		all.Go(func() { r.vips.run(writing) })
-		all.Go(func() { _ = r.remember(writing) }) // neither fails
+		if r.history != nil {
+			all.Go(func() { _ = r.history.Run(writing) }) // it does not fail
+		}
 		var p pause
 		select {
 		case <-ctx.Done():
-		case p = <-r.handoff.pauses:
+		case p = <-r.upgrades.pauses:
 		}
 		stop()
 		all.Wait()

@@ -50,7 +50,7 @@ func TestASuccessorGoesOnInPlaceOfAPredecessorThatEnded(t *testing.T) {
 	})
 	require.NoError(t, theirs.Close())
 	select {
-	case <-r.handoff.serving:
+	case <-r.upgrades.serving:
 	case err := <-ended:
 		require.NoError(t, err)
 	case <-time.After(patience):
@@ -68,7 +68,7 @@ func TestPause(t *testing.T) {
 	r := start(t, dir)
 	r.awaitReady(t)
 	resume := r.pause(t.Context())
-	_, err := r.Reload(t.Context())
+	_, err := r.reloader.Reload(t.Context(), "the test")
 	require.ErrorIs(t, err, admin.ErrUpgrading)
 	_, _, err = r.supervisor.Release("a", "", "somebody")
 	require.ErrorIs(t, err, sources.ErrPaused)
@@ -84,7 +84,7 @@ func TestPause(t *testing.T) {
 		}
 		return nil
 	})
-	_, err = r.Reload(t.Context())
+	_, err = r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 }
 
