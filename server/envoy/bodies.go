@@ -2,9 +2,7 @@ package envoy
 
 import (
 	"bytes"
-	"hash/maphash"
 	"runtime"
-	"slices"
 	"sync"
 	"weak"
 
@@ -21,39 +19,28 @@ type bodies struct {
 	ports map[routesKey]sharedEntry
 }
 
-// routesKey is what the routes of a port depend on. hosts is a hash of their virtual hosts.
+// routesKey is what the routes of a port depend on. hosts is a digest of their virtual hosts.
 type routesKey struct {
 	name       string
 	role       model.Role
 	restricted bool
-	hosts      uint64
+	hosts      model.Key
 }
 
-// sharedEntry is the entry of routes with these virtual hosts.
+// sharedEntry is the entry of routes, and the domains that hosts do not get in it, sorted.
 type sharedEntry struct {
-	hosts []*translate.VirtualHost
 	entry weak.Pointer[xds.Entry]
 	found model.Findings
 }
 
-var hostsSeed = maphash.MakeSeed()
-
-// routes returns the entry of the routes of a port, and the domains that hosts do not get in it, sorted. Scopes with the same virtual
-// hosts share both, and do not modify them; only the first scope encodes the routes.
+// routes returns the entry of the routes of a port, and the domains that hosts do not get in it, sorted. Scopes with equal virtual hosts
+// share both, and do not modify them; only the first scope encodes the routes.
 func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricted bool) (*xds.Entry, model.Findings) {
-	hosts := make([]*translate.VirtualHost, 0, r.hosts.Len())
-	var hash maphash.Hash
-	hash.SetSeed(hostsSeed)
-	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool {
-		hosts = append(hosts, v)
-		maphash.WriteComparable(&hash, v)
-		return true
-	})
-	key := routesKey{name, role, restricted, hash.Sum64()}
+	key := routesKey{name, role, restricted, r.digest()}
 	b.mu.Lock()
 	known := b.ports[key]
 	b.mu.Unlock()
-	if e := known.entry.Value(); e != nil && slices.Equal(known.hosts, hosts) {
+	if e := known.entry.Value(); e != nil {
 		return e, known.found
 	}
 	body, found := r.encode(name, role, restricted)
@@ -64,7 +51,7 @@ func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricte
 	if b.ports == nil {
 		b.ports = make(map[routesKey]sharedEntry)
 	}
-	b.ports[key] = sharedEntry{hosts, weak.Make(e), found}
+	b.ports[key] = sharedEntry{weak.Make(e), found}
 	runtime.AddCleanup(e, b.forgetRoutes, key)
 	return e, found
 }

@@ -51,12 +51,13 @@ type Catalog struct {
 	last      memstore.Snapshot   // that the mesh was made of
 	following map[*scope]struct{} // the scopes that follow the view
 	synced    bool                // all sources were read
-	divided   uint64              // the SelectorIndex.Grown by which profiles divide clients
+	divided   uint64              // the SelectorIndex.Changes by which profiles divide clients
 	changed   changedObjects      // after the first view that was complete
 	review    func()              // see SetReview; nil before that
 
-	warning sync.Mutex
-	warned  []resource.Key // the unenforced objects that the log has; guarded by warning
+	warning  sync.Mutex
+	warned   []resource.Key    // the unenforced objects that the log has; guarded by warning
+	warnedAt memstore.Revision // the view of which it has them; guarded by warning
 
 	cache      translationCache
 	coverage   coverageCache
@@ -220,9 +221,7 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 	for {
 		pause()
 		if err := ctx.Err(); err != nil {
-			for _, t := range translated {
-				c.cache.release(t)
-			}
+			c.giveUp(s, translated)
 			return err
 		}
 		more, by, synced := c.translateSome(s, translated)
@@ -239,6 +238,16 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 	}
 }
 
+// giveUp releases translations that a scope does not get: their hosts are stale still.
+func (c *Catalog) giveUp(s *scope, translated map[string]*translate.Translation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for host, t := range translated {
+		s.stale[host] = struct{}{}
+		c.cache.release(t)
+	}
+}
+
 // translateSome translates some of the stale hosts of a scope, and reports whether there are more. If there are none, it returns the
 // options of listeners, and whether all sources were read.
 func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Translation) (more bool, by translate.ListenerOptions,
@@ -246,6 +255,7 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 ) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	s.listStale(c.mesh)
 	n := 0
 	for host := range s.stale {
 		if n++; n > model.HostsAtATime {
@@ -305,11 +315,14 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile) (s *scope, relea
 		if waited := c.scopes.InTurn(ctx, xds.HostOf(ctx), func() { err = c.catchUp(ctx, s, func() {}) }); waited != nil {
 			err = waited
 		}
+		s.group.Flush()
 	}
 	if err != nil {
 		release()
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
+	s.awaitUpdate()
+	c.warnUnenforced()
 	return s, release, nil
 }
 
@@ -372,7 +385,6 @@ func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error
 		c.drop(s)
 		return nil, err
 	}
-	c.warnUnenforced()
 	return s, nil
 }
 

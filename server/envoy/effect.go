@@ -56,11 +56,11 @@ func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 	return all
 }
 
-// inUse returns the scopes that have all changes of the view, in order.
+// inUse returns the scopes with clients, in order.
 func (c *Catalog) inUse() []*scope {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	scopes := slices.DeleteFunc(slices.Collect(maps.Keys(c.following)), func(s *scope) bool { return s.behind.Load() })
+	scopes := slices.DeleteFunc(slices.Collect(maps.Keys(c.following)), func(s *scope) bool { return s.users.Load() == 0 })
 	slices.SortFunc(scopes, func(a, b *scope) int { return cmp.Compare(a.profile.String(), b.profile.String()) })
 	return scopes
 }

@@ -14,7 +14,7 @@ import (
 var errNotYet = errors.New("not everything was read yet, and nothing is sent before")
 
 // Resources returns all that would be sent to a client of a node if it asked now, and whether it would have to ask for each virtual host
-// and cluster. It does not register a client, and keeps no scope that no client uses.
+// and cluster. It does not register a client.
 func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) (all []xds.Served, onDemand bool, err error) {
 	p := model.ProfileOf(node)
 	p.OnDemand = p.OnDemand && delta
@@ -25,10 +25,7 @@ func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) 
 	if err != nil {
 		return nil, false, err
 	}
-	defer func() {
-		release()
-		c.scopes.Forget(s.profile)
-	}()
+	defer release()
 	for _, coll := range s.all() {
 		if !coll.Synced() {
 			return nil, false, errNotYet

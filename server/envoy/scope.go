@@ -26,6 +26,7 @@ type scope struct {
 	// stale are hosts that changed since the scope was brought up to date. To add some, hold Catalog.mu; to remove some, hold it for reading,
 	// and hold catching.
 	stale       map[string]struct{}
+	allStale    bool               // all hosts are, of the mesh and of the scope, instead of those in stale
 	made        bool               // it had all hosts once; until then changes do not wait for it
 	since       time.Time          // the first change came for which hosts are stale, or zero
 	sidecar     *index.SidecarRule // by which it has them
@@ -136,6 +137,29 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	}
 	s.restricted = m.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
+	if len(s.stale) > 2*m.Size()+64 { // hosts that came and went while there was no client
+		s.allStale = true
+	}
+	if s.allStale {
+		clear(s.stale)
+	}
+}
+
+// listStale puts all hosts into stale if all are stale. Catalog.mu is held for reading, and catching.
+func (s *scope) listStale(m *index.Mesh) {
+	if !s.allStale {
+		return
+	}
+	s.allStale, s.stale = false, m.AllHosts()
+	for host := range s.translations {
+		s.stale[host] = struct{}{}
+	}
+}
+
+// awaitUpdate waits for an update of the collections that is under way.
+func (s *scope) awaitUpdate() {
+	s.catching.Lock()
+	defer s.catching.Unlock()
 }
 
 // all returns the collections that there are.

@@ -8,13 +8,13 @@ import (
 	"tributary/server/envoy/index"
 )
 
-// divide has all clients ask for their profile again if objects select by a condition that is new. When it returns, a client is sent
-// nothing new until it has the scope of its new profile.
+// divide has all clients ask for their profile again if there are other conditions than before. When it returns, a client is sent nothing
+// new until it has the scope of its new profile.
 func (c *Catalog) divide() {
 	c.mu.Lock()
-	grown := c.mesh.Selectors.Grown
-	changed, review := grown != c.divided, c.review
-	c.divided = grown
+	changes := c.mesh.Selectors.Changes
+	changed, review := changes != c.divided, c.review
+	c.divided = changes
 	c.mu.Unlock()
 	if changed && review != nil {
 		review()

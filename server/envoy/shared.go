@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"crypto/sha256"
 	"slices"
 
 	"github.com/tidwall/btree"
@@ -41,6 +42,19 @@ func (r *sharedRoutes) set(host string, v *translate.VirtualHost) {
 			r.shared++
 		}
 	}
+}
+
+// digest returns what the content of the routes depends on, as a digest.
+func (r *sharedRoutes) digest() (key model.Key) {
+	all := sha256.New()
+	r.hosts.Scan(func(host string, v *translate.VirtualHost) bool {
+		var d model.Digest
+		d.Text(host, string(v.Key[:]))
+		all.Write(d)
+		return true
+	})
+	all.Sum(key[:0])
+	return key
 }
 
 // encode returns the encoded RouteConfiguration, made of encoded virtual hosts, and findings for domains that hosts do not get. Of the

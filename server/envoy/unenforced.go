@@ -7,6 +7,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	security "istio.io/api/security/v1beta1"
 
+	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/index"
 	"tributary/server/envoy/translate"
@@ -58,23 +59,28 @@ func (c *Catalog) Unenforced() (keys []resource.Key) {
 	if c.opts.AllowUnenforced || len(c.inUse()) == 0 {
 		return nil
 	}
-	snap := c.view.Snapshot()
+	keys, _ = c.unenforced()
+	return keys
+}
+
+// unenforced returns the security objects that clients would not enforce, in order, and the view that has them.
+func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	for _, kind := range []resource.Kind{resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication} {
-		for r := range snap.List(kind, "") {
+		for r := range c.last.List(kind, "") {
 			if unenforced(r) != "" {
 				keys = append(keys, r.Key())
 			}
 		}
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
 	for key, rule := range c.mesh.Policies.ByKey {
 		if wantsMutual(rule.Spec) {
 			keys = append(keys, key)
 		}
 	}
 	slices.SortFunc(keys, resource.Key.Compare)
-	return keys
+	return keys, c.last
 }
 
 // maxWarned is how many objects are named in the log at once; the others are counted.
@@ -82,15 +88,23 @@ const maxWarned = 20
 
 // warnUnenforced logs the objects that clients do not enforce and that were not logged yet.
 func (c *Catalog) warnUnenforced() {
-	all := c.Unenforced()
+	if c.opts.AllowUnenforced || len(c.inUse()) == 0 {
+		return
+	}
 	c.warning.Lock()
+	defer c.warning.Unlock()
+	c.mu.RLock()
+	revision := c.last.Revision()
+	c.mu.RUnlock()
+	if revision == c.warnedAt {
+		return
+	}
+	all, snap := c.unenforced()
 	news := slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool {
 		_, was := slices.BinarySearchFunc(c.warned, key, resource.Key.Compare)
 		return was
 	})
-	c.warned = all
-	c.warning.Unlock()
-	snap := c.view.Snapshot()
+	c.warned, c.warnedAt = all, snap.Revision()
 	for _, key := range news[:min(len(news), maxWarned)] {
 		if r := snap.Get(key); r != nil {
 			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(), "effect",

@@ -90,6 +90,10 @@ func TestSecurityObjectsAreNotEnforced(t *testing.T) {
 			require.Equal(t, allowed, withEndpoints["outbound|80||a.example"], n)
 			require.Equal(t, allowed, withEndpoints["outbound|80|one|a.example"], n)
 		}
+		require.Empty(t, c.Unenforced(), "the clients are gone")
+		_, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
+		require.NoError(t, err)
+		defer release()
 		var names []string
 		for _, key := range c.Unenforced() {
 			names = append(names, key.Name)

@@ -159,8 +159,13 @@ func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) 
 			s.limits.MaxOfHost)
 	}
 	m = s.members[key]
+	if m != nil && m.users == 0 {
+		if err := s.mayUse(host, s.cost(m.family)); err != nil {
+			return nil, nil, false, err
+		}
+	}
 	if first = m == nil; first {
-		if err := s.mayMake(host, estimate); err != nil || estimate == unknown {
+		if err := s.mayUse(host, estimate); err != nil || estimate == unknown {
 			return nil, nil, false, err
 		}
 		m = &member[F]{made: make(chan struct{}), cost: estimate}
@@ -178,8 +183,8 @@ func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) 
 	return m, sync.OnceFunc(func() { s.release(key, m, host) }), first, nil
 }
 
-// mayMake says whether one more family may be made, for a host: by their number only, as long as its cost is unknown.
-func (s *Set[K, F]) mayMake(host string, estimate int) error {
+// mayUse says whether one more family may be in use, by a host: by their number only, as long as its cost is unknown.
+func (s *Set[K, F]) mayUse(host string, estimate int) error {
 	inUse, cost, ofHost := 0, 0, 0
 	for key, m := range s.members {
 		if m.users == 0 {
@@ -212,20 +217,6 @@ func (s *Set[K, F]) mayMake(host string, estimate int) error {
 
 // release ends a use. Families without users go when they cost too much.
 func (s *Set[K, F]) release(key K, m *member[F], host string) { s.discard(s.leave(key, m, host)...) }
-
-// Forget drops the family of key at once if it has no users.
-func (s *Set[K, F]) Forget(key K) {
-	s.mu.Lock()
-	m := s.members[key]
-	unused := m != nil && m.users == 0
-	if unused {
-		delete(s.members, key)
-	}
-	s.mu.Unlock()
-	if unused {
-		s.discard(m.family)
-	}
-}
 
 // discard drops families. The memory of many is given back to the system at once: the runtime alone would keep it for minutes.
 func (s *Set[K, F]) discard(families ...F) {

@@ -275,17 +275,20 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	require.Zero(t, s.dropped)
 }
 
-// Only a family without users is forgotten.
-func TestForget(t *testing.T) {
-	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})
-	_, release := use(t, s, "a", "h")
-	s.Forget("a")
-	s.Forget("unknown")
-	require.Empty(t, *dropped)
-	release()
-	require.Empty(t, *dropped, "it is kept for clients that come back")
-	s.Forget("a")
-	s.Forget("a")
-	require.Equal(t, []string{"a"}, *dropped)
-	require.Empty(t, s.members)
+// A family that is kept counts against the limits when it is used again.
+func TestFamiliesThatAreUsedAgainCount(t *testing.T) {
+	s, _ := newSet(Limits{Max: 5, MaxOfHost: 100, MaxCost: 50, MaxCostOfHost: 30, MaxIdleCost: 1000})
+	for i := range 20 {
+		_, release := use(t, s, strconv.Itoa(i), "h")
+		release()
+	}
+	inUse := 0
+	for _, host := range []string{"h", "other"} {
+		for i := range 20 {
+			if _, _, err := s.Acquire(t.Context(), strconv.Itoa(i), host, making(func() *string { return new(string) })); err == nil {
+				inUse++
+			}
+		}
+		require.Equal(t, map[string]int{"h": 3, "other": 6}[host], inUse)
+	}
 }

@@ -114,6 +114,15 @@ func (g *Group) announce() {
 	}
 }
 
+// Flush has commits take effect at once that wait for the debounce.
+func (g *Group) Flush() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.hidden) > 0 {
+		g.show()
+	}
+}
+
 // show makes the hidden states visible, and wakes the subscribed streams; g.mu is held.
 func (g *Group) show() {
 	if g.timer != nil {

@@ -367,6 +367,9 @@ var Kinds = []resource.Kind{
 	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
 }
 
+// Size is about the number of AllHosts.
+func (m *Mesh) Size() int { return len(m.Hosts) + len(m.Virtuals.ByKey) + len(m.named) }
+
 // AllHosts returns the hosts of all services and routes.
 func (m *Mesh) AllHosts() map[string]struct{} {
 	hosts := map[string]struct{}{model.GatewayUnit: {}}

@@ -187,7 +187,7 @@ type SelectorIndex struct {
 	byObject map[resource.Key]Selectors
 	count    map[Selector]int
 	kinds    [attributes]int // conditions of each attribute
-	Grown    uint64          // how often the first object with a condition came
+	Changes  uint64          // how often a condition got its first object, or lost its last one
 }
 
 func newSelectorIndex() *SelectorIndex {
@@ -208,7 +208,7 @@ func (x *SelectorIndex) Add(all Selectors) {
 	for s := range all {
 		if x.count[s]++; x.count[s] == 1 {
 			x.kinds[s.attribute]++
-			x.Grown++
+			x.Changes++
 		}
 	}
 }
@@ -218,6 +218,7 @@ func (x *SelectorIndex) Remove(all Selectors) {
 	for s := range all {
 		if x.count[s]--; x.count[s] == 0 {
 			x.kinds[s.attribute]--
+			x.Changes++
 			delete(x.count, s)
 		}
 	}

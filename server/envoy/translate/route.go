@@ -1,9 +1,8 @@
 package translate
 
 import (
-	"bytes"
+	"crypto/sha256"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 
@@ -22,8 +21,9 @@ import (
 type VirtualHost struct {
 	Place   model.Place // of its definition
 	Domains []string
-	Rest    []byte // an encoded VirtualHost without domains
-	Field   []byte // all of it, as a field of a RouteConfiguration
+	Rest    []byte    // an encoded VirtualHost without domains
+	Field   []byte    // all of it, as a field of a RouteConfiguration
+	Key     model.Key // of its content and place
 
 	OnDemand struct { // caches, per domain, the entries for clients that ask for it
 		Mu      sync.Mutex
@@ -34,12 +34,16 @@ type VirtualHost struct {
 func newVirtualHost(at model.Place, domains []string, rest *routev3.VirtualHost) *VirtualHost {
 	v := &VirtualHost{Place: at, Domains: domains, Rest: model.MustMarshal(rest)}
 	v.Field = v.Encode(func(string) bool { return false })
+	var d model.Digest
+	d.Object(at.Of)
+	d.Text(at.Field, string(v.Field), string(v.Rest))
+	v.Key = sha256.Sum256(d)
 	return v
 }
 
 // Equal reports whether both are the same; either may be nil.
 func (v *VirtualHost) Equal(o *VirtualHost) bool {
-	return v == o || v != nil && o != nil && v.Place == o.Place && slices.Equal(v.Domains, o.Domains) && bytes.Equal(v.Rest, o.Rest)
+	return v == o || v != nil && o != nil && v.Key == o.Key
 }
 
 // Encode returns the virtual host as a field of a RouteConfiguration, without taken domains; nil if all are taken.
