@@ -364,7 +364,8 @@ func (r *run) apply(i *instance) {
 	l := i.lookup
 	switch {
 	case l.metadata != nil:
-		r.state.serve(i, i.Providers(*l.metadata))
+		providers, _ := i.Offers(*l.metadata)
+		r.state.serve(i, providers)
 	case len(l.guess) > 0 && !r.state.knows(i):
 		r.state.serve(i, i.Guess(l.guess))
 	}

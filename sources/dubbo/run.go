@@ -68,7 +68,7 @@ func newRun(s *Source, sink sources.Sink) *run {
 }
 
 func (r *run) loop(ctx context.Context) error {
-	wanted := registry.Wanted{Consumers: r.consumers()}
+	wanted := registry.Wanted{Consumers: r.consumers(), Notes: registry.NoNotes{}}
 	if keeper, ok := r.sink.(sources.Keeper); ok {
 		wanted.Notes = keeper
 	}

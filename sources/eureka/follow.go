@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -265,20 +263,15 @@ func fullest(servers []string, replies map[string]*client.Reply) string {
 
 // failures joins the errors of all servers. It is a denial if one of them is.
 func failures(servers []string, failed map[string]error) error {
-	errs := slices.Collect(maps.Values(failed))
-	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, client.ErrDenied) }) {
-		return joined(servers, failed, errUnreachable)
-	}
-	return joined(servers, failed, client.ErrDenied)
-}
-
-var errUnreachable = errors.New("no server answers")
-
-// joined returns an error of a kind with the texts of all servers.
-func joined(servers []string, failed map[string]error, kind error) error {
+	kind := errUnreachable
 	var texts []string
 	for _, server := range servers {
 		texts = append(texts, failed[server].Error())
+		if errors.Is(failed[server], client.ErrDenied) {
+			kind = client.ErrDenied
+		}
 	}
 	return fmt.Errorf("%w: %s", kind, strings.Join(texts, "; "))
 }
+
+var errUnreachable = errors.New("no server answers")

@@ -2,7 +2,6 @@
 package nacos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,17 +175,12 @@ func off(i client.Instance) bool { return !i.Enabled || i.Weight <= 0 }
 // registrationsOf returns the registrations of the instances of an interface's service: URLs, whose parameters are the metadata.
 func registrationsOf(iface string, all []client.Instance) (urls []registry.Registration) {
 	for _, i := range all {
-		u := provider.URL{
-			Protocol: strings.ToLower(cmp.Or(i.Metadata["protocol"], "dubbo")), Host: i.IP, Port: i.Port,
-			Path: cmp.Or(strings.TrimPrefix(i.Metadata["path"], "/"), iface), Params: maps.Clone(i.Metadata),
-		}
-		if u.Params == nil {
-			u.Params = map[string]string{}
-		}
-		u.Params["interface"] = cmp.Or(u.Params["interface"], iface)
+		params := map[string]string{}
+		maps.Copy(params, i.Metadata)
 		if off(i) {
-			u.Params["disabled"] = "true"
+			params["disabled"] = "true"
 		}
+		u := provider.NewURL(iface, i.IP, i.Port, params)
 		urls = append(urls, registry.Registration{URL: u, Failing: failing(i)})
 	}
 	return urls

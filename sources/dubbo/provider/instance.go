@@ -182,40 +182,24 @@ func (i Instance) portOf(protocol string) int {
 	return 0
 }
 
-// Providers returns the providers of an instance with this metadata: its host, with the ports of the services.
-func (i Instance) Providers(m Metadata) []Provider {
-	all, _ := i.offers(m)
-	return all
-}
-
-// Uncallable returns why other services in the metadata cannot be called.
-func (i Instance) Uncallable(m Metadata) []error {
-	_, others := i.offers(m)
-	return others
-}
-
-func (i Instance) offers(m Metadata) (all []Provider, others []error) {
+// Offers returns the providers of an instance with this metadata (its host, with the ports of the services), and why other services in the
+// metadata cannot be called.
+func (i Instance) Offers(m Metadata) (all []Provider, others []error) {
 	for _, s := range m.Services {
 		p := Provider{
 			ID: newID(s.Name, s.Group, s.Version), Protocol: s.Protocol, Host: i.Host,
 			Port: cmp.Or(s.Port, i.portOf(s.Protocol), i.Port), Path: cmp.Or(s.Path, s.Name),
-			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params,
+			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params, Unverified: i.Unverified, SwitchedOff: i.Off,
 		}
 		switch err := p.check(); {
 		case internal(p.Interface):
 		case err != nil:
 			others = append(others, err)
 		default:
-			all = append(all, p.withStateOf(i))
+			all = append(all, p)
 		}
 	}
 	return all, others
-}
-
-// withStateOf returns p, switched off or unverified if its instance is.
-func (p Provider) withStateOf(i Instance) Provider {
-	p.Unverified, p.SwitchedOff = i.Unverified, i.Off
-	return p
 }
 
 // Guess returns the providers of an instance if only the interfaces mapped to its application are known.
@@ -230,10 +214,10 @@ func (i Instance) Guess(interfaces []string) []Provider {
 		for _, name := range interfaces {
 			p := Provider{
 				ID: ID{Interface: name}, Protocol: e.Protocol, Host: i.Host, Port: e.Port, Path: name,
-				Application: i.Application, Timestamp: i.Timestamp,
+				Application: i.Application, Timestamp: i.Timestamp, Unverified: i.Unverified, SwitchedOff: i.Off,
 			}
 			if !internal(name) && p.check() == nil {
-				all = append(all, p.withStateOf(i))
+				all = append(all, p)
 			}
 		}
 	}

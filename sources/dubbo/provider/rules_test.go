@@ -502,3 +502,9 @@ func TestKeysOfDubbo26(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "g1/a:1 50", fmt.Sprint(p.ID, " ", p.Weight()))
 }
+
+// Providers returns what can be called of an instance.
+func (i Instance) Providers(m Metadata) []Provider {
+	all, _ := i.Offers(m)
+	return all
+}

@@ -22,7 +22,7 @@ type Registry interface {
 // Wanted tells a registry what to read, and what earlier runs left.
 type Wanted struct {
 	Consumers bool // read consumers
-	// Notes keep the registry's own data for the next run; nil if nothing is kept. Before are the providers that an earlier run published.
+	// Notes keep the registry's own data for the next run. Before are the providers that an earlier run published.
 	Notes  Notes
 	Before []Known
 }
@@ -33,6 +33,15 @@ type Notes interface {
 	Kept() []byte
 	Keep(note []byte)
 }
+
+// NoNotes keep nothing.
+type NoNotes struct{}
+
+// Kept implements Notes.
+func (NoNotes) Kept() []byte { return nil }
+
+// Keep implements Notes.
+func (NoNotes) Keep([]byte) {}
 
 // Known is a provider that an earlier run published.
 type Known struct {
