@@ -197,14 +197,6 @@ func (s *state) unlisted() (err error) {
 	return err
 }
 
-// firstOf returns the first text, with the number of others; nothing if there is none.
-func firstOf(texts []string, what string) []string {
-	if len(texts) < 2 {
-		return texts
-	}
-	return []string{fmt.Sprintf("%s, and %d more %s", texts[0], len(texts)-1, what)}
-}
-
 // problems returns what cannot be read: the first of each kind, with the number of others. The caller holds mu.
 func (r *run) problems() (all []string, denied bool) {
 	var interfaces, applications []string
@@ -235,7 +227,7 @@ func (r *run) problems() (all []string, denied bool) {
 			}
 		}
 	}
-	return slices.Concat(all, firstOf(interfaces, "interfaces"), firstOf(applications, "of applications"), r.state.unresolved()), denied
+	return slices.Concat(all, core.First(interfaces, "interfaces"), core.First(applications, "of applications"), r.state.unresolved()), denied
 }
 
 // unresolved names the first application with an instance whose services are unknown at both levels, why, and how many others there are.

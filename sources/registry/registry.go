@@ -25,6 +25,7 @@ package registry
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -59,6 +60,14 @@ func tidy(c sources.Content) sources.Content {
 	slices.Sort(c.Warnings)
 	c.Warnings = slices.Compact(c.Warnings)
 	return c
+}
+
+// First returns the first text, with the number of others; nothing if there is none.
+func First(texts []string, what string) []string {
+	if len(texts) < 2 {
+		return texts
+	}
+	return []string{fmt.Sprintf("%s, and %d more %s", texts[0], len(texts)-1, what)}
 }
 
 // HeldText says that endpoints are not listed and stay.
