@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -21,8 +22,7 @@ type Registry struct {
 	address Address
 	resync  time.Duration
 
-	mu   sync.Mutex
-	conn Conn // while Watch runs
+	watching atomic.Pointer[watch] // while Watch runs
 }
 
 var _ registry.Registry = (*Registry)(nil)
@@ -95,7 +95,7 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	w.loops, ctx = worker.New(ctx)
 	defer w.loops.Stop()
 	w.conn = conn
-	r.keep(conn)
+	r.watching.Store(w)
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() { // this ends waiting calls
 		defer close(closed)
@@ -108,14 +108,8 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	<-ctx.Done()
 	failed := w.loops.Wait()
 	<-closed
-	r.keep(nil)
+	r.watching.Store(nil)
 	return failed
-}
-
-func (r *Registry) keep(c Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.conn = c
 }
 
 // authenticate adds the credentials before anything is read; ok is false if ctx ended first.
@@ -307,9 +301,9 @@ func (w *watch) vanished(string) (<-chan zk.Event, error) {
 
 // Metadata implements registry.Registry. dubbo-go and Java use different paths.
 func (r *Registry) Metadata(_ context.Context, application, revision string) ([]byte, error) {
-	conn := r.current()
-	if conn == nil {
-		return nil, errConnection
+	conn, err := r.connection()
+	if err != nil {
+		return nil, err
 	}
 	group := r.address.group()
 	for _, path := range []string{group + "/metadata/" + application + "/" + revision, group + "/" + application + "/" + revision} {
@@ -326,9 +320,9 @@ func (r *Registry) Metadata(_ context.Context, application, revision string) ([]
 
 // Mapped implements registry.Registry.
 func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
-	conn := r.current()
-	if conn == nil {
-		return nil, errConnection
+	conn, err := r.connection()
+	if err != nil {
+		return nil, err
 	}
 	path := r.address.group() + "/mapping"
 	nodes, _, err := conn.Children(path)
@@ -357,8 +351,10 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	return all.InterfacesOf(), nil
 }
 
-func (r *Registry) current() Conn {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.conn
+// connection returns the connection while Watch runs.
+func (r *Registry) connection() (Conn, error) {
+	if w := r.watching.Load(); w != nil {
+		return w.conn, nil
+	}
+	return nil, errConnection
 }
