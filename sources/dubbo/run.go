@@ -120,13 +120,11 @@ func (r *run) Instances(name string, ids []string, err error) {
 }
 
 // Instance implements registry.Listener.
-func (r *run) Instance(application, id string, i *provider.Instance, err error) {
+func (r *run) Instance(application, id string, i provider.Instance, dubbo bool, err error) {
 	r.change(func(s *state) {
-		a := s.applications[application]
-		if a == nil || a.instances[id] == nil {
-			return
+		if a := s.applications[application]; a != nil && a.instances[id] != nil {
+			r.takeInstance(a.instances[id], i, dubbo, err)
 		}
-		r.takeInstance(a.instances[id], i, err)
 	})
 }
 

@@ -59,9 +59,9 @@ type Listener interface {
 	Applications(names []string, err error)
 	// Registered delivers the registrations of a part, or ErrAbsent if there is no such place.
 	Registered(of Part, all []Registration, err error)
-	// Instances lists the ids of an application; Instance delivers one, nil if it is not Dubbo's. A Failing instance counts as unlisted.
+	// Instances lists the ids of an application; Instance delivers one, and whether it is Dubbo's. A Failing instance counts as unlisted.
 	Instances(application string, ids []string, err error)
-	Instance(application, id string, i *provider.Instance, err error)
+	Instance(application, id string, i provider.Instance, dubbo bool, err error)
 	// Others is the number of other services, which are not Dubbo's.
 	Others(count int)
 	// Connection tells whether the registry can be reached, at the start and whenever that changes.

@@ -269,16 +269,12 @@ func (w *watch) application(ctx context.Context, name string) {
 	selected := func(id string) bool { return w.apps != w.group || isAddress(id) } // interfaces may be there, too
 	w.each(ctx, path, selected, func(ids []string, err error) { w.to.Instances(name, ids, err) }, func(ctx context.Context, id string) {
 		follow(ctx, w, path+"/"+id, w.data(), w.vanished, func(content []byte, err error) {
-			if err != nil {
-				w.to.Instance(name, id, nil, err)
-				return
+			var i provider.Instance
+			ok := false
+			if err == nil {
+				i, ok, err = provider.ParseInstance(name, content)
 			}
-			i, ok, err := provider.ParseInstance(name, content)
-			if !ok && err == nil {
-				w.to.Instance(name, id, nil, nil)
-				return
-			}
-			w.to.Instance(name, id, &i, err)
+			w.to.Instance(name, id, i, ok, err)
 		})
 	})
 }
