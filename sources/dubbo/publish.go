@@ -36,10 +36,11 @@ func (r *run) gather(now time.Time) (g core.Batch) {
 				r.state.dirty[name] = true
 			}
 		}
-		if g.Next = min(g.Next, wait); ok {
-			g.Next = time.Hour
+		if ok {
 			g.Synced = !r.state.partial()
 			r.synced = g.Synced
+		} else {
+			g.Next = wait
 		}
 	}
 	g.Contents = r.contents(now)

@@ -18,13 +18,9 @@ import (
 // run is one run of a source. It is the registry.Listener.
 type run struct {
 	// read-only
-	settings Settings
-	sink     sources.Sink
-	registry registry.Registry
-	asker    asker
-	mapper   *mapping.Mapper
-	counters *counts
-	wakeup   core.Wakeup
+	*Source
+	sink   sources.Sink
+	wakeup core.Wakeup
 
 	resolver resolver
 
@@ -49,18 +45,14 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := newRun(s, sink)
-	return r.loop(ctx)
+	return newRun(s, sink).loop(ctx)
 }
 
 // notYet is the message before the first connection.
 const notYet = "not connected yet"
 
 func newRun(s *Source, sink sources.Sink) *run {
-	r := &run{
-		settings: s.settings, sink: sink, registry: s.registry, asker: s.asker, mapper: s.mapper, counters: s.counters,
-		wakeup: core.NewWakeup(), state: newState(s.mapper, s.place, s.settings), down: notYet,
-	}
+	r := &run{Source: s, sink: sink, wakeup: core.NewWakeup(), state: newState(s.mapper, s.place, s.settings), down: notYet}
 	r.resolver.maxKept, r.resolver.again = s.maxMetadata, s.again
 	r.resolver.all = make(map[revision]*lookup)
 	r.resolver.mapping.turn = make(chan struct{}, 1)

@@ -262,9 +262,9 @@ func (c *checkedConn) Write(p []byte) (n int, err error) {
 	return c.Conn.Write(p)
 }
 
-// servers gives the library the names of the servers in turn: the library's own provider would resolve the names only once.
+// servers gives the library the names of the servers in turn: the library's own provider would resolve the names only once. The library calls
+// it from one goroutine.
 type servers struct {
-	mu      sync.Mutex
 	names   []string
 	current int
 	last    int // the last one that accepted us
@@ -272,8 +272,6 @@ type servers struct {
 
 // Init implements zk.HostProvider.
 func (s *servers) Init(names []string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.names, s.current, s.last = names, -1, -1
 	return nil
 }
@@ -283,22 +281,14 @@ func (s *servers) Len() int { return len(s.names) }
 
 // Next implements zk.HostProvider.
 func (s *servers) Next() (server string, retryStart bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.current = (s.current + 1) % len(s.names)
 	retryStart = s.current == s.last
-	if s.last == -1 {
-		s.last = 0
-	}
+	s.last = max(s.last, 0)
 	return s.names[s.current], retryStart
 }
 
 // Connected implements zk.HostProvider.
-func (s *servers) Connected() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = s.current
-}
+func (s *servers) Connected() { s.last = s.current }
 
 // client is a Conn of the library.
 type client struct {
