@@ -21,10 +21,6 @@ type consuming struct {
 	dirty     bool                            // the listed consumers changed
 }
 
-func newConsuming() *consuming {
-	return &consuming{known: map[string][]core.Known[string]{}, published: map[string]bool{}}
-}
-
 // sidecarGroup precedes the name of an application in the group of its Sidecar. Dubbo's names have no blanks.
 const sidecarGroup = "sidecar of "
 

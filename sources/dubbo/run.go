@@ -9,7 +9,6 @@ import (
 	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 	core "tributary/sources/registry"
@@ -67,7 +66,12 @@ func (r *run) loop(ctx context.Context) error {
 	core.Restore(r.sink, func(group string, published []*resource.Resource) {
 		if !r.state.restoreSidecar(group, published) {
 			r.state.restore(group, published)
-			wanted.Before = append(wanted.Before, knownOf(r.mapper.Restore(published))...)
+			for _, of := range r.mapper.Restore(published) {
+				for _, e := range of.Endpoints {
+					k := registry.Known{Interface: of.ID.Group(), Application: e.Instance, Address: e.Address, Port: int(e.Port)}
+					wanted.Before = append(wanted.Before, k)
+				}
+			}
 		}
 	})
 	workers, ctx := worker.New(ctx)
@@ -81,37 +85,22 @@ func (r *run) loop(ctx context.Context) error {
 // consumers reports whether consumers are read.
 func (r *run) consumers() bool { return r.settings.Mapping.Sidecars != nil }
 
-// knownOf returns the providers that an earlier run published.
-func knownOf(all []core.Service[mapping.ID]) (known []registry.Known) {
-	for _, of := range all {
-		for _, e := range of.Endpoints {
-			known = append(known, registry.Known{Interface: of.ID.Group(), Application: e.Instance, Address: e.Address, Port: int(e.Port)})
-		}
-	}
-	return known
-}
-
-// Parts implements registry.Listener.
 func (r *run) Parts(all []registry.Part, err error) {
 	r.change(func(s *state) { s.takeParts(all, err) })
 }
 
-// Applications implements registry.Listener.
 func (r *run) Applications(names []string, err error) {
 	r.change(func(s *state) { s.takeApplications(names, err) })
 }
 
-// Registered implements registry.Listener.
 func (r *run) Registered(of registry.Part, all []registry.Registration, err error) {
 	r.change(func(s *state) { s.take(of, all, err) })
 }
 
-// Instances implements registry.Listener.
 func (r *run) Instances(name string, ids []string, err error) {
 	r.change(func(s *state) { s.takeInstances(name, ids, err) })
 }
 
-// Instance implements registry.Listener.
 func (r *run) Instance(application, id string, i provider.Instance, dubbo bool, err error) {
 	r.change(func(s *state) {
 		if a := s.applications[application]; a != nil && a.instances[id] != nil {
@@ -120,10 +109,8 @@ func (r *run) Instance(application, id string, i provider.Instance, dubbo bool, 
 	})
 }
 
-// Others implements registry.Listener.
 func (r *run) Others(count int) { r.change(func(s *state) { s.others = count }) }
 
-// Connection implements registry.Listener.
 func (r *run) Connection(c registry.Connection) {
 	r.change(func(s *state) {
 		r.denied = c.Denied
@@ -144,7 +131,6 @@ func (r *run) Connection(c registry.Connection) {
 	})
 }
 
-// Healed implements registry.Listener.
 func (r *run) Healed(string) { r.counters.healed.Add(1) }
 
 func (r *run) change(f func(*state)) {

@@ -143,7 +143,7 @@ func newState(m *mapping.Mapper, place string, settings Settings) *state {
 	s := &state{
 		mapper: m, place: place, selects: settings.serves, maxProvided: maxProvided, interfaces: map[string]*iface{},
 		applications: map[string]*application{}, knownAddresses: addressCounts{}, served: map[string]map[*instance]bool{},
-		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
+		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: &consuming{known: map[string][]core.Known[string]{}, published: map[string]bool{}},
 		unwanted: [...]bool{interfaceNames: settings.RegisterMode == modeInstance, applicationNames: settings.RegisterMode == modeInterface},
 		reads:    settings.reads,
 	}

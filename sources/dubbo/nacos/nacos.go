@@ -115,10 +115,9 @@ func explain(err error) error {
 	return err
 }
 
-// listener turns the client's services into parts and applications.
+// listener is the client.Listener that turns services into parts and applications.
 type listener struct{ to registry.Listener }
 
-// Connection implements client.Listener.
 func (l *listener) Connection(err error) {
 	c := registry.Connection{Up: err == nil, Fresh: true}
 	if err != nil {
@@ -127,7 +126,6 @@ func (l *listener) Connection(err error) {
 	l.to.Connection(c)
 }
 
-// Services implements client.Listener.
 func (l *listener) Services(_ string, names []string, err error) {
 	if err != nil {
 		err = explain(err)
@@ -149,7 +147,6 @@ func (l *listener) Services(_ string, names []string, err error) {
 	l.to.Applications(applications, nil)
 }
 
-// Instances implements client.Listener.
 func (l *listener) Instances(_, name string, all []client.Instance, warnings []string, err error) {
 	of := partOf(name)
 	all = slices.DeleteFunc(all, func(i client.Instance) bool {
@@ -209,5 +206,4 @@ func (l *listener) application(name string, all []client.Instance, err error) {
 	claims.Tell(l.to, name, nil)
 }
 
-// Healed implements client.Listener.
 func (l *listener) Healed(group, service string) { l.to.Healed(group + "@@" + service) }

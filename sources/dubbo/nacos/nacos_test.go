@@ -117,7 +117,6 @@ func TestWhatJavaAndGoRegister(t *testing.T) {
 	i := h.instances["192.0.2.2:23442"]
 	require.Equal(t, "all-local", i.Application)
 	require.Equal(t, &provider.MetadataService{Protocol: "dubbo", Port: 23442, Version: "1.0.0"}, i.Service)
-	require.False(t, i.Remote)
 	require.Equal(t, []provider.Endpoint{{Protocol: "tri", Port: 23451}}, h.instances["127.0.0.1:23451"].Endpoints)
 }
 

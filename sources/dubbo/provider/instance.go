@@ -20,7 +20,6 @@ type Instance struct {
 	Host        string
 	Port        int
 	Revision    string
-	Remote      bool       // its metadata is in the metadata report
 	Endpoints   []Endpoint // one for each protocol
 	Metadata    map[string]string
 	Timestamp   int64 // in milliseconds
@@ -51,7 +50,6 @@ type MetadataService struct {
 const (
 	keyEndpoints = "dubbo.endpoints"
 	keyRevision  = "dubbo.metadata.revision"
-	keyStorage   = "dubbo.metadata.storage-type"
 	keyService   = "dubbo.metadata-service.url-params"
 )
 
@@ -94,7 +92,7 @@ func NewInstance(application, host string, port int, metadata map[string]string)
 		return Instance{}, false, nil
 	}
 	i = Instance{
-		Application: application, Host: names.Host(host), Port: port, Revision: metadata[keyRevision], Remote: metadata[keyStorage] == "remote",
+		Application: application, Host: names.Host(host), Port: port, Revision: metadata[keyRevision],
 		Metadata: metadata, Timestamp: milliseconds(metadata["timestamp"]),
 	}
 	if host == "" {

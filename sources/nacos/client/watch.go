@@ -209,17 +209,14 @@ func (s *session) take(k key, of *service, info serviceInfo) (news bool) {
 		s.notify()
 		return false
 	}
-	news = !of.read || of.err != nil || !sameHosts(of.info, info)
+	same := slices.EqualFunc(of.info.Hosts, info.Hosts, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+	news = !of.read || of.err != nil || !same
 	of.info, of.read, of.err, of.missed = info, true, nil, 0
 	if news {
 		s.changed[k] = true
 		s.notify()
 	}
 	return news
-}
-
-func sameHosts(a, b serviceInfo) bool {
-	return slices.EqualFunc(a.Hosts, b.Hosts, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 }
 
 func (s *session) notify() {
