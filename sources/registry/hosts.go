@@ -117,8 +117,8 @@ func (h Hosts[ID]) Entries(host []Service[ID]) (rs []*resource.Resource, warning
 	return []*resource.Resource{r}, warnings, err
 }
 
-// Entry returns the ServiceEntry of a service, or nil if its port is unknown since there never was an instance. It adds the annotations of the
-// service's parts, and leaves out annotations without a value.
+// Entry returns the ServiceEntry of a service, or nil if its port is unknown since there never was an instance. It adds the annotations of
+// the service's parts, and leaves out annotations without a value.
 func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (r *resource.Resource, warnings []string, err error) {
 	place, is := h.place(s.ID), protocol.Parse(s.Port.Protocol)
 	switch {
@@ -134,7 +134,7 @@ func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (r *resou
 	}
 	maps.DeleteFunc(annotations, func(key, value string) bool { return key == "" || value == "" })
 	se := ServiceEntry(s.Name.Host, s.Port.Number, s.Port.Name(), string(is), s.Endpoints)
-	se.Addresses, warnings = Address(h.vips, h.MappingOptions.VIPs, s.Name.Host, place, !is.IsHTTP() && !is.IsTLS())
+	se.Addresses, warnings = Address(h.vips, h.VIPs, s.Name.Host, place, !is.IsHTTP() && !is.IsTLS())
 	r, err = resource.New(resource.Meta{
 		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: h.Namespace, Name: s.Name.Object},
 		Annotations: annotations,

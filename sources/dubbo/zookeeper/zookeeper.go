@@ -77,8 +77,8 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	w := &watch{
-		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(), apps: r.address.Root + applications,
-		resync: r.resync, turns: make(chan struct{}, maxReads), kept: &kept{}, up: make(chan struct{}),
+		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(),
+		apps: r.address.Root + applications, resync: r.resync, turns: make(chan struct{}, maxReads), kept: &kept{}, up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), end),
 	}
 	defer w.lost.Stop()
