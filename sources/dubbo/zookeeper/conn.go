@@ -260,8 +260,8 @@ func (c *checkedConn) Write(p []byte) (n int, err error) {
 	return c.Conn.Write(p)
 }
 
-// servers is the zk.HostProvider that gives the library the names of the servers in turn: the library's own provider would resolve the names
-// only once. The library calls it from one goroutine.
+// servers is the zk.HostProvider that gives the library the names of the servers in turn: the library's own provider would resolve the
+// names only once. The library calls it from one goroutine.
 type servers struct {
 	names   []string
 	current int
