@@ -8,7 +8,6 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/dubbo/mapping"
-	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 	core "tributary/sources/registry"
 )
@@ -20,10 +19,6 @@ type consuming struct {
 	next      time.Time                       // when the grace period of a host ends first; zero if none runs
 	published map[string]bool                 // applications whose Sidecar an earlier run published
 	dirty     bool                            // the listed consumers changed
-}
-
-func newConsuming() *consuming {
-	return &consuming{known: map[string][]core.Known[string]{}, published: map[string]bool{}}
 }
 
 // sidecarGroup precedes the name of an application in the group of its Sidecar. Dubbo's names have no blanks.
@@ -48,25 +43,19 @@ func (s *state) restoreSidecar(group string, rs []*resource.Resource) bool {
 func (s *state) consumed() map[string]map[string]bool {
 	all := map[string]map[string]bool{}
 	for name := range s.interfaces {
-		for _, c := range s.consumersOf(name) {
-			if all[c.Application] == nil {
-				all[c.Application] = map[string]bool{}
-			}
-			c.ID = s.mapper.ServiceOf(c.ID)
-			s.Hosts(name, func(id mapping.ID, n core.Name) {
-				if c.Consumes(id.Service) {
-					all[c.Application][n.Host] = true
+		for _, p := range s.interfaces[name].of(registry.Consumers) {
+			for _, c := range p.consumers {
+				if all[c.Application] == nil {
+					all[c.Application] = map[string]bool{}
 				}
-			})
+				c.ID = s.mapper.ServiceOf(c.ID)
+				s.Hosts(name, func(id mapping.ID, n core.Name) {
+					if c.Consumes(id.Service) {
+						all[c.Application][n.Host] = true
+					}
+				})
+			}
 		}
-	}
-	return all
-}
-
-// consumersOf returns the consumers of an interface.
-func (s *state) consumersOf(name string) (all []provider.Consumer) {
-	for _, p := range s.interfaces[name].of(registry.Consumers) {
-		all = append(all, p.consumers...)
 	}
 	return all
 }

@@ -12,6 +12,7 @@ package dubbo
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -164,11 +165,8 @@ func (s *Settings) complete() error {
 	); err != nil {
 		return err
 	}
-	switch s.RegisterMode {
-	case "":
-		s.RegisterMode = modeAll
-	case modeAll, modeInterface, modeInstance:
-	default:
+	s.RegisterMode = cmp.Or(s.RegisterMode, modeAll)
+	if !slices.Contains([]string{modeAll, modeInterface, modeInstance}, s.RegisterMode) {
 		return fmt.Errorf("registerMode: want %s, %s or %s, got %q", modeAll, modeInterface, modeInstance, s.RegisterMode)
 	}
 	if s.Mapping.Sidecars != nil && s.RegisterMode == modeInstance {
@@ -177,19 +175,18 @@ func (s *Settings) complete() error {
 	if s.RegisterMode != modeInterface {
 		return nil
 	}
-	for _, of := range []struct {
-		key string
-		set bool
-	}{
-		{"applications", len(s.Applications) > 0},
-		{"skipApplications", len(s.SkipApplications) > 0},
-		{"askProviders", s.AskProviders != nil && *s.AskProviders},
-	} {
-		if of.set {
-			return fmt.Errorf("%s: registerMode %s does not read applications", of.key, modeInterface)
-		}
+	key := ""
+	switch {
+	case len(s.Applications) > 0:
+		key = "applications"
+	case len(s.SkipApplications) > 0:
+		key = "skipApplications"
+	case s.AskProviders != nil && *s.AskProviders:
+		key = "askProviders"
+	default:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s: registerMode %s does not read applications", key, modeInterface)
 }
 
 func (s *Settings) asks() bool { return s.AskProviders == nil || *s.AskProviders }

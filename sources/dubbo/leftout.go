@@ -43,7 +43,8 @@ func (s *state) leftOf(name string, a *application) (all []sources.LeftOut) {
 			all = append(all, sources.LeftOut{What: i.id, Of: name, Why: why})
 		}
 		if l := i.lookup; l != nil && l.metadata != nil {
-			for _, err := range i.Uncallable(*l.metadata) {
+			_, others := i.Offers(*l.metadata)
+			for _, err := range others {
 				all = append(all, sources.LeftOut{What: i.id, Of: name, Why: err.Error()})
 			}
 			if !reported[l] {

@@ -138,16 +138,6 @@ func (s *state) publishable(name string) bool {
 // forget drops an interface without parts, rules and services.
 func (s *state) forget(name string) {
 	if i := s.interfaces[name]; i != nil && len(i.parts) == 0 && len(i.rules) == 0 && !s.has(name) {
-		s.discard(name)
-	}
-}
-
-// discard drops an interface with its registrations.
-func (s *state) discard(name string) {
-	if i := s.interfaces[name]; i != nil {
-		for _, p := range i.parts {
-			s.knownAddresses.remove(p.addresses())
-		}
 		delete(s.interfaces, name)
 	}
 }

@@ -36,10 +36,11 @@ func (r *run) gather(now time.Time) (g core.Batch) {
 				r.state.dirty[name] = true
 			}
 		}
-		if g.Next = min(g.Next, wait); ok {
-			g.Next = time.Hour
+		if ok {
 			g.Synced = !r.state.partial()
 			r.synced = g.Synced
+		} else {
+			g.Next = wait
 		}
 	}
 	g.Contents = r.contents(now)
@@ -197,14 +198,6 @@ func (s *state) unlisted() (err error) {
 	return err
 }
 
-// firstOf returns the first text, with the number of others; nothing if there is none.
-func firstOf(texts []string, what string) []string {
-	if len(texts) < 2 {
-		return texts
-	}
-	return []string{fmt.Sprintf("%s, and %d more %s", texts[0], len(texts)-1, what)}
-}
-
 // problems returns what cannot be read: the first of each kind, with the number of others. The caller holds mu.
 func (r *run) problems() (all []string, denied bool) {
 	var interfaces, applications []string
@@ -235,7 +228,7 @@ func (r *run) problems() (all []string, denied bool) {
 			}
 		}
 	}
-	return slices.Concat(all, firstOf(interfaces, "interfaces"), firstOf(applications, "of applications"), r.state.unresolved()), denied
+	return slices.Concat(all, core.First(interfaces, "interfaces"), core.First(applications, "of applications"), r.state.unresolved()), denied
 }
 
 // unresolved names the first application with an instance whose services are unknown at both levels, why, and how many others there are.

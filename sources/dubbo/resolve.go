@@ -85,8 +85,8 @@ const (
 	mappingShare = 20
 )
 
-// takeInstance stores an instance; now is nil if it is not Dubbo's. The caller holds mu.
-func (r *run) takeInstance(i *instance, now *provider.Instance, err error) {
+// takeInstance stores an instance. The caller holds mu.
+func (r *run) takeInstance(i *instance, now provider.Instance, dubbo bool, err error) {
 	i.reported = true
 	if errors.Is(err, registry.ErrAbsent) {
 		return // the list of instances will drop it
@@ -96,14 +96,11 @@ func (r *run) takeInstance(i *instance, now *provider.Instance, err error) {
 		i.problem = problemOf(i) + err.Error()
 		return // the previous content stays
 	}
-	i.read, i.dubbo = true, now != nil
-	if now == nil {
-		i.Instance = provider.Instance{}
-		r.state.drop(i)
-		return
+	if !dubbo {
+		now = provider.Instance{}
 	}
-	i.Instance = *now
-	if now.Failing != "" {
+	i.read, i.dubbo, i.Instance = true, dubbo, now
+	if !dubbo || now.Failing != "" {
 		r.state.drop(i)
 		return
 	}
@@ -364,7 +361,8 @@ func (r *run) apply(i *instance) {
 	l := i.lookup
 	switch {
 	case l.metadata != nil:
-		r.state.serve(i, i.Providers(*l.metadata))
+		providers, _ := i.Offers(*l.metadata)
+		r.state.serve(i, providers)
 	case len(l.guess) > 0 && !r.state.knows(i):
 		r.state.serve(i, i.Guess(l.guess))
 	}

@@ -206,7 +206,7 @@ func TestAStartIsNoAlarm(t *testing.T) {
 func TestNothingStaysOfInstancesThatServeNothing(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	i := &instance{id: "10.0.0.1:1", application: "app"}
-	r.takeInstance(i, &provider.Instance{Application: "app", Host: "10.0.0.1", Port: 1, Revision: noServices}, nil)
+	r.takeInstance(i, provider.Instance{Application: "app", Host: "10.0.0.1", Port: 1, Revision: noServices}, true, nil)
 	require.NotNil(t, i.lookup.metadata)
 	r.state.drop(i)
 	require.Empty(t, r.resolver.all)
@@ -246,7 +246,7 @@ func (nobody) Parts([]registry.Part, error)                             {}
 func (nobody) Applications([]string, error)                             {}
 func (nobody) Registered(registry.Part, []registry.Registration, error) {}
 func (nobody) Instances(string, []string, error)                        {}
-func (nobody) Instance(string, string, *provider.Instance, error)       {}
+func (nobody) Instance(string, string, provider.Instance, bool, error)  {}
 func (nobody) Others(int)                                               {}
 func (nobody) Connection(registry.Connection)                           {}
 func (nobody) Healed(string)                                            {}

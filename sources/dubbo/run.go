@@ -9,7 +9,6 @@ import (
 	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 	core "tributary/sources/registry"
@@ -18,13 +17,9 @@ import (
 // run is one run of a source. It is the registry.Listener.
 type run struct {
 	// read-only
-	settings Settings
-	sink     sources.Sink
-	registry registry.Registry
-	asker    asker
-	mapper   *mapping.Mapper
-	counters *counts
-	wakeup   core.Wakeup
+	*Source
+	sink   sources.Sink
+	wakeup core.Wakeup
 
 	resolver resolver
 
@@ -49,18 +44,14 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := newRun(s, sink)
-	return r.loop(ctx)
+	return newRun(s, sink).loop(ctx)
 }
 
 // notYet is the message before the first connection.
 const notYet = "not connected yet"
 
 func newRun(s *Source, sink sources.Sink) *run {
-	r := &run{
-		settings: s.settings, sink: sink, registry: s.registry, asker: s.asker, mapper: s.mapper, counters: s.counters,
-		wakeup: core.NewWakeup(), state: newState(s.mapper, s.place, s.settings), down: notYet,
-	}
+	r := &run{Source: s, sink: sink, wakeup: core.NewWakeup(), state: newState(s.mapper, s.place, s.settings), down: notYet}
 	r.resolver.maxKept, r.resolver.again = s.maxMetadata, s.again
 	r.resolver.all = make(map[revision]*lookup)
 	r.resolver.mapping.turn = make(chan struct{}, 1)
@@ -68,14 +59,19 @@ func newRun(s *Source, sink sources.Sink) *run {
 }
 
 func (r *run) loop(ctx context.Context) error {
-	wanted := registry.Wanted{Consumers: r.consumers()}
+	wanted := registry.Wanted{Consumers: r.consumers(), Notes: registry.NoNotes{}}
 	if keeper, ok := r.sink.(sources.Keeper); ok {
 		wanted.Notes = keeper
 	}
 	core.Restore(r.sink, func(group string, published []*resource.Resource) {
 		if !r.state.restoreSidecar(group, published) {
 			r.state.restore(group, published)
-			wanted.Before = append(wanted.Before, knownOf(r.mapper.Restore(published))...)
+			for _, of := range r.mapper.Restore(published) {
+				for _, e := range of.Endpoints {
+					k := registry.Known{Interface: of.ID.Group(), Application: e.Instance, Address: e.Address, Port: int(e.Port)}
+					wanted.Before = append(wanted.Before, k)
+				}
+			}
 		}
 	})
 	workers, ctx := worker.New(ctx)
@@ -89,51 +85,32 @@ func (r *run) loop(ctx context.Context) error {
 // consumers reports whether consumers are read.
 func (r *run) consumers() bool { return r.settings.Mapping.Sidecars != nil }
 
-// knownOf returns the providers that an earlier run published.
-func knownOf(all []core.Service[mapping.ID]) (known []registry.Known) {
-	for _, of := range all {
-		for _, e := range of.Endpoints {
-			known = append(known, registry.Known{Interface: of.ID.Group(), Application: e.Instance, Address: e.Address, Port: int(e.Port)})
-		}
-	}
-	return known
-}
-
-// Parts implements registry.Listener.
 func (r *run) Parts(all []registry.Part, err error) {
 	r.change(func(s *state) { s.takeParts(all, err) })
 }
 
-// Applications implements registry.Listener.
 func (r *run) Applications(names []string, err error) {
 	r.change(func(s *state) { s.takeApplications(names, err) })
 }
 
-// Registered implements registry.Listener.
 func (r *run) Registered(of registry.Part, all []registry.Registration, err error) {
 	r.change(func(s *state) { s.take(of, all, err) })
 }
 
-// Instances implements registry.Listener.
 func (r *run) Instances(name string, ids []string, err error) {
 	r.change(func(s *state) { s.takeInstances(name, ids, err) })
 }
 
-// Instance implements registry.Listener.
-func (r *run) Instance(application, id string, i *provider.Instance, err error) {
+func (r *run) Instance(application, id string, i provider.Instance, dubbo bool, err error) {
 	r.change(func(s *state) {
-		a := s.applications[application]
-		if a == nil || a.instances[id] == nil {
-			return
+		if a := s.applications[application]; a != nil && a.instances[id] != nil {
+			r.takeInstance(a.instances[id], i, dubbo, err)
 		}
-		r.takeInstance(a.instances[id], i, err)
 	})
 }
 
-// Others implements registry.Listener.
 func (r *run) Others(count int) { r.change(func(s *state) { s.others = count }) }
 
-// Connection implements registry.Listener.
 func (r *run) Connection(c registry.Connection) {
 	r.change(func(s *state) {
 		r.denied = c.Denied
@@ -154,7 +131,6 @@ func (r *run) Connection(c registry.Connection) {
 	})
 }
 
-// Healed implements registry.Listener.
 func (r *run) Healed(string) { r.counters.healed.Add(1) }
 
 func (r *run) change(f func(*state)) {

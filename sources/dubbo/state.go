@@ -143,9 +143,10 @@ func newState(m *mapping.Mapper, place string, settings Settings) *state {
 	s := &state{
 		mapper: m, place: place, selects: settings.serves, maxProvided: maxProvided, interfaces: map[string]*iface{},
 		applications: map[string]*application{}, knownAddresses: addressCounts{}, served: map[string]map[*instance]bool{},
-		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
-		unwanted: [...]bool{interfaceNames: settings.RegisterMode == modeInstance, applicationNames: settings.RegisterMode == modeInterface},
-		reads:    settings.reads,
+		dirty: map[string]bool{}, restored: map[string]bool{},
+		consuming: &consuming{known: map[string][]core.Known[string]{}, published: map[string]bool{}},
+		unwanted:  [...]bool{interfaceNames: settings.RegisterMode == modeInstance, applicationNames: settings.RegisterMode == modeInterface},
+		reads:     settings.reads,
 	}
 	s.Machine = core.NewMachine(m, func(id mapping.ID) time.Duration {
 		if s.removed(id.Service.Interface) {

@@ -104,11 +104,8 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{settings: settings, client: client.New(a, settings.CredentialsFile, secure), mapper: m, counts: newCounts()}
-	if err := s.client.CheckCredentials(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	c := client.New(a, settings.CredentialsFile, secure)
+	return &Source{settings: settings, client: c, mapper: m, counts: newCounts()}, c.CheckCredentials()
 }
 
 // complete checks the settings and fills in the defaults.

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"tributary/internal/worker"
@@ -202,50 +201,41 @@ func (f *follower) signs() view.Marks { return f.marks.In(f.view).Oldest() }
 // choose asks all servers at once, and returns the first one that lists about as much as any: a server that just started lists nothing.
 // After the first answer it waits for the others only for patience.
 func (f *follower) choose(ctx context.Context) (string, *client.Reply, error) {
-	type result struct {
-		server string
-		reply  *client.Reply
-		err    error
-	}
-	servers := f.Servers()
-	results := make(chan result, len(servers)) // so that late workers do not block
-	workers, asking := worker.New(ctx)
+	patient, end := context.WithCancel(ctx)
+	defer end()
+	workers, asking := worker.New(patient)
 	defer workers.Stop()
-	for _, server := range servers {
+	var mu sync.Mutex // guards replies, failed and late
+	replies, failed := map[string]*client.Reply{}, map[string]error{}
+	var late *time.Timer
+	for _, server := range f.Servers() {
 		workers.Go(func() {
 			reply, err := f.All(asking, server)
-			results <- result{server, reply, err}
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				failed[server] = err
+				return
+			case late == nil:
+				late = time.AfterFunc(f.patience, end)
+			}
+			replies[server] = reply
 		})
 	}
-	replies, failed := map[string]*client.Reply{}, map[string]error{}
-	var late <-chan time.Time
-	for len(replies)+len(failed) < len(servers) {
-		select {
-		case <-asking.Done():
-			workers.Stop()
-			if err := workers.Wait(); err != nil {
-				return "", nil, err
-			}
-			return "", nil, ctx.Err()
-		case <-late:
-			return fullest(servers, replies), replies[fullest(servers, replies)], nil
-		case r := <-results:
-			if r.err != nil {
-				failed[r.server] = r.err
-				continue
-			}
-			replies[r.server] = r.reply
-			if late == nil {
-				timer := time.NewTimer(f.patience)
-				defer timer.Stop()
-				late = timer.C
-			}
-		}
+	err := workers.Wait()
+	if late != nil {
+		late.Stop()
 	}
-	if len(replies) == 0 {
-		return "", nil, failures(servers, failed)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case ctx.Err() != nil:
+		return "", nil, ctx.Err()
+	case len(replies) == 0:
+		return "", nil, failures(f.Servers(), failed)
 	}
-	server := fullest(servers, replies)
+	server := fullest(f.Servers(), replies)
 	return server, replies[server], nil
 }
 
@@ -265,20 +255,15 @@ func fullest(servers []string, replies map[string]*client.Reply) string {
 
 // failures joins the errors of all servers. It is a denial if one of them is.
 func failures(servers []string, failed map[string]error) error {
-	errs := slices.Collect(maps.Values(failed))
-	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, client.ErrDenied) }) {
-		return joined(servers, failed, errUnreachable)
-	}
-	return joined(servers, failed, client.ErrDenied)
-}
-
-var errUnreachable = errors.New("no server answers")
-
-// joined returns an error of a kind with the texts of all servers.
-func joined(servers []string, failed map[string]error, kind error) error {
+	kind := errUnreachable
 	var texts []string
 	for _, server := range servers {
 		texts = append(texts, failed[server].Error())
+		if errors.Is(failed[server], client.ErrDenied) {
+			kind = client.ErrDenied
+		}
 	}
 	return fmt.Errorf("%w: %s", kind, strings.Join(texts, "; "))
 }
+
+var errUnreachable = errors.New("no server answers")

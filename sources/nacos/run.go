@@ -59,7 +59,6 @@ func (r *run) change(f func(*state)) {
 	r.wakeup.Notify()
 }
 
-// Connection implements client.Listener.
 func (r *run) Connection(err error) {
 	r.change(func(s *state) {
 		r.down = err
@@ -72,12 +71,10 @@ func (r *run) Connection(err error) {
 	})
 }
 
-// Services implements client.Listener.
 func (r *run) Services(group string, names []string, err error) {
 	r.change(func(s *state) { s.takeNames(group, names, err) })
 }
 
-// Instances implements client.Listener.
 func (r *run) Instances(group, service string, all []client.Instance, warnings []string, err error) {
 	r.counts.reads.Add(1)
 	r.change(func(s *state) { s.takeInstances(key{group, service}, all, warnings, err) })
@@ -102,7 +99,6 @@ func (r *run) skipped(group string, names []string) {
 	}
 }
 
-// Healed implements client.Listener.
 func (r *run) Healed(string, string) { r.counts.healed.Add(1) }
 
 // gather returns what there is to hand on.

@@ -153,26 +153,20 @@ func (s *state) complete() bool {
 
 // problems names what cannot be read, the first of the services. all says that it is everything.
 func (s *state) problems() (texts []string, all bool, first error) {
-	groups, services := 0, 0
+	var services []string
 	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
 		if err := s.groups[name].err; err != nil {
-			groups++
-			texts = append(texts, err.Error())
-			first = cmp.Or(first, err)
+			texts, first = append(texts, err.Error()), cmp.Or(first, err)
 		}
 	}
+	all = len(texts) > 0 && len(texts) == len(s.groups)
 	for _, k := range slices.SortedFunc(maps.Keys(s.services), key.compare) {
 		if err := s.services[k].err; err != nil {
-			if services++; services == 1 {
-				texts = append(texts, err.Error())
-			}
-			first = cmp.Or(first, err)
+			services, first = append(services, err.Error()), cmp.Or(first, err)
 		}
 	}
-	if services > 1 {
-		texts = append(texts, fmt.Sprintf("and %d more services", services-1))
-	}
-	return texts, groups > 0 && groups == len(s.groups) || services > 0 && services == len(s.services), first
+	all = all || len(services) > 0 && len(services) == len(s.services)
+	return append(texts, registry.First(services, "services")...), all, first
 }
 
 // nothing says that nothing is served of some place, and what there is instead; empty if something is. Nacos answers the same for what does

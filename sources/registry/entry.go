@@ -2,14 +2,12 @@ package registry
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	networking "istio.io/api/networking/v1alpha3"
 	"istio.io/istio/pkg/config/protocol"
@@ -116,41 +114,6 @@ type Service[ID any] struct {
 	Endpoints []Endpoint
 }
 
-// Maker makes ServiceEntries.
-type Maker struct {
-	Namespace string
-	VIPs      VIPs
-	Which     string // the services that get a virtual address
-}
-
-// Entry returns the ServiceEntry of one port of a host, or nil if the port is unknown since there never was an instance. It leaves out
-// annotations without a value. id is that of the service in the registry, and place names its place in messages.
-func (m Maker) Entry(id, place string, name Name, port Port, endpoints []Endpoint, annotations map[string]string) (
-	r *resource.Resource, warnings []string, err error,
-) {
-	switch {
-	case !utf8.ValidString(id):
-		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(place, "?"))
-	case port.Number == 0:
-		return nil, nil, nil
-	case name.Host == "":
-		return nil, nil, fmt.Errorf("%s: there is no name left for it", place)
-	}
-	is := protocol.Parse(port.Protocol)
-	se := ServiceEntry(name.Host, port.Number, port.Name(), string(is), endpoints)
-	se.Addresses, warnings = Address(m.VIPs, m.Which, name.Host, place, !is.IsHTTP() && !is.IsTLS())
-	maps.DeleteFunc(annotations, func(_, value string) bool { return value == "" })
-	r, err = resource.New(resource.Meta{
-		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.Namespace, Name: name.Object},
-		Annotations: annotations,
-		Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
-	}, se)
-	if err != nil {
-		return nil, warnings, fmt.Errorf("%s: %w", place, err)
-	}
-	return r, warnings, nil
-}
-
 // ServiceEntry returns the spec of one port of a host, without virtual addresses.
 func ServiceEntry(host string, port uint32, name, protocol string, endpoints []Endpoint) *networking.ServiceEntry {
 	se := &networking.ServiceEntry{
@@ -181,7 +144,7 @@ func Address(vips VIPs, which, host, place string, hostless bool) (addresses, wa
 	return []string{vip.String()}, nil
 }
 
-// ReadEntry returns the endpoints, in order, and the port of a ServiceEntry that Maker.Entry made.
+// ReadEntry returns the endpoints, in order, and the port of a ServiceEntry with one port.
 func ReadEntry(r *resource.Resource) (endpoints []Endpoint, port Port, ok bool) {
 	spec, err := r.Spec()
 	se, ok := spec.(*networking.ServiceEntry)

@@ -2,9 +2,14 @@ package registry
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"istio.io/istio/pkg/config/protocol"
 
 	"tributary/internal/names"
 	"tributary/resource"
@@ -86,7 +91,7 @@ type Hosts[ID ServiceID[ID]] struct {
 	Naming[ID]
 	MappingOptions
 
-	maker Maker
+	vips  VIPs
 	place func(ID) string
 }
 
@@ -94,7 +99,7 @@ type Hosts[ID ServiceID[ID]] struct {
 // no service gets a virtual address.
 func NewHosts[ID ServiceID[ID]](o MappingOptions, vips VIPs, naming Naming[ID], place func(ID) string) Hosts[ID] {
 	naming.Template = o.HostTemplate
-	return Hosts[ID]{naming, o, Maker{Namespace: o.Namespace, VIPs: vips, Which: o.VIPs}, place}
+	return Hosts[ID]{naming, o, vips, place}
 }
 
 // Host implements Mapping.
@@ -112,17 +117,36 @@ func (h Hosts[ID]) Entries(host []Service[ID]) (rs []*resource.Resource, warning
 	return []*resource.Resource{r}, warnings, err
 }
 
-// Entry returns the object of a service; nil if its port is unknown. It adds the annotations of the service's parts.
+// Entry returns the ServiceEntry of a service, or nil if its port is unknown since there never was an instance. It adds the annotations of
+// the service's parts, and leaves out annotations without a value.
 func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (r *resource.Resource, warnings []string, err error) {
-	for _, p := range h.Parts(s.ID) {
-		if p.Annotation != "" {
-			annotations[p.Annotation] = p.Text
-		}
+	place, is := h.place(s.ID), protocol.Parse(s.Port.Protocol)
+	switch {
+	case !utf8.ValidString(s.ID.String()):
+		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(place, "?"))
+	case s.Port.Number == 0:
+		return nil, nil, nil
+	case s.Name.Host == "":
+		return nil, nil, fmt.Errorf("%s: there is no name left for it", place)
 	}
-	return h.maker.Entry(s.ID.String(), h.place(s.ID), s.Name, s.Port, s.Endpoints, annotations)
+	for _, p := range h.Parts(s.ID) {
+		annotations[p.Annotation] = p.Text
+	}
+	maps.DeleteFunc(annotations, func(key, value string) bool { return key == "" || value == "" })
+	se := ServiceEntry(s.Name.Host, s.Port.Number, s.Port.Name(), string(is), s.Endpoints)
+	se.Addresses, warnings = Address(h.vips, h.VIPs, s.Name.Host, place, !is.IsHTTP() && !is.IsTLS())
+	r, err = resource.New(resource.Meta{
+		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: h.Namespace, Name: s.Name.Object},
+		Annotations: annotations,
+		Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
+	}, se)
+	if err != nil {
+		return nil, warnings, fmt.Errorf("%s: %w", place, err)
+	}
+	return r, warnings, nil
 }
 
-// Restored reads objects that Maker made: those with one of the annotations. of returns the services of an object; s has its port and
+// Restored reads objects of Hosts: those with one of the annotations. of returns the services of an object; s has its port and
 // endpoints.
 func Restored[ID any](published []*resource.Resource, of func(a map[string]string, s Service[ID]) []Service[ID], annotations ...string) (
 	all []Service[ID],

@@ -5,7 +5,8 @@
 //
 // The client delivers complete listings: of one group (Machine.Take) or of the whole registry (Machine.TakeAll). If it cannot read one, the
 // previous content stays, and the source reports why. The mapping turns each instance into offers: a service, an endpoint, and a State
-// (listed, disabled, unreadable or unlisted), with warnings and left-out instances.
+// (listed, disabled, unreadable or unlisted), with warnings and left-out instances. Hosts is a mapping for services that are hosts with
+// one port each: a source adds the offers and Restore. Naming names hosts for other mappings.
 //
 // Only the registry can know whether a missing endpoint has gone, and registries know it by different means: Nacos by its connection,
 // Eureka by its servers' answers about the instance. So doubt is a function of the source, not state of the machine: it returns how long an
@@ -25,6 +26,7 @@ package registry
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -59,6 +61,14 @@ func tidy(c sources.Content) sources.Content {
 	slices.Sort(c.Warnings)
 	c.Warnings = slices.Compact(c.Warnings)
 	return c
+}
+
+// First returns the first text, with the number of others; nothing if there is none.
+func First(texts []string, what string) []string {
+	if len(texts) < 2 {
+		return texts
+	}
+	return []string{fmt.Sprintf("%s, and %d more %s", texts[0], len(texts)-1, what)}
 }
 
 // HeldText says that endpoints are not listed and stay.

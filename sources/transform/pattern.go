@@ -1,7 +1,7 @@
 package transform
 
 import (
-	"strconv"
+	"slices"
 	"strings"
 )
 
@@ -22,15 +22,6 @@ func patterns(texts []string) (ps []pattern) {
 
 // stars returns the number of stars.
 func (p pattern) stars() int { return len(p.parts) - 1 }
-
-// star returns the number that text is, if the pattern has so many stars, and otherwise 0.
-func (p pattern) star(text string) int {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > p.stars() {
-		return 0
-	}
-	return n
-}
 
 func (p pattern) matches(s string) bool {
 	_, ok := p.match(s)
@@ -61,10 +52,5 @@ func (p pattern) match(s string) (captured []string, ok bool) {
 
 // anyMatches reports whether one of ps matches s.
 func anyMatches(ps []pattern, s string) bool {
-	for _, p := range ps {
-		if p.matches(s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ps, func(p pattern) bool { return p.matches(s) })
 }

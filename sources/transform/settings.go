@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"tributary/resource"
@@ -170,7 +171,7 @@ func compileSelectors(key string, all []Selector) ([]selector, error) {
 // host is a Host with its pattern made ready.
 type host struct {
 	match pattern
-	to    []string // text and, at odd places, numbers of stars
+	to    string
 	rule  string
 }
 
@@ -181,19 +182,9 @@ func compileHost(key string, h Host) (host, error) {
 	if h.To == "" {
 		return host{}, mistake(key+".to", "missing")
 	}
-	c := host{match: patternOf(strings.ToLower(h.Match)), rule: "hosts: " + h.Match + " → " + h.To}
-	for rest := h.To; ; {
-		before, after, found := strings.Cut(rest, "{")
-		c.to = append(c.to, before)
-		if !found {
-			break
-		}
-		number, rest2, closed := strings.Cut(after, "}")
-		if n := c.match.star(number); !closed || n == 0 {
-			return host{}, mistake(key+".to", "want no more than {1} to {%d}, for the * of %s, got %q", c.match.stars(), h.Match, h.To)
-		}
-		c.to = append(c.to, number)
-		rest = rest2
+	c := host{match: patternOf(strings.ToLower(h.Match)), to: h.To, rule: "hosts: " + h.Match + " → " + h.To}
+	if filled := c.fill(make([]string, c.match.stars())); strings.Contains(filled, "{") {
+		return host{}, mistake(key+".to", "want no more than {1} to {%d}, for the * of %s, got %q", c.match.stars(), h.Match, h.To)
 	}
 	if example, _ := c.rename(strings.ReplaceAll(h.Match, "*", "x")); example != "*" {
 		if err := resource.CheckHost(example); err != nil {
@@ -209,14 +200,16 @@ func (h host) rename(name string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	var b strings.Builder
-	for i, part := range h.to {
-		if i%2 == 1 {
-			part = captured[h.match.star(part)-1]
-		}
-		b.WriteString(part)
+	return h.fill(captured), true
+}
+
+// fill returns what the host becomes if the stars of the pattern stand for such texts.
+func (h host) fill(captured []string) string {
+	var pairs []string
+	for n, text := range captured {
+		pairs = append(pairs, "{"+strconv.Itoa(n+1)+"}", text)
 	}
-	return b.String(), true
+	return strings.NewReplacer(pairs...).Replace(h.to)
 }
 
 // change is a Change with its patterns made ready.

@@ -3,6 +3,7 @@ package transform
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -16,8 +17,14 @@ func (r *Rules) Apply(res *resource.Resource) *resource.Resource {
 	if r == nil {
 		return res
 	}
-	spec := specOf(res)
-	if len(r.include) > 0 && !selects(r.include, res, spec.get) || selects(r.exclude, res, spec.get) {
+	spec := sync.OnceValue(func() proto.Message { // nil if it cannot be decoded
+		spec, err := res.Spec()
+		if err != nil {
+			return nil
+		}
+		return spec
+	})
+	if len(r.include) > 0 && !selects(r.include, res, spec) || selects(r.exclude, res, spec) {
 		return nil
 	}
 	meta, body := res.Meta(), res.Body()
@@ -26,11 +33,11 @@ func (r *Rules) Apply(res *resource.Resource) *resource.Resource {
 		rules = add(rules, "namespaces: "+meta.Key.Namespace+" → "+to)
 		meta.Key.Namespace = to
 	}
-	if referring[meta.Key.Kind] && len(r.namespaces)+len(r.hosts) > 0 && spec.get() != nil {
+	if referring[meta.Key.Kind] && len(r.namespaces)+len(r.hosts) > 0 && spec() != nil {
 		w := &rewriter{rules: r}
-		w.message(spec.get().ProtoReflect())
+		w.message(spec().ProtoReflect())
 		if w.changed {
-			encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec.get())
+			encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec())
 			if err != nil {
 				return res // what was decoded can be encoded
 			}
@@ -66,25 +73,6 @@ func (r *Rules) Key(key resource.Key) (resource.Key, bool) {
 		key.Namespace = r.namespace(key.Namespace)
 	}
 	return key, taken && !left
-}
-
-// lazySpec decodes a spec once, when it is asked for.
-type lazySpec struct {
-	res     *resource.Resource
-	decoded bool
-	spec    proto.Message // nil if it cannot be decoded
-}
-
-func specOf(res *resource.Resource) *lazySpec { return &lazySpec{res: res} }
-
-func (l *lazySpec) get() proto.Message {
-	if !l.decoded {
-		l.decoded = true
-		if spec, err := l.res.Spec(); err == nil {
-			l.spec = spec
-		}
-	}
-	return l.spec
 }
 
 func selects(all []selector, res *resource.Resource, spec func() proto.Message) bool {

@@ -43,12 +43,7 @@ func urlOf(iface string, e *api.ServiceEntry) (provider.URL, error) {
 	if text := e.Service.Meta[metaURL]; text != "" {
 		return provider.ParseURL(text)
 	}
-	tags := params(e.Service.Tags)
-	return provider.URL{
-		Protocol: strings.ToLower(cmp.Or(tags["protocol"], "dubbo")), Host: names.Host(cmp.Or(e.Service.Address, e.Node.Address)),
-		Port: e.Service.Port,
-		Path: cmp.Or(strings.TrimPrefix(tags["path"], "/"), iface), Params: map[string]string{"interface": iface},
-	}, nil
+	return provider.NewURL(iface, names.Host(cmp.Or(e.Service.Address, e.Node.Address)), e.Service.Port, params(e.Service.Tags)), nil
 }
 
 // Instance returns the instance of an application, whose metadata are tags; ok is false if it is not Dubbo's.

@@ -87,7 +87,7 @@ func (r *Registry) levelsOf(name string) provider.Levels {
 
 // Watch implements registry.Registry. Consumers do not register in Consul.
 func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
-	f := &follower{registry: r, to: to, notes: w.Notes, services: map[string]provider.Levels{}, before: map[string][]registry.Known{}}
+	f := &follower{Notes: w.Notes, registry: r, to: to, services: map[string]provider.Levels{}, before: map[string][]registry.Known{}}
 	for _, k := range w.Before {
 		f.before[k.Interface] = append(f.before[k.Interface], k)
 		if k.Application != "" && k.Application != k.Interface {
@@ -126,9 +126,10 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 
 // follower turns the services of Consul's source into interfaces and applications.
 type follower struct {
+	registry.Notes
+
 	registry *Registry
 	to       registry.Listener
-	notes    registry.Notes
 	before   map[string][]registry.Known // by interface and by application
 
 	// owned by the caller of Take
@@ -137,21 +138,6 @@ type follower struct {
 	connection registry.Connection
 	synced     bool
 	listed     bool // the first lists were delivered
-}
-
-// Kept implements consul.Follower.
-func (f *follower) Kept() []byte {
-	if f.notes == nil {
-		return nil
-	}
-	return f.notes.Kept()
-}
-
-// Keep implements consul.Follower.
-func (f *follower) Keep(note []byte) {
-	if f.notes != nil {
-		f.notes.Keep(note)
-	}
 }
 
 // Groups implements consul.Follower.

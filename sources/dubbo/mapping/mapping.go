@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pkg/config/protocol"
 
 	"tributary/internal/names"
 	"tributary/resource"
@@ -145,7 +146,8 @@ func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warn
 		warnings = append(warnings, fmt.Sprintf("%s: %d protocols are left out, %s among them: a service has at most %d",
 			place, len(left), provider.Shorten(strings.Join(some, ", ")), maxProtocols))
 	}
-	addresses, warned := core.Address(m.vips, m.o.VIPs, name.Host, place, slices.ContainsFunc(ports, port.needsAddress))
+	hostless := slices.ContainsFunc(ports, func(p port) bool { return p.protocol == string(protocol.TCP) })
+	addresses, warned := core.Address(m.vips, m.o.VIPs, name.Host, place, hostless)
 	warnings = append(warnings, warned...)
 	for _, p := range ports {
 		se := core.ServiceEntry(name.Host, p.number, p.name, p.protocol, endpoints[p.of])

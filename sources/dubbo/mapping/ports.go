@@ -20,9 +20,6 @@ type port struct {
 	protocol string // Istio's
 }
 
-// needsAddress reports whether a sidecar can tell the service only by its address.
-func (p port) needsAddress() bool { return p.protocol == string(protocol.TCP) }
-
 // known are Dubbo's protocols with Istio's protocol and the port for clients. The port is the same for all services and does not depend on
 // instances, so that it is stable and the same in all replicas. It is Dubbo's default, apart from a few that would clash on one host.
 var known = map[string]struct {
@@ -78,7 +75,8 @@ func (m *Mapper) ports(protocols []string) (all []port, left []string) {
 			p.number = cmp.Or(p.number, k.number)
 		}
 		for salt := 0; p.number == 0 || numbers[p.number]; salt++ {
-			p.number = firstUnknown + hashNumber(of, salt)%unknownRange
+			sum := sha256.Sum256(append([]byte(of), byte(salt), byte(salt>>8)))
+			p.number = firstUnknown + binary.BigEndian.Uint32(sum[:])%unknownRange
 		}
 		p.name = prefixOf(p.protocol) + names.Label(of, of)
 		if taken[p.name] {
@@ -100,9 +98,4 @@ func prefixOf(istio string) string {
 		return "http-"
 	}
 	return "tcp-"
-}
-
-func hashNumber(s string, salt int) uint32 {
-	sum := sha256.Sum256(append([]byte(s), byte(salt), byte(salt>>8)))
-	return binary.BigEndian.Uint32(sum[:])
 }

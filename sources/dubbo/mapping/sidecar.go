@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,12 +24,7 @@ type Sidecars struct {
 
 // WithDefaults returns the options with defaults for those that are not set.
 func (s Sidecars) WithDefaults() Sidecars {
-	if s.Namespace == "" {
-		s.Namespace = "default"
-	}
-	if s.Label == "" {
-		s.Label = "app"
-	}
+	s.Namespace, s.Label = cmp.Or(s.Namespace, "default"), cmp.Or(s.Label, "app")
 	if s.Hosts == nil {
 		s.Hosts = []string{"./*", "istio-system/*"}
 	}

@@ -56,31 +56,28 @@ func (l *askLimiter) ask(ctx context.Context, address string, ask func(context.C
 	}
 	leave := sync.OnceFunc(func() { <-l.fast })
 	defer leave()
-	asking, ctx := worker.New(ctx)
-	defer asking.Stop()
-	ended := make(chan struct{})
-	asking.Go(func() {
-		defer close(ended)
-		err = ask(ctx)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	moved := make(chan bool, 1) // to the slow lane, or there is no room
+	timer := time.AfterFunc(fastTimeout, func() {
+		select {
+		case l.slow <- struct{}{}:
+			leave()
+			moved <- true
+		default:
+			end()
+			moved <- false
+		}
 	})
-	timer := time.NewTimer(fastTimeout)
-	defer timer.Stop()
-	select {
-	case <-ended:
-		return errors.Join(asking.Wait(), err)
-	case <-timer.C:
-	}
-	select {
-	case l.slow <- struct{}{}:
-		defer func() { <-l.slow }()
+	err = worker.Do(func() error { return ask(ctx) })
+	switch {
+	case timer.Stop():
+		return err
+	case <-moved:
+		<-l.slow
 	default:
-		asking.Stop()
-		l.set(address, true)
-		return fmt.Errorf("%s: %w", address, errCrowded)
+		err = fmt.Errorf("%s: %w", address, errCrowded)
 	}
-	leave()
-	<-ended
-	err = errors.Join(asking.Wait(), err)
 	l.set(address, err != nil)
 	return err
 }

@@ -2,7 +2,6 @@
 package nacos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,10 +115,9 @@ func explain(err error) error {
 	return err
 }
 
-// listener turns the client's services into parts and applications.
+// listener is the client.Listener that turns services into parts and applications.
 type listener struct{ to registry.Listener }
 
-// Connection implements client.Listener.
 func (l *listener) Connection(err error) {
 	c := registry.Connection{Up: err == nil, Fresh: true}
 	if err != nil {
@@ -128,7 +126,6 @@ func (l *listener) Connection(err error) {
 	l.to.Connection(c)
 }
 
-// Services implements client.Listener.
 func (l *listener) Services(_ string, names []string, err error) {
 	if err != nil {
 		err = explain(err)
@@ -150,7 +147,6 @@ func (l *listener) Services(_ string, names []string, err error) {
 	l.to.Applications(applications, nil)
 }
 
-// Instances implements client.Listener.
 func (l *listener) Instances(_, name string, all []client.Instance, warnings []string, err error) {
 	of := partOf(name)
 	all = slices.DeleteFunc(all, func(i client.Instance) bool {
@@ -176,17 +172,12 @@ func off(i client.Instance) bool { return !i.Enabled || i.Weight <= 0 }
 // registrationsOf returns the registrations of the instances of an interface's service: URLs, whose parameters are the metadata.
 func registrationsOf(iface string, all []client.Instance) (urls []registry.Registration) {
 	for _, i := range all {
-		u := provider.URL{
-			Protocol: strings.ToLower(cmp.Or(i.Metadata["protocol"], "dubbo")), Host: i.IP, Port: i.Port,
-			Path: cmp.Or(strings.TrimPrefix(i.Metadata["path"], "/"), iface), Params: maps.Clone(i.Metadata),
-		}
-		if u.Params == nil {
-			u.Params = map[string]string{}
-		}
-		u.Params["interface"] = cmp.Or(u.Params["interface"], iface)
+		params := map[string]string{}
+		maps.Copy(params, i.Metadata)
 		if off(i) {
-			u.Params["disabled"] = "true"
+			params["disabled"] = "true"
 		}
+		u := provider.NewURL(iface, i.IP, i.Port, params)
 		urls = append(urls, registry.Registration{URL: u, Failing: failing(i)})
 	}
 	return urls
@@ -215,5 +206,4 @@ func (l *listener) application(name string, all []client.Instance, err error) {
 	claims.Tell(l.to, name, nil)
 }
 
-// Healed implements client.Listener.
 func (l *listener) Healed(group, service string) { l.to.Healed(group + "@@" + service) }

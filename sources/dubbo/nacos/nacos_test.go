@@ -19,11 +19,11 @@ type heard struct {
 	registry.Listener
 	told       []string
 	registered map[string][]registry.Registration // by node
-	instances  map[string]*provider.Instance
+	instances  map[string]provider.Instance
 }
 
 func newHeard() *heard {
-	return &heard{registered: map[string][]registry.Registration{}, instances: map[string]*provider.Instance{}}
+	return &heard{registered: map[string][]registry.Registration{}, instances: map[string]provider.Instance{}}
 }
 
 func (h *heard) say(format string, args ...any) {
@@ -49,8 +49,8 @@ func (h *heard) Instances(application string, ids []string, err error) {
 	h.say("instances %s %v %v", application, ids, err)
 }
 
-func (h *heard) Instance(application, id string, i *provider.Instance, err error) {
-	h.say("instance %s %s %v %v", application, id, i != nil, err)
+func (h *heard) Instance(application, id string, i provider.Instance, dubbo bool, err error) {
+	h.say("instance %s %s %v %v", application, id, dubbo, err)
 	h.instances[id] = i
 }
 func (h *heard) Connection(c registry.Connection) { h.say("connection %v %v", c.Up, c.Denied) }
@@ -117,7 +117,6 @@ func TestWhatJavaAndGoRegister(t *testing.T) {
 	i := h.instances["192.0.2.2:23442"]
 	require.Equal(t, "all-local", i.Application)
 	require.Equal(t, &provider.MetadataService{Protocol: "dubbo", Port: 23442, Version: "1.0.0"}, i.Service)
-	require.False(t, i.Remote)
 	require.Equal(t, []provider.Endpoint{{Protocol: "tri", Port: 23451}}, h.instances["127.0.0.1:23451"].Endpoints)
 }
 

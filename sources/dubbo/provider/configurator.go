@@ -70,8 +70,9 @@ func Configure(all []Provider, rules []Configurator) []Provider {
 	if len(rules) == 0 {
 		return all
 	}
+	forOne := func(c Configurator) string { return strconv.FormatBool(!c.everywhere()) }
 	rules = slices.SortedFunc(slices.Values(rules), func(a, b Configurator) int {
-		return cmp.Or(rank(a.everywhere(), b.everywhere()), cmp.Compare(number64(a.Params["priority"]), number64(b.Params["priority"])),
+		return cmp.Or(cmp.Compare(forOne(a), forOne(b)), cmp.Compare(number64(a.Params["priority"]), number64(b.Params["priority"])),
 			cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port),
 			cmp.Compare(milliseconds(a.Params["timestamp"]), milliseconds(b.Params["timestamp"])),
 			cmp.Compare(a.Params["weight"], b.Params["weight"]), cmp.Compare(a.Params["disabled"], b.Params["disabled"]))
@@ -90,17 +91,6 @@ func Configure(all []Provider, rules []Configurator) []Provider {
 		out[i].Params = params
 	}
 	return out
-}
-
-// rank orders true first.
-func rank(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }
 
 func number64(text string) int64 {

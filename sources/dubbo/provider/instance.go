@@ -20,7 +20,6 @@ type Instance struct {
 	Host        string
 	Port        int
 	Revision    string
-	Remote      bool       // its metadata is in the metadata report
 	Endpoints   []Endpoint // one for each protocol
 	Metadata    map[string]string
 	Timestamp   int64 // in milliseconds
@@ -51,7 +50,6 @@ type MetadataService struct {
 const (
 	keyEndpoints = "dubbo.endpoints"
 	keyRevision  = "dubbo.metadata.revision"
-	keyStorage   = "dubbo.metadata.storage-type"
 	keyService   = "dubbo.metadata-service.url-params"
 )
 
@@ -94,7 +92,7 @@ func NewInstance(application, host string, port int, metadata map[string]string)
 		return Instance{}, false, nil
 	}
 	i = Instance{
-		Application: application, Host: names.Host(host), Port: port, Revision: metadata[keyRevision], Remote: metadata[keyStorage] == "remote",
+		Application: application, Host: names.Host(host), Port: port, Revision: metadata[keyRevision],
 		Metadata: metadata, Timestamp: milliseconds(metadata["timestamp"]),
 	}
 	if host == "" {
@@ -182,40 +180,24 @@ func (i Instance) portOf(protocol string) int {
 	return 0
 }
 
-// Providers returns the providers of an instance with this metadata: its host, with the ports of the services.
-func (i Instance) Providers(m Metadata) []Provider {
-	all, _ := i.offers(m)
-	return all
-}
-
-// Uncallable returns why other services in the metadata cannot be called.
-func (i Instance) Uncallable(m Metadata) []error {
-	_, others := i.offers(m)
-	return others
-}
-
-func (i Instance) offers(m Metadata) (all []Provider, others []error) {
+// Offers returns the providers of an instance with this metadata (its host, with the ports of the services), and why other services in the
+// metadata cannot be called.
+func (i Instance) Offers(m Metadata) (all []Provider, others []error) {
 	for _, s := range m.Services {
 		p := Provider{
 			ID: newID(s.Name, s.Group, s.Version), Protocol: s.Protocol, Host: i.Host,
 			Port: cmp.Or(s.Port, i.portOf(s.Protocol), i.Port), Path: cmp.Or(s.Path, s.Name),
-			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params,
+			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params, Unverified: i.Unverified, SwitchedOff: i.Off,
 		}
 		switch err := p.check(); {
 		case internal(p.Interface):
 		case err != nil:
 			others = append(others, err)
 		default:
-			all = append(all, p.withStateOf(i))
+			all = append(all, p)
 		}
 	}
 	return all, others
-}
-
-// withStateOf returns p, switched off or unverified if its instance is.
-func (p Provider) withStateOf(i Instance) Provider {
-	p.Unverified, p.SwitchedOff = i.Unverified, i.Off
-	return p
 }
 
 // Guess returns the providers of an instance if only the interfaces mapped to its application are known.
@@ -230,10 +212,10 @@ func (i Instance) Guess(interfaces []string) []Provider {
 		for _, name := range interfaces {
 			p := Provider{
 				ID: ID{Interface: name}, Protocol: e.Protocol, Host: i.Host, Port: e.Port, Path: name,
-				Application: i.Application, Timestamp: i.Timestamp,
+				Application: i.Application, Timestamp: i.Timestamp, Unverified: i.Unverified, SwitchedOff: i.Off,
 			}
 			if !internal(name) && p.check() == nil {
-				all = append(all, p.withStateOf(i))
+				all = append(all, p)
 			}
 		}
 	}

@@ -229,7 +229,6 @@ func TestRule7EveryProtocolOfAnInstance(t *testing.T) {
 	i, ok, err := ParseInstance("m33two", []byte(content))
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.False(t, i.Remote)
 	require.Equal(t, &MetadataService{Protocol: "tri", Port: 28037, Version: "2.0.0", V2: true}, i.Service)
 	guess := i.Guess([]string{"demo.GreetService"})
 	require.Len(t, guess, 2)
@@ -312,7 +311,6 @@ func TestBothLevelsAreOneEndpoint(t *testing.T) {
 		require.True(t, ok)
 		doc, ok := meta[app+"/"+i.Revision]
 		if !ok {
-			require.False(t, i.Remote && app == "rich-app", "%s", i.Revision)
 			continue
 		}
 		m, skipped, err := ParseMetadata([]byte(doc))
@@ -501,4 +499,10 @@ func TestKeysOfDubbo26(t *testing.T) {
 	p, _, err := u.Provider()
 	require.NoError(t, err)
 	require.Equal(t, "g1/a:1 50", fmt.Sprint(p.ID, " ", p.Weight()))
+}
+
+// Providers returns what can be called of an instance.
+func (i Instance) Providers(m Metadata) []Provider {
+	all, _ := i.Offers(m)
+	return all
 }

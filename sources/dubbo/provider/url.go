@@ -5,6 +5,7 @@
 package provider
 
 import (
+	"cmp"
 	"fmt"
 	"hash/crc32"
 	"maps"
@@ -24,6 +25,15 @@ type URL struct {
 	Port     int    // 0 if there is none
 	Path     string // without the slash before it
 	Params   map[string]string
+}
+
+// NewURL returns the URL of a registration without one: with its parameters, which it takes over, and the address in the registry.
+func NewURL(iface, host string, port int, params map[string]string) URL {
+	params["interface"] = cmp.Or(params["interface"], iface)
+	return URL{
+		Protocol: strings.ToLower(cmp.Or(params["protocol"], "dubbo")), Host: host, Port: port,
+		Path: cmp.Or(strings.TrimPrefix(params["path"], "/"), iface), Params: params,
+	}
 }
 
 // maxText bounds a text in bytes. ZooKeeper accepts at most 1 MiB in one request.

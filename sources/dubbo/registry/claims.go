@@ -60,10 +60,7 @@ func (all Claims) Tell(to Listener, application string, err error) {
 	places := slices.Sorted(maps.Keys(all))
 	to.Instances(application, places, err)
 	for _, place := range places {
-		if c := all[place]; c.Dubbo || c.Err != nil {
-			to.Instance(application, place, &c.Instance, c.Err)
-		} else {
-			to.Instance(application, place, nil, nil)
-		}
+		c := all[place]
+		to.Instance(application, place, c.Instance, c.Dubbo, c.Err)
 	}
 }

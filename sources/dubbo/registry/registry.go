@@ -22,7 +22,7 @@ type Registry interface {
 // Wanted tells a registry what to read, and what earlier runs left.
 type Wanted struct {
 	Consumers bool // read consumers
-	// Notes keep the registry's own data for the next run; nil if nothing is kept. Before are the providers that an earlier run published.
+	// Notes keep the registry's own data for the next run. Before are the providers that an earlier run published.
 	Notes  Notes
 	Before []Known
 }
@@ -33,6 +33,15 @@ type Notes interface {
 	Kept() []byte
 	Keep(note []byte)
 }
+
+// NoNotes keep nothing.
+type NoNotes struct{}
+
+// Kept implements Notes.
+func (NoNotes) Kept() []byte { return nil }
+
+// Keep implements Notes.
+func (NoNotes) Keep([]byte) {}
 
 // Known is a provider that an earlier run published.
 type Known struct {
@@ -50,9 +59,9 @@ type Listener interface {
 	Applications(names []string, err error)
 	// Registered delivers the registrations of a part, or ErrAbsent if there is no such place.
 	Registered(of Part, all []Registration, err error)
-	// Instances lists the ids of an application; Instance delivers one, nil if it is not Dubbo's. A Failing instance counts as unlisted.
+	// Instances lists the ids of an application; Instance delivers one, and whether it is Dubbo's. A Failing instance counts as unlisted.
 	Instances(application string, ids []string, err error)
-	Instance(application, id string, i *provider.Instance, err error)
+	Instance(application, id string, i provider.Instance, dubbo bool, err error)
 	// Others is the number of other services, which are not Dubbo's.
 	Others(count int)
 	// Connection tells whether the registry can be reached, at the start and whenever that changes.

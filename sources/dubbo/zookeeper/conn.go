@@ -179,7 +179,6 @@ const maxAnswer = 64 << 20
 // maxFirst bounds the first answer, which has a few numbers and a password of 16 bytes.
 const maxFirst = 1024
 
-// SetReadDeadline implements net.Conn.
 func (c *checkedConn) SetReadDeadline(t time.Time) error {
 	if last := time.Now().Add(c.patience); !c.answered && t.After(last) {
 		t = last
@@ -222,7 +221,6 @@ func (c *checkedConn) listen(p []byte) (n int, err error) {
 	}
 }
 
-// Read implements net.Conn.
 func (c *checkedConn) Read(p []byte) (n int, err error) {
 	n, err = c.listen(p)
 	if missing := 4 - len(c.length); missing > 0 {
@@ -262,43 +260,29 @@ func (c *checkedConn) Write(p []byte) (n int, err error) {
 	return c.Conn.Write(p)
 }
 
-// servers gives the library the names of the servers in turn: the library's own provider would resolve the names only once.
+// servers is the zk.HostProvider that gives the library the names of the servers in turn: the library's own provider would resolve the
+// names only once. The library calls it from one goroutine.
 type servers struct {
-	mu      sync.Mutex
 	names   []string
 	current int
 	last    int // the last one that accepted us
 }
 
-// Init implements zk.HostProvider.
 func (s *servers) Init(names []string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.names, s.current, s.last = names, -1, -1
 	return nil
 }
 
-// Len implements zk.HostProvider.
 func (s *servers) Len() int { return len(s.names) }
 
-// Next implements zk.HostProvider.
 func (s *servers) Next() (server string, retryStart bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.current = (s.current + 1) % len(s.names)
 	retryStart = s.current == s.last
-	if s.last == -1 {
-		s.last = 0
-	}
+	s.last = max(s.last, 0)
 	return s.names[s.current], retryStart
 }
 
-// Connected implements zk.HostProvider.
-func (s *servers) Connected() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = s.current
-}
+func (s *servers) Connected() { s.last = s.current }
 
 // client is a Conn of the library.
 type client struct {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -21,8 +22,7 @@ type Registry struct {
 	address Address
 	resync  time.Duration
 
-	mu   sync.Mutex
-	conn Conn // while Watch runs
+	watching atomic.Pointer[watch] // while Watch runs
 }
 
 var _ registry.Registry = (*Registry)(nil)
@@ -77,8 +77,8 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	w := &watch{
-		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(), apps: r.address.Root + applications,
-		resync: r.resync, turns: make(chan struct{}, maxReads), kept: &kept{}, up: make(chan struct{}),
+		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(),
+		apps: r.address.Root + applications, resync: r.resync, turns: make(chan struct{}, maxReads), kept: &kept{}, up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), end),
 	}
 	defer w.lost.Stop()
@@ -95,7 +95,7 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	w.loops, ctx = worker.New(ctx)
 	defer w.loops.Stop()
 	w.conn = conn
-	r.keep(conn)
+	r.watching.Store(w)
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() { // this ends waiting calls
 		defer close(closed)
@@ -108,14 +108,8 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	<-ctx.Done()
 	failed := w.loops.Wait()
 	<-closed
-	r.keep(nil)
+	r.watching.Store(nil)
 	return failed
-}
-
-func (r *Registry) keep(c Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.conn = c
 }
 
 // authenticate adds the credentials before anything is read; ok is false if ctx ended first.
@@ -275,16 +269,12 @@ func (w *watch) application(ctx context.Context, name string) {
 	selected := func(id string) bool { return w.apps != w.group || isAddress(id) } // interfaces may be there, too
 	w.each(ctx, path, selected, func(ids []string, err error) { w.to.Instances(name, ids, err) }, func(ctx context.Context, id string) {
 		follow(ctx, w, path+"/"+id, w.data(), w.vanished, func(content []byte, err error) {
-			if err != nil {
-				w.to.Instance(name, id, nil, err)
-				return
+			var i provider.Instance
+			ok := false
+			if err == nil {
+				i, ok, err = provider.ParseInstance(name, content)
 			}
-			i, ok, err := provider.ParseInstance(name, content)
-			if !ok && err == nil {
-				w.to.Instance(name, id, nil, nil)
-				return
-			}
-			w.to.Instance(name, id, &i, err)
+			w.to.Instance(name, id, i, ok, err)
 		})
 	})
 }
@@ -307,9 +297,9 @@ func (w *watch) vanished(string) (<-chan zk.Event, error) {
 
 // Metadata implements registry.Registry. dubbo-go and Java use different paths.
 func (r *Registry) Metadata(_ context.Context, application, revision string) ([]byte, error) {
-	conn := r.current()
-	if conn == nil {
-		return nil, errConnection
+	conn, err := r.connection()
+	if err != nil {
+		return nil, err
 	}
 	group := r.address.group()
 	for _, path := range []string{group + "/metadata/" + application + "/" + revision, group + "/" + application + "/" + revision} {
@@ -326,9 +316,9 @@ func (r *Registry) Metadata(_ context.Context, application, revision string) ([]
 
 // Mapped implements registry.Registry.
 func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
-	conn := r.current()
-	if conn == nil {
-		return nil, errConnection
+	conn, err := r.connection()
+	if err != nil {
+		return nil, err
 	}
 	path := r.address.group() + "/mapping"
 	nodes, _, err := conn.Children(path)
@@ -357,8 +347,10 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	return all.InterfacesOf(), nil
 }
 
-func (r *Registry) current() Conn {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.conn
+// connection returns the connection while Watch runs.
+func (r *Registry) connection() (Conn, error) {
+	if w := r.watching.Load(); w != nil {
+		return w.conn, nil
+	}
+	return nil, errConnection
 }

@@ -155,15 +155,15 @@ func ParseInstance(raw json.RawMessage) (Instance, error) {
 	if len(raw) > maxInstance {
 		return Instance{}, fmt.Errorf("%d bytes: more than %d are not read", len(raw), maxInstance)
 	}
-	var doc struct {
+	doc := struct {
 		IP       string                     `json:"ip"`
 		Port     int                        `json:"port"`
-		Weight   *float64                   `json:"weight"`
-		Healthy  *bool                      `json:"healthy"`
-		Enabled  *bool                      `json:"enabled"`
+		Weight   float64                    `json:"weight"`
+		Healthy  bool                       `json:"healthy"`
+		Enabled  bool                       `json:"enabled"`
 		Cluster  string                     `json:"clusterName"`
 		Metadata map[string]json.RawMessage `json:"metadata"`
-	}
+	}{Weight: 1, Healthy: true, Enabled: true}
 	if err := json.Unmarshal(raw, &doc); err != nil {
 		return Instance{}, err
 	}
@@ -171,8 +171,8 @@ func ParseInstance(raw json.RawMessage) (Instance, error) {
 		return Instance{}, fmt.Errorf("%q and %d are no address and port", doc.IP, doc.Port)
 	}
 	i := Instance{
-		IP: names.Host(doc.IP), Port: doc.Port, Weight: or(doc.Weight, 1), Healthy: or(doc.Healthy, true), Enabled: or(doc.Enabled, true),
-		Cluster: doc.Cluster, Metadata: make(map[string]string, len(doc.Metadata)),
+		IP: names.Host(doc.IP), Port: doc.Port, Weight: doc.Weight, Healthy: doc.Healthy, Enabled: doc.Enabled, Cluster: doc.Cluster,
+		Metadata: make(map[string]string, len(doc.Metadata)),
 	}
 	for key, value := range doc.Metadata {
 		var text string
@@ -182,11 +182,4 @@ func ParseInstance(raw json.RawMessage) (Instance, error) {
 		i.Metadata[key] = text
 	}
 	return i, nil
-}
-
-func or[T any](value *T, standard T) T {
-	if value == nil {
-		return standard
-	}
-	return *value
 }

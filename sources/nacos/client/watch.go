@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -27,8 +28,7 @@ type Client struct {
 	maxAnswer int // in bytes
 	maxKept   int // of all services, in bytes
 
-	mu   sync.Mutex
-	conn *conn // while there is one
+	conn atomic.Pointer[conn] // while there is one
 }
 
 // New returns a client of the Nacos at an address.
@@ -109,17 +109,11 @@ func (c *Client) once(ctx context.Context, server string, w Watched, to Listener
 	s.conn = conn
 	connected()
 	to.Connection(nil)
-	c.keep(conn)
-	defer c.keep(nil)
+	c.conn.Store(conn)
+	defer c.conn.Store(nil)
 	conn.workers.Go(func() { s.report(conn.ctx) })
 	conn.workers.Go(func() { conn.workers.Fail(s.follow(conn.ctx)) })
 	return conn.workers.Wait()
-}
-
-func (c *Client) keep(conn *conn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.conn = conn
 }
 
 // Config returns a text of configuration, or ErrAbsent. It is called while Watch runs.
@@ -133,12 +127,10 @@ func (c *Client) Config(ctx context.Context, dataID, group string) (string, erro
 
 // current returns the connection, if there is one.
 func (c *Client) current() (*conn, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conn == nil {
-		return nil, errors.New("there is no connection")
+	if conn := c.conn.Load(); conn != nil {
+		return conn, nil
 	}
-	return c.conn, nil
+	return nil, errors.New("there is no connection")
 }
 
 // session is what is followed by one connection.
@@ -217,17 +209,14 @@ func (s *session) take(k key, of *service, info serviceInfo) (news bool) {
 		s.notify()
 		return false
 	}
-	news = !of.read || of.err != nil || !sameHosts(of.info, info)
+	same := slices.EqualFunc(of.info.Hosts, info.Hosts, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+	news = !of.read || of.err != nil || !same
 	of.info, of.read, of.err, of.missed = info, true, nil, 0
 	if news {
 		s.changed[k] = true
 		s.notify()
 	}
 	return news
-}
-
-func sameHosts(a, b serviceInfo) bool {
-	return slices.EqualFunc(a.Hosts, b.Hosts, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 }
 
 func (s *session) notify() {
