@@ -82,62 +82,19 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.foresee(keys, snap, incremental)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	commits := make(map[*family]map[*xds.Collection]*xds.Commit)
-	commit := func(fam *family, coll *xds.Collection) *xds.Commit {
-		if commits[fam] == nil {
-			commits[fam] = make(map[*xds.Collection]*xds.Commit)
-		}
-		if commits[fam][coll] == nil {
-			commits[fam][coll] = &xds.Commit{Reset: !incremental}
-		}
-		return commits[fam][coll]
-	}
-	put := func(r *resource.Resource) {
-		e, err := c.encode(r)
-		if err != nil {
-			c.log.Error("resource cannot be served", "key", r.Key().String(), "origin", r.Origin().String(), "err", err)
-			return
-		}
-		for fam := range c.following {
-			coll := fam.kinds[r.Key().Kind]
-			if coll == nil {
-				continue
-			}
-			if fam.filter.matches(r) {
-				commit(fam, coll).Put = append(commit(fam, coll).Put, e)
-			} else if incremental {
-				commit(fam, coll).Remove = append(commit(fam, coll).Remove, e.Name)
-			}
-		}
-	}
-	if incremental {
-		for _, key := range keys {
-			if r := snap.Get(key); r != nil {
-				put(r)
-				continue
-			}
-			for fam := range c.following {
-				if coll := fam.kinds[key.Kind]; coll != nil {
-					commit(fam, coll).Remove = append(commit(fam, coll).Remove, key.FullName())
-				}
-			}
-		}
-	} else {
-		for fam := range c.following {
-			for _, coll := range fam.kinds {
-				commit(fam, coll) // what has become empty is reset too
-			}
-		}
-		for r := range snap.All() {
-			put(r)
-		}
-	}
 	since := snap.Since(c.snap.Revision())
-	for fam, commits := range commits {
-		for _, commit := range commits {
-			commit.Since = since
+	show := func(fam *family, entry func(*resource.Resource) *xds.Entry) {
+		if incremental {
+			fam.follow(keys, snap, entry, since)
+		} else {
+			fam.fill(snap, entry, since)
 		}
-		fam.group.Apply(commits)
+	}
+	show(c.all, c.encode)
+	for fam := range c.following {
+		if fam != c.all {
+			show(fam, c.all.entry)
+		}
 	}
 	c.snap = snap
 	if synced && !c.synced {
@@ -149,19 +106,18 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	}
 }
 
-// encode makes the entry of r, or takes the one there is if it is of the same version.
-func (c *Catalog) encode(r *resource.Resource) (*xds.Entry, error) {
-	name := r.Key().FullName()
-	if coll := c.all.kinds[r.Key().Kind]; coll != nil {
-		if e := coll.Get(name); e != nil && e.Version == r.Version() {
-			return e, nil
-		}
+// encode returns the entry of r: the present one if it is of the same version, or if r cannot be encoded.
+func (c *Catalog) encode(r *resource.Resource) *xds.Entry {
+	e := c.all.entry(r)
+	if e != nil && e.Version == r.Version() {
+		return e
 	}
 	b, err := resource.EncodeMCP(r)
 	if err != nil {
-		return nil, err
+		c.log.Error("resource cannot be served", "key", r.Key().String(), "origin", r.Origin().String(), "err", err)
+		return e
 	}
-	return &xds.Entry{Name: name, Version: r.Version(), Any: b}, nil
+	return &xds.Entry{Name: r.Key().FullName(), Version: r.Version(), Any: b}
 }
 
 // Collection implements xds.Catalog. A type URL is "group/version/Kind". Every version of a kind is served alike, also

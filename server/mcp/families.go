@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -50,38 +51,49 @@ func (f *family) markSynced() {
 	}
 }
 
-// fill makes what the filter leaves of snap the content of the family. Entries are those of all, where it has any.
-func (f *family) fill(snap memstore.Snapshot, all *family) {
+// entry returns the entry of r in any version, or nil.
+func (f *family) entry(r *resource.Resource) *xds.Entry {
+	if coll := f.kinds[r.Key().Kind]; coll != nil {
+		return coll.Get(r.Key().FullName())
+	}
+	return nil
+}
+
+// fill makes what the filter leaves of snap the content of the family, with the entries that entry returns.
+func (f *family) fill(snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, since time.Time) {
 	commits := make(map[*xds.Collection]*xds.Commit, len(f.kinds))
-	for kind, coll := range all.kinds {
-		commit := &xds.Commit{Reset: true}
+	for kind, coll := range f.kinds {
+		commit := &xds.Commit{Reset: true, Since: since}
 		for r := range f.filter.visible(snap, kind) {
-			if e := coll.Get(r.Key().FullName()); e != nil {
+			if e := entry(r); e != nil {
 				commit.Put = append(commit.Put, e)
 			}
 		}
-		commits[f.kinds[kind]] = commit
+		commits[coll] = commit
 	}
 	f.group.Apply(commits)
 }
 
-// follow brings the family to snap, which all shows, if keys are all that may have changed.
-func (f *family) follow(keys []resource.Key, snap memstore.Snapshot, all *family) {
+// follow is fill if keys are all that may have changed.
+func (f *family) follow(keys []resource.Key, snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, since time.Time) {
 	commits := make(map[*xds.Collection]*xds.Commit)
 	for _, key := range keys {
 		coll := f.kinds[key.Kind]
 		if coll == nil {
 			continue
 		}
-		if commits[coll] == nil {
-			commits[coll] = &xds.Commit{}
+		commit := commits[coll]
+		if commit == nil {
+			commit = &xds.Commit{Since: since}
+			commits[coll] = commit
 		}
-		r, e := snap.Get(key), all.kinds[key.Kind].Get(key.FullName())
-		if r != nil && e != nil && f.filter.matches(r) {
-			commits[coll].Put = append(commits[coll].Put, e)
-		} else {
-			commits[coll].Remove = append(commits[coll].Remove, key.FullName())
+		if r := snap.Get(key); r != nil && f.filter.matches(r) {
+			if e := entry(r); e != nil {
+				commit.Put = append(commit.Put, e)
+				continue
+			}
 		}
+		commit.Remove = append(commit.Remove, key.FullName())
 	}
 	f.group.Apply(commits)
 }
@@ -118,7 +130,7 @@ func (c *Catalog) make(ctx context.Context, f filter) (*family, error) {
 	fam := c.newFamily(f)
 	for tries := 0; ; tries++ {
 		snap := c.snapshot()
-		fam.fill(snap, c.all)
+		fam.fill(snap, c.all.entry, time.Time{})
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -143,9 +155,9 @@ func (c *Catalog) adopt(fam *family, snap memstore.Snapshot, must bool) bool {
 		keys, _, ok := c.view.Changes(snap.Revision())
 		switch {
 		case ok:
-			fam.follow(keys, c.snap, c.all)
+			fam.follow(keys, c.snap, c.all.entry, time.Time{})
 		case must:
-			fam.fill(c.snap, c.all)
+			fam.fill(c.snap, c.all.entry, time.Time{})
 		default:
 			return false
 		}
