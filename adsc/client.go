@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -39,9 +40,10 @@ type Client struct {
 	cache *cache        // nil for none
 	ping  time.Duration // the interval of pings
 
-	mu      sync.Mutex
-	running bool
-	subs    []*subscription // in the order in which they are requested
+	running atomic.Bool
+
+	mu   sync.Mutex
+	subs []*subscription // in the order in which they are requested
 }
 
 // New returns a client, which owns cfg from then on. It does not connect yet.
@@ -106,7 +108,7 @@ func (c *Client) Resources(typeURL string) []ResourceStatus {
 	return list
 }
 
-// Reconnect makes the client replace its stream by a new one to the same server, with the present node and credentials. It does not wait.
+// Reconnect makes the client replace its stream by a new one to the same server, with the present credentials. It does not wait.
 func (c *Client) Reconnect() { notify(c.reconnect) }
 
 // Synced reports whether a server has sent all of a type since the client was made. The cache does not count.
@@ -146,10 +148,10 @@ func notify(wakeup chan<- struct{}) {
 // It also fails if another client uses the cache directory, or if the client runs already. When Run returns, all goroutines and
 // connections of the client have ended, and it may be called again.
 func (c *Client) Run(ctx context.Context) error {
-	if err := c.begin(); err != nil {
-		return err
+	if !c.running.CompareAndSwap(false, true) {
+		return errors.New("ads client: Run was called while it runs")
 	}
-	defer c.end()
+	defer c.running.Store(false)
 	if err := c.openCache(); err != nil {
 		return err
 	}
@@ -220,16 +222,6 @@ func (c *Client) soonest(pausedUntil map[string]time.Time) time.Time {
 	return soonest
 }
 
-func (c *Client) begin() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running {
-		return errors.New("ads client: Run was called while it runs")
-	}
-	c.running = true
-	return nil
-}
-
 // openCache opens the cache, if one is configured. The client also runs without it.
 func (c *Client) openCache() (err error) {
 	if c.cfg.CacheDir == "" {
@@ -243,12 +235,6 @@ func (c *Client) openCache() (err error) {
 		c.cfg.Log.Warn("responses are not cached", "err", err)
 	}
 	return nil
-}
-
-func (c *Client) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.running = false
 }
 
 // connect connects to address and runs one stream until it ends. It reports whether the stream lasted.
@@ -265,15 +251,14 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	}
 	defer func() { _ = conn.Close() }() // it fails only if it was closed before
 
+	open := openDelta
+	if c.cfg.Mode == SotW {
+		open = openSotW
+	}
 	s := newStream(ctx, c, address)
-	if c.cfg.Mode != SotW {
-		err = s.run(conn, openDelta)
-		if c.cfg.Mode == Auto && s.wantsFallback(err) {
-			c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
-			s = newStream(ctx, c, address)
-			err = s.run(conn, openSotW)
-		}
-	} else {
+	if err = s.run(conn, open); c.cfg.Mode == Auto && s.wantsFallback(err) {
+		c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
+		s = newStream(ctx, c, address)
 		err = s.run(conn, openSotW)
 	}
 	s.dropRefusedVersions(err)

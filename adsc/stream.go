@@ -48,7 +48,7 @@ var (
 
 func newStream(life context.Context, c *Client, server string) *stream {
 	return &stream{
-		client: c, life: life, server: server, node: c.cfg.NodeOf(), exchanges: make(map[string]*exchange), idle: true,
+		client: c, life: life, server: server, node: c.cfg.Node, exchanges: make(map[string]*exchange), idle: true,
 		answers: make(chan *answer), requests: make(chan *request, 1), wrote: make(chan struct{}, 1),
 	}
 }

@@ -26,22 +26,21 @@ import (
 // Options of a Catalog. The zero value is usable.
 type Options struct {
 	Debounce xds.Debounce // of every collection
-	Hops     *Hops        // through which instances what is served came; nobody is told if nil
+	Hops     *Hops        // the instances that the content came through; not published if nil
 	Log      *slog.Logger // slog.Default if nil
 }
 
-// Catalog keeps the collections in step with a view. Clients that see the same share the same collections: there is one
-// family of them for each filter in use.
+// Catalog keeps collections up to date with a view. Each filter in use has a family of them, which its clients share.
 type Catalog struct {
 	// read-only
 	view memstore.Reader
 	opts Options
 	log  *slog.Logger
 	all  *family         // without a filter; it is the source of the others
-	none *xds.Collection // for types that nobody knows: empty
+	none *xds.Collection // empty, for unknown types
 
 	beats    memstore.Beat
-	families *families.Set[string, *family] // but the one of all, by the filter's key
+	families *families.Set[string, *family] // by the key of the filter; without the one of all
 
 	reviewer interface{ Review() } // or nil
 
@@ -53,7 +52,7 @@ type Catalog struct {
 	synced    bool
 }
 
-// New returns a catalog of view. It is empty, and nothing of it is sent, until Run has read a view that is synced.
+// New returns a catalog of view. It sends nothing until Run has read a synced view.
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), names: make(map[label]int),
@@ -74,10 +73,10 @@ func (c *Catalog) Run(ctx context.Context) error {
 	return memstore.Follow(ctx, c.view, c.beats, c.update)
 }
 
-// Alive returns when it is known that Run goes on, or with the error of ctx.
+// Alive returns when Run has shown that it goes on, or with the error of ctx.
 func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
-// update brings all collections to snap. Unless incremental, keys do not tell what changed and everything is looked at.
+// update brings all collections to snap. If incremental, only keys have changed.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	c.foresee(keys, snap, incremental)
 	c.mu.Lock()

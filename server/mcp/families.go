@@ -13,7 +13,7 @@ import (
 	"tributary/server/xds"
 )
 
-// family is the collections of those clients that have one filter.
+// family is the collections of the clients with one filter.
 type family struct {
 	filter filter
 	key    string
@@ -21,7 +21,7 @@ type family struct {
 	kinds  map[resource.Kind]*xds.Collection
 }
 
-// Filters are made up by clients, so what they cost is bounded.
+// Clients choose their filters, so the cost of all is bounded.
 const (
 	maxFamilies = 1000 // in use at once, besides that of all
 	maxOfHost   = 100
@@ -98,7 +98,7 @@ func (f *family) follow(keys []resource.Key, snap memstore.Snapshot, entry func(
 	f.group.Apply(commits)
 }
 
-// acquire returns the family of f for one more user, on a host, and what ends that use.
+// acquire returns the family of f for one more user on a host, and a function that ends that use.
 func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, func(), error) {
 	if n := len(f.own()); n > maxFilter {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", n, maxFilter)
@@ -125,7 +125,7 @@ func (c *Catalog) estimate(f filter) int {
 	return cost
 }
 
-// make makes a family, without holding up the commits of the view, unless ctx ends.
+// make makes a family, unless ctx ends. Commits of the view go on meanwhile.
 func (c *Catalog) make(ctx context.Context, f filter) (*family, error) {
 	fam := c.newFamily(f)
 	for tries := 0; ; tries++ {
@@ -146,8 +146,8 @@ func (c *Catalog) snapshot() memstore.Snapshot {
 	return c.snap
 }
 
-// adopt adds a family that shows snap to those that follow the view, and reports whether it could be brought up to date: the
-// view may have changed too much. If it must, it is.
+// adopt adds a family that shows snap to those that follow the view, and brings it up to date. If the view changed too much for that, it
+// returns false, unless it must.
 func (c *Catalog) adopt(fam *family, snap memstore.Snapshot, must bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,14 +169,14 @@ func (c *Catalog) adopt(fam *family, snap memstore.Snapshot, must bool) bool {
 	return true
 }
 
-// drop ends that a family follows the view.
+// drop removes a family from those that follow the view.
 func (c *Catalog) drop(fam *family) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.following, fam)
 }
 
-// cost is what it costs to keep a family.
+// cost is the cost of keeping a family.
 func (f *family) cost() int {
 	cost := familyCost
 	for _, coll := range f.kinds {

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// serverCredentials let one gRPC server have listeners with and without TLS.
+// serverCredentials allow listeners with and without TLS on one gRPC server.
 type serverCredentials struct {
 	credentials.TransportCredentials // of plaintext
 
@@ -48,7 +48,7 @@ func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials
 // Clone implements credentials.TransportCredentials.
 func (c serverCredentials) Clone() credentials.TransportCredentials { return c }
 
-// explain says in words what the errors of package tls that are met most mean.
+// explain returns the meaning of the most common errors of package tls.
 func explain(err error) string {
 	var record tls.RecordHeaderError
 	switch {

@@ -174,8 +174,8 @@ func (r *Request) Decode(parts ...[]byte) error {
 }
 
 const (
-	// Requests up to PooledRequest bytes are copied into pooled memory. Larger ones, which carry resume versions, keep gRPC's
-	// buffers until compared.
+	// PooledRequest is the size in bytes up to which requests are copied into pooled memory. Larger ones, which carry resume versions,
+	// keep gRPC's buffers until compared.
 	PooledRequest = 32 << 10
 	// leastPart: below this average buffer size a large request is copied into one buffer.
 	leastPart = 4 << 10
