@@ -59,18 +59,22 @@ func TestAStreamWithoutARequestEnds(t *testing.T) {
 func TestAStallIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, stalls := new(limitedConn), 0
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
 		s := newStallTimer(time.Minute, conn.bytesReceived, func() { stalls++ })
 		s.start()
-		time.Sleep(50 * time.Second)
+		pass(50 * time.Second)
 		conn.sent.Add(leastProgress)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Zero(t, stalls, "a large request is on its way")
 		conn.sent.Add(leastProgress - 1)
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		require.Equal(t, 1, stalls)
 		s.start()
 		s.stop()
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		require.Equal(t, 1, stalls)
 	})
 }
