@@ -6,8 +6,8 @@ import (
 )
 
 // Filters leave out revisions and namespaces that no object has, so that clients that make them up share one family. Before the first
-// object with a new one is applied, all streams have to ask the catalog again, and those with that name in their filter get another family. The
-// commit does not wait: a stream gets nothing new until it has asked.
+// object with a new one is applied, all streams have to ask the catalog again, and those with that name in their filter get another
+// family. The commit does not wait: a stream gets nothing new until it has asked.
 
 // label is a revision or a namespace.
 type label struct{ revision, namespace string }
