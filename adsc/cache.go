@@ -84,8 +84,8 @@ func (c *cache) path(typeURL string) string {
 	return filepath.Join(c.dir, strings.NewReplacer("/", "_", "\\", "_", ":", "_").Replace(typeURL)+".jsonl")
 }
 
-// store notes a response. first says that it begins a complete set. If a type cannot be written, that is logged, and its file stays as it is:
-// the server brings a client that resumes from it up to date.
+// store notes a response. first says that it begins a complete set. If a type cannot be written, that is logged, and its file stays as it
+// is: the server brings a client that resumes from it up to date.
 func (c *cache) store(r *Response, first bool) {
 	f, known := c.files[r.TypeURL]
 	if known && f == nil && !first {

@@ -1,11 +1,10 @@
 // Package adsc is a client of the aggregated discovery service (ADS) of any xDS server: Envoy's control planes, istiod,
-// tributary. It keeps one stream up, asks for types, hands each response to a handler, and acknowledges what the handler
-// took. It knows nothing of what the resources are and, but for an optional cache on disk, stores none.
+// tributary. It keeps one stream open, subscribes to types, passes each response to a handler, and acknowledges what the handler
+// accepted. It does not interpret resources and, apart from an optional cache on disk, stores none.
 //
-// What it does not do: a resource that is asked for by an alias is handed out, but counts as absent by that name, and is not told of
-// when it goes. What a server that restarts calls by a version that it gave before to something else is not asked for anew: in a
-// state of the world nothing compares. A response that crosses two changes of what is wanted, away from all and back, is taken
-// for one to the last.
+// Limits: A handler gets a resource that was subscribed to by an alias, but the resource counts as absent by that name, and its removal is
+// not reported. If a server restarts and uses a version again for other content, a state-of-the-world client does not notice. A response
+// that crosses two changes of a subscription, away from the wildcard and back, counts as an answer to the last one.
 package adsc
 
 import (
@@ -14,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -22,44 +22,45 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// How often a server is asked whether it is there. One of grpc-go that does not say otherwise ends connections that ask more
-// often than every five minutes; each time it does, the time is doubled, as gRPC has clients do.
+// The interval of pings. A grpc-go server with default settings ends connections with more than one ping in five minutes. After each
+// such end the client doubles the interval, as gRPC's clients do.
 const (
 	minPing = 30 * time.Second
 	maxPing = 6 * time.Minute
 )
 
-// Client keeps a stream to one of several equal servers. Make it with New and let it work with Run. The other methods
-// are safe for concurrent use, and may be called by handlers.
+// Client keeps a stream to one of several equal servers. New makes it, and Run runs it. The other methods are safe for concurrent use,
+// and handlers may call them.
 type Client struct {
-	cfg   Config        // read-only
-	wake  chan struct{} // rung when there is something else to ask for
-	again chan struct{} // rung when the stream is to be exchanged
+	cfg       Config        // read-only
+	wakeup    chan struct{} // signals that subscriptions changed
+	reconnect chan struct{} // signals that the stream has to be replaced
 
 	// Owned by Run.
 	cache *cache        // nil for none
-	ping  time.Duration // how often a server is asked whether it is there
+	ping  time.Duration // the interval of pings
 
-	mu      sync.Mutex
-	running bool
-	subs    []*subscription // in the order in which they are requested
+	running atomic.Bool
+
+	mu   sync.Mutex
+	subs []*subscription // in the order in which they are requested
 }
 
-// New makes a client of cfg, which is taken over. It does not connect yet.
+// New returns a client, which owns cfg from then on. It does not connect yet.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("ads client: %w", err)
 	}
-	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), again: make(chan struct{}, 1), ping: minPing}
+	c := &Client{cfg: cfg, wakeup: make(chan struct{}, 1), reconnect: make(chan struct{}, 1), ping: minPing}
 	for _, s := range cfg.Subscriptions {
 		c.subs = append(c.subs, newSubscription(s))
 	}
 	return c, nil
 }
 
-// Subscribe asks for a type, or for other names of one that is asked for already, whose handler then changes, too. What is
-// not asked for any more is forgotten without a word to the handler, and comes anew if it is asked for again; Versions are
-// of no use for a type that is asked for already.
+// Subscribe subscribes to a type, or changes the names and the handler of a subscription. The client forgets resources that are no longer
+// subscribed to, without calling the handler, and the server sends them again after a new subscription. Versions have no effect on a type
+// that is subscribed to already.
 func (c *Client) Subscribe(s Subscription) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("ads client: %w", err)
@@ -76,12 +77,11 @@ func (c *Client) Subscribe(s Subscription) error {
 		sub.want(parent.refers.wants())
 	}
 	c.mu.Unlock()
-	ring(c.wake)
+	notify(c.wakeup)
 	return nil
 }
 
-// Unsubscribe asks for nothing of a type any more. Its handler is not called again, but may be at work. A type that is not
-// asked for is none of its business.
+// Unsubscribe ends the subscription to a type, if there is one. The handler is not called again, but may be running.
 func (c *Client) Unsubscribe(typeURL string) {
 	c.mu.Lock()
 	c.subs = slices.DeleteFunc(c.subs, func(s *subscription) bool { return s.typeURL == typeURL })
@@ -89,11 +89,11 @@ func (c *Client) Unsubscribe(typeURL string) {
 		follower.want(wants{}) // nothing refers to anything
 	}
 	c.mu.Unlock()
-	ring(c.wake)
+	notify(c.wakeup)
 }
 
-// Resources returns the conditions of those resources of a type that are asked for by name, in order of name. In a state of
-// the world the names of resources must be known for that; see Subscription.NameOf.
+// Resources returns the states of the resources of a type that are subscribed to by name, in order of name. State-of-the-world mode needs
+// the names of resources for that: see Subscription.NameOf.
 func (c *Client) Resources(typeURL string) []ResourceStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,12 +108,10 @@ func (c *Client) Resources(typeURL string) []ResourceStatus {
 	return list
 }
 
-// Reconnect has the client exchange its stream for a new one to the same server, which gets to know the node and the
-// credentials as they are now. It does not wait for that.
-func (c *Client) Reconnect() { ring(c.again) }
+// Reconnect makes the client replace its stream by a new one to the same server, with the present credentials. It does not wait.
+func (c *Client) Reconnect() { notify(c.reconnect) }
 
-// Synced reports whether a server has answered for all of a type since the client was made. What comes from the cache
-// does not count.
+// Synced reports whether a server has sent all of a type since the client was made. The cache does not count.
 func (c *Client) Synced(typeURL string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +119,7 @@ func (c *Client) Synced(typeURL string) bool {
 	return sub != nil && c.synced(sub)
 }
 
-// synced is Synced for who holds mu.
+// synced is Synced; c.mu is held.
 func (c *Client) synced(sub *subscription) bool {
 	if sub.follow && sub.wants.nothing() { // there is nothing to ask for, if that is known
 		parent := c.find(parentOf(sub.typeURL))
@@ -139,21 +137,21 @@ func (c *Client) find(typeURL string) *subscription {
 	return c.subs[i]
 }
 
-func ring(bell chan<- struct{}) {
+func notify(wakeup chan<- struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case wakeup <- struct{}{}:
 	default:
 	}
 }
 
-// Run keeps a stream up until ctx ends, and then returns ctx's error. It returns another error only if the backoff gives
-// up, and then that of the last stream, or if the cache directory cannot be used or the client runs already. When Run
-// returns, every goroutine and connection of the client has ended, and it may be called again.
+// Run keeps a stream open until ctx ends, and returns the error of ctx. If the backoff gives up, it returns the error of the last stream.
+// It also fails if another client uses the cache directory, or if the client runs already. When Run returns, all goroutines and
+// connections of the client have ended, and it may be called again.
 func (c *Client) Run(ctx context.Context) error {
-	if err := c.begin(); err != nil {
-		return err
+	if !c.running.CompareAndSwap(false, true) {
+		return errors.New("ads client: Run was called while it runs")
 	}
-	defer c.end()
+	defer c.running.Store(false)
 	if err := c.openCache(); err != nil {
 		return err
 	}
@@ -167,13 +165,13 @@ func (c *Client) Run(ctx context.Context) error {
 		}
 	}
 	retry := c.cfg.Backoff()
-	failures := 0                       // in a row
-	alone := make(map[string]time.Time) // until when to leave servers alone, by address
+	failures := 0                             // in a row
+	pausedUntil := make(map[string]time.Time) // by address
 	var err error
 	for attempt := 0; ; attempt++ {
 		address := c.cfg.Addresses[attempt%len(c.cfg.Addresses)]
-		stable, tried := false, time.Until(alone[address]) <= 0
-		if tried { // else it is as if it had refused us once more
+		stable, tried := false, time.Until(pausedUntil[address]) <= 0
+		if tried { // else it counts as one more refusal
 			stable, err = c.connect(ctx, address)
 		}
 		if ctx.Err() != nil {
@@ -189,7 +187,7 @@ func (c *Client) Run(ctx context.Context) error {
 		}
 		now := time.Now()
 		if tried && Exhausted(err) {
-			alone[address] = now.Add(c.cfg.ExhaustedWait)
+			pausedUntil[address] = now.Add(c.cfg.ExhaustedWait)
 		}
 		if failures++; failures < len(c.cfg.Addresses) {
 			c.cfg.Log.Warn("xDS stream ended", "address", address, "err", err)
@@ -200,7 +198,7 @@ func (c *Client) Run(ctx context.Context) error {
 		if wait == backoff.Stop {
 			return err
 		}
-		wait = max(wait, c.soonest(alone).Sub(now))
+		wait = max(wait, c.soonest(pausedUntil).Sub(now))
 		c.cfg.Log.Warn("xDS stream ended", "address", address, "err", err, "retry_in", wait.Round(time.Millisecond))
 		if c.cfg.Hooks.Failed != nil {
 			c.cfg.Hooks.Failed(err, wait)
@@ -213,28 +211,18 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// soonest returns when one of the servers may be asked again, given until when to leave each alone.
-func (c *Client) soonest(alone map[string]time.Time) time.Time {
-	soonest := alone[c.cfg.Addresses[0]]
+// soonest returns when the first server may be asked again.
+func (c *Client) soonest(pausedUntil map[string]time.Time) time.Time {
+	soonest := pausedUntil[c.cfg.Addresses[0]]
 	for _, address := range c.cfg.Addresses {
-		if until := alone[address]; until.Before(soonest) {
+		if until := pausedUntil[address]; until.Before(soonest) {
 			soonest = until
 		}
 	}
 	return soonest
 }
 
-func (c *Client) begin() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running {
-		return errors.New("ads client: Run was called while it runs")
-	}
-	c.running = true
-	return nil
-}
-
-// openCache opens the cache, if there is to be one. A directory that cannot be written is no reason not to run.
+// openCache opens the cache, if one is configured. The client also runs without it.
 func (c *Client) openCache() (err error) {
 	if c.cfg.CacheDir == "" {
 		return nil
@@ -249,13 +237,7 @@ func (c *Client) openCache() (err error) {
 	return nil
 }
 
-func (c *Client) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.running = false
-}
-
-// connect connects to address and works on one stream until it ends. It reports whether the stream was of use.
+// connect connects to address and runs one stream until it ends. It reports whether the stream lasted.
 func (c *Client) connect(ctx context.Context, address string) (stable bool, err error) {
 	opts, err := c.dialOptions(address)
 	if err != nil {
@@ -269,22 +251,21 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	}
 	defer func() { _ = conn.Close() }() // it fails only if it was closed before
 
+	open := openDelta
+	if c.cfg.Mode == SotW {
+		open = openSotW
+	}
 	s := newStream(ctx, c, address)
-	if c.cfg.Mode != SotW {
-		err = s.run(conn, openDelta)
-		if c.cfg.Mode == Auto && s.wantsFallback(err) {
-			c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
-			s = newStream(ctx, c, address)
-			err = s.run(conn, openSotW)
-		}
-	} else {
+	if err = s.run(conn, open); c.cfg.Mode == Auto && s.wantsFallback(err) {
+		c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
+		s = newStream(ctx, c, address)
 		err = s.run(conn, openSotW)
 	}
-	s.lighten(err)
+	s.dropRefusedVersions(err)
 	if tooManyPings(err) {
 		c.ping = min(2*c.ping, maxPing)
 	}
-	return s.stood(err), &streamError{address, err}
+	return s.lasted(err), &streamError{address, err}
 }
 
 func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {

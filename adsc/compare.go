@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A client that resumes relies on it that the server takes note of its versions. One that does not says nothing of what has
-// gone, and the client keeps that for good. So what was resumed is compared in full after a while: the stream is exchanged
-// for one that brings no versions along, which a server begins with all there is.
+// A client that resumes relies on the server to compare its versions. A server that ignores them does not report removals, and the client
+// would keep removed resources for ever. So some time after a resumption the client replaces the stream by one without versions, to which
+// the server sends everything, and compares.
 
 // resume returns the versions to begin a delta stream with.
 func (s *subscription) resume(now time.Time) map[string]string {
@@ -15,7 +15,7 @@ func (s *subscription) resume(now time.Time) map[string]string {
 		if s.compared == nil {
 			s.compared = make(map[string]string, len(s.versions))
 		}
-		maps.Copy(s.compared, s.versions) // what a compare that broke off has already healed counts once
+		maps.Copy(s.compared, s.versions) // differences that an interrupted comparison found count once
 	}
 	if s.partial || s.comparing {
 		s.versions, s.partial = nil, false
@@ -45,13 +45,12 @@ func (s *subscription) verify(r *Response, rejected rejection) (done bool, heale
 	return done, healed
 }
 
-// tooMuch is how many bytes of names and versions may have been more than a server takes in a request: gRPC's own limit is
-// 4 MiB, of all that a message has.
+// tooMuch is from how many bytes of names and versions a request may have exceeded the server's limit, which is 4 MiB by default.
 const tooMuch = 1 << 20
 
-// lighten has the next stream begin types with nothing of which this one, having ended with err, brought along more than the
+// dropRefusedVersions has the next stream begin types with nothing of which this one, having ended with err, brought along more than the
 // server may have taken. Otherwise it would refuse each of those that follow, too.
-func (s *stream) lighten(err error) {
+func (s *stream) dropRefusedVersions(err error) {
 	if !Exhausted(err) {
 		return
 	}

@@ -56,8 +56,6 @@ type Config struct {
 	Mode Mode
 	// Node introduces the client. It is sent with the first request of each stream and is not modified.
 	Node *corev3.Node
-	// NodeOf, if set, is called for each stream, on the goroutine of Run, and takes the place of Node.
-	NodeOf func() *corev3.Node
 	// Subscriptions are the types asked for from the start, each type once, in the order in which they are requested.
 	Subscriptions []Subscription
 
@@ -196,9 +194,6 @@ func (s *Subscription) check() error {
 func (c *Config) setDefaults() {
 	if c.Node == nil {
 		c.Node = &corev3.Node{}
-	}
-	if c.NodeOf == nil {
-		c.NodeOf = func() *corev3.Node { return c.Node }
 	}
 	if c.MaxMessage == 0 {
 		c.MaxMessage = DefaultMaxMessage

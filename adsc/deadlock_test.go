@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -79,23 +77,6 @@ func TestAServerMayWriteAsMuchAsItLikesBeforeItReads(t *testing.T) {
 			require.Equal(t, i == responses/2-1, r.GetErrorDetail() != nil, "and the rejection is that of its response")
 		}
 	})
-}
-
-// TestNodeIsAskedForWithoutLocks has NodeOf use the client.
-func TestNodeIsAskedForWithoutLocks(t *testing.T) {
-	nodes := make(chan *discoveryv3.DiscoveryRequest, 1)
-	address := serve(t, func(_ int, s stream) error {
-		r, err := s.Recv()
-		nodes <- r
-		return err
-	})
-	var client *adsc.Client
-	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
-	cfg.NodeOf = func() *corev3.Node { return &corev3.Node{Id: fmt.Sprint("synced: ", client.Synced(typeA))} }
-	client, err := adsc.New(cfg)
-	require.NoError(t, err)
-	start(t, client)
-	assert.Equal(t, "synced: false", receive(t, nodes).GetNode().GetId())
 }
 
 // TestAServerThatReadsNothingDoesNotFillTheMemory: what it is owed is bounded.

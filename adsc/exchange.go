@@ -12,8 +12,8 @@ type exchange struct {
 	named   bool          // SotW: a request had a name, so one without names asks for nothing
 	nonce   string        // SotW: of the last response
 	version string        // SotW: of the last response that the handler took
-	replies []reply       // to be written
-	owed    int           // bytes of them
+	replies []reply       // unsent
+	queued  int           // bytes of them
 	// fresh says that the first request had no versions, so the server sends everything; begun, that a response came. Both hold although
 	// the client wants other names in the meantime: what the caller has was part of the first request, since it forgets what it drops.
 	fresh, begun bool
@@ -35,19 +35,19 @@ func (r reply) size() int { return 64 + len(r.nonce) + len(r.version) + len(r.re
 // Beyond it the oldest are dropped; later ones imply them.
 const maxReplies = 4 << 20
 
-// owe queues a reply to the last response.
-func (a *exchange) owe(rejected error) {
+// reply queues a reply to the last response.
+func (a *exchange) reply(rejected error) {
 	r := reply{nonce: a.nonce, version: a.version}
 	if rejected != nil {
 		r.reason = reasonOf(rejected)
 	}
 	a.replies = append(a.replies, r)
-	if a.owed += r.size(); a.owed <= maxReplies {
+	if a.queued += r.size(); a.queued <= maxReplies {
 		return
 	}
 	n := 0
-	for ; n < len(a.replies)-1 && a.owed > maxReplies*9/10; n++ {
-		a.owed -= a.replies[n].size()
+	for ; n < len(a.replies)-1 && a.queued > maxReplies*9/10; n++ {
+		a.queued -= a.replies[n].size()
 	}
 	a.replies = slices.Delete(a.replies, 0, n)
 }
@@ -115,7 +115,7 @@ func (s *stream) request(typeURL string) (r *request, more bool, err error) {
 	}
 	wanted := sub != nil && sub == a.sub
 	if s.delta && len(a.replies) > 0 {
-		return a.reply(), len(a.replies) > 0 || a.due(sub, wanted), nil
+		return a.nextReply(), len(a.replies) > 0 || a.due(sub, wanted), nil
 	}
 	if len(a.replies) == 0 && !a.due(sub, wanted) {
 		return nil, false, nil
@@ -142,12 +142,12 @@ func (a *exchange) due(sub *subscription, wanted bool) bool {
 	return sub.due(a.sent)
 }
 
-// reply takes the oldest reply from the queue.
-func (a *exchange) reply() *request {
+// nextReply removes the oldest reply from the queue.
+func (a *exchange) nextReply() *request {
 	r := a.replies[0]
 	a.replies[0] = reply{}
 	a.replies = a.replies[1:]
-	a.owed -= r.size()
+	a.queued -= r.size()
 	return &request{typeURL: a.sub.typeURL, nonce: r.nonce, version: r.version, reason: r.reason}
 }
 
@@ -162,7 +162,7 @@ func (a *exchange) change(target wants) *request {
 func (a *exchange) state(target wants) *request {
 	r := &request{typeURL: a.sub.typeURL, nonce: a.nonce, version: a.version}
 	if len(a.replies) > 0 {
-		r = a.reply()
+		r = a.nextReply()
 	}
 	if target.nothing() && !a.named {
 		target = wants{all: true} // without an earlier name no names mean all, so to drop everything takes two requests

@@ -126,8 +126,8 @@ func (c *Client) follower(typeURL string) *subscription {
 	return nil
 }
 
-// unread reports whether another type follows this one, and it is not known what its resources refer to: they came before
-// there was anybody to follow, or the caller has them from elsewhere. The caller holds mu.
+// unread reports whether another type follows this one, but the references of its resources are unknown: they came before that type was
+// subscribed to, or the caller has them from elsewhere. The caller holds mu.
 func (c *Client) unread(sub *subscription) bool {
 	return sub.refers.now == nil && c.follower(sub.typeURL) != nil
 }

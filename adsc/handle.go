@@ -14,8 +14,8 @@ type wait struct {
 	resources []*named
 }
 
-// await has the server answer for resources within a time, or else they do not exist: state of the world has no way to say that,
-// and some servers of delta do not, either.
+// await makes resources count as absent if the server does not send them in time. State of the world cannot report an absent resource, and
+// some delta servers do not.
 func (s *stream) await(sub *subscription, list []*named) {
 	if after := s.client.cfg.AbsentAfter; after > 0 && len(list) > 0 {
 		s.waits = append(s.waits, wait{time.Now().Add(after), sub, list})
@@ -64,7 +64,7 @@ func (s *stream) handle(in *answer) error {
 	}
 	if r == nil { // all of it was dropped in the meantime, but the server waits for a reply
 		c.pass(sub, in)
-		a.owe(nil)
+		a.reply(nil)
 		s.mark(in.typeURL)
 		return nil
 	}
@@ -86,7 +86,7 @@ func (s *stream) handle(in *answer) error {
 		a.version = in.version
 	}
 	c.note(s.life, sub, r, first, rejected)
-	a.owe(rejected)
+	a.reply(rejected)
 	s.mark(in.typeURL)
 	s.markDue()
 	return nil

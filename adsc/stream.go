@@ -16,9 +16,8 @@ import (
 	"tributary/internal/worker"
 )
 
-// stream is one stream to one server. Three goroutines work on it: the one of Client.Run owns all that is here, and one
-// each reads and writes, so that neither ever waits for the other: a server that reads nothing more before it has written
-// all must not meet a client that does the same.
+// stream is one stream to one server. The goroutine of Client.Run owns its fields. Two more goroutines read and write, so that reading
+// never waits for writing: some servers do not read while they write.
 type stream struct {
 	client   *Client
 	life     context.Context // of Client.Run, which outlives the stream; handlers get it
@@ -35,7 +34,7 @@ type stream struct {
 	waits     []wait    // for resources that were asked for by name, the oldest first
 	opened    time.Time // zero before
 	requested bool      // each type was requested
-	stands    bool      // Connected was called, or there is nobody to call
+	reported  bool      // Connected was called
 	answered  bool
 	delta     bool
 }
@@ -49,7 +48,7 @@ var (
 
 func newStream(life context.Context, c *Client, server string) *stream {
 	return &stream{
-		client: c, life: life, server: server, node: c.cfg.NodeOf(), exchanges: make(map[string]*exchange), idle: true,
+		client: c, life: life, server: server, node: c.cfg.Node, exchanges: make(map[string]*exchange), idle: true,
 		answers: make(chan *answer), requests: make(chan *request, 1), wrote: make(chan struct{}, 1),
 	}
 }
@@ -59,9 +58,8 @@ func (s *stream) wantsFallback(err error) bool {
 	return errors.Is(err, errUnversioned) || !s.answered && codeOf(err) == codes.Unimplemented
 }
 
-// stood reports whether the stream, having ended with err, was there for long enough to be no failure, be it that the
-// server had nothing to say.
-func (s *stream) stood(err error) bool {
+// lasted reports whether the stream, which ended with err, was open long enough to count as a success, even if the server sent nothing.
+func (s *stream) lasted(err error) bool {
 	return !s.opened.IsZero() && time.Since(s.opened) >= s.client.cfg.StableAfter && !errors.Is(err, errSilent)
 }
 
@@ -146,9 +144,9 @@ func (s *stream) work(ctx context.Context) error {
 			if err := s.receive(a); err != nil {
 				return err
 			}
-		case <-s.client.wake:
+		case <-s.client.wakeup:
 			s.markDue()
-		case <-s.client.again:
+		case <-s.client.reconnect:
 			return errReconnect
 		case <-stable.C:
 			s.established()
@@ -195,7 +193,7 @@ func (s *stream) proceed() error {
 	return nil
 }
 
-// set has the alarm ring when the next wait is over or the next compare is due.
+// set sets the alarm to the end of the next wait or the next comparison.
 func (s *stream) set(alarm *time.Timer) {
 	s.client.mu.Lock()
 	at := s.client.compareAt()
@@ -210,8 +208,7 @@ func (s *stream) set(alarm *time.Timer) {
 	alarm.Reset(max(0, time.Until(at)))
 }
 
-// resumes reports whether there was an answer to each type on an earlier stream: that there is none on this one may then
-// mean that nothing has changed.
+// resumes reports whether an earlier stream had an answer for each type. Then silence on this one may mean that nothing has changed.
 func (s *stream) resumes() bool {
 	s.client.mu.Lock()
 	defer s.client.mu.Unlock()
@@ -219,8 +216,8 @@ func (s *stream) resumes() bool {
 }
 
 func (s *stream) established() {
-	if hook := s.client.cfg.Hooks.Connected; !s.stands && hook != nil {
+	if hook := s.client.cfg.Hooks.Connected; !s.reported && hook != nil {
 		hook(s.server)
 	}
-	s.stands = true
+	s.reported = true
 }

@@ -1,5 +1,5 @@
-// Package families keeps what clients of one kind share: it is made when the first of them comes, while others get on, and bounded, since
-// clients make up what kind they are.
+// Package families keeps what clients with the same attributes share. A family is made for its first client. Their number and cost are
+// bounded, since clients choose their attributes.
 package families
 
 import (
@@ -21,33 +21,33 @@ import (
 type Limits struct {
 	Max       int // how many families may be in use at once
 	MaxOfHost int // how many of them the clients of one IP address may use at once, so that others find some
-	// MaxCost bounds what those in use cost together, and MaxCostOfHost what those cost that the clients of one IP address use. A family that
-	// would exceed a bound is not made, unless it would be the only one. Zero is no bound.
+	// MaxCost bounds the cost of all families in use, and MaxCostOfHost that of the families that the clients of one IP address use. A family
+	// that would exceed a bound is made only if it would be the only one. Zero is no bound.
 	MaxCost, MaxCostOfHost int
-	// MaxIdleCost bounds the families without clients that are kept for clients that come back: the least recently used go first.
+	// MaxIdleCost bounds the cost of the families without clients, which are kept for returning clients. The least recently used go first.
 	MaxIdleCost int
 }
 
-// Set is the families in use, and some that were, by what the clients of each have in common. It is safe for concurrent use.
+// Set has the families in use, and some idle ones, by key. It is safe for concurrent use.
 type Set[K comparable, F any] struct {
 	// read-only
-	what   string // they have in common, for messages
+	what   string // the keys are, for messages
 	limits Limits
 	cost   func(F) int
 	drop   func(F)
-	turns  *turns.Turns // for estimating and making a family: one processor is left to everything else, and addresses take turns
+	turns  *turns.Turns // of estimating and making families: one processor stays free, and addresses take turns
 
-	freeing sync.Mutex // held while memory is given back
+	freeing sync.Mutex // held while memory is returned
 
 	mu      sync.Mutex
 	clock   uint64 // counts the uses
 	members map[K]*member[F]
 	hosts   map[string]map[K]int // how often clients use which: by IP address
-	dropped int                  // what families cost that were dropped since memory was last given back
+	dropped int                  // the cost of the families dropped since memory was last returned
 }
 
 type member[F any] struct {
-	made   chan struct{}   // closed when it is made, or failed
+	made   chan struct{}   // closed when the family is made, or failed
 	family F               // read-only from then on
 	err    error           // why it failed; the same
 	ctx    context.Context // of making it
@@ -57,11 +57,11 @@ type member[F any] struct {
 	users int
 	done  bool   // made or failed
 	used  uint64 // when it was last used
-	cost  int    // when somebody last asked; an estimate as long as it is being made
+	cost  int    // when last asked; an estimate until the family is made
 }
 
-// New returns an empty set. What tells families apart is called what in messages. cost is what keeping a family costs. drop is called with
-// each family that is kept no longer, when it has no users; cost may be called at any time.
+// New returns an empty set. Messages call the keys what. cost returns the cost of a family, and may be called at any time. drop is called
+// with each family that is removed, when it has no users.
 func New[K comparable, F any](what string, limits Limits, cost func(F) int, drop func(F)) *Set[K, F] {
 	return &Set[K, F]{
 		what: what, limits: limits, cost: cost, drop: drop, turns: turns.New(max(runtime.GOMAXPROCS(0)-1, 1)),
@@ -72,13 +72,13 @@ func New[K comparable, F any](what string, limits Limits, cost func(F) int, drop
 // Maker makes a family.
 type Maker[F any] struct {
 	Estimate func() int // what it will cost, before it is made
-	// Make makes it. When ctx ends, nobody waits for it any longer: Make gives up and returns the error of ctx.
+	// Make makes it. When ctx ends, no client waits any more: Make gives up and returns the error of ctx.
 	Make func(ctx context.Context) (F, error)
 }
 
-// Acquire returns the family of key for one more user, on a host, which is an IP address or, for clients that are not counted, empty; and
-// what ends that use, which is to be called once. If there is none, the first to ask has it made, if its estimated cost is within the
-// limits, and others who want the same wait for it.
+// Acquire returns the family of key for one more user, and a function that ends that use, to be called once. host is the IP address of the
+// client; empty if it is not counted. If there is no family, the first caller makes it, if its estimated cost is within the limits, and
+// others wait for it.
 func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker[F]) (family F, release func(), err error) {
 	m, release, _, err := s.join(ctx, key, host, unknown)
 	if m == nil && err == nil {
@@ -104,15 +104,15 @@ func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker
 	return m.family, release, nil
 }
 
-// InTurn does work for a host when it is its turn among those who make families.
+// InTurn does work for a host when its turn comes among those that make families.
 func (s *Set[K, F]) InTurn(ctx context.Context, host string, work func()) error {
 	return s.turns.Do(ctx, host, work)
 }
 
-var errNotMade = errors.New("who made what others want as well did not come to an end")
+var errNotMade = errors.New("making a shared family failed")
 
-// create estimates and makes a family, until nobody waits for it, unless another client has it made meanwhile. If that panics, the next who
-// wants it makes it.
+// create estimates and makes a family, until nobody waits for it, unless another client made it meanwhile. If that panics, the next client
+// makes it.
 func (s *Set[K, F]) create(ctx context.Context, key K, host string, maker Maker[F]) (m *member[F], release func(), err error) {
 	m, release, first, err := s.join(ctx, key, host, unknown)
 	if m == nil && err == nil {
@@ -148,7 +148,7 @@ func (s *Set[K, F]) create(ctx context.Context, key K, host string, maker Maker[
 // unknown is the cost of a family that has not been estimated.
 const unknown = -1
 
-// join notes a use, and says whether it is the first one of a family that has to be made. Without an estimate it returns no member for such
+// join counts a use, and reports whether it is the first of a family that has to be made. Without an estimate it returns no member for such
 // a family, and an error only if there are too many families.
 func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) (m *member[F], release func(), first bool, err error) {
 	s.mu.Lock()
@@ -183,7 +183,7 @@ func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) 
 	return m, sync.OnceFunc(func() { s.release(key, m, host) }), first, nil
 }
 
-// mayUse says whether one more family may be in use, by a host: by their number only, as long as its cost is unknown.
+// mayUse returns an error if a host may not use one more family. If the cost is unknown, only their number counts.
 func (s *Set[K, F]) mayUse(host string, estimate int) error {
 	inUse, cost, ofHost := 0, 0, 0
 	for key, m := range s.members {
@@ -215,10 +215,10 @@ func (s *Set[K, F]) mayUse(host string, estimate int) error {
 	return nil
 }
 
-// release ends a use. Families without users go when they cost too much.
+// release ends a use, and drops families without users that cost too much.
 func (s *Set[K, F]) release(key K, m *member[F], host string) { s.discard(s.leave(key, m, host)...) }
 
-// discard drops families. The memory of many is given back to the system at once: the runtime alone would keep it for minutes.
+// discard drops families. It returns the memory of many to the system at once: the runtime would keep it for minutes.
 func (s *Set[K, F]) discard(families ...F) {
 	cost := 0
 	for _, family := range families {

@@ -26,22 +26,21 @@ import (
 // Options of a Catalog. The zero value is usable.
 type Options struct {
 	Debounce xds.Debounce // of every collection
-	Hops     *Hops        // through which instances what is served came; nobody is told if nil
+	Hops     *Hops        // the instances that the content came through; not published if nil
 	Log      *slog.Logger // slog.Default if nil
 }
 
-// Catalog keeps the collections in step with a view. Clients that see the same share the same collections: there is one
-// family of them for each filter in use.
+// Catalog keeps collections up to date with a view. Each filter in use has a family of them, which its clients share.
 type Catalog struct {
 	// read-only
 	view memstore.Reader
 	opts Options
 	log  *slog.Logger
 	all  *family         // without a filter; it is the source of the others
-	none *xds.Collection // for types that nobody knows: empty
+	none *xds.Collection // empty, for unknown types
 
 	beats    memstore.Beat
-	families *families.Set[string, *family] // but the one of all, by the filter's key
+	families *families.Set[string, *family] // by the key of the filter; without the one of all
 
 	reviewer interface{ Review() } // or nil
 
@@ -53,7 +52,7 @@ type Catalog struct {
 	synced    bool
 }
 
-// New returns a catalog of view. It is empty, and nothing of it is sent, until Run has read a view that is synced.
+// New returns a catalog of view. It sends nothing until Run has read a synced view.
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), names: make(map[label]int),
@@ -74,70 +73,27 @@ func (c *Catalog) Run(ctx context.Context) error {
 	return memstore.Follow(ctx, c.view, c.beats, c.update)
 }
 
-// Alive returns when it is known that Run goes on, or with the error of ctx.
+// Alive returns when Run has shown that it goes on, or with the error of ctx.
 func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
-// update brings all collections to snap. Unless incremental, keys do not tell what changed and everything is looked at.
+// update brings all collections to snap. If incremental, only keys have changed.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	c.foresee(keys, snap, incremental)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	commits := make(map[*family]map[*xds.Collection]*xds.Commit)
-	commit := func(fam *family, coll *xds.Collection) *xds.Commit {
-		if commits[fam] == nil {
-			commits[fam] = make(map[*xds.Collection]*xds.Commit)
-		}
-		if commits[fam][coll] == nil {
-			commits[fam][coll] = &xds.Commit{Reset: !incremental}
-		}
-		return commits[fam][coll]
-	}
-	put := func(r *resource.Resource) {
-		e, err := c.encode(r)
-		if err != nil {
-			c.log.Error("resource cannot be served", "key", r.Key().String(), "origin", r.Origin().String(), "err", err)
-			return
-		}
-		for fam := range c.following {
-			coll := fam.kinds[r.Key().Kind]
-			if coll == nil {
-				continue
-			}
-			if fam.filter.matches(r) {
-				commit(fam, coll).Put = append(commit(fam, coll).Put, e)
-			} else if incremental {
-				commit(fam, coll).Remove = append(commit(fam, coll).Remove, e.Name)
-			}
-		}
-	}
-	if incremental {
-		for _, key := range keys {
-			if r := snap.Get(key); r != nil {
-				put(r)
-				continue
-			}
-			for fam := range c.following {
-				if coll := fam.kinds[key.Kind]; coll != nil {
-					commit(fam, coll).Remove = append(commit(fam, coll).Remove, key.FullName())
-				}
-			}
-		}
-	} else {
-		for fam := range c.following {
-			for _, coll := range fam.kinds {
-				commit(fam, coll) // what has become empty is reset too
-			}
-		}
-		for r := range snap.All() {
-			put(r)
-		}
-	}
 	since := snap.Since(c.snap.Revision())
-	for fam, commits := range commits {
-		for _, commit := range commits {
-			commit.Since = since
+	show := func(fam *family, entry func(*resource.Resource) *xds.Entry) {
+		if incremental {
+			fam.follow(keys, snap, entry, since)
+		} else {
+			fam.fill(snap, entry, since)
 		}
-		fam.group.Apply(commits)
+	}
+	show(c.all, c.encode)
+	for fam := range c.following {
+		if fam != c.all {
+			show(fam, c.all.entry)
+		}
 	}
 	c.snap = snap
 	if synced && !c.synced {
@@ -149,19 +105,18 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	}
 }
 
-// encode makes the entry of r, or takes the one there is if it is of the same version.
-func (c *Catalog) encode(r *resource.Resource) (*xds.Entry, error) {
-	name := r.Key().FullName()
-	if coll := c.all.kinds[r.Key().Kind]; coll != nil {
-		if e := coll.Get(name); e != nil && e.Version == r.Version() {
-			return e, nil
-		}
+// encode returns the entry of r: the present one if it is of the same version, or if r cannot be encoded.
+func (c *Catalog) encode(r *resource.Resource) *xds.Entry {
+	e := c.all.entry(r)
+	if e != nil && e.Version == r.Version() {
+		return e
 	}
 	b, err := resource.EncodeMCP(r)
 	if err != nil {
-		return nil, err
+		c.log.Error("resource cannot be served", "key", r.Key().String(), "origin", r.Origin().String(), "err", err)
+		return e
 	}
-	return &xds.Entry{Name: name, Version: r.Version(), Any: b}, nil
+	return &xds.Entry{Name: r.Key().FullName(), Version: r.Version(), Any: b}
 }
 
 // Collection implements xds.Catalog. A type URL is "group/version/Kind". Every version of a kind is served alike, also

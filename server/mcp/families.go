@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -12,7 +13,7 @@ import (
 	"tributary/server/xds"
 )
 
-// family is the collections of those clients that have one filter.
+// family is the collections of the clients with one filter.
 type family struct {
 	filter filter
 	key    string
@@ -20,7 +21,7 @@ type family struct {
 	kinds  map[resource.Kind]*xds.Collection
 }
 
-// Filters are made up by clients, so what they cost is bounded.
+// Clients choose their filters, so the cost of all is bounded.
 const (
 	maxFamilies = 1000 // in use at once, besides that of all
 	maxOfHost   = 100
@@ -50,43 +51,54 @@ func (f *family) markSynced() {
 	}
 }
 
-// fill makes what the filter leaves of snap the content of the family. Entries are those of all, where it has any.
-func (f *family) fill(snap memstore.Snapshot, all *family) {
+// entry returns the entry of r in any version, or nil.
+func (f *family) entry(r *resource.Resource) *xds.Entry {
+	if coll := f.kinds[r.Key().Kind]; coll != nil {
+		return coll.Get(r.Key().FullName())
+	}
+	return nil
+}
+
+// fill makes what the filter leaves of snap the content of the family, with the entries that entry returns.
+func (f *family) fill(snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, since time.Time) {
 	commits := make(map[*xds.Collection]*xds.Commit, len(f.kinds))
-	for kind, coll := range all.kinds {
-		commit := &xds.Commit{Reset: true}
+	for kind, coll := range f.kinds {
+		commit := &xds.Commit{Reset: true, Since: since}
 		for r := range f.filter.visible(snap, kind) {
-			if e := coll.Get(r.Key().FullName()); e != nil {
+			if e := entry(r); e != nil {
 				commit.Put = append(commit.Put, e)
 			}
 		}
-		commits[f.kinds[kind]] = commit
+		commits[coll] = commit
 	}
 	f.group.Apply(commits)
 }
 
-// follow brings the family to snap, which all shows, if keys are all that may have changed.
-func (f *family) follow(keys []resource.Key, snap memstore.Snapshot, all *family) {
+// follow is fill if keys are all that may have changed.
+func (f *family) follow(keys []resource.Key, snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, since time.Time) {
 	commits := make(map[*xds.Collection]*xds.Commit)
 	for _, key := range keys {
 		coll := f.kinds[key.Kind]
 		if coll == nil {
 			continue
 		}
-		if commits[coll] == nil {
-			commits[coll] = &xds.Commit{}
+		commit := commits[coll]
+		if commit == nil {
+			commit = &xds.Commit{Since: since}
+			commits[coll] = commit
 		}
-		r, e := snap.Get(key), all.kinds[key.Kind].Get(key.FullName())
-		if r != nil && e != nil && f.filter.matches(r) {
-			commits[coll].Put = append(commits[coll].Put, e)
-		} else {
-			commits[coll].Remove = append(commits[coll].Remove, key.FullName())
+		if r := snap.Get(key); r != nil && f.filter.matches(r) {
+			if e := entry(r); e != nil {
+				commit.Put = append(commit.Put, e)
+				continue
+			}
 		}
+		commit.Remove = append(commit.Remove, key.FullName())
 	}
 	f.group.Apply(commits)
 }
 
-// acquire returns the family of f for one more user, on a host, and what ends that use.
+// acquire returns the family of f for one more user on a host, and a function that ends that use.
 func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, func(), error) {
 	if n := len(f.own()); n > maxFilter {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", n, maxFilter)
@@ -113,12 +125,12 @@ func (c *Catalog) estimate(f filter) int {
 	return cost
 }
 
-// make makes a family, without holding up the commits of the view, unless ctx ends.
+// make makes a family, unless ctx ends. Commits of the view go on meanwhile.
 func (c *Catalog) make(ctx context.Context, f filter) (*family, error) {
 	fam := c.newFamily(f)
 	for tries := 0; ; tries++ {
 		snap := c.snapshot()
-		fam.fill(snap, c.all)
+		fam.fill(snap, c.all.entry, time.Time{})
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -134,8 +146,8 @@ func (c *Catalog) snapshot() memstore.Snapshot {
 	return c.snap
 }
 
-// adopt adds a family that shows snap to those that follow the view, and reports whether it could be brought up to date: the
-// view may have changed too much. If it must, it is.
+// adopt adds a family that shows snap to those that follow the view, and brings it up to date. If the view changed too much for that, it
+// returns false, unless it must.
 func (c *Catalog) adopt(fam *family, snap memstore.Snapshot, must bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,9 +155,9 @@ func (c *Catalog) adopt(fam *family, snap memstore.Snapshot, must bool) bool {
 		keys, _, ok := c.view.Changes(snap.Revision())
 		switch {
 		case ok:
-			fam.follow(keys, c.snap, c.all)
+			fam.follow(keys, c.snap, c.all.entry, time.Time{})
 		case must:
-			fam.fill(c.snap, c.all)
+			fam.fill(c.snap, c.all.entry, time.Time{})
 		default:
 			return false
 		}
@@ -157,14 +169,14 @@ func (c *Catalog) adopt(fam *family, snap memstore.Snapshot, must bool) bool {
 	return true
 }
 
-// drop ends that a family follows the view.
+// drop removes a family from those that follow the view.
 func (c *Catalog) drop(fam *family) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.following, fam)
 }
 
-// cost is what it costs to keep a family.
+// cost is the cost of keeping a family.
 func (f *family) cost() int {
 	cost := familyCost
 	for _, coll := range f.kinds {

@@ -61,7 +61,7 @@ func filterOf(node *corev3.Node, allowed *access.Allowed) (filter, error) {
 	return f, nil
 }
 
-// Visible says whether a client that introduces itself with node, and is allowed all, is sent r when it asks for its kind.
+// Visible reports whether a client with node, whose access is not limited, sees r.
 func Visible(node *corev3.Node, r *resource.Resource) bool {
 	f, err := filterOf(node, nil)
 	return err == nil && f.matches(r)
@@ -73,7 +73,7 @@ func (f filter) key() string { return names.Join(f.allowed.Key(), f.revision) + 
 // own is the namespaces, of which a client may name many.
 func (f filter) own() string { return names.Join(f.namespaces...) }
 
-// visible yields the resources of a kind that the filter leaves. Of namespaces that it does not name nothing is looked at.
+// visible yields the resources of a kind that match. If the filter has namespaces, it looks only at these.
 func (f filter) visible(snap memstore.Snapshot, kind resource.Kind) iter.Seq[*resource.Resource] {
 	return func(yield func(*resource.Resource) bool) {
 		for r := range snap.List(kind, "") {

@@ -14,9 +14,9 @@ import (
 	"tributary/server/xds"
 )
 
-// Hops knows through which instances of tributary what this one serves has come, and tells that those who read from it, so
-// that one that is among them does not: in a loop of instances nothing that is deleted would ever go away. Nothing is
-// taken from clients. It is safe for concurrent use.
+// Hops lists the instances of tributary that the content of this one came through, and publishes the list to its readers. A reader that is
+// in the list takes nothing: in a loop of instances, deleted objects would stay for ever. Clients cannot add to the list. It is safe for
+// concurrent use.
 type Hops struct {
 	self string
 	coll *xds.Collection // of one entry: the list
@@ -33,10 +33,10 @@ func NewHops(instance string) *Hops {
 	return h
 }
 
-// Self returns what identifies this instance to others.
+// Self returns the ID of this instance.
 func (h *Hops) Self() string { return h.self }
 
-// Reads says through which instances what a source has comes. None are for one that reads nothing.
+// Reads sets the instances that the content of a source came through; none if it reads nothing.
 func (h *Hops) Reads(source any, instances []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,7 +51,7 @@ func (h *Hops) Reads(source any, instances []string) {
 	h.publish()
 }
 
-// list returns all instances, this one first. The caller holds mu.
+// list returns all instances, this one first; h.mu is held.
 func (h *Hops) list() string {
 	set := make(map[string]bool)
 	for _, instances := range h.above {
@@ -63,7 +63,7 @@ func (h *Hops) list() string {
 	return hops.Format(append([]string{h.self}, slices.Sorted(maps.Keys(set))...))
 }
 
-// publish publishes the list to the clients that ask. The caller holds mu, or is the only one there is.
+// publish publishes the list to the clients that ask. h.mu is held, or h is not shared yet.
 func (h *Hops) publish() {
 	text := h.list()
 	// An Any of a google.protobuf.StringValue.

@@ -5,20 +5,20 @@ import (
 	"tributary/resource"
 )
 
-// Revisions and namespaces that no object has are left out of filters, so that clients that make them up share one family. Before the
-// first object comes that has one, all streams are told to ask the catalog once more, and those whose filter names it are led to a
-// family of their own. The commit does not wait for that: a stream is sent nothing new until it has asked.
+// Filters leave out revisions and namespaces that no object has, so that clients that make them up share one family. Before the first
+// object with a new one is applied, all streams have to ask the catalog again, and those with that name in their filter get another
+// family. The commit does not wait: a stream gets nothing new until it has asked.
 
 // label is a revision or a namespace.
 type label struct{ revision, namespace string }
 
-// unknown stands for all revisions, or namespaces, that no object has. It is the name of none.
+// unknown replaces all revisions, or namespaces, that no object has. It is the name of none.
 const unknown = "*"
 
-// ReviewBy makes r the one who has all streams ask the catalog once more, and does not wait for them. It is called before Run.
+// ReviewBy sets r, whose Review makes all streams ask the catalog again, without waiting for them. Call it before Run.
 func (c *Catalog) ReviewBy(r interface{ Review() }) { c.reviewer = r }
 
-// known returns what is left of a filter by what objects there are.
+// known returns a filter without the names that no object has.
 func (c *Catalog) known(f filter) filter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,8 +41,7 @@ func (c *Catalog) known(f filter) filter {
 	return known
 }
 
-// foresee counts the revisions and namespaces of snap, and has streams ask once more if some are new: they are told before the objects
-// that have them are served.
+// foresee counts the revisions and namespaces of snap, and makes streams ask again if some are new, before objects with these are served.
 func (c *Catalog) foresee(keys []resource.Key, snap memstore.Snapshot, incremental bool) {
 	if c.count(keys, snap, incremental) && c.reviewer != nil {
 		c.reviewer.Review()

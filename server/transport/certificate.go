@@ -1,4 +1,4 @@
-// Package transport is how clients come in: over plaintext or TLS, as many as there is room for, at a cost that a Limiter bounds.
+// Package transport accepts the connections of clients, plaintext or TLS, and bounds what they cost.
 package transport
 
 import (
@@ -22,13 +22,12 @@ import (
 	"tributary/internal/words"
 )
 
-// Files are what a server needs for TLS, in PEM. They are read again when they change. Certificate and ClientCAs may be names of package
-// spiffe.
+// Files are the PEM files of a TLS server. They are read again when they change. Certificate and ClientCAs may be names of package spiffe.
 type Files struct {
 	Certificate string // the chain of the server, its own certificate first
 	Key         string // of the certificate, if that is a file
-	ClientCAs   string // whose signature clients' certificates need; empty if none are asked for
-	WorkloadAPI string // where the SPIFFE Workload API is; empty for where the environment says
+	ClientCAs   string // the authorities of clients' certificates; empty if clients need none
+	WorkloadAPI string // the address of the SPIFFE Workload API; empty for that of the environment
 	// Client says whether clients need a certificate: tls.NoClientCert, tls.VerifyClientCertIfGiven or
 	// tls.RequireAndVerifyClientCert.
 	Client     tls.ClientAuthType
@@ -36,31 +35,30 @@ type Files struct {
 }
 
 const (
-	// lookEvery is how often the files are looked at. They are small, and what notices of changes miss (a name that is
-	// exchanged further up, a network file system) is not to be told from no change.
+	// lookEvery is how often the files are read. They are small, and file notifications miss some changes: those of a link further up, or of
+	// a network file system.
 	lookEvery = time.Second
-	// expiresSoon is from when on a certificate is warned of, once a day.
+	// expiresSoon is how long before its end a certificate is warned of, once a day.
 	expiresSoon = 14 * 24 * time.Hour
 	warnEvery   = 24 * time.Hour
 )
 
-// Certificates are the files of one listener as they are in force: the last of them that fit together. They are safe for
-// concurrent use.
+// Certificates has the certificate of one listener: that of the last files that fit together. It is safe for concurrent use.
 type Certificates struct {
-	listener string // by which it is named to people
+	listener string // its name in logs
 	files    Files
 	log      *slog.Logger
 	api      *spiffe.API          // or nil
 	current  atomic.Pointer[pair] // nil until the API has answered for the first time
-	changed  func()               // is told of another clientCAs; or nil
+	changed  func()               // called when other clientCAs are in force; or nil
 
 	mu      sync.Mutex
-	trouble string    // with what the files hold now; empty if it is in force
-	odd     *texts    // what they held when they were looked at last and did not fit together
-	warned  time.Time // of the end of the certificate
+	trouble string    // why the present content of the files is not in force; empty if it is
+	odd     *texts    // the content of the last look, if it did not fit together
+	warned  time.Time // when the end of the certificate was last warned of
 }
 
-// texts are what the files hold, and what the Workload API said.
+// texts is the content of the files, and the answer of the Workload API.
 type texts struct {
 	certificate, key, clientCAs []byte
 	said                        *spiffe.Said
@@ -70,20 +68,20 @@ func (t *texts) equal(o *texts) bool {
 	return o != nil && bytes.Equal(t.certificate, o.certificate) && bytes.Equal(t.key, o.key) && t.sameTrust(o) && t.said.Equal(o.said)
 }
 
-// sameTrust reports whether the same are trusted to sign clients' certificates.
+// sameTrust reports whether the authorities of clients' certificates are the same.
 func (t *texts) sameTrust(o *texts) bool {
 	return bytes.Equal(t.clientCAs, o.clientCAs) && t.said.SameTrust(o.said)
 }
 
-// pair is a certificate and its key, and what else is decided with them.
+// pair is a certificate with its key, and the configuration made of them.
 type pair struct {
 	texts  texts
 	leaf   *x509.Certificate
 	config *tls.Config
 }
 
-// Load reads files for the listener of that name. An error names the file. A Workload API that does not answer is none: until it does,
-// nobody comes in.
+// Load reads the files of a listener. An error names the file. If the Workload API does not answer, Load succeeds, and handshakes fail
+// until it does.
 func Load(ctx context.Context, listener string, files Files, log *slog.Logger) (*Certificates, error) {
 	c := &Certificates{listener: listener, files: files, log: log}
 	if spiffe.Named(files.Certificate) || spiffe.Named(files.ClientCAs) {
@@ -102,7 +100,7 @@ func Load(ctx context.Context, listener string, files Files, log *slog.Logger) (
 	return c, nil
 }
 
-// read reads the files and puts together what they hold, and what the Workload API said. That is returned also if it does not fit together.
+// read reads the files, and the last answer of the Workload API. It returns the texts even if they do not fit together.
 func (c *Certificates) read() (*pair, *texts, error) {
 	var t texts
 	for _, f := range []struct {
@@ -134,7 +132,7 @@ func (c *Certificates) read() (*pair, *texts, error) {
 	return p, &t, away
 }
 
-// join puts together what the files hold and what the Workload API said.
+// join makes a pair of texts.
 func (c *Certificates) join(t *texts) (*pair, error) {
 	var cert *tls.Certificate
 	var err error
@@ -174,11 +172,10 @@ func (c *Certificates) join(t *texts) (*pair, error) {
 	return p, nil
 }
 
-// OnChange has changed called whenever other clientCAs are in force. It is called before Run.
+// OnChange sets the function that is called when other clientCAs are in force. Call it before Run.
 func (c *Certificates) OnChange(changed func()) { c.changed = changed }
 
-// Trusts returns an error if the certificate of a client, followed by those that it was signed by, is not one of whom clientCAs have signed
-// now.
+// Trusts returns an error if the present clientCAs do not verify the chain of a client's certificate.
 func (c *Certificates) Trusts(chain []*x509.Certificate) error {
 	now := c.current.Load()
 	if now == nil || now.config.ClientCAs == nil || len(chain) == 0 {
@@ -203,7 +200,7 @@ const saysNone = "certificate: there is none yet, and nobody comes in"
 
 var errNone = errors.New("this listener has no certificate yet")
 
-// Config returns what a listener needs that speaks protocols. Each handshake has what is in force then.
+// Config returns the configuration of a listener for protocols. Each handshake uses the present certificate.
 func (c *Certificates) Config(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: c.files.MinVersion, NextProtos: protocols,
@@ -240,8 +237,8 @@ func (c *Certificates) Run(ctx context.Context) error {
 	}
 }
 
-// verifyURIs refuses a client whose certificate has a SPIFFE ID and another URI: it would be two identities at once (SPIFFE's
-// X.509-SVID, section 2).
+// verifyURIs refuses a client whose certificate has a SPIFFE ID and another URI, which would be two identities (SPIFFE's X.509-SVID,
+// section 2).
 func verifyURIs(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) < 2 {
 		return nil
@@ -254,8 +251,8 @@ func verifyURIs(state tls.ConnectionState) error {
 	return nil
 }
 
-// look takes up what has changed. What does not fit together is not complained about at first: a key may come before its
-// certificate. It reports whether others are trusted to sign clients' certificates than before.
+// look reads the files and uses what has changed. It logs files that do not fit together only on the second look: a key may be written
+// before its certificate. It reports whether the authorities of clients' certificates changed.
 func (c *Certificates) look(now time.Time) (others bool) {
 	p, t, err := c.read()
 	before := c.current.Load()
@@ -293,7 +290,7 @@ func (c *Certificates) look(now time.Time) (others bool) {
 	return others
 }
 
-// warnOfEnd warns of the end of the certificate that is in force.
+// warnOfEnd warns of the end of the present certificate.
 func (c *Certificates) warnOfEnd(leaf *x509.Certificate, now time.Time) {
 	left := leaf.NotAfter.Sub(now)
 	ended := left <= 0 && c.warned.Before(leaf.NotAfter) // since it was warned of
@@ -309,8 +306,8 @@ func (c *Certificates) warnOfEnd(leaf *x509.Certificate, now time.Time) {
 	}
 }
 
-// soon is how long before its end a certificate is warned of. Those of a Workload API live for an hour, as a rule, and are exchanged when
-// half of it is over.
+// soon is how long before its end a certificate is warned of. Those of a Workload API usually live for an hour and are replaced after half
+// of it.
 func (c *Certificates) soon(leaf *x509.Certificate) time.Duration {
 	if spiffe.Named(c.files.Certificate) {
 		return min(expiresSoon, leaf.NotAfter.Sub(leaf.NotBefore)/4)
@@ -318,18 +315,18 @@ func (c *Certificates) soon(leaf *x509.Certificate) time.Duration {
 	return expiresSoon
 }
 
-// Status is what there is to say about the certificate of a listener.
+// Status is the status of the certificate of a listener.
 type Status struct {
 	Listener string    `json:"listener"`
 	File     string    `json:"file"`
 	Subject  string    `json:"subject"`           // its names
 	NotAfter time.Time `json:"notAfter,omitzero"` // zero if there is none yet
 	Expired  bool      `json:"expired,omitempty"`
-	Soon     bool      `json:"soon,omitempty"`    // it expires soon, and most of its life is over: somebody should have renewed it
-	Trouble  string    `json:"trouble,omitempty"` // why what the files hold now is not in force
+	Soon     bool      `json:"soon,omitempty"`    // it expires soon, and should have been renewed by now
+	Trouble  string    `json:"trouble,omitempty"` // why the present content of the files is not in force
 }
 
-// Status says what is in force.
+// Status returns the status.
 func (c *Certificates) Status() Status {
 	now := c.current.Load()
 	c.mu.Lock()
@@ -346,7 +343,7 @@ func (c *Certificates) Status() Status {
 	return s
 }
 
-// nameOf says whom a certificate is for.
+// nameOf returns the names in a certificate.
 func nameOf(leaf *x509.Certificate) string {
 	names := append([]string(nil), leaf.DNSNames...)
 	for _, ip := range leaf.IPAddresses {

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"tributary/internal/testutil"
 	"tributary/server/xds"
 )
 
@@ -277,3 +278,5 @@ func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, ok, deadline, time.Millisecond)
 }
+
+func (w *fixture) raw() *testutil.RawClient { return testutil.DialRaw(w.t, "127.0.0.1", w.addr) }

@@ -13,18 +13,19 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// serverCredentials let one gRPC server have listeners with and without TLS.
+// serverCredentials allow listeners with and without TLS on one gRPC server.
 type serverCredentials struct {
 	credentials.TransportCredentials // of plaintext
 
-	tls credentials.TransportCredentials
-	log *refusalLog
+	tls     credentials.TransportCredentials
+	log     *slog.Logger
+	limiter *rate.Limiter // of log
 }
 
 // Credentials are those of a gRPC server whose listeners are plaintext, but for those that were made with Secure, which need
-// certificates. Who fails the handshake is logged.
+// certificates. They log failed handshakes, ten a second at most.
 func Credentials(certificates *Certificates, log *slog.Logger) credentials.TransportCredentials {
-	c := serverCredentials{TransportCredentials: insecure.NewCredentials(), log: newRefusalLog(log)}
+	c := serverCredentials{TransportCredentials: insecure.NewCredentials(), log: log, limiter: rate.NewLimiter(10, 10)}
 	if certificates != nil {
 		c.tls = credentials.NewTLS(certificates.Config("h2"))
 	}
@@ -38,8 +39,8 @@ func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials
 		return c.TransportCredentials.ServerHandshake(conn)
 	}
 	made, info, err := c.tls.ServerHandshake(secure.Conn)
-	if err != nil {
-		c.log.failed(conn.RemoteAddr(), err)
+	if err != nil && !errors.Is(err, io.EOF) && c.limiter.Allow() { // a probe connects and says nothing
+		c.log.Warn("client refused", "peer", conn.RemoteAddr().String(), "err", explain(err))
 	}
 	return made, info, err
 }
@@ -47,22 +48,7 @@ func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials
 // Clone implements credentials.TransportCredentials.
 func (c serverCredentials) Clone() credentials.TransportCredentials { return c }
 
-// refusalLog says who was not let in, and why, ten times a second at most.
-type refusalLog struct {
-	log     *slog.Logger
-	limiter *rate.Limiter
-}
-
-func newRefusalLog(log *slog.Logger) *refusalLog { return &refusalLog{log, rate.NewLimiter(10, 10)} }
-
-func (l *refusalLog) failed(peer net.Addr, err error) {
-	if errors.Is(err, io.EOF) || !l.limiter.Allow() { // a probe that connects and goes has nothing to be told
-		return
-	}
-	l.log.Warn("client refused", "peer", peer.String(), "err", explain(err))
-}
-
-// explain says in words what the errors of package tls that are met most mean.
+// explain returns the meaning of the most common errors of package tls.
 func explain(err error) string {
 	var record tls.RecordHeaderError
 	switch {

@@ -90,14 +90,14 @@ func TestHeadersAreBounded(t *testing.T) {
 	for range 20 {
 		long = append(long, [2]string{"x-token", strings.Repeat("t", 2000)})
 	}
-	r.data(r.openWith(long), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+	r.Data(r.OpenWith(long), r.Message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
 	eventually(t, func() bool { return w.served() == 1 })
 	var short [][2]string
 	for range w.limiter.limits.HeaderBytes / 32 {
 		short = append(short, [2]string{"x", ""})
 	}
-	refused := r.openWith(short)
-	require.Equal(t, refused, <-r.resets)
+	refused := r.OpenWith(short)
+	require.Equal(t, refused, <-r.Resets)
 	require.Len(t, w.server.Clients(), 1)
 }
 

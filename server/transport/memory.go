@@ -200,22 +200,15 @@ func (r *reservation) hold(size int, due func() bool, lose func(error)) *reserva
 		r.release()
 		return nil
 	}
-	if more := r.shrink(int64(size)); more > 0 {
+	r.mu.Lock()
+	if r.stage != stageLeft {
+		more := max(r.size-int64(size), 0)
+		r.size -= more
 		r.giveBack(more)
 	}
+	r.mu.Unlock()
 	r.checkHeld(0, due, lose)
 	return r
-}
-
-func (r *reservation) shrink(size int64) (more int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stage == stageLeft {
-		return 0
-	}
-	size = min(size, r.size)
-	more, r.size = r.size-size, size
-	return more
 }
 
 func (r *reservation) giveBack(size int64) {

@@ -58,9 +58,9 @@ func TestALargeRequestWaitsForRoom(t *testing.T) {
 	w.limiter.memory.patience = time.Hour
 	w.set(testType, "a")
 	first := w.raw()
-	upload := first.message(resuming(testType, 900_000))
-	id := first.open(true)
-	first.data(id, upload[:60<<10]) // and no more
+	upload := first.Message(resuming(testType, 900_000))
+	id := first.Open(true)
+	first.Data(id, upload[:60<<10]) // and no more
 	eventually(t, w.full)
 
 	second := w.delta()
@@ -71,22 +71,22 @@ func TestALargeRequestWaitsForRoom(t *testing.T) {
 	small.expect(testType, "a@1") // who sends little does not wait
 	second.silence()
 
-	go first.data(id, upload[60<<10:])
+	go first.Data(id, upload[60<<10:])
 	require.Len(t, second.next().removed, 900) // who went first is done
 	eventually(t, w.empty)
 }
 
 func TestRoomIsGivenBackByWhoHangsUp(t *testing.T) {
-	for name, hangUp := range map[string]func(r *raw, id uint32){
-		"the stream":     func(r *raw, id uint32) { require.NoError(r.w.t, r.framer.WriteRSTStream(id, 8)) },
-		"the connection": func(r *raw, _ uint32) { require.NoError(r.w.t, r.conn.Close()) },
+	for name, hangUp := range map[string]func(r *testutil.RawClient, id uint32){
+		"the stream":     func(r *testutil.RawClient, id uint32) { require.NoError(r.T, r.Framer.WriteRSTStream(id, 8)) },
+		"the connection": func(r *testutil.RawClient, _ uint32) { require.NoError(r.T, r.Conn.Close()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, gated())
 			w.limiter.memory.patience = time.Hour
 			r := w.raw()
-			id := r.open(true)
-			r.data(id, append(prefixOf(900_000), make([]byte, 10)...))
+			id := r.Open(true)
+			r.Data(id, append(testutil.MessagePrefix(900_000), make([]byte, 10)...))
 			eventually(t, w.full)
 			hangUp(r, id)
 			eventually(t, w.empty)
@@ -99,13 +99,13 @@ func TestWhoStallsLosesItsRoom(t *testing.T) {
 	w.limiter.memory.patience = 50 * time.Millisecond
 	w.set(testType, "a")
 	r := w.raw()
-	r.data(r.open(true), append(prefixOf(900_000), make([]byte, 10)...))
+	r.Data(r.Open(true), append(testutil.MessagePrefix(900_000), make([]byte, 10)...))
 	eventually(t, w.full)
 	require.Never(t, w.empty, 3*w.limiter.memory.patience, quiet) // while nobody waits for it, it can stay
 	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
-	<-r.closed
+	<-r.Closed
 	require.InDelta(t, 1, w.refused(refusedStalled), 0)
 }
 
@@ -125,9 +125,9 @@ func TestACompressedRequestNeedsRoomForAllThatItMayBecome(t *testing.T) {
 	w := newFixture(t, gated())
 	w.limiter.memory.patience = time.Hour
 	r := w.raw()
-	prefix := prefixOf(100)
+	prefix := testutil.MessagePrefix(100)
 	prefix[0] = 1
-	r.data(r.open(true), prefix)
+	r.Data(r.Open(true), prefix)
 	eventually(t, w.full)
 }
 
@@ -195,18 +195,18 @@ func TestWhoDripsLosesItsRoom(t *testing.T) {
 	w.limiter.memory.patience = 50 * time.Millisecond
 	w.set(testType, "a")
 	r := w.raw()
-	id := r.open(true)
-	r.data(id, prefixOf(900_000))
+	id := r.Open(true)
+	r.Data(id, testutil.MessagePrefix(900_000))
 	eventually(t, w.full)
 	go func() {
-		for r.framer.WriteData(id, false, make([]byte, 300)) == nil {
+		for r.Framer.WriteData(id, false, make([]byte, 300)) == nil {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
 	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
-	<-r.closed
+	<-r.Closed
 }
 
 // A stream keeps the room of what it brought along for a type that is not synced, but not from others.
@@ -276,8 +276,8 @@ func TestAHostHasHalfOfTheRoom(t *testing.T) {
 func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
 	w := newFixture(t, gated())
 	r := w.raw()
-	id := r.open(true)
-	r.data(id, prefixOf(60<<20))
+	id := r.Open(true)
+	r.Data(id, testutil.MessagePrefix(60<<20))
 	eventually(t, func() bool {
 		return w.refused(refusedRequestBytes) == 1
 	})
@@ -288,12 +288,12 @@ func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
 func TestWhoSendsFramesOfOneByteIsReadNoFurther(t *testing.T) {
 	w := newFixture(t, Limits{})
 	r := w.raw()
-	id := r.open(true)
-	r.data(id, prefixOf(64<<10))
-	for r.framer.WriteData(id, false, []byte{0}) == nil {
+	id := r.Open(true)
+	r.Data(id, testutil.MessagePrefix(64<<10))
+	for r.Framer.WriteData(id, false, []byte{0}) == nil {
 		// until the server has had enough
 	}
-	<-r.closed
+	<-r.Closed
 	require.InDelta(t, 1, w.refused(refusedFrames), 0)
 }
 
@@ -315,7 +315,7 @@ func TestSmallFrames(t *testing.T) {
 			f.read(append([]byte{0, byte(len(b) >> 8), byte(len(b)), frameData, 0, 0, 0, 0, 1}, b...)) //nolint:gosec // short
 		}
 		for range 3 { // each message is counted by itself
-			send(prefixOf(tt.size * tt.frames))
+			send(testutil.MessagePrefix(tt.size * tt.frames))
 			for range tt.frames {
 				send(make([]byte, tt.size))
 			}

@@ -25,8 +25,8 @@ func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 	w := newLoggedWorld(t, Limits{StuckFor: 50 * time.Millisecond}, log.Logger())
 	w.large(testType)
 	r := w.raw() // which opens no window
-	r.data(r.open(true), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
-	<-r.closed
+	r.Data(r.Open(true), r.Message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+	<-r.Closed
 	w.refusedFor(refusedStuck, 1)
 	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
 	require.Contains(t, log.String(), "limits.stuckFor")
@@ -59,18 +59,22 @@ func TestAStreamWithoutARequestEnds(t *testing.T) {
 func TestAStallIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, stalls := new(limitedConn), 0
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
 		s := newStallTimer(time.Minute, conn.bytesReceived, func() { stalls++ })
 		s.start()
-		time.Sleep(50 * time.Second)
+		pass(50 * time.Second)
 		conn.sent.Add(leastProgress)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Zero(t, stalls, "a large request is on its way")
 		conn.sent.Add(leastProgress - 1)
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		require.Equal(t, 1, stalls)
 		s.start()
 		s.stop()
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		require.Equal(t, 1, stalls)
 	})
 }
@@ -108,7 +112,7 @@ func TestStreamsTakeTurns(t *testing.T) {
 	start := time.Now()
 	const n = 60
 	for range n {
-		r.open(true)
+		r.Open(true)
 	}
 	eventually(t, func() bool { return w.server.Streams() == n })
 	require.GreaterOrEqual(t, time.Since(start), 90*time.Millisecond, "at the most 40 come at once, and 10 more are free")
@@ -123,12 +127,12 @@ func TestWhoDoesNotOpenStreamsDoesNotWait(t *testing.T) {
 	c.expect(testType, "a@1")
 	r := w.raw()
 	for range 1000 { // which takes ten seconds
-		require.NoError(t, r.framer.WriteRSTStream(r.open(true), http2.ErrCodeCancel))
+		require.NoError(t, r.Framer.WriteRSTStream(r.Open(true), http2.ErrCodeCancel))
 	}
 	w.refusedFor(refusedStreamRate, 1)
 	w.set(testType, "b")
 	c.expect(testType, "b@1")
-	require.NoError(t, r.conn.Close())
+	require.NoError(t, r.Conn.Close())
 	require.True(t, w.limiter.opens.of("another", time.Now()).Allow())
 }
 
@@ -136,11 +140,11 @@ func TestAConnectionHasSoManyStreams(t *testing.T) {
 	w := newFixture(t, Limits{StreamsPerConnection: 2})
 	w.set(testType, "a")
 	r := w.raw()
-	r.open(true)
-	r.open(true)
+	r.Open(true)
+	r.Open(true)
 	w.refusedFor(refusedPerConnection, 1)
-	third := r.open(true)
-	require.Equal(t, third, <-r.resets)
+	third := r.Open(true)
+	require.Equal(t, third, <-r.Resets)
 	c := w.delta() // on another connection
 	c.ask(testType)
 	c.expect(testType, "a@1")
@@ -156,8 +160,8 @@ func TestHeadersThatDoNotEnd(t *testing.T) {
 	for range 10 {
 		require.NoError(t, framer.WriteContinuation(1, false, make([]byte, 100)))
 	}
-	_, err := r.conn.Write(all.Bytes())
+	_, err := r.Conn.Write(all.Bytes())
 	require.NoError(t, err)
-	<-r.closed
+	<-r.Closed
 	w.refusedFor(refusedHeaders, 1)
 }

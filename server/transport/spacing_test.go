@@ -90,13 +90,13 @@ func TestStreamsOfWhoHungUpAreNotBegun(t *testing.T) {
 	r := w.raw()
 	var sent bytes.Buffer
 	burst := *r
-	burst.framer = http2.NewFramer(&sent, nil)
+	burst.Framer = http2.NewFramer(&sent, nil)
 	for range 50 {
-		burst.data(burst.open(true), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+		burst.Data(burst.Open(true), r.Message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
 	}
-	_, err := r.conn.Write(sent.Bytes())
+	_, err := r.Conn.Write(sent.Bytes())
 	require.NoError(t, err)
-	require.NoError(t, r.conn.Close())
+	require.NoError(t, r.Conn.Close())
 	eventually(t, func() bool { // it came, and is gone
 		conns := 0
 		w.limiter.conns.Range(func(any, any) bool { conns++; return true })

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/internal/testutil"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -368,4 +370,30 @@ func eventually(t *testing.T, ok func() bool) {
 func (w *fixture) namesCost() int {
 	all, _ := w.server.names.add("", 0)
 	return all
+}
+
+// deaf opens a stream that asks for everything of a type, and reads next to nothing. It returns a function that hangs up.
+func (w *fixture) deaf(typeURL string) (hangUp func()) {
+	r := testutil.DialRaw(w.t, "127.0.0.1", w.addr)
+	r.Data(r.Open(true), r.Message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL}))
+	return func() { _ = r.Conn.Close() }
+}
+
+// large makes a type of which gRPC does not take all responses at once if the client does not read.
+func (w *fixture) large(typeURL string) {
+	pad := strings.Repeat("x", maxChunk-1000)
+	w.coll(typeURL).Apply(Commit{Put: []*Entry{thing(w.t, "a", "1", pad), thing(w.t, "b", "1", pad), thing(w.t, "c", "1", pad)}})
+	w.coll(typeURL).MarkSynced()
+}
+
+// serveOn runs a gRPC server on a port of its own.
+func serveOn(t *testing.T, g *grpc.Server) (addr string, stop func()) {
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(lis) }()
+	return lis.Addr().String(), func() {
+		g.Stop()
+		require.NoError(t, <-done)
+	}
 }

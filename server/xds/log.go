@@ -17,11 +17,7 @@ import (
 
 // logConnected logs a client whose node is known.
 func (s *stream) logConnected() {
-	variant := "sotw"
-	if s.delta {
-		variant = "delta"
-	}
-	attrs := []any{"node_id", s.nodeID(), "peer", s.peer, "stream", s.id, "variant", variant}
+	attrs := []any{"node_id", s.nodeID(), "peer", s.peer, "stream", s.id, "variant", variantName(s.delta)}
 	if s.identity != "" {
 		attrs = append(attrs, "identity", s.identity)
 	}

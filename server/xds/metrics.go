@@ -53,12 +53,13 @@ func newMetrics(r prometheus.Registerer, namespace string) *metrics {
 	return m
 }
 
-func (m *metrics) stream(delta bool, n float64) {
-	variant := "sotw"
+func (m *metrics) stream(delta bool, n float64) { m.streams.WithLabelValues(variantName(delta)).Add(n) }
+
+func variantName(delta bool) string {
 	if delta {
-		variant = "delta"
+		return "delta"
 	}
-	m.streams.WithLabelValues(variant).Add(n)
+	return "sotw"
 }
 
 // typeMetrics are the metrics of one type. A subscription has them at hand, so that counting needs no lookup.

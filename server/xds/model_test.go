@@ -601,7 +601,7 @@ func (m *model) receiveDelta(ty *modelType, msg *message) {
 	}
 	for _, name := range msg.removed {
 		_, had := ty.have[name]
-		m.require(!ty.covers(name) || had || ty.mayRepeat(name) || !ty.knownMissing[name], "%s: that %s is gone is repeated", short(msg.typ), name)
+		m.require(!ty.covers(name) || had || ty.mayRepeat(name) || !ty.knownMissing[name], "%s: removal of %s is repeated", short(msg.typ), name)
 		delete(ty.have, name)
 		ty.heard(name, msg)
 		if ty.covers(name) {

@@ -140,8 +140,7 @@ func (k *talk) follow() {
 func TestIntroduction(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
-		k.swap("c1/2")
-		k.hear(RouteURL, "r@c0/1+c1")
+		k.preannounce()
 		require.Equal(t, modelAckTimeout, k.waits(), "for the acknowledgement")
 		k.ack()
 		require.Equal(t, modelAckTimeout, k.waits(), "for the client to ask for the cluster")
@@ -174,6 +173,13 @@ func TestIntroduction(t *testing.T) {
 	})
 }
 
+// preannounce changes the route to one with a new cluster, and expects the interim version.
+func (k *talk) preannounce() {
+	k.t.Helper()
+	k.swap("c1/2")
+	k.hear(RouteURL, "r@c0/1+c1")
+}
+
 // A client of all clusters is sent them before the route, without an interim version.
 func TestNoIntroductionToAWildcard(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
@@ -196,8 +202,7 @@ func TestNoIntroductionToAWildcard(t *testing.T) {
 func TestIntroductionToWhoDoesNotAsk(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
-		k.swap("c1/2")
-		k.hear(RouteURL, "r@c0/1+c1")
+		k.preannounce()
 		k.ack()
 		k.pass(modelAckTimeout - 1)
 		require.EqualValues(t, 1, k.waits())
@@ -219,8 +224,7 @@ func TestIntroductionToWhoDoesNotAsk(t *testing.T) {
 func TestIntroductionThatIsRejected(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
-		k.swap("c1/2")
-		k.hear(RouteURL, "r@c0/1+c1")
+		k.preannounce()
 		k.answer(&rpcstatus.Status{Message: "what is that"})
 		k.hear(RouteURL, "r@c1/2")
 	})
@@ -239,8 +243,7 @@ func TestIntroductionToWhatIsNotThere(t *testing.T) {
 func TestASecondChangeDuringAnIntroduction(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
-		k.swap("c1/2")
-		k.hear(RouteURL, "r@c0/1+c1")
+		k.preannounce()
 		k.swap("c2/3")
 		k.ack()
 		require.Positive(t, k.waits())
@@ -255,8 +258,7 @@ func TestASecondChangeDuringAnIntroduction(t *testing.T) {
 func TestASecondIntroductionWaits(t *testing.T) {
 	k := newTalk(t, true, false)
 	k.server.opts.Pacing = Pacing{Least: time.Second}
-	k.swap("c1/2")
-	k.hear(RouteURL, "r@c0/1+c1")
+	k.preannounce()
 	k.ack()
 	k.follow()
 	k.hear(RouteURL, "r@c1/2")
@@ -276,8 +278,7 @@ func TestAnotherRouteDuringAnIntroduction(t *testing.T) {
 		k := newTalk(t, delta, false)
 		k.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "s", "c0/1", "")}})
 		k.rest()
-		k.swap("c1/2")
-		k.hear(RouteURL, "r@c0/1+c1")
+		k.preannounce()
 		k.ack()
 		k.ask(RouteURL, "r", "s")
 		k.hear(RouteURL, "s@c0/1")
@@ -299,8 +300,7 @@ func TestResumingWithAnInterimVersion(t *testing.T) {
 	k.hear(RouteURL, "r@c1/2")
 
 	k = newTalk(t, false, false)
-	k.swap("c1/2")
-	k.hear(RouteURL, "r@c0/1+c1")
+	k.preannounce()
 	version := k.last.version
 	k.connect(false)
 	req = k.request(RouteURL)

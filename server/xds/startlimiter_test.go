@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/internal/testutil"
+
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -150,9 +152,9 @@ func TestAddressesBeginInTurns(t *testing.T) {
 	w.large(testType)
 	crowd := make(map[string]func())
 	for range 5 {
-		r := w.rawFrom("127.0.0.2")
-		r.data(r.open(true), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
-		crowd[r.conn.LocalAddr().String()] = func() { _ = r.conn.Close() }
+		r := testutil.DialRaw(w.t, "127.0.0.2", w.addr)
+		r.Data(r.Open(true), r.Message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+		crowd[r.Conn.LocalAddr().String()] = func() { _ = r.Conn.Close() }
 	}
 	waiting := w.server.startLimiter.turns.Waiting
 	eventually(t, func() bool { return waiting() == 4 && w.served() == 1 })

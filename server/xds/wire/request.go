@@ -174,8 +174,8 @@ func (r *Request) Decode(parts ...[]byte) error {
 }
 
 const (
-	// Requests up to PooledRequest bytes are copied into pooled memory. Larger ones, which carry resume versions, keep gRPC's
-	// buffers until compared.
+	// PooledRequest is the size in bytes up to which requests are copied into pooled memory. Larger ones, which carry resume versions,
+	// keep gRPC's buffers until compared.
 	PooledRequest = 32 << 10
 	// leastPart: below this average buffer size a large request is copied into one buffer.
 	leastPart = 4 << 10
@@ -434,26 +434,33 @@ const MaxReason = 4 << 10
 // rejection decodes the code and the message of a google.rpc.Status.
 func rejection(b []byte) (*status.Status, error) {
 	s := &status.Status{}
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return nil, protowire.ParseError(n)
-		}
-		b = b[n:]
-		n = protowire.ConsumeFieldValue(num, typ, b)
+	return s, eachField(b, func(num protowire.Number, typ protowire.Type, value []byte) {
 		switch {
-		case n < 0:
-			return nil, protowire.ParseError(n)
 		case num == 1 && typ == protowire.VarintType:
-			code, _ := protowire.ConsumeVarint(b)
+			code, _ := protowire.ConsumeVarint(value)
 			s.Code = int32(code) //nolint:gosec // as protobuf has it
 		case num == 2 && typ == protowire.BytesType:
-			text, _ := protowire.ConsumeBytes(b)
+			text, _ := protowire.ConsumeBytes(value)
 			s.Message = shorten(text)
 		}
-		b = b[n:]
+	})
+}
+
+// eachField calls f with the fields of a message, with their values as they are encoded, up to the first that is broken.
+func eachField(b []byte, f func(num protowire.Number, typ protowire.Type, value []byte)) error {
+	for len(b) > 0 {
+		num, typ, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return protowire.ParseError(tag)
+		}
+		size := protowire.ConsumeFieldValue(num, typ, b[tag:])
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		f(num, typ, b[tag:tag+size])
+		b = b[tag+size:]
 	}
-	return s, nil
+	return nil
 }
 
 // shorten returns the beginning of a text, with its full length.
@@ -499,31 +506,18 @@ func MapEntry(b []byte) (key, value []byte, err error) {
 	if end := shortMapEntry(b); end > 0 {
 		return b[2:end], b[end+2:], nil
 	}
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return nil, nil, protowire.ParseError(n)
-		}
-		b = b[n:]
+	err = eachField(b, func(num protowire.Number, typ protowire.Type, encoded []byte) {
 		if typ != protowire.BytesType || num > 2 {
-			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-				return nil, nil, protowire.ParseError(n)
-			}
-			b = b[n:]
-			continue
+			return
 		}
-		v, n := protowire.ConsumeBytes(b)
-		if n < 0 {
-			return nil, nil, protowire.ParseError(n)
-		}
-		b = b[n:]
+		text, _ := protowire.ConsumeBytes(encoded)
 		if num == 1 {
-			key = v
+			key = text
 		} else {
-			value = v
+			value = text
 		}
-	}
-	return key, value, nil
+	})
+	return key, value, err
 }
 
 // AppendMapEntry appends an entry of a map<string, string> as all encoders write it.
