@@ -59,11 +59,6 @@ func (n *note) move() {
 // enoughFor is how many places there have to be for each domain before some of them are given to witnesses.
 const enoughFor = 8
 
-// witnessing reports whether the run has places for witnesses.
-func (r *run) witnessing() bool {
-	return r.gate.places > 0 && int(r.gate.places) >= enoughFor*len(r.parts)
-}
-
 // notice asks one of the questions about p, and waits for news, from when on there is a service without a place.
 func (r *run) notice(ctx context.Context, p *part, question string) {
 	for !r.gate.scarce() {

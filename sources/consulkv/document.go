@@ -138,19 +138,15 @@ func (p *place) count(kvKey string, value []byte) int {
 // documents cuts YAML into documents, each with the mark that begins it.
 func documents(value []byte) [][]byte {
 	var parts [][]byte
-	start := 0
-	for pos := 0; pos < len(value); {
-		end := len(value)
-		if i := bytes.IndexByte(value[pos:], '\n'); i >= 0 {
-			end = pos + i + 1
+	for line := range bytes.SplitAfterSeq(value, []byte("\n")) {
+		last := len(parts) - 1
+		if last < 0 || len(parts[last]) > 0 && markOf(line) != nil {
+			parts = append(parts, line)
+		} else {
+			parts[last] = append(parts[last], line...)
 		}
-		if pos > start && markOf(value[pos:end]) != nil {
-			parts = append(parts, value[start:pos])
-			start = pos
-		}
-		pos = end
 	}
-	return append(parts, value[start:])
+	return parts
 }
 
 // markOf returns the line that begins a document, if part starts with a plain one.

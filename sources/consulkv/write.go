@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,15 +29,27 @@ type value struct {
 }
 
 // change replaces the object of key by what f makes of it (nil deletes), given the object (nil if there is none) and its
-// version, and starts over with the newer one if somebody else was faster.
-func (s *Store) change(key resource.Key, f func(old *resource.Resource, version string) (*resource.Resource, error)) (string, error) {
-	if !s.served(key.Kind) {
+// version, and starts over with the newer one if somebody else was faster. An error begins with what.
+func (s *Store) change(what string, key resource.Key, f func(old *resource.Resource, version string) (*resource.Resource, error)) (
+	version string, err error,
+) {
+	defer func() {
+		if err != nil {
+			version, err = "", fmt.Errorf("%s %s: %w", what, key, err)
+		}
+	}()
+	if !slices.ContainsFunc(s.Schemas(), func(schema *resource.Schema) bool { return schema.Kind == key.Kind }) {
 		return "", memstore.ErrUnknownKind
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), writeTimeout, errNoAnswer)
 	defer cancel()
-	if err := s.know(ctx); err != nil {
-		return "", err
+	s.mu.Lock()
+	listed := s.listed
+	s.mu.Unlock()
+	if !listed { // an object may be in any key
+		if err := s.Refresh(ctx); err != nil {
+			return "", err
+		}
 	}
 	for {
 		v, err := s.open(ctx, key)
@@ -60,24 +73,11 @@ func (s *Store) change(key resource.Key, f func(old *resource.Resource, version 
 		switch {
 		case errors.Is(err, errStale):
 			continue
-		case err != nil:
+		case err != nil || r == nil:
 			return "", err
-		case r == nil:
-			return "", nil
 		}
 		return versionOf(index), nil
 	}
-}
-
-// know makes sure that everything was read once: an object may be in any key.
-func (s *Store) know(ctx context.Context) error {
-	s.mu.Lock()
-	listed := s.listed
-	s.mu.Unlock()
-	if listed {
-		return nil
-	}
-	return s.Refresh(ctx)
 }
 
 // open reads the key that holds an object, or is to hold it.

@@ -3,10 +3,78 @@ package consul
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/consul/judge"
 )
+
+// A server that is left over when its cluster has lost its leader answers stale questions, and those that wait, as if
+// nothing were the matter, with what was there when it last had one. So it is asked how it is.
+
+const (
+	// pulseEvery is how often. An election takes a second or two, and is not to be taken for an outage: so what is not as it
+	// should be has to be so twice.
+	pulseEvery   = 5 * time.Second
+	pulseConfirm = 2 * time.Second
+)
+
+// feel asks how the servers of p are, again and again.
+func (r *run) feel(ctx context.Context, p *part) {
+	var last *trouble
+	for wait := pulseEvery; sleep(ctx, wait); {
+		now, err := r.pulse(ctx, p)
+		wait = pulseEvery
+		if err != nil {
+			continue // those who read the names meet the same, and tell
+		}
+		if now != nil && last == nil {
+			wait = pulseConfirm
+		} else {
+			r.mu.Lock()
+			p.behind = now
+			r.mu.Unlock()
+			r.wakeup.Notify()
+		}
+		r.met(ctx, p)
+		last = now
+	}
+}
+
+// pulse asks once; it returns nil if all is well.
+func (r *run) pulse(ctx context.Context, p *part) (*trouble, error) {
+	if !r.gate.calm(ctx) {
+		return nil, ctx.Err()
+	}
+	ctx, cancel := within(ctx, shortTimeout)
+	defer cancel()
+	pulse, err := r.catalog.pulse(ctx, p.domain)
+	if err != nil {
+		return nil, err
+	}
+	r.metrics.vitals.Take(p.String(), pulse)
+	switch {
+	case !pulse.KnownLeader:
+		return &trouble{state: sources.Unreachable, message: fmt.Sprintf(
+			"Consul has no leader: what it answers is as old as that, %s or more", pulse.LastContact)}, nil
+	case pulse.LastContact > r.settings.MaxStale:
+		return &trouble{state: sources.Degraded, message: fmt.Sprintf(
+			"the server that answers heard of its leader %s ago, more than maxStale (%s): the leader is asked instead", pulse.LastContact,
+			r.settings.MaxStale)}, nil
+	}
+	return nil, nil
+}
+
+// usualLevel is how sure the answers about p have to be: where servers lag behind, the leader is asked.
+func (r *run) usualLevel(p *part) level {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.behind != nil {
+		return leaders
+	}
+	return usual
+}
 
 // A Consul that lost its data is another cluster than before. That is asked for whenever something is missing, after it was found to
 // be: what the cluster that was believed before says of itself is to be believed, however young it is.
@@ -49,7 +117,7 @@ func (r *run) vouchForNames(ctx context.Context, p *part, l *listing) (err error
 // meet notes which cluster p is of, if that is known. If it is another one than before, it lost its data.
 func (p *part) meet(cluster string, now time.Time) (other bool) {
 	if other = judge.Other(p.cluster, cluster); other {
-		p.suspect(judge.Suspicion{Until: now.Add(p.resetHold), Why: "Consul seems to have lost its data: it is another cluster than before"}, now)
+		p.suspect("Consul seems to have lost its data: it is another cluster than before", now)
 	}
 	p.cluster = cmp.Or(cluster, p.cluster)
 	return other
@@ -69,6 +137,6 @@ func (r *run) met(ctx context.Context, p *part) {
 	}
 	if p.meet(cluster, time.Now()) || before != p.cluster {
 		r.unkept = true
-		r.ring()
+		r.wakeup.Notify()
 	}
 }
