@@ -3,7 +3,6 @@ package consul
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -59,19 +58,6 @@ const (
 	blockingGrace = 15 * time.Second
 )
 
-// within returns a context that ends after a time, for a cause that says so.
-func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s: %w", d, context.DeadlineExceeded))
-}
-
-// explain puts in the place of an error what it was caused by.
-func explain(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); errors.Is(cause, dial.ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded) {
-		return cause
-	}
-	return err
-}
-
 // options are those of the query.
 func (c *client) options(ctx context.Context, d domain, q query, filter string) (*api.QueryOptions, context.CancelFunc) {
 	o := &api.QueryOptions{
@@ -84,7 +70,7 @@ func (c *client) options(ctx context.Context, d domain, q query, filter string) 
 		o.WaitIndex, o.WaitTime = q.index, c.settings.Wait
 		timeout = c.settings.Wait + c.settings.Wait/16 + blockingGrace
 	}
-	ctx, cancel := within(ctx, timeout)
+	ctx, cancel := dial.Within(ctx, timeout)
 	if q.index > 0 {
 		ctx = dial.Once(ctx)
 	}
@@ -104,7 +90,7 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 	ctx, sent := dial.Watch(o.Context())
 	names, meta, err := c.Catalog().Services(o.WithContext(ctx))
 	if err != nil {
-		return listing{}, fmt.Errorf("read the names of services: %w", explain(ctx, err))
+		return listing{}, fmt.Errorf("read the names of services: %w", dial.Explain(ctx, err))
 	}
 	var left []string
 	for name, tags := range names {
@@ -136,7 +122,7 @@ func (c *client) service(ctx context.Context, d domain, name string, q query) (r
 		err = wholeInstances(entries)
 	}
 	if err != nil {
-		return reading{}, fmt.Errorf("read service %s: %w", name, explain(ctx, err))
+		return reading{}, fmt.Errorf("read service %s: %w", name, dial.Explain(ctx, err))
 	}
 	return reading{Answer: c.answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Load()}, nil
 }
@@ -156,7 +142,7 @@ func wholeInstances(entries []*api.ServiceEntry) error {
 }
 
 func (c *client) mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
-	ctx, cancel := within(ctx, shortTimeout)
+	ctx, cancel := dial.Within(ctx, shortTimeout)
 	defer cancel()
 	may, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, anonymous, rights)
 	if err != nil && anonymous {
@@ -168,7 +154,7 @@ func (c *client) mayRead(ctx context.Context, d domain, anonymous bool, rights [
 func (c *client) cluster(ctx context.Context, d domain) (string, error) {
 	cluster, err := c.Cluster(ctx, d.datacenter)
 	if err != nil {
-		return "", fmt.Errorf("ask which cluster it is: %w", explain(ctx, err))
+		return "", fmt.Errorf("ask which cluster it is: %w", dial.Explain(ctx, err))
 	}
 	return cluster, nil
 }

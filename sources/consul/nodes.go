@@ -29,9 +29,6 @@ type seen struct {
 
 func newNodes() nodes { return nodes{believed: make(judge.Made), fresh: make(map[string]seen)} }
 
-// recall takes over what an earlier run believed.
-func (n *nodes) recall(made judge.Made) { maps.Copy(n.believed, made) }
-
 // learn takes up what was read of instances.
 func (n *nodes) learn(made judge.Made, now time.Time) {
 	for node, at := range made {

@@ -72,7 +72,7 @@ func (p published) take(now gathered) {
 	contents := make([]sources.Content, 0, len(now.work))
 	for _, w := range now.work {
 		c := sources.Content{Group: w.name}
-		if w.mapped() {
+		if len(w.in) > 0 || len(w.rejects) == 0 { // of nothing that was read nothing is to be made
 			c = p.mapper.Service(w.name, w.in)
 		}
 		c.Rejects = append(c.Rejects, w.rejects...)
@@ -101,9 +101,6 @@ type work struct {
 	before  []*resource.Resource // what an earlier run published, of which something stays that has no instance
 	more    bool                 // it may have instances besides, as an earlier run knew them, and it cannot be told which
 }
-
-// mapped reports whether resources are to be made of it. Of nothing that was read nothing is to be made.
-func (w work) mapped() bool { return len(w.in) > 0 || len(w.rejects) == 0 }
 
 // gathered is what there is to hand on at one moment.
 type gathered struct {
@@ -156,7 +153,10 @@ func (r *run) gather(now time.Time) (g gathered) {
 			}
 		}
 	}
-	g.note = r.toKeep(now)
+	if r.unkept || now.Sub(r.keptAt) >= indexAfter {
+		r.unkept, r.keptAt = false, now
+		g.note = r.records().Encode()
+	}
 	g.health = r.health(now)
 	return g
 }

@@ -218,7 +218,7 @@ func (r *run) recall(k sources.Keeper, now time.Time) judge.Records {
 		for _, name := range record.Names {
 			p.listing.names[name] = nil
 		}
-		p.nodes.recall(record.Made)
+		maps.Copy(p.nodes.believed, record.Made)
 	}
 	return records
 }
@@ -244,13 +244,4 @@ func (r *run) records() judge.Records {
 		all.Parts[p.String()] = record
 	}
 	return all
-}
-
-// toKeep returns what is to be kept for the next run, or nil if that can wait. The caller holds mu.
-func (r *run) toKeep(now time.Time) []byte {
-	if !r.unkept && now.Sub(r.keptAt) < indexAfter {
-		return nil
-	}
-	r.unkept, r.keptAt = false, now
-	return r.records().Encode()
 }

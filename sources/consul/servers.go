@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tributary/sources"
+	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 )
 
@@ -47,7 +48,7 @@ func (r *run) pulse(ctx context.Context, p *part) (*trouble, error) {
 	if !r.gate.calm(ctx) {
 		return nil, ctx.Err()
 	}
-	ctx, cancel := within(ctx, shortTimeout)
+	ctx, cancel := dial.Within(ctx, shortTimeout)
 	defer cancel()
 	pulse, err := r.catalog.pulse(ctx, p.domain)
 	if err != nil {
@@ -84,7 +85,7 @@ func (r *run) identify(ctx context.Context, p *part) (string, error) {
 	if !r.gate.calm(ctx) {
 		return "", ctx.Err()
 	}
-	ctx, cancel := within(ctx, shortTimeout)
+	ctx, cancel := dial.Within(ctx, shortTimeout)
 	defer cancel()
 	return r.catalog.cluster(ctx, p.domain)
 }

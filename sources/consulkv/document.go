@@ -37,7 +37,7 @@ func (p *place) replace(kvKey string, value []byte, r *resource.Resource) ([]byt
 		if p.count(kvKey, value) == 0 {
 			return text, nil
 		}
-		return p.verified(kvKey, value, bytes.Join([][]byte{endLine(value), []byte("---\n"), text}, nil), r.Key(), r)
+		return p.verified(kvKey, value, slices.Concat(bytes.TrimSuffix(value, []byte("\n")), []byte("\n---\n"), text), r.Key(), r)
 	}
 	if p.count(kvKey, value) == 1 {
 		return text, nil
@@ -161,11 +161,4 @@ func markOf(part []byte) []byte {
 		return nil
 	}
 	return append(bytes.Clone(line), '\n')
-}
-
-func endLine(text []byte) []byte {
-	if bytes.HasSuffix(text, []byte("\n")) {
-		return text
-	}
-	return append(bytes.Clone(text), '\n')
 }

@@ -8,11 +8,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"tributary/internal/worker"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 )
 
@@ -26,10 +27,8 @@ type Store struct {
 	table                *memstore.Table
 	place                *place
 
-	mu      sync.Mutex // never held while Consul is asked
-	mirror  *mirror
-	rejects map[string][]sources.Reject // by key
-	listed  bool                        // everything has been read once
+	mu     sync.Mutex // never held while Consul is asked
+	mirror *mirror
 }
 
 var _ memstore.ConfigStoreController = (*Store)(nil)
@@ -42,10 +41,7 @@ func Open(address string, settings Settings) (*Store, error) {
 		return nil, err
 	}
 	table := new(memstore.Table)
-	return &Store{
-		Controller: memstore.NewController(table), table: table, place: p,
-		mirror: newMirror(table), rejects: make(map[string][]sources.Reject),
-	}, nil
+	return &Store{Controller: memstore.NewController(table), table: table, place: p, mirror: newMirror(table)}, nil
 }
 
 // String names the store in messages.
@@ -83,9 +79,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	s.mu.Unlock()
 	l, err := s.place.all(ctx)
 	if err == nil && len(l.pairs) == 0 {
-		if c, _ := newMemory(s.place.resetHold).compare(l, false); judge.Judge(c, l.Answer) == judge.Foreign {
-			err = dial.ErrForeign
-		} else {
+		if err = s.place.refusal(judge.Compared{}, l); err == nil {
 			err = s.place.mayRead(ctx, l.anonymous, nil)
 		}
 	}
@@ -103,17 +97,15 @@ func (s *Store) take(l listing) {
 		s.ReportError(errors.New(h.Message))
 	}
 	s.mu.Lock()
-	s.mirror.take(l, func(i int) entry { return s.entryOf(l.pairs[i].Key, l.pairs[i].Value, l.pairs[i].ModifyIndex) })
-	s.listed = true
+	s.mirror.take(l, s.place.entryOf)
 	s.mu.Unlock()
 	s.table.MarkSynced()
 }
 
-// entryOf decodes a value. The caller holds mu.
-func (s *Store) entryOf(key string, value []byte, index uint64) entry {
-	c := s.place.parse(key, value)
-	s.rejects[key] = c.Rejects
-	e := entry{index: index, objects: make(map[resource.Key]*resource.Resource)}
+// entryOf decodes what a key holds.
+func (p *place) entryOf(pair *api.KVPair) entry {
+	c := p.parse(pair.Key, pair.Value)
+	e := entry{index: pair.ModifyIndex, objects: make(map[resource.Key]*resource.Resource), rejects: c.Rejects}
 	for _, r := range c.Resources {
 		if _, taken := e.objects[r.Key()]; !taken { // the first counts
 			e.objects[r.Key()] = r
@@ -126,10 +118,8 @@ func (s *Store) entryOf(key string, value []byte, index uint64) entry {
 func (s *Store) Rejects() (all []sources.Reject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, rejects := range s.rejects {
-		if _, there := s.mirror.entries[key]; there {
-			all = append(all, rejects...)
-		}
+	for _, e := range s.mirror.entries {
+		all = append(all, e.rejects...)
 	}
 	return all
 }
@@ -206,6 +196,7 @@ type mirror struct {
 type entry struct {
 	index   uint64 // ModifyIndex: the resource version
 	objects map[resource.Key]*resource.Resource
+	rejects []sources.Reject
 }
 
 func newMirror(table *memstore.Table) *mirror {
@@ -214,8 +205,8 @@ func newMirror(table *memstore.Table) *mirror {
 	}
 }
 
-// take makes the mirror what a listing says, except for what was written after it. entryOf decodes the value at i.
-func (m *mirror) take(l listing, entryOf func(i int) entry) {
+// take makes the mirror what a listing says, except for what was written after it. entryOf decodes what a key holds.
+func (m *mirror) take(l listing, entryOf func(*api.KVPair) entry) {
 	if l.Index < m.index && !l.reset {
 		return // an older one, that was overtaken
 	}
@@ -225,13 +216,13 @@ func (m *mirror) take(l listing, entryOf func(i int) entry) {
 	m.index = l.Index
 	changed := make(map[resource.Key]bool)
 	seen := make(map[string]bool, len(l.pairs))
-	for i, pair := range l.pairs {
+	for _, pair := range l.pairs {
 		seen[pair.Key] = true
 		index := m.entries[pair.Key].index
 		if index == pair.ModifyIndex || index > pair.ModifyIndex && !l.reset || m.deleted[pair.Key] >= pair.ModifyIndex {
 			continue
 		}
-		m.set(pair.Key, entryOf(i), changed)
+		m.set(pair.Key, entryOf(pair), changed)
 	}
 	for key, e := range m.entries {
 		if !seen[key] && !l.held[key] && (e.index <= l.Index || l.reset) {

@@ -3,7 +3,6 @@ package consulkv
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -42,7 +41,14 @@ func (p *place) follow(ctx context.Context, m *memory, f follower) error {
 	feeling, ctx := worker.New(ctx)
 	defer feeling.Stop()
 	var w waiting
-	feeling.Go(func() { p.feel(ctx, &w, f.felt) })
+	feeling.Go(func() {
+		for pause(ctx, p.pulseEvery) == nil {
+			if now, err := p.pulse(ctx); err == nil { // else reading meets the same, and tells
+				w.felt(now)
+				f.felt(now)
+			}
+		}
+	})
 	err := p.read(ctx, m, &w, f)
 	feeling.Stop()
 	return cmp.Or(feeling.Wait(), err)
@@ -133,7 +139,7 @@ func (p *place) refusal(c judge.Compared, l listing) error {
 // mayRead makes sure that what is missing is not only hidden from who asked. To those who have no token Consul does not say that
 // it hides something, and before 1.11 to nobody. So it is asked for their rights.
 func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	ctx, cancel := dial.Within(ctx, requestTimeout)
 	defer cancel()
 	missing = append([]string{p.prefix}, missing...)
 	rights := make([]dial.Right, len(missing))
@@ -142,8 +148,6 @@ func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) e
 	}
 	may, err := p.client.MayRead(ctx, "", "", "", anonymous, rights)
 	switch kind := dial.Classify(err).Kind; {
-	case errors.Is(context.Cause(ctx), errNoAnswer):
-		return errNoAnswer
 	case kind == dial.Refused || kind == dial.Denied || kind == dial.Garbled:
 		return p.probe(ctx, missing) // something in between does not let the question through
 	case err == nil && !may && anonymous:
@@ -151,7 +155,7 @@ func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) e
 	case err == nil && !may:
 		return p.filtered("Permission denied: the token may not read all that was under %s")
 	}
-	return err
+	return dial.Explain(ctx, err)
 }
 
 // probe asks for keys by name. Consul refuses those that may not be read, whether they are there or not (observed in 1.22). It says
@@ -161,10 +165,8 @@ func (p *place) probe(ctx context.Context, missing []string) error {
 	for _, key := range missing[:min(len(missing), maxProbes)] {
 		pair, _, err := p.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 		switch {
-		case err != nil && errors.Is(context.Cause(ctx), errNoAnswer):
-			return errNoAnswer
 		case err != nil:
-			return err
+			return dial.Explain(ctx, err)
 		case pair != nil && key != p.prefix:
 			return fmt.Errorf("key %s is there, and not in the list: %w", key, dial.ErrForeign)
 		}
@@ -184,21 +186,15 @@ func (p *place) all(ctx context.Context) (listing, error) {
 const requestTimeout = 10 * time.Second
 
 func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOptions) (listing, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, errNoAnswer)
+	ctx, cancel := dial.Within(ctx, within)
 	defer cancel()
 	if q.WaitIndex > 0 {
 		ctx = dial.Once(ctx)
 	}
 	ctx, sent := dial.Watch(ctx)
 	pairs, meta, err := p.client.KV().List(p.prefix, q.WithContext(ctx))
-	if err == nil {
-		err = dial.Whole(pairs)
-	}
-	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, dial.ErrBrokenOff) {
-			err = cause
-		}
-		return listing{}, err
+	if err = cmp.Or(err, dial.Whole(pairs)); err != nil {
+		return listing{}, dial.Explain(ctx, err)
 	}
 	if meta.ResultsFilteredByACLs {
 		return listing{}, p.filtered(partly)
@@ -207,9 +203,6 @@ func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOpti
 		Index: meta.LastIndex, Confirming: q.RequireConsistent, Leaderless: !meta.KnownLeader,
 	}}, nil
 }
-
-// errNoAnswer takes the place of the error of a context, which could be that of the caller.
-var errNoAnswer = errors.New("no answer in time")
 
 // pause waits, and returns ctx's error if it ends meanwhile.
 func pause(ctx context.Context, d time.Duration) error {
@@ -229,25 +222,13 @@ type pulse struct {
 
 // pulse asks for the keys at the top, and what they are does not matter: their index is that of the whole.
 func (p *place) pulse(ctx context.Context) (pulse, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	ctx, cancel := dial.Within(ctx, requestTimeout)
 	defer cancel()
 	_, meta, err := p.client.KV().Keys(p.prefix, "/", (&api.QueryOptions{AllowStale: true}).WithContext(ctx))
 	if err != nil {
 		return pulse{}, err
 	}
 	return pulse{dial.Pulse{KnownLeader: meta.KnownLeader, LastContact: meta.LastContact}, meta.LastIndex}, nil
-}
-
-// feel asks again and again.
-func (p *place) feel(ctx context.Context, w *waiting, felt func(pulse)) {
-	for pause(ctx, p.pulseEvery) == nil {
-		now, err := p.pulse(ctx)
-		if err != nil {
-			continue // reading meets the same, and tells
-		}
-		w.felt(now)
-		felt(now)
-	}
 }
 
 // waiting is the query that waits for news.

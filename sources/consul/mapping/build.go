@@ -31,13 +31,14 @@ func (m *Mapper) mapFamily(f *family, w *warner) ([]*resource.Resource, error) {
 	if !names.IsHost(f.host) {
 		return nil, fmt.Errorf("%s: %q is no host (hostTemplate)", w.place, f.host)
 	}
+	_, known := m.hosts[f.of.Name] // it was mapped before, if only to nothing
 	s := m.shapeOf(f.host, instances, m.shapes[f.host], w)
 	switch {
 	case len(s) > 0:
 	case len(instances) > 0:
 		w.add("no instance has a port: there is nothing to call")
 		return nil, nil
-	case m.known(f.of.Name):
+	case known:
 		return nil, nil // it was never one to call: a sidecar, or without ports
 	default:
 		return nil, fmt.Errorf("%s: it has no instance, and no ports are remembered", w.place)
