@@ -99,16 +99,12 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 	case w.service.placed:
 		return query{index: w.index, level: usual}, nil
 	case !w.yield && w.gate.enter():
-		w.dequeue()
+		w.queue(false)
 		w.place(true)
-		w.metrics.watches.Add(1)
 		return query{index: w.index, level: usual}, nil
 	}
 	w.yield = false
-	if !w.queued {
-		w.queued = true
-		w.gate.waiting.Add(1)
-	}
+	w.queue(true)
 	if w.covered() {
 		usual = max(usual, leaders)
 	}
@@ -230,24 +226,33 @@ func (w *watcher) wait(ctx context.Context, d time.Duration) {
 }
 
 func (w *watcher) leave() {
-	w.dequeue()
+	w.queue(false)
 	if w.service.placed {
 		w.place(false)
 		w.gate.leave()
-		w.metrics.watches.Add(-1)
 	}
 }
 
+// place notes whether the service has a place.
 func (w *watcher) place(has bool) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.service.placed = has
-	w.mu.Unlock()
+	w.metrics.watches.Add(step(has))
 }
 
-func (w *watcher) dequeue() {
-	if w.queued {
-		w.queued = false
-		w.gate.waiting.Add(-1)
+func step(up bool) int64 {
+	if up {
+		return 1
+	}
+	return -1
+}
+
+// queue notes whether the service counts among those that have none.
+func (w *watcher) queue(in bool) {
+	if w.queued != in {
+		w.queued = in
+		w.gate.waiting.Add(step(in))
 	}
 }
 
