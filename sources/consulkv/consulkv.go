@@ -5,6 +5,7 @@
 package consulkv
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ func newPlace(address string, s Settings) (*place, error) {
 	case strings.Contains(prefix, "//"):
 		return nil, fmt.Errorf("address: %q: an element of the prefix is empty", address)
 	}
-	if err := registry.Complete(
+	if err := cmp.Or(
 		registry.Time("wait", &s.Wait, 5*time.Minute, time.Second, 10*time.Minute), // Consul's own limit
 		registry.Time("resetHold", &s.ResetHold, 5*time.Minute, time.Millisecond, 24*time.Hour),
 	); err != nil {
