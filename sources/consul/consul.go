@@ -3,8 +3,8 @@
 // The group of what it publishes is the name of the service, with its instances in all datacenters, namespaces, partitions
 // and peers together. See README.md for what it does in which situation.
 //
-// package judge, meaning.go and state.go decide what answers mean, without I/O; run.go asks, gate.go says who may ask, publish.go hands on
-// what is believed.
+// package judge, meaning.go and state.go decide what answers mean, without I/O; names.go and watch.go ask, gate.go says who may ask, and
+// publish.go hands on what is believed. docs/architecture.md says why that is not registry.Machine.
 package consul
 
 import (
@@ -81,8 +81,6 @@ type Source struct {
 	client   *dial.Client
 	mapper   Mapper
 	metrics  *metrics
-	secure   bool
-	close    func()
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -118,23 +116,14 @@ func NewFollowed(address string, settings Settings) (*Source, error) {
 		return nil, err
 	}
 	settings.address = a.String()
+	if settings.MaxConcurrentWatches == 0 && !c.Secure {
+		settings.MaxConcurrentWatches = defaultWatches // else any number
+	}
 	selected := selection{patterns(settings.Services), patterns(settings.Skip), settings.Tags, settings.Selects}
 	return &Source{
 		settings: settings, catalog: &client{Client: c, settings: settings, selected: selected}, client: c,
-		metrics: newMetrics(), secure: c.Secure, close: c.Close,
+		metrics: newMetrics(),
 	}, nil
-}
-
-// places is how many queries may wait at the same time; 0 is any number.
-func (s *Source) places() int {
-	switch {
-	case s.settings.MaxConcurrentWatches > 0:
-		return s.settings.MaxConcurrentWatches
-	case s.secure:
-		return 0
-	default:
-		return defaultWatches
-	}
 }
 
 // complete checks the settings and fills in the defaults.

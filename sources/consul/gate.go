@@ -197,7 +197,9 @@ func newBackOff(first, last time.Duration) backoff.BackOff {
 
 // sleep waits, and reports whether it was for as long as it should.
 func sleep(ctx context.Context, d time.Duration) bool {
-	registry.Sleep(ctx, d)
+	if d > 0 {
+		registry.Sleep(ctx, d)
+	}
 	return ctx.Err() == nil
 }
 

@@ -51,20 +51,20 @@ type run struct {
 
 // Run publishes what Consul has until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	return s.run(ctx, func() *run { return newRun(s.settings, sink, s.catalog, s.mapper, s.places(), s.metrics) })
+	return s.run(ctx, func() *run { return newRun(s.settings, sink, s.catalog, s.mapper, s.settings.MaxConcurrentWatches, s.metrics) })
 }
 
 // Follow tells a follower what Consul has, until ctx ends. Errors are as those of Run.
 func (s *Source) Follow(ctx context.Context, f Follower) error {
 	return s.run(ctx, func() *run {
-		r := newReader(s.settings, s.catalog, s.places(), s.metrics)
+		r := newReader(s.settings, s.catalog, s.settings.MaxConcurrentWatches, s.metrics)
 		r.tell(f)
 		return r
 	})
 }
 
 func (s *Source) run(ctx context.Context, made func() *run) error {
-	defer s.close()
+	defer s.client.Close()
 	stop, err := s.metrics.register(s.settings.Registerer)
 	if err != nil {
 		return fmt.Errorf("register the metrics: %w", err)

@@ -245,20 +245,15 @@ func (m *mirror) take(l listing, entryOf func(*api.KVPair) entry) {
 
 // note takes up one key that was read or written.
 func (m *mirror) note(key string, e entry) {
-	if m.entries[key].index >= e.index || m.deleted[key] >= e.index {
-		return
+	if m.entries[key].index < e.index && m.deleted[key] < e.index {
+		m.replace(key, e)
 	}
-	changed := make(map[resource.Key]bool)
-	m.set(key, e, changed)
-	m.publish(changed)
 }
 
 // noteAbsent takes up that a key was not there at an index.
 func (m *mirror) noteAbsent(key string, at uint64) {
 	if e, ok := m.entries[key]; ok && e.index <= at {
-		changed := make(map[resource.Key]bool)
-		m.set(key, entry{}, changed)
-		m.publish(changed)
+		m.replace(key, entry{})
 	}
 }
 
@@ -266,6 +261,12 @@ func (m *mirror) noteAbsent(key string, at uint64) {
 func (m *mirror) noteDeleted(key string, index uint64) {
 	m.deleted[key] = max(m.deleted[key], index)
 	m.noteAbsent(key, index)
+}
+
+func (m *mirror) replace(key string, e entry) {
+	changed := make(map[resource.Key]bool)
+	m.set(key, e, changed)
+	m.publish(changed)
 }
 
 // set replaces what a key holds; without objects and index, nothing. It adds the objects concerned to changed.
