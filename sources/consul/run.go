@@ -51,7 +51,9 @@ type run struct {
 
 // Run publishes what Consul has until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	return s.run(ctx, func() *run { return newRun(s.settings, sink, s.catalog, s.mapper, s.settings.MaxConcurrentWatches, s.metrics) })
+	return s.run(ctx, func() *run {
+		return newRun(s.settings, sink, s.catalog, s.mapper, s.settings.MaxConcurrentWatches, s.metrics)
+	})
 }
 
 // Follow tells a follower what Consul has, until ctx ends. Errors are as those of Run.
