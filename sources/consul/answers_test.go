@@ -17,7 +17,7 @@ func answering(t *testing.T, answer http.HandlerFunc) catalog {
 	t.Cleanup(s.Close)
 	source, err := New(Scheme+"://"+s.Listener.Addr().String(), Settings{})
 	require.NoError(t, err)
-	t.Cleanup(source.close)
+	t.Cleanup(source.client.Close)
 	return source.catalog
 }
 

@@ -3,7 +3,6 @@ package consul
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -59,19 +58,6 @@ const (
 	blockingGrace = 15 * time.Second
 )
 
-// within returns a context that ends after a time, for a cause that says so.
-func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s: %w", d, context.DeadlineExceeded))
-}
-
-// explain puts in the place of an error what it was caused by.
-func explain(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); errors.Is(cause, dial.ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded) {
-		return cause
-	}
-	return err
-}
-
 // options are those of the query.
 func (c *client) options(ctx context.Context, d domain, q query, filter string) (*api.QueryOptions, context.CancelFunc) {
 	o := &api.QueryOptions{
@@ -84,7 +70,7 @@ func (c *client) options(ctx context.Context, d domain, q query, filter string) 
 		o.WaitIndex, o.WaitTime = q.index, c.settings.Wait
 		timeout = c.settings.Wait + c.settings.Wait/16 + blockingGrace
 	}
-	ctx, cancel := within(ctx, timeout)
+	ctx, cancel := dial.Within(ctx, timeout)
 	if q.index > 0 {
 		ctx = dial.Once(ctx)
 	}
@@ -104,7 +90,7 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 	ctx, sent := dial.Watch(o.Context())
 	names, meta, err := c.Catalog().Services(o.WithContext(ctx))
 	if err != nil {
-		return listing{}, fmt.Errorf("read the names of services: %w", explain(ctx, err))
+		return listing{}, fmt.Errorf("read the names of services: %w", dial.Explain(ctx, err))
 	}
 	var left []string
 	for name, tags := range names {
@@ -136,7 +122,7 @@ func (c *client) service(ctx context.Context, d domain, name string, q query) (r
 		err = wholeInstances(entries)
 	}
 	if err != nil {
-		return reading{}, fmt.Errorf("read service %s: %w", name, explain(ctx, err))
+		return reading{}, fmt.Errorf("read service %s: %w", name, dial.Explain(ctx, err))
 	}
 	return reading{Answer: c.answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Load()}, nil
 }
@@ -156,7 +142,7 @@ func wholeInstances(entries []*api.ServiceEntry) error {
 }
 
 func (c *client) mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
-	ctx, cancel := within(ctx, shortTimeout)
+	ctx, cancel := dial.Within(ctx, shortTimeout)
 	defer cancel()
 	may, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, anonymous, rights)
 	if err != nil && anonymous {
@@ -168,11 +154,66 @@ func (c *client) mayRead(ctx context.Context, d domain, anonymous bool, rights [
 func (c *client) cluster(ctx context.Context, d domain) (string, error) {
 	cluster, err := c.Cluster(ctx, d.datacenter)
 	if err != nil {
-		return "", fmt.Errorf("ask which cluster it is: %w", explain(ctx, err))
+		return "", fmt.Errorf("ask which cluster it is: %w", dial.Explain(ctx, err))
 	}
 	return cluster, nil
 }
 
 func (c *client) pulse(ctx context.Context, d domain) (dial.Pulse, error) {
 	return c.Pulse(ctx, d.datacenter)
+}
+
+// What else there is in Consul than services: what stands below keys that are known. It is read when somebody asks, and not followed.
+
+// Key returns what stands below a key, in the first datacenter, namespace and partition that has something; nil if none has.
+func (s *Source) Key(ctx context.Context, key string) (value []byte, err error) {
+	pairs, err := s.pairs(ctx, "read key "+key, func(o *api.QueryOptions) (api.KVPairs, error) {
+		pair, _, err := s.client.KV().Get(key, o)
+		if pair == nil {
+			return nil, err
+		}
+		return api.KVPairs{pair}, err
+	})
+	if len(pairs) == 0 {
+		return nil, err
+	}
+	return pairs[0].Value, nil
+}
+
+// Keys returns all that stands below keys of a prefix, by key.
+func (s *Source) Keys(ctx context.Context, prefix string) (map[string][]byte, error) {
+	pairs, err := s.pairs(ctx, "read the keys "+prefix, func(o *api.QueryOptions) (api.KVPairs, error) {
+		pairs, _, err := s.client.KV().List(prefix, o)
+		return pairs, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string][]byte, len(pairs))
+	for _, p := range pairs {
+		if _, there := all[p.Key]; !there {
+			all[p.Key] = p.Value
+		}
+	}
+	return all, nil
+}
+
+// pairs asks in all parts of Consul that have keys of their own, and returns what all have, in their order.
+func (s *Source) pairs(ctx context.Context, what string, ask func(*api.QueryOptions) (api.KVPairs, error)) (all api.KVPairs, failed error) {
+	for _, d := range s.settings.domains() {
+		if d.peer != "" {
+			continue
+		}
+		o := &api.QueryOptions{Datacenter: d.datacenter, Namespace: d.namespace, Partition: d.partition, AllowStale: s.settings.stale()}
+		pairs, err := ask(o.WithContext(ctx))
+		if err = cmp.Or(err, dial.Whole(pairs)); err != nil {
+			failed = cmp.Or(failed, fmt.Errorf("%s: %w", what, err))
+			continue
+		}
+		all = append(all, pairs...)
+	}
+	if len(all) > 0 {
+		failed = nil
+	}
+	return all, failed
 }

@@ -3,13 +3,14 @@
 // The group of what it publishes is the name of the service, with its instances in all datacenters, namespaces, partitions
 // and peers together. See README.md for what it does in which situation.
 //
-// package judge, meaning.go and state.go decide what answers mean, without I/O; run.go asks, gate.go says who may ask, publish.go hands on
-// what is believed.
+// package judge, meaning.go and state.go decide what answers mean, without I/O; names.go and watch.go ask, gate.go says who may ask, and
+// publish.go hands on what is believed. docs/architecture.md says why that is not registry.Machine.
 package consul
 
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/adsc"
+	"tributary/internal/counters"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/mapping"
@@ -79,8 +81,6 @@ type Source struct {
 	client   *dial.Client
 	mapper   Mapper
 	metrics  *metrics
-	secure   bool
-	close    func()
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -116,23 +116,14 @@ func NewFollowed(address string, settings Settings) (*Source, error) {
 		return nil, err
 	}
 	settings.address = a.String()
+	if settings.MaxConcurrentWatches == 0 && !c.Secure {
+		settings.MaxConcurrentWatches = defaultWatches // else any number
+	}
 	selected := selection{patterns(settings.Services), patterns(settings.Skip), settings.Tags, settings.Selects}
 	return &Source{
 		settings: settings, catalog: &client{Client: c, settings: settings, selected: selected}, client: c,
-		metrics: newMetrics(), secure: c.Secure, close: c.Close,
+		metrics: newMetrics(),
 	}, nil
-}
-
-// places is how many queries may wait at the same time; 0 is any number.
-func (s *Source) places() int {
-	switch {
-	case s.settings.MaxConcurrentWatches > 0:
-		return s.settings.MaxConcurrentWatches
-	case s.secure:
-		return 0
-	default:
-		return defaultWatches
-	}
 }
 
 // complete checks the settings and fills in the defaults.
@@ -185,4 +176,115 @@ func (s *Settings) complete() error {
 		}
 	}
 	return nil
+}
+
+// domain is a part of Consul that can fail on its own: a datacenter, with a namespace, a partition, and what a peer
+// exports to it. Empty fields are what the agent takes for them.
+type domain struct {
+	datacenter, namespace, partition, peer string
+}
+
+// String names the domain in messages.
+func (d domain) String() string {
+	var parts []string
+	for _, p := range [][2]string{{"datacenter", d.datacenter}, {"partition", d.partition}, {"namespace", d.namespace}, {"peer", d.peer}} {
+		if p[1] != "" {
+			parts = append(parts, p[:]...)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// domains returns all that the settings name: every namespace of every partition of every datacenter, and of what peers
+// export the same for the agent's own datacenter, the only one that Consul answers such queries for.
+func (s Settings) domains() (all []domain) {
+	orDefault := func(names []string) []string { // of the agent
+		if len(names) == 0 {
+			return []string{""}
+		}
+		return names
+	}
+	var whole []domain
+	for _, dc := range orDefault(s.Datacenters) {
+		whole = append(whole, domain{datacenter: dc})
+	}
+	for _, peer := range s.Peers {
+		whole = append(whole, domain{peer: peer})
+	}
+	for _, d := range whole {
+		for _, d.partition = range orDefault(s.Partitions) {
+			for _, d.namespace = range orDefault(s.Namespaces) {
+				all = append(all, d)
+			}
+		}
+	}
+	return all
+}
+
+// selection decides by name and tags which services are read at all.
+type selection struct {
+	services, skip *regexp.Regexp // nil for none
+	tags           []string
+	selects        func(name string, tags []string) bool // nil for all
+}
+
+// patterns returns an expression for names, in which * stands for any characters; nil for none.
+func patterns(all []string) *regexp.Regexp {
+	if len(all) == 0 {
+		return nil
+	}
+	text := regexp.QuoteMeta(strings.ToValidUTF8(strings.Join(all, "\x00"), "?"))
+	return regexp.MustCompile("^(?s:" + strings.NewReplacer(`\*`, ".*", "\x00", "|").Replace(text) + ")$")
+}
+
+// ownService is the service by which Consul's servers list themselves.
+const ownService = "consul"
+
+func (s selection) wants(name string, tags []string) bool {
+	switch {
+	case name == "" || name == ownService:
+		return false
+	case s.services != nil && !s.services.MatchString(name), s.skip != nil && s.skip.MatchString(name):
+		return false
+	case slices.ContainsFunc(s.tags, func(tag string) bool { return !slices.Contains(tags, tag) }):
+		return false
+	}
+	return s.selects == nil || s.selects(name, tags)
+}
+
+// metrics count what the source does. They go on from one run to the next.
+type metrics struct {
+	*counters.Set
+	names, reads, notices, confirmations, denied, limited, healed counters.Counter
+	watches                                                       counters.Counter // now
+	vitals                                                        dial.Vitals
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		reads:         counters.Counter{Name: "reads_total", Help: "Reads of the instances of a service, by all means."},
+		names:         counters.Counter{Name: "name_reads_total", Help: "Reads of the names of services."},
+		notices:       counters.Counter{Name: "notice_reads_total", Help: "Queries that tell which services without a watch have to be read."},
+		confirmations: counters.Counter{Name: "confirmations_total", Help: "Answers that were not believed before a second, certain one."},
+		denied:        counters.Counter{Name: "denied_reads_total", Help: "Reads that Consul refused, or answered with less than there is."},
+		limited:       counters.Counter{Name: "rate_limited_total", Help: "Reads that Consul refused because there were too many."},
+		healed: counters.Counter{Name: "healed_total", Help: "Services that the full compare found to be different from what the watch " +
+			"had told."},
+		watches: counters.Counter{Name: "watches", Help: "Services that are watched by a query that waits.", Falls: true},
+	}
+	m.Set = counters.New("tributary_consul_", &m.reads, &m.names, &m.notices, &m.confirmations, &m.denied, &m.limited, &m.healed, &m.watches)
+	return m
+}
+
+// register has them collected until stop is called. The registerer adds the label that names the source.
+func (m *metrics) register(r prometheus.Registerer) (stop func(), err error) {
+	end, err := m.Register(r)
+	if err != nil || r == nil {
+		return end, err
+	}
+	if err := r.Register(&m.vitals); err != nil {
+		end()
+		return nil, err
+	}
+	return func() { end(); r.Unregister(&m.vitals) }, nil
 }

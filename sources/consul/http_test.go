@@ -27,7 +27,7 @@ import (
 func dialed(t *testing.T, s *consultest.Server, settings Settings) catalog {
 	source, err := New(Scheme+"://"+s.Address(), settings)
 	require.NoError(t, err)
-	t.Cleanup(source.close)
+	t.Cleanup(source.client.Close)
 	return source.catalog
 }
 

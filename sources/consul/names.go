@@ -109,7 +109,7 @@ func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 			r.dirty[name] = true
 		}
 	}
-	r.ring()
+	r.wakeup.Notify()
 	return m
 }
 
@@ -151,6 +151,6 @@ func (r *run) namesFailed(p *part, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.fail(t)
-	r.ring()
+	r.wakeup.Notify()
 	return true
 }

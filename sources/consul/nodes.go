@@ -3,7 +3,7 @@ package consul
 import (
 	"context"
 	"maps"
-	"slices"
+	"math/rand/v2"
 	"time"
 
 	"tributary/sources/consul/dial"
@@ -18,7 +18,6 @@ type nodes struct {
 	believed judge.Made      // what a Consul that goes on would say
 	fresh    map[string]seen // as last read
 	enough   int             // how many there may be before those without instances are forgotten
-	silent   int             // how many services could not testify so far
 }
 
 // seen is when a node was created, and since when we know that.
@@ -28,9 +27,6 @@ type seen struct {
 }
 
 func newNodes() nodes { return nodes{believed: make(judge.Made), fresh: make(map[string]seen)} }
-
-// recall takes over what an earlier run believed.
-func (n *nodes) recall(made judge.Made) { maps.Copy(n.believed, made) }
 
 // learn takes up what was read of instances.
 func (n *nodes) learn(made judge.Made, now time.Time) {
@@ -99,9 +95,6 @@ func (r *run) witness(ctx context.Context, p *part, l *listing) error {
 			if !ownFault(f) {
 				failure = err
 			}
-			r.mu.Lock()
-			p.nodes.silent++
-			r.mu.Unlock()
 		case len(answer.instances.list) > 0:
 			maps.Copy(l.nodes, answer.instances.nodes())
 			if testified++; testified == witnesses {
@@ -115,8 +108,8 @@ func (r *run) witness(ctx context.Context, p *part, l *listing) error {
 	return failure
 }
 
-// candidates are the services that can be witnesses to what l says, those first that can be read, as far as we know, and are far from
-// each other; none if no witness is needed. One service that has gone while all was well is nothing to ask about.
+// candidates are the services that can be witnesses to what l says, others each time, and those first that can be read, as far as we know;
+// none if no witness is needed. One service that has gone while all was well is nothing to ask about.
 func (r *run) candidates(p *part, l listing) (left []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,19 +129,8 @@ func (r *run) candidates(p *part, l listing) (left []string) {
 			left = append(left, name)
 		}
 	}
-	return slices.Concat(apart(left, p.nodes.silent), apart(sick, p.nodes.silent))
-}
-
-// apart puts some names first that are far from each other in order, others each time.
-func apart(names []string, turn int) []string {
-	slices.Sort(names)
-	if len(names) > 0 {
-		turn %= len(names)
-		names = slices.Concat(names[turn:], names[:turn])
+	for _, names := range [][]string{left, sick} {
+		rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] }) //nolint:gosec // no secret
 	}
-	for i := range min(witnesses, len(names)) {
-		j := max(i, i*(len(names)-1)/(witnesses-1))
-		names[i], names[j] = names[j], names[i]
-	}
-	return names
+	return append(left, sick...)
 }

@@ -59,11 +59,6 @@ func (n *note) move() {
 // enoughFor is how many places there have to be for each domain before some of them are given to witnesses.
 const enoughFor = 8
 
-// witnessing reports whether the run has places for witnesses.
-func (r *run) witnessing() bool {
-	return r.gate.places > 0 && int(r.gate.places) >= enoughFor*len(r.parts)
-}
-
 // notice asks one of the questions about p, and waits for news, from when on there is a service without a place.
 func (r *run) notice(ctx context.Context, p *part, question string) {
 	for !r.gate.scarce() {
@@ -74,11 +69,12 @@ func (r *run) notice(ctx context.Context, p *part, question string) {
 	pace, retry := pacer{last: paceNotices}, newBackOff(firstRetry, lastRetry)
 	var index uint64
 	var before marks
-	for ctx.Err() == nil {
+	for r.gate.calm(ctx) {
 		q := query{index: index, level: r.usualLevel(p)}
-		now, at, err := r.look(ctx, p, question, q)
+		r.metrics.notices.Add(1)
+		now, at, err := r.catalog.notices(ctx, p.domain, question, q)
 		if err != nil {
-			r.blind(p, question)
+			r.noticed(p, question, before, nil)
 			index, before = 0, nil
 			sleep(ctx, retry.NextBackOff())
 			continue
@@ -90,29 +86,16 @@ func (r *run) notice(ctx context.Context, p *part, question string) {
 	}
 }
 
-func (r *run) look(ctx context.Context, p *part, question string, q query) (marks, uint64, error) {
-	if !r.gate.calm(ctx) {
-		return nil, 0, ctx.Err()
-	}
-	r.metrics.notices.Add(1)
-	return r.catalog.notices(ctx, p.domain, question, q)
-}
-
-// blind notes that a question is not answered: then services are read in turn.
-func (r *run) blind(p *part, question string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(p.note.waiting, question)
-	p.note.move()
-}
-
 // noticed has those services without a place read that an answer is about. The first answer tells of nothing that changed, and so
-// everything may have.
+// everything may have; so does a failure, without an answer, and then services are read in turn.
 func (r *run) noticed(p *part, question string, before, now marks) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if before == nil {
-		p.note.waiting[question] = true
+	if before == nil || now == nil {
+		delete(p.note.waiting, question)
+		if now != nil {
+			p.note.waiting[question] = true
+		}
 		p.note.move()
 		return
 	}
@@ -120,16 +103,12 @@ func (r *run) noticed(p *part, question string, before, now marks) {
 	if len(about) == 0 {
 		return
 	}
+	onNode := func(e *api.ServiceEntry) bool { return about[markOf("", e.Node.Node)] }
 	for name, s := range p.services {
-		if !s.placed && (about[markOf(name, "")] || s.onAny(about)) {
+		if !s.placed && (about[markOf(name, "")] || slices.ContainsFunc(s.instances.list, onNode)) {
 			s.again.raise()
 		}
 	}
-}
-
-// onAny reports whether an instance of s is on one of the nodes that marks are about.
-func (s *service) onAny(about map[mark]bool) bool {
-	return slices.ContainsFunc(s.instances.list, func(e *api.ServiceEntry) bool { return about[markOf("", e.Node.Node)] })
 }
 
 // differ returns the marks of which two answers do not say the same.
@@ -201,7 +180,7 @@ func (c *client) notices(ctx context.Context, d domain, question string, q query
 		}
 	}
 	if err != nil {
-		return nil, 0, explain(o.Context(), err)
+		return nil, 0, dial.Explain(o.Context(), err)
 	}
 	return all, meta.LastIndex, nil
 }

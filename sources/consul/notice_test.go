@@ -132,7 +132,7 @@ func TestWhatDiffersByCaseIsNoticed(t *testing.T) {
 	defer s.Close()
 	source, err := New(Scheme+"://"+s.Listener.Addr().String(), Settings{})
 	require.NoError(t, err)
-	defer source.close()
+	defer source.client.Close()
 	now, _, err := source.catalog.notices(t.Context(), local, api.HealthCritical, query{})
 	require.NoError(t, err)
 	p := &part{services: map[string]*service{}, note: newNote()}

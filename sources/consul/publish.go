@@ -2,6 +2,7 @@ package consul
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,7 +54,7 @@ func (r *run) publish(ctx context.Context) {
 				r.keeper.Keep(note)
 			}
 			return
-		case <-r.bell:
+		case <-r.wakeup:
 		case <-timer.C:
 		}
 	}
@@ -71,7 +72,7 @@ func (p published) take(now gathered) {
 	contents := make([]sources.Content, 0, len(now.work))
 	for _, w := range now.work {
 		c := sources.Content{Group: w.name}
-		if w.mapped() {
+		if len(w.in) > 0 || len(w.rejects) == 0 { // of nothing that was read nothing is to be made
 			c = p.mapper.Service(w.name, w.in)
 		}
 		c.Rejects = append(c.Rejects, w.rejects...)
@@ -100,9 +101,6 @@ type work struct {
 	before  []*resource.Resource // what an earlier run published, of which something stays that has no instance
 	more    bool                 // it may have instances besides, as an earlier run knew them, and it cannot be told which
 }
-
-// mapped reports whether resources are to be made of it. Of nothing that was read nothing is to be made.
-func (w work) mapped() bool { return len(w.in) > 0 || len(w.rejects) == 0 }
 
 // gathered is what there is to hand on at one moment.
 type gathered struct {
@@ -155,7 +153,10 @@ func (r *run) gather(now time.Time) (g gathered) {
 			}
 		}
 	}
-	g.note = r.toKeep(now)
+	if r.unkept || now.Sub(r.keptAt) >= indexAfter {
+		r.unkept, r.keptAt = false, now
+		g.note = r.records().Encode()
+	}
 	g.health = r.health(now)
 	return g
 }
@@ -337,4 +338,74 @@ func (p *part) condition() (whole *trouble, some string) {
 		}
 	}
 	return &trouble{state: state, message: message}, ""
+}
+
+// Follower is another source, which is told what Consul has, and publishes what it makes of that itself: its groups are not Consul's
+// services. What Consul's answers prove is decided for it as for a source of Consul's: what it is told is believed, and what is in doubt
+// stays.
+type Follower interface {
+	// Keeper keeps what is known for the next run.
+	sources.Keeper
+	// Groups are the services of which an earlier run may have had something, which is asked for if what it kept does not tell, and Lost is
+	// how much it had of one that has no instance in.
+	Groups() []string
+	Lost(name string, in []mapping.Service) int
+	// Take is told what changed. It is called by one goroutine at a time, and is not to keep it waiting.
+	Take(now Now)
+}
+
+// Now is what changed of what is believed.
+type Now struct {
+	Services []Service
+	// Left are the names of services that the settings do not select; nil while they are those that were told last, or were not read yet.
+	Left   *[]string
+	Synced bool // with these, the first full read is in
+	Health sources.Health
+}
+
+// Service is all that is believed of one.
+type Service struct {
+	Name string
+	In   []mapping.Service // in each part of Consul that has it, if only without instances; none if it is withdrawn, or cannot be read
+	More bool              // it may have instances besides that an earlier run knew: that one is missing proves nothing
+	Err  error             // why it cannot be read, in some part of Consul; nil if it can
+}
+
+// followed is the outlet of a source that is followed by another one.
+type followed struct{ Follower }
+
+func (followed) names([]string) []string { return nil }
+
+func (f followed) take(now gathered) {
+	told := Now{Left: now.left, Synced: now.synced, Health: now.health}
+	for _, w := range now.work {
+		s := Service{Name: w.name, In: w.in, More: w.more}
+		var reasons []error
+		for _, r := range w.rejects {
+			reasons = append(reasons, r.Err)
+		}
+		s.Err = errors.Join(reasons...)
+		told.Services = append(told.Services, s)
+	}
+	for _, name := range now.unread {
+		told.Services = append(told.Services, Service{Name: name, More: true})
+	}
+	f.Take(told)
+}
+
+// tell has a run tell a follower.
+func (r *run) tell(f Follower) {
+	r.out, r.keeper, r.lost = followed{f}, f, f.Lost
+	r.inherit = func(kept judge.Records) {
+		for _, p := range r.parts {
+			record := kept.Parts[p.String()]
+			names := slices.Concat(record.Names, record.Held)
+			if record.Index == 0 {
+				names = f.Groups()
+			}
+			for _, name := range names {
+				r.restored[name] = true
+			}
+		}
+	}
 }

@@ -3,8 +3,11 @@ package consul
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/registry"
 )
 
 // run is the state of one run.
@@ -31,7 +35,7 @@ type run struct {
 	parts     []*part
 	witnesses bool            // some places are for queries that notice what changes
 	restored  map[string]bool // what an earlier run published
-	bell      chan struct{}   // there is something to publish or report
+	wakeup    registry.Wakeup // there is something to publish or report
 
 	workers *worker.Group // the loops of places and services
 
@@ -47,20 +51,22 @@ type run struct {
 
 // Run publishes what Consul has until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	return s.run(ctx, func() *run { return newRun(s.settings, sink, s.catalog, s.mapper, s.places(), s.metrics) })
+	return s.run(ctx, func() *run {
+		return newRun(s.settings, sink, s.catalog, s.mapper, s.settings.MaxConcurrentWatches, s.metrics)
+	})
 }
 
 // Follow tells a follower what Consul has, until ctx ends. Errors are as those of Run.
 func (s *Source) Follow(ctx context.Context, f Follower) error {
 	return s.run(ctx, func() *run {
-		r := newReader(s.settings, s.catalog, s.places(), s.metrics)
+		r := newReader(s.settings, s.catalog, s.settings.MaxConcurrentWatches, s.metrics)
 		r.tell(f)
 		return r
 	})
 }
 
 func (s *Source) run(ctx context.Context, made func() *run) error {
-	defer s.close()
+	defer s.client.Close()
 	stop, err := s.metrics.register(s.settings.Registerer)
 	if err != nil {
 		return fmt.Errorf("register the metrics: %w", err)
@@ -91,7 +97,7 @@ func newRun(settings Settings, sink sources.Sink, c catalog, m Mapper, places in
 func newReader(settings Settings, c catalog, places int, counted *metrics) *run {
 	r := &run{
 		settings: settings, catalog: c, metrics: counted, bounds: bounds{maxServices, maxInstances},
-		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool),
+		restored: make(map[string]bool), wakeup: registry.NewWakeup(), dirty: make(map[string]bool),
 		before: make(map[string][]*resource.Resource),
 	}
 	for _, d := range settings.domains() {
@@ -103,8 +109,8 @@ func newReader(settings Settings, c catalog, places int, counted *metrics) *run 
 		places = max(1, places-len(r.parts)) // the names have theirs
 	}
 	r.gate = newGate(settings, places)
-	if r.witnesses = r.witnessing(); r.witnesses {
-		r.gate.places -= int64(len(witnessed) * len(r.parts))
+	if r.witnesses = places > 0 && places >= enoughFor*len(r.parts); r.witnesses {
+		r.gate.places -= len(witnessed) * len(r.parts)
 	}
 	return r
 }
@@ -145,14 +151,6 @@ func (r *run) named(name string) iter.Seq[*service] {
 	}
 }
 
-// ring has what changed published and reported.
-func (r *run) ring() {
-	select {
-	case r.bell <- struct{}{}:
-	default:
-	}
-}
-
 // explain says what an error of a read means; nil if we ended the read ourselves.
 func (r *run) explain(err error) *trouble {
 	f := dial.Classify(err)
@@ -179,4 +177,73 @@ func (r *run) pause(ctx context.Context, i *interrupt, d time.Duration) {
 	ctx, end := i.begin(ctx)
 	defer end()
 	sleep(ctx, d)
+}
+
+// What a run knows of the parts of Consul is kept for the next one, so that a restart or a reload believes no more than a run
+// that goes on: a Consul that lost its data is found out by what an earlier run saw of it, and what is held stays held.
+
+// indexAfter is how long an index that alone is newer than what is kept waits for something else to be kept: a Consul in which
+// instances come and go is not to be written to disk all the time.
+const indexAfter = 30 * time.Second
+
+// selecting names the settings that decide what is read, and of which Consul.
+func (s Settings) selecting() string {
+	what := []any{s.address, s.Services, s.Skip, s.Tags, s.Filter, s.HealthFilter}
+	if s.Selection != "" {
+		what = append(what, s.Selection)
+	}
+	text, err := json.Marshal(what)
+	if err != nil { // of plain data
+		panic(err)
+	}
+	return string(text)
+}
+
+// recall takes over what an earlier run knew, and returns it.
+func (r *run) recall(k sources.Keeper, now time.Time) judge.Records {
+	records, err := judge.Decode(k.Kept(), r.settings.selecting(), now, r.settings.ResetHold)
+	if err != nil {
+		return judge.Records{} // without it we know as much as the first time
+	}
+	for _, p := range r.parts {
+		record, ok := records.Parts[p.String()]
+		if !ok {
+			continue
+		}
+		p.suspicion, p.held = record.Suspicion, record.Held
+		if record.Index == 0 {
+			continue
+		}
+		p.based = true
+		p.cluster = record.Cluster
+		p.listing = listing{Answer: judge.Answer{Index: record.Index}, names: make(map[string][]string)}
+		for _, name := range record.Names {
+			p.listing.names[name] = nil
+		}
+		maps.Copy(p.nodes.believed, record.Made)
+	}
+	return records
+}
+
+// records are what is to be kept of all parts. The caller holds mu.
+func (r *run) records() judge.Records {
+	all := judge.Records{Of: r.settings.selecting(), Parts: make(map[string]judge.Record)}
+	for _, p := range r.parts {
+		record := judge.Record{Suspicion: p.suspicion}
+		if p.known || p.based {
+			record.Index, record.Cluster, record.Made = p.listing.Index, p.cluster, p.nodes.believed
+			record.Names = slices.Sorted(maps.Keys(p.listing.names))
+		}
+		if !p.known {
+			record.Held = p.held
+		}
+		for name, s := range p.services {
+			if _, listed := p.listing.names[name]; !listed && (s.restored || len(s.instances.list) > 0) {
+				record.Held = append(record.Held, name)
+			}
+		}
+		slices.Sort(record.Held)
+		all.Parts[p.String()] = record
+	}
+	return all
 }

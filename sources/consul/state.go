@@ -8,7 +8,9 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 )
 
@@ -78,15 +80,11 @@ func (p *part) suspected(now time.Time) bool {
 	return p.suspicion.Holds(now) || p.trouble != nil && p.suspicion.Why != ""
 }
 
-// suspect notes that the domain lost its data. What was made anew by that is no reason to suspect it again.
-func (p *part) suspect(s judge.Suspicion, now time.Time) {
-	p.suspicion = s
+// suspect notes that the domain lost its data, and why that is. What was made anew by that is no reason to suspect it again.
+func (p *part) suspect(why string, now time.Time) {
+	p.suspicion = judge.Suspicion{Until: now.Add(p.resetHold), Why: why}
 	p.nodes.believe(now)
 }
-
-// notConsul is said of answers without the headers of Consul.
-const notConsul = "something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a proxy takes " +
-	"headers away"
 
 const setToken = "set tokenFile or CONSUL_HTTP_TOKEN" //nolint:gosec // no token
 
@@ -160,7 +158,7 @@ func (s *service) take(r reading, now time.Time) meaning {
 	switch m {
 	case foreign:
 		s.settled = s.known
-		s.trouble = &trouble{state: sources.Unreachable, message: fmt.Sprintf("service %s: %s", s.name, notConsul)}
+		s.trouble = &trouble{state: sources.Unreachable, message: fmt.Sprintf("service %s: %v", s.name, dial.ErrForeign)}
 	case denied:
 		s.trouble = &trouble{state: sources.Denied, message: fmt.Sprintf("service %s: ", s.name) + unseen(r.anonymous,
 			"the token does not show its instances (node:read and service:read are needed)",
@@ -201,8 +199,7 @@ func (s *service) compareNodes(r reading, missing int, now time.Time) {
 	c := judge.Compared{Known: true, Before: len(s.instances.list) + r.lost, Now: len(r.instances.list), Missing: missing}
 	s.part.nodes.believed.Compare(r.instances.nodes(), 0, &c)
 	if !s.part.suspected(now) && judge.Reset(c, r.Answer) {
-		s.part.suspect(judge.Suspicion{Until: now.Add(s.part.resetHold), Why: fmt.Sprintf(
-			"Consul seems to have lost its data: the nodes of service %s were made anew", s.name)}, now)
+		s.part.suspect(fmt.Sprintf("Consul seems to have lost its data: the nodes of service %s were made anew", s.name), now)
 	}
 }
 
@@ -282,7 +279,7 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 	case doubtful:
 		return m, nil, nil
 	case foreign:
-		p.fail(&trouble{state: sources.Unreachable, message: notConsul})
+		p.fail(&trouble{state: sources.Unreachable, message: dial.ErrForeign.Error()})
 		return m, nil, nil
 	case denied:
 		p.fail(&trouble{state: sources.Denied, message: unseen(l.anonymous,
@@ -293,7 +290,7 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 	p.nodes.learn(l.nodes, now)
 	switch {
 	case wiped:
-		p.suspect(judge.Suspect(c, l.Answer, "services", now.Add(p.resetHold)), now)
+		p.suspect(judge.Why(c, l.Answer, "services"), now)
 	case p.known && p.tally().unsettled == 0: // else what is read first is compared with what an earlier run knew, whatever was read before it
 		p.nodes.believe(now.Add(-p.resetHold))
 		p.forgetNodes()
@@ -363,4 +360,45 @@ func (p *part) recover(now time.Time) {
 		close(p.down)
 		p.down = nil
 	}
+}
+
+// A service that cannot be read for its own sake, because no path can express its name or its answer cannot be understood,
+// is settled: it is quarantined by name, and the rest is served. What was read of it before stays.
+
+// refusedOften is how many reads in a row have to fail before a service is taken to be at fault itself.
+const refusedOften = 3
+
+// refuse takes up that s could not be read because of t, and reports whether it has come to be refused by that. The caller
+// holds mu.
+func (s *service) refuse(t *trouble) bool {
+	if !t.own {
+		s.failures = 0
+		return false
+	}
+	s.failures++
+	inexpressible := !dial.Expressible("/v1/health/service/" + s.name)
+	// If nothing else can be read either, it is the filter that is at fault, or something in front of Consul.
+	if s.refusal != nil || !inexpressible && (s.failures < refusedOften || s.part.trouble != nil || !s.part.tally().well) {
+		return false
+	}
+	s.settled = true
+	why := "it cannot be read"
+	if inexpressible {
+		why = "its name cannot be read over HTTP: register it under another one"
+	}
+	s.refusal = fmt.Errorf("service %q: %s: %s", s.name, why, t.message)
+	return true
+}
+
+// rejects are those of a service that cannot be read in some domains. Without a key they stand for whatever was made of it.
+// The caller holds mu.
+func (r *run) rejects(name string) (all []sources.Reject) {
+	for s := range r.named(name) {
+		if s.refusal != nil {
+			all = append(all, sources.Reject{
+				Origin: resource.Origin{Place: "consul " + s.part.prefix() + "service " + name}, Err: s.refusal,
+			})
+		}
+	}
+	return all
 }

@@ -2,6 +2,8 @@ package consul
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -97,16 +99,12 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 	case w.service.placed:
 		return query{index: w.index, level: usual}, nil
 	case !w.yield && w.gate.enter():
-		w.dequeue()
+		w.queue(false)
 		w.place(true)
-		w.metrics.watches.Add(1)
 		return query{index: w.index, level: usual}, nil
 	}
 	w.yield = false
-	if !w.queued {
-		w.queued = true
-		w.gate.waiting.Add(1)
-	}
+	w.queue(true)
 	if w.covered() {
 		usual = max(usual, leaders)
 	}
@@ -179,7 +177,7 @@ func (w *watcher) took(answer reading) meaning {
 		s.part.again.raise() // it may be about more than this service
 	}
 	if w.dirty[s.name] || before != s.trouble || settled != s.settled || w.unkept {
-		w.ring()
+		w.wakeup.Notify()
 	}
 	return m
 }
@@ -207,7 +205,7 @@ func (w *watcher) failed(ctx context.Context, err error) {
 		s.part.ask()
 	}
 	w.mu.Unlock()
-	w.ring()
+	w.wakeup.Notify()
 	w.index, w.sure = 0, false
 	w.wait(ctx, w.retry.NextBackOff())
 }
@@ -228,23 +226,97 @@ func (w *watcher) wait(ctx context.Context, d time.Duration) {
 }
 
 func (w *watcher) leave() {
-	w.dequeue()
+	w.queue(false)
 	if w.service.placed {
 		w.place(false)
 		w.gate.leave()
-		w.metrics.watches.Add(-1)
 	}
 }
 
+// place notes whether the service has a place.
 func (w *watcher) place(has bool) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.service.placed = has
-	w.mu.Unlock()
+	w.metrics.watches.Add(step(has))
 }
 
-func (w *watcher) dequeue() {
-	if w.queued {
-		w.queued = false
-		w.gate.waiting.Add(-1)
+func step(up bool) int64 {
+	if up {
+		return 1
+	}
+	return -1
+}
+
+// queue notes whether the service counts among those that have none.
+func (w *watcher) queue(in bool) {
+	if w.queued != in {
+		w.queued = in
+		w.gate.waiting.Add(step(in))
+	}
+}
+
+// compare reads everything once more from time to time, plainly, and has the loops look again at what is different from
+// what they believe.
+func (r *run) compare(ctx context.Context, p *part) {
+	for {
+		spread := r.settings.Resync / 10                              // so that instances of tributary that started together do not stay together
+		if !sleep(ctx, r.settings.Resync-spread+rand.N(2*spread+1)) { //nolint:gosec // no secret
+			return
+		}
+		r.mu.Lock()
+		skip := p.down != nil || !p.known
+		var names []string
+		for name := range p.services {
+			names = append(names, name)
+		}
+		r.mu.Unlock()
+		if skip {
+			continue
+		}
+		slices.Sort(names)
+		r.compareNames(ctx, p)
+		for _, name := range names {
+			r.compareService(ctx, p, name)
+		}
+	}
+}
+
+func (r *run) compareNames(ctx context.Context, p *part) {
+	done, ok := r.gate.read(ctx, r.gate.slow)
+	if !ok {
+		return
+	}
+	defer done()
+	r.metrics.names.Add(1)
+	l, err := r.catalog.services(ctx, p.domain, query{level: leaders})
+	if err != nil {
+		return // the loop of the names meets the same, and tells
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m, _ := meaningOfNames(l.compare(p.listing, p.known, false), l); m != unchanged && l.Index >= p.listing.Index {
+		p.again.raise()
+	}
+}
+
+func (r *run) compareService(ctx context.Context, p *part, name string) {
+	r.mu.Lock()
+	s := p.services[name]
+	if s == nil || s.trouble != nil || s.held > 0 || !s.known || s.delisted {
+		r.mu.Unlock()
+		return // there is nothing to compare with
+	}
+	answers := s.answers
+	r.mu.Unlock()
+	answer, err := r.readNow(ctx, p, name, r.gate.slow, leaders)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.answers == answers && answer.Index >= s.index && answer.instances.sum != s.instances.sum {
+		s.healing = true
+		s.again.raise() // it asks again itself, so that there is one way for changes to come in
 	}
 }

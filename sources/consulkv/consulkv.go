@@ -5,7 +5,7 @@
 package consulkv
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +16,7 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
+	"tributary/sources/registry"
 )
 
 // The schemes of addresses of the key-value store.
@@ -36,13 +37,6 @@ type Settings struct {
 	// Registerer takes the metrics of a source, and names the source. Default: none.
 	Registerer prometheus.Registerer
 }
-
-const (
-	defaultWait      = 5 * time.Minute
-	maxWait          = 10 * time.Minute // Consul's own limit
-	defaultResetHold = 5 * time.Minute
-	maxResetHold     = 24 * time.Hour
-)
 
 // place is a prefix in a Consul, and how to read what is there.
 type place struct {
@@ -71,22 +65,19 @@ func newPlace(address string, s Settings) (*place, error) {
 	case strings.Contains(prefix, "//"):
 		return nil, fmt.Errorf("address: %q: an element of the prefix is empty", address)
 	}
-	p := &place{prefix: prefix + "/", shown: Scheme + " " + a.String(), wait: s.Wait, gap: 100 * time.Millisecond, pulseEvery: 5 * time.Second}
+	if err := cmp.Or(
+		registry.Time("wait", &s.Wait, 5*time.Minute, time.Second, 10*time.Minute), // Consul's own limit
+		registry.Time("resetHold", &s.ResetHold, 5*time.Minute, time.Millisecond, 24*time.Hour),
+	); err != nil {
+		return nil, err
+	}
+	p := &place{
+		prefix: prefix + "/", shown: Scheme + " " + a.String(), wait: s.Wait, resetHold: s.ResetHold,
+		gap: 100 * time.Millisecond, pulseEvery: 5 * time.Second,
+	}
 	p.newBackOff = func() backoff.BackOff {
 		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
 			backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
-	}
-	if s.Wait == 0 {
-		p.wait = defaultWait
-	}
-	if p.wait < time.Second || p.wait > maxWait {
-		return nil, fmt.Errorf("wait: want 1s to %s, got %s", maxWait, p.wait)
-	}
-	if p.resetHold = s.ResetHold; p.resetHold == 0 {
-		p.resetHold = defaultResetHold
-	}
-	if p.resetHold < time.Millisecond || p.resetHold > maxResetHold {
-		return nil, fmt.Errorf("resetHold: want 1ms to %s, got %s", maxResetHold, p.resetHold)
 	}
 	if p.decode, err = s.Options(); err != nil {
 		return nil, err
@@ -97,37 +88,18 @@ func newPlace(address string, s Settings) (*place, error) {
 	return p, nil
 }
 
-// FilteredError says that the token sees only part of the keys. What it does not see has not been deleted.
-type FilteredError struct {
-	prefix    string
-	asked     bool // Consul did not say so, but was asked for the right to read what was there
-	anonymous bool // no token was sent
+// filtered says that the token sees only part of the keys. What it does not see has not been deleted.
+func (p *place) filtered(format string) error {
+	return &dial.Error{Failure: dial.Failure{Kind: dial.Denied}, Err: fmt.Errorf(format, p.prefix)}
 }
 
-// Error implements error.
-func (e *FilteredError) Error() string {
-	switch {
-	case e.anonymous:
-		return fmt.Sprintf("Permission denied: no token is sent, and without one not all that was under %s may be read", e.prefix)
-	case e.asked:
-		return fmt.Sprintf("Permission denied: the token may not read all that was under %s", e.prefix)
-	default:
-		return fmt.Sprintf("the token sees only part of the keys under %s", e.prefix)
-	}
-}
-
-// errForeign says that what answered was not Consul, or not all that it answered arrived.
-var errForeign = errors.New("something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a " +
-	"proxy takes headers away")
+// partly is said where Consul says so itself.
+const partly = "the token sees only part of the keys under %s"
 
 // stateOf is how a source or store is after err, and what there is to say about it.
 func (p *place) stateOf(err error) sources.Health {
-	state := dial.Classify(err).State()
-	if _, filtered := errors.AsType[*FilteredError](err); filtered {
-		state = sources.Denied
-	}
-	h := sources.Health{State: state, Message: fmt.Sprintf("%s: read %s: %v", p.shown, p.prefix, err)}
-	if state == sources.Denied {
+	h := sources.Health{State: dial.Classify(err).State(), Message: fmt.Sprintf("%s: read %s: %v", p.shown, p.prefix, err)}
+	if h.State == sources.Denied {
 		h.Message += fmt.Sprintf(`; it needs key_prefix "%s" { policy = "read" }`, p.prefix)
 	}
 	return h

@@ -37,7 +37,7 @@ func (p *place) replace(kvKey string, value []byte, r *resource.Resource) ([]byt
 		if p.count(kvKey, value) == 0 {
 			return text, nil
 		}
-		return p.verified(kvKey, value, bytes.Join([][]byte{endLine(value), []byte("---\n"), text}, nil), r.Key(), r)
+		return p.verified(kvKey, value, slices.Concat(bytes.TrimSuffix(value, []byte("\n")), []byte("\n---\n"), text), r.Key(), r)
 	}
 	if p.count(kvKey, value) == 1 {
 		return text, nil
@@ -138,19 +138,15 @@ func (p *place) count(kvKey string, value []byte) int {
 // documents cuts YAML into documents, each with the mark that begins it.
 func documents(value []byte) [][]byte {
 	var parts [][]byte
-	start := 0
-	for pos := 0; pos < len(value); {
-		end := len(value)
-		if i := bytes.IndexByte(value[pos:], '\n'); i >= 0 {
-			end = pos + i + 1
+	for line := range bytes.SplitAfterSeq(value, []byte("\n")) {
+		last := len(parts) - 1
+		if last < 0 || len(parts[last]) > 0 && markOf(line) != nil {
+			parts = append(parts, line)
+		} else {
+			parts[last] = append(parts[last], line...)
 		}
-		if pos > start && markOf(value[pos:end]) != nil {
-			parts = append(parts, value[start:pos])
-			start = pos
-		}
-		pos = end
 	}
-	return append(parts, value[start:])
+	return parts
 }
 
 // markOf returns the line that begins a document, if part starts with a plain one.
@@ -165,11 +161,4 @@ func markOf(part []byte) []byte {
 		return nil
 	}
 	return append(bytes.Clone(line), '\n')
-}
-
-func endLine(text []byte) []byte {
-	if bytes.HasSuffix(text, []byte("\n")) {
-		return text
-	}
-	return append(bytes.Clone(text), '\n')
 }

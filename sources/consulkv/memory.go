@@ -90,7 +90,7 @@ func (m *memory) take(l *listing, c judge.Compared, missing []string) {
 	l.reset = reset || c.Known && l.Index < m.index
 	switch {
 	case reset: // however often: each time all that there was has to come back
-		m.suspicion = judge.Suspect(c, l.Answer, "keys", now.Add(m.resetHold))
+		m.suspicion = judge.Suspicion{Until: now.Add(m.resetHold), Why: judge.Why(c, l.Answer, "keys")}
 		if l.Index < m.index && len(l.pairs) == 0 {
 			m.suspicion.Until = time.Time{} // nobody has deleted them: that would have moved the index forward
 		}

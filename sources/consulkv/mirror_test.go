@@ -29,7 +29,7 @@ func holding(index uint64, content string) entry {
 // lists takes a listing of keys, with their index and content.
 func (m mirrored) lists(index uint64, reset bool, pairs ...*api.KVPair) {
 	m.take(listing{Answer: judge.Answer{Index: index}, pairs: pairs, reset: reset},
-		func(i int) entry { return holding(pairs[i].ModifyIndex, string(pairs[i].Value)) })
+		func(p *api.KVPair) entry { return holding(p.ModifyIndex, string(p.Value)) })
 }
 
 func pair(key string, index uint64, content string) *api.KVPair {

@@ -44,10 +44,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		}
 		defer s.registerer.Unregister(s.vitals)
 	}
-	r := &run{
-		place: s.place, vitals: s.vitals, sink: sink, known: make(map[string]uint64), seed: maphash.MakeSeed(),
-		memory: newMemory(s.place.resetHold),
-	}
+	r := &run{Source: s, sink: sink, known: make(map[string]uint64), seed: maphash.MakeSeed(), memory: newMemory(s.place.resetHold)}
 	for _, group := range sink.Groups() {
 		r.known[group] = 0
 	}
@@ -55,30 +52,28 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	return s.place.follow(ctx, r.memory, follower{r.take, func(err error) { r.report(s.place.stateOf(err)) }, r.felt})
 }
 
-// felt notes whether Consul has a leader. An election is no outage: so it has to be without one twice in a row.
+// felt notes whether Consul has a leader.
 func (r *run) felt(now pulse) {
 	r.vitals.Take(r.place.prefix, now.Pulse)
 	r.mu.Lock()
-	if now.KnownLeader {
+	was := r.without > 1
+	if r.without++; now.KnownLeader {
 		r.without = 0
-	} else {
-		r.without++
 	}
-	changed := r.leaderless != (r.without > 1)
-	r.leaderless = r.without > 1
 	r.contact = now.LastContact
-	h := r.health
+	h, changed := r.health, was != (r.without > 1)
 	r.mu.Unlock()
 	if changed && h.State != sources.Starting {
 		r.report(h)
 	}
 }
 
-// report says how the source is, by what was read last and whether Consul has a leader.
+// report says how the source is, by what was read last and whether Consul has a leader. An election is no outage: so it has to be without
+// one twice in a row.
 func (r *run) report(h sources.Health) {
 	r.mu.Lock()
 	r.health = h
-	leaderless, contact := r.leaderless, r.contact
+	leaderless, contact := r.without > 1, r.contact
 	r.mu.Unlock()
 	if leaderless && h.State != sources.Denied && h.State != sources.Unreachable {
 		h = sources.Health{State: sources.Unreachable, Message: fmt.Sprintf("%s: Consul has no leader: what it answers is as old as that, %s "+
@@ -110,19 +105,17 @@ func (r *run) keep() {
 
 // run is the state of one run.
 type run struct {
-	place  *place
-	vitals *dial.Vitals
+	*Source
 	sink   sources.Sink
 	known  map[string]uint64 // sums of the values published; 0 for what an earlier run published
 	seed   maphash.Seed
 	synced bool
 	memory *memory
 
-	mu         sync.Mutex
-	health     sources.Health // by what was read last
-	without    int            // pulses in a row that knew of no leader
-	leaderless bool
-	contact    time.Duration // since a leader was heard of
+	mu      sync.Mutex
+	health  sources.Health // by what was read last
+	without int            // pulses in a row that knew of no leader
+	contact time.Duration  // since a leader was heard of
 }
 
 // take publishes what has changed, in one commit.

@@ -3,11 +3,12 @@ package consulkv
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/consul/api"
 
 	"tributary/internal/worker"
 	"tributary/memstore"
@@ -26,10 +27,8 @@ type Store struct {
 	table                *memstore.Table
 	place                *place
 
-	mu      sync.Mutex // never held while Consul is asked
-	mirror  *mirror
-	rejects map[string][]sources.Reject // by key
-	listed  bool                        // everything has been read once
+	mu     sync.Mutex // never held while Consul is asked
+	mirror *mirror
 }
 
 var _ memstore.ConfigStoreController = (*Store)(nil)
@@ -42,10 +41,7 @@ func Open(address string, settings Settings) (*Store, error) {
 		return nil, err
 	}
 	table := new(memstore.Table)
-	return &Store{
-		Controller: memstore.NewController(table), table: table, place: p,
-		mirror: newMirror(table), rejects: make(map[string][]sources.Reject),
-	}, nil
+	return &Store{Controller: memstore.NewController(table), table: table, place: p, mirror: newMirror(table)}, nil
 }
 
 // String names the store in messages.
@@ -83,9 +79,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	s.mu.Unlock()
 	l, err := s.place.all(ctx)
 	if err == nil && len(l.pairs) == 0 {
-		if c, _ := newMemory(s.place.resetHold).compare(l, false); judge.Judge(c, l.Answer) == judge.Foreign {
-			err = errForeign
-		} else {
+		if err = s.place.refusal(judge.Compared{}, l); err == nil {
 			err = s.place.mayRead(ctx, l.anonymous, nil)
 		}
 	}
@@ -103,17 +97,15 @@ func (s *Store) take(l listing) {
 		s.ReportError(errors.New(h.Message))
 	}
 	s.mu.Lock()
-	s.mirror.take(l, func(i int) entry { return s.entryOf(l.pairs[i].Key, l.pairs[i].Value, l.pairs[i].ModifyIndex) })
-	s.listed = true
+	s.mirror.take(l, s.place.entryOf)
 	s.mu.Unlock()
 	s.table.MarkSynced()
 }
 
-// entryOf decodes a value. The caller holds mu.
-func (s *Store) entryOf(key string, value []byte, index uint64) entry {
-	c := s.place.parse(key, value)
-	s.rejects[key] = c.Rejects
-	e := entry{index: index, objects: make(map[resource.Key]*resource.Resource)}
+// entryOf decodes what a key holds.
+func (p *place) entryOf(pair *api.KVPair) entry {
+	c := p.parse(pair.Key, pair.Value)
+	e := entry{index: pair.ModifyIndex, objects: make(map[resource.Key]*resource.Resource), rejects: c.Rejects}
 	for _, r := range c.Resources {
 		if _, taken := e.objects[r.Key()]; !taken { // the first counts
 			e.objects[r.Key()] = r
@@ -126,10 +118,8 @@ func (s *Store) entryOf(key string, value []byte, index uint64) entry {
 func (s *Store) Rejects() (all []sources.Reject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, rejects := range s.rejects {
-		if _, there := s.mirror.entries[key]; there {
-			all = append(all, rejects...)
-		}
+	for _, e := range s.mirror.entries {
+		all = append(all, e.rejects...)
 	}
 	return all
 }
@@ -148,7 +138,7 @@ func versionOf(index uint64) string { return strconv.FormatUint(index, 10) }
 
 // Create adds r, and fails with ErrExists if its key is taken. It returns the version stored.
 func (s *Store) Create(r *resource.Resource) (string, error) {
-	version, err := s.change(r.Key(), func(old *resource.Resource, _ string) (*resource.Resource, error) {
+	return s.change("create", r.Key(), func(old *resource.Resource, _ string) (*resource.Resource, error) {
 		if old != nil {
 			return nil, memstore.ErrExists
 		}
@@ -157,57 +147,169 @@ func (s *Store) Create(r *resource.Resource) (string, error) {
 		}
 		return r, nil
 	})
-	if err != nil {
-		return "", fmt.Errorf("create %s: %w", r.Key(), err)
-	}
-	return version, nil
 }
 
 // Update replaces the resource of r's key, and fails with ErrNotFound if there is none and with ErrConflict if its version
 // is not ifVersion. An equal resource is not written.
 func (s *Store) Update(r *resource.Resource, ifVersion string) (string, error) {
-	version, err := s.change(r.Key(), func(old *resource.Resource, version string) (*resource.Resource, error) {
+	return s.change("update", r.Key(), func(old *resource.Resource, version string) (*resource.Resource, error) {
 		return r, memstore.Expect(old, version, ifVersion)
 	})
-	if err != nil {
-		return "", fmt.Errorf("update %s: %w", r.Key(), err)
-	}
-	return version, nil
 }
 
 // Patch replaces the resource of key by what edit makes of it. If another write comes between, edit is called again with
 // the newer resource.
 func (s *Store) Patch(key resource.Key, edit func(*resource.Resource) (*resource.Resource, error)) (string, error) {
-	version, err := s.change(key, func(old *resource.Resource, version string) (*resource.Resource, error) {
+	return s.change("patch", key, func(old *resource.Resource, version string) (*resource.Resource, error) {
 		if err := memstore.Expect(old, version, ""); err != nil {
 			return nil, err
 		}
 		return memstore.Edited(old, edit)
 	})
-	if err != nil {
-		return "", fmt.Errorf("patch %s: %w", key, err)
-	}
-	return version, nil
 }
 
 // Delete removes the resource of key, under the same conditions as Update, wherever it is: another one with the key, which
 // the first hid, must not take its place.
 func (s *Store) Delete(key resource.Key, ifVersion string) error {
 	for {
-		_, err := s.change(key, func(old *resource.Resource, version string) (*resource.Resource, error) {
+		_, err := s.change("delete", key, func(old *resource.Resource, version string) (*resource.Resource, error) {
 			return nil, memstore.Expect(old, version, ifVersion)
 		})
-		if err != nil {
-			return fmt.Errorf("delete %s: %w", key, err)
-		}
-		if s.Get(key) == nil {
-			return nil
+		if err != nil || s.Get(key) == nil {
+			return err
 		}
 		ifVersion = s.Version(key)
 	}
 }
 
-// served reports whether the store takes objects of kind.
-func (s *Store) served(kind resource.Kind) bool {
-	return slices.ContainsFunc(s.Schemas(), func(schema *resource.Schema) bool { return schema.Kind == kind })
+// mirror is what a store knows of the prefix: state that was read and, newer than that, what it wrote itself. It is not
+// safe for concurrent use.
+type mirror struct {
+	table   *memstore.Table
+	entries map[string]entry          // by key in Consul
+	deleted map[string]uint64         // keys that this store deleted, with the index that they had
+	holders map[resource.Key][]string // which keys have an object, in order: the first of them counts
+	index   uint64                    // of the last listing
+}
+
+// entry is what a key holds.
+type entry struct {
+	index   uint64 // ModifyIndex: the resource version
+	objects map[resource.Key]*resource.Resource
+	rejects []sources.Reject
+}
+
+func newMirror(table *memstore.Table) *mirror {
+	return &mirror{
+		table: table, entries: make(map[string]entry), deleted: make(map[string]uint64), holders: make(map[resource.Key][]string),
+	}
+}
+
+// take makes the mirror what a listing says, except for what was written after it. entryOf decodes what a key holds.
+func (m *mirror) take(l listing, entryOf func(*api.KVPair) entry) {
+	if l.Index < m.index && !l.reset {
+		return // an older one, that was overtaken
+	}
+	if l.reset {
+		clear(m.deleted)
+	}
+	m.index = l.Index
+	changed := make(map[resource.Key]bool)
+	seen := make(map[string]bool, len(l.pairs))
+	for _, pair := range l.pairs {
+		seen[pair.Key] = true
+		index := m.entries[pair.Key].index
+		if index == pair.ModifyIndex || index > pair.ModifyIndex && !l.reset || m.deleted[pair.Key] >= pair.ModifyIndex {
+			continue
+		}
+		m.set(pair.Key, entryOf(pair), changed)
+	}
+	for key, e := range m.entries {
+		if !seen[key] && !l.held[key] && (e.index <= l.Index || l.reset) {
+			m.set(key, entry{}, changed)
+		}
+	}
+	for key := range l.held { // whatever is written there now is newer
+		if e, ok := m.entries[key]; ok {
+			e.index = 0
+			m.entries[key] = e
+		}
+	}
+	for key := range m.deleted {
+		if !seen[key] {
+			delete(m.deleted, key)
+		}
+	}
+	m.publish(changed)
+}
+
+// note takes up one key that was read or written.
+func (m *mirror) note(key string, e entry) {
+	if m.entries[key].index < e.index && m.deleted[key] < e.index {
+		m.replace(key, e)
+	}
+}
+
+// noteAbsent takes up that a key was not there at an index.
+func (m *mirror) noteAbsent(key string, at uint64) {
+	if e, ok := m.entries[key]; ok && e.index <= at {
+		m.replace(key, entry{})
+	}
+}
+
+// noteDeleted takes up that this store deleted a key when it had an index.
+func (m *mirror) noteDeleted(key string, index uint64) {
+	m.deleted[key] = max(m.deleted[key], index)
+	m.noteAbsent(key, index)
+}
+
+func (m *mirror) replace(key string, e entry) {
+	changed := make(map[resource.Key]bool)
+	m.set(key, e, changed)
+	m.publish(changed)
+}
+
+// set replaces what a key holds; without objects and index, nothing. It adds the objects concerned to changed.
+func (m *mirror) set(key string, e entry, changed map[resource.Key]bool) {
+	for object := range m.entries[key].objects {
+		changed[object] = true
+		m.holders[object] = slices.DeleteFunc(m.holders[object], func(k string) bool { return k == key })
+		if len(m.holders[object]) == 0 {
+			delete(m.holders, object)
+		}
+	}
+	if e.index == 0 {
+		delete(m.entries, key)
+		return
+	}
+	m.entries[key] = e
+	delete(m.deleted, key)
+	for object := range e.objects {
+		changed[object] = true
+		holders := append(m.holders[object], key)
+		slices.Sort(holders)
+		m.holders[object] = holders
+	}
+}
+
+// publish makes the table follow, in one commit.
+func (m *mirror) publish(changed map[resource.Key]bool) {
+	var puts []*resource.Resource
+	var deletes []resource.Key
+	for object := range changed {
+		if holders := m.holders[object]; len(holders) > 0 {
+			puts = append(puts, m.entries[holders[0]].objects[object])
+		} else {
+			deletes = append(deletes, object)
+		}
+	}
+	m.table.Apply(puts, deletes)
+}
+
+// home returns the key that holds an object, or nothing.
+func (m *mirror) home(object resource.Key) string {
+	if holders := m.holders[object]; len(holders) > 0 {
+		return holders[0]
+	}
+	return ""
 }

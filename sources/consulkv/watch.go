@@ -3,9 +3,9 @@ package consulkv
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -13,6 +13,7 @@ import (
 	"tributary/internal/worker"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
+	"tributary/sources/registry"
 )
 
 // listing is everything under the prefix at one moment.
@@ -40,7 +41,14 @@ func (p *place) follow(ctx context.Context, m *memory, f follower) error {
 	feeling, ctx := worker.New(ctx)
 	defer feeling.Stop()
 	var w waiting
-	feeling.Go(func() { p.feel(ctx, &w, f.felt) })
+	feeling.Go(func() {
+		for pause(ctx, p.pulseEvery) == nil {
+			if now, err := p.pulse(ctx); err == nil { // else reading meets the same, and tells
+				w.felt(now)
+				f.felt(now)
+			}
+		}
+	})
 	err := p.read(ctx, m, &w, f)
 	feeling.Stop()
 	return cmp.Or(feeling.Wait(), err)
@@ -83,32 +91,28 @@ func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) err
 func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared, missing []string,
 	err error,
 ) {
-	wait := m.wait(p.wait, time.Now())
-	if l, err = p.list(ctx, wait+wait/16+requestTimeout, &api.QueryOptions{WaitIndex: index, WaitTime: wait}); err != nil {
-		return l, c, nil, err
+	look := func(read listing, failed error) error {
+		if l, err = read, failed; err == nil {
+			c, missing = m.compare(l, outage)
+		}
+		return err
 	}
-	c, missing = m.compare(l, outage)
-	if judge.Judge(c, l.Answer) == judge.Doubt {
+	wait := m.wait(p.wait, time.Now())
+	err = look(p.list(ctx, wait+wait/16+requestTimeout, &api.QueryOptions{WaitIndex: index, WaitTime: wait}))
+	if err == nil && judge.Judge(c, l.Answer) == judge.Doubt {
 		// Before anything is withdrawn, a plain question must have the same answer: a token that was deleted while the query
 		// waited, or a server that lags behind, is found out by it.
-		if l, err = p.all(ctx); err != nil {
-			return l, c, nil, err
-		}
-		c, missing = m.compare(l, outage)
+		err = look(p.all(ctx))
 	}
-	if err = p.refusal(c, l); err != nil || c.Missing == 0 && len(l.pairs) > 0 {
+	if err = cmp.Or(err, p.refusal(c, l)); err != nil || c.Missing == 0 && len(l.pairs) > 0 {
 		return l, c, missing, err
 	}
 	// That we may read what is missing is so from now on, and the list is of before: what is believed is one of after.
-	if err = p.mayRead(ctx, l.anonymous, missing); err != nil {
-		return l, c, nil, err
-	}
 	asked, anonymous := missing, l.anonymous
-	if l, err = p.all(ctx); err != nil {
-		return l, c, nil, err
+	if err = p.mayRead(ctx, anonymous, asked); err == nil {
+		err = look(p.all(ctx))
 	}
-	c, missing = m.compare(l, outage)
-	if err = p.refusal(c, l); err != nil {
+	if err = cmp.Or(err, p.refusal(c, l)); err != nil {
 		return l, c, nil, err
 	}
 	more := slices.ContainsFunc(missing, func(key string) bool {
@@ -125,9 +129,9 @@ func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bo
 func (p *place) refusal(c judge.Compared, l listing) error {
 	switch judge.Judge(c, l.Answer) {
 	case judge.Foreign:
-		return errForeign
+		return dial.ErrForeign
 	case judge.Partial, judge.Denied:
-		return &FilteredError{prefix: p.prefix}
+		return p.filtered(partly)
 	}
 	return nil
 }
@@ -135,7 +139,7 @@ func (p *place) refusal(c judge.Compared, l listing) error {
 // mayRead makes sure that what is missing is not only hidden from who asked. To those who have no token Consul does not say that
 // it hides something, and before 1.11 to nobody. So it is asked for their rights.
 func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	ctx, cancel := dial.Within(ctx, requestTimeout)
 	defer cancel()
 	missing = append([]string{p.prefix}, missing...)
 	rights := make([]dial.Right, len(missing))
@@ -144,14 +148,14 @@ func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) e
 	}
 	may, err := p.client.MayRead(ctx, "", "", "", anonymous, rights)
 	switch kind := dial.Classify(err).Kind; {
-	case errors.Is(context.Cause(ctx), errNoAnswer):
-		return errNoAnswer
 	case kind == dial.Refused || kind == dial.Denied || kind == dial.Garbled:
 		return p.probe(ctx, missing) // something in between does not let the question through
+	case err == nil && !may && anonymous:
+		return p.filtered("Permission denied: no token is sent, and without one not all that was under %s may be read")
 	case err == nil && !may:
-		return &FilteredError{prefix: p.prefix, asked: true, anonymous: anonymous}
+		return p.filtered("Permission denied: the token may not read all that was under %s")
 	}
-	return err
+	return dial.Explain(ctx, err)
 }
 
 // probe asks for keys by name. Consul refuses those that may not be read, whether they are there or not (observed in 1.22). It says
@@ -161,12 +165,10 @@ func (p *place) probe(ctx context.Context, missing []string) error {
 	for _, key := range missing[:min(len(missing), maxProbes)] {
 		pair, _, err := p.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 		switch {
-		case err != nil && errors.Is(context.Cause(ctx), errNoAnswer):
-			return errNoAnswer
 		case err != nil:
-			return err
+			return dial.Explain(ctx, err)
 		case pair != nil && key != p.prefix:
-			return fmt.Errorf("key %s is there, and not in the list: %w", key, errForeign)
+			return fmt.Errorf("key %s is there, and not in the list: %w", key, dial.ErrForeign)
 		}
 	}
 	return nil
@@ -184,41 +186,84 @@ func (p *place) all(ctx context.Context) (listing, error) {
 const requestTimeout = 10 * time.Second
 
 func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOptions) (listing, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, errNoAnswer)
+	ctx, cancel := dial.Within(ctx, within)
 	defer cancel()
 	if q.WaitIndex > 0 {
 		ctx = dial.Once(ctx)
 	}
 	ctx, sent := dial.Watch(ctx)
 	pairs, meta, err := p.client.KV().List(p.prefix, q.WithContext(ctx))
-	if err == nil {
-		err = dial.Whole(pairs)
-	}
-	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, dial.ErrBrokenOff) {
-			err = cause
-		}
-		return listing{}, err
+	if err = cmp.Or(err, dial.Whole(pairs)); err != nil {
+		return listing{}, dial.Explain(ctx, err)
 	}
 	if meta.ResultsFilteredByACLs {
-		return listing{}, &FilteredError{prefix: p.prefix}
+		return listing{}, p.filtered(partly)
 	}
 	return listing{read: time.Now(), pairs: pairs, anonymous: sent.Load(), Answer: judge.Answer{
 		Index: meta.LastIndex, Confirming: q.RequireConsistent, Leaderless: !meta.KnownLeader,
 	}}, nil
 }
 
-// errNoAnswer takes the place of the error of a context, which could be that of the caller.
-var errNoAnswer = errors.New("no answer in time")
-
 // pause waits, and returns ctx's error if it ends meanwhile.
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
+	registry.Sleep(ctx, d)
+	return ctx.Err()
+}
+
+// A query that waits for news tells nothing of a Consul that is not well, or no longer the one that it was asked of: without a
+// leader it goes on waiting, and one that was wiped lets an index that it has not reached wait. Where a proxy, or a connection
+// that took its time, held the query meanwhile, that looks like nothing new. So Consul is asked how it is.
+
+// pulse is what the server says that answers stale questions.
+type pulse struct {
+	dial.Pulse
+	index uint64 // of what is under the prefix
+}
+
+// pulse asks for the keys at the top, and what they are does not matter: their index is that of the whole.
+func (p *place) pulse(ctx context.Context) (pulse, error) {
+	ctx, cancel := dial.Within(ctx, requestTimeout)
+	defer cancel()
+	_, meta, err := p.client.KV().Keys(p.prefix, "/", (&api.QueryOptions{AllowStale: true}).WithContext(ctx))
+	if err != nil {
+		return pulse{}, err
 	}
+	return pulse{dial.Pulse{KnownLeader: meta.KnownLeader, LastContact: meta.LastContact}, meta.LastIndex}, nil
+}
+
+// waiting is the query that waits for news.
+type waiting struct {
+	mu    sync.Mutex
+	end   context.CancelFunc // nil between queries
+	index uint64             // that it was asked with
+	back  bool               // what was felt last was of before that
+	again bool               // it was ended
+}
+
+// begin returns the context of a query with index; end ends it, and reports whether it was ended before, to be asked anew.
+func (w *waiting) begin(ctx context.Context, index uint64) (query context.Context, end func() (again bool)) {
+	query, cancel := context.WithCancel(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end, w.index, w.back, w.again = cancel, index, false, false
+	return query, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.end = nil
+		cancel()
+		return w.again
+	}
+}
+
+// felt ends the query if it waits for what comes after an index that Consul has not reached, twice in a row: a server that lags
+// behind may say so once.
+func (w *waiting) felt(now pulse) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	back := now.KnownLeader && now.index < w.index && w.end != nil
+	if back && w.back {
+		w.again = true
+		w.end()
+	}
+	w.back = back
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,24 +20,25 @@ import (
 // writeTimeout is how long a mutator tries. Mutators of a config store take no context.
 const writeTimeout = 15 * time.Second
 
-// value is what a key has, at one moment.
-type value struct {
-	key   string
-	text  []byte
-	index uint64 // 0 if the key is not there
-	flags uint64 // somebody else's, and kept
-}
-
 // change replaces the object of key by what f makes of it (nil deletes), given the object (nil if there is none) and its
-// version, and starts over with the newer one if somebody else was faster.
-func (s *Store) change(key resource.Key, f func(old *resource.Resource, version string) (*resource.Resource, error)) (string, error) {
-	if !s.served(key.Kind) {
+// version, and starts over with the newer one if somebody else was faster. An error begins with what.
+func (s *Store) change(what string, key resource.Key, f func(old *resource.Resource, version string) (*resource.Resource, error)) (
+	version string, err error,
+) {
+	defer func() {
+		if err != nil {
+			version, err = "", fmt.Errorf("%s %s: %w", what, key, err)
+		}
+	}()
+	if !slices.ContainsFunc(s.Schemas(), func(schema *resource.Schema) bool { return schema.Kind == key.Kind }) {
 		return "", memstore.ErrUnknownKind
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), writeTimeout, errNoAnswer)
+	ctx, cancel := dial.Within(context.Background(), writeTimeout)
 	defer cancel()
-	if err := s.know(ctx); err != nil {
-		return "", err
+	if !s.table.Synced() { // an object may be in any key
+		if err := s.Refresh(ctx); err != nil {
+			return "", err
+		}
 	}
 	for {
 		v, err := s.open(ctx, key)
@@ -60,28 +62,15 @@ func (s *Store) change(key resource.Key, f func(old *resource.Resource, version 
 		switch {
 		case errors.Is(err, errStale):
 			continue
-		case err != nil:
+		case err != nil || r == nil:
 			return "", err
-		case r == nil:
-			return "", nil
 		}
 		return versionOf(index), nil
 	}
 }
 
-// know makes sure that everything was read once: an object may be in any key.
-func (s *Store) know(ctx context.Context) error {
-	s.mu.Lock()
-	listed := s.listed
-	s.mu.Unlock()
-	if listed {
-		return nil
-	}
-	return s.Refresh(ctx)
-}
-
 // open reads the key that holds an object, or is to hold it.
-func (s *Store) open(ctx context.Context, object resource.Key) (value, error) {
+func (s *Store) open(ctx context.Context, object resource.Key) (*api.KVPair, error) {
 	for {
 		s.mu.Lock()
 		key := s.mirror.home(object)
@@ -90,12 +79,12 @@ func (s *Store) open(ctx context.Context, object resource.Key) (value, error) {
 		if !found {
 			var err error
 			if key, err = s.place.keyOf(object); err != nil {
-				return value{}, err
+				return nil, err
 			}
 		}
 		v, err := s.get(ctx, key)
 		if err != nil {
-			return v, err
+			return nil, err
 		}
 		s.mu.Lock()
 		home := s.mirror.home(object)
@@ -106,30 +95,27 @@ func (s *Store) open(ctx context.Context, object resource.Key) (value, error) {
 	}
 }
 
-// get reads a key, and takes up what it has.
-func (s *Store) get(ctx context.Context, key string) (value, error) {
+// get reads a key, and takes up what it has. One that is not there has no index.
+func (s *Store) get(ctx context.Context, key string) (*api.KVPair, error) {
 	pair, meta, err := s.place.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 	if err != nil {
-		return value{}, s.failed(ctx, "read", key, err)
+		return nil, s.failed(ctx, "read", key, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if pair == nil {
 		s.mirror.noteAbsent(key, meta.LastIndex)
-		return value{key: key}, nil
+		return &api.KVPair{Key: key}, nil
 	}
-	s.mirror.note(key, s.entryOf(key, pair.Value, pair.ModifyIndex))
-	return value{key: key, text: pair.Value, index: pair.ModifyIndex, flags: pair.Flags}, nil
+	s.mirror.note(key, s.place.entryOf(pair))
+	return pair, nil
 }
 
 // object returns the object of key in v, and its version.
-func (s *Store) object(v value, key resource.Key) (*resource.Resource, string) {
-	if v.index == 0 {
-		return nil, ""
-	}
-	for _, r := range s.place.parse(v.key, v.text).Resources {
+func (s *Store) object(v *api.KVPair, key resource.Key) (*resource.Resource, string) {
+	for _, r := range s.place.parse(v.Key, v.Value).Resources {
 		if r.Key() == key {
-			return r, versionOf(v.index)
+			return r, versionOf(v.ModifyIndex)
 		}
 	}
 	return nil, ""
@@ -139,29 +125,29 @@ func (s *Store) object(v value, key resource.Key) (*resource.Resource, string) {
 var errStale = errors.New("index is stale")
 
 // write makes r, or nothing if it is nil, the object of key in what was read as v, if that is still so.
-func (s *Store) write(ctx context.Context, v value, key resource.Key, r *resource.Resource) (index uint64, err error) {
+func (s *Store) write(ctx context.Context, v *api.KVPair, key resource.Key, r *resource.Resource) (index uint64, err error) {
 	var text []byte
 	if r == nil {
-		text, err = s.place.without(v.key, v.text, key)
+		text, err = s.place.without(v.Key, v.Value, key)
 	} else {
-		text, err = s.place.replace(v.key, v.text, r)
+		text, err = s.place.replace(v.Key, v.Value, r)
 	}
 	if err != nil {
 		return 0, err
 	}
-	op := &api.KVTxnOp{Verb: api.KVCAS, Key: v.key, Value: text, Index: v.index, Flags: v.flags}
+	op := &api.KVTxnOp{Verb: api.KVCAS, Key: v.Key, Value: text, Index: v.ModifyIndex, Flags: v.Flags} // flags are somebody else's
 	if text == nil {
-		op = &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: v.key, Index: v.index}
+		op = &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: v.Key, Index: v.ModifyIndex}
 	}
 	if index, err = s.commit(ctx, op); err != nil {
-		return 0, s.failed(ctx, "write", v.key, err)
+		return 0, s.failed(ctx, "write", v.Key, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if text == nil {
-		s.mirror.noteDeleted(v.key, v.index)
+		s.mirror.noteDeleted(v.Key, v.ModifyIndex)
 	} else {
-		s.mirror.note(v.key, s.entryOf(v.key, text, index))
+		s.mirror.note(v.Key, s.place.entryOf(&api.KVPair{Key: v.Key, Value: text, ModifyIndex: index}))
 	}
 	return index, nil
 }
@@ -197,10 +183,7 @@ func (s *Store) failed(ctx context.Context, what, key string, err error) error {
 	if errors.Is(err, errStale) {
 		return err
 	}
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	wrapped := fmt.Errorf("%s: %s key %s: %w", s.place.shown, what, key, err)
+	wrapped := fmt.Errorf("%s: %s key %s: %w", s.place.shown, what, key, dial.Explain(ctx, err))
 	if dial.Classify(err).State() == sources.Denied {
 		wrapped = fmt.Errorf(`%w; it needs key_prefix "%s" { policy = "%s" }`, wrapped, s.place.prefix, what)
 	}

@@ -66,6 +66,10 @@ var (
 	ErrTooMuch error = &Error{Failure{Kind: Garbled}, errors.New("that is more than is taken")}
 )
 
+// ErrForeign says that what answered was not Consul, or not all that it answered arrived.
+var ErrForeign = errors.New("something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a " +
+	"proxy takes headers away")
+
 // Classify tells what an error of the client means. It is pure.
 func Classify(err error) Failure {
 	if err == nil {

@@ -109,6 +109,19 @@ func Once(ctx context.Context) context.Context {
 	}})
 }
 
+// Within returns a context that ends after a time, for a cause that says so.
+func Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s: %w", d, context.DeadlineExceeded))
+}
+
+// Explain puts in the place of an error of a request why its context ended, if that is its time or its connection.
+func Explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded)) {
+		return cause
+	}
+	return err
+}
+
 // What is in front of a Consul may answer with anything: a page of megabytes with the status of an error, or one that does not
 // end. No more of it is read than a Consul has to say.
 const (

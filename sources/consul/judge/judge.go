@@ -7,6 +7,7 @@
 package judge
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -75,11 +76,6 @@ const (
 	Foreign
 )
 
-// String names the verdict.
-func (v Verdict) String() string {
-	return [...]string{"same", "believe", "doubt", "partial", "denied", "foreign"}[v]
-}
-
 // Judge decides what an answer means.
 func Judge(c Compared, a Answer) Verdict {
 	none := c.Now == 0
@@ -140,14 +136,88 @@ type Suspicion struct {
 	Why string `json:"why,omitempty"`
 }
 
-// Suspect says until when to wait for what is missing, and tells why in numbers.
-func Suspect(c Compared, a Answer, what string, until time.Time) Suspicion {
-	return Suspicion{Until: until, Why: fmt.Sprintf("Consul seems to have lost its data: it had %d %s at index %d, and has %d of them at "+
-		"index %d",
-		c.Before, what, c.Index, max(0, c.Before-c.Missing), a.Index)}
+// Why tells people in numbers why data seems to be lost.
+func Why(c Compared, a Answer, what string) string {
+	return fmt.Sprintf("Consul seems to have lost its data: it had %d %s at index %d, and has %d of them at index %d",
+		c.Before, what, c.Index, max(0, c.Before-c.Missing), a.Index)
 }
 
 // Holds reports whether it lasts.
 func (s Suspicion) Holds(now time.Time) bool {
 	return s.Why != "" && (s.Until.IsZero() || now.Before(s.Until))
+}
+
+// Other reports whether what is now is another cluster than what was before; empty is what is not known.
+func Other(before, now string) bool { return before != "" && now != "" && before != now }
+
+// Made says when things were created: CreateIndex by name. A thing that is changed keeps it; one that is deleted and made
+// again has a new one, higher than all indexes before. So it tells a Consul that went on from one that began anew.
+type Made map[string]uint64
+
+// Compare adds to c how those of now that were there before were created; index is that of the answer believed then.
+func (m Made) Compare(now Made, index uint64, c *Compared) {
+	for name, was := range m {
+		is, there := now[name]
+		switch {
+		case !there || was == 0 || is == 0:
+		case is == was:
+			c.Kept++
+		default:
+			c.Remade++
+			c.Rewritten = c.Rewritten || index > 0 && is <= index
+		}
+	}
+}
+
+// Record is what has to outlive a run, and the process, to judge the first answer after it as any other: without it
+// a restart would take what a Consul that lost its data does not list yet for gone.
+type Record struct {
+	Index   uint64 `json:"index"`             // of the answer that was believed last
+	Cluster string `json:"cluster,omitempty"` // that gave it, if it is known
+	// Names are those of the things that there were, and Made when some of them, or of what they are on, were created.
+	Names []string `json:"names,omitempty"`
+	Made  Made     `json:"made,omitempty"`
+	// Held are the names of what stays although Consul does not list it, because of the suspicion.
+	Held []string `json:"held,omitempty"`
+	Suspicion
+}
+
+// Records are those of the parts of Consul that a source reads, by name, and of what they were read.
+type Records struct {
+	// Of names the settings that select what is read. Indexes and names of others cannot be compared; suspicions, and what is held
+	// because of them, can.
+	Of    string            `json:"of"`
+	Parts map[string]Record `json:"parts"`
+}
+
+// Encode returns the records as they are kept.
+func (r Records) Encode() []byte {
+	text, err := json.Marshal(r)
+	if err != nil { // of plain data
+		panic(err)
+	}
+	return text
+}
+
+// Decode reads what Encode wrote, for a source whose settings are named of. What cannot be read is as if it had not been kept. No
+// suspicion lasts longer than for hold from now: the clock may have been wrong when it was kept, or hold another.
+func Decode(text []byte, of string, now time.Time, hold time.Duration) (Records, error) {
+	fresh := Records{Of: of, Parts: make(map[string]Record)}
+	if len(text) == 0 {
+		return fresh, nil
+	}
+	var kept Records
+	if err := json.Unmarshal(text, &kept); err != nil {
+		return fresh, fmt.Errorf("what was kept of an earlier run: %w", err)
+	}
+	for name, part := range kept.Parts {
+		if kept.Of != of {
+			part = Record{Held: part.Held, Suspicion: part.Suspicion}
+		}
+		if !part.Until.IsZero() {
+			part.Until = now.Add(min(hold, part.Until.Sub(now))) // from here on it does not follow a clock that is set
+		}
+		fresh.Parts[name] = part
+	}
+	return fresh, nil
 }

@@ -150,7 +150,7 @@ func TestMade(t *testing.T) {
 func TestSuspicion(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	assert.False(t, Suspicion{}.Holds(now))
-	s := Suspect(Compared{Index: 31, Before: 20, Missing: 8}, at(12, certain), "services", now.Add(time.Minute))
+	s := Suspicion{now.Add(time.Minute), Why(Compared{Index: 31, Before: 20, Missing: 8}, at(12, certain), "services")}
 	assert.Equal(t, "Consul seems to have lost its data: it had 20 services at index 31, and has 12 of them at index 12", s.Why)
 	assert.True(t, s.Holds(now))
 	assert.False(t, s.Holds(now.Add(time.Minute)))

@@ -31,13 +31,14 @@ func (m *Mapper) mapFamily(f *family, w *warner) ([]*resource.Resource, error) {
 	if !names.IsHost(f.host) {
 		return nil, fmt.Errorf("%s: %q is no host (hostTemplate)", w.place, f.host)
 	}
+	_, known := m.hosts[f.of.Name] // it was mapped before, if only to nothing
 	s := m.shapeOf(f.host, instances, m.shapes[f.host], w)
 	switch {
 	case len(s) > 0:
 	case len(instances) > 0:
 		w.add("no instance has a port: there is nothing to call")
 		return nil, nil
-	case m.known(f.of.Name):
+	case known:
 		return nil, nil // it was never one to call: a sidecar, or without ports
 	default:
 		return nil, fmt.Errorf("%s: it has no instance, and no ports are remembered", w.place)
@@ -206,4 +207,39 @@ func (b *builder) add(kind resource.Kind, name, place string, spec proto.Message
 		return
 	}
 	b.rs = append(b.rs, r)
+}
+
+// warner collects warnings about what is at a place: one a reason, which names some of the instances that it is about.
+type warner struct {
+	place   string
+	general []string
+	about   map[string][]string // instances by reason
+}
+
+// named is how many instances a warning names.
+const named = 3
+
+func (w *warner) add(what string) { w.general = append(w.general, w.place+": "+what) }
+
+func (w *warner) addInstance(i *instance, reason string) {
+	if w.about == nil {
+		w.about = map[string][]string{}
+	}
+	w.about[reason] = append(w.about[reason], i.String())
+}
+
+// list returns the warnings in order.
+func (w *warner) list() []string {
+	all := w.general
+	for reason, who := range w.about {
+		slices.Sort(who)
+		who, more := slices.Compact(who), ""
+		if len(who) > named {
+			more = fmt.Sprintf(" and %d more", len(who)-named)
+			who = who[:named]
+		}
+		all = append(all, valid(w.place+": "+reason+" ("+strings.Join(who, ", ")+more+")"))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -112,11 +112,5 @@ func (m *Mapper) Restore(rs []*resource.Resource) {
 	}
 }
 
-// known reports whether a service was mapped before, if only to nothing.
-func (m *Mapper) known(name string) bool {
-	_, known := m.hosts[name]
-	return known
-}
-
 // valid is a text for people.
 func valid(s string) string { return strings.ToValidUTF8(s, "?") }
