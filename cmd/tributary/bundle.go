@@ -56,11 +56,11 @@ named in errors.txt.`,
 				out = name + ".tar.gz"
 			}
 			p := packing{}
-			p.program()
-			p.configuration(ctx, flags.config)
+			p.try("version", p.program())
+			p.try("configuration", p.configuration(ctx, flags.config))
 			silent := p.server(ctx, &flags)
 			if log != "" {
-				p.log(log)
+				p.try("log", p.log(log))
 			}
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -105,32 +105,30 @@ func (p *packing) add(name string, text []byte) {
 	p.files = append(p.files, check.BundleFile{Name: name, Text: text})
 }
 
-func (p *packing) failed(what string, err error) {
-	p.errors = append(p.errors, what+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+// try notes the error of packing something.
+func (p *packing) try(what string, err error) {
+	if err != nil {
+		p.errors = append(p.errors, what+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
 }
 
-func (p *packing) program() {
+func (p *packing) program() error {
 	var b bytes.Buffer
-	if err := printJSON(&b, thisBuild()); err != nil {
-		p.failed("version", err)
-	}
+	err := printJSON(&b, thisBuild())
 	p.add("version.json", b.Bytes())
+	return err
 }
 
 // configuration packs the file without its secrets, and what doctor says of it.
-func (p *packing) configuration(ctx context.Context, file string) {
+func (p *packing) configuration(ctx context.Context, file string) (err error) {
 	if file == "" {
-		found, err := config.Find(config.DefaultPaths())
-		if err != nil {
-			p.failed("configuration", err)
-			return
+		if file, err = config.Find(config.DefaultPaths()); err != nil {
+			return err
 		}
-		file = found
 	}
 	files, err := config.Files(file)
 	if err != nil {
-		p.failed("configuration", err)
-		return
+		return err
 	}
 	for _, one := range files {
 		name := "tributary.yaml"
@@ -142,21 +140,18 @@ func (p *packing) configuration(ctx context.Context, file string) {
 			text, err = p.secrets.Configuration(text, filepath.Dir(one))
 		}
 		if err != nil {
-			p.failed("configuration", err)
-			return
+			return err
 		}
 		p.add(name, text)
 	}
 	d := check.Doctor{File: file, Offline: true, Running: func(ctx context.Context, cfg *config.Config) *check.Running {
 		return running(ctx, cfg, &secureFlags{})
 	}}
-	if err := d.Look(ctx); err != nil {
-		p.failed("doctor", err)
-	}
+	p.try("doctor", d.Look(ctx))
 	var b bytes.Buffer
-	if err := check.WriteResults(&b, d.Findings); err == nil {
-		p.add("doctor.txt", b.Bytes())
-	}
+	err = check.WriteResults(&b, d.Findings)
+	p.add("doctor.txt", b.Bytes())
+	return err
 }
 
 // server packs the pages of the admin server. The error says why there is none of them.
@@ -165,7 +160,7 @@ func (p *packing) server(ctx context.Context, flags *adminFlags) (silent error) 
 	for _, page := range bundledPages {
 		text, err := server.Page(ctx, page.path)
 		if err != nil {
-			p.failed(page.path, err)
+			p.try(page.path, err)
 			silent = err
 			continue
 		}
@@ -177,17 +172,15 @@ func (p *packing) server(ctx context.Context, flags *adminFlags) (silent error) 
 	return silent
 }
 
-func (p *packing) log(path string) {
+func (p *packing) log(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		p.failed("log", err)
-		return
+		return err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	text, err := check.Tail(f, logTail)
-	if err != nil {
-		p.failed("log", err)
-		return
+	if err == nil {
+		p.add("log.txt", check.HideInLog(text))
 	}
-	p.add("log.txt", check.HideInLog(text))
+	return err
 }

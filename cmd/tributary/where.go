@@ -59,11 +59,8 @@ func orElse(variable, key, address string) string {
 }
 
 func (s *adminServer) String() string { return s.address }
+func (s *adminServer) Type() string   { return "address" }
 
-// Type is how the help calls the value.
-func (s *adminServer) Type() string { return "address" }
-
-// Set takes an address.
 func (s *adminServer) Set(v string) error {
 	*s = adminServer{address: v}
 	return nil
@@ -180,10 +177,8 @@ func (s xdsServer) String() string {
 	return *s.address
 }
 
-// Type is how the help calls the value.
 func (s xdsServer) Type() string { return "address" }
 
-// Set takes an address.
 func (s xdsServer) Set(v string) (err error) {
 	*s.address, err = xdsAddress(v)
 	return err

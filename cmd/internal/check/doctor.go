@@ -21,6 +21,7 @@ import (
 	"tributary/internal/relay"
 	"tributary/internal/words"
 	"tributary/resource"
+	"tributary/server/verify"
 )
 
 // Result is what came of one look.
@@ -264,21 +265,8 @@ func (d *Doctor) istiod(ctx context.Context, cfg *config.Config) {
 func fetch(ctx context.Context, page string) ([]byte, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<24))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", page, resp.Status)
-	}
-	date, _ := http.ParseTime(resp.Header.Get("Date")) // without one nothing is said
+	text, header, err := verify.Get(ctx, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, page)
+	date, _ := http.ParseTime(header.Get("Date")) // without one nothing is said
 	return text, date, err
 }
 
