@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -150,11 +151,11 @@ func question(args []string, namespace string) (asked string, query url.Values, 
 	if err != nil {
 		return "", nil, err
 	}
-	key := resource.Key{Kind: schema.Kind, Namespace: namespace, Name: args[1]}
-	if before, after, ok := strings.Cut(args[1], "/"); ok {
-		key.Namespace, key.Name = before, after
+	key, err := namedIn(namespace, args[1])
+	if err != nil {
+		return "", nil, err
 	}
-	if schema.Bare {
+	if key.Kind = schema.Kind; schema.Bare {
 		key.Namespace = ""
 	}
 	return key.String(), url.Values{"kind": {string(key.Kind)}, "namespace": {key.Namespace}, "name": {key.Name}}, nil
@@ -252,19 +253,15 @@ func about(query url.Values, args []string) error {
 	if err != nil {
 		return err
 	}
-	query.Set("kind", string(schema.Kind))
-	namespace, name, ok := strings.Cut(object, "/")
-	switch {
-	case !ok && object != "" && !schema.Bare && query.Get("namespace") == "":
-		query.Set("namespace", "default")
-		query.Set("name", object)
-	case !ok:
-		query.Set("name", object)
-	case namespace == "" || name == "":
-		return usage("want NAMESPACE/NAME, got %q", object)
-	default:
-		query.Set("namespace", namespace)
-		query.Set("name", name)
+	namespace := query.Get("namespace")
+	if object != "" && !schema.Bare {
+		namespace = cmp.Or(namespace, "default")
 	}
-	return nil
+	key, err := namedIn(namespace, object)
+	if err == nil {
+		query.Set("kind", string(schema.Kind))
+		query.Set("namespace", key.Namespace)
+		query.Set("name", key.Name)
+	}
+	return err
 }

@@ -252,7 +252,10 @@ func (d *Doctor) istiod(ctx context.Context, cfg *config.Config) {
 			d.note(ofIstiod, Error, err.Error(), "give the http://HOST:PORT of its debug pages (8080), and have ENABLE_DEBUG_ON_HTTP on there")
 		} else {
 			d.mesh(cfg, d.Istiod, text)
-			d.apart(date)
+			if by := time.Since(date).Abs(); !date.IsZero() && by > apartAtMost {
+				d.note(ofClock, Warning, fmt.Sprintf("the clocks of this machine and of istiod differ by %s", by.Round(time.Second)),
+					"have both kept right by the same servers of time")
+			}
 		}
 	}
 	if d.MeshConfig == "" && d.Istiod == "" {
@@ -271,13 +274,6 @@ func fetch(ctx context.Context, page string) ([]byte, time.Time, error) {
 }
 
 const apartAtMost = 30 * time.Second
-
-func (d *Doctor) apart(date time.Time) {
-	if by := time.Since(date).Abs(); !date.IsZero() && by > apartAtMost {
-		d.note(ofClock, Warning, fmt.Sprintf("the clocks of this machine and of istiod differ by %s", by.Round(time.Second)),
-			"have both kept right by the same servers of time")
-	}
-}
 
 // mesh looks at a mesh configuration, which may be that of a Helm chart.
 func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {

@@ -66,7 +66,8 @@ func (d *Doctor) watches(cfg *config.Config) {
 	if directories == 0 {
 		return
 	}
-	limit, err := kernelNumber("/proc/sys/fs/inotify/max_user_watches")
+	text, _ := os.ReadFile("/proc/sys/fs/inotify/max_user_watches")
+	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
 		d.note(ofWatches, Skipped, "this system does not tell how much may be watched", "")
 		return
@@ -78,14 +79,6 @@ func (d *Doctor) watches(cfg *config.Config) {
 		return
 	}
 	d.note(ofWatches, Fine, said, "")
-}
-
-func kernelNumber(path string) (int, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
 // leastFree is how much room on the disk is little, in bytes.
