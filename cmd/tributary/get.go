@@ -257,8 +257,8 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
 	cmd.Flags().Var(&at, "at", "show what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
 	cmd.Flags().BoolVarP(&watched, "watch", "w", false, "print them, and then each change, as tributary watch does")
-	for _, pair := range [][]string{{"watch", "at"}, {"watch", "store"}, {"server", "at"}, {"store", "at"}, {"server", "store"}, {"server", "config"}} {
-		cmd.MarkFlagsMutuallyExclusive(pair...)
+	for _, pair := range []string{"watch at", "watch store", "server at", "store at", "server store", "server config"} {
+		cmd.MarkFlagsMutuallyExclusive(strings.Fields(pair)...)
 	}
 	format.add(cmd)
 	return cmd

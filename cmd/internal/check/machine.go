@@ -284,13 +284,15 @@ func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
 		fix = "it is not our port that does so: find what answers there, and have it allow a ping every 30 s (KeepaliveEnforcementPolicy of " +
 			"gRPC), or have it pass TCP on as it is"
 	case errors.Is(err, client.ErrSilent):
-		fix = "a firewall or NAT in between forgets connections that are idle: have it keep them for longer than the 30 s after which istiod pings"
+		fix = "a firewall or NAT in between forgets connections that are idle: have it keep them for longer than the 30 s after which istiod " +
+			"pings"
 	case errors.Is(err, client.ErrEnded):
 		fix = "unless tributary was ended: raise the idle timeout of the balancer or proxy in between above 30 s; if it is one for HTTP, which " +
 			"answers pings itself, have it never end idle streams, nor connections for their age, or pass TCP on as it is"
 	default:
-		said, fix = err.Error(), "see that the address is the one in istiod's configSources, and can be reached from here; for TLS give --tls-ca, "+
-			"--tls-cert and --tls-key as istiod has them"
+		said = err.Error()
+		fix = "see that the address is the one in istiod's configSources, and can be reached from here; for TLS give --tls-ca, --tls-cert and " +
+			"--tls-key as istiod has them"
 	}
 	d.note(ofKeepalive, severity, said, fix)
 	if !arrived {
