@@ -49,7 +49,7 @@ With -o json it prints a list of {key, value, from}.`,
 				return err
 			}
 			var secrets check.Secrets
-			secrets.Clean(root, filepath.Dir(file)) // its paths are absolute, but for those of a relative file
+			secrets.Clean(root, "", filepath.Dir(file)) // its paths are absolute, but for those of a relative file
 			if format.value == "yaml" {
 				for _, s := range all {
 					s.Value.LineComment = s.From

@@ -75,17 +75,23 @@ const (
 
 // String returns the finding as one line: "file:line: Kind ns/name: message".
 func (f Finding) String() string {
-	var b strings.Builder
-	b.WriteString(f.Place + ": ")
-	if f.Kind != "" {
-		key := resource.Key{Kind: f.Kind, Namespace: f.Namespace, Name: f.Name}
-		b.WriteString(strings.TrimSpace(key.String()) + ": ")
-	}
+	text := f.Place + ": " + f.subject()
 	if f.Severity != Error {
-		b.WriteString(string(f.Severity) + ": ")
+		text += string(f.Severity) + ": "
 	}
-	b.WriteString(strings.ReplaceAll(f.Message, "\n", "; "))
-	return b.String()
+	return text + strings.ReplaceAll(f.Message, "\n", "; ")
+}
+
+func (f Finding) key() resource.Key {
+	return resource.Key{Kind: f.Kind, Namespace: f.Namespace, Name: f.Name}
+}
+
+// subject begins what is said of an object.
+func (f Finding) subject() string {
+	if f.Kind == "" {
+		return ""
+	}
+	return strings.TrimSpace(f.key().String()) + ": "
 }
 
 // Linter looks at one path after another. An object that is there twice is a finding, too: within a path an error, since
@@ -371,12 +377,8 @@ func SARIF(findings []Finding, version string) any {
 	driver := &run.Tool.Driver
 	driver.Name, driver.Version, driver.Rules = "tributary", version, []sarifRule{}
 	for _, f := range findings {
-		text := f.Message
-		if f.Kind != "" {
-			text = strings.TrimSpace(resource.Key{Kind: f.Kind, Namespace: f.Namespace, Name: f.Name}.String()) + ": " + text
-		}
 		result := sarifResult{RuleID: string(f.Rule), Level: string(f.Severity)}
-		result.Message.Text = text
+		result.Message.Text = f.subject() + f.Message
 		if name, line, column := splitPlace(f.Place); name != "" {
 			result.Locations = make([]sarifLocation, 1)
 			physical := &result.Locations[0].Physical
