@@ -82,7 +82,7 @@ func (d *decoder) alike(all []Source) {
 			first[id] = i
 			continue
 		}
-		other := d.problemOf(d.place(fmt.Sprintf("configSources[%d].address", j)), "", "")
+		other := d.place(fmt.Sprintf("configSources[%d].address", j))
 		d.warn(fmt.Sprintf("configSources[%d].address", i), "source %s reads the same as source %s (%s)", s.Name, all[j].Name, other.Place())
 	}
 }

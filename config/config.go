@@ -215,10 +215,7 @@ func Parse(path string, data []byte) (*Config, error) {
 // finish checks and completes what was decoded.
 func (d *decoder) finish(c *Config, dir string) (*Config, error) {
 	d.check(c, dir)
-	c.Places = make(map[string]Problem)
-	for key, at := range d.places {
-		c.Places[key] = d.problemOf(at, key, "")
-	}
+	c.Places = d.places
 	if err := d.err(); err != nil {
 		return nil, err
 	}

@@ -25,20 +25,15 @@ import (
 // strings.
 type decoder struct {
 	file     string
-	places   map[string]place // of the values read, by key
+	places   map[string]Problem // of the values read, by key
 	problems []Problem
 	warnings []Problem
 	expanded map[*yaml.Node]bool // those that name variables
 	veil     secret.Veil         // over what may be secret in the file
 }
 
-type place struct {
-	file         string
-	line, column int
-}
-
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, places: map[string]place{}, expanded: map[*yaml.Node]bool{}}
+	return &decoder{file: file, places: map[string]Problem{}, expanded: map[*yaml.Node]bool{}}
 }
 
 // err returns the problems as an *Error, or nil if there are none.
@@ -57,31 +52,29 @@ func (d *decoder) err() error {
 
 // problem notes what is wrong with the value of key. If the key is absent, the place is that of the closest key around it.
 func (d *decoder) problem(key, format string, args ...any) {
-	d.problemAt(d.place(key), key, format, args...)
+	d.problemAt(d.place(key), format, args...)
+}
+
+func (d *decoder) problemAt(at Problem, format string, args ...any) {
+	at.Message = fmt.Sprintf(format, args...)
+	d.problems = append(d.problems, at)
 }
 
 // warn is problem for what is valid and probably a mistake.
 func (d *decoder) warn(key, format string, args ...any) {
-	d.warnings = append(d.warnings, d.problemOf(d.place(key), key, fmt.Sprintf(format, args...)))
+	at := d.place(key)
+	at.Message = fmt.Sprintf(format, args...)
+	d.warnings = append(d.warnings, at)
 }
 
 // place returns the place of the value of key, or of the closest key around it.
-func (d *decoder) place(key string) place {
-	for {
-		if p, ok := d.places[key]; ok || key == "" {
-			return p
-		}
-		key = key[:max(0, strings.LastIndexAny(key, ".["))]
+func (d *decoder) place(key string) Problem {
+	at, known := d.places[key]
+	for around := key; !known && around != ""; at, known = d.places[around] {
+		around = around[:max(0, strings.LastIndexAny(around, ".["))]
 	}
-}
-
-// problemOf returns a problem at a place.
-func (d *decoder) problemOf(at place, key, message string) Problem {
-	return Problem{File: cmp.Or(at.file, d.file), Line: at.line, Column: at.column, Key: key, Message: message}
-}
-
-func (d *decoder) problemAt(at place, key, format string, args ...any) {
-	d.problems = append(d.problems, d.problemOf(at, key, fmt.Sprintf(format, args...)))
+	at.File, at.Key = cmp.Or(at.File, d.file), key
+	return at
 }
 
 // decode reads data, which is one document and nothing else, into the struct that out points to.
@@ -90,13 +83,13 @@ func (d *decoder) decode(data []byte, out any) {
 	d.cover(root)
 	switch {
 	case fault != nil && fault.Message == yamldoc.TextBehind:
-		d.problemAt(place{d.file, fault.Line, max(fault.Column, 1)}, "", "%s; the configuration is a single one", fault.Message)
+		d.problemAt(Problem{File: d.file, Line: fault.Line, Column: max(fault.Column, 1)}, "%s; the configuration is a single one", fault.Message)
 	case fault != nil:
-		d.problemAt(place{d.file, fault.Line, max(fault.Column, 1)}, "", "not valid YAML: %s", fault.Message)
+		d.problemAt(Problem{File: d.file, Line: fault.Line, Column: max(fault.Column, 1)}, "not valid YAML: %s", fault.Message)
 	case root == nil:
-		d.places[""] = place{d.file, 1, 1} // an empty file; what must be there is missed by check
+		d.places[""] = Problem{File: d.file, Line: 1, Column: 1} // an empty file; what must be there is missed by check
 	case isNull(root):
-		d.places[""] = d.placeOf(root)
+		d.places[""] = d.placeOf(root, "")
 	default:
 		d.value(root, reflect.ValueOf(out).Elem(), "")
 	}
@@ -117,7 +110,7 @@ func (d *decoder) cover(n *yaml.Node) {
 
 // value reads n into v. key is where n is, such as configSources[0].address.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
-	d.places[key] = d.placeOf(n)
+	d.places[key] = d.placeOf(n, key)
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -227,7 +220,7 @@ func (d *decoder) dictionary(n *yaml.Node, v reflect.Value, key string) {
 			continue
 		}
 		if v.MapIndex(reflect.ValueOf(name.Value)).IsValid() {
-			d.problemAt(d.placeOf(name), sub, "given twice")
+			d.problemAt(d.placeOf(name, sub), "given twice")
 			continue
 		}
 		value := reflect.New(v.Type().Elem()).Elem()
@@ -285,12 +278,12 @@ func (d *decoder) fields(n *yaml.Node, fields map[string]reflect.Value, key stri
 		other, elsewhere := d.places[sub]
 		switch first, repeated := seen[name.Value]; {
 		case repeated:
-			d.problemAt(d.placeOf(name), sub, "given twice, first in line %d", first)
-		case elsewhere && other.file != d.file && sub != sourcesKey:
-			d.problemAt(d.placeOf(name), sub, "given twice, first in %s; only %s may stand in several files", d.problemOf(other, "", "").Place(),
+			d.problemAt(d.placeOf(name, sub), "given twice, first in line %d", first)
+		case elsewhere && other.File != d.file && sub != sourcesKey:
+			d.problemAt(d.placeOf(name, sub), "given twice, first in %s; only %s may stand in several files", other.Place(),
 				sourcesKey)
 		case !known:
-			d.problemAt(d.placeOf(name), sub, "%s", unknown(name.Value))
+			d.problemAt(d.placeOf(name, sub), "%s", unknown(name.Value))
 		default:
 			d.value(value, field, sub)
 		}
@@ -303,7 +296,7 @@ func (d *decoder) isName(n *yaml.Node, key string) bool {
 	if n.Kind == yaml.ScalarNode && isPlain(n) && !isNull(n) {
 		return true
 	}
-	d.problemAt(d.placeOf(n), key, "want a name as the key")
+	d.problemAt(d.placeOf(n, key), "want a name as the key")
 	return false
 }
 
@@ -355,7 +348,10 @@ func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null" && slices.Contains([]string{"", "~", "null", "Null", "NULL"}, n.Value)
 }
 
-func (d *decoder) placeOf(n *yaml.Node) place { return place{d.file, n.Line, n.Column} }
+// placeOf is the place of n, of key.
+func (d *decoder) placeOf(n *yaml.Node, key string) Problem {
+	return Problem{File: d.file, Line: n.Line, Column: n.Column, Key: key}
+}
 
 // variable is $$, which stands for a dollar sign, ${NAME}, or what begins like that and is neither.
 var variable = regexp.MustCompile(`\$\$|\$\{[^}]*\}?`)
@@ -377,9 +373,9 @@ func (d *decoder) expand(n *yaml.Node, key string) {
 		value, set := os.LookupEnv(name)
 		switch {
 		case !closed || !variableName.MatchString(name):
-			d.problemAt(d.placeOf(n), key, "want ${NAME} with letters, digits and _, or $$ for a dollar sign, got %s", found)
+			d.problemAt(d.placeOf(n, key), "want ${NAME} with letters, digits and _, or $$ for a dollar sign, got %s", found)
 		case !set:
-			d.problemAt(d.placeOf(n), key, "the environment variable %s is not set", name)
+			d.problemAt(d.placeOf(n, key), "the environment variable %s is not set", name)
 		}
 		d.veil.Cover(value)
 		return value

@@ -25,13 +25,36 @@ func completeFlag(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, f)
 }
 
+func offeredKinds() []cobra.Completion {
+	return words.Each(resource.Schemas(), func(s *resource.Schema) string { return cobra.CompletionWithDesc(s.Plural, string(s.Kind)) })
+}
+
+func offeredTypes(names []string) []cobra.Completion {
+	return words.Each(names, func(name string) string { return cobra.CompletionWithDesc(name, "of Envoy") })
+}
+
+func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, noFiles
+	}
+	return offeredKinds(), noFiles
+}
+
+func completeKinds(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return offeredKinds(), noFiles
+}
+
+func completeType(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, noFiles
+	}
+	return append(offeredKinds(), offeredTypes(envoyTypeNames())...), noFiles
+}
+
 // objects returns the objects of a kind that a server has; none if it cannot be asked.
 func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resource {
 	schema, ok := resource.SchemaByName(kind)
-	if !ok {
-		return nil
-	}
-	if findServer(cmd) != nil {
+	if !ok || findServer(cmd) != nil {
 		return nil
 	}
 	server := f.client(cmd)
@@ -49,22 +72,18 @@ func (f *clientFlags) completeObjects(cmd *cobra.Command, args []string, typed s
 		return words.Each(f.names(cmd, kind, object), func(name string) string { return kind + "/" + name }), noFiles
 	}
 	if len(args) == 0 {
-		names, _ := completeType(cmd, args, typed)
 		if before := strings.LastIndex(typed, ","); before >= 0 { // one more kind
-			kinds, _ := completeKind(cmd, args, typed)
-			return words.Each(kinds, func(kind string) string { return typed[:before+1] + kind }), noFiles
+			return words.Each(offeredKinds(), func(kind string) string { return typed[:before+1] + kind }), noFiles
 		}
+		names, _ := completeType(cmd, args, typed)
 		return append(names, cobra.CompletionWithDesc(allKinds, "all kinds")), noFiles
 	}
 	return f.names(cmd, args[0], typed), noFiles
 }
 
 // completeLoadTypes offers what load takes, one more behind a comma.
-func completeLoadTypes(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	names, _ := completeKind(cmd, nil, typed)
-	for _, name := range slices.Sorted(maps.Keys(envoyTypes())) {
-		names = append(names, cobra.CompletionWithDesc(name, "of Envoy"))
-	}
+func completeLoadTypes(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names := append(offeredKinds(), offeredTypes(slices.Sorted(maps.Keys(envoyTypes())))...)
 	before := typed[:strings.LastIndex(typed, ",")+1]
 	return words.Each(names, func(name string) string { return before + name }), noFiles | cobra.ShellCompDirectiveNoSpace
 }

@@ -132,32 +132,6 @@ func kindNames() (names []string) {
 	return append(names, envoyTypeNames()...)
 }
 
-func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []cobra.Completion
-	for _, s := range resource.Schemas() {
-		names = append(names, cobra.CompletionWithDesc(s.Plural, string(s.Kind)))
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-func completeKinds(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return completeKind(cmd, nil, typed)
-}
-
-func completeType(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	names, directive := completeKind(cmd, args, typed)
-	if len(args) > 0 {
-		return names, directive
-	}
-	for _, t := range client.EnvoyTypes() {
-		names = append(names, cobra.CompletionWithDesc(t.Name, "of Envoy"))
-	}
-	return names, directive
-}
-
 func newGet() *cobra.Command {
 	var flags clientFlags
 	var stored storeFlags
@@ -283,12 +257,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
 	cmd.Flags().Var(&at, "at", "show what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
 	cmd.Flags().BoolVarP(&watched, "watch", "w", false, "print them, and then each change, as tributary watch does")
-	cmd.MarkFlagsMutuallyExclusive("watch", "at")
-	cmd.MarkFlagsMutuallyExclusive("watch", "store")
-	cmd.MarkFlagsMutuallyExclusive("server", "at")
-	cmd.MarkFlagsMutuallyExclusive("store", "at")
-	cmd.MarkFlagsMutuallyExclusive("server", "store")
-	cmd.MarkFlagsMutuallyExclusive("server", "config")
+	for _, pair := range []string{"watch at", "watch store", "server at", "store at", "server store", "server config"} {
+		cmd.MarkFlagsMutuallyExclusive(strings.Fields(pair)...)
+	}
 	format.add(cmd)
 	return cmd
 }
@@ -422,16 +393,22 @@ func eachWanted(args []string, flags *clientFlags) (all []wanted, err error) {
 
 // named reads [NAMESPACE/]NAME.
 func (f *clientFlags) named(object string) (resource.Key, error) {
-	namespace, name, ok := strings.Cut(object, "/")
-	switch {
-	case !ok && f.everywhere:
+	if f.everywhere && !strings.Contains(object, "/") {
 		return resource.Key{}, usage("a NAME is of one namespace: give it with -n, not -A")
+	}
+	return namedIn(f.namespace, object)
+}
+
+// namedIn reads [NAMESPACE/]NAME, where namespace is meant if there is none.
+func namedIn(namespace, object string) (resource.Key, error) {
+	before, name, ok := strings.Cut(object, "/")
+	switch {
 	case !ok:
-		return resource.Key{Namespace: f.namespace, Name: object}, nil
-	case namespace == "" || name == "":
+		return resource.Key{Namespace: namespace, Name: object}, nil
+	case before == "" || name == "":
 		return resource.Key{}, usage("want NAMESPACE/NAME, got %q", object)
 	}
-	return resource.Key{Namespace: namespace, Name: name}, nil
+	return resource.Key{Namespace: before, Name: name}, nil
 }
 
 // pick chooses of all objects of the kind those that are wanted. The error names those that are not there.

@@ -170,9 +170,7 @@ type moment struct {
 }
 
 func (m *moment) String() string { return m.text }
-
-// Type is how the help calls the value.
-func (m *moment) Type() string { return "time" }
+func (m *moment) Type() string   { return "time" }
 
 // Set takes a time, in UTC as all times are printed unless it names another zone, or how long ago it was.
 func (m *moment) Set(text string) error {

@@ -59,11 +59,8 @@ func orElse(variable, key, address string) string {
 }
 
 func (s *adminServer) String() string { return s.address }
+func (s *adminServer) Type() string   { return "address" }
 
-// Type is how the help calls the value.
-func (s *adminServer) Type() string { return "address" }
-
-// Set takes an address.
 func (s *adminServer) Set(v string) error {
 	*s = adminServer{address: v}
 	return nil
@@ -74,8 +71,7 @@ func (s *adminServer) client(secure *adsc.TLS) *client.Admin {
 	return &client.Admin{Address: s.address, From: s.from, Unknown: s.err, TLS: secure}
 }
 
-// findAdmin has the flag --admin of cmd, if it was not given, name the server of the file that -c names, of the variable, of the first
-// default configuration file, or the default server.
+// findAdmin has the flag --admin of cmd, if it was not given, name the server that is meant then.
 func findAdmin(cmd *cobra.Command) {
 	flag := cmd.Flags().Lookup("admin")
 	if flag == nil || flag.Changed {
@@ -85,16 +81,24 @@ func findAdmin(cmd *cobra.Command) {
 	if !ok {
 		return // of serve
 	}
-	if *s = (adminServer{address: os.Getenv(envAdmin), from: "$" + envAdmin}); s.address != "" && !cmd.Flags().Changed("config") {
-		return
-	}
-	*s = adminServer{address: config.DefaultAdmin, from: "the default"}
-	if l, file, err := configuredListen(cmd); err != nil {
+	s.address, s.from, s.err = whereIs(cmd, envAdmin, "listen.admin", config.DefaultAdmin, adminOf)
+	if s.err != nil {
 		s.err = &failure{exitConfig, fmt.Errorf("the admin server is not known; name it with --admin (by default it is %s): %w",
-			config.DefaultAdmin, err)}
-	} else if l != nil {
-		*s = adminServer{address: adminOf(l), from: "listen.admin of " + file}
+			config.DefaultAdmin, s.err)}
 	}
+}
+
+// whereIs is the address of a server that no flag names, and what names it: the file that -c names, the variable, the first default
+// configuration file, or nothing, and then it is the usual one.
+func whereIs(cmd *cobra.Command, variable, key, usual string, of func(*config.Listen) string) (address, from string, err error) {
+	if given := os.Getenv(variable); given != "" && !cmd.Flags().Changed("config") {
+		return given, "$" + variable, nil
+	}
+	l, file, err := configuredListen(cmd)
+	if err != nil || l == nil {
+		return usual, "the default", err
+	}
+	return of(l), key + " of " + file, nil
 }
 
 // adminOf is the address of the admin server that listens as l says, for who asks it on this machine.
@@ -143,20 +147,17 @@ func newXDSServer(address *string) xdsServer { return xdsServer{address} }
 
 // defaultServer is the server that is meant if none is given to cmd.
 func defaultServer(cmd *cobra.Command) (string, error) {
-	given := os.Getenv(envServer)
-	if given == "" || cmd.Flags().Changed("config") {
-		l, _, err := configuredListen(cmd)
-		switch {
-		case err != nil:
-			return "", &failure{exitConfig, fmt.Errorf("the xDS server is not known; name it with --server: %w", err)}
-		case l == nil:
-			return config.DefaultXDS, nil
-		}
-		return reachable(l.XDSAddress()), nil
+	given, from, err := whereIs(cmd, envServer, "listen.xds", config.DefaultXDS,
+		func(l *config.Listen) string { return reachable(l.XDSAddress()) })
+	if err != nil {
+		return "", &failure{exitConfig, fmt.Errorf("the xDS server is not known; name it with --server: %w", err)}
+	}
+	if from != "$"+envServer {
+		return given, nil
 	}
 	address, err := xdsAddress(given)
 	if err != nil {
-		return given, usage("$%s %s: %w", envServer, given, err)
+		return given, usage("%s %s: %w", from, given, err)
 	}
 	return address, nil
 }
@@ -180,10 +181,8 @@ func (s xdsServer) String() string {
 	return *s.address
 }
 
-// Type is how the help calls the value.
 func (s xdsServer) Type() string { return "address" }
 
-// Set takes an address.
 func (s xdsServer) Set(v string) (err error) {
 	*s.address, err = xdsAddress(v)
 	return err

@@ -30,7 +30,7 @@ func (r *Relay) newWatches(all []config.Verify, metrics prometheus.Registerer) (
 				return verify.Served{Objects: slices.Collect(r.view.Snapshot().All()), Asked: asked(r.engine.Clients())}
 			}}
 		}
-		watches = append(watches, verify.NewWatch(verify.Options{Peer: peer, Every: time.Duration(v.Every), Log: r.log}))
+		watches = append(watches, &verify.Watch{Peer: peer, Every: time.Duration(v.Every), Log: r.log})
 	}
 	return watches, metrics.Register(watches)
 }

@@ -197,7 +197,7 @@ func (i *Istiod) Check() error {
 // Stored returns what the istiod has.
 func (i *Istiod) Stored(ctx context.Context) ([]Stored, error) {
 	page := strings.TrimSuffix(i.URL, "/") + "/debug/configz"
-	text, err := get(ctx, i.Client, page)
+	text, _, err := Get(ctx, i.Client, page)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (i *Istiod) Stored(ctx context.Context) ([]Stored, error) {
 
 // IsTributary says whether it is one of ours that is asked, which has what it serves itself under the same name.
 func (i *Istiod) IsTributary(ctx context.Context) bool {
-	text, err := get(ctx, i.Client, strings.TrimSuffix(i.URL, "/")+"/metrics")
+	text, _, err := Get(ctx, i.Client, strings.TrimSuffix(i.URL, "/")+"/metrics")
 	return err == nil && (bytes.Contains(text, []byte("\ntributary_build_info{")) || bytes.HasPrefix(text, []byte("tributary_build_info{")))
 }
 

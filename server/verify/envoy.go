@@ -73,7 +73,8 @@ func (e *Envoy) read(ctx context.Context) ([]byte, error) {
 	} else if e.IsFile() {
 		return readFile(e.Where)
 	}
-	return get(ctx, &client, base+"/config_dump?include_eds")
+	text, _, err := Get(ctx, &client, base+"/config_dump?include_eds")
+	return text, err
 }
 
 func readFile(name string) ([]byte, error) {
@@ -89,25 +90,25 @@ func readFile(name string) ([]byte, error) {
 	return text, nil
 }
 
-// get returns a page.
-func get(ctx context.Context, client *http.Client, page string) ([]byte, error) {
+// Get returns a page, and its headers.
+func Get(ctx context.Context, client *http.Client, page string) ([]byte, http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = resp.Body.Close() }() // everything was read
 	text, err := body.Read(resp.Body, maxAnswer)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", page, err)
+		return nil, nil, fmt.Errorf("%s: %w", page, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", page, resp.Status)
-	}
-	return text, nil
+	return text, resp.Header, nil
 }
 
 // Expected is the configuration that an Envoy should have now, and what it rejects.

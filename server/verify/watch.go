@@ -83,38 +83,29 @@ func (p *EnvoyPeer) Find(ctx context.Context) ([]Finding, int, error) {
 
 func (p *EnvoyPeer) name(r *Report) { r.Envoy = p.Where }
 
-// Options of a Watch.
-type Options struct {
+// Watch verifies a peer again and again.
+type Watch struct {
 	Peer  Peer
 	Every time.Duration
 	Log   *slog.Logger
-}
-
-// Watch verifies a peer again and again.
-type Watch struct {
-	opts Options
 
 	mu     sync.Mutex
-	report Report
-}
-
-// NewWatch returns a watch that has not looked yet.
-func NewWatch(opts Options) *Watch {
-	w := &Watch{opts: opts, report: Report{Findings: []Finding{}}}
-	opts.Peer.name(&w.report)
-	return w
+	report Report // without the name of the peer
 }
 
 // Report returns what was found.
 func (w *Watch) Report() Report {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.report
+	r := w.report
+	r.Findings = append([]Finding{}, r.Findings...)
+	w.Peer.name(&r)
+	return r
 }
 
 // Run looks again and again until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	tick := time.NewTicker(w.opts.Every)
+	tick := time.NewTicker(w.Every)
 	defer tick.Stop()
 	for {
 		w.look(ctx)
@@ -145,9 +136,9 @@ func (w *Watch) look(ctx context.Context) {
 }
 
 func (w *Watch) find(ctx context.Context) ([]Finding, int, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.opts.Every)
+	ctx, cancel := context.WithTimeout(ctx, w.Every)
 	defer cancel()
-	return w.opts.Peer.Find(ctx)
+	return w.Peer.Find(ctx)
 }
 
 // lasting are the findings of now that were there before. An object that changes all the time may be behind each time.
@@ -169,19 +160,22 @@ func (w *Watch) publish(findings []Finding, objects int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.report
+	var named Report
+	w.Peer.name(&named)
+	log := w.Log.With("istiod", named.Istiod, "envoy", named.Envoy)
 	if err != nil {
 		if w.report.Error = err.Error(); before.Error == "" {
-			w.opts.Log.Warn("a client cannot be verified", "istiod", before.Istiod, "envoy", before.Envoy, "err", err)
+			log.Warn("a client cannot be verified", "err", err)
 		}
 		return
 	}
-	w.report = Report{Istiod: before.Istiod, Envoy: before.Envoy, At: time.Now(), Objects: objects, Findings: append([]Finding{}, findings...)}
+	w.report = Report{At: time.Now(), Objects: objects, Findings: findings}
 	was, is := before.wrong(), w.report.wrong()
 	switch {
 	case is > 0 && is != was:
-		w.opts.Log.Warn("a client does not have what is served", "istiod", before.Istiod, "envoy", before.Envoy, "findings", w.report.counts())
+		log.Warn("a client does not have what is served", "findings", w.report.counts())
 	case is == 0 && was > 0:
-		w.opts.Log.Info("a client has what is served again", "istiod", before.Istiod, "envoy", before.Envoy)
+		log.Info("a client has what is served again")
 	}
 }
 

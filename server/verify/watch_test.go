@@ -53,13 +53,13 @@ func TestWatchFindsWhatLasts(t *testing.T) {
 		require.NoError(t, err)
 		well := append(append([]byte("["), text...), ']')
 		istiod := &shown{page: well}
-		w := NewWatch(Options{
+		w := &Watch{
 			Peer: &IstiodPeer{
 				Istiod: Istiod{URL: "http://istiod:8080", Client: &http.Client{Transport: istiod}},
 				Served: func() Served { return Served{Objects: []*resource.Resource{ours}} },
 			},
 			Every: time.Minute, Log: slog.New(slog.DiscardHandler),
-		})
+		}
 		all := Watches{w}
 		metrics := func(want string) {
 			t.Helper()

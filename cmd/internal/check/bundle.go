@@ -125,27 +125,25 @@ func (s *Secrets) Configuration(text []byte, dir string) ([]byte, error) {
 	if err := yaml.Unmarshal(text, &root); err != nil {
 		return nil, errors.New("it is no YAML, and is left out: what is secret in it cannot be told")
 	}
-	s.Clean(&root, dir)
+	s.Clean(&root, "", dir)
 	return yaml.Marshal(&root)
 }
 
-// Clean takes secrets and comments out of the tree of a configuration of a file in dir, and notes the secrets.
-func (s *Secrets) Clean(root *yaml.Node, dir string) { s.clean(root, "", dir) }
-
-// clean takes secrets and comments out of a tree, of which the settings stand under key.
-func (s *Secrets) clean(n *yaml.Node, key, dir string) {
+// Clean takes secrets and comments out of the tree of the settings that stand under key in a configuration of a file in dir, and notes the
+// secrets.
+func (s *Secrets) Clean(n *yaml.Node, key, dir string) {
 	n.HeadComment, n.LineComment, n.FootComment = "", "", ""
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			s.clean(n.Content[i], "", dir)
-			s.clean(n.Content[i+1], n.Content[i].Value, dir)
+			s.Clean(n.Content[i], "", dir)
+			s.Clean(n.Content[i+1], n.Content[i].Value, dir)
 		}
 	case yaml.ScalarNode:
 		s.scalar(n, key, dir)
 	default: // of a list the key is that of all; an anchor is cleaned where it stands
 		for _, child := range n.Content {
-			s.clean(child, key, dir)
+			s.Clean(child, key, dir)
 		}
 	}
 }

@@ -97,8 +97,7 @@ func (l *Linter) Analyze() {
 		if _, err := fmt.Sscanf(f.Message, "spec.http[%d]", &n); err == nil && f.Code == Unreachable {
 			same := fmt.Sprintf("virtualService rule #%d not used", n)
 			l.Findings = slices.DeleteFunc(l.Findings, func(of Finding) bool {
-				key := resource.Key{Kind: of.Kind, Namespace: of.Namespace, Name: of.Name}
-				return key == f.Key && strings.HasPrefix(of.Message, same)
+				return of.key() == f.Key && strings.HasPrefix(of.Message, same)
 			})
 		}
 		l.find(f.Severity, Rule(f.Code), f.Key, l.fieldPlace(l.placeOf(f.Key), f.Key.Name, f.Message), fmt.Sprintf("%s (%s)", f.Message, f.Code))

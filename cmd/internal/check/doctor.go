@@ -21,6 +21,7 @@ import (
 	"tributary/internal/relay"
 	"tributary/internal/words"
 	"tributary/resource"
+	"tributary/server/verify"
 )
 
 // Result is what came of one look.
@@ -251,7 +252,10 @@ func (d *Doctor) istiod(ctx context.Context, cfg *config.Config) {
 			d.note(ofIstiod, Error, err.Error(), "give the http://HOST:PORT of its debug pages (8080), and have ENABLE_DEBUG_ON_HTTP on there")
 		} else {
 			d.mesh(cfg, d.Istiod, text)
-			d.apart(date)
+			if by := time.Since(date).Abs(); !date.IsZero() && by > apartAtMost {
+				d.note(ofClock, Warning, fmt.Sprintf("the clocks of this machine and of istiod differ by %s", by.Round(time.Second)),
+					"have both kept right by the same servers of time")
+			}
 		}
 	}
 	if d.MeshConfig == "" && d.Istiod == "" {
@@ -264,32 +268,12 @@ func (d *Doctor) istiod(ctx context.Context, cfg *config.Config) {
 func fetch(ctx context.Context, page string) ([]byte, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<24))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", page, resp.Status)
-	}
-	date, _ := http.ParseTime(resp.Header.Get("Date")) // without one nothing is said
+	text, header, err := verify.Get(ctx, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, page)
+	date, _ := http.ParseTime(header.Get("Date")) // without one nothing is said
 	return text, date, err
 }
 
 const apartAtMost = 30 * time.Second
-
-func (d *Doctor) apart(date time.Time) {
-	if by := time.Since(date).Abs(); !date.IsZero() && by > apartAtMost {
-		d.note(ofClock, Warning, fmt.Sprintf("the clocks of this machine and of istiod differ by %s", by.Round(time.Second)),
-			"have both kept right by the same servers of time")
-	}
-}
 
 // mesh looks at a mesh configuration, which may be that of a Helm chart.
 func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {

@@ -66,7 +66,8 @@ func (d *Doctor) watches(cfg *config.Config) {
 	if directories == 0 {
 		return
 	}
-	limit, err := kernelNumber("/proc/sys/fs/inotify/max_user_watches")
+	text, _ := os.ReadFile("/proc/sys/fs/inotify/max_user_watches")
+	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
 		d.note(ofWatches, Skipped, "this system does not tell how much may be watched", "")
 		return
@@ -78,14 +79,6 @@ func (d *Doctor) watches(cfg *config.Config) {
 		return
 	}
 	d.note(ofWatches, Fine, said, "")
-}
-
-func kernelNumber(path string) (int, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
 // leastFree is how much room on the disk is little, in bytes.
@@ -211,14 +204,14 @@ func hostsOf(address string) (hosts []string) {
 
 func (d *Doctor) certificate(c transport.Status) {
 	said := fmt.Sprintf("%s: %s of %s is valid until %s", c.Listener, c.File, c.Subject, c.NotAfter.UTC().Format(time.RFC3339))
-	switch {
-	case c.Expired:
-		d.note(ofTLS, Error, said, "put another in its place; a server that runs takes it up by itself")
-	case c.Soon:
-		d.note(ofTLS, Warning, said, "put another in its place; a server that runs takes it up by itself")
-	default:
-		d.note(ofTLS, Fine, said, "")
+	severity, fix := Fine, ""
+	if c.Expired || c.Soon {
+		severity, fix = Warning, "put another in its place; a server that runs takes it up by itself"
 	}
+	if c.Expired {
+		severity = Error
+	}
+	d.note(ofTLS, severity, said, fix)
 }
 
 func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
@@ -236,18 +229,19 @@ func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 			continue
 		}
 		lis, err := process.Listen(ctx, p.address)
-		switch {
-		case err == nil:
+		if err == nil {
 			_ = lis.Close() // nobody has come
 			d.note(ofPorts, Fine, fmt.Sprintf("%s: %s is free", p.key, p.address), "")
-		case errors.Is(err, syscall.EADDRINUSE):
-			d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err), "find who has it with ss -ltnp, and end that, or take another port")
-		case errors.Is(err, syscall.EACCES):
-			d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err),
-				"take a port from 1024 on, or give the service CAP_NET_BIND_SERVICE; a socket needs a directory that the user may write to")
-		default:
-			d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err), "correct the address: it has to be one of this machine")
+			continue
 		}
+		fix := "correct the address: it has to be one of this machine"
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			fix = "find who has it with ss -ltnp, and end that, or take another port"
+		case errors.Is(err, syscall.EACCES):
+			fix = "take a port from 1024 on, or give the service CAP_NET_BIND_SERVICE; a socket needs a directory that the user may write to"
+		}
+		d.note(ofPorts, Error, fmt.Sprintf("%s: %v", p.key, err), fix)
 	}
 }
 
@@ -282,25 +276,25 @@ func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
 	if stood > time.Second {
 		after = stood.Round(time.Second)
 	}
+	severity, said, fix := Error, fmt.Sprintf("%s: after %s %v", address, after, err), ""
 	switch {
 	case err == nil:
-		d.note(ofKeepalive, Fine, fmt.Sprintf("%s: an idle stream stood for %s", address, after), "")
+		severity, said = Fine, fmt.Sprintf("%s: an idle stream stood for %s", address, after)
 	case errors.Is(err, client.ErrPings):
-		d.note(ofKeepalive, Error, fmt.Sprintf("%s: after %s %v", address, after, err),
-			"it is not our port that does so: find what answers there, and have it allow a ping every 30 s (KeepaliveEnforcementPolicy of gRPC), "+
-				"or have it pass TCP on as it is")
+		fix = "it is not our port that does so: find what answers there, and have it allow a ping every 30 s (KeepaliveEnforcementPolicy of " +
+			"gRPC), or have it pass TCP on as it is"
 	case errors.Is(err, client.ErrSilent):
-		d.note(ofKeepalive, Error, fmt.Sprintf("%s: after %s %v", address, after, err),
-			"a firewall or NAT in between forgets connections that are idle: have it keep them for longer than the 30 s after which istiod pings")
+		fix = "a firewall or NAT in between forgets connections that are idle: have it keep them for longer than the 30 s after which istiod " +
+			"pings"
 	case errors.Is(err, client.ErrEnded):
-		d.note(ofKeepalive, Error, fmt.Sprintf("%s: after %s %v", address, after, err),
-			"unless tributary was ended: raise the idle timeout of the balancer or proxy in between above 30 s; if it is one for HTTP, which "+
-				"answers pings itself, "+
-				"have it never end idle streams, nor connections for their age, or pass TCP on as it is")
+		fix = "unless tributary was ended: raise the idle timeout of the balancer or proxy in between above 30 s; if it is one for HTTP, which " +
+			"answers pings itself, have it never end idle streams, nor connections for their age, or pass TCP on as it is"
 	default:
-		d.note(ofKeepalive, Error, err.Error(), "see that the address is the one in istiod's configSources, and can be reached from here; for "+
-			"TLS give --tls-ca, --tls-cert and --tls-key as istiod has them")
+		said = err.Error()
+		fix = "see that the address is the one in istiod's configSources, and can be reached from here; for TLS give --tls-ca, --tls-cert and " +
+			"--tls-key as istiod has them"
 	}
+	d.note(ofKeepalive, severity, said, fix)
 	if !arrived {
 		d.note(ofKeepalive, Warning, fmt.Sprintf("%s: who answers there is not the server that runs with %s", address, d.File),
 			"see that what is in between leads to this server; of several replicas it may have been another one")

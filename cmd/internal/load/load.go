@@ -14,6 +14,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -99,7 +101,7 @@ func dial(cfg Config) ([]*grpc.ClientConn, error) {
 		conn, err := grpc.NewClient(cfg.Server,
 			grpc.WithTransportCredentials(secure),
 			grpc.WithNoProxy(),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.ForceCodecV2(newCodec())),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.ForceCodecV2(codec{encoding.GetCodecV2(grpcproto.Name)})),
 		)
 		if err != nil {
 			return conns, fmt.Errorf("connect to %s: %w", cfg.Server, err)

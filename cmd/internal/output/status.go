@@ -168,7 +168,9 @@ func kindsOf(st *admin.Status) string {
 	if len(st.Kinds) == 0 {
 		return "none"
 	}
-	kinds := words.Each(slices.Sorted(maps.Keys(st.Kinds)), func(kind resource.Kind) string { return fmt.Sprintf("%s %d", kind, st.Kinds[kind]) })
+	kinds := words.Each(slices.Sorted(maps.Keys(st.Kinds)), func(kind resource.Kind) string {
+		return fmt.Sprintf("%s %d", kind, st.Kinds[kind])
+	})
 	return fmt.Sprintf("%d: %s", st.Objects, strings.Join(kinds, ", "))
 }
 

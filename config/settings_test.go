@@ -1,0 +1,61 @@
+package config_test
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/config"
+)
+
+// TestSettingsReachTheirSource: each setting of a source is one of the package of the source, under the same name.
+func TestSettingsReachTheirSource(t *testing.T) {
+	consul, nacos, eureka, dubbo := new(config.Consul), new(config.Nacos), new(config.Eureka), new(config.Dubbo)
+	files, xds, kv := new(config.File), new(config.XDS), new(config.ConsulKV)
+	for _, s := range []any{consul, nacos, eureka, dubbo, files, xds, kv} {
+		given := reflect.ValueOf(s).Elem()
+		names := fill(given)
+		require.NotEmpty(t, names)
+		made := reflect.ValueOf(s).MethodByName("Source").Call(nil)[0]
+		for _, name := range names {
+			if name == "TLSSettings" || name == "LabelTags" || name == "PartialStart" { // which have tests of their own
+				continue
+			}
+			got := made.FieldByName(name)
+			if mapping := made.FieldByName("Mapping"); mapping.IsValid() && (!got.IsValid() || got.Kind() == reflect.Interface) {
+				got = mapping.FieldByName(name)
+			}
+			require.True(t, got.IsValid() && !got.IsZero(), "%s: %s", given.Type(), name)
+		}
+	}
+}
+
+// fill gives each field of a struct a value, and returns their names.
+func fill(v reflect.Value) (names []string) {
+	for i := range v.NumField() {
+		field := v.Field(i)
+		if v.Type().Field(i).Anonymous {
+			names = append(names, fill(field)...)
+			continue
+		}
+		names = append(names, v.Type().Field(i).Name)
+		switch field.Kind() {
+		case reflect.String:
+			field.SetString("x")
+		case reflect.Bool:
+			field.SetBool(true)
+		case reflect.Int, reflect.Int64:
+			field.SetInt(7)
+		case reflect.Slice:
+			field.Set(reflect.MakeSlice(field.Type(), 1, 1))
+		case reflect.Map:
+			field.Set(reflect.MakeMap(field.Type()))
+		case reflect.Pointer:
+			field.Set(reflect.New(field.Type().Elem()))
+		default:
+			panic(field.Type().String())
+		}
+	}
+	return names
+}
