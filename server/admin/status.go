@@ -52,8 +52,8 @@ type Status struct {
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
 
-// maxTold is how many things of a sort are told in full; the others are counted.
-const maxTold = 3
+// maxListed is how many things of a sort are told in full; the others are counted.
+const maxListed = 3
 
 // SourceState is a source without its lists.
 type SourceState struct {
@@ -158,7 +158,7 @@ func (s *Server) Status() Status {
 	}
 	if st.Quarantined > 0 {
 		all := s.Quarantined()
-		st.Invalid = all[:min(len(all), maxTold)]
+		st.Invalid = all[:min(len(all), maxListed)]
 	}
 	if s.opts.Affected != nil {
 		st.WithoutEffect = len(s.opts.Affected())
@@ -166,7 +166,7 @@ func (s *Server) Status() Status {
 	if s.opts.Unenforced != nil {
 		all := s.opts.Unenforced()
 		st.Unenforced = len(all)
-		for _, key := range all[:min(len(all), maxTold)] {
+		for _, key := range all[:min(len(all), maxListed)] {
 			st.NotEnforced = append(st.NotEnforced, conflicts.Ref(key))
 		}
 	}
@@ -212,7 +212,7 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
 			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored, Foreign: src.Foreign, Unsure: src.Unsure,
 			Unread: src.Unread, Warnings: len(src.Warnings), LeftOut: src.LeftOutCount,
-			Duplicates: src.Conflicts[:min(len(src.Conflicts), maxTold)],
+			Duplicates: src.Conflicts[:min(len(src.Conflicts), maxListed)],
 		}
 		if src.Kept != nil {
 			state.NotKept = src.Kept.Error
