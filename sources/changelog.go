@@ -16,7 +16,7 @@ import (
 type changeLog struct {
 	limiter *rate.Limiter
 
-	mu     sync.Mutex
+	mu       sync.Mutex
 	unlogged int // commits without a line since the last one
 }
 

@@ -394,8 +394,8 @@ func (f *sourceSet) sweep(ctx context.Context) {
 	}
 }
 
-// logRemoved logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited the configuration. But a
-// source that was left out by mistake, or a mistyped address without objects, shows here.
+// logRemoved logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited the configuration.
+// But a source that was left out by mistake, or a mistyped address without objects, shows here.
 func (f *sourceSet) logRemoved(previous memstore.Snapshot) {
 	const named = 20
 	gone, from := make(map[resource.Kind]int), make(map[string]bool)

@@ -55,7 +55,7 @@ func Who(clients Clients) iter.Seq[xds.ClientStatus] {
 // longer.
 const (
 	batchSize = 100
-	turnFor = 10 * time.Millisecond
+	turnFor   = 10 * time.Millisecond
 )
 
 // forEach looks at the clients that Who yields, in turns with others who have much done, until ctx ends or look has an error.
