@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
 	"tributary/internal/history"
 	"tributary/memstore"
@@ -198,10 +199,8 @@ func (s *Server) content(of memstore.Snapshot) string {
 func (s *Server) sourceStates(all []sources.Status) []SourceState {
 	order := s.opts.View.Sources()
 	position := func(name string) int {
-		for i, src := range order {
-			if src.Name == name {
-				return i
-			}
+		if i := slices.IndexFunc(order, func(src aggregate.SourceStatus) bool { return src.Name == name }); i >= 0 {
+			return i
 		}
 		return len(order)
 	}
