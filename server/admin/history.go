@@ -38,7 +38,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 		Kind: kind, Namespace: query.Get("namespace"), Name: query.Get("name"), Source: query.Get("source"),
 		Limit: historyLimit, Details: query.Get("details") == "true",
 	}
-	if q.Since, ok = timeIn(w, r, "since", time.Time{}); !ok {
+	if q.Since, ok = timeIn(w, "since", query.Get("since"), time.Time{}); !ok {
 		return
 	}
 	var err error
@@ -63,7 +63,7 @@ func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	at, ok := timeIn(w, r, "time", time.Now())
+	at, ok := timeIn(w, "time", r.URL.Query().Get("time"), time.Now())
 	if !ok {
 		return
 	}
@@ -75,9 +75,8 @@ func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
 	s.writeJSON(w, r, func(w io.Writer) error { return writeState(w, a, encoded(r)) })
 }
 
-// timeIn returns the time in a parameter, or fallback without one. It answers with an error if that is none.
-func timeIn(w http.ResponseWriter, r *http.Request, name string, fallback time.Time) (at time.Time, ok bool) {
-	text := r.URL.Query().Get(name)
+// timeIn returns the time in the text of a parameter, or fallback without one. It answers with an error if that is none.
+func timeIn(w http.ResponseWriter, name, text string, fallback time.Time) (at time.Time, ok bool) {
 	if text == "" {
 		return fallback, true
 	}
