@@ -53,8 +53,10 @@ func (s Settings) withDefaults() (Settings, error) {
 		key          string
 		value, least time.Duration
 	}{
-		{"quietDelay", s.QuietDelay, time.Millisecond}, {"maxDelay", s.MaxDelay, s.QuietDelay},
-		{"rescanInterval", s.RescanInterval, 100 * time.Millisecond}, {"emptyGrace", s.EmptyGrace, s.QuietDelay},
+		{"quietDelay", s.QuietDelay, time.Millisecond},
+		{"maxDelay", s.MaxDelay, s.QuietDelay},
+		{"rescanInterval", s.RescanInterval, 100 * time.Millisecond},
+		{"emptyGrace", s.EmptyGrace, s.QuietDelay},
 	} {
 		if d.value < d.least {
 			return s, fmt.Errorf("%s: want at least %s, got %s", d.key, d.least, d.value)
