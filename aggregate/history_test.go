@@ -167,7 +167,7 @@ func sources(ms []*modelSource) (sources []aggregate.Source) {
 	return sources
 }
 
-// take brings mirror up to date.
+// update brings mirror up to date.
 func take(mirror content, keys []resource.Key, now memstore.Snapshot) {
 	for _, key := range keys {
 		if r := now.Get(key); r != nil {

@@ -30,7 +30,7 @@ func (v *View) merge() (changes []<-chan struct{}) {
 		before := s.snapshot
 		keys := s.pull()
 		since = recent.Earlier(since, s.snapshot.Since(before.Revision()))
-		v.pool.take(s.sourceState, keys)
+		v.pool.update(s.sourceState, keys)
 		v.updateEarlier(before, s, v.rankOf(i), keys)
 		dirty = append(dirty, keys...)
 		if synced && !s.synced {

@@ -75,8 +75,8 @@ func (p *pool) restart(sources []orderedSource) {
 	}
 }
 
-// take updates the pool for changed keys of a source, if that has Merge.
-func (p *pool) take(s *sourceState, keys []resource.Key) {
+// update updates the pool for changed keys of a source, if that has Merge.
+func (p *pool) update(s *sourceState, keys []resource.Key) {
 	from := p.bySource[s]
 	if from == nil {
 		return

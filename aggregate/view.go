@@ -13,7 +13,6 @@ import (
 
 	"tributary/aggregate/conflicts"
 	"tributary/memstore"
-	"tributary/resource"
 )
 
 // Source is one of the stores that a View merges.
@@ -33,8 +32,13 @@ type Source struct {
 // View is the merged content of a set of sources, kept current by Run. It implements memstore.Reader, so everything that
 // reads a store can read a view. All methods are safe for concurrent use, except that Begin must not run beside Run.
 //
+// It is synced when every required source has been read once and is merged. It stays so when a source is added later: the content from
+// before stays served until that source is read.
+//
 // One commit of the view has whole commits of the sources, as many as there are at the time.
 type View struct {
+	memstore.Reader // table
+
 	wanted       atomic.Pointer[configuration] // by the last SetSources
 	reconfigured chan struct{}                 // wakes the loop for wanted; holds one
 	beats        memstore.Beat                 // answered by the loop
@@ -72,11 +76,10 @@ type state struct {
 	shadowed memstore.Snapshot
 }
 
-var _ memstore.Reader = (*View)(nil)
-
 // New returns a view of sources, empty until Run.
 func New(sources ...Source) *View {
 	v := &View{reconfigured: make(chan struct{}, 1), beats: make(memstore.Beat), hadObjects: make(map[string]bool)}
+	v.Reader = &v.table
 	v.published.Store(new(state))
 	v.SetSources(sources...)
 	return v
@@ -101,21 +104,6 @@ func (v *View) Begin(sources ...Source) {
 	v.SetSources(sources...)
 	v.merge()
 }
-
-// Snapshot returns the merged state, in O(1).
-func (v *View) Snapshot() memstore.Snapshot { return v.table.Snapshot() }
-
-// Changes returns the keys changed since a revision; see memstore.Reader.
-func (v *View) Changes(since memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
-	return v.table.Changes(since)
-}
-
-// Changed returns a channel that is closed by the next commit, or when Synced turns true.
-func (v *View) Changed() <-chan struct{} { return v.table.Changed() }
-
-// Synced reports whether every required source has been read once and is merged. It stays true when a source is added later:
-// the content from before stays served until that source is read.
-func (v *View) Synced() bool { return v.table.Synced() }
 
 // Run merges until ctx ends, and returns ctx's error. It may be called once.
 func (v *View) Run(ctx context.Context) error {

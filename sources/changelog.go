@@ -16,8 +16,8 @@ import (
 type changeLog struct {
 	limiter *rate.Limiter
 
-	mu     sync.Mutex
-	unsaid int // commits without a line since the last one
+	mu       sync.Mutex
+	unlogged int // commits without a line since the last one
 }
 
 func newChangeLog() *changeLog { return &changeLog{limiter: rate.NewLimiter(1, 20)} }
@@ -72,9 +72,9 @@ func (l *changeLog) next() (before int, say bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.limiter.Allow() {
-		l.unsaid++
+		l.unlogged++
 		return 0, false
 	}
-	before, l.unsaid = l.unsaid, 0
+	before, l.unlogged = l.unlogged, 0
 	return before, true
 }

@@ -128,7 +128,7 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 		}
 	}
 	for _, content := range contents {
-		l.ask(content.Group, before)
+		l.noteHeld(content.Group, before)
 	}
 	names := make(sameNameIndex)
 	for _, key := range before.keys {
@@ -154,7 +154,7 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 			c.conflicts = append(c.conflicts, conflict(key, w.resource, second.resource))
 		}
 	}
-	l.tell(c.quarantined)
+	l.describeServing(c.quarantined)
 	return c
 }
 
@@ -170,7 +170,7 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
 	g.foreign, g.print = content.Foreign, content.print
 	g.quarantine = quarantine(content, old.quarantine, now)
-	g.has = l.take(g, old.has, has, before)
+	g.has = l.follow(g, old.has, has, before)
 	g.restored, g.outdated = false, false
 	if l.unclear[old.unclear] == g {
 		delete(l.unclear, old.unclear)
@@ -221,20 +221,20 @@ func split(rs []*resource.Resource) (first, repeated []*resource.Resource) {
 	return first, repeated
 }
 
-// take makes the winners follow from group g having next instead of old, and returns next with those resources that
+// follow makes the winners follow from group g having next instead of old, and returns next with those resources that
 // bring nothing new replaced by the old ones, so that what did not change is the same pointer everywhere.
-func (l *ledger) take(g *group, old, next []*resource.Resource, before *touched) []*resource.Resource {
+func (l *ledger) follow(g *group, old, next []*resource.Resource, before *touched) []*resource.Resource {
 	taken := make([]*resource.Resource, 0, len(next))
 	i := 0
 	for _, r := range next {
 		for i < len(old) && compareKeys(old[i], r) < 0 {
-			l.drop(g, old[i].Key(), before)
+			l.removeCandidate(g, old[i].Key(), before)
 			i++
 		}
 		if i < len(old) && old[i].Key() == r.Key() {
 			was := old[i]
 			i++
-			if !news(was, r) {
+			if !differs(was, r) {
 				taken = append(taken, was)
 				continue
 			}
@@ -242,7 +242,7 @@ func (l *ledger) take(g *group, old, next []*resource.Resource, before *touched)
 		taken = append(taken, l.add(g, r, before))
 	}
 	for ; i < len(old); i++ {
-		l.drop(g, old[i].Key(), before)
+		l.removeCandidate(g, old[i].Key(), before)
 	}
 	return taken
 }
@@ -252,7 +252,7 @@ func (l *ledger) add(g *group, r *resource.Resource, before *touched) *resource.
 	key := r.Key()
 	w, taken := l.winners[key]
 	all, contended := l.contenders[key]
-	before.touch(key, w, contended)
+	before.noteWinner(key, w, contended)
 	switch {
 	case taken && w.kept: // it is not needed any more
 		l.unkeep(w.group, key)
@@ -276,10 +276,10 @@ func ordered[T any](less func(a, b T) bool) *btree.BTreeG[T] {
 	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true, Degree: 4}) // most have two
 }
 
-// drop removes the candidate of g for key.
-func (l *ledger) drop(g *group, key resource.Key, before *touched) {
+// removeCandidate removes the candidate of g for key.
+func (l *ledger) removeCandidate(g *group, key resource.Key, before *touched) {
 	all, contended := l.contenders[key]
-	before.touch(key, l.winners[key], contended)
+	before.noteWinner(key, l.winners[key], contended)
 	if !contended {
 		delete(l.winners, key)
 		return
@@ -291,8 +291,8 @@ func (l *ledger) drop(g *group, key resource.Key, before *touched) {
 	}
 }
 
-// touch notes how key stands, the first time.
-func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
+// noteWinner notes how key stands, the first time.
+func (t *touched) noteWinner(key resource.Key, winner candidate, contended bool) {
 	was := keyState{winner: winner.resource, contended: contended}
 	if winner.group != nil {
 		was.group, was.restored, was.unclear = winner.group.name, winner.group.restored, winner.group.unclear
@@ -340,7 +340,7 @@ func (l *ledger) quarantineList() []Quarantined {
 		qs = append(qs, g.quarantine...)
 	}
 	slices.SortStableFunc(qs, func(a, b Quarantined) int { return cmp.Compare(a.Group, b.Group) })
-	l.tell(qs)
+	l.describeServing(qs)
 	return qs
 }
 
@@ -398,8 +398,8 @@ func (l *ledger) conflicts() int {
 
 func compareKeys(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) }
 
-// news reports whether b brings something new to a, be it in content or in what is shown of it.
-func news(a, b *resource.Resource) bool {
+// differs reports whether b brings something new to a, be it in content or in what is shown of it.
+func differs(a, b *resource.Resource) bool {
 	return a != b && (!resource.Equal(a, b) || !resource.SameOrigin(a, b))
 }
 

@@ -44,8 +44,8 @@ func sameAddress(a, b string) bool {
 	return ok && ok2 && x == y
 }
 
-// leave notes what the groups of contents leave out. The caller holds mu.
-func (s *sink) leave(contents []admitted) {
+// recordLeftOut notes what the groups of contents leave out. The caller holds mu.
+func (s *sink) recordLeftOut(contents []admitted) {
 	source := s.source.String()
 	for _, c := range contents {
 		s.leftOut -= len(s.left[c.Group])
@@ -71,8 +71,8 @@ func (s *sink) forgetLeftOut() {
 	s.left, s.leftOut = map[string][]LeftOut{}, 0
 }
 
-// maxTold is how many of what is left out a status names.
-const maxTold = 1000
+// maxLeftOut is how many of what is left out a status names.
+const maxLeftOut = 1000
 
 // leftOutIf returns the first of what is left out and meets a condition, in order. The caller holds mu.
 func (s *sink) leftOutIf(meets func(LeftOut) bool) (all []LeftOut) {
@@ -84,7 +84,7 @@ func (s *sink) leftOutIf(meets func(LeftOut) bool) (all []LeftOut) {
 		}
 	}
 	slices.SortFunc(all, LeftOut.compare)
-	return all[:min(len(all), maxTold)]
+	return all[:min(len(all), maxLeftOut)]
 }
 
 // LeavingOut returns what sources leave out of the groups in which they have any of keys, and what of it has the name or address that is

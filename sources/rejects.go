@@ -96,7 +96,7 @@ func (l *ledger) reject(g *group, all []Reject) {
 // releaseKept forgets the last good versions that g keeps in the place of its rejects, before g gets other rejects.
 func (l *ledger) releaseKept(g *group, before *touched) {
 	for key := range g.keeps {
-		before.touch(key, l.winners[key], false)
+		before.noteWinner(key, l.winners[key], false)
 		delete(l.winners, key)
 		l.unkeep(g, key)
 	}
@@ -138,8 +138,8 @@ func (s *suspects) of(key resource.Key) *group {
 	return s.any
 }
 
-// ask finds objects that the guard holds, though the source reported them gone, and that a reject of the group may be a version of.
-func (l *ledger) ask(group string, before *touched) {
+// noteHeld finds objects that the guard holds, though the source reported them gone, and that a reject of the group may be a version of.
+func (l *ledger) noteHeld(group string, before *touched) {
 	g := l.groups[group]
 	if g == nil {
 		return
@@ -242,8 +242,8 @@ func quarantine(content admitted, old []Quarantined, now time.Time) []Quarantine
 // listed is how many of the objects that something keeps are named.
 const listed = 10
 
-// tell completes qs, which stand by group, with what is in force in their place. That changes with what other groups have.
-func (l *ledger) tell(qs []Quarantined) {
+// describeServing completes qs, which stand by group, with what is in force in their place. That changes with what other groups have.
+func (l *ledger) describeServing(qs []Quarantined) {
 	var g *group
 	var any kept
 	var named map[resource.Key]kept
@@ -318,6 +318,6 @@ func (l *ledger) keeping(key resource.Key) (qs []Quarantined) {
 			}
 		}
 	}
-	l.tell(qs)
+	l.describeServing(qs)
 	return qs
 }

@@ -81,9 +81,9 @@ func (r *runner) stop() {
 // supervisor's mu, and calls dismiss to join them.
 func (r *runner) attend(ctx context.Context) {
 	r.keepers, ctx = worker.New(ctx)
-	r.keepers.Go(func() { r.again(ctx, "guard", func() { r.sink.guard.Run(ctx) }) })
+	r.keepers.Go(func() { r.restart(ctx, "guard", func() { r.sink.guard.Run(ctx) }) })
 	if r.memory != nil {
-		r.keepers.Go(func() { r.again(ctx, "memory", func() { r.remember(ctx) }) })
+		r.keepers.Go(func() { r.restart(ctx, "memory", func() { r.remember(ctx) }) })
 	}
 }
 
@@ -99,8 +99,8 @@ func (r *runner) remember(ctx context.Context) {
 	r.memory.Run(ctx, r.table)
 }
 
-// again runs what looks after the source until ctx ends, also if it panics.
-func (r *runner) again(ctx context.Context, what string, run func()) {
+// restart runs what looks after the source until ctx ends, also if it panics.
+func (r *runner) restart(ctx context.Context, what string, run func()) {
 	for {
 		err := worker.Do(func() error { run(); return nil })
 		if err == nil {

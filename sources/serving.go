@@ -58,7 +58,7 @@ func (s *sink) serving(key resource.Key) (one Serving) {
 			one.Unread = strings.TrimSuffix("it has not been read since the restart: "+one.Unread, ": ")
 		}
 	default:
-		one.Unread = s.doubt(w.group.name)
+		one.Unread = s.unreadable(w.group.name)
 	}
 	one.Unsure = s.ledger.keeping(key)
 	one.Warnings = slices.Clone(w.group.warned[key])
@@ -74,8 +74,8 @@ func (s *sink) stale() bool {
 	return s.restored != nil
 }
 
-// doubt says why a group, or what it is in, cannot be read at present. The caller holds mu.
-func (s *sink) doubt(group string) string {
+// unreadable says why a group, or what it is in, cannot be read at present. The caller holds mu.
+func (s *sink) unreadable(group string) string {
 	for len(s.unread) > 0 {
 		if why := s.unread[group]; why != "" {
 			return why
@@ -98,7 +98,7 @@ func (s *sink) countUnread() (n int) {
 		return 0
 	}
 	for name, g := range s.ledger.groups {
-		if s.doubt(name) != "" {
+		if s.unreadable(name) != "" {
 			n += len(g.has) + len(g.keeps)
 		}
 	}

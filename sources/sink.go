@@ -130,10 +130,10 @@ func (s *sink) Synced() {
 	if !s.synced && s.isAllInvalid() {
 		first := !s.allInvalid
 		s.allInvalid = true
-		told := s.condition()
+		health := s.condition()
 		s.mu.Unlock()
 		if first {
-			s.log.Warn("source was read, but does not count as read", "why", told.Message)
+			s.log.Warn("source was read, but does not count as read", "why", health.Message)
 		}
 		return
 	}
@@ -309,7 +309,7 @@ func (s *sink) commit(contents []admitted) change {
 	defer s.mu.Unlock()
 	now := time.Now()
 	c := s.ledger.replace(contents, now.UTC().Truncate(time.Second))
-	s.leave(contents)
+	s.recordLeftOut(contents)
 	if len(c.puts)+len(c.deletes) > 0 {
 		apply := s.guard.Apply
 		if !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained }) {
@@ -384,8 +384,8 @@ func rejected(contents []admitted) error {
 func (s *sink) describe(st *Status, lists bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told := s.condition()
-	st.State, st.Message, st.Since = told.State, told.Message, s.since
+	health := s.condition()
+	st.State, st.Message, st.Since = health.State, health.Message, s.since
 	st.Synced = s.synced
 	st.Restored = s.restored
 	st.Stale = s.stale()

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"tributary/memstore"
 	"tributary/resource"
 )
 
@@ -48,15 +47,6 @@ type Conflict struct {
 
 // Ref names an object.
 type Ref = resource.Ref
-
-// Find returns the conflicts within a state, in order of rule and subject. An Index finds them with less work.
-func Find(s memstore.Snapshot) []Conflict {
-	var x Index
-	for r := range s.All() {
-		x.set(r.Key(), r)
-	}
-	return x.All()
-}
 
 // conflictOf returns the conflict between claimants of one subject, or false if there is none.
 func conflictOf(c claim, claimants []*claimant) (Conflict, bool) {

@@ -30,6 +30,13 @@ func serviceEntry(host string, port uint32, exportTo ...string) *networking.Serv
 	}
 }
 
+// find returns the conflicts of a table.
+func find(table *memstore.Table) []Conflict {
+	var x Index
+	x.Follow(table)
+	return x.All()
+}
+
 func TestConflicts(t *testing.T) {
 	const (
 		se = resource.ServiceEntry
@@ -155,7 +162,7 @@ func TestConflicts(t *testing.T) {
 			for _, o := range test.objects {
 				table.Apply([]*resource.Resource{object(t, o.kind, o.namespace, o.name, o.minutes, o.spec)}, nil)
 			}
-			got := Find(table.Snapshot())
+			got := find(&table)
 			require.Len(t, got, len(test.want), "%+v", got)
 			for i, want := range test.want {
 				require.Equal(t, want.rule, got[i].Rule)

@@ -50,7 +50,7 @@ func TestIndexFollows(t *testing.T) {
 				continue
 			}
 			index.Follow(&table)
-			want := Find(table.Snapshot())
+			want := find(&table)
 			require.Equal(t, want, index.All())
 			for r := range table.Snapshot().All() {
 				var touching []Conflict

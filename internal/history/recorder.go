@@ -140,11 +140,11 @@ func (h *History) update(changes iter.Seq[memstore.Change], now memstore.Snapsho
 	if commits := now.Revision() - h.last.Revision(); commits > 1 {
 		h.merged.Add(float64(commits - 1))
 	}
-	if path, err := h.files.look(); err != nil {
+	if path, err := h.files.check(); err != nil {
 		h.damaged(path, err)
 	}
 	if h.health.renew.Swap(false) {
-		h.files.leave()
+		h.files.closeSegment()
 	}
 	if !h.files.last.IsOpen() || h.files.full() {
 		if err := h.files.begin(h.last, at); err != nil {
@@ -273,7 +273,7 @@ func (w *writing) flush() {
 		}
 		h.failed = false
 		h.health.set(func(now *Health) { now.Error = "" })
-		if err := h.files.within(); err != nil {
+		if err := h.files.trim(); err != nil {
 			h.log.Warn("what the history has no room for is not removed", "err", err)
 		}
 	}

@@ -136,8 +136,8 @@ func (seg *segment) scan(path string, lost func(error)) error {
 	}
 }
 
-// look reports whether the files that are written to are where they were. The error names the one that is not.
-func (s *segments) look() (path string, err error) {
+// check reports whether the files that are written to are where they were. The error names the one that is not.
+func (s *segments) check() (path string, err error) {
 	if !s.last.IsOpen() {
 		return "", nil
 	}
@@ -150,8 +150,8 @@ func (s *segments) look() (path string, err error) {
 	return path, err
 }
 
-// leave has nothing more be written to the last segment, and forgets the segments that are gone.
-func (s *segments) leave() {
+// closeSegment has nothing more be written to the last segment, and forgets the segments that are gone.
+func (s *segments) closeSegment() {
 	_ = s.close() // nothing of it is needed any more
 	left := make([]segment, 0, len(s.all))
 	for _, seg := range s.all {
@@ -234,8 +234,8 @@ func (s *segments) append(records []byte) error {
 // full says that it is time for another segment.
 func (s *segments) full() bool { return s.all[len(s.all)-1].size >= s.limit/parts }
 
-// within keeps the history within its size behind a round that was larger than the room for it.
-func (s *segments) within() error {
+// trim keeps the history within its size behind a round that was larger than the room for it.
+func (s *segments) trim() error {
 	if s.total() <= s.limit {
 		return nil
 	}

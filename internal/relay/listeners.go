@@ -104,7 +104,17 @@ func connections(l config.Limits, descriptors int, log *slog.Logger) int {
 // have for them, are open already.
 func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[string]net.Listener) (err error) {
 	d.raw = make(map[string]net.Listener)
-	opener := opener{cfg, sockets, d.raw}
+	open := func(name, key, address string) (net.Listener, error) {
+		lis := sockets[name]
+		if lis == nil {
+			var err error
+			if lis, err = process.Listen(ctx, address); err != nil {
+				return nil, fmt.Errorf("%s: %w", cfg.At(key), err)
+			}
+		}
+		d.raw[name] = lis
+		return lis, nil
+	}
 	defer func() {
 		if err == nil {
 			return
@@ -116,16 +126,16 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 		}
 	}()
 	if cfg.Listen.XDS != config.ListenOff {
-		if d.xds, err = opener.open(ctx, "xds", "listen.xds", cfg.Listen.XDS); err != nil {
+		if d.xds, err = open("xds", "listen.xds", cfg.Listen.XDS); err != nil {
 			return err
 		}
 	}
 	if l := cfg.Listen.XDSTLS; l != nil {
-		if d.xdsOver, err = opener.open(ctx, "xdsTLS", "listen.xdsTLS.address", l.Address); err != nil {
+		if d.xdsOver, err = open("xdsTLS", "listen.xdsTLS.address", l.Address); err != nil {
 			return err
 		}
 	}
-	if d.admin, err = opener.open(ctx, "admin", "listen.admin", cfg.Listen.Admin); err != nil {
+	if d.admin, err = open("admin", "listen.admin", cfg.Listen.Admin); err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(sockets)) {
@@ -141,30 +151,6 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 		d.admin = tls.NewListener(d.admin, d.adminTLS.Config("h2", "http/1.1"))
 	}
 	return nil
-}
-
-// opener opens ports that are not among the sockets that the service manager or a predecessor has passed on.
-type opener struct {
-	cfg     *config.Config
-	sockets map[string]net.Listener
-	opened  map[string]net.Listener // by name
-}
-
-func (o opener) open(ctx context.Context, name, key, address string) (lis net.Listener, err error) {
-	defer func() {
-		if err == nil {
-			o.opened[name] = lis
-		}
-	}()
-	if lis := o.sockets[name]; lis != nil {
-		return lis, nil
-	}
-	key = o.cfg.At(key)
-	lis, err = process.Listen(ctx, address)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	return lis, nil
 }
 
 // close closes the xDS listeners. A successor that inherited them accepts the connections from now on.

@@ -94,32 +94,20 @@ func (w *restrictedViews) start(ctx context.Context, one *restrictedView, allowe
 
 // follow copies the objects that are allowed from the view to the part.
 func (one *restrictedView) follow(ctx context.Context, view memstore.Reader, allowed *access.Allowed) error {
-	var seen memstore.Revision
-	return memstore.Follow(ctx, view, nil, func(keys []resource.Key, now memstore.Snapshot, incremental, synced bool) {
+	var seen memstore.Snapshot
+	return memstore.Follow(ctx, view, nil, func(_ []resource.Key, _ memstore.Snapshot, _, synced bool) {
 		var puts []*resource.Resource
 		var gone []resource.Key
-		if incremental {
-			for _, key := range keys {
-				if r := now.Get(key); r != nil && allowed.Object(r) {
-					puts = append(puts, r)
-				} else {
-					gone = append(gone, key)
-				}
-			}
-		} else {
-			for r := range now.All() {
-				if allowed.Object(r) {
-					puts = append(puts, r)
-				}
-			}
-			for r := range one.part.Snapshot().All() {
-				if is := now.Get(r.Key()); is == nil || !allowed.Object(is) {
-					gone = append(gone, r.Key())
-				}
+		changes, now := memstore.ChangesFrom(view, seen)
+		for c := range changes {
+			if c.New != nil && allowed.Object(c.New) {
+				puts = append(puts, c.New)
+			} else {
+				gone = append(gone, c.Key())
 			}
 		}
-		one.part.ApplySince(recent.Earlier(now.Since(seen), time.Now()), puts, gone)
-		seen = now.Revision()
+		one.part.ApplySince(recent.Earlier(now.Since(seen.Revision()), time.Now()), puts, gone)
+		seen = now
 		if synced {
 			one.part.MarkSynced()
 		}

@@ -385,7 +385,7 @@ func (f *sourceSet) sweep(ctx context.Context) {
 			}
 			f.swept = next
 		case <-f.swept.oldGone:
-			f.tell(f.swept.previous)
+			f.logRemoved(f.swept.previous)
 			f.swept = activation{}
 			f.again = f.forget()
 		case <-f.again:
@@ -394,9 +394,9 @@ func (f *sourceSet) sweep(ctx context.Context) {
 	}
 }
 
-// tell logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited the configuration. But a
-// source that was left out by mistake, or a mistyped address without objects, shows here.
-func (f *sourceSet) tell(previous memstore.Snapshot) {
+// logRemoved logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited the configuration.
+// But a source that was left out by mistake, or a mistyped address without objects, shows here.
+func (f *sourceSet) logRemoved(previous memstore.Snapshot) {
 	const named = 20
 	gone, from := make(map[resource.Kind]int), make(map[string]bool)
 	var names []string

@@ -38,13 +38,10 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 		Kind: kind, Namespace: query.Get("namespace"), Name: query.Get("name"), Source: query.Get("source"),
 		Limit: historyLimit, Details: query.Get("details") == "true",
 	}
-	var err error
-	if text := query.Get("since"); text != "" {
-		if q.Since, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			http.Error(w, "want ?since= as 2006-01-02T15:04:05Z", http.StatusBadRequest)
-			return
-		}
+	if q.Since, ok = timeIn(w, "since", query.Get("since"), time.Time{}); !ok {
+		return
 	}
+	var err error
 	if text := query.Get("limit"); text != "" {
 		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 {
 			http.Error(w, "want ?limit= as a number above 0", http.StatusBadRequest)
@@ -66,13 +63,9 @@ func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	at := time.Now()
-	if text := r.URL.Query().Get("time"); text != "" {
-		var err error
-		if at, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			http.Error(w, "want ?time= as 2006-01-02T15:04:05Z", http.StatusBadRequest)
-			return
-		}
+	at, ok := timeIn(w, "time", r.URL.Query().Get("time"), time.Now())
+	if !ok {
+		return
 	}
 	a, err := s.opts.History.At(at, kind)
 	if err != nil {
@@ -80,6 +73,18 @@ func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.writeJSON(w, r, func(w io.Writer) error { return writeState(w, a, encoded(r)) })
+}
+
+// timeIn returns the time in the text of a parameter, or fallback without one. It answers with an error if that is none.
+func timeIn(w http.ResponseWriter, name, text string, fallback time.Time) (at time.Time, ok bool) {
+	if text == "" {
+		return fallback, true
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		http.Error(w, "want ?"+name+"= as 2006-01-02T15:04:05Z", http.StatusBadRequest)
+	}
+	return at, err == nil
 }
 
 // writeState writes one object after another, so that the specs of a large state are never all in memory as text.

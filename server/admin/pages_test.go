@@ -85,7 +85,8 @@ func TestIndex(t *testing.T) {
 // adminAPI begins docs/admin-api.md, before the table of pages.
 const adminAPI = `# The admin port
 
-` + "`listen.admin` (`127.0.0.1:16014`) answers HTTP. Parameters are query parameters (`?kind=se`). Pages below `/debug` are JSON, except for the " +
+` + "`listen.admin` (`127.0.0.1:16014`) answers HTTP. Parameters are query parameters (`?kind=se`). " +
+	"Pages below `/debug` are JSON, except for the " +
 	"profiles.\n`/debug/` has this list as JSON. Errors are plain text; a bad request gets 400. Access rights: " +
 	"[Security](security.md#the-admin-port).\n\n" + `| ask | what it says | parameters |
 | --- | --- | --- |

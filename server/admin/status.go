@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
 	"tributary/internal/history"
 	"tributary/memstore"
@@ -52,8 +53,8 @@ type Status struct {
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
 
-// maxTold is how many things of a sort are told in full; the others are counted.
-const maxTold = 3
+// maxListed is how many things of a sort are told in full; the others are counted.
+const maxListed = 3
 
 // SourceState is a source without its lists.
 type SourceState struct {
@@ -158,7 +159,7 @@ func (s *Server) Status() Status {
 	}
 	if st.Quarantined > 0 {
 		all := s.Quarantined()
-		st.Invalid = all[:min(len(all), maxTold)]
+		st.Invalid = all[:min(len(all), maxListed)]
 	}
 	if s.opts.Affected != nil {
 		st.WithoutEffect = len(s.opts.Affected())
@@ -166,7 +167,7 @@ func (s *Server) Status() Status {
 	if s.opts.Unenforced != nil {
 		all := s.opts.Unenforced()
 		st.Unenforced = len(all)
-		for _, key := range all[:min(len(all), maxTold)] {
+		for _, key := range all[:min(len(all), maxListed)] {
 			st.NotEnforced = append(st.NotEnforced, conflicts.Ref(key))
 		}
 	}
@@ -198,10 +199,8 @@ func (s *Server) content(of memstore.Snapshot) string {
 func (s *Server) sourceStates(all []sources.Status) []SourceState {
 	order := s.opts.View.Sources()
 	position := func(name string) int {
-		for i, src := range order {
-			if src.Name == name {
-				return i
-			}
+		if i := slices.IndexFunc(order, func(src aggregate.SourceStatus) bool { return src.Name == name }); i >= 0 {
+			return i
 		}
 		return len(order)
 	}
@@ -212,7 +211,7 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
 			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored, Foreign: src.Foreign, Unsure: src.Unsure,
 			Unread: src.Unread, Warnings: len(src.Warnings), LeftOut: src.LeftOutCount,
-			Duplicates: src.Conflicts[:min(len(src.Conflicts), maxTold)],
+			Duplicates: src.Conflicts[:min(len(src.Conflicts), maxListed)],
 		}
 		if src.Kept != nil {
 			state.NotKept = src.Kept.Error

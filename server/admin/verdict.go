@@ -211,7 +211,7 @@ func (st *Status) ofDuplicates(all *troubles, s *SourceState) {
 			About: AboutObject, Object: &key, Source: s.Name, Do: "One of them is served, and the others are not: leave one.",
 			Run: []string{"explain", string(key.Kind), key.FullName()},
 		}, "source %s has %s more than once: that at %s is served, and not that at %s", s.Name, key, c.Winner,
-			strings.Join(c.Losers[:min(len(c.Losers), maxTold)], ", "))
+			strings.Join(c.Losers[:min(len(c.Losers), maxListed)], ", "))
 	}
 }
 

@@ -54,12 +54,12 @@ func Who(clients Clients) iter.Seq[xds.ClientStatus] {
 // At so many clients is looked in one turn, and for so long: who else has much done waits for no more, or for one client if that takes
 // longer.
 const (
-	atATime = 100
-	turnFor = 10 * time.Millisecond
+	batchSize = 100
+	turnFor   = 10 * time.Millisecond
 )
 
-// someAtATime looks at the clients that Who yields, in turns with others who have much done, until ctx ends or look has an error.
-func someAtATime(ctx context.Context, clients Clients, look func(*xds.ClientStatus) error) error {
+// forEach looks at the clients that Who yields, in turns with others who have much done, until ctx ends or look has an error.
+func forEach(ctx context.Context, clients Clients, look func(*xds.ClientStatus) error) error {
 	var some []xds.ClientStatus
 	all := func() (err error) {
 		for left := some; len(left) > 0; {
@@ -79,7 +79,7 @@ func someAtATime(ctx context.Context, clients Clients, look func(*xds.ClientStat
 		return nil
 	}
 	for c := range Who(clients) {
-		if some = append(some, c); len(some) < atATime {
+		if some = append(some, c); len(some) < batchSize {
 			continue
 		}
 		if err := all(); err != nil {
@@ -92,8 +92,8 @@ func someAtATime(ctx context.Context, clients Clients, look func(*xds.ClientStat
 // gone is what those are told who have gone.
 func gone(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
-// told are the metadata of nodes that tools read. The rest is large, and is not shown.
-var told = []string{"CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"}
+// metadataKeys are the metadata of nodes that tools read. The rest is large, and is not shown.
+var metadataKeys = []string{"CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"}
 
 // MetadataText returns a text of a node's metadata, without what a terminal would obey.
 func MetadataText(n *corev3.Node, key string) string {
@@ -103,7 +103,7 @@ func MetadataText(n *corev3.Node, key string) string {
 // config is a client as CSDS has it: one entry a type.
 func config(c *xds.ClientStatus) *statusv3.ClientConfig {
 	metadata := &structpb.Struct{Fields: make(map[string]*structpb.Value)}
-	for _, key := range told {
+	for _, key := range metadataKeys {
 		if v := MetadataText(c.Node, key); v != "" {
 			metadata.Fields[key] = structpb.NewStringValue(v)
 		}

@@ -111,7 +111,7 @@ func (c *CSDS) encoded(ctx context.Context, r *statusv3.ClientStatusRequest) (me
 	}
 	a := answer{kept: c.kept}
 	late := c.turns.Do(ctx, xds.HostOf(ctx), func() {
-		err = someAtATime(ctx, c.clients, func(client *xds.ClientStatus) error {
+		err = forEach(ctx, c.clients, func(client *xds.ClientStatus) error {
 			if !match(client.Node) {
 				return nil
 			}

@@ -184,6 +184,15 @@ func WriteDump(w io.Writer, indent string, served []xds.Served, endpoints bool) 
 	return err
 }
 
+// unpack decodes what is served.
+func unpack(e *xds.Entry, m proto.Message) error {
+	body := &anypb.Any{}
+	if err := proto.Unmarshal(e.Any, body); err != nil {
+		return err
+	}
+	return body.UnmarshalTo(m)
+}
+
 // virtualHosts returns those that are served one by one, by the name of their routes.
 func virtualHosts(served []xds.Served) (map[string][]*routev3.VirtualHost, error) {
 	all := make(map[string][]*routev3.VirtualHost)
@@ -192,11 +201,8 @@ func virtualHosts(served []xds.Served) (map[string][]*routev3.VirtualHost, error
 			continue
 		}
 		for _, e := range of.Entries {
-			body, host := &anypb.Any{}, &routev3.VirtualHost{}
-			if err := proto.Unmarshal(e.Any, body); err != nil {
-				return nil, err
-			}
-			if err := body.UnmarshalTo(host); err != nil {
+			host := &routev3.VirtualHost{}
+			if err := unpack(e, host); err != nil {
 				return nil, err
 			}
 			route, _, _ := strings.Cut(e.Name, "/") // so VHDS has them named
@@ -228,11 +234,8 @@ func Clusters(served []xds.Served) (*adminv3.Clusters, error) {
 			continue
 		}
 		for _, e := range of.Entries {
-			body, members := &anypb.Any{}, &endpointv3.ClusterLoadAssignment{}
-			if err := proto.Unmarshal(e.Any, body); err != nil {
-				return nil, err
-			}
-			if err := body.UnmarshalTo(members); err != nil {
+			members := &endpointv3.ClusterLoadAssignment{}
+			if err := unpack(e, members); err != nil {
 				return nil, err
 			}
 			all.ClusterStatuses = append(all.ClusterStatuses, &adminv3.ClusterStatus{

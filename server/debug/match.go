@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -63,12 +64,7 @@ func nodes(matchers []*matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
 		any = append(any, of)
 	}
 	return func(n *corev3.Node) bool {
-		for _, of := range any {
-			if of(n) {
-				return true
-			}
-		}
-		return len(any) == 0
+		return len(any) == 0 || slices.ContainsFunc(any, func(matches func(*corev3.Node) bool) bool { return matches(n) })
 	}, nil
 }
 
@@ -95,12 +91,7 @@ func (q *question) node(m *matcherv3.NodeMatcher) (func(*corev3.Node) bool, erro
 		all = append(all, func(n *corev3.Node) bool { return holds(at(n.GetMetadata(), sm.GetPath())) })
 	}
 	return func(n *corev3.Node) bool {
-		for _, holds := range all {
-			if !holds(n) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(all, func(matches func(*corev3.Node) bool) bool { return !matches(n) })
 	}, nil
 }
 

@@ -81,14 +81,14 @@ type asker struct {
 }
 
 func (a *asker) ask(names []string) (err error) {
-	if a.turns.Do(a.ctx, xds.HostOf(a.ctx), func() { err = a.tell(names) }) != nil {
+	if a.turns.Do(a.ctx, xds.HostOf(a.ctx), func() { err = a.answerInto(names) }) != nil {
 		return gone(a.ctx)
 	}
 	return err
 }
 
-// tell puts the answer into the collection.
-func (a *asker) tell(names []string) error {
+// answerInto puts the answer into the collection.
+func (a *asker) answerInto(names []string) error {
 	entries, err := a.answer(names)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (a *asker) page(names []string) ([]*xds.Entry, error) {
 // syncz answers with how all clients stand.
 func (a *asker) syncz([]string) (all []*xds.Entry, err error) {
 	seen := make(map[string]bool)
-	err = someAtATime(a.ctx, a.clients, func(c *xds.ClientStatus) error {
+	err = forEach(a.ctx, a.clients, func(c *xds.ClientStatus) error {
 		body, err := anypb.New(config(c))
 		if err != nil {
 			return err

@@ -129,9 +129,4 @@ func shortType(url string) string {
 }
 
 // shortVersion is enough of a version to tell two apart.
-func shortVersion(v string) string {
-	if len(v) > 12 {
-		return v[:12]
-	}
-	return v
-}
+func shortVersion(v string) string { return v[:min(len(v), 12)] }

@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -92,7 +93,7 @@ func contains(text, lower string) bool {
 
 func objectsOf(st *admin.Status, f facts, q query) Objects {
 	o := Objects{Filter: q.filter, Kind: string(q.kind), Show: q.show, Tabs: tabsOf(st, q)}
-	for _, kind := range sortedKinds(st.Kinds) {
+	for _, kind := range slices.Sorted(maps.Keys(st.Kinds)) {
 		o.Kinds = append(o.Kinds, Choice{string(kind), fmt.Sprintf("%s (%d)", kind, st.Kinds[kind]), kind == q.kind})
 	}
 	terms := strings.Fields(strings.ToLower(q.filter))
@@ -105,14 +106,6 @@ func objectsOf(st *admin.Status, f facts, q query) Objects {
 		o.served(f, q, terms)
 	}
 	return o
-}
-
-func sortedKinds(kinds map[resource.Kind]int) (all []resource.Kind) {
-	for kind := range kinds {
-		all = append(all, kind)
-	}
-	slices.Sort(all)
-	return all
 }
 
 func tabsOf(st *admin.Status, q query) []Tab {

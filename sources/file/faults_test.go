@@ -244,14 +244,14 @@ func TestLostEventsAreMadeUpFor(t *testing.T) {
 	for i := range maxDirty + 1 {
 		w.happened(event(fmt.Sprintf("%s/sub/f%d.yaml", d, i)))
 	}
-	paths, lost := w.take()
+	paths, lost := w.changed()
 	require.True(t, lost, "so many that it is simpler to look at everything")
 	require.LessOrEqual(t, len(paths), maxDirty)
 	w.lose()
 	<-w.wake
-	_, lost = w.take()
+	_, lost = w.changed()
 	require.True(t, lost)
-	paths, lost = w.take()
+	paths, lost = w.changed()
 	require.False(t, lost)
 	require.Empty(t, paths)
 }

@@ -5,6 +5,7 @@
 package file
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -43,37 +44,28 @@ type Settings struct {
 
 // withDefaults returns the settings with the defaults filled in, or an error that names the key at fault.
 func (s Settings) withDefaults() (Settings, error) {
-	var err error
-	if s.QuietDelay, err = duration("quietDelay", s.QuietDelay, 100*time.Millisecond, time.Millisecond); err != nil {
-		return s, err
-	}
-	if s.MaxDelay, err = duration("maxDelay", s.MaxDelay, max(time.Second, s.QuietDelay), s.QuietDelay); err != nil {
-		return s, err
-	}
-	if s.RescanInterval, err = duration("rescanInterval", s.RescanInterval, 30*time.Second, 100*time.Millisecond); err != nil {
-		return s, err
-	}
-	if s.EmptyGrace, err = duration("emptyGrace", s.EmptyGrace, max(10*time.Second, s.QuietDelay), s.QuietDelay); err != nil {
-		return s, err
-	}
-	if s.MaxFileBytes == 0 {
-		s.MaxFileBytes = 64 << 20
+	s.QuietDelay = cmp.Or(s.QuietDelay, 100*time.Millisecond)
+	s.MaxDelay = cmp.Or(s.MaxDelay, max(time.Second, s.QuietDelay))
+	s.RescanInterval = cmp.Or(s.RescanInterval, 30*time.Second)
+	s.EmptyGrace = cmp.Or(s.EmptyGrace, max(10*time.Second, s.QuietDelay))
+	s.MaxFileBytes = cmp.Or(s.MaxFileBytes, 64<<20)
+	for _, d := range []struct {
+		key          string
+		value, least time.Duration
+	}{
+		{"quietDelay", s.QuietDelay, time.Millisecond},
+		{"maxDelay", s.MaxDelay, s.QuietDelay},
+		{"rescanInterval", s.RescanInterval, 100 * time.Millisecond},
+		{"emptyGrace", s.EmptyGrace, s.QuietDelay},
+	} {
+		if d.value < d.least {
+			return s, fmt.Errorf("%s: want at least %s, got %s", d.key, d.least, d.value)
+		}
 	}
 	if s.MaxFileBytes < 0 {
 		return s, fmt.Errorf("maxFileBytes: want more than 0, got %d", s.MaxFileBytes)
 	}
 	return s, nil
-}
-
-// duration returns d, or standard if it is not set, and refuses less than least.
-func duration(key string, d, standard, least time.Duration) (time.Duration, error) {
-	if d == 0 {
-		d = standard
-	}
-	if d < least {
-		return 0, fmt.Errorf("%s: want at least %s, got %s", key, least, d)
-	}
-	return d, nil
 }
 
 // Source is a sources.Source of files. It has no state between runs.

@@ -125,7 +125,7 @@ func (p *pool) tooMany() bool {
 
 // work reads one file after another, until there is none, ctx ends, or one was left to itself.
 func (p *pool) work(ctx context.Context, b *batch) {
-	defer ring(b.news)
+	defer wakeUp(b.news)
 	var buf []byte
 	for {
 		b.mu.Lock()
@@ -139,7 +139,7 @@ func (p *pool) work(ctx context.Context, b *batch) {
 		b.running[i] = time.Now()
 		f := b.files[i]
 		b.mu.Unlock()
-		ring(b.news) // it may have less patience than the others
+		wakeUp(b.news) // it may have less patience than the others
 
 		buf = b.readOne(&f, buf)
 
@@ -151,7 +151,7 @@ func (p *pool) work(ctx context.Context, b *batch) {
 		}
 		b.mu.Unlock()
 		if !waited {
-			p.hand(f)
+			p.deliver(f)
 			return
 		}
 	}
@@ -167,13 +167,13 @@ func (b *batch) readOne(f *loaded, buf []byte) (again []byte) {
 	return b.read(f, buf)
 }
 
-// hand hands a file over that had been left to itself.
-func (p *pool) hand(f loaded) {
+// deliver hands a file over that had been left to itself.
+func (p *pool) deliver(f loaded) {
 	p.mu.Lock()
 	p.left--
 	p.done = append(p.done, f)
 	p.mu.Unlock()
-	ring(p.wake)
+	wakeUp(p.wake)
 }
 
 // late returns, once, the files that had been left to themselves and are done.
@@ -185,8 +185,8 @@ func (p *pool) late() []loaded {
 	return done
 }
 
-// ring makes c have a value.
-func ring(c chan struct{}) {
+// wakeUp makes c have a value.
+func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -83,18 +83,18 @@ func (r *run) loop(ctx context.Context) error {
 		due.Reset(wait)
 		armed = true
 	}
-	r.ask("", false)
+	r.enqueue("", false)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-r.watch.wake:
-			paths, lost := r.watch.take()
+			paths, lost := r.watch.changed()
 			for p := range paths {
-				r.ask(p, true)
+				r.enqueue(p, true)
 			}
 			if lost {
-				r.ask("", false)
+				r.enqueue("", false)
 			}
 			quiet := time.Now().Add(r.settings.QuietDelay)
 			if last := r.first.Add(r.settings.MaxDelay); quiet.After(last) {
@@ -106,7 +106,7 @@ func (r *run) loop(ctx context.Context) error {
 				arm(r.settings.QuietDelay)
 			}
 		case <-rescan.C:
-			r.ask("", false)
+			r.enqueue("", false)
 			if !armed {
 				arm(0)
 			}
@@ -123,8 +123,8 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
-// ask has path looked at the next time.
-func (r *run) ask(path string, read bool) {
+// enqueue has path looked at the next time.
+func (r *run) enqueue(path string, read bool) {
 	if len(r.pending) == 0 {
 		r.first = time.Now()
 	}
@@ -146,7 +146,7 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 	}
 	if err == nil && r.device != 0 && seen.device != r.device {
 		if _, everything := r.pending[""]; !everything {
-			r.ask("", false)
+			r.enqueue("", false)
 			return true, nil
 		}
 		if len(seen.files) == 0 && r.files.Len() > 0 {
@@ -193,7 +193,7 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 	var contents []sources.Content
 	for _, f := range results {
 		if f.changed && patient {
-			r.ask(f.path, true)
+			r.enqueue(f.path, true)
 			complete = false
 			continue
 		}
@@ -211,7 +211,7 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 		contents = append(contents, sources.Content{Group: p})
 	}
 	for _, p := range young {
-		r.ask(p, false)
+		r.enqueue(p, false)
 	}
 	if len(contents) > 0 {
 		_ = r.sink.ReplaceAll(contents) // the sink keeps and tells what it refused
@@ -280,10 +280,10 @@ func (r *run) accept(f loaded, before trouble) []sources.Content {
 		return r.refuse(f, fmt.Errorf("%s takes long to read, and is still being read", r.loader.in(r.root, f.path)), before)
 	case errors.Is(f.err, errBlank):
 		r.blank[f.path] = f.known
-		r.ask(f.path, false)
+		r.enqueue(f.path, false)
 		return nil
 	case errors.Is(f.err, fs.ErrNotExist), errors.Is(f.err, errEmptied): // since the look; the next one will tell
-		r.ask(f.path, false)
+		r.enqueue(f.path, false)
 		return nil
 	case f.err != nil:
 		return r.refuse(f, f.err, before)
@@ -317,7 +317,7 @@ func (r *run) finish() bool {
 		delete(r.busy, f.path)
 		delete(r.troubles, f.path)
 		if stale {
-			r.ask(f.path, true)
+			r.enqueue(f.path, true)
 			continue
 		}
 		contents = append(contents, r.accept(f, trouble{})...)
@@ -326,7 +326,7 @@ func (r *run) finish() bool {
 		_ = r.sink.ReplaceAll(contents)
 	}
 	if !r.synced {
-		r.ask("", false)
+		r.enqueue("", false)
 	}
 	r.report()
 	return len(r.pending) > 0

@@ -178,7 +178,7 @@ func (x *torture) kill() {
 
 // served asks the program what it serves.
 func (x *torture) served() (all map[string]served) {
-	require.NoError(x.t, json.Unmarshal(x.ask(""), &all))
+	require.NoError(x.t, json.Unmarshal(x.enqueue(""), &all))
 	return all
 }
 
@@ -190,12 +190,12 @@ type told struct {
 
 // status asks the program for that.
 func (x *torture) status() (st told) {
-	require.NoError(x.t, json.Unmarshal(x.ask(askStatus), &st))
+	require.NoError(x.t, json.Unmarshal(x.enqueue(askStatus), &st))
 	return st
 }
 
-// ask returns what the program answers.
-func (x *torture) ask(what string) []byte {
+// enqueue returns what the program answers.
+func (x *torture) enqueue(what string) []byte {
 	_, err := fmt.Fprintln(x.in, what)
 	require.NoError(x.t, err)
 	line, err := x.out.ReadBytes('\n')
@@ -258,7 +258,7 @@ func (x *torture) until(ok func(o *oracle, now map[string]served) error) {
 			o := ask(x.root)
 			require.Fail(x.t, "it is not what it should be", "%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s\nthe tree:\n%s\nstatus: %s",
 				x.t.Name(), err, o.unsound, slices.Sorted(maps.Keys(o.files)), strings.Join(x.log[max(0, len(x.log)-40):], "\n"),
-				strings.Join(x.tree(), "\n"), x.ask(askStatus))
+				strings.Join(x.tree(), "\n"), x.enqueue(askStatus))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

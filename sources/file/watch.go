@@ -122,7 +122,7 @@ func (w *watcher) happened(e fsnotify.Event) {
 	}
 	w.mu.Unlock()
 	if len(paths) > 0 {
-		w.ring()
+		wakeUp(w.wake)
 	}
 }
 
@@ -130,18 +130,11 @@ func (w *watcher) lose() {
 	w.mu.Lock()
 	w.lost = true
 	w.mu.Unlock()
-	w.ring()
+	wakeUp(w.wake)
 }
 
-func (w *watcher) ring() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns, once, the paths that something happened to, and whether events were lost.
-func (w *watcher) take() (paths map[string]struct{}, lost bool) {
+// changed returns, once, the paths that something happened to, and whether events were lost.
+func (w *watcher) changed() (paths map[string]struct{}, lost bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	paths, lost = w.dirty, w.lost

@@ -123,7 +123,7 @@ func TestDirectoryFoundUnderItsNewNameFirst(t *testing.T) {
 				require.Fail(t, "nothing was heard of it", path)
 			}
 			if _, ok := w.dirty[path]; ok {
-				paths, _ := w.take()
+				paths, _ := w.changed()
 				return slices.Sorted(maps.Keys(paths))
 			}
 		}

@@ -122,7 +122,7 @@ func (g *Guard) apply(puts []*resource.Resource, deletes []resource.Key, explain
 	if g.hold == nil {
 		return g.commit(puts, deletes, now)
 	}
-	puts, deletes = g.hold.take(losses, before, puts, deletes)
+	puts, deletes = g.hold.split(losses, before, puts, deletes)
 	changes, after := g.commit(puts, deletes, now)
 	if touched := g.hold.touched; len(touched) > 0 {
 		g.hold.touched = nil

@@ -88,9 +88,9 @@ func identify(since time.Time, last string) string {
 	return strconv.FormatInt(n, 36)
 }
 
-// take holds losses and returns what to apply: puts and deletes that pass, and what to serve for held keys. A passing key
+// split holds losses and returns what to apply: puts and deletes that pass, and what to serve for held keys. A passing key
 // is no longer held.
-func (h *hold) take(losses []loss, before memstore.Snapshot, puts []*resource.Resource, deletes []resource.Key) (
+func (h *hold) split(losses []loss, before memstore.Snapshot, puts []*resource.Resource, deletes []resource.Key) (
 	[]*resource.Resource, []resource.Key,
 ) {
 	kept := make(map[resource.Key]bool, len(losses))

@@ -129,7 +129,7 @@ func (s *Store) SetHeld(keys []resource.Key) {
 	for _, k := range keys {
 		changed[recordKey(k)] = k
 	}
-	s.values.mark(changed)
+	s.values.markDirty(changed)
 	s.Touch()
 }
 
@@ -273,8 +273,8 @@ func (v *values) restore(all map[string][]byte) {
 	v.all, v.dirty = all, nil
 }
 
-// mark has keys be written.
-func (v *values) mark(keys map[string]resource.Key) {
+// markDirty has keys be written.
+func (v *values) markDirty(keys map[string]resource.Key) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.add(keys)
@@ -287,8 +287,8 @@ func (v *values) add(keys map[string]resource.Key) {
 	maps.Copy(v.dirty, keys)
 }
 
-// take returns, once, the keys to be written.
-func (v *values) take() map[string]resource.Key {
+// takeDirty returns, once, the keys to be written.
+func (v *values) takeDirty() map[string]resource.Key {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	keys := v.dirty

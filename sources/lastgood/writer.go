@@ -50,10 +50,10 @@ func (w *writer) follow(table memstore.Reader) (wrote bool, err error) {
 	guard := w.guard
 	w.mu.Unlock()
 	w.values.set(keyGuard, guard.State()) // after the table: what that has lost is part of it
-	dirty := w.values.take()
+	dirty := w.values.takeDirty()
 	defer func() {
 		if err != nil {
-			w.values.mark(dirty)
+			w.values.markDirty(dirty)
 		}
 	}()
 	if !ok || !w.file.IsOpen() || w.file.Check() != nil || w.file.Size() > 2*w.content+slack || len(keys) > now.Len()/2+1000 {

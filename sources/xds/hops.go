@@ -25,17 +25,17 @@ func (r *run) accept(server string, header metadata.MD) error {
 	}
 	if len(told) == 0 { // it is no tributary
 		delete(r.looped, server)
-		r.says(nil)
+		r.setInstances(nil)
 		r.client.Unsubscribe(hops.TypeURL)
 		return nil
 	}
 	instances := hops.Parse(told[0])
 	switch {
 	case slices.Contains(instances, r.hops.Self()):
-		r.says(nil)
+		r.setInstances(nil)
 		return loop(server)
 	case r.looped[server]: // until it says otherwise
-		r.says(nil)
+		r.setInstances(nil)
 	default:
 		r.begin(instances)
 	}
@@ -54,7 +54,7 @@ func (r *run) begin(named []string) {
 			all = append(all, id)
 		}
 	}
-	r.through(all)
+	r.reportHops(all)
 }
 
 // takeInstances takes what has become of what the server said at first.
@@ -67,7 +67,7 @@ func (r *run) takeInstances(_ context.Context, resp *adsc.Response) error {
 		instances := hops.Parse(text.GetValue())
 		if slices.Contains(instances, r.hops.Self()) {
 			r.looped[resp.Server] = true
-			r.says(nil)
+			r.setInstances(nil)
 			r.client.Unsubscribe(hops.TypeURL) // the next stream asks anew: what the server said before is no longer so
 			return &adsc.RefusedError{Err: loop(resp.Server)}
 		}
@@ -75,27 +75,27 @@ func (r *run) takeInstances(_ context.Context, resp *adsc.Response) error {
 			delete(r.looped, resp.Server)
 			r.client.Reconnect() // what was not taken meanwhile comes on another stream
 		}
-		r.says(instances)
+		r.setInstances(instances)
 	}
 	return nil
 }
 
-// unwelcome returns why nothing of a server is taken, or nil: it is known to read from us, until it says otherwise.
-func (r *run) unwelcome(server string) error {
+// loopWith returns why nothing of a server is taken, or nil: it is known to read from us, until it says otherwise.
+func (r *run) loopWith(server string) error {
 	if r.looped[server] {
 		return loop(server)
 	}
 	return nil
 }
 
-// says notes what the server says, and that all that is read comes that way.
-func (r *run) says(instances []string) {
+// setInstances notes what the server says, and that all that is read comes that way.
+func (r *run) setInstances(instances []string) {
 	r.said = instances
-	r.through(instances)
+	r.reportHops(instances)
 }
 
-// through notes through which instances what is read comes.
-func (r *run) through(instances []string) {
+// reportHops notes through which instances what is read comes.
+func (r *run) reportHops(instances []string) {
 	if r.hops != nil {
 		r.hops.Reads(r, instances)
 	}

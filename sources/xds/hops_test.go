@@ -170,6 +170,12 @@ func (c *claimed) Reads(_ any, instances []string) {
 	c.last, c.most = instances, max(c.most, len(instances))
 }
 
+// withBackoff is for tests, which have no time.
+func (s *Source) withBackoff(policy func() backoff.BackOff) *Source {
+	s.config.Backoff = policy
+	return s
+}
+
 // counted is a backoff that counts the waits, and has no time.
 type counted struct{ waits *atomic.Int32 }
 

@@ -27,7 +27,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		types: make(map[string]*typeState),
 		hops:  s.settings.Hops, looped: make(map[string]bool),
 	}
-	defer r.through(nil)
+	defer r.reportHops(nil)
 	defer s.standing.Store(nil)
 	cfg := s.config
 	cfg.Node = r.node
@@ -48,7 +48,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return err
 	}
 	r.client = client
-	r.stand()
+	r.publishStanding()
 	return client.Run(ctx)
 }
 
@@ -115,13 +115,13 @@ func (r *run) versions(t *typeState) map[string]string {
 
 // publish hands the sink what a response changes, and returns why the response is to be rejected in part.
 func (r *run) publish(t *typeState, resp *adsc.Response) error {
-	if err := r.unwelcome(resp.Server); err != nil {
+	if err := r.loopWith(resp.Server); err != nil {
 		return err
 	}
 	if err := t.fits(resp); err != nil {
 		return &adsc.RefusedError{Err: err}
 	}
-	contents, faults := t.take(resp)
+	contents, faults := t.apply(resp)
 	if len(contents) > 0 {
 		refused := r.sink.ReplaceAll(contents)
 		t.refuse(refused)
@@ -136,11 +136,11 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 
 // onResponse follows up a response that was published.
 func (r *run) onResponse(resp *adsc.Response, err error) {
-	defer r.stand()
+	defer r.publishStanding()
 	if t := r.types[resp.TypeURL]; t != nil && !resp.Cached {
-		t.note(resp, err)
+		t.record(resp, err)
 	}
-	if r.unwelcome(resp.Server) != nil {
+	if r.loopWith(resp.Server) != nil {
 		r.report()
 		return
 	}
@@ -212,7 +212,7 @@ func (r *run) withdrawOld() {
 
 func (r *run) onConnected(server string) {
 	r.server = server
-	defer r.stand()
+	defer r.publishStanding()
 	for _, t := range r.types {
 		t.set = nil // what another stream began is not continued by this one
 	}
@@ -221,12 +221,12 @@ func (r *run) onConnected(server string) {
 
 func (r *run) onFailed(err error, _ time.Duration) {
 	r.server = ""
-	r.stand()
-	r.fail(err)
+	r.publishStanding()
+	r.reportFailure(err)
 }
 
-// fail reports that nothing can be read.
-func (r *run) fail(err error) {
+// reportFailure reports that nothing can be read.
+func (r *run) reportFailure(err error) {
 	state := sources.Unreachable
 	if adsc.Denied(err) {
 		state = sources.Denied
@@ -236,8 +236,8 @@ func (r *run) fail(err error) {
 
 // report reports the health while connected.
 func (r *run) report() {
-	if err := r.unwelcome(r.server); err != nil {
-		r.fail(err)
+	if err := r.loopWith(r.server); err != nil {
+		r.reportFailure(err)
 		return
 	}
 	if urls := r.unanswered(); !r.synced && len(urls) > 0 {
@@ -291,8 +291,8 @@ type TypeStanding struct {
 // Standing returns how the source stands with its server; nil while it does not run. It is safe for concurrent use.
 func (s *Source) Standing() *Standing { return s.standing.Load() }
 
-// stand publishes how the run stands.
-func (r *run) stand() {
+// publishStanding publishes how the run stands.
+func (r *run) publishStanding() {
 	now := &Standing{Server: r.server, Node: r.node}
 	for _, url := range r.asked {
 		t := r.types[url].standing
@@ -302,7 +302,7 @@ func (r *run) stand() {
 	r.source.standing.Store(now)
 }
 
-// note takes down what became of a response.
-func (t *typeState) note(resp *adsc.Response, err error) {
+// record takes down what became of a response.
+func (t *typeState) record(resp *adsc.Response, err error) {
 	t.standing.Version, t.standing.Err, t.standing.At = resp.Version, err, time.Now()
 }

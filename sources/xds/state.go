@@ -75,8 +75,8 @@ func (t *typeState) fits(r *adsc.Response) error {
 	return nil
 }
 
-// take works out what a response changes, each group once. faults are those that nothing in contents tells of.
-func (t *typeState) take(r *adsc.Response) (contents []sources.Content, faults faults) {
+// apply works out what a response changes, each group once. faults are those that nothing in contents tells of.
+func (t *typeState) apply(r *adsc.Response) (contents []sources.Content, faults faults) {
 	if r.Complete && t.set == nil {
 		t.set = &set{last: make(map[string]int)}
 		clear(t.complaints)

@@ -35,7 +35,7 @@ func TestStateFollowsTheServer(t *testing.T) {
 			state.known[name], published[name] = 0, "old.example.com"
 		}
 		apply := func(r *adsc.Response) {
-			contents, _ := state.take(r)
+			contents, _ := state.apply(r)
 			for _, c := range contents {
 				_, name := splitGroup(c.Group)
 				delete(published, name)
@@ -119,11 +119,11 @@ func TestWhatIsUnchangedIsNotPublished(t *testing.T) {
 	set := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: []adsc.Resource{
 		{Body: wrapped(t, "shop/a", "a.example.com")}, {Body: wrapped(t, "shop/b", "b.example.com")},
 	}}
-	contents, _ := state.take(set)
+	contents, _ := state.apply(set)
 	require.Len(t, contents, 2)
 	refused := &resource.Error{Origin: resource.Origin{Place: contents[1].Group}, Err: errors.New("refused")}
 	state.refuse(fmt.Errorf("wrapped: %w", errors.Join(refused)))
-	contents, faults := state.take(set)
+	contents, faults := state.apply(set)
 	require.Empty(t, contents)
 	require.Len(t, faults.first, 1)
 	require.ErrorIs(t, faults.err(), refused, "it is still to be rejected")
@@ -145,7 +145,7 @@ func TestWhatIsWrongIsCounted(t *testing.T) {
 			many := &adsc.Response{TypeURL: c.state.typeURL, Complete: c.complete, Resources: make([]adsc.Resource, n)}
 			var contents []sources.Content
 			var found faults
-			allocs := testing.AllocsPerRun(1, func() { contents, found = c.state.take(many) })
+			allocs := testing.AllocsPerRun(1, func() { contents, found = c.state.apply(many) })
 			require.Less(t, int(allocs), 2000)
 			require.LessOrEqual(t, len(found.first), maxFaults)
 			require.Error(t, found.err())
@@ -157,7 +157,7 @@ func TestWhatIsWrongIsCounted(t *testing.T) {
 		})
 	}
 	state := newState("")
-	_, found := state.take(&adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, n)})
+	_, found := state.apply(&adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, n)})
 	require.ErrorContains(t, found.err(), "and 99980 more")
 	require.Contains(t, state.complaints[unnamed], "100000 resources cannot be read")
 }
@@ -168,7 +168,7 @@ func TestSetsHaveABound(t *testing.T) {
 	part := &adsc.Response{TypeURL: entriesV1, Complete: true, More: true, Resources: make([]adsc.Resource, maxResources/2)}
 	for range 2 {
 		require.NoError(t, state.fits(part))
-		state.take(part)
+		state.apply(part)
 	}
 	require.NoError(t, state.fits(&adsc.Response{TypeURL: entriesV1, Complete: true}))
 	one := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, 1)}
@@ -191,7 +191,7 @@ func TestEachGroupIsNamedOnceInACall(t *testing.T) {
 				r.Resources = append(r.Resources, adsc.Resource{Name: name, Version: "1", Body: wrapped(t, name, "a.example.com")})
 			}
 			r.Removed = rapid.SliceOfN(names, 0, 4).Draw(rt, "removed")
-			contents, _ := state.take(r)
+			contents, _ := state.apply(r)
 			seen := map[string]bool{}
 			for _, c := range contents {
 				require.False(rt, seen[c.Group], c.Group)
@@ -219,7 +219,7 @@ func FuzzTake(f *testing.F) {
 			TypeURL: entriesV1, Complete: complete,
 			Resources: []adsc.Resource{{Name: name, Body: &anypb.Any{TypeUrl: typeURL, Value: value}}},
 		}
-		contents, faults := state.take(r)
+		contents, faults := state.apply(r)
 		if len(contents) == 0 && faults.err() == nil {
 			t.Fatal("nothing came of it")
 		}

@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -158,12 +157,6 @@ func parse(address string) ([]string, error) {
 		}
 	}
 	return servers, nil
-}
-
-// withBackoff is for tests, which have no time.
-func (s *Source) withBackoff(policy func() backoff.BackOff) *Source {
-	s.config.Backoff = policy
-	return s
 }
 
 // newHealed makes the counter of what the full compare found to be wrong. It goes on from one run to the next.
