@@ -156,10 +156,21 @@ func byClients(scopes []*scope) []*scope {
 	return slices.SortedFunc(maps.Keys(clients), func(a, b *scope) int { return cmp.Compare(clients[b], clients[a]) })
 }
 
-// giveWay waits while changes are brought to scopes.
-func (c *Catalog) giveWay() {
-	c.changing.RLock()
-	defer c.changing.RUnlock()
+// maxGivingWay is how long a scope that is being made gives way to changes. Without a limit, fast changes would keep it from being made.
+const maxGivingWay = time.Second
+
+// givingWay returns a function that waits while changes are brought to scopes, for maxGivingWay in all.
+func (c *Catalog) givingWay() func() {
+	var waited time.Duration
+	return func() {
+		if waited >= maxGivingWay {
+			return
+		}
+		begin := time.Now()
+		c.changing.RLock()
+		defer c.changing.RUnlock()
+		waited += time.Since(begin)
+	}
 }
 
 // change brings the mesh to snap, and returns the scopes with clients.
@@ -200,7 +211,7 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 		for s := range c.following {
 			switch {
 			case !s.made:
-			case s.users.Load() == 0:
+			case s.users.Load() == 0, s.behind.Load(): // the next client, or the one that waits, brings it up to date
 				s.behind.Store(true)
 			case !yield(s):
 				return
@@ -381,7 +392,7 @@ func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error
 	s.follow(c.mesh, c.mesh.AllHosts())
 	c.following[s] = struct{}{}
 	c.mu.Unlock()
-	if err := c.catchUp(ctx, s, c.giveWay); err != nil {
+	if err := c.catchUp(ctx, s, c.givingWay()); err != nil {
 		c.drop(s)
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func WithoutEffect(r *resource.Resource) []string {
 // WithoutEffect returns what of r has no effect on the clients of the catalog, each with its path, and with what happens instead: fields
 // that are not translated, and findings of the translation. It is empty if no client has asked for Envoy's types.
 func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
-	scopes := c.inUse()
+	scopes := c.current()
 	if len(scopes) == 0 {
 		return nil
 	}
@@ -56,11 +56,12 @@ func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 	return all
 }
 
-// inUse returns the scopes with clients, in order.
-func (c *Catalog) inUse() []*scope {
+// current returns the scopes that have all changes of the view, in order: those with clients, and those whose clients left since the last
+// change.
+func (c *Catalog) current() []*scope {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	scopes := slices.DeleteFunc(slices.Collect(maps.Keys(c.following)), func(s *scope) bool { return s.users.Load() == 0 })
+	scopes := slices.DeleteFunc(slices.Collect(maps.Keys(c.following)), func(s *scope) bool { return s.behind.Load() })
 	slices.SortFunc(scopes, func(a, b *scope) int { return cmp.Compare(a.profile.String(), b.profile.String()) })
 	return scopes
 }
@@ -126,7 +127,7 @@ func (c *Catalog) dangling(key resource.Key) (found model.Findings) {
 
 // Affected returns the objects of which something has no effect on clients, in order. It is empty if no client has asked for Envoy's types.
 func (c *Catalog) Affected() []resource.Key {
-	scopes := c.inUse()
+	scopes := c.current()
 	if len(scopes) == 0 {
 		return nil
 	}

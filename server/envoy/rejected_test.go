@@ -36,11 +36,17 @@ type served struct {
 
 func serve(t *testing.T, first ...*resource.Resource) *served {
 	t.Helper()
+	return serveWith(t, Options{}, first...)
+}
+
+func serveWith(t *testing.T, opts Options, first ...*resource.Resource) *served {
+	t.Helper()
 	s := &served{T: t}
 	s.table.Apply(first, nil)
 	s.table.MarkSynced()
 	quiet := slog.New(slog.DiscardHandler)
-	s.catalog = New(&s.table, Options{Log: quiet})
+	opts.Log = quiet
+	s.catalog = New(&s.table, opts)
 	engine := xds.NewServer(s.catalog, xds.Options{Log: quiet})
 	s.engine = engine
 	s.catalog.SetReview(engine.Review)
@@ -194,7 +200,7 @@ func serviceEntry(t *testing.T, name string) *resource.Resource {
 
 func versionsSeen(c *Catalog) map[string]string {
 	all := make(map[string]string)
-	for _, s := range c.inUse() {
+	for _, s := range c.current() {
 		for _, coll := range s.all() {
 			for name, version := range versionsIn(coll) {
 				all[s.profile.String()+" "+name] = version

@@ -28,7 +28,7 @@ func TestTold(t *testing.T) {
 		} {
 			served, onDemand, err := c.Resources(t.Context(), n, true)
 			require.NoError(t, err)
-			require.Empty(t, c.inUse(), "nobody is a client")
+			require.False(t, c.hasClients())
 			require.Equal(t, name == "on demand", onDemand)
 			types := 0
 			for _, of := range served {

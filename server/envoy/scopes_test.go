@@ -31,7 +31,7 @@ func TestAChangeWaitsForNoScopeThatIsBeingMade(t *testing.T) {
 	keys, snap, ok := table.Changes(since)
 	c.update(keys, snap, ok, true) // returns
 	being.catching.Unlock()
-	require.NoError(t, c.catchUp(t.Context(), being, c.giveWay))
+	require.NoError(t, c.catchUp(t.Context(), being, c.givingWay()))
 	require.Equal(t, dumpOf(t, c.newScope(p).byType()), dumpOf(t, being.byType()))
 }
 
@@ -78,7 +78,7 @@ func TestAScopeWithoutClientsWaits(t *testing.T) {
 	keys, snap, ok := table.Changes(since)
 	c.update(keys, snap, ok, true)
 	require.Equal(t, before, clusters.Len(), "nobody asks for it")
-	require.Empty(t, c.inUse(), "it is not said of objects what it lacks")
+	require.Empty(t, c.current(), "it is not said of objects what it lacks")
 
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -89,8 +89,8 @@ func TestAScopeWithoutClientsWaits(t *testing.T) {
 	defer release()
 	require.Same(t, clusters, again)
 	require.Less(t, again.Len(), before)
-	require.Len(t, c.inUse(), 1)
-	require.Equal(t, dumpOf(t, c.newScope(model.ProfileOf(nodes[0])).byType()), dumpOf(t, c.inUse()[0].byType()))
+	require.Len(t, c.current(), 1)
+	require.Equal(t, dumpOf(t, c.newScope(model.ProfileOf(nodes[0])).byType()), dumpOf(t, c.current()[0].byType()))
 }
 
 // TestScopesWithManyClientsComeFirst checks the order in which a change reaches scopes.

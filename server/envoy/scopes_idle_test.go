@@ -1,0 +1,297 @@
+package envoy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/xds"
+)
+
+// The tests of this file are about scopes that had no clients for a while. A model of clients that come and go found what they check.
+
+// services returns count services on port 80, each with one endpoint.
+func services(t testing.TB, count int, address string) []*resource.Resource {
+	var text strings.Builder
+	for i := range count {
+		_, _ = fmt.Fprintf(&text, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: s%d, namespace: ns}\n"+
+			"spec: {hosts: [s%[1]d.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: "+
+			"%s}]}\n---\n", i, address)
+	}
+	return decoded(t, text.String())
+}
+
+// selecting returns an object by which clients of a namespace have a profile of their own.
+func selecting(t testing.TB, namespace string) []*resource.Resource {
+	return decoded(t, "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: d, namespace: "+namespace+"}\n"+
+		"spec: {host: nothing}\n")
+}
+
+// steps applies changes to a table and brings a catalog up to date.
+type steps struct {
+	table memstore.Table
+	log   bytes.Buffer
+	c     *Catalog
+}
+
+func newSteps(opts Options, first ...*resource.Resource) *steps {
+	s := &steps{}
+	s.table.Apply(first, nil)
+	opts.Log = slog.New(slog.NewTextHandler(&s.log, nil))
+	s.c = New(&s.table, opts)
+	s.c.update(nil, s.table.Snapshot(), false, true)
+	return s
+}
+
+func (s *steps) apply(puts []*resource.Resource, deletes ...resource.Key) {
+	since := s.table.Snapshot().Revision()
+	s.table.Apply(puts, deletes)
+	keys, snap, ok := s.table.Changes(since)
+	s.c.update(keys, snap, ok, true)
+}
+
+// visit has a client come.
+func (s *steps) visit(t *testing.T, namespace, typeURL string) (*xds.Collection, func()) {
+	coll, release, err := s.c.Collection(t.Context(), node(namespace, "", ""), typeURL)
+	require.NoError(t, err)
+	return coll, release
+}
+
+// old returns the number of resources that have an address.
+func old(c *xds.Collection, address string) (n int) {
+	for e := range c.All() {
+		if bytes.Contains(e.Any, []byte(address)) {
+			n++
+		}
+	}
+	return n
+}
+
+// endsAfter is a context that ends when its Err has been called so many times.
+type endsAfter struct {
+	context.Context
+	mu    sync.Mutex
+	calls int
+	end   context.CancelFunc
+}
+
+func newEndsAfter(calls int) *endsAfter {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &endsAfter{Context: ctx, calls: calls, end: cancel}
+}
+
+func (e *endsAfter) Err() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.calls--; e.calls < 0 {
+		e.end()
+	}
+	return e.Context.Err()
+}
+
+// A client that goes while its scope is brought up to date costs later clients no change, and no translation is left behind.
+func TestAClientThatGoesCostsOthersNoChange(t *testing.T) {
+	const count = 250
+	s := newSteps(Options{}, services(t, count, "10.0.0.1")...)
+	_, release := s.visit(t, "ns", xds.EndpointURL)
+	release()
+	s.apply(services(t, count, "10.0.0.2"))
+	for calls := 0; ; calls++ {
+		ctx := newEndsAfter(calls)
+		_, done, err := s.c.Collection(ctx, node("ns", "", ""), xds.EndpointURL)
+		ctx.end()
+		if err == nil {
+			done()
+			break
+		}
+	}
+	endpoints, release := s.visit(t, "ns", xds.EndpointURL)
+	release()
+	require.Zero(t, old(endpoints, "10.0.0.1"))
+	for idle := range s.c.following {
+		s.c.drop(idle)
+	}
+	require.Empty(t, s.c.cache.known)
+}
+
+// A client that comes while another one has the scope brought up to date waits for that.
+func TestAClientWaitsForAnUpdate(t *testing.T) {
+	s := newSteps(Options{}, services(t, 3, "10.0.0.1")...)
+	_, release := s.visit(t, "ns", xds.EndpointURL)
+	release()
+	s.apply(services(t, 3, "10.0.0.2"))
+	s.apply(services(t, 4, "10.0.0.2")) // so that routes are encoded
+	s.c.bodies.mu.Lock()                // which takes its time
+	var clients sync.WaitGroup
+	clients.Go(func() { s.visit(t, "ns", xds.EndpointURL) })
+	require.Eventually(t, func() bool {
+		for one := range s.c.following {
+			return !one.behind.Load()
+		}
+		return false
+	}, time.Minute, time.Millisecond)
+	clients.Go(func() {
+		endpoints, _ := s.visit(t, "ns", xds.EndpointURL)
+		assert.Zero(t, old(endpoints, "10.0.0.1"))
+	})
+	for range 100 {
+		runtime.Gosched()
+	}
+	s.c.bodies.mu.Unlock()
+	clients.Wait()
+}
+
+// A client that comes back is not sent what was there when all clients left, even if changes are debounced.
+func TestAClientThatComesBackDoesNotWaitForTheDebounce(t *testing.T) {
+	s := serveWith(t, Options{Debounce: xds.Debounce{Quiet: time.Hour}}, services(t, 1, "10.0.0.1")...)
+	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	ask := func() []byte {
+		ctx, hangUp := context.WithCancel(t.Context())
+		defer s.eventually(func() bool { return !s.catalog.hasClients() }, "the client is gone")
+		defer hangUp()
+		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+		require.NoError(t, err)
+		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{
+			Node: node("ns", "", ""), TypeUrl: xds.EndpointURL, ResourceNames: []string{"outbound|80||s0.internal"},
+		}))
+		got, err := stream.Recv()
+		require.NoError(t, err)
+		return got.GetResources()[0].GetValue()
+	}
+	require.Contains(t, string(ask()), "10.0.0.1")
+	s.table.Apply(services(t, 1, "10.0.0.2"), nil)
+	s.eventually(func() bool { return len(s.catalog.current()) == 0 }, "the scope is behind")
+	require.Contains(t, string(ask()), "10.0.0.2")
+}
+
+// A change does not wait for scopes that clients have brought up to date.
+func TestAChangeDoesNotWaitForClientsThatComeBack(t *testing.T) {
+	s := newSteps(Options{}, append(services(t, 3, "10.0.0.1"), selecting(t, "ns")...)...)
+	stays, release := s.visit(t, "other", xds.EndpointURL)
+	defer release()
+	_, release = s.visit(t, "ns", xds.EndpointURL)
+	release()
+	s.apply(services(t, 3, "10.0.0.2"))
+	for one := range s.c.following {
+		if one.behind.Load() {
+			one.users.Add(1) // as a client does that waits for its turn
+			one.catching.Lock()
+			defer one.catching.Unlock()
+		}
+	}
+	s.apply(services(t, 3, "10.0.0.3")) // returns
+	require.Equal(t, 3, old(stays, "10.0.0.3"))
+}
+
+// A scope gives way to changes for some time only.
+func TestAScopeDoesNotGiveWayForEver(t *testing.T) {
+	s := newSteps(Options{})
+	giveWay := s.c.givingWay()
+	s.c.changing.Lock()
+	go func() {
+		time.Sleep(maxGivingWay)
+		s.c.changing.Unlock()
+	}()
+	giveWay()
+	s.c.changing.Lock()
+	defer s.c.changing.Unlock()
+	giveWay() // returns
+}
+
+// A scope without clients does not note every host that ever was.
+func TestAScopeWithoutClientsIsBounded(t *testing.T) {
+	s := newSteps(Options{}, services(t, 1, "10.0.0.1")...)
+	clusters, release := s.visit(t, "ns", xds.ClusterURL)
+	release()
+	passing := func(i int) []*resource.Resource {
+		return decoded(t, fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: passing, namespace: ns}\n"+
+			"spec: {hosts: [passing-%d.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: NONE}\n", i))
+	}
+	for i := range 1000 {
+		s.apply(passing(i))
+	}
+	for idle := range s.c.following {
+		require.Less(t, len(idle.stale), 100)
+	}
+	before := clusters.Len()
+	_, release = s.visit(t, "ns", xds.ClusterURL)
+	defer release()
+	require.Equal(t, before+1, clusters.Len())
+	require.NotNil(t, clusters.Get("outbound|80||passing-999.internal"))
+}
+
+// Routes with equal virtual hosts are encoded once, however often endpoints have changed in between, and no longer kept than they are used.
+func TestEqualRoutesAreEncodedOnce(t *testing.T) {
+	const profiles = 10
+	s := newSteps(Options{}, services(t, 20, "10.0.0.1")...)
+	for i := range profiles {
+		s.apply(selecting(t, fmt.Sprint("x", i)))
+	}
+	for i := range profiles {
+		_, release := s.visit(t, fmt.Sprint("x", i), xds.RouteURL)
+		defer release()
+		s.apply(services(t, 1, fmt.Sprint("10.0.1.", i)))
+	}
+	s.apply(services(t, 21, "10.0.0.1"))
+	require.Len(t, s.c.following, profiles)
+	entries := make(map[*xds.Entry]bool)
+	for one := range s.c.following {
+		entries[one.routes.Get("80")] = true
+	}
+	require.Len(t, entries, 1)
+	live := 0
+	for _, e := range s.c.bodies.ports {
+		if entries[e.entry.Value()] {
+			live++
+		}
+	}
+	require.Equal(t, 1, live)
+}
+
+// A security object that is not enforced is logged once, when there are clients.
+func TestUnenforcedObjectsAreLoggedOnce(t *testing.T) {
+	s := newSteps(Options{}, services(t, 1, "10.0.0.1")...)
+	_, release := s.visit(t, "ns", xds.ClusterURL)
+	release()
+	s.apply(decoded(t, "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: deny, namespace: ns}\nspec: {}\n"))
+	require.NotContains(t, s.log.String(), "deny")
+	for i := range 5 {
+		_, release := s.visit(t, "ns", xds.ClusterURL)
+		require.Len(t, s.c.Unenforced(), 1)
+		s.apply(services(t, 1, fmt.Sprint("10.0.0.", i)))
+		release()
+		require.Empty(t, s.c.Unenforced())
+		s.apply(services(t, 1, fmt.Sprint("10.0.1.", i)))
+	}
+	require.Equal(t, 1, strings.Count(s.log.String(), "deny"))
+}
+
+// When the last object goes that distinguishes a client from others, its streams ask for their collections again: else the types that it
+// asks for later would be of another scope.
+func TestClientsAskAgainWhenASelectorGoes(t *testing.T) {
+	s := newSteps(Options{}, decoded(t, shared+"---"+selecting0)...)
+	reviews := 0
+	s.c.SetReview(func() { reviews++ })
+	s.apply(nil, resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "canary"})
+	require.Positive(t, reviews)
+	p := model.ProfileOf(nodeWith(nodes[0], "pod-index", "0"))
+	s.c.narrow(&p)
+	require.Empty(t, p.Labels)
+}
