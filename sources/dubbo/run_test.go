@@ -371,7 +371,7 @@ func TestOfWhatNothingIsKnownTheMappingSaysSomething(t *testing.T) {
 	s.Put("/dubbo/mapping/a", "other,app")
 	b := start(t, s, patiently())
 	b.awaitAll("a 10.0.0.1:20880*100")
-	require.Contains(t, b.status().Message, "mapped")
+	b.await("the status says so", func() bool { return strings.Contains(b.status().Message, "mapped") })
 }
 
 // TestWhyAnInstanceCouldNotBeAskedIsSaid has instances that nobody can ask, some of which register their interfaces as well, until they say
