@@ -253,7 +253,7 @@ type Through struct {
 }
 
 // arrival is for how long a server may not know yet who asks.
-const arrival = 2 * time.Second
+const arrival = 5 * time.Second
 
 // keepalive looks whether an idle stream stands, with the pings of an istiod.
 func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
