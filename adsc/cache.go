@@ -23,7 +23,8 @@ import (
 // cache keeps on disk what was last received, a file for each type. A file is a list of JSON objects, one a line: a header,
 // then resources and removals, of which the last with a name counts. A complete set is written to a new file that takes
 // the place of the old one when it has all; changes are appended, and a file of which most is outdated is written anew.
-// So a change costs what it is large, and a file can be read back whatever it was interrupted by.
+// So a change costs what it is large, but for the first one after a start, which writes the file anew. A file can be read back whatever it
+// was interrupted by.
 type cache struct {
 	dir   string
 	log   *slog.Logger

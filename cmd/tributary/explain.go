@@ -151,7 +151,11 @@ func question(args []string, namespace string) (asked string, query url.Values, 
 	if err != nil {
 		return "", nil, err
 	}
-	key, err := namedIn(namespace, args[1])
+	name := args[1]
+	if schema.Bare {
+		name = strings.TrimPrefix(name, "/") // as the key is printed
+	}
+	key, err := namedIn(namespace, name)
 	if err != nil {
 		return "", nil, err
 	}

@@ -113,7 +113,9 @@ func printDocuments(w io.Writer, format string, all []document, single bool, lis
 		if err != nil {
 			return err
 		}
-		items, separator = append(items, text), "---\n"
+		if separator = "---\n"; format == "json" {
+			items = append(items, text)
+		}
 	}
 	switch {
 	case format != "json":

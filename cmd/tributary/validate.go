@@ -75,22 +75,25 @@ It exits with 3 if something would not be served; with --strict also if there is
 			if flags.connect {
 				l.Connect = relay.Reader
 			}
-			var skipped []string
-			if flags.config != "" { // which is one of ours, whatever is in it
-				cfg, err := config.Load(flags.config)
-				if skipped, err = l.Config(ctx, flags.config, cfg, err, flags.offline); err != nil {
-					return err
+			notChecked := func(skipped []string) {
+				for _, s := range skipped {
+					cmd.PrintErrf("not checked: %s\n", s)
 				}
 			}
+			if flags.config != "" { // which is one of ours, whatever is in it
+				cfg, err := config.Load(flags.config)
+				skipped, err := l.Config(ctx, flags.config, cfg, err, flags.offline)
+				if err != nil {
+					return err
+				}
+				notChecked(skipped)
+			}
 			for _, path := range args {
-				more, err := flags.validate(ctx, &l, path, cmd.InOrStdin())
+				skipped, err := flags.validate(ctx, &l, path, cmd.InOrStdin())
 				if err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}
-				skipped = append(skipped, more...)
-			}
-			for _, s := range skipped {
-				cmd.PrintErrf("not checked: %s\n", s)
+				notChecked(skipped)
 			}
 			for _, line := range l.Connected {
 				cmd.PrintErrln(line)

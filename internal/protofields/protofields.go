@@ -11,10 +11,16 @@ import (
 // Fields are the fields of a message by number: the bytes of strings and messages, or of the encoding of a number.
 type Fields map[protowire.Number][][]byte
 
+// maxFields is how many fields a message may have.
+const maxFields = 1 << 16
+
 // Parse reads the fields of a message. They are parts of it.
 func Parse(message []byte) (Fields, error) {
 	all := Fields{}
-	for len(message) > 0 {
+	for count := 0; len(message) > 0; count++ {
+		if count == maxFields {
+			return nil, fmt.Errorf("protobuf: a message has more than %d fields", maxFields)
+		}
 		number, kind, n := protowire.ConsumeTag(message)
 		if n < 0 {
 			return nil, fmt.Errorf("protobuf: %w", protowire.ParseError(n))

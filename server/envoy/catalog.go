@@ -228,7 +228,7 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 	if s.dropped {
 		return nil
 	}
-	translated := make(map[string]*translate.Translation)
+	translated, behind := make(map[string]*translate.Translation), s.behind.Load()
 	for {
 		pause()
 		if err := ctx.Err(); err != nil {
@@ -241,6 +241,9 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 		}
 		if len(translated) > 0 || !by.Equal(s.options) {
 			s.update(translated, by, c.cache.release)
+		}
+		if behind {
+			s.group.Flush() // its clients are not sent what was there before they came
 		}
 		if synced {
 			s.markSynced()
@@ -266,7 +269,7 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 ) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	s.listStale(c.mesh)
+	s.listStale(c.mesh, translated)
 	n := 0
 	for host := range s.stale {
 		if n++; n > model.HostsAtATime {
@@ -326,7 +329,6 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile) (s *scope, relea
 		if waited := c.scopes.InTurn(ctx, xds.HostOf(ctx), func() { err = c.catchUp(ctx, s, func() {}) }); waited != nil {
 			err = waited
 		}
-		s.group.Flush()
 	}
 	if err != nil {
 		release()

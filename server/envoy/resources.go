@@ -14,18 +14,24 @@ import (
 var errNotYet = errors.New("not everything was read yet, and nothing is sent before")
 
 // Resources returns all that would be sent to a client of a node if it asked now, and whether it would have to ask for each virtual host
-// and cluster. It does not register a client.
+// and cluster. It does not register a client, and leaves no scope behind.
 func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) (all []xds.Served, onDemand bool, err error) {
 	p := model.ProfileOf(node)
 	p.OnDemand = p.OnDemand && delta
 	if err := p.Check(); err != nil {
 		return nil, false, err
 	}
+	c.narrow(&p)
+	kept := c.scopes.Has(p)
 	s, release, err := c.acquire(ctx, p)
 	if err != nil {
 		return nil, false, err
 	}
-	defer release()
+	defer func() {
+		if release(); !kept {
+			c.scopes.Forget(s.profile)
+		}
+	}()
 	for _, coll := range s.all() {
 		if !coll.Synced() {
 			return nil, false, errNotYet

@@ -26,9 +26,10 @@ func TestTold(t *testing.T) {
 			"all": node("shop", "NONE", ""), "gateway": {Id: "router~1.1.1.1~a.shop~x"},
 			"on demand": demandingNode("shop"),
 		} {
+			had := len(c.following)
 			served, onDemand, err := c.Resources(t.Context(), n, true)
 			require.NoError(t, err)
-			require.False(t, c.hasClients())
+			require.Len(t, c.following, had, "no scope is left behind")
 			require.Equal(t, name == "on demand", onDemand)
 			types := 0
 			for _, of := range served {

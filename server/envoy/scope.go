@@ -145,13 +145,17 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	}
 }
 
-// listStale puts all hosts into stale if all are stale. Catalog.mu is held for reading, and catching.
-func (s *scope) listStale(m *index.Mesh) {
+// listStale puts all hosts into stale if all are stale, among them those that the scope is about to get. Catalog.mu is held for reading,
+// and catching.
+func (s *scope) listStale(m *index.Mesh, translated map[string]*translate.Translation) {
 	if !s.allStale {
 		return
 	}
 	s.allStale, s.stale = false, m.AllHosts()
 	for host := range s.translations {
+		s.stale[host] = struct{}{}
+	}
+	for host := range translated {
 		s.stale[host] = struct{}{}
 	}
 }

@@ -82,26 +82,21 @@ func old(c *xds.Collection, address string) (n int) {
 	return n
 }
 
-// endsAfter is a context that ends when its Err has been called so many times.
-type endsAfter struct {
+// hooked is a context that calls hook when its Err has been called so many times.
+type hooked struct {
 	context.Context
 	mu    sync.Mutex
 	calls int
-	end   context.CancelFunc
+	hook  func()
 }
 
-func newEndsAfter(calls int) *endsAfter {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &endsAfter{Context: ctx, calls: calls, end: cancel}
-}
-
-func (e *endsAfter) Err() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.calls--; e.calls < 0 {
-		e.end()
+func (h *hooked) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.calls--; h.calls == -1 {
+		h.hook()
 	}
-	return e.Context.Err()
+	return h.Context.Err()
 }
 
 // A client that goes while its scope is brought up to date costs later clients no change, and no translation is left behind.
@@ -112,9 +107,9 @@ func TestAClientThatGoesCostsOthersNoChange(t *testing.T) {
 	release()
 	s.apply(services(t, count, "10.0.0.2"))
 	for calls := 0; ; calls++ {
-		ctx := newEndsAfter(calls)
-		_, done, err := s.c.Collection(ctx, node("ns", "", ""), xds.EndpointURL)
-		ctx.end()
+		ctx, hangUp := context.WithCancel(t.Context())
+		_, done, err := s.c.Collection(&hooked{Context: ctx, calls: calls, hook: hangUp}, node("ns", "", ""), xds.EndpointURL)
+		hangUp()
 		if err == nil {
 			done()
 			break
@@ -127,6 +122,27 @@ func TestAClientThatGoesCostsOthersNoChange(t *testing.T) {
 		s.c.drop(idle)
 	}
 	require.Empty(t, s.c.cache.known)
+}
+
+// Services that go while a client that comes back is brought up to date are gone for it, too.
+func TestServicesThatGoMeanwhileAreGone(t *testing.T) {
+	for calls := range 3 {
+		s := newSteps(Options{}, services(t, 1, "10.0.0.9")...)
+		_, release := s.visit(t, "ns", xds.EndpointURL)
+		release()
+		passing := services(t, 300, "10.0.0.1")
+		s.apply(passing)
+		var keys []resource.Key
+		for _, r := range passing {
+			keys = append(keys, r.Key())
+		}
+		ctx := &hooked{Context: t.Context(), calls: calls, hook: func() { s.apply(nil, keys...) }}
+		endpoints, release, err := s.c.Collection(ctx, node("ns", "", ""), xds.EndpointURL)
+		require.NoError(t, err)
+		require.Negative(t, ctx.calls)
+		require.Zero(t, old(endpoints, "10.0.0.1"), "after %d", calls)
+		release()
+	}
 }
 
 // A client that comes while another one has the scope brought up to date waits for that.

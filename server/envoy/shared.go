@@ -47,10 +47,11 @@ func (r *sharedRoutes) set(host string, v *translate.VirtualHost) {
 // digest returns what the content of the routes depends on, as a digest.
 func (r *sharedRoutes) digest() (key model.Key) {
 	all := sha256.New()
+	var d model.Digest
 	r.hosts.Scan(func(host string, v *translate.VirtualHost) bool {
-		var d model.Digest
-		d.Text(host, string(v.Key[:]))
-		all.Write(d)
+		d = d[:0]
+		d.Text(host)
+		all.Write(append(d, v.Key[:]...))
 		return true
 	})
 	all.Sum(key[:0])

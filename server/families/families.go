@@ -218,6 +218,27 @@ func (s *Set[K, F]) mayUse(host string, estimate int) error {
 // release ends a use, and drops families without users that cost too much.
 func (s *Set[K, F]) release(key K, m *member[F], host string) { s.discard(s.leave(key, m, host)...) }
 
+// Has says whether there is a family of key, used or kept.
+func (s *Set[K, F]) Has(key K) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[key] != nil
+}
+
+// Forget drops the family of key at once if it has no users.
+func (s *Set[K, F]) Forget(key K) {
+	s.mu.Lock()
+	m := s.members[key]
+	unused := m != nil && m.users == 0
+	if unused {
+		delete(s.members, key)
+	}
+	s.mu.Unlock()
+	if unused {
+		s.discard(m.family)
+	}
+}
+
 // discard drops families. It returns the memory of many to the system at once: the runtime would keep it for minutes.
 func (s *Set[K, F]) discard(families ...F) {
 	cost := 0

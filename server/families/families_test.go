@@ -292,3 +292,19 @@ func TestFamiliesThatAreUsedAgainCount(t *testing.T) {
 		require.Equal(t, map[string]int{"h": 3, "other": 6}[host], inUse)
 	}
 }
+
+// Only a family without users is forgotten.
+func TestForget(t *testing.T) {
+	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})
+	_, release := use(t, s, "a", "h")
+	s.Forget("a")
+	s.Forget("unknown")
+	require.Empty(t, *dropped)
+	release()
+	require.Empty(t, *dropped, "it is kept for clients that come back")
+	require.True(t, s.Has("a"))
+	s.Forget("a")
+	s.Forget("a")
+	require.Equal(t, []string{"a"}, *dropped)
+	require.False(t, s.Has("a"))
+}

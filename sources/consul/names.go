@@ -101,7 +101,7 @@ func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 	for _, name := range added {
 		r.follow(ctx, p, name)
 	}
-	if m == changed || m == partial {
+	if m == changed || m == partial || first && p.known { // with the names that an earlier run kept, the first list may be as before
 		r.renamed, r.unkept = true, true
 	}
 	for name, s := range p.services {

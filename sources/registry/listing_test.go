@@ -122,3 +122,10 @@ func TestSuspicion(t *testing.T) {
 	assert.Equal(t, s, s.Away(after(8)), "it was over")
 	assert.Zero(t, Suspicion{}.Away(after(8)))
 }
+
+func TestEarlier(t *testing.T) {
+	assert.Equal(t, after(1), Earlier(after(1), after(2)))
+	assert.Equal(t, after(1), Earlier(after(2), after(1)))
+	assert.Equal(t, after(1), Earlier(after(1), time.Time{}))
+	assert.Equal(t, after(1), Earlier(time.Time{}, after(1)))
+}

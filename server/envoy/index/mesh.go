@@ -76,6 +76,9 @@ func NewMesh() *Mesh {
 // Set replaces the object of key by r, or removes it if r is nil. It adds to touched the hosts that the old and the new object name. An
 // object that cannot be decoded is removed.
 func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]struct{}) error {
+	if !slices.Contains(Kinds, key.Kind) {
+		return nil
+	}
 	var spec any
 	var err error
 	switch {

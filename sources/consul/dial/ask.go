@@ -3,8 +3,11 @@ package dial
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -78,7 +81,11 @@ func (c *Client) authorize(ctx context.Context, datacenter, namespace, partition
 		o.Token = nobody
 	}
 	var answers []struct{ Allow bool }
-	if _, err := c.Raw().Write(authorizePath, questions, &answers, o.WithContext(ctx)); err != nil {
+	_, err := c.Raw().Write(authorizePath, questions, &answers, o.WithContext(ctx))
+	switch {
+	case errors.Is(err, io.EOF) && !errors.As(err, new(*url.Error)):
+		return false, fmt.Errorf("an empty answer about %d rights: %w", len(rights), errNotConsul)
+	case err != nil:
 		return false, err
 	}
 	if len(answers) != len(rights) {

@@ -1,6 +1,9 @@
 package metadata
 
 import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -20,4 +23,21 @@ func TestMoreThanIsReadOfHessian(t *testing.T) {
 	r := &reader{rest: []byte("X" + "I\x7f\xff\xff\xff" + "N")}
 	r.value(0)
 	require.Error(t, r.err, "as many as it says are not there")
+}
+
+// A class with very many fields costs no more than its answer, however many objects of it begin.
+func TestAClassOfManyFieldsIsBounded(t *testing.T) {
+	const fields = maxValues - 10
+	body := []byte("\x91C\x01aI")
+	body = binary.BigEndian.AppendUint32(body, fields)
+	for i := range fields {
+		body = fmt.Appendf(body, "\x05%05x", i)
+	}
+	body = append(body, strings.Repeat("\x60", 20)...)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := answerOf(body)
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "hessian2: ")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(100<<20))
 }

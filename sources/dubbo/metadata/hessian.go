@@ -162,6 +162,9 @@ func (r *reader) class() {
 	r.take(1)
 	r.string()
 	n := r.number()
+	if n > maxValues {
+		r.fail(fmt.Errorf("hessian2: a class of %d fields", n))
+	}
 	var names []string
 	for r.err == nil && len(names) < n {
 		names = append(names, r.string())
@@ -180,6 +183,9 @@ func (r *reader) object(depth int) any {
 	}
 	all := r.begin()
 	for _, name := range r.classes[class] {
+		if r.err != nil {
+			break
+		}
 		all[name] = r.value(depth + 1)
 	}
 	return all

@@ -336,6 +336,7 @@ func (s *session) listed(group string, all []string, news bool) {
 			of.listed, of.due = false, time.Time{}
 		}
 	}
+	delete(s.failed, group)
 	if news {
 		s.names[group] = true
 		s.notify()

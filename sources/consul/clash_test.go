@@ -1,0 +1,55 @@
+package consul
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/sources/consul/mapping"
+)
+
+// Services whose names make the same host keep different hosts over a restart.
+func TestNamesThatClashOutliveARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) { f.set("web-api", at("1")); f.set("web_api", at("2")) })
+		served := func() (all []string) {
+			s := Settings{}
+			require.NoError(t, s.complete())
+			m, err := mapping.New(mapping.Options{}, nil)
+			require.NoError(t, err)
+			ctx, stop := context.WithCancel(context.Background())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = newRun(s, w, w, m, 0, newMetrics()).loop(ctx)
+			}()
+			pass(time.Minute)
+			stop()
+			<-ended
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for name, rs := range w.served {
+				for _, r := range rs {
+					spec, err := r.Spec()
+					require.NoError(t, err)
+					if se, ok := spec.(*networking.ServiceEntry); ok {
+						all = append(all, fmt.Sprint(name, " ", r.Key().Name, " ", se.GetHosts()))
+					}
+				}
+			}
+			return all
+		}
+		before := served()
+		require.Len(t, before, 2)
+		w.mu.Lock()
+		w.old = []string{"web-api", "web_api"}
+		w.mu.Unlock()
+		require.ElementsMatch(t, before, served())
+	})
+}
