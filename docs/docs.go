@@ -1,4 +1,4 @@
-// Package docs has the pages that the program prints.
+// Package docs has the pages that the program prints. It is in their folder, since it embeds them.
 package docs
 
 import _ "embed" // for the schema
