@@ -44,7 +44,7 @@ func (r *sharedRoutes) set(host string, v *translate.VirtualHost) {
 	}
 }
 
-// digest returns what the content of the routes depends on, as a digest.
+// digest identifies the content of the routes: their hosts, and the virtual host of each.
 func (r *sharedRoutes) digest() (key model.Key) {
 	all := sha256.New()
 	var d model.Digest
