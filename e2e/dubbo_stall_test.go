@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -28,9 +29,12 @@ func TestDubboStall(t *testing.T) {
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://" + zookeeper.Addr + "?session=30000"})
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 	admin, want := zookeeper.Client(t), []string(nil)
+	var providers []*fixture.ZooKeeperClient
 	for i := range 8 {
 		host := fmt.Sprintf("10.0.0.%d", i+1)
-		zookeeper.ClientFor(t, 2*time.Second).PutEphemerals(t, []string{demoNode(host)})
+		provider := zookeeper.ClientFor(t, 2*time.Second)
+		provider.PutEphemerals(t, []string{demoNode(host)})
+		providers = append(providers, provider)
 		want = append(want, host+":20880 100")
 	}
 	all := func() error {
@@ -39,11 +43,14 @@ func TestDubboStall(t *testing.T) {
 	istiod.WaitFor(t, dubboTime, all)
 	stays(t, all, func() {
 		zookeeper.Signal(t, syscall.SIGSTOP)
+		for _, provider := range providers {
+			provider.Die() // one that comes back before ZooKeeper looks at its sessions would keep its own
+		}
 		time.Sleep(8 * time.Second)
 		zookeeper.Signal(t, syscall.SIGCONT)
 		zookeeper.WaitFor(t, 20*time.Second, func() error {
 			if left := len(admin.Children(t, "/dubbo/"+demo+"/providers")); left == len(want) {
-				return fmt.Errorf("no session of a provider has ended")
+				return errors.New("no session of a provider has ended")
 			}
 			return nil
 		})
