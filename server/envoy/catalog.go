@@ -283,6 +283,7 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
 	by = translate.ListenerOptions{
 		Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Observation: s.observation,
+		Security: s.security,
 	}
 	return false, by, c.synced
 }

@@ -33,6 +33,8 @@ type scope struct {
 	restricted  bool               // to what it knows
 	observation *model.Observation // what it logs and traces
 	observed    uint64             // the state of the mesh in which that was found out
+	security    *model.Security    // what security objects ask of its inbound listeners
+	secured     uint64             // the state of the mesh in which that was found out
 
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
@@ -130,6 +132,9 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	}
 	if s.profile.Role != model.Ingress && (only != s.sidecar || s.observed != m.Observes) {
 		s.observation, s.observed = m.Observation(s.profile, only), m.Observes
+	}
+	if s.profile.Role != model.Ingress && (only != s.sidecar || s.secured != m.Secures) {
+		s.security, s.secured = m.Security(s.profile, only), m.Secures
 	}
 	if only != s.sidecar {
 		s.sidecar = only
@@ -315,6 +320,9 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 	c.options = by
 	if by.Observation != nil {
 		c.findings.set("what is logged and traced", by.Observation.Findings)
+	}
+	if by.Security != nil {
+		c.findings.set("what security objects ask", by.Security.Findings)
 	}
 	for b := range c.scope.bindings {
 		c.bindings[b] = true

@@ -121,6 +121,9 @@ func (m *Mesh) onGateways(host string, p model.Profile) *model.View {
 		v.Seen = m.Observation(p, nil)
 		v.Objects = append(v.Objects, v.Seen.Objects...)
 		v.Findings = append(v.Findings, v.Seen.Findings...)
+		v.Secured = m.Security(p, nil)
+		v.Objects = append(v.Objects, v.Secured.Objects...)
+		v.Findings = append(v.Findings, v.Secured.Findings...)
 	}
 	bound := slices.Clone(m.Virtuals.exact[model.GatewayUnit])
 	if host != model.GatewayUnit {

@@ -43,6 +43,9 @@ func Key(v *model.View) model.Key {
 	if d.Flag(v.Seen != nil); v.Seen != nil {
 		d.Text(v.Seen.From)
 	}
+	if d.Flag(v.Secured != nil); v.Secured != nil {
+		d.Text(v.Secured.From)
+	}
 	d.Number(int64(len(v.Objects)))
 	for _, of := range v.Objects {
 		d.Object(of)

@@ -24,6 +24,7 @@ type Mesh struct {
 	moved   map[string]struct{}                // hosts of which only endpoints have changed, until TouchOthers adds them
 
 	Plaintext bool // clients send it where ISTIO_MUTUAL is wanted; read-only
+	Warn      bool // what cannot be enforced is reported, and its traffic is not refused; read-only
 
 	Gateways    map[resource.Key]*model.Gateway
 	named       map[string]int // the number of gateways of each host
@@ -31,6 +32,8 @@ type Mesh struct {
 	configs     map[resource.Key]*model.MeshConfig
 	telemetries map[resource.Key]*model.Telemetry
 	Observes    uint64 // counts changes that may affect logs and traces of clients
+	security    securityObjects
+	Secures     uint64 // counts changes that may affect what security objects ask of clients
 	Policies    *rules[*networking.DestinationRule]
 	Virtuals    *rules[*networking.VirtualService]
 
@@ -68,8 +71,8 @@ func NewMesh() *Mesh {
 		moved:    make(map[string]struct{}),
 		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*SidecarRule),
 		configs:     make(map[resource.Key]*model.MeshConfig),
-		telemetries: make(map[resource.Key]*model.Telemetry),
-		Policies:    newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
+		telemetries: make(map[resource.Key]*model.Telemetry), security: newSecurityObjects(),
+		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
 	}
 }
 
@@ -107,6 +110,8 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 		m.setConfig(key, r, as[*meshv1alpha1.MeshConfig](spec), touched)
 	case resource.Telemetry:
 		m.setTelemetry(key, r, as[*telemetryv1alpha1.Telemetry](spec), touched)
+	case resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication:
+		m.setSecurity(key, r, spec, touched)
 	case resource.DestinationRule:
 		m.touch(m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec))), touched)
 	case resource.VirtualService:
@@ -151,6 +156,7 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 // of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	m.touchProviders(touched)
+	m.touchSecurity(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
 		for _, r := range m.Virtuals.leads[host] {
 			m.touchRoutes(r, touched)
@@ -368,6 +374,7 @@ func Differing(last, next memstore.Snapshot) (keys []resource.Key) {
 var Kinds = []resource.Kind{
 	resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService,
 	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
+	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
 }
 
 // Size is about the number of AllHosts.

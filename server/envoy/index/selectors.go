@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+	securityv1beta1 "istio.io/api/security/v1beta1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/resource"
@@ -45,6 +46,7 @@ const otherNamespaces = "other namespaces"
 // SelectingKinds are the kinds of objects, besides ServiceEntry, that select clients.
 var SelectingKinds = []resource.Kind{
 	resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar, resource.Telemetry,
+	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
 }
 
 // SelectorsOf returns the conditions of an object, or nil without one. Add new kinds that select clients here. For a ServiceEntry see
@@ -78,6 +80,12 @@ func SelectorsOf(r *resource.Resource, spec any) Selectors {
 	case *networking.Sidecar:
 		all.labels(spec.GetWorkloadSelector().GetLabels())
 	case *telemetryv1alpha1.Telemetry:
+		all.labels(spec.GetSelector().GetMatchLabels())
+	case *securityv1beta1.AuthorizationPolicy:
+		all.targets(spec)
+	case *securityv1beta1.RequestAuthentication:
+		all.targets(spec)
+	case *securityv1beta1.PeerAuthentication:
 		all.labels(spec.GetSelector().GetMatchLabels())
 	}
 	return all

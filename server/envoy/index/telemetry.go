@@ -78,6 +78,11 @@ func (m *Mesh) clusterOf(p *meshv1alpha1.MeshConfig_ExtensionProvider, client mo
 	why string,
 ) {
 	service, number, _ := model.ProviderService(p)
+	return m.clusterTo(service, number, client, only)
+}
+
+// clusterTo returns the host and the cluster of a port of a service, which may be named with its namespace, or why there is none.
+func (m *Mesh) clusterTo(service string, number uint32, client model.Profile, only *SidecarRule) (host, cluster, why string) {
 	namespace, host := splitService(service)
 	if client.OnDemand {
 		return "", "", "Envoys that ask for what they use know no clusters beforehand"

@@ -61,6 +61,7 @@ type Profile struct {
 	Credentials string // the folder that credentials are in
 	OnDemand    bool   // a sidecar asks for what it uses
 	Large       bool   // regular expressions may be as large as Istio's proxies take them
+	Identity    string // where the client's certificate and key come from; empty if it has none
 }
 
 // size is how many bytes the profile has.

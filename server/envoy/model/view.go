@@ -24,6 +24,7 @@ type View struct {
 	Servers []Server                            // of a gateway
 	Bound   []*Rule[*networking.VirtualService] // to these
 	Seen    *Observation                        // by all listeners of a gateway
+	Secured *Security                           // is what security objects ask of these
 
 	Client   Profile        // without what does not bear on the rest
 	Objects  []resource.Key // of which it was made

@@ -129,7 +129,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 	switch s.Kind {
 	case model.ServerHTTP:
 		if _, ok := used.add(nil, nil); ok {
-			all = append(all, httpChain(s, v.Seen))
+			all = append(all, httpChain(s, v))
 		}
 	case model.ServerHTTPS:
 		match, ok := used.add(s.Names(), nil)
@@ -137,7 +137,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 			t.Findings.Note(s.Place.In("hosts"), "all of these hosts belong to other servers of the port")
 			return nil
 		}
-		c := httpChain(s, v.Seen)
+		c := httpChain(s, v)
 		if len(match.GetServerNames()) > 0 {
 			c.FilterChainMatch = match
 		}
@@ -158,7 +158,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 		}
 		all = append(all, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-			TransportSocket: t.downstreamTLS(s.GetTls(), client, nil), Filters: []*listenerv3.Filter{to.proxy(v.Seen)},
+			TransportSocket: t.downstreamTLS(s.GetTls(), client, nil), Filters: secureTCP(v.Secured, to.proxy(v.Seen)),
 		})
 	case model.ServerPass, model.ServerTCP:
 		with := routeContext.tcpRoutes
@@ -167,6 +167,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 		}
 		for _, c := range connections(s, v, client, &t.Findings, with) {
 			if f := c.filterChain(used, v.Seen, &t.Findings); f != nil {
+				f.Filters = secureTCP(v.Secured, f.GetFilters()...)
 				all = append(all, f)
 			}
 		}
@@ -193,8 +194,9 @@ func connections(s *model.Server, v *model.View, client model.Profile, found *mo
 	return all
 }
 
-func httpChain(s *model.Server, seen *model.Observation) *listenerv3.FilterChain {
-	m := httpManager(model.StatName("outbound_"+model.ListenerName(s.Bind, s.GetPort().GetNumber())), s.Route, seen)
+func httpChain(s *model.Server, v *model.View) *listenerv3.FilterChain {
+	m := httpManager(model.StatName("outbound_"+model.ListenerName(s.Bind, s.GetPort().GetNumber())), s.Route, v.Seen)
+	secureHTTP(v.Secured, m)
 	m.UseRemoteAddress = wrapperspb.Bool(true)
 	m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{}
 	m.ServerName = "istio-envoy"

@@ -1,0 +1,61 @@
+package model
+
+import (
+	"cmp"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	securityv1beta1 "istio.io/api/security/v1beta1"
+
+	"tributary/resource"
+)
+
+// Object is a decoded object that selects clients.
+type Object[T any] struct {
+	Key     resource.Key
+	Created time.Time
+	Version string
+	Spec    T
+}
+
+// Compare orders objects by age, and equally old ones by name.
+func (t *Object[T]) Compare(o *Object[T]) int {
+	return cmp.Or(t.Created.Compare(o.Created), OlderName(t.Key, o.Key))
+}
+
+// The security objects.
+type (
+	AuthorizationPolicy   = Object[*securityv1beta1.AuthorizationPolicy]
+	RequestAuthentication = Object[*securityv1beta1.RequestAuthentication]
+	PeerAuthentication    = Object[*securityv1beta1.PeerAuthentication]
+)
+
+// Security is what security objects ask of the listeners to which the traffic of a workload or a gateway comes. It is not modified once it
+// was made; nil asks for nothing.
+type Security struct {
+	HTTP []*hcmv3.HttpFilter  // of requests, before all other filters, in order
+	TCP  []*listenerv3.Filter // of connections that are not HTTP, before all other filters, in order
+
+	Mutual   MutualTLS            // of inbound connections
+	MutualOn map[uint32]MutualTLS // of those to a port of the workload, where it differs
+
+	Objects  []resource.Key // of which it was made
+	Findings Findings
+	From     string // equal for what is equal
+}
+
+// Equal says whether both ask for the same. Either may be nil.
+func (s *Security) Equal(other *Security) bool {
+	return s == other || s != nil && other != nil && s.From == other.From
+}
+
+// MutualTLS says which inbound connections are accepted.
+type MutualTLS int
+
+// The modes of mutual TLS.
+const (
+	Permissive MutualTLS = iota // mutual TLS and plaintext; the default
+	Strict                      // mutual TLS only
+	Disabled                    // plaintext only
+)
