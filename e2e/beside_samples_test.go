@@ -38,7 +38,7 @@ func inSamples(t *testing.T) map[string]*core.Node {
 func TestSamplesBesideIstiod(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	tr := fixture.StartTributaryWith(t, "envoy: {unenforced: allow}\nconfigSources: [{name: files, address: 'fs://"+dir+"', guard: 'off'}]\n")
+	tr := fixture.StartTributaryWith(t, "envoy: {unenforced: warn}\nconfigSources: [{name: files, address: 'fs://"+dir+"', guard: 'off'}]\n")
 	only := os.Getenv("BESIDE_SAMPLE") // a part of the name of a file
 	for i, s := range samples(t) {
 		if !strings.Contains(s.file, only) {

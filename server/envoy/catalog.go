@@ -30,9 +30,11 @@ import (
 type Options struct {
 	Debounce xds.Debounce // of every collection
 	Log      *slog.Logger // slog.Default if nil
-	// AllowUnenforced lets clients send plaintext where ISTIO_MUTUAL is wanted, and ends the reports of security objects that clients do not
-	// enforce.
-	AllowUnenforced bool
+	// WarnUnenforced lets traffic pass although a security object cannot be enforced on it, and only warns. It lets clients send plaintext
+	// where ISTIO_MUTUAL is wanted.
+	WarnUnenforced bool
+	// Invalid returns the security objects of which a source has no valid version, in order. See Recheck. None if nil.
+	Invalid func() []resource.Key
 }
 
 // Catalog keeps the resources of Envoys and gRPC clients in step with a view.
@@ -45,6 +47,7 @@ type Catalog struct {
 	scopes *families.Set[model.Profile, *scope]
 
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
+	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has what it returned
 
 	mu        sync.RWMutex // held for reading while hosts are translated, and for writing, which is quick, while the mesh is changed
 	mesh      *index.Mesh
@@ -71,7 +74,10 @@ func New(view memstore.Reader, opts Options) *Catalog {
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(),
 		following: make(map[*scope]struct{}),
 	}
-	c.mesh.Plaintext = opts.AllowUnenforced
+	c.mesh.Plaintext, c.mesh.Warn = opts.WarnUnenforced, opts.WarnUnenforced
+	if c.opts.Invalid == nil {
+		c.opts.Invalid = func() []resource.Key { return nil }
+	}
 	c.scopes = families.New[model.Profile]("profiles of clients", families.Limits{
 		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
 		MaxIdleCost: model.MaxIdleCost,
@@ -175,13 +181,16 @@ func (c *Catalog) givingWay() func() {
 
 // change brings the mesh to snap, and returns the scopes with clients.
 func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) []*scope {
+	c.checking.Lock()
+	defer c.checking.Unlock()
+	invalid := c.opts.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !incremental {
 		keys = index.Differing(c.last, snap)
 	}
 	since := snap.Since(c.last.Revision())
-	scopes := c.set(keys, snap)
+	scopes := c.set(keys, snap, invalid)
 	for _, s := range scopes {
 		s.since = recent.Earlier(s.since, since)
 	}
@@ -190,7 +199,7 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 }
 
 // set changes the objects of keys in the mesh to those of snap, and returns the scopes with clients; c.mu is held.
-func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
+func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot, invalid []resource.Key) []*scope {
 	c.last = snap
 	touched := make(map[string]struct{})
 	for _, key := range keys {
@@ -202,6 +211,7 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", r.Origin().String(), "err", err)
 		}
 	}
+	c.setInvalid(invalid, touched)
 	c.mesh.TouchOthers(touched)
 	c.coverage.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
 	for s := range c.following {

@@ -54,9 +54,9 @@ func wantsMutual(spec *networking.DestinationRule) bool {
 }
 
 // Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty if there are no clients, or
-// Options allow it.
+// Options only warn of them.
 func (c *Catalog) Unenforced() (keys []resource.Key) {
-	if c.opts.AllowUnenforced || !c.hasClients() {
+	if c.opts.WarnUnenforced || !c.hasClients() {
 		return nil
 	}
 	keys, _ = c.unenforced()
@@ -99,7 +99,7 @@ const maxWarned = 20
 
 // warnUnenforced logs the objects that clients do not enforce and that were not logged yet.
 func (c *Catalog) warnUnenforced() {
-	if c.opts.AllowUnenforced || !c.hasClients() {
+	if !c.hasClients() {
 		return
 	}
 	c.warning.Lock()

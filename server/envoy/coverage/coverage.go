@@ -239,7 +239,7 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 	case *networking.ClientTLSSettings:
 		if m.GetMode() != networking.ClientTLSSettings_DISABLE && !translate.CanOriginate(m) {
 			found(at, "there is no certificate for it: there are no endpoints, and requests get 503, or plaintext is sent with envoy: "+
-				"{unenforced: allow}")
+				"{unenforced: warn}")
 		}
 		if m.GetSni() != model.ServerName(m) {
 			found(at+".sni", fmt.Sprintf("a server name has %d bytes at most: connections are made as if it were not set", model.MaxServerName))

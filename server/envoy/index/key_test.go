@@ -18,7 +18,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		fields []string
 	}{
 		{model.View{}, []string{
-			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Client", "Objects",
+			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Client", "Objects",
 			"Findings",
 		}},
 		{model.Target{}, []string{"Ports", "Policy"}},

@@ -68,6 +68,9 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	if p.Role == model.Proxyless {
 		return nil
 	}
+	if invalid := m.invalidFor(p.Namespace); len(invalid) > 0 && !m.Warn {
+		return security.Deny(invalid)
+	}
 	labels := p.LabelMap()
 	return security.Of(security.Objects{
 		Policies: selected(m.security.policies, p.Namespace, func(o *model.AuthorizationPolicy) bool {
