@@ -33,7 +33,6 @@ type Mesh struct {
 	telemetries map[resource.Key]*model.Telemetry
 	Observes    uint64 // counts changes that may affect logs and traces of clients
 	security    securityObjects
-	Secures     uint64 // counts changes that may affect what security objects ask of clients
 	Policies    *rules[*networking.DestinationRule]
 	Virtuals    *rules[*networking.VirtualService]
 
