@@ -37,7 +37,8 @@ type objects[T comparable] map[string][]*model.Object[T]
 func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) (old, now T) {
 	all := o[key.Namespace]
 	if i := slices.IndexFunc(all, func(o *model.Object[T]) bool { return o.Key == key }); i >= 0 {
-		old, all = all[i].Spec, slices.Delete(all, i, i+1)
+		old = all[i].Spec
+		all = slices.Delete(all, i, i+1)
 	}
 	if spec != now {
 		added := &model.Object[T]{

@@ -2,7 +2,6 @@ package security
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -19,9 +18,6 @@ import (
 
 	"tributary/server/envoy/model"
 )
-
-// noKeys are keys by which Envoy accepts no token.
-const noKeys = `{"keys":[]}`
 
 // Seconds that keys are waited for, and that they are kept for.
 const (
@@ -118,31 +114,13 @@ func (r jwtRule) provider(all Objects, found *model.Findings) *jwtv3.JwtProvider
 	}
 	if why != "" {
 		found.Note(r.at, "%s: no token of the issuer is accepted", why)
-		p.JwksSourceSpecifier = localKeys(noKeys)
+		p.JwksSourceSpecifier = localKeys(noKeys())
 	}
 	return p
 }
 
 func localKeys(keys string) *jwtv3.JwtProvider_LocalJwks {
 	return &jwtv3.JwtProvider_LocalJwks{LocalJwks: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: keys}}}
-}
-
-// keysProblem says why Envoy would find no key in a text.
-func keysProblem(text string) string {
-	var set struct {
-		Keys []struct {
-			Type string `json:"kty"`
-		} `json:"keys"`
-	}
-	if err := json.Unmarshal([]byte(text), &set); err != nil {
-		return "jwks is not a set of keys: " + err.Error()
-	}
-	for _, k := range set.Keys {
-		if slices.Contains([]string{"RSA", "EC", "OKP", "oct"}, k.Type) {
-			return ""
-		}
-	}
-	return "jwks has no key that Envoy knows"
 }
 
 // remote has Envoy fetch the keys through the cluster of the host and port of the URI.
