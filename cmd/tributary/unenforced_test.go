@@ -17,7 +17,7 @@ import (
 	"tributary/server/xds"
 )
 
-// TestUnenforcedSecurityIsCountedAndNamed has an AuthorizationPolicy at a gateway, whose Envoy does not enforce it.
+// TestUnenforcedSecurityIsCountedAndNamed has an AuthorizationPolicy for gateways, which enforce it, and for sidecars, which do not.
 func TestUnenforcedSecurityIsCountedAndNamed(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/gateway.yaml", `apiVersion: networking.istio.io/v1
@@ -42,15 +42,20 @@ spec: {selector: {matchLabels: {istio: ingressgateway}}}
 	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer conn.Close() //nolint:errcheck // it is only read
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
-	require.NoError(t, err)
 	labels, err := structpb.NewStruct(map[string]any{"LABELS": map[string]any{"istio": "ingressgateway"}})
 	require.NoError(t, err)
-	require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: xds.ListenerURL, Node: &corev3.Node{
-		Id: "router~10.0.0.1~front.shop~shop.svc.cluster.local", Metadata: labels,
-	}}))
-	_, err = stream.Recv()
-	require.NoError(t, err)
+	connect := func(role string) {
+		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: xds.ClusterURL, Node: &corev3.Node{
+			Id: role + "~10.0.0.1~front.shop~shop.svc.cluster.local", Metadata: labels,
+		}}))
+		_, err = stream.Recv()
+		require.NoError(t, err)
+	}
+	connect("router")
+	require.NoError(t, metric("0"), "it is enforced")
+	connect("sidecar")
 
 	eventually(t, func() error { return metric("1") })
 	eventually(t, func() error {

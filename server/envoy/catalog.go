@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -61,6 +62,8 @@ type Catalog struct {
 	warning  sync.Mutex
 	warned   []resource.Key    // the unenforced objects that the log has; guarded by warning
 	warnedAt memstore.Revision // the view of which it has them; guarded by warning
+	warnedOf uint64            // the visits of which it has them; guarded by warning
+	visits   atomic.Uint64     // how often a scope got its first client
 
 	cache      translationCache
 	coverage   coverageCache
@@ -331,7 +334,9 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile) (s *scope, relea
 	if err != nil {
 		return nil, nil, err
 	}
-	s.users.Add(1)
+	if s.users.Add(1) == 1 {
+		c.visits.Add(1)
+	}
 	release = sync.OnceFunc(func() {
 		s.users.Add(-1)
 		leave()

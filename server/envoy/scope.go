@@ -133,8 +133,8 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	if s.profile.Role != model.Ingress && (only != s.sidecar || s.observed != m.Observes) {
 		s.observation, s.observed = m.Observation(s.profile, only), m.Observes
 	}
-	if s.profile.Role != model.Ingress && (only != s.sidecar || s.secured != m.Secures) {
-		s.security, s.secured = m.Security(s.profile, only), m.Secures
+	if now := m.Secures(s.profile); s.profile.Role != model.Ingress && (only != s.sidecar || s.secured != now) {
+		s.security, s.secured = m.Security(s.profile, only), now
 	}
 	if only != s.sidecar {
 		s.sidecar = only
@@ -317,12 +317,18 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 			c.routes[route] = true
 		}
 	}
+	outbound := by
+	outbound.Security = c.options.Security
+	same := outbound.Equal(c.options)
 	c.options = by
 	if by.Observation != nil {
 		c.findings.set("what is logged and traced", by.Observation.Findings)
 	}
 	if by.Security != nil {
 		c.findings.set("what security objects ask", by.Security.Findings)
+	}
+	if same {
+		return // outbound listeners ask nothing
 	}
 	for b := range c.scope.bindings {
 		c.bindings[b] = true

@@ -10,11 +10,13 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/index"
+	"tributary/server/envoy/model"
 	"tributary/server/envoy/translate"
 )
 
-// Istio's security objects are not enforced on Envoys and gRPC clients yet. The log and status name those of a mesh. Traffic for which a
-// DestinationRule wants ISTIO_MUTUAL is refused, not sent in plaintext.
+// Gateways enforce AuthorizationPolicies and RequestAuthentications. Sidecars and gRPC clients do not yet, and nobody enforces
+// PeerAuthentications. The log and status name what connected clients do not enforce. Traffic for which a DestinationRule wants
+// ISTIO_MUTUAL is refused, not sent in plaintext.
 
 // unenforced returns the effect of clients not enforcing an object, or "" if it asks for nothing that they do not enforce.
 func unenforced(r *resource.Resource) string {
@@ -78,11 +80,14 @@ func (c *Catalog) hasClients() bool {
 func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, kind := range []resource.Kind{resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication} {
-		for r := range c.last.List(kind, "") {
-			if unenforced(r) != "" {
-				keys = append(keys, r.Key())
-			}
+	for s := range c.following {
+		if s.users.Load() > 0 && s.profile.Role != model.Ingress {
+			keys = slices.AppendSeq(keys, c.mesh.Securing(s.profile))
+		}
+	}
+	for r := range c.last.List(resource.PeerAuthentication, "") {
+		if unenforced(r) != "" {
+			keys = append(keys, r.Key())
 		}
 	}
 	for key, rule := range c.mesh.Policies.ByKey {
@@ -91,7 +96,7 @@ func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
 		}
 	}
 	slices.SortFunc(keys, resource.Key.Compare)
-	return keys, c.last
+	return slices.Compact(keys), c.last
 }
 
 // maxWarned is how many objects are named in the log at once; the others are counted.
@@ -105,17 +110,19 @@ func (c *Catalog) warnUnenforced() {
 	c.warning.Lock()
 	defer c.warning.Unlock()
 	c.mu.RLock()
-	revision := c.last.Revision()
+	revision, visits := c.last.Revision(), c.visits.Load()
 	c.mu.RUnlock()
-	if revision == c.warnedAt {
+	if revision == c.warnedAt && visits == c.warnedOf {
 		return
 	}
 	all, snap := c.unenforced()
-	news := slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool {
+	news := slices.DeleteFunc(all, func(key resource.Key) bool {
 		_, was := slices.BinarySearchFunc(c.warned, key, resource.Key.Compare)
 		return was
 	})
-	c.warned, c.warnedAt = all, snap.Revision()
+	c.warned = append(slices.DeleteFunc(c.warned, func(key resource.Key) bool { return snap.Get(key) == nil }), news...)
+	slices.SortFunc(c.warned, resource.Key.Compare)
+	c.warnedAt, c.warnedOf = snap.Revision(), visits
 	for _, key := range news[:min(len(news), maxWarned)] {
 		if r := snap.Get(key); r != nil {
 			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(), "effect",

@@ -26,7 +26,7 @@ type declaration struct {
 
 // declared has a declaration for each message of the kinds that are translated. A test walks them, so that a field of a newer version of
 // the definitions has to be declared, and docs/fields.md has them as a table.
-var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
+var declared = merged(declaredOfMesh, declaredOfSecurity, map[protoreflect.FullName]declaration{
 	"istio.networking.v1alpha3.ServiceEntry": {
 		translated:  "hosts addresses ports location resolution endpoints workloadSelector exportTo",
 		unsupported: map[string]string{"subjectAltNames": "certificates are not compared with it"},
@@ -232,7 +232,7 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 		}
 	case *networking.CorsPolicy:
 		for i, o := range m.GetAllowOrigins() {
-			if why := translate.RegexProblem(o.GetRegex(), model.LargeProgram); why != "" {
+			if why := model.RegexProblem(o.GetRegex(), model.LargeProgram); why != "" {
 				found(fmt.Sprintf("%s.allowOrigins[%d]", at, i), why+": the origin is left out")
 			}
 		}
@@ -289,7 +289,6 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 // checks find values that are left out, by message and field: Envoy would refuse them, and all else with them, or make something else of
 // them.
 var checks = map[string]func(v protoreflect.Value, at string, found func(path, why string)){
-	"HTTPMatchRequest.headers": claims, "HTTPMatchRequest.withoutHeaders": claims,
 	"HeaderOperations.set": formats, "HeaderOperations.add": formats,
 	"WorkloadEntry.address": func(v protoreflect.Value, at string, found func(path, why string)) {
 		if path, ok := strings.CutPrefix(v.String(), translate.UnixPrefix); ok && !translate.FitsSocket(path) {
@@ -297,16 +296,6 @@ var checks = map[string]func(v protoreflect.Value, at string, found func(path, w
 		}
 	},
 	"ConsistentHashLB.minimumRingSize": ringSize, "RingHash.minimumRingSize": ringSize,
-}
-
-// claims finds headers that are not headers: what a token says.
-func claims(v protoreflect.Value, at string, found func(path, why string)) {
-	v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
-		if name := k.String(); strings.HasPrefix(strings.ToLower(name), "@request.auth.claims") {
-			found(at+"["+name+"]", "it is taken for a header, which no request has")
-		}
-		return true
-	})
 }
 
 // formats finds headers whose values have commands that Envoy does not know.

@@ -76,13 +76,13 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 
 	"istio.mesh.v1alpha1.MeshConfig": {
 		translated: "outboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding disableEnvoyListenerLog defaultConfig " +
-			"extensionProviders defaultProviders",
+			"extensionProviders defaultProviders trustDomain trustDomainAliases",
 		meaningless: merged(
 			because(ofIstiod, "configSources", "proxyInboundListenPort", "proxyHttpPort"),
 			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors",
 				"serviceSettings", "serviceScopeConfigs"),
 			because(ofAgent, "enablePrometheusMerge"),
-			because(issuesCertificates, "enableAutoMtls", "trustDomain", "trustDomainAliases", "caCertificates", "certificates", "ca", "meshMTLS",
+			because(issuesCertificates, "enableAutoMtls", "caCertificates", "certificates", "ca", "meshMTLS",
 				"hboneIdleTimeout"),
 			because(notIntercepted, "inboundTrafficPolicy", "inboundClusterStatName"),
 		),
@@ -106,11 +106,10 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 		translated: "tracing accessLogging", unsupported: map[string]string{"metrics": "statistics are Envoy's own"},
 	},
 	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider": {
-		translated: "name zipkin opentelemetry envoyFileAccessLog",
+		translated: "name zipkin opentelemetry envoyFileAccessLog envoyExtAuthzHttp envoyExtAuthzGrpc",
 		unsupported: merged(
 			because("nothing is traced by it", "lightstep", "datadog", "stackdriver", "opencensus", "skywalking"),
 			because("nothing is logged by it", "envoyHttpAls", "envoyTcpAls", "envoyOtelAls"),
-			because("nobody is asked for permission", "envoyExtAuthzHttp", "envoyExtAuthzGrpc"),
 			map[string]string{"prometheus": "statistics are Envoy's own", "sds": "credentials are files"},
 		),
 	},

@@ -15,6 +15,7 @@ import (
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	networkingv1beta1 "istio.io/api/networking/v1beta1"
+	securityv1beta1 "istio.io/api/security/v1beta1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 )
 
@@ -23,6 +24,7 @@ var update = flag.Bool("update", false, "write the table of docs/fields.md")
 var translatedKinds = []proto.Message{
 	&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{},
 	&networking.Gateway{}, &networking.Sidecar{},
+	&securityv1beta1.AuthorizationPolicy{}, &securityv1beta1.RequestAuthentication{},
 	&telemetryv1alpha1.Telemetry{}, &networkingv1beta1.ProxyConfig{}, &meshv1alpha1.MeshConfig{},
 }
 

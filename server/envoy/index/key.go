@@ -64,7 +64,7 @@ func client(d *model.Digest, p *model.Profile) {
 	d.Flag(p.Labelled)
 	d.Flag(p.OnDemand)
 	d.Flag(p.Large)
-	d.Text(p.Namespace, p.Labels, p.Locality.Region, p.Locality.Zone, p.Locality.SubZone, p.Credentials)
+	d.Text(p.Namespace, p.Labels, p.Locality.Region, p.Locality.Zone, p.Locality.SubZone, p.Credentials, p.Identity)
 }
 
 // port adds what a Sidecar says of a port of a service. The rest is said by what the service is made of.

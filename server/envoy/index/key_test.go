@@ -18,8 +18,8 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		fields []string
 	}{
 		{model.View{}, []string{
-			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Client", "Objects",
-			"Findings",
+			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Client",
+			"Objects", "Findings",
 		}},
 		{model.Target{}, []string{"Ports", "Policy"}},
 		// by from; plaintext is the same in all of a catalog
@@ -52,14 +52,17 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		"labelled":  {Labelled: true},
 		"on demand": {OnDemand: true}, "large": {Large: true}, "region": {Locality: model.Locality{Region: "a"}},
 		"zone": {Locality: model.Locality{Zone: "a"}}, "sub-zone": {Locality: model.Locality{SubZone: "a"}}, "credentials": {Credentials: "a"},
+		"identity": {Identity: "a"},
 	} {
 		different(model.View{Client: p}, of)
 	}
-	require.Equal(t, 10, reflect.TypeFor[model.Profile]().NumField())
+	require.Equal(t, 11, reflect.TypeFor[model.Profile]().NumField())
 	r := &model.Rule[*networking.VirtualService]{Version: "1"}
 	different(model.View{Host: "a"}, "host")
 	different(model.View{Seen: &model.Observation{}}, "what is logged")
 	different(model.View{Seen: &model.Observation{From: "a"}}, "what what is logged is made of")
+	different(model.View{Secured: &model.Security{}}, "what is asked")
+	different(model.View{Secured: &model.Security{From: "a"}}, "what what is asked is made of")
 	different(model.View{Service: &model.Service{}}, "service")
 	different(model.View{Service: &model.Service{From: "a"}}, "what a service is made of")
 	different(model.View{Policy: model.Policy{From: "a"}}, "policy")

@@ -34,7 +34,6 @@ type Mesh struct {
 	Observes    uint64 // counts changes that may affect logs and traces of clients
 	security    securityObjects
 	Invalid     []resource.Key // security objects without a valid version
-	Secures     uint64         // counts changes that may affect what security objects ask of clients
 	Policies    *rules[*networking.DestinationRule]
 	Virtuals    *rules[*networking.VirtualService]
 

@@ -1,9 +1,10 @@
 package index
 
 import (
-	"maps"
+	"iter"
 	"slices"
 
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 	typev1beta1 "istio.io/api/type/v1beta1"
 
@@ -14,50 +15,110 @@ import (
 
 // securityObjects are those that a mesh has.
 type securityObjects struct {
-	policies map[resource.Key]*model.AuthorizationPolicy
-	tokens   map[resource.Key]*model.RequestAuthentication
-	peers    map[resource.Key]*model.PeerAuthentication
+	policies objects[*securityv1beta1.AuthorizationPolicy]
+	tokens   objects[*securityv1beta1.RequestAuthentication]
+	peers    objects[*securityv1beta1.PeerAuthentication]
+
+	hosts   map[string]int    // to which they lead, each with how often
+	changes map[string]uint64 // of what is asked of clients of a namespace; those of all clients count for the root namespace
 }
 
 func newSecurityObjects() securityObjects {
 	return securityObjects{
-		policies: make(map[resource.Key]*model.AuthorizationPolicy),
-		tokens:   make(map[resource.Key]*model.RequestAuthentication),
-		peers:    make(map[resource.Key]*model.PeerAuthentication),
+		policies: make(objects[*securityv1beta1.AuthorizationPolicy]), tokens: make(objects[*securityv1beta1.RequestAuthentication]),
+		peers: make(objects[*securityv1beta1.PeerAuthentication]), hosts: make(map[string]int), changes: make(map[string]uint64),
+	}
+}
+
+// objects are those of a kind by namespace, the oldest first.
+type objects[T comparable] map[string][]*model.Object[T]
+
+// set replaces the object of a key, and returns the old and the new one, either of which may be nil.
+func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) (old, now T) {
+	all := o[key.Namespace]
+	if i := slices.IndexFunc(all, func(o *model.Object[T]) bool { return o.Key == key }); i >= 0 {
+		old = all[i].Spec
+		all = slices.Delete(all, i, i+1)
+	}
+	if spec != now {
+		added := &model.Object[T]{
+			Key: key, Created: r.Created(), Version: r.Version(), Spec: spec, DryRun: r.Annotations()[model.DryRunAnnotation],
+		}
+		i, _ := slices.BinarySearchFunc(all, added, (*model.Object[T]).Compare)
+		all = slices.Insert(all, i, added)
+	}
+	if o[key.Namespace] = all; len(all) == 0 {
+		delete(o, key.Namespace)
+	}
+	return old, spec
+}
+
+// selecting yields the objects of a namespace, and then those of the root namespace, that select a client.
+func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) bool) iter.Seq[*model.Object[T]] {
+	return func(yield func(*model.Object[T]) bool) {
+		for _, of := range slices.Compact([]string{namespace, model.RootNamespace}) {
+			for _, object := range o[of] {
+				if selects(object) && !yield(object) {
+					return
+				}
+			}
+		}
 	}
 }
 
 func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, touched map[string]struct{}) {
 	switch key.Kind {
 	case resource.AuthorizationPolicy:
-		setObject(m.security.policies, key, r, as[*securityv1beta1.AuthorizationPolicy](spec))
+		m.security.policies.set(key, r, as[*securityv1beta1.AuthorizationPolicy](spec))
 	case resource.RequestAuthentication:
-		setObject(m.security.tokens, key, r, as[*securityv1beta1.RequestAuthentication](spec))
+		old, now := m.security.tokens.set(key, r, as[*securityv1beta1.RequestAuthentication](spec))
+		m.security.count(security.KeyHosts(old), -1)
+		m.security.count(security.KeyHosts(now), 1)
 	case resource.PeerAuthentication:
-		setObject(m.security.peers, key, r, as[*securityv1beta1.PeerAuthentication](spec))
+		m.security.peers.set(key, r, as[*securityv1beta1.PeerAuthentication](spec))
 	}
-	m.secureAnew(touched)
+	m.secureAnew(key.Namespace, touched)
 }
 
-func setObject[T comparable](all map[resource.Key]*model.Object[T], key resource.Key, r *resource.Resource, spec T) {
-	var none T
-	if delete(all, key); spec != none {
-		all[key] = &model.Object[T]{Key: key, Created: r.Created(), Version: r.Version(), Spec: spec}
+func (s *securityObjects) count(hosts []string, by int) {
+	for _, host := range hosts {
+		if s.hosts[host] += by; s.hosts[host] == 0 {
+			delete(s.hosts, host)
+		}
 	}
 }
 
-// secureAnew has all clients look again at what security objects ask of them.
-func (m *Mesh) secureAnew(touched map[string]struct{}) {
-	m.Secures++
+// secureBy has the security objects refer to another MeshConfig. Either may be nil.
+func (m *Mesh) secureBy(old, now *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
+	m.security.count(authorizers(old), -1)
+	m.security.count(authorizers(now), 1)
+	m.secureAnew(model.RootNamespace, touched)
+}
+
+func authorizers(config *meshv1alpha1.MeshConfig) (hosts []string) {
+	for _, service := range security.Authorizers(config) {
+		_, host := splitService(service)
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// secureAnew has the clients of a namespace, or all for the root namespace, look again at what security objects ask of them.
+func (m *Mesh) secureAnew(namespace string, touched map[string]struct{}) {
+	m.security.changes[namespace]++
 	touched[model.GatewayUnit] = struct{}{}
+}
+
+// Secures counts the changes that may affect what security objects ask of clients of a profile.
+func (m *Mesh) Secures(p model.Profile) uint64 {
+	return m.security.changes[p.Namespace] + m.security.changes[model.RootNamespace]
 }
 
 // touchSecurity has all clients look again at what security objects ask of them if a host is touched to which these lead.
 func (m *Mesh) touchSecurity(touched map[string]struct{}) {
-	for service := range security.Services(m.config(), maps.Values(m.security.policies), maps.Values(m.security.tokens)) {
-		_, host := splitService(service)
+	for host := range m.security.hosts {
 		if _, is := touched[host]; is {
-			m.secureAnew(touched)
+			m.secureAnew(model.RootNamespace, touched)
 			return
 		}
 	}
@@ -73,15 +134,10 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	}
 	labels := p.LabelMap()
 	return security.Of(security.Objects{
-		Policies: selected(m.security.policies, p.Namespace, func(o *model.AuthorizationPolicy) bool {
-			return isTarget(o.Spec, p, labels)
-		}),
-		Tokens: selected(m.security.tokens, p.Namespace, func(o *model.RequestAuthentication) bool {
-			return isTarget(o.Spec, p, labels)
-		}),
-		Peers: selected(m.security.peers, p.Namespace, func(o *model.PeerAuthentication) bool {
+		Policies: slices.Collect(m.policiesFor(p, labels)), Tokens: slices.Collect(m.tokensFor(p, labels)),
+		Peers: slices.Collect(m.security.peers.selecting(p.Namespace, func(o *model.PeerAuthentication) bool {
 			return model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels)
-		}),
+		})),
 		Config: m.config(), Client: p, Warn: m.Warn,
 		Cluster: func(service string, port uint32) (cluster, why string) {
 			_, cluster, why = m.clusterTo(service, port, p, only)
@@ -90,15 +146,33 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	})
 }
 
-// selected returns the objects of a namespace, and of the root namespace, that select a client, the oldest first.
-func selected[T any](all map[resource.Key]*model.Object[T], namespace string, is func(*model.Object[T]) bool) (list []*model.Object[T]) {
-	for key, o := range all {
-		if (key.Namespace == namespace || key.Namespace == model.RootNamespace) && is(o) {
-			list = append(list, o)
+func (m *Mesh) policiesFor(p model.Profile, labels map[string]string) iter.Seq[*model.AuthorizationPolicy] {
+	return m.security.policies.selecting(p.Namespace, func(o *model.AuthorizationPolicy) bool {
+		return isTarget(o.Key.Namespace, o.Spec, p, labels)
+	})
+}
+
+func (m *Mesh) tokensFor(p model.Profile, labels map[string]string) iter.Seq[*model.RequestAuthentication] {
+	return m.security.tokens.selecting(p.Namespace, func(o *model.RequestAuthentication) bool {
+		return isTarget(o.Key.Namespace, o.Spec, p, labels)
+	})
+}
+
+// Securing yields the AuthorizationPolicies and RequestAuthentications that are for clients of a profile.
+func (m *Mesh) Securing(p model.Profile) iter.Seq[resource.Key] {
+	return func(yield func(resource.Key) bool) {
+		labels := p.LabelMap()
+		for o := range m.policiesFor(p, labels) {
+			if !yield(o.Key) {
+				return
+			}
+		}
+		for o := range m.tokensFor(p, labels) {
+			if !yield(o.Key) {
+				return
+			}
 		}
 	}
-	slices.SortFunc(list, (*model.Object[T]).Compare)
-	return list
 }
 
 // targets are how a security object says for which clients it is.
@@ -111,33 +185,38 @@ type targets interface {
 // gatewayNameLabel is the label of the workloads of a Gateway of the Gateway API, to which a targetRef leads.
 const gatewayNameLabel = "gateway.networking.k8s.io/gateway-name"
 
-// references returns the names of the Gateways that an object is for, and whether it has references at all.
-func references(spec targets) (gateways []string, some bool) {
+// references returns the names of the Gateways in its namespace that an object is for, and whether it has references at all.
+func references(namespace string, spec targets) (gateways []string, some bool) {
 	refs := spec.GetTargetRefs()
-	if ref := spec.GetTargetRef(); ref != nil {
-		refs = append(slices.Clone(refs), ref)
+	if ref := spec.GetTargetRef(); ref != nil && len(refs) == 0 {
+		refs = []*typev1beta1.PolicyTargetReference{ref}
 	}
 	for _, ref := range refs {
-		if ref.GetGroup() == "gateway.networking.k8s.io" && ref.GetKind() == "Gateway" {
+		if ref.GetGroup() == "gateway.networking.k8s.io" && ref.GetKind() == "Gateway" &&
+			(ref.GetNamespace() == "" || ref.GetNamespace() == namespace) {
 			gateways = append(gateways, ref.GetName())
 		}
 	}
 	return gateways, len(refs) > 0
 }
 
-// isTarget says whether a security object is for a client: by reference to its Gateway, else by its labels.
-func isTarget(spec targets, p model.Profile, labels map[string]string) bool {
-	if gateways, some := references(spec); some {
-		return slices.Contains(gateways, labels[gatewayNameLabel]) && p.Role == model.Ingress
+// isTarget says whether a security object in a namespace is for a client: by reference to its Gateway, which is in that namespace, too,
+// else by its labels.
+func isTarget(namespace string, spec targets, p model.Profile, labels map[string]string) bool {
+	if gateways, some := references(namespace, spec); some {
+		name, is := labels[gatewayNameLabel]
+		return is && namespace == p.Namespace && slices.Contains(gateways, name)
 	}
 	return model.SelectsLabels(spec.GetSelector().GetMatchLabels(), labels)
 }
 
 // targets adds the labels of the clients that a security object is for.
-func (s Selectors) targets(spec targets) {
-	gateways, _ := references(spec)
+func (s Selectors) targets(namespace string, spec targets) {
+	gateways, some := references(namespace, spec)
 	for _, name := range gateways {
 		s.labels(map[string]string{gatewayNameLabel: name})
 	}
-	s.labels(spec.GetSelector().GetMatchLabels())
+	if !some {
+		s.labels(spec.GetSelector().GetMatchLabels())
+	}
 }

@@ -82,9 +82,9 @@ func SelectorsOf(r *resource.Resource, spec any) Selectors {
 	case *telemetryv1alpha1.Telemetry:
 		all.labels(spec.GetSelector().GetMatchLabels())
 	case *securityv1beta1.AuthorizationPolicy:
-		all.targets(spec)
+		all.targets(r.Key().Namespace, spec)
 	case *securityv1beta1.RequestAuthentication:
-		all.targets(spec)
+		all.targets(r.Key().Namespace, spec)
 	case *securityv1beta1.PeerAuthentication:
 		all.labels(spec.GetSelector().GetMatchLabels())
 	}

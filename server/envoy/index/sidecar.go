@@ -199,11 +199,13 @@ func (m *Mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networki
 }
 
 func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
+	old := m.config().Spec
 	delete(m.configs, key)
 	if spec != nil {
 		m.configs[key] = &model.MeshConfig{Key: key, Version: r.Version(), Spec: spec}
 	}
 	m.observeAnew(touched)
+	m.secureBy(old, m.config().Spec, touched)
 }
 
 // routedPorts returns the ports of a host to which VirtualServices of a client route, 0 for all ports. Routes of an egress listener with a

@@ -17,7 +17,11 @@ type Object[T any] struct {
 	Created time.Time
 	Version string
 	Spec    T
+	DryRun  string // the value of DryRunAnnotation
 }
+
+// DryRunAnnotation has an AuthorizationPolicy change statistics only if it is true.
+const DryRunAnnotation = "istio.io/dry-run"
 
 // Compare orders objects by age, and equally old ones by name.
 func (t *Object[T]) Compare(o *Object[T]) int {
@@ -58,4 +62,10 @@ const (
 	Permissive MutualTLS = iota // mutual TLS and plaintext; the default
 	Strict                      // mutual TLS only
 	Disabled                    // plaintext only
+)
+
+// Where the filter that verifies tokens leaves their claims, for other filters and for routes.
+const (
+	TokenFilter  = "envoy.filters.http.jwt_authn"
+	TokenPayload = "payload"
 )
