@@ -28,6 +28,8 @@ type Translation struct {
 	Hosts  map[string]*VirtualHost // by the name of the routes
 	Claims []claimed
 
+	Addresses []string // by which its name is known
+
 	Objects  []resource.Key // it was made of
 	Findings model.Findings // in Objects
 
@@ -83,12 +85,15 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 		return
 	}
 	s := v.Service
-	t.Precedence = s.Precedence
+	t.Precedence, t.Addresses = s.Precedence, resolvable(s)
 	claims := make(map[model.Binding]claim)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, v.Policy.Subsets...) {
-			c := t.cluster(s, p, subset, &v.Policy, client)
+			policy := v.Policy.On(p.Number, subset)
+			placed := placementOf(client, policy)
+			placed.health = t.healthOf(p, subset, policy, client)
+			c := t.cluster(s, p, subset, &v.Policy, placed)
 			withheld := withholds(&v.Policy, p.Number, subset)
 			if withheld {
 				withhold(c)
@@ -99,7 +104,7 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 			}
 			t.Clusters = append(t.Clusters, EntryOf(c))
 			if c.GetType() == clusterv3.Cluster_EDS {
-				a := assignment(p, xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placementOf(client, v.Policy.On(p.Number, subset)), &t.Findings)
+				a := assignment(p, xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placed, &t.Findings)
 				if withheld {
 					a.Endpoints = nil
 				}
