@@ -104,11 +104,9 @@ var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
 		unsupported: map[string]string{"sourceSubnet": "connections from everywhere match"},
 	},
 	"istio.networking.v1alpha3.Sidecar": {
-		translated: "workloadSelector egress outboundTrafficPolicy",
-		unsupported: map[string]string{
-			"ingress": "connections to the workload are not intercepted", "inboundConnectionPool": "connections to the workload are not intercepted",
-		},
+		translated: "workloadSelector ingress egress inboundConnectionPool outboundTrafficPolicy",
 	},
+	"istio.networking.v1alpha3.IstioIngressListener": {translated: "port bind captureMode defaultEndpoint tls connectionPool"},
 	"istio.networking.v1alpha3.IstioEgressListener": {
 		translated:  "port bind hosts",
 		unsupported: map[string]string{"captureMode": "all listeners are as the INTERCEPTION_MODE of the node says"},
@@ -193,16 +191,10 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			}
 		}
 	case *telemetryv1alpha1.AccessLogging:
-		if !telemetry.IsForClients(m.GetMatch().GetMode()) {
-			found(at+".match.mode", notIntercepted)
-		}
 		if _, why := telemetry.CelFilter(m.GetFilter()); why != "" {
 			found(at+".filter.expression", why+": nothing is logged")
 		}
 	case *telemetryv1alpha1.Tracing:
-		if !telemetry.IsForClients(m.GetMatch().GetMode()) {
-			found(at+".match.mode", notIntercepted)
-		}
 		if len(m.GetProviders()) > 1 {
 			found(at+".providers[1]", "the first one has the spans")
 		}

@@ -322,6 +322,21 @@ func (m *Mesh) sidecar() *networking.Sidecar {
 		s.Egress = append(s.Egress, e)
 	}
 	if m.one(3) {
+		s.InboundConnectionPool = &networking.ConnectionPoolSettings{Tcp: &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: 7}}
+	}
+	if m.one(3) {
+		i := &networking.IstioIngressListener{
+			Port:            &networking.SidecarPort{Number: 80, Protocol: m.pick("HTTP", "TCP", "GRPC", "HTTPS"), Name: "in"},
+			Bind:            m.pick("", "127.0.0.1", "127.0.0.2"),
+			CaptureMode:     networking.CaptureMode(m.rand.IntN(3)), //nolint:gosec // there are three
+			DefaultEndpoint: m.pick("", "127.0.0.1:8080", "0.0.0.0:8080", "unix:///run/app.sock"),
+		}
+		if i.GetPort().GetProtocol() == "HTTPS" {
+			i.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE, ServerCertificate: "/a", PrivateKey: "/b"}
+		}
+		s.Ingress = []*networking.IstioIngressListener{i}
+	}
+	if m.one(3) {
 		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(m.rand.IntN(2))}
 	}
 	return s

@@ -48,8 +48,7 @@ func setObject[T comparable](all map[resource.Key]*model.Object[T], key resource
 
 // secureAnew has all clients look again at what security objects ask of them.
 func (m *Mesh) secureAnew(touched map[string]struct{}) {
-	m.Secures++
-	touched[model.GatewayUnit] = struct{}{}
+	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
 }
 
 // touchSecurity has all clients look again at what security objects ask of them if a host is touched to which these lead.

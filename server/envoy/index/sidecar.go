@@ -192,6 +192,9 @@ func (s *SidecarRule) Same(as *SidecarRule) bool {
 }
 
 func (m *Mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networking.Sidecar) {
+	if len(m.sidecars[key].ingress())+len(spec.GetIngress()) > 0 {
+		m.Ingresses++
+	}
 	delete(m.sidecars, key)
 	if spec != nil {
 		m.sidecars[key] = sidecarOf(r, spec)
