@@ -24,9 +24,15 @@ type Node struct {
 // Nodes are one Envoy of each kind.
 var Nodes = []Node{
 	{"n", map[string]any{"NAMESPACE": "default"}},
-	{"n", map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "LABELS": map[string]any{"app": "one"}}},
+	{
+		"sidecar~10.0.0.1~n.shop~shop.svc.cluster.local",
+		map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "LABELS": map[string]any{"app": "one"}},
+	},
 	{"n", map[string]any{"NAMESPACE": "shop", "ON_DEMAND": true}},
-	{"n", map[string]any{"NAMESPACE": "default", "INTERCEPTION_MODE": "REDIRECT", "ON_DEMAND": true}},
+	{
+		"sidecar~10.0.0.2~n.default~default.svc.cluster.local",
+		map[string]any{"NAMESPACE": "default", "INTERCEPTION_MODE": "TPROXY", "ON_DEMAND": true},
+	},
 	{
 		"router~127.0.0.1~gateway.default~default.svc.cluster.local",
 		map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one", "istio": "ingressgateway"}},
