@@ -110,12 +110,7 @@ spec:
 		return err
 	})
 	require.NoError(t, os.Remove(mesh.dir+"/sidecar.yaml"))
-	envoy.WaitFor(t, 10*time.Second, func() error {
-		if by, err := requestAt(t, url, ""); err == nil {
-			return fmt.Errorf("still answered by %s", by)
-		}
-		return nil
-	})
+	envoy.WaitFor(t, 10*time.Second, func() error { return nobodyListens(t, port) })
 	mesh.rejectedNothing(t)
 }
 
@@ -141,7 +136,7 @@ func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, by, stats string)
 	t.Helper()
 	name := "http." + stats + ";.downstream_rq_2xx"
 	before := counted(t, envoy, name)
-	got, err := requestAt(t, atWorkload(port), "any.internal")
+	got, err := requestAt(t, atWorkload(port), "any.internal", "Connection", "close")
 	if err != nil {
 		return err
 	}
@@ -175,7 +170,7 @@ func keepRequesting(t *testing.T, url, by string) (stop func() int) {
 				return
 			default:
 			}
-			got, err := requestAt(t, url, "")
+			got, err := requestAt(t, url, "", "Connection", "close")
 			if err == nil && got != by {
 				err = fmt.Errorf("answered by %s", got)
 			}
