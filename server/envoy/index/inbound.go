@@ -40,12 +40,10 @@ func toWorkload(endpoint string) (port string, v6, ok bool) {
 	return port, true, ok
 }
 
-// needsAddress says whether ingress listeners depend on the addresses of a client.
-func (s *SidecarRule) needsAddress(p model.Profile) bool {
-	return slices.ContainsFunc(s.ingress(), func(i *networking.IstioIngressListener) bool {
-		_, _, ok := toWorkload(i.GetDefaultEndpoint())
-		return ok || isBound(i, p) && i.GetBind() == ""
-	})
+// needsAddress says whether an ingress listener depends on the addresses of a client.
+func needsAddress(i *networking.IstioIngressListener, p model.Profile) bool {
+	_, _, ok := toWorkload(i.GetDefaultEndpoint())
+	return ok || isBound(i, p) && i.GetBind() == ""
 }
 
 // inbound returns what comes to the workloads of the clients of a profile, or nil.
@@ -125,6 +123,9 @@ func (m *Mesh) addIngress(v *model.View, in *model.Inbound, p model.Profile, onl
 			continue
 		case slices.ContainsFunc(in.Ports, func(o model.Workport) bool { return o.Number == number }):
 			v.Findings.Note(w.Place.In("port"), "an ingress listener before has the port: there is no other one")
+			continue
+		case addresses[0] == "" && needsAddress(spec, p):
+			v.Findings.Note(w.Place, "the node says no address of its own: there is no listener")
 			continue
 		case w.Address == "" && w.Bound:
 			w.Address = boundAddress(addresses)

@@ -34,7 +34,7 @@ type Mesh struct {
 	Observes    uint64 // counts changes that may affect logs and traces of clients
 	security    securityObjects
 	serving     serving
-	Ingresses   uint64 // counts changes of Sidecars with ingress listeners
+	Ingresses   uint64 // counts changes of which Sidecar with ingress listeners is in force
 	Policies    *rules[*networking.DestinationRule]
 	Virtuals    *rules[*networking.VirtualService]
 

@@ -53,7 +53,7 @@ func (m *Mesh) Serve(p *model.Profile, addresses []string, by Reviewer) (leave f
 	}
 	slices.SortStableFunc(ports, model.ServicePort.Compare)
 	text := ""
-	if only.needsAddress(*p) {
+	if slices.ContainsFunc(only.ingress(), func(i *networking.IstioIngressListener) bool { return needsAddress(i, *p) }) {
 		text = strings.Join(addresses, ",")
 	}
 	p.Inbound = model.InboundText(text, ports)
@@ -194,12 +194,17 @@ func (m *Mesh) Moved() (all map[Reviewer]struct{}) {
 
 // eachServed calls found with the address, if it is wanted, and the service ports of each endpoint of the entry.
 func (e *entry) eachServed(wanted func(address string) bool, found func(address string, ports []model.ServicePort)) {
-	for _, w := range e.selected {
-		if wanted(w.spec.GetAddress()) {
+	if e.selected != nil {
+		var some []*workload
+		for _, w := range e.selected {
+			if wanted(w.spec.GetAddress()) {
+				some = append(some, w)
+			}
+		}
+		slices.SortFunc(some, func(a, b *workload) int { return cmp.Compare(a.name, b.name) })
+		for _, w := range some {
 			found(w.spec.GetAddress(), e.portsOf(w.spec))
 		}
-	}
-	if e.selected != nil {
 		return
 	}
 	for b := e.object.Body(); len(b) > 0; {

@@ -43,15 +43,19 @@ func (p ServicePort) Compare(o ServicePort) int {
 	return cmp.Or(p.Created.Compare(o.Created), cmp.Compare(p.Host, o.Host), p.Owner.Compare(o.Owner))
 }
 
-// InboundText is an address, which may be empty, and the ports that a workload serves as a text. Workloads with the same ports and without an
-// address have the same text, whichever objects have the ports.
+// InboundText is an address, which may be empty, and the ports that a workload serves as a text, each once. Workloads with the same ports and
+// without an address have the same text, whichever objects have the ports.
 func InboundText(address string, ports []ServicePort) string {
 	if address == "" && len(ports) == 0 {
 		return ""
 	}
 	parts := []string{address}
+	had := make(map[string]bool)
 	for _, p := range ports {
-		parts = append(parts, p.Host, RouteName(p.Number), p.Protocol, RouteName(p.Target))
+		of := []string{p.Host, RouteName(p.Number), p.Protocol, RouteName(p.Target)}
+		if text := keys.Join(of...); !had[text] {
+			had[text], parts = true, append(parts, of...)
+		}
 	}
 	return keys.Join(parts...)
 }
