@@ -20,12 +20,8 @@ var different = []struct {
 		nil,
 	},
 	{
-		regexp.MustCompile(`^cluster (InboundPassthroughCluster|inbound\|.*): istiod has it$`),
-		"a sidecar's inbound side needs a workload that is to be intercepted", nil,
-	},
-	{
-		regexp.MustCompile(`^listener virtualInbound: istiod has it$`), "a sidecar's inbound side needs a workload that is to be intercepted",
-		nil,
+		regexp.MustCompile(`^cluster InboundPassthroughCluster: istiod has it$`),
+		"a sidecar without redirection has no cluster of redirected connections", compared.direct,
 	},
 	{regexp.MustCompile(`\{envoy.transport_socket_match\}`), "there is no mutual TLS between sidecars, for which somebody has to issue " +
 		"certificates", nil},
@@ -103,6 +99,7 @@ var different = []struct {
 // compared is what is known of two inventories that are compared.
 type compared struct {
 	gateway bool     // they are those of a gateway
+	plain   bool     // connections to the sidecar are not redirected
 	ranged  bool     // there are services whose addresses are ranges
 	clashes bool     // there are servers of HTTPS, or that redirect to such, which have one host on one port
 	hashes  bool     // there are policies of ports that say of what a hash is made
@@ -112,6 +109,7 @@ type compared struct {
 	mongo, mutual, mixed, filters bool
 }
 
+func (c compared) direct() bool   { return c.plain }
 func (c compared) ofMongo() bool  { return c.mongo }
 func (c compared) ofMutual() bool { return c.mutual }
 func (c compared) isMixed() bool  { return c.mixed }

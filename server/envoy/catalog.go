@@ -56,6 +56,7 @@ type Catalog struct {
 	following map[*scope]struct{} // the scopes that follow the view
 	synced    bool                // all sources were read
 	divided   uint64              // the SelectorIndex.Changes by which profiles divide clients
+	ingresses uint64              // the Mesh.Ingresses after which all clients were asked again
 	changed   changedObjects      // after the first view that was complete
 	review    func()              // see SetReview; nil before that
 
@@ -109,6 +110,7 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	done := c.divideBefore(c.coming(keys, snap, incremental, synced))
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
 	done()
+	c.reviewServers()
 	c.warnUnenforced()
 }
 
@@ -296,7 +298,6 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
 	by = translate.ListenerOptions{
 		Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Observation: s.observation,
-		Security: s.security,
 	}
 	return false, by, c.synced
 }
@@ -320,7 +321,7 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if err := p.Check(); err != nil {
 		return nil, nil, err
 	}
-	s, release, err := c.acquire(ctx, p)
+	s, release, err := c.acquire(ctx, p, node)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -328,16 +329,18 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 }
 
 // acquire returns the scope of a client, with all changes of the view, until release is called.
-func (c *Catalog) acquire(ctx context.Context, p model.Profile) (s *scope, release func(), err error) {
-	c.narrow(&p)
+func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Node) (s *scope, release func(), err error) {
+	unwatch := c.narrow(&p, node, xds.ReviewerOf(ctx))
 	s, leave, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
 	if err != nil {
+		unwatch()
 		return nil, nil, err
 	}
 	if s.users.Add(1) == 1 {
 		c.visits.Add(1)
 	}
 	release = sync.OnceFunc(func() {
+		unwatch()
 		s.users.Add(-1)
 		leave()
 	})
@@ -363,11 +366,13 @@ func (c *Catalog) isBehind(s *scope) bool {
 	return s.behind.Load()
 }
 
-// narrow keeps of a profile the attributes that objects select by.
-func (c *Catalog) narrow(p *model.Profile) {
+// narrow keeps of a profile of a node the attributes that objects select by, and adds the service ports that the node serves. Until leave is
+// called, by, which may be nil, is asked for a review when these change.
+func (c *Catalog) narrow(p *model.Profile, node *corev3.Node, by index.Reviewer) (leave func()) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	c.mesh.Selectors.Narrow(p)
+	return c.mesh.Serve(p, model.AddressesOf(node), by)
 }
 
 // maker makes the scope of a profile.

@@ -209,7 +209,9 @@ func asksFor(t *testing.T, chain *listenerv3.FilterChain) (names []string) {
 	for _, f := range chain.GetFilters() {
 		var http hcmv3.HttpConnectionManager
 		if f.GetTypedConfig().UnmarshalTo(&http) == nil {
-			names = append(names, http.GetRds().GetRouteConfigName())
+			if http.GetRouteConfig() == nil {
+				names = append(names, http.GetRds().GetRouteConfigName())
+			}
 		}
 	}
 	return names
@@ -278,7 +280,7 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 				match := chain.GetFilterChainMatch()
 				for _, s := range append(match.GetServerNames(), "")[:max(1, len(match.GetServerNames()))] {
 					for _, r := range append(match.GetPrefixRanges(), nil)[:max(1, len(match.GetPrefixRanges()))] {
-						at := fmt.Sprint(s, r, match.GetTransportProtocol(), match.GetDestinationPort())
+						at := fmt.Sprint(s, r, match.GetTransportProtocol(), match.GetDestinationPort(), match.GetApplicationProtocols())
 						require.False(t, all[at], "%s twice in %s", at, m.GetName())
 						all[at] = true
 					}

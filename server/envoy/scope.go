@@ -36,8 +36,7 @@ type scope struct {
 	restricted  bool               // to what it knows
 	observation *model.Observation // what it logs and traces
 	observed    uint64             // the state of the mesh in which that was found out
-	security    *model.Security    // what security objects ask of its inbound listeners
-	secured     uint64             // the state of the mesh in which that was found out
+	serves      []string           // the hosts of the services that its clients serve; read-only
 
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
@@ -61,6 +60,10 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
 		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
 		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int), records: make(map[string][]byte),
+	}
+	_, ports := p.ServedPorts()
+	for _, port := range ports {
+		s.serves = append(s.serves, port.Host)
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
@@ -140,15 +143,17 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	if s.profile.Role != model.Ingress && (only != s.sidecar || s.observed != m.Observes) {
 		s.observation, s.observed = m.Observation(s.profile, only), m.Observes
 	}
-	if now := m.Secures(s.profile); s.profile.Role != model.Ingress && (only != s.sidecar || s.secured != now) {
-		s.security, s.secured = m.Security(s.profile, only), now
-	}
 	if only != s.sidecar {
 		s.sidecar = only
 		maps.Copy(s.stale, m.AllHosts())
 	}
 	s.restricted = m.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
+	for _, host := range s.serves {
+		if _, is := touched[host]; is {
+			s.stale[model.InboundUnit] = struct{}{}
+		}
+	}
 	if len(s.stale) > 2*m.Size()+64 { // hosts that came and went while there was no client
 		s.allStale = true
 	}
@@ -238,6 +243,15 @@ func (c *change) replace(host string, t *translate.Translation) {
 	c.entries(c.clusters, old.Clusters, t.Clusters)
 	c.entries(c.endpoints, old.Endpoints, t.Endpoints)
 	c.entries(c.listeners, old.Listeners, t.Listeners)
+	if host == model.InboundUnit { // its listeners come before those of services
+		of := slices.Concat(old.Listeners, t.Listeners)
+		for b := range c.scope.bindings {
+			name := model.ListenerName(b.Address, b.Port)
+			if slices.ContainsFunc(of, func(e *xds.Entry) bool { return e.Name == name }) {
+				c.bindings[b] = true
+			}
+		}
+	}
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
 	c.findings.set("host "+host, t.Findings)
@@ -346,18 +360,9 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 			c.routes[route] = true
 		}
 	}
-	outbound := by
-	outbound.Security = c.options.Security
-	same := outbound.Equal(c.options)
 	c.options = by
 	if by.Observation != nil {
 		c.findings.set("what is logged and traced", by.Observation.Findings)
-	}
-	if by.Security != nil {
-		c.findings.set("what security objects ask", by.Security.Findings)
-	}
-	if same {
-		return // outbound listeners ask nothing
 	}
 	for b := range c.scope.bindings {
 		c.bindings[b] = true
@@ -397,11 +402,17 @@ func (c *change) share() {
 		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(translate.Resolver(all))))
 	}
 	for b := range c.bindings {
-		claimants := c.scope.bindings[b].Sorted()
+		claimants, name := c.scope.bindings[b].Sorted(), model.ListenerName(b.Address, b.Port)
+		inbound := c.isInbound(name)
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
-			remove(c.commits, c.listeners, model.ListenerName(b.Address, b.Port))
-			c.findings.set("listener "+model.ListenerName(b.Address, b.Port), nil)
+			if c.findings.set("listener "+name, nil); !inbound {
+				remove(c.commits, c.listeners, name)
+			}
+			continue
+		}
+		if inbound {
+			c.findings.set("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)))
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)
@@ -411,10 +422,18 @@ func (c *change) share() {
 			continue
 		}
 		if c.profile.OnDemand {
-			onDemand(l)
+			translate.OnDemand(l)
 		}
+		commit := commitOf(c.commits, c.listeners) // which may remove an inbound listener of the name
+		commit.Remove = slices.DeleteFunc(commit.Remove, func(gone string) bool { return gone == name })
 		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
 	}
+}
+
+// isInbound says whether a listener is an inbound one.
+func (c *change) isInbound(name string) bool {
+	t := c.translations[model.InboundUnit]
+	return t != nil && slices.ContainsFunc(t.Listeners, func(e *xds.Entry) bool { return e.Name == name })
 }
 
 func commitOf(commits map[*xds.Collection]*xds.Commit, coll *xds.Collection) *xds.Commit {

@@ -308,6 +308,6 @@ func TestClientsAskAgainWhenASelectorGoes(t *testing.T) {
 	s.apply(nil, resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "canary"})
 	require.Positive(t, reviews)
 	p := model.ProfileOf(nodeWith(nodes[0], "pod-index", "0"))
-	s.c.narrow(&p)
+	s.c.narrow(&p, nil, nil)
 	require.Empty(t, p.Labels)
 }

@@ -21,6 +21,23 @@ func (c *Catalog) divide() {
 	}
 }
 
+// reviewServers has clients ask for their profile again whose service ports have changed; all clients if what Sidecars say of ingress has.
+func (c *Catalog) reviewServers() {
+	c.mu.Lock()
+	ingresses, review := c.mesh.Ingresses, c.review
+	changed := ingresses != c.ingresses
+	c.ingresses = ingresses
+	moved := c.mesh.Moved()
+	c.mu.Unlock()
+	if changed && review != nil {
+		review()
+		return
+	}
+	for client := range moved {
+		client.Review()
+	}
+}
+
 // divideBefore divides clients by the conditions of objects that come with a change. Call done after the change: until then, the conditions
 // of objects that go are kept. So a client never loses by its old profile what its new profile has, and no client gets a scope that lacks
 // what another one has already.

@@ -123,11 +123,9 @@ var declared = merged(declaredOfMesh, declaredOfSecurity, map[protoreflect.FullN
 		unsupported: map[string]string{"sourceSubnet": "connections from everywhere match"},
 	},
 	"istio.networking.v1alpha3.Sidecar": {
-		translated: "workloadSelector egress outboundTrafficPolicy",
-		unsupported: map[string]string{
-			"ingress": "connections to the workload are not intercepted", "inboundConnectionPool": "connections to the workload are not intercepted",
-		},
+		translated: "workloadSelector ingress egress inboundConnectionPool outboundTrafficPolicy",
 	},
+	"istio.networking.v1alpha3.IstioIngressListener": {translated: "port bind captureMode defaultEndpoint tls connectionPool"},
 	"istio.networking.v1alpha3.IstioEgressListener": {
 		translated:  "port bind hosts",
 		unsupported: map[string]string{"captureMode": "all listeners are as the INTERCEPTION_MODE of the node says"},
@@ -216,16 +214,10 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			found(at+".template", "only its labels count, since nobody registers workloads by it: WorkloadEntries say the rest")
 		}
 	case *telemetryv1alpha1.AccessLogging:
-		if !telemetry.IsForClients(m.GetMatch().GetMode()) {
-			found(at+".match.mode", notIntercepted)
-		}
 		if _, why := telemetry.CelFilter(m.GetFilter()); why != "" {
 			found(at+".filter.expression", why+": nothing is logged")
 		}
 	case *telemetryv1alpha1.Tracing:
-		if !telemetry.IsForClients(m.GetMatch().GetMode()) {
-			found(at+".match.mode", notIntercepted)
-		}
 		if len(m.GetProviders()) > 1 {
 			found(at+".providers[1]", "the first one has the spans")
 		}

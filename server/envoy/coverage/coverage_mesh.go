@@ -10,7 +10,6 @@ import (
 
 const (
 	issuesCertificates = "nobody issues certificates for Istio's mutual TLS"
-	notIntercepted     = "connections to the workload are not intercepted"
 	ofBootstrap        = "it belongs to the bootstrap of the Envoy"
 	ofAgent            = "it is for Istio's agent"
 	ofIstiod           = "it is for istiod"
@@ -75,33 +74,34 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	},
 
 	"istio.mesh.v1alpha1.MeshConfig": {
-		translated: "outboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding disableEnvoyListenerLog defaultConfig " +
-			"extensionProviders defaultProviders trustDomain trustDomainAliases",
+		translated: "outboundTrafficPolicy inboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding " +
+			"disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders trustDomain trustDomainAliases",
 		meaningless: merged(
-			because(ofIstiod, "configSources", "proxyInboundListenPort", "proxyHttpPort"),
+			because(ofIstiod, "configSources", "proxyHttpPort"),
 			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors",
 				"serviceSettings", "serviceScopeConfigs"),
 			because(ofAgent, "enablePrometheusMerge"),
 			because(issuesCertificates, "enableAutoMtls", "caCertificates", "certificates", "ca", "meshMTLS",
 				"hboneIdleTimeout"),
-			because(notIntercepted, "inboundTrafficPolicy", "inboundClusterStatName"),
 		),
 		unsupported: merged(
 			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting",
 				"dnsRefreshRate", "h2UpgradePolicy",
-				"outboundClusterStatName", "pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
+				"outboundClusterStatName", "inboundClusterStatName", "pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
 				"verifyCertificateAtClient"),
 			because("what says nothing is visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo",
 				"defaultDestinationRuleExportTo", "serviceEntryVisibility"),
 			map[string]string{
 				"enableEnvoyAccessLogService": "the cluster of that service belongs to the bootstrap: nothing is sent to it",
 				"rootNamespace":               "it is " + model.RootNamespace, "proxyListenPort": "it is 15001",
+				"proxyInboundListenPort": "it is 15006",
 			},
 		),
 	},
 	"istio.mesh.v1alpha1.MeshConfig.OutboundTrafficPolicy": {
 		translated: "mode", unsupported: map[string]string{"tls": "connections are passed on as they are"},
 	},
+	"istio.mesh.v1alpha1.MeshConfig.InboundTrafficPolicy": {translated: "mode"},
 	"istio.mesh.v1alpha1.MeshConfig.DefaultProviders": {
 		translated: "tracing accessLogging", unsupported: map[string]string{"metrics": "statistics are Envoy's own"},
 	},

@@ -24,9 +24,15 @@ type Node struct {
 // Nodes are one Envoy of each kind.
 var Nodes = []Node{
 	{"n", map[string]any{"NAMESPACE": "default"}},
-	{"n", map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "DNS_CAPTURE": "true", "LABELS": map[string]any{"app": "one"}}},
+	{
+		"sidecar~10.0.0.1~n.shop~shop.svc.cluster.local",
+		map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "DNS_CAPTURE": "true", "LABELS": map[string]any{"app": "one"}},
+	},
 	{"n", map[string]any{"NAMESPACE": "shop", "ON_DEMAND": true}},
-	{"n", map[string]any{"NAMESPACE": "default", "INTERCEPTION_MODE": "REDIRECT", "ON_DEMAND": true}},
+	{
+		"sidecar~10.0.0.2~n.default~default.svc.cluster.local",
+		map[string]any{"NAMESPACE": "default", "INTERCEPTION_MODE": "TPROXY", "ON_DEMAND": true},
+	},
 	{
 		"router~127.0.0.1~gateway.default~default.svc.cluster.local",
 		map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one", "istio": "ingressgateway"}},
@@ -345,6 +351,21 @@ func (m *Mesh) sidecar() *networking.Sidecar {
 			e.Hosts = append(e.Hosts, m.pick("default/two.internal", "./three.internal", "other/*"))
 		}
 		s.Egress = append(s.Egress, e)
+	}
+	if m.one(3) {
+		s.InboundConnectionPool = &networking.ConnectionPoolSettings{Tcp: &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: 7}}
+	}
+	if m.one(3) {
+		i := &networking.IstioIngressListener{
+			Port:            &networking.SidecarPort{Number: 80, Protocol: m.pick("HTTP", "TCP", "GRPC", "HTTPS"), Name: "in"},
+			Bind:            m.pick("", "127.0.0.1", "127.0.0.2"),
+			CaptureMode:     networking.CaptureMode(m.rand.IntN(3)), //nolint:gosec // there are three
+			DefaultEndpoint: m.pick("", "127.0.0.1:8080", "0.0.0.0:8080", "unix:///run/app.sock"),
+		}
+		if i.GetPort().GetProtocol() == "HTTPS" {
+			i.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE, ServerCertificate: "/a", PrivateKey: "/b"}
+		}
+		s.Ingress = []*networking.IstioIngressListener{i}
 	}
 	if m.one(3) {
 		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(m.rand.IntN(2))}

@@ -19,7 +19,7 @@ func (m *Mesh) SetInvalid(keys []resource.Key, touched map[string]struct{}) {
 		m.Selectors.set(invalidKey(key), s)
 	}
 	m.Invalid = keys
-	m.secureAnew(model.RootNamespace, touched)
+	secureAnew(touched)
 }
 
 // invalidKey is a key of SelectorIndex that no object has.

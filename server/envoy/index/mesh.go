@@ -34,6 +34,8 @@ type Mesh struct {
 	Observes    uint64 // counts changes that may affect logs and traces of clients
 	security    securityObjects
 	Invalid     []resource.Key // security objects without a valid version
+	serving     serving
+	Ingresses   uint64 // counts changes of which Sidecar with ingress listeners is in force
 	Policies    *rules[*networking.DestinationRule]
 	Virtuals    *rules[*networking.VirtualService]
 
@@ -76,6 +78,9 @@ func NewMesh() *Mesh {
 		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*SidecarRule),
 		configs:     make(map[resource.Key]*model.MeshConfig),
 		telemetries: make(map[resource.Key]*model.Telemetry), security: newSecurityObjects(),
+		serving: serving{
+			places: make(map[place]*served), byEntry: make(map[resource.Key]map[place]struct{}), changed: make(map[place]struct{}),
+		},
 		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
 	}
 }
@@ -104,6 +109,7 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 	switch key.Kind {
 	case resource.ServiceEntry:
 		m.setEntry(key, r, as[*networking.ServiceEntry](spec), touched)
+		m.serveAnew(key)
 	case resource.WorkloadEntry:
 		m.setWorkload(key, r, as[*networking.WorkloadEntry](spec))
 	case resource.WorkloadGroup:
@@ -271,6 +277,7 @@ func newWorkload(r *resource.Resource, spec *networking.WorkloadEntry) *workload
 func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry) {
 	m.in(key.Namespace, func(s *space) {
 		var w *workload
+		was := s.workloads[key.Name]
 		if spec != nil {
 			w = newWorkload(r, spec)
 			w.group = s.groupOf(w)
@@ -288,6 +295,9 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 			}
 			if had || has {
 				e.touch(m.moved)
+				if m.isServed(key.Namespace, was) || m.isServed(key.Namespace, w) {
+					m.serveAnew(e.Key)
+				}
 			}
 		}
 	})
@@ -395,7 +405,7 @@ func (m *Mesh) Size() int { return len(m.Hosts) + len(m.Virtuals.ByKey) + len(m.
 
 // AllHosts returns the hosts of all services and routes.
 func (m *Mesh) AllHosts() map[string]struct{} {
-	hosts := map[string]struct{}{model.GatewayUnit: {}}
+	hosts := map[string]struct{}{model.GatewayUnit: {}, model.InboundUnit: {}}
 	for host := range m.Hosts {
 		hosts[host] = struct{}{}
 	}

@@ -19,14 +19,13 @@ type securityObjects struct {
 	tokens   objects[*securityv1beta1.RequestAuthentication]
 	peers    objects[*securityv1beta1.PeerAuthentication]
 
-	hosts   map[string]int    // to which they lead, each with how often
-	changes map[string]uint64 // of what is asked of clients of a namespace; those of all clients count for the root namespace
+	hosts map[string]int // to which they lead, each with how often
 }
 
 func newSecurityObjects() securityObjects {
 	return securityObjects{
 		policies: make(objects[*securityv1beta1.AuthorizationPolicy]), tokens: make(objects[*securityv1beta1.RequestAuthentication]),
-		peers: make(objects[*securityv1beta1.PeerAuthentication]), hosts: make(map[string]int), changes: make(map[string]uint64),
+		peers: make(objects[*securityv1beta1.PeerAuthentication]), hosts: make(map[string]int),
 	}
 }
 
@@ -77,7 +76,7 @@ func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, tou
 	case resource.PeerAuthentication:
 		m.security.peers.set(key, r, as[*securityv1beta1.PeerAuthentication](spec))
 	}
-	m.secureAnew(key.Namespace, touched)
+	secureAnew(touched)
 }
 
 func (s *securityObjects) count(hosts []string, by int) {
@@ -92,7 +91,7 @@ func (s *securityObjects) count(hosts []string, by int) {
 func (m *Mesh) secureBy(old, now *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
 	m.security.count(authorizers(old), -1)
 	m.security.count(authorizers(now), 1)
-	m.secureAnew(model.RootNamespace, touched)
+	secureAnew(touched)
 }
 
 func authorizers(config *meshv1alpha1.MeshConfig) (hosts []string) {
@@ -103,22 +102,16 @@ func authorizers(config *meshv1alpha1.MeshConfig) (hosts []string) {
 	return hosts
 }
 
-// secureAnew has the clients of a namespace, or all for the root namespace, look again at what security objects ask of them.
-func (m *Mesh) secureAnew(namespace string, touched map[string]struct{}) {
-	m.security.changes[namespace]++
-	touched[model.GatewayUnit] = struct{}{}
-}
-
-// Secures counts the changes that may affect what security objects ask of clients of a profile.
-func (m *Mesh) Secures(p model.Profile) uint64 {
-	return m.security.changes[p.Namespace] + m.security.changes[model.RootNamespace]
+// secureAnew has all clients look again at what security objects ask of them.
+func secureAnew(touched map[string]struct{}) {
+	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
 }
 
 // touchSecurity has all clients look again at what security objects ask of them if a host is touched to which these lead.
 func (m *Mesh) touchSecurity(touched map[string]struct{}) {
 	for host := range m.security.hosts {
 		if _, is := touched[host]; is {
-			m.secureAnew(model.RootNamespace, touched)
+			secureAnew(touched)
 			return
 		}
 	}

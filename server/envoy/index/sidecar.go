@@ -192,9 +192,17 @@ func (s *SidecarRule) Same(as *SidecarRule) bool {
 }
 
 func (m *Mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networking.Sidecar) {
+	some := func(s *SidecarRule) bool { return len(s.ingress()) > 0 }
+	changed := some(m.sidecars[key])
 	delete(m.sidecars, key)
 	if spec != nil {
 		m.sidecars[key] = sidecarOf(r, spec)
+	}
+	for _, s := range m.sidecars { // any other one may come into force instead
+		changed = changed || some(s)
+	}
+	if changed {
+		m.Ingresses++
 	}
 }
 

@@ -22,7 +22,7 @@ func (m *Mesh) setTelemetry(key resource.Key, r *resource.Resource, spec *teleme
 // observeAnew has all clients look again at what they are to log and to trace.
 func (m *Mesh) observeAnew(touched map[string]struct{}) {
 	m.Observes++
-	touched[model.GatewayUnit] = struct{}{}
+	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
 }
 
 // touchProviders has all clients look again at what they are to log and to trace if a host is touched to which they would send it.

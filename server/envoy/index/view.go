@@ -14,6 +14,9 @@ func (m *Mesh) View(host string, p model.Profile, only *SidecarRule) *model.View
 	if p.Role == model.Ingress {
 		return m.onGateways(host, p)
 	}
+	if host == model.InboundUnit {
+		return m.inbound(p, only)
+	}
 	if model.IsUnit(host) {
 		return nil
 	}

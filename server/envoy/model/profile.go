@@ -61,6 +61,7 @@ type Profile struct {
 	OnDemand    bool   // a sidecar asks for what it uses
 	Large       bool   // regular expressions may be as large as Istio's proxies take them
 	Identity    string // where the client's certificate and key come from; empty if it has none
+	Inbound     string // the ports of services that a sidecar's workload serves; see InboundText
 }
 
 // size is how many bytes the profile has.
@@ -120,6 +121,7 @@ const (
 	MetadataLabels       = "LABELS"
 	MetadataDNS          = "DNS_CAPTURE"
 	MetadataIstio        = "ISTIO_VERSION"
+	metadataAddresses    = "INSTANCE_IPS"
 	MetadataCredentials  = "CREDENTIALS"          // ours: a folder
 	MetadataProgram      = "RE2_MAX_PROGRAM_SIZE" // ours: as in the runtime, re2.max_program_size.error_level
 )

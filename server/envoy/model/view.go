@@ -25,6 +25,7 @@ type View struct {
 	Bound   []*Rule[*networking.VirtualService] // to these
 	Seen    *Observation                        // by all listeners of a gateway
 	Secured *Security                           // is what security objects ask of these
+	Inbound *Inbound                            // of a sidecar; nil elsewhere
 
 	Client   Profile        // without what does not bear on the rest
 	Objects  []resource.Key // of which it was made

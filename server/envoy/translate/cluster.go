@@ -224,14 +224,19 @@ func SidecarClusters() []*clusterv3.Cluster {
 			Name: model.BlackHole, AltStatName: model.StatName(model.BlackHole), ConnectTimeout: durationpb.New(connectTimeout),
 			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
 		},
-		{
-			Name: model.Passthrough, AltStatName: model.StatName(model.Passthrough), ConnectTimeout: durationpb.New(connectTimeout),
-			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
-			LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED, CircuitBreakers: unlimited(),
-			TypedExtensionProtocolOptions: map[string]*anypb.Any{HTTPOptions: model.ToAny(&httpv3.HttpProtocolOptions{
-				CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(idleTimeout)},
-				UpstreamProtocolOptions:   asDownstream(),
-			})},
-		},
+		passthrough(),
+	}
+}
+
+// passthrough returns the cluster of connections that go where they are meant for.
+func passthrough() *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name: model.Passthrough, AltStatName: model.StatName(model.Passthrough), ConnectTimeout: durationpb.New(connectTimeout),
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
+		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED, CircuitBreakers: unlimited(),
+		TypedExtensionProtocolOptions: map[string]*anypb.Any{HTTPOptions: model.ToAny(&httpv3.HttpProtocolOptions{
+			CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(idleTimeout)},
+			UpstreamProtocolOptions:   asDownstream(),
+		})},
 	}
 }

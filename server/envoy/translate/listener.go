@@ -164,13 +164,12 @@ type ListenerOptions struct {
 	Transparent bool               // redirection keeps the original addresses
 	Restricted  bool               // unclaimed connections go to the BlackHole cluster
 	Observation *model.Observation // logs and traces
-	Security    *model.Security    // of inbound listeners
 }
 
 // Equal reports whether both are the same.
 func (opts ListenerOptions) Equal(o ListenerOptions) bool {
 	return opts.Captures == o.Captures && opts.Transparent == o.Transparent && opts.Restricted == o.Restricted &&
-		opts.Observation.Equal(o.Observation) && opts.Security.Equal(o.Security)
+		opts.Observation.Equal(o.Observation)
 }
 
 // PassOn returns the filter chain of unclaimed connections: to their original address or, if restricted, to the BlackHole cluster.

@@ -76,6 +76,9 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 	if client.Role == model.Ingress {
 		t.addIngress(v, client)
 	}
+	if v.Inbound != nil {
+		t.addInbound(v)
+	}
 	if client.Role == model.Sidecar && v.Own != nil {
 		if host := unregistered(v, client, &t.Findings); host != nil {
 			t.Hosts[model.RouteName(model.UnregisteredPort)] = host
