@@ -89,7 +89,8 @@ var arrows = map[string][]string{
 	"server/envoy/binary":    {},
 	"server/envoy/model":     {"resource"},
 	"server/envoy/telemetry": {"resource", "server/envoy/model"},
-	"server/envoy/index":     {"resource", "memstore", "server/envoy/model", "server/envoy/telemetry"},
+	"server/envoy/security":  {"resource", "server/envoy/model"},
+	"server/envoy/index":     {"resource", "memstore", "server/envoy/model", "server/envoy/telemetry", "server/envoy/security"},
 	"server/envoy/translate": {"resource", "server/xds", "server/envoy/model", "server/envoy/telemetry"}, // of server/xds its entries
 	"server/envoy/coverage":  {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
 

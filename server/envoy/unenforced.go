@@ -10,7 +10,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/index"
-	"tributary/server/envoy/translate"
+	"tributary/server/envoy/model"
 )
 
 // Istio's security objects are not enforced on Envoys and gRPC clients yet. The log and status name those of a mesh. Traffic for which a
@@ -46,8 +46,8 @@ func unenforced(r *resource.Resource) string {
 
 func wantsMutual(spec *networking.DestinationRule) bool {
 	of := func(p *networking.TrafficPolicy) bool {
-		return translate.IsMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(),
-			func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return translate.IsMutual(s.GetTls()) })
+		return model.IsMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(),
+			func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return model.IsMutual(s.GetTls()) })
 	}
 	return of(spec.GetTrafficPolicy()) || slices.ContainsFunc(spec.GetSubsets(),
 		func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	issuesCertificates = "nobody issues certificates for Istio's mutual TLS"
-	notIntercepted     = "connections to the workload are not intercepted"
-	ofBootstrap        = "it belongs to the bootstrap of the Envoy"
-	ofAgent            = "it is for Istio's agent"
-	ofIstiod           = "it is for istiod"
-	ofKubernetes       = "it is for Kubernetes"
-	asIstio            = "it is as Istio has it by default"
+	ofIdentity     = "certificates are those of the Envoy's identity"
+	notIntercepted = "connections to the workload are not intercepted"
+	ofBootstrap    = "it belongs to the bootstrap of the Envoy"
+	ofAgent        = "it is for Istio's agent"
+	ofIstiod       = "it is for istiod"
+	ofKubernetes   = "it is for Kubernetes"
+	asIstio        = "it is as Istio has it by default"
 )
 
 // because returns the same reason for several fields.
@@ -76,14 +76,14 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 
 	"istio.mesh.v1alpha1.MeshConfig": {
 		translated: "outboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding disableEnvoyListenerLog defaultConfig " +
-			"extensionProviders defaultProviders",
+			"extensionProviders defaultProviders enableAutoMtls trustDomain trustDomainAliases meshMTLS",
 		meaningless: merged(
 			because(ofIstiod, "configSources", "proxyInboundListenPort", "proxyHttpPort"),
 			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors",
 				"serviceSettings", "serviceScopeConfigs"),
 			because(ofAgent, "enablePrometheusMerge"),
-			because(issuesCertificates, "enableAutoMtls", "trustDomain", "trustDomainAliases", "caCertificates", "certificates", "ca", "meshMTLS",
-				"hboneIdleTimeout"),
+			because(ofIdentity, "caCertificates", "certificates", "ca"),
+			because("there are no tunnels", "hboneIdleTimeout"),
 			because(notIntercepted, "inboundTrafficPolicy", "inboundClusterStatName"),
 		),
 		unsupported: merged(
@@ -99,6 +99,11 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 			},
 		),
 	},
+	"istio.mesh.v1alpha1.MeshConfig.TLSConfig": {
+		translated: "minProtocolVersion cipherSuites", unsupported: map[string]string{"ecdhCurves": asIstio},
+	},
+	"istio.security.v1beta1.PeerAuthentication":           {translated: "selector mtls portLevelMtls"},
+	"istio.security.v1beta1.PeerAuthentication.MutualTLS": {translated: "mode"},
 	"istio.mesh.v1alpha1.MeshConfig.OutboundTrafficPolicy": {
 		translated: "mode", unsupported: map[string]string{"tls": "connections are passed on as they are"},
 	},

@@ -15,6 +15,7 @@ import (
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	networkingv1beta1 "istio.io/api/networking/v1beta1"
+	securityv1beta1 "istio.io/api/security/v1beta1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 )
 
@@ -24,6 +25,7 @@ var translatedKinds = []proto.Message{
 	&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{},
 	&networking.Gateway{}, &networking.Sidecar{},
 	&telemetryv1alpha1.Telemetry{}, &networkingv1beta1.ProxyConfig{}, &meshv1alpha1.MeshConfig{},
+	&securityv1beta1.PeerAuthentication{},
 }
 
 // Each field of each message that can be part of a translated kind is declared, once, and nothing else is.

@@ -35,6 +35,7 @@ func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, tou
 		setObject(m.security.tokens, key, r, as[*securityv1beta1.RequestAuthentication](spec))
 	case resource.PeerAuthentication:
 		setObject(m.security.peers, key, r, as[*securityv1beta1.PeerAuthentication](spec))
+		m.touchMutual(key.Namespace)
 	}
 	m.secureAnew(touched)
 }

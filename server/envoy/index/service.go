@@ -63,6 +63,7 @@ func (m *Mesh) service(host string, p model.Profile, only *SidecarRule) *model.S
 			from.Text(name, e.selected[name].version)
 			s.Objects = append(s.Objects, resource.Key{Kind: resource.WorkloadEntry, Namespace: e.Key.Namespace, Name: name})
 		}
+		s.Names = append(s.Names, e.Spec.GetSubjectAltNames()...)
 		add(s, e)
 	}
 	for i := range s.Ports {

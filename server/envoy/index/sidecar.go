@@ -199,11 +199,16 @@ func (m *Mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networki
 }
 
 func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
+	before := m.config()
 	delete(m.configs, key)
 	if spec != nil {
 		m.configs[key] = &model.MeshConfig{Key: key, Version: r.Version(), Spec: spec}
 	}
 	m.observeAnew(touched)
+	m.secureAnew(touched)
+	if now := m.config(); before.AutoMutual() != now.AutoMutual() || !slices.Equal(before.TrustDomains(), now.TrustDomains()) {
+		m.touchMutual("")
+	}
 }
 
 // routedPorts returns the ports of a host to which VirtualServices of a client route, 0 for all ports. Routes of an egress listener with a

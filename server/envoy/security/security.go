@@ -21,7 +21,9 @@ type Objects struct {
 
 // Of returns what the objects ask of listeners.
 func Of(all Objects) *model.Security {
-	return &model.Security{}
+	s := &model.Security{}
+	addPeers(s, all)
+	return s
 }
 
 // Services yields the services that authorize requests or have the keys of tokens.

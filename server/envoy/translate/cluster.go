@@ -31,11 +31,10 @@ const (
 const HTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // cluster returns the cluster of a port of a service, or of a subset of it.
-func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networking.Subset, policies *model.Policy,
-	client model.Profile,
-) *clusterv3.Cluster {
+func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.Subset, client model.Profile) *clusterv3.Cluster {
+	s, policies := v.Service, &v.Policy
 	policy := policies.On(p.Number, subset)
-	role, placed := client.Role, placementOf(client, policy)
+	role, placed := client.Role, placementIn(v, p, subset, client)
 	name := model.ClusterName(p.Number, subset.GetName(), s.Host)
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
@@ -56,6 +55,7 @@ func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networkin
 	}
 	options = apply(policy, c, options)
 	options = t.upstreamTLS(policy.GetTls(), c, options, client)
+	authenticate(v, p, subset, c, options)
 	placed.apply(c)
 	if options != nil {
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}

@@ -20,6 +20,15 @@ type placement struct {
 	client   model.Profile
 	setting  *networking.LocalityLoadBalancerSetting // nil if there is none
 	failover bool                                    // to other priorities
+
+	authenticated func(*model.Endpoint) bool // those to which connections are mutual TLS; nil for none
+}
+
+// placementIn returns that of the endpoints of a port or subset.
+func placementIn(v *model.View, p *model.Port, subset *networking.Subset, client model.Profile) placement {
+	placed := placementOf(client, v.Policy.On(p.Number, subset))
+	placed.authenticated = authenticated(v, p, subset)
+	return placed
 }
 
 func placementOf(client model.Profile, policy *networking.TrafficPolicy) placement {

@@ -34,8 +34,9 @@ func transportSocket(config proto.Message) *corev3.TransportSocket {
 	}
 }
 
-// downstreamTLS returns the TLS settings of a server, and adds its secrets.
-func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client model.Profile, protocols []string) *corev3.TransportSocket {
+// downstreamTLS returns the TLS settings of a server, and adds its secrets. domains are the trust domains of the mesh.
+func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client model.Profile, domains, protocols []string,
+) *corev3.TransportSocket {
 	common := &tlsv3.CommonTlsContext{
 		AlpnProtocols: protocols,
 		TlsParams: &tlsv3.TlsParameters{
@@ -49,6 +50,10 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 	}
 	if proto.Size(common.GetTlsParams()) == 0 {
 		common.TlsParams = nil
+	}
+	if tls.GetMode() == networking.ServerTLSSettings_ISTIO_MUTUAL {
+		identify(common, client, subjects(tls.GetSubjectAltNames()), domains)
+		return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: wrapperspb.Bool(true)})
 	}
 	for _, name := range model.Certificates(tls, client.Credentials) {
 		t.addSecret(name)
