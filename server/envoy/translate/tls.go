@@ -98,10 +98,14 @@ func subjects(names []string) (all []*tlsv3.SubjectAltNameMatcher) {
 		} else if suffix, ok := strings.CutPrefix(name, "*"); ok && suffix != "" {
 			m.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: suffix}
 		}
-		for _, kind := range []tlsv3.SubjectAltNameMatcher_SanType{
+		kinds := []tlsv3.SubjectAltNameMatcher_SanType{
 			tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_URI,
 			tlsv3.SubjectAltNameMatcher_IP_ADDRESS,
-		} {
+		}
+		if strings.HasPrefix(name, spiffeScheme) {
+			kinds = kinds[1:2]
+		}
+		for _, kind := range kinds {
 			all = append(all, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: m})
 		}
 	}
