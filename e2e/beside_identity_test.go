@@ -107,6 +107,26 @@ spec:
   - {name: v2, labels: {version: v2}, trafficPolicy: {tls: {mode: DISABLE}}}
   - {name: v3, labels: {version: v2}}
 ---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: simple, namespace: shop}
+spec:
+  hosts: [simple.example]
+  location: MESH_EXTERNAL
+  resolution: STATIC
+  subjectAltNames: [other.example]
+  ports: [{number: 80, name: http, protocol: HTTP}, {number: 81, name: other, protocol: HTTP}]
+  endpoints: [{address: 10.0.5.1}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: simple, namespace: shop}
+spec:
+  host: simple.example
+  trafficPolicy:
+    tls: {mode: SIMPLE, sni: simple.example}
+    portLevelSettings: [{port: {number: 81}, tls: {mode: SIMPLE, subjectAltNames: [third.example]}}]
+---
 apiVersion: security.istio.io/v1
 kind: PeerAuthentication
 metadata: {name: plain, namespace: plain}

@@ -59,6 +59,8 @@ type Catalog struct {
 	warned   []resource.Key    // the unenforced objects that the log has; guarded by warning
 	warnedAt memstore.Revision // the view of which it has them; guarded by warning
 
+	warnedLacking bool // there were clients without an identity; guarded by warning
+
 	cache      translationCache
 	coverage   coverageCache
 	fullRoutes fullRoutes

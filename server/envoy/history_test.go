@@ -40,6 +40,14 @@ var nodes = []*corev3.Node{
 	gatewayNode("default"), gatewayNode("shop"), node("nobodys", "NONE", ""), gatewayNode("nobodys"),
 	nodeWith(node("default", "NONE", ""), "app", "two", "version", "v1"), nodeWith(node("default", "REDIRECT", ""), "version", "v2"),
 	nodeWith(gatewayNode("default"), "app", "two"),
+	nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), nodeAs(node("shop", "REDIRECT", ""), "/etc/identity"),
+	nodeAs(gatewayNode("shop"), "/etc/identity"), nodeAs(gatewayNode("shop"), "/etc/other"),
+}
+
+// nodeAs is a node with an identity.
+func nodeAs(n *corev3.Node, identity string) *corev3.Node {
+	n.Metadata.Fields[model.MetadataIdentity] = structpb.NewStringValue(identity)
+	return n
 }
 
 func gatewayNode(namespace string) *corev3.Node {
@@ -65,13 +73,14 @@ var histories = [][]resource.Kind{
 	nil,
 	{resource.Gateway, resource.VirtualService},
 	{resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.Sidecar},
+	{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.PeerAuthentication, resource.MeshConfig},
 }
 
 // Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and if each was told for
 // itself; and it is something that can be told: names that are known lead somewhere, and no domain, server name or address stands twice
 // where it must not. Clients that were away for some changes are told the same. One seed is one history; ENVOY_MODEL_SEEDS asks for more.
 func TestHistory(t *testing.T) {
-	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "6"), 10, 64)
+	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "8"), 10, 64)
 	require.NoError(t, err)
 	for seed := range seeds {
 		h := envoytest.New(seed, histories[seed%uint64(len(histories))]...)

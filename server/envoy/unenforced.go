@@ -14,7 +14,7 @@ import (
 )
 
 // Istio's security objects are not enforced on Envoys and gRPC clients yet. The log and status name those of a mesh. Traffic for which a
-// DestinationRule wants ISTIO_MUTUAL is refused, not sent in plaintext.
+// DestinationRule wants ISTIO_MUTUAL is refused, not sent in plaintext. Mutual TLS is enforced on Envoys with an identity.
 
 // unenforced returns the effect of clients not enforcing an object, or "" if it asks for nothing that they do not enforce.
 func unenforced(r *resource.Resource) string {
@@ -38,7 +38,7 @@ func unenforced(r *resource.Resource) string {
 		}
 	case resource.DestinationRule:
 		if spec, err := index.SpecOf[*networking.DestinationRule](r); err != nil || wantsMutual(spec) {
-			return "nobody issues certificates for ISTIO_MUTUAL: what it applies to has no endpoints, and requests get 503"
+			return "clients without an identity have no endpoints for ISTIO_MUTUAL, and requests get 503"
 		}
 	}
 	return ""
@@ -59,34 +59,43 @@ func (c *Catalog) Unenforced() (keys []resource.Key) {
 	if c.opts.AllowUnenforced || !c.hasClients() {
 		return nil
 	}
-	keys, _ = c.unenforced()
+	keys, _ = c.unenforced(c.lackIdentity())
 	return keys
 }
 
-func (c *Catalog) hasClients() bool {
+func (c *Catalog) hasClients() bool { return c.hasSome(func(*model.Profile) bool { return true }) }
+
+// lackIdentity says whether some client lacks an identity.
+func (c *Catalog) lackIdentity() bool {
+	return c.hasSome(func(p *model.Profile) bool { return p.Identity == "" })
+}
+
+// hasSome says whether there is such a client.
+func (c *Catalog) hasSome(is func(*model.Profile) bool) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for s := range c.following {
-		if s.users.Load() > 0 {
+		if s.users.Load() > 0 && is(&s.profile) {
 			return true
 		}
 	}
 	return false
 }
 
-// unenforced returns the security objects that clients would not enforce, in order, and the view that has them.
-func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
+// unenforced returns the security objects that clients would not enforce, some of which may lack an identity, in order, and the view that has
+// them.
+func (c *Catalog) unenforced(lacking bool) (keys []resource.Key, snap memstore.Snapshot) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, kind := range []resource.Kind{resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication} {
 		for r := range c.last.List(kind, "") {
-			if unenforced(r) != "" {
+			if unenforced(r) != "" && (lacking || kind != resource.PeerAuthentication) {
 				keys = append(keys, r.Key())
 			}
 		}
 	}
 	for key, rule := range c.mesh.Policies.ByKey {
-		if wantsMutual(rule.Spec) {
+		if lacking && wantsMutual(rule.Spec) {
 			keys = append(keys, key)
 		}
 	}
@@ -104,18 +113,19 @@ func (c *Catalog) warnUnenforced() {
 	}
 	c.warning.Lock()
 	defer c.warning.Unlock()
+	lacking := c.warnedLacking || c.lackIdentity() // nothing is logged again because clients come and go
 	c.mu.RLock()
 	revision := c.last.Revision()
 	c.mu.RUnlock()
-	if revision == c.warnedAt {
+	if revision == c.warnedAt && lacking == c.warnedLacking {
 		return
 	}
-	all, snap := c.unenforced()
+	all, snap := c.unenforced(lacking)
 	news := slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool {
 		_, was := slices.BinarySearchFunc(c.warned, key, resource.Key.Compare)
 		return was
 	})
-	c.warned, c.warnedAt = all, snap.Revision()
+	c.warned, c.warnedAt, c.warnedLacking = all, snap.Revision(), lacking
 	for _, key := range news[:min(len(news), maxWarned)] {
 		if r := snap.Get(key); r != nil {
 			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(), "effect",
