@@ -138,7 +138,7 @@ func (o *Bootstrap) identify() error {
 	switch {
 	case o.SPIRE != "" && identity != "":
 		return errors.New("an identity is from SPIRE or from a directory, and not from both")
-	case o.SPIRE != "" && !translate.FitsSocket(o.SPIRE), o.SPIRE != "" && !filepath.IsAbs(o.SPIRE):
+	case o.SPIRE != "" && !(translate.FitsSocket(o.SPIRE) && filepath.IsAbs(o.SPIRE)):
 		return fmt.Errorf("socket %q: want an absolute path of at most %d bytes", o.SPIRE, translate.MaxSocketPath)
 	case o.SPIRE != "":
 		identity = model.IdentitySPIRE
