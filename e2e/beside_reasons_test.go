@@ -23,8 +23,8 @@ var different = []struct {
 		regexp.MustCompile(`^cluster InboundPassthroughCluster: istiod has it$`),
 		"a sidecar without redirection has no cluster of redirected connections", compared.direct,
 	},
-	{regexp.MustCompile(`\{envoy.transport_socket_match\}`), "there is no mutual TLS between sidecars, for which somebody has to issue " +
-		"certificates", nil},
+	{regexp.MustCompile(`\{envoy.transport_socket_match\}`), "an Envoy without an identity speaks no mutual TLS; istiod takes it " +
+		"that each has one", nil},
 	{
 		regexp.MustCompile(`^(listener|cluster) .*sds_secret_config.*\.sds_config\.`),
 		"certificates that are files come as secrets by the stream that listeners come by; istiod leaves them to its agent", nil,
@@ -40,7 +40,7 @@ var different = []struct {
 		`set)$`), "a service of MongoDB is one of TCP; istiod has Envoy's filter for MongoDB, for its statistics", compared.ofMongo},
 	{
 		regexp.MustCompile(`^cluster .*\.transport_socket: istiod has set$`),
-		"ISTIO_MUTUAL needs certificates that somebody has to issue: without them nothing is sent, or plaintext if that is allowed",
+		"ISTIO_MUTUAL needs an identity: without one nothing is sent, or plaintext if that is allowed",
 		compared.ofMutual,
 	},
 	{

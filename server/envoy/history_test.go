@@ -40,11 +40,19 @@ var nodes = []*corev3.Node{
 	gatewayNode("default"), gatewayNode("shop"), node("nobodys", "NONE", ""), gatewayNode("nobodys"),
 	nodeWith(node("default", "NONE", ""), "app", "two", "version", "v1"), nodeWith(node("default", "REDIRECT", ""), "version", "v2"),
 	nodeWith(gatewayNode("default"), "app", "two"), resolving(node("shop", "REDIRECT", "")),
+	nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), nodeAs(node("shop", "REDIRECT", ""), "/etc/identity"),
+	nodeAs(gatewayNode("shop"), "/etc/identity"), nodeAs(gatewayNode("shop"), "/etc/other"),
 }
 
 // resolving returns a node that answers DNS queries.
 func resolving(n *corev3.Node) *corev3.Node {
 	n.GetMetadata().GetFields()[model.MetadataDNS] = structpb.NewStringValue("true")
+	return n
+}
+
+// nodeAs is a node with an identity.
+func nodeAs(n *corev3.Node, identity string) *corev3.Node {
+	n.Metadata.Fields[model.MetadataIdentity] = structpb.NewStringValue(identity)
 	return n
 }
 
@@ -73,6 +81,7 @@ var histories = [][]resource.Kind{
 	{resource.Gateway, resource.VirtualService},
 	{resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.Sidecar},
 	{resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule},
+	{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.PeerAuthentication, resource.MeshConfig},
 }
 
 // Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and if each was told for
@@ -196,14 +205,19 @@ func dumpOf(t *testing.T, of map[string]*xds.Collection) map[string]proto.Messag
 // asksFor returns the names of the secrets and routes that a filter chain needs.
 func asksFor(t *testing.T, chain *listenerv3.FilterChain) (names []string) {
 	t.Helper()
+	ask := func(c *tlsv3.SdsSecretConfig) {
+		if c.GetSdsConfig().GetAds() != nil { // others are of SPIRE's agent
+			names = append(names, c.GetName())
+		}
+	}
 	if s := chain.GetTransportSocket(); s != nil {
 		var tls tlsv3.DownstreamTlsContext
 		require.NoError(t, s.GetTypedConfig().UnmarshalTo(&tls))
 		for _, c := range tls.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs() {
-			names = append(names, c.GetName())
+			ask(c)
 		}
 		if c := tls.GetCommonTlsContext().GetCombinedValidationContext(); c != nil {
-			names = append(names, c.GetValidationContextSdsSecretConfig().GetName())
+			ask(c.GetValidationContextSdsSecretConfig())
 		}
 	}
 	for _, f := range chain.GetFilters() {

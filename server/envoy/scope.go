@@ -80,6 +80,9 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	for _, c := range translate.SidecarClusters() {
 		put(first, s.clusters, translate.EntryOf(c))
 	}
+	for _, name := range model.IdentitySecrets(p.Identity) {
+		put(first, s.secrets, translate.EntryOf(translate.SecretOf(name)))
+	}
 	if s.options.Captures, s.options.Transparent = p.Captures, p.Transparent; p.Captures {
 		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
 	}

@@ -1,55 +1,35 @@
 package envoy
 
 import (
-	"cmp"
 	"slices"
 
 	networking "istio.io/api/networking/v1alpha3"
-	security "istio.io/api/security/v1beta1"
 
 	"tributary/memstore"
 	"tributary/resource"
-	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
-	"tributary/server/envoy/translate"
 )
 
-// Gateways enforce AuthorizationPolicies and RequestAuthentications. Sidecars and gRPC clients do not yet, and nobody enforces
-// PeerAuthentications. The log and status name what connected clients do not enforce. Traffic for which a DestinationRule wants
-// ISTIO_MUTUAL is refused, not sent in plaintext.
+// An Envoy enforces security objects at the listeners of gateways and at inbound listeners. gRPC clients, and sidecars without inbound
+// listeners, do not. Traffic for which mutual TLS is wanted is refused where a client has no identity. The log and status name the objects.
 
-// unenforced returns the effect of clients not enforcing an object, or "" if it asks for nothing that they do not enforce.
-func unenforced(r *resource.Resource) string {
-	switch r.Key().Kind {
+// unenforced returns the effect of clients not enforcing an object.
+func unenforced(kind resource.Kind) string {
+	switch kind {
 	case resource.AuthorizationPolicy:
-		return "no request is denied"
+		return "clients without inbound listeners deny no request"
 	case resource.RequestAuthentication:
-		return "no token is verified"
+		return "clients without inbound listeners verify no token"
 	case resource.PeerAuthentication:
-		spec, err := index.SpecOf[*security.PeerAuthentication](r)
-		strict := func(m *security.PeerAuthentication_MutualTLS) bool {
-			return m.GetMode() == security.PeerAuthentication_MutualTLS_STRICT
-		}
-		if err != nil || strict(spec.GetMtls()) {
-			return "plaintext is accepted"
-		}
-		for _, m := range spec.GetPortLevelMtls() {
-			if strict(m) {
-				return "plaintext is accepted"
-			}
-		}
-	case resource.DestinationRule:
-		if spec, err := index.SpecOf[*networking.DestinationRule](r); err != nil || wantsMutual(spec) {
-			return "nobody issues certificates for ISTIO_MUTUAL: what it applies to has no endpoints, and requests get 503"
-		}
+		return "clients without inbound listeners accept plaintext, and those without an identity refuse all connections"
 	}
-	return ""
+	return "clients without an identity have no endpoints for ISTIO_MUTUAL, and requests get 503"
 }
 
 func wantsMutual(spec *networking.DestinationRule) bool {
 	of := func(p *networking.TrafficPolicy) bool {
-		return translate.IsMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(),
-			func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return translate.IsMutual(s.GetTls()) })
+		return model.IsMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(),
+			func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return model.IsMutual(s.GetTls()) })
 	}
 	return of(spec.GetTrafficPolicy()) || slices.ContainsFunc(spec.GetSubsets(),
 		func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })
@@ -76,22 +56,19 @@ func (c *Catalog) hasClients() bool {
 	return false
 }
 
-// unenforced returns the security objects that clients would not enforce, in order, and the view that has them.
+// unenforced returns the security objects that clients do not enforce, in order, and the view that has them.
 func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	identified := true
 	for s := range c.following {
-		if s.users.Load() > 0 && s.profile.Role != model.Ingress {
-			keys = slices.AppendSeq(keys, c.mesh.Securing(s.profile))
-		}
-	}
-	for r := range c.last.List(resource.PeerAuthentication, "") {
-		if unenforced(r) != "" {
-			keys = append(keys, r.Key())
+		if s.users.Load() > 0 {
+			keys = slices.AppendSeq(keys, c.mesh.Unenforced(s.profile))
+			identified = identified && s.profile.Identity != ""
 		}
 	}
 	for key, rule := range c.mesh.Policies.ByKey {
-		if wantsMutual(rule.Spec) {
+		if !identified && wantsMutual(rule.Spec) {
 			keys = append(keys, key)
 		}
 	}
@@ -125,8 +102,8 @@ func (c *Catalog) warnUnenforced() {
 	c.warnedAt, c.warnedOf = snap.Revision(), visits
 	for _, key := range news[:min(len(news), maxWarned)] {
 		if r := snap.Get(key); r != nil {
-			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(), "effect",
-				cmp.Or(unenforced(r), "none"))
+			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(),
+				"effect", unenforced(key.Kind))
 		}
 	}
 	if more := len(news) - maxWarned; more > 0 {

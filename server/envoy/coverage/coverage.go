@@ -30,14 +30,12 @@ const otherHost = "clients probe the address of an endpoint only: workloads of a
 // the definitions has to be declared, and docs/fields.md has them as a table.
 var declared = merged(declaredOfMesh, declaredOfSecurity, map[protoreflect.FullName]declaration{
 	"istio.networking.v1alpha3.ServiceEntry": {
-		translated:  "hosts addresses ports location resolution endpoints workloadSelector exportTo",
-		unsupported: map[string]string{"subjectAltNames": "certificates are not compared with it"},
+		translated: "hosts addresses ports location resolution endpoints workloadSelector exportTo subjectAltNames",
 	},
 	"istio.networking.v1alpha3.ServicePort":      {translated: "number protocol name targetPort"},
 	"istio.networking.v1alpha3.WorkloadSelector": {translated: "labels"},
 	"istio.networking.v1alpha3.WorkloadEntry": {
-		translated:  "address ports labels locality weight",
-		meaningless: map[string]string{"serviceAccount": "it is for mutual TLS between Istio's proxies"},
+		translated:  "address ports labels locality weight serviceAccount",
 		unsupported: map[string]string{"network": "endpoints of all networks are served as they are, without a gateway in between"},
 	},
 	"istio.networking.v1alpha3.WorkloadGroup": {translated: "metadata template probe"},
@@ -252,7 +250,7 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			}
 		}
 	case *networking.ClientTLSSettings:
-		if m.GetMode() != networking.ClientTLSSettings_DISABLE && !translate.CanOriginate(m) {
+		if m.GetMode() == networking.ClientTLSSettings_MUTUAL && !translate.CanOriginate(m) {
 			found(at, "there is no certificate for it: there are no endpoints, and requests get 503, or plaintext is sent with envoy: "+
 				"{unenforced: warn}")
 		}

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	issuesCertificates = "nobody issues certificates for Istio's mutual TLS"
-	ofBootstrap        = "it belongs to the bootstrap of the Envoy"
-	ofAgent            = "it is for Istio's agent"
-	ofIstiod           = "it is for istiod"
-	ofKubernetes       = "it is for Kubernetes"
-	asIstio            = "it is as Istio has it by default"
+	ofIdentity   = "certificates are those of the Envoy's identity"
+	ofBootstrap  = "it belongs to the bootstrap of the Envoy"
+	ofAgent      = "it is for Istio's agent"
+	ofIstiod     = "it is for istiod"
+	ofKubernetes = "it is for Kubernetes"
+	asIstio      = "it is as Istio has it by default"
 )
 
 // because returns the same reason for several fields.
@@ -75,14 +75,14 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 
 	"istio.mesh.v1alpha1.MeshConfig": {
 		translated: "outboundTrafficPolicy inboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding " +
-			"disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders trustDomain trustDomainAliases",
+			"disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders enableAutoMtls trustDomain trustDomainAliases meshMTLS",
 		meaningless: merged(
 			because(ofIstiod, "configSources", "proxyHttpPort"),
 			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors",
 				"serviceSettings", "serviceScopeConfigs"),
 			because(ofAgent, "enablePrometheusMerge"),
-			because(issuesCertificates, "enableAutoMtls", "caCertificates", "certificates", "ca", "meshMTLS",
-				"hboneIdleTimeout"),
+			because(ofIdentity, "caCertificates", "certificates", "ca"),
+			because("there are no tunnels", "hboneIdleTimeout"),
 		),
 		unsupported: merged(
 			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting",
@@ -98,6 +98,11 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 			},
 		),
 	},
+	"istio.mesh.v1alpha1.MeshConfig.TLSConfig": {
+		translated: "minProtocolVersion cipherSuites", unsupported: map[string]string{"ecdhCurves": asIstio},
+	},
+	"istio.security.v1beta1.PeerAuthentication":           {translated: "selector mtls portLevelMtls"},
+	"istio.security.v1beta1.PeerAuthentication.MutualTLS": {translated: "mode"},
 	"istio.mesh.v1alpha1.MeshConfig.OutboundTrafficPolicy": {
 		translated: "mode", unsupported: map[string]string{"tls": "connections are passed on as they are"},
 	},

@@ -26,6 +26,7 @@ var translatedKinds = []proto.Message{
 	&securityv1beta1.AuthorizationPolicy{}, &securityv1beta1.RequestAuthentication{},
 	&networking.Gateway{}, &networking.Sidecar{}, &networking.WorkloadGroup{},
 	&telemetryv1alpha1.Telemetry{}, &networkingv1beta1.ProxyConfig{}, &meshv1alpha1.MeshConfig{},
+	&securityv1beta1.PeerAuthentication{},
 }
 
 // Each field of each message that can be part of a translated kind is declared, once, and nothing else is.

@@ -37,6 +37,11 @@ var Nodes = []Node{
 		"router~127.0.0.1~gateway.default~default.svc.cluster.local",
 		map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one", "istio": "ingressgateway"}},
 	},
+	{"n", map[string]any{"NAMESPACE": "shop", "IDENTITY": "/etc/identity"}},
+	{
+		"router~127.0.0.1~gateway.default~default.svc.cluster.local",
+		map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one"}, "IDENTITY": "/etc/identity"},
+	},
 }
 
 // Mesh is a mesh that changes at random, the same for equal seeds.
@@ -81,6 +86,12 @@ func (m *Mesh) key() resource.Key {
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"), Name: m.pick("a", "b", "c", "d")}
 	if len(m.kinds) > 0 {
 		key.Kind = m.kinds[m.rand.IntN(len(m.kinds))]
+		switch {
+		case key.Kind == resource.MeshConfig:
+			return resource.Key{Kind: resource.MeshConfig, Name: "istio"}
+		case key.Kind == resource.PeerAuthentication && m.one(3):
+			key.Namespace = "istio-system"
+		}
 		return key
 	}
 	switch m.rand.IntN(12) {
@@ -97,7 +108,11 @@ func (m *Mesh) key() resource.Key {
 			return resource.Key{Kind: resource.MeshConfig, Name: "istio"}
 		}
 	case 8:
-		if key.Kind = resource.Telemetry; m.one(3) {
+		key.Kind = resource.Telemetry
+		if m.one(2) {
+			key.Kind = resource.PeerAuthentication
+		}
+		if m.one(3) {
 			key.Namespace = "istio-system"
 		}
 	case 9:
@@ -127,6 +142,8 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 			spec = m.config()
 		case resource.Telemetry:
 			spec = m.telemetry()
+		case resource.PeerAuthentication:
+			spec = m.peers()
 		default:
 			spec = m.service()
 		}
@@ -162,6 +179,12 @@ func (m *Mesh) workload() *networking.WorkloadEntry {
 	}
 	if m.one(2) {
 		w.Ports = map[string]uint32{"http0": 8000 + m.rand.Uint32N(3)}
+	}
+	if m.one(3) {
+		w.ServiceAccount = m.pick("one", "two")
+	}
+	if len(w.GetLabels()) > 0 && m.one(3) {
+		w.Labels["security.istio.io/tlsMode"] = m.pick("istio", "disabled")
 	}
 	return w
 }
@@ -204,6 +227,9 @@ func (m *Mesh) service() *networking.ServiceEntry {
 	}
 	if m.one(3) {
 		s.ExportTo = []string{m.pick(".", "*", "shop", "~")}
+	}
+	if m.one(4) {
+		s.SubjectAltNames = []string{m.pick("one.example", "spiffe://example.org/one")}
 	}
 	for i, number := range []uint32{80, 443, 8080}[:1+m.rand.IntN(3)] {
 		s.Ports = append(s.Ports, &networking.ServicePort{

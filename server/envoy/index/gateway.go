@@ -34,6 +34,10 @@ func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Serv
 			if kind == model.ServerUnknown {
 				continue
 			}
+			if s.NeedsIdentity() && p.Identity == "" {
+				found.Note(s.Place.In("tls.mode"), "the gateway has no identity: the server is left out")
+				continue
+			}
 			port := spec.GetPort().GetNumber()
 			first, taken := at[model.Binding{Address: s.Bind, Port: port}]
 			if taken && (first.Kind.Encrypted() != kind.Encrypted() || !kind.Encrypted() && (first.Kind != kind || kind == model.ServerTCP)) {

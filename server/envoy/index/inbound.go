@@ -46,9 +46,14 @@ func needsAddress(i *networking.IstioIngressListener, p model.Profile) bool {
 	return ok || isBound(i, p) && i.GetBind() == ""
 }
 
+// hasInbound says whether clients of a profile have inbound listeners.
+func (*Mesh) hasInbound(p model.Profile, only *SidecarRule) bool {
+	return p.Role == model.Sidecar && (p.Captures || len(only.ingress()) > 0)
+}
+
 // inbound returns what comes to the workloads of the clients of a profile, or nil.
 func (m *Mesh) inbound(p model.Profile, only *SidecarRule) *model.View {
-	if p.Role != model.Sidecar || !p.Captures && len(only.ingress()) == 0 {
+	if !m.hasInbound(p, only) {
 		return nil
 	}
 	v := &model.View{Host: model.InboundUnit, Seen: m.observationOf(p, only, telemetryv1alpha1.WorkloadMode_SERVER), Secured: m.Security(p, only)}

@@ -21,6 +21,9 @@ func Key(v *model.View) model.Key {
 		d.Text(v.Service.From)
 	}
 	policy(&d, &v.Policy)
+	if d.Flag(v.Mutual != nil); v.Mutual != nil {
+		d.Text(v.Mutual.From)
+	}
 	d.Number(int64(len(v.Rules)))
 	for _, part := range slices.Sorted(maps.Keys(v.Rules)) {
 		d.Number(int64(part))
@@ -127,6 +130,9 @@ func narrow(v *model.View, p model.Profile) {
 	}
 	if p.Role == model.Ingress || v.Policy.Traffic != nil || len(v.Policy.Subsets) > 0 {
 		v.Client.Credentials = p.Credentials
+	}
+	if v.Mutual != nil || v.Host == model.GatewayUnit {
+		v.Client.Identity = p.Identity
 	}
 }
 

@@ -18,7 +18,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		fields []string
 	}{
 		{model.View{}, []string{
-			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Inbound", "Client",
+			"Host", "Service", "Policy", "Mutual", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Inbound", "Client",
 			"Objects", "Findings",
 		}},
 		// by from, and the profile
@@ -29,7 +29,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		// by the version of the gateway, and the place there
 		{model.Server{}, []string{"Server", "Gateway", "Place", "Kind", "Bind", "Route"}},
 		// by from
-		{model.Service{}, []string{"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Objects", "From"}},
+		{model.Service{}, []string{"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Names", "Objects", "From"}},
 		// by from
 		{model.Port{}, []string{
 			"Number", "Name", "Target", "Protocol", "Endpoints", "Owner", "Index", "Unreached", "Late", "Part", "Spoken",
@@ -65,6 +65,8 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	different(model.View{Seen: &model.Observation{From: "a"}}, "what what is logged is made of")
 	different(model.View{Secured: &model.Security{}}, "what is secured")
 	different(model.View{Secured: &model.Security{From: "a"}}, "what what is secured is made of")
+	different(model.View{Mutual: &model.Mutual{}}, "mutual TLS")
+	different(model.View{Mutual: &model.Mutual{From: "a"}}, "what mutual TLS is made of")
 	different(model.View{Inbound: &model.Inbound{}}, "what comes in")
 	different(model.View{Inbound: &model.Inbound{From: "a"}}, "what what comes in is made of")
 	different(model.View{Service: &model.Service{}}, "service")

@@ -75,6 +75,7 @@ func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, tou
 		m.security.count(security.KeyHosts(now), 1)
 	case resource.PeerAuthentication:
 		m.security.peers.set(key, r, as[*securityv1beta1.PeerAuthentication](spec))
+		m.touchMutual(key.Namespace)
 	}
 	secureAnew(touched)
 }
@@ -128,9 +129,7 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	labels := p.LabelMap()
 	return security.Of(security.Objects{
 		Policies: slices.Collect(m.policiesFor(p, labels)), Tokens: slices.Collect(m.tokensFor(p, labels)),
-		Peers: slices.Collect(m.security.peers.selecting(p.Namespace, func(o *model.PeerAuthentication) bool {
-			return model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels)
-		})),
+		Peers:  slices.Collect(m.peersFor(p, labels)),
 		Config: m.config(), Client: p, Warn: m.Warn,
 		Cluster: func(service string, port uint32) (cluster, why string) {
 			_, cluster, why = m.clusterTo(service, port, p, only)
@@ -151,21 +150,38 @@ func (m *Mesh) tokensFor(p model.Profile, labels map[string]string) iter.Seq[*mo
 	})
 }
 
-// Securing yields the AuthorizationPolicies and RequestAuthentications that are for clients of a profile.
-func (m *Mesh) Securing(p model.Profile) iter.Seq[resource.Key] {
+// Unenforced yields the security objects that are for clients of a profile, which do not enforce them: an Envoy does that at the listeners of
+// gateways and at inbound listeners, and accepts mutual TLS if it has an identity.
+func (m *Mesh) Unenforced(p model.Profile) iter.Seq[resource.Key] {
 	return func(yield func(resource.Key) bool) {
-		labels := p.LabelMap()
-		for o := range m.policiesFor(p, labels) {
-			if !yield(o.Key) {
-				return
+		if p.Role == model.Ingress {
+			return
+		}
+		labels, inbound := p.LabelMap(), m.hasInbound(p, m.SidecarFor(p))
+		if !inbound {
+			for o := range m.policiesFor(p, labels) {
+				if !yield(o.Key) {
+					return
+				}
+			}
+			for o := range m.tokensFor(p, labels) {
+				if !yield(o.Key) {
+					return
+				}
 			}
 		}
-		for o := range m.tokensFor(p, labels) {
-			if !yield(o.Key) {
+		for o := range m.peersFor(p, labels) {
+			if security.IsStrict(o.Spec) && (!inbound || p.Identity == "") && !yield(o.Key) {
 				return
 			}
 		}
 	}
+}
+
+func (m *Mesh) peersFor(p model.Profile, labels map[string]string) iter.Seq[*model.PeerAuthentication] {
+	return m.security.peers.selecting(p.Namespace, func(o *model.PeerAuthentication) bool {
+		return model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels)
+	})
 }
 
 // targets are how a security object says for which clients it is.

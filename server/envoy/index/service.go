@@ -69,6 +69,7 @@ func (m *Mesh) service(host string, p model.Profile, only *SidecarRule) *model.S
 				s.Objects = append(s.Objects, w.group.Key)
 			}
 		}
+		s.Names = append(s.Names, e.Spec.GetSubjectAltNames()...)
 		add(s, e)
 	}
 	for i := range s.Ports {

@@ -207,13 +207,16 @@ func (m *Mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networki
 }
 
 func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
-	old := m.config().Spec
+	before := m.config()
 	delete(m.configs, key)
 	if spec != nil {
 		m.configs[key] = &model.MeshConfig{Key: key, Version: r.Version(), Spec: spec}
 	}
 	m.observeAnew(touched)
-	m.secureBy(old, m.config().Spec, touched)
+	m.secureBy(before.Spec, m.config().Spec, touched)
+	if now := m.config(); before.AutoMutual() != now.AutoMutual() || !slices.Equal(before.TrustDomains(), now.TrustDomains()) {
+		m.touchMutual("")
+	}
 }
 
 // routedPorts returns the ports of a host to which VirtualServices of a client route, 0 for all ports. Routes of an egress listener with a

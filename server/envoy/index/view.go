@@ -57,6 +57,7 @@ func (m *Mesh) applyPolicy(v *model.View, p model.Profile) {
 		return
 	}
 	v.Policy = m.policy(v.Service, p.Namespace)
+	v.Mutual = m.mutual(v.Service, &v.Policy, p)
 	v.Objects = append(append(v.Objects, v.Service.Objects...), v.Policy.Objects...)
 }
 

@@ -75,7 +75,10 @@ func KindOf(s *networking.Server) (serverKind, string) {
 	case networking.ServerTLSSettings_AUTO_PASSTHROUGH:
 		return ServerUnknown, "AUTO_PASSTHROUGH is for Istio's own networks: the server is left out"
 	case networking.ServerTLSSettings_ISTIO_MUTUAL:
-		return ServerUnknown, "there is nobody who issues Istio's certificates: the server is left out"
+		if tls.GetCaCrl() != "" {
+			return ServerUnknown, "with ISTIO_MUTUAL, revocations are not checked: the server is left out"
+		}
+		return encryptedKind(protocol), ""
 	}
 	if len(Certificates(tls, "")) == 0 {
 		return ServerUnknown, "it has no certificate: the server is left out"
@@ -86,10 +89,20 @@ func KindOf(s *networking.Server) (serverKind, string) {
 	if Verifies(tls) && !arePins(tls.GetVerifyCertificateSpki(), tls.GetVerifyCertificateHash()) {
 		return ServerUnknown, "a hash by which clients are to be verified is none: the server is left out"
 	}
+	return encryptedKind(protocol), ""
+}
+
+// encryptedKind is the kind of a server that ends TLS.
+func encryptedKind(protocol string) serverKind {
 	if protocol == "TLS" {
-		return ServerTLS, ""
+		return ServerTLS
 	}
-	return ServerHTTPS, ""
+	return ServerHTTPS
+}
+
+// NeedsIdentity says whether a server can run only on a client with an identity.
+func (s *Server) NeedsIdentity() bool {
+	return s.GetTls().GetMode() == networking.ServerTLSSettings_ISTIO_MUTUAL
 }
 
 // SelectsLabels says whether labels have all that are wanted.

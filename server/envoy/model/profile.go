@@ -66,7 +66,7 @@ type Profile struct {
 
 // size is how many bytes the profile has.
 func (p *Profile) size() int {
-	return len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Locality.Region) + len(p.Locality.Zone) + len(p.Locality.SubZone)
+	return len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Identity) + len(p.Locality.Region) + len(p.Locality.Zone) + len(p.Locality.SubZone)
 }
 
 // Check refuses a profile that is too large, and a namespace that no client can be in.
@@ -149,6 +149,7 @@ func ProfileOf(node *corev3.Node) Profile {
 		p.Role = Proxyless
 	}
 	if p.Role != Proxyless {
+		p.Identity = identityOf(fields)
 		p.Credentials = cmp.Or(strings.TrimRight(fields[MetadataCredentials].GetStringValue(), "/"), DefaultCredentials)
 	}
 	p.Large = p.Role == Proxyless || fields[MetadataIstio].GetStringValue() != "" || takesPrograms(fields[MetadataProgram].GetStringValue())

@@ -6,6 +6,7 @@ import (
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 
@@ -47,6 +48,9 @@ type Security struct {
 
 	Mutual   MutualTLS            // of inbound connections
 	MutualOn map[uint32]MutualTLS // of those to a port of the workload, where it differs
+
+	Domains []string                           // the trust domain of the mesh, and its aliases
+	TLS     *meshv1alpha1.MeshConfig_TLSConfig // of mutual TLS; may be nil
 
 	Objects  []resource.Key // of which it was made
 	Findings Findings

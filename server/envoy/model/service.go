@@ -17,6 +17,7 @@ type Service struct {
 	Addresses  []string // that clients may connect to, addresses or ranges
 	Resolution networking.ServiceEntry_Resolution
 	External   bool
+	Names      []string // that certificates of the service have, by its ServiceEntries
 
 	Objects []resource.Key // that it was made of
 	From    string         // what it was made of: equal for what is equal

@@ -17,6 +17,7 @@ type View struct {
 	Host    string
 	Service *Service // nil for a host that only has routes
 	Policy  Policy
+	Mutual  *Mutual                                   // how clients with an identity authenticate the service; nil if they do not
 	Rules   map[int]*Rule[*networking.VirtualService] // that apply, by part of the clients' Sidecar
 	Own     *Rule[*networking.VirtualService]         // that has routes of the host where no service has it; nil if there is none
 	Targets map[string]Target                         // to which the routes lead, by the name of the host

@@ -62,8 +62,9 @@ func Of(all Objects) *model.Security {
 			s.TCP = append(s.TCP, b.tcp(policies, step.rbac))
 		}
 	}
+	addPeers(s, all)
 	s.Findings = s.Findings.Sorted()
-	s.From = fingerprint(s)
+	s.From += fingerprint(s)
 	return s
 }
 

@@ -31,11 +31,10 @@ const (
 const HTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // cluster returns the cluster of a port of a service, or of a subset of it.
-func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networking.Subset, policies *model.Policy,
-	placed placement,
-) *clusterv3.Cluster {
+func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.Subset, placed placement) *clusterv3.Cluster {
+	s, policies := v.Service, &v.Policy
 	policy := policies.On(p.Number, subset)
-	role := placed.client.Role
+	client, role := placed.client, placed.client.Role
 	name := model.ClusterName(p.Number, subset.GetName(), s.Host)
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
@@ -55,7 +54,8 @@ func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networkin
 		options = http2()
 	}
 	options = apply(policy, c, options)
-	options = t.upstreamTLS(policy.GetTls(), c, options, placed.client)
+	options = t.upstreamTLS(policy.GetTls(), c, options, client, s.Names)
+	authenticate(v, p, subset, c, options)
 	placed.apply(c)
 	placed.health.apply(c, policy.GetTls(), &t.Findings)
 	if options != nil {

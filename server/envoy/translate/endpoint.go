@@ -76,7 +76,8 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 			if byTier[l] == nil {
 				byTier[l] = new(members)
 			}
-			last, in, details = e.Spec, byTier[l], appendDetails(details[:0], e)
+			last, in = e.Spec, byTier[l]
+			details = appendDetails(details[:0], e, placed.authenticated != nil && placed.authenticated(e))
 		}
 		in.weight += uint64(weight(e))
 		in.encoded = appendMessage(in.encoded, localityMembers, func(b []byte) []byte {
@@ -149,10 +150,13 @@ func appendHost(b []byte, e *model.Endpoint, p *model.Port, h *health) []byte {
 	})
 }
 
-// appendDetails appends the "workload" metadata and the weight of the endpoint, as fields of LbEndpoint. They follow from its
-// WorkloadEntry.
-func appendDetails(b []byte, e *model.Endpoint) []byte {
+// appendDetails appends the "workload" metadata and the weight of the endpoint, as fields of LbEndpoint, and by which transport socket it is
+// connected to. They follow from its WorkloadEntry.
+func appendDetails(b []byte, e *model.Endpoint, authenticated bool) []byte {
 	b = appendMessage(b, 3, func(b []byte) []byte { // metadata
+		if authenticated {
+			b = append(b, socketMatch...)
+		}
 		return appendMessage(b, 1, func(b []byte) []byte { // an entry of filter_metadata
 			return appendMessage(appendString(b, 1, "istio"), 2, func(b []byte) []byte { // its Struct
 				return appendMessage(b, 1, func(b []byte) []byte { // an entry of fields

@@ -61,7 +61,7 @@ func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy 
 		if why == "" && of.check.GetGrpcHealthCheck() != nil && !speaksHTTP2(p, policy) {
 			why = p.Owner.FullName() + " has a port that does not speak HTTP/2, which Envoy needs for it"
 		}
-		if why == "" && of.tls && IsMutual(policy.GetTls()) {
+		if why == "" && of.tls && model.IsMutual(policy.GetTls()) {
 			why = p.Owner.FullName() + " is reached by mutual TLS, within which Envoy cannot probe by HTTPS"
 		}
 		switch {

@@ -128,7 +128,8 @@ func mutualOn(v *model.View, port uint32) (http, tcp *corev3.TransportSocket, mo
 	if mode == model.Disabled {
 		return nil, nil, mode, true
 	}
-	http, tcp = inboundMutual(v.Client, "h2", "http/1.1"), inboundMutual(v.Client, "istio-peer-exchange", "h2", "http/1.1")
+	http = inboundMutual(v.Client, v.Secured, "h2", "http/1.1")
+	tcp = inboundMutual(v.Client, v.Secured, "istio-peer-exchange", "h2", "http/1.1")
 	if http == nil || tcp == nil {
 		return nil, nil, model.Disabled, mode == model.Permissive
 	}
@@ -147,7 +148,7 @@ func (t *Translation) workportChains(v *model.View, w *model.Workport) (all []*l
 			t.Findings.Note(w.Place.In("tls"), "there is no certificate for it: connections are refused")
 			return []*listenerv3.FilterChain{refusing(w.Number)}
 		}
-		http = t.downstreamTLS(w.TLS, v.Client, []string{"h2", "http/1.1"})
+		http = t.downstreamTLS(w.TLS, v.Client, v.Secured.Domains, []string{"h2", "http/1.1"})
 		tcp = http
 		matches = []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
 	} else if w.TLS != nil {

@@ -141,7 +141,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 		if len(match.GetServerNames()) > 0 {
 			c.FilterChainMatch = match
 		}
-		c.TransportSocket = t.downstreamTLS(s.GetTls(), client, []string{"h2", "http/1.1"})
+		c.TransportSocket = t.downstreamTLS(s.GetTls(), client, v.Secured.Domains, []string{"h2", "http/1.1"})
 		all = append(all, c)
 	case model.ServerTLS:
 		match, ok := used.add(s.Names(), nil)
@@ -158,7 +158,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 		}
 		all = append(all, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-			TransportSocket: t.downstreamTLS(s.GetTls(), client, nil), Filters: secureTCP(v.Secured, to.proxy(v.Seen)),
+			TransportSocket: t.downstreamTLS(s.GetTls(), client, v.Secured.Domains, nil), Filters: secureTCP(v.Secured, to.proxy(v.Seen)),
 		})
 	case model.ServerPass, model.ServerTCP:
 		with := routeContext.tcpRoutes

@@ -95,9 +95,10 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 		for _, subset := range append([]*networking.Subset{nil}, v.Policy.Subsets...) {
 			policy := v.Policy.On(p.Number, subset)
 			placed := placementOf(client, policy)
+			placed.authenticated = authenticated(v, p, subset)
 			placed.health = t.healthOf(p, subset, policy, client)
-			c := t.cluster(s, p, subset, &v.Policy, placed)
-			withheld := withholds(&v.Policy, p.Number, subset)
+			c := t.cluster(v, p, subset, placed)
+			withheld := t.withholds(v, p, subset)
 			if withheld {
 				withhold(c)
 			}
