@@ -227,11 +227,10 @@ func addressRange(text string) (*corev3.CidrRange, error) {
 	prefix, err := netip.ParsePrefix(text)
 	if !strings.Contains(text, "/") {
 		var a netip.Addr
-		a, err = netip.ParseAddr(text)
+		if a, err = netip.ParseAddr(text); a.Zone() != "" {
+			err = fmt.Errorf("%s has a zone, which Envoy does not take", text)
+		}
 		prefix = netip.PrefixFrom(a, a.BitLen())
-	}
-	if err == nil && prefix.Addr().Zone() != "" {
-		err = errors.New("Envoy takes no address with a zone") //nolint:staticcheck // a name
 	}
 	return &corev3.CidrRange{
 		AddressPrefix: prefix.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(max(prefix.Bits(), 0))),
