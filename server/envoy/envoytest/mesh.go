@@ -77,7 +77,7 @@ func (m *Mesh) key() resource.Key {
 		key.Kind = m.kinds[m.rand.IntN(len(m.kinds))]
 		return key
 	}
-	switch m.rand.IntN(11) {
+	switch m.rand.IntN(13) {
 	case 0, 1:
 		key.Kind = resource.WorkloadEntry
 	case 2:
@@ -92,6 +92,14 @@ func (m *Mesh) key() resource.Key {
 		}
 	case 8:
 		if key.Kind = resource.Telemetry; m.one(3) {
+			key.Namespace = "istio-system"
+		}
+	case 9, 10:
+		key.Kind = resource.AuthorizationPolicy
+		if m.one(3) {
+			key.Kind = resource.RequestAuthentication
+		}
+		if m.one(3) {
 			key.Namespace = "istio-system"
 		}
 	}
@@ -117,6 +125,10 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 			spec = m.config()
 		case resource.Telemetry:
 			spec = m.telemetry()
+		case resource.AuthorizationPolicy:
+			spec = m.authorization()
+		case resource.RequestAuthentication:
+			spec = m.tokens()
 		default:
 			spec = m.service()
 		}
