@@ -36,7 +36,9 @@ func (m *Mesh) authorization() *securityv1beta1.AuthorizationPolicy {
 			}}}
 		}
 		if m.one(2) {
-			r.When = []*securityv1beta1.Condition{{Key: m.pick("source.namespace", "request.auth.claims[a][b]", "request.headers[x-a]"), Values: []string{"a*"}}}
+			r.When = []*securityv1beta1.Condition{{
+				Key: m.pick("source.namespace", "request.auth.claims[a][b]", "request.headers[x-a]"), Values: []string{"a*"},
+			}}
 		}
 		p.Rules = append(p.Rules, r)
 	}
@@ -45,7 +47,9 @@ func (m *Mesh) authorization() *securityv1beta1.AuthorizationPolicy {
 
 // tokens makes a RequestAuthentication. The service of its keys may be there.
 func (m *Mesh) tokens() *securityv1beta1.RequestAuthentication {
-	r := &securityv1beta1.JWTRule{Issuer: m.pick("i", "j"), ForwardOriginalToken: m.one(2), FromHeaders: []*securityv1beta1.JWTHeader{{Name: "x-token"}}}
+	r := &securityv1beta1.JWTRule{
+		Issuer: m.pick("i", "j"), ForwardOriginalToken: m.one(2), FromHeaders: []*securityv1beta1.JWTHeader{{Name: "x-token"}},
+	}
 	switch m.rand.IntN(3) {
 	case 0:
 		r.Jwks = `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`

@@ -40,7 +40,8 @@ func tokensBy(t *testing.T, rules string) (*jwtv3.JwtAuthentication, *model.Secu
 
 // Rules of tokens become what istiod makes of them at a gateway.
 func TestTokens(t *testing.T) {
-	const start = `"payloadInMetadata":"payload","normalizePayloadInMetadata":{"spaceDelimitedClaims":["scope","permission"]},"clearRouteCache":true`
+	const start = `"payloadInMetadata":"payload","normalizePayloadInMetadata":{"spaceDelimitedClaims":["scope","permission"]},` +
+		`"clearRouteCache":true`
 	local := fmt.Sprintf(`"localJwks":{"inlineString":%q}`, someSet)
 	optional := func(name string) string {
 		return `{"requiresAny":{"requirements":[{"providerName":"` + name + `"},{"allowMissing":{}}]}}`
@@ -57,8 +58,8 @@ func TestTokens(t *testing.T) {
 			`"fromParams":["p"],"fromCookies":["c"],"claimToHeaders":[{"headerName":"x-sub","claimName":"sub"},{"headerName":"x-deep",` +
 			`"claimName":"a.b"}],` + local + `,` + start + `}},` + one + `}`,
 		"{issuer: i, jwksUri: 'http://" + keyHost + ":9000/keys', timeout: 2s}": `{"providers":{"origins-0":{"issuer":"i","remoteJwks":{` +
-			`"httpUri":{"uri":"http://` + keyHost + `:9000/keys","cluster":"outbound|9000||` + keyHost + `","timeout":"2s"},"cacheDuration":"300s"},` +
-			start + `}},` + one + `}`,
+			`"httpUri":{"uri":"http://` + keyHost + `:9000/keys","cluster":"outbound|9000||` + keyHost + `","timeout":"2s"},` +
+			`"cacheDuration":"300s"},` + start + `}},` + one + `}`,
 		"{issuer: z, jwks: '" + someSet + "'}, {issuer: a, jwks: '" + someSet + "'}": `{"providers":{"origins-0":{"issuer":"a",` + local + `,` +
 			start + `},"origins-1":{"issuer":"z",` + local + `,` + start + `}},"rules":[{"match":{"prefix":"/"},"requires":{"requiresAny":{` +
 			`"requirements":[{"providerName":"origins-0"},{"providerName":"origins-1"},{"requiresAll":{"requirements":[` + optional("origins-0") +
