@@ -74,14 +74,15 @@ func node(namespace, interception, agent string) *corev3.Node {
 	}}}
 }
 
-// histories are of what they are: of everything, of Gateways that compete, of what leads to services, and of
-// workloads.
+// histories are of what they are: of everything, of Gateways that compete, of what leads to services, of workloads, of mutual TLS, and of
+// what secures gateways.
 var histories = [][]resource.Kind{
 	nil,
 	{resource.Gateway, resource.VirtualService},
 	{resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.Sidecar},
 	{resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule},
 	{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.PeerAuthentication, resource.MeshConfig},
+	{resource.Gateway, resource.AuthorizationPolicy, resource.RequestAuthentication, resource.ServiceEntry},
 }
 
 // Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and if each was told for

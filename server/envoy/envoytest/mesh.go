@@ -94,7 +94,7 @@ func (m *Mesh) key() resource.Key {
 		}
 		return key
 	}
-	switch m.rand.IntN(12) {
+	switch m.rand.IntN(14) {
 	case 0, 1:
 		key.Kind = resource.WorkloadEntry
 	case 2:
@@ -117,6 +117,14 @@ func (m *Mesh) key() resource.Key {
 		}
 	case 9:
 		key.Kind = resource.WorkloadGroup
+	case 10, 11:
+		key.Kind = resource.AuthorizationPolicy
+		if m.one(3) {
+			key.Kind = resource.RequestAuthentication
+		}
+		if m.one(3) {
+			key.Namespace = "istio-system"
+		}
 	}
 	return key
 }
@@ -144,6 +152,10 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 			spec = m.telemetry()
 		case resource.PeerAuthentication:
 			spec = m.peers()
+		case resource.AuthorizationPolicy:
+			spec = m.authorization()
+		case resource.RequestAuthentication:
+			spec = m.tokens()
 		default:
 			spec = m.service()
 		}

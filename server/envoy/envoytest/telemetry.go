@@ -63,6 +63,11 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 		otel.Http = &meshv1alpha1.MeshConfig_ExtensionProvider_HttpService{Path: "/v1/traces"}
 	}
 	c.ExtensionProviders = []*meshv1alpha1.MeshConfig_ExtensionProvider{
+		{Name: "asked", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExtAuthzGrpc{
+			EnvoyExtAuthzGrpc: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationGrpcProvider{
+				Service: m.pick("one.internal", "default/three.internal", "nobody.internal"), Port: 80,
+			},
+		}},
 		{Name: "file", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLog{EnvoyFileAccessLog: file}},
 		{Name: "zipkin", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Zipkin{Zipkin: zipkin}},
 		{Name: "otel", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Opentelemetry{Opentelemetry: otel}},

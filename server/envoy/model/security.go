@@ -30,7 +30,7 @@ func (t *Object[T]) Compare(o *Object[T]) int {
 	return cmp.Or(t.Created.Compare(o.Created), OlderName(t.Key, o.Key))
 }
 
-// The security objects.
+// AuthorizationPolicy and the others are the security objects.
 type (
 	AuthorizationPolicy   = Object[*securityv1beta1.AuthorizationPolicy]
 	RequestAuthentication = Object[*securityv1beta1.RequestAuthentication]
@@ -74,6 +74,6 @@ const (
 
 // Where the filter that verifies tokens leaves their claims, for other filters and for routes.
 const (
-	TokenFilter  = "envoy.filters.http.jwt_authn"
+	TokenFilter  = "envoy.filters.http.jwt_authn" //nolint:gosec // a name
 	TokenPayload = "payload"
 )

@@ -97,7 +97,7 @@ var (
 			}
 		}
 		m := matcher.MetadataValueMatcher(filter, name, matcher.OrMatcher(any))
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_Metadata{Metadata: m}}, nil
+		return &rbacv3.Permission{Rule: &rbacv3.Permission_Metadata{Metadata: m}}, nil //nolint:staticcheck // as istiod
 	}}
 )
 
@@ -142,7 +142,9 @@ var (
 		m := matcher.HeaderMatcher(name[1:len(name)-1], value)
 		return &rbacv3.Principal{Identifier: &rbacv3.Principal_Header{Header: m}}, nil
 	}))
-	requestPrincipal = attribute[rbacv3.Principal]{http: true, match: func(_ *ruleContext, _ string, values []string) (*rbacv3.Principal, error) {
+	requestPrincipal = attribute[rbacv3.Principal]{http: true, match: func(_ *ruleContext, _ string, values []string) (*rbacv3.Principal,
+		error,
+	) {
 		var any []*rbacv3.Principal
 		for _, v := range values {
 			issuer, subject := tokenOf(v)
@@ -205,7 +207,7 @@ func claimsAttribute(name func(key string) ([]string, error)) attribute[rbacv3.P
 		}
 		m := matcher.MetadataListValueMatcher(model.TokenFilter, append([]string{model.TokenPayload}, claims...),
 			matcher.StringOrMatcher(values), true)
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}}, nil
+		return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}}, nil //nolint:staticcheck // as istiod
 	}}
 }
 
@@ -227,11 +229,10 @@ func addressRange(text string) (*corev3.CidrRange, error) {
 	prefix, err := netip.ParsePrefix(text)
 	if !strings.Contains(text, "/") {
 		var a netip.Addr
-		a, err = netip.ParseAddr(text)
+		if a, err = netip.ParseAddr(text); a.Zone() != "" {
+			err = fmt.Errorf("%s has a zone, which Envoy does not take", text)
+		}
 		prefix = netip.PrefixFrom(a, a.BitLen())
-	}
-	if err == nil && prefix.Addr().Zone() != "" {
-		err = errors.New("Envoy takes no address with a zone") //nolint:staticcheck // a name
 	}
 	return &corev3.CidrRange{
 		AddressPrefix: prefix.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(max(prefix.Bits(), 0))),

@@ -29,11 +29,7 @@ type ask struct {
 	tcp  *asktcpv3.ExtAuthz // nil if the provider speaks HTTP
 }
 
-// The types of providers that authorize requests.
-type (
-	httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationHttpProvider
-	grpcProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationGrpcProvider
-)
+type httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationHttpProvider
 
 // Authorizers yields the services of the providers that authorize requests.
 func Authorizers(config *meshv1alpha1.MeshConfig) (services []string) {

@@ -77,7 +77,8 @@ func policyName(prefix string, p *model.AuthorizationPolicy, rule int) string {
 // never is the policy that matches nothing.
 func never() *rbacv3.Policy {
 	return &rbacv3.Policy{
-		Permissions: []*rbacv3.Permission{permissions.not(permissions.every())}, Principals: []*rbacv3.Principal{principals.not(principals.every())},
+		Permissions: []*rbacv3.Permission{permissions.not(permissions.every())},
+		Principals:  []*rbacv3.Principal{principals.not(principals.every())},
 	}
 }
 
@@ -140,34 +141,31 @@ func (b *builder) custom(policies []*model.AuthorizationPolicy, all Objects) (ht
 			b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "%s: what the rules match is denied", why)
 		}
 	}
-	onHTTP := b.build(policies, ruleContext{}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
-	onTCP := b.build(policies, ruleContext{tcp: true}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
+	const prefix = askedPrefix + "-"
+	onHTTP := b.build(policies, ruleContext{}, rbacv3.RBAC_DENY, prefix).enforced
+	// A provider that speaks HTTP is asked about requests only: rules that are about these do not concern connections.
+	onTCP := b.build(policies, ruleContext{tcp: true, strict: why == "" && provider.tcp == nil}, rbacv3.RBAC_DENY, prefix).enforced
+	refusal := []*listenerv3.Filter{tcpFilter(rbacTCP, &rbactcpv3.RBAC{Rules: denied(onTCP), StatPrefix: statTCP})}
 	if why != "" {
-		return []*hcmv3.HttpFilter{httpFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: denied(onHTTP)})},
-			[]*listenerv3.Filter{tcpFilter(rbacTCP, &rbactcpv3.RBAC{Rules: denied(onTCP), StatPrefix: statTCP})}
+		return []*hcmv3.HttpFilter{httpFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: denied(onHTTP)})}, refusal
 	}
 	http = []*hcmv3.HttpFilter{
 		httpFilter(rbacHTTP, &rbachttpv3.RBAC{ShadowRules: onHTTP, ShadowRulesStatPrefix: shadowAsked}), httpFilter(askHTTP, provider.http),
 	}
-	if provider.tcp != nil {
+	switch {
+	case provider.tcp != nil:
 		return http, []*listenerv3.Filter{
 			tcpFilter(rbacTCP, &rbactcpv3.RBAC{ShadowRules: onTCP, StatPrefix: statTCP, ShadowRulesStatPrefix: shadowAsked}),
 			tcpFilter(askTCP, provider.tcp),
 		}
-	}
-	// The provider speaks HTTP. Rules that are about requests do not concern connections; what others match would pass unasked.
-	onTCP = b.build(policies, ruleContext{tcp: true, strict: true}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
-	if all.Warn || !slices.ContainsFunc(policies, func(p *model.AuthorizationPolicy) bool { return len(p.Spec.GetRules()) > 0 }) {
-		return http, nil
-	}
-	if len(onTCP.GetPolicies()) == 0 {
+	case all.Warn, len(onTCP.GetPolicies()) == 0:
 		return http, nil
 	}
 	for _, p := range policies {
 		b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "it decides on requests only: connections that are not HTTP are closed "+
 			"if the rules match them")
 	}
-	return http, []*listenerv3.Filter{tcpFilter(rbacTCP, &rbactcpv3.RBAC{Rules: denied(onTCP), StatPrefix: statTCP})}
+	return http, refusal
 }
 
 // denied returns rules for which a provider should have been asked.

@@ -227,10 +227,11 @@ func hasUnknown(m protoreflect.Message) (has bool) {
 
 // claim matches a claim of a token.
 func claim(name string, m *matcherv3.StringMatcher) *rbacv3.Principal {
-	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: &matcherv3.MetadataMatcher{
+	metadata := &matcherv3.MetadataMatcher{
 		Filter: model.TokenFilter, Path: pathOf(model.TokenPayload, name),
 		Value: &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: m}},
-	}}}
+	}
+	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: metadata}} //nolint:staticcheck // as istiod
 }
 
 func pathOf(keys ...string) (path []*matcherv3.MetadataMatcher_PathSegment) {
