@@ -74,8 +74,8 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	},
 
 	"istio.mesh.v1alpha1.MeshConfig": {
-		translated: "outboundTrafficPolicy inboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding disableEnvoyListenerLog defaultConfig " +
-			"extensionProviders defaultProviders",
+		translated: "outboundTrafficPolicy inboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding " +
+			"disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders",
 		meaningless: merged(
 			because(ofIstiod, "configSources", "proxyHttpPort"),
 			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors",
@@ -87,7 +87,8 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 		unsupported: merged(
 			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting",
 				"dnsRefreshRate", "h2UpgradePolicy",
-				"outboundClusterStatName", "inboundClusterStatName", "pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
+				"outboundClusterStatName", "inboundClusterStatName",
+				"pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
 				"verifyCertificateAtClient"),
 			because("what says nothing is visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo",
 				"defaultDestinationRuleExportTo", "serviceEntryVisibility"),
