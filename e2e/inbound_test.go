@@ -11,13 +11,21 @@ import (
 	"testing"
 	"time"
 
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"tributary/e2e/fixture"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 )
 
 // workloadAddress is where the workload of these tests is.
@@ -112,6 +120,57 @@ spec:
 	require.NoError(t, os.Remove(mesh.dir+"/sidecar.yaml"))
 	envoy.WaitFor(t, 10*time.Second, func() error { return nobodyListens(t, port) })
 	mesh.rejectedNothing(t)
+}
+
+// An Envoy without an identity refuses connections where mutual TLS is a must. What an Envoy does with such a listener is seen here.
+func TestStrictRefusesWithoutAnIdentity(t *testing.T) {
+	t.Parallel()
+	one := backend(t, "one")
+	for mode, answered := range map[model.MutualTLS]bool{model.Permissive: true, model.Disabled: true, model.Strict: false} {
+		port := uint32(fixture.FreePort(t)) //nolint:gosec // a port
+		made := translate.View(&model.View{Secured: &model.Security{Mutual: mode}, Inbound: &model.Inbound{Ports: []model.Workport{{
+			Number: port, Protocol: "http", Address: model.Localhost, Bound: true, Endpoint: fixture.Loopback(one),
+		}}}})
+		static := &bootstrapv3.Bootstrap_StaticResources{Clusters: translate.SidecarClusters()}
+		for _, e := range made.Clusters {
+			c := &cluster.Cluster{}
+			unpack(t, e.Any, c)
+			static.Clusters = append(static.Clusters, c)
+		}
+		for _, e := range made.Listeners {
+			l := &listener.Listener{}
+			unpack(t, e.Any, l)
+			static.Listeners = append(static.Listeners, l)
+		}
+		resources, err := protojson.Marshal(static)
+		require.NoError(t, err)
+		envoy := fixture.StartEnvoyWith(t, "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}\nstatic_resources: "+
+			string(resources)+"\n")
+		envoy.WaitFor(t, 10*time.Second, func() error { return someoneListens(t, int(port)) })
+		by, err := requestAt(t, "http://"+fixture.Loopback(int(port)), "")
+		if !answered {
+			require.Error(t, err, "answered by %s", by)
+			require.NotContains(t, err.Error(), "refused", "the listener is there, and closes what comes")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, "one", by)
+	}
+}
+
+func unpack(t *testing.T, body []byte, m proto.Message) {
+	t.Helper()
+	var packed anypb.Any
+	require.NoError(t, proto.Unmarshal(body, &packed))
+	require.NoError(t, packed.UnmarshalTo(m))
+}
+
+func someoneListens(t *testing.T, port int) error {
+	t.Helper()
+	if nobodyListens(t, port) == nil {
+		return fmt.Errorf("nobody listens on %d", port)
+	}
+	return nil
 }
 
 // program starts a program at the address of the workload that says its name, and returns its port.

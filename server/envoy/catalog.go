@@ -366,8 +366,8 @@ func (c *Catalog) isBehind(s *scope) bool {
 	return s.behind.Load()
 }
 
-// narrow keeps of a profile of a node the attributes that objects select by, and adds the service ports that the node serves. Until leave is
-// called, by, which may be nil, is asked for a review when these change.
+// narrow keeps of a profile of a node the attributes that objects select by, and adds the service ports that the node serves. Until leave
+// is called, by, which may be nil, is asked for a review when these change.
 func (c *Catalog) narrow(p *model.Profile, node *corev3.Node, by index.Reviewer) (leave func()) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -108,8 +108,8 @@ func TestServedPortsFollowTheMesh(t *testing.T) {
 	require.Greater(t, moves, 50)
 }
 
-// Replicas share a profile, since they serve the same; who serves something else has another one. A change of endpoints that are no client's
-// asks nobody, and one of a client's asks that client only.
+// Replicas share a profile, since they serve the same; who serves something else has another one. A change of endpoints that are no
+// client's asks nobody, and one of a client's asks that client only.
 func TestReplicasShareAProfile(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}, {address: 10.0.0.2}, {address: 10.0.0.3}")), nil)
@@ -191,9 +191,11 @@ func TestWithoutAnIdentityStrictRefuses(t *testing.T) {
 			"80 any connections to BlackHoleCluster", "81 raw_buffer connections to inbound|81||",
 		}},
 	} {
-		t1 := translate.View(&model.View{Host: model.InboundUnit, Secured: &of.secured, Inbound: &model.Inbound{Captured: true, Ports: []model.Workport{
-			{Number: 80, Protocol: "http", Address: model.Wildcard}, {Number: 81, Protocol: "tcp", Address: model.Wildcard},
-		}}})
+		in := &model.Inbound{Captured: true, Ports: []model.Workport{
+			{Number: 80, Protocol: "http", Address: model.Wildcard},
+			{Number: 81, Protocol: "tcp", Address: model.Wildcard},
+		}}
+		t1 := translate.View(&model.View{Host: model.InboundUnit, Secured: &of.secured, Inbound: in})
 		require.Len(t, t1.Listeners, 1)
 		require.Equal(t, of.want, chainsOf(t, messageOf(t, t1.Listeners[0]).(*listenerv3.Listener)), "%v", of.secured)
 	}
@@ -205,8 +207,10 @@ func TestInboundChainsAreSecured(t *testing.T) {
 		HTTP: []*hcmv3.HttpFilter{{Name: "first"}}, TCP: []*listenerv3.Filter{{Name: "first"}},
 	}
 	t1 := translate.View(&model.View{Secured: secured, Inbound: &model.Inbound{Captured: true, Ports: []model.Workport{
-		{Number: 80, Protocol: "grpc-web", Address: model.Wildcard}, {Number: 81, Protocol: "tcp", Address: model.Wildcard},
-		{Number: 82, Address: model.Wildcard}, {Number: 83, Protocol: "http", Address: "10.0.0.1", Bound: true},
+		{Number: 80, Protocol: "grpc-web", Address: model.Wildcard},
+		{Number: 81, Protocol: "tcp", Address: model.Wildcard},
+		{Number: 82, Address: model.Wildcard},
+		{Number: 83, Protocol: "http", Address: "10.0.0.1", Bound: true},
 	}}})
 	require.Len(t, t1.Listeners, 2)
 	n := 0

@@ -87,7 +87,8 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 		unsupported: merged(
 			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting",
 				"dnsRefreshRate", "h2UpgradePolicy",
-				"outboundClusterStatName", "inboundClusterStatName", "pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
+				"outboundClusterStatName", "inboundClusterStatName",
+				"pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
 				"verifyCertificateAtClient"),
 			because("what says nothing is visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo",
 				"defaultDestinationRuleExportTo", "serviceEntryVisibility"),

@@ -56,7 +56,8 @@ func (m *Mesh) inbound(p model.Profile, only *SidecarRule) *model.View {
 	if !m.hasInbound(p, only) {
 		return nil
 	}
-	v := &model.View{Host: model.InboundUnit, Seen: m.observationOf(p, only, telemetryv1alpha1.WorkloadMode_SERVER), Secured: m.Security(p, only)}
+	v := &model.View{Host: model.InboundUnit, Secured: m.Security(p, only)}
+	v.Seen = m.observationOf(p, only, telemetryv1alpha1.WorkloadMode_SERVER)
 	config := m.config()
 	in := &model.Inbound{
 		Captured: p.Captures, Transparent: p.Transparent,
@@ -71,7 +72,7 @@ func (m *Mesh) inbound(p model.Profile, only *SidecarRule) *model.View {
 	}
 	text, ports := p.ServedPorts()
 	if len(only.ingress()) > 0 {
-		m.addIngress(v, in, p, only, strings.Split(text, ","), ports)
+		addIngress(v, in, p, only, strings.Split(text, ","), ports)
 	} else {
 		addServices(in, ports)
 	}
@@ -112,7 +113,7 @@ func addServices(in *model.Inbound, ports []model.ServicePort) {
 }
 
 // addIngress adds the ingress listeners of a Sidecar, which are instead of all ports of services.
-func (m *Mesh) addIngress(v *model.View, in *model.Inbound, p model.Profile, only *SidecarRule, addresses []string, ports []model.ServicePort) {
+func addIngress(v *model.View, in *model.Inbound, p model.Profile, only *SidecarRule, addresses []string, ports []model.ServicePort) {
 	for i, spec := range only.ingress() {
 		number := spec.GetPort().GetNumber()
 		w := model.Workport{

@@ -277,7 +277,6 @@ func newWorkload(r *resource.Resource, spec *networking.WorkloadEntry) *workload
 func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry) {
 	m.in(key.Namespace, func(s *space) {
 		var w *workload
-		was := s.workloads[key.Name]
 		if spec != nil {
 			w = newWorkload(r, spec)
 			w.group = s.groupOf(w)
@@ -295,9 +294,7 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 			}
 			if had || has {
 				e.touch(m.moved)
-				if m.isServed(key.Namespace, was) || m.isServed(key.Namespace, w) {
-					m.serveAnew(e.Key)
-				}
+				m.serveAnew(e.Key)
 			}
 		}
 	})

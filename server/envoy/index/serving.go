@@ -38,8 +38,8 @@ type served struct {
 	shown   []model.ServicePort // those of ports when Moved was called last
 }
 
-// Serve adds to a profile the service ports that a client at some addresses serves, if they bear on it. Until leave is called, Moved returns
-// by, which may be nil, when these change. The mesh does not change meanwhile.
+// Serve adds to a profile the service ports that a client at some addresses serves, if they bear on it. Until leave is called, Moved
+// returns by, which may be nil, when these change. The mesh does not change meanwhile.
 func (m *Mesh) Serve(p *model.Profile, addresses []string, by Reviewer) (leave func()) {
 	only := m.SidecarFor(*p)
 	if p.Role != model.Sidecar || !p.Captures && len(only.ingress()) == 0 {
@@ -160,13 +160,6 @@ func (m *Mesh) serveAnew(key resource.Key) {
 			s.changed[at] = struct{}{}
 		}
 	}
-}
-
-// isServed says whether some client has the address of a workload.
-func (m *Mesh) isServed(namespace string, w *workload) bool {
-	m.serving.mu.Lock()
-	defer m.serving.mu.Unlock()
-	return w != nil && m.serving.places[place{namespace, w.spec.GetAddress()}] != nil
 }
 
 // Moved returns those whose service ports have changed since the last call. From now on, Serve has the new ones.

@@ -22,7 +22,7 @@ const InboundUnit = "~inbound"
 const InboundPort = 15006
 
 // InboundPassthrough is the cluster of redirected connections to ports that no service has.
-const InboundPassthrough = "InboundPassthroughCluster"
+const InboundPassthrough = "InboundPassthroughCluster" //nolint:gosec // it is none of the credentials that it is taken for
 
 // InboundName is Istio's name of the cluster, and of the routes, of a port of a workload.
 func InboundName(port uint32) string { return "inbound|" + RouteName(port) + "||" }
@@ -43,8 +43,8 @@ func (p ServicePort) Compare(o ServicePort) int {
 	return cmp.Or(p.Created.Compare(o.Created), cmp.Compare(p.Host, o.Host), p.Owner.Compare(o.Owner))
 }
 
-// InboundText is an address, which may be empty, and the ports that a workload serves as a text, each once. Workloads with the same ports and
-// without an address have the same text, whichever objects have the ports.
+// InboundText is an address, which may be empty, and the ports that a workload serves as a text, each once. Workloads with the same ports
+// and without an address have the same text, whichever objects have the ports.
 func InboundText(address string, ports []ServicePort) string {
 	if address == "" && len(ports) == 0 {
 		return ""
@@ -109,7 +109,7 @@ type Workport struct {
 	Host     string // of the first service, or the Sidecar's name and namespace
 	Service  uint32 // the number of the first service's port
 	Hosts    []string
-	Address  string // of the listener
+	Address  string // of the listener; empty for ports without anything of their own
 	Bound    bool   // it has a listener of its own; else a part in that of redirected connections
 
 	Policy *Policy                            // on the service; nil if there is none

@@ -53,8 +53,8 @@ type logged struct {
 	place  model.Place
 }
 
-// AddLogs adds what is logged by workloads as clients, or as servers. Of several Telemetries, the last that names providers says which there are; each says of its own, or of
-// those of the one before, whether they log.
+// AddLogs adds what is logged by workloads as clients, or as servers. Of several Telemetries, the last that names providers says which
+// there are; each says of its own, or of those of the one before, whether they log.
 func AddLogs(o *model.Observation, all []*model.Telemetry, config *model.MeshConfig, as telemetryv1alpha1.WorkloadMode) {
 	providers := config.Spec.GetDefaultProviders().GetAccessLogging()
 	how := make(map[string]logged)

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"net"
 	"slices"
@@ -19,7 +20,6 @@ import (
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
 	originalsrcv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_src/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
@@ -51,35 +51,26 @@ func (t *Translation) addInbound(v *model.View) {
 			continue
 		}
 		t.Clusters = append(t.Clusters, EntryOf(c))
-		of := t.workportChains(v, w)
+		of := t.portChains(v, w)
 		if !w.Bound {
 			chains = append(chains, of...)
 			continue
 		}
-		l := inboundListener(v, model.ListenerName(w.Address, w.Number), model.Binding{Address: w.Address, Port: w.Number}, of, true)
-		t.addListener(v, l)
+		t.addListener(v, model.ListenerName(w.Address, w.Number), socket(w.Address, w.Number), of, true)
 	}
 	if v.Inbound.Captured {
 		chains = append(t.passChains(v), chains...)
-		l := inboundListener(v, virtualInbound, model.Binding{Address: model.Wildcard, Port: model.InboundPort}, chains, false)
-		t.addListener(v, l)
+		t.addListener(v, virtualInbound, socket(model.Wildcard, model.InboundPort), chains, false)
 		t.Clusters = append(t.Clusters, EntryOf(inboundPassthrough()))
 	}
 }
 
-func (t *Translation) addListener(v *model.View, l *listenerv3.Listener) {
-	if v.Client.OnDemand {
-		OnDemand(l)
-	}
-	t.Listeners = append(t.Listeners, EntryOf(l))
-}
-
 // inboundChain says which connections a filter chain is for.
 type inboundChain struct {
-	http      bool
-	protocols []string // of HTTP, or those that Istio's proxies name in TLS
-	transport string   // tls or raw_buffer
-	mutual    bool     // mutual TLS ends here
+	http       bool
+	protocols  []string // of HTTP, or those that Istio's proxies name in TLS
+	transport  string   // tls or raw_buffer
+	terminates bool     // TLS ends here
 }
 
 // The application protocols by which chains are told apart.
@@ -105,8 +96,11 @@ func inboundChains(protocol string, mode model.MutualTLS) []inboundChain {
 		return []inboundChain{{isHTTP, nil, overTLS, true}}
 	case mode == model.Permissive && sniffed:
 		return []inboundChain{
-			{true, mutualHTTP, overTLS, true}, {true, plainHTTP, inClear, false},
-			{false, mutualTCP, overTLS, true}, {false, nil, inClear, false}, {false, nil, overTLS, false},
+			{true, mutualHTTP, overTLS, true},
+			{true, plainHTTP, inClear, false},
+			{false, mutualTCP, overTLS, true},
+			{false, nil, inClear, false},
+			{false, nil, overTLS, false},
 		}
 	case mode == model.Permissive && isHTTP:
 		return []inboundChain{{true, mutualAll, overTLS, true}, {true, nil, inClear, false}}
@@ -118,8 +112,8 @@ func inboundChains(protocol string, mode model.MutualTLS) []inboundChain {
 	return []inboundChain{{isHTTP, nil, inClear, false}}
 }
 
-// mutualOn returns the TLS settings of connections to a port of the workload, or none if TLS does not end at the sidecar, and the mode. ok
-// is false if no connection is accepted: mutual TLS is wanted, and there is no certificate.
+// mutualOn returns the TLS settings for HTTP and for other connections to a port of the workload, which are nil if mutual TLS does not end
+// at the sidecar, and the mode. ok is false if no connection is accepted: mutual TLS is a must, and there is no certificate.
 func mutualOn(v *model.View, port uint32) (http, tcp *corev3.TransportSocket, mode model.MutualTLS, ok bool) {
 	mode = v.Secured.Mutual
 	if of, own := v.Secured.MutualOn[port]; own {
@@ -136,36 +130,30 @@ func mutualOn(v *model.View, port uint32) (http, tcp *corev3.TransportSocket, mo
 	return http, tcp, mode, true
 }
 
-// workportChains returns the filter chains of a port of the workload.
-func (t *Translation) workportChains(v *model.View, w *model.Workport) (all []*listenerv3.FilterChain) {
+// portChains returns the filter chains of a port, 0 for all ports without chains.
+func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*listenerv3.FilterChain) {
 	http, tcp, mode, ok := mutualOn(v, w.Number)
 	if !ok {
 		return []*listenerv3.FilterChain{refusing(w.Number)}
 	}
 	matches := inboundChains(w.Protocol, mode)
-	if w.TLS != nil && mode == model.Disabled {
-		if !canTerminate(w.TLS) {
-			t.Findings.Note(w.Place.In("tls"), "there is no certificate for it: connections are refused")
-			return []*listenerv3.FilterChain{refusing(w.Number)}
-		}
+	switch {
+	case w.TLS == nil:
+	case mode != model.Disabled:
+		t.Findings.Note(w.Place.In("tls"), "TLS ends there only where PeerAuthentication disables mutual TLS")
+	case !canTerminate(w.TLS):
+		t.Findings.Note(w.Place.In("tls"), "there is no certificate for it: connections are refused")
+		return []*listenerv3.FilterChain{refusing(w.Number)}
+	default:
 		http = t.downstreamTLS(w.TLS, v.Client, v.Secured.Domains, []string{"h2", "http/1.1"})
-		tcp = http
-		matches = []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
-	} else if w.TLS != nil {
-		t.Findings.Note(w.Place.In("tls"), "mutual TLS of the mesh is accepted there, and TLS of others only where PeerAuthentication says DISABLE")
+		tcp, matches = http, []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
 	}
 	for _, m := range matches {
-		c := inboundFilters(v, m, w.Number, w)
-		if m.mutual {
+		c := inboundFilters(v, m, w)
+		if m.terminates {
 			if c.TransportSocket = tcp; m.http {
 				c.TransportSocket = http
 			}
-		}
-		c.Name = model.ListenerName(w.Address, w.Number)
-		if w.Sidecar != nil {
-			c.Metadata = istioMetadata(map[string]*structpb.Value{
-				"config": structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + w.Sidecar.Namespace + "/sidecar/" + w.Sidecar.Name),
-			})
 		}
 		all = append(all, c)
 	}
@@ -187,31 +175,10 @@ func (t *Translation) passChains(v *model.View) []*listenerv3.FilterChain {
 	loop := refusing(model.InboundPort)
 	loop.Name = virtualInbound + "-blackhole"
 	all := []*listenerv3.FilterChain{loop}
-	ports := []uint32{0}
-	for port := range v.Secured.MutualOn {
+	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(v.Secured.MutualOn))...) {
 		own := slices.ContainsFunc(v.Inbound.Ports, func(w model.Workport) bool { return w.Number == port })
 		if !own && port != model.InboundPort {
-			ports = append(ports, port)
-		}
-	}
-	slices.Sort(ports)
-	for _, port := range ports {
-		http, tcp, mode, ok := mutualOn(v, port)
-		if !ok {
-			all = append(all, refusing(port))
-			continue
-		}
-		for _, m := range inboundChains("", mode) {
-			c := inboundFilters(v, m, port, nil)
-			if c.Name = virtualInbound; m.http {
-				c.Name += "-catchall-http"
-			}
-			if m.mutual {
-				if c.TransportSocket = tcp; m.http {
-					c.TransportSocket = http
-				}
-			}
-			all = append(all, c)
+			all = append(all, t.portChains(v, &model.Workport{Number: port})...)
 		}
 	}
 	return all
@@ -226,38 +193,37 @@ func refusing(port uint32) *listenerv3.FilterChain {
 	return c
 }
 
-// inboundFilters returns a filter chain of connections to a port, 0 for all, which w has if it is not nil.
-func inboundFilters(v *model.View, m inboundChain, port uint32, w *model.Workport) *listenerv3.FilterChain {
-	c := &listenerv3.FilterChain{FilterChainMatch: &listenerv3.FilterChainMatch{
+// inboundFilters returns a filter chain of connections to a port.
+func inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv3.FilterChain {
+	c := &listenerv3.FilterChain{Name: virtualInbound, FilterChainMatch: &listenerv3.FilterChainMatch{
 		TransportProtocol: m.transport, ApplicationProtocols: m.protocols,
 	}}
-	if port != 0 {
-		c.FilterChainMatch.DestinationPort = wrapperspb.UInt32(port)
+	if w.Number != 0 {
+		c.FilterChainMatch.DestinationPort = wrapperspb.UInt32(w.Number)
 	}
-	cluster := model.InboundPassthrough
-	if w != nil {
-		cluster = model.InboundName(w.Number)
+	cluster, stats := model.InboundPassthrough, model.InboundPassthrough
+	switch {
+	case w.Address != "":
+		c.Name = model.ListenerName(w.Address, w.Number)
+		cluster, stats = model.InboundName(w.Number), "inbound_"+c.GetName()
+		if w.Sidecar != nil {
+			c.Metadata = istioMetadata(map[string]*structpb.Value{
+				"config": structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + w.Sidecar.Namespace + "/sidecar/" + w.Sidecar.Name),
+			})
+		}
+	case m.http:
+		c.Name += "-catchall-http"
 	}
 	if m.http {
-		c.Filters = []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", inboundManager(v, cluster, w))}
+		c.Filters = []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", inboundManager(v, stats, cluster, w))}
 		return c
 	}
-	proxy := &tcpv3.TcpProxy{
-		StatPrefix: cluster, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster}, AccessLog: telemetry.OfConnections(v.Seen),
-	}
-	c.Filters = secureTCP(v.Secured, networkFilter("envoy.filters.network.tcp_proxy", proxy))
+	c.Filters = secureTCP(v.Secured, tcpProxy(cluster, v.Seen))
 	return c
 }
 
 // inboundManager returns the manager of requests that come to the workload.
-func inboundManager(v *model.View, cluster string, w *model.Workport) *hcmv3.HttpConnectionManager {
-	if w == nil {
-		w = &model.Workport{}
-	}
-	stats := cluster
-	if cluster != model.InboundPassthrough {
-		stats = "inbound_" + model.ListenerName(w.Address, w.Number)
-	}
+func inboundManager(v *model.View, stats, cluster string, w *model.Workport) *hcmv3.HttpConnectionManager {
 	m := httpManager(model.StatName(stats), "", v.Seen)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: inboundRoutes(cluster, w)}
 	m.ServerName = "istio-envoy"
@@ -296,24 +262,27 @@ func inboundRoutes(cluster string, w *model.Workport) *routev3.RouteConfiguratio
 	}}}
 }
 
-// inboundListener returns a listener of a workload, with the listener filters that its chains need.
-func inboundListener(v *model.View, name string, at model.Binding, chains []*listenerv3.FilterChain, bound bool) *listenerv3.Listener {
+// addListener adds a listener of the workload, with the listener filters that its chains need.
+func (t *Translation) addListener(v *model.View, name string, at *corev3.Address, chains []*listenerv3.FilterChain, bound bool) {
 	l := &listenerv3.Listener{
-		Name: name, Address: socket(at.Address, at.Port), TrafficDirection: corev3.TrafficDirection_INBOUND,
+		Name: name, Address: at, TrafficDirection: corev3.TrafficDirection_INBOUND,
 		ContinueOnListenerFiltersTimeout: true, ListenerFiltersTimeout: durationpb.New(0),
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1), FilterChains: chains,
 	}
 	telemetry.OfStrays(v.Seen, l)
 	if !bound {
 		l.ListenerFilters = append(l.ListenerFilters, listenerFilter("envoy.filters.listener.original_dst", &originaldstv3.OriginalDst{}))
-		if v.Inbound.Transparent {
-			l.Transparent = wrapperspb.Bool(true)
-			l.ListenerFilters = append(l.ListenerFilters,
-				listenerFilter("envoy.filters.listener.original_src", &originalsrcv3.OriginalSrc{Mark: originalMark}))
-		}
+	}
+	if !bound && v.Inbound.Transparent {
+		l.Transparent = wrapperspb.Bool(true)
+		l.ListenerFilters = append(l.ListenerFilters,
+			listenerFilter("envoy.filters.listener.original_src", &originalsrcv3.OriginalSrc{Mark: originalMark}))
 	}
 	l.ListenerFilters = append(l.ListenerFilters, inspectors(chains)...)
-	return l
+	if v.Client.OnDemand {
+		OnDemand(l)
+	}
+	t.Listeners = append(t.Listeners, EntryOf(l))
 }
 
 // inspectors returns the listener filters that find out what chains are matched by, for the ports where some chain needs them: a connection
@@ -330,36 +299,31 @@ func inspectors(chains []*listenerv3.FilterChain) (all []*listenerv3.ListenerFil
 	}
 	// Ports without chains of their own are as 0. If that needs the filter, it is turned off where it is not needed; else, turned on.
 	within := func(f *listenerv3.ListenerFilter, needed map[uint32]bool) {
-		var some []uint32
-		for port := range ports {
+		var rules []*listenerv3.ListenerFilterChainMatchPredicate
+		for _, port := range slices.Sorted(maps.Keys(ports)) {
 			if port != 0 && needed[port] != needed[0] {
-				some = append(some, port)
+				rules = append(rules, &listenerv3.ListenerFilterChainMatchPredicate{
+					Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
+						DestinationPortRange: &typev3.Int32Range{Start: int32(port), End: int32(port + 1)}, //nolint:gosec // ports
+					},
+				})
 			}
 		}
-		if !needed[0] && len(some) == 0 {
-			return
-		}
-		slices.Sort(some)
-		var rules []*listenerv3.ListenerFilterChainMatchPredicate
-		for _, port := range some {
-			rules = append(rules, &listenerv3.ListenerFilterChainMatchPredicate{
-				Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
-					DestinationPortRange: &typev3.Int32Range{Start: int32(port), End: int32(port + 1)}, //nolint:gosec // ports
-				},
-			})
-		}
-		var match *listenerv3.ListenerFilterChainMatchPredicate
-		switch {
-		case len(rules) == 1:
-			match = rules[0]
-		case len(rules) > 1:
-			match = &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_OrMatch{
+		switch len(rules) {
+		case 0:
+			if !needed[0] {
+				return
+			}
+		case 1:
+			f.FilterDisabled = rules[0]
+		default:
+			f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_OrMatch{
 				OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: rules},
 			}}
 		}
-		if f.FilterDisabled = match; !needed[0] {
+		if !needed[0] {
 			f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
-				Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: match},
+				Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: f.GetFilterDisabled()},
 			}
 		}
 		all = append(all, f)
