@@ -82,8 +82,8 @@ func (c *Catalog) hasSome(is func(*model.Profile) bool) bool {
 	return false
 }
 
-// unenforced returns the security objects that clients would not enforce, some of which may lack an identity, in order, and the view that has
-// them.
+// unenforced returns the security objects that clients would not enforce, in order, and the view that has them. Some clients may lack an
+// identity.
 func (c *Catalog) unenforced(lacking bool) (keys []resource.Key, snap memstore.Snapshot) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
