@@ -40,8 +40,7 @@ var nodes = []*corev3.Node{
 	gatewayNode("default"), gatewayNode("shop"), node("nobodys", "NONE", ""), gatewayNode("nobodys"),
 	nodeWith(node("default", "NONE", ""), "app", "two", "version", "v1"), nodeWith(node("default", "REDIRECT", ""), "version", "v2"),
 	nodeWith(gatewayNode("default"), "app", "two"),
-	nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), nodeAs(node("shop", "REDIRECT", ""), "/etc/identity"),
-	nodeAs(gatewayNode("shop"), "/etc/identity"), nodeAs(gatewayNode("shop"), "/etc/other"),
+	nodeAs(node("shop", "REDIRECT", ""), model.IdentitySPIRE), nodeAs(gatewayNode("shop"), "/etc/identity"),
 }
 
 // nodeAs is a node with an identity.
