@@ -103,7 +103,9 @@ spec:
     tls: {mode: ISTIO_MUTUAL}
     portLevelSettings: [{port: {number: 82}, tls: {mode: DISABLE}}]
   subsets:
-  - {name: v1, labels: {version: v1}, trafficPolicy: {tls: {mode: ISTIO_MUTUAL, sni: other.example, subjectAltNames: [spiffe://example.org/me]}}}
+  - name: v1
+    labels: {version: v1}
+    trafficPolicy: {tls: {mode: ISTIO_MUTUAL, sni: other.example, subjectAltNames: [spiffe://example.org/me]}}
   - {name: v2, labels: {version: v2}, trafficPolicy: {tls: {mode: DISABLE}}}
   - {name: v3, labels: {version: v2}}
 ---
@@ -148,7 +150,9 @@ metadata: {name: front, namespace: shop}
 spec:
   selector: {app: vm1}
   servers:
-  - {port: {number: 443, name: mutual, protocol: HTTPS}, hosts: [listed.internal], tls: {mode: ISTIO_MUTUAL, subjectAltNames: [spiffe://example.org/me]}}
+  - port: {number: 443, name: mutual, protocol: HTTPS}
+    hosts: [listed.internal]
+    tls: {mode: ISTIO_MUTUAL, subjectAltNames: [spiffe://example.org/me]}
   - {port: {number: 444, name: raw, protocol: TLS}, hosts: [listed.internal], tls: {mode: ISTIO_MUTUAL}}
 ---
 apiVersion: networking.istio.io/v1
@@ -227,7 +231,8 @@ func sockets(m proto.Message, anyName bool) map[string]string {
 	all := make(map[string]string)
 	for path, v := range fixture.Flatten(m) {
 		switch {
-		case !strings.Contains(path, "transport_socket"), strings.Contains(path, ".sds_config"), strings.HasSuffix(path, "connect_timeout.seconds"):
+		case !strings.Contains(path, "transport_socket"), strings.Contains(path, ".sds_config"),
+			strings.HasSuffix(path, "connect_timeout.seconds"):
 		case strings.HasSuffix(path, "validation_context_sds_secret_config.name"):
 			all[path] = "roots"
 		case subjectName.MatchString(path) && anyName && strings.HasSuffix(path, "prefix"):

@@ -173,8 +173,8 @@ func (m *identified) keepsIdentities(t *testing.T) {
 	m.answers(t)
 }
 
-// Two real Envoys have their identities from a real SPIRE, whose certificates are valid for seconds. No request fails while they are replaced,
-// while the agent is gone and comes back, nor while tributary is gone.
+// Two real Envoys have their identities from a real SPIRE, whose certificates are valid for seconds. No request fails while they are
+// replaced, while the agent is gone and comes back, nor while tributary is gone.
 func TestSPIREIdentities(t *testing.T) {
 	t.Parallel()
 	spire := fixture.StartSPIRE(t)

@@ -80,7 +80,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	f.StringVar(&interception, "interception", "", "how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), "+
 		"REDIRECT or TPROXY (default NONE)")
 	f.StringVar(&opts.Admin, "admin", client.DefaultEnvoyAdmin, "host:port of Envoy's admin server")
-	f.StringVar(&opts.SPIRE, "spire", "", "socket of SPIRE's agent, from which Envoy gets its identity: certificate, key and roots for mutual TLS")
+	f.StringVar(&opts.SPIRE, "spire", "", "socket of SPIRE's agent, from which Envoy gets its identity for mutual TLS")
 	f.StringVar(&opts.Identity, "identity-dir", "", "directory that has Envoy's identity: cert-chain.pem, key.pem and root-cert.pem")
 	secure.addTLS(cmd)
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")

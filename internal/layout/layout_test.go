@@ -86,7 +86,7 @@ var arrows = map[string][]string{
 	"sources/eureka/eurekatest": {},
 
 	"server/envoy/envoytest": {"resource", "memstore"},
-	"server/envoy/binary":    {},
+	"server/envoy/binary":    {"server/envoy/model"},
 	"server/envoy/model":     {"resource"},
 	"server/envoy/telemetry": {"resource", "server/envoy/model"},
 	"server/envoy/security":  {"resource", "server/envoy/model"},

@@ -122,6 +122,6 @@ func TestMutualServersNeedAnIdentity(t *testing.T) {
 	require.Nil(t, dump(t, c, gatewayNode("default"))[listener])
 	require.Nil(t, dump(t, c, nodeAs(gatewayNode("default"), "elsewhere"))[listener], "that is no identity")
 	r := decoded(t, mutualMesh)[1]
-	require.Contains(t, c.WithoutEffect(r), "spec.servers[0].tls.mode has no effect on Envoys: the gateway has no identity: the server is left out "+
-		"(gateways in default)")
+	require.Contains(t, c.WithoutEffect(r), "spec.servers[0].tls.mode has no effect on Envoys: the gateway has no identity: "+
+		"the server is left out (gateways in default)")
 }

@@ -37,7 +37,7 @@ var Nodes = []Node{
 		"router~127.0.0.1~gateway.default~default.svc.cluster.local",
 		map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one", "istio": "ingressgateway"}},
 	},
-	{"n", map[string]any{"NAMESPACE": "shop", "IDENTITY": "/etc/identity"}},
+	{"n", map[string]any{"NAMESPACE": "shop", "IDENTITY": "spire"}},
 	{
 		"router~127.0.0.1~gateway.default~default.svc.cluster.local",
 		map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one"}, "IDENTITY": "/etc/identity"},

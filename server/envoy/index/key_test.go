@@ -29,7 +29,9 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		// by the version of the gateway, and the place there
 		{model.Server{}, []string{"Server", "Gateway", "Place", "Kind", "Bind", "Route"}},
 		// by from
-		{model.Service{}, []string{"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Names", "Objects", "From"}},
+		{model.Service{}, []string{
+			"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Names", "Objects", "From",
+		}},
 		// by from
 		{model.Port{}, []string{
 			"Number", "Name", "Target", "Protocol", "Endpoints", "Owner", "Index", "Unreached", "Late", "Part", "Spoken",

@@ -13,6 +13,7 @@ import (
 // MetadataIdentity is a key of node metadata, ours: where the identity comes from, which is IdentitySPIRE or a directory.
 const MetadataIdentity = "IDENTITY"
 
+// Identities from SPIRE.
 const (
 	IdentitySPIRE = "spire"       // the identity of Envoys that ask SPIRE's agent
 	SPIRECluster  = "spire_agent" // leads to that agent; it is in the bootstrap

@@ -66,7 +66,8 @@ type Profile struct {
 
 // size is how many bytes the profile has.
 func (p *Profile) size() int {
-	return len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Identity) + len(p.Locality.Region) + len(p.Locality.Zone) + len(p.Locality.SubZone)
+	return len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Identity) +
+		len(p.Locality.Region) + len(p.Locality.Zone) + len(p.Locality.SubZone)
 }
 
 // Check refuses a profile that is too large, and a namespace that no client can be in.

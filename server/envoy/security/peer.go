@@ -7,8 +7,8 @@ import (
 )
 
 // Compose returns the mode of mutual TLS of a workload, and that of ports where it differs, by the PeerAuthentications that select it, the
-// oldest first. As with istiod, the oldest one of the workload counts, then that of its namespace, then that of the mesh. What is unset is as
-// the next one has it. Only one of the workload has ports.
+// oldest first. As with istiod, the oldest one of the workload counts, then that of its namespace, then that of the mesh. What is unset is
+// as the next one has it. Only one of the workload has ports.
 func Compose(peers []*model.PeerAuthentication) (mode model.MutualTLS, on map[uint32]model.MutualTLS) {
 	mesh, namespace, workload := levels(peers)
 	for _, o := range []*model.PeerAuthentication{mesh, namespace, workload} {

@@ -150,8 +150,8 @@ func appendHost(b []byte, e *model.Endpoint, p *model.Port, h *health) []byte {
 	})
 }
 
-// appendDetails appends the "workload" metadata and the weight of the endpoint, as fields of LbEndpoint, and by which transport socket it is
-// connected to. They follow from its WorkloadEntry.
+// appendDetails appends the "workload" metadata and the weight of the endpoint, as fields of LbEndpoint, and the metadata of those to which
+// connections are mutual TLS. They follow from its WorkloadEntry.
 func appendDetails(b []byte, e *model.Endpoint, authenticated bool) []byte {
 	b = appendMessage(b, 3, func(b []byte) []byte { // metadata
 		if authenticated {

@@ -20,8 +20,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Mutual TLS is that of istiod with PILOT_ENABLE_METADATA_EXCHANGE=false: stock Envoys do not speak istio-peer-exchange, the protocol in which
-// Istio's proxies exchange metadata, so it is not among the protocols that they offer.
+// Mutual TLS is that of istiod with PILOT_ENABLE_METADATA_EXCHANGE=false: stock Envoys do not speak istio-peer-exchange, the protocol in
+// which Istio's proxies exchange metadata, so it is not among the protocols that they offer.
 
 // mutualCiphers are those of inbound mutual TLS.
 var mutualCiphers = strings.Fields(`ECDHE-ECDSA-AES256-GCM-SHA384 ECDHE-RSA-AES256-GCM-SHA384 ECDHE-ECDSA-AES128-GCM-SHA256 ` +
@@ -56,8 +56,8 @@ func inboundMutual(client model.Profile, secured *model.Security, protocols ...s
 // identify has one side of a connection show the client's certificate, and verify the other side by the client's roots and by names, of
 // which its certificate must have one. Without names, whoever the roots vouch for is accepted, as with istiod.
 //
-// SPIRE's agent has the roots of its own trust domain, or those of all that it federates with, each for its own. The latter are asked for if
-// the mesh has several trust domains.
+// SPIRE's agent has the roots of its own trust domain, or those of all that it federates with, each for its own. The latter are requested
+// if the mesh has several trust domains.
 func identify(common *tlsv3.CommonTlsContext, client model.Profile, names []*tlsv3.SubjectAltNameMatcher, domains []string) {
 	certificate, roots := sdsConfig(model.IdentityPrefix+client.Identity), sdsConfig(model.TrustPrefix+client.Identity)
 	if client.Identity == model.IdentitySPIRE {
@@ -104,8 +104,8 @@ func ofDomains(domains []string) (all []*tlsv3.SubjectAltNameMatcher) {
 	return all
 }
 
-// accounts returns the names of which the certificates of a service have one: those of its ServiceEntries, and the SPIFFE IDs of the service
-// accounts of its endpoints, in each trust domain of the mesh.
+// accounts returns the names of which the certificates of a service have one: those of its ServiceEntries, and the SPIFFE IDs of the
+// service accounts of its endpoints, in each trust domain of the mesh.
 func accounts(v *model.View) []string {
 	names := make(map[string]bool)
 	for _, name := range v.Service.Names {
@@ -147,8 +147,8 @@ func mutualFields() *structpb.Struct {
 // socketMatch is the metadata of endpoints to which connections are mutual TLS, encoded.
 var socketMatch = model.MustMarshal(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{matchedMetadata: mutualFields()}})
 
-// authenticated returns which endpoints of a port or subset are connected to by mutual TLS, or nil for none: all if the policy says so, and if
-// it says nothing, those that accept it.
+// authenticated returns to which endpoints of a port or subset connections are mutual TLS, or nil for none: to all if the policy says so,
+// and if it says nothing, to those that accept it.
 func authenticated(v *model.View, p *model.Port, subset *networking.Subset) func(*model.Endpoint) bool {
 	if v.Mutual == nil {
 		return nil
@@ -180,6 +180,9 @@ func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *cl
 	if sni == "" {
 		sni = "outbound_." + model.RouteName(p.Number) + "_." + subset.GetName() + "_." + v.Service.Host
 	}
+	if len(sni) > model.MaxServerName {
+		sni = ""
+	}
 	common := &tlsv3.CommonTlsContext{
 		AlpnProtocols: []string{"istio"}, // by which servers tell mutual TLS from the TLS of applications
 		TlsParams: &tlsv3.TlsParameters{
@@ -190,7 +193,7 @@ func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *cl
 		common.AlpnProtocols = append(common.AlpnProtocols, "h2")
 	}
 	identify(common, v.Client, subjects(names), v.Mutual.Domains)
-	socket := transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: model.ServerName(&networking.ClientTLSSettings{Sni: sni})})
+	socket := transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
 	if tls != nil || passed {
 		c.TransportSocket = socket
 		return

@@ -24,8 +24,8 @@ func CanOriginate(tls *networking.ClientTLSSettings) bool {
 	return false
 }
 
-// upstreamTLS sets up TLS to a cluster by the policy, adds its secrets, and returns the options, which may change. If the policy does not say
-// which names certificates have, names does.
+// upstreamTLS sets up TLS to a cluster by the policy, adds its secrets, and returns the options, which may change. If the policy has no
+// names of certificates, they are names.
 func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
 	client model.Profile, names []string,
 ) *httpv3.HttpProtocolOptions {
