@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tributary/memstore"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/translate"
@@ -35,6 +36,9 @@ type scope struct {
 	observed    uint64             // the state of the mesh in which that was found out
 	security    *model.Security    // what security objects ask of its inbound listeners
 	secured     uint64             // the state of the mesh in which that was found out
+	extension   *model.Extension   // what EnvoyFilters and WasmPlugins change
+	onClusters  *model.Extension   // the part of that which patches clusters
+	extended    uint64             // the state of the mesh in which that was found out
 
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
@@ -49,7 +53,11 @@ type scope struct {
 	revision     memstore.Revision         // of the view, to which it is brought
 	dropped      bool
 
+	added        map[string][]*xds.Entry // clusters and listeners that patches add, by type
+	routePatches *model.Extension        // the part of the options that patches routes
+
 	findings findingIndex // safe for concurrent use
+	applied  findingIndex // the places of patches that changed something, without a reason; the same
 }
 
 func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
@@ -135,6 +143,13 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	}
 	if s.profile.Role != model.Ingress && (only != s.sidecar || s.secured != m.Secures) {
 		s.security, s.secured = m.Security(s.profile, only), m.Secures
+	}
+	if only != s.sidecar || s.extended != m.Extends {
+		s.extension, s.extended = m.Extension(s.profile, only), m.Extends
+		if part := extend.Only(s.extension, model.ToClusters); !part.Equal(s.onClusters) {
+			s.onClusters = part
+			maps.Copy(s.stale, m.AllHosts())
+		}
 	}
 	if only != s.sidecar {
 		s.sidecar = only
@@ -232,7 +247,7 @@ func (c *change) replace(host string, t *translate.Translation) {
 	c.entries(c.listeners, old.Listeners, t.Listeners)
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
-	c.findings.set("host "+host, t.Findings)
+	c.note("host "+host, t.Findings, t.Applied)
 	for route := range old.Hosts {
 		if t.Hosts[route] == nil {
 			c.host(route, host, nil)
@@ -317,6 +332,9 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 			c.routes[route] = true
 		}
 	}
+	if !by.Extension.Equal(c.options.Extension) {
+		c.setExtension(by.Extension)
+	}
 	c.options = by
 	if by.Observation != nil {
 		c.findings.set("what is logged and traced", by.Observation.Findings)
@@ -328,7 +346,7 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 		c.bindings[b] = true
 	}
 	if c.profile.Captures {
-		put(c.commits, c.listeners, translate.EntryOf(by.VirtualOutbound()))
+		c.putListener(by.VirtualOutbound(), nil)
 	}
 }
 
@@ -339,15 +357,15 @@ func (c *change) share() {
 		if r.hosts.Len() == 0 {
 			delete(c.shared, route)
 			remove(c.commits, c.scope.routes, route)
-			c.findings.set("routes "+route, nil)
+			c.note("routes "+route, nil, nil)
 			continue
 		}
 		if c.profile.OnDemand && !c.shareOnDemand(route, r) && r.shared == 0 {
-			c.findings.set("routes "+route, nil)
+			c.note("routes "+route, nil, nil)
 			continue
 		}
-		entry, found := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted)
-		c.findings.set("routes "+route, found)
+		entry, found, applied := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted, c.routePatches)
+		c.note("routes "+route, found, applied)
 		if c.profile.OnDemand && !r.whole {
 			continue
 		}
@@ -359,19 +377,11 @@ func (c *change) share() {
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
 			remove(c.commits, c.listeners, model.ListenerName(b.Address, b.Port))
-			c.findings.set("listener "+model.ListenerName(b.Address, b.Port), nil)
+			c.note("listener "+model.ListenerName(b.Address, b.Port), nil, nil)
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)
-		c.findings.set("listener "+l.GetName(), found.Sorted())
-		if len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil {
-			remove(c.commits, c.listeners, l.GetName()) // Envoy wants one
-			continue
-		}
-		if c.profile.OnDemand {
-			onDemand(l)
-		}
-		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
+		c.putListener(l, found)
 	}
 }
 

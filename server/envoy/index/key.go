@@ -46,6 +46,9 @@ func Key(v *model.View) model.Key {
 	if d.Flag(v.Secured != nil); v.Secured != nil {
 		d.Text(v.Secured.From)
 	}
+	if d.Flag(v.Extended != nil); v.Extended != nil {
+		d.Text(v.Extended.From)
+	}
 	d.Number(int64(len(v.Objects)))
 	for _, of := range v.Objects {
 		d.Object(of)

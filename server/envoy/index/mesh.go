@@ -13,6 +13,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 )
 
@@ -34,6 +35,9 @@ type Mesh struct {
 	Observes    uint64 // counts changes that may affect logs and traces of clients
 	security    securityObjects
 	Secures     uint64 // counts changes that may affect what security objects ask of clients
+	filters     map[resource.Key]*extend.Filter
+	plugins     map[resource.Key]*extend.WasmPlugin
+	Extends     uint64 // counts changes that may affect what EnvoyFilters and WasmPlugins change for clients
 	Policies    *rules[*networking.DestinationRule]
 	Virtuals    *rules[*networking.VirtualService]
 
@@ -72,6 +76,7 @@ func NewMesh() *Mesh {
 		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*SidecarRule),
 		configs:     make(map[resource.Key]*model.MeshConfig),
 		telemetries: make(map[resource.Key]*model.Telemetry), security: newSecurityObjects(),
+		filters: make(map[resource.Key]*extend.Filter), plugins: make(map[resource.Key]*extend.WasmPlugin),
 		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
 	}
 }
@@ -112,6 +117,8 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 		m.setTelemetry(key, r, as[*telemetryv1alpha1.Telemetry](spec), touched)
 	case resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication:
 		m.setSecurity(key, r, spec, touched)
+	case resource.EnvoyFilter, resource.WasmPlugin:
+		m.setExtension(key, r, spec, touched)
 	case resource.DestinationRule:
 		m.touch(m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec))), touched)
 	case resource.VirtualService:
@@ -157,6 +164,7 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	m.touchProviders(touched)
 	m.touchSecurity(touched)
+	m.touchPlugins(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
 		for _, r := range m.Virtuals.leads[host] {
 			m.touchRoutes(r, touched)
@@ -375,6 +383,7 @@ var Kinds = []resource.Kind{
 	resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService,
 	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
 	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
+	resource.EnvoyFilter, resource.WasmPlugin,
 }
 
 // Size is about the number of AllHosts.

@@ -26,6 +26,8 @@ type View struct {
 	Seen    *Observation                        // by all listeners of a gateway
 	Secured *Security                           // is what security objects ask of these
 
+	Extended *Extension // by EnvoyFilters and WasmPlugins: all of it with the listeners of a gateway, else what patches clusters
+
 	Client   Profile        // without what does not bear on the rest
 	Objects  []resource.Key // of which it was made
 	Findings Findings
