@@ -136,9 +136,13 @@ func hasEffect(p *model.Patch) bool {
 	return true
 }
 
-// reason returns an error of protojson without its blanks, which differ from one build to the next.
+// reason returns an error of protojson without its blanks and positions, which differ from one call to the next.
 func reason(err error) string {
-	return strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: ")
+	text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: ")
+	if _, rest, ok := strings.Cut(text, "): "); ok {
+		return rest
+	}
+	return text
 }
 
 // typedStruct is a message of a type that is named beside it.

@@ -73,7 +73,7 @@ func apply[M proto.Message](p *Patcher, m M, patch func(*attempt, M) (keep bool)
 		return a, now, keep, why
 	}
 	a, now, keep, why := try(p.list)
-	if why != "" {
+	if why != "" && refused(m, m, p.regex) == "" {
 		a, now, keep = blame(p, a.list, why, try)
 	}
 	if len(a.used) == 0 {

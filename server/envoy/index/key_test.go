@@ -18,8 +18,8 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		fields []string
 	}{
 		{model.View{}, []string{
-			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Client", "Objects",
-			"Findings",
+			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Extended",
+			"Client", "Objects", "Findings",
 		}},
 		{model.Target{}, []string{"Ports", "Policy"}},
 		// by from; plaintext is the same in all of a catalog
@@ -55,11 +55,15 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	} {
 		different(model.View{Client: p}, of)
 	}
-	require.Equal(t, 10, reflect.TypeFor[model.Profile]().NumField())
+	require.Equal(t, 13, reflect.TypeFor[model.Profile]().NumField())
 	r := &model.Rule[*networking.VirtualService]{Version: "1"}
 	different(model.View{Host: "a"}, "host")
 	different(model.View{Seen: &model.Observation{}}, "what is logged")
 	different(model.View{Seen: &model.Observation{From: "a"}}, "what what is logged is made of")
+	different(model.View{Secured: &model.Security{}}, "security")
+	different(model.View{Secured: &model.Security{From: "a"}}, "what security is made of")
+	different(model.View{Extended: &model.Extension{}}, "extension")
+	different(model.View{Extended: &model.Extension{From: "a"}}, "what an extension is made of")
 	different(model.View{Service: &model.Service{}}, "service")
 	different(model.View{Service: &model.Service{From: "a"}}, "what a service is made of")
 	different(model.View{Policy: model.Policy{From: "a"}}, "policy")
