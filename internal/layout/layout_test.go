@@ -97,7 +97,7 @@ var arrows = map[string][]string{
 	"server/envoy/translate": {
 		"resource", "server/xds", "server/envoy/extend", "server/envoy/model", "server/envoy/telemetry", // of server/xds its entries
 	},
-	"server/envoy/coverage":  {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
+	"server/envoy/coverage": {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
 
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge", "sources/registry"},
 	"sources/consulkv/kvtest": {},
