@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -103,9 +101,7 @@ spec:
 	is(plain, "own.example.com", "/", 200, "two")
 	mesh.rejectedNothing(t)
 
-	for _, name := range []string{"filters.yaml", "broken.yaml"} {
-		require.NoError(t, os.Remove(filepath.Join(mesh.dir, name)))
-	}
+	mesh.write(t, "filters.yaml", fmt.Sprintf(rateLimit, limited))
 	is(plain, "own.example.com", "/", 404, "")
 	is(plain, "shop.example.com", "/patched", 200, "one")
 	has("x-script", "")
