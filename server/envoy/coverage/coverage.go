@@ -26,7 +26,7 @@ type declaration struct {
 
 // declared has a declaration for each message of the kinds that are translated. A test walks them, so that a field of a newer version of
 // the definitions has to be declared, and docs/fields.md has them as a table.
-var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
+var declared = merged(declaredOfMesh, declaredOfExtensions, map[protoreflect.FullName]declaration{
 	"istio.networking.v1alpha3.ServiceEntry": {
 		translated:  "hosts addresses ports location resolution endpoints workloadSelector exportTo",
 		unsupported: map[string]string{"subjectAltNames": "certificates are not compared with it"},
