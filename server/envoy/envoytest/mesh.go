@@ -75,6 +75,9 @@ func (m *Mesh) key() resource.Key {
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"), Name: m.pick("a", "b", "c", "d")}
 	if len(m.kinds) > 0 {
 		key.Kind = m.kinds[m.rand.IntN(len(m.kinds))]
+		if (key.Kind == resource.EnvoyFilter || key.Kind == resource.WasmPlugin) && m.one(3) {
+			key.Namespace = "istio-system"
+		}
 		return key
 	}
 	switch m.rand.IntN(11) {
@@ -117,6 +120,10 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 			spec = m.config()
 		case resource.Telemetry:
 			spec = m.telemetry()
+		case resource.EnvoyFilter:
+			spec = m.envoyFilter()
+		case resource.WasmPlugin:
+			spec = m.wasmPlugin()
 		default:
 			spec = m.service()
 		}
