@@ -64,7 +64,7 @@ func (m *Mesh) envoyFilter() *networking.EnvoyFilter {
 func (m *Mesh) wasmPlugin() *extensionsv1alpha1.WasmPlugin {
 	p := &extensionsv1alpha1.WasmPlugin{
 		Url:    m.pick("https://one.internal:80/a", "http://two.internal/a", "oci://image"),
-		Sha256: m.pick("", "0123456789012345678901234567890123456789012345678901234567890123"),
+		Sha256: m.pick("", "a123456789012345678901234567890123456789012345678901234567890123"),
 		Phase:  extensionsv1alpha1.PluginPhase(m.rand.IntN(4)), FailStrategy: extensionsv1alpha1.FailStrategy(m.rand.IntN(3)),
 		Type: extensionsv1alpha1.PluginType(m.rand.IntN(3)),
 	}

@@ -2,6 +2,7 @@ package extend
 
 import (
 	"cmp"
+	"encoding/json"
 	"math"
 	"net/url"
 	"slices"
@@ -18,7 +19,6 @@ import (
 	rbacfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	wasmfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/wasm/v3"
 	wasmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/wasm/v3"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -80,7 +80,7 @@ func plugin(o *WasmPlugin, cluster func(host string, port uint32) (name, why str
 		}},
 	}
 	if len(spec.GetPluginConfig().GetFields()) > 0 {
-		text, _ := protojson.Marshal(spec.GetPluginConfig()) // it was decoded from JSON
+		text, _ := json.Marshal(spec.GetPluginConfig().AsMap()) // it was decoded from JSON
 		config.Configuration = model.ToAny(wrapperspb.String(string(text)))
 	}
 	if network {
