@@ -95,7 +95,8 @@ spec:
 	mesh.write(t, "broken.yaml", broken)
 	has("x-late", "yes")
 	said := mesh.Ask(t, "explain", "envoyfilter", "default/broken")
-	require.Contains(t, said, "spec.configPatches[0] has no effect on Envoys: Envoy would refuse it: envoy.filters.http.router has to be the last HTTP filter")
+	require.Contains(t, said, "spec.configPatches[0] has no effect on Envoys: Envoy would refuse it: envoy.filters.http.router has to "+
+		"be the last HTTP filter")
 	require.Contains(t, said, "spec.configPatches[1] has no effect on Envoys: Envoy would refuse it: invalid Cluster.ConnectTimeout")
 	require.Contains(t, said, "spec.configPatches[2] has no effect on Envoys: no client has anything that it matches")
 	is(plain, "own.example.com", "/", 200, "two")
@@ -139,7 +140,8 @@ metadata: {name: all, namespace: default}
 spec:
   configPatches:
   - applyTo: HTTP_FILTER
-    match: {context: GATEWAY, listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager, subFilter: {name: envoy.filters.http.router}}}}}
+    match: {context: GATEWAY, listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager,
+      subFilter: {name: envoy.filters.http.router}}}}}
     patch:
       operation: INSERT_BEFORE
       value:
@@ -164,7 +166,8 @@ spec:
         name: own
         type: STATIC
         connect_timeout: 1s
-        load_assignment: {cluster_name: own, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: %[2]d}}}}]}]}
+        load_assignment: {cluster_name: own, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1,
+          port_value: %[2]d}}}}]}]}
   - applyTo: LISTENER
     match: {context: GATEWAY}
     patch:
@@ -175,7 +178,8 @@ spec:
         filter_chains:
         - filters:
           - name: envoy.filters.network.tcp_proxy
-            typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: own, cluster: own}
+            typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: own,
+              cluster: own}
 `
 
 const broken = `apiVersion: networking.istio.io/v1alpha3
@@ -191,7 +195,8 @@ spec:
     patch: {operation: MERGE, value: {connect_timeout: -1s}}
   - applyTo: HTTP_FILTER
     match: {context: GATEWAY, listener: {portNumber: 1}}
-    patch: {operation: INSERT_FIRST, value: {name: nowhere, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua}}}
+    patch: {operation: INSERT_FIRST, value: {name: nowhere,
+      typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua}}}
   - applyTo: HTTP_FILTER
     match: {context: GATEWAY}
     patch:

@@ -26,7 +26,8 @@ func TestWasmPluginOnTributary(t *testing.T) {
 	t.Cleanup(files.Close)
 	port := fixture.FreePort(t)
 	mesh := startMesh(t, "services.yaml", gatewayServices(backend(t, "one"), backend(t, "two"), files.Listener.Addr().(*net.TCPAddr).Port)+
-		service("files", fmt.Sprintf("  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {main: %d}}]\n",
+		service("files", fmt.Sprintf("  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: "+
+			"{main: %d}}]\n",
 			files.Listener.Addr().(*net.TCPAddr).Port)))
 	mesh.write(t, "gateway.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: Gateway
@@ -58,7 +59,8 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 	}
 	plugin := func(spec string) {
 		t.Helper()
-		mesh.write(t, "plugin.yaml", "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nmetadata: {name: a, namespace: default}\nspec: "+spec+"\n")
+		mesh.write(t, "plugin.yaml", "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nmetadata: {name: a, namespace: "+
+			"default}\nspec: "+spec+"\n")
 	}
 	is(200, "")
 	sum := sha256.Sum256(module)
@@ -66,7 +68,8 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 	is(200, "yes")
 	plugin("{url: 'oci://registry/image'}")
 	is(403, "")
-	require.Contains(t, mesh.Ask(t, "explain", "wasmplugin", "default/a"), "spec.url has no effect on Envoys: images are fetched by Istio's agent")
+	require.Contains(t, mesh.Ask(t, "explain", "wasmplugin", "default/a"), "spec.url has no effect on Envoys: images are fetched by "+
+		"Istio's agent")
 	plugin("{url: 'oci://registry/image', failStrategy: FAIL_OPEN}")
 	is(200, "")
 	file := filepath.Join(t.TempDir(), "a.wasm")
@@ -95,7 +98,8 @@ func wasmModule(name, value string) []byte {
 	b := []byte("\x00asm\x01\x00\x00\x00")
 	for _, s := range [][]byte{
 		section(1, vector( // types
-			[]byte{0x60, 0, 0}, []byte{0x60, 1, i32, 1, i32}, []byte{0x60, 3, i32, i32, i32, 1, i32}, []byte{0x60, 5, i32, i32, i32, i32, i32, 1, i32})),
+			[]byte{0x60, 0, 0}, []byte{0x60, 1, i32, 1, i32}, []byte{0x60, 3, i32, i32, i32, 1, i32}, []byte{0x60, 5, i32, i32, i32, i32,
+				i32, 1, i32})),
 		section(2, vector(append(append(text("env"), text("proxy_add_header_map_value")...), 0, 3))),
 		section(3, vector([]byte{0}, []byte{1}, []byte{2})), // the types of functions
 		section(5, vector([]byte{0, 1})),                    // a page of memory

@@ -17,7 +17,8 @@ import (
 )
 
 func envoyFilter(namespace, name, spec string) string {
-	return fmt.Sprintf("apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: %s, namespace: %s}\nspec: %s\n---\n", name, namespace, spec)
+	return fmt.Sprintf("apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: %s, namespace: %s}\nspec: "+
+		"%s\n---\n", name, namespace, spec)
 }
 
 // Only the clients for whom a patch is get another cluster, all others share theirs; and when the patch goes, all share it again.
@@ -27,7 +28,8 @@ func TestPatchesAreForSome(t *testing.T) {
 	c := catalogOfTable(&table)
 	since := table.Snapshot().Revision()
 	clients := []*corev3.Node{
-		node("default", "NONE", ""), nodeWith(node("default", "NONE", ""), "app", "two"), node("shop", "NONE", ""), node("default", "", "gRPC Go"),
+		node("default", "NONE", ""), nodeWith(node("default", "NONE", ""), "app", "two"), node("shop", "NONE", ""), node("default", "",
+			"gRPC Go"),
 		versioned(node("default", "NONE", "")), gatewayNode("default"),
 	}
 	is := func(what string, want ...bool) {
@@ -60,7 +62,8 @@ func TestPatchesAreForSome(t *testing.T) {
 	is("version", false, false, false, false, true, false)
 	change(envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {metadata: {NAMESPACE: shop}}}, "+random+"}]}"))
 	is("metadata of another namespace", false, false, false, false, false, false)
-	change(envoyFilter("istio-system", "b", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {metadata: {NAMESPACE: shop}}}, "+random+"}]}"))
+	change(envoyFilter("istio-system", "b", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {metadata: {NAMESPACE: shop}}}, "+
+		""+random+"}]}"))
 	is("metadata", false, false, true, false, false, false)
 	change(envoyFilter("istio-system", "b", "{configPatches: [{applyTo: CLUSTER, "+random+"}]}"))
 	is("all", true, true, true, false, true, true)
@@ -114,7 +117,8 @@ func TestPatchesOnDemand(t *testing.T) {
 		return fmt.Sprint(all[xds.RouteURL+"/80"])
 	}
 	require.Contains(t, routes(shared), "vhds")
-	patched := routes(shared + "---\n" + envoyFilter("default", "a", "{configPatches: [{applyTo: HTTP_ROUTE, patch: {operation: INSERT_FIRST, value: "+
+	patched := routes(shared + "---\n" + envoyFilter("default", "a", "{configPatches: [{applyTo: HTTP_ROUTE, patch: {operation: "+
+		"INSERT_FIRST, value: "+
 		"{match: {path: /own}, route: {cluster: own}}}}, {applyTo: CLUSTER, patch: {operation: ADD, value: {name: own}}}]}"))
 	require.NotContains(t, patched, "vhds")
 	require.Contains(t, patched, "one.internal")

@@ -16,7 +16,8 @@ var declaredOfExtensions = map[protoreflect.FullName]declaration{
 	},
 	"istio.networking.v1alpha3.EnvoyFilter.ProxyMatch": {translated: "proxyVersion metadata"},
 	"istio.networking.v1alpha3.EnvoyFilter.ListenerMatch": {
-		translated: "portNumber filterChain listenerFilter name", unsupported: map[string]string{"portName": "it is not compared, as with istiod"},
+		translated:  "portNumber filterChain listenerFilter name",
+		unsupported: map[string]string{"portName": "it is not compared, as with istiod"},
 	},
 	"istio.networking.v1alpha3.EnvoyFilter.ListenerMatch.FilterChainMatch": {
 		translated: "name sni transportProtocol applicationProtocols filter destinationPort",

@@ -13,8 +13,10 @@ import (
 // patches are of all kinds, good ones and some with which Envoy would refuse the result.
 var patches = []string{
 	`{"applyTo": "CLUSTER", "match": {%s}, "patch": {"operation": "MERGE", "value": {"connect_timeout": "0.5s"}}}`,
-	`{"applyTo": "CLUSTER", "match": {%s, "cluster": {"service": "one.internal"}}, "patch": {"operation": "MERGE", "value": {"lb_policy": "RANDOM"}}}`,
-	`{"applyTo": "CLUSTER", "match": {%s, "cluster": {"portNumber": 80}}, "patch": {"operation": "MERGE", "value": {"connect_timeout": "-1s"}}}`,
+	`{"applyTo": "CLUSTER", "match": {%s, "cluster": {"service": "one.internal"}}, "patch": {"operation": "MERGE", "value": ` +
+		`{"lb_policy": "RANDOM"}}}`,
+	`{"applyTo": "CLUSTER", "match": {%s, "cluster": {"portNumber": 80}}, "patch": {"operation": "MERGE", "value": {"connect_timeout": ` +
+		`"-1s"}}}`,
 	`{"applyTo": "CLUSTER", "match": {%s}, "patch": {"operation": "ADD", "value": {"name": "own", "type": "STATIC"}}}`,
 	`{"applyTo": "LISTENER", "match": {%s}, "patch": {"operation": "MERGE", "value": {"tcp_backlog_size": 5}}}`,
 	`{"applyTo": "LISTENER", "match": {%s, "listener": {"portNumber": 8080}}, "patch": {"operation": "REMOVE"}}`,
@@ -22,11 +24,14 @@ var patches = []string{
 		`"operation": "INSERT_AFTER", "value": {"name": "more", "typed_config": {"@type": ` +
 		`"type.googleapis.com/envoy.extensions.filters.listener.http_inspector.v3.HttpInspector"}}}}`,
 	`{"applyTo": "FILTER_CHAIN", "match": {%s}, "patch": {"operation": "MERGE", "value": {"transport_socket_connect_timeout": "3s"}}}`,
-	`{"applyTo": "NETWORK_FILTER", "match": {%s}, "patch": {"operation": "INSERT_FIRST", "value": {"name": "count", "typed_config": {"@type": ` +
-		`"type.googleapis.com/envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit", "stat_prefix": "a", "max_connections": 9}}}}`,
+	`{"applyTo": "NETWORK_FILTER", "match": {%s}, "patch": {"operation": "INSERT_FIRST", "value": {"name": "count", "typed_config": ` +
+		`{"@type": ` +
+		`"type.googleapis.com/envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit", "stat_prefix": "a", ` +
+		`"max_connections": 9}}}}`,
 	`{"applyTo": "NETWORK_FILTER", "match": {%s, "listener": {"filterChain": {"filter": {"name": "envoy.filters.network.tcp_proxy"}}}}, ` +
 		`"patch": {"operation": "REMOVE"}}`,
-	`{"applyTo": "HTTP_FILTER", "match": {%s, "listener": {"filterChain": {"filter": {"name": "envoy.filters.network.http_connection_manager", ` +
+	`{"applyTo": "HTTP_FILTER", "match": {%s, "listener": {"filterChain": {"filter": {"name": ` +
+		`"envoy.filters.network.http_connection_manager", ` +
 		`"subFilter": {"name": "envoy.filters.http.router"}}}}}, "patch": {"operation": "INSERT_BEFORE", "value": {"name": "script", ` +
 		`"typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua"}}}}`,
 	`{"applyTo": "HTTP_FILTER", "match": {%s}, "patch": {"operation": "ADD", "value": {"name": "last", "typed_config": {"@type": ` +

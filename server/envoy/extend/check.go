@@ -41,7 +41,7 @@ func visit(m protoreflect.Message, f func(protoreflect.Message)) {
 }
 
 // refused says why Envoy would refuse a message, or returns nothing. regex says that of a regular expression; nil takes all.
-func refused(m proto.Message, regex func(string) string) (why string) {
+func refused(m proto.Message, regex regexCheck) (why string) {
 	if v, ok := m.(interface{ Validate() error }); ok {
 		why = model.Refused(v)
 	}
@@ -109,14 +109,14 @@ func isTerminal(typeURL string) bool {
 }
 
 // refusedCluster says why Envoy would refuse a cluster, or clients would not find it.
-func refusedCluster(was, now *clusterv3.Cluster, regex func(string) string) string {
+func refusedCluster(was, now *clusterv3.Cluster, regex regexCheck) string {
 	if was.GetName() != now.GetName() {
 		return "what leads to the cluster " + was.GetName() + " would not find it as " + now.GetName()
 	}
 	return refused(now, regex)
 }
 
-func refusedListener(was, now *listenerv3.Listener, regex func(string) string) string {
+func refusedListener(was, now *listenerv3.Listener, regex regexCheck) string {
 	if was.GetName() != now.GetName() {
 		return "a listener cannot be renamed"
 	}
@@ -134,7 +134,7 @@ func refusedListener(was, now *listenerv3.Listener, regex func(string) string) s
 	return refused(now, regex)
 }
 
-func refusedRoutes(was, now *routev3.RouteConfiguration, regex func(string) string) string {
+func refusedRoutes(was, now *routev3.RouteConfiguration, regex regexCheck) string {
 	if was.GetName() != now.GetName() {
 		return "routes cannot be renamed"
 	}

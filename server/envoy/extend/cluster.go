@@ -79,7 +79,7 @@ func matchesCluster(p *model.Patch, c *clusterv3.Cluster, services []string) boo
 }
 
 // Added returns the patches that add clusters and listeners in some contexts.
-func Added(e *model.Extension, contexts []networking.EnvoyFilter_PatchContext, regex func(string) string, found *model.Findings,
+func Added(e *model.Extension, contexts []networking.EnvoyFilter_PatchContext, regex regexCheck, found *model.Findings,
 ) (all []*model.Patch) {
 	if e == nil {
 		return nil

@@ -103,7 +103,8 @@ func TestAdded(t *testing.T) {
 	require.Equal(t, []string{"own", "my_80"}, names)
 	const ours = " is a name, or of the form of the names, of what is made of other objects"
 	require.Equal(t, []string{
-		"[2] there is another CLUSTER own", "[3] outbound|80||a" + ours, "[4] BlackHoleCluster" + ours, "[6] ::1_80" + ours, "[7] virtualInbound" + ours,
+		"[2] there is another CLUSTER own", "[3] outbound|80||a" + ours, "[4] BlackHoleCluster" + ours, "[6] ::1_80" + ours, "[7] " +
+			"virtualInbound" + ours,
 	}, texts(found))
 }
 
@@ -130,7 +131,8 @@ vmConfig: {env: [{name: A, value: b}, {name: B, valueFrom: HOST}, {name: A, valu
 	require.NoError(t, e.Plugins[0].HTTP.GetTypedConfig().UnmarshalTo(got))
 	want := read(t, &httpwasmv3.Wasm{}, `{config: {name: shop.a, root_id: root, failure_policy: FAIL_RELOAD,
 configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: '{"a":[1]}'}, vm_config: {runtime: envoy.wasm.runtime.v8,
-environment_variables: {host_env_keys: [B], key_values: {A: b}}, code: {remote: {sha256: `+sum+`, http_uri: {uri: "https://files.internal/a.wasm",
+environment_variables: {host_env_keys: [B], key_values: {A: b}}, code: {remote: {sha256: `+sum+`, http_uri: {uri: `+
+		`"https://files.internal/a.wasm",
 cluster: "outbound|443||files.internal", timeout: 30s}}}}}}`)
 	require.True(t, proto.Equal(want, got), "%v\n%v", want, got)
 	require.NoError(t, got.ValidateAll())
@@ -170,10 +172,14 @@ func TestPluginsInOrder(t *testing.T) {
 		return &o
 	}
 	e := Of(nil, []*WasmPlugin{
-		plugin("istio-system", "root", "phase: AUTHZ"), plugin("shop", "none", "phase: AUTHZ"), plugin("shop", "low", "phase: AUTHZ, priority: -5"),
-		plugin("istio-system", "high", "phase: AUTHZ, priority: 5"), plugin("shop", "authn", "phase: AUTHN"), plugin("shop", "stats", "phase: STATS"),
-		plugin("shop", "any", ""), plugin("shop", "server", "match: [{mode: SERVER}]"), plugin("shop", "port", "match: [{ports: [{number: 81}]}]"),
-		plugin("shop", "both", "match: [{mode: SERVER}, {mode: CLIENT, ports: [{number: 80}]}]"), plugin("shop", "tcp", "type: NETWORK, phase: AUTHZ"),
+		plugin("istio-system", "root", "phase: AUTHZ"), plugin("shop", "none", "phase: AUTHZ"), plugin("shop", "low",
+			"phase: AUTHZ, priority: -5"),
+		plugin("istio-system", "high", "phase: AUTHZ, priority: 5"), plugin("shop", "authn", "phase: AUTHN"), plugin("shop", "stats",
+			"phase: STATS"),
+		plugin("shop", "any", ""), plugin("shop", "server", "match: [{mode: SERVER}]"), plugin("shop", "port",
+			"match: [{ports: [{number: 81}]}]"),
+		plugin("shop", "both", "match: [{mode: SERVER}, {mode: CLIENT, ports: [{number: 80}]}]"), plugin("shop", "tcp",
+			"type: NETWORK, phase: AUTHZ"),
 	}, model.Profile{Namespace: "shop"}, nil)
 	at := Place{Mode: typev1beta1.WorkloadMode_CLIENT, Port: 80}
 	http := func(names ...string) (list []*hcmv3.HttpFilter) {
@@ -186,12 +192,14 @@ func TestPluginsInOrder(t *testing.T) {
 	for _, tt := range []struct{ filters, want []string }{
 		{
 			[]string{"rbac", "ext_authz", "jwt_authn", "rbac", "fault", "router"},
-			[]string{"rbac", "ext_authz", "shop.authn", "jwt_authn", "istio-system.high", "shop.low", "shop.none", "istio-system.root", "rbac", "shop.stats",
+			[]string{"rbac", "ext_authz", "shop.authn", "jwt_authn", "istio-system.high", "shop.low", "shop.none", "istio-system.root",
+				"rbac", "shop.stats",
 				"shop.any", "shop.both", "fault", "router"},
 		},
 		{
 			[]string{"rbac", "router"},
-			[]string{"shop.authn", "istio-system.high", "shop.low", "shop.none", "istio-system.root", "rbac", "shop.stats", "shop.any", "shop.both", "router"},
+			[]string{"shop.authn", "istio-system.high", "shop.low", "shop.none", "istio-system.root", "rbac", "shop.stats", "shop.any",
+				"shop.both", "router"},
 		},
 	} {
 		m := &hcmv3.HttpConnectionManager{HttpFilters: http(tt.filters...)}

@@ -10,8 +10,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// merge merges src into dst: fields of src replace those of dst, lists are put together, and messages are merged. Unlike with proto.Merge, a
-// duration replaces another one as a whole.
+// merge merges src into dst: fields of src replace those of dst, lists are put together, and messages are merged. Unlike with proto.Merge,
+// a duration replaces another one as a whole.
 func merge(dst, src proto.Message) {
 	mergeInto(dst.ProtoReflect(), proto.Clone(src).ProtoReflect())
 }

@@ -46,10 +46,11 @@ func texts(found model.Findings) (all []string) {
 }
 
 const (
-	types   = "type.googleapis.com/envoy.extensions.filters."
-	router  = `{name: envoy.filters.http.router, typed_config: {"@type": ` + types + `http.router.v3.Router}}`
-	lua     = `{name: lua, typed_config: {"@type": ` + types + `http.lua.v3.Lua, default_source_code: {inline_string: ""}}}`
-	tcp     = `{name: envoy.filters.network.tcp_proxy, typed_config: {"@type": ` + types + `network.tcp_proxy.v3.TcpProxy, stat_prefix: a, cluster: a}}`
+	types  = "type.googleapis.com/envoy.extensions.filters."
+	router = `{name: envoy.filters.http.router, typed_config: {"@type": ` + types + `http.router.v3.Router}}`
+	lua    = `{name: lua, typed_config: {"@type": ` + types + `http.lua.v3.Lua, default_source_code: {inline_string: ""}}}`
+	tcp    = `{name: envoy.filters.network.tcp_proxy, typed_config: {"@type": ` + types + `network.tcp_proxy.v3.TcpProxy, ` +
+		`stat_prefix: a, cluster: a}}`
 	echo    = `{name: echo, typed_config: {"@type": ` + types + `network.echo.v3.Echo}}`
 	mongo   = `{name: mongo, typed_config: {"@type": ` + types + `network.mongo_proxy.v3.MongoProxy, stat_prefix: m}}`
 	rbac    = `{name: envoy.filters.http.rbac, typed_config: {"@type": ` + types + `http.rbac.v3.RBAC, rules: {}}}`
@@ -127,9 +128,21 @@ func TestListener(t *testing.T) {
 		found   []string
 	}{
 		// HTTP filters
-		"first":  {patch("HTTP_FILTER", "", "INSERT_FIRST", lua), "tls | web: web(lua rbac buffer router) | mail: mongo tcp_proxy | rest: tcp_proxy", nil},
-		"before": {patch("HTTP_FILTER", sub("envoy.filters.http.router"), "INSERT_BEFORE", lua), strings.Replace(unpatched, "router", "lua router", 1), nil},
-		"after":  {patch("HTTP_FILTER", sub("envoy.filters.http.rbac"), "INSERT_AFTER", lua), strings.Replace(unpatched, "rbac", "rbac lua", 1), nil},
+		"first": {
+			patch("HTTP_FILTER", "", "INSERT_FIRST", lua),
+			"tls | web: web(lua rbac buffer router) | mail: mongo tcp_proxy | rest: tcp_proxy",
+			nil,
+		},
+		"before": {
+			patch("HTTP_FILTER", sub("envoy.filters.http.router"), "INSERT_BEFORE", lua),
+			strings.Replace(unpatched, "router", "lua router", 1),
+			nil,
+		},
+		"after": {
+			patch("HTTP_FILTER", sub("envoy.filters.http.rbac"), "INSERT_AFTER", lua),
+			strings.Replace(unpatched, "rbac", "rbac lua", 1),
+			nil,
+		},
 		"before nothing named is first": {
 			patch("HTTP_FILTER", "", "INSERT_BEFORE", lua), strings.Replace(unpatched, "rbac", "lua rbac", 1), nil,
 		},
@@ -138,8 +151,16 @@ func TestListener(t *testing.T) {
 			patch("HTTP_FILTER", "", "ADD", lua), unpatched,
 			[]string{"[0] Envoy would refuse it: envoy.filters.http.router has to be the last HTTP filter"},
 		},
-		"replaced":              {patch("HTTP_FILTER", sub("envoy.filters.http.buffer"), "REPLACE", lua), strings.Replace(unpatched, "buffer", "lua", 1), nil},
-		"removed":               {patch("HTTP_FILTER", sub("envoy.filters.http.buffer"), "REMOVE", ""), strings.Replace(unpatched, " buffer", "", 1), nil},
+		"replaced": {
+			patch("HTTP_FILTER", sub("envoy.filters.http.buffer"), "REPLACE", lua),
+			strings.Replace(unpatched, "buffer", "lua", 1),
+			nil,
+		},
+		"removed": {
+			patch("HTTP_FILTER", sub("envoy.filters.http.buffer"), "REMOVE", ""),
+			strings.Replace(unpatched, " buffer", "", 1),
+			nil,
+		},
 		"removing needs a name": {patch("HTTP_FILTER", "", "REMOVE", ""), unpatched, nil},
 		"renamed by merging": {
 			patch("HTTP_FILTER", sub("envoy.filters.http.buffer"), "MERGE", "{name: other}"), strings.Replace(unpatched, "buffer", "other", 1), nil,
@@ -149,7 +170,8 @@ func TestListener(t *testing.T) {
 			[]string{"[0] a typed_config of type " + types + "http.lua.v3.Lua cannot be merged into one of type " + types + "http.buffer.v3.Buffer"},
 		},
 		"patches in order": {
-			patch("HTTP_FILTER", "", "INSERT_FIRST", lua) + patch("HTTP_FILTER", sub("lua"), "INSERT_AFTER", strings.Replace(lua, "lua", "second", 1)),
+			patch("HTTP_FILTER", "", "INSERT_FIRST", lua) + patch("HTTP_FILTER", sub("lua"), "INSERT_AFTER",
+				strings.Replace(lua, "lua", "second", 1)),
 			strings.Replace(unpatched, "rbac", "lua second rbac", 1), nil,
 		},
 		"one is broken, the others are applied": {
@@ -159,11 +181,13 @@ func TestListener(t *testing.T) {
 			[]string{"[1] Envoy would refuse it: envoy.filters.http.buffer cannot be the last HTTP filter"},
 		},
 		"only together are two valid": {
-			patch("HTTP_FILTER", sub("envoy.filters.http.router"), "REMOVE", "") + patch("HTTP_FILTER", "", "ADD", strings.Replace(router, "envoy.filters.http.router", "own", 1)),
+			patch("HTTP_FILTER", sub("envoy.filters.http.router"), "REMOVE", "") + patch("HTTP_FILTER", "", "ADD",
+				strings.Replace(router, "envoy.filters.http.router", "own", 1)),
 			strings.Replace(unpatched, "router", "own", 1), nil,
 		},
 		"security is removed": {
-			patch("HTTP_FILTER", sub("envoy.filters.http.rbac"), "REMOVE", ""), strings.Replace(unpatched, "rbac ", "", 1), []string{"[0] " + weakened},
+			patch("HTTP_FILTER", sub("envoy.filters.http.rbac"), "REMOVE", ""), strings.Replace(unpatched, "rbac ", "", 1), []string{"[0] " +
+				"" + weakened},
 		},
 		"security is merged into": {
 			patch("HTTP_FILTER", "", "INSERT_FIRST", lua) + patch("HTTP_FILTER", sub("envoy.filters.http.rbac"), "MERGE",
@@ -176,9 +200,21 @@ func TestListener(t *testing.T) {
 		},
 
 		// network filters
-		"network first":  {patch("NETWORK_FILTER", chain("name: mail"), "INSERT_FIRST", mongo), strings.Replace(unpatched, "mongo", "mongo mongo", 1), nil},
-		"network before": {patch("NETWORK_FILTER", filter("envoy.filters.network.tcp_proxy"), "INSERT_BEFORE", mongo), "tls | web: web(rbac buffer router) | mail: mongo mongo tcp_proxy | rest: mongo tcp_proxy", nil},
-		"network after":  {patch("NETWORK_FILTER", filter("mongo"), "INSERT_AFTER", strings.Replace(mongo, "mongo", "b", 1)), strings.Replace(unpatched, "mongo", "mongo b", 1), nil},
+		"network first": {
+			patch("NETWORK_FILTER", chain("name: mail"), "INSERT_FIRST", mongo),
+			strings.Replace(unpatched, "mongo", "mongo mongo", 1),
+			nil,
+		},
+		"network before": {
+			patch("NETWORK_FILTER", filter("envoy.filters.network.tcp_proxy"), "INSERT_BEFORE", mongo),
+			"tls | web: web(rbac buffer router) | mail: mongo mongo tcp_proxy | rest: mongo tcp_proxy",
+			nil,
+		},
+		"network after": {
+			patch("NETWORK_FILTER", filter("mongo"), "INSERT_AFTER", strings.Replace(mongo, "mongo", "b", 1)),
+			strings.Replace(unpatched, "mongo", "mongo b", 1),
+			nil,
+		},
 		"network replaced": {
 			patch("NETWORK_FILTER", chain("name: mail, filter: {name: envoy.filters.network.tcp_proxy}"), "REPLACE", echo),
 			strings.Replace(unpatched, "mongo tcp_proxy", "mongo echo", 1), nil,
@@ -195,30 +231,63 @@ func TestListener(t *testing.T) {
 		},
 
 		// chains
-		"sni":                {patch("FILTER_CHAIN", chain("sni: b.example.com"), "REMOVE", ""), strings.Replace(unpatched, "| mail: mongo tcp_proxy ", "", 1), nil},
-		"transport protocol": {patch("FILTER_CHAIN", chain("transportProtocol: tls"), "REMOVE", ""), strings.Replace(unpatched, "| web: web(rbac buffer router) ", "", 1), nil},
+		"sni": {
+			patch("FILTER_CHAIN", chain("sni: b.example.com"), "REMOVE", ""),
+			strings.Replace(unpatched, "| mail: mongo tcp_proxy ", "", 1),
+			nil,
+		},
+		"transport protocol": {
+			patch("FILTER_CHAIN", chain("transportProtocol: tls"), "REMOVE", ""),
+			strings.Replace(unpatched, "| web: web(rbac buffer router) ", "", 1),
+			nil,
+		},
 		"protocols": {
-			patch("FILTER_CHAIN", chain("applicationProtocols: 'http/1.1,h2'"), "MERGE", "{name: new}"), strings.Replace(unpatched, "web:", "new:", 1), nil,
+			patch("FILTER_CHAIN", chain("applicationProtocols: 'http/1.1,h2'"), "MERGE", "{name: new}"), strings.Replace(unpatched, "web:",
+				"new:", 1), nil,
 		},
 		"one protocol too many": {patch("FILTER_CHAIN", chain("applicationProtocols: 'h2,h3'"), "REMOVE", ""), unpatched, nil},
-		"destination port":      {patch("FILTER_CHAIN", chain("destinationPort: 443"), "MERGE", "{name: new}"), strings.Replace(unpatched, "web:", "new:", 1), nil},
-		"default chain":         {patch("FILTER_CHAIN", chain("name: rest"), "REMOVE", ""), strings.TrimSuffix(unpatched, " | rest: tcp_proxy"), nil},
+		"destination port": {
+			patch("FILTER_CHAIN", chain("destinationPort: 443"), "MERGE", "{name: new}"),
+			strings.Replace(unpatched, "web:", "new:", 1),
+			nil,
+		},
+		"default chain": {
+			patch("FILTER_CHAIN", chain("name: rest"), "REMOVE", ""),
+			strings.TrimSuffix(unpatched, " | rest: tcp_proxy"),
+			nil,
+		},
 		"chain of a match that there is": {
 			patch("FILTER_CHAIN", "", "ADD", "{name: own, filter_chain_match: {server_names: [b.example.com]}, filters: ["+tcp+"]}"), unpatched,
 			[]string{"[0] Envoy would refuse it: several filter chains of 0.0.0.0_80 have the same match"},
 		},
 
 		// listeners, and their filters
-		"listener filter":          {patch("LISTENER_FILTER", "", "INSERT_FIRST", proxy), "proxy " + unpatched, nil},
-		"listener filter after":    {patch("LISTENER_FILTER", "listener: {listenerFilter: tls}", "INSERT_AFTER", proxy), "tls proxy" + unpatched[3:], nil},
+		"listener filter": {patch("LISTENER_FILTER", "", "INSERT_FIRST", proxy), "proxy " + unpatched, nil},
+		"listener filter after": {
+			patch("LISTENER_FILTER", "listener: {listenerFilter: tls}", "INSERT_AFTER", proxy),
+			"tls proxy" + unpatched[3:],
+			nil,
+		},
 		"listener filter removed":  {patch("LISTENER_FILTER", "listener: {listenerFilter: tls}", "REMOVE", ""), unpatched[4:], nil},
 		"listener filter replaced": {patch("LISTENER_FILTER", "listener: {listenerFilter: tls}", "REPLACE", proxy), "proxy" + unpatched[3:], nil},
-		"port":                     {patch("HTTP_FILTER", "listener: {portNumber: 80}", "INSERT_FIRST", lua), strings.Replace(unpatched, "rbac", "lua rbac", 1), nil},
-		"other port":               {patch("HTTP_FILTER", "listener: {portNumber: 81}", "INSERT_FIRST", lua), unpatched, nil},
-		"name":                     {patch("HTTP_FILTER", "listener: {name: 0.0.0.0_80}", "INSERT_FIRST", lua), strings.Replace(unpatched, "rbac", "lua rbac", 1), nil},
-		"other name":               {patch("HTTP_FILTER", "listener: {name: virtualInbound}", "INSERT_FIRST", lua), unpatched, nil},
-		"context":                  {patch("HTTP_FILTER", "context: GATEWAY", "INSERT_FIRST", lua), strings.Replace(unpatched, "rbac", "lua rbac", 1), nil},
-		"other context":            {patch("HTTP_FILTER", "context: SIDECAR_INBOUND", "INSERT_FIRST", lua), unpatched, nil},
+		"port": {
+			patch("HTTP_FILTER", "listener: {portNumber: 80}", "INSERT_FIRST", lua),
+			strings.Replace(unpatched, "rbac", "lua rbac", 1),
+			nil,
+		},
+		"other port": {patch("HTTP_FILTER", "listener: {portNumber: 81}", "INSERT_FIRST", lua), unpatched, nil},
+		"name": {
+			patch("HTTP_FILTER", "listener: {name: 0.0.0.0_80}", "INSERT_FIRST", lua),
+			strings.Replace(unpatched, "rbac", "lua rbac", 1),
+			nil,
+		},
+		"other name": {patch("HTTP_FILTER", "listener: {name: virtualInbound}", "INSERT_FIRST", lua), unpatched, nil},
+		"context": {
+			patch("HTTP_FILTER", "context: GATEWAY", "INSERT_FIRST", lua),
+			strings.Replace(unpatched, "rbac", "lua rbac", 1),
+			nil,
+		},
+		"other context": {patch("HTTP_FILTER", "context: SIDECAR_INBOUND", "INSERT_FIRST", lua), unpatched, nil},
 		"renamed": {
 			patch("LISTENER", "", "MERGE", "{name: other}"), unpatched, []string{"[0] a listener cannot be renamed"},
 		},
@@ -226,11 +295,13 @@ func TestListener(t *testing.T) {
 			patch("FILTER_CHAIN", "", "REMOVE", ""), unpatched, []string{"[0] Envoy would refuse it: 0.0.0.0_80 has no filter chain left"},
 		},
 		"invalid by the rules of the API": {
-			patch("NETWORK_FILTER", filter("mongo"), "MERGE", `{typed_config: {"@type": `+types+`network.mongo_proxy.v3.MongoProxy, delay: {percentage: {numerator: 1}}}}`),
+			patch("NETWORK_FILTER", filter("mongo"), "MERGE",
+				`{typed_config: {"@type": `+types+`network.mongo_proxy.v3.MongoProxy, delay: {percentage: {numerator: 1}}}}`),
 			unpatched, []string{"[0] Envoy would refuse it: invalid"},
 		},
 		"a regular expression": {
-			patch("HTTP_FILTER", "", "INSERT_FIRST", `{name: m, typed_config: {"@type": `+types+`http.rbac.v3.RBAC, rules: {policies: {a: {permissions: `+
+			patch("HTTP_FILTER", "", "INSERT_FIRST", `{name: m, typed_config: {"@type": `+types+`http.rbac.v3.RBAC, rules: {policies: {a: `+
+				`{permissions: `+
 				`[{url_path: {path: {safe_regex: {regex: "(("}}}}], principals: [{any: true}]}}}}}`), unpatched, []string{"[0] no regular expression"},
 		},
 	} {
@@ -255,7 +326,8 @@ func TestListener(t *testing.T) {
 			require.True(t, proto.Equal(read(t, &listenerv3.Listener{}, aListener), was), "the listener is shared")
 		})
 	}
-	p := New(extension(t, patch("LISTENER", "listener: {portNumber: 80}", "REMOVE", "")), networking.EnvoyFilter_GATEWAY, model.ToListeners, nil)
+	p := New(extension(t, patch("LISTENER", "listener: {portNumber: 80}", "REMOVE", "")), networking.EnvoyFilter_GATEWAY,
+		model.ToListeners, nil)
 	_, kept := p.Listener(read(t, &listenerv3.Listener{}, aListener))
 	require.False(t, kept)
 	require.Equal(t, []string{"[0] "}, texts(p.Applied))
@@ -263,9 +335,12 @@ func TestListener(t *testing.T) {
 
 // At the listeners through which connections come that are for others, the port of a patch is that of filter chains.
 func TestVirtualListener(t *testing.T) {
-	l := read(t, &listenerv3.Listener{}, fmt.Sprintf(`{name: virtualInbound, address: {socket_address: {address: 0.0.0.0, port_value: 15006}}, filter_chains: [
-  {name: one, filter_chain_match: {destination_port: 1}, filters: [%[1]s]}, {name: two, filter_chain_match: {destination_port: 2}, filters: [%[1]s]}]}`, tcp))
-	e := extension(t, "- {applyTo: NETWORK_FILTER, match: {context: SIDECAR_INBOUND, listener: {portNumber: 2}}, patch: {operation: INSERT_FIRST, value: "+mongo+"}}\n")
+	l := read(t, &listenerv3.Listener{}, fmt.Sprintf(`{name: virtualInbound, address: {socket_address: {address: 0.0.0.0, port_value: `+
+		`15006}}, filter_chains: [
+  {name: one, filter_chain_match: {destination_port: 1}, filters: [%[1]s]}, {name: two, filter_chain_match: {destination_port: 2},
+    filters: [%[1]s]}]}`, tcp))
+	e := extension(t, "- {applyTo: NETWORK_FILTER, match: {context: SIDECAR_INBOUND, listener: {portNumber: 2}}, patch: {operation: "+
+		"INSERT_FIRST, value: "+mongo+"}}\n")
 	p := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToListeners, nil)
 	l, _ = p.Listener(l)
 	require.Equal(t, "| one: tcp_proxy | two: mongo tcp_proxy", summary(t, l))
@@ -304,14 +379,38 @@ func TestRoutes(t *testing.T) {
 		patches, want string
 		found         []string
 	}{
-		"added":                           {patch("HTTP_ROUTE", "vhost: {name: 'a:443'}", "ADD", own), "| a:443: /a /b3s / /own | b:443: /", nil},
-		"first":                           {patch("HTTP_ROUTE", "", "INSERT_FIRST", own), "| a:443: /own /a /b3s / | b:443: /own /", nil},
-		"first where there is one":        {patch("HTTP_ROUTE", "vhost: {route: {name: first}}", "INSERT_FIRST", own), "| a:443: /own /a /b3s / | b:443: /", nil},
-		"before":                          {patch("HTTP_ROUTE", "vhost: {route: {name: second}}", "INSERT_BEFORE", own), "| a:443: /a /own /b3s / | b:443: /own /", nil},
-		"after an action":                 {patch("HTTP_ROUTE", "vhost: {route: {action: REDIRECT}}", "INSERT_AFTER", own), "| a:443: /a /own /b3s / | b:443: /", nil},
-		"removed":                         {patch("HTTP_ROUTE", "vhost: {route: {action: ROUTE}}", "REMOVE", "{}"), "| a:443: /a / | b:443:", nil},
-		"a duration is merged as a whole": {patch("HTTP_ROUTE", "vhost: {route: {name: second}}", "MERGE", "{route: {timeout: 0.5s}}"), "| a:443: /a /b500ms / | b:443: /500ms", nil},
-		"replacing a route does nothing":  {patch("HTTP_ROUTE", "", "REPLACE", own), unpatched, []string{"[0] REPLACE has no effect on HTTP_ROUTE, as with istiod"}},
+		"added": {patch("HTTP_ROUTE", "vhost: {name: 'a:443'}", "ADD", own), "| a:443: /a /b3s / /own | b:443: /", nil},
+		"first": {patch("HTTP_ROUTE", "", "INSERT_FIRST", own), "| a:443: /own /a /b3s / | b:443: /own /", nil},
+		"first where there is one": {
+			patch("HTTP_ROUTE", "vhost: {route: {name: first}}", "INSERT_FIRST", own),
+			"| a:443: /own /a /b3s / | b:443: /",
+			nil,
+		},
+		"before": {
+			patch("HTTP_ROUTE", "vhost: {route: {name: second}}", "INSERT_BEFORE", own),
+			"| a:443: /a /own /b3s / | b:443: /own /",
+			nil,
+		},
+		"after an action": {
+			patch("HTTP_ROUTE", "vhost: {route: {action: REDIRECT}}", "INSERT_AFTER", own),
+			"| a:443: /a /own /b3s / | b:443: /",
+			nil,
+		},
+		"removed": {
+			patch("HTTP_ROUTE", "vhost: {route: {action: ROUTE}}", "REMOVE", "{}"),
+			"| a:443: /a / | b:443:",
+			nil,
+		},
+		"a duration is merged as a whole": {
+			patch("HTTP_ROUTE", "vhost: {route: {name: second}}", "MERGE", "{route: {timeout: 0.5s}}"),
+			"| a:443: /a /b500ms / | b:443: /500ms",
+			nil,
+		},
+		"replacing a route does nothing": {
+			patch("HTTP_ROUTE", "", "REPLACE", own),
+			unpatched,
+			[]string{"[0] REPLACE has no effect on HTTP_ROUTE, as with istiod"},
+		},
 		"host added": {
 			patch("VIRTUAL_HOST", "", "ADD", "{name: c, domains: [c.example.com], routes: ["+own+"]}"), unpatched + " | c: /own", nil,
 		},
@@ -319,23 +418,40 @@ func TestRoutes(t *testing.T) {
 			patch("VIRTUAL_HOST", "", "ADD", "{name: c, domains: [A.example.com]}"), unpatched,
 			[]string{"[0] Envoy would refuse it: several virtual hosts of https.443.web.front.shop have the domain a.example.com"},
 		},
-		"host merged":        {patch("VIRTUAL_HOST", "vhost: {domainName: b.example.com}", "MERGE", "{routes: ["+own+"]}"), "| a:443: /a /b3s / | b:443: / /own", nil},
-		"host replaced":      {patch("VIRTUAL_HOST", "vhost: {name: 'b:443'}", "REPLACE", "{name: d, domains: [d]}"), "| a:443: /a /b3s / | d:", nil},
-		"host removed":       {patch("VIRTUAL_HOST", "vhost: {name: 'b:443'}", "REMOVE", "{}"), "| a:443: /a /b3s /", nil},
-		"gateway":            {patch("VIRTUAL_HOST", "gateway: shop/front, vhost: {name: 'b:443'}", "REMOVE", "{}"), "| a:443: /a /b3s /", nil},
-		"other gateway":      {patch("VIRTUAL_HOST", "gateway: front", "REMOVE", "{}"), unpatched, nil},
-		"port and its name":  {patch("VIRTUAL_HOST", "portNumber: 443, portName: web, vhost: {name: 'b:443'}", "REMOVE", "{}"), "| a:443: /a /b3s /", nil},
+		"host merged": {
+			patch("VIRTUAL_HOST", "vhost: {domainName: b.example.com}", "MERGE", "{routes: ["+own+"]}"),
+			"| a:443: /a /b3s / | b:443: / /own",
+			nil,
+		},
+		"host replaced": {
+			patch("VIRTUAL_HOST", "vhost: {name: 'b:443'}", "REPLACE", "{name: d, domains: [d]}"),
+			"| a:443: /a /b3s / | d:",
+			nil,
+		},
+		"host removed":  {patch("VIRTUAL_HOST", "vhost: {name: 'b:443'}", "REMOVE", "{}"), "| a:443: /a /b3s /", nil},
+		"gateway":       {patch("VIRTUAL_HOST", "gateway: shop/front, vhost: {name: 'b:443'}", "REMOVE", "{}"), "| a:443: /a /b3s /", nil},
+		"other gateway": {patch("VIRTUAL_HOST", "gateway: front", "REMOVE", "{}"), unpatched, nil},
+		"port and its name": {
+			patch("VIRTUAL_HOST", "portNumber: 443, portName: web, vhost: {name: 'b:443'}", "REMOVE", "{}"),
+			"| a:443: /a /b3s /",
+			nil,
+		},
 		"name of other port": {patch("VIRTUAL_HOST", "portName: other", "REMOVE", "{}"), unpatched, nil},
 		"other port":         {patch("VIRTUAL_HOST", "portNumber: 80", "REMOVE", "{}"), unpatched, nil},
 		"all are merged":     {patch("ROUTE_CONFIGURATION", "", "MERGE", "{virtual_hosts: [{name: c, domains: [c]}]}"), unpatched + " | c:", nil},
 		"renamed":            {patch("ROUTE_CONFIGURATION", "", "MERGE", "{name: c}"), unpatched, []string{"[0] routes cannot be renamed"}},
-		"invalid":            {patch("HTTP_ROUTE", "", "MERGE", "{route: {retry_policy: {retry_back_off: {base_interval: 0s}}}}"), unpatched, []string{"[0] Envoy would refuse it"}},
+		"invalid": {
+			patch("HTTP_ROUTE", "", "MERGE", "{route: {retry_policy: {retry_back_off: {base_interval: 0s}}}}"),
+			unpatched,
+			[]string{"[0] Envoy would refuse it"},
+		},
 		"a command in a header": {
 			patch("VIRTUAL_HOST", "", "MERGE", "{request_headers_to_add: [{header: {key: a, value: '%NONE%'}}]}"), unpatched,
 			[]string{"[0] Envoy does not know what is between the percent signs of %NONE%"},
 		},
 		"security is switched off": {
-			patch("VIRTUAL_HOST", "", "MERGE", `{typed_per_filter_config: {envoy.filters.http.rbac: {"@type": `+types+`http.rbac.v3.RBACPerRoute}}}`),
+			patch("VIRTUAL_HOST", "", "MERGE",
+				`{typed_per_filter_config: {envoy.filters.http.rbac: {"@type": `+types+`http.rbac.v3.RBACPerRoute}}}`),
 			unpatched, []string{"[0] " + weakened},
 		},
 	} {
@@ -362,7 +478,8 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestCluster(t *testing.T) {
-	const tls = "{name: envoy.transport_sockets.tls, typed_config: {'@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext, sni: %s}}"
+	const tls = "{name: envoy.transport_sockets.tls, typed_config: {'@type': " +
+		"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext, sni: %s}}"
 	cluster := func(rest string) *clusterv3.Cluster {
 		return read(t, &clusterv3.Cluster{}, "{name: 'outbound|80|v1|a.example.com', type: EDS, connect_timeout: 10s, "+rest+"}")
 	}
@@ -383,7 +500,8 @@ func TestCluster(t *testing.T) {
 			"circuit_breakers: {thresholds: [{max_requests: 1}, {max_requests: 2}]}", nil,
 		},
 		"renamed": {
-			"", "MERGE", "{name: b}", "", "lb_policy: ROUND_ROBIN", []string{"[0] what leads to the cluster outbound|80|v1|a.example.com would not find it as b"},
+			"", "MERGE", "{name: b}", "", "lb_policy: ROUND_ROBIN", []string{"[0] what leads to the cluster outbound|80|v1|a.example.com " +
+				"would not find it as b"},
 		},
 		"invalid": {"", "MERGE", "{connect_timeout: -1s}", "", "lb_policy: ROUND_ROBIN", []string{"[0] Envoy would refuse it"}},
 		"transport socket of its own": {
@@ -397,7 +515,8 @@ func TestCluster(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := extension(t, fmt.Sprintf("- {applyTo: CLUSTER, match: {cluster: {%s}}, patch: {operation: %s, value: %s}}\n", tt.match, tt.op, tt.value))
+			e := extension(t, fmt.Sprintf("- {applyTo: CLUSTER, match: {cluster: {%s}}, patch: {operation: %s, value: %s}}\n", tt.match,
+				tt.op, tt.value))
 			p := New(e, networking.EnvoyFilter_GATEWAY, model.ToClusters, nil)
 			c, kept := p.Cluster(cluster(tt.was))
 			require.Equal(t, tt.want != "", kept)
@@ -420,7 +539,8 @@ func TestCluster(t *testing.T) {
 		})
 	}
 	inbound := read(t, &clusterv3.Cluster{}, "{name: 'inbound|80||'}")
-	e := extension(t, "- {applyTo: CLUSTER, match: {context: SIDECAR_INBOUND, cluster: {service: a.example.com}}, patch: {operation: REMOVE}}\n")
+	e := extension(t, "- {applyTo: CLUSTER, match: {context: SIDECAR_INBOUND, cluster: {service: a.example.com}}, patch: {operation: "+
+		"REMOVE}}\n")
 	_, kept := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters, nil).Cluster(inbound, "a.example.com")
 	require.False(t, kept)
 	_, kept = New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters, nil).Cluster(inbound, "b.example.com")
@@ -431,16 +551,31 @@ func TestCluster(t *testing.T) {
 func TestDecode(t *testing.T) {
 	const struct1 = `{name: s, typed_config: {"@type": type.googleapis.com/udpa.type.v1.TypedStruct, type_url: ` + types + `%s, value: {%s}}}`
 	for name, tt := range map[string]struct{ applyTo, op, value, found string }{
-		"unknown type":       {"HTTP_FILTER", "ADD", `{name: a, typed_config: {"@type": type.googleapis.com/none.Such}}`, "the value is not read: unable to resolve"},
-		"wrong value":        {"CLUSTER", "MERGE", "{lb_policy: NONE}", "a part of the value is ignored: invalid value for enum"},
-		"wrong shape":        {"CLUSTER", "MERGE", "{lb_policy: []}", "the value is not read: "},
-		"unknown field":      {"CLUSTER", "MERGE", "{lb_policy: RANDOM, none: 1}", `a part of the value is ignored: unknown field "none"`},
-		"bootstrap":          {"BOOTSTRAP", "MERGE", "{}", "BOOTSTRAP belongs to the bootstrap of the Envoy, or to what is not served"},
-		"extension config":   {"EXTENSION_CONFIG", "ADD", "{}", "EXTENSION_CONFIG belongs"},
-		"discovery":          {"HTTP_FILTER", "ADD", "{name: a, config_discovery: {config_source: {ads: {}}, type_urls: [a]}}", "extension configurations are not served"},
+		"unknown type": {
+			"HTTP_FILTER",
+			"ADD",
+			`{name: a, typed_config: {"@type": type.googleapis.com/none.Such}}`,
+			"the value is not read: unable to resolve",
+		},
+		"wrong value":      {"CLUSTER", "MERGE", "{lb_policy: NONE}", "a part of the value is ignored: invalid value for enum"},
+		"wrong shape":      {"CLUSTER", "MERGE", "{lb_policy: []}", "the value is not read: "},
+		"unknown field":    {"CLUSTER", "MERGE", "{lb_policy: RANDOM, none: 1}", `a part of the value is ignored: unknown field "none"`},
+		"bootstrap":        {"BOOTSTRAP", "MERGE", "{}", "BOOTSTRAP belongs to the bootstrap of the Envoy, or to what is not served"},
+		"extension config": {"EXTENSION_CONFIG", "ADD", "{}", "EXTENSION_CONFIG belongs"},
+		"discovery": {
+			"HTTP_FILTER",
+			"ADD",
+			"{name: a, config_discovery: {config_source: {ads: {}}, type_urls: [a]}}",
+			"extension configurations are not served",
+		},
 		"operation":          {"CLUSTER", "REPLACE", "{}", "REPLACE has no effect on CLUSTER, as with istiod"},
 		"invalid when added": {"HTTP_ROUTE", "ADD", "{name: a}", "Envoy would refuse it: invalid Route.Match"},
-		"invalid within":     {"HTTP_FILTER", "ADD", `{name: a, typed_config: {"@type": ` + types + `http.buffer.v3.Buffer, max_request_bytes: 0}}`, "Envoy would refuse it: invalid Buffer"},
+		"invalid within": {
+			"HTTP_FILTER",
+			"ADD",
+			`{name: a, typed_config: {"@type": ` + types + `http.buffer.v3.Buffer, max_request_bytes: 0}}`,
+			"Envoy would refuse it: invalid Buffer",
+		},
 		"typed struct of an unknown type": {
 			"HTTP_FILTER", "ADD", fmt.Sprintf(struct1, "none.Such", ""), "there is no type " + types + "none.Such",
 		},
@@ -451,7 +586,8 @@ func TestDecode(t *testing.T) {
 		"typed": {"HTTP_FILTER", "ADD", fmt.Sprintf(struct1, "http.buffer.v3.Buffer", "max_request_bytes: 5"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := extension(t, fmt.Sprintf("- {applyTo: %s, patch: {operation: %s, value: %s}}\n- {applyTo: HTTP_FILTER, patch: {operation: ADD, value: %s}}\n",
+			e := extension(t, fmt.Sprintf("- {applyTo: %s, patch: {operation: %s, value: %s}}\n- {applyTo: HTTP_FILTER, patch: {operation: "+
+				"ADD, value: %s}}\n",
 				tt.applyTo, tt.op, tt.value, lua))
 			last := e.Patches[len(e.Patches)-1]
 			require.Equal(t, "spec.configPatches[1]", last.Field)

@@ -10,11 +10,14 @@ import (
 	"tributary/server/envoy/model"
 )
 
+// regexCheck says why clients would refuse a regular expression, or returns nothing.
+type regexCheck = func(re string) string
+
 // Patcher applies the patches of a context to resources.
 type Patcher struct {
 	list    []*model.Patch
 	context networking.EnvoyFilter_PatchContext
-	regex   func(string) string
+	regex   regexCheck
 
 	Applied  model.Findings // the places of patches that changed something, without a reason
 	Findings model.Findings
@@ -22,7 +25,7 @@ type Patcher struct {
 
 // New returns a Patcher with those patches of an extension, which may be nil, that are for a context and apply to some things. regex says
 // why the clients would refuse a regular expression, or returns nothing.
-func New(e *model.Extension, context networking.EnvoyFilter_PatchContext, to []networking.EnvoyFilter_ApplyTo, regex func(string) string,
+func New(e *model.Extension, context networking.EnvoyFilter_PatchContext, to []networking.EnvoyFilter_ApplyTo, regex regexCheck,
 ) *Patcher {
 	p := &Patcher{context: context, regex: regex}
 	if e == nil {
@@ -59,7 +62,7 @@ func (a *attempt) to(to networking.EnvoyFilter_ApplyTo) func(func(*model.Patch) 
 
 // apply patches a copy of a resource, and returns it, or nothing if the resource is removed. Patches with which Envoy would refuse the
 // result are left out.
-func apply[M proto.Message](p *Patcher, m M, patch func(*attempt, M) (keep bool), refused func(was, now M, regex func(string) string) string,
+func apply[M proto.Message](p *Patcher, m M, patch func(*attempt, M) (keep bool), refused func(was, now M, regex regexCheck) string,
 ) (now M, keep bool) {
 	if p.Idle() {
 		return m, true
@@ -111,7 +114,8 @@ func (p *Patcher) noteDisarmed(a *attempt, was, now proto.Message, with func([]*
 			off = !disarmed(before, other)
 		}
 		if off {
-			p.Findings.Warn(patch.Place, "what enforces security is changed by it, as with istiod: requests or connections that were refused may pass")
+			p.Findings.Warn(patch.Place, "what enforces security is changed by it, as with istiod: requests or connections that were refused "+
+				"may pass")
 		}
 	}
 }

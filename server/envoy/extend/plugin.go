@@ -140,7 +140,8 @@ func codeOf(spec *extensionsv1alpha1.WasmPlugin, cluster func(host string, port 
 	case "https":
 		port = 443
 	default:
-		return nil, "spec.url", "images are fetched by Istio's agent, and not by Envoy: put the module on the machine (file://), or on a web server"
+		return nil, "spec.url", "images are fetched by Istio's agent, and not by Envoy: put the module on the machine (file://), or on a " +
+			"web server"
 	}
 	if spec.GetSha256() == "" {
 		return nil, "spec.sha256", "Envoy fetches nothing of which it does not know the checksum"
