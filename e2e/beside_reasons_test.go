@@ -55,7 +55,6 @@ var different = []struct {
 		`set)|[0-9.]+_[0-9]+: istiod has ` +
 		`it)$`), "a service of TCP with addresses and ranges is one filter chain for all of them; istiod has a listener for each address " +
 		"and a chain for each range", compared.isMixed},
-	{regexp.MustCompile(`^cluster rate_limit_cluster: istiod has it$`), "EnvoyFilters are not translated", compared.filtered},
 	{otherAddresses{}, "of two hosts that share an address, one has it as a domain; istiod also writes ranges of addresses as domains, " +
 		"which match nothing", nil},
 	{otherPort{}, "a route to a service of one port leads there, as Istio's documentation says; istiod takes the port that the request came " +
@@ -105,15 +104,14 @@ type compared struct {
 	hashes  bool     // there are policies of ports that say of what a hash is made
 	split   []string // hosts that several namespaces have, where there are Sidecars
 
-	// of samples: there are services of MongoDB, policies of ISTIO_MUTUAL, services of addresses and ranges, EnvoyFilters
-	mongo, mutual, mixed, filters bool
+	// of samples: there are services of MongoDB, policies of ISTIO_MUTUAL, services of addresses and ranges
+	mongo, mutual, mixed bool
 }
 
 func (c compared) direct() bool   { return c.plain }
 func (c compared) ofMongo() bool  { return c.mongo }
 func (c compared) ofMutual() bool { return c.mutual }
 func (c compared) isMixed() bool  { return c.mixed }
-func (c compared) filtered() bool { return c.filters }
 
 func (c compared) byPort() bool { return !c.gateway && c.hashes }
 func (c compared) clash() bool  { return c.gateway && c.clashes }

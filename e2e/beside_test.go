@@ -21,6 +21,7 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
@@ -358,6 +359,12 @@ func TestCornersBesideIstiod(t *testing.T) {
 func TestSeveralOfOneHostBesideIstiod(t *testing.T) {
 	t.Parallel()
 	besideIstiod(t, "testdata/several")
+}
+
+// So it is with what EnvoyFilters change, in each way.
+func TestEnvoyFiltersBesideIstiod(t *testing.T) {
+	t.Parallel()
+	besideIstiod(t, "testdata/filters")
 }
 
 // So it is with other meshes.

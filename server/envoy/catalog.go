@@ -291,23 +291,25 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 			return true, translate.ListenerOptions{}, false
 		}
 		c.cache.release(translated[host])
-		translated[host] = c.translate(host, s.profile, s.sidecar)
+		translated[host] = c.translate(host, s.profile, s.sidecar, s.extensionOf(host))
 		delete(s.stale, host)
 	}
 	s.behind.Store(false)
 	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
 	by = translate.ListenerOptions{
 		Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Observation: s.observation,
+		Extension: s.extension,
 	}
 	return false, by, c.synced
 }
 
 // translate returns the translation of a host for clients of a profile, which the scope releases to c.cache, or nil; c.mu is held.
-func (c *Catalog) translate(host string, p model.Profile, only *index.SidecarRule) *translate.Translation {
+func (c *Catalog) translate(host string, p model.Profile, only *index.SidecarRule, e *model.Extension) *translate.Translation {
 	v := c.mesh.View(host, p, only)
 	if v == nil {
 		return nil
 	}
+	v.Extended = e
 	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v) })
 }
 

@@ -39,7 +39,7 @@ func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 		return nil
 	}
 	all := WithoutEffect(r)
-	for _, f := range c.dangling(r.Key()) {
+	for _, f := range append(c.dangling(r.Key()), c.unmatched(r.Key(), scopes)...) {
 		all = append(all, f.String())
 	}
 	scopesOf := make(map[model.Role]int)
@@ -125,6 +125,18 @@ func (c *Catalog) dangling(key resource.Key) (found model.Findings) {
 	return found
 }
 
+// unmatched returns the patches of an EnvoyFilter that change nothing for any client and of which nothing else is said.
+func (c *Catalog) unmatched(key resource.Key, scopes []*scope) (found model.Findings) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, p := range c.mesh.PatchesOf(key) {
+		if !slices.ContainsFunc(scopes, func(s *scope) bool { return s.applied.has(p.Place) || s.findings.has(p.Place) }) {
+			found.Note(p.Place, "no client has anything that it matches")
+		}
+	}
+	return found
+}
+
 // Affected returns the objects of which something has no effect on clients, in order. It is empty if no client has asked for Envoy's types.
 func (c *Catalog) Affected() []resource.Key {
 	scopes := c.current()
@@ -136,7 +148,7 @@ func (c *Catalog) Affected() []resource.Key {
 		s.findings.objects(all)
 	}
 	for r := range c.view.Snapshot().All() {
-		if key := r.Key(); !all[key] && (c.coverage.affected(r) || len(c.dangling(key)) > 0) {
+		if key := r.Key(); !all[key] && (c.coverage.affected(r) || len(c.dangling(key)) > 0 || len(c.unmatched(key, scopes)) > 0) {
 			all[key] = true
 		}
 	}
@@ -182,6 +194,17 @@ func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 				Role: model.Sidecar, Namespace: namespace, Labels: model.LabelText(spec.GetSelector().GetMatchLabels()),
 				Credentials: model.DefaultCredentials,
 			}] = true
+		}
+		if r.Key().Kind == resource.EnvoyFilter || r.Key().Kind == resource.WasmPlugin {
+			labels, err := index.ExtendedLabels(r)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", r.Key(), err)
+			}
+			for _, role := range []model.Role{model.Sidecar, model.Ingress} {
+				profiles[model.Profile{
+					Role: role, Namespace: namespace, Labels: model.LabelText(labels), Credentials: model.DefaultCredentials,
+				}] = true
+			}
 		}
 		if r.Key().Kind != resource.Gateway {
 			continue

@@ -41,12 +41,18 @@ var nodes = []*corev3.Node{
 	nodeWith(node("default", "NONE", ""), "app", "two", "version", "v1"), nodeWith(node("default", "REDIRECT", ""), "version", "v2"),
 	nodeWith(gatewayNode("default"), "app", "two"), resolving(node("shop", "REDIRECT", "")),
 	nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), nodeAs(node("shop", "REDIRECT", ""), "/etc/identity"),
-	nodeAs(gatewayNode("shop"), "/etc/identity"), nodeAs(gatewayNode("shop"), "/etc/other"),
+	nodeAs(gatewayNode("shop"), "/etc/identity"), nodeAs(gatewayNode("shop"), "/etc/other"), versioned(node("default", "NONE", "")),
 }
 
 // resolving returns a node that answers DNS queries.
 func resolving(n *corev3.Node) *corev3.Node {
 	n.GetMetadata().GetFields()[model.MetadataDNS] = structpb.NewStringValue("true")
+	return n
+}
+
+// versioned returns a node that says of which version it is.
+func versioned(n *corev3.Node) *corev3.Node {
+	n.GetMetadata().GetFields()[model.MetadataIstio] = structpb.NewStringValue("1.27.9")
 	return n
 }
 
@@ -74,8 +80,8 @@ func node(namespace, interception, agent string) *corev3.Node {
 	}}}
 }
 
-// histories are of what they are: of everything, of Gateways that compete, of what leads to services, of workloads, of mutual TLS, and of
-// what secures gateways.
+// histories are of what they are: of everything, of Gateways that compete, of what leads to services, of workloads, of mutual TLS, of what
+// secures gateways, and of what changes resources.
 var histories = [][]resource.Kind{
 	nil,
 	{resource.Gateway, resource.VirtualService},
@@ -83,6 +89,7 @@ var histories = [][]resource.Kind{
 	{resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule},
 	{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.PeerAuthentication, resource.MeshConfig},
 	{resource.Gateway, resource.AuthorizationPolicy, resource.RequestAuthentication, resource.ServiceEntry},
+	{resource.ServiceEntry, resource.VirtualService, resource.Gateway, resource.EnvoyFilter, resource.EnvoyFilter, resource.WasmPlugin},
 }
 
 // Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and if each was told for

@@ -10,6 +10,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/translate"
@@ -37,6 +38,9 @@ type scope struct {
 	observation *model.Observation // what it logs and traces
 	observed    uint64             // the state of the mesh in which that was found out
 	serves      []string           // the hosts of the services that its clients serve; read-only
+	extension   *model.Extension   // what EnvoyFilters and WasmPlugins change
+	onClusters  *model.Extension   // the part of that which patches clusters
+	extended    uint64             // the state of the mesh in which that was found out
 
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
@@ -52,7 +56,11 @@ type scope struct {
 	revision     memstore.Revision         // of the view, to which it is brought
 	dropped      bool
 
+	added        map[string][]*xds.Entry // clusters and listeners that patches add, by type
+	routePatches *model.Extension        // the part of the options that patches routes
+
 	findings findingIndex // safe for concurrent use
+	applied  findingIndex // the places of patches that changed something, without a reason; the same
 }
 
 func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
@@ -145,6 +153,13 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	}
 	if s.profile.Role != model.Ingress && (only != s.sidecar || s.observed != m.Observes) {
 		s.observation, s.observed = m.Observation(s.profile, only), m.Observes
+	}
+	if only != s.sidecar || s.extended != m.Extends {
+		s.extension, s.extended = m.Extension(s.profile, only), m.Extends
+		if part := extend.Only(s.extension, model.ToClusters); !part.Equal(s.onClusters) {
+			s.onClusters = part
+			maps.Copy(s.stale, m.AllHosts())
+		}
 	}
 	if only != s.sidecar {
 		s.sidecar = only
@@ -257,7 +272,7 @@ func (c *change) replace(host string, t *translate.Translation) {
 	}
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
-	c.findings.set("host "+host, t.Findings)
+	c.note("host "+host, t.Findings, t.Applied)
 	if c.profile.Resolves && len(old.Addresses)+len(t.Addresses) > 0 {
 		c.resolve(host, t)
 	}
@@ -362,6 +377,9 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 			c.routes[route] = true
 		}
 	}
+	if !by.Extension.Equal(c.options.Extension) {
+		c.setExtension(by.Extension)
+	}
 	c.options = by
 	if by.Observation != nil {
 		c.findings.set("what is logged and traced", by.Observation.Findings)
@@ -370,7 +388,7 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 		c.bindings[b] = true
 	}
 	if c.profile.Captures {
-		put(c.commits, c.listeners, translate.EntryOf(by.VirtualOutbound()))
+		c.putListener(by.VirtualOutbound(), nil)
 	}
 }
 
@@ -381,15 +399,15 @@ func (c *change) share() {
 		if r.hosts.Len() == 0 {
 			delete(c.shared, route)
 			remove(c.commits, c.scope.routes, route)
-			c.findings.set("routes "+route, nil)
+			c.note("routes "+route, nil, nil)
 			continue
 		}
 		if c.profile.OnDemand && !c.shareOnDemand(route, r) && r.shared == 0 {
-			c.findings.set("routes "+route, nil)
+			c.note("routes "+route, nil, nil)
 			continue
 		}
-		entry, found := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted)
-		c.findings.set("routes "+route, found)
+		entry, found, applied := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted, c.routePatches)
+		c.note("routes "+route, found, applied)
 		if c.profile.OnDemand && !r.whole {
 			continue
 		}
@@ -408,27 +426,17 @@ func (c *change) share() {
 		inbound := c.isInbound(name)
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
-			if c.findings.set("listener "+name, nil); !inbound {
+			if c.note("listener "+name, nil, nil); !inbound {
 				remove(c.commits, c.listeners, name)
 			}
 			continue
 		}
 		if inbound {
-			c.findings.set("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)))
+			c.note("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)), nil)
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)
-		c.findings.set("listener "+l.GetName(), found.Sorted())
-		if len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil {
-			remove(c.commits, c.listeners, l.GetName()) // Envoy wants one
-			continue
-		}
-		if c.profile.OnDemand {
-			translate.OnDemand(l)
-		}
-		commit := commitOf(c.commits, c.listeners) // which may remove an inbound listener of the name
-		commit.Remove = slices.DeleteFunc(commit.Remove, func(gone string) bool { return gone == name })
-		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
+		c.putListener(l, found)
 	}
 }
 

@@ -28,7 +28,7 @@ const otherHost = "clients probe the address of an endpoint only: workloads of a
 
 // declared has a declaration for each message of the kinds that are translated. A test walks them, so that a field of a newer version of
 // the definitions has to be declared, and docs/fields.md has them as a table.
-var declared = merged(declaredOfMesh, declaredOfSecurity, map[protoreflect.FullName]declaration{
+var declared = merged(declaredOfMesh, declaredOfSecurity, declaredOfExtensions, map[protoreflect.FullName]declaration{
 	"istio.networking.v1alpha3.ServiceEntry": {
 		translated: "hosts addresses ports location resolution endpoints workloadSelector exportTo subjectAltNames",
 	},

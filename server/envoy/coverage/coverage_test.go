@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	networkingv1beta1 "istio.io/api/networking/v1beta1"
@@ -25,6 +26,7 @@ var translatedKinds = []proto.Message{
 	&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{},
 	&securityv1beta1.AuthorizationPolicy{}, &securityv1beta1.RequestAuthentication{},
 	&networking.Gateway{}, &networking.Sidecar{}, &networking.WorkloadGroup{},
+	&networking.EnvoyFilter{}, &extensionsv1alpha1.WasmPlugin{},
 	&telemetryv1alpha1.Telemetry{}, &networkingv1beta1.ProxyConfig{}, &meshv1alpha1.MeshConfig{},
 	&securityv1beta1.PeerAuthentication{},
 }

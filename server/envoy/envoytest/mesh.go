@@ -82,6 +82,9 @@ func (m *Mesh) Change() {
 	m.Table.Apply(puts, deletes)
 }
 
+// rootKinds are those of which some objects of a list of kinds are in the root namespace.
+var rootKinds = []resource.Kind{resource.PeerAuthentication, resource.EnvoyFilter, resource.WasmPlugin}
+
 func (m *Mesh) key() resource.Key {
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"), Name: m.pick("a", "b", "c", "d")}
 	if len(m.kinds) > 0 {
@@ -89,7 +92,7 @@ func (m *Mesh) key() resource.Key {
 		switch {
 		case key.Kind == resource.MeshConfig:
 			return resource.Key{Kind: resource.MeshConfig, Name: "istio"}
-		case key.Kind == resource.PeerAuthentication && m.one(3):
+		case slices.Contains(rootKinds, key.Kind) && m.one(3):
 			key.Namespace = "istio-system"
 		}
 		return key
@@ -156,6 +159,10 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 			spec = m.authorization()
 		case resource.RequestAuthentication:
 			spec = m.tokens()
+		case resource.EnvoyFilter:
+			spec = m.envoyFilter()
+		case resource.WasmPlugin:
+			spec = m.wasmPlugin()
 		default:
 			spec = m.service()
 		}

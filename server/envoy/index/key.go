@@ -52,6 +52,9 @@ func Key(v *model.View) model.Key {
 	if d.Flag(v.Inbound != nil); v.Inbound != nil {
 		d.Text(v.Inbound.From)
 	}
+	if d.Flag(v.Extended != nil); v.Extended != nil {
+		d.Text(v.Extended.From)
+	}
 	d.Number(int64(len(v.Objects)))
 	for _, of := range v.Objects {
 		d.Object(of)

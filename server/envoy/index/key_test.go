@@ -18,8 +18,8 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		fields []string
 	}{
 		{model.View{}, []string{
-			"Host", "Service", "Policy", "Mutual", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Inbound", "Client",
-			"Objects", "Findings",
+			"Host", "Service", "Policy", "Mutual", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Inbound",
+			"Extended", "Client", "Objects", "Findings",
 		}},
 		// by from, and the profile
 		{model.Inbound{}, []string{"Captured", "Transparent", "Localhost", "Ports", "From"}},
@@ -60,7 +60,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	} {
 		different(model.View{Client: p}, of)
 	}
-	require.Equal(t, 13, reflect.TypeFor[model.Profile]().NumField())
+	require.Equal(t, 15, reflect.TypeFor[model.Profile]().NumField())
 	r := &model.Rule[*networking.VirtualService]{Version: "1"}
 	different(model.View{Host: "a"}, "host")
 	different(model.View{Seen: &model.Observation{}}, "what is logged")
@@ -71,6 +71,8 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	different(model.View{Mutual: &model.Mutual{From: "a"}}, "what mutual TLS is made of")
 	different(model.View{Inbound: &model.Inbound{}}, "what comes in")
 	different(model.View{Inbound: &model.Inbound{From: "a"}}, "what what comes in is made of")
+	different(model.View{Extended: &model.Extension{}}, "extension")
+	different(model.View{Extended: &model.Extension{From: "a"}}, "what an extension is made of")
 	different(model.View{Service: &model.Service{}}, "service")
 	different(model.View{Service: &model.Service{From: "a"}}, "what a service is made of")
 	different(model.View{Policy: model.Policy{From: "a"}}, "policy")

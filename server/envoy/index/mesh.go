@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 )
 
@@ -36,6 +38,9 @@ type Mesh struct {
 	Invalid     []resource.Key // security objects without a valid version
 	serving     serving
 	Ingresses   uint64 // counts changes of which Sidecar with ingress listeners is in force
+	filters     map[resource.Key]*extend.Filter
+	plugins     objects[*extensionsv1alpha1.WasmPlugin]
+	Extends     uint64 // counts changes that may affect what EnvoyFilters and WasmPlugins change for clients
 	Policies    *rules[*networking.DestinationRule]
 	Virtuals    *rules[*networking.VirtualService]
 
@@ -81,6 +86,7 @@ func NewMesh() *Mesh {
 		serving: serving{
 			places: make(map[place]*served), byEntry: make(map[resource.Key]map[place]struct{}), changed: make(map[place]struct{}),
 		},
+		filters: make(map[resource.Key]*extend.Filter), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
 		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
 	}
 }
@@ -124,6 +130,8 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 		m.setTelemetry(key, r, as[*telemetryv1alpha1.Telemetry](spec), touched)
 	case resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication:
 		m.setSecurity(key, r, spec, touched)
+	case resource.EnvoyFilter, resource.WasmPlugin:
+		m.setExtension(key, r, spec, touched)
 	case resource.DestinationRule:
 		m.touch(m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec))), touched)
 	case resource.VirtualService:
@@ -169,6 +177,7 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	m.touchProviders(touched)
 	m.touchSecurity(touched)
+	m.touchPlugins(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
 		for _, r := range m.Virtuals.leads[host] {
 			m.touchRoutes(r, touched)
@@ -395,6 +404,7 @@ var Kinds = []resource.Kind{
 	resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule, resource.VirtualService,
 	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
 	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
+	resource.EnvoyFilter, resource.WasmPlugin,
 }
 
 // Size is about the number of AllHosts.

@@ -151,11 +151,18 @@ func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
 	return first
 }
 
-// OfNoHost returns the objects that affect all hosts of the clients of a profile: their Sidecar, Telemetries, and the MeshConfig.
+// OfNoHost returns the objects that affect all hosts of the clients of a profile: their Sidecar, Telemetries,
+// EnvoyFilters and WasmPlugins, and the MeshConfig.
 func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
 	all := slices.Collect(maps.Keys(m.configs))
 	for _, t := range m.telemetriesOf(p) {
 		all = append(all, t.Key)
+	}
+	for _, f := range m.filtersOf(p) {
+		all = append(all, f.Key)
+	}
+	for _, o := range m.pluginsOf(p) {
+		all = append(all, o.Key)
 	}
 	if only := m.SidecarFor(p); only != nil {
 		all = append(all, only.key)

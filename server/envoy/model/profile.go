@@ -62,6 +62,8 @@ type Profile struct {
 	Large       bool   // regular expressions may be as large as Istio's proxies take them
 	Identity    string // where the client's certificate and key come from; empty if it has none
 	Inbound     string // the ports of services that a sidecar's workload serves; see InboundText
+	Version     string // of Istio, as the client says, as far as objects look at it
+	Metadata    string // what else the client says of itself in texts, as far as objects look at it; in the form of Labels
 }
 
 // size is how many bytes the profile has.
@@ -106,9 +108,12 @@ func LabelText(labels map[string]string) string {
 }
 
 // LabelMap returns the labels.
-func (p *Profile) LabelMap() map[string]string {
+func (p *Profile) LabelMap() map[string]string { return LabelMapOf(p.Labels) }
+
+// LabelMapOf returns the labels that LabelText made a text of.
+func LabelMapOf(text string) map[string]string {
 	labels := make(map[string]string)
-	for pair := range slices.Chunk(keys.Split(p.Labels), 2) {
+	for pair := range slices.Chunk(keys.Split(text), 2) {
 		labels[pair[0]] = pair[1]
 	}
 	return labels
@@ -167,6 +172,13 @@ func ProfileOf(node *corev3.Node) Profile {
 		said[name] = value.GetStringValue()
 	}
 	p.Labels, p.Labelled = LabelText(said), len(said) > 0
+	texts := make(map[string]string)
+	for name, value := range fields {
+		if text, ok := value.GetKind().(*structpb.Value_StringValue); ok {
+			texts[name] = text.StringValue
+		}
+	}
+	p.Version, p.Metadata = texts[MetadataIstio], LabelText(texts)
 	p.Locality = Locality{node.GetLocality().GetRegion(), node.GetLocality().GetZone(), node.GetLocality().GetSubZone()}
 	if p.Locality == (Locality{}) {
 		p.Locality = LocalityOf(strings.ReplaceAll(labels[localityLabel].GetStringValue(), ".", "/"))

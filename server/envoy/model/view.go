@@ -28,6 +28,8 @@ type View struct {
 	Secured *Security                           // is what security objects ask of these
 	Inbound *Inbound                            // of a sidecar; nil elsewhere
 
+	Extended *Extension // by EnvoyFilters and WasmPlugins: all of it with the listeners of a gateway, else what patches clusters
+
 	Client   Profile        // without what does not bear on the rest
 	Objects  []resource.Key // of which it was made
 	Findings Findings

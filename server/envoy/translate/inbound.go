@@ -30,6 +30,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/telemetry"
 )
@@ -42,16 +43,27 @@ const (
 
 // addInbound adds the inbound listeners of a sidecar, and their clusters.
 func (t *Translation) addInbound(v *model.View) {
+	if v.Extended != nil {
+		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
+	}
+	patches := Patcher(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters)
+	defer func() { t.patched(patches) }()
+	addCluster := func(c *clusterv3.Cluster, hosts ...string) {
+		if patched, kept := patches.Cluster(c, hosts...); kept {
+			t.Clusters = append(t.Clusters, EntryOf(patched))
+		}
+	}
 	var chains []*listenerv3.FilterChain
 	for i := range v.Inbound.Ports {
 		w := &v.Inbound.Ports[i]
 		c := inboundCluster(v, w)
+		of := []*listenerv3.FilterChain{refusing(w.Number)}
 		if why := model.Refused(c); why != "" {
-			t.Findings.Note(w.Place, "%s: there is no cluster %s", why, c.GetName())
-			continue
+			t.Findings.Note(w.Place, "%s: connections are refused", why)
+		} else {
+			addCluster(c, w.Hosts...)
+			of = t.portChains(v, w)
 		}
-		t.Clusters = append(t.Clusters, EntryOf(c))
-		of := t.portChains(v, w)
 		if !w.Bound {
 			chains = append(chains, of...)
 			continue
@@ -61,7 +73,7 @@ func (t *Translation) addInbound(v *model.View) {
 	if v.Inbound.Captured {
 		chains = append(t.passChains(v), chains...)
 		t.addListener(v, virtualInbound, socket(model.Wildcard, model.InboundPort), chains, false)
-		t.Clusters = append(t.Clusters, EntryOf(inboundPassthrough()))
+		addCluster(inboundPassthrough())
 	}
 }
 
@@ -149,7 +161,7 @@ func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*liste
 		tcp, matches = http, []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
 	}
 	for _, m := range matches {
-		c := inboundFilters(v, m, w)
+		c := t.inboundFilters(v, m, w)
 		if m.terminates {
 			if c.TransportSocket = tcp; m.http {
 				c.TransportSocket = http
@@ -194,7 +206,7 @@ func refusing(port uint32) *listenerv3.FilterChain {
 }
 
 // inboundFilters returns a filter chain of connections to a port.
-func inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv3.FilterChain {
+func (t *Translation) inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv3.FilterChain {
 	c := &listenerv3.FilterChain{Name: virtualInbound, FilterChainMatch: &listenerv3.FilterChainMatch{
 		TransportProtocol: m.transport, ApplicationProtocols: m.protocols,
 	}}
@@ -215,17 +227,20 @@ func inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv
 		c.Name += "-catchall-http"
 	}
 	if m.http {
-		c.Filters = []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", inboundManager(v, stats, cluster, w))}
-		return c
+		c.Filters = []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", t.inboundManager(v, stats, cluster, w))}
+	} else {
+		c.Filters = secureTCP(v.Secured, tcpProxy(cluster, v.Seen))
 	}
-	c.Filters = secureTCP(v.Secured, tcpProxy(cluster, v.Seen))
+	c.Filters = extend.AddNetwork(v.Extended, c.GetFilters(), inboundPlace(w.Number))
 	return c
 }
 
 // inboundManager returns the manager of requests that come to the workload.
-func inboundManager(v *model.View, stats, cluster string, w *model.Workport) *hcmv3.HttpConnectionManager {
+func (t *Translation) inboundManager(v *model.View, stats, cluster string, w *model.Workport) *hcmv3.HttpConnectionManager {
 	m := httpManager(model.StatName(stats), "", v.Seen)
-	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: inboundRoutes(cluster, w)}
+	patches := Patcher(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToRoutes)
+	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: patches.Routes(inboundRoutes(cluster, w))}
+	t.patched(patches)
 	m.ServerName = "istio-envoy"
 	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
 	m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{
@@ -238,6 +253,7 @@ func inboundManager(v *model.View, stats, cluster string, w *model.Workport) *hc
 		m.HttpFilters = append([]*hcmv3.HttpFilter{HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})}, m.GetHttpFilters()...)
 	}
 	secureHTTP(v.Secured, m)
+	extend.AddHTTP(v.Extended, m, inboundPlace(w.Number))
 	return m
 }
 
@@ -279,6 +295,12 @@ func (t *Translation) addListener(v *model.View, name string, at *corev3.Address
 			listenerFilter("envoy.filters.listener.original_src", &originalsrcv3.OriginalSrc{Mark: originalMark}))
 	}
 	l.ListenerFilters = append(l.ListenerFilters, inspectors(chains)...)
+	patches := Patcher(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToListeners)
+	l, kept := patches.Listener(l)
+	t.patched(patches)
+	if !kept {
+		return
+	}
 	if v.Client.OnDemand {
 		OnDemand(l)
 	}

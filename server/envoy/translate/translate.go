@@ -32,6 +32,7 @@ type Translation struct {
 
 	Objects  []resource.Key // it was made of
 	Findings model.Findings // in Objects
+	Applied  model.Findings // the places of patches that changed something, without a reason
 
 	Key   model.Key // of its view
 	Users int       // scopes that have it; guarded by units.mu
@@ -68,7 +69,10 @@ const lateAudience = 10
 func View(v *model.View) *Translation {
 	t := &Translation{Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings)}
 	t.add(v, v.Client)
-	t.Findings = t.Findings.Sorted()
+	t.Findings, t.Applied = t.Findings.Sorted(), t.Applied.Sorted()
+	for _, f := range t.Applied {
+		t.Objects = append(slices.Clip(t.Objects), f.Of)
+	}
 	return t
 }
 
@@ -91,6 +95,8 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 	t.Precedence = s.Precedence
 	t.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a string) bool { return !resource.IsAddress(a) })
 	claims := make(map[model.Binding]claim)
+	patches := Patcher(v.Extended, ContextOf(client.Role), model.ToClusters)
+	defer t.patched(patches)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, v.Policy.Subsets...) {
@@ -105,6 +111,10 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 			}
 			if why := model.Refused(c); why != "" {
 				t.Findings.Note(v.PlaceOf(p), "%s: there is no cluster %s", why, c.GetName())
+				continue
+			}
+			c, kept := patches.Cluster(c)
+			if !kept {
 				continue
 			}
 			t.Clusters = append(t.Clusters, EntryOf(c))
