@@ -60,18 +60,20 @@ func node(namespace, interception, agent string) *corev3.Node {
 	}}}
 }
 
-// histories are of what they are: of everything, of Gateways that compete, and of what leads to services.
+// histories are of what they are: of everything, of Gateways that compete, of what leads to services, and of
+// workloads.
 var histories = [][]resource.Kind{
 	nil,
 	{resource.Gateway, resource.VirtualService},
 	{resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.Sidecar},
+	{resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule},
 }
 
 // Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and if each was told for
 // itself; and it is something that can be told: names that are known lead somewhere, and no domain, server name or address stands twice
 // where it must not. Clients that were away for some changes are told the same. One seed is one history; ENVOY_MODEL_SEEDS asks for more.
 func TestHistory(t *testing.T) {
-	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "6"), 10, 64)
+	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "8"), 10, 64)
 	require.NoError(t, err)
 	for seed := range seeds {
 		h := envoytest.New(seed, histories[seed%uint64(len(histories))]...)

@@ -24,6 +24,8 @@ type declaration struct {
 	unsupported map[string]string // what has no effect although it should, and what happens instead
 }
 
+const otherHost = "clients probe the address of an endpoint only: workloads of a group with one are not checked"
+
 // declared has a declaration for each message of the kinds that are translated. A test walks them, so that a field of a newer version of
 // the definitions has to be declared, and docs/fields.md has them as a table.
 var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
@@ -38,6 +40,23 @@ var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
 		meaningless: map[string]string{"serviceAccount": "it is for mutual TLS between Istio's proxies"},
 		unsupported: map[string]string{"network": "endpoints of all networks are served as they are, without a gateway in between"},
 	},
+	"istio.networking.v1alpha3.WorkloadGroup": {translated: "metadata template probe"},
+	"istio.networking.v1alpha3.WorkloadGroup.ObjectMeta": {
+		translated: "labels", meaningless: map[string]string{"annotations": "they are for WorkloadEntries that istiod makes"},
+	},
+	"istio.networking.v1alpha3.ReadinessProbe": {
+		translated:  "timeoutSeconds periodSeconds successThreshold failureThreshold httpGet tcpSocket grpc",
+		meaningless: map[string]string{"initialDelaySeconds": "an endpoint gets no requests before it has answered a probe"},
+		unsupported: map[string]string{"exec": "clients run no commands on workloads: these are not checked"},
+	},
+	"istio.networking.v1alpha3.HTTPHealthCheckConfig": {
+		translated: "path port scheme httpHeaders", unsupported: map[string]string{"host": otherHost},
+	},
+	"istio.networking.v1alpha3.HTTPHeader": {translated: "name value"},
+	"istio.networking.v1alpha3.TCPHealthCheckConfig": {
+		translated: "port", unsupported: map[string]string{"host": otherHost},
+	},
+	"istio.networking.v1alpha3.GrpcHealthCheckConfig": {translated: "port service"},
 	"istio.networking.v1alpha3.DestinationRule": {
 		translated:  "host trafficPolicy subsets exportTo",
 		unsupported: map[string]string{"workloadSelector": "a rule with one has no effect"},
@@ -191,6 +210,10 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			if h.GetDelegate() != nil && len(m.GetHosts()) == 0 {
 				found(fmt.Sprintf("%s.http[%d].delegate", at, i), "what is delegated is not delegated any further: the route is left out")
 			}
+		}
+	case *networking.WorkloadGroup:
+		if t := m.GetTemplate(); t != nil && !proto.Equal(t, &networking.WorkloadEntry{Labels: t.GetLabels()}) {
+			found(at+".template", "only its labels count, since nobody registers workloads by it: WorkloadEntries say the rest")
 		}
 	case *telemetryv1alpha1.AccessLogging:
 		if !telemetry.IsForClients(m.GetMatch().GetMode()) {

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the table of docs/fields.md")
 
 var translatedKinds = []proto.Message{
 	&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{},
-	&networking.Gateway{}, &networking.Sidecar{},
+	&networking.Gateway{}, &networking.Sidecar{}, &networking.WorkloadGroup{},
 	&telemetryv1alpha1.Telemetry{}, &networkingv1beta1.ProxyConfig{}, &meshv1alpha1.MeshConfig{},
 }
 

@@ -77,7 +77,7 @@ func (m *Mesh) key() resource.Key {
 		key.Kind = m.kinds[m.rand.IntN(len(m.kinds))]
 		return key
 	}
-	switch m.rand.IntN(11) {
+	switch m.rand.IntN(12) {
 	case 0, 1:
 		key.Kind = resource.WorkloadEntry
 	case 2:
@@ -94,6 +94,8 @@ func (m *Mesh) key() resource.Key {
 		if key.Kind = resource.Telemetry; m.one(3) {
 			key.Namespace = "istio-system"
 		}
+	case 9:
+		key.Kind = resource.WorkloadGroup
 	}
 	return key
 }
@@ -105,6 +107,8 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 		switch key.Kind {
 		case resource.WorkloadEntry:
 			spec = m.workload()
+		case resource.WorkloadGroup:
+			spec = m.group()
 		case resource.DestinationRule:
 			spec = m.policy()
 		case resource.VirtualService:
@@ -154,6 +158,27 @@ func (m *Mesh) workload() *networking.WorkloadEntry {
 		w.Ports = map[string]uint32{"http0": 8000 + m.rand.Uint32N(3)}
 	}
 	return w
+}
+
+// group returns a group of workloads with a probe that it fills at random.
+func (m *Mesh) group() *networking.WorkloadGroup {
+	g := &networking.WorkloadGroup{Template: &networking.WorkloadEntry{Labels: m.labels()}}
+	if m.one(5) {
+		return g
+	}
+	g.Probe = &networking.ReadinessProbe{PeriodSeconds: m.rand.Int32N(3), FailureThreshold: m.rand.Int32N(3)}
+	switch port := 8000 + m.rand.Uint32N(2); m.rand.IntN(4) {
+	case 0:
+		g.Probe.HealthCheckMethod = &networking.ReadinessProbe_TcpSocket{TcpSocket: &networking.TCPHealthCheckConfig{Port: port}}
+	case 1:
+		g.Probe.HealthCheckMethod = &networking.ReadinessProbe_Grpc{Grpc: &networking.GrpcHealthCheckConfig{Port: port}}
+	default:
+		g.Probe.HealthCheckMethod = &networking.ReadinessProbe_HttpGet{HttpGet: &networking.HTTPHealthCheckConfig{
+			Port: port, Path: m.pick("", "ready", "/%"), Scheme: m.pick("", "HTTPS"),
+			HttpHeaders: []*networking.HTTPHeader{{Name: m.pick("Host", "x"), Value: m.pick("a.example", "%", "a\nb")}},
+		}}
+	}
+	return g
 }
 
 // longPath is longer than the path of a socket may be.

@@ -18,7 +18,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		fields []string
 	}{
 		{model.View{}, []string{
-			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Client", "Objects",
+			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Client", "Objects",
 			"Findings",
 		}},
 		{model.Target{}, []string{"Ports", "Policy"}},
@@ -55,7 +55,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	} {
 		different(model.View{Client: p}, of)
 	}
-	require.Equal(t, 10, reflect.TypeFor[model.Profile]().NumField())
+	require.Equal(t, 12, reflect.TypeFor[model.Profile]().NumField())
 	r := &model.Rule[*networking.VirtualService]{Version: "1"}
 	different(model.View{Host: "a"}, "host")
 	different(model.View{Seen: &model.Observation{}}, "what is logged")

@@ -44,6 +44,7 @@ type Mesh struct {
 type space struct {
 	selectors map[resource.Key]*entry
 	workloads map[string]*workload // by name
+	groups    map[string]*group    // by name
 }
 
 // entry is a ServiceEntry.
@@ -62,6 +63,9 @@ type workload struct {
 	version string
 	labels  map[string]string
 	spec    *networking.WorkloadEntry
+
+	registeredBy string // the name of a group; empty if nobody registered it
+	group        *group // that it is in, or nil
 }
 
 // NewMesh returns a mesh without objects.
@@ -102,6 +106,8 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 		m.setEntry(key, r, as[*networking.ServiceEntry](spec), touched)
 	case resource.WorkloadEntry:
 		m.setWorkload(key, r, as[*networking.WorkloadEntry](spec))
+	case resource.WorkloadGroup:
+		m.setGroup(key, r, as[*networking.WorkloadGroup](spec))
 	case resource.Gateway:
 		m.setGateway(key, r, as[*networking.Gateway](spec), touched)
 	case resource.Sidecar:
@@ -257,7 +263,9 @@ func newWorkload(r *resource.Resource, spec *networking.WorkloadEntry) *workload
 	labels := make(map[string]string)
 	maps.Copy(labels, spec.GetLabels())
 	maps.Copy(labels, r.Labels())
-	return &workload{name: r.Key().Name, version: r.Version(), labels: labels, spec: spec}
+	return &workload{
+		name: r.Key().Name, version: r.Version(), labels: labels, spec: spec, registeredBy: r.Annotations()[registeredBy],
+	}
 }
 
 func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry) {
@@ -265,6 +273,7 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 		var w *workload
 		if spec != nil {
 			w = newWorkload(r, spec)
+			w.group = s.groupOf(w)
 			s.workloads[key.Name] = w
 		} else {
 			delete(s.workloads, key.Name)
@@ -288,11 +297,11 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 func (m *Mesh) in(namespace string, f func(*space)) {
 	s := m.spaces[namespace]
 	if s == nil {
-		s = &space{selectors: make(map[resource.Key]*entry), workloads: make(map[string]*workload)}
+		s = &space{selectors: make(map[resource.Key]*entry), workloads: make(map[string]*workload), groups: make(map[string]*group)}
 		m.spaces[namespace] = s
 	}
 	f(s)
-	if len(s.selectors)+len(s.workloads) == 0 {
+	if len(s.selectors)+len(s.workloads)+len(s.groups) == 0 {
 		delete(m.spaces, namespace)
 	}
 }
@@ -336,10 +345,14 @@ func (e *entry) endpoints() []model.Endpoint {
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.selected)) {
 		w := e.selected[name]
-		list = append(list, model.Endpoint{
+		one := model.Endpoint{
 			Workload: name, Namespace: e.Key.Namespace, Address: w.spec.GetAddress(), Spec: w.spec,
 			Labels: w.labels, Owner: e.Key,
-		})
+		}
+		if w.group != nil {
+			one.Group = &w.group.WorkloadGroup
+		}
+		list = append(list, one)
 	}
 	return list
 }
@@ -372,7 +385,7 @@ func Differing(last, next memstore.Snapshot) (keys []resource.Key) {
 
 // Kinds are those that a mesh consists of.
 var Kinds = []resource.Kind{
-	resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService,
+	resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule, resource.VirtualService,
 	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
 	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
 }

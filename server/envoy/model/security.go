@@ -6,6 +6,7 @@ import (
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	networking "istio.io/api/networking/v1alpha3"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 
 	"tributary/resource"
@@ -30,6 +31,9 @@ type (
 	RequestAuthentication = Object[*securityv1beta1.RequestAuthentication]
 	PeerAuthentication    = Object[*securityv1beta1.PeerAuthentication]
 )
+
+// WorkloadGroup says how to check the health of its workloads.
+type WorkloadGroup = Object[*networking.WorkloadGroup]
 
 // Security is what security objects ask of the listeners to which the traffic of a workload or a gateway comes. It is not modified once it
 // was made; nil asks for nothing.

@@ -49,6 +49,7 @@ type Endpoint struct {
 	Address             string
 	Spec                *networking.WorkloadEntry // the rest, which endpoints of an entry share where it is equal
 	Labels              map[string]string
+	Group               *WorkloadGroup // that the workload is in, or nil
 
 	Owner resource.Key // the ServiceEntry that lists or selects it
 	Index int          // there

@@ -32,10 +32,10 @@ const HTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // cluster returns the cluster of a port of a service, or of a subset of it.
 func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networking.Subset, policies *model.Policy,
-	client model.Profile,
+	placed placement,
 ) *clusterv3.Cluster {
 	policy := policies.On(p.Number, subset)
-	role, placed := client.Role, placementOf(client, policy)
+	role := placed.client.Role
 	name := model.ClusterName(p.Number, subset.GetName(), s.Host)
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
@@ -55,8 +55,9 @@ func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networkin
 		options = http2()
 	}
 	options = apply(policy, c, options)
-	options = t.upstreamTLS(policy.GetTls(), c, options, client)
+	options = t.upstreamTLS(policy.GetTls(), c, options, placed.client)
 	placed.apply(c)
+	placed.health.apply(c, policy.GetTls(), &t.Findings)
 	if options != nil {
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
 	}

@@ -37,7 +37,7 @@ func TestEndpointsAreEncodedAsTheMessage(t *testing.T) {
 					Metadata:            istioMetadata(map[string]*structpb.Value{"workload": structpb.NewStringValue(identity(e))}),
 					LoadBalancingWeight: wrapperspb.UInt32(max(weight, 1)),
 				})
-				require.Equal(t, host, appendHost(nil, e, p), "%s %d", address, port)
+				require.Equal(t, host, appendHost(nil, e, p, nil), "%s %d", address, port)
 				require.Equal(t, details, appendDetails(nil, e), "%s %d", address, weight)
 			}
 		}

@@ -20,6 +20,7 @@ type placement struct {
 	client   model.Profile
 	setting  *networking.LocalityLoadBalancerSetting // nil if there is none
 	failover bool                                    // to other priorities
+	health   *health
 }
 
 func placementOf(client model.Profile, policy *networking.TrafficPolicy) placement {

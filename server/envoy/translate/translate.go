@@ -88,7 +88,10 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, v.Policy.Subsets...) {
-			c := t.cluster(s, p, subset, &v.Policy, client)
+			policy := v.Policy.On(p.Number, subset)
+			placed := placementOf(client, policy)
+			placed.health = t.healthOf(p, subset, policy, client)
+			c := t.cluster(s, p, subset, &v.Policy, placed)
 			withheld := withholds(&v.Policy, p.Number, subset)
 			if withheld {
 				withhold(c)
@@ -99,7 +102,7 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 			}
 			t.Clusters = append(t.Clusters, EntryOf(c))
 			if c.GetType() == clusterv3.Cluster_EDS {
-				a := assignment(p, xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placementOf(client, v.Policy.On(p.Number, subset)), &t.Findings)
+				a := assignment(p, xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placed, &t.Findings)
 				if withheld {
 					a.Endpoints = nil
 				}
