@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -110,6 +111,9 @@ func checkOf(probe *networking.ReadinessProbe) (check *corev3.HealthCheck, tls b
 				to.host = cmp.Or(to.host, header.GetValue())
 				continue
 			}
+			if strings.HasPrefix(header.GetName(), ":") {
+				return nil, false, to, "httpGet.httpHeaders", "Envoy sets " + header.GetName() + " itself"
+			}
 			of.RequestHeadersToAdd = append(of.RequestHeadersToAdd, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{
 				Key: header.GetName(), Value: strings.ReplaceAll(header.GetValue(), "%", "%%"),
 			}})
@@ -132,6 +136,9 @@ func checkOf(probe *networking.ReadinessProbe) (check *corev3.HealthCheck, tls b
 		return nil, false, to, "exec", "clients run no commands on workloads"
 	default:
 		return nil, false, to, "", "there is nothing to ask"
+	}
+	if to.port == 0 || to.port > math.MaxUint16 {
+		return nil, false, to, field + ".port", "it is no port"
 	}
 	return check, tls, to, field, model.Refused(check)
 }
