@@ -39,7 +39,13 @@ var nodes = []*corev3.Node{
 	node("other", "TPROXY", ""),
 	gatewayNode("default"), gatewayNode("shop"), node("nobodys", "NONE", ""), gatewayNode("nobodys"),
 	nodeWith(node("default", "NONE", ""), "app", "two", "version", "v1"), nodeWith(node("default", "REDIRECT", ""), "version", "v2"),
-	nodeWith(gatewayNode("default"), "app", "two"),
+	nodeWith(gatewayNode("default"), "app", "two"), resolving(node("shop", "REDIRECT", "")),
+}
+
+// resolving returns a node that answers DNS queries.
+func resolving(n *corev3.Node) *corev3.Node {
+	n.GetMetadata().GetFields()[model.MetadataDNS] = structpb.NewStringValue("true")
+	return n
 }
 
 func gatewayNode(namespace string) *corev3.Node {
@@ -259,6 +265,10 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 				continue
 			}
 			a := m.GetAddress().GetSocketAddress()
+			if a.GetProtocol() == corev3.SocketAddress_UDP {
+				require.Empty(t, m.GetFilterChains())
+				continue
+			}
 			at := fmt.Sprintf("%s:%d", a.GetAddress(), a.GetPortValue())
 			require.Empty(t, addresses[at], at)
 			addresses[at] = m.GetName()

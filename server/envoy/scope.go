@@ -1,12 +1,15 @@
 package envoy
 
 import (
+	"bytes"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"tributary/memstore"
+	"tributary/resource"
 	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/translate"
@@ -44,6 +47,7 @@ type scope struct {
 	shared       map[string]*sharedRoutes          // by the name of the routes
 	bindings     map[model.Binding]*translate.Claimants
 	needs        map[string]int            // how many hosts need a secret
+	records      map[string][]byte         // by host, of a profile that resolves names
 	options      translate.ListenerOptions // of its listeners
 	dueSince     time.Time                 // what it is brought up to date with, or zero
 	revision     memstore.Revision         // of the view, to which it is brought
@@ -56,7 +60,7 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	s := &scope{
 		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
 		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
-		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int),
+		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int), records: make(map[string][]byte),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
@@ -75,6 +79,9 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	}
 	if s.options.Captures, s.options.Transparent = p.Captures, p.Transparent; p.Captures {
 		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
+	}
+	if p.Resolves {
+		put(first, s.listeners, translate.EntryOf(translate.Resolver(nil)))
 	}
 	s.group.Apply(first)
 	return s
@@ -210,6 +217,7 @@ type change struct {
 	routes   map[string]bool // the names of shared routes that change
 	bindings map[model.Binding]bool
 	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
+	resolver bool                                         // some record changes
 }
 
 // replace makes t the translation of a host.
@@ -233,6 +241,9 @@ func (c *change) replace(host string, t *translate.Translation) {
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
 	c.findings.set("host "+host, t.Findings)
+	if c.profile.Resolves && len(old.Addresses)+len(t.Addresses) > 0 {
+		c.resolve(host, t)
+	}
 	for route := range old.Hosts {
 		if t.Hosts[route] == nil {
 			c.host(route, host, nil)
@@ -259,6 +270,24 @@ func (c *change) replace(host string, t *translate.Translation) {
 			c.scope.bindings[b] = new(translate.Claimants)
 		}
 		c.scope.bindings[b].Set(t.ClaimPrecedence(now), host, now)
+	}
+}
+
+// resolve replaces the record of a host.
+func (c *change) resolve(host string, t *translate.Translation) {
+	record, why := translate.Record(host, t.Addresses)
+	var found model.Findings
+	if why != "" {
+		for _, of := range t.Objects {
+			if of.Kind == resource.ServiceEntry {
+				found.Note(model.Place{Of: of, Field: "spec.hosts"}, "%s", why)
+			}
+		}
+	}
+	c.findings.set("name of "+host, found)
+	c.resolver = c.resolver || !bytes.Equal(record, c.records[host])
+	if c.records[host] = record; record == nil {
+		delete(c.records, host)
 	}
 }
 
@@ -354,6 +383,13 @@ func (c *change) share() {
 		put(c.commits, c.scope.routes, entry)
 	}
 	c.shareHosts()
+	if c.resolver {
+		var all []byte
+		for _, host := range slices.Sorted(maps.Keys(c.records)) {
+			all = append(all, c.records[host]...)
+		}
+		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(translate.Resolver(all))))
+	}
 	for b := range c.bindings {
 		claimants := c.scope.bindings[b].Sorted()
 		if len(claimants) == 0 {

@@ -24,7 +24,7 @@ type Node struct {
 // Nodes are one Envoy of each kind.
 var Nodes = []Node{
 	{"n", map[string]any{"NAMESPACE": "default"}},
-	{"n", map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "LABELS": map[string]any{"app": "one"}}},
+	{"n", map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "DNS_CAPTURE": "true", "LABELS": map[string]any{"app": "one"}}},
 	{"n", map[string]any{"NAMESPACE": "shop", "ON_DEMAND": true}},
 	{"n", map[string]any{"NAMESPACE": "default", "INTERCEPTION_MODE": "REDIRECT", "ON_DEMAND": true}},
 	{

@@ -55,7 +55,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	} {
 		different(model.View{Client: p}, of)
 	}
-	require.Equal(t, 11, reflect.TypeFor[model.Profile]().NumField())
+	require.Equal(t, 12, reflect.TypeFor[model.Profile]().NumField())
 	r := &model.Rule[*networking.VirtualService]{Version: "1"}
 	different(model.View{Host: "a"}, "host")
 	different(model.View{Seen: &model.Observation{}}, "what is logged")

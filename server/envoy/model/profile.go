@@ -33,10 +33,8 @@ const (
 // MetadataOnDemand is a key of node metadata, ours: true is a wish for that.
 const MetadataOnDemand = "ON_DEMAND"
 
-// wantsOnDemand says whether a node asks for resources on demand.
-func wantsOnDemand(fields map[string]*structpb.Value) bool {
-	return fields[MetadataOnDemand].GetBoolValue() || fields[MetadataOnDemand].GetStringValue() == "true"
-}
+// isTrue says whether a key of node metadata is true, as a text or not.
+func isTrue(v *structpb.Value) bool { return v.GetBoolValue() || v.GetStringValue() == "true" }
 
 // Role is what a client is, which decides the form in which services are served to it.
 type Role int
@@ -54,6 +52,7 @@ type Profile struct {
 	Namespace   string
 	Captures    bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
 	Transparent bool   // redirection keeps the original addresses
+	Resolves    bool   // a sidecar answers DNS queries of its workload
 	Labels      string // of the client's workload, as far as objects look at them; see labelMap
 	Labelled    bool   // it has some, and objects look at labels
 
@@ -119,6 +118,7 @@ const (
 	MetadataNamespace    = "NAMESPACE"
 	MetadataInterception = "INTERCEPTION_MODE"
 	MetadataLabels       = "LABELS"
+	MetadataDNS          = "DNS_CAPTURE"
 	MetadataIstio        = "ISTIO_VERSION"
 	MetadataCredentials  = "CREDENTIALS"          // ours: a folder
 	MetadataProgram      = "RE2_MAX_PROGRAM_SIZE" // ours: as in the runtime, re2.max_program_size.error_level
@@ -150,7 +150,8 @@ func ProfileOf(node *corev3.Node) Profile {
 		p.Credentials = cmp.Or(strings.TrimRight(fields[MetadataCredentials].GetStringValue(), "/"), DefaultCredentials)
 	}
 	p.Large = p.Role == Proxyless || fields[MetadataIstio].GetStringValue() != "" || takesPrograms(fields[MetadataProgram].GetStringValue())
-	p.OnDemand = p.Role == Sidecar && wantsOnDemand(fields)
+	p.OnDemand = p.Role == Sidecar && isTrue(fields[MetadataOnDemand])
+	p.Resolves = p.Role == Sidecar && isTrue(fields[MetadataDNS])
 	switch fields[MetadataInterception].GetStringValue() {
 	case "REDIRECT", "TPROXY":
 		p.Captures = p.Role == Sidecar

@@ -28,6 +28,8 @@ type Translation struct {
 	Hosts  map[string]*VirtualHost // by the name of the routes
 	Claims []claimed
 
+	Addresses []string // by which its name is known
+
 	Objects  []resource.Key // it was made of
 	Findings model.Findings // in Objects
 
@@ -83,7 +85,7 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 		return
 	}
 	s := v.Service
-	t.Precedence = s.Precedence
+	t.Precedence, t.Addresses = s.Precedence, resolvable(s)
 	claims := make(map[model.Binding]claim)
 	for i := range s.Ports {
 		p := &s.Ports[i]
