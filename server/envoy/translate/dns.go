@@ -15,9 +15,11 @@ import (
 	"tributary/server/envoy/model"
 )
 
+// ResolverName is the name of the listener that answers DNS queries.
+const ResolverName = "dns"
+
 // Names are resolved where Istio's agent does it, and known as long.
 const (
-	resolverName = "dns"
 	resolverPort = 15053
 	recordTTL    = 30 * time.Second
 
@@ -25,8 +27,8 @@ const (
 	maxForwarded   = 1024 // queries at once
 )
 
-// Record returns what clients that resolve names are told of a host, as an encoded field of DnsTable, or nil if it has no addresses. If Envoy
-// cannot resolve the host, it says why.
+// Record returns what clients that resolve names are told of a host, as an encoded field of DnsTable, or nil if it has no addresses. If
+// Envoy cannot resolve the host, it says why.
 func Record(host string, addresses []string) (record []byte, why string) {
 	if len(addresses) == 0 {
 		return nil, ""
@@ -57,12 +59,12 @@ func Resolver(records []byte) *listenerv3.Listener {
 	table := new(dnsv3.DnsTable)
 	table.ProtoReflect().SetUnknown(records)
 	return &listenerv3.Listener{
-		Name: resolverName, TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		Name: ResolverName, TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 			Protocol: corev3.SocketAddress_UDP, Address: model.Localhost, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: resolverPort},
 		}}},
 		ListenerFilters: []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.udp.dns_filter", &filterv3.DnsFilterConfig{
-			StatPrefix: resolverName,
+			StatPrefix: ResolverName,
 			ServerConfig: &filterv3.DnsFilterConfig_ServerContextConfig{
 				ConfigSource: &filterv3.DnsFilterConfig_ServerContextConfig_InlineDnsTable{InlineDnsTable: table},
 			},
