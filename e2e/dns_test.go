@@ -106,9 +106,9 @@ spec: {egress: [{hosts: ["*/four.mesh.internal", "*/six.mesh.internal", "*/*.wil
 	_, code, err := resolve(t, "four.mesh.internal", six)
 	require.NoError(t, err)
 	require.Equal(t, dnsmessage.RCodeNameError, code, "Envoy has it so: it should be no error without addresses")
-	for host, ofNobody := range map[string]string{"hidden.mesh.internal": "240.0.0.4", "unknown.mesh.internal": "240.0.0.5", "a.top": "240.0.0.6"} {
-		require.Error(t, resolvesTo(t, host, four, ofNobody))
-	}
+	require.Error(t, resolvesTo(t, "hidden.mesh.internal", four, "240.0.0.4"))
+	require.Error(t, resolvesTo(t, "unknown.mesh.internal", four, "240.0.0.5"))
+	require.Error(t, resolvesTo(t, "a.top", four, "240.0.0.6"))
 
 	var asked, failed atomic.Int64
 	stop, stopped := make(chan struct{}), make(chan struct{})

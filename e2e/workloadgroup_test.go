@@ -98,8 +98,8 @@ func answeredByEach(t *testing.T, port int, names ...string) error {
 	return nil
 }
 
-// A workload that does not answer its probe gets no requests from a real Envoy, until it answers again. Workloads of no group, and of a group
-// whose probe is another one, are not checked.
+// A workload that does not answer its probe gets no requests from a real Envoy, until it answers again. Workloads of no group, and of a
+// group whose probe is another one, are not checked.
 func TestWorkloadGroupOnTributary(t *testing.T) {
 	t.Parallel()
 	port := fixture.FreePort(t)

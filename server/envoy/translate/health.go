@@ -25,15 +25,16 @@ import (
 // health is how a cluster checks its endpoints. A cluster has one check, that of the oldest WorkloadGroup whose workloads it has; it checks
 // only endpoints of this group, and of groups whose probe differs in the port and the Host header only. nil checks nothing.
 type health struct {
-	check   *corev3.HealthCheck
-	tls     bool // whatever the certificate is
-	targets map[*model.WorkloadGroup]target
+	probe
+	groups map[*model.WorkloadGroup]probe // whose endpoints are checked
 }
 
-// target is what a probe asks of an endpoint.
-type target struct {
-	port uint32
-	host string // empty for the address
+// probe is a health check, and what endpoints of a group have of it.
+type probe struct {
+	check *corev3.HealthCheck
+	tls   bool // whatever the certificate is
+	port  uint32
+	host  string // empty for the address
 }
 
 // healthOf returns how the cluster of a port or subset checks its endpoints.
@@ -54,22 +55,26 @@ func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy 
 	}
 	slices.SortFunc(groups, (*model.WorkloadGroup).Compare)
 	var h *health
+	var first *model.WorkloadGroup
 	for _, g := range groups {
-		place := model.Place{Of: g.Key, Field: "spec.probe"}
-		check, tls, to, field, why := checkOf(g.Spec.GetProbe())
-		if why == "" && check.GetGrpcHealthCheck() != nil && !speaksHTTP2(p, policy) {
+		of, field, why := probeOf(g.Spec.GetProbe())
+		if why == "" && of.check.GetGrpcHealthCheck() != nil && !speaksHTTP2(p, policy) {
 			why = p.Owner.FullName() + " has a port that does not speak HTTP/2, which Envoy needs for it"
+		}
+		if why == "" && of.tls && IsMutual(policy.GetTls()) {
+			why = p.Owner.FullName() + " is reached by mutual TLS, within which Envoy cannot probe by HTTPS"
 		}
 		switch {
 		case why != "":
-			t.Findings.Note(place.In("%s", field), "%s: its workloads are not checked", why)
+			t.Findings.Note(model.Place{Of: g.Key, Field: "spec.probe" + field}, "%s: its workloads are not checked", why)
+		case of.check == nil: // coverage has it
 		case h == nil:
-			h = &health{check, tls, map[*model.WorkloadGroup]target{g: to}}
-		case tls == h.tls && proto.Equal(check, h.check):
-			h.targets[g] = to
+			h, first = &health{of, map[*model.WorkloadGroup]probe{g: of}}, g
+		case of.tls == h.tls && proto.Equal(of.check, h.check):
+			h.groups[g] = of
 		default:
-			t.Findings.Note(place, "%s is checked as WorkloadGroup %s says, which is older: workloads of this one are not checked",
-				p.Owner.FullName(), groups[0].Key.FullName())
+			t.Findings.Note(model.Place{Of: g.Key, Field: "spec.probe"}, "%s is checked as WorkloadGroup %s says, which is older: workloads of "+
+				"this one are not checked", p.Owner.FullName(), first.Key.FullName())
 		}
 	}
 	return h
@@ -81,26 +86,24 @@ func speaksHTTP2(p *model.Port, policy *networking.TrafficPolicy) bool {
 	return !http.GetUseClientProtocol() && (p.Protocol == model.ProtocolHTTP2 || upgrades)
 }
 
-// checkOf returns the health check of a probe, or the field for which there is none, and why.
-func checkOf(probe *networking.ReadinessProbe) (check *corev3.HealthCheck, tls bool, to target, field, why string) {
-	const elsewhere = "clients probe the address of an endpoint only"
+// probeOf returns the health check of a probe. If there is none, it returns the field and why, unless that is declared of the field.
+func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
 	seconds := func(n, unset int32) *durationpb.Duration {
 		return &durationpb.Duration{Seconds: int64(cmp.Or(n, unset))}
 	}
 	times := func(n int32) *wrapperspb.UInt32Value { return wrapperspb.UInt32(uint32(cmp.Or(n, 1))) } //nolint:gosec // not negative
-	check = &corev3.HealthCheck{
-		Timeout: seconds(probe.GetTimeoutSeconds(), 1), Interval: seconds(probe.GetPeriodSeconds(), 10),
-		NoTrafficInterval: seconds(probe.GetPeriodSeconds(), 10), // Envoy's own is a minute
-		HealthyThreshold:  times(probe.GetSuccessThreshold()), UnhealthyThreshold: times(probe.GetFailureThreshold()),
+	of.check = &corev3.HealthCheck{
+		Timeout: seconds(spec.GetTimeoutSeconds(), 1), Interval: seconds(spec.GetPeriodSeconds(), 10),
+		NoTrafficInterval: seconds(spec.GetPeriodSeconds(), 10), // Envoy's own is a minute
+		HealthyThreshold:  times(spec.GetSuccessThreshold()), UnhealthyThreshold: times(spec.GetFailureThreshold()),
 	}
-	switch m := probe.GetHealthCheckMethod().(type) {
+	switch m := spec.GetHealthCheckMethod().(type) {
 	case *networking.ReadinessProbe_HttpGet:
-		field = "httpGet"
 		if m.HttpGet.GetHost() != "" {
-			return nil, false, to, "httpGet.host", elsewhere
+			return probe{}, "", ""
 		}
-		to.port, tls = m.HttpGet.GetPort(), m.HttpGet.GetScheme() == "HTTPS"
-		of := &corev3.HealthCheck_HttpHealthCheck{
+		field, of.port, of.tls = ".httpGet", m.HttpGet.GetPort(), m.HttpGet.GetScheme() == "HTTPS"
+		check := &corev3.HealthCheck_HttpHealthCheck{
 			Path: "/" + strings.TrimPrefix(m.HttpGet.GetPath(), "/"),
 			// Istio takes statuses below 400. Envoy counts failures only for retriable statuses.
 			ExpectedStatuses:  []*typev3.Int64Range{{Start: http.StatusOK, End: http.StatusBadRequest}},
@@ -108,39 +111,39 @@ func checkOf(probe *networking.ReadinessProbe) (check *corev3.HealthCheck, tls b
 		}
 		for _, header := range m.HttpGet.GetHttpHeaders() {
 			if strings.EqualFold(header.GetName(), "host") {
-				to.host = cmp.Or(to.host, header.GetValue())
+				of.host = cmp.Or(of.host, header.GetValue())
 				continue
 			}
 			if strings.HasPrefix(header.GetName(), ":") {
-				return nil, false, to, "httpGet.httpHeaders", "Envoy sets " + header.GetName() + " itself"
+				return probe{}, ".httpGet.httpHeaders", "Envoy sets " + header.GetName() + " itself"
 			}
-			of.RequestHeadersToAdd = append(of.RequestHeadersToAdd, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{
+			check.RequestHeadersToAdd = append(check.RequestHeadersToAdd, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{
 				Key: header.GetName(), Value: strings.ReplaceAll(header.GetValue(), "%", "%%"),
 			}})
 		}
-		check.HealthChecker = &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: of}
-		of.Host = to.host // to be validated: endpoints have it
-		defer func() { of.Host = "" }()
+		of.check.HealthChecker = &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: check}
+		check.Host = of.host // to be validated: endpoints have it
+		defer func() { check.Host = "" }()
 	case *networking.ReadinessProbe_TcpSocket:
 		if m.TcpSocket.GetHost() != "" {
-			return nil, false, to, "tcpSocket.host", elsewhere
+			return probe{}, "", ""
 		}
-		field, to.port = "tcpSocket", m.TcpSocket.GetPort()
-		check.HealthChecker = &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}}
+		field, of.port = ".tcpSocket", m.TcpSocket.GetPort()
+		of.check.HealthChecker = &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}}
 	case *networking.ReadinessProbe_Grpc:
-		field, to.port = "grpc", m.Grpc.GetPort()
-		check.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{
+		field, of.port = ".grpc", m.Grpc.GetPort()
+		of.check.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{
 			GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{ServiceName: m.Grpc.GetService()},
 		}
 	case *networking.ReadinessProbe_Exec:
-		return nil, false, to, "exec", "clients run no commands on workloads"
+		return probe{}, "", ""
 	default:
-		return nil, false, to, "", "there is nothing to ask"
+		return probe{}, "", "there is nothing to ask"
 	}
-	if to.port == 0 || to.port > math.MaxUint16 {
-		return nil, false, to, field + ".port", "it is no port"
+	if of.port == 0 || of.port > math.MaxUint16 {
+		return probe{}, field + ".port", "it is no port"
 	}
-	return check, tls, to, field, model.Refused(check)
+	return of, field, model.Refused(of.check)
 }
 
 // probing is the key of the transport socket that a health check uses instead of that of requests.
@@ -153,7 +156,7 @@ func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, 
 		return
 	}
 	if c.GetType() == clusterv3.Cluster_ORIGINAL_DST {
-		for g := range h.targets {
+		for g := range h.groups {
 			found.Note(model.Place{Of: g.Key, Field: "spec.probe"}, "connections of cluster %s go to their original address, unchecked", c.GetName())
 		}
 		return
@@ -185,10 +188,10 @@ func (h *health) append(b []byte, e *model.Endpoint) []byte {
 		return b
 	}
 	return appendMessage(b, 2, func(b []byte) []byte {
-		to, checked := h.targets[e.Group]
+		of, checked := h.groups[e.Group]
 		if !checked || strings.HasPrefix(e.Address, UnixPrefix) {
 			return protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), 1) // disable_active_health_check
 		}
-		return appendString(appendUint32(b, 1, to.port), 2, cmp.Or(to.host, model.HostPort(e.Address, to.port)))
+		return appendString(appendUint32(b, 1, of.port), 2, cmp.Or(of.host, model.HostPort(e.Address, of.port)))
 	})
 }
