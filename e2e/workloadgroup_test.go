@@ -23,6 +23,7 @@ import (
 type machine struct {
 	port, probed int
 	dead         atomic.Bool
+	failed       atomic.Int64           // probes
 	asked        atomic.Pointer[string] // by the last probe: host, path and header
 }
 
@@ -33,6 +34,7 @@ func startMachine(t *testing.T, name string, secure bool) *machine {
 		asked := r.Host + r.URL.Path + " " + r.Header.Get("X-Probe")
 		m.asked.Store(&asked)
 		if m.dead.Load() {
+			m.failed.Add(1)
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
@@ -115,7 +117,8 @@ spec:
   workloadSelector: {labels: {app: echo}}
 `, port) + member("one", one.port, "machine: one") + member("two", two.port, "machine: two")
 	mesh := startMesh(t, "echo.yaml", service)
-	const probe = `{periodSeconds: 1, failureThreshold: %d, httpGet: {port: %d, path: ready, httpHeaders: [{name: X-Probe, value: 100%%}]}}`
+	const probe = "{periodSeconds: 1, failureThreshold: %d, httpGet: {port: %d, path: ready/%[1]d, " +
+		"httpHeaders: [{name: X-Probe, value: 100%%}]}}"
 	groups := func(failures int) string {
 		return group("one", "machine: one", fmt.Sprintf(probe, failures, one.probed)) +
 			group("two", "machine: two", fmt.Sprintf(probe, failures, two.probed))
@@ -124,11 +127,15 @@ spec:
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS))
 	both := func() error { return answeredByEach(t, port, "one", "two") }
 	envoy.WaitFor(t, 10*time.Second, both)
-	require.Equal(t, fmt.Sprintf("127.0.0.1:%d/ready 100%%", two.probed), *two.asked.Load())
+	require.Equal(t, fmt.Sprintf("127.0.0.1:%d/ready/2 100%%", two.probed), *two.asked.Load())
 
 	for range 2 {
 		two.dead.Store(true)
 		envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one") })
+		_, metrics, err := fixture.Get(t.Context(), envoy.URL("/stats/prometheus"))
+		require.NoError(t, err)
+		require.Contains(t, metrics, fmt.Sprintf("envoy_cluster_membership_healthy{cluster_name=\"outbound|%d||echo.mesh.internal\"} 1\n", port))
+		require.Contains(t, metrics, "envoy_cluster_health_check_failure{")
 		two.dead.Store(false)
 		envoy.WaitFor(t, 10*time.Second, both)
 	}
@@ -142,6 +149,26 @@ spec:
 	one.dead.Store(false)
 	two.dead.Store(false)
 	envoy.WaitFor(t, 10*time.Second, both)
+
+	// A workload that has failed less often than failureThreshold says stays.
+	mesh.write(t, "groups.yaml", groups(1000))
+	envoy.WaitFor(t, 10*time.Second, func() error {
+		if asked := *two.asked.Load(); !strings.Contains(asked, "/ready/1000") {
+			return errors.New(asked)
+		}
+		return both()
+	})
+	two.dead.Store(true)
+	before := two.failed.Load()
+	envoy.WaitFor(t, 10*time.Second, func() error {
+		if two.failed.Load() < before+3 {
+			return errors.New("not probed yet")
+		}
+		return nil
+	})
+	require.NoError(t, both())
+	two.dead.Store(false)
+	mesh.write(t, "groups.yaml", groups(2))
 
 	// Workloads of a group with another probe, and of none, are not checked.
 	three := startMachine(t, "three", false)
