@@ -275,20 +275,19 @@ func (c *change) replace(host string, t *translate.Translation) {
 
 // resolve replaces the record of a host.
 func (c *change) resolve(host string, t *translate.Translation) {
-	record, why := translate.Record(host, t.Addresses)
+	record := translate.Record(host, t.Addresses)
+	c.resolver = c.resolver || !bytes.Equal(record, c.records[host])
 	var found model.Findings
-	if why != "" {
+	if c.records[host] = record; record == nil {
+		delete(c.records, host)
 		for _, of := range t.Objects {
-			if of.Kind == resource.ServiceEntry {
-				found.Note(model.Place{Of: of, Field: "spec.hosts"}, "%s", why)
+			if of.Kind == resource.ServiceEntry && len(t.Addresses) > 0 {
+				found.Note(model.Place{Of: of, Field: "spec.hosts"}, "Envoy resolves wildcards of two labels and more: queries for %s are "+
+					"forwarded", host)
 			}
 		}
 	}
 	c.findings.set("name of "+host, found)
-	c.resolver = c.resolver || !bytes.Equal(record, c.records[host])
-	if c.records[host] = record; record == nil {
-		delete(c.records, host)
-	}
 }
 
 // entries replaces entries of a collection.

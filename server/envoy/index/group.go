@@ -20,15 +20,10 @@ type group struct {
 }
 
 func newGroup(r *resource.Resource, spec *networking.WorkloadGroup) *group {
-	g := &group{
-		model.WorkloadGroup{Key: r.Key(), Created: r.Created(), Version: r.Version(), Spec: spec},
-		maps.Clone(spec.GetTemplate().GetLabels()),
-	}
-	if g.labels == nil {
-		g.labels = make(map[string]string)
-	}
-	maps.Copy(g.labels, spec.GetMetadata().GetLabels())
-	return g
+	labels := make(map[string]string)
+	maps.Copy(labels, spec.GetTemplate().GetLabels())
+	maps.Copy(labels, spec.GetMetadata().GetLabels())
+	return &group{model.WorkloadGroup{Key: r.Key(), Created: r.Created(), Version: r.Version(), Spec: spec}, labels}
 }
 
 // setGroup replaces a WorkloadGroup. Only hosts with a workload that is, or was, in it are touched.

@@ -11,7 +11,6 @@ import (
 	caresv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/cares/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"tributary/resource"
 	"tributary/server/envoy/model"
 )
 
@@ -27,31 +26,18 @@ const (
 	maxForwarded   = 1024 // queries at once
 )
 
-// Record returns what clients that resolve names are told of a host, as an encoded field of DnsTable, or nil if it has no addresses. If
-// Envoy cannot resolve the host, it says why.
-func Record(host string, addresses []string) (record []byte, why string) {
-	if len(addresses) == 0 {
-		return nil, ""
-	}
-	if domain, wild := strings.CutPrefix(host, "*"); wild && strings.Count(domain, ".") < 2 {
-		return nil, "Envoy resolves wildcards of two labels and more: queries for its names are forwarded"
+// Record returns what clients that resolve names are told of a host, as an encoded field of DnsTable, or nil if it has no addresses, or is
+// a wildcard of one label, which Envoy does not resolve.
+func Record(host string, addresses []string) []byte {
+	if domain, wild := strings.CutPrefix(host, "*"); len(addresses) == 0 || wild && strings.Count(domain, ".") < 2 {
+		return nil
 	}
 	return model.MustMarshal(&dnsv3.DnsTable{VirtualDomains: []*dnsv3.DnsTable_DnsVirtualDomain{{
 		Name: host, AnswerTtl: durationpb.New(recordTTL),
 		Endpoint: &dnsv3.DnsTable_DnsEndpoint{EndpointConfig: &dnsv3.DnsTable_DnsEndpoint_AddressList{
 			AddressList: &dnsv3.DnsTable_AddressList{Address: addresses},
 		}},
-	}}}), ""
-}
-
-// resolvable returns the addresses of a service by which its name is known, without ranges.
-func resolvable(s *model.Service) (addresses []string) {
-	for _, a := range s.Addresses {
-		if resource.IsAddress(a) {
-			addresses = append(addresses, a)
-		}
-	}
-	return addresses
+	}}})
 }
 
 // Resolver returns the listener that answers DNS queries for hosts by their records, and forwards others to the resolvers of the machine.

@@ -146,9 +146,6 @@ func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
 	return of, field, model.Refused(of.check)
 }
 
-// probing is the key of the transport socket that a health check uses instead of that of requests.
-const probing = "probe"
-
 // apply has a cluster check its endpoints, with the socket of its requests only if these use mutual TLS of the mesh, which workloads may
 // insist on. It comes last: what it adds to the cluster's transport sockets has to be the first of them.
 func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, found *model.Findings) {
@@ -176,10 +173,10 @@ func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, 
 	if h.tls {
 		socket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{}})
 	}
-	criteria := &structpb.Struct{Fields: map[string]*structpb.Value{probing: structpb.NewBoolValue(true)}}
-	check.TransportSocketMatchCriteria = criteria
-	c.TransportSocketMatches = slices.Insert(c.GetTransportSocketMatches(), 0,
-		&clusterv3.Cluster_TransportSocketMatch{Name: probing, Match: criteria, TransportSocket: socket})
+	check.TransportSocketMatchCriteria = &structpb.Struct{Fields: map[string]*structpb.Value{"probe": structpb.NewBoolValue(true)}}
+	c.TransportSocketMatches = slices.Insert(c.GetTransportSocketMatches(), 0, &clusterv3.Cluster_TransportSocketMatch{
+		Name: "probe", Match: check.GetTransportSocketMatchCriteria(), TransportSocket: socket,
+	})
 }
 
 // append appends how to check an endpoint, as a field of Endpoint.

@@ -85,7 +85,8 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 		return
 	}
 	s := v.Service
-	t.Precedence, t.Addresses = s.Precedence, resolvable(s)
+	t.Precedence = s.Precedence
+	t.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a string) bool { return !resource.IsAddress(a) })
 	claims := make(map[model.Binding]claim)
 	for i := range s.Ports {
 		p := &s.Ports[i]
