@@ -115,8 +115,9 @@ spec:
   resolution: STATIC
   ports: [{number: %d, name: http, protocol: HTTP}]
   workloadSelector: {labels: {app: echo}}
-`, port) + member("one", one.port, "machine: one") + member("two", two.port, "machine: two")
+`, port) + member("one", one.port, "machine: one")
 	mesh := startMesh(t, "echo.yaml", service)
+	mesh.write(t, "two.yaml", member("two", two.port, "machine: two"))
 	const probe = "{periodSeconds: 1, failureThreshold: %d, httpGet: {port: %d, path: ready/%[1]d, " +
 		"httpHeaders: [{name: X-Probe, value: 100%%}]}}"
 	groups := func(failures int) string {
@@ -177,6 +178,14 @@ spec:
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two", "three") })
 	two.dead.Store(true)
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "three") })
+	two.dead.Store(false)
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two", "three") })
+
+	// One that is no endpoint any more gets nothing, though it answers. It comes back unchecked.
+	mesh.write(t, "two.yaml", "")
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "three") })
+	two.dead.Store(true)
+	mesh.write(t, "two.yaml", member("two", two.port, "machine: two"))
 	mesh.write(t, "groups.yaml", group("one", "machine: one", fmt.Sprintf(probe, 1, one.probed)))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two", "three") })
 	mesh.rejectedNothing(t)

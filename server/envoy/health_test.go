@@ -83,6 +83,7 @@ func checks(t *testing.T, all map[string]proto.Message, host string) (check stri
 		check = protojson.Format(c.GetHealthChecks()[0])
 		require.Zero(t, c.GetCommonLbConfig().GetHealthyPanicThreshold().GetValue())
 		require.NotNil(t, c.GetCommonLbConfig().GetHealthyPanicThreshold())
+		require.True(t, c.GetIgnoreHealthOnHostRemoval())
 	}
 	return check, endpoints
 }

@@ -160,6 +160,7 @@ func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, 
 	}
 	check := proto.CloneOf(h.check)
 	c.HealthChecks = []*corev3.HealthCheck{check}
+	c.IgnoreHealthOnHostRemoval = true // what is no endpoint any more gets nothing, even if it answers probes
 	if c.GetCommonLbConfig().GetHealthyPanicThreshold() == nil {
 		c.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{} // endpoints that fail get nothing, however many they are
 	}
