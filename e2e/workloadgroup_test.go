@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -182,7 +184,7 @@ spec:
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two", "three") })
 
 	// One that is no endpoint any more gets nothing, though it answers. It comes back unchecked.
-	mesh.write(t, "two.yaml", "")
+	require.NoError(t, os.Remove(filepath.Join(mesh.dir, "two.yaml")))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "three") })
 	two.dead.Store(true)
 	mesh.write(t, "two.yaml", member("two", two.port, "machine: two"))
