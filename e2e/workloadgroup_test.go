@@ -302,3 +302,60 @@ spec: {host: %[1]s.mesh.internal, trafficPolicy: {tls: {mode: %[2]s}}}
 	require.Positive(t, connections.Load())
 	require.Zero(t, relay.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
 }
+
+// Probes that come, change and go fail no request.
+func TestProbesComeUnderLoadOnTributary(t *testing.T) {
+	t.Parallel()
+	port := fixture.FreePort(t)
+	one, two := startMachine(t, "one", false), startMachine(t, "two", false)
+	mesh := startMesh(t, "echo.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: echo, namespace: default}
+spec:
+  {hosts: [echo.mesh.internal], resolution: STATIC, ports: [{number: %d, name: http, protocol: HTTP}], workloadSelector: {labels: {app: echo}}}
+`, port)+member("one", one.port, "machine: one")+member("two", two.port, "machine: two"))
+	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS))
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two") })
+
+	var asked, failed atomic.Int64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			if _, err := requestAs(t, port, "echo.mesh.internal"); err != nil { //nolint:testifylint // it asserts what is constant
+				failed.Add(1)
+			}
+			asked.Add(1)
+		}
+	}()
+	for i, probed := range []int{one.probed, two.probed, one.probed} {
+		path := fmt.Sprintf("/%d", i/2) // first, another port; then, another check
+		at := []*machine{one, two, one}[i]
+		at.asked.Store(new(string))
+		mesh.write(t, "group.yaml", group("all", "app: echo", fmt.Sprintf("{periodSeconds: 1, httpGet: {port: %d, path: %s}}", probed, path)))
+		envoy.WaitFor(t, 10*time.Second, func() error {
+			if got := *at.asked.Load(); !strings.Contains(got, path+" ") {
+				return errors.New("not probed yet: " + got)
+			}
+			return answeredByEach(t, port, "one", "two")
+		})
+	}
+	require.NoError(t, os.Remove(filepath.Join(mesh.dir, "group.yaml")))
+	envoy.WaitFor(t, 10*time.Second, func() error {
+		_, text, err := fixture.Get(t.Context(), envoy.URL("/config_dump?resource=dynamic_active_clusters"))
+		if err == nil && strings.Contains(text, "health_checks") {
+			err = errors.New("still checked")
+		}
+		return err
+	})
+	close(stop)
+	<-stopped
+	t.Logf("%d requests, %d failed", asked.Load(), failed.Load())
+	require.Greater(t, asked.Load(), int64(100))
+	require.Zero(t, failed.Load())
+}

@@ -67,7 +67,7 @@ spec: {metadata: {labels: {%s}}, template: {}, probe: %s}
 func checks(t *testing.T, all map[string]proto.Message, host string) (check string, endpoints map[string]string) {
 	t.Helper()
 	c := all[xds.ClusterURL+"/outbound|80||"+host].(*clusterv3.Cluster)
-	a := all[xds.EndpointURL+"/outbound|80||"+host].(*endpointv3.ClusterLoadAssignment)
+	a := all[xds.EndpointURL+"/"+xds.ChildOf(c)].(*endpointv3.ClusterLoadAssignment)
 	endpoints = make(map[string]string)
 	for _, l := range a.GetEndpoints() {
 		for _, e := range l.GetLbEndpoints() {

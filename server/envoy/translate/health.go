@@ -2,6 +2,9 @@ package translate
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -161,6 +164,9 @@ func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, 
 	check := proto.CloneOf(h.check)
 	c.HealthChecks = []*corev3.HealthCheck{check}
 	c.IgnoreHealthOnHostRemoval = true // what is no endpoint any more gets nothing, even if it answers probes
+	if c.GetEdsClusterConfig() != nil {
+		c.EdsClusterConfig.ServiceName += ";" + h.digest()
+	}
 	if c.GetCommonLbConfig().GetHealthyPanicThreshold() == nil {
 		c.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{} // endpoints that fail get nothing, however many they are
 	}
@@ -178,6 +184,20 @@ func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, 
 	c.TransportSocketMatches = slices.Insert(c.GetTransportSocketMatches(), 0, &clusterv3.Cluster_TransportSocketMatch{
 		Name: "probe", Match: check.GetTransportSocketMatchCriteria(), TransportSocket: socket,
 	})
+}
+
+// digest is part of the name of the endpoints. An endpoint that is to be checked otherwise gets no requests for a period. So another check
+// makes another cluster, with endpoints of its own, which Envoy uses once it has checked them.
+func (h *health) digest() string {
+	var d model.Digest
+	d.Text(string(model.MustMarshal(h.check)))
+	for _, g := range slices.SortedFunc(maps.Keys(h.groups), (*model.WorkloadGroup).Compare) {
+		d.Object(g.Key)
+		d.Number(int64(h.groups[g].port))
+		d.Text(h.groups[g].host)
+	}
+	sum := sha256.Sum256(d)
+	return hex.EncodeToString(sum[:8])
 }
 
 // append appends how to check an endpoint, as a field of Endpoint.
