@@ -139,14 +139,20 @@ func (r randomPolicies) rule(port int) *security.Rule {
 	}
 	for range r.IntN(3) {
 		c := [][]string{
-			{"request.headers[x-a]", "one", "o*", "*o", "*"}, {"request.headers[x-b]", "two", "*"},
+			{"request.headers[x-a]", "one", "o*", "*o", "*"},
+			{"request.headers[x-b]", "two", "*"},
 			append([]string{"source.ip"}, someAddresses...), append([]string{"remote.ip"}, someAddresses...),
 			append([]string{"request.auth.principal"}, somePrincipals...),
-			{"request.auth.audiences", "a1", "a2", "a*"}, {"request.auth.presenter", "p1", "*"},
-			{"request.auth.claims[team]", "x", "y", "*"}, {"request.auth.claims[deep][er]", "yes", "n*"},
+			{"request.auth.audiences", "a1", "a2", "a*"},
+			{"request.auth.presenter", "p1", "*"},
+			{"request.auth.claims[team]", "x", "y", "*"},
+			{"request.auth.claims[deep][er]", "yes", "n*"},
 			{"request.auth.claims[scope]", "read", "write"},
-			{"destination.port", fmt.Sprint(port), "1"}, {"destination.ip", "127.1.0.0/16", "10.0.0.1"},
-			{"connection.sni", "*", "one.example"}, append([]string{"source.principal"}, somePeers...), {"source.namespace", "default", "*"},
+			{"destination.port", fmt.Sprint(port), "1"},
+			{"destination.ip", "127.1.0.0/16", "10.0.0.1"},
+			{"connection.sni", "*", "one.example"},
+			append([]string{"source.principal"}, somePeers...),
+			{"source.namespace", "default", "*"},
 		}[r.IntN(15)]
 		when := &security.Condition{Key: c[0], Values: r.some(2, c[1:]...)}
 		if when.Values == nil || r.one(4) {

@@ -332,7 +332,9 @@ func TestProvidersAuthorizeAtAGateway(t *testing.T) {
 		write(t, g.dir, "policies.yaml", policy("custom", "{action: CUSTOM, provider: {name: "+provider+"}, rules: [{to: [{operation: {paths: "+
 			"[/asked]}}]}]}"))
 		g.expect(t, provider, []wantedStatus{
-			{probe{path: "/"}, 200}, {probe{path: "/asked"}, 418}, {probe{path: "/asked", headers: let}, 200},
+			{probe{path: "/"}, 200},
+			{probe{path: "/asked"}, 418},
+			{probe{path: "/asked", headers: let}, 200},
 			{probe{tcp: true}, 200},
 		})
 		if provider == "grpc" {
