@@ -28,12 +28,14 @@ func (t *Object[T]) Compare(o *Object[T]) int {
 	return cmp.Or(t.Created.Compare(o.Created), OlderName(t.Key, o.Key))
 }
 
-// AuthorizationPolicy and the others are the security objects.
-type (
-	AuthorizationPolicy   = Object[*securityv1beta1.AuthorizationPolicy]
-	RequestAuthentication = Object[*securityv1beta1.RequestAuthentication]
-	PeerAuthentication    = Object[*securityv1beta1.PeerAuthentication]
-)
+// AuthorizationPolicy is an AuthorizationPolicy.
+type AuthorizationPolicy = Object[*securityv1beta1.AuthorizationPolicy]
+
+// RequestAuthentication is a RequestAuthentication.
+type RequestAuthentication = Object[*securityv1beta1.RequestAuthentication]
+
+// PeerAuthentication is a PeerAuthentication.
+type PeerAuthentication = Object[*securityv1beta1.PeerAuthentication]
 
 // Security is what security objects ask of the listeners to which the traffic of a workload or a gateway comes. It is not modified once it
 // was made; nil asks for nothing.
