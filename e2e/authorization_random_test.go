@@ -59,7 +59,9 @@ type randomToken struct {
 func tokensOf(t *testing.T, s, other signer) map[string]randomToken {
 	t.Helper()
 	all := map[string]randomToken{
-		"red":     {claims: map[string]any{"iss": "i1", "sub": "red", "aud": "a1", "azp": "p1", "team": "x", "deep": map[string]any{"er": "yes"}}, valid: true},
+		"red": {valid: true, claims: map[string]any{
+			"iss": "i1", "sub": "red", "aud": "a1", "azp": "p1", "team": "x", "deep": map[string]any{"er": "yes"},
+		}},
 		"blue":    {claims: map[string]any{"iss": "i1", "sub": "blue", "aud": []string{"a1", "a2"}, "team": []string{"x", "y"}}, valid: true},
 		"green":   {claims: map[string]any{"iss": "i2", "sub": "green", "scope": "read write"}, valid: true},
 		"expired": {claims: map[string]any{"iss": "i1", "sub": "red", "exp": 1000}},
@@ -137,13 +139,20 @@ func (r randomPolicies) rule(port int) *security.Rule {
 	}
 	for range r.IntN(3) {
 		c := [][]string{
-			{"request.headers[x-a]", "one", "o*", "*o", "*"}, {"request.headers[x-b]", "two", "*"},
+			{"request.headers[x-a]", "one", "o*", "*o", "*"},
+			{"request.headers[x-b]", "two", "*"},
 			append([]string{"source.ip"}, someAddresses...), append([]string{"remote.ip"}, someAddresses...),
 			append([]string{"request.auth.principal"}, somePrincipals...),
-			{"request.auth.audiences", "a1", "a2", "a*"}, {"request.auth.presenter", "p1", "*"},
-			{"request.auth.claims[team]", "x", "y", "*"}, {"request.auth.claims[deep][er]", "yes", "n*"}, {"request.auth.claims[scope]", "read", "write"},
-			{"destination.port", fmt.Sprint(port), "1"}, {"destination.ip", "127.1.0.0/16", "10.0.0.1"},
-			{"connection.sni", "*", "one.example"}, append([]string{"source.principal"}, somePeers...), {"source.namespace", "default", "*"},
+			{"request.auth.audiences", "a1", "a2", "a*"},
+			{"request.auth.presenter", "p1", "*"},
+			{"request.auth.claims[team]", "x", "y", "*"},
+			{"request.auth.claims[deep][er]", "yes", "n*"},
+			{"request.auth.claims[scope]", "read", "write"},
+			{"destination.port", fmt.Sprint(port), "1"},
+			{"destination.ip", "127.1.0.0/16", "10.0.0.1"},
+			{"connection.sni", "*", "one.example"},
+			append([]string{"source.principal"}, somePeers...),
+			{"source.namespace", "default", "*"},
 		}[r.IntN(15)]
 		when := &security.Condition{Key: c[0], Values: r.some(2, c[1:]...)}
 		if when.Values == nil || r.one(4) {
@@ -215,7 +224,8 @@ func (a authorization) status(r randomRequest) int {
 func (a authorization) rule(rule *security.Rule, r randomRequest) bool {
 	from := func(f *security.Rule_From) bool {
 		s := f.GetSource()
-		return is(s.GetIpBlocks(), s.GetNotIpBlocks(), inRange(r.Source)) && is(s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks(), inRange(r.Source)) &&
+		return is(s.GetIpBlocks(), s.GetNotIpBlocks(), inRange(r.Source)) &&
+			is(s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks(), inRange(r.Source)) &&
 			is(s.GetRequestPrincipals(), s.GetNotRequestPrincipals(), like(a.principal(r)...)) &&
 			is(s.GetPrincipals(), s.GetNotPrincipals(), like()) && is(s.GetNamespaces(), s.GetNotNamespaces(), like())
 	}
@@ -349,11 +359,15 @@ func TestRandomPolicies(t *testing.T) {
 	object := func(kind, namespace, name string, spec proto.Message) {
 		body, err := protojson.Marshal(spec)
 		require.NoError(t, err)
-		fmt.Fprintf(&text, "---\napiVersion: security.istio.io/v1\nkind: %s\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", kind, name, namespace, body)
+		fmt.Fprintf(&text, "---\napiVersion: security.istio.io/v1\nkind: %s\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", kind, name,
+			namespace, body)
 	}
 	for i := range models {
 		namespace := fmt.Sprintf("n%d", i)
-		m := authorization{verifies: !r.one(4), tokens: tokens, port: port, address: netip.AddrFrom4([4]byte{127, 1, byte(i / 256), byte(i % 256)})}
+		m := authorization{
+			verifies: !r.one(4), tokens: tokens, port: port,
+			address: netip.AddrFrom4([4]byte{127, 1, byte(i / 256), byte(i % 256)}),
+		}
 		for j := range 1 + r.IntN(3) {
 			action := []security.AuthorizationPolicy_Action{
 				security.AuthorizationPolicy_ALLOW, security.AuthorizationPolicy_DENY, security.AuthorizationPolicy_ALLOW,
@@ -405,7 +419,9 @@ func startStatic(t *testing.T, ads string, models []authorization) {
 			"NAMESPACE": fmt.Sprintf("n%d", i), "LABELS": map[string]any{"of": fmt.Sprintf("n%d", i)}, "ISTIO_VERSION": "1.27.9",
 		})
 		require.NoError(t, err)
-		served := fixture.TakeInventory(t, ads, &core.Node{Id: fmt.Sprintf("router~127.0.0.1~a.n%d~n%[1]d.svc.cluster.local", i), Metadata: metadata})
+		served := fixture.TakeInventory(t, ads, &core.Node{
+			Id: fmt.Sprintf("router~127.0.0.1~a.n%d~n%[1]d.svc.cluster.local", i), Metadata: metadata,
+		})
 		require.Len(t, served.Listeners, 1)
 		for _, l := range served.Listeners {
 			l.Name = fmt.Sprintf("%s_%d", l.GetName(), i)
@@ -427,7 +443,8 @@ func startStatic(t *testing.T, ads string, models []authorization) {
 	}
 	body, err := protojson.Marshal(static)
 	require.NoError(t, err)
-	fixture.StartEnvoyWith(t, "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}\nstatic_resources: "+string(body)+"\n")
+	fixture.StartEnvoyWith(t, "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}\nstatic_resources: "+
+		string(body)+"\n")
 }
 
 func askStatic(t *testing.T, m authorization, r randomRequest) int {

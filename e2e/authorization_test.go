@@ -66,7 +66,7 @@ type guarded struct {
 	backend   int
 }
 
-func startGuarded(t *testing.T, services string, policies string) *guarded {
+func startGuarded(t *testing.T, services, policies string, flags ...string) *guarded {
 	t.Helper()
 	g := &guarded{dir: t.TempDir(), http: fixture.FreePort(t), tcp: fixture.FreePort(t), backend: backend(t, "one")}
 	write(t, g.dir, "services.yaml", service("one", fmt.Sprintf("  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: "+
@@ -74,7 +74,7 @@ func startGuarded(t *testing.T, services string, policies string) *guarded {
 	write(t, g.dir, "gateway.yaml", fmt.Sprintf(guardedGateway, g.http, g.tcp))
 	write(t, g.dir, "policies.yaml", policies)
 	g.tributary = fixture.StartTributary(t, fixture.Files("mesh", g.dir).With("guard", "off"))
-	g.envoy = fixture.StartGateway(t, g.tributary.XDS, "/nonexistent")
+	g.envoy = fixture.StartGateway(t, g.tributary.XDS, "/nonexistent", flags...)
 	return g
 }
 
@@ -101,15 +101,15 @@ spec:
   - route: [{destination: {host: one.mesh.internal, port: {number: 80}}}]
 `
 
-// ask is a request to a gateway.
-type ask struct {
+// probe is a request to a gateway.
+type probe struct {
 	method, path, host string
 	headers            map[string]string
 	tcp                bool // to the TCP port
 }
 
 // status returns what the gateway answers on a new connection, or 0 if it closes the connection.
-func (g *guarded) status(ctx context.Context, a ask) int {
+func (g *guarded) status(ctx context.Context, a probe) int {
 	port := g.http
 	if a.tcp {
 		port = g.tcp
@@ -140,8 +140,8 @@ func (g *guarded) expect(t *testing.T, name string, wanted []wantedStatus) {
 	t.Helper()
 	g.envoy.WaitFor(t, 15*time.Second, func() error {
 		for _, w := range wanted {
-			if got := g.status(t.Context(), w.ask); got != w.status {
-				return fmt.Errorf("%s: %+v: %d, want %d", name, w.ask, got, w.status)
+			if got := g.status(t.Context(), w.probe); got != w.status {
+				return fmt.Errorf("%s: %+v: %d, want %d", name, w.probe, got, w.status)
 			}
 		}
 		return nil
@@ -149,7 +149,7 @@ func (g *guarded) expect(t *testing.T, name string, wanted []wantedStatus) {
 }
 
 type wantedStatus struct {
-	ask
+	probe
 	status int
 }
 
@@ -159,7 +159,8 @@ func policy(name, spec string) string {
 }
 
 func tokens(spec string) string {
-	return "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: tokens, namespace: default}\nspec: " + spec + "\n---\n"
+	return "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: tokens, namespace: default}\nspec: " + spec +
+		"\n---\n"
 }
 
 // A real Envoy as a gateway denies and allows by what policies say of paths, methods, headers, addresses, ports and tokens.
@@ -177,97 +178,98 @@ func TestAuthorizationAtAGateway(t *testing.T) {
 	require.NoError(t, err)
 	g := startGuarded(t, "---\n"+service("keys", fmt.Sprintf("  ports: [{number: 8000, name: main, protocol: HTTP}]\n  endpoints: "+
 		"[{address: 127.0.0.1, ports: {main: %d}}]\n", keysPort)), "")
-	plain := ask{path: "/"}
+	plain := probe{path: "/"}
 	for _, tt := range []struct {
 		name, policies string
 		wanted         []wantedStatus
 	}{
-		{"no policy", "", []wantedStatus{{plain, 200}, {ask{tcp: true}, 200}}},
+		{"no policy", "", []wantedStatus{{plain, 200}, {probe{tcp: true}, 200}}},
 		{
 			"DENY by path, method, header and host", policy("deny", `{action: DENY, rules: [{to: [{operation: {paths: ["/admin/*", "/t/{*}/x"]}}]},
-  {to: [{operation: {methods: [DELETE]}}]}, {when: [{key: "request.headers[x-bad]", values: ["*"]}]}, {to: [{operation: {hosts: [BAD.example]}}]}]}`),
+  {to: [{operation: {methods: [DELETE]}}]}, {when: [{key: "request.headers[x-bad]", values: ["*"]}]},
+  {to: [{operation: {hosts: [BAD.example]}}]}]}`),
 			[]wantedStatus{
 				{plain, 200},
-				{ask{path: "/admin/x"}, 403},
-				{ask{path: "/t/1/x"}, 403},
-				{ask{path: "/t/1/2/x"}, 200},
-				{ask{path: "/t/../admin/x"}, 403},
-				{ask{path: "/", method: "DELETE"}, 403},
-				{ask{path: "/", headers: map[string]string{"x-bad": "1"}}, 403},
-				{ask{path: "/", host: "bad.EXAMPLE"}, 403},
-				{ask{tcp: true}, 0},
+				{probe{path: "/admin/x"}, 403},
+				{probe{path: "/t/1/x"}, 403},
+				{probe{path: "/t/1/2/x"}, 200},
+				{probe{path: "/t/../admin/x"}, 403},
+				{probe{path: "/", method: "DELETE"}, 403},
+				{probe{path: "/", headers: map[string]string{"x-bad": "1"}}, 403},
+				{probe{path: "/", host: "bad.EXAMPLE"}, 403},
+				{probe{tcp: true}, 0},
 			},
 		},
 		{
 			"ALLOW", policy("allow", `{rules: [{to: [{operation: {paths: [/open], methods: [GET]}}]}]}`),
-			[]wantedStatus{{plain, 403}, {ask{path: "/open"}, 200}, {ask{path: "/open", method: "POST"}, 403}, {ask{tcp: true}, 0}},
+			[]wantedStatus{{plain, 403}, {probe{path: "/open"}, 200}, {probe{path: "/open", method: "POST"}, 403}, {probe{tcp: true}, 0}},
 		},
 		{
-			"ALLOW nothing", policy("allow", `{}`), []wantedStatus{{plain, 403}, {ask{tcp: true}, 0}},
+			"ALLOW nothing", policy("allow", `{}`), []wantedStatus{{plain, 403}, {probe{tcp: true}, 0}},
 		},
 		{
 			"dry run and AUDIT", strings.Replace(policy("deny", `{action: DENY, rules: [{}]}`), "namespace: default",
 				"namespace: default, annotations: {istio.io/dry-run: 'true'}", 1) + policy("audit", "{action: AUDIT, rules: [{}]}"),
-			[]wantedStatus{{plain, 200}, {ask{tcp: true}, 200}},
+			[]wantedStatus{{plain, 200}, {probe{tcp: true}, 200}},
 		},
 		{
 			"addresses", policy("deny", `{action: DENY, rules: [{from: [{source: {ipBlocks: [127.0.0.0/8], notRemoteIpBlocks: [127.0.0.1]}}]}]}`) +
 				policy("allow", "{rules: [{from: [{source: {remoteIpBlocks: [127.0.0.1]}}]}]}"),
-			[]wantedStatus{{plain, 200}, {ask{tcp: true}, 200}},
+			[]wantedStatus{{plain, 200}, {probe{tcp: true}, 200}},
 		},
 		{
 			"other addresses", policy("deny", `{action: DENY, rules: [{from: [{source: {ipBlocks: [127.0.0.0/8]}}]}]}`),
-			[]wantedStatus{{plain, 403}, {ask{tcp: true}, 0}},
+			[]wantedStatus{{plain, 403}, {probe{tcp: true}, 0}},
 		},
 		{
 			"TCP by port", policy("deny", fmt.Sprintf(`{action: DENY, rules: [{to: [{operation: {ports: ["%d"]}}]}]}`, g.tcp)),
-			[]wantedStatus{{plain, 200}, {ask{tcp: true}, 0}},
+			[]wantedStatus{{plain, 200}, {probe{tcp: true}, 0}},
 		},
 		{
 			"another gateway", policy("deny", `{selector: {matchLabels: {istio: another}}, action: DENY, rules: [{}]}`),
-			[]wantedStatus{{plain, 200}, {ask{tcp: true}, 200}},
+			[]wantedStatus{{plain, 200}, {probe{tcp: true}, 200}},
 		},
 		{
 			"tokens with inline keys", inline, []wantedStatus{
 				{plain, 200},
-				{ask{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a"})}, 200},
-				{ask{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a", "team": "red"})}, 299},
-				{ask{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a", "team": []string{"blue", "red"}})}, 299},
-				{ask{path: "/", headers: bearer(s, map[string]any{"iss": "i", "exp": 1})}, 401},
-				{ask{path: "/", headers: bearer(other, map[string]any{"iss": "i"})}, 401},
-				{ask{path: "/", headers: bearer(s, map[string]any{"iss": "another"})}, 401},
+				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a"})}, 200},
+				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a", "team": "red"})}, 299},
+				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a", "team": []string{"blue", "red"}})}, 299},
+				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "exp": 1})}, 401},
+				{probe{path: "/", headers: bearer(other, map[string]any{"iss": "i"})}, 401},
+				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "another"})}, 401},
 			},
 		},
 		{
-			"claims", inline + policy("allow", `{rules: [{from: [{source: {requestPrincipals: ["i/*"]}}], when: [{key: "request.auth.claims[a][b]", `+
-				`values: ["c*"]}]}]}`), []wantedStatus{
+			"claims", inline + policy("allow", `{rules: [{from: [{source: {requestPrincipals: ["i/*"]}}], when: [{key: `+
+				`"request.auth.claims[a][b]", values: ["c*"]}]}]}`), []wantedStatus{
 				{plain, 403},
-				{ask{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "s"})}, 403},
-				{ask{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "s", "a": map[string]any{"b": "cd"}})}, 200},
-				{ask{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "s", "a": map[string]any{"b": []string{"x", "cd"}}})}, 200},
-				{ask{path: "/", headers: bearer(other, map[string]any{"iss": "i", "sub": "s", "a": map[string]any{"b": "cd"}})}, 401},
-				{ask{tcp: true}, 0},
+				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "s"})}, 403},
+				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "s", "a": map[string]any{"b": "cd"}})}, 200},
+				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "s", "a": map[string]any{"b": []string{"x", "cd"}}})}, 200},
+				{probe{path: "/", headers: bearer(other, map[string]any{"iss": "i", "sub": "s", "a": map[string]any{"b": "cd"}})}, 401},
+				{probe{tcp: true}, 0},
 			},
 		},
 		{
 			"keys that Envoy fetches", tokens("{jwtRules: [{issuer: i, jwksUri: 'http://keys.mesh.internal:8000/keys'}]}"), []wantedStatus{
-				{ask{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a"})}, 200},
-				{ask{path: "/", headers: bearer(other, map[string]any{"iss": "i"})}, 401},
+				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a"})}, 200},
+				{probe{path: "/", headers: bearer(other, map[string]any{"iss": "i"})}, 401},
 			},
 		},
 		{
 			"keys of an unknown host", tokens("{jwtRules: [{issuer: i, jwksUri: 'http://nobody.mesh.internal:8000/keys'}]}"), []wantedStatus{
-				{plain, 200}, {ask{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a"})}, 401},
+				{plain, 200}, {probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a"})}, 401},
 			},
 		},
 		{
 			"no keys", tokens("{jwtRules: [{issuer: i}]}"), []wantedStatus{
-				{plain, 200}, {ask{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a"})}, 401},
+				{plain, 200}, {probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a"})}, 401},
 			},
 		},
 		{
 			"an unknown provider", policy("custom", "{action: CUSTOM, provider: {name: nobody}, rules: [{to: [{operation: {paths: [/a]}}]}]}"),
-			[]wantedStatus{{plain, 200}, {ask{path: "/a"}, 403}},
+			[]wantedStatus{{plain, 200}, {probe{path: "/a"}, 403}},
 		},
 	} {
 		write(t, g.dir, "policies.yaml", tt.policies)
@@ -321,8 +323,8 @@ func TestProvidersAuthorizeAtAGateway(t *testing.T) {
 	}
 	services := ""
 	for name, n := range map[string]int{"grpc": port(listener.Addr().String()), "http": port(byHTTP.Listener.Addr().String())} {
-		services += "---\n" + service(name, fmt.Sprintf("  ports: [{number: 9000, name: main, protocol: %s}]\n  endpoints: [{address: 127.0.0.1, "+
-			"ports: {main: %d}}]\n", strings.ToUpper(name), n))
+		services += "---\n" + service(name, fmt.Sprintf("  ports: [{number: 9000, name: main, protocol: %s}]\n  endpoints: "+
+			"[{address: 127.0.0.1, ports: {main: %d}}]\n", strings.ToUpper(name), n))
 	}
 	g := startGuarded(t, services+providers, "")
 	let := map[string]string{"x-let-me-in": "1"}
@@ -330,8 +332,10 @@ func TestProvidersAuthorizeAtAGateway(t *testing.T) {
 		write(t, g.dir, "policies.yaml", policy("custom", "{action: CUSTOM, provider: {name: "+provider+"}, rules: [{to: [{operation: {paths: "+
 			"[/asked]}}]}]}"))
 		g.expect(t, provider, []wantedStatus{
-			{ask{path: "/"}, 200}, {ask{path: "/asked"}, 418}, {ask{path: "/asked", headers: let}, 200},
-			{ask{tcp: true}, 200},
+			{probe{path: "/"}, 200},
+			{probe{path: "/asked"}, 418},
+			{probe{path: "/asked", headers: let}, 200},
+			{probe{tcp: true}, 200},
 		})
 		if provider == "grpc" {
 			require.Positive(t, byGRPC.asked.Load())
@@ -339,7 +343,7 @@ func TestProvidersAuthorizeAtAGateway(t *testing.T) {
 		} else {
 			byHTTP.Close()
 		}
-		g.expect(t, provider+" is dead", []wantedStatus{{ask{path: "/"}, 200}, {ask{path: "/asked", headers: let}, 403}})
+		g.expect(t, provider+" is dead", []wantedStatus{{probe{path: "/"}, 200}, {probe{path: "/asked", headers: let}, 403}})
 	}
 }
 
@@ -359,7 +363,7 @@ spec:
 func TestPoliciesChangeUnderLoad(t *testing.T) {
 	t.Parallel()
 	g := startGuarded(t, "", "")
-	g.expect(t, "at first", []wantedStatus{{ask{path: "/secret"}, 200}})
+	g.expect(t, "at first", []wantedStatus{{probe{path: "/secret"}, 200}})
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
 	defer load.Wait()
@@ -368,7 +372,7 @@ func TestPoliciesChangeUnderLoad(t *testing.T) {
 	for range 3 {
 		load.Go(func() {
 			for ctx.Err() == nil {
-				if code := g.status(ctx, ask{path: "/open"}); code != http.StatusOK && ctx.Err() == nil {
+				if code := g.status(ctx, probe{path: "/open"}); code != http.StatusOK && ctx.Err() == nil {
 					failed.Add(1)
 				}
 				open.Add(1)
@@ -382,9 +386,9 @@ func TestPoliciesChangeUnderLoad(t *testing.T) {
 			want, policies = http.StatusOK, ""
 		}
 		write(t, g.dir, "policies.yaml", policies+"# "+fmt.Sprint(i))
-		g.expect(t, fmt.Sprint("change ", i), []wantedStatus{{ask{path: "/secret"}, want}})
+		g.expect(t, fmt.Sprint("change ", i), []wantedStatus{{probe{path: "/secret"}, want}})
 		for range 100 {
-			require.Equal(t, want, g.status(t.Context(), ask{path: "/secret"}), "change %d", i)
+			require.Equal(t, want, g.status(t.Context(), probe{path: "/secret"}), "change %d", i)
 		}
 	}
 	require.Greater(t, open.Load(), int64(300))

@@ -49,7 +49,8 @@ spec:
   rules:
   - from: [{source: {namespaces: ["bad*"], notIpBlocks: [10.0.0.0/8], principals: ["cluster.local/ns/a/sa/b", "*"]}}]
     to: [{operation: {ports: ["8080"], notPaths: ["/a/*", "/t/{*}/x"], methods: [GET, "P*"]}}]
-    when: [{key: "request.headers[x-a]", values: ["*"]}, {key: destination.ip, notValues: [10.1.0.0/16]}, {key: connection.sni, values: ["*.a"]}]
+    when: [{key: "request.headers[x-a]", values: ["*"]}, {key: destination.ip, notValues: [10.1.0.0/16]},
+      {key: connection.sni, values: ["*.a"]}]
 ---
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
@@ -98,7 +99,8 @@ spec: {jwtRules: [{issuer: i, jwks: '%[2]s'}]}
 const besideConfig = `{"trustDomain":"mesh.example","trustDomainAliases":["old.example"],"extensionProviders":[
   {"name":"grpc","envoyExtAuthzGrpc":{"service":"asked.internal","port":9000,"timeout":"2s","statusOnError":"503","failOpen":true,
     "includeRequestBodyInCheck":{"maxRequestBytes":4096,"packAsBytes":true}}},
-  {"name":"http","envoyExtAuthzHttp":{"service":"shop/asked.internal","port":9000,"pathPrefix":"/check","includeRequestHeadersInCheck":["x-*"],
+  {"name":"http","envoyExtAuthzHttp":{"service":"shop/asked.internal","port":9000,"pathPrefix":"/check",
+    "includeRequestHeadersInCheck":["x-*"],
     "includeAdditionalHeadersInCheck":{"x-b":"1"},"headersToUpstreamOnAllow":["x-c"],"headersToDownstreamOnDeny":["x-d"]}}]}`
 
 // A gateway is told the same of policies, tokens, providers and claims by tributary as by istiod.

@@ -30,12 +30,14 @@ func (t *Object[T]) Compare(o *Object[T]) int {
 	return cmp.Or(t.Created.Compare(o.Created), OlderName(t.Key, o.Key))
 }
 
-// AuthorizationPolicy and the others are the security objects.
-type (
-	AuthorizationPolicy   = Object[*securityv1beta1.AuthorizationPolicy]
-	RequestAuthentication = Object[*securityv1beta1.RequestAuthentication]
-	PeerAuthentication    = Object[*securityv1beta1.PeerAuthentication]
-)
+// AuthorizationPolicy is an AuthorizationPolicy.
+type AuthorizationPolicy = Object[*securityv1beta1.AuthorizationPolicy]
+
+// RequestAuthentication is a RequestAuthentication.
+type RequestAuthentication = Object[*securityv1beta1.RequestAuthentication]
+
+// PeerAuthentication is a PeerAuthentication.
+type PeerAuthentication = Object[*securityv1beta1.PeerAuthentication]
 
 // WorkloadGroup says how to check the health of its workloads.
 type WorkloadGroup = Object[*networking.WorkloadGroup]

@@ -245,7 +245,7 @@ func isTemplate(path string) bool {
 
 var literal = regexp.MustCompile(`^[a-zA-Z0-9\-._~%!$&'()+,;:@=]+$`)
 
-// checkTemplate returns why Envoy would refuse a path with {*} and {**}: it then refuses the listener.
+// checkTemplate returns why Envoy would not take a path with {*} and {**}: it refuses the listener, or ends itself.
 func checkTemplate(path string) error {
 	rest, ok := strings.CutPrefix(path, "/")
 	if !ok {
