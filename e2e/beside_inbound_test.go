@@ -54,7 +54,7 @@ spec: {inboundTrafficPolicy: {mode: LOCALHOST}}
 			istiod := istiodBeside(t, tr, of.config)
 			istiod.AwaitSynced(t)
 			for _, interception := range []string{"NONE", "REDIRECT", "TPROXY"} {
-				for _, address := range []string{"10.9.8.7", "10.9.8.9", "10.9.8.10"} {
+				for _, address := range []string{"10.9.8.7", "10.9.8.9", "10.9.8.10", "10.9.8.11"} {
 					node := besideNode(t, interception)
 					node.Id = "sidecar~" + address + "~vm1.shop~shop.svc.cluster.local"
 					theirs, ours := inboundOnly(fixture.TakeInventory(t, istiod.GRPC, node)), inboundOnly(fixture.TakeInventory(t, tr.XDS, node))
