@@ -44,7 +44,8 @@ spec: {inboundTrafficPolicy: {mode: LOCALHOST}}
 	dir, err := filepath.Abs("testdata/inbound")
 	require.NoError(t, err)
 	for name, of := range map[string]struct{ more, config string }{
-		"services": {"", "{}"}, "a Sidecar": {ingress, "{}"}, "the loopback interface": {local, `{"inboundTrafficPolicy": {"mode": "LOCALHOST"}}`},
+		"services": {"", "{}"}, "a Sidecar": {ingress, "{}"},
+		"the loopback interface": {local, `{"inboundTrafficPolicy": {"mode": "LOCALHOST"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			more := t.TempDir()
