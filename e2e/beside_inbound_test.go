@@ -44,7 +44,8 @@ spec: {inboundTrafficPolicy: {mode: LOCALHOST}}
 	dir, err := filepath.Abs("testdata/inbound")
 	require.NoError(t, err)
 	for name, of := range map[string]struct{ more, config string }{
-		"services": {"", "{}"}, "a Sidecar": {ingress, "{}"}, "the loopback interface": {local, `{"inboundTrafficPolicy": {"mode": "LOCALHOST"}}`},
+		"services": {"", "{}"}, "a Sidecar": {ingress, "{}"},
+		"the loopback interface": {local, `{"inboundTrafficPolicy": {"mode": "LOCALHOST"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			more := t.TempDir()
@@ -54,7 +55,7 @@ spec: {inboundTrafficPolicy: {mode: LOCALHOST}}
 			istiod := istiodBeside(t, tr, of.config)
 			istiod.AwaitSynced(t)
 			for _, interception := range []string{"NONE", "REDIRECT", "TPROXY"} {
-				for _, address := range []string{"10.9.8.7", "10.9.8.9", "10.9.8.10"} {
+				for _, address := range []string{"10.9.8.7", "10.9.8.9", "10.9.8.10", "10.9.8.11"} {
 					node := besideNode(t, interception)
 					node.Id = "sidecar~" + address + "~vm1.shop~shop.svc.cluster.local"
 					theirs, ours := inboundOnly(fixture.TakeInventory(t, istiod.GRPC, node)), inboundOnly(fixture.TakeInventory(t, tr.XDS, node))

@@ -97,9 +97,10 @@ func routesElsewhere(all []string) func(line string) bool {
 // withoutMutual removes from inbound listeners with optional mutual TLS what is for TLS: a sidecar without an identity has plaintext only.
 func withoutMutual(i *fixture.Inventory) {
 	for _, l := range i.Listeners {
-		if l.GetTrafficDirection() != core.TrafficDirection_INBOUND || !slices.ContainsFunc(l.GetFilterChains(), func(c *listener.FilterChain) bool {
+		mutual := slices.ContainsFunc(l.GetFilterChains(), func(c *listener.FilterChain) bool {
 			return bytes.Contains(c.GetTransportSocket().GetTypedConfig().GetValue(), []byte("ROOTCA"))
-		}) {
+		})
+		if l.GetTrafficDirection() != core.TrafficDirection_INBOUND || !mutual {
 			continue
 		}
 		l.FilterChains = slices.DeleteFunc(l.GetFilterChains(), func(c *listener.FilterChain) bool {
@@ -415,7 +416,10 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 			// istiod may have the mark before it has the rest
 			for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 				lines = slices.DeleteFunc(compare(t, marked(istiod.GRPC, node, mark), ours[name],
-					compared{gateway: name == "gateway", plain: name == "NONE", ranged: mesh.ranged, clashes: mesh.clashes(), hashes: mesh.hashed, split: mesh.split}),
+					compared{
+						gateway: name == "gateway", plain: name == "NONE", ranged: mesh.ranged, clashes: mesh.clashes(), hashes: mesh.hashed,
+						split: mesh.split,
+					}),
 					func(line string) bool {
 						// Of which of both namespaces istiod tells gateways could not be found out. Without redirection, it has filter chains for ranges of
 						// addresses, which no connection reaches.

@@ -177,13 +177,19 @@ func translateAll(view memstore.Reader) (c *Catalog, scopes []*scope, err error)
 	return c, scopes, err
 }
 
+// someAddress is that of workloads of which nothing is known.
+const someAddress = "192.0.2.1"
+
 // profilesIn returns the profiles of all sorts of clients that a view has something for.
 func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 	profiles := make(map[model.Profile]bool)
 	for r := range snap.All() {
 		namespace := r.Key().Namespace
 		for _, captures := range []bool{false, true} {
-			profiles[model.Profile{Role: model.Sidecar, Namespace: namespace, Captures: captures, Credentials: model.DefaultCredentials}] = true
+			profiles[model.Profile{
+				Role: model.Sidecar, Namespace: namespace, Captures: captures, Credentials: model.DefaultCredentials,
+				Inbound: model.InboundText(someAddress, nil),
+			}] = true
 		}
 		if r.Key().Kind == resource.Telemetry {
 			spec, err := index.SpecOf[*telemetryv1alpha1.Telemetry](r)

@@ -286,6 +286,14 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 	require.Contains(t, all, xds.ListenerURL+"/10.0.0.2_9080")
 	all = dump(t, c, node("shop", "NONE", ""))
 	require.NotContains(t, all, xds.ClusterURL+"/inbound|9080||")
+
+	of := decoded(t, sidecar)
+	require.NotEmpty(t, c.WithoutEffect(of[0]), "a client says no address")
+	var table memstore.Table
+	table.Apply(of, nil)
+	found, err := Findings(&table)
+	require.NoError(t, err)
+	require.Empty(t, found(of[0]), "where there is no client, each has one")
 }
 
 // A rule for the service is one for its workload's connections, from the moment that it is there.

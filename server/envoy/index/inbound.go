@@ -79,8 +79,8 @@ func (m *Mesh) inbound(p model.Profile, only *SidecarRule) *model.View {
 	slices.SortFunc(in.Ports, func(a, b model.Workport) int { return cmp.Compare(a.Number, b.Number) })
 	for i := range in.Ports {
 		w := &in.Ports[i]
-		policy := m.policy(&model.Service{Host: w.Host, Namespace: p.Namespace}, p.Namespace)
-		if len(w.Hosts) > 0 && policy.Traffic != nil {
+		policy := m.policy(&model.Service{Host: slices.Concat(w.Hosts, []string{w.Host})[0], Namespace: p.Namespace}, p.Namespace)
+		if policy.Traffic != nil {
 			w.Policy = &policy
 			v.Objects = append(v.Objects, policy.Objects...)
 		}
@@ -104,7 +104,8 @@ func addServices(in *model.Inbound, ports []model.ServicePort) {
 		case p.Target == model.InboundPort || p.Target == model.OutboundPort: // of the Envoy itself
 		case at < 0:
 			in.Ports = append(in.Ports, model.Workport{
-				Number: p.Target, Protocol: p.Protocol, Host: p.Host, Service: p.Number, Hosts: []string{p.Host}, Address: model.Wildcard,
+				Number: p.Target, Protocol: p.Protocol, Host: p.Host, Service: p.Number, Hosts: []string{p.Host}, External: p.External,
+				Address: model.Wildcard,
 			})
 		case in.Ports[at].Service == p.Number && !slices.Contains(in.Ports[at].Hosts, p.Host):
 			in.Ports[at].Hosts = append(in.Ports[at].Hosts, p.Host)
@@ -146,7 +147,7 @@ func addIngress(v *model.View, in *model.Inbound, p model.Profile, only *Sidecar
 			w.Endpoint = ownAddress(addresses, v6) + ":" + port
 		}
 		if of := slices.IndexFunc(ports, func(p model.ServicePort) bool { return p.Target == number }); of >= 0 {
-			w.Hosts = []string{ports[of].Host}
+			w.Hosts, w.External = []string{ports[of].Host}, ports[of].External
 		}
 		in.Ports = append(in.Ports, w)
 	}

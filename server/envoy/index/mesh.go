@@ -62,6 +62,7 @@ type entry struct {
 	object   *resource.Resource
 	Spec     *networking.ServiceEntry // without endpoints, its largest part: translation decodes them
 	selected map[string]*workload     // the workloads of its workloadSelector, by name; nil without one
+	sums     []uint32                 // of the addresses of its endpoints, sorted; nil until asked for; guarded by serving.mu
 }
 
 // workload is a WorkloadEntry.

@@ -1,8 +1,8 @@
 package index
 
 import (
-	"bytes"
 	"cmp"
+	"hash/crc32"
 	"maps"
 	"slices"
 	"strings"
@@ -74,7 +74,7 @@ func (m *Mesh) serveAt(at place, by Reviewer) (ports []model.ServicePort, leave 
 		known = &served{clients: make(map[Reviewer]int), ports: make(map[resource.Key][]model.ServicePort)}
 		s.places[at] = known
 		for key, e := range m.Entries {
-			if key.Namespace == at.namespace && (e.selected != nil || bytes.Contains(e.object.Body(), []byte(at.address))) {
+			if key.Namespace == at.namespace && (e.selected != nil || e.mayList(at.address)) {
 				e.eachServed(func(address string) bool { return address == at.address }, func(_ string, ports []model.ServicePort) {
 					s.set(at, key, append(known.ports[key], ports...))
 				})
@@ -200,21 +200,43 @@ func (e *entry) eachServed(wanted func(address string) bool, found func(address 
 		}
 		return
 	}
-	for b := e.object.Body(); len(b) > 0; {
-		field, number, value, _ := nextField(b) // it could be decoded when it came
-		b = b[len(field):]
-		if number != entryEndpoints {
-			continue
-		}
-		address, _ := splitAddress(value)
-		if address != nil && !wanted(string(address)) {
-			continue
-		}
+	e.eachListed(func(address, encoded []byte) {
 		var w networking.WorkloadEntry
-		if proto.Unmarshal(value, &w) == nil && wanted(w.GetAddress()) {
+		if (address == nil || wanted(string(address))) && proto.Unmarshal(encoded, &w) == nil && wanted(w.GetAddress()) {
 			found(w.GetAddress(), e.portsOf(&w))
 		}
+	})
+}
+
+// eachListed calls found with each endpoint that the entry lists, encoded, and its address, or nil if that is not in front.
+func (e *entry) eachListed(found func(address, encoded []byte)) {
+	for b := e.object.Body(); len(b) > 0; {
+		field, number, value, _ := nextField(b) // it could be decoded when it came
+		if b = b[len(field):]; number == entryEndpoints {
+			address, _ := splitAddress(value)
+			found(address, value)
+		}
 	}
+}
+
+// mayList says whether the entry may list an endpoint at an address; it hardly ever says so of another one. A sum takes 4 bytes, and to
+// look through 10,000 entries 2 ms (BenchmarkServe).
+func (e *entry) mayList(address string) bool {
+	if e.sums == nil {
+		e.sums = make([]uint32, 0)
+		e.eachListed(func(address, encoded []byte) {
+			if address == nil {
+				var w networking.WorkloadEntry
+				_ = proto.Unmarshal(encoded, &w) // as above
+				address = []byte(w.GetAddress())
+			}
+			e.sums = append(e.sums, crc32.ChecksumIEEE(address))
+		})
+		slices.Sort(e.sums)
+		e.sums = slices.Clip(e.sums)
+	}
+	_, found := slices.BinarySearch(e.sums, crc32.ChecksumIEEE([]byte(address)))
+	return found
 }
 
 // portsOf returns the service ports of an endpoint of the entry.
@@ -223,7 +245,8 @@ func (e *entry) portsOf(w *networking.WorkloadEntry) (ports []model.ServicePort)
 		for _, p := range e.Spec.GetPorts() {
 			ports = append(ports, model.ServicePort{
 				Host: host, Number: p.GetNumber(), Protocol: model.InboundProtocol(p.GetProtocol(), false),
-				Target: cmp.Or(w.GetPorts()[p.GetName()], p.GetTargetPort(), p.GetNumber()), Created: e.created, Owner: e.Key,
+				Target:   cmp.Or(w.GetPorts()[p.GetName()], p.GetTargetPort(), p.GetNumber()),
+				External: e.Spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL, Created: e.created, Owner: e.Key,
 			})
 		}
 	}

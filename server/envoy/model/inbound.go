@@ -33,6 +33,7 @@ type ServicePort struct {
 	Number   uint32 // of the service
 	Protocol string // in lower case; empty if it is to be found out of each connection
 	Target   uint32 // of the workload
+	External bool   // the service is not of the mesh
 
 	Created time.Time    // the service
 	Owner   resource.Key // the ServiceEntry
@@ -52,7 +53,7 @@ func InboundText(address string, ports []ServicePort) string {
 	parts := []string{address}
 	had := make(map[string]bool)
 	for _, p := range ports {
-		of := []string{p.Host, RouteName(p.Number), p.Protocol, RouteName(p.Target)}
+		of := []string{p.Host, RouteName(p.Number), p.Protocol, RouteName(p.Target), strconv.FormatBool(p.External)}
 		if text := keys.Join(of...); !had[text] {
 			had[text], parts = true, append(parts, of...)
 		}
@@ -66,10 +67,12 @@ func (p *Profile) ServedPorts() (address string, ports []ServicePort) {
 	if len(parts) == 0 {
 		return "", nil
 	}
-	for part := range slices.Chunk(parts[1:], 4) {
+	for part := range slices.Chunk(parts[1:], 5) {
 		number, _ := strconv.ParseUint(part[1], 10, 32) // as they were written
 		target, _ := strconv.ParseUint(part[3], 10, 32)
-		ports = append(ports, ServicePort{Host: part[0], Number: uint32(number), Protocol: part[2], Target: uint32(target)})
+		ports = append(ports, ServicePort{
+			Host: part[0], Number: uint32(number), Protocol: part[2], Target: uint32(target), External: part[4] == "true",
+		})
 	}
 	return parts[0], ports
 }
@@ -105,12 +108,13 @@ type Inbound struct {
 // Workport is a port of a workload: one of services, or of the ingress of a Sidecar.
 type Workport struct {
 	Number   uint32
-	Protocol string // as in ServicePort
-	Host     string // of the first service, or the Sidecar's name and namespace
-	Service  uint32 // the number of the first service's port
-	Hosts    []string
-	Address  string // of the listener; empty for ports without anything of their own
-	Bound    bool   // it has a listener of its own; else a part in that of redirected connections
+	Protocol string   // as in ServicePort
+	Host     string   // of the first service, or the Sidecar's name and namespace
+	Service  uint32   // the number of the first service's port
+	Hosts    []string // of the services with that number
+	External bool     // the first service is not of the mesh
+	Address  string   // of the listener; empty for ports without anything of their own
+	Bound    bool     // it has a listener of its own; else a part in that of redirected connections
 
 	Policy *Policy                            // on the service; nil if there is none
 	Pool   *networking.ConnectionPoolSettings // instead of that of Policy; nil if there is none

@@ -438,7 +438,7 @@ func inboundMetadata(v *model.View, w *model.Workport) *corev3.Metadata {
 			"host": structpb.NewStringValue(host), "name": structpb.NewStringValue(host), "namespace": structpb.NewStringValue(v.Client.Namespace),
 		}}))
 	}
-	if len(services) > 0 {
+	if len(services) > 0 && !w.External {
 		fields["services"] = structpb.NewListValue(&structpb.ListValue{Values: services})
 	}
 	if w.Policy != nil {
