@@ -197,6 +197,29 @@ func TestSPIREIdentities(t *testing.T) {
 	require.Zero(t, l.end(), "requests that failed")
 	t.Logf("%d requests answered", l.answered.Load())
 	m.keepsIdentities(t)
+
+	// With several trust domains, SPIRE has Envoy verify each by its own roots, and names as before.
+	aliases := func(account string) string {
+		return strings.Replace(m.objects(account, "", ""), "{trustDomain: ", "{trustDomainAliases: [old.example], trustDomain: ", 1)
+	}
+	m.write(t, "mesh.yaml", aliases("echo"))
+	for _, e := range []*fixture.Envoy{m.caller, m.gateway} {
+		e.WaitFor(t, 20*time.Second, func() error {
+			_, body, err := fixture.Get(t.Context(), e.URL("/config_dump?resource=dynamic_active_secrets"))
+			if err == nil && !strings.Contains(body, `"name": "ALL"`) {
+				err = fmt.Errorf("no ALL in %s", body)
+			}
+			return err
+		})
+	}
+	m.answers(t)
+	m.write(t, "mesh.yaml", aliases("other"))
+	m.caller.WaitFor(t, 20*time.Second, func() error { return answeredWith(t, m.port, echoHost, http.StatusServiceUnavailable) })
+	m.write(t, "mesh.yaml", aliases("echo"))
+	m.answers(t)
+	for _, e := range []*fixture.Envoy{m.caller, m.gateway} {
+		m.Ask(t, "verify", "--envoy", e.URL(""))
+	}
 	m.rejectedNothing(t)
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"tributary/memstore"
+	"tributary/resource"
 	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
@@ -63,11 +64,12 @@ func authenticatedOf(t *testing.T, all map[string]proto.Message) (list []bool) {
 // Clients with an identity use mutual TLS as the mesh says at the time; those without do not, and are not told what others are told.
 func TestMutualTLSFollowsTheMesh(t *testing.T) {
 	with, without := nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), node("default", "NONE", "")
+	byFiles := nodeAs(node("default", "NONE", ""), "/etc/identity")
 	table := new(memstore.Table)
 	table.Apply(decoded(t, mutualMesh), nil)
 	c := New(table, Options{})
 	c.update(nil, table.Snapshot(), false, true)
-	stay := see(t, c, []*corev3.Node{with, without})
+	stay := see(t, c, []*corev3.Node{with, without, byFiles})
 	told := func(i int) map[string]proto.Message { return dumpOf(t, stay.all[i]) }
 	change := func(text string) {
 		t.Helper()
@@ -85,6 +87,13 @@ func TestMutualTLSFollowsTheMesh(t *testing.T) {
 		names, has := mutualNames(t, told(0))
 		require.Equal(t, is, has)
 		require.Equal(t, want, names)
+	}
+	for i, certificate := range map[int]string{0: "default", 2: "file-cert:/etc/identity/cert-chain.pem~/etc/identity/key.pem"} {
+		c, ok := told(i)[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+		require.True(t, ok)
+		var tls tlsv3.UpstreamTlsContext
+		require.NoError(t, c.GetTransportSocketMatches()[0].GetTransportSocket().GetTypedConfig().UnmarshalTo(&tls))
+		require.Equal(t, certificate, tls.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs()[0].GetName(), "each its own")
 	}
 	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
 	require.Equal(t, []bool{true, false}, authenticatedOf(t, told(0)), "only who has a service account")
@@ -116,12 +125,47 @@ func TestMutualServersNeedAnIdentity(t *testing.T) {
 	require.NotNil(t, dump(t, c, nodeAs(gatewayNode("default"), model.IdentitySPIRE))[listener])
 	all := dump(t, c, nodeAs(gatewayNode("default"), "/etc/identity"))
 	require.NotNil(t, all[listener])
-	require.NotNil(t, all[xds.SecretURL+"/identity:/etc/identity"])
-	require.NotNil(t, all[xds.SecretURL+"/trust:/etc/identity"])
+	const cert, roots = xds.SecretURL + "/file-cert:/etc/identity/cert-chain.pem~/etc/identity/key.pem",
+		xds.SecretURL + "/file-root:/etc/identity/root-cert.pem"
+	require.NotNil(t, all[cert])
+	require.NotNil(t, all[roots])
 
 	require.Nil(t, dump(t, c, gatewayNode("default"))[listener])
 	require.Nil(t, dump(t, c, nodeAs(gatewayNode("default"), "elsewhere"))[listener], "that is no identity")
 	r := decoded(t, mutualMesh)[1]
 	require.Contains(t, c.WithoutEffect(r), "spec.servers[0].tls.mode has no effect on Envoys: the gateway has no identity: "+
 		"the server is left out (gateways in default)")
+}
+
+// A policy that has the files of an identity for MUTUAL takes nothing of it away when it goes.
+func TestIdentityOutlivesPoliciesOfItsFiles(t *testing.T) {
+	table := new(memstore.Table)
+	table.Apply(decoded(t, mutualMesh+`---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: files, namespace: default}
+spec:
+  host: a.example
+  trafficPolicy:
+    tls:
+      mode: MUTUAL
+      clientCertificate: /etc/identity/cert-chain.pem
+      privateKey: /etc/identity/key.pem
+      caCertificates: /etc/identity/root-cert.pem
+`), nil)
+	c := New(table, Options{})
+	c.update(nil, table.Snapshot(), false, true)
+	stay := see(t, c, []*corev3.Node{nodeAs(node("default", "NONE", ""), "/etc/identity")})
+	secrets := func() (n int) {
+		for range stay.all[0][xds.SecretURL].All() {
+			n++
+		}
+		return n
+	}
+	require.Equal(t, 2, secrets())
+	from := table.Snapshot().Revision()
+	table.Apply(nil, []resource.Key{{Kind: resource.DestinationRule, Namespace: "default", Name: "files"}})
+	keys, snap, _ := table.Changes(from)
+	c.update(keys, snap, true, true)
+	require.Equal(t, 2, secrets())
 }

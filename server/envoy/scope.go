@@ -88,8 +88,12 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	for _, c := range translate.SidecarClusters() {
 		put(first, s.clusters, translate.EntryOf(c))
 	}
-	for _, name := range model.IdentitySecrets(p.Identity) {
-		put(first, s.secrets, translate.EntryOf(translate.SecretOf(name)))
+	if model.IsDirectory(p.Identity) {
+		certificate, roots := model.IdentitySecrets(p.Identity)
+		for _, name := range []string{certificate, roots} {
+			s.needs[name] = 1
+			put(first, s.secrets, translate.EntryOf(translate.SecretOf(name)))
+		}
 	}
 	if s.options.Captures, s.options.Transparent = p.Captures, p.Transparent; p.Captures {
 		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))

@@ -19,19 +19,6 @@ const (
 	SPIRECluster  = "spire_agent" // leads to that agent; it is in the bootstrap
 )
 
-// The files of an identity, in its directory. Istio's agent writes files of these names.
-const (
-	IdentityCertificate = "cert-chain.pem"
-	IdentityKey         = "key.pem"
-	IdentityRoots       = "root-cert.pem"
-)
-
-// The names of the secrets of an identity, which its directory follows.
-const (
-	IdentityPrefix = "identity:"
-	TrustPrefix    = "trust:"
-)
-
 // IsDirectory says whether an identity is a directory.
 func IsDirectory(identity string) bool { return strings.HasPrefix(identity, "/") }
 
@@ -43,12 +30,11 @@ func identityOf(fields map[string]*structpb.Value) string {
 	return ""
 }
 
-// IdentitySecrets returns the names of the secrets that clients with an identity are sent.
-func IdentitySecrets(identity string) []string {
-	if !IsDirectory(identity) {
-		return nil
-	}
-	return []string{IdentityPrefix + identity, TrustPrefix + identity}
+// IdentitySecrets returns the names of the secrets of an identity that is a directory: its certificate and key, and its roots. The files have
+// the names that Istio's agent gives them. Envoy reads them again when something is renamed in the directory, such as the symbolic link by
+// which all are replaced.
+func IdentitySecrets(directory string) (certificate, roots string) {
+	return CertificateName(directory+"/cert-chain.pem", directory+"/key.pem"), RootName(directory+"/root-cert.pem", "")
 }
 
 // IsMutual says whether a policy requires mutual TLS with certificates of the mesh.

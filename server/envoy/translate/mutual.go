@@ -59,14 +59,15 @@ func inboundMutual(client model.Profile, secured *model.Security, protocols ...s
 // SPIRE's agent has the roots of its own trust domain, or those of all that it federates with, each for its own. The latter are requested
 // if the mesh has several trust domains.
 func identify(common *tlsv3.CommonTlsContext, client model.Profile, names []*tlsv3.SubjectAltNameMatcher, domains []string) {
-	certificate, roots := sdsConfig(model.IdentityPrefix+client.Identity), sdsConfig(model.TrustPrefix+client.Identity)
-	if client.Identity == model.IdentitySPIRE {
-		certificate, roots = spireConfig("default"), spireConfig("ROOTCA")
-		if len(domains) > 1 {
-			roots.Name = "ALL"
-			if len(names) == 0 {
-				names = ofDomains(domains)
-			}
+	certificate, roots := spireConfig("default"), spireConfig("ROOTCA")
+	switch {
+	case client.Identity != model.IdentitySPIRE:
+		files, trusted := model.IdentitySecrets(client.Identity)
+		certificate, roots = sdsConfig(files), sdsConfig(trusted)
+	case len(domains) > 1:
+		roots.Name = "ALL"
+		if len(names) == 0 {
+			names = ofDomains(domains)
 		}
 	}
 	common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{certificate}

@@ -51,14 +51,8 @@ func TestInboundMutual(t *testing.T) {
 	require.Equal(t, []string{"AES128-SHA"}, c.GetCommonTlsContext().GetTlsParams().GetCipherSuites())
 
 	c = inbound("/etc/identity")
-	require.Equal(t, "trust:/etc/identity", roots(c).GetName())
 	require.NotNil(t, roots(c).GetSdsConfig().GetAds())
-	names := model.IdentitySecrets("/etc/identity")
-	require.Equal(t, []string{c.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs()[0].GetName(), roots(c).GetName()}, names)
-	key, trust := SecretOf(names[0]).GetTlsCertificate(), SecretOf(names[1]).GetValidationContext()
-	require.Equal(t, "/etc/identity/cert-chain.pem", key.GetCertificateChain().GetFilename())
-	require.Equal(t, "/etc/identity/key.pem", key.GetPrivateKey().GetFilename())
-	require.Equal(t, "/etc/identity/root-cert.pem", trust.GetTrustedCa().GetFilename())
-	require.Equal(t, "/etc/identity", key.GetWatchedDirectory().GetPath())
-	require.Equal(t, "/etc/identity", trust.GetWatchedDirectory().GetPath())
+	require.Equal(t, "file-root:/etc/identity/root-cert.pem", roots(c).GetName())
+	require.Equal(t, "file-cert:/etc/identity/cert-chain.pem~/etc/identity/key.pem",
+		c.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs()[0].GetName())
 }

@@ -15,18 +15,6 @@ func SecretOf(name string) *tlsv3.Secret {
 		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: model.FromName.Replace(path)}}
 	}
 	s := &tlsv3.Secret{Name: name}
-	if dir, ok := strings.CutPrefix(name, model.IdentityPrefix); ok {
-		s.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
-			CertificateChain: fileOf(dir, model.IdentityCertificate), PrivateKey: fileOf(dir, model.IdentityKey), WatchedDirectory: watched(dir),
-		}}
-		return s
-	}
-	if dir, ok := strings.CutPrefix(name, model.TrustPrefix); ok {
-		s.Type = &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
-			TrustedCa: fileOf(dir, model.IdentityRoots), WatchedDirectory: watched(dir),
-		}}
-		return s
-	}
 	if files, ok := strings.CutPrefix(name, model.CertPrefix); ok {
 		cert, key, _ := strings.Cut(files, "~")
 		s.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: file(cert), PrivateKey: file(key)}}
@@ -40,13 +28,6 @@ func SecretOf(name string) *tlsv3.Secret {
 	s.Type = &tlsv3.Secret_ValidationContext{ValidationContext: c}
 	return s
 }
-
-func fileOf(dir, name string) *corev3.DataSource {
-	return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: dir + "/" + name}}
-}
-
-// watched has all files of a directory read again when something is renamed in it, such as the symbolic link by which they are replaced.
-func watched(dir string) *corev3.WatchedDirectory { return &corev3.WatchedDirectory{Path: dir} }
 
 func sdsConfig(name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: Ads()}
