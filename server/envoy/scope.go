@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"tributary/memstore"
 	"tributary/server/envoy/extend"
 	"tributary/server/envoy/index"
@@ -346,7 +348,7 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 		c.bindings[b] = true
 	}
 	if c.profile.Captures {
-		c.putListener(by.VirtualOutbound(), nil)
+		c.putListener(by.VirtualOutbound(), networking.EnvoyFilter_SIDECAR_OUTBOUND, nil)
 	}
 }
 
@@ -381,7 +383,7 @@ func (c *change) share() {
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)
-		c.putListener(l, found)
+		c.putListener(l, networking.EnvoyFilter_SIDECAR_OUTBOUND, found)
 	}
 }
 

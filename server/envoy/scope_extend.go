@@ -2,6 +2,7 @@ package envoy
 
 import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
@@ -23,16 +24,17 @@ func (c *change) note(source string, found, applied model.Findings) {
 	c.applied.set(source, applied)
 }
 
-// putListener serves a listener as patches have it, with what was found in it before.
-func (c *change) putListener(l *listenerv3.Listener, found model.Findings) {
+// putListener serves a listener as the patches of a context have it, with what was found in it before.
+func (c *change) putListener(l *listenerv3.Listener, context networking.EnvoyFilter_PatchContext, found model.Findings) {
 	name := l.GetName()
-	l, p, kept := c.options.Patched(l)
+	p := translate.Patcher(c.options.Extension, context, model.ToListeners)
+	l, kept := p.Listener(l)
 	c.note("listener "+name, append(found, p.Findings...).Sorted(), p.Applied.Sorted())
 	if !kept || len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil { // Envoy wants one
 		remove(c.commits, c.listeners, name)
 		return
 	}
-	if c.profile.OnDemand {
+	if c.profile.OnDemand && !l.GetUseOriginalDst().GetValue() { // whose own connections go to clusters that are there
 		onDemand(l)
 	}
 	put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
