@@ -108,8 +108,10 @@ func wasmModule(name, value string) []byte {
 	b := []byte("\x00asm\x01\x00\x00\x00")
 	for _, s := range [][]byte{
 		section(1, vector( // types
-			[]byte{0x60, 0, 0}, []byte{0x60, 1, i32, 1, i32}, []byte{0x60, 3, i32, i32, i32, 1, i32}, []byte{0x60, 5, i32, i32, i32, i32,
-				i32, 1, i32})),
+			[]byte{0x60, 0, 0}, []byte{0x60, 1, i32, 1, i32}, []byte{0x60, 3, i32, i32, i32, 1, i32}, []byte{
+				0x60, 5, i32, i32, i32, i32,
+				i32, 1, i32,
+			})),
 		section(2, vector(append(append(text("env"), text("proxy_add_header_map_value")...), 0, 3))),
 		section(3, vector([]byte{0}, []byte{1}, []byte{2})), // the types of functions
 		section(5, vector([]byte{0, 1})),                    // a page of memory
