@@ -3,6 +3,7 @@ package e2e
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 
 // A real Envoy runs Wasm modules of WasmPlugins: one that it fetches from a service of the mesh, if its checksum is known, and one that is
 // a file on its machine. One that nobody can run refuses requests, unless it may fail.
+// Envoy rejects a listener with a file that is not there, and keeps the one before.
 func TestWasmPluginOnTributary(t *testing.T) {
 	t.Parallel()
 	module := wasmModule("x-wasm", "yes")
@@ -79,6 +81,14 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 	plugin("{url: 'http://files.mesh.internal/a.wasm', sha256: a123456789012345678901234567890123456789012345678901234567890123}")
 	is(503, "")
 	mesh.rejectedNothing(t)
+	plugin("{url: 'file:///none.wasm'}")
+	envoy.WaitFor(t, 10*time.Second, func() error {
+		if mesh.Metric(t, "tributary_xds_nacks_total", "") == 0 {
+			return errors.New("the listener is not rejected")
+		}
+		return nil
+	})
+	is(503, "")
 }
 
 // wasmModule is a module by version 0.2.1 of Proxy-Wasm that adds a header to each response.
@@ -98,8 +108,10 @@ func wasmModule(name, value string) []byte {
 	b := []byte("\x00asm\x01\x00\x00\x00")
 	for _, s := range [][]byte{
 		section(1, vector( // types
-			[]byte{0x60, 0, 0}, []byte{0x60, 1, i32, 1, i32}, []byte{0x60, 3, i32, i32, i32, 1, i32}, []byte{0x60, 5, i32, i32, i32, i32,
-				i32, 1, i32})),
+			[]byte{0x60, 0, 0}, []byte{0x60, 1, i32, 1, i32}, []byte{0x60, 3, i32, i32, i32, 1, i32}, []byte{
+				0x60, 5, i32, i32, i32, i32,
+				i32, 1, i32,
+			})),
 		section(2, vector(append(append(text("env"), text("proxy_add_header_map_value")...), 0, 3))),
 		section(3, vector([]byte{0}, []byte{1}, []byte{2})), // the types of functions
 		section(5, vector([]byte{0, 1})),                    // a page of memory

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/extend"
@@ -392,7 +394,7 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 		c.bindings[b] = true
 	}
 	if c.profile.Captures {
-		c.putListener(by.VirtualOutbound(), nil)
+		c.putListener(by.VirtualOutbound(), networking.EnvoyFilter_SIDECAR_OUTBOUND, nil)
 	}
 }
 
@@ -440,7 +442,7 @@ func (c *change) share() {
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)
-		c.putListener(l, found)
+		c.putListener(l, networking.EnvoyFilter_SIDECAR_OUTBOUND, found)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
@@ -25,16 +26,17 @@ func (c *change) note(source string, found, applied model.Findings) {
 	c.applied.set(source, applied)
 }
 
-// putListener serves a listener as patches have it, with what was found in it before.
-func (c *change) putListener(l *listenerv3.Listener, found model.Findings) {
+// putListener serves a listener as the patches of a context have it, with what was found in it before.
+func (c *change) putListener(l *listenerv3.Listener, context networking.EnvoyFilter_PatchContext, found model.Findings) {
 	name := l.GetName()
-	l, p, kept := c.options.Patched(l)
+	p := translate.Patcher(c.options.Extension, context, model.ToListeners)
+	l, kept := p.Listener(l)
 	c.note("listener "+name, append(found, p.Findings...).Sorted(), p.Applied.Sorted())
 	if !kept || len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil { // Envoy wants one
 		remove(c.commits, c.listeners, name)
 		return
 	}
-	if c.profile.OnDemand {
+	if c.profile.OnDemand && !l.GetUseOriginalDst().GetValue() { // whose own connections go to clusters that are there
 		translate.OnDemand(l)
 	}
 	commit := commitOf(c.commits, c.listeners) // which may remove an inbound listener of the name

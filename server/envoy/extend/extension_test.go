@@ -142,7 +142,8 @@ cluster: "outbound|443||files.internal", timeout: 30s}}}}}}`)
 
 	const image = "images are fetched by Istio's agent, and not by Envoy: put the module on the machine (file://), or on a web server"
 	for _, tt := range []struct{ spec, found string }{
-		{"{url: 'oci://image'}", "spec.url: " + image}, {"{url: image}", "spec.url: " + image},
+		{"{url: 'oci://image'}", "spec.url: " + image},
+		{"{url: image}", "spec.url: " + image},
 		{"{url: 'http://files.internal/a'}", "spec.sha256: Envoy fetches nothing of which it does not know the checksum"},
 		{"{url: 'http://none.internal/a', sha256: " + sum + "}", "spec.url: there is no service none.internal here"},
 	} {
@@ -192,14 +193,18 @@ func TestPluginsInOrder(t *testing.T) {
 	for _, tt := range []struct{ filters, want []string }{
 		{
 			[]string{"rbac", "ext_authz", "jwt_authn", "rbac", "fault", "router"},
-			[]string{"rbac", "ext_authz", "shop.authn", "jwt_authn", "istio-system.high", "shop.low", "shop.none", "istio-system.root",
+			[]string{
+				"rbac", "ext_authz", "shop.authn", "jwt_authn", "istio-system.high", "shop.low", "shop.none", "istio-system.root",
 				"rbac", "shop.stats",
-				"shop.any", "shop.both", "fault", "router"},
+				"shop.any", "shop.both", "fault", "router",
+			},
 		},
 		{
 			[]string{"rbac", "router"},
-			[]string{"shop.authn", "istio-system.high", "shop.low", "shop.none", "istio-system.root", "rbac", "shop.stats", "shop.any",
-				"shop.both", "router"},
+			[]string{
+				"shop.authn", "istio-system.high", "shop.low", "shop.none", "istio-system.root", "rbac", "shop.stats", "shop.any",
+				"shop.both", "router",
+			},
 		},
 	} {
 		m := &hcmv3.HttpConnectionManager{HttpFilters: http(tt.filters...)}

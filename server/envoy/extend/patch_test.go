@@ -192,11 +192,13 @@ func TestListener(t *testing.T) {
 		"security is merged into": {
 			patch("HTTP_FILTER", "", "INSERT_FIRST", lua) + patch("HTTP_FILTER", sub("envoy.filters.http.rbac"), "MERGE",
 				`{name: envoy.filters.http.rbac, typed_config: {"@type": `+types+`http.rbac.v3.RBAC, rules: {action: LOG}}}`),
-			strings.Replace(unpatched, "rbac", "lua rbac", 1), []string{"[1] " + weakened},
+			strings.Replace(unpatched, "rbac", "lua rbac", 1),
+			[]string{"[1] " + weakened},
 		},
 		"a chain without security": {
 			patch("FILTER_CHAIN", "", "ADD", "{name: own, filter_chain_match: {server_names: [c.example.com]}, filters: ["+tcp+"]}"),
-			strings.Replace(unpatched, " | rest", " | own: tcp_proxy | rest", 1), []string{"[0] " + weakened},
+			strings.Replace(unpatched, " | rest", " | own: tcp_proxy | rest", 1),
+			[]string{"[0] " + weakened},
 		},
 
 		// network filters
@@ -297,7 +299,8 @@ func TestListener(t *testing.T) {
 		"invalid by the rules of the API": {
 			patch("NETWORK_FILTER", filter("mongo"), "MERGE",
 				`{typed_config: {"@type": `+types+`network.mongo_proxy.v3.MongoProxy, delay: {percentage: {numerator: 1}}}}`),
-			unpatched, []string{"[0] Envoy would refuse it: invalid"},
+			unpatched,
+			[]string{"[0] Envoy would refuse it: invalid"},
 		},
 		"a regular expression": {
 			patch("HTTP_FILTER", "", "INSERT_FIRST", `{name: m, typed_config: {"@type": `+types+`http.rbac.v3.RBAC, rules: {policies: {a: `+
@@ -452,7 +455,8 @@ func TestRoutes(t *testing.T) {
 		"security is switched off": {
 			patch("VIRTUAL_HOST", "", "MERGE",
 				`{typed_per_filter_config: {envoy.filters.http.rbac: {"@type": `+types+`http.rbac.v3.RBACPerRoute}}}`),
-			unpatched, []string{"[0] " + weakened},
+			unpatched,
+			[]string{"[0] " + weakened},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

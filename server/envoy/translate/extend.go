@@ -1,7 +1,6 @@
 package translate
 
 import (
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	networking "istio.io/api/networking/v1alpha3"
 	typev1beta1 "istio.io/api/type/v1beta1"
 
@@ -41,13 +40,6 @@ func inboundPlace(port uint32) extend.Place {
 // placeOf returns the place of plugins in a listener through which requests are sent out.
 func placeOf(port uint32) extend.Place {
 	return extend.Place{Mode: typev1beta1.WorkloadMode_CLIENT, Port: port}
-}
-
-// Patched returns a listener as the patches of the options have it, and whether there is still one.
-func (opts ListenerOptions) Patched(l *listenerv3.Listener) (*listenerv3.Listener, *extend.Patcher, bool) {
-	p := Patcher(opts.Extension, networking.EnvoyFilter_SIDECAR_OUTBOUND, model.ToListeners)
-	l, kept := p.Listener(l)
-	return l, p, kept
 }
 
 // Added returns the clusters and listeners that patches add for clients of a role.
