@@ -113,7 +113,9 @@ func TestGoldens(t *testing.T) {
 			case strings.HasSuffix(name, "-in.yaml"):
 				if protocol == "tcp" { // one of which nothing is made has no output
 					name := strings.TrimSuffix(name, "-in.yaml")
-					wanted[name] = append(wanted[name], []string{}...)
+					if wanted[name] == nil {
+						wanted[name] = []string{}
+					}
 				}
 			default:
 				of := numbered.ReplaceAllString(name, "")
