@@ -389,8 +389,6 @@ func (c *change) share() {
 		if c.profile.OnDemand {
 			translate.OnDemand(l)
 		}
-		commit := commitOf(c.commits, c.listeners) // which may remove an inbound listener of the name
-		commit.Remove = slices.DeleteFunc(commit.Remove, func(gone string) bool { return gone == name })
 		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
 	}
 }
