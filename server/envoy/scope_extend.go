@@ -1,8 +1,6 @@
 package envoy
 
 import (
-	"slices"
-
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -39,8 +37,6 @@ func (c *change) putListener(l *listenerv3.Listener, context networking.EnvoyFil
 	if c.profile.OnDemand && !l.GetUseOriginalDst().GetValue() { // whose own connections go to clusters that are there
 		translate.OnDemand(l)
 	}
-	commit := commitOf(c.commits, c.listeners) // which may remove an inbound listener of the name
-	commit.Remove = slices.DeleteFunc(commit.Remove, func(gone string) bool { return gone == name })
 	put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
 }
 
