@@ -241,7 +241,7 @@ func (x *SelectorIndex) Remove(all Selectors) {
 	}
 }
 
-// Narrow removes from a profile the attributes that no object selects by.
+// Narrow removes from a profile the attributes that no object selects by. An identity stays: mutual TLS needs no object that asks for it.
 func (x *SelectorIndex) Narrow(p *model.Profile) {
 	p.Labels = labelsThat(p, func(s Selector) bool { return x.count[s] > 0 })
 	p.Labelled = p.Labelled && x.kinds[labelAttribute] > 0

@@ -30,9 +30,9 @@ func identityOf(fields map[string]*structpb.Value) string {
 	return ""
 }
 
-// IdentitySecrets returns the names of the secrets of an identity that is a directory: its certificate and key, and its roots. The files have
-// the names that Istio's agent gives them. Envoy reads them again when something is renamed in the directory, such as the symbolic link by
-// which all are replaced.
+// IdentitySecrets returns the names of the secrets of an identity that is a directory: its certificate and key, and its roots. The files
+// have the names that Istio's agent gives them. Envoy reads them again when something is renamed in the directory, such as the symbolic
+// link by which all are replaced.
 func IdentitySecrets(directory string) (certificate, roots string) {
 	return CertificateName(directory+"/cert-chain.pem", directory+"/key.pem"), RootName(directory+"/root-cert.pem", "")
 }
