@@ -66,9 +66,9 @@ type Profile struct {
 	Metadata    string // what else the client says of itself in texts, as far as objects look at it; in the form of Labels
 }
 
-// size is how many bytes the profile has.
+// size is how many bytes the profile has, without the metadata, of which only what objects name is kept.
 func (p *Profile) size() int {
-	return len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Identity) +
+	return len(p.Version) + len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Identity) +
 		len(p.Locality.Region) + len(p.Locality.Zone) + len(p.Locality.SubZone)
 }
 
