@@ -26,8 +26,8 @@ metadata: {name: front, namespace: shop}
 spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}
 `
 
-// A security object of which no version is valid may deny anything: gateways for which it may be refuse all requests until it is valid, gone,
-// or had from another source.
+// A security object of which no version is valid may deny anything: gateways for which it may be refuse all requests until it is valid,
+// gone, or had from another source.
 func TestInvalidSecurityObjectsDeny(t *testing.T) {
 	deny := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "shop", Name: "deny"}
 	root := resource.Key{Kind: resource.PeerAuthentication, Namespace: "istio-system", Name: "root"}

@@ -150,8 +150,8 @@ func (m *Mesh) tokensFor(p model.Profile, labels map[string]string) iter.Seq[*mo
 	})
 }
 
-// Unenforced yields the security objects that are for clients of a profile, which do not enforce them: an Envoy does that at the listeners of
-// gateways and at inbound listeners, and accepts mutual TLS if it has an identity.
+// Unenforced yields the security objects that are for clients of a profile, which do not enforce them: an Envoy does that at the listeners
+// of gateways and at inbound listeners, and accepts mutual TLS if it has an identity.
 func (m *Mesh) Unenforced(p model.Profile) iter.Seq[resource.Key] {
 	return func(yield func(resource.Key) bool) {
 		if p.Role == model.Ingress {
