@@ -312,7 +312,8 @@ func TestProbesComeUnderLoadOnTributary(t *testing.T) {
 kind: ServiceEntry
 metadata: {name: echo, namespace: default}
 spec:
-  {hosts: [echo.mesh.internal], resolution: STATIC, ports: [{number: %d, name: http, protocol: HTTP}], workloadSelector: {labels: {app: echo}}}
+  {hosts: [echo.mesh.internal], resolution: STATIC, ports: [{number: %d, name: http, protocol: HTTP}],
+    workloadSelector: {labels: {app: echo}}}
 `, port)+member("one", one.port, "machine: one")+member("two", two.port, "machine: two"))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two") })

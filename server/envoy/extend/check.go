@@ -113,6 +113,11 @@ func refusedCluster(was, now *clusterv3.Cluster, regex regexCheck) string {
 	if was.GetName() != now.GetName() {
 		return "what leads to the cluster " + was.GetName() + " would not find it as " + now.GetName()
 	}
+	if original := now.GetType() == clusterv3.Cluster_ORIGINAL_DST; original != (now.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED) &&
+		now.GetClusterType() == nil && now.GetLoadBalancingPolicy() == nil {
+		return "Envoy would refuse it: the type of the cluster, " + now.GetType().String() + ", does not go with the policy " +
+			now.GetLbPolicy().String()
+	}
 	return refused(now, regex)
 }
 

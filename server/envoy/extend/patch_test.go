@@ -507,6 +507,10 @@ func TestCluster(t *testing.T) {
 			"", "MERGE", "{name: b}", "", "lb_policy: ROUND_ROBIN", []string{"[0] what leads to the cluster outbound|80|v1|a.example.com " +
 				"would not find it as b"},
 		},
+		"type": {
+			"", "MERGE", "{type: ORIGINAL_DST}", "", "lb_policy: ROUND_ROBIN",
+			[]string{"[0] Envoy would refuse it: the type of the cluster, ORIGINAL_DST, does not go with the policy ROUND_ROBIN"},
+		},
 		"invalid": {"", "MERGE", "{connect_timeout: -1s}", "", "lb_policy: ROUND_ROBIN", []string{"[0] Envoy would refuse it"}},
 		"transport socket of its own": {
 			"", "MERGE", "{transport_socket: " + fmt.Sprintf(tls, "b") + "}", "", "transport_socket: " + fmt.Sprintf(tls, "b"), nil,

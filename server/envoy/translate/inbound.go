@@ -161,7 +161,7 @@ func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*liste
 		tcp, matches = http, []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
 	}
 	for _, m := range matches {
-		c := t.inboundFilters(v, m, w)
+		c := inboundFilters(v, m, w)
 		if m.terminates {
 			if c.TransportSocket = tcp; m.http {
 				c.TransportSocket = http
@@ -206,7 +206,7 @@ func refusing(port uint32) *listenerv3.FilterChain {
 }
 
 // inboundFilters returns a filter chain of connections to a port.
-func (t *Translation) inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv3.FilterChain {
+func inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv3.FilterChain {
 	c := &listenerv3.FilterChain{Name: virtualInbound, FilterChainMatch: &listenerv3.FilterChainMatch{
 		TransportProtocol: m.transport, ApplicationProtocols: m.protocols,
 	}}
@@ -227,7 +227,7 @@ func (t *Translation) inboundFilters(v *model.View, m inboundChain, w *model.Wor
 		c.Name += "-catchall-http"
 	}
 	if m.http {
-		c.Filters = []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", t.inboundManager(v, stats, cluster, w))}
+		c.Filters = []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", inboundManager(v, stats, cluster, w))}
 	} else {
 		c.Filters = secureTCP(v.Secured, tcpProxy(cluster, v.Seen))
 	}
@@ -236,11 +236,9 @@ func (t *Translation) inboundFilters(v *model.View, m inboundChain, w *model.Wor
 }
 
 // inboundManager returns the manager of requests that come to the workload.
-func (t *Translation) inboundManager(v *model.View, stats, cluster string, w *model.Workport) *hcmv3.HttpConnectionManager {
+func inboundManager(v *model.View, stats, cluster string, w *model.Workport) *hcmv3.HttpConnectionManager {
 	m := httpManager(model.StatName(stats), "", v.Seen)
-	patches := Patcher(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToRoutes)
-	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: patches.Routes(inboundRoutes(cluster, w))}
-	t.patched(patches)
+	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: inboundRoutes(cluster, w)}
 	m.ServerName = "istio-envoy"
 	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
 	m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{
