@@ -57,6 +57,8 @@ func refused(m proto.Message, regex regexCheck) (why string) {
 				return
 			}
 			why = refused(content, regex)
+		case *routev3.RouteConfiguration:
+			why = sharedDomain(m)
 		case *matcherv3.RegexMatcher:
 			if regex != nil {
 				why = regex(m.GetRegex())
@@ -143,16 +145,21 @@ func refusedRoutes(was, now *routev3.RouteConfiguration, regex regexCheck) strin
 	if was.GetName() != now.GetName() {
 		return "routes cannot be renamed"
 	}
+	return refused(now, regex)
+}
+
+// sharedDomain says why Envoy would refuse routes of which several virtual hosts have a domain.
+func sharedDomain(r *routev3.RouteConfiguration) string {
 	domains := make(map[string]bool)
-	for _, v := range now.GetVirtualHosts() {
+	for _, v := range r.GetVirtualHosts() {
 		for _, d := range v.GetDomains() {
 			if d = strings.ToLower(d); domains[d] {
-				return "Envoy would refuse it: several virtual hosts of " + now.GetName() + " have the domain " + d
+				return "Envoy would refuse it: several virtual hosts of " + r.GetName() + " have the domain " + d
 			}
 			domains[d] = true
 		}
 	}
-	return refused(now, regex)
+	return ""
 }
 
 // pluginPrefix is that of the names of the filters of WasmPlugins, as with istiod.
