@@ -25,6 +25,13 @@ func (c *Catalog) checkInvalid() []*scope {
 // setInvalid sets the security objects of which no version is valid; c.mu is held.
 func (c *Catalog) setInvalid(all []resource.Key, touched map[string]struct{}) {
 	all = slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool { return c.last.Get(key) != nil }) // another source has it
+	for key := range c.undecodable {
+		switch key.Kind {
+		case resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication:
+			all = append(all, key)
+		}
+	}
+	slices.SortFunc(all, resource.Key.Compare)
 	if slices.Equal(all, c.mesh.Invalid) {
 		return
 	}
