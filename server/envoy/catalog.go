@@ -50,15 +50,17 @@ type Catalog struct {
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
 	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has what it returned
 
-	mu        sync.RWMutex // held for reading while hosts are translated, and for writing, which is quick, while the mesh is changed
-	mesh      *index.Mesh
-	last      memstore.Snapshot   // that the mesh was made of
-	following map[*scope]struct{} // the scopes that follow the view
-	synced    bool                // all sources were read
-	divided   uint64              // the SelectorIndex.Changes by which profiles divide clients
-	ingresses uint64              // the Mesh.Ingresses after which all clients were asked again
-	changed   changedObjects      // after the first view that was complete
-	review    func()              // see SetReview; nil before that
+	mu          sync.RWMutex // held for reading while hosts are translated, and for writing, which is quick, while the mesh is changed
+	mesh        *index.Mesh
+	last        memstore.Snapshot          // that the mesh was made of
+	following   map[*scope]struct{}        // the scopes that follow the view
+	synced      bool                       // all sources were read
+	divided     uint64                     // the SelectorIndex.Changes by which profiles divide clients
+	ingresses   uint64                     // the Mesh.Ingresses after which all clients were asked again
+	undecodable map[resource.Key]struct{}  // objects of last
+	ended       map[resource.Key]time.Time // see lingering
+	changed     changedObjects             // after the first view that was complete
+	review      func()                     // see SetReview; nil before that
 
 	warning  sync.Mutex
 	warned   []resource.Key    // the unenforced objects that the log has; guarded by warning
@@ -76,7 +78,8 @@ type Catalog struct {
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(),
-		following: make(map[*scope]struct{}),
+		following: make(map[*scope]struct{}), undecodable: make(map[resource.Key]struct{}),
+		ended: make(map[resource.Key]time.Time),
 	}
 	c.mesh.Plaintext, c.mesh.Warn = opts.WarnUnenforced, opts.WarnUnenforced
 	if c.opts.Invalid == nil {
@@ -191,6 +194,7 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 	invalid := c.opts.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	invalid = c.lingering(invalid)
 	if !incremental {
 		keys = index.Differing(c.last, snap)
 	}
@@ -212,7 +216,9 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot, invalid []res
 			c.changed.note(key, snap.Revision())
 		}
 		r := snap.Get(key)
+		delete(c.undecodable, key)
 		if err := c.mesh.Set(key, r, touched); err != nil {
+			c.undecodable[key] = struct{}{}
 			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", r.Origin().String(), "err", err)
 		}
 	}

@@ -75,7 +75,8 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 
 	"istio.mesh.v1alpha1.MeshConfig": {
 		translated: "outboundTrafficPolicy inboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding " +
-			"disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders enableAutoMtls trustDomain trustDomainAliases meshMTLS",
+			"disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders enableAutoMtls trustDomain trustDomainAliases meshMTLS " +
+			"pathNormalization",
 		meaningless: merged(
 			because(ofIstiod, "configSources", "proxyHttpPort"),
 			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors",
@@ -88,7 +89,7 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting",
 				"dnsRefreshRate", "h2UpgradePolicy",
 				"outboundClusterStatName", "inboundClusterStatName",
-				"pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
+				"defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
 				"verifyCertificateAtClient"),
 			because("what says nothing is visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo",
 				"defaultDestinationRuleExportTo", "serviceEntryVisibility"),
@@ -99,6 +100,7 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 			},
 		),
 	},
+	"istio.mesh.v1alpha1.MeshConfig.ProxyPathNormalization": {translated: "normalization"}, // of inbound and of gateways' requests
 	"istio.mesh.v1alpha1.MeshConfig.TLSConfig": {
 		translated: "minProtocolVersion cipherSuites", unsupported: map[string]string{"ecdhCurves": asIstio},
 	},

@@ -224,3 +224,11 @@ func TestPluginsInOrder(t *testing.T) {
 	require.Equal(t, "envoy.filters.network.rbac", list[1].GetName())
 	require.Len(t, list, 3)
 }
+
+// A plugin of a phase of a newer version may refuse requests, so it is not left out.
+func TestPluginOfAnUnknownPhase(t *testing.T) {
+	p := object(resource.WasmPlugin, "default", "p", 0, &extensionsv1alpha1.WasmPlugin{Url: "file:///a.wasm", Phase: 17})
+	m := &hcmv3.HttpConnectionManager{}
+	AddHTTP(Of(nil, []*WasmPlugin{&p}, model.Profile{}, nil), m, Place{})
+	require.Len(t, m.GetHttpFilters(), 1)
+}

@@ -212,7 +212,7 @@ func among[F interface {
 	of := func(phases ...extensionsv1alpha1.PluginPhase) {
 		for _, phase := range phases {
 			for _, p := range e.Plugins {
-				if f := filterOf(p); f != none && p.Spec.GetPhase() == phase && at.has(p) {
+				if f := filterOf(p); f != none && phaseOf(p) == phase && at.has(p) {
 					all = append(all, f)
 				}
 			}
@@ -225,6 +225,14 @@ func among[F interface {
 	all = append(all, list[tokens:rest]...)
 	of(extensionsv1alpha1.PluginPhase_STATS, extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE)
 	return append(all, list[rest:]...)
+}
+
+// phaseOf is the phase of a plugin: one of a newer version is none in particular, so that the plugin is not left out.
+func phaseOf(p *model.Plugin) extensionsv1alpha1.PluginPhase {
+	if _, known := extensionsv1alpha1.PluginPhase_name[int32(p.Spec.GetPhase())]; !known {
+		return extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE
+	}
+	return p.Spec.GetPhase()
 }
 
 func httpFilterOf(name string, config proto.Message) *hcmv3.HttpFilter {

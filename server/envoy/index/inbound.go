@@ -48,7 +48,9 @@ func needsAddress(i *networking.IstioIngressListener, p model.Profile) bool {
 
 // hasInbound says whether clients of a profile have inbound listeners.
 func (*Mesh) hasInbound(p model.Profile, only *SidecarRule) bool {
-	return p.Role == model.Sidecar && (p.Captures || len(only.ingress()) > 0)
+	return p.Role == model.Sidecar && (p.Captures || slices.ContainsFunc(only.ingress(), func(i *networking.IstioIngressListener) bool {
+		return isBound(i, p) // no connection comes to another one
+	}))
 }
 
 // inbound returns what comes to the workloads of the clients of a profile, or nil.

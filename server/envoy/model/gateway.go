@@ -67,9 +67,15 @@ func KindOf(s *networking.Server) (serverKind, string) {
 	case "UDP":
 		return ServerUnknown, "UDP is not served: the server is left out"
 	default:
-		return ServerTCP, ""
+		if tls == nil {
+			return ServerTCP, ""
+		}
+		protocol = "TLS" // as with istiod
 	}
 	switch tls.GetMode() {
+	case networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL, networking.ServerTLSSettings_OPTIONAL_MUTUAL:
+	default:
+		return ServerUnknown, "its mode is unknown: the server is left out"
 	case networking.ServerTLSSettings_PASSTHROUGH:
 		return ServerPass, ""
 	case networking.ServerTLSSettings_AUTO_PASSTHROUGH:

@@ -51,8 +51,9 @@ type Security struct {
 	Mutual   MutualTLS            // of inbound connections
 	MutualOn map[uint32]MutualTLS // of those to a port of the workload, where it differs
 
-	Domains []string                           // the trust domain of the mesh, and its aliases
-	TLS     *meshv1alpha1.MeshConfig_TLSConfig // of mutual TLS; may be nil
+	Paths   meshv1alpha1.MeshConfig_ProxyPathNormalization_NormalizationType // of requests, before filters see them
+	Domains []string                                                         // the trust domain of the mesh, and its aliases
+	TLS     *meshv1alpha1.MeshConfig_TLSConfig                               // of mutual TLS; may be nil
 
 	Objects  []resource.Key // of which it was made
 	Findings Findings

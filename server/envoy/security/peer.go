@@ -55,8 +55,10 @@ func modeOf(m *securityv1beta1.PeerAuthentication_MutualTLS, inherited model.Mut
 		return model.Permissive
 	case securityv1beta1.PeerAuthentication_MutualTLS_DISABLE:
 		return model.Disabled
+	case securityv1beta1.PeerAuthentication_MutualTLS_UNSET:
+		return inherited
 	}
-	return inherited
+	return model.Strict // of a newer version
 }
 
 // addPeers adds which inbound connections are accepted, and by which certificates. Gateways do as their servers say.
@@ -65,6 +67,8 @@ func addPeers(s *model.Security, all Objects) {
 	s.Domains, s.TLS = all.Config.TrustDomains(), all.Config.Spec.GetMeshMTLS()
 	from.Number(int64(len(s.Domains)))
 	from.Text(s.Domains...)
+	s.Paths = all.Config.Spec.GetPathNormalization().GetNormalization()
+	from.Number(int64(s.Paths))
 	from.Number(int64(s.TLS.GetMinProtocolVersion()))
 	from.Text(s.TLS.GetCipherSuites()...)
 	if all.Client.Role == model.Sidecar {

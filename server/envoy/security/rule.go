@@ -145,9 +145,10 @@ func when(r *securityv1beta1.Rule) (to []condition[rbacv3.Permission], from []co
 		case strings.HasPrefix(key, claimsKey):
 			principal(requestClaims)
 		default:
-			principal(attribute[rbacv3.Principal]{match: func(*ruleContext, string, []string) (*rbacv3.Principal, error) {
+			unknown := attribute[rbacv3.Principal]{match: func(*ruleContext, string, []string) (*rbacv3.Principal, error) {
 				return nil, errors.New("it is unknown")
-			}})
+			}}
+			from = append(from, condition[rbacv3.Principal]{unknown, key, []string{""}, nil}) // also without values
 		}
 	}
 	return to, from

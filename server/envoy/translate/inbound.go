@@ -188,7 +188,7 @@ func (t *Translation) passChains(v *model.View) []*listenerv3.FilterChain {
 	loop.Name = virtualInbound + "-blackhole"
 	all := []*listenerv3.FilterChain{loop}
 	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(v.Secured.MutualOn))...) {
-		own := slices.ContainsFunc(v.Inbound.Ports, func(w model.Workport) bool { return w.Number == port })
+		own := slices.ContainsFunc(v.Inbound.Ports, func(w model.Workport) bool { return w.Number == port && !w.Bound })
 		if !own && port != model.InboundPort {
 			all = append(all, t.portChains(v, &model.Workport{Number: port})...)
 		}

@@ -8,9 +8,12 @@ import (
 )
 
 // withholds reports whether a port or subset gets no endpoints, since its policy requires ISTIO_MUTUAL, for which the client has no
-// identity, or MUTUAL with certificates that cannot be set up.
+// identity, MUTUAL with certificates that cannot be set up, or what is unknown.
 func (t *Translation) withholds(v *model.View, p *model.Port, subset *networking.Subset) bool {
 	tls := v.Policy.On(p.Number, subset).GetTls()
+	if _, known := networking.ClientTLSSettings_TLSmode_name[int32(tls.GetMode())]; !known { // it is of a newer version
+		return !v.Policy.Plaintext
+	}
 	if tls.GetMode() == networking.ClientTLSSettings_MUTUAL && !CanOriginate(tls) {
 		return !v.Policy.Plaintext
 	}
