@@ -46,6 +46,30 @@ func needsAddress(i *networking.IstioIngressListener, p model.Profile) bool {
 	return ok || isBound(i, p) && i.GetBind() == ""
 }
 
+// ingressHost is the host of an ingress listener whose port no service has.
+func ingressHost(sidecar resource.Key) string { return sidecar.Name + "." + sidecar.Namespace }
+
+// touchIngress has clients look again at their inbound listeners if hosts are, or match, that of an ingress listener.
+func (m *Mesh) touchIngress(hosts []string, touched map[string]struct{}) {
+	named := make(map[string]struct{})
+	for key, s := range m.sidecars {
+		if len(s.ingress()) > 0 {
+			named[ingressHost(key)] = struct{}{}
+		}
+	}
+	matched := make(map[string]struct{})
+	for _, host := range hosts {
+		if _, is := named[host]; is {
+			matched[host] = struct{}{}
+		} else if model.IsWildcard(host) {
+			touchMatching(host, named, matched)
+		}
+	}
+	if len(matched) > 0 {
+		touched[model.InboundUnit] = struct{}{}
+	}
+}
+
 // hasInbound says whether clients of a profile have inbound listeners.
 func (*Mesh) hasInbound(p model.Profile, only *SidecarRule) bool {
 	return p.Role == model.Sidecar && (p.Captures || len(only.ingress()) > 0)
@@ -119,7 +143,7 @@ func addIngress(v *model.View, in *model.Inbound, p model.Profile, only *Sidecar
 		number := spec.GetPort().GetNumber()
 		w := model.Workport{
 			Number: number, Protocol: model.InboundProtocol(spec.GetPort().GetProtocol(), spec.GetTls() != nil),
-			Host: only.key.Name + "." + only.key.Namespace, Service: number, Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, p),
+			Host: ingressHost(only.key), Service: number, Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, p),
 			Pool: spec.GetConnectionPool(), Sidecar: &model.SidecarName{Namespace: only.key.Namespace, Name: only.key.Name},
 			Endpoint: spec.GetDefaultEndpoint(), TLS: spec.GetTls(),
 			Place: model.Place{Of: only.key, Field: fmt.Sprintf("spec.ingress[%d]", i)},

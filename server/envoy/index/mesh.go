@@ -134,7 +134,9 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 	case resource.EnvoyFilter, resource.WasmPlugin:
 		m.setExtension(key, r, spec, touched)
 	case resource.DestinationRule:
-		m.touch(m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec))), touched)
+		hosts := m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec)))
+		m.touch(hosts, touched)
+		m.touchIngress(hosts, touched)
 	case resource.VirtualService:
 		m.touchTargets(key, touched)
 		m.touch(m.Virtuals.set(key, virtualService(r, as[*networking.VirtualService](spec))), touched)

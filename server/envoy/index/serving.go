@@ -169,11 +169,11 @@ func (m *Mesh) Moved() (all map[Reviewer]struct{}) {
 	defer s.mu.Unlock()
 	for at := range s.changed {
 		known := s.places[at]
-		ports := known.all()
-		if model.InboundText("", ports) == model.InboundText("", known.shown) {
+		ports, was := known.all(), known.shown
+		known.shown = ports
+		if slices.Equal(ports, was) { // with their ages, which order them among those of the other addresses of a client
 			continue
 		}
-		known.shown = ports
 		for by := range known.clients {
 			if all == nil {
 				all = make(map[Reviewer]struct{})
