@@ -4,13 +4,17 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/resource"
 	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
@@ -97,4 +101,58 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, bind: 127.0.0.1
 	s.apply(decoded(t, sidecar("0.0.0.0")))
 	require.Positive(t, reviewed)
 	require.NotNil(t, coll.Get("127.0.0.1_9080"), "until the client was moved")
+}
+
+// Clients with addresses that they make up do not hold up changes for longer than one of them takes.
+func TestManyAddressesDoNotHoldUpChanges(t *testing.T) {
+	service := func(name, address string, day int) *resource.Resource {
+		spec := &networking.ServiceEntry{
+			Hosts: []string{name + ".internal"}, Resolution: networking.ServiceEntry_STATIC,
+			Ports:     []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
+			Endpoints: []*networking.WorkloadEntry{{Address: address}},
+		}
+		key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}
+		r, err := resource.New(resource.Meta{Key: key, Created: time.Unix(int64(day), 0)}, spec)
+		require.NoError(t, err)
+		return r
+	}
+	var first []*resource.Resource
+	for i := range 2000 {
+		first = append(first, service(fmt.Sprint("s", i), fmt.Sprintf("10.0.%d.%d", i/250, i%250), 1))
+	}
+	s := newSteps(Options{}, first...)
+	come := func(i int) {
+		text := ""
+		for j := range model.MaxAddresses {
+			text += fmt.Sprintf(",2001:db8::%x:%x", i, j)
+		}
+		_, release, err := s.c.Collection(context.Background(), withAddresses(text, node("shop", "REDIRECT", "")), xds.ListenerURL)
+		if err == nil {
+			release()
+		}
+	}
+	come(0)
+	begin, done := time.Now(), 0
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range 400 {
+		all.Go(func() {
+			come(i)
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+		})
+	}
+	for before := 0; before < 10; time.Sleep(time.Millisecond) {
+		mu.Lock()
+		before = done
+		mu.Unlock()
+	}
+	s.apply([]*resource.Resource{service("s0", "10.0.0.1", 2)})
+	mu.Lock()
+	before := done
+	mu.Unlock()
+	took := time.Since(begin)
+	all.Wait()
+	require.Less(t, before, 280, "%v of %v", took, time.Since(begin))
 }
