@@ -120,19 +120,27 @@ func (m *Mesh) inbound(p model.Profile, only *SidecarRule) *model.View {
 	return complete(v, p)
 }
 
-// addServices adds the ports of services. Of several on one port of the workload, the first says how it is spoken to.
+// addServices adds the ports of services, of which there may be thousands. Of several on one port of the workload, the first says how it is
+// spoken to.
 func addServices(in *model.Inbound, ports []model.ServicePort) {
+	type hostAt struct {
+		target uint32
+		host   string
+	}
+	at, had := make(map[uint32]int), make(map[hostAt]bool)
 	for _, p := range ports {
-		at := slices.IndexFunc(in.Ports, func(w model.Workport) bool { return w.Number == p.Target })
+		i, known := at[p.Target]
 		switch {
 		case p.Target == model.InboundPort || p.Target == model.OutboundPort: // of the Envoy itself
-		case at < 0:
+		case !known:
+			at[p.Target], had[hostAt{p.Target, p.Host}] = len(in.Ports), true
 			in.Ports = append(in.Ports, model.Workport{
 				Number: p.Target, Protocol: p.Protocol, Host: p.Host, Service: p.Number, Hosts: []string{p.Host}, External: p.External,
 				Address: model.Wildcard,
 			})
-		case in.Ports[at].Service == p.Number && !slices.Contains(in.Ports[at].Hosts, p.Host):
-			in.Ports[at].Hosts = append(in.Ports[at].Hosts, p.Host)
+		case in.Ports[i].Service == p.Number && !had[hostAt{p.Target, p.Host}]:
+			had[hostAt{p.Target, p.Host}] = true
+			in.Ports[i].Hosts = append(in.Ports[i].Hosts, p.Host)
 		}
 	}
 }
