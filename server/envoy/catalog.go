@@ -110,6 +110,7 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 // update brings all scopes with clients to snap. Unless incremental, keys does not list what changed, and everything is compared.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	done := c.divideBefore(c.coming(keys, snap, incremental, synced))
+	c.expectSidecars(keys, snap, incremental)
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
 	done()
 	c.reviewServers()

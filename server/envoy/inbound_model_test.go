@@ -138,14 +138,14 @@ func inboundChains(t *testing.T, body []byte) map[string]map[string]bool {
 }
 
 // settled checks that what is at rest before and after was there in between, and begins anew.
-func (w *watcher) settled(t *testing.T, sidecars bool, what string) (policies int) {
+func (w *watcher) settled(t *testing.T, what string) (policies int) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, versions := range w.seen {
 		key := xds.ListenerURL + "/" + name
 		before, after := inboundChains(t, w.rest[key]), inboundChains(t, w.has[key])
-		if w.rest[key] == nil || w.has[key] == nil || before == nil || after == nil || sidecars {
+		if w.rest[key] == nil || w.has[key] == nil || before == nil || after == nil {
 			continue
 		}
 		for _, version := range versions {
@@ -219,9 +219,7 @@ func TestInboundOfClientsThatComeAndGo(t *testing.T) {
 			since = snap.Revision()
 			var puts []*resource.Resource
 			var deletes []resource.Key
-			sidecars := false
 			for _, key := range keys {
-				sidecars = sidecars || key.Kind == resource.Sidecar // see TestIngressThatBeginsToNeedAnAddress
 				if of := snap.Get(key); of != nil {
 					puts = append(puts, of)
 				} else {
@@ -235,7 +233,7 @@ func TestInboundOfClientsThatComeAndGo(t *testing.T) {
 				want := bodiesFor(t, fresh, w.node)
 				what := fmt.Sprintf("seed %d, step %d, client %d: %v", seed, step, i, w.node)
 				s.eventually(func() bool { return w.is(want) }, what)
-				kept += w.settled(t, sidecars, what)
+				kept += w.settled(t, what)
 			}
 			if r.IntN(2) == 0 {
 				i := r.IntN(len(all))

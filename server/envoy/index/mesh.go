@@ -31,6 +31,7 @@ type Mesh struct {
 	Gateways    map[resource.Key]*model.Gateway
 	named       map[string]int // the number of gateways of each host
 	sidecars    map[resource.Key]*SidecarRule
+	expected    map[resource.Key]*SidecarRule // instead of sidecars, soon; nil if nothing is expected
 	configs     map[resource.Key]*model.MeshConfig
 	telemetries map[resource.Key]*model.Telemetry
 	Observes    uint64 // counts changes that may affect logs and traces of clients

@@ -41,8 +41,8 @@ type served struct {
 // Serve adds to a profile the service ports that a client at some addresses serves, if they bear on it. Until leave is called, Moved
 // returns by, which may be nil, when these change. The mesh does not change meanwhile.
 func (m *Mesh) Serve(p *model.Profile, addresses []string, by Reviewer) (leave func()) {
-	only := m.SidecarFor(*p)
-	if p.Role != model.Sidecar || !p.Captures && len(only.ingress()) == 0 {
+	ingress := slices.Concat(m.SidecarFor(*p).ingress(), sidecarAmong(m.expected, *p).ingress())
+	if p.Role != model.Sidecar || !p.Captures && len(ingress) == 0 {
 		return func() {}
 	}
 	var ports []model.ServicePort
@@ -53,7 +53,7 @@ func (m *Mesh) Serve(p *model.Profile, addresses []string, by Reviewer) (leave f
 	}
 	slices.SortStableFunc(ports, model.ServicePort.Compare)
 	text := ""
-	if slices.ContainsFunc(only.ingress(), func(i *networking.IstioIngressListener) bool { return needsAddress(i, *p) }) {
+	if slices.ContainsFunc(ingress, func(i *networking.IstioIngressListener) bool { return needsAddress(i, *p) }) {
 		text = strings.Join(addresses, ",")
 	}
 	p.Inbound = model.InboundText(text, ports)
