@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tributary/internal/recent"
+	"tributary/internal/turns"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/index"
@@ -46,6 +47,7 @@ type Catalog struct {
 	log    *slog.Logger
 	beats  memstore.Beat
 	scopes *families.Set[model.Profile, *scope]
+	asking *turns.Turns // of narrow: to find the services at addresses takes time, during which the mesh cannot change
 
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
 	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has what it returned
@@ -79,7 +81,8 @@ func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(),
 		following: make(map[*scope]struct{}), undecodable: make(map[resource.Key]struct{}),
-		ended: make(map[resource.Key]time.Time),
+		ended:  make(map[resource.Key]time.Time),
+		asking: turns.New(1),
 	}
 	c.mesh.Plaintext, c.mesh.Warn = opts.WarnUnenforced, opts.WarnUnenforced
 	if c.opts.Invalid == nil {
@@ -111,6 +114,7 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 // update brings all scopes with clients to snap. Unless incremental, keys does not list what changed, and everything is compared.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	done := c.divideBefore(c.coming(keys, snap, incremental, synced))
+	c.expectSidecars(keys, snap, incremental)
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
 	done()
 	c.reviewServers()
@@ -338,7 +342,10 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 
 // acquire returns the scope of a client, with all changes of the view, until release is called.
 func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Node) (s *scope, release func(), err error) {
-	unwatch := c.narrow(&p, node, xds.ReviewerOf(ctx))
+	var unwatch func()
+	if c.asking.Do(ctx, xds.HostOf(ctx), func() { unwatch = c.narrow(&p, node, xds.ReviewerOf(ctx)) }) != nil {
+		return nil, nil, status.FromContextError(ctx.Err()).Err()
+	}
 	s, leave, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
 	if err != nil {
 		unwatch()

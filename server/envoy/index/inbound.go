@@ -46,6 +46,30 @@ func needsAddress(i *networking.IstioIngressListener, p model.Profile) bool {
 	return ok || isBound(i, p) && i.GetBind() == ""
 }
 
+// ingressHost is the host of an ingress listener whose port no service has.
+func ingressHost(sidecar resource.Key) string { return sidecar.Name + "." + sidecar.Namespace }
+
+// touchIngress has clients look again at their inbound listeners if hosts are, or match, that of an ingress listener.
+func (m *Mesh) touchIngress(hosts []string, touched map[string]struct{}) {
+	named := make(map[string]struct{})
+	for key, s := range m.sidecars {
+		if len(s.ingress()) > 0 {
+			named[ingressHost(key)] = struct{}{}
+		}
+	}
+	matched := make(map[string]struct{})
+	for _, host := range hosts {
+		if _, is := named[host]; is {
+			matched[host] = struct{}{}
+		} else if model.IsWildcard(host) {
+			touchMatching(host, named, matched)
+		}
+	}
+	if len(matched) > 0 {
+		touched[model.InboundUnit] = struct{}{}
+	}
+}
+
 // hasInbound says whether clients of a profile have inbound listeners.
 func (*Mesh) hasInbound(p model.Profile, only *SidecarRule) bool {
 	return p.Role == model.Sidecar && (p.Captures || slices.ContainsFunc(only.ingress(), func(i *networking.IstioIngressListener) bool {
@@ -98,19 +122,27 @@ func (m *Mesh) inbound(p model.Profile, only *SidecarRule) *model.View {
 	return complete(v, p)
 }
 
-// addServices adds the ports of services. Of several on one port of the workload, the first says how it is spoken to.
+// addServices adds the ports of services, of which there may be thousands. Of several on one port of the workload, the first says how it is
+// spoken to.
 func addServices(in *model.Inbound, ports []model.ServicePort) {
+	type hostAt struct {
+		target uint32
+		host   string
+	}
+	at, had := make(map[uint32]int), make(map[hostAt]bool)
 	for _, p := range ports {
-		at := slices.IndexFunc(in.Ports, func(w model.Workport) bool { return w.Number == p.Target })
+		i, known := at[p.Target]
 		switch {
 		case p.Target == model.InboundPort || p.Target == model.OutboundPort: // of the Envoy itself
-		case at < 0:
+		case !known:
+			at[p.Target], had[hostAt{p.Target, p.Host}] = len(in.Ports), true
 			in.Ports = append(in.Ports, model.Workport{
 				Number: p.Target, Protocol: p.Protocol, Host: p.Host, Service: p.Number, Hosts: []string{p.Host}, External: p.External,
 				Address: model.Wildcard,
 			})
-		case in.Ports[at].Service == p.Number && !slices.Contains(in.Ports[at].Hosts, p.Host):
-			in.Ports[at].Hosts = append(in.Ports[at].Hosts, p.Host)
+		case in.Ports[i].Service == p.Number && !had[hostAt{p.Target, p.Host}]:
+			had[hostAt{p.Target, p.Host}] = true
+			in.Ports[i].Hosts = append(in.Ports[i].Hosts, p.Host)
 		}
 	}
 }
@@ -121,7 +153,7 @@ func addIngress(v *model.View, in *model.Inbound, p model.Profile, only *Sidecar
 		number := spec.GetPort().GetNumber()
 		w := model.Workport{
 			Number: number, Protocol: model.InboundProtocol(spec.GetPort().GetProtocol(), spec.GetTls() != nil),
-			Host: only.key.Name + "." + only.key.Namespace, Service: number, Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, p),
+			Host: ingressHost(only.key), Service: number, Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, p),
 			Pool: spec.GetConnectionPool(), Sidecar: &model.SidecarName{Namespace: only.key.Namespace, Name: only.key.Name},
 			Endpoint: spec.GetDefaultEndpoint(), TLS: spec.GetTls(),
 			Place: model.Place{Of: only.key, Field: fmt.Sprintf("spec.ingress[%d]", i)},

@@ -31,6 +31,7 @@ type Mesh struct {
 	Gateways    map[resource.Key]*model.Gateway
 	named       map[string]int // the number of gateways of each host
 	sidecars    map[resource.Key]*SidecarRule
+	expected    map[resource.Key]*SidecarRule // instead of sidecars, soon; nil if nothing is expected
 	configs     map[resource.Key]*model.MeshConfig
 	telemetries map[resource.Key]*model.Telemetry
 	Observes    uint64 // counts changes that may affect logs and traces of clients
@@ -134,7 +135,9 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 	case resource.EnvoyFilter, resource.WasmPlugin:
 		m.setExtension(key, r, spec, touched)
 	case resource.DestinationRule:
-		m.touch(m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec))), touched)
+		hosts := m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec)))
+		m.touch(hosts, touched)
+		m.touchIngress(hosts, touched)
 	case resource.VirtualService:
 		m.touchTargets(key, touched)
 		m.touch(m.Virtuals.set(key, virtualService(r, as[*networking.VirtualService](spec))), touched)

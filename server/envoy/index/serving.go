@@ -41,8 +41,8 @@ type served struct {
 // Serve adds to a profile the service ports that a client at some addresses serves, if they bear on it. Until leave is called, Moved
 // returns by, which may be nil, when these change. The mesh does not change meanwhile.
 func (m *Mesh) Serve(p *model.Profile, addresses []string, by Reviewer) (leave func()) {
-	only := m.SidecarFor(*p)
-	if p.Role != model.Sidecar || !p.Captures && len(only.ingress()) == 0 {
+	ingress := slices.Concat(m.SidecarFor(*p).ingress(), sidecarAmong(m.expected, *p).ingress())
+	if p.Role != model.Sidecar || !p.Captures && len(ingress) == 0 {
 		return func() {}
 	}
 	var ports []model.ServicePort
@@ -53,7 +53,7 @@ func (m *Mesh) Serve(p *model.Profile, addresses []string, by Reviewer) (leave f
 	}
 	slices.SortStableFunc(ports, model.ServicePort.Compare)
 	text := ""
-	if slices.ContainsFunc(only.ingress(), func(i *networking.IstioIngressListener) bool { return needsAddress(i, *p) }) {
+	if slices.ContainsFunc(ingress, func(i *networking.IstioIngressListener) bool { return needsAddress(i, *p) }) {
 		text = strings.Join(addresses, ",")
 	}
 	p.Inbound = model.InboundText(text, ports)
@@ -169,11 +169,11 @@ func (m *Mesh) Moved() (all map[Reviewer]struct{}) {
 	defer s.mu.Unlock()
 	for at := range s.changed {
 		known := s.places[at]
-		ports := known.all()
-		if model.InboundText("", ports) == model.InboundText("", known.shown) {
+		ports, was := known.all(), known.shown
+		known.shown = ports
+		if slices.Equal(ports, was) { // with their ages, which order them among those of the other addresses of a client
 			continue
 		}
-		known.shown = ports
 		for by := range known.clients {
 			if all == nil {
 				all = make(map[Reviewer]struct{})

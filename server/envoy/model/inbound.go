@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,12 +82,12 @@ const MaxAddresses = 8
 // AddressesOf returns the addresses of a client's workload: those of INSTANCE_IPS, else that of its id.
 func AddressesOf(node *corev3.Node) (all []string) {
 	for text := range strings.SplitSeq(node.GetMetadata().GetFields()[metadataAddresses].GetStringValue(), ",") {
-		if _, err := netip.ParseAddr(text); err == nil && len(all) < MaxAddresses {
+		if resource.IsAddress(text) && len(all) < MaxAddresses {
 			all = append(all, text)
 		}
 	}
 	if parts := strings.Split(node.GetId(), "~"); len(all) == 0 && len(parts) == 4 {
-		if _, err := netip.ParseAddr(parts[1]); err == nil {
+		if resource.IsAddress(parts[1]) {
 			all = append(all, parts[1])
 		}
 	}
