@@ -64,10 +64,7 @@ func watch(t *testing.T, conn *grpc.ClientConn, n *corev3.Node) *watcher {
 			}
 		}
 	})
-	w.close = func() {
-		cancel()
-		all.Wait()
-	}
+	w.close = func() { cancel(); all.Wait() }
 	return w
 }
 
@@ -206,7 +203,6 @@ func TestInboundOfClientsThatComeAndGo(t *testing.T) {
 		h := envoytest.New(seed, kinds...)
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
 		s := serve(t)
-		s.table.MarkSynced()
 		conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		require.NoError(t, err)
 		var all []*watcher
@@ -244,10 +240,7 @@ func TestInboundOfClientsThatComeAndGo(t *testing.T) {
 				all = append(all[:i], all[i+1:]...)
 			}
 		}
-		for _, w := range all {
-			w.close()
-		}
-		_ = conn.Close()
+		_ = conn.Close() // ends all clients
 	}
 	require.Positive(t, kept)
 }
