@@ -74,8 +74,6 @@ func KindOf(s *networking.Server) (serverKind, string) {
 	}
 	switch tls.GetMode() {
 	case networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL, networking.ServerTLSSettings_OPTIONAL_MUTUAL:
-	default:
-		return ServerUnknown, "its mode is unknown: the server is left out"
 	case networking.ServerTLSSettings_PASSTHROUGH:
 		return ServerPass, ""
 	case networking.ServerTLSSettings_AUTO_PASSTHROUGH:
@@ -85,6 +83,8 @@ func KindOf(s *networking.Server) (serverKind, string) {
 			return ServerUnknown, "with ISTIO_MUTUAL, revocations are not checked: the server is left out"
 		}
 		return encryptedKind(protocol), ""
+	default:
+		return ServerUnknown, "its mode is unknown: the server is left out"
 	}
 	if len(Certificates(tls, "")) == 0 {
 		return ServerUnknown, "it has no certificate: the server is left out"
