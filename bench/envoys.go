@@ -17,13 +17,14 @@ import (
 
 // envoysFlags ask for the comparison of whole programs as the control plane of Envoys, of the same files.
 type envoysFlags struct {
-	on                                  bool
+	on, policies                        bool
 	services, endpoints, rules, clients int
 }
 
 func (e *envoysFlags) register(flags *flag.FlagSet) {
 	flags.BoolVar(&e.on, "envoys", false, "compare the tributary binary with istiod as the control plane of Envoys, both reading the same "+
 		"directory of files; needs Linux")
+	flags.BoolVar(&e.policies, "policies", false, "have gateways instead of sidecars, and change an AuthorizationPolicy, for -envoys")
 	flags.IntVar(&e.services, "services", 10_000, "how many services, for -envoys")
 	flags.IntVar(&e.endpoints, "endpoints", 10, "how many endpoints each has, for -envoys")
 	flags.IntVar(&e.rules, "rules", 1_000, "how many of them have a VirtualService, for -envoys")
@@ -38,6 +39,7 @@ const (
 	envoysEndpoint = "one endpoint changed"
 	envoysRule     = "one VirtualService changed"
 	envoysService  = "one service added"
+	envoysPolicy   = "one AuthorizationPolicy changed"
 	envoysDemand   = "first client on demand"
 	envoysDemands  = "all other clients on demand"
 )
@@ -140,20 +142,23 @@ func (r *envoysRunner) measure() error {
 		"NAMESPACE": "bench", "INTERCEPTION_MODE": "NONE",
 		"ISTIO_VERSION": "1.27.9",
 	}}
+	type scenario struct {
+		scenario, typeURL string
+		write             func() error
+	}
+	changes := []scenario{
+		{envoysEndpoint, role.Endpoints, r.changeEndpoint}, {envoysRule, role.Routes, r.changeRule}, {envoysService, role.Routes, r.addService},
+	}
+	if r.policies {
+		plain.Gateway, changes = true, []scenario{{envoysPolicy, role.Listeners, r.changePolicy}}
+	}
 	if err := r.open(envoysFirst, 1, plain); err != nil {
 		return err
 	}
 	if err := r.open(envoysOthers, r.clients-1, plain); err != nil {
 		return err
 	}
-	for _, change := range []struct {
-		scenario, typeURL string
-		write             func() error
-	}{
-		{envoysEndpoint, role.Endpoints, r.changeEndpoint},
-		{envoysRule, role.Routes, r.changeRule},
-		{envoysService, role.Routes, r.addService},
-	} {
+	for _, change := range changes {
 		r.begin(change.scenario)
 		var runs []figures
 		for i := range r.Repeat + 1 {
@@ -168,7 +173,7 @@ func (r *envoysRunner) measure() error {
 		}
 		r.add(change.scenario, runs...)
 	}
-	if err := r.remember("changed"); err != nil || r.Server != programTributary {
+	if err := r.remember("changed"); err != nil || r.Server != programTributary || r.policies {
 		return err // istiod has nothing like it
 	}
 	asking := role.EnvoysArgs{Services: used, Metadata: map[string]string{

@@ -24,7 +24,34 @@ func (r *envoysRunner) writeAll() error {
 			return err
 		}
 	}
-	return nil
+	if !r.policies {
+		return nil
+	}
+	if err := r.write("gateway", gatewayFile); err != nil {
+		return err
+	}
+	return r.writePolicy("none")
+}
+
+const gatewayFile = `apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: bench}
+spec: {servers: [{port: {number: ` + servicePort + `, name: http, protocol: HTTP}, hosts: ["*"]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: front, namespace: bench}
+spec: {hosts: [front.example], gateways: [front], http: [{route: [{destination: {host: se-000000.mesh.internal}}]}]}
+`
+
+func (r *envoysRunner) changePolicy() error { return r.writePolicy(r.marker(role.Listeners)) }
+
+func (r *envoysRunner) writePolicy(path string) error {
+	return r.write("policy", fmt.Sprintf(`apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: deny, namespace: bench}
+spec: {action: DENY, rules: [{to: [{operation: {paths: [/%s]}}]}]}
+`, path))
 }
 
 func (r *envoysRunner) rulesOf() int { return min(r.rules, r.services) }

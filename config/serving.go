@@ -84,16 +84,16 @@ type Pacing struct {
 
 // Envoy says how Envoys and gRPC clients are served.
 type Envoy struct {
-	// What is done about security objects that Envoys and gRPC clients do not enforce. report: they are logged, counted and fail status
-	// --check, and a service to which a DestinationRule has ISTIO_MUTUAL has no endpoints. allow: nothing of that, and plaintext is sent.
-	// Default: report.
+	// What happens where Envoys cannot enforce a security object. refuse: the traffic that it is about is refused, and status --check names
+	// the object. warn: the traffic passes, also in plaintext where a DestinationRule has ISTIO_MUTUAL, and a warning in the log names the
+	// object. Default: refuse.
 	Unenforced string `json:"unenforced,omitempty"`
 }
 
 // The values of Envoy.Unenforced.
 const (
-	UnenforcedReport = "report"
-	UnenforcedAllow  = "allow"
+	UnenforcedRefuse = "refuse"
+	UnenforcedWarn   = "warn"
 )
 
 // The values of Compression.
@@ -134,8 +134,8 @@ func (d *decoder) checkServing(c *Config) {
 	if c.Compression != CompressionGzip && c.Compression != CompressionNone {
 		d.problem("compression", "want gzip or none, got %q", c.Compression)
 	}
-	if u := c.Envoy.Unenforced; u != "" && u != UnenforcedReport && u != UnenforcedAllow {
-		d.problem("envoy.unenforced", "want report or allow, got %q", u)
+	if u := c.Envoy.Unenforced; u != "" && u != UnenforcedRefuse && u != UnenforcedWarn {
+		d.problem("envoy.unenforced", "want refuse or warn, got %q", u)
 	}
 	v := reflect.ValueOf(*l)
 	for i := range v.NumField() {

@@ -53,7 +53,7 @@ func TestEnvoyAccepts(t *testing.T) {
 		for from := 0; from < meshes; from += 20 {
 			var batch []*memstore.Table
 			for seed := from; seed < min(meshes, from+20); seed++ {
-				m := envoytest.New(uint64(seed)) //nolint:gosec // small
+				m := envoytest.New(uint64(seed), changedKinds[:seed%2*len(changedKinds)]...) //nolint:gosec // small
 				for range 20 {
 					m.Change()
 				}
@@ -67,6 +67,11 @@ func TestEnvoyAccepts(t *testing.T) {
 			}
 		}
 	})
+}
+
+// changedKinds are those of meshes in which EnvoyFilters change much.
+var changedKinds = []resource.Kind{
+	resource.ServiceEntry, resource.VirtualService, resource.Gateway, resource.EnvoyFilter, resource.EnvoyFilter, resource.DestinationRule,
 }
 
 // accepts returns what Envoy says if it refuses something that it is told of the meshes.

@@ -20,15 +20,11 @@ var different = []struct {
 		nil,
 	},
 	{
-		regexp.MustCompile(`^cluster (InboundPassthroughCluster|inbound\|.*): istiod has it$`),
-		"a sidecar's inbound side needs a workload that is to be intercepted", nil,
+		regexp.MustCompile(`^cluster InboundPassthroughCluster: istiod has it$`),
+		"a sidecar without redirection has no cluster of redirected connections", compared.direct,
 	},
-	{
-		regexp.MustCompile(`^listener virtualInbound: istiod has it$`), "a sidecar's inbound side needs a workload that is to be intercepted",
-		nil,
-	},
-	{regexp.MustCompile(`\{envoy.transport_socket_match\}`), "there is no mutual TLS between sidecars, for which somebody has to issue " +
-		"certificates", nil},
+	{regexp.MustCompile(`\{envoy.transport_socket_match\}`), "an Envoy without an identity speaks no mutual TLS; istiod takes it " +
+		"that each has one", nil},
 	{
 		regexp.MustCompile(`^(listener|cluster) .*sds_secret_config.*\.sds_config\.`),
 		"certificates that are files come as secrets by the stream that listeners come by; istiod leaves them to its agent", nil,
@@ -44,7 +40,7 @@ var different = []struct {
 		`set)$`), "a service of MongoDB is one of TCP; istiod has Envoy's filter for MongoDB, for its statistics", compared.ofMongo},
 	{
 		regexp.MustCompile(`^cluster .*\.transport_socket: istiod has set$`),
-		"ISTIO_MUTUAL needs certificates that somebody has to issue: without them nothing is sent, or plaintext if that is allowed",
+		"ISTIO_MUTUAL needs an identity: without one nothing is sent, or plaintext if that is allowed",
 		compared.ofMutual,
 	},
 	{
@@ -59,7 +55,6 @@ var different = []struct {
 		`set)|[0-9.]+_[0-9]+: istiod has ` +
 		`it)$`), "a service of TCP with addresses and ranges is one filter chain for all of them; istiod has a listener for each address " +
 		"and a chain for each range", compared.isMixed},
-	{regexp.MustCompile(`^cluster rate_limit_cluster: istiod has it$`), "EnvoyFilters are not translated", compared.filtered},
 	{otherAddresses{}, "of two hosts that share an address, one has it as a domain; istiod also writes ranges of addresses as domains, " +
 		"which match nothing", nil},
 	{otherPort{}, "a route to a service of one port leads there, as Istio's documentation says; istiod takes the port that the request came " +
@@ -103,19 +98,20 @@ var different = []struct {
 // compared is what is known of two inventories that are compared.
 type compared struct {
 	gateway bool     // they are those of a gateway
+	plain   bool     // connections to the sidecar are not redirected
 	ranged  bool     // there are services whose addresses are ranges
 	clashes bool     // there are servers of HTTPS, or that redirect to such, which have one host on one port
 	hashes  bool     // there are policies of ports that say of what a hash is made
 	split   []string // hosts that several namespaces have, where there are Sidecars
 
-	// of samples: there are services of MongoDB, policies of ISTIO_MUTUAL, services of addresses and ranges, EnvoyFilters
-	mongo, mutual, mixed, filters bool
+	// of samples: there are services of MongoDB, policies of ISTIO_MUTUAL, services of addresses and ranges
+	mongo, mutual, mixed bool
 }
 
+func (c compared) direct() bool   { return c.plain }
 func (c compared) ofMongo() bool  { return c.mongo }
 func (c compared) ofMutual() bool { return c.mutual }
 func (c compared) isMixed() bool  { return c.mixed }
-func (c compared) filtered() bool { return c.filters }
 
 func (c compared) byPort() bool { return !c.gateway && c.hashes }
 func (c compared) clash() bool  { return c.gateway && c.clashes }

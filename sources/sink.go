@@ -361,6 +361,18 @@ func each[T any](s *sink, list []T, what string, log func(T)) {
 	}
 }
 
+// invalid returns the objects in quarantine of which no valid version is served.
+func (s *sink) invalid() (keys []resource.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.ledger.quarantineList() {
+		if (Reject{Key: q.Key()}).identified() && !q.foreign && !q.LastGoodServes {
+			keys = append(keys, q.Key())
+		}
+	}
+	return keys
+}
+
 // subject names what is quarantined.
 func subject(q Quarantined) string {
 	if q.Kind == "" {

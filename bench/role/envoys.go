@@ -41,6 +41,7 @@ type EnvoysArgs struct {
 	Streams  int
 	Services int // of whose clusters all must have the endpoints
 	Metadata map[string]string
+	Gateway  bool // they are gateways, and not sidecars
 	Port     string
 	Uses     []string // hosts on that port; if there are some, virtual hosts and clusters are asked for by name, for these
 	Timeout  time.Duration
@@ -54,7 +55,7 @@ func (e *Envoys) Open(args EnvoysArgs, reply *Opened) error {
 	e.set(w)
 	for i := range args.Streams {
 		v := &envoy{
-			envoys: e, id: first + i, services: args.Services, port: args.Port, uses: args.Uses,
+			envoys: e, id: first + i, services: args.Services, gateway: args.Gateway, port: args.Port, uses: args.Uses,
 			asked: map[string]map[unique.Handle[string]]struct{}{},
 		}
 		e.all = append(e.all, v)
@@ -64,7 +65,11 @@ func (e *Envoys) Open(args EnvoysArgs, reply *Opened) error {
 		}
 		go func() { // until the process ends
 			defer func() { _ = conn.Close() }()
-			node := wire.Node(fmt.Sprintf("sidecar~127.0.0.1~vm%d.bench~bench.svc.cluster.local", v.id), args.Metadata)
+			kind := "sidecar"
+			if args.Gateway {
+				kind = "router"
+			}
+			node := wire.Node(fmt.Sprintf("%s~127.0.0.1~vm%d.bench~bench.svc.cluster.local", kind, v.id), args.Metadata)
 			e.get().fail(fmt.Errorf("stream %d: %w", v.id, v.run(conn, node)))
 		}()
 	}
@@ -126,6 +131,7 @@ type envoy struct {
 	envoys    *Envoys
 	id        int
 	services  int
+	gateway   bool
 	port      string
 	uses      []string
 	endpoints int // that it has
@@ -197,6 +203,9 @@ func (v *envoy) take(now time.Time, r *wire.Response, send func(wire.Subscriptio
 			address, port, _ := strings.Cut(name, "_")
 			if address != "127.0.0.1" && address != "0.0.0.0" {
 				return ""
+			}
+			if v.gateway {
+				return "http." + port
 			}
 			return port
 		})

@@ -26,6 +26,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
   tributary bootstrap envoy --server mesh-1.example:16010 --label istio=ingressgateway \
     --node-id router~10.0.0.9~front.default~default.svc.cluster.local
   tributary bootstrap envoy --server mesh-1.example:16010 --namespace shop --interception REDIRECT --admin 127.0.0.1:15000
+  tributary bootstrap envoy --server mesh-1.example:16010 --namespace shop --spire /run/spire/sockets/agent.sock
   tributary bootstrap envoy --server mesh-1.example:16012 --tls-ca ca.crt --tls-cert client.crt --tls-key client.key
   tributary bootstrap envoy --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local
   GRPC_XDS_BOOTSTRAP_CONFIG=$(tributary bootstrap grpc) ./client xds:///reviews.example:80
@@ -79,6 +80,8 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	f.StringVar(&interception, "interception", "", "how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), "+
 		"REDIRECT or TPROXY (default NONE)")
 	f.StringVar(&opts.Admin, "admin", client.DefaultEnvoyAdmin, "host:port of Envoy's admin server")
+	f.StringVar(&opts.SPIRE, "spire", "", "socket of SPIRE's agent, from which Envoy gets its identity for mutual TLS")
+	f.StringVar(&opts.Identity, "identity-dir", "", "directory that has Envoy's identity: cert-chain.pem, key.pem and root-cert.pem")
 	secure.addTLS(cmd)
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
 	return cmd
@@ -97,6 +100,8 @@ func forClient(cmd *cobra.Command, client string) error {
 		{"namespace", []string{"envoy", "grpc"}},
 		{"interception", []string{"envoy"}},
 		{"admin", []string{"envoy"}},
+		{"spire", []string{"envoy"}},
+		{"identity-dir", []string{"envoy"}},
 	} {
 		if cmd.Flags().Changed(f.name) && !slices.Contains(f.clients, client) {
 			return usage("--%s is for %s, and not for %s", f.name, strings.Join(f.clients, " and "), client)

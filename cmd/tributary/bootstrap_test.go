@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -26,4 +27,22 @@ func TestBootstrap(t *testing.T) {
 	assert.Contains(t, command(t, "bootstrap", "envoy", "--interception", "redirect").stderr, "known: NONE, REDIRECT, TPROXY")
 	assert.Contains(t, command(t, "bootstrap", "envoy", "--admin", "9901").stderr, "want host:port")
 	assert.Contains(t, command(t, "bootstrap", "istiod", "--namespace", "shop").stderr, "--namespace is for envoy and grpc")
+
+	got = command(t, "bootstrap", "envoy", "--spire", "unix:///run/spire/agent.sock", "--metadata", "A=b")
+	assert.Contains(t, got.stdout, `"A":"b","IDENTITY":"spire"`)
+	assert.Contains(t, got.stdout, `  - name: spire_agent`)
+	assert.Contains(t, got.stdout, `{pipe: {path: "/run/spire/agent.sock"}}`)
+	got = command(t, "bootstrap", "envoy", "--identity-dir", "/etc/identity")
+	assert.Contains(t, got.stdout, `"IDENTITY":"/etc/identity"`)
+	assert.NotContains(t, got.stdout, `spire_agent`)
+	for why, flags := range map[string][]string{
+		"not from both":      {"envoy", "--spire", "/a", "--identity-dir", "/b"},
+		"absolute path":      {"envoy", "--identity-dir", "b"},
+		"at most 107 bytes":  {"envoy", "--spire", "/" + strings.Repeat("a", 107)},
+		"want an absolute":   {"envoy", "--spire", "agent.sock"},
+		"--spire is for":     {"grpc", "--spire", "/a"},
+		"--identity-dir is ": {"grpc", "--identity-dir", "/a"},
+	} {
+		assert.Contains(t, command(t, append([]string{"bootstrap"}, flags...)...).stderr, why)
+	}
 }

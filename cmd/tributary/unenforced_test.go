@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"os"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -15,7 +17,7 @@ import (
 	"tributary/server/xds"
 )
 
-// TestUnenforcedSecurityIsCountedAndNamed has an AuthorizationPolicy at a gateway, whose Envoy does not enforce it.
+// TestUnenforcedSecurityIsCountedAndNamed has an AuthorizationPolicy for gateways, which enforce it, and for sidecars, which do not.
 func TestUnenforcedSecurityIsCountedAndNamed(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/gateway.yaml", `apiVersion: networking.istio.io/v1
@@ -40,15 +42,20 @@ spec: {selector: {matchLabels: {istio: ingressgateway}}}
 	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer conn.Close() //nolint:errcheck // it is only read
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
-	require.NoError(t, err)
 	labels, err := structpb.NewStruct(map[string]any{"LABELS": map[string]any{"istio": "ingressgateway"}})
 	require.NoError(t, err)
-	require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: xds.ListenerURL, Node: &corev3.Node{
-		Id: "router~10.0.0.1~front.shop~shop.svc.cluster.local", Metadata: labels,
-	}}))
-	_, err = stream.Recv()
-	require.NoError(t, err)
+	connect := func(role string) {
+		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: xds.ClusterURL, Node: &corev3.Node{
+			Id: role + "~10.0.0.1~front.shop~shop.svc.cluster.local", Metadata: labels,
+		}}))
+		_, err = stream.Recv()
+		require.NoError(t, err)
+	}
+	connect("router")
+	require.NoError(t, metric("0"), "it is enforced")
+	connect("sidecar")
 
 	eventually(t, func() error { return metric("1") })
 	eventually(t, func() error {
@@ -58,4 +65,46 @@ spec: {selector: {matchLabels: {istio: ingressgateway}}}
 		}
 		return contains(got.stdout, "1 security object is not enforced on Envoys and gRPC clients: AuthorizationPolicy shop/deny-all")
 	})
+}
+
+// TestInvalidPolicyDenies has a policy of which no version was ever valid: its gateways refuse everything until it is.
+func TestInvalidPolicyDenies(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/gateway.yaml", `apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: shop}
+spec: {servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: ['*']}]}
+`)
+	s := serving(t, served(dir)...)
+	s.awaitReady(t)
+	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close() //nolint:errcheck // it is only read
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{
+		TypeUrl: xds.ListenerURL, Node: &corev3.Node{Id: "router~10.0.0.1~front.shop~shop.svc.cluster.local"},
+	}))
+	next := func(refuses bool) {
+		t.Helper()
+		r, err := stream.Recv()
+		require.NoError(t, err)
+		require.Len(t, r.GetResources(), 1)
+		require.Equal(t, refuses, bytes.Contains(r.GetResources()[0].GetValue(), []byte("envoy.filters.http.rbac")))
+		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{
+			TypeUrl: xds.ListenerURL, VersionInfo: r.GetVersionInfo(), ResponseNonce: r.GetNonce(),
+		}))
+	}
+	next(false)
+	write(t, dir+"/policy.yaml", `apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: deny, namespace: shop}
+spec: {action: DENY, rules: [{when: [{key: request.nonsense, values: [a]}]}]}
+`)
+	next(true)
+	got := command(t, "status", "--check", "--admin", s.admin)
+	assert.Equal(t, exitFindings, got.code)
+	require.NoError(t, contains(got.stdout, "AuthorizationPolicy shop/deny"))
+	require.NoError(t, os.Remove(dir+"/policy.yaml"))
+	next(false)
 }

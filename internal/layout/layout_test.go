@@ -86,12 +86,18 @@ var arrows = map[string][]string{
 	"sources/eureka/eurekatest": {},
 
 	"server/envoy/envoytest": {"resource", "memstore"},
-	"server/envoy/binary":    {},
+	"server/envoy/binary":    {"server/envoy/model"},
 	"server/envoy/model":     {"resource"},
 	"server/envoy/telemetry": {"resource", "server/envoy/model"},
-	"server/envoy/index":     {"resource", "memstore", "server/envoy/model", "server/envoy/telemetry"},
-	"server/envoy/translate": {"resource", "server/xds", "server/envoy/model", "server/envoy/telemetry"}, // of server/xds its entries
-	"server/envoy/coverage":  {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
+	"server/envoy/extend":    {"resource", "server/envoy/model"},
+	"server/envoy/security":  {"resource", "server/envoy/model"},
+	"server/envoy/index": {
+		"resource", "memstore", "server/envoy/extend", "server/envoy/model", "server/envoy/security", "server/envoy/telemetry",
+	},
+	"server/envoy/translate": {
+		"resource", "server/xds", "server/envoy/extend", "server/envoy/model", "server/envoy/telemetry", // of server/xds its entries
+	},
+	"server/envoy/coverage": {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
 
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge", "sources/registry"},
 	"sources/consulkv/kvtest": {},

@@ -61,6 +61,7 @@ type Relay struct {
 	vips       vips
 	verified   verify.Watches
 	history    *history.History // or nil
+	quarantine chan string      // events of sources about it
 	started    func()           // ends the start
 	manager    *process.Manager
 
@@ -121,7 +122,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	registry := admin.NewRegistry(opts.Version)
 	r := &Relay{
 		log: opts.Log, state: state, health: health.NewServer(), manager: cmp.Or(opts.Manager, new(process.Manager)),
-		upgrades: newUpgrades(opts, registry),
+		upgrades: newUpgrades(opts, registry), quarantine: make(chan string, 1),
 	}
 
 	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry, Happened: r.happened})
@@ -149,13 +150,15 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	}
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.sources, r.credentials, opts.Log, registry)
 	r.reloader.happened = r.happened
-	allow := cfg.Envoy.Unenforced == config.UnenforcedAllow
+	envoys := envoy.Options{
+		Debounce: debounce(cfg.Debounce), Log: opts.Log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn, Invalid: r.invalid,
+	}
 	r.catalogs = catalogs{
 		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
-		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, AllowUnenforced: allow}),
+		envoy:     envoy.New(r.view, envoys),
 		questions: debug.NewQuestions(),
 		restricted: newRestrictedViews(r.view, func(part memstore.Reader) *envoy.Catalog {
-			c := envoy.New(part, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, AllowUnenforced: allow})
+			c := envoy.New(part, envoys)
 			c.SetReview(r.engine.Review)
 			return c
 		}),
@@ -234,6 +237,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"mcp":     r.catalogs.mcp.Run,
 		"envoy":   r.catalogs.envoy.Run,
 		"views":   r.catalogs.restricted.run,
+		"invalid": r.followInvalid,
 		"access":  r.credentials.run,
 		"grpc":    r.whenServing(func(context.Context) error { return r.listeners.serve(r.grpc) }),
 		"tls":     r.listeners.run,

@@ -100,7 +100,7 @@ func (one *restrictedView) follow(ctx context.Context, view memstore.Reader, all
 		var gone []resource.Key
 		changes, now := memstore.ChangesFrom(view, seen)
 		for c := range changes {
-			if c.New != nil && allowed.Object(c.New) {
+			if c.New != nil && (allowed.Object(c.New) || isEnforced(c.Key().Kind)) {
 				puts = append(puts, c.New)
 			} else {
 				gone = append(gone, c.Key())
@@ -112,6 +112,11 @@ func (one *restrictedView) follow(ctx context.Context, view memstore.Reader, all
 			one.part.MarkSynced()
 		}
 	})
+}
+
+// isEnforced says whether Envoys enforce objects of a kind whatever their clients may see: security objects, and what these refer to.
+func isEnforced(kind resource.Kind) bool {
+	return kind == resource.MeshConfig || slices.Contains(securityKinds, kind)
 }
 
 // run ends all restricted views when ctx ends.

@@ -15,6 +15,7 @@ import (
 	"tributary/config"
 	"tributary/internal/history"
 	"tributary/server/admin"
+	"tributary/sources"
 	"tributary/sources/lastgood"
 	"tributary/sources/vip"
 )
@@ -131,6 +132,12 @@ func openHistory(cfg config.History, state *lastgood.Dir, view *aggregate.View, 
 func (r *Relay) happened(event, source, text string) {
 	if r.history != nil {
 		r.history.Note(event, source, text)
+	}
+	if event == sources.EventQuarantined || event == sources.EventQuarantineEnd {
+		select {
+		case r.quarantine <- event:
+		default: // it is looked at soon
+		}
 	}
 }
 

@@ -199,7 +199,7 @@ func (st *Status) ofUnenforced(all *troubles) {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	all.add(Trouble{
-		About: AboutObject, Object: &key, Do: "Enforce it elsewhere, and say envoy: {unenforced: allow} in the configuration file.",
+		About: AboutObject, Object: &key, Do: "Explain says why. If it is enforced elsewhere, set envoy: {unenforced: warn}.",
 		Run: []string{"explain", string(key.Kind), key.FullName()},
 	}, "%s%s", text, strings.Join(names, ", "))
 }

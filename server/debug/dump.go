@@ -238,8 +238,9 @@ func Clusters(served []xds.Served) (*adminv3.Clusters, error) {
 			if err := unpack(e, members); err != nil {
 				return nil, err
 			}
+			name, _, _ := strings.Cut(members.GetClusterName(), ";") // what follows tells health checks apart
 			all.ClusterStatuses = append(all.ClusterStatuses, &adminv3.ClusterStatus{
-				Name: members.GetClusterName(), AddedViaApi: true,
+				Name: name, AddedViaApi: true,
 				HostStatuses: hosts(members),
 			})
 		}

@@ -33,7 +33,7 @@ func TestProfilesShareWhatIsTheSame(t *testing.T) {
 	var first int64
 	for i := range profiles {
 		p := model.ProfileOf(node(fmt.Sprint("n", i), "", ""))
-		c.narrow(&p)
+		c.narrow(&p, nil, nil)
 		scopes = append(scopes, c.newScope(p))
 		if i == 0 {
 			first = heap()

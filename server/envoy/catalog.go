@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tributary/internal/recent"
+	"tributary/internal/turns"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/index"
@@ -30,9 +32,11 @@ import (
 type Options struct {
 	Debounce xds.Debounce // of every collection
 	Log      *slog.Logger // slog.Default if nil
-	// AllowUnenforced lets clients send plaintext where ISTIO_MUTUAL is wanted, and ends the reports of security objects that clients do not
-	// enforce.
-	AllowUnenforced bool
+	// WarnUnenforced lets traffic pass although a security object cannot be enforced on it, and only warns. It lets clients send plaintext
+	// where ISTIO_MUTUAL is wanted.
+	WarnUnenforced bool
+	// Invalid returns the security objects of which a source has no valid version, in order. See Recheck. None if nil.
+	Invalid func() []resource.Key
 }
 
 // Catalog keeps the resources of Envoys and gRPC clients in step with a view.
@@ -43,21 +47,28 @@ type Catalog struct {
 	log    *slog.Logger
 	beats  memstore.Beat
 	scopes *families.Set[model.Profile, *scope]
+	asking *turns.Turns // of narrow: to find the services at addresses takes time, during which the mesh cannot change
 
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
+	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has what it returned
 
-	mu        sync.RWMutex // held for reading while hosts are translated, and for writing, which is quick, while the mesh is changed
-	mesh      *index.Mesh
-	last      memstore.Snapshot   // that the mesh was made of
-	following map[*scope]struct{} // the scopes that follow the view
-	synced    bool                // all sources were read
-	divided   uint64              // the SelectorIndex.Changes by which profiles divide clients
-	changed   changedObjects      // after the first view that was complete
-	review    func()              // see SetReview; nil before that
+	mu          sync.RWMutex // held for reading while hosts are translated, and for writing, which is quick, while the mesh is changed
+	mesh        *index.Mesh
+	last        memstore.Snapshot          // that the mesh was made of
+	following   map[*scope]struct{}        // the scopes that follow the view
+	synced      bool                       // all sources were read
+	divided     uint64                     // the SelectorIndex.Changes by which profiles divide clients
+	ingresses   uint64                     // the Mesh.Ingresses after which all clients were asked again
+	undecodable map[resource.Key]struct{}  // objects of last
+	ended       map[resource.Key]time.Time // see lingering
+	changed     changedObjects             // after the first view that was complete
+	review      func()                     // see SetReview; nil before that
 
 	warning  sync.Mutex
 	warned   []resource.Key    // the unenforced objects that the log has; guarded by warning
 	warnedAt memstore.Revision // the view of which it has them; guarded by warning
+	warnedOf uint64            // the visits of which it has them; guarded by warning
+	visits   atomic.Uint64     // how often a scope got its first client
 
 	cache      translationCache
 	coverage   coverageCache
@@ -69,9 +80,14 @@ type Catalog struct {
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(),
-		following: make(map[*scope]struct{}),
+		following: make(map[*scope]struct{}), undecodable: make(map[resource.Key]struct{}),
+		ended:  make(map[resource.Key]time.Time),
+		asking: turns.New(1),
 	}
-	c.mesh.Plaintext = opts.AllowUnenforced
+	c.mesh.Plaintext, c.mesh.Warn = opts.WarnUnenforced, opts.WarnUnenforced
+	if c.opts.Invalid == nil {
+		c.opts.Invalid = func() []resource.Key { return nil }
+	}
 	c.scopes = families.New[model.Profile]("profiles of clients", families.Limits{
 		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
 		MaxIdleCost: model.MaxIdleCost,
@@ -98,8 +114,10 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 // update brings all scopes with clients to snap. Unless incremental, keys does not list what changed, and everything is compared.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	done := c.divideBefore(c.coming(keys, snap, incremental, synced))
+	c.expectSidecars(keys, snap, incremental)
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
 	done()
+	c.reviewServers()
 	c.warnUnenforced()
 }
 
@@ -175,13 +193,17 @@ func (c *Catalog) givingWay() func() {
 
 // change brings the mesh to snap, and returns the scopes with clients.
 func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) []*scope {
+	c.checking.Lock()
+	defer c.checking.Unlock()
+	invalid := c.opts.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	invalid = c.lingering(invalid)
 	if !incremental {
 		keys = index.Differing(c.last, snap)
 	}
 	since := snap.Since(c.last.Revision())
-	scopes := c.set(keys, snap)
+	scopes := c.set(keys, snap, invalid)
 	for _, s := range scopes {
 		s.since = recent.Earlier(s.since, since)
 	}
@@ -190,7 +212,7 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 }
 
 // set changes the objects of keys in the mesh to those of snap, and returns the scopes with clients; c.mu is held.
-func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
+func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot, invalid []resource.Key) []*scope {
 	c.last = snap
 	touched := make(map[string]struct{})
 	for _, key := range keys {
@@ -198,10 +220,13 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 			c.changed.note(key, snap.Revision())
 		}
 		r := snap.Get(key)
+		delete(c.undecodable, key)
 		if err := c.mesh.Set(key, r, touched); err != nil {
+			c.undecodable[key] = struct{}{}
 			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", r.Origin().String(), "err", err)
 		}
 	}
+	c.setInvalid(invalid, touched)
 	c.mesh.TouchOthers(touched)
 	c.coverage.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
 	for s := range c.following {
@@ -276,23 +301,25 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 			return true, translate.ListenerOptions{}, false
 		}
 		c.cache.release(translated[host])
-		translated[host] = c.translate(host, s.profile, s.sidecar)
+		translated[host] = c.translate(host, s.profile, s.sidecar, s.extensionOf(host))
 		delete(s.stale, host)
 	}
 	s.behind.Store(false)
 	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
 	by = translate.ListenerOptions{
 		Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Observation: s.observation,
+		Extension: s.extension,
 	}
 	return false, by, c.synced
 }
 
 // translate returns the translation of a host for clients of a profile, which the scope releases to c.cache, or nil; c.mu is held.
-func (c *Catalog) translate(host string, p model.Profile, only *index.SidecarRule) *translate.Translation {
+func (c *Catalog) translate(host string, p model.Profile, only *index.SidecarRule, e *model.Extension) *translate.Translation {
 	v := c.mesh.View(host, p, only)
 	if v == nil {
 		return nil
 	}
+	v.Extended = e
 	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v) })
 }
 
@@ -306,7 +333,7 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if err := p.Check(); err != nil {
 		return nil, nil, err
 	}
-	s, release, err := c.acquire(ctx, p)
+	s, release, err := c.acquire(ctx, p, node)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -314,14 +341,21 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 }
 
 // acquire returns the scope of a client, with all changes of the view, until release is called.
-func (c *Catalog) acquire(ctx context.Context, p model.Profile) (s *scope, release func(), err error) {
-	c.narrow(&p)
+func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Node) (s *scope, release func(), err error) {
+	var unwatch func()
+	if c.asking.Do(ctx, xds.HostOf(ctx), func() { unwatch = c.narrow(&p, node, xds.ReviewerOf(ctx)) }) != nil {
+		return nil, nil, status.FromContextError(ctx.Err()).Err()
+	}
 	s, leave, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
 	if err != nil {
+		unwatch()
 		return nil, nil, err
 	}
-	s.users.Add(1)
+	if s.users.Add(1) == 1 {
+		c.visits.Add(1)
+	}
 	release = sync.OnceFunc(func() {
+		unwatch()
 		s.users.Add(-1)
 		leave()
 	})
@@ -347,11 +381,13 @@ func (c *Catalog) isBehind(s *scope) bool {
 	return s.behind.Load()
 }
 
-// narrow keeps of a profile the attributes that objects select by.
-func (c *Catalog) narrow(p *model.Profile) {
+// narrow keeps of a profile of a node the attributes that objects select by, and adds the service ports that the node serves. Until leave
+// is called, by, which may be nil, is asked for a review when these change.
+func (c *Catalog) narrow(p *model.Profile, node *corev3.Node, by index.Reviewer) (leave func()) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	c.mesh.Selectors.Narrow(p)
+	return c.mesh.Serve(p, model.AddressesOf(node), by)
 }
 
 // maker makes the scope of a profile.

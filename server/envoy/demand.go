@@ -8,11 +8,7 @@ import (
 	"sync"
 	"time"
 
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	demandv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/on_demand/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -136,9 +132,9 @@ func (c *change) includeFullRoutes() {
 
 // shareOnDemand encodes the routes of a port for on-demand clients, and says whether in full. A client cannot ask for a virtual host of a
 // wildcard domain, and if it has one, it does not ask for the hosts within: routes with a wildcard domain are sent in full. They stay so in
-// all scopes, since Envoy does not forget what it asked for.
+// all scopes, since Envoy does not forget what it asked for. So are those that are patched.
 func (c *change) shareOnDemand(route string, r *sharedRoutes) (whole bool) {
-	wild := false
+	wild := c.routePatches != nil // which patch all of them
 	for domain := range c.domains[route] {
 		wild = wild || model.IsWildcard(domain) && r.domains[domain] > 0
 	}
@@ -171,32 +167,6 @@ func (c *change) shareHosts() {
 			for _, e := range virtualHostsOf(v, route, domain) {
 				put(c.commits, c.virtualHosts, e)
 			}
-		}
-	}
-}
-
-// onDemandTimeout is how long a request or connection waits for a cluster that it asked for.
-const onDemandTimeout = 5 * time.Second
-
-// onDemand adds to the filters of a listener that they ask for clusters and virtual hosts that they lack.
-func onDemand(l *listenerv3.Listener) {
-	for _, chain := range append(l.GetFilterChains(), l.GetDefaultFilterChain()) {
-		for _, f := range chain.GetFilters() {
-			m, err := f.GetTypedConfig().UnmarshalNew()
-			if err != nil {
-				continue // it is none of ours
-			}
-			switch m := m.(type) {
-			case *hcmv3.HttpConnectionManager:
-				ask := translate.HTTPFilter("envoy.filters.http.on_demand",
-					&demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: translate.Ads(), Timeout: durationpb.New(onDemandTimeout)}})
-				m.HttpFilters = append([]*hcmv3.HttpFilter{ask}, m.GetHttpFilters()...)
-			case *tcpv3.TcpProxy:
-				m.OnDemand = &tcpv3.TcpProxy_OnDemand{OdcdsConfig: translate.Ads(), Timeout: durationpb.New(onDemandTimeout)}
-			default:
-				continue
-			}
-			f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(m)}
 		}
 	}
 }

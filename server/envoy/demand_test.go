@@ -177,7 +177,7 @@ func TestOnDemandListeners(t *testing.T) {
 			translate.ListenerOptions{})},
 		DefaultFilterChain: translate.ListenerOptions{}.PassOn(),
 	}
-	onDemand(l)
+	translate.OnDemand(l)
 	http, err := l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalNew()
 	require.NoError(t, err)
 	require.Equal(t, "envoy.filters.http.on_demand", http.(*hcmv3.HttpConnectionManager).GetHttpFilters()[0].GetName())

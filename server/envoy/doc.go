@@ -10,7 +10,9 @@
 //	                                     what they share
 //
 // Package model has profiles, views of hosts and findings. Package index keeps the decoded objects and makes views. Package translate makes
-// Envoy's resources of a view, with the logs and the tracing of package telemetry. Package coverage declares which fields have an effect.
+// Envoy's resources of a view, with the logs and the tracing of package telemetry. Package security makes the filters
+// that security objects ask for, and package extend patches resources as EnvoyFilters ask. Package coverage declares which fields have an
+// effect.
 //
 // This package connects them with the engine: catalog.go has a scope for each profile, selectors.go divides clients into profiles,
 // scope.go has the collections of a profile, shared.go what hosts share in them, demand.go what clients ask for, and cache.go the

@@ -39,7 +39,7 @@ func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 		return nil
 	}
 	all := WithoutEffect(r)
-	for _, f := range c.dangling(r.Key()) {
+	for _, f := range append(c.dangling(r.Key()), c.unmatched(r.Key(), scopes)...) {
 		all = append(all, f.String())
 	}
 	scopesOf := make(map[model.Role]int)
@@ -125,6 +125,18 @@ func (c *Catalog) dangling(key resource.Key) (found model.Findings) {
 	return found
 }
 
+// unmatched returns the patches of an EnvoyFilter that change nothing for any client and of which nothing else is said.
+func (c *Catalog) unmatched(key resource.Key, scopes []*scope) (found model.Findings) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, p := range c.mesh.PatchesOf(key) {
+		if !slices.ContainsFunc(scopes, func(s *scope) bool { return s.applied.has(p.Place) || s.findings.has(p.Place) }) {
+			found.Note(p.Place, "no client has anything that it matches")
+		}
+	}
+	return found
+}
+
 // Affected returns the objects of which something has no effect on clients, in order. It is empty if no client has asked for Envoy's types.
 func (c *Catalog) Affected() []resource.Key {
 	scopes := c.current()
@@ -136,7 +148,7 @@ func (c *Catalog) Affected() []resource.Key {
 		s.findings.objects(all)
 	}
 	for r := range c.view.Snapshot().All() {
-		if key := r.Key(); !all[key] && (c.coverage.affected(r) || len(c.dangling(key)) > 0) {
+		if key := r.Key(); !all[key] && (c.coverage.affected(r) || len(c.dangling(key)) > 0 || len(c.unmatched(key, scopes)) > 0) {
 			all[key] = true
 		}
 	}
@@ -165,13 +177,19 @@ func translateAll(view memstore.Reader) (c *Catalog, scopes []*scope, err error)
 	return c, scopes, err
 }
 
+// someAddress is that of workloads of which nothing is known.
+const someAddress = "192.0.2.1"
+
 // profilesIn returns the profiles of all sorts of clients that a view has something for.
 func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 	profiles := make(map[model.Profile]bool)
 	for r := range snap.All() {
 		namespace := r.Key().Namespace
 		for _, captures := range []bool{false, true} {
-			profiles[model.Profile{Role: model.Sidecar, Namespace: namespace, Captures: captures, Credentials: model.DefaultCredentials}] = true
+			profiles[model.Profile{
+				Role: model.Sidecar, Namespace: namespace, Captures: captures, Credentials: model.DefaultCredentials,
+				Inbound: model.InboundText(someAddress, nil),
+			}] = true
 		}
 		if r.Key().Kind == resource.Telemetry {
 			spec, err := index.SpecOf[*telemetryv1alpha1.Telemetry](r)
@@ -182,6 +200,17 @@ func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 				Role: model.Sidecar, Namespace: namespace, Labels: model.LabelText(spec.GetSelector().GetMatchLabels()),
 				Credentials: model.DefaultCredentials,
 			}] = true
+		}
+		if r.Key().Kind == resource.EnvoyFilter || r.Key().Kind == resource.WasmPlugin {
+			labels, err := index.ExtendedLabels(r)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", r.Key(), err)
+			}
+			for _, role := range []model.Role{model.Sidecar, model.Ingress} {
+				profiles[model.Profile{
+					Role: role, Namespace: namespace, Labels: model.LabelText(labels), Credentials: model.DefaultCredentials,
+				}] = true
+			}
 		}
 		if r.Key().Kind != resource.Gateway {
 			continue

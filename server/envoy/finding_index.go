@@ -52,6 +52,18 @@ func (n *findingIndex) of(key resource.Key) []model.Finding {
 	return slices.Collect(maps.Keys(n.byObject[key]))
 }
 
+// has says whether there is a finding at a place.
+func (n *findingIndex) has(at model.Place) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for f := range n.byObject[at.Of] {
+		if f.Place == at {
+			return true
+		}
+	}
+	return false
+}
+
 // objects adds the objects that have findings.
 func (n *findingIndex) objects(all map[resource.Key]bool) {
 	n.mu.Lock()

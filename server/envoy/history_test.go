@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,7 +40,27 @@ var nodes = []*corev3.Node{
 	node("other", "TPROXY", ""),
 	gatewayNode("default"), gatewayNode("shop"), node("nobodys", "NONE", ""), gatewayNode("nobodys"),
 	nodeWith(node("default", "NONE", ""), "app", "two", "version", "v1"), nodeWith(node("default", "REDIRECT", ""), "version", "v2"),
-	nodeWith(gatewayNode("default"), "app", "two"),
+	nodeWith(gatewayNode("default"), "app", "two"), resolving(node("shop", "REDIRECT", "")),
+	nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), nodeAs(node("shop", "REDIRECT", ""), "/etc/identity"),
+	nodeAs(gatewayNode("shop"), "/etc/identity"), nodeAs(gatewayNode("shop"), "/etc/other"), versioned(node("default", "NONE", "")),
+}
+
+// resolving returns a node that answers DNS queries.
+func resolving(n *corev3.Node) *corev3.Node {
+	n.GetMetadata().GetFields()[model.MetadataDNS] = structpb.NewStringValue("true")
+	return n
+}
+
+// versioned returns a node that says of which version it is.
+func versioned(n *corev3.Node) *corev3.Node {
+	n.GetMetadata().GetFields()[model.MetadataIstio] = structpb.NewStringValue("1.27.9")
+	return n
+}
+
+// nodeAs is a node with an identity.
+func nodeAs(n *corev3.Node, identity string) *corev3.Node {
+	n.Metadata.Fields[model.MetadataIdentity] = structpb.NewStringValue(identity)
+	return n
 }
 
 func gatewayNode(namespace string) *corev3.Node {
@@ -60,18 +81,23 @@ func node(namespace, interception, agent string) *corev3.Node {
 	}}}
 }
 
-// histories are of what they are: of everything, of Gateways that compete, and of what leads to services.
+// histories are of what they are: of everything, of Gateways that compete, of what leads to services, of workloads, of mutual TLS, of what
+// secures gateways, and of what changes resources.
 var histories = [][]resource.Kind{
 	nil,
 	{resource.Gateway, resource.VirtualService},
 	{resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.Sidecar},
+	{resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule},
+	{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.PeerAuthentication, resource.MeshConfig},
+	{resource.Gateway, resource.AuthorizationPolicy, resource.RequestAuthentication, resource.ServiceEntry},
+	{resource.ServiceEntry, resource.VirtualService, resource.Gateway, resource.EnvoyFilter, resource.EnvoyFilter, resource.WasmPlugin},
 }
 
 // Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and if each was told for
 // itself; and it is something that can be told: names that are known lead somewhere, and no domain, server name or address stands twice
 // where it must not. Clients that were away for some changes are told the same. One seed is one history; ENVOY_MODEL_SEEDS asks for more.
 func TestHistory(t *testing.T) {
-	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "6"), 10, 64)
+	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "8"), 10, 64)
 	require.NoError(t, err)
 	for seed := range seeds {
 		h := envoytest.New(seed, histories[seed%uint64(len(histories))]...)
@@ -188,20 +214,27 @@ func dumpOf(t *testing.T, of map[string]*xds.Collection) map[string]proto.Messag
 // asksFor returns the names of the secrets and routes that a filter chain needs.
 func asksFor(t *testing.T, chain *listenerv3.FilterChain) (names []string) {
 	t.Helper()
+	ask := func(c *tlsv3.SdsSecretConfig) {
+		if c.GetSdsConfig().GetAds() != nil { // others are of SPIRE's agent
+			names = append(names, c.GetName())
+		}
+	}
 	if s := chain.GetTransportSocket(); s != nil {
 		var tls tlsv3.DownstreamTlsContext
 		require.NoError(t, s.GetTypedConfig().UnmarshalTo(&tls))
 		for _, c := range tls.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs() {
-			names = append(names, c.GetName())
+			ask(c)
 		}
 		if c := tls.GetCommonTlsContext().GetCombinedValidationContext(); c != nil {
-			names = append(names, c.GetValidationContextSdsSecretConfig().GetName())
+			ask(c.GetValidationContextSdsSecretConfig())
 		}
 	}
 	for _, f := range chain.GetFilters() {
 		var http hcmv3.HttpConnectionManager
 		if f.GetTypedConfig().UnmarshalTo(&http) == nil {
-			names = append(names, http.GetRds().GetRouteConfigName())
+			if http.GetRouteConfig() == nil {
+				names = append(names, http.GetRds().GetRouteConfigName())
+			}
 		}
 	}
 	return names
@@ -222,7 +255,8 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 				require.LessOrEqual(t, len(m.GetLoadAssignment().GetEndpoints()), 1)
 			}
 		case *endpointv3.ClusterLoadAssignment:
-			require.True(t, has(xds.ClusterURL, m.GetClusterName()))
+			cluster, _, _ := strings.Cut(m.GetClusterName(), ";")
+			require.True(t, has(xds.ClusterURL, cluster))
 			priorities := make(map[uint32]bool)
 			for _, l := range m.GetEndpoints() {
 				priorities[l.GetPriority()] = true
@@ -257,6 +291,10 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 				continue
 			}
 			a := m.GetAddress().GetSocketAddress()
+			if a.GetProtocol() == corev3.SocketAddress_UDP {
+				require.Empty(t, m.GetFilterChains())
+				continue
+			}
 			at := fmt.Sprintf("%s:%d", a.GetAddress(), a.GetPortValue())
 			require.Empty(t, addresses[at], at)
 			addresses[at] = m.GetName()
@@ -266,7 +304,7 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 				match := chain.GetFilterChainMatch()
 				for _, s := range append(match.GetServerNames(), "")[:max(1, len(match.GetServerNames()))] {
 					for _, r := range append(match.GetPrefixRanges(), nil)[:max(1, len(match.GetPrefixRanges()))] {
-						at := fmt.Sprint(s, r, match.GetTransportProtocol(), match.GetDestinationPort())
+						at := fmt.Sprint(s, r, match.GetTransportProtocol(), match.GetDestinationPort(), match.GetApplicationProtocols())
 						require.False(t, all[at], "%s twice in %s", at, m.GetName())
 						all[at] = true
 					}

@@ -13,7 +13,6 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/model"
-	"tributary/server/envoy/translate"
 )
 
 const (
@@ -85,9 +84,9 @@ func routesFor(t *testing.T, c *Catalog, n *corev3.Node, host string) []*routev3
 // Envoy's regular expressions know no characters, but bytes: what is escaped as more is refused, with all routes of the port.
 func TestEscapesBeyondBytes(t *testing.T) {
 	for _, re := range []string{`[\x{D800}-\x{DFFF}]|.*`, `\x{100}`, `\x{1F600}`, `a|\777`, `\Q\x{41}\E\x{E000}`, `\\\x{100}`} {
-		require.NotEmpty(t, translate.RegexProblem(re, model.LargeProgram), re)
+		require.NotEmpty(t, model.RegexProblem(re, model.LargeProgram), re)
 	}
 	for _, re := range []string{`\x{41}`, `\x{0FF}`, `[^\x{FF}]`, `\0777`, `\177`, `\xFF`, `[é-ö]|é`, `\Q\x{100}\E`, `\\x{100}`, `\pL`} {
-		require.Empty(t, translate.RegexProblem(re, model.LargeProgram), re)
+		require.Empty(t, model.RegexProblem(re, model.LargeProgram), re)
 	}
 }

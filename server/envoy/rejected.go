@@ -100,6 +100,9 @@ func (s *scope) hasPart(t *translate.Translation, coll *xds.Collection, name str
 		own = t.Endpoints
 	case s.listeners:
 		own = t.Listeners
+		if name == translate.ResolverName && len(t.Addresses) > 0 {
+			return true
+		}
 		for _, c := range t.Claims {
 			if model.ListenerName(c.Address, c.Port) == name {
 				return true

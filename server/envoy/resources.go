@@ -21,9 +21,10 @@ func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) 
 	if err := p.Check(); err != nil {
 		return nil, false, err
 	}
-	c.narrow(&p)
-	kept := c.scopes.Has(p)
-	s, release, err := c.acquire(ctx, p)
+	narrowed := p
+	defer c.narrow(&narrowed, node, nil)()
+	kept := c.scopes.Has(narrowed)
+	s, release, err := c.acquire(ctx, p, node)
 	if err != nil {
 		return nil, false, err
 	}

@@ -2,10 +2,12 @@ package envoy
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"tributary/server/envoy/envoytest"
 	"tributary/server/envoy/model"
@@ -49,6 +51,10 @@ func TestTold(t *testing.T) {
 			Id:       "router~",
 			Metadata: node(string(make([]byte, model.MaxProfile)), "", "").GetMetadata(),
 		}, false)
+		require.ErrorContains(t, err, "the limit is")
+		large := node("default", "", "")
+		large.GetMetadata().GetFields()[model.MetadataIstio] = structpb.NewStringValue(strings.Repeat("1", model.MaxProfile))
+		_, _, err = c.Resources(t.Context(), large, false)
 		require.ErrorContains(t, err, "the limit is")
 	}
 }

@@ -1,12 +1,18 @@
 package envoy
 
 import (
+	"bytes"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/translate"
@@ -33,6 +39,10 @@ type scope struct {
 	restricted  bool               // to what it knows
 	observation *model.Observation // what it logs and traces
 	observed    uint64             // the state of the mesh in which that was found out
+	serves      []string           // the hosts of the services that its clients serve; read-only
+	extension   *model.Extension   // what EnvoyFilters and WasmPlugins change
+	onClusters  *model.Extension   // the part of that which patches clusters
+	extended    uint64             // the state of the mesh in which that was found out
 
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
@@ -42,19 +52,28 @@ type scope struct {
 	shared       map[string]*sharedRoutes          // by the name of the routes
 	bindings     map[model.Binding]*translate.Claimants
 	needs        map[string]int            // how many hosts need a secret
+	records      map[string][]byte         // by host, of a profile that resolves names
 	options      translate.ListenerOptions // of its listeners
 	dueSince     time.Time                 // what it is brought up to date with, or zero
 	revision     memstore.Revision         // of the view, to which it is brought
 	dropped      bool
 
+	added        map[string][]*xds.Entry // clusters and listeners that patches add, by type
+	routePatches *model.Extension        // the part of the options that patches routes
+
 	findings findingIndex // safe for concurrent use
+	applied  findingIndex // the places of patches that changed something, without a reason; the same
 }
 
 func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
 	s := &scope{
 		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
 		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
-		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int),
+		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int), records: make(map[string][]byte),
+	}
+	_, ports := p.ServedPorts()
+	for _, port := range ports {
+		s.serves = append(s.serves, port.Host)
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
@@ -71,8 +90,18 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	for _, c := range translate.SidecarClusters() {
 		put(first, s.clusters, translate.EntryOf(c))
 	}
+	if model.IsDirectory(p.Identity) {
+		certificate, roots := model.IdentitySecrets(p.Identity)
+		for _, name := range []string{certificate, roots} {
+			s.needs[name] = 1
+			put(first, s.secrets, translate.EntryOf(translate.SecretOf(name)))
+		}
+	}
 	if s.options.Captures, s.options.Transparent = p.Captures, p.Transparent; p.Captures {
 		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
+	}
+	if p.Resolves {
+		put(first, s.listeners, translate.EntryOf(translate.Resolver(nil)))
 	}
 	s.group.Apply(first)
 	return s
@@ -131,12 +160,24 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	if s.profile.Role != model.Ingress && (only != s.sidecar || s.observed != m.Observes) {
 		s.observation, s.observed = m.Observation(s.profile, only), m.Observes
 	}
+	if only != s.sidecar || s.extended != m.Extends {
+		s.extension, s.extended = m.Extension(s.profile, only), m.Extends
+		if part := extend.Only(s.extension, model.ToClusters); !part.Equal(s.onClusters) {
+			s.onClusters = part
+			maps.Copy(s.stale, m.AllHosts())
+		}
+	}
 	if only != s.sidecar {
 		s.sidecar = only
 		maps.Copy(s.stale, m.AllHosts())
 	}
 	s.restricted = m.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
+	for _, host := range s.serves {
+		if _, is := touched[host]; is {
+			s.stale[model.InboundUnit] = struct{}{}
+		}
+	}
 	if len(s.stale) > 2*m.Size()+64 { // hosts that came and went while there was no client
 		s.allStale = true
 	}
@@ -205,6 +246,7 @@ type change struct {
 	routes   map[string]bool // the names of shared routes that change
 	bindings map[model.Binding]bool
 	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
+	resolver bool                                         // some record changes
 }
 
 // replace makes t the translation of a host.
@@ -225,9 +267,21 @@ func (c *change) replace(host string, t *translate.Translation) {
 	c.entries(c.clusters, old.Clusters, t.Clusters)
 	c.entries(c.endpoints, old.Endpoints, t.Endpoints)
 	c.entries(c.listeners, old.Listeners, t.Listeners)
+	if host == model.InboundUnit { // its listeners come before those of services
+		of := slices.Concat(old.Listeners, t.Listeners)
+		for b := range c.scope.bindings {
+			name := model.ListenerName(b.Address, b.Port)
+			if slices.ContainsFunc(of, func(e *xds.Entry) bool { return e.Name == name }) {
+				c.bindings[b] = true
+			}
+		}
+	}
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
-	c.findings.set("host "+host, t.Findings)
+	c.note("host "+host, t.Findings, t.Applied)
+	if c.profile.Resolves && len(old.Addresses)+len(t.Addresses) > 0 {
+		c.resolve(host, t)
+	}
 	for route := range old.Hosts {
 		if t.Hosts[route] == nil {
 			c.host(route, host, nil)
@@ -255,6 +309,23 @@ func (c *change) replace(host string, t *translate.Translation) {
 		}
 		c.scope.bindings[b].Set(t.ClaimPrecedence(now), host, now)
 	}
+}
+
+// resolve replaces the record of a host.
+func (c *change) resolve(host string, t *translate.Translation) {
+	record := translate.Record(host, t.Addresses)
+	c.resolver = c.resolver || !bytes.Equal(record, c.records[host])
+	var found model.Findings
+	if c.records[host] = record; record == nil {
+		delete(c.records, host)
+		for _, of := range t.Objects {
+			if of.Kind == resource.ServiceEntry && len(t.Addresses) > 0 {
+				found.Note(model.Place{Of: of, Field: "spec.hosts"}, "Envoy resolves wildcards of two labels and more: queries for %s are "+
+					"forwarded", host)
+			}
+		}
+	}
+	c.findings.set("name of "+host, found)
 }
 
 // entries replaces entries of a collection.
@@ -312,6 +383,9 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 			c.routes[route] = true
 		}
 	}
+	if !by.Extension.Equal(c.options.Extension) {
+		c.setExtension(by.Extension)
+	}
 	c.options = by
 	if by.Observation != nil {
 		c.findings.set("what is logged and traced", by.Observation.Findings)
@@ -320,7 +394,7 @@ func (c *change) setOptions(by translate.ListenerOptions) {
 		c.bindings[b] = true
 	}
 	if c.profile.Captures {
-		put(c.commits, c.listeners, translate.EntryOf(by.VirtualOutbound()))
+		c.putListener(by.VirtualOutbound(), networking.EnvoyFilter_SIDECAR_OUTBOUND, nil)
 	}
 }
 
@@ -331,40 +405,51 @@ func (c *change) share() {
 		if r.hosts.Len() == 0 {
 			delete(c.shared, route)
 			remove(c.commits, c.scope.routes, route)
-			c.findings.set("routes "+route, nil)
+			c.note("routes "+route, nil, nil)
 			continue
 		}
 		if c.profile.OnDemand && !c.shareOnDemand(route, r) && r.shared == 0 {
-			c.findings.set("routes "+route, nil)
+			c.note("routes "+route, nil, nil)
 			continue
 		}
-		entry, found := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted)
-		c.findings.set("routes "+route, found)
+		entry, found, applied := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted, c.routePatches)
+		c.note("routes "+route, found, applied)
 		if c.profile.OnDemand && !r.whole {
 			continue
 		}
 		put(c.commits, c.scope.routes, entry)
 	}
 	c.shareHosts()
+	if c.resolver {
+		var all []byte
+		for _, host := range slices.Sorted(maps.Keys(c.records)) {
+			all = append(all, c.records[host]...)
+		}
+		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(translate.Resolver(all))))
+	}
 	for b := range c.bindings {
-		claimants := c.scope.bindings[b].Sorted()
+		claimants, name := c.scope.bindings[b].Sorted(), model.ListenerName(b.Address, b.Port)
+		inbound := c.isInbound(name)
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
-			remove(c.commits, c.listeners, model.ListenerName(b.Address, b.Port))
-			c.findings.set("listener "+model.ListenerName(b.Address, b.Port), nil)
+			if c.note("listener "+name, nil, nil); !inbound {
+				remove(c.commits, c.listeners, name)
+			}
+			continue
+		}
+		if inbound {
+			c.note("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)), nil)
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)
-		c.findings.set("listener "+l.GetName(), found.Sorted())
-		if len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil {
-			remove(c.commits, c.listeners, l.GetName()) // Envoy wants one
-			continue
-		}
-		if c.profile.OnDemand {
-			onDemand(l)
-		}
-		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
+		c.putListener(l, networking.EnvoyFilter_SIDECAR_OUTBOUND, found)
 	}
+}
+
+// isInbound says whether a listener is an inbound one.
+func (c *change) isInbound(name string) bool {
+	t := c.translations[model.InboundUnit]
+	return t != nil && slices.ContainsFunc(t.Listeners, func(e *xds.Entry) bool { return e.Name == name })
 }
 
 func commitOf(commits map[*xds.Collection]*xds.Commit, coll *xds.Collection) *xds.Commit {

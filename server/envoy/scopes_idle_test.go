@@ -296,7 +296,7 @@ func TestUnenforcedObjectsAreLoggedOnce(t *testing.T) {
 		require.Empty(t, s.c.Unenforced())
 		s.apply(services(t, 1, fmt.Sprint("10.0.1.", i)))
 	}
-	require.Equal(t, 1, strings.Count(s.log.String(), "deny"))
+	require.Equal(t, 1, strings.Count(s.log.String(), "ns/deny"))
 }
 
 // When the last object goes that distinguishes a client from others, its streams ask for their collections again: else the types that it
@@ -308,6 +308,6 @@ func TestClientsAskAgainWhenASelectorGoes(t *testing.T) {
 	s.apply(nil, resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "canary"})
 	require.Positive(t, reviews)
 	p := model.ProfileOf(nodeWith(nodes[0], "pod-index", "0"))
-	s.c.narrow(&p)
+	s.c.narrow(&p, nil, nil)
 	require.Empty(t, p.Labels)
 }

@@ -1,62 +1,44 @@
 package envoy
 
 import (
-	"cmp"
 	"slices"
 
 	networking "istio.io/api/networking/v1alpha3"
-	security "istio.io/api/security/v1beta1"
 
 	"tributary/memstore"
 	"tributary/resource"
-	"tributary/server/envoy/index"
-	"tributary/server/envoy/translate"
+	"tributary/server/envoy/model"
 )
 
-// Istio's security objects are not enforced on Envoys and gRPC clients yet. The log and status name those of a mesh. Traffic for which a
-// DestinationRule wants ISTIO_MUTUAL is refused, not sent in plaintext.
+// An Envoy enforces security objects at the listeners of gateways and at inbound listeners. gRPC clients, and sidecars without inbound
+// listeners, do not. Traffic for which mutual TLS is wanted is refused where a client has no identity. The log and status name the objects.
 
-// unenforced returns the effect of clients not enforcing an object, or "" if it asks for nothing that they do not enforce.
-func unenforced(r *resource.Resource) string {
-	switch r.Key().Kind {
+// unenforced returns the effect of clients not enforcing an object.
+func unenforced(kind resource.Kind) string {
+	switch kind {
 	case resource.AuthorizationPolicy:
-		return "no request is denied"
+		return "clients without inbound listeners deny no request"
 	case resource.RequestAuthentication:
-		return "no token is verified"
+		return "clients without inbound listeners verify no token"
 	case resource.PeerAuthentication:
-		spec, err := index.SpecOf[*security.PeerAuthentication](r)
-		strict := func(m *security.PeerAuthentication_MutualTLS) bool {
-			return m.GetMode() == security.PeerAuthentication_MutualTLS_STRICT
-		}
-		if err != nil || strict(spec.GetMtls()) {
-			return "plaintext is accepted"
-		}
-		for _, m := range spec.GetPortLevelMtls() {
-			if strict(m) {
-				return "plaintext is accepted"
-			}
-		}
-	case resource.DestinationRule:
-		if spec, err := index.SpecOf[*networking.DestinationRule](r); err != nil || wantsMutual(spec) {
-			return "nobody issues certificates for ISTIO_MUTUAL: what it applies to has no endpoints, and requests get 503"
-		}
+		return "clients without inbound listeners accept plaintext, and those without an identity refuse all connections"
 	}
-	return ""
+	return "clients without an identity have no endpoints for ISTIO_MUTUAL, and requests get 503"
 }
 
 func wantsMutual(spec *networking.DestinationRule) bool {
 	of := func(p *networking.TrafficPolicy) bool {
-		return translate.IsMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(),
-			func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return translate.IsMutual(s.GetTls()) })
+		return model.IsMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(),
+			func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return model.IsMutual(s.GetTls()) })
 	}
 	return of(spec.GetTrafficPolicy()) || slices.ContainsFunc(spec.GetSubsets(),
 		func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })
 }
 
 // Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty if there are no clients, or
-// Options allow it.
+// Options only warn of them.
 func (c *Catalog) Unenforced() (keys []resource.Key) {
-	if c.opts.AllowUnenforced || !c.hasClients() {
+	if c.opts.WarnUnenforced || !c.hasClients() {
 		return nil
 	}
 	keys, _ = c.unenforced()
@@ -74,24 +56,24 @@ func (c *Catalog) hasClients() bool {
 	return false
 }
 
-// unenforced returns the security objects that clients would not enforce, in order, and the view that has them.
+// unenforced returns the security objects that clients do not enforce, in order, and the view that has them.
 func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, kind := range []resource.Kind{resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication} {
-		for r := range c.last.List(kind, "") {
-			if unenforced(r) != "" {
-				keys = append(keys, r.Key())
-			}
+	identified := true
+	for s := range c.following {
+		if s.users.Load() > 0 {
+			keys = slices.AppendSeq(keys, c.mesh.Unenforced(s.profile))
+			identified = identified && s.profile.Identity != ""
 		}
 	}
 	for key, rule := range c.mesh.Policies.ByKey {
-		if wantsMutual(rule.Spec) {
+		if !identified && wantsMutual(rule.Spec) {
 			keys = append(keys, key)
 		}
 	}
 	slices.SortFunc(keys, resource.Key.Compare)
-	return keys, c.last
+	return slices.Compact(keys), c.last
 }
 
 // maxWarned is how many objects are named in the log at once; the others are counted.
@@ -99,27 +81,29 @@ const maxWarned = 20
 
 // warnUnenforced logs the objects that clients do not enforce and that were not logged yet.
 func (c *Catalog) warnUnenforced() {
-	if c.opts.AllowUnenforced || !c.hasClients() {
+	if !c.hasClients() {
 		return
 	}
 	c.warning.Lock()
 	defer c.warning.Unlock()
 	c.mu.RLock()
-	revision := c.last.Revision()
+	revision, visits := c.last.Revision(), c.visits.Load()
 	c.mu.RUnlock()
-	if revision == c.warnedAt {
+	if revision == c.warnedAt && visits == c.warnedOf {
 		return
 	}
 	all, snap := c.unenforced()
-	news := slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool {
+	news := slices.DeleteFunc(all, func(key resource.Key) bool {
 		_, was := slices.BinarySearchFunc(c.warned, key, resource.Key.Compare)
 		return was
 	})
-	c.warned, c.warnedAt = all, snap.Revision()
+	c.warned = append(slices.DeleteFunc(c.warned, func(key resource.Key) bool { return snap.Get(key) == nil }), news...)
+	slices.SortFunc(c.warned, resource.Key.Compare)
+	c.warnedAt, c.warnedOf = snap.Revision(), visits
 	for _, key := range news[:min(len(news), maxWarned)] {
 		if r := snap.Get(key); r != nil {
-			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(), "effect",
-				cmp.Or(unenforced(r), "none"))
+			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(),
+				"effect", unenforced(key.Kind))
 		}
 	}
 	if more := len(news) - maxWarned; more > 0 {

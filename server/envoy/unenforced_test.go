@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
+	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
 
@@ -70,11 +71,12 @@ func TestSecurityObjectsAreNotEnforced(t *testing.T) {
 		table := new(memstore.Table)
 		table.Apply(decoded(t, secured), nil)
 		var log bytes.Buffer
-		c := New(table, Options{Log: slog.New(slog.NewTextHandler(&log, nil)), AllowUnenforced: allowed})
+		c := New(table, Options{Log: slog.New(slog.NewTextHandler(&log, nil)), WarnUnenforced: allowed})
 		c.update(nil, table.Snapshot(), false, true)
 		require.Empty(t, c.Unenforced(), "there are no clients")
 		require.Empty(t, log.String())
 		for _, n := range nodes {
+			allowed := allowed || model.ProfileOf(n).Identity != ""
 			withEndpoints := make(map[string]bool)
 			for _, m := range dump(t, c, n) {
 				switch m := m.(type) {
@@ -91,6 +93,12 @@ func TestSecurityObjectsAreNotEnforced(t *testing.T) {
 			require.Equal(t, allowed, withEndpoints["outbound|80|one|a.example"], n)
 		}
 		require.Empty(t, c.Unenforced(), "the clients are gone")
+		_, leave, err := c.Collection(t.Context(), nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), xds.ClusterURL)
+		require.NoError(t, err)
+		if !allowed {
+			require.Len(t, c.Unenforced(), 3, "a client with an identity sends nothing in plaintext, and has no inbound listeners")
+		}
+		leave()
 		_, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
 		require.NoError(t, err)
 		defer release()
@@ -100,7 +108,7 @@ func TestSecurityObjectsAreNotEnforced(t *testing.T) {
 		}
 		if allowed {
 			require.Empty(t, names)
-			require.Empty(t, log.String())
+			require.Equal(t, 4, strings.Count(log.String(), "is not enforced"), "they are only in the log")
 			continue
 		}
 		require.Equal(t, []string{"deny", "mutual", "strict", "tokens"}, names)
@@ -110,4 +118,22 @@ func TestSecurityObjectsAreNotEnforced(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, toldOf(t, secured, nodes[3])[xds.ClusterURL+"/outbound|80||a.example"], "of a kind that gRPC knows")
+}
+
+// Mutual TLS is reported as soon as a client has no identity for it, although nothing has changed.
+func TestMutualIsReportedForWhoLacksAnIdentity(t *testing.T) {
+	var log bytes.Buffer
+	table := new(memstore.Table)
+	table.Apply(decoded(t, secured), nil)
+	c := New(table, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	c.update(nil, table.Snapshot(), false, true)
+	dump(t, c, nodeAs(node("default", "REDIRECT", ""), model.IdentitySPIRE))
+	dump(t, c, nodeAs(gatewayNode("default"), model.IdentitySPIRE))
+	require.Empty(t, log.String(), "all is enforced")
+	dump(t, c, nodeAs(node("default", "NONE", ""), model.IdentitySPIRE))
+	require.Contains(t, log.String(), "default/deny")
+	require.Contains(t, log.String(), "default/strict")
+	require.NotContains(t, log.String(), "default/mutual")
+	dump(t, c, gatewayNode("default"))
+	require.Contains(t, log.String(), "default/mutual")
 }

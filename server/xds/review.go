@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -20,9 +21,40 @@ func (s *Server) Review() {
 	}
 }
 
+// Reviewer has one client ask the catalog again. Reviewers are comparable: each stream has one.
+type Reviewer interface {
+	// Review is as Server.Review, for one stream.
+	Review()
+}
+
+// streamKey is the key of the stream in the context of a call of Catalog.Collection.
+type streamKey struct{}
+
+// ReviewerOf returns the Reviewer of the stream for which a catalog is asked for a collection, or nil if ctx is of no stream.
+func ReviewerOf(ctx context.Context) Reviewer {
+	s, _ := ctx.Value(streamKey{}).(Reviewer)
+	return s
+}
+
+// collectionOf asks the catalog which collection the client sees under a type.
+func (s *stream) collectionOf(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error) {
+	return s.server.catalog.Collection(context.WithValue(ctx, streamKey{}, Reviewer(s)), node, typeURL)
+}
+
+// Review makes the stream ask the catalog again, and returns at once.
+func (s *stream) Review() {
+	s.ownReviews.Add(1)
+	s.mu.Lock() // wait for a plan that is being made
+	defer s.mu.Unlock()
+	s.wakeup.notify()
+}
+
+// reviewCount is how many reviews of the stream were asked for.
+func (s *stream) reviewCount() uint64 { return s.server.reviews.Load() + s.ownReviews.Load() }
+
 // outdated says whether the catalog may choose another collection for a subscription by now; s.mu is held.
 func (s *stream) outdated() bool {
-	now := s.server.reviews.Load()
+	now := s.reviewCount()
 	return slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.reviewed != now })
 }
 
@@ -47,7 +79,7 @@ func (s *stream) review(ctx context.Context) <-chan error {
 
 // reviewCollections switches the subscriptions to the collections that the catalog chooses now.
 func (s *stream) reviewCollections(ctx context.Context) error {
-	count := s.server.reviews.Load()
+	count := s.reviewCount()
 	all, err := s.askCatalog(ctx)
 	if err == nil {
 		s.applyReview(count, all)
@@ -67,7 +99,7 @@ func (s *stream) askCatalog(ctx context.Context) (all []choice, err error) {
 	node, subs := s.node, slices.Clone(s.subs)
 	s.mu.Unlock()
 	for _, sub := range subs {
-		coll, release, err := s.server.catalog.Collection(ctx, node, sub.typeURL)
+		coll, release, err := s.collectionOf(ctx, node, sub.typeURL)
 		if errors.Is(err, ErrNoAnswer) {
 			err = status.Errorf(codes.Unavailable, "type %s is no longer served here", sub.typeURL)
 		}

@@ -238,6 +238,44 @@ func (f *follower) has() (all []string) {
 	return all
 }
 
+// reviewersFixture is a groupsFixture whose catalog knows who asks it.
+type reviewersFixture struct {
+	*groupsFixture
+	by sync.Map // Reviewer → true
+}
+
+func (ws *reviewersFixture) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error) {
+	ws.by.Store(ReviewerOf(ctx), true)
+	return ws.groupsFixture.Collection(ctx, node, typeURL)
+}
+
+// A catalog can have one client ask again, and the others stay where they are.
+func TestOneClientIsReviewed(t *testing.T) {
+	ws := &reviewersFixture{groupsFixture: newGroupsFixture(t, testType)}
+	ws.server.catalog = ws
+	ws.put(0, testType, "a")
+	ws.put(1, testType, "b")
+	first := ws.delta(testType)
+	first.ask(testType)
+	first.expectAck(testType, nil, "a@1")
+	var one Reviewer
+	ws.by.Range(func(by, _ any) bool { one = by.(Reviewer); return true })
+	other := ws.sotw(testType)
+	other.ask(testType)
+	other.expectAck(testType, nil, "a@1")
+	ws.at.Store(1)
+	one.Review()
+	first.expectAck(testType, nil, "b@1", "-a")
+	other.silence()
+	ws.server.Review()
+	other.expectAck(testType, nil, "b@1")
+	first.silence()
+	n := 0
+	ws.by.Range(func(_, _ any) bool { n++; return true })
+	require.Equal(t, 2, n, "a stream is one reviewer, however often it asks")
+	require.Nil(t, ReviewerOf(t.Context()))
+}
+
 // slowFixture is a groupsFixture whose catalog blocks in a review.
 type slowFixture struct {
 	*groupsFixture

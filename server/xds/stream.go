@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tributary/server/xds/wire"
@@ -38,6 +39,7 @@ type stream struct {
 	connected  time.Time
 	wakeup     wakeup
 	drain      chan struct{}
+	ownReviews atomic.Uint64 // calls of Review
 
 	mu              sync.Mutex
 	closed          bool
@@ -277,8 +279,8 @@ func (s *stream) open(req *wire.Request, typeURL string) (*subscription, error) 
 	if first {
 		s.logConnected()
 	}
-	reviewed := s.server.reviews.Load()
-	coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, typeURL)
+	reviewed := s.reviewCount()
+	coll, release, err := s.collectionOf(s.grpc.Context(), node, typeURL)
 	if err != nil {
 		return nil, err
 	}

@@ -7,15 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"text/template"
 
 	"tributary/adsc"
 	"tributary/internal/spiffe"
 	"tributary/internal/words"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 )
 
 // Bootstrap say which server, and who asks.
@@ -25,6 +30,8 @@ type Bootstrap struct {
 	Metadata   map[string]string // of its node; istiod wants GENERATOR=grpc of a gRPC program
 	Labels     map[string]string // of its workload
 	Admin      string            // host:port of Envoy's admin server; DefaultAdmin if empty
+	SPIRE      string            // the socket of SPIRE's agent, which has Envoy's identity
+	Identity   string            // or the directory that has it
 	Kubernetes bool              // istiod also reads what it finds in Kubernetes
 	TLS        *adsc.TLS         // how to secure the connection, by files; nil for plaintext
 }
@@ -69,6 +76,9 @@ func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, er
 	if err != nil {
 		return "", err
 	}
+	if err := opts.identify(); err != nil {
+		return "", err
+	}
 	secure, err := opts.secure(client, host)
 	if err != nil {
 		return "", err
@@ -81,7 +91,7 @@ func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, er
 	return bootstrapClients[i].hint, t.Execute(w, map[string]any{
 		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(bootstrapClients[i].name),
 		"ProgramSize": programSize, "Kubernetes": opts.Kubernetes,
-		"TLS": secure, "AdminHost": adminHost, "AdminPort": adminPort,
+		"SPIRE": opts.SPIRE, "SPIRECluster": model.SPIRECluster, "TLS": secure, "AdminHost": adminHost, "AdminPort": adminPort,
 	})
 }
 
@@ -119,6 +129,30 @@ func (o *Bootstrap) metadata(client string) map[string]any {
 		all["LABELS"] = o.Labels
 	}
 	return all
+}
+
+// identify puts the identity of Envoy into its metadata.
+func (o *Bootstrap) identify() error {
+	o.SPIRE = strings.TrimPrefix(o.SPIRE, "unix://")
+	identity := o.Identity
+	switch {
+	case o.SPIRE != "" && identity != "":
+		return errors.New("an identity is from SPIRE or from a directory, and not from both")
+	case o.SPIRE != "" && !(translate.FitsSocket(o.SPIRE) && filepath.IsAbs(o.SPIRE)):
+		return fmt.Errorf("socket %q: want an absolute path of at most %d bytes", o.SPIRE, translate.MaxSocketPath)
+	case o.SPIRE != "":
+		identity = model.IdentitySPIRE
+	case identity != "" && !model.IsDirectory(identity):
+		return fmt.Errorf("directory %q: want an absolute path", identity)
+	}
+	if identity != "" {
+		o.Metadata = maps.Clone(o.Metadata)
+		if o.Metadata == nil {
+			o.Metadata = make(map[string]string)
+		}
+		o.Metadata[model.MetadataIdentity] = identity
+	}
+	return nil
 }
 
 // object writes m so that it is an object in JSON and in YAML.

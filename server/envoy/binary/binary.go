@@ -22,6 +22,8 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/server/envoy/model"
 )
 
 // maxRun is how long one run of the binary may take.
@@ -174,7 +176,10 @@ func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
 		},
 	}
 	static := &bootstrapv3.Bootstrap_StaticResources{
-		Clusters: []*clusterv3.Cluster{{Name: "ads", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}}},
+		Clusters: []*clusterv3.Cluster{
+			{Name: "ads", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}},
+			{Name: model.SPIRECluster, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}},
+		},
 	}
 	endpoints := make(map[string]*endpointv3.ClusterLoadAssignment)
 	for _, m := range all {
@@ -197,8 +202,14 @@ func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
 				m.ClusterDiscoveryType, m.EdsClusterConfig, m.LoadAssignment = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}, nil,
 					endpoints[name]
 			}
-			if err := withoutSecrets(m); err != nil {
-				return nil, fmt.Errorf("cluster %s: %w", m.GetName(), err)
+			sockets := []*corev3.TransportSocket{m.GetTransportSocket()}
+			for _, s := range m.GetTransportSocketMatches() {
+				sockets = append(sockets, s.GetTransportSocket())
+			}
+			for _, s := range sockets {
+				if err := withoutSecrets(s); err != nil {
+					return nil, fmt.Errorf("cluster %s: %w", m.GetName(), err)
+				}
 			}
 			static.Clusters = append(static.Clusters, m)
 		case *listenerv3.Listener:
@@ -226,14 +237,14 @@ func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
 	}, nil
 }
 
-// withoutSecrets makes a cluster ask for no secrets: Envoy 1.40 crashes over a static cluster that asks for some on a stream that is not
-// there yet.
-func withoutSecrets(c *clusterv3.Cluster) error {
-	if c.GetTransportSocket() == nil {
+// withoutSecrets makes a transport socket of a cluster ask for no secrets: Envoy 1.40 crashes over a static cluster that asks for some on a
+// stream that is not there yet.
+func withoutSecrets(socket *corev3.TransportSocket) error {
+	context := &tlsv3.UpstreamTlsContext{}
+	if !socket.GetTypedConfig().MessageIs(context) {
 		return nil
 	}
-	context := &tlsv3.UpstreamTlsContext{}
-	if err := c.GetTransportSocket().GetTypedConfig().UnmarshalTo(context); err != nil {
+	if err := socket.GetTypedConfig().UnmarshalTo(context); err != nil {
 		return err
 	}
 	common := context.GetCommonTlsContext()
@@ -244,6 +255,6 @@ func withoutSecrets(c *clusterv3.Cluster) error {
 		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: limits}
 	}
 	config, err := anypb.New(context)
-	c.TransportSocket.ConfigType = &corev3.TransportSocket_TypedConfig{TypedConfig: config}
+	socket.ConfigType = &corev3.TransportSocket_TypedConfig{TypedConfig: config}
 	return err
 }

@@ -24,20 +24,37 @@ type declaration struct {
 	unsupported map[string]string // what has no effect although it should, and what happens instead
 }
 
+const otherHost = "clients probe the address of an endpoint only: workloads of a group with one are not checked"
+
 // declared has a declaration for each message of the kinds that are translated. A test walks them, so that a field of a newer version of
 // the definitions has to be declared, and docs/fields.md has them as a table.
-var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
+var declared = merged(declaredOfMesh, declaredOfSecurity, declaredOfExtensions, map[protoreflect.FullName]declaration{
 	"istio.networking.v1alpha3.ServiceEntry": {
-		translated:  "hosts addresses ports location resolution endpoints workloadSelector exportTo",
-		unsupported: map[string]string{"subjectAltNames": "certificates are not compared with it"},
+		translated: "hosts addresses ports location resolution endpoints workloadSelector exportTo subjectAltNames",
 	},
 	"istio.networking.v1alpha3.ServicePort":      {translated: "number protocol name targetPort"},
 	"istio.networking.v1alpha3.WorkloadSelector": {translated: "labels"},
 	"istio.networking.v1alpha3.WorkloadEntry": {
-		translated:  "address ports labels locality weight",
-		meaningless: map[string]string{"serviceAccount": "it is for mutual TLS between Istio's proxies"},
+		translated:  "address ports labels locality weight serviceAccount",
 		unsupported: map[string]string{"network": "endpoints of all networks are served as they are, without a gateway in between"},
 	},
+	"istio.networking.v1alpha3.WorkloadGroup": {translated: "metadata template probe"},
+	"istio.networking.v1alpha3.WorkloadGroup.ObjectMeta": {
+		translated: "labels", meaningless: map[string]string{"annotations": "they are for WorkloadEntries that istiod makes"},
+	},
+	"istio.networking.v1alpha3.ReadinessProbe": {
+		translated:  "timeoutSeconds periodSeconds successThreshold failureThreshold httpGet tcpSocket grpc",
+		meaningless: map[string]string{"initialDelaySeconds": "an endpoint gets no requests before it has answered a probe"},
+		unsupported: map[string]string{"exec": "clients run no commands on workloads: these are not checked"},
+	},
+	"istio.networking.v1alpha3.HTTPHealthCheckConfig": {
+		translated: "path port scheme httpHeaders", unsupported: map[string]string{"host": otherHost},
+	},
+	"istio.networking.v1alpha3.HTTPHeader": {translated: "name value"},
+	"istio.networking.v1alpha3.TCPHealthCheckConfig": {
+		translated: "port", unsupported: map[string]string{"host": otherHost},
+	},
+	"istio.networking.v1alpha3.GrpcHealthCheckConfig": {translated: "port service"},
 	"istio.networking.v1alpha3.DestinationRule": {
 		translated:  "host trafficPolicy subsets exportTo",
 		unsupported: map[string]string{"workloadSelector": "a rule with one has no effect"},
@@ -104,11 +121,9 @@ var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
 		unsupported: map[string]string{"sourceSubnet": "connections from everywhere match"},
 	},
 	"istio.networking.v1alpha3.Sidecar": {
-		translated: "workloadSelector egress outboundTrafficPolicy",
-		unsupported: map[string]string{
-			"ingress": "connections to the workload are not intercepted", "inboundConnectionPool": "connections to the workload are not intercepted",
-		},
+		translated: "workloadSelector ingress egress inboundConnectionPool outboundTrafficPolicy",
 	},
+	"istio.networking.v1alpha3.IstioIngressListener": {translated: "port bind captureMode defaultEndpoint tls connectionPool"},
 	"istio.networking.v1alpha3.IstioEgressListener": {
 		translated:  "port bind hosts",
 		unsupported: map[string]string{"captureMode": "all listeners are as the INTERCEPTION_MODE of the node says"},
@@ -192,17 +207,15 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 				found(fmt.Sprintf("%s.http[%d].delegate", at, i), "what is delegated is not delegated any further: the route is left out")
 			}
 		}
-	case *telemetryv1alpha1.AccessLogging:
-		if !telemetry.IsForClients(m.GetMatch().GetMode()) {
-			found(at+".match.mode", notIntercepted)
+	case *networking.WorkloadGroup:
+		if t := m.GetTemplate(); t != nil && !proto.Equal(t, &networking.WorkloadEntry{Labels: t.GetLabels()}) {
+			found(at+".template", "only its labels count, since nobody registers workloads by it: WorkloadEntries say the rest")
 		}
+	case *telemetryv1alpha1.AccessLogging:
 		if _, why := telemetry.CelFilter(m.GetFilter()); why != "" {
 			found(at+".filter.expression", why+": nothing is logged")
 		}
 	case *telemetryv1alpha1.Tracing:
-		if !telemetry.IsForClients(m.GetMatch().GetMode()) {
-			found(at+".match.mode", notIntercepted)
-		}
 		if len(m.GetProviders()) > 1 {
 			found(at+".providers[1]", "the first one has the spans")
 		}
@@ -232,14 +245,14 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 		}
 	case *networking.CorsPolicy:
 		for i, o := range m.GetAllowOrigins() {
-			if why := translate.RegexProblem(o.GetRegex(), model.LargeProgram); why != "" {
+			if why := model.RegexProblem(o.GetRegex(), model.LargeProgram); why != "" {
 				found(fmt.Sprintf("%s.allowOrigins[%d]", at, i), why+": the origin is left out")
 			}
 		}
 	case *networking.ClientTLSSettings:
-		if m.GetMode() != networking.ClientTLSSettings_DISABLE && !translate.CanOriginate(m) {
+		if m.GetMode() == networking.ClientTLSSettings_MUTUAL && !translate.CanOriginate(m) {
 			found(at, "there is no certificate for it: there are no endpoints, and requests get 503, or plaintext is sent with envoy: "+
-				"{unenforced: allow}")
+				"{unenforced: warn}")
 		}
 		if m.GetSni() != model.ServerName(m) {
 			found(at+".sni", fmt.Sprintf("a server name has %d bytes at most: connections are made as if it were not set", model.MaxServerName))
@@ -289,7 +302,6 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 // checks find values that are left out, by message and field: Envoy would refuse them, and all else with them, or make something else of
 // them.
 var checks = map[string]func(v protoreflect.Value, at string, found func(path, why string)){
-	"HTTPMatchRequest.headers": claims, "HTTPMatchRequest.withoutHeaders": claims,
 	"HeaderOperations.set": formats, "HeaderOperations.add": formats,
 	"WorkloadEntry.address": func(v protoreflect.Value, at string, found func(path, why string)) {
 		if path, ok := strings.CutPrefix(v.String(), translate.UnixPrefix); ok && !translate.FitsSocket(path) {
@@ -297,16 +309,6 @@ var checks = map[string]func(v protoreflect.Value, at string, found func(path, w
 		}
 	},
 	"ConsistentHashLB.minimumRingSize": ringSize, "RingHash.minimumRingSize": ringSize,
-}
-
-// claims finds headers that are not headers: what a token says.
-func claims(v protoreflect.Value, at string, found func(path, why string)) {
-	v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
-		if name := k.String(); strings.HasPrefix(strings.ToLower(name), "@request.auth.claims") {
-			found(at+"["+name+"]", "it is taken for a header, which no request has")
-		}
-		return true
-	})
 }
 
 // formats finds headers whose values have commands that Envoy does not know.

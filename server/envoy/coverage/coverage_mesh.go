@@ -9,13 +9,12 @@ import (
 )
 
 const (
-	issuesCertificates = "nobody issues certificates for Istio's mutual TLS"
-	notIntercepted     = "connections to the workload are not intercepted"
-	ofBootstrap        = "it belongs to the bootstrap of the Envoy"
-	ofAgent            = "it is for Istio's agent"
-	ofIstiod           = "it is for istiod"
-	ofKubernetes       = "it is for Kubernetes"
-	asIstio            = "it is as Istio has it by default"
+	ofIdentity   = "certificates are those of the Envoy's identity"
+	ofBootstrap  = "it belongs to the bootstrap of the Envoy"
+	ofAgent      = "it is for Istio's agent"
+	ofIstiod     = "it is for istiod"
+	ofKubernetes = "it is for Kubernetes"
+	asIstio      = "it is as Istio has it by default"
 )
 
 // because returns the same reason for several fields.
@@ -75,42 +74,50 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	},
 
 	"istio.mesh.v1alpha1.MeshConfig": {
-		translated: "outboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding disableEnvoyListenerLog defaultConfig " +
-			"extensionProviders defaultProviders",
+		translated: "outboundTrafficPolicy inboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding " +
+			"disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders enableAutoMtls trustDomain trustDomainAliases meshMTLS " +
+			"pathNormalization",
 		meaningless: merged(
-			because(ofIstiod, "configSources", "proxyInboundListenPort", "proxyHttpPort"),
+			because(ofIstiod, "configSources", "proxyHttpPort"),
 			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors",
 				"serviceSettings", "serviceScopeConfigs"),
 			because(ofAgent, "enablePrometheusMerge"),
-			because(issuesCertificates, "enableAutoMtls", "trustDomain", "trustDomainAliases", "caCertificates", "certificates", "ca", "meshMTLS",
-				"hboneIdleTimeout"),
-			because(notIntercepted, "inboundTrafficPolicy", "inboundClusterStatName"),
+			because(ofIdentity, "caCertificates", "certificates", "ca"),
+			because("there are no tunnels", "hboneIdleTimeout"),
 		),
 		unsupported: merged(
 			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting",
 				"dnsRefreshRate", "h2UpgradePolicy",
-				"outboundClusterStatName", "pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
+				"outboundClusterStatName", "inboundClusterStatName",
+				"defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
 				"verifyCertificateAtClient"),
 			because("what says nothing is visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo",
 				"defaultDestinationRuleExportTo", "serviceEntryVisibility"),
 			map[string]string{
 				"enableEnvoyAccessLogService": "the cluster of that service belongs to the bootstrap: nothing is sent to it",
 				"rootNamespace":               "it is " + model.RootNamespace, "proxyListenPort": "it is 15001",
+				"proxyInboundListenPort": "it is 15006",
 			},
 		),
 	},
+	"istio.mesh.v1alpha1.MeshConfig.ProxyPathNormalization": {translated: "normalization"}, // of inbound and of gateways' requests
+	"istio.mesh.v1alpha1.MeshConfig.TLSConfig": {
+		translated: "minProtocolVersion cipherSuites", unsupported: map[string]string{"ecdhCurves": asIstio},
+	},
+	"istio.security.v1beta1.PeerAuthentication":           {translated: "selector mtls portLevelMtls"},
+	"istio.security.v1beta1.PeerAuthentication.MutualTLS": {translated: "mode"},
 	"istio.mesh.v1alpha1.MeshConfig.OutboundTrafficPolicy": {
 		translated: "mode", unsupported: map[string]string{"tls": "connections are passed on as they are"},
 	},
+	"istio.mesh.v1alpha1.MeshConfig.InboundTrafficPolicy": {translated: "mode"},
 	"istio.mesh.v1alpha1.MeshConfig.DefaultProviders": {
 		translated: "tracing accessLogging", unsupported: map[string]string{"metrics": "statistics are Envoy's own"},
 	},
 	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider": {
-		translated: "name zipkin opentelemetry envoyFileAccessLog",
+		translated: "name zipkin opentelemetry envoyFileAccessLog envoyExtAuthzHttp envoyExtAuthzGrpc",
 		unsupported: merged(
 			because("nothing is traced by it", "lightstep", "datadog", "stackdriver", "opencensus", "skywalking"),
 			because("nothing is logged by it", "envoyHttpAls", "envoyTcpAls", "envoyOtelAls"),
-			because("nobody is asked for permission", "envoyExtAuthzHttp", "envoyExtAuthzGrpc"),
 			map[string]string{"prometheus": "statistics are Envoy's own", "sds": "credentials are files"},
 		),
 	},

@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	networkingv1beta1 "istio.io/api/networking/v1beta1"
+	securityv1beta1 "istio.io/api/security/v1beta1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 )
 
@@ -22,8 +24,11 @@ var update = flag.Bool("update", false, "write the table of docs/fields.md")
 
 var translatedKinds = []proto.Message{
 	&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{},
-	&networking.Gateway{}, &networking.Sidecar{},
+	&securityv1beta1.AuthorizationPolicy{}, &securityv1beta1.RequestAuthentication{},
+	&networking.Gateway{}, &networking.Sidecar{}, &networking.WorkloadGroup{},
+	&networking.EnvoyFilter{}, &extensionsv1alpha1.WasmPlugin{},
 	&telemetryv1alpha1.Telemetry{}, &networkingv1beta1.ProxyConfig{}, &meshv1alpha1.MeshConfig{},
+	&securityv1beta1.PeerAuthentication{},
 }
 
 // Each field of each message that can be part of a translated kind is declared, once, and nothing else is.

@@ -24,12 +24,23 @@ type Node struct {
 // Nodes are one Envoy of each kind.
 var Nodes = []Node{
 	{"n", map[string]any{"NAMESPACE": "default"}},
-	{"n", map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "LABELS": map[string]any{"app": "one"}}},
+	{
+		"sidecar~10.0.0.1~n.shop~shop.svc.cluster.local",
+		map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "DNS_CAPTURE": "true", "LABELS": map[string]any{"app": "one"}},
+	},
 	{"n", map[string]any{"NAMESPACE": "shop", "ON_DEMAND": true}},
-	{"n", map[string]any{"NAMESPACE": "default", "INTERCEPTION_MODE": "REDIRECT", "ON_DEMAND": true}},
+	{
+		"sidecar~10.0.0.2~n.default~default.svc.cluster.local",
+		map[string]any{"NAMESPACE": "default", "INTERCEPTION_MODE": "TPROXY", "ON_DEMAND": true},
+	},
 	{
 		"router~127.0.0.1~gateway.default~default.svc.cluster.local",
 		map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one", "istio": "ingressgateway"}},
+	},
+	{"n", map[string]any{"NAMESPACE": "shop", "IDENTITY": "spire"}},
+	{
+		"router~127.0.0.1~gateway.default~default.svc.cluster.local",
+		map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one"}, "IDENTITY": "/etc/identity"},
 	},
 }
 
@@ -71,13 +82,22 @@ func (m *Mesh) Change() {
 	m.Table.Apply(puts, deletes)
 }
 
+// rootKinds are those of which some objects of a list of kinds are in the root namespace.
+var rootKinds = []resource.Kind{resource.PeerAuthentication, resource.EnvoyFilter, resource.WasmPlugin}
+
 func (m *Mesh) key() resource.Key {
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"), Name: m.pick("a", "b", "c", "d")}
 	if len(m.kinds) > 0 {
 		key.Kind = m.kinds[m.rand.IntN(len(m.kinds))]
+		switch {
+		case key.Kind == resource.MeshConfig:
+			return resource.Key{Kind: resource.MeshConfig, Name: "istio"}
+		case slices.Contains(rootKinds, key.Kind) && m.one(3):
+			key.Namespace = "istio-system"
+		}
 		return key
 	}
-	switch m.rand.IntN(11) {
+	switch m.rand.IntN(14) {
 	case 0, 1:
 		key.Kind = resource.WorkloadEntry
 	case 2:
@@ -91,7 +111,21 @@ func (m *Mesh) key() resource.Key {
 			return resource.Key{Kind: resource.MeshConfig, Name: "istio"}
 		}
 	case 8:
-		if key.Kind = resource.Telemetry; m.one(3) {
+		key.Kind = resource.Telemetry
+		if m.one(2) {
+			key.Kind = resource.PeerAuthentication
+		}
+		if m.one(3) {
+			key.Namespace = "istio-system"
+		}
+	case 9:
+		key.Kind = resource.WorkloadGroup
+	case 10, 11:
+		key.Kind = resource.AuthorizationPolicy
+		if m.one(3) {
+			key.Kind = resource.RequestAuthentication
+		}
+		if m.one(3) {
 			key.Namespace = "istio-system"
 		}
 	}
@@ -105,6 +139,8 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 		switch key.Kind {
 		case resource.WorkloadEntry:
 			spec = m.workload()
+		case resource.WorkloadGroup:
+			spec = m.group()
 		case resource.DestinationRule:
 			spec = m.policy()
 		case resource.VirtualService:
@@ -117,6 +153,16 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 			spec = m.config()
 		case resource.Telemetry:
 			spec = m.telemetry()
+		case resource.PeerAuthentication:
+			spec = m.peers()
+		case resource.AuthorizationPolicy:
+			spec = m.authorization()
+		case resource.RequestAuthentication:
+			spec = m.tokens()
+		case resource.EnvoyFilter:
+			spec = m.envoyFilter()
+		case resource.WasmPlugin:
+			spec = m.wasmPlugin()
 		default:
 			spec = m.service()
 		}
@@ -153,7 +199,34 @@ func (m *Mesh) workload() *networking.WorkloadEntry {
 	if m.one(2) {
 		w.Ports = map[string]uint32{"http0": 8000 + m.rand.Uint32N(3)}
 	}
+	if m.one(3) {
+		w.ServiceAccount = m.pick("one", "two")
+	}
+	if len(w.GetLabels()) > 0 && m.one(3) {
+		w.Labels["security.istio.io/tlsMode"] = m.pick("istio", "disabled")
+	}
 	return w
+}
+
+// group returns a group of workloads with a probe that it fills at random.
+func (m *Mesh) group() *networking.WorkloadGroup {
+	g := &networking.WorkloadGroup{Template: &networking.WorkloadEntry{Labels: m.labels()}}
+	if m.one(5) {
+		return g
+	}
+	g.Probe = &networking.ReadinessProbe{PeriodSeconds: m.rand.Int32N(3), FailureThreshold: m.rand.Int32N(3)}
+	switch port := 8000 + m.rand.Uint32N(2); m.rand.IntN(4) {
+	case 0:
+		g.Probe.HealthCheckMethod = &networking.ReadinessProbe_TcpSocket{TcpSocket: &networking.TCPHealthCheckConfig{Port: port}}
+	case 1:
+		g.Probe.HealthCheckMethod = &networking.ReadinessProbe_Grpc{Grpc: &networking.GrpcHealthCheckConfig{Port: port}}
+	default:
+		g.Probe.HealthCheckMethod = &networking.ReadinessProbe_HttpGet{HttpGet: &networking.HTTPHealthCheckConfig{
+			Port: port, Path: m.pick("", "ready", "/%"), Scheme: m.pick("", "HTTPS"),
+			HttpHeaders: []*networking.HTTPHeader{{Name: m.pick("Host", "x"), Value: m.pick("a.example", "%", "a\nb")}},
+		}}
+	}
+	return g
 }
 
 // longPath is longer than the path of a socket may be.
@@ -173,6 +246,9 @@ func (m *Mesh) service() *networking.ServiceEntry {
 	}
 	if m.one(3) {
 		s.ExportTo = []string{m.pick(".", "*", "shop", "~")}
+	}
+	if m.one(4) {
+		s.SubjectAltNames = []string{m.pick("one.example", "spiffe://example.org/one")}
 	}
 	for i, number := range []uint32{80, 443, 8080}[:1+m.rand.IntN(3)] {
 		s.Ports = append(s.Ports, &networking.ServicePort{
@@ -320,6 +396,21 @@ func (m *Mesh) sidecar() *networking.Sidecar {
 			e.Hosts = append(e.Hosts, m.pick("default/two.internal", "./three.internal", "other/*"))
 		}
 		s.Egress = append(s.Egress, e)
+	}
+	if m.one(3) {
+		s.InboundConnectionPool = &networking.ConnectionPoolSettings{Tcp: &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: 7}}
+	}
+	if m.one(3) {
+		i := &networking.IstioIngressListener{
+			Port:            &networking.SidecarPort{Number: 80, Protocol: m.pick("HTTP", "TCP", "GRPC", "HTTPS"), Name: "in"},
+			Bind:            m.pick("", "127.0.0.1", "127.0.0.2"),
+			CaptureMode:     networking.CaptureMode(m.rand.IntN(3)), //nolint:gosec // there are three
+			DefaultEndpoint: m.pick("", "127.0.0.1:8080", "0.0.0.0:8080", "unix:///run/app.sock"),
+		}
+		if i.GetPort().GetProtocol() == "HTTPS" {
+			i.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE, ServerCertificate: "/a", PrivateKey: "/b"}
+		}
+		s.Ingress = []*networking.IstioIngressListener{i}
 	}
 	if m.one(3) {
 		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(m.rand.IntN(2))}

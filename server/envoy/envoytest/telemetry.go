@@ -2,6 +2,7 @@ package envoytest
 
 import (
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 	typev1beta1 "istio.io/api/type/v1beta1"
@@ -17,6 +18,12 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 		AccessLogFile: m.pick("", "/dev/null"), AccessLogFormat: m.pick("", "%REQ(:PATH)% %REQ_WITHOUT_QUERY(:PATH)%", "%NOTHING%",
 			`{"a": "%PROTOCOL%"}`),
 		AccessLogEncoding: meshv1alpha1.MeshConfig_AccessLogEncoding(m.rand.IntN(2)), //nolint:gosec // there are two
+	}
+	if m.one(3) {
+		c.EnableAutoMtls = wrapperspb.Bool(m.one(2))
+	}
+	if m.one(3) {
+		c.TrustDomain, c.TrustDomainAliases = "example.org", []string{m.pick("old.example", "example.org")}
 	}
 	if m.one(2) {
 		c.DefaultConfig = &meshv1alpha1.ProxyConfig{Tracing: &meshv1alpha1.Tracing{}}
@@ -56,6 +63,11 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 		otel.Http = &meshv1alpha1.MeshConfig_ExtensionProvider_HttpService{Path: "/v1/traces"}
 	}
 	c.ExtensionProviders = []*meshv1alpha1.MeshConfig_ExtensionProvider{
+		{Name: "asked", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExtAuthzGrpc{
+			EnvoyExtAuthzGrpc: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationGrpcProvider{
+				Service: m.pick("one.internal", "default/three.internal", "nobody.internal"), Port: 80,
+			},
+		}},
 		{Name: "file", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLog{EnvoyFileAccessLog: file}},
 		{Name: "zipkin", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Zipkin{Zipkin: zipkin}},
 		{Name: "otel", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Opentelemetry{Opentelemetry: otel}},

@@ -34,6 +34,10 @@ func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Serv
 			if kind == model.ServerUnknown {
 				continue
 			}
+			if s.NeedsIdentity() && p.Identity == "" {
+				found.Note(s.Place.In("tls.mode"), "the gateway has no identity: the server is left out")
+				continue
+			}
 			port := spec.GetPort().GetNumber()
 			first, taken := at[model.Binding{Address: s.Bind, Port: port}]
 			if taken && (first.Kind.Encrypted() != kind.Encrypted() || !kind.Encrypted() && (first.Kind != kind || kind == model.ServerTCP)) {
@@ -121,6 +125,9 @@ func (m *Mesh) onGateways(host string, p model.Profile) *model.View {
 		v.Seen = m.Observation(p, nil)
 		v.Objects = append(v.Objects, v.Seen.Objects...)
 		v.Findings = append(v.Findings, v.Seen.Findings...)
+		v.Secured = m.Security(p, nil)
+		v.Objects = append(v.Objects, v.Secured.Objects...)
+		v.Findings = append(v.Findings, v.Secured.Findings...)
 	}
 	bound := slices.Clone(m.Virtuals.exact[model.GatewayUnit])
 	if host != model.GatewayUnit {

@@ -21,6 +21,9 @@ func Key(v *model.View) model.Key {
 		d.Text(v.Service.From)
 	}
 	policy(&d, &v.Policy)
+	if d.Flag(v.Mutual != nil); v.Mutual != nil {
+		d.Text(v.Mutual.From)
+	}
 	d.Number(int64(len(v.Rules)))
 	for _, part := range slices.Sorted(maps.Keys(v.Rules)) {
 		d.Number(int64(part))
@@ -43,6 +46,15 @@ func Key(v *model.View) model.Key {
 	if d.Flag(v.Seen != nil); v.Seen != nil {
 		d.Text(v.Seen.From)
 	}
+	if d.Flag(v.Secured != nil); v.Secured != nil {
+		d.Text(v.Secured.From)
+	}
+	if d.Flag(v.Inbound != nil); v.Inbound != nil {
+		d.Text(v.Inbound.From)
+	}
+	if d.Flag(v.Extended != nil); v.Extended != nil {
+		d.Text(v.Extended.From)
+	}
 	d.Number(int64(len(v.Objects)))
 	for _, of := range v.Objects {
 		d.Object(of)
@@ -61,7 +73,8 @@ func client(d *model.Digest, p *model.Profile) {
 	d.Flag(p.Labelled)
 	d.Flag(p.OnDemand)
 	d.Flag(p.Large)
-	d.Text(p.Namespace, p.Labels, p.Locality.Region, p.Locality.Zone, p.Locality.SubZone, p.Credentials)
+	d.Flag(p.Transparent)
+	d.Text(p.Namespace, p.Labels, p.Locality.Region, p.Locality.Zone, p.Locality.SubZone, p.Credentials, p.Identity, p.Inbound)
 }
 
 // port adds what a Sidecar says of a port of a service. The rest is said by what the service is made of.
@@ -95,6 +108,11 @@ func target(d *model.Digest, host string, t model.Target) {
 // narrow leaves of the view's client what bears on the view: those who differ in something else share what is made of it.
 func narrow(v *model.View, p model.Profile) {
 	v.Client = model.Profile{Role: p.Role, Captures: p.Captures}
+	if v.Inbound != nil {
+		v.Client = p
+		v.Client.Labels, v.Client.Labelled, v.Client.Locality, v.Client.Large = "", false, model.Locality{}, false
+		return
+	}
 	reads := make(Selectors)
 	readsLabels := reads.failoverPriorities(&v.Policy)
 	for _, r := range allRules(v) {
@@ -115,6 +133,9 @@ func narrow(v *model.View, p model.Profile) {
 	}
 	if p.Role == model.Ingress || v.Policy.Traffic != nil || len(v.Policy.Subsets) > 0 {
 		v.Client.Credentials = p.Credentials
+	}
+	if v.Mutual != nil || v.Host == model.GatewayUnit {
+		v.Client.Identity = p.Identity
 	}
 }
 

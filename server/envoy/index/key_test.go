@@ -18,16 +18,20 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		fields []string
 	}{
 		{model.View{}, []string{
-			"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Client", "Objects",
-			"Findings",
+			"Host", "Service", "Policy", "Mutual", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Inbound",
+			"Extended", "Client", "Objects", "Findings",
 		}},
+		// by from, and the profile
+		{model.Inbound{}, []string{"Captured", "Transparent", "Localhost", "Ports", "From"}},
 		{model.Target{}, []string{"Ports", "Policy"}},
 		// by from; plaintext is the same in all of a catalog
 		{model.Policy{}, []string{"Namespace", "Name", "Traffic", "Subsets", "Plaintext", "Objects", "From"}},
 		// by the version of the gateway, and the place there
 		{model.Server{}, []string{"Server", "Gateway", "Place", "Kind", "Bind", "Route"}},
 		// by from
-		{model.Service{}, []string{"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Objects", "From"}},
+		{model.Service{}, []string{
+			"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Names", "Objects", "From",
+		}},
 		// by from
 		{model.Port{}, []string{
 			"Number", "Name", "Target", "Protocol", "Endpoints", "Owner", "Index", "Unreached", "Late", "Part", "Spoken",
@@ -52,14 +56,23 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		"labelled":  {Labelled: true},
 		"on demand": {OnDemand: true}, "large": {Large: true}, "region": {Locality: model.Locality{Region: "a"}},
 		"zone": {Locality: model.Locality{Zone: "a"}}, "sub-zone": {Locality: model.Locality{SubZone: "a"}}, "credentials": {Credentials: "a"},
+		"transparent": {Transparent: true}, "inbound": {Inbound: "a"}, "identity": {Identity: "a"},
 	} {
 		different(model.View{Client: p}, of)
 	}
-	require.Equal(t, 10, reflect.TypeFor[model.Profile]().NumField())
+	require.Equal(t, 15, reflect.TypeFor[model.Profile]().NumField())
 	r := &model.Rule[*networking.VirtualService]{Version: "1"}
 	different(model.View{Host: "a"}, "host")
 	different(model.View{Seen: &model.Observation{}}, "what is logged")
 	different(model.View{Seen: &model.Observation{From: "a"}}, "what what is logged is made of")
+	different(model.View{Secured: &model.Security{}}, "what is secured")
+	different(model.View{Secured: &model.Security{From: "a"}}, "what what is secured is made of")
+	different(model.View{Mutual: &model.Mutual{}}, "mutual TLS")
+	different(model.View{Mutual: &model.Mutual{From: "a"}}, "what mutual TLS is made of")
+	different(model.View{Inbound: &model.Inbound{}}, "what comes in")
+	different(model.View{Inbound: &model.Inbound{From: "a"}}, "what what comes in is made of")
+	different(model.View{Extended: &model.Extension{}}, "extension")
+	different(model.View{Extended: &model.Extension{From: "a"}}, "what an extension is made of")
 	different(model.View{Service: &model.Service{}}, "service")
 	different(model.View{Service: &model.Service{From: "a"}}, "what a service is made of")
 	different(model.View{Policy: model.Policy{From: "a"}}, "policy")

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 )
 
@@ -24,13 +26,22 @@ type Mesh struct {
 	moved   map[string]struct{}                // hosts of which only endpoints have changed, until TouchOthers adds them
 
 	Plaintext bool // clients send it where ISTIO_MUTUAL is wanted; read-only
+	Warn      bool // what cannot be enforced is reported, and its traffic is not refused; read-only
 
 	Gateways    map[resource.Key]*model.Gateway
 	named       map[string]int // the number of gateways of each host
 	sidecars    map[resource.Key]*SidecarRule
+	expected    map[resource.Key]*SidecarRule // instead of sidecars, soon; nil if nothing is expected
 	configs     map[resource.Key]*model.MeshConfig
 	telemetries map[resource.Key]*model.Telemetry
 	Observes    uint64 // counts changes that may affect logs and traces of clients
+	security    securityObjects
+	Invalid     []resource.Key // security objects without a valid version
+	serving     serving
+	Ingresses   uint64 // counts changes of which Sidecar with ingress listeners is in force
+	filters     map[resource.Key]*extend.Filter
+	plugins     objects[*extensionsv1alpha1.WasmPlugin]
+	Extends     uint64 // counts changes that may affect what EnvoyFilters and WasmPlugins change for clients
 	Policies    *rules[*networking.DestinationRule]
 	Virtuals    *rules[*networking.VirtualService]
 
@@ -41,6 +52,7 @@ type Mesh struct {
 type space struct {
 	selectors map[resource.Key]*entry
 	workloads map[string]*workload // by name
+	groups    map[string]*group    // by name
 }
 
 // entry is a ServiceEntry.
@@ -51,6 +63,7 @@ type entry struct {
 	object   *resource.Resource
 	Spec     *networking.ServiceEntry // without endpoints, its largest part: translation decodes them
 	selected map[string]*workload     // the workloads of its workloadSelector, by name; nil without one
+	sums     []uint32                 // of the addresses of its endpoints, sorted; nil until asked for; guarded by serving.mu
 }
 
 // workload is a WorkloadEntry.
@@ -59,6 +72,9 @@ type workload struct {
 	version string
 	labels  map[string]string
 	spec    *networking.WorkloadEntry
+
+	registeredBy string // the name of a group; empty if nobody registered it
+	group        *group // that it is in, or nil
 }
 
 // NewMesh returns a mesh without objects.
@@ -68,8 +84,12 @@ func NewMesh() *Mesh {
 		moved:    make(map[string]struct{}),
 		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*SidecarRule),
 		configs:     make(map[resource.Key]*model.MeshConfig),
-		telemetries: make(map[resource.Key]*model.Telemetry),
-		Policies:    newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
+		telemetries: make(map[resource.Key]*model.Telemetry), security: newSecurityObjects(),
+		serving: serving{
+			places: make(map[place]*served), byEntry: make(map[resource.Key]map[place]struct{}), changed: make(map[place]struct{}),
+		},
+		filters: make(map[resource.Key]*extend.Filter), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
+		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
 	}
 }
 
@@ -97,8 +117,11 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 	switch key.Kind {
 	case resource.ServiceEntry:
 		m.setEntry(key, r, as[*networking.ServiceEntry](spec), touched)
+		m.serveAnew(key)
 	case resource.WorkloadEntry:
 		m.setWorkload(key, r, as[*networking.WorkloadEntry](spec))
+	case resource.WorkloadGroup:
+		m.setGroup(key, r, as[*networking.WorkloadGroup](spec))
 	case resource.Gateway:
 		m.setGateway(key, r, as[*networking.Gateway](spec), touched)
 	case resource.Sidecar:
@@ -107,8 +130,14 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 		m.setConfig(key, r, as[*meshv1alpha1.MeshConfig](spec), touched)
 	case resource.Telemetry:
 		m.setTelemetry(key, r, as[*telemetryv1alpha1.Telemetry](spec), touched)
+	case resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication:
+		m.setSecurity(key, r, spec, touched)
+	case resource.EnvoyFilter, resource.WasmPlugin:
+		m.setExtension(key, r, spec, touched)
 	case resource.DestinationRule:
-		m.touch(m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec))), touched)
+		hosts := m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec)))
+		m.touch(hosts, touched)
+		m.touchIngress(hosts, touched)
 	case resource.VirtualService:
 		m.touchTargets(key, touched)
 		m.touch(m.Virtuals.set(key, virtualService(r, as[*networking.VirtualService](spec))), touched)
@@ -151,6 +180,8 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 // of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	m.touchProviders(touched)
+	m.touchSecurity(touched)
+	m.touchPlugins(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
 		for _, r := range m.Virtuals.leads[host] {
 			m.touchRoutes(r, touched)
@@ -251,7 +282,9 @@ func newWorkload(r *resource.Resource, spec *networking.WorkloadEntry) *workload
 	labels := make(map[string]string)
 	maps.Copy(labels, spec.GetLabels())
 	maps.Copy(labels, r.Labels())
-	return &workload{name: r.Key().Name, version: r.Version(), labels: labels, spec: spec}
+	return &workload{
+		name: r.Key().Name, version: r.Version(), labels: labels, spec: spec, registeredBy: r.Annotations()[registeredBy],
+	}
 }
 
 func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry) {
@@ -259,6 +292,7 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 		var w *workload
 		if spec != nil {
 			w = newWorkload(r, spec)
+			w.group = s.groupOf(w)
 			s.workloads[key.Name] = w
 		} else {
 			delete(s.workloads, key.Name)
@@ -273,6 +307,7 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 			}
 			if had || has {
 				e.touch(m.moved)
+				m.serveAnew(e.Key)
 			}
 		}
 	})
@@ -282,11 +317,11 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 func (m *Mesh) in(namespace string, f func(*space)) {
 	s := m.spaces[namespace]
 	if s == nil {
-		s = &space{selectors: make(map[resource.Key]*entry), workloads: make(map[string]*workload)}
+		s = &space{selectors: make(map[resource.Key]*entry), workloads: make(map[string]*workload), groups: make(map[string]*group)}
 		m.spaces[namespace] = s
 	}
 	f(s)
-	if len(s.selectors)+len(s.workloads) == 0 {
+	if len(s.selectors)+len(s.workloads)+len(s.groups) == 0 {
 		delete(m.spaces, namespace)
 	}
 }
@@ -330,10 +365,14 @@ func (e *entry) endpoints() []model.Endpoint {
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.selected)) {
 		w := e.selected[name]
-		list = append(list, model.Endpoint{
+		one := model.Endpoint{
 			Workload: name, Namespace: e.Key.Namespace, Address: w.spec.GetAddress(), Spec: w.spec,
 			Labels: w.labels, Owner: e.Key,
-		})
+		}
+		if w.group != nil {
+			one.Group = &w.group.WorkloadGroup
+		}
+		list = append(list, one)
 	}
 	return list
 }
@@ -366,8 +405,10 @@ func Differing(last, next memstore.Snapshot) (keys []resource.Key) {
 
 // Kinds are those that a mesh consists of.
 var Kinds = []resource.Kind{
-	resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService,
+	resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule, resource.VirtualService,
 	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
+	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
+	resource.EnvoyFilter, resource.WasmPlugin,
 }
 
 // Size is about the number of AllHosts.
@@ -375,7 +416,7 @@ func (m *Mesh) Size() int { return len(m.Hosts) + len(m.Virtuals.ByKey) + len(m.
 
 // AllHosts returns the hosts of all services and routes.
 func (m *Mesh) AllHosts() map[string]struct{} {
-	hosts := map[string]struct{}{model.GatewayUnit: {}}
+	hosts := map[string]struct{}{model.GatewayUnit: {}, model.InboundUnit: {}}
 	for host := range m.Hosts {
 		hosts[host] = struct{}{}
 	}

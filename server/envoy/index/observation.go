@@ -4,13 +4,19 @@ import (
 	"slices"
 
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/telemetry"
 )
 
-// Observation returns what clients of a profile log and trace.
+// Observation returns what clients of a profile log and trace of what they send.
 func (m *Mesh) Observation(p model.Profile, only *SidecarRule) *model.Observation {
+	return m.observationOf(p, only, telemetryv1alpha1.WorkloadMode_CLIENT)
+}
+
+// observationOf returns what clients of a profile log and trace as clients or as servers.
+func (m *Mesh) observationOf(p model.Profile, only *SidecarRule, as telemetryv1alpha1.WorkloadMode) *model.Observation {
 	if p.Role == model.Proxyless {
 		return nil
 	}
@@ -23,8 +29,8 @@ func (m *Mesh) Observation(p model.Profile, only *SidecarRule) *model.Observatio
 	for _, t := range all {
 		o.Objects = append(o.Objects, t.Key)
 	}
-	telemetry.AddLogs(o, all, config)
-	telemetry.AddTracing(o, all, config, func(of *meshv1alpha1.MeshConfig_ExtensionProvider) (string, string, string) {
+	telemetry.AddLogs(o, all, config, as)
+	telemetry.AddTracing(o, all, config, as, func(of *meshv1alpha1.MeshConfig_ExtensionProvider) (string, string, string) {
 		return m.clusterOf(of, p, only)
 	})
 	o.Findings = o.Findings.Sorted()

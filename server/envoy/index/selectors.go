@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+	securityv1beta1 "istio.io/api/security/v1beta1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/resource"
@@ -25,6 +27,8 @@ const (
 	namespaceAttribute            // each object selects by its own namespace and those that it names
 	localityAttribute             // some policy ranks endpoints by locality
 	credentialAttribute           // some object names a credential, which is in the client's folder
+	versionAttribute              // some patch is for versions
+	metadataAttribute             // some patch is for clients that say something of themselves
 	attributes
 )
 
@@ -45,6 +49,8 @@ const otherNamespaces = "other namespaces"
 // SelectingKinds are the kinds of objects, besides ServiceEntry, that select clients.
 var SelectingKinds = []resource.Kind{
 	resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar, resource.Telemetry,
+	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
+	resource.EnvoyFilter, resource.WasmPlugin,
 }
 
 // SelectorsOf returns the conditions of an object, or nil without one. Add new kinds that select clients here. For a ServiceEntry see
@@ -79,6 +85,17 @@ func SelectorsOf(r *resource.Resource, spec any) Selectors {
 		all.labels(spec.GetWorkloadSelector().GetLabels())
 	case *telemetryv1alpha1.Telemetry:
 		all.labels(spec.GetSelector().GetMatchLabels())
+	case *securityv1beta1.AuthorizationPolicy:
+		all.targets(r.Key().Namespace, spec)
+	case *securityv1beta1.RequestAuthentication:
+		all.targets(r.Key().Namespace, spec)
+	case *securityv1beta1.PeerAuthentication:
+		all.labels(spec.GetSelector().GetMatchLabels())
+	case *networking.EnvoyFilter:
+		all.targets(r.Key().Namespace, filterTargets{spec})
+		all.proxies(spec)
+	case *extensionsv1alpha1.WasmPlugin:
+		all.targets(r.Key().Namespace, spec)
 	}
 	return all
 }
@@ -224,7 +241,7 @@ func (x *SelectorIndex) Remove(all Selectors) {
 	}
 }
 
-// Narrow removes from a profile the attributes that no object selects by.
+// Narrow removes from a profile the attributes that no object selects by. An identity stays: mutual TLS needs no object that asks for it.
 func (x *SelectorIndex) Narrow(p *model.Profile) {
 	p.Labels = labelsThat(p, func(s Selector) bool { return x.count[s] > 0 })
 	p.Labelled = p.Labelled && x.kinds[labelAttribute] > 0
@@ -236,6 +253,16 @@ func (x *SelectorIndex) Narrow(p *model.Profile) {
 	}
 	if x.kinds[credentialAttribute] == 0 {
 		p.Credentials = ""
+	}
+	if x.kinds[versionAttribute] == 0 {
+		p.Version = ""
+	}
+	if p.Metadata != "" {
+		all := model.LabelMapOf(p.Metadata)
+		maps.DeleteFunc(all, func(name, value string) bool {
+			return x.count[Selector{attribute: metadataAttribute, name: name, value: value}] == 0
+		})
+		p.Metadata = model.LabelText(all)
 	}
 }
 

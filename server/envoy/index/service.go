@@ -60,9 +60,16 @@ func (m *Mesh) service(host string, p model.Profile, only *SidecarRule) *model.S
 		from.Number(int64(len(e.selected)))
 		s.Objects = append(s.Objects, e.Key)
 		for _, name := range slices.Sorted(maps.Keys(e.selected)) {
-			from.Text(name, e.selected[name].version)
+			w := e.selected[name]
+			from.Text(name, w.version)
 			s.Objects = append(s.Objects, resource.Key{Kind: resource.WorkloadEntry, Namespace: e.Key.Namespace, Name: name})
+			if from.Flag(w.group != nil); w.group != nil {
+				from.Text(w.group.Key.Name, w.group.Version)
+				from.Number(w.group.Created.UnixNano())
+				s.Objects = append(s.Objects, w.group.Key)
+			}
 		}
+		s.Names = append(s.Names, e.Spec.GetSubjectAltNames()...)
 		add(s, e)
 	}
 	for i := range s.Ports {

@@ -125,8 +125,10 @@ func (s *SidecarRule) assign(host, namespace, client string, p *model.Port) (kno
 
 // SidecarFor returns the Sidecar of a profile, or nil: the oldest in its namespace that selects its labels, else the oldest there without a
 // selector, else the oldest without a selector in the root namespace.
-func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
-	if p.Role == model.Ingress || len(m.sidecars) == 0 {
+func (m *Mesh) SidecarFor(p model.Profile) *SidecarRule { return sidecarAmong(m.sidecars, p) }
+
+func sidecarAmong(sidecars map[resource.Key]*SidecarRule, p model.Profile) (first *SidecarRule) {
+	if p.Role == model.Ingress || len(sidecars) == 0 {
 		return nil
 	}
 	labels := p.LabelMap()
@@ -139,7 +141,7 @@ func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
 		}
 		return 1
 	}
-	for _, s := range m.sidecars {
+	for _, s := range sidecars {
 		r := rank(s)
 		switch {
 		case s.key.Namespace != p.Namespace && r != 3, r == 3 && s.spec.GetWorkloadSelector() != nil:
@@ -151,11 +153,18 @@ func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
 	return first
 }
 
-// OfNoHost returns the objects that affect all hosts of the clients of a profile: their Sidecar, Telemetries, and the MeshConfig.
+// OfNoHost returns the objects that affect all hosts of the clients of a profile: their Sidecar, Telemetries,
+// EnvoyFilters and WasmPlugins, and the MeshConfig.
 func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
 	all := slices.Collect(maps.Keys(m.configs))
 	for _, t := range m.telemetriesOf(p) {
 		all = append(all, t.Key)
+	}
+	for _, f := range m.filtersOf(p) {
+		all = append(all, f.Key)
+	}
+	for _, o := range m.pluginsOf(p) {
+		all = append(all, o.Key)
 	}
 	if only := m.SidecarFor(p); only != nil {
 		all = append(all, only.key)
@@ -191,19 +200,51 @@ func (s *SidecarRule) Same(as *SidecarRule) bool {
 	return s.key == as.key && s.version == as.version && s.created.Equal(as.created)
 }
 
+// Expect has Serve heed the ingress of Sidecars as they will be, besides as they are, and reports whether there is any. Without changes, it
+// ends that.
+func (m *Mesh) Expect(changes map[resource.Key]*resource.Resource) (ingress bool) {
+	if m.expected = nil; len(changes) == 0 {
+		return false
+	}
+	m.expected = maps.Clone(m.sidecars)
+	for key, r := range changes {
+		delete(m.expected, key)
+		if spec, err := SpecOf[*networking.Sidecar](r); err == nil && spec != nil {
+			m.expected[key] = sidecarOf(r, spec)
+		}
+	}
+	for _, s := range m.expected {
+		ingress = ingress || len(s.ingress()) > 0
+	}
+	return ingress
+}
+
 func (m *Mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networking.Sidecar) {
+	some := func(s *SidecarRule) bool { return len(s.ingress()) > 0 }
+	changed := some(m.sidecars[key])
 	delete(m.sidecars, key)
 	if spec != nil {
 		m.sidecars[key] = sidecarOf(r, spec)
 	}
+	for _, s := range m.sidecars { // any other one may come into force instead
+		changed = changed || some(s)
+	}
+	if changed {
+		m.Ingresses++
+	}
 }
 
 func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
+	before := m.config()
 	delete(m.configs, key)
 	if spec != nil {
 		m.configs[key] = &model.MeshConfig{Key: key, Version: r.Version(), Spec: spec}
 	}
 	m.observeAnew(touched)
+	m.secureBy(before.Spec, m.config().Spec, touched)
+	if now := m.config(); before.AutoMutual() != now.AutoMutual() || !slices.Equal(before.TrustDomains(), now.TrustDomains()) {
+		m.touchMutual("")
+	}
 }
 
 // routedPorts returns the ports of a host to which VirtualServices of a client route, 0 for all ports. Routes of an egress listener with a

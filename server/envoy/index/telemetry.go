@@ -22,7 +22,7 @@ func (m *Mesh) setTelemetry(key resource.Key, r *resource.Resource, spec *teleme
 // observeAnew has all clients look again at what they are to log and to trace.
 func (m *Mesh) observeAnew(touched map[string]struct{}) {
 	m.Observes++
-	touched[model.GatewayUnit] = struct{}{}
+	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
 }
 
 // touchProviders has all clients look again at what they are to log and to trace if a host is touched to which they would send it.
@@ -78,6 +78,11 @@ func (m *Mesh) clusterOf(p *meshv1alpha1.MeshConfig_ExtensionProvider, client mo
 	why string,
 ) {
 	service, number, _ := model.ProviderService(p)
+	return m.clusterTo(service, number, client, only)
+}
+
+// clusterTo returns the host and the cluster of a port of a service, which may be named with its namespace, or why there is none.
+func (m *Mesh) clusterTo(service string, number uint32, client model.Profile, only *SidecarRule) (host, cluster, why string) {
 	namespace, host := splitService(service)
 	if client.OnDemand {
 		return "", "", "Envoys that ask for what they use know no clusters beforehand"

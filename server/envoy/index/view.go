@@ -14,6 +14,9 @@ func (m *Mesh) View(host string, p model.Profile, only *SidecarRule) *model.View
 	if p.Role == model.Ingress {
 		return m.onGateways(host, p)
 	}
+	if host == model.InboundUnit {
+		return m.inbound(p, only)
+	}
 	if model.IsUnit(host) {
 		return nil
 	}
@@ -54,6 +57,7 @@ func (m *Mesh) applyPolicy(v *model.View, p model.Profile) {
 		return
 	}
 	v.Policy = m.policy(v.Service, p.Namespace)
+	v.Mutual = m.mutual(v.Service, &v.Policy, p)
 	v.Objects = append(append(v.Objects, v.Service.Objects...), v.Policy.Objects...)
 }
 

@@ -27,9 +27,13 @@ func (p Place) In(format string, args ...any) Place {
 type Finding struct {
 	Place
 	Why string
+	Has bool // it has its effect, of which something is to be said
 }
 
 func (f Finding) String() string {
+	if f.Has {
+		return f.Field + ": " + f.Why
+	}
 	if f.Field == "" {
 		return "it has no effect on Envoys: " + f.Why
 	}
@@ -46,7 +50,12 @@ type Findings []Finding
 
 // Note adds a finding at a place.
 func (f *Findings) Note(at Place, why string, args ...any) {
-	*f = append(*f, Finding{at, fmt.Sprintf(why, args...)})
+	*f = append(*f, Finding{Place: at, Why: fmt.Sprintf(why, args...)})
+}
+
+// Warn adds a finding about something that has its effect.
+func (f *Findings) Warn(at Place, why string, args ...any) {
+	*f = append(*f, Finding{Place: at, Why: fmt.Sprintf(why, args...), Has: true})
 }
 
 // Sorted returns each once, in order.

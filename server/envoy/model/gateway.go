@@ -67,15 +67,24 @@ func KindOf(s *networking.Server) (serverKind, string) {
 	case "UDP":
 		return ServerUnknown, "UDP is not served: the server is left out"
 	default:
-		return ServerTCP, ""
+		if tls == nil {
+			return ServerTCP, ""
+		}
+		protocol = "TLS" // as with istiod
 	}
 	switch tls.GetMode() {
+	case networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL, networking.ServerTLSSettings_OPTIONAL_MUTUAL:
 	case networking.ServerTLSSettings_PASSTHROUGH:
 		return ServerPass, ""
 	case networking.ServerTLSSettings_AUTO_PASSTHROUGH:
 		return ServerUnknown, "AUTO_PASSTHROUGH is for Istio's own networks: the server is left out"
 	case networking.ServerTLSSettings_ISTIO_MUTUAL:
-		return ServerUnknown, "there is nobody who issues Istio's certificates: the server is left out"
+		if tls.GetCaCrl() != "" {
+			return ServerUnknown, "with ISTIO_MUTUAL, revocations are not checked: the server is left out"
+		}
+		return encryptedKind(protocol), ""
+	default:
+		return ServerUnknown, "its mode is unknown: the server is left out"
 	}
 	if len(Certificates(tls, "")) == 0 {
 		return ServerUnknown, "it has no certificate: the server is left out"
@@ -86,10 +95,20 @@ func KindOf(s *networking.Server) (serverKind, string) {
 	if Verifies(tls) && !arePins(tls.GetVerifyCertificateSpki(), tls.GetVerifyCertificateHash()) {
 		return ServerUnknown, "a hash by which clients are to be verified is none: the server is left out"
 	}
+	return encryptedKind(protocol), ""
+}
+
+// encryptedKind is the kind of a server that ends TLS.
+func encryptedKind(protocol string) serverKind {
 	if protocol == "TLS" {
-		return ServerTLS, ""
+		return ServerTLS
 	}
-	return ServerHTTPS, ""
+	return ServerHTTPS
+}
+
+// NeedsIdentity says whether a server can run only on a client with an identity.
+func (s *Server) NeedsIdentity() bool {
+	return s.GetTls().GetMode() == networking.ServerTLSSettings_ISTIO_MUTUAL
 }
 
 // SelectsLabels says whether labels have all that are wanted.

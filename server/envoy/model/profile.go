@@ -33,10 +33,8 @@ const (
 // MetadataOnDemand is a key of node metadata, ours: true is a wish for that.
 const MetadataOnDemand = "ON_DEMAND"
 
-// wantsOnDemand says whether a node asks for resources on demand.
-func wantsOnDemand(fields map[string]*structpb.Value) bool {
-	return fields[MetadataOnDemand].GetBoolValue() || fields[MetadataOnDemand].GetStringValue() == "true"
-}
+// isTrue says whether a key of node metadata is true, as a text or not.
+func isTrue(v *structpb.Value) bool { return v.GetBoolValue() || v.GetStringValue() == "true" }
 
 // Role is what a client is, which decides the form in which services are served to it.
 type Role int
@@ -54,6 +52,7 @@ type Profile struct {
 	Namespace   string
 	Captures    bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
 	Transparent bool   // redirection keeps the original addresses
+	Resolves    bool   // a sidecar answers DNS queries of its workload
 	Labels      string // of the client's workload, as far as objects look at them; see labelMap
 	Labelled    bool   // it has some, and objects look at labels
 
@@ -61,11 +60,16 @@ type Profile struct {
 	Credentials string // the folder that credentials are in
 	OnDemand    bool   // a sidecar asks for what it uses
 	Large       bool   // regular expressions may be as large as Istio's proxies take them
+	Identity    string // where the client's certificate and key come from; empty if it has none
+	Inbound     string // the ports of services that a sidecar's workload serves; see InboundText
+	Version     string // of Istio, as the client says, as far as objects look at it
+	Metadata    string // what else the client says of itself in texts, as far as objects look at it; in the form of Labels
 }
 
-// size is how many bytes the profile has.
+// size is how many bytes the profile has, without the metadata, of which only what objects name is kept.
 func (p *Profile) size() int {
-	return len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Locality.Region) + len(p.Locality.Zone) + len(p.Locality.SubZone)
+	return len(p.Version) + len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Identity) +
+		len(p.Locality.Region) + len(p.Locality.Zone) + len(p.Locality.SubZone)
 }
 
 // Check refuses a profile that is too large, and a namespace that no client can be in.
@@ -104,9 +108,12 @@ func LabelText(labels map[string]string) string {
 }
 
 // LabelMap returns the labels.
-func (p *Profile) LabelMap() map[string]string {
+func (p *Profile) LabelMap() map[string]string { return LabelMapOf(p.Labels) }
+
+// LabelMapOf returns the labels that LabelText made a text of.
+func LabelMapOf(text string) map[string]string {
 	labels := make(map[string]string)
-	for pair := range slices.Chunk(keys.Split(p.Labels), 2) {
+	for pair := range slices.Chunk(keys.Split(text), 2) {
 		labels[pair[0]] = pair[1]
 	}
 	return labels
@@ -118,7 +125,9 @@ const (
 	MetadataNamespace    = "NAMESPACE"
 	MetadataInterception = "INTERCEPTION_MODE"
 	MetadataLabels       = "LABELS"
+	MetadataDNS          = "DNS_CAPTURE"
 	MetadataIstio        = "ISTIO_VERSION"
+	metadataAddresses    = "INSTANCE_IPS"
 	MetadataCredentials  = "CREDENTIALS"          // ours: a folder
 	MetadataProgram      = "RE2_MAX_PROGRAM_SIZE" // ours: as in the runtime, re2.max_program_size.error_level
 )
@@ -146,10 +155,12 @@ func ProfileOf(node *corev3.Node) Profile {
 		p.Role = Proxyless
 	}
 	if p.Role != Proxyless {
+		p.Identity = identityOf(fields)
 		p.Credentials = cmp.Or(strings.TrimRight(fields[MetadataCredentials].GetStringValue(), "/"), DefaultCredentials)
 	}
 	p.Large = p.Role == Proxyless || fields[MetadataIstio].GetStringValue() != "" || takesPrograms(fields[MetadataProgram].GetStringValue())
-	p.OnDemand = p.Role == Sidecar && wantsOnDemand(fields)
+	p.OnDemand = p.Role == Sidecar && isTrue(fields[MetadataOnDemand])
+	p.Resolves = p.Role == Sidecar && isTrue(fields[MetadataDNS])
 	switch fields[MetadataInterception].GetStringValue() {
 	case "REDIRECT", "TPROXY":
 		p.Captures = p.Role == Sidecar
@@ -161,6 +172,13 @@ func ProfileOf(node *corev3.Node) Profile {
 		said[name] = value.GetStringValue()
 	}
 	p.Labels, p.Labelled = LabelText(said), len(said) > 0
+	texts := make(map[string]string)
+	for name, value := range fields {
+		if text, ok := value.GetKind().(*structpb.Value_StringValue); ok {
+			texts[name] = text.StringValue
+		}
+	}
+	p.Version, p.Metadata = texts[MetadataIstio], LabelText(texts)
 	p.Locality = Locality{node.GetLocality().GetRegion(), node.GetLocality().GetZone(), node.GetLocality().GetSubZone()}
 	if p.Locality == (Locality{}) {
 		p.Locality = LocalityOf(strings.ReplaceAll(labels[localityLabel].GetStringValue(), ".", "/"))

@@ -17,6 +17,7 @@ type Service struct {
 	Addresses  []string // that clients may connect to, addresses or ranges
 	Resolution networking.ServiceEntry_Resolution
 	External   bool
+	Names      []string // that certificates of the service have, by its ServiceEntries
 
 	Objects []resource.Key // that it was made of
 	From    string         // what it was made of: equal for what is equal
@@ -49,6 +50,7 @@ type Endpoint struct {
 	Address             string
 	Spec                *networking.WorkloadEntry // the rest, which endpoints of an entry share where it is equal
 	Labels              map[string]string
+	Group               *WorkloadGroup // that the workload is in, or nil
 
 	Owner resource.Key // the ServiceEntry that lists or selects it
 	Index int          // there

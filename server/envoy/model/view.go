@@ -17,6 +17,7 @@ type View struct {
 	Host    string
 	Service *Service // nil for a host that only has routes
 	Policy  Policy
+	Mutual  *Mutual                                   // how clients with an identity authenticate the service; nil if they do not
 	Rules   map[int]*Rule[*networking.VirtualService] // that apply, by part of the clients' Sidecar
 	Own     *Rule[*networking.VirtualService]         // that has routes of the host where no service has it; nil if there is none
 	Targets map[string]Target                         // to which the routes lead, by the name of the host
@@ -24,6 +25,10 @@ type View struct {
 	Servers []Server                            // of a gateway
 	Bound   []*Rule[*networking.VirtualService] // to these
 	Seen    *Observation                        // by all listeners of a gateway
+	Secured *Security                           // is what security objects ask of these
+	Inbound *Inbound                            // of a sidecar; nil elsewhere
+
+	Extended *Extension // by EnvoyFilters and WasmPlugins: all of it with the listeners of a gateway, else what patches clusters
 
 	Client   Profile        // without what does not bear on the rest
 	Objects  []resource.Key // of which it was made

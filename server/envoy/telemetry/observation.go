@@ -41,10 +41,9 @@ func OfStrays(o *model.Observation, l *listenerv3.Listener) {
 	}
 }
 
-// IsForClients says whether something is said of a workload as a client. It is not said of one as a server here, as connections to it are
-// not intercepted.
-func IsForClients(mode telemetryv1alpha1.WorkloadMode) bool {
-	return mode != telemetryv1alpha1.WorkloadMode_SERVER
+// appliesTo says whether what is said of a mode applies to workloads as clients, or as servers.
+func appliesTo(mode, as telemetryv1alpha1.WorkloadMode) bool {
+	return mode == as || mode == telemetryv1alpha1.WorkloadMode_CLIENT_AND_SERVER
 }
 
 // logged is how a provider logs.
@@ -54,9 +53,9 @@ type logged struct {
 	place  model.Place
 }
 
-// AddLogs adds what is logged. Of several Telemetries, the last that names providers says which there are; each says of its own, or of
-// those of the one before, whether they log.
-func AddLogs(o *model.Observation, all []*model.Telemetry, config *model.MeshConfig) {
+// AddLogs adds what is logged by workloads as clients, or as servers. Of several Telemetries, the last that names providers says which
+// there are; each says of its own, or of those of the one before, whether they log.
+func AddLogs(o *model.Observation, all []*model.Telemetry, config *model.MeshConfig, as telemetryv1alpha1.WorkloadMode) {
 	providers := config.Spec.GetDefaultProviders().GetAccessLogging()
 	how := make(map[string]logged)
 	said := false
@@ -65,7 +64,7 @@ func AddLogs(o *model.Observation, all []*model.Telemetry, config *model.MeshCon
 		var names []string
 		for _, l := range t.Spec.GetAccessLogging() {
 			said = true
-			if !IsForClients(l.GetMatch().GetMode()) {
+			if !appliesTo(l.GetMatch().GetMode(), as) {
 				continue
 			}
 			for _, p := range l.GetProviders() {
@@ -92,7 +91,7 @@ func AddLogs(o *model.Observation, all []*model.Telemetry, config *model.MeshCon
 				}
 			}
 			for _, name := range before {
-				if slices.Contains(providers, name) && IsForClients(l.GetMatch().GetMode()) {
+				if slices.Contains(providers, name) && appliesTo(l.GetMatch().GetMode(), as) {
 					how[name] = logged{
 						off: l.GetDisabled().GetValue(), filter: filters[name],
 						place: model.Place{Of: t.Key, Field: fmt.Sprintf("spec.accessLogging[%d]", i)},

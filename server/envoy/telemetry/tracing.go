@@ -27,9 +27,9 @@ const defaultSampling = 1
 // finder returns the host to which a provider sends, and its cluster, or why there is none.
 type finder func(*meshv1alpha1.MeshConfig_ExtensionProvider) (host, cluster, why string)
 
-// AddTracing adds which requests are traced: what the Telemetries say one after the other, by the last provider that is named; else, if the
-// MeshConfig enables it, what that says, by whatever the Envoy has in its bootstrap.
-func AddTracing(o *model.Observation, all []*model.Telemetry, config *model.MeshConfig, find finder) {
+// AddTracing adds which requests are traced by workloads as clients, or as servers: what the Telemetries say one after the other, by the
+// last provider that is named; else, if the MeshConfig enables it, what that says, by whatever the Envoy has in its bootstrap.
+func AddTracing(o *model.Observation, all []*model.Telemetry, config *model.MeshConfig, as telemetryv1alpha1.WorkloadMode, find finder) {
 	legacy := config.Spec.GetDefaultConfig().GetTracing()
 	sampling := legacySampling(legacy)
 	var name string
@@ -44,7 +44,7 @@ func AddTracing(o *model.Observation, all []*model.Telemetry, config *model.Mesh
 	for _, t := range all {
 		for i, s := range t.Spec.GetTracing() {
 			said = true
-			if !IsForClients(s.GetMatch().GetMode()) {
+			if !appliesTo(s.GetMatch().GetMode(), as) {
 				continue
 			}
 			at := model.Place{Of: t.Key, Field: fmt.Sprintf("spec.tracing[%d]", i)}

@@ -108,10 +108,10 @@ func (w routeContext) cors(c *networking.CorsPolicy, at model.Place) *corsv3.Cor
 		AllowMethods: strings.Join(c.GetAllowMethods(), ","), ExposeHeaders: strings.Join(c.GetExposeHeaders(), ","),
 	}
 	for i, o := range c.GetAllowOrigins() {
-		if RegexProblem(o.GetRegex(), model.LargeProgram) != "" {
+		if model.RegexProblem(o.GetRegex(), model.LargeProgram) != "" {
 			continue
 		}
-		if why := RegexProblem(o.GetRegex(), w.client.LargestProgram()); why != "" {
+		if why := model.RegexProblem(o.GetRegex(), w.client.LargestProgram()); why != "" {
 			w.found.Note(at.In("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", why)
 			continue
 		}

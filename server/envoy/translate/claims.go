@@ -51,3 +51,11 @@ func (c *Claimants) Sorted() []claimant {
 	}
 	return c.sorted
 }
+
+// Taken returns that none of the claims is served, and why.
+func Taken(claims []claimant, why string) (found model.Findings) {
+	for _, c := range claims {
+		found.Note(c.claim.place, "%s", why)
+	}
+	return found.Sorted()
+}

@@ -31,11 +31,10 @@ const (
 const HTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // cluster returns the cluster of a port of a service, or of a subset of it.
-func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networking.Subset, policies *model.Policy,
-	client model.Profile,
-) *clusterv3.Cluster {
+func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.Subset, placed placement) *clusterv3.Cluster {
+	s, policies := v.Service, &v.Policy
 	policy := policies.On(p.Number, subset)
-	role, placed := client.Role, placementOf(client, policy)
+	client, role := placed.client, placed.client.Role
 	name := model.ClusterName(p.Number, subset.GetName(), s.Host)
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
@@ -55,8 +54,10 @@ func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networkin
 		options = http2()
 	}
 	options = apply(policy, c, options)
-	options = t.upstreamTLS(policy.GetTls(), c, options, client)
+	options = t.upstreamTLS(policy.GetTls(), c, options, client, s.Names)
+	authenticate(v, p, subset, c, options)
 	placed.apply(c)
+	placed.health.apply(c, policy.GetTls(), &t.Findings)
 	if options != nil {
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
 	}
@@ -223,14 +224,19 @@ func SidecarClusters() []*clusterv3.Cluster {
 			Name: model.BlackHole, AltStatName: model.StatName(model.BlackHole), ConnectTimeout: durationpb.New(connectTimeout),
 			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
 		},
-		{
-			Name: model.Passthrough, AltStatName: model.StatName(model.Passthrough), ConnectTimeout: durationpb.New(connectTimeout),
-			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
-			LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED, CircuitBreakers: unlimited(),
-			TypedExtensionProtocolOptions: map[string]*anypb.Any{HTTPOptions: model.ToAny(&httpv3.HttpProtocolOptions{
-				CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(idleTimeout)},
-				UpstreamProtocolOptions:   asDownstream(),
-			})},
-		},
+		passthrough(),
+	}
+}
+
+// passthrough returns the cluster of connections that go where they are meant for.
+func passthrough() *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name: model.Passthrough, AltStatName: model.StatName(model.Passthrough), ConnectTimeout: durationpb.New(connectTimeout),
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
+		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED, CircuitBreakers: unlimited(),
+		TypedExtensionProtocolOptions: map[string]*anypb.Any{HTTPOptions: model.ToAny(&httpv3.HttpProtocolOptions{
+			CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(idleTimeout)},
+			UpstreamProtocolOptions:   asDownstream(),
+		})},
 	}
 }

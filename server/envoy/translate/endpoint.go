@@ -76,10 +76,13 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 			if byTier[l] == nil {
 				byTier[l] = new(members)
 			}
-			last, in, details = e.Spec, byTier[l], appendDetails(details[:0], e)
+			last, in = e.Spec, byTier[l]
+			details = appendDetails(details[:0], e, placed.authenticated != nil && placed.authenticated(e))
 		}
 		in.weight += uint64(weight(e))
-		in.encoded = appendMessage(in.encoded, localityMembers, func(b []byte) []byte { return append(appendHost(b, e, p), details...) })
+		in.encoded = appendMessage(in.encoded, localityMembers, func(b []byte) []byte {
+			return append(appendHost(b, e, p, placed.health), details...)
+		})
 	}
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
 	for _, l := range slices.SortedFunc(maps.Keys(byTier), func(a, b tier) int {
@@ -132,25 +135,28 @@ const MaxSocketPath = 107
 // FitsSocket reports whether a path can be that of a Unix socket.
 func FitsSocket(path string) bool { return path != "" && len(path) <= MaxSocketPath }
 
-// appendHost appends the address and port of the endpoint for a port, as fields of LbEndpoint. It and appendDetails write the bytes that
-// the encoder of the message would: endpoints are most of the work.
-func appendHost(b []byte, e *model.Endpoint, p *model.Port) []byte {
+// appendHost appends the address and port of the endpoint for a port, and how to check it, as fields of LbEndpoint. It and appendDetails
+// write the bytes that the encoder of the message would: endpoints are most of the work.
+func appendHost(b []byte, e *model.Endpoint, p *model.Port, h *health) []byte {
 	return appendMessage(b, 1, func(b []byte) []byte { // endpoint
-		return appendMessage(b, 1, func(b []byte) []byte { // address
+		return h.append(appendMessage(b, 1, func(b []byte) []byte { // address
 			if path, ok := strings.CutPrefix(e.Address, UnixPrefix); ok {
 				return appendMessage(b, 2, func(b []byte) []byte { return appendString(b, 1, path) }) // pipe
 			}
 			return appendMessage(b, 1, func(b []byte) []byte { // socket_address
 				return appendUint32(appendString(b, 2, e.Address), 3, portFor(e, p))
 			})
-		})
+		}), e)
 	})
 }
 
-// appendDetails appends the "workload" metadata and the weight of the endpoint, as fields of LbEndpoint. They follow from its
-// WorkloadEntry.
-func appendDetails(b []byte, e *model.Endpoint) []byte {
+// appendDetails appends the "workload" metadata and the weight of the endpoint, as fields of LbEndpoint, and the metadata of those to which
+// connections are mutual TLS. They follow from its WorkloadEntry.
+func appendDetails(b []byte, e *model.Endpoint, authenticated bool) []byte {
 	b = appendMessage(b, 3, func(b []byte) []byte { // metadata
+		if authenticated {
+			b = append(b, socketMatch...)
+		}
 		return appendMessage(b, 1, func(b []byte) []byte { // an entry of filter_metadata
 			return appendMessage(appendString(b, 1, "istio"), 2, func(b []byte) []byte { // its Struct
 				return appendMessage(b, 1, func(b []byte) []byte { // an entry of fields

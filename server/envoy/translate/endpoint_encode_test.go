@@ -33,12 +33,14 @@ func TestEndpointsAreEncodedAsTheMessage(t *testing.T) {
 				host := model.MustMarshal(&endpointv3.LbEndpoint{
 					HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: where}},
 				})
-				details := model.MustMarshal(&endpointv3.LbEndpoint{
+				details := &endpointv3.LbEndpoint{
 					Metadata:            istioMetadata(map[string]*structpb.Value{"workload": structpb.NewStringValue(identity(e))}),
 					LoadBalancingWeight: wrapperspb.UInt32(max(weight, 1)),
-				})
-				require.Equal(t, host, appendHost(nil, e, p), "%s %d", address, port)
-				require.Equal(t, details, appendDetails(nil, e), "%s %d", address, weight)
+				}
+				require.Equal(t, host, appendHost(nil, e, p, nil), "%s %d", address, port)
+				require.Equal(t, model.MustMarshal(details), appendDetails(nil, e, false), "%s %d", address, weight)
+				details.Metadata.FilterMetadata[matchedMetadata] = mutualFields()
+				require.Equal(t, model.MustMarshal(details), appendDetails(nil, e, true), "%s %d", address, weight)
 			}
 		}
 	}

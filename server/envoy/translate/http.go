@@ -46,7 +46,11 @@ func matchesAll(m *routev3.RouteMatch) bool {
 }
 
 func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at model.Place) *routev3.Route {
-	out := &routev3.Route{Name: r.GetName(), Match: routeMatch(m), StatPrefix: m.GetStatPrefix(), Metadata: virtualServiceMetadata(w.rule.Key)}
+	out := &routev3.Route{
+		Name: r.GetName(), Match: routeMatch(m, w.client.Role == model.Ingress), StatPrefix: m.GetStatPrefix(),
+		Metadata: virtualServiceMetadata(w.rule.Key),
+	}
+	w.noteClaims(m, at)
 	if m.GetName() != "" {
 		out.Name += "." + m.GetName()
 	}
@@ -78,6 +82,22 @@ func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequ
 		out.TypedPerFilterConfig = filters
 	}
 	return out
+}
+
+// noteClaims notes claims of tokens in a match for clients that do not verify tokens on this way.
+func (w routeContext) noteClaims(m *networking.HTTPMatchRequest, at model.Place) {
+	if w.client.Role == model.Ingress {
+		return
+	}
+	for field, headers := range map[string]map[string]*networking.StringMatch{
+		"headers": m.GetHeaders(), "withoutHeaders": m.GetWithoutHeaders(),
+	} {
+		for name := range headers {
+			if claimMatch(name, nil) != nil {
+				w.found.Note(at.In("match.%s[%s]", field, name), "only gateways know claims: it is taken for a header, which no request has")
+			}
+		}
+	}
 }
 
 // forward makes a route that leads to clusters.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/telemetry"
 )
@@ -98,6 +99,9 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 	at := make(map[model.Binding]*listenerv3.Listener)
 	used := make(map[model.Binding]usedMatches)
 	var order []model.Binding
+	if v.Extended != nil {
+		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
+	}
 	for _, s := range v.Servers {
 		b := model.Binding{Address: s.Bind, Port: s.GetPort().GetNumber()}
 		if at[b] == nil {
@@ -117,11 +121,16 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 			t.Hosts[s.Route] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{})
 		}
 	}
+	patches := Patcher(v.Extended, networking.EnvoyFilter_GATEWAY, model.ToListeners)
 	for _, b := range order {
-		if len(at[b].GetFilterChains()) > 0 {
-			t.Listeners = append(t.Listeners, EntryOf(at[b]))
+		if len(at[b].GetFilterChains()) == 0 {
+			continue
+		}
+		if l, kept := patches.Listener(at[b]); kept {
+			t.Listeners = append(t.Listeners, EntryOf(l))
 		}
 	}
+	t.patched(patches)
 }
 
 // serverChains returns a listener's filter chains of a server, without matches that its other chains have.
@@ -129,7 +138,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 	switch s.Kind {
 	case model.ServerHTTP:
 		if _, ok := used.add(nil, nil); ok {
-			all = append(all, httpChain(s, v.Seen))
+			all = append(all, httpChain(s, v))
 		}
 	case model.ServerHTTPS:
 		match, ok := used.add(s.Names(), nil)
@@ -137,11 +146,11 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 			t.Findings.Note(s.Place.In("hosts"), "all of these hosts belong to other servers of the port")
 			return nil
 		}
-		c := httpChain(s, v.Seen)
+		c := httpChain(s, v)
 		if len(match.GetServerNames()) > 0 {
 			c.FilterChainMatch = match
 		}
-		c.TransportSocket = t.downstreamTLS(s.GetTls(), client, []string{"h2", "http/1.1"})
+		c.TransportSocket = t.downstreamTLS(s.GetTls(), client, v.Secured.Domains, []string{"h2", "http/1.1"})
 		all = append(all, c)
 	case model.ServerTLS:
 		match, ok := used.add(s.Names(), nil)
@@ -158,7 +167,8 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 		}
 		all = append(all, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-			TransportSocket: t.downstreamTLS(s.GetTls(), client, nil), Filters: []*listenerv3.Filter{to.proxy(v.Seen)},
+			TransportSocket: t.downstreamTLS(s.GetTls(), client, v.Secured.Domains, nil),
+			Filters:         extend.AddNetwork(v.Extended, secureTCP(v.Secured, to.proxy(v.Seen)), placeOf(s.GetPort().GetNumber())),
 		})
 	case model.ServerPass, model.ServerTCP:
 		with := routeContext.tcpRoutes
@@ -167,6 +177,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 		}
 		for _, c := range connections(s, v, client, &t.Findings, with) {
 			if f := c.filterChain(used, v.Seen, &t.Findings); f != nil {
+				f.Filters = extend.AddNetwork(v.Extended, secureTCP(v.Secured, f.GetFilters()...), placeOf(s.GetPort().GetNumber()))
 				all = append(all, f)
 			}
 		}
@@ -193,8 +204,10 @@ func connections(s *model.Server, v *model.View, client model.Profile, found *mo
 	return all
 }
 
-func httpChain(s *model.Server, seen *model.Observation) *listenerv3.FilterChain {
-	m := httpManager(model.StatName("outbound_"+model.ListenerName(s.Bind, s.GetPort().GetNumber())), s.Route, seen)
+func httpChain(s *model.Server, v *model.View) *listenerv3.FilterChain {
+	m := httpManager(model.StatName("outbound_"+model.ListenerName(s.Bind, s.GetPort().GetNumber())), s.Route, v.Seen)
+	secureHTTP(v.Secured, m)
+	extend.AddHTTP(v.Extended, m, placeOf(s.GetPort().GetNumber()))
 	m.UseRemoteAddress = wrapperspb.Bool(true)
 	m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{}
 	m.ServerName = "istio-envoy"
@@ -205,6 +218,7 @@ func httpChain(s *model.Server, seen *model.Observation) *listenerv3.FilterChain
 	}
 	return &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-		Filters:                       []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", m)},
+		Filters: extend.AddNetwork(v.Extended, []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", m)},
+			placeOf(s.GetPort().GetNumber())),
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/telemetry"
 )
@@ -130,6 +131,9 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 			}
 		}
 	}
+	for _, c := range l.GetFilterChains() {
+		c.Filters = extend.AddNetwork(opts.Extension, c.GetFilters(), placeOf(b.Port))
+	}
 	if opts.Captures && !slices.ContainsFunc(l.GetFilterChains(),
 		func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil }) {
 		l.DefaultFilterChain = opts.PassOn()
@@ -164,12 +168,13 @@ type ListenerOptions struct {
 	Transparent bool               // redirection keeps the original addresses
 	Restricted  bool               // unclaimed connections go to the BlackHole cluster
 	Observation *model.Observation // logs and traces
+	Extension   *model.Extension   // by EnvoyFilters and WasmPlugins
 }
 
 // Equal reports whether both are the same.
 func (opts ListenerOptions) Equal(o ListenerOptions) bool {
 	return opts.Captures == o.Captures && opts.Transparent == o.Transparent && opts.Restricted == o.Restricted &&
-		opts.Observation.Equal(o.Observation)
+		opts.Observation.Equal(o.Observation) && opts.Extension.Equal(o.Extension)
 }
 
 // PassOn returns the filter chain of unclaimed connections: to their original address or, if restricted, to the BlackHole cluster.
@@ -194,6 +199,7 @@ func HTTPChain(b model.Binding, opts ListenerOptions) *listenerv3.FilterChain {
 		address = model.Wildcard
 	}
 	manager := httpManager(model.StatName("outbound_"+model.ListenerName(address, b.Port)), model.RouteName(b.Port), opts.Observation)
+	extend.AddHTTP(opts.Extension, manager, placeOf(b.Port))
 	return &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 		Filters:                       []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", manager)},

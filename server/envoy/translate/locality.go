@@ -20,6 +20,9 @@ type placement struct {
 	client   model.Profile
 	setting  *networking.LocalityLoadBalancerSetting // nil if there is none
 	failover bool                                    // to other priorities
+	health   *health
+
+	authenticated func(*model.Endpoint) bool // those to which connections are mutual TLS; nil for none
 }
 
 func placementOf(client model.Profile, policy *networking.TrafficPolicy) placement {

@@ -9,19 +9,32 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pilot/pkg/security/authz/matcher"
+	"istio.io/istio/pkg/jwt"
+
+	"tributary/server/envoy/model"
 )
 
-// routeMatch converts a match; nil matches all requests.
-func routeMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
+// routeMatch converts a match; nil matches all requests. With claims, headers may stand for claims of verified tokens.
+func routeMatch(m *networking.HTTPMatchRequest, claims bool) *routev3.RouteMatch {
 	out := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
 	if m == nil {
 		return out
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.GetHeaders())) {
+		if c := claimMatch(name, m.GetHeaders()[name]); c != nil && claims {
+			out.DynamicMetadata = append(out.DynamicMetadata, c)
+			continue
+		}
 		out.Headers = append(out.Headers, headerMatch(name, m.GetHeaders()[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.GetWithoutHeaders())) {
 		match := m.GetWithoutHeaders()[name]
+		if c := claimMatch(name, match); c != nil && claims {
+			c.Invert = true
+			out.DynamicMetadata = append(out.DynamicMetadata, c)
+			continue
+		}
 		h := headerMatch(name, match)
 		h.InvertMatch, h.TreatMissingHeaderAsEmpty = true, !isPresence(match)
 		out.Headers = append(out.Headers, h)
@@ -54,6 +67,19 @@ func routeMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
 		out.QueryParameters = append(out.QueryParameters, q)
 	}
 	return out
+}
+
+// claimMatch matches a claim of a token that the filters of a gateway have verified, or returns nil for a header that stands for none.
+func claimMatch(name string, m *networking.StringMatch) *matcherv3.MetadataMatcher {
+	c := jwt.ToRoutingClaim(name)
+	if !c.Match {
+		return nil
+	}
+	value := matcher.StringMatcher("*")
+	if !isPresence(m) {
+		value = stringMatch(m)
+	}
+	return matcher.MetadataListMatcher(model.TokenFilter, append([]string{model.TokenPayload}, c.Claims...), value, true)
 }
 
 func headerMatch(name string, m *networking.StringMatch) *routev3.HeaderMatcher {

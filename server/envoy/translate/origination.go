@@ -24,9 +24,10 @@ func CanOriginate(tls *networking.ClientTLSSettings) bool {
 	return false
 }
 
-// upstreamTLS sets up TLS to a cluster by the policy, adds its secrets, and returns the options, which may change.
+// upstreamTLS sets up TLS to a cluster by the policy, adds its secrets, and returns the options, which may change. If the policy has no
+// names of certificates, they are names.
 func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
-	client model.Profile,
+	client model.Profile, names []string,
 ) *httpv3.HttpProtocolOptions {
 	if !CanOriginate(tls) {
 		return options
@@ -53,7 +54,10 @@ func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv
 		case roots == "":
 			roots = model.Root(systemRoots, tls.GetCaCrl())
 		}
-		t.verify(common, roots, &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: subjects(tls.GetSubjectAltNames())})
+		if len(tls.GetSubjectAltNames()) > 0 {
+			names = tls.GetSubjectAltNames()
+		}
+		t.verify(common, roots, &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: subjects(names)})
 	}
 	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
 		common.AlpnProtocols = []string{"h2"}

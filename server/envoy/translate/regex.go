@@ -1,86 +1,14 @@
 package translate
 
 import (
-	"fmt"
 	"iter"
 	"maps"
-	"math"
-	"regexp"
-	"regexp/syntax"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode"
 
 	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/internal/pattern"
 	"tributary/server/envoy/model"
 )
-
-// Envoy refuses all routes of a port, or a whole listener, for one regular expression that RE2 refuses. Go's are nearly the same.
-
-// RegexProblem returns why an Envoy that allows maxInstructions would refuse a regular expression, or "".
-func RegexProblem(re string, maxInstructions int) string {
-	if re == "" {
-		return ""
-	}
-	parsed, err := syntax.Parse(re, syntax.Perl)
-	if err != nil {
-		return "not a regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
-	}
-	for _, m := range unicodeClass.FindAllStringSubmatch(re, -1) {
-		if name := m[1]; !isClass(name) {
-			return fmt.Sprintf("Envoy's regular expressions have no character class %q", name)
-		}
-	}
-	if escape := beyondBytes(re); escape != "" {
-		return fmt.Sprintf("Envoy's regular expressions match bytes: write %s as the character itself", escape)
-	}
-	if pattern.Size(parsed) > model.MaxProgram {
-		return "too large for Envoy's regular expressions"
-	}
-	if n := model.ProgramSize(re); n+n/16 > maxInstructions { // some estimates are too small by that much
-		return fmt.Sprintf("compiles to about %d RE2 instructions; Envoy's re2.max_program_size.error_level allows %d", n, maxInstructions)
-	}
-	return ""
-}
-
-// beyondBytes returns the first escape of a number above 255 in a regular expression that Go takes, or "". Envoy 1.40 refuses it.
-func beyondBytes(re string) string {
-	for rest := re; ; {
-		i := strings.IndexByte(rest, '\\')
-		if i < 0 || i+1 == len(rest) {
-			return ""
-		}
-		rest = rest[i:]
-		if strings.HasPrefix(rest, `\Q`) {
-			_, rest, _ = strings.Cut(rest, `\E`)
-			continue
-		}
-		if m := numbered.FindStringSubmatch(rest); m != nil {
-			number, base := m[1], 16
-			if number == "" {
-				number, base = m[2], 8
-			}
-			if n, err := strconv.ParseUint(number, base, 32); err != nil || n > math.MaxUint8 {
-				return m[0]
-			}
-		}
-		rest = rest[2:]
-	}
-}
-
-var numbered = regexp.MustCompile(`^\\(?:x\{([0-9A-Fa-f]+)\}|([0-7]{1,3}))`)
-
-var unicodeClass = regexp.MustCompile(`\\[pP]\{\^?([^}]*)\}`)
-
-// isClass reports whether RE2 knows a character class. Since version 1.25 Go knows more, and other spellings.
-func isClass(name string) bool {
-	_, script := unicode.Scripts[name]
-	_, category := unicode.Categories[name]
-	return name == "Any" || script || category && name != "Cn" && name != "LC"
-}
 
 // MatchProblems yields the paths of the conditions of a match that Envoy refuses, and why.
 func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) iter.Seq2[string, string] {
@@ -89,7 +17,7 @@ func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) iter.Seq
 			name  string
 			match *networking.StringMatch
 		}{{"uri", m.GetUri()}, {"method", m.GetMethod()}, {"authority", m.GetAuthority()}, {"scheme", m.GetScheme()}} {
-			if why := RegexProblem(f.match.GetRegex(), maxInstructions); why != "" && !yield(f.name, why) {
+			if why := model.RegexProblem(f.match.GetRegex(), maxInstructions); why != "" && !yield(f.name, why) {
 				return
 			}
 		}
@@ -98,7 +26,7 @@ func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) iter.Seq
 			matches map[string]*networking.StringMatch
 		}{{"headers", m.GetHeaders()}, {"withoutHeaders", m.GetWithoutHeaders()}, {"queryParams", m.GetQueryParams()}} {
 			for _, name := range slices.Sorted(maps.Keys(f.matches)) {
-				why := RegexProblem(f.matches[name].GetRegex(), maxInstructions)
+				why := model.RegexProblem(f.matches[name].GetRegex(), maxInstructions)
 				if why != "" && !isPresence(f.matches[name]) && !yield(f.name+"["+name+"]", why) {
 					return
 				}
@@ -131,5 +59,5 @@ func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMat
 
 // RewriteProblem returns why Envoy would refuse a rewrite of paths, or "".
 func RewriteProblem(r *networking.RegexRewrite, maxInstructions int) string {
-	return RegexProblem(r.GetMatch(), maxInstructions)
+	return model.RegexProblem(r.GetMatch(), maxInstructions)
 }

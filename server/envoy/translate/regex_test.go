@@ -11,6 +11,6 @@ import (
 
 func TestSomeClientsTakeLargerExpressions(t *testing.T) {
 	large := "/" + strings.Repeat("[0-9a-f]", 100)
-	require.NotEmpty(t, RegexProblem(large, model.PlainProgram))
-	require.Empty(t, RegexProblem(large, model.LargeProgram))
+	require.NotEmpty(t, model.RegexProblem(large, model.PlainProgram))
+	require.Empty(t, model.RegexProblem(large, model.LargeProgram))
 }

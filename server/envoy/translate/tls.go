@@ -34,8 +34,9 @@ func transportSocket(config proto.Message) *corev3.TransportSocket {
 	}
 }
 
-// downstreamTLS returns the TLS settings of a server, and adds its secrets.
-func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client model.Profile, protocols []string) *corev3.TransportSocket {
+// downstreamTLS returns the TLS settings of a server, and adds its secrets. domains are the trust domains of the mesh.
+func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client model.Profile, domains, protocols []string,
+) *corev3.TransportSocket {
 	common := &tlsv3.CommonTlsContext{
 		AlpnProtocols: protocols,
 		TlsParams: &tlsv3.TlsParameters{
@@ -49,6 +50,10 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 	}
 	if proto.Size(common.GetTlsParams()) == 0 {
 		common.TlsParams = nil
+	}
+	if tls.GetMode() == networking.ServerTLSSettings_ISTIO_MUTUAL {
+		identify(common, client, subjects(tls.GetSubjectAltNames()), domains)
+		return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: wrapperspb.Bool(true)})
 	}
 	for _, name := range model.Certificates(tls, client.Credentials) {
 		t.addSecret(name)
@@ -93,10 +98,14 @@ func subjects(names []string) (all []*tlsv3.SubjectAltNameMatcher) {
 		} else if suffix, ok := strings.CutPrefix(name, "*"); ok && suffix != "" {
 			m.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: suffix}
 		}
-		for _, kind := range []tlsv3.SubjectAltNameMatcher_SanType{
+		kinds := []tlsv3.SubjectAltNameMatcher_SanType{
 			tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_URI,
 			tlsv3.SubjectAltNameMatcher_IP_ADDRESS,
-		} {
+		}
+		if strings.HasPrefix(name, spiffeScheme) {
+			kinds = kinds[1:2]
+		}
+		for _, kind := range kinds {
 			all = append(all, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: m})
 		}
 	}

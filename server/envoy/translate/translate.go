@@ -28,8 +28,11 @@ type Translation struct {
 	Hosts  map[string]*VirtualHost // by the name of the routes
 	Claims []claimed
 
+	Addresses []string // by which its name is known
+
 	Objects  []resource.Key // it was made of
 	Findings model.Findings // in Objects
+	Applied  model.Findings // the places of patches that changed something, without a reason
 
 	Key   model.Key // of its view
 	Users int       // scopes that have it; guarded by units.mu
@@ -66,13 +69,19 @@ const lateAudience = 10
 func View(v *model.View) *Translation {
 	t := &Translation{Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings)}
 	t.add(v, v.Client)
-	t.Findings = t.Findings.Sorted()
+	t.Findings, t.Applied = t.Findings.Sorted(), t.Applied.Sorted()
+	for _, f := range t.Applied {
+		t.Objects = append(slices.Clip(t.Objects), f.Of)
+	}
 	return t
 }
 
 func (t *Translation) add(v *model.View, client model.Profile) {
 	if client.Role == model.Ingress {
 		t.addIngress(v, client)
+	}
+	if v.Inbound != nil {
+		t.addInbound(v)
 	}
 	if client.Role == model.Sidecar && v.Own != nil {
 		if host := unregistered(v, client, &t.Findings); host != nil {
@@ -84,12 +93,19 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 	}
 	s := v.Service
 	t.Precedence = s.Precedence
+	t.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a string) bool { return !resource.IsAddress(a) })
 	claims := make(map[model.Binding]claim)
+	patches := Patcher(v.Extended, ContextOf(client.Role), model.ToClusters)
+	defer t.patched(patches)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, v.Policy.Subsets...) {
-			c := t.cluster(s, p, subset, &v.Policy, client)
-			withheld := withholds(&v.Policy, p.Number, subset)
+			policy := v.Policy.On(p.Number, subset)
+			placed := placementOf(client, policy)
+			placed.authenticated = authenticated(v, p, subset)
+			placed.health = t.healthOf(p, subset, policy, client)
+			c := t.cluster(v, p, subset, placed)
+			withheld := t.withholds(v, p, subset)
 			if withheld {
 				withhold(c)
 			}
@@ -97,9 +113,13 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 				t.Findings.Note(v.PlaceOf(p), "%s: there is no cluster %s", why, c.GetName())
 				continue
 			}
+			c, kept := patches.Cluster(c)
+			if !kept {
+				continue
+			}
 			t.Clusters = append(t.Clusters, EntryOf(c))
 			if c.GetType() == clusterv3.Cluster_EDS {
-				a := assignment(p, xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placementOf(client, v.Policy.On(p.Number, subset)), &t.Findings)
+				a := assignment(p, xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placed, &t.Findings)
 				if withheld {
 					a.Endpoints = nil
 				}

@@ -7,14 +7,27 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// IsMutual reports whether a policy requires mutual TLS with certificates of the mesh.
-func IsMutual(tls *networking.ClientTLSSettings) bool {
-	return tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL
-}
-
-// withholds reports whether a port or subset gets no endpoints: its policy requires ISTIO_MUTUAL, and traffic would be plaintext.
-func withholds(p *model.Policy, port uint32, subset *networking.Subset) bool {
-	return !p.Plaintext && IsMutual(p.On(port, subset).GetTls())
+// withholds reports whether a port or subset gets no endpoints, since its policy requires ISTIO_MUTUAL, for which the client has no
+// identity, MUTUAL with certificates that cannot be set up, or what is unknown.
+func (t *Translation) withholds(v *model.View, p *model.Port, subset *networking.Subset) bool {
+	tls := v.Policy.On(p.Number, subset).GetTls()
+	if _, known := networking.ClientTLSSettings_TLSmode_name[int32(tls.GetMode())]; !known { // it is of a newer version
+		return !v.Policy.Plaintext
+	}
+	if tls.GetMode() == networking.ClientTLSSettings_MUTUAL && !CanOriginate(tls) {
+		return !v.Policy.Plaintext
+	}
+	if !model.IsMutual(tls) || v.Client.Identity != "" {
+		return false
+	}
+	why := "there are no endpoints, and requests get 503"
+	if v.Policy.Plaintext {
+		why = "plaintext is sent"
+	}
+	for _, rule := range v.Policy.Objects {
+		t.Findings.Note(model.Place{Of: rule, Field: "spec"}, "ISTIO_MUTUAL needs an identity, which these clients do not have: %s", why)
+	}
+	return !v.Policy.Plaintext
 }
 
 // withhold makes c an EDS cluster, which gets no endpoints.

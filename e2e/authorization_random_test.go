@@ -1,0 +1,469 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	route "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_stats/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/path/match/uri_template/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+	security "istio.io/api/security/v1beta1"
+
+	"tributary/e2e/fixture"
+)
+
+// What a random set of policies is, and what Envoy is asked, for each of as many workloads.
+const (
+	randomWorkloads = 220
+	randomRequests  = 25
+)
+
+// randomRequest is a request, as the model and Envoy get it.
+type randomRequest struct {
+	Method, Path, Host string
+	Headers            map[string]string
+	Source             netip.Addr
+	Token              string // of tokensOf; empty for none
+}
+
+// randomToken is what a token says, and whether it is valid.
+type randomToken struct {
+	claims map[string]any
+	valid  bool
+	text   string
+}
+
+func tokensOf(t *testing.T, s, other signer) map[string]randomToken {
+	t.Helper()
+	all := map[string]randomToken{
+		"red": {valid: true, claims: map[string]any{
+			"iss": "i1", "sub": "red", "aud": "a1", "azp": "p1", "team": "x", "deep": map[string]any{"er": "yes"},
+		}},
+		"blue":    {claims: map[string]any{"iss": "i1", "sub": "blue", "aud": []string{"a1", "a2"}, "team": []string{"x", "y"}}, valid: true},
+		"green":   {claims: map[string]any{"iss": "i2", "sub": "green", "scope": "read write"}, valid: true},
+		"expired": {claims: map[string]any{"iss": "i1", "sub": "red", "exp": 1000}},
+		"unknown": {claims: map[string]any{"iss": "i3", "sub": "red"}},
+	}
+	for name, token := range all {
+		token.text = s.token(t, token.claims)
+		all[name] = token
+	}
+	all["forged"] = randomToken{claims: all["red"].claims, text: other.token(t, all["red"].claims)}
+	return all
+}
+
+// randomPolicies makes policies of a namespace.
+type randomPolicies struct{ *rand.Rand }
+
+func (r randomPolicies) one(in int) bool { return r.IntN(in) == 0 }
+
+// some returns one to three values, or none.
+func (r randomPolicies) some(in int, of ...string) (values []string) {
+	if !r.one(in) {
+		return nil
+	}
+	for range 1 + r.IntN(3) {
+		values = append(values, of[r.IntN(len(of))])
+	}
+	return values
+}
+
+func (r randomPolicies) policy(action security.AuthorizationPolicy_Action, port int) *security.AuthorizationPolicy {
+	p := &security.AuthorizationPolicy{Action: action}
+	for range 1 + r.IntN(2) {
+		p.Rules = append(p.Rules, r.rule(port))
+	}
+	if action == security.AuthorizationPolicy_ALLOW && r.one(8) {
+		p.Rules = nil
+	}
+	return p
+}
+
+// The values of conditions. Requests are made of what some of them match.
+var (
+	someAddresses  = []string{"127.0.0.1", "127.0.0.2", "127.0.0.0/30", "127.0.0.4/30", "10.0.0.0/8", "::1"}
+	somePeers      = []string{"*", "cluster.local/ns/default/sa/a", "*/a"}
+	somePrincipals = []string{"i1/red", "i1/*", "*/red", "*", "i2/gr*", "*e", "i*"}
+	somePaths      = []string{"/a", "/a/*", "*/x", "*", "/t/{*}", "/t/{*}/x", "/t/{**}", "/b"}
+)
+
+func (r randomPolicies) rule(port int) *security.Rule {
+	rule := &security.Rule{}
+	for range r.IntN(3) {
+		s := &security.Source{
+			IpBlocks: r.some(4, someAddresses...), NotIpBlocks: r.some(6, someAddresses...),
+			RemoteIpBlocks: r.some(5, someAddresses...), NotRemoteIpBlocks: r.some(6, someAddresses...),
+			RequestPrincipals: r.some(4, somePrincipals...), NotRequestPrincipals: r.some(5, somePrincipals...),
+			Principals: r.some(12, somePeers...), NotPrincipals: r.some(8, somePeers...),
+			NotNamespaces: r.some(8, "default", "sh*", "*"),
+		}
+		if proto.Size(s) == 0 {
+			s.NotIpBlocks = []string{"10.0.0.0/8"}
+		}
+		rule.From = append(rule.From, &security.Rule_From{Source: s})
+	}
+	for range r.IntN(3) {
+		o := &security.Operation{
+			Paths: r.some(2, somePaths...), NotPaths: r.some(5, somePaths...),
+			Methods: r.some(3, "GET", "POST", "P*", "*E"), NotMethods: r.some(5, "GET", "DEL*"),
+			Hosts: r.some(4, "one.example", "*.EXAMPLE", "two*", "*"), NotHosts: r.some(6, "One.example", "*.org"),
+			Ports: r.some(6, fmt.Sprint(port), "1"), NotPorts: r.some(8, fmt.Sprint(port), "1"),
+		}
+		if proto.Size(o) == 0 {
+			o.Paths = []string{"*"}
+		}
+		rule.To = append(rule.To, &security.Rule_To{Operation: o})
+	}
+	for range r.IntN(3) {
+		c := [][]string{
+			{"request.headers[x-a]", "one", "o*", "*o", "*"},
+			{"request.headers[x-b]", "two", "*"},
+			append([]string{"source.ip"}, someAddresses...), append([]string{"remote.ip"}, someAddresses...),
+			append([]string{"request.auth.principal"}, somePrincipals...),
+			{"request.auth.audiences", "a1", "a2", "a*"},
+			{"request.auth.presenter", "p1", "*"},
+			{"request.auth.claims[team]", "x", "y", "*"},
+			{"request.auth.claims[deep][er]", "yes", "n*"},
+			{"request.auth.claims[scope]", "read", "write"},
+			{"destination.port", fmt.Sprint(port), "1"},
+			{"destination.ip", "127.1.0.0/16", "10.0.0.1"},
+			{"connection.sni", "*", "one.example"},
+			append([]string{"source.principal"}, somePeers...),
+			{"source.namespace", "default", "*"},
+		}[r.IntN(15)]
+		when := &security.Condition{Key: c[0], Values: r.some(2, c[1:]...)}
+		if when.Values == nil || r.one(4) {
+			when.NotValues = r.some(1, c[1:]...)
+		}
+		rule.When = append(rule.When, when)
+	}
+	return rule
+}
+
+func (r randomPolicies) request(tokens map[string]randomToken) randomRequest {
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	req := randomRequest{
+		Method: pick("GET", "POST", "PATCH", "DELETE"),
+		Path:   pick("/", "/a", "/a/x", "/a/b/x?y=/b", "/t/1", "/t/1/x", "/t/1/2/x", "/t/", "/b?a=/a", "/b/", "/A"),
+		Host:   pick("one.example", "ONE.example", "two.org", "two.example", "three.org"), Headers: make(map[string]string),
+		Source: netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + r.IntN(6))}),
+	}
+	if r.one(2) {
+		req.Headers["x-a"] = pick("one", "ono", "two")
+	}
+	if r.one(3) {
+		req.Headers["x-b"] = pick("two", "three")
+	}
+	if r.one(2) {
+		names := make([]string, 0, len(tokens))
+		for name := range tokens {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		req.Token = pick(names...)
+	}
+	return req
+}
+
+// authorization is Istio's documentation of its policies, evaluated: policies of one workload, and whether it verifies tokens.
+type authorization struct {
+	policies []*security.AuthorizationPolicy
+	verifies bool
+	tokens   map[string]randomToken
+	port     int
+	address  netip.Addr
+}
+
+// status is what a request is answered with. DENY comes first; if there is no ALLOW, the rest passes, else what one matches.
+func (a authorization) status(r randomRequest) int {
+	if a.verifies && r.Token != "" && !a.tokens[r.Token].valid {
+		return http.StatusUnauthorized
+	}
+	allows, allowed := false, false
+	for _, p := range a.policies {
+		matches := slices.ContainsFunc(p.GetRules(), func(rule *security.Rule) bool { return a.rule(rule, r) })
+		switch p.GetAction() {
+		case security.AuthorizationPolicy_DENY:
+			if matches {
+				return http.StatusForbidden
+			}
+		case security.AuthorizationPolicy_ALLOW:
+			allows, allowed = true, allowed || matches
+		}
+	}
+	if allows && !allowed {
+		return http.StatusForbidden
+	}
+	return http.StatusOK
+}
+
+// A rule matches if one of from, one of to, and all of when do. A list that is empty matches.
+func (a authorization) rule(rule *security.Rule, r randomRequest) bool {
+	from := func(f *security.Rule_From) bool {
+		s := f.GetSource()
+		return is(s.GetIpBlocks(), s.GetNotIpBlocks(), inRange(r.Source)) &&
+			is(s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks(), inRange(r.Source)) &&
+			is(s.GetRequestPrincipals(), s.GetNotRequestPrincipals(), like(a.principal(r)...)) &&
+			is(s.GetPrincipals(), s.GetNotPrincipals(), like()) && is(s.GetNamespaces(), s.GetNotNamespaces(), like())
+	}
+	to := func(t *security.Rule_To) bool {
+		o := t.GetOperation()
+		path, _, _ := strings.Cut(r.Path, "?")
+		host := func(pattern string) bool { return like(strings.ToLower(r.Host))(strings.ToLower(pattern)) }
+		return is(o.GetPaths(), o.GetNotPaths(), pathLike(path)) && is(o.GetMethods(), o.GetNotMethods(), like(r.Method)) &&
+			is(o.GetHosts(), o.GetNotHosts(), host) && is(o.GetPorts(), o.GetNotPorts(), like(fmt.Sprint(a.port)))
+	}
+	for _, c := range rule.GetWhen() {
+		if !is(c.GetValues(), c.GetNotValues(), a.attribute(c.GetKey(), r)) {
+			return false
+		}
+	}
+	return (len(rule.GetFrom()) == 0 || slices.ContainsFunc(rule.GetFrom(), from)) &&
+		(len(rule.GetTo()) == 0 || slices.ContainsFunc(rule.GetTo(), to))
+}
+
+// attribute says which patterns match what a request has of an attribute.
+func (a authorization) attribute(key string, r randomRequest) func(pattern string) bool {
+	name := ""
+	if i := strings.IndexByte(key, '['); i > 0 {
+		key, name = key[:i], key[i+1:len(key)-1]
+	}
+	switch key {
+	case "request.headers":
+		if v, ok := r.Headers[name]; ok {
+			return like(v)
+		}
+	case "source.ip", "remote.ip":
+		return inRange(r.Source)
+	case "destination.ip":
+		return inRange(a.address)
+	case "destination.port":
+		return like(fmt.Sprint(a.port))
+	case "request.auth.principal":
+		return like(a.principal(r)...)
+	case "request.auth.audiences":
+		return like(a.claim(r, "aud")...)
+	case "request.auth.presenter":
+		return like(a.claim(r, "azp")...)
+	case "request.auth.claims":
+		return like(a.claim(r, strings.Split(name, "][")...)...)
+	}
+	return like()
+}
+
+// claim returns the values of a claim of a token that was verified. A scope is one of several words.
+func (a authorization) claim(r randomRequest, path ...string) []string {
+	if !a.verifies || r.Token == "" {
+		return nil
+	}
+	var value any = a.tokens[r.Token].claims
+	for _, name := range path {
+		of, _ := value.(map[string]any)
+		value = of[name]
+	}
+	switch value := value.(type) {
+	case string:
+		if path[0] == "scope" {
+			return strings.Fields(value)
+		}
+		return []string{value}
+	case []string:
+		return value
+	}
+	return nil
+}
+
+func (a authorization) principal(r randomRequest) []string {
+	issuer, subject := a.claim(r, "iss"), a.claim(r, "sub")
+	if issuer == nil {
+		return nil
+	}
+	return []string{issuer[0] + "/" + subject[0]}
+}
+
+// is says whether one of the values matches, if there are any, and none of notValues.
+func is(values, notValues []string, matches func(string) bool) bool {
+	return (len(values) == 0 || slices.ContainsFunc(values, matches)) && !slices.ContainsFunc(notValues, matches)
+}
+
+// like matches patterns that are exact, a prefix, a suffix, or * for anything, with one of several texts.
+func like(texts ...string) func(pattern string) bool {
+	return func(pattern string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool {
+			switch {
+			case pattern == "*":
+				return text != ""
+			case strings.HasPrefix(pattern, "*"):
+				return strings.HasSuffix(text, pattern[1:])
+			case strings.HasSuffix(pattern, "*"):
+				return strings.HasPrefix(text, pattern[:len(pattern)-1])
+			}
+			return text == pattern
+		})
+	}
+}
+
+// pathLike is like for paths, which may have {*} for a part and {**} for any number of them.
+func pathLike(path string) func(pattern string) bool {
+	return func(pattern string) bool {
+		if !strings.Contains(pattern, "{") {
+			return like(path)(pattern)
+		}
+		re := strings.NewReplacer(`\{\*\*\}`, ".*", `\{\*\}`, "[^/]+").Replace(regexp.QuoteMeta(pattern))
+		return regexp.MustCompile("^" + re + "$").MatchString(path)
+	}
+}
+
+func inRange(address netip.Addr) func(pattern string) bool {
+	return func(pattern string) bool {
+		if prefix, err := netip.ParsePrefix(pattern); err == nil {
+			return prefix.Contains(address)
+		}
+		return netip.MustParseAddr(pattern) == address
+	}
+}
+
+// What a real Envoy answers to random requests is what a direct evaluation of random policies says.
+func TestRandomPolicies(t *testing.T) {
+	t.Parallel()
+	const seed = 1
+	r := randomPolicies{rand.New(rand.NewPCG(seed, 0))}
+	s := newSigner(t)
+	tokens := tokensOf(t, s, newSigner(t))
+	port, dir := fixture.FreePort(t), t.TempDir()
+	models := make([]authorization, randomWorkloads)
+	var text strings.Builder
+	object := func(kind, namespace, name string, spec proto.Message) {
+		body, err := protojson.Marshal(spec)
+		require.NoError(t, err)
+		fmt.Fprintf(&text, "---\napiVersion: security.istio.io/v1\nkind: %s\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", kind, name,
+			namespace, body)
+	}
+	for i := range models {
+		namespace := fmt.Sprintf("n%d", i)
+		m := authorization{
+			verifies: !r.one(4), tokens: tokens, port: port,
+			address: netip.AddrFrom4([4]byte{127, 1, byte(i / 256), byte(i % 256)}),
+		}
+		for j := range 1 + r.IntN(3) {
+			action := []security.AuthorizationPolicy_Action{
+				security.AuthorizationPolicy_ALLOW, security.AuthorizationPolicy_DENY, security.AuthorizationPolicy_ALLOW,
+				security.AuthorizationPolicy_DENY, security.AuthorizationPolicy_AUDIT,
+			}[r.IntN(5)]
+			p := r.policy(action, port)
+			m.policies = append(m.policies, p)
+			object("AuthorizationPolicy", namespace, fmt.Sprintf("p%d", j), p)
+		}
+		if m.verifies {
+			object("RequestAuthentication", namespace, "tokens", &security.RequestAuthentication{JwtRules: []*security.JWTRule{
+				{Issuer: "i1", Jwks: s.jwks}, {Issuer: "i2", Jwks: s.jwks},
+			}})
+		}
+		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: %s}\nspec: {selector: "+
+			"{of: %[1]s}, servers: [{port: {number: %d, name: http, protocol: HTTP}, hosts: ['*']}]}\n", namespace, port)
+		models[i] = m
+	}
+	write(t, dir, "objects.yaml", text.String())
+	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
+	tributary.AwaitReady(t)
+	startStatic(t, tributary.XDS, models)
+	answers := make(map[int]int)
+	for i, m := range models {
+		for range randomRequests {
+			req := r.request(tokens)
+			want := m.status(req)
+			got := askStatic(t, m, req)
+			if got != want {
+				policies, err := json.Marshal(m.policies)
+				require.NoError(t, err)
+				require.Equal(t, want, got, "seed %d, workload %d: %+v of %s, tokens: %v", seed, i, req, policies, m.verifies)
+			}
+			answers[got]++
+		}
+	}
+	t.Log(answers)
+	for _, status := range []int{200, 401, 403} {
+		require.Greater(t, answers[status], randomWorkloads*randomRequests/20, "%d is hardly tested", status)
+	}
+}
+
+// startStatic runs an Envoy with the listeners that gateways of all namespaces are served. Each has an address of its own, and answers 200.
+func startStatic(t *testing.T, ads string, models []authorization) {
+	t.Helper()
+	static := &bootstrapv3.Bootstrap_StaticResources{}
+	for i, m := range models {
+		metadata, err := structpb.NewStruct(map[string]any{
+			"NAMESPACE": fmt.Sprintf("n%d", i), "LABELS": map[string]any{"of": fmt.Sprintf("n%d", i)}, "ISTIO_VERSION": "1.27.9",
+		})
+		require.NoError(t, err)
+		served := fixture.TakeInventory(t, ads, &core.Node{
+			Id: fmt.Sprintf("router~127.0.0.1~a.n%d~n%[1]d.svc.cluster.local", i), Metadata: metadata,
+		})
+		require.Len(t, served.Listeners, 1)
+		for _, l := range served.Listeners {
+			l.Name = fmt.Sprintf("%s_%d", l.GetName(), i)
+			l.GetAddress().GetSocketAddress().Address = m.address.String()
+			manager := new(hcm.HttpConnectionManager)
+			config := l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig()
+			require.NoError(t, config.UnmarshalTo(manager))
+			manager.RouteSpecifier = &hcm.HttpConnectionManager_RouteConfig{RouteConfig: &route.RouteConfiguration{
+				VirtualHosts: []*route.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: []*route.Route{{
+					Match:  &route.RouteMatch{PathSpecifier: &route.RouteMatch_Prefix{Prefix: "/"}},
+					Action: &route.Route_DirectResponse{DirectResponse: &route.DirectResponseAction{Status: 200}},
+				}}}},
+			}}
+			packed, err := anypb.New(manager)
+			require.NoError(t, err)
+			config.Value = packed.GetValue()
+			static.Listeners = append(static.Listeners, l)
+		}
+	}
+	body, err := protojson.Marshal(static)
+	require.NoError(t, err)
+	fixture.StartEnvoyWith(t, "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}\nstatic_resources: "+
+		string(body)+"\n")
+}
+
+func askStatic(t *testing.T, m authorization, r randomRequest) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), r.Method, "http://"+netip.AddrPortFrom(m.address, uint16(m.port)).String()+r.Path, nil)
+	require.NoError(t, err)
+	req.Host = r.Host
+	for name, value := range r.Headers {
+		req.Header.Set(name, value)
+	}
+	if r.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+m.tokens[r.Token].text)
+	}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true, DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: r.Source.AsSlice()}}).DialContext,
+	}}
+	res, err := client.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	_, _ = io.Copy(io.Discard, res.Body)
+	return res.StatusCode
+}

@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/e2e/fixture"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
+)
+
+// workloadAddress is where the workload of these tests is.
+const workloadAddress = "10.9.8.7"
+
+const inboundService = `apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: %s, namespace: default}
+spec:
+  hosts: [%[1]s.mesh.internal]
+  ports: [{number: %d, name: p, protocol: %s, targetPort: %d}]
+  resolution: STATIC
+  location: MESH_INTERNAL
+  endpoints: [{address: %[5]s}]
+---
+`
+
+// Connections to a workload are redirected to its Envoy, which hands them on: those to ports of its services, as they come and go while it
+// runs, and those to other ports. Each request to a port of HTTP shows that it came through the Envoy.
+func TestInboundOnTributary(t *testing.T) {
+	if os.Getenv("E2E_INTERCEPTED") == "" {
+		t.Parallel()
+		inNetworkOfItsOwn(t)
+		return
+	}
+	redirectInbound(t)
+	one, two, tcp, other := program(t, "one"), program(t, "two"), program(t, "tcp"), program(t, "other")
+	services := fmt.Sprintf(inboundService, "one", 80, "HTTP", one, workloadAddress) +
+		fmt.Sprintf(inboundService, "tcp", 90, "TCP", tcp, workloadAddress)
+	mesh := startMesh(t, "mesh.yaml", services+`apiVersion: core/v1alpha1
+kind: MeshConfig
+metadata: {name: istio}
+spec: {outboundTrafficPolicy: {mode: REGISTRY_ONLY}}
+`)
+	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "INTERCEPTION_MODE=REDIRECT",
+		"--node-id", "sidecar~"+workloadAddress+"~vm.default~default.svc.cluster.local"))
+	const served, passed = "inbound_0.0.0.0_%d", "InboundPassthroughCluster"
+	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, one, "one", fmt.Sprintf(served, one)) })
+	require.NoError(t, cameThrough(t, envoy, other, "other", passed), "what outboundTrafficPolicy says is not about that")
+	by, err := requestAt(t, atWorkload(tcp), "")
+	require.NoError(t, err)
+	require.Equal(t, "tcp", by)
+	require.NoError(t, cameThrough(t, envoy, two, "two", passed))
+	_, err = requestAt(t, "http://127.0.0.1:15006", "")
+	require.Error(t, err, "a connection to the port itself would loop")
+
+	stop := keepRequesting(t, atWorkload(one), "one")
+	mesh.write(t, "two.yaml", fmt.Sprintf(inboundService, "two", 81, "HTTP", two, workloadAddress))
+	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, two, "two", fmt.Sprintf(served, two)) })
+	require.NoError(t, os.Remove(mesh.dir+"/two.yaml"))
+	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, two, "two", passed) })
+	require.NotZero(t, stop(), "a port that stays is never without its listener")
+
+	// The ingress of a Sidecar is instead of the ports of services.
+	mesh.write(t, "sidecar.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: in, namespace: default}
+spec:
+  ingress:
+  - {port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint: "0.0.0.0:%d"}
+  - {port: {number: 9081, protocol: HTTP, name: b}, captureMode: NONE, bind: 127.0.0.1, defaultEndpoint: "0.0.0.0:%d"}
+`, two, other))
+	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, 9080, "two", fmt.Sprintf(served, 9080)) })
+	by, err = requestAt(t, "http://127.0.0.1:9081", "")
+	require.NoError(t, err)
+	require.Equal(t, "other", by)
+	mesh.rejectedNothing(t)
+}
+
+// Without redirection, a sidecar has the ingress listeners of a Sidecar, which may come and go.
+func TestIngressOfASidecarOnTributary(t *testing.T) {
+	t.Parallel()
+	one := backend(t, "one")
+	mesh := startMesh(t, "mesh.yaml", fmt.Sprintf(inboundService, "one", 80, "HTTP", one, "127.0.0.1"))
+	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--node-id",
+		"sidecar~127.0.0.1~vm.default~default.svc.cluster.local"))
+	port := fixture.FreePort(t)
+	mesh.write(t, "sidecar.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: in, namespace: default}
+spec:
+  ingress: [{port: {number: %d, protocol: HTTP, name: a}, bind: 127.0.0.1, defaultEndpoint: "127.0.0.1:%d"}]
+`, port, one))
+	url := "http://" + fixture.Loopback(port)
+	envoy.WaitFor(t, 10*time.Second, func() error {
+		by, err := requestAt(t, url, "")
+		if err == nil && by != "one" {
+			err = fmt.Errorf("answered by %s", by)
+		}
+		return err
+	})
+	require.NoError(t, os.Remove(mesh.dir+"/sidecar.yaml"))
+	envoy.WaitFor(t, 10*time.Second, func() error { return nobodyListens(t, port) })
+	mesh.rejectedNothing(t)
+}
+
+// An Envoy without an identity refuses connections where mutual TLS is a must. What an Envoy does with such a listener is seen here.
+func TestStrictRefusesWithoutAnIdentity(t *testing.T) {
+	t.Parallel()
+	one := backend(t, "one")
+	for mode, answered := range map[model.MutualTLS]bool{model.Permissive: true, model.Disabled: true, model.Strict: false} {
+		port := uint32(fixture.FreePort(t)) //nolint:gosec // a port
+		made := translate.View(&model.View{Secured: &model.Security{Mutual: mode}, Inbound: &model.Inbound{Ports: []model.Workport{{
+			Number: port, Protocol: "http", Address: model.Localhost, Bound: true, Endpoint: fixture.Loopback(one),
+		}}}})
+		static := &bootstrapv3.Bootstrap_StaticResources{Clusters: translate.SidecarClusters()}
+		for _, e := range made.Clusters {
+			c := &cluster.Cluster{}
+			unpack(t, e.Any, c)
+			static.Clusters = append(static.Clusters, c)
+		}
+		for _, e := range made.Listeners {
+			l := &listener.Listener{}
+			unpack(t, e.Any, l)
+			static.Listeners = append(static.Listeners, l)
+		}
+		resources, err := protojson.Marshal(static)
+		require.NoError(t, err)
+		envoy := fixture.StartEnvoyWith(t, "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}\nstatic_resources: "+
+			string(resources)+"\n")
+		envoy.WaitFor(t, 10*time.Second, func() error { return someoneListens(t, int(port)) })
+		by, err := requestAt(t, "http://"+fixture.Loopback(int(port)), "")
+		if !answered {
+			require.Error(t, err, "answered by %s", by)
+			require.NotContains(t, err.Error(), "refused", "the listener is there, and closes what comes")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, "one", by)
+	}
+}
+
+func unpack(t *testing.T, body []byte, m proto.Message) {
+	t.Helper()
+	var packed anypb.Any
+	require.NoError(t, proto.Unmarshal(body, &packed))
+	require.NoError(t, packed.UnmarshalTo(m))
+}
+
+func someoneListens(t *testing.T, port int) error {
+	t.Helper()
+	if nobodyListens(t, port) == nil {
+		return fmt.Errorf("nobody listens on %d", port)
+	}
+	return nil
+}
+
+// program starts a program at the address of the workload that says its name, and returns its port.
+func program(t *testing.T, name string) (port int) {
+	t.Helper()
+	l, err := net.Listen("tcp", workloadAddress+":0")
+	require.NoError(t, err)
+	s := &httptest.Server{Listener: l, Config: &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }),
+		ReadHeaderTimeout: time.Minute,
+	}}
+	s.Start()
+	t.Cleanup(s.Close)
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func atWorkload(port int) string { return fmt.Sprintf("http://%s:%d", workloadAddress, port) }
+
+// cameThrough makes a request to a port of the workload, and says whether it was answered by a program and counted by the Envoy under some
+// name.
+func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, by, stats string) error {
+	t.Helper()
+	name := "http." + stats + ";.downstream_rq_2xx"
+	before := counted(t, envoy, name)
+	got, err := requestAt(t, atWorkload(port), "any.internal", "Connection", "close")
+	if err != nil {
+		return err
+	}
+	if got != by {
+		return fmt.Errorf("answered by %s, and not by %s", got, by)
+	}
+	if counted(t, envoy, name) == before {
+		return fmt.Errorf("not counted as %s", stats)
+	}
+	return nil
+}
+
+// counted returns what the Envoy says of a counter.
+func counted(t *testing.T, envoy *fixture.Envoy, name string) string {
+	t.Helper()
+	text, err := requestAt(t, envoy.URL("/stats?filter="+"%5E"+name+"%24"), "")
+	require.NoError(t, err)
+	return text
+}
+
+// keepRequesting makes requests until it is stopped, and then says how many were answered. One that is not fails the test.
+func keepRequesting(t *testing.T, url, by string) (stop func() int) {
+	t.Helper()
+	done, ended := make(chan struct{}), make(chan struct{})
+	n, failed := 0, error(nil)
+	go func() {
+		defer close(ended)
+		for failed == nil {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			got, err := requestAt(t, url, "", "Connection", "close")
+			if err == nil && got != by {
+				err = fmt.Errorf("answered by %s", got)
+			}
+			if failed = err; err == nil {
+				n++
+			}
+		}
+	}()
+	return func() int {
+		close(done)
+		<-ended
+		require.NoError(t, failed)
+		return n
+	}
+}
+
+// redirectInbound has the workload's address, and connections to it go to the port where an Envoy takes inbound connections, but for those
+// of the Envoy itself.
+func redirectInbound(t *testing.T) {
+	t.Helper()
+	for _, argv := range [][]string{{"link", "set", "lo", "up"}, {"addr", "add", workloadAddress + "/32", "dev", "lo"}} {
+		out, err := exec.CommandContext(t.Context(), "ip", argv...).CombinedOutput() //nolint:gosec // of ours
+		require.NoError(t, err, "ip %v: %s", argv, out)
+	}
+	conn, err := nftables.New()
+	require.NoError(t, err)
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "redirect"})
+	chain := conn.AddChain(&nftables.Chain{
+		Name: "output", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
+	})
+	address := func(offset uint32, op expr.CmpOp, of string) []expr.Any { // where a packet says whence, or for whom, it is
+		return []expr.Any{
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: net.IPv4len},
+			&expr.Cmp{Op: op, Register: 1, Data: net.ParseIP(of).To4()},
+		}
+	}
+	exprs := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
+	}
+	exprs = append(exprs, address(12, expr.CmpOpNeq, "127.0.0.6")...)
+	exprs = append(exprs, address(16, expr.CmpOpEq, workloadAddress)...)
+	exprs = append(exprs, &expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(15006)}, &expr.Redir{RegisterProtoMin: 1})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
+	require.NoError(t, conn.Flush())
+}

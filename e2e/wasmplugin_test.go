@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// A real Envoy runs Wasm modules of WasmPlugins: one that it fetches from a service of the mesh, if its checksum is known, and one that is
+// a file on its machine. One that nobody can run refuses requests, unless it may fail.
+// Envoy rejects a listener with a file that is not there, and keeps the one before.
+func TestWasmPluginOnTributary(t *testing.T) {
+	t.Parallel()
+	module := wasmModule("x-wasm", "yes")
+	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(module) }))
+	t.Cleanup(files.Close)
+	port := fixture.FreePort(t)
+	mesh := startMesh(t, "services.yaml", gatewayServices(backend(t, "one"), backend(t, "two"), files.Listener.Addr().(*net.TCPAddr).Port)+
+		service("files", fmt.Sprintf("  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: "+
+			"{main: %d}}]\n",
+			files.Listener.Addr().(*net.TCPAddr).Port)))
+	mesh.write(t, "gateway.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: default}
+spec: {selector: {istio: ingressgateway}, servers: [{port: {number: %d, name: http, protocol: HTTP}, hosts: [shop.example.com]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: shop, namespace: default}
+spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destination: {host: one.mesh.internal}}]}]}
+`, port))
+	envoy := fixture.StartGateway(t, mesh.XDS, t.TempDir())
+	is := func(status int, header string) {
+		t.Helper()
+		envoy.WaitFor(t, 10*time.Second, func() error {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
+			require.NoError(t, err)
+			req.Host, req.Close = "shop.example.com", true
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = res.Body.Close() }()
+			if got := res.Header.Get("x-wasm"); res.StatusCode != status || got != header {
+				return fmt.Errorf("%d %q", res.StatusCode, got)
+			}
+			return nil
+		})
+	}
+	plugin := func(spec string) {
+		t.Helper()
+		mesh.write(t, "plugin.yaml", "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nmetadata: {name: a, namespace: "+
+			"default}\nspec: "+spec+"\n")
+	}
+	is(200, "")
+	sum := sha256.Sum256(module)
+	plugin(fmt.Sprintf("{url: 'http://files.mesh.internal/a.wasm', sha256: %q}", hex.EncodeToString(sum[:])))
+	is(200, "yes")
+	plugin("{url: 'oci://registry/image'}")
+	is(403, "")
+	require.Contains(t, mesh.Ask(t, "explain", "wasmplugin", "default/a"), "spec.url has no effect on Envoys: images are fetched by "+
+		"Istio's agent")
+	plugin("{url: 'oci://registry/image', failStrategy: FAIL_OPEN}")
+	is(200, "")
+	file := filepath.Join(t.TempDir(), "a.wasm")
+	require.NoError(t, os.WriteFile(file, wasmModule("x-wasm", "file"), 0o600))
+	plugin(fmt.Sprintf("{url: 'file://%s'}", file))
+	is(200, "file")
+	plugin("{url: 'http://files.mesh.internal/a.wasm', sha256: a123456789012345678901234567890123456789012345678901234567890123}")
+	is(503, "")
+	mesh.rejectedNothing(t)
+	plugin("{url: 'file:///none.wasm'}")
+	envoy.WaitFor(t, 10*time.Second, func() error {
+		if mesh.Metric(t, "tributary_xds_nacks_total", "") == 0 {
+			return errors.New("the listener is not rejected")
+		}
+		return nil
+	})
+	is(503, "")
+}
+
+// wasmModule is a module by version 0.2.1 of Proxy-Wasm that adds a header to each response.
+func wasmModule(name, value string) []byte {
+	vector := func(items ...[]byte) []byte {
+		b := []byte{byte(len(items))}
+		for _, i := range items {
+			b = append(b, i...)
+		}
+		return b
+	}
+	text := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
+	section := func(id byte, body []byte) []byte { return append([]byte{id, byte(len(body))}, body...) }
+	function := func(code ...byte) []byte { return append([]byte{byte(len(code) + 2), 0}, append(code, 0x0b)...) }
+	const i32, constant, at = 0x7f, 0x41, 16 // where the texts are
+	export := func(name string, kind, index byte) []byte { return append(text(name), kind, index) }
+	b := []byte("\x00asm\x01\x00\x00\x00")
+	for _, s := range [][]byte{
+		section(1, vector( // types
+			[]byte{0x60, 0, 0}, []byte{0x60, 1, i32, 1, i32}, []byte{0x60, 3, i32, i32, i32, 1, i32}, []byte{
+				0x60, 5, i32, i32, i32, i32,
+				i32, 1, i32,
+			})),
+		section(2, vector(append(append(text("env"), text("proxy_add_header_map_value")...), 0, 3))),
+		section(3, vector([]byte{0}, []byte{1}, []byte{2})), // the types of functions
+		section(5, vector([]byte{0, 1})),                    // a page of memory
+		section(7, vector(export("memory", 2, 0), export("proxy_abi_version_0_2_1", 0, 1), export("malloc", 0, 2),
+			export("proxy_on_response_headers", 0, 3))),
+		section(10, vector(function(), function(constant, 0x80, 8), // malloc returns 1024
+			function(constant, 2, constant, at, constant, byte(len(name)), constant, at+byte(len(name)), constant, byte(len(value)), 0x10, 0,
+				0x1a, constant, 0))),
+		section(11, vector(append([]byte{0, constant, at, 0x0b}, text(name+value)...))),
+	} {
+		b = append(b, s...)
+	}
+	return b
+}

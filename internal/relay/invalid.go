@@ -1,0 +1,42 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// securityKinds are those of objects that deny, so that an object of which no version is valid must not be taken for none.
+var securityKinds = []resource.Kind{resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication}
+
+// invalid returns the security objects of which a source has no valid version, in order.
+func (r *Relay) invalid() []resource.Key {
+	return slices.DeleteFunc(r.supervisor.Invalid(), func(key resource.Key) bool { return !slices.Contains(securityKinds, key.Kind) })
+}
+
+// viewTime is how long the view takes to have what a source published, at most.
+const viewTime = time.Second
+
+// followInvalid has Envoys follow what sources have in quarantine, which may change without a change of the view.
+func (r *Relay) followInvalid(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case event := <-r.quarantine:
+			if event == sources.EventQuarantineEnd { // until the view has the valid object, the invalid one counts
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(viewTime):
+				}
+			}
+		}
+		for _, one := range r.catalogs.ofEnvoys() {
+			one.Recheck()
+		}
+	}
+}

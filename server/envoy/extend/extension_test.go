@@ -1,0 +1,234 @@
+package extend
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	httpwasmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	rbacfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+	typev1beta1 "istio.io/api/type/v1beta1"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+func object[T any](kind resource.Kind, namespace, name string, age int64, spec T) model.Object[T] {
+	return model.Object[T]{
+		Key: resource.Key{Kind: kind, Namespace: namespace, Name: name}, Created: time.Unix(1000-age, 0), Spec: spec,
+	}
+}
+
+// EnvoyFilters are applied by priority, then those of the root namespace, then the oldest first, and last by name.
+func TestOrder(t *testing.T) {
+	filter := func(namespace, name string, age int64, priority int32) *Filter {
+		return NewFilter(object(resource.EnvoyFilter, namespace, name, age, read(t, &networking.EnvoyFilter{},
+			fmt.Sprintf("{priority: %d, configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}", priority))))
+	}
+	e := Of([]*Filter{
+		filter("default", "late", 9, 1), filter("default", "b", 1, 0), filter("default", "a", 1, 0), filter("default", "old", 2, 0),
+		filter("istio-system", "root", 0, 0), filter("default", "early", 0, -1),
+	}, nil, model.Profile{}, nil)
+	var names []string
+	for _, p := range e.Patches {
+		names = append(names, p.Of.Name)
+	}
+	require.Equal(t, []string{"early", "root", "old", "a", "b", "late"}, names)
+	require.Nil(t, Of(nil, nil, model.Profile{}, nil))
+}
+
+// Patches are for clients of some versions, and for those that say something of themselves.
+func TestProxies(t *testing.T) {
+	for _, tt := range []struct {
+		match, version string
+		metadata       map[string]string
+		is             bool
+	}{
+		{"proxyVersion: '^1\\.2[67].*'", "1.27.9", nil, true},
+		{"proxyVersion: '^1\\.2[67].*'", "1.28.0", nil, false},
+		{"proxyVersion: '.*'", "", nil, false},
+		{"metadata: {A: b}", "", map[string]string{"A": "b", "C": "d"}, true},
+		{"metadata: {A: b}", "", map[string]string{"A": "c"}, false},
+		{"metadata: {A: ''}", "", nil, false},
+	} {
+		f := NewFilter(object(resource.EnvoyFilter, "default", "a", 0, read(t, &networking.EnvoyFilter{},
+			"{configPatches: [{applyTo: CLUSTER, match: {proxy: {"+tt.match+"}}, patch: {operation: REMOVE}}]}")))
+		e := Of([]*Filter{f}, nil, model.Profile{Version: tt.version, Metadata: model.LabelText(tt.metadata)}, nil)
+		require.Equal(t, tt.is, len(e.Patches) == 1, tt)
+	}
+}
+
+// What an extension says is in what tells it from others, and what it says of other things is not in a part of it.
+func TestFrom(t *testing.T) {
+	text := "- {applyTo: CLUSTER, patch: {operation: MERGE, value: {lb_policy: RANDOM}}}\n"
+	one, same := extension(t, text), extension(t, text)
+	require.True(t, one.Equal(same))
+	for _, other := range []*model.Extension{
+		nil, extension(t, "- {applyTo: CLUSTER, patch: {operation: MERGE, value: {lb_policy: MAGLEV}}}\n"),
+		extension(t, "- {applyTo: CLUSTER, match: {context: GATEWAY}, patch: {operation: MERGE, value: {lb_policy: RANDOM}}}\n"),
+		extension(t, text+"- {applyTo: BOOTSTRAP, patch: {operation: MERGE, value: {}}}\n"),
+	} {
+		require.False(t, one.Equal(other))
+	}
+	more := extension(t, text+"- {applyTo: VIRTUAL_HOST, patch: {operation: REMOVE}}\n")
+	require.False(t, one.Equal(more))
+	require.True(t, Only(one, model.ToClusters).Equal(Only(more, model.ToClusters)))
+	require.Nil(t, Only(one, model.ToRoutes))
+	require.NotNil(t, Only(more, model.ToRoutes))
+}
+
+func TestAdded(t *testing.T) {
+	e := extension(t, `- {applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND}, patch: {operation: ADD, value: {name: own}}}
+- {applyTo: CLUSTER, match: {context: GATEWAY}, patch: {operation: ADD, value: {name: gateways}}}
+- {applyTo: CLUSTER, patch: {operation: ADD, value: {name: own}}}
+- {applyTo: CLUSTER, patch: {operation: ADD, value: {name: "outbound|80||a"}}}
+- {applyTo: CLUSTER, patch: {operation: ADD, value: {name: BlackHoleCluster}}}
+- {applyTo: LISTENER, patch: {operation: ADD, value: {name: my_80, filter_chains: [{filters: [`+tcp+`]}]}}}
+- {applyTo: LISTENER, patch: {operation: ADD, value: {name: "::1_80", filter_chains: [{filters: [`+tcp+`]}]}}}
+- {applyTo: LISTENER, patch: {operation: ADD, value: {name: virtualInbound}}}
+`)
+	var found model.Findings
+	var names []string
+	for _, p := range Added(e, []networking.EnvoyFilter_PatchContext{networking.EnvoyFilter_SIDECAR_OUTBOUND}, nil, &found) {
+		names = append(names, p.Value.(interface{ GetName() string }).GetName())
+	}
+	require.Equal(t, []string{"own", "my_80"}, names)
+	const ours = " is a name, or of the form of the names, of what is made of other objects"
+	require.Equal(t, []string{
+		"[2] there is another CLUSTER own", "[3] outbound|80||a" + ours, "[4] BlackHoleCluster" + ours, "[6] ::1_80" + ours, "[7] " +
+			"virtualInbound" + ours,
+	}, texts(found))
+}
+
+// known is the cluster of the only service that there is.
+func known(host string, port uint32) (name, why string) {
+	if host != "files.internal" {
+		return "", "there is no service " + host + " here"
+	}
+	return fmt.Sprintf("outbound|%d||%s", port, host), ""
+}
+
+const sum = "a123456789012345678901234567890123456789012345678901234567890123"
+
+func TestPlugin(t *testing.T) {
+	of := func(spec string) *model.Extension {
+		o := object(resource.WasmPlugin, "shop", "a", 0, read(t, &extensionsv1alpha1.WasmPlugin{}, spec))
+		return Of(nil, []*WasmPlugin{&o}, model.Profile{}, known)
+	}
+	e := of(`{url: "https://files.internal/a.wasm", sha256: ` + sum + `, pluginName: root, pluginConfig: {a: [1]}, failStrategy: FAIL_RELOAD,
+vmConfig: {env: [{name: A, value: b}, {name: B, valueFrom: HOST}, {name: A, valueFrom: HOST}]}}`)
+	require.Empty(t, e.Findings)
+	require.Equal(t, "extensions.istio.io/wasmplugin/shop.a", e.Plugins[0].HTTP.GetName())
+	got := &httpwasmv3.Wasm{}
+	require.NoError(t, e.Plugins[0].HTTP.GetTypedConfig().UnmarshalTo(got))
+	want := read(t, &httpwasmv3.Wasm{}, `{config: {name: shop.a, root_id: root, failure_policy: FAIL_RELOAD,
+configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: '{"a":[1]}'}, vm_config: {runtime: envoy.wasm.runtime.v8,
+environment_variables: {host_env_keys: [B], key_values: {A: b}}, code: {remote: {sha256: `+sum+`, http_uri: {uri: `+
+		`"https://files.internal/a.wasm",
+cluster: "outbound|443||files.internal", timeout: 30s}}}}}}`)
+	require.True(t, proto.Equal(want, got), "%v\n%v", want, got)
+	require.NoError(t, got.ValidateAll())
+	require.NoError(t, of(`{url: "file:///opt/a.wasm"}`).Plugins[0].HTTP.GetTypedConfig().UnmarshalTo(got))
+	require.Equal(t, "/opt/a.wasm", got.GetConfig().GetVmConfig().GetCode().GetLocal().GetFilename())
+	require.Nil(t, got.GetConfig().GetConfiguration())
+
+	const image = "images are fetched by Istio's agent, and not by Envoy: put the module on the machine (file://), or on a web server"
+	for _, tt := range []struct{ spec, found string }{
+		{"{url: 'oci://image'}", "spec.url: " + image},
+		{"{url: image}", "spec.url: " + image},
+		{"{url: 'http://files.internal/a'}", "spec.sha256: Envoy fetches nothing of which it does not know the checksum"},
+		{"{url: 'http://none.internal/a', sha256: " + sum + "}", "spec.url: there is no service none.internal here"},
+	} {
+		e := of(tt.spec)
+		require.Equal(t, tt.found+": requests get 403", e.Findings[0].Field+": "+e.Findings[0].Why)
+		deny := &httprbacv3.RBAC{}
+		require.NoError(t, e.Plugins[0].HTTP.GetTypedConfig().UnmarshalTo(deny))
+		require.NotNil(t, deny.GetRules(), "a filter without rules lets everything pass")
+		require.Empty(t, deny.GetRules().GetPolicies())
+
+		open := tt.spec[:len(tt.spec)-1] + ", failStrategy: FAIL_OPEN}"
+		require.Empty(t, of(open).Plugins)
+		require.Equal(t, tt.found+": the plugin is left out", of(open).Findings[0].Field+": "+of(open).Findings[0].Why)
+
+		e = of(tt.spec[:len(tt.spec)-1] + ", type: NETWORK}")
+		closed := &rbacfilterv3.RBAC{}
+		require.NoError(t, e.Plugins[0].Network.GetTypedConfig().UnmarshalTo(closed))
+		require.NotNil(t, closed.GetRules())
+		require.NoError(t, closed.ValidateAll())
+	}
+}
+
+// Plugins stand among the filters that enforce security where istiod puts them, those of one phase by priority.
+func TestPluginsInOrder(t *testing.T) {
+	plugin := func(namespace, name string, spec string) *WasmPlugin {
+		o := object(resource.WasmPlugin, namespace, name, 0, read(t, &extensionsv1alpha1.WasmPlugin{}, "{url: 'file:///a', "+spec+"}"))
+		return &o
+	}
+	e := Of(nil, []*WasmPlugin{
+		plugin("istio-system", "root", "phase: AUTHZ"), plugin("shop", "none", "phase: AUTHZ"), plugin("shop", "low",
+			"phase: AUTHZ, priority: -5"),
+		plugin("istio-system", "high", "phase: AUTHZ, priority: 5"), plugin("shop", "authn", "phase: AUTHN"), plugin("shop", "stats",
+			"phase: STATS"),
+		plugin("shop", "any", ""), plugin("shop", "server", "match: [{mode: SERVER}]"), plugin("shop", "port",
+			"match: [{ports: [{number: 81}]}]"),
+		plugin("shop", "both", "match: [{mode: SERVER}, {mode: CLIENT, ports: [{number: 80}]}]"), plugin("shop", "tcp",
+			"type: NETWORK, phase: AUTHZ"),
+	}, model.Profile{Namespace: "shop"}, nil)
+	at := Place{Mode: typev1beta1.WorkloadMode_CLIENT, Port: 80}
+	http := func(names ...string) (list []*hcmv3.HttpFilter) {
+		for _, name := range names {
+			list = append(list, &hcmv3.HttpFilter{Name: "envoy.filters.http." + name})
+		}
+		return list
+	}
+	const wasm = "extensions.istio.io/wasmplugin/"
+	for _, tt := range []struct{ filters, want []string }{
+		{
+			[]string{"rbac", "ext_authz", "jwt_authn", "rbac", "fault", "router"},
+			[]string{
+				"rbac", "ext_authz", "shop.authn", "jwt_authn", "istio-system.high", "shop.low", "shop.none", "istio-system.root",
+				"rbac", "shop.stats",
+				"shop.any", "shop.both", "fault", "router",
+			},
+		},
+		{
+			[]string{"rbac", "router"},
+			[]string{
+				"shop.authn", "istio-system.high", "shop.low", "shop.none", "istio-system.root", "rbac", "shop.stats", "shop.any",
+				"shop.both", "router",
+			},
+		},
+	} {
+		m := &hcmv3.HttpConnectionManager{HttpFilters: http(tt.filters...)}
+		AddHTTP(e, m, at)
+		var names []string
+		for _, f := range m.GetHttpFilters() {
+			name := f.GetName()
+			for _, prefix := range []string{"envoy.filters.http.", wasm} {
+				name = strings.TrimPrefix(name, prefix)
+			}
+			names = append(names, name)
+		}
+		require.Equal(t, tt.want, names)
+	}
+	list := AddNetwork(e, []*listenerv3.Filter{{Name: "envoy.filters.network.rbac"}, {Name: "tcp"}}, at)
+	require.Equal(t, wasm+"shop.tcp", list[0].GetName())
+	require.Equal(t, "envoy.filters.network.rbac", list[1].GetName())
+	require.Len(t, list, 3)
+}
+
+// A plugin of a phase of a newer version may refuse requests, so it is not left out.
+func TestPluginOfAnUnknownPhase(t *testing.T) {
+	p := object(resource.WasmPlugin, "default", "p", 0, &extensionsv1alpha1.WasmPlugin{Url: "file:///a.wasm", Phase: 17})
+	m := &hcmv3.HttpConnectionManager{}
+	AddHTTP(Of(nil, []*WasmPlugin{&p}, model.Profile{}, nil), m, Place{})
+	require.Len(t, m.GetHttpFilters(), 1)
+}

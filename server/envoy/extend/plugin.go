@@ -1,0 +1,244 @@
+package extend
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	httpwasmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	rbacfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
+	wasmfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/wasm/v3"
+	wasmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/wasm/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
+	typev1beta1 "istio.io/api/type/v1beta1"
+
+	"tributary/server/envoy/model"
+)
+
+const (
+	wasmRuntime  = "envoy.wasm.runtime.v8"
+	fetchTimeout = 30 * time.Second // of a module
+)
+
+// comparePlugins orders WasmPlugins by priority, the highest first; then those of the clients' namespace come before those of the root
+// namespace, and older ones first.
+func comparePlugins(a, b *WasmPlugin, client model.Profile) int {
+	priority := func(o *WasmPlugin) int32 {
+		if p := o.Spec.GetPriority(); p != nil {
+			return p.GetValue()
+		}
+		return math.MinInt32
+	}
+	wide := func(o *WasmPlugin) int {
+		if o.Key.Namespace == client.Namespace {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(priority(b), priority(a)), cmp.Compare(wide(a), wide(b)), a.Compare(b))
+}
+
+// plugin returns the filter of a WasmPlugin. One that cannot be run refuses everything, unless it may fail: then it is nil.
+func plugin(o *WasmPlugin, cluster func(host string, port uint32) (name, why string), found *model.Findings) *model.Plugin {
+	spec, name := o.Spec, o.Key.Namespace+"."+o.Key.Name
+	filter := pluginPrefix + name
+	network := spec.GetType() == extensionsv1alpha1.PluginType_NETWORK
+	p := &model.Plugin{Spec: spec}
+	code, field, why := codeOf(spec, cluster)
+	if why != "" {
+		at := model.Place{Of: o.Key, Field: field}
+		switch {
+		case spec.GetFailStrategy() == extensionsv1alpha1.FailStrategy_FAIL_OPEN:
+			found.Note(at, "%s: the plugin is left out", why)
+			return nil
+		case network:
+			found.Note(at, "%s: connections are closed", why)
+			p.Network = networkFilterOf(filter, &rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: "wasmplugin."})
+		default:
+			found.Note(at, "%s: requests get 403", why)
+			p.HTTP = httpFilterOf(filter, &httprbacv3.RBAC{Rules: &rbacv3.RBAC{}})
+		}
+		return p
+	}
+	config := &wasmv3.PluginConfig{
+		Name: name, RootId: spec.GetPluginName(), FailurePolicy: failurePolicy(spec),
+		Vm: &wasmv3.PluginConfig_VmConfig{VmConfig: &wasmv3.VmConfig{
+			Runtime: wasmRuntime, Code: code, EnvironmentVariables: environment(spec),
+		}},
+	}
+	if len(spec.GetPluginConfig().GetFields()) > 0 {
+		text, _ := json.Marshal(spec.GetPluginConfig().AsMap()) // it was decoded from JSON
+		config.Configuration = model.ToAny(wrapperspb.String(string(text)))
+	}
+	if network {
+		p.Network = networkFilterOf(filter, &wasmfilterv3.Wasm{Config: config})
+	} else {
+		p.HTTP = httpFilterOf(filter, &httpwasmv3.Wasm{Config: config})
+	}
+	return p
+}
+
+func failurePolicy(spec *extensionsv1alpha1.WasmPlugin) wasmv3.FailurePolicy {
+	switch spec.GetFailStrategy() {
+	case extensionsv1alpha1.FailStrategy_FAIL_OPEN:
+		return wasmv3.FailurePolicy_FAIL_OPEN
+	case extensionsv1alpha1.FailStrategy_FAIL_RELOAD:
+		return wasmv3.FailurePolicy_FAIL_RELOAD
+	}
+	return wasmv3.FailurePolicy_FAIL_CLOSED
+}
+
+// environment returns the environment variables of a plugin. One that it has a value for is not read from the Envoy's environment: Envoy
+// refuses what has both.
+func environment(spec *extensionsv1alpha1.WasmPlugin) *wasmv3.EnvironmentVariables {
+	all := &wasmv3.EnvironmentVariables{KeyValues: make(map[string]string)}
+	for _, e := range spec.GetVmConfig().GetEnv() {
+		if e.GetValueFrom() == extensionsv1alpha1.EnvValueSource_INLINE {
+			all.KeyValues[e.GetName()] = e.GetValue()
+		}
+	}
+	for _, e := range spec.GetVmConfig().GetEnv() {
+		if _, has := all.GetKeyValues()[e.GetName()]; e.GetValueFrom() == extensionsv1alpha1.EnvValueSource_HOST && !has &&
+			!slices.Contains(all.GetHostEnvKeys(), e.GetName()) {
+			all.HostEnvKeys = append(all.HostEnvKeys, e.GetName())
+		}
+	}
+	if len(all.GetKeyValues())+len(all.GetHostEnvKeys()) == 0 {
+		return nil
+	}
+	return all
+}
+
+// codeOf returns where Envoy has the module of a plugin from, or why it has none, and because of which field.
+func codeOf(spec *extensionsv1alpha1.WasmPlugin, cluster func(host string, port uint32) (name, why string)) (code *corev3.AsyncDataSource,
+	field, why string,
+) {
+	at, err := url.Parse(spec.GetUrl())
+	if err != nil {
+		return nil, "spec.url", "it is no URL"
+	}
+	port := uint32(80)
+	switch at.Scheme {
+	case "file":
+		return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Local{Local: &corev3.DataSource{
+			Specifier: &corev3.DataSource_Filename{Filename: strings.TrimPrefix(spec.GetUrl(), "file://")},
+		}}}, "", ""
+	case "http":
+	case "https":
+		port = 443
+	default:
+		return nil, "spec.url", "images are fetched by Istio's agent, and not by Envoy: put the module on the machine (file://), or on a " +
+			"web server"
+	}
+	if spec.GetSha256() == "" {
+		return nil, "spec.sha256", "Envoy fetches nothing of which it does not know the checksum"
+	}
+	if number, err := strconv.ParseUint(at.Port(), 10, 16); err == nil {
+		port = uint32(number)
+	}
+	name, why := cluster(at.Hostname(), port)
+	if why != "" {
+		return nil, "spec.url", why
+	}
+	return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Remote{Remote: &corev3.RemoteDataSource{
+		HttpUri: &corev3.HttpUri{
+			Uri: at.String(), Timeout: durationpb.New(fetchTimeout), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: name},
+		},
+		Sha256: spec.GetSha256(),
+	}}}, "", ""
+}
+
+// Place is the listener that filters of plugins are added to.
+type Place struct {
+	Mode typev1beta1.WorkloadMode // SERVER for inbound connections, else CLIENT
+	Port uint32
+}
+
+// has says whether a plugin is for a listener.
+func (l Place) has(p *model.Plugin) bool {
+	matches := p.Spec.GetMatch()
+	return len(matches) == 0 || slices.ContainsFunc(matches, func(m *extensionsv1alpha1.WasmPlugin_TrafficSelector) bool {
+		mode := m.GetMode()
+		return (mode == typev1beta1.WorkloadMode_UNDEFINED || mode == typev1beta1.WorkloadMode_CLIENT_AND_SERVER || mode == l.Mode) &&
+			(len(m.GetPorts()) == 0 || slices.ContainsFunc(m.GetPorts(), func(s *typev1beta1.PortSelector) bool { return s.GetNumber() == l.Port }))
+	})
+}
+
+// AddHTTP adds the HTTP filters of plugins among the filters that enforce security, with which the list begins, as istiod orders them.
+func AddHTTP(e *model.Extension, m *hcmv3.HttpConnectionManager, at Place) {
+	m.HttpFilters = among(e, at, m.GetHttpFilters(), func(p *model.Plugin) *hcmv3.HttpFilter { return p.HTTP })
+}
+
+// AddNetwork adds the network filters of plugins among the filters that enforce security, with which the list begins.
+func AddNetwork(e *model.Extension, list []*listenerv3.Filter, at Place) []*listenerv3.Filter {
+	return among(e, at, list, func(p *model.Plugin) *listenerv3.Filter { return p.Network })
+}
+
+func among[F interface {
+	comparable
+	GetName() string
+}](e *model.Extension, at Place, list []F, filterOf func(*model.Plugin) F,
+) (all []F) {
+	var none F
+	if e == nil || !slices.ContainsFunc(e.Plugins, func(p *model.Plugin) bool { return filterOf(p) != none }) {
+		return list
+	}
+	custom, tokens, rest := 0, 0, slices.IndexFunc(list, func(f F) bool { return !isSecurity(f.GetName()) })
+	if rest < 0 {
+		rest = len(list)
+	}
+	for i, f := range list[:rest] {
+		switch {
+		case strings.HasSuffix(f.GetName(), ".ext_authz"):
+			custom = i + 1
+		case strings.HasSuffix(f.GetName(), ".jwt_authn"):
+			tokens = i + 1
+		}
+	}
+	tokens = max(tokens, custom)
+	of := func(phases ...extensionsv1alpha1.PluginPhase) {
+		for _, phase := range phases {
+			for _, p := range e.Plugins {
+				if f := filterOf(p); f != none && phaseOf(p) == phase && at.has(p) {
+					all = append(all, f)
+				}
+			}
+		}
+	}
+	all = append(all, list[:custom]...)
+	of(extensionsv1alpha1.PluginPhase_AUTHN)
+	all = append(all, list[custom:tokens]...)
+	of(extensionsv1alpha1.PluginPhase_AUTHZ)
+	all = append(all, list[tokens:rest]...)
+	of(extensionsv1alpha1.PluginPhase_STATS, extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE)
+	return append(all, list[rest:]...)
+}
+
+// phaseOf is the phase of a plugin: one of a newer version is none in particular, so that the plugin is not left out.
+func phaseOf(p *model.Plugin) extensionsv1alpha1.PluginPhase {
+	if _, known := extensionsv1alpha1.PluginPhase_name[int32(p.Spec.GetPhase())]; !known {
+		return extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE
+	}
+	return p.Spec.GetPhase()
+}
+
+func httpFilterOf(name string, config proto.Message) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: model.ToAny(config)}}
+}
+
+func networkFilterOf(name string, config proto.Message) *listenerv3.Filter {
+	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(config)}}
+}

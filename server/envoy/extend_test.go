@@ -1,0 +1,126 @@
+package envoy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/xds"
+)
+
+func envoyFilter(namespace, name, spec string) string {
+	return fmt.Sprintf("apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: %s, namespace: %s}\nspec: "+
+		"%s\n---\n", name, namespace, spec)
+}
+
+// Only the clients for whom a patch is get another cluster, all others share theirs; and when the patch goes, all share it again.
+func TestPatchesAreForSome(t *testing.T) {
+	var table memstore.Table
+	table.Apply(decoded(t, shared), nil)
+	c := catalogOfTable(&table)
+	since := table.Snapshot().Revision()
+	clients := []*corev3.Node{
+		node("default", "NONE", ""), nodeWith(node("default", "NONE", ""), "app", "two"), node("shop", "NONE", ""), node("default", "",
+			"gRPC Go"),
+		versioned(node("default", "NONE", "")), gatewayNode("default"),
+	}
+	is := func(what string, want ...bool) {
+		t.Helper()
+		for i, n := range clients {
+			for name, m := range dump(t, c, n) {
+				if cluster, ok := m.(*clusterv3.Cluster); ok && strings.HasSuffix(name, "|one.internal") {
+					require.Equal(t, want[i], cluster.GetLbPolicy() == clusterv3.Cluster_RANDOM, "%s: client %d", what, i)
+				}
+			}
+		}
+	}
+	change := func(text string, gone ...resource.Key) {
+		t.Helper()
+		table.Apply(decoded(t, text), gone)
+		keys, snap, ok := table.Changes(since)
+		require.True(t, ok)
+		c.update(keys, snap, true, true)
+		since = snap.Revision()
+	}
+	const random = "patch: {operation: MERGE, value: {lb_policy: RANDOM}}"
+	is("nothing", false, false, false, false, false, false)
+	change(envoyFilter("default", "a", "{workloadSelector: {labels: {app: two}}, configPatches: [{applyTo: CLUSTER, "+random+"}]}"))
+	is("labels", false, true, false, false, false, false)
+	change(envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND}, "+random+"}]}"))
+	is("namespace", true, true, false, false, true, false)
+	change(envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {context: GATEWAY}, "+random+"}]}"))
+	is("context", false, false, false, false, false, true)
+	change(envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {proxyVersion: 1.27.*}}, "+random+"}]}"))
+	is("version", false, false, false, false, true, false)
+	change(envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {metadata: {NAMESPACE: shop}}}, "+random+"}]}"))
+	is("metadata of another namespace", false, false, false, false, false, false)
+	change(envoyFilter("istio-system", "b", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {metadata: {NAMESPACE: shop}}}, "+
+		""+random+"}]}"))
+	is("metadata", false, false, true, false, false, false)
+	change(envoyFilter("istio-system", "b", "{configPatches: [{applyTo: CLUSTER, "+random+"}]}"))
+	is("all", true, true, true, false, true, true)
+	key := func(namespace, name string) resource.Key {
+		return resource.Key{Kind: resource.EnvoyFilter, Namespace: namespace, Name: name}
+	}
+	change("", key("default", "a"), key("istio-system", "b"))
+	is("nothing left", false, false, false, false, false, false)
+	fresh := catalogOfTable(&table)
+	for _, n := range clients {
+		want, got := dump(t, fresh, n), dump(t, c, n)
+		require.Len(t, got, len(want))
+		for name := range want {
+			require.True(t, proto.Equal(want[name], got[name]), name)
+		}
+	}
+}
+
+// A patch that changes nothing for anybody is named, but not one that does so for some client; so are those that are refused.
+func TestPatchesWithoutEffect(t *testing.T) {
+	const route = "patch: {operation: ADD, value: {name: %s, domains: [%s]}}"
+	text := shared + "---\n" + envoyFilter("default", "a", "{configPatches: ["+
+		"{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {name: '80'}}, "+fmt.Sprintf(route, "own", "own.internal")+"}, "+
+		"{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {name: '81'}}, "+fmt.Sprintf(route, "none", "none.internal")+"}, "+
+		"{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {name: '80'}}, "+fmt.Sprintf(route, "two", "two.internal")+"}, "+
+		"{applyTo: LISTENER, match: {context: SIDECAR_INBOUND}, patch: {operation: REMOVE}}]}")
+	c := catalogOf(t, text)
+	n := node("default", "NONE", "")
+	dump(t, c, n)
+	key := resource.Key{Kind: resource.EnvoyFilter, Namespace: "default", Name: "a"}
+	require.Equal(t, []string{
+		"spec.configPatches[1] has no effect on Envoys: no client has anything that it matches",
+		"spec.configPatches[3] has no effect on Envoys: no client has anything that it matches",
+		"spec.configPatches[2] has no effect on Envoys: Envoy would refuse it: several virtual hosts of 80 have the domain two.internal",
+	}, c.WithoutEffect(c.view.Snapshot().Get(key)))
+	require.Contains(t, c.Affected(), key)
+	require.Contains(t, c.mesh.OfNoHost(model.ProfileOf(n)), key)
+	require.NotContains(t, c.mesh.OfNoHost(model.ProfileOf(node("shop", "NONE", ""))), key)
+}
+
+// Routes that are patched are sent in full to clients that ask for virtual hosts, and clusters that are added are there for them.
+func TestPatchesOnDemand(t *testing.T) {
+	n := node("default", "NONE", "")
+	p := model.ProfileOf(n)
+	p.OnDemand = true
+	routes := func(text string) string {
+		c := catalogOf(t, text)
+		s := c.newScope(p)
+		all := dumpOf(t, map[string]*xds.Collection{xds.RouteURL: s.routes, xds.ClusterURL: s.clusters})
+		require.Equal(t, text != shared, all[xds.ClusterURL+"/own"] != nil)
+		return fmt.Sprint(all[xds.RouteURL+"/80"])
+	}
+	require.Contains(t, routes(shared), "vhds")
+	patched := routes(shared + "---\n" + envoyFilter("default", "a", "{configPatches: [{applyTo: HTTP_ROUTE, patch: {operation: "+
+		"INSERT_FIRST, value: "+
+		"{match: {path: /own}, route: {cluster: own}}}}, {applyTo: CLUSTER, patch: {operation: ADD, value: {name: own}}}]}"))
+	require.NotContains(t, patched, "vhds")
+	require.Contains(t, patched, "one.internal")
+	require.Contains(t, patched, "/own")
+}

@@ -1,0 +1,171 @@
+package envoy
+
+import (
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/xds"
+)
+
+const mutualMesh = `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: a, namespace: shop}
+spec:
+  hosts: [a.example]
+  location: MESH_INTERNAL
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  resolution: STATIC
+  endpoints: [{address: 10.0.0.1, serviceAccount: a}, {address: 10.0.0.2}]
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: default}
+spec: {servers: [{port: {number: 443, name: mutual, protocol: TLS}, hosts: ["*"], tls: {mode: ISTIO_MUTUAL}}]}
+`
+
+// mutualNames returns the names that a cluster accepts in certificates, and whether it uses mutual TLS.
+func mutualNames(t *testing.T, all map[string]proto.Message) (names []string, is bool) {
+	t.Helper()
+	c, ok := all[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+	require.True(t, ok)
+	if len(c.GetTransportSocketMatches()) == 0 {
+		return nil, false
+	}
+	var tls tlsv3.UpstreamTlsContext
+	require.NoError(t, c.GetTransportSocketMatches()[0].GetTransportSocket().GetTypedConfig().UnmarshalTo(&tls))
+	require.Equal(t, "outbound_.80_._.a.example", tls.GetSni())
+	for _, m := range tls.GetCommonTlsContext().GetCombinedValidationContext().GetDefaultValidationContext().GetMatchTypedSubjectAltNames() {
+		names = append(names, m.GetMatcher().GetExact())
+	}
+	return names, true
+}
+
+// authenticatedOf returns for each endpoint whether it is connected to by mutual TLS.
+func authenticatedOf(t *testing.T, all map[string]proto.Message) (list []bool) {
+	t.Helper()
+	a, ok := all[xds.EndpointURL+"/outbound|80||a.example"].(*endpointv3.ClusterLoadAssignment)
+	require.True(t, ok)
+	for _, e := range a.GetEndpoints()[0].GetLbEndpoints() {
+		list = append(list, e.GetMetadata().GetFilterMetadata()["envoy.transport_socket_match"] != nil)
+	}
+	return list
+}
+
+// Clients with an identity use mutual TLS as the mesh says at the time; those without do not, and are not told what others are told.
+func TestMutualTLSFollowsTheMesh(t *testing.T) {
+	with, without := nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), node("default", "NONE", "")
+	byFiles := nodeAs(node("default", "NONE", ""), "/etc/identity")
+	table := new(memstore.Table)
+	table.Apply(decoded(t, mutualMesh), nil)
+	c := New(table, Options{})
+	c.update(nil, table.Snapshot(), false, true)
+	stay := see(t, c, []*corev3.Node{with, without, byFiles})
+	told := func(i int) map[string]proto.Message { return dumpOf(t, stay.all[i]) }
+	change := func(text string) {
+		t.Helper()
+		from := table.Snapshot().Revision()
+		table.Apply(decoded(t, text), nil)
+		keys, snap, ok := table.Changes(from)
+		require.True(t, ok)
+		c.update(keys, snap, true, true)
+		_, is := mutualNames(t, told(1))
+		require.False(t, is, "without an identity")
+		require.Equal(t, []bool{false, false}, authenticatedOf(t, told(1)))
+	}
+	expect := func(is bool, want ...string) {
+		t.Helper()
+		names, has := mutualNames(t, told(0))
+		require.Equal(t, is, has)
+		require.Equal(t, want, names)
+	}
+	for i, certificate := range map[int]string{0: "default", 2: "file-cert:/etc/identity/cert-chain.pem~/etc/identity/key.pem"} {
+		c, ok := told(i)[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+		require.True(t, ok)
+		var tls tlsv3.UpstreamTlsContext
+		require.NoError(t, c.GetTransportSocketMatches()[0].GetTransportSocket().GetTypedConfig().UnmarshalTo(&tls))
+		require.Equal(t, certificate, tls.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs()[0].GetName(), "each its own")
+	}
+	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
+	require.Equal(t, []bool{true, false}, authenticatedOf(t, told(0)), "only who has a service account")
+
+	const peers = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: p, namespace: "
+	change(peers + "shop}\nspec: {mtls: {mode: DISABLE}}\n")
+	expect(false)
+	change(peers + "shop}\nspec: {mtls: {mode: STRICT}}\n")
+	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
+	change(peers + "istio-system}\nspec: {mtls: {mode: DISABLE}}\n")
+	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
+	require.Equal(t, []bool{false, false}, authenticatedOf(t, told(0)), "what a ServiceEntry lists is in no namespace, as with istiod")
+	change(peers + "istio-system}\nspec: {}\n")
+
+	const config = "apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: "
+	change(config + "{trustDomain: example.org, trustDomainAliases: [old.example]}\n")
+	expect(true, "spiffe://example.org/ns/shop/sa/a", "spiffe://old.example/ns/shop/sa/a")
+	change(config + "{enableAutoMtls: false}\n")
+	expect(false)
+	change(config + "{}\n")
+	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
+}
+
+// Servers of ISTIO_MUTUAL run on gateways with an identity, which has its secrets if it is a directory. Without one the server is left out,
+// which is said.
+func TestMutualServersNeedAnIdentity(t *testing.T) {
+	c := catalogOf(t, mutualMesh)
+	const listener = xds.ListenerURL + "/0.0.0.0_443"
+	require.NotNil(t, dump(t, c, nodeAs(gatewayNode("default"), model.IdentitySPIRE))[listener])
+	all := dump(t, c, nodeAs(gatewayNode("default"), "/etc/identity"))
+	require.NotNil(t, all[listener])
+	const cert, roots = xds.SecretURL + "/file-cert:/etc/identity/cert-chain.pem~/etc/identity/key.pem",
+		xds.SecretURL + "/file-root:/etc/identity/root-cert.pem"
+	require.NotNil(t, all[cert])
+	require.NotNil(t, all[roots])
+
+	require.Nil(t, dump(t, c, gatewayNode("default"))[listener])
+	require.Nil(t, dump(t, c, nodeAs(gatewayNode("default"), "elsewhere"))[listener], "that is no identity")
+	r := decoded(t, mutualMesh)[1]
+	require.Contains(t, c.WithoutEffect(r), "spec.servers[0].tls.mode has no effect on Envoys: the gateway has no identity: "+
+		"the server is left out (gateways in default)")
+}
+
+// A policy that has the files of an identity for MUTUAL takes nothing of it away when it goes.
+func TestIdentityOutlivesPoliciesOfItsFiles(t *testing.T) {
+	table := new(memstore.Table)
+	table.Apply(decoded(t, mutualMesh+`---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: files, namespace: default}
+spec:
+  host: a.example
+  trafficPolicy:
+    tls:
+      mode: MUTUAL
+      clientCertificate: /etc/identity/cert-chain.pem
+      privateKey: /etc/identity/key.pem
+      caCertificates: /etc/identity/root-cert.pem
+`), nil)
+	c := New(table, Options{})
+	c.update(nil, table.Snapshot(), false, true)
+	stay := see(t, c, []*corev3.Node{nodeAs(node("default", "NONE", ""), "/etc/identity")})
+	secrets := func() (n int) {
+		for range stay.all[0][xds.SecretURL].All() {
+			n++
+		}
+		return n
+	}
+	require.Equal(t, 2, secrets())
+	from := table.Snapshot().Revision()
+	table.Apply(nil, []resource.Key{{Kind: resource.DestinationRule, Namespace: "default", Name: "files"}})
+	keys, snap, _ := table.Changes(from)
+	c.update(keys, snap, true, true)
+	require.Equal(t, 2, secrets())
+}

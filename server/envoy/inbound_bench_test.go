@@ -1,0 +1,85 @@
+package envoy
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// BenchmarkAnEndpointChanges is one endpoint of a service that comes and goes while 1,000 clients with redirection are connected: replicas
+// of one service, or each of another one; and, of 10,000 WorkloadEntries that services select, one that comes and goes.
+func BenchmarkAnEndpointChanges(b *testing.B) {
+	const services, each = 1000, 10
+	object := func(kind resource.Kind, name string, labels map[string]string, spec any) *resource.Resource {
+		meta := resource.Meta{Key: resource.Key{Kind: kind, Namespace: "shop", Name: name}, Labels: labels}
+		var r *resource.Resource
+		var err error
+		switch spec := spec.(type) {
+		case *networking.ServiceEntry:
+			r, err = resource.New(meta, spec)
+		case *networking.WorkloadEntry:
+			r, err = resource.New(meta, spec)
+		}
+		require.NoError(b, err)
+		return r
+	}
+	address := func(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", j, i/250, i%250) }
+	entry := func(i, endpoints int) *resource.Resource {
+		spec := &networking.ServiceEntry{
+			Hosts: []string{fmt.Sprintf("s%d.internal", i)}, Resolution: networking.ServiceEntry_STATIC,
+			Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
+		}
+		for j := range endpoints {
+			spec.Endpoints = append(spec.Endpoints, &networking.WorkloadEntry{Address: address(i, j)})
+		}
+		return object(resource.ServiceEntry, fmt.Sprint("s", i), nil, spec)
+	}
+	client := func(b *testing.B, s *steps, address string) {
+		n := &corev3.Node{Id: "sidecar~" + address + "~vm.shop~shop.svc.cluster.local", Metadata: node("shop", "REDIRECT", "").GetMetadata()}
+		_, release, err := s.c.Collection(context.Background(), n, xds.EndpointURL)
+		require.NoError(b, err)
+		b.Cleanup(release)
+	}
+	for _, of := range []string{"replicas", "different", "selected"} {
+		b.Run(of, func(b *testing.B) {
+			var first []*resource.Resource
+			if of == "selected" {
+				for i := range 100 {
+					first = append(first, object(resource.ServiceEntry, fmt.Sprint("all", i), nil, &networking.ServiceEntry{
+						Hosts: []string{fmt.Sprintf("all%d.internal", i)}, Resolution: networking.ServiceEntry_STATIC,
+						Ports:            []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
+						WorkloadSelector: &networking.WorkloadSelector{Labels: map[string]string{"app": fmt.Sprint(i / 10)}},
+					}))
+				}
+				for i := range services * each {
+					first = append(first, object(resource.WorkloadEntry, fmt.Sprint("w", i), map[string]string{"app": fmt.Sprint(i % 10)},
+						&networking.WorkloadEntry{Address: address(i%services, i/services)}))
+				}
+			} else {
+				for i := range services {
+					first = append(first, entry(i, each))
+				}
+			}
+			s := newSteps(Options{}, first...)
+			for i := range 1000 {
+				client(b, s, address(map[string]int{"replicas": 0, "different": i, "selected": i}[of], 0))
+			}
+			b.ReportMetric(float64(len(s.c.following)), "profiles")
+			for i := 0; b.Loop(); i++ {
+				if of == "selected" {
+					s.apply([]*resource.Resource{object(resource.WorkloadEntry, "w7", map[string]string{"app": "7"},
+						&networking.WorkloadEntry{Address: address(7, 0), Weight: uint32(1 + i%2)})}) //nolint:gosec // it is small
+				} else {
+					s.apply([]*resource.Resource{entry(7, each-i%2)})
+				}
+			}
+		})
+	}
+}

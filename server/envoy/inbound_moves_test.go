@@ -1,0 +1,154 @@
+package envoy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/xds"
+)
+
+// withAddresses is a node that says these addresses of its instance.
+func withAddresses(addresses string, n *corev3.Node) *corev3.Node {
+	n.Metadata.Fields["INSTANCE_IPS"] = structpb.NewStringValue(addresses)
+	return n
+}
+
+// The oldest service decides the protocol of a port, also if the services are of different addresses of the client, and when their ages
+// change.
+func TestAgesOfServicesAtSeveralAddresses(t *testing.T) {
+	service := func(name, protocol, address string, day int) string {
+		text := strings.Replace(serviceAt(name, 80, "{address: "+address+"}"), "protocol: HTTP", "protocol: "+protocol, 1)
+		return strings.Replace(text, "namespace: shop}", fmt.Sprintf("namespace: shop, creationTimestamp: '2026-01-%02dT00:00:00Z'}", day), 1)
+	}
+	s := newSteps(Options{}, decoded(t, service("one", "HTTP", "10.0.0.1", 1)+service("two", "TCP", "fd00::1", 2))...)
+	n := withAddresses("10.0.0.1,fd00::1", node("shop", "REDIRECT", ""))
+	inbound := func(by *asked) string {
+		p := model.ProfileOf(n)
+		leave := s.c.narrow(&p, n, by)
+		t.Cleanup(leave)
+		return p.Inbound
+	}
+	stays := &asked{}
+	was := inbound(stays)
+	s.apply(decoded(t, service("one", "HTTP", "10.0.0.1", 3)))
+	require.NotEqual(t, was, inbound(&asked{}), "the other one is the oldest")
+	require.Positive(t, stays.n)
+}
+
+// What a client says of its addresses is bounded: a zone of an address could be of any length.
+func TestAddressesAreSmall(t *testing.T) {
+	n := withAddresses("2001:db8::1%"+strings.Repeat("z", 1<<20), node("shop", "REDIRECT", ""))
+	require.Empty(t, model.AddressesOf(n))
+	n = node("shop", "REDIRECT", "")
+	require.Empty(t, model.AddressesOf(at("2001:db8::1%zone", n)))
+}
+
+// A rule for the name of an ingress listener that no service has comes and goes.
+func TestRuleForAnIngressWithoutAService(t *testing.T) {
+	s := newSteps(Options{}, decoded(t, `
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: in, namespace: shop}
+spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, bind: 127.0.0.1, defaultEndpoint: "127.0.0.1:8080"}]}
+`)...)
+	n := at("10.0.0.1", node("shop", "NONE", ""))
+	coll, release, err := s.c.Collection(t.Context(), n, xds.ClusterURL)
+	require.NoError(t, err)
+	defer release()
+	s.apply(decoded(t, `
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: d, namespace: shop}
+spec: {host: "*", trafficPolicy: {connectionPool: {tcp: {maxConnections: 5}}}}
+`))
+	fresh := catalogOfTable(&s.table)
+	want, got := dump(t, fresh, n), dumpOf(t, map[string]*xds.Collection{xds.ClusterURL: coll})
+	name := xds.ClusterURL + "/inbound|9080||"
+	require.True(t, proto.Equal(want[name], got[name]), "%v\n%v", want[name], got[name])
+}
+
+// An ingress listener that begins to depend on the address of the workload is not away meanwhile.
+func TestIngressThatBeginsToNeedAnAddress(t *testing.T) {
+	sidecar := func(to string) string {
+		return fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: in, namespace: shop}
+spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, bind: 127.0.0.1, defaultEndpoint: "%s:8080"}]}
+`, to)
+	}
+	s := newSteps(Options{}, decoded(t, sidecar("127.0.0.1"))...)
+	n := at("10.0.0.1", node("shop", "NONE", ""))
+	seen := see(t, s.c, []*corev3.Node{n})
+	first := seen.all[0][xds.ListenerURL]
+	require.NotNil(t, first.Get("127.0.0.1_9080"))
+	s.apply(decoded(t, sidecar("0.0.0.0"))) // the sight requires that its client is moved to what it had
+	require.NotSame(t, first, seen.all[0][xds.ListenerURL])
+	require.NotNil(t, seen.all[0][xds.ListenerURL].Get("127.0.0.1_9080"))
+}
+
+// Clients with addresses that they make up do not hold up changes for longer than one of them takes.
+func TestManyAddressesDoNotHoldUpChanges(t *testing.T) {
+	service := func(name, address string, day int) *resource.Resource {
+		spec := &networking.ServiceEntry{
+			Hosts: []string{name + ".internal"}, Resolution: networking.ServiceEntry_STATIC,
+			Ports:     []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
+			Endpoints: []*networking.WorkloadEntry{{Address: address}},
+		}
+		key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}
+		r, err := resource.New(resource.Meta{Key: key, Created: time.Unix(int64(day), 0)}, spec)
+		require.NoError(t, err)
+		return r
+	}
+	var first []*resource.Resource
+	for i := range 2000 {
+		first = append(first, service(fmt.Sprint("s", i), fmt.Sprintf("10.0.%d.%d", i/250, i%250), 1))
+	}
+	s := newSteps(Options{}, first...)
+	come := func(i int) {
+		text := ""
+		for j := range model.MaxAddresses {
+			text += fmt.Sprintf(",2001:db8::%x:%x", i, j)
+		}
+		_, release, err := s.c.Collection(context.Background(), withAddresses(text, node("shop", "REDIRECT", "")), xds.ListenerURL)
+		if err == nil {
+			release()
+		}
+	}
+	come(0)
+	begin, done := time.Now(), 0
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range 400 {
+		all.Go(func() {
+			come(i)
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+		})
+	}
+	for before := 0; before < 10; time.Sleep(time.Millisecond) {
+		mu.Lock()
+		before = done
+		mu.Unlock()
+	}
+	s.apply([]*resource.Resource{service("s0", "10.0.0.1", 2)})
+	mu.Lock()
+	before := done
+	mu.Unlock()
+	took := time.Since(begin)
+	all.Wait()
+	require.Less(t, before, 280, "%v of %v", took, time.Since(begin))
+}

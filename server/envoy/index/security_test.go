@@ -1,0 +1,176 @@
+package index
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+	securityv1beta1 "istio.io/api/security/v1beta1"
+	typev1beta1 "istio.io/api/type/v1beta1"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+// put sets an object, or removes it if spec is nil, and returns the hosts that this touches.
+func put(t *testing.T, m *Mesh, kind resource.Kind, namespace, name string, age int64, spec proto.Message) map[string]struct{} {
+	t.Helper()
+	key := resource.Key{Kind: kind, Namespace: namespace, Name: name}
+	var r *resource.Resource
+	if spec != nil {
+		var err error
+		r, err = resource.New(resource.Meta{Key: key, Created: time.Unix(1000-age, 0)}, spec)
+		require.NoError(t, err)
+	}
+	touched := make(map[string]struct{})
+	require.NoError(t, m.Set(key, r, touched))
+	m.TouchOthers(touched)
+	return touched
+}
+
+func gatewayIn(namespace string, labels map[string]string) model.Profile {
+	return model.Profile{Role: model.Ingress, Namespace: namespace, Labels: model.LabelText(labels), Large: true}
+}
+
+// A security object is for the workloads of its namespace, or all of the root namespace, that its labels select, or for that of the Gateway
+// in its namespace to which it refers.
+func TestSecurityObjectsSelectClients(t *testing.T) {
+	gateway := map[string]string{"gateway.networking.k8s.io/gateway-name": "front", "app": "a"}
+	ref := func(group, kind, name, namespace string) *typev1beta1.PolicyTargetReference {
+		return &typev1beta1.PolicyTargetReference{Group: group, Kind: kind, Name: name, Namespace: namespace}
+	}
+	const group = "gateway.networking.k8s.io"
+	for name, tt := range map[string]struct {
+		in       string
+		spec     *securityv1beta1.AuthorizationPolicy
+		of       model.Profile
+		selected bool
+	}{
+		"own namespace":     {"a", &securityv1beta1.AuthorizationPolicy{}, gatewayIn("a", nil), true},
+		"another namespace": {"b", &securityv1beta1.AuthorizationPolicy{}, gatewayIn("a", nil), false},
+		"root namespace":    {model.RootNamespace, &securityv1beta1.AuthorizationPolicy{}, gatewayIn("a", nil), true},
+		"labels": {
+			"a", &securityv1beta1.AuthorizationPolicy{Selector: &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": "a"}}},
+			gatewayIn("a", gateway), true,
+		},
+		"other labels": {
+			"a", &securityv1beta1.AuthorizationPolicy{Selector: &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": "b"}}},
+			gatewayIn("a", gateway), false,
+		},
+		"reference": {
+			"a", &securityv1beta1.AuthorizationPolicy{TargetRefs: []*typev1beta1.PolicyTargetReference{
+				ref(group, "Gateway", "other", ""), ref(group, "Gateway", "front", "a"),
+			}}, gatewayIn("a", gateway), true,
+		},
+		"old reference": {
+			"a", &securityv1beta1.AuthorizationPolicy{TargetRef: ref(group, "Gateway", "front", "")}, gatewayIn("a", gateway), true,
+		},
+		"references before the old one": {
+			"a", &securityv1beta1.AuthorizationPolicy{
+				TargetRef: ref(group, "Gateway", "front", ""), TargetRefs: []*typev1beta1.PolicyTargetReference{ref(group, "Gateway", "x", "")},
+			}, gatewayIn("a", gateway), false,
+		},
+		"reference of the root namespace": {
+			model.RootNamespace, &securityv1beta1.AuthorizationPolicy{TargetRef: ref(group, "Gateway", "front", "")}, gatewayIn("a", gateway), false,
+		},
+		"reference into another namespace": {
+			"a", &securityv1beta1.AuthorizationPolicy{TargetRef: ref(group, "Gateway", "front", "b")}, gatewayIn("a", gateway), false,
+		},
+		"reference of another kind": {
+			"a", &securityv1beta1.AuthorizationPolicy{TargetRef: ref("", "Service", "front", "")}, gatewayIn("a", gateway), false,
+		},
+		"reference without the label": {
+			"a", &securityv1beta1.AuthorizationPolicy{TargetRef: ref(group, "Gateway", "front", "")}, gatewayIn("a", nil), false,
+		},
+		"reference to no name": {
+			"a", &securityv1beta1.AuthorizationPolicy{TargetRef: ref(group, "Gateway", "", "")}, gatewayIn("a", nil), false,
+		},
+	} {
+		m := NewMesh()
+		put(t, m, resource.AuthorizationPolicy, tt.in, "p", 0, tt.spec)
+		narrowed := tt.of
+		m.Selectors.Narrow(&narrowed)
+		for _, p := range []model.Profile{tt.of, narrowed} {
+			require.Equal(t, tt.selected, len(m.Security(p, nil).HTTP) > 0, name)
+			require.Empty(t, slices.Collect(m.Unenforced(p)), name)
+		}
+		p := tt.of
+		p.Role = model.Proxyless
+		require.Nil(t, m.Security(p, nil))
+		require.Equal(t, tt.selected, len(slices.Collect(m.Unenforced(p))) > 0, name)
+	}
+}
+
+// Clients look again at what is asked of them when an object of their namespace changes, one for all, the MeshConfig, or a service to which
+// those lead. What changes nothing is the same.
+func TestWhatIsAskedChanges(t *testing.T) {
+	m := NewMesh()
+	a, b := gatewayIn("a", nil), gatewayIn("b", nil)
+	deny := &securityv1beta1.AuthorizationPolicy{
+		Action: securityv1beta1.AuthorizationPolicy_DENY, Rules: []*securityv1beta1.Rule{{}},
+	}
+	type state struct{ ofA, ofB string }
+	now := func() state { return state{m.Security(a, nil).From, m.Security(b, nil).From} }
+	was := now()
+	change := func(what string, changesA, changesB bool) {
+		t.Helper()
+		is := now()
+		require.Equal(t, changesA, is.ofA != was.ofA, "%s: a changes", what)
+		require.Equal(t, changesB, is.ofB != was.ofB, "%s: b changes", what)
+		was = is
+	}
+	touched := put(t, m, resource.AuthorizationPolicy, "a", "p", 0, deny)
+	change("added", true, false)
+	require.Contains(t, touched, model.GatewayUnit)
+	put(t, m, resource.AuthorizationPolicy, "a", "p", 1, deny)
+	change("as it was, but older", false, false)
+	put(t, m, resource.AuthorizationPolicy, "a", "older", 5, deny)
+	change("another", true, false)
+	put(t, m, resource.AuthorizationPolicy, "a", "older", 5, nil)
+	change("removed", true, false)
+	put(t, m, resource.AuthorizationPolicy, model.RootNamespace, "p", 0, deny)
+	change("for all", true, true)
+	put(t, m, resource.RequestAuthentication, "b", "t", 0, &securityv1beta1.RequestAuthentication{JwtRules: []*securityv1beta1.JWTRule{
+		{Issuer: "i", JwksUri: "http://Keys.internal:8000/k"},
+	}})
+	change("tokens", false, true)
+	service := func(host string, port uint32) *networking.ServiceEntry {
+		return &networking.ServiceEntry{
+			Hosts: []string{host}, Ports: []*networking.ServicePort{{Number: port, Name: "http", Protocol: "HTTP"}},
+			Resolution: networking.ServiceEntry_DNS,
+		}
+	}
+	put(t, m, resource.ServiceEntry, "c", "other", 0, service("other.internal", 8000))
+	change("a service that has no keys", false, false)
+	touched = put(t, m, resource.ServiceEntry, "c", "keys", 0, service("keys.internal", 8000))
+	change("the service of keys", false, true)
+	require.Contains(t, touched, model.GatewayUnit)
+	put(t, m, resource.RequestAuthentication, "b", "t", 0, nil)
+	change("no tokens", false, true)
+	put(t, m, resource.ServiceEntry, "c", "keys", 0, nil)
+	change("nothing leads there", false, false)
+
+	config := &meshv1alpha1.MeshConfig{TrustDomain: "td", ExtensionProviders: []*meshv1alpha1.MeshConfig_ExtensionProvider{{
+		Name: "p", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExtAuthzGrpc{
+			EnvoyExtAuthzGrpc: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationGrpcProvider{
+				Service: "c/Asked.internal", Port: 9000,
+			},
+		},
+	}}}
+	put(t, m, resource.MeshConfig, model.RootNamespace, "mesh", 0, config)
+	change("MeshConfig", true, true) // it is one of the objects
+	put(t, m, resource.AuthorizationPolicy, "a", "asks", 0, &securityv1beta1.AuthorizationPolicy{
+		Action: securityv1beta1.AuthorizationPolicy_CUSTOM, Rules: []*securityv1beta1.Rule{{}},
+		ActionDetail: &securityv1beta1.AuthorizationPolicy_Provider{Provider: &securityv1beta1.AuthorizationPolicy_ExtensionProvider{Name: "p"}},
+	})
+	change("a provider that is not there", true, false)
+	put(t, m, resource.ServiceEntry, "c", "asked", 0, service("asked.internal", 9000))
+	change("the provider", true, false)
+	put(t, m, resource.MeshConfig, model.RootNamespace, "mesh", 0, nil)
+	change("no MeshConfig", true, true)
+	require.Empty(t, m.security.hosts)
+}

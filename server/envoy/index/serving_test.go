@@ -1,0 +1,54 @@
+package index
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+type reviewed struct{ n int }
+
+func (r *reviewed) Review() { r.n++ }
+
+// Addresses that no client has any more are not kept, nor what they served.
+func TestAddressesWithoutClientsAreNotKept(t *testing.T) {
+	m := NewMesh()
+	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web"}
+	set := func(addresses ...string) {
+		spec := &networking.ServiceEntry{
+			Hosts: []string{"web.internal"}, Resolution: networking.ServiceEntry_STATIC,
+			Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
+		}
+		for _, a := range addresses {
+			spec.Endpoints = append(spec.Endpoints, &networking.WorkloadEntry{Address: a})
+		}
+		r, err := resource.New(resource.Meta{Key: key}, spec)
+		require.NoError(t, err)
+		require.NoError(t, m.Set(key, r, make(map[string]struct{})))
+	}
+	set("10.0.0.1", "10.0.0.2")
+	p := model.Profile{Namespace: "shop", Captures: true}
+	by := &reviewed{}
+	twice := []func(){m.Serve(&p, []string{"10.0.0.1"}, by), m.Serve(&p, []string{"10.0.0.1"}, by)}
+	require.NotEmpty(t, p.Inbound)
+	for _, leave := range twice {
+		require.Len(t, m.serving.places, 1)
+		set("10.0.0.1")
+		require.Empty(t, m.Moved())
+		set("10.0.0.2")
+		require.Len(t, m.Moved(), 1)
+		set("10.0.0.1")
+		require.Len(t, m.Moved(), 1)
+		leave()
+		leave()
+	}
+	require.Empty(t, m.serving.places)
+	require.Empty(t, m.serving.byEntry)
+	set("10.0.0.2")
+	require.Empty(t, m.serving.changed)
+	require.Empty(t, m.Moved())
+}

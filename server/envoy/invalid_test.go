@@ -1,0 +1,79 @@
+package envoy
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+const twoGateways = `
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: default}
+spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: shop}
+spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}
+`
+
+// A security object of which no version is valid may deny anything: gateways for which it may be refuse all requests until it is valid,
+// gone, or had from another source.
+func TestInvalidSecurityObjectsDeny(t *testing.T) {
+	deny := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "shop", Name: "deny"}
+	root := resource.Key{Kind: resource.PeerAuthentication, Namespace: "istio-system", Name: "root"}
+	for _, warn := range []bool{false, true} {
+		var invalid []resource.Key
+		var log bytes.Buffer
+		table := new(memstore.Table)
+		table.Apply(decoded(t, twoGateways), nil)
+		c := New(table, Options{
+			Log: slog.New(slog.NewTextHandler(&log, nil)), WarnUnenforced: warn, Invalid: func() []resource.Key { return invalid },
+		})
+		c.update(nil, table.Snapshot(), false, true)
+		for _, n := range nodes { // the clients stay
+			for _, url := range dumped {
+				_, release, err := c.Collection(t.Context(), n, url)
+				require.NoError(t, err)
+				defer release()
+			}
+		}
+		refusing := func(namespace string) bool {
+			l := dump(t, c, gatewayNode(namespace))[xds.ListenerURL+"/0.0.0.0_80"]
+			require.NotNil(t, l)
+			text, err := protojson.Marshal(l)
+			require.NoError(t, err)
+			return strings.Contains(strings.ReplaceAll(string(text), " ", ""), `http.rbac.v3.RBAC","rules":{}}`)
+		}
+		require.False(t, refusing("shop"))
+
+		invalid = []resource.Key{deny}
+		c.Recheck()
+		require.Equal(t, !warn, refusing("shop"))
+		require.False(t, refusing("default"), "it is of another namespace")
+		require.Equal(t, 1, strings.Count(log.String(), "shop/deny"), log.String())
+
+		table.Apply(decoded(t, "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: deny, namespace: shop}\n"+
+			"spec: {action: AUDIT}\n"), nil)
+		c.update(nil, table.Snapshot(), false, true)
+		require.False(t, refusing("shop"), "another source has it")
+
+		invalid = []resource.Key{deny, root}
+		c.update(nil, table.Snapshot(), false, true)
+		require.Equal(t, !warn, refusing("shop"), "what is of the root namespace is for all")
+		require.Equal(t, !warn, refusing("default"))
+		invalid = nil
+		c.Recheck()
+		require.False(t, refusing("shop"))
+		require.False(t, refusing("default"))
+	}
+}

@@ -1,0 +1,82 @@
+package model
+
+import (
+	"cmp"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+	securityv1beta1 "istio.io/api/security/v1beta1"
+
+	"tributary/resource"
+)
+
+// Object is a decoded object that selects clients.
+type Object[T any] struct {
+	Key     resource.Key
+	Created time.Time
+	Version string
+	Spec    T
+	DryRun  string // the value of DryRunAnnotation
+}
+
+// DryRunAnnotation has an AuthorizationPolicy change statistics only if it is true.
+const DryRunAnnotation = "istio.io/dry-run"
+
+// Compare orders objects by age, and equally old ones by name.
+func (t *Object[T]) Compare(o *Object[T]) int {
+	return cmp.Or(t.Created.Compare(o.Created), OlderName(t.Key, o.Key))
+}
+
+// AuthorizationPolicy is an AuthorizationPolicy.
+type AuthorizationPolicy = Object[*securityv1beta1.AuthorizationPolicy]
+
+// RequestAuthentication is a RequestAuthentication.
+type RequestAuthentication = Object[*securityv1beta1.RequestAuthentication]
+
+// PeerAuthentication is a PeerAuthentication.
+type PeerAuthentication = Object[*securityv1beta1.PeerAuthentication]
+
+// WorkloadGroup says how to check the health of its workloads.
+type WorkloadGroup = Object[*networking.WorkloadGroup]
+
+// Security is what security objects ask of the listeners to which the traffic of a workload or a gateway comes. It is not modified once it
+// was made; nil asks for nothing.
+type Security struct {
+	HTTP []*hcmv3.HttpFilter  // of requests, before all other filters, in order
+	TCP  []*listenerv3.Filter // of connections that are not HTTP, before all other filters, in order
+
+	Mutual   MutualTLS            // of inbound connections
+	MutualOn map[uint32]MutualTLS // of those to a port of the workload, where it differs
+
+	Paths   meshv1alpha1.MeshConfig_ProxyPathNormalization_NormalizationType // of requests, before filters see them
+	Domains []string                                                         // the trust domain of the mesh, and its aliases
+	TLS     *meshv1alpha1.MeshConfig_TLSConfig                               // of mutual TLS; may be nil
+
+	Objects  []resource.Key // of which it was made
+	Findings Findings
+	From     string // equal for what is equal
+}
+
+// Equal says whether both ask for the same. Either may be nil.
+func (s *Security) Equal(other *Security) bool {
+	return s == other || s != nil && other != nil && s.From == other.From
+}
+
+// MutualTLS says which inbound connections are accepted.
+type MutualTLS int
+
+// The modes of mutual TLS.
+const (
+	Permissive MutualTLS = iota // mutual TLS and plaintext; the default
+	Strict                      // mutual TLS only
+	Disabled                    // plaintext only
+)
+
+// Where the filter that verifies tokens leaves their claims, for other filters and for routes.
+const (
+	TokenFilter  = "envoy.filters.http.jwt_authn" //nolint:gosec // a name
+	TokenPayload = "payload"
+)

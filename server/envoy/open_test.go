@@ -1,0 +1,192 @@
+package envoy
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
+	"tributary/server/xds"
+)
+
+// What nobody may do passes nowhere: these are ways by which it could.
+
+// A server with TLS settings never speaks in the clear, whatever its protocol is called. Istio refuses such a Gateway, but validation: warn
+// serves it, and istiod ends TLS then.
+func TestServersWithTLSAreEncrypted(t *testing.T) {
+	for _, protocol := range []string{"TCP", "MONGO", "tls", "HTTPS"} {
+		kind, why := model.KindOf(&networking.Server{
+			Port: &networking.Port{Number: 443, Protocol: protocol, Name: "a"},
+			Tls:  &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_MUTUAL, CredentialName: "a"},
+		})
+		require.True(t, kind.Encrypted(), "%s %s", protocol, why)
+		kind, _ = model.KindOf(&networking.Server{
+			Port: &networking.Port{Number: 443, Protocol: protocol, Name: "a"},
+			Tls:  &networking.ServerTLSSettings{Mode: 17, CredentialName: "a"},
+		})
+		require.Equal(t, model.ServerUnknown, kind, "%s with a mode of a newer version, which may ask for certificates of clients", protocol)
+	}
+}
+
+// A mutual TLS of a port is a must for redirected connections, too, where an ingress listener binds the port.
+func TestMutualOnABoundPort(t *testing.T) {
+	t1 := translate.View(&model.View{
+		Host: model.InboundUnit, Secured: &model.Security{MutualOn: map[uint32]model.MutualTLS{80: model.Strict}},
+		Inbound: &model.Inbound{Captured: true, Ports: []model.Workport{
+			{Number: 80, Protocol: "http", Address: "127.0.0.1", Bound: true},
+		}},
+	})
+	require.Len(t, t1.Listeners, 2)
+	for _, e := range t1.Listeners {
+		if l := messageOf(t, e).(*listenerv3.Listener); l.GetName() == "virtualInbound" {
+			require.Contains(t, chainsOf(t, l), "80 any connections to BlackHoleCluster")
+		}
+	}
+}
+
+// TLS settings of a newer version are no reason to send plaintext.
+func TestUnknownTLSToServersSendsNothing(t *testing.T) {
+	key := resource.Key{Kind: resource.DestinationRule, Namespace: "default", Name: "a"}
+	rule, err := resource.New(resource.Meta{Key: key}, &networking.DestinationRule{
+		Host: "a.example", TrafficPolicy: &networking.TrafficPolicy{Tls: &networking.ClientTLSSettings{Mode: 17}},
+	})
+	require.NoError(t, err)
+	var table memstore.Table
+	table.Apply(append(decoded(t, `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: a, namespace: default}
+spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
+`), rule), nil)
+	for _, n := range nodes {
+		all := dump(t, catalogOfTable(&table), n)
+		c, _ := all[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+		e, _ := all[xds.EndpointURL+"/outbound|80||a.example"].(*endpointv3.ClusterLoadAssignment)
+		if c == nil || e == nil {
+			continue
+		}
+		require.Empty(t, e.GetEndpoints(), "%v", n)
+	}
+}
+
+// pathNormalization of the MeshConfig decides to which paths policies apply.
+func TestPathsAreNormalizedBeforePolicies(t *testing.T) {
+	for mode, want := range map[string]struct {
+		normalize, merge bool
+		slashes          hcmv3.HttpConnectionManager_PathWithEscapedSlashesAction
+	}{
+		"DEFAULT":                  {true, false, hcmv3.HttpConnectionManager_KEEP_UNCHANGED},
+		"BASE":                     {true, false, hcmv3.HttpConnectionManager_KEEP_UNCHANGED},
+		"NONE":                     {false, false, hcmv3.HttpConnectionManager_KEEP_UNCHANGED},
+		"MERGE_SLASHES":            {true, true, hcmv3.HttpConnectionManager_KEEP_UNCHANGED},
+		"DECODE_AND_MERGE_SLASHES": {true, true, hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD},
+	} {
+		var table memstore.Table
+		table.Apply(decoded(t, twoGateways), nil)
+		c := catalogOfTable(&table)
+		since := table.Snapshot().Revision()
+		check := func(mode string) {
+			n := 0
+			for _, client := range []string{"gateway", "sidecar"} {
+				node := at("10.0.0.1", node("default", "REDIRECT", ""))
+				name := "virtualInbound"
+				if client == "gateway" {
+					node, name = gatewayNode("default"), "0.0.0.0_80"
+				}
+				l, _ := dump(t, c, node)[xds.ListenerURL+"/"+name].(*listenerv3.Listener)
+				for _, chain := range l.GetFilterChains() {
+					for _, f := range chain.GetFilters() {
+						var m hcmv3.HttpConnectionManager
+						if f.GetTypedConfig().UnmarshalTo(&m) != nil {
+							continue
+						}
+						n++
+						require.Equal(t, want.normalize, m.GetNormalizePath().GetValue(), mode)
+						require.Equal(t, want.merge, m.GetMergeSlashes(), mode)
+						require.Equal(t, want.slashes, m.GetPathWithEscapedSlashesAction(), mode)
+					}
+				}
+			}
+			require.Equal(t, 2, n)
+		}
+		table.Apply(decoded(t, fmt.Sprintf("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\n"+
+			"spec: {pathNormalization: {normalization: %s}}\n", mode)), nil)
+		keys, snap, ok := table.Changes(since)
+		c.update(keys, snap, ok, true)
+		check(mode)
+	}
+}
+
+// An ingress listener that only redirected connections reach enforces nothing on a client without redirection.
+func TestIngressWithoutRedirectionEnforcesNothing(t *testing.T) {
+	var table memstore.Table
+	table.Apply(decoded(t, secured+`---
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: s, namespace: default}
+spec: {ingress: [{port: {number: 80, name: http, protocol: HTTP}, captureMode: IPTABLES, defaultEndpoint: '127.0.0.1:8080'}]}
+`), nil)
+	c := catalogOfTable(&table)
+	n := at("10.0.0.1", node("default", "NONE", ""))
+	for name := range dump(t, c, n) {
+		require.False(t, strings.HasSuffix(name, "virtualInbound") || strings.HasSuffix(name, "_80") &&
+			strings.HasPrefix(name, xds.ListenerURL+"/0.0.0.0"), name)
+	}
+	_, release, err := c.Collection(t.Context(), n, xds.ListenerURL)
+	require.NoError(t, err)
+	defer release()
+	var names []string
+	for _, key := range c.Unenforced() {
+		names = append(names, key.String())
+	}
+	require.True(t, slices.Contains(names, "AuthorizationPolicy default/deny"), "%v", names)
+}
+
+// Between the end of a quarantine and the valid object in the view, a change of something else opens nothing.
+func TestInvalidObjectsDenyUntilTheViewHasThem(t *testing.T) {
+	deny := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "default", Name: "deny"}
+	invalid := []resource.Key{deny}
+	var table memstore.Table
+	table.Apply(decoded(t, twoGateways), nil)
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler), Invalid: func() []resource.Key { return invalid }})
+	c.update(nil, table.Snapshot(), false, true)
+	secured := func() bool {
+		l, _ := dump(t, c, gatewayNode("default"))[xds.ListenerURL+"/0.0.0.0_80"].(*listenerv3.Listener)
+		var m hcmv3.HttpConnectionManager
+		require.NoError(t, l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalTo(&m))
+		return m.GetHttpFilters()[0].GetName() == "envoy.filters.http.rbac"
+	}
+	require.True(t, secured())
+	invalid = nil
+	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")), nil)
+	c.update(nil, table.Snapshot(), false, true)
+	require.True(t, secured())
+	c.Recheck() // a while later
+	require.False(t, secured(), "it is gone")
+}
+
+// A security object of the view that cannot be decoded denies like one without a valid version.
+func TestUndecodableSecurityObjectsDeny(t *testing.T) {
+	var table memstore.Table
+	table.Apply(append(decoded(t, twoGateways), resource.FromBody(resource.Meta{
+		Key: resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "default", Name: "deny"},
+	}, []byte{0xff, 0xff, 0xff})), nil)
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	l, _ := dump(t, c, gatewayNode("default"))[xds.ListenerURL+"/0.0.0.0_80"].(*listenerv3.Listener)
+	var m hcmv3.HttpConnectionManager
+	require.NoError(t, l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalTo(&m))
+	require.Equal(t, "envoy.filters.http.rbac", m.GetHttpFilters()[0].GetName())
+}

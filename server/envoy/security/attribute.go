@@ -1,0 +1,266 @@
+package security
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	"istio.io/istio/pilot/pkg/security/authz/matcher"
+
+	"tributary/server/envoy/model"
+)
+
+// attribute is a property of requests or connections that a rule has conditions on, and M what matches it: a Permission or a Principal.
+type attribute[M any] struct {
+	http  bool // connections that are not HTTP do not have it
+	match func(r *ruleContext, key string, values []string) (*M, error)
+}
+
+var errHTTP = errors.New("only requests have it")
+
+// of returns a matcher of any of the values.
+func (a attribute[M]) of(r *ruleContext, key string, values []string) (*M, error) {
+	if a.http && r.tcp {
+		return nil, errHTTP
+	}
+	m, err := a.match(r, key, values)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return m, nil
+}
+
+// each is an attribute with a matcher for each value.
+func each[M any](f form[M], match func(r *ruleContext, key, value string) (*M, error)) attribute[M] {
+	return attribute[M]{match: func(r *ruleContext, key string, values []string) (*M, error) {
+		var all []*M
+		for _, v := range values {
+			m, err := match(r, key, v)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, m)
+		}
+		return f.any(all), nil
+	}}
+}
+
+func ofRequests[M any](a attribute[M]) attribute[M] { return attribute[M]{http: true, match: a.match} }
+
+// The attributes of permissions.
+var (
+	destinationIP = each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+		r, err := addressRange(value)
+		return &rbacv3.Permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: r}}, err
+	})
+	destinationPort = each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+		port, err := strconv.ParseUint(value, 10, 16)
+		return &rbacv3.Permission{Rule: &rbacv3.Permission_DestinationPort{DestinationPort: uint32(port)}}, err
+	})
+	serverName = each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+		return &rbacv3.Permission{Rule: &rbacv3.Permission_RequestedServerName{RequestedServerName: matcher.StringMatcher(value)}}, nil
+	})
+	host = ofRequests(each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+		return headerPermission(matcher.HostMatcher(":authority", value)), nil
+	}))
+	method = ofRequests(each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+		return headerPermission(matcher.HeaderMatcher(":method", value)), nil
+	}))
+	path = ofRequests(each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+		if !isTemplate(value) {
+			return &rbacv3.Permission{Rule: &rbacv3.Permission_UrlPath{UrlPath: matcher.PathMatcher(value)}}, nil
+		}
+		return &rbacv3.Permission{Rule: &rbacv3.Permission_UriTemplate{UriTemplate: &corev3.TypedExtensionConfig{
+			Name: "uri-template", TypedConfig: model.ToAny(matcher.PathTemplateMatcher(value)),
+		}}}, checkTemplate(value)
+	}))
+	dynamicMetadata = attribute[rbacv3.Permission]{match: func(_ *ruleContext, key string, values []string) (*rbacv3.Permission, error) {
+		filter, name, ok := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(key, "experimental."), "]"), "[")
+		if !ok {
+			return nil, errors.New("it has no key in brackets")
+		}
+		var any []*matcherv3.ValueMatcher
+		for _, v := range values {
+			if strings.HasPrefix(v, "[") && strings.HasSuffix(v, "]") {
+				list := matcher.MetadataListMatcher(filter, []string{name}, matcher.StringMatcher(strings.Trim(v, "[]")), false)
+				any = append(any, list.GetValue())
+			} else {
+				any = append(any, matcher.StringOrMatcher([]string{v}))
+			}
+		}
+		m := matcher.MetadataValueMatcher(filter, name, matcher.OrMatcher(any))
+		return &rbacv3.Permission{Rule: &rbacv3.Permission_Metadata{Metadata: m}}, nil //nolint:staticcheck // as istiod
+	}}
+)
+
+func headerPermission(m *routev3.HeaderMatcher) *rbacv3.Permission {
+	return &rbacv3.Permission{Rule: &rbacv3.Permission_Header{Header: m}}
+}
+
+// The attributes of principals.
+var (
+	sourceIP = each(principals, func(_ *ruleContext, _, value string) (*rbacv3.Principal, error) {
+		r, err := addressRange(value)
+		return &rbacv3.Principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: r}}, err
+	})
+	remoteIP = each(principals, func(_ *ruleContext, _, value string) (*rbacv3.Principal, error) {
+		r, err := addressRange(value)
+		return &rbacv3.Principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: r}}, err
+	})
+	sourceNamespace = each(principals, func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+		return r.peer(matcher.StringMatcherRegex(".*/ns/" + strings.ReplaceAll(value, "*", ".*") + "/.*"))
+	})
+	sourceServiceAccount = each(principals, func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+		namespace, account, ok := strings.Cut(value, "/")
+		if !ok {
+			namespace, account = r.namespace, value
+		}
+		return r.peer(matcher.StringMatcherRegex("spiffe://.+/ns/" + regexp.QuoteMeta(namespace) + "/(.+/|)sa/" + regexp.QuoteMeta(account) +
+			"(/.+)?"))
+	})
+	sourceTrustDomain = each(principals, func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+		return r.peer(matcher.StringMatcherRegex("spiffe://" + strings.ReplaceAll(regexp.QuoteMeta(value), `\*`, "[^/]*") + "/.*"))
+	})
+	sourcePrincipal = attribute[rbacv3.Principal]{match: func(r *ruleContext, key string, values []string) (*rbacv3.Principal, error) {
+		return each(principals, func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+			return r.peer(matcher.StringMatcherWithPrefix(value, "spiffe://"))
+		}).match(r, key, inTrustDomains(values, r.domains))
+	}}
+	requestHeader = ofRequests(each(principals, func(_ *ruleContext, key, value string) (*rbacv3.Principal, error) {
+		name := strings.TrimPrefix(key, headersKey)
+		if !strings.HasPrefix(name, "[") || !strings.HasSuffix(name, "]") {
+			return nil, errors.New("it has no name in brackets")
+		}
+		m := matcher.HeaderMatcher(name[1:len(name)-1], value)
+		return &rbacv3.Principal{Identifier: &rbacv3.Principal_Header{Header: m}}, nil
+	}))
+	requestPrincipal = attribute[rbacv3.Principal]{http: true, match: func(_ *ruleContext, _ string, values []string) (*rbacv3.Principal,
+		error,
+	) {
+		var any []*rbacv3.Principal
+		for _, v := range values {
+			issuer, subject := tokenOf(v)
+			any = append(any, principals.all([]*rbacv3.Principal{claim("iss", issuer), claim("sub", subject)}))
+		}
+		if len(any) == 1 {
+			return any[0], nil
+		}
+		return principals.any(any), nil
+	}}
+	requestAudiences = claimsAttribute(func(string) ([]string, error) { return []string{"aud"}, nil })
+	requestPresenter = claimsAttribute(func(string) ([]string, error) { return []string{"azp"}, nil })
+	requestClaims    = claimsAttribute(func(key string) ([]string, error) { return claimPath(strings.TrimPrefix(key, claimsKey)) })
+)
+
+// peer matches the identity of the peer's certificate.
+func (r *ruleContext) peer(m *matcherv3.StringMatcher) (*rbacv3.Principal, error) {
+	if why := model.RegexProblem(m.GetSafeRegex().GetRegex(), r.largest); why != "" {
+		return nil, errors.New(why)
+	}
+	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Authenticated_{
+		Authenticated: &rbacv3.Principal_Authenticated{PrincipalName: m},
+	}}, nil
+}
+
+// tokenOf matches the issuer and the subject of a request principal, ISSUER/SUBJECT. The issuer may have slashes itself.
+func tokenOf(value string) (issuer, subject *matcherv3.StringMatcher) {
+	some := matcher.StringMatcherRegex(".+")
+	i := strings.LastIndexByte(value, '/')
+	exact := func(s string) *matcherv3.StringMatcher { return matcher.StringMatcherExact(s, false) }
+	switch {
+	case value == "*":
+		return some, some
+	case strings.HasPrefix(value, "*") && i < 0:
+		return some, matcher.StringMatcherSuffix(value[1:], false)
+	case strings.HasPrefix(value, "*"):
+		issuer = some
+		if i > 1 {
+			issuer = matcher.StringMatcherSuffix(value[1:i], false)
+		}
+		return issuer, exact(value[i+1:])
+	case strings.HasSuffix(value, "*") && i < 0:
+		return matcher.StringMatcherPrefix(value[:len(value)-1], false), some
+	case strings.HasSuffix(value, "/*"):
+		return exact(value[:i]), some
+	case strings.HasSuffix(value, "*"):
+		return exact(value[:i]), matcher.StringMatcherPrefix(value[i+1:len(value)-1], false)
+	case i < 0:
+		return exact(value), exact("")
+	}
+	return exact(value[:i]), exact(value[i+1:])
+}
+
+// claimsAttribute is an attribute of a claim, or of an element of one that is a list.
+func claimsAttribute(name func(key string) ([]string, error)) attribute[rbacv3.Principal] {
+	return attribute[rbacv3.Principal]{http: true, match: func(_ *ruleContext, key string, values []string) (*rbacv3.Principal, error) {
+		claims, err := name(key)
+		if err != nil {
+			return nil, err
+		}
+		m := matcher.MetadataListValueMatcher(model.TokenFilter, append([]string{model.TokenPayload}, claims...),
+			matcher.StringOrMatcher(values), true)
+		return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}}, nil //nolint:staticcheck // as istiod
+	}}
+}
+
+// claimPath returns the names of nested claims: [a][b], or [name] for a name with brackets.
+func claimPath(text string) ([]string, error) {
+	if !strings.HasPrefix(text, "[") || !strings.HasSuffix(text, "]") {
+		return nil, errors.New("it has no name in brackets")
+	}
+	names := strings.Split(text[1:len(text)-1], "][")
+	for _, n := range names {
+		if strings.ContainsAny(n, "[]") {
+			return []string{text[1 : len(text)-1]}, nil
+		}
+	}
+	return names, nil
+}
+
+func addressRange(text string) (*corev3.CidrRange, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if !strings.Contains(text, "/") {
+		var a netip.Addr
+		if a, err = netip.ParseAddr(text); a.Zone() != "" {
+			err = fmt.Errorf("%s has a zone, which Envoy does not take", text)
+		}
+		prefix = netip.PrefixFrom(a, a.BitLen())
+	}
+	return &corev3.CidrRange{
+		AddressPrefix: prefix.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(max(prefix.Bits(), 0))),
+	}, err
+}
+
+func isTemplate(path string) bool {
+	return strings.Contains(path, "{*}") || strings.Contains(path, "{**}")
+}
+
+var literal = regexp.MustCompile(`^[a-zA-Z0-9\-._~%!$&'()+,;:@=]+$`)
+
+// checkTemplate returns why Envoy would not take a path with {*} and {**}: it refuses the listener, or ends itself.
+func checkTemplate(path string) error {
+	rest, ok := strings.CutPrefix(path, "/")
+	if !ok {
+		return errors.New("the path does not begin with a slash")
+	}
+	parts, last := strings.Split(strings.TrimSuffix(rest, "/"), "/"), false
+	for _, part := range parts {
+		operator := part == "{*}" || part == "{**}" || part == "*" || part == "**"
+		switch {
+		case operator && last:
+			return errors.New("{**} is not the last operator of the path")
+		case !operator && !literal.MatchString(part):
+			return fmt.Errorf("%q is not a part of a path", part)
+		}
+		last = last || part == "{**}" || part == "**"
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package security_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+	"sigs.k8s.io/yaml"
+
+	"tributary/resource"
+	"tributary/server/envoy/index"
+	"tributary/server/envoy/model"
+)
+
+type (
+	body         = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationRequestBody
+	httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationHttpProvider
+	grpcProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationGrpcProvider
+)
+
+func asks(p *httpProvider) *meshv1alpha1.MeshConfig {
+	return &meshv1alpha1.MeshConfig{ExtensionProviders: []*meshv1alpha1.MeshConfig_ExtensionProvider{
+		{Name: "default", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExtAuthzHttp{EnvoyExtAuthzHttp: p}},
+	}}
+}
+
+func asksGRPC(p *grpcProvider) *meshv1alpha1.MeshConfig {
+	return &meshv1alpha1.MeshConfig{ExtensionProviders: []*meshv1alpha1.MeshConfig_ExtensionProvider{
+		{Name: "default", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExtAuthzGrpc{EnvoyExtAuthzGrpc: p}},
+	}}
+}
+
+func inDomains(domain string, aliases ...string) *meshv1alpha1.MeshConfig {
+	return &meshv1alpha1.MeshConfig{TrustDomain: domain, TrustDomainAliases: aliases}
+}
+
+// The MeshConfigs of Istio's own test of these files.
+var (
+	asksHTTP = asks(&httpProvider{
+		Service: "foo/my-custom-ext-authz.foo.svc.cluster.local", Port: 9000, Timeout: &durationpb.Duration{Seconds: 10}, FailOpen: true,
+		StatusOnError: "403", PathPrefix: "/check", IncludeRequestHeadersInCheck: []string{"x-custom-id", "x-prefix-*", "*-suffix"},
+		//nolint:staticcheck // what the other one replaces
+		IncludeHeadersInCheck:           []string{"should-not-include-when-IncludeRequestHeadersInCheck-is-set"},
+		IncludeAdditionalHeadersInCheck: map[string]string{"x-header-1": "value-1", "x-header-2": "value-2"},
+		IncludeRequestBodyInCheck:       &body{MaxRequestBytes: 2048, AllowPartialMessage: true, PackAsBytes: true},
+		HeadersToUpstreamOnAllow:        []string{"Authorization", "x-prefix-*", "*-suffix"},
+		HeadersToDownstreamOnDeny:       []string{"Set-cookie", "x-prefix-*", "*-suffix"},
+		HeadersToDownstreamOnAllow:      []string{"Set-cookie", "x-prefix-*", "*-suffix"},
+	})
+	asksByGRPC = asksGRPC(&grpcProvider{
+		Service: "foo/my-custom-ext-authz.foo.svc.cluster.local", Port: 9000, Timeout: &durationpb.Duration{Nanos: 2000 * 1000}, FailOpen: true,
+		StatusOnError: "403", IncludeRequestBodyInCheck: &body{MaxRequestBytes: 4096, AllowPartialMessage: true},
+	})
+	asksWithoutNamespace = asksGRPC(&grpcProvider{
+		Service: "my-custom-ext-authz.foo.svc.cluster.local", Port: 9000, FailOpen: true, StatusOnError: "403",
+	})
+	asksNobody = asks(&httpProvider{Service: "foo/my-custom-ext-authz", Port: 999999, PathPrefix: "check", StatusOnError: "999"})
+)
+
+// configs are the MeshConfigs of files; the others have none.
+var configs = map[string]*meshv1alpha1.MeshConfig{
+	"http/custom-grpc-provider-no-namespace":     asksWithoutNamespace,
+	"http/custom-grpc-provider":                  asksByGRPC,
+	"http/custom-http-provider":                  asksHTTP,
+	"http/custom-bad":                            asksNobody,
+	"http/simple-policy-td-aliases":              inDomains("td1", "cluster.local"),
+	"http/simple-policy-multiple-td-aliases":     inDomains("td1", "cluster.local", "some-td"),
+	"http/simple-policy-principal-with-wildcard": inDomains("td1", "foobar"),
+	"http/td-aliases-source-principal":           inDomains("new-td", "old-td", "some-trustdomain"),
+	"tcp/custom-both-http-tcp":                   asksByGRPC,
+	"tcp/custom-only-http":                       asksHTTP,
+}
+
+// inputs are the files that have no input of their own name.
+var inputs = map[string]string{
+	"http/custom-grpc-provider-no-namespace": "http/custom-simple-http", "http/custom-grpc-provider": "http/custom-simple-http",
+	"http/custom-http-provider": "http/custom-simple-http", "http/custom-bad": "http/custom-simple-http",
+}
+
+// differs has the files of which something else is made, and why.
+var differs = map[string]string{
+	"http/allow-host-before-111": "it is what istiod made for proxies before 1.11, and no test of Istio uses it",
+}
+
+var numbered = regexp.MustCompile(`-out\d*\.yaml$`)
+
+// What is made of each input of Istio's own golden files is what istiod makes of it.
+func TestGoldens(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "istio.io/istio").Output()
+	require.NoError(t, err)
+	dir := filepath.Join(strings.TrimSpace(string(out)), "pilot/pkg/security/authz/builder/testdata")
+	files := 0
+	for _, protocol := range []string{"http", "tcp"} {
+		entries, err := os.ReadDir(filepath.Join(dir, protocol))
+		require.NoError(t, err)
+		wanted := make(map[string][]string) // in order
+		used := make(map[string]bool)
+		for _, e := range entries {
+			files++
+			switch name := protocol + "/" + e.Name(); {
+			case strings.HasSuffix(name, "-in.yaml"):
+				if protocol == "tcp" { // one of which nothing is made has no output
+					name := strings.TrimSuffix(name, "-in.yaml")
+					if wanted[name] == nil {
+						wanted[name] = []string{}
+					}
+				}
+			default:
+				of := numbered.ReplaceAllString(name, "")
+				wanted[of] = append(wanted[of], name)
+			}
+		}
+		for name, outputs := range wanted {
+			t.Run(name, func(t *testing.T) {
+				plain := strings.Replace(name, "/extended-", "/", 1)
+				input := plain
+				if inputs[plain] != "" {
+					input = inputs[plain]
+				}
+				used[input] = true
+				s := secured(t, filepath.Join(dir, input+"-in.yaml"), configs[plain])
+				var got []proto.Message
+				if protocol == "http" {
+					for _, f := range s.HTTP {
+						got = append(got, f)
+					}
+				} else {
+					for _, f := range s.TCP {
+						got = append(got, f)
+					}
+				}
+				equal := len(got) == len(outputs)
+				for i := range min(len(got), len(outputs)) {
+					want := parsed(t, filepath.Join(dir, outputs[i]), protocol)
+					if differs[name] == "" {
+						require.Equal(t, protojson.Format(want), protojson.Format(got[i]), outputs[i])
+					}
+					equal = equal && proto.Equal(want, got[i])
+				}
+				require.Equal(t, differs[name] == "", equal, "%d filters of %d: %s", len(got), len(outputs), differs[name])
+			})
+		}
+		for _, e := range entries {
+			if name, is := strings.CutSuffix(e.Name(), "-in.yaml"); is && name != "custom-bad-multiple-providers" {
+				require.True(t, used[protocol+"/"+name], name)
+			}
+		}
+	}
+	require.Equal(t, 84, files, "Istio has others: look at its builder_test.go")
+	several := secured(t, filepath.Join(dir, "http/custom-bad-multiple-providers-in.yaml"), asksHTTP)
+	require.Equal(t, protojson.Format(parsed(t, filepath.Join(dir, "http/custom-bad-out.yaml"), "http")), protojson.Format(several.HTTP[0]))
+}
+
+func parsed(t *testing.T, file, protocol string) proto.Message {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	text, err = yaml.YAMLToJSON(text)
+	require.NoError(t, err)
+	var m proto.Message = new(hcmv3.HttpFilter)
+	if protocol == "tcp" {
+		m = new(listenerv3.Filter)
+	}
+	require.NoError(t, protojson.Unmarshal(text, m))
+	return m
+}
+
+// secured returns what the objects of a file ask of a workload in namespace foo with a MeshConfig, which may be nil.
+func secured(t *testing.T, file string, config *meshv1alpha1.MeshConfig) *model.Security {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return securedBy(t, string(text), config)
+}
+
+func securedBy(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *model.Security {
+	t.Helper()
+	m := meshOf(t, text, config)
+	return m.Security(workload(), nil)
+}
+
+func workload() model.Profile {
+	return model.Profile{
+		Role: model.Ingress, Namespace: "foo", Labels: model.LabelText(map[string]string{"app": "httpbin", "version": "v1"}), Large: true,
+	}
+}
+
+// meshOf has the objects of a text, a MeshConfig, which may be nil, and the service my-custom-ext-authz.
+func meshOf(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *index.Mesh {
+	t.Helper()
+	m := index.NewMesh()
+	set := func(kind resource.Kind, namespace, name string, created time.Time, spec proto.Message, annotations map[string]string) {
+		key := resource.Key{Kind: kind, Namespace: namespace, Name: name}
+		r, err := resource.New(resource.Meta{Key: key, Created: created, Annotations: annotations}, spec)
+		require.NoError(t, err)
+		require.NoError(t, m.Set(r.Key(), r, make(map[string]struct{})))
+	}
+	set(resource.ServiceEntry, "foo", "authorizer", time.Time{}, &networking.ServiceEntry{
+		Hosts: []string{"my-custom-ext-authz.foo.svc.cluster.local"}, Resolution: networking.ServiceEntry_DNS,
+		Ports: []*networking.ServicePort{{Number: 9000, Name: "http", Protocol: "HTTP"}},
+	}, nil)
+	if config != nil {
+		set(resource.MeshConfig, model.RootNamespace, "default", time.Time{}, config, nil)
+	}
+	for i, doc := range resource.Decode("test.yaml", []byte(text), resource.Options{}) {
+		if doc.Resource == nil {
+			require.Empty(t, doc.Errors)
+			continue
+		}
+		spec, err := doc.Resource.Spec()
+		require.NoError(t, err)
+		key := doc.Resource.Key()
+		set(key.Kind, key.Namespace, key.Name, time.Unix(int64(i), 0), spec, doc.Resource.Annotations())
+	}
+	return m
+}

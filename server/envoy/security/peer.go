@@ -1,0 +1,126 @@
+package security
+
+import (
+	securityv1beta1 "istio.io/api/security/v1beta1"
+
+	"tributary/server/envoy/model"
+)
+
+// Compose returns the mode of mutual TLS of a workload, and that of ports where it differs, by the PeerAuthentications that select it, the
+// oldest first. As with istiod, the oldest one of the workload counts, then that of its namespace, then that of the mesh. What is unset is
+// as the next one has it. Only one of the workload has ports.
+func Compose(peers []*model.PeerAuthentication) (mode model.MutualTLS, on map[uint32]model.MutualTLS) {
+	mesh, namespace, workload := levels(peers)
+	for _, o := range []*model.PeerAuthentication{mesh, namespace, workload} {
+		if o != nil {
+			mode = modeOf(o.Spec.GetMtls(), mode)
+		}
+	}
+	if workload == nil {
+		return mode, nil
+	}
+	for port, mtls := range workload.Spec.GetPortLevelMtls() {
+		if on == nil {
+			on = make(map[uint32]model.MutualTLS)
+		}
+		on[port] = modeOf(mtls, mode)
+	}
+	return mode, on
+}
+
+// levels returns the oldest objects of each level; any may be nil.
+func levels(peers []*model.PeerAuthentication) (mesh, namespace, workload *model.PeerAuthentication) {
+	for _, o := range peers {
+		level := &namespace
+		switch root := o.Key.Namespace == model.RootNamespace; {
+		case len(o.Spec.GetSelector().GetMatchLabels()) == 0 && root:
+			level = &mesh
+		case root:
+			continue
+		case len(o.Spec.GetSelector().GetMatchLabels()) > 0:
+			level = &workload
+		}
+		if *level == nil {
+			*level = o
+		}
+	}
+	return mesh, namespace, workload
+}
+
+func modeOf(m *securityv1beta1.PeerAuthentication_MutualTLS, inherited model.MutualTLS) model.MutualTLS {
+	switch m.GetMode() {
+	case securityv1beta1.PeerAuthentication_MutualTLS_STRICT:
+		return model.Strict
+	case securityv1beta1.PeerAuthentication_MutualTLS_PERMISSIVE:
+		return model.Permissive
+	case securityv1beta1.PeerAuthentication_MutualTLS_DISABLE:
+		return model.Disabled
+	case securityv1beta1.PeerAuthentication_MutualTLS_UNSET:
+		return inherited
+	}
+	return model.Strict // of a newer version
+}
+
+// addPeers adds which inbound connections are accepted, and by which certificates. Gateways do as their servers say.
+func addPeers(s *model.Security, all Objects) {
+	var from model.Digest
+	s.Domains, s.TLS = all.Config.TrustDomains(), all.Config.Spec.GetMeshMTLS()
+	from.Number(int64(len(s.Domains)))
+	from.Text(s.Domains...)
+	s.Paths = all.Config.Spec.GetPathNormalization().GetNormalization()
+	from.Number(int64(s.Paths))
+	from.Number(int64(s.TLS.GetMinProtocolVersion()))
+	from.Text(s.TLS.GetCipherSuites()...)
+	if all.Client.Role == model.Sidecar {
+		s.Mutual, s.MutualOn = Compose(all.Peers)
+		for _, o := range all.Peers {
+			from.Object(o.Key)
+			from.Text(o.Version)
+			from.Number(o.Created.UnixNano())
+			s.Objects = append(s.Objects, o.Key)
+		}
+		if all.Client.Identity == "" {
+			withoutIdentity(s, all)
+		}
+	}
+	s.From += string(from)
+}
+
+// withoutIdentity has a client that cannot accept mutual TLS refuse what must come by it, or accept plaintext if that is allowed.
+func withoutIdentity(s *model.Security, all Objects) {
+	mesh, namespace, workload := levels(all.Peers)
+	for _, o := range []*model.PeerAuthentication{mesh, namespace, workload} {
+		if o == nil || !IsStrict(o.Spec) {
+			continue
+		}
+		why := "the Envoy has no identity for mutual TLS: its inbound listeners refuse what has to come by it"
+		if all.Warn {
+			why = "the Envoy has no identity for mutual TLS: its inbound listeners accept plaintext"
+		}
+		s.Findings.Note(model.Place{Of: o.Key, Field: "spec"}, "%s", why)
+	}
+	if !all.Warn {
+		return
+	}
+	if s.Mutual == model.Strict {
+		s.Mutual = model.Permissive
+	}
+	for port, mode := range s.MutualOn {
+		if mode == model.Strict {
+			s.MutualOn[port] = model.Permissive
+		}
+	}
+}
+
+// IsStrict says whether a PeerAuthentication accepts mutual TLS only, on all ports or on some.
+func IsStrict(spec *securityv1beta1.PeerAuthentication) bool {
+	if modeOf(spec.GetMtls(), model.Permissive) == model.Strict {
+		return true
+	}
+	for _, m := range spec.GetPortLevelMtls() {
+		if modeOf(m, model.Permissive) == model.Strict {
+			return true
+		}
+	}
+	return false
+}

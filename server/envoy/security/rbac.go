@@ -1,0 +1,225 @@
+package security
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	rbachttpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	rbactcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+
+	"tributary/server/envoy/model"
+)
+
+// Names of filters, statistics and policies are istiod's.
+const (
+	rbacHTTP = "envoy.filters.http.rbac"
+	rbacTCP  = "envoy.filters.network.rbac"
+
+	statTCP     = "tcp."
+	shadowAllow = "istio_dry_run_allow_"
+	shadowDeny  = "istio_dry_run_deny_"
+	shadowAsked = "istio_ext_authz_" // of requests for which a provider is asked
+
+	askedPrefix  = "istio-ext-authz"
+	deniedSuffix = "-deny-due-to-bad-CUSTOM-action"
+)
+
+// builder translates the AuthorizationPolicies of a profile.
+type builder struct {
+	domains []string // the trust domain and its aliases
+	largest int      // how many instructions a regular expression may have
+	found   *model.Findings
+}
+
+// rules are the policies of one action.
+type rules struct {
+	enforced, shadow *rbacv3.RBAC // nil without policies
+}
+
+// build translates policies of an action. prefix is that of their names.
+func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, action rbacv3.RBAC_Action, prefix string) (out rules) {
+	for _, p := range policies {
+		into := &out.enforced
+		if b.isDryRun(p) {
+			into = &out.shadow
+		}
+		if *into == nil {
+			*into = &rbacv3.RBAC{Action: action, Policies: make(map[string]*rbacv3.Policy)}
+		}
+		r.builder, r.namespace = b, p.Key.Namespace
+		for i, rule := range p.Spec.GetRules() {
+			r.at = model.Place{Of: p.Key, Field: fmt.Sprintf("spec.rules[%d]", i)}
+			switch policy, err := r.policyOf(rule); {
+			case err == nil:
+				(*into).Policies[policyName(prefix, p, i)] = policy
+			case !errors.Is(err, errHTTP):
+				b.found.Note(r.at, "%v: the rule allows nothing", err)
+			}
+		}
+		if len(p.Spec.GetRules()) == 0 {
+			(*into).Policies[policyName(prefix, p, 0)] = never()
+		}
+	}
+	return out
+}
+
+func policyName(prefix string, p *model.AuthorizationPolicy, rule int) string {
+	return fmt.Sprintf("%sns[%s]-policy[%s]-rule[%d]", prefix, p.Key.Namespace, p.Key.Name, rule)
+}
+
+// never is the policy that matches nothing.
+func never() *rbacv3.Policy {
+	return &rbacv3.Policy{
+		Permissions: []*rbacv3.Permission{permissions.not(permissions.every())},
+		Principals:  []*rbacv3.Principal{principals.not(principals.every())},
+	}
+}
+
+func (b *builder) isDryRun(p *model.AuthorizationPolicy) bool {
+	if p.DryRun == "" {
+		return false
+	}
+	is, err := strconv.ParseBool(p.DryRun)
+	if err != nil {
+		b.found.Note(model.Place{Of: p.Key, Field: "metadata.annotations[" + model.DryRunAnnotation + "]"}, "%v: the policy is enforced", err)
+	}
+	return is
+}
+
+// shadowPrefix is that of the statistics of shadow rules. As with istiod, it is there without any.
+func shadowPrefix(shadow *rbacv3.RBAC) string {
+	switch shadow.GetAction() {
+	case rbacv3.RBAC_ALLOW:
+		return shadowAllow
+	case rbacv3.RBAC_DENY:
+		return shadowDeny
+	}
+	return ""
+}
+
+// http returns the filter of requests for policies of an action.
+func (b *builder) http(policies []*model.AuthorizationPolicy, action rbacv3.RBAC_Action) *hcmv3.HttpFilter {
+	r := b.build(policies, ruleContext{strict: action == rbacv3.RBAC_ALLOW}, action, "")
+	return httpFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: shadowPrefix(r.shadow)})
+}
+
+// tcp returns the filter of connections that are not HTTP.
+func (b *builder) tcp(policies []*model.AuthorizationPolicy, action rbacv3.RBAC_Action) *listenerv3.Filter {
+	r := b.build(policies, ruleContext{tcp: true, strict: action == rbacv3.RBAC_ALLOW}, action, "")
+	return tcpFilter(rbacTCP, &rbactcpv3.RBAC{
+		Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: shadowPrefix(r.shadow), StatPrefix: statTCP,
+	})
+}
+
+func tcpFilter(name string, m message) *listenerv3.Filter {
+	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(m)}}
+}
+
+// custom returns the filters that have a provider decide on requests and connections. If there is no such provider, or several are named,
+// those are denied.
+func (b *builder) custom(policies []*model.AuthorizationPolicy, all Objects) (http []*hcmv3.HttpFilter, tcp []*listenerv3.Filter) {
+	policies = slices.DeleteFunc(slices.Clone(policies), func(p *model.AuthorizationPolicy) bool {
+		dry := b.isDryRun(p)
+		if dry {
+			b.found.Note(model.Place{Of: p.Key}, "a dry run asks no provider")
+		}
+		return dry
+	})
+	if len(policies) == 0 {
+		return nil, nil
+	}
+	provider, why := authorizer(policies, all)
+	if why != "" {
+		for _, p := range policies {
+			b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "%s: what the rules match is denied", why)
+		}
+	}
+	const prefix = askedPrefix + "-"
+	onHTTP := b.build(policies, ruleContext{}, rbacv3.RBAC_DENY, prefix).enforced
+	// A provider that speaks HTTP is asked about requests only: rules that are about these do not concern connections.
+	onTCP := b.build(policies, ruleContext{tcp: true, strict: why == "" && provider.tcp == nil}, rbacv3.RBAC_DENY, prefix).enforced
+	refusal := []*listenerv3.Filter{tcpFilter(rbacTCP, &rbactcpv3.RBAC{Rules: denied(onTCP), StatPrefix: statTCP})}
+	if why != "" {
+		return []*hcmv3.HttpFilter{httpFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: denied(onHTTP)})}, refusal
+	}
+	http = []*hcmv3.HttpFilter{
+		httpFilter(rbacHTTP, &rbachttpv3.RBAC{ShadowRules: onHTTP, ShadowRulesStatPrefix: shadowAsked}), httpFilter(askHTTP, provider.http),
+	}
+	switch {
+	case provider.tcp != nil:
+		return http, []*listenerv3.Filter{
+			tcpFilter(rbacTCP, &rbactcpv3.RBAC{ShadowRules: onTCP, StatPrefix: statTCP, ShadowRulesStatPrefix: shadowAsked}),
+			tcpFilter(askTCP, provider.tcp),
+		}
+	case all.Warn, len(onTCP.GetPolicies()) == 0:
+		return http, nil
+	}
+	for _, p := range policies {
+		b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "it decides on requests only: connections that are not HTTP are closed "+
+			"if the rules match them")
+	}
+	return http, refusal
+}
+
+// denied returns rules for which a provider should have been asked.
+func denied(asked *rbacv3.RBAC) *rbacv3.RBAC {
+	out := &rbacv3.RBAC{Action: rbacv3.RBAC_DENY, Policies: make(map[string]*rbacv3.Policy, len(asked.GetPolicies()))}
+	for name, p := range asked.GetPolicies() {
+		out.Policies[name+deniedSuffix] = p
+	}
+	return out
+}
+
+// clusterLocal is the trust domain that stands for that of the mesh.
+const clusterLocal = "cluster.local"
+
+func trustDomains(config *meshv1alpha1.MeshConfig) []string {
+	domain := config.GetTrustDomain()
+	if domain == "" {
+		domain = clusterLocal
+	}
+	return append([]string{domain}, config.GetTrustDomainAliases()...)
+}
+
+// inTrustDomains returns principals, DOMAIN/ns/NAMESPACE/sa/ACCOUNT, with those of a trust domain of the mesh in all its trust domains.
+func inTrustDomains(values, domains []string) (all []string) {
+	for _, v := range values {
+		domain, rest, _ := strings.Cut(v, "/")
+		if strings.Count(rest, "/") != 3 || domain == "*" || domain != clusterLocal && !slices.ContainsFunc(domains, func(d string) bool {
+			return matches(domain, d) || matches(d, domain)
+		}) {
+			all = append(all, v)
+			continue
+		}
+		var same []string
+		for _, d := range domains {
+			as := d + "/" + rest
+			if strings.HasPrefix(domain, "*") && strings.HasSuffix(d, domain[1:]) {
+				as = v
+			}
+			if !slices.Contains(same, as) {
+				same = append(same, as)
+			}
+		}
+		all = append(all, same...)
+	}
+	return all
+}
+
+// matches says whether a pattern, which may begin or end with *, matches a text.
+func matches(pattern, text string) bool {
+	switch {
+	case strings.HasPrefix(pattern, "*"):
+		return strings.HasSuffix(text, pattern[1:])
+	case strings.HasSuffix(pattern, "*"):
+		return strings.HasPrefix(text, pattern[:len(pattern)-1])
+	}
+	return pattern == text
+}

@@ -1,0 +1,106 @@
+// Package security translates security objects into Envoy's filters. It is pure. What cannot be translated denies, and a finding says so.
+package security
+
+import (
+	"maps"
+	"slices"
+
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	securityv1beta1 "istio.io/api/security/v1beta1"
+
+	"tributary/server/envoy/model"
+)
+
+// Objects are the security objects that are for the clients of a profile, and what they refer to.
+type Objects struct {
+	Policies []*model.AuthorizationPolicy   // the oldest first
+	Tokens   []*model.RequestAuthentication // the oldest first
+	Peers    []*model.PeerAuthentication    // the oldest first
+
+	Config  *model.MeshConfig // with the trust domain and the providers; not nil
+	Client  model.Profile
+	Cluster func(service string, port uint32) (cluster, why string) // to a service, which may be named as namespace/host, or why there is none
+	Warn    bool                                                    // traffic passes although something cannot be enforced
+}
+
+// Of returns what the objects ask of listeners. HTTP filters stand in istiod's order: CUSTOM policies, tokens, then AUDIT, DENY and ALLOW.
+func Of(all Objects) *model.Security {
+	s := &model.Security{}
+	byAction := make(map[securityv1beta1.AuthorizationPolicy_Action][]*model.AuthorizationPolicy)
+	for _, p := range all.Policies {
+		s.Objects = append(s.Objects, p.Key)
+		action := p.Spec.GetAction()
+		if _, known := securityv1beta1.AuthorizationPolicy_Action_name[int32(action)]; !known {
+			s.Findings.Note(model.Place{Of: p.Key, Field: "spec.action"}, "it is unknown: all that the policy selects is denied")
+			p, action = denyAll(p), securityv1beta1.AuthorizationPolicy_DENY
+		}
+		byAction[action] = append(byAction[action], p)
+	}
+	for _, t := range all.Tokens {
+		s.Objects = append(s.Objects, t.Key)
+	}
+	if all.Config.Spec != nil && len(s.Objects) > 0 {
+		s.Objects = append(s.Objects, all.Config.Key)
+	}
+	b := &builder{domains: trustDomains(all.Config.Spec), largest: all.Client.LargestProgram(), found: &s.Findings}
+	http, tcp := b.custom(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM], all)
+	s.HTTP, s.TCP = append(s.HTTP, http...), append(s.TCP, tcp...)
+	if f := tokenFilter(all, &s.Findings); f != nil {
+		s.HTTP = append(s.HTTP, f)
+	}
+	for _, step := range []struct {
+		action securityv1beta1.AuthorizationPolicy_Action
+		rbac   rbacv3.RBAC_Action
+	}{
+		{securityv1beta1.AuthorizationPolicy_AUDIT, rbacv3.RBAC_LOG},
+		{securityv1beta1.AuthorizationPolicy_DENY, rbacv3.RBAC_DENY},
+		{securityv1beta1.AuthorizationPolicy_ALLOW, rbacv3.RBAC_ALLOW},
+	} {
+		if policies := byAction[step.action]; len(policies) > 0 {
+			s.HTTP = append(s.HTTP, b.http(policies, step.rbac))
+			s.TCP = append(s.TCP, b.tcp(policies, step.rbac))
+		}
+	}
+	addPeers(s, all)
+	s.Findings = s.Findings.Sorted()
+	s.From += fingerprint(s)
+	return s
+}
+
+func denyAll(p *model.AuthorizationPolicy) *model.AuthorizationPolicy {
+	all := *p
+	all.Spec = &securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{{}}}
+	return &all
+}
+
+// fingerprint has all of what is asked, so that a change of an object that changes nothing is sent to nobody.
+func fingerprint(s *model.Security) string {
+	var d model.Digest
+	d.Number(int64(len(s.HTTP)))
+	for _, f := range s.HTTP {
+		d.Text(string(model.MustMarshal(f)))
+	}
+	d.Number(int64(len(s.TCP)))
+	for _, f := range s.TCP {
+		d.Text(string(model.MustMarshal(f)))
+	}
+	d.Number(int64(s.Mutual))
+	for _, port := range slices.Sorted(maps.Keys(s.MutualOn)) {
+		d.Number(int64(port))
+		d.Number(int64(s.MutualOn[port]))
+	}
+	d.Number(int64(len(s.Objects)))
+	for _, key := range s.Objects {
+		d.Object(key)
+	}
+	for _, f := range s.Findings {
+		d.Object(f.Of)
+		d.Text(f.Field, f.Why)
+	}
+	return string(d)
+}
+
+func httpFilter(name string, m message) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: model.ToAny(m)}}
+}

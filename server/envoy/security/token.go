@@ -1,0 +1,174 @@
+package security
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/emptypb"
+	securityv1beta1 "istio.io/api/security/v1beta1"
+
+	"tributary/server/envoy/model"
+)
+
+// Seconds that keys are waited for, and that they are kept for.
+const (
+	keysTimeout = 5
+	keysAge     = 300
+)
+
+// jwtRule is a rule of a RequestAuthentication.
+type jwtRule struct {
+	*securityv1beta1.JWTRule
+	at model.Place
+}
+
+// tokenFilter returns the filter that verifies tokens, or nil if there are no rules. A request may come without a token; one that has a
+// token that no rule accepts is answered with 401.
+func tokenFilter(all Objects, found *model.Findings) *hcmv3.HttpFilter {
+	var rules []jwtRule
+	for _, t := range all.Tokens {
+		for i, r := range t.Spec.GetJwtRules() {
+			rules = append(rules, jwtRule{r, model.Place{Of: t.Key, Field: fmt.Sprintf("spec.jwtRules[%d]", i)}})
+		}
+	}
+	if len(rules) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(rules, func(a, b jwtRule) int { return cmp.Compare(a.GetIssuer(), b.GetIssuer()) })
+	out := &jwtv3.JwtAuthentication{Providers: make(map[string]*jwtv3.JwtProvider), BypassCorsPreflight: true}
+	var accepted, optional []*jwtv3.JwtRequirement
+	for i, r := range rules {
+		name := "origins-" + strconv.Itoa(i)
+		out.Providers[name] = r.provider(all, found)
+		accepts := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_ProviderName{ProviderName: name}}
+		accepted = append(accepted, accepts)
+		optional = append(optional, anyOf(accepts,
+			&jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_AllowMissing{AllowMissing: &emptypb.Empty{}}}))
+	}
+	// Each token has to be valid if it is there. Of several that come in one place, one is enough.
+	required := optional[0]
+	if len(optional) > 1 {
+		required = anyOf(append(accepted, &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAll{
+			RequiresAll: &jwtv3.JwtRequirementAndList{Requirements: optional},
+		}})...)
+	}
+	out.Rules = []*jwtv3.RequirementRule{{
+		Match:           &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		RequirementType: &jwtv3.RequirementRule_Requires{Requires: required},
+	}}
+	return httpFilter(model.TokenFilter, out)
+}
+
+func anyOf(all ...*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
+	return &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAny{
+		RequiresAny: &jwtv3.JwtRequirementOrList{Requirements: all},
+	}}
+}
+
+// provider returns what tokens of the rule are verified by.
+func (r jwtRule) provider(all Objects, found *model.Findings) *jwtv3.JwtProvider {
+	p := &jwtv3.JwtProvider{
+		Issuer: r.GetIssuer(), Audiences: r.GetAudiences(), Forward: r.GetForwardOriginalToken(),
+		ForwardPayloadHeader: r.GetOutputPayloadToHeader(), FromParams: r.GetFromParams(), FromCookies: r.GetFromCookies(),
+		PayloadInMetadata: model.TokenPayload, ClearRouteCache: all.Client.Role == model.Ingress,
+		NormalizePayloadInMetadata: &jwtv3.JwtProvider_NormalizePayload{SpaceDelimitedClaims: []string{"scope", "permission"}},
+	}
+	for _, name := range r.GetSpaceDelimitedClaims() {
+		if n := p.GetNormalizePayloadInMetadata(); !slices.Contains(n.GetSpaceDelimitedClaims(), name) {
+			n.SpaceDelimitedClaims = append(n.SpaceDelimitedClaims, name)
+		}
+	}
+	for _, c := range r.GetOutputClaimToHeaders() {
+		p.ClaimToHeaders = append(p.ClaimToHeaders, &jwtv3.JwtClaimToHeader{HeaderName: c.GetHeader(), ClaimName: c.GetClaim()})
+	}
+	for _, h := range r.GetFromHeaders() {
+		p.FromHeaders = append(p.FromHeaders, &jwtv3.JwtHeader{Name: h.GetName(), ValuePrefix: h.GetPrefix()})
+	}
+	var why string
+	switch {
+	case r.GetJwks() != "":
+		if why = keysProblem(r.GetJwks()); why == "" {
+			p.JwksSourceSpecifier = localKeys(r.GetJwks())
+		}
+	case r.GetJwksUri() == "":
+		why = "there is neither jwks nor jwksUri, and the issuer is not asked for its keys"
+	default:
+		var remote *jwtv3.RemoteJwks
+		if remote, why = r.remote(all); why == "" {
+			p.JwksSourceSpecifier = &jwtv3.JwtProvider_RemoteJwks{RemoteJwks: remote}
+		}
+	}
+	if why == "" {
+		if why = model.Refused(p); why != "" {
+			p = &jwtv3.JwtProvider{Issuer: r.GetIssuer()}
+		}
+	}
+	if why != "" {
+		found.Note(r.at, "%s: no token of the issuer is accepted", why)
+		p.JwksSourceSpecifier = localKeys(noKeys())
+	}
+	return p
+}
+
+func localKeys(keys string) *jwtv3.JwtProvider_LocalJwks {
+	return &jwtv3.JwtProvider_LocalJwks{LocalJwks: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: keys}}}
+}
+
+// remote has Envoy fetch the keys through the cluster of the host and port of the URI.
+func (r jwtRule) remote(all Objects) (keys *jwtv3.RemoteJwks, why string) {
+	host, port, err := keysAt(r.GetJwksUri())
+	if err != nil {
+		return nil, err.Error()
+	}
+	cluster, why := all.Cluster(host, port)
+	if why != "" {
+		return nil, "jwksUri: " + why + ", and Envoy fetches keys from services only"
+	}
+	timeout := r.GetTimeout()
+	if timeout == nil {
+		timeout = &durationpb.Duration{Seconds: keysTimeout}
+	}
+	return &jwtv3.RemoteJwks{
+		HttpUri: &corev3.HttpUri{
+			Uri: r.GetJwksUri(), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster}, Timeout: timeout,
+		},
+		CacheDuration: &durationpb.Duration{Seconds: keysAge},
+	}, ""
+}
+
+// keysAt returns the host and the port of a URI of keys.
+func keysAt(uri string) (host string, port uint32, err error) {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return "", 0, fmt.Errorf("jwksUri: %w", err)
+	}
+	switch {
+	case u.Port() != "":
+		n, err := strconv.ParseUint(u.Port(), 10, 16)
+		return strings.ToLower(u.Hostname()), uint32(n), err
+	case u.Scheme == "http":
+		return strings.ToLower(u.Hostname()), 80, nil
+	case u.Scheme == "https":
+		return strings.ToLower(u.Hostname()), 443, nil
+	}
+	return "", 0, fmt.Errorf("jwksUri %q is not one of http or https", uri)
+}
+
+// KeyHosts returns the hosts from which the keys of tokens come.
+func KeyHosts(spec *securityv1beta1.RequestAuthentication) (hosts []string) {
+	for _, r := range spec.GetJwtRules() {
+		if host, _, err := keysAt(r.GetJwksUri()); err == nil && r.GetJwks() == "" {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}

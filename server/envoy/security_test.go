@@ -1,0 +1,95 @@
+package envoy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/xds"
+)
+
+const guardedMesh = `
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: shop}
+spec: {servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: ["*"]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: one, namespace: default}
+spec:
+  hosts: [one.internal]
+  gateways: [mesh, shop/front]
+  http:
+  - match: [{headers: {"@request.auth.claims.team": {exact: red}}, withoutHeaders: {"@request.auth.claims[a][b]": {}}}]
+    route: [{destination: {host: two.internal}}]
+  - route: [{destination: {host: one.internal}}]
+---
+`
+
+func policyIn(namespace, path string) string {
+	return fmt.Sprintf("apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: p, namespace: %s}\n"+
+		"spec: {action: DENY, rules: [{to: [{operation: {paths: [%s], ports: ['8080']}}]}]}\n", namespace, path)
+}
+
+// A policy changes the listeners of the gateways that it is for. Others, and what does not change what it asks, are sent nothing.
+func TestAPolicyChangesItsGateways(t *testing.T) {
+	s := newSteps(Options{}, decoded(t, shared+"---"+guardedMesh+policyIn("shop", "/a")+"---\n"+policyIn("default", "/b"))...)
+	listeners := make(map[string]*xds.Collection)
+	for _, id := range []string{"router~10.0.0.1~a.shop~x", "router~10.0.0.1~a.default~x", "sidecar~10.0.0.1~a.shop~x"} {
+		coll, release, err := s.c.Collection(t.Context(), &corev3.Node{Id: id}, xds.ListenerURL)
+		require.NoError(t, err)
+		defer release()
+		listeners[id] = coll
+	}
+	name := func(id string) string {
+		if id[0] == 's' {
+			return "127.0.0.1_80"
+		}
+		return "0.0.0.0_8080"
+	}
+	was := make(map[string]*xds.Entry)
+	changed := func() (ids []string) {
+		for id, coll := range listeners {
+			now := coll.Get(name(id))
+			require.NotNil(t, now, id)
+			if was[id] != now {
+				ids = append(ids, id)
+			}
+			was[id] = now
+		}
+		return ids
+	}
+	require.Len(t, changed(), 3)
+	s.apply(decoded(t, policyIn("shop", "/c")))
+	require.Equal(t, []string{"router~10.0.0.1~a.shop~x"}, changed())
+	require.Contains(t, string(was["router~10.0.0.1~a.shop~x"].Any), "/c")
+	s.apply(decoded(t, policyIn("shop", `"/c"`)+"  \n"))
+	require.Empty(t, changed(), "it says the same")
+	s.apply(decoded(t, policyIn("other", "/d")))
+	require.Empty(t, changed(), "nobody is there")
+	s.apply(decoded(t, policyIn(model.RootNamespace, "/d")))
+	require.Len(t, changed(), 2, "both gateways, and no outbound listener")
+	s.apply(nil, resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "shop", Name: "p"})
+	require.Equal(t, []string{"router~10.0.0.1~a.shop~x"}, changed())
+	require.NotContains(t, string(was["router~10.0.0.1~a.shop~x"].Any), "/c")
+}
+
+// Only gateways route by the claims of tokens. For others a claim is a header that no request has, which is said.
+func TestRoutesByClaims(t *testing.T) {
+	s := newSteps(Options{}, decoded(t, shared+"---"+guardedMesh)...)
+	of := resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "one"}
+	for id, claims := range map[string]bool{"router~10.0.0.1~a.shop~x": true, "sidecar~10.0.0.1~a.default~x": false} {
+		scope := s.c.newScope(model.ProfileOf(&corev3.Node{Id: id}))
+		route := scope.routes.Get(map[bool]string{true: "http.8080", false: "80"}[claims])
+		require.NotNil(t, route, id)
+		require.Equal(t, claims, strings.Contains(string(route.Any), "envoy.filters.http.jwt_authn"), id)
+		require.Equal(t, !claims, strings.Contains(string(route.Any), "@request.auth.claims"), id)
+		require.Len(t, scope.findings.of(of), map[bool]int{true: 0, false: 2}[claims], "%s: %v", id, scope.findings.of(of))
+	}
+}

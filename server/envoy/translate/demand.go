@@ -1,0 +1,39 @@
+package translate
+
+import (
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	demandv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/on_demand/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"tributary/server/envoy/model"
+)
+
+// onDemandTimeout is how long a request or connection waits for a cluster that it asked for.
+const onDemandTimeout = 5 * time.Second
+
+// OnDemand adds to the filters of a listener that they ask for clusters and virtual hosts that they lack.
+func OnDemand(l *listenerv3.Listener) {
+	for _, chain := range append(l.GetFilterChains(), l.GetDefaultFilterChain()) {
+		for _, f := range chain.GetFilters() {
+			m, err := f.GetTypedConfig().UnmarshalNew()
+			if err != nil {
+				continue // it is none of ours
+			}
+			switch m := m.(type) {
+			case *hcmv3.HttpConnectionManager:
+				ask := HTTPFilter("envoy.filters.http.on_demand",
+					&demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: Ads(), Timeout: durationpb.New(onDemandTimeout)}})
+				m.HttpFilters = append([]*hcmv3.HttpFilter{ask}, m.GetHttpFilters()...)
+			case *tcpv3.TcpProxy:
+				m.OnDemand = &tcpv3.TcpProxy_OnDemand{OdcdsConfig: Ads(), Timeout: durationpb.New(onDemandTimeout)}
+			default:
+				continue
+			}
+			f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(m)}
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package translate
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rawv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/server/envoy/model"
+)
+
+// health is how a cluster checks its endpoints. A cluster has one check, that of the oldest WorkloadGroup whose workloads it has; it checks
+// only endpoints of this group, and of groups whose probe differs in the port and the Host header only. nil checks nothing.
+type health struct {
+	probe
+	groups map[*model.WorkloadGroup]probe // whose endpoints are checked
+}
+
+// probe is a health check, and what endpoints of a group have of it.
+type probe struct {
+	check *corev3.HealthCheck
+	tls   bool // whatever the certificate is
+	port  uint32
+	host  string // empty for the address
+}
+
+// healthOf returns how the cluster of a port or subset checks its endpoints.
+func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy *networking.TrafficPolicy, client model.Profile) *health {
+	if client.Role == model.Proxyless {
+		return nil // they check nothing
+	}
+	var groups []*model.WorkloadGroup
+	for _, e := range p.Endpoints() {
+		if e.Group == nil || e.Group.Spec.GetProbe() == nil || !has(subset, &e) {
+			continue
+		}
+		if strings.HasPrefix(e.Address, UnixPrefix) {
+			t.Findings.Note(model.Place{Of: e.Group.Key, Field: "spec.probe"}, "a socket has no port: %s is not checked", e.Address)
+		} else if !slices.Contains(groups, e.Group) {
+			groups = append(groups, e.Group)
+		}
+	}
+	slices.SortFunc(groups, (*model.WorkloadGroup).Compare)
+	var h *health
+	var first *model.WorkloadGroup
+	for _, g := range groups {
+		of, field, why := probeOf(g.Spec.GetProbe())
+		if why == "" && of.check.GetGrpcHealthCheck() != nil && !speaksHTTP2(p, policy) {
+			why = p.Owner.FullName() + " has a port that does not speak HTTP/2, which Envoy needs for it"
+		}
+		if why == "" && of.tls && model.IsMutual(policy.GetTls()) {
+			why = p.Owner.FullName() + " is reached by mutual TLS, within which Envoy cannot probe by HTTPS"
+		}
+		switch {
+		case why != "":
+			t.Findings.Note(model.Place{Of: g.Key, Field: "spec.probe" + field}, "%s: its workloads are not checked", why)
+		case of.check == nil: // coverage has it
+		case h == nil:
+			h, first = &health{of, map[*model.WorkloadGroup]probe{g: of}}, g
+		case of.tls == h.tls && proto.Equal(of.check, h.check):
+			h.groups[g] = of
+		default:
+			t.Findings.Note(model.Place{Of: g.Key, Field: "spec.probe"}, "%s is checked as WorkloadGroup %s says, which is older: workloads of "+
+				"this one are not checked", p.Owner.FullName(), first.Key.FullName())
+		}
+	}
+	return h
+}
+
+func speaksHTTP2(p *model.Port, policy *networking.TrafficPolicy) bool {
+	http := policy.GetConnectionPool().GetHttp()
+	upgrades := http.GetH2UpgradePolicy() == networking.ConnectionPoolSettings_HTTPSettings_UPGRADE
+	return !http.GetUseClientProtocol() && (p.Protocol == model.ProtocolHTTP2 || upgrades)
+}
+
+// probeOf returns the health check of a probe. If there is none, it returns the field and why, unless that is declared of the field.
+func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
+	seconds := func(n, unset int32) *durationpb.Duration {
+		return &durationpb.Duration{Seconds: int64(cmp.Or(n, unset))}
+	}
+	times := func(n int32) *wrapperspb.UInt32Value { return wrapperspb.UInt32(uint32(cmp.Or(n, 1))) } //nolint:gosec // not negative
+	of.check = &corev3.HealthCheck{
+		Timeout: seconds(spec.GetTimeoutSeconds(), 1), Interval: seconds(spec.GetPeriodSeconds(), 10),
+		NoTrafficInterval: seconds(spec.GetPeriodSeconds(), 10), // Envoy's own is a minute
+		HealthyThreshold:  times(spec.GetSuccessThreshold()), UnhealthyThreshold: times(spec.GetFailureThreshold()),
+	}
+	switch m := spec.GetHealthCheckMethod().(type) {
+	case *networking.ReadinessProbe_HttpGet:
+		if m.HttpGet.GetHost() != "" {
+			return probe{}, "", ""
+		}
+		field, of.port, of.tls = ".httpGet", m.HttpGet.GetPort(), m.HttpGet.GetScheme() == "HTTPS"
+		check := &corev3.HealthCheck_HttpHealthCheck{
+			Path: "/" + strings.TrimPrefix(m.HttpGet.GetPath(), "/"),
+			// Istio takes statuses below 400. Envoy counts failures only for retriable statuses.
+			ExpectedStatuses:  []*typev3.Int64Range{{Start: http.StatusOK, End: http.StatusBadRequest}},
+			RetriableStatuses: []*typev3.Int64Range{{Start: 100, End: http.StatusOK}, {Start: http.StatusBadRequest, End: 600}},
+		}
+		for _, header := range m.HttpGet.GetHttpHeaders() {
+			if strings.EqualFold(header.GetName(), "host") {
+				of.host = cmp.Or(of.host, header.GetValue())
+				continue
+			}
+			if strings.HasPrefix(header.GetName(), ":") {
+				return probe{}, ".httpGet.httpHeaders", "Envoy sets " + header.GetName() + " itself"
+			}
+			check.RequestHeadersToAdd = append(check.RequestHeadersToAdd, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{
+				Key: header.GetName(), Value: strings.ReplaceAll(header.GetValue(), "%", "%%"),
+			}})
+		}
+		of.check.HealthChecker = &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: check}
+		check.Host = of.host // to be validated: endpoints have it
+		defer func() { check.Host = "" }()
+	case *networking.ReadinessProbe_TcpSocket:
+		if m.TcpSocket.GetHost() != "" {
+			return probe{}, "", ""
+		}
+		field, of.port = ".tcpSocket", m.TcpSocket.GetPort()
+		of.check.HealthChecker = &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}}
+	case *networking.ReadinessProbe_Grpc:
+		field, of.port = ".grpc", m.Grpc.GetPort()
+		of.check.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{
+			GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{ServiceName: m.Grpc.GetService()},
+		}
+	case *networking.ReadinessProbe_Exec:
+		return probe{}, "", ""
+	default:
+		return probe{}, "", "there is nothing to ask"
+	}
+	if of.port == 0 || of.port > math.MaxUint16 {
+		return probe{}, field + ".port", "it is no port"
+	}
+	return of, field, model.Refused(of.check)
+}
+
+// apply has a cluster check its endpoints, with the socket of its requests only if these use mutual TLS of the mesh, which workloads may
+// insist on. It comes last: what it adds to the cluster's transport sockets has to be the first of them.
+func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, found *model.Findings) {
+	if h == nil {
+		return
+	}
+	if c.GetType() == clusterv3.Cluster_ORIGINAL_DST {
+		for g := range h.groups {
+			found.Note(model.Place{Of: g.Key, Field: "spec.probe"}, "connections of cluster %s go to their original address, unchecked", c.GetName())
+		}
+		return
+	}
+	check := proto.CloneOf(h.check)
+	c.HealthChecks = []*corev3.HealthCheck{check}
+	c.IgnoreHealthOnHostRemoval = true // what is no endpoint any more gets nothing, even if it answers probes
+	if c.GetEdsClusterConfig() != nil {
+		c.EdsClusterConfig.ServiceName += ";" + h.digest()
+	}
+	if c.GetCommonLbConfig().GetHealthyPanicThreshold() == nil {
+		c.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{} // endpoints that fail get nothing, however many they are
+	}
+	if !h.tls && !CanOriginate(tls) {
+		return
+	}
+	socket := &corev3.TransportSocket{
+		Name:       "envoy.transport_sockets.raw_buffer",
+		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: model.ToAny(&rawv3.RawBuffer{})},
+	}
+	if h.tls {
+		socket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{}})
+	}
+	check.TransportSocketMatchCriteria = &structpb.Struct{Fields: map[string]*structpb.Value{"probe": structpb.NewBoolValue(true)}}
+	c.TransportSocketMatches = slices.Insert(c.GetTransportSocketMatches(), 0, &clusterv3.Cluster_TransportSocketMatch{
+		Name: "probe", Match: check.GetTransportSocketMatchCriteria(), TransportSocket: socket,
+	})
+}
+
+// digest is part of the name of the endpoints. An endpoint that is to be checked otherwise gets no requests for a period. So another check
+// makes another cluster, with endpoints of its own, which Envoy uses once it has checked them.
+func (h *health) digest() string {
+	var d model.Digest
+	d.Text(string(model.MustMarshal(h.check)))
+	for _, g := range slices.SortedFunc(maps.Keys(h.groups), (*model.WorkloadGroup).Compare) {
+		d.Object(g.Key)
+		d.Number(int64(h.groups[g].port))
+		d.Text(h.groups[g].host)
+	}
+	sum := sha256.Sum256(d)
+	return hex.EncodeToString(sum[:8])
+}
+
+// append appends how to check an endpoint, as a field of Endpoint.
+func (h *health) append(b []byte, e *model.Endpoint) []byte {
+	if h == nil {
+		return b
+	}
+	return appendMessage(b, 2, func(b []byte) []byte {
+		of, checked := h.groups[e.Group]
+		if !checked || strings.HasPrefix(e.Address, UnixPrefix) {
+			return protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), 1) // disable_active_health_check
+		}
+		return appendString(appendUint32(b, 1, of.port), 2, cmp.Or(of.host, model.HostPort(e.Address, of.port)))
+	})
+}

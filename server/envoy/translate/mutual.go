@@ -1,0 +1,215 @@
+package translate
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rawv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/server/envoy/model"
+)
+
+// Mutual TLS is that of istiod with PILOT_ENABLE_METADATA_EXCHANGE=false: stock Envoys do not speak istio-peer-exchange, the protocol in
+// which Istio's proxies exchange metadata, so it is not among the protocols that they offer.
+
+// mutualCiphers are those of inbound mutual TLS.
+var mutualCiphers = strings.Fields(`ECDHE-ECDSA-AES256-GCM-SHA384 ECDHE-RSA-AES256-GCM-SHA384 ECDHE-ECDSA-AES128-GCM-SHA256 ` +
+	`ECDHE-RSA-AES128-GCM-SHA256 AES256-GCM-SHA384 AES128-GCM-SHA256`)
+
+// inboundMutual returns the TLS settings of inbound connections that authenticate both sides, or nil for a client without an identity.
+// protocols are those of ALPN. Whoever connects has to be of a trust domain of the mesh.
+func inboundMutual(client model.Profile, secured *model.Security, protocols ...string) *corev3.TransportSocket {
+	if client.Identity == "" {
+		return nil
+	}
+	common := &tlsv3.CommonTlsContext{AlpnProtocols: protocols, TlsParams: &tlsv3.TlsParameters{
+		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
+		CipherSuites: mutualCiphers,
+	}}
+	if secured.TLS.GetMinProtocolVersion() == meshv1alpha1.MeshConfig_TLSConfig_TLSV1_3 {
+		common.TlsParams.TlsMinimumProtocolVersion = tlsv3.TlsParameters_TLSv1_3
+	}
+	var wanted []string
+	for _, c := range secured.TLS.GetCipherSuites() {
+		if slices.Contains(ciphers, c) && !slices.Contains(wanted, c) {
+			wanted = append(wanted, c)
+		}
+	}
+	if len(wanted) > 0 {
+		common.TlsParams.CipherSuites = wanted
+	}
+	identify(common, client, ofDomains(secured.Domains), secured.Domains)
+	return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: wrapperspb.Bool(true)})
+}
+
+// identify has one side of a connection show the client's certificate, and verify the other side by the client's roots and by names, of
+// which its certificate must have one. Without names, whoever the roots vouch for is accepted, as with istiod.
+//
+// SPIRE's agent has the roots of its own trust domain, or those of all that it federates with, each for its own. The latter are requested
+// if the mesh has several trust domains.
+func identify(common *tlsv3.CommonTlsContext, client model.Profile, names []*tlsv3.SubjectAltNameMatcher, domains []string) {
+	certificate, roots := spireConfig("default"), spireConfig("ROOTCA")
+	switch {
+	case client.Identity != model.IdentitySPIRE:
+		files, trusted := model.IdentitySecrets(client.Identity)
+		certificate, roots = sdsConfig(files), sdsConfig(trusted)
+	case len(domains) > 1:
+		roots.Name = "ALL"
+		if len(names) == 0 {
+			names = ofDomains(domains)
+		}
+	}
+	common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{certificate}
+	common.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{
+		CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+			DefaultValidationContext:         &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: names},
+			ValidationContextSdsSecretConfig: roots,
+		},
+	}
+}
+
+// spireConfig has a secret requested from SPIRE's agent, which knows only streams of one type, in the state of the world.
+func spireConfig(name string) *tlsv3.SdsSecretConfig {
+	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: &corev3.ConfigSource{
+		ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
+			ApiType: corev3.ApiConfigSource_GRPC, TransportApiVersion: corev3.ApiVersion_V3, SetNodeOnFirstMessageOnly: true,
+			GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: model.SPIRECluster},
+			}}},
+		}},
+		ResourceApiVersion: corev3.ApiVersion_V3, InitialFetchTimeout: durationpb.New(0),
+	}}
+}
+
+const spiffeScheme = "spiffe://"
+
+// ofDomains matches the SPIFFE IDs of trust domains.
+func ofDomains(domains []string) (all []*tlsv3.SubjectAltNameMatcher) {
+	for _, d := range domains {
+		all = append(all, &tlsv3.SubjectAltNameMatcher{
+			SanType: tlsv3.SubjectAltNameMatcher_URI,
+			Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: spiffeScheme + d + "/"}},
+		})
+	}
+	return all
+}
+
+// accounts returns the names of which the certificates of a service have one: those of its ServiceEntries, and the SPIFFE IDs of the
+// service accounts of its endpoints, in each trust domain of the mesh.
+func accounts(v *model.View) []string {
+	names := make(map[string]bool)
+	for _, name := range v.Service.Names {
+		names[name] = true
+		if id, is := strings.CutPrefix(name, spiffeScheme); is {
+			_, path, _ := strings.Cut(id, "/")
+			for _, alias := range v.Mutual.Domains[1:] {
+				names[spiffeScheme+alias+"/"+path] = true
+			}
+		}
+	}
+	for i := range v.Service.Ports {
+		p := &v.Service.Ports[i]
+		if slices.ContainsFunc(v.Service.Ports[:i], func(before model.Port) bool { return before.Owner == p.Owner }) {
+			continue // it has the same endpoints
+		}
+		for _, e := range p.Endpoints() {
+			if account := e.Spec.GetServiceAccount(); account != "" {
+				for _, d := range v.Mutual.Domains {
+					names[spiffeScheme+d+"/ns/"+e.Owner.Namespace+"/sa/"+account] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Endpoints are matched with a transport socket by metadata.
+const (
+	matchedMetadata = "envoy.transport_socket_match"
+	tlsModeField    = "tlsMode"
+	tlsModeMutual   = "istio"
+)
+
+func mutualFields() *structpb.Struct {
+	return &structpb.Struct{Fields: map[string]*structpb.Value{tlsModeField: structpb.NewStringValue(tlsModeMutual)}}
+}
+
+// socketMatch is the metadata of endpoints to which connections are mutual TLS, encoded.
+var socketMatch = model.MustMarshal(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{matchedMetadata: mutualFields()}})
+
+// authenticated returns to which endpoints of a port or subset connections are mutual TLS, or nil for none: to all if the policy says so,
+// and if it says nothing, to those that accept it.
+func authenticated(v *model.View, p *model.Port, subset *networking.Subset) func(*model.Endpoint) bool {
+	if v.Mutual == nil {
+		return nil
+	}
+	if tls := v.Policy.On(p.Number, subset).GetTls(); tls != nil {
+		return func(*model.Endpoint) bool { return model.IsMutual(tls) }
+	}
+	return func(e *model.Endpoint) bool {
+		return v.Mutual.Auto && e.IsMutual() && v.Mutual.Accepts(e, portFor(e, p))
+	}
+}
+
+// authenticate has connections to a cluster be mutual TLS between identities: all if the policy says so, and if it says nothing, those to
+// endpoints that accept it.
+func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions) {
+	if v.Mutual == nil {
+		return
+	}
+	tls := v.Policy.On(p.Number, subset).GetTls()
+	passed := c.GetType() == clusterv3.Cluster_ORIGINAL_DST // endpoints are not known when connections are made
+	if tls == nil && (!v.Mutual.Auto || passed && !allMutual(p)) || tls != nil && !model.IsMutual(tls) {
+		return
+	}
+	names := tls.GetSubjectAltNames()
+	if len(names) == 0 {
+		names = accounts(v)
+	}
+	sni := tls.GetSni()
+	if sni == "" {
+		sni = "outbound_." + model.RouteName(p.Number) + "_." + subset.GetName() + "_." + v.Service.Host
+	}
+	if len(sni) > model.MaxServerName {
+		sni = ""
+	}
+	common := &tlsv3.CommonTlsContext{
+		AlpnProtocols: []string{"istio"}, // by which servers tell mutual TLS from the TLS of applications
+		TlsParams: &tlsv3.TlsParameters{
+			TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
+		},
+	}
+	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
+		common.AlpnProtocols = append(common.AlpnProtocols, "h2")
+	}
+	identify(common, v.Client, subjects(names), v.Mutual.Domains)
+	socket := transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
+	if tls != nil || passed {
+		c.TransportSocket = socket
+		return
+	}
+	c.TransportSocketMatches = []*clusterv3.Cluster_TransportSocketMatch{
+		{Name: "tlsMode-" + tlsModeMutual, Match: mutualFields(), TransportSocket: socket},
+		{Name: "tlsMode-disabled", Match: &structpb.Struct{}, TransportSocket: &corev3.TransportSocket{
+			Name:       "envoy.transport_sockets.raw_buffer",
+			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: model.ToAny(&rawv3.RawBuffer{})},
+		}},
+	}
+}
+
+// allMutual says whether a port has endpoints, all of which accept mutual TLS.
+func allMutual(p *model.Port) bool {
+	all := p.Endpoints()
+	return len(all) > 0 && !slices.ContainsFunc(all, func(e model.Endpoint) bool { return !e.IsMutual() })
+}
