@@ -292,9 +292,10 @@ func (h *upgradeHistory) oneWrites(ctx context.Context, t *testing.T) {
 		}
 		writers := map[string]string{} // by the address of the stack, which is also that of a child that has not become another program yet
 		for _, pid := range all {
+			begins := stack(pid)
 			for _, file := range h.written(pid) {
-				begins := stack(pid)
-				if begins != "" && slices.Contains(before[pid], file) { // open at both moments, so at all between them
+				program := begins != "" && begins == stack(pid) // it has not become another program meanwhile
+				if program && slices.Contains(before[pid], file) {               // open at both moments, so at all between them
 					writers[begins] = fmt.Sprintf("process %d: %s", pid, file)
 				}
 			}
