@@ -294,8 +294,8 @@ func (h *upgradeHistory) oneWrites(ctx context.Context, t *testing.T) {
 		for _, pid := range all {
 			begins := stack(pid)
 			for _, file := range h.written(pid) {
-				program := begins != "" && begins == stack(pid) // it has not become another program meanwhile
-				if program && slices.Contains(before[pid], file) {               // open at both moments, so at all between them
+				program := begins != "" && begins == stack(pid)    // it has not become another program meanwhile
+				if program && slices.Contains(before[pid], file) { // open at both moments, so at all between them
 					writers[begins] = fmt.Sprintf("process %d: %s", pid, file)
 				}
 			}
