@@ -6,15 +6,13 @@ import (
 	"time"
 
 	"tributary/resource"
+	"tributary/server/envoy"
 	"tributary/sources"
 )
 
-// securityKinds are those of objects that deny, so that an object of which no version is valid must not be taken for none.
-var securityKinds = []resource.Kind{resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication}
-
 // invalid returns the security objects of which a source has no valid version, in order.
 func (r *Relay) invalid() []resource.Key {
-	return slices.DeleteFunc(r.supervisor.Invalid(), func(key resource.Key) bool { return !slices.Contains(securityKinds, key.Kind) })
+	return slices.DeleteFunc(r.supervisor.Invalid(), func(key resource.Key) bool { return !slices.Contains(envoy.SecurityKinds, key.Kind) })
 }
 
 // viewTime is how long the view takes to have what a source published, at most.

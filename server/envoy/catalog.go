@@ -114,8 +114,11 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 // update brings all scopes with clients to snap. Unless incremental, keys does not list what changed, and everything is compared.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	done := c.divideBefore(c.coming(keys, snap, incremental, synced))
-	c.expectSidecars(keys, snap, incremental)
-	c.catchUpAll(c.change(keys, snap, incremental, synced))
+	if !incremental {
+		keys = index.Differing(c.seen(), snap)
+	}
+	c.expectSidecars(keys, snap)
+	c.catchUpAll(c.change(keys, snap, synced))
 	done()
 	c.reviewServers()
 	c.warnUnenforced()
@@ -191,17 +194,21 @@ func (c *Catalog) givingWay() func() {
 	}
 }
 
-// change brings the mesh to snap, and returns the scopes with clients.
-func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) []*scope {
+// seen returns the view that the mesh was made of.
+func (c *Catalog) seen() memstore.Snapshot {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.last
+}
+
+// change changes the objects of keys in the mesh to those of snap, and returns the scopes with clients.
+func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, synced bool) []*scope {
 	c.checking.Lock()
 	defer c.checking.Unlock()
 	invalid := c.opts.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	invalid = c.lingering(invalid)
-	if !incremental {
-		keys = index.Differing(c.last, snap)
-	}
 	since := snap.Since(c.last.Revision())
 	scopes := c.set(keys, snap, invalid)
 	for _, s := range scopes {

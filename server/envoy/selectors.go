@@ -42,11 +42,8 @@ func (c *Catalog) reviewServers() {
 
 // expectSidecars has clients ask for their profile before a change of Sidecars with ingress listeners, which may need their addresses. So
 // no listener goes that stays.
-func (c *Catalog) expectSidecars(keys []resource.Key, snap memstore.Snapshot, incremental bool) {
+func (c *Catalog) expectSidecars(keys []resource.Key, snap memstore.Snapshot) {
 	c.mu.Lock()
-	if !incremental {
-		keys = index.Differing(c.last, snap)
-	}
 	changes := make(map[resource.Key]*resource.Resource)
 	for _, key := range keys {
 		if key.Kind == resource.Sidecar {

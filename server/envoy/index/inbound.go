@@ -71,7 +71,7 @@ func (m *Mesh) touchIngress(hosts []string, touched map[string]struct{}) {
 }
 
 // hasInbound says whether clients of a profile have inbound listeners.
-func (*Mesh) hasInbound(p model.Profile, only *SidecarRule) bool {
+func hasInbound(p model.Profile, only *SidecarRule) bool {
 	return p.Role == model.Sidecar && (p.Captures || slices.ContainsFunc(only.ingress(), func(i *networking.IstioIngressListener) bool {
 		return isBound(i, p) // no connection comes to another one
 	}))
@@ -79,7 +79,7 @@ func (*Mesh) hasInbound(p model.Profile, only *SidecarRule) bool {
 
 // inbound returns what comes to the workloads of the clients of a profile, or nil.
 func (m *Mesh) inbound(p model.Profile, only *SidecarRule) *model.View {
-	if !m.hasInbound(p, only) {
+	if !hasInbound(p, only) {
 		return nil
 	}
 	v := &model.View{Host: model.InboundUnit, Secured: m.Security(p, only)}

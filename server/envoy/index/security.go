@@ -157,7 +157,7 @@ func (m *Mesh) Unenforced(p model.Profile) iter.Seq[resource.Key] {
 		if p.Role == model.Ingress {
 			return
 		}
-		labels, inbound := p.LabelMap(), m.hasInbound(p, m.SidecarFor(p))
+		labels, inbound := p.LabelMap(), hasInbound(p, m.SidecarFor(p))
 		if !inbound {
 			for o := range m.policiesFor(p, labels) {
 				if !yield(o.Key) {

@@ -61,9 +61,12 @@ func (e *Endpoint) IsMutual() bool {
 	return e.Spec.GetServiceAccount() != ""
 }
 
+// DefaultTrustDomain is that of a mesh without one of its own. In principals it stands for that of the mesh.
+const DefaultTrustDomain = "cluster.local"
+
 // TrustDomains returns the trust domain of the mesh, and its aliases.
 func (c *MeshConfig) TrustDomains() []string {
-	domains := []string{"cluster.local"}
+	domains := []string{DefaultTrustDomain}
 	if own := c.Spec.GetTrustDomain(); own != "" {
 		domains[0] = own
 	}

@@ -3,9 +3,9 @@ package security
 import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
-	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	rbachttpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	tcprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
+	rbactcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 
 	"tributary/resource"
 	"tributary/server/envoy/model"
@@ -14,14 +14,8 @@ import (
 // Deny refuses all requests and connections, since objects have no valid version.
 func Deny(objects []resource.Key) *model.Security {
 	s := &model.Security{
-		HTTP: []*hcmv3.HttpFilter{{
-			Name:       "envoy.filters.http.rbac",
-			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: model.ToAny(&httprbacv3.RBAC{Rules: &rbacv3.RBAC{}})},
-		}},
-		TCP: []*listenerv3.Filter{{
-			Name:       "envoy.filters.network.rbac",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(&tcprbacv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: "tcp."})},
-		}},
+		HTTP: []*hcmv3.HttpFilter{httpFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: &rbacv3.RBAC{}})},
+		TCP:  []*listenerv3.Filter{tcpFilter(rbacTCP, &rbactcpv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: statTCP})},
 	}
 	var from model.Digest
 	from.Text("invalid")

@@ -12,7 +12,6 @@ import (
 	rbachttpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	rbactcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
-	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 
 	"tributary/server/envoy/model"
 )
@@ -177,24 +176,14 @@ func denied(asked *rbacv3.RBAC) *rbacv3.RBAC {
 	return out
 }
 
-// clusterLocal is the trust domain that stands for that of the mesh.
-const clusterLocal = "cluster.local"
-
-func trustDomains(config *meshv1alpha1.MeshConfig) []string {
-	domain := config.GetTrustDomain()
-	if domain == "" {
-		domain = clusterLocal
-	}
-	return append([]string{domain}, config.GetTrustDomainAliases()...)
-}
-
 // inTrustDomains returns principals, DOMAIN/ns/NAMESPACE/sa/ACCOUNT, with those of a trust domain of the mesh in all its trust domains.
 func inTrustDomains(values, domains []string) (all []string) {
 	for _, v := range values {
 		domain, rest, _ := strings.Cut(v, "/")
-		if strings.Count(rest, "/") != 3 || domain == "*" || domain != clusterLocal && !slices.ContainsFunc(domains, func(d string) bool {
+		ofMesh := domain == model.DefaultTrustDomain || slices.ContainsFunc(domains, func(d string) bool {
 			return matches(domain, d) || matches(d, domain)
-		}) {
+		})
+		if strings.Count(rest, "/") != 3 || domain == "*" || !ofMesh {
 			all = append(all, v)
 			continue
 		}

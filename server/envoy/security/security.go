@@ -14,9 +14,10 @@ import (
 
 // Objects are the security objects that are for the clients of a profile, and what they refer to.
 type Objects struct {
-	Policies []*model.AuthorizationPolicy   // the oldest first
-	Tokens   []*model.RequestAuthentication // the oldest first
-	Peers    []*model.PeerAuthentication    // the oldest first
+	// Those of a namespace stand together, the oldest first.
+	Policies []*model.AuthorizationPolicy
+	Tokens   []*model.RequestAuthentication
+	Peers    []*model.PeerAuthentication
 
 	Config  *model.MeshConfig // with the trust domain and the providers; not nil
 	Client  model.Profile
@@ -43,7 +44,7 @@ func Of(all Objects) *model.Security {
 	if all.Config.Spec != nil && len(s.Objects) > 0 {
 		s.Objects = append(s.Objects, all.Config.Key)
 	}
-	b := &builder{domains: trustDomains(all.Config.Spec), largest: all.Client.LargestProgram(), found: &s.Findings}
+	b := &builder{domains: all.Config.TrustDomains(), largest: all.Client.LargestProgram(), found: &s.Findings}
 	http, tcp := b.custom(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM], all)
 	s.HTTP, s.TCP = append(s.HTTP, http...), append(s.TCP, tcp...)
 	if f := tokenFilter(all, &s.Findings); f != nil {
