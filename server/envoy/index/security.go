@@ -2,9 +2,10 @@ package index
 
 import (
 	"iter"
+	"net/url"
 	"slices"
+	"strings"
 
-	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 	typev1beta1 "istio.io/api/type/v1beta1"
 
@@ -18,28 +19,23 @@ type securityObjects struct {
 	policies objects[*securityv1beta1.AuthorizationPolicy]
 	tokens   objects[*securityv1beta1.RequestAuthentication]
 	peers    objects[*securityv1beta1.PeerAuthentication]
-
-	hosts map[string]int // to which they lead, each with how often
 }
 
 func newSecurityObjects() securityObjects {
 	return securityObjects{
 		policies: make(objects[*securityv1beta1.AuthorizationPolicy]), tokens: make(objects[*securityv1beta1.RequestAuthentication]),
-		peers: make(objects[*securityv1beta1.PeerAuthentication]), hosts: make(map[string]int),
+		peers: make(objects[*securityv1beta1.PeerAuthentication]),
 	}
 }
 
 // objects are those of a kind by namespace, the oldest first.
 type objects[T comparable] map[string][]*model.Object[T]
 
-// set replaces the object of a key, and returns the old and the new one, either of which may be nil.
-func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) (old, now T) {
-	all := o[key.Namespace]
-	if i := slices.IndexFunc(all, func(o *model.Object[T]) bool { return o.Key == key }); i >= 0 {
-		old = all[i].Spec
-		all = slices.Delete(all, i, i+1)
-	}
-	if spec != now {
+// set replaces the object of a key. It removes it if spec is nil.
+func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) {
+	var none T
+	all := slices.DeleteFunc(o[key.Namespace], func(o *model.Object[T]) bool { return o.Key == key })
+	if spec != none {
 		added := &model.Object[T]{
 			Key: key, Created: r.Created(), Version: r.Version(), Spec: spec, DryRun: r.Annotations()[model.DryRunAnnotation],
 		}
@@ -49,7 +45,6 @@ func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) (old, no
 	if o[key.Namespace] = all; len(all) == 0 {
 		delete(o, key.Namespace)
 	}
-	return old, spec
 }
 
 // selecting yields the objects of a namespace, and then those of the root namespace, that select a client.
@@ -70,9 +65,8 @@ func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, tou
 	case resource.AuthorizationPolicy:
 		m.security.policies.set(key, r, as[*securityv1beta1.AuthorizationPolicy](spec))
 	case resource.RequestAuthentication:
-		old, now := m.security.tokens.set(key, r, as[*securityv1beta1.RequestAuthentication](spec))
-		m.security.count(security.KeyHosts(old), -1)
-		m.security.count(security.KeyHosts(now), 1)
+		m.security.tokens.set(key, r, as[*securityv1beta1.RequestAuthentication](spec))
+		m.sought = nil
 	case resource.PeerAuthentication:
 		m.security.peers.set(key, r, as[*securityv1beta1.PeerAuthentication](spec))
 		m.touchMutual(key.Namespace)
@@ -80,39 +74,42 @@ func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, tou
 	secureAnew(touched)
 }
 
-func (s *securityObjects) count(hosts []string, by int) {
-	for _, host := range hosts {
-		if s.hosts[host] += by; s.hosts[host] == 0 {
-			delete(s.hosts, host)
-		}
-	}
-}
-
-// secureBy has the security objects refer to another MeshConfig. Either may be nil.
-func (m *Mesh) secureBy(old, now *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
-	m.security.count(authorizers(old), -1)
-	m.security.count(authorizers(now), 1)
-	secureAnew(touched)
-}
-
-func authorizers(config *meshv1alpha1.MeshConfig) (hosts []string) {
-	for _, service := range security.Authorizers(config) {
-		_, host := splitService(service)
-		hosts = append(hosts, host)
-	}
-	return hosts
-}
-
 // secureAnew has all clients look again at what security objects ask of them.
 func secureAnew(touched map[string]struct{}) {
 	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
 }
 
-// touchSecurity has all clients look again at what security objects ask of them if a host is touched to which these lead.
-func (m *Mesh) touchSecurity(touched map[string]struct{}) {
-	for host := range m.security.hosts {
+// soughtHosts returns the hosts from which keys and modules are fetched, and those that authorize requests.
+func (m *Mesh) soughtHosts() map[string]bool {
+	if m.sought == nil {
+		m.sought = make(map[string]bool)
+		for _, service := range security.Authorizers(m.config().Spec) {
+			_, host := splitService(service)
+			m.sought[host] = true
+		}
+		for _, tokens := range m.security.tokens {
+			for _, o := range tokens {
+				for _, host := range security.KeyHosts(o.Spec) {
+					m.sought[host] = true
+				}
+			}
+		}
+		for _, plugins := range m.plugins {
+			for _, o := range plugins {
+				if at, err := url.Parse(o.Spec.GetUrl()); err == nil && at.Host != "" {
+					m.sought[strings.ToLower(at.Hostname())] = true
+				}
+			}
+		}
+	}
+	return m.sought
+}
+
+// touchSought has all clients look again at what security objects and WasmPlugins ask of them if a host is touched to which these lead.
+func (m *Mesh) touchSought(touched map[string]struct{}) {
+	for host := range m.soughtHosts() {
 		if _, is := touched[host]; is {
-			secureAnew(touched)
+			m.extendAnew(touched)
 			return
 		}
 	}

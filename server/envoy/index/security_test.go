@@ -172,5 +172,5 @@ func TestWhatIsAskedChanges(t *testing.T) {
 	change("the provider", true, false)
 	put(t, m, resource.MeshConfig, model.RootNamespace, "mesh", 0, nil)
 	change("no MeshConfig", true, true)
-	require.Empty(t, m.security.hosts)
+	require.Empty(t, m.soughtHosts())
 }

@@ -10,7 +10,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"istio.io/istio/pilot/pkg/security/authz/matcher"
@@ -20,131 +19,101 @@ import (
 
 // attribute is a property of requests or connections that a rule has conditions on, and M what matches it: a Permission or a Principal.
 type attribute[M any] struct {
-	http  bool // connections that are not HTTP do not have it
-	match func(r *ruleContext, key string, values []string) (*M, error)
+	ids  bool                                                          // its values are in all trust domains of the mesh
+	http bool                                                          // connections that are not HTTP do not have it
+	one  func(r *ruleContext, key, value string) (*M, error)           // matches a value
+	some func(r *ruleContext, key string, values []string) (*M, error) // matches any of the values, unless one is set
 }
 
 var errHTTP = errors.New("only requests have it")
 
 // of returns a matcher of any of the values.
-func (a attribute[M]) of(r *ruleContext, key string, values []string) (*M, error) {
+func (a attribute[M]) of(f form[M], r *ruleContext, key string, values []string) (*M, error) {
 	if a.http && r.tcp {
 		return nil, errHTTP
 	}
-	m, err := a.match(r, key, values)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+	if a.some != nil {
+		return a.some(r, key, values)
 	}
-	return m, nil
-}
-
-// each is an attribute with a matcher for each value.
-func each[M any](f form[M], match func(r *ruleContext, key, value string) (*M, error)) attribute[M] {
-	return attribute[M]{match: func(r *ruleContext, key string, values []string) (*M, error) {
-		var all []*M
-		for _, v := range values {
-			m, err := match(r, key, v)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, m)
+	if a.ids {
+		values = inTrustDomains(values, r.domains)
+	}
+	all := make([]*M, len(values))
+	for i, v := range values {
+		var err error
+		if all[i], err = a.one(r, key, v); err != nil {
+			return nil, err
 		}
-		return f.any(all), nil
-	}}
+	}
+	return f.any(all), nil
 }
 
-func ofRequests[M any](a attribute[M]) attribute[M] { return attribute[M]{http: true, match: a.match} }
-
-// The attributes of permissions.
-var (
-	destinationIP = each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+// permissionsOf and principalsOf have the attributes by their keys in conditions, without what stands in brackets, and by the names of the
+// fields of operations that are no such keys.
+var permissionsOf = map[string]attribute[rbacv3.Permission]{
+	"destination.ip": {one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
 		r, err := addressRange(value)
 		return &rbacv3.Permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: r}}, err
-	})
-	destinationPort = each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+	}},
+	"destination.port": {one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
 		port, err := strconv.ParseUint(value, 10, 16)
 		return &rbacv3.Permission{Rule: &rbacv3.Permission_DestinationPort{DestinationPort: uint32(port)}}, err
-	})
-	serverName = each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+	}},
+	"connection.sni": {one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
 		return &rbacv3.Permission{Rule: &rbacv3.Permission_RequestedServerName{RequestedServerName: matcher.StringMatcher(value)}}, nil
-	})
-	host = ofRequests(each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
-		return headerPermission(matcher.HostMatcher(":authority", value)), nil
-	}))
-	method = ofRequests(each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
-		return headerPermission(matcher.HeaderMatcher(":method", value)), nil
-	}))
-	path = ofRequests(each(permissions, func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+	}},
+	metadataKey: {some: dynamicMetadata},
+	"hosts": {http: true, one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+		return &rbacv3.Permission{Rule: &rbacv3.Permission_Header{Header: matcher.HostMatcher(":authority", value)}}, nil
+	}},
+	"methods": {http: true, one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+		return &rbacv3.Permission{Rule: &rbacv3.Permission_Header{Header: matcher.HeaderMatcher(":method", value)}}, nil
+	}},
+	"paths": {http: true, one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
 		if !isTemplate(value) {
 			return &rbacv3.Permission{Rule: &rbacv3.Permission_UrlPath{UrlPath: matcher.PathMatcher(value)}}, nil
 		}
 		return &rbacv3.Permission{Rule: &rbacv3.Permission_UriTemplate{UriTemplate: &corev3.TypedExtensionConfig{
 			Name: "uri-template", TypedConfig: model.ToAny(matcher.PathTemplateMatcher(value)),
 		}}}, checkTemplate(value)
-	}))
-	dynamicMetadata = attribute[rbacv3.Permission]{match: func(_ *ruleContext, key string, values []string) (*rbacv3.Permission, error) {
-		filter, name, ok := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(key, "experimental."), "]"), "[")
-		if !ok {
-			return nil, errors.New("it has no key in brackets")
-		}
-		var any []*matcherv3.ValueMatcher
-		for _, v := range values {
-			if strings.HasPrefix(v, "[") && strings.HasSuffix(v, "]") {
-				list := matcher.MetadataListMatcher(filter, []string{name}, matcher.StringMatcher(strings.Trim(v, "[]")), false)
-				any = append(any, list.GetValue())
-			} else {
-				any = append(any, matcher.StringOrMatcher([]string{v}))
-			}
-		}
-		m := matcher.MetadataValueMatcher(filter, name, matcher.OrMatcher(any))
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_Metadata{Metadata: m}}, nil //nolint:staticcheck // as istiod
-	}}
-)
-
-func headerPermission(m *routev3.HeaderMatcher) *rbacv3.Permission {
-	return &rbacv3.Permission{Rule: &rbacv3.Permission_Header{Header: m}}
+	}},
 }
 
-// The attributes of principals.
-var (
-	sourceIP = each(principals, func(_ *ruleContext, _, value string) (*rbacv3.Principal, error) {
+var principalsOf = map[string]attribute[rbacv3.Principal]{
+	"source.ip": {one: func(_ *ruleContext, _, value string) (*rbacv3.Principal, error) {
 		r, err := addressRange(value)
 		return &rbacv3.Principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: r}}, err
-	})
-	remoteIP = each(principals, func(_ *ruleContext, _, value string) (*rbacv3.Principal, error) {
+	}},
+	"remote.ip": {one: func(_ *ruleContext, _, value string) (*rbacv3.Principal, error) {
 		r, err := addressRange(value)
 		return &rbacv3.Principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: r}}, err
-	})
-	sourceNamespace = each(principals, func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+	}},
+	"source.namespace": {one: func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
 		return r.peer(matcher.StringMatcherRegex(".*/ns/" + strings.ReplaceAll(value, "*", ".*") + "/.*"))
-	})
-	sourceServiceAccount = each(principals, func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+	}},
+	"source.serviceAccount": {one: func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
 		namespace, account, ok := strings.Cut(value, "/")
 		if !ok {
 			namespace, account = r.namespace, value
 		}
 		return r.peer(matcher.StringMatcherRegex("spiffe://.+/ns/" + regexp.QuoteMeta(namespace) + "/(.+/|)sa/" + regexp.QuoteMeta(account) +
 			"(/.+)?"))
-	})
-	sourceTrustDomain = each(principals, func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+	}},
+	"source.trustDomain": {one: func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
 		return r.peer(matcher.StringMatcherRegex("spiffe://" + strings.ReplaceAll(regexp.QuoteMeta(value), `\*`, "[^/]*") + "/.*"))
-	})
-	sourcePrincipal = attribute[rbacv3.Principal]{match: func(r *ruleContext, key string, values []string) (*rbacv3.Principal, error) {
-		return each(principals, func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
-			return r.peer(matcher.StringMatcherWithPrefix(value, "spiffe://"))
-		}).match(r, key, inTrustDomains(values, r.domains))
-	}}
-	requestHeader = ofRequests(each(principals, func(_ *ruleContext, key, value string) (*rbacv3.Principal, error) {
+	}},
+	"source.principal": {ids: true, one: func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+		return r.peer(matcher.StringMatcherWithPrefix(value, "spiffe://"))
+	}},
+	headersKey: {http: true, one: func(_ *ruleContext, key, value string) (*rbacv3.Principal, error) {
 		name := strings.TrimPrefix(key, headersKey)
 		if !strings.HasPrefix(name, "[") || !strings.HasSuffix(name, "]") {
 			return nil, errors.New("it has no name in brackets")
 		}
 		m := matcher.HeaderMatcher(name[1:len(name)-1], value)
 		return &rbacv3.Principal{Identifier: &rbacv3.Principal_Header{Header: m}}, nil
-	}))
-	requestPrincipal = attribute[rbacv3.Principal]{http: true, match: func(_ *ruleContext, _ string, values []string) (*rbacv3.Principal,
-		error,
-	) {
+	}},
+	"request.auth.principal": {http: true, some: func(_ *ruleContext, _ string, values []string) (*rbacv3.Principal, error) {
 		var any []*rbacv3.Principal
 		for _, v := range values {
 			issuer, subject := tokenOf(v)
@@ -154,11 +123,36 @@ var (
 			return any[0], nil
 		}
 		return principals.any(any), nil
-	}}
-	requestAudiences = claimsAttribute(func(string) ([]string, error) { return []string{"aud"}, nil })
-	requestPresenter = claimsAttribute(func(string) ([]string, error) { return []string{"azp"}, nil })
-	requestClaims    = claimsAttribute(func(key string) ([]string, error) { return claimPath(strings.TrimPrefix(key, claimsKey)) })
-)
+	}},
+	"request.auth.audiences": {http: true, some: func(_ *ruleContext, _ string, values []string) (*rbacv3.Principal, error) {
+		return claims(values, "aud"), nil
+	}},
+	"request.auth.presenter": {http: true, some: func(_ *ruleContext, _ string, values []string) (*rbacv3.Principal, error) {
+		return claims(values, "azp"), nil
+	}},
+	claimsKey: {http: true, some: func(_ *ruleContext, key string, values []string) (*rbacv3.Principal, error) {
+		path, err := claimPath(strings.TrimPrefix(key, claimsKey))
+		return claims(values, path...), err
+	}},
+}
+
+func dynamicMetadata(_ *ruleContext, key string, values []string) (*rbacv3.Permission, error) {
+	filter, name, ok := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(key, "experimental."), "]"), "[")
+	if !ok {
+		return nil, errors.New("it has no key in brackets")
+	}
+	var any []*matcherv3.ValueMatcher
+	for _, v := range values {
+		if strings.HasPrefix(v, "[") && strings.HasSuffix(v, "]") {
+			list := matcher.MetadataListMatcher(filter, []string{name}, matcher.StringMatcher(strings.Trim(v, "[]")), false)
+			any = append(any, list.GetValue())
+		} else {
+			any = append(any, matcher.StringOrMatcher([]string{v}))
+		}
+	}
+	m := matcher.MetadataValueMatcher(filter, name, matcher.OrMatcher(any))
+	return &rbacv3.Permission{Rule: &rbacv3.Permission_Metadata{Metadata: m}}, nil //nolint:staticcheck // as istiod
+}
 
 // peer matches the identity of the peer's certificate.
 func (r *ruleContext) peer(m *matcherv3.StringMatcher) (*rbacv3.Principal, error) {
@@ -198,17 +192,11 @@ func tokenOf(value string) (issuer, subject *matcherv3.StringMatcher) {
 	return exact(value[:i]), exact(value[i+1:])
 }
 
-// claimsAttribute is an attribute of a claim, or of an element of one that is a list.
-func claimsAttribute(name func(key string) ([]string, error)) attribute[rbacv3.Principal] {
-	return attribute[rbacv3.Principal]{http: true, match: func(_ *ruleContext, key string, values []string) (*rbacv3.Principal, error) {
-		claims, err := name(key)
-		if err != nil {
-			return nil, err
-		}
-		m := matcher.MetadataListValueMatcher(model.TokenFilter, append([]string{model.TokenPayload}, claims...),
-			matcher.StringOrMatcher(values), true)
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}}, nil //nolint:staticcheck // as istiod
-	}}
+// claims matches a claim, or an element of one that is a list.
+func claims(values []string, path ...string) *rbacv3.Principal {
+	m := matcher.MetadataListValueMatcher(model.TokenFilter, append([]string{model.TokenPayload}, path...),
+		matcher.StringOrMatcher(values), true)
+	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}} //nolint:staticcheck // as istiod
 }
 
 // claimPath returns the names of nested claims: [a][b], or [name] for a name with brackets.

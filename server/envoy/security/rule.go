@@ -2,22 +2,16 @@ package security
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 
 	"tributary/server/envoy/model"
 )
-
-// message is a message of Envoy that knows the rules of Envoy's API.
-type message interface {
-	proto.Message
-	Validate() error
-}
 
 // form puts matchers together: Envoy has the same forms for permissions and for principals.
 type form[M any] struct {
@@ -79,7 +73,10 @@ func all[M any](f form[M], r *ruleContext, conditions []condition[M]) (*M, error
 			if len(part.values) == 0 {
 				continue
 			}
-			m, err := c.of(r, c.key, part.values)
+			m, err := c.of(f, r, c.key, part.values)
+			if err != nil && !errors.Is(err, errHTTP) {
+				err = fmt.Errorf("%s: %w", c.key, err)
+			}
 			switch {
 			case err == nil:
 				parts = append(parts, part.form(m))
@@ -106,57 +103,28 @@ const (
 // when returns the conditions of a rule that stand for themselves.
 func when(r *securityv1beta1.Rule) (to []condition[rbacv3.Permission], from []condition[rbacv3.Principal]) {
 	for _, c := range r.GetWhen() {
-		key := c.GetKey()
-		permission := func(a attribute[rbacv3.Permission]) {
-			to = append(to, condition[rbacv3.Permission]{a, key, c.GetValues(), c.GetNotValues()})
+		key, _, _ := strings.Cut(c.GetKey(), "[")
+		if strings.HasPrefix(key, metadataKey) {
+			key = metadataKey
 		}
-		principal := func(a attribute[rbacv3.Principal]) {
-			from = append(from, condition[rbacv3.Principal]{a, key, c.GetValues(), c.GetNotValues()})
-		}
-		switch {
-		case key == "destination.ip":
-			permission(destinationIP)
-		case key == "destination.port":
-			permission(destinationPort)
-		case key == "connection.sni":
-			permission(serverName)
-		case strings.HasPrefix(key, metadataKey):
-			permission(dynamicMetadata)
-		case key == "source.ip":
-			principal(sourceIP)
-		case key == "remote.ip":
-			principal(remoteIP)
-		case key == "source.namespace":
-			principal(sourceNamespace)
-		case key == "source.serviceAccount":
-			principal(sourceServiceAccount)
-		case key == "source.trustDomain":
-			principal(sourceTrustDomain)
-		case key == "source.principal":
-			principal(sourcePrincipal)
-		case key == "request.auth.principal":
-			principal(requestPrincipal)
-		case key == "request.auth.audiences":
-			principal(requestAudiences)
-		case key == "request.auth.presenter":
-			principal(requestPresenter)
-		case strings.HasPrefix(key, headersKey):
-			principal(requestHeader)
-		case strings.HasPrefix(key, claimsKey):
-			principal(requestClaims)
-		default:
-			unknown := attribute[rbacv3.Principal]{match: func(*ruleContext, string, []string) (*rbacv3.Principal, error) {
-				return nil, errors.New("it is unknown")
-			}}
-			from = append(from, condition[rbacv3.Principal]{unknown, key, []string{""}, nil}) // also without values
+		if a, known := permissionsOf[key]; known && strings.Contains(key, ".") {
+			to = append(to, condition[rbacv3.Permission]{a, c.GetKey(), c.GetValues(), c.GetNotValues()})
+		} else if a, known := principalsOf[key]; known {
+			from = append(from, condition[rbacv3.Principal]{a, c.GetKey(), c.GetValues(), c.GetNotValues()})
+		} else {
+			from = append(from, condition[rbacv3.Principal]{unknown, c.GetKey(), []string{""}, nil}) // also without values
 		}
 	}
 	return to, from
 }
 
+var unknown = attribute[rbacv3.Principal]{one: func(*ruleContext, string, string) (*rbacv3.Principal, error) {
+	return nil, errors.New("it is unknown")
+}}
+
 // policyOf translates a rule.
 func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, error) {
-	if r.strict && hasUnknown(rule.ProtoReflect()) {
+	if r.strict && hasUnknown(rule) {
 		return nil, errors.New("it has fields that this version does not know")
 	}
 	p := &rbacv3.Policy{}
@@ -164,10 +132,10 @@ func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, erro
 	for _, to := range atLeastOne(rule.GetTo()) {
 		o := to.GetOperation()
 		m, err := all(permissions, r, append([]condition[rbacv3.Permission]{
-			{host, "hosts", o.GetHosts(), o.GetNotHosts()},
-			{method, "methods", o.GetMethods(), o.GetNotMethods()},
-			{path, "paths", o.GetPaths(), o.GetNotPaths()},
-			{destinationPort, "ports", o.GetPorts(), o.GetNotPorts()},
+			{permissionsOf["hosts"], "hosts", o.GetHosts(), o.GetNotHosts()},
+			{permissionsOf["methods"], "methods", o.GetMethods(), o.GetNotMethods()},
+			{permissionsOf["paths"], "paths", o.GetPaths(), o.GetNotPaths()},
+			{permissionsOf["destination.port"], "ports", o.GetPorts(), o.GetNotPorts()},
 		}, whenTo...))
 		if err != nil {
 			return nil, err
@@ -177,13 +145,13 @@ func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, erro
 	for _, from := range atLeastOne(rule.GetFrom()) {
 		s := from.GetSource()
 		m, err := all(principals, r, append([]condition[rbacv3.Principal]{
-			{sourcePrincipal, "principals", s.GetPrincipals(), s.GetNotPrincipals()},
-			{requestPrincipal, "requestPrincipals", s.GetRequestPrincipals(), s.GetNotRequestPrincipals()},
-			{sourceServiceAccount, "serviceAccounts", s.GetServiceAccounts(), s.GetNotServiceAccounts()},
-			{sourceNamespace, "namespaces", s.GetNamespaces(), s.GetNotNamespaces()},
-			{sourceTrustDomain, "trustDomains", s.GetTrustDomains(), s.GetNotTrustDomains()},
-			{remoteIP, "remoteIpBlocks", s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks()},
-			{sourceIP, "ipBlocks", s.GetIpBlocks(), s.GetNotIpBlocks()},
+			{principalsOf["source.principal"], "principals", s.GetPrincipals(), s.GetNotPrincipals()},
+			{principalsOf["request.auth.principal"], "requestPrincipals", s.GetRequestPrincipals(), s.GetNotRequestPrincipals()},
+			{principalsOf["source.serviceAccount"], "serviceAccounts", s.GetServiceAccounts(), s.GetNotServiceAccounts()},
+			{principalsOf["source.namespace"], "namespaces", s.GetNamespaces(), s.GetNotNamespaces()},
+			{principalsOf["source.trustDomain"], "trustDomains", s.GetTrustDomains(), s.GetNotTrustDomains()},
+			{principalsOf["remote.ip"], "remoteIpBlocks", s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks()},
+			{principalsOf["source.ip"], "ipBlocks", s.GetIpBlocks(), s.GetNotIpBlocks()},
 		}, whenFrom...))
 		if err != nil {
 			return nil, err
@@ -209,20 +177,8 @@ func atLeastOne[M any](parts []*M) []*M {
 }
 
 // hasUnknown says whether a message has fields of a newer version.
-func hasUnknown(m protoreflect.Message) (has bool) {
-	has = len(m.GetUnknown()) > 0
-	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch {
-		case f.Message() == nil:
-		case f.IsList():
-			for i := range v.List().Len() {
-				has = has || hasUnknown(v.List().Get(i).Message())
-			}
-		default:
-			has = has || hasUnknown(v.Message())
-		}
-		return !has
-	})
+func hasUnknown(m proto.Message) (has bool) {
+	model.Visit(m, func(m proto.Message, _ bool) { has = has || len(m.ProtoReflect().GetUnknown()) > 0 })
 	return has
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 
 	"tributary/server/envoy/model"
@@ -78,30 +77,13 @@ func denyAll(p *model.AuthorizationPolicy) *model.AuthorizationPolicy {
 // fingerprint has all of what is asked, so that a change of an object that changes nothing is sent to nobody.
 func fingerprint(s *model.Security) string {
 	var d model.Digest
-	d.Number(int64(len(s.HTTP)))
-	for _, f := range s.HTTP {
-		d.Text(string(model.MustMarshal(f)))
-	}
-	d.Number(int64(len(s.TCP)))
-	for _, f := range s.TCP {
-		d.Text(string(model.MustMarshal(f)))
-	}
+	model.AddMessages(&d, s.HTTP...)
+	model.AddMessages(&d, s.TCP...)
 	d.Number(int64(s.Mutual))
 	for _, port := range slices.Sorted(maps.Keys(s.MutualOn)) {
 		d.Number(int64(port))
 		d.Number(int64(s.MutualOn[port]))
 	}
-	d.Number(int64(len(s.Objects)))
-	for _, key := range s.Objects {
-		d.Object(key)
-	}
-	for _, f := range s.Findings {
-		d.Object(f.Of)
-		d.Text(f.Field, f.Why)
-	}
+	d.Found(s.Objects, s.Findings)
 	return string(d)
-}
-
-func httpFilter(name string, m message) *hcmv3.HttpFilter {
-	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: model.ToAny(m)}}
 }

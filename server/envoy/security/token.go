@@ -65,7 +65,7 @@ func tokenFilter(all Objects, found *model.Findings) *hcmv3.HttpFilter {
 		Match:           &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 		RequirementType: &jwtv3.RequirementRule_Requires{Requires: required},
 	}}
-	return httpFilter(model.TokenFilter, out)
+	return model.HTTPFilter(model.TokenFilter, out)
 }
 
 func anyOf(all ...*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
