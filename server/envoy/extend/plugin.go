@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"math"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	typev1beta1 "istio.io/api/type/v1beta1"
+	"istio.io/istio/pkg/config/security"
 
 	"tributary/server/envoy/model"
 )
@@ -101,29 +100,23 @@ func environment(spec *extensionsv1alpha1.WasmPlugin) *wasmv3.EnvironmentVariabl
 func codeOf(spec *extensionsv1alpha1.WasmPlugin, cluster func(host string, port uint32) (name, why string)) (code *corev3.AsyncDataSource,
 	field, why string,
 ) {
-	at, err := url.Parse(spec.GetUrl())
-	if err != nil {
-		return nil, "spec.url", "it is no URL"
-	}
-	port, known := map[string]uint32{"http": 80, "https": 443}[at.Scheme]
-	switch {
-	case at.Scheme == "file":
+	if path, local := strings.CutPrefix(spec.GetUrl(), "file://"); local {
 		return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Local{Local: &corev3.DataSource{
-			Specifier: &corev3.DataSource_Filename{Filename: strings.TrimPrefix(spec.GetUrl(), "file://")},
+			Specifier: &corev3.DataSource_Filename{Filename: path},
 		}}}, "", ""
-	case !known:
+	}
+	at, err := security.ParseJwksURI(spec.GetUrl())
+	if err != nil {
 		return nil, "spec.url", "images are fetched by Istio's agent, and not by Envoy: put the module on the machine (file://), or on a " +
 			"web server"
-	case spec.GetSha256() == "":
+	}
+	if spec.GetSha256() == "" {
 		return nil, "spec.sha256", "Envoy fetches nothing of which it does not know the checksum"
 	}
-	if number, err := strconv.ParseUint(at.Port(), 10, 16); err == nil {
-		port = uint32(number)
-	}
-	name, why := cluster(at.Hostname(), port)
+	name, why := cluster(at.Hostname.String(), uint32(at.Port)) //nolint:gosec // of digits
 	return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Remote{Remote: &corev3.RemoteDataSource{
 		HttpUri: &corev3.HttpUri{
-			Uri: at.String(), Timeout: durationpb.New(fetchTimeout), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: name},
+			Uri: spec.GetUrl(), Timeout: durationpb.New(fetchTimeout), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: name},
 		},
 		Sha256: spec.GetSha256(),
 	}}}, "spec.url", why

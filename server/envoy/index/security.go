@@ -2,12 +2,12 @@ package index
 
 import (
 	"iter"
-	"net/url"
 	"slices"
 	"strings"
 
 	securityv1beta1 "istio.io/api/security/v1beta1"
 	typev1beta1 "istio.io/api/type/v1beta1"
+	istiosecurity "istio.io/istio/pkg/config/security"
 
 	"tributary/resource"
 	"tributary/server/envoy/model"
@@ -96,8 +96,8 @@ func (m *Mesh) soughtHosts() map[string]bool {
 		}
 		for _, plugins := range m.plugins {
 			for _, o := range plugins {
-				if at, err := url.Parse(o.Spec.GetUrl()); err == nil && at.Host != "" {
-					m.sought[strings.ToLower(at.Hostname())] = true
+				if at, err := istiosecurity.ParseJwksURI(o.Spec.GetUrl()); err == nil {
+					m.sought[strings.ToLower(at.Hostname.String())] = true
 				}
 			}
 		}

@@ -19,9 +19,7 @@ func MustMarshal(m proto.Message) []byte {
 }
 
 // ToAny returns an encoded message with its type.
-func ToAny(m proto.Message) *anypb.Any {
-	return &anypb.Any{TypeUrl: TypeURL(m), Value: MustMarshal(m)}
-}
+func ToAny(m proto.Message) *anypb.Any { return &anypb.Any{TypeUrl: TypeURL(m), Value: MustMarshal(m)} }
 
 // TypeURL returns the type of a message.
 func TypeURL(m proto.Message) string {

@@ -13,6 +13,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"istio.io/istio/pilot/pkg/security/authz/matcher"
+	istiosecurity "istio.io/istio/pkg/config/security"
 
 	"tributary/server/envoy/model"
 )
@@ -50,48 +51,48 @@ func (a attribute[M]) of(f form[M], r *ruleContext, key string, values []string)
 
 // permissionsOf and principalsOf have the attributes by their keys in conditions, without what stands in brackets, and by the names of the
 // fields of operations that are no such keys.
-var permissionsOf = map[string]attribute[rbacv3.Permission]{
-	"destination.ip": {one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+var permissionsOf = map[string]attribute[permission]{
+	"destination.ip": {one: func(_ *ruleContext, _, value string) (*permission, error) {
 		r, err := addressRange(value)
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: r}}, err
+		return &permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: r}}, err
 	}},
-	"destination.port": {one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
+	"destination.port": {one: func(_ *ruleContext, _, value string) (*permission, error) {
 		port, err := strconv.ParseUint(value, 10, 16)
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_DestinationPort{DestinationPort: uint32(port)}}, err
+		return &permission{Rule: &rbacv3.Permission_DestinationPort{DestinationPort: uint32(port)}}, err
 	}},
-	"connection.sni": {one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_RequestedServerName{RequestedServerName: matcher.StringMatcher(value)}}, nil
+	"connection.sni": {one: func(_ *ruleContext, _, value string) (*permission, error) {
+		return &permission{Rule: &rbacv3.Permission_RequestedServerName{RequestedServerName: matcher.StringMatcher(value)}}, nil
 	}},
 	metadataKey: {some: dynamicMetadata},
-	"hosts": {http: true, one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_Header{Header: matcher.HostMatcher(":authority", value)}}, nil
+	"hosts": {http: true, one: func(_ *ruleContext, _, value string) (*permission, error) {
+		return &permission{Rule: &rbacv3.Permission_Header{Header: matcher.HostMatcher(":authority", value)}}, nil
 	}},
-	"methods": {http: true, one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_Header{Header: matcher.HeaderMatcher(":method", value)}}, nil
+	"methods": {http: true, one: func(_ *ruleContext, _, value string) (*permission, error) {
+		return &permission{Rule: &rbacv3.Permission_Header{Header: matcher.HeaderMatcher(":method", value)}}, nil
 	}},
-	"paths": {http: true, one: func(_ *ruleContext, _, value string) (*rbacv3.Permission, error) {
-		if !isTemplate(value) {
-			return &rbacv3.Permission{Rule: &rbacv3.Permission_UrlPath{UrlPath: matcher.PathMatcher(value)}}, nil
+	"paths": {http: true, one: func(_ *ruleContext, _, value string) (*permission, error) {
+		if !istiosecurity.ContainsPathTemplate(value) {
+			return &permission{Rule: &rbacv3.Permission_UrlPath{UrlPath: matcher.PathMatcher(value)}}, nil
 		}
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_UriTemplate{UriTemplate: &corev3.TypedExtensionConfig{
+		return &permission{Rule: &rbacv3.Permission_UriTemplate{UriTemplate: &corev3.TypedExtensionConfig{
 			Name: "uri-template", TypedConfig: model.ToAny(matcher.PathTemplateMatcher(value)),
 		}}}, checkTemplate(value)
 	}},
 }
 
-var principalsOf = map[string]attribute[rbacv3.Principal]{
-	"source.ip": {one: func(_ *ruleContext, _, value string) (*rbacv3.Principal, error) {
+var principalsOf = map[string]attribute[principal]{
+	"source.ip": {one: func(_ *ruleContext, _, value string) (*principal, error) {
 		r, err := addressRange(value)
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: r}}, err
+		return &principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: r}}, err
 	}},
-	"remote.ip": {one: func(_ *ruleContext, _, value string) (*rbacv3.Principal, error) {
+	"remote.ip": {one: func(_ *ruleContext, _, value string) (*principal, error) {
 		r, err := addressRange(value)
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: r}}, err
+		return &principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: r}}, err
 	}},
-	"source.namespace": {one: func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+	"source.namespace": {one: func(r *ruleContext, _, value string) (*principal, error) {
 		return r.peer(matcher.StringMatcherRegex(".*/ns/" + strings.ReplaceAll(value, "*", ".*") + "/.*"))
 	}},
-	"source.serviceAccount": {one: func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+	"source.serviceAccount": {one: func(r *ruleContext, _, value string) (*principal, error) {
 		namespace, account, ok := strings.Cut(value, "/")
 		if !ok {
 			namespace, account = r.namespace, value
@@ -99,44 +100,44 @@ var principalsOf = map[string]attribute[rbacv3.Principal]{
 		return r.peer(matcher.StringMatcherRegex("spiffe://.+/ns/" + regexp.QuoteMeta(namespace) + "/(.+/|)sa/" + regexp.QuoteMeta(account) +
 			"(/.+)?"))
 	}},
-	"source.trustDomain": {one: func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+	"source.trustDomain": {one: func(r *ruleContext, _, value string) (*principal, error) {
 		return r.peer(matcher.StringMatcherRegex("spiffe://" + strings.ReplaceAll(regexp.QuoteMeta(value), `\*`, "[^/]*") + "/.*"))
 	}},
-	"source.principal": {ids: true, one: func(r *ruleContext, _, value string) (*rbacv3.Principal, error) {
+	"source.principal": {ids: true, one: func(r *ruleContext, _, value string) (*principal, error) {
 		return r.peer(matcher.StringMatcherWithPrefix(value, "spiffe://"))
 	}},
-	headersKey: {http: true, one: func(_ *ruleContext, key, value string) (*rbacv3.Principal, error) {
+	headersKey: {http: true, one: func(_ *ruleContext, key, value string) (*principal, error) {
 		name := strings.TrimPrefix(key, headersKey)
 		if !strings.HasPrefix(name, "[") || !strings.HasSuffix(name, "]") {
 			return nil, errors.New("it has no name in brackets")
 		}
 		m := matcher.HeaderMatcher(name[1:len(name)-1], value)
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_Header{Header: m}}, nil
+		return &principal{Identifier: &rbacv3.Principal_Header{Header: m}}, nil
 	}},
-	"request.auth.principal": {http: true, some: func(_ *ruleContext, _ string, values []string) (*rbacv3.Principal, error) {
-		var any []*rbacv3.Principal
+	"request.auth.principal": {http: true, some: func(_ *ruleContext, _ string, values []string) (*principal, error) {
+		var any []*principal
 		for _, v := range values {
 			issuer, subject := tokenOf(v)
-			any = append(any, principals.all([]*rbacv3.Principal{claim("iss", issuer), claim("sub", subject)}))
+			any = append(any, principals.all([]*principal{claim("iss", issuer), claim("sub", subject)}))
 		}
 		if len(any) == 1 {
 			return any[0], nil
 		}
 		return principals.any(any), nil
 	}},
-	"request.auth.audiences": {http: true, some: func(_ *ruleContext, _ string, values []string) (*rbacv3.Principal, error) {
+	"request.auth.audiences": {http: true, some: func(_ *ruleContext, _ string, values []string) (*principal, error) {
 		return claims(values, "aud"), nil
 	}},
-	"request.auth.presenter": {http: true, some: func(_ *ruleContext, _ string, values []string) (*rbacv3.Principal, error) {
+	"request.auth.presenter": {http: true, some: func(_ *ruleContext, _ string, values []string) (*principal, error) {
 		return claims(values, "azp"), nil
 	}},
-	claimsKey: {http: true, some: func(_ *ruleContext, key string, values []string) (*rbacv3.Principal, error) {
+	claimsKey: {http: true, some: func(_ *ruleContext, key string, values []string) (*principal, error) {
 		path, err := claimPath(strings.TrimPrefix(key, claimsKey))
 		return claims(values, path...), err
 	}},
 }
 
-func dynamicMetadata(_ *ruleContext, key string, values []string) (*rbacv3.Permission, error) {
+func dynamicMetadata(_ *ruleContext, key string, values []string) (*permission, error) {
 	filter, name, ok := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(key, "experimental."), "]"), "[")
 	if !ok {
 		return nil, errors.New("it has no key in brackets")
@@ -151,15 +152,15 @@ func dynamicMetadata(_ *ruleContext, key string, values []string) (*rbacv3.Permi
 		}
 	}
 	m := matcher.MetadataValueMatcher(filter, name, matcher.OrMatcher(any))
-	return &rbacv3.Permission{Rule: &rbacv3.Permission_Metadata{Metadata: m}}, nil //nolint:staticcheck // as istiod
+	return &permission{Rule: &rbacv3.Permission_Metadata{Metadata: m}}, nil //nolint:staticcheck // as istiod
 }
 
 // peer matches the identity of the peer's certificate.
-func (r *ruleContext) peer(m *matcherv3.StringMatcher) (*rbacv3.Principal, error) {
+func (r *ruleContext) peer(m *matcherv3.StringMatcher) (*principal, error) {
 	if why := model.RegexProblem(m.GetSafeRegex().GetRegex(), r.largest); why != "" {
 		return nil, errors.New(why)
 	}
-	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Authenticated_{
+	return &principal{Identifier: &rbacv3.Principal_Authenticated_{
 		Authenticated: &rbacv3.Principal_Authenticated{PrincipalName: m},
 	}}, nil
 }
@@ -193,10 +194,10 @@ func tokenOf(value string) (issuer, subject *matcherv3.StringMatcher) {
 }
 
 // claims matches a claim, or an element of one that is a list.
-func claims(values []string, path ...string) *rbacv3.Principal {
+func claims(values []string, path ...string) *principal {
 	m := matcher.MetadataListValueMatcher(model.TokenFilter, append([]string{model.TokenPayload}, path...),
 		matcher.StringOrMatcher(values), true)
-	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}} //nolint:staticcheck // as istiod
+	return &principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}} //nolint:staticcheck // as istiod
 }
 
 // claimPath returns the names of nested claims: [a][b], or [name] for a name with brackets.
@@ -227,28 +228,10 @@ func addressRange(text string) (*corev3.CidrRange, error) {
 	}, err
 }
 
-func isTemplate(path string) bool {
-	return strings.Contains(path, "{*}") || strings.Contains(path, "{**}")
-}
-
-var literal = regexp.MustCompile(`^[a-zA-Z0-9\-._~%!$&'()+,;:@=]+$`)
-
 // checkTemplate returns why Envoy would not take a path with {*} and {**}: it refuses the listener, or ends itself.
 func checkTemplate(path string) error {
-	rest, ok := strings.CutPrefix(path, "/")
-	if !ok {
-		return errors.New("the path does not begin with a slash")
+	if !strings.HasPrefix(path, "/") || strings.Contains(path, "//") {
+		return errors.New("the path does not begin with a slash, or has an empty part")
 	}
-	parts, last := strings.Split(strings.TrimSuffix(rest, "/"), "/"), false
-	for _, part := range parts {
-		operator := part == "{*}" || part == "{**}" || part == "*" || part == "**"
-		switch {
-		case operator && last:
-			return errors.New("{**} is not the last operator of the path")
-		case !operator && !literal.MatchString(part):
-			return fmt.Errorf("%q is not a part of a path", part)
-		}
-		last = last || part == "{**}" || part == "**"
-	}
-	return nil
+	return istiosecurity.CheckValidPathTemplate("paths", []string{path})
 }

@@ -76,8 +76,8 @@ func policyName(prefix string, p *model.AuthorizationPolicy, rule int) string {
 // never is the policy that matches nothing.
 func never() *rbacv3.Policy {
 	return &rbacv3.Policy{
-		Permissions: []*rbacv3.Permission{permissions.not(permissions.every())},
-		Principals:  []*rbacv3.Principal{principals.not(principals.every())},
+		Permissions: []*permission{permissions.not(permissions.every())},
+		Principals:  []*principal{principals.not(principals.every())},
 	}
 }
 

@@ -13,6 +13,11 @@ import (
 	"tributary/server/envoy/model"
 )
 
+type (
+	permission = rbacv3.Permission
+	principal  = rbacv3.Principal
+)
+
 // form puts matchers together: Envoy has the same forms for permissions and for principals.
 type form[M any] struct {
 	all, any func([]*M) *M
@@ -20,30 +25,26 @@ type form[M any] struct {
 	every    func() *M
 }
 
-var permissions = form[rbacv3.Permission]{
-	all: func(l []*rbacv3.Permission) *rbacv3.Permission {
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: l}}}
+var permissions = form[permission]{
+	all: func(l []*permission) *permission {
+		return &permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: l}}}
 	},
-	any: func(l []*rbacv3.Permission) *rbacv3.Permission {
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_OrRules{OrRules: &rbacv3.Permission_Set{Rules: l}}}
+	any: func(l []*permission) *permission {
+		return &permission{Rule: &rbacv3.Permission_OrRules{OrRules: &rbacv3.Permission_Set{Rules: l}}}
 	},
-	not: func(m *rbacv3.Permission) *rbacv3.Permission {
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_NotRule{NotRule: m}}
-	},
-	every: func() *rbacv3.Permission { return &rbacv3.Permission{Rule: &rbacv3.Permission_Any{Any: true}} },
+	not:   func(m *permission) *permission { return &permission{Rule: &rbacv3.Permission_NotRule{NotRule: m}} },
+	every: func() *permission { return &permission{Rule: &rbacv3.Permission_Any{Any: true}} },
 }
 
-var principals = form[rbacv3.Principal]{
-	all: func(l []*rbacv3.Principal) *rbacv3.Principal {
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: l}}}
+var principals = form[principal]{
+	all: func(l []*principal) *principal {
+		return &principal{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: l}}}
 	},
-	any: func(l []*rbacv3.Principal) *rbacv3.Principal {
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: l}}}
+	any: func(l []*principal) *principal {
+		return &principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: l}}}
 	},
-	not: func(m *rbacv3.Principal) *rbacv3.Principal {
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_NotId{NotId: m}}
-	},
-	every: func() *rbacv3.Principal { return &rbacv3.Principal{Identifier: &rbacv3.Principal_Any{Any: true}} },
+	not:   func(m *principal) *principal { return &principal{Identifier: &rbacv3.Principal_NotId{NotId: m}} },
+	every: func() *principal { return &principal{Identifier: &rbacv3.Principal_Any{Any: true}} },
 }
 
 // condition is one on an attribute: it has one of the values, and none of notValues. Either may be empty.
@@ -101,24 +102,24 @@ const (
 )
 
 // when returns the conditions of a rule that stand for themselves.
-func when(r *securityv1beta1.Rule) (to []condition[rbacv3.Permission], from []condition[rbacv3.Principal]) {
+func when(r *securityv1beta1.Rule) (to []condition[permission], from []condition[principal]) {
 	for _, c := range r.GetWhen() {
 		key, _, _ := strings.Cut(c.GetKey(), "[")
 		if strings.HasPrefix(key, metadataKey) {
 			key = metadataKey
 		}
 		if a, known := permissionsOf[key]; known && strings.Contains(key, ".") {
-			to = append(to, condition[rbacv3.Permission]{a, c.GetKey(), c.GetValues(), c.GetNotValues()})
+			to = append(to, condition[permission]{a, c.GetKey(), c.GetValues(), c.GetNotValues()})
 		} else if a, known := principalsOf[key]; known {
-			from = append(from, condition[rbacv3.Principal]{a, c.GetKey(), c.GetValues(), c.GetNotValues()})
+			from = append(from, condition[principal]{a, c.GetKey(), c.GetValues(), c.GetNotValues()})
 		} else {
-			from = append(from, condition[rbacv3.Principal]{unknown, c.GetKey(), []string{""}, nil}) // also without values
+			from = append(from, condition[principal]{unknown, c.GetKey(), []string{""}, nil}) // also without values
 		}
 	}
 	return to, from
 }
 
-var unknown = attribute[rbacv3.Principal]{one: func(*ruleContext, string, string) (*rbacv3.Principal, error) {
+var unknown = attribute[principal]{one: func(*ruleContext, string, string) (*principal, error) {
 	return nil, errors.New("it is unknown")
 }}
 
@@ -131,7 +132,7 @@ func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, erro
 	whenTo, whenFrom := when(rule)
 	for _, to := range atLeastOne(rule.GetTo()) {
 		o := to.GetOperation()
-		m, err := all(permissions, r, append([]condition[rbacv3.Permission]{
+		m, err := all(permissions, r, append([]condition[permission]{
 			{permissionsOf["hosts"], "hosts", o.GetHosts(), o.GetNotHosts()},
 			{permissionsOf["methods"], "methods", o.GetMethods(), o.GetNotMethods()},
 			{permissionsOf["paths"], "paths", o.GetPaths(), o.GetNotPaths()},
@@ -144,7 +145,7 @@ func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, erro
 	}
 	for _, from := range atLeastOne(rule.GetFrom()) {
 		s := from.GetSource()
-		m, err := all(principals, r, append([]condition[rbacv3.Principal]{
+		m, err := all(principals, r, append([]condition[principal]{
 			{principalsOf["source.principal"], "principals", s.GetPrincipals(), s.GetNotPrincipals()},
 			{principalsOf["request.auth.principal"], "requestPrincipals", s.GetRequestPrincipals(), s.GetNotRequestPrincipals()},
 			{principalsOf["source.serviceAccount"], "serviceAccounts", s.GetServiceAccounts(), s.GetNotServiceAccounts()},
@@ -163,7 +164,7 @@ func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, erro
 			return nil, errors.New(why)
 		}
 		r.found.Note(r.at, "%s: the rule applies to everything", why)
-		p = &rbacv3.Policy{Permissions: []*rbacv3.Permission{permissions.every()}, Principals: []*rbacv3.Principal{principals.every()}}
+		p = &rbacv3.Policy{Permissions: []*permission{permissions.every()}, Principals: []*principal{principals.every()}}
 	}
 	return p, nil
 }
@@ -183,12 +184,12 @@ func hasUnknown(m proto.Message) (has bool) {
 }
 
 // claim matches a claim of a token.
-func claim(name string, m *matcherv3.StringMatcher) *rbacv3.Principal {
+func claim(name string, m *matcherv3.StringMatcher) *principal {
 	metadata := &matcherv3.MetadataMatcher{
 		Filter: model.TokenFilter, Path: pathOf(model.TokenPayload, name),
 		Value: &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: m}},
 	}
-	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: metadata}} //nolint:staticcheck // as istiod
+	return &principal{Identifier: &rbacv3.Principal_Metadata{Metadata: metadata}} //nolint:staticcheck // as istiod
 }
 
 func pathOf(keys ...string) (path []*matcherv3.MetadataMatcher_PathSegment) {
