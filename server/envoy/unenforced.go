@@ -63,7 +63,7 @@ func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
 	identified := true
 	for s := range c.following {
 		if s.users.Load() > 0 {
-			keys = slices.AppendSeq(keys, c.mesh.Unenforced(s.profile))
+			keys = append(keys, c.mesh.Unenforced(s.profile)...)
 			identified = identified && s.profile.Identity != ""
 		}
 	}

@@ -127,45 +127,33 @@ func isSecurity(name string) bool {
 	return false
 }
 
-// guards returns what secures a filter chain: filters, and the wish for a certificate of the client.
-func guards(c *listenerv3.FilterChain) (all []string) {
-	model.Visit(c, func(m proto.Message, _ bool) {
-		switch m := m.(type) {
-		case filter:
-			if isSecurity(m.GetName()) {
+// guards returns what secures the filter chains of a listener, filters and the wish for certificates of clients, and how many chains nothing
+// secures.
+func guards(m proto.Message) (all []string, open int) {
+	l, _ := m.(*listenerv3.Listener)
+	for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
+		before := len(all)
+		model.Visit(c, func(m proto.Message, _ bool) {
+			if f, is := m.(filter); is && isSecurity(f.GetName()) {
 				all = append(all, string(model.MustMarshal(m)))
 			}
-		case *tlsv3.DownstreamTlsContext:
-			if m.GetRequireClientCertificate().GetValue() {
+			if tls, is := m.(*tlsv3.DownstreamTlsContext); is && tls.GetRequireClientCertificate().GetValue() {
 				all = append(all, "certificates")
 			}
-		}
-	})
-	return all
-}
-
-// disarmed says whether a listener has a filter chain that is less secure than it was, or, of those that are new, than the others were.
-func disarmed(was, now proto.Message) (weaker bool) {
-	before, some := make(map[string][]string), false
-	each := func(m proto.Message, f func(match string, guards []string)) {
-		if l, is := m.(*listenerv3.Listener); is {
-			for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
-				if c != nil {
-					f(string(model.MustMarshal(c.GetFilterChainMatch())), guards(c))
-				}
-			}
+		})
+		if c != nil && len(all) == before {
+			open++
 		}
 	}
-	each(was, func(match string, guards []string) {
-		before[match] = append(before[match], guards...)
-		some = some || len(guards) > 0
-	})
-	each(now, func(match string, guards []string) {
-		old, known := before[match]
-		lost := slices.ContainsFunc(old, func(g string) bool { return !slices.Contains(guards, g) })
-		weaker = weaker || lost || some && !known && len(guards) == 0
-	})
-	return weaker
+	return all, open
+}
+
+// disarmed says whether a listener is less secure than it was.
+func disarmed(was, now proto.Message) bool {
+	before, open := guards(was)
+	after, more := guards(now)
+	return len(after) < len(before) || len(before) > 0 && more > open ||
+		slices.ContainsFunc(before, func(g string) bool { return !slices.Contains(after, g) })
 }
 
 // switchesOff says whether routes change filters that enforce security.

@@ -1,8 +1,6 @@
 package index
 
 import (
-	"slices"
-
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	typev1beta1 "istio.io/api/type/v1beta1"
@@ -43,9 +41,9 @@ func (m *Mesh) Extension(p model.Profile, only *SidecarRule) *model.Extension {
 // extensionsFor returns the EnvoyFilters and WasmPlugins that select clients of a profile.
 func (m *Mesh) extensionsFor(p model.Profile) ([]*extend.Filter, []*extend.WasmPlugin) {
 	labels := p.LabelMap()
-	return slices.Collect(m.filters.selecting(p.Namespace, func(o *extend.Filter) bool {
+	return m.filters.selecting(p.Namespace, func(o *extend.Filter) bool {
 		return isExtended(o.Key, filterTargets{o.Spec.EnvoyFilter}, p, labels)
-	})), slices.Collect(m.plugins.selecting(p.Namespace, func(o *extend.WasmPlugin) bool { return isExtended(o.Key, o.Spec, p, labels) }))
+	}), m.plugins.selecting(p.Namespace, func(o *extend.WasmPlugin) bool { return isExtended(o.Key, o.Spec, p, labels) })
 }
 
 // PatchesOf returns the patches of an EnvoyFilter that can have an effect.

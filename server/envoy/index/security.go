@@ -1,7 +1,6 @@
 package index
 
 import (
-	"iter"
 	"slices"
 	"strings"
 
@@ -47,17 +46,16 @@ func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) {
 	}
 }
 
-// selecting yields the objects of a namespace, and then those of the root namespace, that select a client.
-func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) bool) iter.Seq[*model.Object[T]] {
-	return func(yield func(*model.Object[T]) bool) {
-		for _, of := range slices.Compact([]string{namespace, model.RootNamespace}) {
-			for _, object := range o[of] {
-				if selects(object) && !yield(object) {
-					return
-				}
+// selecting returns the objects of a namespace, and then those of the root namespace, that select a client.
+func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) bool) (list []*model.Object[T]) {
+	for _, of := range slices.Compact([]string{namespace, model.RootNamespace}) {
+		for _, object := range o[of] {
+			if selects(object) {
+				list = append(list, object)
 			}
 		}
 	}
+	return list
 }
 
 func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, touched map[string]struct{}) {
@@ -125,8 +123,7 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	}
 	labels := p.LabelMap()
 	return security.Of(security.Objects{
-		Policies: slices.Collect(m.policiesFor(p, labels)), Tokens: slices.Collect(m.tokensFor(p, labels)),
-		Peers:  slices.Collect(m.peersFor(p, labels)),
+		Policies: m.policiesFor(p, labels), Tokens: m.tokensFor(p, labels), Peers: m.peersFor(p, labels),
 		Config: m.config(), Client: p, Warn: m.Warn,
 		Cluster: func(service string, port uint32) (cluster, why string) {
 			_, cluster, why = m.clusterTo(service, port, p, only)
@@ -135,47 +132,42 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	})
 }
 
-func (m *Mesh) policiesFor(p model.Profile, labels map[string]string) iter.Seq[*model.AuthorizationPolicy] {
+func (m *Mesh) policiesFor(p model.Profile, labels map[string]string) []*model.AuthorizationPolicy {
 	return m.security.policies.selecting(p.Namespace, func(o *model.AuthorizationPolicy) bool {
 		return isTarget(o.Key.Namespace, o.Spec, p, labels)
 	})
 }
 
-func (m *Mesh) tokensFor(p model.Profile, labels map[string]string) iter.Seq[*model.RequestAuthentication] {
+func (m *Mesh) tokensFor(p model.Profile, labels map[string]string) []*model.RequestAuthentication {
 	return m.security.tokens.selecting(p.Namespace, func(o *model.RequestAuthentication) bool {
 		return isTarget(o.Key.Namespace, o.Spec, p, labels)
 	})
 }
 
-// Unenforced yields the security objects that are for clients of a profile, which do not enforce them: an Envoy does that at the listeners
+// Unenforced returns the security objects that are for clients of a profile, which do not enforce them: an Envoy does that at the listeners
 // of gateways and at inbound listeners, and accepts mutual TLS if it has an identity.
-func (m *Mesh) Unenforced(p model.Profile) iter.Seq[resource.Key] {
-	return func(yield func(resource.Key) bool) {
-		if p.Role == model.Ingress {
-			return
+func (m *Mesh) Unenforced(p model.Profile) (keys []resource.Key) {
+	if p.Role == model.Ingress {
+		return nil
+	}
+	labels, inbound := p.LabelMap(), hasInbound(p, m.SidecarFor(p))
+	if !inbound {
+		for _, o := range m.policiesFor(p, labels) {
+			keys = append(keys, o.Key)
 		}
-		labels, inbound := p.LabelMap(), hasInbound(p, m.SidecarFor(p))
-		if !inbound {
-			for o := range m.policiesFor(p, labels) {
-				if !yield(o.Key) {
-					return
-				}
-			}
-			for o := range m.tokensFor(p, labels) {
-				if !yield(o.Key) {
-					return
-				}
-			}
-		}
-		for o := range m.peersFor(p, labels) {
-			if security.IsStrict(o.Spec) && (!inbound || p.Identity == "") && !yield(o.Key) {
-				return
-			}
+		for _, o := range m.tokensFor(p, labels) {
+			keys = append(keys, o.Key)
 		}
 	}
+	for _, o := range m.peersFor(p, labels) {
+		if security.IsStrict(o.Spec) && (!inbound || p.Identity == "") {
+			keys = append(keys, o.Key)
+		}
+	}
+	return keys
 }
 
-func (m *Mesh) peersFor(p model.Profile, labels map[string]string) iter.Seq[*model.PeerAuthentication] {
+func (m *Mesh) peersFor(p model.Profile, labels map[string]string) []*model.PeerAuthentication {
 	return m.security.peers.selecting(p.Namespace, func(o *model.PeerAuthentication) bool {
 		return model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels)
 	})

@@ -4,6 +4,8 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -37,31 +39,12 @@ func HTTPFilter(name string, config proto.Message) *hcmv3.HttpFilter {
 }
 
 // Visit calls f with a message and all that are in it. whole says that a message is the first one, or that it stands in an Any.
-func Visit(m proto.Message, f func(m proto.Message, whole bool)) { visit(m.ProtoReflect(), true, f) }
-
-func visit(m protoreflect.Message, whole bool, f func(proto.Message, bool)) {
-	f(m.Interface(), whole)
-	if a, is := m.Interface().(*anypb.Any); is {
-		if content, err := a.UnmarshalNew(); err == nil {
-			Visit(content, f)
+func Visit(m proto.Message, f func(m proto.Message, whole bool)) {
+	_ = protorange.Range(m.ProtoReflect(), func(p protopath.Values) error { // f returns no errors
+		last := p.Index(-1)
+		if m, is := last.Value.Interface().(protoreflect.Message); is {
+			f(m.Interface(), last.Step.Kind() == protopath.RootStep || last.Step.Kind() == protopath.AnyExpandStep)
 		}
-		return
-	}
-	m.Range(func(d protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch {
-		case d.IsMap() && d.MapValue().Message() != nil:
-			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
-				visit(v.Message(), false, f)
-				return true
-			})
-		case d.IsMap() || d.Message() == nil:
-		case d.IsList():
-			for i := range v.List().Len() {
-				visit(v.List().Get(i).Message(), false, f)
-			}
-		default:
-			visit(v.Message(), false, f)
-		}
-		return true
+		return nil
 	})
 }

@@ -103,18 +103,16 @@ func shadowPrefix(shadow *rbacv3.RBAC) string {
 	return ""
 }
 
-// http returns the filter of requests for policies of an action.
-func (b *builder) http(policies []*model.AuthorizationPolicy, action rbacv3.RBAC_Action) *hcmv3.HttpFilter {
-	r := b.build(policies, ruleContext{strict: action == rbacv3.RBAC_ALLOW}, action, "")
-	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: shadowPrefix(r.shadow)})
-}
-
-// tcp returns the filter of connections that are not HTTP.
-func (b *builder) tcp(policies []*model.AuthorizationPolicy, action rbacv3.RBAC_Action) *listenerv3.Filter {
-	r := b.build(policies, ruleContext{tcp: true, strict: action == rbacv3.RBAC_ALLOW}, action, "")
-	return model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{
-		Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: shadowPrefix(r.shadow), StatPrefix: statTCP,
-	})
+// filters returns the filters of requests, and of connections that are not HTTP, for policies of an action.
+func (b *builder) filters(policies []*model.AuthorizationPolicy, action rbacv3.RBAC_Action) (*hcmv3.HttpFilter, *listenerv3.Filter) {
+	strict := action == rbacv3.RBAC_ALLOW
+	http := b.build(policies, ruleContext{strict: strict}, action, "")
+	tcp := b.build(policies, ruleContext{tcp: true, strict: strict}, action, "")
+	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{
+			Rules: http.enforced, ShadowRules: http.shadow, ShadowRulesStatPrefix: shadowPrefix(http.shadow),
+		}), model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{
+			Rules: tcp.enforced, ShadowRules: tcp.shadow, ShadowRulesStatPrefix: shadowPrefix(tcp.shadow), StatPrefix: statTCP,
+		})
 }
 
 // custom returns the filters that have a provider decide on requests and connections. If there is no such provider, or several are named,
@@ -145,7 +143,8 @@ func (b *builder) custom(policies []*model.AuthorizationPolicy, all Objects) (ht
 		return []*hcmv3.HttpFilter{model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: denied(onHTTP)})}, refusal
 	}
 	http = []*hcmv3.HttpFilter{
-		model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{ShadowRules: onHTTP, ShadowRulesStatPrefix: shadowAsked}), model.HTTPFilter(askHTTP, provider.http),
+		model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{ShadowRules: onHTTP, ShadowRulesStatPrefix: shadowAsked}),
+		model.HTTPFilter(askHTTP, provider.http),
 	}
 	switch {
 	case provider.tcp != nil:

@@ -24,6 +24,11 @@ type Objects struct {
 	Warn    bool                                                    // traffic passes although something cannot be enforced
 }
 
+// inOrder are the actions of policies that Envoy enforces itself, in istiod's order.
+var inOrder = []securityv1beta1.AuthorizationPolicy_Action{
+	securityv1beta1.AuthorizationPolicy_AUDIT, securityv1beta1.AuthorizationPolicy_DENY, securityv1beta1.AuthorizationPolicy_ALLOW,
+}
+
 // Of returns what the objects ask of listeners. HTTP filters stand in istiod's order: CUSTOM policies, tokens, then AUDIT, DENY and ALLOW.
 func Of(all Objects) *model.Security {
 	s := &model.Security{}
@@ -49,17 +54,10 @@ func Of(all Objects) *model.Security {
 	if f := tokenFilter(all, &s.Findings); f != nil {
 		s.HTTP = append(s.HTTP, f)
 	}
-	for _, step := range []struct {
-		action securityv1beta1.AuthorizationPolicy_Action
-		rbac   rbacv3.RBAC_Action
-	}{
-		{securityv1beta1.AuthorizationPolicy_AUDIT, rbacv3.RBAC_LOG},
-		{securityv1beta1.AuthorizationPolicy_DENY, rbacv3.RBAC_DENY},
-		{securityv1beta1.AuthorizationPolicy_ALLOW, rbacv3.RBAC_ALLOW},
-	} {
-		if policies := byAction[step.action]; len(policies) > 0 {
-			s.HTTP = append(s.HTTP, b.http(policies, step.rbac))
-			s.TCP = append(s.TCP, b.tcp(policies, step.rbac))
+	for i, action := range []rbacv3.RBAC_Action{rbacv3.RBAC_LOG, rbacv3.RBAC_DENY, rbacv3.RBAC_ALLOW} {
+		if policies := byAction[inOrder[i]]; len(policies) > 0 {
+			http, tcp := b.filters(policies, action)
+			s.HTTP, s.TCP = append(s.HTTP, http), append(s.TCP, tcp)
 		}
 	}
 	addPeers(s, all)
