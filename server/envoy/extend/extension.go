@@ -96,12 +96,9 @@ func Only(e *model.Extension, to []networking.EnvoyFilter_ApplyTo) *model.Extens
 	if e == nil {
 		return nil
 	}
-	part := &model.Extension{MaxProgram: e.MaxProgram}
-	for _, p := range e.Patches {
-		if slices.Contains(to, p.ApplyTo) {
-			part.Patches = append(part.Patches, p)
-		}
-	}
+	part := &model.Extension{MaxProgram: e.MaxProgram, Patches: slices.DeleteFunc(slices.Clone(e.Patches), func(p *model.Patch) bool {
+		return !slices.Contains(to, p.ApplyTo)
+	})}
 	if len(part.Patches) == 0 {
 		return nil
 	}

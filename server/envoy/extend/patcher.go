@@ -28,17 +28,12 @@ type Patcher struct {
 
 // New returns a Patcher with those patches of an extension, which may be nil, that are for a context and apply to some things.
 func New(e *model.Extension, context networking.EnvoyFilter_PatchContext, to []networking.EnvoyFilter_ApplyTo) *Patcher {
-	p := &Patcher{context: context}
 	if e == nil {
-		return p
+		return &Patcher{}
 	}
-	p.largest = e.MaxProgram
-	for _, patch := range e.Patches {
-		if patch.In(context) && slices.Contains(to, patch.ApplyTo) {
-			p.list = append(p.list, patch)
-		}
-	}
-	return p
+	return &Patcher{context: context, largest: e.MaxProgram, list: slices.DeleteFunc(slices.Clone(e.Patches), func(p *model.Patch) bool {
+		return !p.In(context) || !slices.Contains(to, p.ApplyTo)
+	})}
 }
 
 // Idle says whether the patcher has no patches.

@@ -65,27 +65,22 @@ func modeOf(m *securityv1beta1.PeerAuthentication_MutualTLS, inherited model.Mut
 
 // addPeers adds which inbound connections are accepted, and by which certificates. Gateways do as their servers say.
 func addPeers(s *model.Security, all Objects) {
-	var from model.Digest
 	s.Domains, s.TLS = all.Config.TrustDomains(), all.Config.Spec.GetMeshMTLS()
-	from.Number(int64(len(s.Domains)))
-	from.Text(s.Domains...)
 	s.Paths = all.Config.Spec.GetPathNormalization().GetNormalization()
-	from.Number(int64(s.Paths))
-	from.Number(int64(s.TLS.GetMinProtocolVersion()))
-	from.Text(s.TLS.GetCipherSuites()...)
-	if all.Client.Role == model.Sidecar {
-		s.Mutual, s.MutualOn = Compose(all.Peers)
-		for _, o := range all.Peers {
-			from.Object(o.Key)
-			from.Text(o.Version)
-			from.Number(o.Created.UnixNano())
-			s.Objects = append(s.Objects, o.Key)
-		}
-		if all.Client.Identity == "" {
-			withoutIdentity(s, all)
-		}
+	if all.Client.Role != model.Sidecar {
+		return
 	}
-	s.From += string(from)
+	s.Mutual, s.MutualOn = Compose(all.Peers)
+	var from model.Digest
+	for _, o := range all.Peers {
+		s.Objects = append(s.Objects, o.Key)
+		from.Text(o.Version)
+		from.Number(o.Created.UnixNano())
+	}
+	s.From = string(from)
+	if all.Client.Identity == "" {
+		withoutIdentity(s, all)
+	}
 }
 
 // withoutIdentity has a client that cannot accept mutual TLS refuse what must come by it, or accept plaintext if that is allowed.

@@ -77,6 +77,9 @@ func fingerprint(s *model.Security) string {
 	var d model.Digest
 	model.AddMessages(&d, s.HTTP...)
 	model.AddMessages(&d, s.TCP...)
+	model.AddMessages(&d, s.TLS)
+	d.Text(s.Domains...)
+	d.Number(int64(s.Paths))
 	d.Number(int64(s.Mutual))
 	for _, port := range slices.Sorted(maps.Keys(s.MutualOn)) {
 		d.Number(int64(port))
