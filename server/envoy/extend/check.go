@@ -127,8 +127,7 @@ func isSecurity(name string) bool {
 	return false
 }
 
-// guards returns what secures the filter chains of a listener, filters and the wish for certificates of clients, and how many chains nothing
-// secures.
+// guards returns what secures the filter chains of a listener, filters and required certificates, and how many chains nothing secures.
 func guards(m proto.Message) (all []string, open int) {
 	l, _ := m.(*listenerv3.Listener)
 	for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {

@@ -39,8 +39,12 @@ var kinds = map[networking.EnvoyFilter_ApplyTo]struct {
 	networking.EnvoyFilter_CLUSTER:             {&clusterv3.Cluster{}, "MERGE ADD REMOVE"},
 }
 
-// decodeAll returns the patches of an EnvoyFilter that can have an effect.
-func decodeAll(key resource.Key, spec *networking.EnvoyFilter) (patches []*model.Patch, found model.Findings) {
+// Decode decodes the patches of an EnvoyFilter. It returns nil without one.
+func Decode(key resource.Key, spec *networking.EnvoyFilter) *Decoded {
+	if spec == nil {
+		return nil
+	}
+	d := &Decoded{EnvoyFilter: spec}
 	for i, c := range spec.GetConfigPatches() {
 		p := &model.Patch{
 			Place:   model.Place{Of: key, Field: fmt.Sprintf("spec.configPatches[%d]", i)},
@@ -50,13 +54,13 @@ func decodeAll(key resource.Key, spec *networking.EnvoyFilter) (patches []*model
 		from.Object(key)
 		from.Text(p.Field, string(model.MustMarshal(c)))
 		p.From = string(from)
-		if why := decode(p, c.GetPatch().GetValue(), &found); why != "" {
-			found.Note(p.Place, "%s", why)
-			continue
+		if why := decode(p, c.GetPatch().GetValue(), &d.found); why != "" {
+			d.found.Note(p.Place, "%s", why)
+		} else {
+			d.Patches = append(d.Patches, p)
 		}
-		patches = append(patches, p)
 	}
-	return patches, found
+	return d
 }
 
 // decode sets the value of a patch, or returns why it has no effect.

@@ -8,7 +8,6 @@ import (
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/resource"
 	"tributary/server/envoy/model"
 )
 
@@ -24,15 +23,6 @@ type Filter = model.Object[*Decoded]
 
 // WasmPlugin is a WasmPlugin.
 type WasmPlugin = model.Object[*extensionsv1alpha1.WasmPlugin]
-
-// Decode decodes the patches of an EnvoyFilter. It returns nil without one.
-func Decode(key resource.Key, spec *networking.EnvoyFilter) *Decoded {
-	if spec == nil {
-		return nil
-	}
-	patches, found := decodeAll(key, spec)
-	return &Decoded{spec, patches, found}
-}
 
 // sorted returns objects by rank, those of a namespace first, the oldest first.
 func sorted[T any](list []*model.Object[T], first string, rank func(T) int64) []*model.Object[T] {
