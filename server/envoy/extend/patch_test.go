@@ -431,6 +431,12 @@ func TestRoutes(t *testing.T) {
 			"| a:443: /a /b3s / | d:",
 			nil,
 		},
+		"host removed and added": {
+			patch("VIRTUAL_HOST", "vhost: {name: 'b:443'}", "REMOVE", "{}") +
+				patch("VIRTUAL_HOST", "", "ADD", "{name: 'b:443', domains: [b.example.com], routes: ["+own+"]}"),
+			"| a:443: /a /b3s / | b:443: /own",
+			nil,
+		},
 		"host removed":  {patch("VIRTUAL_HOST", "vhost: {name: 'b:443'}", "REMOVE", "{}"), "| a:443: /a /b3s /", nil},
 		"gateway":       {patch("VIRTUAL_HOST", "gateway: shop/front, vhost: {name: 'b:443'}", "REMOVE", "{}"), "| a:443: /a /b3s /", nil},
 		"other gateway": {patch("VIRTUAL_HOST", "gateway: front", "REMOVE", "{}"), unpatched, nil},

@@ -52,10 +52,9 @@ func (a attribute[M]) of(f form[M], r *ruleContext, key string, values []string)
 // permissionsOf and principalsOf have the attributes by their keys in conditions, without what stands in brackets, and by the names of the
 // fields of operations that are no such keys.
 var permissionsOf = map[string]attribute[permission]{
-	"destination.ip": {one: func(_ *ruleContext, _, value string) (*permission, error) {
-		r, err := addressRange(value)
-		return &permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: r}}, err
-	}},
+	"destination.ip": byAddress(func(r *corev3.CidrRange) *permission {
+		return &permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: r}}
+	}),
 	"destination.port": {one: func(_ *ruleContext, _, value string) (*permission, error) {
 		port, err := strconv.ParseUint(value, 10, 16)
 		return &permission{Rule: &rbacv3.Permission_DestinationPort{DestinationPort: uint32(port)}}, err
@@ -81,14 +80,12 @@ var permissionsOf = map[string]attribute[permission]{
 }
 
 var principalsOf = map[string]attribute[principal]{
-	"source.ip": {one: func(_ *ruleContext, _, value string) (*principal, error) {
-		r, err := addressRange(value)
-		return &principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: r}}, err
-	}},
-	"remote.ip": {one: func(_ *ruleContext, _, value string) (*principal, error) {
-		r, err := addressRange(value)
-		return &principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: r}}, err
-	}},
+	"source.ip": byAddress(func(r *corev3.CidrRange) *principal {
+		return &principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: r}}
+	}),
+	"remote.ip": byAddress(func(r *corev3.CidrRange) *principal {
+		return &principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: r}}
+	}),
 	"source.namespace": {one: func(r *ruleContext, _, value string) (*principal, error) {
 		return r.peer(matcher.StringMatcherRegex(".*/ns/" + strings.ReplaceAll(value, "*", ".*") + "/.*"))
 	}},
@@ -214,18 +211,24 @@ func claimPath(text string) ([]string, error) {
 	return names, nil
 }
 
-func addressRange(text string) (*corev3.CidrRange, error) {
-	prefix, err := netip.ParsePrefix(text)
-	if !strings.Contains(text, "/") {
-		var a netip.Addr
-		if a, err = netip.ParseAddr(text); a.Zone() != "" {
-			err = fmt.Errorf("%s has a zone, which Envoy does not take", text)
+// byAddress is an attribute of which the values are addresses, or ranges of them.
+func byAddress[M any](of func(*corev3.CidrRange) *M) attribute[M] {
+	return attribute[M]{one: func(_ *ruleContext, _, value string) (*M, error) {
+		prefix, err := netip.ParsePrefix(value)
+		if !strings.Contains(value, "/") {
+			var a netip.Addr
+			if a, err = netip.ParseAddr(value); a.Zone() != "" {
+				err = fmt.Errorf("%s has a zone, which Envoy does not take", value)
+			}
+			prefix = netip.PrefixFrom(a, a.BitLen())
 		}
-		prefix = netip.PrefixFrom(a, a.BitLen())
-	}
-	return &corev3.CidrRange{
-		AddressPrefix: prefix.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(max(prefix.Bits(), 0))),
-	}, err
+		if err != nil {
+			return nil, err
+		}
+		return of(&corev3.CidrRange{
+			AddressPrefix: prefix.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(max(prefix.Bits(), 0))),
+		}), nil
+	}}
 }
 
 // checkTemplate returns why Envoy would not take a path with {*} and {**}: it refuses the listener, or ends itself.
