@@ -61,7 +61,7 @@ type Relay struct {
 	vips       vips
 	verified   verify.Watches
 	history    *history.History // or nil
-	quarantine chan string      // events of sources about it
+	quarantine chan struct{}    // something came into it, or left it
 	started    func()           // ends the start
 	manager    *process.Manager
 
@@ -122,7 +122,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	registry := admin.NewRegistry(opts.Version)
 	r := &Relay{
 		log: opts.Log, state: state, health: health.NewServer(), manager: cmp.Or(opts.Manager, new(process.Manager)),
-		upgrades: newUpgrades(opts, registry), quarantine: make(chan string, 1),
+		upgrades: newUpgrades(opts, registry), quarantine: make(chan struct{}, 1),
 	}
 
 	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry, Happened: r.happened})

@@ -135,7 +135,7 @@ func (r *Relay) happened(event, source, text string) {
 	}
 	if event == sources.EventQuarantined || event == sources.EventQuarantineEnd {
 		select {
-		case r.quarantine <- event:
+		case r.quarantine <- struct{}{}:
 		default: // it is looked at soon
 		}
 	}

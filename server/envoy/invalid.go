@@ -23,40 +23,29 @@ func (c *Catalog) checkInvalid() []*scope {
 	invalid := c.opts.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	view := c.view.Snapshot()
-	for _, key := range c.mesh.Invalid {
-		if !slices.Contains(invalid, key) && view.Get(key) != nil { // a change is about to bring it
-			invalid = append(slices.Clip(invalid), key)
-		}
-	}
-	return c.set(nil, c.last, invalid)
+	return c.set(nil, c.last, c.lingering(invalid))
 }
 
-// lingerTime is how long objects that are no longer said to be invalid count as such while the view changes without them: the one that has
-// them may be under way.
+// lingerTime is how long objects that are no longer said to be invalid count as such: the change that has them may be under way.
 const lingerTime = time.Second
 
 // lingering adds to invalid objects those that were until now, for a while; c.mu is held.
-func (c *Catalog) lingering(invalid []resource.Key) []resource.Key {
-	now, all, ended, begun := time.Now(), slices.Clone(invalid), make(map[resource.Key]time.Time), false
+func (c *Catalog) lingering(all []resource.Key) []resource.Key {
+	now, view, ended := time.Now(), c.view.Snapshot(), make(map[resource.Key]time.Time)
 	for _, key := range c.mesh.Invalid {
-		if _, undecodable := c.undecodable[key]; undecodable || slices.Contains(invalid, key) {
+		if _, undecodable := c.undecodable[key]; undecodable || slices.Contains(all, key) {
 			continue
 		}
 		since, known := c.ended[key]
 		if !known {
 			since = now
+			time.AfterFunc(lingerTime, c.Recheck)
 		}
-		if now.Sub(since) < lingerTime {
-			all, ended[key] = append(all, key), since
+		if now.Sub(since) < lingerTime || view.Get(key) != nil {
+			all, ended[key] = append(slices.Clip(all), key), since
 		}
-		begun = begun || !known
-	}
-	if begun {
-		time.AfterFunc(lingerTime, c.Recheck)
 	}
 	c.ended = ended
-	slices.SortFunc(all, resource.Key.Compare)
 	return all
 }
 

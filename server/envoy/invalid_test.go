@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -29,6 +31,10 @@ spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]
 // A security object of which no version is valid may deny anything: gateways for which it may be refuse all requests until it is valid,
 // gone, or had from another source.
 func TestInvalidSecurityObjectsDeny(t *testing.T) {
+	synctest.Test(t, testInvalidSecurityObjectsDeny)
+}
+
+func testInvalidSecurityObjectsDeny(t *testing.T) {
 	deny := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "shop", Name: "deny"}
 	root := resource.Key{Kind: resource.PeerAuthentication, Namespace: "istio-system", Name: "root"}
 	for _, warn := range []bool{false, true} {
@@ -73,6 +79,9 @@ func TestInvalidSecurityObjectsDeny(t *testing.T) {
 		require.Equal(t, !warn, refusing("default"))
 		invalid = nil
 		c.Recheck()
+		require.Equal(t, !warn, refusing("shop"), "a valid version may be under way")
+		time.Sleep(lingerTime)
+		synctest.Wait()
 		require.False(t, refusing("shop"))
 		require.False(t, refusing("default"))
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -156,6 +158,10 @@ spec: {ingress: [{port: {number: 80, name: http, protocol: HTTP}, captureMode: I
 
 // Between the end of a quarantine and the valid object in the view, a change of something else opens nothing.
 func TestInvalidObjectsDenyUntilTheViewHasThem(t *testing.T) {
+	synctest.Test(t, testInvalidObjectsDenyUntilTheViewHasThem)
+}
+
+func testInvalidObjectsDenyUntilTheViewHasThem(t *testing.T) {
 	deny := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "default", Name: "deny"}
 	invalid := []resource.Key{deny}
 	var table memstore.Table
@@ -173,7 +179,10 @@ func TestInvalidObjectsDenyUntilTheViewHasThem(t *testing.T) {
 	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")), nil)
 	c.update(nil, table.Snapshot(), false, true)
 	require.True(t, secured())
-	c.Recheck() // a while later
+	c.Recheck()
+	require.True(t, secured(), "an event of something else")
+	time.Sleep(lingerTime)
+	synctest.Wait()
 	require.False(t, secured(), "it is gone")
 }
 

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pkg/proto/merge"
 
 	"tributary/server/envoy/model"
 )
@@ -18,47 +18,36 @@ import (
 // name has none.
 func (p *Patcher) Cluster(c *clusterv3.Cluster, services ...string) (*clusterv3.Cluster, bool) {
 	return apply(p, c, func(a *attempt, c *clusterv3.Cluster) bool {
-		for patch := range a.to(networking.EnvoyFilter_CLUSTER) {
-			if patch.Operation == networking.EnvoyFilter_Patch_ADD || !matchesCluster(patch, c, services) {
-				continue
-			}
-			if a.used[patch] = true; patch.Operation == networking.EnvoyFilter_Patch_REMOVE {
-				return false
-			}
-			mergeCluster(a, patch, c)
-		}
-		return true
-	}, refusedCluster)
+		return len(change(a, []*clusterv3.Cluster{c}, target[*clusterv3.Cluster]{
+			to: networking.EnvoyFilter_CLUSTER, merge: a.mergeCluster,
+			matches: func(p *model.Patch, c *clusterv3.Cluster) bool { return matchesCluster(p, c, services) },
+		}, changing)) > 0
+	})
 }
 
-// mergeCluster merges the value of a patch into a cluster. If it has a transport socket, it is that alone, as with istiod.
-func mergeCluster(a *attempt, patch *model.Patch, c *clusterv3.Cluster) {
-	value := patch.Value.(*clusterv3.Cluster)
-	with := value.GetTransportSocket()
-	if with == nil {
-		merge(c, value)
-		return
-	}
-	own := c.GetTransportSocket()
-	if matches := c.GetTransportSocketMatches(); len(matches) > 0 {
+// mergeCluster merges into a cluster. If the patch has a transport socket, it is that alone, as with istiod.
+func (a *attempt) mergeCluster(p *model.Patch, c *clusterv3.Cluster) {
+	value := p.Value.(*clusterv3.Cluster)
+	own, with := c.GetTransportSocket(), value.GetTransportSocket()
+	if matches := c.GetTransportSocketMatches(); with != nil && len(matches) > 0 {
 		i := slices.IndexFunc(matches, func(m *clusterv3.Cluster_TransportSocketMatch) bool {
 			return m.GetTransportSocket().GetName() == with.GetName()
 		})
 		if i < 0 {
-			delete(a.used, patch)
 			return
 		}
 		own = matches[i].GetTransportSocket()
 	}
-	if own.GetName() != with.GetName() || own == nil {
+	switch {
+	case with == nil:
+		merge.Merge(c, value)
+	case own == nil || own.GetName() != with.GetName():
 		c.TransportSocket = proto.CloneOf(with)
+	case own.GetTypedConfig() != nil && with.GetTypedConfig() != nil:
+		a.mergeConfig(p, own.GetTypedConfig(), with.GetTypedConfig())
 		return
 	}
-	if own.GetTypedConfig() != nil && with.GetTypedConfig() != nil {
-		if config := mergeConfig(a, patch, own.GetTypedConfig(), with.GetTypedConfig()); config != nil {
-			own.ConfigType = &corev3.TransportSocket_TypedConfig{TypedConfig: config}
-		}
-	}
+	a.used[p] = true
 }
 
 func matchesCluster(p *model.Patch, c *clusterv3.Cluster, services []string) bool {
@@ -79,8 +68,7 @@ func matchesCluster(p *model.Patch, c *clusterv3.Cluster, services []string) boo
 }
 
 // Added returns the patches that add clusters and listeners in some contexts.
-func Added(e *model.Extension, contexts []networking.EnvoyFilter_PatchContext, regex regexCheck, found *model.Findings,
-) (all []*model.Patch) {
+func Added(e *model.Extension, contexts []networking.EnvoyFilter_PatchContext, found *model.Findings) (all []*model.Patch) {
 	if e == nil {
 		return nil
 	}
@@ -90,30 +78,27 @@ func Added(e *model.Extension, contexts []networking.EnvoyFilter_PatchContext, r
 			p.ApplyTo != networking.EnvoyFilter_CLUSTER && p.ApplyTo != networking.EnvoyFilter_LISTENER {
 			continue
 		}
-		named, _ := p.Value.(interface{ GetName() string })
-		name := p.ApplyTo.String() + " " + named.GetName()
-		switch why := refused(p.Value, regex); {
+		own := p.Value.(named).GetName()
+		name, why := p.ApplyTo.String()+" "+own, refused(p.Value, e.MaxProgram)
+		switch {
 		case why != "":
-			found.Note(p.Place, "%s", why)
-		case isOurs(named.GetName()):
-			found.Note(p.Place, "%s is a name, or of the form of the names, of what is made of other objects", named.GetName())
+		case isOurs(own):
+			why = own + " is a name, or of the form of the names, of what is made of other objects"
 		case names[name]:
-			found.Note(p.Place, "there is another %s", name)
+			why = "there is another " + name
 		default:
 			names[name] = true
 			all = append(all, p)
+			continue
 		}
+		found.Note(p.Place, "%s", why)
 	}
 	return all
 }
 
 // isOurs says whether a name is one that resources have which are made of other objects.
 func isOurs(name string) bool {
-	if name == "" || name == model.BlackHole || name == model.Passthrough || strings.HasPrefix(name, "virtual") ||
-		strings.HasPrefix(name, "outbound|") || strings.HasPrefix(name, "inbound|") {
-		return true
-	}
-	i := strings.LastIndexByte(name, '_')
-	_, err := netip.ParseAddr(name[:max(i, 0)])
-	return err == nil
+	_, err := netip.ParseAddr(name[:max(strings.LastIndexByte(name, '_'), 0)])
+	return err == nil || name == "" || name == model.BlackHole || name == model.Passthrough || strings.HasPrefix(name, "virtual") ||
+		strings.HasPrefix(name, "outbound|") || strings.HasPrefix(name, "inbound|")
 }

@@ -5,40 +5,37 @@ import (
 	"regexp"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/server/envoy/model"
 )
 
-// Filter is an EnvoyFilter with its patches. It is not modified once it was made.
-type Filter struct {
-	model.Object[*networking.EnvoyFilter]
+// Decoded is an EnvoyFilter with its patches. It is not modified once it was made.
+type Decoded struct {
+	*networking.EnvoyFilter
 	Patches []*model.Patch // that can have an effect
 	found   model.Findings
 }
 
-// NewFilter decodes the patches of an EnvoyFilter.
-func NewFilter(o model.Object[*networking.EnvoyFilter]) *Filter {
-	f := &Filter{Object: o}
-	f.Patches, f.found = Decode(o.Key, o.Spec)
-	return f
-}
+// Filter is an EnvoyFilter that selects clients.
+type Filter = model.Object[*Decoded]
 
-// compare orders EnvoyFilters as they are applied: by priority, those of the root namespace first, the oldest first.
-func (f *Filter) compare(o *Filter) int {
-	after := func(f *Filter) int {
-		if f.Key.Namespace == model.RootNamespace {
+// WasmPlugin is a WasmPlugin.
+type WasmPlugin = model.Object[*extensionsv1alpha1.WasmPlugin]
+
+// sorted returns objects by rank, those of a namespace first, the oldest first.
+func sorted[T any](list []*model.Object[T], first string, rank func(T) int64) []*model.Object[T] {
+	after := func(o *model.Object[T]) int {
+		if o.Key.Namespace == first {
 			return 0
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(f.Spec.GetPriority(), o.Spec.GetPriority()), cmp.Compare(after(f), after(o)), f.Compare(&o.Object))
+	return slices.SortedFunc(slices.Values(list), func(a, b *model.Object[T]) int {
+		return cmp.Or(cmp.Compare(rank(a.Spec), rank(b.Spec)), cmp.Compare(after(a), after(b)), a.Compare(b))
+	})
 }
-
-// WasmPlugin is a WasmPlugin.
-type WasmPlugin = model.Object[*extensionsv1alpha1.WasmPlugin]
 
 // Of returns what EnvoyFilters and WasmPlugins change for the clients of a profile, which they select, or nil. cluster returns the cluster
 // of a port of a host, or why there is none.
@@ -48,16 +45,15 @@ func Of(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster 
 		return nil
 	}
 	e := &model.Extension{MaxProgram: client.LargestProgram()}
-	for _, f := range slices.SortedStableFunc(slices.Values(filters), (*Filter).compare) {
-		e.Objects = append(e.Objects, f.Key)
-		e.Findings = append(e.Findings, f.found...)
-		for _, p := range f.Patches {
+	for _, f := range sorted(filters, model.RootNamespace, func(d *Decoded) int64 { return int64(d.GetPriority()) }) {
+		e.Objects, e.Findings = append(e.Objects, f.Key), append(e.Findings, f.Spec.found...)
+		for _, p := range f.Spec.Patches {
 			if isFor(p.Match.GetProxy(), client) {
 				e.Patches = append(e.Patches, p)
 			}
 		}
 	}
-	for _, o := range slices.SortedStableFunc(slices.Values(plugins), func(a, b *WasmPlugin) int { return comparePlugins(a, b, client) }) {
+	for _, o := range sorted(plugins, client.Namespace, rank) {
 		e.Objects = append(e.Objects, o.Key)
 		if p := plugin(o, cluster, &e.Findings); p != nil {
 			e.Plugins = append(e.Plugins, p)
@@ -90,12 +86,9 @@ func Only(e *model.Extension, to []networking.EnvoyFilter_ApplyTo) *model.Extens
 	if e == nil {
 		return nil
 	}
-	part := &model.Extension{MaxProgram: e.MaxProgram}
-	for _, p := range e.Patches {
-		if slices.Contains(to, p.ApplyTo) {
-			part.Patches = append(part.Patches, p)
-		}
-	}
+	part := &model.Extension{MaxProgram: e.MaxProgram, Patches: slices.DeleteFunc(slices.Clone(e.Patches), func(p *model.Patch) bool {
+		return !slices.Contains(to, p.ApplyTo)
+	})}
 	if len(part.Patches) == 0 {
 		return nil
 	}
@@ -108,28 +101,13 @@ func digest(e *model.Extension) string {
 	from.Number(int64(e.MaxProgram))
 	from.Number(int64(len(e.Patches)))
 	for _, p := range e.Patches {
-		from.Object(p.Of)
-		from.Text(p.Field, string(model.MustMarshal(p.Match)))
-		from.Number(int64(p.ApplyTo))
-		from.Number(int64(p.Operation))
-		if from.Flag(p.Value != nil); p.Value != nil {
-			from.Text(string(model.MustMarshal(p.Value)))
-		}
+		from.Text(p.From)
 	}
-	from.Number(int64(len(e.Plugins)))
 	for _, p := range e.Plugins {
-		for _, m := range []proto.Message{p.Spec, p.HTTP, p.Network} {
-			from.Text(string(model.MustMarshal(m)))
-		}
+		model.AddMessages(&from, p.HTTP)
+		model.AddMessages(&from, p.Network)
+		model.AddMessages(&from, p.Spec)
 	}
-	from.Number(int64(len(e.Objects)))
-	for _, key := range e.Objects {
-		from.Object(key)
-	}
-	for _, f := range e.Findings {
-		from.Object(f.Of)
-		from.Text(f.Field, f.Why)
-		from.Flag(f.Has)
-	}
+	from.Found(e.Objects, e.Findings)
 	return string(from)
 }

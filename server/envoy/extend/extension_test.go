@@ -30,7 +30,7 @@ func object[T any](kind resource.Kind, namespace, name string, age int64, spec T
 // EnvoyFilters are applied by priority, then those of the root namespace, then the oldest first, and last by name.
 func TestOrder(t *testing.T) {
 	filter := func(namespace, name string, age int64, priority int32) *Filter {
-		return NewFilter(object(resource.EnvoyFilter, namespace, name, age, read(t, &networking.EnvoyFilter{},
+		return decoded(object(resource.EnvoyFilter, namespace, name, age, read(t, &networking.EnvoyFilter{},
 			fmt.Sprintf("{priority: %d, configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}", priority))))
 	}
 	e := Of([]*Filter{
@@ -59,7 +59,7 @@ func TestProxies(t *testing.T) {
 		{"metadata: {A: b}", "", map[string]string{"A": "c"}, false},
 		{"metadata: {A: ''}", "", nil, false},
 	} {
-		f := NewFilter(object(resource.EnvoyFilter, "default", "a", 0, read(t, &networking.EnvoyFilter{},
+		f := decoded(object(resource.EnvoyFilter, "default", "a", 0, read(t, &networking.EnvoyFilter{},
 			"{configPatches: [{applyTo: CLUSTER, match: {proxy: {"+tt.match+"}}, patch: {operation: REMOVE}}]}")))
 		e := Of([]*Filter{f}, nil, model.Profile{Version: tt.version, Metadata: model.LabelText(tt.metadata)}, nil)
 		require.Equal(t, tt.is, len(e.Patches) == 1, tt)
@@ -93,11 +93,11 @@ func TestAdded(t *testing.T) {
 - {applyTo: CLUSTER, patch: {operation: ADD, value: {name: BlackHoleCluster}}}
 - {applyTo: LISTENER, patch: {operation: ADD, value: {name: my_80, filter_chains: [{filters: [`+tcp+`]}]}}}
 - {applyTo: LISTENER, patch: {operation: ADD, value: {name: "::1_80", filter_chains: [{filters: [`+tcp+`]}]}}}
-- {applyTo: LISTENER, patch: {operation: ADD, value: {name: virtualInbound}}}
+- {applyTo: LISTENER, patch: {operation: ADD, value: {name: virtualInbound, filter_chains: [{filters: [`+tcp+`]}]}}}
 `)
 	var found model.Findings
 	var names []string
-	for _, p := range Added(e, []networking.EnvoyFilter_PatchContext{networking.EnvoyFilter_SIDECAR_OUTBOUND}, nil, &found) {
+	for _, p := range Added(e, []networking.EnvoyFilter_PatchContext{networking.EnvoyFilter_SIDECAR_OUTBOUND}, &found) {
 		names = append(names, p.Value.(interface{ GetName() string }).GetName())
 	}
 	require.Equal(t, []string{"own", "my_80"}, names)

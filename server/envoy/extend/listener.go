@@ -6,9 +6,10 @@ import (
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pkg/proto/merge"
 
 	"tributary/server/envoy/model"
 )
@@ -19,155 +20,105 @@ const httpManager = "envoy.filters.network.http_connection_manager"
 // Listener returns a listener as the patches have it, and whether there is still one. Routes that are a part of the listener are patched as
 // well.
 func (p *Patcher) Listener(l *listenerv3.Listener) (*listenerv3.Listener, bool) {
-	return apply(p, l, p.patchListener, refusedListener)
+	return apply(p, l, (*attempt).listener)
 }
 
-func (p *Patcher) patchListener(a *attempt, l *listenerv3.Listener) (keep bool) {
-	for patch := range a.to(networking.EnvoyFilter_LISTENER) {
-		if patch.Operation == networking.EnvoyFilter_Patch_ADD || !matchesListener(patch, l) {
-			continue
-		}
-		if a.used[patch] = true; patch.Operation == networking.EnvoyFilter_Patch_REMOVE {
-			return false
-		}
-		merge(l, patch.Value)
+func (a *attempt) listener(l *listenerv3.Listener) (keep bool) {
+	is := func(p *model.Patch) bool { return matchesListener(p, l) }
+	if len(change(a, []*listenerv3.Listener{l}, target[*listenerv3.Listener]{to: networking.EnvoyFilter_LISTENER, is: is}, changing)) == 0 {
+		return false
 	}
-	for patch := range a.to(networking.EnvoyFilter_LISTENER_FILTER) {
-		if matchesListener(patch, l) {
-			l.ListenerFilters = listenerFilters(a, patch, l.GetListenerFilters())
-		}
-	}
-	l.FilterChains = slices.DeleteFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool {
-		return c.GetFilters() != nil && !p.patchChain(a, l, c)
+	filters := filtersOf[*listenerv3.ListenerFilter](a, networking.EnvoyFilter_LISTENER_FILTER, is, func(p *model.Patch) (string, bool) {
+		name := p.Match.GetListener().GetListenerFilter()
+		return name, name != "" || p.Operation == networking.EnvoyFilter_Patch_MERGE
 	})
-	if c := l.GetDefaultFilterChain(); c.GetFilters() != nil && !p.patchChain(a, l, c) {
+	l.ListenerFilters = change(a, l.GetListenerFilters(), filters, append(merging, editing...))
+	chains := target[*listenerv3.FilterChain]{
+		to: networking.EnvoyFilter_FILTER_CHAIN, is: is, merge: a.mergeChain,
+		matches: func(p *model.Patch, c *listenerv3.FilterChain) bool { return matchesChain(p, l, c) },
+	}
+	l.FilterChains = slices.DeleteFunc(change(a, l.GetFilterChains(), chains, changing), func(c *listenerv3.FilterChain) bool {
+		return !a.chain(l, c)
+	})
+	if c := l.GetDefaultFilterChain(); c != nil &&
+		(len(change(a, []*listenerv3.FilterChain{c}, chains, changing)) == 0 || !a.chain(l, c)) {
 		l.DefaultFilterChain = nil
 	}
-	for patch := range a.to(networking.EnvoyFilter_FILTER_CHAIN) {
-		if patch.Operation == networking.EnvoyFilter_Patch_ADD && matchesListener(patch, l) {
-			l.FilterChains = append(l.FilterChains, proto.Clone(patch.Value).(*listenerv3.FilterChain))
-			a.used[patch] = true
-		}
-	}
+	l.FilterChains = change(a, l.GetFilterChains(), chains, adding)
 	return true
 }
 
-// listenerFilters patches the filters of a listener. Merging does not change names, as with istiod.
-func listenerFilters(a *attempt, patch *model.Patch, list []*listenerv3.ListenerFilter) []*listenerv3.ListenerFilter {
-	name := patch.Match.GetListener().GetListenerFilter()
-	matches := func(f *listenerv3.ListenerFilter) bool { return name == f.GetName() }
-	if patch.Operation != networking.EnvoyFilter_Patch_MERGE {
-		return edit(a, patch, list, name != "", matches)
+// mergeChain merges into a filter chain. If both have transport sockets of one name, only these are merged, as with istiod.
+func (a *attempt) mergeChain(p *model.Patch, c *listenerv3.FilterChain) {
+	value := p.Value.(*listenerv3.FilterChain)
+	own, with := c.GetTransportSocket(), value.GetTransportSocket()
+	switch {
+	case own == nil || with == nil || own.GetName() != with.GetName():
+		merge.Merge(c, value)
+	case own.GetTypedConfig() != nil && with.GetTypedConfig() != nil:
+		a.mergeConfig(p, own.GetTypedConfig(), with.GetTypedConfig())
+		return
 	}
-	for _, f := range list {
-		if name != "" && matches(f) {
-			if config := mergeConfig(a, patch, f.GetTypedConfig(), patch.Value.(*listenerv3.ListenerFilter).GetTypedConfig()); config != nil {
-				f.ConfigType = &listenerv3.ListenerFilter_TypedConfig{TypedConfig: config}
+	a.used[p] = true
+}
+
+type filter interface {
+	named
+	GetTypedConfig() *anypb.Any
+}
+
+// filtersOf is a list of filters. name returns which one a patch names, if it does.
+func filtersOf[F filter](a *attempt, to networking.EnvoyFilter_ApplyTo, is func(*model.Patch) bool,
+	name func(*model.Patch) (string, bool),
+) target[F] {
+	return target[F]{
+		to: to, is: is,
+		names: func(p *model.Patch) bool {
+			_, some := name(p)
+			return some
+		},
+		matches: func(p *model.Patch, f F) bool {
+			of, some := name(p)
+			return !some || of == f.GetName()
+		},
+		merge: func(p *model.Patch, f F) {
+			value := p.Value.(F)
+			if a.mergeConfig(p, f.GetTypedConfig(), value.GetTypedConfig()) && value.GetName() != "" &&
+				to != networking.EnvoyFilter_LISTENER_FILTER { // these are not renamed, as with istiod
+				m := f.ProtoReflect()
+				m.Set(m.Descriptor().Fields().ByName("name"), protoreflect.ValueOfString(value.GetName()))
 			}
-		}
+		},
 	}
-	return list
 }
 
-// mergeConfig returns a typed_config with that of a patch merged into it, or nil if there is nothing to change.
-func mergeConfig(a *attempt, patch *model.Patch, config, with *anypb.Any) *anypb.Any {
-	if config == nil {
-		a.failed[patch] = "the filter has no typed_config, into which nothing can be merged"
-		return nil
+// chain patches the filters of a filter chain, and says whether it still has some.
+func (a *attempt) chain(l *listenerv3.Listener, c *listenerv3.FilterChain) (keep bool) {
+	is := func(p *model.Patch) bool { return matchesChain(p, l, c) }
+	named := func(p *model.Patch) (string, bool) {
+		f := p.Match.GetListener().GetFilterChain().GetFilter()
+		return f.GetName(), f != nil
 	}
-	if a.used[patch] = true; with == nil {
-		return nil
-	}
-	merged, err := mergedConfig(config, with)
-	if err != nil {
-		delete(a.used, patch)
-		a.failed[patch] = err.Error()
-	}
-	return merged
-}
-
-// patchChain patches a filter chain, and says whether there is still one.
-func (p *Patcher) patchChain(a *attempt, l *listenerv3.Listener, c *listenerv3.FilterChain) (keep bool) {
-	for patch := range a.to(networking.EnvoyFilter_FILTER_CHAIN) {
-		if patch.Operation == networking.EnvoyFilter_Patch_ADD || !matchesChain(patch, l, c) {
+	filters := filtersOf[*listenerv3.Filter](a, networking.EnvoyFilter_NETWORK_FILTER, is, named)
+	c.Filters = change(a, change(a, c.GetFilters(), filters, editing), filters, merging)
+	for _, f := range c.GetFilters() {
+		m := &hcmv3.HttpConnectionManager{}
+		if f.GetName() != httpManager || f.GetTypedConfig().UnmarshalTo(m) != nil {
 			continue
 		}
-		if a.used[patch] = true; patch.Operation == networking.EnvoyFilter_Patch_REMOVE {
-			return false
-		}
-		value := patch.Value.(*listenerv3.FilterChain)
-		own, with := c.GetTransportSocket(), value.GetTransportSocket()
-		if own == nil || with == nil || own.GetName() != with.GetName() {
-			merge(c, value)
-		} else if own.GetTypedConfig() != nil && with.GetTypedConfig() != nil {
-			if config := mergeConfig(a, patch, own.GetTypedConfig(), with.GetTypedConfig()); config != nil {
-				own.GetTypedConfig().TypeUrl, own.GetTypedConfig().Value = config.GetTypeUrl(), config.GetValue()
-			}
-		}
-	}
-	for patch := range a.to(networking.EnvoyFilter_NETWORK_FILTER) {
-		if matchesChain(patch, l, c) && patch.Operation != networking.EnvoyFilter_Patch_MERGE {
-			c.Filters = edit(a, patch, c.GetFilters(), networkFilter(patch) != nil, func(f *listenerv3.Filter) bool {
-				return matchesNetwork(patch, f)
+		within := filtersOf[*hcmv3.HttpFilter](a, networking.EnvoyFilter_HTTP_FILTER,
+			func(p *model.Patch) bool { return is(p) && filters.matches(p, f) },
+			func(p *model.Patch) (string, bool) {
+				f := p.Match.GetListener().GetFilterChain().GetFilter().GetSubFilter()
+				return f.GetName(), f != nil
 			})
+		m.HttpFilters = change(a, change(a, m.GetHttpFilters(), within, editing), within, merging)
+		if r := m.GetRouteConfig(); r != nil {
+			a.routes(r)
 		}
-	}
-	for _, f := range c.GetFilters() {
-		p.patchFilter(a, l, c, f)
+		f.GetTypedConfig().Value = model.MustMarshal(m)
 	}
 	return len(c.GetFilters()) > 0
-}
-
-// patchFilter merges into a network filter, and patches its HTTP filters.
-func (p *Patcher) patchFilter(a *attempt, l *listenerv3.Listener, c *listenerv3.FilterChain, f *listenerv3.Filter) {
-	for patch := range a.to(networking.EnvoyFilter_NETWORK_FILTER) {
-		if patch.Operation != networking.EnvoyFilter_Patch_MERGE || !matchesChain(patch, l, c) || !matchesNetwork(patch, f) {
-			continue
-		}
-		value := patch.Value.(*listenerv3.Filter)
-		if config := mergeConfig(a, patch, f.GetTypedConfig(), value.GetTypedConfig()); config != nil {
-			f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: config}
-		}
-		if a.used[patch] && value.GetName() != "" {
-			f.Name = value.GetName()
-		}
-	}
-	m := &hcmv3.HttpConnectionManager{}
-	if f.GetName() != httpManager || f.GetTypedConfig().UnmarshalTo(m) != nil {
-		return
-	}
-	matches := func(patch *model.Patch) bool { return matchesChain(patch, l, c) && matchesNetwork(patch, f) }
-	for patch := range a.to(networking.EnvoyFilter_HTTP_FILTER) {
-		if matches(patch) && patch.Operation != networking.EnvoyFilter_Patch_MERGE {
-			m.HttpFilters = edit(a, patch, m.GetHttpFilters(), subFilter(patch) != nil, func(h *hcmv3.HttpFilter) bool {
-				return subFilter(patch).GetName() == h.GetName()
-			})
-		}
-	}
-	for _, h := range m.GetHttpFilters() {
-		for patch := range a.to(networking.EnvoyFilter_HTTP_FILTER) {
-			if patch.Operation == networking.EnvoyFilter_Patch_MERGE && matches(patch) {
-				mergeHTTP(a, patch, h)
-			}
-		}
-	}
-	if r := m.GetRouteConfig(); r != nil {
-		p.patchRoutes(a, r)
-	}
-	f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(m)}
-}
-
-func mergeHTTP(a *attempt, patch *model.Patch, h *hcmv3.HttpFilter) {
-	if only := subFilter(patch); only != nil && only.GetName() != h.GetName() {
-		return
-	}
-	value := patch.Value.(*hcmv3.HttpFilter)
-	if config := mergeConfig(a, patch, h.GetTypedConfig(), value.GetTypedConfig()); config != nil {
-		h.ConfigType = &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}
-	}
-	if a.used[patch] && value.GetName() != "" {
-		h.Name = value.GetName()
-	}
 }
 
 // Listeners through which connections come that others are the destinations of. Ports of patches are then those of filter chains.
@@ -177,52 +128,24 @@ func isVirtual(l *listenerv3.Listener) bool {
 
 func matchesListener(p *model.Patch, l *listenerv3.Listener) bool {
 	m := p.Match.GetListener()
-	if m == nil {
-		return true
-	}
-	if m.GetName() != "" && m.GetName() != l.GetName() {
-		return false
-	}
-	return m.GetPortNumber() == 0 || p.ApplyTo != networking.EnvoyFilter_LISTENER && isVirtual(l) ||
-		l.GetAddress().GetSocketAddress().GetPortValue() == m.GetPortNumber()
+	return (m.GetName() == "" || m.GetName() == l.GetName()) &&
+		(m.GetPortNumber() == 0 || p.ApplyTo != networking.EnvoyFilter_LISTENER && isVirtual(l) ||
+			l.GetAddress().GetSocketAddress().GetPortValue() == m.GetPortNumber())
 }
 
 func matchesChain(p *model.Patch, l *listenerv3.Listener, c *listenerv3.FilterChain) bool {
-	if !matchesListener(p, l) {
+	m, has := p.Match.GetListener().GetFilterChain(), c.GetFilterChainMatch()
+	port := has.GetDestinationPort().GetValue()
+	if wanted := p.Match.GetListener().GetPortNumber(); !matchesListener(p, l) || wanted != 0 && isVirtual(l) && port != wanted {
 		return false
 	}
-	has := c.GetFilterChainMatch()
-	port := p.Match.GetListener().GetPortNumber()
-	if port != 0 && isVirtual(l) && has.GetDestinationPort().GetValue() != port {
-		return false
-	}
-	m := p.Match.GetListener().GetFilterChain()
-	if m == nil {
-		return true
-	}
-	if m.GetApplicationProtocols() != "" {
-		for name := range strings.SplitSeq(m.GetApplicationProtocols(), ",") {
-			if !slices.Contains(has.GetApplicationProtocols(), name) {
-				return false
-			}
+	for name := range strings.SplitSeq(m.GetApplicationProtocols(), ",") {
+		if m.GetApplicationProtocols() != "" && !slices.Contains(has.GetApplicationProtocols(), name) {
+			return false
 		}
 	}
 	return (m.GetName() == "" || m.GetName() == c.GetName()) &&
 		(m.GetSni() == "" || slices.Contains(has.GetServerNames(), m.GetSni())) &&
 		(m.GetTransportProtocol() == "" || m.GetTransportProtocol() == has.GetTransportProtocol()) &&
-		(m.GetDestinationPort() == 0 || m.GetDestinationPort() == has.GetDestinationPort().GetValue())
-}
-
-// networkFilter returns the network filter that a patch names, or nil.
-func networkFilter(p *model.Patch) *networking.EnvoyFilter_ListenerMatch_FilterMatch {
-	return p.Match.GetListener().GetFilterChain().GetFilter()
-}
-
-// subFilter returns the HTTP filter that a patch names, or nil.
-func subFilter(p *model.Patch) *networking.EnvoyFilter_ListenerMatch_SubFilterMatch {
-	return networkFilter(p).GetSubFilter()
-}
-
-func matchesNetwork(p *model.Patch, f *listenerv3.Filter) bool {
-	return networkFilter(p) == nil || networkFilter(p).GetName() == f.GetName()
+		(m.GetDestinationPort() == 0 || m.GetDestinationPort() == port)
 }

@@ -28,10 +28,14 @@ func read[M proto.Message](t *testing.T, m M, text string) M {
 	return m
 }
 
+func decoded(o model.Object[*networking.EnvoyFilter]) *Filter {
+	return &Filter{Key: o.Key, Created: o.Created, Spec: Decode(o.Key, o.Spec)}
+}
+
 // extension is one of an EnvoyFilter with these patches.
 func extension(t *testing.T, patches string) *model.Extension {
 	t.Helper()
-	f := NewFilter(model.Object[*networking.EnvoyFilter]{
+	f := decoded(model.Object[*networking.EnvoyFilter]{
 		Key:  resource.Key{Kind: resource.EnvoyFilter, Namespace: "default", Name: "a"},
 		Spec: read(t, &networking.EnvoyFilter{}, "configPatches:\n"+patches),
 	})
@@ -241,7 +245,7 @@ func TestListener(t *testing.T) {
 		"transport protocol": {
 			patch("FILTER_CHAIN", chain("transportProtocol: tls"), "REMOVE", ""),
 			strings.Replace(unpatched, "| web: web(rbac buffer router) ", "", 1),
-			nil,
+			[]string{"[0] " + weakened}, // another chain takes the connections
 		},
 		"protocols": {
 			patch("FILTER_CHAIN", chain("applicationProtocols: 'http/1.1,h2'"), "MERGE", "{name: new}"), strings.Replace(unpatched, "web:",
@@ -291,7 +295,7 @@ func TestListener(t *testing.T) {
 		},
 		"other context": {patch("HTTP_FILTER", "context: SIDECAR_INBOUND", "INSERT_FIRST", lua), unpatched, nil},
 		"renamed": {
-			patch("LISTENER", "", "MERGE", "{name: other}"), unpatched, []string{"[0] a listener cannot be renamed"},
+			patch("LISTENER", "", "MERGE", "{name: other}"), unpatched, []string{"[0] 0.0.0.0_80 cannot be renamed"},
 		},
 		"all chains removed": {
 			patch("FILTER_CHAIN", "", "REMOVE", ""), unpatched, []string{"[0] Envoy would refuse it: 0.0.0.0_80 has no filter chain left"},
@@ -305,18 +309,14 @@ func TestListener(t *testing.T) {
 		"a regular expression": {
 			patch("HTTP_FILTER", "", "INSERT_FIRST", `{name: m, typed_config: {"@type": `+types+`http.rbac.v3.RBAC, rules: {policies: {a: `+
 				`{permissions: `+
-				`[{url_path: {path: {safe_regex: {regex: "(("}}}}], principals: [{any: true}]}}}}}`), unpatched, []string{"[0] no regular expression"},
+				`[{url_path: {path: {safe_regex: {regex: "(("}}}}], principals: [{any: true}]}}}}}`), unpatched,
+			[]string{"[0] not a regular expression"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := extension(t, tt.patches)
 			require.Empty(t, texts(e.Findings))
-			p := New(e, networking.EnvoyFilter_GATEWAY, model.ToListeners, func(re string) string {
-				if re == "((" {
-					return "no regular expression"
-				}
-				return ""
-			})
+			p := New(e, networking.EnvoyFilter_GATEWAY, model.ToListeners)
 			was := read(t, &listenerv3.Listener{}, aListener)
 			l, kept := p.Listener(was)
 			require.True(t, kept)
@@ -330,7 +330,7 @@ func TestListener(t *testing.T) {
 		})
 	}
 	p := New(extension(t, patch("LISTENER", "listener: {portNumber: 80}", "REMOVE", "")), networking.EnvoyFilter_GATEWAY,
-		model.ToListeners, nil)
+		model.ToListeners)
 	_, kept := p.Listener(read(t, &listenerv3.Listener{}, aListener))
 	require.False(t, kept)
 	require.Equal(t, []string{"[0] "}, texts(p.Applied))
@@ -344,7 +344,7 @@ func TestVirtualListener(t *testing.T) {
     filters: [%[1]s]}]}`, tcp))
 	e := extension(t, "- {applyTo: NETWORK_FILTER, match: {context: SIDECAR_INBOUND, listener: {portNumber: 2}}, patch: {operation: "+
 		"INSERT_FIRST, value: "+mongo+"}}\n")
-	p := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToListeners, nil)
+	p := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToListeners)
 	l, _ = p.Listener(l)
 	require.Equal(t, "| one: tcp_proxy | two: mongo tcp_proxy", summary(t, l))
 }
@@ -431,6 +431,12 @@ func TestRoutes(t *testing.T) {
 			"| a:443: /a /b3s / | d:",
 			nil,
 		},
+		"host removed and added": {
+			patch("VIRTUAL_HOST", "vhost: {name: 'b:443'}", "REMOVE", "{}") +
+				patch("VIRTUAL_HOST", "", "ADD", "{name: 'b:443', domains: [b.example.com], routes: ["+own+"]}"),
+			"| a:443: /a /b3s / | b:443: /own",
+			nil,
+		},
 		"host removed":  {patch("VIRTUAL_HOST", "vhost: {name: 'b:443'}", "REMOVE", "{}"), "| a:443: /a /b3s /", nil},
 		"gateway":       {patch("VIRTUAL_HOST", "gateway: shop/front, vhost: {name: 'b:443'}", "REMOVE", "{}"), "| a:443: /a /b3s /", nil},
 		"other gateway": {patch("VIRTUAL_HOST", "gateway: front", "REMOVE", "{}"), unpatched, nil},
@@ -442,7 +448,9 @@ func TestRoutes(t *testing.T) {
 		"name of other port": {patch("VIRTUAL_HOST", "portName: other", "REMOVE", "{}"), unpatched, nil},
 		"other port":         {patch("VIRTUAL_HOST", "portNumber: 80", "REMOVE", "{}"), unpatched, nil},
 		"all are merged":     {patch("ROUTE_CONFIGURATION", "", "MERGE", "{virtual_hosts: [{name: c, domains: [c]}]}"), unpatched + " | c:", nil},
-		"renamed":            {patch("ROUTE_CONFIGURATION", "", "MERGE", "{name: c}"), unpatched, []string{"[0] routes cannot be renamed"}},
+		"renamed": {
+			patch("ROUTE_CONFIGURATION", "", "MERGE", "{name: c}"), unpatched, []string{"[0] https.443.web.front.shop cannot be renamed"},
+		},
 		"invalid": {
 			patch("HTTP_ROUTE", "", "MERGE", "{route: {retry_policy: {retry_back_off: {base_interval: 0s}}}}"),
 			unpatched,
@@ -461,7 +469,7 @@ func TestRoutes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := extension(t, tt.patches)
-			p := New(e, networking.EnvoyFilter_GATEWAY, model.ToRoutes, nil)
+			p := New(e, networking.EnvoyFilter_GATEWAY, model.ToRoutes)
 			r := p.Routes(read(t, &routev3.RouteConfiguration{}, someRoutes))
 			require.Equal(t, tt.want, in(r))
 			found := texts(append(e.Findings, p.Findings...))
@@ -476,7 +484,7 @@ func TestRoutes(t *testing.T) {
 		match string
 		hosts int
 	}{{"portNumber: 80", 0}, {"portNumber: 81", 1}, {"gateway: other/gateway", 0}} {
-		p := New(extension(t, patch("VIRTUAL_HOST", tt.match, "REMOVE", "{}")), networking.EnvoyFilter_SIDECAR_OUTBOUND, model.ToRoutes, nil)
+		p := New(extension(t, patch("VIRTUAL_HOST", tt.match, "REMOVE", "{}")), networking.EnvoyFilter_SIDECAR_OUTBOUND, model.ToRoutes)
 		require.Len(t, p.Routes(sidecar).GetVirtualHosts(), tt.hosts, tt.match)
 	}
 }
@@ -504,8 +512,7 @@ func TestCluster(t *testing.T) {
 			"circuit_breakers: {thresholds: [{max_requests: 1}, {max_requests: 2}]}", nil,
 		},
 		"renamed": {
-			"", "MERGE", "{name: b}", "", "lb_policy: ROUND_ROBIN", []string{"[0] what leads to the cluster outbound|80|v1|a.example.com " +
-				"would not find it as b"},
+			"", "MERGE", "{name: b}", "", "lb_policy: ROUND_ROBIN", []string{"[0] outbound|80|v1|a.example.com cannot be renamed"},
 		},
 		"type": {
 			"", "MERGE", "{type: ORIGINAL_DST}", "", "lb_policy: ROUND_ROBIN",
@@ -525,7 +532,7 @@ func TestCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := extension(t, fmt.Sprintf("- {applyTo: CLUSTER, match: {cluster: {%s}}, patch: {operation: %s, value: %s}}\n", tt.match,
 				tt.op, tt.value))
-			p := New(e, networking.EnvoyFilter_GATEWAY, model.ToClusters, nil)
+			p := New(e, networking.EnvoyFilter_GATEWAY, model.ToClusters)
 			c, kept := p.Cluster(cluster(tt.was))
 			require.Equal(t, tt.want != "", kept)
 			if kept {
@@ -549,9 +556,9 @@ func TestCluster(t *testing.T) {
 	inbound := read(t, &clusterv3.Cluster{}, "{name: 'inbound|80||'}")
 	e := extension(t, "- {applyTo: CLUSTER, match: {context: SIDECAR_INBOUND, cluster: {service: a.example.com}}, patch: {operation: "+
 		"REMOVE}}\n")
-	_, kept := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters, nil).Cluster(inbound, "a.example.com")
+	_, kept := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters).Cluster(inbound, "a.example.com")
 	require.False(t, kept)
-	_, kept = New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters, nil).Cluster(inbound, "b.example.com")
+	_, kept = New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters).Cluster(inbound, "b.example.com")
 	require.True(t, kept)
 }
 
@@ -585,10 +592,11 @@ func TestDecode(t *testing.T) {
 			"Envoy would refuse it: invalid Buffer",
 		},
 		"typed struct of an unknown type": {
-			"HTTP_FILTER", "ADD", fmt.Sprintf(struct1, "none.Such", ""), "there is no type " + types + "none.Such",
+			"HTTP_FILTER", "ADD", fmt.Sprintf(struct1, "none.Such", ""), `the value is not read: unable to resolve "` + types + `none.Such"`,
 		},
 		"typed struct with an unknown field": {
-			"HTTP_FILTER", "ADD", fmt.Sprintf(struct1, "http.buffer.v3.Buffer", "none: 1"), `the value of a TypedStruct is not read: `,
+			"HTTP_FILTER", "ADD", fmt.Sprintf(struct1, "http.buffer.v3.Buffer", "max_request_bytes: 5, none: 1"),
+			`a part of the value is ignored: unknown field "none"`,
 		},
 		"good":  {"HTTP_FILTER", "ADD", lua, ""},
 		"typed": {"HTTP_FILTER", "ADD", fmt.Sprintf(struct1, "http.buffer.v3.Buffer", "max_request_bytes: 5"), ""},

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"math"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	typev1beta1 "istio.io/api/type/v1beta1"
+	"istio.io/istio/pkg/config/security"
 
 	"tributary/server/envoy/model"
 )
@@ -33,72 +32,47 @@ const (
 	fetchTimeout = 30 * time.Second // of a module
 )
 
-// comparePlugins orders WasmPlugins by priority, the highest first; then those of the clients' namespace come before those of the root
-// namespace, and older ones first.
-func comparePlugins(a, b *WasmPlugin, client model.Profile) int {
-	priority := func(o *WasmPlugin) int32 {
-		if p := o.Spec.GetPriority(); p != nil {
-			return p.GetValue()
-		}
-		return math.MinInt32
+// rank orders WasmPlugins by priority, the highest first, and then those without one.
+func rank(spec *extensionsv1alpha1.WasmPlugin) int64 {
+	if p := spec.GetPriority(); p != nil {
+		return -int64(p.GetValue())
 	}
-	wide := func(o *WasmPlugin) int {
-		if o.Key.Namespace == client.Namespace {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(priority(b), priority(a)), cmp.Compare(wide(a), wide(b)), a.Compare(b))
+	return math.MaxInt64
 }
 
 // plugin returns the filter of a WasmPlugin. One that cannot be run refuses everything, unless it may fail: then it is nil.
 func plugin(o *WasmPlugin, cluster func(host string, port uint32) (name, why string), found *model.Findings) *model.Plugin {
 	spec, name := o.Spec, o.Key.Namespace+"."+o.Key.Name
-	filter := pluginPrefix + name
-	network := spec.GetType() == extensionsv1alpha1.PluginType_NETWORK
-	p := &model.Plugin{Spec: spec}
-	code, field, why := codeOf(spec, cluster)
-	if why != "" {
-		at := model.Place{Of: o.Key, Field: field}
-		switch {
-		case spec.GetFailStrategy() == extensionsv1alpha1.FailStrategy_FAIL_OPEN:
-			found.Note(at, "%s: the plugin is left out", why)
-			return nil
-		case network:
-			found.Note(at, "%s: connections are closed", why)
-			p.Network = networkFilterOf(filter, &rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: "wasmplugin."})
-		default:
-			found.Note(at, "%s: requests get 403", why)
-			p.HTTP = httpFilterOf(filter, &httprbacv3.RBAC{Rules: &rbacv3.RBAC{}})
-		}
-		return p
-	}
+	policy := wasmv3.FailurePolicy(wasmv3.FailurePolicy_value[spec.GetFailStrategy().String()]) // its names are the same, but for FAIL_CLOSE
+	open, network := policy == wasmv3.FailurePolicy_FAIL_OPEN, spec.GetType() == extensionsv1alpha1.PluginType_NETWORK
 	config := &wasmv3.PluginConfig{
-		Name: name, RootId: spec.GetPluginName(), FailurePolicy: failurePolicy(spec),
-		Vm: &wasmv3.PluginConfig_VmConfig{VmConfig: &wasmv3.VmConfig{
-			Runtime: wasmRuntime, Code: code, EnvironmentVariables: environment(spec),
-		}},
+		Name: name, RootId: spec.GetPluginName(), FailurePolicy: cmp.Or(policy, wasmv3.FailurePolicy_FAIL_CLOSED),
 	}
 	if len(spec.GetPluginConfig().GetFields()) > 0 {
 		text, _ := json.Marshal(spec.GetPluginConfig().AsMap()) // it was decoded from JSON
 		config.Configuration = model.ToAny(wrapperspb.String(string(text)))
 	}
+	var http, tcp proto.Message = &httpwasmv3.Wasm{Config: config}, &wasmfilterv3.Wasm{Config: config}
+	code, field, why := codeOf(spec, cluster)
+	config.Vm = &wasmv3.PluginConfig_VmConfig{VmConfig: &wasmv3.VmConfig{
+		Runtime: wasmRuntime, Code: code, EnvironmentVariables: environment(spec),
+	}}
+	if why != "" {
+		http, tcp = &httprbacv3.RBAC{Rules: &rbacv3.RBAC{}}, &rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: "wasmplugin."}
+		then := "requests get 403"
+		if open {
+			then = "the plugin is left out"
+		} else if network {
+			then = "connections are closed"
+		}
+		if found.Note(model.Place{Of: o.Key, Field: field}, "%s: %s", why, then); open {
+			return nil
+		}
+	}
 	if network {
-		p.Network = networkFilterOf(filter, &wasmfilterv3.Wasm{Config: config})
-	} else {
-		p.HTTP = httpFilterOf(filter, &httpwasmv3.Wasm{Config: config})
+		return &model.Plugin{Spec: spec, Network: model.NetworkFilter(pluginPrefix+name, tcp)}
 	}
-	return p
-}
-
-func failurePolicy(spec *extensionsv1alpha1.WasmPlugin) wasmv3.FailurePolicy {
-	switch spec.GetFailStrategy() {
-	case extensionsv1alpha1.FailStrategy_FAIL_OPEN:
-		return wasmv3.FailurePolicy_FAIL_OPEN
-	case extensionsv1alpha1.FailStrategy_FAIL_RELOAD:
-		return wasmv3.FailurePolicy_FAIL_RELOAD
-	}
-	return wasmv3.FailurePolicy_FAIL_CLOSED
+	return &model.Plugin{Spec: spec, HTTP: model.HTTPFilter(pluginPrefix+name, http)}
 }
 
 // environment returns the environment variables of a plugin. One that it has a value for is not read from the Envoy's environment: Envoy
@@ -111,12 +85,12 @@ func environment(spec *extensionsv1alpha1.WasmPlugin) *wasmv3.EnvironmentVariabl
 		}
 	}
 	for _, e := range spec.GetVmConfig().GetEnv() {
-		if _, has := all.GetKeyValues()[e.GetName()]; e.GetValueFrom() == extensionsv1alpha1.EnvValueSource_HOST && !has &&
-			!slices.Contains(all.GetHostEnvKeys(), e.GetName()) {
+		if _, has := all.KeyValues[e.GetName()]; e.GetValueFrom() == extensionsv1alpha1.EnvValueSource_HOST && !has &&
+			!slices.Contains(all.HostEnvKeys, e.GetName()) {
 			all.HostEnvKeys = append(all.HostEnvKeys, e.GetName())
 		}
 	}
-	if len(all.GetKeyValues())+len(all.GetHostEnvKeys()) == 0 {
+	if len(all.KeyValues)+len(all.HostEnvKeys) == 0 {
 		return nil
 	}
 	return all
@@ -126,39 +100,26 @@ func environment(spec *extensionsv1alpha1.WasmPlugin) *wasmv3.EnvironmentVariabl
 func codeOf(spec *extensionsv1alpha1.WasmPlugin, cluster func(host string, port uint32) (name, why string)) (code *corev3.AsyncDataSource,
 	field, why string,
 ) {
-	at, err := url.Parse(spec.GetUrl())
-	if err != nil {
-		return nil, "spec.url", "it is no URL"
-	}
-	port := uint32(80)
-	switch at.Scheme {
-	case "file":
+	if path, local := strings.CutPrefix(spec.GetUrl(), "file://"); local {
 		return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Local{Local: &corev3.DataSource{
-			Specifier: &corev3.DataSource_Filename{Filename: strings.TrimPrefix(spec.GetUrl(), "file://")},
+			Specifier: &corev3.DataSource_Filename{Filename: path},
 		}}}, "", ""
-	case "http":
-	case "https":
-		port = 443
-	default:
+	}
+	at, err := security.ParseJwksURI(spec.GetUrl())
+	if err != nil {
 		return nil, "spec.url", "images are fetched by Istio's agent, and not by Envoy: put the module on the machine (file://), or on a " +
 			"web server"
 	}
 	if spec.GetSha256() == "" {
 		return nil, "spec.sha256", "Envoy fetches nothing of which it does not know the checksum"
 	}
-	if number, err := strconv.ParseUint(at.Port(), 10, 16); err == nil {
-		port = uint32(number)
-	}
-	name, why := cluster(at.Hostname(), port)
-	if why != "" {
-		return nil, "spec.url", why
-	}
+	name, why := cluster(at.Hostname.String(), uint32(at.Port)) //nolint:gosec // of digits
 	return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Remote{Remote: &corev3.RemoteDataSource{
 		HttpUri: &corev3.HttpUri{
-			Uri: at.String(), Timeout: durationpb.New(fetchTimeout), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: name},
+			Uri: spec.GetUrl(), Timeout: durationpb.New(fetchTimeout), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: name},
 		},
 		Sha256: spec.GetSha256(),
-	}}}, "", ""
+	}}}, "spec.url", why
 }
 
 // Place is the listener that filters of plugins are added to.
@@ -192,39 +153,37 @@ func among[F interface {
 	GetName() string
 }](e *model.Extension, at Place, list []F, filterOf func(*model.Plugin) F,
 ) (all []F) {
-	var none F
-	if e == nil || !slices.ContainsFunc(e.Plugins, func(p *model.Plugin) bool { return filterOf(p) != none }) {
+	if e == nil || len(e.Plugins) == 0 {
 		return list
 	}
-	custom, tokens, rest := 0, 0, slices.IndexFunc(list, func(f F) bool { return !isSecurity(f.GetName()) })
+	rest := slices.IndexFunc(list, func(f F) bool { return !isSecurity(f.GetName()) })
 	if rest < 0 {
 		rest = len(list)
 	}
-	for i, f := range list[:rest] {
-		switch {
-		case strings.HasSuffix(f.GetName(), ".ext_authz"):
-			custom = i + 1
-		case strings.HasSuffix(f.GetName(), ".jwt_authn"):
-			tokens = i + 1
+	after := func(suffix string) (end int) {
+		for i, f := range list[:rest] {
+			if strings.HasSuffix(f.GetName(), suffix) {
+				end = i + 1
+			}
 		}
+		return end
 	}
-	tokens = max(tokens, custom)
-	of := func(phases ...extensionsv1alpha1.PluginPhase) {
+	custom := after(".ext_authz")
+	tokens := max(after(".jwt_authn"), custom)
+	of := func(phases ...extensionsv1alpha1.PluginPhase) (filters []F) {
+		var none F
 		for _, phase := range phases {
 			for _, p := range e.Plugins {
 				if f := filterOf(p); f != none && phaseOf(p) == phase && at.has(p) {
-					all = append(all, f)
+					filters = append(filters, f)
 				}
 			}
 		}
+		return filters
 	}
-	all = append(all, list[:custom]...)
-	of(extensionsv1alpha1.PluginPhase_AUTHN)
-	all = append(all, list[custom:tokens]...)
-	of(extensionsv1alpha1.PluginPhase_AUTHZ)
-	all = append(all, list[tokens:rest]...)
-	of(extensionsv1alpha1.PluginPhase_STATS, extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE)
-	return append(all, list[rest:]...)
+	return slices.Concat(list[:custom], of(extensionsv1alpha1.PluginPhase_AUTHN), list[custom:tokens],
+		of(extensionsv1alpha1.PluginPhase_AUTHZ), list[tokens:rest],
+		of(extensionsv1alpha1.PluginPhase_STATS, extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE), list[rest:])
 }
 
 // phaseOf is the phase of a plugin: one of a newer version is none in particular, so that the plugin is not left out.
@@ -233,12 +192,4 @@ func phaseOf(p *model.Plugin) extensionsv1alpha1.PluginPhase {
 		return extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE
 	}
 	return p.Spec.GetPhase()
-}
-
-func httpFilterOf(name string, config proto.Message) *hcmv3.HttpFilter {
-	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: model.ToAny(config)}}
-}
-
-func networkFilterOf(name string, config proto.Message) *listenerv3.Filter {
-	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(config)}}
 }

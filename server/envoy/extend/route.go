@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/server/envoy/model"
@@ -14,97 +13,34 @@ import (
 
 // Routes returns routes as the patches have them.
 func (p *Patcher) Routes(r *routev3.RouteConfiguration) *routev3.RouteConfiguration {
-	now, _ := apply(p, r, func(a *attempt, r *routev3.RouteConfiguration) bool {
-		p.patchRoutes(a, r)
-		return true
-	}, refusedRoutes)
+	now, _ := apply(p, r, (*attempt).routes)
 	return now
 }
 
-func (p *Patcher) patchRoutes(a *attempt, r *routev3.RouteConfiguration) {
-	for patch := range a.to(networking.EnvoyFilter_ROUTE_CONFIGURATION) {
-		if matchesRoutes(patch, p.context, r) {
-			merge(r, patch.Value)
-			a.used[patch] = true
+func (a *attempt) routes(r *routev3.RouteConfiguration) (keep bool) {
+	is := func(p *model.Patch) bool { return matchesRoutes(p, a.context, r) }
+	change(a, []*routev3.RouteConfiguration{r}, target[*routev3.RouteConfiguration]{to: networking.EnvoyFilter_ROUTE_CONFIGURATION, is: is},
+		merging)
+	hosts := target[*routev3.VirtualHost]{to: networking.EnvoyFilter_VIRTUAL_HOST, is: is, matches: matchesHost}
+	r.VirtualHosts = change(a, r.GetVirtualHosts(), hosts, changing)
+	for _, v := range r.GetVirtualHosts() {
+		routes := target[*routev3.Route]{
+			to: networking.EnvoyFilter_HTTP_ROUTE, matches: matchesRoute,
+			is:    func(p *model.Patch) bool { return is(p) && matchesHost(p, v) },
+			names: func(p *model.Patch) bool { return p.Match.GetRouteConfiguration().GetVhost().GetRoute() != nil },
 		}
+		v.Routes = change(a, change(a, v.GetRoutes(), routes, changing), routes, adding)
 	}
-	removed := make(map[string]bool)
-	for i := range r.GetVirtualHosts() {
-		if !p.patchHost(a, r, i) {
-			removed[r.GetVirtualHosts()[i].GetName()] = true
-		}
-	}
-	for patch := range a.to(networking.EnvoyFilter_VIRTUAL_HOST) {
-		if patch.Operation == networking.EnvoyFilter_Patch_ADD && matchesRoutes(patch, p.context, r) {
-			r.VirtualHosts = append(r.VirtualHosts, proto.Clone(patch.Value).(*routev3.VirtualHost))
-			a.used[patch] = true
-		}
-	}
-	r.VirtualHosts = slices.DeleteFunc(r.GetVirtualHosts(), func(v *routev3.VirtualHost) bool { return removed[v.GetName()] })
-}
-
-// patchHost patches a virtual host of some routes, and says whether there is still one.
-func (p *Patcher) patchHost(a *attempt, r *routev3.RouteConfiguration, i int) (keep bool) {
-	for patch := range a.to(networking.EnvoyFilter_VIRTUAL_HOST) {
-		if patch.Operation == networking.EnvoyFilter_Patch_ADD || !matchesRoutes(patch, p.context, r) || !matchesHost(patch, r.VirtualHosts[i]) {
-			continue
-		}
-		switch a.used[patch] = true; patch.Operation {
-		case networking.EnvoyFilter_Patch_REMOVE:
-			return false
-		case networking.EnvoyFilter_Patch_MERGE:
-			merge(r.VirtualHosts[i], patch.Value)
-		case networking.EnvoyFilter_Patch_REPLACE:
-			r.VirtualHosts[i] = proto.Clone(patch.Value).(*routev3.VirtualHost)
-		}
-	}
-	v := r.VirtualHosts[i]
-	matching := func(yield func(*model.Patch) bool) {
-		for patch := range a.to(networking.EnvoyFilter_HTTP_ROUTE) {
-			if matchesRoutes(patch, p.context, r) && matchesHost(patch, v) && !yield(patch) {
-				return
-			}
-		}
-	}
-	v.Routes = slices.DeleteFunc(v.GetRoutes(), func(route *routev3.Route) bool {
-		for patch := range matching {
-			if remove := patch.Operation == networking.EnvoyFilter_Patch_REMOVE; matchesRoute(patch, route) &&
-				(remove || patch.Operation == networking.EnvoyFilter_Patch_MERGE) {
-				if a.used[patch] = true; remove {
-					return true
-				}
-				merge(route, patch.Value)
-			}
-		}
-		return false
-	})
-	for patch := range matching {
-		named := patch.Match.GetRouteConfiguration().GetVhost().GetRoute() != nil
-		matches := func(route *routev3.Route) bool { return matchesRoute(patch, route) }
-		switch patch.Operation {
-		case networking.EnvoyFilter_Patch_MERGE, networking.EnvoyFilter_Patch_REMOVE:
-			continue
-		case networking.EnvoyFilter_Patch_INSERT_FIRST:
-			if named && !slices.ContainsFunc(v.GetRoutes(), matches) {
-				continue
-			}
-		}
-		v.Routes = edit(a, patch, v.GetRoutes(), named, matches)
-	}
+	r.VirtualHosts = change(a, r.GetVirtualHosts(), hosts, adding)
 	return true
 }
 
 func matchesRoutes(p *model.Patch, context networking.EnvoyFilter_PatchContext, r *routev3.RouteConfiguration) bool {
 	m := p.Match.GetRouteConfiguration()
-	if m == nil {
-		return true
-	}
 	port, portName, gateway := namesOf(r.GetName(), context)
-	if context == networking.EnvoyFilter_GATEWAY &&
-		(m.GetPortName() != "" && m.GetPortName() != portName || m.GetGateway() != "" && m.GetGateway() != gateway) {
-		return false
-	}
-	return (m.GetName() == "" || m.GetName() == r.GetName()) && (m.GetPortNumber() == 0 || m.GetPortNumber() == port)
+	return (m.GetName() == "" || m.GetName() == r.GetName()) && (m.GetPortNumber() == 0 || m.GetPortNumber() == port) &&
+		(context != networking.EnvoyFilter_GATEWAY ||
+			(m.GetPortName() == "" || m.GetPortName() == portName) && (m.GetGateway() == "" || m.GetGateway() == gateway))
 }
 
 // namesOf returns what the name of routes says: PORT, inbound|PORT||, http.PORT, or https.PORT.PORTNAME.GATEWAY.NAMESPACE.
@@ -130,20 +66,15 @@ func matchesHost(p *model.Patch, v *routev3.VirtualHost) bool {
 
 func matchesRoute(p *model.Patch, r *routev3.Route) bool {
 	m := p.Match.GetRouteConfiguration().GetVhost().GetRoute()
-	if m.GetName() != "" && m.GetName() != r.GetName() {
-		return false
-	}
-	want := m.GetAction()
-	if want == networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_ANY {
-		return true
-	}
+	action := m.GetAction()
 	switch r.GetAction().(type) {
 	case *routev3.Route_Route:
-		return want == networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_ROUTE
+		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_ROUTE
 	case *routev3.Route_Redirect:
-		return want == networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_REDIRECT
+		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_REDIRECT
 	case *routev3.Route_DirectResponse:
-		return want == networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_DIRECT_RESPONSE
+		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_DIRECT_RESPONSE
 	}
-	return true
+	return (m.GetName() == "" || m.GetName() == r.GetName()) &&
+		(m.GetAction() == networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_ANY || m.GetAction() == action)
 }

@@ -1,11 +1,6 @@
 package index
 
 import (
-	"maps"
-	"net/url"
-	"slices"
-	"strings"
-
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	typev1beta1 "istio.io/api/type/v1beta1"
@@ -16,16 +11,11 @@ import (
 )
 
 func (m *Mesh) setExtension(key resource.Key, r *resource.Resource, spec any, touched map[string]struct{}) {
-	delete(m.filters, key)
-	switch spec := spec.(type) {
-	case *networking.EnvoyFilter:
-		m.filters[key] = extend.NewFilter(model.Object[*networking.EnvoyFilter]{
-			Key: key, Created: r.Created(), Version: r.Version(), Spec: spec,
-		})
-	case *extensionsv1alpha1.WasmPlugin:
-		m.plugins.set(key, r, spec)
-	default:
-		m.plugins.set(key, r, nil)
+	if key.Kind == resource.EnvoyFilter {
+		m.filters.set(key, r, extend.Decode(key, as[*networking.EnvoyFilter](spec)))
+	} else {
+		m.plugins.set(key, r, as[*extensionsv1alpha1.WasmPlugin](spec))
+		m.sought = nil
 	}
 	m.extendAnew(touched)
 }
@@ -33,23 +23,7 @@ func (m *Mesh) setExtension(key resource.Key, r *resource.Resource, spec any, to
 // extendAnew has all clients look again at what EnvoyFilters and WasmPlugins change for them.
 func (m *Mesh) extendAnew(touched map[string]struct{}) {
 	m.Extends++
-	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
-}
-
-// touchPlugins has all clients look again at their WasmPlugins if a host is touched from which modules are fetched.
-func (m *Mesh) touchPlugins(touched map[string]struct{}) {
-	for _, plugins := range m.plugins {
-		for _, o := range plugins {
-			at, err := url.Parse(o.Spec.GetUrl())
-			if err != nil {
-				continue
-			}
-			if _, is := touched[strings.ToLower(at.Hostname())]; is {
-				m.extendAnew(touched)
-				return
-			}
-		}
-	}
+	secureAnew(touched)
 }
 
 // Extension returns what EnvoyFilters and WasmPlugins change for the clients of a profile, or nil.
@@ -57,39 +31,27 @@ func (m *Mesh) Extension(p model.Profile, only *SidecarRule) *model.Extension {
 	if p.Role == model.Proxyless {
 		return nil
 	}
-	return extend.Of(m.filtersOf(p), m.pluginsOf(p), p, func(host string, port uint32) (name, why string) {
+	filters, plugins := m.extensionsFor(p)
+	return extend.Of(filters, plugins, p, func(host string, port uint32) (name, why string) {
 		_, name, why = m.clusterTo(host, port, p, only)
 		return name, why
 	})
 }
 
-// filtersOf returns the EnvoyFilters that select clients of a profile.
-func (m *Mesh) filtersOf(p model.Profile) (list []*extend.Filter) {
-	if len(m.filters) == 0 {
-		return nil
-	}
+// extensionsFor returns the EnvoyFilters and WasmPlugins that select clients of a profile.
+func (m *Mesh) extensionsFor(p model.Profile) ([]*extend.Filter, []*extend.WasmPlugin) {
 	labels := p.LabelMap()
-	for _, key := range slices.SortedFunc(maps.Keys(m.filters), resource.Key.Compare) {
-		if f := m.filters[key]; isExtended(key, filterTargets{f.Spec}, p, labels) {
-			list = append(list, f)
-		}
-	}
-	return list
-}
-
-// pluginsOf returns the WasmPlugins that select clients of a profile.
-func (m *Mesh) pluginsOf(p model.Profile) []*extend.WasmPlugin {
-	if len(m.plugins) == 0 {
-		return nil
-	}
-	labels := p.LabelMap()
-	return slices.Collect(m.plugins.selecting(p.Namespace, func(o *extend.WasmPlugin) bool { return isExtended(o.Key, o.Spec, p, labels) }))
+	return m.filters.selecting(p.Namespace, func(o *extend.Filter) bool {
+		return isExtended(o.Key, filterTargets{o.Spec.EnvoyFilter}, p, labels)
+	}), m.plugins.selecting(p.Namespace, func(o *extend.WasmPlugin) bool { return isExtended(o.Key, o.Spec, p, labels) })
 }
 
 // PatchesOf returns the patches of an EnvoyFilter that can have an effect.
 func (m *Mesh) PatchesOf(key resource.Key) []*model.Patch {
-	if f := m.filters[key]; f != nil {
-		return f.Patches
+	for _, o := range m.filters[key.Namespace] {
+		if o.Key == key {
+			return o.Spec.Patches
+		}
 	}
 	return nil
 }

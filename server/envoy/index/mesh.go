@@ -36,10 +36,11 @@ type Mesh struct {
 	telemetries map[resource.Key]*model.Telemetry
 	Observes    uint64 // counts changes that may affect logs and traces of clients
 	security    securityObjects
-	Invalid     []resource.Key // security objects without a valid version
+	sought      map[string]bool // see soughtHosts; nil until asked for
+	Invalid     []resource.Key  // security objects without a valid version
 	serving     serving
 	Ingresses   uint64 // counts changes of which Sidecar with ingress listeners is in force
-	filters     map[resource.Key]*extend.Filter
+	filters     objects[*extend.Decoded]
 	plugins     objects[*extensionsv1alpha1.WasmPlugin]
 	Extends     uint64 // counts changes that may affect what EnvoyFilters and WasmPlugins change for clients
 	Policies    *rules[*networking.DestinationRule]
@@ -88,7 +89,7 @@ func NewMesh() *Mesh {
 		serving: serving{
 			places: make(map[place]*served), byEntry: make(map[resource.Key]map[place]struct{}), changed: make(map[place]struct{}),
 		},
-		filters: make(map[resource.Key]*extend.Filter), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
+		filters: make(objects[*extend.Decoded]), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
 		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
 	}
 }
@@ -180,8 +181,7 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 // of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	m.touchProviders(touched)
-	m.touchSecurity(touched)
-	m.touchPlugins(touched)
+	m.touchSought(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
 		for _, r := range m.Virtuals.leads[host] {
 			m.touchRoutes(r, touched)

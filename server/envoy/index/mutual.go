@@ -11,10 +11,9 @@ func (m *Mesh) mutual(s *model.Service, policy *model.Policy, p model.Profile) *
 	if p.Identity == "" {
 		return nil
 	}
-	var peers []*model.PeerAuthentication
 	var from model.Digest
-	for o := range m.security.peers.selecting(s.Namespace, func(*model.PeerAuthentication) bool { return true }) {
-		peers = append(peers, o)
+	peers := m.security.peers.selecting(s.Namespace, func(*model.PeerAuthentication) bool { return true })
+	for _, o := range peers {
 		from.Object(o.Key)
 		from.Text(o.Version)
 		from.Number(o.Created.UnixNano())

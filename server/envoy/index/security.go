@@ -1,12 +1,12 @@
 package index
 
 import (
-	"iter"
 	"slices"
+	"strings"
 
-	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 	typev1beta1 "istio.io/api/type/v1beta1"
+	istiosecurity "istio.io/istio/pkg/config/security"
 
 	"tributary/resource"
 	"tributary/server/envoy/model"
@@ -18,28 +18,23 @@ type securityObjects struct {
 	policies objects[*securityv1beta1.AuthorizationPolicy]
 	tokens   objects[*securityv1beta1.RequestAuthentication]
 	peers    objects[*securityv1beta1.PeerAuthentication]
-
-	hosts map[string]int // to which they lead, each with how often
 }
 
 func newSecurityObjects() securityObjects {
 	return securityObjects{
 		policies: make(objects[*securityv1beta1.AuthorizationPolicy]), tokens: make(objects[*securityv1beta1.RequestAuthentication]),
-		peers: make(objects[*securityv1beta1.PeerAuthentication]), hosts: make(map[string]int),
+		peers: make(objects[*securityv1beta1.PeerAuthentication]),
 	}
 }
 
 // objects are those of a kind by namespace, the oldest first.
 type objects[T comparable] map[string][]*model.Object[T]
 
-// set replaces the object of a key, and returns the old and the new one, either of which may be nil.
-func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) (old, now T) {
-	all := o[key.Namespace]
-	if i := slices.IndexFunc(all, func(o *model.Object[T]) bool { return o.Key == key }); i >= 0 {
-		old = all[i].Spec
-		all = slices.Delete(all, i, i+1)
-	}
-	if spec != now {
+// set replaces the object of a key. It removes it if spec is nil.
+func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) {
+	var none T
+	all := slices.DeleteFunc(o[key.Namespace], func(o *model.Object[T]) bool { return o.Key == key })
+	if spec != none {
 		added := &model.Object[T]{
 			Key: key, Created: r.Created(), Version: r.Version(), Spec: spec, DryRun: r.Annotations()[model.DryRunAnnotation],
 		}
@@ -49,20 +44,18 @@ func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) (old, no
 	if o[key.Namespace] = all; len(all) == 0 {
 		delete(o, key.Namespace)
 	}
-	return old, spec
 }
 
-// selecting yields the objects of a namespace, and then those of the root namespace, that select a client.
-func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) bool) iter.Seq[*model.Object[T]] {
-	return func(yield func(*model.Object[T]) bool) {
-		for _, of := range slices.Compact([]string{namespace, model.RootNamespace}) {
-			for _, object := range o[of] {
-				if selects(object) && !yield(object) {
-					return
-				}
+// selecting returns the objects of a namespace, and then those of the root namespace, that select a client.
+func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) bool) (list []*model.Object[T]) {
+	for _, of := range slices.Compact([]string{namespace, model.RootNamespace}) {
+		for _, object := range o[of] {
+			if selects(object) {
+				list = append(list, object)
 			}
 		}
 	}
+	return list
 }
 
 func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, touched map[string]struct{}) {
@@ -70,9 +63,8 @@ func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, tou
 	case resource.AuthorizationPolicy:
 		m.security.policies.set(key, r, as[*securityv1beta1.AuthorizationPolicy](spec))
 	case resource.RequestAuthentication:
-		old, now := m.security.tokens.set(key, r, as[*securityv1beta1.RequestAuthentication](spec))
-		m.security.count(security.KeyHosts(old), -1)
-		m.security.count(security.KeyHosts(now), 1)
+		m.security.tokens.set(key, r, as[*securityv1beta1.RequestAuthentication](spec))
+		m.sought = nil
 	case resource.PeerAuthentication:
 		m.security.peers.set(key, r, as[*securityv1beta1.PeerAuthentication](spec))
 		m.touchMutual(key.Namespace)
@@ -80,39 +72,42 @@ func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, tou
 	secureAnew(touched)
 }
 
-func (s *securityObjects) count(hosts []string, by int) {
-	for _, host := range hosts {
-		if s.hosts[host] += by; s.hosts[host] == 0 {
-			delete(s.hosts, host)
-		}
-	}
-}
-
-// secureBy has the security objects refer to another MeshConfig. Either may be nil.
-func (m *Mesh) secureBy(old, now *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
-	m.security.count(authorizers(old), -1)
-	m.security.count(authorizers(now), 1)
-	secureAnew(touched)
-}
-
-func authorizers(config *meshv1alpha1.MeshConfig) (hosts []string) {
-	for _, service := range security.Authorizers(config) {
-		_, host := splitService(service)
-		hosts = append(hosts, host)
-	}
-	return hosts
-}
-
 // secureAnew has all clients look again at what security objects ask of them.
 func secureAnew(touched map[string]struct{}) {
 	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
 }
 
-// touchSecurity has all clients look again at what security objects ask of them if a host is touched to which these lead.
-func (m *Mesh) touchSecurity(touched map[string]struct{}) {
-	for host := range m.security.hosts {
+// soughtHosts returns the hosts from which keys and modules are fetched, and those that authorize requests.
+func (m *Mesh) soughtHosts() map[string]bool {
+	if m.sought == nil {
+		m.sought = make(map[string]bool)
+		for _, service := range security.Authorizers(m.config().Spec) {
+			_, host := splitService(service)
+			m.sought[host] = true
+		}
+		for _, tokens := range m.security.tokens {
+			for _, o := range tokens {
+				for _, host := range security.KeyHosts(o.Spec) {
+					m.sought[host] = true
+				}
+			}
+		}
+		for _, plugins := range m.plugins {
+			for _, o := range plugins {
+				if at, err := istiosecurity.ParseJwksURI(o.Spec.GetUrl()); err == nil {
+					m.sought[strings.ToLower(at.Hostname.String())] = true
+				}
+			}
+		}
+	}
+	return m.sought
+}
+
+// touchSought has all clients look again at what security objects and WasmPlugins ask of them if a host is touched to which these lead.
+func (m *Mesh) touchSought(touched map[string]struct{}) {
+	for host := range m.soughtHosts() {
 		if _, is := touched[host]; is {
-			secureAnew(touched)
+			m.extendAnew(touched)
 			return
 		}
 	}
@@ -128,8 +123,7 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	}
 	labels := p.LabelMap()
 	return security.Of(security.Objects{
-		Policies: slices.Collect(m.policiesFor(p, labels)), Tokens: slices.Collect(m.tokensFor(p, labels)),
-		Peers:  slices.Collect(m.peersFor(p, labels)),
+		Policies: m.policiesFor(p, labels), Tokens: m.tokensFor(p, labels), Peers: m.peersFor(p, labels),
 		Config: m.config(), Client: p, Warn: m.Warn,
 		Cluster: func(service string, port uint32) (cluster, why string) {
 			_, cluster, why = m.clusterTo(service, port, p, only)
@@ -138,47 +132,42 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	})
 }
 
-func (m *Mesh) policiesFor(p model.Profile, labels map[string]string) iter.Seq[*model.AuthorizationPolicy] {
+func (m *Mesh) policiesFor(p model.Profile, labels map[string]string) []*model.AuthorizationPolicy {
 	return m.security.policies.selecting(p.Namespace, func(o *model.AuthorizationPolicy) bool {
 		return isTarget(o.Key.Namespace, o.Spec, p, labels)
 	})
 }
 
-func (m *Mesh) tokensFor(p model.Profile, labels map[string]string) iter.Seq[*model.RequestAuthentication] {
+func (m *Mesh) tokensFor(p model.Profile, labels map[string]string) []*model.RequestAuthentication {
 	return m.security.tokens.selecting(p.Namespace, func(o *model.RequestAuthentication) bool {
 		return isTarget(o.Key.Namespace, o.Spec, p, labels)
 	})
 }
 
-// Unenforced yields the security objects that are for clients of a profile, which do not enforce them: an Envoy does that at the listeners
+// Unenforced returns the security objects that are for clients of a profile, which do not enforce them: an Envoy does that at the listeners
 // of gateways and at inbound listeners, and accepts mutual TLS if it has an identity.
-func (m *Mesh) Unenforced(p model.Profile) iter.Seq[resource.Key] {
-	return func(yield func(resource.Key) bool) {
-		if p.Role == model.Ingress {
-			return
+func (m *Mesh) Unenforced(p model.Profile) (keys []resource.Key) {
+	if p.Role == model.Ingress {
+		return nil
+	}
+	labels, inbound := p.LabelMap(), hasInbound(p, m.SidecarFor(p))
+	if !inbound {
+		for _, o := range m.policiesFor(p, labels) {
+			keys = append(keys, o.Key)
 		}
-		labels, inbound := p.LabelMap(), hasInbound(p, m.SidecarFor(p))
-		if !inbound {
-			for o := range m.policiesFor(p, labels) {
-				if !yield(o.Key) {
-					return
-				}
-			}
-			for o := range m.tokensFor(p, labels) {
-				if !yield(o.Key) {
-					return
-				}
-			}
-		}
-		for o := range m.peersFor(p, labels) {
-			if security.IsStrict(o.Spec) && (!inbound || p.Identity == "") && !yield(o.Key) {
-				return
-			}
+		for _, o := range m.tokensFor(p, labels) {
+			keys = append(keys, o.Key)
 		}
 	}
+	for _, o := range m.peersFor(p, labels) {
+		if security.IsStrict(o.Spec) && (!inbound || p.Identity == "") {
+			keys = append(keys, o.Key)
+		}
+	}
+	return keys
 }
 
-func (m *Mesh) peersFor(p model.Profile, labels map[string]string) iter.Seq[*model.PeerAuthentication] {
+func (m *Mesh) peersFor(p model.Profile, labels map[string]string) []*model.PeerAuthentication {
 	return m.security.peers.selecting(p.Namespace, func(o *model.PeerAuthentication) bool {
 		return model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels)
 	})

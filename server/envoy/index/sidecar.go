@@ -160,10 +160,11 @@ func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
 	for _, t := range m.telemetriesOf(p) {
 		all = append(all, t.Key)
 	}
-	for _, f := range m.filtersOf(p) {
+	filters, plugins := m.extensionsFor(p)
+	for _, f := range filters {
 		all = append(all, f.Key)
 	}
-	for _, o := range m.pluginsOf(p) {
+	for _, o := range plugins {
 		all = append(all, o.Key)
 	}
 	if only := m.SidecarFor(p); only != nil {
@@ -241,7 +242,8 @@ func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alp
 		m.configs[key] = &model.MeshConfig{Key: key, Version: r.Version(), Spec: spec}
 	}
 	m.observeAnew(touched)
-	m.secureBy(before.Spec, m.config().Spec, touched)
+	m.sought = nil
+	secureAnew(touched)
 	if now := m.config(); before.AutoMutual() != now.AutoMutual() || !slices.Equal(before.TrustDomains(), now.TrustDomains()) {
 		m.touchMutual("")
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"strconv"
 
+	"google.golang.org/protobuf/proto"
+
 	"tributary/resource"
 )
 
@@ -29,3 +31,24 @@ func (d *Digest) Flag(is bool) { d.Text(strconv.FormatBool(is)) }
 
 // Object adds the key of an object.
 func (d *Digest) Object(key resource.Key) { d.Text(string(key.Kind), key.Namespace, key.Name) }
+
+// Found adds objects, and what was found in them.
+func (d *Digest) Found(objects []resource.Key, found Findings) {
+	d.Number(int64(len(objects)))
+	for _, key := range objects {
+		d.Object(key)
+	}
+	for _, f := range found {
+		d.Object(f.Of)
+		d.Text(f.Field, f.Why)
+		d.Flag(f.Has)
+	}
+}
+
+// AddMessages adds messages.
+func AddMessages[M proto.Message](d *Digest, list ...M) {
+	d.Number(int64(len(list)))
+	for _, m := range list {
+		d.Text(string(MustMarshal(m)))
+	}
+}

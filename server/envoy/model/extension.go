@@ -17,6 +17,7 @@ type Patch struct {
 	Operation networking.EnvoyFilter_Patch_Operation
 	Match     *networking.EnvoyFilter_EnvoyConfigObjectMatch // may be nil
 	Value     proto.Message                                  // nil if the operation needs none
+	From      string                                         // equal for what is equal
 }
 
 // In says whether the patch is for a context.

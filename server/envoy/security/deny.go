@@ -14,8 +14,8 @@ import (
 // Deny refuses all requests and connections, since objects have no valid version.
 func Deny(objects []resource.Key) *model.Security {
 	s := &model.Security{
-		HTTP: []*hcmv3.HttpFilter{httpFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: &rbacv3.RBAC{}})},
-		TCP:  []*listenerv3.Filter{tcpFilter(rbacTCP, &rbactcpv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: statTCP})},
+		HTTP: []*hcmv3.HttpFilter{model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: &rbacv3.RBAC{}})},
+		TCP:  []*listenerv3.Filter{model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: statTCP})},
 	}
 	var from model.Digest
 	from.Text("invalid")

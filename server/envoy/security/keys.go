@@ -1,14 +1,17 @@
 package security
 
 import (
-	"crypto/ecdh"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"math/big"
+	"math/bits"
 	"slices"
 	"strings"
 
+	"github.com/go-jose/go-jose/v4"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -37,19 +40,6 @@ func keysProblem(text string) string {
 	return ""
 }
 
-// key is a public key of a JSON Web Key Set.
-type key struct {
-	Type      string `json:"kty"`
-	ID        string `json:"kid"`
-	Algorithm string `json:"alg"`
-	Curve     string `json:"crv"`
-	Modulus   string `json:"n"`
-	Exponent  string `json:"e"`
-	X         string `json:"x"`
-	Y         string `json:"y"`
-	Secret    string `json:"k"`
-}
-
 // Limits of Envoy's library on RSA, in bits.
 const (
 	minModulus  = 1024
@@ -57,49 +47,22 @@ const (
 	maxExponent = 32
 )
 
-// curves are those that Envoy knows.
-var curves = map[string]struct {
-	curve     ecdh.Curve
-	size      int // of a coordinate, in bytes
-	algorithm string
-}{
-	"P-256": {ecdh.P256(), 32, "ES256"}, "P-384": {ecdh.P384(), 48, "ES384"}, "P-521": {ecdh.P521(), 66, "ES512"},
-}
-
 func isKey(raw json.RawMessage) bool {
-	var k key
-	if json.Unmarshal(raw, &k) != nil {
+	var k jose.JSONWebKey
+	if k.UnmarshalJSON(raw) != nil {
 		return false
 	}
-	forAlgorithm := func(all ...string) bool { return k.Algorithm == "" || slices.Contains(all, k.Algorithm) }
-	switch k.Type {
-	case "RSA":
-		n, e := number(k.Modulus), number(k.Exponent)
-		return forAlgorithm("RS256", "RS384", "RS512", "PS256", "PS384", "PS512") && n.Bit(0) == 1 && n.BitLen() >= minModulus &&
-			n.BitLen() <= maxModulus && e.Bit(0) == 1 && e.BitLen() > 1 && e.BitLen() <= maxExponent
-	case "EC":
-		c, ok := curves[k.Curve]
-		x, y := number(k.X), number(k.Y)
-		if !ok || !forAlgorithm(c.algorithm) || max(x.BitLen(), y.BitLen()) > 8*c.size {
-			return false
-		}
-		point := append(x.FillBytes(make([]byte, c.size)), y.FillBytes(make([]byte, c.size))...)
-		_, err := c.curve.NewPublicKey(append([]byte{4}, point...)) // not compressed
-		return err == nil
-	case "OKP":
-		return forAlgorithm("EdDSA") && k.Curve == "Ed25519" && len(decoded(k.X)) == 32
-	case "oct":
-		return forAlgorithm("HS256", "HS384", "HS512") && len(decoded(k.Secret)) > 0
+	forAlgorithm := func(all string) bool { return k.Algorithm == "" || slices.Contains(strings.Fields(all), k.Algorithm) }
+	switch key := k.Key.(type) {
+	case *rsa.PublicKey:
+		return forAlgorithm("RS256 RS384 RS512 PS256 PS384 PS512") && key.N.Bit(0) == 1 && key.N.BitLen() >= minModulus &&
+			key.N.BitLen() <= maxModulus && key.E&1 == 1 && bits.Len(uint(key.E)) <= maxExponent //nolint:gosec // it is positive
+	case *ecdsa.PublicKey:
+		return forAlgorithm(map[string]string{"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}[key.Params().Name])
+	case ed25519.PublicKey:
+		return forAlgorithm("EdDSA")
+	case []byte:
+		return forAlgorithm("HS256 HS384 HS512") && len(key) > 0
 	}
 	return false
 }
-
-func decoded(text string) []byte {
-	b, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(text, "="))
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
-func number(text string) *big.Int { return new(big.Int).SetBytes(decoded(text)) }

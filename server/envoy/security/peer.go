@@ -1,6 +1,9 @@
 package security
 
 import (
+	"maps"
+	"slices"
+
 	securityv1beta1 "istio.io/api/security/v1beta1"
 
 	"tributary/server/envoy/model"
@@ -10,41 +13,40 @@ import (
 // oldest first. As with istiod, the oldest one of the workload counts, then that of its namespace, then that of the mesh. What is unset is
 // as the next one has it. Only one of the workload has ports.
 func Compose(peers []*model.PeerAuthentication) (mode model.MutualTLS, on map[uint32]model.MutualTLS) {
-	mesh, namespace, workload := levels(peers)
-	for _, o := range []*model.PeerAuthentication{mesh, namespace, workload} {
+	levels := levelsOf(peers)
+	for _, o := range levels {
 		if o != nil {
 			mode = modeOf(o.Spec.GetMtls(), mode)
 		}
 	}
-	if workload == nil {
+	workload := levels[2]
+	if workload == nil || len(workload.Spec.GetPortLevelMtls()) == 0 {
 		return mode, nil
 	}
+	on = make(map[uint32]model.MutualTLS)
 	for port, mtls := range workload.Spec.GetPortLevelMtls() {
-		if on == nil {
-			on = make(map[uint32]model.MutualTLS)
-		}
 		on[port] = modeOf(mtls, mode)
 	}
 	return mode, on
 }
 
-// levels returns the oldest objects of each level; any may be nil.
-func levels(peers []*model.PeerAuthentication) (mesh, namespace, workload *model.PeerAuthentication) {
+// levelsOf returns the oldest objects of the mesh, the namespace and the workload; any may be nil.
+func levelsOf(peers []*model.PeerAuthentication) (levels [3]*model.PeerAuthentication) {
 	for _, o := range peers {
-		level := &namespace
-		switch root := o.Key.Namespace == model.RootNamespace; {
-		case len(o.Spec.GetSelector().GetMatchLabels()) == 0 && root:
-			level = &mesh
-		case root:
+		level, selects, root := 1, len(o.Spec.GetSelector().GetMatchLabels()) > 0, o.Key.Namespace == model.RootNamespace
+		switch {
+		case root && selects:
 			continue
-		case len(o.Spec.GetSelector().GetMatchLabels()) > 0:
-			level = &workload
+		case root:
+			level = 0
+		case selects:
+			level = 2
 		}
-		if *level == nil {
-			*level = o
+		if levels[level] == nil {
+			levels[level] = o
 		}
 	}
-	return mesh, namespace, workload
+	return levels
 }
 
 func modeOf(m *securityv1beta1.PeerAuthentication_MutualTLS, inherited model.MutualTLS) model.MutualTLS {
@@ -63,33 +65,27 @@ func modeOf(m *securityv1beta1.PeerAuthentication_MutualTLS, inherited model.Mut
 
 // addPeers adds which inbound connections are accepted, and by which certificates. Gateways do as their servers say.
 func addPeers(s *model.Security, all Objects) {
-	var from model.Digest
 	s.Domains, s.TLS = all.Config.TrustDomains(), all.Config.Spec.GetMeshMTLS()
-	from.Number(int64(len(s.Domains)))
-	from.Text(s.Domains...)
 	s.Paths = all.Config.Spec.GetPathNormalization().GetNormalization()
-	from.Number(int64(s.Paths))
-	from.Number(int64(s.TLS.GetMinProtocolVersion()))
-	from.Text(s.TLS.GetCipherSuites()...)
-	if all.Client.Role == model.Sidecar {
-		s.Mutual, s.MutualOn = Compose(all.Peers)
-		for _, o := range all.Peers {
-			from.Object(o.Key)
-			from.Text(o.Version)
-			from.Number(o.Created.UnixNano())
-			s.Objects = append(s.Objects, o.Key)
-		}
-		if all.Client.Identity == "" {
-			withoutIdentity(s, all)
-		}
+	if all.Client.Role != model.Sidecar {
+		return
 	}
-	s.From += string(from)
+	s.Mutual, s.MutualOn = Compose(all.Peers)
+	var from model.Digest
+	for _, o := range all.Peers {
+		s.Objects = append(s.Objects, o.Key)
+		from.Text(o.Version)
+		from.Number(o.Created.UnixNano())
+	}
+	s.From = string(from)
+	if all.Client.Identity == "" {
+		withoutIdentity(s, all)
+	}
 }
 
 // withoutIdentity has a client that cannot accept mutual TLS refuse what must come by it, or accept plaintext if that is allowed.
 func withoutIdentity(s *model.Security, all Objects) {
-	mesh, namespace, workload := levels(all.Peers)
-	for _, o := range []*model.PeerAuthentication{mesh, namespace, workload} {
+	for _, o := range levelsOf(all.Peers) {
 		if o == nil || !IsStrict(o.Spec) {
 			continue
 		}
@@ -114,13 +110,8 @@ func withoutIdentity(s *model.Security, all Objects) {
 
 // IsStrict says whether a PeerAuthentication accepts mutual TLS only, on all ports or on some.
 func IsStrict(spec *securityv1beta1.PeerAuthentication) bool {
-	if modeOf(spec.GetMtls(), model.Permissive) == model.Strict {
-		return true
+	strict := func(m *securityv1beta1.PeerAuthentication_MutualTLS) bool {
+		return modeOf(m, model.Permissive) == model.Strict
 	}
-	for _, m := range spec.GetPortLevelMtls() {
-		if modeOf(m, model.Permissive) == model.Strict {
-			return true
-		}
-	}
-	return false
+	return strict(spec.GetMtls()) || slices.ContainsFunc(slices.Collect(maps.Values(spec.GetPortLevelMtls())), strict)
 }

@@ -1,6 +1,7 @@
 package security
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,8 +13,10 @@ import (
 	asktcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/ext_authz/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	"istio.io/istio/pilot/pkg/security/authz/matcher"
 
 	"tributary/server/envoy/model"
 )
@@ -42,7 +45,7 @@ func Authorizers(config *meshv1alpha1.MeshConfig) (services []string) {
 }
 
 // authorizer returns the filters that ask the provider that the policies name, or why there are none.
-func authorizer(policies []*model.AuthorizationPolicy, all Objects) (ask, string) {
+func authorizer(policies []*model.AuthorizationPolicy, all Objects) (a ask, why string) {
 	name := policies[0].Spec.GetProvider().GetName()
 	for _, p := range policies[1:] {
 		if other := p.Spec.GetProvider().GetName(); other != name {
@@ -55,19 +58,11 @@ func authorizer(policies []*model.AuthorizationPolicy, all Objects) (ask, string
 			found = append(found, p)
 		}
 	}
-	switch len(found) {
-	case 0:
-		return ask{}, fmt.Sprintf("MeshConfig has no provider %q that authorizes requests", name)
-	case 1:
-	default:
-		return ask{}, fmt.Sprintf("MeshConfig has several providers %q", name)
+	if len(found) != 1 {
+		return ask{}, fmt.Sprintf("MeshConfig has %d providers %q that authorize requests", len(found), name)
 	}
-	a, why := askOf(found[0], all)
-	if why == "" {
-		why = model.Refused(a.http)
-	}
-	if why == "" && a.tcp != nil {
-		why = model.Refused(a.tcp)
+	if a, why = askOf(found[0], all); why == "" {
+		why = cmp.Or(model.Refused(a.http), model.Refused(a.tcp)) // nil is not refused
 	}
 	if why != "" {
 		return ask{}, fmt.Sprintf("provider %q: %s", name, why)
@@ -154,19 +149,18 @@ func (a ask) askHTTP(p *httpProvider, host, cluster string, timeout *durationpb.
 		}
 	}
 	a.http.AllowedHeaders = headers(asked)
-	added := p.GetIncludeAdditionalHeadersInCheck()
+	request, added := &askhttpv3.AuthorizationRequest{}, p.GetIncludeAdditionalHeadersInCheck()
 	for _, name := range slices.Sorted(maps.Keys(added)) {
-		if service.AuthorizationRequest == nil {
-			service.AuthorizationRequest = &askhttpv3.AuthorizationRequest{}
-		}
-		service.AuthorizationRequest.HeadersToAdd = append(service.AuthorizationRequest.HeadersToAdd,
-			&corev3.HeaderValue{Key: name, Value: added[name]})
+		request.HeadersToAdd = append(request.HeadersToAdd, &corev3.HeaderValue{Key: name, Value: added[name]})
 	}
 	response := &askhttpv3.AuthorizationResponse{
 		AllowedUpstreamHeaders: headers(p.GetHeadersToUpstreamOnAllow()), AllowedClientHeaders: headers(p.GetHeadersToDownstreamOnDeny()),
 		AllowedClientHeadersOnSuccess: headers(p.GetHeadersToDownstreamOnAllow()),
 	}
-	if response.AllowedUpstreamHeaders != nil || response.AllowedClientHeaders != nil || response.AllowedClientHeadersOnSuccess != nil {
+	if proto.Size(request) > 0 {
+		service.AuthorizationRequest = request
+	}
+	if proto.Size(response) > 0 {
 		service.AuthorizationResponse = response
 	}
 	a.http.Services = &askhttpv3.ExtAuthz_HttpService{HttpService: service}
@@ -180,12 +174,8 @@ func headers(names []string) *matcherv3.ListStringMatcher {
 	}
 	out := &matcherv3.ListStringMatcher{}
 	for _, name := range names {
-		m := &matcherv3.StringMatcher{IgnoreCase: true, MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}
-		if suffix, ok := strings.CutPrefix(name, "*"); ok {
-			m.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: suffix}
-		} else if prefix, ok := strings.CutSuffix(name, "*"); ok {
-			m.MatchPattern = &matcherv3.StringMatcher_Prefix{Prefix: prefix}
-		}
+		m := matcher.StringMatcher(name)
+		m.IgnoreCase = true
 		out.Patterns = append(out.Patterns, m)
 	}
 	return out
@@ -193,10 +183,5 @@ func headers(names []string) *matcherv3.ListStringMatcher {
 
 // isAsked matches requests and connections that a rule of a CUSTOM policy matches: an RBAC filter leaves the name of the rule.
 func isAsked(filter string) *matcherv3.MetadataMatcher {
-	return &matcherv3.MetadataMatcher{
-		Filter: filter, Path: pathOf(shadowAsked + "shadow_effective_policy_id"),
-		Value: &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
-			MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: askedPrefix},
-		}}},
-	}
+	return matcher.MetadataStringMatcher(filter, shadowAsked+"shadow_effective_policy_id", matcher.StringMatcherPrefix(askedPrefix, false))
 }

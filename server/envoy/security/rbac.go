@@ -76,8 +76,8 @@ func policyName(prefix string, p *model.AuthorizationPolicy, rule int) string {
 // never is the policy that matches nothing.
 func never() *rbacv3.Policy {
 	return &rbacv3.Policy{
-		Permissions: []*rbacv3.Permission{permissions.not(permissions.every())},
-		Principals:  []*rbacv3.Principal{principals.not(principals.every())},
+		Permissions: []*permission{permissions.not(permissions.every())},
+		Principals:  []*principal{principals.not(principals.every())},
 	}
 }
 
@@ -103,22 +103,16 @@ func shadowPrefix(shadow *rbacv3.RBAC) string {
 	return ""
 }
 
-// http returns the filter of requests for policies of an action.
-func (b *builder) http(policies []*model.AuthorizationPolicy, action rbacv3.RBAC_Action) *hcmv3.HttpFilter {
-	r := b.build(policies, ruleContext{strict: action == rbacv3.RBAC_ALLOW}, action, "")
-	return httpFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: shadowPrefix(r.shadow)})
-}
-
-// tcp returns the filter of connections that are not HTTP.
-func (b *builder) tcp(policies []*model.AuthorizationPolicy, action rbacv3.RBAC_Action) *listenerv3.Filter {
-	r := b.build(policies, ruleContext{tcp: true, strict: action == rbacv3.RBAC_ALLOW}, action, "")
-	return tcpFilter(rbacTCP, &rbactcpv3.RBAC{
-		Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: shadowPrefix(r.shadow), StatPrefix: statTCP,
-	})
-}
-
-func tcpFilter(name string, m message) *listenerv3.Filter {
-	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(m)}}
+// filters returns the filters of requests, and of connections that are not HTTP, for policies of an action.
+func (b *builder) filters(policies []*model.AuthorizationPolicy, action rbacv3.RBAC_Action) (*hcmv3.HttpFilter, *listenerv3.Filter) {
+	strict := action == rbacv3.RBAC_ALLOW
+	http := b.build(policies, ruleContext{strict: strict}, action, "")
+	tcp := b.build(policies, ruleContext{tcp: true, strict: strict}, action, "")
+	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{
+			Rules: http.enforced, ShadowRules: http.shadow, ShadowRulesStatPrefix: shadowPrefix(http.shadow),
+		}), model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{
+			Rules: tcp.enforced, ShadowRules: tcp.shadow, ShadowRulesStatPrefix: shadowPrefix(tcp.shadow), StatPrefix: statTCP,
+		})
 }
 
 // custom returns the filters that have a provider decide on requests and connections. If there is no such provider, or several are named,
@@ -144,18 +138,19 @@ func (b *builder) custom(policies []*model.AuthorizationPolicy, all Objects) (ht
 	onHTTP := b.build(policies, ruleContext{}, rbacv3.RBAC_DENY, prefix).enforced
 	// A provider that speaks HTTP is asked about requests only: rules that are about these do not concern connections.
 	onTCP := b.build(policies, ruleContext{tcp: true, strict: why == "" && provider.tcp == nil}, rbacv3.RBAC_DENY, prefix).enforced
-	refusal := []*listenerv3.Filter{tcpFilter(rbacTCP, &rbactcpv3.RBAC{Rules: denied(onTCP), StatPrefix: statTCP})}
+	refusal := []*listenerv3.Filter{model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{Rules: denied(onTCP), StatPrefix: statTCP})}
 	if why != "" {
-		return []*hcmv3.HttpFilter{httpFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: denied(onHTTP)})}, refusal
+		return []*hcmv3.HttpFilter{model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: denied(onHTTP)})}, refusal
 	}
 	http = []*hcmv3.HttpFilter{
-		httpFilter(rbacHTTP, &rbachttpv3.RBAC{ShadowRules: onHTTP, ShadowRulesStatPrefix: shadowAsked}), httpFilter(askHTTP, provider.http),
+		model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{ShadowRules: onHTTP, ShadowRulesStatPrefix: shadowAsked}),
+		model.HTTPFilter(askHTTP, provider.http),
 	}
 	switch {
 	case provider.tcp != nil:
 		return http, []*listenerv3.Filter{
-			tcpFilter(rbacTCP, &rbactcpv3.RBAC{ShadowRules: onTCP, StatPrefix: statTCP, ShadowRulesStatPrefix: shadowAsked}),
-			tcpFilter(askTCP, provider.tcp),
+			model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{ShadowRules: onTCP, StatPrefix: statTCP, ShadowRulesStatPrefix: shadowAsked}),
+			model.NetworkFilter(askTCP, provider.tcp),
 		}
 	case all.Warn, len(onTCP.GetPolicies()) == 0:
 		return http, nil
@@ -187,17 +182,15 @@ func inTrustDomains(values, domains []string) (all []string) {
 			all = append(all, v)
 			continue
 		}
-		var same []string
 		for _, d := range domains {
 			as := d + "/" + rest
 			if strings.HasPrefix(domain, "*") && strings.HasSuffix(d, domain[1:]) {
 				as = v
 			}
-			if !slices.Contains(same, as) {
-				same = append(same, as)
+			if !slices.Contains(all, as) {
+				all = append(all, as)
 			}
 		}
-		all = append(all, same...)
 	}
 	return all
 }

@@ -2,22 +2,21 @@ package security
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 
 	"tributary/server/envoy/model"
 )
 
-// message is a message of Envoy that knows the rules of Envoy's API.
-type message interface {
-	proto.Message
-	Validate() error
-}
+type (
+	permission = rbacv3.Permission
+	principal  = rbacv3.Principal
+)
 
 // form puts matchers together: Envoy has the same forms for permissions and for principals.
 type form[M any] struct {
@@ -26,30 +25,26 @@ type form[M any] struct {
 	every    func() *M
 }
 
-var permissions = form[rbacv3.Permission]{
-	all: func(l []*rbacv3.Permission) *rbacv3.Permission {
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: l}}}
+var permissions = form[permission]{
+	all: func(l []*permission) *permission {
+		return &permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: l}}}
 	},
-	any: func(l []*rbacv3.Permission) *rbacv3.Permission {
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_OrRules{OrRules: &rbacv3.Permission_Set{Rules: l}}}
+	any: func(l []*permission) *permission {
+		return &permission{Rule: &rbacv3.Permission_OrRules{OrRules: &rbacv3.Permission_Set{Rules: l}}}
 	},
-	not: func(m *rbacv3.Permission) *rbacv3.Permission {
-		return &rbacv3.Permission{Rule: &rbacv3.Permission_NotRule{NotRule: m}}
-	},
-	every: func() *rbacv3.Permission { return &rbacv3.Permission{Rule: &rbacv3.Permission_Any{Any: true}} },
+	not:   func(m *permission) *permission { return &permission{Rule: &rbacv3.Permission_NotRule{NotRule: m}} },
+	every: func() *permission { return &permission{Rule: &rbacv3.Permission_Any{Any: true}} },
 }
 
-var principals = form[rbacv3.Principal]{
-	all: func(l []*rbacv3.Principal) *rbacv3.Principal {
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: l}}}
+var principals = form[principal]{
+	all: func(l []*principal) *principal {
+		return &principal{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: l}}}
 	},
-	any: func(l []*rbacv3.Principal) *rbacv3.Principal {
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: l}}}
+	any: func(l []*principal) *principal {
+		return &principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: l}}}
 	},
-	not: func(m *rbacv3.Principal) *rbacv3.Principal {
-		return &rbacv3.Principal{Identifier: &rbacv3.Principal_NotId{NotId: m}}
-	},
-	every: func() *rbacv3.Principal { return &rbacv3.Principal{Identifier: &rbacv3.Principal_Any{Any: true}} },
+	not:   func(m *principal) *principal { return &principal{Identifier: &rbacv3.Principal_NotId{NotId: m}} },
+	every: func() *principal { return &principal{Identifier: &rbacv3.Principal_Any{Any: true}} },
 }
 
 // condition is one on an attribute: it has one of the values, and none of notValues. Either may be empty.
@@ -79,7 +74,10 @@ func all[M any](f form[M], r *ruleContext, conditions []condition[M]) (*M, error
 			if len(part.values) == 0 {
 				continue
 			}
-			m, err := c.of(r, c.key, part.values)
+			m, err := c.of(f, r, c.key, part.values)
+			if err != nil && !errors.Is(err, errHTTP) {
+				err = fmt.Errorf("%s: %w", c.key, err)
+			}
 			switch {
 			case err == nil:
 				parts = append(parts, part.form(m))
@@ -104,70 +102,41 @@ const (
 )
 
 // when returns the conditions of a rule that stand for themselves.
-func when(r *securityv1beta1.Rule) (to []condition[rbacv3.Permission], from []condition[rbacv3.Principal]) {
+func when(r *securityv1beta1.Rule) (to []condition[permission], from []condition[principal]) {
 	for _, c := range r.GetWhen() {
-		key := c.GetKey()
-		permission := func(a attribute[rbacv3.Permission]) {
-			to = append(to, condition[rbacv3.Permission]{a, key, c.GetValues(), c.GetNotValues()})
+		key, _, _ := strings.Cut(c.GetKey(), "[")
+		if strings.HasPrefix(key, metadataKey) {
+			key = metadataKey
 		}
-		principal := func(a attribute[rbacv3.Principal]) {
-			from = append(from, condition[rbacv3.Principal]{a, key, c.GetValues(), c.GetNotValues()})
-		}
-		switch {
-		case key == "destination.ip":
-			permission(destinationIP)
-		case key == "destination.port":
-			permission(destinationPort)
-		case key == "connection.sni":
-			permission(serverName)
-		case strings.HasPrefix(key, metadataKey):
-			permission(dynamicMetadata)
-		case key == "source.ip":
-			principal(sourceIP)
-		case key == "remote.ip":
-			principal(remoteIP)
-		case key == "source.namespace":
-			principal(sourceNamespace)
-		case key == "source.serviceAccount":
-			principal(sourceServiceAccount)
-		case key == "source.trustDomain":
-			principal(sourceTrustDomain)
-		case key == "source.principal":
-			principal(sourcePrincipal)
-		case key == "request.auth.principal":
-			principal(requestPrincipal)
-		case key == "request.auth.audiences":
-			principal(requestAudiences)
-		case key == "request.auth.presenter":
-			principal(requestPresenter)
-		case strings.HasPrefix(key, headersKey):
-			principal(requestHeader)
-		case strings.HasPrefix(key, claimsKey):
-			principal(requestClaims)
-		default:
-			unknown := attribute[rbacv3.Principal]{match: func(*ruleContext, string, []string) (*rbacv3.Principal, error) {
-				return nil, errors.New("it is unknown")
-			}}
-			from = append(from, condition[rbacv3.Principal]{unknown, key, []string{""}, nil}) // also without values
+		if a, known := permissionsOf[key]; known && strings.Contains(key, ".") {
+			to = append(to, condition[permission]{a, c.GetKey(), c.GetValues(), c.GetNotValues()})
+		} else if a, known := principalsOf[key]; known {
+			from = append(from, condition[principal]{a, c.GetKey(), c.GetValues(), c.GetNotValues()})
+		} else {
+			from = append(from, condition[principal]{unknown, c.GetKey(), []string{""}, nil}) // also without values
 		}
 	}
 	return to, from
 }
 
+var unknown = attribute[principal]{one: func(*ruleContext, string, string) (*principal, error) {
+	return nil, errors.New("it is unknown")
+}}
+
 // policyOf translates a rule.
 func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, error) {
-	if r.strict && hasUnknown(rule.ProtoReflect()) {
+	if r.strict && hasUnknown(rule) {
 		return nil, errors.New("it has fields that this version does not know")
 	}
 	p := &rbacv3.Policy{}
 	whenTo, whenFrom := when(rule)
 	for _, to := range atLeastOne(rule.GetTo()) {
 		o := to.GetOperation()
-		m, err := all(permissions, r, append([]condition[rbacv3.Permission]{
-			{host, "hosts", o.GetHosts(), o.GetNotHosts()},
-			{method, "methods", o.GetMethods(), o.GetNotMethods()},
-			{path, "paths", o.GetPaths(), o.GetNotPaths()},
-			{destinationPort, "ports", o.GetPorts(), o.GetNotPorts()},
+		m, err := all(permissions, r, append([]condition[permission]{
+			{permissionsOf["hosts"], "hosts", o.GetHosts(), o.GetNotHosts()},
+			{permissionsOf["methods"], "methods", o.GetMethods(), o.GetNotMethods()},
+			{permissionsOf["paths"], "paths", o.GetPaths(), o.GetNotPaths()},
+			{permissionsOf["destination.port"], "ports", o.GetPorts(), o.GetNotPorts()},
 		}, whenTo...))
 		if err != nil {
 			return nil, err
@@ -176,14 +145,14 @@ func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, erro
 	}
 	for _, from := range atLeastOne(rule.GetFrom()) {
 		s := from.GetSource()
-		m, err := all(principals, r, append([]condition[rbacv3.Principal]{
-			{sourcePrincipal, "principals", s.GetPrincipals(), s.GetNotPrincipals()},
-			{requestPrincipal, "requestPrincipals", s.GetRequestPrincipals(), s.GetNotRequestPrincipals()},
-			{sourceServiceAccount, "serviceAccounts", s.GetServiceAccounts(), s.GetNotServiceAccounts()},
-			{sourceNamespace, "namespaces", s.GetNamespaces(), s.GetNotNamespaces()},
-			{sourceTrustDomain, "trustDomains", s.GetTrustDomains(), s.GetNotTrustDomains()},
-			{remoteIP, "remoteIpBlocks", s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks()},
-			{sourceIP, "ipBlocks", s.GetIpBlocks(), s.GetNotIpBlocks()},
+		m, err := all(principals, r, append([]condition[principal]{
+			{principalsOf["source.principal"], "principals", s.GetPrincipals(), s.GetNotPrincipals()},
+			{principalsOf["request.auth.principal"], "requestPrincipals", s.GetRequestPrincipals(), s.GetNotRequestPrincipals()},
+			{principalsOf["source.serviceAccount"], "serviceAccounts", s.GetServiceAccounts(), s.GetNotServiceAccounts()},
+			{principalsOf["source.namespace"], "namespaces", s.GetNamespaces(), s.GetNotNamespaces()},
+			{principalsOf["source.trustDomain"], "trustDomains", s.GetTrustDomains(), s.GetNotTrustDomains()},
+			{principalsOf["remote.ip"], "remoteIpBlocks", s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks()},
+			{principalsOf["source.ip"], "ipBlocks", s.GetIpBlocks(), s.GetNotIpBlocks()},
 		}, whenFrom...))
 		if err != nil {
 			return nil, err
@@ -195,7 +164,7 @@ func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, erro
 			return nil, errors.New(why)
 		}
 		r.found.Note(r.at, "%s: the rule applies to everything", why)
-		p = &rbacv3.Policy{Permissions: []*rbacv3.Permission{permissions.every()}, Principals: []*rbacv3.Principal{principals.every()}}
+		p = &rbacv3.Policy{Permissions: []*permission{permissions.every()}, Principals: []*principal{principals.every()}}
 	}
 	return p, nil
 }
@@ -209,30 +178,18 @@ func atLeastOne[M any](parts []*M) []*M {
 }
 
 // hasUnknown says whether a message has fields of a newer version.
-func hasUnknown(m protoreflect.Message) (has bool) {
-	has = len(m.GetUnknown()) > 0
-	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch {
-		case f.Message() == nil:
-		case f.IsList():
-			for i := range v.List().Len() {
-				has = has || hasUnknown(v.List().Get(i).Message())
-			}
-		default:
-			has = has || hasUnknown(v.Message())
-		}
-		return !has
-	})
+func hasUnknown(m proto.Message) (has bool) {
+	model.Visit(m, func(m proto.Message, _ bool) { has = has || len(m.ProtoReflect().GetUnknown()) > 0 })
 	return has
 }
 
 // claim matches a claim of a token.
-func claim(name string, m *matcherv3.StringMatcher) *rbacv3.Principal {
+func claim(name string, m *matcherv3.StringMatcher) *principal {
 	metadata := &matcherv3.MetadataMatcher{
 		Filter: model.TokenFilter, Path: pathOf(model.TokenPayload, name),
 		Value: &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: m}},
 	}
-	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: metadata}} //nolint:staticcheck // as istiod
+	return &principal{Identifier: &rbacv3.Principal_Metadata{Metadata: metadata}} //nolint:staticcheck // as istiod
 }
 
 func pathOf(keys ...string) (path []*matcherv3.MetadataMatcher_PathSegment) {

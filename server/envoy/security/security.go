@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 
 	"tributary/server/envoy/model"
@@ -23,6 +22,11 @@ type Objects struct {
 	Client  model.Profile
 	Cluster func(service string, port uint32) (cluster, why string) // to a service, which may be named as namespace/host, or why there is none
 	Warn    bool                                                    // traffic passes although something cannot be enforced
+}
+
+// inOrder are the actions of policies that Envoy enforces itself, in istiod's order.
+var inOrder = []securityv1beta1.AuthorizationPolicy_Action{
+	securityv1beta1.AuthorizationPolicy_AUDIT, securityv1beta1.AuthorizationPolicy_DENY, securityv1beta1.AuthorizationPolicy_ALLOW,
 }
 
 // Of returns what the objects ask of listeners. HTTP filters stand in istiod's order: CUSTOM policies, tokens, then AUDIT, DENY and ALLOW.
@@ -50,17 +54,10 @@ func Of(all Objects) *model.Security {
 	if f := tokenFilter(all, &s.Findings); f != nil {
 		s.HTTP = append(s.HTTP, f)
 	}
-	for _, step := range []struct {
-		action securityv1beta1.AuthorizationPolicy_Action
-		rbac   rbacv3.RBAC_Action
-	}{
-		{securityv1beta1.AuthorizationPolicy_AUDIT, rbacv3.RBAC_LOG},
-		{securityv1beta1.AuthorizationPolicy_DENY, rbacv3.RBAC_DENY},
-		{securityv1beta1.AuthorizationPolicy_ALLOW, rbacv3.RBAC_ALLOW},
-	} {
-		if policies := byAction[step.action]; len(policies) > 0 {
-			s.HTTP = append(s.HTTP, b.http(policies, step.rbac))
-			s.TCP = append(s.TCP, b.tcp(policies, step.rbac))
+	for i, action := range []rbacv3.RBAC_Action{rbacv3.RBAC_LOG, rbacv3.RBAC_DENY, rbacv3.RBAC_ALLOW} {
+		if policies := byAction[inOrder[i]]; len(policies) > 0 {
+			http, tcp := b.filters(policies, action)
+			s.HTTP, s.TCP = append(s.HTTP, http), append(s.TCP, tcp)
 		}
 	}
 	addPeers(s, all)
@@ -78,30 +75,16 @@ func denyAll(p *model.AuthorizationPolicy) *model.AuthorizationPolicy {
 // fingerprint has all of what is asked, so that a change of an object that changes nothing is sent to nobody.
 func fingerprint(s *model.Security) string {
 	var d model.Digest
-	d.Number(int64(len(s.HTTP)))
-	for _, f := range s.HTTP {
-		d.Text(string(model.MustMarshal(f)))
-	}
-	d.Number(int64(len(s.TCP)))
-	for _, f := range s.TCP {
-		d.Text(string(model.MustMarshal(f)))
-	}
+	model.AddMessages(&d, s.HTTP...)
+	model.AddMessages(&d, s.TCP...)
+	model.AddMessages(&d, s.TLS)
+	d.Text(s.Domains...)
+	d.Number(int64(s.Paths))
 	d.Number(int64(s.Mutual))
 	for _, port := range slices.Sorted(maps.Keys(s.MutualOn)) {
 		d.Number(int64(port))
 		d.Number(int64(s.MutualOn[port]))
 	}
-	d.Number(int64(len(s.Objects)))
-	for _, key := range s.Objects {
-		d.Object(key)
-	}
-	for _, f := range s.Findings {
-		d.Object(f.Of)
-		d.Text(f.Field, f.Why)
-	}
+	d.Found(s.Objects, s.Findings)
 	return string(d)
-}
-
-func httpFilter(name string, m message) *hcmv3.HttpFilter {
-	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: model.ToAny(m)}}
 }

@@ -3,7 +3,6 @@ package security
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	securityv1beta1 "istio.io/api/security/v1beta1"
+	istiosecurity "istio.io/istio/pkg/config/security"
 
 	"tributary/server/envoy/model"
 )
@@ -65,7 +65,7 @@ func tokenFilter(all Objects, found *model.Findings) *hcmv3.HttpFilter {
 		Match:           &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 		RequirementType: &jwtv3.RequirementRule_Requires{Requires: required},
 	}}
-	return httpFilter(model.TokenFilter, out)
+	return model.HTTPFilter(model.TokenFilter, out)
 }
 
 func anyOf(all ...*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
@@ -147,20 +147,11 @@ func (r jwtRule) remote(all Objects) (keys *jwtv3.RemoteJwks, why string) {
 
 // keysAt returns the host and the port of a URI of keys.
 func keysAt(uri string) (host string, port uint32, err error) {
-	u, err := url.Parse(uri)
+	at, err := istiosecurity.ParseJwksURI(uri)
 	if err != nil {
 		return "", 0, fmt.Errorf("jwksUri: %w", err)
 	}
-	switch {
-	case u.Port() != "":
-		n, err := strconv.ParseUint(u.Port(), 10, 16)
-		return strings.ToLower(u.Hostname()), uint32(n), err
-	case u.Scheme == "http":
-		return strings.ToLower(u.Hostname()), 80, nil
-	case u.Scheme == "https":
-		return strings.ToLower(u.Hostname()), 443, nil
-	}
-	return "", 0, fmt.Errorf("jwksUri %q is not one of http or https", uri)
+	return strings.ToLower(at.Hostname.String()), uint32(at.Port), nil //nolint:gosec // of digits
 }
 
 // KeyHosts returns the hosts from which the keys of tokens come.

@@ -19,12 +19,7 @@ func ContextOf(role model.Role) networking.EnvoyFilter_PatchContext {
 
 // Patcher returns what applies the patches of an extension, which may be nil, for a context.
 func Patcher(e *model.Extension, context networking.EnvoyFilter_PatchContext, to []networking.EnvoyFilter_ApplyTo) *extend.Patcher {
-	return extend.New(e, context, to, regexOf(e))
-}
-
-// regexOf says why the clients of an extension would refuse a regular expression.
-func regexOf(e *model.Extension) func(string) string {
-	return func(re string) string { return model.RegexProblem(re, e.MaxProgram) }
+	return extend.New(e, context, to)
 }
 
 // patched adds what a patcher found.
@@ -48,7 +43,7 @@ func Added(e *model.Extension, role model.Role) (clusters, listeners []*xds.Entr
 	if role == model.Sidecar {
 		contexts = append(contexts, networking.EnvoyFilter_SIDECAR_INBOUND)
 	}
-	for _, p := range extend.Added(e, contexts, regexOf(e), &found) {
+	for _, p := range extend.Added(e, contexts, &found) {
 		applied = append(applied, model.Finding{Place: p.Place})
 		if entry := EntryOf(p.Value); p.ApplyTo == networking.EnvoyFilter_CLUSTER {
 			clusters = append(clusters, entry)

@@ -12,7 +12,6 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	rawv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -173,10 +172,7 @@ func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, 
 	if !h.tls && !CanOriginate(tls) {
 		return
 	}
-	socket := &corev3.TransportSocket{
-		Name:       "envoy.transport_sockets.raw_buffer",
-		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: model.ToAny(&rawv3.RawBuffer{})},
-	}
+	socket := plaintextSocket()
 	if h.tls {
 		socket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{}})
 	}

@@ -274,12 +274,12 @@ func socket(address string, port uint32) *corev3.Address {
 }
 
 func networkFilter(name string, config proto.Message) *listenerv3.Filter {
-	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(config)}}
+	return model.NetworkFilter(name, config)
 }
 
 // HTTPFilter returns a filter of HTTP connection managers.
 func HTTPFilter(name string, config proto.Message) *hcmv3.HttpFilter {
-	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: model.ToAny(config)}}
+	return model.HTTPFilter(name, config)
 }
 
 func listenerFilter(name string, config proto.Message) *listenerv3.ListenerFilter {

@@ -201,10 +201,14 @@ func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *cl
 	}
 	c.TransportSocketMatches = []*clusterv3.Cluster_TransportSocketMatch{
 		{Name: "tlsMode-" + tlsModeMutual, Match: mutualFields(), TransportSocket: socket},
-		{Name: "tlsMode-disabled", Match: &structpb.Struct{}, TransportSocket: &corev3.TransportSocket{
-			Name:       "envoy.transport_sockets.raw_buffer",
-			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: model.ToAny(&rawv3.RawBuffer{})},
-		}},
+		{Name: "tlsMode-disabled", Match: &structpb.Struct{}, TransportSocket: plaintextSocket()},
+	}
+}
+
+func plaintextSocket() *corev3.TransportSocket {
+	return &corev3.TransportSocket{
+		Name:       "envoy.transport_sockets.raw_buffer",
+		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: model.ToAny(&rawv3.RawBuffer{})},
 	}
 }
 
