@@ -100,10 +100,17 @@ func (s *Set) Delete(kind, namespace, objectName string) {
 // it is made of.
 func (s *Set) Derive() (resources []*resource.Resource, problems []Problem) {
 	d := newDerivation(s)
+	for _, k := range Kinds {
+		for _, o := range s.objects[k.Kind] {
+			for _, f := range o.strange {
+				d.report(o, f.field, "%s, or one that is not supported: it is not read", f.what)
+			}
+		}
+	}
 	d.gateways()
 	d.routes()
 	d.policies()
-	slices.SortStableFunc(d.problems, func(a, b Problem) int { return a.Key.Compare(b.Key) })
+	slices.SortStableFunc(d.problems, func(a, b Problem) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Field, b.Field)) })
 	return slices.SortedFunc(maps.Values(d.made), func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) }), d.problems
 }
 

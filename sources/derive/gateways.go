@@ -34,7 +34,6 @@ func (d *derivation) served(class string) bool {
 func (d *derivation) gateways() {
 	for _, o := range d.all("Gateway") {
 		spec := o.spec.(*gatewaySpec)
-		d.reportUnread(o)
 		if !d.served(spec.GatewayClassName) {
 			d.report(o, "spec.gatewayClassName", "%q is no class that is served: nothing is made of this Gateway and its routes",
 				spec.GatewayClassName)
@@ -48,7 +47,6 @@ func (d *derivation) gateways() {
 	}
 	for _, o := range d.all("ListenerSet") {
 		spec := o.spec.(*listenerSetSpec)
-		d.reportUnread(o)
 		gateway := d.gatewayOf(o, &spec.ParentRef)
 		if gateway == nil {
 			continue

@@ -86,9 +86,15 @@ type object struct {
 	metadata
 	kind    string
 	origin  resource.Origin
-	spec    any     // nil if nothing of it is read
-	strange []error // fields that are not known
+	spec    any // nil if nothing of it is read
+	strange []strangeField
 }
+
+// strangeField is a field that is not read.
+type strangeField struct{ field, what string }
+
+// ignored are fields of specs that say nothing about traffic, or are for deployments, which are not made.
+var ignored = []string{"description", "parametersRef", "infrastructure"}
 
 // metadata is what is read of the metadata of an object.
 type metadata struct {
@@ -137,8 +143,8 @@ func decode(apiVersion, kind string, text []byte) (*object, error) {
 		return o, nil // those are Kubernetes' and Istio's own, of which little is read
 	}
 	for _, e := range strange {
-		if strings.Contains(e.Error(), `"spec.`) { // what else there is, such as status, is none of a spec's
-			o.strange = append(o.strange, e)
+		if what, field, ok := strings.Cut(strings.TrimSuffix(e.Error(), `"`), ` "spec.`); ok && !slices.Contains(ignored, field) {
+			o.strange = append(o.strange, strangeField{"spec." + field, what})
 		}
 	}
 	return o, nil

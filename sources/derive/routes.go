@@ -21,7 +21,6 @@ func (d *derivation) routes() {
 	m := make(merger)
 	for _, kind := range kindsOfRoutes {
 		for _, o := range d.all(kind) {
-			d.reportUnread(o)
 			bindings := d.bindings(o)
 			switch kind {
 			case "HTTPRoute", "GRPCRoute":
