@@ -45,7 +45,7 @@ var Kinds = []Kind{
 		Namespaced: true, spec: spec[trafficPolicySpec],
 	},
 	{Versions: []string{"v1"}, Kind: "Namespace", Plural: "namespaces", Context: true},
-	{Versions: []string{"v1"}, Kind: "Service", Plural: "services", Namespaced: true, Context: true},
+	{Versions: []string{"v1"}, Kind: "Service", Plural: "services", Namespaced: true, Context: true, spec: spec[serviceSpec]},
 	{
 		Group: istioGroup, Versions: []string{"v1", "v1beta1", "v1alpha3"}, Kind: "ServiceEntry", Plural: "serviceentries",
 		Namespaced: true, Context: true, spec: spec[serviceEntrySpec],

@@ -15,8 +15,8 @@ type gatewaySpec struct {
 	GatewayClassName string     `json:"gatewayClassName"`
 	Listeners        []listener `json:"listeners"`
 	Addresses        []struct {
-		Type  *string `json:"type"`
-		Value string  `json:"value"`
+		Type  string `json:"type"`
+		Value string `json:"value"`
 	} `json:"addresses"`
 	AllowedListeners *struct {
 		Namespaces *namespaces `json:"namespaces"`
@@ -238,6 +238,10 @@ type trafficPolicySpec struct {
 			Count *uint32 `json:"count"`
 		} `json:"minRetryRate"`
 	} `json:"retryConstraint"`
+}
+
+type serviceSpec struct {
+	Selector map[string]string `json:"selector"`
 }
 
 type serviceEntrySpec struct {
