@@ -110,7 +110,9 @@ func (s *Set) Derive() (resources []*resource.Resource, problems []Problem) {
 	d.gateways()
 	d.routes()
 	d.policies()
-	slices.SortStableFunc(d.problems, func(a, b Problem) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Field, b.Field)) })
+	slices.SortFunc(d.problems, func(a, b Problem) int {
+		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
+	})
 	return slices.SortedFunc(maps.Values(d.made), func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) }), d.problems
 }
 

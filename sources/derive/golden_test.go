@@ -79,7 +79,7 @@ func readDocuments(t *testing.T, path string) []*document {
 }
 
 // goldens is where istiod's own test of its conversion has its inputs and results.
-func goldens(t *testing.T) string {
+func goldens(t testing.TB) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "istio.io/istio").Output()
 	require.NoError(t, err)
