@@ -54,8 +54,8 @@ func nowhere(subset string) *networking.Destination {
 // refused is the subset of the destination in the place of a backend that is refused.
 const refused = "refused-backend"
 
-// backend converts a backend. One that is not allowed, or of which there is none, is reported, and its part of the traffic fails. It returns
-// false after having reported what makes the route worthless.
+// backend converts a backend. One that is not allowed, or of which there is none, is reported, and its part of the traffic fails. It
+// returns false after having reported what makes the route worthless.
 func (c *ruleConverter) backend(b *backendRef, field string) (*networking.Destination, bool) {
 	to, wrong, worthless := c.destination(b)
 	if worthless {

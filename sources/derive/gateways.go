@@ -45,7 +45,7 @@ func (d *derivation) gateways() {
 			d.bindListeners(o, spec.Listeners, targets[o])
 		}
 	}
-	for _, o := range d.all("ListenerSet") {
+	for _, o := range d.all("ListenerSet", "XListenerSet") {
 		spec := o.spec.(*listenerSetSpec)
 		gateway := d.gatewayOf(o, &spec.ParentRef)
 		if t := targets[gateway]; t != nil {
@@ -175,7 +175,7 @@ type boundListener struct {
 func (d *derivation) listener(o *object, l *listener, i int, t *target) {
 	field := indexed("spec.listeners[%d]", i)
 	port, valid := l.Port, true
-	if port == 0 && o.kind == "ListenerSet" {
+	if port == 0 && o.kind != "Gateway" {
 		port = map[string]uint32{"HTTP": 80, "HTTPS": 443}[l.Protocol]
 	}
 	if !slices.Contains([]string{"HTTP", "HTTPS", "TLS", "TCP"}, l.Protocol) {
@@ -196,7 +196,8 @@ func (d *derivation) listener(o *object, l *listener, i int, t *target) {
 		gateway: t.namespace + "/" + name, kinds: routeKinds(l), hosts: d.hostsOf(o, field, l),
 		hostname: l.Hostname, section: l.Name, port: port, protocol: l.Protocol,
 	}
-	d.listeners[parentKey{o.kind, o.name()}] = append(d.listeners[parentKey{o.kind, o.name()}], b)
+	key := parentKey{o.kind, o.name()}
+	d.listeners[key] = append(d.listeners[key], b)
 	if !valid || !ok {
 		return
 	}

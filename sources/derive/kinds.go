@@ -21,8 +21,7 @@ type Kind struct {
 	// Context says that nothing is made of the objects of this kind; others refer to them.
 	Context bool
 
-	alias string     // the kind as which it is treated, if it is another name of that
-	spec  func() any // a new spec; nil if nothing of it is read
+	spec func() any // a new spec; nil if nothing of it is read
 }
 
 // Kinds are all kinds that a Set takes.
@@ -38,7 +37,7 @@ var Kinds = []Kind{
 	gatewayKind("BackendTLSPolicy", "backendtlspolicies", true, spec[tlsPolicySpec], "v1", "v1alpha3"),
 	{
 		Group: experimentalGroup, Versions: []string{"v1alpha1"}, Kind: "XListenerSet", Plural: "xlistenersets", Namespaced: true,
-		alias: "ListenerSet", spec: spec[listenerSetSpec],
+		spec: spec[listenerSetSpec],
 	},
 	{
 		Group: experimentalGroup, Versions: []string{"v1alpha1"}, Kind: "XBackendTrafficPolicy", Plural: "xbackendtrafficpolicies",
@@ -64,14 +63,6 @@ func gatewayKind(kind, plural string, namespaced bool, spec func() any, versions
 }
 
 func spec[T any]() any { return new(T) }
-
-// canonical is the kind as which k is treated.
-func (k *Kind) canonical() string {
-	if k.alias != "" {
-		return k.alias
-	}
-	return k.Kind
-}
 
 var kindByName = func() map[string]*Kind {
 	m := make(map[string]*Kind, len(Kinds))

@@ -41,8 +41,9 @@ func (d *derivation) bindings(o *object) []binding {
 	for _, i := range order {
 		field, ref := indexed("spec.parentRefs[%d]", i), &spec.ParentRefs[i]
 		switch group, kind := ref.kindOf(gatewayGroup, "Gateway"); {
-		case group == gatewayGroup && (kind == "Gateway" || kind == "ListenerSet"), group == experimentalGroup && kind == "XListenerSet":
-			all = append(all, d.bindToListeners(o, field, kindByName[kind].canonical(), ref)...)
+		case group == gatewayGroup && (kind == "Gateway" || kind == "ListenerSet"),
+			group == experimentalGroup && kind == "XListenerSet":
+			all = append(all, d.bindToListeners(o, field, kind, ref)...)
 		case group == "" && kind == "Service", group == istioGroup && kind == "ServiceEntry":
 			if b := d.bindToMesh(o, field, kind, ref); b != nil {
 				all = append(all, *b)

@@ -65,10 +65,11 @@ func (d *derivation) httpRoutes(o *object, bindings []binding, m merger) {
 			continue
 		}
 		for _, h := range hosts {
-			if b.isolates(h) {
+			all := m[key+"/"+h]
+			if b.isolates(h) || len(all) > 0 && all[len(all)-1].of == o { // or it names the listener twice
 				continue
 			}
-			m[key+"/"+h] = append(m[key+"/"+h], contribution{o, h, b.gateway, routes})
+			m[key+"/"+h] = append(all, contribution{o, h, b.gateway, routes})
 		}
 	}
 }
@@ -171,7 +172,7 @@ func check(spec *networking.VirtualService, _ []*object) error {
 // MergedName is the name of the VirtualService for a host of a gateway: "namespace/gateway/host", or "namespace/host" in the mesh.
 func MergedName(key string) string {
 	const hash = 1 + 16
-	readable := strings.NewReplacer("/", ".", "*", "any").Replace(key)
+	readable := strings.ReplaceAll(strings.ReplaceAll(key, "/", "."), "*", "any")
 	readable = strings.TrimRight(readable[:min(len(readable), names.MaxName-hash)], ".-")
 	return readable + "-" + names.Hash(key)
 }
