@@ -392,3 +392,30 @@ func BenchmarkDerive(b *testing.B) {
 		}
 	}
 }
+
+// TestPage checks the example of the page.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/gateway-api.md")
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	input, rest, _ := strings.Cut(rest, "```")
+	_, rest, _ = strings.Cut(rest, "```yaml\n")
+	want, _, _ := strings.Cut(rest, "```")
+	s := derive.NewSet(derive.Options{})
+	for doc := range strings.SplitSeq(input, "---\n") {
+		d := &document{}
+		d.text, err = yaml.YAMLToJSON([]byte(doc))
+		require.NoError(t, err)
+		require.NoError(t, yaml.Unmarshal(d.text, d))
+		require.NoError(t, s.Put(d.APIVersion, d.Kind, resource.Origin{}, d.text))
+	}
+	made, problems := s.Derive()
+	require.Empty(t, problems)
+	var got []string
+	for _, r := range made {
+		text, err := resource.MarshalYAML(r)
+		require.NoError(t, err)
+		got = append(got, string(text))
+	}
+	require.Equal(t, want, strings.Join(got, "---\n"))
+}

@@ -104,10 +104,11 @@ type target struct {
 func (d *derivation) targetOf(o *object) *target {
 	spec := o.spec.(*gatewaySpec)
 	t := &target{
-		namespace: o.Namespace, annotations: map[string]string{gatewaySemantics: semantics, serviceAccount: ""},
+		namespace: o.Namespace, annotations: map[string]string{gatewaySemantics: semantics},
 		selector: map[string]string{label.IoK8sNetworkingGatewayGatewayName.Name: o.Name},
 	}
 	var hosts []string
+	account := ""
 	// A Gateway with one IP address or none is deployed by istiod where that runs in the cluster.
 	if len(spec.Addresses) == 0 || len(spec.Addresses) == 1 && cmp.Or(spec.Addresses[0].Type, "IPAddress") == "IPAddress" {
 		if !d.opts.AllServices {
@@ -115,7 +116,7 @@ func (d *derivation) targetOf(o *object) *target {
 		}
 		service := cmp.Or(o.Annotations[annotation.GatewayNameOverride.Name], deploymentOf(o))
 		hosts = []string{d.serviceHost(o.Namespace, service)}
-		t.annotations[serviceAccount] = accountOf(o)
+		account = accountOf(o)
 	} else {
 		for i, a := range spec.Addresses {
 			switch {
@@ -137,7 +138,7 @@ func (d *derivation) targetOf(o *object) *target {
 			t.selector = s.spec.(*serviceSpec).Selector
 		}
 	}
-	t.annotations[gatewayService] = strings.Join(hosts, ",")
+	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), account
 	return t
 }
 
