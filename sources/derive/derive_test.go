@@ -34,7 +34,8 @@ func put(t testing.TB, s *derive.Set, apiVersion, kind, metadata, spec string) {
 }
 
 // simple is a Gateway for HTTP on port 80, for all namespaces.
-const simple = "{gatewayClassName: istio, infrastructure: {}, listeners: [{name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}]}"
+const simple = "{gatewayClassName: istio, infrastructure: {}, " +
+	"listeners: [{name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}]}"
 
 // specs returns the specs that were made of a set, by kind and name, and the problems.
 func specs(t *testing.T, s *derive.Set) (map[string]any, []string) {
