@@ -200,14 +200,14 @@ func TestProblems(t *testing.T) {
 			"HTTPRoute", route("rules: [{backendRefs: [{name: b, namespace: other, port: 80}]}]"),
 			"no ReferenceGrant of namespace other lets a HTTPRoute of shop refer to Service b: what is sent to it fails", true,
 		},
-		"parent unknown": {"HTTPRoute", "{parentRefs: [{name: none}], rules: [{}]}", "spec.parentRefs[0]: Gateway shop/none is not known", false},
+		"parent unknown": {"HTTPRoute", "{parentRefs: [{name: none}]}", "spec.parentRefs[0]: Gateway shop/none is not known", false},
 		"section": {
-			"HTTPRoute", "{parentRefs: [{name: public, namespace: edge, sectionName: https}], rules: [{}]}", "it has no listener of this sectionName and port",
+			"HTTPRoute", "{parentRefs: [{name: public, namespace: edge, sectionName: https}]}", "it has no listener of this sectionName and port",
 			false,
 		},
 		"kind": {"TCPRoute", route("rules: [{backendRefs: [{name: b, port: 80}]}]"), "listener http: it takes no TCPRoute", false},
 		"parent of another API": {
-			"HTTPRoute", "{parentRefs: [{group: apps, kind: Deployment, name: x}], rules: [{}]}", `kind Deployment of "apps" cannot have routes`, false,
+			"HTTPRoute", "{parentRefs: [{group: apps, kind: Deployment, name: x}]}", `kind Deployment of "apps" cannot have routes`, false,
 		},
 		"no rules":   {"HTTPRoute", "{parentRefs: [{name: public, namespace: edge}]}", "spec: parentRefs or rules are missing", false},
 		"no parents": {"HTTPRoute", "{rules: [{}]}", "spec: parentRefs or rules are missing", false},

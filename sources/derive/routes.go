@@ -21,11 +21,12 @@ func (d *derivation) routes() {
 	m := make(merger)
 	for _, kind := range kindsOfRoutes {
 		for _, o := range d.all(kind) {
-			if spec := o.spec.(*routeSpec); len(spec.ParentRefs) == 0 || len(spec.Rules) == 0 {
+			bindings := d.bindings(o)
+			if spec := o.spec.(*routeSpec); len(spec.ParentRefs) == 0 || len(bindings) > 0 && len(spec.Rules) == 0 {
 				d.report(o, "spec", "parentRefs or rules are missing: nothing is made of this route")
 				continue
 			}
-			switch bindings := d.bindings(o); kind {
+			switch kind {
 			case "HTTPRoute", "GRPCRoute":
 				d.httpRoutes(o, bindings, m)
 			default:
