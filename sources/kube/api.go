@@ -28,10 +28,10 @@ type api struct {
 func (a *api) close() { utilnet.CloseIdleConnectionsFor(a.client.Transport) }
 
 const (
-	listTimeout  = 2 * time.Minute // of one page
+	listTimeout  = 2 * time.Minute  // of one page
 	watchGrace   = 10 * time.Second // for the server to end a watch
-	maxObject    = 64 << 20        // bytes of one object; etcd takes some 1.5 MiB
-	maxDiscovery = 16 << 20        // bytes of what says which kinds there are
+	maxObject    = 64 << 20         // bytes of one object; etcd takes some 1.5 MiB
+	maxDiscovery = 16 << 20         // bytes of what says which kinds there are
 	maxError     = 64 << 10
 )
 

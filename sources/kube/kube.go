@@ -141,10 +141,10 @@ func kindNames() (names []string) {
 
 // cluster says where a cluster is, and how to log in.
 type cluster struct {
-	kubeconfig, context string                // of a kubeconfig; both may be empty for the usual one
-	url                 string                // of the API server, if the address names one
-	tls                 *adsc.TLS             // the same
-	tokenFile           string                // the same
+	kubeconfig, context string    // of a kubeconfig; both may be empty for the usual one
+	url                 string    // of the API server, if the address names one
+	tls                 *adsc.TLS // the same
+	tokenFile           string    // the same
 }
 
 // parseAddress reads an address.
