@@ -75,6 +75,7 @@ var arrows = map[string][]string{
 	"sources/nacos/client":    {"sources/nacos/wire"},
 	"sources/nacos/wire":      {},
 	"sources/nacos/mapping":   {"resource", "sources", "sources/registry", "sources/nacos/client"},
+	"sources/kube/mapping":    {"resource", "sources", "sources/registry"},
 	"sources/nacos/nacostest": {"sources/nacos/wire"},
 
 	"sources/eureka":            {"resource", "sources", "adsc", "sources/registry", "sources/eureka/"},
