@@ -26,12 +26,38 @@ type Kube struct {
 	DomainSuffix string `json:"domainSuffix,omitempty"`
 	// How long an object stays that is no longer listed after the cluster went back in time, or after its CRD was missing. Default: 5m.
 	Hold Duration `json:"hold,omitempty" reading:"-"`
+	// Makes ServiceEntries of the Services of the cluster; {} with the defaults. Default: none.
+	Services *KubeServices `json:"services,omitempty"`
+}
+
+// KubeServices says what becomes of Services. What is zero has the default of package mapping.
+type KubeServices struct {
+	// Which Services: all, or serviceExports for those with a ServiceExport. Default: all.
+	Export string `json:"export,omitempty"`
+	// Host of a Service, with {service} and {namespace}. Default: {service}.{namespace}.svc.cluster.local.
+	HostTemplate string `json:"hostTemplate,omitempty"`
+	// Namespace of the objects made. Default: that of the Service.
+	Namespace string `json:"namespace,omitempty"`
+	// Where clients reach a Service: pods, nodePorts, or loadBalancer. Default: pods.
+	Endpoints string `json:"endpoints,omitempty"`
+	// Whether the cluster's nodes are read, which have the regions; nodePorts needs them, too. Default: false.
+	Nodes bool `json:"nodes,omitempty"`
+	// Region where the node says none, or is not read. Default: none.
+	Region string `json:"region,omitempty"`
+	// Protocol of ports whose name and appProtocol say none. Default: detected by istiod, tcp for Envoys.
+	DefaultProtocol string `json:"defaultProtocol,omitempty"`
+	// Which Services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
+	VIPs string `json:"vips,omitempty"`
 }
 
 // Source returns the settings as package kube takes them.
 func (s *Kube) Source() (made kube.Settings) {
 	assign(&made, *s)
 	made.TLS = s.tls()
+	if s.Services != nil {
+		made.Services = new(kube.Services)
+		assign(made.Services, *s.Services)
+	}
 	return made
 }
 
@@ -39,13 +65,20 @@ func (s *Kube) locate(dir, address string) string {
 	return under(dir, s.Connection.locate(dir, address))
 }
 
-func (s *Kube) open(address string, _ Parts) (sources.Source, error) {
-	return kube.New(address, s.Source())
+func (s *Kube) open(address string, p Parts) (sources.Source, error) {
+	settings := s.Source()
+	settings.VIPs = p.VIPs
+	return kube.New(address, settings)
 }
 
 func (s *Kube) reading() any {
-	return reading(*s, Kube{
+	defaults := Kube{
 		UnknownFields: cmp.Or(s.UnknownFields, "warn"), DomainSuffix: cmp.Or(s.DomainSuffix, "cluster.local"),
-		Namespaces: s.Namespaces, Kinds: s.Kinds, LabelSelector: s.LabelSelector, Revision: s.Revision,
-	})
+		Namespaces: s.Namespaces, Kinds: s.Kinds, LabelSelector: s.LabelSelector, Revision: s.Revision, Services: s.Services,
+	}
+	if made := s.Source().Services; made != nil {
+		defaults.Services = new(*s.Services)
+		assign(defaults.Services, made.WithDefaults())
+	}
+	return reading(*s, defaults)
 }

@@ -17,11 +17,11 @@ import (
 
 const (
 	entries  = "serviceentries.networking.istio.io"
-	services = "virtualservices.networking.istio.io"
+	virtuals = "virtualservices.networking.istio.io"
 )
 
 func istio() map[string]string {
-	return map[string]string{entries: "networking.istio.io/v1/ServiceEntry", services: "networking.istio.io/v1beta1/VirtualService"}
+	return map[string]string{entries: "networking.istio.io/v1/ServiceEntry", virtuals: "networking.istio.io/v1beta1/VirtualService"}
 }
 
 func TestConformance(t *testing.T) {
@@ -71,11 +71,11 @@ func (h *harness) Unreachable() { h.server.Down(true) }
 
 func (h *harness) Deny() {
 	h.server.Fault(entries, kubetest.Fault{Status: http.StatusForbidden})
-	h.server.Fault(services, kubetest.Fault{Status: http.StatusForbidden})
+	h.server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
 }
 
 func (h *harness) Restore() {
 	h.server.Down(false)
 	h.server.Fault(entries, kubetest.Fault{})
-	h.server.Fault(services, kubetest.Fault{})
+	h.server.Fault(virtuals, kubetest.Fault{})
 }

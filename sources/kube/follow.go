@@ -71,8 +71,9 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 			return err
 		}
 		versions[m.key()] = v
-		takes = append(takes, f.use.put(m, item))
-		return nil
+		take, err := f.use.put(m, item)
+		takes = append(takes, take)
+		return err
 	})
 	if err != nil {
 		return err
@@ -88,6 +89,9 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 	}
 	for _, key := range gone {
 		f.use.drop(key)
+	}
+	if !f.read {
+		f.unsure = f.until
 	}
 	f.read, f.unkept = true, true
 	f.listed, f.fresh = true, true
@@ -158,7 +162,9 @@ func (f *follower) take(e event) error {
 	}
 	var put func()
 	if e.Type == "ADDED" || e.Type == "MODIFIED" {
-		put = f.use.put(m, e.Object)
+		if put, err = f.use.put(m, e.Object); err != nil {
+			return err
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,6 +24,7 @@ import (
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/kube/mapping"
 	"tributary/sources/registry"
 )
 
@@ -50,6 +51,10 @@ type Settings struct {
 	// Hold is how long an object stays that is not listed after the server went back in time or the CRD was missing. Default: 5m.
 	Hold time.Duration
 
+	// Services has ServiceEntries made of Services; nil for none. VIPs gives them addresses of their own; nil for none.
+	Services *Services
+	VIPs     registry.VIPs
+
 	// TLS and TokenFile are for addresses with a host; a kubeconfig has its own.
 	TLS       *adsc.TLS
 	TokenFile string
@@ -60,6 +65,7 @@ type Source struct {
 	settings Settings
 	cluster  cluster
 	decode   resource.Options
+	mapper   *mapping.Mapper // nil without Services
 	shown    string
 
 	newBackOff func() backoff.BackOff
@@ -90,8 +96,14 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	var mapper *mapping.Mapper
+	if settings.Services != nil {
+		if mapper, err = mapping.New(settings.Services.Options, settings.VIPs); err != nil {
+			return nil, fmt.Errorf("services.%w", err)
+		}
+	}
 	return &Source{
-		settings: settings, cluster: c, decode: decode, shown: addresses.Shown(address),
+		settings: settings, cluster: c, decode: decode, mapper: mapper, shown: addresses.Shown(address),
 		newBackOff: func() backoff.BackOff {
 			return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
 				backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))

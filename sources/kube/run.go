@@ -21,11 +21,12 @@ import (
 type run struct {
 	// read-only
 	*Source
-	sink    sources.Sink
-	wakeup  registry.Wakeup
-	kinds   []*kind
-	streams []*stream
-	look    chan bool // to look for the kinds; true if the credentials are stale
+	sink       sources.Sink
+	wakeup     registry.Wakeup
+	kinds      []*kind
+	streams    []*stream
+	ofServices *services // nil if none are read
+	look       chan bool // to look for the kinds; true if the credentials are stale
 
 	mu      sync.Mutex
 	client  *api
@@ -46,6 +47,9 @@ func newRun(s *Source, sink sources.Sink) *run {
 	r.kinds = r.ruleKinds()
 	for _, k := range r.kinds {
 		r.streams = append(r.streams, streamsOf(k, s.settings.Namespaces)...)
+	}
+	if s.settings.Services != nil {
+		r.ofServices = newServices(r)
 	}
 	return r
 }
@@ -128,16 +132,33 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 		}
 		r.started = true
 	}
-	if !r.synced && slices.ContainsFunc(r.streams, func(s *stream) bool { return s.read || s.version == "" }) {
+	if !r.synced && slices.ContainsFunc(r.streams, func(s *stream) bool { return s.read || s.missingKind() }) {
 		r.synced, b.Synced = true, true
 	}
 	for _, group := range slices.Sorted(maps.Keys(r.pending)) {
 		b.Contents = append(b.Contents, r.pending[group])
 	}
 	clear(r.pending)
+	if r.ofServices != nil {
+		b.Contents = append(b.Contents, r.ofServices.contents(now)...)
+	}
 	r.keep()
 	b.Health = r.health()
+	for i := range b.Contents {
+		b.Contents[i].Explained = b.Health.State == sources.Healthy
+	}
+	b.Next = registry.Wait(r.next(now), now)
 	return b
+}
+
+// next returns when something happens by itself; zero if nothing does.
+func (r *run) next(now time.Time) (at time.Time) {
+	for _, s := range r.streams {
+		if s.unsure.After(now) {
+			at = registry.Earlier(at, s.unsure)
+		}
+	}
+	return at
 }
 
 func (r *run) settled() bool {
@@ -157,7 +178,7 @@ func (r *run) health() sources.Health {
 		case s.err != nil:
 			failed = s.err
 			problems = append(problems, fmt.Sprintf("%s: %v", s.where(), s.err))
-		case s.looked && s.version == "":
+		case s.missingKind():
 			missing++
 		case s.read:
 			well++

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"tributary/resource"
 	"tributary/sources"
@@ -22,8 +23,8 @@ type kind struct {
 
 // use is what becomes of the objects of a kind.
 type use interface {
-	// put reads an object, and returns what takes it over; that is called with run.mu held.
-	put(m meta, object json.RawMessage) (take func())
+	// put reads an object, and returns what takes it over; that is called with run.mu held. An error says that nobody can know what it is.
+	put(m meta, object json.RawMessage) (take func(), err error)
 	// drop lets go of an object. run.mu is held.
 	drop(key string)
 	// groups returns what the names of the groups begin with that are made of the kind; empty if none is made of one object.
@@ -46,10 +47,11 @@ type stream struct {
 
 	// guarded by run.mu
 	memory
-	version string // which the server has; empty if it has none, or nobody has looked
-	looked  bool   // somebody has
-	read    bool   // it was listed in this run
-	err     error  // of the last attempt; nil if it was well
+	version string    // which the server has; empty if it has none, or nobody has looked
+	looked  bool      // somebody has
+	read    bool      // it was listed in this run
+	unsure  time.Time // until then, what was listed first in this run may lack something that is held
+	err     error     // of the last attempt; nil if it was well
 }
 
 func newStream(k *kind, namespace string) *stream {
@@ -82,9 +84,12 @@ func (s *stream) path(version string) string {
 	return path + "/" + s.plural
 }
 
+// missingKind reports whether the server has no such kind. run.mu is held.
+func (s *stream) missingKind() bool { return s.looked && s.version == "" }
+
 // settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. run.mu is held.
 func (s *stream) settled() bool {
-	return s.read || s.looked && s.version == "" || s.err != nil && stateOf(s.err) == sources.Denied
+	return s.read || s.missingKind() || s.err != nil && stateOf(s.err) == sources.Denied
 }
 
 // has reports whether the group of an earlier run is of an object of the stream, and returns which.
@@ -130,12 +135,12 @@ func (r *run) ruleKinds() (kinds []*kind) {
 
 func (u *rules) groups() string { return string(u.kind) + "/" }
 
-func (u *rules) put(m meta, object json.RawMessage) (take func()) {
+func (u *rules) put(m meta, object json.RawMessage) (take func(), err error) {
 	content := sources.Content{Group: u.groups() + m.key()}
 	if rev := m.Labels[revisionLabel]; u.settings.Revision == "" || rev == "" || rev == u.settings.Revision {
 		content = u.content(content.Group, m, object)
 	}
-	return func() { u.pending[content.Group] = content }
+	return func() { u.pending[content.Group] = content }, nil
 }
 
 func (u *rules) drop(key string) {
