@@ -96,6 +96,7 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	decode.Validate = false // with it, findings have lines, of which objects of an API server have none
 	var mapper *mapping.Mapper
 	if settings.Services != nil {
 		if mapper, err = mapping.New(settings.Services.Options, settings.VIPs); err != nil {

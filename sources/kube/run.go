@@ -189,7 +189,7 @@ func (r *run) health() sources.Health {
 		}
 	}
 	if len(denied) > 0 {
-		problems = append(problems, deniedText(denied))
+		problems = append(problems, fmt.Sprintf("%s (%v)", deniedText(denied), denied[0].err))
 	}
 	if r.down != nil && !errors.Is(r.down, errNotYet) {
 		problems = slices.Insert(problems, 0, fmt.Sprintf("look for the kinds: %v", r.down))
@@ -229,5 +229,5 @@ func deniedText(all []*stream) string {
 		}
 		texts = append(texts, fmt.Sprintf("no right to list and watch %s %s", strings.Join(byNamespace[namespace], ", "), in))
 	}
-	return strings.Join(texts, "; ") + fmt.Sprintf(" (%v)", all[0].err)
+	return strings.Join(texts, "; ")
 }

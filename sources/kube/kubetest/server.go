@@ -154,10 +154,15 @@ func (s *Server) Serve(resource, api string) {
 
 // Fault sets what a resource does; the zero Fault answers as it should. Watches end.
 func (s *Server) Fault(resource string, f Fault) {
+	s.Quietly(resource, f)
+	s.Cut()
+}
+
+// Quietly sets it for requests from now on: watches stay as they are.
+func (s *Server) Quietly(resource string, f Fault) {
 	s.mu.Lock()
 	s.faults[resource] = f
 	s.mu.Unlock()
-	s.Cut()
 }
 
 // Cut ends all watches.
