@@ -86,7 +86,7 @@ var arrows = map[string][]string{
 	"sources/eureka/mapping":    {"resource", "sources/registry", "sources/eureka/wire"},
 	"sources/eureka/eurekatest": {},
 
-	"sources/kube":          {"resource", "sources", "adsc", "sources/registry", "sources/kube/"},
+	"sources/kube":          {"resource", "sources", "adsc", "sources/registry", "sources/derive", "sources/kube/"},
 	"sources/kube/kubetest": {},
 
 	"server/envoy/envoytest": {"resource", "memstore"},
