@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"tributary/sources"
+	"tributary/sources/derive"
 	"tributary/sources/kube"
 )
 
@@ -28,6 +29,8 @@ type Kube struct {
 	Hold Duration `json:"hold,omitempty" reading:"-"`
 	// Makes ServiceEntries of the Services of the cluster; {} with the defaults. Default: none.
 	Services *KubeServices `json:"services,omitempty"`
+	// Makes Istio's objects of the objects of Gateway API; {} with the defaults. Default: they are not read.
+	Derive *Derive `json:"derive,omitempty"`
 }
 
 // KubeServices says what becomes of Services. What is zero has the default of package mapping.
@@ -58,6 +61,11 @@ func (s *Kube) Source() (made kube.Settings) {
 		made.Services = new(kube.Services)
 		assign(made.Services, *s.Services)
 	}
+	if s.Derive != nil {
+		made.Derive = new(derive.Options)
+		assign(made.Derive, *s.Derive)
+		made.Derive.DomainSuffix = cmp.Or(made.Derive.DomainSuffix, s.DomainSuffix)
+	}
 	return made
 }
 
@@ -79,6 +87,9 @@ func (s *Kube) reading() any {
 	if made := s.Source().Services; made != nil {
 		defaults.Services = new(*s.Services)
 		assign(defaults.Services, made.WithDefaults())
+	}
+	if s.Derive != nil {
+		defaults.Derive = new(reading(*s.Derive, nil))
 	}
 	return reading(*s, defaults)
 }

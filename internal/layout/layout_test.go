@@ -54,6 +54,7 @@ var arrows = map[string][]string{
 	"sources/consul/dial":    {"sources", "adsc"},
 	"sources/consul/judge":   {},
 	"sources/vip":            {},
+	"sources/derive":         {"resource"},
 	"sources/registry":       {"resource", "sources"},
 
 	"sources/dubbo":          {"resource", "sources", "adsc", "sources/registry", "sources/consul", "sources/dubbo/"},
@@ -85,7 +86,7 @@ var arrows = map[string][]string{
 	"sources/eureka/mapping":    {"resource", "sources/registry", "sources/eureka/wire"},
 	"sources/eureka/eurekatest": {},
 
-	"sources/kube":          {"resource", "sources", "adsc", "sources/registry", "sources/kube/"},
+	"sources/kube":          {"resource", "sources", "adsc", "sources/registry", "sources/derive", "sources/kube/"},
 	"sources/kube/kubetest": {},
 
 	"server/envoy/envoytest": {"resource", "memstore"},

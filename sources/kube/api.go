@@ -317,13 +317,18 @@ type meta struct {
 	Namespace, Name string
 	ResourceVersion string
 	Labels          map[string]string
+
+	apiVersion string // of the object; empty if it does not say
 }
 
 func (m meta) key() string { return m.Namespace + "/" + m.Name }
 
 // metaOf reads the metadata of an object. name says what is at fault if it has none.
 func metaOf(object json.RawMessage) (meta, uint64, error) {
-	var o struct{ Metadata meta }
+	var o struct {
+		APIVersion string
+		Metadata   meta
+	}
 	if err := json.Unmarshal(object, &o); err != nil {
 		return meta{}, 0, fmt.Errorf("read an object: %w", err)
 	}
@@ -331,5 +336,6 @@ func metaOf(object json.RawMessage) (meta, uint64, error) {
 	if err != nil {
 		return meta{}, 0, fmt.Errorf("read %s: the resource version is %q, want a number", o.Metadata.key(), o.Metadata.ResourceVersion)
 	}
+	o.Metadata.apiVersion = o.APIVersion
 	return o.Metadata, version, nil
 }

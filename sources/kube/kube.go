@@ -24,6 +24,7 @@ import (
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/derive"
 	"tributary/sources/kube/mapping"
 	"tributary/sources/registry"
 )
@@ -54,6 +55,9 @@ type Settings struct {
 	// Services has ServiceEntries made of Services; nil for none. VIPs gives them addresses of their own; nil for none.
 	Services *Services
 	VIPs     registry.VIPs
+
+	// Derive has Istio's objects made of those of other APIs, such as Gateway API; nil for none.
+	Derive *derive.Options
 
 	// TLS and TokenFile are for addresses with a host; a kubeconfig has its own.
 	TLS       *adsc.TLS

@@ -26,6 +26,7 @@ type run struct {
 	kinds      []*kind
 	streams    []*stream
 	ofServices *services // nil if none are read
+	derived    *derived  // nil if nothing is
 	look       chan bool // to look for the kinds; true if the credentials are stale
 
 	mu      sync.Mutex
@@ -44,12 +45,12 @@ func newRun(s *Source, sink sources.Sink) *run {
 		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: make(chan bool, 1), down: errNotYet,
 		pending: make(map[string]sources.Content),
 	}
-	r.kinds = r.ruleKinds()
-	for _, k := range r.kinds {
-		r.streams = append(r.streams, streamsOf(k, s.settings.Namespaces)...)
-	}
+	r.addRules()
 	if s.settings.Services != nil {
 		r.ofServices = newServices(r)
+	}
+	if s.settings.Derive != nil {
+		r.derived = newDerived(r)
 	}
 	return r
 }
@@ -92,6 +93,10 @@ func (r *run) recall() {
 		s.seen, s.until, s.why = n.Seen, n.Until, n.Why
 	}
 	for _, group := range r.sink.Groups() {
+		if r.derived != nil && group == derivedGroup {
+			r.derived.inherited = true
+			continue
+		}
 		if !slices.ContainsFunc(r.streams, func(s *stream) bool {
 			key, ok := s.has(group)
 			if ok {
@@ -141,6 +146,9 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 	clear(r.pending)
 	if r.ofServices != nil {
 		b.Contents = append(b.Contents, r.ofServices.contents(now)...)
+	}
+	if r.derived != nil {
+		b.Contents = append(b.Contents, r.derived.contents(now)...)
 	}
 	r.keep()
 	b.Health = r.health()

@@ -41,9 +41,7 @@ func newServices(r *run) *services {
 		of: make(map[string]map[string]*mapping.Slice), exports: make(map[string]bool), dirty: make(map[string]bool),
 	}
 	add := func(k *kind, needed bool) {
-		all := streamsOf(k, r.settings.Namespaces)
-		r.kinds, r.streams = append(r.kinds, k), append(r.streams, all...)
-		if needed {
+		if all := r.add(k); needed {
 			s.needed = append(s.needed, all...)
 		}
 	}

@@ -13,12 +13,12 @@ import (
 
 // kind is a kind of objects that the source reads.
 type kind struct {
-	group, plural, name string
-	versions            []string // that are understood, the preferred one first
-	fixed               bool     // it is of Kubernetes itself: the server has it, in the first version
-	cluster             bool     // its objects are in no namespace
-	selector            string
-	use                 use
+	group, plural string
+	versions      []string // that are understood, the preferred one first
+	fixed         bool     // it is of Kubernetes itself: the server has it, in the first version
+	cluster       bool     // its objects are in no namespace
+	selector      string
+	use           use
 }
 
 // use is what becomes of the objects of a kind.
@@ -103,15 +103,45 @@ func (s *stream) has(group string) (key string, ok bool) {
 	return key, s.namespace == "" || s.namespace == namespace
 }
 
-// streams returns those of a kind.
-func streamsOf(k *kind, namespaces []string) (all []*stream) {
+// add has a kind read, and returns its streams. If it is read already, both uses take its objects.
+func (r *run) add(k *kind) (all []*stream) {
+	for _, s := range r.streams {
+		if s.resource() == k.resource() {
+			all = append(all, s)
+		}
+	}
+	if len(all) > 0 {
+		all[0].use = both{all[0].use, k.use} // of the kind, which they share
+		return all
+	}
+	namespaces := r.settings.Namespaces
 	if k.cluster {
 		namespaces = []string{""}
 	}
 	for _, n := range namespaces {
 		all = append(all, newStream(k, n))
 	}
+	r.kinds, r.streams = append(r.kinds, k), append(r.streams, all...)
 	return all
+}
+
+// both are two uses of one kind, of which the first publishes a group for each object, if any does.
+type both struct{ first, second use }
+
+func (u both) groups() string { return u.first.groups() }
+
+func (u both) put(m meta, object json.RawMessage) (take func(), err error) {
+	first, err := u.first.put(m, object)
+	if err != nil {
+		return nil, err
+	}
+	second, err := u.second.put(m, object)
+	return func() { first(); second() }, err
+}
+
+func (u both) drop(key string) {
+	u.first.drop(key)
+	u.second.drop(key)
 }
 
 // rules are the objects of a kind of Istio, which are published as they are.
@@ -120,17 +150,13 @@ type rules struct {
 	kind resource.Kind
 }
 
-func (r *run) ruleKinds() (kinds []*kind) {
+func (r *run) addRules() {
 	for _, s := range resource.Schemas() {
 		if s.Bare || len(r.settings.Kinds) > 0 && !slices.Contains(r.settings.Kinds, string(s.Kind)) {
 			continue
 		}
-		kinds = append(kinds, &kind{
-			group: s.Group, plural: s.Plural, name: string(s.Kind), versions: s.Versions, selector: r.settings.LabelSelector,
-			use: &rules{r, s.Kind},
-		})
+		r.add(&kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, use: &rules{r, s.Kind}})
 	}
-	return kinds
 }
 
 func (u *rules) groups() string { return string(u.kind) + "/" }

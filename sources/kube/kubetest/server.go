@@ -383,7 +383,11 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 	}
 	text, _ := json.Marshal(map[string]any{"kind": api[strings.LastIndexByte(api, '/')+1:] + "List", "metadata": meta, "items": items})
 	if fault.Partial && (from > 0 || meta["continue"] == nil) {
-		_, _ = w.Write(text[:len(text)/2])
+		end := len(text) - 1 // all items, but not the end
+		if wanted%2 == 0 {
+			end /= 2
+		}
+		_, _ = w.Write(text[:end])
 		panic(http.ErrAbortHandler)
 	}
 	_, _ = w.Write(text)
