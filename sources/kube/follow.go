@@ -13,6 +13,9 @@ import (
 	"tributary/sources/registry"
 )
 
+// maxRetry bounds the time between two attempts.
+const maxRetry = 10 * time.Second
+
 // maxWait bounds what a server may ask for with Retry-After.
 const maxWait = 5 * time.Minute
 
@@ -56,9 +59,10 @@ type follower struct {
 	*run
 	*stream
 	retry    backoff.BackOff
-	listed   bool // the next thing to do is to watch
-	fresh    bool // the list is of just now
-	failures int  // in a row
+	listed   bool      // the next thing to do is to watch
+	fresh    bool      // the list is of just now
+	failures int       // in a row
+	at       time.Time // of the last list
 }
 
 // list reads everything, and believes it or not.
@@ -94,14 +98,21 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 		f.unsure = f.until
 	}
 	f.read, f.unkept = true, true
-	f.listed, f.fresh = true, true
+	f.listed, f.fresh, f.at = true, true, time.Now()
 	f.well()
 	return nil
 }
 
-// well notes that the server answers as it should. run.mu is held.
+// well notes that the server answers as it should. If it did not before, streams that wait to try again do so now. run.mu is held.
 func (f *follower) well() {
-	f.err = nil
+	if f.err != nil {
+		f.err = nil
+		for _, s := range f.streams {
+			if s.err != nil {
+				s.tell()
+			}
+		}
+	}
 	f.wakeup.Notify()
 }
 
@@ -197,7 +208,9 @@ func (f *follower) pause(ctx context.Context, err error) {
 		wait = max(wait, min(status.wait, maxWait))
 	}
 	if isExpired(err) {
-		registry.Sleep(ctx, wait)
+		if time.Since(f.at) < maxRetry { // it does so again and again
+			registry.Sleep(ctx, wait)
+		}
 		return
 	}
 	if said && (status.code == http.StatusNotFound || status.code == http.StatusUnauthorized) {
