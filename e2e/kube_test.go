@@ -42,7 +42,7 @@ func startCluster(t *testing.T, options map[string]any) *kubeWorld {
 	t.Helper()
 	c := &kubeWorld{Kube: fixture.StartKube(t, "istio"), objects: fixture.Objects{}}
 	c.Grant(t, "", readIstio)
-	c.Kube.Apply(t, serviceEntry("kept", 80))
+	c.Apply(t, serviceEntry("kept", 80))
 	source := c.Source("cluster")
 	source.Options = options
 	c.tributary = fixture.StartTributary(t, source)
