@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-
-	"tributary/sources/registry"
 )
 
 // maxWait bounds what a server may ask for with Retry-After.
@@ -101,7 +99,7 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 
 // well notes that the server answers as it should. run.mu is held.
 func (f *follower) well() {
-	f.err = nil
+	f.err, f.failures = nil, 0
 	f.wakeup.Notify()
 }
 
@@ -136,7 +134,6 @@ func (f *follower) watch(ctx context.Context, client *api, path string) error {
 	}, func(e event) error {
 		heard = true
 		f.retry.Reset()
-		f.failures = 0
 		return f.take(e)
 	})
 	f.mu.Lock()
@@ -188,7 +185,7 @@ func (f *follower) take(e event) error {
 	return nil
 }
 
-// pause notes an error and waits. One connection that ends is no news.
+// pause notes an error and waits. One connection that ends, or one watch that expires, is no news.
 func (f *follower) pause(ctx context.Context, err error) {
 	f.failures++
 	status, said := errors.AsType[*statusError](err)
@@ -196,14 +193,10 @@ func (f *follower) pause(ctx context.Context, err error) {
 	if said {
 		wait = max(wait, min(status.wait, maxWait))
 	}
-	if isExpired(err) {
-		registry.Sleep(ctx, wait)
-		return
-	}
 	if said && (status.code == http.StatusNotFound || status.code == http.StatusUnauthorized) {
 		f.relook(status.code == http.StatusUnauthorized)
 	}
-	if said || f.failures > 1 {
+	if said && !isExpired(err) || f.failures > 1 {
 		f.mu.Lock()
 		f.err = err
 		f.mu.Unlock()

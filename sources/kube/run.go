@@ -137,7 +137,7 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 		}
 		r.started = true
 	}
-	if !r.synced && slices.ContainsFunc(r.streams, func(s *stream) bool { return s.read || s.missingKind() }) {
+	if !r.synced && r.anyRead() {
 		r.synced, b.Synced = true, true
 	}
 	for _, group := range slices.Sorted(maps.Keys(r.pending)) {
@@ -167,6 +167,12 @@ func (r *run) next(now time.Time) (at time.Time) {
 		}
 	}
 	return at
+}
+
+// anyRead reports whether something was read, or there is nothing to read.
+func (r *run) anyRead() bool {
+	has := slices.DeleteFunc(slices.Clone(r.streams), (*stream).missingKind)
+	return len(has) == 0 || slices.ContainsFunc(has, func(s *stream) bool { return s.read })
 }
 
 func (r *run) settled() bool {

@@ -3,6 +3,7 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -89,7 +90,7 @@ func (s *stream) missingKind() bool { return s.looked && s.version == "" }
 
 // settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. run.mu is held.
 func (s *stream) settled() bool {
-	return s.read || s.missingKind() || s.err != nil && stateOf(s.err) == sources.Denied
+	return s.read || s.missingKind() || isStatus(s.err, http.StatusForbidden)
 }
 
 // has reports whether the group of an earlier run is of an object of the stream, and returns which.
