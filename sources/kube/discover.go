@@ -76,10 +76,7 @@ func (r *run) found(versions map[string]string, err error) {
 		}
 		if s.version != version || !s.looked {
 			s.version, s.looked = version, true
-			select {
-			case s.news <- struct{}{}:
-			default:
-			}
+			s.tell()
 		}
 	}
 	r.wakeup.Notify()

@@ -11,6 +11,9 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
+// maxRetry bounds the time between two attempts.
+const maxRetry = 10 * time.Second
+
 // maxWait bounds what a server may ask for with Retry-After.
 const maxWait = 5 * time.Minute
 
@@ -54,9 +57,10 @@ type follower struct {
 	*run
 	*stream
 	retry    backoff.BackOff
-	listed   bool // the next thing to do is to watch
-	fresh    bool // the list is of just now
-	failures int  // in a row
+	listed   bool      // the next thing to do is to watch
+	fresh    bool      // the list is of just now
+	failures int       // in a row
+	at       time.Time // of the last list
 }
 
 // list reads everything, and believes it or not.
@@ -92,14 +96,22 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 		f.unsure = f.until
 	}
 	f.read, f.unkept = true, true
-	f.listed, f.fresh = true, true
+	f.listed, f.fresh, f.at = true, true, time.Now()
 	f.well()
 	return nil
 }
 
-// well notes that the server answers as it should. run.mu is held.
+// well notes that the server answers as it should. If it did not before, streams that wait to try again do so now. run.mu is held.
 func (f *follower) well() {
-	f.err, f.failures = nil, 0
+	f.failures = 0
+	if f.err != nil {
+		f.err = nil
+		for _, s := range f.streams {
+			if s.err != nil {
+				s.tell()
+			}
+		}
+	}
 	f.wakeup.Notify()
 }
 
@@ -192,6 +204,9 @@ func (f *follower) pause(ctx context.Context, err error) {
 	wait := f.retry.NextBackOff()
 	if said {
 		wait = max(wait, min(status.wait, maxWait))
+	}
+	if isExpired(err) && f.failures == 1 && time.Since(f.at) > maxRetry {
+		return // it is listed at once
 	}
 	if said && (status.code == http.StatusNotFound || status.code == http.StatusUnauthorized) {
 		f.relook(status.code == http.StatusUnauthorized)

@@ -111,7 +111,7 @@ func New(address string, settings Settings) (*Source, error) {
 		settings: settings, cluster: c, decode: decode, mapper: mapper, shown: addresses.Shown(address),
 		newBackOff: func() backoff.BackOff {
 			return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
-				backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
+				backoff.WithMaxInterval(maxRetry), backoff.WithMaxElapsedTime(0))
 		},
 		settle: 10 * time.Second, lookEvery: 30 * time.Second, watchFor: 5 * time.Minute, delay: 100 * time.Millisecond, pageSize: 500,
 	}, nil

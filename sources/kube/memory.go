@@ -16,6 +16,7 @@ type memory struct {
 	objects map[string]uint64 // by namespace/name, the resource version; 0 for one of an earlier run
 	missing map[string]bool   // of objects, those held that the last list did not have
 	seen    uint64            // the highest resource version that the server has named
+	whole   bool              // a list was taken in this run: objects are all that the server had at the version seen
 	until   time.Time         // before that, an object that is not listed is held
 	why     string            // why it is
 	older   time.Time         // since when lists are older than seen; zero if they are not
@@ -36,7 +37,7 @@ func (m *memory) judge(now time.Time, version uint64, listed map[string]uint64, 
 		}
 		m.hold(now.Add(hold), "the server went back in time, as after a restore")
 	}
-	m.older, m.seen = time.Time{}, version
+	m.older, m.seen, m.whole = time.Time{}, version, true
 	m.missing = make(map[string]bool)
 	for name := range m.objects {
 		if _, there := listed[name]; there {
@@ -54,12 +55,14 @@ func (m *memory) judge(now time.Time, version uint64, listed map[string]uint64, 
 	return gone, nil
 }
 
+// isOlder reports whether a list is of a time before something that was seen. An object that is new has to be of a later version than all
+// that was seen of a server whose objects are all known.
 func (m *memory) isOlder(version uint64, listed map[string]uint64) bool {
 	if version < m.seen {
 		return true
 	}
 	for name, v := range listed {
-		if v < m.objects[name] {
+		if before, known := m.objects[name]; v < before || m.whole && !known && v <= m.seen {
 			return true
 		}
 	}

@@ -44,7 +44,7 @@ func (k *kind) resource() string {
 type stream struct {
 	*kind
 	namespace string        // empty for all
-	news      chan struct{} // the server has the kind in another version, or no longer
+	news      chan struct{} // the server has the kind in another version, or no longer, or answers again
 
 	// guarded by run.mu
 	memory
@@ -59,6 +59,14 @@ func newStream(k *kind, namespace string) *stream {
 	return &stream{
 		kind: k, namespace: namespace, news: make(chan struct{}, 1),
 		memory: memory{objects: make(map[string]uint64), missing: make(map[string]bool)},
+	}
+}
+
+// tell has a stream that waits go on. It does not block.
+func (s *stream) tell() {
+	select {
+	case s.news <- struct{}{}:
+	default:
 	}
 }
 
