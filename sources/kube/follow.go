@@ -142,6 +142,7 @@ func (f *follower) watch(ctx context.Context, client *api, path string) error {
 	err := client.watch(ctx, path, f.selector, after, lasts, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		f.watching = true
 		f.well()
 	}, func(e event) error {
 		heard = true
@@ -149,11 +150,10 @@ func (f *follower) watch(ctx context.Context, client *api, path string) error {
 		return f.take(e)
 	})
 	f.mu.Lock()
-	held, until := len(f.missing), f.until
+	f.watching = false
+	holdEnded := len(f.missing) > 0 && !time.Now().Before(f.until)
 	f.mu.Unlock()
-	if isExpired(err) || errors.Is(err, errOlder) || held > 0 && !time.Now().Before(until) {
-		f.listed = false
-	}
+	f.listed = !holdEnded && !isExpired(err) && !errors.Is(err, errOlder)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return nil // it was silent; what it kept to itself comes with the next one

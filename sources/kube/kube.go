@@ -192,7 +192,7 @@ func parseAddress(address string, s Settings) (cluster, error) {
 		}
 		return cluster{kubeconfig: strings.TrimSuffix(path, "/"), context: u.Query().Get("context")}, nil
 	}
-	if strings.Trim(u.Path, "/") != "" && u.Query().Has("context") || u.Query().Has("context") {
+	if u.Query().Has("context") {
 		return cluster{}, fmt.Errorf("address: the parameter context is for a kubeconfig; a path to one begins with a third slash")
 	}
 	c := cluster{tls: s.TLS, tokenFile: s.TokenFile}

@@ -444,3 +444,20 @@ func TestNew(t *testing.T) {
 		require.NoError(t, err, address)
 	}
 }
+
+// TestAWatchOutweighsDiscovery: while a watch goes on, the kind is there, whatever the server says of its kinds.
+func TestAWatchOutweighsDiscovery(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	s := quick(t, server, Settings{Hold: time.Millisecond})
+	s.watchFor = time.Hour
+	r := start(t, server, s).synced()
+	put(server, "shop", "b", 1)
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	server.Unlist(entries)
+	server.Requests()
+	r.await("it has looked several times", func() bool { return server.Looks() > 5 })
+	put(server, "shop", "c", 1)
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c")
+	require.Empty(t, r.table.went())
+}

@@ -48,11 +48,12 @@ type stream struct {
 
 	// guarded by run.mu
 	memory
-	version string    // which the server has; empty if it has none, or nobody has looked
-	looked  bool      // somebody has
-	read    bool      // it was listed in this run
-	unsure  time.Time // until then, what was listed first in this run may lack something that is held
-	err     error     // of the last attempt; nil if it was well
+	version  string    // which the server has; empty if it has none, or nobody has looked
+	looked   bool      // somebody has
+	watching bool      // the server has accepted a watch
+	read     bool      // it was listed in this run
+	unsure   time.Time // until then, what was listed first in this run may lack something that is held
+	err      error     // of the last attempt; nil if it was well
 }
 
 func newStream(k *kind, namespace string) *stream {
