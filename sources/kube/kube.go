@@ -131,6 +131,7 @@ func (s *Settings) complete() error {
 	if _, err := labels.Parse(s.LabelSelector); err != nil {
 		return fmt.Errorf("labelSelector: %w", err)
 	}
+	s.Kinds = slices.Clone(s.Kinds) // those given are the configuration's
 	for i, name := range s.Kinds {
 		if name == NoKinds && len(s.Kinds) == 1 {
 			continue
