@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -93,12 +96,12 @@ func (c *kubeWorld) during(t *testing.T, what string, do func()) {
 	t.Logf("%s: %v, and istiod had everything at %d looks", what, time.Since(began).Round(10*time.Millisecond), w.stop(t))
 }
 
-// says waits until the status of tributary contains a text.
+// says waits until the status of tributary matches a pattern.
 func (c *kubeWorld) says(t *testing.T, want string) {
 	t.Helper()
 	began := time.Now()
 	c.tributary.WaitFor(t, kubeTime, func() error {
-		if status := c.tributary.Ask(t, "status"); !strings.Contains(status, want) {
+		if status := c.tributary.Ask(t, "status"); !regexp.MustCompile(want).MatchString(status) {
 			return fmt.Errorf("no %q in:\n%s", want, status)
 		}
 		return nil
@@ -141,7 +144,9 @@ func TestKubeTroubles(t *testing.T) {
 	t.Parallel()
 	const hold = 10 * time.Second
 	c := startCluster(t, map[string]any{"hold": hold.String()})
-	rule := func(name string) fixture.Key { return fixture.Key{Kind: "VirtualService", Namespace: "shop", Name: name} }
+	rule := func(name string) fixture.Key {
+		return fixture.Key{Kind: "VirtualService", Namespace: "shop", Name: name}
+	}
 	c.apply(t, "rules come", virtualService("one", "v1.mesh.internal")+"---\n"+virtualService("two", "v1.mesh.internal"))
 
 	// Rights go, but for those of one kind. They are asked for when watches end, as at the restart of an API server.
@@ -149,7 +154,7 @@ func TestKubeTroubles(t *testing.T) {
 		c.Grant(t, "", `[{apiGroups: [networking.istio.io], resources: [serviceentries], verbs: [get, list, watch]}]`)
 		c.API.Kill()
 		c.Restart(t)
-		c.says(t, "virtualservices")
+		c.says(t, "no right to list and watch [^:;]*virtualservices.networking.istio.io")
 		c.Delete(t, "networking.istio.io/v1", rule("two"))
 		c.apply(t, "a kind with rights changes", serviceEntry("other", 80))
 		time.Sleep(hold) // Nothing may happen in this time.
@@ -202,4 +207,98 @@ func TestKubeTroubles(t *testing.T) {
 	c.apply(t, "a change after that", virtualService("one", "v2.mesh.internal"))
 	c.tributary.Ask(t, "guard", "release", "cluster")
 	c.lacks(t, "what is not made again goes when it is released", rule("three"))
+}
+
+// kubeBackend is a backend that answers with its name, at an address of this machine.
+func kubeBackend(t *testing.T, name, address string) (port int) {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	require.NoError(t, err)
+	s := &httptest.Server{Listener: l, Config: &http.Server{ //nolint:gosec // a test's
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }),
+	}}
+	s.Start()
+	t.Cleanup(s.Close)
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// kubeService is a Service with HTTP on a port.
+func kubeService(port int, more string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: reviews, namespace: shop}
+spec: {type: LoadBalancer, ports: [{name: http, port: %d}]}
+%s---
+`, port, more)
+}
+
+// kubeSlice is a slice of that Service with an endpoint.
+func kubeSlice(name, address string, port int, conditions string) string {
+	return fmt.Sprintf(`apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %s, namespace: shop, labels: {kubernetes.io/service-name: reviews}}
+addressType: IPv4
+ports: [{name: http, port: %d}]
+endpoints: [{addresses: [%q], zone: a, conditions: {%s}}]
+---
+`, name, port, address, conditions)
+}
+
+// TestKubeServices shows that the Services of two clusters, one of them by its slices and one by its load balancers, are one host for an
+// Envoy that tributary alone serves, and that a rule of a cluster is followed.
+func TestKubeServices(t *testing.T) {
+	t.Parallel()
+	const host = "reviews.shop.svc.cluster.local"
+	outside := fixture.Outside(t) // Slices may not have loopback addresses.
+	port := fixture.FreePort(t)
+	one, two := kubeBackend(t, "one", outside+":0"), kubeBackend(t, "two", outside+":0")
+	kubeBackend(t, "three", fmt.Sprint("127.0.0.2:", port))
+	pods, balanced := fixture.StartKube(t, "istio"), fixture.NewKube(t)
+	for _, k := range []*fixture.Kube{pods, balanced} {
+		k.Grant(t, "shop", readIstio)
+	}
+	source := func(k *fixture.Kube, name, endpoints string) fixture.ConfigSource {
+		return k.Source(name).With("namespaces", []string{"shop"}).With("merge", "endpoints").With("guard", "off").
+			With("services", map[string]any{"endpoints": endpoints, "region": "eu"})
+	}
+	const ready, draining, gone = "ready: true", "ready: false, serving: true, terminating: true", "ready: false, serving: false"
+	pods.Apply(t, kubeService(port, "")+kubeSlice("a", outside, one, ready))
+	tributary := fixture.StartTributary(t, source(pods, "pods", "pods"), source(balanced, "balanced", "loadBalancer"))
+	tributary.AwaitReady(t)
+	envoy := fixture.StartEnvoy(t, tributary.XDS)
+	answers := func(what string, names ...string) {
+		t.Helper()
+		began := time.Now()
+		envoy.WaitFor(t, kubeTime, func() error { return answeredByAll(t, port, host, names) })
+		t.Logf("%s: after %v", what, time.Since(began).Round(10*time.Millisecond))
+	}
+	answers("at first", "one")
+	pods.Apply(t, kubeSlice("a", outside, two, ready))
+	answers("another endpoint", "two")
+	pods.Apply(t, kubeSlice("a", outside, two, draining))
+	pods.Apply(t, kubeSlice("b", outside, one, ready))
+	answers("the first endpoint ends, a second slice has another", "one")
+	pods.Apply(t, kubeSlice("b", outside, one, gone))
+	answers("the second is not ready, the first still serves", "two")
+
+	balanced.Apply(t, kubeService(port, "status: {loadBalancer: {ingress: [{ip: 127.0.0.2}]}}\n"))
+	answers("the other cluster has the Service", "two", "three")
+	pods.Delete(t, "v1", fixture.Key{Kind: "Service", Namespace: "shop", Name: "reviews"})
+	answers("the first cluster has it no more", "three")
+	pods.Apply(t, kubeService(port, ""))
+	answers("it is back", "two", "three")
+	pods.API.Kill()
+	answers("the first cluster is away", "two", "three")
+	pods.Restart(t)
+	pods.Apply(t, kubeSlice("b", outside, one, ready))
+	answers("it is back, with a change", "one", "three")
+
+	pods.Apply(t, fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: reviews, namespace: shop}
+spec: {hosts: [%s], http: [{directResponse: {status: 200, body: {string: rule}}}]}
+`, host))
+	answers("a rule", "rule")
+	pods.Delete(t, "networking.istio.io/v1", fixture.Key{Kind: "VirtualService", Namespace: "shop", Name: "reviews"})
+	answers("the rule goes", "one", "three")
 }
