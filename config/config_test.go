@@ -143,8 +143,8 @@ configSources:
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul?kind=dubbo and consul-kv and zookeeper " +
-					"and nacos?kind=dubbo and nacos?kind=services and eureka and k8s and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, " +
-					"followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
+					"and nacos?kind=dubbo and nacos?kind=services and eureka and k8s and xds; known here: address, defaultNamespace, domainSuffix, " +
+					"emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
 					"rescanInterval, transform, unknownFields, validation",
 			},
 		},

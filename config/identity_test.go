@@ -81,7 +81,16 @@ func TestIdentity(t *testing.T) {
 		{
 			"address: 'k8s:///etc/kubeconfig'",
 			[]string{"unknownFields: warn", "domainSuffix: cluster.local", "hold: 1m", "partialStart: true"},
-			[]string{"unknownFields: error", "namespaces: [a]", "kinds: [VirtualService]", "labelSelector: a=b", "revision: blue", "domainSuffix: b.c"},
+			[]string{
+				"unknownFields: error", "namespaces: [a]", "kinds: [VirtualService]", "labelSelector: a=b", "revision: blue", "domainSuffix: b.c",
+				"services: {}", "derive: {}",
+			},
+			nil,
+		},
+		{
+			"address: 'k8s://a:1', services: {}",
+			[]string{"hold: 1m", "tokenFile: t", "tlsSettings: {mode: SIMPLE}"},
+			[]string{"kinds: [none]"},
 			nil,
 		},
 		{

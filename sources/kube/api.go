@@ -28,6 +28,7 @@ type api struct {
 func (a *api) close() { utilnet.CloseIdleConnectionsFor(a.client.Transport) }
 
 const (
+	askTimeout   = 30 * time.Second
 	listTimeout  = 2 * time.Minute  // of one page
 	watchGrace   = 10 * time.Second // for the server to end a watch
 	maxObject    = 64 << 20         // bytes of one object; etcd takes some 1.5 MiB
@@ -122,7 +123,7 @@ func (a *api) get(ctx context.Context, path string, to any) error {
 }
 
 func (a *api) exchange(ctx context.Context, method, path string, content io.Reader, to any) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	res, err := a.do(ctx, method, path, nil, content)
 	if err != nil {

@@ -68,6 +68,9 @@ func (r *run) found(versions map[string]string, err error) {
 			break
 		}
 		version := versions[s.resource()]
+		if version == "" && s.watching {
+			continue // it contradicts itself
+		}
 		for _, key := range s.setAbsent(now, version == "", r.settings.Hold) {
 			s.use.drop(key)
 		}

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-
-	"tributary/sources/registry"
 )
 
 // maxRetry bounds the time between two attempts.
@@ -105,6 +103,7 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 
 // well notes that the server answers as it should. If it did not before, streams that wait to try again do so now. run.mu is held.
 func (f *follower) well() {
+	f.failures = 0
 	if f.err != nil {
 		f.err = nil
 		for _, s := range f.streams {
@@ -143,19 +142,18 @@ func (f *follower) watch(ctx context.Context, client *api, path string) error {
 	err := client.watch(ctx, path, f.selector, after, lasts, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		f.watching = true
 		f.well()
 	}, func(e event) error {
 		heard = true
 		f.retry.Reset()
-		f.failures = 0
 		return f.take(e)
 	})
 	f.mu.Lock()
-	held, until := len(f.missing), f.until
+	f.watching = false
+	holdEnded := len(f.missing) > 0 && !time.Now().Before(f.until)
 	f.mu.Unlock()
-	if isExpired(err) || errors.Is(err, errOlder) || held > 0 && !time.Now().Before(until) {
-		f.listed = false
-	}
+	f.listed = !holdEnded && !isExpired(err) && !errors.Is(err, errOlder)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return nil // it was silent; what it kept to itself comes with the next one
@@ -199,7 +197,7 @@ func (f *follower) take(e event) error {
 	return nil
 }
 
-// pause notes an error and waits. One connection that ends is no news.
+// pause notes an error and waits. One connection that ends, or one watch that expires, is no news.
 func (f *follower) pause(ctx context.Context, err error) {
 	f.failures++
 	status, said := errors.AsType[*statusError](err)
@@ -207,16 +205,13 @@ func (f *follower) pause(ctx context.Context, err error) {
 	if said {
 		wait = max(wait, min(status.wait, maxWait))
 	}
-	if isExpired(err) {
-		if time.Since(f.at) < maxRetry { // it does so again and again
-			registry.Sleep(ctx, wait)
-		}
-		return
+	if isExpired(err) && f.failures == 1 && time.Since(f.at) > maxRetry {
+		return // it is listed at once
 	}
 	if said && (status.code == http.StatusNotFound || status.code == http.StatusUnauthorized) {
 		f.relook(status.code == http.StatusUnauthorized)
 	}
-	if said || f.failures > 1 {
+	if said && !isExpired(err) || f.failures > 1 {
 		f.mu.Lock()
 		f.err = err
 		f.mu.Unlock()

@@ -131,6 +131,7 @@ func (s *Settings) complete() error {
 	if _, err := labels.Parse(s.LabelSelector); err != nil {
 		return fmt.Errorf("labelSelector: %w", err)
 	}
+	s.Kinds = slices.Clone(s.Kinds) // those given are the configuration's
 	for i, name := range s.Kinds {
 		if name == NoKinds && len(s.Kinds) == 1 {
 			continue
@@ -192,7 +193,7 @@ func parseAddress(address string, s Settings) (cluster, error) {
 		}
 		return cluster{kubeconfig: strings.TrimSuffix(path, "/"), context: u.Query().Get("context")}, nil
 	}
-	if strings.Trim(u.Path, "/") != "" && u.Query().Has("context") || u.Query().Has("context") {
+	if u.Query().Has("context") {
 		return cluster{}, fmt.Errorf("address: the parameter context is for a kubeconfig; a path to one begins with a third slash")
 	}
 	c := cluster{tls: s.TLS, tokenFile: s.TokenFile}

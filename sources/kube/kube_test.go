@@ -230,7 +230,8 @@ func TestARestoredCluster(t *testing.T) {
 	put(server, "shop", "b", 1)
 	server.Delete(entries, "shop", "b")
 	r.serves("ServiceEntry shop/a", "ServiceEntry shop/c")
-	require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "k", Source: quick(t, server, Settings{Hold: time.Hour}), Guard: guard.Settings{Off: true}}))
+	again := quick(t, server, Settings{Hold: time.Hour})
+	require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "k", Source: again, Guard: guard.Settings{Off: true}}))
 	r.says(sources.Degraded, "1 object is held until ")
 	require.NotContains(t, r.table.went(), resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c"})
 	put(server, "shop", "c", 1)
@@ -310,7 +311,8 @@ func TestServices(t *testing.T) {
 		for _, a := range addresses {
 			endpoints = append(endpoints, map[string]any{"addresses": []string{a}, "nodeName": "n"})
 		}
-		server.Put("endpointslices.discovery.k8s.io", "shop", name, map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "web"}},
+		labels := map[string]string{"kubernetes.io/service-name": "web"}
+		server.Put("endpointslices.discovery.k8s.io", "shop", name, map[string]any{"labels": labels},
 			map[string]any{"addressType": "IPv4", "endpoints": endpoints, "ports": []any{map[string]any{"name": "http", "port": 8080}}})
 	}
 	slice("web-1", "10.0.0.1")
@@ -367,13 +369,14 @@ func TestRights(t *testing.T) {
 	lacks, roles, err = s.Rights(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "no right to list and watch "+virtuals+" in the cluster", lacks)
-	require.Contains(t, roles, "kind: ClusterRole\nmetadata:\n  name: tributary-read\nrules:\n- apiGroups:\n  - networking.istio.io\n  resources:\n"+
-		"  - serviceentries\n  - virtualservices\n  verbs:\n  - list\n  - watch\n---\n")
+	require.Contains(t, roles, "kind: ClusterRole\nmetadata:\n  name: tributary-read\nrules:\n- apiGroups:\n  - networking.istio.io\n"+
+		"  resources:\n  - serviceentries\n  - virtualservices\n  verbs:\n  - list\n  - watch\n---\n")
 	require.Contains(t, roles, "kind: ClusterRoleBinding")
 	require.Contains(t, roles, "kind: User\n  name: NAME\n")
 	lacks, roles, err = quick(t, server, Settings{Namespaces: []string{"shop", "bank"}}).Rights(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "no right to list and watch "+virtuals+" in namespace bank; no right to list and watch "+virtuals+" in namespace shop", lacks)
+	require.Equal(t, "no right to list and watch "+virtuals+" in namespace bank; no right to list and watch "+virtuals+" in namespace shop",
+		lacks)
 	require.Contains(t, roles, "kind: Role\nmetadata:\n  name: tributary-read\n  namespace: shop\n")
 }
 
@@ -440,4 +443,21 @@ func TestNew(t *testing.T) {
 		_, err := New(address, Settings{Kinds: []string{NoKinds}})
 		require.NoError(t, err, address)
 	}
+}
+
+// TestAWatchOutweighsDiscovery: while a watch goes on, the kind is there, whatever the server says of its kinds.
+func TestAWatchOutweighsDiscovery(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	s := quick(t, server, Settings{Hold: time.Millisecond})
+	s.watchFor = time.Hour
+	r := start(t, server, s).synced()
+	put(server, "shop", "b", 1)
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	server.Unlist(entries)
+	server.Requests()
+	r.await("it has looked several times", func() bool { return server.Looks() > 5 })
+	put(server, "shop", "c", 1)
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c")
+	require.Empty(t, r.table.went())
 }

@@ -3,6 +3,7 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -50,9 +51,7 @@ func (m *memory) judge(now time.Time, version uint64, listed map[string]uint64, 
 		gone = append(gone, name)
 		delete(m.objects, name)
 	}
-	for name, v := range listed {
-		m.objects[name] = v
-	}
+	maps.Copy(m.objects, listed)
 	return gone, nil
 }
 

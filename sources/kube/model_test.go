@@ -19,9 +19,18 @@ import (
 // TestModel makes random changes and faults. Nothing goes that was not deleted; in the end what is served is what the cluster has.
 func TestModel(t *testing.T) {
 	faults := []kubetest.Fault{
-		{Status: http.StatusForbidden}, {Status: http.StatusUnauthorized}, {Status: http.StatusNotFound}, {Status: http.StatusGone},
-		{Status: http.StatusInternalServerError}, {Status: http.StatusForbidden, NotTheWatch: true}, {Partial: true, GoneEvent: true},
-		{NoContinue: true, GoneEvent: true}, {GoneEvent: true}, {Silent: true}, {Behind: 4, GoneEvent: true}, {Behind: 2},
+		{Status: http.StatusForbidden},
+		{Status: http.StatusUnauthorized},
+		{Status: http.StatusNotFound},
+		{Status: http.StatusGone},
+		{Status: http.StatusInternalServerError},
+		{Status: http.StatusForbidden, NotTheWatch: true},
+		{Partial: true, GoneEvent: true},
+		{NoContinue: true, GoneEvent: true},
+		{GoneEvent: true},
+		{Silent: true},
+		{Behind: 4, GoneEvent: true},
+		{Behind: 2},
 	}
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -137,9 +137,6 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 		}
 		r.started = true
 	}
-	if !r.synced && slices.ContainsFunc(r.streams, func(s *stream) bool { return s.read || s.missingKind() }) {
-		r.synced, b.Synced = true, true
-	}
 	for _, group := range slices.Sorted(maps.Keys(r.pending)) {
 		b.Contents = append(b.Contents, r.pending[group])
 	}
@@ -153,8 +150,10 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 	r.keep()
 	b.Health = r.health()
 	for i := range b.Contents {
-		b.Contents[i].Explained = b.Health.State == sources.Healthy
+		b.Contents[i].Explained = r.synced && b.Health.State == sources.Healthy
 	}
+	b.Synced = !r.synced && r.anyRead()
+	r.synced = r.synced || b.Synced
 	b.Next = registry.Wait(r.next(now), now)
 	return b
 }
@@ -167,6 +166,12 @@ func (r *run) next(now time.Time) (at time.Time) {
 		}
 	}
 	return at
+}
+
+// anyRead reports whether something was read, or there is nothing to read.
+func (r *run) anyRead() bool {
+	has := slices.DeleteFunc(slices.Clone(r.streams), (*stream).missingKind)
+	return len(has) == 0 || slices.ContainsFunc(has, func(s *stream) bool { return s.read })
 }
 
 func (r *run) settled() bool {

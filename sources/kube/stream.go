@@ -3,6 +3,7 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -47,11 +48,12 @@ type stream struct {
 
 	// guarded by run.mu
 	memory
-	version string    // which the server has; empty if it has none, or nobody has looked
-	looked  bool      // somebody has
-	read    bool      // it was listed in this run
-	unsure  time.Time // until then, what was listed first in this run may lack something that is held
-	err     error     // of the last attempt; nil if it was well
+	version  string    // which the server has; empty if it has none, or nobody has looked
+	looked   bool      // somebody has
+	watching bool      // the server has accepted a watch
+	read     bool      // it was listed in this run
+	unsure   time.Time // until then, what was listed first in this run may lack something that is held
+	err      error     // of the last attempt; nil if it was well
 }
 
 func newStream(k *kind, namespace string) *stream {
@@ -97,7 +99,7 @@ func (s *stream) missingKind() bool { return s.looked && s.version == "" }
 
 // settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. run.mu is held.
 func (s *stream) settled() bool {
-	return s.read || s.missingKind() || s.err != nil && stateOf(s.err) == sources.Denied
+	return s.read || s.missingKind() || isStatus(s.err, http.StatusForbidden)
 }
 
 // has reports whether the group of an earlier run is of an object of the stream, and returns which.

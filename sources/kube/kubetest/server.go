@@ -42,9 +42,8 @@ type Server struct {
 	changed  chan struct{}
 	cut      chan struct{} // closed to end all watches
 	faults   map[string]Fault
+	unlisted string
 	down     bool
-	lists    int
-	watches  int
 	requests []string
 }
 
@@ -150,6 +149,25 @@ func (s *Server) Serve(resource, api string) {
 	}
 	s.mu.Unlock()
 	s.Cut()
+}
+
+// Unlist hides a resource from those who ask which there are; it is served on.
+func (s *Server) Unlist(resource string) {
+	s.mu.Lock()
+	s.unlisted = resource
+	s.mu.Unlock()
+}
+
+// Looks counts how often somebody asked which resources there are since Requests was called.
+func (s *Server) Looks() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.requests {
+		if strings.Count(r, "/") == 3 {
+			n++
+		}
+	}
+	return n
 }
 
 // Fault sets what a resource does; the zero Fault answers as it should. Watches end.
@@ -279,7 +297,7 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Denied are the resources that reviews of rights find denied, of which faults have status 403.
+// review answers whether there is a right: not to a resource whose fault is the status 403.
 func (s *Server) review(w http.ResponseWriter, req *http.Request) {
 	var r struct {
 		Spec struct {
@@ -320,7 +338,7 @@ func (s *Server) resources(w http.ResponseWriter, group, version string) {
 	var all []any
 	s.mu.Lock()
 	for resource, api := range s.served {
-		if strings.HasPrefix(api, group+"/"+version+"/") {
+		if strings.HasPrefix(api, group+"/"+version+"/") && resource != s.unlisted {
 			plural, _, _ := strings.Cut(resource, ".")
 			all = append(all, map[string]any{"name": plural})
 		}
@@ -344,7 +362,6 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 	q := req.URL.Query()
 	from, version, token := 0, 0, q.Get("continue")
 	s.mu.Lock()
-	s.lists++
 	now := maps.Clone(s.objects[resource])
 	version = s.version
 	wanted := version - fault.Behind
@@ -400,7 +417,6 @@ func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, names
 	s.mu.Lock()
 	expired := after < s.oldest
 	cut := s.cut
-	s.watches++
 	s.mu.Unlock()
 	if expired && !fault.GoneEvent {
 		fail(w, http.StatusGone, "Expired", "too old resource version")
