@@ -42,7 +42,7 @@ func startCluster(t *testing.T, options map[string]any) *kubeWorld {
 	t.Helper()
 	c := &kubeWorld{Kube: fixture.StartKube(t, "istio"), objects: fixture.Objects{}}
 	c.Grant(t, "", readIstio)
-	c.Kube.Apply(t, serviceEntry("kept", 80))
+	c.Apply(t, serviceEntry("kept", 80))
 	source := c.Source("cluster")
 	source.Options = options
 	c.tributary = fixture.StartTributary(t, source)
@@ -149,9 +149,10 @@ func TestKubeTroubles(t *testing.T) {
 	}
 	c.apply(t, "rules come", virtualService("one", "v1.mesh.internal")+"---\n"+virtualService("two", "v1.mesh.internal"))
 
-	// Rights go, but for those of one kind. They are asked for when watches end, as at the restart of an API server.
+	// Rights go, but for those of one kind. Watches that run go on; at the restart of the API server they end.
+	c.Grant(t, "", `[{apiGroups: [networking.istio.io], resources: [serviceentries], verbs: [get, list, watch]}]`)
+	c.apply(t, "a watch goes on without the right", virtualService("two", "v2.mesh.internal"))
 	c.during(t, "without rights", func() {
-		c.Grant(t, "", `[{apiGroups: [networking.istio.io], resources: [serviceentries], verbs: [get, list, watch]}]`)
 		c.API.Kill()
 		c.Restart(t)
 		c.says(t, "no right to list and watch [^:;]*virtualservices.networking.istio.io")
