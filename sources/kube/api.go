@@ -117,11 +117,7 @@ func statusOf(text []byte) *statusError {
 	return &statusError{s.Code, s.Reason, s.Message, time.Duration(s.Details.RetryAfterSeconds) * time.Second}
 }
 
-// get reads an answer that is one value.
-func (a *api) get(ctx context.Context, path string, to any) error {
-	return a.exchange(ctx, http.MethodGet, path, nil, to)
-}
-
+// exchange reads an answer that is one value.
 func (a *api) exchange(ctx context.Context, method, path string, content io.Reader, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

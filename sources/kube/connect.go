@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -34,6 +33,9 @@ func (c cluster) config() (*rest.Config, error) {
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	if config.ExecProvider != nil {
+		config.ExecProvider.StdinUnavailable = true // nobody is there to answer
 	}
 	return config, nil
 }
@@ -77,5 +79,5 @@ func (c cluster) connect() (*api, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client of %s: %w", base.Host, err)
 	}
-	return &api{client: client, base: (&url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimSuffix(base.Path, "/")}).String()}, nil
+	return &api{client: client, base: strings.TrimSuffix(base.String(), "/")}, nil
 }

@@ -103,7 +103,7 @@ func lookAt(ctx context.Context, client *api, kinds []*kind) (map[string]string,
 	}
 	if len(groups) == 0 { // to know that the server is there
 		var version struct{}
-		return versions, client.get(ctx, "/version", &version)
+		return versions, client.exchange(ctx, http.MethodGet, "/version", nil, &version)
 	}
 	return versions, nil
 }
@@ -115,7 +115,7 @@ func lookInto(ctx context.Context, client *api, group string, wanted []*kind, ve
 		PreferredVersion named
 	}
 	path := "/apis/" + group
-	if err := client.get(ctx, path, &served); err != nil {
+	if err := client.exchange(ctx, http.MethodGet, path, nil, &served); err != nil {
 		return unlessMissing(err)
 	}
 	for _, v := range append([]named{served.PreferredVersion}, served.Versions...) {
@@ -123,7 +123,7 @@ func lookInto(ctx context.Context, client *api, group string, wanted []*kind, ve
 			continue
 		}
 		var list struct{ Resources []struct{ Name string } }
-		if err := client.get(ctx, path+"/"+v.Version, &list); unlessMissing(err) != nil {
+		if err := client.exchange(ctx, http.MethodGet, path+"/"+v.Version, nil, &list); unlessMissing(err) != nil {
 			return err
 		}
 		for _, k := range wanted {

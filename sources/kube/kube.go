@@ -21,7 +21,6 @@ import (
 
 	"tributary/adsc"
 	addresses "tributary/internal/address"
-	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/derive"
@@ -138,23 +137,13 @@ func (s *Settings) complete() error {
 		}
 		schema, known := resource.SchemaByName(name)
 		if !known || schema.Bare {
-			return fmt.Errorf("kinds: unknown kind %q%s; want kinds of Istio that are objects in a cluster, or %s alone", name,
-				words.Meant(name, kindNames()), NoKinds)
+			return fmt.Errorf("kinds: unknown kind %q; want kinds of Istio that are objects in a cluster, or %s alone", name, NoKinds)
 		}
 		s.Kinds[i] = string(schema.Kind)
 	}
 	s.UnknownFields = cmp.Or(s.UnknownFields, "warn")
 	s.DomainSuffix = cmp.Or(s.DomainSuffix, "cluster.local")
 	return registry.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour)
-}
-
-func kindNames() (names []string) {
-	for _, s := range resource.Schemas() {
-		if !s.Bare {
-			names = append(names, string(s.Kind))
-		}
-	}
-	return names
 }
 
 // cluster says where a cluster is, and how to log in.

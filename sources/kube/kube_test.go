@@ -403,6 +403,34 @@ func TestKubeconfig(t *testing.T) {
 	r.synced().serves("ServiceEntry shop/a")
 }
 
+// TestTokens has a program give the token, and the server want another one later.
+func TestTokens(t *testing.T) {
+	server, dir := kubetest.StartTLS(t, istio()), t.TempDir()
+	put(server, "shop", "a", 1)
+	server.Require("one")
+	token := func(value string) {
+		text := `{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "` + value + `"}}`
+		require.NoError(t, os.WriteFile(dir+"/token", []byte(text), 0o600))
+	}
+	token("one")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {insecure-skip-tls-verify: true, server: 'https://" +
+		server.Host() + "'}}]\nusers: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: ['" + dir + "/token'], " +
+		"interactiveMode: Never}}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	require.NoError(t, os.WriteFile(dir+"/kubeconfig", []byte(text), 0o600))
+	s, err := New("k8s://"+dir+"/kubeconfig", Settings{})
+	require.NoError(t, err)
+	q := quick(t, server, Settings{})
+	s.newBackOff, s.lookEvery, s.delay = q.newBackOff, q.lookEvery, q.delay
+	r := start(t, server, s).synced()
+	r.serves("ServiceEntry shop/a")
+	server.Require("two")
+	put(server, "shop", "b", 1)
+	r.says(sources.Denied, "401 Unauthorized: Unauthorized")
+	token("two")
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	r.says(sources.Healthy, "")
+}
+
 func TestNew(t *testing.T) {
 	for address, want := range map[string]string{
 		"k8s://me:secret@h":            "address: it has no user; name a file with a token with tokenFile, or a kubeconfig",

@@ -43,6 +43,7 @@ type Server struct {
 	cut      chan struct{} // closed to end all watches
 	faults   map[string]Fault
 	unlisted string
+	token    string
 	down     bool
 	requests []string
 }
@@ -61,12 +62,22 @@ type Fault struct {
 }
 
 // Start starts a server that has resources, such as "virtualservices.networking.istio.io": "networking.istio.io/v1/VirtualService".
-func Start(t testing.TB, served map[string]string) *Server {
+func Start(t testing.TB, served map[string]string) *Server { return start(t, served, false) }
+
+// StartTLS starts one with a certificate of its own: without TLS nobody sends a token.
+func StartTLS(t testing.TB, served map[string]string) *Server { return start(t, served, true) }
+
+func start(t testing.TB, served map[string]string, secure bool) *Server {
 	s := &Server{
 		version: 100, served: maps.Clone(served), objects: make(map[string]map[string]Object), changed: make(chan struct{}),
 		cut: make(chan struct{}), faults: make(map[string]Fault),
 	}
-	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	if secure {
+		s.http.StartTLS()
+	} else {
+		s.http.Start()
+	}
 	t.Cleanup(func() {
 		s.Cut()
 		s.http.CloseClientConnections()
@@ -76,7 +87,7 @@ func Start(t testing.TB, served map[string]string) *Server {
 }
 
 // Host is host:port of the server.
-func (s *Server) Host() string { return strings.TrimPrefix(s.http.URL, "http://") }
+func (s *Server) Host() string { return s.http.Listener.Addr().String() }
 
 // Put makes an object or changes it.
 func (s *Server) Put(resource, namespace, name string, metadata, content map[string]any) {
@@ -147,6 +158,14 @@ func (s *Server) Serve(resource, api string) {
 		delete(s.served, resource)
 		delete(s.objects, resource)
 	}
+	s.mu.Unlock()
+	s.Cut()
+}
+
+// Require has the server refuse whoever has another token. Watches end.
+func (s *Server) Require(token string) {
+	s.mu.Lock()
+	s.token = token
 	s.mu.Unlock()
 	s.Cut()
 }
@@ -250,8 +269,12 @@ func (s *Server) Requests() []string {
 func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, req.URL.RequestURI())
-	down := s.down
+	down, denied := s.down, s.token != "" && req.Header.Get("Authorization") != "Bearer "+s.token
 	s.mu.Unlock()
+	if denied {
+		fail(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+		return
+	}
 	if down {
 		panic(http.ErrAbortHandler)
 	}
