@@ -50,7 +50,7 @@ const typeExternalName = "ExternalName"
 // Map returns the ServiceEntries of a Service. An error says why there is none, though it is exported.
 func (m *Mapper) Map(in Input) (out Output, err error) {
 	s, meta := in.Service, in.Service.Meta
-	exportTo := strings.FieldsFunc(meta.Annotations["networking.istio.io/exportTo"], func(r rune) bool { return r == ',' || r == ' ' })
+	exportTo := strings.FieldsFunc(meta.Annotations.ExportTo, func(r rune) bool { return r == ',' || r == ' ' })
 	if slices.Contains(exportTo, "~") || m.o.Export == ExportServiceExports && !in.Exported {
 		return out, nil
 	}

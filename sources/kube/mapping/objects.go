@@ -1,13 +1,24 @@
 package mapping
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // Meta is what the mapping reads of an object's metadata.
 type Meta struct {
-	Namespace   string            `json:"namespace"`
-	Name        string            `json:"name"`
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Labels    struct {
+		Service  string  `json:"kubernetes.io/service-name"`
+		Region   string  `json:"topology.kubernetes.io/region"`
+		Zone     string  `json:"topology.kubernetes.io/zone"`
+		Subzone  string  `json:"topology.istio.io/subzone"`
+		Excluded *string `json:"node.kubernetes.io/exclude-from-external-load-balancers"`
+	} `json:"labels"`
+	Annotations struct {
+		ExportTo string `json:"networking.istio.io/exportTo"`
+	} `json:"annotations"`
 }
 
 // Service is what the mapping reads of a Service (v1).
@@ -66,7 +77,7 @@ type Endpoint struct {
 }
 
 // Service returns the name of the Service of a slice, in the slice's namespace; empty if it has none.
-func (s *Slice) Service() string { return s.Meta.Labels["kubernetes.io/service-name"] }
+func (s *Slice) Service() string { return s.Meta.Labels.Service }
 
 // Node is what the mapping reads of a Node (v1).
 type Node struct {
@@ -79,12 +90,11 @@ type Node struct {
 
 // callable reports whether load balancers outside the cluster send requests to a node.
 func (n *Node) callable() bool {
-	_, excluded := n.Meta.Labels["node.kubernetes.io/exclude-from-external-load-balancers"]
 	ready := false
 	for _, c := range n.Status.Conditions {
 		ready = ready || c.Type == "Ready" && c.Status == "True"
 	}
-	return ready && !excluded
+	return ready && n.Meta.Labels.Excluded == nil
 }
 
 // address returns the first external address of a node, else the first internal one.
@@ -101,14 +111,10 @@ func (n *Node) address() string {
 
 // locality returns region/zone/subzone, up to the first that is unknown. A node's labels come before region and zone.
 func (n *Node) locality(region, zone string) string {
-	parts := []string{region, zone, ""}
+	subzone := ""
 	if n != nil {
-		for i, key := range []string{"topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"} {
-			if value := n.Meta.Labels[key]; value != "" {
-				parts[i] = value
-			}
-		}
+		region, zone, subzone = cmp.Or(n.Meta.Labels.Region, region), cmp.Or(n.Meta.Labels.Zone, zone), n.Meta.Labels.Subzone
 	}
-	known, _, _ := strings.Cut("/"+strings.Join(parts, "/")+"/", "//")
+	known, _, _ := strings.Cut("/"+region+"/"+zone+"/"+subzone+"/", "//")
 	return strings.Trim(known, "/")
 }
