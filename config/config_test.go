@@ -143,8 +143,8 @@ configSources:
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul?kind=dubbo and consul-kv and zookeeper " +
-					"and nacos?kind=dubbo and nacos?kind=services and eureka and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, " +
-					"followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
+					"and nacos?kind=dubbo and nacos?kind=services and eureka and k8s and xds; known here: address, defaultNamespace, domainSuffix, " +
+					"emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
 					"rescanInterval, transform, unknownFields, validation",
 			},
 		},
@@ -192,7 +192,7 @@ configSources:
 			"configSources:\n- address: nfs:///a\n- address: /etc/rules\n- address: 'fs://'\n",
 			[]string{
 				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs" (did you mean fs?); known: consul, consul+https, consul-kv, ` +
-					`consul-kv+https, zookeeper, nacos, eureka, eureka+https, fs, xds`,
+					`consul-kv+https, zookeeper, nacos, eureka, eureka+https, k8s, fs, xds`,
 				`t.yaml:3:12: configSources[1].address: want SCHEME://…, got "/etc/rules"; a directory is written fs:///dir`,
 				`t.yaml:4:12: configSources[2].address: nothing after "fs://"`,
 			},
@@ -310,7 +310,7 @@ configSources:
 func TestNewNamesWhatTheConfigurationWasMadeOf(t *testing.T) {
 	_, err := config.New("command line", config.Config{ConfigSources: []config.Source{{Address: "ftp://x"}}})
 	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: consul, consul+https, consul-kv, `+
-		`consul-kv+https, zookeeper, nacos, eureka, eureka+https, fs, xds`)
+		`consul-kv+https, zookeeper, nacos, eureka, eureka+https, k8s, fs, xds`)
 }
 
 func TestLoadAndFind(t *testing.T) {
@@ -371,7 +371,7 @@ func TestWhoseFirstReadCounts(t *testing.T) {
 		"address: 'consul-kv://a:1/b'": false, "address: 'consul-kv://a:1/b', partialStart: true": true,
 		"address: 'xds://a:1'": false, "address: 'xds://a:1', partialStart: true": true,
 		"address: 'consul://a:1'": true, "address: 'zookeeper://a:1'": true, "address: 'nacos://a:1?kind=services'": true,
-		"address: 'eureka://a:1'": true,
+		"address: 'eureka://a:1'": true, "address: 'k8s://'": false, "address: 'k8s://', partialStart: true": true,
 	} {
 		c, err := config.Parse("t.yaml", []byte("configSources: [{"+settings+"}]"))
 		require.NoError(t, err)

@@ -79,6 +79,21 @@ func TestIdentity(t *testing.T) {
 			nil,
 		},
 		{
+			"address: 'k8s:///etc/kubeconfig'",
+			[]string{"unknownFields: warn", "domainSuffix: cluster.local", "hold: 1m", "partialStart: true"},
+			[]string{
+				"unknownFields: error", "namespaces: [a]", "kinds: [VirtualService]", "labelSelector: a=b", "revision: blue", "domainSuffix: b.c",
+				"services: {}", "derive: {}",
+			},
+			nil,
+		},
+		{
+			"address: 'k8s://a:1', services: {}",
+			[]string{"hold: 1m", "tokenFile: t", "tlsSettings: {mode: SIMPLE}"},
+			[]string{"kinds: [none]"},
+			nil,
+		},
+		{
 			"address: 'consul-kv://a:1/b'",
 			[]string{"wait: 1m", "tokenFile: /t", "defaultNamespace: default"},
 			[]string{"defaultNamespace: mesh"},

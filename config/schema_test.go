@@ -71,6 +71,8 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		"configSources: [{address: 'nacos://a?kind=dubbo', groups: [g]}]":                             false,
 		"configSources: [{address: 'eureka://a,b/eureka', apps: [a], region: r}]":                     true,
 		"configSources: [{address: 'eureka+https://a', apps: [a], groups: [g]}]":                      false,
+		"configSources: [{address: 'k8s://', namespaces: [a], kinds: [vs], labelSelector: a=b}]":      true,
+		"configSources: [{address: 'k8s://', groups: [a]}]":                                           false,
 		"listen: {}": false,
 	} {
 		var value any

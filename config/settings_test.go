@@ -12,8 +12,8 @@ import (
 // TestSettingsReachTheirSource: each setting of a source is one of the package of the source, under the same name.
 func TestSettingsReachTheirSource(t *testing.T) {
 	consul, nacos, eureka, dubbo := new(config.Consul), new(config.Nacos), new(config.Eureka), new(config.Dubbo)
-	files, xds, kv := new(config.File), new(config.XDS), new(config.ConsulKV)
-	for _, s := range []any{consul, nacos, eureka, dubbo, files, xds, kv} {
+	files, xds, kv, kube := new(config.File), new(config.XDS), new(config.ConsulKV), new(config.Kube)
+	for _, s := range []any{consul, nacos, eureka, dubbo, files, xds, kv, kube} {
 		given := reflect.ValueOf(s).Elem()
 		names := fill(given)
 		require.NotEmpty(t, names)

@@ -26,6 +26,7 @@ import (
 	"tributary/sources/dubbo"
 	"tributary/sources/eureka"
 	"tributary/sources/file"
+	"tributary/sources/kube"
 	"tributary/sources/nacos"
 	"tributary/sources/transform"
 	"tributary/sources/xds"
@@ -41,7 +42,8 @@ type Source struct {
 	// ?kind=dubbo one in which Dubbo providers register, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects
 	// in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port is
 	// a Nacos in which they do, and nacos://host:port?kind=services one with services of other kinds. eureka://host:port,host:port/eureka or
-	// eureka+https://host:port/eureka are the servers of a Eureka.
+	// eureka+https://host:port/eureka are the servers of a Eureka. k8s:///path/kubeconfig?context=NAME is a Kubernetes cluster, k8s:// that of
+	// the usual kubeconfig or of the Pod, and k8s://host:port its API server.
 	Address string `json:"address"`
 	// Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0.
 	Precedence int `json:"precedence,omitempty"`
@@ -67,7 +69,8 @@ const (
 	ValidationWarn    = "warn"
 )
 
-// Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV, *Dubbo, *DubboConsul, *Nacos or *Eureka.
+// Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV, *Dubbo, *DubboConsul, *Nacos, *Eureka
+// or *Kube.
 type Settings interface {
 	// locate makes the names of files in the settings relative to dir, and returns address made so.
 	locate(dir, address string) string
@@ -123,6 +126,7 @@ func Schemes() []Scheme {
 		{[]string{dubbo.NacosScheme}, dubbo.Kind, func() Settings { return new(Dubbo) }},
 		{[]string{nacos.Scheme}, nacos.Kind, func() Settings { return new(Nacos) }},
 		{[]string{eureka.Scheme, eureka.SecureScheme}, "", func() Settings { return new(Eureka) }},
+		{[]string{kube.Scheme}, "", func() Settings { return new(Kube) }},
 		{[]string{file.Scheme}, "", func() Settings { return new(File) }},
 		{[]string{xds.Scheme}, "", func() Settings { return new(XDS) }},
 	}
@@ -260,7 +264,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 	case !known:
 		d.problem(key+".address", "unknown scheme %q%s; known: %s", name, words.Meant(name, schemeNames()), strings.Join(schemeNames(), ", "))
 		return
-	case rest == "":
+	case rest == "" && name != kube.Scheme:
 		d.problem(key+".address", "nothing after %q", s.Address)
 		return
 	}

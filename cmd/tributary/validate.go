@@ -162,7 +162,7 @@ func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 		err = printJSON(cmd.OutOrStdout(), check.SARIF(findings, thisBuild().Version))
 	default:
 		for _, found := range findings {
-			if _, err = fmt.Fprintln(cmd.OutOrStdout(), found); err != nil {
+			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s", found, found.Fix); err != nil {
 				break
 			}
 		}

@@ -29,7 +29,6 @@ var arrows = map[string][]string{
 	"sources/file":        {"resource", "sources"},
 	"sources/xds":         {"resource", "sources", "adsc"},
 	"sources/consul":      {"resource", "sources", "adsc", "sources/registry", "sources/consul/"},
-	"sources/kube":        {"resource", "sources"},
 	"sources/internal/":   {"resource", "sources"},
 	"sources/sourcetest":  {"resource", "memstore", "sources", "sources/guard"},
 	"config":              {"resource", "server/access", "server/identity", "sources", "sources/"},
@@ -77,6 +76,7 @@ var arrows = map[string][]string{
 	"sources/nacos/client":    {"sources/nacos/wire"},
 	"sources/nacos/wire":      {},
 	"sources/nacos/mapping":   {"resource", "sources", "sources/registry", "sources/nacos/client"},
+	"sources/kube/mapping":    {"resource", "sources", "sources/registry"},
 	"sources/nacos/nacostest": {"sources/nacos/wire"},
 
 	"sources/eureka":            {"resource", "sources", "adsc", "sources/registry", "sources/eureka/"},
@@ -85,6 +85,9 @@ var arrows = map[string][]string{
 	"sources/eureka/client":     {"sources/eureka/wire"},
 	"sources/eureka/mapping":    {"resource", "sources/registry", "sources/eureka/wire"},
 	"sources/eureka/eurekatest": {},
+
+	"sources/kube":          {"resource", "sources", "adsc", "sources/registry", "sources/derive", "sources/kube/"},
+	"sources/kube/kubetest": {},
 
 	"server/envoy/envoytest": {"resource", "memstore"},
 	"server/envoy/binary":    {"server/envoy/model"},

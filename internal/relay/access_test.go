@@ -205,6 +205,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 		"- {name: z2, address: 'zookeeper://" + nowhere + "/other?username=me&password=" + planted + "zk'}\n" +
 		"- {name: na, address: 'nacos://me:" + planted + "nacos@" + nowhere + "'}\n" +
 		"- {name: ns, address: 'nacos://" + nowhere + "?kind=services&username=me&password=" + planted + "nacos'}\n" +
+		"- {name: kube, address: 'k8s://" + nowhere + "', tokenFile: consul}\n" +
 		"- {name: x, address: 'xds://" + nowhere + "', tokenFile: consul, tlsSettings: {mode: SIMPLE}}\n"
 	write(t, dir+"/tributary.yaml", text)
 	r := start(t, dir)

@@ -11,7 +11,7 @@ import (
 // TestFilesOfSources has files of a source's tlsSettings that are not there found.
 func TestFilesOfSources(t *testing.T) {
 	for _, address := range []string{
-		"consul+https://h:1", "consul-kv+https://h:1/x", "xds://h:1", "eureka+https://h:1/eureka",
+		"consul+https://h:1", "consul-kv+https://h:1/x", "xds://h:1", "eureka+https://h:1/eureka", "k8s://h:1",
 		"nacos://h:1?kind=services", "nacos://h:1",
 	} {
 		cfg, err := config.Parse("t.yaml", []byte("configSources: [{name: c, address: '"+address+

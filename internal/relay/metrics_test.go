@@ -27,7 +27,7 @@ func everySource(dir string) []string {
 	}
 	for i, address := range []string{
 		"consul://127.0.0.1:1", "zookeeper://127.0.0.1:1", "nacos://127.0.0.1:1?kind=services",
-		"eureka://127.0.0.1:1/eureka",
+		"eureka://127.0.0.1:1/eureka", "k8s://127.0.0.1:1",
 	} {
 		all = append(all, fmt.Sprintf("name: s%d, address: '%s'", i, address))
 	}

@@ -136,6 +136,14 @@ func (l *Linter) connect(ctx context.Context, name string, s config.Source, term
 	if err != nil {
 		return fmt.Errorf("source %s: %w", s.Name, err)
 	}
+	if of, asks := source.(interface {
+		Rights(ctx context.Context) (lacks, roles string, err error)
+	}); asks {
+		if lacks, roles, err := of.Rights(ctx); err == nil && lacks != "" { // what else is wrong is found by reading
+			l.at(name, Warning, Denied, fmt.Sprintf("source %s (%s): %s", s.Name, s.Shown(), lacks))
+			l.Findings[len(l.Findings)-1].Fix = roles
+		}
+	}
 	contents, said, err := ReadRegistry(ctx, source)
 	if ctx.Err() != nil {
 		return ctx.Err()

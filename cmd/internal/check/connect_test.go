@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/eureka"
 	"tributary/sources/eureka/eurekatest"
+	"tributary/sources/kube/kubetest"
 )
 
 // TestConnect reads a registry, and one that cannot be read.
@@ -42,6 +44,26 @@ func TestConnect(t *testing.T) {
 	cancel()
 	_, err = l.Text(ctx, "t.yaml", []byte(text), false)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestRightsOfACluster names the rights that a source lacks, and the roles that give them; what it may read is read.
+func TestRightsOfACluster(t *testing.T) {
+	const entries, services = "serviceentries.networking.istio.io", "virtualservices.networking.istio.io"
+	server := kubetest.Start(t, map[string]string{entries: "networking.istio.io/v1/ServiceEntry", services: "networking.istio.io/v1/VirtualService"})
+	server.Put(entries, "shop", "a", nil, map[string]any{"spec": map[string]any{
+		"hosts": []string{"a.example"}, "resolution": "DNS", "ports": []any{map[string]any{"number": 80, "name": "http"}},
+	}})
+	server.Fault(services, kubetest.Fault{Status: http.StatusForbidden})
+	l := Linter{Connect: func(s config.Source) (sources.Source, error) { return s.New(config.Parts{}) }}
+	_, err := l.Text(t.Context(), "t.yaml", []byte("configSources:\n- {name: k, address: 'k8s://"+server.Host()+
+		"', tlsSettings: {mode: DISABLE}, namespaces: [shop]}\n"), false)
+	require.NoError(t, err)
+	require.Len(t, l.Findings, 1)
+	require.Equal(t, Denied, l.Findings[0].Rule)
+	require.Contains(t, l.Findings[0].Message, "no right to list and watch "+services+" in namespace shop")
+	require.Contains(t, l.Findings[0].Fix, "kind: RoleBinding\n")
+	require.Len(t, l.Connected, 1)
+	require.Contains(t, l.Connected[0], "1 object with 0 endpoints would be served")
 }
 
 // TestWhatARegistryHasIsLookedAtAsFilesAre has a registry with something that is not valid, something of which there is a warning, and

@@ -148,6 +148,9 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 				fix = mayRead
 			}
 		}
+		if f.Fix != "" {
+			fix = "create these:\n" + f.Fix
+		}
 		severity := Warning
 		if f.Severity == Error {
 			severity = Error

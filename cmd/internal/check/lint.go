@@ -34,6 +34,7 @@ type Finding struct {
 	Severity  Severity      `json:"severity"`
 	Rule      Rule          `json:"rule"`
 	Message   string        `json:"message"`
+	Fix       string        `json:"fix,omitempty"` // lines of what to create, where that is known
 }
 
 // ByPlace orders findings by file and line.

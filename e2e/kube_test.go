@@ -1,0 +1,305 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"tributary/e2e/fixture"
+)
+
+// readIstio are the rights that a source of Istio's objects needs.
+const readIstio = `[{apiGroups: ["*"], resources: ["*"], verbs: [get, list, watch]}]`
+
+// kubeTime is how long a change may take. What a source retries, it does after half a minute at most.
+const kubeTime = 75 * time.Second
+
+// kubeWorld is an API server whose objects a tributary serves to an istiod.
+type kubeWorld struct {
+	*fixture.Kube
+
+	tributary *fixture.Tributary
+	istiod    *fixture.Istiod
+	objects   fixture.Objects // What istiod ought to have.
+}
+
+// startCluster has a cluster with a first object, which a source with options reads.
+func startCluster(t *testing.T, options map[string]any) *kubeWorld {
+	t.Helper()
+	c := &kubeWorld{Kube: fixture.StartKube(t, "istio"), objects: fixture.Objects{}}
+	c.Grant(t, "", readIstio)
+	c.Apply(t, serviceEntry("kept", 80))
+	source := c.Source("cluster")
+	source.Options = options
+	c.tributary = fixture.StartTributary(t, source)
+	c.istiod = fixture.NewIstiod(t, "xds://"+c.tributary.XDS)
+	c.istiod.AwaitSynced(t)
+	c.has(t, "at first", serviceEntry("kept", 80))
+	return c
+}
+
+// has waits until istiod has what it had, and these objects.
+func (c *kubeWorld) has(t *testing.T, what, objects string) {
+	t.Helper()
+	began := time.Now()
+	maps.Copy(c.objects, fixture.ParseObjects(t, objects))
+	c.istiod.WaitFor(t, kubeTime, func() error {
+		got, err := c.istiod.Configs(t.Context())
+		if err != nil {
+			return err
+		}
+		return c.objects.Diff(got)
+	})
+	t.Logf("%s: after %v", what, time.Since(began).Round(10*time.Millisecond))
+}
+
+// apply makes or changes objects, and waits until istiod has them.
+func (c *kubeWorld) apply(t *testing.T, what, objects string) {
+	t.Helper()
+	c.Apply(t, objects)
+	c.has(t, what, objects)
+}
+
+// delete deletes an object, and waits until istiod does not have it.
+func (c *kubeWorld) delete(t *testing.T, what string, key fixture.Key) {
+	t.Helper()
+	c.Delete(t, c.objects[key].APIVersion, key)
+	c.lacks(t, what, key)
+}
+
+// lacks waits until istiod has what it had, but not an object.
+func (c *kubeWorld) lacks(t *testing.T, what string, key fixture.Key) {
+	t.Helper()
+	delete(c.objects, key)
+	c.has(t, what, "")
+}
+
+// during does something, while istiod has at each moment all that it ought to have now.
+func (c *kubeWorld) during(t *testing.T, what string, do func()) {
+	t.Helper()
+	began, w := time.Now(), guard(t, c.istiod, maps.Clone(c.objects))
+	do()
+	t.Logf("%s: %v, and istiod had everything at %d looks", what, time.Since(began).Round(10*time.Millisecond), w.stop(t))
+}
+
+// says waits until the status of tributary matches a pattern.
+func (c *kubeWorld) says(t *testing.T, want string) {
+	t.Helper()
+	began := time.Now()
+	c.tributary.WaitFor(t, kubeTime, func() error {
+		if status := c.tributary.Ask(t, "status"); !regexp.MustCompile(want).MatchString(status) {
+			return fmt.Errorf("no %q in:\n%s", want, status)
+		}
+		return nil
+	})
+	t.Logf("status says %q: after %v", want, time.Since(began).Round(10*time.Millisecond))
+}
+
+// TestKubeKinds shows that an object of each kind that istiod has reaches it when it comes, changes and goes.
+func TestKubeKinds(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, map[string]any{"guard": "off"})
+	text, err := os.ReadFile(filepath.Join("testdata", "kinds", "kinds.yaml"))
+	require.NoError(t, err)
+	var kinds []string
+	for docs := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var doc map[string]any
+		if err := docs.Decode(&doc); errors.Is(err, io.EOF) {
+			break
+		}
+		kind := doc["kind"].(string)
+		kinds = append(kinds, kind)
+		was, err := yaml.Marshal(doc)
+		require.NoError(t, err)
+		c.apply(t, kind+" comes", string(was))
+		doc["metadata"].(map[string]any)["labels"] = map[string]any{"changed": "yes"}
+		is, err := yaml.Marshal(doc)
+		require.NoError(t, err)
+		c.apply(t, kind+" changes", string(is))
+	}
+	slices.Sort(kinds)
+	require.Equal(t, fixture.Kinds(), kinds)
+	for key := range fixture.ParseObjects(t, string(text)) {
+		c.delete(t, key.Kind+" goes", key)
+	}
+}
+
+// TestKubeTroubles shows that istiod has what is right while rights are missing, the API server is away or forgets its past, etcd is
+// restored from an older snapshot, and a CRD is deleted and made again.
+func TestKubeTroubles(t *testing.T) {
+	t.Parallel()
+	const hold = 10 * time.Second
+	c := startCluster(t, map[string]any{"hold": hold.String()})
+	rule := func(name string) fixture.Key {
+		return fixture.Key{Kind: "VirtualService", Namespace: "shop", Name: name}
+	}
+	c.apply(t, "rules come", virtualService("one", "v1.mesh.internal")+"---\n"+virtualService("two", "v1.mesh.internal"))
+
+	// Rights go, but for those of one kind. Watches that run go on; at the restart of the API server they end.
+	c.Grant(t, "", `[{apiGroups: [networking.istio.io], resources: [serviceentries], verbs: [get, list, watch]}]`)
+	c.apply(t, "a watch goes on without the right", virtualService("two", "v2.mesh.internal"))
+	c.during(t, "without rights", func() {
+		c.API.Kill()
+		c.Restart(t)
+		c.says(t, "no right to list and watch [^:;]*virtualservices.networking.istio.io")
+		c.Delete(t, "networking.istio.io/v1", rule("two"))
+		c.apply(t, "a kind with rights changes", serviceEntry("other", 80))
+		time.Sleep(hold) // Nothing may happen in this time.
+	})
+	c.Grant(t, "", readIstio)
+	c.lacks(t, "what went without rights goes when they are back", rule("two"))
+
+	c.during(t, "without an API server", func() {
+		c.API.Kill()
+		awaitState(t, c.tributary, "cluster", "unreachable", true)
+		time.Sleep(awayFor()) // Time is what this is about.
+		c.Restart(t)
+		awaitState(t, c.tributary, "cluster", "healthy", false)
+	})
+	c.apply(t, "a change after that", virtualService("two", "v2.mesh.internal"))
+
+	// While tributary is cut off, objects come and go, and the past is compacted.
+	c.Gate.Shut()
+	c.Delete(t, "networking.istio.io/v1", rule("two"))
+	c.Apply(t, virtualService("three", "v1.mesh.internal"))
+	c.Compact(t)
+	c.Gate.Open()
+	delete(c.objects, rule("two"))
+	c.has(t, "after a compaction", virtualService("three", "v1.mesh.internal"))
+
+	// A snapshot comes back: what is newer is held, what had gone is there again, and the rest never goes.
+	snapshot := c.Snapshot(t)
+	c.apply(t, "newer than the snapshot", virtualService("newer", "v1.mesh.internal"))
+	c.delete(t, "goes after the snapshot", rule("three"))
+	for i := range 30 { // Revisions that the restored etcd will not have for a while.
+		c.Apply(t, serviceEntry("other", 81+i))
+	}
+	c.has(t, "changes many times", serviceEntry("other", 110))
+	delete(c.objects, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "other"}) // It will be as it was.
+	c.during(t, "restored", func() {
+		c.Restore(t, snapshot)
+		c.says(t, "went back in time")
+	})
+	c.has(t, "as in the snapshot", serviceEntry("other", 80)+"---\n"+virtualService("three", "v1.mesh.internal"))
+	c.lacks(t, "what is newer goes after the hold", rule("newer"))
+
+	// With the CRD all objects go, each with an event. The guard holds them. Then one is made again with the CRD.
+	c.during(t, "without a CRD", func() {
+		c.Delete(t, "apiextensions.k8s.io/v1",
+			fixture.Key{Kind: "CustomResourceDefinition", Name: "virtualservices.networking.istio.io"})
+		c.says(t, "objects of kind VirtualService would go")
+		c.ApplyCRDs(t, "istio")
+		c.Apply(t, virtualService("one", "v1.mesh.internal"))
+	})
+	c.apply(t, "a change after that", virtualService("one", "v2.mesh.internal"))
+	c.tributary.Ask(t, "guard", "release", "cluster")
+	c.lacks(t, "what is not made again goes when it is released", rule("three"))
+}
+
+// kubeBackend is a backend that answers with its name, at an address of this machine.
+func kubeBackend(t *testing.T, name, address string) (port int) {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	require.NoError(t, err)
+	s := &httptest.Server{Listener: l, Config: &http.Server{ //nolint:gosec // a test's
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }),
+	}}
+	s.Start()
+	t.Cleanup(s.Close)
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// kubeService is a Service with HTTP on a port.
+func kubeService(port int, more string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: reviews, namespace: shop}
+spec: {type: LoadBalancer, ports: [{name: http, port: %d}]}
+%s---
+`, port, more)
+}
+
+// kubeSlice is a slice of that Service with an endpoint.
+func kubeSlice(name, address string, port int, conditions string) string {
+	return fmt.Sprintf(`apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %s, namespace: shop, labels: {kubernetes.io/service-name: reviews}}
+addressType: IPv4
+ports: [{name: http, port: %d}]
+endpoints: [{addresses: [%q], zone: a, conditions: {%s}}]
+---
+`, name, port, address, conditions)
+}
+
+// TestKubeServices shows that the Services of two clusters, one of them by its slices and one by its load balancers, are one host for an
+// Envoy that tributary alone serves, and that a rule of a cluster is followed.
+func TestKubeServices(t *testing.T) {
+	t.Parallel()
+	const host = "reviews.shop.svc.cluster.local"
+	outside := fixture.Outside(t) // Slices may not have loopback addresses.
+	port := fixture.FreePort(t)
+	one, two := kubeBackend(t, "one", outside+":0"), kubeBackend(t, "two", outside+":0")
+	kubeBackend(t, "three", fmt.Sprint("127.0.0.2:", port))
+	pods, balanced := fixture.StartKube(t, "istio"), fixture.NewKube(t)
+	for _, k := range []*fixture.Kube{pods, balanced} {
+		k.Grant(t, "shop", readIstio)
+	}
+	source := func(k *fixture.Kube, name, endpoints string) fixture.ConfigSource {
+		return k.Source(name).With("namespaces", []string{"shop"}).With("merge", "endpoints").With("guard", "off").
+			With("services", map[string]any{"endpoints": endpoints, "region": "eu"})
+	}
+	const ready, draining, gone = "ready: true", "ready: false, serving: true, terminating: true", "ready: false, serving: false"
+	pods.Apply(t, kubeService(port, "")+kubeSlice("a", outside, one, ready))
+	tributary := fixture.StartTributary(t, source(pods, "pods", "pods"), source(balanced, "balanced", "loadBalancer"))
+	tributary.AwaitReady(t)
+	envoy := fixture.StartEnvoy(t, tributary.XDS)
+	answers := func(what string, names ...string) {
+		t.Helper()
+		began := time.Now()
+		envoy.WaitFor(t, kubeTime, func() error { return answeredByAll(t, port, host, names) })
+		t.Logf("%s: after %v", what, time.Since(began).Round(10*time.Millisecond))
+	}
+	answers("at first", "one")
+	pods.Apply(t, kubeSlice("a", outside, two, ready))
+	answers("another endpoint", "two")
+	pods.Apply(t, kubeSlice("a", outside, two, draining))
+	pods.Apply(t, kubeSlice("b", outside, one, ready))
+	answers("the first endpoint ends, a second slice has another", "one")
+	pods.Apply(t, kubeSlice("b", outside, one, gone))
+	answers("the second is not ready, the first still serves", "two")
+
+	balanced.Apply(t, kubeService(port, "status: {loadBalancer: {ingress: [{ip: 127.0.0.2}]}}\n"))
+	answers("the other cluster has the Service", "two", "three")
+	pods.Delete(t, "v1", fixture.Key{Kind: "Service", Namespace: "shop", Name: "reviews"})
+	answers("the first cluster has it no more", "three")
+	pods.Apply(t, kubeService(port, ""))
+	answers("it is back", "two", "three")
+	pods.API.Kill()
+	answers("the first cluster is away", "two", "three")
+	pods.Restart(t)
+	pods.Apply(t, kubeSlice("b", outside, one, ready))
+	answers("it is back, with a change", "one", "three")
+
+	pods.Apply(t, fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: reviews, namespace: shop}
+spec: {hosts: [%s], http: [{directResponse: {status: 200, body: {string: rule}}}]}
+`, host))
+	answers("a rule", "rule")
+	pods.Delete(t, "networking.istio.io/v1", fixture.Key{Kind: "VirtualService", Namespace: "shop", Name: "reviews"})
+	answers("the rule goes", "one", "three")
+}

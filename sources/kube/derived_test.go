@@ -1,0 +1,79 @@
+package kube
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/derive"
+	"tributary/sources/guard"
+	"tributary/sources/kube/kubetest"
+)
+
+// TestDerived has a Gateway and a route of Gateway API, whose right is taken while the source restarts.
+func TestDerived(t *testing.T) {
+	const gateways, routes = "gateways.gateway.networking.k8s.io", "httproutes.gateway.networking.k8s.io"
+	served := istio()
+	served["namespaces"], served["gateways.networking.istio.io"] = "v1/Namespace", "networking.istio.io/v1/Gateway"
+	served[gateways], served[routes] = "gateway.networking.k8s.io/v1/Gateway", "gateway.networking.k8s.io/v1/HTTPRoute"
+	server := kubetest.Start(t, served)
+	server.Fault("namespaces", kubetest.Fault{Status: http.StatusForbidden})
+	server.Put(gateways, "edge", "public", nil, map[string]any{"spec": map[string]any{
+		"gatewayClassName": "istio", "listeners": []any{map[string]any{"name": "http", "port": 8080, "protocol": "HTTP"}},
+	}})
+	route := func(name, host string) {
+		server.Put(routes, "edge", name, nil, map[string]any{"spec": map[string]any{
+			"parentRefs": []any{map[string]any{"name": "public"}}, "hostnames": []string{host},
+			"rules": []any{map[string]any{"backendRefs": []any{map[string]any{"name": "web", "port": 80}}}},
+		}})
+	}
+	route("web", "web.example.com")
+	source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}}) }
+	r := start(t, server, source()).synced()
+	hosts := func(want ...string) {
+		t.Helper()
+		r.await("routes of "+strings.Join(want, ", "), func() bool {
+			var text strings.Builder
+			n := 0
+			for o := range r.table.Snapshot().List(resource.VirtualService, "edge") {
+				made, err := resource.MarshalYAML(o)
+				require.NoError(t, err)
+				n++
+				text.Write(made)
+			}
+			for _, host := range want {
+				if !strings.Contains(text.String(), host) {
+					return false
+				}
+			}
+			return n == len(want)
+		})
+	}
+	hosts("web.example.com")
+	r.says(sources.Degraded, "no right to list and watch namespaces in the cluster")
+	route("shop", "shop.example.com")
+	hosts("web.example.com", "shop.example.com")
+	server.Put(routes, "edge", "shop", nil, map[string]any{"spec": 7})
+	r.await("a warning", func() bool {
+		w := r.status().Warnings
+		return len(w) == 1 && strings.Contains(w[0], "HTTPRoute edge/shop") && strings.Contains(w[0], "the version before it counts")
+	})
+	hosts("web.example.com", "shop.example.com")
+
+	server.Fault(routes, kubetest.Fault{Status: http.StatusForbidden})
+	r.table.went()
+	require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "k", Source: source(), Guard: guard.Settings{Off: true}}))
+	r.says(sources.Degraded, "no right to list and watch "+routes+", namespaces")
+	hosts("web.example.com", "shop.example.com")
+	require.Empty(t, r.table.went())
+	server.Fault(routes, kubetest.Fault{})
+	server.Fault("namespaces", kubetest.Fault{})
+	server.Delete(routes, "edge", "web")
+	route("shop", "new.example.com")
+	hosts("new.example.com")
+	r.says(sources.Healthy, "")
+}

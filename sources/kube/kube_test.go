@@ -1,0 +1,491 @@
+package kube
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/guard"
+	"tributary/sources/kube/kubetest"
+	"tributary/sources/kube/mapping"
+)
+
+// rig runs a source of a server as the program does.
+type rig struct {
+	t          *testing.T
+	server     *kubetest.Server
+	table      *table
+	supervisor *sources.Supervisor
+}
+
+// table notes which objects go.
+type table struct {
+	memstore.Table
+	mu   sync.Mutex
+	gone []resource.Key
+}
+
+func (t *table) Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot) {
+	changes, now := t.Table.Apply(puts, deletes)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range changes {
+		if c.Event() == memstore.Deleted {
+			t.gone = append(t.gone, c.Key())
+		}
+	}
+	return changes, now
+}
+
+// went returns what has gone since the last call.
+func (t *table) went() []resource.Key {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	gone := t.gone
+	t.gone = nil
+	return gone
+}
+
+func start(t *testing.T, server *kubetest.Server, s *Source) *rig {
+	t.Helper()
+	r := &rig{t: t, server: server, table: new(table), supervisor: sources.NewSupervisor(sources.Options{})}
+	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "k", Source: s, Table: r.table, Guard: guard.Settings{Off: true}}))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.supervisor.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	return r
+}
+
+func (r *rig) await(what string, ok func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			require.Fail(r.t, "waited in vain", "until %s; served: %v; status: %+v", what, r.served(), r.status())
+		}
+	}
+}
+
+func (r *rig) status() sources.Status { return r.supervisor.Status()[0] }
+
+func (r *rig) synced() *rig {
+	r.t.Helper()
+	r.await("it is synced", r.table.Synced)
+	return r
+}
+
+// served returns kind namespace/name of what is served.
+func (r *rig) served() (names []string) {
+	for o := range r.table.Snapshot().All() {
+		names = append(names, o.Key().String())
+	}
+	return names
+}
+
+func (r *rig) serves(names ...string) {
+	r.t.Helper()
+	r.await("it serves "+strings.Join(names, ", "), func() bool { return strings.Join(r.served(), ", ") == strings.Join(names, ", ") })
+}
+
+func (r *rig) says(state sources.State, text string) {
+	r.t.Helper()
+	r.await("it says "+text, func() bool { return r.status().State == state && strings.Contains(r.status().Message, text) })
+}
+
+// TestAKindWithoutRightsHoldsUpNobody also has the right given and taken while it runs.
+func TestAKindWithoutRightsHoldsUpNobody(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	put(server, "shop", "b", 1)
+	server.Put(virtuals, "shop", "v", nil, virtual("a"))
+	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
+	r := start(t, server, quick(t, server, Settings{})).synced()
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	r.says(sources.Degraded, "no right to list and watch "+virtuals+" in the cluster (403 Forbidden: as the test wants it)")
+	server.Fault(virtuals, kubetest.Fault{})
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "VirtualService shop/v")
+	r.says(sources.Healthy, "")
+	server.Fault(entries, kubetest.Fault{Status: http.StatusForbidden})
+	server.Delete(entries, "shop", "b")
+	r.says(sources.Degraded, "no right to list and watch "+entries)
+	require.Empty(t, r.table.went())
+	server.Fault(entries, kubetest.Fault{})
+	r.serves("ServiceEntry shop/a", "VirtualService shop/v")
+}
+
+func virtual(host string) map[string]any {
+	return map[string]any{"spec": map[string]any{
+		"hosts": []string{host}, "http": []any{map[string]any{"route": []any{map[string]any{"destination": map[string]any{"host": "short"}}}}},
+	}}
+}
+
+// TestWhatIsRead has the namespaces, kinds, labels, revisions and short names of the settings.
+func TestWhatIsRead(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	labels := func(kv ...string) map[string]any {
+		return map[string]any{"labels": map[string]string{kv[0]: kv[1], kv[2]: kv[3]}}
+	}
+	server.Put(virtuals, "shop", "v", labels("mesh", "yes", "istio.io/rev", "blue"), virtual("a"))
+	server.Put(virtuals, "shop", "w", labels("mesh", "yes", "istio.io/rev", "green"), virtual("b"))
+	server.Put(virtuals, "shop", "x", labels("mesh", "no", "istio.io/rev", "blue"), virtual("c"))
+	server.Put(virtuals, "bank", "y", labels("mesh", "yes", "a", "b"), virtual("d"))
+	server.Put(virtuals, "other", "z", labels("mesh", "yes", "a", "b"), virtual("e"))
+	put(server, "shop", "a", 1)
+	settings := Settings{Namespaces: []string{"shop", "bank"}, LabelSelector: "mesh=yes", Revision: "blue", Kinds: []string{"vs"}}
+	r := start(t, server, quick(t, server, settings)).synced()
+	r.serves("VirtualService bank/y", "VirtualService shop/v")
+	text, err := resource.MarshalYAML(r.table.Snapshot().Get(resource.Key{Kind: resource.VirtualService, Namespace: "shop", Name: "v"}))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "short.shop.svc.cluster.local")
+	for _, request := range server.Requests() {
+		require.NotContains(t, request, "/v1beta1/virtualservices", "only namespaces are read")
+	}
+	server.Put(virtuals, "shop", "v", labels("mesh", "yes", "istio.io/rev", "green"), virtual("a"))
+	r.serves("VirtualService bank/y")
+	server.Put(virtuals, "bank", "y", labels("mesh", "no", "a", "b"), virtual("d"))
+	r.serves()
+}
+
+// TestWhatIsNoProofOfADeletion: nothing goes while the server answers wrongly, and what went in the meantime goes afterwards.
+func TestWhatIsNoProofOfADeletion(t *testing.T) {
+	for name, fault := range map[string]kubetest.Fault{
+		"denied":              {Status: http.StatusForbidden},
+		"logged out":          {Status: http.StatusUnauthorized},
+		"not found":           {Status: http.StatusNotFound},
+		"too many requests":   {Status: http.StatusTooManyRequests, RetryAfter: 1},
+		"an error":            {Status: http.StatusInternalServerError},
+		"gone":                {Status: http.StatusGone},
+		"a partial list":      {Partial: true, GoneEvent: true},
+		"an expired list":     {NoContinue: true, GoneEvent: true},
+		"a list that is old":  {Behind: 3, GoneEvent: true},
+		"watches that expire": {GoneEvent: true, Partial: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := kubetest.Start(t, istio())
+			for _, o := range []string{"a", "b", "c", "d", "e"} {
+				put(server, "shop", o, 1)
+			}
+			s := quick(t, server, Settings{})
+			s.settle = time.Hour
+			r := start(t, server, s).synced()
+			server.Put(virtuals, "shop", "v", nil, virtual("a")) // so that an old list is older than what was seen
+			r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c", "ServiceEntry shop/d", "ServiceEntry shop/e",
+				"VirtualService shop/v")
+			if fault.GoneEvent {
+				server.Compact()
+			}
+			server.Fault(entries, fault)
+			for _, o := range []string{"a", "b", "c"} {
+				put(server, "shop", o, 2)
+			}
+			server.Delete(entries, "shop", "d")
+			server.Requests()
+			r.await("it has tried", func() bool {
+				tried := 0
+				for _, q := range server.Requests() {
+					if strings.Contains(q, "/serviceentries?") {
+						tried++
+					}
+				}
+				return tried > 0
+			})
+			require.Empty(t, r.table.went())
+			server.Fault(entries, kubetest.Fault{})
+			r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c", "ServiceEntry shop/e", "VirtualService shop/v")
+			r.says(sources.Healthy, "")
+			require.Equal(t, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "d"}}, r.table.went())
+		})
+	}
+}
+
+// TestARestoredCluster: what it has is served, and what it lost stays for the hold, also over a restart of the source.
+func TestARestoredCluster(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	saved := server.Snapshot()
+	put(server, "shop", "a", 2)
+	put(server, "shop", "b", 1)
+	put(server, "shop", "c", 1)
+	s := quick(t, server, Settings{Hold: time.Hour})
+	r := start(t, server, s).synced()
+	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "a"}
+	newer := r.table.Snapshot().Get(key).Version()
+	server.Restore(saved)
+	r.says(sources.Degraded, "2 objects are held until ")
+	r.says(sources.Degraded, "the server went back in time, as after a restore")
+	r.await("the restored content", func() bool { return r.table.Snapshot().Get(key).Version() != newer })
+	put(server, "shop", "b", 1)
+	server.Delete(entries, "shop", "b")
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/c")
+	again := quick(t, server, Settings{Hold: time.Hour})
+	require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "k", Source: again, Guard: guard.Settings{Off: true}}))
+	r.says(sources.Degraded, "1 object is held until ")
+	require.NotContains(t, r.table.went(), resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c"})
+	put(server, "shop", "c", 1)
+	r.says(sources.Healthy, "")
+}
+
+// TestAHoldEnds: what a restored cluster does not have goes when the hold is over.
+func TestAHoldEnds(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	saved := server.Snapshot()
+	put(server, "shop", "a", 1)
+	put(server, "shop", "b", 1)
+	r := start(t, server, quick(t, server, Settings{Hold: 300 * time.Millisecond})).synced()
+	server.Restore(saved)
+	put(server, "shop", "b", 1)
+	r.says(sources.Degraded, "1 object is held until ")
+	r.serves("ServiceEntry shop/b")
+	r.says(sources.Healthy, "")
+}
+
+// TestACRDThatGoesAndComes also has one that was not there from the start.
+func TestACRDThatGoesAndComes(t *testing.T) {
+	server := kubetest.Start(t, map[string]string{virtuals: istio()[virtuals]})
+	r := start(t, server, quick(t, server, Settings{Hold: time.Hour})).synced()
+	r.serves()
+	server.Serve(entries, istio()[entries])
+	put(server, "shop", "a", 1)
+	put(server, "shop", "b", 1)
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	server.Serve(entries, "")
+	r.says(sources.Degraded, entries+": 2 objects are held until ")
+	server.Serve(entries, istio()[entries])
+	put(server, "shop", "a", 2)
+	r.says(sources.Degraded, entries+": 1 object is held until ")
+	require.Empty(t, r.table.went())
+	put(server, "shop", "b", 1)
+	r.says(sources.Healthy, "")
+	server.Delete(entries, "shop", "b")
+	r.serves("ServiceEntry shop/a")
+}
+
+// TestACRDThatStaysAway: its objects go when the hold is over.
+func TestACRDThatStaysAway(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	r := start(t, server, quick(t, server, Settings{Hold: 100 * time.Millisecond})).synced()
+	r.serves("ServiceEntry shop/a")
+	server.Serve(entries, "")
+	r.serves()
+	r.says(sources.Healthy, "")
+}
+
+// TestASilentWatch ends, and what it kept to itself comes with the next one.
+func TestASilentWatch(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	server.Fault(entries, kubetest.Fault{Silent: true})
+	r := start(t, server, quick(t, server, Settings{})).synced()
+	put(server, "shop", "b", 1)
+	server.Delete(entries, "shop", "a")
+	put(server, "shop", "c", 1)
+	server.Quietly(entries, kubetest.Fault{})
+	r.serves("ServiceEntry shop/b", "ServiceEntry shop/c")
+}
+
+// TestServices has Services whose slices may not be read, and everything that changes.
+func TestServices(t *testing.T) {
+	served := istio()
+	served["services"], served["nodes"] = "v1/Service", "v1/Node"
+	served["endpointslices.discovery.k8s.io"] = "discovery.k8s.io/v1/EndpointSlice"
+	server := kubetest.Start(t, served)
+	server.Put("services", "shop", "web", nil, map[string]any{"spec": map[string]any{
+		"clusterIP": "10.96.0.1", "ports": []any{map[string]any{"name": "http", "port": 80}},
+	}})
+	slice := func(name string, addresses ...string) {
+		var endpoints []any
+		for _, a := range addresses {
+			endpoints = append(endpoints, map[string]any{"addresses": []string{a}, "nodeName": "n"})
+		}
+		labels := map[string]string{"kubernetes.io/service-name": "web"}
+		server.Put("endpointslices.discovery.k8s.io", "shop", name, map[string]any{"labels": labels},
+			map[string]any{"addressType": "IPv4", "endpoints": endpoints, "ports": []any{map[string]any{"name": "http", "port": 8080}}})
+	}
+	slice("web-1", "10.0.0.1")
+	server.Put("nodes", "", "n", map[string]any{"labels": map[string]string{"topology.kubernetes.io/region": "west"}}, nil)
+	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{Status: http.StatusForbidden})
+	r := start(t, server, quick(t, server, Settings{Services: &Services{Nodes: true, Options: mapping.Options{}}})).synced()
+	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io in the cluster")
+	r.serves()
+	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{})
+	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"}
+	has := func(what string, texts ...string) {
+		t.Helper()
+		r.await(what, func() bool {
+			o := r.table.Snapshot().Get(key)
+			if o == nil {
+				return false
+			}
+			text, err := resource.MarshalYAML(o)
+			require.NoError(t, err)
+			for _, want := range texts {
+				if absent := strings.HasPrefix(want, "!"); absent == strings.Contains(string(text), strings.TrimPrefix(want, "!")) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	has("the endpoint with the region of its node", "10.0.0.1", "west", "web.shop.svc.cluster.local")
+	slice("web-2", "10.0.0.2")
+	has("both endpoints", "10.0.0.1", "10.0.0.2")
+	server.Delete("endpointslices.discovery.k8s.io", "shop", "web-1")
+	has("one endpoint", "!10.0.0.1", "10.0.0.2")
+	server.Put("nodes", "", "n", map[string]any{"labels": map[string]string{"topology.kubernetes.io/region": "east"}}, nil)
+	has("the other region", "east")
+	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{Status: http.StatusForbidden})
+	require.NoError(t, r.supervisor.Swap(sources.Spec{
+		Name: "k", Source: quick(t, server, Settings{Services: &Services{Nodes: true}}), Guard: guard.Settings{Off: true},
+	}))
+	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io in the cluster")
+	has("what was there before the right was taken", "10.0.0.2", "east")
+	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{})
+	server.Delete("services", "shop", "web")
+	r.serves()
+}
+
+// TestRights has the rights that are missing named, with the roles that give them.
+func TestRights(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	s := quick(t, server, Settings{})
+	lacks, roles, err := s.Rights(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, lacks+roles)
+	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
+	lacks, roles, err = s.Rights(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "no right to list and watch "+virtuals+" in the cluster", lacks)
+	require.Contains(t, roles, "kind: ClusterRole\nmetadata:\n  name: tributary-read\nrules:\n- apiGroups:\n  - networking.istio.io\n"+
+		"  resources:\n  - serviceentries\n  - virtualservices\n  verbs:\n  - list\n  - watch\n---\n")
+	require.Contains(t, roles, "kind: ClusterRoleBinding")
+	require.Contains(t, roles, "kind: User\n  name: NAME\n")
+	lacks, roles, err = quick(t, server, Settings{Namespaces: []string{"shop", "bank"}}).Rights(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "no right to list and watch "+virtuals+" in namespace bank; no right to list and watch "+virtuals+" in namespace shop",
+		lacks)
+	require.Contains(t, roles, "kind: Role\nmetadata:\n  name: tributary-read\n  namespace: shop\n")
+}
+
+// TestKubeconfig reads the server and the token from a kubeconfig, and again when they change.
+func TestKubeconfig(t *testing.T) {
+	server, away := kubetest.Start(t, istio()), kubetest.Start(t, istio())
+	away.Down(true)
+	put(server, "shop", "a", 1)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	write := func(host string) {
+		text := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://" + host + "'}}]\n" +
+			"users: [{name: u, user: {token: t}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	s, err := New("k8s://"+file+"?context=x", Settings{})
+	require.NoError(t, err)
+	q := quick(t, server, Settings{})
+	s.newBackOff, s.lookEvery, s.delay = q.newBackOff, q.lookEvery, q.delay
+	r := start(t, server, s)
+	r.says(sources.Unreachable, "read the kubeconfig: ")
+	write(away.Host())
+	r.says(sources.Unreachable, "look for the kinds: ")
+	write(server.Host())
+	r.synced().serves("ServiceEntry shop/a")
+}
+
+// TestTokens has a program give the token, and the server want another one later.
+func TestTokens(t *testing.T) {
+	server, dir := kubetest.StartTLS(t, istio()), t.TempDir()
+	put(server, "shop", "a", 1)
+	server.Require("one")
+	token := func(value string) {
+		text := `{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "` + value + `"}}`
+		require.NoError(t, os.WriteFile(dir+"/token", []byte(text), 0o600))
+	}
+	token("one")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {insecure-skip-tls-verify: true, server: 'https://" +
+		server.Host() + "'}}]\nusers: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: ['" + dir + "/token'], " +
+		"interactiveMode: Never}}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	require.NoError(t, os.WriteFile(dir+"/kubeconfig", []byte(text), 0o600))
+	s, err := New("k8s://"+dir+"/kubeconfig", Settings{})
+	require.NoError(t, err)
+	q := quick(t, server, Settings{})
+	s.newBackOff, s.lookEvery, s.delay = q.newBackOff, q.lookEvery, q.delay
+	r := start(t, server, s).synced()
+	r.serves("ServiceEntry shop/a")
+	server.Require("two")
+	put(server, "shop", "b", 1)
+	r.says(sources.Denied, "401 Unauthorized: Unauthorized")
+	token("two")
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	r.says(sources.Healthy, "")
+}
+
+func TestNew(t *testing.T) {
+	for address, want := range map[string]string{
+		"k8s://me:secret@h":            "address: it has no user; name a file with a token with tokenFile, or a kubeconfig",
+		"k8s://h?context=a":            "address: the parameter context is for a kubeconfig; a path to one begins with a third slash",
+		"k8s:///f?ctx=a":               "address: the parameter ctx is not known here, or not given once; want context=NAME",
+		"kube://h":                     `address: want k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443, got "kube://h"`,
+		"k8s://h:1 namespaces":         "namespaces: ",
+		"k8s://h:1 labelSelector":      "labelSelector: ",
+		"k8s://h:1 kinds":              `kinds: unknown kind "Pod"; want kinds of Istio that are objects in a cluster, or none alone`,
+		"k8s://h:1 unknownFields":      `unknownFields: want "error" or "warn", got "x"`,
+		"k8s:///f tokenFile":           "tokenFile: it is for addresses such as k8s://host:6443; a kubeconfig has its own",
+		"k8s://h:1 services":           "services.endpoints: ",
+		"k8s://h:1 hold":               "hold: ",
+		"k8s:///f?context=a&context=b": "address: the parameter context is not known here, or not given once; want context=NAME",
+	} {
+		address, setting, _ := strings.Cut(address, " ")
+		var s Settings
+		switch setting {
+		case "namespaces":
+			s.Namespaces = []string{"-"}
+		case "labelSelector":
+			s.LabelSelector = "a in"
+		case "kinds":
+			s.Kinds = []string{"Pod"}
+		case "unknownFields":
+			s.UnknownFields = "x"
+		case "tokenFile":
+			s.TokenFile = "t"
+		case "services":
+			s.Services = &Services{Options: mapping.Options{Endpoints: "x"}}
+		case "hold":
+			s.Hold = -1
+		}
+		_, err := New(address, s)
+		require.ErrorContains(t, err, want, address)
+	}
+	for _, address := range []string{"k8s://", "k8s:///etc/kubeconfig", "k8s:///etc/kubeconfig?context=a", "k8s://h:6443", "k8s://h/prefix"} {
+		_, err := New(address, Settings{Kinds: []string{NoKinds}})
+		require.NoError(t, err, address)
+	}
+}
+
+// TestAWatchOutweighsDiscovery: while a watch goes on, the kind is there, whatever the server says of its kinds.
+func TestAWatchOutweighsDiscovery(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	s := quick(t, server, Settings{Hold: time.Millisecond})
+	s.watchFor = time.Hour
+	r := start(t, server, s).synced()
+	put(server, "shop", "b", 1)
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	server.Unlist(entries)
+	server.Requests()
+	r.await("it has looked several times", func() bool { return server.Looks() > 5 })
+	put(server, "shop", "c", 1)
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c")
+	require.Empty(t, r.table.went())
+}

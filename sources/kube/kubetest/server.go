@@ -1,0 +1,508 @@
+// Package kubetest is an API server for tests, whose objects and faults are controlled.
+package kubetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Object is one in the store.
+type Object = map[string]any
+
+// change is one of the history that watches are told.
+type change struct {
+	version  int
+	resource string
+	kind     string // ADDED, MODIFIED, DELETED
+	object   Object
+	before   Object
+}
+
+// Server is an API server. Its methods may be called at any time.
+type Server struct {
+	http *httptest.Server
+
+	mu       sync.Mutex
+	version  int
+	oldest   int               // changes at or before it are compacted
+	served   map[string]string // resource to apiVersion/Kind
+	objects  map[string]map[string]Object
+	history  []change
+	changed  chan struct{}
+	cut      chan struct{} // closed to end all watches
+	faults   map[string]Fault
+	unlisted string
+	token    string
+	down     bool
+	requests []string
+}
+
+// Fault is what a resource does instead of answering.
+type Fault struct {
+	Status      int           // answers with it
+	RetryAfter  int           // with a status
+	Partial     bool          // a list ends in the middle of its second page, or of its first if there is one
+	NoContinue  bool          // the token of the second page is expired
+	GoneEvent   bool          // a watch begins with an ERROR event of 410
+	Silent      bool          // a watch has no events
+	Behind      int           // a list is of so many changes ago
+	NotTheWatch bool          // the status is for lists alone
+	Delay       time.Duration // of an answer
+}
+
+// Start starts a server that has resources, such as "virtualservices.networking.istio.io": "networking.istio.io/v1/VirtualService".
+func Start(t testing.TB, served map[string]string) *Server { return start(t, served, false) }
+
+// StartTLS starts one with a certificate of its own: without TLS nobody sends a token.
+func StartTLS(t testing.TB, served map[string]string) *Server { return start(t, served, true) }
+
+func start(t testing.TB, served map[string]string, secure bool) *Server {
+	s := &Server{
+		version: 100, served: maps.Clone(served), objects: make(map[string]map[string]Object), changed: make(chan struct{}),
+		cut: make(chan struct{}), faults: make(map[string]Fault),
+	}
+	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	if secure {
+		s.http.StartTLS()
+	} else {
+		s.http.Start()
+	}
+	t.Cleanup(func() {
+		s.Cut()
+		s.http.CloseClientConnections()
+		s.http.Close()
+	})
+	return s
+}
+
+// Host is host:port of the server.
+func (s *Server) Host() string { return s.http.Listener.Addr().String() }
+
+// Put makes an object or changes it.
+func (s *Server) Put(resource, namespace, name string, metadata, content map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	api := strings.Split(s.served[resource], "/")
+	kind := api[len(api)-1]
+	s.version++
+	meta := map[string]any{"name": name, "namespace": namespace, "resourceVersion": strconv.Itoa(s.version), "uid": name}
+	maps.Copy(meta, metadata)
+	object := Object{"apiVersion": strings.Join(api[:len(api)-1], "/"), "kind": kind, "metadata": meta}
+	maps.Copy(object, content)
+	key, event := namespace+"/"+name, "ADDED"
+	before := s.objects[resource][key]
+	if before != nil {
+		event = "MODIFIED"
+	} else if s.objects[resource] == nil {
+		s.objects[resource] = make(map[string]Object)
+	}
+	s.objects[resource][key] = object
+	s.note(change{s.version, resource, event, object, before})
+}
+
+// Delete removes an object, if it is there.
+func (s *Server) Delete(resource, namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := namespace + "/" + name
+	object := s.objects[resource][key]
+	if object == nil {
+		return
+	}
+	s.version++
+	delete(s.objects[resource], key)
+	gone := maps.Clone(object)
+	meta := maps.Clone(gone["metadata"].(map[string]any))
+	meta["resourceVersion"] = strconv.Itoa(s.version)
+	gone["metadata"] = meta
+	s.note(change{s.version, resource, "DELETED", gone, object})
+}
+
+// note adds to the history. The caller holds mu.
+func (s *Server) note(c change) {
+	s.history = append(s.history, c)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Keys returns namespace/name of the objects of a resource.
+func (s *Server) Keys(resource string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.objects[resource]))
+}
+
+// Version returns the newest resource version.
+func (s *Server) Version() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
+// Serve makes the server have a resource, as a CRD does; an empty api takes it away, with its objects.
+func (s *Server) Serve(resource, api string) {
+	s.mu.Lock()
+	s.served[resource] = api
+	if api == "" {
+		delete(s.served, resource)
+		delete(s.objects, resource)
+	}
+	s.mu.Unlock()
+	s.Cut()
+}
+
+// Require has the server refuse whoever has another token. Watches end.
+func (s *Server) Require(token string) {
+	s.mu.Lock()
+	s.token = token
+	s.mu.Unlock()
+	s.Cut()
+}
+
+// Unlist hides a resource from those who ask which there are; it is served on.
+func (s *Server) Unlist(resource string) {
+	s.mu.Lock()
+	s.unlisted = resource
+	s.mu.Unlock()
+}
+
+// Looks counts how often somebody asked which resources there are since Requests was called.
+func (s *Server) Looks() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.requests {
+		if strings.Count(r, "/") == 3 {
+			n++
+		}
+	}
+	return n
+}
+
+// Fault sets what a resource does; the zero Fault answers as it should. Watches end.
+func (s *Server) Fault(resource string, f Fault) {
+	s.Quietly(resource, f)
+	s.Cut()
+}
+
+// Quietly sets it for requests from now on: watches stay as they are.
+func (s *Server) Quietly(resource string, f Fault) {
+	s.mu.Lock()
+	s.faults[resource] = f
+	s.mu.Unlock()
+}
+
+// Cut ends all watches.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	close(s.cut)
+	s.cut = make(chan struct{})
+	s.mu.Unlock()
+}
+
+// Down makes the server cut each connection, or serve again.
+func (s *Server) Down(down bool) {
+	s.mu.Lock()
+	s.down = down
+	s.mu.Unlock()
+	s.Cut()
+	if down {
+		s.http.CloseClientConnections()
+	}
+}
+
+// Compact forgets the history.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	s.oldest, s.history = s.version, nil
+	s.mu.Unlock()
+}
+
+// Snapshot returns what Restore brings back.
+func (s *Server) Snapshot() any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	saved := snapshot{s.version, make(map[string]map[string]Object)}
+	for r, all := range s.objects {
+		saved.objects[r] = maps.Clone(all)
+	}
+	return saved
+}
+
+type snapshot struct {
+	version int
+	objects map[string]map[string]Object
+}
+
+// Restore goes back in time, as a restore of etcd does.
+func (s *Server) Restore(saved any) {
+	was := saved.(snapshot) //nolint:forcetypeassert // of Snapshot
+	s.mu.Lock()
+	s.version, s.history, s.oldest = was.version, nil, 0
+	s.objects = make(map[string]map[string]Object)
+	for r, all := range was.objects {
+		s.objects[r] = maps.Clone(all)
+	}
+	s.mu.Unlock()
+	s.Cut()
+}
+
+// Requests returns the requests since the last call.
+func (s *Server) Requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.requests
+	s.requests = nil
+	return all
+}
+
+func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
+	s.mu.Lock()
+	s.requests = append(s.requests, req.URL.RequestURI())
+	down, denied := s.down, s.token != "" && req.Header.Get("Authorization") != "Bearer "+s.token
+	s.mu.Unlock()
+	if denied {
+		fail(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+		return
+	}
+	if down {
+		panic(http.ErrAbortHandler)
+	}
+	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	switch {
+	case req.URL.Path == "/version":
+		reply(w, map[string]any{})
+		return
+	case parts[0] == "api":
+		parts = append([]string{"", ""}, parts[1:]...) // as /apis//v1
+	case req.Method == http.MethodPost:
+		s.review(w, req)
+		return
+	case len(parts) == 2:
+		s.group(w, parts[1])
+		return
+	case len(parts) == 3:
+		s.resources(w, parts[1], parts[2])
+		return
+	}
+	namespace, plural := "", parts[len(parts)-1]
+	if len(parts) == 6 {
+		namespace = parts[4]
+	}
+	resource := strings.TrimSuffix(plural+"."+parts[1], ".")
+	s.mu.Lock()
+	api, fault := s.served[resource], s.faults[resource]
+	s.mu.Unlock()
+	watch := req.URL.Query().Get("watch") != ""
+	time.Sleep(fault.Delay)
+	switch {
+	case fault.Status != 0 && !(fault.NotTheWatch && watch):
+		if fault.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
+		}
+		fail(w, fault.Status, http.StatusText(fault.Status), "as the test wants it")
+	case !strings.HasPrefix(api, strings.Trim(parts[1]+"/"+parts[2], "/")+"/"):
+		fail(w, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
+	case watch:
+		s.watch(w, req, resource, namespace, fault)
+	default:
+		s.list(w, req, resource, namespace, api, fault)
+	}
+}
+
+// review answers whether there is a right: not to a resource whose fault is the status 403.
+func (s *Server) review(w http.ResponseWriter, req *http.Request) {
+	var r struct {
+		Spec struct {
+			ResourceAttributes struct{ Group, Resource, Namespace, Verb string }
+		}
+	}
+	if err := json.NewDecoder(req.Body).Decode(&r); err != nil {
+		fail(w, http.StatusBadRequest, "BadRequest", err.Error())
+		return
+	}
+	a := r.Spec.ResourceAttributes
+	s.mu.Lock()
+	denied := s.faults[strings.TrimSuffix(a.Resource+"."+a.Group, ".")].Status == http.StatusForbidden
+	s.mu.Unlock()
+	reply(w, map[string]any{"status": map[string]any{"allowed": !denied}})
+}
+
+func (s *Server) group(w http.ResponseWriter, group string) {
+	var versions []any
+	s.mu.Lock()
+	for _, api := range s.served {
+		if parts := strings.Split(api, "/"); parts[0] == group {
+			v := map[string]any{"version": parts[1]}
+			if !slices.ContainsFunc(versions, func(o any) bool { return fmt.Sprint(o) == fmt.Sprint(v) }) {
+				versions = append(versions, v)
+			}
+		}
+	}
+	s.mu.Unlock()
+	if versions == nil {
+		fail(w, http.StatusNotFound, "NotFound", "no such group")
+		return
+	}
+	reply(w, map[string]any{"versions": versions, "preferredVersion": versions[0]})
+}
+
+func (s *Server) resources(w http.ResponseWriter, group, version string) {
+	var all []any
+	s.mu.Lock()
+	for resource, api := range s.served {
+		if strings.HasPrefix(api, group+"/"+version+"/") && resource != s.unlisted {
+			plural, _, _ := strings.Cut(resource, ".")
+			all = append(all, map[string]any{"name": plural})
+		}
+	}
+	s.mu.Unlock()
+	reply(w, map[string]any{"resources": all})
+}
+
+// selects reports whether a list or watch has an object.
+func selects(object Object, namespace, selector string) bool {
+	if object == nil {
+		return false
+	}
+	meta := object["metadata"].(map[string]any) //nolint:forcetypeassert // of Put
+	set, _ := meta["labels"].(map[string]string)
+	parsed, err := labels.Parse(selector)
+	return err == nil && (namespace == "" || meta["namespace"] == namespace) && parsed.Matches(labels.Set(set))
+}
+
+func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namespace, api string, fault Fault) {
+	q := req.URL.Query()
+	from, version, token := 0, 0, q.Get("continue")
+	s.mu.Lock()
+	now := maps.Clone(s.objects[resource])
+	version = s.version
+	wanted := version - fault.Behind
+	if token != "" {
+		_, _ = fmt.Sscanf(token, "%d-%d", &wanted, &from)
+	}
+	for i := len(s.history) - 1; i >= 0 && s.history[i].version > wanted; i-- { // back to the version of the first page
+		if c := s.history[i]; c.resource == resource {
+			meta := c.object["metadata"].(map[string]any) //nolint:forcetypeassert // of Put
+			key := fmt.Sprint(meta["namespace"], "/", meta["name"])
+			if delete(now, key); c.before != nil {
+				now[key] = c.before
+			}
+		}
+	}
+	expired := token != "" && (fault.NoContinue || wanted < s.oldest || wanted > s.version)
+	s.mu.Unlock()
+	if expired {
+		fail(w, http.StatusGone, "Expired", "the provided continue parameter is too old")
+		return
+	}
+	var items []any
+	for _, key := range slices.Sorted(maps.Keys(now)) {
+		if selects(now[key], namespace, q.Get("labelSelector")) {
+			items = append(items, now[key])
+		}
+	}
+	meta := map[string]any{"resourceVersion": strconv.Itoa(wanted)}
+	items = items[min(from, len(items)):]
+	if limit, _ := strconv.Atoi(q.Get("limit")); limit > 0 && len(items) > limit {
+		items = items[:limit]
+		meta["continue"] = fmt.Sprintf("%d-%d", wanted, from+limit)
+	}
+	if items == nil {
+		items = []any{}
+	}
+	text, _ := json.Marshal(map[string]any{"kind": api[strings.LastIndexByte(api, '/')+1:] + "List", "metadata": meta, "items": items})
+	if fault.Partial && (from > 0 || meta["continue"] == nil) {
+		end := len(text) - 1 // all items, but not the end
+		if wanted%2 == 0 {
+			end /= 2
+		}
+		_, _ = w.Write(text[:end])
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = w.Write(text)
+}
+
+func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, namespace string, fault Fault) {
+	q := req.URL.Query()
+	after, _ := strconv.Atoi(q.Get("resourceVersion"))
+	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
+	s.mu.Lock()
+	expired := after < s.oldest
+	cut := s.cut
+	s.mu.Unlock()
+	if expired && !fault.GoneEvent {
+		fail(w, http.StatusGone, "Expired", "too old resource version")
+		return
+	}
+	out := json.NewEncoder(w)
+	send := func(event string, object Object) {
+		_ = out.Encode(map[string]any{"type": event, "object": object})
+		w.(http.Flusher).Flush() //nolint:forcetypeassert // of net/http
+	}
+	w.(http.Flusher).Flush() //nolint:forcetypeassert // of net/http
+	if fault.GoneEvent {
+		send("ERROR", Object{"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
+		return
+	}
+	end := time.After(time.Duration(seconds) * time.Second)
+	selector := q.Get("labelSelector")
+	for sent := after; ; {
+		s.mu.Lock()
+		var news []change
+		for _, c := range s.history {
+			if c.version > sent {
+				news = append(news, c)
+			}
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		for _, c := range news {
+			if sent = c.version; fault.Silent || c.resource != resource {
+				continue
+			}
+			is, was := c.kind != "DELETED" && selects(c.object, namespace, selector), selects(c.before, namespace, selector)
+			switch {
+			case is && was:
+				send("MODIFIED", c.object)
+			case is:
+				send("ADDED", c.object)
+			case was:
+				gone := maps.Clone(c.before)
+				meta := maps.Clone(gone["metadata"].(map[string]any)) //nolint:forcetypeassert // of Put
+				meta["resourceVersion"] = strconv.Itoa(c.version)
+				gone["metadata"] = meta
+				send("DELETED", gone)
+			}
+		}
+		if len(news) > 0 && !fault.Silent {
+			send("BOOKMARK", Object{"metadata": map[string]any{"resourceVersion": strconv.Itoa(sent)}})
+		}
+		select {
+		case <-changed:
+		case <-cut:
+			return
+		case <-end:
+			return
+		case <-req.Context().Done():
+			return
+		}
+	}
+}
+
+func fail(w http.ResponseWriter, code int, reason, message string) {
+	w.WriteHeader(code)
+	reply(w, map[string]any{"kind": "Status", "code": code, "reason": reason, "message": message})
+}
+
+func reply(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }

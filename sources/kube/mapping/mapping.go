@@ -1,0 +1,129 @@
+// Package mapping turns Services of Kubernetes into Istio's ServiceEntries. It is pure: no I/O, no clock, no memory. What it makes is
+// valid, and is the same for the same content, in whatever order that comes.
+package mapping
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pkg/config/protocol"
+
+	"tributary/internal/names"
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/registry"
+)
+
+// Mapper maps Services of one cluster. It is safe for concurrent use.
+type Mapper struct {
+	o    Options
+	vips registry.VIPs
+}
+
+// New returns a mapper. Without vips no Service gets a virtual address. An error begins with the key at fault.
+func New(o Options, vips registry.VIPs) (*Mapper, error) {
+	o = o.WithDefaults()
+	return &Mapper{o, vips}, o.check()
+}
+
+// Input is a Service with what its ServiceEntries are made of.
+type Input struct {
+	Service  *Service
+	Slices   []*Slice         // of the Service
+	Nodes    map[string]*Node // by name. Endpoints nodePorts needs them; else they are for localities, and may be nil
+	Exported bool             // by a ServiceExport
+}
+
+// Output is what becomes of a Service.
+type Output struct {
+	// Resources are its ServiceEntries: one, or several if its ports have different endpoints. There are none if it is not exported.
+	Resources []*resource.Resource
+	LeftOut   []sources.LeftOut
+	Warnings  []string
+}
+
+const typeExternalName = "ExternalName"
+
+// Map returns the ServiceEntries of a Service. An error says why there is none, though it is exported.
+func (m *Mapper) Map(in Input) (out Output, err error) {
+	s, meta := in.Service, in.Service.Meta
+	exportTo := strings.FieldsFunc(meta.Annotations.ExportTo, func(r rune) bool { return r == ',' || r == ' ' })
+	if slices.Contains(exportTo, "~") || m.o.Export == ExportServiceExports && !in.Exported {
+		return out, nil
+	}
+	place := "Service " + meta.Namespace + "/" + meta.Name
+	host := names.FitHost(strings.NewReplacer("{service}", meta.Name, "{namespace}", meta.Namespace).Replace(m.o.HostTemplate), place)
+	b := builder{Options: m.o, in: in, out: &out, byAddress: map[string]*endpoint{}}
+	b.readPorts()
+	b.readEndpoints()
+	if why := b.unreachable(); why != "" {
+		b.leaveOut(host, why)
+		return out, nil
+	}
+	entry := &networking.ServiceEntry{
+		Hosts: []string{host}, ExportTo: exportTo, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
+	}
+	if s.Spec.Type == typeExternalName {
+		entry.Location = networking.ServiceEntry_MESH_EXTERNAL
+	}
+	if slices.ContainsFunc(b.endpoints, func(e *endpoint) bool { return registry.Named(e.address) }) {
+		entry.Resolution = networking.ServiceEntry_DNS
+	}
+	hostless := slices.ContainsFunc(b.ports, func(p *networking.ServicePort) bool {
+		return !protocol.Parse(p.Protocol).IsHTTP() && !protocol.Parse(p.Protocol).IsTLS()
+	})
+	entry.Addresses, out.Warnings = registry.Address(m.vips, m.o.VIPs, host, place, hostless)
+	for i, ports := range b.groups() {
+		se, object := entry.DeepCopy(), meta.Name+"."+meta.Namespace+".svc"
+		if i > 0 {
+			object += "." + ports[0].Name + ".port"
+		}
+		se.Ports, se.Endpoints = ports, b.workloads(ports)
+		r, err := resource.New(resource.Meta{
+			Key:    resource.Key{Kind: resource.ServiceEntry, Namespace: cmp.Or(m.o.Namespace, meta.Namespace), Name: object},
+			Origin: resource.Origin{Place: place},
+		}, se)
+		if err != nil {
+			return Output{}, fmt.Errorf("%s: %w", place, err)
+		}
+		out.Resources = append(out.Resources, r)
+	}
+	return out, nil
+}
+
+// protocolOf returns the protocol of a port as istiod has it, else the default; empty if it is to be detected.
+func (o Options) protocolOf(p ServicePort) string {
+	if p.Protocol == "UDP" {
+		return string(protocol.UDP)
+	}
+	name := p.Name
+	if p.AppProtocol != nil {
+		name = *p.AppProtocol
+	}
+	switch name {
+	case "kubernetes.io/h2c":
+		return string(protocol.HTTP2)
+	case "kubernetes.io/ws":
+		return string(protocol.HTTP)
+	case "kubernetes.io/wss":
+		return string(protocol.HTTPS)
+	}
+	if strings.HasPrefix(strings.ToLower(name), "grpc-web") {
+		return string(protocol.GRPCWeb)
+	}
+	name, _, _ = strings.Cut(name, "-")
+	is := protocol.Parse(name)
+	if is.IsUnsupported() && slices.Contains([]uint32{25, 53, 3306, 27017}, p.Port) { // servers speak first
+		is = protocol.TCP
+	}
+	if is.IsUnsupported() {
+		is = protocol.Parse(o.DefaultProtocol)
+	}
+	if is.IsUnsupported() {
+		return ""
+	}
+	return string(is)
+}

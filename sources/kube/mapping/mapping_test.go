@@ -1,0 +1,161 @@
+package mapping_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+	"pgregory.net/rapid"
+
+	"tributary/internal/golden"
+	_ "tributary/internal/testutil" // of the property tests
+	"tributary/resource"
+	"tributary/sources/kube/mapping"
+)
+
+// example is a file of testdata: options, and objects of a cluster.
+type example struct {
+	Why     string
+	Options mapping.Options
+	Objects []json.RawMessage
+}
+
+func TestGolden(t *testing.T) {
+	golden.Run(t, func(t *testing.T, g example) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "# %s\n", g.Why)
+		inputs := inputsOf(t, g.Objects)
+		rand.Shuffle(len(inputs[0].Slices), func(i, j int) {
+			inputs[0].Slices[i], inputs[0].Slices[j] = inputs[0].Slices[j], inputs[0].Slices[i]
+		})
+		for _, in := range inputs {
+			out := mapOne(t, g.Options, in)
+			for _, l := range out.LeftOut {
+				fmt.Fprintf(&b, "# left out: %s\n", l)
+			}
+			b.WriteString(golden.Show(t, out.Resources, out.Warnings...))
+		}
+		return b.String()
+	})
+}
+
+func inputsOf(t require.TestingT, objects []json.RawMessage) (all []mapping.Input) {
+	nodes := map[string]*mapping.Node{}
+	read := func(raw json.RawMessage, into any) { require.NoError(t, json.Unmarshal(raw, into)) }
+	kinds := map[string][]json.RawMessage{}
+	for _, raw := range objects {
+		var kind struct{ Kind string }
+		read(raw, &kind)
+		kinds[kind.Kind] = append(kinds[kind.Kind], raw)
+	}
+	for _, raw := range kinds["Node"] {
+		var n mapping.Node
+		read(raw, &n)
+		nodes[n.Meta.Name] = &n
+	}
+	for _, raw := range kinds["Service"] {
+		var s mapping.Service
+		read(raw, &s)
+		in := mapping.Input{Service: &s, Nodes: nodes}
+		for _, raw := range kinds["EndpointSlice"] {
+			var slice mapping.Slice
+			read(raw, &slice)
+			if slice.Service() == s.Meta.Name {
+				in.Slices = append(in.Slices, &slice)
+			}
+		}
+		for _, raw := range kinds["ServiceExport"] {
+			var e struct{ Metadata struct{ Name string } }
+			read(raw, &e)
+			in.Exported = in.Exported || e.Metadata.Name == s.Meta.Name
+		}
+		all = append(all, in)
+	}
+	return all
+}
+
+func mapOne(t require.TestingT, o mapping.Options, in mapping.Input) mapping.Output {
+	m, err := mapping.New(o, golden.VIPs{})
+	require.NoError(t, err)
+	out, err := m.Map(in)
+	require.NoError(t, err)
+	for _, r := range out.Resources {
+		_, err := resource.Validate(r)
+		require.NoError(t, err)
+	}
+	return out
+}
+
+// TestAnyService has any Service, of which all that is made must be valid, have each port once, and be the same in any order of slices.
+func TestAnyService(t *testing.T) {
+	text := func(t *rapid.T, of ...string) string { return rapid.SampledFrom(of).Draw(t, "text") }
+	rapid.Check(t, func(t *rapid.T) {
+		var s mapping.Service
+		s.Meta.Namespace, s.Meta.Name = "shop", text(t, "reviews", "a-1", strings.Repeat("x", 63))
+		s.Spec.Type = text(t, "ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
+		s.Spec.ExternalName = text(t, "", "a.example", "10.0.0.1", "x.svc", "*")
+		portNames := []string{"http", "tcp-a", "b"}
+		for i := range rapid.IntRange(0, 3).Draw(t, "ports") {
+			s.Spec.Ports = append(s.Spec.Ports, mapping.ServicePort{
+				Name: portNames[i], Protocol: text(t, "TCP", "UDP", "SCTP"), Port: rapid.Uint32Range(80, 82).Draw(t, "port"),
+			})
+		}
+		in := mapping.Input{Service: &s}
+		for i := range rapid.IntRange(0, 4).Draw(t, "slices") {
+			slice := &mapping.Slice{Meta: mapping.Meta{Name: fmt.Sprint("s", i)}, AddressType: text(t, "IPv4", "IPv6", "FQDN")}
+			for range rapid.IntRange(0, 3).Draw(t, "endpoints") {
+				var e mapping.Endpoint
+				if a := text(t, "10.0.0.1", "10.0.0.2", "fd00::1", "fe80::1", "x", ""); a != "" {
+					e.Addresses = []string{a}
+				}
+				for _, c := range []**bool{&e.Conditions.Ready, &e.Conditions.Serving, &e.Conditions.Terminating} {
+					*c = rapid.SampledFrom([]*bool{nil, new(bool), new(true)}).Draw(t, "condition")
+				}
+				e.Zone = text(t, "", "z1", "z2")
+				slice.Endpoints = append(slice.Endpoints, e)
+			}
+			raw, err := json.Marshal(map[string]any{"ports": []map[string]any{
+				{"name": text(t, portNames...), "protocol": text(t, "TCP", "UDP"), "port": rapid.Uint32Range(0, 3).Draw(t, "port")},
+			}})
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal(raw, slice))
+			in.Slices = append(in.Slices, slice)
+		}
+		o := mapping.Options{Region: "r", Endpoints: text(t, mapping.EndpointsPods, mapping.EndpointsNodePorts, mapping.EndpointsLoadBalancer)}
+		out := mapOne(t, o, in)
+		ports := map[uint32]bool{}
+		for _, r := range out.Resources {
+			spec, err := r.Spec()
+			require.NoError(t, err)
+			for _, p := range spec.(*networking.ServiceEntry).Ports {
+				require.False(t, ports[p.Number])
+				ports[p.Number] = true
+			}
+			for _, e := range spec.(*networking.ServiceEntry).Endpoints {
+				require.Len(t, e.Ports, len(spec.(*networking.ServiceEntry).Ports), "otherwise the port of the Service would be called")
+			}
+		}
+		rand.Shuffle(len(in.Slices), func(i, j int) { in.Slices[i], in.Slices[j] = in.Slices[j], in.Slices[i] })
+		require.Equal(t, golden.Show(t, out.Resources), golden.Show(t, mapOne(t, o, in).Resources))
+	})
+}
+
+func TestOptions(t *testing.T) {
+	for want, o := range map[string]mapping.Options{
+		"export: want all or serviceExports, got \"some\"":                {Export: "some"},
+		"endpoints: want pods, nodePorts or loadBalancer, got \"inline\"": {Endpoints: "inline"},
+		"hostTemplate: \"{service}.x\" must contain":                      {HostTemplate: "{service}.x"},
+		"hostTemplate: unknown {cluster}":                                 {HostTemplate: "{service}.{namespace}.{cluster}"},
+		"region: \"a/b\" is no region":                                    {Region: "a/b"},
+		"defaultProtocol: Istio knows no protocol \"x\"":                  {DefaultProtocol: "x"},
+		"namespace: \"A\" is not the name of a namespace":                 {Namespace: "A"},
+		"vips: want tcp, all or none, got \"x\"":                          {VIPs: "x"},
+	} {
+		_, err := mapping.New(o, nil)
+		require.ErrorContains(t, err, want)
+	}
+}

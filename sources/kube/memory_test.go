@@ -1,0 +1,30 @@
+package kube
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestARestoredClusterThatGoesOn has a cluster be restored and have later versions than before when it is looked at again. It is known by
+// an object that was gone.
+func TestARestoredClusterThatGoesOn(t *testing.T) {
+	const settle, hold = time.Second, time.Minute
+	now := time.Now()
+	m := memory{objects: map[string]uint64{"earlier": 0}}
+	_, err := m.judge(now, 10, map[string]uint64{"earlier": 3, "old": 5}, settle, hold)
+	require.NoError(t, err, "of an object that an earlier run did not know, nothing follows")
+	require.NoError(t, m.advance(11))
+	m.drop("old")
+	require.NoError(t, m.advance(12))
+	m.put("new", 12)
+
+	restored := map[string]uint64{"earlier": 3, "old": 5}
+	_, err = m.judge(now, 40, restored, settle, hold)
+	require.ErrorIs(t, err, errOlder)
+	gone, err := m.judge(now.Add(settle), 41, restored, settle, hold)
+	require.NoError(t, err)
+	require.Empty(t, gone)
+	require.Equal(t, map[string]bool{"new": true}, m.missing)
+}

@@ -1,0 +1,97 @@
+package kube
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/guard"
+	"tributary/sources/kube/kubetest"
+)
+
+// TestModel makes random changes and faults. Nothing goes that was not deleted; in the end what is served is what the cluster has.
+func TestModel(t *testing.T) {
+	faults := []kubetest.Fault{
+		{Status: http.StatusForbidden},
+		{Status: http.StatusUnauthorized},
+		{Status: http.StatusNotFound},
+		{Status: http.StatusGone},
+		{Status: http.StatusInternalServerError},
+		{Status: http.StatusForbidden, NotTheWatch: true},
+		{Partial: true, GoneEvent: true},
+		{NoContinue: true, GoneEvent: true},
+		{GoneEvent: true},
+		{Silent: true},
+		{Behind: 4, GoneEvent: true},
+		{Behind: 2},
+	}
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same cases each time
+			server := kubetest.Start(t, istio())
+			has, deleted, revision := make(map[string]int), make(map[string]int), 0
+			s := func() *Source {
+				s := quick(t, server, Settings{Hold: time.Hour})
+				s.settle = time.Hour // what is older counts for nothing
+				return s
+			}
+			r := start(t, server, s()).synced()
+			for range 150 {
+				name := fmt.Sprint("o", random.IntN(7))
+				switch n := random.IntN(20); {
+				case n < 9:
+					revision++
+					has[name] = 80 + revision
+					put(server, "shop", name, revision)
+				case n < 12:
+					if has[name] > 0 {
+						deleted[name]++
+						delete(has, name)
+					}
+					server.Delete(entries, "shop", name)
+				case n < 15:
+					server.Fault(entries, faults[random.IntN(len(faults))])
+				case n == 15:
+					server.Fault(entries, kubetest.Fault{})
+				case n == 16:
+					server.Compact()
+					server.Cut()
+				case n == 17:
+					server.Down(true)
+					time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
+					server.Down(false)
+				case n == 18:
+					require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "k", Source: s(), Guard: guard.Settings{Off: true}}))
+				default:
+					time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
+				}
+			}
+			server.Fault(entries, kubetest.Fault{})
+			r.await("it serves what the cluster has", func() bool { return fmt.Sprint(r.ports()) == fmt.Sprint(has) })
+			r.says(sources.Healthy, "")
+			for _, key := range r.table.went() {
+				deleted[key.Name]--
+				require.GreaterOrEqual(t, deleted[key.Name], 0, "%s went more often than it was deleted", key)
+			}
+		})
+	}
+}
+
+// ports returns the port of each ServiceEntry that is served, which says its revision.
+func (r *rig) ports() map[string]int {
+	ports := make(map[string]int)
+	for o := range r.table.Snapshot().List(resource.ServiceEntry, "") {
+		spec, err := o.Spec()
+		require.NoError(r.t, err)
+		ports[o.Key().Name] = int(spec.(*networking.ServiceEntry).Ports[0].Number)
+	}
+	return ports
+}
