@@ -60,6 +60,16 @@ type Content struct {
 	// nothing that it does not list is in doubt. See guard.Guard.ApplyExplained.
 	Explained bool
 	Foreign   int // objects of other APIs that the group has besides, and that were passed over
+	// Others are objects of other APIs that the source itself makes something of. The sink does not look at them.
+	Others []Other
+}
+
+// Other is an object of another API, as a text has it.
+type Other struct {
+	resource.Other
+
+	Key    resource.Key // without a name if it has none
+	Origin resource.Origin
 }
 
 // Reject is something that a source read but could not turn into a resource. As long as no group has
