@@ -1,0 +1,59 @@
+package derive
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// namespaceName is the label that each namespace has, and whose value is its name.
+const namespaceName = "kubernetes.io/metadata.name"
+
+var operators = map[string]selection.Operator{
+	"In": selection.In, "NotIn": selection.NotIn, "Exists": selection.Exists, "DoesNotExist": selection.DoesNotExist,
+}
+
+// selectNamespaces returns the namespaces that a selector selects, in order. One whose Namespace is not known is known if a route or a
+// ListenerSet is in it, and has its name for a label.
+func (d *derivation) selectNamespaces(s *labelSelector) []string {
+	if s == nil {
+		return nil
+	}
+	selector := labels.SelectorFromSet(s.MatchLabels)
+	for _, e := range s.MatchExpressions {
+		r, err := labels.NewRequirement(e.Key, operators[e.Operator], e.Values)
+		if err != nil {
+			return nil
+		}
+		selector = selector.Add(*r)
+	}
+	var selected []string
+	for namespace, own := range d.namespaces() {
+		set := labels.Set{}
+		maps.Copy(set, own)
+		set[namespaceName] = namespace
+		if selector.Matches(set) {
+			selected = append(selected, namespace)
+		}
+	}
+	slices.Sort(selected)
+	return selected
+}
+
+// namespaces returns the labels of the namespaces that are known.
+func (d *derivation) namespaces() map[string]map[string]string {
+	if d.known == nil {
+		d.known = make(map[string]map[string]string)
+		for _, kind := range append(slices.Clone(kindsOfRoutes), "ListenerSet") {
+			for n := range d.objects[kind] {
+				d.known[n.namespace] = nil
+			}
+		}
+		for n, o := range d.objects["Namespace"] {
+			d.known[n.name] = o.Labels
+		}
+	}
+	return d.known
+}

@@ -1,0 +1,262 @@
+package derive
+
+import (
+	stdjson "encoding/json"
+	"fmt"
+)
+
+// The types below are the specs of Gateway API 1.5, whose documentation says what the fields mean. unread is a field that is known, and
+// of which nothing is made.
+type unread = stdjson.RawMessage
+
+type gatewayClassSpec struct {
+	ControllerName string `json:"controllerName"`
+	ParametersRef  unread `json:"parametersRef"`
+	Description    unread `json:"description"`
+}
+
+type gatewaySpec struct {
+	GatewayClassName string     `json:"gatewayClassName"`
+	Listeners        []listener `json:"listeners"`
+	Addresses        []struct {
+		Type  *string `json:"type"`
+		Value string  `json:"value"`
+	} `json:"addresses"`
+	AllowedListeners *struct {
+		Namespaces *namespaces `json:"namespaces"`
+	} `json:"allowedListeners"`
+	Infrastructure unread `json:"infrastructure"` // of deployments, which are not made
+	BackendTLS     unread `json:"backendTLS"`
+	TLS            unread `json:"tls"`
+	DefaultScope   unread `json:"defaultScope"`
+}
+
+type listenerSetSpec struct {
+	ParentRef parentRef  `json:"parentRef"`
+	Listeners []listener `json:"listeners"`
+}
+
+type listener struct {
+	Name          string       `json:"name"`
+	Hostname      string       `json:"hostname"`
+	Port          uint32       `json:"port"`
+	Protocol      string       `json:"protocol"`
+	TLS           *listenerTLS `json:"tls"`
+	AllowedRoutes *struct {
+		Namespaces *namespaces `json:"namespaces"`
+		Kinds      []struct {
+			Group *string `json:"group"`
+			Kind  string  `json:"kind"`
+		} `json:"kinds"`
+	} `json:"allowedRoutes"`
+}
+
+type listenerTLS struct {
+	Mode               string            `json:"mode"`
+	CertificateRefs    []reference       `json:"certificateRefs"`
+	Options            map[string]string `json:"options"`
+	FrontendValidation unread            `json:"frontendValidation"`
+}
+
+type namespaces struct {
+	From     string         `json:"from"`
+	Selector *labelSelector `json:"selector"`
+}
+
+type labelSelector struct {
+	MatchLabels      map[string]string `json:"matchLabels"`
+	MatchExpressions []struct {
+		Key      string   `json:"key"`
+		Operator string   `json:"operator"`
+		Values   []string `json:"values"`
+	} `json:"matchExpressions"`
+}
+
+// reference names an object; what is left out has a default that depends on the place.
+type reference struct {
+	Group     *string `json:"group"`
+	Kind      *string `json:"kind"`
+	Name      string  `json:"name"`
+	Namespace string  `json:"namespace"`
+}
+
+type parentRef struct {
+	reference
+	SectionName string `json:"sectionName"`
+	Port        uint32 `json:"port"`
+}
+
+type backendRef struct {
+	reference
+	Port    uint32   `json:"port"`
+	Weight  *int32   `json:"weight"`
+	Filters []filter `json:"filters"`
+}
+
+// routeSpec is that of each kind of route.
+type routeSpec struct {
+	ParentRefs         []parentRef `json:"parentRefs"`
+	Hostnames          []string    `json:"hostnames"`
+	Rules              []rule      `json:"rules"`
+	UseDefaultGateways unread      `json:"useDefaultGateways"`
+}
+
+type rule struct {
+	Name        string       `json:"name"`
+	Matches     []match      `json:"matches"`
+	Filters     []filter     `json:"filters"`
+	BackendRefs []backendRef `json:"backendRefs"`
+	Timeouts    *struct {
+		Request        string `json:"request"`
+		BackendRequest string `json:"backendRequest"`
+	} `json:"timeouts"`
+	Retry *struct {
+		Codes    []int  `json:"codes"`
+		Attempts *int32 `json:"attempts"`
+		Backoff  string `json:"backoff"`
+	} `json:"retry"`
+	SessionPersistence unread `json:"sessionPersistence"`
+}
+
+type match struct {
+	Path *struct {
+		Type  string  `json:"type"`
+		Value *string `json:"value"`
+	} `json:"path"`
+	Headers     []valueMatch `json:"headers"`
+	QueryParams []valueMatch `json:"queryParams"`
+	Method      *method      `json:"method"`
+}
+
+type valueMatch struct {
+	Type  string `json:"type"`
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// method is that of HTTP, which is a text, or that of gRPC.
+type method struct {
+	HTTP string `json:"-"`
+
+	Type    string `json:"type"`
+	Service string `json:"service"`
+	Method  string `json:"method"`
+}
+
+// UnmarshalJSON reads either.
+func (m *method) UnmarshalJSON(text []byte) error {
+	if text[0] == '"' {
+		return stdjson.Unmarshal(text, &m.HTTP)
+	}
+	type plain method
+	if err := stdjson.Unmarshal(text, (*plain)(m)); err != nil {
+		return fmt.Errorf("method: %w", err)
+	}
+	return nil
+}
+
+type filter struct {
+	Type                   string        `json:"type"`
+	RequestHeaderModifier  *headerFilter `json:"requestHeaderModifier"`
+	ResponseHeaderModifier *headerFilter `json:"responseHeaderModifier"`
+	RequestMirror          *struct {
+		BackendRef backendRef `json:"backendRef"`
+		Percent    *int32     `json:"percent"`
+		Fraction   *struct {
+			Numerator   int32  `json:"numerator"`
+			Denominator *int32 `json:"denominator"`
+		} `json:"fraction"`
+	} `json:"requestMirror"`
+	RequestRedirect *struct {
+		Scheme     string        `json:"scheme"`
+		Hostname   string        `json:"hostname"`
+		Path       *pathModifier `json:"path"`
+		Port       uint32        `json:"port"`
+		StatusCode uint32        `json:"statusCode"`
+	} `json:"requestRedirect"`
+	URLRewrite *struct {
+		Hostname string        `json:"hostname"`
+		Path     *pathModifier `json:"path"`
+	} `json:"urlRewrite"`
+	CORS *struct {
+		AllowOrigins     []string `json:"allowOrigins"`
+		AllowCredentials bool     `json:"allowCredentials"`
+		AllowMethods     []string `json:"allowMethods"`
+		AllowHeaders     []string `json:"allowHeaders"`
+		ExposeHeaders    []string `json:"exposeHeaders"`
+		MaxAge           int64    `json:"maxAge"`
+	} `json:"cors"`
+	ExtensionRef unread `json:"extensionRef"`
+	ExternalAuth unread `json:"externalAuth"`
+}
+
+type headerFilter struct {
+	Set    []header `json:"set"`
+	Add    []header `json:"add"`
+	Remove []string `json:"remove"`
+}
+
+type header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+type pathModifier struct {
+	Type               string `json:"type"`
+	ReplaceFullPath    string `json:"replaceFullPath"`
+	ReplacePrefixMatch string `json:"replacePrefixMatch"`
+}
+
+type grantSpec struct {
+	From []struct {
+		Group     string `json:"group"`
+		Kind      string `json:"kind"`
+		Namespace string `json:"namespace"`
+	} `json:"from"`
+	To []struct {
+		Group string `json:"group"`
+		Kind  string `json:"kind"`
+		Name  string `json:"name"`
+	} `json:"to"`
+}
+
+type policyTarget struct {
+	Group       string `json:"group"`
+	Kind        string `json:"kind"`
+	Name        string `json:"name"`
+	SectionName string `json:"sectionName"`
+}
+
+type tlsPolicySpec struct {
+	TargetRefs []policyTarget `json:"targetRefs"`
+	Validation struct {
+		CACertificateRefs       []reference `json:"caCertificateRefs"`
+		WellKnownCACertificates *string     `json:"wellKnownCACertificates"`
+		Hostname                string      `json:"hostname"`
+		SubjectAltNames         []struct {
+			Type     string `json:"type"`
+			Hostname string `json:"hostname"`
+			URI      string `json:"uri"`
+		} `json:"subjectAltNames"`
+	} `json:"validation"`
+	Options unread `json:"options"`
+}
+
+type trafficPolicySpec struct {
+	TargetRefs      []policyTarget `json:"targetRefs"`
+	RetryConstraint *struct {
+		Budget *struct {
+			Percent  *float64 `json:"percent"`
+			Interval unread   `json:"interval"`
+		} `json:"budget"`
+		MinRetryRate *struct {
+			Count    *uint32 `json:"count"`
+			Interval unread  `json:"interval"`
+		} `json:"minRetryRate"`
+	} `json:"retryConstraint"`
+	SessionPersistence unread `json:"sessionPersistence"`
+}
+
+type serviceEntrySpec struct {
+	Hosts []string `json:"hosts"`
+}
