@@ -147,3 +147,21 @@ func TestIngressOptions(t *testing.T) {
 	require.NoError(t, derive.IngressOptions{IngressControllerMode: "OFF"}.Check())
 	require.ErrorContains(t, derive.IngressOptions{IngressControllerMode: "strict"}.Check(), "ingressControllerMode: want STRICT")
 }
+
+// Longer paths come first, and exact ones before prefixes of the same length.
+func TestIngressPaths(t *testing.T) {
+	path := func(path, pathType string) string {
+		return fmt.Sprintf("{path: %q, pathType: %s, backend: {service: {name: a, port: {number: 80}}}}", path, pathType)
+	}
+	made, _ := ingressesOf(t, derive.IngressOptions{}, ingress("i", "", "ingressClassName: istio, rules: [{http: {paths: ["+strings.Join([]string{
+		path("/", "Prefix"), path("/a", "Prefix"), path("/a", "Exact"), path("/long.*", "ImplementationSpecific"), path("/long", "ImplementationSpecific"),
+	}, ", ")+"]}}]"))
+	spec, err := made[1].Spec()
+	require.NoError(t, err)
+	var got []string
+	for _, h := range spec.(*networking.VirtualService).GetHttp() {
+		uri := h.GetMatch()[0].GetUri()
+		got = append(got, uri.GetExact()+uri.GetPrefix()+map[bool]string{true: "*"}[uri.GetPrefix() != ""])
+	}
+	require.Equal(t, []string{"/long", "/long*", "/a", "/a*", "/*"}, got)
+}
