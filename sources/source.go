@@ -80,8 +80,12 @@ type Other struct {
 type Reject struct {
 	Key     resource.Key // zero if unknown
 	Foreign bool         // it is of another API, so that nothing of the group can be meant
-	Origin  resource.Origin
-	Err     error // names the place, field and reason
+	// Derives says that it is foreign, and that the source makes something of such an object; LastGood, that it still does so of the last
+	// good version.
+	Derives, LastGood bool
+
+	Origin resource.Origin
+	Err    error // names the place, field and reason
 }
 
 // identified reports whether it can be told which object it is.

@@ -212,7 +212,7 @@ func (l *Linter) content(at *look, c sources.Content) {
 		l.at(place, Warning, Malformed, message)
 	}
 	for _, r := range c.Rejects {
-		if r.Foreign && len(resource.ErrorsIn(r.Err)) == 1 { // which says no more than that
+		if r.Foreign && !r.Derives && len(resource.ErrorsIn(r.Err)) == 1 { // which says no more than that
 			l.foreign(at.terms, r)
 			continue
 		}
