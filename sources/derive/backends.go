@@ -2,6 +2,7 @@ package derive
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -53,44 +54,45 @@ func nowhere(subset string) *networking.Destination {
 // refused is the subset of the destination in the place of a backend that is refused.
 const refused = "refused-backend"
 
-// destination converts a backend. A backend that is not allowed, or of which there is none, is reported, and its part of the traffic goes
-// nowhere. It returns false after having reported what makes the route worthless.
-func (c *ruleConverter) destination(b *backendRef, field string) (*networking.Destination, bool) {
-	namespace := b.in(c.route.Namespace)
-	group, kind := b.kindOf("", "Service")
-	var hostname string
-	exists := true
-	switch {
-	case group == "" && kind == "Service":
-		if !c.inMesh && !c.allowed(c.route, kind, namespace, b.Name) {
-			c.report(c.route, c.field+field,
-				"no ReferenceGrant of namespace %s lets a %s of %s refer to Service %s: requests for it fail with 500",
-				namespace, c.route.kind, c.route.Namespace, b.Name)
-			return nowhere(refused), true
-		}
-		if strings.Contains(b.Name, ".") {
-			c.refuse(field+".name", "%q is a host, and the name of a Service is wanted", b.Name)
-			return nil, false
-		}
-		hostname, exists = c.serviceHost(namespace, b.Name), !c.missingService(namespace, b.Name)
-	case group == istioGroup && kind == "Hostname":
-		if b.Namespace != "" && (c.inMesh || b.Namespace == c.route.Namespace) {
-			c.refuse(field+".namespace", "a Hostname has none")
-			return nil, false
-		}
-		hostname = b.Name
-	case group == "multicluster.x-k8s.io" && kind == "ServiceImport":
-		hostname, exists = c.serviceHost(namespace, b.Name), !c.missingService(namespace, b.Name)
-	default:
-		c.report(c.route, c.field+field, "kind %s of %q is not supported: requests for it fail with 500", kind, cmp.Or(group, "core"))
-		return nowhere(refused), true
-	}
-	if !exists {
-		c.report(c.route, c.field+field, "Service %s/%s does not exist: requests for it fail with 500", namespace, b.Name)
-	}
-	if b.Port == 0 {
-		c.refuse(field+".port", "it is missing")
+// backend converts a backend. One that is not allowed, or of which there is none, is reported, and its part of the traffic fails. It
+// returns false after having reported what makes the route worthless.
+func (c *ruleConverter) backend(b *backendRef, field string) (*networking.Destination, bool) {
+	to, wrong, worthless := c.destination(b)
+	if worthless {
+		c.refuse(field, "%s", wrong)
 		return nil, false
 	}
-	return &networking.Destination{Host: hostname, Port: &networking.PortSelector{Number: b.Port}}, true
+	if wrong != "" {
+		c.report(c.route, c.field+field, "%s: what is sent to it fails", wrong)
+	}
+	return to, true
+}
+
+// destination converts a reference to a backend, and says what is wrong with it, and whether that makes the route worthless.
+func (c *ruleConverter) destination(b *backendRef) (to *networking.Destination, wrong string, worthless bool) {
+	namespace := b.in(c.route.Namespace)
+	group, kind := b.kindOf("", "Service")
+	hostname := c.serviceHost(namespace, b.Name)
+	switch isService := group == "" && kind == "Service"; {
+	case isService && !c.inMesh && !c.allowed(c.route, kind, namespace, b.Name):
+		return nowhere(refused), fmt.Sprintf("no ReferenceGrant of namespace %s lets a %s of %s refer to Service %s",
+			namespace, c.route.kind, c.route.Namespace, b.Name), false
+	case isService && strings.Contains(b.Name, "."):
+		return nil, fmt.Sprintf("%q is a host, and the name of a Service is wanted", b.Name), true
+	case isService, group == "multicluster.x-k8s.io" && kind == "ServiceImport":
+		if c.missingService(namespace, b.Name) {
+			wrong = fmt.Sprintf("Service %s/%s does not exist", namespace, b.Name)
+		}
+	case group == istioGroup && kind == "Hostname":
+		if b.Namespace != "" {
+			return nil, "a Hostname has no namespace", true
+		}
+		hostname = b.Name
+	default:
+		return nowhere(refused), fmt.Sprintf("kind %s of %q is not supported", kind, cmp.Or(group, "core")), false
+	}
+	if b.Port == 0 {
+		return nil, "port is missing", true
+	}
+	return &networking.Destination{Host: hostname, Port: &networking.PortSelector{Number: b.Port}}, wrong, false
 }

@@ -81,11 +81,11 @@ func (s *Set) Put(apiVersion, kind string, origin resource.Origin, json []byte) 
 	case o.Namespace == "":
 		o.Namespace = s.opts.DefaultNamespace
 	}
-	o.kind, o.origin = k.canonical(), origin
-	if s.objects[o.kind] == nil {
-		s.objects[o.kind] = make(map[name]*object)
+	o.kind, o.origin = kind, origin
+	if s.objects[kind] == nil {
+		s.objects[kind] = make(map[name]*object)
 	}
-	s.objects[o.kind][o.name()] = o
+	s.objects[kind][o.name()] = o
 	return nil
 }
 
@@ -98,28 +98,42 @@ func (s *Set) Delete(kind, namespace, objectName string) {
 	if namespace == "" && k.Namespaced {
 		namespace = s.opts.DefaultNamespace
 	}
-	delete(s.objects[k.canonical()], name{namespace, objectName})
+	delete(s.objects[kind], name{namespace, objectName})
 }
 
 // Derive returns what the objects become, ordered by key, and what is wrong with them. The origin of a resource names the objects that
 // it is made of.
 func (s *Set) Derive() (resources []*resource.Resource, problems []Problem) {
 	d := newDerivation(s)
+	for _, k := range Kinds {
+		for _, o := range s.objects[k.Kind] {
+			for _, f := range o.strange {
+				d.report(o, f.field, "%s, or one that is not supported: it is not read", f.what)
+			}
+		}
+	}
 	d.gateways()
 	d.routes()
 	d.policies()
 	d.ingresses()
-	slices.SortStableFunc(d.problems, func(a, b Problem) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(d.problems, func(a, b Problem) int {
+		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
+	})
 	return slices.SortedFunc(maps.Values(d.made), func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) }), d.problems
 }
 
-// all returns the objects of a kind in the order of their precedence: by age, namespace and name.
-func (s *Set) all(kind string) []*object {
-	return slices.SortedFunc(maps.Values(s.objects[kind]), older)
+// all returns the objects of some kinds in the order of their precedence: by age, namespace and name.
+func (s *Set) all(kinds ...string) (objects []*object) {
+	for _, kind := range kinds {
+		objects = slices.AppendSeq(objects, maps.Values(s.objects[kind]))
+	}
+	slices.SortFunc(objects, older)
+	return objects
 }
 
 func older(a, b *object) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.kind, b.kind))
 }
 
 // originOf names the places of several objects, up to a few.

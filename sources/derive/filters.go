@@ -17,7 +17,7 @@ func (c *ruleConverter) filter(f *filter, i int, out *networking.HTTPRoute) bool
 	case f.Type == "RequestHeaderModifier" || f.Type == "ResponseHeaderModifier":
 		out.Headers = headers(f, out.Headers)
 	case f.Type == "RequestMirror" && f.RequestMirror != nil:
-		return c.mirror(f, field, out)
+		c.mirror(f, field, out)
 	case f.Type == "RequestRedirect" && f.RequestRedirect != nil && !grpc:
 		out.Redirect = redirect(f)
 	case f.Type == "URLRewrite" && f.URLRewrite != nil && !grpc:
@@ -60,14 +60,12 @@ func headerMap(all []header) map[string]string {
 	return m
 }
 
-func (c *ruleConverter) mirror(f *filter, field string, out *networking.HTTPRoute) bool {
+func (c *ruleConverter) mirror(f *filter, field string, out *networking.HTTPRoute) {
 	m := f.RequestMirror
-	destination, ok := c.destination(&m.BackendRef, field+".requestMirror.backendRef")
-	if !ok {
-		return false
-	}
-	if destination.GetSubset() == refused {
-		return true // mirrored requests have no answer that could be 500
+	destination, wrong, _ := c.destination(&m.BackendRef)
+	if wrong != "" {
+		c.report(c.route, c.field+field, "%s: nothing is mirrored to it", wrong)
+		return
 	}
 	policy := &networking.HTTPMirrorPolicy{Destination: destination}
 	switch {
@@ -81,7 +79,6 @@ func (c *ruleConverter) mirror(f *filter, field string, out *networking.HTTPRout
 		policy.Percentage = &networking.Percent{Value: float64(*m.Percent)}
 	}
 	out.Mirrors = append(out.Mirrors, policy)
-	return true
 }
 
 // The types of changes of a path.

@@ -2,6 +2,7 @@ package derive
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,36 +33,34 @@ func (d *derivation) served(class string) bool {
 
 // gateways makes a Gateway of each listener, and notes the listeners for the routes.
 func (d *derivation) gateways() {
+	targets := make(map[*object]*target)
 	for _, o := range d.all("Gateway") {
 		spec := o.spec.(*gatewaySpec)
-		d.reportUnread(o)
 		if !d.served(spec.GatewayClassName) {
 			d.report(o, "spec.gatewayClassName", "%q is no class that is served: nothing is made of this Gateway and its routes",
 				spec.GatewayClassName)
 			continue
 		}
-		if target := d.targetOf(o, true); target != nil {
-			for i := range spec.Listeners {
-				d.listener(o, &spec.Listeners[i], i, target)
-			}
+		if targets[o] = d.targetOf(o); targets[o] != nil {
+			d.bindListeners(o, spec.Listeners, targets[o])
 		}
 	}
-	for _, o := range d.all("ListenerSet") {
+	for _, o := range d.all("ListenerSet", "XListenerSet") {
 		spec := o.spec.(*listenerSetSpec)
-		d.reportUnread(o)
 		gateway := d.gatewayOf(o, &spec.ParentRef)
-		if gateway == nil {
-			continue
-		}
-		if target := d.targetOf(gateway, false); target != nil {
-			for i := range spec.Listeners {
-				d.listener(o, &spec.Listeners[i], i, target)
-			}
+		if t := targets[gateway]; t != nil {
+			d.bindListeners(o, spec.Listeners, t.ofListenerSet(gateway))
 		}
 	}
 }
 
-// gatewayOf returns the Gateway of a ListenerSet, if that is served and takes it.
+func (d *derivation) bindListeners(o *object, all []listener, t *target) {
+	for i := range all {
+		d.listener(o, &all[i], i, t)
+	}
+}
+
+// gatewayOf returns the Gateway of a ListenerSet, or nil after having reported that it does not take it.
 func (d *derivation) gatewayOf(o *object, ref *parentRef) *object {
 	if group, kind := ref.kindOf(gatewayGroup, "Gateway"); group != gatewayGroup || kind != "Gateway" {
 		d.report(o, "spec.parentRef", "kind %s of %q is no Gateway: nothing is made of this ListenerSet", kind, group)
@@ -73,9 +72,6 @@ func (d *derivation) gatewayOf(o *object, ref *parentRef) *object {
 		return nil
 	}
 	spec := gateway.spec.(*gatewaySpec)
-	if !d.served(spec.GatewayClassName) {
-		return nil // said of the Gateway
-	}
 	allowed := false
 	if spec.AllowedListeners != nil && spec.AllowedListeners.Namespaces != nil {
 		n := spec.AllowedListeners.Namespaces
@@ -96,54 +92,73 @@ func (d *derivation) gatewayOf(o *object, ref *parentRef) *object {
 	return gateway
 }
 
-// target says which workloads a Gateway is for.
+// target says which workloads a Gateway is for. istiod selects by the annotation, if there is one: the workloads of the Services that it
+// names. All others, and Envoys of ours, select by labels.
 type target struct {
-	namespace   string            // of the Gateway
-	annotations map[string]string // of what is made of its listeners
+	namespace   string // of the Gateway
+	annotations map[string]string
 	selector    map[string]string
 }
 
-// targetOf returns the target of a Gateway of Gateway API, or nil if there is none.
-func (d *derivation) targetOf(o *object, own bool) *target {
+// targetOf returns the target of a Gateway of Gateway API, or nil after having reported that there is none.
+func (d *derivation) targetOf(o *object) *target {
 	spec := o.spec.(*gatewaySpec)
-	t := &target{namespace: o.Namespace, annotations: map[string]string{gatewaySemantics: semantics, serviceAccount: ""}}
-	name := o.Name + "-" + spec.GatewayClassName
-	// A Gateway with one IP address or none is deployed by istiod where that runs in the cluster.
-	deployed := len(spec.Addresses) == 0 ||
-		len(spec.Addresses) == 1 && (spec.Addresses[0].Type == nil || *spec.Addresses[0].Type == "IPAddress")
-	if deployed || !own {
-		t.annotations[serviceAccount] = cmp.Or(o.Annotations[annotation.GatewayServiceAccount.Name], name)
-	}
-	if deployed {
-		if d.opts.AllServices {
-			t.annotations[gatewayService] = d.serviceHost(o.Namespace, cmp.Or(o.Annotations[annotation.GatewayNameOverride.Name], name))
-			return t
-		}
-		delete(t.annotations, serviceAccount)
-		t.selector = map[string]string{label.IoK8sNetworkingGatewayGatewayName.Name: o.Name}
-		return t
+	t := &target{
+		namespace: o.Namespace, annotations: map[string]string{gatewaySemantics: semantics},
+		selector: map[string]string{label.IoK8sNetworkingGatewayGatewayName.Name: o.Name},
 	}
 	var hosts []string
-	for i, a := range spec.Addresses {
-		switch {
-		case a.Type != nil && *a.Type != "Hostname":
-			if own {
-				d.report(o, indexed("spec.addresses[%d]", i), "type %q is not read beside others: only Hostname is", *a.Type)
+	account := ""
+	// A Gateway with one IP address or none is deployed by istiod where that runs in the cluster.
+	if len(spec.Addresses) == 0 || len(spec.Addresses) == 1 && cmp.Or(spec.Addresses[0].Type, "IPAddress") == "IPAddress" {
+		if !d.opts.AllServices {
+			return t
+		}
+		service := cmp.Or(o.Annotations[annotation.GatewayNameOverride.Name], deploymentOf(o))
+		hosts = []string{d.serviceHost(o.Namespace, service)}
+		account = accountOf(o)
+	} else {
+		for i, a := range spec.Addresses {
+			switch {
+			case a.Type != "Hostname" && a.Type != "":
+				d.report(o, indexed("spec.addresses[%d]", i), "type %q is not read beside others: only Hostname is", a.Type)
+			case strings.Contains(a.Value, "."):
+				hosts = append(hosts, a.Value)
+			default:
+				hosts = append(hosts, d.serviceHost(o.Namespace, a.Value))
 			}
-		case strings.Contains(a.Value, "."):
-			hosts = append(hosts, a.Value)
-		default:
-			hosts = append(hosts, d.serviceHost(o.Namespace, a.Value))
 		}
 	}
 	if len(hosts) == 0 {
-		if own {
-			d.report(o, "spec.addresses", "there is no hostname: nothing is made of this Gateway and its routes")
-		}
+		d.report(o, "spec.addresses", "there is no hostname: nothing is made of this Gateway and its routes")
 		return nil
 	}
-	t.annotations[gatewayService] = strings.Join(hosts, ",")
+	if service, ok := strings.CutSuffix(hosts[0], "."+o.Namespace+".svc."+d.opts.DomainSuffix); ok {
+		if s := d.find("Service", o.Namespace, service); s != nil && len(s.spec.(*serviceSpec).Selector) > 0 {
+			t.selector = s.spec.(*serviceSpec).Selector
+		}
+	}
+	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), account
 	return t
+}
+
+// deploymentOf is the name of what istiod deploys for a Gateway.
+func deploymentOf(o *object) string { return o.Name + "-" + o.spec.(*gatewaySpec).GatewayClassName }
+
+// accountOf is the service account of what istiod deploys for a Gateway: its certificates are for that alone.
+func accountOf(o *object) string {
+	return cmp.Or(o.Annotations[annotation.GatewayServiceAccount.Name], deploymentOf(o))
+}
+
+// ofListenerSet is the target of the listeners of a Gateway's ListenerSets.
+func (t *target) ofListenerSet(gateway *object) *target {
+	if t.annotations[gatewayService] == "" {
+		return t
+	}
+	c := *t
+	c.annotations = maps.Clone(t.annotations)
+	c.annotations[serviceAccount] = accountOf(gateway) // istiod asks for it whether or not it deploys that
+	return &c
 }
 
 // boundListener is a listener as its routes see it.
@@ -161,7 +176,7 @@ type boundListener struct {
 func (d *derivation) listener(o *object, l *listener, i int, t *target) {
 	field := indexed("spec.listeners[%d]", i)
 	port, valid := l.Port, true
-	if port == 0 && o.kind == "ListenerSet" {
+	if port == 0 && o.kind != "Gateway" {
 		port = map[string]uint32{"HTTP": 80, "HTTPS": 443}[l.Protocol]
 	}
 	if !slices.Contains([]string{"HTTP", "HTTPS", "TLS", "TCP"}, l.Protocol) {
@@ -182,7 +197,8 @@ func (d *derivation) listener(o *object, l *listener, i int, t *target) {
 		gateway: t.namespace + "/" + name, kinds: routeKinds(l), hosts: d.hostsOf(o, field, l),
 		hostname: l.Hostname, section: l.Name, port: port, protocol: l.Protocol,
 	}
-	d.listeners[parentKey{o.kind, o.name()}] = append(d.listeners[parentKey{o.kind, o.name()}], b)
+	key := parentKey{o.kind, o.name()}
+	d.listeners[key] = append(d.listeners[key], b)
 	if !valid || !ok {
 		return
 	}

@@ -18,7 +18,7 @@ func grantsOf(s *Set) map[grant]bool {
 			}
 			for _, to := range spec.To {
 				if to.Group == "" && (to.Kind == "Secret" || to.Kind == "Service") {
-					grants[grant{k.canonical(), from.Namespace, to.Kind, o.Namespace, to.Name}] = true
+					grants[grant{from.Kind, from.Namespace, to.Kind, o.Namespace, to.Name}] = true
 				}
 			}
 		}

@@ -48,7 +48,7 @@ const (
 // The specs of networking.k8s.io/v1.
 type ingressSpec struct {
 	IngressClassName *string `json:"ingressClassName"`
-	DefaultBackend   unread  `json:"defaultBackend"`
+	DefaultBackend   any     `json:"defaultBackend"`
 	TLS              []struct {
 		Hosts      []string `json:"hosts"`
 		SecretName string   `json:"secretName"`
@@ -67,7 +67,7 @@ type ingressPath struct {
 	Path     string `json:"path"`
 	PathType string `json:"pathType"`
 	Backend  struct {
-		Resource unread `json:"resource"`
+		Resource any `json:"resource"`
 		Service  *struct {
 			Name string `json:"name"`
 			Port struct {
@@ -80,13 +80,6 @@ type ingressPath struct {
 
 type ingressClassSpec struct {
 	Controller string `json:"controller"`
-}
-
-type serviceSpec struct {
-	Ports []struct {
-		Name string `json:"name"`
-		Port uint32 `json:"port"`
-	} `json:"ports"`
 }
 
 // placedRule is a rule of an Ingress.
@@ -104,10 +97,7 @@ func (d *derivation) ingresses() {
 			continue
 		}
 		spec := o.spec.(*ingressSpec)
-		for _, err := range o.strange {
-			d.report(o, "", "%v: it is not read", err)
-		}
-		if len(spec.DefaultBackend) > 0 && string(spec.DefaultBackend) != "null" {
+		if spec.DefaultBackend != nil {
 			d.report(o, "spec.defaultBackend", "it is not supported: requests that no rule has get 404")
 		}
 		d.add(resource.Gateway, d.opts.IngressNamespace, gatewayOfIngress(o), nil, d.gatewayFor(o, spec), o)

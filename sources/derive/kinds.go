@@ -21,8 +21,7 @@ type Kind struct {
 	// Context says that nothing is made of the objects of this kind; others refer to them.
 	Context bool
 
-	alias string     // the kind as which it is treated, if it is another name of that
-	spec  func() any // a new spec; nil if nothing of it is read
+	spec func() any // a new spec; nil if nothing of it is read
 }
 
 // Kinds are all kinds that a Set takes.
@@ -38,7 +37,7 @@ var Kinds = []Kind{
 	gatewayKind("BackendTLSPolicy", "backendtlspolicies", true, spec[tlsPolicySpec], "v1", "v1alpha3"),
 	{
 		Group: experimentalGroup, Versions: []string{"v1alpha1"}, Kind: "XListenerSet", Plural: "xlistenersets", Namespaced: true,
-		alias: "ListenerSet", spec: spec[listenerSetSpec],
+		spec: spec[listenerSetSpec],
 	},
 	{
 		Group: experimentalGroup, Versions: []string{"v1alpha1"}, Kind: "XBackendTrafficPolicy", Plural: "xbackendtrafficpolicies",
@@ -73,14 +72,6 @@ func gatewayKind(kind, plural string, namespaced bool, spec func() any, versions
 
 func spec[T any]() any { return new(T) }
 
-// canonical is the kind as which k is treated.
-func (k *Kind) canonical() string {
-	if k.alias != "" {
-		return k.alias
-	}
-	return k.Kind
-}
-
 var kindByName = func() map[string]*Kind {
 	m := make(map[string]*Kind, len(Kinds))
 	for i := range Kinds {
@@ -94,9 +85,15 @@ type object struct {
 	metadata
 	kind    string
 	origin  resource.Origin
-	spec    any     // nil if nothing of it is read
-	strange []error // fields that are not known
+	spec    any // nil if nothing of it is read
+	strange []strangeField
 }
+
+// strangeField is a field that is not read.
+type strangeField struct{ field, what string }
+
+// ignored are fields of specs that say nothing about traffic, or are for deployments, which are not made.
+var ignored = []string{"description", "parametersRef", "infrastructure"}
 
 // metadata is what is read of the metadata of an object.
 type metadata struct {
@@ -145,8 +142,8 @@ func decode(apiVersion, kind string, text []byte) (*object, error) {
 		return o, nil // those are Kubernetes' and Istio's own, of which little is read
 	}
 	for _, e := range strange {
-		if strings.Contains(e.Error(), `"spec.`) { // what else there is, such as status, is none of a spec's
-			o.strange = append(o.strange, e)
+		if what, field, ok := strings.Cut(strings.TrimSuffix(e.Error(), `"`), ` "spec.`); ok && !slices.Contains(ignored, field) {
+			o.strange = append(o.strange, strangeField{"spec." + field, what})
 		}
 	}
 	return o, nil

@@ -46,7 +46,7 @@ func (d *derivation) selectNamespaces(s *labelSelector) []string {
 func (d *derivation) namespaces() map[string]map[string]string {
 	if d.known == nil {
 		d.known = make(map[string]map[string]string)
-		for _, kind := range append(slices.Clone(kindsOfRoutes), "ListenerSet") {
+		for _, kind := range append(slices.Clone(kindsOfRoutes), "ListenerSet", "XListenerSet") {
 			for n := range d.objects[kind] {
 				d.known[n.namespace] = nil
 			}

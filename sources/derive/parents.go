@@ -41,8 +41,9 @@ func (d *derivation) bindings(o *object) []binding {
 	for _, i := range order {
 		field, ref := indexed("spec.parentRefs[%d]", i), &spec.ParentRefs[i]
 		switch group, kind := ref.kindOf(gatewayGroup, "Gateway"); {
-		case group == gatewayGroup && (kind == "Gateway" || kind == "ListenerSet"), group == experimentalGroup && kind == "XListenerSet":
-			all = append(all, d.bindToListeners(o, field, kindByName[kind].canonical(), ref)...)
+		case group == gatewayGroup && (kind == "Gateway" || kind == "ListenerSet"),
+			group == experimentalGroup && kind == "XListenerSet":
+			all = append(all, d.bindToListeners(o, field, kind, ref)...)
 		case group == "" && kind == "Service", group == istioGroup && kind == "ServiceEntry":
 			if b := d.bindToMesh(o, field, kind, ref); b != nil {
 				all = append(all, *b)
@@ -72,7 +73,10 @@ func (d *derivation) bindToListeners(o *object, field, kind string, ref *parentR
 	}
 	var refusals []string
 	for _, l := range listeners {
-		if why := l.refuses(o, ref); why != "" {
+		if ref.Port != 0 && ref.Port != l.port || ref.SectionName != "" && ref.SectionName != l.section {
+			continue
+		}
+		if why := l.refuses(o); why != "" {
 			refusals = append(refusals, fmt.Sprintf("listener %s: %s", l.section, why))
 			continue
 		}
@@ -84,21 +88,18 @@ func (d *derivation) bindToListeners(o *object, field, kind string, ref *parentR
 		}
 		all = append(all, b)
 	}
+	if len(refusals) == 0 && len(all) == 0 {
+		refusals = []string{"it has no listener of this sectionName and port"}
+	}
 	if len(all) == 0 {
-		d.report(o, field, "no listener of %s %s/%s takes it, and nothing is made for it: %s", kind, parent.name.namespace, ref.Name,
+		d.report(o, field, "%s %s/%s does not take it, and nothing is made for it: %s", kind, parent.name.namespace, ref.Name,
 			strings.Join(refusals, "; "))
 	}
 	return all
 }
 
 // refuses says why a listener does not take a route; it is empty if it does.
-func (l *boundListener) refuses(o *object, ref *parentRef) string {
-	switch {
-	case ref.Port != 0 && ref.Port != l.port:
-		return fmt.Sprintf("its port is not %d", ref.Port)
-	case ref.SectionName != "" && ref.SectionName != l.section:
-		return fmt.Sprintf("its name is not %s", ref.SectionName)
-	}
+func (l *boundListener) refuses(o *object) string {
 	hostMatches, namespaceMatches := false, false
 	for _, route := range hostsOfRoute(o) {
 		for _, own := range l.hosts {

@@ -39,7 +39,6 @@ func (d *derivation) policies() {
 		}
 	}
 	for _, o := range d.all("BackendTLSPolicy") {
-		d.reportUnread(o)
 		spec := o.spec.(*tlsPolicySpec)
 		tls := d.clientTLS(o, spec)
 		apply(o, spec.TargetRefs, func(p *networking.TrafficPolicy) bool {
@@ -51,7 +50,6 @@ func (d *derivation) policies() {
 		})
 	}
 	for _, o := range d.all("XBackendTrafficPolicy") {
-		d.reportUnread(o)
 		spec := o.spec.(*trafficPolicySpec)
 		apply(o, spec.TargetRefs, func(p *networking.TrafficPolicy) bool {
 			if p.GetLoadBalancer() != nil {

@@ -21,7 +21,6 @@ func (d *derivation) routes() {
 	m := make(merger)
 	for _, kind := range kindsOfRoutes {
 		for _, o := range d.all(kind) {
-			d.reportUnread(o)
 			bindings := d.bindings(o)
 			switch kind {
 			case "HTTPRoute", "GRPCRoute":
@@ -39,9 +38,9 @@ type merger map[string][]contribution
 
 // contribution is what one object adds.
 type contribution struct {
-	of     *object
-	spec   *networking.VirtualService
-	routes []*networking.HTTPRoute
+	of            *object
+	host, gateway string
+	routes        []*networking.HTTPRoute
 }
 
 // httpRoutes converts an HTTPRoute or GRPCRoute.
@@ -56,7 +55,6 @@ func (d *derivation) httpRoutes(o *object, bindings []binding, m merger) {
 		}
 		if !done[set] {
 			converted[set], done[set] = d.httpRules(o, b.gateway == mesh), true
-			sortRoutes(converted[set])
 		}
 		routes := converted[set]
 		if b.port != 0 {
@@ -67,12 +65,11 @@ func (d *derivation) httpRoutes(o *object, bindings []binding, m merger) {
 			continue
 		}
 		for _, h := range hosts {
-			if b.isolates(h) {
+			all := m[key+"/"+h]
+			if b.isolates(h) || len(all) > 0 && all[len(all)-1].of == o { // or it names the listener twice
 				continue
 			}
-			m[key+"/"+h] = append(m[key+"/"+h], contribution{o, &networking.VirtualService{
-				Hosts: []string{h}, Gateways: []string{b.gateway},
-			}, routes})
+			m[key+"/"+h] = append(all, contribution{o, h, b.gateway, routes})
 		}
 	}
 }
@@ -132,23 +129,50 @@ func atPort(routes []*networking.HTTPRoute, port uint32) []*networking.HTTPRoute
 func (d *derivation) merge(m merger) {
 	for key, all := range m {
 		slices.SortStableFunc(all, func(a, b contribution) int { return older(a.of, b.of) })
-		var of []*object
-		spec := all[0].spec
-		for _, c := range all {
-			of = append(of, c.of)
-			spec.Http = append(spec.Http, c.routes...)
+		if len(all) > 1 && check(merged(all)) != nil {
+			// One that is wrong is not to take the others with it.
+			all = slices.DeleteFunc(all, func(c contribution) bool {
+				err := check(merged([]contribution{c}))
+				if err != nil {
+					d.report(c.of, "spec.rules", "%v: nothing is made of this route for %s", err, key)
+				}
+				return err != nil
+			})
 		}
-		if len(all) > 1 {
-			sortRoutes(spec.GetHttp())
+		if spec, of := merged(all); len(of) > 0 {
+			d.addVirtualService(of[0].Namespace, MergedName(key), spec, of...)
 		}
-		d.addVirtualService(of[0].Namespace, MergedName(key), spec, of...)
 	}
+}
+
+func merged(all []contribution) (*networking.VirtualService, []*object) {
+	spec := &networking.VirtualService{}
+	var of []*object
+	for _, c := range all {
+		spec.Hosts, spec.Gateways = []string{c.host}, []string{c.gateway}
+		spec.Http = append(spec.Http, c.routes...)
+		of = append(of, c.of)
+	}
+	sortRoutes(spec.GetHttp())
+	return spec, of
+}
+
+// check says what istiod's validation has against a VirtualService.
+func check(spec *networking.VirtualService, _ []*object) error {
+	r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "check"}}, spec)
+	if err == nil {
+		_, err = resource.Validate(r)
+	}
+	if all := resource.ErrorsIn(err); len(all) > 0 {
+		return all[0].Err
+	}
+	return err
 }
 
 // MergedName is the name of the VirtualService for a host of a gateway: "namespace/gateway/host", or "namespace/host" in the mesh.
 func MergedName(key string) string {
 	const hash = 1 + 16
-	readable := strings.NewReplacer("/", ".", "*", "any").Replace(key)
+	readable := strings.ReplaceAll(strings.ReplaceAll(key, "/", "."), "*", "any")
 	readable = strings.TrimRight(readable[:min(len(readable), names.MaxName-hash)], ".-")
 	return readable + "-" + names.Hash(key)
 }

@@ -45,7 +45,7 @@ func (c *ruleConverter) httpRule(r *rule, position int) (*networking.HTTPRoute, 
 	}
 	for _, b := range positive(r.BackendRefs) {
 		field := indexed(".backendRefs[%d]", b.index)
-		destination, ok := c.destination(b.backendRef, field)
+		destination, ok := c.backend(b.backendRef, field)
 		if !ok {
 			return nil, false
 		}
@@ -130,7 +130,7 @@ func (d *derivation) streamRules(o *object, inMesh bool) [][]*networking.RouteDe
 		}
 		var destinations []*networking.RouteDestination
 		for _, b := range positive(rules[i].BackendRefs) {
-			destination, ok := c.destination(b.backendRef, indexed(".backendRefs[%d]", b.index))
+			destination, ok := c.backend(b.backendRef, indexed(".backendRefs[%d]", b.index))
 			if !ok {
 				return nil
 			}

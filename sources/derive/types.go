@@ -5,30 +5,22 @@ import (
 	"fmt"
 )
 
-// The types below are the specs of Gateway API 1.5, whose documentation says what the fields mean. unread is a field that is known, and
-// of which nothing is made.
-type unread = stdjson.RawMessage
+// The types below are the specs of Gateway API 1.5, whose documentation says what the fields mean, without those of which nothing is made.
 
 type gatewayClassSpec struct {
 	ControllerName string `json:"controllerName"`
-	ParametersRef  unread `json:"parametersRef"`
-	Description    unread `json:"description"`
 }
 
 type gatewaySpec struct {
 	GatewayClassName string     `json:"gatewayClassName"`
 	Listeners        []listener `json:"listeners"`
 	Addresses        []struct {
-		Type  *string `json:"type"`
-		Value string  `json:"value"`
+		Type  string `json:"type"`
+		Value string `json:"value"`
 	} `json:"addresses"`
 	AllowedListeners *struct {
 		Namespaces *namespaces `json:"namespaces"`
 	} `json:"allowedListeners"`
-	Infrastructure unread `json:"infrastructure"` // of deployments, which are not made
-	BackendTLS     unread `json:"backendTLS"`
-	TLS            unread `json:"tls"`
-	DefaultScope   unread `json:"defaultScope"`
 }
 
 type listenerSetSpec struct {
@@ -52,10 +44,9 @@ type listener struct {
 }
 
 type listenerTLS struct {
-	Mode               string            `json:"mode"`
-	CertificateRefs    []reference       `json:"certificateRefs"`
-	Options            map[string]string `json:"options"`
-	FrontendValidation unread            `json:"frontendValidation"`
+	Mode            string            `json:"mode"`
+	CertificateRefs []reference       `json:"certificateRefs"`
+	Options         map[string]string `json:"options"`
 }
 
 type namespaces struct {
@@ -95,10 +86,9 @@ type backendRef struct {
 
 // routeSpec is that of each kind of route.
 type routeSpec struct {
-	ParentRefs         []parentRef `json:"parentRefs"`
-	Hostnames          []string    `json:"hostnames"`
-	Rules              []rule      `json:"rules"`
-	UseDefaultGateways unread      `json:"useDefaultGateways"`
+	ParentRefs []parentRef `json:"parentRefs"`
+	Hostnames  []string    `json:"hostnames"`
+	Rules      []rule      `json:"rules"`
 }
 
 type rule struct {
@@ -115,7 +105,6 @@ type rule struct {
 		Attempts *int32 `json:"attempts"`
 		Backoff  string `json:"backoff"`
 	} `json:"retry"`
-	SessionPersistence unread `json:"sessionPersistence"`
 }
 
 type match struct {
@@ -186,8 +175,6 @@ type filter struct {
 		ExposeHeaders    []string `json:"exposeHeaders"`
 		MaxAge           int64    `json:"maxAge"`
 	} `json:"cors"`
-	ExtensionRef unread `json:"extensionRef"`
-	ExternalAuth unread `json:"externalAuth"`
 }
 
 type headerFilter struct {
@@ -239,22 +226,26 @@ type tlsPolicySpec struct {
 			URI      string `json:"uri"`
 		} `json:"subjectAltNames"`
 	} `json:"validation"`
-	Options unread `json:"options"`
 }
 
 type trafficPolicySpec struct {
 	TargetRefs      []policyTarget `json:"targetRefs"`
 	RetryConstraint *struct {
 		Budget *struct {
-			Percent  *float64 `json:"percent"`
-			Interval unread   `json:"interval"`
+			Percent *float64 `json:"percent"`
 		} `json:"budget"`
 		MinRetryRate *struct {
-			Count    *uint32 `json:"count"`
-			Interval unread  `json:"interval"`
+			Count *uint32 `json:"count"`
 		} `json:"minRetryRate"`
 	} `json:"retryConstraint"`
-	SessionPersistence unread `json:"sessionPersistence"`
+}
+
+type serviceSpec struct {
+	Selector map[string]string `json:"selector"`
+	Ports    []struct {
+		Name string `json:"name"`
+		Port uint32 `json:"port"`
+	} `json:"ports"`
 }
 
 type serviceEntrySpec struct {
