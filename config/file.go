@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"tributary/sources"
+	"tributary/sources/derive"
 	"tributary/sources/file"
 )
 
@@ -31,11 +32,13 @@ type Documents struct {
 	DomainSuffix string `json:"domainSuffix,omitempty"`
 }
 
-// reading leaves out ForeignKinds, by which more or less is said of objects that are not served.
-func (s *Documents) reading() any {
-	return reading(*s, Documents{
+func (s *Documents) reading() any { return reading(*s, s.withDefaults()) }
+
+// withDefaults leaves out ForeignKinds, by which more or less is said of objects that are not served.
+func (s *Documents) withDefaults() Documents {
+	return Documents{
 		DefaultNamespace: cmp.Or(s.DefaultNamespace, "default"), UnknownFields: cmp.Or(s.UnknownFields, "error"), DomainSuffix: s.DomainSuffix,
-	})
+	}
 }
 
 // File has the settings of fs sources. What is zero has the default of package file.
@@ -55,11 +58,49 @@ type File struct {
 	FollowLinks bool `json:"followLinks,omitempty"`
 	// How large one file may be, in bytes. Default: 67108864.
 	MaxFileBytes int64 `json:"maxFileBytes,omitempty"`
+	// Makes Istio's objects of the Ingresses and the objects of Gateway API in the files. Default: they are passed over; {} derives with the
+	// defaults.
+	Derive *Derive `json:"derive,omitempty"`
+}
+
+// Derive has the settings of what is made of Ingresses and of objects of Gateway API. What is zero has the default of package derive.
+type Derive struct {
+	// Domain of the hosts of Services. Default: domainSuffix of the source, else cluster.local.
+	DomainSuffix string `json:"domainSuffix,omitempty"`
+	// Classes of the Gateways that are taken. Default: istio, and those of GatewayClasses with the controller istio.io/gateway-controller.
+	GatewayClasses []string `json:"gatewayClasses,omitempty" reading:"set"`
+	// The files have all Services of a cluster: a backend that is none of them is reported, and the proxies of a Gateway are those that its
+	// Service selects.
+	AllServices bool `json:"allServices,omitempty"`
+	// Which Ingresses are taken: STRICT those of the class, DEFAULT also those without one, OFF none. Default: STRICT.
+	IngressControllerMode string `json:"ingressControllerMode,omitempty"`
+	// Class of Ingresses that needs no IngressClass. Default: istio.
+	IngressClass string `json:"ingressClass,omitempty"`
+	// Value of the label istio of the gateways that serve Ingresses. Default: ingressgateway.
+	IngressSelector string `json:"ingressSelector,omitempty"`
+	// Namespace of the Gateways that are made of Ingresses. Default: istio-system.
+	IngressNamespace string `json:"ingressNamespace,omitempty"`
 }
 
 // Source returns the settings as package file takes them.
 func (s *File) Source() (made file.Settings) {
 	assign(&made, *s)
+	if s.Derive != nil {
+		made.Derive = new(derive.Options)
+		assign(made.Derive, *s.Derive)
+	}
+	return made
+}
+
+func (s *File) reading() any {
+	made := struct {
+		Documents
+		Derive *Derive `json:",omitempty"`
+	}{Documents: reading(s.Documents, s.Documents.withDefaults())}
+	if s.Derive != nil {
+		d := reading(*s.Derive, nil)
+		made.Derive = &d
+	}
 	return made
 }
 

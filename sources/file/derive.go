@@ -87,6 +87,17 @@ func contextOf(r *resource.Resource) sources.Other {
 	return sources.Other{Other: resource.Other{APIVersion: "networking.istio.io/v1", JSON: text}, Key: r.Key(), Origin: r.Origin()}
 }
 
+// DecodeDeriving makes of a text what a file of it has, and what is derived of that.
+func DecodeDeriving(place string, text []byte, o resource.Options, d derive.Options) []sources.Content {
+	o.Keep = keptKinds
+	c := sources.Decode(place, place, text, o)
+	rejectInvalid(&c, d)
+	all := newDeriver(d)
+	all.accept(place, &c)
+	derived, _ := all.commit(func() string { return "" })
+	return []sources.Content{c, derived}
+}
+
 // deriver makes Istio's objects of the Ingresses and the objects of Gateway API in files. It is owned by the loop.
 type deriver struct {
 	set     *derive.Set
