@@ -9,6 +9,7 @@ import (
 	"istio.io/api/annotation"
 	"istio.io/api/label"
 	networking "istio.io/api/networking/v1alpha3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"tributary/resource"
 )
@@ -238,7 +239,7 @@ func routeKinds(l *listener) []string {
 
 // hostsOf are the hosts of a listener's server, each with the namespace of routes that it takes.
 func (d *derivation) hostsOf(o *object, field string, l *listener) []string {
-	from, selector := "Same", (*labelSelector)(nil)
+	from, selector := "Same", (*metav1.LabelSelector)(nil)
 	if l.AllowedRoutes != nil && l.AllowedRoutes.Namespaces != nil {
 		from, selector = cmp.Or(l.AllowedRoutes.Namespaces.From, from), l.AllowedRoutes.Namespaces.Selector
 	}

@@ -4,32 +4,20 @@ import (
 	"maps"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 )
 
 // namespaceName is the label that each namespace has, and whose value is its name.
 const namespaceName = "kubernetes.io/metadata.name"
 
-var operators = map[string]selection.Operator{
-	"In": selection.In, "NotIn": selection.NotIn, "Exists": selection.Exists, "DoesNotExist": selection.DoesNotExist,
-}
-
-// selectNamespaces returns the namespaces that a selector selects, in order. One whose Namespace is not known is known if a route or a
-// ListenerSet is in it, and has its name for a label.
-func (d *derivation) selectNamespaces(s *labelSelector) []string {
-	if s == nil {
+// selectNamespaces returns the namespaces that a selector selects, in order; none if it is nil or wrong. One whose Namespace is not known
+// is known if a route or a ListenerSet is in it, and has its name for a label.
+func (d *derivation) selectNamespaces(s *metav1.LabelSelector) (selected []string) {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
 		return nil
 	}
-	selector := labels.SelectorFromSet(s.MatchLabels)
-	for _, e := range s.MatchExpressions {
-		r, err := labels.NewRequirement(e.Key, operators[e.Operator], e.Values)
-		if err != nil {
-			return nil
-		}
-		selector = selector.Add(*r)
-	}
-	var selected []string
 	for namespace, own := range d.namespaces() {
 		set := labels.Set{}
 		maps.Copy(set, own)

@@ -222,18 +222,15 @@ func (d *derivation) streamRoutes(o *object, bindings []binding) {
 	}
 }
 
-// sniOf are the server names of a TLSRoute in the VirtualService of a host.
+// sniOf are the server names of a TLSRoute in the VirtualService of a host. istiod refuses others than those of the host.
 func sniOf(o *object, b *binding, sni []string, h string) []string {
-	if b.gateway != mesh {
-		return sni
-	}
-	if len(o.spec.(*routeSpec).Hostnames) == 0 {
+	if b.gateway == mesh && len(o.spec.(*routeSpec).Hostnames) == 0 {
 		sni = b.hosts
 	}
 	if len(sni) == 1 {
 		return sni
 	}
-	return slices.DeleteFunc(slices.Clone(sni), func(name string) bool { return !host.Name(h).Matches(host.Name(name)) })
+	return slices.DeleteFunc(slices.Clone(sni), func(name string) bool { return !host.Name(name).SubsetOf(host.Name(h)) })
 }
 
 // intersect returns the hosts that both a list and a listener have.

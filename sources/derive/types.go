@@ -3,6 +3,8 @@ package derive
 import (
 	stdjson "encoding/json"
 	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The types below are the specs of Gateway API 1.5, whose documentation says what the fields mean, without those of which nothing is made.
@@ -50,17 +52,8 @@ type listenerTLS struct {
 }
 
 type namespaces struct {
-	From     string         `json:"from"`
-	Selector *labelSelector `json:"selector"`
-}
-
-type labelSelector struct {
-	MatchLabels      map[string]string `json:"matchLabels"`
-	MatchExpressions []struct {
-		Key      string   `json:"key"`
-		Operator string   `json:"operator"`
-		Values   []string `json:"values"`
-	} `json:"matchExpressions"`
+	From     string                `json:"from"`
+	Selector *metav1.LabelSelector `json:"selector"`
 }
 
 // reference names an object; what is left out has a default that depends on the place.
