@@ -1,12 +1,20 @@
 package config
 
-// Derive has the settings of what is made of objects of Gateway API. What is zero has the default of package derive.
+// Derive has the settings of what is made of Ingresses and of objects of Gateway API. What is zero has the default of package derive.
 type Derive struct {
 	// Domain of the hosts of Services. Default: domainSuffix of the source, else cluster.local.
 	DomainSuffix string `json:"domainSuffix,omitempty"`
 	// Classes of the Gateways that are taken. Default: istio, and those of GatewayClasses with the controller istio.io/gateway-controller.
 	GatewayClasses []string `json:"gatewayClasses,omitempty" reading:"set"`
-	// All Services of the cluster are read: a backend that is none of them is reported, and the proxies of a Gateway are those that its
+	// The source has all Services of its cluster: a backend that is none of them is reported, and the proxies of a Gateway are those that its
 	// Service selects.
 	AllServices bool `json:"allServices,omitempty"`
+	// Which Ingresses are taken: STRICT those of the class, DEFAULT also those without one, OFF none. Default: STRICT.
+	IngressControllerMode string `json:"ingressControllerMode,omitempty"`
+	// Class of Ingresses that needs no IngressClass. Default: istio.
+	IngressClass string `json:"ingressClass,omitempty"`
+	// Value of the label istio of the gateways that serve Ingresses. Default: ingressgateway.
+	IngressSelector string `json:"ingressSelector,omitempty"`
+	// Namespace of the Gateways that are made of Ingresses. Default: istio-system.
+	IngressNamespace string `json:"ingressNamespace,omitempty"`
 }

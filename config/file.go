@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"tributary/sources"
+	"tributary/sources/derive"
 	"tributary/sources/file"
 )
 
@@ -31,11 +32,13 @@ type Documents struct {
 	DomainSuffix string `json:"domainSuffix,omitempty"`
 }
 
-// reading leaves out ForeignKinds, by which more or less is said of objects that are not served.
-func (s *Documents) reading() any {
-	return reading(*s, Documents{
+func (s *Documents) reading() any { return reading(*s, s.withDefaults()) }
+
+// withDefaults leaves out ForeignKinds, by which more or less is said of objects that are not served.
+func (s *Documents) withDefaults() Documents {
+	return Documents{
 		DefaultNamespace: cmp.Or(s.DefaultNamespace, "default"), UnknownFields: cmp.Or(s.UnknownFields, "error"), DomainSuffix: s.DomainSuffix,
-	})
+	}
 }
 
 // File has the settings of fs sources. What is zero has the default of package file.
@@ -55,11 +58,30 @@ type File struct {
 	FollowLinks bool `json:"followLinks,omitempty"`
 	// How large one file may be, in bytes. Default: 67108864.
 	MaxFileBytes int64 `json:"maxFileBytes,omitempty"`
+	// Makes Istio's objects of the Ingresses and the objects of Gateway API in the files. Default: they are passed over; {} derives with the
+	// defaults.
+	Derive *Derive `json:"derive,omitempty"`
 }
 
 // Source returns the settings as package file takes them.
 func (s *File) Source() (made file.Settings) {
 	assign(&made, *s)
+	if s.Derive != nil {
+		made.Derive = new(derive.Options)
+		assign(made.Derive, *s.Derive)
+	}
+	return made
+}
+
+func (s *File) reading() any {
+	made := struct {
+		Documents
+		Derive *Derive `json:",omitempty"`
+	}{Documents: reading(s.Documents, s.Documents.withDefaults())}
+	if s.Derive != nil {
+		d := reading(*s.Derive, nil)
+		made.Derive = &d
+	}
 	return made
 }
 

@@ -29,7 +29,7 @@ type Kube struct {
 	Hold Duration `json:"hold,omitempty" reading:"-"`
 	// Makes ServiceEntries of the Services of the cluster; {} with the defaults. Default: none.
 	Services *KubeServices `json:"services,omitempty"`
-	// Makes Istio's objects of the objects of Gateway API; {} with the defaults. Default: they are not read.
+	// Makes Istio's objects of the Ingresses and the objects of Gateway API; {} with the defaults. Default: they are not read.
 	Derive *Derive `json:"derive,omitempty"`
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
+
+	"tributary/sources/derive"
 )
 
 // TestSettingsReachTheirSource: each setting of a source is one of the package of the source, under the same name.
@@ -58,4 +60,22 @@ func fill(v reflect.Value) (names []string) {
 		}
 	}
 	return names
+}
+
+// What is derived is another reading of the same files; to derive nothing is the one that there always was.
+func TestDeriveIsOfTheReading(t *testing.T) {
+	source := func(text string) *config.Source {
+		c, err := config.Parse("t.yaml", []byte("configSources: [{address: 'fs:///x', "+text+"}]"))
+		require.NoError(t, err)
+		return &c.ConfigSources[0]
+	}
+	none, some := source("quietDelay: 1s"), source("derive: {}")
+	require.NotEqual(t, none.Reading(), some.Reading())
+	require.NotEqual(t, some.Reading(), source("derive: {gatewayClasses: [a, b], ingressClass: x}").Reading())
+	require.Equal(t, source("derive: {gatewayClasses: [a, b]}").Reading(), source("derive: {gatewayClasses: [b, a]}").Reading())
+	require.Nil(t, none.Settings.(*config.File).Source().Derive)
+	got := source("derive: {domainSuffix: d, allServices: true, ingressNamespace: n}").Settings.(*config.File).Source().Derive
+	require.Equal(t, &derive.Options{DomainSuffix: "d", AllServices: true, IngressOptions: derive.IngressOptions{IngressNamespace: "n"}}, got)
+	_, err := config.Parse("t.yaml", []byte("configSources: [{address: 'fs:///x', derive: {ingressControllerMode: strict}}]"))
+	require.ErrorContains(t, err, "configSources[0].derive.ingressControllerMode: want STRICT, DEFAULT or OFF")
 }

@@ -65,7 +65,7 @@ configSources:
 			"tlsSettings, tokenFile, transform, validation",
 		"t.yaml:5:69: configSources[2].nodeMetadata.a: want a string, got 5; put it in quotes",
 		"t.yaml:5:78: configSources[2].nodeMetadata.b: given twice",
-		"t.yaml:6:33: configSources[3].mode: not for fs addresses, but for xds; known here: address, defaultNamespace, domainSuffix, " +
+		"t.yaml:6:33: configSources[3].mode: not for fs addresses, but for xds; known here: address, defaultNamespace, derive, domainSuffix, " +
 			"emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
 			"rescanInterval, transform, unknownFields, validation",
 	}, strings.Split(e.Error(), "\n"))

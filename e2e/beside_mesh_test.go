@@ -60,9 +60,16 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 			pairs = append(pairs, fmt.Sprintf("%s: %s", k, v))
 		}
 		created := time.Unix(1_500_000_000+r.Int64N(100_000_000), 0) // of objects of one age, it is chance which one istiod takes
-		fmt.Fprintf(&text, "---\napiVersion: %s\nkind: %s\nmetadata: {name: %s, namespace: %s, labels: {%s}, creationTimestamp: %q}\nspec: %s\n",
-			cmp.Or(groups[kind], "networking.istio.io/v1"), kind, name, namespace, strings.Join(pairs, ", "), created.UTC().Format(time.RFC3339),
-			body)
+		derived := ""
+		if v, ok := spec.(*networking.VirtualService); ok && r.seldom(3) {
+			derived = "internal.istio.io/route-semantics: " + r.pick("gateway", "ingress")
+			r.derive(v)
+			body, err = protojson.Marshal(v)
+			require.NoError(t, err)
+		}
+		fmt.Fprintf(&text, "---\napiVersion: %s\nkind: %s\nmetadata: {name: %s, namespace: %s, labels: {%s}, annotations: {%s}, "+
+			"creationTimestamp: %q}\nspec: %s\n", cmp.Or(groups[kind], "networking.istio.io/v1"), kind, name, namespace,
+			strings.Join(pairs, ", "), derived, created.UTC().Format(time.RFC3339), body)
 	}
 	mark = fmt.Sprintf("mark-%d.internal", seed)
 	put("ServiceEntry", "shop", fmt.Sprint("mark", seed), nil, &networking.ServiceEntry{
@@ -116,6 +123,21 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 		return strings.NewReplacer("one", "two", "two", "one").Replace(label)
 	})
 	return mark, now, strings.ReplaceAll(before, mark, "before-"+mark)
+}
+
+// derive makes of some routes what only those have that are derived from objects of Kubernetes.
+func (r *randomMesh) derive(v *networking.VirtualService) {
+	for _, h := range v.GetHttp() {
+		if h.GetRedirect() != nil && r.seldom(2) {
+			h.Redirect.Uri = "%PREFIX()%" + r.pick("", "/", "/new")
+			h.Redirect.RedirectPort = &networking.HTTPRedirect_DerivePort{
+				DerivePort: networking.HTTPRedirect_RedirectPortSelection(r.IntN(2)), //nolint:gosec // there are two
+			}
+		}
+		if h.GetRewrite().GetUriRegexRewrite() != nil {
+			h.Rewrite = &networking.HTTPRewrite{Uri: "/"}
+		}
+	}
 }
 
 // selected are labels by which workloads are selected.

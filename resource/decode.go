@@ -45,6 +45,8 @@ type Options struct {
 	// Validate has each resource validated at once, while what was read is at hand: Validate returns the findings then, with
 	// the lines of the fields that they are about, at no further cost.
 	Validate bool
+	// Keep names kinds of other APIs, as "Kind.group" with blanks between, whose objects Document.Other has.
+	Keep string
 	// MaxBytes is how long a text may be; 64 MiB if it is 0. A longer one is one broken document.
 	MaxBytes int
 }
@@ -56,9 +58,16 @@ type Document struct {
 	// name it cannot be told which object this is.
 	Key      Key
 	Foreign  bool      // it is of another API than Istio's, and no object of ours; with errors only if Options say so
+	Other    *Other    // the object, if it is foreign and Options.Keep names its kind
 	Resource *Resource // nil if there are errors, if it is foreign, and of a list, which is here only for its own problems
 	Errors   Errors    // everything wrong with it, up to a limit
 	Warnings Errors
+}
+
+// Other is an object of another API than Istio's, which is not checked.
+type Other struct {
+	APIVersion string
+	JSON       []byte
 }
 
 // lastApplied is where kubectl keeps a copy of the whole object, which is none of its content.
@@ -277,7 +286,7 @@ func (f *file) add(root *yaml.Node, base int, at within) {
 	} else if head.schema != nil {
 		doc.Resource = d.object(root, head)
 	}
-	doc.Foreign = head.foreign
+	doc.Foreign, doc.Other = head.foreign, head.other
 	if head.meta.Key.Name != "" {
 		doc.Key = head.meta.Key
 	}
@@ -288,7 +297,7 @@ func (f *file) add(root *yaml.Node, base int, at within) {
 	slices.SortStableFunc(d.warns, byPlace)
 	doc.Errors, doc.Warnings = d.errs, d.warns
 	if len(doc.Errors) > 0 {
-		doc.Resource = nil
+		doc.Resource, doc.Other = nil, nil
 	}
 	f.docs = append(f.docs, doc)
 }

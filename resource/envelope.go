@@ -1,11 +1,13 @@
 package resource
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"tributary/internal/words"
 )
@@ -17,6 +19,7 @@ const meshConfigName = "istio"
 type envelope struct {
 	schema  *Schema // nil if unknown
 	foreign bool    // of another API
+	other   *Other  // such an object, if it is kept
 	meta    Meta
 	spec    *yaml.Node // nil if there is none
 	items   *yaml.Node // of a list; the rest is then empty
@@ -90,7 +93,11 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 		d.fail(root, "apiVersion is missing")
 	case len(d.errs) == 0:
 		if isForeign(apiVersion, kind) {
-			d.passOver(apiVersionNode, apiVersion, kind, metadata, head)
+			if d.keeps(apiVersion, kind) {
+				d.keep(root, apiVersion, kind, metadata, head)
+			} else {
+				d.passOver(apiVersionNode, apiVersion, kind, metadata, head)
+			}
 			return head
 		}
 		head.schema = d.schema(apiVersionNode, apiVersion, kindNode, kind)
@@ -354,6 +361,30 @@ func (d *decoder) passOver(at *yaml.Node, apiVersion, kind string, metadata *yam
 	case ForeignError:
 		d.fail(at, format, args...)
 	}
+}
+
+// keeps reports whether a kind of another API is one of those that the options name.
+func (d *decoder) keeps(apiVersion, kind string) bool {
+	group, _, grouped := strings.Cut(apiVersion, "/")
+	if !grouped {
+		group = ""
+	}
+	return d.opts.Keep != "" && slices.Contains(strings.Split(d.opts.Keep, " "), kind+"."+group)
+}
+
+// keep reads all of a foreign object.
+func (d *decoder) keep(root *yaml.Node, apiVersion, kind string, metadata *yaml.Node, head *envelope) {
+	head.foreign = true
+	head.meta.Key = d.nameOf(metadata)
+	head.meta.Key.Kind = Kind(kind)
+	object := &structpb.Struct{}
+	d.wellKnown(object.ProtoReflect(), root, root)
+	text, err := json.Marshal(object.AsMap())
+	if err != nil {
+		d.fail(root, "encode: %w", err)
+		return
+	}
+	head.other = &Other{APIVersion: apiVersion, JSON: text}
 }
 
 // nameOf returns the name and namespace in the metadata of a foreign object, as far as they can be told.

@@ -70,13 +70,13 @@ func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
 	return warnings
 }
 
-// routeSemantics is the annotation of a VirtualService that was made of an object of Gateway API, in which there are no
-// short names, if it has the value "gateway".
-const routeSemantics = "internal.istio.io/route-semantics"
+// RouteSemantics is the annotation of a VirtualService that was made of an object of Kubernetes: with the value "gateway" of one of
+// Gateway API, in which there are no short names, with "ingress" of an Ingress.
+const RouteSemantics = "internal.istio.io/route-semantics"
 
 // completeHosts completes the short host names in the spec of an object, as istiod does with an object of domain suffix.
 func completeHosts(meta Meta, spec proto.Message, suffix string) {
-	if meta.Annotations[routeSemantics] == "gateway" {
+	if meta.Annotations[RouteSemantics] == "gateway" {
 		return
 	}
 	shortHosts(spec, func(_ string, host *string) {

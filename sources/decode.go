@@ -45,7 +45,7 @@ func (t Texts) Options() (o resource.Options, err error) {
 
 // Decode makes a text of configuration objects, in YAML or JSON, the content of a group. place names it in origins.
 func Decode(group, place string, text []byte, o resource.Options) Content {
-	return content(group, resource.Decode(place, text, o))
+	return content(group, place, resource.Decode(place, text, o))
 }
 
 // DecodeAgain is Decode for a text of which an earlier version is known, if earlier is not nil.
@@ -54,11 +54,11 @@ func DecodeAgain(group, place string, text []byte, o resource.Options, earlier *
 		return Decode(group, place, text, o), nil
 	}
 	docs, known := resource.DecodeAgain(place, text, o, earlier)
-	return content(group, docs), known
+	return content(group, place, docs), known
 }
 
 // content is what documents are as the content of a group.
-func content(group string, docs []resource.Document) Content {
+func content(group, place string, docs []resource.Document) Content {
 	c := Content{Group: group, Renamable: true}
 	for _, doc := range docs {
 		for _, w := range doc.Warnings {
@@ -66,6 +66,9 @@ func content(group string, docs []resource.Document) Content {
 		}
 		if len(doc.Errors) > 0 {
 			c.Rejects = append(c.Rejects, Reject{Key: doc.Key, Foreign: doc.Foreign, Origin: doc.Errors[0].Origin, Err: doc.Errors})
+		} else if doc.Other != nil {
+			origin := resource.Origin{Place: fmt.Sprintf("%s:%d", place, doc.Line)}
+			c.Others = append(c.Others, Other{Other: *doc.Other, Key: doc.Key, Origin: origin})
 		} else if doc.Foreign {
 			c.Foreign++
 		} else if doc.Resource != nil {

@@ -467,7 +467,7 @@ func (l *ledger) allInvalid() bool {
 			return false
 		}
 		for _, q := range g.quarantine {
-			found = found || !q.foreign
+			found = found || !q.foreign || q.derives
 		}
 	}
 	return found

@@ -60,6 +60,16 @@ type Content struct {
 	// nothing that it does not list is in doubt. See guard.Guard.ApplyExplained.
 	Explained bool
 	Foreign   int // objects of other APIs that the group has besides, and that were passed over
+	// Others are objects of other APIs that the source itself makes something of. The sink does not look at them.
+	Others []Other
+}
+
+// Other is an object of another API, as a text has it.
+type Other struct {
+	resource.Other
+
+	Key    resource.Key // without a name if it has none
+	Origin resource.Origin
 }
 
 // Reject is something that a source read but could not turn into a resource. As long as no group has
@@ -70,8 +80,12 @@ type Content struct {
 type Reject struct {
 	Key     resource.Key // zero if unknown
 	Foreign bool         // it is of another API, so that nothing of the group can be meant
-	Origin  resource.Origin
-	Err     error // names the place, field and reason
+	// Derives says that it is foreign, and that the source makes something of such an object; LastGood, that it still does so of the last
+	// good version.
+	Derives, LastGood bool
+
+	Origin resource.Origin
+	Err    error // names the place, field and reason
 }
 
 // identified reports whether it can be told which object it is.

@@ -62,6 +62,7 @@ type Quarantined struct {
 	KeepsMore int      `json:"keepsMore,omitempty"`
 
 	foreign bool // nothing of ours is meant
+	derives bool // see Reject
 }
 
 // Serves says what is served in the place of what is quarantined.

@@ -15,6 +15,7 @@ import (
 	"tributary/internal/relay"
 	"tributary/internal/words"
 	"tributary/server/envoy"
+	"tributary/sources/derive"
 )
 
 type validateFlags struct {
@@ -22,6 +23,7 @@ type validateFlags struct {
 	strict  bool
 	verbose bool
 	connect bool
+	derive  bool
 	client  string
 	binary  string
 	config  string
@@ -48,7 +50,9 @@ has, which is counted; one that cannot be read, or refuses us, is an error.
 With --for envoy --envoy-binary PATH, that Envoy checks all that Envoys would be served (--mode validate). A resource that it
 rejects is an error, with the objects that it is made of. Certificates are not checked.
 
-Objects of other APIs are named, and passed over as the server does; that is a warning where only Istio has such a kind. Files
+Objects of other APIs are named, and passed over as the server does; that is a warning where only Istio has such a kind. With
+--derive, or where the source of a configuration says derive, Ingresses and objects of Gateway API are checked, with what becomes
+of them. Files
 whose names do not end in .yaml, .yml or .json are counted, and named with --verbose.
 
 It exits with 3 if something would not be served; with --strict also if there is a warning.`,
@@ -71,6 +75,9 @@ It exits with 3 if something would not be served; with --strict also if there is
 			}
 			if flags.binary != "" && flags.client != "envoy" {
 				return usage("--envoy-binary needs --for envoy")
+			}
+			if flags.derive {
+				l.Derive = new(derive.Options)
 			}
 			if flags.connect {
 				l.Connect = relay.Reader
@@ -120,6 +127,8 @@ It exits with 3 if something would not be served; with --strict also if there is
 	cmd.Flags().BoolVar(&flags.offline, "offline", false, "files that the configuration names and that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
 	cmd.Flags().BoolVar(&flags.connect, "connect", false, "read the sources that are no files, too: log in, and count what would be served")
+	cmd.Flags().BoolVar(&flags.derive, "derive", false, "make Istio's objects of Ingresses and objects of Gateway API in the files, as a source "+
+		"with derive: {} does")
 	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
 	cmd.Flags().StringVar(&flags.client, "for", "", "also warn of what has no effect on clients that tributary serves itself: envoy")
 	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "", "with --for envoy, the path of an Envoy's binary, which checks what Envoys "+

@@ -26,7 +26,7 @@ var arrows = map[string][]string{
 	"sources/guard":       {"resource", "memstore"},
 	"sources/lastgood":    {"resource", "memstore"},
 	"sources/transform":   {"resource"},
-	"sources/file":        {"resource", "sources"},
+	"sources/file":        {"resource", "sources", "sources/derive"},
 	"sources/xds":         {"resource", "sources", "adsc"},
 	"sources/consul":      {"resource", "sources", "adsc", "sources/registry", "sources/consul/"},
 	"sources/internal/":   {"resource", "sources"},

@@ -1,5 +1,5 @@
-// Package derive makes Istio's Gateways, VirtualServices and DestinationRules of objects of the Kubernetes Gateway API, as istiod
-// 1.27.9 does (its pilot/pkg/config/kube/gateway). It is pure: what it knows is what was put into a Set. docs/gateway-api.md says what
+// Package derive makes Istio's Gateways, VirtualServices and DestinationRules of objects of the Kubernetes Gateway API and of Ingresses, as
+// istiod 1.27.9 does (its pilot/pkg/config/kube/gateway and ingress). It is pure: what it knows is what was put into a Set. docs/gateway-api.md says what
 // becomes what, and where it differs from istiod.
 package derive
 
@@ -25,6 +25,7 @@ type Options struct {
 	// AllServices says that every Service of the cluster is put into the Set: a backend that is none of them is refused, and gateways
 	// are selected by their Service. Otherwise, backends are taken as they are named, and gateways are selected by label.
 	AllServices bool
+	IngressOptions
 }
 
 // Problem is something that an object asks for and does not get.
@@ -60,6 +61,10 @@ type name struct{ namespace, name string }
 func NewSet(o Options) *Set {
 	o.DomainSuffix = cmp.Or(o.DomainSuffix, "cluster.local")
 	o.DefaultNamespace = cmp.Or(o.DefaultNamespace, "default")
+	o.IngressControllerMode = cmp.Or(o.IngressControllerMode, ingressStrict)
+	o.IngressClass = cmp.Or(o.IngressClass, "istio")
+	o.IngressSelector = cmp.Or(o.IngressSelector, "ingressgateway")
+	o.IngressNamespace = cmp.Or(o.IngressNamespace, "istio-system")
 	return &Set{opts: o, objects: make(map[string]map[name]*object)}
 }
 
@@ -110,6 +115,7 @@ func (s *Set) Derive() (resources []*resource.Resource, problems []Problem) {
 	d.gateways()
 	d.routes()
 	d.policies()
+	d.ingresses()
 	slices.SortFunc(d.problems, func(a, b Problem) int {
 		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
 	})

@@ -77,14 +77,14 @@ func TestSelection(t *testing.T) {
 		selector      map[string]string
 		annotation    string
 	}{
-		{name: "by label", gateway: simple, selector: map[string]string{"gateway.networking.k8s.io/gateway-name": "public"}},
+		{name: "by label", gateway: simple, selector: map[string]string{"istio.io/gateway-name": "public"}},
 		{
 			name: "deployed", gateway: simple, all: true, service: "edge/public-istio", selector: map[string]string{"app": "gw"},
 			annotation: "public-istio.edge.svc.cluster.local",
 		},
 		{
 			name: "deployed, but the Service is not there", gateway: simple, all: true,
-			selector:   map[string]string{"gateway.networking.k8s.io/gateway-name": "public"},
+			selector:   map[string]string{"istio.io/gateway-name": "public"},
 			annotation: "public-istio.edge.svc.cluster.local",
 		},
 		{
@@ -93,7 +93,7 @@ func TestSelection(t *testing.T) {
 		},
 		{
 			name: "hostname of another namespace", gateway: hostname, service: "other/gw",
-			selector:   map[string]string{"gateway.networking.k8s.io/gateway-name": "public"},
+			selector:   map[string]string{"istio.io/gateway-name": "public"},
 			annotation: "gw.edge.svc.cluster.local",
 		},
 	} {

@@ -43,6 +43,13 @@ var Kinds = []Kind{
 		Group: experimentalGroup, Versions: []string{"v1alpha1"}, Kind: "XBackendTrafficPolicy", Plural: "xbackendtrafficpolicies",
 		Namespaced: true, spec: spec[trafficPolicySpec],
 	},
+	{
+		Group: ingressGroup, Versions: []string{"v1"}, Kind: "Ingress", Plural: "ingresses", Namespaced: true, spec: spec[ingressSpec],
+	},
+	{
+		Group: ingressGroup, Versions: []string{"v1"}, Kind: "IngressClass", Plural: "ingressclasses", Context: true,
+		spec: spec[ingressClassSpec],
+	},
 	{Versions: []string{"v1"}, Kind: "Namespace", Plural: "namespaces", Context: true},
 	{Versions: []string{"v1"}, Kind: "Service", Plural: "services", Namespaced: true, Context: true, spec: spec[serviceSpec]},
 	{
@@ -56,6 +63,7 @@ const (
 	gatewayGroup      = "gateway.networking.k8s.io"
 	experimentalGroup = "gateway.networking.x-k8s.io"
 	istioGroup        = "networking.istio.io"
+	ingressGroup      = "networking.k8s.io"
 )
 
 func gatewayKind(kind, plural string, namespaced bool, spec func() any, versions ...string) Kind {

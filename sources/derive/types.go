@@ -235,6 +235,10 @@ type trafficPolicySpec struct {
 
 type serviceSpec struct {
 	Selector map[string]string `json:"selector"`
+	Ports    []struct {
+		Name string `json:"name"`
+		Port uint32 `json:"port"`
+	} `json:"ports"`
 }
 
 type serviceEntrySpec struct {

@@ -14,6 +14,7 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/derive"
 )
 
 // Scheme is the scheme of addresses of files.
@@ -40,6 +41,9 @@ type Settings struct {
 	FollowLinks bool `yaml:"followLinks,omitempty"`
 	// MaxFileBytes is how large one file may be. Default: 64 MiB.
 	MaxFileBytes int64 `yaml:"maxFileBytes,omitempty"`
+	// Derive has Istio's objects made of the Ingresses and the objects of Gateway API in the files. DefaultNamespace is that of the files;
+	// nil passes over such objects.
+	Derive *derive.Options `yaml:"derive,omitempty"`
 }
 
 // withDefaults returns the settings with the defaults filled in, or an error that names the key at fault.
@@ -60,6 +64,11 @@ func (s Settings) withDefaults() (Settings, error) {
 	} {
 		if d.value < d.least {
 			return s, fmt.Errorf("%s: want at least %s, got %s", d.key, d.least, d.value)
+		}
+	}
+	if s.Derive != nil {
+		if err := s.Derive.Check(); err != nil {
+			return s, fmt.Errorf("derive.%w", err)
 		}
 	}
 	if s.MaxFileBytes < 0 {
@@ -101,6 +110,12 @@ func New(address string, settings Settings) (*Source, error) {
 		return nil, err
 	}
 	decode.MaxBytes = int(settings.MaxFileBytes)
+	if settings.Derive != nil {
+		decode.Keep = keptKinds
+		o := *settings.Derive
+		o.DefaultNamespace, o.DomainSuffix = decode.DefaultNamespace, cmp.Or(o.DomainSuffix, decode.DomainSuffix)
+		settings.Derive = &o
+	}
 	return &Source{
 		disk: osDisk{}, parse: sources.DecodeAgain, patience: patience, root: root, shown: shown, settings: settings, decode: decode,
 	}, nil

@@ -30,6 +30,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		loader: &loader{
 			disk: s.disk, root: s.root, shown: s.shown, decode: s.decode, parse: s.parse,
 			maxSize: s.settings.MaxFileBytes, followLinks: s.settings.FollowLinks, confirm: func(string, string) bool { return false },
+			derive: s.settings.Derive,
 		},
 		patience: s.patience, pool: newPool(), memory: newMemory(), busy: make(map[string]bool), blank: make(map[string]known),
 		pending: make(map[string]bool), troubles: make(map[string]trouble),
@@ -37,7 +38,14 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	if sink, ok := sink.(sources.Confirmer); ok {
 		r.loader.confirm = sink.Confirm
 	}
+	if s.settings.Derive != nil {
+		r.deriver = newDeriver(*s.settings.Derive)
+	}
 	for _, group := range sink.Groups() {
+		if r.deriver != nil && group == derivedGroup {
+			r.deriver.inherited = true
+			continue
+		}
 		r.files.Set(group, known{doubtful: true})
 		r.anything = true
 	}
@@ -58,6 +66,7 @@ type run struct {
 
 	files    btree.Map[string, known] // what is published, or was found not to be readable
 	memory   *memory
+	deriver  *deriver // nil if nothing is derived
 	missing  grace
 	blank    map[string]known   // files that have nothing but white space and comments, which is as good as empty
 	troubles map[string]trouble // what cannot be read; what is known of it stays
@@ -208,14 +217,15 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 		}
 		r.files.Delete(p)
 		r.memory.set(p, nil)
+		if r.deriver != nil {
+			r.deriver.remove(p)
+		}
 		contents = append(contents, sources.Content{Group: p})
 	}
 	for _, p := range young {
 		r.enqueue(p, false)
 	}
-	if len(contents) > 0 {
-		_ = r.sink.ReplaceAll(contents) // the sink keeps and tells what it refused
-	}
+	r.publish(contents)
 	if complete && !r.synced && len(r.unread()) == 0 {
 		r.synced = true
 		r.sink.Synced()
@@ -295,7 +305,33 @@ func (r *run) accept(f loaded, before trouble) []sources.Content {
 		return nil
 	}
 	r.memory.set(f.path, f.decoded)
+	if r.deriver != nil {
+		r.deriver.accept(f.path, f.content)
+	}
 	return []sources.Content{*f.content}
+}
+
+// publish publishes contents, and what is derived of all files, in one commit.
+func (r *run) publish(contents []sources.Content) {
+	if r.deriver != nil {
+		if derived, changed := r.deriver.commit(r.unknownFile); changed {
+			contents = append(contents, derived)
+		}
+	}
+	if len(contents) > 0 {
+		_ = r.sink.ReplaceAll(contents) // the sink keeps and tells what it refused
+	}
+}
+
+// unknownFile returns a file of which it is not known what is in it, or "".
+func (r *run) unknownFile() (unknown string) {
+	r.files.Scan(func(path string, _ known) bool {
+		if _, read := r.deriver.files[path]; !read {
+			unknown = r.loader.in(r.root, path)
+		}
+		return unknown == ""
+	})
+	return unknown
 }
 
 // refuse notes that a file cannot be read.
@@ -322,9 +358,7 @@ func (r *run) finish() bool {
 		}
 		contents = append(contents, r.accept(f, trouble{})...)
 	}
-	if len(contents) > 0 {
-		_ = r.sink.ReplaceAll(contents)
-	}
+	r.publish(contents)
 	if !r.synced {
 		r.enqueue("", false)
 	}

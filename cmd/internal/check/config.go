@@ -36,7 +36,12 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 		return nil, err
 	}
 	content := sources.Decode(name, name, text, options)
-	if len(content.Resources)+len(content.Rejects)+content.Foreign == 0 {
+	contents := []sources.Content{content}
+	if l.Derive != nil {
+		contents = file.DecodeDeriving(name, text, options, *l.Derive)
+		content = contents[0]
+	}
+	if len(content.Resources)+len(content.Rejects)+len(content.Others)+content.Foreign == 0 {
 		base := filepath.Base(name)
 		if slices.ContainsFunc(config.DefaultPaths(), func(p string) bool { return filepath.Base(p) == base }) {
 			cfg, err := config.Parse(name, text)
@@ -45,7 +50,7 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 		l.at(name, Warning, Empty, "nothing is in it: neither objects nor a configuration")
 	}
 	l.keep(name, text)
-	l.Contents(content)
+	l.Contents(contents...)
 	return nil, nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/derive"
 	"tributary/sources/file"
 	"tributary/sources/transform"
 )
@@ -103,6 +104,8 @@ type Linter struct {
 	Foreign  int      // objects of other APIs, which were passed over
 	Skipped  []string // files that are not read, as their names do not end in what is
 
+	// Derive has objects of Kubernetes' APIs become Istio's in files that no configuration names; nil passes over them.
+	Derive *derive.Options
 	// Files reads the files that a configuration names for its own ports and for proofs, and returns what is wrong with them, and what is
 	// hardly meant.
 	Files func(context.Context, *config.Config) (wrong []error, doubts []config.Problem)
@@ -138,7 +141,7 @@ type look struct {
 
 // Path looks at a file or a directory tree.
 func (l *Linter) Path(ctx context.Context, path string) error {
-	read, err := l.Address(ctx, FileAddress(path), file.Settings{}, Terms{})
+	read, err := l.Address(ctx, FileAddress(path), file.Settings{Derive: l.Derive}, Terms{})
 	if err != nil {
 		return err
 	}
@@ -185,7 +188,7 @@ func (l *Linter) Address(ctx context.Context, address string, settings file.Sett
 	}
 	l.source(terms, contents)
 	return degraded != "" || slices.ContainsFunc(contents, func(c sources.Content) bool {
-		return len(c.Resources)+len(c.Rejects)+len(c.Warnings)+c.Foreign > 0
+		return len(c.Resources)+len(c.Rejects)+len(c.Warnings)+len(c.Others)+c.Foreign > 0
 	}), nil
 }
 
@@ -213,7 +216,7 @@ func (l *Linter) content(at *look, c sources.Content) {
 		l.at(place, Warning, Malformed, message)
 	}
 	for _, r := range c.Rejects {
-		if r.Foreign && len(resource.ErrorsIn(r.Err)) == 1 { // which says no more than that
+		if r.Foreign && !r.Derives && len(resource.ErrorsIn(r.Err)) == 1 { // which says no more than that
 			l.foreign(at.terms, r)
 			continue
 		}

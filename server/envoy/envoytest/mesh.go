@@ -167,7 +167,11 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 			spec = m.service()
 		}
 		created := time.Unix(1_500_000_000+m.rand.Int64N(4), 0).UTC() // some of one age
-		r, err := resource.New(resource.Meta{Key: key, Labels: m.labels(), Created: created}, spec)
+		meta := resource.Meta{Key: key, Labels: m.labels(), Created: created}
+		if key.Kind == resource.VirtualService && m.one(3) {
+			meta.Annotations = map[string]string{resource.RouteSemantics: m.pick("gateway", "gateway", "ingress")}
+		}
+		r, err := resource.New(meta, spec)
 		if err != nil {
 			panic(err)
 		}

@@ -122,15 +122,15 @@ func virtualService(r *resource.Resource, spec *networking.VirtualService) *mode
 	namespace := r.Key().Namespace
 	v := &model.Rule[*networking.VirtualService]{
 		Key: r.Key(), Created: r.Created(), Version: r.Version(), Spec: spec,
-		ExportTo: spec.GetExportTo(),
+		ExportTo: spec.GetExportTo(), Derived: model.Derived(r.Annotations()[resource.RouteSemantics]),
 	}
 	for _, host := range spec.GetHosts() {
-		v.Hosts = append(v.Hosts, model.WholeName(host, namespace))
+		v.Hosts = append(v.Hosts, v.WholeName(host))
 	}
 	slices.Sort(v.Hosts)
 	v.Hosts = slices.Compact(v.Hosts)
 	for d := range destinations(spec) {
-		v.LeadsTo = append(v.LeadsTo, model.WholeName(d.GetHost(), namespace))
+		v.LeadsTo = append(v.LeadsTo, v.WholeName(d.GetHost()))
 	}
 	for _, h := range spec.GetHttp() {
 		if to := DelegateOf(h.GetDelegate(), namespace); to != "" {

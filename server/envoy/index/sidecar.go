@@ -68,11 +68,14 @@ func (e *egress) importsService(host, namespace, client string) bool {
 		func(i imported) bool { return i.inNamespace(namespace, client) && model.Matches(i.host, host) })
 }
 
-// importsRoutes says whether a client uses the routes of a VirtualService: those of an imported host, or of a wildcard that matches one.
+// importsRoutes says whether a client uses the routes of a VirtualService: those of an imported host, or of a wildcard that matches one,
+// which has no routes of Gateway API.
 func (e *egress) importsRoutes(r *model.Rule[*networking.VirtualService], client string) bool {
 	return e == nil || slices.ContainsFunc(e.imports, func(i imported) bool {
 		return i.inNamespace(r.Key.Namespace, client) && slices.ContainsFunc(r.Hosts,
-			func(h string) bool { return model.Matches(i.host, h) || model.Matches(h, i.host) })
+			func(h string) bool {
+				return model.Matches(i.host, h) || r.Derived != model.DerivedGateway && model.Matches(h, i.host)
+			})
 	})
 }
 
@@ -258,7 +261,7 @@ func (m *Mesh) routedPorts(host string, p model.Profile, only *SidecarRule) map[
 			return
 		}
 		for d := range destinations(forRequestsFrom(p.Namespace, r.Spec)) {
-			if model.WholeName(d.GetHost(), r.Key.Namespace) != host {
+			if r.WholeName(d.GetHost()) != host {
 				continue
 			}
 			for _, e := range only.parts() {

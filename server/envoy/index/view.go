@@ -23,7 +23,7 @@ func (m *Mesh) View(host string, p model.Profile, only *SidecarRule) *model.View
 	v := &model.View{Host: host, Service: m.service(host, p, only), Targets: make(map[string]model.Target)}
 	v.Rules = make(map[int]*model.Rule[*networking.VirtualService])
 	for i, part := range only.parts() {
-		if r := m.virtual(host, p, part, &v.Findings); r != nil {
+		if r := m.virtual(v, p, part); r != nil {
 			v.Rules[i] = r
 		}
 	}
@@ -144,17 +144,22 @@ func MatchesSome(host string, hosts map[string]map[resource.Key]*entry) bool {
 	return false
 }
 
-// virtual returns the VirtualService that has the routes of a host to the clients in a namespace, or nil: the most senior one that names
-// the host, else that of the narrowest wildcard.
-func (m *Mesh) virtual(host string, p model.Profile, part *egress, found *model.Findings) (first *model.Rule[*networking.VirtualService]) {
+// virtual returns the VirtualService that has the routes of the view's host to the clients in a namespace, or nil: the most senior one that
+// names the host, else that of the narrowest wildcard. One of Gateway API is for a service that it names, and for clients in its own
+// namespace unless that is the service's.
+func (m *Mesh) virtual(v *model.View, p model.Profile, part *egress) (first *model.Rule[*networking.VirtualService]) {
 	namespace := p.Namespace
 	var by string
 	var others []*model.Rule[*networking.VirtualService]
-	for name, r := range m.Virtuals.forHost(host) {
+	for name, r := range m.Virtuals.forHost(v.Host) {
 		if first != nil && name != by {
 			break
 		}
 		if !model.VisibleTo(r.ExportTo, r.Key.Namespace, namespace) || !forMesh(r.Spec) || !part.importsRoutes(r, namespace) {
+			continue
+		}
+		if of := r.Key.Namespace; r.Derived == model.DerivedGateway &&
+			(model.IsWildcard(name) || v.Service == nil || of != v.Service.Namespace && of != namespace) {
 			continue
 		}
 		if others, by = append(others, r), name; first == nil || r.Precedence(namespace).Compare(first.Precedence(namespace)) < 0 {
@@ -163,7 +168,7 @@ func (m *Mesh) virtual(host string, p model.Profile, part *egress, found *model.
 	}
 	for _, r := range others {
 		if r != first {
-			found.Note(model.Place{Of: r.Key, Field: "spec.hosts"}, "VirtualService %s comes first for %s", first.Key.FullName(), host)
+			v.Findings.Note(model.Place{Of: r.Key, Field: "spec.hosts"}, "VirtualService %s comes first for %s", first.Key.FullName(), v.Host)
 		}
 	}
 	return first

@@ -44,8 +44,8 @@ const DefaultCredentials = "/etc/envoy/credentials" //nolint:gosec // a folder
 // Certificates returns the secrets of a server's certificates. Credentials are folders below dir, as Kubernetes mounts them.
 func Certificates(tls *networking.ServerTLSSettings, dir string) (names []string) {
 	for _, credential := range append([]string{tls.GetCredentialName()}, tls.GetCredentialNames()...) {
-		if IsCredential(credential) {
-			names = append(names, CertificateName(dir+"/"+credential+"/tls.crt", dir+"/"+credential+"/tls.key"))
+		if folder, ok := CredentialFolder(credential); ok {
+			names = append(names, CertificateName(dir+"/"+folder+"/tls.crt", dir+"/"+folder+"/tls.key"))
 		}
 	}
 	if len(names) > 0 {
@@ -60,8 +60,31 @@ func Certificates(tls *networking.ServerTLSSettings, dir string) (names []string
 	return names
 }
 
-// IsCredential says whether a credential is one of a name, and not one that some provider has.
-func IsCredential(name string) bool { return name != "" && !strings.Contains(name, "/") }
+// CredentialFolder returns the folder of a credential below that of all: its name, or that of a Secret or ConfigMap of Kubernetes with its
+// namespace. Credentials that some other provider has, and names that lead out of the folder, have none.
+func CredentialFolder(credential string) (folder string, ok bool) {
+	scheme, folder, provided := strings.Cut(credential, "://")
+	if !provided {
+		return credential, credential != "" && !strings.Contains(credential, "/")
+	}
+	parts := strings.Split(folder, "/")
+	if slices.ContainsFunc(parts, func(p string) bool { return p == "" || strings.HasPrefix(p, ".") }) {
+		return "", false
+	}
+	switch scheme {
+	case "kubernetes":
+		return folder, len(parts) <= 2
+	case "kubernetes-gateway", "configmap":
+		return folder, len(parts) == 2
+	}
+	return "", false
+}
+
+// IsCredential says whether a credential has a folder.
+func IsCredential(name string) bool {
+	_, ok := CredentialFolder(name)
+	return ok
+}
 
 // Verifies says whether a server asks for certificates of clients.
 func Verifies(tls *networking.ServerTLSSettings) bool {
@@ -71,8 +94,8 @@ func Verifies(tls *networking.ServerTLSSettings) bool {
 // Authority returns the secret by which a server verifies its clients.
 func Authority(tls *networking.ServerTLSSettings, dir string) string {
 	for _, credential := range append([]string{tls.GetCaCertCredentialName(), tls.GetCredentialName()}, tls.GetCredentialNames()...) {
-		if IsCredential(credential) {
-			return RootName(dir+"/"+credential+"/ca.crt", "")
+		if folder, ok := CredentialFolder(credential); ok {
+			return RootName(dir+"/"+folder+"/ca.crt", "")
 		}
 	}
 	return Root(tls.GetCaCertificates(), tls.GetCaCrl())

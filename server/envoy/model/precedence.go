@@ -12,6 +12,7 @@ import (
 // namespace alone comes first, then what is exported to some that it is one of, then what is for all; of these the oldest.
 type Precedence struct {
 	Audience int
+	rank     int // within the audience; see Rule.Precedence
 	created  time.Time
 }
 
@@ -29,7 +30,7 @@ func PrecedenceOf(key resource.Key, created time.Time, exportTo []string, client
 
 // Compare is negative if s comes first.
 func (s Precedence) Compare(o Precedence) int {
-	return cmp.Or(cmp.Compare(s.Audience, o.Audience), s.created.Compare(o.created))
+	return cmp.Or(cmp.Compare(s.Audience, o.Audience), cmp.Compare(s.rank, o.rank), s.created.Compare(o.created))
 }
 
 // OlderName orders objects of one age.

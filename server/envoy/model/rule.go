@@ -19,6 +19,7 @@ type Rule[T any] struct {
 	Hosts    []string // whole names, in lower case; they may be wildcards
 	ExportTo []string
 	LeadsTo  []string // other hosts, on whose services it depends
+	Derived  Derived  // of its routes
 	Places   []Place  // of its HTTP routes, if they are not all its own
 }
 
@@ -30,9 +31,35 @@ func (r *Rule[T]) HttpRoute(i int) Place {
 	return Place{r.Key, fmt.Sprintf("spec.http[%d]", i)}
 }
 
-// Precedence is that of the rule to the clients in a namespace.
+// Derived says of what objects of Kubernetes a VirtualService was made, whose routes mean what they mean there; see
+// resource.RouteSemantics.
+type Derived string
+
+// The values of Derived that change the meaning of routes.
+const (
+	DerivedIngress Derived = "ingress"
+	DerivedGateway Derived = "gateway" // objects of Gateway API
+)
+
+// BySegment says whether prefixes match whole segments of paths.
+func (d Derived) BySegment() bool { return d == DerivedIngress || d == DerivedGateway }
+
+// WholeName completes the name of a host that the rule has.
+func (r *Rule[T]) WholeName(host string) string {
+	if r.Derived == DerivedGateway {
+		return strings.ToLower(host)
+	}
+	return WholeName(host, r.Key.Namespace)
+}
+
+// Precedence is that of the rule to the clients in a namespace. Routes of Gateway API come before others of the same audience in their own
+// namespace, whose clients they are for.
 func (r *Rule[T]) Precedence(client string) Precedence {
-	return PrecedenceOf(r.Key, r.Created, r.ExportTo, client)
+	p := PrecedenceOf(r.Key, r.Created, r.ExportTo, client)
+	if r.Derived == DerivedGateway && r.Key.Namespace == client {
+		p.rank = -1
+	}
+	return p
 }
 
 // OlderRule orders rules by age, and equally old ones by name.

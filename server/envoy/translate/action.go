@@ -22,11 +22,20 @@ import (
 
 // Actions of routes other than leading to clusters.
 
-func redirect(r *networking.HTTPRedirect, port uint32) *routev3.Route_Redirect {
+// replacesPrefix is what the path of a redirect begins with, in objects of Gateway API, if it replaces the prefix of the match only.
+const replacesPrefix = "%PREFIX()%"
+
+func (w routeContext) redirect(r *networking.HTTPRedirect) *routev3.Route_Redirect {
 	a := &routev3.RedirectAction{
 		HostRedirect: r.GetAuthority(), PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: r.GetUri()},
 	}
+	if prefix, ok := strings.CutPrefix(r.GetUri(), replacesPrefix); ok && w.rule.Derived == model.DerivedGateway {
+		a.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix}
+	}
 	scheme := "http"
+	if w.tls {
+		scheme = "https"
+	}
 	if r.GetScheme() != "" {
 		scheme = r.GetScheme()
 		a.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: scheme}
@@ -36,7 +45,7 @@ func redirect(r *networking.HTTPRedirect, port uint32) *routev3.Route_Redirect {
 		a.PortRedirect = p.Port
 	case *networking.HTTPRedirect_DerivePort:
 		if p.DerivePort == networking.HTTPRedirect_FROM_REQUEST_PORT {
-			a.PortRedirect = port
+			a.PortRedirect = w.port
 		}
 	}
 	if scheme == "http" && a.GetPortRedirect() == 80 || scheme == "https" && a.GetPortRedirect() == 443 {

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,7 +48,7 @@ func matchesAll(m *routev3.RouteMatch) bool {
 
 func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at model.Place) *routev3.Route {
 	out := &routev3.Route{
-		Name: r.GetName(), Match: routeMatch(m, w.client.Role == model.Ingress), StatPrefix: m.GetStatPrefix(),
+		Name: r.GetName(), Match: routeMatch(m, w.client.Role == model.Ingress, w.rule.Derived.BySegment()), StatPrefix: m.GetStatPrefix(),
 		Metadata: virtualServiceMetadata(w.rule.Key),
 	}
 	w.noteClaims(m, at)
@@ -59,7 +60,7 @@ func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequ
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = ops.responseAdd, ops.responseRemove
 	switch {
 	case r.GetRedirect() != nil:
-		out.Action = redirect(r.GetRedirect(), w.port)
+		out.Action = w.redirect(r.GetRedirect())
 	case r.GetDirectResponse() != nil:
 		out.Action = directResponse(r.GetDirectResponse())
 	default:
@@ -104,12 +105,20 @@ func (w routeContext) noteClaims(m *networking.HTTPMatchRequest, at model.Place)
 func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at model.Place, authority string) {
 	action := &routev3.RouteAction{}
 	setTimeout(action, r.GetTimeout(), w.client.Role)
+	if w.rule.Derived == model.DerivedGateway {
+		action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
+	}
 	out.Action = &routev3.Route_Route{Route: action}
 	if to := r.GetRewrite(); to != nil {
 		if re := to.GetUriRegexRewrite(); re != nil {
 			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{
 				Pattern:      &matcherv3.RegexMatcher{Regex: re.GetMatch()},
 				Substitution: re.GetRewrite(),
+			}
+		} else if prefix := out.GetMatch().GetPathSeparatedPrefix(); w.rule.Derived == model.DerivedGateway && to.GetUri() == "/" {
+			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{ // takes the slash after the prefix away with it
+				Pattern:      &matcherv3.RegexMatcher{Regex: "^" + regexp.QuoteMeta(prefix) + "(/?)(.*)"},
+				Substitution: `/\2`,
 			}
 		} else {
 			action.PrefixRewrite = to.GetUri()

@@ -66,6 +66,7 @@ func (in *gatewayHost) add(v *model.View, s *model.Server, client model.Profile,
 			continue
 		}
 		w := routeContext{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.Gateway.Key.FullName(), found: found}
+		w.tls = s.GetTls() != nil
 		routes := w.routes()
 		if len(routes) == 0 {
 			continue

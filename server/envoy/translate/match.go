@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -15,8 +16,9 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// routeMatch converts a match; nil matches all requests. With claims, headers may stand for claims of verified tokens.
-func routeMatch(m *networking.HTTPMatchRequest, claims bool) *routev3.RouteMatch {
+// routeMatch converts a match; nil matches all requests. With claims, headers may stand for claims of verified tokens. Prefixes are of whole
+// segments if bySegment is true.
+func routeMatch(m *networking.HTTPMatchRequest, claims, bySegment bool) *routev3.RouteMatch {
 	out := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
 	if m == nil {
 		return out
@@ -45,6 +47,9 @@ func routeMatch(m *networking.HTTPMatchRequest, claims bool) *routev3.RouteMatch
 		out.PathSpecifier = &routev3.RouteMatch_Path{Path: uri.Exact}
 	case *networking.StringMatch_Prefix:
 		out.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: uri.Prefix}
+		if bySegment && uri.Prefix != "/" {
+			out.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: strings.TrimSuffix(uri.Prefix, "/")}
+		}
 	case *networking.StringMatch_Regex:
 		out.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: uri.Regex}}
 	}

@@ -36,8 +36,8 @@ func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv
 	common := &tlsv3.CommonTlsContext{TlsParams: &tlsv3.TlsParameters{
 		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
 	}}
-	dir := client.Credentials + "/" + tls.GetCredentialName()
-	named := model.IsCredential(tls.GetCredentialName())
+	folder, named := model.CredentialFolder(tls.GetCredentialName())
+	dir := client.Credentials + "/" + folder
 	if tls.GetMode() == networking.ClientTLSSettings_MUTUAL {
 		name := model.CertificateName(tls.GetClientCertificate(), tls.GetPrivateKey())
 		if named {

@@ -15,6 +15,7 @@ type routeContext struct {
 	client  model.Profile
 	port    uint32
 	gateway string // namespace/name, if the client is one
+	tls     bool   // of the gateway's server
 	found   *model.Findings
 }
 
@@ -47,8 +48,11 @@ func (w routeContext) portOf(d *networking.Destination) uint32 {
 }
 
 func (w routeContext) hostOf(d *networking.Destination) string {
-	return model.WholeName(d.GetHost(), w.rule.Key.Namespace)
+	return w.rule.WholeName(d.GetHost())
 }
+
+// noBackend is the cluster of a destination without a host, which only objects of Gateway API have. There is no such cluster.
+const noBackend = "UnknownService"
 
 // cluster returns the name of the cluster of a destination, which is at a place. As in istiod, a missing destination has a missing cluster:
 // requests get 503, and connections are closed. A client with on-demand clusters would wait for a cluster that does not exist; it gets
@@ -57,6 +61,11 @@ func (w routeContext) cluster(d *networking.Destination, at model.Place) string 
 	host, port := w.hostOf(d), w.portOf(d)
 	t, known := w.view.Targets[host]
 	switch {
+	case host == "":
+		w.found.Note(at, "there is no such backend: requests get 500, connections are closed")
+		if !w.client.OnDemand {
+			return noBackend
+		}
 	case !known:
 		w.found.Note(at, "there is no host %s here: requests get 503, connections are closed", host)
 	case !slices.Contains(t.Ports, port):
