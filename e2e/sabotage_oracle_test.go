@@ -126,10 +126,10 @@ func (o *policyOracle) ack() {
 	}
 }
 
-// endOf returns when the version with an index was over for sure: others were in force, and none of them may be the same.
-func endOf(all []*version, i int) (time.Time, bool) {
+// endOf returns when another version than the one with an index was in force for sure, and had none of some rules.
+func endOf(all []*version, i int, some ...rules) (time.Time, bool) {
 	for _, next := range all[i+1:] {
-		same := slices.ContainsFunc(next.any, func(r rules) bool { return slices.ContainsFunc(all[i].any, r.is) })
+		same := slices.ContainsFunc(next.any, func(r rules) bool { return slices.ContainsFunc(some, r.is) })
 		if !same && !next.acked.IsZero() {
 			return next.acked, true
 		}
@@ -202,45 +202,45 @@ func (o *policyOracle) mayRefuse(a outcome) bool {
 	})
 }
 
-// unexplained returns why no version explains the answers of a connection, and the answer with which the last one fails to.
+// unexplained returns why no rules explain the answers of a connection, and the answer with which the last ones fail to.
 func (o *policyOracle) unexplained(answers []outcome, drain time.Duration) (why string, at int) {
 	all := o.versions[answers[0].target]
 	// The proxy accepts the connection before its first answer.
 	for _, i := range between(all, answers[0].dialed, answers[0].ended) {
-		end, over := endOf(all, i)
-		late, wrong := 0, -1
-		for n, a := range answers {
-			switch {
-			case !slices.Contains(o.statuses(a, all[i]), a.status):
-				wrong = n
-			case !over || !a.ended.After(end):
-				continue
-			case drain == 0:
-				if late++; late > 1 {
-					wrong = n
-				}
-			case a.started.After(end.Add(drain)):
-				wrong = n
+		for _, r := range all[i].any {
+			end, over := endOf(all, i, r)
+			wrong := o.firstWrong(answers, r, drain, end, over)
+			if wrong < 0 {
+				return "", 0
 			}
-			if wrong >= 0 {
-				break
-			}
+			why += fmt.Sprintf(" %s fails at answer %d of %d;", r.name, wrong+1, len(answers))
+			at = max(at, wrong)
 		}
-		if wrong < 0 {
-			return "", 0
-		}
-		why += fmt.Sprintf(" %s fails at answer %d of %d;", nameOf(all[i]), wrong+1, len(answers))
-		at = max(at, wrong)
 	}
 	return why, at
 }
 
-// statuses returns which statuses may answer, with what the provider may have been meanwhile.
-func (o *policyOracle) statuses(a outcome, v *version) (some []int) {
-	for _, p := range between(o.provider, a.started, a.ended) {
-		for _, r := range v.any {
-			some = append(some, expected(a.question, r, p%2 == 0)...)
+// firstWrong returns the first answer that rules do not explain which were over at a time, or -1.
+func (o *policyOracle) firstWrong(answers []outcome, r rules, drain time.Duration, end time.Time, over bool) int {
+	late := 0
+	for n, a := range answers {
+		if !slices.Contains(o.statuses(a, r), a.status) {
+			return n
 		}
+		if !over || !a.ended.After(end) {
+			continue
+		}
+		if late++; drain == 0 && late > 1 || drain > 0 && a.started.After(end.Add(drain)) {
+			return n
+		}
+	}
+	return -1
+}
+
+// statuses returns which statuses may answer, with what the provider may have been meanwhile.
+func (o *policyOracle) statuses(a outcome, r rules) (some []int) {
+	for _, p := range between(o.provider, a.started, a.ended) {
+		some = append(some, expected(a.question, r, p%2 == 0)...)
 	}
 	return some
 }

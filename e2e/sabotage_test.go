@@ -212,6 +212,9 @@ func TestSabotagedSecurity(t *testing.T) {
 	require.Positive(t, v.passed)
 	require.Positive(t, v.denied)
 	require.Positive(t, v.kept)
+	for _, e := range s.envoys {
+		s.mesh.Ask(t, "verify", "--envoy", e.URL(""))
+	}
 	s.mesh.rejectedNothing(t)
 }
 
@@ -382,10 +385,16 @@ func policyOf(target, spec string) string {
 
 const nonsense = "action: DENY, rules: [{when: [{key: nonsense, values: [a]}]}]"
 
-// decide gives a target another policy.
+// decide gives a target another policy, or none.
 func (s *saboteur) decide(target string) {
 	s.t.Helper()
-	all := menu()
+	s.choose(target, 0)
+}
+
+// choose gives a target another policy of the menu.
+func (s *saboteur) choose(target string, from int) {
+	s.t.Helper()
+	all := menu()[from:]
 	if target == "front" {
 		all = all[:len(all)-workloadOnly]
 	}
@@ -410,11 +419,17 @@ func (s *saboteur) restart() {
 	s.mesh.AwaitReady(s.t)
 }
 
-// damage breaks what tributary keeps on the disk.
+// damage breaks what tributary keeps on the disk. Until it has read its files again, it may serve what was before.
 func (s *saboteur) damage() {
 	s.t.Helper()
 	s.lost = s.invalid["echo"] || s.invalid["front"]
-	s.settle()
+	for target, all := range s.versions {
+		before := []rules{neverValid}
+		for _, v := range all {
+			before = append(before, v.any...)
+		}
+		s.change(target, before...)
+	}
 	require.NoError(s.t, filepath.WalkDir(s.mesh.State, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err

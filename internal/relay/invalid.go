@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"tributary/resource"
-	"tributary/server/envoy"
 	"tributary/sources"
 )
 
 // invalid returns the security objects of which a source has no valid version, in order.
 func (r *Relay) invalid() []resource.Key {
-	return slices.DeleteFunc(r.supervisor.Invalid(), func(key resource.Key) bool { return !slices.Contains(envoy.SecurityKinds, key.Kind) })
+	return slices.DeleteFunc(r.supervisor.Invalid(), func(key resource.Key) bool { return !slices.Contains(resource.SecurityKinds, key.Kind) })
 }
 
 // viewTime is how long the view takes to have what a source published, at most.
