@@ -267,11 +267,13 @@ func (o *policyOracle) tell(a outcome, why string) string {
 
 // The oracle finds what it is there for.
 func TestOracleOfSabotage(t *testing.T) {
-	open, shut := rules{name: "open", allows: func(question) bool { return true }}, rules{name: "shut", allows: func(question) bool { return false }}
+	open := rules{name: "open", allows: func(question) bool { return true }}
+	shut := rules{name: "shut", allows: func(question) bool { return false }}
 	base := time.Now()
 	at := func(s int) time.Time { return base.Add(time.Duration(s) * time.Second) }
 	ask := func(conn *clientConn, dialed, started, status int) outcome {
-		return outcome{question: question{target: "echo"}, conn: conn, dialed: at(dialed), started: at(started), ended: at(started), status: status}
+		q := question{target: "echo"}
+		return outcome{question: q, conn: conn, dialed: at(dialed), started: at(started), ended: at(started), status: status}
 	}
 	one := &clientConn{}
 	for _, tt := range []struct {

@@ -117,8 +117,10 @@ func menu() []rules {
 		{"ALLOW a claim", `rules: [{when: [{key: "request.auth.claims[team]", values: [red]}]}]`, func(q question) bool {
 			return q.token == "red"
 		}},
-		{"DENY without a token", `action: DENY, rules: [{from: [{source: {notRequestPrincipals: ["*"]}}], to: [{operation: {paths: [/b]}}]}]`,
-			func(q question) bool { return q.path != "/b" || q.token == "red" }},
+		{
+			"DENY without a token", `action: DENY, rules: [{from: [{source: {notRequestPrincipals: ["*"]}}], to: [{operation: {paths: [/b]}}]}]`,
+			func(q question) bool { return q.path != "/b" || q.token == "red" },
+		},
 
 		{"DENY a principal", "action: DENY, rules: [{from: [{source: {principals: [" + callerID[9:] + "]}}]}]", func(q question) bool {
 			return q.account != "caller"
@@ -246,7 +248,8 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	require.NoError(t, listener.Close())
 	trusted, untrusted := newSigner(t), newSigner(t)
 	s := &saboteur{
-		t: t, rnd: rand.New(rand.NewPCG(seed, 0)), policyOracle: newPolicyOracle(), spire: spire, done: map[string]int{}, //nolint:gosec // a test's
+		t: t, policyOracle: newPolicyOracle(), spire: spire, done: map[string]int{},
+		rnd: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a test's
 		asker: asker{
 			red:    trusted.token(t, map[string]any{"iss": "i", "sub": "s", "team": "red"}),
 			forged: untrusted.token(t, map[string]any{"iss": "i", "sub": "s", "team": "red"}),
@@ -270,11 +273,12 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	s.mesh = startMesh(t, "mesh.yaml", s.files["mesh.yaml"])
 	s.valid["echo"], s.valid["front"] = menu()[0], menu()[0]
 	s.settle()
-	echo := fixture.StartEnvoyCopy(t, programs[0], bootstrap(t, "envoy", "--server", s.mesh.XDS, "--spire", spire.Socket, "--label", "app=echo",
-		"--interception", "REDIRECT", "--node-id", "sidecar~"+workloadAddress+"~echo.default~default.svc.cluster.local"),
-		"--drain-strategy", "immediate")
-	caller := fixture.StartEnvoyCopy(t, programs[1], bootstrap(t, "envoy", "--server", s.mesh.XDS, "--spire", spire.Socket,
-		"--node-id", "sidecar~10.9.8.20~caller.clients~clients.svc.cluster.local"))
+	flags := func(node string, more ...string) string {
+		return bootstrap(t, append([]string{"envoy", "--server", s.mesh.XDS, "--spire", spire.Socket, "--node-id", node}, more...)...)
+	}
+	echo := fixture.StartEnvoyCopy(t, programs[0], flags("sidecar~"+workloadAddress+"~echo.default~default.svc.cluster.local",
+		"--label", "app=echo", "--interception", "REDIRECT"), "--drain-strategy", "immediate")
+	caller := fixture.StartEnvoyCopy(t, programs[1], flags("sidecar~10.9.8.20~caller.clients~clients.svc.cluster.local"))
 	fixture.StartGateway(t, s.mesh.XDS, "/nonexistent", "--drain-time-s", strconv.Itoa(int(gatewayDrains.Seconds())))
 	s.envoys = []*fixture.Envoy{echo, caller}
 
@@ -285,7 +289,9 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	at := func(source string) question { return question{target: "front", source: source} }
 	foreign := spiffetest.Sign(testutil.NewAuthority(t), callerID, time.Time{}).TLS()
 	stranger := func(certificates ...tls.Certificate) *tls.Config {
-		return &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"istio-http/1.1"}, Certificates: certificates} //nolint:gosec // a test's
+		c := &tls.Config{NextProtos: []string{"istio-http/1.1"}, Certificates: certificates}
+		c.InsecureSkipVerify = true
+		return c
 	}
 	s.probing = map[string][]*asking{
 		"echo": {
@@ -426,7 +432,11 @@ func (s *saboteur) damage() {
 	for target, all := range s.versions {
 		before := []rules{neverValid}
 		for _, v := range all {
-			before = append(before, v.any...)
+			for _, r := range v.any {
+				if !slices.ContainsFunc(before, r.is) {
+					before = append(before, r)
+				}
+			}
 		}
 		s.change(target, before...)
 	}
