@@ -19,26 +19,33 @@ type question struct {
 	path    string
 	token   string // red, forged or empty
 	let     bool   // whether the provider of CUSTOM lets it in
+	tcp     bool   // to a port of which the proxy does not know that it is HTTP
 }
 
 // rules are the policies of a target at a time, and what they say of a question.
 type rules struct {
 	name, spec string
 	allows     func(question) bool
+	http       bool // they need what only HTTP has; to TCP, nothing passes them
 }
 
 func (r rules) is(other rules) bool { return r.name == other.name }
 
-// The statuses that are an answer. A failure is none of them.
+// The statuses of an answer. 0 is none: the connection was closed.
 var (
 	passes  = []int{http.StatusOK}
 	denied  = []int{http.StatusForbidden}
+	closed  = []int{0}
 	refused = []int{http.StatusForbidden, http.StatusUnauthorized, http.StatusTeapot} // by whoever is first
 )
 
 // expected returns which statuses may answer a question.
 func expected(q question, r rules, provider bool) []int {
 	switch {
+	case q.tcp && (r.allows == nil || !provider || r.http || !r.allows(q)): // CUSTOM, which is for a path, is for all of it
+		return closed
+	case q.tcp:
+		return passes
 	case r.allows == nil: // a policy was never valid
 		return refused
 	case q.path == "/asked" && !provider:
@@ -165,10 +172,13 @@ func (o *policyOracle) judge(drain map[string]time.Duration) verdict {
 		switch {
 		case a.status == http.StatusOK:
 			v.passed++
-		case a.status != 0:
+		case a.status != 0 || a.tcp:
 			v.denied++
 		}
 		switch {
+		case a.tcp && a.conn == nil: // it was closed before it was of use
+			a.conn, a.dialed = &clientConn{}, a.started
+			byConn[a.conn] = append(byConn[a.conn], a)
 		case a.forbidden:
 			if a.status != 0 && !o.mayRefuse(a) {
 				v.passedWrongly = append(v.passedWrongly, o.tell(a, "it may not be answered"))

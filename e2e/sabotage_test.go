@@ -44,7 +44,9 @@ spec:
   hosts: [echo.mesh.internal]
   location: MESH_INTERNAL
   resolution: STATIC
-  ports: [{number: %[2]d, name: http, protocol: HTTP, targetPort: %[3]d}]
+  ports:
+  - {number: %[2]d, name: http, protocol: HTTP, targetPort: %[3]d}
+  - {number: %[9]d, name: tcp, protocol: TCP, targetPort: %[10]d}
   endpoints: [{address: %[4]s, serviceAccount: echo, labels: {security.istio.io/tlsMode: istio}}]
 ---
 apiVersion: networking.istio.io/v1
@@ -103,35 +105,35 @@ spec: {action: CUSTOM, provider: {name: asked}, rules: [{to: [{operation: {paths
 // menu is what the policy of a target may be; the first is none, and the last ones are for a workload only.
 func menu() []rules {
 	return []rules{
-		{"no policy", "", func(question) bool { return true }},
-		{"ALLOW all", "rules: [{}]", func(question) bool { return true }},
-		{"ALLOW nothing", "action: ALLOW", func(question) bool { return false }},
-		{"DENY a path", "action: DENY, rules: [{to: [{operation: {paths: [/a]}}]}]", func(q question) bool { return q.path != "/a" }},
-		{"ALLOW paths", "rules: [{to: [{operation: {paths: [/b, /asked]}}]}]", func(q question) bool { return q.path != "/a" }},
+		{"no policy", "", func(question) bool { return true }, false},
+		{"ALLOW all", "rules: [{}]", func(question) bool { return true }, false},
+		{"ALLOW nothing", "action: ALLOW", func(question) bool { return false }, false},
+		{"DENY a path", "action: DENY, rules: [{to: [{operation: {paths: [/a]}}]}]", func(q question) bool { return q.path != "/a" }, true},
+		{"ALLOW paths", "rules: [{to: [{operation: {paths: [/b, /asked]}}]}]", func(q question) bool { return q.path != "/a" }, true},
 		{"ALLOW an address", "rules: [{from: [{source: {ipBlocks: [10.9.8.20, 127.0.0.2]}}]}]", func(q question) bool {
 			return q.source == "10.9.8.20" || q.source == "127.0.0.2"
-		}},
+		}, false},
 		{"DENY other addresses", "action: DENY, rules: [{from: [{source: {notIpBlocks: [10.9.8.20/32, 127.0.0.2/32]}}]}]", func(q question) bool {
 			return q.source == "10.9.8.20" || q.source == "127.0.0.2"
-		}},
+		}, false},
 		{"ALLOW a claim", `rules: [{when: [{key: "request.auth.claims[team]", values: [red]}]}]`, func(q question) bool {
 			return q.token == "red"
-		}},
+		}, true},
 		{
 			"DENY without a token", `action: DENY, rules: [{from: [{source: {notRequestPrincipals: ["*"]}}], to: [{operation: {paths: [/b]}}]}]`,
-			func(q question) bool { return q.path != "/b" || q.token == "red" },
+			func(q question) bool { return q.path != "/b" || q.token == "red" }, true,
 		},
 
 		{"DENY a principal", "action: DENY, rules: [{from: [{source: {principals: [" + callerID[9:] + "]}}]}]", func(q question) bool {
 			return q.account != "caller"
-		}},
+		}, false},
 		{"ALLOW a principal", "rules: [{from: [{source: {principals: [" + callerID[9:] + "]}}]}]", func(q question) bool {
 			return q.account == "caller"
-		}},
-		{"ALLOW a namespace", "rules: [{from: [{source: {namespaces: [other]}}]}]", func(q question) bool { return q.account == "other" }},
+		}, false},
+		{"ALLOW a namespace", "rules: [{from: [{source: {namespaces: [other]}}]}]", func(q question) bool { return q.account == "other" }, false},
 		{"DENY other namespaces", "action: DENY, rules: [{from: [{source: {notNamespaces: [default]}}]}]", func(q question) bool {
 			return q.account != "other"
-		}},
+		}, false},
 	}
 }
 
@@ -267,9 +269,9 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	}
 	s.stop = s.startProvider()
 	t.Cleanup(func() { s.stop() })
-	port, target, front := fixture.FreePort(t), program(t, "one"), fixture.FreePort(t)
+	port, target, front, tcp := fixture.FreePort(t), program(t, "one"), fixture.FreePort(t), program(t, "tcp")
 	s.files["mesh.yaml"] = fmt.Sprintf(sabotagedMesh, fixture.SPIREDomain, port, target, workloadAddress, backend(t, "one"),
-		listener.Addr().(*net.TCPAddr).Port, front, trusted.jwks)
+		listener.Addr().(*net.TCPAddr).Port, front, trusted.jwks, fixture.FreePort(t), tcp)
 	s.mesh = startMesh(t, "mesh.yaml", s.files["mesh.yaml"])
 	s.valid["echo"], s.valid["front"] = menu()[0], menu()[0]
 	s.settle()
@@ -282,6 +284,7 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	fixture.StartGateway(t, s.mesh.XDS, "/nonexistent", "--drain-time-s", strconv.Itoa(int(gatewayDrains.Seconds())))
 	s.envoys = []*fixture.Envoy{echo, caller}
 
+	plain := strings.NewReplacer("https", "http")
 	inbound, gateway := fmt.Sprintf("https://%s:%d", workloadAddress, target), "http://"+fixture.Loopback(front)
 	as := func(account, source string) question {
 		return question{target: "echo", account: account, source: source}
@@ -293,8 +296,16 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 		c.InsecureSkipVerify = true
 		return c
 	}
+	overTCP := func(account, source string, c *tls.Config) asking {
+		c = c.Clone()
+		c.NextProtos = []string{"istio"}
+		as := question{target: "echo", account: account, source: source, tcp: true}
+		return asking{url: fmt.Sprintf("https://%s:%d", workloadAddress, tcp), as: as, tls: c}
+	}
 	s.probing = map[string][]*asking{
 		"echo": {
+			overTCP("caller", "10.9.8.20", asCaller).start(),
+			overTCP("other", "10.9.8.21", asOther).start(),
 			asking{url: inbound, as: as("caller", "10.9.8.20"), tls: asCaller}.start(),
 			asking{url: inbound, as: as("other", "10.9.8.21"), tls: asOther}.start(),
 		},
@@ -306,7 +317,9 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 		{url: inbound, as: as("other", "10.9.8.20"), tls: asOther},
 		{url: inbound, as: as("other", "10.9.8.21"), tls: asOther, keep: true},
 		{url: "http://" + fixture.Loopback(port), as: question{target: "echo", account: "caller"}, keep: true, through: true},
-		{url: strings.Replace(inbound, "https", "http", 1), as: as("", "10.9.8.20"), forbidden: true},
+		overTCP("caller", "10.9.8.21", asCaller),
+		overTCP("other", "10.9.8.20", asOther),
+		{url: plain.Replace(inbound), as: as("", "10.9.8.20"), forbidden: true},
 		{url: inbound, as: as("", "10.9.8.20"), tls: stranger(), forbidden: true},
 		{url: inbound, as: as("", "10.9.8.20"), tls: stranger(foreign), forbidden: true},
 		{url: gateway, as: at("127.0.0.1"), keep: true},
