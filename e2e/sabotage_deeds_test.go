@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/hex"
 	"fmt"
 	"os"
 	"time"
@@ -140,6 +141,15 @@ func (s *saboteur) rotateAuthority() {
 	haveRoots(s.t, 2, s.envoys...)
 	s.spire.Authority(s.t, "activate", next)
 	renewed(s.t, func() { s.spire.Authority(s.t, "taint", former) }, s.envoys...)
+	for _, o := range s.own {
+		fixture.WaitFor(s.t, 30*time.Second, func() error {
+			svid, err := o.GetX509SVID()
+			if err == nil && hex.EncodeToString(svid.Certificates[0].AuthorityKeyId) != next {
+				err = fmt.Errorf("%s is signed by the former authority", svid.ID)
+			}
+			return err
+		})
+	}
 	s.expect()
 	s.spire.Authority(s.t, "revoke", former)
 	haveRoots(s.t, 1, s.envoys...)

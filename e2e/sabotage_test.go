@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
@@ -150,7 +152,8 @@ type saboteur struct {
 	asker
 	mesh          *mesh
 	spire         *fixture.SPIRE
-	envoys        []*fixture.Envoy // with identities
+	envoys        []*fixture.Envoy          // with identities
+	own           []*workloadapi.X509Source // identities of the clients of this process
 	probing       map[string][]*asking
 	startProvider func() (stop func())
 	stop          func() // the provider, while it is up
@@ -175,7 +178,7 @@ func TestSabotagedSecurity(t *testing.T) {
 	}
 	seed, rounds := uint64(1), 15
 	if os.Getenv("E2E_NIGHTLY") != "" {
-		seed, rounds = uint64(time.Now().UnixNano()), 150 //nolint:gosec // a seed
+		seed, rounds = uint64(time.Now().UnixNano()), 90 //nolint:gosec // a seed
 	}
 	if text := os.Getenv("E2E_SEED"); text != "" {
 		var err error
@@ -241,8 +244,8 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	spire.Register(t, callerID, programs[1], valid)
 	spire.Register(t, callerID, self, valid)
 	spire.Register(t, otherID, self, valid)
-	_, asCaller := identityOf(t, spire, callerID)
-	_, asOther := identityOf(t, spire, otherID)
+	callers, asCaller := identityOf(t, spire, callerID)
+	others, asOther := identityOf(t, spire, otherID)
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -250,7 +253,7 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	require.NoError(t, listener.Close())
 	trusted, untrusted := newSigner(t), newSigner(t)
 	s := &saboteur{
-		t: t, policyOracle: newPolicyOracle(), spire: spire, done: map[string]int{},
+		t: t, policyOracle: newPolicyOracle(), spire: spire, own: []*workloadapi.X509Source{callers, others}, done: map[string]int{},
 		rnd: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a test's
 		asker: asker{
 			red:    trusted.token(t, map[string]any{"iss": "i", "sub": "s", "team": "red"}),
@@ -431,11 +434,17 @@ func (s *saboteur) choose(target string, from int) {
 
 func (s *saboteur) either() string { return []string{"echo", "front"}[s.rnd.IntN(2)] }
 
-// restart starts a tributary that was killed.
+// restart starts a tributary that was killed, and returns when it has read its files.
 func (s *saboteur) restart() {
 	s.t.Helper()
 	s.mesh.Restart(s.t)
-	s.mesh.AwaitReady(s.t)
+	s.mesh.WaitFor(s.t, 20*time.Second, func() error {
+		status, body, err := fixture.Get(s.t.Context(), s.mesh.URL("/metrics"))
+		if err == nil && (status != http.StatusOK || !strings.Contains(body, `tributary_source_stale{source="mesh"} 0`)) {
+			err = errors.New("the files are not read yet")
+		}
+		return err
+	})
 }
 
 // damage breaks what tributary keeps on the disk. Until it has read its files again, it may serve what was before.
