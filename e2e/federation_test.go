@@ -71,8 +71,8 @@ func TestFederatedTrustDomains(t *testing.T) {
 	programs := [2]string{fixture.EnvoyCopy(t), fixture.EnvoyCopy(t)}
 	here.Register(t, echoID, programs[0], time.Hour)
 	there.Register(t, "spiffe://"+oldDomain+"/ns/default/sa/caller", programs[1], time.Hour)
-	port := fixture.FreePort(t)
-	objects := fmt.Sprintf(securedMesh, fixture.SPIREDomain, port, fixture.FreePort(t), backend(t, "one"))
+	port, ingress := fixture.FreePort(t), fixture.FreePort(t)
+	objects := fmt.Sprintf(securedMesh, fixture.SPIREDomain, port, ingress, backend(t, "one"))
 	known := func(aliases string) string {
 		return strings.Replace(objects, "{trustDomain: ", "{trustDomainAliases: ["+aliases+"], trustDomain: ", 1)
 	}
@@ -87,6 +87,8 @@ func TestFederatedTrustDomains(t *testing.T) {
 		}
 	}
 	becomes("a workload of the other domain", http.StatusOK)
+	_, err := requestAs(t, ingress, echoHost)
+	require.Error(t, err, "plaintext is refused")
 	for _, step := range []struct {
 		policy string
 		status int
