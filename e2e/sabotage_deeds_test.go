@@ -104,6 +104,12 @@ func (s *saboteur) away(restart bool) {
 // empty removes all files, which the guard holds, and writes them again.
 func (s *saboteur) empty() {
 	s.t.Helper()
+	for target, invalid := range s.invalid {
+		if invalid && s.lost { // the guard holds what is served, and not that an invalid object denies
+			s.choose(target, 1)
+			s.expect()
+		}
+	}
 	for name := range s.files {
 		require.NoError(s.t, os.Remove(s.mesh.dir+"/"+name))
 	}
