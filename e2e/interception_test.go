@@ -65,7 +65,7 @@ spec:
 // inNetworkOfItsOwn runs the test once more in a network that has nothing but a loopback interface.
 func inNetworkOfItsOwn(t *testing.T) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.count", "1", "-test.timeout", "1m")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.count", "1", "-test.timeout", "20m")
 	cmd.Env = append(os.Environ(), "E2E_INTERCEPTED=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if os.Getuid() != 0 {
@@ -78,6 +78,7 @@ func inNetworkOfItsOwn(t *testing.T) {
 		t.Skip("this machine lets nobody have a network of his own: ", err)
 	}
 	require.NoError(t, err, "%s", out)
+	t.Logf("%s", out)
 }
 
 // redirect has what is connected to in 240.0.0.0/4 go to the port where an Envoy takes redirected connections.

@@ -40,6 +40,9 @@ const (
 	WorkloadGroup         Kind = "WorkloadGroup"
 )
 
+// SecurityKinds are those of objects that deny, so that an object of which no version is valid must not be taken for none.
+var SecurityKinds = []Kind{AuthorizationPolicy, RequestAuthentication, PeerAuthentication}
+
 // Schema describes a kind.
 type Schema struct {
 	Kind       Kind

@@ -25,6 +25,7 @@ type ledger struct {
 	rejecting  map[resource.Key]*btree.BTreeG[*group] // by key, those that have a reject of it, in order
 	unclear    map[string]*group                      // those that were read and are unclear, by what identifies their text
 	held       held                                   // what is served besides
+	incomplete bool                                   // what an earlier run left may lack newer versions
 
 	counts      map[resource.Kind]int // winners by kind
 	quarantined int                   // over all groups

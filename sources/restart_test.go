@@ -244,6 +244,53 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 	})
 }
 
+// TestDamagedMemoryAndAnInvalidPolicy has the newest version of objects lost, and the files invalid. What is left may be an older one: that
+// of a policy would let pass what the lost one denies.
+func TestDamagedMemoryAndAnInvalidPolicy(t *testing.T) {
+	policy := keyed("p")
+	policy.Kind = resource.AuthorizationPolicy
+	one := func(content string) []*resource.Resource {
+		return []*resource.Resource{
+			resource.FromBody(resource.Meta{Key: policy, Origin: resource.Origin{Place: "g"}}, []byte(content)), made("x", content, "g"),
+		}
+	}
+	damages := map[string]func(text []byte) []byte{
+		"whole":   func(text []byte) []byte { return text },
+		"cut off": func(text []byte) []byte { return text[:len(text)-3] },
+		"damaged": func(text []byte) []byte {
+			at := bytes.LastIndex(text, []byte("newer"))
+			text[at] = '?'
+			text[bytes.LastIndex(text[:at], []byte("newer"))] = '?'
+			return text
+		},
+	}
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				lifetime(t, dir, Options{}, whole(groups{"g": one("older")}), func(*Supervisor, *memstore.Table) {})
+				lifetime(t, dir, Options{}, whole(groups{"g": one("newer")}), func(*Supervisor, *memstore.Table) {})
+				file := filepath.Join(dir, "sources", "a.db")
+				text, err := os.ReadFile(file)
+				require.NoError(t, err)
+				require.NoError(t, os.WriteFile(file, damage(text), 0o600))
+				bad := []Reject{broken("g", policy).Rejects[0], broken("g", keyed("x")).Rejects[0]}
+				lifetime(t, dir, Options{}, whole(groups{"g": nil, "h": many("h", 2)}, bad...), func(s *Supervisor, table *memstore.Table) {
+					has := table.Snapshot()
+					if name == "whole" {
+						require.Equal(t, "newer", string(has.Get(policy).Body()))
+						require.Equal(t, "newer", string(has.Get(keyed("x")).Body()))
+						return
+					}
+					require.Equal(t, "older", string(has.Get(keyed("x")).Body()))
+					require.Nil(t, has.Get(policy))
+					require.Equal(t, []resource.Key{policy}, s.Invalid())
+				})
+			})
+		})
+	}
+}
+
 // TestStateThatCannotBeWritten has nothing to write to for a while: all is served, and that a restart would serve less is shown.
 func TestStateThatCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

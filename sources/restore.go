@@ -56,6 +56,7 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 	}
 	l.replace(contents, time.Time{})
 	if kept != nil {
+		l.incomplete = kept.Incomplete()
 		for name, print := range kept.Prints {
 			if l.groups[name] == nil { // it had no resources
 				l.groups[name] = &group{name: name}

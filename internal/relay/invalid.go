@@ -5,12 +5,11 @@ import (
 	"slices"
 
 	"tributary/resource"
-	"tributary/server/envoy"
 )
 
 // invalid returns the security objects of which a source has no valid version, in order.
 func (r *Relay) invalid() []resource.Key {
-	return slices.DeleteFunc(r.supervisor.Invalid(), func(key resource.Key) bool { return !slices.Contains(envoy.SecurityKinds, key.Kind) })
+	return slices.DeleteFunc(r.supervisor.Invalid(), func(key resource.Key) bool { return !slices.Contains(resource.SecurityKinds, key.Kind) })
 }
 
 // followInvalid has Envoys follow what sources have in quarantine, which may change without a change of the view.

@@ -7,9 +7,6 @@ import (
 	"tributary/resource"
 )
 
-// SecurityKinds are those of objects that deny, so that an object of which no version is valid must not be taken for none.
-var SecurityKinds = []resource.Kind{resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication}
-
 // Recheck has clients follow what Options.Invalid returns. Call it when that changes; a change of the view does it, too.
 func (c *Catalog) Recheck() {
 	c.catchUpAll(c.checkInvalid())
@@ -53,7 +50,7 @@ func (c *Catalog) lingering(all []resource.Key) []resource.Key {
 func (c *Catalog) setInvalid(all []resource.Key, touched map[string]struct{}) {
 	all = slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool { return c.last.Get(key) != nil }) // another source has it
 	for key := range c.undecodable {
-		if slices.Contains(SecurityKinds, key.Kind) {
+		if slices.Contains(resource.SecurityKinds, key.Kind) {
 			all = append(all, key)
 		}
 	}

@@ -32,6 +32,9 @@ type Kept struct {
 
 var errDamaged = errors.New("damaged, or not written by this version of tributary")
 
+// Incomplete says whether objects may have had newer versions, which are damaged or were cut off.
+func (k *Kept) Incomplete() bool { return k.lost > 0 || k.size > k.end }
+
 // Load returns what the store has, or nil if it has nothing. It logs what is damaged. A file without a whole commit, or one that cannot be
 // read, is set aside, under another name in the same directory; the error says so. Load is not called while Run runs.
 func (s *Store) Load() (*Kept, error) {

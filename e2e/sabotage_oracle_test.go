@@ -1,0 +1,314 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// question is a request, as the oracle and a client see it.
+type question struct {
+	target  string // echo or front
+	account string // of the client; empty at front
+	source  string // address of the client
+	path    string
+	token   string // red, forged or empty
+	let     bool   // whether the provider of CUSTOM lets it in
+	tcp     bool   // to a port of which the proxy does not know that it is HTTP
+}
+
+// rules are the policies of a target at a time, and what they say of a question.
+type rules struct {
+	name, spec string
+	allows     func(question) bool
+	http       bool // they need what only HTTP has; to TCP, nothing passes them
+}
+
+func (r rules) is(other rules) bool { return r.name == other.name }
+
+// The statuses of an answer. 0 is none: the connection was closed.
+var (
+	passes  = []int{http.StatusOK}
+	denied  = []int{http.StatusForbidden}
+	closed  = []int{0}
+	refused = []int{http.StatusForbidden, http.StatusUnauthorized, http.StatusTeapot} // by whoever is first
+)
+
+// expected returns which statuses may answer a question.
+func expected(q question, r rules, provider bool) []int {
+	switch {
+	case q.tcp && (r.allows == nil || !provider || r.http || !r.allows(q)): // CUSTOM, which is for a path, is for all of it
+		return closed
+	case q.tcp:
+		return passes
+	case r.allows == nil: // a policy was never valid
+		return refused
+	case q.path == "/asked" && !provider:
+		return denied
+	case q.path == "/asked" && !q.let:
+		return []int{http.StatusTeapot}
+	case q.token == "forged":
+		return []int{http.StatusUnauthorized}
+	case r.allows(q):
+		return passes
+	}
+	return denied
+}
+
+// version is what is in force at a target from some time on. Envoy may have it once it is written, and has it once new connections have
+// shown it.
+type version struct {
+	written, acked time.Time
+	any            []rules // one of these; more than one if either is right
+}
+
+// outcome is what a client got.
+type outcome struct {
+	question
+	conn           *clientConn
+	started, ended time.Time
+	status         int // 0 if it failed
+	err            error
+	dialed         time.Time // when its connection was begun
+	forbidden      bool      // no answer may come at all
+}
+
+// policyOracle knows what has been in force, and judges answers by it.
+type policyOracle struct {
+	mu       sync.Mutex
+	versions map[string][]*version // by target
+	provider []*version            // up and down by turns; it is up at first
+	answers  []outcome
+	n        atomic.Int64
+}
+
+func newPolicyOracle() *policyOracle {
+	return &policyOracle{versions: map[string][]*version{}, provider: []*version{{}}}
+}
+
+func (o *policyOracle) add(a outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answers = append(o.answers, a)
+	o.n.Add(1)
+}
+
+// change says that other rules are about to be written.
+func (o *policyOracle) change(target string, any ...rules) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.versions[target] = append(o.versions[target], &version{written: time.Now(), any: any})
+}
+
+// now returns what is in force at a target.
+func (o *policyOracle) now(target string) []rules {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := o.versions[target]
+	return all[len(all)-1].any
+}
+
+// changeProvider says that the provider is about to die or to return.
+func (o *policyOracle) changeProvider() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.provider = append(o.provider, &version{written: time.Now()})
+}
+
+func (o *policyOracle) providerUp() bool { return len(o.provider)%2 == 1 }
+
+// ack says that what was written last has been seen.
+func (o *policyOracle) ack() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, all := range append([][]*version{o.provider}, o.versions["echo"], o.versions["front"]) {
+		if last := all[len(all)-1]; len(all) > 1 && last.acked.IsZero() {
+			last.acked = time.Now()
+		}
+	}
+}
+
+// endOf returns when another version than the one with an index was in force for sure, and had none of some rules.
+func endOf(all []*version, i int, some ...rules) (time.Time, bool) {
+	for _, next := range all[i+1:] {
+		same := slices.ContainsFunc(next.any, func(r rules) bool { return slices.ContainsFunc(some, r.is) })
+		if !same && !next.acked.IsZero() {
+			return next.acked, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// between returns the versions of which each may have been in force at some time between two.
+func between(all []*version, from, to time.Time) (some []int) {
+	for i, v := range all {
+		if end, over := endOf(all, i); !v.written.After(to) && (!over || !end.Before(from)) {
+			some = append(some, i)
+		}
+	}
+	return some
+}
+
+// verdict counts answers.
+type verdict struct {
+	all, passed, denied, kept int
+	passedWrongly, failed     []string
+}
+
+// judge returns what is wrong with the answers. A connection has the policies that were in force when it was opened: one version explains
+// all of its answers. An open connection of a target that drains at once has one answer by old policies after the change; another one has
+// them for the time of draining.
+func (o *policyOracle) judge(drain map[string]time.Duration) verdict {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v := verdict{all: len(o.answers)}
+	byConn := map[*clientConn][]outcome{}
+	for _, a := range o.answers {
+		switch {
+		case a.status == http.StatusOK:
+			v.passed++
+		case a.status != 0 || a.tcp:
+			v.denied++
+		}
+		switch {
+		case a.tcp && a.conn == nil: // it was closed before it was of use
+			a.conn, a.dialed = &clientConn{}, a.started
+			byConn[a.conn] = append(byConn[a.conn], a)
+		case a.forbidden:
+			if a.status != 0 && !o.mayRefuse(a) {
+				v.passedWrongly = append(v.passedWrongly, o.tell(a, "it may not be answered"))
+			}
+		case a.conn == nil:
+			v.failed = append(v.failed, o.tell(a, a.err.Error()))
+		default:
+			byConn[a.conn] = append(byConn[a.conn], a)
+		}
+	}
+	for _, answers := range byConn {
+		v.kept += len(answers) - 1
+		if why, at := o.unexplained(answers, drain[answers[0].target]); why != "" {
+			a := answers[at]
+			told := o.tell(a, why)
+			if a.status == http.StatusOK {
+				v.passedWrongly = append(v.passedWrongly, told)
+			} else {
+				v.failed = append(v.failed, told)
+			}
+		}
+	}
+	return v
+}
+
+// mayRefuse says whether an answer to who may not be answered is a refusal of everybody.
+func (o *policyOracle) mayRefuse(a outcome) bool {
+	all := o.versions[a.target]
+	return a.conn != nil && slices.Contains(refused, a.status) && slices.ContainsFunc(between(all, a.dialed, a.ended), func(i int) bool {
+		return slices.ContainsFunc(all[i].any, func(r rules) bool { return r.allows == nil })
+	})
+}
+
+// unexplained returns why no rules explain the answers of a connection, and the answer with which the last ones fail to.
+func (o *policyOracle) unexplained(answers []outcome, drain time.Duration) (why string, at int) {
+	all := o.versions[answers[0].target]
+	// The proxy accepts the connection before its first answer.
+	for _, i := range between(all, answers[0].dialed, answers[0].ended) {
+		for _, r := range all[i].any {
+			end, over := endOf(all, i, r)
+			wrong := o.firstWrong(answers, r, drain, end, over)
+			if wrong < 0 {
+				return "", 0
+			}
+			why += fmt.Sprintf(" %s fails at answer %d of %d;", r.name, wrong+1, len(answers))
+			at = max(at, wrong)
+		}
+	}
+	return why, at
+}
+
+// firstWrong returns the first answer that rules do not explain which were over at a time, or -1.
+func (o *policyOracle) firstWrong(answers []outcome, r rules, drain time.Duration, end time.Time, over bool) int {
+	late := 0
+	for n, a := range answers {
+		if !slices.Contains(o.statuses(a, r), a.status) {
+			return n
+		}
+		if !over || !a.ended.After(end) {
+			continue
+		}
+		if late++; drain == 0 && late > 1 || drain > 0 && a.started.After(end.Add(drain)) {
+			return n
+		}
+	}
+	return -1
+}
+
+// statuses returns which statuses may answer, with what the provider may have been meanwhile.
+func (o *policyOracle) statuses(a outcome, r rules) (some []int) {
+	for _, p := range between(o.provider, a.started, a.ended) {
+		some = append(some, expected(a.question, r, p%2 == 0)...)
+	}
+	return some
+}
+
+func nameOf(v *version) string {
+	var names []string
+	for _, r := range v.any {
+		names = append(names, r.name)
+	}
+	return strings.Join(names, " or ")
+}
+
+// tell describes an answer and what happened around it.
+func (o *policyOracle) tell(a outcome, why string) string {
+	var around []string
+	all := o.versions[a.target]
+	for _, i := range between(all, a.dialed.Add(-time.Second), a.ended.Add(time.Second)) {
+		v := all[i]
+		around = append(around, fmt.Sprintf("%s %v..%v", nameOf(v), v.written.Sub(a.started), v.acked.Sub(a.started)))
+	}
+	return fmt.Sprintf("%+v: %d %v, %v after its connection, in %v:%s\n  %s", a.question, a.status, a.err, a.started.Sub(a.dialed),
+		a.ended.Sub(a.started), why, strings.Join(around, ", "))
+}
+
+// The oracle finds what it is there for.
+func TestOracleOfSabotage(t *testing.T) {
+	open := rules{name: "open", allows: func(question) bool { return true }}
+	shut := rules{name: "shut", allows: func(question) bool { return false }}
+	base := time.Now()
+	at := func(s int) time.Time { return base.Add(time.Duration(s) * time.Second) }
+	ask := func(conn *clientConn, dialed, started, status int) outcome {
+		q := question{target: "echo"}
+		return outcome{question: q, conn: conn, dialed: at(dialed), started: at(started), ended: at(started), status: status}
+	}
+	one := &clientConn{}
+	for _, tt := range []struct {
+		name           string
+		answers        []outcome
+		drain          time.Duration
+		passed, failed int
+	}{
+		{"as it was", []outcome{ask(one, 1, 1, 200), ask(one, 1, 2, 200)}, 0, 0, 0},
+		{"before and after", []outcome{ask(one, 12, 12, 403)}, 0, 0, 0},
+		{"either, while it changes", []outcome{ask(one, 11, 11, 200)}, 0, 0, 0},
+		{"new connections have the new policy", []outcome{ask(one, 13, 14, 200)}, 0, 1, 0},
+		{"what may pass does", []outcome{ask(one, 1, 2, 403)}, 0, 0, 1},
+		{"one answer more", []outcome{ask(one, 1, 1, 200), ask(one, 1, 13, 200)}, 0, 0, 0},
+		{"and no second one", []outcome{ask(one, 1, 1, 200), ask(one, 1, 13, 200), ask(one, 1, 14, 200)}, 0, 1, 0},
+		{"or until it is drained", []outcome{ask(one, 1, 13, 200), ask(one, 1, 15, 200)}, 5 * time.Second, 0, 0},
+		{"and not longer", []outcome{ask(one, 1, 13, 200), ask(one, 1, 18, 200)}, 5 * time.Second, 1, 0},
+		{"a connection has one policy", []outcome{ask(one, 11, 11, 200), ask(one, 11, 11, 403)}, 0, 0, 1},
+	} {
+		o := newPolicyOracle()
+		o.versions["echo"] = []*version{{any: []rules{open}}, {written: at(10), acked: at(12), any: []rules{shut}}}
+		o.answers = tt.answers
+		v := o.judge(map[string]time.Duration{"echo": tt.drain})
+		if len(v.passedWrongly) != tt.passed || len(v.failed) != tt.failed {
+			t.Errorf("%s: %d passed wrongly, %d failed: %v %v", tt.name, len(v.passedWrongly), len(v.failed), v.passedWrongly, v.failed)
+		}
+	}
+}
