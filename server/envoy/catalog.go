@@ -42,12 +42,13 @@ type Options struct {
 // Catalog keeps the resources of Envoys and gRPC clients in step with a view.
 type Catalog struct {
 	// read-only
-	view   memstore.Reader
-	opts   Options
-	log    *slog.Logger
-	beats  memstore.Beat
-	scopes *families.Set[model.Profile, *scope]
-	asking *turns.Turns // of narrow: to find the services at addresses takes time, during which the mesh cannot change
+	view     memstore.Reader
+	opts     Options
+	log      *slog.Logger
+	beats    memstore.Beat
+	scopes   *families.Set[model.Profile, *scope]   // by profile without Inbound
+	variants *families.Set[model.Profile, *variant] // of scopes in use
+	asking   *turns.Turns                           // of narrow: to find the services at addresses takes time, during which the mesh cannot change
 
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
 	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has what it returned
@@ -92,6 +93,9 @@ func New(view memstore.Reader, opts Options) *Catalog {
 		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
 		MaxIdleCost: model.MaxIdleCost,
 	}, (*scope).cost, c.drop)
+	c.variants = families.New[model.Profile]("sets of ports that workloads serve", families.Limits{
+		Max: model.MaxVariants, MaxOfHost: model.MaxVariantsOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
+	}, (*variant).cost, c.dropVariant)
 	return c
 }
 
@@ -307,9 +311,18 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 		if n++; n > model.HostsAtATime {
 			return true, translate.ListenerOptions{}, false
 		}
-		c.cache.release(translated[host])
-		translated[host] = c.translate(host, s.profile, s.sidecar, s.extensionOf(host))
+		was, again := translated[host]
+		translated[host] = c.translate(host, s)
 		delete(s.stale, host)
+		if host == model.InboundUnit && (again || translated[host] != s.translations[host]) {
+			for unit := range s.variants {
+				s.stale[unit] = struct{}{}
+			}
+		}
+		c.cache.release(was)
+	}
+	if len(s.stale) > 0 {
+		return true, by, false
 	}
 	s.behind.Store(false)
 	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
@@ -320,13 +333,18 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 	return false, by, c.synced
 }
 
-// translate returns the translation of a host for clients of a profile, which the scope releases to c.cache, or nil; c.mu is held.
-func (c *Catalog) translate(host string, p model.Profile, only *index.SidecarRule, e *model.Extension) *translate.Translation {
-	v := c.mesh.View(host, p, only)
+// translate returns the translation of a host for a scope, which releases it to c.cache, or nil; c.mu is held.
+func (c *Catalog) translate(host string, s *scope) *translate.Translation {
+	p := s.profile
+	p.Inbound = someInbound
+	if v := s.variants[host]; v != nil {
+		host, p.Inbound = model.InboundUnit, v.inbound
+	}
+	v := c.mesh.View(host, p, s.sidecar)
 	if v == nil {
 		return nil
 	}
-	v.Extended = e
+	v.Extended = s.extensionOf(host)
 	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v) })
 }
 
@@ -340,20 +358,22 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if err := p.Check(); err != nil {
 		return nil, nil, err
 	}
-	s, release, err := c.acquire(ctx, p, node)
+	v, release, err := c.acquire(ctx, p, node)
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.collection(typeURL), release, nil
+	return v.collection(typeURL), release, nil
 }
 
-// acquire returns the scope of a client, with all changes of the view, until release is called.
-func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Node) (s *scope, release func(), err error) {
+// acquire returns what a client is served, with all changes of the view, until release is called.
+func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Node) (v *variant, release func(), err error) {
 	var unwatch func()
 	if c.asking.Do(ctx, xds.HostOf(ctx), func() { unwatch = c.narrow(&p, node, xds.ReviewerOf(ctx)) }) != nil {
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
-	s, leave, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
+	outbound := p
+	outbound.Inbound = ""
+	s, leave, err := c.scopes.Acquire(ctx, outbound, xds.HostOf(ctx), c.maker(outbound))
 	if err != nil {
 		unwatch()
 		return nil, nil, err
@@ -361,8 +381,10 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 	if s.users.Add(1) == 1 {
 		c.visits.Add(1)
 	}
+	leaveVariant := func() {}
 	release = sync.OnceFunc(func() {
 		unwatch()
+		leaveVariant()
 		s.users.Add(-1)
 		leave()
 	})
@@ -375,9 +397,15 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 		release()
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
+	v, left, err := c.variantOf(ctx, s, p)
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	leaveVariant = left
 	s.awaitUpdate()
 	c.warnUnenforced()
-	return s, release, nil
+	return v, release, nil
 }
 
 // isBehind says whether a scope lacks changes that came while it had no client. It waits for a change that does not count the client of the
@@ -423,11 +451,17 @@ func (c *Catalog) estimate(p model.Profile) int {
 	return cost
 }
 
-// newScope makes a scope that follows the view, as if it had a client.
-func (c *Catalog) newScope(p model.Profile) *scope {
-	s, _ := c.makeScope(context.Background(), p) // which never ends
+// newScope makes what clients of a profile are served, as if there were one.
+func (c *Catalog) newScope(p model.Profile) *variant {
+	outbound := p
+	outbound.Inbound = ""
+	s, _ := c.makeScope(context.Background(), outbound) // which never ends
 	s.users.Add(1)
-	return s
+	v := newVariant(s, p)
+	if p.Role == model.Sidecar {
+		_ = c.makeVariant(context.Background(), v)
+	}
+	return v
 }
 
 func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error) {

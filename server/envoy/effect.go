@@ -166,7 +166,7 @@ func Findings(view memstore.Reader) (func(r *resource.Resource) []string, error)
 }
 
 // translateAll returns a catalog of what a view is now, with a scope for each sort of clients that the view has something for.
-func translateAll(view memstore.Reader) (c *Catalog, scopes []*scope, err error) {
+func translateAll(view memstore.Reader) (c *Catalog, scopes []*variant, err error) {
 	c = New(view, Options{Log: slog.New(slog.DiscardHandler)})
 	snap := view.Snapshot()
 	c.update(nil, snap, false, true)
@@ -177,9 +177,6 @@ func translateAll(view memstore.Reader) (c *Catalog, scopes []*scope, err error)
 	return c, scopes, err
 }
 
-// someAddress is that of workloads of which nothing is known.
-const someAddress = "192.0.2.1"
-
 // profilesIn returns the profiles of all sorts of clients that a view has something for.
 func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 	profiles := make(map[model.Profile]bool)
@@ -188,7 +185,7 @@ func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 		for _, captures := range []bool{false, true} {
 			profiles[model.Profile{
 				Role: model.Sidecar, Namespace: namespace, Captures: captures, Credentials: model.DefaultCredentials,
-				Inbound: model.InboundText(someAddress, nil),
+				Inbound: someInbound,
 			}] = true
 		}
 		if r.Key().Kind == resource.Telemetry {

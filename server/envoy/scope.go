@@ -22,12 +22,13 @@ import (
 // scope has the resources of the clients of a profile, as collections of the engine.
 type scope struct {
 	// read-only
-	profile                                         model.Profile
-	group                                           *xds.Group // a commit of the view is one of all types
-	clusters, endpoints, listeners, routes, secrets *xds.Collection
-	virtualHosts                                    *xds.Collection // for those who ask for them; else nil
-	fullRoutes                                      *fullRoutes     // of all scopes
-	bodies                                          *bodies         // the same
+	profile     model.Profile // without Inbound
+	group       *xds.Group    // a commit of the view is one of all types
+	collections               // without inbound listeners
+	fullRoutes  *fullRoutes   // of all scopes
+	bodies      *bodies       // the same
+
+	variants map[string]*variant // by unit; to change it, hold Catalog.mu and catching; to read it, one of both
 
 	// stale are hosts that changed since the scope was brought up to date. To add some, hold Catalog.mu; to remove some, hold it for reading,
 	// and hold catching.
@@ -39,7 +40,6 @@ type scope struct {
 	restricted  bool               // to what it knows
 	observation *model.Observation // what it logs and traces
 	observed    uint64             // the state of the mesh in which that was found out
-	serves      []string           // the hosts of the services that its clients serve; read-only
 	extension   *model.Extension   // what EnvoyFilters and WasmPlugins change
 	onClusters  *model.Extension   // the part of that which patches clusters
 	extended    uint64             // the state of the mesh in which that was found out
@@ -52,6 +52,7 @@ type scope struct {
 	shared       map[string]*sharedRoutes          // by the name of the routes
 	bindings     map[model.Binding]*translate.Claimants
 	needs        map[string]int            // how many hosts need a secret
+	taken        map[string]int            // how many variants have a listener, by its name
 	records      map[string][]byte         // by host, of a profile that resolves names
 	options      translate.ListenerOptions // of its listeners
 	dueSince     time.Time                 // what it is brought up to date with, or zero
@@ -70,10 +71,7 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
 		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
 		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int), records: make(map[string][]byte),
-	}
-	_, ports := p.ServedPorts()
-	for _, port := range ports {
-		s.serves = append(s.serves, port.Host)
+		variants: make(map[string]*variant), taken: make(map[string]int),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
@@ -107,21 +105,27 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	return s
 }
 
+// collections are what a client is served.
+type collections struct {
+	clusters, endpoints, listeners, routes, secrets *xds.Collection
+	virtualHosts                                    *xds.Collection // for those who ask for them; else nil
+}
+
 // collection returns the collection of a type, or nil.
-func (s *scope) collection(typeURL string) *xds.Collection {
+func (c *collections) collection(typeURL string) *xds.Collection {
 	switch typeURL {
 	case xds.ClusterURL:
-		return s.clusters
+		return c.clusters
 	case xds.EndpointURL:
-		return s.endpoints
+		return c.endpoints
 	case xds.ListenerURL:
-		return s.listeners
+		return c.listeners
 	case xds.RouteURL:
-		return s.routes
+		return c.routes
 	case xds.SecretURL:
-		return s.secrets
+		return c.secrets
 	case xds.VHostURL:
-		return s.virtualHosts
+		return c.virtualHosts
 	}
 	return nil
 }
@@ -173,12 +177,12 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	}
 	s.restricted = m.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
-	for _, host := range s.serves {
-		if _, is := touched[host]; is {
-			s.stale[model.InboundUnit] = struct{}{}
+	for unit, v := range s.variants {
+		if slices.ContainsFunc(v.serves, func(p model.ServicePort) bool { _, is := touched[p.Host]; return is }) {
+			s.stale[unit] = struct{}{}
 		}
 	}
-	if len(s.stale) > 2*m.Size()+64 { // hosts that came and went while there was no client
+	if len(s.stale) > 2*m.Size()+len(s.variants)+64 { // hosts that came and went while there was no client
 		s.allStale = true
 	}
 	if s.allStale {
@@ -208,10 +212,10 @@ func (s *scope) awaitUpdate() {
 }
 
 // all returns the collections that there are.
-func (s *scope) all() []*xds.Collection {
-	list := []*xds.Collection{s.clusters, s.endpoints, s.listeners, s.routes, s.secrets}
-	if s.virtualHosts != nil {
-		list = append(list, s.virtualHosts)
+func (c *collections) all() []*xds.Collection {
+	list := []*xds.Collection{c.clusters, c.endpoints, c.listeners, c.routes, c.secrets}
+	if c.virtualHosts != nil {
+		list = append(list, c.virtualHosts)
 	}
 	return list
 }
@@ -222,6 +226,7 @@ func (s *scope) update(translated map[string]*translate.Translation, by translat
 	c := &change{
 		scope: s, commits: make(map[*xds.Collection]*xds.Commit),
 		routes: make(map[string]bool), bindings: make(map[model.Binding]bool), domains: make(map[string]map[string]*translate.VirtualHost),
+		inbound: make(map[string]bool),
 	}
 	for host, t := range translated {
 		was := s.translations[host]
@@ -247,6 +252,7 @@ type change struct {
 	bindings map[model.Binding]bool
 	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
 	resolver bool                                         // some record changes
+	inbound  map[string]bool                              // the names of listeners of variants that change
 }
 
 // replace makes t the translation of a host.
@@ -264,21 +270,18 @@ func (c *change) replace(host string, t *translate.Translation) {
 	if old == nil {
 		old = &translate.Translation{}
 	}
+	c.note("host "+host, t.Findings, t.Applied)
+	if v := c.variants[host]; v != nil {
+		c.replaceInbound(v, old, t)
+	}
+	if c.variants[host] != nil || host == model.InboundUnit {
+		return
+	}
 	c.entries(c.clusters, old.Clusters, t.Clusters)
 	c.entries(c.endpoints, old.Endpoints, t.Endpoints)
 	c.entries(c.listeners, old.Listeners, t.Listeners)
-	if host == model.InboundUnit { // its listeners come before those of services
-		of := slices.Concat(old.Listeners, t.Listeners)
-		for b := range c.scope.bindings {
-			name := model.ListenerName(b.Address, b.Port)
-			if slices.ContainsFunc(of, func(e *xds.Entry) bool { return e.Name == name }) {
-				c.bindings[b] = true
-			}
-		}
-	}
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
-	c.note("host "+host, t.Findings, t.Applied)
 	if c.profile.Resolves && len(old.Addresses)+len(t.Addresses) > 0 {
 		c.resolve(host, t)
 	}
@@ -427,29 +430,25 @@ func (c *change) share() {
 		}
 		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(translate.Resolver(all))))
 	}
+	for b := range c.scope.bindings {
+		if len(c.inbound) > 0 && c.inbound[model.ListenerName(b.Address, b.Port)] {
+			c.bindings[b] = true
+		}
+	}
 	for b := range c.bindings {
 		claimants, name := c.scope.bindings[b].Sorted(), model.ListenerName(b.Address, b.Port)
-		inbound := c.isInbound(name)
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
-			if c.note("listener "+name, nil, nil); !inbound {
-				remove(c.commits, c.listeners, name)
-			}
-			continue
-		}
-		if inbound {
-			c.note("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)), nil)
+			c.note("listener "+name, nil, nil)
+			remove(c.commits, c.listeners, name)
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)
+		if c.taken[name] > 0 {
+			found = translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port))
+		}
 		c.putListener(l, networking.EnvoyFilter_SIDECAR_OUTBOUND, found)
 	}
-}
-
-// isInbound says whether a listener is an inbound one.
-func (c *change) isInbound(name string) bool {
-	t := c.translations[model.InboundUnit]
-	return t != nil && slices.ContainsFunc(t.Listeners, func(e *xds.Entry) bool { return e.Name == name })
 }
 
 func commitOf(commits map[*xds.Collection]*xds.Commit, coll *xds.Collection) *xds.Commit {

@@ -119,13 +119,19 @@ func (s *stream) askCatalog(ctx context.Context) (all []choice, err error) {
 func (s *stream) applyReview(count uint64, all []choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switched := false
 	for i := range all {
 		a := &all[i]
 		a.sub.reviewed = count
 		if a.coll != a.sub.coll {
-			delete(s.cuts, a.sub.coll.group)
 			a.sub.release, a.release = a.release, a.sub.release
 			a.coll = a.sub.switchTo(a.coll)
+			switched = true
+		}
+	}
+	for _, sub := range s.subs { // all take one new cut, also those that keep a collection of a group from which others were switched
+		if switched && sub.coll.typ.Rank > 0 {
+			s.cuts, sub.goal, sub.preannounced = nil, nothing, nil
 		}
 	}
 }
@@ -143,5 +149,5 @@ func (s *state) detached() *state {
 	if s == nothing || s.revision == 0 {
 		return s
 	}
-	return &state{version: s.version, given: s.given, sum: s.sum, len: s.len, pages: s.pages, made: s.made}
+	return &state{version: s.version, given: s.given, sum: s.sum, fingerprint: s.fingerprint, len: s.len, pages: s.pages, made: s.made}
 }
