@@ -48,7 +48,7 @@ type Catalog struct {
 	beats    memstore.Beat
 	scopes   *families.Set[model.Profile, *scope]   // by profile without Inbound
 	variants *families.Set[model.Profile, *variant] // of scopes in use
-	asking   *turns.Turns                           // of narrow: to find the services at addresses takes time, during which the mesh cannot change
+	asking   *turns.Turns                           // of narrow: to find services takes time, during which the mesh cannot change
 
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
 	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has what it returned
@@ -117,10 +117,10 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
 // update brings all scopes with clients to snap. Unless incremental, keys does not list what changed, and everything is compared.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
-	done := c.divideBefore(c.coming(keys, snap, incremental, synced))
 	if !incremental {
 		keys = index.Differing(c.seen(), snap)
 	}
+	done := c.divideBefore(c.coming(keys, snap, synced))
 	c.expectSidecars(keys, snap)
 	c.catchUpAll(c.change(keys, snap, synced))
 	done()
@@ -130,27 +130,19 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 
 // coming yields the objects that a change of the view adds or replaces, old and new: none while nothing is served, and all before the first
 // time.
-func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) iter.Seq[*resource.Resource] {
+func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, synced bool) iter.Seq[*resource.Resource] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	switch {
-	case !c.synced && !synced:
-		return func(func(*resource.Resource) bool) {}
-	case !c.synced:
+	case !c.synced && synced:
 		return snap.All()
+	case !c.synced:
+		keys = nil
 	}
-	both := []memstore.Snapshot{c.last, snap}
+	last := c.last
 	return func(yield func(*resource.Resource) bool) {
-		for _, view := range both {
-			if !incremental {
-				for r := range view.All() {
-					if !yield(r) {
-						return
-					}
-				}
-				continue
-			}
-			for _, key := range keys {
+		for _, key := range keys {
+			for _, view := range []memstore.Snapshot{last, snap} {
 				if r := view.Get(key); r != nil && !yield(r) {
 					return
 				}
@@ -281,8 +273,10 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 		if behind {
 			s.group.Flush() // its clients are not sent what was there before they came
 		}
-		if synced {
-			s.markSynced()
+		for _, coll := range s.all() {
+			if synced {
+				coll.MarkSynced()
+			}
 		}
 		return nil
 	}
@@ -309,7 +303,7 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 	n := 0
 	for host := range s.stale {
 		if n++; n > model.HostsAtATime {
-			return true, translate.ListenerOptions{}, false
+			break
 		}
 		was, again := translated[host]
 		translated[host] = c.translate(host, s)
@@ -326,11 +320,7 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 	}
 	s.behind.Store(false)
 	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
-	by = translate.ListenerOptions{
-		Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Observation: s.observation,
-		Extension: s.extension,
-	}
-	return false, by, c.synced
+	return false, s.next, c.synced
 }
 
 // translate returns the translation of a host for a scope, which releases it to c.cache, or nil; c.mu is held.
@@ -373,7 +363,10 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 	}
 	outbound := p
 	outbound.Inbound = ""
-	s, leave, err := c.scopes.Acquire(ctx, outbound, xds.HostOf(ctx), c.maker(outbound))
+	s, leave, err := c.scopes.Acquire(ctx, outbound, xds.HostOf(ctx), families.Maker[*scope]{
+		Estimate: func() int { return c.estimate(outbound) },
+		Make:     func(ctx context.Context) (*scope, error) { return c.makeScope(ctx, outbound) },
+	})
 	if err != nil {
 		unwatch()
 		return nil, nil, err
@@ -381,10 +374,8 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 	if s.users.Add(1) == 1 {
 		c.visits.Add(1)
 	}
-	leaveVariant := func() {}
 	release = sync.OnceFunc(func() {
 		unwatch()
-		leaveVariant()
 		s.users.Add(-1)
 		leave()
 	})
@@ -397,15 +388,17 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 		release()
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
-	v, left, err := c.variantOf(ctx, s, p)
+	v = newVariant(s, p)
+	v, leaveVariant, err := c.variants.Acquire(ctx, p, xds.HostOf(ctx), families.Maker[*variant]{
+		Estimate: v.cost, Make: func(ctx context.Context) (*variant, error) { return v, c.makeVariant(ctx, v) },
+	})
 	if err != nil {
 		release()
 		return nil, nil, err
 	}
-	leaveVariant = left
 	s.awaitUpdate()
 	c.warnUnenforced()
-	return v, release, nil
+	return v, func() { leaveVariant(); release() }, nil
 }
 
 // isBehind says whether a scope lacks changes that came while it had no client. It waits for a change that does not count the client of the
@@ -423,14 +416,6 @@ func (c *Catalog) narrow(p *model.Profile, node *corev3.Node, by index.Reviewer)
 	defer c.mu.RUnlock()
 	c.mesh.Selectors.Narrow(p)
 	return c.mesh.Serve(p, model.AddressesOf(node), by)
-}
-
-// maker makes the scope of a profile.
-func (c *Catalog) maker(p model.Profile) families.Maker[*scope] {
-	return families.Maker[*scope]{
-		Estimate: func() int { return c.estimate(p) },
-		Make:     func(ctx context.Context) (*scope, error) { return c.makeScope(ctx, p) },
-	}
 }
 
 // estimate returns the cost of a scope before it is made: a cluster and its endpoints for each port that its clients know.
@@ -453,18 +438,15 @@ func (c *Catalog) estimate(p model.Profile) int {
 
 // newScope makes what clients of a profile are served, as if there were one.
 func (c *Catalog) newScope(p model.Profile) *variant {
-	outbound := p
-	outbound.Inbound = ""
-	s, _ := c.makeScope(context.Background(), outbound) // which never ends
+	s, _ := c.makeScope(context.Background(), p) // which never ends
 	s.users.Add(1)
 	v := newVariant(s, p)
-	if p.Role == model.Sidecar {
-		_ = c.makeVariant(context.Background(), v)
-	}
+	_ = c.makeVariant(context.Background(), v)
 	return v
 }
 
 func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error) {
+	p.Inbound = ""
 	s := newScope(p, c.opts.Debounce, &c.fullRoutes, &c.bodies)
 	c.mu.Lock()
 	s.stale = make(map[string]struct{})

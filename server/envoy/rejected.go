@@ -83,8 +83,7 @@ func (v *variant) objectsOf(coll *xds.Collection, name string) map[resource.Key]
 	defer v.catching.Unlock()
 	all := make(map[resource.Key]bool)
 	for host, t := range v.translations {
-		other := v.variants[host] != nil && host != v.unit
-		if !other && (name == "" || v.hasPart(t, coll, name)) {
+		if (host == v.unit || v.variants[host] == nil) && (name == "" || v.hasPart(t, coll, name)) {
 			for _, key := range t.Objects {
 				all[key] = true
 			}

@@ -39,10 +39,8 @@ func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) 
 			return nil, false, errNotYet
 		}
 	}
-	for _, typeURL := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.VHostURL, xds.SecretURL} {
-		if coll := v.collection(typeURL); coll != nil {
-			all = append(all, xds.Served{TypeURL: typeURL, Version: coll.Version(), Entries: slices.Collect(coll.All())})
-		}
+	for _, coll := range v.all() {
+		all = append(all, xds.Served{TypeURL: coll.TypeURL(), Version: coll.Version(), Entries: slices.Collect(coll.All())})
 	}
 	return all, p.OnDemand, nil
 }

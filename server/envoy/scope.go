@@ -32,17 +32,15 @@ type scope struct {
 
 	// stale are hosts that changed since the scope was brought up to date. To add some, hold Catalog.mu; to remove some, hold it for reading,
 	// and hold catching.
-	stale       map[string]struct{}
-	allStale    bool               // all hosts are, of the mesh and of the scope, instead of those in stale
-	made        bool               // it had all hosts once; until then changes do not wait for it
-	since       time.Time          // the first change came for which hosts are stale, or zero
-	sidecar     *index.SidecarRule // by which it has them
-	restricted  bool               // to what it knows
-	observation *model.Observation // what it logs and traces
-	observed    uint64             // the state of the mesh in which that was found out
-	extension   *model.Extension   // what EnvoyFilters and WasmPlugins change
-	onClusters  *model.Extension   // the part of that which patches clusters
-	extended    uint64             // the state of the mesh in which that was found out
+	stale      map[string]struct{}
+	allStale   bool               // all hosts are, of the mesh and of the scope, instead of those in stale
+	made       bool               // it had all hosts once; until then changes do not wait for it
+	since      time.Time          // the first change came for which hosts are stale, or zero
+	sidecar    *index.SidecarRule // by which it has them
+	next       translate.ListenerOptions
+	observed   uint64           // the state of the mesh in which next.Observation was found out
+	onClusters *model.Extension // the part of next.Extension that patches clusters
+	extended   uint64           // the state of the mesh in which that was found out
 
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
@@ -52,7 +50,6 @@ type scope struct {
 	shared       map[string]*sharedRoutes          // by the name of the routes
 	bindings     map[model.Binding]*translate.Claimants
 	needs        map[string]int            // how many hosts need a secret
-	taken        map[string]int            // how many variants have a listener, by its name
 	records      map[string][]byte         // by host, of a profile that resolves names
 	options      translate.ListenerOptions // of its listeners
 	dueSince     time.Time                 // what it is brought up to date with, or zero
@@ -71,7 +68,7 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
 		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
 		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int), records: make(map[string][]byte),
-		variants: make(map[string]*variant), taken: make(map[string]int),
+		variants: make(map[string]*variant),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
@@ -95,7 +92,8 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 			put(first, s.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
-	if s.options.Captures, s.options.Transparent = p.Captures, p.Transparent; p.Captures {
+	s.options.Captures, s.options.Transparent = p.Captures, p.Transparent
+	if s.next = s.options; p.Captures {
 		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
 	}
 	if p.Resolves {
@@ -113,31 +111,17 @@ type collections struct {
 
 // collection returns the collection of a type, or nil.
 func (c *collections) collection(typeURL string) *xds.Collection {
-	switch typeURL {
-	case xds.ClusterURL:
-		return c.clusters
-	case xds.EndpointURL:
-		return c.endpoints
-	case xds.ListenerURL:
-		return c.listeners
-	case xds.RouteURL:
-		return c.routes
-	case xds.SecretURL:
-		return c.secrets
-	case xds.VHostURL:
-		return c.virtualHosts
+	for _, coll := range c.all() {
+		if coll.TypeURL() == typeURL {
+			return coll
+		}
 	}
 	return nil
 }
 
 func isServed(typeURL string, p *model.Profile) bool {
-	switch typeURL {
-	case xds.VHostURL:
-		return p.OnDemand
-	case xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL:
-		return true
-	}
-	return false
+	return typeURL == xds.VHostURL && p.OnDemand ||
+		slices.Contains([]string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL}, typeURL)
 }
 
 // cost returns the cost of the scope, in resources.
@@ -149,12 +133,6 @@ func (s *scope) cost() int {
 	return cost
 }
 
-func (s *scope) markSynced() {
-	for _, c := range s.all() {
-		c.MarkSynced()
-	}
-}
-
 // follow notes that the mesh has changed for some hosts. If the scope gets another Sidecar, all its hosts are stale.
 func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	only := m.SidecarFor(s.profile)
@@ -162,11 +140,11 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 		only = s.sidecar
 	}
 	if s.profile.Role != model.Ingress && (only != s.sidecar || s.observed != m.Observes) {
-		s.observation, s.observed = m.Observation(s.profile, only), m.Observes
+		s.next.Observation, s.observed = m.Observation(s.profile, only), m.Observes
 	}
 	if only != s.sidecar || s.extended != m.Extends {
-		s.extension, s.extended = m.Extension(s.profile, only), m.Extends
-		if part := extend.Only(s.extension, model.ToClusters); !part.Equal(s.onClusters) {
+		s.next.Extension, s.extended = m.Extension(s.profile, only), m.Extends
+		if part := extend.Only(s.next.Extension, model.ToClusters); !part.Equal(s.onClusters) {
 			s.onClusters = part
 			maps.Copy(s.stale, m.AllHosts())
 		}
@@ -175,7 +153,7 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 		s.sidecar = only
 		maps.Copy(s.stale, m.AllHosts())
 	}
-	s.restricted = m.Restricts(s.sidecar)
+	s.next.Restricted = m.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
 	for unit, v := range s.variants {
 		if slices.ContainsFunc(v.serves, func(p model.ServicePort) bool { _, is := touched[p.Host]; return is }) {
@@ -226,7 +204,6 @@ func (s *scope) update(translated map[string]*translate.Translation, by translat
 	c := &change{
 		scope: s, commits: make(map[*xds.Collection]*xds.Commit),
 		routes: make(map[string]bool), bindings: make(map[model.Binding]bool), domains: make(map[string]map[string]*translate.VirtualHost),
-		inbound: make(map[string]bool),
 	}
 	for host, t := range translated {
 		was := s.translations[host]
@@ -252,7 +229,6 @@ type change struct {
 	bindings map[model.Binding]bool
 	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
 	resolver bool                                         // some record changes
-	inbound  map[string]bool                              // the names of listeners of variants that change
 }
 
 // replace makes t the translation of a host.
@@ -270,18 +246,26 @@ func (c *change) replace(host string, t *translate.Translation) {
 	if old == nil {
 		old = &translate.Translation{}
 	}
-	c.note("host "+host, t.Findings, t.Applied)
+	at := c.collections
 	if v := c.variants[host]; v != nil {
-		c.replaceInbound(v, old, t)
+		at = v.collections
 	}
-	if c.variants[host] != nil || host == model.InboundUnit {
-		return
-	}
-	c.entries(c.clusters, old.Clusters, t.Clusters)
 	c.entries(c.endpoints, old.Endpoints, t.Endpoints)
-	c.entries(c.listeners, old.Listeners, t.Listeners)
+	if host != model.InboundUnit {
+		c.entries(at.clusters, old.Clusters, t.Clusters)
+		c.entries(at.listeners, old.Listeners, t.Listeners)
+	} else { // its listeners, which variants have, come before those of services
+		of := slices.Concat(old.Listeners, t.Listeners)
+		for b := range c.scope.bindings {
+			name := model.ListenerName(b.Address, b.Port)
+			if slices.ContainsFunc(of, func(e *xds.Entry) bool { return e.Name == name }) {
+				c.bindings[b] = true
+			}
+		}
+	}
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
+	c.note("host "+host, t.Findings, t.Applied)
 	if c.profile.Resolves && len(old.Addresses)+len(t.Addresses) > 0 {
 		c.resolve(host, t)
 	}
@@ -430,25 +414,29 @@ func (c *change) share() {
 		}
 		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(translate.Resolver(all))))
 	}
-	for b := range c.scope.bindings {
-		if len(c.inbound) > 0 && c.inbound[model.ListenerName(b.Address, b.Port)] {
-			c.bindings[b] = true
-		}
-	}
 	for b := range c.bindings {
 		claimants, name := c.scope.bindings[b].Sorted(), model.ListenerName(b.Address, b.Port)
+		inbound := c.isInbound(name)
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
-			c.note("listener "+name, nil, nil)
-			remove(c.commits, c.listeners, name)
+			if c.note("listener "+name, nil, nil); !inbound {
+				remove(c.commits, c.listeners, name)
+			}
+			continue
+		}
+		if inbound {
+			c.note("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)), nil)
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)
-		if c.taken[name] > 0 {
-			found = translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port))
-		}
 		c.putListener(l, networking.EnvoyFilter_SIDECAR_OUTBOUND, found)
 	}
+}
+
+// isInbound says whether a listener is an inbound one.
+func (c *change) isInbound(name string) bool {
+	t := c.translations[model.InboundUnit]
+	return t != nil && slices.ContainsFunc(t.Listeners, func(e *xds.Entry) bool { return e.Name == name })
 }
 
 func commitOf(commits map[*xds.Collection]*xds.Commit, coll *xds.Collection) *xds.Commit {

@@ -13,7 +13,7 @@ import (
 // extensionOf returns what changes the translation of a host.
 func (s *scope) extensionOf(host string) *model.Extension {
 	if host == model.GatewayUnit || host == model.InboundUnit {
-		return s.extension
+		return s.next.Extension
 	}
 	return s.onClusters
 }

@@ -38,22 +38,11 @@ func wantsMutual(spec *networking.DestinationRule) bool {
 // Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty if there are no clients, or
 // Options only warn of them.
 func (c *Catalog) Unenforced() (keys []resource.Key) {
-	if c.opts.WarnUnenforced || !c.hasClients() {
+	if c.opts.WarnUnenforced {
 		return nil
 	}
 	keys, _ = c.unenforced()
 	return keys
-}
-
-func (c *Catalog) hasClients() bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for s := range c.following {
-		if s.users.Load() > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // unenforced returns the security objects that clients do not enforce, in order, and the view that has them.
@@ -81,9 +70,6 @@ const maxWarned = 20
 
 // warnUnenforced logs the objects that clients do not enforce and that were not logged yet.
 func (c *Catalog) warnUnenforced() {
-	if !c.hasClients() {
-		return
-	}
 	c.warning.Lock()
 	defer c.warning.Unlock()
 	c.mu.RLock()

@@ -180,6 +180,9 @@ func (c *Collection) MarkSynced() {
 	c.group.show()
 }
 
+// TypeURL returns Type.URL.
+func (c *Collection) TypeURL() string { return c.typ.URL }
+
 // Synced says whether the content may be sent.
 func (c *Collection) Synced() bool { return c.synced.Load() }
 

@@ -17,17 +17,24 @@ import (
 
 func (m *Mesh) setExtension(key resource.Key, r *resource.Resource, spec any, touched map[string]struct{}) {
 	delete(m.filters, key)
-	switch spec := spec.(type) {
-	case *networking.EnvoyFilter:
+	if f := as[*networking.EnvoyFilter](spec); f != nil {
 		m.filters[key] = extend.NewFilter(model.Object[*networking.EnvoyFilter]{
-			Key: key, Created: r.Created(), Version: r.Version(), Spec: spec,
+			Key: key, Created: r.Created(), Version: r.Version(), Spec: f,
 		})
-	case *extensionsv1alpha1.WasmPlugin:
-		m.plugins.set(key, r, spec)
-	default:
-		m.plugins.set(key, r, nil)
 	}
+	old, now := m.plugins.set(key, r, as[*extensionsv1alpha1.WasmPlugin](spec))
+	m.modules.count(moduleHosts(old), -1)
+	m.modules.count(moduleHosts(now), 1)
 	m.extendAnew(touched)
+}
+
+// moduleHosts returns the host from which the module of a plugin, which may be nil, is fetched, if there is one.
+func moduleHosts(p *extensionsv1alpha1.WasmPlugin) []string {
+	at, err := url.Parse(p.GetUrl())
+	if err != nil || at.Hostname() == "" {
+		return nil
+	}
+	return []string{strings.ToLower(at.Hostname())}
 }
 
 // extendAnew has all clients look again at what EnvoyFilters and WasmPlugins change for them.
@@ -38,17 +45,8 @@ func (m *Mesh) extendAnew(touched map[string]struct{}) {
 
 // touchPlugins has all clients look again at their WasmPlugins if a host is touched from which modules are fetched.
 func (m *Mesh) touchPlugins(touched map[string]struct{}) {
-	for _, plugins := range m.plugins {
-		for _, o := range plugins {
-			at, err := url.Parse(o.Spec.GetUrl())
-			if err != nil {
-				continue
-			}
-			if _, is := touched[strings.ToLower(at.Hostname())]; is {
-				m.extendAnew(touched)
-				return
-			}
-		}
+	if m.modules.among(touched) {
+		m.extendAnew(touched)
 	}
 }
 

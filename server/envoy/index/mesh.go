@@ -41,6 +41,7 @@ type Mesh struct {
 	Ingresses   uint64 // counts changes of which Sidecar with ingress listeners is in force
 	filters     map[resource.Key]*extend.Filter
 	plugins     objects[*extensionsv1alpha1.WasmPlugin]
+	modules     counts // hosts from which modules of plugins are fetched
 	Extends     uint64 // counts changes that may affect what EnvoyFilters and WasmPlugins change for clients
 	Policies    *rules[*networking.DestinationRule]
 	Virtuals    *rules[*networking.VirtualService]
@@ -88,7 +89,7 @@ func NewMesh() *Mesh {
 		serving: serving{
 			places: make(map[place]*served), byEntry: make(map[resource.Key]map[place]struct{}), changed: make(map[place]struct{}),
 		},
-		filters: make(map[resource.Key]*extend.Filter), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
+		filters: make(map[resource.Key]*extend.Filter), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]), modules: make(counts),
 		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
 	}
 }

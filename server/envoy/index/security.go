@@ -19,13 +19,13 @@ type securityObjects struct {
 	tokens   objects[*securityv1beta1.RequestAuthentication]
 	peers    objects[*securityv1beta1.PeerAuthentication]
 
-	hosts map[string]int // to which they lead, each with how often
+	hosts counts // to which they lead
 }
 
 func newSecurityObjects() securityObjects {
 	return securityObjects{
 		policies: make(objects[*securityv1beta1.AuthorizationPolicy]), tokens: make(objects[*securityv1beta1.RequestAuthentication]),
-		peers: make(objects[*securityv1beta1.PeerAuthentication]), hosts: make(map[string]int),
+		peers: make(objects[*securityv1beta1.PeerAuthentication]), hosts: make(counts),
 	}
 }
 
@@ -71,8 +71,8 @@ func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, tou
 		m.security.policies.set(key, r, as[*securityv1beta1.AuthorizationPolicy](spec))
 	case resource.RequestAuthentication:
 		old, now := m.security.tokens.set(key, r, as[*securityv1beta1.RequestAuthentication](spec))
-		m.security.count(security.KeyHosts(old), -1)
-		m.security.count(security.KeyHosts(now), 1)
+		m.security.hosts.count(security.KeyHosts(old), -1)
+		m.security.hosts.count(security.KeyHosts(now), 1)
 	case resource.PeerAuthentication:
 		m.security.peers.set(key, r, as[*securityv1beta1.PeerAuthentication](spec))
 		m.touchMutual(key.Namespace)
@@ -80,18 +80,31 @@ func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, tou
 	secureAnew(touched)
 }
 
-func (s *securityObjects) count(hosts []string, by int) {
+// counts has how often objects name hosts.
+type counts map[string]int
+
+func (c counts) count(hosts []string, by int) {
 	for _, host := range hosts {
-		if s.hosts[host] += by; s.hosts[host] == 0 {
-			delete(s.hosts, host)
+		if c[host] += by; c[host] == 0 {
+			delete(c, host)
 		}
 	}
 }
 
+// among says whether one of the hosts is touched.
+func (c counts) among(touched map[string]struct{}) bool {
+	for host := range c {
+		if _, is := touched[host]; is {
+			return true
+		}
+	}
+	return false
+}
+
 // secureBy has the security objects refer to another MeshConfig. Either may be nil.
 func (m *Mesh) secureBy(old, now *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
-	m.security.count(authorizers(old), -1)
-	m.security.count(authorizers(now), 1)
+	m.security.hosts.count(authorizers(old), -1)
+	m.security.hosts.count(authorizers(now), 1)
 	secureAnew(touched)
 }
 
@@ -110,11 +123,8 @@ func secureAnew(touched map[string]struct{}) {
 
 // touchSecurity has all clients look again at what security objects ask of them if a host is touched to which these lead.
 func (m *Mesh) touchSecurity(touched map[string]struct{}) {
-	for host := range m.security.hosts {
-		if _, is := touched[host]; is {
-			secureAnew(touched)
-			return
-		}
+	if m.security.hosts.among(touched) {
+		secureAnew(touched)
 	}
 }
 
