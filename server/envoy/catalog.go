@@ -334,7 +334,9 @@ func (c *Catalog) translate(host string, s *scope) *translate.Translation {
 	if v == nil {
 		return nil
 	}
-	v.Extended = s.extensionOf(host)
+	if v.Extended = s.onClusters; model.IsUnit(host) {
+		v.Extended = s.next.Extension
+	}
 	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v) })
 }
 
@@ -374,7 +376,7 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 	if s.users.Add(1) == 1 {
 		c.visits.Add(1)
 	}
-	release = sync.OnceFunc(func() {
+	leaveScope := sync.OnceFunc(func() {
 		unwatch()
 		s.users.Add(-1)
 		leave()
@@ -385,7 +387,7 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 		}
 	}
 	if err != nil {
-		release()
+		leaveScope()
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
 	v = newVariant(s, p)
@@ -393,12 +395,12 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 		Estimate: v.cost, Make: func(ctx context.Context) (*variant, error) { return v, c.makeVariant(ctx, v) },
 	})
 	if err != nil {
-		release()
+		leaveScope()
 		return nil, nil, err
 	}
 	s.awaitUpdate()
 	c.warnUnenforced()
-	return v, func() { leaveVariant(); release() }, nil
+	return v, func() { leaveVariant(); leaveScope() }, nil
 }
 
 // isBehind says whether a scope lacks changes that came while it had no client. It waits for a change that does not count the client of the

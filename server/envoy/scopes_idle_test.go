@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -180,7 +181,9 @@ func TestAClientThatComesBackDoesNotWaitForTheDebounce(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	ask := func() []byte {
 		ctx, hangUp := context.WithCancel(t.Context())
-		defer s.eventually(func() bool { return !slices.ContainsFunc(s.catalog.current(), func(s *scope) bool { return s.users.Load() > 0 }) }, "the client is gone")
+		defer s.eventually(func() bool {
+			return !slices.ContainsFunc(s.catalog.current(), func(s *scope) bool { return s.users.Load() > 0 })
+		}, "the client is gone")
 		defer hangUp()
 		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 		require.NoError(t, err)
