@@ -128,8 +128,7 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.warnUnenforced()
 }
 
-// coming yields the objects that a change of the view adds or replaces, old and new: none while nothing is served, and all before the first
-// time.
+// coming yields what a change of the view adds or replaces, old and new: nothing while nothing is served, and all before the first time.
 func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, synced bool) iter.Seq[*resource.Resource] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -390,9 +389,9 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 		leaveScope()
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
-	v = newVariant(s, p)
+	made := newVariant(s, p)
 	v, leaveVariant, err := c.variants.Acquire(ctx, p, xds.HostOf(ctx), families.Maker[*variant]{
-		Estimate: v.cost, Make: func(ctx context.Context) (*variant, error) { return v, c.makeVariant(ctx, v) },
+		Estimate: made.cost, Make: func(ctx context.Context) (*variant, error) { return made, c.makeVariant(ctx, made) },
 	})
 	if err != nil {
 		leaveScope()

@@ -24,8 +24,7 @@ type Limits struct {
 	// MaxCost bounds the cost of all families in use, and MaxCostOfHost that of the families that the clients of one IP address use. A family
 	// that would exceed a bound is made only if it would be the only one. Zero is no bound.
 	MaxCost, MaxCostOfHost int
-	// MaxIdleCost bounds the cost of the families without clients, which are kept for returning clients. The least recently used go first. If
-	// zero, none are kept.
+	// MaxIdleCost bounds the cost of the families that are kept without clients; the least recently used go first. If zero, none are kept.
 	MaxIdleCost int
 }
 

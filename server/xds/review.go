@@ -119,19 +119,13 @@ func (s *stream) askCatalog(ctx context.Context) (all []choice, err error) {
 func (s *stream) applyReview(count uint64, all []choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switched := false
 	for i := range all {
 		a := &all[i]
 		a.sub.reviewed = count
 		if a.coll != a.sub.coll {
 			a.sub.release, a.release = a.release, a.sub.release
 			a.coll = a.sub.switchTo(a.coll)
-			switched = true
-		}
-	}
-	for _, sub := range s.subs { // all take one new cut, also those that keep a collection of a group from which others were switched
-		if switched && sub.coll.typ.Rank > 0 {
-			s.cuts, sub.goal, sub.preannounced = nil, nothing, nil
+			s.cuts = nil // all types take a new one, also those that keep their collection: it may be of the same group
 		}
 	}
 }

@@ -43,13 +43,6 @@ func (m *Mesh) extendAnew(touched map[string]struct{}) {
 	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
 }
 
-// touchPlugins has all clients look again at their WasmPlugins if a host is touched from which modules are fetched.
-func (m *Mesh) touchPlugins(touched map[string]struct{}) {
-	if m.modules.among(touched) {
-		m.extendAnew(touched)
-	}
-}
-
 // Extension returns what EnvoyFilters and WasmPlugins change for the clients of a profile, or nil.
 func (m *Mesh) Extension(p model.Profile, only *SidecarRule) *model.Extension {
 	if p.Role == model.Proxyless {

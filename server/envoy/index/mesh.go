@@ -177,12 +177,17 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 	}
 }
 
-// TouchOthers adds the hosts that depend on touched ones: those with routes to them, and wildcards that match them. If only the endpoints
+// TouchOthers adds the hosts that depend on touched ones: those with routes to them, and wildcards that match them. All clients look again
+// at what providers, security objects and plugins do for them if a host is touched to which these lead. If only the endpoints
 // of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	m.touchProviders(touched)
-	m.touchSecurity(touched)
-	m.touchPlugins(touched)
+	if m.security.hosts.among(touched) {
+		secureAnew(touched)
+	}
+	if m.modules.among(touched) {
+		m.extendAnew(touched)
+	}
 	for _, host := range slices.Collect(maps.Keys(touched)) {
 		for _, r := range m.Virtuals.leads[host] {
 			m.touchRoutes(r, touched)

@@ -121,13 +121,6 @@ func secureAnew(touched map[string]struct{}) {
 	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
 }
 
-// touchSecurity has all clients look again at what security objects ask of them if a host is touched to which these lead.
-func (m *Mesh) touchSecurity(touched map[string]struct{}) {
-	if m.security.hosts.among(touched) {
-		secureAnew(touched)
-	}
-}
-
 // Security returns what security objects ask of the listeners of clients of a profile.
 func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	if p.Role == model.Proxyless {
