@@ -8,7 +8,7 @@ import (
 	"tributary/server/envoy/translate"
 )
 
-// variant is what the clients of a scope share whose workloads serve the same ports: its collections, and for sidecars overlays with inbound
+// variant is what the clients of a scope share whose workloads serve the same ports: its collections, for sidecars with overlays of inbound
 // listeners and their clusters. It is a unit among the hosts of the scope, so that it changes in one commit with them. model.InboundUnit is
 // what all variants have in common: while that stays, only a change of a service that clients serve bears on one.
 type variant struct {

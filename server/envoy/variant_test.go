@@ -15,7 +15,7 @@ import (
 	"tributary/server/xds"
 )
 
-// Clients that serve different ports share a scope. A change of an endpoint has no variant looked at again, one of a policy only those of the
+// Clients that serve different ports share a scope. A change of an endpoint has no variant looked at again, one of a policy those of the
 // clients that it selects, and one of a rule those whose service it is for.
 func TestWhichVariantsAChangeConcerns(t *testing.T) {
 	const policy = `---

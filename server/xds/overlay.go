@@ -6,8 +6,8 @@ import (
 )
 
 // Overlay adds a collection to the group that has the entries of base, which is of the group and no overlay, and entries of its own, which
-// replace those of the same name and to which commits apply. It is synced as base is. Call Flush after the first commit, before a stream has
-// the collection.
+// replace those of the same name and to which commits apply. It is synced as base is. Call Flush after the first commit, before a stream
+// has the collection.
 func (g *Group) Overlay(base *Collection) *Collection {
 	c := &Collection{typ: base.typ, group: g, base: base, own: nothing, wakeups: make(map[wakeup]int)}
 	g.commits.Lock()
