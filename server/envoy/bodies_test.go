@@ -29,7 +29,7 @@ func TestProfilesShareWhatIsTheSame(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc) //nolint:gosec // it is not that much
 	}
-	var scopes []*scope
+	var scopes []*variant
 	var first int64
 	for i := range profiles {
 		p := model.ProfileOf(node(fmt.Sprint("n", i), "", ""))
@@ -57,7 +57,7 @@ func TestProfilesShareWhatIsTheSame(t *testing.T) {
 	require.NotEmpty(t, c.bodies.known)
 	require.Len(t, c.bodies.ports, 1, "routes of the same hosts are encoded once")
 	for _, s := range scopes {
-		c.drop(s)
+		c.drop(s.scope)
 	}
 	clear(scopes)
 	require.Eventually(t, func() bool {

@@ -42,12 +42,13 @@ type Options struct {
 // Catalog keeps the resources of Envoys and gRPC clients in step with a view.
 type Catalog struct {
 	// read-only
-	view   memstore.Reader
-	opts   Options
-	log    *slog.Logger
-	beats  memstore.Beat
-	scopes *families.Set[model.Profile, *scope]
-	asking *turns.Turns // of narrow: to find the services at addresses takes time, during which the mesh cannot change
+	view     memstore.Reader
+	opts     Options
+	log      *slog.Logger
+	beats    memstore.Beat
+	scopes   *families.Set[model.Profile, *scope]   // by profile without Inbound
+	variants *families.Set[model.Profile, *variant] // of scopes in use
+	asking   *turns.Turns                           // of narrow: to find services takes time, during which the mesh cannot change
 
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
 	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has what it returned
@@ -92,6 +93,9 @@ func New(view memstore.Reader, opts Options) *Catalog {
 		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
 		MaxIdleCost: model.MaxIdleCost,
 	}, (*scope).cost, c.drop)
+	c.variants = families.New[model.Profile]("sets of ports that workloads serve", families.Limits{
+		Max: model.MaxVariants, MaxOfHost: model.MaxVariantsOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
+	}, (*variant).cost, c.dropVariant)
 	return c
 }
 
@@ -113,10 +117,10 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
 // update brings all scopes with clients to snap. Unless incremental, keys does not list what changed, and everything is compared.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
-	done := c.divideBefore(c.coming(keys, snap, incremental, synced))
 	if !incremental {
 		keys = index.Differing(c.seen(), snap)
 	}
+	done := c.divideBefore(c.coming(keys, snap, synced))
 	c.expectSidecars(keys, snap)
 	c.catchUpAll(c.change(keys, snap, synced))
 	done()
@@ -124,29 +128,20 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.warnUnenforced()
 }
 
-// coming yields the objects that a change of the view adds or replaces, old and new: none while nothing is served, and all before the first
-// time.
-func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) iter.Seq[*resource.Resource] {
+// coming yields what a change of the view adds or replaces, old and new: nothing while nothing is served, and all before the first time.
+func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, synced bool) iter.Seq[*resource.Resource] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	switch {
-	case !c.synced && !synced:
-		return func(func(*resource.Resource) bool) {}
-	case !c.synced:
+	case !c.synced && synced:
 		return snap.All()
+	case !c.synced:
+		keys = nil
 	}
-	both := []memstore.Snapshot{c.last, snap}
+	last := c.last
 	return func(yield func(*resource.Resource) bool) {
-		for _, view := range both {
-			if !incremental {
-				for r := range view.All() {
-					if !yield(r) {
-						return
-					}
-				}
-				continue
-			}
-			for _, key := range keys {
+		for _, key := range keys {
+			for _, view := range []memstore.Snapshot{last, snap} {
 				if r := view.Get(key); r != nil && !yield(r) {
 					return
 				}
@@ -277,8 +272,10 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 		if behind {
 			s.group.Flush() // its clients are not sent what was there before they came
 		}
-		if synced {
-			s.markSynced()
+		for _, coll := range s.all() {
+			if synced {
+				coll.MarkSynced()
+			}
 		}
 		return nil
 	}
@@ -305,28 +302,40 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 	n := 0
 	for host := range s.stale {
 		if n++; n > model.HostsAtATime {
-			return true, translate.ListenerOptions{}, false
+			break
 		}
-		c.cache.release(translated[host])
-		translated[host] = c.translate(host, s.profile, s.sidecar, s.extensionOf(host))
+		was, again := translated[host]
+		translated[host] = c.translate(host, s)
 		delete(s.stale, host)
+		if host == model.InboundUnit && (again || translated[host] != s.translations[host]) {
+			for unit := range s.variants {
+				s.stale[unit] = struct{}{}
+			}
+		}
+		c.cache.release(was)
+	}
+	if len(s.stale) > 0 {
+		return true, by, false
 	}
 	s.behind.Store(false)
 	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
-	by = translate.ListenerOptions{
-		Captures: s.profile.Captures, Transparent: s.profile.Transparent, Restricted: s.restricted, Observation: s.observation,
-		Extension: s.extension,
-	}
-	return false, by, c.synced
+	return false, s.next, c.synced
 }
 
-// translate returns the translation of a host for clients of a profile, which the scope releases to c.cache, or nil; c.mu is held.
-func (c *Catalog) translate(host string, p model.Profile, only *index.SidecarRule, e *model.Extension) *translate.Translation {
-	v := c.mesh.View(host, p, only)
+// translate returns the translation of a host for a scope, which releases it to c.cache, or nil; c.mu is held.
+func (c *Catalog) translate(host string, s *scope) *translate.Translation {
+	p := s.profile
+	p.Inbound = someInbound
+	if v := s.variants[host]; v != nil {
+		host, p.Inbound = model.InboundUnit, v.inbound
+	}
+	v := c.mesh.View(host, p, s.sidecar)
 	if v == nil {
 		return nil
 	}
-	v.Extended = e
+	if v.Extended = s.onClusters; model.IsUnit(host) {
+		v.Extended = s.next.Extension
+	}
 	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v) })
 }
 
@@ -340,20 +349,25 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if err := p.Check(); err != nil {
 		return nil, nil, err
 	}
-	s, release, err := c.acquire(ctx, p, node)
+	v, release, err := c.acquire(ctx, p, node)
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.collection(typeURL), release, nil
+	return v.collection(typeURL), release, nil
 }
 
-// acquire returns the scope of a client, with all changes of the view, until release is called.
-func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Node) (s *scope, release func(), err error) {
+// acquire returns what a client is served, with all changes of the view, until release is called.
+func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Node) (v *variant, release func(), err error) {
 	var unwatch func()
 	if c.asking.Do(ctx, xds.HostOf(ctx), func() { unwatch = c.narrow(&p, node, xds.ReviewerOf(ctx)) }) != nil {
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
-	s, leave, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
+	outbound := p
+	outbound.Inbound = ""
+	s, leave, err := c.scopes.Acquire(ctx, outbound, xds.HostOf(ctx), families.Maker[*scope]{
+		Estimate: func() int { return c.estimate(outbound) },
+		Make:     func(ctx context.Context) (*scope, error) { return c.makeScope(ctx, outbound) },
+	})
 	if err != nil {
 		unwatch()
 		return nil, nil, err
@@ -361,7 +375,7 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 	if s.users.Add(1) == 1 {
 		c.visits.Add(1)
 	}
-	release = sync.OnceFunc(func() {
+	leaveScope := sync.OnceFunc(func() {
 		unwatch()
 		s.users.Add(-1)
 		leave()
@@ -372,12 +386,20 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 		}
 	}
 	if err != nil {
-		release()
+		leaveScope()
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
+	}
+	made := newVariant(s, p)
+	v, leaveVariant, err := c.variants.Acquire(ctx, p, xds.HostOf(ctx), families.Maker[*variant]{
+		Estimate: made.cost, Make: func(ctx context.Context) (*variant, error) { return made, c.makeVariant(ctx, made) },
+	})
+	if err != nil {
+		leaveScope()
+		return nil, nil, err
 	}
 	s.awaitUpdate()
 	c.warnUnenforced()
-	return s, release, nil
+	return v, func() { leaveVariant(); leaveScope() }, nil
 }
 
 // isBehind says whether a scope lacks changes that came while it had no client. It waits for a change that does not count the client of the
@@ -395,14 +417,6 @@ func (c *Catalog) narrow(p *model.Profile, node *corev3.Node, by index.Reviewer)
 	defer c.mu.RUnlock()
 	c.mesh.Selectors.Narrow(p)
 	return c.mesh.Serve(p, model.AddressesOf(node), by)
-}
-
-// maker makes the scope of a profile.
-func (c *Catalog) maker(p model.Profile) families.Maker[*scope] {
-	return families.Maker[*scope]{
-		Estimate: func() int { return c.estimate(p) },
-		Make:     func(ctx context.Context) (*scope, error) { return c.makeScope(ctx, p) },
-	}
 }
 
 // estimate returns the cost of a scope before it is made: a cluster and its endpoints for each port that its clients know.
@@ -423,14 +437,17 @@ func (c *Catalog) estimate(p model.Profile) int {
 	return cost
 }
 
-// newScope makes a scope that follows the view, as if it had a client.
-func (c *Catalog) newScope(p model.Profile) *scope {
+// newScope makes what clients of a profile are served, as if there were one.
+func (c *Catalog) newScope(p model.Profile) *variant {
 	s, _ := c.makeScope(context.Background(), p) // which never ends
 	s.users.Add(1)
-	return s
+	v := newVariant(s, p)
+	_ = c.makeVariant(context.Background(), v)
+	return v
 }
 
 func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error) {
+	p.Inbound = ""
 	s := newScope(p, c.opts.Debounce, &c.fullRoutes, &c.bodies)
 	c.mu.Lock()
 	s.stale = make(map[string]struct{})

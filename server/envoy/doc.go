@@ -15,7 +15,7 @@
 // effect.
 //
 // This package connects them with the engine: catalog.go has a scope for each profile, selectors.go divides clients into profiles,
-// scope.go has the collections of a profile, shared.go what hosts share in them, demand.go what clients ask for, and cache.go the
-// translations that profiles share. rejected.go keeps what clients reject, unenforced.go names security objects that have no effect, and
-// effect.go shows findings to people.
+// variant.go those of a profile by the ports that they serve, scope.go has the collections of a profile, shared.go what hosts share,
+// demand.go what clients ask for, and cache.go the translations that profiles share. rejected.go keeps what clients reject,
+// unenforced.go names security objects that have no effect, and effect.go shows findings to people.
 package envoy

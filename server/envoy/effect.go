@@ -166,7 +166,7 @@ func Findings(view memstore.Reader) (func(r *resource.Resource) []string, error)
 }
 
 // translateAll returns a catalog of what a view is now, with a scope for each sort of clients that the view has something for.
-func translateAll(view memstore.Reader) (c *Catalog, scopes []*scope, err error) {
+func translateAll(view memstore.Reader) (c *Catalog, scopes []*variant, err error) {
 	c = New(view, Options{Log: slog.New(slog.DiscardHandler)})
 	snap := view.Snapshot()
 	c.update(nil, snap, false, true)
@@ -177,52 +177,35 @@ func translateAll(view memstore.Reader) (c *Catalog, scopes []*scope, err error)
 	return c, scopes, err
 }
 
-// someAddress is that of workloads of which nothing is known.
-const someAddress = "192.0.2.1"
-
 // profilesIn returns the profiles of all sorts of clients that a view has something for.
 func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 	profiles := make(map[model.Profile]bool)
 	for r := range snap.All() {
-		namespace := r.Key().Namespace
-		for _, captures := range []bool{false, true} {
-			profiles[model.Profile{
-				Role: model.Sidecar, Namespace: namespace, Captures: captures, Credentials: model.DefaultCredentials,
-				Inbound: model.InboundText(someAddress, nil),
-			}] = true
+		add := func(p model.Profile, labels map[string]string) {
+			p.Namespace, p.Labels, p.Credentials = r.Key().Namespace, model.LabelText(labels), model.DefaultCredentials
+			profiles[p] = true
 		}
-		if r.Key().Kind == resource.Telemetry {
-			spec, err := index.SpecOf[*telemetryv1alpha1.Telemetry](r)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", r.Key(), err)
-			}
-			profiles[model.Profile{
-				Role: model.Sidecar, Namespace: namespace, Labels: model.LabelText(spec.GetSelector().GetMatchLabels()),
-				Credentials: model.DefaultCredentials,
-			}] = true
+		add(model.Profile{Inbound: someInbound}, nil)
+		add(model.Profile{Inbound: someInbound, Captures: true}, nil)
+		var err error
+		switch r.Key().Kind {
+		case resource.Telemetry:
+			var spec *telemetryv1alpha1.Telemetry
+			spec, err = index.SpecOf[*telemetryv1alpha1.Telemetry](r)
+			add(model.Profile{}, spec.GetSelector().GetMatchLabels())
+		case resource.EnvoyFilter, resource.WasmPlugin:
+			var labels map[string]string
+			labels, err = index.ExtendedLabels(r)
+			add(model.Profile{}, labels)
+			add(model.Profile{Role: model.Ingress}, labels)
+		case resource.Gateway:
+			var spec *networking.Gateway
+			spec, err = index.SpecOf[*networking.Gateway](r)
+			add(model.Profile{Role: model.Ingress}, spec.GetSelector())
 		}
-		if r.Key().Kind == resource.EnvoyFilter || r.Key().Kind == resource.WasmPlugin {
-			labels, err := index.ExtendedLabels(r)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", r.Key(), err)
-			}
-			for _, role := range []model.Role{model.Sidecar, model.Ingress} {
-				profiles[model.Profile{
-					Role: role, Namespace: namespace, Labels: model.LabelText(labels), Credentials: model.DefaultCredentials,
-				}] = true
-			}
-		}
-		if r.Key().Kind != resource.Gateway {
-			continue
-		}
-		spec, err := index.SpecOf[*networking.Gateway](r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Key(), err)
 		}
-		profiles[model.Profile{
-			Role: model.Ingress, Namespace: namespace, Labels: model.LabelText(spec.GetSelector()),
-			Credentials: model.DefaultCredentials,
-		}] = true
 	}
 	return profiles, nil
 }

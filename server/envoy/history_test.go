@@ -168,10 +168,10 @@ func TestScopesAreMadeWhileTheViewChanges(t *testing.T) {
 }
 
 // byType returns the collections that are dumped.
-func (s *scope) byType() map[string]*xds.Collection {
+func (c *collections) byType() map[string]*xds.Collection {
 	of := make(map[string]*xds.Collection)
 	for _, url := range dumped {
-		of[url] = s.collection(url)
+		of[url] = c.collection(url)
 	}
 	return of
 }

@@ -284,11 +284,14 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 	require.Equal(t, "10.0.0.1", to.GetEndpoint().GetAddress().GetSocketAddress().GetAddress())
 	all = dump(t, c, at("10.0.0.2", node("shop", "NONE", "")))
 	require.Contains(t, all, xds.ListenerURL+"/10.0.0.2_9080")
-	all = dump(t, c, node("shop", "NONE", ""))
-	require.NotContains(t, all, xds.ClusterURL+"/inbound|9080||")
+	without, release, err := c.Collection(t.Context(), node("shop", "NONE", ""), xds.ClusterURL)
+	require.NoError(t, err)
+	require.Nil(t, without.Get("inbound|9080||"))
 
 	of := decoded(t, sidecar)
 	require.NotEmpty(t, c.WithoutEffect(of[0]), "a client says no address")
+	release()
+	require.Empty(t, c.WithoutEffect(of[0]))
 	var table memstore.Table
 	table.Apply(of, nil)
 	found, err := Findings(&table)

@@ -68,7 +68,7 @@ func TestProfilesThatHaveGoneLeaveNothing(t *testing.T) {
 	table.Apply(decoded(t, shared), nil)
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
-	var scopes []*scope
+	var scopes []*variant
 	for _, n := range append(slices.Clone(nodes), nodes...) { // some of them twice, as clients that come and go would have it
 		scopes = append(scopes, c.newScope(model.ProfileOf(n)))
 	}
@@ -91,7 +91,7 @@ func TestProfilesThatHaveGoneLeaveNothing(t *testing.T) {
 		require.Equal(t, has[told], told.Users)
 	}
 	for _, s := range scopes {
-		c.drop(s)
+		c.drop(s.scope)
 	}
 	require.Empty(t, c.cache.known)
 	_, _, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)

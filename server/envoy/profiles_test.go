@@ -137,7 +137,7 @@ func TestWhoAsksBeforeTheViewIsKnown(t *testing.T) {
 	require.NotSame(t, first, s.all[0][xds.RouteURL])
 	own := c.newScope(model.ProfileOf(s.nodes[0]))
 	require.Equal(t, versionsIn(own.routes), versionsIn(s.all[0][xds.RouteURL]))
-	require.Contains(t, c.current(), own)
+	require.Contains(t, c.current(), own.scope)
 	_, done, err := c.Collection(context.Background(), s.nodes[0], xds.RouteURL)
 	require.NoError(t, err)
 	done()

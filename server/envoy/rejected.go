@@ -50,11 +50,13 @@ func (c *changedObjects) since(revision memstore.Revision) (all map[resource.Key
 func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
 	c.mu.RLock()
 	changed, complete := c.changed.since(memstore.Revision(r.Revision))
-	var in *scope
+	var in *variant
 	var wide []resource.Key
 	for s := range c.following {
-		if slices.Contains(s.all(), coll) {
-			in, wide = s, c.mesh.OfNoHost(s.profile)
+		for _, v := range append(slices.Collect(maps.Values(s.variants)), newVariant(s, s.profile)) {
+			if slices.Contains(v.all(), coll) {
+				in, wide = v, c.mesh.OfNoHost(s.profile)
+			}
 		}
 	}
 	c.mu.RUnlock()
@@ -76,12 +78,12 @@ func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []re
 }
 
 // objectsOf returns the objects of the hosts that have a part in a resource of a collection; of all hosts, if the name is empty.
-func (s *scope) objectsOf(coll *xds.Collection, name string) map[resource.Key]bool {
-	s.catching.Lock()
-	defer s.catching.Unlock()
+func (v *variant) objectsOf(coll *xds.Collection, name string) map[resource.Key]bool {
+	v.catching.Lock()
+	defer v.catching.Unlock()
 	all := make(map[resource.Key]bool)
-	for _, t := range s.translations {
-		if name == "" || s.hasPart(t, coll, name) {
+	for host, t := range v.translations {
+		if (host == v.unit || v.variants[host] == nil) && (name == "" || v.hasPart(t, coll, name)) {
 			for _, key := range t.Objects {
 				all[key] = true
 			}
@@ -91,29 +93,29 @@ func (s *scope) objectsOf(coll *xds.Collection, name string) map[resource.Key]bo
 }
 
 // hasPart reports whether a host has a part in a resource of a collection.
-func (s *scope) hasPart(t *translate.Translation, coll *xds.Collection, name string) bool {
+func (c *collections) hasPart(t *translate.Translation, coll *xds.Collection, name string) bool {
 	var own []*xds.Entry
 	switch coll {
-	case s.clusters:
+	case c.clusters:
 		own = t.Clusters
-	case s.endpoints:
+	case c.endpoints:
 		own = t.Endpoints
-	case s.listeners:
+	case c.listeners:
 		own = t.Listeners
 		if name == translate.ResolverName && len(t.Addresses) > 0 {
 			return true
 		}
-		for _, c := range t.Claims {
-			if model.ListenerName(c.Address, c.Port) == name {
+		for _, of := range t.Claims {
+			if model.ListenerName(of.Address, of.Port) == name {
 				return true
 			}
 		}
-	case s.routes:
+	case c.routes:
 		own = t.Routes
 		if t.Hosts[name] != nil {
 			return true
 		}
-	case s.virtualHosts: // a domain among some routes, as it is asked for: alone, or with the port
+	case c.virtualHosts: // a domain among some routes, as it is asked for: alone, or with the port
 		for route, v := range t.Hosts {
 			for _, d := range v.Domains {
 				if part := route + "/" + d; part == name || part+":"+route == name {

@@ -23,25 +23,24 @@ func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) 
 	}
 	narrowed := p
 	defer c.narrow(&narrowed, node, nil)()
+	narrowed.Inbound = ""
 	kept := c.scopes.Has(narrowed)
-	s, release, err := c.acquire(ctx, p, node)
+	v, release, err := c.acquire(ctx, p, node)
 	if err != nil {
 		return nil, false, err
 	}
 	defer func() {
 		if release(); !kept {
-			c.scopes.Forget(s.profile)
+			c.scopes.Forget(v.profile)
 		}
 	}()
-	for _, coll := range s.all() {
+	for _, coll := range v.all() {
 		if !coll.Synced() {
 			return nil, false, errNotYet
 		}
 	}
-	for _, typeURL := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.VHostURL, xds.SecretURL} {
-		if coll := s.collection(typeURL); coll != nil {
-			all = append(all, xds.Served{TypeURL: typeURL, Version: coll.Version(), Entries: slices.Collect(coll.All())})
-		}
+	for _, coll := range v.all() {
+		all = append(all, xds.Served{TypeURL: coll.TypeURL(), Version: coll.Version(), Entries: slices.Collect(coll.All())})
 	}
 	return all, p.OnDemand, nil
 }

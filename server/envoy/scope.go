@@ -22,27 +22,25 @@ import (
 // scope has the resources of the clients of a profile, as collections of the engine.
 type scope struct {
 	// read-only
-	profile                                         model.Profile
-	group                                           *xds.Group // a commit of the view is one of all types
-	clusters, endpoints, listeners, routes, secrets *xds.Collection
-	virtualHosts                                    *xds.Collection // for those who ask for them; else nil
-	fullRoutes                                      *fullRoutes     // of all scopes
-	bodies                                          *bodies         // the same
+	profile     model.Profile // without Inbound
+	group       *xds.Group    // a commit of the view is one of all types
+	collections               // without inbound listeners
+	fullRoutes  *fullRoutes   // of all scopes
+	bodies      *bodies       // the same
+
+	variants map[string]*variant // by unit; to change it, hold Catalog.mu and catching; to read it, one of both
 
 	// stale are hosts that changed since the scope was brought up to date. To add some, hold Catalog.mu; to remove some, hold it for reading,
 	// and hold catching.
-	stale       map[string]struct{}
-	allStale    bool               // all hosts are, of the mesh and of the scope, instead of those in stale
-	made        bool               // it had all hosts once; until then changes do not wait for it
-	since       time.Time          // the first change came for which hosts are stale, or zero
-	sidecar     *index.SidecarRule // by which it has them
-	restricted  bool               // to what it knows
-	observation *model.Observation // what it logs and traces
-	observed    uint64             // the state of the mesh in which that was found out
-	serves      []string           // the hosts of the services that its clients serve; read-only
-	extension   *model.Extension   // what EnvoyFilters and WasmPlugins change
-	onClusters  *model.Extension   // the part of that which patches clusters
-	extended    uint64             // the state of the mesh in which that was found out
+	stale      map[string]struct{}
+	allStale   bool               // all hosts are, of the mesh and of the scope, instead of those in stale
+	made       bool               // it had all hosts once; until then changes do not wait for it
+	since      time.Time          // the first change came for which hosts are stale, or zero
+	sidecar    *index.SidecarRule // by which it has them
+	next       translate.ListenerOptions
+	observed   uint64           // the state of the mesh in which next.Observation was found out
+	onClusters *model.Extension // the part of next.Extension that patches clusters
+	extended   uint64           // the state of the mesh in which that was found out
 
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
@@ -70,10 +68,7 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
 		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
 		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int), records: make(map[string][]byte),
-	}
-	_, ports := p.ServedPorts()
-	for _, port := range ports {
-		s.serves = append(s.serves, port.Host)
+		variants: make(map[string]*variant),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
@@ -97,7 +92,8 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 			put(first, s.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
-	if s.options.Captures, s.options.Transparent = p.Captures, p.Transparent; p.Captures {
+	s.options.Captures, s.options.Transparent = p.Captures, p.Transparent
+	if s.next = s.options; p.Captures {
 		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
 	}
 	if p.Resolves {
@@ -107,33 +103,25 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	return s
 }
 
+// collections are what a client is served.
+type collections struct {
+	clusters, endpoints, listeners, routes, secrets *xds.Collection
+	virtualHosts                                    *xds.Collection // for those who ask for them; else nil
+}
+
 // collection returns the collection of a type, or nil.
-func (s *scope) collection(typeURL string) *xds.Collection {
-	switch typeURL {
-	case xds.ClusterURL:
-		return s.clusters
-	case xds.EndpointURL:
-		return s.endpoints
-	case xds.ListenerURL:
-		return s.listeners
-	case xds.RouteURL:
-		return s.routes
-	case xds.SecretURL:
-		return s.secrets
-	case xds.VHostURL:
-		return s.virtualHosts
+func (c *collections) collection(typeURL string) *xds.Collection {
+	for _, coll := range c.all() {
+		if coll.TypeURL() == typeURL {
+			return coll
+		}
 	}
 	return nil
 }
 
 func isServed(typeURL string, p *model.Profile) bool {
-	switch typeURL {
-	case xds.VHostURL:
-		return p.OnDemand
-	case xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL:
-		return true
-	}
-	return false
+	return typeURL == xds.VHostURL && p.OnDemand ||
+		slices.Contains([]string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL}, typeURL)
 }
 
 // cost returns the cost of the scope, in resources.
@@ -145,12 +133,6 @@ func (s *scope) cost() int {
 	return cost
 }
 
-func (s *scope) markSynced() {
-	for _, c := range s.all() {
-		c.MarkSynced()
-	}
-}
-
 // follow notes that the mesh has changed for some hosts. If the scope gets another Sidecar, all its hosts are stale.
 func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	only := m.SidecarFor(s.profile)
@@ -158,11 +140,11 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 		only = s.sidecar
 	}
 	if s.profile.Role != model.Ingress && (only != s.sidecar || s.observed != m.Observes) {
-		s.observation, s.observed = m.Observation(s.profile, only), m.Observes
+		s.next.Observation, s.observed = m.Observation(s.profile, only), m.Observes
 	}
 	if only != s.sidecar || s.extended != m.Extends {
-		s.extension, s.extended = m.Extension(s.profile, only), m.Extends
-		if part := extend.Only(s.extension, model.ToClusters); !part.Equal(s.onClusters) {
+		s.next.Extension, s.extended = m.Extension(s.profile, only), m.Extends
+		if part := extend.Only(s.next.Extension, model.ToClusters); !part.Equal(s.onClusters) {
 			s.onClusters = part
 			maps.Copy(s.stale, m.AllHosts())
 		}
@@ -171,14 +153,14 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 		s.sidecar = only
 		maps.Copy(s.stale, m.AllHosts())
 	}
-	s.restricted = m.Restricts(s.sidecar)
+	s.next.Restricted = m.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
-	for _, host := range s.serves {
-		if _, is := touched[host]; is {
-			s.stale[model.InboundUnit] = struct{}{}
+	for unit, v := range s.variants {
+		if slices.ContainsFunc(v.serves, func(p model.ServicePort) bool { _, is := touched[p.Host]; return is }) {
+			s.stale[unit] = struct{}{}
 		}
 	}
-	if len(s.stale) > 2*m.Size()+64 { // hosts that came and went while there was no client
+	if len(s.stale) > 2*m.Size()+len(s.variants)+64 { // hosts that came and went while there was no client
 		s.allStale = true
 	}
 	if s.allStale {
@@ -208,10 +190,10 @@ func (s *scope) awaitUpdate() {
 }
 
 // all returns the collections that there are.
-func (s *scope) all() []*xds.Collection {
-	list := []*xds.Collection{s.clusters, s.endpoints, s.listeners, s.routes, s.secrets}
-	if s.virtualHosts != nil {
-		list = append(list, s.virtualHosts)
+func (c *collections) all() []*xds.Collection {
+	list := []*xds.Collection{c.clusters, c.endpoints, c.listeners, c.routes, c.secrets}
+	if c.virtualHosts != nil {
+		list = append(list, c.virtualHosts)
 	}
 	return list
 }
@@ -264,10 +246,15 @@ func (c *change) replace(host string, t *translate.Translation) {
 	if old == nil {
 		old = &translate.Translation{}
 	}
-	c.entries(c.clusters, old.Clusters, t.Clusters)
+	at := c.collections
+	if v := c.variants[host]; v != nil {
+		at = v.collections
+	}
 	c.entries(c.endpoints, old.Endpoints, t.Endpoints)
-	c.entries(c.listeners, old.Listeners, t.Listeners)
-	if host == model.InboundUnit { // its listeners come before those of services
+	if host != model.InboundUnit {
+		c.entries(at.clusters, old.Clusters, t.Clusters)
+		c.entries(at.listeners, old.Listeners, t.Listeners)
+	} else { // its listeners, which variants have, come before those of services
 		of := slices.Concat(old.Listeners, t.Listeners)
 		for b := range c.scope.bindings {
 			name := model.ListenerName(b.Address, b.Port)

@@ -10,14 +10,6 @@ import (
 	"tributary/server/xds"
 )
 
-// extensionOf returns what changes the translation of a host.
-func (s *scope) extensionOf(host string) *model.Extension {
-	if host == model.GatewayUnit || host == model.InboundUnit {
-		return s.extension
-	}
-	return s.onClusters
-}
-
 // note replaces the findings of a source, and the patches that it was changed by.
 func (c *change) note(source string, found, applied model.Findings) {
 	c.findings.set(source, found)

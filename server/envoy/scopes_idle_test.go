@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -258,7 +259,7 @@ func TestAScopeWithoutClientsIsBounded(t *testing.T) {
 		require.Less(t, len(idle.stale), 100)
 	}
 	before := clusters.Len()
-	_, release = s.visit(t, "ns", xds.ClusterURL)
+	clusters, release = s.visit(t, "ns", xds.ClusterURL)
 	defer release()
 	require.Equal(t, before+1, clusters.Len())
 	require.NotNil(t, clusters.Get("outbound|80||passing-999.internal"))

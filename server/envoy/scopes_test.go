@@ -57,7 +57,7 @@ func TestEstimate(t *testing.T) {
 	c.update(nil, table.Snapshot(), false, true)
 	for _, n := range nodes {
 		p := model.ProfileOf(n)
-		s := c.newScope(p)
+		s := c.newScope(p).scope
 		require.InDelta(t, s.cost(), c.estimate(p), float64(s.cost()-model.ScopeCost)/2+10)
 	}
 }
@@ -68,8 +68,9 @@ func TestAScopeWithoutClientsWaits(t *testing.T) {
 	table.Apply(decoded(t, shared), nil)
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
-	clusters, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
+	_, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
 	require.NoError(t, err)
+	clusters := c.current()[0].clusters
 	release()
 	release() // does no harm
 	before := clusters.Len()
@@ -87,7 +88,7 @@ func TestAScopeWithoutClientsWaits(t *testing.T) {
 	again, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
 	require.NoError(t, err)
 	defer release()
-	require.Same(t, clusters, again)
+	require.Same(t, clusters, c.current()[0].clusters)
 	require.Less(t, again.Len(), before)
 	require.Len(t, c.current(), 1)
 	require.Equal(t, dumpOf(t, c.newScope(model.ProfileOf(nodes[0])).byType()), dumpOf(t, c.current()[0].byType()))

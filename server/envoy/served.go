@@ -19,7 +19,7 @@ import (
 type Served struct {
 	Resources []proto.Message // clusters, endpoints, listeners and routes
 
-	scope *scope
+	scope *variant
 }
 
 // ServedOf returns the resources for clients of all sorts, as Findings has them. It leaves out clients whose resources earlier

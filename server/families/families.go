@@ -24,7 +24,7 @@ type Limits struct {
 	// MaxCost bounds the cost of all families in use, and MaxCostOfHost that of the families that the clients of one IP address use. A family
 	// that would exceed a bound is made only if it would be the only one. Zero is no bound.
 	MaxCost, MaxCostOfHost int
-	// MaxIdleCost bounds the cost of the families without clients, which are kept for returning clients. The least recently used go first.
+	// MaxIdleCost bounds the cost of the families that are kept without clients; the least recently used go first. If zero, none are kept.
 	MaxIdleCost int
 }
 
@@ -248,7 +248,7 @@ func (s *Set[K, F]) discard(families ...F) {
 	}
 	s.mu.Lock()
 	s.dropped += cost
-	enough := cost > 0 && s.dropped > s.limits.MaxIdleCost
+	enough := cost > 0 && s.limits.MaxIdleCost > 0 && s.dropped > s.limits.MaxIdleCost
 	s.mu.Unlock()
 	if !enough || !s.freeing.TryLock() {
 		return

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"iter"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -19,6 +21,10 @@ type Collection struct {
 	synced  atomic.Bool
 
 	wakeups map[wakeup]int // of the subscribed streams, with the number of their subscriptions; guarded by group.mu
+
+	base     *Collection              // of an overlay; else nil
+	own      *state                   // of an overlay, without base; guarded by group.commits
+	overlays map[*Collection]struct{} // of which it is the base; changed under group.commits and group.mu
 }
 
 // Type says how the resources of a type are sent.
@@ -126,9 +132,8 @@ func (c *Collection) Apply(commit Commit) (changed bool) {
 	return c.group.Apply(map[*Collection]*Commit{c: &commit})
 }
 
-// after returns the state after a commit; the current one if nothing changes.
-func (c *Collection) after(commit *Commit) *state {
-	old := c.current.Load()
+// after returns the state after a commit to an old one, which it is if nothing changes.
+func (c *Collection) after(old *state, commit *Commit) *state {
 	changes := make([]change, 0, len(commit.Put)+len(commit.Remove))
 	if commit.Reset {
 		for e := range old.all() {
@@ -167,12 +172,16 @@ func (c *Collection) MarkSynced() {
 	if c.Synced() {
 		return
 	}
-	c.shown.Store(c.current.Load()) // before streams may look
-	c.synced.Store(true)
-	c.group.hidden[c] = struct{}{}
+	for _, c := range append(slices.Collect(maps.Keys(c.overlays)), c) {
+		c.shown.Store(c.current.Load()) // before streams may look
+		c.synced.Store(true)
+		c.group.hidden[c] = struct{}{}
+	}
 	c.group.show()
-	c.notify()
 }
+
+// TypeURL returns Type.URL.
+func (c *Collection) TypeURL() string { return c.typ.URL }
 
 // Synced says whether the content may be sent.
 func (c *Collection) Synced() bool { return c.synced.Load() }

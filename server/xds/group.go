@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"log/slog"
 	"maps"
 	"sync"
@@ -68,7 +69,8 @@ func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, found []re
 		if c.group != g {
 			panic("xds: commit to a collection of another group")
 		}
-		old, s := c.current.Load(), c.after(commit)
+		old := cmp.Or(c.own, c.current.Load())
+		s := c.after(old, commit)
 		if r := c.reused(commit, old, s); r.count > 0 {
 			found = append(found, r)
 		}
@@ -76,6 +78,7 @@ func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, found []re
 			next[c] = s
 		}
 	}
+	g.overlay(next, commits)
 	if len(next) == 0 {
 		return false, found
 	}
@@ -132,6 +135,7 @@ func (g *Group) show() {
 	next := maps.Clone(*g.shown.Load())
 	for c := range g.hidden {
 		c.shown.Store(c.current.Load())
+		delete(next, c)
 		if c.typ.Rank > 0 && c.Synced() {
 			next[c] = c.current.Load()
 		}

@@ -123,9 +123,9 @@ func (s *stream) applyReview(count uint64, all []choice) {
 		a := &all[i]
 		a.sub.reviewed = count
 		if a.coll != a.sub.coll {
-			delete(s.cuts, a.sub.coll.group)
 			a.sub.release, a.release = a.release, a.sub.release
 			a.coll = a.sub.switchTo(a.coll)
+			s.cuts = nil // all types take a new one, also those that keep their collection: it may be of the same group
 		}
 	}
 }
@@ -143,5 +143,5 @@ func (s *state) detached() *state {
 	if s == nothing || s.revision == 0 {
 		return s
 	}
-	return &state{version: s.version, given: s.given, sum: s.sum, len: s.len, pages: s.pages, made: s.made}
+	return &state{version: s.version, given: s.given, sum: s.sum, fingerprint: s.fingerprint, len: s.len, pages: s.pages, made: s.made}
 }

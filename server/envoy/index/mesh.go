@@ -177,7 +177,8 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 	}
 }
 
-// TouchOthers adds the hosts that depend on touched ones: those with routes to them, and wildcards that match them. If only the endpoints
+// TouchOthers adds the hosts that depend on touched ones: those with routes to them, and wildcards that match them. All clients look again
+// at what providers, security objects and plugins do for them if a host is touched to which these lead. If only the endpoints
 // of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	m.touchProviders(touched)

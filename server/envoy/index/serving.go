@@ -32,8 +32,7 @@ type place struct{ namespace, address string }
 
 // served is what a place serves.
 type served struct {
-	users   int              // profiles that have the place
-	clients map[Reviewer]int // and how often each has it
+	clients map[Reviewer]int // that have the place, and how often each has it; nil for those that are not asked for a review
 	ports   map[resource.Key][]model.ServicePort
 	shown   []model.ServicePort // those of ports when Moved was called last
 }
@@ -46,10 +45,9 @@ func (m *Mesh) Serve(p *model.Profile, addresses []string, by Reviewer) (leave f
 		return func() {}
 	}
 	var ports []model.ServicePort
-	var leaves []func()
+	namespace := p.Namespace
 	for _, a := range addresses {
-		shown, leave := m.serveAt(place{p.Namespace, a}, by)
-		ports, leaves = append(ports, shown...), append(leaves, leave)
+		ports = append(ports, m.serveAt(place{namespace, a}, by)...)
 	}
 	slices.SortStableFunc(ports, model.ServicePort.Compare)
 	text := ""
@@ -57,15 +55,15 @@ func (m *Mesh) Serve(p *model.Profile, addresses []string, by Reviewer) (leave f
 		text = strings.Join(addresses, ",")
 	}
 	p.Inbound = model.InboundText(text, ports)
-	return func() {
-		for _, leave := range leaves {
-			leave()
+	return sync.OnceFunc(func() {
+		for _, a := range addresses {
+			m.serving.leave(place{namespace, a}, by)
 		}
-	}
+	})
 }
 
 // serveAt returns the ports of a place.
-func (m *Mesh) serveAt(at place, by Reviewer) (ports []model.ServicePort, leave func()) {
+func (m *Mesh) serveAt(at place, by Reviewer) []model.ServicePort {
 	s := &m.serving
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,11 +80,8 @@ func (m *Mesh) serveAt(at place, by Reviewer) (ports []model.ServicePort, leave 
 		}
 		known.shown = known.all()
 	}
-	known.users++
-	if by != nil {
-		known.clients[by]++
-	}
-	return known.shown, sync.OnceFunc(func() { s.leave(at, by) })
+	known.clients[by]++
+	return known.shown
 }
 
 // leave ends a use of a place.
@@ -97,7 +92,7 @@ func (s *serving) leave(at place, by Reviewer) {
 	if known.clients[by]--; known.clients[by] <= 0 {
 		delete(known.clients, by)
 	}
-	if known.users--; known.users > 0 {
+	if len(known.clients) > 0 {
 		return
 	}
 	for key := range known.ports {
@@ -178,7 +173,9 @@ func (m *Mesh) Moved() (all map[Reviewer]struct{}) {
 			if all == nil {
 				all = make(map[Reviewer]struct{})
 			}
-			all[by] = struct{}{}
+			if by != nil {
+				all[by] = struct{}{}
+			}
 		}
 	}
 	clear(s.changed)

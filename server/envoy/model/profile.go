@@ -17,14 +17,17 @@ import (
 
 // Profiles are made up by clients, so what they cost is bounded.
 const (
-	MaxScopes    = 1000 // in use at once
-	MaxOfHost    = 100
-	MaxCost      = 10_000_000 // of the scopes in use, in entries
-	MaxHostCost  = 1_000_000
-	MaxIdleCost  = 200_000 // of the scopes without clients that are kept, in entries
-	ScopeCost    = 1000    // of one, besides its entries
-	MaxProfile   = 64 << 10
-	HostsAtATime = 100 // are translated before a commit of the view may come in between
+	MaxScopes         = 1000 // in use at once, of profiles without Inbound
+	MaxOfHost         = 100
+	MaxCost           = 10_000_000 // of the scopes in use, in entries
+	MaxHostCost       = 1_000_000
+	MaxIdleCost       = 200_000 // of the scopes without clients that are kept, in entries
+	ScopeCost         = 1000    // of one, besides its entries
+	MaxProfile        = 64 << 10
+	MaxVariants       = 10_000 // in use at once, by Inbound of profiles that are the same else
+	MaxVariantsOfHost = 1000
+	VariantCost       = 100 // of one, besides its ports, in entries
+	HostsAtATime      = 100 // are translated before a commit of the view may come in between
 )
 
 // A sidecar on demand gets listeners, and asks for the virtual host of a request that it cannot route yet, and for the cluster to which it,

@@ -1,0 +1,102 @@
+package envoy
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"tributary/server/envoy/model"
+	"tributary/server/xds"
+)
+
+// Clients that serve different ports share a scope. A change of an endpoint has no variant looked at again, one of a policy those of the
+// clients that it selects, and one of a rule those whose service it is for.
+func TestWhichVariantsAChangeConcerns(t *testing.T) {
+	const policy = `---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: p, namespace: shop}
+spec: {selector: {matchLabels: {app: two}}, action: %s, rules: [{to: [{operation: {paths: [/x]}}]}]}
+`
+	const rule = `---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: d, namespace: shop}
+spec: {host: s1.internal, trafficPolicy: {connectionPool: {tcp: {maxConnections: %d}}}}
+`
+	var text strings.Builder
+	for i := range 3 {
+		text.WriteString(serviceAt(fmt.Sprint("s", i), 80+i, fmt.Sprintf("{address: 10.0.0.%d}", i)))
+	}
+	text.WriteString(serviceAt("s9", 80, "{address: 10.0.9.1}"))
+	s := newSteps(Options{}, decoded(t, text.String()+fmt.Sprintf(policy, "ALLOW"))...)
+	for i := range 3 {
+		for _, app := range []string{"one", "two"} {
+			n := nodeWith(at(fmt.Sprint("10.0.0.", i), node("shop", "REDIRECT", "")), "app", app)
+			_, release, err := s.c.Collection(t.Context(), n, xds.ListenerURL)
+			require.NoError(t, err)
+			defer release()
+		}
+	}
+	require.Len(t, s.c.following, 2)
+	s.apply(decoded(t, fmt.Sprintf(rule, 1)))
+	concerned := func(change string) (all []string) {
+		for one := range s.c.following {
+			require.Len(t, one.variants, 3)
+			for _, v := range one.variants {
+				v.inbound = model.InboundText(change, nil) // so that who looks again finds something else
+			}
+		}
+		before := make(map[*scope]map[string]any)
+		for one := range s.c.following {
+			before[one] = make(map[string]any)
+			for unit := range one.variants {
+				before[one][unit] = one.translations[unit]
+			}
+		}
+		s.apply(decoded(t, change))
+		for one := range s.c.following {
+			for unit, v := range one.variants {
+				if before[one][unit] != any(one.translations[unit]) {
+					all = append(all, model.LabelMapOf(one.profile.Labels)["app"]+" "+v.serves[0].Host)
+				}
+			}
+		}
+		return all
+	}
+	require.Empty(t, concerned(serviceAt("s9", 80, "{address: 10.0.9.1}, {address: 10.0.9.2}")), "an endpoint more")
+	require.ElementsMatch(t, []string{"two s0.internal", "two s1.internal", "two s2.internal"}, concerned(fmt.Sprintf(policy, "DENY")))
+	require.ElementsMatch(t, []string{" s1.internal", "two s1.internal"}, concerned(fmt.Sprintf(rule, 2)))
+}
+
+// The ports that clients serve are limited by what they cost, since clients may make addresses up.
+func TestVariantsAreLimited(t *testing.T) {
+	s := newSteps(Options{}, decoded(t, `
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: in, namespace: shop}
+spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint: "0.0.0.0:8080"}]}
+`)...)
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
+	var err error
+	for i := 0; i <= model.MaxVariantsOfHost && err == nil; i++ {
+		var release func()
+		_, release, err = s.c.Collection(ctx, at(fmt.Sprintf("10.0.%d.%d", i/250, i%250), node("shop", "NONE", "")), xds.ListenerURL)
+		if err == nil {
+			defer release()
+		}
+	}
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	require.ErrorContains(t, err, "too many different sets of ports that workloads serve in use by 192.0.2.1")
+	require.Len(t, s.c.following, 1)
+	for one := range s.c.following {
+		require.Len(t, one.variants, model.MaxVariantsOfHost)
+		require.Equal(t, int64(model.MaxVariantsOfHost), one.users.Load(), "the one that is refused has left")
+	}
+}
