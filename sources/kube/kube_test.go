@@ -434,9 +434,10 @@ func TestTokens(t *testing.T) {
 		require.NoError(t, os.WriteFile(dir+"/token", []byte(text), 0o600))
 	}
 	token("one")
-	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {insecure-skip-tls-verify: true, server: 'https://" +
-		server.Host() + "'}}]\nusers: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: ['" + dir + "/token'], " +
-		"interactiveMode: Never}}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\n" +
+		"clusters: [{name: c, cluster: {insecure-skip-tls-verify: true, server: 'https://" + server.Host() + "'}}]\n" +
+		"users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: ['" + dir + "/token'],\n" +
+		"  interactiveMode: Never}}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
 	require.NoError(t, os.WriteFile(dir+"/kubeconfig", []byte(text), 0o600))
 	s, err := New("k8s://"+dir+"/kubeconfig", Settings{})
 	require.NoError(t, err)
