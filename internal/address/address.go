@@ -146,7 +146,9 @@ func cut(rest string) bool {
 }
 
 // plain are the parameters whose values are shown. What others hold is unknown, and may be a secret.
-var plain = []string{"backup", "context", "contextPath", "dc", "group", "grpcOffset", "kind", "namespace", "ns", "partition", "session", "timeout"}
+var plain = []string{
+	"backup", "context", "contextPath", "dc", "group", "grpcOffset", "kind", "namespace", "ns", "partition", "session", "timeout",
+}
 
 // secrets are those that are not even named: whoever gives them knows.
 var secrets = []string{"username", "password", "token"}

@@ -126,6 +126,27 @@ func TestAKindWithoutRightsHoldsUpNobody(t *testing.T) {
 	r.serves("ServiceEntry shop/a", "VirtualService shop/v")
 }
 
+// TestWhatIsSaidOfObjects has an object that cannot be read, one that breaks a rule of Istio, and one with a field of a newer version.
+func TestWhatIsSaidOfObjects(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	server.Put(entries, "shop", "a", nil, map[string]any{"spec": map[string]any{"hosts": 7}})
+	server.Put(entries, "shop", "b", nil, map[string]any{"spec": map[string]any{"resolution": "DNS"}})
+	newer := virtual("c")
+	newer["spec"].(map[string]any)["later"] = true
+	server.Put(virtuals, "shop", "c", nil, newer)
+	r := start(t, server, quick(t, server, Settings{}))
+	r.serves("VirtualService shop/c")
+	place := "k8s://" + server.Host()
+	require.Equal(t, []string{place + ` VirtualService shop/c: VirtualService shop/c: spec: unknown field "later"`}, r.status().Warnings)
+	require.Len(t, r.status().Quarantined, 2)
+	for i, want := range []string{"spec.hosts: want a list", "host"} {
+		q := r.status().Quarantined[i]
+		require.Equal(t, place+" ServiceEntry shop/"+q.Name, q.Place)
+		require.Contains(t, q.Reason, want)
+		require.NotContains(t, q.Reason, ".json")
+	}
+}
+
 func virtual(host string) map[string]any {
 	return map[string]any{"spec": map[string]any{
 		"hosts": []string{host}, "http": []any{map[string]any{"route": []any{map[string]any{"destination": map[string]any{"host": "short"}}}}},
@@ -413,9 +434,10 @@ func TestTokens(t *testing.T) {
 		require.NoError(t, os.WriteFile(dir+"/token", []byte(text), 0o600))
 	}
 	token("one")
-	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{name: c, cluster: {insecure-skip-tls-verify: true, server: 'https://" +
-		server.Host() + "'}}]\nusers: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: ['" + dir + "/token'], " +
-		"interactiveMode: Never}}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\n" +
+		"clusters: [{name: c, cluster: {insecure-skip-tls-verify: true, server: 'https://" + server.Host() + "'}}]\n" +
+		"users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: ['" + dir + "/token'],\n" +
+		"  interactiveMode: Never}}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
 	require.NoError(t, os.WriteFile(dir+"/kubeconfig", []byte(text), 0o600))
 	s, err := New("k8s://"+dir+"/kubeconfig", Settings{})
 	require.NoError(t, err)

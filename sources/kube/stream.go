@@ -200,7 +200,7 @@ func (u *rules) content(group string, m meta, object json.RawMessage) sources.Co
 		}
 	}
 	for i, w := range content.Warnings {
-		content.Warnings[i] = origin.Place + strings.TrimLeft(strings.TrimPrefix(w, ".json"), ":0123456789")
+		content.Warnings[i] = origin.Place + ":" + strings.TrimLeft(strings.TrimPrefix(w, ".json"), ":0123456789")
 	}
 	content.Renamable = false
 	return content

@@ -49,7 +49,9 @@ func TestConnect(t *testing.T) {
 // TestRightsOfACluster names the rights that a source lacks, and the roles that give them; what it may read is read.
 func TestRightsOfACluster(t *testing.T) {
 	const entries, services = "serviceentries.networking.istio.io", "virtualservices.networking.istio.io"
-	server := kubetest.Start(t, map[string]string{entries: "networking.istio.io/v1/ServiceEntry", services: "networking.istio.io/v1/VirtualService"})
+	server := kubetest.Start(t, map[string]string{
+		entries: "networking.istio.io/v1/ServiceEntry", services: "networking.istio.io/v1/VirtualService",
+	})
 	server.Put(entries, "shop", "a", nil, map[string]any{"spec": map[string]any{
 		"hosts": []string{"a.example"}, "resolution": "DNS", "ports": []any{map[string]any{"number": 80, "name": "http"}},
 	}})
