@@ -68,6 +68,9 @@ func (c *ruleConverter) path(m *match, field string) (*networking.StringMatch, b
 
 // values converts matches of headers or of parameters.
 func (c *ruleConverter) values(all []valueMatch, field string) (map[string]*networking.StringMatch, bool) {
+	if len(all) == 0 {
+		return nil, true
+	}
 	out := make(map[string]*networking.StringMatch, len(all))
 	for i, v := range all {
 		switch v.Type {

@@ -30,15 +30,8 @@ type binding struct {
 // bindings returns where a route is attached, ordered by gateway, and reports the parents that do not take it.
 func (d *derivation) bindings(o *object) []binding {
 	spec := o.spec.(*routeSpec)
-	order := make([]int, len(spec.ParentRefs))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(parentText(&spec.ParentRefs[a], o.Namespace), parentText(&spec.ParentRefs[b], o.Namespace))
-	})
 	var all []binding
-	for _, i := range order {
+	for i := range spec.ParentRefs {
 		field, ref := indexed("spec.parentRefs[%d]", i), &spec.ParentRefs[i]
 		switch group, kind := ref.kindOf(gatewayGroup, "Gateway"); {
 		case group == gatewayGroup && (kind == "Gateway" || kind == "ListenerSet"),
@@ -54,12 +47,6 @@ func (d *derivation) bindings(o *object) []binding {
 	}
 	slices.SortStableFunc(all, func(a, b binding) int { return cmp.Compare(a.gateway, b.gateway) })
 	return all
-}
-
-// parentText is that by which istiod orders parents.
-func parentText(p *parentRef, namespace string) string {
-	group, kind := p.kindOf(gatewayGroup, "Gateway")
-	return fmt.Sprintf("%s/%s/%s/%s/%d.%s", group, kind, p.Name, p.SectionName, p.Port, p.in(namespace))
 }
 
 func (d *derivation) bindToListeners(o *object, field, kind string, ref *parentRef) (all []binding) {

@@ -21,8 +21,11 @@ func (d *derivation) routes() {
 	m := make(merger)
 	for _, kind := range kindsOfRoutes {
 		for _, o := range d.all(kind) {
-			bindings := d.bindings(o)
-			switch kind {
+			if spec := o.spec.(*routeSpec); len(spec.ParentRefs) == 0 || len(spec.Rules) == 0 {
+				d.report(o, "spec", "parentRefs or rules are missing: nothing is made of this route")
+				continue
+			}
+			switch bindings := d.bindings(o); kind {
 			case "HTTPRoute", "GRPCRoute":
 				d.httpRoutes(o, bindings, m)
 			default:
@@ -79,25 +82,18 @@ func (d *derivation) httpRules(o *object, inMesh bool) []*networking.HTTPRoute {
 	var routes []*networking.HTTPRoute
 	rules := o.spec.(*routeSpec).Rules
 	for i := range rules {
-		matches := make([]*match, 0, len(rules[i].Matches))
-		for n := range rules[i].Matches {
-			matches = append(matches, &rules[i].Matches[n])
-		}
-		if len(matches) == 0 {
-			matches = []*match{nil}
-		}
 		c := ruleConverter{d, o, indexed("spec.rules[%d]", i), inMesh}
 		route, ok := c.httpRule(&rules[i], i)
 		if !ok {
 			return nil
 		}
-		for n, m := range matches {
+		for n := range max(1, len(rules[i].Matches)) {
 			one := route
 			if n > 0 {
 				one = proto.CloneOf(route)
 			}
-			if m != nil {
-				condition, ok := c.match(m, n)
+			if len(rules[i].Matches) > 0 {
+				condition, ok := c.match(&rules[i].Matches[n], n)
 				if !ok {
 					return nil
 				}
@@ -222,18 +218,15 @@ func (d *derivation) streamRoutes(o *object, bindings []binding) {
 	}
 }
 
-// sniOf are the server names of a TLSRoute in the VirtualService of a host.
+// sniOf are the server names of a TLSRoute in the VirtualService of a host. istiod refuses others than those of the host.
 func sniOf(o *object, b *binding, sni []string, h string) []string {
-	if b.gateway != mesh {
-		return sni
-	}
-	if len(o.spec.(*routeSpec).Hostnames) == 0 {
+	if b.gateway == mesh && len(o.spec.(*routeSpec).Hostnames) == 0 {
 		sni = b.hosts
 	}
 	if len(sni) == 1 {
 		return sni
 	}
-	return slices.DeleteFunc(slices.Clone(sni), func(name string) bool { return !host.Name(h).Matches(host.Name(name)) })
+	return slices.DeleteFunc(slices.Clone(sni), func(name string) bool { return !host.Name(name).SubsetOf(host.Name(h)) })
 }
 
 // intersect returns the hosts that both a list and a listener have.
