@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -71,6 +72,9 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 		m, v, err := metaOf(item)
 		if err != nil {
 			return err
+		}
+		if _, twice := versions[m.key()]; twice {
+			return fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
 		}
 		versions[m.key()] = v
 		take, err := f.use.put(m, item)

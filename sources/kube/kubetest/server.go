@@ -67,7 +67,7 @@ func Start(t testing.TB, served map[string]string) *Server {
 		version: 100, served: maps.Clone(served), objects: make(map[string]map[string]Object), changed: make(chan struct{}),
 		cut: make(chan struct{}), faults: make(map[string]Fault),
 	}
-	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.http = httptest.NewServer(s)
 	t.Cleanup(func() {
 		s.Cut()
 		s.http.CloseClientConnections()
@@ -229,7 +229,8 @@ func (s *Server) Requests() []string {
 	return all
 }
 
-func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, req.URL.RequestURI())
 	down := s.down
