@@ -128,7 +128,10 @@ func (s *services) node(key string, object *mapping.Node) {
 }
 
 func (s *services) export(key string, object *struct{}) {
-	s.dirty[key], s.exports[key] = true, object != nil
+	s.dirty[key] = true
+	if s.exports[key] = object != nil; object == nil {
+		delete(s.exports, key)
+	}
 }
 
 // known reports whether all is known that the Services of a namespace are made of. Until it is, they stay as they are.
