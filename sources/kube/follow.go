@@ -70,6 +70,9 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 	var takes []func()
 	version, err := client.list(ctx, path, f.selector, f.pageSize, func(item json.RawMessage) error {
 		m, v, err := metaOf(item)
+		if err == nil {
+			err = f.owns(m)
+		}
 		if err != nil {
 			return err
 		}
@@ -170,6 +173,9 @@ func (f *follower) watch(ctx context.Context, client *api, path string) error {
 // take believes an event.
 func (f *follower) take(e event) error {
 	m, version, err := metaOf(e.Object)
+	if err == nil && e.Type != "BOOKMARK" {
+		err = f.owns(m)
+	}
 	if err != nil {
 		return err
 	}

@@ -108,6 +108,14 @@ func (s *stream) known(now time.Time, optional bool) bool {
 	return (s.read || s.missingKind() || never) && !now.Before(s.unsure)
 }
 
+// owns says what is wrong with the name of an object that the server has among those of the stream.
+func (s *stream) owns(m meta) error {
+	if m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || !s.cluster && s.namespace != "" && m.Namespace != s.namespace {
+		return fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
+	}
+	return nil
+}
+
 // has reports whether the group of an earlier run is of an object of the stream, and returns which.
 func (s *stream) has(group string) (key string, ok bool) {
 	prefix := s.use.groups()
