@@ -77,7 +77,7 @@ func (c cluster) connect() (*api, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client of %s: %w", base.Host, err)
 	}
-	own := *client // it may be the one of net/http
+	own := *client                                                                                    // it may be the one of net/http
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // nobody else gets the token
 	return &api{client: &own, base: (&url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimSuffix(base.Path, "/")}).String()}, nil
 }

@@ -108,14 +108,15 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 	return nil
 }
 
-// well notes that the server answers as it should. If it did not before, streams that wait to try again do so now. run.mu is held.
+// well notes that the server answers as it should. If it did not before, streams that wait to try again do so
+// now. run.mu is held.
 func (f *follower) well() {
 	f.failures = 0
 	if f.err != nil {
 		f.err = nil
 		for _, s := range f.streams {
-			if s.err != nil {
-				s.tell()
+			if status, said := errors.AsType[*statusError](s.err); s.err != nil && (!said || status.wait == 0) {
+				s.tell() // but those whom the server has told how long to wait
 			}
 		}
 	}

@@ -251,3 +251,26 @@ func TestAClientThatWorksIsKept(t *testing.T) {
 	require.Eventually(t, func() bool { return len(looked(1)) == 1 }, 20*time.Second, time.Millisecond)
 	require.Len(t, looked(5), 1)
 }
+
+// TestRetryAfterIsKept though another kind is read again.
+func TestRetryAfterIsKept(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	server.Fault(entries, kubetest.Fault{Status: http.StatusTooManyRequests, RetryAfter: 3600})
+	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
+	r := start(t, server, quick(t, server, Settings{}))
+	r.says(sources.Unreachable, "429")
+	server.Requests()
+	server.Fault(virtuals, kubetest.Fault{})
+	r.await("the other kind is followed", func() bool {
+		all := strings.Join(server.Requests(), " ")
+		require.NotContains(t, all, "/serviceentries?")
+		return strings.Contains(all, "/virtualservices?allowWatchBookmarks")
+	})
+	for range 5 { // it has looked for the kinds since
+		r.await("it looks for the kinds", func() bool {
+			all := strings.Join(server.Requests(), " ")
+			require.NotContains(t, all, "/serviceentries?")
+			return strings.Contains(all, "/apis/networking.istio.io")
+		})
+	}
+}
