@@ -427,8 +427,11 @@ func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, names
 				news = append(news, c)
 			}
 		}
-		changed := s.changed
+		changed, late := s.changed, sent < s.oldest
 		s.mu.Unlock()
+		if late {
+			return // what it has not sent yet was compacted
+		}
 		for _, c := range news {
 			if sent = c.version; fault.Silent || c.resource != resource {
 				continue
