@@ -73,13 +73,14 @@ func (c *ruleConverter) destination(b *backendRef) (to *networking.Destination, 
 	namespace := b.in(c.route.Namespace)
 	group, kind := b.kindOf("", "Service")
 	hostname := c.serviceHost(namespace, b.Name)
-	switch isService := group == "" && kind == "Service"; {
-	case isService && !c.inMesh && !c.allowed(c.route, kind, namespace, b.Name):
-		return nowhere(refused), fmt.Sprintf("no ReferenceGrant of namespace %s lets a %s of %s refer to Service %s",
-			namespace, c.route.kind, c.route.Namespace, b.Name), false
+	isService, isImport := group == "" && kind == "Service", group == multiclusterGroup && kind == "ServiceImport"
+	switch {
+	case (isService || isImport) && !c.inMesh && !c.allowed(c.route, kind, namespace, b.Name):
+		return nowhere(refused), fmt.Sprintf("no ReferenceGrant of namespace %s lets a %s of %s refer to %s %s",
+			namespace, c.route.kind, c.route.Namespace, kind, b.Name), false
 	case isService && strings.Contains(b.Name, "."):
 		return nil, fmt.Sprintf("%q is a host, and the name of a Service is wanted", b.Name), true
-	case isService, group == "multicluster.x-k8s.io" && kind == "ServiceImport":
+	case isService, isImport:
 		if c.missingService(namespace, b.Name) {
 			wrong = fmt.Sprintf("Service %s/%s does not exist", namespace, b.Name)
 		}

@@ -14,6 +14,7 @@ type derivation struct {
 	*Set
 	grants    map[grant]bool
 	listeners map[parentKey][]*boundListener
+	taken     map[string]bool              // names of the Gateways of listeners, "namespace/name"
 	known     map[string]map[string]string // labels by namespace; see namespaces
 	made      map[resource.Key]*resource.Resource
 	problems  []Problem
@@ -21,7 +22,8 @@ type derivation struct {
 
 func newDerivation(s *Set) *derivation {
 	return &derivation{
-		Set: s, grants: grantsOf(s), listeners: make(map[parentKey][]*boundListener), made: make(map[resource.Key]*resource.Resource),
+		Set: s, grants: grantsOf(s), listeners: make(map[parentKey][]*boundListener), taken: make(map[string]bool),
+		made: make(map[resource.Key]*resource.Resource),
 	}
 }
 

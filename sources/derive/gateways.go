@@ -83,7 +83,7 @@ func (d *derivation) gatewayOf(o *object, ref *parentRef) *object {
 			allowed = true
 		case "Same":
 			allowed = o.Namespace == gateway.Namespace
-		case "Selector", "":
+		case "Selector":
 			allowed = slices.Contains(d.selectNamespaces(n.Selector), o.Namespace)
 		}
 	}
@@ -101,6 +101,7 @@ type target struct {
 	namespace   string // of the Gateway
 	annotations map[string]string
 	selector    map[string]string
+	checked     bool // clients have to have certificates, or may
 }
 
 // targetOf returns the target of a Gateway of Gateway API, or nil after having reported that there is none.
@@ -109,6 +110,7 @@ func (d *derivation) targetOf(o *object) *target {
 	t := &target{
 		namespace: o.Namespace, annotations: map[string]string{gatewaySemantics: semantics},
 		selector: map[string]string{nameLabel: o.Name},
+		checked:  spec.TLS != nil && spec.TLS.Frontend != nil,
 	}
 	var hosts []string
 	account := ""
@@ -190,6 +192,10 @@ func (d *derivation) listener(o *object, l *listener, i int, t *target) {
 		valid = false
 		d.report(o, field+".port", "it is missing: this listener is not served")
 	}
+	if t.checked && l.Protocol == "HTTPS" {
+		valid = false
+		d.report(o, field, "the Gateway's spec.tls.frontend is not supported, which checks clients: this listener is not served")
+	}
 	tls, ok := d.serverTLS(o, field+".tls", l)
 	// istiod has the Gateway in its own namespace, and an annotation for that of its workloads, which it takes from nobody else.
 	name := o.Name + "-" + generated + "-" + l.Name
@@ -200,6 +206,11 @@ func (d *derivation) listener(o *object, l *listener, i int, t *target) {
 		gateway: t.namespace + "/" + name, kinds: routeKinds(l), hosts: d.hostsOf(o, field, l),
 		hostname: l.Hostname, section: l.Name, port: port, protocol: l.Protocol,
 	}
+	if d.taken[b.gateway] {
+		valid, b.kinds = false, nil // its routes must not get to the other one
+		d.report(o, field+".name", "another listener's Gateway has the name %s already: this listener is not served", b.gateway)
+	}
+	d.taken[b.gateway] = true
 	key := parentKey{o.kind, o.name()}
 	d.listeners[key] = append(d.listeners[key], b)
 	if !valid || !ok {

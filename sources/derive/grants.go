@@ -10,6 +10,9 @@ type grant struct {
 func grantsOf(s *Set) map[grant]bool {
 	grants := make(map[grant]bool)
 	for _, o := range s.objects["ReferenceGrant"] {
+		if o.unread("spec") {
+			continue // it may be what limits the grant
+		}
 		spec := o.spec.(*grantSpec)
 		for _, from := range spec.From {
 			k, ok := kindByName[from.Kind]
@@ -17,7 +20,7 @@ func grantsOf(s *Set) map[grant]bool {
 				continue // perhaps another controller's
 			}
 			for _, to := range spec.To {
-				if to.Group == "" && (to.Kind == "Secret" || to.Kind == "Service") {
+				if to.Group == "" && (to.Kind == "Secret" || to.Kind == "Service") || to.Group == multiclusterGroup && to.Kind == "ServiceImport" {
 					grants[grant{from.Kind, from.Namespace, to.Kind, o.Namespace, to.Name}] = true
 				}
 			}

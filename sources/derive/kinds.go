@@ -62,6 +62,7 @@ var Kinds = []Kind{
 const (
 	gatewayGroup      = "gateway.networking.k8s.io"
 	experimentalGroup = "gateway.networking.x-k8s.io"
+	multiclusterGroup = "multicluster.x-k8s.io"
 	istioGroup        = "networking.istio.io"
 	ingressGroup      = "networking.k8s.io"
 )
@@ -91,6 +92,11 @@ type object struct {
 
 // strangeField is a field that is not read.
 type strangeField struct{ field, what string }
+
+// unread reports whether there is something in a field of the object that is not read.
+func (o *object) unread(field string) bool {
+	return slices.ContainsFunc(o.strange, func(f strangeField) bool { return strings.HasPrefix(f.field, field+".") })
+}
 
 // ignored are fields of specs that say nothing about traffic, or are for deployments, which are not made.
 var ignored = []string{"description", "parametersRef", "infrastructure"}

@@ -10,6 +10,10 @@ import (
 // match converts a match of an HTTPRoute or GRPCRoute. It returns false after having reported what makes the route worthless.
 func (c *ruleConverter) match(m *match, i int) (*networking.HTTPMatchRequest, bool) {
 	field := indexed(".matches[%d]", i)
+	if c.route.unread(c.field + field) {
+		c.refuse(field, "it has a condition that is not read")
+		return nil, false
+	}
 	out := &networking.HTTPMatchRequest{}
 	var ok bool
 	if c.route.kind == "GRPCRoute" {

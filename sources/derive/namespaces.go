@@ -12,17 +12,20 @@ import (
 const namespaceName = "kubernetes.io/metadata.name"
 
 // selectNamespaces returns the namespaces that a selector selects, in order; none if it is nil or wrong. One whose Namespace is not known
-// is known if a route or a ListenerSet is in it, and has its name for a label.
+// is known if a route or a ListenerSet is in it, and has its name for a label. Since it may have others, a selector that asks for one,
+// or for its absence, does not select it.
 func (d *derivation) selectNamespaces(s *metav1.LabelSelector) (selected []string) {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return nil
 	}
+	requirements, _ := selector.Requirements()
+	byName := !slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() != namespaceName })
 	for namespace, own := range d.namespaces() {
 		set := labels.Set{}
 		maps.Copy(set, own)
 		set[namespaceName] = namespace
-		if selector.Matches(set) {
+		if selector.Matches(set) && (byName || d.find("Namespace", "", namespace) != nil) {
 			selected = append(selected, namespace)
 		}
 	}

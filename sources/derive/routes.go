@@ -199,6 +199,9 @@ func (d *derivation) streamRoutes(o *object, bindings []binding) {
 			hosts = b.hosts
 		}
 		for _, h := range hosts {
+			if o.kind == "TLSRoute" && b.isolates(h) {
+				continue
+			}
 			spec := &networking.VirtualService{Hosts: []string{h}, Gateways: []string{b.gateway}}
 			for _, destinations := range routes {
 				if o.kind == "TCPRoute" {

@@ -21,6 +21,10 @@ func (d *derivation) serverTLS(o *object, field string, l *listener) (*networkin
 	if l.TLS == nil {
 		return nil, true
 	}
+	if o.unread(field) {
+		d.report(o, field, "something in it is not read, and may be a check of clients: this listener is not served")
+		return nil, false
+	}
 	out := &networking.ServerTLSSettings{}
 	switch l.TLS.Mode {
 	case "Terminate", "":

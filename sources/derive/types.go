@@ -20,6 +20,9 @@ type gatewaySpec struct {
 		Type  string `json:"type"`
 		Value string `json:"value"`
 	} `json:"addresses"`
+	TLS *struct {
+		Frontend any `json:"frontend"` // checks of clients
+	} `json:"tls"`
 	AllowedListeners *struct {
 		Namespaces *namespaces `json:"namespaces"`
 	} `json:"allowedListeners"`

@@ -79,5 +79,7 @@ func (c cluster) connect() (*api, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client of %s: %w", base.Host, err)
 	}
-	return &api{client: client, base: strings.TrimSuffix(base.String(), "/")}, nil
+	own := *client                                                                                    // it may be the one of net/http
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // nobody else gets the token
+	return &api{client: &own, base: strings.TrimSuffix(base.String(), "/")}, nil
 }

@@ -70,10 +70,7 @@ func (u derivable) drop(key string) {
 
 // contents derives everything anew, if something has changed and all is known. What an earlier run published stays until then.
 func (d *derived) contents(now time.Time) []sources.Content {
-	if !d.dirty && !d.inherited || slices.ContainsFunc(d.streams, func(s *stream) bool {
-		optional := s.cluster && !d.inherited && s.settled()
-		return !s.read && !s.missingKind() && !optional || now.Before(s.unsure)
-	}) {
+	if !d.dirty && !d.inherited || slices.ContainsFunc(d.streams, func(s *stream) bool { return !s.known(now, s.cluster) }) {
 		return nil
 	}
 	d.dirty, d.inherited = false, false

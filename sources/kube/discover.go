@@ -25,6 +25,7 @@ func (r *run) discover(ctx context.Context) {
 		}
 		wait := r.lookEvery
 		if err == nil {
+			stale = false
 			retry.Reset()
 		} else {
 			wait, stale = retry.NextBackOff(), true // the kubeconfig may have changed
@@ -71,8 +72,13 @@ func (r *run) found(versions map[string]string, err error) {
 		if version == "" && s.watching {
 			continue // it contradicts itself
 		}
+		was := s.absent
 		for _, key := range s.setAbsent(now, version == "", r.settings.Hold) {
 			s.use.drop(key)
+		}
+		r.unkept = r.unkept || !s.absent.Equal(was)
+		if version == "" && !s.read && s.seen > 0 {
+			s.unsure = s.until // an earlier run had some
 		}
 		if version == "" {
 			s.err = nil

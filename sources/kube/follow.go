@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -69,8 +70,14 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 	var takes []func()
 	version, err := client.list(ctx, path, f.selector, f.pageSize, func(item json.RawMessage) error {
 		m, v, err := metaOf(item)
+		if err == nil {
+			err = f.owns(m)
+		}
 		if err != nil {
 			return err
+		}
+		if _, twice := versions[m.key()]; twice {
+			return fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
 		}
 		versions[m.key()] = v
 		take, err := f.use.put(m, item)
@@ -101,14 +108,15 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 	return nil
 }
 
-// well notes that the server answers as it should. If it did not before, streams that wait to try again do so now. run.mu is held.
+// well notes that the server answers as it should. If it did not before, streams that wait to try again do so
+// now. run.mu is held.
 func (f *follower) well() {
 	f.failures = 0
 	if f.err != nil {
 		f.err = nil
 		for _, s := range f.streams {
-			if s.err != nil {
-				s.tell()
+			if status, said := errors.AsType[*statusError](s.err); s.err != nil && (!said || status.wait == 0) {
+				s.tell() // but those whom the server has told how long to wait
 			}
 		}
 	}
@@ -166,6 +174,9 @@ func (f *follower) watch(ctx context.Context, client *api, path string) error {
 // take believes an event.
 func (f *follower) take(e event) error {
 	m, version, err := metaOf(e.Object)
+	if err == nil && e.Type != "BOOKMARK" {
+		err = f.owns(m)
+	}
 	if err != nil {
 		return err
 	}

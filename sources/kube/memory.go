@@ -99,7 +99,7 @@ func (m *memory) setAbsent(now time.Time, absent bool, hold time.Duration) (gone
 	switch {
 	case !absent && !m.absent.IsZero():
 		m.absent = time.Time{}
-		if len(m.objects) > 0 {
+		if len(m.objects) > 0 || !m.whole && m.seen > 0 {
 			m.hold(now.Add(hold), "the kind was missing")
 		}
 	case absent && m.absent.IsZero():

@@ -80,6 +80,8 @@ type note struct {
 	Seen  uint64
 	Until time.Time
 	Why   string
+	// Absent is since when the server has no such kind.
+	Absent time.Time
 }
 
 // recall takes over what an earlier run published and knew. What the settings no longer select is withdrawn with what is published first.
@@ -90,7 +92,7 @@ func (r *run) recall() {
 	}
 	for _, s := range r.streams {
 		n := notes[s.id()]
-		s.seen, s.until, s.why = n.Seen, n.Until, n.Why
+		s.seen, s.until, s.why, s.absent = n.Seen, n.Until, n.Why, n.Absent
 	}
 	for _, group := range r.sink.Groups() {
 		if r.derived != nil && group == derivedGroup {
@@ -117,7 +119,7 @@ func (r *run) keep() {
 	}
 	notes := make(map[string]note, len(r.streams))
 	for _, s := range r.streams {
-		notes[s.id()] = note{s.seen, s.until, s.why}
+		notes[s.id()] = note{s.seen, s.until, s.why, s.absent}
 	}
 	if text, err := json.Marshal(notes); err == nil {
 		k.Keep(text)

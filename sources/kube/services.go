@@ -27,6 +27,7 @@ const serviceGroup = "Service/"
 type services struct {
 	*run
 	needed  []*stream // those without which what is known of a Service is not whole
+	useful  []*stream // those that add to it, and may be lacking
 	all     map[string]*mapping.Service
 	slices  map[string]*mapping.Slice
 	of      map[string]map[string]*mapping.Slice // the slices of a Service, by theirs and by its namespace/name
@@ -43,6 +44,8 @@ func newServices(r *run) *services {
 	add := func(k *kind, needed bool) {
 		if all := r.add(k); needed {
 			s.needed = append(s.needed, all...)
+		} else {
+			s.useful = append(s.useful, all...)
 		}
 	}
 	add(&kind{plural: "services", versions: []string{"v1"}, fixed: true, use: objects[mapping.Service]{serviceGroup, s.service}}, true)
@@ -125,14 +128,17 @@ func (s *services) node(key string, object *mapping.Node) {
 }
 
 func (s *services) export(key string, object *struct{}) {
-	s.dirty[key], s.exports[key] = true, object != nil
+	s.dirty[key] = true
+	if s.exports[key] = object != nil; object == nil {
+		delete(s.exports, key)
+	}
 }
 
 // known reports whether all is known that the Services of a namespace are made of. Until it is, they stay as they are.
 func (s *services) known(namespace string, now time.Time) bool {
 	return !slices.ContainsFunc(s.needed, func(of *stream) bool {
-		return (of.namespace == "" || of.namespace == namespace) && (!of.read && !of.missingKind() || now.Before(of.unsure))
-	})
+		return (of.namespace == "" || of.namespace == namespace) && !of.known(now, false)
+	}) && !slices.ContainsFunc(s.useful, func(of *stream) bool { return !of.known(now, true) })
 }
 
 // contents maps what has changed and is known.

@@ -102,6 +102,21 @@ func (s *stream) settled() bool {
 	return s.read || s.missingKind() || isStatus(s.err, http.StatusForbidden)
 }
 
+// known reports whether all that the server has of it is. If it is optional, one that may not be read and never was has nothing; otherwise
+// what was made of it stays as it was. run.mu is held.
+func (s *stream) known(now time.Time, optional bool) bool {
+	never := optional && s.seen == 0 && s.settled()
+	return (s.read || s.missingKind() || never) && !now.Before(s.unsure)
+}
+
+// owns says what is wrong with the name of an object that the server has among those of the stream.
+func (s *stream) owns(m meta) error {
+	if m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || !s.cluster && s.namespace != "" && m.Namespace != s.namespace {
+		return fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
+	}
+	return nil
+}
+
 // has reports whether the group of an earlier run is of an object of the stream, and returns which.
 func (s *stream) has(group string) (key string, ok bool) {
 	prefix := s.use.groups()

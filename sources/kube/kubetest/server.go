@@ -72,7 +72,7 @@ func start(t testing.TB, served map[string]string, secure bool) *Server {
 		version: 100, served: maps.Clone(served), objects: make(map[string]map[string]Object), changed: make(chan struct{}),
 		cut: make(chan struct{}), faults: make(map[string]Fault),
 	}
-	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.http = httptest.NewUnstartedServer(s)
 	if secure {
 		s.http.StartTLS()
 	} else {
@@ -266,7 +266,8 @@ func (s *Server) Requests() []string {
 	return all
 }
 
-func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, req.URL.RequestURI())
 	down, denied := s.down, s.token != "" && req.Header.Get("Authorization") != "Bearer "+s.token
@@ -465,8 +466,11 @@ func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, names
 				news = append(news, c)
 			}
 		}
-		changed := s.changed
+		changed, late := s.changed, sent < s.oldest
 		s.mu.Unlock()
+		if late {
+			return // what it has not sent yet was compacted
+		}
 		for _, c := range news {
 			if sent = c.version; fault.Silent || c.resource != resource {
 				continue

@@ -155,7 +155,8 @@ func (b *builder) nodePorts() {
 			answering[e.NodeName] = answering[e.NodeName] || b.stateOf(e) == ready
 		}
 	}
-	for name, n := range b.in.Nodes {
+	for _, name := range slices.Sorted(maps.Keys(b.in.Nodes)) {
+		n := b.in.Nodes[name]
 		if n.callable() && n.address() != "" && (answering[name] || b.in.Service.Spec.ExternalTrafficPolicy != "Local") {
 			made := &endpoint{address: n.address(), locality: n.locality(b.Region, ""), state: ready}
 			b.add(made, func(p ServicePort) uint32 { return p.NodePort })

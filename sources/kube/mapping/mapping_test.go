@@ -159,3 +159,22 @@ func TestOptions(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// TestNodesOfOneAddress: behind one address are several nodes; what is made of them is the same each time.
+func TestNodesOfOneAddress(t *testing.T) {
+	in := mapping.Input{Service: new(mapping.Service), Nodes: make(map[string]*mapping.Node)}
+	require.NoError(t, json.Unmarshal([]byte(`{"metadata": {"namespace": "shop", "name": "web"},
+		"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]}}`), in.Service))
+	for _, name := range []string{"a", "b", "c"} {
+		in.Nodes[name] = new(mapping.Node)
+		require.NoError(t, json.Unmarshal([]byte(`{"metadata": {"name": "`+name+`", "labels": {"topology.kubernetes.io/region": "`+name+`"}},
+			"status": {"addresses": [{"type": "ExternalIP", "address": "192.0.2.1"}], "conditions": [{"type": "Ready", "status": "True"}]}}`),
+			in.Nodes[name]))
+	}
+	want := mapOne(t, mapping.Options{Endpoints: mapping.EndpointsNodePorts}, in)
+	require.Len(t, want.Resources, 1)
+	for range 50 {
+		got := mapOne(t, mapping.Options{Endpoints: mapping.EndpointsNodePorts}, in)
+		require.Equal(t, want.Resources[0].Version(), got.Resources[0].Version())
+	}
+}

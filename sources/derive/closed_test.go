@@ -1,0 +1,158 @@
+package derive_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"tributary/sources/derive"
+)
+
+// TestServiceImportNeedsAGrant: a ServiceImport of another namespace is refused like a Service.
+func TestServiceImportNeedsAGrant(t *testing.T) {
+	const refs = "{group: multicluster.x-k8s.io, kind: ServiceImport, name: ledger, namespace: bank, port: 80}"
+	for _, tt := range []struct {
+		name, to, host string
+		wrong          int
+	}{
+		{"no grant", "", "internal.cluster.local", 1},
+		{"a grant of Services", "{group: '', kind: Service}", "internal.cluster.local", 1},
+		{"a grant", "{group: multicluster.x-k8s.io, kind: ServiceImport, name: ledger}", "ledger.bank.svc.cluster.local", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := derive.NewSet(derive.Options{})
+			put(t, s, v1, "Gateway", "edge/public", simple)
+			put(t, s, v1, "HTTPRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], rules: [{backendRefs: ["+refs+"]}]}")
+			put(t, s, v1, "ReferenceGrant", "bank/g",
+				"{from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: shop}], to: ["+tt.to+"]}")
+			_, problems := specs(t, s)
+			require.Len(t, problems, tt.wrong)
+			require.Equal(t, tt.host, virtualService(t, s, "shop/").GetHttp()[0].GetRoute()[0].GetDestination().GetHost())
+		})
+	}
+}
+
+// TestUnknownLabelsAreNotSelected: of a namespace whose Namespace is not known, only the name is. What a selector says of other labels does
+// not hold for it, since it may have them.
+func TestUnknownLabelsAreNotSelected(t *testing.T) {
+	for selector, selected := range map[string]bool{
+		"{matchExpressions: [{key: trust, operator: NotIn, values: [none]}]}":                         false,
+		"{matchExpressions: [{key: trust, operator: DoesNotExist}]}":                                  false,
+		"{matchLabels: {trust: full}}":                                                                false,
+		"{matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [others]}]}": true,
+		"{matchLabels: {kubernetes.io/metadata.name: shop}}":                                          true,
+		"{}": true,
+	} {
+		t.Run(selector, func(t *testing.T) {
+			s := derive.NewSet(derive.Options{})
+			put(t, s, v1, "Gateway", "edge/public", "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP, "+
+				"allowedRoutes: {namespaces: {from: Selector, selector: "+selector+"}}}]}")
+			put(t, s, v1, "HTTPRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], rules: [{backendRefs: [{name: a, port: 80}]}]}")
+			made, problems := specs(t, s)
+			require.Equal(t, selected, len(made) == 2, "%v\n%v", made, problems)
+		})
+	}
+}
+
+// TestAListenerThatIsNotMadeHasNoRoutes: if its name is that of another listener, its routes must not get to that.
+func TestAListenerThatIsNotMadeHasNoRoutes(t *testing.T) {
+	listeners := func(from string) string {
+		return "listeners: [{name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: " + from + "}}}]}"
+	}
+	own := "{gatewayClassName: istio, " + listeners("Same")
+	for name, other := range map[string][3]string{
+		"in one Gateway":              {"", "", "Gateway"},
+		"a ListenerSet of one name":   {"edge/public", "edge/public", "ListenerSet"},
+		"a ListenerSet of other name": {"shop/a", "edge/shop.a", "ListenerSet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := derive.NewSet(derive.Options{})
+			parent := "edge/public"
+			if other[2] == "ListenerSet" {
+				put(t, s, v1, "Gateway", other[1], own)
+				if other[1] != "edge/public" {
+					put(t, s, v1, "Gateway", "edge/public", strings.Replace(own, "listeners: [", "allowedListeners: {namespaces: {from: All}}, x: [", 1))
+				} else {
+					put(t, s, v1, "Gateway", "edge/public", strings.Replace(own, "{", "{allowedListeners: {namespaces: {from: All}}, ", 1))
+				}
+				put(t, s, v1, "ListenerSet", other[0], "{parentRef: {name: public, namespace: edge}, "+listeners("All"))
+				parent = other[0]
+			} else {
+				both := strings.TrimSuffix(own, "]}") + ", " + strings.TrimPrefix(listeners("All"), "listeners: [")
+				put(t, s, v1, "Gateway", parent, both)
+			}
+			namespace, object, _ := strings.Cut(parent, "/")
+			spec := fmt.Sprintf("{parentRefs: [{kind: %s, name: %s, namespace: %s}], rules: [{backendRefs: [{name: a, port: 80}]}]}",
+				other[2], object, namespace)
+			_, err := yaml.YAMLToJSON([]byte(spec))
+			require.NoError(t, err)
+			put(t, s, v1, "HTTPRoute", "shop/r", spec)
+			made, problems := specs(t, s)
+			for key := range made {
+				require.NotContains(t, key, "VirtualService", "%v\n%v", made, problems)
+			}
+		})
+	}
+}
+
+// TestAListenerSetWithoutFrom: as in the API, no namespace is allowed unless from says which.
+func TestAListenerSetWithoutFrom(t *testing.T) {
+	s := derive.NewSet(derive.Options{})
+	put(t, s, v1, "Gateway", "edge/public", "{gatewayClassName: istio, allowedListeners: {namespaces: {selector: {}}}, listeners: []}")
+	put(t, s, v1, "ListenerSet", "shop/a", "{parentRef: {name: public, namespace: edge}, listeners: [{name: x, port: 80, protocol: HTTP}]}")
+	made, problems := specs(t, s)
+	require.Empty(t, made, "%v", problems)
+}
+
+// TestAFieldThatIsNotReadWidensNothing: a condition or a check that is not understood is not taken for one that is not there.
+func TestAFieldThatIsNotReadWidensNothing(t *testing.T) {
+	for name, tt := range map[string][3]string{
+		"certificates of clients": {
+			"tls: {certificateRefs: [{name: c}], frontendValidation: {caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]}}", "", "Gateway",
+		},
+		"certificates of clients of all listeners": {
+			"tls: {certificateRefs: [{name: c}]}}], tls: {frontend: {default: {validation: {caCertificateRefs: []}}}}, x: [{", "", "Gateway",
+		},
+		"a match": {"tls: {certificateRefs: [{name: c}]}", "matches: [{cookies: [{name: a, value: b}]}], ", "VirtualService"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := derive.NewSet(derive.Options{})
+			put(t, s, v1, "Gateway", "shop/public", "{gatewayClassName: istio, listeners: [{name: x, port: 443, protocol: HTTPS, "+tt[0]+"}]}")
+			put(t, s, v1, "HTTPRoute", "shop/r", "{parentRefs: [{name: public}], rules: [{"+tt[1]+"backendRefs: [{name: a, port: 80}]}]}")
+			made, problems := specs(t, s)
+			require.NotEmpty(t, problems)
+			for key := range made {
+				require.False(t, strings.HasPrefix(key, tt[2]+" "), "%v\n%v", made, problems)
+			}
+		})
+	}
+}
+
+// TestAGrantThatIsNotUnderstood: a limit that is misspelled is no grant of everything.
+func TestAGrantThatIsNotUnderstood(t *testing.T) {
+	s := derive.NewSet(derive.Options{})
+	put(t, s, v1, "Gateway", "edge/public", simple)
+	put(t, s, v1, "HTTPRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], "+
+		"rules: [{backendRefs: [{name: ledger, namespace: bank, port: 80}]}]}")
+	put(t, s, v1, "ReferenceGrant", "bank/g",
+		"{from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: shop}], to: [{group: '', kind: Service, nmae: web}]}")
+	require.Equal(t, "internal.cluster.local", virtualService(t, s, "shop/").GetHttp()[0].GetRoute()[0].GetDestination().GetHost())
+}
+
+// TestATLSRouteIsIsolated: a server name that another listener of the port is for is not taken by a route of the wider listener.
+func TestATLSRouteIsIsolated(t *testing.T) {
+	s := derive.NewSet(derive.Options{})
+	const listener = "port: 443, protocol: TLS, tls: {mode: Passthrough}, "
+	put(t, s, v1, "Gateway", "edge/public", "{gatewayClassName: istio, listeners: ["+
+		"{name: wide, hostname: '*.example.com', "+listener+"allowedRoutes: {namespaces: {from: All}}}, "+
+		"{name: narrow, hostname: pay.example.com, "+listener+"allowedRoutes: {namespaces: {from: Same}}}]}")
+	put(t, s, v1, "TLSRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], hostnames: [pay.example.com], "+
+		"rules: [{backendRefs: [{name: a, port: 443}]}]}")
+	made, problems := specs(t, s)
+	for key := range made {
+		require.NotContains(t, key, "VirtualService", "%v\n%v", made, problems)
+	}
+}

@@ -1,0 +1,53 @@
+package kube
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/kube/kubetest"
+)
+
+// TestATokenGoesNowhereElse: a server that sends us to another one does not have that get the token.
+func TestATokenGoesNowhereElse(t *testing.T) {
+	got := ""
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { got += req.Header.Get("Authorization") }))
+	defer other.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		http.Redirect(w, req, other.URL+req.URL.Path, http.StatusTemporaryRedirect)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '"+server.URL+"'}}]\n"+
+		"users: [{name: u, user: {token: secret}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"), 0o600))
+	client, err := cluster{kubeconfig: file}.connect()
+	require.NoError(t, err)
+	defer client.close()
+	_, err = client.version(t.Context(), "/api/v1/services")
+	require.ErrorContains(t, err, "307")
+	require.Empty(t, got)
+}
+
+// TestObjectsOfOthers: what a server names that was not asked for, or that cannot be, makes its answer count for nothing.
+func TestObjectsOfOthers(t *testing.T) {
+	for _, tt := range [][2]string{{"bank", "a"}, {"shop", ""}, {"shop", "a/b"}, {"shop/a", "b"}} {
+		t.Run(tt[0]+" "+tt[1], func(t *testing.T) {
+			r := newRun(quick(t, kubetest.Start(t, istio()), Settings{Namespaces: []string{"shop"}}), nil)
+			f := follower{run: r, stream: r.streams[0], retry: r.newBackOff()}
+			object := `{"metadata": {"namespace": "` + tt[0] + `", "name": "` + tt[1] + `", "resourceVersion": "5"}}`
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(`{"kind": "ServiceEntryList", "metadata": {"resourceVersion": "7"}, "items": [` + object + `]}`))
+			}))
+			defer server.Close()
+			require.Error(t, f.list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x"))
+			require.Error(t, f.take(event{"ADDED", []byte(object)}))
+			require.Error(t, f.take(event{"DELETED", []byte(object)}))
+			require.Empty(t, r.pending)
+			require.NoError(t, f.take(event{"BOOKMARK", []byte(`{"metadata": {"resourceVersion": "8"}}`)}))
+		})
+	}
+}

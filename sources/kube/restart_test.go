@@ -1,0 +1,276 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/derive"
+	"tributary/sources/guard"
+	"tributary/sources/kube/kubetest"
+	"tributary/sources/kube/mapping"
+)
+
+const (
+	apiGateways = "gateways.gateway.networking.k8s.io"
+	apiRoutes   = "httproutes.gateway.networking.k8s.io"
+	apiExports  = "serviceexports.multicluster.x-k8s.io"
+	apiSlices   = "endpointslices.discovery.k8s.io"
+)
+
+// restart has another run of the source go on.
+func (r *rig) restart(s *Source) {
+	r.t.Helper()
+	require.NoError(r.t, r.supervisor.Swap(sources.Spec{Name: "k", Source: s, Guard: guard.Settings{Off: true}}))
+}
+
+// gatewayAPI starts a server with a Gateway and a route for it.
+func gatewayAPI(t *testing.T) *kubetest.Server {
+	served := istio()
+	served["namespaces"], served["gateways.networking.istio.io"] = "v1/Namespace", "networking.istio.io/v1/Gateway"
+	served[apiGateways], served[apiRoutes] = "gateway.networking.k8s.io/v1/Gateway", "gateway.networking.k8s.io/v1/HTTPRoute"
+	server := kubetest.Start(t, served)
+	server.Put(apiGateways, "edge", "public", nil, map[string]any{"spec": map[string]any{
+		"gatewayClassName": "istio", "listeners": []any{map[string]any{"name": "http", "port": 8080, "protocol": "HTTP"}},
+	}})
+	putRoute(server, "web", "web.example.com")
+	return server
+}
+
+func putRoute(server *kubetest.Server, name, host string) {
+	server.Put(apiRoutes, "edge", name, nil, map[string]any{"spec": map[string]any{
+		"parentRefs": []any{map[string]any{"name": "public"}}, "hostnames": []string{host},
+		"rules": []any{map[string]any{"backendRefs": []any{map[string]any{"name": "web", "port": 80}}}},
+	}})
+}
+
+// virtualServices returns how many are served.
+func (r *rig) virtualServices() (n int) {
+	for range r.table.Snapshot().List(resource.VirtualService, "") {
+		n++
+	}
+	return n
+}
+
+// TestARightThatWasNeverThereHoldsUpNobodyAfterARestart: Namespaces may not be read with Roles.
+func TestARightThatWasNeverThereHoldsUpNobodyAfterARestart(t *testing.T) {
+	server := gatewayAPI(t)
+	server.Fault("namespaces", kubetest.Fault{Status: http.StatusForbidden})
+	source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}}) }
+	r := start(t, server, source()).synced()
+	r.await("the route", func() bool { return r.virtualServices() == 1 })
+	r.restart(source())
+	putRoute(server, "shop", "shop.example.com")
+	r.await("the new route", func() bool { return r.virtualServices() == 2 })
+	server.Delete(apiRoutes, "edge", "web")
+	r.await("one route", func() bool { return r.virtualServices() == 1 })
+}
+
+// TestACRDThatIsMissingAtARestart: what was made of its objects stays for the hold, and goes then.
+func TestACRDThatIsMissingAtARestart(t *testing.T) {
+	t.Run("derived", func(t *testing.T) {
+		server := gatewayAPI(t)
+		source := func(hold time.Duration) *Source {
+			return quick(t, server, Settings{Derive: &derive.Options{}, Hold: hold})
+		}
+		r := start(t, server, source(time.Hour)).synced()
+		r.await("the route", func() bool { return r.virtualServices() == 1 })
+		r.restart(without(server, apiRoutes, source(time.Hour)))
+		r.await("the new run has read", func() bool { return read(server, apiGateways) })
+		put(server, "shop", "a", 1)
+		r.await("the new run publishes", func() bool { return strings.Contains(fmt.Sprint(r.served()), "shop/a") })
+		require.Empty(t, r.table.went())
+	})
+	t.Run("derived, and the hold ends", func(t *testing.T) {
+		server := gatewayAPI(t)
+		source := func() *Source {
+			return quick(t, server, Settings{Derive: &derive.Options{}, Hold: 300 * time.Millisecond})
+		}
+		r := start(t, server, source()).synced()
+		r.await("the route", func() bool { return r.virtualServices() == 1 })
+		r.restart(without(server, apiRoutes, source()))
+		r.await("no route", func() bool { return r.virtualServices() == 0 })
+	})
+	t.Run("exports", func(t *testing.T) {
+		served := istio()
+		served["services"], served[apiSlices] = "v1/Service", "discovery.k8s.io/v1/EndpointSlice"
+		served[apiExports] = "multicluster.x-k8s.io/v1/ServiceExport"
+		server := kubetest.Start(t, served)
+		server.Put("services", "shop", "web", nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
+		server.Put(apiExports, "shop", "web", nil, nil)
+		source := func() *Source {
+			return quick(t, server, Settings{Hold: time.Hour, Services: &Services{Options: mapping.Options{Export: mapping.ExportServiceExports}}})
+		}
+		r := start(t, server, source()).synced()
+		r.serves("ServiceEntry shop/web.shop.svc")
+		r.restart(without(server, apiExports, source()))
+		put(server, "shop", "a", 1)
+		r.await("the new run publishes", func() bool { return strings.Contains(fmt.Sprint(r.served()), "shop/a") })
+		require.Empty(t, r.table.went())
+	})
+}
+
+// without takes a resource away, and returns s.
+func without(server *kubetest.Server, resource string, s *Source) *Source {
+	server.Requests()
+	server.Serve(resource, "")
+	return s
+}
+
+// read reports whether a resource was asked for since the last call.
+func read(server *kubetest.Server, resource string) bool {
+	plural, _, _ := strings.Cut(resource, ".")
+	return strings.Contains(strings.Join(server.Requests(), " "), "/"+plural+"?")
+}
+
+// TestTheHoldOfAMissingKindGoesOn over a restart, though the CRD comes back in between, without the objects.
+func TestTheHoldOfAMissingKindGoesOn(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour}) }
+	r := start(t, server, source()).synced()
+	r.serves("ServiceEntry shop/a")
+	server.Serve(entries, "")
+	r.says(sources.Degraded, "1 object is held until ")
+	s := source()
+	ready := make(chan struct{})
+	s.cluster.url = served(t, server, ready)
+	r.restart(s)
+	server.Serve(entries, istio()[entries])
+	close(ready)
+	server.Put(virtuals, "shop", "v", nil, virtual("a"))
+	r.await("the new run publishes", func() bool { return r.virtualServices() == 1 })
+	r.says(sources.Degraded, "1 object is held until ")
+	require.Empty(t, r.table.went())
+}
+
+// served is a server in front of another that answers once it is ready.
+func served(t *testing.T, to *kubetest.Server, ready chan struct{}) string {
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case <-ready:
+			to.ServeHTTP(w, req)
+		case <-req.Context().Done():
+		}
+	}))
+	t.Cleanup(func() {
+		front.CloseClientConnections()
+		front.Close()
+	})
+	return front.URL
+}
+
+// TestNodesThatMayNotBeReadAtARestart: regions stay, though no Service needs nodes.
+func TestNodesThatMayNotBeReadAtARestart(t *testing.T) {
+	all := istio()
+	all["services"], all["nodes"], all[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
+	server := kubetest.Start(t, all)
+	server.Put("services", "shop", "web", nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
+	server.Put("nodes", "", "n", map[string]any{"labels": map[string]string{"topology.kubernetes.io/region": "west"}}, nil)
+	server.Put(apiSlices, "shop", "web-1", map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "web"}}, map[string]any{
+		"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}},
+		"endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}, "nodeName": "n"}},
+	})
+	source := func() *Source { return quick(t, server, Settings{Services: &Services{Nodes: true}}) }
+	r := start(t, server, source()).synced()
+	r.serves("ServiceEntry shop/web.shop.svc")
+	west := func() bool {
+		o := r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"})
+		text, err := resource.MarshalYAML(o)
+		require.NoError(t, err)
+		return strings.Contains(string(text), "west")
+	}
+	require.True(t, west())
+	server.Fault("nodes", kubetest.Fault{Status: http.StatusForbidden})
+	r.restart(source())
+	put(server, "shop", "a", 1)
+	r.serves("ServiceEntry shop/a", "ServiceEntry shop/web.shop.svc")
+	require.True(t, west())
+}
+
+// TestAListThatNeverEnds: something between that drops the token of the next page sends the first one again and again.
+func TestAListThatNeverEnds(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if asked++; asked > 100 {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"kind": "ServiceEntryList", "metadata": map[string]any{"resourceVersion": "7", "continue": "more"},
+			"items": []any{map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "a", "resourceVersion": "5"}}},
+		})
+	}))
+	defer server.Close()
+	s := quick(t, kubetest.Start(t, istio()), Settings{})
+	r := newRun(s, nil)
+	f := follower{run: r, stream: r.streams[0]}
+	err := f.list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
+	require.ErrorContains(t, err, "shop/a twice")
+	require.LessOrEqual(t, asked, 2)
+}
+
+// TestAClientThatWorksIsKept after one did not.
+func TestAClientThatWorksIsKept(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	server.Down(true)
+	s := quick(t, server, Settings{})
+	r := newRun(s, nil)
+	ctx := t.Context()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.discover(ctx)
+	}()
+	looked := func(n int) (clients map[*api]bool) {
+		clients = make(map[*api]bool)
+		for range n {
+			select {
+			case <-r.wakeup:
+			case <-time.After(20 * time.Second):
+				require.Fail(t, "it does not look")
+			}
+			r.mu.Lock()
+			if r.down == nil {
+				clients[r.client] = true
+			}
+			r.mu.Unlock()
+		}
+		return clients
+	}
+	looked(2)
+	server.Down(false)
+	require.Eventually(t, func() bool { return len(looked(1)) == 1 }, 20*time.Second, time.Millisecond)
+	require.Len(t, looked(5), 1)
+}
+
+// TestRetryAfterIsKept though another kind is read again.
+func TestRetryAfterIsKept(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	server.Fault(entries, kubetest.Fault{Status: http.StatusTooManyRequests, RetryAfter: 3600})
+	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
+	r := start(t, server, quick(t, server, Settings{}))
+	r.says(sources.Unreachable, "429")
+	server.Requests()
+	server.Fault(virtuals, kubetest.Fault{})
+	r.await("the other kind is followed", func() bool {
+		all := strings.Join(server.Requests(), " ")
+		require.NotContains(t, all, "/serviceentries?")
+		return strings.Contains(all, "/virtualservices?allowWatchBookmarks")
+	})
+	for range 5 { // it has looked for the kinds since
+		r.await("it looks for the kinds", func() bool {
+			all := strings.Join(server.Requests(), " ")
+			require.NotContains(t, all, "/serviceentries?")
+			return strings.Contains(all, "/apis/networking.istio.io")
+		})
+	}
+}
