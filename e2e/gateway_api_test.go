@@ -40,8 +40,8 @@ func TestGatewayAPI(t *testing.T) {
 	services := ""
 	for _, name := range []string{"one", "two", "mirror"} {
 		services += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: shop}\nspec: "+
-			"{hosts: [%[1]s.shop.svc.cluster.local], location: MESH_INTERNAL, resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], "+
-			"endpoints: [{address: 127.0.0.1, ports: {http: %d}}]}\n", name, serve(name))
+			"{hosts: [%[1]s.shop.svc.cluster.local], location: MESH_INTERNAL, resolution: STATIC, ports: [{number: 80, name: http, "+
+			"protocol: HTTP}], endpoints: [{address: 127.0.0.1, ports: {http: %d}}]}\n", name, serve(name))
 	}
 	write(t, dir, "services.yaml", services)
 	write(t, dir, "gateway.yaml", fmt.Sprintf(edgeGateway, port))
