@@ -209,7 +209,9 @@ func TestProblems(t *testing.T) {
 		"parent of another API": {
 			"HTTPRoute", "{parentRefs: [{group: apps, kind: Deployment, name: x}]}", `kind Deployment of "apps" cannot have routes`, false,
 		},
-		"class": {"Gateway", "{gatewayClassName: nginx}", `spec.gatewayClassName: "nginx" is no class that is served`, false},
+		"no rules":   {"HTTPRoute", "{parentRefs: [{name: public, namespace: edge}]}", "spec: parentRefs or rules are missing", false},
+		"no parents": {"HTTPRoute", "{rules: [{}]}", "spec: parentRefs or rules are missing", false},
+		"class":      {"Gateway", "{gatewayClassName: nginx}", `spec.gatewayClassName: "nginx" is no class that is served`, false},
 		"protocol": {
 			"Gateway", "{gatewayClassName: istio, listeners: [{name: a, port: 53, protocol: UDP}]}",
 			`spec.listeners[0].protocol: "UDP" is none of HTTP, HTTPS, TLS and TCP: this listener is not served`, false,

@@ -22,6 +22,10 @@ func (d *derivation) routes() {
 	for _, kind := range kindsOfRoutes {
 		for _, o := range d.all(kind) {
 			bindings := d.bindings(o)
+			if spec := o.spec.(*routeSpec); len(spec.ParentRefs) == 0 || len(bindings) > 0 && len(spec.Rules) == 0 {
+				d.report(o, "spec", "parentRefs or rules are missing: nothing is made of this route")
+				continue
+			}
 			switch kind {
 			case "HTTPRoute", "GRPCRoute":
 				d.httpRoutes(o, bindings, m)
@@ -79,25 +83,18 @@ func (d *derivation) httpRules(o *object, inMesh bool) []*networking.HTTPRoute {
 	var routes []*networking.HTTPRoute
 	rules := o.spec.(*routeSpec).Rules
 	for i := range rules {
-		matches := make([]*match, 0, len(rules[i].Matches))
-		for n := range rules[i].Matches {
-			matches = append(matches, &rules[i].Matches[n])
-		}
-		if len(matches) == 0 {
-			matches = []*match{nil}
-		}
 		c := ruleConverter{d, o, indexed("spec.rules[%d]", i), inMesh}
 		route, ok := c.httpRule(&rules[i], i)
 		if !ok {
 			return nil
 		}
-		for n, m := range matches {
+		for n := range max(1, len(rules[i].Matches)) {
 			one := route
 			if n > 0 {
 				one = proto.CloneOf(route)
 			}
-			if m != nil {
-				condition, ok := c.match(m, n)
+			if len(rules[i].Matches) > 0 {
+				condition, ok := c.match(&rules[i].Matches[n], n)
 				if !ok {
 					return nil
 				}
