@@ -31,7 +31,8 @@ spec: {a: 1, a: 2}
 	require.Empty(t, docs[0].Errors)
 	require.Equal(t, "networking.k8s.io/v1", docs[0].Other.APIVersion)
 	require.JSONEq(t, `{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "a", "creationTimestamp":
-		"2020-01-01T00:00:00Z"}, "spec": {"flag": true, "number": 80, "s": "80", "list": [{"a": null}, {"a": null}]}}`, string(docs[0].Other.JSON))
+		"2020-01-01T00:00:00Z"}, "spec": {"flag": true, "number": 80, "s": "80", "list": [{"a": null},
+		{"a": null}]}}`, string(docs[0].Other.JSON))
 	require.Equal(t, Key{"Ingress", "default", "a"}, docs[0].Key)
 	require.Equal(t, "v1", docs[1].Other.APIVersion)
 	require.Nil(t, docs[2].Other)
