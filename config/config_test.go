@@ -281,10 +281,10 @@ configSources:
 			"configSources:\n- {address: 'fs:///a', quitDelay: 1s, xyzzy: 1}\n",
 			[]string{
 				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, " +
-					"defaultNamespace, derive, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, " +
-					"precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
-				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, derive, domainSuffix, emptyGrace, " +
-					"followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
+					"defaultNamespace, derive, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, " +
+					"partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, derive, domainSuffix, " +
+					"emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
 					"rescanInterval, transform, unknownFields, validation",
 			},
 		},
@@ -292,8 +292,8 @@ configSources:
 			"configSources:\n- {address: 'fs:///a', quietDelay: 1ns, subscribedResources: []}\n- {address: 'fs:///b', maxFileBytes: 1.5}\n",
 			[]string{
 				"t.yaml:2:36: configSources[0].quietDelay: want at least 1ms, got 1ns",
-				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, derive, " +
-					"domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, " +
+				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, " +
+					"derive, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, " +
 					"quietDelay, required, rescanInterval, transform, unknownFields, validation",
 				"t.yaml:3:38: configSources[1].maxFileBytes: want a whole number, got 1.5",
 			},

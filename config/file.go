@@ -77,7 +77,7 @@ func (s *File) reading() any {
 	made := struct {
 		Documents
 		Derive *Derive `json:",omitempty"`
-	}{Documents: reading(s.Documents, s.Documents.withDefaults())}
+	}{Documents: reading(s.Documents, s.withDefaults())}
 	if s.Derive != nil {
 		d := reading(*s.Derive, nil)
 		made.Derive = &d

@@ -15,8 +15,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// Files of Gateway API and Ingress become routes that an Envoy of tributary follows, and one behind an istiod that has what was derived. Both
-// do the same.
+// Files of Gateway API and Ingress become routes that an Envoy of tributary follows, and one behind an istiod that has what was derived.
+// Both do the same.
 func TestGatewayAPI(t *testing.T) {
 	t.Parallel()
 	var mirrored atomic.Int64
@@ -39,9 +39,9 @@ func TestGatewayAPI(t *testing.T) {
 	dir := t.TempDir()
 	services := ""
 	for _, name := range []string{"one", "two", "mirror"} {
-		services += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: shop}\nspec: {hosts: "+
-			"[%[1]s.shop.svc.cluster.local], location: MESH_INTERNAL, resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], "+
-			"endpoints: [{address: 127.0.0.1, ports: {http: %d}}]}\n", name, serve(name))
+		services += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: shop}\nspec: "+
+			"{hosts: [%[1]s.shop.svc.cluster.local], location: MESH_INTERNAL, resolution: STATIC, ports: [{number: 80, name: http, "+
+			"protocol: HTTP}], endpoints: [{address: 127.0.0.1, ports: {http: %d}}]}\n", name, serve(name))
 	}
 	write(t, dir, "services.yaml", services)
 	write(t, dir, "gateway.yaml", fmt.Sprintf(edgeGateway, port))
@@ -57,7 +57,9 @@ func TestGatewayAPI(t *testing.T) {
 			require.NoError(t, err)
 			return got
 		}
-		get := func(path string, headers ...string) string { return ask("GET", "shop.example.com", path, headers...).body }
+		get := func(path string, headers ...string) string {
+			return ask("GET", "shop.example.com", path, headers...).body
+		}
 		envoy.WaitFor(t, 20*time.Second, func() error {
 			got, err := askEdge(t, port, "GET", "shop.example.com", "/exact")
 			if err == nil && got.body != "two /exact shop.example.com" {

@@ -127,8 +127,8 @@ It exits with 3 if something would not be served; with --strict also if there is
 	cmd.Flags().BoolVar(&flags.offline, "offline", false, "files that the configuration names and that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
 	cmd.Flags().BoolVar(&flags.connect, "connect", false, "read the sources that are no files, too: log in, and count what would be served")
-	cmd.Flags().BoolVar(&flags.derive, "derive", false, "make Istio's objects of Ingresses and objects of Gateway API in the files, as a source "+
-		"with derive: {} does")
+	cmd.Flags().BoolVar(&flags.derive, "derive", false, "make Istio's objects of Ingresses and objects of Gateway API in the files, as a "+
+		"source with derive: {} does")
 	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
 	cmd.Flags().StringVar(&flags.client, "for", "", "also warn of what has no effect on clients that tributary serves itself: envoy")
 	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "", "with --for envoy, the path of an Envoy's binary, which checks what Envoys "+

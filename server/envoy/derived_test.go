@@ -82,7 +82,10 @@ func TestRoutesOfGatewayAPIOfServices(t *testing.T) {
 	answer := func(name, namespace, host string) string {
 		return derived(name, namespace, "gateway", fmt.Sprintf(`{hosts: [%q], http: [{name: %s, directResponse: {status: 204}}]}`, host, name))
 	}
-	older := strings.Replace(answer("older", "shop", "a.example"), "shop,", `shop, creationTimestamp: "2020-01-01T00:00:00Z",`, 1)
+	since := func(year, object string) string {
+		return strings.Replace(object, "annotations:", `creationTimestamp: "`+year+`-01-01T00:00:00Z", annotations:`, 1)
+	}
+	older, consumer := since("2020", answer("older", "shop", "a.example")), since("2021", answer("consumer", "default", "a.example"))
 	got := func(n *corev3.Node, objects ...string) string {
 		t.Helper()
 		var all []string
@@ -97,8 +100,8 @@ func TestRoutesOfGatewayAPIOfServices(t *testing.T) {
 	in := func(namespace string) *corev3.Node { return node(namespace, "NONE", "") }
 	require.Equal(t, "producer", got(in("default"), answer("producer", "shop", "a.example")))
 	require.Equal(t, "default", got(in("default"), answer("elsewhere", "other", "a.example")))
-	require.Equal(t, "consumer", got(in("default"), older, answer("consumer", "default", "a.example")))
-	require.Equal(t, "older", got(in("nobodys"), older, answer("consumer", "default", "a.example")))
+	require.Equal(t, "consumer", got(in("default"), older, consumer))
+	require.Equal(t, "older", got(in("nobodys"), older, consumer))
 	require.Equal(t, "default", got(in("default"), answer("wild", "shop", "*.example")))
 	require.Equal(t, "default", got(in("default"), answer("unknown", "default", "b.example")))
 }

@@ -1,6 +1,6 @@
 // Package derive makes Istio's Gateways, VirtualServices and DestinationRules of objects of the Kubernetes Gateway API and of Ingresses, as
-// istiod 1.27.9 does (its pilot/pkg/config/kube/gateway and ingress). It is pure: what it knows is what was put into a Set. docs/gateway-api.md says what
-// becomes what, and where it differs from istiod.
+// istiod 1.27.9 does (its pilot/pkg/config/kube/gateway and ingress). It is pure: what it knows is what was put into a Set.
+// docs/gateway-api.md says what becomes what, and where it differs from istiod.
 package derive
 
 import (

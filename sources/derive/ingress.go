@@ -156,7 +156,8 @@ func (d *derivation) gatewayFor(o *object, spec *ingressSpec) *networking.Gatewa
 		})
 	}
 	g.Servers = append(g.Servers, &networking.Server{
-		Port: &networking.Port{Number: 80, Protocol: "HTTP", Name: fmt.Sprintf("http-80-ingress-%s-%s", o.Name, o.Namespace)}, Hosts: []string{"*"},
+		Port:  &networking.Port{Number: 80, Protocol: "HTTP", Name: fmt.Sprintf("http-80-ingress-%s-%s", o.Name, o.Namespace)},
+		Hosts: []string{"*"},
 	})
 	return g
 }

@@ -153,9 +153,11 @@ func TestIngressPaths(t *testing.T) {
 	path := func(path, pathType string) string {
 		return fmt.Sprintf("{path: %q, pathType: %s, backend: {service: {name: a, port: {number: 80}}}}", path, pathType)
 	}
-	made, _ := ingressesOf(t, derive.IngressOptions{}, ingress("i", "", "ingressClassName: istio, rules: [{http: {paths: ["+strings.Join([]string{
-		path("/", "Prefix"), path("/a", "Prefix"), path("/a", "Exact"), path("/long.*", "ImplementationSpecific"), path("/long", "ImplementationSpecific"),
-	}, ", ")+"]}}]"))
+	const specific = "ImplementationSpecific"
+	all := strings.Join([]string{
+		path("/", "Prefix"), path("/a", "Prefix"), path("/a", "Exact"), path("/long.*", specific), path("/long", specific),
+	}, ", ")
+	made, _ := ingressesOf(t, derive.IngressOptions{}, ingress("i", "", "ingressClassName: istio, rules: [{http: {paths: ["+all+"]}}]"))
 	spec, err := made[1].Spec()
 	require.NoError(t, err)
 	var got []string

@@ -65,8 +65,9 @@ spec: {gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTT
 `)
 	l.write("routes/a.yaml", entry("x", "x.example.com"), strings.NewReplacer(`group: "", kind: Service, name: a`, "name: edge").
 		Replace(route("a", "a1")), outOfReach)
-	l.write("ingress.json", `{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}, "spec": {"ingressClassName": `+
-		`"istio", "rules": [{"host": "i.example", "http": {"paths": [{"path": "/", "backend": {"service": {"name": "i", "port": {"number": 80}}}}]}}]}}`)
+	l.write("ingress.json", `{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}, "spec": {`+
+		`"ingressClassName": "istio", "rules": [{"host": "i.example", "http": {"paths": [{"path": "/", "backend": {"service": `+
+		`{"name": "i", "port": {"number": 80}}}}]}}]}}`)
 	l.startWith(deriving)
 	l.await("it is synced", l.table.Synced)
 	places := make(map[string]string)
