@@ -419,12 +419,12 @@ func (c *change) share() {
 		inbound := c.isInbound(name)
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
-			if c.note("listener "+name, nil, nil); !inbound {
-				remove(c.commits, c.listeners, name)
-			}
+			remove(c.commits, c.listeners, name)
+			c.note("listener "+name, nil, nil)
 			continue
 		}
 		if inbound {
+			remove(c.commits, c.listeners, name)
 			c.note("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)), nil)
 			continue
 		}
