@@ -39,23 +39,24 @@ type sink struct {
 	validate func(*resource.Resource) (warnings resource.Errors, err error)
 	happened func(event, text string)
 
-	mu         sync.Mutex
-	judge      judge
-	ledger     *ledger
-	health     Health
-	since      time.Time     // of health.State
-	synced     bool          // by the source itself
-	partial    bool          // see Spec.Partial
-	allInvalid bool          // it was read as a whole, but is not synced, since no object is valid
-	read       chan struct{} // closed when synced turns true
-	restored   *Restored
-	unread     map[string]string                    // see Doubter; never modified
-	note       []byte                               // of the source, for its next run
-	remember   func(note []byte)                    // keeps it on disk; nil if nothing does
-	setPrint   func(group string, p lastgood.Print) // the same of prints
-	left       map[string][]LeftOut                 // by group
-	leftOut    int                                  // all of them
-	publishes  int
+	mu            sync.Mutex
+	judge         judge
+	ledger        *ledger
+	health        Health
+	since         time.Time     // of health.State
+	synced        bool          // by the source itself
+	partial       bool          // see Spec.Partial
+	allInvalid    bool          // it was read as a whole, but is not synced, since no object is valid
+	read          chan struct{} // closed when synced turns true
+	restored      *Restored
+	unread        map[string]string                    // see Doubter; never modified
+	note          []byte                               // of the source, for its next run
+	remember      func(note []byte)                    // keeps it on disk; nil if nothing does
+	setPrint      func(group string, p lastgood.Print) // the same of prints
+	left          map[string][]LeftOut                 // by group
+	leftOut       int                                  // all of them
+	invalidBefore []resource.Key                       // see invalid
+	publishes     int
 }
 
 // newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
@@ -361,7 +362,8 @@ func each[T any](s *sink, list []T, what string, log func(T)) {
 	}
 }
 
-// invalid returns the objects in quarantine of which no valid version is served.
+// invalid returns the objects in quarantine of which no valid version is served, and while the guard holds a loss, those that it returned
+// before and that have gone: they may be part of the loss.
 func (s *sink) invalid() (keys []resource.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -370,7 +372,16 @@ func (s *sink) invalid() (keys []resource.Key) {
 			keys = append(keys, q.Key())
 		}
 	}
-	return keys
+	if held, _, _ := s.guard.Counts(); held > 0 {
+		served := s.guard.Snapshot()
+		for _, key := range s.invalidBefore {
+			if served.Get(key) == nil && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	s.invalidBefore = keys
+	return slices.Clone(keys)
 }
 
 // subject names what is quarantined.

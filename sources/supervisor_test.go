@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -321,6 +322,25 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 	require.ErrorIs(t, s.Add(Spec{Name: "late"}), ErrStopped)
 	require.ErrorIs(t, s.Reconfigure(nil), ErrStopped)
 	require.Error(t, s.Run(ctx), "once only")
+}
+
+// TestInvalidObjectsAreHeld has everything go at once: the guard holds it, and with it that an object was invalid.
+func TestInvalidObjectsAreHeld(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		table := new(memstore.Table)
+		sinks := make(chan Sink, 1)
+		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: handing(sinks)}))
+		sink := <-sinks
+		policy := keyed("never-valid")
+		_ = replace(sink, "g", many("g", 20), broken("g", policy).Rejects...)
+		require.Equal(t, []resource.Key{policy}, s.Invalid())
+		require.NoError(t, replace(sink, "g", nil))
+		require.Len(t, slices.Collect(table.Snapshot().All()), 20, "held")
+		require.Equal(t, []resource.Key{policy}, s.Invalid())
+		require.Equal(t, []resource.Key{policy}, s.Invalid(), "still")
+		require.NoError(t, replace(sink, "g", many("g", 20)))
+		require.Empty(t, s.Invalid(), "it went by itself")
+	})
 }
 
 func TestInvalidResourcesAreQuarantined(t *testing.T) {
