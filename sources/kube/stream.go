@@ -2,6 +2,7 @@ package kube
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -97,15 +98,17 @@ func (s *stream) path(version string) string {
 // missingKind reports whether the server has no such kind. run.mu is held.
 func (s *stream) missingKind() bool { return s.looked && s.version == "" }
 
-// settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. run.mu is held.
+// settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. A server that fails may do so for
+// ever, as with a webhook that converts objects and is down. run.mu is held.
 func (s *stream) settled() bool {
-	return s.read || s.missingKind() || isStatus(s.err, http.StatusForbidden)
+	failed, ok := errors.AsType[*statusError](s.err)
+	return s.read || s.missingKind() || ok && (failed.code == http.StatusForbidden || failed.code >= http.StatusInternalServerError)
 }
 
 // known reports whether all that the server has of it is. If it is optional, one that may not be read and never was has nothing; otherwise
 // what was made of it stays as it was. run.mu is held.
 func (s *stream) known(now time.Time, optional bool) bool {
-	never := optional && s.seen == 0 && s.settled()
+	never := optional && s.seen == 0 && isStatus(s.err, http.StatusForbidden)
 	return (s.read || s.missingKind() || never) && !now.Before(s.unsure)
 }
 
