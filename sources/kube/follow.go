@@ -108,12 +108,12 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 	return nil
 }
 
-// well notes that the server answers as it should. If it did not before, streams that wait to try again do so
-// now. run.mu is held.
+// well notes that the server answers as it should. If it did not before, all that waits to try again does so now. run.mu is held.
 func (f *follower) well() {
 	f.failures = 0
 	if f.err != nil {
 		f.err = nil
+		f.relook(false)
 		for _, s := range f.streams {
 			if status, said := errors.AsType[*statusError](s.err); s.err != nil && (!said || status.wait == 0) {
 				s.tell() // but those whom the server has told how long to wait
@@ -210,7 +210,9 @@ func (f *follower) take(e event) error {
 
 // pause notes an error and waits. One connection that ends, or one watch that expires, is no news.
 func (f *follower) pause(ctx context.Context, err error) {
-	f.failures++
+	if f.failures++; f.failures > 1 {
+		f.listed = false // it was away: if it is restored and already ahead of what was seen, only a list shows that
+	}
 	status, said := errors.AsType[*statusError](err)
 	wait := f.retry.NextBackOff()
 	if said {
