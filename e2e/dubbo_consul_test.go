@@ -217,9 +217,9 @@ func portOf(at string) string {
 	return port
 }
 
-// unlessExpired returns err, unless the catalog knows that the TTL of an instance of a service at one of these ports is over. A restarted agent
-// begins with the whole TTL; a provider that does not say again that it lives, or too late on a busy machine, is lost then, which the catalog
-// learns at once if it had not heard of the check since the restart, and minutes later if it had.
+// unlessExpired returns err, unless the catalog knows that the TTL of an instance of a service at one of these ports is over. A restarted
+// agent begins with the whole TTL. A provider that does not say again that it lives, or too late on a busy machine, is lost then, which the
+// catalog learns at once if it had not heard of the check since the restart, and minutes later if it had.
 func unlessExpired(err error, consul *fixture.Consul, service string, ports ...string) error {
 	if err == nil {
 		return nil
