@@ -138,7 +138,7 @@ func TestAGrantThatIsNotUnderstood(t *testing.T) {
 	put(t, s, v1, "HTTPRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], "+
 		"rules: [{backendRefs: [{name: ledger, namespace: bank, port: 80}]}]}")
 	put(t, s, v1, "ReferenceGrant", "bank/g",
-		"{from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: shop}], to: [{group: '', kind: Service, nmae: web}]}")
+		"{from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: shop}], to: [{group: '', kind: Service, called: web}]}")
 	require.Equal(t, "internal.cluster.local", virtualService(t, s, "shop/").GetHttp()[0].GetRoute()[0].GetDestination().GetHost())
 }
 
