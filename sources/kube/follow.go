@@ -15,6 +15,9 @@ import (
 // maxRetry bounds the time between two attempts.
 const maxRetry = 10 * time.Second
 
+// patience is how often in a row a server fails to read a kind before the others go on without it.
+const patience = 5
+
 // maxWait bounds what a server may ask for with Retry-After.
 const maxWait = 5 * time.Minute
 
@@ -227,6 +230,7 @@ func (f *follower) pause(ctx context.Context, err error) {
 	if said && !isExpired(err) || f.failures > 1 {
 		f.mu.Lock()
 		f.err = err
+		f.broken = said && status.code >= http.StatusInternalServerError && f.failures >= patience
 		f.mu.Unlock()
 		f.wakeup.Notify()
 	}

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -55,6 +54,7 @@ type stream struct {
 	read     bool      // it was listed in this run
 	unsure   time.Time // until then, what was listed first in this run may lack something that is held
 	err      error     // of the last attempt; nil if it was well
+	broken   bool      // the server failed to read it several times in a row
 }
 
 func newStream(k *kind, namespace string) *stream {
@@ -99,10 +99,10 @@ func (s *stream) path(version string) string {
 func (s *stream) missingKind() bool { return s.looked && s.version == "" }
 
 // settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. A server that fails may do so for
-// ever, as with a webhook that converts objects and is down. run.mu is held.
+// ever, as with a webhook that converts objects and is down. Policies are waited for all the same: without them, all may pass. run.mu is
+// held.
 func (s *stream) settled() bool {
-	failed, ok := errors.AsType[*statusError](s.err)
-	return s.read || s.missingKind() || ok && (failed.code == http.StatusForbidden || failed.code >= http.StatusInternalServerError)
+	return s.read || s.missingKind() || isStatus(s.err, http.StatusForbidden) || s.broken && s.group != "security.istio.io"
 }
 
 // known reports whether all that the server has of it is. If it is optional, one that may not be read and never was has nothing; otherwise
