@@ -376,8 +376,8 @@ func (c *XDS) Stay(ctx context.Context, hold time.Duration, answered func()) (st
 	cfg := c.objects(adsc.Subscription{TypeURL: quiet, Handler: func(context.Context, *adsc.Response) error {
 		if since.IsZero() && over.Stop() {
 			since = time.Now()
+			answered() // while the stream stands, however short the hold
 			over = time.AfterFunc(hold, func() { cancel(errAnswered) })
-			answered()
 		}
 		return nil
 	}})
