@@ -193,7 +193,7 @@ func (o *policyOracle) judge(drain map[string]time.Duration) verdict {
 		v.kept += len(answers) - 1
 		if why, at := o.unexplained(answers, drain[answers[0].target]); why != "" {
 			a := answers[at]
-			told := o.tell(a, why)
+			told := o.tell(a, why) + "\n  " + runs(answers, a.started)
 			if a.status == http.StatusOK {
 				v.passedWrongly = append(v.passedWrongly, told)
 			} else {
@@ -261,6 +261,20 @@ func nameOf(v *version) string {
 		names = append(names, r.name)
 	}
 	return strings.Join(names, " or ")
+}
+
+// runs lists the answers of a connection, with how many in a row had the same status, and when the first and the last of them came.
+func runs(answers []outcome, since time.Time) string {
+	var all []string
+	for i := 0; i < len(answers); {
+		n := i
+		for n < len(answers) && answers[n].status == answers[i].status {
+			n++
+		}
+		all = append(all, fmt.Sprintf("%d × %d %v..%v", n-i, answers[i].status, answers[i].started.Sub(since), answers[n-1].ended.Sub(since)))
+		i = n
+	}
+	return strings.Join(all[:min(len(all), 20)], ", ")
 }
 
 // tell describes an answer and what happened around it.
