@@ -351,10 +351,6 @@ func (s *saboteur) settle() {
 // expect waits until new connections show what must be in force.
 func (s *saboteur) expect() {
 	s.t.Helper()
-	if s.spire.Agent.Ended() { // as a service manager does, since it ends if it meets an authority that it does not know yet
-		s.t.Log("  SPIRE's agent had ended itself")
-		s.spire.Agent.Restart(s.t)
-	}
 	began := time.Now()
 	fixture.WaitFor(s.t, 30*time.Second, func() error {
 		for target, clients := range s.probing {
@@ -379,6 +375,10 @@ func (s *saboteur) expect() {
 // load waits for some more answers.
 func (s *saboteur) load() {
 	s.t.Helper()
+	if s.spire.Agent.Ended() { // as a service manager does, since it ends if it meets an authority that it does not know yet
+		s.t.Log("  SPIRE's agent had ended itself")
+		s.spire.Agent.Restart(s.t)
+	}
 	until := s.n.Load() + 300
 	fixture.WaitFor(s.t, 20*time.Second, func() error {
 		if n := s.n.Load(); n < until {
