@@ -174,7 +174,8 @@ func (l *ledger) restoreLastGood(key resource.Key, was keyState, may suspects, n
 	if by == nil {
 		return
 	}
-	if sure && was.restored && l.incomplete && slices.Contains(resource.SecurityKinds, key.Kind) {
+	left := was.restored || was.held != nil // by an earlier run, or it may be
+	if sure && left && l.incomplete && slices.Contains(resource.SecurityKinds, key.Kind) {
 		return // a version before the last good one may let pass what that denies
 	}
 	if !sure {

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -289,6 +291,54 @@ func TestDamagedMemoryAndAnInvalidPolicy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDamagedMemoryOfPoliciesThatWereHeld damages the state at random, after policies were gone, held and back in a newer version. An older
+// one is never in force.
+func TestDamagedMemoryOfPoliciesThatWereHeld(t *testing.T) {
+	policy := func(name, content string) *resource.Resource {
+		key := keyed(name)
+		key.Kind = resource.AuthorizationPolicy
+		return resource.FromBody(resource.Meta{Key: key, Origin: resource.Origin{Place: name}}, []byte(content))
+	}
+	names := []string{"p", "q", "r"}
+	all := func(content string) groups {
+		groups := groups{"h": many("h", 2)}
+		for _, name := range names {
+			groups[name] = []*resource.Resource{policy(name, content)}
+		}
+		return groups
+	}
+	lost := 0
+	for seed := range uint64(30) {
+		rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			lifetime(t, dir, Options{}, whole(all("older")), func(*Supervisor, *memstore.Table) {})
+			lifetime(t, dir, Options{}, whole(groups{"h": many("h", 2)}), func(s *Supervisor, _ *memstore.Table) {
+				require.NotNil(t, s.Status()[0].Held)
+			})
+			lifetime(t, dir, Options{}, whole(all("newer")), func(*Supervisor, *memstore.Table) {})
+			file := filepath.Join(dir, "sources", "a.db")
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for range 1 + rnd.IntN(8) {
+				text[rnd.IntN(len(text))] ^= byte(1 + rnd.IntN(255))
+			}
+			require.NoError(t, os.WriteFile(file, text, 0o600))
+			now := all("newest")
+			now["p"] = nil
+			lifetime(t, dir, Options{}, whole(now, broken("p", policy("p", "").Key()).Rejects...), func(s *Supervisor, table *memstore.Table) {
+				invalid := slices.Contains(s.Invalid(), policy("p", "").Key())
+				if invalid {
+					lost++
+				}
+				served := table.Snapshot().Get(policy("p", "").Key())
+				require.True(t, invalid || served != nil && string(served.Body()) == "newer", "seed %d: an older policy is in force", seed)
+			})
+		})
+	}
+	require.Positive(t, lost)
 }
 
 // TestStateThatCannotBeWritten has nothing to write to for a while: all is served, and that a restart would serve less is shown.
