@@ -314,13 +314,10 @@ func (s *Supervisor) list() []*runner {
 	return slices.Clone(s.runners)
 }
 
-// Invalid returns the objects that are in quarantine and of which no source has a valid version, in order.
+// Invalid returns the objects that are in quarantine and of which no valid version is served, in order.
 func (s *Supervisor) Invalid() (keys []resource.Key) {
-	all := s.list()
-	for _, r := range all {
-		keys = append(keys, slices.DeleteFunc(r.sink.invalid(), func(key resource.Key) bool {
-			return slices.ContainsFunc(all, func(other *runner) bool { return other != r && other.sink.guard.Snapshot().Get(key) != nil })
-		})...)
+	for _, r := range s.list() {
+		keys = append(keys, r.sink.invalid()...)
 	}
 	slices.SortFunc(keys, resource.Key.Compare)
 	return slices.Compact(keys)

@@ -35,7 +35,7 @@ type Options struct {
 	// WarnUnenforced lets traffic pass although a security object cannot be enforced on it, and only warns. It lets clients send plaintext
 	// where ISTIO_MUTUAL is wanted.
 	WarnUnenforced bool
-	// Invalid returns the security objects that are invalid at a source, and of which no source has a valid version, in order. See Recheck. None if nil.
+	// Invalid returns the security objects of which a source has no valid version, in order. See Recheck. None if nil.
 	Invalid func() []resource.Key
 }
 
@@ -203,7 +203,7 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, synced boo
 	invalid := c.opts.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	invalid = c.lingering(invalid, snap)
+	invalid = c.lingering(invalid)
 	since := snap.Since(c.last.Revision())
 	scopes := c.set(keys, snap, invalid)
 	for _, s := range scopes {

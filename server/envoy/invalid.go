@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"tributary/memstore"
 	"tributary/resource"
 )
 
@@ -21,29 +20,25 @@ func (c *Catalog) checkInvalid() []*scope {
 	invalid := c.opts.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.set(nil, c.last, c.lingering(invalid, c.last))
+	return c.set(nil, c.last, c.lingering(invalid))
 }
 
 // lingerTime is how long objects that are no longer said to be invalid count as such: the change that has them may be under way.
 const lingerTime = time.Second
 
-// lingering adds to invalid objects those that were until now, for a while, or until snap has what the view has of them; c.mu is held.
-func (c *Catalog) lingering(all []resource.Key, snap memstore.Snapshot) []resource.Key {
+// lingering adds to invalid objects those that were until now, for a while; c.mu is held.
+func (c *Catalog) lingering(all []resource.Key) []resource.Key {
 	now, view, ended := time.Now(), c.view.Snapshot(), make(map[resource.Key]time.Time)
 	for _, key := range c.mesh.Invalid {
 		if _, undecodable := c.undecodable[key]; undecodable || slices.Contains(all, key) {
 			continue
-		}
-		next := view.Get(key)
-		if next != nil && next == snap.Get(key) {
-			continue // it is here
 		}
 		since, known := c.ended[key]
 		if !known {
 			since = now
 			time.AfterFunc(lingerTime, c.Recheck)
 		}
-		if now.Sub(since) < lingerTime || next != nil {
+		if now.Sub(since) < lingerTime || view.Get(key) != nil {
 			all, ended[key] = append(slices.Clip(all), key), since
 		}
 	}
@@ -53,7 +48,7 @@ func (c *Catalog) lingering(all []resource.Key, snap memstore.Snapshot) []resour
 
 // setInvalid sets the security objects of which no version is valid; c.mu is held.
 func (c *Catalog) setInvalid(all []resource.Key, touched map[string]struct{}) {
-	all = slices.Clone(all)
+	all = slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool { return c.last.Get(key) != nil }) // another source has it
 	for key := range c.undecodable {
 		if slices.Contains(resource.SecurityKinds, key.Kind) {
 			all = append(all, key)

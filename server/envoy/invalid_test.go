@@ -68,7 +68,6 @@ func testInvalidSecurityObjectsDeny(t *testing.T) {
 		require.False(t, refusing("default"), "it is of another namespace")
 		require.Equal(t, 1, strings.Count(log.String(), "shop/deny"), log.String())
 
-		invalid = nil
 		table.Apply(decoded(t, "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: deny, namespace: shop}\n"+
 			"spec: {action: AUDIT}\n"), nil)
 		c.update(nil, table.Snapshot(), false, true)
