@@ -81,15 +81,16 @@ func newLedger(by held) *ledger {
 
 // change is what a call did to the winners: what a store must do to follow.
 type change struct {
-	puts    []*resource.Resource
-	deletes []resource.Key
+	puts      []*resource.Resource
+	deletes   []resource.Key
+	withdrawn []resource.Key // deletes that nothing may hold
 
 	quarantined []Quarantined // newly, or for another reason than before
 	recovered   []Quarantined // no longer
 	warnings    []string      // new ones
 	conflicts   []Conflict    // new ones
 
-	served []memstore.Change // what became of puts and deletes, behind the guard
+	served []memstore.Change // what became of these, behind the guard
 }
 
 // touched remembers how the keys that a call is about stood before it, in the order in which they were touched.
@@ -134,13 +135,19 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 	names := make(sameNameIndex)
 	for _, key := range before.keys {
 		was := before.was[key]
+		older := false
 		if _, ok := l.winners[key]; !ok {
-			l.restoreLastGood(key, was, may, names)
+			older = l.restoreLastGood(key, was, may, names)
+		}
+		if older {
+			c.withdrawn = append(c.withdrawn, key)
 		}
 		w, ok := l.winners[key]
 		switch {
 		case !ok && was.winner != nil:
-			c.deletes = append(c.deletes, key)
+			if !older {
+				c.deletes = append(c.deletes, key)
+			}
 			if l.counts[key.Kind]--; l.counts[key.Kind] == 0 {
 				delete(l.counts, key.Kind)
 			}

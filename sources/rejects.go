@@ -164,19 +164,20 @@ func (l *ledger) noteHeld(group string, before *touched) {
 	}
 }
 
-// restoreLastGood serves the last good version of a key that no group has any longer, if a reject may be a new version of it.
-func (l *ledger) restoreLastGood(key resource.Key, was keyState, may suspects, now sameNameIndex) {
+// restoreLastGood serves the last good version of a key that no group has any longer, if a reject may be a new version of it. It reports
+// whether what is served may be older than the last good version, and let pass what that denies.
+func (l *ledger) restoreLastGood(key resource.Key, was keyState, may suspects, now sameNameIndex) (older bool) {
 	r := cmp.Or(was.winner, was.held)
 	if r == nil {
-		return
+		return false
 	}
 	by, sure := l.replacementFor(key, was, may, now)
 	if by == nil {
-		return
+		return false
 	}
 	left := was.restored || was.held != nil // by an earlier run, or it may be
 	if sure && left && l.incomplete && slices.Contains(resource.SecurityKinds, key.Kind) {
-		return // a version before the last good one may let pass what that denies
+		return true
 	}
 	if !sure {
 		l.unsure++
@@ -192,6 +193,7 @@ func (l *ledger) restoreLastGood(key resource.Key, was keyState, may suspects, n
 	// What a restart had it forget it knows again: a reject in another namespace is why it stands, and is still there the next time.
 	moved := was.outdated || was.restored && !sure && by.rejects.relatives[relative(key)]
 	l.winners[key] = candidate{group: by, resource: r, kept: true, moved: moved}
+	return false
 }
 
 // replacementFor returns the group with a reject that is a new version of key, and whether that is sure; nil if there is none. Other

@@ -327,15 +327,24 @@ func TestDamagedMemoryOfPoliciesThatWereHeld(t *testing.T) {
 			}
 			require.NoError(t, os.WriteFile(file, text, 0o600))
 			now := all("newest")
-			now["p"] = nil
-			lifetime(t, dir, Options{}, whole(now, broken("p", policy("p", "").Key()).Rejects...), func(s *Supervisor, table *memstore.Table) {
-				invalid := slices.Contains(s.Invalid(), policy("p", "").Key())
-				if invalid {
-					lost++
+			var rejects []Reject
+			for _, name := range names[:1+seed%2*2] { // one, or as many as the guard holds
+				now[name] = nil
+				rejects = append(rejects, broken(name, policy(name, "").Key()).Rejects...)
+			}
+			check := func(s *Supervisor, table *memstore.Table) {
+				for _, reject := range rejects {
+					invalid, served := slices.Contains(s.Invalid(), reject.Key), table.Snapshot().Get(reject.Key)
+					require.Equal(t, invalid, served == nil, "seed %d", seed)
+					require.True(t, invalid || string(served.Body()) == "newer", "seed %d: an older policy is in force", seed)
+					if invalid {
+						lost++
+					}
 				}
-				served := table.Snapshot().Get(policy("p", "").Key())
-				require.True(t, invalid || served != nil && string(served.Body()) == "newer", "seed %d: an older policy is in force", seed)
-			})
+			}
+			lifetime(t, dir, Options{}, whole(now, rejects...), check)
+			lifetime(t, dir, Options{}, run(unreachable), func(*Supervisor, *memstore.Table) {})
+			lifetime(t, dir, Options{}, whole(now, rejects...), check)
 		})
 	}
 	require.Positive(t, lost)

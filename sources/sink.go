@@ -321,6 +321,9 @@ func (s *sink) commit(contents []admitted) change {
 			c.served = changes
 		}
 	}
+	if len(c.withdrawn) > 0 {
+		c.served = append(c.served, s.guard.Withdraw(c.withdrawn)...)
+	}
 	if s.setPrint != nil {
 		for _, content := range contents { // after the table: prints of what is not there yet would be of no use
 			s.setPrint(content.Group, content.print)

@@ -119,6 +119,21 @@ func (g *Guard) apply(puts []*resource.Resource, deletes []resource.Key, explain
 			}
 		}
 	}
+	return g.follow(losses, before, puts, deletes, now)
+}
+
+// Withdraw removes objects that may not be served any longer, also those that are held.
+func (g *Guard) Withdraw(keys []resource.Key) []memstore.Change {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	changes, _ := g.follow(nil, g.table.Snapshot(), nil, keys, g.now())
+	return changes
+}
+
+// follow has the table follow what the hold leaves of a call, and the hold take up losses. The caller holds mu.
+func (g *Guard) follow(losses []loss, before memstore.Snapshot, puts []*resource.Resource, deletes []resource.Key, now time.Time) (
+	[]memstore.Change, memstore.Snapshot,
+) {
 	if g.hold == nil {
 		return g.commit(puts, deletes, now)
 	}
