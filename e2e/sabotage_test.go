@@ -375,7 +375,7 @@ func (s *saboteur) expect() {
 // load waits for some more answers.
 func (s *saboteur) load() {
 	s.t.Helper()
-	if s.spire.Agent.Ended() { // as a service manager does, since it ends if it meets an authority that it does not know yet
+	if s.spire.Agent.Ended() { // as a service manager does
 		s.t.Log("  SPIRE's agent had ended itself")
 		s.spire.Agent.Restart(s.t)
 	}
