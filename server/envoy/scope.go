@@ -181,6 +181,9 @@ func (s *scope) listStale(m *index.Mesh, translated map[string]*translate.Transl
 	for host := range translated {
 		s.stale[host] = struct{}{}
 	}
+	for unit := range s.variants { // one may be about to be translated for the first time
+		s.stale[unit] = struct{}{}
+	}
 }
 
 // awaitUpdate waits for an update of the collections that is under way.

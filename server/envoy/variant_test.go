@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"tributary/resource"
 	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
@@ -98,5 +100,35 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 	for one := range s.c.following {
 		require.Len(t, one.variants, model.MaxVariantsOfHost)
 		require.Equal(t, int64(model.MaxVariantsOfHost), one.users.Load(), "the one that is refused has left")
+	}
+}
+
+// A client that comes while most services go has its inbound listeners.
+func TestAClientComesWhileMostServicesGo(t *testing.T) {
+	passing := services(t, 300, "10.0.9.1")
+	s := newSteps(Options{}, append(decoded(t, serviceAt("one", 80, "{address: 10.0.0.1}")+serviceAt("two", 90, "{address: 10.0.0.2}")),
+		passing...)...)
+	var keys []resource.Key
+	for _, r := range passing {
+		keys = append(keys, r.Key())
+	}
+	_, release, err := s.c.Collection(t.Context(), at("10.0.0.1", node("shop", "REDIRECT", "")), xds.ListenerURL)
+	require.NoError(t, err)
+	defer release()
+	p := model.ProfileOf(at("10.0.0.2", node("shop", "REDIRECT", "")))
+	defer s.c.narrow(&p, at("10.0.0.2", node("shop", "REDIRECT", "")), nil)()
+	var changes sync.WaitGroup
+	for one := range s.c.following {
+		v := newVariant(one, p)
+		before := s.c.seen().Revision()
+		ctx := &hooked{Context: t.Context(), hook: func() {
+			changes.Go(func() { s.apply(nil, keys...) })
+			for s.c.seen().Revision() == before {
+			}
+		}}
+		require.NoError(t, s.c.makeVariant(ctx, v))
+		changes.Wait()
+		require.Negative(t, ctx.calls)
+		require.NotNil(t, v.listeners.Get("virtualInbound"))
 	}
 }
