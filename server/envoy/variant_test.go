@@ -132,3 +132,30 @@ func TestAClientComesWhileMostServicesGo(t *testing.T) {
 		require.NotNil(t, v.listeners.Get("virtualInbound"))
 	}
 }
+
+// The rules of a policy are translated once, and not for each set of ports: clients may make up a thousand.
+func TestAPolicyIsTranslatedOnce(t *testing.T) {
+	const variants = 20
+	policy := func(action string, rules int) []*resource.Resource {
+		return decoded(t, "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop}\n"+
+			"spec:\n  action: "+action+"\n  rules:\n"+strings.Repeat("  - {to: [{operation: {paths: [/x, /y]}}]}\n", rules))
+	}
+	ofRules := func(clients int) float64 {
+		var text strings.Builder
+		for i := range variants {
+			text.WriteString(serviceAt(fmt.Sprint("s", i), 80+i, fmt.Sprintf("{address: 10.0.0.%d}", i)))
+		}
+		s := newSteps(Options{}, decoded(t, text.String())...)
+		for i := range clients {
+			_, release, err := s.c.Collection(t.Context(), at(fmt.Sprint("10.0.0.", i), node("shop", "REDIRECT", "")), xds.ListenerURL)
+			require.NoError(t, err)
+			defer release()
+		}
+		allocated := func(rules int) float64 {
+			deny, allow := policy("DENY", rules), policy("ALLOW", rules)
+			return testing.AllocsPerRun(1, func() { s.apply(deny); s.apply(allow) })
+		}
+		return allocated(201) - allocated(1)
+	}
+	require.Less(t, ofRules(variants), 3*ofRules(1))
+}
