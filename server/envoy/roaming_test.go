@@ -144,13 +144,16 @@ func TestClientsThatRoam(t *testing.T) {
 	require.NoError(t, err)
 	for seed := range seeds {
 		kinds := []resource.Kind{
-			resource.ServiceEntry, resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadEntry, resource.PeerAuthentication,
-			resource.AuthorizationPolicy, resource.Sidecar, resource.DestinationRule, resource.EnvoyFilter, resource.RequestAuthentication,
-			resource.MeshConfig, resource.Telemetry, resource.WasmPlugin,
+			resource.ServiceEntry, resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.DestinationRule,
+			resource.AuthorizationPolicy,
+		}
+		if seed%2 == 1 {
+			kinds = append(kinds, resource.PeerAuthentication, resource.Sidecar, resource.EnvoyFilter, resource.RequestAuthentication,
+				resource.MeshConfig, resource.Telemetry, resource.WasmPlugin)
 		}
 		h := envoytest.New(seed, kinds...)
 		r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // a test's
-		debounce := xds.Debounce{Quiet: time.Duration(seed%2) * 2 * time.Millisecond, Max: 10 * time.Millisecond}
+		debounce := xds.Debounce{Quiet: time.Duration(seed%3) * 2 * time.Millisecond, Max: 10 * time.Millisecond}
 		s := serveBy(t, xds.Options{AckTimeout: 100 * time.Millisecond}, Options{Debounce: debounce})
 		conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		require.NoError(t, err)
