@@ -329,7 +329,10 @@ func (c *Catalog) translate(host string, s *scope) *translate.Translation {
 	if v := s.variants[host]; v != nil {
 		host, p.Inbound = model.InboundUnit, v.inbound
 	}
-	v := c.mesh.View(host, p, s.sidecar)
+	if host == model.InboundUnit && s.secured == nil {
+		s.secured = c.mesh.Security(p, s.sidecar)
+	}
+	v := c.mesh.View(host, p, s.sidecar, s.secured)
 	if v == nil {
 		return nil
 	}

@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -82,4 +83,37 @@ func BenchmarkAnEndpointChanges(b *testing.B) {
 			b.ReportMetric(float64(len(s.c.following)), "profiles")
 		})
 	}
+}
+
+// BenchmarkAPolicyChangesForManySets is a policy of 20 rules that changes, and an endpoint of a service that all clients serve, while there
+// are 1,000 clients with different sets of eight services.
+func BenchmarkAPolicyChangesForManySets(b *testing.B) {
+	const services, clients, of = 1000, 1000, 8
+	var text strings.Builder
+	address := func(i int) string { return fmt.Sprintf("10.0.%d.%d", i/250, i%250) }
+	for i := range services {
+		text.WriteString(serviceAt(fmt.Sprint("s", i), 80+i%50, "{address: "+address(i)+"}"))
+	}
+	s := newSteps(Options{}, decoded(b, text.String())...)
+	for i := range clients {
+		all := []string{address(0)}
+		for j := range of - 1 {
+			all = append(all, address(1+(i*7+j*i)%(services-1)))
+		}
+		n := withAddresses(strings.Join(all, ","), node("shop", "REDIRECT", ""))
+		_, release, err := s.c.Collection(context.Background(), n, xds.ListenerURL)
+		require.NoError(b, err)
+		b.Cleanup(release)
+	}
+	b.Run("policy", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			s.apply(decoded(b, "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop}\n"+
+				"spec:\n  action: DENY\n  rules:\n"+strings.Repeat(fmt.Sprintf("  - {to: [{operation: {paths: [/x/%d/*]}}]}\n", i), 20)))
+		}
+	})
+	b.Run("endpoint", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			s.apply(decoded(b, serviceAt("s0", 80, fmt.Sprintf("{address: %s}, {address: 10.9.0.%d}", address(0), i%2))))
+		}
+	})
 }

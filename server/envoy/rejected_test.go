@@ -41,13 +41,19 @@ func serve(t *testing.T, first ...*resource.Resource) *served {
 
 func serveWith(t *testing.T, opts Options, first ...*resource.Resource) *served {
 	t.Helper()
+	return serveBy(t, xds.Options{}, opts, first...)
+}
+
+func serveBy(t *testing.T, engineOpts xds.Options, opts Options, first ...*resource.Resource) *served {
+	t.Helper()
 	s := &served{T: t}
 	s.table.Apply(first, nil)
 	s.table.MarkSynced()
 	quiet := slog.New(slog.DiscardHandler)
 	opts.Log = quiet
 	s.catalog = New(&s.table, opts)
-	engine := xds.NewServer(s.catalog, xds.Options{Log: quiet})
+	engineOpts.Log = quiet
+	engine := xds.NewServer(s.catalog, engineOpts)
 	s.engine = engine
 	s.catalog.SetReview(engine.Review)
 	g := grpc.NewServer(engine.ServerOptions()...)

@@ -41,6 +41,9 @@ type scope struct {
 	observed   uint64           // the state of the mesh in which next.Observation was found out
 	onClusters *model.Extension // the part of next.Extension that patches clusters
 	extended   uint64           // the state of the mesh in which that was found out
+	// secured is what security objects ask of inbound listeners, in the state of the mesh; nil until asked for. To set it, hold Catalog.mu for
+	// reading, and catching.
+	secured *model.Security
 
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
@@ -135,6 +138,7 @@ func (s *scope) cost() int {
 
 // follow notes that the mesh has changed for some hosts. If the scope gets another Sidecar, all its hosts are stale.
 func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
+	s.secured = nil
 	only := m.SidecarFor(s.profile)
 	if only.Same(s.sidecar) {
 		only = s.sidecar
@@ -180,6 +184,9 @@ func (s *scope) listStale(m *index.Mesh, translated map[string]*translate.Transl
 	}
 	for host := range translated {
 		s.stale[host] = struct{}{}
+	}
+	for unit := range s.variants { // one may be about to be translated for the first time
+		s.stale[unit] = struct{}{}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"tributary/resource"
 	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
@@ -99,4 +101,61 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 		require.Len(t, one.variants, model.MaxVariantsOfHost)
 		require.Equal(t, int64(model.MaxVariantsOfHost), one.users.Load(), "the one that is refused has left")
 	}
+}
+
+// A client that comes while most services go has its inbound listeners.
+func TestAClientComesWhileMostServicesGo(t *testing.T) {
+	passing := services(t, 300, "10.0.9.1")
+	s := newSteps(Options{}, append(decoded(t, serviceAt("one", 80, "{address: 10.0.0.1}")+serviceAt("two", 90, "{address: 10.0.0.2}")),
+		passing...)...)
+	var keys []resource.Key
+	for _, r := range passing {
+		keys = append(keys, r.Key())
+	}
+	_, release, err := s.c.Collection(t.Context(), at("10.0.0.1", node("shop", "REDIRECT", "")), xds.ListenerURL)
+	require.NoError(t, err)
+	defer release()
+	p := model.ProfileOf(at("10.0.0.2", node("shop", "REDIRECT", "")))
+	defer s.c.narrow(&p, at("10.0.0.2", node("shop", "REDIRECT", "")), nil)()
+	var changes sync.WaitGroup
+	for one := range s.c.following {
+		v := newVariant(one, p)
+		before := s.c.seen().Revision()
+		ctx := &hooked{Context: t.Context(), hook: func() {
+			changes.Go(func() { s.apply(nil, keys...) })
+			for s.c.seen().Revision() == before {
+			}
+		}}
+		require.NoError(t, s.c.makeVariant(ctx, v))
+		changes.Wait()
+		require.Negative(t, ctx.calls)
+		require.NotNil(t, v.listeners.Get("virtualInbound"))
+	}
+}
+
+// The rules of a policy are translated once, and not for each set of ports: clients may make up a thousand.
+func TestAPolicyIsTranslatedOnce(t *testing.T) {
+	const variants = 20
+	policy := func(action string, rules int) []*resource.Resource {
+		return decoded(t, "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop}\n"+
+			"spec:\n  action: "+action+"\n  rules:\n"+strings.Repeat("  - {to: [{operation: {paths: [/x, /y]}}]}\n", rules))
+	}
+	ofRules := func(clients int) float64 {
+		var text strings.Builder
+		for i := range variants {
+			text.WriteString(serviceAt(fmt.Sprint("s", i), 80+i, fmt.Sprintf("{address: 10.0.0.%d}", i)))
+		}
+		s := newSteps(Options{}, decoded(t, text.String())...)
+		for i := range clients {
+			_, release, err := s.c.Collection(t.Context(), at(fmt.Sprint("10.0.0.", i), node("shop", "REDIRECT", "")), xds.ListenerURL)
+			require.NoError(t, err)
+			defer release()
+		}
+		allocated := func(rules int) float64 {
+			deny, allow := policy("DENY", rules), policy("ALLOW", rules)
+			return testing.AllocsPerRun(1, func() { s.apply(deny); s.apply(allow) })
+		}
+		return allocated(201) - allocated(1)
+	}
+	require.Less(t, ofRules(variants), 3*ofRules(1))
 }

@@ -186,7 +186,7 @@ func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) 
 // mayUse returns an error if a host may not use one more family. If the cost is unknown, only their number counts.
 func (s *Set[K, F]) mayUse(host string, estimate int) error {
 	inUse, cost, ofHost := 0, 0, 0
-	for key, m := range s.members {
+	for _, m := range s.members {
 		if m.users == 0 {
 			continue
 		}
@@ -195,7 +195,9 @@ func (s *Set[K, F]) mayUse(host string, estimate int) error {
 			m.cost = s.cost(m.family)
 		}
 		cost += m.cost
-		if s.hosts[host][key] > 0 {
+	}
+	for key := range s.hosts[host] { // to hash all keys would take long
+		if m := s.members[key]; m != nil && m.users > 0 {
 			ofHost += m.cost
 		}
 	}

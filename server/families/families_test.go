@@ -3,6 +3,7 @@ package families
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -307,4 +308,22 @@ func TestForget(t *testing.T) {
 	s.Forget("a")
 	require.Equal(t, []string{"a"}, *dropped)
 	require.False(t, s.Has("a"))
+}
+
+// BenchmarkANewFamily is a client that has a family made while 3,000 are in use, of which it may have one more.
+func BenchmarkANewFamily(b *testing.B) {
+	type key struct{ a, b string } // as large as a profile
+	s := New[key]("tastes", Limits{Max: 5000, MaxOfHost: 1000, MaxCostOfHost: 1_000_000}, func(*string) int { return 10 }, func(*string) {})
+	come := func(i int, host string) func() {
+		_, release, err := s.Acquire(b.Context(), key{strings.Repeat("l", 100), strings.Repeat("p", 300) + strconv.Itoa(i)}, host,
+			making(func() *string { return new(string) }))
+		require.NoError(b, err)
+		return release
+	}
+	for i := range 3000 {
+		b.Cleanup(come(i, strconv.Itoa(i/1000)))
+	}
+	for i := 0; b.Loop(); i++ {
+		come(3000+i, "honest")()
+	}
 }

@@ -78,11 +78,11 @@ func hasInbound(p model.Profile, only *SidecarRule) bool {
 }
 
 // inbound returns what comes to the workloads of the clients of a profile, or nil.
-func (m *Mesh) inbound(p model.Profile, only *SidecarRule) *model.View {
+func (m *Mesh) inbound(p model.Profile, only *SidecarRule, secured *model.Security) *model.View {
 	if !hasInbound(p, only) {
 		return nil
 	}
-	v := &model.View{Host: model.InboundUnit, Secured: m.Security(p, only)}
+	v := &model.View{Host: model.InboundUnit, Secured: secured}
 	v.Seen = m.observationOf(p, only, telemetryv1alpha1.WorkloadMode_SERVER)
 	config := m.config()
 	in := &model.Inbound{

@@ -9,13 +9,13 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// View returns what host is to the clients of a profile, or nil.
-func (m *Mesh) View(host string, p model.Profile, only *SidecarRule) *model.View {
+// View returns what host is to the clients of a profile, or nil. secured is what Security returns for these, for inbound listeners.
+func (m *Mesh) View(host string, p model.Profile, only *SidecarRule, secured *model.Security) *model.View {
 	if p.Role == model.Ingress {
 		return m.onGateways(host, p)
 	}
 	if host == model.InboundUnit {
-		return m.inbound(p, only)
+		return m.inbound(p, only, secured)
 	}
 	if model.IsUnit(host) {
 		return nil

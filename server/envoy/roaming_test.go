@@ -1,0 +1,265 @@
+package envoy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/envoytest"
+	"tributary/server/xds"
+)
+
+// roamer is a client that takes all that it is sent, and comes back with what it has as another node.
+type roamer struct {
+	t     *testing.T
+	conn  *grpc.ClientConn
+	node  *corev3.Node
+	close func()
+
+	mu       sync.Mutex
+	has      map[string][]byte            // by type and name
+	versions map[string]map[string]string // by type
+	failed   error
+}
+
+func (w *roamer) put(url, name, version string, body []byte) {
+	w.has[url+"/"+name] = body
+	if w.versions[url] == nil {
+		w.versions[url] = make(map[string]string)
+	}
+	w.versions[url][name] = version
+}
+
+func (w *roamer) remove(url, name string) {
+	delete(w.has, url+"/"+name)
+	delete(w.versions[url], name)
+}
+
+// connect opens a stream as a node: delta, with the versions that it has, or the state of the world.
+func (w *roamer) connect(n *corev3.Node, delta bool) {
+	w.node = n
+	ctx, cancel := context.WithCancel(context.Background())
+	client := discoveryv3.NewAggregatedDiscoveryServiceClient(w.conn)
+	var all sync.WaitGroup
+	w.close = func() { cancel(); all.Wait() }
+	if delta {
+		stream, err := client.DeltaAggregatedResources(ctx)
+		require.NoError(w.t, err)
+		for _, url := range dumped {
+			require.NoError(w.t, stream.Send(&discoveryv3.DeltaDiscoveryRequest{
+				Node: n, TypeUrl: url, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: maps.Clone(w.versions[url]),
+			}))
+			n = nil
+		}
+		all.Go(func() {
+			for {
+				r, err := stream.Recv()
+				if err != nil {
+					w.fail(ctx, err)
+					return
+				}
+				w.mu.Lock()
+				for _, res := range r.GetResources() {
+					w.put(r.GetTypeUrl(), res.GetName(), res.GetVersion(), res.GetResource().GetValue())
+				}
+				for _, name := range r.GetRemovedResources() {
+					w.remove(r.GetTypeUrl(), name)
+				}
+				w.mu.Unlock()
+				if stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}) != nil {
+					return
+				}
+			}
+		})
+		return
+	}
+	stream, err := client.StreamAggregatedResources(ctx)
+	require.NoError(w.t, err)
+	for _, url := range dumped {
+		require.NoError(w.t, stream.Send(&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: url}))
+		n = nil
+	}
+	all.Go(func() {
+		for {
+			r, err := stream.Recv()
+			if err != nil {
+				w.fail(ctx, err)
+				return
+			}
+			w.mu.Lock()
+			for name := range maps.Clone(w.versions[r.GetTypeUrl()]) {
+				w.remove(r.GetTypeUrl(), name)
+			}
+			for _, res := range r.GetResources() {
+				name := nameIn(w.t, res.GetTypeUrl(), res.GetValue())
+				w.put(r.GetTypeUrl(), name, "", res.GetValue())
+			}
+			w.mu.Unlock()
+			if stream.Send(&discoveryv3.DiscoveryRequest{
+				TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), VersionInfo: r.GetVersionInfo(),
+			}) != nil {
+				return
+			}
+		}
+	})
+}
+
+func (w *roamer) fail(ctx context.Context, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ctx.Err() == nil {
+		w.failed = err
+	}
+}
+
+func (w *roamer) is(want map[string][]byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.EqualFunc(want, w.has, bytes.Equal)
+}
+
+// Clients that come back as other nodes while the mesh changes, also all at once, have in the end what a fresh catalog would give them.
+func TestClientsThatRoam(t *testing.T) {
+	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "1"), 10, 64)
+	require.NoError(t, err)
+	for seed := range seeds {
+		kinds := []resource.Kind{
+			resource.ServiceEntry, resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.DestinationRule,
+			resource.AuthorizationPolicy,
+		}
+		if seed%2 == 1 {
+			kinds = append(kinds, resource.PeerAuthentication, resource.Sidecar, resource.EnvoyFilter, resource.RequestAuthentication,
+				resource.MeshConfig, resource.Telemetry, resource.WasmPlugin)
+		}
+		h := envoytest.New(seed, kinds...)
+		r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // a test's
+		debounce := xds.Debounce{Quiet: time.Duration(seed%3) * 2 * time.Millisecond, Max: 10 * time.Millisecond}
+		s := serveBy(t, xds.Options{AckTimeout: 100 * time.Millisecond}, Options{Debounce: debounce})
+		conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		require.NoError(t, err)
+		var all []*roamer
+		for range 10 {
+			w := &roamer{t: t, conn: conn, has: make(map[string][]byte), versions: make(map[string]map[string]string)}
+			w.connect(randomNode(r), r.IntN(3) > 0)
+			all = append(all, w)
+		}
+		var since memstore.Revision
+		passing := services(t, 150, "10.0.0.1")
+		there := false
+		for step := range 90 {
+			switch r.IntN(8) {
+			case 0:
+				if there = !there; there {
+					h.Table.Apply(passing, nil)
+				} else {
+					var keys []resource.Key
+					for _, p := range passing {
+						keys = append(keys, p.Key())
+					}
+					h.Table.Apply(nil, keys)
+				}
+			case 1, 2, 3:
+				w := all[r.IntN(len(all))]
+				w.close()
+				delta := r.IntN(3) > 0
+				if !delta || emptyVersion(w) {
+					w.has, w.versions = make(map[string][]byte), make(map[string]map[string]string)
+				}
+				w.connect(randomNode(r), delta)
+			default:
+				h.Change()
+			}
+			keys, snap, _ := h.Table.Changes(since)
+			since = snap.Revision()
+			var puts []*resource.Resource
+			var deletes []resource.Key
+			for _, key := range keys {
+				if of := snap.Get(key); of != nil {
+					puts = append(puts, of)
+				} else {
+					deletes = append(deletes, key)
+				}
+			}
+			s.table.Apply(puts, deletes)
+			if r.IntN(3) == 0 {
+				time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
+			}
+			if step%15 != 14 {
+				continue
+			}
+			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
+			fresh.update(nil, snap, false, true)
+			for i, w := range all {
+				want := bodiesFor(t, fresh, w.node)
+				what := fmt.Sprintf("seed %d, step %d, client %d: %v", seed, step, i, w.node)
+				ok := assert.Eventually(t, func() bool { return w.is(want) }, 20*time.Second, 5*time.Millisecond, what)
+				w.mu.Lock()
+				if !ok {
+					require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(w.has)))
+				}
+				require.NoError(t, w.failed, what)
+				w.mu.Unlock()
+			}
+		}
+		for _, w := range all {
+			w.close()
+		}
+		_ = conn.Close()
+		s.eventually(func() bool {
+			s.catalog.mu.RLock()
+			defer s.catalog.mu.RUnlock()
+			for one := range s.catalog.following {
+				if one.users.Load() > 0 || len(one.variants) > 0 {
+					return false
+				}
+			}
+			return true
+		}, "nothing is left of clients")
+		for one := range s.catalog.following {
+			s.catalog.drop(one)
+		}
+		require.Empty(t, s.catalog.cache.known)
+	}
+}
+
+// nameIn returns the name of an encoded resource.
+func nameIn(t *testing.T, url string, body []byte) string {
+	m, err := (&anypb.Any{TypeUrl: url, Value: body}).UnmarshalNew()
+	require.NoError(t, err)
+	if e, ok := m.(interface{ GetClusterName() string }); ok {
+		return e.GetClusterName()
+	}
+	return m.(interface{ GetName() string }).GetName()
+}
+
+// emptyVersion says whether the client has what it has by a stream of the state of the world, without versions.
+func emptyVersion(w *roamer) bool {
+	for _, of := range w.versions {
+		for _, v := range of {
+			if v == "" {
+				return true
+			}
+		}
+	}
+	return false
+}
