@@ -59,11 +59,7 @@ func serveWith(t *testing.T, opts Options, first ...*resource.Resource) *served 
 	var all sync.WaitGroup
 	all.Go(func() { _ = s.catalog.Run(ctx) })
 	all.Go(func() { _ = g.Serve(lis) })
-	s.eventually(func() bool {
-		s.catalog.mu.RLock()
-		defer s.catalog.mu.RUnlock()
-		return s.catalog.synced
-	}, "what is there from the start")
+	require.NoError(t, s.catalog.awaitMesh(ctx))
 	t.Cleanup(func() {
 		g.Stop()
 		engine.Close()
