@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"tributary/e2e/fixture"
 )
 
@@ -47,11 +45,9 @@ func TestKubeScale(t *testing.T) {
 		return nil
 	})
 	took, own := time.Since(began), tributary.Usage(t)
-	footprint, err := tributary.Footprint(t.Context())
-	require.NoError(t, err)
-	t.Logf("first sync of %d Services with %d endpoints and %d rules: %v, CPU %v, the API server's %v, memory %d MiB, %v, read %d kB",
+	t.Logf("first sync of %d Services with %d endpoints and %d rules: %v, CPU %v, the API server's %v, memory %d MiB, read %d kB",
 		kubeServices, kubeServices*kubeEndpoints, kubeRules, took.Round(time.Millisecond), own.CPU, k.API.Usage(t).CPU-theirs,
-		own.Memory>>20, footprint, tributary.Read(t)>>10)
+		own.Memory>>20, tributary.Read(t)>>10)
 
 	stream := fixture.OpenDelta(t, tributary.XDS, "e2e-client", serviceEntries)
 	for got := 0; got < kubeServices; {
@@ -67,7 +63,10 @@ func TestKubeScale(t *testing.T) {
 			len(res.GetResources()), time.Since(at).Round(time.Millisecond), answered.Round(time.Millisecond),
 			tributary.Usage(t).CPU-own, tributary.Read(t)-read)
 	}
-	t.Logf("tributary: memory %d MiB", tributary.Usage(t).Memory>>20)
+	t.Logf("tributary, with a client: %s", memoryOf(t, tributary.Process, tributary.URL("")))
+
+	untyped, typed := informers(t, k.Kubeconfig)
+	t.Logf("informers of client-go: without types %d MiB, typed %d MiB", untyped>>20, typed>>20)
 
 	// An istiod that reads the cluster itself, without pods and without clients.
 	k.Grant(t, "", `[{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]`)
@@ -75,8 +74,8 @@ func TestKubeScale(t *testing.T) {
 	istiod := fixture.NewIstiodWith(t, "", "--registries=Kubernetes", "--kubeconfig="+k.Kubeconfig)
 	istiod.WaitFor(t, 3*time.Minute, func() error { return istiod.Synced(t.Context()) })
 	theirs = istiod.Usage(t).CPU
-	t.Logf("istiod: synced after %v, CPU %v, memory %d MiB, read %d kB", time.Since(began).Round(time.Millisecond), theirs,
-		istiod.Usage(t).Memory>>20, istiod.Read(t)>>10)
+	t.Logf("istiod, without a client: synced after %v, CPU %v, read %d kB, %s", time.Since(began).Round(time.Millisecond), theirs,
+		istiod.Read(t)>>10, memoryOf(t, istiod.Process, "http://"+istiod.HTTP))
 }
 
 // kubeScaleSlice is the slice of a Service. net begins the address of its last endpoint.

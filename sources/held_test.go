@@ -43,6 +43,37 @@ func sinkOf(table Table, memory *lastgood.Store) *sink {
 	return s
 }
 
+func TestFirstSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := new(memstore.Table)
+		s := sinkOf(table, nil)
+		first := time.Now().UTC()
+		seen := func(name string) time.Time {
+			r := table.Snapshot().Get(keyed(name))
+			require.Same(t, r, s.ledger.winners[keyed(name)].resource, "it is held once")
+			return r.Seen()
+		}
+		publish := func(group string, r *resource.Resource) {
+			require.NoError(t, s.ReplaceAll([]Content{{Group: group, Resources: []*resource.Resource{r}}}))
+		}
+		all, none := flapping(30)
+		require.NoError(t, s.ReplaceAll(all))
+		require.Equal(t, first, seen("x00"))
+		time.Sleep(time.Hour)
+		publish("x00", made("x00", "2", "p"))
+		publish("new", made("new", "1", "p"))
+		require.Equal(t, first, seen("x00"), "another version of the same object")
+		require.Equal(t, first.Add(time.Hour), seen("new"))
+		require.NoError(t, s.ReplaceAll(none))
+		require.NotNil(t, s.guard.Status())
+		time.Sleep(time.Minute)
+		publish("x00", made("x00", "3", "p"))
+		require.Equal(t, first, seen("x00"), "it was held, and so never gone")
+		publish("old", made("old", "1", "p").WithSeen(first.Add(-time.Hour)))
+		require.Equal(t, first.Add(-time.Hour), seen("old"), "the source knows better")
+	})
+}
+
 // flapping are n groups of one object each, and the same when their mount is gone for a moment.
 func flapping(n int) (all, none []Content) {
 	for i := range n {

@@ -209,8 +209,8 @@ type judge struct {
 	lenient   bool
 }
 
-// admit transforms the resources, and turns those that are not valid then into rejects. It leaves the caller's slices as
-// they are. What the group holds already has been found valid before.
+// admit transforms the resources, notes when each key was first seen, and turns those that are not valid then into rejects. It leaves the
+// caller's slices as they are. What the group holds already has been found valid before.
 func (s *sink) admit(contents []Content) []admitted {
 	before := make([]group, len(contents))
 	s.mu.Lock()
@@ -222,12 +222,19 @@ func (s *sink) admit(contents []Content) []admitted {
 	}
 	s.mu.Unlock()
 
+	served, now := s.guard.Snapshot(), time.Now().UTC().Truncate(time.Second)
+	firstSeen := func(r *resource.Resource) *resource.Resource {
+		if old := served.Get(r.Key()); old != nil && !old.Seen().IsZero() {
+			return r.WithSeen(old.Seen())
+		}
+		return r.WithSeen(now)
+	}
 	all := make([]admitted, len(contents))
-	inParallel(len(contents), func(i int) { all[i] = s.admitOne(contents[i], before[i], source, j) })
+	inParallel(len(contents), func(i int) { all[i] = s.admitOne(contents[i], before[i], source, j, firstSeen) })
 	return all
 }
 
-func (s *sink) admitOne(c Content, before group, source string, j judge) admitted {
+func (s *sink) admitOne(c Content, before group, source string, j judge, firstSeen func(*resource.Resource) *resource.Resource) admitted {
 	type verdict struct {
 		resource *resource.Resource
 		warnings []string
@@ -241,6 +248,9 @@ func (s *sink) admitOne(c Content, before group, source string, j judge) admitte
 		}
 		if o := r.Origin(); o.Source != source || o.Group != c.Group {
 			r = r.WithOrigin(resource.Origin{Source: source, Place: o.Place, Group: c.Group, Rules: o.Rules})
+		}
+		if r.Seen().IsZero() { // here, so that the ledger and the table have one resource, not two
+			r = firstSeen(r)
 		}
 		v := verdict{resource: r}
 		warned := before.warned[r.Key()] // which has lines

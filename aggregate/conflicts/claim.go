@@ -47,11 +47,12 @@ type claimant struct {
 	selector string
 }
 
+// kinds are those whose resources compete.
+var kinds = []resource.Kind{resource.ServiceEntry, resource.VirtualService, resource.DestinationRule}
+
 // claimantOf reads the claims of r. It returns nil if r can make none, or cannot be decoded.
 func claimantOf(r *resource.Resource) *claimant {
-	switch r.Key().Kind {
-	case resource.ServiceEntry, resource.VirtualService, resource.DestinationRule:
-	default:
+	if !slices.Contains(kinds, r.Key().Kind) {
 		return nil
 	}
 	spec, err := r.Spec()

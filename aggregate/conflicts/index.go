@@ -1,6 +1,7 @@
 package conflicts
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -9,91 +10,108 @@ import (
 	"tributary/resource"
 )
 
-// Index has the claims of resources. Follow updates it in O(changes), so that each resource is decoded once, and only if conflicts
-// are asked for. The zero value is empty. It is not safe for concurrent use.
+// Index has the resources that name each host. Follow updates it in O(changes), and only if conflicts are asked for. It keeps the claims of
+// resources only where several may compete, which are few. The zero value is empty. It is not safe for concurrent use.
 type Index struct {
 	seen      memstore.Snapshot // the state that is indexed
-	claimants map[resource.Key]*claimant
-	byClaim   map[claim]map[resource.Key]*claimant
-	byHost    map[string]map[resource.Key]*claimant
-	contested map[claim]struct{} // made by more than one resource
+	owners    map[place][]*resource.Resource
+	contested map[place]struct{}               // those of more than one owner
+	claimants map[*resource.Resource]*claimant // of owners of these, once they were compared
+}
+
+// place is a host of resources of a kind. Only resources of one kind compete.
+type place struct {
+	kind resource.Kind
+	host string
+}
+
+// placesOf returns where r competes, each place once; none if there is no r.
+func placesOf(r *resource.Resource) (places []place) {
+	if r == nil {
+		return nil
+	}
+	for _, host := range HostsOf(r) {
+		if p := (place{r.Key().Kind, host}); !slices.Contains(places, p) { // it may be given twice
+			places = append(places, p)
+		}
+	}
+	return places
 }
 
 // Follow brings the index up to date with r.
 func (x *Index) Follow(r memstore.Reader) {
+	if x.owners == nil {
+		x.owners, x.contested = make(map[place][]*resource.Resource), make(map[place]struct{})
+		x.claimants = make(map[*resource.Resource]*claimant)
+	}
 	changes, now := memstore.ChangesFrom(r, x.seen)
 	for c := range changes {
-		x.set(c.Key(), c.New)
+		x.remove(c.Old)
+		x.add(c.New)
 	}
 	x.seen = now
 }
 
-// set sets key to r, or removes it if r is nil.
-func (x *Index) set(key resource.Key, r *resource.Resource) {
-	if x.claimants == nil {
-		*x = Index{
-			seen:      x.seen,
-			claimants: make(map[resource.Key]*claimant),
-			byClaim:   make(map[claim]map[resource.Key]*claimant),
-			byHost:    make(map[string]map[resource.Key]*claimant),
-			contested: make(map[claim]struct{}),
+func (x *Index) add(r *resource.Resource) {
+	for _, p := range placesOf(r) {
+		x.owners[p] = append(x.owners[p], r)
+		if len(x.owners[p]) > 1 {
+			x.contested[p] = struct{}{}
 		}
-	}
-	if old, ok := x.claimants[key]; ok {
-		delete(x.claimants, key)
-		for _, c := range old.claims {
-			remove(x.byClaim, c, key)
-			x.count(c)
-		}
-		for _, host := range old.hosts {
-			remove(x.byHost, host, key)
-		}
-	}
-	if r == nil {
-		return
-	}
-	claimant := claimantOf(r)
-	if claimant == nil {
-		return
-	}
-	x.claimants[key] = claimant
-	for _, c := range claimant.claims {
-		insert(x.byClaim, c, claimant)
-		x.count(c)
-	}
-	for _, host := range claimant.hosts {
-		insert(x.byHost, host, claimant)
 	}
 }
 
-// count updates contested for c.
-func (x *Index) count(c claim) {
-	if len(x.byClaim[c]) > 1 {
-		x.contested[c] = struct{}{}
-	} else {
-		delete(x.contested, c)
+func (x *Index) remove(r *resource.Resource) {
+	delete(x.claimants, r)
+	for _, p := range placesOf(r) {
+		left := slices.DeleteFunc(x.owners[p], func(o *resource.Resource) bool { return o == r })
+		x.owners[p] = left
+		switch len(left) {
+		case 0:
+			delete(x.owners, p)
+		case 1:
+			delete(x.contested, p)
+			delete(x.claimants, left[0])
+		}
 	}
+}
+
+// claimant returns the claims of an owner of a contested place.
+func (x *Index) claimant(r *resource.Resource) *claimant {
+	c, ok := x.claimants[r]
+	if !ok {
+		c = claimantOf(r)
+		x.claimants[r] = c
+	}
+	return c
 }
 
 // All returns every conflict, in order of rule and subject.
-func (x *Index) All() []Conflict { return x.conflictsOf(maps.Keys(x.contested)) }
+func (x *Index) All() []Conflict {
+	return x.conflictsOn(maps.Keys(x.contested), func(claim) bool { return true })
+}
 
 // Of returns the conflicts that touch key.
 func (x *Index) Of(key resource.Key) []Conflict {
-	c, ok := x.claimants[key]
-	if !ok {
+	r := x.seen.Get(key)
+	places := slices.DeleteFunc(placesOf(r), func(p place) bool { return len(x.owners[p]) < 2 })
+	if len(places) == 0 {
 		return nil
 	}
-	return slices.DeleteFunc(x.conflictsOf(slices.Values(c.claims)), func(conflict Conflict) bool {
-		return !slices.Contains(conflict.Objects, Ref(key))
-	})
+	own := x.claimant(r).claims
+	return slices.DeleteFunc(
+		x.conflictsOn(slices.Values(places), func(c claim) bool { return slices.Contains(own, c) }),
+		func(conflict Conflict) bool { return !slices.Contains(conflict.Objects, Ref(key)) })
 }
 
 // On returns the resources that name host, or a wildcard that it matches.
-func (x *Index) On(host string) []resource.Key {
-	var keys []resource.Key
+func (x *Index) On(host string) (keys []resource.Key) {
 	for _, name := range NamesOf(host) {
-		keys = slices.AppendSeq(keys, maps.Keys(x.byHost[name]))
+		for _, kind := range kinds {
+			for _, r := range x.owners[place{kind, name}] {
+				keys = append(keys, r.Key())
+			}
+		}
 	}
 	return keys
 }
@@ -113,27 +131,25 @@ func NamesOf(host string) []string {
 	return names
 }
 
-func (x *Index) conflictsOf(claims func(func(claim) bool)) []Conflict {
+// conflictsOn returns the conflicts at places about some claims.
+func (x *Index) conflictsOn(places iter.Seq[place], about func(claim) bool) []Conflict {
 	var conflicts []Conflict
-	for c := range claims {
-		if conflict, ok := conflictOf(c, slices.Collect(maps.Values(x.byClaim[c]))); ok {
-			conflicts = append(conflicts, conflict)
+	for p := range places {
+		byClaim := make(map[claim][]*claimant)
+		for _, r := range x.owners[p] {
+			owner := x.claimant(r)
+			for _, c := range owner.claims {
+				if c.host == p.host && about(c) {
+					byClaim[c] = append(byClaim[c], owner)
+				}
+			}
+		}
+		for c, claimants := range byClaim {
+			if conflict, ok := conflictOf(c, claimants); ok {
+				conflicts = append(conflicts, conflict)
+			}
 		}
 	}
 	slices.SortFunc(conflicts, Compare)
 	return conflicts
-}
-
-func insert[K comparable](m map[K]map[resource.Key]*claimant, k K, c *claimant) {
-	if m[k] == nil {
-		m[k] = make(map[resource.Key]*claimant)
-	}
-	m[k][c.res.Key()] = c
-}
-
-func remove[K comparable](m map[K]map[resource.Key]*claimant, k K, key resource.Key) {
-	delete(m[k], key)
-	if len(m[k]) == 0 {
-		delete(m, k)
-	}
 }

@@ -1,6 +1,7 @@
 package conflicts
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,12 +64,14 @@ func TestIndexFollows(t *testing.T) {
 				}
 				require.ElementsMatch(t, touching, index.Of(r.Key()))
 			}
+			for r := range index.claimants {
+				require.True(t, slices.ContainsFunc(placesOf(r), func(p place) bool { return len(index.owners[p]) > 1 }), "claims are kept")
+			}
 		}
 		table.Apply(nil, keysOf(table.Snapshot()))
 		index.Follow(&table)
 		require.Empty(t, index.claimants)
-		require.Empty(t, index.byClaim)
-		require.Empty(t, index.byHost)
+		require.Empty(t, index.owners)
 		require.Empty(t, index.contested)
 	})
 }

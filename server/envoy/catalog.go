@@ -39,7 +39,7 @@ type Options struct {
 	Invalid func() []resource.Key
 }
 
-// Catalog keeps the resources of Envoys and gRPC clients in step with a view.
+// Catalog keeps the resources of Envoys and gRPC clients in step with a view, from the first client on.
 type Catalog struct {
 	// read-only
 	view     memstore.Reader
@@ -49,6 +49,8 @@ type Catalog struct {
 	scopes   *families.Set[model.Profile, *scope]   // by profile without Inbound
 	variants *families.Set[model.Profile, *variant] // of scopes in use
 	asking   *turns.Turns                           // of narrow: to find services takes time, during which the mesh cannot change
+	wanted   signal                                 // there was a client
+	made     signal                                 // the mesh has a view
 
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
 	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has what it returned
@@ -83,7 +85,7 @@ func New(view memstore.Reader, opts Options) *Catalog {
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(),
 		following: make(map[*scope]struct{}), undecodable: make(map[resource.Key]struct{}),
 		ended:  make(map[resource.Key]time.Time),
-		asking: turns.New(1),
+		asking: turns.New(1), wanted: newSignal(), made: newSignal(),
 	}
 	c.mesh.Plaintext, c.mesh.Warn = opts.WarnUnenforced, opts.WarnUnenforced
 	if c.opts.Invalid == nil {
@@ -105,11 +107,6 @@ func (c *Catalog) SetReview(review func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.review = review
-}
-
-// Run follows the view until ctx ends.
-func (c *Catalog) Run(ctx context.Context) error {
-	return memstore.Follow(ctx, c.view, c.beats, c.update)
 }
 
 // Alive returns when it is known that Run goes on, or with the error of ctx.
@@ -210,6 +207,7 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, synced boo
 		s.since = recent.Earlier(s.since, since)
 	}
 	c.synced = c.synced || synced
+	c.made.give()
 	return scopes
 }
 
@@ -350,6 +348,9 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 		return nil, nil, xds.ErrNoAnswer
 	}
 	if err := p.Check(); err != nil {
+		return nil, nil, err
+	}
+	if err := c.awaitMesh(ctx); err != nil {
 		return nil, nil, err
 	}
 	v, release, err := c.acquire(ctx, p, node)

@@ -186,6 +186,7 @@ func TestOnDemandListeners(t *testing.T) {
 	require.NotNil(t, tcp.(*tcpv3.TcpProxy).GetOnDemand().GetOdcdsConfig())
 
 	c := New(&memstore.Table{}, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, memstore.Snapshot{}, false, false)
 	router := demandingNode("shop")
 	router.Id = "router~127.0.0.1~gateway.shop~shop.svc.cluster.local"
 	for _, tt := range []struct {

@@ -17,6 +17,11 @@ func (c *Catalog) Recheck() {
 func (c *Catalog) checkInvalid() []*scope {
 	c.checking.Lock()
 	defer c.checking.Unlock()
+	select {
+	case <-c.made.given:
+	default:
+		return nil // the first view will bring it
+	}
 	invalid := c.opts.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -128,8 +128,8 @@ func TestANamespaceThatIsNamedLosesNothing(t *testing.T) {
 func TestWhoAsksBeforeTheViewIsKnown(t *testing.T) {
 	var table memstore.Table
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	s := see(t, c, []*corev3.Node{node("shop", "", "")})
 	c.update(nil, table.Snapshot(), false, false)
+	s := see(t, c, []*corev3.Node{node("shop", "", "")})
 	first := s.all[0][xds.RouteURL]
 	table.Apply(decoded(t, shared), nil)
 	s.all = nil // what it saw is of no view

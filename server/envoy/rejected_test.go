@@ -65,11 +65,7 @@ func serveBy(t *testing.T, engineOpts xds.Options, opts Options, first ...*resou
 	var all sync.WaitGroup
 	all.Go(func() { _ = s.catalog.Run(ctx) })
 	all.Go(func() { _ = g.Serve(lis) })
-	s.eventually(func() bool {
-		s.catalog.mu.RLock()
-		defer s.catalog.mu.RUnlock()
-		return s.catalog.synced
-	}, "what is there from the start")
+	require.NoError(t, s.catalog.awaitMesh(ctx))
 	t.Cleanup(func() {
 		g.Stop()
 		engine.Close()

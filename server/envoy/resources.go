@@ -21,6 +21,9 @@ func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) 
 	if err := p.Check(); err != nil {
 		return nil, false, err
 	}
+	if err := c.awaitMesh(ctx); err != nil {
+		return nil, false, err
+	}
 	narrowed := p
 	defer c.narrow(&narrowed, node, nil)()
 	narrowed.Inbound = ""

@@ -21,6 +21,7 @@ func TestTold(t *testing.T) {
 			h.Change()
 		}
 		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
+		c.update(nil, h.Table.Snapshot(), false, false)
 		_, _, err := c.Resources(t.Context(), node("shop", "NONE", ""), true)
 		require.ErrorIs(t, err, errNotYet)
 		c.update(nil, h.Table.Snapshot(), false, true)

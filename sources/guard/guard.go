@@ -38,8 +38,6 @@ type Table interface {
 // A hold ends when a person releases it, after Settings.HoldFor, when everything has come back, when the rest has been below
 // the limits for a window, or when the guard is turned off.
 //
-// The guard also notes when each key was first seen.
-//
 // All methods are safe for concurrent use.
 type Guard struct {
 	table   Table
@@ -98,7 +96,6 @@ func (g *Guard) apply(puts []*resource.Resource, deletes []resource.Key, explain
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before, now := g.table.Snapshot(), g.now()
-	puts = firstSeen(puts, before, now)
 	if g.settings.Off {
 		return g.commit(puts, deletes, now)
 	}
@@ -349,18 +346,4 @@ func (g *Guard) check(losses []loss, puts []*resource.Resource, before memstore.
 		}
 	}
 	return c
-}
-
-// firstSeen stamps the new ones of puts with the time at which they are first seen.
-func firstSeen(puts []*resource.Resource, before memstore.Snapshot, now time.Time) []*resource.Resource {
-	stamped := slices.Clone(puts)
-	for i, r := range stamped {
-		if !r.Seen().IsZero() {
-			continue
-		}
-		if old := before.Get(r.Key()); old == nil || old.Seen().IsZero() {
-			stamped[i] = r.WithSeen(now.UTC().Truncate(time.Second))
-		}
-	}
-	return stamped
 }

@@ -214,23 +214,6 @@ func TestEndpointsOfWhatIsNoMessage(t *testing.T) {
 	require.Zero(t, endpoints(resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.Gateway}}, []byte{6<<3 | 2, 0})))
 }
 
-func TestFirstSeen(t *testing.T) {
-	b := newRig(Settings{}, 100, 1)
-	first := b.clock
-	created := func(i int) time.Time { return b.table.Snapshot().Get(key(i)).Seen() }
-	require.Equal(t, first, created(0))
-	b.clock = b.clock.Add(time.Hour)
-	b.Apply([]*resource.Resource{entry(0, 2), entry(200, 1)}, nil)
-	require.Equal(t, first, created(0), "another version of the same object")
-	require.Equal(t, first.Add(time.Hour), created(200))
-	b.Apply(nil, keys(0, 100))
-	b.clock = b.clock.Add(time.Hour)
-	b.Apply([]*resource.Resource{entry(0, 1)}, nil)
-	require.Equal(t, first, created(0), "it was held, and so never gone")
-	b.Apply([]*resource.Resource{entry(300, 1).WithSeen(first.Add(-time.Hour))}, nil)
-	require.Equal(t, first.Add(-time.Hour), created(300), "the source knows better")
-}
-
 func TestClockStepsBack(t *testing.T) {
 	b := newRig(Settings{}, 100, 0)
 	b.Apply(nil, keys(0, 30))

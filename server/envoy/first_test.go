@@ -1,0 +1,51 @@
+package envoy
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// Without clients the objects are not decoded. The first client gets all of them at once.
+func TestFirstClient(t *testing.T) {
+	var table memstore.Table
+	var log strings.Builder
+	table.Apply(decoded(t, shared), nil)
+	table.MarkSynced()
+	known := resource.Key{Kind: resource.PeerAuthentication, Namespace: "default", Name: "broken"}
+	c := New(&table, Options{
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Invalid: func() []resource.Key { return []resource.Key{known} },
+	})
+	n := node("default", "NONE", "")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err := New(&table, Options{}).Collection(gone, n, xds.ClusterURL)
+	require.Equal(t, codes.Canceled, status.Code(err), "the catalog does not run")
+
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = c.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	require.NoError(t, c.Alive(ctx))
+	c.Recheck()
+	require.Empty(t, c.mesh.Entries)
+	require.Empty(t, log.String(), "the view may have a valid version, as that of another source")
+
+	coll, release, err := c.Collection(ctx, n, xds.ClusterURL)
+	require.NoError(t, err)
+	defer release()
+	require.True(t, coll.Synced())
+	require.NotZero(t, coll.Len())
+	require.Contains(t, log.String(), "no version of a security object is valid")
+}
