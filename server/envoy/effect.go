@@ -130,7 +130,7 @@ func (c *Catalog) unmatched(key resource.Key, scopes []*scope) (found model.Find
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, p := range c.mesh.PatchesOf(key) {
-		if !slices.ContainsFunc(scopes, func(s *scope) bool { return s.applied.has(p.Place) || s.findings.has(p.Place) }) {
+		if !slices.ContainsFunc(scopes, func(s *scope) bool { return s.findings.has(p.Place) }) {
 			found.Note(p.Place, "no client has anything that it matches")
 		}
 	}

@@ -60,7 +60,6 @@ type scope struct {
 	routePatches *model.Extension        // the part of the options that patches routes
 
 	findings findingIndex // safe for concurrent use
-	applied  findingIndex // the places of patches that changed something, without a reason; the same
 }
 
 func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
@@ -144,7 +143,7 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	}
 	if only != s.sidecar || s.extended != m.Extends {
 		s.next.Extension, s.extended = m.Extension(s.profile, only), m.Extends
-		if part := extend.Only(s.next.Extension, model.ToClusters); !part.Equal(s.onClusters) {
+		if part := extend.Only(s.next.Extension, extend.ToClusters); !part.Equal(s.onClusters) {
 			s.onClusters = part
 			maps.Copy(s.stale, m.AllHosts())
 		}
@@ -265,7 +264,7 @@ func (c *change) replace(host string, t *translate.Translation) {
 	}
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
-	c.note("host "+host, t.Findings, t.Applied)
+	c.findings.set("host "+host, t.Findings)
 	if c.profile.Resolves && len(old.Addresses)+len(t.Addresses) > 0 {
 		c.resolve(host, t)
 	}
@@ -392,15 +391,15 @@ func (c *change) share() {
 		if r.hosts.Len() == 0 {
 			delete(c.shared, route)
 			remove(c.commits, c.scope.routes, route)
-			c.note("routes "+route, nil, nil)
+			c.findings.set("routes "+route, nil)
 			continue
 		}
 		if c.profile.OnDemand && !c.shareOnDemand(route, r) && r.shared == 0 {
-			c.note("routes "+route, nil, nil)
+			c.findings.set("routes "+route, nil)
 			continue
 		}
-		entry, found, applied := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted, c.routePatches)
-		c.note("routes "+route, found, applied)
+		entry, found := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted, c.routePatches)
+		c.findings.set("routes "+route, found)
 		if c.profile.OnDemand && !r.whole {
 			continue
 		}
@@ -420,12 +419,12 @@ func (c *change) share() {
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
 			remove(c.commits, c.listeners, name)
-			c.note("listener "+name, nil, nil)
+			c.findings.set("listener "+name, nil)
 			continue
 		}
 		if inbound {
 			remove(c.commits, c.listeners, name)
-			c.note("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)), nil)
+			c.findings.set("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)))
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)

@@ -127,32 +127,35 @@ func isSecurity(name string) bool {
 	return false
 }
 
-// guards returns what secures the filter chains of a listener, filters and required certificates, and how many chains nothing secures.
-func guards(m proto.Message) (all []string, open int) {
-	l, _ := m.(*listenerv3.Listener)
-	for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
-		before := len(all)
-		model.Visit(c, func(m proto.Message, _ bool) {
-			if f, is := m.(filter); is && isSecurity(f.GetName()) {
-				all = append(all, string(model.MustMarshal(m)))
-			}
-			if tls, is := m.(*tlsv3.DownstreamTlsContext); is && tls.GetRequireClientCertificate().GetValue() {
-				all = append(all, "certificates")
-			}
-		})
-		if c != nil && len(all) == before {
-			open++
-		}
-	}
-	return all, open
+// protection is what secures the filter chains of a listener: filters and required certificates, and how many chains have neither.
+type protection struct {
+	by   []string
+	open   int
 }
 
-// disarmed says whether a listener is less secure than it was.
-func disarmed(was, now proto.Message) bool {
-	before, open := guards(was)
-	after, more := guards(now)
-	return len(after) < len(before) || len(before) > 0 && more > open ||
-		slices.ContainsFunc(before, func(g string) bool { return !slices.Contains(after, g) })
+func protectionOf(m proto.Message) (a protection) {
+	l, _ := m.(*listenerv3.Listener)
+	for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
+		before := len(a.by)
+		model.Visit(c, func(m proto.Message, _ bool) {
+			if f, is := m.(filter); is && isSecurity(f.GetName()) {
+				a.by = append(a.by, string(model.MustMarshal(m)))
+			}
+			if tls, is := m.(*tlsv3.DownstreamTlsContext); is && tls.GetRequireClientCertificate().GetValue() {
+				a.by = append(a.by, "certificates")
+			}
+		})
+		if c != nil && len(a.by) == before {
+			a.open++
+		}
+	}
+	return a
+}
+
+// lessThan says whether a listener is less secure than it was.
+func (a protection) lessThan(was protection) bool {
+	return len(a.by) < len(was.by) || len(was.by) > 0 && a.open > was.open ||
+		slices.ContainsFunc(was.by, func(g string) bool { return !slices.Contains(a.by, g) })
 }
 
 // switchesOff says whether routes change filters that enforce security.

@@ -3,13 +3,11 @@ package extend
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
-	"istio.io/istio/pkg/proto/merge"
 
 	"tributary/server/envoy/model"
 )
@@ -17,19 +15,27 @@ import (
 // Cluster returns a cluster as the patches have it, and whether there is still one. services are the hosts of an inbound cluster, whose
 // name has none.
 func (p *Patcher) Cluster(c *clusterv3.Cluster, services ...string) (*clusterv3.Cluster, bool) {
-	return apply(p, c, func(a *attempt, c *clusterv3.Cluster) bool {
-		return len(change(a, []*clusterv3.Cluster{c}, target[*clusterv3.Cluster]{
-			to: networking.EnvoyFilter_CLUSTER, merge: a.mergeCluster,
-			matches: func(p *model.Patch, c *clusterv3.Cluster) bool { return matchesCluster(p, c, services) },
-		}, changing)) > 0
+	return apply(p, c, ToClusters, func(s *step, c *clusterv3.Cluster) (keep bool) {
+		switch {
+		case !s.matchesCluster(c, services):
+		case s.Operation == networking.EnvoyFilter_Patch_REMOVE:
+			s.used = true
+			return false
+		default:
+			s.mergeCluster(c)
+		}
+		return true
 	})
 }
 
 // mergeCluster merges into a cluster. If the patch has a transport socket, it is that alone, as with istiod.
-func (a *attempt) mergeCluster(p *model.Patch, c *clusterv3.Cluster) {
-	value := p.Value.(*clusterv3.Cluster)
-	own, with := c.GetTransportSocket(), value.GetTransportSocket()
-	if matches := c.GetTransportSocketMatches(); with != nil && len(matches) > 0 {
+func (s *step) mergeCluster(c *clusterv3.Cluster) {
+	own, with := c.GetTransportSocket(), s.Value.(*clusterv3.Cluster).GetTransportSocket()
+	if with == nil {
+		s.merge(c)
+		return
+	}
+	if matches := c.GetTransportSocketMatches(); len(matches) > 0 {
 		i := slices.IndexFunc(matches, func(m *clusterv3.Cluster_TransportSocketMatch) bool {
 			return m.GetTransportSocket().GetName() == with.GetName()
 		})
@@ -38,20 +44,13 @@ func (a *attempt) mergeCluster(p *model.Patch, c *clusterv3.Cluster) {
 		}
 		own = matches[i].GetTransportSocket()
 	}
-	switch {
-	case with == nil:
-		merge.Merge(c, value)
-	case own == nil || own.GetName() != with.GetName():
-		c.TransportSocket = proto.CloneOf(with)
-	case own.GetTypedConfig() != nil && with.GetTypedConfig() != nil:
-		a.mergeConfig(p, own.GetTypedConfig(), with.GetTypedConfig())
-		return
+	if !s.mergeSocket(own, with) {
+		c.TransportSocket, s.used = proto.CloneOf(with), true
 	}
-	a.used[p] = true
 }
 
-func matchesCluster(p *model.Patch, c *clusterv3.Cluster, services []string) bool {
-	m := p.Match.GetCluster()
+func (s *step) matchesCluster(c *clusterv3.Cluster, services []string) bool {
+	m := s.Match.GetCluster()
 	if m.GetName() != "" {
 		return m.GetName() == c.GetName()
 	}
@@ -62,20 +61,18 @@ func matchesCluster(p *model.Patch, c *clusterv3.Cluster, services []string) boo
 	if parts[0] != "inbound" || len(services) == 0 {
 		services = []string{parts[3]}
 	}
-	return (m.GetSubset() == "" || m.GetSubset() == parts[2]) &&
-		(m.GetService() == "" || slices.Contains(services, m.GetService())) &&
-		(m.GetPortNumber() == 0 || strconv.FormatUint(uint64(m.GetPortNumber()), 10) == parts[1])
+	return is(m.GetSubset(), parts[2]) && (m.GetService() == "" || slices.Contains(services, m.GetService())) &&
+		(m.GetPortNumber() == 0 || model.RouteName(m.GetPortNumber()) == parts[1])
 }
 
-// Added returns the patches that add clusters and listeners in some contexts.
-func Added(e *model.Extension, contexts []networking.EnvoyFilter_PatchContext, found *model.Findings) (all []*model.Patch) {
+// Added returns the clusters and listeners that patches add for clients of a role, and adds to found as New says.
+func Added(e *model.Extension, role model.Role, found *model.Findings) (all []proto.Message) {
 	if e == nil {
 		return nil
 	}
 	names := make(map[string]bool)
-	for _, p := range e.Patches {
-		if p.Operation != networking.EnvoyFilter_Patch_ADD || !slices.ContainsFunc(contexts, p.In) ||
-			p.ApplyTo != networking.EnvoyFilter_CLUSTER && p.ApplyTo != networking.EnvoyFilter_LISTENER {
+	for _, p := range inPhases(e.Patches, added) {
+		if !p.In(ContextOf(role)) && (role != model.Sidecar || !p.In(networking.EnvoyFilter_SIDECAR_INBOUND)) {
 			continue
 		}
 		own := p.Value.(named).GetName()
@@ -88,7 +85,8 @@ func Added(e *model.Extension, contexts []networking.EnvoyFilter_PatchContext, f
 			why = "there is another " + name
 		default:
 			names[name] = true
-			all = append(all, p)
+			all = append(all, p.Value)
+			found.Applied(p.Place)
 			continue
 		}
 		found.Note(p.Place, "%s", why)

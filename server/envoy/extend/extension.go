@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -37,10 +38,8 @@ func sorted[T any](list []*model.Object[T], first string, rank func(T) int64) []
 	})
 }
 
-// Of returns what EnvoyFilters and WasmPlugins change for the clients of a profile, which they select, or nil. cluster returns the cluster
-// of a port of a host, or why there is none.
-func Of(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster func(host string, port uint32) (name, why string),
-) *model.Extension {
+// Of returns what EnvoyFilters and WasmPlugins change for the clients of a profile, which they select, or nil.
+func Of(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster ClusterOf) *model.Extension {
 	if len(filters)+len(plugins) == 0 {
 		return nil
 	}
@@ -81,14 +80,12 @@ func isFor(m *networking.EnvoyFilter_ProxyMatch, client model.Profile) bool {
 	return true
 }
 
-// Only returns the part of an extension that patches some things, or nil if nothing does.
-func Only(e *model.Extension, to []networking.EnvoyFilter_ApplyTo) *model.Extension {
+// Only returns the part of an extension that has patches of some phases, or nil if there are none.
+func Only(e *model.Extension, phases []phase) *model.Extension {
 	if e == nil {
 		return nil
 	}
-	part := &model.Extension{MaxProgram: e.MaxProgram, Patches: slices.DeleteFunc(slices.Clone(e.Patches), func(p *model.Patch) bool {
-		return !slices.Contains(to, p.ApplyTo)
-	})}
+	part := &model.Extension{MaxProgram: e.MaxProgram, Patches: inPhases(e.Patches, phases)}
 	if len(part.Patches) == 0 {
 		return nil
 	}
@@ -104,9 +101,7 @@ func digest(e *model.Extension) string {
 		from.Text(p.From)
 	}
 	for _, p := range e.Plugins {
-		model.AddMessages(&from, p.HTTP)
-		model.AddMessages(&from, p.Network)
-		model.AddMessages(&from, p.Spec)
+		model.AddMessages[proto.Message](&from, p.Filter, p.Spec)
 	}
 	from.Found(e.Objects, e.Findings)
 	return string(from)

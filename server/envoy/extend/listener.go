@@ -4,12 +4,12 @@ import (
 	"slices"
 	"strings"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	networking "istio.io/api/networking/v1alpha3"
-	"istio.io/istio/pkg/proto/merge"
 
 	"tributary/server/envoy/model"
 )
@@ -20,46 +20,64 @@ const httpManager = "envoy.filters.network.http_connection_manager"
 // Listener returns a listener as the patches have it, and whether there is still one. Routes that are a part of the listener are patched as
 // well.
 func (p *Patcher) Listener(l *listenerv3.Listener) (*listenerv3.Listener, bool) {
-	return apply(p, l, (*attempt).listener)
+	return apply(p, l, toListeners, (*step).listener)
 }
 
-func (a *attempt) listener(l *listenerv3.Listener) (keep bool) {
-	is := func(p *model.Patch) bool { return matchesListener(p, l) }
-	if len(change(a, []*listenerv3.Listener{l}, target[*listenerv3.Listener]{to: networking.EnvoyFilter_LISTENER, is: is}, changing)) == 0 {
-		return false
+func (s *step) listener(l *listenerv3.Listener) (keep bool) {
+	if !s.matchesListener(l) {
+		return true
 	}
-	filters := filtersOf[*listenerv3.ListenerFilter](a, networking.EnvoyFilter_LISTENER_FILTER, is, func(p *model.Patch) (string, bool) {
-		name := p.Match.GetListener().GetListenerFilter()
-		return name, name != "" || p.Operation == networking.EnvoyFilter_Patch_MERGE
-	})
-	l.ListenerFilters = change(a, l.GetListenerFilters(), filters, append(merging, editing...))
-	chains := target[*listenerv3.FilterChain]{
-		to: networking.EnvoyFilter_FILTER_CHAIN, is: is, merge: a.mergeChain,
-		matches: func(p *model.Patch, c *listenerv3.FilterChain) bool { return matchesChain(p, l, c) },
+	isChain := func(c *listenerv3.FilterChain) bool { return s.matchesChain(l, c) }
+	switch s.ApplyTo {
+	case networking.EnvoyFilter_LISTENER:
+		if s.Operation == networking.EnvoyFilter_Patch_REMOVE {
+			s.used = true
+			return false
+		}
+		s.merge(l)
+	case networking.EnvoyFilter_LISTENER_FILTER:
+		name := s.Match.GetListener().GetListenerFilter()
+		l.ListenerFilters = editFilters(s, l.GetListenerFilters(), name, name != "" || s.Operation == networking.EnvoyFilter_Patch_MERGE)
+	case networking.EnvoyFilter_FILTER_CHAIN:
+		l.FilterChains = edit(s, l.GetFilterChains(), false, isChain, s.mergeChain)
+		if c := l.GetDefaultFilterChain(); c != nil && s.Operation != networking.EnvoyFilter_Patch_ADD &&
+			len(edit(s, []*listenerv3.FilterChain{c}, false, isChain, s.mergeChain)) == 0 {
+			l.DefaultFilterChain = nil
+		}
+	default:
+		for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
+			if c != nil && isChain(c) {
+				s.chain(c)
+			}
+		}
 	}
-	l.FilterChains = slices.DeleteFunc(change(a, l.GetFilterChains(), chains, changing), func(c *listenerv3.FilterChain) bool {
-		return !a.chain(l, c)
-	})
-	if c := l.GetDefaultFilterChain(); c != nil &&
-		(len(change(a, []*listenerv3.FilterChain{c}, chains, changing)) == 0 || !a.chain(l, c)) {
-		l.DefaultFilterChain = nil
-	}
-	l.FilterChains = change(a, l.GetFilterChains(), chains, adding)
 	return true
 }
 
-// mergeChain merges into a filter chain. If both have transport sockets of one name, only these are merged, as with istiod.
-func (a *attempt) mergeChain(p *model.Patch, c *listenerv3.FilterChain) {
-	value := p.Value.(*listenerv3.FilterChain)
-	own, with := c.GetTransportSocket(), value.GetTransportSocket()
-	switch {
-	case own == nil || with == nil || own.GetName() != with.GetName():
-		merge.Merge(c, value)
-	case own.GetTypedConfig() != nil && with.GetTypedConfig() != nil:
-		a.mergeConfig(p, own.GetTypedConfig(), with.GetTypedConfig())
-		return
+// dropEmpty drops filter chains without filters, as istiod does.
+func dropEmpty(l *listenerv3.Listener) {
+	isEmpty := func(c *listenerv3.FilterChain) bool { return len(c.GetFilters()) == 0 }
+	if l.FilterChains = slices.DeleteFunc(l.GetFilterChains(), isEmpty); isEmpty(l.GetDefaultFilterChain()) {
+		l.DefaultFilterChain = nil
 	}
-	a.used[p] = true
+}
+
+// mergeChain merges into a filter chain. If both have transport sockets of one name, only these are merged, as with istiod.
+func (s *step) mergeChain(c *listenerv3.FilterChain) {
+	if !s.mergeSocket(c.GetTransportSocket(), s.Value.(*listenerv3.FilterChain).GetTransportSocket()) {
+		s.merge(c)
+	}
+}
+
+// mergeSocket merges a transport socket of the patch into one of the same name, and says whether it has that name.
+func (s *step) mergeSocket(own, with *corev3.TransportSocket) (same bool) {
+	if own == nil || with == nil || own.GetName() != with.GetName() {
+		return false
+	}
+	if s.used = true; own.GetTypedConfig() != nil && with.GetTypedConfig() != nil {
+		s.used = s.mergeConfig(own.GetTypedConfig(), with.GetTypedConfig())
+	}
+	return true
 }
 
 type filter interface {
@@ -67,76 +85,62 @@ type filter interface {
 	GetTypedConfig() *anypb.Any
 }
 
-// filtersOf is a list of filters. name returns which one a patch names, if it does.
-func filtersOf[F filter](a *attempt, to networking.EnvoyFilter_ApplyTo, is func(*model.Patch) bool,
-	name func(*model.Patch) (string, bool),
-) target[F] {
-	return target[F]{
-		to: to, is: is,
-		names: func(p *model.Patch) bool {
-			_, some := name(p)
-			return some
-		},
-		matches: func(p *model.Patch, f F) bool {
-			of, some := name(p)
-			return !some || of == f.GetName()
-		},
-		merge: func(p *model.Patch, f F) {
-			value := p.Value.(F)
-			if a.mergeConfig(p, f.GetTypedConfig(), value.GetTypedConfig()) && value.GetName() != "" &&
-				to != networking.EnvoyFilter_LISTENER_FILTER { // these are not renamed, as with istiod
-				m := f.ProtoReflect()
-				m.Set(m.Descriptor().Fields().ByName("name"), protoreflect.ValueOfString(value.GetName()))
-			}
-		},
-	}
+// editFilters applies the patch to a list of filters, of which it names one if named is set.
+func editFilters[F filter](s *step, list []F, name string, named bool) []F {
+	return edit(s, list, named, func(f F) bool { return !named || f.GetName() == name }, func(f F) {
+		value := s.Value.(F)
+		if s.mergeConfig(f.GetTypedConfig(), value.GetTypedConfig()) && value.GetName() != "" &&
+			s.ApplyTo != networking.EnvoyFilter_LISTENER_FILTER { // these are not renamed, as with istiod
+			m := f.ProtoReflect()
+			m.Set(m.Descriptor().Fields().ByName("name"), protoreflect.ValueOfString(value.GetName()))
+		}
+	})
 }
 
-// chain patches the filters of a filter chain, and says whether it still has some.
-func (a *attempt) chain(l *listenerv3.Listener, c *listenerv3.FilterChain) (keep bool) {
-	is := func(p *model.Patch) bool { return matchesChain(p, l, c) }
-	named := func(p *model.Patch) (string, bool) {
-		f := p.Match.GetListener().GetFilterChain().GetFilter()
-		return f.GetName(), f != nil
+// chain patches the filters of a filter chain, or those of its HTTP connection managers, or the routes that these have.
+func (s *step) chain(c *listenerv3.FilterChain) {
+	wanted := s.Match.GetListener().GetFilterChain().GetFilter()
+	if s.ApplyTo == networking.EnvoyFilter_NETWORK_FILTER {
+		c.Filters = editFilters(s, c.GetFilters(), wanted.GetName(), wanted != nil)
+		return
 	}
-	filters := filtersOf[*listenerv3.Filter](a, networking.EnvoyFilter_NETWORK_FILTER, is, named)
-	c.Filters = change(a, change(a, c.GetFilters(), filters, editing), filters, merging)
 	for _, f := range c.GetFilters() {
 		m := &hcmv3.HttpConnectionManager{}
-		if f.GetName() != httpManager || f.GetTypedConfig().UnmarshalTo(m) != nil {
+		if f.GetName() != httpManager || wanted != nil && wanted.GetName() != f.GetName() || f.GetTypedConfig().UnmarshalTo(m) != nil {
 			continue
 		}
-		within := filtersOf[*hcmv3.HttpFilter](a, networking.EnvoyFilter_HTTP_FILTER,
-			func(p *model.Patch) bool { return is(p) && filters.matches(p, f) },
-			func(p *model.Patch) (string, bool) {
-				f := p.Match.GetListener().GetFilterChain().GetFilter().GetSubFilter()
-				return f.GetName(), f != nil
-			})
-		m.HttpFilters = change(a, change(a, m.GetHttpFilters(), within, editing), within, merging)
-		if r := m.GetRouteConfig(); r != nil {
-			a.routes(r)
+		if s.ApplyTo == networking.EnvoyFilter_HTTP_FILTER {
+			within := wanted.GetSubFilter()
+			m.HttpFilters = editFilters(s, m.GetHttpFilters(), within.GetName(), within != nil)
+		} else if r := m.GetRouteConfig(); r != nil {
+			s.routes(r)
 		}
 		f.GetTypedConfig().Value = model.MustMarshal(m)
 	}
-	return len(c.GetFilters()) > 0
 }
 
-// Listeners through which connections come that others are the destinations of. Ports of patches are then those of filter chains.
+// isVirtual says whether connections come through a listener that others are the destinations of. Ports of patches are then those of
+// filter chains.
 func isVirtual(l *listenerv3.Listener) bool {
 	return l.GetName() == "virtualOutbound" || l.GetName() == "virtualInbound"
 }
 
-func matchesListener(p *model.Patch, l *listenerv3.Listener) bool {
-	m := p.Match.GetListener()
-	return (m.GetName() == "" || m.GetName() == l.GetName()) &&
-		(m.GetPortNumber() == 0 || p.ApplyTo != networking.EnvoyFilter_LISTENER && isVirtual(l) ||
-			l.GetAddress().GetSocketAddress().GetPortValue() == m.GetPortNumber())
+// is says whether there is what a patch wants; it wants nothing in particular if wanted is zero.
+func is[T comparable](wanted, there T) bool {
+	var nothing T
+	return wanted == nothing || wanted == there
 }
 
-func matchesChain(p *model.Patch, l *listenerv3.Listener, c *listenerv3.FilterChain) bool {
-	m, has := p.Match.GetListener().GetFilterChain(), c.GetFilterChainMatch()
-	port := has.GetDestinationPort().GetValue()
-	if wanted := p.Match.GetListener().GetPortNumber(); !matchesListener(p, l) || wanted != 0 && isVirtual(l) && port != wanted {
+func (s *step) matchesListener(l *listenerv3.Listener) bool {
+	m := s.Match.GetListener()
+	return is(m.GetName(), l.GetName()) && (s.ApplyTo != networking.EnvoyFilter_LISTENER && isVirtual(l) ||
+		is(m.GetPortNumber(), l.GetAddress().GetSocketAddress().GetPortValue()))
+}
+
+func (s *step) matchesChain(l *listenerv3.Listener, c *listenerv3.FilterChain) bool {
+	m, has := s.Match.GetListener().GetFilterChain(), c.GetFilterChainMatch()
+	if port := has.GetDestinationPort().GetValue(); !is(m.GetDestinationPort(), port) ||
+		isVirtual(l) && !is(s.Match.GetListener().GetPortNumber(), port) {
 		return false
 	}
 	for name := range strings.SplitSeq(m.GetApplicationProtocols(), ",") {
@@ -144,8 +148,6 @@ func matchesChain(p *model.Patch, l *listenerv3.Listener, c *listenerv3.FilterCh
 			return false
 		}
 	}
-	return (m.GetName() == "" || m.GetName() == c.GetName()) &&
-		(m.GetSni() == "" || slices.Contains(has.GetServerNames(), m.GetSni())) &&
-		(m.GetTransportProtocol() == "" || m.GetTransportProtocol() == has.GetTransportProtocol()) &&
-		(m.GetDestinationPort() == 0 || m.GetDestinationPort() == port)
+	return is(m.GetName(), c.GetName()) && is(m.GetTransportProtocol(), has.GetTransportProtocol()) &&
+		(m.GetSni() == "" || slices.Contains(has.GetServerNames(), m.GetSni()))
 }

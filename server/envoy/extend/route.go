@@ -7,49 +7,46 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	networking "istio.io/api/networking/v1alpha3"
-
-	"tributary/server/envoy/model"
 )
 
 // Routes returns routes as the patches have them.
 func (p *Patcher) Routes(r *routev3.RouteConfiguration) *routev3.RouteConfiguration {
-	now, _ := apply(p, r, (*attempt).routes)
+	now, _ := apply(p, r, ToRoutes, (*step).routes)
 	return now
 }
 
-func (a *attempt) routes(r *routev3.RouteConfiguration) (keep bool) {
-	is := func(p *model.Patch) bool { return matchesRoutes(p, a.context, r) }
-	change(a, []*routev3.RouteConfiguration{r}, target[*routev3.RouteConfiguration]{to: networking.EnvoyFilter_ROUTE_CONFIGURATION, is: is},
-		merging)
-	hosts := target[*routev3.VirtualHost]{to: networking.EnvoyFilter_VIRTUAL_HOST, is: is, matches: matchesHost}
-	r.VirtualHosts = change(a, r.GetVirtualHosts(), hosts, changing)
-	for _, v := range r.GetVirtualHosts() {
-		routes := target[*routev3.Route]{
-			to: networking.EnvoyFilter_HTTP_ROUTE, matches: matchesRoute,
-			is:    func(p *model.Patch) bool { return is(p) && matchesHost(p, v) },
-			names: func(p *model.Patch) bool { return p.Match.GetRouteConfiguration().GetVhost().GetRoute() != nil },
+func (s *step) routes(r *routev3.RouteConfiguration) (keep bool) {
+	switch {
+	case !s.matchesRoutes(r):
+	case s.ApplyTo == networking.EnvoyFilter_ROUTE_CONFIGURATION:
+		s.merge(r)
+	case s.ApplyTo == networking.EnvoyFilter_VIRTUAL_HOST:
+		r.VirtualHosts = edit(s, r.GetVirtualHosts(), false, s.matchesHost, nil)
+	default:
+		named := s.Match.GetRouteConfiguration().GetVhost().GetRoute() != nil
+		for _, v := range r.GetVirtualHosts() {
+			if s.matchesHost(v) {
+				v.Routes = edit(s, v.GetRoutes(), named, s.matchesRoute, nil)
+			}
 		}
-		v.Routes = change(a, change(a, v.GetRoutes(), routes, changing), routes, adding)
 	}
-	r.VirtualHosts = change(a, r.GetVirtualHosts(), hosts, adding)
 	return true
 }
 
-func matchesRoutes(p *model.Patch, context networking.EnvoyFilter_PatchContext, r *routev3.RouteConfiguration) bool {
-	m := p.Match.GetRouteConfiguration()
-	port, portName, gateway := namesOf(r.GetName(), context)
-	return (m.GetName() == "" || m.GetName() == r.GetName()) && (m.GetPortNumber() == 0 || m.GetPortNumber() == port) &&
-		(context != networking.EnvoyFilter_GATEWAY ||
-			(m.GetPortName() == "" || m.GetPortName() == portName) && (m.GetGateway() == "" || m.GetGateway() == gateway))
+func (s *step) matchesRoutes(r *routev3.RouteConfiguration) bool {
+	m, gateways := s.Match.GetRouteConfiguration(), s.context == networking.EnvoyFilter_GATEWAY
+	port, portName, gateway := namesOf(r.GetName(), gateways)
+	return is(m.GetName(), r.GetName()) && is(m.GetPortNumber(), port) &&
+		(!gateways || is(m.GetPortName(), portName) && is(m.GetGateway(), gateway))
 }
 
-// namesOf returns what the name of routes says: PORT, inbound|PORT||, http.PORT, or https.PORT.PORTNAME.GATEWAY.NAMESPACE.
-func namesOf(name string, context networking.EnvoyFilter_PatchContext) (port uint32, portName, gateway string) {
+// namesOf returns what the name of routes says: PORT, inbound|PORT||, and of gateways http.PORT, or https.PORT.PORTNAME.GATEWAY.NAMESPACE.
+func namesOf(name string, gateways bool) (port uint32, portName, gateway string) {
 	number := name
 	switch parts := strings.Split(name, "."); {
-	case context == networking.EnvoyFilter_GATEWAY && parts[0] == "http" && len(parts) > 1:
+	case gateways && parts[0] == "http" && len(parts) > 1:
 		number = parts[1]
-	case context == networking.EnvoyFilter_GATEWAY && parts[0] == "https" && len(parts) == 5:
+	case gateways && parts[0] == "https" && len(parts) == 5:
 		number, portName, gateway = parts[1], parts[2], parts[4]+"/"+parts[3]
 	case strings.HasPrefix(name, "inbound|"):
 		number = strings.Split(name, "|")[1]
@@ -58,14 +55,13 @@ func namesOf(name string, context networking.EnvoyFilter_PatchContext) (port uin
 	return uint32(n), portName, gateway
 }
 
-func matchesHost(p *model.Patch, v *routev3.VirtualHost) bool {
-	m := p.Match.GetRouteConfiguration().GetVhost()
-	return (m.GetName() == "" || m.GetName() == v.GetName()) &&
-		(m.GetDomainName() == "" || slices.Contains(v.GetDomains(), m.GetDomainName()))
+func (s *step) matchesHost(v *routev3.VirtualHost) bool {
+	m := s.Match.GetRouteConfiguration().GetVhost()
+	return is(m.GetName(), v.GetName()) && (m.GetDomainName() == "" || slices.Contains(v.GetDomains(), m.GetDomainName()))
 }
 
-func matchesRoute(p *model.Patch, r *routev3.Route) bool {
-	m := p.Match.GetRouteConfiguration().GetVhost().GetRoute()
+func (s *step) matchesRoute(r *routev3.Route) bool {
+	m := s.Match.GetRouteConfiguration().GetVhost().GetRoute()
 	action := m.GetAction()
 	switch r.GetAction().(type) {
 	case *routev3.Route_Route:
@@ -75,6 +71,5 @@ func matchesRoute(p *model.Patch, r *routev3.Route) bool {
 	case *routev3.Route_DirectResponse:
 		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_DIRECT_RESPONSE
 	}
-	return (m.GetName() == "" || m.GetName() == r.GetName()) &&
-		(m.GetAction() == networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_ANY || m.GetAction() == action)
+	return is(m.GetName(), r.GetName()) && is(m.GetAction(), action) // ANY is zero
 }

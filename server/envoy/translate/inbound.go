@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/resource"
 	"tributary/server/envoy/extend"
@@ -46,8 +47,7 @@ func (t *Translation) addInbound(v *model.View) {
 	if v.Extended != nil {
 		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
 	}
-	patches := Patcher(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters)
-	defer func() { t.patched(patches) }()
+	patches := extend.New(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, &t.Findings)
 	addCluster := func(c *clusterv3.Cluster, hosts ...string) {
 		if patched, kept := patches.Cluster(c, hosts...); kept {
 			t.Clusters = append(t.Clusters, EntryOf(patched))
@@ -227,11 +227,11 @@ func inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv
 		c.Name += "-catchall-http"
 	}
 	if m.http {
-		c.Filters = []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", inboundManager(v, stats, cluster, w))}
+		c.Filters = []*listenerv3.Filter{model.NetworkFilter("envoy.filters.network.http_connection_manager", inboundManager(v, stats, cluster, w))}
 	} else {
-		c.Filters = secureTCP(v.Secured, tcpProxy(cluster, v.Seen))
+		c.Filters = append(slices.Clip(v.Secured.TCP), tcpProxy(cluster, v.Seen))
 	}
-	c.Filters = extend.AddNetwork(v.Extended, c.GetFilters(), inboundPlace(w.Number))
+	c.Filters = extend.WithPlugins(v.Extended, c.GetFilters(), typev1beta1.WorkloadMode_SERVER, w.Number)
 	return c
 }
 
@@ -248,10 +248,9 @@ func inboundManager(v *model.View, stats, cluster string, w *model.Workport) *hc
 		m.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{}
 	}
 	if w.Protocol == "grpc-web" {
-		m.HttpFilters = append([]*hcmv3.HttpFilter{HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})}, m.GetHttpFilters()...)
+		m.HttpFilters = append([]*hcmv3.HttpFilter{model.HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})}, m.GetHttpFilters()...)
 	}
-	secureHTTP(v.Secured, m)
-	extend.AddHTTP(v.Extended, m, inboundPlace(w.Number))
+	secureHTTP(v, m, typev1beta1.WorkloadMode_SERVER, w.Number)
 	return m
 }
 
@@ -293,9 +292,7 @@ func (t *Translation) addListener(v *model.View, name string, at *corev3.Address
 			listenerFilter("envoy.filters.listener.original_src", &originalsrcv3.OriginalSrc{Mark: originalMark}))
 	}
 	l.ListenerFilters = append(l.ListenerFilters, inspectors(chains)...)
-	patches := Patcher(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToListeners)
-	l, kept := patches.Listener(l)
-	t.patched(patches)
+	l, kept := extend.New(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, &t.Findings).Listener(l)
 	if !kept {
 		return
 	}
