@@ -130,7 +130,7 @@ func isSecurity(name string) bool {
 // protection is what secures the filter chains of a listener: filters and required certificates, and how many chains have neither.
 type protection struct {
 	by   []string
-	open   int
+	open int
 }
 
 func protectionOf(m proto.Message) (a protection) {

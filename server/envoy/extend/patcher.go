@@ -63,7 +63,9 @@ type phase struct {
 	operations
 }
 
-func (ph phase) has(p *model.Patch) bool { return p.ApplyTo == ph.to && slices.Contains(ph.operations, p.Operation) }
+func (ph phase) has(p *model.Patch) bool {
+	return p.ApplyTo == ph.to && slices.Contains(ph.operations, p.Operation)
+}
 
 // The phases in which resources are patched, which are all that have an effect, as with istiod.
 var (
@@ -175,8 +177,8 @@ func apply[M named](p *Patcher, m M, phases []phase, patch func(*step, M) (keep 
 	return now, keep
 }
 
-// edit applies the patch to a list. named says that it names elements of the list; matches, that it is about one. merges merges into one; nil
-// merges messages. As with istiod, only a part of the operations needs an element that is named.
+// edit applies the patch to a list. named says that it names elements of the list; matches, that it is about one. merges merges into one;
+// nil merges messages. As with istiod, only a part of the operations needs an element that is named.
 func edit[E proto.Message](s *step, list []E, named bool, matches func(E) bool, merges func(E)) []E {
 	value := func() E {
 		s.used = true

@@ -23,10 +23,10 @@ func (s *SidecarRule) ingress() []*networking.IstioIngressListener {
 	return s.spec.GetIngress()
 }
 
-// isBound says whether an ingress listener binds its port for clients of a profile.
-func isBound(i *networking.IstioIngressListener, p model.Profile) bool {
+// isBound says whether an ingress listener binds its port for clients with or without redirection.
+func isBound(i *networking.IstioIngressListener, captures bool) bool {
 	if i.GetCaptureMode() == networking.CaptureMode_DEFAULT {
-		return !p.Captures
+		return !captures
 	}
 	return i.GetCaptureMode() == networking.CaptureMode_NONE
 }
@@ -41,9 +41,9 @@ func toWorkload(endpoint string) (port string, v6, ok bool) {
 }
 
 // needsAddress says whether an ingress listener depends on the addresses of a client.
-func needsAddress(i *networking.IstioIngressListener, p model.Profile) bool {
+func needsAddress(i *networking.IstioIngressListener, captures bool) bool {
 	_, _, ok := toWorkload(i.GetDefaultEndpoint())
-	return ok || isBound(i, p) && i.GetBind() == ""
+	return ok || isBound(i, captures) && i.GetBind() == ""
 }
 
 // ingressHost is the host of an ingress listener whose port no service has.
@@ -73,7 +73,7 @@ func (m *Mesh) touchIngress(hosts []string, touched map[string]struct{}) {
 // hasInbound says whether clients of a profile have inbound listeners.
 func hasInbound(p model.Profile, only *SidecarRule) bool {
 	return p.Role == model.Sidecar && (p.Captures || slices.ContainsFunc(only.ingress(), func(i *networking.IstioIngressListener) bool {
-		return isBound(i, p) // no connection comes to another one
+		return isBound(i, p.Captures) // no connection comes to another one
 	}))
 }
 
@@ -153,7 +153,7 @@ func addIngress(v *model.View, in *model.Inbound, p model.Profile, only *Sidecar
 		number := spec.GetPort().GetNumber()
 		w := model.Workport{
 			Number: number, Protocol: model.InboundProtocol(spec.GetPort().GetProtocol(), spec.GetTls() != nil),
-			Host: ingressHost(only.key), Service: number, Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, p),
+			Host: ingressHost(only.key), Service: number, Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, p.Captures),
 			Pool: spec.GetConnectionPool(), Sidecar: &model.SidecarName{Namespace: only.key.Namespace, Name: only.key.Name},
 			Endpoint: spec.GetDefaultEndpoint(), TLS: spec.GetTls(),
 			Place: model.Place{Of: only.key, Field: fmt.Sprintf("spec.ingress[%d]", i)},
@@ -165,7 +165,7 @@ func addIngress(v *model.View, in *model.Inbound, p model.Profile, only *Sidecar
 		case slices.ContainsFunc(in.Ports, func(o model.Workport) bool { return o.Number == number }):
 			v.Findings.Note(w.Place.In("port"), "an ingress listener before has the port: there is no other one")
 			continue
-		case addresses[0] == "" && needsAddress(spec, p):
+		case addresses[0] == "" && needsAddress(spec, p.Captures):
 			v.Findings.Note(w.Place, "the node says no address of its own: there is no listener")
 			continue
 		case w.Address == "" && w.Bound:
