@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 	"sync"
@@ -11,7 +10,6 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/memstore"
-	"tributary/resource"
 	"tributary/server/envoy/extend"
 	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
@@ -50,7 +48,6 @@ type scope struct {
 	shared       map[string]*sharedRoutes          // by the name of the routes
 	bindings     map[model.Binding]*translate.Claimants
 	needs        map[string]int            // how many hosts need a secret
-	records      map[string][]byte         // by host, of a profile that resolves names
 	options      translate.ListenerOptions // of its listeners
 	dueSince     time.Time                 // what it is brought up to date with, or zero
 	revision     memstore.Revision         // of the view, to which it is brought
@@ -66,7 +63,7 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	s := &scope{
 		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
 		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
-		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int), records: make(map[string][]byte),
+		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int),
 		variants: make(map[string]*variant),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
@@ -96,7 +93,8 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
 	}
 	if p.Resolves {
-		put(first, s.listeners, translate.EntryOf(translate.Resolver(nil)))
+		l, _ := translate.Resolver(nil)
+		put(first, s.listeners, translate.EntryOf(l))
 	}
 	s.group.Apply(first)
 	return s
@@ -227,7 +225,7 @@ type change struct {
 	routes   map[string]bool // the names of shared routes that change
 	bindings map[model.Binding]bool
 	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
-	resolver bool                                         // some record changes
+	resolver bool                                         // some host has other addresses
 }
 
 // replace makes t the translation of a host.
@@ -253,7 +251,7 @@ func (c *change) replace(host string, t *translate.Translation) {
 	if host != model.InboundUnit {
 		c.entries(at.clusters, old.Clusters, t.Clusters)
 		c.entries(at.listeners, old.Listeners, t.Listeners)
-	} else { // its listeners, which variants have, come before those of services
+	} else { // its listeners, which variants have, are instead of those of services
 		of := slices.Concat(old.Listeners, t.Listeners)
 		for b := range c.scope.bindings {
 			name := model.ListenerName(b.Address, b.Port)
@@ -265,9 +263,7 @@ func (c *change) replace(host string, t *translate.Translation) {
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
 	c.findings.set("host "+host, t.Findings)
-	if c.profile.Resolves && len(old.Addresses)+len(t.Addresses) > 0 {
-		c.resolve(host, t)
-	}
+	c.resolver = c.resolver || c.profile.Resolves && !slices.Equal(old.Addresses, t.Addresses)
 	for route := range old.Hosts {
 		if t.Hosts[route] == nil {
 			c.host(route, host, nil)
@@ -295,23 +291,6 @@ func (c *change) replace(host string, t *translate.Translation) {
 		}
 		c.scope.bindings[b].Set(t.ClaimPrecedence(now), host, now)
 	}
-}
-
-// resolve replaces the record of a host.
-func (c *change) resolve(host string, t *translate.Translation) {
-	record := translate.Record(host, t.Addresses)
-	c.resolver = c.resolver || !bytes.Equal(record, c.records[host])
-	var found model.Findings
-	if c.records[host] = record; record == nil {
-		delete(c.records, host)
-		for _, of := range t.Objects {
-			if of.Kind == resource.ServiceEntry && len(t.Addresses) > 0 {
-				found.Note(model.Place{Of: of, Field: "spec.hosts"}, "Envoy resolves wildcards of two labels and more: queries for %s are "+
-					"forwarded", host)
-			}
-		}
-	}
-	c.findings.set("name of "+host, found)
 }
 
 // entries replaces entries of a collection.
@@ -407,27 +386,22 @@ func (c *change) share() {
 	}
 	c.shareHosts()
 	if c.resolver {
-		var all []byte
-		for _, host := range slices.Sorted(maps.Keys(c.records)) {
-			all = append(all, c.records[host]...)
-		}
-		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(translate.Resolver(all))))
+		l, found := translate.Resolver(c.translations)
+		c.findings.set("listener "+l.GetName(), found.Sorted())
+		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
 	}
 	for b := range c.bindings {
 		claimants, name := c.scope.bindings[b].Sorted(), model.ListenerName(b.Address, b.Port)
-		inbound := c.isInbound(name)
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
 			remove(c.commits, c.listeners, name)
 			c.findings.set("listener "+name, nil)
 			continue
 		}
-		if inbound {
-			remove(c.commits, c.listeners, name)
-			c.findings.set("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)))
-			continue
-		}
 		l, found := translate.Listener(b, claimants, c.options)
+		if c.isInbound(name) { // which variants have instead
+			found = translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port))
+		}
 		c.putListener(l, networking.EnvoyFilter_SIDECAR_OUTBOUND, found)
 	}
 }

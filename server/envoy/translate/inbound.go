@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"math"
-	"net"
+	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -44,9 +43,6 @@ const (
 
 // addInbound adds the inbound listeners of a sidecar, and their clusters.
 func (t *Translation) addInbound(v *model.View) {
-	if v.Extended != nil {
-		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
-	}
 	patches := extend.New(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, &t.Findings)
 	addCluster := func(c *clusterv3.Cluster, hosts ...string) {
 		if patched, kept := patches.Cluster(c, hosts...); kept {
@@ -68,7 +64,7 @@ func (t *Translation) addInbound(v *model.View) {
 	for i := range v.Inbound.Ports {
 		w := &v.Inbound.Ports[i]
 		c := inboundCluster(v, w)
-		chains := []*listenerv3.FilterChain{refusing(w.Target)}
+		chains := []*listenerv3.FilterChain{refusing("refused", w.Target)}
 		if why := model.Refused(c); why != "" {
 			t.Findings.Note(w.Place, "%s: connections are refused", why)
 		} else {
@@ -170,13 +166,13 @@ func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*liste
 	}
 	switch tls := w.Ingress.GetTls(); {
 	case mode == model.Strict && http == nil:
-		return []*listenerv3.FilterChain{refusing(w.Target)}
+		return []*listenerv3.FilterChain{refusing("refused", w.Target)}
 	case tls == nil:
 	case mode != model.Disabled:
 		t.Findings.Note(w.Place.In("tls"), "TLS ends there only where PeerAuthentication disables mutual TLS")
 	case !canTerminate(tls):
 		t.Findings.Note(w.Place.In("tls"), "there is no certificate for it: connections are refused")
-		return []*listenerv3.FilterChain{refusing(w.Target)}
+		return []*listenerv3.FilterChain{refusing("refused", w.Target)}
 	default:
 		http = t.downstreamTLS(tls, v.Client, v.Secured.Domains, []string{"h2", "http/1.1"})
 		tcp, matches = http, []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
@@ -205,9 +201,7 @@ func canTerminate(tls *networking.ServerTLSSettings) bool {
 // passChains returns the filter chains of redirected connections that no port of the workload has: they pass to where they are meant for,
 // but to the port of the listener itself, which would loop.
 func (t *Translation) passChains(v *model.View) []*listenerv3.FilterChain {
-	loop := refusing(model.InboundPort)
-	loop.Name = virtualInbound + "-blackhole"
-	all := []*listenerv3.FilterChain{loop}
+	all := []*listenerv3.FilterChain{refusing(virtualInbound+"-blackhole", model.InboundPort)}
 	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(v.Secured.MutualOn))...) {
 		own := slices.ContainsFunc(v.Inbound.Ports, func(w model.Workport) bool { return w.Target == port && !w.Bound })
 		if !own && port != model.InboundPort {
@@ -218,8 +212,8 @@ func (t *Translation) passChains(v *model.View) []*listenerv3.FilterChain {
 }
 
 // refusing returns a filter chain that ends all connections to a port, or to all ports if it is 0.
-func refusing(port uint32) *listenerv3.FilterChain {
-	c := &listenerv3.FilterChain{Name: "refused", Filters: []*listenerv3.Filter{tcpProxy(model.BlackHole, nil)}}
+func refusing(name string, port uint32) *listenerv3.FilterChain {
+	c := &listenerv3.FilterChain{Name: name, Filters: []*listenerv3.Filter{tcpProxy(model.BlackHole, nil)}}
 	if port != 0 {
 		c.FilterChainMatch = &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(port)}
 	}
@@ -399,12 +393,11 @@ func inboundAddress(endpoint string) (host string, at *corev3.Address) {
 	if path, ok := strings.CutPrefix(endpoint, UnixPrefix); ok {
 		return "", &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}}
 	}
-	host, text, err := net.SplitHostPort(endpoint)
-	port, parseErr := strconv.ParseUint(text, 10, 16)
-	if cmp.Or(err, parseErr) != nil || !resource.IsAddress(host) {
+	to, err := netip.ParseAddrPort(endpoint)
+	if host = to.Addr().String(); err != nil || !resource.IsAddress(host) {
 		return "", nil
 	}
-	return host, socket(host, uint32(port))
+	return host, socket(host, uint32(to.Port()))
 }
 
 // fromLoop has connections to the workload come from an address that rules of redirection exempt: else they would come back.

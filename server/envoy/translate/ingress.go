@@ -101,9 +101,6 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 	at := make(map[model.Binding]*listenerv3.Listener)
 	used := make(map[model.Binding]usedMatches)
 	var order []model.Binding
-	if v.Extended != nil {
-		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
-	}
 	for _, s := range v.Servers {
 		b := model.Binding{Address: s.Bind, Port: s.GetPort().GetNumber()}
 		if at[b] == nil {

@@ -236,11 +236,7 @@ func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 		TrafficDirection:                     corev3.TrafficDirection_OUTBOUND,
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 		FilterChains: []*listenerv3.FilterChain{
-			{
-				Name:             name + "-blackhole", // a connection to this port would loop
-				FilterChainMatch: &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(model.OutboundPort)},
-				Filters:          []*listenerv3.Filter{tcpProxy(model.BlackHole, nil)},
-			},
+			refusing(name+"-blackhole", model.OutboundPort), // a connection to this port would loop
 			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Observation)}},
 		},
 	}

@@ -68,6 +68,9 @@ const lateAudience = 10
 // View translates a view. It is a pure function.
 func View(v *model.View) *Translation {
 	t := &Translation{Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings)}
+	if v.Extended != nil && model.IsUnit(v.Host) {
+		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
+	}
 	t.add(v, v.Client)
 	t.Findings = t.Findings.Sorted()
 	for _, f := range t.Findings {
