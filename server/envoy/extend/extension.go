@@ -2,8 +2,10 @@ package extend
 
 import (
 	"cmp"
+	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
@@ -105,4 +107,40 @@ func digest(e *model.Extension) string {
 	}
 	from.Found(e.Objects, e.Findings)
 	return string(from)
+}
+
+// Added returns the clusters and listeners that patches add for clients of a role, and adds to found as New says.
+func Added(e *model.Extension, role model.Role, found *model.Findings) (all []proto.Message) {
+	if e == nil {
+		return nil
+	}
+	names := make(map[string]bool)
+	for _, p := range inPhases(e.Patches, added) {
+		if !p.In(ContextOf(role)) && (role != model.Sidecar || !p.In(networking.EnvoyFilter_SIDECAR_INBOUND)) {
+			continue
+		}
+		own := p.Value.(named).GetName()
+		name, why := p.ApplyTo.String()+" "+own, refused(p.Value, e.MaxProgram)
+		switch {
+		case why != "":
+		case isOurs(own):
+			why = own + " is a name, or of the form of the names, of what is made of other objects"
+		case names[name]:
+			why = "there is another " + name
+		default:
+			names[name] = true
+			all = append(all, p.Value)
+			found.Applied(p.Place)
+			continue
+		}
+		found.Note(p.Place, "%s", why)
+	}
+	return all
+}
+
+// isOurs says whether a name is one that resources have which are made of other objects.
+func isOurs(name string) bool {
+	_, err := netip.ParseAddr(name[:max(strings.LastIndexByte(name, '_'), 0)])
+	return err == nil || name == "" || name == model.BlackHole || name == model.Passthrough || strings.HasPrefix(name, "virtual") ||
+		strings.HasPrefix(name, "outbound|") || strings.HasPrefix(name, "inbound|")
 }

@@ -2,17 +2,74 @@ package extend
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/server/envoy/model"
 )
+
+// Cluster returns a cluster as the patches have it, and whether there is still one. services are the hosts of an inbound cluster, whose
+// name has none.
+func (p *Patcher) Cluster(c *clusterv3.Cluster, services ...string) (*clusterv3.Cluster, bool) {
+	return apply(p, c, ToClusters, func(s *step, c *clusterv3.Cluster) (keep bool) {
+		switch {
+		case !s.matchesCluster(c, services):
+		case s.Operation == networking.EnvoyFilter_Patch_REMOVE:
+			s.used = true
+			return false
+		default:
+			s.mergeCluster(c)
+		}
+		return true
+	})
+}
+
+// mergeCluster merges into a cluster. If the patch has a transport socket, it is that alone, as with istiod.
+func (s *step) mergeCluster(c *clusterv3.Cluster) {
+	own, with := c.GetTransportSocket(), s.Value.(*clusterv3.Cluster).GetTransportSocket()
+	if with == nil {
+		s.merge(c)
+		return
+	}
+	if matches := c.GetTransportSocketMatches(); len(matches) > 0 {
+		i := slices.IndexFunc(matches, func(m *clusterv3.Cluster_TransportSocketMatch) bool {
+			return m.GetTransportSocket().GetName() == with.GetName()
+		})
+		if i < 0 {
+			return
+		}
+		own = matches[i].GetTransportSocket()
+	}
+	if !s.mergeSocket(own, with) {
+		c.TransportSocket, s.used = proto.CloneOf(with), true
+	}
+}
+
+func (s *step) matchesCluster(c *clusterv3.Cluster, services []string) bool {
+	m := s.Match.GetCluster()
+	if m.GetName() != "" {
+		return m.GetName() == c.GetName()
+	}
+	var parts [4]string // direction, port, subset, host
+	if list := strings.Split(c.GetName(), "|"); len(list) == len(parts) {
+		parts = [4]string(list)
+	}
+	if parts[0] != "inbound" || len(services) == 0 {
+		services = []string{parts[3]}
+	}
+	return is(m.GetSubset(), parts[2]) && (m.GetService() == "" || slices.Contains(services, m.GetService())) &&
+		(m.GetPortNumber() == 0 || model.RouteName(m.GetPortNumber()) == parts[1])
+}
 
 // httpManager is the name of the filter of which patches of HTTP filters are.
 const httpManager = "envoy.filters.network.http_connection_manager"
@@ -150,4 +207,69 @@ func (s *step) matchesChain(l *listenerv3.Listener, c *listenerv3.FilterChain) b
 	}
 	return is(m.GetName(), c.GetName()) && is(m.GetTransportProtocol(), has.GetTransportProtocol()) &&
 		(m.GetSni() == "" || slices.Contains(has.GetServerNames(), m.GetSni()))
+}
+
+// Routes returns routes as the patches have them.
+func (p *Patcher) Routes(r *routev3.RouteConfiguration) *routev3.RouteConfiguration {
+	now, _ := apply(p, r, ToRoutes, (*step).routes)
+	return now
+}
+
+func (s *step) routes(r *routev3.RouteConfiguration) (keep bool) {
+	switch {
+	case !s.matchesRoutes(r):
+	case s.ApplyTo == networking.EnvoyFilter_ROUTE_CONFIGURATION:
+		s.merge(r)
+	case s.ApplyTo == networking.EnvoyFilter_VIRTUAL_HOST:
+		r.VirtualHosts = edit(s, r.GetVirtualHosts(), false, s.matchesHost, nil)
+	default:
+		named := s.Match.GetRouteConfiguration().GetVhost().GetRoute() != nil
+		for _, v := range r.GetVirtualHosts() {
+			if s.matchesHost(v) {
+				v.Routes = edit(s, v.GetRoutes(), named, s.matchesRoute, nil)
+			}
+		}
+	}
+	return true
+}
+
+func (s *step) matchesRoutes(r *routev3.RouteConfiguration) bool {
+	m, gateways := s.Match.GetRouteConfiguration(), s.context == networking.EnvoyFilter_GATEWAY
+	port, portName, gateway := namesOf(r.GetName(), gateways)
+	return is(m.GetName(), r.GetName()) && is(m.GetPortNumber(), port) &&
+		(!gateways || is(m.GetPortName(), portName) && is(m.GetGateway(), gateway))
+}
+
+// namesOf returns what the name of routes says: PORT, inbound|PORT||, and of gateways http.PORT, or https.PORT.PORTNAME.GATEWAY.NAMESPACE.
+func namesOf(name string, gateways bool) (port uint32, portName, gateway string) {
+	number := name
+	switch parts := strings.Split(name, "."); {
+	case gateways && parts[0] == "http" && len(parts) > 1:
+		number = parts[1]
+	case gateways && parts[0] == "https" && len(parts) == 5:
+		number, portName, gateway = parts[1], parts[2], parts[4]+"/"+parts[3]
+	case strings.HasPrefix(name, "inbound|"):
+		number = strings.Split(name, "|")[1]
+	}
+	n, _ := strconv.ParseUint(number, 10, 32)
+	return uint32(n), portName, gateway
+}
+
+func (s *step) matchesHost(v *routev3.VirtualHost) bool {
+	m := s.Match.GetRouteConfiguration().GetVhost()
+	return is(m.GetName(), v.GetName()) && (m.GetDomainName() == "" || slices.Contains(v.GetDomains(), m.GetDomainName()))
+}
+
+func (s *step) matchesRoute(r *routev3.Route) bool {
+	m := s.Match.GetRouteConfiguration().GetVhost().GetRoute()
+	action := m.GetAction()
+	switch r.GetAction().(type) {
+	case *routev3.Route_Route:
+		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_ROUTE
+	case *routev3.Route_Redirect:
+		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_REDIRECT
+	case *routev3.Route_DirectResponse:
+		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_DIRECT_RESPONSE
+	}
+	return is(m.GetName(), r.GetName()) && is(m.GetAction(), action) // ANY is zero
 }
