@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/server/envoy/model"
 )
@@ -21,32 +22,36 @@ type Decoded struct {
 	found   model.Findings
 }
 
+// GetSelector returns the labels of the clients that it is for, as other objects do.
+func (d *Decoded) GetSelector() *typev1beta1.WorkloadSelector {
+	return &typev1beta1.WorkloadSelector{MatchLabels: d.GetWorkloadSelector().GetLabels()}
+}
+
+// GetTargetRef returns nothing: an EnvoyFilter has only targetRefs.
+func (d *Decoded) GetTargetRef() *typev1beta1.PolicyTargetReference { return nil }
+
 // Filter is an EnvoyFilter that selects clients.
 type Filter = model.Object[*Decoded]
 
 // WasmPlugin is a WasmPlugin.
 type WasmPlugin = model.Object[*extensionsv1alpha1.WasmPlugin]
 
-// sorted returns objects by rank, those of a namespace first, the oldest first.
-func sorted[T any](list []*model.Object[T], first string, rank func(T) int64) []*model.Object[T] {
-	after := func(o *model.Object[T]) int {
-		if o.Key.Namespace == first {
-			return 0
-		}
-		return 1
-	}
-	return slices.SortedFunc(slices.Values(list), func(a, b *model.Object[T]) int {
-		return cmp.Or(cmp.Compare(rank(a.Spec), rank(b.Spec)), cmp.Compare(after(a), after(b)), a.Compare(b))
-	})
-}
-
-// Of returns what EnvoyFilters and WasmPlugins change for the clients of a profile, which they select, or nil.
+// Of returns what EnvoyFilters and WasmPlugins change for the clients of a profile, or nil. They are those that select the clients, of the
+// clients' namespace and then of the root namespace, the oldest first. Those of the root namespace are applied first.
 func Of(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster ClusterOf) *model.Extension {
 	if len(filters)+len(plugins) == 0 {
 		return nil
 	}
 	e := &model.Extension{MaxProgram: client.LargestProgram()}
-	for _, f := range sorted(filters, model.RootNamespace, func(d *Decoded) int64 { return int64(d.GetPriority()) }) {
+	slices.SortStableFunc(filters, func(a, b *Filter) int {
+		if order := cmp.Compare(a.Spec.GetPriority(), b.Spec.GetPriority()); order != 0 || a.Key.Namespace == b.Key.Namespace {
+			return order
+		} else if a.Key.Namespace == model.RootNamespace {
+			return -1
+		}
+		return 1
+	})
+	for _, f := range filters {
 		e.Objects, e.Findings = append(e.Objects, f.Key), append(e.Findings, f.Spec.found...)
 		for _, p := range f.Spec.Patches {
 			if isFor(p.Match.GetProxy(), client) {
@@ -54,7 +59,10 @@ func Of(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster 
 			}
 		}
 	}
-	for _, o := range sorted(plugins, client.Namespace, rank) {
+	slices.SortStableFunc(plugins, func(a, b *WasmPlugin) int {
+		return cmp.Or(cmp.Compare(slotOf(a.Spec), slotOf(b.Spec)), cmp.Compare(rank(a.Spec), rank(b.Spec)))
+	})
+	for _, o := range plugins {
 		e.Objects = append(e.Objects, o.Key)
 		if p := plugin(o, cluster, &e.Findings); p != nil {
 			e.Plugins = append(e.Plugins, p)

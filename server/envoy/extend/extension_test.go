@@ -34,8 +34,8 @@ func TestOrder(t *testing.T) {
 			fmt.Sprintf("{priority: %d, configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}", priority))))
 	}
 	e := Of([]*Filter{
-		filter("default", "late", 9, 1), filter("default", "b", 1, 0), filter("default", "a", 1, 0), filter("default", "old", 2, 0),
-		filter("istio-system", "root", 0, 0), filter("default", "early", 0, -1),
+		filter("default", "late", 9, 1), filter("default", "old", 2, 0), filter("default", "a", 1, 0), filter("default", "b", 1, 0),
+		filter("default", "early", 0, -1), filter("istio-system", "root", 0, 0),
 	}, nil, model.Profile{}, nil)
 	var names []string
 	for _, p := range e.Patches {
@@ -174,14 +174,13 @@ func TestPluginsInOrder(t *testing.T) {
 		return &o
 	}
 	e := Of(nil, []*WasmPlugin{
-		plugin("istio-system", "root", "phase: AUTHZ"), plugin("shop", "none", "phase: AUTHZ"), plugin("shop", "low",
-			"phase: AUTHZ, priority: -5"),
-		plugin("istio-system", "high", "phase: AUTHZ, priority: 5"), plugin("shop", "authn", "phase: AUTHN"), plugin("shop", "stats",
-			"phase: STATS"),
+		plugin("shop", "none", "phase: AUTHZ"), plugin("shop", "low", "phase: AUTHZ, priority: -5"), plugin("shop", "authn", "phase: AUTHN"),
+		plugin("shop", "stats", "phase: STATS"),
 		plugin("shop", "any", ""), plugin("shop", "server", "match: [{mode: SERVER}]"), plugin("shop", "port",
 			"match: [{ports: [{number: 81}]}]"),
 		plugin("shop", "both", "match: [{mode: SERVER}, {mode: CLIENT, ports: [{number: 80}]}]"), plugin("shop", "tcp",
 			"type: NETWORK, phase: AUTHZ"),
+		plugin("istio-system", "root", "phase: AUTHZ"), plugin("istio-system", "high", "phase: AUTHZ, priority: 5"),
 	}, model.Profile{Namespace: "shop"}, nil)
 	http := func(names ...string) (list []*hcmv3.HttpFilter) {
 		for _, name := range names {

@@ -31,6 +31,9 @@ const (
 	fetchTimeout = 30 * time.Second // of a module
 )
 
+// slotOf orders WasmPlugins by phase. Those without one come last.
+func slotOf(spec *extensionsv1alpha1.WasmPlugin) uint32 { return uint32(spec.GetPhase() - 1) } //nolint:gosec // it may wrap
+
 // rank orders WasmPlugins by priority, the highest first, and then those without one.
 func rank(spec *extensionsv1alpha1.WasmPlugin) int64 {
 	if p := spec.GetPriority(); p != nil {
@@ -133,12 +136,12 @@ func WithPlugins[F filter](e *model.Extension, list []F, mode typev1beta1.Worklo
 	if e == nil || len(e.Plugins) == 0 {
 		return list
 	}
-	rest := slices.IndexFunc(list, func(f F) bool { return !isSecurity(f.GetName()) })
-	if rest < 0 {
-		rest = len(list)
+	security := slices.IndexFunc(list, func(f F) bool { return !isSecurity(f.GetName()) })
+	if security < 0 {
+		security = len(list)
 	}
 	after := func(suffix string) (end int) {
-		for i, f := range list[:rest] {
+		for i, f := range list[:security] {
 			if strings.HasSuffix(f.GetName(), suffix) {
 				end = i + 1
 			}
@@ -147,25 +150,19 @@ func WithPlugins[F filter](e *model.Extension, list []F, mode typev1beta1.Worklo
 	}
 	custom := after(".ext_authz")
 	tokens := max(after(".jwt_authn"), custom)
-	of := func(phases ...extensionsv1alpha1.PluginPhase) (filters []F) {
-		for _, phase := range phases {
-			for _, p := range e.Plugins {
-				if f, ok := p.Filter.(F); ok && phaseOf(p) == phase && isAt(p, mode, port) {
-					filters = append(filters, f)
-				}
-			}
+	for _, p := range slices.Backward(e.Plugins) { // which are sorted by slot
+		f, ok := p.Filter.(F)
+		if !ok || !isAt(p, mode, port) {
+			continue
 		}
-		return filters
+		at := security
+		switch p.Spec.GetPhase() {
+		case extensionsv1alpha1.PluginPhase_AUTHN:
+			at = custom
+		case extensionsv1alpha1.PluginPhase_AUTHZ:
+			at = tokens
+		}
+		list = slices.Insert(list, at, f)
 	}
-	return slices.Concat(list[:custom], of(extensionsv1alpha1.PluginPhase_AUTHN), list[custom:tokens],
-		of(extensionsv1alpha1.PluginPhase_AUTHZ), list[tokens:rest],
-		of(extensionsv1alpha1.PluginPhase_STATS, extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE), list[rest:])
-}
-
-// phaseOf is the phase of a plugin: one of a newer version is none in particular, so that the plugin is not left out.
-func phaseOf(p *model.Plugin) extensionsv1alpha1.PluginPhase {
-	if _, known := extensionsv1alpha1.PluginPhase_name[int32(p.Spec.GetPhase())]; !known {
-		return extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE
-	}
-	return p.Spec.GetPhase()
+	return list
 }

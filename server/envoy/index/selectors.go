@@ -13,6 +13,7 @@ import (
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 )
 
@@ -95,7 +96,7 @@ func SelectorsOf(r *resource.Resource, spec any) Selectors {
 	case *securityv1beta1.PeerAuthentication:
 		all.labels(spec.GetSelector().GetMatchLabels())
 	case *networking.EnvoyFilter:
-		all.targets(r.Key().Namespace, filterTargets{spec})
+		all.targets(r.Key().Namespace, &extend.Decoded{EnvoyFilter: spec})
 		all.proxies(spec)
 	case *extensionsv1alpha1.WasmPlugin:
 		all.targets(r.Key().Namespace, spec)
@@ -108,6 +109,17 @@ func SelectorsOfEntry(namespace string, exportTo []string) Selectors {
 	all := make(Selectors, 1+len(exportTo))
 	all.namespaces(namespace)
 	all.namespaces(exportTo...)
+	return all
+}
+
+// Labels returns the labels by which an object selects clients.
+func (s Selectors) Labels() map[string]string {
+	all := make(map[string]string)
+	for of := range s {
+		if of.attribute == labelAttribute && !of.any {
+			all[of.name] = of.value
+		}
+	}
 	return all
 }
 

@@ -40,7 +40,8 @@ type probe struct {
 }
 
 // healthOf returns how the cluster of a port or subset checks its endpoints.
-func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy *networking.TrafficPolicy, client model.Profile) (h *health) {
+func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy *networking.TrafficPolicy, client model.Profile,
+) (h *health) {
 	if client.Role == model.Proxyless {
 		return nil // they check nothing
 	}

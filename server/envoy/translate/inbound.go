@@ -191,11 +191,8 @@ func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*liste
 
 // canTerminate says whether a server's TLS ends at the sidecar, and has what it needs for that.
 func canTerminate(tls *networking.ServerTLSSettings) bool {
-	switch tls.GetMode() {
-	case networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL, networking.ServerTLSSettings_OPTIONAL_MUTUAL:
-		return len(model.Certificates(tls, "")) > 0 && (!model.Verifies(tls) || model.Authority(tls, "") != "")
-	}
-	return false
+	kind, _ := model.KindOf(&networking.Server{Port: &networking.Port{Protocol: "TLS"}, Tls: tls})
+	return kind == model.ServerTLS && tls.GetMode() != networking.ServerTLSSettings_ISTIO_MUTUAL
 }
 
 // passChains returns the filter chains of redirected connections that no port of the workload has: they pass to where they are meant for,
