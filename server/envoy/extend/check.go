@@ -127,35 +127,42 @@ func isSecurity(name string) bool {
 	return false
 }
 
-// protection is what secures the filter chains of a listener: filters and required certificates, and how many chains have neither.
+// protection counts what secures the filter chains of a listener, filters and required certificates, and the chains that have neither.
 type protection struct {
-	by   []string
+	by   map[string]int
 	open int
 }
 
-func protectionOf(m proto.Message) (a protection) {
+func protectionOf(m proto.Message) protection {
 	l, _ := m.(*listenerv3.Listener)
+	p := protection{by: make(map[string]int)}
 	for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
-		before := len(a.by)
+		guard := ""
 		model.Visit(c, func(m proto.Message, _ bool) {
 			if f, is := m.(filter); is && isSecurity(f.GetName()) {
-				a.by = append(a.by, string(model.MustMarshal(m)))
+				guard = string(model.MustMarshal(m))
+				p.by[guard]++
 			}
 			if tls, is := m.(*tlsv3.DownstreamTlsContext); is && tls.GetRequireClientCertificate().GetValue() {
-				a.by = append(a.by, "certificates")
+				guard = "certificates"
+				p.by[guard]++
 			}
 		})
-		if c != nil && len(a.by) == before {
-			a.open++
+		if c != nil && guard == "" {
+			p.open++
 		}
 	}
-	return a
+	return p
 }
 
 // lessThan says whether a listener is less secure than it was.
-func (a protection) lessThan(was protection) bool {
-	return len(a.by) < len(was.by) || len(was.by) > 0 && a.open > was.open ||
-		slices.ContainsFunc(was.by, func(g string) bool { return !slices.Contains(a.by, g) })
+func (p protection) lessThan(was protection) bool {
+	for guard, n := range was.by {
+		if p.by[guard] < n || p.open > was.open {
+			return true
+		}
+	}
+	return false
 }
 
 // switchesOff says whether routes change filters that enforce security.

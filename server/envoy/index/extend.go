@@ -30,18 +30,13 @@ func (m *Mesh) Extension(p model.Profile, only *SidecarRule) *model.Extension {
 	if p.Role == model.Proxyless {
 		return nil
 	}
-	filters, plugins := m.extensionsFor(p)
+	labels := p.LabelMap()
+	filters := m.filters.selecting(p.Namespace, func(o *extend.Filter) bool { return isExtended(o.Key, o.Spec, p, labels) })
+	plugins := m.plugins.selecting(p.Namespace, func(o *extend.WasmPlugin) bool { return isExtended(o.Key, o.Spec, p, labels) })
 	return extend.Of(filters, plugins, p, func(host string, port uint32) (name, why string) {
 		_, name, why = m.clusterTo(host, port, p, only)
 		return name, why
 	})
-}
-
-// extensionsFor returns the EnvoyFilters and WasmPlugins that select clients of a profile.
-func (m *Mesh) extensionsFor(p model.Profile) ([]*extend.Filter, []*extend.WasmPlugin) {
-	labels := p.LabelMap()
-	return m.filters.selecting(p.Namespace, func(o *extend.Filter) bool { return isExtended(o.Key, o.Spec, p, labels) }),
-		m.plugins.selecting(p.Namespace, func(o *extend.WasmPlugin) bool { return isExtended(o.Key, o.Spec, p, labels) })
 }
 
 // PatchesOf returns the patches of an EnvoyFilter that can have an effect.

@@ -161,14 +161,11 @@ func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
 	for _, t := range m.telemetriesOf(p) {
 		all = append(all, t.Key)
 	}
-	filters, plugins := m.extensionsFor(p)
-	for _, f := range filters {
-		all = append(all, f.Key)
+	only := m.SidecarFor(p)
+	if e := m.Extension(p, only); e != nil {
+		all = append(all, e.Objects...)
 	}
-	for _, o := range plugins {
-		all = append(all, o.Key)
-	}
-	if only := m.SidecarFor(p); only != nil {
+	if only != nil {
 		all = append(all, only.key)
 	}
 	return all

@@ -238,8 +238,7 @@ func inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv
 	}
 	c.Filters = append(slices.Clip(v.Secured.TCP), tcpProxy(cluster, v.Seen))
 	if m.http {
-		manager := inboundManager(v, stats, cluster, w)
-		c.Filters = []*listenerv3.Filter{model.NetworkFilter("envoy.filters.network.http_connection_manager", manager)}
+		c.Filters = managed(inboundManager(v, stats, cluster, w)).GetFilters()
 	}
 	c.Filters = extend.WithPlugins(v.Extended, c.GetFilters(), typev1beta1.WorkloadMode_SERVER, w.Target)
 	return c

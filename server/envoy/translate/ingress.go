@@ -216,8 +216,5 @@ func httpChain(s *model.Server, v *model.View) *listenerv3.FilterChain {
 		Subject: wrapperspb.Bool(true), Cert: true,
 		Dns: true, Uri: true,
 	}
-	return &listenerv3.FilterChain{
-		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-		Filters:                       []*listenerv3.Filter{model.NetworkFilter("envoy.filters.network.http_connection_manager", m)},
-	}
+	return managed(m)
 }

@@ -201,9 +201,14 @@ func HTTPChain(b model.Binding, opts ListenerOptions) *listenerv3.FilterChain {
 	}
 	manager := httpManager(model.StatName("outbound_"+model.ListenerName(address, b.Port)), model.RouteName(b.Port), opts.Observation)
 	manager.HttpFilters = extend.WithPlugins(opts.Extension, manager.GetHttpFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
+	return managed(manager)
+}
+
+// managed returns a filter chain of requests.
+func managed(m *hcmv3.HttpConnectionManager) *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-		Filters:                       []*listenerv3.Filter{model.NetworkFilter("envoy.filters.network.http_connection_manager", manager)},
+		Filters:                       []*listenerv3.Filter{model.NetworkFilter("envoy.filters.network.http_connection_manager", m)},
 	}
 }
 
