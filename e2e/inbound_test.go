@@ -129,7 +129,7 @@ func TestStrictRefusesWithoutAnIdentity(t *testing.T) {
 	for mode, answered := range map[model.MutualTLS]bool{model.Permissive: true, model.Disabled: true, model.Strict: false} {
 		port := uint32(fixture.FreePort(t)) //nolint:gosec // a port
 		made := translate.View(&model.View{Secured: &model.Security{Mutual: mode}, Inbound: &model.Inbound{Ports: []model.Workport{{
-			Number: port, Protocol: "http", Address: model.Localhost, Bound: true, Endpoint: fixture.Loopback(one),
+			ServicePort: model.ServicePort{Target: port, Protocol: "http"}, Address: model.Localhost, Bound: true, Endpoint: fixture.Loopback(one),
 		}}}})
 		static := &bootstrapv3.Bootstrap_StaticResources{Clusters: translate.SidecarClusters()}
 		for _, e := range made.Clusters {

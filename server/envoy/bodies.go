@@ -9,6 +9,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/translate"
 	"tributary/server/xds"
@@ -31,17 +32,16 @@ type routesKey struct {
 	patches    string
 }
 
-// sharedEntry is the entry of routes, and the domains that hosts do not get in it, sorted.
+// sharedEntry is the entry of routes, and what was found in it, sorted.
 type sharedEntry struct {
-	entry          weak.Pointer[xds.Entry]
-	found, applied model.Findings
+	entry weak.Pointer[xds.Entry]
+	found model.Findings
 }
 
-// routes returns the entry of the routes of a port as patches have them, the domains that hosts do not get in it and what else was found,
-// and the patches that were applied, sorted. Scopes with equal virtual hosts and patches share them, and do not modify them; only the first
-// scope encodes the routes.
+// routes returns the entry of the routes of a port as patches have them, and the domains that hosts do not get in it and what else was
+// found, sorted. Scopes with equal virtual hosts and patches share them, and do not modify them; only the first scope encodes the routes.
 func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricted bool, patches *model.Extension,
-) (e *xds.Entry, found, applied model.Findings) {
+) (e *xds.Entry, found model.Findings) {
 	key := routesKey{name: name, role: role, restricted: restricted, hosts: r.digest()}
 	if patches != nil {
 		key.patches = patches.From
@@ -50,11 +50,11 @@ func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricte
 	known := b.ports[key]
 	b.mu.Unlock()
 	if e := known.entry.Value(); e != nil {
-		return e, known.found, known.applied
+		return e, known.found
 	}
 	body, found := r.encode(name, role, restricted)
 	if patches != nil {
-		body, applied = patchRoutes(body, role, patches, &found)
+		body = patchRoutes(body, role, patches, &found)
 	}
 	found = found.Sorted() // in place: before other scopes have it
 	e = b.one(translate.EntryOfBytes(name, xds.RouteURL, body))
@@ -63,21 +63,18 @@ func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricte
 	if b.ports == nil {
 		b.ports = make(map[routesKey]sharedEntry)
 	}
-	b.ports[key] = sharedEntry{weak.Make(e), found, applied}
+	b.ports[key] = sharedEntry{weak.Make(e), found}
 	runtime.AddCleanup(e, b.forgetRoutes, key)
-	return e, found, applied
+	return e, found
 }
 
 // patchRoutes patches an encoded RouteConfiguration.
-func patchRoutes(body []byte, role model.Role, patches *model.Extension, found *model.Findings) (patched []byte, applied model.Findings) {
+func patchRoutes(body []byte, role model.Role, patches *model.Extension, found *model.Findings) []byte {
 	r := &routev3.RouteConfiguration{}
 	if err := proto.Unmarshal(body, r); err != nil {
 		panic(err) // it was encoded here
 	}
-	p := translate.Patcher(patches, translate.ContextOf(role), model.ToRoutes)
-	r = p.Routes(r)
-	*found = append(*found, p.Findings...)
-	return model.MustMarshal(r), p.Applied.Sorted()
+	return model.MustMarshal(extend.New(patches, extend.ContextOf(role), found).Routes(r))
 }
 
 // forgetRoutes removes the entry of routes that no scope has any more.

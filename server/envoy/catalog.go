@@ -61,7 +61,6 @@ type Catalog struct {
 	following   map[*scope]struct{}        // the scopes that follow the view
 	synced      bool                       // all sources were read
 	divided     uint64                     // the SelectorIndex.Changes by which profiles divide clients
-	ingresses   uint64                     // the Mesh.Ingresses after which all clients were asked again
 	undecodable map[resource.Key]struct{}  // objects of last
 	ended       map[resource.Key]time.Time // see lingering
 	changed     changedObjects             // after the first view that was complete
@@ -118,7 +117,6 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 		keys = index.Differing(c.seen(), snap)
 	}
 	done := c.divideBefore(c.coming(keys, snap, synced))
-	c.expectSidecars(keys, snap)
 	c.catchUpAll(c.change(keys, snap, synced))
 	done()
 	c.reviewServers()

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
-	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/internal/words"
 	"tributary/memstore"
@@ -130,7 +129,7 @@ func (c *Catalog) unmatched(key resource.Key, scopes []*scope) (found model.Find
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, p := range c.mesh.PatchesOf(key) {
-		if !slices.ContainsFunc(scopes, func(s *scope) bool { return s.applied.has(p.Place) || s.findings.has(p.Place) }) {
+		if !slices.ContainsFunc(scopes, func(s *scope) bool { return s.findings.has(p.Place) }) {
 			found.Note(p.Place, "no client has anything that it matches")
 		}
 	}
@@ -187,24 +186,20 @@ func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
 		}
 		add(model.Profile{Inbound: someInbound}, nil)
 		add(model.Profile{Inbound: someInbound, Captures: true}, nil)
-		var err error
-		switch r.Key().Kind {
-		case resource.Telemetry:
-			var spec *telemetryv1alpha1.Telemetry
-			spec, err = index.SpecOf[*telemetryv1alpha1.Telemetry](r)
-			add(model.Profile{}, spec.GetSelector().GetMatchLabels())
-		case resource.EnvoyFilter, resource.WasmPlugin:
-			var labels map[string]string
-			labels, err = index.ExtendedLabels(r)
-			add(model.Profile{}, labels)
-			add(model.Profile{Role: model.Ingress}, labels)
-		case resource.Gateway:
-			var spec *networking.Gateway
-			spec, err = index.SpecOf[*networking.Gateway](r)
-			add(model.Profile{Role: model.Ingress}, spec.GetSelector())
+		kind := r.Key().Kind
+		if !slices.Contains([]resource.Kind{resource.Telemetry, resource.EnvoyFilter, resource.WasmPlugin, resource.Gateway}, kind) {
+			continue
 		}
+		spec, err := r.Spec()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Key(), err)
+		}
+		labels := index.SelectorsOf(r, spec).Labels()
+		if kind != resource.Gateway {
+			add(model.Profile{}, labels)
+		}
+		if kind != resource.Telemetry {
+			add(model.Profile{Role: model.Ingress}, labels)
 		}
 	}
 	return profiles, nil

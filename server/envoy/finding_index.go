@@ -45,11 +45,11 @@ func (n *findingIndex) set(source string, list model.Findings) {
 	}
 }
 
-// of returns the findings of an object.
+// of returns the findings of an object that have a reason.
 func (n *findingIndex) of(key resource.Key) []model.Finding {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Collect(maps.Keys(n.byObject[key]))
+	return slices.DeleteFunc(slices.Collect(maps.Keys(n.byObject[key])), func(f model.Finding) bool { return f.Why == "" })
 }
 
 // has says whether there is a finding at a place.
@@ -64,11 +64,13 @@ func (n *findingIndex) has(at model.Place) bool {
 	return false
 }
 
-// objects adds the objects that have findings.
+// objects adds the objects that have findings with a reason.
 func (n *findingIndex) objects(all map[resource.Key]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key := range n.byObject {
-		all[key] = true
+	for key, found := range n.byObject {
+		for f := range found {
+			all[key] = all[key] || f.Why != ""
+		}
 	}
 }

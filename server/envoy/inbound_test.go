@@ -192,8 +192,8 @@ func TestWithoutAnIdentityStrictRefuses(t *testing.T) {
 		}},
 	} {
 		in := &model.Inbound{Captured: true, Ports: []model.Workport{
-			{Number: 80, Protocol: "http", Address: model.Wildcard},
-			{Number: 81, Protocol: "tcp", Address: model.Wildcard},
+			{ServicePort: model.ServicePort{Target: 80, Protocol: "http"}, Address: model.Wildcard},
+			{ServicePort: model.ServicePort{Target: 81, Protocol: "tcp"}, Address: model.Wildcard},
 		}}
 		t1 := translate.View(&model.View{Host: model.InboundUnit, Secured: &of.secured, Inbound: in})
 		require.Len(t, t1.Listeners, 1)
@@ -207,10 +207,10 @@ func TestInboundChainsAreSecured(t *testing.T) {
 		HTTP: []*hcmv3.HttpFilter{{Name: "first"}}, TCP: []*listenerv3.Filter{{Name: "first"}},
 	}
 	t1 := translate.View(&model.View{Secured: secured, Inbound: &model.Inbound{Captured: true, Ports: []model.Workport{
-		{Number: 80, Protocol: "grpc-web", Address: model.Wildcard},
-		{Number: 81, Protocol: "tcp", Address: model.Wildcard},
-		{Number: 82, Address: model.Wildcard},
-		{Number: 83, Protocol: "http", Address: "10.0.0.1", Bound: true},
+		{ServicePort: model.ServicePort{Target: 80, Protocol: "grpc-web"}, Address: model.Wildcard},
+		{ServicePort: model.ServicePort{Target: 81, Protocol: "tcp"}, Address: model.Wildcard},
+		{ServicePort: model.ServicePort{Target: 82}, Address: model.Wildcard},
+		{ServicePort: model.ServicePort{Target: 83, Protocol: "http"}, Address: "10.0.0.1", Bound: true},
 	}}})
 	require.Len(t, t1.Listeners, 2)
 	n := 0

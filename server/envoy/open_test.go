@@ -47,7 +47,7 @@ func TestMutualOnABoundPort(t *testing.T) {
 	t1 := translate.View(&model.View{
 		Host: model.InboundUnit, Secured: &model.Security{MutualOn: map[uint32]model.MutualTLS{80: model.Strict}},
 		Inbound: &model.Inbound{Captured: true, Ports: []model.Workport{
-			{Number: 80, Protocol: "http", Address: "127.0.0.1", Bound: true},
+			{ServicePort: model.ServicePort{Target: 80, Protocol: "http"}, Address: "127.0.0.1", Bound: true},
 		}},
 	})
 	require.Len(t, t1.Listeners, 2)

@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 	"sync"
@@ -11,7 +10,6 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/memstore"
-	"tributary/resource"
 	"tributary/server/envoy/extend"
 	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
@@ -53,7 +51,6 @@ type scope struct {
 	shared       map[string]*sharedRoutes          // by the name of the routes
 	bindings     map[model.Binding]*translate.Claimants
 	needs        map[string]int            // how many hosts need a secret
-	records      map[string][]byte         // by host, of a profile that resolves names
 	options      translate.ListenerOptions // of its listeners
 	dueSince     time.Time                 // what it is brought up to date with, or zero
 	revision     memstore.Revision         // of the view, to which it is brought
@@ -63,14 +60,13 @@ type scope struct {
 	routePatches *model.Extension        // the part of the options that patches routes
 
 	findings findingIndex // safe for concurrent use
-	applied  findingIndex // the places of patches that changed something, without a reason; the same
 }
 
 func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
 	s := &scope{
 		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
 		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
-		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int), records: make(map[string][]byte),
+		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int),
 		variants: make(map[string]*variant),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
@@ -100,7 +96,8 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
 	}
 	if p.Resolves {
-		put(first, s.listeners, translate.EntryOf(translate.Resolver(nil)))
+		l, _ := translate.Resolver(nil)
+		put(first, s.listeners, translate.EntryOf(l))
 	}
 	s.group.Apply(first)
 	return s
@@ -148,7 +145,7 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	}
 	if only != s.sidecar || s.extended != m.Extends {
 		s.next.Extension, s.extended = m.Extension(s.profile, only), m.Extends
-		if part := extend.Only(s.next.Extension, model.ToClusters); !part.Equal(s.onClusters) {
+		if part := extend.Only(s.next.Extension, extend.ToClusters); !part.Equal(s.onClusters) {
 			s.onClusters = part
 			maps.Copy(s.stale, m.AllHosts())
 		}
@@ -235,7 +232,7 @@ type change struct {
 	routes   map[string]bool // the names of shared routes that change
 	bindings map[model.Binding]bool
 	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
-	resolver bool                                         // some record changes
+	resolver bool                                         // some host has other addresses
 }
 
 // replace makes t the translation of a host.
@@ -261,7 +258,7 @@ func (c *change) replace(host string, t *translate.Translation) {
 	if host != model.InboundUnit {
 		c.entries(at.clusters, old.Clusters, t.Clusters)
 		c.entries(at.listeners, old.Listeners, t.Listeners)
-	} else { // its listeners, which variants have, come before those of services
+	} else { // its listeners, which variants have, are instead of those of services
 		of := slices.Concat(old.Listeners, t.Listeners)
 		for b := range c.scope.bindings {
 			name := model.ListenerName(b.Address, b.Port)
@@ -272,10 +269,8 @@ func (c *change) replace(host string, t *translate.Translation) {
 	}
 	c.entries(c.scope.routes, old.Routes, t.Routes)
 	c.need(old.Secrets, t.Secrets)
-	c.note("host "+host, t.Findings, t.Applied)
-	if c.profile.Resolves && len(old.Addresses)+len(t.Addresses) > 0 {
-		c.resolve(host, t)
-	}
+	c.findings.set("host "+host, t.Findings)
+	c.resolver = c.resolver || c.profile.Resolves && !slices.Equal(old.Addresses, t.Addresses)
 	for route := range old.Hosts {
 		if t.Hosts[route] == nil {
 			c.host(route, host, nil)
@@ -303,23 +298,6 @@ func (c *change) replace(host string, t *translate.Translation) {
 		}
 		c.scope.bindings[b].Set(t.ClaimPrecedence(now), host, now)
 	}
-}
-
-// resolve replaces the record of a host.
-func (c *change) resolve(host string, t *translate.Translation) {
-	record := translate.Record(host, t.Addresses)
-	c.resolver = c.resolver || !bytes.Equal(record, c.records[host])
-	var found model.Findings
-	if c.records[host] = record; record == nil {
-		delete(c.records, host)
-		for _, of := range t.Objects {
-			if of.Kind == resource.ServiceEntry && len(t.Addresses) > 0 {
-				found.Note(model.Place{Of: of, Field: "spec.hosts"}, "Envoy resolves wildcards of two labels and more: queries for %s are "+
-					"forwarded", host)
-			}
-		}
-	}
-	c.findings.set("name of "+host, found)
 }
 
 // entries replaces entries of a collection.
@@ -399,15 +377,15 @@ func (c *change) share() {
 		if r.hosts.Len() == 0 {
 			delete(c.shared, route)
 			remove(c.commits, c.scope.routes, route)
-			c.note("routes "+route, nil, nil)
+			c.findings.set("routes "+route, nil)
 			continue
 		}
 		if c.profile.OnDemand && !c.shareOnDemand(route, r) && r.shared == 0 {
-			c.note("routes "+route, nil, nil)
+			c.findings.set("routes "+route, nil)
 			continue
 		}
-		entry, found, applied := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted, c.routePatches)
-		c.note("routes "+route, found, applied)
+		entry, found := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted, c.routePatches)
+		c.findings.set("routes "+route, found)
 		if c.profile.OnDemand && !r.whole {
 			continue
 		}
@@ -415,27 +393,22 @@ func (c *change) share() {
 	}
 	c.shareHosts()
 	if c.resolver {
-		var all []byte
-		for _, host := range slices.Sorted(maps.Keys(c.records)) {
-			all = append(all, c.records[host]...)
-		}
-		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(translate.Resolver(all))))
+		l, found := translate.Resolver(c.translations)
+		c.findings.set("listener "+l.GetName(), found.Sorted())
+		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
 	}
 	for b := range c.bindings {
 		claimants, name := c.scope.bindings[b].Sorted(), model.ListenerName(b.Address, b.Port)
-		inbound := c.isInbound(name)
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
 			remove(c.commits, c.listeners, name)
-			c.note("listener "+name, nil, nil)
-			continue
-		}
-		if inbound {
-			remove(c.commits, c.listeners, name)
-			c.note("listener "+name, translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port)), nil)
+			c.findings.set("listener "+name, nil)
 			continue
 		}
 		l, found := translate.Listener(b, claimants, c.options)
+		if c.isInbound(name) { // which variants have instead
+			found = translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port))
+		}
 		c.putListener(l, networking.EnvoyFilter_SIDECAR_OUTBOUND, found)
 	}
 }

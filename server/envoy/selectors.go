@@ -4,7 +4,6 @@ import (
 	"iter"
 	"slices"
 
-	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/index"
 )
@@ -22,38 +21,13 @@ func (c *Catalog) divide() {
 	}
 }
 
-// reviewServers has clients ask for their profile again whose service ports have changed; all clients if what Sidecars say of ingress has.
+// reviewServers has clients ask for their profile again whose service ports have changed.
 func (c *Catalog) reviewServers() {
 	c.mu.Lock()
-	ingresses, review := c.mesh.Ingresses, c.review
-	changed := ingresses != c.ingresses
-	c.ingresses = ingresses
-	c.mesh.Expect(nil)
 	moved := c.mesh.Moved()
 	c.mu.Unlock()
-	if changed && review != nil {
-		review()
-		return
-	}
 	for client := range moved {
 		client.Review()
-	}
-}
-
-// expectSidecars has clients ask for their profile before a change of Sidecars with ingress listeners, which may need their addresses. So
-// no listener goes that stays.
-func (c *Catalog) expectSidecars(keys []resource.Key, snap memstore.Snapshot) {
-	c.mu.Lock()
-	changes := make(map[resource.Key]*resource.Resource)
-	for _, key := range keys {
-		if key.Kind == resource.Sidecar {
-			changes[key] = snap.Get(key)
-		}
-	}
-	expected, review := c.mesh.Expect(changes), c.review
-	c.mu.Unlock()
-	if expected && review != nil {
-		review()
 	}
 }
 

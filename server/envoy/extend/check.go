@@ -127,32 +127,42 @@ func isSecurity(name string) bool {
 	return false
 }
 
-// guards returns what secures the filter chains of a listener, filters and required certificates, and how many chains nothing secures.
-func guards(m proto.Message) (all []string, open int) {
-	l, _ := m.(*listenerv3.Listener)
-	for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
-		before := len(all)
-		model.Visit(c, func(m proto.Message, _ bool) {
-			if f, is := m.(filter); is && isSecurity(f.GetName()) {
-				all = append(all, string(model.MustMarshal(m)))
-			}
-			if tls, is := m.(*tlsv3.DownstreamTlsContext); is && tls.GetRequireClientCertificate().GetValue() {
-				all = append(all, "certificates")
-			}
-		})
-		if c != nil && len(all) == before {
-			open++
-		}
-	}
-	return all, open
+// protection counts what secures the filter chains of a listener, filters and required certificates, and the chains that have neither.
+type protection struct {
+	by   map[string]int
+	open int
 }
 
-// disarmed says whether a listener is less secure than it was.
-func disarmed(was, now proto.Message) bool {
-	before, open := guards(was)
-	after, more := guards(now)
-	return len(after) < len(before) || len(before) > 0 && more > open ||
-		slices.ContainsFunc(before, func(g string) bool { return !slices.Contains(after, g) })
+func protectionOf(m proto.Message) protection {
+	l, _ := m.(*listenerv3.Listener)
+	p := protection{by: make(map[string]int)}
+	for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
+		guard := ""
+		model.Visit(c, func(m proto.Message, _ bool) {
+			if f, is := m.(filter); is && isSecurity(f.GetName()) {
+				guard = string(model.MustMarshal(m))
+				p.by[guard]++
+			}
+			if tls, is := m.(*tlsv3.DownstreamTlsContext); is && tls.GetRequireClientCertificate().GetValue() {
+				guard = "certificates"
+				p.by[guard]++
+			}
+		})
+		if c != nil && guard == "" {
+			p.open++
+		}
+	}
+	return p
+}
+
+// lessThan says whether a listener is less secure than it was.
+func (p protection) lessThan(was protection) bool {
+	for guard, n := range was.by {
+		if p.by[guard] < n || p.open > was.open {
+			return true
+		}
+	}
+	return false
 }
 
 // switchesOff says whether routes change filters that enforce security.

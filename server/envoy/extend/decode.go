@@ -21,22 +21,17 @@ import (
 	"tributary/server/envoy/model"
 )
 
-const filterOperations = "MERGE ADD REMOVE REPLACE INSERT_FIRST INSERT_BEFORE INSERT_AFTER"
-
-// kinds are what patches apply to: the type of their values, and the operations that have an effect on it, as with istiod.
-var kinds = map[networking.EnvoyFilter_ApplyTo]struct {
-	value      proto.Message
-	operations string
-}{
-	networking.EnvoyFilter_LISTENER:            {&listenerv3.Listener{}, "MERGE ADD REMOVE"},
-	networking.EnvoyFilter_LISTENER_FILTER:     {&listenerv3.ListenerFilter{}, filterOperations},
-	networking.EnvoyFilter_FILTER_CHAIN:        {&listenerv3.FilterChain{}, "MERGE ADD REMOVE"},
-	networking.EnvoyFilter_NETWORK_FILTER:      {&listenerv3.Filter{}, filterOperations},
-	networking.EnvoyFilter_HTTP_FILTER:         {&hcmv3.HttpFilter{}, filterOperations},
-	networking.EnvoyFilter_ROUTE_CONFIGURATION: {&routev3.RouteConfiguration{}, "MERGE"},
-	networking.EnvoyFilter_VIRTUAL_HOST:        {&routev3.VirtualHost{}, "MERGE ADD REMOVE REPLACE"},
-	networking.EnvoyFilter_HTTP_ROUTE:          {&routev3.Route{}, "MERGE ADD REMOVE INSERT_FIRST INSERT_BEFORE INSERT_AFTER"},
-	networking.EnvoyFilter_CLUSTER:             {&clusterv3.Cluster{}, "MERGE ADD REMOVE"},
+// values are the messages of the values of patches.
+var values = map[networking.EnvoyFilter_ApplyTo]proto.Message{
+	networking.EnvoyFilter_LISTENER:            &listenerv3.Listener{},
+	networking.EnvoyFilter_LISTENER_FILTER:     &listenerv3.ListenerFilter{},
+	networking.EnvoyFilter_FILTER_CHAIN:        &listenerv3.FilterChain{},
+	networking.EnvoyFilter_NETWORK_FILTER:      &listenerv3.Filter{},
+	networking.EnvoyFilter_HTTP_FILTER:         &hcmv3.HttpFilter{},
+	networking.EnvoyFilter_ROUTE_CONFIGURATION: &routev3.RouteConfiguration{},
+	networking.EnvoyFilter_VIRTUAL_HOST:        &routev3.VirtualHost{},
+	networking.EnvoyFilter_HTTP_ROUTE:          &routev3.Route{},
+	networking.EnvoyFilter_CLUSTER:             &clusterv3.Cluster{},
 }
 
 // Decode decodes the patches of an EnvoyFilter. It returns nil without one.
@@ -65,12 +60,14 @@ func Decode(key resource.Key, spec *networking.EnvoyFilter) *Decoded {
 
 // decode sets the value of a patch, or returns why it has no effect.
 func decode(p *model.Patch, value *structpb.Struct, found *model.Findings) (why string) {
-	kind, known := kinds[p.ApplyTo]
-	if !known {
+	kind := values[p.ApplyTo]
+	if kind == nil {
 		return p.ApplyTo.String() + " belongs to the bootstrap of the Envoy, or to what is not served"
 	}
-	has := func() bool { return slices.Contains(strings.Fields(kind.operations), p.Operation.String()) }
-	if strings.HasPrefix(p.Operation.String(), "INSERT_") && !has() { // there is no order
+	has := func() bool {
+		return slices.ContainsFunc(slices.Concat(ToClusters, toListeners, added), func(ph phase) bool { return ph.has(p) })
+	}
+	if slices.Contains(inserting, p.Operation) && !has() { // there is no order
 		p.Operation = networking.EnvoyFilter_Patch_ADD
 	}
 	if !has() {
@@ -79,7 +76,7 @@ func decode(p *model.Patch, value *structpb.Struct, found *model.Findings) (why 
 	if p.Operation == networking.EnvoyFilter_Patch_REMOVE {
 		return ""
 	}
-	m := proto.Clone(kind.value)
+	m := proto.Clone(kind)
 	text, err := json.Marshal(untyped(value.AsMap()))
 	if err != nil {
 		return err.Error()

@@ -2,11 +2,15 @@ package extend
 
 import (
 	"cmp"
+	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 
+	"google.golang.org/protobuf/proto"
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/server/envoy/model"
 )
@@ -18,34 +22,36 @@ type Decoded struct {
 	found   model.Findings
 }
 
+// GetSelector returns the labels of the clients that it is for, as other objects do.
+func (d *Decoded) GetSelector() *typev1beta1.WorkloadSelector {
+	return &typev1beta1.WorkloadSelector{MatchLabels: d.GetWorkloadSelector().GetLabels()}
+}
+
+// GetTargetRef returns nothing: an EnvoyFilter has only targetRefs.
+func (d *Decoded) GetTargetRef() *typev1beta1.PolicyTargetReference { return nil }
+
 // Filter is an EnvoyFilter that selects clients.
 type Filter = model.Object[*Decoded]
 
 // WasmPlugin is a WasmPlugin.
 type WasmPlugin = model.Object[*extensionsv1alpha1.WasmPlugin]
 
-// sorted returns objects by rank, those of a namespace first, the oldest first.
-func sorted[T any](list []*model.Object[T], first string, rank func(T) int64) []*model.Object[T] {
-	after := func(o *model.Object[T]) int {
-		if o.Key.Namespace == first {
-			return 0
-		}
-		return 1
-	}
-	return slices.SortedFunc(slices.Values(list), func(a, b *model.Object[T]) int {
-		return cmp.Or(cmp.Compare(rank(a.Spec), rank(b.Spec)), cmp.Compare(after(a), after(b)), a.Compare(b))
-	})
-}
-
-// Of returns what EnvoyFilters and WasmPlugins change for the clients of a profile, which they select, or nil. cluster returns the cluster
-// of a port of a host, or why there is none.
-func Of(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster func(host string, port uint32) (name, why string),
-) *model.Extension {
+// Of returns what EnvoyFilters and WasmPlugins change for the clients of a profile, or nil. They are those that select the clients, of the
+// clients' namespace and then of the root namespace, the oldest first. Those of the root namespace are applied first.
+func Of(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster ClusterOf) *model.Extension {
 	if len(filters)+len(plugins) == 0 {
 		return nil
 	}
 	e := &model.Extension{MaxProgram: client.LargestProgram()}
-	for _, f := range sorted(filters, model.RootNamespace, func(d *Decoded) int64 { return int64(d.GetPriority()) }) {
+	slices.SortStableFunc(filters, func(a, b *Filter) int {
+		if order := cmp.Compare(a.Spec.GetPriority(), b.Spec.GetPriority()); order != 0 || a.Key.Namespace == b.Key.Namespace {
+			return order
+		} else if a.Key.Namespace == model.RootNamespace {
+			return -1
+		}
+		return 1
+	})
+	for _, f := range filters {
 		e.Objects, e.Findings = append(e.Objects, f.Key), append(e.Findings, f.Spec.found...)
 		for _, p := range f.Spec.Patches {
 			if isFor(p.Match.GetProxy(), client) {
@@ -53,7 +59,10 @@ func Of(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster 
 			}
 		}
 	}
-	for _, o := range sorted(plugins, client.Namespace, rank) {
+	slices.SortStableFunc(plugins, func(a, b *WasmPlugin) int {
+		return cmp.Or(cmp.Compare(slotOf(a.Spec), slotOf(b.Spec)), cmp.Compare(rank(a.Spec), rank(b.Spec)))
+	})
+	for _, o := range plugins {
 		e.Objects = append(e.Objects, o.Key)
 		if p := plugin(o, cluster, &e.Findings); p != nil {
 			e.Plugins = append(e.Plugins, p)
@@ -81,14 +90,12 @@ func isFor(m *networking.EnvoyFilter_ProxyMatch, client model.Profile) bool {
 	return true
 }
 
-// Only returns the part of an extension that patches some things, or nil if nothing does.
-func Only(e *model.Extension, to []networking.EnvoyFilter_ApplyTo) *model.Extension {
+// Only returns the part of an extension that has patches of some phases, or nil if there are none.
+func Only(e *model.Extension, phases []phase) *model.Extension {
 	if e == nil {
 		return nil
 	}
-	part := &model.Extension{MaxProgram: e.MaxProgram, Patches: slices.DeleteFunc(slices.Clone(e.Patches), func(p *model.Patch) bool {
-		return !slices.Contains(to, p.ApplyTo)
-	})}
+	part := &model.Extension{MaxProgram: e.MaxProgram, Patches: inPhases(e.Patches, phases)}
 	if len(part.Patches) == 0 {
 		return nil
 	}
@@ -104,10 +111,44 @@ func digest(e *model.Extension) string {
 		from.Text(p.From)
 	}
 	for _, p := range e.Plugins {
-		model.AddMessages(&from, p.HTTP)
-		model.AddMessages(&from, p.Network)
-		model.AddMessages(&from, p.Spec)
+		model.AddMessages[proto.Message](&from, p.Filter, p.Spec)
 	}
 	from.Found(e.Objects, e.Findings)
 	return string(from)
+}
+
+// Added returns the clusters and listeners that patches add for clients of a role, and adds to found as New says.
+func Added(e *model.Extension, role model.Role, found *model.Findings) (all []proto.Message) {
+	if e == nil {
+		return nil
+	}
+	names := make(map[string]bool)
+	for _, p := range inPhases(e.Patches, added) {
+		if !p.In(ContextOf(role)) && (role != model.Sidecar || !p.In(networking.EnvoyFilter_SIDECAR_INBOUND)) {
+			continue
+		}
+		own := p.Value.(named).GetName()
+		name, why := p.ApplyTo.String()+" "+own, refused(p.Value, e.MaxProgram)
+		switch {
+		case why != "":
+		case isOurs(own):
+			why = own + " is a name, or of the form of the names, of what is made of other objects"
+		case names[name]:
+			why = "there is another " + name
+		default:
+			names[name] = true
+			all = append(all, p.Value)
+			found.Applied(p.Place)
+			continue
+		}
+		found.Note(p.Place, "%s", why)
+	}
+	return all
+}
+
+// isOurs says whether a name is one that resources have which are made of other objects.
+func isOurs(name string) bool {
+	_, err := netip.ParseAddr(name[:max(strings.LastIndexByte(name, '_'), 0)])
+	return err == nil || name == "" || name == model.BlackHole || name == model.Passthrough || strings.HasPrefix(name, "virtual") ||
+		strings.HasPrefix(name, "outbound|") || strings.HasPrefix(name, "inbound|")
 }

@@ -34,8 +34,8 @@ func TestOrder(t *testing.T) {
 			fmt.Sprintf("{priority: %d, configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}", priority))))
 	}
 	e := Of([]*Filter{
-		filter("default", "late", 9, 1), filter("default", "b", 1, 0), filter("default", "a", 1, 0), filter("default", "old", 2, 0),
-		filter("istio-system", "root", 0, 0), filter("default", "early", 0, -1),
+		filter("default", "late", 9, 1), filter("default", "old", 2, 0), filter("default", "a", 1, 0), filter("default", "b", 1, 0),
+		filter("default", "early", 0, -1), filter("istio-system", "root", 0, 0),
 	}, nil, model.Profile{}, nil)
 	var names []string
 	for _, p := range e.Patches {
@@ -80,9 +80,9 @@ func TestFrom(t *testing.T) {
 	}
 	more := extension(t, text+"- {applyTo: VIRTUAL_HOST, patch: {operation: REMOVE}}\n")
 	require.False(t, one.Equal(more))
-	require.True(t, Only(one, model.ToClusters).Equal(Only(more, model.ToClusters)))
-	require.Nil(t, Only(one, model.ToRoutes))
-	require.NotNil(t, Only(more, model.ToRoutes))
+	require.True(t, Only(one, ToClusters).Equal(Only(more, ToClusters)))
+	require.Nil(t, Only(one, ToRoutes))
+	require.NotNil(t, Only(more, ToRoutes))
 }
 
 func TestAdded(t *testing.T) {
@@ -97,10 +97,11 @@ func TestAdded(t *testing.T) {
 `)
 	var found model.Findings
 	var names []string
-	for _, p := range Added(e, []networking.EnvoyFilter_PatchContext{networking.EnvoyFilter_SIDECAR_OUTBOUND}, &found) {
-		names = append(names, p.Value.(interface{ GetName() string }).GetName())
+	for _, m := range Added(e, model.Sidecar, &found) {
+		names = append(names, m.(named).GetName())
 	}
 	require.Equal(t, []string{"own", "my_80"}, names)
+	require.Equal(t, []string{"[0] ", "[5] "}, applied(found))
 	const ours = " is a name, or of the form of the names, of what is made of other objects"
 	require.Equal(t, []string{
 		"[2] there is another CLUSTER own", "[3] outbound|80||a" + ours, "[4] BlackHoleCluster" + ours, "[6] ::1_80" + ours, "[7] " +
@@ -126,9 +127,9 @@ func TestPlugin(t *testing.T) {
 	e := of(`{url: "https://files.internal/a.wasm", sha256: ` + sum + `, pluginName: root, pluginConfig: {a: [1]}, failStrategy: FAIL_RELOAD,
 vmConfig: {env: [{name: A, value: b}, {name: B, valueFrom: HOST}, {name: A, valueFrom: HOST}]}}`)
 	require.Empty(t, e.Findings)
-	require.Equal(t, "extensions.istio.io/wasmplugin/shop.a", e.Plugins[0].HTTP.GetName())
+	require.Equal(t, "extensions.istio.io/wasmplugin/shop.a", e.Plugins[0].Filter.(*hcmv3.HttpFilter).GetName())
 	got := &httpwasmv3.Wasm{}
-	require.NoError(t, e.Plugins[0].HTTP.GetTypedConfig().UnmarshalTo(got))
+	require.NoError(t, e.Plugins[0].Filter.(*hcmv3.HttpFilter).GetTypedConfig().UnmarshalTo(got))
 	want := read(t, &httpwasmv3.Wasm{}, `{config: {name: shop.a, root_id: root, failure_policy: FAIL_RELOAD,
 configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: '{"a":[1]}'}, vm_config: {runtime: envoy.wasm.runtime.v8,
 environment_variables: {host_env_keys: [B], key_values: {A: b}}, code: {remote: {sha256: `+sum+`, http_uri: {uri: `+
@@ -136,7 +137,7 @@ environment_variables: {host_env_keys: [B], key_values: {A: b}}, code: {remote: 
 cluster: "outbound|443||files.internal", timeout: 30s}}}}}}`)
 	require.True(t, proto.Equal(want, got), "%v\n%v", want, got)
 	require.NoError(t, got.ValidateAll())
-	require.NoError(t, of(`{url: "file:///opt/a.wasm"}`).Plugins[0].HTTP.GetTypedConfig().UnmarshalTo(got))
+	require.NoError(t, of(`{url: "file:///opt/a.wasm"}`).Plugins[0].Filter.(*hcmv3.HttpFilter).GetTypedConfig().UnmarshalTo(got))
 	require.Equal(t, "/opt/a.wasm", got.GetConfig().GetVmConfig().GetCode().GetLocal().GetFilename())
 	require.Nil(t, got.GetConfig().GetConfiguration())
 
@@ -150,7 +151,7 @@ cluster: "outbound|443||files.internal", timeout: 30s}}}}}}`)
 		e := of(tt.spec)
 		require.Equal(t, tt.found+": requests get 403", e.Findings[0].Field+": "+e.Findings[0].Why)
 		deny := &httprbacv3.RBAC{}
-		require.NoError(t, e.Plugins[0].HTTP.GetTypedConfig().UnmarshalTo(deny))
+		require.NoError(t, e.Plugins[0].Filter.(*hcmv3.HttpFilter).GetTypedConfig().UnmarshalTo(deny))
 		require.NotNil(t, deny.GetRules(), "a filter without rules lets everything pass")
 		require.Empty(t, deny.GetRules().GetPolicies())
 
@@ -160,7 +161,7 @@ cluster: "outbound|443||files.internal", timeout: 30s}}}}}}`)
 
 		e = of(tt.spec[:len(tt.spec)-1] + ", type: NETWORK}")
 		closed := &rbacfilterv3.RBAC{}
-		require.NoError(t, e.Plugins[0].Network.GetTypedConfig().UnmarshalTo(closed))
+		require.NoError(t, e.Plugins[0].Filter.(*listenerv3.Filter).GetTypedConfig().UnmarshalTo(closed))
 		require.NotNil(t, closed.GetRules())
 		require.NoError(t, closed.ValidateAll())
 	}
@@ -173,16 +174,14 @@ func TestPluginsInOrder(t *testing.T) {
 		return &o
 	}
 	e := Of(nil, []*WasmPlugin{
-		plugin("istio-system", "root", "phase: AUTHZ"), plugin("shop", "none", "phase: AUTHZ"), plugin("shop", "low",
-			"phase: AUTHZ, priority: -5"),
-		plugin("istio-system", "high", "phase: AUTHZ, priority: 5"), plugin("shop", "authn", "phase: AUTHN"), plugin("shop", "stats",
-			"phase: STATS"),
+		plugin("shop", "none", "phase: AUTHZ"), plugin("shop", "low", "phase: AUTHZ, priority: -5"), plugin("shop", "authn", "phase: AUTHN"),
+		plugin("shop", "stats", "phase: STATS"),
 		plugin("shop", "any", ""), plugin("shop", "server", "match: [{mode: SERVER}]"), plugin("shop", "port",
 			"match: [{ports: [{number: 81}]}]"),
 		plugin("shop", "both", "match: [{mode: SERVER}, {mode: CLIENT, ports: [{number: 80}]}]"), plugin("shop", "tcp",
 			"type: NETWORK, phase: AUTHZ"),
+		plugin("istio-system", "root", "phase: AUTHZ"), plugin("istio-system", "high", "phase: AUTHZ, priority: 5"),
 	}, model.Profile{Namespace: "shop"}, nil)
-	at := Place{Mode: typev1beta1.WorkloadMode_CLIENT, Port: 80}
 	http := func(names ...string) (list []*hcmv3.HttpFilter) {
 		for _, name := range names {
 			list = append(list, &hcmv3.HttpFilter{Name: "envoy.filters.http." + name})
@@ -207,10 +206,8 @@ func TestPluginsInOrder(t *testing.T) {
 			},
 		},
 	} {
-		m := &hcmv3.HttpConnectionManager{HttpFilters: http(tt.filters...)}
-		AddHTTP(e, m, at)
 		var names []string
-		for _, f := range m.GetHttpFilters() {
+		for _, f := range WithPlugins(e, http(tt.filters...), typev1beta1.WorkloadMode_CLIENT, 80) {
 			name := f.GetName()
 			for _, prefix := range []string{"envoy.filters.http.", wasm} {
 				name = strings.TrimPrefix(name, prefix)
@@ -219,7 +216,7 @@ func TestPluginsInOrder(t *testing.T) {
 		}
 		require.Equal(t, tt.want, names)
 	}
-	list := AddNetwork(e, []*listenerv3.Filter{{Name: "envoy.filters.network.rbac"}, {Name: "tcp"}}, at)
+	list := WithPlugins(e, []*listenerv3.Filter{{Name: "envoy.filters.network.rbac"}, {Name: "tcp"}}, typev1beta1.WorkloadMode_CLIENT, 80)
 	require.Equal(t, wasm+"shop.tcp", list[0].GetName())
 	require.Equal(t, "envoy.filters.network.rbac", list[1].GetName())
 	require.Len(t, list, 3)
@@ -228,7 +225,6 @@ func TestPluginsInOrder(t *testing.T) {
 // A plugin of a phase of a newer version may refuse requests, so it is not left out.
 func TestPluginOfAnUnknownPhase(t *testing.T) {
 	p := object(resource.WasmPlugin, "default", "p", 0, &extensionsv1alpha1.WasmPlugin{Url: "file:///a.wasm", Phase: 17})
-	m := &hcmv3.HttpConnectionManager{}
-	AddHTTP(Of(nil, []*WasmPlugin{&p}, model.Profile{}, nil), m, Place{})
-	require.Len(t, m.GetHttpFilters(), 1)
+	e := Of(nil, []*WasmPlugin{&p}, model.Profile{}, nil)
+	require.Len(t, WithPlugins(e, []*hcmv3.HttpFilter(nil), typev1beta1.WorkloadMode_SERVER, 80), 1)
 }

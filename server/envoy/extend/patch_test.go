@@ -44,7 +44,19 @@ func extension(t *testing.T, patches string) *model.Extension {
 
 func texts(found model.Findings) (all []string) {
 	for _, f := range found {
-		all = append(all, strings.TrimPrefix(f.Field, "spec.configPatches")+" "+f.Why)
+		if f.Why != "" {
+			all = append(all, strings.TrimPrefix(f.Field, "spec.configPatches")+" "+f.Why)
+		}
+	}
+	return all
+}
+
+// applied has the patches that changed something.
+func applied(found model.Findings) (all []string) {
+	for _, f := range found {
+		if f.Why == "" {
+			all = append(all, strings.TrimPrefix(f.Field, "spec.configPatches")+" ")
+		}
 	}
 	return all
 }
@@ -316,12 +328,12 @@ func TestListener(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := extension(t, tt.patches)
 			require.Empty(t, texts(e.Findings))
-			p := New(e, networking.EnvoyFilter_GATEWAY, model.ToListeners)
 			was := read(t, &listenerv3.Listener{}, aListener)
-			l, kept := p.Listener(was)
+			var all model.Findings
+			l, kept := New(e, networking.EnvoyFilter_GATEWAY, &all).Listener(was)
 			require.True(t, kept)
 			require.Equal(t, tt.want, summary(t, l))
-			found := texts(p.Findings)
+			found := texts(all)
 			require.Len(t, found, len(tt.found), found)
 			for i, f := range tt.found {
 				require.Contains(t, found[i], f)
@@ -329,11 +341,12 @@ func TestListener(t *testing.T) {
 			require.True(t, proto.Equal(read(t, &listenerv3.Listener{}, aListener), was), "the listener is shared")
 		})
 	}
-	p := New(extension(t, patch("LISTENER", "listener: {portNumber: 80}", "REMOVE", "")), networking.EnvoyFilter_GATEWAY,
-		model.ToListeners)
+	var found model.Findings
+	p := New(extension(t, patch("LISTENER", "listener: {portNumber: 80}", "REMOVE", "")), networking.EnvoyFilter_GATEWAY, &found)
 	_, kept := p.Listener(read(t, &listenerv3.Listener{}, aListener))
 	require.False(t, kept)
-	require.Equal(t, []string{"[0] "}, texts(p.Applied))
+	require.Equal(t, []string{"[0] "}, applied(found))
+	require.Empty(t, texts(found))
 }
 
 // At the listeners through which connections come that are for others, the port of a patch is that of filter chains.
@@ -344,8 +357,7 @@ func TestVirtualListener(t *testing.T) {
     filters: [%[1]s]}]}`, tcp))
 	e := extension(t, "- {applyTo: NETWORK_FILTER, match: {context: SIDECAR_INBOUND, listener: {portNumber: 2}}, patch: {operation: "+
 		"INSERT_FIRST, value: "+mongo+"}}\n")
-	p := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToListeners)
-	l, _ = p.Listener(l)
+	l, _ = New(e, networking.EnvoyFilter_SIDECAR_INBOUND, new(model.Findings)).Listener(l)
 	require.Equal(t, "| one: tcp_proxy | two: mongo tcp_proxy", summary(t, l))
 }
 
@@ -469,13 +481,13 @@ func TestRoutes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := extension(t, tt.patches)
-			p := New(e, networking.EnvoyFilter_GATEWAY, model.ToRoutes)
-			r := p.Routes(read(t, &routev3.RouteConfiguration{}, someRoutes))
+			found := e.Findings
+			r := New(e, networking.EnvoyFilter_GATEWAY, &found).Routes(read(t, &routev3.RouteConfiguration{}, someRoutes))
 			require.Equal(t, tt.want, in(r))
-			found := texts(append(e.Findings, p.Findings...))
-			require.Len(t, found, len(tt.found), found)
+			said := texts(found)
+			require.Len(t, said, len(tt.found), said)
 			for i, f := range tt.found {
-				require.Contains(t, found[i], f)
+				require.Contains(t, said[i], f)
 			}
 		})
 	}
@@ -484,7 +496,7 @@ func TestRoutes(t *testing.T) {
 		match string
 		hosts int
 	}{{"portNumber: 80", 0}, {"portNumber: 81", 1}, {"gateway: other/gateway", 0}} {
-		p := New(extension(t, patch("VIRTUAL_HOST", tt.match, "REMOVE", "{}")), networking.EnvoyFilter_SIDECAR_OUTBOUND, model.ToRoutes)
+		p := New(extension(t, patch("VIRTUAL_HOST", tt.match, "REMOVE", "{}")), networking.EnvoyFilter_SIDECAR_OUTBOUND, new(model.Findings))
 		require.Len(t, p.Routes(sidecar).GetVirtualHosts(), tt.hosts, tt.match)
 	}
 }
@@ -532,8 +544,8 @@ func TestCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := extension(t, fmt.Sprintf("- {applyTo: CLUSTER, match: {cluster: {%s}}, patch: {operation: %s, value: %s}}\n", tt.match,
 				tt.op, tt.value))
-			p := New(e, networking.EnvoyFilter_GATEWAY, model.ToClusters)
-			c, kept := p.Cluster(cluster(tt.was))
+			found := e.Findings
+			c, kept := New(e, networking.EnvoyFilter_GATEWAY, &found).Cluster(cluster(tt.was))
 			require.Equal(t, tt.want != "", kept)
 			if kept {
 				want := cluster(tt.was)
@@ -546,19 +558,19 @@ func TestCluster(t *testing.T) {
 				}
 				require.Equal(t, protojson.Format(want), protojson.Format(c))
 			}
-			found := texts(append(e.Findings, p.Findings...))
-			require.Len(t, found, len(tt.found), found)
+			said := texts(found)
+			require.Len(t, said, len(tt.found), said)
 			for i, f := range tt.found {
-				require.Contains(t, found[i], f)
+				require.Contains(t, said[i], f)
 			}
 		})
 	}
 	inbound := read(t, &clusterv3.Cluster{}, "{name: 'inbound|80||'}")
 	e := extension(t, "- {applyTo: CLUSTER, match: {context: SIDECAR_INBOUND, cluster: {service: a.example.com}}, patch: {operation: "+
 		"REMOVE}}\n")
-	_, kept := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters).Cluster(inbound, "a.example.com")
+	_, kept := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, new(model.Findings)).Cluster(inbound, "a.example.com")
 	require.False(t, kept)
-	_, kept = New(e, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters).Cluster(inbound, "b.example.com")
+	_, kept = New(e, networking.EnvoyFilter_SIDECAR_INBOUND, new(model.Findings)).Cluster(inbound, "b.example.com")
 	require.True(t, kept)
 }
 

@@ -3,17 +3,16 @@ package extend
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	httpwasmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	rbacfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	wasmfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/wasm/v3"
 	wasmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/wasm/v3"
@@ -32,6 +31,9 @@ const (
 	fetchTimeout = 30 * time.Second // of a module
 )
 
+// slotOf orders WasmPlugins by phase. Those without one come last.
+func slotOf(spec *extensionsv1alpha1.WasmPlugin) uint32 { return uint32(spec.GetPhase() - 1) } //nolint:gosec // it may wrap
+
 // rank orders WasmPlugins by priority, the highest first, and then those without one.
 func rank(spec *extensionsv1alpha1.WasmPlugin) int64 {
 	if p := spec.GetPriority(); p != nil {
@@ -40,11 +42,13 @@ func rank(spec *extensionsv1alpha1.WasmPlugin) int64 {
 	return math.MaxInt64
 }
 
+// ClusterOf returns the cluster of a port of a host, or why there is none.
+type ClusterOf func(host string, port uint32) (name, why string)
+
 // plugin returns the filter of a WasmPlugin. One that cannot be run refuses everything, unless it may fail: then it is nil.
-func plugin(o *WasmPlugin, cluster func(host string, port uint32) (name, why string), found *model.Findings) *model.Plugin {
+func plugin(o *WasmPlugin, cluster ClusterOf, found *model.Findings) *model.Plugin {
 	spec, name := o.Spec, o.Key.Namespace+"."+o.Key.Name
 	policy := wasmv3.FailurePolicy(wasmv3.FailurePolicy_value[spec.GetFailStrategy().String()]) // its names are the same, but for FAIL_CLOSE
-	open, network := policy == wasmv3.FailurePolicy_FAIL_OPEN, spec.GetType() == extensionsv1alpha1.PluginType_NETWORK
 	config := &wasmv3.PluginConfig{
 		Name: name, RootId: spec.GetPluginName(), FailurePolicy: cmp.Or(policy, wasmv3.FailurePolicy_FAIL_CLOSED),
 	}
@@ -52,54 +56,49 @@ func plugin(o *WasmPlugin, cluster func(host string, port uint32) (name, why str
 		text, _ := json.Marshal(spec.GetPluginConfig().AsMap()) // it was decoded from JSON
 		config.Configuration = model.ToAny(wrapperspb.String(string(text)))
 	}
-	var http, tcp proto.Message = &httpwasmv3.Wasm{Config: config}, &wasmfilterv3.Wasm{Config: config}
 	code, field, why := codeOf(spec, cluster)
 	config.Vm = &wasmv3.PluginConfig_VmConfig{VmConfig: &wasmv3.VmConfig{
 		Runtime: wasmRuntime, Code: code, EnvironmentVariables: environment(spec),
 	}}
+	var http, tcp proto.Message = &httpwasmv3.Wasm{Config: config}, &wasmfilterv3.Wasm{Config: config}
+	then := "requests get 403"
 	if why != "" {
 		http, tcp = &httprbacv3.RBAC{Rules: &rbacv3.RBAC{}}, &rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: "wasmplugin."}
-		then := "requests get 403"
-		if open {
-			then = "the plugin is left out"
-		} else if network {
-			then = "connections are closed"
-		}
-		if found.Note(model.Place{Of: o.Key, Field: field}, "%s: %s", why, then); open {
-			return nil
-		}
 	}
-	if network {
-		return &model.Plugin{Spec: spec, Network: model.NetworkFilter(pluginPrefix+name, tcp)}
+	p := &model.Plugin{Spec: spec, Filter: model.HTTPFilter(pluginPrefix+name, http)}
+	if spec.GetType() == extensionsv1alpha1.PluginType_NETWORK {
+		p.Filter, then = model.NetworkFilter(pluginPrefix+name, tcp), "connections are closed"
 	}
-	return &model.Plugin{Spec: spec, HTTP: model.HTTPFilter(pluginPrefix+name, http)}
+	if why != "" && policy == wasmv3.FailurePolicy_FAIL_OPEN {
+		p, then = nil, "the plugin is left out"
+	}
+	if why != "" {
+		found.Note(model.Place{Of: o.Key, Field: field}, "%s: %s", why, then)
+	}
+	return p
 }
 
 // environment returns the environment variables of a plugin. One that it has a value for is not read from the Envoy's environment: Envoy
 // refuses what has both.
 func environment(spec *extensionsv1alpha1.WasmPlugin) *wasmv3.EnvironmentVariables {
-	all := &wasmv3.EnvironmentVariables{KeyValues: make(map[string]string)}
+	values, host := make(map[string]string), make(map[string]bool)
 	for _, e := range spec.GetVmConfig().GetEnv() {
-		if e.GetValueFrom() == extensionsv1alpha1.EnvValueSource_INLINE {
-			all.KeyValues[e.GetName()] = e.GetValue()
+		switch e.GetValueFrom() {
+		case extensionsv1alpha1.EnvValueSource_INLINE:
+			values[e.GetName()] = e.GetValue()
+		case extensionsv1alpha1.EnvValueSource_HOST:
+			host[e.GetName()] = true
 		}
 	}
-	for _, e := range spec.GetVmConfig().GetEnv() {
-		if _, has := all.KeyValues[e.GetName()]; e.GetValueFrom() == extensionsv1alpha1.EnvValueSource_HOST && !has &&
-			!slices.Contains(all.HostEnvKeys, e.GetName()) {
-			all.HostEnvKeys = append(all.HostEnvKeys, e.GetName())
-		}
-	}
-	if len(all.KeyValues)+len(all.HostEnvKeys) == 0 {
+	maps.DeleteFunc(host, func(name string, _ bool) bool { _, has := values[name]; return has })
+	if len(values)+len(host) == 0 {
 		return nil
 	}
-	return all
+	return &wasmv3.EnvironmentVariables{KeyValues: values, HostEnvKeys: slices.Sorted(maps.Keys(host))}
 }
 
 // codeOf returns where Envoy has the module of a plugin from, or why it has none, and because of which field.
-func codeOf(spec *extensionsv1alpha1.WasmPlugin, cluster func(host string, port uint32) (name, why string)) (code *corev3.AsyncDataSource,
-	field, why string,
-) {
+func codeOf(spec *extensionsv1alpha1.WasmPlugin, cluster ClusterOf) (code *corev3.AsyncDataSource, field, why string) {
 	if path, local := strings.CutPrefix(spec.GetUrl(), "file://"); local {
 		return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Local{Local: &corev3.DataSource{
 			Specifier: &corev3.DataSource_Filename{Filename: path},
@@ -122,46 +121,27 @@ func codeOf(spec *extensionsv1alpha1.WasmPlugin, cluster func(host string, port 
 	}}}, "spec.url", why
 }
 
-// Place is the listener that filters of plugins are added to.
-type Place struct {
-	Mode typev1beta1.WorkloadMode // SERVER for inbound connections, else CLIENT
-	Port uint32
-}
-
-// has says whether a plugin is for a listener.
-func (l Place) has(p *model.Plugin) bool {
+// isAt says whether a plugin is for a listener with a port; mode is SERVER for inbound connections, else CLIENT.
+func isAt(p *model.Plugin, mode typev1beta1.WorkloadMode, port uint32) bool {
 	matches := p.Spec.GetMatch()
 	return len(matches) == 0 || slices.ContainsFunc(matches, func(m *extensionsv1alpha1.WasmPlugin_TrafficSelector) bool {
-		mode := m.GetMode()
-		return (mode == typev1beta1.WorkloadMode_UNDEFINED || mode == typev1beta1.WorkloadMode_CLIENT_AND_SERVER || mode == l.Mode) &&
-			(len(m.GetPorts()) == 0 || slices.ContainsFunc(m.GetPorts(), func(s *typev1beta1.PortSelector) bool { return s.GetNumber() == l.Port }))
+		return (is(m.GetMode(), mode) || m.GetMode() == typev1beta1.WorkloadMode_CLIENT_AND_SERVER) && (len(m.GetPorts()) == 0 ||
+			slices.ContainsFunc(m.GetPorts(), func(s *typev1beta1.PortSelector) bool { return s.GetNumber() == port }))
 	})
 }
 
-// AddHTTP adds the HTTP filters of plugins among the filters that enforce security, with which the list begins, as istiod orders them.
-func AddHTTP(e *model.Extension, m *hcmv3.HttpConnectionManager, at Place) {
-	m.HttpFilters = among(e, at, m.GetHttpFilters(), func(p *model.Plugin) *hcmv3.HttpFilter { return p.HTTP })
-}
-
-// AddNetwork adds the network filters of plugins among the filters that enforce security, with which the list begins.
-func AddNetwork(e *model.Extension, list []*listenerv3.Filter, at Place) []*listenerv3.Filter {
-	return among(e, at, list, func(p *model.Plugin) *listenerv3.Filter { return p.Network })
-}
-
-func among[F interface {
-	comparable
-	GetName() string
-}](e *model.Extension, at Place, list []F, filterOf func(*model.Plugin) F,
-) (all []F) {
+// WithPlugins adds the filters of plugins that are for a listener, see isAt, to a list of HTTP or network filters, among those that enforce
+// security, with which the list begins, as istiod orders them.
+func WithPlugins[F filter](e *model.Extension, list []F, mode typev1beta1.WorkloadMode, port uint32) []F {
 	if e == nil || len(e.Plugins) == 0 {
 		return list
 	}
-	rest := slices.IndexFunc(list, func(f F) bool { return !isSecurity(f.GetName()) })
-	if rest < 0 {
-		rest = len(list)
+	security := slices.IndexFunc(list, func(f F) bool { return !isSecurity(f.GetName()) })
+	if security < 0 {
+		security = len(list)
 	}
 	after := func(suffix string) (end int) {
-		for i, f := range list[:rest] {
+		for i, f := range list[:security] {
 			if strings.HasSuffix(f.GetName(), suffix) {
 				end = i + 1
 			}
@@ -170,26 +150,19 @@ func among[F interface {
 	}
 	custom := after(".ext_authz")
 	tokens := max(after(".jwt_authn"), custom)
-	of := func(phases ...extensionsv1alpha1.PluginPhase) (filters []F) {
-		var none F
-		for _, phase := range phases {
-			for _, p := range e.Plugins {
-				if f := filterOf(p); f != none && phaseOf(p) == phase && at.has(p) {
-					filters = append(filters, f)
-				}
-			}
+	for _, p := range slices.Backward(e.Plugins) { // which are sorted by slot
+		f, ok := p.Filter.(F)
+		if !ok || !isAt(p, mode, port) {
+			continue
 		}
-		return filters
+		at := security
+		switch p.Spec.GetPhase() {
+		case extensionsv1alpha1.PluginPhase_AUTHN:
+			at = custom
+		case extensionsv1alpha1.PluginPhase_AUTHZ:
+			at = tokens
+		}
+		list = slices.Insert(list, at, f)
 	}
-	return slices.Concat(list[:custom], of(extensionsv1alpha1.PluginPhase_AUTHN), list[custom:tokens],
-		of(extensionsv1alpha1.PluginPhase_AUTHZ), list[tokens:rest],
-		of(extensionsv1alpha1.PluginPhase_STATS, extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE), list[rest:])
-}
-
-// phaseOf is the phase of a plugin: one of a newer version is none in particular, so that the plugin is not left out.
-func phaseOf(p *model.Plugin) extensionsv1alpha1.PluginPhase {
-	if _, known := extensionsv1alpha1.PluginPhase_name[int32(p.Spec.GetPhase())]; !known {
-		return extensionsv1alpha1.PluginPhase_UNSPECIFIED_PHASE
-	}
-	return p.Spec.GetPhase()
+	return list
 }

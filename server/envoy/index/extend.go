@@ -3,7 +3,6 @@ package index
 import (
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
-	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/resource"
 	"tributary/server/envoy/extend"
@@ -31,19 +30,13 @@ func (m *Mesh) Extension(p model.Profile, only *SidecarRule) *model.Extension {
 	if p.Role == model.Proxyless {
 		return nil
 	}
-	filters, plugins := m.extensionsFor(p)
+	labels := p.LabelMap()
+	filters := m.filters.selecting(p.Namespace, func(o *extend.Filter) bool { return isExtended(o.Key, o.Spec, p, labels) })
+	plugins := m.plugins.selecting(p.Namespace, func(o *extend.WasmPlugin) bool { return isExtended(o.Key, o.Spec, p, labels) })
 	return extend.Of(filters, plugins, p, func(host string, port uint32) (name, why string) {
 		_, name, why = m.clusterTo(host, port, p, only)
 		return name, why
 	})
-}
-
-// extensionsFor returns the EnvoyFilters and WasmPlugins that select clients of a profile.
-func (m *Mesh) extensionsFor(p model.Profile) ([]*extend.Filter, []*extend.WasmPlugin) {
-	labels := p.LabelMap()
-	return m.filters.selecting(p.Namespace, func(o *extend.Filter) bool {
-		return isExtended(o.Key, filterTargets{o.Spec.EnvoyFilter}, p, labels)
-	}), m.plugins.selecting(p.Namespace, func(o *extend.WasmPlugin) bool { return isExtended(o.Key, o.Spec, p, labels) })
 }
 
 // PatchesOf returns the patches of an EnvoyFilter that can have an effect.
@@ -56,39 +49,10 @@ func (m *Mesh) PatchesOf(key resource.Key) []*model.Patch {
 	return nil
 }
 
-// ExtendedLabels returns the labels of the clients that an EnvoyFilter or a WasmPlugin selects.
-func ExtendedLabels(r *resource.Resource) (map[string]string, error) {
-	spec, err := r.Spec()
-	if err != nil {
-		return nil, err
-	}
-	var t targets = filterTargets{as[*networking.EnvoyFilter](spec)}
-	if p, ok := spec.(*extensionsv1alpha1.WasmPlugin); ok {
-		t = p
-	}
-	if gateways, _ := references(r.Key().Namespace, t); len(gateways) > 0 {
-		return map[string]string{gatewayNameLabel: gateways[0]}, nil
-	}
-	return t.GetSelector().GetMatchLabels(), nil
-}
-
 // isExtended says whether an object is for a client: of the client's namespace, or of the root namespace if it refers to no Gateway.
 func isExtended(key resource.Key, spec targets, p model.Profile, labels map[string]string) bool {
 	_, refers := references(key.Namespace, spec)
 	return (key.Namespace == p.Namespace || key.Namespace == model.RootNamespace && !refers) && isTarget(key.Namespace, spec, p, labels)
-}
-
-// filterTargets is an EnvoyFilter, which has its labels in a field of another name.
-type filterTargets struct{ spec *networking.EnvoyFilter }
-
-func (t filterTargets) GetSelector() *typev1beta1.WorkloadSelector {
-	return &typev1beta1.WorkloadSelector{MatchLabels: t.spec.GetWorkloadSelector().GetLabels()}
-}
-
-func (t filterTargets) GetTargetRef() *typev1beta1.PolicyTargetReference { return nil }
-
-func (t filterTargets) GetTargetRefs() []*typev1beta1.PolicyTargetReference {
-	return t.spec.GetTargetRefs()
 }
 
 // proxies adds what clients say of themselves by which patches select them.

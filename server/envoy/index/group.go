@@ -19,18 +19,14 @@ type group struct {
 	labels map[string]string
 }
 
-func newGroup(r *resource.Resource, spec *networking.WorkloadGroup) *group {
-	labels := make(map[string]string)
-	maps.Copy(labels, spec.GetTemplate().GetLabels())
-	maps.Copy(labels, spec.GetMetadata().GetLabels())
-	return &group{model.WorkloadGroup{Key: r.Key(), Created: r.Created(), Version: r.Version(), Spec: spec}, labels}
-}
-
 // setGroup replaces a WorkloadGroup. Only hosts with a workload that is, or was, in it are touched.
 func (m *Mesh) setGroup(key resource.Key, r *resource.Resource, spec *networking.WorkloadGroup) {
 	m.in(key.Namespace, func(s *space) {
 		if delete(s.groups, key.Name); spec != nil {
-			s.groups[key.Name] = newGroup(r, spec)
+			labels := make(map[string]string)
+			maps.Copy(labels, spec.GetTemplate().GetLabels())
+			maps.Copy(labels, spec.GetMetadata().GetLabels())
+			s.groups[key.Name] = &group{model.WorkloadGroup{Key: key, Created: r.Created(), Version: r.Version(), Spec: spec}, labels}
 		}
 		for _, w := range s.workloads {
 			was := w.group

@@ -3,6 +3,7 @@ package index
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,10 +24,10 @@ func (s *SidecarRule) ingress() []*networking.IstioIngressListener {
 	return s.spec.GetIngress()
 }
 
-// isBound says whether an ingress listener binds its port for clients of a profile.
-func isBound(i *networking.IstioIngressListener, p model.Profile) bool {
+// isBound says whether an ingress listener binds its port for clients with or without redirection.
+func isBound(i *networking.IstioIngressListener, captures bool) bool {
 	if i.GetCaptureMode() == networking.CaptureMode_DEFAULT {
-		return !p.Captures
+		return !captures
 	}
 	return i.GetCaptureMode() == networking.CaptureMode_NONE
 }
@@ -41,9 +42,9 @@ func toWorkload(endpoint string) (port string, v6, ok bool) {
 }
 
 // needsAddress says whether an ingress listener depends on the addresses of a client.
-func needsAddress(i *networking.IstioIngressListener, p model.Profile) bool {
+func needsAddress(i *networking.IstioIngressListener, captures bool) bool {
 	_, _, ok := toWorkload(i.GetDefaultEndpoint())
-	return ok || isBound(i, p) && i.GetBind() == ""
+	return ok || isBound(i, captures) && i.GetBind() == ""
 }
 
 // ingressHost is the host of an ingress listener whose port no service has.
@@ -51,29 +52,17 @@ func ingressHost(sidecar resource.Key) string { return sidecar.Name + "." + side
 
 // touchIngress has clients look again at their inbound listeners if hosts are, or match, that of an ingress listener.
 func (m *Mesh) touchIngress(hosts []string, touched map[string]struct{}) {
-	named := make(map[string]struct{})
 	for key, s := range m.sidecars {
-		if len(s.ingress()) > 0 {
-			named[ingressHost(key)] = struct{}{}
+		if len(s.ingress()) > 0 && slices.ContainsFunc(hosts, func(h string) bool { return model.Matches(h, ingressHost(key)) }) {
+			touched[model.InboundUnit] = struct{}{}
 		}
-	}
-	matched := make(map[string]struct{})
-	for _, host := range hosts {
-		if _, is := named[host]; is {
-			matched[host] = struct{}{}
-		} else if model.IsWildcard(host) {
-			touchMatching(host, named, matched)
-		}
-	}
-	if len(matched) > 0 {
-		touched[model.InboundUnit] = struct{}{}
 	}
 }
 
 // hasInbound says whether clients of a profile have inbound listeners.
 func hasInbound(p model.Profile, only *SidecarRule) bool {
 	return p.Role == model.Sidecar && (p.Captures || slices.ContainsFunc(only.ingress(), func(i *networking.IstioIngressListener) bool {
-		return isBound(i, p) // no connection comes to another one
+		return isBound(i, p.Captures) // no connection comes to another one
 	}))
 }
 
@@ -102,12 +91,12 @@ func (m *Mesh) inbound(p model.Profile, only *SidecarRule, secured *model.Securi
 	} else {
 		addServices(in, ports)
 	}
-	slices.SortFunc(in.Ports, func(a, b model.Workport) int { return cmp.Compare(a.Number, b.Number) })
+	slices.SortFunc(in.Ports, func(a, b model.Workport) int { return cmp.Compare(a.Target, b.Target) })
 	for i := range in.Ports {
 		w := &in.Ports[i]
 		policy := m.policy(&model.Service{Host: slices.Concat(w.Hosts, []string{w.Host})[0], Namespace: p.Namespace}, p.Namespace)
 		if policy.Traffic != nil {
-			w.Policy = &policy
+			w.Policy = policy
 			v.Objects = append(v.Objects, policy.Objects...)
 		}
 		from.Text(policy.From)
@@ -125,23 +114,19 @@ func (m *Mesh) inbound(p model.Profile, only *SidecarRule, secured *model.Securi
 // addServices adds the ports of services, of which there may be thousands. Of several on one port of the workload, the first says how it is
 // spoken to.
 func addServices(in *model.Inbound, ports []model.ServicePort) {
-	type hostAt struct {
-		target uint32
-		host   string
-	}
-	at, had := make(map[uint32]int), make(map[hostAt]bool)
+	at, had := make(map[uint32]int), make(map[model.ServicePort]bool)
 	for _, p := range ports {
+		if p.Target == model.InboundPort || p.Target == model.OutboundPort { // of the Envoy itself
+			continue
+		}
 		i, known := at[p.Target]
-		switch {
-		case p.Target == model.InboundPort || p.Target == model.OutboundPort: // of the Envoy itself
-		case !known:
-			at[p.Target], had[hostAt{p.Target, p.Host}] = len(in.Ports), true
-			in.Ports = append(in.Ports, model.Workport{
-				Number: p.Target, Protocol: p.Protocol, Host: p.Host, Service: p.Number, Hosts: []string{p.Host}, External: p.External,
-				Address: model.Wildcard,
-			})
-		case in.Ports[i].Service == p.Number && !had[hostAt{p.Target, p.Host}]:
-			had[hostAt{p.Target, p.Host}] = true
+		if !known {
+			i = len(in.Ports)
+			at[p.Target] = i
+			in.Ports = append(in.Ports, model.Workport{ServicePort: p, Address: model.Wildcard})
+		}
+		if host := (model.ServicePort{Target: p.Target, Host: p.Host}); in.Ports[i].Number == p.Number && !had[host] {
+			had[host] = true
 			in.Ports[i].Hosts = append(in.Ports[i].Hosts, p.Host)
 		}
 	}
@@ -152,24 +137,25 @@ func addIngress(v *model.View, in *model.Inbound, p model.Profile, only *Sidecar
 	for i, spec := range only.ingress() {
 		number := spec.GetPort().GetNumber()
 		w := model.Workport{
-			Number: number, Protocol: model.InboundProtocol(spec.GetPort().GetProtocol(), spec.GetTls() != nil),
-			Host: ingressHost(only.key), Service: number, Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, p),
-			Pool: spec.GetConnectionPool(), Sidecar: &model.SidecarName{Namespace: only.key.Namespace, Name: only.key.Name},
-			Endpoint: spec.GetDefaultEndpoint(), TLS: spec.GetTls(),
-			Place: model.Place{Of: only.key, Field: fmt.Sprintf("spec.ingress[%d]", i)},
+			ServicePort: model.ServicePort{
+				Host: ingressHost(only.key), Number: number, Target: number,
+				Protocol: model.InboundProtocol(spec.GetPort().GetProtocol(), spec.GetTls() != nil),
+			},
+			Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, p.Captures), Pool: spec.GetConnectionPool(),
+			Ingress: spec, Endpoint: spec.GetDefaultEndpoint(), Place: model.Place{Of: only.key, Field: fmt.Sprintf("spec.ingress[%d]", i)},
 		}
 		switch {
 		case number == model.InboundPort || number == model.OutboundPort:
 			v.Findings.Note(w.Place.In("port"), "the Envoy itself has the port: there is no listener")
 			continue
-		case slices.ContainsFunc(in.Ports, func(o model.Workport) bool { return o.Number == number }):
+		case slices.ContainsFunc(in.Ports, func(o model.Workport) bool { return o.Target == number }):
 			v.Findings.Note(w.Place.In("port"), "an ingress listener before has the port: there is no other one")
 			continue
-		case addresses[0] == "" && needsAddress(spec, p):
+		case addresses[0] == "" && needsAddress(spec, p.Captures):
 			v.Findings.Note(w.Place, "the node says no address of its own: there is no listener")
 			continue
-		case w.Address == "" && w.Bound:
-			w.Address = boundAddress(addresses)
+		case w.Address == "" && w.Bound: // where others can reach it
+			w.Address = firstOf(addresses, netip.Addr.IsGlobalUnicast, model.Wildcard)
 		case w.Address == "":
 			w.Address = model.Wildcard
 		}
@@ -178,7 +164,11 @@ func addIngress(v *model.View, in *model.Inbound, p model.Profile, only *Sidecar
 			continue
 		}
 		if port, v6, ok := toWorkload(w.Endpoint); ok {
-			w.Endpoint = ownAddress(addresses, v6) + ":" + port
+			own := firstOf(addresses, netip.Addr.Is4, model.Localhost)
+			if v6 {
+				own = firstOf(addresses, netip.Addr.Is6, "::1")
+			}
+			w.Endpoint = net.JoinHostPort(own, port)
 		}
 		if of := slices.IndexFunc(ports, func(p model.ServicePort) bool { return p.Target == number }); of >= 0 {
 			w.Hosts, w.External = []string{ports[of].Host}, ports[of].External
@@ -187,25 +177,12 @@ func addIngress(v *model.View, in *model.Inbound, p model.Profile, only *Sidecar
 	}
 }
 
-// boundAddress is where a listener of a workload with some addresses is: the first one that others can reach, else everywhere.
-func boundAddress(addresses []string) string {
+// firstOf returns the first address of some sort, or another one.
+func firstOf(addresses []string, sort func(netip.Addr) bool, other string) string {
 	for _, text := range addresses {
-		if a, err := netip.ParseAddr(text); err == nil && a.IsGlobalUnicast() {
+		if a, err := netip.ParseAddr(text); err == nil && sort(a) {
 			return text
 		}
 	}
-	return model.Wildcard
-}
-
-// ownAddress is the first address of a family, as it stands before a port; of those of a workload without one, the loopback interface.
-func ownAddress(addresses []string, v6 bool) string {
-	for _, text := range addresses {
-		if a, err := netip.ParseAddr(text); err == nil && a.Is6() == v6 {
-			return model.InURL(text)
-		}
-	}
-	if v6 {
-		return "[::1]"
-	}
-	return model.Localhost
+	return other
 }

@@ -16,14 +16,18 @@ func Key(v *model.View) model.Key {
 	var d model.Digest
 	d.Text(v.Host)
 	client(&d, &v.Client)
-	d.Flag(v.Service != nil)
-	if v.Service != nil {
-		d.Text(v.Service.From)
+	part := func(is bool, from func() string) {
+		if d.Flag(is); is {
+			d.Text(from())
+		}
 	}
+	part(v.Service != nil, func() string { return v.Service.From })
+	part(v.Mutual != nil, func() string { return v.Mutual.From })
+	part(v.Seen != nil, func() string { return v.Seen.From })
+	part(v.Secured != nil, func() string { return v.Secured.From })
+	part(v.Inbound != nil, func() string { return v.Inbound.From })
+	part(v.Extended != nil, func() string { return v.Extended.From })
 	policy(&d, &v.Policy)
-	if d.Flag(v.Mutual != nil); v.Mutual != nil {
-		d.Text(v.Mutual.From)
-	}
 	d.Number(int64(len(v.Rules)))
 	for _, part := range slices.Sorted(maps.Keys(v.Rules)) {
 		d.Number(int64(part))
@@ -43,27 +47,7 @@ func Key(v *model.View) model.Key {
 	for _, r := range v.Bound {
 		rule(&d, r)
 	}
-	if d.Flag(v.Seen != nil); v.Seen != nil {
-		d.Text(v.Seen.From)
-	}
-	if d.Flag(v.Secured != nil); v.Secured != nil {
-		d.Text(v.Secured.From)
-	}
-	if d.Flag(v.Inbound != nil); v.Inbound != nil {
-		d.Text(v.Inbound.From)
-	}
-	if d.Flag(v.Extended != nil); v.Extended != nil {
-		d.Text(v.Extended.From)
-	}
-	d.Number(int64(len(v.Objects)))
-	for _, of := range v.Objects {
-		d.Object(of)
-	}
-	d.Number(int64(len(v.Findings)))
-	for _, f := range v.Findings {
-		d.Object(f.Of)
-		d.Text(f.Field, f.Why)
-	}
+	d.Found(v.Objects, v.Findings)
 	return sha256.Sum256(d)
 }
 

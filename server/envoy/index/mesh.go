@@ -31,7 +31,6 @@ type Mesh struct {
 	Gateways    map[resource.Key]*model.Gateway
 	named       map[string]int // the number of gateways of each host
 	sidecars    map[resource.Key]*SidecarRule
-	expected    map[resource.Key]*SidecarRule // instead of sidecars, soon; nil if nothing is expected
 	configs     map[resource.Key]*model.MeshConfig
 	telemetries map[resource.Key]*model.Telemetry
 	Observes    uint64 // counts changes that may affect logs and traces of clients
@@ -39,7 +38,6 @@ type Mesh struct {
 	sought      map[string]bool // see soughtHosts; nil until asked for
 	Invalid     []resource.Key  // security objects without a valid version
 	serving     serving
-	Ingresses   uint64 // counts changes of which Sidecar with ingress listeners is in force
 	filters     objects[*extend.Decoded]
 	plugins     objects[*extensionsv1alpha1.WasmPlugin]
 	Extends     uint64 // counts changes that may affect what EnvoyFilters and WasmPlugins change for clients
@@ -64,7 +62,6 @@ type entry struct {
 	object   *resource.Resource
 	Spec     *networking.ServiceEntry // without endpoints, its largest part: translation decodes them
 	selected map[string]*workload     // the workloads of its workloadSelector, by name; nil without one
-	sums     []uint32                 // of the addresses of its endpoints, sorted; nil until asked for; guarded by serving.mu
 }
 
 // workload is a WorkloadEntry.
@@ -86,9 +83,7 @@ func NewMesh() *Mesh {
 		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*SidecarRule),
 		configs:     make(map[resource.Key]*model.MeshConfig),
 		telemetries: make(map[resource.Key]*model.Telemetry), security: newSecurityObjects(),
-		serving: serving{
-			places: make(map[place]*served), byEntry: make(map[resource.Key]map[place]struct{}), changed: make(map[place]struct{}),
-		},
+		serving: serving{places: make(map[place]*served)},
 		filters: make(objects[*extend.Decoded]), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
 		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
 	}

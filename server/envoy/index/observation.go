@@ -42,13 +42,7 @@ func (m *Mesh) observationOf(p model.Profile, only *SidecarRule, as telemetryv1a
 		from.Text(string(model.MustMarshal(o.Tracing)))
 	}
 	from.Flag(o.Random)
-	for _, key := range o.Objects {
-		from.Object(key)
-	}
-	for _, f := range o.Findings {
-		from.Object(f.Of)
-		from.Text(f.Field, f.Why)
-	}
+	from.Found(o.Objects, o.Findings)
 	o.From = string(from)
 	return o
 }

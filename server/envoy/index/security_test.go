@@ -12,6 +12,7 @@ import (
 	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 )
 
@@ -172,4 +173,21 @@ func TestWhatIsAskedChanges(t *testing.T) {
 	put(t, m, resource.MeshConfig, model.RootNamespace, "mesh", 0, nil)
 	change("no MeshConfig", true, true)
 	require.Empty(t, m.soughtHosts())
+}
+
+// Objects that select clients of a namespace come in the order in which istiod heeds them: those of the namespace, the oldest first, and
+// then those of the root namespace.
+func TestObjectsInOrder(t *testing.T) {
+	m := NewMesh()
+	for _, o := range []struct {
+		namespace, name string
+		age             int64
+	}{{model.RootNamespace, "root", 9}, {"a", "young", 1}, {"a", "old", 3}, {"a", "b", 2}, {"a", "a", 2}, {"b", "other", 9}} {
+		put(t, m, resource.EnvoyFilter, o.namespace, o.name, o.age, &networking.EnvoyFilter{})
+	}
+	var names []string
+	for _, o := range m.filters.selecting("a", func(*extend.Filter) bool { return true }) {
+		names = append(names, o.Key.Name)
+	}
+	require.Equal(t, []string{"old", "a", "b", "young", "root"}, names)
 }

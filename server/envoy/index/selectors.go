@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
@@ -12,6 +13,7 @@ import (
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 )
 
@@ -29,6 +31,7 @@ const (
 	credentialAttribute           // some object names a credential, which is in the client's folder
 	versionAttribute              // some patch is for versions
 	metadataAttribute             // some patch is for clients that say something of themselves
+	ingressAttribute              // some Sidecar of a namespace has ingress listeners; for those atAddress, their value says so
 	attributes
 )
 
@@ -83,6 +86,7 @@ func SelectorsOf(r *resource.Resource, spec any) Selectors {
 		}
 	case *networking.Sidecar:
 		all.labels(spec.GetWorkloadSelector().GetLabels())
+		all.ingress(r.Key().Namespace, spec.GetIngress())
 	case *telemetryv1alpha1.Telemetry:
 		all.labels(spec.GetSelector().GetMatchLabels())
 	case *securityv1beta1.AuthorizationPolicy:
@@ -92,7 +96,7 @@ func SelectorsOf(r *resource.Resource, spec any) Selectors {
 	case *securityv1beta1.PeerAuthentication:
 		all.labels(spec.GetSelector().GetMatchLabels())
 	case *networking.EnvoyFilter:
-		all.targets(r.Key().Namespace, filterTargets{spec})
+		all.targets(r.Key().Namespace, &extend.Decoded{EnvoyFilter: spec})
 		all.proxies(spec)
 	case *extensionsv1alpha1.WasmPlugin:
 		all.targets(r.Key().Namespace, spec)
@@ -105,6 +109,17 @@ func SelectorsOfEntry(namespace string, exportTo []string) Selectors {
 	all := make(Selectors, 1+len(exportTo))
 	all.namespaces(namespace)
 	all.namespaces(exportTo...)
+	return all
+}
+
+// Labels returns the labels by which an object selects clients.
+func (s Selectors) Labels() map[string]string {
+	all := make(map[string]string)
+	for of := range s {
+		if of.attribute == labelAttribute && !of.any {
+			all[of.name] = of.value
+		}
+	}
 	return all
 }
 
@@ -123,6 +138,21 @@ func (s Selectors) namespaces(names ...string) {
 func (s Selectors) credentials(names ...string) {
 	if slices.ContainsFunc(names, model.IsCredential) {
 		s[Selector{attribute: credentialAttribute}] = struct{}{}
+	}
+}
+
+// atAddress is the value of ingress listeners that depend on the addresses of clients with or without redirection.
+func atAddress(captures bool) string { return strconv.FormatBool(captures) }
+
+// ingress adds the ingress listeners of a Sidecar.
+func (s Selectors) ingress(namespace string, listeners []*networking.IstioIngressListener) {
+	for _, i := range listeners {
+		s[Selector{attribute: ingressAttribute, name: namespace}] = struct{}{}
+		for _, captures := range []bool{false, true} {
+			if needsAddress(i, captures) {
+				s[Selector{attribute: ingressAttribute, name: namespace, value: atAddress(captures)}] = struct{}{}
+			}
+		}
 	}
 }
 

@@ -128,10 +128,8 @@ func (s *SidecarRule) assign(host, namespace, client string, p *model.Port) (kno
 
 // SidecarFor returns the Sidecar of a profile, or nil: the oldest in its namespace that selects its labels, else the oldest there without a
 // selector, else the oldest without a selector in the root namespace.
-func (m *Mesh) SidecarFor(p model.Profile) *SidecarRule { return sidecarAmong(m.sidecars, p) }
-
-func sidecarAmong(sidecars map[resource.Key]*SidecarRule, p model.Profile) (first *SidecarRule) {
-	if p.Role == model.Ingress || len(sidecars) == 0 {
+func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
+	if p.Role == model.Ingress || len(m.sidecars) == 0 {
 		return nil
 	}
 	labels := p.LabelMap()
@@ -144,7 +142,7 @@ func sidecarAmong(sidecars map[resource.Key]*SidecarRule, p model.Profile) (firs
 		}
 		return 1
 	}
-	for _, s := range sidecars {
+	for _, s := range m.sidecars {
 		r := rank(s)
 		switch {
 		case s.key.Namespace != p.Namespace && r != 3, r == 3 && s.spec.GetWorkloadSelector() != nil:
@@ -163,14 +161,11 @@ func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
 	for _, t := range m.telemetriesOf(p) {
 		all = append(all, t.Key)
 	}
-	filters, plugins := m.extensionsFor(p)
-	for _, f := range filters {
-		all = append(all, f.Key)
+	only := m.SidecarFor(p)
+	if e := m.Extension(p, only); e != nil {
+		all = append(all, e.Objects...)
 	}
-	for _, o := range plugins {
-		all = append(all, o.Key)
-	}
-	if only := m.SidecarFor(p); only != nil {
+	if only != nil {
 		all = append(all, only.key)
 	}
 	return all
@@ -204,37 +199,9 @@ func (s *SidecarRule) Same(as *SidecarRule) bool {
 	return s.key == as.key && s.version == as.version && s.created.Equal(as.created)
 }
 
-// Expect has Serve heed the ingress of Sidecars as they will be, besides as they are, and reports whether there is any. Without changes, it
-// ends that.
-func (m *Mesh) Expect(changes map[resource.Key]*resource.Resource) (ingress bool) {
-	if m.expected = nil; len(changes) == 0 {
-		return false
-	}
-	m.expected = maps.Clone(m.sidecars)
-	for key, r := range changes {
-		delete(m.expected, key)
-		if spec, err := SpecOf[*networking.Sidecar](r); err == nil && spec != nil {
-			m.expected[key] = sidecarOf(r, spec)
-		}
-	}
-	for _, s := range m.expected {
-		ingress = ingress || len(s.ingress()) > 0
-	}
-	return ingress
-}
-
 func (m *Mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networking.Sidecar) {
-	some := func(s *SidecarRule) bool { return len(s.ingress()) > 0 }
-	changed := some(m.sidecars[key])
-	delete(m.sidecars, key)
-	if spec != nil {
+	if delete(m.sidecars, key); spec != nil {
 		m.sidecars[key] = sidecarOf(r, spec)
-	}
-	for _, s := range m.sidecars { // any other one may come into force instead
-		changed = changed || some(s)
-	}
-	if changed {
-		m.Ingresses++
 	}
 }
 

@@ -26,8 +26,8 @@ func (p Place) In(format string, args ...any) Place {
 // Finding is something that an object says and that has no effect on clients, or not the one that was meant, and what happens instead.
 type Finding struct {
 	Place
-	Why string
-	Has bool // it has its effect, of which something is to be said
+	Why string // empty for a patch that has its effect, of which nothing is to be said
+	Has bool   // it has its effect, of which something is to be said
 }
 
 func (f Finding) String() string {
@@ -57,6 +57,9 @@ func (f *Findings) Note(at Place, why string, args ...any) {
 func (f *Findings) Warn(at Place, why string, args ...any) {
 	*f = append(*f, Finding{Place: at, Why: fmt.Sprintf(why, args...), Has: true})
 }
+
+// Applied adds a patch that changes something.
+func (f *Findings) Applied(at Place) { *f = append(*f, Finding{Place: at}) }
 
 // Sorted returns each once, in order.
 func (f Findings) Sorted() Findings {

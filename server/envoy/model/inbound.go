@@ -104,29 +104,21 @@ type Inbound struct {
 	From string // equal for what is equal
 }
 
-// Workport is a port of a workload: one of services, or of the ingress of a Sidecar.
+// Workport is a port of a workload: one of services, or of the ingress of a Sidecar. Number and Host are those of the first service, or of
+// the ingress listener, whose host is made of the Sidecar's name and namespace.
 type Workport struct {
-	Number   uint32
-	Protocol string   // as in ServicePort
-	Host     string   // of the first service, or the Sidecar's name and namespace
-	Service  uint32   // the number of the first service's port
-	Hosts    []string // of the services with that number
-	External bool     // the first service is not of the mesh
-	Address  string   // of the listener; empty for ports without anything of their own
-	Bound    bool     // it has a listener of its own; else a part in that of redirected connections
+	ServicePort
+	Hosts   []string // of the services with that number
+	Address string   // of the listener; empty for ports without anything of their own
+	Bound   bool     // it has a listener of its own; else a part in that of redirected connections
 
-	Policy *Policy                            // on the service; nil if there is none
+	Policy Policy                             // on the service; zero if there is none
 	Pool   *networking.ConnectionPoolSettings // instead of that of Policy; nil if there is none
 
-	// Of the ingress of a Sidecar.
-	Sidecar  *SidecarName
-	Endpoint string // where the workload listens: address:port or a Unix socket; empty for where connections are meant for
-	TLS      *networking.ServerTLSSettings
-	Place    Place
+	Ingress  *networking.IstioIngressListener // nil for a port of services
+	Endpoint string                           // where the workload listens: address:port, a Unix socket, or empty for as connections are meant
+	Place    Place                            // of Ingress
 }
-
-// SidecarName is the name of a Sidecar.
-type SidecarName struct{ Namespace, Name string }
 
 // InboundProtocol returns what is spoken to a workload on a port with a protocol of Istio's, as in ServicePort. If terminated, TLS ends at
 // the sidecar.

@@ -144,13 +144,7 @@ func discoveryType(s *model.Service, p *model.Port, subset *networking.Subset, r
 
 // metadata returns the metadata of a cluster, for Istio's telemetry and tools.
 func metadata(s *model.Service, subset *networking.Subset, policy *model.Policy) *corev3.Metadata {
-	fields := map[string]*structpb.Value{
-		"services": structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{
-			structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-				"host": structpb.NewStringValue(s.Host), "name": structpb.NewStringValue(s.Host), "namespace": structpb.NewStringValue(s.Namespace),
-			}}),
-		}}),
-	}
+	fields := map[string]*structpb.Value{"services": servicesValue(s.Namespace, s.Host)}
 	switch {
 	case subset != nil:
 		fields["subset"] = structpb.NewStringValue(subset.GetName())
@@ -158,17 +152,30 @@ func metadata(s *model.Service, subset *networking.Subset, policy *model.Policy)
 		fields["external"] = structpb.NewBoolValue(true)
 	}
 	if policy.Name != "" {
-		fields["config"] = structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + policy.Namespace + "/destination-rule/" +
-			policy.Name)
+		fields["config"] = configValue("destination-rule", resource.Key{Namespace: policy.Namespace, Name: policy.Name})
 	}
 	return istioMetadata(fields)
 }
 
 // virtualServiceMetadata names a VirtualService.
 func virtualServiceMetadata(key resource.Key) *corev3.Metadata {
-	return istioMetadata(map[string]*structpb.Value{
-		"config": structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/virtual-service/" + key.Name),
-	})
+	return istioMetadata(map[string]*structpb.Value{"config": configValue("virtual-service", key)})
+}
+
+// configValue names an object of which something is made.
+func configValue(kind string, key resource.Key) *structpb.Value {
+	return structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/" + kind + "/" + key.Name)
+}
+
+// servicesValue names services of a namespace.
+func servicesValue(namespace string, hosts ...string) *structpb.Value {
+	all := &structpb.ListValue{}
+	for _, host := range hosts {
+		all.Values = append(all.Values, structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+			"host": structpb.NewStringValue(host), "name": structpb.NewStringValue(host), "namespace": structpb.NewStringValue(namespace),
+		}}))
+	}
+	return structpb.NewListValue(all)
 }
 
 func istioMetadata(fields map[string]*structpb.Value) *corev3.Metadata {

@@ -25,7 +25,7 @@ func OnDemand(l *listenerv3.Listener) {
 			}
 			switch m := m.(type) {
 			case *hcmv3.HttpConnectionManager:
-				ask := HTTPFilter("envoy.filters.http.on_demand",
+				ask := model.HTTPFilter("envoy.filters.http.on_demand",
 					&demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: Ads(), Timeout: durationpb.New(onDemandTimeout)}})
 				m.HttpFilters = append([]*hcmv3.HttpFilter{ask}, m.GetHttpFilters()...)
 			case *tcpv3.TcpProxy:

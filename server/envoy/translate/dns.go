@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	caresv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/cares/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"tributary/resource"
 	"tributary/server/envoy/model"
 )
 
@@ -26,24 +29,27 @@ const (
 	maxForwarded   = 1024 // queries at once
 )
 
-// Record returns what clients that resolve names are told of a host, as an encoded field of DnsTable, or nil if it has no addresses, or is
-// a wildcard of one label, which Envoy does not resolve.
-func Record(host string, addresses []string) []byte {
-	if domain, wild := strings.CutPrefix(host, "*"); len(addresses) == 0 || wild && strings.Count(domain, ".") < 2 {
-		return nil
-	}
-	return model.MustMarshal(&dnsv3.DnsTable{VirtualDomains: []*dnsv3.DnsTable_DnsVirtualDomain{{
-		Name: host, AnswerTtl: durationpb.New(recordTTL),
-		Endpoint: &dnsv3.DnsTable_DnsEndpoint{EndpointConfig: &dnsv3.DnsTable_DnsEndpoint_AddressList{
-			AddressList: &dnsv3.DnsTable_AddressList{Address: addresses},
-		}},
-	}}})
-}
-
-// Resolver returns the listener that answers DNS queries for hosts by their records, and forwards others to the resolvers of the machine.
-func Resolver(records []byte) *listenerv3.Listener {
+// Resolver returns the listener that answers DNS queries for hosts by their addresses, and forwards others to the resolvers of the machine.
+func Resolver(hosts map[string]*Translation) (l *listenerv3.Listener, found model.Findings) {
 	table := new(dnsv3.DnsTable)
-	table.ProtoReflect().SetUnknown(records)
+	for _, host := range slices.Sorted(maps.Keys(hosts)) {
+		t := hosts[host]
+		if domain, wild := strings.CutPrefix(host, "*"); len(t.Addresses) > 0 && wild && strings.Count(domain, ".") < 2 {
+			for _, of := range t.Objects {
+				if of.Kind == resource.ServiceEntry {
+					found.Note(model.Place{Of: of, Field: "spec.hosts"}, "Envoy resolves wildcards of two labels and more: queries for %s are "+
+						"forwarded", host)
+				}
+			}
+		} else if len(t.Addresses) > 0 {
+			table.VirtualDomains = append(table.VirtualDomains, &dnsv3.DnsTable_DnsVirtualDomain{
+				Name: host, AnswerTtl: durationpb.New(recordTTL),
+				Endpoint: &dnsv3.DnsTable_DnsEndpoint{EndpointConfig: &dnsv3.DnsTable_DnsEndpoint_AddressList{
+					AddressList: &dnsv3.DnsTable_AddressList{Address: t.Addresses},
+				}},
+			})
+		}
+	}
 	return &listenerv3.Listener{
 		Name: ResolverName, TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
@@ -64,5 +70,5 @@ func Resolver(records []byte) *listenerv3.Listener {
 				},
 			},
 		})},
-	}
+	}, found
 }

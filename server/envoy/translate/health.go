@@ -40,43 +40,42 @@ type probe struct {
 }
 
 // healthOf returns how the cluster of a port or subset checks its endpoints.
-func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy *networking.TrafficPolicy, client model.Profile) *health {
+func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy *networking.TrafficPolicy, client model.Profile,
+) (h *health) {
 	if client.Role == model.Proxyless {
 		return nil // they check nothing
 	}
-	var groups []*model.WorkloadGroup
+	groups := make(map[*model.WorkloadGroup]bool)
 	for _, e := range p.Endpoints() {
 		if e.Group == nil || e.Group.Spec.GetProbe() == nil || !has(subset, &e) {
 			continue
 		}
 		if strings.HasPrefix(e.Address, UnixPrefix) {
 			t.Findings.Note(model.Place{Of: e.Group.Key, Field: "spec.probe"}, "a socket has no port: %s is not checked", e.Address)
-		} else if !slices.Contains(groups, e.Group) {
-			groups = append(groups, e.Group)
+		} else {
+			groups[e.Group] = true
 		}
 	}
-	slices.SortFunc(groups, (*model.WorkloadGroup).Compare)
-	var h *health
-	var first *model.WorkloadGroup
-	for _, g := range groups {
+	var first string
+	for _, g := range slices.SortedFunc(maps.Keys(groups), (*model.WorkloadGroup).Compare) {
 		of, field, why := probeOf(g.Spec.GetProbe())
-		if why == "" && of.check.GetGrpcHealthCheck() != nil && !speaksHTTP2(p, policy) {
+		switch {
+		case why != "":
+		case of.check.GetGrpcHealthCheck() != nil && !speaksHTTP2(p, policy):
 			why = p.Owner.FullName() + " has a port that does not speak HTTP/2, which Envoy needs for it"
-		}
-		if why == "" && of.tls && model.IsMutual(policy.GetTls()) {
+		case of.tls && model.IsMutual(policy.GetTls()):
 			why = p.Owner.FullName() + " is reached by mutual TLS, within which Envoy cannot probe by HTTPS"
+		case of.check != nil && h != nil && (of.tls != h.tls || !proto.Equal(of.check, h.check)):
+			field, why = "", p.Owner.FullName()+" is checked as WorkloadGroup "+first+" says, which is older"
 		}
 		switch {
 		case why != "":
 			t.Findings.Note(model.Place{Of: g.Key, Field: "spec.probe" + field}, "%s: its workloads are not checked", why)
 		case of.check == nil: // coverage has it
 		case h == nil:
-			h, first = &health{of, map[*model.WorkloadGroup]probe{g: of}}, g
-		case of.tls == h.tls && proto.Equal(of.check, h.check):
-			h.groups[g] = of
+			h, first = &health{of, map[*model.WorkloadGroup]probe{g: of}}, g.Key.FullName()
 		default:
-			t.Findings.Note(model.Place{Of: g.Key, Field: "spec.probe"}, "%s is checked as WorkloadGroup %s says, which is older: workloads of "+
-				"this one are not checked", p.Owner.FullName(), first.Key.FullName())
+			h.groups[g] = of
 		}
 	}
 	return h
@@ -90,6 +89,9 @@ func speaksHTTP2(p *model.Port, policy *networking.TrafficPolicy) bool {
 
 // probeOf returns the health check of a probe. If there is none, it returns the field and why, unless that is declared of the field.
 func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
+	if spec.GetExec() != nil || spec.GetHttpGet().GetHost() != "" || spec.GetTcpSocket().GetHost() != "" {
+		return probe{}, "", ""
+	}
 	seconds := func(n, unset int32) *durationpb.Duration {
 		return &durationpb.Duration{Seconds: int64(cmp.Or(n, unset))}
 	}
@@ -101,9 +103,6 @@ func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
 	}
 	switch m := spec.GetHealthCheckMethod().(type) {
 	case *networking.ReadinessProbe_HttpGet:
-		if m.HttpGet.GetHost() != "" {
-			return probe{}, "", ""
-		}
 		field, of.port, of.tls = ".httpGet", m.HttpGet.GetPort(), m.HttpGet.GetScheme() == "HTTPS"
 		check := &corev3.HealthCheck_HttpHealthCheck{
 			Path: "/" + strings.TrimPrefix(m.HttpGet.GetPath(), "/"),
@@ -112,24 +111,21 @@ func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
 			RetriableStatuses: []*typev3.Int64Range{{Start: 100, End: http.StatusOK}, {Start: http.StatusBadRequest, End: 600}},
 		}
 		for _, header := range m.HttpGet.GetHttpHeaders() {
-			if strings.EqualFold(header.GetName(), "host") {
+			switch {
+			case strings.EqualFold(header.GetName(), "host"):
 				of.host = cmp.Or(of.host, header.GetValue())
-				continue
-			}
-			if strings.HasPrefix(header.GetName(), ":") {
+			case strings.HasPrefix(header.GetName(), ":"):
 				return probe{}, ".httpGet.httpHeaders", "Envoy sets " + header.GetName() + " itself"
+			default:
+				check.RequestHeadersToAdd = append(check.RequestHeadersToAdd, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{
+					Key: header.GetName(), Value: strings.ReplaceAll(header.GetValue(), "%", "%%"),
+				}})
 			}
-			check.RequestHeadersToAdd = append(check.RequestHeadersToAdd, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{
-				Key: header.GetName(), Value: strings.ReplaceAll(header.GetValue(), "%", "%%"),
-			}})
 		}
 		of.check.HealthChecker = &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: check}
 		check.Host = of.host // to be validated: endpoints have it
 		defer func() { check.Host = "" }()
 	case *networking.ReadinessProbe_TcpSocket:
-		if m.TcpSocket.GetHost() != "" {
-			return probe{}, "", ""
-		}
 		field, of.port = ".tcpSocket", m.TcpSocket.GetPort()
 		of.check.HealthChecker = &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}}
 	case *networking.ReadinessProbe_Grpc:
@@ -137,8 +133,6 @@ func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
 		of.check.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{
 			GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{ServiceName: m.Grpc.GetService()},
 		}
-	case *networking.ReadinessProbe_Exec:
-		return probe{}, "", ""
 	default:
 		return probe{}, "", "there is nothing to ask"
 	}

@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"math"
-	"net"
+	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/resource"
 	"tributary/server/envoy/extend"
@@ -43,38 +43,55 @@ const (
 
 // addInbound adds the inbound listeners of a sidecar, and their clusters.
 func (t *Translation) addInbound(v *model.View) {
-	if v.Extended != nil {
-		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
-	}
-	patches := Patcher(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToClusters)
-	defer func() { t.patched(patches) }()
+	patches := extend.New(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, &t.Findings)
 	addCluster := func(c *clusterv3.Cluster, hosts ...string) {
 		if patched, kept := patches.Cluster(c, hosts...); kept {
 			t.Clusters = append(t.Clusters, EntryOf(patched))
 		}
 	}
-	var chains []*listenerv3.FilterChain
+	addListener := func(l *listenerv3.Listener) {
+		telemetry.OfStrays(v.Seen, l)
+		l, kept := patches.Listener(l)
+		if !kept {
+			return
+		}
+		if v.Client.OnDemand {
+			OnDemand(l)
+		}
+		t.Listeners = append(t.Listeners, EntryOf(l))
+	}
+	var captured []*listenerv3.FilterChain
 	for i := range v.Inbound.Ports {
 		w := &v.Inbound.Ports[i]
 		c := inboundCluster(v, w)
-		of := []*listenerv3.FilterChain{refusing(w.Number)}
+		chains := []*listenerv3.FilterChain{refusing("refused", w.Target)}
 		if why := model.Refused(c); why != "" {
 			t.Findings.Note(w.Place, "%s: connections are refused", why)
 		} else {
 			addCluster(c, w.Hosts...)
-			of = t.portChains(v, w)
+			chains = t.portChains(v, w)
 		}
-		if !w.Bound {
-			chains = append(chains, of...)
-			continue
+		if w.Bound {
+			addListener(inboundListener(model.ListenerName(w.Address, w.Target), socket(w.Address, w.Target), chains))
+		} else {
+			captured = append(captured, chains...)
 		}
-		t.addListener(v, model.ListenerName(w.Address, w.Number), socket(w.Address, w.Number), of, true)
 	}
-	if v.Inbound.Captured {
-		chains = append(t.passChains(v), chains...)
-		t.addListener(v, virtualInbound, socket(model.Wildcard, model.InboundPort), chains, false)
-		addCluster(inboundPassthrough())
+	if !v.Inbound.Captured {
+		return
 	}
+	l := inboundListener(virtualInbound, socket(model.Wildcard, model.InboundPort), append(t.passChains(v), captured...))
+	redirected := []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.original_dst", &originaldstv3.OriginalDst{})}
+	if v.Inbound.Transparent {
+		l.Transparent = wrapperspb.Bool(true)
+		redirected = append(redirected,
+			listenerFilter("envoy.filters.listener.original_src", &originalsrcv3.OriginalSrc{Mark: originalMark}))
+	}
+	l.ListenerFilters = append(redirected, l.GetListenerFilters()...)
+	addListener(l)
+	through := passthrough()
+	through.Name, through.UpstreamBindConfig = model.InboundPassthrough, fromLoop()
+	addCluster(through)
 }
 
 // inboundChain says which connections a filter chain is for.
@@ -98,66 +115,66 @@ const (
 	inClear = "raw_buffer"
 )
 
-// inboundChains returns the filter chains for a protocol, with the matches and in the order of istiod.
-func inboundChains(protocol string, mode model.MutualTLS) []inboundChain {
-	isHTTP, sniffed := protocol != "" && protocol != "tcp", protocol == ""
-	switch {
-	case mode == model.Strict && sniffed:
-		return []inboundChain{{true, mutualHTTP, overTLS, true}, {false, nil, overTLS, true}}
-	case mode == model.Strict:
-		return []inboundChain{{isHTTP, nil, overTLS, true}}
-	case mode == model.Permissive && sniffed:
-		return []inboundChain{
+// inboundChains are the filter chains for HTTP, for other protocols, and for what is to be found out of each connection, with the matches
+// and in the order of istiod.
+var inboundChains = map[model.MutualTLS]struct{ http, other, unknown []inboundChain }{
+	model.Strict: {
+		http:    []inboundChain{{true, nil, overTLS, true}},
+		other:   []inboundChain{{false, nil, overTLS, true}},
+		unknown: []inboundChain{{true, mutualHTTP, overTLS, true}, {false, nil, overTLS, true}},
+	},
+	model.Permissive: {
+		http:  []inboundChain{{true, mutualAll, overTLS, true}, {true, nil, inClear, false}},
+		other: []inboundChain{{false, mutualAll, overTLS, true}, {false, nil, overTLS, false}, {false, nil, inClear, false}},
+		unknown: []inboundChain{
 			{true, mutualHTTP, overTLS, true},
 			{true, plainHTTP, inClear, false},
 			{false, mutualTCP, overTLS, true},
 			{false, nil, inClear, false},
 			{false, nil, overTLS, false},
-		}
-	case mode == model.Permissive && isHTTP:
-		return []inboundChain{{true, mutualAll, overTLS, true}, {true, nil, inClear, false}}
-	case mode == model.Permissive:
-		return []inboundChain{{false, mutualAll, overTLS, true}, {false, nil, overTLS, false}, {false, nil, inClear, false}}
-	case sniffed:
-		return []inboundChain{{true, plainHTTP, inClear, false}, {false, nil, inClear, false}}
-	}
-	return []inboundChain{{isHTTP, nil, inClear, false}}
+		},
+	},
+	model.Disabled: {
+		http:    []inboundChain{{true, nil, inClear, false}},
+		other:   []inboundChain{{false, nil, inClear, false}},
+		unknown: []inboundChain{{true, plainHTTP, inClear, false}, {false, nil, inClear, false}},
+	},
 }
 
-// mutualOn returns the TLS settings for HTTP and for other connections to a port of the workload, which are nil if mutual TLS does not end
-// at the sidecar, and the mode. ok is false if no connection is accepted: mutual TLS is a must, and there is no certificate.
-func mutualOn(v *model.View, port uint32) (http, tcp *corev3.TransportSocket, mode model.MutualTLS, ok bool) {
-	mode = v.Secured.Mutual
-	if of, own := v.Secured.MutualOn[port]; own {
+// portChains returns the filter chains of a port, 0 for all ports without chains. Connections for which TLS is a must are refused if there
+// is no certificate for it.
+func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*listenerv3.FilterChain) {
+	mode := v.Secured.Mutual
+	if of, own := v.Secured.MutualOn[w.Target]; own {
 		mode = of
 	}
-	if mode == model.Disabled {
-		return nil, nil, mode, true
+	var http, tcp *corev3.TransportSocket
+	if mode != model.Disabled {
+		http = inboundMutual(v.Client, v.Secured, "h2", "http/1.1")
+		tcp = inboundMutual(v.Client, v.Secured, "istio-peer-exchange", "h2", "http/1.1")
 	}
-	http = inboundMutual(v.Client, v.Secured, "h2", "http/1.1")
-	tcp = inboundMutual(v.Client, v.Secured, "istio-peer-exchange", "h2", "http/1.1")
-	if http == nil || tcp == nil {
-		return nil, nil, model.Disabled, mode == model.Permissive
+	if mode == model.Permissive && http == nil {
+		mode = model.Disabled
 	}
-	return http, tcp, mode, true
-}
-
-// portChains returns the filter chains of a port, 0 for all ports without chains.
-func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*listenerv3.FilterChain) {
-	http, tcp, mode, ok := mutualOn(v, w.Number)
-	if !ok {
-		return []*listenerv3.FilterChain{refusing(w.Number)}
+	matches := inboundChains[mode].unknown
+	switch w.Protocol {
+	case "":
+	case "tcp":
+		matches = inboundChains[mode].other
+	default:
+		matches = inboundChains[mode].http
 	}
-	matches := inboundChains(w.Protocol, mode)
-	switch {
-	case w.TLS == nil:
+	switch tls := w.Ingress.GetTls(); {
+	case mode == model.Strict && http == nil:
+		return []*listenerv3.FilterChain{refusing("refused", w.Target)}
+	case tls == nil:
 	case mode != model.Disabled:
 		t.Findings.Note(w.Place.In("tls"), "TLS ends there only where PeerAuthentication disables mutual TLS")
-	case !canTerminate(w.TLS):
+	case !canTerminate(tls):
 		t.Findings.Note(w.Place.In("tls"), "there is no certificate for it: connections are refused")
-		return []*listenerv3.FilterChain{refusing(w.Number)}
+		return []*listenerv3.FilterChain{refusing("refused", w.Target)}
 	default:
-		http = t.downstreamTLS(w.TLS, v.Client, v.Secured.Domains, []string{"h2", "http/1.1"})
+		http = t.downstreamTLS(tls, v.Client, v.Secured.Domains, []string{"h2", "http/1.1"})
 		tcp, matches = http, []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
 	}
 	for _, m := range matches {
@@ -174,31 +191,26 @@ func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*liste
 
 // canTerminate says whether a server's TLS ends at the sidecar, and has what it needs for that.
 func canTerminate(tls *networking.ServerTLSSettings) bool {
-	switch tls.GetMode() {
-	case networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL, networking.ServerTLSSettings_OPTIONAL_MUTUAL:
-		return len(model.Certificates(tls, "")) > 0 && (!model.Verifies(tls) || model.Authority(tls, "") != "")
-	}
-	return false
+	kind, _ := model.KindOf(&networking.Server{Port: &networking.Port{Protocol: "TLS"}, Tls: tls})
+	return kind == model.ServerTLS && tls.GetMode() != networking.ServerTLSSettings_ISTIO_MUTUAL
 }
 
 // passChains returns the filter chains of redirected connections that no port of the workload has: they pass to where they are meant for,
 // but to the port of the listener itself, which would loop.
 func (t *Translation) passChains(v *model.View) []*listenerv3.FilterChain {
-	loop := refusing(model.InboundPort)
-	loop.Name = virtualInbound + "-blackhole"
-	all := []*listenerv3.FilterChain{loop}
+	all := []*listenerv3.FilterChain{refusing(virtualInbound+"-blackhole", model.InboundPort)}
 	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(v.Secured.MutualOn))...) {
-		own := slices.ContainsFunc(v.Inbound.Ports, func(w model.Workport) bool { return w.Number == port && !w.Bound })
+		own := slices.ContainsFunc(v.Inbound.Ports, func(w model.Workport) bool { return w.Target == port && !w.Bound })
 		if !own && port != model.InboundPort {
-			all = append(all, t.portChains(v, &model.Workport{Number: port})...)
+			all = append(all, t.portChains(v, &model.Workport{ServicePort: model.ServicePort{Target: port}})...)
 		}
 	}
 	return all
 }
 
 // refusing returns a filter chain that ends all connections to a port, or to all ports if it is 0.
-func refusing(port uint32) *listenerv3.FilterChain {
-	c := &listenerv3.FilterChain{Name: "refused", Filters: []*listenerv3.Filter{tcpProxy(model.BlackHole, nil)}}
+func refusing(name string, port uint32) *listenerv3.FilterChain {
+	c := &listenerv3.FilterChain{Name: name, Filters: []*listenerv3.Filter{tcpProxy(model.BlackHole, nil)}}
 	if port != 0 {
 		c.FilterChainMatch = &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(port)}
 	}
@@ -210,28 +222,25 @@ func inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv
 	c := &listenerv3.FilterChain{Name: virtualInbound, FilterChainMatch: &listenerv3.FilterChainMatch{
 		TransportProtocol: m.transport, ApplicationProtocols: m.protocols,
 	}}
-	if w.Number != 0 {
-		c.FilterChainMatch.DestinationPort = wrapperspb.UInt32(w.Number)
+	if w.Target != 0 {
+		c.FilterChainMatch.DestinationPort = wrapperspb.UInt32(w.Target)
 	}
 	cluster, stats := model.InboundPassthrough, model.InboundPassthrough
 	switch {
 	case w.Address != "":
-		c.Name = model.ListenerName(w.Address, w.Number)
-		cluster, stats = model.InboundName(w.Number), "inbound_"+c.GetName()
-		if w.Sidecar != nil {
-			c.Metadata = istioMetadata(map[string]*structpb.Value{
-				"config": structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + w.Sidecar.Namespace + "/sidecar/" + w.Sidecar.Name),
-			})
+		c.Name = model.ListenerName(w.Address, w.Target)
+		cluster, stats = model.InboundName(w.Target), "inbound_"+c.GetName()
+		if w.Ingress != nil {
+			c.Metadata = istioMetadata(map[string]*structpb.Value{"config": configValue("sidecar", w.Place.Of)})
 		}
 	case m.http:
 		c.Name += "-catchall-http"
 	}
+	c.Filters = append(slices.Clip(v.Secured.TCP), tcpProxy(cluster, v.Seen))
 	if m.http {
-		c.Filters = []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", inboundManager(v, stats, cluster, w))}
-	} else {
-		c.Filters = secureTCP(v.Secured, tcpProxy(cluster, v.Seen))
+		c.Filters = managed(inboundManager(v, stats, cluster, w)).GetFilters()
 	}
-	c.Filters = extend.AddNetwork(v.Extended, c.GetFilters(), inboundPlace(w.Number))
+	c.Filters = extend.WithPlugins(v.Extended, c.GetFilters(), typev1beta1.WorkloadMode_SERVER, w.Target)
 	return c
 }
 
@@ -248,10 +257,9 @@ func inboundManager(v *model.View, stats, cluster string, w *model.Workport) *hc
 		m.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{}
 	}
 	if w.Protocol == "grpc-web" {
-		m.HttpFilters = append([]*hcmv3.HttpFilter{HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})}, m.GetHttpFilters()...)
+		m.HttpFilters = append([]*hcmv3.HttpFilter{model.HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})}, m.GetHttpFilters()...)
 	}
-	secureHTTP(v.Secured, m)
-	extend.AddHTTP(v.Extended, m, inboundPlace(w.Number))
+	secureHTTP(v, m, typev1beta1.WorkloadMode_SERVER, w.Target)
 	return m
 }
 
@@ -267,89 +275,64 @@ func inboundRoutes(cluster string, w *model.Workport) *routev3.RouteConfiguratio
 		action.RetryPolicy = &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: wrapperspb.UInt32(2)}
 	}
 	return &routev3.RouteConfiguration{Name: cluster, ValidateClusters: wrapperspb.Bool(false), VirtualHosts: []*routev3.VirtualHost{{
-		Name: "inbound|http|" + model.RouteName(w.Service), Domains: []string{"*"}, Routes: []*routev3.Route{{
+		Name: "inbound|http|" + model.RouteName(w.Number), Domains: []string{"*"}, Routes: []*routev3.Route{{
 			Name:      "default",
 			Match:     &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Decorator: &routev3.Decorator{Operation: model.HostPort(w.Host, w.Service) + "/*"},
+			Decorator: &routev3.Decorator{Operation: model.HostPort(w.Host, w.Number) + "/*"},
 			Action:    &routev3.Route_Route{Route: action},
 		}},
 	}}}
 }
 
-// addListener adds a listener of the workload, with the listener filters that its chains need.
-func (t *Translation) addListener(v *model.View, name string, at *corev3.Address, chains []*listenerv3.FilterChain, bound bool) {
-	l := &listenerv3.Listener{
+// inboundListener returns a listener of the workload, with the listener filters that its chains need.
+func inboundListener(name string, at *corev3.Address, chains []*listenerv3.FilterChain) *listenerv3.Listener {
+	return &listenerv3.Listener{
 		Name: name, Address: at, TrafficDirection: corev3.TrafficDirection_INBOUND,
 		ContinueOnListenerFiltersTimeout: true, ListenerFiltersTimeout: durationpb.New(0),
-		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1), FilterChains: chains,
+		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1), FilterChains: chains, ListenerFilters: inspectors(chains),
 	}
-	telemetry.OfStrays(v.Seen, l)
-	if !bound {
-		l.ListenerFilters = append(l.ListenerFilters, listenerFilter("envoy.filters.listener.original_dst", &originaldstv3.OriginalDst{}))
-	}
-	if !bound && v.Inbound.Transparent {
-		l.Transparent = wrapperspb.Bool(true)
-		l.ListenerFilters = append(l.ListenerFilters,
-			listenerFilter("envoy.filters.listener.original_src", &originalsrcv3.OriginalSrc{Mark: originalMark}))
-	}
-	l.ListenerFilters = append(l.ListenerFilters, inspectors(chains)...)
-	patches := Patcher(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, model.ToListeners)
-	l, kept := patches.Listener(l)
-	t.patched(patches)
-	if !kept {
-		return
-	}
-	if v.Client.OnDemand {
-		OnDemand(l)
-	}
-	t.Listeners = append(t.Listeners, EntryOf(l))
 }
 
 // inspectors returns the listener filters that find out what chains are matched by, for the ports where some chain needs them: a connection
 // of a port where the server speaks first would wait for them.
 func inspectors(chains []*listenerv3.FilterChain) (all []*listenerv3.ListenerFilter) {
-	ports := make(map[uint32]bool)
-	tls, http := make(map[uint32]bool), make(map[uint32]bool)
-	for _, c := range chains {
-		m := c.GetFilterChainMatch()
-		port := m.GetDestinationPort().GetValue()
-		ports[port] = true
-		tls[port] = tls[port] || m.GetTransportProtocol() == overTLS
-		http[port] = http[port] || slices.ContainsFunc(m.GetApplicationProtocols(), func(p string) bool { return slices.Contains(plainHTTP, p) })
-	}
-	// Ports without chains of their own are as 0. If that needs the filter, it is turned off where it is not needed; else, turned on.
-	within := func(f *listenerv3.ListenerFilter, needed map[uint32]bool) {
-		var rules []*listenerv3.ListenerFilterChainMatchPredicate
-		for _, port := range slices.Sorted(maps.Keys(ports)) {
-			if port != 0 && needed[port] != needed[0] {
-				rules = append(rules, &listenerv3.ListenerFilterChainMatchPredicate{
+	add := func(f *listenerv3.ListenerFilter, needs func(*listenerv3.FilterChainMatch) bool) {
+		needed := make(map[uint32]bool) // by port; ports without chains of their own are as 0
+		for _, c := range chains {
+			port := c.GetFilterChainMatch().GetDestinationPort().GetValue()
+			needed[port] = needed[port] || needs(c.GetFilterChainMatch())
+		}
+		var others []*listenerv3.ListenerFilterChainMatchPredicate
+		for _, port := range slices.Sorted(maps.Keys(needed)) {
+			if needed[port] != needed[0] {
+				others = append(others, &listenerv3.ListenerFilterChainMatchPredicate{
 					Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
 						DestinationPortRange: &typev3.Int32Range{Start: int32(port), End: int32(port + 1)}, //nolint:gosec // ports
 					},
 				})
 			}
 		}
-		switch len(rules) {
-		case 0:
-			if !needed[0] {
-				return
-			}
-		case 1:
-			f.FilterDisabled = rules[0]
-		default:
+		switch {
+		case len(others) == 0 && !needed[0]:
+			return
+		case len(others) == 1:
+			f.FilterDisabled = others[0]
+		case len(others) > 1:
 			f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_OrMatch{
-				OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: rules},
+				OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: others},
 			}}
 		}
-		if !needed[0] {
+		if !needed[0] { // it is on where others need it
 			f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
 				Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: f.GetFilterDisabled()},
 			}
 		}
 		all = append(all, f)
 	}
-	within(inspectTLS(), tls)
-	within(listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{}), http)
+	add(inspectTLS(), func(m *listenerv3.FilterChainMatch) bool { return m.GetTransportProtocol() == overTLS })
+	add(listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{}), func(m *listenerv3.FilterChainMatch) bool {
+		return slices.Equal(m.GetApplicationProtocols(), plainHTTP)
+	})
 	return all
 }
 
@@ -358,14 +341,14 @@ const neverCleaned = time.Duration((math.MaxInt64-999999999)/(1000*1000*1000)) *
 
 // inboundCluster returns the cluster of a port of the workload.
 func inboundCluster(v *model.View, w *model.Workport) *clusterv3.Cluster {
-	name := model.InboundName(w.Number)
+	name := model.InboundName(w.Target)
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout), CircuitBreakers: unlimited(),
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{}, Metadata: inboundMetadata(v, w),
 	}
 	endpoint := w.Endpoint
-	if w.Sidecar == nil && v.Inbound.Localhost {
-		endpoint = model.HostPort(model.Localhost, w.Number)
+	if w.Ingress == nil && v.Inbound.Localhost {
+		endpoint = model.HostPort(model.Localhost, w.Target)
 	}
 	host, to := inboundAddress(endpoint)
 	if to == nil {
@@ -379,6 +362,9 @@ func inboundCluster(v *model.View, w *model.Workport) *clusterv3.Cluster {
 			}},
 		}}}
 	}
+	if host != model.Localhost && host != "::1" {
+		c.UpstreamBindConfig = fromLoop()
+	}
 	var options *httpv3.HttpProtocolOptions
 	switch {
 	case isHTTP2(w.Protocol):
@@ -386,23 +372,14 @@ func inboundCluster(v *model.View, w *model.Workport) *clusterv3.Cluster {
 	case w.Protocol == "":
 		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
-	policy := &networking.TrafficPolicy{}
-	if w.Policy != nil {
-		on := w.Policy.On(w.Service, nil)
-		policy.ConnectionPool, policy.RetryBudget = on.GetConnectionPool(), on.GetRetryBudget()
-	}
-	if w.Pool != nil {
-		policy.ConnectionPool = w.Pool
-	}
-	if h := policy.GetConnectionPool().GetHttp(); h.GetH2UpgradePolicy() != networking.ConnectionPoolSettings_HTTPSettings_DEFAULT {
+	on := w.Policy.On(w.Number, nil)
+	policy := &networking.TrafficPolicy{ConnectionPool: cmp.Or(w.Pool, on.GetConnectionPool()), RetryBudget: on.GetRetryBudget()}
+	if policy.GetConnectionPool().GetHttp() != nil {
 		policy.ConnectionPool = proto.CloneOf(policy.GetConnectionPool())
 		policy.ConnectionPool.Http.H2UpgradePolicy = networking.ConnectionPoolSettings_HTTPSettings_DEFAULT // it is for clients
 	}
 	if options = apply(policy, c, options); options != nil {
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
-	}
-	if host != model.Localhost && host != "::1" {
-		c.UpstreamBindConfig = fromLoop()
 	}
 	return c
 }
@@ -412,12 +389,11 @@ func inboundAddress(endpoint string) (host string, at *corev3.Address) {
 	if path, ok := strings.CutPrefix(endpoint, UnixPrefix); ok {
 		return "", &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}}
 	}
-	host, text, err := net.SplitHostPort(endpoint)
-	port, parseErr := strconv.ParseUint(text, 10, 16)
-	if cmp.Or(err, parseErr) != nil || !resource.IsAddress(host) {
+	to, err := netip.ParseAddrPort(endpoint)
+	if host = to.Addr().String(); err != nil || !resource.IsAddress(host) {
 		return "", nil
 	}
-	return host, socket(host, uint32(port))
+	return host, socket(host, uint32(to.Port()))
 }
 
 // fromLoop has connections to the workload come from an address that rules of redirection exempt: else they would come back.
@@ -430,28 +406,14 @@ func fromLoop() *corev3.BindConfig {
 // inboundMetadata names the services of a port, and the rule of its first one.
 func inboundMetadata(v *model.View, w *model.Workport) *corev3.Metadata {
 	fields := make(map[string]*structpb.Value)
-	var services []*structpb.Value
-	for _, host := range w.Hosts {
-		services = append(services, structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-			"host": structpb.NewStringValue(host), "name": structpb.NewStringValue(host), "namespace": structpb.NewStringValue(v.Client.Namespace),
-		}}))
+	if len(w.Hosts) > 0 && !w.External {
+		fields["services"] = servicesValue(v.Client.Namespace, w.Hosts...)
 	}
-	if len(services) > 0 && !w.External {
-		fields["services"] = structpb.NewListValue(&structpb.ListValue{Values: services})
-	}
-	if w.Policy != nil {
-		fields["config"] = structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + w.Policy.Namespace + "/destination-rule/" +
-			w.Policy.Name)
+	if w.Policy.Name != "" {
+		fields["config"] = configValue("destination-rule", resource.Key{Namespace: w.Policy.Namespace, Name: w.Policy.Name})
 	}
 	if len(fields) == 0 {
 		return nil
 	}
 	return istioMetadata(fields)
-}
-
-// inboundPassthrough returns the cluster of redirected connections that no port of the workload has.
-func inboundPassthrough() *clusterv3.Cluster {
-	c := passthrough()
-	c.Name, c.UpstreamBindConfig = model.InboundPassthrough, fromLoop()
-	return c
 }

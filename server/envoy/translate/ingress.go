@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
@@ -100,9 +101,6 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 	at := make(map[model.Binding]*listenerv3.Listener)
 	used := make(map[model.Binding]usedMatches)
 	var order []model.Binding
-	if v.Extended != nil {
-		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
-	}
 	for _, s := range v.Servers {
 		b := model.Binding{Address: s.Bind, Port: s.GetPort().GetNumber()}
 		if at[b] == nil {
@@ -117,12 +115,15 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 				at[b].ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 			}
 		}
-		at[b].FilterChains = append(at[b].FilterChains, t.serverChains(v, &s, client, used[b])...)
+		for _, c := range t.serverChains(v, &s, client, used[b]) {
+			c.Filters = extend.WithPlugins(v.Extended, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
+			at[b].FilterChains = append(at[b].FilterChains, c)
+		}
 		if s.Route != "" && t.Hosts[s.Route] == nil {
 			t.Hosts[s.Route] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{})
 		}
 	}
-	patches := Patcher(v.Extended, networking.EnvoyFilter_GATEWAY, model.ToListeners)
+	patches := extend.New(v.Extended, networking.EnvoyFilter_GATEWAY, &t.Findings)
 	for _, b := range order {
 		if len(at[b].GetFilterChains()) == 0 {
 			continue
@@ -131,7 +132,6 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 			t.Listeners = append(t.Listeners, EntryOf(l))
 		}
 	}
-	t.patched(patches)
 }
 
 // serverChains returns a listener's filter chains of a server, without matches that its other chains have.
@@ -169,7 +169,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 		all = append(all, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 			TransportSocket: t.downstreamTLS(s.GetTls(), client, v.Secured.Domains, nil),
-			Filters:         extend.AddNetwork(v.Extended, secureTCP(v.Secured, to.proxy(v.Seen)), placeOf(s.GetPort().GetNumber())),
+			Filters:         append(slices.Clip(v.Secured.TCP), to.proxy(v.Seen)),
 		})
 	case model.ServerPass, model.ServerTCP:
 		with := routeContext.tcpRoutes
@@ -178,7 +178,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 		}
 		for _, c := range connections(s, v, client, &t.Findings, with) {
 			if f := c.filterChain(used, v.Seen, &t.Findings); f != nil {
-				f.Filters = extend.AddNetwork(v.Extended, secureTCP(v.Secured, f.GetFilters()...), placeOf(s.GetPort().GetNumber()))
+				f.Filters = slices.Concat(v.Secured.TCP, f.GetFilters())
 				all = append(all, f)
 			}
 		}
@@ -207,8 +207,7 @@ func connections(s *model.Server, v *model.View, client model.Profile, found *mo
 
 func httpChain(s *model.Server, v *model.View) *listenerv3.FilterChain {
 	m := httpManager(model.StatName("outbound_"+model.ListenerName(s.Bind, s.GetPort().GetNumber())), s.Route, v.Seen)
-	secureHTTP(v.Secured, m)
-	extend.AddHTTP(v.Extended, m, placeOf(s.GetPort().GetNumber()))
+	secureHTTP(v, m, typev1beta1.WorkloadMode_CLIENT, s.GetPort().GetNumber())
 	m.UseRemoteAddress = wrapperspb.Bool(true)
 	m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{}
 	m.ServerName = "istio-envoy"
@@ -217,9 +216,5 @@ func httpChain(s *model.Server, v *model.View) *listenerv3.FilterChain {
 		Subject: wrapperspb.Bool(true), Cert: true,
 		Dns: true, Uri: true,
 	}
-	return &listenerv3.FilterChain{
-		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-		Filters: extend.AddNetwork(v.Extended, []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", m)},
-			placeOf(s.GetPort().GetNumber())),
-	}
+	return managed(m)
 }

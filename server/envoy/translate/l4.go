@@ -76,7 +76,7 @@ func (r l4Route) proxy(seen *model.Observation) *listenerv3.Filter {
 	if r.options.bySource {
 		p.HashPolicy = []*typev3.HashPolicy{{PolicySpecifier: &typev3.HashPolicy_SourceIp_{SourceIp: &typev3.HashPolicy_SourceIp{}}}}
 	}
-	return networkFilter("envoy.filters.network.tcp_proxy", p)
+	return model.NetworkFilter("envoy.filters.network.tcp_proxy", p)
 }
 
 // usedMatches has the matches of a listener's filter chains. Envoy refuses a listener in which two have the same match.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/resource"
 	"tributary/server/envoy/extend"
@@ -132,7 +133,7 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 		}
 	}
 	for _, c := range l.GetFilterChains() {
-		c.Filters = extend.AddNetwork(opts.Extension, c.GetFilters(), placeOf(b.Port))
+		c.Filters = extend.WithPlugins(opts.Extension, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
 	}
 	if opts.Captures && !slices.ContainsFunc(l.GetFilterChains(),
 		func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil }) {
@@ -199,10 +200,15 @@ func HTTPChain(b model.Binding, opts ListenerOptions) *listenerv3.FilterChain {
 		address = model.Wildcard
 	}
 	manager := httpManager(model.StatName("outbound_"+model.ListenerName(address, b.Port)), model.RouteName(b.Port), opts.Observation)
-	extend.AddHTTP(opts.Extension, manager, placeOf(b.Port))
+	manager.HttpFilters = extend.WithPlugins(opts.Extension, manager.GetHttpFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
+	return managed(manager)
+}
+
+// managed returns a filter chain of requests.
+func managed(m *hcmv3.HttpConnectionManager) *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-		Filters:                       []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", manager)},
+		Filters:                       []*listenerv3.Filter{model.NetworkFilter("envoy.filters.network.http_connection_manager", m)},
 	}
 }
 
@@ -211,13 +217,13 @@ func httpManager(stats, routes string, seen *model.Observation) *hcmv3.HttpConne
 		StatPrefix:     stats,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: Ads(), RouteConfigName: routes}},
 		HttpFilters: []*hcmv3.HttpFilter{
-			HTTPFilter("envoy.filters.http.grpc_stats", &grpcstatsv3.FilterConfig{
+			model.HTTPFilter("envoy.filters.http.grpc_stats", &grpcstatsv3.FilterConfig{
 				EmitFilterState:        true,
 				PerMethodStatSpecifier: &grpcstatsv3.FilterConfig_StatsForAllMethods{StatsForAllMethods: wrapperspb.Bool(false)},
 			}),
-			HTTPFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
-			HTTPFilter("envoy.filters.http.cors", &corsv3.Cors{}),
-			HTTPFilter("envoy.filters.http.router", &routerv3.Router{}),
+			model.HTTPFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
+			model.HTTPFilter("envoy.filters.http.cors", &corsv3.Cors{}),
+			model.HTTPFilter("envoy.filters.http.router", &routerv3.Router{}),
 		},
 		StreamIdleTimeout: durationpb.New(0), UseRemoteAddress: wrapperspb.Bool(false), Proxy_100Continue: true,
 		NormalizePath: wrapperspb.Bool(true), PathWithEscapedSlashesAction: hcmv3.HttpConnectionManager_KEEP_UNCHANGED,
@@ -235,11 +241,7 @@ func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 		TrafficDirection:                     corev3.TrafficDirection_OUTBOUND,
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 		FilterChains: []*listenerv3.FilterChain{
-			{
-				Name:             name + "-blackhole", // a connection to this port would loop
-				FilterChainMatch: &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(model.OutboundPort)},
-				Filters:          []*listenerv3.Filter{tcpProxy(model.BlackHole, nil)},
-			},
+			refusing(name+"-blackhole", model.OutboundPort), // a connection to this port would loop
 			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Observation)}},
 		},
 	}
@@ -260,8 +262,8 @@ func grpcListener(s *model.Service, p *model.Port, name string) *listenerv3.List
 				RouteConfigName: model.ClusterName(p.Number, "", s.Host),
 			}},
 			HttpFilters: []*hcmv3.HttpFilter{
-				HTTPFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
-				HTTPFilter("envoy.filters.http.router", &routerv3.Router{}),
+				model.HTTPFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
+				model.HTTPFilter("envoy.filters.http.router", &routerv3.Router{}),
 			},
 		})},
 	}
@@ -271,15 +273,6 @@ func socket(address string, port uint32) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 		Address: address, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
 	}}}
-}
-
-func networkFilter(name string, config proto.Message) *listenerv3.Filter {
-	return model.NetworkFilter(name, config)
-}
-
-// HTTPFilter returns a filter of HTTP connection managers.
-func HTTPFilter(name string, config proto.Message) *hcmv3.HttpFilter {
-	return model.HTTPFilter(name, config)
 }
 
 func listenerFilter(name string, config proto.Message) *listenerv3.ListenerFilter {

@@ -10,6 +10,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
@@ -32,7 +33,6 @@ type Translation struct {
 
 	Objects  []resource.Key // it was made of
 	Findings model.Findings // in Objects
-	Applied  model.Findings // the places of patches that changed something, without a reason
 
 	Key   model.Key // of its view
 	Users int       // scopes that have it; guarded by units.mu
@@ -68,10 +68,15 @@ const lateAudience = 10
 // View translates a view. It is a pure function.
 func View(v *model.View) *Translation {
 	t := &Translation{Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings)}
+	if v.Extended != nil && model.IsUnit(v.Host) {
+		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
+	}
 	t.add(v, v.Client)
-	t.Findings, t.Applied = t.Findings.Sorted(), t.Applied.Sorted()
-	for _, f := range t.Applied {
-		t.Objects = append(slices.Clip(t.Objects), f.Of)
+	t.Findings = t.Findings.Sorted()
+	for _, f := range t.Findings {
+		if f.Why == "" { // a patch
+			t.Objects = append(slices.Clip(t.Objects), f.Of)
+		}
 	}
 	return t
 }
@@ -95,8 +100,7 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 	t.Precedence = s.Precedence
 	t.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a string) bool { return !resource.IsAddress(a) })
 	claims := make(map[model.Binding]claim)
-	patches := Patcher(v.Extended, ContextOf(client.Role), model.ToClusters)
-	defer t.patched(patches)
+	patches := extend.New(v.Extended, extend.ContextOf(client.Role), &t.Findings)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, v.Policy.Subsets...) {
