@@ -1,29 +1,27 @@
 package kube
 
 import (
-	"context"
-	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-const dialTimeout = 10 * time.Second
-
 // config returns what client-go says of the cluster: it reads the kubeconfig, or takes what a Pod has.
 func (c cluster) config() (*rest.Config, error) {
 	if c.url != "" {
-		transport, err := c.transport()
-		if err != nil {
-			return nil, err
+		transport := new(http.Transport)
+		if c.tls.Secure() {
+			var err error
+			if transport.TLSClientConfig, err = c.tls.Config(""); err != nil {
+				return nil, fmt.Errorf("tlsSettings: %w", err)
+			}
 		}
-		return &rest.Config{Host: c.url, Transport: transport, BearerTokenFile: c.tokenFile}, nil
+		// SetTransportDefaults has HTTP/2 find out that a connection is dead.
+		return &rest.Config{Host: c.url, Transport: utilnet.SetTransportDefaults(transport), BearerTokenFile: c.tokenFile}, nil
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if c.kubeconfig != "" {
@@ -38,29 +36,6 @@ func (c cluster) config() (*rest.Config, error) {
 		config.ExecProvider.StdinUnavailable = true // nobody is there to answer
 	}
 	return config, nil
-}
-
-// transport makes connections whose certificates are read anew for each.
-func (c cluster) transport() (http.RoundTripper, error) {
-	secure, err := c.tls.Dialer()
-	if err != nil {
-		return nil, fmt.Errorf("tlsSettings: %w", err)
-	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
-	t := &http.Transport{DialContext: dialer.DialContext, ForceAttemptHTTP2: true}
-	t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, err
-		}
-		config, err := secure(host)
-		if err != nil {
-			return nil, fmt.Errorf("tlsSettings: %w", err)
-		}
-		config.NextProtos = []string{"h2", "http/1.1"}
-		return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
-	}
-	return utilnet.SetTransportDefaults(t), nil // with it, HTTP/2 finds out that a connection is dead
 }
 
 // connect makes a client of the cluster. It does not connect yet.

@@ -5,14 +5,18 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// discover finds out which kinds the server has, again and again, until ctx ends.
+// discover finds out which kinds the server has, again and again, until ctx ends. Unless all is well, it takes credentials and addresses
+// that are read anew.
 func (r *run) discover(ctx context.Context) {
 	retry := r.newBackOff()
-	for client, stale := (*api)(nil), false; ctx.Err() == nil; {
+	for client := (*api)(nil); ctx.Err() == nil; {
 		var err error
-		if client == nil || stale {
+		if client == nil {
 			client, err = r.cluster.connect()
 		}
 		var versions map[string]string
@@ -23,18 +27,18 @@ func (r *run) discover(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		r.found(versions, err)
 		wait := r.lookEvery
 		if err == nil {
-			stale = false
 			retry.Reset()
 		} else {
-			wait, stale = retry.NextBackOff(), true // the kubeconfig may have changed
+			client, wait = nil, retry.NextBackOff()
 		}
-		r.found(versions, err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
-		case stale = <-r.look:
+		case <-r.look:
+			client = nil
 		}
 	}
 }
@@ -50,10 +54,10 @@ func (r *run) setClient(client *api) {
 	}
 }
 
-// relook has the kinds looked for, with credentials that are read anew if those at hand are stale.
-func (r *run) relook(stale bool) {
+// relook has the kinds looked for now. It does not block.
+func (r *run) relook() {
 	select {
-	case r.look <- stale:
+	case r.look <- struct{}{}:
 	default:
 	}
 }
@@ -63,89 +67,71 @@ func (r *run) found(versions map[string]string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down = err
-	now := time.Now()
+	r.wakeup.Notify()
+	if err != nil {
+		return
+	}
 	for _, s := range r.streams {
-		if err != nil {
-			break
-		}
 		version := versions[s.resource()]
 		if version == "" && s.watching {
 			continue // it contradicts itself
 		}
-		was := s.absent
-		for _, key := range s.setAbsent(now, version == "", r.settings.Hold) {
+		r.unkept = r.unkept || s.Absent != (version == "")
+		for _, key := range s.setAbsent(time.Now(), version == "", r.settings.Hold) {
 			s.use.drop(key)
-		}
-		r.unkept = r.unkept || !s.absent.Equal(was)
-		if version == "" && !s.read && s.seen > 0 {
-			s.unsure = s.until // an earlier run had some
 		}
 		if version == "" {
 			s.err = nil
+			if !s.read && s.Seen > 0 {
+				s.unsure = s.Until // an earlier run had some
+			}
 		}
-		if s.version != version || !s.looked {
-			s.version, s.looked = version, true
+		if s.version != version {
+			s.version = version
 			s.tell()
 		}
 	}
-	r.wakeup.Notify()
 }
 
 // lookAt returns in which version the server has the kinds, by resource: of those that we understand, the first that it names.
 func lookAt(ctx context.Context, client *api, kinds []*kind) (map[string]string, error) {
-	versions := make(map[string]string)
-	groups := make(map[string][]*kind)
+	versions, groups, resources := make(map[string]string), make(map[string]metav1.APIGroup), make(map[string]metav1.APIResourceList)
 	for _, k := range kinds {
 		if k.fixed {
 			versions[k.resource()] = k.versions[0]
-		} else {
-			groups[k.group] = append(groups[k.group], k)
+			continue
 		}
-	}
-	for group, wanted := range groups {
-		if err := lookInto(ctx, client, group, wanted, versions); err != nil {
+		path := "/apis/" + k.group
+		group, err := once(ctx, client, groups, path)
+		for _, v := range append([]metav1.GroupVersionForDiscovery{group.PreferredVersion}, group.Versions...) {
+			if err != nil || versions[k.resource()] != "" || !slices.Contains(k.versions, v.Version) {
+				continue
+			}
+			var list metav1.APIResourceList
+			list, err = once(ctx, client, resources, path+"/"+v.Version)
+			if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == k.plural }) {
+				versions[k.resource()] = v.Version
+			}
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
 	if len(groups) == 0 { // to know that the server is there
-		var version struct{}
-		return versions, client.exchange(ctx, http.MethodGet, "/version", nil, &version)
+		_, err := once(ctx, client, make(map[string]struct{}), "/version")
+		return versions, err
 	}
 	return versions, nil
 }
 
-func lookInto(ctx context.Context, client *api, group string, wanted []*kind, versions map[string]string) error {
-	type named struct{ Version string }
-	var served struct {
-		Versions         []named
-		PreferredVersion named
-	}
-	path := "/apis/" + group
-	if err := client.exchange(ctx, http.MethodGet, path, nil, &served); err != nil {
-		return unlessMissing(err)
-	}
-	for _, v := range append([]named{served.PreferredVersion}, served.Versions...) {
-		if !slices.ContainsFunc(wanted, func(k *kind) bool { return versions[k.resource()] == "" && slices.Contains(k.versions, v.Version) }) {
-			continue
+// once asks for a path unless its answer is known already. What is missing is empty.
+func once[T any](ctx context.Context, client *api, known map[string]T, path string) (answer T, err error) {
+	answer, asked := known[path]
+	if !asked {
+		if err = client.exchange(ctx, http.MethodGet, path, nil, "", &answer); apierrors.IsNotFound(err) {
+			err = nil
 		}
-		var list struct{ Resources []struct{ Name string } }
-		if err := client.exchange(ctx, http.MethodGet, path+"/"+v.Version, nil, &list); unlessMissing(err) != nil {
-			return err
-		}
-		for _, k := range wanted {
-			is := func(r struct{ Name string }) bool { return r.Name == k.plural }
-			if versions[k.resource()] == "" && slices.Contains(k.versions, v.Version) && slices.ContainsFunc(list.Resources, is) {
-				versions[k.resource()] = v.Version
-			}
-		}
+		known[path] = answer
 	}
-	return nil
-}
-
-// unlessMissing returns err, or nil if it only says that there is no such thing.
-func unlessMissing(err error) error {
-	if isStatus(err, http.StatusNotFound) {
-		return nil
-	}
-	return err
+	return answer, err
 }

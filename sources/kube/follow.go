@@ -6,93 +6,74 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// maxRetry bounds the time between two attempts.
-const maxRetry = 10 * time.Second
+const (
+	maxRetry = 10 * time.Second // between two attempts
+	maxWait  = 5 * time.Minute  // that a server may ask for
+	patience = 5                // failures of a server in a row, before the others go on without a kind
+)
 
-// patience is how often in a row a server fails to read a kind before the others go on without it.
-const patience = 5
-
-// maxWait bounds what a server may ask for with Retry-After.
-const maxWait = 5 * time.Minute
-
-// follow lists and watches a stream until ctx ends.
-func (r *run) follow(ctx context.Context, s *stream) {
-	f := follower{run: r, stream: s, retry: r.newBackOff()}
+// follow lists and watches until ctx ends.
+func (s *stream) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		client, path := r.reach(s)
-		if client == nil {
-			f.listed = false
-			select {
-			case <-s.news:
-			case <-ctx.Done():
-			}
-			continue
-		}
+		s.mu.Lock()
+		client, path, ready := s.client, s.path(), s.client != nil && s.version != ""
+		s.mu.Unlock()
 		var err error
-		if f.listed {
-			err = f.watch(ctx, client, path)
-		} else {
-			err = f.list(ctx, client, path)
+		switch {
+		case !ready:
+			s.listed = false
+			s.wait(ctx, nil)
+		case s.listed:
+			err = s.watch(ctx, client, path)
+		default:
+			err = s.list(ctx, client, path)
 		}
 		if err != nil && ctx.Err() == nil {
-			f.pause(ctx, err)
+			s.failed(ctx, err)
 		}
 	}
 }
 
-// reach returns how a stream is read; nil if there is nothing to read.
-func (r *run) reach(s *stream) (client *api, path string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.client == nil || s.version == "" {
-		return nil, ""
+// wait waits until there is news or the time is over.
+func (s *stream) wait(ctx context.Context, over <-chan time.Time) {
+	select {
+	case <-s.news:
+	case <-over:
+	case <-ctx.Done():
 	}
-	return r.client, s.path(s.version)
-}
-
-// follower is what follow knows of its stream.
-type follower struct {
-	*run
-	*stream
-	retry    backoff.BackOff
-	listed   bool      // the next thing to do is to watch
-	fresh    bool      // the list is of just now
-	failures int       // in a row
-	at       time.Time // of the last list
 }
 
 // list reads everything, and believes it or not.
-func (f *follower) list(ctx context.Context, client *api, path string) error {
-	versions := make(map[string]uint64)
+func (s *stream) list(ctx context.Context, client *api, path string) error {
+	listed := make(map[string]uint64)
 	var takes []func()
-	version, err := client.list(ctx, path, f.selector, f.pageSize, func(item json.RawMessage) error {
-		m, v, err := metaOf(item)
+	version, err := client.list(ctx, path, s.selector, s.pageSize, func(item json.RawMessage) error {
+		m, err := metaOf(item)
 		if err == nil {
-			err = f.owns(m)
+			err = s.owns(m)
 		}
 		if err != nil {
 			return err
 		}
-		if _, twice := versions[m.key()]; twice {
+		if listed[m.key()] > 0 {
 			return fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
 		}
-		versions[m.key()] = v
-		take, err := f.use.put(m, item)
+		listed[m.key()] = m.version
+		take, err := s.use.put(m, item)
 		takes = append(takes, take)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	gone, err := f.judge(time.Now(), version, versions, f.settle, f.settings.Hold)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone, err := s.judge(time.Now(), version, listed, s.settle, s.settings.Hold)
 	if err != nil {
 		return err
 	}
@@ -100,71 +81,53 @@ func (f *follower) list(ctx context.Context, client *api, path string) error {
 		take()
 	}
 	for _, key := range gone {
-		f.use.drop(key)
+		s.use.drop(key)
 	}
-	if !f.read {
-		f.unsure = f.until
+	if !s.read {
+		s.unsure = s.Until
 	}
-	f.read, f.unkept = true, true
-	f.listed, f.fresh, f.at = true, true, time.Now()
-	f.well()
+	s.read, s.unkept = true, true
+	s.listed, s.fresh, s.at = true, true, time.Now()
+	s.well()
 	return nil
-}
-
-// well notes that the server answers as it should. If it did not before, all that waits to try again does so now. run.mu is held.
-func (f *follower) well() {
-	f.failures = 0
-	if f.err != nil {
-		f.err = nil
-		f.relook(false)
-		for _, s := range f.streams {
-			if status, said := errors.AsType[*statusError](s.err); s.err != nil && (!said || status.wait == 0) {
-				s.tell() // but those whom the server has told how long to wait
-			}
-		}
-	}
-	f.wakeup.Notify()
 }
 
 // watch follows the events after what was seen. Unless the list is of just now, the server is asked first whether it went back in time: it
 // accepts a resource version of its future, and says nothing until it gets there.
-func (f *follower) watch(ctx context.Context, client *api, path string) error {
-	if !f.fresh {
+func (s *stream) watch(ctx context.Context, client *api, path string) error {
+	s.mu.Lock()
+	after, lasts := s.Seen, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
+	if s.held() > 0 {
+		lasts = min(lasts, max(time.Until(s.Until), time.Second))
+	}
+	s.mu.Unlock()
+	if !s.fresh {
 		version, err := client.version(ctx, path)
 		if err != nil {
 			return err
 		}
-		f.mu.Lock()
-		older := version < f.seen
-		f.mu.Unlock()
-		if older {
-			f.listed = false
+		if version < after {
+			s.listed = false
 			return nil
 		}
 	}
-	f.fresh = false
-	f.mu.Lock()
-	after, lasts := f.seen, f.watchFor/2+rand.N(f.watchFor/2) //nolint:gosec // so that not all end at once
-	if len(f.missing) > 0 {
-		lasts = min(lasts, max(time.Until(f.until), time.Second))
-	}
-	f.mu.Unlock()
+	s.fresh = false
 	began, heard := time.Now(), false
-	err := client.watch(ctx, path, f.selector, after, lasts, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.watching = true
-		f.well()
+	err := client.watch(ctx, path, s.selector, after, lasts, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.watching = true
+		s.well()
 	}, func(e event) error {
 		heard = true
-		f.retry.Reset()
-		return f.take(e)
+		s.retry.Reset()
+		return s.take(e)
 	})
-	f.mu.Lock()
-	f.watching = false
-	holdEnded := len(f.missing) > 0 && !time.Now().Before(f.until)
-	f.mu.Unlock()
-	f.listed = !holdEnded && !isExpired(err) && !errors.Is(err, errOlder)
+	s.mu.Lock()
+	s.watching = false
+	holdEnded := s.held() > 0 && !time.Now().Before(s.Until)
+	s.mu.Unlock()
+	s.listed = !holdEnded && !isExpired(err) && !errors.Is(err, errOlder)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return nil // it was silent; what it kept to itself comes with the next one
@@ -175,68 +138,74 @@ func (f *follower) watch(ctx context.Context, client *api, path string) error {
 }
 
 // take believes an event.
-func (f *follower) take(e event) error {
-	m, version, err := metaOf(e.Object)
-	if err == nil && e.Type != "BOOKMARK" {
-		err = f.owns(m)
+func (s *stream) take(e event) error {
+	there, gone, take := e.Type == "ADDED" || e.Type == "MODIFIED", e.Type == "DELETED", func() {}
+	m, err := metaOf(e.Object)
+	if err == nil && (there || gone) {
+		err = s.owns(m)
+	}
+	if err == nil && there {
+		take, err = s.use.put(m, e.Object)
 	}
 	if err != nil {
 		return err
 	}
-	var put func()
-	if e.Type == "ADDED" || e.Type == "MODIFIED" {
-		if put, err = f.use.put(m, e.Object); err != nil {
-			return err
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.advance(version); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.advance(m.version); err != nil {
 		return err
 	}
-	switch e.Type {
-	case "ADDED", "MODIFIED":
-		f.put(m.key(), version)
-		put()
-	case "DELETED":
-		f.drop(m.key())
-		f.use.drop(m.key())
-	case "BOOKMARK":
-		f.unkept = true
+	switch {
+	case there:
+		s.objects[m.key()] = m.version
+		take()
+	case gone:
+		delete(s.objects, m.key())
+		s.use.drop(m.key())
+	default: // a bookmark
+		s.unkept = true
 		return nil
-	default:
-		return nil // of a later API
 	}
-	f.wakeup.Notify()
+	s.wakeup.Notify()
 	return nil
 }
 
-// pause notes an error and waits. One connection that ends, or one watch that expires, is no news.
-func (f *follower) pause(ctx context.Context, err error) {
-	if f.failures++; f.failures > 1 {
-		f.listed = false // it was away: if it is restored and already ahead of what was seen, only a list shows that
+// well notes that the server answers as it should. If it did not before, all that waits to try again does so now. run.mu is held.
+func (s *stream) well() {
+	failed := s.err != nil
+	s.failures, s.err = 0, nil
+	s.wakeup.Notify()
+	if !failed {
+		return
 	}
-	status, said := errors.AsType[*statusError](err)
-	wait := f.retry.NextBackOff()
-	if said {
-		wait = max(wait, min(status.wait, maxWait))
+	s.relook()
+	for _, other := range s.streams {
+		if seconds, _ := apierrors.SuggestsClientDelay(other.err); other.err != nil && seconds == 0 {
+			other.tell() // but those whom the server has told how long to wait
+		}
 	}
-	if isExpired(err) && f.failures == 1 && time.Since(f.at) > maxRetry {
+}
+
+// failed notes an error and waits. One connection that ends, or one watch that expires, is no news.
+func (s *stream) failed(ctx context.Context, err error) {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	wait := max(s.retry.NextBackOff(), min(time.Duration(seconds)*time.Second, maxWait))
+	s.mu.Lock()
+	s.failures++
+	first := s.failures == 1
+	if codeOf(err) > 0 && !isExpired(err) || !first {
+		s.err = err
+	}
+	s.mu.Unlock()
+	if first && isExpired(err) && time.Since(s.at) > maxRetry {
 		return // it is listed at once
 	}
-	if said && (status.code == http.StatusNotFound || status.code == http.StatusUnauthorized) {
-		f.relook(status.code == http.StatusUnauthorized)
+	if !first {
+		s.listed = false // it was away: if it is restored and already ahead of what was seen, only a list shows that
 	}
-	if said && !isExpired(err) || f.failures > 1 {
-		f.mu.Lock()
-		f.err = err
-		f.broken = said && status.code >= http.StatusInternalServerError && f.failures >= patience
-		f.mu.Unlock()
-		f.wakeup.Notify()
+	s.wakeup.Notify()
+	if apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) {
+		s.relook()
 	}
-	select {
-	case <-f.news:
-	case <-time.After(wait):
-	case <-ctx.Done():
-	}
+	s.wait(ctx, time.After(wait))
 }

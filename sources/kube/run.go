@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,16 +26,15 @@ type run struct {
 	wakeup     registry.Wakeup
 	kinds      []*kind
 	streams    []*stream
-	ofServices *services // nil if none are read
-	derived    *derived  // nil if nothing is
-	look       chan bool // to look for the kinds; true if the credentials are stale
+	ofServices *services     // nil if none are read
+	derived    *derived      // nil if nothing is
+	look       chan struct{} // to look for the kinds
 
 	mu      sync.Mutex
 	client  *api
 	down    error // why the kinds are not known; nil if they are
 	pending map[string]sources.Content
 	started bool // what can be read was, and is published
-	synced  bool
 	unkept  bool // the note for the next run is old
 }
 
@@ -42,7 +42,7 @@ var errNotYet = errors.New("not connected yet")
 
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{
-		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: make(chan bool, 1), down: errNotYet,
+		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: make(chan struct{}, 1), down: errNotYet,
 		pending: make(map[string]sources.Content),
 	}
 	r.addRules()
@@ -66,22 +66,13 @@ func (r *run) run(ctx context.Context) error {
 	}()
 	workers.Go(func() { r.discover(ctx) })
 	for _, s := range r.streams {
-		workers.Go(func() { r.follow(ctx, s) })
+		workers.Go(func() { s.follow(ctx) })
 	}
 	registry.Publish(ctx, r.sink, r.wakeup, r.delay, r.gather)
 	if err := workers.Wait(); err != nil {
 		return err
 	}
 	return ctx.Err()
-}
-
-// note is what a run knew of a stream.
-type note struct {
-	Seen  uint64
-	Until time.Time
-	Why   string
-	// Absent is since when the server has no such kind.
-	Absent time.Time
 }
 
 // recall takes over what an earlier run published and knew. What the settings no longer select is withdrawn with what is published first.
@@ -91,21 +82,12 @@ func (r *run) recall() {
 		_ = json.Unmarshal(k.Kept(), &notes) // without it we know as much as the first time
 	}
 	for _, s := range r.streams {
-		n := notes[s.id()]
-		s.seen, s.until, s.why, s.absent = n.Seen, n.Until, n.Why, n.Absent
+		s.note = notes[s.where()]
 	}
 	for _, group := range r.sink.Groups() {
 		if r.derived != nil && group == derivedGroup {
 			r.derived.inherited = true
-			continue
-		}
-		if !slices.ContainsFunc(r.streams, func(s *stream) bool {
-			key, ok := s.has(group)
-			if ok {
-				s.objects[key] = 0
-			}
-			return ok
-		}) {
+		} else if !slices.ContainsFunc(r.streams, func(s *stream) bool { return s.inherits(group) }) {
 			r.pending[group] = sources.Content{Group: group}
 		}
 	}
@@ -119,7 +101,7 @@ func (r *run) keep() {
 	}
 	notes := make(map[string]note, len(r.streams))
 	for _, s := range r.streams {
-		notes[s.id()] = note{s.seen, s.until, s.why, s.absent}
+		notes[s.where()] = s.note
 	}
 	if text, err := json.Marshal(notes); err == nil {
 		k.Keep(text)
@@ -131,13 +113,12 @@ func (r *run) keep() {
 func (r *run) gather(now time.Time) (b registry.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b.Next = time.Hour
+	b.Synced = !r.started && r.settled()
+	r.started = r.started || b.Synced
+	b.Health = r.health()
 	if !r.started {
-		if r.down != nil || !r.settled() {
-			b.Health = r.health()
-			return b
-		}
-		r.started = true
+		b.Next = time.Hour
+		return b
 	}
 	for _, group := range slices.Sorted(maps.Keys(r.pending)) {
 		b.Contents = append(b.Contents, r.pending[group])
@@ -149,84 +130,77 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 	if r.derived != nil {
 		b.Contents = append(b.Contents, r.derived.contents(now)...)
 	}
-	r.keep()
-	b.Health = r.health()
 	for i := range b.Contents {
-		b.Contents[i].Explained = r.synced && b.Health.State == sources.Healthy
+		b.Contents[i].Explained = !b.Synced && b.Health.State == sources.Healthy
 	}
-	b.Synced = !r.synced && r.anyRead()
-	r.synced = r.synced || b.Synced
-	b.Next = registry.Wait(r.next(now), now)
+	r.keep()
+	var next time.Time
+	for _, s := range r.streams {
+		if s.unsure.After(now) {
+			next = registry.Earlier(next, s.unsure)
+		}
+	}
+	b.Next = registry.Wait(next, now)
 	return b
 }
 
-// next returns when something happens by itself; zero if nothing does.
-func (r *run) next(now time.Time) (at time.Time) {
-	for _, s := range r.streams {
-		if s.unsure.After(now) {
-			at = registry.Earlier(at, s.unsure)
-		}
-	}
-	return at
-}
-
-// anyRead reports whether something was read, or there is nothing to read.
-func (r *run) anyRead() bool {
-	has := slices.DeleteFunc(slices.Clone(r.streams), (*stream).missingKind)
-	return len(has) == 0 || slices.ContainsFunc(has, func(s *stream) bool { return s.read })
-}
-
+// settled reports whether everything was read that can be, and that is something, unless there is nothing.
 func (r *run) settled() bool {
-	return !slices.ContainsFunc(r.streams, func(s *stream) bool { return !s.settled() })
+	read, there := false, false
+	for _, s := range r.streams {
+		if !s.settled() {
+			return false
+		}
+		read, there = read || s.read, there || !s.Absent
+	}
+	return r.down == nil && (read || !there)
 }
 
 // health says how the source is. run.mu is held.
 func (r *run) health() sources.Health {
+	if errors.Is(r.down, errNotYet) {
+		return sources.Health{State: sources.Starting, Message: errNotYet.Error()}
+	}
 	var well, missing int
 	var problems []string
 	var denied []*stream
-	var failed error
+	failed := r.down
+	if failed != nil {
+		problems = append(problems, fmt.Sprintf("look for the kinds: %v", failed))
+	}
 	for _, s := range r.streams {
 		switch {
 		case s.err != nil && stateOf(s.err) == sources.Denied:
 			denied = append(denied, s)
 		case s.err != nil:
-			failed = s.err
 			problems = append(problems, fmt.Sprintf("%s: %v", s.where(), s.err))
-		case s.missingKind():
+			failed = cmp.Or(failed, s.err)
+		case s.Absent:
 			missing++
 		case s.read:
 			well++
 		}
-		if n := s.held(); n > 0 && s.looked {
+		if n := s.held(); n > 0 {
 			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC: %s", s.where(), words.Count(n, "object is", "objects are"),
-				s.until.UTC().Format(time.TimeOnly), s.why))
+				s.Until.UTC().Format(time.TimeOnly), s.Why))
 		}
 	}
 	if len(denied) > 0 {
 		problems = append(problems, fmt.Sprintf("%s (%v)", deniedText(denied), denied[0].err))
+		failed = cmp.Or(failed, denied[0].err)
 	}
-	if r.down != nil && !errors.Is(r.down, errNotYet) {
-		problems = slices.Insert(problems, 0, fmt.Sprintf("look for the kinds: %v", r.down))
-		failed = r.down
-	}
-	h := sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; ")}
+	h := sources.Health{State: sources.Degraded, Message: r.shown + ": " + strings.Join(problems, "; ")}
 	switch {
-	case errors.Is(r.down, errNotYet):
-		return sources.Health{State: sources.Starting, Message: errNotYet.Error()}
 	case well == 0 && failed != nil:
 		h.State = stateOf(failed)
-	case well == 0 && len(denied) > 0:
-		h.State = sources.Denied
 	case len(problems) > 0:
 	case !r.started:
-		return sources.Health{State: sources.Starting, Message: "reading the objects"}
+		h = sources.Health{State: sources.Starting, Message: "reading the objects"}
 	case missing == len(r.streams):
-		return sources.Health{State: sources.Healthy, Message: "the cluster has no kind that is read: no CRD of Istio"}
+		h = sources.Health{State: sources.Healthy, Message: r.shown + ": the cluster has no kind that is read: no CRD of Istio"}
 	default:
-		return sources.Health{State: sources.Healthy}
+		h = sources.Health{State: sources.Healthy}
 	}
-	h.Message = r.shown + ": " + h.Message
 	return h
 }
 
