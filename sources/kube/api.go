@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,15 +18,123 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
+	"tributary/adsc"
+	addresses "tributary/internal/address"
 	"tributary/internal/body"
 	"tributary/sources"
 )
+
+// Scheme is that of addresses of clusters.
+const Scheme = "k8s"
+
+// cluster says where a cluster is, and how to log in: by a kubeconfig, the usual one if it has no name, or at the url of the API server.
+type cluster struct {
+	kubeconfig, context string
+	url                 string
+	tls                 *adsc.TLS // of the url, as tokenFile
+	tokenFile           string
+}
+
+// parseAddress reads an address.
+func parseAddress(address string, s Settings) (c cluster, err error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != Scheme || u.Opaque != "" || u.Fragment != "" {
+		const want = "k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443"
+		return c, fmt.Errorf("address: want %s, got %q", want, addresses.Shown(address))
+	}
+	for name, values := range u.Query() {
+		if name != "context" || len(values) != 1 || values[0] == "" {
+			return c, fmt.Errorf("address: the parameter %s is not known here, or not given once; want context=NAME", name)
+		}
+	}
+	c = cluster{context: u.Query().Get("context"), tls: s.TLS, tokenFile: s.TokenFile}
+	isFile := u.Host == "" || u.Host == "." || u.Host == ".."
+	switch {
+	case u.User != nil:
+		return c, errors.New("address: it has no user; name a file with a token with tokenFile, or a kubeconfig")
+	case isFile && c.tls != nil:
+		return c, errors.New("tlsSettings: they are for addresses such as k8s://host:6443; a kubeconfig has its own")
+	case isFile && c.tokenFile != "":
+		return c, errors.New("tokenFile: it is for addresses such as k8s://host:6443; a kubeconfig has its own")
+	case isFile && u.Host == "":
+		c.kubeconfig = strings.TrimSuffix(u.Path, "/")
+		return c, nil
+	case isFile:
+		c.kubeconfig = filepath.Join(u.Host, u.Path)
+		return c, nil
+	case c.context != "":
+		return c, errors.New("address: the parameter context is for a kubeconfig; a path to one begins with a third slash")
+	case c.tls == nil:
+		c.tls = &adsc.TLS{Mode: adsc.TLSSimple}
+	}
+	if err := c.tls.Check(); err != nil {
+		return c, fmt.Errorf("tlsSettings: %w", err)
+	}
+	scheme := "https://"
+	if !c.tls.Secure() {
+		if scheme = "http://"; c.tokenFile != "" {
+			return c, errors.New("tokenFile: it needs tlsSettings, since a token is not sent in plaintext")
+		}
+	}
+	c.url = scheme + u.Host + u.Path
+	return c, nil
+}
+
+// config returns what client-go says of the cluster: it reads the kubeconfig, or takes what a Pod has.
+func (c cluster) config() (*rest.Config, error) {
+	if c.url != "" {
+		transport := new(http.Transport)
+		if c.tls.Secure() {
+			var err error
+			if transport.TLSClientConfig, err = c.tls.Config(""); err != nil {
+				return nil, fmt.Errorf("tlsSettings: %w", err)
+			}
+		}
+		// SetTransportDefaults has HTTP/2 find out that a connection is dead.
+		return &rest.Config{Host: c.url, Transport: utilnet.SetTransportDefaults(transport), BearerTokenFile: c.tokenFile}, nil
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if c.kubeconfig != "" {
+		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.kubeconfig}
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.context})
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	if config.ExecProvider != nil {
+		config.ExecProvider.StdinUnavailable = true // nobody is there to answer
+	}
+	return config, nil
+}
 
 // api speaks to an API server.
 type api struct {
 	client *http.Client
 	base   string
+}
+
+// connect makes a client of the cluster. It does not connect yet.
+func (c cluster) connect() (*api, error) {
+	config, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent, config.Timeout = "tributary", 0 // each request has its own
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("the server's address: %w", err)
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client of %s: %w", base.Host, err)
+	}
+	own := *client                                                                                    // it may be the one of net/http
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // nobody else gets the token
+	return &api{client: &own, base: strings.TrimSuffix(base.String(), "/")}, nil
 }
 
 // close ends connections that are not in use.
@@ -166,6 +276,49 @@ func (a *api) list(ctx context.Context, path, selector string, pageSize int, tak
 		query.Set("continue", p.Metadata.Continue)
 	}
 	return 0, fmt.Errorf("the list has more than %d pages", maxPages)
+}
+
+// lookAt returns in which version the server has the kinds, by resource: of those that we understand, the first that it names.
+func lookAt(ctx context.Context, client *api, kinds []*kind) (map[string]string, error) {
+	versions, groups, resources := make(map[string]string), make(map[string]metav1.APIGroup), make(map[string]metav1.APIResourceList)
+	for _, k := range kinds {
+		if k.fixed {
+			versions[k.resource()] = k.versions[0]
+			continue
+		}
+		path := "/apis/" + k.group
+		group, err := once(ctx, client, groups, path)
+		for _, v := range append([]metav1.GroupVersionForDiscovery{group.PreferredVersion}, group.Versions...) {
+			if err != nil || versions[k.resource()] != "" || !slices.Contains(k.versions, v.Version) {
+				continue
+			}
+			var list metav1.APIResourceList
+			list, err = once(ctx, client, resources, path+"/"+v.Version)
+			if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == k.plural }) {
+				versions[k.resource()] = v.Version
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(groups) == 0 { // to know that the server is there
+		_, err := once(ctx, client, make(map[string]struct{}), "/version")
+		return versions, err
+	}
+	return versions, nil
+}
+
+// once asks for a path unless its answer is known already. What is missing is empty.
+func once[T any](ctx context.Context, client *api, known map[string]T, path string) (answer T, err error) {
+	answer, asked := known[path]
+	if !asked {
+		if err = client.exchange(ctx, http.MethodGet, path, nil, "", &answer); apierrors.IsNotFound(err) {
+			err = nil
+		}
+		known[path] = answer
+	}
+	return answer, err
 }
 
 // event is one of a watch.

@@ -29,7 +29,7 @@ func (u *rules) groups() string { return string(u.kind) + "/" }
 
 func (u *rules) put(m meta, object json.RawMessage) (take func(), err error) {
 	content := sources.Content{Group: u.groups() + m.key()}
-	if rev := m.Labels[revisionLabel]; u.settings.Revision == "" || rev == "" || rev == u.settings.Revision {
+	if rev := m.Labels["istio.io/rev"]; u.settings.Revision == "" || rev == "" || rev == u.settings.Revision {
 		content = u.content(content.Group, m, object)
 	}
 	return func() { u.pending[content.Group] = content }, nil

@@ -26,23 +26,23 @@ type run struct {
 	wakeup     registry.Wakeup
 	kinds      []*kind
 	streams    []*stream
-	ofServices *services     // nil if none are read
-	derived    *derived      // nil if nothing is
-	look       chan struct{} // to look for the kinds
+	ofServices *services       // nil if none are read
+	derived    *derived        // nil if nothing is
+	look       registry.Wakeup // to look for the kinds
 
 	mu      sync.Mutex
 	client  *api
 	down    error // why the kinds are not known; nil if they are
 	pending map[string]sources.Content
-	started bool // what can be read was, and is published
-	unkept  bool // the note for the next run is old
+	started bool   // what can be read was, and is published
+	kept    string // the note for the next run
 }
 
 var errNotYet = errors.New("not connected yet")
 
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{
-		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: make(chan struct{}, 1), down: errNotYet,
+		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(), down: errNotYet,
 		pending: make(map[string]sources.Content),
 	}
 	r.addRules()
@@ -95,18 +95,83 @@ func (r *run) recall() {
 
 // keep has what is known kept for the next run. run.mu is held.
 func (r *run) keep() {
-	k, ok := r.sink.(sources.Keeper)
-	if !ok || !r.unkept {
-		return
-	}
 	notes := make(map[string]note, len(r.streams))
 	for _, s := range r.streams {
 		notes[s.where()] = s.note
 	}
-	if text, err := json.Marshal(notes); err == nil {
+	text, _ := json.Marshal(notes) // times, numbers and texts
+	if k, ok := r.sink.(sources.Keeper); ok && string(text) != r.kept {
 		k.Keep(text)
-		r.unkept = false
+		r.kept = string(text)
 	}
+}
+
+// discover finds out which kinds the server has, again and again, until ctx ends. Unless all is well, it takes credentials and addresses
+// that are read anew.
+func (r *run) discover(ctx context.Context) {
+	retry := r.newBackOff()
+	for client := (*api)(nil); ctx.Err() == nil; {
+		var versions map[string]string
+		var err error
+		if client == nil {
+			client, err = r.cluster.connect()
+		}
+		if err == nil {
+			versions, err = lookAt(ctx, client, r.kinds)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if unused := r.found(client, versions, err); unused != nil {
+			unused.close()
+		}
+		wait := r.lookEvery
+		if err == nil {
+			retry.Reset()
+		} else {
+			client, wait = nil, retry.NextBackOff()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		case <-r.look:
+			client = nil
+		}
+	}
+}
+
+// found takes over which versions there are, by resource, and the client that knows; or that they are not known. It returns the client that
+// is of no use any longer.
+func (r *run) found(client *api, versions map[string]string, err error) (unused *api) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.wakeup.Notify()
+	if r.down = err; err != nil {
+		return client
+	}
+	if client != r.client {
+		unused, r.client = r.client, client
+	}
+	for _, s := range r.streams {
+		version := versions[s.resource()]
+		if version == "" && s.watching {
+			continue // it contradicts itself
+		}
+		for _, key := range s.setAbsent(time.Now(), version == "", r.settings.Hold) {
+			s.use.drop(key)
+		}
+		if version == "" {
+			s.err = nil
+			if !s.read && s.Seen > 0 {
+				s.unsure = s.Until // an earlier run had some
+			}
+		}
+		if s.version != version {
+			s.version = version
+			s.news.Notify()
+		}
+	}
+	return unused
 }
 
 // gather returns what there is to hand on.

@@ -57,9 +57,8 @@ func (m *Mapper) Map(in Input) (out Output, err error) {
 	place := "Service " + meta.Namespace + "/" + meta.Name
 	host := names.FitHost(strings.NewReplacer("{service}", meta.Name, "{namespace}", meta.Namespace).Replace(m.o.HostTemplate), place)
 	b := builder{Options: m.o, in: in, out: &out, byAddress: map[string]*endpoint{}}
-	b.readPorts()
-	b.readEndpoints()
-	if why := b.unreachable(); why != "" {
+	ports, endpoints := b.ports(), b.endpoints()
+	if why := b.unreachable(ports, endpoints); why != "" {
 		b.leaveOut(host, why)
 		return out, nil
 	}
@@ -69,19 +68,18 @@ func (m *Mapper) Map(in Input) (out Output, err error) {
 	if s.Spec.Type == typeExternalName {
 		entry.Location = networking.ServiceEntry_MESH_EXTERNAL
 	}
-	if slices.ContainsFunc(b.endpoints, func(e *endpoint) bool { return registry.Named(e.address) }) {
+	if slices.ContainsFunc(endpoints, func(e *endpoint) bool { return registry.Named(e.address) }) {
 		entry.Resolution = networking.ServiceEntry_DNS
 	}
-	hostless := slices.ContainsFunc(b.ports, func(p *networking.ServicePort) bool {
+	hostless := slices.ContainsFunc(ports, func(p *networking.ServicePort) bool {
 		return !protocol.Parse(p.Protocol).IsHTTP() && !protocol.Parse(p.Protocol).IsTLS()
 	})
 	entry.Addresses, out.Warnings = registry.Address(m.vips, m.o.VIPs, host, place, hostless)
-	for i, ports := range b.groups() {
-		se, object := entry.DeepCopy(), meta.Name+"."+meta.Namespace+".svc"
+	for i, se := range split(entry, ports, endpoints) {
+		object := meta.Name + "." + meta.Namespace + ".svc"
 		if i > 0 {
-			object += "." + ports[0].Name + ".port"
+			object += "." + se.Ports[0].Name + ".port"
 		}
-		se.Ports, se.Endpoints = ports, b.workloads(ports)
 		r, err := resource.New(resource.Meta{
 			Key:    resource.Key{Kind: resource.ServiceEntry, Namespace: cmp.Or(m.o.Namespace, meta.Namespace), Name: object},
 			Origin: resource.Origin{Place: place},
@@ -94,32 +92,55 @@ func (m *Mapper) Map(in Input) (out Output, err error) {
 	return out, nil
 }
 
+// split returns an entry for each group of ports that have the same endpoints: each endpoint of a ServiceEntry has all of its ports.
+func split(entry *networking.ServiceEntry, ports []*networking.ServicePort, endpoints []*endpoint) (all []*networking.ServiceEntry) {
+	byAddresses := map[string]*networking.ServiceEntry{}
+	for _, p := range ports {
+		having := slices.DeleteFunc(slices.Clone(endpoints), func(e *endpoint) bool { return e.ports[p.Name] == 0 })
+		addresses := ""
+		for _, e := range having {
+			addresses += " " + e.address
+		}
+		se := byAddresses[addresses]
+		if se == nil {
+			se = entry.DeepCopy()
+			for _, e := range having {
+				se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{Address: e.address, Ports: map[string]uint32{}, Locality: e.locality})
+			}
+			all, byAddresses[addresses] = append(all, se), se
+		}
+		se.Ports = append(se.Ports, p)
+		for i, e := range having {
+			se.Endpoints[i].Ports[p.Name] = e.ports[p.Name]
+		}
+	}
+	return all
+}
+
+// Of appProtocols and ports, istiod knows these besides the names of protocols.
+var (
+	appProtocols = map[string]protocol.Instance{
+		"kubernetes.io/h2c": protocol.HTTP2, "kubernetes.io/ws": protocol.HTTP, "kubernetes.io/wss": protocol.HTTPS,
+	}
+	serversSpeakFirst = []uint32{25, 53, 3306, 27017}
+)
+
 // protocolOf returns the protocol of a port as istiod has it, else the default; empty if it is to be detected.
 func (o Options) protocolOf(p ServicePort) string {
-	if p.Protocol == "UDP" {
-		return string(protocol.UDP)
-	}
 	name := p.Name
 	if p.AppProtocol != nil {
-		name = *p.AppProtocol
+		name = cmp.Or(string(appProtocols[*p.AppProtocol]), *p.AppProtocol)
 	}
-	switch name {
-	case "kubernetes.io/h2c":
-		return string(protocol.HTTP2)
-	case "kubernetes.io/ws":
-		return string(protocol.HTTP)
-	case "kubernetes.io/wss":
-		return string(protocol.HTTPS)
-	}
-	if strings.HasPrefix(strings.ToLower(name), "grpc-web") {
-		return string(protocol.GRPCWeb)
-	}
-	name, _, _ = strings.Cut(name, "-")
-	is := protocol.Parse(name)
-	if is.IsUnsupported() && slices.Contains([]uint32{25, 53, 3306, 27017}, p.Port) { // servers speak first
+	prefix, _, _ := strings.Cut(name, "-")
+	is := protocol.Parse(prefix)
+	switch {
+	case p.Protocol == "UDP":
+		is = protocol.UDP
+	case strings.HasPrefix(strings.ToLower(name), "grpc-web"):
+		is = protocol.GRPCWeb
+	case is.IsUnsupported() && slices.Contains(serversSpeakFirst, p.Port):
 		is = protocol.TCP
-	}
-	if is.IsUnsupported() {
+	case is.IsUnsupported():
 		is = protocol.Parse(o.DefaultProtocol)
 	}
 	if is.IsUnsupported() {
