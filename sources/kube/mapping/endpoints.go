@@ -153,7 +153,7 @@ func (b *builder) nodePorts() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.in.Nodes)) {
 		n := b.in.Nodes[name]
-		if n.callable() && n.address() != "" && (answering[name] || b.in.Service.Spec.ExternalTrafficPolicy != "Local") {
+		if n.callable() && (answering[name] || b.in.Service.Spec.ExternalTrafficPolicy != "Local") {
 			made := &endpoint{address: n.address(), locality: n.locality(b.Region, ""), state: ready}
 			b.add(made, func(p ServicePort) uint32 { return p.NodePort })
 		}
