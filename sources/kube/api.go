@@ -278,33 +278,29 @@ func (a *api) list(ctx context.Context, path, selector string, pageSize int, tak
 	return 0, fmt.Errorf("the list has more than %d pages", maxPages)
 }
 
-// lookAt returns in which version the server has the kinds, by resource: of those that we understand, the first that it names.
-func lookAt(ctx context.Context, client *api, kinds []*kind) (map[string]string, error) {
+// lookAt returns in which version the server has what streams read, by resource: of those that we understand, the first that it names.
+func lookAt(ctx context.Context, client *api, streams []*stream) (map[string]string, error) {
 	versions, groups, resources := make(map[string]string), make(map[string]metav1.APIGroup), make(map[string]metav1.APIResourceList)
-	for _, k := range kinds {
-		if k.fixed {
-			versions[k.resource()] = k.versions[0]
+	for _, s := range streams {
+		if s.fixed {
+			versions[s.resource()] = s.versions[0]
 			continue
 		}
-		path := "/apis/" + k.group
+		path := "/apis/" + s.group
 		group, err := once(ctx, client, groups, path)
 		for _, v := range append([]metav1.GroupVersionForDiscovery{group.PreferredVersion}, group.Versions...) {
-			if err != nil || versions[k.resource()] != "" || !slices.Contains(k.versions, v.Version) {
+			if err != nil || versions[s.resource()] != "" || !slices.Contains(s.kind.versions, v.Version) {
 				continue
 			}
 			var list metav1.APIResourceList
 			list, err = once(ctx, client, resources, path+"/"+v.Version)
-			if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == k.plural }) {
-				versions[k.resource()] = v.Version
+			if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == s.plural }) {
+				versions[s.resource()] = v.Version
 			}
 		}
 		if err != nil {
 			return nil, err
 		}
-	}
-	if len(groups) == 0 { // to know that the server is there
-		_, err := once(ctx, client, make(map[string]struct{}), "/version")
-		return versions, err
 	}
 	return versions, nil
 }

@@ -17,6 +17,7 @@ type memory struct {
 	objects map[string]uint64 // by namespace/name, the resource version; 0 for one of an earlier run, and for one that is held
 	whole   bool              // a list was taken in this run: objects are all that the server had at the version seen
 	older   time.Time         // since when lists are older than seen; zero if they are not
+	unsure  time.Time         // until then, what was taken first in this run may lack something that is held
 }
 
 // note is what the next run has to know of a memory.
@@ -41,8 +42,10 @@ func (m *memory) judge(now time.Time, version uint64, listed map[string]uint64, 
 		}
 		m.hold(now.Add(hold), "the server went back in time, as after a restore")
 	}
-	m.older, m.Seen, m.whole = time.Time{}, version, true
-	return m.accept(now, listed), nil
+	m.older, m.Seen = time.Time{}, version
+	gone = m.accept(now, listed)
+	m.whole = true
+	return gone, nil
 }
 
 // isOlder reports whether a list is of a time before something that was seen. An object that is new has to be of a later version than all
@@ -61,6 +64,9 @@ func (m *memory) isOlder(version uint64, listed map[string]uint64) bool {
 
 // accept makes what is listed the objects, with those that are held, and returns the others.
 func (m *memory) accept(now time.Time, listed map[string]uint64) (gone []string) {
+	if !m.whole && m.Seen > 0 {
+		m.unsure = m.Until
+	}
 	for name := range m.objects {
 		if _, there := listed[name]; there {
 			continue
@@ -93,15 +99,12 @@ func (m *memory) hold(until time.Time, why string) {
 
 // setAbsent notes whether the server has the kind, and returns which objects are gone since it has not had it for long.
 func (m *memory) setAbsent(now time.Time, absent bool, hold time.Duration) (gone []string) {
-	switch {
-	case absent && !m.Absent:
-		m.hold(now.Add(hold), "the kind is missing")
-	case absent:
-		gone = m.accept(now, nil)
-	case m.Absent && (len(m.objects) > 0 || !m.whole && m.Seen > 0):
-		m.hold(now.Add(hold), "the kind was missing")
+	if absent != m.Absent && (len(m.objects) > 0 || !m.whole && m.Seen > 0) {
+		m.hold(now.Add(hold), "the kind is or was missing")
 	}
-	m.Absent = absent
+	if m.Absent = absent; absent {
+		gone = m.accept(now, nil)
+	}
 	return gone
 }
 

@@ -1,13 +1,11 @@
 package kube
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -16,8 +14,6 @@ const (
 	rbac          = "rbac.authorization.k8s.io"
 	accessReviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	accessReview  = `{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": %s}}`
-	userReviews   = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-	userReview    = `{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}`
 )
 
 // verbs are what the source does with each kind.
@@ -32,7 +28,7 @@ func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 	}
 	defer client.close()
 	r := newRun(s, nil)
-	versions, err := lookAt(ctx, client, r.kinds)
+	versions, err := lookAt(ctx, client, r.streams)
 	if err != nil {
 		return "", "", fmt.Errorf("look for the kinds: %w", err)
 	}
@@ -56,7 +52,7 @@ func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(needed)) {
 		if slices.ContainsFunc(denied, func(of *stream) bool { return of.namespace == namespace }) {
-			roles += roleOf(namespace, needed[namespace], client.subject(ctx))
+			roles += roleOf(namespace, needed[namespace])
 		}
 	}
 	return deniedText(denied), roles, nil
@@ -75,22 +71,8 @@ func (a *api) allowed(ctx context.Context, of *stream) (bool, error) {
 	return true, nil
 }
 
-// subject returns who the source is to the cluster, as a RoleBinding names it.
-func (a *api) subject(ctx context.Context) map[string]string {
-	var answer struct {
-		Status struct{ UserInfo struct{ Username string } }
-	}
-	_ = a.exchange(ctx, http.MethodPost, userReviews, nil, userReview, &answer) // an old cluster does not say
-	name := cmp.Or(answer.Status.UserInfo.Username, "NAME")                     // for people to fill in
-	if account, ok := strings.CutPrefix(name, "system:serviceaccount:"); ok {
-		namespace, name, _ := strings.Cut(account, ":")
-		return map[string]string{"kind": "ServiceAccount", "namespace": namespace, "name": name}
-	}
-	return map[string]string{"apiGroup": rbac, "kind": "User", "name": name}
-}
-
 // roleOf returns the manifests of the role that reads resources, by group, in a namespace, and of its binding.
-func roleOf(namespace string, resources map[string][]string, subject map[string]string) (manifests string) {
+func roleOf(namespace string, resources map[string][]string) (manifests string) {
 	kind, metadata := "ClusterRole", map[string]string{"name": "tributary-read"}
 	if namespace != "" {
 		kind, metadata["namespace"] = "Role", namespace
@@ -99,6 +81,7 @@ func roleOf(namespace string, resources map[string][]string, subject map[string]
 	for _, group := range slices.Sorted(maps.Keys(resources)) {
 		rules = append(rules, map[string][]string{"apiGroups": {group}, "resources": resources[group], "verbs": verbs})
 	}
+	subject := map[string]string{"apiGroup": rbac, "kind": "User", "name": "NAME"} // for people to fill in
 	for _, object := range []map[string]any{
 		{"apiVersion": rbac + "/v1", "kind": kind, "metadata": metadata, "rules": rules},
 		{

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +23,6 @@ type run struct {
 	*Source
 	sink       sources.Sink
 	wakeup     registry.Wakeup
-	kinds      []*kind
 	streams    []*stream
 	ofServices *services       // nil if none are read
 	derived    *derived        // nil if nothing is
@@ -38,11 +36,9 @@ type run struct {
 	kept    string // the note for the next run
 }
 
-var errNotYet = errors.New("not connected yet")
-
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{
-		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(), down: errNotYet,
+		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(),
 		pending: make(map[string]sources.Content),
 	}
 	r.addRules()
@@ -117,7 +113,7 @@ func (r *run) discover(ctx context.Context) {
 			client, err = r.cluster.connect()
 		}
 		if err == nil {
-			versions, err = lookAt(ctx, client, r.kinds)
+			versions, err = lookAt(ctx, client, r.streams)
 		}
 		if ctx.Err() != nil {
 			return
@@ -160,11 +156,8 @@ func (r *run) found(client *api, versions map[string]string, err error) (unused 
 		for _, key := range s.setAbsent(time.Now(), version == "", r.settings.Hold) {
 			s.use.drop(key)
 		}
-		if version == "" {
+		if s.Absent {
 			s.err = nil
-			if !s.read && s.Seen > 0 {
-				s.unsure = s.Until // an earlier run had some
-			}
 		}
 		if s.version != version {
 			s.version = version
@@ -216,15 +209,15 @@ func (r *run) settled() bool {
 		if !s.settled() {
 			return false
 		}
-		read, there = read || s.read, there || !s.Absent
+		read, there = read || s.whole, there || !s.Absent
 	}
-	return r.down == nil && (read || !there)
+	return r.client != nil && r.down == nil && (read || !there)
 }
 
 // health says how the source is. run.mu is held.
 func (r *run) health() sources.Health {
-	if errors.Is(r.down, errNotYet) {
-		return sources.Health{State: sources.Starting, Message: errNotYet.Error()}
+	if r.client == nil && r.down == nil {
+		return sources.Health{State: sources.Starting, Message: "not connected yet"}
 	}
 	var well, missing int
 	var problems []string
@@ -242,7 +235,7 @@ func (r *run) health() sources.Health {
 			failed = cmp.Or(failed, s.err)
 		case s.Absent:
 			missing++
-		case s.read:
+		case s.whole:
 			well++
 		}
 		if n := s.held(); n > 0 {

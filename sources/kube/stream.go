@@ -52,12 +52,10 @@ type stream struct {
 
 	// guarded by run.mu
 	memory
-	version  string    // which the server has; empty if it has none, or nobody has looked
-	watching bool      // the server has accepted a watch
-	read     bool      // it was listed in this run
-	unsure   time.Time // until then, what was listed first in this run may lack something that is held
-	failures int       // attempts in a row that failed
-	err      error     // of the last attempt; nil if it was well
+	version  string // which the server has; empty if it has none, or nobody has looked
+	watching bool   // the server has accepted a watch
+	failures int    // attempts in a row that failed
+	err      error  // of the last attempt; nil if it was well
 }
 
 // add has a kind read, and returns its streams. If it is read already, both uses take its objects.
@@ -80,7 +78,7 @@ func (r *run) add(k *kind) (all []*stream) {
 			run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: r.newBackOff(), memory: memory{objects: make(map[string]uint64)},
 		})
 	}
-	r.kinds, r.streams = append(r.kinds, k), append(r.streams, all...)
+	r.streams = append(r.streams, all...)
 	return all
 }
 
@@ -127,7 +125,7 @@ func (s *stream) path() string {
 // ever, as with a webhook that converts objects and is down. Policies are waited for all the same: without them, all may pass. run.mu is
 // held.
 func (s *stream) settled() bool {
-	return s.read || s.Absent || apierrors.IsForbidden(s.err) ||
+	return s.whole || s.Absent || apierrors.IsForbidden(s.err) ||
 		s.failures >= patience && codeOf(s.err) >= http.StatusInternalServerError && s.group != "security.istio.io"
 }
 
@@ -135,15 +133,7 @@ func (s *stream) settled() bool {
 // what was made of it stays as it was. run.mu is held.
 func (s *stream) known(now time.Time, optional bool) bool {
 	never := optional && s.Seen == 0 && apierrors.IsForbidden(s.err)
-	return (s.read || s.Absent || never) && !now.Before(s.unsure)
-}
-
-// owns says what is wrong with the name of an object that the server has among those of the stream.
-func (s *stream) owns(m meta) error {
-	if m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || s.namespace != "" && m.Namespace != s.namespace {
-		return fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
-	}
-	return nil
+	return (s.whole || s.Absent || never) && !now.Before(s.unsure)
 }
 
 // inherits takes over a group of an earlier run, if it is of an object of the stream.
@@ -192,24 +182,28 @@ func (s *stream) wait(ctx context.Context, over <-chan time.Time) {
 	}
 }
 
+// decode reads an object, and returns what takes it over; that is called with run.mu held.
+func (s *stream) decode(object json.RawMessage) (m meta, take func(), err error) {
+	m, err = metaOf(object)
+	switch {
+	case err != nil:
+	case m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || s.namespace != "" && m.Namespace != s.namespace:
+		err = fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
+	default:
+		take, err = s.use.put(m, object)
+	}
+	return m, take, err
+}
+
 // list reads everything, and believes it or not.
 func (s *stream) list(ctx context.Context, client *api, path string) error {
-	listed := make(map[string]uint64)
-	var takes []func()
+	listed, takes := make(map[string]uint64), []func(){}
 	version, err := client.list(ctx, path, s.selector, s.pageSize, func(item json.RawMessage) error {
-		m, err := metaOf(item)
-		if err == nil {
-			err = s.owns(m)
-		}
-		if err != nil {
-			return err
-		}
+		m, take, err := s.decode(item)
 		if listed[m.key()] > 0 {
-			return fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
+			err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
 		}
-		listed[m.key()] = m.version
-		take, err := s.use.put(m, item)
-		takes = append(takes, take)
+		listed[m.key()], takes = m.version, append(takes, take)
 		return err
 	})
 	if err != nil {
@@ -227,10 +221,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	for _, key := range gone {
 		s.use.drop(key)
 	}
-	if !s.read {
-		s.unsure = s.Until
-	}
-	s.read, s.listed = true, true
+	s.listed = true
 	s.well()
 	return nil
 }
@@ -278,14 +269,13 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 }
 
 // take believes an event.
-func (s *stream) take(e event) error {
-	there, gone, take := e.Type == "ADDED" || e.Type == "MODIFIED", e.Type == "DELETED", func() {}
-	m, err := metaOf(e.Object)
-	if err == nil && (there || gone) {
-		err = s.owns(m)
-	}
-	if err == nil && there {
-		take, err = s.use.put(m, e.Object)
+func (s *stream) take(e event) (err error) {
+	var m meta
+	var put func()
+	if e.Type == "BOOKMARK" {
+		m, err = metaOf(e.Object)
+	} else {
+		m, put, err = s.decode(e.Object)
 	}
 	if err != nil {
 		return err
@@ -295,11 +285,11 @@ func (s *stream) take(e event) error {
 	if err := s.advance(m.version); err != nil {
 		return err
 	}
-	switch {
-	case there:
+	switch e.Type {
+	case "ADDED", "MODIFIED":
 		s.objects[m.key()] = m.version
-		take()
-	case gone:
+		put()
+	case "DELETED":
 		delete(s.objects, m.key())
 		s.use.drop(m.key())
 	}
