@@ -33,9 +33,8 @@ const Scheme = "k8s"
 // cluster says where a cluster is, and how to log in: by a kubeconfig, the usual one if it has no name, or at the url of the API server.
 type cluster struct {
 	kubeconfig, context string
-	url                 string
-	tls                 *adsc.TLS // of the url, as tokenFile
-	tokenFile           string
+	url, tokenFile      string
+	tls                 *adsc.TLS // of the url
 }
 
 // parseAddress reads an address.
@@ -50,20 +49,18 @@ func parseAddress(address string, s Settings) (c cluster, err error) {
 			return c, fmt.Errorf("address: the parameter %s is not known here, or not given once; want context=NAME", name)
 		}
 	}
+	const hosts = "for addresses such as k8s://host:6443; a kubeconfig has its own"
+	isFile := strings.Trim(u.Host, ".") == ""
 	c = cluster{context: u.Query().Get("context"), tls: s.TLS, tokenFile: s.TokenFile}
-	isFile := u.Host == "" || u.Host == "." || u.Host == ".."
 	switch {
 	case u.User != nil:
 		return c, errors.New("address: it has no user; name a file with a token with tokenFile, or a kubeconfig")
 	case isFile && c.tls != nil:
-		return c, errors.New("tlsSettings: they are for addresses such as k8s://host:6443; a kubeconfig has its own")
+		return c, errors.New("tlsSettings: they are " + hosts)
 	case isFile && c.tokenFile != "":
-		return c, errors.New("tokenFile: it is for addresses such as k8s://host:6443; a kubeconfig has its own")
-	case isFile && u.Host == "":
-		c.kubeconfig = strings.TrimSuffix(u.Path, "/")
-		return c, nil
+		return c, errors.New("tokenFile: it is " + hosts)
 	case isFile:
-		c.kubeconfig = filepath.Join(u.Host, u.Path)
+		c.kubeconfig = strings.TrimSuffix(filepath.Join(u.Host, u.Path), "/")
 		return c, nil
 	case c.context != "":
 		return c, errors.New("address: the parameter context is for a kubeconfig; a path to one begins with a third slash")
@@ -73,13 +70,11 @@ func parseAddress(address string, s Settings) (c cluster, err error) {
 	if err := c.tls.Check(); err != nil {
 		return c, fmt.Errorf("tlsSettings: %w", err)
 	}
-	scheme := "https://"
-	if !c.tls.Secure() {
-		if scheme = "http://"; c.tokenFile != "" {
-			return c, errors.New("tokenFile: it needs tlsSettings, since a token is not sent in plaintext")
-		}
+	if !c.tls.Secure() && c.tokenFile != "" {
+		return c, errors.New("tokenFile: it needs tlsSettings, since a token is not sent in plaintext")
 	}
-	c.url = scheme + u.Host + u.Path
+	u.Scheme = map[bool]string{false: "http", true: "https"}[c.tls.Secure()]
+	c.url = u.String()
 	return c, nil
 }
 
@@ -184,19 +179,16 @@ func codeOf(err error) int {
 func isExpired(err error) bool { return apierrors.IsGone(err) || apierrors.IsResourceExpired(err) }
 
 // do sends a request. The caller closes the body of the answer, whose status is 200 or 201.
-func (a *api) do(ctx context.Context, method, path string, query url.Values, content string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(a.base+path+"?"+query.Encode(), "?"), strings.NewReader(content))
+func (a *api) do(ctx context.Context, method, path string, query url.Values, content string) (*http.Response, error) {
+	address := strings.TrimSuffix(a.base+path+"?"+query.Encode(), "?")
+	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(content))
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Content-Type", "application/json")
+	req.Header = http.Header{"Accept": {"application/json"}, "Content-Type": {"application/json"}}
 	res, err := a.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusCreated {
-		return res.Body, nil
+	if err != nil || res.StatusCode == http.StatusOK || res.StatusCode == http.StatusCreated {
+		return res, err
 	}
 	defer res.Body.Close() //nolint:errcheck // it is read
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxError))
@@ -208,19 +200,36 @@ func (a *api) do(ctx context.Context, method, path string, query url.Values, con
 func (a *api) exchange(ctx context.Context, method, path string, query url.Values, content string, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	answer, err := a.do(ctx, method, path, query, content)
+	res, err := a.do(ctx, method, path, query, content)
 	if err != nil {
 		return err
 	}
-	defer answer.Close() //nolint:errcheck // it is read
-	text, err := body.Read(answer, maxAnswer)
+	defer res.Body.Close() //nolint:errcheck // it is read
+	text, err := body.Read(res.Body, maxAnswer)
 	if err == nil {
 		err = json.Unmarshal(text, to)
 	}
-	if err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+	return err
+}
+
+// list hands each item of a list to take. It returns the resource version, which is the same for all pages. Only if there is no error have
+// all items been taken.
+func (a *api) list(ctx context.Context, path, selector string, pageSize int, take func(item json.RawMessage) error) (version uint64, err error) {
+	query := url.Values{"limit": {strconv.Itoa(pageSize)}, "labelSelector": {selector}}
+	for range maxPages {
+		p, next, err := a.page(ctx, path, query)
+		if err == nil && next != cmp.Or(version, next) {
+			err = fmt.Errorf("the pages of the list are of resource versions %d and %d", version, next)
+		}
+		for i := 0; err == nil && i < len(p.Items); i++ {
+			err = take(p.Items[i])
+		}
+		if version = next; err != nil || p.Metadata.Continue == "" {
+			return version, err
+		}
+		query.Set("continue", p.Metadata.Continue)
 	}
-	return nil
+	return 0, fmt.Errorf("the list has more than %d pages", maxPages)
 }
 
 // page is one of a list.
@@ -231,13 +240,13 @@ type page struct {
 }
 
 func (a *api) page(ctx context.Context, path string, query url.Values) (p page, version uint64, err error) {
-	if err := a.exchange(ctx, http.MethodGet, path, query, "", &p); err != nil {
-		return p, 0, err
+	err = a.exchange(ctx, http.MethodGet, path, query, "", &p)
+	if err == nil && !strings.HasSuffix(p.Kind, "List") {
+		err = fmt.Errorf("the answer is no list, but of kind %q", p.Kind)
 	}
-	if !strings.HasSuffix(p.Kind, "List") {
-		return p, 0, fmt.Errorf("the answer is no list, but of kind %q", p.Kind)
+	if err == nil {
+		version, err = versionOf(p.Metadata.ResourceVersion)
 	}
-	version, err = versionOf(p.Metadata.ResourceVersion)
 	return p, version, err
 }
 
@@ -254,28 +263,6 @@ func versionOf(text string) (uint64, error) {
 		return 0, fmt.Errorf("the resource version is %q, want a number", text)
 	}
 	return version, nil
-}
-
-// list hands each item of a list to take. It returns the resource version, which is the same for all pages. Only if there is no error have
-// all items been taken.
-func (a *api) list(ctx context.Context, path, selector string, pageSize int, take func(item json.RawMessage) error) (uint64, error) {
-	query := url.Values{"limit": {strconv.Itoa(pageSize)}, "labelSelector": {selector}}
-	var first uint64
-	for range maxPages {
-		p, version, err := a.page(ctx, path, query)
-		if err == nil && version != cmp.Or(first, version) {
-			err = fmt.Errorf("the pages of the list are of resource versions %d and %d", first, version)
-		}
-		for i := 0; err == nil && i < len(p.Items); i++ {
-			err = take(p.Items[i])
-		}
-		if err != nil || p.Metadata.Continue == "" {
-			return version, err
-		}
-		first = version
-		query.Set("continue", p.Metadata.Continue)
-	}
-	return 0, fmt.Errorf("the list has more than %d pages", maxPages)
 }
 
 // lookAt returns in which version the server has what streams read, by resource: of those that we understand, the first that it names.
@@ -330,16 +317,16 @@ func (a *api) watch(
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, lasts+watchGrace)
 	defer cancel()
-	answer, err := a.do(ctx, http.MethodGet, path, url.Values{
+	res, err := a.do(ctx, http.MethodGet, path, url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {strconv.FormatUint(after, 10)},
 		"timeoutSeconds": {strconv.Itoa(max(1, int(lasts.Seconds())))}, "labelSelector": {selector},
 	}, "")
 	if err != nil {
 		return err
 	}
-	defer answer.Close() //nolint:errcheck // it is read
+	defer res.Body.Close() //nolint:errcheck // it is read
 	opened()
-	from := &io.LimitedReader{R: answer}
+	from := &io.LimitedReader{R: res.Body}
 	for events := json.NewDecoder(from); ; {
 		var e event
 		from.N = maxEvent
@@ -378,10 +365,11 @@ func metaOf(object json.RawMessage) (meta, error) {
 	if err := json.Unmarshal(object, &o); err != nil {
 		return meta{}, fmt.Errorf("read an object: %w", err)
 	}
-	m, err := o.Metadata, error(nil)
-	if m.version, err = versionOf(m.ResourceVersion); err != nil {
-		return meta{}, fmt.Errorf("read %s: %w", m.key(), err)
+	m := o.Metadata
+	version, err := versionOf(m.ResourceVersion)
+	if err != nil {
+		return m, fmt.Errorf("read %s: %w", m.key(), err)
 	}
-	m.apiVersion = o.APIVersion
+	m.apiVersion, m.version = o.APIVersion, version
 	return m, nil
 }

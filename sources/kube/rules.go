@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"tributary/resource"
 	"tributary/sources"
@@ -30,7 +29,7 @@ func (u *rules) groups() string { return string(u.kind) + "/" }
 func (u *rules) put(m meta, object json.RawMessage) (take func(), err error) {
 	content := sources.Content{Group: u.groups() + m.key()}
 	if rev := m.Labels["istio.io/rev"]; u.settings.Revision == "" || rev == "" || rev == u.settings.Revision {
-		content = u.content(content.Group, m, object)
+		u.read(&content, m, object)
 	}
 	return func() { u.pending[content.Group] = content }, nil
 }
@@ -40,26 +39,23 @@ func (u *rules) drop(key string) {
 	u.pending[group] = sources.Content{Group: group}
 }
 
-// content makes an object the content of its group.
-func (u *rules) content(group string, m meta, object json.RawMessage) sources.Content {
-	content := sources.Decode(group, ".json", object, u.decode)
+// read makes an object the content of its group.
+func (u *rules) read(content *sources.Content, m meta, object json.RawMessage) {
 	origin := u.origin(string(u.kind), m)
-	for i, r := range content.Resources {
-		content.Resources[i] = r.WithOrigin(origin)
-	}
-	for i := range content.Rejects {
-		reject := &content.Rejects[i]
-		reject.Key = resource.Key{Kind: u.kind, Namespace: m.Namespace, Name: m.Name}
-		reject.Origin = origin
-		for _, e := range resource.ErrorsIn(reject.Err) {
+	for _, doc := range resource.Decode(".json", object, u.decode) {
+		for _, e := range slices.Concat(doc.Errors, doc.Warnings) {
 			e.Origin = origin
 		}
+		for _, w := range doc.Warnings {
+			content.Warnings = append(content.Warnings, w.Error())
+		}
+		if len(doc.Errors) > 0 {
+			key := resource.Key{Kind: u.kind, Namespace: m.Namespace, Name: m.Name}
+			content.Rejects = append(content.Rejects, sources.Reject{Key: key, Origin: origin, Err: doc.Errors})
+		} else if doc.Resource != nil {
+			content.Resources = append(content.Resources, doc.Resource.WithOrigin(origin))
+		}
 	}
-	for i, w := range content.Warnings {
-		content.Warnings[i] = origin.Place + ":" + strings.TrimLeft(strings.TrimPrefix(w, ".json"), ":0123456789")
-	}
-	content.Renamable = false
-	return content
 }
 
 // origin is where an object is, for people.

@@ -249,7 +249,7 @@ func (r *run) health() sources.Health {
 	}
 	h := sources.Health{State: sources.Degraded, Message: r.shown + ": " + strings.Join(problems, "; ")}
 	switch {
-	case well == 0 && failed != nil:
+	case failed != nil && (well == 0 || r.down != nil && codeOf(r.down) == 0):
 		h.State = stateOf(failed)
 	case len(problems) > 0:
 	case !r.started:

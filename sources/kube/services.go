@@ -135,24 +135,23 @@ func (s *services) contents(now time.Time) (contents []sources.Content) {
 	return contents
 }
 
-func (s *services) content(key string) sources.Content {
-	content, of := sources.Content{Group: serviceGroup + key}, s.all[key]
-	if of.service == nil {
-		if len(of.slices) == 0 && !of.exported {
-			delete(s.all, key)
+func (s *services) content(key string) (content sources.Content) {
+	of := s.all[key]
+	if of.service != nil {
+		origin := s.origin("Service", meta{Namespace: of.service.Meta.Namespace, Name: of.service.Meta.Name})
+		var err error
+		content, err = s.mapper.Map(mapping.Input{
+			Service: of.service, Slices: slices.Collect(maps.Values(of.slices)), Nodes: s.nodes, Exported: of.exported,
+		})
+		if err != nil {
+			content.Rejects = []sources.Reject{{Origin: origin, Err: err}}
 		}
-		return content
+		for i, r := range content.Resources {
+			content.Resources[i] = r.WithOrigin(origin)
+		}
+	} else if len(of.slices) == 0 && !of.exported {
+		delete(s.all, key)
 	}
-	origin := s.origin("Service", meta{Namespace: of.service.Meta.Namespace, Name: of.service.Meta.Name})
-	out, err := s.mapper.Map(mapping.Input{
-		Service: of.service, Slices: slices.Collect(maps.Values(of.slices)), Nodes: s.nodes, Exported: of.exported,
-	})
-	if err != nil {
-		content.Rejects = []sources.Reject{{Origin: origin, Err: err}}
-	}
-	for _, r := range out.Resources {
-		content.Resources = append(content.Resources, r.WithOrigin(origin))
-	}
-	content.LeftOut, content.Warnings = out.LeftOut, out.Warnings
+	content.Group = serviceGroup + key
 	return content
 }

@@ -121,11 +121,11 @@ func (s *stream) path() string {
 	return path + "/" + s.plural
 }
 
-// settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. A server that fails may do so for
-// ever, as with a webhook that converts objects and is down. Policies are waited for all the same: without them, all may pass. run.mu is
-// held.
+// settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. A server that starts may refuse
+// everything for a moment. One that fails may do so for ever, as with a webhook that converts objects and is down. Policies are waited for
+// all the same: without them, all may pass. run.mu is held.
 func (s *stream) settled() bool {
-	return s.whole || s.Absent || apierrors.IsForbidden(s.err) ||
+	return s.whole || s.Absent || s.failures >= confirmed && apierrors.IsForbidden(s.err) ||
 		s.failures >= patience && codeOf(s.err) >= http.StatusInternalServerError && s.group != "security.istio.io"
 }
 
@@ -147,8 +147,9 @@ func (s *stream) inherits(group string) bool {
 }
 
 const (
-	maxWait  = 5 * time.Minute // that a server may ask for
-	patience = 5               // failures of a server in a row, before the others go on without a kind
+	maxWait   = 5 * time.Minute // that a server may ask for
+	patience  = 5               // failures of a server in a row, before the others go on without a kind
+	confirmed = 3               // refusals in a row, before a kind counts as one without rights
 )
 
 // follow lists and watches until ctx ends.
@@ -264,6 +265,8 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		return nil // it was silent; what it kept to itself comes with the next one
 	case err == nil && !heard && time.Since(began) < min(time.Second, lasts/2):
 		return errors.New("the server ends the watch at once")
+	case err == nil:
+		s.retry.Reset()
 	}
 	return err
 }
@@ -323,13 +326,13 @@ func (s *stream) failed(ctx context.Context, err error) {
 	if codeOf(err) > 0 && !isExpired(err) || !first {
 		s.err = err
 	}
+	if code := codeOf(err); s.down == nil && (code == 0 || code == http.StatusNotFound || code == http.StatusUnauthorized) {
+		s.look.Notify()
+	}
 	s.mu.Unlock()
 	if !first {
 		s.listed = false // it was away: if it is restored and already ahead of what was seen, only a list shows that
 	}
 	s.wakeup.Notify()
-	if apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) {
-		s.look.Notify()
-	}
 	s.wait(ctx, time.After(wait))
 }

@@ -18,7 +18,7 @@ type builder struct {
 	Options
 
 	in        Input
-	out       *Output
+	out       *sources.Content
 	byAddress map[string]*endpoint
 }
 

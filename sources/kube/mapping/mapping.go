@@ -82,18 +82,11 @@ type Input struct {
 	Exported bool             // by a ServiceExport
 }
 
-// Output is what becomes of a Service.
-type Output struct {
-	// Resources are its ServiceEntries: one, or several if its ports have different endpoints. There are none if it is not exported.
-	Resources []*resource.Resource
-	LeftOut   []sources.LeftOut
-	Warnings  []string
-}
-
 const typeExternalName = "ExternalName"
 
-// Map returns the ServiceEntries of a Service. An error says why there is none, though it is exported.
-func (m *Mapper) Map(in Input) (out Output, err error) {
+// Map returns the ServiceEntries of a Service: one, or several if its ports have different endpoints. There are none if it is not exported.
+// An error says why there is none, though it is.
+func (m *Mapper) Map(in Input) (out sources.Content, err error) {
 	s, meta := in.Service, in.Service.Meta
 	exportTo := strings.FieldsFunc(meta.Annotations.ExportTo, func(r rune) bool { return r == ',' || r == ' ' })
 	if slices.Contains(exportTo, "~") || m.o.Export == ExportServiceExports && !in.Exported {
@@ -130,7 +123,7 @@ func (m *Mapper) Map(in Input) (out Output, err error) {
 			Origin: resource.Origin{Place: place},
 		}, se)
 		if err != nil {
-			return Output{}, fmt.Errorf("%s: %w", place, err)
+			return sources.Content{}, fmt.Errorf("%s: %w", place, err)
 		}
 		out.Resources = append(out.Resources, r)
 	}
