@@ -196,7 +196,11 @@ func (a *api) do(ctx context.Context, method, path string, query url.Values, con
 	return nil, statusError(res.StatusCode, wait, text)
 }
 
-// exchange reads an answer that is one value.
+// get reads an answer that is one value.
+func (a *api) get(ctx context.Context, path string, query url.Values, to any) error {
+	return a.exchange(ctx, http.MethodGet, path, query, "", to)
+}
+
 func (a *api) exchange(ctx context.Context, method, path string, query url.Values, content string, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -240,7 +244,7 @@ type page struct {
 }
 
 func (a *api) page(ctx context.Context, path string, query url.Values) (p page, version uint64, err error) {
-	err = a.exchange(ctx, http.MethodGet, path, query, "", &p)
+	err = a.get(ctx, path, query, &p)
 	if err == nil && !strings.HasSuffix(p.Kind, "List") {
 		err = fmt.Errorf("the answer is no list, but of kind %q", p.Kind)
 	}
@@ -267,41 +271,34 @@ func versionOf(text string) (uint64, error) {
 
 // lookAt returns in which version the server has what streams read, by resource: of those that we understand, the first that it names.
 func lookAt(ctx context.Context, client *api, streams []*stream) (map[string]string, error) {
-	versions, groups, resources := make(map[string]string), make(map[string]metav1.APIGroup), make(map[string]metav1.APIResourceList)
+	versions, groups := make(map[string]string), make(map[string][]*stream)
 	for _, s := range streams {
 		if s.fixed {
-			versions[s.resource()] = s.versions[0]
-			continue
+			versions[s.resource()] = s.kind.versions[0]
+		} else {
+			groups[s.group] = append(groups[s.group], s)
 		}
-		path := "/apis/" + s.group
-		group, err := once(ctx, client, groups, path)
-		for _, v := range append([]metav1.GroupVersionForDiscovery{group.PreferredVersion}, group.Versions...) {
-			if err != nil || versions[s.resource()] != "" || !slices.Contains(s.kind.versions, v.Version) {
-				continue
-			}
+	}
+	for group, all := range groups {
+		var served metav1.APIGroup
+		err := client.get(ctx, "/apis/"+group, nil, &served)
+		for i, v := range append([]metav1.GroupVersionForDiscovery{served.PreferredVersion}, served.Versions...) {
 			var list metav1.APIResourceList
-			list, err = once(ctx, client, resources, path+"/"+v.Version)
-			if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == s.plural }) {
-				versions[s.resource()] = v.Version
+			if err == nil && (i == 0 || v != served.PreferredVersion) {
+				err = client.get(ctx, "/apis/"+group+"/"+v.Version, nil, &list)
+			}
+			for _, s := range all {
+				has := slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == s.plural })
+				if has && versions[s.resource()] == "" && slices.Contains(s.kind.versions, v.Version) {
+					versions[s.resource()] = v.Version
+				}
 			}
 		}
-		if err != nil {
+		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, err
 		}
 	}
 	return versions, nil
-}
-
-// once asks for a path unless its answer is known already. What is missing is empty.
-func once[T any](ctx context.Context, client *api, known map[string]T, path string) (answer T, err error) {
-	answer, asked := known[path]
-	if !asked {
-		if err = client.exchange(ctx, http.MethodGet, path, nil, "", &answer); apierrors.IsNotFound(err) {
-			err = nil
-		}
-		known[path] = answer
-	}
-	return answer, err
 }
 
 // event is one of a watch.

@@ -174,24 +174,22 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 	b.Synced = !r.started && r.settled()
 	r.started = r.started || b.Synced
 	b.Health = r.health()
-	if !r.started {
-		b.Next = time.Hour
-		return b
-	}
-	for _, group := range slices.Sorted(maps.Keys(r.pending)) {
-		b.Contents = append(b.Contents, r.pending[group])
-	}
-	clear(r.pending)
-	if r.ofServices != nil {
-		b.Contents = append(b.Contents, r.ofServices.contents(now)...)
-	}
-	if r.derived != nil {
-		b.Contents = append(b.Contents, r.derived.contents(now)...)
+	if r.started {
+		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
+			b.Contents = append(b.Contents, r.pending[group])
+		}
+		clear(r.pending)
+		if r.ofServices != nil {
+			b.Contents = append(b.Contents, r.ofServices.contents(now)...)
+		}
+		if r.derived != nil {
+			b.Contents = append(b.Contents, r.derived.contents(now)...)
+		}
+		r.keep()
 	}
 	for i := range b.Contents {
 		b.Contents[i].Explained = !b.Synced && b.Health.State == sources.Healthy
 	}
-	r.keep()
 	var next time.Time
 	for _, s := range r.streams {
 		if s.unsure.After(now) {
@@ -215,14 +213,10 @@ func (r *run) settled() bool {
 }
 
 // health says how the source is. run.mu is held.
-func (r *run) health() sources.Health {
-	if r.client == nil && r.down == nil {
-		return sources.Health{State: sources.Starting, Message: "not connected yet"}
-	}
-	var well, missing int
+func (r *run) health() (h sources.Health) {
 	var problems []string
 	var denied []*stream
-	failed := r.down
+	well, absent, failed := 0, 0, r.down
 	if failed != nil {
 		problems = append(problems, fmt.Sprintf("look for the kinds: %v", failed))
 	}
@@ -234,7 +228,7 @@ func (r *run) health() sources.Health {
 			problems = append(problems, fmt.Sprintf("%s: %v", s.where(), s.err))
 			failed = cmp.Or(failed, s.err)
 		case s.Absent:
-			missing++
+			absent++
 		case s.whole:
 			well++
 		}
@@ -247,18 +241,19 @@ func (r *run) health() sources.Health {
 		problems = append(problems, fmt.Sprintf("%s (%v)", deniedText(denied), denied[0].err))
 		failed = cmp.Or(failed, denied[0].err)
 	}
-	h := sources.Health{State: sources.Degraded, Message: r.shown + ": " + strings.Join(problems, "; ")}
 	switch {
 	case failed != nil && (well == 0 || r.down != nil && codeOf(r.down) == 0):
 		h.State = stateOf(failed)
 	case len(problems) > 0:
+		h.State = sources.Degraded
 	case !r.started:
-		h = sources.Health{State: sources.Starting, Message: "reading the objects"}
-	case missing == len(r.streams):
-		h = sources.Health{State: sources.Healthy, Message: r.shown + ": the cluster has no kind that is read: no CRD of Istio"}
+		return sources.Health{State: sources.Starting, Message: "reading the objects"}
+	case absent < len(r.streams):
+		return sources.Health{State: sources.Healthy}
 	default:
-		h = sources.Health{State: sources.Healthy}
+		h.State, problems = sources.Healthy, []string{"the cluster has no kind that is read: no CRD of Istio"}
 	}
+	h.Message = r.shown + ": " + strings.Join(problems, "; ")
 	return h
 }
 
