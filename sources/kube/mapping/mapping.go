@@ -87,7 +87,7 @@ const typeExternalName = "ExternalName"
 // Map returns the ServiceEntries of a Service: one, or several if its ports have different endpoints. There are none if it is not exported.
 // An error says why there is none, though it is.
 func (m *Mapper) Map(in Input) (out sources.Content, err error) {
-	s, meta := in.Service, in.Service.Meta
+	meta := in.Service.Meta
 	exportTo := strings.FieldsFunc(meta.Annotations.ExportTo, func(r rune) bool { return r == ',' || r == ' ' })
 	if slices.Contains(exportTo, "~") || m.o.Export == ExportServiceExports && !in.Exported {
 		return out, nil
@@ -100,20 +100,15 @@ func (m *Mapper) Map(in Input) (out sources.Content, err error) {
 		b.leaveOut(host, why)
 		return out, nil
 	}
-	entry := &networking.ServiceEntry{
-		Hosts: []string{host}, ExportTo: exportTo, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
-	}
-	if s.Spec.Type == typeExternalName {
-		entry.Location = networking.ServiceEntry_MESH_EXTERNAL
-	}
-	if slices.ContainsFunc(endpoints, func(e *endpoint) bool { return registry.Named(e.address) }) {
-		entry.Resolution = networking.ServiceEntry_DNS
-	}
 	hostless := slices.ContainsFunc(ports, func(p *networking.ServicePort) bool {
 		return !protocol.Parse(p.Protocol).IsHTTP() && !protocol.Parse(p.Protocol).IsTLS()
 	})
-	entry.Addresses, out.Warnings = registry.Address(m.vips, m.o.VIPs, host, place, hostless)
-	for i, se := range split(entry, ports, endpoints) {
+	addresses, warnings := registry.Address(m.vips, m.o.VIPs, host, place, hostless)
+	out.Warnings = warnings
+	for i, se := range entries(host, ports, endpoints) {
+		if se.ExportTo, se.Addresses = exportTo, addresses; in.Service.Spec.Type == typeExternalName {
+			se.Location = networking.ServiceEntry_MESH_EXTERNAL
+		}
 		object := meta.Name + "." + meta.Namespace + ".svc"
 		if i > 0 {
 			object += "." + se.Ports[0].Name + ".port"
@@ -130,26 +125,27 @@ func (m *Mapper) Map(in Input) (out sources.Content, err error) {
 	return out, nil
 }
 
-// split returns an entry for each group of ports that have the same endpoints: each endpoint of a ServiceEntry has all of its ports.
-func split(entry *networking.ServiceEntry, ports []*networking.ServicePort, endpoints []*endpoint) (all []*networking.ServiceEntry) {
-	byAddresses := map[string]*networking.ServiceEntry{}
+// entries returns one for each group of ports that have the same endpoints: each endpoint of a ServiceEntry has all of its ports.
+func entries(host string, ports []*networking.ServicePort, endpoints []*endpoint) (all []*networking.ServiceEntry) {
 	for _, p := range ports {
-		having := slices.DeleteFunc(slices.Clone(endpoints), func(e *endpoint) bool { return e.ports[p.Name] == 0 })
-		addresses := ""
-		for _, e := range having {
-			addresses += " " + e.address
-		}
-		se := byAddresses[addresses]
-		if se == nil {
-			se = entry.DeepCopy()
-			for _, e := range having {
-				se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{Address: e.address, Ports: map[string]uint32{}, Locality: e.locality})
+		var having []registry.Endpoint
+		for _, e := range endpoints {
+			if port := e.ports[p.Name]; port != 0 {
+				having = append(having, registry.Endpoint{Address: e.address, Port: port, Locality: e.locality})
 			}
-			all, byAddresses[addresses] = append(all, se), se
 		}
-		se.Ports = append(se.Ports, p)
-		for i, e := range having {
-			se.Endpoints[i].Ports[p.Name] = e.ports[p.Name]
+		se := registry.ServiceEntry(host, p.Number, p.Name, p.Protocol, having)
+		i := slices.IndexFunc(all, func(other *networking.ServiceEntry) bool {
+			same := func(x, y *networking.WorkloadEntry) bool { return x.Address == y.Address }
+			return slices.EqualFunc(other.Endpoints, se.Endpoints, same)
+		})
+		if i < 0 {
+			all = append(all, se)
+			continue
+		}
+		all[i].Ports = append(all[i].Ports, p)
+		for j, e := range se.Endpoints {
+			all[i].Endpoints[j].Ports[p.Name] = e.Ports[p.Name]
 		}
 	}
 	return all
