@@ -136,7 +136,7 @@ func (c cluster) connect() (*api, error) {
 func (a *api) close() { utilnet.CloseIdleConnectionsFor(a.client.Transport) }
 
 const (
-	askTimeout = 2 * time.Minute
+	askTimeout = time.Minute      // as the server has it
 	watchGrace = 10 * time.Second // for the server to end a watch
 	maxAnswer  = 256 << 20        // bytes, such as of a page of a list
 	maxEvent   = 64 << 20         // bytes; etcd takes objects of some 1.5 MiB
@@ -178,9 +178,12 @@ func codeOf(err error) int {
 // isExpired reports whether what is behind a resource version is no longer known.
 func isExpired(err error) bool { return apierrors.IsGone(err) || apierrors.IsResourceExpired(err) }
 
-// do sends a request. The caller closes the body of the answer, whose status is 200 or 201.
-func (a *api) do(ctx context.Context, method, path string, query url.Values, content string) (*http.Response, error) {
-	address := strings.TrimSuffix(a.base+path+"?"+query.Encode(), "?")
+// do sends a request, a POST if it has content. The caller closes the body of the answer, whose status is 200 or 201.
+func (a *api) do(ctx context.Context, path string, query url.Values, content string) (*http.Response, error) {
+	method, address := http.MethodGet, strings.TrimSuffix(a.base+path+"?"+query.Encode(), "?")
+	if content != "" {
+		method = http.MethodPost
+	}
 	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(content))
 	if err != nil {
 		return nil, err
@@ -196,15 +199,11 @@ func (a *api) do(ctx context.Context, method, path string, query url.Values, con
 	return nil, statusError(res.StatusCode, wait, text)
 }
 
-// get reads an answer that is one value.
-func (a *api) get(ctx context.Context, path string, query url.Values, to any) error {
-	return a.exchange(ctx, http.MethodGet, path, query, "", to)
-}
-
-func (a *api) exchange(ctx context.Context, method, path string, query url.Values, content string, to any) error {
+// ask reads an answer that is one value.
+func (a *api) ask(ctx context.Context, path string, query url.Values, content string, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	res, err := a.do(ctx, method, path, query, content)
+	res, err := a.do(ctx, path, query, content)
 	if err != nil {
 		return err
 	}
@@ -244,7 +243,7 @@ type page struct {
 }
 
 func (a *api) page(ctx context.Context, path string, query url.Values) (p page, version uint64, err error) {
-	err = a.get(ctx, path, query, &p)
+	err = a.ask(ctx, path, query, "", &p)
 	if err == nil && !strings.HasSuffix(p.Kind, "List") {
 		err = fmt.Errorf("the answer is no list, but of kind %q", p.Kind)
 	}
@@ -252,12 +251,6 @@ func (a *api) page(ctx context.Context, path string, query url.Values) (p page, 
 		version, err = versionOf(p.Metadata.ResourceVersion)
 	}
 	return p, version, err
-}
-
-// version asks for the server's present resource version.
-func (a *api) version(ctx context.Context, path string) (version uint64, err error) {
-	_, version, err = a.page(ctx, path, url.Values{"limit": {"1"}})
-	return version, err
 }
 
 // versionOf reads a resource version.
@@ -281,11 +274,11 @@ func lookAt(ctx context.Context, client *api, streams []*stream) (map[string]str
 	}
 	for group, all := range groups {
 		var served metav1.APIGroup
-		err := client.get(ctx, "/apis/"+group, nil, &served)
+		err := client.ask(ctx, "/apis/"+group, nil, "", &served)
 		for i, v := range append([]metav1.GroupVersionForDiscovery{served.PreferredVersion}, served.Versions...) {
 			var list metav1.APIResourceList
 			if err == nil && (i == 0 || v != served.PreferredVersion) {
-				err = client.get(ctx, "/apis/"+group+"/"+v.Version, nil, &list)
+				err = client.ask(ctx, "/apis/"+group+"/"+v.Version, nil, "", &list)
 			}
 			for _, s := range all {
 				has := slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == s.plural })
@@ -314,7 +307,7 @@ func (a *api) watch(
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, lasts+watchGrace)
 	defer cancel()
-	res, err := a.do(ctx, http.MethodGet, path, url.Values{
+	res, err := a.do(ctx, path, url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {strconv.FormatUint(after, 10)},
 		"timeoutSeconds": {strconv.Itoa(max(1, int(lasts.Seconds())))}, "labelSelector": {selector},
 	}, "")

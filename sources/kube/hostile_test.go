@@ -27,7 +27,7 @@ func TestATokenGoesNowhereElse(t *testing.T) {
 	client, err := cluster{kubeconfig: file}.connect()
 	require.NoError(t, err)
 	defer client.close()
-	_, err = client.version(t.Context(), "/api/v1/services")
+	_, _, err = client.page(t.Context(), "/api/v1/services", nil)
 	require.ErrorContains(t, err, "307")
 	require.Empty(t, got)
 }

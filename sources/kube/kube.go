@@ -58,8 +58,6 @@ type Source struct {
 	pageSize   int
 }
 
-var _ sources.Source = (*Source)(nil)
-
 // New returns a source of the cluster at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
 	c, err := parseAddress(address, settings)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 
 	"sigs.k8s.io/yaml"
@@ -63,7 +62,7 @@ func (a *api) allowed(ctx context.Context, of *stream) (bool, error) {
 	for _, verb := range verbs {
 		var answer struct{ Status struct{ Allowed bool } }
 		asked := fmt.Sprintf(`{"group": %q, "resource": %q, "verb": %q, "namespace": %q}`, of.group, of.plural, verb, of.namespace)
-		err := a.exchange(ctx, http.MethodPost, accessReviews, nil, fmt.Sprintf(accessReview, asked), &answer)
+		err := a.ask(ctx, accessReviews, nil, fmt.Sprintf(accessReview, asked), &answer)
 		if err != nil || !answer.Status.Allowed {
 			return false, err
 		}

@@ -106,10 +106,13 @@ func (r *run) keep() {
 // that are read anew.
 func (r *run) discover(ctx context.Context) {
 	retry := r.newBackOff()
-	for client := (*api)(nil); ctx.Err() == nil; {
+	for client, stale := (*api)(nil), true; ctx.Err() == nil; {
 		var versions map[string]string
 		var err error
-		if client == nil {
+		if stale {
+			if client != nil {
+				client.close()
+			}
 			client, err = r.cluster.connect()
 		}
 		if err == nil {
@@ -118,40 +121,36 @@ func (r *run) discover(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if unused := r.found(client, versions, err); unused != nil {
-			unused.close()
-		}
+		r.found(client, versions, err)
 		wait := r.lookEvery
-		if err == nil {
-			retry.Reset()
+		if stale = err != nil; stale {
+			wait = retry.NextBackOff()
 		} else {
-			client, wait = nil, retry.NextBackOff()
+			retry.Reset()
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		case <-r.look:
-			client = nil
+			stale = true
 		}
 	}
 }
 
-// found takes over which versions there are, by resource, and the client that knows; or that they are not known. It returns the client that
-// is of no use any longer.
-func (r *run) found(client *api, versions map[string]string, err error) (unused *api) {
+// found takes over which versions there are, by resource, and the client that knows; or that they are not known.
+func (r *run) found(client *api, versions map[string]string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.wakeup.Notify()
+	wasDown := r.down != nil
 	if r.down = err; err != nil {
-		return client
+		return
 	}
-	if client != r.client {
-		unused, r.client = r.client, client
-	}
+	r.client = client
 	for _, s := range r.streams {
 		version := versions[s.resource()]
-		if version == "" && s.watching {
-			continue // it contradicts itself
+		if version == "" && s.version != "" && s.whole && s.failures == 0 {
+			continue // the server contradicts itself
 		}
 		for _, key := range s.setAbsent(time.Now(), version == "", r.settings.Hold) {
 			s.use.drop(key)
@@ -159,12 +158,11 @@ func (r *run) found(client *api, versions map[string]string, err error) (unused 
 		if s.Absent {
 			s.err = nil
 		}
-		if s.version != version {
+		if wasDown || s.version != version {
 			s.version = version
 			s.news.Notify()
 		}
 	}
-	return unused
 }
 
 // gather returns what there is to hand on.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -236,7 +237,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		lasts = min(lasts, max(time.Until(s.Until), time.Second))
 	}
 	s.mu.Unlock()
-	version, err := client.version(ctx, path)
+	_, version, err := client.page(ctx, path, url.Values{"limit": {"1"}})
 	if err != nil {
 		return err
 	}
@@ -248,7 +249,6 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	err = client.watch(ctx, path, s.selector, after, lasts, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.watching = true
 		s.well()
 	}, func(e event) error {
 		heard = true
@@ -256,7 +256,6 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		return s.take(e)
 	})
 	s.mu.Lock()
-	s.watching = false
 	holdEnded := s.held() > 0 && !time.Now().Before(s.Until)
 	s.mu.Unlock()
 	s.listed = !holdEnded && !isExpired(err) && !errors.Is(err, errOlder)
@@ -300,20 +299,10 @@ func (s *stream) take(e event) (err error) {
 	return nil
 }
 
-// well notes that the server answers as it should. If it did not before, all that waits to try again does so now. run.mu is held.
+// well notes that the server answers as it should. run.mu is held.
 func (s *stream) well() {
-	failed := s.err != nil
 	s.failures, s.err = 0, nil
 	s.wakeup.Notify()
-	if !failed {
-		return
-	}
-	s.look.Notify()
-	for _, other := range s.streams {
-		if seconds, _ := apierrors.SuggestsClientDelay(other.err); other.err != nil && seconds == 0 {
-			other.news.Notify() // but those whom the server has told how long to wait
-		}
-	}
 }
 
 // failed notes an error and waits. One connection that ends, or one watch that expires, is no news.
