@@ -132,8 +132,12 @@ func (c cluster) connect() (*api, error) {
 	return &api{client: &own, base: strings.TrimSuffix(base.String(), "/")}, nil
 }
 
-// close ends connections that are not in use.
-func (a *api) close() { utilnet.CloseIdleConnectionsFor(a.client.Transport) }
+// close ends connections that are not in use. There may be no client.
+func (a *api) close() {
+	if a != nil {
+		utilnet.CloseIdleConnectionsFor(a.client.Transport)
+	}
+}
 
 const (
 	askTimeout = time.Minute      // as the server has it
@@ -217,7 +221,7 @@ func (a *api) ask(ctx context.Context, path string, query url.Values, content st
 
 // list hands each item of a list to take. It returns the resource version, which is the same for all pages. Only if there is no error have
 // all items been taken.
-func (a *api) list(ctx context.Context, path, selector string, pageSize int, take func(item json.RawMessage) error) (version uint64, err error) {
+func (a *api) list(ctx context.Context, path, selector string, pageSize int, take func(json.RawMessage) error) (version uint64, err error) {
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}, "labelSelector": {selector}}
 	for range maxPages {
 		p, next, err := a.page(ctx, path, query)
@@ -267,7 +271,7 @@ func lookAt(ctx context.Context, client *api, streams []*stream) (map[string]str
 	versions, groups := make(map[string]string), make(map[string][]*stream)
 	for _, s := range streams {
 		if s.fixed {
-			versions[s.resource()] = s.kind.versions[0]
+			versions[s.resource()] = s.versions[0]
 		} else {
 			groups[s.group] = append(groups[s.group], s)
 		}
@@ -282,7 +286,7 @@ func lookAt(ctx context.Context, client *api, streams []*stream) (map[string]str
 			}
 			for _, s := range all {
 				has := slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == s.plural })
-				if has && versions[s.resource()] == "" && slices.Contains(s.kind.versions, v.Version) {
+				if has && versions[s.resource()] == "" && slices.Contains(s.versions, v.Version) {
 					versions[s.resource()] = v.Version
 				}
 			}

@@ -37,10 +37,7 @@ type run struct {
 }
 
 func newRun(s *Source, sink sources.Sink) *run {
-	r := &run{
-		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(),
-		pending: make(map[string]sources.Content),
-	}
+	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(), pending: make(map[string]sources.Content)}
 	r.addRules()
 	if s.settings.Services != nil {
 		r.ofServices = newServices(r)
@@ -56,9 +53,7 @@ func (r *run) run(ctx context.Context) error {
 	workers, ctx := worker.New(ctx)
 	defer func() {
 		workers.Stop()
-		if r.client != nil {
-			r.client.close()
-		}
+		r.client.close()
 	}()
 	workers.Go(func() { r.discover(ctx) })
 	for _, s := range r.streams {
@@ -81,9 +76,18 @@ func (r *run) recall() {
 		s.note = notes[s.where()]
 	}
 	for _, group := range r.sink.Groups() {
-		if r.derived != nil && group == derivedGroup {
+		owned := r.derived != nil && group == derivedGroup
+		if owned {
 			r.derived.inherited = true
-		} else if !slices.ContainsFunc(r.streams, func(s *stream) bool { return s.inherits(group) }) {
+		}
+		for _, s := range r.streams {
+			prefix := s.use.groups()
+			key, is := strings.CutPrefix(group, prefix)
+			if is && prefix != "" && (s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")) {
+				s.objects[key], owned = 0, true
+			}
+		}
+		if !owned {
 			r.pending[group] = sources.Content{Group: group}
 		}
 	}
@@ -102,17 +106,15 @@ func (r *run) keep() {
 	}
 }
 
-// discover finds out which kinds the server has, again and again, until ctx ends. Unless all is well, it takes credentials and addresses
-// that are read anew.
+// discover finds out which kinds the server has, again and again, until ctx ends. If that fails, it takes credentials and addresses that are
+// read anew.
 func (r *run) discover(ctx context.Context) {
-	retry := r.newBackOff()
-	for client, stale := (*api)(nil), true; ctx.Err() == nil; {
+	retry, client := r.newBackOff(), (*api)(nil)
+	defer func() { client.close() }()
+	for ctx.Err() == nil {
 		var versions map[string]string
 		var err error
-		if stale {
-			if client != nil {
-				client.close()
-			}
+		if client == nil {
 			client, err = r.cluster.connect()
 		}
 		if err == nil {
@@ -123,16 +125,16 @@ func (r *run) discover(ctx context.Context) {
 		}
 		r.found(client, versions, err)
 		wait := r.lookEvery
-		if stale = err != nil; stale {
-			wait = retry.NextBackOff()
-		} else {
+		if err == nil {
 			retry.Reset()
+		} else {
+			client.close()
+			client, wait = nil, retry.NextBackOff()
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		case <-r.look:
-			stale = true
 		}
 	}
 }
@@ -145,6 +147,9 @@ func (r *run) found(client *api, versions map[string]string, err error) {
 	wasDown := r.down != nil
 	if r.down = err; err != nil {
 		return
+	}
+	if r.client != client {
+		defer r.client.close()
 	}
 	r.client = client
 	for _, s := range r.streams {

@@ -54,7 +54,6 @@ type stream struct {
 	// guarded by run.mu
 	memory
 	version  string // which the server has; empty if it has none, or nobody has looked
-	watching bool   // the server has accepted a watch
 	failures int    // attempts in a row that failed
 	err      error  // of the last attempt; nil if it was well
 }
@@ -135,16 +134,6 @@ func (s *stream) settled() bool {
 func (s *stream) known(now time.Time, optional bool) bool {
 	never := optional && s.Seen == 0 && apierrors.IsForbidden(s.err)
 	return (s.whole || s.Absent || never) && !now.Before(s.unsure)
-}
-
-// inherits takes over a group of an earlier run, if it is of an object of the stream.
-func (s *stream) inherits(group string) bool {
-	key, ok := strings.CutPrefix(group, s.use.groups())
-	if !ok || s.use.groups() == "" || s.namespace != "" && !strings.HasPrefix(key, s.namespace+"/") {
-		return false
-	}
-	s.objects[key] = 0
-	return true
 }
 
 const (
@@ -228,8 +217,8 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	return nil
 }
 
-// watch follows the events after what was seen. The server is asked first whether it went back in time: it accepts a resource version of its
-// future, and says nothing until it gets there.
+// watch follows the events after what was seen. First it asks whether the server went back in time: a server accepts a resource version of
+// its future, and says nothing until it gets there.
 func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
 	after, lasts := s.Seen, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
