@@ -27,22 +27,12 @@ func (r *run) addRules() {
 func (u *rules) groups() string { return string(u.kind) + "/" }
 
 func (u *rules) put(m meta, object json.RawMessage) (take func(), err error) {
-	content := sources.Content{Group: u.groups() + m.key()}
+	content, origin := sources.Content{Group: u.groups() + m.key()}, u.origin(string(u.kind), m)
+	var docs []resource.Document
 	if rev := m.Labels["istio.io/rev"]; u.settings.Revision == "" || rev == "" || rev == u.settings.Revision {
-		u.read(&content, m, object)
+		docs = resource.Decode(".json", object, u.decode)
 	}
-	return func() { u.pending[content.Group] = content }, nil
-}
-
-func (u *rules) drop(key string) {
-	group := u.groups() + key
-	u.pending[group] = sources.Content{Group: group}
-}
-
-// read makes an object the content of its group.
-func (u *rules) read(content *sources.Content, m meta, object json.RawMessage) {
-	origin := u.origin(string(u.kind), m)
-	for _, doc := range resource.Decode(".json", object, u.decode) {
+	for _, doc := range docs {
 		for _, e := range slices.Concat(doc.Errors, doc.Warnings) {
 			e.Origin = origin
 		}
@@ -56,6 +46,12 @@ func (u *rules) read(content *sources.Content, m meta, object json.RawMessage) {
 			content.Resources = append(content.Resources, doc.Resource.WithOrigin(origin))
 		}
 	}
+	return func() { u.pending[content.Group] = content }, nil
+}
+
+func (u *rules) drop(key string) {
+	group := u.groups() + key
+	u.pending[group] = sources.Content{Group: group}
 }
 
 // origin is where an object is, for people.

@@ -28,22 +28,15 @@ type services struct {
 	*run
 	*Services
 	streams []*stream
-	all     map[string]*parts // by namespace/name of the Service, which may be missing
-	owners  map[string]string // of slices: that name, by theirs
+	all     map[string]*mapping.Input // by namespace/name of the Service, which may be missing
+	owners  map[string]string         // of slices: that name, by theirs
 	nodes   map[string]*mapping.Node
 	dirty   map[string]bool // Services to be mapped
 }
 
-// parts are what the ServiceEntries of one Service are made of.
-type parts struct {
-	service  *mapping.Service
-	slices   map[string]*mapping.Slice
-	exported bool
-}
-
 func newServices(r *run) *services {
 	s := &services{
-		run: r, Services: r.settings.Services, all: make(map[string]*parts), owners: make(map[string]string),
+		run: r, Services: r.settings.Services, all: make(map[string]*mapping.Input), owners: make(map[string]string),
 		nodes: make(map[string]*mapping.Node), dirty: make(map[string]bool),
 	}
 	read := func(k kind) { s.streams = append(s.streams, r.add(&k)...) }
@@ -80,28 +73,29 @@ func (o objects[T]) put(m meta, object json.RawMessage) (take func(), err error)
 	return func() { o.hand(m.key(), made) }, nil
 }
 
-// changed returns the parts of a Service to change them.
-func (s *services) changed(key string) *parts {
+// changed returns what a Service is mapped from, to change it.
+func (s *services) changed(key string) *mapping.Input {
 	s.dirty[key] = true
 	if s.all[key] == nil {
-		s.all[key] = &parts{slices: make(map[string]*mapping.Slice)}
+		s.all[key] = &mapping.Input{Nodes: s.nodes}
 	}
 	return s.all[key]
 }
 
-func (s *services) service(key string, object *mapping.Service) { s.changed(key).service = object }
+func (s *services) service(key string, object *mapping.Service) { s.changed(key).Service = object }
 
-func (s *services) export(key string, object *struct{}) { s.changed(key).exported = object != nil }
+func (s *services) export(key string, object *struct{}) { s.changed(key).Exported = object != nil }
 
 func (s *services) slice(key string, object *mapping.Slice) {
 	if owner, known := s.owners[key]; known {
-		delete(s.changed(owner).slices, key)
+		of := s.changed(owner)
+		of.Slices = slices.DeleteFunc(of.Slices, func(o *mapping.Slice) bool { return o.Meta.Namespace+"/"+o.Meta.Name == key })
 		delete(s.owners, key)
 	}
 	if object != nil && object.Service() != "" {
 		owner := object.Meta.Namespace + "/" + object.Service()
-		s.changed(owner).slices[key] = object
-		s.owners[key] = owner
+		of := s.changed(owner)
+		of.Slices, s.owners[key] = append(of.Slices, object), owner
 	}
 }
 
@@ -137,19 +131,16 @@ func (s *services) contents(now time.Time) (contents []sources.Content) {
 
 func (s *services) content(key string) (content sources.Content) {
 	of := s.all[key]
-	if of.service != nil {
-		origin := s.origin("Service", meta{Namespace: of.service.Meta.Namespace, Name: of.service.Meta.Name})
+	if of.Service != nil {
+		origin := s.origin("Service", meta{Namespace: of.Service.Meta.Namespace, Name: of.Service.Meta.Name})
 		var err error
-		content, err = s.mapper.Map(mapping.Input{
-			Service: of.service, Slices: slices.Collect(maps.Values(of.slices)), Nodes: s.nodes, Exported: of.exported,
-		})
-		if err != nil {
+		if content, err = s.mapper.Map(*of); err != nil {
 			content.Rejects = []sources.Reject{{Origin: origin, Err: err}}
 		}
 		for i, r := range content.Resources {
 			content.Resources[i] = r.WithOrigin(origin)
 		}
-	} else if len(of.slices) == 0 && !of.exported {
+	} else if len(of.Slices) == 0 && !of.Exported {
 		delete(s.all, key)
 	}
 	content.Group = serviceGroup + key
