@@ -145,7 +145,6 @@ const (
 	maxAnswer  = 256 << 20        // bytes, such as of a page of a list
 	maxEvent   = 64 << 20         // bytes; etcd takes objects of some 1.5 MiB
 	maxError   = 64 << 10         // bytes
-	maxPages   = 4000             // of a list
 )
 
 // statusError is an answer that is an error: text is a Status, if it comes from an API server. It may ask for a time to wait, in seconds.
@@ -217,26 +216,6 @@ func (a *api) ask(ctx context.Context, path string, query url.Values, content st
 		err = json.Unmarshal(text, to)
 	}
 	return err
-}
-
-// list hands each item of a list to take. It returns the resource version, which is the same for all pages. Only if there is no error have
-// all items been taken.
-func (a *api) list(ctx context.Context, path, selector string, pageSize int, take func(json.RawMessage) error) (version uint64, err error) {
-	query := url.Values{"limit": {strconv.Itoa(pageSize)}, "labelSelector": {selector}}
-	for range maxPages {
-		p, next, err := a.page(ctx, path, query)
-		if err == nil && next != cmp.Or(version, next) {
-			err = fmt.Errorf("the pages of the list are of resource versions %d and %d", version, next)
-		}
-		for i := 0; err == nil && i < len(p.Items); i++ {
-			err = take(p.Items[i])
-		}
-		if version = next; err != nil || p.Metadata.Continue == "" {
-			return version, err
-		}
-		query.Set("continue", p.Metadata.Continue)
-	}
-	return 0, fmt.Errorf("the list has more than %d pages", maxPages)
 }
 
 // page is one of a list.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -139,6 +140,7 @@ func (s *stream) known(now time.Time, optional bool) bool {
 const (
 	maxWait   = 5 * time.Minute // that a server may ask for
 	patience  = 5               // failures of a server in a row, before the others go on without a kind
+	maxPages  = 4000            // of a list
 	confirmed = 3               // refusals in a row, before a kind counts as one without rights
 )
 
@@ -186,19 +188,30 @@ func (s *stream) decode(object json.RawMessage) (m meta, take func(), err error)
 	return m, take, err
 }
 
-// list reads everything, and believes it or not.
+// list reads everything, and believes it or not. All pages are of the resource version of the first.
 func (s *stream) list(ctx context.Context, client *api, path string) error {
 	listed, takes := make(map[string]uint64), []func(){}
-	version, err := client.list(ctx, path, s.selector, s.pageSize, func(item json.RawMessage) error {
-		m, take, err := s.decode(item)
-		if listed[m.key()] > 0 {
-			err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
+	query := url.Values{"limit": {strconv.Itoa(s.pageSize)}, "labelSelector": {s.selector}}
+	version := uint64(0)
+	for pages, more := 0, true; more; pages++ {
+		p, now, err := client.page(ctx, path, query)
+		if err == nil && version > 0 && version != now {
+			err = fmt.Errorf("the pages of the list are of resource versions %d and %d", version, now)
+		} else if pages == maxPages {
+			err = fmt.Errorf("the list has more than %d pages", maxPages)
 		}
-		listed[m.key()], takes = m.version, append(takes, take)
-		return err
-	})
-	if err != nil {
-		return err
+		for i := 0; err == nil && i < len(p.Items); i++ {
+			m, take, wrong := s.decode(p.Items[i])
+			if err = wrong; listed[m.key()] > 0 {
+				err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
+			}
+			listed[m.key()], takes = m.version, append(takes, take)
+		}
+		if err != nil {
+			return err
+		}
+		query.Set("continue", p.Metadata.Continue)
+		version, more = now, p.Metadata.Continue != ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
