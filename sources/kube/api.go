@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,15 +9,102 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
+	"tributary/adsc"
+	addresses "tributary/internal/address"
 	"tributary/internal/body"
 	"tributary/sources"
 )
+
+// Scheme is that of addresses of clusters.
+const Scheme = "k8s"
+
+// cluster says where a cluster is, and how to log in: by a kubeconfig, the usual one if it has no name, or at the url of the API server.
+type cluster struct {
+	kubeconfig, context string
+	url, tokenFile      string
+	tls                 *adsc.TLS // of the url
+}
+
+// parseAddress reads an address.
+func parseAddress(address string, s Settings) (c cluster, err error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != Scheme || u.Opaque != "" || u.Fragment != "" {
+		const want = "k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443"
+		return c, fmt.Errorf("address: want %s, got %q", want, addresses.Shown(address))
+	}
+	for name, values := range u.Query() {
+		if name != "context" || len(values) != 1 || values[0] == "" {
+			return c, fmt.Errorf("address: the parameter %s is not known here, or not given once; want context=NAME", name)
+		}
+	}
+	const hosts = "for addresses such as k8s://host:6443; a kubeconfig has its own"
+	isFile := strings.Trim(u.Host, ".") == ""
+	c = cluster{context: u.Query().Get("context"), tls: s.TLS, tokenFile: s.TokenFile}
+	switch {
+	case u.User != nil:
+		return c, errors.New("address: it has no user; name a file with a token with tokenFile, or a kubeconfig")
+	case isFile && c.tls != nil:
+		return c, errors.New("tlsSettings: they are " + hosts)
+	case isFile && c.tokenFile != "":
+		return c, errors.New("tokenFile: it is " + hosts)
+	case isFile:
+		c.kubeconfig = strings.TrimSuffix(filepath.Join(u.Host, u.Path), "/")
+		return c, nil
+	case c.context != "":
+		return c, errors.New("address: the parameter context is for a kubeconfig; a path to one begins with a third slash")
+	case c.tls == nil:
+		c.tls = &adsc.TLS{Mode: adsc.TLSSimple}
+	}
+	if err := c.tls.Check(); err != nil {
+		return c, fmt.Errorf("tlsSettings: %w", err)
+	}
+	if !c.tls.Secure() && c.tokenFile != "" {
+		return c, errors.New("tokenFile: it needs tlsSettings, since a token is not sent in plaintext")
+	}
+	u.Scheme = map[bool]string{false: "http", true: "https"}[c.tls.Secure()]
+	c.url = u.String()
+	return c, nil
+}
+
+// config returns what client-go says of the cluster: it reads the kubeconfig, or takes what a Pod has.
+func (c cluster) config() (*rest.Config, error) {
+	if c.url != "" {
+		transport := new(http.Transport)
+		if c.tls.Secure() {
+			var err error
+			if transport.TLSClientConfig, err = c.tls.Config(""); err != nil {
+				return nil, fmt.Errorf("tlsSettings: %w", err)
+			}
+		}
+		// SetTransportDefaults has HTTP/2 find out that a connection is dead.
+		return &rest.Config{Host: c.url, Transport: utilnet.SetTransportDefaults(transport), BearerTokenFile: c.tokenFile}, nil
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if c.kubeconfig != "" {
+		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.kubeconfig}
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.context})
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	if config.ExecProvider != nil {
+		config.ExecProvider.StdinUnavailable = true // nobody is there to answer
+	}
+	return config, nil
+}
 
 // api speaks to an API server.
 type api struct {
@@ -24,230 +112,169 @@ type api struct {
 	base   string
 }
 
-// close ends connections that are not in use.
-func (a *api) close() { utilnet.CloseIdleConnectionsFor(a.client.Transport) }
+// connect makes a client of the cluster. It does not connect yet.
+func (c cluster) connect() (*api, error) {
+	config, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent, config.Timeout = "tributary", 0 // each request has its own
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("the server's address: %w", err)
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client of %s: %w", base.Host, err)
+	}
+	own := *client                                                                                    // it may be the one of net/http
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // nobody else gets the token
+	return &api{client: &own, base: strings.TrimSuffix(base.String(), "/")}, nil
+}
+
+// close ends connections that are not in use. There may be no client.
+func (a *api) close() {
+	if a != nil {
+		utilnet.CloseIdleConnectionsFor(a.client.Transport)
+	}
+}
 
 const (
-	askTimeout   = 30 * time.Second
-	listTimeout  = 2 * time.Minute  // of one page
-	watchGrace   = 10 * time.Second // for the server to end a watch
-	maxObject    = 64 << 20         // bytes of one object; etcd takes some 1.5 MiB
-	maxDiscovery = 16 << 20         // bytes of what says which kinds there are
-	maxError     = 64 << 10
+	askTimeout = time.Minute      // as the server has it
+	watchGrace = 10 * time.Second // for the server to end a watch
+	maxAnswer  = 256 << 20        // bytes, such as of a page of a list
+	maxEvent   = 64 << 20         // bytes; etcd takes objects of some 1.5 MiB
+	maxError   = 64 << 10         // bytes
 )
 
-// statusError is an answer that is an error, as a status of HTTP or as an event.
-type statusError struct {
-	code    int
-	reason  string
-	message string
-	wait    time.Duration // as the server asks for; 0 if it does not
-}
-
-func (e *statusError) Error() string {
-	if e.reason != "" {
-		return fmt.Sprintf("%d %s: %s", e.code, e.reason, e.message)
+// statusError is an answer that is an error: text is a Status, if it comes from an API server. It may ask for a time to wait, in seconds.
+func statusError(code, wait int, text []byte) error {
+	var s metav1.Status
+	_ = json.Unmarshal(text, &s)         // else the code says enough
+	s.Code = cmp.Or(int32(code), s.Code) //nolint:gosec // a status of HTTP
+	if s.Details == nil {
+		s.Details = new(metav1.StatusDetails)
 	}
-	return fmt.Sprintf("%d: %s", e.code, e.message)
+	s.Details.RetryAfterSeconds = max(s.Details.RetryAfterSeconds, int32(min(wait, int(maxWait.Seconds())))) //nolint:gosec // in bounds
+	reason := cmp.Or(string(s.Reason), http.StatusText(int(s.Code)))
+	s.Message = strings.TrimSuffix(fmt.Sprintf("%d %s: %s", s.Code, reason, s.Message), ": ")
+	return &apierrors.StatusError{ErrStatus: s}
 }
 
-// state is how a source is that gets the error.
+// stateOf is how a source is that gets the error.
 func stateOf(err error) sources.State {
-	if s, ok := errors.AsType[*statusError](err); ok && (s.code == http.StatusUnauthorized || s.code == http.StatusForbidden) {
+	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
 		return sources.Denied
 	}
 	return sources.Unreachable
 }
 
-func isStatus(err error, code int) bool {
-	s, ok := errors.AsType[*statusError](err)
-	return ok && s.code == code
+// codeOf returns the status of an answer that is an error; 0 if there is no answer.
+func codeOf(err error) int {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return int(status.Status().Code)
 }
 
 // isExpired reports whether what is behind a resource version is no longer known.
-func isExpired(err error) bool {
-	s, ok := errors.AsType[*statusError](err)
-	return ok && (s.code == http.StatusGone || s.reason == "Expired" || s.reason == "Gone")
-}
+func isExpired(err error) bool { return apierrors.IsGone(err) || apierrors.IsResourceExpired(err) }
 
-// do sends a request. The caller closes the body of the answer, whose status is 200 or 201.
-func (a *api) do(ctx context.Context, method, path string, query url.Values, content io.Reader) (*http.Response, error) {
-	address := a.base + path
-	if len(query) > 0 {
-		address += "?" + query.Encode()
+// do sends a request, a POST if it has content. The caller closes the body of the answer, whose status is 200 or 201.
+func (a *api) do(ctx context.Context, path string, query url.Values, content string) (*http.Response, error) {
+	method, address := http.MethodGet, strings.TrimSuffix(a.base+path+"?"+query.Encode(), "?")
+	if content != "" {
+		method = http.MethodPost
 	}
-	req, err := http.NewRequestWithContext(ctx, method, address, content)
+	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(content))
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", "application/json")
-	if content != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
+	req.Header = http.Header{"Accept": {"application/json"}, "Content-Type": {"application/json"}}
 	res, err := a.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusCreated {
-		return res, nil
+	if err != nil || res.StatusCode == http.StatusOK || res.StatusCode == http.StatusCreated {
+		return res, err
 	}
 	defer res.Body.Close() //nolint:errcheck // it is read
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxError))
-	failed := statusOf(text)
-	failed.code = res.StatusCode
-	if failed.message == "" {
-		failed.message = http.StatusText(res.StatusCode)
-	}
-	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		failed.wait = time.Duration(seconds) * time.Second
-	}
-	return nil, failed
+	wait, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+	return nil, statusError(res.StatusCode, wait, text)
 }
 
-// statusOf reads an object of kind Status.
-func statusOf(text []byte) *statusError {
-	var s struct {
-		Code            int
-		Reason, Message string
-		Details         struct{ RetryAfterSeconds int }
-	}
-	if json.Unmarshal(text, &s) != nil {
-		return &statusError{}
-	}
-	return &statusError{s.Code, s.Reason, s.Message, time.Duration(s.Details.RetryAfterSeconds) * time.Second}
-}
-
-// exchange reads an answer that is one value.
-func (a *api) exchange(ctx context.Context, method, path string, content io.Reader, to any) error {
+// ask reads an answer that is one value.
+func (a *api) ask(ctx context.Context, path string, query url.Values, content string, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	res, err := a.do(ctx, method, path, nil, content)
+	res, err := a.do(ctx, path, query, content)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close() //nolint:errcheck // it is read
-	text, err := body.Read(res.Body, maxDiscovery)
+	text, err := body.Read(res.Body, maxAnswer)
 	if err == nil {
 		err = json.Unmarshal(text, to)
 	}
 	return err
 }
 
-// page is a part of a list without its items.
+// page is one of a list.
 type page struct {
 	Kind     string
-	Metadata struct{ ResourceVersion, Continue string }
+	Metadata metav1.ListMeta
+	Items    []json.RawMessage
 }
 
-func (p page) version() uint64 {
-	v, _ := strconv.ParseUint(p.Metadata.ResourceVersion, 10, 64)
-	return v
+func (a *api) page(ctx context.Context, path string, query url.Values) (p page, version uint64, err error) {
+	err = a.ask(ctx, path, query, "", &p)
+	if err == nil && !strings.HasSuffix(p.Kind, "List") {
+		err = fmt.Errorf("the answer is no list, but of kind %q", p.Kind)
+	}
+	if err == nil {
+		version, err = versionOf(p.Metadata.ResourceVersion)
+	}
+	return p, version, err
 }
 
-// list reads the pages of a list, and hands each item to take. It returns the resource version, which is the same for all pages. Only if
-// there is no error have all items been taken.
-func (a *api) list(ctx context.Context, path, selector string, pageSize int, take func(item json.RawMessage) error) (uint64, error) {
-	var version uint64
-	for next, first := "", true; first || next != ""; first = false {
-		query := url.Values{"limit": {strconv.Itoa(pageSize)}}
-		if selector != "" {
-			query.Set("labelSelector", selector)
-		}
-		if next != "" {
-			query.Set("continue", next)
-		}
-		p, err := a.page(ctx, path, query, take)
-		switch {
-		case err != nil:
-			return 0, err
-		case p.version() == 0:
-			return 0, fmt.Errorf("the list has the resource version %q, want a number", p.Metadata.ResourceVersion)
-		case !first && p.version() != version:
-			return 0, fmt.Errorf("the pages of the list are of resource versions %d and %d", version, p.version())
-		}
-		version, next = p.version(), p.Metadata.Continue
+// versionOf reads a resource version.
+func versionOf(text string) (uint64, error) {
+	version, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || version == 0 {
+		return 0, fmt.Errorf("the resource version is %q, want a number", text)
 	}
 	return version, nil
 }
 
-// version asks for the server's present resource version.
-func (a *api) version(ctx context.Context, path string) (uint64, error) {
-	p, err := a.page(ctx, path, url.Values{"limit": {"1"}}, func(json.RawMessage) error { return nil })
-	return p.version(), err
-}
-
-func (a *api) page(ctx context.Context, path string, query url.Values, take func(json.RawMessage) error) (p page, err error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	res, err := a.do(ctx, http.MethodGet, path, query, nil)
-	if err != nil {
-		return p, err
-	}
-	defer res.Body.Close() //nolint:errcheck // it is read
-	if p, err = decodePage(&bounded{from: res.Body}, take); err != nil {
-		return p, fmt.Errorf("read the list: %w", err)
-	}
-	return p, nil
-}
-
-// decodePage reads a list one item after another.
-func decodePage(from *bounded, take func(json.RawMessage) error) (p page, err error) {
-	d := json.NewDecoder(from)
-	if token, err := d.Token(); err != nil || token != json.Delim('{') {
-		return p, errors.Join(errors.New("it is no object"), err)
-	}
-	itemized := false
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return p, err
-		}
-		switch key {
-		case "kind":
-			err = d.Decode(&p.Kind)
-		case "metadata":
-			err = d.Decode(&p.Metadata)
-		case "items":
-			itemized = true
-			err = decodeItems(d, from, take)
-		default:
-			var other json.RawMessage
-			err = d.Decode(&other)
-		}
-		if err != nil {
-			return p, err
+// lookAt returns in which version the server has what streams read, by resource: of those that we understand, the first that it names.
+func lookAt(ctx context.Context, client *api, streams []*stream) (map[string]string, error) {
+	versions, groups := make(map[string]string), make(map[string][]*stream)
+	for _, s := range streams {
+		if s.fixed {
+			versions[s.resource()] = s.versions[0]
+		} else {
+			groups[s.group] = append(groups[s.group], s)
 		}
 	}
-	if _, err := d.Token(); err != nil {
-		return p, err // it is cut off
-	}
-	if !itemized || !strings.HasSuffix(p.Kind, "List") {
-		return p, fmt.Errorf("the answer is no list, but of kind %q", p.Kind)
-	}
-	return p, nil
-}
-
-func decodeItems(d *json.Decoder, from *bounded, take func(json.RawMessage) error) error {
-	switch token, err := d.Token(); {
-	case err != nil:
-		return err
-	case token == nil:
-		return nil // null
-	case token != json.Delim('['):
-		return errors.New("items: want a list")
-	}
-	for d.More() {
-		var item json.RawMessage
-		from.read = 0
-		if err := d.Decode(&item); err != nil {
-			return err
+	for group, all := range groups {
+		var served metav1.APIGroup
+		err := client.ask(ctx, "/apis/"+group, nil, "", &served)
+		for i, v := range append([]metav1.GroupVersionForDiscovery{served.PreferredVersion}, served.Versions...) {
+			var list metav1.APIResourceList
+			if err == nil && (i == 0 || v != served.PreferredVersion) {
+				err = client.ask(ctx, "/apis/"+group+"/"+v.Version, nil, "", &list)
+			}
+			for _, s := range all {
+				has := slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == s.plural })
+				if has && versions[s.resource()] == "" && slices.Contains(s.versions, v.Version) {
+					versions[s.resource()] = v.Version
+				}
+			}
 		}
-		if err := take(item); err != nil {
-			return err
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
 		}
 	}
-	_, err := d.Token()
-	return err
+	return versions, nil
 }
 
 // event is one of a watch.
@@ -263,50 +290,31 @@ func (a *api) watch(
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, lasts+watchGrace)
 	defer cancel()
-	query := url.Values{
+	res, err := a.do(ctx, path, url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {strconv.FormatUint(after, 10)},
-		"timeoutSeconds": {strconv.Itoa(max(1, int(lasts.Seconds())))},
-	}
-	if selector != "" {
-		query.Set("labelSelector", selector)
-	}
-	res, err := a.do(ctx, http.MethodGet, path, query, nil)
+		"timeoutSeconds": {strconv.Itoa(max(1, int(lasts.Seconds())))}, "labelSelector": {selector},
+	}, "")
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close() //nolint:errcheck // it is read
 	opened()
-	from := &bounded{from: res.Body}
-	for d := json.NewDecoder(from); ; {
+	from := &io.LimitedReader{R: res.Body}
+	for events := json.NewDecoder(from); ; {
 		var e event
-		from.read = 0
-		switch err := d.Decode(&e); {
+		from.N = maxEvent
+		switch err := events.Decode(&e); {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return fmt.Errorf("read the watch: %w", err)
 		case e.Type == "ERROR":
-			return statusOf(e.Object)
+			return statusError(0, 0, e.Object)
 		}
 		if err := take(e); err != nil {
 			return err
 		}
 	}
-}
-
-// bounded reads what one object may have and no more.
-type bounded struct {
-	from io.Reader
-	read int // since the object began
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.read > maxObject {
-		return 0, fmt.Errorf("an object has more than %d MiB", maxObject>>20)
-	}
-	n, err := b.from.Read(p)
-	b.read += n
-	return n, err
 }
 
 // meta is what the source needs to know of every object.
@@ -316,23 +324,25 @@ type meta struct {
 	Labels          map[string]string
 
 	apiVersion string // of the object; empty if it does not say
+	version    uint64
 }
 
 func (m meta) key() string { return m.Namespace + "/" + m.Name }
 
-// metaOf reads the metadata of an object. name says what is at fault if it has none.
-func metaOf(object json.RawMessage) (meta, uint64, error) {
+// metaOf reads the metadata of an object.
+func metaOf(object json.RawMessage) (meta, error) {
 	var o struct {
 		APIVersion string
 		Metadata   meta
 	}
 	if err := json.Unmarshal(object, &o); err != nil {
-		return meta{}, 0, fmt.Errorf("read an object: %w", err)
+		return meta{}, fmt.Errorf("read an object: %w", err)
 	}
-	version, err := strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64)
+	m := o.Metadata
+	version, err := versionOf(m.ResourceVersion)
 	if err != nil {
-		return meta{}, 0, fmt.Errorf("read %s: the resource version is %q, want a number", o.Metadata.key(), o.Metadata.ResourceVersion)
+		return m, fmt.Errorf("read %s: %w", m.key(), err)
 	}
-	o.Metadata.apiVersion = o.APIVersion
-	return o.Metadata, version, nil
+	m.apiVersion, m.version = o.APIVersion, version
+	return m, nil
 }

@@ -27,7 +27,7 @@ func TestATokenGoesNowhereElse(t *testing.T) {
 	client, err := cluster{kubeconfig: file}.connect()
 	require.NoError(t, err)
 	defer client.close()
-	_, err = client.version(t.Context(), "/api/v1/services")
+	_, _, err = client.page(t.Context(), "/api/v1/services", nil)
 	require.ErrorContains(t, err, "307")
 	require.Empty(t, got)
 }
@@ -37,7 +37,7 @@ func TestObjectsOfOthers(t *testing.T) {
 	for _, tt := range [][2]string{{"bank", "a"}, {"shop", ""}, {"shop", "a/b"}, {"shop/a", "b"}} {
 		t.Run(tt[0]+" "+tt[1], func(t *testing.T) {
 			r := newRun(quick(t, kubetest.Start(t, istio()), Settings{Namespaces: []string{"shop"}}), nil)
-			f := follower{run: r, stream: r.streams[0], retry: r.newBackOff()}
+			f := r.streams[0]
 			object := `{"metadata": {"namespace": "` + tt[0] + `", "name": "` + tt[1] + `", "resourceVersion": "5"}}`
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write([]byte(`{"kind": "ServiceEntryList", "metadata": {"resourceVersion": "7"}, "items": [` + object + `]}`))

@@ -2,18 +2,15 @@
 //
 // The group of what it publishes is Kind/namespace/name. See README.md for what it does in which situation.
 //
-// api.go speaks to the API server, memory.go says what is believed of its answers and is pure, follow.go lists and watches one kind in one
-// namespace, discover.go finds out which kinds there are, and run.go hands on what has changed.
+// api.go speaks to the API server, memory.go says what is believed of its answers and is pure, stream.go lists and watches one kind in one
+// namespace, run.go finds out which kinds there are and hands on what has changed; rules.go, services.go and derived.go say what that is.
 package kube
 
 import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -28,39 +25,21 @@ import (
 	"tributary/sources/registry"
 )
 
-// Scheme is that of addresses of clusters.
-const Scheme = "k8s"
-
 // NoKinds is the value of Settings.Kinds that reads no objects of Istio.
 const NoKinds = "none"
 
-// Settings are the options of a source. Zero values stand for the defaults.
+// Settings are the options of a source, as README.md has them. Zero values stand for the defaults.
 type Settings struct {
-	// Namespaces are those to read, each with a list and a watch of its own. Default: all, with one of the whole cluster.
-	Namespaces []string
-	// LabelSelector selects objects of Istio, as kubectl's -l does.
-	LabelSelector string
-	// Revision leaves out objects with the label istio.io/rev of another revision.
-	Revision string
-	// Kinds are those of Istio's to read, or NoKinds. Default: all.
-	Kinds []string
-	// UnknownFields is that of sources.Texts, but for the default, which is "warn": the API server has checked the fields already.
-	UnknownFields string
-	// DomainSuffix completes host names without a dot. Default: cluster.local, as in Kubernetes.
-	DomainSuffix string
-	// Hold is how long an object stays that is not listed after the server went back in time or the CRD was missing. Default: 5m.
-	Hold time.Duration
-
-	// Services has ServiceEntries made of Services; nil for none. VIPs gives them addresses of their own; nil for none.
-	Services *Services
-	VIPs     registry.VIPs
-
-	// Derive has Istio's objects made of those of other APIs, such as Gateway API; nil for none.
-	Derive *derive.Options
-
-	// TLS and TokenFile are for addresses with a host; a kubeconfig has its own.
-	TLS       *adsc.TLS
-	TokenFile string
+	Namespaces, Kinds       []string
+	LabelSelector, Revision string // of objects of Istio
+	UnknownFields           string // that of sources.Texts. Default: warn, since the API server has checked the fields already
+	DomainSuffix            string
+	Hold                    time.Duration
+	Services                *Services       // nil for none
+	VIPs                    registry.VIPs   // of Services; nil for none
+	Derive                  *derive.Options // nil for nothing
+	TLS                     *adsc.TLS       // for addresses with a host, as TokenFile
+	TokenFile               string
 }
 
 // Source is a sources.Source of a cluster.
@@ -78,13 +57,6 @@ type Source struct {
 	delay      time.Duration // how long changes are collected after some were published
 	pageSize   int
 }
-
-var _ sources.Source = (*Source)(nil)
-
-const (
-	defaultHold   = 5 * time.Minute
-	revisionLabel = "istio.io/rev"
-)
 
 // New returns a source of the cluster at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
@@ -110,7 +82,7 @@ func New(address string, settings Settings) (*Source, error) {
 		settings: settings, cluster: c, decode: decode, mapper: mapper, shown: addresses.Shown(address),
 		newBackOff: func() backoff.BackOff {
 			return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
-				backoff.WithMaxInterval(maxRetry), backoff.WithMaxElapsedTime(0))
+				backoff.WithMaxInterval(10*time.Second), backoff.WithMaxElapsedTime(0))
 		},
 		settle: 10 * time.Second, lookEvery: 30 * time.Second, watchFor: 5 * time.Minute, delay: 100 * time.Millisecond, pageSize: 500,
 	}, nil
@@ -143,62 +115,7 @@ func (s *Settings) complete() error {
 	}
 	s.UnknownFields = cmp.Or(s.UnknownFields, "warn")
 	s.DomainSuffix = cmp.Or(s.DomainSuffix, "cluster.local")
-	return registry.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour)
-}
-
-// cluster says where a cluster is, and how to log in.
-type cluster struct {
-	kubeconfig, context string    // of a kubeconfig; both may be empty for the usual one
-	url                 string    // of the API server, if the address names one
-	tls                 *adsc.TLS // the same
-	tokenFile           string    // the same
-}
-
-// parseAddress reads an address.
-func parseAddress(address string, s Settings) (cluster, error) {
-	const want = "k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443"
-	u, err := url.Parse(address)
-	switch {
-	case err != nil || u.Scheme != Scheme || u.Opaque != "" || u.Fragment != "":
-		return cluster{}, fmt.Errorf("address: want %s, got %q", want, addresses.Shown(address))
-	case u.User != nil:
-		return cluster{}, fmt.Errorf("address: it has no user; name a file with a token with tokenFile, or a kubeconfig")
-	}
-	for name, values := range u.Query() {
-		if name != "context" || len(values) != 1 || values[0] == "" {
-			return cluster{}, fmt.Errorf("address: the parameter %s is not known here, or not given once; want context=NAME", name)
-		}
-	}
-	if u.Host == "" || u.Host == "." || u.Host == ".." {
-		switch {
-		case s.TLS != nil:
-			return cluster{}, fmt.Errorf("tlsSettings: they are for addresses such as k8s://host:6443; a kubeconfig has its own")
-		case s.TokenFile != "":
-			return cluster{}, fmt.Errorf("tokenFile: it is for addresses such as k8s://host:6443; a kubeconfig has its own")
-		}
-		path := u.Path
-		if u.Host != "" {
-			path = filepath.Join(u.Host, u.Path)
-		}
-		return cluster{kubeconfig: strings.TrimSuffix(path, "/"), context: u.Query().Get("context")}, nil
-	}
-	if u.Query().Has("context") {
-		return cluster{}, fmt.Errorf("address: the parameter context is for a kubeconfig; a path to one begins with a third slash")
-	}
-	c := cluster{tls: s.TLS, tokenFile: s.TokenFile}
-	if c.tls == nil {
-		c.tls = &adsc.TLS{Mode: adsc.TLSSimple}
-	}
-	if err := c.tls.Check(); err != nil {
-		return cluster{}, fmt.Errorf("tlsSettings: %w", err)
-	}
-	c.url = "http://" + u.Host + u.Path
-	if c.tls.Secure() {
-		c.url = "https://" + u.Host + u.Path
-	} else if s.TokenFile != "" {
-		return cluster{}, fmt.Errorf("tokenFile: it needs tlsSettings, since a token is not sent in plaintext")
-	}
-	return c, nil
+	return registry.Time("hold", &s.Hold, 5*time.Minute, time.Millisecond, 24*time.Hour)
 }
 
 // Run publishes what the cluster has until ctx ends.

@@ -16,9 +16,9 @@ func TestARestoredClusterThatGoesOn(t *testing.T) {
 	_, err := m.judge(now, 10, map[string]uint64{"earlier": 3, "old": 5}, settle, hold)
 	require.NoError(t, err, "of an object that an earlier run did not know, nothing follows")
 	require.NoError(t, m.advance(11))
-	m.drop("old")
+	delete(m.objects, "old")
 	require.NoError(t, m.advance(12))
-	m.put("new", 12)
+	m.objects["new"] = 12
 
 	restored := map[string]uint64{"earlier": 3, "old": 5}
 	_, err = m.judge(now, 40, restored, settle, hold)
@@ -26,5 +26,6 @@ func TestARestoredClusterThatGoesOn(t *testing.T) {
 	gone, err := m.judge(now.Add(settle), 41, restored, settle, hold)
 	require.NoError(t, err)
 	require.Empty(t, gone)
-	require.Equal(t, map[string]bool{"new": true}, m.missing)
+	require.Equal(t, 1, m.held())
+	require.Zero(t, m.objects["new"])
 }

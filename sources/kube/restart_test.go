@@ -212,8 +212,7 @@ func TestAListThatNeverEnds(t *testing.T) {
 	defer server.Close()
 	s := quick(t, kubetest.Start(t, istio()), Settings{})
 	r := newRun(s, nil)
-	f := follower{run: r, stream: r.streams[0]}
-	err := f.list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
+	err := r.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
 	require.ErrorContains(t, err, "shop/a twice")
 	require.LessOrEqual(t, asked, 2)
 }

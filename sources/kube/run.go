@@ -1,9 +1,9 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,28 +23,21 @@ type run struct {
 	*Source
 	sink       sources.Sink
 	wakeup     registry.Wakeup
-	kinds      []*kind
 	streams    []*stream
-	ofServices *services // nil if none are read
-	derived    *derived  // nil if nothing is
-	look       chan bool // to look for the kinds; true if the credentials are stale
+	ofServices *services       // nil if none are read
+	derived    *derived        // nil if nothing is
+	look       registry.Wakeup // to look for the kinds
 
 	mu      sync.Mutex
 	client  *api
 	down    error // why the kinds are not known; nil if they are
 	pending map[string]sources.Content
-	started bool // what can be read was, and is published
-	synced  bool
-	unkept  bool // the note for the next run is old
+	started bool   // what can be read was, and is published
+	kept    string // the note for the next run
 }
 
-var errNotYet = errors.New("not connected yet")
-
 func newRun(s *Source, sink sources.Sink) *run {
-	r := &run{
-		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: make(chan bool, 1), down: errNotYet,
-		pending: make(map[string]sources.Content),
-	}
+	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(), pending: make(map[string]sources.Content)}
 	r.addRules()
 	if s.settings.Services != nil {
 		r.ofServices = newServices(r)
@@ -60,28 +53,17 @@ func (r *run) run(ctx context.Context) error {
 	workers, ctx := worker.New(ctx)
 	defer func() {
 		workers.Stop()
-		if r.client != nil {
-			r.client.close()
-		}
+		r.client.close()
 	}()
 	workers.Go(func() { r.discover(ctx) })
 	for _, s := range r.streams {
-		workers.Go(func() { r.follow(ctx, s) })
+		workers.Go(func() { s.follow(ctx) })
 	}
 	registry.Publish(ctx, r.sink, r.wakeup, r.delay, r.gather)
 	if err := workers.Wait(); err != nil {
 		return err
 	}
 	return ctx.Err()
-}
-
-// note is what a run knew of a stream.
-type note struct {
-	Seen  uint64
-	Until time.Time
-	Why   string
-	// Absent is since when the server has no such kind.
-	Absent time.Time
 }
 
 // recall takes over what an earlier run published and knew. What the settings no longer select is withdrawn with what is published first.
@@ -91,21 +73,21 @@ func (r *run) recall() {
 		_ = json.Unmarshal(k.Kept(), &notes) // without it we know as much as the first time
 	}
 	for _, s := range r.streams {
-		n := notes[s.id()]
-		s.seen, s.until, s.why, s.absent = n.Seen, n.Until, n.Why, n.Absent
+		s.note = notes[s.where()]
 	}
 	for _, group := range r.sink.Groups() {
-		if r.derived != nil && group == derivedGroup {
+		owned := r.derived != nil && group == derivedGroup
+		if owned {
 			r.derived.inherited = true
-			continue
 		}
-		if !slices.ContainsFunc(r.streams, func(s *stream) bool {
-			key, ok := s.has(group)
-			if ok {
-				s.objects[key] = 0
+		for _, s := range r.streams {
+			prefix := s.use.groups()
+			key, is := strings.CutPrefix(group, prefix)
+			if is && prefix != "" && (s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")) {
+				s.objects[key], owned = 0, true
 			}
-			return ok
-		}) {
+		}
+		if !owned {
 			r.pending[group] = sources.Content{Group: group}
 		}
 	}
@@ -113,17 +95,77 @@ func (r *run) recall() {
 
 // keep has what is known kept for the next run. run.mu is held.
 func (r *run) keep() {
-	k, ok := r.sink.(sources.Keeper)
-	if !ok || !r.unkept {
-		return
-	}
 	notes := make(map[string]note, len(r.streams))
 	for _, s := range r.streams {
-		notes[s.id()] = note{s.seen, s.until, s.why, s.absent}
+		notes[s.where()] = s.note
 	}
-	if text, err := json.Marshal(notes); err == nil {
+	text, _ := json.Marshal(notes) // times, numbers and texts
+	if k, ok := r.sink.(sources.Keeper); ok && string(text) != r.kept {
 		k.Keep(text)
-		r.unkept = false
+		r.kept = string(text)
+	}
+}
+
+// discover finds out which kinds the server has, again and again, until ctx ends. If that fails, it reads address and credentials anew.
+func (r *run) discover(ctx context.Context) {
+	retry, client := r.newBackOff(), (*api)(nil)
+	defer func() { client.close() }()
+	for ctx.Err() == nil {
+		var versions map[string]string
+		var err error
+		if client == nil {
+			client, err = r.cluster.connect()
+		}
+		if err == nil {
+			versions, err = lookAt(ctx, client, r.streams)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		r.found(client, versions, err)
+		wait := r.lookEvery
+		if err == nil {
+			retry.Reset()
+		} else {
+			client.close()
+			client, wait = nil, retry.NextBackOff()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		case <-r.look:
+		}
+	}
+}
+
+// found takes over which versions there are, by resource, and the client that knows; or that they are not known.
+func (r *run) found(client *api, versions map[string]string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.wakeup.Notify()
+	wasDown := r.down != nil
+	if r.down = err; err != nil {
+		return
+	}
+	if r.client != client {
+		defer r.client.close()
+	}
+	r.client = client
+	for _, s := range r.streams {
+		version := versions[s.resource()]
+		if version == "" && s.version != "" && s.whole && s.failures == 0 {
+			continue // the server contradicts itself
+		}
+		for _, key := range s.setAbsent(time.Now(), version == "", r.settings.Hold) {
+			s.use.drop(key)
+		}
+		if s.Absent {
+			s.err = nil
+		}
+		if wasDown || s.version != version {
+			s.version = version
+			s.news.Notify()
+		}
 	}
 }
 
@@ -131,102 +173,89 @@ func (r *run) keep() {
 func (r *run) gather(now time.Time) (b registry.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b.Next = time.Hour
-	if !r.started {
-		if r.down != nil || !r.settled() {
-			b.Health = r.health()
-			return b
-		}
-		r.started = true
-	}
-	for _, group := range slices.Sorted(maps.Keys(r.pending)) {
-		b.Contents = append(b.Contents, r.pending[group])
-	}
-	clear(r.pending)
-	if r.ofServices != nil {
-		b.Contents = append(b.Contents, r.ofServices.contents(now)...)
-	}
-	if r.derived != nil {
-		b.Contents = append(b.Contents, r.derived.contents(now)...)
-	}
-	r.keep()
+	b.Synced = !r.started && r.settled()
+	r.started = r.started || b.Synced
 	b.Health = r.health()
-	for i := range b.Contents {
-		b.Contents[i].Explained = r.synced && b.Health.State == sources.Healthy
+	if r.started {
+		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
+			b.Contents = append(b.Contents, r.pending[group])
+		}
+		clear(r.pending)
+		if r.ofServices != nil {
+			b.Contents = append(b.Contents, r.ofServices.contents(now)...)
+		}
+		if r.derived != nil {
+			b.Contents = append(b.Contents, r.derived.contents(now)...)
+		}
+		r.keep()
 	}
-	b.Synced = !r.synced && r.anyRead()
-	r.synced = r.synced || b.Synced
-	b.Next = registry.Wait(r.next(now), now)
+	for i := range b.Contents {
+		b.Contents[i].Explained = !b.Synced && b.Health.State == sources.Healthy
+	}
+	var next time.Time
+	for _, s := range r.streams {
+		if s.unsure.After(now) {
+			next = registry.Earlier(next, s.unsure)
+		}
+	}
+	b.Next = registry.Wait(next, now)
 	return b
 }
 
-// next returns when something happens by itself; zero if nothing does.
-func (r *run) next(now time.Time) (at time.Time) {
-	for _, s := range r.streams {
-		if s.unsure.After(now) {
-			at = registry.Earlier(at, s.unsure)
-		}
-	}
-	return at
-}
-
-// anyRead reports whether something was read, or there is nothing to read.
-func (r *run) anyRead() bool {
-	has := slices.DeleteFunc(slices.Clone(r.streams), (*stream).missingKind)
-	return len(has) == 0 || slices.ContainsFunc(has, func(s *stream) bool { return s.read })
-}
-
+// settled reports whether everything was read that can be, and that is something, unless there is nothing.
 func (r *run) settled() bool {
-	return !slices.ContainsFunc(r.streams, func(s *stream) bool { return !s.settled() })
+	read, there := false, false
+	for _, s := range r.streams {
+		if !s.settled() {
+			return false
+		}
+		read, there = read || s.whole, there || !s.Absent
+	}
+	return r.client != nil && r.down == nil && (read || !there)
 }
 
 // health says how the source is. run.mu is held.
-func (r *run) health() sources.Health {
-	var well, missing int
+func (r *run) health() (h sources.Health) {
 	var problems []string
 	var denied []*stream
-	var failed error
+	well, absent, failed := 0, 0, r.down
+	if failed != nil {
+		problems = append(problems, fmt.Sprintf("look for the kinds: %v", failed))
+	}
 	for _, s := range r.streams {
 		switch {
 		case s.err != nil && stateOf(s.err) == sources.Denied:
 			denied = append(denied, s)
 		case s.err != nil:
-			failed = s.err
 			problems = append(problems, fmt.Sprintf("%s: %v", s.where(), s.err))
-		case s.missingKind():
-			missing++
-		case s.read:
+			failed = cmp.Or(failed, s.err)
+		case s.Absent:
+			absent++
+		case s.whole:
 			well++
 		}
-		if n := s.held(); n > 0 && s.looked {
+		if n := s.held(); n > 0 {
 			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC: %s", s.where(), words.Count(n, "object is", "objects are"),
-				s.until.UTC().Format(time.TimeOnly), s.why))
+				s.Until.UTC().Format(time.TimeOnly), s.Why))
 		}
 	}
 	if len(denied) > 0 {
 		problems = append(problems, fmt.Sprintf("%s (%v)", deniedText(denied), denied[0].err))
+		failed = cmp.Or(failed, denied[0].err)
 	}
-	if r.down != nil && !errors.Is(r.down, errNotYet) {
-		problems = slices.Insert(problems, 0, fmt.Sprintf("look for the kinds: %v", r.down))
-		failed = r.down
-	}
-	h := sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; ")}
 	switch {
-	case errors.Is(r.down, errNotYet):
-		return sources.Health{State: sources.Starting, Message: errNotYet.Error()}
-	case well == 0 && failed != nil:
+	case failed != nil && (well == 0 || r.down != nil && codeOf(r.down) == 0):
 		h.State = stateOf(failed)
-	case well == 0 && len(denied) > 0:
-		h.State = sources.Denied
 	case len(problems) > 0:
+		h.State = sources.Degraded
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the objects"}
-	case missing == len(r.streams):
-		return sources.Health{State: sources.Healthy, Message: "the cluster has no kind that is read: no CRD of Istio"}
-	default:
+	case absent < len(r.streams):
 		return sources.Health{State: sources.Healthy}
+	default:
+		h.State, problems = sources.Healthy, []string{"the cluster has no kind that is read: no CRD of Istio"}
 	}
-	h.Message = r.shown + ": " + h.Message
+	h.Message = r.shown + ": " + strings.Join(problems, "; ")
 	return h
 }
 

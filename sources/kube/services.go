@@ -26,44 +26,31 @@ const serviceGroup = "Service/"
 // services holds what ServiceEntries are made of. run.mu guards it.
 type services struct {
 	*run
-	needed  []*stream // those without which what is known of a Service is not whole
-	useful  []*stream // those that add to it, and may be lacking
-	all     map[string]*mapping.Service
-	slices  map[string]*mapping.Slice
-	of      map[string]map[string]*mapping.Slice // the slices of a Service, by theirs and by its namespace/name
+	*Services
+	streams []*stream
+	all     map[string]*mapping.Input // by namespace/name of the Service, which may be missing
+	owners  map[string]string         // of slices: that name, by theirs
 	nodes   map[string]*mapping.Node
-	exports map[string]bool
 	dirty   map[string]bool // Services to be mapped
 }
 
 func newServices(r *run) *services {
 	s := &services{
-		run: r, all: make(map[string]*mapping.Service), slices: make(map[string]*mapping.Slice), nodes: make(map[string]*mapping.Node),
-		of: make(map[string]map[string]*mapping.Slice), exports: make(map[string]bool), dirty: make(map[string]bool),
+		run: r, Services: r.settings.Services, all: make(map[string]*mapping.Input), owners: make(map[string]string),
+		nodes: make(map[string]*mapping.Node), dirty: make(map[string]bool),
 	}
-	add := func(k *kind, needed bool) {
-		if all := r.add(k); needed {
-			s.needed = append(s.needed, all...)
-		} else {
-			s.useful = append(s.useful, all...)
-		}
+	read := func(k kind) { s.streams = append(s.streams, r.add(&k)...) }
+	v1 := []string{"v1"}
+	read(kind{plural: "services", versions: v1, fixed: true, use: objects[mapping.Service]{serviceGroup, s.service}})
+	if s.Endpoints != mapping.EndpointsLoadBalancer {
+		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, fixed: true, use: objects[mapping.Slice]{"", s.slice}})
 	}
-	add(&kind{plural: "services", versions: []string{"v1"}, fixed: true, use: objects[mapping.Service]{serviceGroup, s.service}}, true)
-	ofServices := r.settings.Services
-	if ofServices.Endpoints != mapping.EndpointsLoadBalancer {
-		add(&kind{
-			group: "discovery.k8s.io", plural: "endpointslices", versions: []string{"v1"}, fixed: true,
-			use: objects[mapping.Slice]{"", s.slice},
-		}, true)
+	if s.Endpoints == mapping.EndpointsNodePorts || s.Nodes {
+		read(kind{plural: "nodes", versions: v1, fixed: true, cluster: true, use: objects[mapping.Node]{"", s.node}})
 	}
-	if atNodes := ofServices.Endpoints == mapping.EndpointsNodePorts; atNodes || ofServices.Nodes {
-		add(&kind{plural: "nodes", versions: []string{"v1"}, fixed: true, cluster: true, use: objects[mapping.Node]{"", s.node}}, atNodes)
-	}
-	if ofServices.Export == mapping.ExportServiceExports {
-		add(&kind{
-			group: "multicluster.x-k8s.io", plural: "serviceexports", versions: []string{"v1", "v1beta1", "v1alpha1"},
-			use: objects[struct{}]{"", s.export},
-		}, true)
+	if s.Export == mapping.ExportServiceExports {
+		versions := []string{"v1", "v1beta1", "v1alpha1"}
+		read(kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, use: objects[struct{}]{"", s.export}})
 	}
 	return s
 }
@@ -86,31 +73,30 @@ func (o objects[T]) put(m meta, object json.RawMessage) (take func(), err error)
 	return func() { o.hand(m.key(), made) }, nil
 }
 
-func (s *services) service(key string, object *mapping.Service) {
+// changed returns what a Service is mapped from, to change it.
+func (s *services) changed(key string) *mapping.Input {
 	s.dirty[key] = true
-	if s.all[key] = object; object == nil {
-		delete(s.all, key)
+	if s.all[key] == nil {
+		s.all[key] = &mapping.Input{Nodes: s.nodes}
 	}
+	return s.all[key]
 }
 
+func (s *services) service(key string, object *mapping.Service) { s.changed(key).Service = object }
+
+func (s *services) export(key string, object *struct{}) { s.changed(key).Exported = object != nil }
+
 func (s *services) slice(key string, object *mapping.Slice) {
-	if before := s.slices[key]; before != nil {
-		of := before.Meta.Namespace + "/" + before.Service()
-		s.dirty[of] = true
-		if delete(s.of[of], key); len(s.of[of]) == 0 {
-			delete(s.of, of)
-		}
-		delete(s.slices, key)
+	if owner, known := s.owners[key]; known {
+		of := s.changed(owner)
+		of.Slices = slices.DeleteFunc(of.Slices, func(o *mapping.Slice) bool { return o.Meta.Namespace+"/"+o.Meta.Name == key })
+		delete(s.owners, key)
 	}
-	if object == nil || object.Service() == "" {
-		return
+	if object != nil && object.Service() != "" {
+		owner := object.Meta.Namespace + "/" + object.Service()
+		of := s.changed(owner)
+		of.Slices, s.owners[key] = append(of.Slices, object), owner
 	}
-	of := object.Meta.Namespace + "/" + object.Service()
-	s.dirty[of], s.slices[key] = true, object
-	if s.of[of] == nil {
-		s.of[of] = make(map[string]*mapping.Slice)
-	}
-	s.of[of][key] = object
 }
 
 // node takes a node, whose status changes all the time without any news.
@@ -127,25 +113,14 @@ func (s *services) node(key string, object *mapping.Node) {
 	}
 }
 
-func (s *services) export(key string, object *struct{}) {
-	s.dirty[key] = true
-	if s.exports[key] = object != nil; object == nil {
-		delete(s.exports, key)
-	}
-}
-
-// known reports whether all is known that the Services of a namespace are made of. Until it is, they stay as they are.
-func (s *services) known(namespace string, now time.Time) bool {
-	return !slices.ContainsFunc(s.needed, func(of *stream) bool {
-		return (of.namespace == "" || of.namespace == namespace) && !of.known(now, false)
-	}) && !slices.ContainsFunc(s.useful, func(of *stream) bool { return !of.known(now, true) })
-}
-
-// contents maps what has changed and is known.
+// contents maps what has changed. Until all is known that the Services of a namespace are made of, they stay as they are.
 func (s *services) contents(now time.Time) (contents []sources.Content) {
 	for _, key := range slices.Sorted(maps.Keys(s.dirty)) {
 		namespace, _, _ := strings.Cut(key, "/")
-		if !s.known(namespace, now) {
+		if slices.ContainsFunc(s.streams, func(of *stream) bool {
+			optional := of.cluster && s.Endpoints != mapping.EndpointsNodePorts
+			return (of.namespace == "" || of.namespace == namespace) && !of.known(now, optional)
+		}) {
 			continue
 		}
 		delete(s.dirty, key)
@@ -154,24 +129,20 @@ func (s *services) contents(now time.Time) (contents []sources.Content) {
 	return contents
 }
 
-func (s *services) content(key string) sources.Content {
-	content := sources.Content{Group: serviceGroup + key}
-	service := s.all[key]
-	if service == nil {
-		return content
+func (s *services) content(key string) (content sources.Content) {
+	of := s.all[key]
+	if of.Service != nil {
+		origin := s.origin("Service", meta{Namespace: of.Service.Meta.Namespace, Name: of.Service.Meta.Name})
+		var err error
+		if content, err = s.mapper.Map(*of); err != nil {
+			content.Rejects = []sources.Reject{{Origin: origin, Err: err}}
+		}
+		for i, r := range content.Resources {
+			content.Resources[i] = r.WithOrigin(origin)
+		}
+	} else if len(of.Slices) == 0 && !of.Exported {
+		delete(s.all, key)
 	}
-	origin := s.origin("Service", meta{Namespace: service.Meta.Namespace, Name: service.Meta.Name})
-	var of []*mapping.Slice
-	for _, name := range slices.Sorted(maps.Keys(s.of[key])) {
-		of = append(of, s.of[key][name])
-	}
-	out, err := s.mapper.Map(mapping.Input{Service: service, Slices: of, Nodes: s.nodes, Exported: s.exports[key]})
-	if err != nil {
-		content.Rejects = []sources.Reject{{Origin: origin, Err: err}}
-	}
-	for _, r := range out.Resources {
-		content.Resources = append(content.Resources, r.WithOrigin(origin))
-	}
-	content.LeftOut, content.Warnings = out.LeftOut, out.Warnings
+	content.Group = serviceGroup + key
 	return content
 }

@@ -1,15 +1,21 @@
 package kube
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
-	"slices"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
-	"tributary/resource"
-	"tributary/sources"
+	"github.com/cenkalti/backoff/v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"tributary/sources/registry"
 )
 
 // kind is a kind of objects that the source reads.
@@ -33,102 +39,24 @@ type use interface {
 }
 
 // resource is what kubectl and rules of RBAC call the kind.
-func (k *kind) resource() string {
-	if k.group == "" {
-		return k.plural
-	}
-	return k.plural + "." + k.group
-}
+func (k *kind) resource() string { return strings.TrimSuffix(k.plural+"."+k.group, ".") }
 
 // stream is the list and the watch of one kind in one namespace.
 type stream struct {
+	*run
 	*kind
-	namespace string        // empty for all
-	news      chan struct{} // the server has the kind in another version, or no longer, or answers again
+	namespace string          // empty for all
+	news      registry.Wakeup // the server has the kind in another version, or no longer, or answers again
+
+	// owned by follow
+	retry  backoff.BackOff
+	listed bool // the next thing to do is to watch
 
 	// guarded by run.mu
 	memory
-	version  string    // which the server has; empty if it has none, or nobody has looked
-	looked   bool      // somebody has
-	watching bool      // the server has accepted a watch
-	read     bool      // it was listed in this run
-	unsure   time.Time // until then, what was listed first in this run may lack something that is held
-	err      error     // of the last attempt; nil if it was well
-	broken   bool      // the server failed to read it several times in a row
-}
-
-func newStream(k *kind, namespace string) *stream {
-	return &stream{
-		kind: k, namespace: namespace, news: make(chan struct{}, 1),
-		memory: memory{objects: make(map[string]uint64), missing: make(map[string]bool)},
-	}
-}
-
-// tell has a stream that waits go on. It does not block.
-func (s *stream) tell() {
-	select {
-	case s.news <- struct{}{}:
-	default:
-	}
-}
-
-// id names the stream in the note for the next run.
-func (s *stream) id() string { return s.resource() + "/" + s.namespace }
-
-// where is how people are told of it.
-func (s *stream) where() string {
-	if s.namespace == "" {
-		return s.resource()
-	}
-	return s.resource() + " in namespace " + s.namespace
-}
-
-// path is where the objects are, in a version.
-func (s *stream) path(version string) string {
-	path := "/apis/" + s.group + "/" + version
-	if s.group == "" {
-		path = "/api/" + version
-	}
-	if s.namespace != "" && !s.cluster {
-		path += "/namespaces/" + s.namespace
-	}
-	return path + "/" + s.plural
-}
-
-// missingKind reports whether the server has no such kind. run.mu is held.
-func (s *stream) missingKind() bool { return s.looked && s.version == "" }
-
-// settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. A server that fails may do so for
-// ever, as with a webhook that converts objects and is down. Policies are waited for all the same: without them, all may pass. run.mu is
-// held.
-func (s *stream) settled() bool {
-	return s.read || s.missingKind() || isStatus(s.err, http.StatusForbidden) || s.broken && s.group != "security.istio.io"
-}
-
-// known reports whether all that the server has of it is. If it is optional, one that may not be read and never was has nothing; otherwise
-// what was made of it stays as it was. run.mu is held.
-func (s *stream) known(now time.Time, optional bool) bool {
-	never := optional && s.seen == 0 && isStatus(s.err, http.StatusForbidden)
-	return (s.read || s.missingKind() || never) && !now.Before(s.unsure)
-}
-
-// owns says what is wrong with the name of an object that the server has among those of the stream.
-func (s *stream) owns(m meta) error {
-	if m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || !s.cluster && s.namespace != "" && m.Namespace != s.namespace {
-		return fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
-	}
-	return nil
-}
-
-// has reports whether the group of an earlier run is of an object of the stream, and returns which.
-func (s *stream) has(group string) (key string, ok bool) {
-	prefix := s.use.groups()
-	key, ok = strings.CutPrefix(group, prefix)
-	if prefix == "" || !ok {
-		return "", false
-	}
-	namespace, _, _ := strings.Cut(key, "/")
-	return key, s.namespace == "" || s.namespace == namespace
+	version  string // which the server has; empty if it has none, or nobody has looked
+	failures int    // attempts in a row that failed
+	err      error  // of the last attempt; nil if it was well
 }
 
 // add has a kind read, and returns its streams. If it is read already, both uses take its objects.
@@ -147,9 +75,11 @@ func (r *run) add(k *kind) (all []*stream) {
 		namespaces = []string{""}
 	}
 	for _, n := range namespaces {
-		all = append(all, newStream(k, n))
+		all = append(all, &stream{
+			run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: r.newBackOff(), memory: memory{objects: make(map[string]uint64)},
+		})
 	}
-	r.kinds, r.streams = append(r.kinds, k), append(r.streams, all...)
+	r.streams = append(r.streams, all...)
 	return all
 }
 
@@ -172,59 +102,231 @@ func (u both) drop(key string) {
 	u.second.drop(key)
 }
 
-// rules are the objects of a kind of Istio, which are published as they are.
-type rules struct {
-	*run
-	kind resource.Kind
+// where is how people are told of it, and how the note for the next run names it.
+func (s *stream) where() string {
+	if s.namespace == "" {
+		return s.resource()
+	}
+	return s.resource() + " in namespace " + s.namespace
 }
 
-func (r *run) addRules() {
-	for _, s := range resource.Schemas() {
-		if s.Bare || len(r.settings.Kinds) > 0 && !slices.Contains(r.settings.Kinds, string(s.Kind)) {
-			continue
+// path is where the objects are. run.mu is held.
+func (s *stream) path() string {
+	path := "/apis/" + s.group + "/" + s.version
+	if s.group == "" {
+		path = "/api/" + s.version
+	}
+	if s.namespace != "" {
+		path += "/namespaces/" + s.namespace
+	}
+	return path + "/" + s.plural
+}
+
+// settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. A server that starts may refuse
+// everything for a moment. One that fails may do so for ever, as with a webhook that converts objects and is down. Policies are waited for
+// all the same: without them, all may pass. run.mu is held.
+func (s *stream) settled() bool {
+	return s.whole || s.Absent || s.failures >= confirmed && apierrors.IsForbidden(s.err) ||
+		s.failures >= patience && codeOf(s.err) >= http.StatusInternalServerError && s.group != "security.istio.io"
+}
+
+// known reports whether all that the server has of it is. If it is optional, one that may not be read and never was has nothing; otherwise
+// what was made of it stays as it was. run.mu is held.
+func (s *stream) known(now time.Time, optional bool) bool {
+	never := optional && s.Seen == 0 && apierrors.IsForbidden(s.err)
+	return (s.whole || s.Absent || never) && !now.Before(s.unsure)
+}
+
+const (
+	maxWait   = 5 * time.Minute // that a server may ask for
+	patience  = 5               // failures of a server in a row, before the others go on without a kind
+	maxPages  = 4000            // of a list
+	confirmed = 3               // refusals in a row, before a kind counts as one without rights
+)
+
+// follow lists and watches until ctx ends.
+func (s *stream) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		client, path, ready := s.client, s.path(), s.client != nil && s.version != ""
+		s.mu.Unlock()
+		var err error
+		switch {
+		case !ready:
+			s.listed = false
+			s.wait(ctx, nil)
+		case s.listed:
+			err = s.watch(ctx, client, path)
+		default:
+			err = s.list(ctx, client, path)
 		}
-		r.add(&kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, use: &rules{r, s.Kind}})
-	}
-}
-
-func (u *rules) groups() string { return string(u.kind) + "/" }
-
-func (u *rules) put(m meta, object json.RawMessage) (take func(), err error) {
-	content := sources.Content{Group: u.groups() + m.key()}
-	if rev := m.Labels[revisionLabel]; u.settings.Revision == "" || rev == "" || rev == u.settings.Revision {
-		content = u.content(content.Group, m, object)
-	}
-	return func() { u.pending[content.Group] = content }, nil
-}
-
-func (u *rules) drop(key string) {
-	group := u.groups() + key
-	u.pending[group] = sources.Content{Group: group}
-}
-
-// content makes an object the content of its group.
-func (u *rules) content(group string, m meta, object json.RawMessage) sources.Content {
-	content := sources.Decode(group, ".json", object, u.decode)
-	origin := u.origin(string(u.kind), m)
-	for i, r := range content.Resources {
-		content.Resources[i] = r.WithOrigin(origin)
-	}
-	for i := range content.Rejects {
-		reject := &content.Rejects[i]
-		reject.Key = resource.Key{Kind: u.kind, Namespace: m.Namespace, Name: m.Name}
-		reject.Origin = origin
-		for _, e := range resource.ErrorsIn(reject.Err) {
-			e.Origin = origin
+		if err != nil && ctx.Err() == nil {
+			s.failed(ctx, err)
 		}
 	}
-	for i, w := range content.Warnings {
-		content.Warnings[i] = origin.Place + ":" + strings.TrimLeft(strings.TrimPrefix(w, ".json"), ":0123456789")
-	}
-	content.Renamable = false
-	return content
 }
 
-// origin is where an object is, for people.
-func (r *run) origin(kind string, m meta) resource.Origin {
-	return resource.Origin{Place: fmt.Sprintf("%s %s %s", r.shown, kind, m.key())}
+// wait waits until there is news or the time is over.
+func (s *stream) wait(ctx context.Context, over <-chan time.Time) {
+	select {
+	case <-s.news:
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
+// decode reads an object, and returns what takes it over; that is called with run.mu held.
+func (s *stream) decode(object json.RawMessage) (m meta, take func(), err error) {
+	m, err = metaOf(object)
+	switch {
+	case err != nil:
+	case m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || s.namespace != "" && m.Namespace != s.namespace:
+		err = fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
+	default:
+		take, err = s.use.put(m, object)
+	}
+	return m, take, err
+}
+
+// list reads everything, and believes it or not. All pages are of the resource version of the first.
+func (s *stream) list(ctx context.Context, client *api, path string) error {
+	listed, takes := make(map[string]uint64), []func(){}
+	query := url.Values{"limit": {strconv.Itoa(s.pageSize)}, "labelSelector": {s.selector}}
+	version := uint64(0)
+	for pages, more := 0, true; more; pages++ {
+		p, now, err := client.page(ctx, path, query)
+		if err == nil && version > 0 && version != now {
+			err = fmt.Errorf("the pages of the list are of resource versions %d and %d", version, now)
+		} else if pages == maxPages {
+			err = fmt.Errorf("the list has more than %d pages", maxPages)
+		}
+		for i := 0; err == nil && i < len(p.Items); i++ {
+			m, take, wrong := s.decode(p.Items[i])
+			if err = wrong; listed[m.key()] > 0 {
+				err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
+			}
+			listed[m.key()], takes = m.version, append(takes, take)
+		}
+		if err != nil {
+			return err
+		}
+		query.Set("continue", p.Metadata.Continue)
+		version, more = now, p.Metadata.Continue != ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone, err := s.judge(time.Now(), version, listed, s.settle, s.settings.Hold)
+	if err != nil {
+		return err
+	}
+	for _, take := range takes {
+		take()
+	}
+	for _, key := range gone {
+		s.use.drop(key)
+	}
+	s.listed = true
+	s.well()
+	return nil
+}
+
+// watch follows the events after what was seen. First it asks whether the server went back in time: a server accepts a resource version of
+// its future, and says nothing until it gets there.
+func (s *stream) watch(ctx context.Context, client *api, path string) error {
+	s.mu.Lock()
+	after, lasts := s.Seen, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
+	if s.held() > 0 {
+		lasts = min(lasts, max(time.Until(s.Until), time.Second))
+	}
+	s.mu.Unlock()
+	_, version, err := client.page(ctx, path, url.Values{"limit": {"1"}})
+	if err != nil {
+		return err
+	}
+	if version < after {
+		s.listed = false
+		return nil
+	}
+	began, heard := time.Now(), false
+	err = client.watch(ctx, path, s.selector, after, lasts, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.well()
+	}, func(e event) error {
+		heard = true
+		s.retry.Reset()
+		return s.take(e)
+	})
+	s.mu.Lock()
+	holdEnded := s.held() > 0 && !time.Now().Before(s.Until)
+	s.mu.Unlock()
+	s.listed = !holdEnded && !isExpired(err) && !errors.Is(err, errOlder)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return nil // it was silent; what it kept to itself comes with the next one
+	case err == nil && !heard && time.Since(began) < min(time.Second, lasts/2):
+		return errors.New("the server ends the watch at once")
+	case err == nil:
+		s.retry.Reset()
+	}
+	return err
+}
+
+// take believes an event.
+func (s *stream) take(e event) (err error) {
+	var m meta
+	var put func()
+	if e.Type == "BOOKMARK" {
+		m, err = metaOf(e.Object)
+	} else {
+		m, put, err = s.decode(e.Object)
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.advance(m.version); err != nil {
+		return err
+	}
+	switch e.Type {
+	case "ADDED", "MODIFIED":
+		s.objects[m.key()] = m.version
+		put()
+	case "DELETED":
+		delete(s.objects, m.key())
+		s.use.drop(m.key())
+	}
+	s.wakeup.Notify()
+	return nil
+}
+
+// well notes that the server answers as it should. run.mu is held.
+func (s *stream) well() {
+	s.failures, s.err = 0, nil
+	if s.down != nil {
+		s.look.Notify()
+	}
+	s.wakeup.Notify()
+}
+
+// failed notes an error and waits. One connection that ends, or one watch that expires, is no news.
+func (s *stream) failed(ctx context.Context, err error) {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	wait := max(s.retry.NextBackOff(), min(time.Duration(seconds)*time.Second, maxWait))
+	s.mu.Lock()
+	s.failures++
+	first := s.failures == 1
+	if codeOf(err) > 0 && !isExpired(err) || !first {
+		s.err = err
+	}
+	if code := codeOf(err); s.down == nil && (code == 0 || code == http.StatusNotFound || code == http.StatusUnauthorized) {
+		s.look.Notify()
+	}
+	s.mu.Unlock()
+	if !first {
+		s.listed = false // it was away: if it is restored and already ahead of what was seen, only a list shows that
+	}
+	s.wakeup.Notify()
+	s.wait(ctx, time.After(wait))
 }

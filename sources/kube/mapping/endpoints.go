@@ -18,10 +18,8 @@ type builder struct {
 	Options
 
 	in        Input
-	out       *Output
-	ports     []*networking.ServicePort
+	out       *sources.Content
 	byAddress map[string]*endpoint
-	endpoints []*endpoint // those to call, by address
 }
 
 // endpoint is an address with its ports, by their names in the ServiceEntry.
@@ -45,8 +43,8 @@ func (b *builder) leaveOut(what, why string) {
 	b.out.LeftOut = append(b.out.LeftOut, sources.LeftOut{What: what, Of: meta.Namespace + "/" + meta.Name, Why: why})
 }
 
-// readPorts reads the ports of the Service. In a ServiceEntry a number has one protocol: UDP is left out.
-func (b *builder) readPorts() {
+// ports returns the ports of the Service. In a ServiceEntry a number has one protocol: UDP is left out.
+func (b *builder) ports() (ports []*networking.ServicePort) {
 	taken := map[uint32]bool{}
 	for _, udp := range []bool{false, true} {
 		for _, p := range b.in.Service.Spec.Ports {
@@ -56,17 +54,18 @@ func (b *builder) readPorts() {
 				b.leaveOut(fmt.Sprintf("%s port %d", p.Protocol, p.Port), "the port has another protocol, too")
 			default:
 				taken[p.Port] = true
-				b.ports = append(b.ports, &networking.ServicePort{Number: p.Port, Name: portName(p), Protocol: b.protocolOf(p)})
+				ports = append(ports, &networking.ServicePort{Number: p.Port, Name: portName(p), Protocol: b.protocolOf(p)})
 			}
 		}
 	}
+	return ports
 }
 
 // portName returns the name of a port in the ServiceEntry. Only the port of a Service with one has none.
 func portName(p ServicePort) string { return cmp.Or(p.Name, "port") }
 
-// readEndpoints makes the endpoints that the options ask for.
-func (b *builder) readEndpoints() {
+// endpoints returns those that the options ask for and that are to be called, by address.
+func (b *builder) endpoints() (all []*endpoint) {
 	s := b.in.Service
 	samePort := func(p ServicePort) uint32 { return p.Port }
 	switch {
@@ -88,20 +87,21 @@ func (b *builder) readEndpoints() {
 	}
 	for _, address := range slices.Sorted(maps.Keys(b.byAddress)) {
 		if e := b.byAddress[address]; e.state >= least {
-			b.endpoints = append(b.endpoints, e)
+			all = append(all, e)
 		} else {
 			b.leaveOut(address, [...]string{notReady: "not ready", draining: "draining"}[e.state])
 		}
 	}
+	return all
 }
 
 // unreachable says why clients outside the cluster cannot call the Service; empty if they can.
-func (b *builder) unreachable() string {
+func (b *builder) unreachable(ports []*networking.ServicePort, endpoints []*endpoint) string {
 	is, to, by := b.in.Service.Spec.Type, b.in.Service.Spec.ExternalName, b.Endpoints
 	switch {
-	case len(b.ports) == 0:
+	case len(ports) == 0:
 		return "it has no ports"
-	case is == typeExternalName && (len(b.endpoints) == 0 || strings.HasSuffix(to, ".svc") || strings.Contains(to, ".svc.")):
+	case is == typeExternalName && (len(endpoints) == 0 || strings.HasSuffix(to, ".svc") || strings.Contains(to, ".svc.")):
 		return fmt.Sprintf("only the cluster can resolve its external name %q", to)
 	case is == typeExternalName || is == "LoadBalancer" || is == "NodePort" && by == EndpointsNodePorts || by == EndpointsPods:
 		return ""
@@ -119,10 +119,8 @@ func (b *builder) pods() {
 				continue
 			}
 			// The addresses of an endpoint are equivalent. As with kube-proxy, the first counts.
-			made := &endpoint{
-				address: e.Addresses[0], locality: b.in.Nodes[e.NodeName].locality(b.Region, e.Zone), state: b.stateOf(e),
-			}
-			b.add(made, func(p ServicePort) uint32 {
+			locality := b.in.Nodes[e.NodeName].locality(b.Region, e.Zone)
+			b.add(&endpoint{address: e.Addresses[0], locality: locality, state: b.stateOf(e)}, func(p ServicePort) uint32 {
 				for _, port := range slice.Ports {
 					if port.Name == p.Name && cmp.Or(port.Protocol, "TCP") == cmp.Or(p.Protocol, "TCP") {
 						return port.Port
@@ -135,13 +133,11 @@ func (b *builder) pods() {
 }
 
 func (b *builder) stateOf(e Endpoint) state {
-	is := func(condition *bool, unset bool) bool {
-		return condition == nil && unset || condition != nil && *condition
-	}
-	switch c := e.Conditions; {
-	case is(c.Ready, true) || b.in.Service.Spec.PublishNotReadyAddresses:
+	c := e.Conditions
+	switch {
+	case c.Ready == nil || *c.Ready || b.in.Service.Spec.PublishNotReadyAddresses:
 		return ready
-	case is(c.Serving, true) && is(c.Terminating, false):
+	case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
 		return draining
 	}
 	return notReady
@@ -157,7 +153,7 @@ func (b *builder) nodePorts() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.in.Nodes)) {
 		n := b.in.Nodes[name]
-		if n.callable() && n.address() != "" && (answering[name] || b.in.Service.Spec.ExternalTrafficPolicy != "Local") {
+		if n.callable() && (answering[name] || b.in.Service.Spec.ExternalTrafficPolicy != "Local") {
 			made := &endpoint{address: n.address(), locality: n.locality(b.Region, ""), state: ready}
 			b.add(made, func(p ServicePort) uint32 { return p.NodePort })
 		}
@@ -171,51 +167,17 @@ func (b *builder) add(e *endpoint, number func(ServicePort) uint32) {
 		b.leaveOut(e.address, err.Error())
 		return
 	}
-	e.address, e.ports = address, map[string]uint32{}
+	other := b.byAddress[address]
+	if other == nil || e.state > other.state {
+		e.address, e.ports = address, map[string]uint32{}
+		b.byAddress[address], other = e, e
+	}
+	if e.state < other.state {
+		return
+	}
 	for _, p := range b.in.Service.Spec.Ports {
-		if n := number(p); n != 0 {
-			e.ports[portName(p)] = n
+		if n := number(p); n != 0 && other.ports[portName(p)] == 0 {
+			other.ports[portName(p)] = n
 		}
 	}
-	switch other := b.byAddress[address]; {
-	case other == nil || e.state > other.state:
-		b.byAddress[address] = e
-	case e.state == other.state:
-		maps.Copy(e.ports, other.ports)
-		other.ports = e.ports
-	}
-}
-
-// having returns the endpoints of a port.
-func (b *builder) having(p *networking.ServicePort) (all []*endpoint) {
-	for _, e := range b.endpoints {
-		if e.ports[p.Name] != 0 {
-			all = append(all, e)
-		}
-	}
-	return all
-}
-
-// groups groups the ports that have the same endpoints: each endpoint of a ServiceEntry has all of its ports.
-func (b *builder) groups() (all [][]*networking.ServicePort) {
-	for _, p := range b.ports {
-		i := slices.IndexFunc(all, func(group []*networking.ServicePort) bool { return slices.Equal(b.having(group[0]), b.having(p)) })
-		if i < 0 {
-			i, all = len(all), append(all, nil)
-		}
-		all[i] = append(all[i], p)
-	}
-	return all
-}
-
-// workloads returns the endpoints of a group of ports.
-func (b *builder) workloads(ports []*networking.ServicePort) (all []*networking.WorkloadEntry) {
-	for _, e := range b.having(ports[0]) {
-		we := &networking.WorkloadEntry{Address: e.address, Ports: map[string]uint32{}, Locality: e.locality}
-		for _, p := range ports {
-			we.Ports[p.Name] = e.ports[p.Name]
-		}
-		all = append(all, we)
-	}
-	return all
 }

@@ -14,6 +14,7 @@ import (
 	"tributary/internal/golden"
 	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
+	"tributary/sources"
 	"tributary/sources/kube/mapping"
 )
 
@@ -78,7 +79,7 @@ func inputsOf(t require.TestingT, objects []json.RawMessage) (all []mapping.Inpu
 	return all
 }
 
-func mapOne(t require.TestingT, o mapping.Options, in mapping.Input) mapping.Output {
+func mapOne(t require.TestingT, o mapping.Options, in mapping.Input) sources.Content {
 	m, err := mapping.New(o, golden.VIPs{})
 	require.NoError(t, err)
 	out, err := m.Map(in)

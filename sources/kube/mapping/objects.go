@@ -2,99 +2,85 @@ package mapping
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
+// The types here have what the mapping reads of Kubernetes' objects. Those of k8s.io/api hold several times as much in memory.
+
 // Meta is what the mapping reads of an object's metadata.
 type Meta struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Labels    struct {
+	Namespace, Name string
+	Labels          struct {
 		Service  string  `json:"kubernetes.io/service-name"`
 		Region   string  `json:"topology.kubernetes.io/region"`
 		Zone     string  `json:"topology.kubernetes.io/zone"`
 		Subzone  string  `json:"topology.istio.io/subzone"`
 		Excluded *string `json:"node.kubernetes.io/exclude-from-external-load-balancers"`
-	} `json:"labels"`
+	}
 	Annotations struct {
 		ExportTo string `json:"networking.istio.io/exportTo"`
-	} `json:"annotations"`
+	}
 }
 
-// Service is what the mapping reads of a Service (v1).
+// Service is one of v1.
 type Service struct {
 	Meta Meta `json:"metadata"`
 	Spec struct {
-		Type                     string        `json:"type"`
-		ClusterIP                string        `json:"clusterIP"`
-		ExternalName             string        `json:"externalName"`
-		ExternalTrafficPolicy    string        `json:"externalTrafficPolicy"`
-		IPFamilies               []string      `json:"ipFamilies"`
-		PublishNotReadyAddresses bool          `json:"publishNotReadyAddresses"`
-		Ports                    []ServicePort `json:"ports"`
-	} `json:"spec"`
+		Type, ExternalName, ExternalTrafficPolicy string
+
+		IPFamilies               []string
+		PublishNotReadyAddresses bool
+		Ports                    []ServicePort
+	}
 	Status struct {
 		LoadBalancer struct {
-			Ingress []struct {
-				IP       string `json:"ip"`
-				Hostname string `json:"hostname"`
-			} `json:"ingress"`
-		} `json:"loadBalancer"`
-	} `json:"status"`
+			Ingress []struct{ IP, Hostname string }
+		}
+	}
 }
 
 // ServicePort is a port of a Service. NodePort is zero if there is none.
 type ServicePort struct {
-	Name        string  `json:"name"`
-	Protocol    string  `json:"protocol"`
-	AppProtocol *string `json:"appProtocol"`
-	Port        uint32  `json:"port"`
-	NodePort    uint32  `json:"nodePort"`
+	Name, Protocol string
+	AppProtocol    *string
+	Port, NodePort uint32
 }
 
-// Slice is what the mapping reads of an EndpointSlice (discovery.k8s.io/v1).
+// Slice is an EndpointSlice of discovery.k8s.io/v1.
 type Slice struct {
-	Meta        Meta       `json:"metadata"`
-	AddressType string     `json:"addressType"`
-	Endpoints   []Endpoint `json:"endpoints"`
+	Meta        Meta `json:"metadata"`
+	AddressType string
+	Endpoints   []Endpoint
 	Ports       []struct {
-		Name     string `json:"name"`
-		Protocol string `json:"protocol"`
-		Port     uint32 `json:"port"`
-	} `json:"ports"`
+		Name, Protocol string
+		Port           uint32
+	}
 }
 
 // Endpoint is an endpoint of a Slice.
 type Endpoint struct {
-	Addresses  []string `json:"addresses"`
-	NodeName   string   `json:"nodeName"`
-	Zone       string   `json:"zone"`
-	Conditions struct {
-		Ready       *bool `json:"ready"`
-		Serving     *bool `json:"serving"`
-		Terminating *bool `json:"terminating"`
-	} `json:"conditions"`
+	Addresses      []string
+	NodeName, Zone string
+	Conditions     struct{ Ready, Serving, Terminating *bool }
 }
 
 // Service returns the name of the Service of a slice, in the slice's namespace; empty if it has none.
 func (s *Slice) Service() string { return s.Meta.Labels.Service }
 
-// Node is what the mapping reads of a Node (v1).
+// Node is one of v1.
 type Node struct {
 	Meta   Meta `json:"metadata"`
 	Status struct {
 		Addresses  []struct{ Type, Address string }
 		Conditions []struct{ Type, Status string }
-	} `json:"status"`
+	}
 }
 
 // callable reports whether load balancers outside the cluster send requests to a node.
 func (n *Node) callable() bool {
-	ready := false
-	for _, c := range n.Status.Conditions {
-		ready = ready || c.Type == "Ready" && c.Status == "True"
-	}
-	return ready && n.Meta.Labels.Excluded == nil
+	return n.Meta.Labels.Excluded == nil &&
+		slices.Contains(n.Status.Conditions, struct{ Type, Status string }{"Ready", "True"}) && n.address() != ""
 }
 
 // address returns the first external address of a node, else the first internal one.

@@ -1,0 +1,113 @@
+package kube
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+	"tributary/sources/kube/kubetest"
+)
+
+// front is a server that answers like another one, unless do has answered.
+func front(t *testing.T, to *kubetest.Server, do func(http.ResponseWriter, *http.Request) (done bool)) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !do(w, req) {
+			to.ServeHTTP(w, req)
+		}
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
+// TestAServerThatDies is unreachable at once, though nobody looks for the kinds for long, and one connection does not end.
+func TestAServerThatDies(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	var dead atomic.Bool
+	s := quick(t, server, Settings{})
+	s.lookEvery, s.watchFor = time.Hour, time.Hour
+	s.cluster.url = front(t, server, func(w http.ResponseWriter, req *http.Request) bool {
+		if dead.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		if silent := strings.Contains(req.URL.String(), "/virtualservices?allowWatchBookmarks"); !silent {
+			return false
+		}
+		w.(http.Flusher).Flush()
+		<-req.Context().Done()
+		return true
+	})
+	r := start(t, server, s).synced()
+	r.says(sources.Healthy, "")
+	dead.Store(true)
+	server.Cut()
+	r.says(sources.Unreachable, "look for the kinds: ")
+	dead.Store(false)
+	r.says(sources.Healthy, "")
+}
+
+// TestARightThatComesASecondLater: a server that starts refuses everything at first. What it lets read then is part of what is read first.
+func TestARightThatComesASecondLater(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	refused := 0
+	s := quick(t, server, Settings{})
+	s.cluster.url = front(t, server, func(w http.ResponseWriter, req *http.Request) bool {
+		refuses := strings.HasSuffix(req.URL.Path, "/serviceentries") && refused < confirmed-1
+		if refuses {
+			refused++
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return refuses
+	})
+	r := start(t, server, s).synced()
+	require.Equal(t, []string{"ServiceEntry shop/a"}, r.served())
+}
+
+// resets counts how often a backoff begins anew.
+type resets struct {
+	backoff.BackOff
+	n *atomic.Int32
+}
+
+func (r resets) Reset() { r.n.Add(1) }
+
+// TestAQuietWatchIsASuccess: the next failure is tried again soon, though nothing has changed since the last one.
+func TestAQuietWatchIsASuccess(t *testing.T) {
+	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
+	s := quick(t, server, Settings{})
+	var n atomic.Int32
+	s.newBackOff = func() backoff.BackOff { return resets{backoff.NewConstantBackOff(5 * time.Millisecond), &n} }
+	s.lookEvery, s.watchFor = time.Hour, time.Second
+	r := start(t, server, s).synced()
+	r.await("the look and the watch begin anew", func() bool { return n.Load() > 1 })
+}
+
+// TestAListWithoutEnd has ever new names on ever new pages.
+func TestAListWithoutEnd(t *testing.T) {
+	page := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		page++
+		meta := map[string]any{"namespace": "shop", "name": "a" + strconv.Itoa(page), "resourceVersion": "5"}
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"kind": "ServiceEntryList", "metadata": map[string]any{"resourceVersion": "7", "continue": "more"},
+			"items": []any{map[string]any{"metadata": meta}},
+		})
+	}))
+	defer server.Close()
+	r := newRun(quick(t, kubetest.Start(t, istio()), Settings{}), nil)
+	err := r.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
+	require.ErrorContains(t, err, "the list has more than 4000 pages")
+}
