@@ -1,6 +1,7 @@
 package derive
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -10,140 +11,122 @@ import (
 )
 
 // filter adds what a filter does to a route. It returns false after having reported what makes the route worthless.
-func (c *ruleConverter) filter(f *filter, i int, out *networking.HTTPRoute) bool {
-	field := indexed(".filters[%d]", i)
-	grpc := c.route.kind == "GRPCRoute"
-	switch {
-	case f.Type == "RequestHeaderModifier" || f.Type == "ResponseHeaderModifier":
-		out.Headers = headers(f, out.Headers)
-	case f.Type == "RequestMirror" && f.RequestMirror != nil:
-		c.mirror(f, field, out)
-	case f.Type == "RequestRedirect" && f.RequestRedirect != nil && !grpc:
-		out.Redirect = redirect(f)
-	case f.Type == "URLRewrite" && f.URLRewrite != nil && !grpc:
-		out.Rewrite = rewrite(f)
-	case f.Type == "CORS" && f.CORS != nil && !grpc:
-		out.CorsPolicy = cors(f)
+func (n node) filter(out *networking.HTTPRoute, inMesh bool) bool {
+	ofHTTP := n.kind == "HTTPRoute"
+	switch kind := n.text("type"); {
+	case n.headers(&out.Headers):
+	case kind == "RequestMirror" && n.has("requestMirror"):
+		n.mirror(out, inMesh)
+	case kind == "RequestRedirect" && n.has("requestRedirect") && ofHTTP:
+		out.Redirect = n.get("requestRedirect").redirect()
+	case kind == "URLRewrite" && n.has("urlRewrite") && ofHTTP:
+		out.Rewrite = n.get("urlRewrite").rewrite()
+	case kind == "CORS" && n.has("cors") && ofHTTP:
+		out.CorsPolicy = n.get("cors").cors()
 	default:
-		c.refuse(field, "type %q is not supported, or has no settings", f.Type)
-		return false
+		return n.refuse("type %q is not supported, or has no settings", kind)
 	}
 	return true
 }
 
-// headers returns all with the changes that f makes.
-func headers(f *filter, all *networking.Headers) *networking.Headers {
-	operations := func(h *headerFilter) *networking.Headers_HeaderOperations {
-		return &networking.Headers_HeaderOperations{Set: headerMap(h.Set), Add: headerMap(h.Add), Remove: h.Remove}
+// headers adds the changes that a filter makes, and returns false if it is not about headers.
+func (n node) headers(all **networking.Headers) bool {
+	kind := n.text("type")
+	if kind != "RequestHeaderModifier" && kind != "ResponseHeaderModifier" {
+		return false
 	}
-	if all == nil && (f.RequestHeaderModifier != nil || f.ResponseHeaderModifier != nil) {
-		all = &networking.Headers{}
+	if *all == nil {
+		*all = &networking.Headers{}
 	}
-	if f.RequestHeaderModifier != nil {
-		all.Request = operations(f.RequestHeaderModifier)
+	if kind == "RequestHeaderModifier" {
+		(*all).Request = n.get("requestHeaderModifier").operations()
+	} else {
+		(*all).Response = n.get("responseHeaderModifier").operations()
 	}
-	if f.ResponseHeaderModifier != nil {
-		all.Response = operations(f.ResponseHeaderModifier)
-	}
-	return all
+	return true
 }
 
-// headerMap is a map of headers: of several with one name, the first.
-func headerMap(all []header) map[string]string {
-	m := make(map[string]string, len(all))
-	for _, h := range all {
-		name := strings.ToLower(h.Name)
-		if _, ok := m[name]; !ok {
-			m[name] = h.Value
+// operations has the first of several headers with one name.
+func (n node) operations() *networking.Headers_HeaderOperations {
+	named := func(field string) map[string]string {
+		m := make(map[string]string)
+		for _, h := range n.list(field) {
+			name := strings.ToLower(h.text("name"))
+			if _, ok := m[name]; !ok {
+				m[name] = h.text("value")
+			}
 		}
+		return m
 	}
-	return m
+	return &networking.Headers_HeaderOperations{Set: named("set"), Add: named("add"), Remove: n.texts("remove")}
 }
 
-func (c *ruleConverter) mirror(f *filter, field string, out *networking.HTTPRoute) {
-	m := f.RequestMirror
-	destination, wrong, _ := c.destination(&m.BackendRef)
+func (n node) mirror(out *networking.HTTPRoute, inMesh bool) {
+	m := n.get("requestMirror")
+	destination, wrong, _ := m.get("backendRef").destination(inMesh)
 	if wrong != "" {
-		c.report(c.route, c.field+field, "%s: nothing is mirrored to it", wrong)
+		n.report("%s: nothing is mirrored to it", wrong)
 		return
 	}
 	policy := &networking.HTTPMirrorPolicy{Destination: destination}
-	switch {
-	case m.Fraction != nil:
-		denominator := int32(100)
-		if m.Fraction.Denominator != nil && *m.Fraction.Denominator > 0 {
-			denominator = *m.Fraction.Denominator
-		}
-		policy.Percentage = &networking.Percent{Value: 100 * float64(m.Fraction.Numerator) / float64(denominator)}
-	case m.Percent != nil:
-		policy.Percentage = &networking.Percent{Value: float64(*m.Percent)}
+	if fraction := m.get("fraction"); fraction.value != nil {
+		part := float64(fraction.number("numerator", 0)) / float64(max(1, fraction.number("denominator", 100)))
+		policy.Percentage = &networking.Percent{Value: 100 * part}
+	} else if m.has("percent") {
+		policy.Percentage = &networking.Percent{Value: float64(m.number("percent", 0))}
 	}
 	out.Mirrors = append(out.Mirrors, policy)
 }
 
-// The types of changes of a path.
-const (
-	replaceFullPath    = "ReplaceFullPath"
-	replacePrefixMatch = "ReplacePrefixMatch"
-)
-
-func redirect(f *filter) *networking.HTTPRedirect {
-	r := f.RequestRedirect
-	out := &networking.HTTPRedirect{RedirectCode: r.StatusCode, Authority: r.Hostname, Scheme: r.Scheme}
+func (n node) redirect() *networking.HTTPRedirect {
+	out := &networking.HTTPRedirect{
+		RedirectCode: uint32(n.number("statusCode", 0)), Authority: n.text("hostname"), Scheme: n.text("scheme"),
+	}
 	switch {
-	case r.Port != 0:
-		out.RedirectPort = &networking.HTTPRedirect_Port{Port: r.Port}
-	case r.Scheme != "":
+	case n.port() != 0:
+		out.RedirectPort = &networking.HTTPRedirect_Port{Port: n.port()}
+	case out.GetScheme() != "":
 		out.RedirectPort = &networking.HTTPRedirect_DerivePort{DerivePort: networking.HTTPRedirect_FROM_PROTOCOL_DEFAULT}
 	default:
 		out.RedirectPort = &networking.HTTPRedirect_DerivePort{DerivePort: networking.HTTPRedirect_FROM_REQUEST_PORT}
 	}
-	if r.Path != nil {
-		switch r.Path.Type {
-		case replaceFullPath:
-			out.Uri = r.Path.ReplaceFullPath
-		case replacePrefixMatch:
-			out.Uri = "%PREFIX()%" + r.Path.ReplacePrefixMatch // Istio's form
-		}
+	switch path := n.get("path"); path.text("type") {
+	case "ReplaceFullPath":
+		out.Uri = path.text("replaceFullPath")
+	case "ReplacePrefixMatch":
+		out.Uri = "%PREFIX()%" + path.text("replacePrefixMatch") // Istio's form
 	}
 	return out
 }
 
 // rewrite returns nil if nothing is rewritten.
-func rewrite(f *filter) *networking.HTTPRewrite {
-	r := f.URLRewrite
-	out := &networking.HTTPRewrite{Authority: r.Hostname}
-	if r.Path != nil {
-		switch r.Path.Type {
-		case replacePrefixMatch:
-			out.Uri = strings.TrimSuffix(r.Path.ReplacePrefixMatch, "/")
-			if out.GetUri() == "" {
-				out.Uri = "/" // the prefix is removed
-			}
-		case replaceFullPath:
-			out.UriRegexRewrite = &networking.RegexRewrite{Match: "/.*", Rewrite: r.Path.ReplaceFullPath}
-		}
-	}
-	if out.GetUri() == "" && out.GetUriRegexRewrite() == nil && out.GetAuthority() == "" {
+func (n node) rewrite() *networking.HTTPRewrite {
+	out := &networking.HTTPRewrite{Authority: n.text("hostname")}
+	switch path := n.get("path"); {
+	case path.text("type") == "ReplacePrefixMatch":
+		out.Uri = cmp.Or(strings.TrimSuffix(path.text("replacePrefixMatch"), "/"), "/")
+	case path.text("type") == "ReplaceFullPath":
+		out.UriRegexRewrite = &networking.RegexRewrite{Match: "/.*", Rewrite: path.text("replaceFullPath")}
+	case out.GetAuthority() == "":
 		return nil
 	}
 	return out
 }
 
-func cors(f *filter) *networking.CorsPolicy {
+func (n node) cors() *networking.CorsPolicy {
 	out := &networking.CorsPolicy{
-		AllowMethods: f.CORS.AllowMethods, AllowHeaders: f.CORS.AllowHeaders, ExposeHeaders: f.CORS.ExposeHeaders,
+		AllowMethods: n.texts("allowMethods"), AllowHeaders: n.texts("allowHeaders"), ExposeHeaders: n.texts("exposeHeaders"),
 	}
-	for _, origin := range f.CORS.AllowOrigins {
+	for _, origin := range n.texts("allowOrigins") {
 		if origin != "" {
-			out.AllowOrigins = append(out.AllowOrigins, exact(origin))
+			out.AllowOrigins = append(out.AllowOrigins, stringMatch("Exact", origin))
 		}
 	}
-	if f.CORS.AllowCredentials {
+	if n.raw("allowCredentials") == true {
 		out.AllowCredentials = wrapperspb.Bool(true)
 	}
-	if f.CORS.MaxAge > 0 {
-		out.MaxAge = durationpb.New(time.Duration(f.CORS.MaxAge) * time.Second)
+	if age := n.number("maxAge", 0); age > 0 {
+		out.MaxAge = durationpb.New(time.Duration(age) * time.Second)
 	}
 	return out
 }

@@ -1,7 +1,10 @@
 package derive
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -10,53 +13,6 @@ import (
 
 	"tributary/resource"
 )
-
-// Kind is a kind of objects that a Set takes.
-type Kind struct {
-	Group      string   // of the API; empty for that of Kubernetes itself
-	Versions   []string // those that are understood, the preferred one first
-	Kind       string
-	Plural     string
-	Namespaced bool
-	// Context says that nothing is made of the objects of this kind; others refer to them.
-	Context bool
-
-	spec func() any // a new spec; nil if nothing of it is read
-}
-
-// Kinds are all kinds that a Set takes.
-var Kinds = []Kind{
-	gatewayKind("GatewayClass", "gatewayclasses", false, spec[gatewayClassSpec], "v1", "v1beta1"),
-	gatewayKind("Gateway", "gateways", true, spec[gatewaySpec], "v1", "v1beta1"),
-	gatewayKind("ListenerSet", "listenersets", true, spec[listenerSetSpec], "v1"),
-	gatewayKind("HTTPRoute", "httproutes", true, spec[routeSpec], "v1", "v1beta1"),
-	gatewayKind("GRPCRoute", "grpcroutes", true, spec[routeSpec], "v1"),
-	gatewayKind("TLSRoute", "tlsroutes", true, spec[routeSpec], "v1", "v1alpha3", "v1alpha2"),
-	gatewayKind("TCPRoute", "tcproutes", true, spec[routeSpec], "v1", "v1alpha2"),
-	gatewayKind("ReferenceGrant", "referencegrants", true, spec[grantSpec], "v1", "v1beta1"),
-	gatewayKind("BackendTLSPolicy", "backendtlspolicies", true, spec[tlsPolicySpec], "v1", "v1alpha3"),
-	{
-		Group: experimentalGroup, Versions: []string{"v1alpha1"}, Kind: "XListenerSet", Plural: "xlistenersets", Namespaced: true,
-		spec: spec[listenerSetSpec],
-	},
-	{
-		Group: experimentalGroup, Versions: []string{"v1alpha1"}, Kind: "XBackendTrafficPolicy", Plural: "xbackendtrafficpolicies",
-		Namespaced: true, spec: spec[trafficPolicySpec],
-	},
-	{
-		Group: ingressGroup, Versions: []string{"v1"}, Kind: "Ingress", Plural: "ingresses", Namespaced: true, spec: spec[ingressSpec],
-	},
-	{
-		Group: ingressGroup, Versions: []string{"v1"}, Kind: "IngressClass", Plural: "ingressclasses", Context: true,
-		spec: spec[ingressClassSpec],
-	},
-	{Versions: []string{"v1"}, Kind: "Namespace", Plural: "namespaces", Context: true},
-	{Versions: []string{"v1"}, Kind: "Service", Plural: "services", Namespaced: true, Context: true, spec: spec[serviceSpec]},
-	{
-		Group: istioGroup, Versions: []string{"v1", "v1beta1", "v1alpha3"}, Kind: "ServiceEntry", Plural: "serviceentries",
-		Namespaced: true, Context: true, spec: spec[serviceEntrySpec],
-	},
-}
 
 // The groups of the APIs.
 const (
@@ -67,39 +23,148 @@ const (
 	ingressGroup      = "networking.k8s.io"
 )
 
-func gatewayKind(kind, plural string, namespaced bool, spec func() any, versions ...string) Kind {
-	return Kind{Group: gatewayGroup, Versions: versions, Kind: kind, Plural: plural, Namespaced: namespaced, spec: spec}
+// Kind is a kind of objects that a Set takes.
+type Kind struct {
+	Group      string // of the API; empty for that of Kubernetes itself
+	Kind       string
+	Plural     string
+	Namespaced bool
+	// Context says that nothing is made of the objects of this kind; others refer to them.
+	Context  bool
+	Versions []string // those that are understood, the preferred one first
+
+	spec fields
 }
 
-func spec[T any]() any { return new(T) }
+// Kinds are all kinds that a Set takes.
+var Kinds = []Kind{
+	{gatewayGroup, "GatewayClass", "gatewayclasses", false, false, []string{"v1", "v1beta1"}, classSpec},
+	{gatewayGroup, "Gateway", "gateways", true, false, []string{"v1", "v1beta1"}, gatewaySpec},
+	{gatewayGroup, "ListenerSet", "listenersets", true, false, []string{"v1"}, listenerSetSpec},
+	{gatewayGroup, "HTTPRoute", "httproutes", true, false, []string{"v1", "v1beta1"}, httpRouteSpec},
+	{gatewayGroup, "GRPCRoute", "grpcroutes", true, false, []string{"v1"}, grpcRouteSpec},
+	{gatewayGroup, "TLSRoute", "tlsroutes", true, false, []string{"v1", "v1alpha3", "v1alpha2"}, streamRouteSpec},
+	{gatewayGroup, "TCPRoute", "tcproutes", true, false, []string{"v1", "v1alpha2"}, streamRouteSpec},
+	{gatewayGroup, "ReferenceGrant", "referencegrants", true, false, []string{"v1", "v1beta1"}, grantSpec},
+	{gatewayGroup, "BackendTLSPolicy", "backendtlspolicies", true, false, []string{"v1", "v1alpha3"}, tlsPolicySpec},
+	{experimentalGroup, "XListenerSet", "xlistenersets", true, false, []string{"v1alpha1"}, listenerSetSpec},
+	{experimentalGroup, "XBackendTrafficPolicy", "xbackendtrafficpolicies", true, false, []string{"v1alpha1"}, trafficPolicySpec},
+	{ingressGroup, "Ingress", "ingresses", true, false, []string{"v1"}, ingressSpec},
+	{ingressGroup, "IngressClass", "ingressclasses", false, true, []string{"v1"}, fields{"controller": text}},
+	{"", "Namespace", "namespaces", false, true, []string{"v1"}, fields{}},
+	{"", "Service", "services", true, true, []string{"v1"}, serviceSpec},
+	{istioGroup, "ServiceEntry", "serviceentries", true, true, []string{"v1", "v1beta1", "v1alpha3"}, fields{"hosts": list{text}}},
+}
 
-var kindByName = func() map[string]*Kind {
-	m := make(map[string]*Kind, len(Kinds))
-	for i := range Kinds {
-		m[Kinds[i].Kind] = &Kinds[i]
+// The shape of a value in a spec: fields, a list of a shape, or one of these.
+const (
+	text     = "a text"
+	number   = "a number from 0 to 2147483647"
+	flag     = "true or false"
+	labels   = "an object of texts"
+	anything = "anything"
+)
+
+type (
+	fields map[string]any
+	list   struct{ of any }
+)
+
+// String is how errors name the shape.
+func (fields) String() string { return "an object" }
+
+// String is how errors name the shape.
+func (list) String() string { return "a list" }
+
+// with returns the fields of f and some more.
+func (f fields) with(more fields) fields {
+	all := maps.Clone(f)
+	maps.Copy(all, more)
+	return all
+}
+
+// The fields that are read of Gateway API 1.5, Ingress and Service, whose documentation says what they mean. All others are reported.
+var (
+	anyKind    = fields{"group": text, "kind": text}
+	localRef   = anyKind.with(fields{"name": text})
+	objectRef  = localRef.with(fields{"namespace": text})
+	parentRef  = objectRef.with(fields{"sectionName": text, "port": number})
+	backend    = objectRef.with(fields{"port": number, "weight": number})
+	namespaces = fields{"from": text, "selector": anything}
+	listeners  = list{fields{
+		"name": text, "hostname": text, "port": number, "protocol": text,
+		"tls":           fields{"mode": text, "certificateRefs": list{objectRef}, "options": labels},
+		"allowedRoutes": fields{"namespaces": namespaces, "kinds": list{anyKind}},
+	}}
+	classSpec   = fields{"controllerName": text, "description": anything, "parametersRef": anything}
+	gatewaySpec = fields{
+		"gatewayClassName": text, "listeners": listeners, "addresses": list{fields{"type": text, "value": text}},
+		"tls": fields{"frontend": anything}, "allowedListeners": fields{"namespaces": namespaces}, "infrastructure": anything,
 	}
-	return m
-}()
+	listenerSetSpec = fields{"parentRef": objectRef, "listeners": listeners}
+
+	values       = list{fields{"type": text, "name": text, "value": text}}
+	headerFilter = fields{"set": values, "add": values, "remove": list{text}}
+	pathModifier = fields{"type": text, "replaceFullPath": text, "replacePrefixMatch": text}
+	filters      = list{fields{
+		"type": text, "requestHeaderModifier": headerFilter, "responseHeaderModifier": headerFilter,
+		"requestMirror":   fields{"backendRef": backend, "percent": number, "fraction": fields{"numerator": number, "denominator": number}},
+		"requestRedirect": fields{"scheme": text, "hostname": text, "path": pathModifier, "port": number, "statusCode": number},
+		"urlRewrite":      fields{"hostname": text, "path": pathModifier},
+		"cors": fields{
+			"allowOrigins": list{text}, "allowCredentials": flag, "allowMethods": list{text}, "allowHeaders": list{text},
+			"exposeHeaders": list{text}, "maxAge": number,
+		},
+	}}
+	httpMatch = fields{"path": fields{"type": text, "value": text}, "headers": values, "queryParams": values, "method": text}
+	grpcMatch = fields{"headers": values, "method": fields{"type": text, "service": text, "method": text}}
+
+	httpRouteSpec = routeSpec(fields{
+		"matches": list{httpMatch}, "timeouts": fields{"request": text, "backendRequest": text},
+		"retry": fields{"codes": list{number}, "attempts": number, "backoff": text},
+	})
+	grpcRouteSpec   = routeSpec(fields{"matches": list{grpcMatch}})
+	streamRouteSpec = routeSpec(fields{})
+
+	grantSpec     = fields{"from": list{anyKind.with(fields{"namespace": text})}, "to": list{localRef}}
+	tlsPolicySpec = fields{
+		"targetRefs": list{localRef.with(fields{"sectionName": text})},
+		"validation": fields{
+			"caCertificateRefs": list{localRef}, "wellKnownCACertificates": text, "hostname": text,
+			"subjectAltNames": list{fields{"type": text, "hostname": text, "uri": text}},
+		},
+	}
+	trafficPolicySpec = fields{
+		"targetRefs":      list{localRef},
+		"retryConstraint": fields{"budget": fields{"percent": number}, "minRetryRate": fields{"count": number}},
+	}
+	servicePort = fields{"name": text, "number": number}
+	ingressPath = fields{
+		"path": text, "pathType": text, "backend": fields{"resource": anything, "service": fields{"name": text, "port": servicePort}},
+	}
+	ingressSpec = fields{
+		"ingressClassName": text, "defaultBackend": anything, "tls": list{fields{"hosts": list{text}, "secretName": text}},
+		"rules": list{fields{"host": text, "http": fields{"paths": list{ingressPath}}}},
+	}
+	serviceSpec = fields{"selector": labels, "ports": list{fields{"name": text, "port": number}}}
+)
+
+func routeSpec(ofRule fields) fields {
+	rule := ofRule.with(fields{"name": text, "filters": filters, "backendRefs": list{backend.with(fields{"filters": filters})}})
+	return fields{"parentRefs": list{parentRef}, "hostnames": list{text}, "rules": list{rule}}
+}
 
 // object is one that was put into a Set. It is not changed afterwards.
 type object struct {
 	metadata
 	kind    string
 	origin  resource.Origin
-	spec    any // nil if nothing of it is read
+	content any // the spec, without the fields that are not read
 	strange []strangeField
 }
 
 // strangeField is a field that is not read.
 type strangeField struct{ field, what string }
-
-// unread reports whether there is something in a field of the object that is not read.
-func (o *object) unread(field string) bool {
-	return slices.ContainsFunc(o.strange, func(f strangeField) bool { return strings.HasPrefix(f.field, field+".") })
-}
-
-// ignored are fields of specs that say nothing about traffic, or are for deployments, which are not made.
-var ignored = []string{"description", "parametersRef", "infrastructure"}
 
 // metadata is what is read of the metadata of an object.
 type metadata struct {
@@ -110,47 +175,98 @@ type metadata struct {
 	CreationTimestamp time.Time         `json:"creationTimestamp"`
 }
 
-func (o *object) name() name { return name{o.Namespace, o.Name} }
-
 func (o *object) key() resource.Key {
 	return resource.Key{Kind: resource.Kind(o.kind), Namespace: o.Namespace, Name: o.Name}
 }
 
+func kindNamed(kind string) *Kind {
+	if i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Kind == kind }); i >= 0 {
+		return &Kinds[i]
+	}
+	return nil
+}
+
 // decode reads an object of one of Kinds.
-func decode(apiVersion, kind string, text []byte) (*object, error) {
-	k, ok := kindByName[kind]
+func (o Options) decode(apiVersion, kind string, origin resource.Origin, json []byte) (*object, error) {
+	k := kindNamed(kind)
 	group, version, found := strings.Cut(apiVersion, "/")
 	if !found {
 		group, version = "", apiVersion
 	}
 	switch {
-	case !ok || group != k.Group:
+	case k == nil || group != k.Group:
 		return nil, fmt.Errorf("kind %s of %s: nothing is derived from it", kind, apiVersion)
 	case !slices.Contains(k.Versions, version):
 		return nil, fmt.Errorf("kind %s of %s: this version is not understood; %s are", kind, apiVersion, strings.Join(k.Versions, ", "))
 	}
-	o := &object{}
-	envelope := struct {
-		Metadata *metadata `json:"metadata"`
-		Spec     any       `json:"spec"`
-	}{Metadata: &o.metadata, Spec: new(struct{})}
-	if k.spec != nil {
-		o.spec = k.spec()
-		envelope.Spec = o.spec
-	}
-	strange, err := json.UnmarshalStrict(text, &envelope)
+	made := &object{kind: kind, origin: origin}
+	err := made.read(json, k.spec)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("kind %s of %s: decode: %w", kind, apiVersion, err)
-	case o.Name == "":
+	case made.Name == "":
 		return nil, fmt.Errorf("kind %s of %s: metadata.name is missing", kind, apiVersion)
-	case k.Context:
-		return o, nil // those are Kubernetes' and Istio's own, of which little is read
+	case !k.Namespaced:
+		made.Namespace = ""
+	case made.Namespace == "":
+		made.Namespace = o.DefaultNamespace
 	}
-	for _, e := range strange {
-		if what, field, ok := strings.Cut(strings.TrimSuffix(e.Error(), `"`), ` "spec.`); ok && !slices.Contains(ignored, field) {
+	if k.Context {
+		made.strange = nil // little is read of those
+	}
+	return made, nil
+}
+
+// read fills an object with what is read of a text.
+func (o *object) read(text []byte, shape fields) error {
+	envelope := struct {
+		Metadata *metadata `json:"metadata"`
+		Spec     any       `json:"spec"`
+	}{Metadata: &o.metadata}
+	repeated, err := json.UnmarshalStrict(text, &envelope)
+	for _, e := range repeated {
+		if what, field, ok := strings.Cut(strings.TrimSuffix(e.Error(), `"`), ` "spec.`); ok {
 			o.strange = append(o.strange, strangeField{"spec." + field, what})
 		}
 	}
-	return o, nil
+	o.content = envelope.Spec
+	return cmp.Or(err, o.prune("spec", o.content, shape))
+}
+
+// prune notes and removes what is not read of a value. An error says which field has not the shape that it must have.
+func (o *object) prune(field string, value, shape any) (err error) {
+	ok := value == nil || shape == anything
+	switch v := value.(type) {
+	case string:
+		ok = ok || shape == text
+	case bool:
+		ok = ok || shape == flag
+	case int64:
+		ok = ok || shape == number && v >= 0 && v <= math.MaxInt32
+	case []any:
+		l, isList := shape.(list)
+		for i := 0; isList && i < len(v); i++ {
+			err = cmp.Or(err, o.prune(fmt.Sprintf("%s[%d]", field, i), v[i], l.of))
+		}
+		ok = ok || isList
+	case map[string]any:
+		known, isFields := shape.(fields)
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			inner, isKnown := known[name]
+			switch {
+			case shape == labels:
+				err = cmp.Or(err, o.prune(field+"."+name, v[name], text))
+			case isKnown:
+				err = cmp.Or(err, o.prune(field+"."+name, v[name], inner))
+			case isFields:
+				o.strange = append(o.strange, strangeField{field + "." + name, "unknown field"})
+				delete(v, name)
+			}
+		}
+		ok = ok || isFields || shape == labels
+	}
+	if !ok {
+		return fmt.Errorf("%s: want %v", field, shape)
+	}
+	return err
 }

@@ -14,6 +14,7 @@ import (
 	"tributary/internal/words"
 	"tributary/internal/worker"
 	"tributary/sources"
+	"tributary/sources/derive"
 	"tributary/sources/registry"
 )
 
@@ -95,8 +96,8 @@ func (r *run) recall() {
 		s.seen, s.until, s.why, s.absent = n.Seen, n.Until, n.Why, n.Absent
 	}
 	for _, group := range r.sink.Groups() {
-		if r.derived != nil && group == derivedGroup {
-			r.derived.inherited = true
+		if r.derived != nil && group == derive.Group {
+			r.derived.Inherited = true
 			continue
 		}
 		if !slices.ContainsFunc(r.streams, func(s *stream) bool {
