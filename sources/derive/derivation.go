@@ -12,44 +12,37 @@ import (
 	"tributary/resource"
 )
 
-// derivation is one run of Derive.
+// derivation is one run of derive.
 type derivation struct {
 	*Set
 	grants    map[grant]bool
 	listeners map[resource.Key][]*listener // by Gateway or ListenerSet
 	taken     map[string]bool              // names of the Gateways of listeners, "namespace/name"
-	known     map[string]map[string]string // labels by namespace; see namespaces
+	known     map[string]map[string]string // labels by namespace
+	worthless bool                         // something in the route that is converted was refused
 	made      map[resource.Key]*resource.Resource
-	problems  []Problem
+	problems  []string
 }
 
-// Derive returns what the objects become, ordered by key, and what is wrong with them. The origin of a resource names the objects that
-// it is made of.
-func (s *Set) Derive() (resources []*resource.Resource, problems []Problem) {
-	s.place()
-	return s.derive()
-}
-
-func (s *Set) derive() (resources []*resource.Resource, problems []Problem) {
+// derive returns what the objects become, ordered by key, and what they ask for and do not get. The origin of a resource names the objects
+// that it is made of.
+func (s *Set) derive() (resources []*resource.Resource, problems []string) {
 	d := &derivation{
 		Set: s, grants: make(map[grant]bool), listeners: make(map[resource.Key][]*listener), taken: make(map[string]bool),
-		made: make(map[resource.Key]*resource.Resource),
+		known: make(map[string]map[string]string), made: make(map[resource.Key]*resource.Resource),
 	}
-	for _, objects := range s.objects {
-		for _, o := range objects {
-			for _, f := range o.strange {
-				node{derivation: d, object: o, field: f.field}.report("%s, or one that is not supported: it is not read", f.what)
-			}
+	for _, o := range s.placed {
+		for _, f := range o.strange {
+			node{derivation: d, object: o.object, field: f.field}.report("%s, or one that is not supported: it is not read", f.what)
 		}
 	}
+	d.readNamespaces()
 	d.readGrants()
 	d.gateways()
 	d.routes()
 	d.policies()
 	d.ingresses()
-	slices.SortFunc(d.problems, func(a, b Problem) int {
-		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
-	})
+	slices.Sort(d.problems)
 	resources = slices.SortedFunc(maps.Values(d.made), func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
 	return resources, slices.Compact(d.problems) // what is converted for several parents has its problems once
 }

@@ -2,6 +2,7 @@ package derive
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,23 +11,23 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// filter adds what a filter does to a route. It returns false after having reported what makes the route worthless.
-func (n node) filter(out *networking.HTTPRoute, inMesh bool) bool {
-	ofHTTP := n.kind == "HTTPRoute"
-	switch kind := n.text("type"); {
+// filter adds what a filter does to a route.
+func (n node) filter(b binding, out *networking.HTTPRoute) {
+	kind, ofHTTP := n.text("type"), n.kind == "HTTPRoute"
+	mirror, redirect, rewrite, cors := n.get("requestMirror"), n.get("requestRedirect"), n.get("urlRewrite"), n.get("cors")
+	switch {
 	case n.headers(&out.Headers):
-	case kind == "RequestMirror" && n.has("requestMirror"):
-		n.mirror(out, inMesh)
-	case kind == "RequestRedirect" && n.has("requestRedirect") && ofHTTP:
-		out.Redirect = n.get("requestRedirect").redirect()
-	case kind == "URLRewrite" && n.has("urlRewrite") && ofHTTP:
-		out.Rewrite = n.get("urlRewrite").rewrite()
-	case kind == "CORS" && n.has("cors") && ofHTTP:
-		out.CorsPolicy = n.get("cors").cors()
+	case kind == "RequestMirror" && mirror.value != nil:
+		mirror.mirror(b, out)
+	case kind == "RequestRedirect" && redirect.value != nil && ofHTTP:
+		out.Redirect = redirect.redirect()
+	case kind == "URLRewrite" && rewrite.value != nil && ofHTTP:
+		out.Rewrite = rewrite.rewrite()
+	case kind == "CORS" && cors.value != nil && ofHTTP:
+		out.CorsPolicy = cors.cors()
 	default:
-		return n.refuse("type %q is not supported, or has no settings", kind)
+		n.refuse("type %q is not supported, or has no settings", kind)
 	}
-	return true
 }
 
 // headers adds the changes that a filter makes, and returns false if it is not about headers.
@@ -48,32 +49,28 @@ func (n node) headers(all **networking.Headers) bool {
 
 // operations has the first of several headers with one name.
 func (n node) operations() *networking.Headers_HeaderOperations {
-	named := func(field string) map[string]string {
-		m := make(map[string]string)
-		for _, h := range n.list(field) {
-			name := strings.ToLower(h.text("name"))
-			if _, ok := m[name]; !ok {
-				m[name] = h.text("value")
-			}
+	out := &networking.Headers_HeaderOperations{Set: make(map[string]string), Add: make(map[string]string), Remove: n.texts("remove")}
+	for field, headers := range map[string]map[string]string{"set": out.GetSet(), "add": out.GetAdd()} {
+		for _, h := range slices.Backward(n.list(field)) {
+			headers[strings.ToLower(h.text("name"))] = h.text("value")
 		}
-		return m
 	}
-	return &networking.Headers_HeaderOperations{Set: named("set"), Add: named("add"), Remove: n.texts("remove")}
+	return out
 }
 
-func (n node) mirror(out *networking.HTTPRoute, inMesh bool) {
-	m := n.get("requestMirror")
-	destination, wrong, _ := m.get("backendRef").destination(inMesh)
+func (n node) mirror(b binding, out *networking.HTTPRoute) {
+	ref := n.get("backendRef")
+	destination, wrong := ref.destination(b)
 	if wrong != "" {
-		n.report("%s: nothing is mirrored to it", wrong)
+		ref.report("%s: nothing is mirrored to it", wrong)
 		return
 	}
 	policy := &networking.HTTPMirrorPolicy{Destination: destination}
-	if fraction := m.get("fraction"); fraction.value != nil {
+	if fraction := n.get("fraction"); fraction.value != nil {
 		part := float64(fraction.number("numerator", 0)) / float64(max(1, fraction.number("denominator", 100)))
 		policy.Percentage = &networking.Percent{Value: 100 * part}
-	} else if m.has("percent") {
-		policy.Percentage = &networking.Percent{Value: float64(m.number("percent", 0))}
+	} else if n.has("percent") {
+		policy.Percentage = &networking.Percent{Value: float64(n.number("percent", 0))}
 	}
 	out.Mirrors = append(out.Mirrors, policy)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,20 +23,20 @@ const nameLabel = "istio.io/gateway-name"
 
 // gateways makes a Gateway of each listener, and notes the listeners for the routes.
 func (d *derivation) gateways() {
-	targets := make(map[*object]*target)
-	for _, o := range d.all("Gateway") {
-		spec := d.spec(o)
-		if class := spec.text("gatewayClassName"); !d.served(class) {
-			spec.get("gatewayClassName").report("%q is no class that is served: nothing is made of this Gateway and its routes", class)
-		} else if t := spec.target(); t != nil {
-			targets[o] = t
-			spec.bindListeners(t)
+	for _, o := range append(d.all("Gateway"), d.all("ListenerSet", "XListenerSet")...) {
+		n := d.spec(o)
+		gateway, ok := n.gateway()
+		if class := gateway.text("gatewayClassName"); ok && !d.served(class) {
+			gateway.get("gatewayClassName").report("%q is no class that is served: nothing is made of this Gateway and its routes", class)
+			ok = false
 		}
-	}
-	for _, o := range d.all("ListenerSet", "XListenerSet") {
-		spec := d.spec(o)
-		if gateway := spec.get("parentRef").gateway(); targets[gateway] != nil {
-			spec.bindListeners(targets[gateway].ofListenerSet(d.spec(gateway)))
+		if !ok {
+			continue
+		}
+		if t := gateway.target(n); t != nil {
+			for _, l := range n.list("listeners") {
+				l.bind(t)
+			}
 		}
 	}
 }
@@ -53,21 +52,25 @@ func (d *derivation) served(class string) bool {
 	return class == "istio"
 }
 
-// gateway returns the Gateway to which a ListenerSet refers, or nil after having reported that it does not take it.
-func (n node) gateway() *object {
-	ref := n.reference(gatewayGroup, "Gateway")
-	gateway := n.find("Gateway", ref.Namespace, ref.Name)
+// gateway returns the Gateway that n is, or that takes the ListenerSet that n is. Otherwise it reports why none does.
+func (n node) gateway() (gateway node, ok bool) {
+	if n.kind == "Gateway" {
+		return n, true
+	}
+	p := n.get("parentRef")
+	ref := p.reference(gatewayGroup, "Gateway")
+	o := n.find("Gateway", ref.Namespace, ref.Name)
 	switch {
 	case !ref.is(gatewayGroup, "Gateway"):
-		n.report("kind %s of %q is no Gateway: nothing is made of this ListenerSet", ref.Kind, ref.group)
-	case gateway == nil:
-		n.report("%s is not known: nothing is made of this ListenerSet", ref)
-	case !n.spec(gateway).get("allowedListeners").get("namespaces").allows(n.Namespace):
-		n.report("spec.allowedListeners of %s does not allow it: nothing is made of this ListenerSet", ref)
+		p.report("kind %s of %q is no Gateway: nothing is made of this ListenerSet", ref.Kind, ref.group)
+	case o == nil:
+		p.report("%s is not known: nothing is made of this ListenerSet", ref)
+	case !n.spec(o).get("allowedListeners").get("namespaces").allows(n.Namespace):
+		p.report("spec.allowedListeners of %s does not allow it: nothing is made of this ListenerSet", ref)
 	default:
-		return gateway
+		return n.spec(o), true
 	}
-	return nil
+	return node{}, false
 }
 
 // target says which workloads a Gateway is for. istiod selects by the annotation, if there is one: the workloads of the Services that it
@@ -79,25 +82,19 @@ type target struct {
 	checked     bool // clients have to have certificates, or may
 }
 
-// target returns the target of a Gateway of Gateway API, or nil after having reported that there is none.
-func (n node) target() *target {
+// target returns the target of the listeners of a Gateway, or of its ListenerSet, or nil after having reported that there is none.
+func (n node) target(of node) *target {
 	t := &target{
 		namespace: n.Namespace, annotations: map[string]string{gatewaySemantics: semantics},
-		selector: map[string]string{nameLabel: n.object.Name}, checked: n.get("tls").has("frontend"),
+		selector: map[string]string{nameLabel: n.Name}, checked: n.get("tls").has("frontend"),
 	}
+	deployment := n.Name + "-" + n.text("gatewayClassName") // what istiod deploys, where it runs in the cluster
+	addresses := n.list("addresses")
+	isDeployed := len(addresses) == 0 || len(addresses) == 1 && cmp.Or(addresses[0].text("type"), "IPAddress") == "IPAddress"
 	var hosts []string
-	account, addresses := "", n.list("addresses")
-	// A Gateway with one IP address or none is deployed by istiod where that runs in the cluster.
-	if len(addresses) == 0 || len(addresses) == 1 && cmp.Or(addresses[0].text("type"), "IPAddress") == "IPAddress" {
-		if !n.opts.AllServices {
-			return t
-		}
-		service := cmp.Or(n.Annotations[annotation.GatewayNameOverride.Name], n.deployment())
-		hosts, account = []string{n.serviceHost(n.Namespace, service)}, n.account()
-		addresses = nil
-	}
 	for _, a := range addresses {
 		switch kind, value := a.text("type"), a.text("value"); {
+		case isDeployed:
 		case kind != "Hostname" && kind != "":
 			a.report("type %q is not read beside others: only Hostname is", kind)
 		case strings.Contains(value, "."):
@@ -106,7 +103,12 @@ func (n node) target() *target {
 			hosts = append(hosts, n.serviceHost(n.Namespace, value))
 		}
 	}
-	if len(hosts) == 0 {
+	switch {
+	case isDeployed && !n.opts.AllServices:
+		return t
+	case isDeployed:
+		hosts = []string{n.serviceHost(n.Namespace, cmp.Or(n.Annotations[annotation.GatewayNameOverride.Name], deployment))}
+	case len(hosts) == 0:
 		n.get("addresses").report("there is no hostname: nothing is made of this Gateway and its routes")
 		return nil
 	}
@@ -115,26 +117,11 @@ func (n node) target() *target {
 			t.selector = n.spec(s).labels("selector")
 		}
 	}
-	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), account
-	return t
-}
-
-// deployment is the name of what istiod deploys for a Gateway.
-func (n node) deployment() string { return n.Name + "-" + n.text("gatewayClassName") }
-
-// account is the service account of what istiod deploys for a Gateway: its certificates are for that alone.
-func (n node) account() string {
-	return cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], n.deployment())
-}
-
-// ofListenerSet is the target of the listeners of a Gateway's ListenerSets.
-func (t *target) ofListenerSet(gateway node) *target {
-	c := *t
-	if t.annotations[gatewayService] != "" {
-		c.annotations = maps.Clone(t.annotations)
-		c.annotations[serviceAccount] = gateway.account() // istiod asks for it whether or not it deploys that
+	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), ""
+	if isDeployed || of.kind != "Gateway" { // istiod asks for the account of what it deploys, whether or not it deploys that for ListenerSets
+		t.annotations[serviceAccount] = cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], deployment)
 	}
-	return &c
+	return t
 }
 
 // listener is a listener as its routes see it.
@@ -146,69 +133,56 @@ type listener struct {
 	hosts                    []string // "namespace/host" of the routes that it takes
 }
 
-// bindListeners makes a Gateway of each listener of a Gateway or ListenerSet.
-func (n node) bindListeners(t *target) {
-	for _, l := range n.list("listeners") {
-		b, tls, ok := l.listener(t)
-		n.listeners[n.key()] = append(n.listeners[n.key()], b)
-		if ok {
-			_, name, _ := strings.Cut(b.gateway, "/")
-			n.add(resource.Gateway, t.namespace, name, t.annotations, &networking.Gateway{
-				Selector: t.selector,
-				Servers: []*networking.Server{{
-					Port: &networking.Port{Name: "default", Number: b.port, Protocol: b.protocol}, Hosts: b.hosts, Tls: tls,
-				}},
-			}, n.object)
-		}
-	}
-}
-
-// listener reads a listener, and reports why it is not served, if it is not.
-func (n node) listener(t *target) (b *listener, tls *networking.ServerTLSSettings, ok bool) {
-	b = &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port()}
-	ok = true
+// bind makes a Gateway of a listener of a Gateway or ListenerSet, and notes it for routes.
+func (n node) bind(t *target) {
+	l := &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port(), kinds: n.routeKinds()}
+	valid := true
 	refuse := func(at node, format string, args ...any) {
 		at.report(format+": this listener is not served", args...)
-		ok = false
+		valid = false
 	}
-	if b.port == 0 && n.kind != "Gateway" {
-		b.port = map[string]uint32{"HTTP": 80, "HTTPS": 443}[b.protocol]
+	if l.port == 0 && n.kind != "Gateway" {
+		l.port = map[string]uint32{"HTTP": 80, "HTTPS": 443}[l.protocol]
 	}
-	if b.port == 0 {
+	if l.port == 0 {
 		refuse(n.get("port"), "it is missing")
 	}
-	b.kinds = n.routeKinds()
-	if !slices.Contains([]string{"HTTP", "HTTPS", "TLS", "TCP"}, b.protocol) {
-		refuse(n.get("protocol"), "%q is none of HTTP, HTTPS, TLS and TCP", b.protocol)
+	if !slices.Contains([]string{"HTTP", "HTTPS", "TLS", "TCP"}, l.protocol) {
+		refuse(n.get("protocol"), "%q is none of HTTP, HTTPS, TLS and TCP", l.protocol)
 	}
-	if t.checked && b.protocol == "HTTPS" {
+	if t.checked && l.protocol == "HTTPS" {
 		refuse(n, "the Gateway's spec.tls.frontend is not supported, which checks clients")
 	}
-	tls, wrong := n.get("tls").serverTLS(b.port)
+	tls, wrong := n.get("tls").serverTLS(l.port)
 	if wrong != "" {
 		refuse(n.get("tls"), "%s", wrong)
 	}
 	allowed := n.get("allowedRoutes").get("namespaces")
-	namespaces := allowed.namespaces("Same")
-	if len(namespaces) == 0 {
-		allowed.report("no namespace matches: this listener has no routes")
-		namespaces = []string{"~"}
+	for _, namespace := range allowed.namespaces("Same") {
+		l.hosts = append(l.hosts, namespace+"/"+cmp.Or(l.hostname, "*"))
 	}
-	for _, namespace := range namespaces {
-		b.hosts = append(b.hosts, namespace+"/"+cmp.Or(b.hostname, "*"))
+	if len(l.hosts) == 0 {
+		allowed.report("no namespace matches: this listener has no routes")
+		l.hosts = []string{"~/" + cmp.Or(l.hostname, "*")}
 	}
 	// istiod has the Gateway in its own namespace, and an annotation for that of its workloads, which it takes from nobody else.
-	b.gateway = n.Name + "-" + generated + "-" + b.name
+	name := n.Name + "-" + generated + "-" + l.name
 	if t.namespace != n.Namespace {
-		b.gateway = n.Namespace + "." + b.gateway
+		name = n.Namespace + "." + name
 	}
-	b.gateway = t.namespace + "/" + b.gateway
-	if n.taken[b.gateway] {
-		refuse(n.get("name"), "another listener's Gateway has the name %s already", b.gateway)
-		b.kinds = nil // its routes must not get to the other one
+	l.gateway = t.namespace + "/" + name
+	if n.taken[l.gateway] {
+		refuse(n.get("name"), "another listener's Gateway has the name %s already", l.gateway)
+		l.kinds = nil // its routes must not get to the other one
 	}
-	n.taken[b.gateway] = true
-	return b, tls, ok
+	n.taken[l.gateway] = true
+	n.listeners[n.key()] = append(n.listeners[n.key()], l)
+	if valid {
+		port := &networking.Port{Name: "default", Number: l.port, Protocol: l.protocol}
+		n.add(resource.Gateway, t.namespace, name, t.annotations, &networking.Gateway{
+			Selector: t.selector, Servers: []*networking.Server{{Port: port, Hosts: l.hosts, Tls: tls}},
+		}, n.object)
+	}
 }
 
 // routeKinds are the kinds of routes that a listener takes.
@@ -324,7 +298,7 @@ func (n node) selected() (selected []string) {
 	}
 	requirements, _ := selector.Requirements()
 	byName := !slices.ContainsFunc(requirements, func(r k8slabels.Requirement) bool { return r.Key() != nameLabel })
-	for namespace, own := range n.namespaceLabels() {
+	for namespace, own := range n.known {
 		set := k8slabels.Merge(own, k8slabels.Set{nameLabel: namespace})
 		if selector.Matches(set) && (byName || n.find("Namespace", "", namespace) != nil) {
 			selected = append(selected, namespace)
@@ -334,20 +308,16 @@ func (n node) selected() (selected []string) {
 	return selected
 }
 
-// namespaceLabels returns the labels of the namespaces that are known.
-func (d *derivation) namespaceLabels() map[string]map[string]string {
-	if d.known == nil {
-		d.known = make(map[string]map[string]string)
-		for _, kind := range append(slices.Clone(routeKinds), "ListenerSet", "XListenerSet") {
-			for key := range d.objects[kind] {
-				d.known[key.Namespace] = nil
-			}
-		}
-		for key, o := range d.objects["Namespace"] {
-			d.known[key.Name] = o.Labels
+// readNamespaces notes the labels of the namespaces that are known.
+func (d *derivation) readNamespaces() {
+	for _, kind := range append(slices.Clone(routeKinds), "ListenerSet", "XListenerSet") {
+		for key := range d.objects[kind] {
+			d.known[key.Namespace] = nil
 		}
 	}
-	return d.known
+	for key, o := range d.objects["Namespace"] {
+		d.known[key.Name] = o.Labels
+	}
 }
 
 // grant allows objects of a kind and namespace to refer to an object of another namespace; to all of a kind if it has no name.
@@ -381,5 +351,6 @@ func (n node) allowed(ref reference) bool {
 
 // ungranted says that a reference is not allowed.
 func (n node) ungranted(ref reference) string {
-	return fmt.Sprintf("no ReferenceGrant of namespace %s lets a %s of %s refer to %s %s", ref.Namespace, n.kind, n.Namespace, ref.Kind, ref.Name)
+	return fmt.Sprintf("no ReferenceGrant of namespace %s lets a %s of %s refer to %s %s",
+		ref.Namespace, n.kind, n.Namespace, ref.Kind, ref.Name)
 }

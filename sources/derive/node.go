@@ -97,15 +97,22 @@ func (r reference) is(group string, kinds ...resource.Kind) bool {
 	return r.group == group && slices.Contains(kinds, r.Kind)
 }
 
-// report adds a problem.
+// report adds a problem: its place, the object, the field, and what is wrong and what follows.
 func (n node) report(format string, args ...any) {
-	n.problems = append(n.problems, Problem{Origin: n.origin, Key: n.key(), Field: n.field, Message: fmt.Sprintf(format, args...)})
+	text := n.key().String() + ": "
+	if n.origin != (resource.Origin{}) {
+		text = n.origin.String() + ": " + text
+	}
+	if n.field != "" {
+		text += n.field + ": "
+	}
+	n.problems = append(n.problems, text+fmt.Sprintf(format, args...))
 }
 
-// refuse reports what makes a whole route worthless, as istiod has it, and returns false.
-func (n node) refuse(format string, args ...any) bool {
+// refuse reports what makes the whole route worthless that is converted, as istiod has it.
+func (n node) refuse(format string, args ...any) {
 	n.report("%s: nothing is made of this route", fmt.Sprintf(format, args...))
-	return false
+	n.worthless = true
 }
 
 // unread reports whether there is something in n that is not read.

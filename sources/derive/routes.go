@@ -147,10 +147,10 @@ func (d *derivation) routes() {
 			continue
 		}
 		for _, b := range bindings {
-			routes, ok := n.convert(b)
+			routes := n.convert(b)
 			for _, h := range b.hosts {
 				switch {
-				case !ok:
+				case routes == nil:
 				case len(routes.GetHttp()) == 0:
 					routes.Hosts = []string{h}
 					spec := proto.CloneOf(routes)
@@ -184,34 +184,30 @@ func (b *binding) key(namespace string) string {
 	return key
 }
 
-// convert returns the rules of a route for what it is attached to, or false if one of them is wrong.
-func (n node) convert(b binding) (*networking.VirtualService, bool) {
+// convert returns the rules of a route for what it is attached to, or nil if one of them is wrong.
+func (n node) convert(b binding) *networking.VirtualService {
 	out := &networking.VirtualService{Gateways: []string{b.gateway}}
+	n.worthless = false
 	for i, r := range n.list("rules") {
-		to, ok := r.destinations(b.gateway == mesh)
-		if !ok {
-			return nil, false
-		}
 		switch n.kind {
 		case "TLSRoute":
 			match := []*networking.TLSMatchAttributes{{Port: b.port}}
-			out.Tls = append(out.Tls, &networking.TLSRoute{Match: match, Route: streams(to)})
+			out.Tls = append(out.Tls, &networking.TLSRoute{Match: match, Route: streams(r.destinations(b))})
 		case "TCPRoute":
-			r := &networking.TCPRoute{Route: streams(to)}
+			route := &networking.TCPRoute{Route: streams(r.destinations(b))}
 			if b.port != 0 {
-				r.Match = []*networking.L4MatchAttributes{{Port: b.port}}
+				route.Match = []*networking.L4MatchAttributes{{Port: b.port}}
 			}
-			out.Tcp = append(out.Tcp, r)
+			out.Tcp = append(out.Tcp, route)
 		default:
 			name := r.text("name", fmt.Sprintf("%s.%s.%d", n.Namespace, n.Name, i))
-			routes, ok := r.httpRoutes(b, &networking.HTTPRoute{Name: name, Route: to})
-			if !ok {
-				return nil, false
-			}
-			out.Http = append(out.Http, routes...)
+			out.Http = append(out.Http, r.httpRoutes(b, &networking.HTTPRoute{Name: name})...)
 		}
 	}
-	return out, true
+	if n.worthless {
+		return nil
+	}
+	return out
 }
 
 func streams(to []*networking.HTTPRouteDestination) (all []*networking.RouteDestination) {

@@ -50,26 +50,6 @@ func (o IngressOptions) Check() error {
 	return nil
 }
 
-// Problem is something that an object asks for and does not get.
-type Problem struct {
-	Origin  resource.Origin
-	Key     resource.Key // of the object, whose kind is one of Kinds
-	Field   string       // "spec.rules[0].backendRefs[1]"; empty if it is about the object as a whole
-	Message string       // what is wrong, and what follows
-}
-
-// Error returns the place, the object, the field and the message.
-func (p *Problem) Error() string {
-	text := p.Key.String() + ": "
-	if p.Origin != (resource.Origin{}) {
-		text = p.Origin.String() + ": " + text
-	}
-	if p.Field != "" {
-		text += p.Field + ": "
-	}
-	return text + p.Message
-}
-
 // Group is the name of the group of what all objects of a source become.
 const Group = "derived"
 
@@ -108,23 +88,6 @@ func NewSet(o Options) *Set {
 	o.IngressSelector = cmp.Or(o.IngressSelector, "ingressgateway")
 	o.IngressNamespace = cmp.Or(o.IngressNamespace, "istio-system")
 	return &Set{opts: o, groups: make(map[string]*group)}
-}
-
-// Put decodes an object, which is JSON, and keeps it instead of an earlier version. If it is invalid, the earlier version stays.
-func (s *Set) Put(apiVersion, kind string, origin resource.Origin, json []byte) error {
-	o, err := s.opts.decode(apiVersion, kind, origin, json)
-	if err == nil {
-		s.put(o.key().String(), &group{objects: []*object{o}})
-	}
-	return err
-}
-
-// Delete forgets an object that was Put, if it is there. Its namespace is as it was put: empty for the default one.
-func (s *Set) Delete(kind, namespace, name string) {
-	if k := kindNamed(kind); k != nil && k.Namespaced {
-		namespace = cmp.Or(namespace, s.opts.DefaultNamespace)
-	}
-	s.put(resource.Key{Kind: resource.Kind(kind), Namespace: namespace, Name: name}.String(), nil)
 }
 
 // Replace keeps the objects of a group, such as a file, instead of those that it had. It makes rejects of those that are invalid.
@@ -206,10 +169,7 @@ func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
 		return c, false
 	}
 	resources, problems := s.derive()
-	c.Resources = resources
-	for i := range problems {
-		c.Warnings = append(c.Warnings, problems[i].Error())
-	}
+	c.Resources, c.Warnings = resources, append(c.Warnings, problems...)
 	return c, true
 }
 
