@@ -97,8 +97,10 @@ func originOf(objects []*object) resource.Origin {
 
 // all returns the objects of some kinds in the order of their precedence: by age, namespace and name.
 func (d *derivation) all(kinds ...resource.Kind) (objects []*object) {
-	for _, kind := range kinds {
-		objects = slices.AppendSeq(objects, maps.Values(d.objects[kind]))
+	for key, o := range d.placed {
+		if slices.Contains(kinds, key.Kind) {
+			objects = append(objects, o.object)
+		}
 	}
 	slices.SortFunc(objects, older)
 	return objects
@@ -111,7 +113,7 @@ func older(a, b *object) int {
 
 // find returns an object, or nil.
 func (d *derivation) find(kind resource.Kind, namespace, name string) *object {
-	return d.objects[kind][resource.Key{Kind: kind, Namespace: namespace, Name: name}]
+	return d.placed[resource.Key{Kind: kind, Namespace: namespace, Name: name}].object
 }
 
 // serviceHost is the host of a Service.

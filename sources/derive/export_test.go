@@ -8,7 +8,7 @@ import (
 
 // Put decodes an object, and keeps it instead of an earlier version. If it is invalid, the earlier version stays.
 func (s *Set) Put(apiVersion, kind string, origin resource.Origin, json []byte) error {
-	o, err := s.opts.decode(apiVersion, kind, origin, json)
+	o, err := s.opts.decode(apiVersion, resource.Kind(kind), origin, json)
 	if err == nil {
 		s.put(o.key().String(), &group{objects: []*object{o}})
 	}
@@ -17,7 +17,7 @@ func (s *Set) Put(apiVersion, kind string, origin resource.Origin, json []byte) 
 
 // Delete forgets an object that was Put. Its namespace is as it was put: empty for the default one.
 func (s *Set) Delete(kind, namespace, name string) {
-	if k := kindNamed(kind); k != nil && k.Namespaced {
+	if k := kindNamed(resource.Kind(kind)); k != nil && k.Namespaced {
 		namespace = cmp.Or(namespace, s.opts.DefaultNamespace)
 	}
 	s.Remove(resource.Key{Kind: resource.Kind(kind), Namespace: namespace, Name: name}.String())

@@ -128,9 +128,9 @@ func (n node) target(of node) *target {
 type listener struct {
 	name, protocol, hostname string
 	port                     uint32
-	gateway                  string   // "namespace/name" of the Gateway that is made of it
-	kinds                    []string // of routes
-	hosts                    []string // "namespace/host" of the routes that it takes
+	gateway                  string          // "namespace/name" of the Gateway that is made of it
+	kinds                    []resource.Kind // of routes
+	hosts                    []string        // "namespace/host" of the routes that it takes
 }
 
 // bind makes a Gateway of a listener of a Gateway or ListenerSet, and notes it for routes.
@@ -186,43 +186,42 @@ func (n node) bind(t *target) {
 }
 
 // routeKinds are the kinds of routes that a listener takes.
-func (n node) routeKinds() (kinds []string) {
+func (n node) routeKinds() (kinds []resource.Kind) {
 	switch protocol := n.text("protocol"); {
 	case protocol == "HTTP" || protocol == "HTTPS":
-		kinds = []string{"HTTPRoute", "GRPCRoute"}
+		kinds = []resource.Kind{"HTTPRoute", "GRPCRoute"}
 	case protocol == "TLS" && n.get("tls").text("mode") == "Passthrough":
-		kinds = []string{"TLSRoute"}
+		kinds = []resource.Kind{"TLSRoute"}
 	case protocol == "TLS" || protocol == "TCP":
-		kinds = []string{"TCPRoute"}
+		kinds = []resource.Kind{"TCPRoute"}
 	}
 	allowed := n.get("allowedRoutes").list("kinds")
-	return slices.DeleteFunc(kinds, func(kind string) bool {
-		return len(allowed) > 0 && !slices.ContainsFunc(allowed, func(k node) bool {
-			return k.reference(gatewayGroup, "").is(gatewayGroup, resource.Kind(kind))
-		})
+	return slices.DeleteFunc(kinds, func(kind resource.Kind) bool {
+		return len(allowed) > 0 && !slices.ContainsFunc(allowed, func(k node) bool { return k.reference(gatewayGroup, "").is(gatewayGroup, kind) })
 	})
 }
 
 // serverTLS returns the TLS settings of a listener, and what is wrong with them. Secrets are not read: they are taken as they are named.
 func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong string) {
-	mode, options, refs := n.text("mode", "Terminate"), n.labels("options"), n.list("certificateRefs")
-	out = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE}
-	switch option := options["gateway.istio.io/tls-terminate-mode"]; {
-	case n.value == nil:
+	if n.value == nil {
 		return nil, ""
-	case n.unread():
+	}
+	if n.unread() {
 		return nil, "something in it is not read, and may be a check of clients"
+	}
+	mode, options := n.text("mode", "Terminate"), n.get("options")
+	out = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE}
+	switch option := options.text("gateway.istio.io/tls-terminate-mode"); {
 	case mode == "Passthrough":
 		_, ofNetwork := n.Labels[label.TopologyNetwork.Name] // a gateway between networks, which routes by SNI alone
 		betweenNetworks := ofNetwork && cmp.Or(n.Labels[label.NetworkingGatewayPort.Name], "15443") == strconv.Itoa(int(port))
 		out.Mode = networking.ServerTLSSettings_PASSTHROUGH
-		if betweenNetworks || options["gateway.istio.io/listener-protocol"] == "auto-passthrough" {
+		if betweenNetworks || options.text("gateway.istio.io/listener-protocol") == "auto-passthrough" {
 			out.Mode = networking.ServerTLSSettings_AUTO_PASSTHROUGH
 		}
 		return out, ""
 	case mode != "Terminate":
-		n.get("mode").report("%q is neither Terminate nor Passthrough", mode)
-		return nil, "its mode is wrong"
+		return nil, fmt.Sprintf("mode %q is neither Terminate nor Passthrough", mode)
 	case option == "ISTIO_SIMPLE":
 		out.CredentialName = "builtin://"
 		return out, ""
@@ -234,6 +233,7 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	case option == "OPTIONAL_MUTUAL":
 		out.Mode = networking.ServerTLSSettings_OPTIONAL_MUTUAL
 	}
+	refs := n.list("certificateRefs")
 	for _, ref := range refs {
 		if name := ref.secret(); name != "" {
 			out.CredentialNames = append(out.CredentialNames, name)
@@ -310,33 +310,32 @@ func (n node) selected() (selected []string) {
 
 // readNamespaces notes the labels of the namespaces that are known.
 func (d *derivation) readNamespaces() {
-	for _, kind := range append(slices.Clone(routeKinds), "ListenerSet", "XListenerSet") {
-		for key := range d.objects[kind] {
-			d.known[key.Namespace] = nil
-		}
+	for _, o := range d.all(append(slices.Clone(routeKinds), "ListenerSet", "XListenerSet")...) {
+		d.known[o.Namespace] = nil
 	}
-	for key, o := range d.objects["Namespace"] {
-		d.known[key.Name] = o.Labels
+	for _, o := range d.all("Namespace") {
+		d.known[o.Name] = o.Labels
 	}
 }
 
 // grant allows objects of a kind and namespace to refer to an object of another namespace; to all of a kind if it has no name.
 type grant struct {
-	kind, namespace string
-	to              reference
+	kind      resource.Kind
+	namespace string
+	to        reference
 }
 
 // readGrants reads all ReferenceGrants. One of which something is not read is none: that may be what limits it.
 func (d *derivation) readGrants() {
-	for _, o := range d.objects["ReferenceGrant"] {
+	for _, o := range d.all("ReferenceGrant") {
 		spec := d.spec(o)
 		for _, from := range spec.list("from") {
-			kind := kindNamed(from.text("kind"))
+			kind := kindNamed(resource.Kind(from.text("kind")))
 			if spec.unread() || kind == nil || kind.Group != from.text("group") {
 				continue // perhaps another controller's
 			}
 			for _, to := range spec.list("to") {
-				d.grants[grant{kind.Kind, from.text("namespace"), to.reference("", "")}] = true
+				d.grants[grant{resource.Kind(kind.Kind), from.text("namespace"), to.reference("", "")}] = true
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -29,9 +30,8 @@ type Kind struct {
 	Kind       string
 	Plural     string
 	Namespaced bool
-	// Context says that nothing is made of the objects of this kind; others refer to them.
-	Context  bool
-	Versions []string // those that are understood, the preferred one first
+	context    bool     // nothing is made of the objects of this kind; others refer to them
+	Versions   []string // those that are understood, the preferred one first
 
 	spec fields
 }
@@ -157,7 +157,7 @@ func routeSpec(ofRule fields) fields {
 // object is one that was put into a Set. It is not changed afterwards.
 type object struct {
 	metadata
-	kind    string
+	kind    resource.Kind
 	origin  resource.Origin
 	content any // the spec, without the fields that are not read
 	strange []strangeField
@@ -176,61 +176,53 @@ type metadata struct {
 }
 
 func (o *object) key() resource.Key {
-	return resource.Key{Kind: resource.Kind(o.kind), Namespace: o.Namespace, Name: o.Name}
+	return resource.Key{Kind: o.kind, Namespace: o.Namespace, Name: o.Name}
 }
 
-func kindNamed(kind string) *Kind {
-	if i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Kind == kind }); i >= 0 {
+func kindNamed(kind resource.Kind) *Kind {
+	if i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Kind == string(kind) }); i >= 0 {
 		return &Kinds[i]
 	}
 	return nil
 }
 
 // decode reads an object of one of Kinds.
-func (o Options) decode(apiVersion, kind string, origin resource.Origin, json []byte) (*object, error) {
-	k := kindNamed(kind)
-	group, version, found := strings.Cut(apiVersion, "/")
-	if !found {
-		group, version = "", apiVersion
+func (o Options) decode(apiVersion string, kind resource.Kind, origin resource.Origin, text []byte) (*object, error) {
+	wrong := func(format string, args ...any) (*object, error) {
+		return nil, fmt.Errorf("kind %s of %s: "+format, append([]any{kind, apiVersion}, args...)...)
 	}
-	switch {
-	case k == nil || group != k.Group:
-		return nil, fmt.Errorf("kind %s of %s: nothing is derived from it", kind, apiVersion)
-	case !slices.Contains(k.Versions, version):
-		return nil, fmt.Errorf("kind %s of %s: this version is not understood; %s are", kind, apiVersion, strings.Join(k.Versions, ", "))
+	k, version := kindNamed(kind), path.Base(apiVersion)
+	if k == nil || strings.TrimPrefix(k.Group+"/"+version, "/") != apiVersion {
+		return wrong("nothing is derived from it")
+	}
+	if !slices.Contains(k.Versions, version) {
+		return wrong("this version is not understood; %s are", strings.Join(k.Versions, ", "))
 	}
 	made := &object{kind: kind, origin: origin}
-	err := made.read(json, k.spec)
+	repeated, err := json.UnmarshalStrict(text, &struct {
+		Metadata *metadata `json:"metadata"`
+		Spec     *any      `json:"spec"`
+	}{&made.metadata, &made.content})
+	if err = cmp.Or(err, made.prune("spec", made.content, k.spec)); err != nil {
+		return wrong("decode: %w", err)
+	}
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("kind %s of %s: decode: %w", kind, apiVersion, err)
 	case made.Name == "":
-		return nil, fmt.Errorf("kind %s of %s: metadata.name is missing", kind, apiVersion)
+		return wrong("metadata.name is missing")
 	case !k.Namespaced:
 		made.Namespace = ""
 	case made.Namespace == "":
 		made.Namespace = o.DefaultNamespace
 	}
-	if k.Context {
+	for _, e := range repeated {
+		if what, field, ok := strings.Cut(strings.TrimSuffix(e.Error(), `"`), ` "spec.`); ok {
+			made.strange = append(made.strange, strangeField{"spec." + field, what})
+		}
+	}
+	if k.context {
 		made.strange = nil // little is read of those
 	}
 	return made, nil
-}
-
-// read fills an object with what is read of a text.
-func (o *object) read(text []byte, shape fields) error {
-	envelope := struct {
-		Metadata *metadata `json:"metadata"`
-		Spec     any       `json:"spec"`
-	}{Metadata: &o.metadata}
-	repeated, err := json.UnmarshalStrict(text, &envelope)
-	for _, e := range repeated {
-		if what, field, ok := strings.Cut(strings.TrimSuffix(e.Error(), `"`), ` "spec.`); ok {
-			o.strange = append(o.strange, strangeField{"spec." + field, what})
-		}
-	}
-	o.content = envelope.Spec
-	return cmp.Or(err, o.prune("spec", o.content, shape))
 }
 
 // prune notes and removes what is not read of a value. An error says which field has not the shape that it must have.

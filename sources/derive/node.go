@@ -31,15 +31,10 @@ func (n node) get(name string) node {
 
 func (n node) has(name string) bool { return n.raw(name) != nil }
 
-// item returns a value of a list.
-func (n node) item(name string, i int, value any) node {
-	return node{n.derivation, n.object, fmt.Sprintf("%s.%s[%d]", n.field, name, i), value}
-}
-
 func (n node) list(name string) (all []node) {
 	values, _ := n.raw(name).([]any)
 	for i, value := range values {
-		all = append(all, n.item(name, i, value))
+		all = append(all, node{n.derivation, n.object, fmt.Sprintf("%s.%s[%d]", n.field, name, i), value})
 	}
 	return all
 }

@@ -58,8 +58,7 @@ type Set struct {
 	opts    Options
 	groups  map[string]*group // what each file has, or other group of objects that change together
 	placed  map[resource.Key]placed
-	objects map[resource.Kind]map[resource.Key]*object // the same, by kind
-	changed bool                                       // since Content was last asked
+	changed bool // since Content was last asked
 
 	// Inherited says that an earlier run has derived objects, and that it may not be known yet what all of them were made of.
 	Inherited bool
@@ -94,7 +93,7 @@ func NewSet(o Options) *Set {
 func (s *Set) Replace(name string, c *sources.Content) {
 	g := &group{fresh: true}
 	for _, other := range c.Others {
-		o, err := s.opts.decode(other.APIVersion, string(other.Key.Kind), other.Origin, other.JSON)
+		o, err := s.opts.decode(other.APIVersion, other.Key.Kind, other.Origin, other.JSON)
 		if other.Key.Name == "" {
 			err = errors.New("metadata.name: it is missing, or no name that an object can have")
 		}
@@ -114,12 +113,12 @@ func (s *Set) Replace(name string, c *sources.Content) {
 				hosts = append(hosts, host)
 			}
 			m := metadata{Name: r.Key().Name, Namespace: r.Key().Namespace}
-			g.objects = append(g.objects, &object{metadata: m, kind: "ServiceEntry", origin: r.Origin(), content: map[string]any{"hosts": hosts}})
+			g.objects = append(g.objects, &object{m, resource.ServiceEntry, r.Origin(), map[string]any{"hosts": hosts}, nil})
 		}
 	}
 	for i := range c.Rejects {
 		r := &c.Rejects[i]
-		r.Derives = r.Foreign && kindNamed(string(r.Key.Kind)) != nil
+		r.Derives = r.Foreign && kindNamed(r.Key.Kind) != nil
 		if r.Key = unscoped(r.Key); r.Derives || r.Key.Name == "" {
 			g.rejects = append(g.rejects, r)
 		}
@@ -129,7 +128,7 @@ func (s *Set) Replace(name string, c *sources.Content) {
 
 // unscoped returns the key of an object without the default namespace that it was given, if it can be in none.
 func unscoped(key resource.Key) resource.Key {
-	if k := kindNamed(string(key.Kind)); k != nil && !k.Namespaced {
+	if k := kindNamed(key.Kind); k != nil && !k.Namespaced {
 		key.Namespace = ""
 	}
 	return key
@@ -152,11 +151,11 @@ func (s *Set) put(name string, g *group) {
 // Content returns what all objects become, if that may have changed since it was last asked. unread returns the place of something that
 // was not read yet, or ""; it is asked only as long as what an earlier run derived may be made of that.
 func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
-	c.Group = Group
-	unknown := ""
-	c.Warnings, unknown = s.place()
-	changed = s.changed
-	s.changed = false
+	if !s.changed && !s.Inherited {
+		return c, false
+	}
+	warnings, unknown := s.place()
+	changed, s.changed = s.changed, false
 	if s.Inherited {
 		if unknown = cmp.Or(unknown, unread()); unknown != "" {
 			c.Rejects = []sources.Reject{{Origin: resource.Origin{Place: unknown}, Err: fmt.Errorf("%s: it is not known what is derived from "+
@@ -165,12 +164,11 @@ func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
 		changed = changed || unknown != s.unknown || unknown == ""
 		s.Inherited, s.unknown = unknown != "", unknown
 	}
-	if !changed {
-		return c, false
+	if changed {
+		resources, problems := s.derive()
+		c.Group, c.Resources, c.Warnings = Group, resources, append(warnings, problems...)
 	}
-	resources, problems := s.derive()
-	c.Resources, c.Warnings = resources, append(c.Warnings, problems...)
-	return c, true
+	return c, changed
 }
 
 // place finds which objects there are: of several with one key the first, in the order of groups, and the last good version of one that is
@@ -200,13 +198,6 @@ func (s *Set) place() (warnings []string, unknown string) {
 			s.placed[key] = placed{last.object, by}
 			keeps[by] = true
 		}
-	}
-	s.objects = make(map[resource.Kind]map[resource.Key]*object)
-	for key, o := range s.placed {
-		if s.objects[key.Kind] == nil {
-			s.objects[key.Kind] = make(map[resource.Key]*object)
-		}
-		s.objects[key.Kind][key] = o.object
 	}
 	for _, name := range rejecting {
 		g := s.groups[name]
