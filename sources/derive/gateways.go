@@ -135,7 +135,7 @@ type listener struct {
 
 // bind makes a Gateway of a listener of a Gateway or ListenerSet, and notes it for routes.
 func (n node) bind(t *target) {
-	l := &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port(), kinds: n.routeKinds()}
+	l := &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port(), kinds: n.takenKinds()}
 	valid := true
 	refuse := func(at node, format string, args ...any) {
 		at.report(format+": this listener is not served", args...)
@@ -185,8 +185,8 @@ func (n node) bind(t *target) {
 	}
 }
 
-// routeKinds are the kinds of routes that a listener takes.
-func (n node) routeKinds() (kinds []resource.Kind) {
+// takenKinds are the kinds of routes that a listener takes.
+func (n node) takenKinds() (kinds []resource.Kind) {
 	switch protocol := n.text("protocol"); {
 	case protocol == "HTTP" || protocol == "HTTPS":
 		kinds = []resource.Kind{"HTTPRoute", "GRPCRoute"}
@@ -197,7 +197,8 @@ func (n node) routeKinds() (kinds []resource.Kind) {
 	}
 	allowed := n.get("allowedRoutes").list("kinds")
 	return slices.DeleteFunc(kinds, func(kind resource.Kind) bool {
-		return len(allowed) > 0 && !slices.ContainsFunc(allowed, func(k node) bool { return k.reference(gatewayGroup, "").is(gatewayGroup, kind) })
+		isKind := func(k node) bool { return k.reference(gatewayGroup, "").is(gatewayGroup, kind) }
+		return len(allowed) > 0 && !slices.ContainsFunc(allowed, isKind)
 	})
 }
 
@@ -209,7 +210,7 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	if n.unread() {
 		return nil, "something in it is not read, and may be a check of clients"
 	}
-	mode, options := n.text("mode", "Terminate"), n.get("options")
+	mode, options := cmp.Or(n.text("mode"), "Terminate"), n.get("options")
 	out = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE}
 	switch option := options.text("gateway.istio.io/tls-terminate-mode"); {
 	case mode == "Passthrough":
@@ -266,7 +267,7 @@ func (n node) secret() string {
 
 // namespaces returns the namespaces that n lets in, in order: "*" stands for all.
 func (n node) namespaces(byDefault string) []string {
-	switch n.text("from", byDefault) {
+	switch cmp.Or(n.text("from"), byDefault) {
 	case "Same":
 		return []string{n.Namespace}
 	case "All":

@@ -60,7 +60,7 @@ func (d *derivation) ingresses() {
 	}
 }
 
-// isOurIngress reports whether an Ingress is of our class. istiod needs the IngressClass of a class that is named; here, our own needs none.
+// isOurIngress reports whether an Ingress is of our class. istiod needs the IngressClass of a class; here, our own needs none.
 func (n node) isOurIngress() bool {
 	class, byDefault := n.get("ingressClassName"), n.opts.IngressControllerMode == "DEFAULT"
 	annotation, annotated := n.Annotations["kubernetes.io/ingress.class"]

@@ -32,16 +32,16 @@ func (n node) bindings() (all []binding) {
 	for _, p := range n.list("parentRefs") {
 		ref := p.reference(gatewayGroup, "Gateway")
 		found := n.find(ref.Kind, ref.Namespace, ref.Name)
-		switch isService := ref.is("", "Service"); {
+		switch isService, isEntry := ref.is("", "Service"), ref.is(istioGroup, "ServiceEntry"); {
 		case isService && n.missingService(ref.Namespace, ref.Name):
 			p.report("%s does not exist: nothing is made for it", ref)
 		case isService:
 			all = append(all, binding{mesh, []string{n.serviceHost(ref.Namespace, ref.Name)}, p.port()})
-		case !ref.is(gatewayGroup, "Gateway", "ListenerSet") && !ref.is(experimentalGroup, "XListenerSet") && !ref.is(istioGroup, "ServiceEntry"):
+		case !ref.is(gatewayGroup, "Gateway", "ListenerSet") && !ref.is(experimentalGroup, "XListenerSet") && !isEntry:
 			p.report("kind %s of %q cannot have routes: nothing is made for it", ref.Kind, ref.group)
 		case found == nil:
 			p.report("%s is not known: nothing is made for it", ref)
-		case ref.Kind == "ServiceEntry":
+		case isEntry:
 			all = append(all, binding{mesh, n.spec(found).texts("hosts"), p.port()})
 		case len(n.listeners[ref.Key]) > 0: // otherwise it is not served, which is said of the parent
 			all = append(all, p.bindToListeners(ref)...)
@@ -55,7 +55,7 @@ func (n node) bindings() (all []binding) {
 func (n node) bindToListeners(parent reference) (all []binding) {
 	var refusals []string
 	for _, l := range n.listeners[parent.Key] {
-		if port := n.port(); port != 0 && port != l.port || n.text("sectionName", l.name) != l.name {
+		if port := n.port(); port != 0 && port != l.port || cmp.Or(n.text("sectionName"), l.name) != l.name {
 			continue
 		}
 		if why := l.refuses(n); why != "" {
@@ -200,7 +200,7 @@ func (n node) convert(b binding) *networking.VirtualService {
 			}
 			out.Tcp = append(out.Tcp, route)
 		default:
-			name := r.text("name", fmt.Sprintf("%s.%s.%d", n.Namespace, n.Name, i))
+			name := cmp.Or(r.text("name"), fmt.Sprintf("%s.%s.%d", n.Namespace, n.Name, i))
 			out.Http = append(out.Http, r.httpRoutes(b, &networking.HTTPRoute{Name: name})...)
 		}
 	}
