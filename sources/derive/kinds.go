@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"path"
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"sigs.k8s.io/json"
 
@@ -191,7 +191,7 @@ func (o Options) decode(apiVersion string, kind resource.Kind, origin resource.O
 	wrong := func(format string, args ...any) (*object, error) {
 		return nil, fmt.Errorf("kind %s of %s: "+format, append([]any{kind, apiVersion}, args...)...)
 	}
-	k, version := kindNamed(kind), path.Base(apiVersion)
+	k, version := kindNamed(kind), apiVersion[strings.LastIndex(apiVersion, "/")+1:]
 	if k == nil || strings.TrimPrefix(k.Group+"/"+version, "/") != apiVersion {
 		return wrong("nothing is derived from it")
 	}
@@ -203,7 +203,10 @@ func (o Options) decode(apiVersion string, kind resource.Kind, origin resource.O
 		Metadata *metadata `json:"metadata"`
 		Spec     *any      `json:"spec"`
 	}{&made.metadata, &made.content})
-	if err = cmp.Or(err, made.prune("spec", made.content, k.spec)); err != nil {
+	if err == nil {
+		made.content, err = made.prune("spec", made.content, k.spec)
+	}
+	if err != nil {
 		return wrong("decode: %w", err)
 	}
 	switch {
@@ -225,8 +228,22 @@ func (o Options) decode(apiVersion string, kind resource.Kind, origin resource.O
 	return made, nil
 }
 
-// prune notes and removes what is not read of a value. An error says which field has not the shape that it must have.
-func (o *object) prune(field string, value, shape any) (err error) {
+// record is what is read of a JSON object. A map would take three times as much memory.
+type (
+	record []field
+	field  struct {
+		name  string
+		value any
+	}
+)
+
+// prune returns what is read of a value, and notes the rest. An error says which field has not the shape that it must have.
+func (o *object) prune(path string, value, shape any) (read any, err error) {
+	inner := func(path string, value, shape any) any {
+		read, wrong := o.prune(path, value, shape)
+		err = cmp.Or(err, wrong)
+		return read
+	}
 	ok := value == nil || shape == anything
 	switch v := value.(type) {
 	case string:
@@ -236,29 +253,31 @@ func (o *object) prune(field string, value, shape any) (err error) {
 	case int64:
 		ok = ok || shape == number && v >= 0 && v <= math.MaxInt32
 	case []any:
-		l, isList := shape.(list)
-		for i := 0; isList && i < len(v); i++ {
-			err = cmp.Or(err, o.prune(fmt.Sprintf("%s[%d]", field, i), v[i], l.of))
+		if l, isList := shape.(list); isList {
+			for i := range v {
+				v[i] = inner(fmt.Sprintf("%s[%d]", path, i), v[i], l.of)
+			}
+			return v, err
 		}
-		ok = ok || isList
 	case map[string]any:
 		known, isFields := shape.(fields)
+		if !isFields && shape != labels {
+			break
+		}
+		all := make(record, 0, len(v))
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			inner, isKnown := known[name]
-			switch {
-			case shape == labels:
-				err = cmp.Or(err, o.prune(field+"."+name, v[name], text))
-			case isKnown:
-				err = cmp.Or(err, o.prune(field+"."+name, v[name], inner))
-			case isFields:
-				o.strange = append(o.strange, strangeField{field + "." + name, "unknown field"})
-				delete(v, name)
+			if shape, isKnown := known[name]; isKnown {
+				all = append(all, field{unique.Make(name).Value(), inner(path+"."+name, v[name], shape)})
+			} else if isFields {
+				o.strange = append(o.strange, strangeField{path + "." + name, "unknown field"})
+			} else {
+				all = append(all, field{name, inner(path+"."+name, v[name], text)})
 			}
 		}
-		ok = ok || isFields || shape == labels
+		return all, err
 	}
 	if !ok {
-		return fmt.Errorf("%s: want %v", field, shape)
+		return nil, fmt.Errorf("%s: want %v", path, shape)
 	}
-	return err
+	return value, nil
 }

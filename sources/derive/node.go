@@ -20,8 +20,13 @@ type node struct {
 func (d *derivation) spec(o *object) node { return node{d, o, "spec", o.content} }
 
 func (n node) raw(name string) any {
-	m, _ := n.value.(map[string]any)
-	return m[name]
+	all, _ := n.value.(record)
+	for _, f := range all {
+		if f.name == name {
+			return f.value
+		}
+	}
+	return nil
 }
 
 // get returns the value of a field.
@@ -57,12 +62,12 @@ func (n node) texts(name string) (all []string) {
 }
 
 func (n node) labels(name string) map[string]string {
-	values, _ := n.raw(name).(map[string]any)
-	all := make(map[string]string, len(values))
-	for key, value := range values {
-		all[key], _ = value.(string)
+	all, _ := n.raw(name).(record)
+	labels := make(map[string]string, len(all))
+	for _, f := range all {
+		labels[f.name], _ = f.value.(string)
 	}
-	return all
+	return labels
 }
 
 func (n node) number(name string, leftOut int64) int64 {

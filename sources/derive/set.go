@@ -113,7 +113,7 @@ func (s *Set) Replace(name string, c *sources.Content) {
 				hosts = append(hosts, host)
 			}
 			m := metadata{Name: r.Key().Name, Namespace: r.Key().Namespace}
-			g.objects = append(g.objects, &object{m, resource.ServiceEntry, r.Origin(), map[string]any{"hosts": hosts}, nil})
+			g.objects = append(g.objects, &object{m, resource.ServiceEntry, r.Origin(), record{{"hosts", hosts}}, nil})
 		}
 	}
 	for i := range c.Rejects {
