@@ -32,8 +32,8 @@ func (s *Set) derive() (resources []*resource.Resource, problems []string) {
 		known: make(map[string]map[string]string), made: make(map[resource.Key]*resource.Resource),
 	}
 	for _, o := range s.placed {
-		for _, f := range o.strange {
-			node{derivation: d, object: o.object, field: f.field}.report("%s, or one that is not supported: it is not read", f.what)
+		for _, f := range o.object.unknown {
+			node{derivation: d, object: o.object, field: f}.report("unknown field, or one that is not supported: it is not read")
 		}
 	}
 	d.readNamespaces()
@@ -234,5 +234,5 @@ func (n node) refuse(format string, args ...any) {
 
 // unread reports whether there is something in n that is not read.
 func (n node) unread() bool {
-	return slices.ContainsFunc(n.strange, func(f strangeField) bool { return strings.HasPrefix(f.field, n.field+".") })
+	return slices.ContainsFunc(n.object.unknown, func(f string) bool { return strings.HasPrefix(f, n.field+".") })
 }

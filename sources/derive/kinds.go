@@ -159,12 +159,9 @@ type object struct {
 	metadata
 	kind    resource.Kind
 	origin  resource.Origin
-	content any // the spec, without the fields that are not read
-	strange []strangeField
+	content any      // the spec
+	unknown []string // the fields that are not read
 }
-
-// strangeField is a field that is not read.
-type strangeField struct{ field, what string }
 
 // metadata is what is read of the metadata of an object.
 type metadata struct {
@@ -199,7 +196,7 @@ func (o Options) decode(apiVersion string, kind resource.Kind, origin resource.O
 		return wrong("this version is not understood; %s are", strings.Join(k.Versions, ", "))
 	}
 	made := &object{kind: kind, origin: origin}
-	repeated, err := json.UnmarshalStrict(text, &struct {
+	err := json.UnmarshalCaseSensitivePreserveInts(text, &struct {
 		Metadata *metadata `json:"metadata"`
 		Spec     *any      `json:"spec"`
 	}{&made.metadata, &made.content})
@@ -217,13 +214,8 @@ func (o Options) decode(apiVersion string, kind resource.Kind, origin resource.O
 	case made.Namespace == "":
 		made.Namespace = o.DefaultNamespace
 	}
-	for _, e := range repeated {
-		if what, field, ok := strings.Cut(strings.TrimSuffix(e.Error(), `"`), ` "spec.`); ok {
-			made.strange = append(made.strange, strangeField{"spec." + field, what})
-		}
-	}
 	if k.context {
-		made.strange = nil // little is read of those
+		made.unknown = nil // little is read of those
 	}
 	return made, nil
 }
@@ -269,7 +261,7 @@ func (o *object) prune(path string, value, shape any) (read any, err error) {
 			if shape, isKnown := known[name]; isKnown {
 				all = append(all, field{unique.Make(name).Value(), inner(path+"."+name, v[name], shape)})
 			} else if isFields {
-				o.strange = append(o.strange, strangeField{path + "." + name, "unknown field"})
+				o.unknown = append(o.unknown, path+"."+name)
 			} else {
 				all = append(all, field{name, inner(path+"."+name, v[name], text)})
 			}

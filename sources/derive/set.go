@@ -108,8 +108,9 @@ func (s *Set) Replace(name string, c *sources.Content) {
 	for _, r := range c.Resources {
 		if r.Key().Kind == resource.ServiceEntry { // to which routes may refer
 			spec, _ := r.Spec()
+			entry, _ := spec.(*networking.ServiceEntry)
 			hosts := []any{}
-			for _, host := range spec.(*networking.ServiceEntry).GetHosts() {
+			for _, host := range entry.GetHosts() {
 				hosts = append(hosts, host)
 			}
 			m := metadata{Name: r.Key().Name, Namespace: r.Key().Namespace}
