@@ -32,7 +32,7 @@ func (s *Set) derive() (resources []*resource.Resource, problems []string) {
 		known: make(map[string]map[string]string), made: make(map[resource.Key]*resource.Resource),
 	}
 	for _, o := range s.placed {
-		for _, f := range o.object.unknown {
+		for _, f := range o.unknown {
 			node{derivation: d, object: o.object, field: f}.report("unknown field, or one that is not supported: it is not read")
 		}
 	}
@@ -234,5 +234,5 @@ func (n node) refuse(format string, args ...any) {
 
 // unread reports whether there is something in n that is not read.
 func (n node) unread() bool {
-	return slices.ContainsFunc(n.object.unknown, func(f string) bool { return strings.HasPrefix(f, n.field+".") })
+	return slices.ContainsFunc(n.unknown, func(f string) bool { return strings.HasPrefix(f, n.field+".") })
 }
