@@ -54,7 +54,7 @@ var arrows = map[string][]string{
 	"sources/consul/dial":    {"sources", "adsc"},
 	"sources/consul/judge":   {},
 	"sources/vip":            {},
-	"sources/derive":         {"resource"},
+	"sources/derive":         {"resource", "sources"},
 	"sources/registry":       {"resource", "sources"},
 
 	"sources/dubbo":          {"resource", "sources", "adsc", "sources/registry", "sources/consul", "sources/dubbo/"},

@@ -156,3 +156,15 @@ func TestATLSRouteIsIsolated(t *testing.T) {
 		require.NotContains(t, key, "VirtualService", "%v\n%v", made, problems)
 	}
 }
+
+// TestAMisspelledMethodWidensNothing: a gRPC method that is not understood is not taken for all methods of the service.
+func TestAMisspelledMethodWidensNothing(t *testing.T) {
+	s := derive.NewSet(derive.Options{})
+	put(t, s, v1, "Gateway", "edge/public", simple)
+	put(t, s, v1, "GRPCRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], "+
+		"rules: [{matches: [{method: {service: bank, metod: balance}}], backendRefs: [{name: a, port: 80}]}]}")
+	made, problems := specs(t, s)
+	require.Len(t, made, 1, "the Gateway")
+	require.Contains(t, problems[0]+problems[1], "spec.rules[0].matches[0].method.metod: unknown field")
+	require.Contains(t, problems[0]+problems[1], "it has a condition that is not read: nothing is made of this route")
+}

@@ -492,8 +492,8 @@ func TestRules(t *testing.T) {
 		name: three, timeouts: {backendRequest: 1s}}]}`)
 	_, problems := specs(t, s)
 	require.Len(t, problems, 1)
-	require.Contains(t, problems[0], "spec.rules[0].filters[1]: no ReferenceGrant of namespace other lets a HTTPRoute of shop refer to "+
-		"Service m: nothing is mirrored to it")
+	require.Contains(t, problems[0], "spec.rules[0].filters[1].requestMirror.backendRef: no ReferenceGrant of namespace other lets "+
+		"a HTTPRoute of shop refer to Service m: nothing is mirrored to it")
 	got, err := protojson.Marshal(virtualService(t, s, "shop/"))
 	require.NoError(t, err)
 	want, err := yaml.YAMLToJSON([]byte(`

@@ -1,117 +1,92 @@
 package derive
 
 import (
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
 )
 
-// policies makes a DestinationRule for each Service that policies are about. Of several of one sort, the oldest counts.
+// policies makes a DestinationRule for each Service that policies are about. Of several of one kind, the oldest counts.
 func (d *derivation) policies() {
-	type rule struct {
-		of     []*object
-		policy *networking.TrafficPolicy
-	}
-	rules := make(map[name]*rule)
-	apply := func(o *object, targets []policyTarget, policy func(*networking.TrafficPolicy) bool) {
-		for i, t := range targets {
-			field := indexed("spec.targetRefs[%d]", i)
+	policies := make(map[resource.Key]*networking.TrafficPolicy) // by Service
+	of := make(map[resource.Key][]*object)
+	for _, o := range append(d.all("BackendTLSPolicy"), d.all("XBackendTrafficPolicy")...) {
+		spec := d.spec(o)
+		own := &networking.TrafficPolicy{}
+		if o.kind == "BackendTLSPolicy" {
+			own.Tls = spec.get("validation").clientTLS()
+		} else {
+			own.LoadBalancer, own.RetryBudget = &networking.LoadBalancerSettings{}, spec.get("retryConstraint").retryBudget()
+		}
+		for _, t := range spec.list("targetRefs") {
+			ref := t.reference("", "")
+			policy := policies[ref.Key]
 			switch {
-			case t.Group != "" || t.Kind != "Service":
-				d.report(o, field, "kind %s of %q is no Service: this target has no policy", t.Kind, t.Group)
+			case !ref.is("", "Service"):
+				t.report("kind %s of %q is no Service: this target has no policy", ref.Kind, ref.group)
 				continue
-			case d.missingService(o.Namespace, t.Name):
-				d.report(o, field, "Service %s/%s does not exist: this target has no policy", o.Namespace, t.Name)
+			case d.missingService(ref.Namespace, ref.Name):
+				t.report("%s does not exist: this target has no policy", ref)
 				continue
-			case t.SectionName != "":
-				d.report(o, field+".sectionName", "it is not read: the policy is for all ports of the Service")
-			}
-			target := name{o.Namespace, t.Name}
-			if rules[target] == nil {
-				rules[target] = &rule{policy: &networking.TrafficPolicy{}}
-			}
-			if !policy(rules[target].policy) {
-				d.report(o, field, "Service %s/%s has an older policy of this kind, which counts", o.Namespace, t.Name)
+			case policy == nil:
+				policy = &networking.TrafficPolicy{}
+				policies[ref.Key] = policy
+			case own.GetTls() != nil && policy.GetTls() != nil || own.GetTls() == nil && policy.GetLoadBalancer() != nil:
+				t.report("%s has an older policy of this kind, which counts", ref)
 				continue
 			}
-			rules[target].of = append(rules[target].of, o)
+			if t.has("sectionName") {
+				t.get("sectionName").report("it is not read: the policy is for all ports of the Service")
+			}
+			proto.Merge(policy, own)
+			of[ref.Key] = append(of[ref.Key], o)
 		}
 	}
-	for _, o := range d.all("BackendTLSPolicy") {
-		spec := o.spec.(*tlsPolicySpec)
-		tls := d.clientTLS(o, spec)
-		apply(o, spec.TargetRefs, func(p *networking.TrafficPolicy) bool {
-			if p.GetTls() != nil {
-				return false
-			}
-			p.Tls = tls
-			return true
-		})
-	}
-	for _, o := range d.all("XBackendTrafficPolicy") {
-		spec := o.spec.(*trafficPolicySpec)
-		apply(o, spec.TargetRefs, func(p *networking.TrafficPolicy) bool {
-			if p.GetLoadBalancer() != nil {
-				return false
-			}
-			p.LoadBalancer = &networking.LoadBalancerSettings{}
-			p.RetryBudget = retryBudget(spec)
-			return true
-		})
-	}
-	for target, r := range rules {
-		d.add(resource.DestinationRule, target.namespace, target.name+"-"+generated, nil, &networking.DestinationRule{
-			Host: d.serviceHost(target.namespace, target.name), TrafficPolicy: r.policy,
-		}, r.of...)
+	for key, policy := range policies {
+		d.add(resource.DestinationRule, key.Namespace, key.Name+"-"+generated, nil, &networking.DestinationRule{
+			Host: d.serviceHost(key.Namespace, key.Name), TrafficPolicy: policy,
+		}, of[key]...)
 	}
 }
 
 // clientTLS returns the TLS settings of a BackendTLSPolicy. ConfigMaps are not read: they are taken as they are named.
-func (d *derivation) clientTLS(o *object, spec *tlsPolicySpec) *networking.ClientTLSSettings {
-	v := &spec.Validation
-	tls := &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, Sni: v.Hostname}
-	for _, n := range v.SubjectAltNames {
-		switch n.Type {
-		case "Hostname":
-			tls.SubjectAltNames = append(tls.SubjectAltNames, n.Hostname)
-		case "URI":
-			tls.SubjectAltNames = append(tls.SubjectAltNames, n.URI)
+func (n node) clientTLS() *networking.ClientTLSSettings {
+	tls := &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, Sni: n.text("hostname")}
+	for _, name := range n.list("subjectAltNames") {
+		if field := map[string]string{"Hostname": "hostname", "URI": "uri"}[name.text("type")]; field != "" {
+			tls.SubjectAltNames = append(tls.SubjectAltNames, name.text(field))
 		}
 	}
-	const invalid = "invalid://" // with which nothing connects
-	switch {
-	case v.WellKnownCACertificates != nil:
-		if *v.WellKnownCACertificates != "System" {
-			d.report(o, "spec.validation.wellKnownCACertificates", "%q is not System, which is used", *v.WellKnownCACertificates)
+	refs := n.list("caCertificateRefs")
+	switch known := n.get("wellKnownCACertificates"); {
+	case known.value != nil && known.value != "System":
+		known.report("%q is not System, which is used", known.value)
+	case known.value != nil || len(refs) == 0:
+	default:
+		if len(refs) > 1 {
+			n.get("caCertificateRefs").report("there are %d, and only the first is used", len(refs))
 		}
-	case len(v.CACertificateRefs) > 0:
-		const field = "spec.validation.caCertificateRefs"
-		ref := &v.CACertificateRefs[0]
-		if len(v.CACertificateRefs) > 1 {
-			d.report(o, field, "there are %d, and only the first is used", len(v.CACertificateRefs))
-		}
-		if group, kind := ref.kindOf("", "ConfigMap"); group != "" || kind != "ConfigMap" {
-			d.report(o, field+"[0]", "kind %s of %q is no ConfigMap: connections fail", kind, group)
-			tls.CredentialName = invalid
-		} else {
-			tls.CredentialName = "configmap://" + o.Namespace + "/" + ref.Name
+		ref := refs[0].reference("", "ConfigMap")
+		tls.CredentialName = "configmap://" + ref.Namespace + "/" + ref.Name
+		if !ref.is("", "ConfigMap") {
+			refs[0].report("kind %s of %q is no ConfigMap: connections fail", ref.Kind, ref.group)
+			tls.CredentialName = "invalid://" // with which nothing connects
 		}
 	}
 	return tls
 }
 
-func retryBudget(spec *trafficPolicySpec) *networking.TrafficPolicy_RetryBudget {
-	r := spec.RetryConstraint
-	if r == nil {
+func (n node) retryBudget() *networking.TrafficPolicy_RetryBudget {
+	if n.value == nil {
 		return nil
 	}
-	budget := &networking.TrafficPolicy_RetryBudget{MinRetryConcurrency: 10} // the default of Gateway API
-	if r.Budget != nil && r.Budget.Percent != nil {
-		budget.Percent = wrapperspb.Double(*r.Budget.Percent)
+	budget := &networking.TrafficPolicy_RetryBudget{
+		MinRetryConcurrency: uint32(n.get("minRetryRate").number("count", 10)), // the default of Gateway API
 	}
-	if r.MinRetryRate != nil && r.MinRetryRate.Count != nil {
-		budget.MinRetryConcurrency = *r.MinRetryRate.Count
+	if percent := n.get("budget"); percent.has("percent") {
+		budget.Percent = wrapperspb.Double(float64(percent.number("percent", 0)))
 	}
 	return budget
 }

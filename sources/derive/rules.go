@@ -1,142 +1,319 @@
 package derive
 
 import (
+	"cmp"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// ruleConverter converts one rule of a route.
-type ruleConverter struct {
-	*derivation
-	route  *object
-	field  string // of the rule
-	inMesh bool   // for sidecars, where no ReferenceGrant is needed
-}
-
-// refuse reports what makes the whole route worthless, as istiod has it.
-func (c *ruleConverter) refuse(field, format string, args ...any) {
-	c.report(c.route, c.field+field, "%s: nothing is made of this route", fmt.Sprintf(format, args...))
-}
-
-// httpRule converts a rule but for its matches. It returns false after having reported what makes the route worthless.
-func (c *ruleConverter) httpRule(r *rule, position int) (*networking.HTTPRoute, bool) {
-	out := &networking.HTTPRoute{Name: r.Name}
-	if r.Name == "" {
-		out.Name = c.route.Namespace + "." + c.route.Name + "." + strconv.Itoa(position)
+// httpRoutes converts a rule of an HTTPRoute or GRPCRoute, with one match a route.
+func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networking.HTTPRoute) {
+	out.Route = n.destinations(b)
+	for _, f := range n.list("filters") {
+		f.filter(b, out)
 	}
-	for i := range r.Filters {
-		if !c.filter(&r.Filters[i], i, out) {
-			return nil, false
+	if len(out.GetRoute()) == 0 && out.GetRedirect() == nil {
+		out.DirectResponse = &networking.HTTPDirectResponse{Status: 500}
+	}
+	n.retries(out)
+	for i, m := range n.list("matches") {
+		if i > 0 {
+			out = proto.CloneOf(out)
 		}
+		out.Match = []*networking.HTTPMatchRequest{m.match(b)}
+		routes = append(routes, out)
 	}
-	if !c.retries(r, out) || !c.timeouts(r, out) {
-		return nil, false
-	}
-	if weights(r.BackendRefs) == 0 {
-		if out.Redirect == nil {
-			out.DirectResponse = &networking.HTTPDirectResponse{Status: 500}
+	if len(routes) == 0 {
+		if b.port != 0 {
+			out.Match = []*networking.HTTPMatchRequest{{Port: b.port}}
 		}
-		return out, true
-	}
-	for _, b := range positive(r.BackendRefs) {
-		field := indexed(".backendRefs[%d]", b.index)
-		destination, ok := c.backend(b.backendRef, field)
-		if !ok {
-			return nil, false
-		}
-		to := &networking.HTTPRouteDestination{Destination: destination, Weight: b.share}
-		for i := range b.Filters {
-			f := &b.Filters[i]
-			field := indexed("%s.filters[%d]", field, i)
-			if f.Type != "RequestHeaderModifier" && f.Type != "ResponseHeaderModifier" {
-				c.refuse(field, "type %q is not supported at a backend", f.Type)
-				return nil, false
-			}
-			to.Headers = headers(f, to.Headers)
-		}
-		out.Route = append(out.Route, to)
-	}
-	return out, true
-}
-
-func (c *ruleConverter) retries(r *rule, out *networking.HTTPRoute) bool {
-	if r.Retry == nil {
-		return true
-	}
-	on := []string{"connect-failure", "refused-stream", "unavailable", "cancelled"}
-	for _, code := range r.Retry.Codes {
-		on = append(on, strconv.Itoa(code))
-	}
-	out.Retries = &networking.HTTPRetry{Attempts: 2, RetryOn: strings.Join(on, ",")}
-	if r.Retry.Attempts != nil {
-		out.Retries.Attempts = *r.Retry.Attempts
-	}
-	if out.Retries.GetAttempts() == 0 {
-		out.Retries.RetryOn = "" // with no attempts, it would be refused
-	}
-	if r.Retry.Backoff == "" {
-		return true
-	}
-	backoff, ok := c.duration(".retry.backoff", r.Retry.Backoff)
-	out.Retries.Backoff = durationpb.New(backoff)
-	return ok
-}
-
-func (c *ruleConverter) timeouts(r *rule, out *networking.HTTPRoute) bool {
-	if r.Timeouts == nil {
-		return true
-	}
-	request, ok := c.duration(".timeouts.request", r.Timeouts.Request)
-	backend, backendOK := c.duration(".timeouts.backendRequest", r.Timeouts.BackendRequest)
-	if request != 0 {
-		out.Timeout = durationpb.New(request)
-	}
-	switch {
-	case backend == 0:
-	case out.GetRetries() != nil:
-		out.Retries.PerTryTimeout = durationpb.New(backend)
-	default:
-		out.Timeout = durationpb.New(backend)
-	}
-	return ok && backendOK
-}
-
-// duration reads a duration, which may be left out.
-func (c *ruleConverter) duration(field, text string) (time.Duration, bool) {
-	if text == "" {
-		return 0, true
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		c.refuse(field, "%q is no duration such as 10s", text)
-	}
-	return d, err == nil
-}
-
-// streamRules converts the rules of a TLSRoute or TCPRoute, or none if one of them is wrong.
-func (d *derivation) streamRules(o *object, inMesh bool) [][]*networking.RouteDestination {
-	var routes [][]*networking.RouteDestination
-	rules := o.spec.(*routeSpec).Rules
-	for i := range rules {
-		c := ruleConverter{d, o, indexed("spec.rules[%d]", i), inMesh}
-		if weights(rules[i].BackendRefs) == 0 {
-			routes = append(routes, []*networking.RouteDestination{{Destination: nowhere("zero-weight")}})
-			continue
-		}
-		var destinations []*networking.RouteDestination
-		for _, b := range positive(rules[i].BackendRefs) {
-			destination, ok := c.backend(b.backendRef, indexed(".backendRefs[%d]", b.index))
-			if !ok {
-				return nil
-			}
-			destinations = append(destinations, &networking.RouteDestination{Destination: destination, Weight: b.share})
-		}
-		routes = append(routes, destinations)
+		routes = append(routes, out)
 	}
 	return routes
+}
+
+// retries converts the retries and timeouts of a rule.
+func (n node) retries(out *networking.HTTPRoute) {
+	retry, timeouts := n.get("retry"), n.get("timeouts")
+	request, perTry := timeouts.duration("request"), timeouts.duration("backendRequest")
+	out.Timeout = request
+	if retry.value == nil {
+		out.Timeout = cmp.Or(perTry, request)
+		return
+	}
+	out.Retries = &networking.HTTPRetry{
+		Attempts: int32(retry.number("attempts", 2)), Backoff: retry.duration("backoff"), PerTryTimeout: perTry,
+	}
+	if out.GetRetries().GetAttempts() != 0 { // with no attempts, conditions would be refused
+		out.Retries.RetryOn = "connect-failure,refused-stream,unavailable,cancelled"
+		for _, code := range retry.list("codes") {
+			out.Retries.RetryOn += fmt.Sprintf(",%d", code.value)
+		}
+	}
+}
+
+// duration reads a duration, which is nil if it is left out.
+func (n node) duration(name string) *durationpb.Duration {
+	d, err := time.ParseDuration(n.text(name, "0s"))
+	if err != nil {
+		n.get(name).refuse("%q is no duration such as 10s", n.text(name))
+	}
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// match converts a match of an HTTPRoute or GRPCRoute.
+func (n node) match(b binding) *networking.HTTPMatchRequest {
+	out := &networking.HTTPMatchRequest{Port: b.port, Headers: n.values("headers"), QueryParams: n.values("queryParams")}
+	if n.unread() {
+		n.refuse("it has a condition that is not read")
+	}
+	if n.kind == "GRPCRoute" {
+		out.Uri = n.get("method").grpcMethod()
+		return out
+	}
+	if method := n.text("method"); method != "" {
+		out.Method = stringMatch("Exact", method)
+	}
+	path := n.get("path")
+	kind, value := cmp.Or(path.text("type"), "PathPrefix"), path.text("value", "/")
+	if kind == "PathPrefix" && value != "/" {
+		value = strings.TrimSuffix(value, "/")
+	}
+	if out.Uri = stringMatch(kind, value); out.GetUri() == nil {
+		path.get("type").refuse("%q is none of Exact, PathPrefix and RegularExpression", kind)
+	}
+	return out
+}
+
+// stringMatch returns a match of a type of Gateway API, or nil if there is no such type.
+func stringMatch(kind, text string) *networking.StringMatch {
+	switch kind {
+	case "Exact":
+		return &networking.StringMatch{MatchType: &networking.StringMatch_Exact{Exact: text}}
+	case "PathPrefix":
+		return &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: text}}
+	case "RegularExpression":
+		return &networking.StringMatch{MatchType: &networking.StringMatch_Regex{Regex: text}}
+	}
+	return nil
+}
+
+// matchType returns the type of a match of anything but a path.
+func (n node) matchType() string {
+	kind := cmp.Or(n.text("type"), "Exact")
+	if kind != "Exact" && kind != "RegularExpression" {
+		n.get("type").refuse("%q is neither Exact nor RegularExpression", kind)
+	}
+	return kind
+}
+
+// values converts matches of headers or of parameters.
+func (n node) values(field string) map[string]*networking.StringMatch {
+	out := make(map[string]*networking.StringMatch)
+	for _, v := range n.list(field) {
+		out[v.text("name")] = stringMatch(v.matchType(), v.text("value"))
+	}
+	return out
+}
+
+// grpcMethod makes a match of the path of a gRPC call, which is "/service/method".
+func (n node) grpcMethod() *networking.StringMatch {
+	kind, service, method := n.matchType(), n.text("service"), n.text("method")
+	switch {
+	case n.value == nil:
+		return nil
+	case service+method == "":
+		n.refuse("neither service nor method is given")
+	case service == "":
+		kind, service = "RegularExpression", "[^/]+"
+	case kind == "RegularExpression":
+		method = cmp.Or(method, ".+")
+	case method == "":
+		kind = "PathPrefix"
+	}
+	return stringMatch(kind, "/"+service+"/"+method)
+}
+
+// destinations converts the backends of a rule that have a weight.
+func (n node) destinations(b binding) (all []*networking.HTTPRouteDestination) {
+	for _, ref := range n.list("backendRefs") {
+		weight := int32(ref.number("weight", 1))
+		if weight == 0 {
+			continue
+		}
+		destination, wrong := ref.destination(b)
+		switch {
+		case destination == nil:
+			ref.refuse("%s", wrong)
+		case wrong != "":
+			ref.report("%s: what is sent to it fails", wrong)
+		}
+		to := &networking.HTTPRouteDestination{Destination: destination, Weight: weight}
+		for _, f := range ref.list("filters") {
+			if !f.headers(&to.Headers) {
+				f.refuse("type %q is not supported at a backend", f.text("type"))
+			}
+		}
+		all = append(all, to)
+	}
+	if len(all) == 1 {
+		all[0].Weight = 0 // it has all
+	}
+	return all
+}
+
+// nowhere is a destination that does not exist. A gateway answers 500 for it, and closes connections. istiod has an empty destination for
+// a backend that is refused, and takes such a VirtualService from nobody.
+func nowhere(subset string) *networking.Destination {
+	return &networking.Destination{Host: "internal.cluster.local", Subset: subset, Port: &networking.PortSelector{Number: 65535}}
+}
+
+// destination converts a backend, and says what is wrong with it; it is nil if that makes the route worthless. Sidecars need no
+// ReferenceGrant.
+func (n node) destination(b binding) (to *networking.Destination, wrong string) {
+	ref := n.reference("", "Service")
+	hostname := n.serviceHost(ref.Namespace, ref.Name)
+	switch isHostname := ref.is(istioGroup, "Hostname"); {
+	case isHostname && n.has("namespace"):
+		return nil, "a Hostname has no namespace"
+	case isHostname:
+		hostname = ref.Name
+	case !ref.is("", "Service") && !ref.is(multiclusterGroup, "ServiceImport"):
+		return nowhere("refused-backend"), fmt.Sprintf("kind %s of %q is not supported", ref.Kind, cmp.Or(ref.group, "core"))
+	case b.gateway != mesh && !n.allowed(ref):
+		return nowhere("refused-backend"), n.ungranted(ref)
+	case ref.Kind == "Service" && strings.Contains(ref.Name, "."):
+		return nil, fmt.Sprintf("%q is a host, and the name of a Service is wanted", ref.Name)
+	case n.missingService(ref.Namespace, ref.Name):
+		wrong = ref.String() + " does not exist"
+	}
+	if n.port() == 0 {
+		return nil, "port is missing"
+	}
+	return &networking.Destination{Host: hostname, Port: &networking.PortSelector{Number: n.port()}}, wrong
+}
+
+// filter adds what a filter does to a route.
+func (n node) filter(b binding, out *networking.HTTPRoute) {
+	kind, ofHTTP := n.text("type"), n.kind == "HTTPRoute"
+	mirror, redirect, rewrite, cors := n.get("requestMirror"), n.get("requestRedirect"), n.get("urlRewrite"), n.get("cors")
+	switch {
+	case n.headers(&out.Headers):
+	case kind == "RequestMirror" && mirror.value != nil:
+		mirror.mirror(b, out)
+	case kind == "RequestRedirect" && redirect.value != nil && ofHTTP:
+		out.Redirect = redirect.redirect()
+	case kind == "URLRewrite" && rewrite.value != nil && ofHTTP:
+		out.Rewrite = rewrite.rewrite()
+	case kind == "CORS" && cors.value != nil && ofHTTP:
+		out.CorsPolicy = cors.cors()
+	default:
+		n.refuse("type %q is not supported, or has no settings", kind)
+	}
+}
+
+// headers adds the changes that a filter makes, and returns false if it is not about headers.
+func (n node) headers(all **networking.Headers) bool {
+	changed := cmp.Or(*all, &networking.Headers{})
+	switch n.text("type") {
+	case "RequestHeaderModifier":
+		changed.Request = n.get("requestHeaderModifier").operations()
+	case "ResponseHeaderModifier":
+		changed.Response = n.get("responseHeaderModifier").operations()
+	default:
+		return false
+	}
+	*all = changed
+	return true
+}
+
+// operations has the first of several headers with one name.
+func (n node) operations() *networking.Headers_HeaderOperations {
+	out := &networking.Headers_HeaderOperations{Set: make(map[string]string), Add: make(map[string]string), Remove: n.texts("remove")}
+	for field, headers := range map[string]map[string]string{"set": out.GetSet(), "add": out.GetAdd()} {
+		for _, h := range slices.Backward(n.list(field)) {
+			headers[strings.ToLower(h.text("name"))] = h.text("value")
+		}
+	}
+	return out
+}
+
+func (n node) mirror(b binding, out *networking.HTTPRoute) {
+	ref := n.get("backendRef")
+	destination, wrong := ref.destination(b)
+	if wrong != "" {
+		ref.report("%s: nothing is mirrored to it", wrong)
+		return
+	}
+	policy := &networking.HTTPMirrorPolicy{Destination: destination}
+	if fraction := n.get("fraction"); fraction.value != nil {
+		part := float64(fraction.number("numerator", 0)) / float64(max(1, fraction.number("denominator", 100)))
+		policy.Percentage = &networking.Percent{Value: 100 * part}
+	} else if n.has("percent") {
+		policy.Percentage = &networking.Percent{Value: float64(n.number("percent", 0))}
+	}
+	out.Mirrors = append(out.Mirrors, policy)
+}
+
+func (n node) redirect() *networking.HTTPRedirect {
+	out := &networking.HTTPRedirect{
+		RedirectCode: uint32(n.number("statusCode", 0)), Authority: n.text("hostname"), Scheme: n.text("scheme"),
+	}
+	switch {
+	case n.port() != 0:
+		out.RedirectPort = &networking.HTTPRedirect_Port{Port: n.port()}
+	case out.GetScheme() != "":
+		out.RedirectPort = &networking.HTTPRedirect_DerivePort{DerivePort: networking.HTTPRedirect_FROM_PROTOCOL_DEFAULT}
+	default:
+		out.RedirectPort = &networking.HTTPRedirect_DerivePort{DerivePort: networking.HTTPRedirect_FROM_REQUEST_PORT}
+	}
+	switch path := n.get("path"); path.text("type") {
+	case "ReplaceFullPath":
+		out.Uri = path.text("replaceFullPath")
+	case "ReplacePrefixMatch":
+		out.Uri = "%PREFIX()%" + path.text("replacePrefixMatch") // Istio's form
+	}
+	return out
+}
+
+// rewrite returns nil if nothing is rewritten.
+func (n node) rewrite() *networking.HTTPRewrite {
+	out := &networking.HTTPRewrite{Authority: n.text("hostname")}
+	switch path := n.get("path"); {
+	case path.text("type") == "ReplacePrefixMatch":
+		out.Uri = cmp.Or(strings.TrimSuffix(path.text("replacePrefixMatch"), "/"), "/")
+	case path.text("type") == "ReplaceFullPath":
+		out.UriRegexRewrite = &networking.RegexRewrite{Match: "/.*", Rewrite: path.text("replaceFullPath")}
+	case out.GetAuthority() == "":
+		return nil
+	}
+	return out
+}
+
+func (n node) cors() *networking.CorsPolicy {
+	out := &networking.CorsPolicy{
+		AllowMethods: n.texts("allowMethods"), AllowHeaders: n.texts("allowHeaders"), ExposeHeaders: n.texts("exposeHeaders"),
+	}
+	for _, origin := range n.texts("allowOrigins") {
+		if origin != "" {
+			out.AllowOrigins = append(out.AllowOrigins, stringMatch("Exact", origin))
+		}
+	}
+	if n.raw("allowCredentials") == true {
+		out.AllowCredentials = wrapperspb.Bool(true)
+	}
+	if age := n.number("maxAge", 0); age > 0 {
+		out.MaxAge = durationpb.New(time.Duration(age) * time.Second)
+	}
+	return out
 }

@@ -74,7 +74,7 @@ spec: {gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTT
 	for r := range l.table.Snapshot().All() {
 		places[string(r.Key().Kind)+" "+r.Key().Name] = strings.ReplaceAll(r.Origin().Place, l.root+"/", "")
 		if r.Key().Kind != resource.ServiceEntry {
-			require.Equal(t, derivedGroup, r.Origin().Group)
+			require.Equal(t, derive.Group, r.Origin().Group)
 		}
 	}
 	require.Equal(t, map[string]string{
@@ -175,7 +175,7 @@ func TestDerivedAfterRestart(t *testing.T) {
 	require.Equal(t, "b1", r.header("b"))
 	require.Equal(t, "c2", r.header("c"), "it may be in the file that cannot be read")
 	require.True(t, slices.ContainsFunc(r.awaitQuarantined(3), func(q sources.Quarantined) bool {
-		return q.Group == derivedGroup && strings.Contains(q.Reason, "what was derived before the start stays")
+		return q.Group == derive.Group && strings.Contains(q.Reason, "what was derived before the start stays")
 	}))
 
 	r.disk.fail("b.yaml", nil)

@@ -13,7 +13,6 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/derive"
 )
 
 // loader reads and decodes files.
@@ -27,8 +26,8 @@ type loader struct {
 	maxSize int64 // bytes
 	// followLinks follows links that lead out of the root.
 	followLinks bool
-	// derive is how objects of other APIs are read; nil if they are not.
-	derive *derive.Options
+	// deriving says that something is made of objects of other APIs, so that the sink alone does not know what is in a file.
+	deriving bool
 	// confirm reports whether a group holds what was made of the input of that mark.
 	confirm func(group, mark string) bool
 }
@@ -101,7 +100,7 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 		return data[:0]
 	}
 	mark := l.mark(f.path, f.known.sum)
-	if before.sum == (digest{}) && l.derive == nil && l.confirm(f.path, mark) {
+	if before.sum == (digest{}) && !l.deriving && l.confirm(f.path, mark) {
 		return data[:0]
 	}
 	if f.decoded == nil && before.sum != (digest{}) { // it is one that changes
@@ -109,9 +108,6 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 	}
 	var content sources.Content
 	content, f.decoded = l.parse(f.path, l.in(l.shown, f.path), data, l.decode, f.decoded)
-	if l.derive != nil {
-		rejectInvalid(&content, *l.derive)
-	}
 	content.Mark, content.Text = mark, hex.EncodeToString(f.known.sum[:])
 	f.content = &content
 	return data[:0]

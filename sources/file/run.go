@@ -16,6 +16,7 @@ import (
 	"tributary/internal/words"
 	"tributary/internal/worker"
 	"tributary/sources"
+	"tributary/sources/derive"
 )
 
 // Run publishes the files until ctx ends. It gives up on nothing: what cannot be read is reported and tried again. It does
@@ -30,7 +31,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		loader: &loader{
 			disk: s.disk, root: s.root, shown: s.shown, decode: s.decode, parse: s.parse,
 			maxSize: s.settings.MaxFileBytes, followLinks: s.settings.FollowLinks, confirm: func(string, string) bool { return false },
-			derive: s.settings.Derive,
+			deriving: s.settings.Derive != nil,
 		},
 		patience: s.patience, pool: newPool(), memory: newMemory(), busy: make(map[string]bool), blank: make(map[string]known),
 		pending: make(map[string]bool), troubles: make(map[string]trouble),
@@ -39,11 +40,11 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		r.loader.confirm = sink.Confirm
 	}
 	if s.settings.Derive != nil {
-		r.deriver = newDeriver(*s.settings.Derive)
+		r.derived = derive.NewSet(*s.settings.Derive)
 	}
 	for _, group := range sink.Groups() {
-		if r.deriver != nil && group == derivedGroup {
-			r.deriver.inherited = true
+		if r.derived != nil && group == derive.Group {
+			r.derived.Inherited = true
 			continue
 		}
 		r.files.Set(group, known{doubtful: true})
@@ -66,7 +67,7 @@ type run struct {
 
 	files    btree.Map[string, known] // what is published, or was found not to be readable
 	memory   *memory
-	deriver  *deriver // nil if nothing is derived
+	derived  *derive.Set // nil if nothing is
 	missing  grace
 	blank    map[string]known   // files that have nothing but white space and comments, which is as good as empty
 	troubles map[string]trouble // what cannot be read; what is known of it stays
@@ -217,8 +218,8 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 		}
 		r.files.Delete(p)
 		r.memory.set(p, nil)
-		if r.deriver != nil {
-			r.deriver.remove(p)
+		if r.derived != nil {
+			r.derived.Remove(p)
 		}
 		contents = append(contents, sources.Content{Group: p})
 	}
@@ -305,33 +306,22 @@ func (r *run) accept(f loaded, before trouble) []sources.Content {
 		return nil
 	}
 	r.memory.set(f.path, f.decoded)
-	if r.deriver != nil {
-		r.deriver.accept(f.path, f.content)
+	if r.derived != nil {
+		r.derived.Replace(f.path, f.content)
 	}
 	return []sources.Content{*f.content}
 }
 
 // publish publishes contents, and what is derived of all files, in one commit.
 func (r *run) publish(contents []sources.Content) {
-	if r.deriver != nil {
-		if derived, changed := r.deriver.commit(r.unknownFile); changed {
+	if r.derived != nil {
+		if derived, changed := r.derived.Content(r.unknownFile); changed {
 			contents = append(contents, derived)
 		}
 	}
 	if len(contents) > 0 {
 		_ = r.sink.ReplaceAll(contents) // the sink keeps and tells what it refused
 	}
-}
-
-// unknownFile returns a file of which it is not known what is in it, or "".
-func (r *run) unknownFile() (unknown string) {
-	r.files.Scan(func(path string, _ known) bool {
-		if _, read := r.deriver.files[path]; !read {
-			unknown = r.loader.in(r.root, path)
-		}
-		return unknown == ""
-	})
-	return unknown
 }
 
 // refuse notes that a file cannot be read.

@@ -3,8 +3,6 @@ package kube
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,21 +12,16 @@ import (
 	"tributary/sources/derive"
 )
 
-// derivedGroup is the group of what is made of objects of other APIs, all together.
-const derivedGroup = "derived"
-
 // derived makes Istio's objects of those of other APIs. run.mu guards it.
 type derived struct {
 	*run
-	set       *derive.Set
-	streams   []*stream
-	wrong     map[resource.Key]string // why an object is not understood
-	inherited bool                    // an earlier run published some, and this one none yet
-	dirty     bool
+	*derive.Set
+	streams []*stream
+	wrong   map[string][]sources.Reject // what is not understood, by group
 }
 
 func newDerived(r *run) *derived {
-	d := &derived{run: r, set: derive.NewSet(*r.settings.Derive), wrong: make(map[resource.Key]string)}
+	d := &derived{run: r, Set: derive.NewSet(*r.settings.Derive), wrong: make(map[string][]sources.Reject)}
 	for _, k := range derive.Kinds {
 		if k.Kind == "Service" && !r.settings.Derive.AllServices {
 			continue
@@ -51,36 +44,34 @@ type derivable struct {
 func (u derivable) groups() string { return "" }
 
 func (u derivable) put(m meta, object json.RawMessage) (take func(), err error) {
+	key := resource.Key{Kind: resource.Kind(u.kind), Namespace: m.Namespace, Name: m.Name}
+	other := resource.Other{APIVersion: cmp.Or(m.apiVersion, u.apiVersion), JSON: object}
+	c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: u.origin(u.kind, m)}}}
 	return func() {
-		key := resource.Key{Kind: resource.Kind(u.kind), Namespace: m.Namespace, Name: m.Name}
-		delete(u.wrong, key)
-		if err := u.set.Put(cmp.Or(m.apiVersion, u.apiVersion), u.kind, u.origin(u.kind, m), object); err != nil {
-			u.wrong[key] = fmt.Sprintf("%s: %v: the version before it counts", u.origin(u.kind, m), err)
-		}
-		u.dirty = true
+		u.Replace(u.kind+" "+m.key(), &c)
+		u.wrong[u.kind+" "+m.key()] = c.Rejects
 	}, nil
 }
 
 func (u derivable) drop(key string) {
-	namespace, name, _ := strings.Cut(key, "/")
-	u.set.Delete(u.kind, namespace, name)
-	delete(u.wrong, resource.Key{Kind: resource.Kind(u.kind), Namespace: namespace, Name: name})
-	u.dirty = true
+	u.Remove(u.kind + " " + key)
+	delete(u.wrong, u.kind+" "+key)
 }
 
 // contents derives everything anew, if something has changed and all is known. What an earlier run published stays until then.
 func (d *derived) contents(now time.Time) []sources.Content {
-	if !d.dirty && !d.inherited || slices.ContainsFunc(d.streams, func(s *stream) bool { return !s.known(now, s.cluster) }) {
+	if slices.ContainsFunc(d.streams, func(s *stream) bool { return !s.known(now, s.cluster) }) {
 		return nil
 	}
-	d.dirty, d.inherited = false, false
-	content := sources.Content{Group: derivedGroup}
-	resources, problems := d.set.Derive()
-	content.Resources = resources
-	for i := range problems {
-		content.Warnings = append(content.Warnings, problems[i].Error())
+	content, changed := d.Content(func() string { return "" })
+	if !changed {
+		return nil
 	}
-	content.Warnings = slices.AppendSeq(content.Warnings, maps.Values(d.wrong))
+	for _, rejects := range d.wrong {
+		for _, r := range rejects {
+			content.Warnings = append(content.Warnings, r.Err.Error()+": the version before it counts")
+		}
+	}
 	slices.Sort(content.Warnings)
 	return []sources.Content{content}
 }

@@ -14,6 +14,7 @@ import (
 	"tributary/internal/words"
 	"tributary/internal/worker"
 	"tributary/sources"
+	"tributary/sources/derive"
 	"tributary/sources/registry"
 )
 
@@ -76,9 +77,9 @@ func (r *run) recall() {
 		s.note = notes[s.where()]
 	}
 	for _, group := range r.sink.Groups() {
-		owned := r.derived != nil && group == derivedGroup
+		owned := r.derived != nil && group == derive.Group
 		if owned {
-			r.derived.inherited = true
+			r.derived.Inherited = true
 		}
 		for _, s := range r.streams {
 			prefix := s.use.groups()
