@@ -257,11 +257,11 @@ func lookAt(ctx context.Context, client *api, streams []*stream) (map[string]str
 	}
 	for group, all := range groups {
 		var served metav1.APIGroup
-		err := client.ask(ctx, "/apis/"+group, nil, "", &served)
+		err := client.describe(ctx, "/apis/"+group, "APIGroup", &served, &served.TypeMeta)
 		for i, v := range append([]metav1.GroupVersionForDiscovery{served.PreferredVersion}, served.Versions...) {
 			var list metav1.APIResourceList
 			if err == nil && (i == 0 || v != served.PreferredVersion) {
-				err = client.ask(ctx, "/apis/"+group+"/"+v.Version, nil, "", &list)
+				err = client.describe(ctx, "/apis/"+group+"/"+v.Version, "APIResourceList", &list, &list.TypeMeta)
 			}
 			for _, s := range all {
 				has := slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == s.plural })
@@ -275,6 +275,15 @@ func lookAt(ctx context.Context, client *api, streams []*stream) (map[string]str
 		}
 	}
 	return versions, nil
+}
+
+// describe asks for what the server has. An answer of another kind is no proof that there is nothing, such as one of a proxy.
+func (a *api) describe(ctx context.Context, path, kind string, to any, is *metav1.TypeMeta) error {
+	err := a.ask(ctx, path, nil, "", to)
+	if err == nil && is.Kind != kind {
+		err = fmt.Errorf("the answer for %s is no %s, but of kind %q", path, kind, is.Kind)
+	}
+	return err
 }
 
 // event is one of a watch.

@@ -73,8 +73,16 @@ func (r *run) recall() {
 	if k, ok := r.sink.(sources.Keeper); ok {
 		_ = json.Unmarshal(k.Kept(), &notes) // without it we know as much as the first time
 	}
+	seen := make(map[string]uint64) // by resource, for namespaces that are read for the first time
+	for where, n := range notes {
+		resource, _, _ := strings.Cut(where, " ")
+		seen[resource] = max(seen[resource], n.Seen)
+	}
 	for _, s := range r.streams {
-		s.note = notes[s.where()]
+		n, known := notes[s.where()]
+		if s.note = n; !known {
+			s.Seen = seen[s.resource()]
+		}
 	}
 	for _, group := range r.sink.Groups() {
 		owned := r.derived != nil && group == derive.Group
@@ -107,7 +115,8 @@ func (r *run) keep() {
 	}
 }
 
-// discover finds out which kinds the server has, again and again, until ctx ends. If that fails, it reads address and credentials anew.
+// discover finds out which kinds the server has, again and again, until ctx ends. If that fails, it takes credentials and addresses that are
+// read anew.
 func (r *run) discover(ctx context.Context) {
 	retry, client := r.newBackOff(), (*api)(nil)
 	defer func() { client.close() }()
@@ -146,6 +155,11 @@ func (r *run) found(client *api, versions map[string]string, err error) {
 	defer r.wakeup.Notify()
 	wasDown := r.down != nil
 	if r.down = err; err != nil {
+		for _, s := range r.streams {
+			if s.Absent {
+				s.hold(time.Now().Add(r.settings.Hold), s.Why) // nobody knows whether the kind is missing all the time
+			}
+		}
 		return
 	}
 	if r.client != client {

@@ -355,7 +355,7 @@ func (s *Server) group(w http.ResponseWriter, group string) {
 		fail(w, http.StatusNotFound, "NotFound", "no such group")
 		return
 	}
-	reply(w, map[string]any{"versions": versions, "preferredVersion": versions[0]})
+	reply(w, map[string]any{"kind": "APIGroup", "versions": versions, "preferredVersion": versions[0]})
 }
 
 func (s *Server) resources(w http.ResponseWriter, group, version string) {
@@ -368,7 +368,7 @@ func (s *Server) resources(w http.ResponseWriter, group, version string) {
 		}
 	}
 	s.mu.Unlock()
-	reply(w, map[string]any{"resources": all})
+	reply(w, map[string]any{"kind": "APIResourceList", "resources": all})
 }
 
 // selects reports whether a list or watch has an object.

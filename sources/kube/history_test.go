@@ -1,0 +1,491 @@
+package kube_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/derive"
+	"tributary/sources/kube"
+	"tributary/sources/kube/mapping"
+)
+
+var (
+	historySeeds = flag.Uint64("history.seeds", 8, "how many random histories TestHistory goes through")
+	historyFirst = flag.Uint64("history.first", 0, "the seed of the first one")
+	historySteps = flag.Int("history.steps", 150, "how many steps a history has")
+)
+
+// The kinds of the cluster, by resource. Those of rules are published as they are; others have something made of them.
+var (
+	rules = map[string]string{
+		"virtualservices.networking.istio.io": "VirtualService", "serviceentries.networking.istio.io": "ServiceEntry",
+		"authorizationpolicies.security.istio.io": "AuthorizationPolicy",
+	}
+	kindOf = map[string]string{
+		"services": "Service", "endpointslices.discovery.k8s.io": "EndpointSlice", "nodes": "Node", "namespaces": "Namespace",
+		"serviceexports.multicluster.x-k8s.io": "ServiceExport", "gateways.gateway.networking.k8s.io": "Gateway",
+		"httproutes.gateway.networking.k8s.io": "HTTPRoute", "referencegrants.gateway.networking.k8s.io": "ReferenceGrant",
+		"gatewayclasses.gateway.networking.k8s.io": "GatewayClass", "ingresses.networking.k8s.io": "Ingress",
+		"ingressclasses.networking.k8s.io": "IngressClass",
+	}
+	clusterScoped = []string{"Node", "Namespace", "GatewayClass", "IngressClass"}
+	resources     []string // all of them, in order
+)
+
+func init() {
+	maps.Copy(kindOf, rules)
+	resources = slices.Sorted(maps.Keys(kindOf))
+}
+
+// versionsOf are those that a cluster has of a resource.
+func versionsOf(resource string) []string {
+	switch {
+	case strings.HasSuffix(resource, ".istio.io"):
+		return []string{"v1", "v1beta1"}
+	case strings.HasPrefix(resource, "referencegrants"):
+		return []string{"v1beta1"}
+	}
+	return []string{"v1"}
+}
+
+// isCRD reports whether a resource may come and go.
+func isCRD(resource string) bool {
+	return strings.Contains(resource, "istio.io") || strings.Contains(resource, "gateway.") || strings.Contains(resource, "x-k8s.io")
+}
+
+// published takes what a source publishes, and holds it against what the cluster had. It outlives the runs of the source.
+type published struct {
+	*history
+	groups map[string]map[string]string // what is in a group, by name
+	kept   []byte
+	synced bool
+	health sources.Health
+	ended  bool
+}
+
+// history is a cluster, its source, and what should be published of it, over time.
+type history struct {
+	*cluster
+	t        *testing.T
+	ops      *rand.Rand
+	settings kube.Settings
+	out      *published
+	stop     func()
+	steps    []string // for people, the last ones
+
+	// guarded by cluster.mu
+	now    map[string]string            // what should be published, by name
+	wanted map[string][]string          // all that ever should have been; "" if nothing
+	from   map[string]int               // where in wanted that is which is published, or later
+	held   map[string]time.Time         // until when what a restore lost stays
+	roles  bool                         // there are Roles alone: what is in no namespace is never read
+	lax    bool                         // what is published may be older than it was, until the next rest
+	slack  time.Duration                // until all is well once the faults are over
+	memos  map[string]map[string]string // see memo
+	calm   time.Time                    // when nothing is held any longer
+	stale  bool                         // the source may have to find out that the cluster went back in time, or that a kind was missing
+}
+
+func (h *history) fail(format string, args ...any) {
+	h.t.Helper()
+	h.t.Errorf("%s\n%s\n%+v", fmt.Sprintf(format, args...), strings.Join(h.steps, "\n"), h.settings)
+}
+
+// ReplaceAll implements sources.Sink.
+func (p *published) ReplaceAll(contents []sources.Content) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		p.fail("it publishes after its end")
+	}
+	twice := make(map[string]bool)
+	for _, c := range contents {
+		if twice[c.Group] {
+			p.fail("group %s is published twice at once", c.Group)
+		}
+		twice[c.Group] = true
+		names := namesOf(c)
+		p.judge(c.Group, p.groups[c.Group], names)
+		if p.groups[c.Group] = names; len(names) == 0 {
+			delete(p.groups, c.Group)
+		}
+	}
+	return nil
+}
+
+// judge fails if something goes that was not deleted, or a rule is of a time before it was.
+func (p *published) judge(group string, before, after map[string]string) {
+	kind, _, _ := strings.Cut(group, "/")
+	made := kind == "Service" || kind == "derived" // of several objects, of which some may be older than others after a restore
+	for name := range before {
+		_, there := after[name]
+		mixed := made && (p.lax || len(p.wanted[name]) == 0)
+		if !there && !mixed && !slices.Contains(p.wanted[name][min(p.from[name], len(p.wanted[name])):], "") {
+			p.fail("%s: %s goes, which was never deleted: %v, %v, %q", time.Since(p.started), name, before, after, p.wanted[name])
+		}
+		if !there && time.Now().Before(p.held[name]) {
+			p.fail("%s: %s goes, which should be held until %s", time.Since(p.started), name, p.held[name].Sub(p.started))
+		}
+	}
+	if made {
+		return
+	}
+	for name, text := range after {
+		from := p.from[name]
+		if p.lax {
+			from = 0
+		}
+		i := slices.Index(p.wanted[name][min(from, len(p.wanted[name])):], text)
+		if i < 0 {
+			p.fail("%s: %s is published as it was before or never: %s of %q from %d", time.Since(p.started), name, text, p.wanted[name], from)
+		}
+		p.from[name] = from + i
+	}
+}
+
+func (p *published) Groups() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.groups))
+}
+
+func (p *published) Synced()                 { p.synced = true }
+func (p *published) Report(h sources.Health) { p.mu.Lock(); p.health = h; p.mu.Unlock() }
+func (p *published) Kept() []byte            { p.mu.Lock(); defer p.mu.Unlock(); return p.kept }
+func (p *published) Keep(note []byte)        { p.mu.Lock(); p.kept = note; p.mu.Unlock() }
+
+// namesOf returns what is published by name: an object, an endpoint of one, or that it is rejected.
+func namesOf(c sources.Content) map[string]string {
+	names := make(map[string]string)
+	for _, r := range c.Resources {
+		text, err := resource.MarshalYAML(r)
+		if err != nil {
+			panic(err)
+		}
+		names[c.Group+" "+r.Key().String()] = string(text)
+		for line := range strings.Lines(string(text)) {
+			if _, address, ok := strings.Cut(line, "- address: "); ok && strings.HasPrefix(c.Group, "Service/") {
+				names[c.Group+" endpoint "+strings.TrimSpace(address)] = "endpoint"
+			}
+		}
+	}
+	for _, r := range c.Rejects {
+		names[c.Group+" "+r.Key.String()] = "rejected"
+	}
+	return names
+}
+
+// note works out what should be published. mu is held.
+func (h *history) note() {
+	now := h.expected()
+	for name := range h.now {
+		if _, there := now[name]; !there {
+			h.wanted[name] = append(h.wanted[name], "")
+		}
+	}
+	for name, text := range now {
+		if h.now[name] != text {
+			h.wanted[name] = append(h.wanted[name], text)
+		}
+	}
+	h.now = now
+}
+
+// has returns the objects of a kind that the source may read, in order.
+func (h *history) has(resource string) (all []map[string]any) {
+	if len(h.apis[resource]) == 0 || h.roles && slices.Contains(clusterScoped, kindOf[resource]) {
+		return nil
+	}
+	objects := h.at(resource, h.version)
+	_, group, _ := strings.Cut(resource, ".")
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
+		namespace, _, _ := strings.Cut(key, "/")
+		if namespace == "" || len(h.settings.Namespaces) == 0 || slices.Contains(h.settings.Namespaces, namespace) {
+			all = append(all, typed(objects[key], resource, group+"/"+versionsOf(resource)[0], false))
+		}
+	}
+	return all
+}
+
+func decoded[T any](o map[string]any) *T {
+	text, made := encode(o), new(T)
+	if err := json.Unmarshal(text, made); err != nil {
+		panic(err)
+	}
+	return made
+}
+
+func encode(o any) []byte {
+	text, err := json.Marshal(o)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// memo returns what was made of the same text before.
+func (h *history) memo(text string, make func() map[string]string) map[string]string {
+	if _, known := h.memos[text]; !known {
+		h.memos[text] = make()
+	}
+	return h.memos[text]
+}
+
+// expected is the pure function of the cluster that the source should be.
+func (h *history) expected() map[string]string {
+	all := make(map[string]string)
+	for r, kind := range rules {
+		if !h.reads(kind) {
+			continue
+		}
+		for _, o := range h.has(r) {
+			set, _ := o["metadata"].(map[string]any)["labels"].(map[string]string)
+			rev := set["istio.io/rev"]
+			if selects(o, "", h.settings.LabelSelector) && (h.settings.Revision == "" || rev == "" || rev == h.settings.Revision) {
+				text := encode(o)
+				maps.Copy(all, h.memo(string(text), func() map[string]string { return ruleOf(kind, o, text) }))
+			}
+		}
+	}
+	of := func(wanted bool, resource string) []map[string]any {
+		if !wanted {
+			return nil
+		}
+		return h.has(resource)
+	}
+	if s := h.settings.Services; s != nil {
+		inputs := [][]map[string]any{
+			h.has("services"), of(s.Endpoints != mapping.EndpointsLoadBalancer, "endpointslices.discovery.k8s.io"),
+			of(s.Nodes || s.Endpoints == mapping.EndpointsNodePorts, "nodes"), h.has("serviceexports.multicluster.x-k8s.io"),
+		}
+		maps.Copy(all, h.memo(fmt.Sprint(string(encode(inputs)), s), func() map[string]string { return h.ofServices(s.Options, inputs) }))
+	}
+	if d := h.settings.Derive; d != nil {
+		inputs := make([][]map[string]any, len(derive.Kinds))
+		for i, k := range derive.Kinds {
+			r := strings.TrimSuffix(k.Plural+"."+k.Group, ".")
+			inputs[i] = slices.DeleteFunc(of(kindOf[r] != "" && (k.Kind != "Service" || d.AllServices), r), func(o map[string]any) bool {
+				return k.Kind == "ServiceEntry" && h.reads(k.Kind) && !selects(o, "", h.settings.LabelSelector)
+			})
+		}
+		maps.Copy(all, h.memo(fmt.Sprint(string(encode(inputs)), d), func() map[string]string { return derived(*d, inputs) }))
+	}
+	return all
+}
+
+// reads reports whether the objects of a kind are published as they are.
+func (h *history) reads(kind string) bool {
+	return len(h.settings.Kinds) == 0 || slices.Contains(h.settings.Kinds, kind)
+}
+
+func ruleOf(kind string, o map[string]any, text []byte) map[string]string {
+	options, _ := sources.Texts{UnknownFields: "warn", DomainSuffix: "cluster.local"}.Options()
+	options.Validate = false
+	meta := o["metadata"].(map[string]any)
+	content := sources.Decode(fmt.Sprintf("%s/%v/%v", kind, meta["namespace"], meta["name"]), ".json", text, options)
+	if len(content.Rejects) > 0 {
+		content.Rejects[0].Key = resource.Key{Kind: resource.Kind(kind), Namespace: meta["namespace"].(string), Name: meta["name"].(string)}
+	}
+	return namesOf(content)
+}
+
+func derived(options derive.Options, inputs [][]map[string]any) map[string]string {
+	set := derive.NewSet(options)
+	for i, k := range derive.Kinds {
+		for _, o := range inputs[i] {
+			meta := o["metadata"].(map[string]any)
+			namespace, _ := meta["namespace"].(string)
+			key := resource.Key{Kind: resource.Kind(k.Kind), Namespace: namespace, Name: meta["name"].(string)}
+			other := resource.Other{APIVersion: strings.TrimPrefix(k.Group+"/"+k.Versions[0], "/"), JSON: encode(o)}
+			c := sources.Content{Others: []sources.Other{{Other: other, Key: key}}}
+			if set.Replace(key.String(), &c); len(c.Rejects) > 0 {
+				panic(c.Rejects[0].Err)
+			}
+		}
+	}
+	content, _ := set.Content(func() string { return "" })
+	return namesOf(content)
+}
+
+// ofServices maps services, EndpointSlices, nodes and ServiceExports.
+func (h *history) ofServices(options mapping.Options, objects [][]map[string]any) map[string]string {
+	mapper, err := mapping.New(options, nil)
+	require.NoError(h.t, err)
+	all, inputs, nodes := make(map[string]string), make(map[string]*mapping.Input), make(map[string]*mapping.Node)
+	for _, o := range objects[2] {
+		n := decoded[mapping.Node](o)
+		nodes[n.Meta.Name] = n
+	}
+	for _, o := range objects[0] {
+		in := &mapping.Input{Service: decoded[mapping.Service](o), Nodes: nodes}
+		inputs[in.Service.Meta.Namespace+"/"+in.Service.Meta.Name] = in
+	}
+	for _, o := range objects[1] {
+		slice := decoded[mapping.Slice](o)
+		if in := inputs[slice.Meta.Namespace+"/"+slice.Service()]; in != nil {
+			in.Slices = append(in.Slices, slice)
+		}
+	}
+	for _, o := range objects[3] {
+		meta := o["metadata"].(map[string]any)
+		if in := inputs[fmt.Sprint(meta["namespace"], "/", meta["name"])]; in != nil {
+			in.Exported = true
+		}
+	}
+	for key, in := range inputs {
+		out, err := mapper.Map(*in)
+		content := sources.Content{Group: "Service/" + key, Resources: out.Resources}
+		if err != nil {
+			content.Rejects = []sources.Reject{{Err: err}}
+		}
+		maps.Copy(all, namesOf(content))
+	}
+	return all
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+// run starts a run of the source, with other settings or the same.
+func (h *history) run(settings kube.Settings) {
+	dir := h.t.TempDir()
+	path := filepath.Join(dir, "kubeconfig")
+	require.NoError(h.t, os.WriteFile(path, []byte(fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c,
+clusters: [{name: c, cluster: {server: "http://%s"}}], 
+contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}`,
+		h.host())), 0o600))
+	source, err := kube.New("k8s://"+path, settings)
+	require.NoError(h.t, err)
+	h.locked(func() {
+		h.settings, h.out.ended = settings, false
+		h.note()
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := source.Run(ctx, h.out); ctx.Err() == nil {
+			h.fail("the source ends: %v", err)
+		}
+		h.mu.Lock()
+		h.out.ended = true
+		h.mu.Unlock()
+	}()
+	h.stop = sync.OnceFunc(func() { cancel(); <-ended })
+}
+
+func (h *history) say(format string, args ...any) {
+	h.steps = append(h.steps, fmt.Sprintf("%-12s v%d ", time.Since(h.started), h.version)+fmt.Sprintf(format, args...))
+}
+
+// rest ends all faults, and waits until what is published is what the cluster has.
+func (h *history) rest() {
+	h.mu.Lock()
+	h.say("rest for %s", h.slack)
+	h.down = false
+	clear(h.fault)
+	clear(h.denied)
+	h.deny()
+	h.note()
+	began, requests := time.Now(), h.requests
+	h.mu.Unlock()
+	slack := max(h.slack, time.Until(h.calm))
+	h.calm = began.Add(slack) // that all is as it should be before is no proof that nothing is held
+	for time.Since(began) < slack && len(h.lacks()) > 0 {
+		time.Sleep(time.Second)
+	}
+	if lacks := h.lacks(); len(lacks) > 0 {
+		h.fail("%s after all is well again: %s", slack, strings.Join(lacks, "\n"))
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n, most := h.requests-requests, 4000+int(time.Since(began)/time.Second)*30; n > most {
+		h.fail("%d requests in %s", n, time.Since(began))
+	}
+	h.lax, h.slack = false, time.Minute
+	for name := range h.wanted {
+		h.from[name] = len(h.wanted[name]) - 1
+	}
+}
+
+// lacks says how what is published differs from what the cluster has.
+func (h *history) lacks() (lacks []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.storm != nil && !h.t.Failed() {
+		h.fail("2000 requests in a second: %s", strings.Join(h.storm, "\n"))
+	}
+	has := make(map[string]string)
+	for _, names := range h.out.groups {
+		maps.Copy(has, names)
+	}
+	for name, text := range h.now {
+		if has[name] != text {
+			lacks = append(lacks, fmt.Sprintf("%s is %q, want %q", name, has[name], text))
+		}
+	}
+	for name := range has {
+		if _, there := h.now[name]; !there {
+			lacks = append(lacks, name+" is there, and should not be")
+		}
+	}
+	if h.out.health.State != sources.Healthy && !h.roles {
+		lacks = append(lacks, fmt.Sprintf("it is %s: %s", h.out.health.State, h.out.health.Message))
+	}
+	return lacks
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	h := &history{
+		cluster: newCluster(t, rand.New(rand.NewPCG(seed, 2))), t: t, ops: rand.New(rand.NewPCG(seed, 1)), now: map[string]string{},
+		wanted: map[string][]string{}, from: map[string]int{}, held: map[string]time.Time{}, memos: map[string]map[string]string{},
+		slack: time.Minute,
+	}
+	h.out = &published{history: h, groups: make(map[string]map[string]string)}
+	for _, r := range resources {
+		h.apis[r] = versionsOf(r)
+	}
+	t.Cleanup(func() { h.stop() })
+	return h
+}
+
+// TestHistory goes through random histories of clusters. Nothing goes that was not deleted, no rule is published as it was before, and at
+// rest what is published is what the cluster has.
+func TestHistory(t *testing.T) {
+	for seed := *historyFirst; seed < *historyFirst+*historySeeds && !t.Failed(); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHistory(t, seed)
+				for range 20 {
+					h.change()
+				}
+				h.roles = h.ops.IntN(4) == 0
+				h.deny()
+				h.run(h.draw())
+				h.rest()
+				for range *historySteps {
+					if h.step(); t.Failed() {
+						return
+					}
+					_ = h.lacks()
+				}
+				h.rest()
+			})
+		})
+	}
+}

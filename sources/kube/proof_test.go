@@ -1,0 +1,98 @@
+package kube_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/derive"
+	"tributary/sources/kube"
+)
+
+// TestAnswersThatAreNoDiscovery are no proof that the cluster has no such kind, as of a proxy that answers {} to all.
+func TestAnswersThatAreNoDiscovery(t *testing.T) {
+	for _, text := range []string{"{}", "null", `{"kind": "Status", "status": "Success"}`, `{"kind": "APIGroupList", "groups": []}`} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHistory(t, 1)
+			for range 40 {
+				h.change()
+			}
+			h.run(kube.Settings{Hold: time.Minute, Derive: new(derive.Options)})
+			h.rest()
+			h.stop()
+			h.fault["discovery"] = fault{chance: 1, status: http.StatusOK, text: text}
+			h.run(h.settings)
+			time.Sleep(10 * time.Minute)
+			h.rest()
+		})
+	}
+}
+
+// TestAKindThatIsMissingBeforeAndAfterAnOutage is not known to be missing all the time, as when an API server starts again and again.
+func TestAKindThatIsMissingBeforeAndAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory(t, 1)
+		for range 40 {
+			h.change()
+		}
+		h.run(kube.Settings{Hold: time.Minute, Derive: new(derive.Options)})
+		h.rest()
+		for range 3 {
+			for r := range kindOf {
+				h.hidden[r] = isCRD(r)
+			}
+			h.down = false
+			h.end()
+			time.Sleep(35 * time.Second) // it has looked
+			h.down = true
+			h.end()
+			time.Sleep(2 * time.Minute)
+		}
+		clear(h.hidden)
+		h.holds()
+		h.rest()
+	})
+}
+
+// TestAKindThatIsMissingWhenOtherNamespacesAreRead: what is derived of it stays.
+func TestAKindThatIsMissingWhenOtherNamespacesAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory(t, 1)
+		for range 40 {
+			h.change()
+		}
+		settings := kube.Settings{Hold: 5 * time.Minute, Derive: new(derive.Options)}
+		h.run(settings)
+		h.rest()
+		h.stop()
+		h.hidden["gateways.gateway.networking.k8s.io"] = true
+		settings.Namespaces = []string{"bank", "other", "shop"}
+		h.run(settings)
+		time.Sleep(50 * time.Second)
+		clear(h.hidden)
+		h.holds()
+		h.rest()
+	})
+}
+
+// TestWatchesThatFailAtOnce, as while a webhook that converts objects is down, are tried again with pauses.
+func TestWatchesThatFailAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory(t, 1)
+		h.run(kube.Settings{Namespaces: []string{"bank", "shop"}})
+		h.rest()
+		h.locked(func() {
+			for r := range rules {
+				h.fault[r] = fault{chance: 1, event: http.StatusInternalServerError}
+			}
+			h.requests = 0
+			h.endLocked()
+		})
+		time.Sleep(time.Minute)
+		h.rest()
+		require.Less(t, h.requests, 1000)
+	})
+}
