@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	rbachttpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	rbactcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
+	"istio.io/istio/pilot/pkg/security/trustdomain"
 
 	"tributary/server/envoy/model"
 )
@@ -32,8 +32,8 @@ const (
 
 // builder translates the AuthorizationPolicies of a profile.
 type builder struct {
-	domains []string // the trust domain and its aliases
-	largest int      // how many instructions a regular expression may have
+	domains trustdomain.Bundle
+	largest int // how many instructions a regular expression may have
 	found   *model.Findings
 }
 
@@ -52,7 +52,7 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, ac
 		if *into == nil {
 			*into = &rbacv3.RBAC{Action: action, Policies: make(map[string]*rbacv3.Policy)}
 		}
-		r.builder, r.namespace = b, p.Key.Namespace
+		r.builder = b
 		for i, rule := range p.Spec.GetRules() {
 			r.at = model.Place{Of: p.Key, Field: fmt.Sprintf("spec.rules[%d]", i)}
 			switch policy, err := r.policyOf(rule); {
@@ -76,8 +76,8 @@ func policyName(prefix string, p *model.AuthorizationPolicy, rule int) string {
 // never is the policy that matches nothing.
 func never() *rbacv3.Policy {
 	return &rbacv3.Policy{
-		Permissions: []*permission{permissions.not(permissions.every())},
-		Principals:  []*principal{principals.not(principals.every())},
+		Permissions: []*permission{permissions.not(permissions.every)},
+		Principals:  []*principal{principals.not(principals.every)},
 	}
 }
 
@@ -169,39 +169,4 @@ func denied(asked *rbacv3.RBAC) *rbacv3.RBAC {
 		out.Policies[name+deniedSuffix] = p
 	}
 	return out
-}
-
-// inTrustDomains returns principals, DOMAIN/ns/NAMESPACE/sa/ACCOUNT, with those of a trust domain of the mesh in all its trust domains.
-func inTrustDomains(values, domains []string) (all []string) {
-	for _, v := range values {
-		domain, rest, _ := strings.Cut(v, "/")
-		ofMesh := domain == model.DefaultTrustDomain || slices.ContainsFunc(domains, func(d string) bool {
-			return matches(domain, d) || matches(d, domain)
-		})
-		if strings.Count(rest, "/") != 3 || domain == "*" || !ofMesh {
-			all = append(all, v)
-			continue
-		}
-		for _, d := range domains {
-			as := d + "/" + rest
-			if strings.HasPrefix(domain, "*") && strings.HasSuffix(d, domain[1:]) {
-				as = v
-			}
-			if !slices.Contains(all, as) {
-				all = append(all, as)
-			}
-		}
-	}
-	return all
-}
-
-// matches says whether a pattern, which may begin or end with *, matches a text.
-func matches(pattern, text string) bool {
-	switch {
-	case strings.HasPrefix(pattern, "*"):
-		return strings.HasSuffix(text, pattern[1:])
-	case strings.HasSuffix(pattern, "*"):
-		return strings.HasPrefix(text, pattern[:len(pattern)-1])
-	}
-	return pattern == text
 }

@@ -7,6 +7,7 @@ import (
 
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	securityv1beta1 "istio.io/api/security/v1beta1"
+	"istio.io/istio/pilot/pkg/security/trustdomain"
 
 	"tributary/server/envoy/model"
 )
@@ -48,7 +49,8 @@ func Of(all Objects) *model.Security {
 	if all.Config.Spec != nil && len(s.Objects) > 0 {
 		s.Objects = append(s.Objects, all.Config.Key)
 	}
-	b := &builder{domains: all.Config.TrustDomains(), largest: all.Client.LargestProgram(), found: &s.Findings}
+	domains := trustdomain.Bundle{TrustDomains: all.Config.TrustDomains()}
+	b := &builder{domains: domains, largest: all.Client.LargestProgram(), found: &s.Findings}
 	http, tcp := b.custom(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM], all)
 	s.HTTP, s.TCP = append(s.HTTP, http...), append(s.TCP, tcp...)
 	if f := tokenFilter(all, &s.Findings); f != nil {
