@@ -1,9 +1,9 @@
 package security
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -52,25 +52,21 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, ac
 		if *into == nil {
 			*into = &rbacv3.RBAC{Action: action, Policies: make(map[string]*rbacv3.Policy)}
 		}
-		r.builder = b
+		name := fmt.Sprintf("%sns[%s]-policy[%s]-rule", prefix, p.Key.Namespace, p.Key.Name)
+		if len(p.Spec.GetRules()) == 0 {
+			(*into).Policies[name+"[0]"] = never()
+		}
 		for i, rule := range p.Spec.GetRules() {
-			r.at = model.Place{Of: p.Key, Field: fmt.Sprintf("spec.rules[%d]", i)}
+			r.builder, r.at = b, model.Place{Of: p.Key, Field: fmt.Sprintf("spec.rules[%d]", i)}
 			switch policy, err := r.policyOf(rule); {
 			case err == nil:
-				(*into).Policies[policyName(prefix, p, i)] = policy
+				(*into).Policies[fmt.Sprintf("%s[%d]", name, i)] = policy
 			case !errors.Is(err, errHTTP):
 				b.found.Note(r.at, "%v: the rule allows nothing", err)
 			}
 		}
-		if len(p.Spec.GetRules()) == 0 {
-			(*into).Policies[policyName(prefix, p, 0)] = never()
-		}
 	}
 	return out
-}
-
-func policyName(prefix string, p *model.AuthorizationPolicy, rule int) string {
-	return fmt.Sprintf("%sns[%s]-policy[%s]-rule[%d]", prefix, p.Key.Namespace, p.Key.Name, rule)
 }
 
 // never is the policy that matches nothing.
@@ -115,51 +111,46 @@ func (b *builder) filters(policies []*model.AuthorizationPolicy, action rbacv3.R
 		})
 }
 
-// custom returns the filters that have a provider decide on requests and connections. If there is no such provider, or several are named,
-// those are denied.
+// custom returns the filters that have a provider decide on requests and connections. What it cannot be asked about is denied.
 func (b *builder) custom(policies []*model.AuthorizationPolicy, all Objects) (http []*hcmv3.HttpFilter, tcp []*listenerv3.Filter) {
-	policies = slices.DeleteFunc(slices.Clone(policies), func(p *model.AuthorizationPolicy) bool {
-		dry := b.isDryRun(p)
-		if dry {
+	var asking []*model.AuthorizationPolicy
+	for _, p := range policies {
+		if b.isDryRun(p) {
 			b.found.Note(model.Place{Of: p.Key}, "a dry run asks no provider")
+		} else {
+			asking = append(asking, p)
 		}
-		return dry
-	})
-	if len(policies) == 0 {
+	}
+	if len(asking) == 0 {
 		return nil, nil
 	}
-	provider, why := authorizer(policies, all)
-	if why != "" {
-		for _, p := range policies {
-			b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "%s: what the rules match is denied", why)
-		}
-	}
-	const prefix = askedPrefix + "-"
-	onHTTP := b.build(policies, ruleContext{}, rbacv3.RBAC_DENY, prefix).enforced
+	askHTTPFilter, askTCPFilter, why := authorizer(asking, all)
+	asksHTTP, asksTCP := why == "", why == "" && askTCPFilter != nil
+	onHTTP := b.build(asking, ruleContext{}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
 	// A provider that speaks HTTP is asked about requests only: rules that are about these do not concern connections.
-	onTCP := b.build(policies, ruleContext{tcp: true, strict: why == "" && provider.tcp == nil}, rbacv3.RBAC_DENY, prefix).enforced
-	refusal := []*listenerv3.Filter{model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{Rules: denied(onTCP), StatPrefix: statTCP})}
-	if why != "" {
-		return []*hcmv3.HttpFilter{model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: denied(onHTTP)})}, refusal
-	}
-	http = []*hcmv3.HttpFilter{
-		model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{ShadowRules: onHTTP, ShadowRulesStatPrefix: shadowAsked}),
-		model.HTTPFilter(askHTTP, provider.http),
+	onTCP := b.build(asking, ruleContext{tcp: true, strict: asksHTTP && !asksTCP}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
+	if asksHTTP {
+		http = append(http, model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{ShadowRules: onHTTP, ShadowRulesStatPrefix: shadowAsked}),
+			model.HTTPFilter(askHTTP, askHTTPFilter))
+	} else {
+		http = append(http, model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: denied(onHTTP)}))
+		why += ": what the rules match is denied"
 	}
 	switch {
-	case provider.tcp != nil:
-		return http, []*listenerv3.Filter{
-			model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{ShadowRules: onTCP, StatPrefix: statTCP, ShadowRulesStatPrefix: shadowAsked}),
-			model.NetworkFilter(askTCP, provider.tcp),
+	case asksTCP:
+		tcp = append(tcp, model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{
+			ShadowRules: onTCP, StatPrefix: statTCP, ShadowRulesStatPrefix: shadowAsked,
+		}), model.NetworkFilter(askTCP, askTCPFilter))
+	case !asksHTTP || !all.Warn && len(onTCP.GetPolicies()) > 0:
+		tcp = append(tcp, model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{Rules: denied(onTCP), StatPrefix: statTCP}))
+		why = cmp.Or(why, "it decides on requests only: connections that are not HTTP are closed if the rules match them")
+	}
+	for _, p := range asking {
+		if why != "" {
+			b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "%s", why)
 		}
-	case all.Warn, len(onTCP.GetPolicies()) == 0:
-		return http, nil
 	}
-	for _, p := range policies {
-		b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "it decides on requests only: connections that are not HTTP are closed "+
-			"if the rules match them")
-	}
-	return http, refusal
+	return http, tcp
 }
 
 // denied returns rules for which a provider should have been asked.

@@ -2,13 +2,17 @@
 package security
 
 import (
-	"maps"
-	"slices"
+	"fmt"
 
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	rbachttpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	rbactcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 	"istio.io/istio/pilot/pkg/security/trustdomain"
 
+	"tributary/resource"
 	"tributary/server/envoy/model"
 )
 
@@ -25,13 +29,11 @@ type Objects struct {
 	Warn    bool                                                    // traffic passes although something cannot be enforced
 }
 
-// inOrder are the actions of policies that Envoy enforces itself, in istiod's order.
-var inOrder = []securityv1beta1.AuthorizationPolicy_Action{
-	securityv1beta1.AuthorizationPolicy_AUDIT, securityv1beta1.AuthorizationPolicy_DENY, securityv1beta1.AuthorizationPolicy_ALLOW,
-}
-
 // Of returns what the objects ask of listeners. HTTP filters stand in istiod's order: CUSTOM policies, tokens, then AUDIT, DENY and ALLOW.
 func Of(all Objects) *model.Security {
+	if all.Client.Role != model.Sidecar {
+		all.Peers = nil // gateways do as their servers say
+	}
 	s := &model.Security{}
 	byAction := make(map[securityv1beta1.AuthorizationPolicy_Action][]*model.AuthorizationPolicy)
 	for _, p := range all.Policies {
@@ -39,7 +41,9 @@ func Of(all Objects) *model.Security {
 		action := p.Spec.GetAction()
 		if _, known := securityv1beta1.AuthorizationPolicy_Action_name[int32(action)]; !known {
 			s.Findings.Note(model.Place{Of: p.Key, Field: "spec.action"}, "it is unknown: all that the policy selects is denied")
-			p, action = denyAll(p), securityv1beta1.AuthorizationPolicy_DENY
+			action = securityv1beta1.AuthorizationPolicy_DENY
+			everything := &securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{{}}}
+			p = &model.AuthorizationPolicy{Key: p.Key, DryRun: p.DryRun, Spec: everything}
 		}
 		byAction[action] = append(byAction[action], p)
 	}
@@ -51,41 +55,50 @@ func Of(all Objects) *model.Security {
 	}
 	domains := trustdomain.Bundle{TrustDomains: all.Config.TrustDomains()}
 	b := &builder{domains: domains, largest: all.Client.LargestProgram(), found: &s.Findings}
-	http, tcp := b.custom(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM], all)
-	s.HTTP, s.TCP = append(s.HTTP, http...), append(s.TCP, tcp...)
+	s.HTTP, s.TCP = b.custom(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM], all)
 	if f := tokenFilter(all, &s.Findings); f != nil {
 		s.HTTP = append(s.HTTP, f)
 	}
-	for i, action := range []rbacv3.RBAC_Action{rbacv3.RBAC_LOG, rbacv3.RBAC_DENY, rbacv3.RBAC_ALLOW} {
-		if policies := byAction[inOrder[i]]; len(policies) > 0 {
-			http, tcp := b.filters(policies, action)
+	for _, of := range []struct {
+		action securityv1beta1.AuthorizationPolicy_Action
+		as     rbacv3.RBAC_Action
+	}{
+		{securityv1beta1.AuthorizationPolicy_AUDIT, rbacv3.RBAC_LOG}, {securityv1beta1.AuthorizationPolicy_DENY, rbacv3.RBAC_DENY},
+		{securityv1beta1.AuthorizationPolicy_ALLOW, rbacv3.RBAC_ALLOW},
+	} {
+		if policies := byAction[of.action]; len(policies) > 0 {
+			http, tcp := b.filters(policies, of.as)
 			s.HTTP, s.TCP = append(s.HTTP, http), append(s.TCP, tcp)
 		}
 	}
 	addPeers(s, all)
 	s.Findings = s.Findings.Sorted()
-	s.From += fingerprint(s)
+	s.From = fingerprint(s, all.Peers)
 	return s
 }
 
-func denyAll(p *model.AuthorizationPolicy) *model.AuthorizationPolicy {
-	all := *p
-	all.Spec = &securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{{}}}
-	return &all
+// Deny refuses all requests and connections, since objects have no valid version.
+func Deny(objects []resource.Key) *model.Security {
+	s := &model.Security{
+		HTTP: []*hcmv3.HttpFilter{model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: &rbacv3.RBAC{}})},
+		TCP:  []*listenerv3.Filter{model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: statTCP})},
+	}
+	for _, key := range objects {
+		s.Findings.Note(model.Place{Of: key}, "no version of it is valid: all traffic that it may be about is refused")
+	}
+	s.From = fingerprint(s, nil)
+	return s
 }
 
 // fingerprint has all of what is asked, so that a change of an object that changes nothing is sent to nobody.
-func fingerprint(s *model.Security) string {
+func fingerprint(s *model.Security, peers []*model.PeerAuthentication) string {
 	var d model.Digest
 	model.AddMessages(&d, s.HTTP...)
 	model.AddMessages(&d, s.TCP...)
 	model.AddMessages(&d, s.TLS)
-	d.Text(s.Domains...)
-	d.Number(int64(s.Paths))
-	d.Number(int64(s.Mutual))
-	for _, port := range slices.Sorted(maps.Keys(s.MutualOn)) {
-		d.Number(int64(port))
-		d.Number(int64(s.MutualOn[port]))
+	d.Text(fmt.Sprintf("%q %v %v %v", s.Domains, s.Paths, s.Mutual, s.MutualOn))
+	for _, o := range peers {
+		d.Text(o.Version, o.Created.String())
 	}
 	d.Found(s.Objects, s.Findings)
 	return string(d)
