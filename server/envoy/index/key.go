@@ -16,14 +16,9 @@ func Key(v *model.View) model.Key {
 	var d model.Digest
 	d.Text(v.Host)
 	client(&d, &v.Client)
-	d.Flag(v.Service != nil)
-	if v.Service != nil {
-		d.Text(v.Service.From)
-	}
+	part(&d, v.Service, func(s *model.Service) string { return s.From })
 	policy(&d, &v.Policy)
-	if d.Flag(v.Mutual != nil); v.Mutual != nil {
-		d.Text(v.Mutual.From)
-	}
+	part(&d, v.Mutual, func(m *model.Mutual) string { return m.From })
 	d.Number(int64(len(v.Rules)))
 	for _, part := range slices.Sorted(maps.Keys(v.Rules)) {
 		d.Number(int64(part))
@@ -43,28 +38,19 @@ func Key(v *model.View) model.Key {
 	for _, r := range v.Bound {
 		rule(&d, r)
 	}
-	if d.Flag(v.Seen != nil); v.Seen != nil {
-		d.Text(v.Seen.From)
-	}
-	if d.Flag(v.Secured != nil); v.Secured != nil {
-		d.Text(v.Secured.From)
-	}
-	if d.Flag(v.Inbound != nil); v.Inbound != nil {
-		d.Text(v.Inbound.From)
-	}
-	if d.Flag(v.Extended != nil); v.Extended != nil {
-		d.Text(v.Extended.From)
-	}
-	d.Number(int64(len(v.Objects)))
-	for _, of := range v.Objects {
-		d.Object(of)
-	}
-	d.Number(int64(len(v.Findings)))
-	for _, f := range v.Findings {
-		d.Object(f.Of)
-		d.Text(f.Field, f.Why)
-	}
+	part(&d, v.Seen, func(o *model.Observation) string { return o.From })
+	part(&d, v.Secured, func(s *model.Security) string { return s.From })
+	part(&d, v.Inbound, func(i *model.Inbound) string { return i.From })
+	part(&d, v.Extended, func(e *model.Extension) string { return e.From })
+	d.Found(v.Objects, v.Findings)
 	return sha256.Sum256(d)
+}
+
+// part adds a part of the view, which may be nil.
+func part[T any](d *model.Digest, p *T, from func(*T) string) {
+	if d.Flag(p != nil); p != nil {
+		d.Text(from(p))
+	}
 }
 
 func client(d *model.Digest, p *model.Profile) {

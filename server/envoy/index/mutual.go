@@ -8,25 +8,21 @@ import (
 // mutual returns how clients of a profile authenticate a service, or nil if they do not, or have no identity. As with istiod, only
 // PeerAuthentications of a whole namespace or of the mesh keep clients from trying; those of workloads concern these.
 func (m *Mesh) mutual(s *model.Service, policy *model.Policy, p model.Profile) *model.Mutual {
-	if p.Identity == "" {
-		return nil
-	}
-	var from model.Digest
-	peers := m.security.peers.selecting(s.Namespace, func(*model.PeerAuthentication) bool { return true })
-	for _, o := range peers {
-		from.Object(o.Key)
-		from.Text(o.Version)
-		from.Number(o.Created.UnixNano())
-	}
+	peers := m.peers.selecting(s.Namespace, func(*model.PeerAuthentication) bool { return true })
 	config := m.config()
 	mode, _ := security.Compose(selecting(peers, s.Namespace, nil))
 	auto := config.AutoMutual() && !s.External && mode != model.Disabled
-	if !auto && !wantsMutual(policy) {
+	if p.Identity == "" || !auto && !WantsMutual(policy) {
 		return nil
 	}
 	domains := config.TrustDomains()
+	var from model.Digest
 	from.Flag(auto)
 	from.Text(domains...)
+	from.Found(model.KeysOf(peers), nil)
+	for _, o := range peers {
+		from.Text(o.Version, o.Created.String())
+	}
 	return &model.Mutual{Auto: auto, Domains: domains, From: string(from), Accepts: func(e *model.Endpoint, port uint32) bool {
 		mode, on := security.Compose(selecting(peers, e.Namespace, e.Labels))
 		if of, is := on[port]; is {
@@ -47,8 +43,8 @@ func selecting(peers []*model.PeerAuthentication, namespace string, labels map[s
 	return list
 }
 
-// wantsMutual says whether a policy requires mutual TLS with certificates of the mesh somewhere.
-func wantsMutual(p *model.Policy) bool {
+// WantsMutual says whether a policy requires mutual TLS with certificates of the mesh somewhere.
+func WantsMutual(p *model.Policy) bool {
 	for t := range trafficPolicies(p) {
 		if model.IsMutual(t.GetTls()) {
 			return true

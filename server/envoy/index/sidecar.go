@@ -159,17 +159,8 @@ func sidecarAmong(sidecars map[resource.Key]*SidecarRule, p model.Profile) (firs
 // OfNoHost returns the objects that affect all hosts of the clients of a profile: their Sidecar, Telemetries,
 // EnvoyFilters and WasmPlugins, and the MeshConfig.
 func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
-	all := slices.Collect(maps.Keys(m.configs))
-	for _, t := range m.telemetriesOf(p) {
-		all = append(all, t.Key)
-	}
 	filters, plugins := m.extensionsFor(p)
-	for _, f := range filters {
-		all = append(all, f.Key)
-	}
-	for _, o := range plugins {
-		all = append(all, o.Key)
-	}
+	all := slices.Concat(slices.Collect(maps.Keys(m.configs)), model.KeysOf(m.telemetriesOf(p)), model.KeysOf(filters), model.KeysOf(plugins))
 	if only := m.SidecarFor(p); only != nil {
 		all = append(all, only.key)
 	}
@@ -246,7 +237,6 @@ func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alp
 	}
 	m.observeAnew(touched)
 	m.sought = nil
-	secureAnew(touched)
 	if now := m.config(); before.AutoMutual() != now.AutoMutual() || !slices.Equal(before.TrustDomains(), now.TrustDomains()) {
 		m.touchMutual("")
 	}

@@ -30,6 +30,15 @@ func (t *Object[T]) Compare(o *Object[T]) int {
 	return cmp.Or(t.Created.Compare(o.Created), OlderName(t.Key, o.Key))
 }
 
+// KeysOf returns the keys of objects.
+func KeysOf[T any](all []*Object[T]) []resource.Key {
+	keys := make([]resource.Key, len(all))
+	for i, o := range all {
+		keys[i] = o.Key
+	}
+	return keys
+}
+
 // AuthorizationPolicy is an AuthorizationPolicy.
 type AuthorizationPolicy = Object[*securityv1beta1.AuthorizationPolicy]
 

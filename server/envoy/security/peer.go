@@ -64,9 +64,7 @@ func addPeers(s *model.Security, all Objects) {
 	s.Domains, s.TLS = all.Config.TrustDomains(), all.Config.Spec.GetMeshMTLS()
 	s.Paths = all.Config.Spec.GetPathNormalization().GetNormalization()
 	s.Mutual, s.MutualOn = Compose(all.Peers)
-	for _, o := range all.Peers {
-		s.Objects = append(s.Objects, o.Key)
-	}
+	s.Objects = append(s.Objects, model.KeysOf(all.Peers)...)
 	if all.Client.Identity != "" {
 		return
 	}

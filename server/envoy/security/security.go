@@ -3,6 +3,7 @@ package security
 
 import (
 	"fmt"
+	"slices"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
@@ -37,7 +38,6 @@ func Of(all Objects) *model.Security {
 	s := &model.Security{}
 	byAction := make(map[securityv1beta1.AuthorizationPolicy_Action][]*model.AuthorizationPolicy)
 	for _, p := range all.Policies {
-		s.Objects = append(s.Objects, p.Key)
 		action := p.Spec.GetAction()
 		if _, known := securityv1beta1.AuthorizationPolicy_Action_name[int32(action)]; !known {
 			s.Findings.Note(model.Place{Of: p.Key, Field: "spec.action"}, "it is unknown: all that the policy selects is denied")
@@ -47,9 +47,7 @@ func Of(all Objects) *model.Security {
 		}
 		byAction[action] = append(byAction[action], p)
 	}
-	for _, t := range all.Tokens {
-		s.Objects = append(s.Objects, t.Key)
-	}
+	s.Objects = slices.Concat(model.KeysOf(all.Policies), model.KeysOf(all.Tokens))
 	if all.Config.Spec != nil && len(s.Objects) > 0 {
 		s.Objects = append(s.Objects, all.Config.Key)
 	}
