@@ -9,30 +9,37 @@ import (
 	"tributary/server/envoy/index"
 )
 
+// reviewIf has all clients ask for their profile again if changed, which is called while c.mu is held, says so.
+func (c *Catalog) reviewIf(changed func() bool) (reviewed bool) {
+	c.mu.Lock()
+	due, review := changed(), c.review
+	c.mu.Unlock()
+	if due = due && review != nil; due {
+		review()
+	}
+	return due
+}
+
 // divide has all clients ask for their profile again if there are other conditions than before. When it returns, a client is sent nothing
 // new until it has the scope of its new profile.
 func (c *Catalog) divide() {
-	c.mu.Lock()
-	changes := c.mesh.Selectors.Changes
-	changed, review := changes != c.divided, c.review
-	c.divided = changes
-	c.mu.Unlock()
-	if changed && review != nil {
-		review()
-	}
+	c.reviewIf(func() bool {
+		before := c.divided
+		c.divided = c.mesh.Selectors.Changes
+		return c.divided != before
+	})
 }
 
 // reviewServers has clients ask for their profile again whose service ports have changed; all clients if what Sidecars say of ingress has.
 func (c *Catalog) reviewServers() {
-	c.mu.Lock()
-	ingresses, review := c.mesh.Ingresses, c.review
-	changed := ingresses != c.ingresses
-	c.ingresses = ingresses
-	c.mesh.Expect(nil)
-	moved := c.mesh.Moved()
-	c.mu.Unlock()
-	if changed && review != nil {
-		review()
+	var moved map[index.Reviewer]struct{}
+	if c.reviewIf(func() bool {
+		before := c.ingresses
+		c.ingresses = c.mesh.Ingresses
+		c.mesh.Expect(nil)
+		moved = c.mesh.Moved()
+		return c.ingresses != before
+	}) {
 		return
 	}
 	for client := range moved {
@@ -43,18 +50,15 @@ func (c *Catalog) reviewServers() {
 // expectSidecars has clients ask for their profile before a change of Sidecars with ingress listeners, which may need their addresses. So
 // no listener goes that stays.
 func (c *Catalog) expectSidecars(keys []resource.Key, snap memstore.Snapshot) {
-	c.mu.Lock()
-	changes := make(map[resource.Key]*resource.Resource)
-	for _, key := range keys {
-		if key.Kind == resource.Sidecar {
-			changes[key] = snap.Get(key)
+	c.reviewIf(func() bool {
+		changes := make(map[resource.Key]*resource.Resource)
+		for _, key := range keys {
+			if key.Kind == resource.Sidecar {
+				changes[key] = snap.Get(key)
+			}
 		}
-	}
-	expected, review := c.mesh.Expect(changes), c.review
-	c.mu.Unlock()
-	if expected && review != nil {
-		review()
-	}
+		return c.mesh.Expect(changes)
+	})
 }
 
 // divideBefore divides clients by the conditions of objects that come with a change. Call done after the change: until then, the conditions

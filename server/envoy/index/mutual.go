@@ -1,6 +1,10 @@
 package index
 
 import (
+	"slices"
+
+	securityv1beta1 "istio.io/api/security/v1beta1"
+
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/security"
 )
@@ -8,39 +12,39 @@ import (
 // mutual returns how clients of a profile authenticate a service, or nil if they do not, or have no identity. As with istiod, only
 // PeerAuthentications of a whole namespace or of the mesh keep clients from trying; those of workloads concern these.
 func (m *Mesh) mutual(s *model.Service, policy *model.Policy, p model.Profile) *model.Mutual {
-	peers := m.peers.selecting(s.Namespace, func(*model.PeerAuthentication) bool { return true })
+	if p.Identity == "" {
+		return nil
+	}
+	peers := make(objects[*securityv1beta1.PeerAuthentication])
+	for _, namespace := range []string{s.Namespace, model.RootNamespace} {
+		peers[namespace] = slices.Clone(m.peers[namespace]) // it changes
+	}
+	modes := func(namespace string, labels map[string]string) (model.MutualTLS, map[uint32]model.MutualTLS) {
+		return security.Compose(peers.selecting(namespace, func(o *model.PeerAuthentication) bool {
+			return model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels)
+		}))
+	}
 	config := m.config()
-	mode, _ := security.Compose(selecting(peers, s.Namespace, nil))
+	mode, _ := modes(s.Namespace, nil)
 	auto := config.AutoMutual() && !s.External && mode != model.Disabled
-	if p.Identity == "" || !auto && !WantsMutual(policy) {
+	if !auto && !WantsMutual(policy) {
 		return nil
 	}
 	domains := config.TrustDomains()
 	var from model.Digest
 	from.Flag(auto)
 	from.Text(domains...)
-	from.Found(model.KeysOf(peers), nil)
-	for _, o := range peers {
+	for _, o := range peers.selecting(s.Namespace, func(*model.PeerAuthentication) bool { return true }) {
+		from.Object(o.Key)
 		from.Text(o.Version, o.Created.String())
 	}
 	return &model.Mutual{Auto: auto, Domains: domains, From: string(from), Accepts: func(e *model.Endpoint, port uint32) bool {
-		mode, on := security.Compose(selecting(peers, e.Namespace, e.Labels))
+		mode, on := modes(e.Namespace, e.Labels)
 		if of, is := on[port]; is {
 			mode = of
 		}
 		return mode != model.Disabled
 	}}
-}
-
-// selecting returns the objects of a namespace and of the root namespace that select workloads with labels.
-func selecting(peers []*model.PeerAuthentication, namespace string, labels map[string]string) (list []*model.PeerAuthentication) {
-	for _, o := range peers {
-		if (o.Key.Namespace == namespace || o.Key.Namespace == model.RootNamespace) &&
-			model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels) {
-			list = append(list, o)
-		}
-	}
-	return list
 }
 
 // WantsMutual says whether a policy requires mutual TLS with certificates of the mesh somewhere.
