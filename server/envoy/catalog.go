@@ -196,8 +196,8 @@ func (c *Catalog) seen() memstore.Snapshot {
 	return c.last
 }
 
-// change changes the objects of keys in the mesh to those of snap, if it is not nil, has the mesh heed which objects are invalid, and returns
-// the scopes with clients.
+// change changes the objects of keys in the mesh to those of snap, unless it is nil, and those that have no valid version. It returns the
+// scopes with clients.
 func (c *Catalog) change(keys []resource.Key, snap *memstore.Snapshot, synced bool) []*scope {
 	c.checking.Lock()
 	defer c.checking.Unlock()

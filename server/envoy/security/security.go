@@ -61,7 +61,8 @@ func Of(all Objects) *model.Security {
 		action securityv1beta1.AuthorizationPolicy_Action
 		as     rbacv3.RBAC_Action
 	}{
-		{securityv1beta1.AuthorizationPolicy_AUDIT, rbacv3.RBAC_LOG}, {securityv1beta1.AuthorizationPolicy_DENY, rbacv3.RBAC_DENY},
+		{securityv1beta1.AuthorizationPolicy_AUDIT, rbacv3.RBAC_LOG},
+		{securityv1beta1.AuthorizationPolicy_DENY, rbacv3.RBAC_DENY},
 		{securityv1beta1.AuthorizationPolicy_ALLOW, rbacv3.RBAC_ALLOW},
 	} {
 		if policies := byAction[of.action]; len(policies) > 0 {

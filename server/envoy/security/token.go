@@ -104,8 +104,8 @@ func verifier(r *securityv1beta1.JWTRule, all Objects) (p *jwtv3.JwtProvider, wh
 	return p, why
 }
 
-// setKeys has tokens of a rule verified by its keys, or by those that Envoy fetches through the cluster of the host and port of their URI. It
-// returns why that is not possible.
+// setKeys has tokens of a rule verified by its keys, or by those that Envoy fetches through the cluster of the host and port of their URI.
+// It returns why that is not possible.
 func setKeys(p *jwtv3.JwtProvider, r *securityv1beta1.JWTRule, all Objects) (why string) {
 	switch {
 	case r.GetJwks() != "":

@@ -13,9 +13,6 @@ import (
 
 // secureHTTP puts what security objects ask of requests before all other filters, which see paths as the mesh has them normalized.
 func secureHTTP(s *model.Security, m *hcmv3.HttpConnectionManager) {
-	if s == nil {
-		return
-	}
 	m.HttpFilters = slices.Concat(s.HTTP, m.GetHttpFilters())
 	switch s.Paths {
 	case meshv1alpha1.MeshConfig_ProxyPathNormalization_DEFAULT, meshv1alpha1.MeshConfig_ProxyPathNormalization_BASE:
@@ -30,8 +27,5 @@ func secureHTTP(s *model.Security, m *hcmv3.HttpConnectionManager) {
 
 // secureTCP puts what security objects ask of connections before other filters.
 func secureTCP(s *model.Security, filters ...*listenerv3.Filter) []*listenerv3.Filter {
-	if s == nil {
-		return filters
-	}
 	return slices.Concat(s.TCP, filters)
 }
