@@ -27,7 +27,8 @@ func (m *Mesh) observationOf(p model.Profile, only *SidecarRule, as telemetryv1a
 	o.Objects = append(o.Objects, model.KeysOf(all)...)
 	telemetry.AddLogs(o, all, config, as)
 	telemetry.AddTracing(o, all, config, as, func(of *meshv1alpha1.MeshConfig_ExtensionProvider) (string, string, string) {
-		return m.clusterOf(of, p, only)
+		service, number, _ := model.ProviderService(of)
+		return m.clusterTo(service, number, p, only)
 	})
 	o.Findings = o.Findings.Sorted()
 	var from model.Digest

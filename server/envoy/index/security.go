@@ -77,14 +77,9 @@ func (m *Mesh) soughtHosts() map[string]bool {
 		return m.sought
 	}
 	m.sought = make(map[string]bool)
-	services := security.Authorizers(m.config().Spec)
 	for _, p := range m.config().Spec.GetExtensionProviders() {
-		if service, _, sends := model.ProviderService(p); sends {
-			services = append(services, service)
-		}
-	}
-	for _, service := range services {
-		_, host := splitService(service)
+		service, _, _ := model.ProviderService(p)
+		_, host := splitService(service + p.GetEnvoyExtAuthzHttp().GetService() + p.GetEnvoyExtAuthzGrpc().GetService()) // it has one
 		m.sought[host] = true
 	}
 	for o := range m.tokens.all {

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
-
 	"tributary/server/envoy/model"
 )
 
@@ -44,16 +42,8 @@ func splitService(service string) (namespace, host string) {
 	return namespace, host
 }
 
-// clusterOf returns the host to which a provider sends, and its cluster, or why there is none. Without a namespace, the host has to be that
-// of one only.
-func (m *Mesh) clusterOf(p *meshv1alpha1.MeshConfig_ExtensionProvider, client model.Profile, only *SidecarRule) (host, cluster,
-	why string,
-) {
-	service, number, _ := model.ProviderService(p)
-	return m.clusterTo(service, number, client, only)
-}
-
-// clusterTo returns the host and the cluster of a port of a service, which may be named with its namespace, or why there is none.
+// clusterTo returns the host and the cluster of a port of a service, or why there is none. Without a namespace in the name, the host has to
+// be that of one only.
 func (m *Mesh) clusterTo(service string, number uint32, client model.Profile, only *SidecarRule) (host, cluster, why string) {
 	namespace, host := splitService(service)
 	if client.OnDemand {

@@ -39,27 +39,6 @@ type provider interface {
 
 type httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationHttpProvider
 
-// authorizersOf returns the providers of a mesh that authorize requests. A name may stand for several.
-func authorizersOf(config *meshv1alpha1.MeshConfig) map[string][]provider {
-	all := make(map[string][]provider)
-	for _, p := range config.GetExtensionProviders() {
-		if h := p.GetEnvoyExtAuthzHttp(); h != nil {
-			all[p.GetName()] = append(all[p.GetName()], h)
-		} else if g := p.GetEnvoyExtAuthzGrpc(); g != nil {
-			all[p.GetName()] = append(all[p.GetName()], g)
-		}
-	}
-	return all
-}
-
-// Authorizers returns the services of the providers that authorize requests.
-func Authorizers(config *meshv1alpha1.MeshConfig) (services []string) {
-	for _, p := range slices.Concat(slices.Collect(maps.Values(authorizersOf(config)))...) {
-		services = append(services, p.GetService())
-	}
-	return services
-}
-
 // authorizer returns the filters that ask the provider that the policies name, or why there are none. A provider that speaks HTTP is asked
 // about requests only: tcp is nil.
 func authorizer(policies []*model.AuthorizationPolicy, all Objects) (http *askhttpv3.ExtAuthz, tcp *asktcpv3.ExtAuthz, why string) {
@@ -69,7 +48,14 @@ func authorizer(policies []*model.AuthorizationPolicy, all Objects) (http *askht
 			return nil, nil, fmt.Sprintf("a workload can have one provider, and policies name %q and %q", name, other)
 		}
 	}
-	known := authorizersOf(all.Config.Spec)[name]
+	var known []provider
+	for _, p := range all.Config.Spec.GetExtensionProviders() {
+		if h, g := p.GetEnvoyExtAuthzHttp(), p.GetEnvoyExtAuthzGrpc(); p.GetName() == name && h != nil {
+			known = append(known, h)
+		} else if p.GetName() == name && g != nil {
+			known = append(known, g)
+		}
+	}
 	if len(known) != 1 {
 		return nil, nil, fmt.Sprintf("MeshConfig has %d providers %q that authorize requests", len(known), name)
 	}
