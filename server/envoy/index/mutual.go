@@ -49,12 +49,7 @@ func (m *Mesh) mutual(s *model.Service, policy *model.Policy, p model.Profile) *
 
 // WantsMutual says whether a policy requires mutual TLS with certificates of the mesh somewhere.
 func WantsMutual(p *model.Policy) bool {
-	for t := range trafficPolicies(p) {
-		if model.IsMutual(t.GetTls()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(trafficPolicies(p)), func(t trafficPolicy) bool { return model.IsMutual(t.GetTls()) })
 }
 
 // touchMutual touches the services whose endpoints PeerAuthentications of a namespace concern: all services for the root namespace, and for

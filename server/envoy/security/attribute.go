@@ -14,6 +14,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"istio.io/istio/pilot/pkg/security/authz/matcher"
+	"istio.io/istio/pilot/pkg/security/trustdomain"
 	istiosecurity "istio.io/istio/pkg/config/security"
 
 	"tributary/server/envoy/model"
@@ -87,7 +88,8 @@ var principalsOf = map[string]attribute[principal]{
 	}},
 	"source.principal": {some: func(r *ruleContext, _ string, values []string) *principal {
 		var any []*principal
-		for _, v := range r.domains.ReplaceTrustDomainAliases(values) {
+		domains := trustdomain.Bundle{TrustDomains: r.Config.TrustDomains()}
+		for _, v := range domains.ReplaceTrustDomainAliases(values) {
 			any = append(any, ofPeer(matcher.StringMatcherWithPrefix(v, "spiffe://")))
 		}
 		return anyPrincipal(any)

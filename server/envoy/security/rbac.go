@@ -11,7 +11,6 @@ import (
 	rbachttpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	rbactcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
-	"istio.io/istio/pilot/pkg/security/trustdomain"
 
 	"tributary/server/envoy/model"
 )
@@ -22,24 +21,34 @@ const (
 	rbacTCP  = "envoy.filters.network.rbac"
 
 	statTCP     = "tcp."
-	shadowAllow = "istio_dry_run_allow_"
-	shadowDeny  = "istio_dry_run_deny_"
 	shadowAsked = "istio_ext_authz_" // of requests for which a provider is asked
 
 	askedPrefix  = "istio-ext-authz"
 	deniedSuffix = "-deny-due-to-bad-CUSTOM-action"
 )
 
-// builder translates the AuthorizationPolicies of a profile.
+// builder translates the AuthorizationPolicies among objects.
 type builder struct {
-	domains trustdomain.Bundle
-	largest int // how many instructions a regular expression may have
-	found   *model.Findings
+	Objects
+	found *model.Findings
 }
 
-// rules are the policies of one action.
+// rules are those of policies of one action; both are nil without policies.
 type rules struct {
-	enforced, shadow *rbacv3.RBAC // nil without policies
+	enforced, shadow *rbacv3.RBAC
+	prefix           string // of the statistics of shadow
+}
+
+// http returns the filter of requests.
+func (r rules) http() *hcmv3.HttpFilter {
+	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: r.prefix})
+}
+
+// tcp returns the filter of connections that are not HTTP.
+func (r rules) tcp() *listenerv3.Filter {
+	return model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{
+		Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: r.prefix, StatPrefix: statTCP,
+	})
 }
 
 // build translates policies of an action. prefix is that of their names.
@@ -66,8 +75,12 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, ac
 			}
 		}
 	}
+	out.prefix = shadowPrefixes[out.shadow.GetAction()]
 	return out
 }
+
+// shadowPrefixes are those of the statistics of shadow rules. As with istiod, that of ALLOW is there without any.
+var shadowPrefixes = map[rbacv3.RBAC_Action]string{rbacv3.RBAC_ALLOW: "istio_dry_run_allow_", rbacv3.RBAC_DENY: "istio_dry_run_deny_"}
 
 // never is the policy that matches nothing.
 func never() *rbacv3.Policy {
@@ -88,31 +101,8 @@ func (b *builder) isDryRun(p *model.AuthorizationPolicy) bool {
 	return is
 }
 
-// shadowPrefix is that of the statistics of shadow rules. As with istiod, it is there without any.
-func shadowPrefix(shadow *rbacv3.RBAC) string {
-	switch shadow.GetAction() {
-	case rbacv3.RBAC_ALLOW:
-		return shadowAllow
-	case rbacv3.RBAC_DENY:
-		return shadowDeny
-	}
-	return ""
-}
-
-// filters returns the filters of requests, and of connections that are not HTTP, for policies of an action.
-func (b *builder) filters(policies []*model.AuthorizationPolicy, action rbacv3.RBAC_Action) (*hcmv3.HttpFilter, *listenerv3.Filter) {
-	strict := action == rbacv3.RBAC_ALLOW
-	http := b.build(policies, ruleContext{strict: strict}, action, "")
-	tcp := b.build(policies, ruleContext{tcp: true, strict: strict}, action, "")
-	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{
-			Rules: http.enforced, ShadowRules: http.shadow, ShadowRulesStatPrefix: shadowPrefix(http.shadow),
-		}), model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{
-			Rules: tcp.enforced, ShadowRules: tcp.shadow, ShadowRulesStatPrefix: shadowPrefix(tcp.shadow), StatPrefix: statTCP,
-		})
-}
-
 // custom returns the filters that have a provider decide on requests and connections. What it cannot be asked about is denied.
-func (b *builder) custom(policies []*model.AuthorizationPolicy, all Objects) (http []*hcmv3.HttpFilter, tcp []*listenerv3.Filter) {
+func (b *builder) custom(policies []*model.AuthorizationPolicy) (http []*hcmv3.HttpFilter, tcp []*listenerv3.Filter) {
 	var asking []*model.AuthorizationPolicy
 	for _, p := range policies {
 		if b.isDryRun(p) {
@@ -124,25 +114,22 @@ func (b *builder) custom(policies []*model.AuthorizationPolicy, all Objects) (ht
 	if len(asking) == 0 {
 		return nil, nil
 	}
-	askHTTPFilter, askTCPFilter, why := authorizer(asking, all)
+	askHTTPFilter, askTCPFilter, why := authorizer(asking, b.Objects)
 	asksHTTP, asksTCP := why == "", why == "" && askTCPFilter != nil
 	onHTTP := b.build(asking, ruleContext{}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
 	// A provider that speaks HTTP is asked about requests only: rules that are about these do not concern connections.
 	onTCP := b.build(asking, ruleContext{tcp: true, strict: asksHTTP && !asksTCP}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
 	if asksHTTP {
-		http = append(http, model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{ShadowRules: onHTTP, ShadowRulesStatPrefix: shadowAsked}),
-			model.HTTPFilter(askHTTP, askHTTPFilter))
+		http = append(http, rules{shadow: onHTTP, prefix: shadowAsked}.http(), model.HTTPFilter(askHTTP, askHTTPFilter))
 	} else {
-		http = append(http, model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: denied(onHTTP)}))
+		http = append(http, rules{enforced: denied(onHTTP)}.http())
 		why += ": what the rules match is denied"
 	}
 	switch {
 	case asksTCP:
-		tcp = append(tcp, model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{
-			ShadowRules: onTCP, StatPrefix: statTCP, ShadowRulesStatPrefix: shadowAsked,
-		}), model.NetworkFilter(askTCP, askTCPFilter))
-	case !asksHTTP || !all.Warn && len(onTCP.GetPolicies()) > 0:
-		tcp = append(tcp, model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{Rules: denied(onTCP), StatPrefix: statTCP}))
+		tcp = append(tcp, rules{shadow: onTCP, prefix: shadowAsked}.tcp(), model.NetworkFilter(askTCP, askTCPFilter))
+	case !asksHTTP || !b.Warn && len(onTCP.GetPolicies()) > 0:
+		tcp = append(tcp, rules{enforced: denied(onTCP)}.tcp())
 		why = cmp.Or(why, "it decides on requests only: connections that are not HTTP are closed if the rules match them")
 	}
 	for _, p := range asking {

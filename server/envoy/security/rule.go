@@ -126,7 +126,7 @@ func (f form[M]) matcher(r *ruleContext, key string, values []string) (*M, error
 func (b *builder) refused(m any) (why string) {
 	model.Visit(m.(proto.Message), func(part proto.Message, whole bool) { //nolint:forcetypeassert // of a permission or a principal
 		if re, is := part.(*matcherv3.RegexMatcher); is {
-			why = cmp.Or(why, model.RegexProblem(re.GetRegex(), b.largest))
+			why = cmp.Or(why, model.RegexProblem(re.GetRegex(), b.Client.LargestProgram()))
 		}
 		if v, is := part.(interface{ Validate() error }); is && whole {
 			why = cmp.Or(why, model.Refused(v))

@@ -7,11 +7,8 @@ import (
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
-	rbachttpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	rbactcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	securityv1beta1 "istio.io/api/security/v1beta1"
-	"istio.io/istio/pilot/pkg/security/trustdomain"
 
 	"tributary/resource"
 	"tributary/server/envoy/model"
@@ -51,9 +48,8 @@ func Of(all Objects) *model.Security {
 	if all.Config.Spec != nil && len(s.Objects) > 0 {
 		s.Objects = append(s.Objects, all.Config.Key)
 	}
-	domains := trustdomain.Bundle{TrustDomains: all.Config.TrustDomains()}
-	b := &builder{domains: domains, largest: all.Client.LargestProgram(), found: &s.Findings}
-	s.HTTP, s.TCP = b.custom(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM], all)
+	b := &builder{all, &s.Findings}
+	s.HTTP, s.TCP = b.custom(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM])
 	if f := tokenFilter(all, &s.Findings); f != nil {
 		s.HTTP = append(s.HTTP, f)
 	}
@@ -66,8 +62,9 @@ func Of(all Objects) *model.Security {
 		{securityv1beta1.AuthorizationPolicy_ALLOW, rbacv3.RBAC_ALLOW},
 	} {
 		if policies := byAction[of.action]; len(policies) > 0 {
-			http, tcp := b.filters(policies, of.as)
-			s.HTTP, s.TCP = append(s.HTTP, http), append(s.TCP, tcp)
+			strict := of.as == rbacv3.RBAC_ALLOW
+			s.HTTP = append(s.HTTP, b.build(policies, ruleContext{strict: strict}, of.as, "").http())
+			s.TCP = append(s.TCP, b.build(policies, ruleContext{strict: strict, tcp: true}, of.as, "").tcp())
 		}
 	}
 	addPeers(s, all)
@@ -78,10 +75,8 @@ func Of(all Objects) *model.Security {
 
 // Deny refuses all requests and connections, since objects have no valid version.
 func Deny(objects []resource.Key) *model.Security {
-	s := &model.Security{
-		HTTP: []*hcmv3.HttpFilter{model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: &rbacv3.RBAC{}})},
-		TCP:  []*listenerv3.Filter{model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: statTCP})},
-	}
+	all := rules{enforced: &rbacv3.RBAC{}}
+	s := &model.Security{HTTP: []*hcmv3.HttpFilter{all.http()}, TCP: []*listenerv3.Filter{all.tcp()}}
 	for _, key := range objects {
 		s.Findings.Note(model.Place{Of: key}, "no version of it is valid: all traffic that it may be about is refused")
 	}

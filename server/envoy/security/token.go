@@ -99,7 +99,7 @@ func verifier(r *securityv1beta1.JWTRule, all Objects) (p *jwtv3.JwtProvider, wh
 		p, why = &jwtv3.JwtProvider{Issuer: r.GetIssuer()}, cmp.Or(why, refused)
 	}
 	if why != "" {
-		p.JwksSourceSpecifier = localKeys(noKeys())
+		p.JwksSourceSpecifier = localKeys(noKeys)
 	}
 	return p, why
 }

@@ -133,11 +133,9 @@ func authenticated(v *model.View, p *model.Port, subset *networking.Subset) func
 	if v.Mutual == nil {
 		return nil
 	}
-	if tls := v.Policy.On(p.Number, subset).GetTls(); tls != nil {
-		return func(*model.Endpoint) bool { return model.IsMutual(tls) }
-	}
+	tls := v.Policy.On(p.Number, subset).GetTls()
 	return func(e *model.Endpoint) bool {
-		return v.Mutual.Auto && e.IsMutual() && v.Mutual.Accepts(e, portFor(e, p))
+		return model.IsMutual(tls) || tls == nil && v.Mutual.Auto && e.IsMutual() && v.Mutual.Accepts(e, portFor(e, p))
 	}
 }
 
