@@ -35,7 +35,7 @@ type Options struct {
 	// WarnUnenforced lets traffic pass although a security object cannot be enforced on it, and only warns. It lets clients send plaintext
 	// where ISTIO_MUTUAL is wanted.
 	WarnUnenforced bool
-	// Invalid returns the security objects of which a source has no valid version, in order. See Recheck. None if nil.
+	// Invalid returns the objects of which a source has no valid version. See Recheck. None if nil.
 	Invalid func() []resource.Key
 }
 
@@ -60,7 +60,7 @@ type Catalog struct {
 	synced      bool                       // all sources were read
 	divided     uint64                     // the SelectorIndex.Changes by which profiles divide clients
 	ingresses   uint64                     // the Mesh.Ingresses after which all clients were asked again
-	undecodable map[resource.Key]struct{}  // security objects of last
+	undecodable map[resource.Key]struct{}  // objects of last
 	ended       map[resource.Key]time.Time // since when mesh.Invalid has objects that are no longer said to be invalid
 	changed     changedObjects             // after the first view that was complete
 	review      func()                     // see SetReview; nil before that
@@ -216,9 +216,7 @@ func (c *Catalog) change(keys []resource.Key, snap *memstore.Snapshot, synced bo
 		r := c.last.Get(key)
 		delete(c.undecodable, key)
 		if err := c.mesh.Set(key, r, touched); err != nil {
-			if slices.Contains(resource.SecurityKinds, key.Kind) {
-				c.undecodable[key] = struct{}{}
-			}
+			c.undecodable[key] = struct{}{}
 			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", r.Origin().String(), "err", err)
 		}
 	}

@@ -116,12 +116,11 @@ func accounts(v *model.View) []string {
 // Endpoints are matched with a transport socket by metadata.
 const (
 	matchedMetadata = "envoy.transport_socket_match"
-	tlsModeField    = "tlsMode"
 	tlsModeMutual   = "istio"
 )
 
 func mutualFields() *structpb.Struct {
-	return &structpb.Struct{Fields: map[string]*structpb.Value{tlsModeField: structpb.NewStringValue(tlsModeMutual)}}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{"tlsMode": structpb.NewStringValue(tlsModeMutual)}}
 }
 
 // socketMatch is the metadata of endpoints to which connections are mutual TLS, encoded.
