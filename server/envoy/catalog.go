@@ -85,7 +85,7 @@ func New(view memstore.Reader, opts Options) *Catalog {
 		ended:  make(map[resource.Key]time.Time),
 		asking: turns.New(1),
 	}
-	c.mesh.Plaintext, c.mesh.Warn = opts.WarnUnenforced, opts.WarnUnenforced
+	c.mesh.Warn = opts.WarnUnenforced
 	if c.opts.Invalid == nil {
 		c.opts.Invalid = func() []resource.Key { return nil }
 	}

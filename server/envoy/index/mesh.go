@@ -26,8 +26,7 @@ type Mesh struct {
 	Hosts   map[string]map[resource.Key]*entry // by host, in lower case
 	moved   map[string]struct{}                // hosts of which only endpoints have changed, until TouchOthers adds them
 
-	Plaintext bool // clients send it where ISTIO_MUTUAL is wanted; read-only
-	Warn      bool // what cannot be enforced is reported, and its traffic is not refused; read-only
+	Warn bool // what cannot be enforced is reported, and its traffic is not refused, but sent in plaintext; read-only
 
 	Gateways map[resource.Key]*model.Gateway
 	named    map[string]int // the number of gateways of each host

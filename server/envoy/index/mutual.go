@@ -52,11 +52,10 @@ func WantsMutual(p *model.Policy) bool {
 	return slices.ContainsFunc(slices.Collect(trafficPolicies(p)), func(t trafficPolicy) bool { return model.IsMutual(t.GetTls()) })
 }
 
-// touchMutual touches the services whose endpoints PeerAuthentications of a namespace concern: all services for the root namespace, and for
-// the configuration of the mesh, which has none.
+// touchMutual touches the services whose endpoints PeerAuthentications of a namespace concern: all services for the root namespace.
 func (m *Mesh) touchMutual(namespace string) {
 	for key, e := range m.Entries {
-		if namespace == "" || namespace == model.RootNamespace || key.Namespace == namespace {
+		if namespace == model.RootNamespace || key.Namespace == namespace {
 			e.touch(m.moved)
 		}
 	}

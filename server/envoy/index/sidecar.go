@@ -238,7 +238,7 @@ func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alp
 	m.observeAnew(touched)
 	m.sought = nil
 	if now := m.config(); before.AutoMutual() != now.AutoMutual() || !slices.Equal(before.TrustDomains(), now.TrustDomains()) {
-		m.touchMutual("")
+		m.touchMutual(model.RootNamespace)
 	}
 }
 

@@ -20,13 +20,14 @@ const noKeys = `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"bO7KkZmKErhepq3UGIQ_b
 
 // keysProblem says why Envoy would reject a set of keys, and the listener with it: it needs at least one that it knows.
 func keysProblem(text string) string {
-	if err := protojson.Unmarshal([]byte(text), new(structpb.Struct)); err != nil { // as Envoy reads it
-		return "jwks is not a set of keys: " + err.Error()
-	}
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := json.Unmarshal([]byte(text), &set); err != nil {
+	err := protojson.Unmarshal([]byte(text), new(structpb.Struct)) // as Envoy reads it
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &set)
+	}
+	if err != nil {
 		return "jwks is not a set of keys: " + err.Error()
 	}
 	if !slices.ContainsFunc(set.Keys, isKey) {

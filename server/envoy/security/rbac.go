@@ -62,8 +62,10 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, ac
 			*into = &rbacv3.RBAC{Action: action, Policies: make(map[string]*rbacv3.Policy)}
 		}
 		name := fmt.Sprintf("%sns[%s]-policy[%s]-rule", prefix, p.Key.Namespace, p.Key.Name)
-		if len(p.Spec.GetRules()) == 0 {
-			(*into).Policies[name+"[0]"] = never()
+		if len(p.Spec.GetRules()) == 0 { // it matches nothing
+			(*into).Policies[name+"[0]"] = &rbacv3.Policy{
+				Permissions: []*permission{permissions.not(permissions.every)}, Principals: []*principal{principals.not(principals.every)},
+			}
 		}
 		for i, rule := range p.Spec.GetRules() {
 			r.builder, r.at = b, model.Place{Of: p.Key, Field: fmt.Sprintf("spec.rules[%d]", i)}
@@ -81,14 +83,6 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, ac
 
 // shadowPrefixes are those of the statistics of shadow rules. As with istiod, that of ALLOW is there without any.
 var shadowPrefixes = map[rbacv3.RBAC_Action]string{rbacv3.RBAC_ALLOW: "istio_dry_run_allow_", rbacv3.RBAC_DENY: "istio_dry_run_deny_"}
-
-// never is the policy that matches nothing.
-func never() *rbacv3.Policy {
-	return &rbacv3.Policy{
-		Permissions: []*permission{permissions.not(permissions.every)},
-		Principals:  []*principal{principals.not(principals.every)},
-	}
-}
 
 func (b *builder) isDryRun(p *model.AuthorizationPolicy) bool {
 	if p.DryRun == "" {
