@@ -20,10 +20,7 @@ import (
 )
 
 // Seconds that keys are waited for, and that they are kept for.
-const (
-	keysTimeout = 5
-	keysAge     = 300
-)
+const keysTimeout, keysAge = 5, 300
 
 // tokenFilter returns the filter that verifies tokens, or nil if there are no rules. A request may come without a token; one that has a
 // token that no rule accepts is answered with 401.
