@@ -47,10 +47,12 @@ var validators = map[Kind]validation.ValidateFunc{
 	WorkloadGroup:         validation.ValidateWorkloadGroup,
 }
 
-// muteIstio keeps Istio's validation from logging what it finds, in its own form and to standard output.
+// muteIstio keeps Istio's packages from logging what they find, in their own form and to standard output.
 var muteIstio = sync.OnceFunc(func() {
-	if scope := istiolog.FindScope("validation"); scope != nil {
-		scope.SetOutputLevel(istiolog.NoneLevel)
+	for _, name := range []string{"validation", "authorization"} {
+		if scope := istiolog.FindScope(name); scope != nil {
+			scope.SetOutputLevel(istiolog.NoneLevel)
+		}
 	}
 })
 

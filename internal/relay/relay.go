@@ -151,7 +151,8 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.sources, r.credentials, opts.Log, registry)
 	r.reloader.happened = r.happened
 	envoys := envoy.Options{
-		Debounce: debounce(cfg.Debounce), Log: opts.Log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn, Invalid: r.invalid,
+		Debounce: debounce(cfg.Debounce), Log: opts.Log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
+		Invalid: r.supervisor.Invalid,
 	}
 	r.catalogs = catalogs{
 		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),

@@ -141,6 +141,20 @@ func (r *Relay) happened(event, source, text string) {
 	}
 }
 
+// followInvalid has Envoys follow what sources have in quarantine, which may change without a change of the view.
+func (r *Relay) followInvalid(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.quarantine:
+		}
+		for _, one := range r.catalogs.ofEnvoys() {
+			one.Recheck()
+		}
+	}
+}
+
 // remembered is the history for the admin server; nil for none.
 func (r *Relay) remembered() admin.History {
 	if r.history == nil {

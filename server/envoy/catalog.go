@@ -35,7 +35,7 @@ type Options struct {
 	// WarnUnenforced lets traffic pass although a security object cannot be enforced on it, and only warns. It lets clients send plaintext
 	// where ISTIO_MUTUAL is wanted.
 	WarnUnenforced bool
-	// Invalid returns the security objects of which a source has no valid version, in order. See Recheck. None if nil.
+	// Invalid returns the objects of which a source has no valid version. See Recheck. None if nil.
 	Invalid func() []resource.Key
 }
 
@@ -62,7 +62,7 @@ type Catalog struct {
 	synced      bool                       // all sources were read
 	divided     uint64                     // the SelectorIndex.Changes by which profiles divide clients
 	undecodable map[resource.Key]struct{}  // objects of last
-	ended       map[resource.Key]time.Time // see lingering
+	ended       map[resource.Key]time.Time // since when mesh.Invalid has objects that are no longer said to be invalid
 	changed     changedObjects             // after the first view that was complete
 	review      func()                     // see SetReview; nil before that
 
@@ -86,7 +86,7 @@ func New(view memstore.Reader, opts Options) *Catalog {
 		ended:  make(map[resource.Key]time.Time),
 		asking: turns.New(1), wanted: newSignal(), made: newSignal(),
 	}
-	c.mesh.Plaintext, c.mesh.Warn = opts.WarnUnenforced, opts.WarnUnenforced
+	c.mesh.Warn = opts.WarnUnenforced
 	if c.opts.Invalid == nil {
 		c.opts.Invalid = func() []resource.Key { return nil }
 	}
@@ -117,7 +117,7 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 		keys = index.Differing(c.seen(), snap)
 	}
 	done := c.divideBefore(c.coming(keys, snap, synced))
-	c.catchUpAll(c.change(keys, snap, synced))
+	c.catchUpAll(c.change(keys, &snap, synced))
 	done()
 	c.reviewServers()
 	c.warnUnenforced()
@@ -191,33 +191,28 @@ func (c *Catalog) seen() memstore.Snapshot {
 	return c.last
 }
 
-// change changes the objects of keys in the mesh to those of snap, and returns the scopes with clients.
-func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, synced bool) []*scope {
+// change changes the objects of keys in the mesh to those of snap, unless it is nil, and those that have no valid version. It returns the
+// scopes with clients.
+func (c *Catalog) change(keys []resource.Key, snap *memstore.Snapshot, synced bool) []*scope {
 	c.checking.Lock()
 	defer c.checking.Unlock()
+	if snap == nil && !c.made.isGiven() {
+		return nil // the first view will bring it
+	}
+	defer c.made.give()
 	invalid := c.opts.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	invalid = c.lingering(invalid)
-	since := snap.Since(c.last.Revision())
-	scopes := c.set(keys, snap, invalid)
-	for _, s := range scopes {
-		s.since = recent.Earlier(s.since, since)
+	var since time.Time
+	if snap != nil {
+		since, c.last = snap.Since(c.last.Revision()), *snap
 	}
-	c.synced = c.synced || synced
-	c.made.give()
-	return scopes
-}
-
-// set changes the objects of keys in the mesh to those of snap, and returns the scopes with clients; c.mu is held.
-func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot, invalid []resource.Key) []*scope {
-	c.last = snap
 	touched := make(map[string]struct{})
 	for _, key := range keys {
 		if c.synced {
-			c.changed.note(key, snap.Revision())
+			c.changed.note(key, c.last.Revision())
 		}
-		r := snap.Get(key)
+		r := c.last.Get(key)
 		delete(c.undecodable, key)
 		if err := c.mesh.Set(key, r, touched); err != nil {
 			c.undecodable[key] = struct{}{}
@@ -226,21 +221,21 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot, invalid []res
 	}
 	c.setInvalid(invalid, touched)
 	c.mesh.TouchOthers(touched)
-	c.coverage.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
+	c.coverage.forget(keys, func(key resource.Key) bool { return c.last.Get(key) != nil })
+	c.synced = c.synced || synced
+	var scopes []*scope
 	for s := range c.following {
 		s.follow(c.mesh, touched)
-	}
-	return slices.Collect(func(yield func(*scope) bool) {
-		for s := range c.following {
-			switch {
-			case !s.made:
-			case s.users.Load() == 0, s.behind.Load(): // the next client, or the one that waits, brings it up to date
-				s.behind.Store(true)
-			case !yield(s):
-				return
-			}
+		switch {
+		case !s.made:
+		case s.users.Load() == 0, s.behind.Load(): // the next client, or the one that waits, brings it up to date
+			s.behind.Store(true)
+		default:
+			s.since = recent.Earlier(s.since, since)
+			scopes = append(scopes, s)
 		}
-	})
+	}
+	return scopes
 }
 
 // catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Changes of the view that come meanwhile do not wait,

@@ -44,3 +44,12 @@ func newSignal() signal {
 	given := make(chan struct{})
 	return signal{given, sync.OnceFunc(func() { close(given) })}
 }
+
+func (s signal) isGiven() bool {
+	select {
+	case <-s.given:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -9,33 +10,20 @@ import (
 
 // Recheck has clients follow what Options.Invalid returns. Call it when that changes; a change of the view does it, too.
 func (c *Catalog) Recheck() {
-	c.catchUpAll(c.checkInvalid())
+	c.catchUpAll(c.change(nil, nil, false))
 	c.divide()
-}
-
-// checkInvalid brings the mesh to what Options.Invalid returns, and returns the scopes with clients.
-func (c *Catalog) checkInvalid() []*scope {
-	c.checking.Lock()
-	defer c.checking.Unlock()
-	select {
-	case <-c.made.given:
-	default:
-		return nil // the first view will bring it
-	}
-	invalid := c.opts.Invalid()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.set(nil, c.last, c.lingering(invalid))
 }
 
 // lingerTime is how long objects that are no longer said to be invalid count as such: the change that has them may be under way.
 const lingerTime = time.Second
 
-// lingering adds to invalid objects those that were until now, for a while; c.mu is held.
-func (c *Catalog) lingering(all []resource.Key) []resource.Key {
+// setInvalid has the mesh refuse what the security objects may be about that have no valid version: those of a source, unless another one
+// has them, and those that cannot be decoded; c.mu is held.
+func (c *Catalog) setInvalid(ofSources []resource.Key, touched map[string]struct{}) {
+	all := slices.AppendSeq(slices.Clone(ofSources), maps.Keys(c.undecodable))
 	now, view, ended := time.Now(), c.view.Snapshot(), make(map[resource.Key]time.Time)
 	for _, key := range c.mesh.Invalid {
-		if _, undecodable := c.undecodable[key]; undecodable || slices.Contains(all, key) {
+		if slices.Contains(all, key) {
 			continue
 		}
 		since, known := c.ended[key]
@@ -44,23 +32,16 @@ func (c *Catalog) lingering(all []resource.Key) []resource.Key {
 			time.AfterFunc(lingerTime, c.Recheck)
 		}
 		if now.Sub(since) < lingerTime || view.Get(key) != nil {
-			all, ended[key] = append(slices.Clip(all), key), since
+			all, ended[key] = append(all, key), since
 		}
 	}
 	c.ended = ended
-	return all
-}
-
-// setInvalid sets the security objects of which no version is valid; c.mu is held.
-func (c *Catalog) setInvalid(all []resource.Key, touched map[string]struct{}) {
-	all = slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool { return c.last.Get(key) != nil }) // another source has it
-	for key := range c.undecodable {
-		if slices.Contains(resource.SecurityKinds, key.Kind) {
-			all = append(all, key)
-		}
-	}
+	all = slices.DeleteFunc(all, func(key resource.Key) bool {
+		_, undecodable := c.undecodable[key]
+		return !slices.Contains(resource.SecurityKinds, key.Kind) || !undecodable && c.last.Get(key) != nil
+	})
 	slices.SortFunc(all, resource.Key.Compare)
-	if slices.Equal(all, c.mesh.Invalid) {
+	if all = slices.Compact(all); slices.Equal(all, c.mesh.Invalid) {
 		return
 	}
 	for _, key := range all {

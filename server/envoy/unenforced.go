@@ -3,10 +3,9 @@ package envoy
 import (
 	"slices"
 
-	networking "istio.io/api/networking/v1alpha3"
-
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
 )
 
@@ -24,15 +23,6 @@ func unenforced(kind resource.Kind) string {
 		return "clients without inbound listeners accept plaintext, and those without an identity refuse all connections"
 	}
 	return "clients without an identity have no endpoints for ISTIO_MUTUAL, and requests get 503"
-}
-
-func wantsMutual(spec *networking.DestinationRule) bool {
-	of := func(p *networking.TrafficPolicy) bool {
-		return model.IsMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(),
-			func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return model.IsMutual(s.GetTls()) })
-	}
-	return of(spec.GetTrafficPolicy()) || slices.ContainsFunc(spec.GetSubsets(),
-		func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })
 }
 
 // Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty if there are no clients, or
@@ -57,7 +47,7 @@ func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
 		}
 	}
 	for key, rule := range c.mesh.Policies.ByKey {
-		if !identified && wantsMutual(rule.Spec) {
+		if !identified && index.WantsMutual(&model.Policy{Traffic: rule.Spec.GetTrafficPolicy(), Subsets: rule.Spec.GetSubsets()}) {
 			keys = append(keys, key)
 		}
 	}

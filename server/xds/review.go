@@ -13,11 +13,8 @@ import (
 // Review makes every stream ask the catalog again which collections it sees, and returns at once. A stream sends nothing committed later
 // until it has its answer; then the client moves to the new collection by the difference, in order. A refusal ends the stream.
 func (s *Server) Review() {
-	s.reviews.Add(1)
 	for _, st := range s.all() {
-		st.mu.Lock() // wait for a plan that is being made
-		st.wakeup.notify()
-		st.mu.Unlock()
+		st.Review()
 	}
 }
 
@@ -43,19 +40,15 @@ func (s *stream) collectionOf(ctx context.Context, node *corev3.Node, typeURL st
 
 // Review makes the stream ask the catalog again, and returns at once.
 func (s *stream) Review() {
-	s.ownReviews.Add(1)
 	s.mu.Lock() // wait for a plan that is being made
 	defer s.mu.Unlock()
+	s.reviews++
 	s.wakeup.notify()
 }
 
-// reviewCount is how many reviews of the stream were asked for.
-func (s *stream) reviewCount() uint64 { return s.server.reviews.Load() + s.ownReviews.Load() }
-
 // outdated says whether the catalog may choose another collection for a subscription by now; s.mu is held.
 func (s *stream) outdated() bool {
-	now := s.reviewCount()
-	return slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.reviewed != now })
+	return slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.reviewed != s.reviews })
 }
 
 // choice is the catalog's choice for a subscription.
@@ -79,8 +72,7 @@ func (s *stream) review(ctx context.Context) <-chan error {
 
 // reviewCollections switches the subscriptions to the collections that the catalog chooses now.
 func (s *stream) reviewCollections(ctx context.Context) error {
-	count := s.reviewCount()
-	all, err := s.askCatalog(ctx)
+	count, all, err := s.askCatalog(ctx)
 	if err == nil {
 		s.applyReview(count, all)
 	}
@@ -93,9 +85,10 @@ func (s *stream) reviewCollections(ctx context.Context) error {
 	return err
 }
 
-// askCatalog returns the catalog's choice for all subscriptions.
-func (s *stream) askCatalog(ctx context.Context) (all []choice, err error) {
+// askCatalog returns the catalog's choice for all subscriptions, after so many reviews.
+func (s *stream) askCatalog(ctx context.Context) (reviews uint64, all []choice, err error) {
 	s.mu.Lock()
+	reviews = s.reviews
 	node, subs := s.node, slices.Clone(s.subs)
 	s.mu.Unlock()
 	for _, sub := range subs {
@@ -107,12 +100,12 @@ func (s *stream) askCatalog(ctx context.Context) (all []choice, err error) {
 			err = noCollection(sub.typeURL)
 		}
 		if err != nil {
-			return all, err
+			return reviews, all, err
 		}
 		coll.subscribe(s.wakeup)
 		all = append(all, choice{sub, coll, release})
 	}
-	return all, nil
+	return reviews, all, nil
 }
 
 // applyReview switches the subscriptions to the catalog's choices after so many reviews, and leaves in all the collections to release.

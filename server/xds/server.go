@@ -80,7 +80,6 @@ type Server struct {
 	connectionLog *connectionLog
 	receivers     sync.WaitGroup
 	lastID        atomic.Uint64
-	reviews       atomic.Uint64 // calls of Review
 
 	unsynced      sync.Map // *Collection → true: clients wait for its MarkSynced
 	unsyncedAfter time.Duration

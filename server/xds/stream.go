@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"tributary/server/xds/wire"
@@ -39,9 +38,9 @@ type stream struct {
 	connected  time.Time
 	wakeup     wakeup
 	drain      chan struct{}
-	ownReviews atomic.Uint64 // calls of Review
 
 	mu              sync.Mutex
+	reviews         uint64 // calls of Review
 	closed          bool
 	node            *corev3.Node
 	subs            []*subscription // in order of rank, then of arrival
@@ -275,11 +274,11 @@ func (s *stream) open(req *wire.Request, typeURL string) (*subscription, error) 
 	s.mu.Lock()
 	first := s.node == nil
 	s.node = node
+	reviewed := s.reviews
 	s.mu.Unlock()
 	if first {
 		s.logConnected()
 	}
-	reviewed := s.reviewCount()
 	coll, release, err := s.collectionOf(s.grpc.Context(), node, typeURL)
 	if err != nil {
 		return nil, err

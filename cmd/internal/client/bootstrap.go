@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -76,7 +75,8 @@ func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, er
 	if err != nil {
 		return "", err
 	}
-	if err := opts.identify(); err != nil {
+	identity, err := opts.identity()
+	if err != nil {
 		return "", err
 	}
 	secure, err := opts.secure(client, host)
@@ -89,7 +89,7 @@ func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, er
 		return "", err
 	}
 	return bootstrapClients[i].hint, t.Execute(w, map[string]any{
-		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(bootstrapClients[i].name),
+		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(bootstrapClients[i].name, identity),
 		"ProgramSize": programSize, "Kubernetes": opts.Kubernetes,
 		"SPIRE": opts.SPIRE, "SPIRECluster": model.SPIRECluster, "TLS": secure, "AdminHost": adminHost, "AdminPort": adminPort,
 	})
@@ -117,7 +117,7 @@ func quote(s string) (string, error) {
 const programSize = 32768
 
 // metadata is that of the node, with the labels in it. An Envoy says how large its regular expressions may be.
-func (o *Bootstrap) metadata(client string) map[string]any {
+func (o *Bootstrap) metadata(client, identity string) map[string]any {
 	all := make(map[string]any, len(o.Metadata)+2)
 	if client == "envoy" {
 		all["RE2_MAX_PROGRAM_SIZE"] = strconv.Itoa(programSize)
@@ -125,34 +125,29 @@ func (o *Bootstrap) metadata(client string) map[string]any {
 	for name, value := range o.Metadata {
 		all[name] = value
 	}
+	if identity != "" {
+		all[model.MetadataIdentity] = identity
+	}
 	if len(o.Labels) > 0 {
 		all["LABELS"] = o.Labels
 	}
 	return all
 }
 
-// identify puts the identity of Envoy into its metadata.
-func (o *Bootstrap) identify() error {
+// identity returns where the identity of Envoy comes from, as its metadata say; empty if it has none.
+func (o *Bootstrap) identity() (string, error) {
 	o.SPIRE = strings.TrimPrefix(o.SPIRE, "unix://")
-	identity := o.Identity
 	switch {
-	case o.SPIRE != "" && identity != "":
-		return errors.New("an identity is from SPIRE or from a directory, and not from both")
+	case o.SPIRE != "" && o.Identity != "":
+		return "", errors.New("an identity is from SPIRE or from a directory, and not from both")
 	case o.SPIRE != "" && !(translate.FitsSocket(o.SPIRE) && filepath.IsAbs(o.SPIRE)):
-		return fmt.Errorf("socket %q: want an absolute path of at most %d bytes", o.SPIRE, translate.MaxSocketPath)
+		return "", fmt.Errorf("socket %q: want an absolute path of at most %d bytes", o.SPIRE, translate.MaxSocketPath)
 	case o.SPIRE != "":
-		identity = model.IdentitySPIRE
-	case identity != "" && !model.IsDirectory(identity):
-		return fmt.Errorf("directory %q: want an absolute path", identity)
+		return model.IdentitySPIRE, nil
+	case o.Identity != "" && !model.IsDirectory(o.Identity):
+		return "", fmt.Errorf("directory %q: want an absolute path", o.Identity)
 	}
-	if identity != "" {
-		o.Metadata = maps.Clone(o.Metadata)
-		if o.Metadata == nil {
-			o.Metadata = make(map[string]string)
-		}
-		o.Metadata[model.MetadataIdentity] = identity
-	}
-	return nil
+	return o.Identity, nil
 }
 
 // object writes m so that it is an object in JSON and in YAML.

@@ -16,18 +16,9 @@ func Key(v *model.View) model.Key {
 	var d model.Digest
 	d.Text(v.Host)
 	client(&d, &v.Client)
-	part := func(is bool, from func() string) {
-		if d.Flag(is); is {
-			d.Text(from())
-		}
-	}
-	part(v.Service != nil, func() string { return v.Service.From })
-	part(v.Mutual != nil, func() string { return v.Mutual.From })
-	part(v.Seen != nil, func() string { return v.Seen.From })
-	part(v.Secured != nil, func() string { return v.Secured.From })
-	part(v.Inbound != nil, func() string { return v.Inbound.From })
-	part(v.Extended != nil, func() string { return v.Extended.From })
+	part(&d, v.Service, func(s *model.Service) string { return s.From })
 	policy(&d, &v.Policy)
+	part(&d, v.Mutual, func(m *model.Mutual) string { return m.From })
 	d.Number(int64(len(v.Rules)))
 	for _, part := range slices.Sorted(maps.Keys(v.Rules)) {
 		d.Number(int64(part))
@@ -47,8 +38,19 @@ func Key(v *model.View) model.Key {
 	for _, r := range v.Bound {
 		rule(&d, r)
 	}
+	part(&d, v.Seen, func(o *model.Observation) string { return o.From })
+	part(&d, v.Secured, func(s *model.Security) string { return s.From })
+	part(&d, v.Inbound, func(i *model.Inbound) string { return i.From })
+	part(&d, v.Extended, func(e *model.Extension) string { return e.From })
 	d.Found(v.Objects, v.Findings)
 	return sha256.Sum256(d)
+}
+
+// part adds a part of the view, which may be nil.
+func part[T any](d *model.Digest, p *T, from func(*T) string) {
+	if d.Flag(p != nil); p != nil {
+		d.Text(from(p))
+	}
 }
 
 func client(d *model.Digest, p *model.Profile) {

@@ -10,6 +10,7 @@ import (
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+	securityv1beta1 "istio.io/api/security/v1beta1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/memstore"
@@ -25,24 +26,26 @@ type Mesh struct {
 	Hosts   map[string]map[resource.Key]*entry // by host, in lower case
 	moved   map[string]struct{}                // hosts of which only endpoints have changed, until TouchOthers adds them
 
-	Plaintext bool // clients send it where ISTIO_MUTUAL is wanted; read-only
-	Warn      bool // what cannot be enforced is reported, and its traffic is not refused; read-only
+	Warn bool // what cannot be enforced is reported, and its traffic is not refused, but sent in plaintext; read-only
 
-	Gateways    map[resource.Key]*model.Gateway
-	named       map[string]int // the number of gateways of each host
-	sidecars    map[resource.Key]*SidecarRule
-	configs     map[resource.Key]*model.MeshConfig
-	telemetries map[resource.Key]*model.Telemetry
-	Observes    uint64 // counts changes that may affect logs and traces of clients
-	security    securityObjects
-	sought      map[string]bool // see soughtHosts; nil until asked for
-	Invalid     []resource.Key  // security objects without a valid version
-	serving     serving
-	filters     objects[*extend.Decoded]
-	plugins     objects[*extensionsv1alpha1.WasmPlugin]
-	Extends     uint64 // counts changes that may affect what EnvoyFilters and WasmPlugins change for clients
-	Policies    *rules[*networking.DestinationRule]
-	Virtuals    *rules[*networking.VirtualService]
+	Gateways map[resource.Key]*model.Gateway
+	named    map[string]int // the number of gateways of each host
+	sidecars map[resource.Key]*SidecarRule
+	configs  map[resource.Key]*model.MeshConfig
+	Observes uint64 // counts changes that may affect logs and traces of clients
+
+	telemetries    objects[*telemetryv1alpha1.Telemetry]
+	authorizations objects[*securityv1beta1.AuthorizationPolicy]
+	tokens         objects[*securityv1beta1.RequestAuthentication]
+	peers          objects[*securityv1beta1.PeerAuthentication]
+	sought         map[string]bool // see soughtHosts; nil until asked for
+	Invalid        []resource.Key  // security objects without a valid version
+	serving        serving
+	filters        objects[*extend.Decoded]
+	plugins        objects[*extensionsv1alpha1.WasmPlugin]
+	Extends        uint64 // counts changes that may affect what EnvoyFilters and WasmPlugins change for clients
+	Policies       *rules[*networking.DestinationRule]
+	Virtuals       *rules[*networking.VirtualService]
 
 	Selectors *SelectorIndex
 }
@@ -82,7 +85,8 @@ func NewMesh() *Mesh {
 		moved:    make(map[string]struct{}),
 		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*SidecarRule),
 		configs:     make(map[resource.Key]*model.MeshConfig),
-		telemetries: make(map[resource.Key]*model.Telemetry), security: newSecurityObjects(),
+		telemetries: make(objects[*telemetryv1alpha1.Telemetry]), authorizations: make(objects[*securityv1beta1.AuthorizationPolicy]),
+		tokens: make(objects[*securityv1beta1.RequestAuthentication]), peers: make(objects[*securityv1beta1.PeerAuthentication]),
 		serving: serving{places: make(map[place]*served)},
 		filters: make(objects[*extend.Decoded]), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
 		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
@@ -125,9 +129,19 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 	case resource.MeshConfig:
 		m.setConfig(key, r, as[*meshv1alpha1.MeshConfig](spec), touched)
 	case resource.Telemetry:
-		m.setTelemetry(key, r, as[*telemetryv1alpha1.Telemetry](spec), touched)
-	case resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication:
-		m.setSecurity(key, r, spec, touched)
+		m.telemetries.set(key, r, spec)
+		m.observeAnew(touched)
+	case resource.AuthorizationPolicy:
+		m.authorizations.set(key, r, spec)
+		secureAnew(touched)
+	case resource.RequestAuthentication:
+		m.tokens.set(key, r, spec)
+		m.sought = nil
+		secureAnew(touched)
+	case resource.PeerAuthentication:
+		m.peers.set(key, r, spec)
+		m.touchMutual(key.Namespace)
+		secureAnew(touched)
 	case resource.EnvoyFilter, resource.WasmPlugin:
 		m.setExtension(key, r, spec, touched)
 	case resource.DestinationRule:
@@ -176,7 +190,6 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 // at what providers, security objects and plugins do for them if a host is touched to which these lead. If only the endpoints
 // of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
-	m.touchProviders(touched)
 	m.touchSought(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
 		for _, r := range m.Virtuals.leads[host] {

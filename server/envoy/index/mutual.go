@@ -1,6 +1,10 @@
 package index
 
 import (
+	"slices"
+
+	securityv1beta1 "istio.io/api/security/v1beta1"
+
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/security"
 )
@@ -11,24 +15,31 @@ func (m *Mesh) mutual(s *model.Service, policy *model.Policy, p model.Profile) *
 	if p.Identity == "" {
 		return nil
 	}
-	var from model.Digest
-	peers := m.security.peers.selecting(s.Namespace, func(*model.PeerAuthentication) bool { return true })
-	for _, o := range peers {
-		from.Object(o.Key)
-		from.Text(o.Version)
-		from.Number(o.Created.UnixNano())
+	peers := make(objects[*securityv1beta1.PeerAuthentication])
+	for _, namespace := range []string{s.Namespace, model.RootNamespace} {
+		peers[namespace] = slices.Clone(m.peers[namespace]) // it changes
+	}
+	modes := func(namespace string, labels map[string]string) (model.MutualTLS, map[uint32]model.MutualTLS) {
+		return security.Compose(peers.selecting(namespace, func(o *model.PeerAuthentication) bool {
+			return model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels)
+		}))
 	}
 	config := m.config()
-	mode, _ := security.Compose(selecting(peers, s.Namespace, nil))
+	mode, _ := modes(s.Namespace, nil)
 	auto := config.AutoMutual() && !s.External && mode != model.Disabled
-	if !auto && !wantsMutual(policy) {
+	if !auto && !WantsMutual(policy) {
 		return nil
 	}
 	domains := config.TrustDomains()
+	var from model.Digest
 	from.Flag(auto)
 	from.Text(domains...)
+	for _, o := range peers.selecting(s.Namespace, func(*model.PeerAuthentication) bool { return true }) {
+		from.Object(o.Key)
+		from.Text(o.Version, o.Created.String())
+	}
 	return &model.Mutual{Auto: auto, Domains: domains, From: string(from), Accepts: func(e *model.Endpoint, port uint32) bool {
-		mode, on := security.Compose(selecting(peers, e.Namespace, e.Labels))
+		mode, on := modes(e.Namespace, e.Labels)
 		if of, is := on[port]; is {
 			mode = of
 		}
@@ -36,32 +47,15 @@ func (m *Mesh) mutual(s *model.Service, policy *model.Policy, p model.Profile) *
 	}}
 }
 
-// selecting returns the objects of a namespace and of the root namespace that select workloads with labels.
-func selecting(peers []*model.PeerAuthentication, namespace string, labels map[string]string) (list []*model.PeerAuthentication) {
-	for _, o := range peers {
-		if (o.Key.Namespace == namespace || o.Key.Namespace == model.RootNamespace) &&
-			model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels) {
-			list = append(list, o)
-		}
-	}
-	return list
+// WantsMutual says whether a policy requires mutual TLS with certificates of the mesh somewhere.
+func WantsMutual(p *model.Policy) bool {
+	return slices.ContainsFunc(slices.Collect(trafficPolicies(p)), func(t trafficPolicy) bool { return model.IsMutual(t.GetTls()) })
 }
 
-// wantsMutual says whether a policy requires mutual TLS with certificates of the mesh somewhere.
-func wantsMutual(p *model.Policy) bool {
-	for t := range trafficPolicies(p) {
-		if model.IsMutual(t.GetTls()) {
-			return true
-		}
-	}
-	return false
-}
-
-// touchMutual touches the services whose endpoints PeerAuthentications of a namespace concern: all services for the root namespace, and for
-// the configuration of the mesh, which has none.
+// touchMutual touches the services whose endpoints PeerAuthentications of a namespace concern: all services for the root namespace.
 func (m *Mesh) touchMutual(namespace string) {
 	for key, e := range m.Entries {
-		if namespace == "" || namespace == model.RootNamespace || key.Namespace == namespace {
+		if namespace == model.RootNamespace || key.Namespace == namespace {
 			e.touch(m.moved)
 		}
 	}

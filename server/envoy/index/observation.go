@@ -1,8 +1,6 @@
 package index
 
 import (
-	"slices"
-
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
@@ -26,20 +24,18 @@ func (m *Mesh) observationOf(p model.Profile, only *SidecarRule, as telemetryv1a
 	if config.Spec != nil {
 		o.Objects = append(o.Objects, config.Key)
 	}
-	for _, t := range all {
-		o.Objects = append(o.Objects, t.Key)
-	}
+	o.Objects = append(o.Objects, model.KeysOf(all)...)
 	telemetry.AddLogs(o, all, config, as)
 	telemetry.AddTracing(o, all, config, as, func(of *meshv1alpha1.MeshConfig_ExtensionProvider) (string, string, string) {
-		return m.clusterOf(of, p, only)
+		service, number, _ := model.ProviderService(of)
+		return m.clusterTo(service, number, p, only)
 	})
 	o.Findings = o.Findings.Sorted()
 	var from model.Digest
-	for _, l := range append(slices.Clone(o.Logs), o.Strays...) {
-		from.Text(string(model.MustMarshal(l)))
-	}
+	model.AddMessages(&from, o.Logs...)
+	model.AddMessages(&from, o.Strays...)
 	if from.Flag(o.Tracing != nil); o.Tracing != nil {
-		from.Text(string(model.MustMarshal(o.Tracing)))
+		model.AddMessages(&from, o.Tracing)
 	}
 	from.Flag(o.Random)
 	from.Found(o.Objects, o.Findings)

@@ -26,7 +26,7 @@ func (m *Mesh) policy(s *model.Service, namespace string) model.Policy {
 				break
 			}
 			if narrowest == "" || !extends(r.ExportTo, to) {
-				to, p = r.ExportTo, model.Policy{Namespace: r.Key.Namespace, Name: r.Key.Name, Plaintext: m.Plaintext}
+				to, p = r.ExportTo, model.Policy{Namespace: r.Key.Namespace, Name: r.Key.Name, Plaintext: m.Warn}
 				from = nil
 			}
 			narrowest = host

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	securityv1beta1 "istio.io/api/security/v1beta1"
 	typev1beta1 "istio.io/api/type/v1beta1"
 	istiosecurity "istio.io/istio/pkg/config/security"
 
@@ -13,28 +12,14 @@ import (
 	"tributary/server/envoy/security"
 )
 
-// securityObjects are those that a mesh has.
-type securityObjects struct {
-	policies objects[*securityv1beta1.AuthorizationPolicy]
-	tokens   objects[*securityv1beta1.RequestAuthentication]
-	peers    objects[*securityv1beta1.PeerAuthentication]
-}
-
-func newSecurityObjects() securityObjects {
-	return securityObjects{
-		policies: make(objects[*securityv1beta1.AuthorizationPolicy]), tokens: make(objects[*securityv1beta1.RequestAuthentication]),
-		peers: make(objects[*securityv1beta1.PeerAuthentication]),
-	}
-}
-
 // objects are those of a kind by namespace, the oldest first.
 type objects[T comparable] map[string][]*model.Object[T]
 
 // set replaces the object of a key. It removes it if spec is nil.
-func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) {
-	var none T
+func (o objects[T]) set(key resource.Key, r *resource.Resource, spec any) {
 	all := slices.DeleteFunc(o[key.Namespace], func(o *model.Object[T]) bool { return o.Key == key })
-	if spec != none {
+	var none T
+	if spec := as[T](spec); spec != none {
 		added := &model.Object[T]{
 			Key: key, Created: r.Created(), Version: r.Version(), Spec: spec, DryRun: r.Annotations()[model.DryRunAnnotation],
 		}
@@ -43,6 +28,17 @@ func (o objects[T]) set(key resource.Key, r *resource.Resource, spec T) {
 	}
 	if o[key.Namespace] = all; len(all) == 0 {
 		delete(o, key.Namespace)
+	}
+}
+
+// all yields the objects.
+func (o objects[T]) all(yield func(*model.Object[T]) bool) {
+	for _, list := range o {
+		for _, object := range list {
+			if !yield(object) {
+				return
+			}
+		}
 	}
 }
 
@@ -58,55 +54,53 @@ func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) b
 	return list
 }
 
-func (m *Mesh) setSecurity(key resource.Key, r *resource.Resource, spec any, touched map[string]struct{}) {
-	switch key.Kind {
-	case resource.AuthorizationPolicy:
-		m.security.policies.set(key, r, as[*securityv1beta1.AuthorizationPolicy](spec))
-	case resource.RequestAuthentication:
-		m.security.tokens.set(key, r, as[*securityv1beta1.RequestAuthentication](spec))
-		m.sought = nil
-	case resource.PeerAuthentication:
-		m.security.peers.set(key, r, as[*securityv1beta1.PeerAuthentication](spec))
-		m.touchMutual(key.Namespace)
-	}
-	secureAnew(touched)
-}
-
 // secureAnew has all clients look again at what security objects ask of them.
 func secureAnew(touched map[string]struct{}) {
 	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
 }
 
-// soughtHosts returns the hosts from which keys and modules are fetched, and those that authorize requests.
+// SetInvalid sets the security objects of which a source has no valid version, in order. What they ask for, and of which clients, is not
+// known.
+func (m *Mesh) SetInvalid(keys []resource.Key, touched map[string]struct{}) {
+	conditions := make(Selectors)
+	for _, key := range keys {
+		conditions.namespaces(key.Namespace)
+	}
+	m.Selectors.set(resource.Key{Kind: "invalid"}, conditions)
+	m.Invalid = keys
+	secureAnew(touched)
+}
+
+// soughtHosts returns the hosts of the providers of the mesh, and those from which keys and modules are fetched.
 func (m *Mesh) soughtHosts() map[string]bool {
-	if m.sought == nil {
-		m.sought = make(map[string]bool)
-		for _, service := range security.Authorizers(m.config().Spec) {
-			_, host := splitService(service)
+	if m.sought != nil {
+		return m.sought
+	}
+	m.sought = make(map[string]bool)
+	for _, p := range m.config().Spec.GetExtensionProviders() {
+		service, _, _ := model.ProviderService(p)
+		_, host := splitService(service + p.GetEnvoyExtAuthzHttp().GetService() + p.GetEnvoyExtAuthzGrpc().GetService()) // it has one
+		m.sought[host] = true
+	}
+	for o := range m.tokens.all {
+		for _, host := range security.KeyHosts(o.Spec) {
 			m.sought[host] = true
 		}
-		for _, tokens := range m.security.tokens {
-			for _, o := range tokens {
-				for _, host := range security.KeyHosts(o.Spec) {
-					m.sought[host] = true
-				}
-			}
-		}
-		for _, plugins := range m.plugins {
-			for _, o := range plugins {
-				if at, err := istiosecurity.ParseJwksURI(o.Spec.GetUrl()); err == nil {
-					m.sought[strings.ToLower(at.Hostname.String())] = true
-				}
-			}
+	}
+	for o := range m.plugins.all {
+		if at, err := istiosecurity.ParseJwksURI(o.Spec.GetUrl()); err == nil {
+			m.sought[strings.ToLower(at.Hostname.String())] = true
 		}
 	}
 	return m.sought
 }
 
-// touchSought has all clients look again at what security objects and WasmPlugins ask of them if a host is touched to which these lead.
+// touchSought has all clients look again at what they log and trace, and what security objects and WasmPlugins ask of them, if a host is
+// touched to which these lead.
 func (m *Mesh) touchSought(touched map[string]struct{}) {
 	for host := range m.soughtHosts() {
 		if _, is := touched[host]; is {
+			m.observeAnew(touched)
 			m.extendAnew(touched)
 			return
 		}
@@ -118,12 +112,14 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	if p.Role == model.Proxyless {
 		return nil
 	}
-	if invalid := m.invalidFor(p.Namespace); len(invalid) > 0 && !m.Warn {
+	invalid := slices.DeleteFunc(slices.Clone(m.Invalid), func(key resource.Key) bool {
+		return key.Namespace != p.Namespace && key.Namespace != model.RootNamespace
+	})
+	if len(invalid) > 0 && !m.Warn {
 		return security.Deny(invalid)
 	}
-	labels := p.LabelMap()
 	return security.Of(security.Objects{
-		Policies: m.policiesFor(p, labels), Tokens: m.tokensFor(p, labels), Peers: m.peersFor(p, labels),
+		Policies: forClient(m.authorizations, p), Tokens: forClient(m.tokens, p), Peers: forClient(m.peers, p),
 		Config: m.config(), Client: p, Warn: m.Warn,
 		Cluster: func(service string, port uint32) (cluster, why string) {
 			_, cluster, why = m.clusterTo(service, port, p, only)
@@ -132,52 +128,36 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	})
 }
 
-func (m *Mesh) policiesFor(p model.Profile, labels map[string]string) []*model.AuthorizationPolicy {
-	return m.security.policies.selecting(p.Namespace, func(o *model.AuthorizationPolicy) bool {
-		return isTarget(o.Key.Namespace, o.Spec, p, labels)
-	})
-}
-
-func (m *Mesh) tokensFor(p model.Profile, labels map[string]string) []*model.RequestAuthentication {
-	return m.security.tokens.selecting(p.Namespace, func(o *model.RequestAuthentication) bool {
-		return isTarget(o.Key.Namespace, o.Spec, p, labels)
-	})
-}
-
 // Unenforced returns the security objects that are for clients of a profile, which do not enforce them: an Envoy does that at the listeners
 // of gateways and at inbound listeners, and accepts mutual TLS if it has an identity.
 func (m *Mesh) Unenforced(p model.Profile) (keys []resource.Key) {
-	if p.Role == model.Ingress {
+	inbound := hasInbound(p, m.SidecarFor(p))
+	if p.Role == model.Ingress || inbound && p.Identity != "" {
 		return nil
 	}
-	labels, inbound := p.LabelMap(), hasInbound(p, m.SidecarFor(p))
-	if !inbound {
-		for _, o := range m.policiesFor(p, labels) {
-			keys = append(keys, o.Key)
-		}
-		for _, o := range m.tokensFor(p, labels) {
+	for _, o := range forClient(m.peers, p) {
+		if security.IsStrict(o.Spec) {
 			keys = append(keys, o.Key)
 		}
 	}
-	for _, o := range m.peersFor(p, labels) {
-		if security.IsStrict(o.Spec) && (!inbound || p.Identity == "") {
-			keys = append(keys, o.Key)
-		}
+	if !inbound {
+		keys = slices.Concat(keys, model.KeysOf(forClient(m.authorizations, p)), model.KeysOf(forClient(m.tokens, p)))
 	}
 	return keys
 }
 
-func (m *Mesh) peersFor(p model.Profile, labels map[string]string) []*model.PeerAuthentication {
-	return m.security.peers.selecting(p.Namespace, func(o *model.PeerAuthentication) bool {
-		return model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels)
-	})
-}
-
-// targets are how a security object says for which clients it is.
+// targets is how an object says for which clients it is. It may have targetRef and targetRefs as well.
 type targets interface {
 	GetSelector() *typev1beta1.WorkloadSelector
-	GetTargetRef() *typev1beta1.PolicyTargetReference
-	GetTargetRefs() []*typev1beta1.PolicyTargetReference
+}
+
+// forClient returns the objects that are for clients of a profile.
+func forClient[T interface {
+	comparable
+	targets
+}](all objects[T], p model.Profile) []*model.Object[T] {
+	labels := p.LabelMap()
+	return all.selecting(p.Namespace, func(o *model.Object[T]) bool { return isTarget(o.Key.Namespace, o.Spec, p, labels) })
 }
 
 // gatewayNameLabel is the label of the workloads of a Gateway of the Gateway API, to which a targetRef leads.
@@ -185,9 +165,16 @@ const gatewayNameLabel = "gateway.networking.k8s.io/gateway-name"
 
 // references returns the names of the Gateways in its namespace that an object is for, and whether it has references at all.
 func references(namespace string, spec targets) (gateways []string, some bool) {
-	refs := spec.GetTargetRefs()
-	if ref := spec.GetTargetRef(); ref != nil && len(refs) == 0 {
-		refs = []*typev1beta1.PolicyTargetReference{ref}
+	var refs []*typev1beta1.PolicyTargetReference
+	if many, is := spec.(interface {
+		GetTargetRefs() []*typev1beta1.PolicyTargetReference
+	}); is {
+		refs = many.GetTargetRefs()
+	}
+	if one, is := spec.(interface {
+		GetTargetRef() *typev1beta1.PolicyTargetReference
+	}); is && one.GetTargetRef() != nil && len(refs) == 0 {
+		refs = append(refs, one.GetTargetRef())
 	}
 	for _, ref := range refs {
 		if ref.GetGroup() == "gateway.networking.k8s.io" && ref.GetKind() == "Gateway" &&

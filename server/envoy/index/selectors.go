@@ -7,9 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
-	securityv1beta1 "istio.io/api/security/v1beta1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/resource"
@@ -89,16 +87,10 @@ func SelectorsOf(r *resource.Resource, spec any) Selectors {
 		all.ingress(r.Key().Namespace, spec.GetIngress())
 	case *telemetryv1alpha1.Telemetry:
 		all.labels(spec.GetSelector().GetMatchLabels())
-	case *securityv1beta1.AuthorizationPolicy:
-		all.targets(r.Key().Namespace, spec)
-	case *securityv1beta1.RequestAuthentication:
-		all.targets(r.Key().Namespace, spec)
-	case *securityv1beta1.PeerAuthentication:
-		all.labels(spec.GetSelector().GetMatchLabels())
 	case *networking.EnvoyFilter:
 		all.targets(r.Key().Namespace, &extend.Decoded{EnvoyFilter: spec})
 		all.proxies(spec)
-	case *extensionsv1alpha1.WasmPlugin:
+	case targets: // security objects and WasmPlugins
 		all.targets(r.Key().Namespace, spec)
 	}
 	return all

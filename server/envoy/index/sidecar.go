@@ -157,10 +157,7 @@ func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
 // OfNoHost returns the objects that affect all hosts of the clients of a profile: their Sidecar, Telemetries,
 // EnvoyFilters and WasmPlugins, and the MeshConfig.
 func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
-	all := slices.Collect(maps.Keys(m.configs))
-	for _, t := range m.telemetriesOf(p) {
-		all = append(all, t.Key)
-	}
+	all := slices.Concat(slices.Collect(maps.Keys(m.configs)), model.KeysOf(m.telemetriesOf(p)))
 	only := m.SidecarFor(p)
 	if e := m.Extension(p, only); e != nil {
 		all = append(all, e.Objects...)
@@ -213,9 +210,8 @@ func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alp
 	}
 	m.observeAnew(touched)
 	m.sought = nil
-	secureAnew(touched)
 	if now := m.config(); before.AutoMutual() != now.AutoMutual() || !slices.Equal(before.TrustDomains(), now.TrustDomains()) {
-		m.touchMutual("")
+		m.touchMutual(model.RootNamespace)
 	}
 }
 

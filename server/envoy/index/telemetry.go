@@ -4,63 +4,33 @@ import (
 	"slices"
 	"strings"
 
-	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
-	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
-
-	"tributary/resource"
 	"tributary/server/envoy/model"
 )
-
-func (m *Mesh) setTelemetry(key resource.Key, r *resource.Resource, spec *telemetryv1alpha1.Telemetry, touched map[string]struct{}) {
-	delete(m.telemetries, key)
-	if spec != nil {
-		m.telemetries[key] = &model.Telemetry{Key: key, Created: r.Created(), Version: r.Version(), Spec: spec}
-	}
-	m.observeAnew(touched)
-}
 
 // observeAnew has all clients look again at what they are to log and to trace.
 func (m *Mesh) observeAnew(touched map[string]struct{}) {
 	m.Observes++
-	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
-}
-
-// touchProviders has all clients look again at what they are to log and to trace if a host is touched to which they would send it.
-func (m *Mesh) touchProviders(touched map[string]struct{}) {
-	for _, p := range m.config().Spec.GetExtensionProviders() {
-		service, _, _ := model.ProviderService(p)
-		_, host := splitService(service)
-		if _, is := touched[host]; is {
-			m.observeAnew(touched)
-			return
-		}
-	}
+	secureAnew(touched)
 }
 
 // telemetriesOf returns the Telemetries that are for clients of a profile, those that are overridden first: the oldest one for all of the
 // root namespace, that of their own namespace, and all there that select them by labels.
-func (m *Mesh) telemetriesOf(p model.Profile) (all []*model.Telemetry) {
-	forAll := make(map[string]*model.Telemetry)
-	for _, t := range m.telemetries {
-		of := t.Key.Namespace
-		switch {
-		case t.Spec.GetTargetRef() != nil || len(t.Spec.GetTargetRefs()) > 0:
-		case t.IsForAll():
-			if first := forAll[of]; first == nil || t.Compare(first) < 0 {
-				forAll[of] = t
-			}
-		case of == p.Namespace && model.SelectsLabels(t.Spec.GetSelector().GetMatchLabels(), p.LabelMap()):
-			all = append(all, t)
-		}
-	}
-	slices.SortFunc(all, (*model.Telemetry).Compare)
-	var wide []*model.Telemetry
+func (m *Mesh) telemetriesOf(p model.Profile) []*model.Telemetry {
+	var wide, narrow []*model.Telemetry
 	for _, namespace := range slices.Compact([]string{model.RootNamespace, p.Namespace}) {
-		if t := forAll[namespace]; t != nil {
-			wide = append(wide, t)
+		first := true
+		for _, t := range m.telemetries[namespace] {
+			labels := t.Spec.GetSelector().GetMatchLabels()
+			switch {
+			case t.Spec.GetTargetRef() != nil || len(t.Spec.GetTargetRefs()) > 0:
+			case len(labels) == 0 && first:
+				wide, first = append(wide, t), false
+			case len(labels) > 0 && namespace == p.Namespace && model.SelectsLabels(labels, p.LabelMap()):
+				narrow = append(narrow, t)
+			}
 		}
 	}
-	return append(wide, all...)
+	return append(wide, narrow...)
 }
 
 // splitService returns the namespace and the host of a provider's service, of which the former may be left open.
@@ -72,16 +42,8 @@ func splitService(service string) (namespace, host string) {
 	return namespace, host
 }
 
-// clusterOf returns the host to which a provider sends, and its cluster, or why there is none. Without a namespace, the host has to be that
-// of one only.
-func (m *Mesh) clusterOf(p *meshv1alpha1.MeshConfig_ExtensionProvider, client model.Profile, only *SidecarRule) (host, cluster,
-	why string,
-) {
-	service, number, _ := model.ProviderService(p)
-	return m.clusterTo(service, number, client, only)
-}
-
-// clusterTo returns the host and the cluster of a port of a service, which may be named with its namespace, or why there is none.
+// clusterTo returns the host and the cluster of a port of a service, or why there is none. Without a namespace in the name, the host has to
+// be that of one only.
 func (m *Mesh) clusterTo(service string, number uint32, client model.Profile, only *SidecarRule) (host, cluster, why string) {
 	namespace, host := splitService(service)
 	if client.OnDemand {

@@ -40,32 +40,20 @@ func RegexProblem(re string, maxInstructions int) string {
 	return ""
 }
 
+// escaped finds what a backslash begins in a regular expression, and the number of an escape, in hexadecimal or octal digits.
+var escaped = regexp.MustCompile(`(?s)\\Q.*?(?:\\E|$)|\\(?:x\{([0-9A-Fa-f]+)\}|([0-7]{1,3})|.)`)
+
 // beyondBytes returns the first escape of a number above 255 in a regular expression that Go takes, or "". Envoy 1.40 refuses it.
 func beyondBytes(re string) string {
-	for rest := re; ; {
-		i := strings.IndexByte(rest, '\\')
-		if i < 0 || i+1 == len(rest) {
-			return ""
+	for _, m := range escaped.FindAllStringSubmatch(re, -1) {
+		hex, hexErr := strconv.ParseUint("0"+m[1], 16, 32)
+		octal, _ := strconv.ParseUint("0"+m[2], 8, 32)
+		if hexErr != nil || max(hex, octal) > math.MaxUint8 {
+			return m[0]
 		}
-		rest = rest[i:]
-		if strings.HasPrefix(rest, `\Q`) {
-			_, rest, _ = strings.Cut(rest, `\E`)
-			continue
-		}
-		if m := numbered.FindStringSubmatch(rest); m != nil {
-			number, base := m[1], 16
-			if number == "" {
-				number, base = m[2], 8
-			}
-			if n, err := strconv.ParseUint(number, base, 32); err != nil || n > math.MaxUint8 {
-				return m[0]
-			}
-		}
-		rest = rest[2:]
 	}
+	return ""
 }
-
-var numbered = regexp.MustCompile(`^\\(?:x\{([0-9A-Fa-f]+)\}|([0-7]{1,3}))`)
 
 var unicodeClass = regexp.MustCompile(`\\[pP]\{\^?([^}]*)\}`)
 

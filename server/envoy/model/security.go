@@ -30,6 +30,15 @@ func (t *Object[T]) Compare(o *Object[T]) int {
 	return cmp.Or(t.Created.Compare(o.Created), OlderName(t.Key, o.Key))
 }
 
+// KeysOf returns the keys of objects.
+func KeysOf[T any](all []*Object[T]) []resource.Key {
+	keys := make([]resource.Key, len(all))
+	for i, o := range all {
+		keys[i] = o.Key
+	}
+	return keys
+}
+
 // AuthorizationPolicy is an AuthorizationPolicy.
 type AuthorizationPolicy = Object[*securityv1beta1.AuthorizationPolicy]
 
@@ -43,7 +52,7 @@ type PeerAuthentication = Object[*securityv1beta1.PeerAuthentication]
 type WorkloadGroup = Object[*networking.WorkloadGroup]
 
 // Security is what security objects ask of the listeners to which the traffic of a workload or a gateway comes. It is not modified once it
-// was made; nil asks for nothing.
+// was made.
 type Security struct {
 	HTTP []*hcmv3.HttpFilter  // of requests, before all other filters, in order
 	TCP  []*listenerv3.Filter // of connections that are not HTTP, before all other filters, in order
@@ -58,11 +67,6 @@ type Security struct {
 	Objects  []resource.Key // of which it was made
 	Findings Findings
 	From     string // equal for what is equal
-}
-
-// Equal says whether both ask for the same. Either may be nil.
-func (s *Security) Equal(other *Security) bool {
-	return s == other || s != nil && other != nil && s.From == other.From
 }
 
 // MutualTLS says which inbound connections are accepted.

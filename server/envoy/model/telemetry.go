@@ -1,9 +1,7 @@
 package model
 
 import (
-	"cmp"
 	"strings"
-	"time"
 
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
@@ -22,20 +20,7 @@ type MeshConfig struct {
 }
 
 // Telemetry is a Telemetry: what clients are to log, and which requests they are to trace.
-type Telemetry struct {
-	Key     resource.Key
-	Created time.Time
-	Version string
-	Spec    *telemetryv1alpha1.Telemetry
-}
-
-// IsForAll says whether it is for all clients of its namespace.
-func (t *Telemetry) IsForAll() bool { return len(t.Spec.GetSelector().GetMatchLabels()) == 0 }
-
-// Compare orders Telemetries by age, and equally old ones by name.
-func (t *Telemetry) Compare(o *Telemetry) int {
-	return cmp.Or(t.Created.Compare(o.Created), OlderName(t.Key, o.Key))
-}
+type Telemetry = Object[*telemetryv1alpha1.Telemetry]
 
 // Names of providers that there are without a MeshConfig that has them.
 const (

@@ -15,34 +15,31 @@ import (
 func Compose(peers []*model.PeerAuthentication) (mode model.MutualTLS, on map[uint32]model.MutualTLS) {
 	levels := levelsOf(peers)
 	for _, o := range levels {
-		if o != nil {
-			mode = modeOf(o.Spec.GetMtls(), mode)
+		mode = modeOf(o.Spec.GetMtls(), mode)
+	}
+	for port, mtls := range levels[2].Spec.GetPortLevelMtls() {
+		if on == nil {
+			on = make(map[uint32]model.MutualTLS)
 		}
-	}
-	workload := levels[2]
-	if workload == nil || len(workload.Spec.GetPortLevelMtls()) == 0 {
-		return mode, nil
-	}
-	on = make(map[uint32]model.MutualTLS)
-	for port, mtls := range workload.Spec.GetPortLevelMtls() {
 		on[port] = modeOf(mtls, mode)
 	}
 	return mode, on
 }
 
-// levelsOf returns the oldest objects of the mesh, the namespace and the workload; any may be nil.
-func levelsOf(peers []*model.PeerAuthentication) (levels [3]*model.PeerAuthentication) {
+// levelsOf returns the oldest objects of the mesh, the namespace and the workload, without a spec where there is none.
+func levelsOf(peers []*model.PeerAuthentication) [3]*model.PeerAuthentication {
+	levels := [3]*model.PeerAuthentication{{}, {}, {}}
 	for _, o := range peers {
-		level, selects, root := 1, len(o.Spec.GetSelector().GetMatchLabels()) > 0, o.Key.Namespace == model.RootNamespace
-		switch {
-		case root && selects:
+		level, selects := 0, len(o.Spec.GetSelector().GetMatchLabels()) > 0
+		switch inRoot := o.Key.Namespace == model.RootNamespace; {
+		case inRoot && selects:
 			continue
-		case root:
-			level = 0
 		case selects:
 			level = 2
+		case !inRoot:
+			level = 1
 		}
-		if levels[level] == nil {
+		if levels[level].Spec == nil {
 			levels[level] = o
 		}
 	}
@@ -51,67 +48,46 @@ func levelsOf(peers []*model.PeerAuthentication) (levels [3]*model.PeerAuthentic
 
 func modeOf(m *securityv1beta1.PeerAuthentication_MutualTLS, inherited model.MutualTLS) model.MutualTLS {
 	switch m.GetMode() {
-	case securityv1beta1.PeerAuthentication_MutualTLS_STRICT:
-		return model.Strict
+	case securityv1beta1.PeerAuthentication_MutualTLS_UNSET:
+		return inherited
 	case securityv1beta1.PeerAuthentication_MutualTLS_PERMISSIVE:
 		return model.Permissive
 	case securityv1beta1.PeerAuthentication_MutualTLS_DISABLE:
 		return model.Disabled
-	case securityv1beta1.PeerAuthentication_MutualTLS_UNSET:
-		return inherited
 	}
-	return model.Strict // of a newer version
+	return model.Strict // or of a newer version
 }
 
-// addPeers adds which inbound connections are accepted, and by which certificates. Gateways do as their servers say.
+// addPeers adds which inbound connections are accepted, and by which certificates. A client without an identity refuses what must come by
+// mutual TLS, or accepts plaintext if that is allowed.
 func addPeers(s *model.Security, all Objects) {
 	s.Domains, s.TLS = all.Config.TrustDomains(), all.Config.Spec.GetMeshMTLS()
 	s.Paths = all.Config.Spec.GetPathNormalization().GetNormalization()
-	if all.Client.Role != model.Sidecar {
-		return
-	}
 	s.Mutual, s.MutualOn = Compose(all.Peers)
-	var from model.Digest
-	for _, o := range all.Peers {
-		s.Objects = append(s.Objects, o.Key)
-		from.Text(o.Version)
-		from.Number(o.Created.UnixNano())
-	}
-	s.From = string(from)
-	if all.Client.Identity == "" {
-		withoutIdentity(s, all)
-	}
-}
-
-// withoutIdentity has a client that cannot accept mutual TLS refuse what must come by it, or accept plaintext if that is allowed.
-func withoutIdentity(s *model.Security, all Objects) {
-	for _, o := range levelsOf(all.Peers) {
-		if o == nil || !IsStrict(o.Spec) {
-			continue
-		}
-		why := "the Envoy has no identity for mutual TLS: its inbound listeners refuse what has to come by it"
-		if all.Warn {
-			why = "the Envoy has no identity for mutual TLS: its inbound listeners accept plaintext"
-		}
-		s.Findings.Note(model.Place{Of: o.Key, Field: "spec"}, "%s", why)
-	}
-	if !all.Warn {
+	s.Objects = append(s.Objects, model.KeysOf(all.Peers)...)
+	if all.Client.Identity != "" {
 		return
 	}
-	if s.Mutual == model.Strict {
-		s.Mutual = model.Permissive
+	consequence := "refuse what has to come by it"
+	if all.Warn {
+		consequence = "accept plaintext"
+		lax := map[model.MutualTLS]model.MutualTLS{model.Strict: model.Permissive, model.Disabled: model.Disabled}
+		s.Mutual = lax[s.Mutual]
+		for port, mode := range s.MutualOn {
+			s.MutualOn[port] = lax[mode]
+		}
 	}
-	for port, mode := range s.MutualOn {
-		if mode == model.Strict {
-			s.MutualOn[port] = model.Permissive
+	for _, o := range levelsOf(all.Peers) {
+		if IsStrict(o.Spec) {
+			s.Findings.Note(model.Place{Of: o.Key, Field: "spec"}, "the Envoy has no identity for mutual TLS: its inbound listeners %s", consequence)
 		}
 	}
 }
 
 // IsStrict says whether a PeerAuthentication accepts mutual TLS only, on all ports or on some.
 func IsStrict(spec *securityv1beta1.PeerAuthentication) bool {
-	strict := func(m *securityv1beta1.PeerAuthentication_MutualTLS) bool {
-		return modeOf(m, model.Permissive) == model.Strict
-	}
-	return strict(spec.GetMtls()) || slices.ContainsFunc(slices.Collect(maps.Values(spec.GetPortLevelMtls())), strict)
+	return slices.ContainsFunc(append(slices.Collect(maps.Values(spec.GetPortLevelMtls())), spec.GetMtls()),
+		func(m *securityv1beta1.PeerAuthentication_MutualTLS) bool {
+			return modeOf(m, model.Permissive) == model.Strict
+		})
 }

@@ -26,50 +26,6 @@ const (
 	askTCP  = "envoy.filters.network.ext_authz"
 )
 
-// ask has the filters that ask a provider.
-type ask struct {
-	http *askhttpv3.ExtAuthz
-	tcp  *asktcpv3.ExtAuthz // nil if the provider speaks HTTP
-}
-
-type httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationHttpProvider
-
-// Authorizers yields the services of the providers that authorize requests.
-func Authorizers(config *meshv1alpha1.MeshConfig) (services []string) {
-	for _, p := range config.GetExtensionProviders() {
-		if s := p.GetEnvoyExtAuthzHttp().GetService() + p.GetEnvoyExtAuthzGrpc().GetService(); s != "" {
-			services = append(services, s)
-		}
-	}
-	return services
-}
-
-// authorizer returns the filters that ask the provider that the policies name, or why there are none.
-func authorizer(policies []*model.AuthorizationPolicy, all Objects) (a ask, why string) {
-	name := policies[0].Spec.GetProvider().GetName()
-	for _, p := range policies[1:] {
-		if other := p.Spec.GetProvider().GetName(); other != name {
-			return ask{}, fmt.Sprintf("a workload can have one provider, and policies name %q and %q", name, other)
-		}
-	}
-	var found []*meshv1alpha1.MeshConfig_ExtensionProvider
-	for _, p := range all.Config.Spec.GetExtensionProviders() {
-		if p.GetName() == name && (p.GetEnvoyExtAuthzHttp() != nil || p.GetEnvoyExtAuthzGrpc() != nil) {
-			found = append(found, p)
-		}
-	}
-	if len(found) != 1 {
-		return ask{}, fmt.Sprintf("MeshConfig has %d providers %q that authorize requests", len(found), name)
-	}
-	if a, why = askOf(found[0], all); why == "" {
-		why = cmp.Or(model.Refused(a.http), model.Refused(a.tcp)) // nil is not refused
-	}
-	if why != "" {
-		return ask{}, fmt.Sprintf("provider %q: %s", name, why)
-	}
-	return a, ""
-}
-
 // provider is what both types of providers have.
 type provider interface {
 	GetService() string
@@ -81,99 +37,117 @@ type provider interface {
 	GetIncludeRequestBodyInCheck() *meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationRequestBody
 }
 
-func askOf(of *meshv1alpha1.MeshConfig_ExtensionProvider, all Objects) (ask, string) {
-	var p provider = of.GetEnvoyExtAuthzGrpc()
-	if of.GetEnvoyExtAuthzHttp() != nil {
-		p = of.GetEnvoyExtAuthzHttp()
+type httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationHttpProvider
+
+// authorizer returns the filters that ask the provider that the policies name, or why there are none. A provider that speaks HTTP is asked
+// about requests only: tcp is nil.
+func authorizer(policies []*model.AuthorizationPolicy, all Objects) (http *askhttpv3.ExtAuthz, tcp *asktcpv3.ExtAuthz, why string) {
+	name := policies[0].Spec.GetProvider().GetName()
+	for _, p := range policies {
+		if other := p.Spec.GetProvider().GetName(); other != name {
+			return nil, nil, fmt.Sprintf("a workload can have one provider, and policies name %q and %q", name, other)
+		}
 	}
+	var known []provider
+	for _, p := range all.Config.Spec.GetExtensionProviders() {
+		if h, g := p.GetEnvoyExtAuthzHttp(), p.GetEnvoyExtAuthzGrpc(); p.GetName() == name && h != nil {
+			known = append(known, h)
+		} else if p.GetName() == name && g != nil {
+			known = append(known, g)
+		}
+	}
+	if len(known) != 1 {
+		return nil, nil, fmt.Sprintf("MeshConfig has %d providers %q that authorize requests", len(known), name)
+	}
+	http, tcp, why = ask(known[0], all)
+	if why = cmp.Or(why, model.Refused(http), model.Refused(tcp)); why != "" { // nil is not refused
+		why = fmt.Sprintf("provider %q: %s", name, why)
+	}
+	return http, tcp, why
+}
+
+// ask returns the filters that ask a provider, or why it cannot be asked.
+func ask(p provider, all Objects) (http *askhttpv3.ExtAuthz, tcp *asktcpv3.ExtAuthz, why string) {
 	cluster, why := all.Cluster(p.GetService(), p.GetPort())
 	if why != "" {
-		return ask{}, why
+		return nil, nil, why
 	}
-	a := ask{http: &askhttpv3.ExtAuthz{
+	http = &askhttpv3.ExtAuthz{
 		FailureModeAllow: p.GetFailOpen(), ClearRouteCache: p.GetClearRouteCache(), TransportApiVersion: corev3.ApiVersion_V3,
 		FilterEnabledMetadata: isAsked(rbacHTTP),
-	}}
+	}
 	if text := p.GetStatusOnError(); text != "" {
 		code, err := strconv.ParseInt(text, 10, 32)
 		if _, known := typev3.StatusCode_name[int32(code)]; err != nil || !known {
-			return ask{}, fmt.Sprintf("statusOnError %q is no status", text)
+			return nil, nil, fmt.Sprintf("statusOnError %q is no status", text)
 		}
-		a.http.StatusOnError = &typev3.HttpStatus{Code: typev3.StatusCode(code)}
+		http.StatusOnError = &typev3.HttpStatus{Code: typev3.StatusCode(code)}
 	}
 	if b := p.GetIncludeRequestBodyInCheck(); b != nil {
-		a.http.WithRequestBody = &askhttpv3.BufferSettings{
+		http.WithRequestBody = &askhttpv3.BufferSettings{
 			MaxRequestBytes: b.GetMaxRequestBytes(), AllowPartialMessage: b.GetAllowPartialMessage(), PackAsBytes: b.GetPackAsBytes(),
 		}
 	}
-	timeout := p.GetTimeout()
-	if timeout == nil {
-		timeout = &durationpb.Duration{Seconds: 600}
-	}
+	timeout := cmp.Or(p.GetTimeout(), &durationpb.Duration{Seconds: 600})
 	host := p.GetService()[strings.IndexByte(p.GetService(), '/')+1:]
-	if h := of.GetEnvoyExtAuthzHttp(); h != nil {
-		return a, a.askHTTP(h, host, cluster, timeout)
+	if h, is := p.(*httpProvider); is {
+		service, why := askByHTTP(h)
+		service.ServerUri = &corev3.HttpUri{
+			Timeout: timeout, Uri: "http://" + host, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster},
+		}
+		http.Services = &askhttpv3.ExtAuthz_HttpService{HttpService: service}
+		asked := h.GetIncludeRequestHeadersInCheck()
+		if len(asked) == 0 {
+			asked = h.GetIncludeHeadersInCheck() //nolint:staticcheck // what the other one replaces
+		}
+		http.AllowedHeaders = headers(&why, asked)
+		return http, nil, why
 	}
 	service := &corev3.GrpcService{
 		TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster, Authority: host}},
 		Timeout:         timeout,
 	}
-	a.http.Services = &askhttpv3.ExtAuthz_GrpcService{GrpcService: service}
-	a.tcp = &asktcpv3.ExtAuthz{
+	http.Services = &askhttpv3.ExtAuthz_GrpcService{GrpcService: service}
+	return http, &asktcpv3.ExtAuthz{
 		StatPrefix: statTCP, FailureModeAllow: p.GetFailOpen(), TransportApiVersion: corev3.ApiVersion_V3, GrpcService: service,
 		FilterEnabledMetadata: isAsked(rbacTCP),
-	}
-	return a, ""
+	}, ""
 }
 
-// askHTTP has the filter ask a service that speaks HTTP, or returns why it cannot.
-func (a ask) askHTTP(p *httpProvider, host, cluster string, timeout *durationpb.Duration) string {
+// askByHTTP returns what a provider that speaks HTTP is asked, and what of its answers goes on.
+func askByHTTP(p *httpProvider) (service *askhttpv3.HttpService, why string) {
 	if prefix := p.GetPathPrefix(); prefix != "" && !strings.HasPrefix(prefix, "/") {
-		return fmt.Sprintf("pathPrefix %q does not begin with a slash", prefix)
+		why = fmt.Sprintf("pathPrefix %q does not begin with a slash", prefix)
 	}
-	service := &askhttpv3.HttpService{
-		PathPrefix: p.GetPathPrefix(),
-		ServerUri: &corev3.HttpUri{
-			Timeout: timeout, Uri: "http://" + host, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster},
-		},
-	}
-	asked := p.GetIncludeRequestHeadersInCheck()
-	if len(asked) == 0 {
-		asked = p.GetIncludeHeadersInCheck() //nolint:staticcheck // what the other one replaces
-	}
-	for _, names := range [][]string{
-		asked, p.GetHeadersToUpstreamOnAllow(), p.GetHeadersToDownstreamOnDeny(), p.GetHeadersToDownstreamOnAllow(),
-	} {
-		if slices.Contains(names, "*") {
-			return "a header cannot be just *"
-		}
-	}
-	a.http.AllowedHeaders = headers(asked)
 	request, added := &askhttpv3.AuthorizationRequest{}, p.GetIncludeAdditionalHeadersInCheck()
 	for _, name := range slices.Sorted(maps.Keys(added)) {
 		request.HeadersToAdd = append(request.HeadersToAdd, &corev3.HeaderValue{Key: name, Value: added[name]})
 	}
 	response := &askhttpv3.AuthorizationResponse{
-		AllowedUpstreamHeaders: headers(p.GetHeadersToUpstreamOnAllow()), AllowedClientHeaders: headers(p.GetHeadersToDownstreamOnDeny()),
-		AllowedClientHeadersOnSuccess: headers(p.GetHeadersToDownstreamOnAllow()),
+		AllowedUpstreamHeaders:        headers(&why, p.GetHeadersToUpstreamOnAllow()),
+		AllowedClientHeaders:          headers(&why, p.GetHeadersToDownstreamOnDeny()),
+		AllowedClientHeadersOnSuccess: headers(&why, p.GetHeadersToDownstreamOnAllow()),
 	}
+	service = &askhttpv3.HttpService{PathPrefix: p.GetPathPrefix()}
 	if proto.Size(request) > 0 {
 		service.AuthorizationRequest = request
 	}
 	if proto.Size(response) > 0 {
 		service.AuthorizationResponse = response
 	}
-	a.http.Services = &askhttpv3.ExtAuthz_HttpService{HttpService: service}
-	return ""
+	return service, why
 }
 
-// headers matches names of headers, which may begin or end with *, or returns nil without names.
-func headers(names []string) *matcherv3.ListStringMatcher {
+// headers matches names of headers, which may begin or end with *, or returns nil without names. It sets why if one cannot be matched.
+func headers(why *string, names []string) *matcherv3.ListStringMatcher {
 	if len(names) == 0 {
 		return nil
 	}
 	out := &matcherv3.ListStringMatcher{}
 	for _, name := range names {
+		if name == "*" {
+			*why = "a header cannot be just *"
+		}
 		m := matcher.StringMatcher(name)
 		m.IgnoreCase = true
 		out.Patterns = append(out.Patterns, m)

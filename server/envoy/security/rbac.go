@@ -1,11 +1,10 @@
 package security
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
@@ -22,24 +21,34 @@ const (
 	rbacTCP  = "envoy.filters.network.rbac"
 
 	statTCP     = "tcp."
-	shadowAllow = "istio_dry_run_allow_"
-	shadowDeny  = "istio_dry_run_deny_"
 	shadowAsked = "istio_ext_authz_" // of requests for which a provider is asked
 
 	askedPrefix  = "istio-ext-authz"
 	deniedSuffix = "-deny-due-to-bad-CUSTOM-action"
 )
 
-// builder translates the AuthorizationPolicies of a profile.
+// builder translates the AuthorizationPolicies among objects.
 type builder struct {
-	domains []string // the trust domain and its aliases
-	largest int      // how many instructions a regular expression may have
-	found   *model.Findings
+	Objects
+	found *model.Findings
 }
 
-// rules are the policies of one action.
+// rules are those of policies of one action; both are nil without policies.
 type rules struct {
-	enforced, shadow *rbacv3.RBAC // nil without policies
+	enforced, shadow *rbacv3.RBAC
+	prefix           string // of the statistics of shadow
+}
+
+// http returns the filter of requests.
+func (r rules) http() *hcmv3.HttpFilter {
+	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: r.prefix})
+}
+
+// tcp returns the filter of connections that are not HTTP.
+func (r rules) tcp() *listenerv3.Filter {
+	return model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{
+		Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: r.prefix, StatPrefix: statTCP,
+	})
 }
 
 // build translates policies of an action. prefix is that of their names.
@@ -52,34 +61,28 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, ac
 		if *into == nil {
 			*into = &rbacv3.RBAC{Action: action, Policies: make(map[string]*rbacv3.Policy)}
 		}
-		r.builder, r.namespace = b, p.Key.Namespace
+		name := fmt.Sprintf("%sns[%s]-policy[%s]-rule", prefix, p.Key.Namespace, p.Key.Name)
+		if len(p.Spec.GetRules()) == 0 { // it matches nothing
+			(*into).Policies[name+"[0]"] = &rbacv3.Policy{
+				Permissions: []*permission{permissions.not(permissions.every)}, Principals: []*principal{principals.not(principals.every)},
+			}
+		}
 		for i, rule := range p.Spec.GetRules() {
-			r.at = model.Place{Of: p.Key, Field: fmt.Sprintf("spec.rules[%d]", i)}
+			r.builder, r.at = b, model.Place{Of: p.Key, Field: fmt.Sprintf("spec.rules[%d]", i)}
 			switch policy, err := r.policyOf(rule); {
 			case err == nil:
-				(*into).Policies[policyName(prefix, p, i)] = policy
+				(*into).Policies[fmt.Sprintf("%s[%d]", name, i)] = policy
 			case !errors.Is(err, errHTTP):
 				b.found.Note(r.at, "%v: the rule allows nothing", err)
 			}
 		}
-		if len(p.Spec.GetRules()) == 0 {
-			(*into).Policies[policyName(prefix, p, 0)] = never()
-		}
 	}
+	out.prefix = shadowPrefixes[out.shadow.GetAction()]
 	return out
 }
 
-func policyName(prefix string, p *model.AuthorizationPolicy, rule int) string {
-	return fmt.Sprintf("%sns[%s]-policy[%s]-rule[%d]", prefix, p.Key.Namespace, p.Key.Name, rule)
-}
-
-// never is the policy that matches nothing.
-func never() *rbacv3.Policy {
-	return &rbacv3.Policy{
-		Permissions: []*permission{permissions.not(permissions.every())},
-		Principals:  []*principal{principals.not(principals.every())},
-	}
-}
+// shadowPrefixes are those of the statistics of shadow rules. As with istiod, that of ALLOW is there without any.
+var shadowPrefixes = map[rbacv3.RBAC_Action]string{rbacv3.RBAC_ALLOW: "istio_dry_run_allow_", rbacv3.RBAC_DENY: "istio_dry_run_deny_"}
 
 func (b *builder) isDryRun(p *model.AuthorizationPolicy) bool {
 	if p.DryRun == "" {
@@ -92,74 +95,43 @@ func (b *builder) isDryRun(p *model.AuthorizationPolicy) bool {
 	return is
 }
 
-// shadowPrefix is that of the statistics of shadow rules. As with istiod, it is there without any.
-func shadowPrefix(shadow *rbacv3.RBAC) string {
-	switch shadow.GetAction() {
-	case rbacv3.RBAC_ALLOW:
-		return shadowAllow
-	case rbacv3.RBAC_DENY:
-		return shadowDeny
-	}
-	return ""
-}
-
-// filters returns the filters of requests, and of connections that are not HTTP, for policies of an action.
-func (b *builder) filters(policies []*model.AuthorizationPolicy, action rbacv3.RBAC_Action) (*hcmv3.HttpFilter, *listenerv3.Filter) {
-	strict := action == rbacv3.RBAC_ALLOW
-	http := b.build(policies, ruleContext{strict: strict}, action, "")
-	tcp := b.build(policies, ruleContext{tcp: true, strict: strict}, action, "")
-	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{
-			Rules: http.enforced, ShadowRules: http.shadow, ShadowRulesStatPrefix: shadowPrefix(http.shadow),
-		}), model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{
-			Rules: tcp.enforced, ShadowRules: tcp.shadow, ShadowRulesStatPrefix: shadowPrefix(tcp.shadow), StatPrefix: statTCP,
-		})
-}
-
-// custom returns the filters that have a provider decide on requests and connections. If there is no such provider, or several are named,
-// those are denied.
-func (b *builder) custom(policies []*model.AuthorizationPolicy, all Objects) (http []*hcmv3.HttpFilter, tcp []*listenerv3.Filter) {
-	policies = slices.DeleteFunc(slices.Clone(policies), func(p *model.AuthorizationPolicy) bool {
-		dry := b.isDryRun(p)
-		if dry {
+// custom returns the filters that have a provider decide on requests and connections. What it cannot be asked about is denied.
+func (b *builder) custom(policies []*model.AuthorizationPolicy) (http []*hcmv3.HttpFilter, tcp []*listenerv3.Filter) {
+	var asking []*model.AuthorizationPolicy
+	for _, p := range policies {
+		if b.isDryRun(p) {
 			b.found.Note(model.Place{Of: p.Key}, "a dry run asks no provider")
+		} else {
+			asking = append(asking, p)
 		}
-		return dry
-	})
-	if len(policies) == 0 {
+	}
+	if len(asking) == 0 {
 		return nil, nil
 	}
-	provider, why := authorizer(policies, all)
-	if why != "" {
-		for _, p := range policies {
-			b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "%s: what the rules match is denied", why)
-		}
-	}
-	const prefix = askedPrefix + "-"
-	onHTTP := b.build(policies, ruleContext{}, rbacv3.RBAC_DENY, prefix).enforced
+	askHTTPFilter, askTCPFilter, why := authorizer(asking, b.Objects)
+	asksHTTP, asksTCP := why == "", why == "" && askTCPFilter != nil
+	onHTTP := b.build(asking, ruleContext{}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
 	// A provider that speaks HTTP is asked about requests only: rules that are about these do not concern connections.
-	onTCP := b.build(policies, ruleContext{tcp: true, strict: why == "" && provider.tcp == nil}, rbacv3.RBAC_DENY, prefix).enforced
-	refusal := []*listenerv3.Filter{model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{Rules: denied(onTCP), StatPrefix: statTCP})}
-	if why != "" {
-		return []*hcmv3.HttpFilter{model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: denied(onHTTP)})}, refusal
-	}
-	http = []*hcmv3.HttpFilter{
-		model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{ShadowRules: onHTTP, ShadowRulesStatPrefix: shadowAsked}),
-		model.HTTPFilter(askHTTP, provider.http),
+	onTCP := b.build(asking, ruleContext{tcp: true, strict: asksHTTP && !asksTCP}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
+	if asksHTTP {
+		http = append(http, rules{shadow: onHTTP, prefix: shadowAsked}.http(), model.HTTPFilter(askHTTP, askHTTPFilter))
+	} else {
+		http = append(http, rules{enforced: denied(onHTTP)}.http())
+		why += ": what the rules match is denied"
 	}
 	switch {
-	case provider.tcp != nil:
-		return http, []*listenerv3.Filter{
-			model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{ShadowRules: onTCP, StatPrefix: statTCP, ShadowRulesStatPrefix: shadowAsked}),
-			model.NetworkFilter(askTCP, provider.tcp),
+	case asksTCP:
+		tcp = append(tcp, rules{shadow: onTCP, prefix: shadowAsked}.tcp(), model.NetworkFilter(askTCP, askTCPFilter))
+	case !asksHTTP || !b.Warn && len(onTCP.GetPolicies()) > 0:
+		tcp = append(tcp, rules{enforced: denied(onTCP)}.tcp())
+		why = cmp.Or(why, "it decides on requests only: connections that are not HTTP are closed if the rules match them")
+	}
+	for _, p := range asking {
+		if why != "" {
+			b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "%s", why)
 		}
-	case all.Warn, len(onTCP.GetPolicies()) == 0:
-		return http, nil
 	}
-	for _, p := range policies {
-		b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "it decides on requests only: connections that are not HTTP are closed "+
-			"if the rules match them")
-	}
-	return http, refusal
+	return http, tcp
 }
 
 // denied returns rules for which a provider should have been asked.
@@ -169,39 +141,4 @@ func denied(asked *rbacv3.RBAC) *rbacv3.RBAC {
 		out.Policies[name+deniedSuffix] = p
 	}
 	return out
-}
-
-// inTrustDomains returns principals, DOMAIN/ns/NAMESPACE/sa/ACCOUNT, with those of a trust domain of the mesh in all its trust domains.
-func inTrustDomains(values, domains []string) (all []string) {
-	for _, v := range values {
-		domain, rest, _ := strings.Cut(v, "/")
-		ofMesh := domain == model.DefaultTrustDomain || slices.ContainsFunc(domains, func(d string) bool {
-			return matches(domain, d) || matches(d, domain)
-		})
-		if strings.Count(rest, "/") != 3 || domain == "*" || !ofMesh {
-			all = append(all, v)
-			continue
-		}
-		for _, d := range domains {
-			as := d + "/" + rest
-			if strings.HasPrefix(domain, "*") && strings.HasSuffix(d, domain[1:]) {
-				as = v
-			}
-			if !slices.Contains(all, as) {
-				all = append(all, as)
-			}
-		}
-	}
-	return all
-}
-
-// matches says whether a pattern, which may begin or end with *, matches a text.
-func matches(pattern, text string) bool {
-	switch {
-	case strings.HasPrefix(pattern, "*"):
-		return strings.HasSuffix(text, pattern[1:])
-	case strings.HasSuffix(pattern, "*"):
-		return strings.HasPrefix(text, pattern[:len(pattern)-1])
-	}
-	return pattern == text
 }

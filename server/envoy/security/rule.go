@@ -1,6 +1,7 @@
 package security
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,14 +19,16 @@ type (
 	principal  = rbacv3.Principal
 )
 
-// form puts matchers together: Envoy has the same forms for permissions and for principals.
+// form has the attributes that matchers are made of, and puts them together: Envoy does that with permissions and with principals alike.
 type form[M any] struct {
-	all, any func([]*M) *M
-	not      func(*M) *M
-	every    func() *M
+	attributes map[string]attribute[M]
+	all, any   func([]*M) *M
+	not        func(*M) *M
+	every      *M
 }
 
 var permissions = form[permission]{
+	attributes: permissionsOf,
 	all: func(l []*permission) *permission {
 		return &permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: l}}}
 	},
@@ -33,23 +36,25 @@ var permissions = form[permission]{
 		return &permission{Rule: &rbacv3.Permission_OrRules{OrRules: &rbacv3.Permission_Set{Rules: l}}}
 	},
 	not:   func(m *permission) *permission { return &permission{Rule: &rbacv3.Permission_NotRule{NotRule: m}} },
-	every: func() *permission { return &permission{Rule: &rbacv3.Permission_Any{Any: true}} },
+	every: &permission{Rule: &rbacv3.Permission_Any{Any: true}},
 }
 
 var principals = form[principal]{
-	all: func(l []*principal) *principal {
-		return &principal{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: l}}}
-	},
-	any: func(l []*principal) *principal {
-		return &principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: l}}}
-	},
+	attributes: principalsOf, all: allPrincipals, any: anyPrincipal,
 	not:   func(m *principal) *principal { return &principal{Identifier: &rbacv3.Principal_NotId{NotId: m}} },
-	every: func() *principal { return &principal{Identifier: &rbacv3.Principal_Any{Any: true}} },
+	every: &principal{Identifier: &rbacv3.Principal_Any{Any: true}},
+}
+
+func allPrincipals(l []*principal) *principal {
+	return &principal{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: l}}}
+}
+
+func anyPrincipal(l []*principal) *principal {
+	return &principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: l}}}
 }
 
 // condition is one on an attribute: it has one of the values, and none of notValues. Either may be empty.
-type condition[M any] struct {
-	attribute[M]
+type condition struct {
 	key               string
 	values, notValues []string
 }
@@ -57,86 +62,110 @@ type condition[M any] struct {
 // ruleContext is what a rule is translated for.
 type ruleContext struct {
 	*builder
-	tcp       bool   // connections that are not HTTP
-	strict    bool   // a rule with a condition that cannot be translated is left out; else the rule applies without that condition
-	namespace string // of the policy
-	at        model.Place
+	tcp    bool // connections that are not HTTP
+	strict bool // a rule with a condition that cannot be translated is left out; else the rule applies without that condition
+	at     model.Place
 }
 
-// all returns what matches all conditions, some of which may be empty.
-func all[M any](f form[M], r *ruleContext, conditions []condition[M]) (*M, error) {
+var errHTTP = errors.New("only requests have it")
+
+// matching returns what matches all conditions.
+func (f form[M]) matching(r *ruleContext, conditions []condition) (*M, error) {
 	var parts []*M
 	for _, c := range conditions {
-		for _, part := range []struct {
-			values []string
-			form   func(*M) *M
-		}{{c.values, func(m *M) *M { return m }}, {c.notValues, f.not}} {
-			if len(part.values) == 0 {
-				continue
-			}
-			m, err := c.of(f, r, c.key, part.values)
-			if err != nil && !errors.Is(err, errHTTP) {
-				err = fmt.Errorf("%s: %w", c.key, err)
-			}
-			switch {
-			case err == nil:
-				parts = append(parts, part.form(m))
-			case r.strict:
-				return nil, err
-			case !errors.Is(err, errHTTP):
-				r.found.Note(r.at, "%v: the rule applies whatever the value is", err)
+		for i, values := range [][]string{c.values, c.notValues} {
+			switch m, err := f.matcher(r, c.key, values); {
+			case m != nil && i == 1:
+				parts = append(parts, f.not(m))
+			case m != nil:
+				parts = append(parts, m)
+			case r.strict && err != nil:
+				return nil, fmt.Errorf("%s: %w", c.key, err)
+			case err != nil && !errors.Is(err, errHTTP):
+				r.found.Note(r.at, "%s: %v: the rule applies whatever the value is", c.key, err)
 			}
 		}
 	}
 	if len(parts) == 0 {
-		parts = append(parts, f.every())
+		parts = append(parts, f.every)
 	}
 	return f.all(parts), nil
 }
 
-// Keys of conditions that have a name in brackets.
-const (
-	headersKey  = "request.headers"
-	claimsKey   = "request.auth.claims"
-	metadataKey = "experimental.envoy.filters."
-)
-
-// when returns the conditions of a rule that stand for themselves.
-func when(r *securityv1beta1.Rule) (to []condition[permission], from []condition[principal]) {
-	for _, c := range r.GetWhen() {
-		key, _, _ := strings.Cut(c.GetKey(), "[")
-		if strings.HasPrefix(key, metadataKey) {
-			key = metadataKey
-		}
-		if a, known := permissionsOf[key]; known && strings.Contains(key, ".") {
-			to = append(to, condition[permission]{a, c.GetKey(), c.GetValues(), c.GetNotValues()})
-		} else if a, known := principalsOf[key]; known {
-			from = append(from, condition[principal]{a, c.GetKey(), c.GetValues(), c.GetNotValues()})
-		} else {
-			from = append(from, condition[principal]{unknown, c.GetKey(), []string{""}, nil}) // also without values
-		}
+// matcher returns what matches any of the values of an attribute, or nil if there are none.
+func (f form[M]) matcher(r *ruleContext, key string, values []string) (*M, error) {
+	a, known := f.attributes[attributeOf(key)]
+	switch {
+	case !known:
+		return nil, errors.New("it is unknown")
+	case len(values) == 0:
+		return nil, nil
+	case a.http && r.tcp:
+		return nil, errHTTP
 	}
-	return to, from
+	if err := checkValues(key, values); err != nil {
+		return nil, err
+	}
+	var m *M
+	if a.some != nil {
+		m = a.some(r, key, values)
+	} else {
+		var any []*M
+		for _, v := range values {
+			any = append(any, a.one(r, key, v))
+		}
+		m = f.any(any)
+	}
+	if why := r.refused(m); why != "" {
+		return nil, errors.New(why)
+	}
+	return m, nil
 }
 
-var unknown = attribute[principal]{one: func(*ruleContext, string, string) (*principal, error) {
-	return nil, errors.New("it is unknown")
-}}
+// refused says why Envoy would refuse a matcher, or returns nothing.
+func (b *builder) refused(m any) (why string) {
+	model.Visit(m.(proto.Message), func(part proto.Message, whole bool) { //nolint:forcetypeassert // of a permission or a principal
+		if re, is := part.(*matcherv3.RegexMatcher); is {
+			why = cmp.Or(why, model.RegexProblem(re.GetRegex(), b.Client.LargestProgram()))
+		}
+		if v, is := part.(interface{ Validate() error }); is && whole {
+			why = cmp.Or(why, model.Refused(v))
+		}
+	})
+	return why
+}
+
+// attributeOf returns the key of a condition without what stands in brackets.
+func attributeOf(key string) string {
+	if strings.HasPrefix(key, metadataKey) {
+		return metadataKey
+	}
+	key, _, _ = strings.Cut(key, "[")
+	return key
+}
 
 // policyOf translates a rule.
 func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, error) {
 	if r.strict && hasUnknown(rule) {
 		return nil, errors.New("it has fields that this version does not know")
 	}
+	var whenTo, whenFrom []condition
+	for _, w := range rule.GetWhen() {
+		c := condition{w.GetKey(), w.GetValues(), w.GetNotValues()}
+		if _, is := permissionsOf[attributeOf(c.key)]; is && strings.Contains(c.key, ".") {
+			whenTo = append(whenTo, c)
+		} else {
+			whenFrom = append(whenFrom, c)
+		}
+	}
 	p := &rbacv3.Policy{}
-	whenTo, whenFrom := when(rule)
 	for _, to := range atLeastOne(rule.GetTo()) {
 		o := to.GetOperation()
-		m, err := all(permissions, r, append([]condition[permission]{
-			{permissionsOf["hosts"], "hosts", o.GetHosts(), o.GetNotHosts()},
-			{permissionsOf["methods"], "methods", o.GetMethods(), o.GetNotMethods()},
-			{permissionsOf["paths"], "paths", o.GetPaths(), o.GetNotPaths()},
-			{permissionsOf["destination.port"], "ports", o.GetPorts(), o.GetNotPorts()},
+		m, err := permissions.matching(r, append([]condition{
+			{"hosts", o.GetHosts(), o.GetNotHosts()},
+			{"methods", o.GetMethods(), o.GetNotMethods()},
+			{"paths", o.GetPaths(), o.GetNotPaths()},
+			{"destination.port", o.GetPorts(), o.GetNotPorts()},
 		}, whenTo...))
 		if err != nil {
 			return nil, err
@@ -145,26 +174,19 @@ func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, erro
 	}
 	for _, from := range atLeastOne(rule.GetFrom()) {
 		s := from.GetSource()
-		m, err := all(principals, r, append([]condition[principal]{
-			{principalsOf["source.principal"], "principals", s.GetPrincipals(), s.GetNotPrincipals()},
-			{principalsOf["request.auth.principal"], "requestPrincipals", s.GetRequestPrincipals(), s.GetNotRequestPrincipals()},
-			{principalsOf["source.serviceAccount"], "serviceAccounts", s.GetServiceAccounts(), s.GetNotServiceAccounts()},
-			{principalsOf["source.namespace"], "namespaces", s.GetNamespaces(), s.GetNotNamespaces()},
-			{principalsOf["source.trustDomain"], "trustDomains", s.GetTrustDomains(), s.GetNotTrustDomains()},
-			{principalsOf["remote.ip"], "remoteIpBlocks", s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks()},
-			{principalsOf["source.ip"], "ipBlocks", s.GetIpBlocks(), s.GetNotIpBlocks()},
+		m, err := principals.matching(r, append([]condition{
+			{"source.principal", s.GetPrincipals(), s.GetNotPrincipals()},
+			{"request.auth.principal", s.GetRequestPrincipals(), s.GetNotRequestPrincipals()},
+			{"source.serviceAccount", s.GetServiceAccounts(), s.GetNotServiceAccounts()},
+			{"source.namespace", s.GetNamespaces(), s.GetNotNamespaces()},
+			{"source.trustDomain", s.GetTrustDomains(), s.GetNotTrustDomains()},
+			{"remote.ip", s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks()},
+			{"source.ip", s.GetIpBlocks(), s.GetNotIpBlocks()},
 		}, whenFrom...))
 		if err != nil {
 			return nil, err
 		}
 		p.Principals = append(p.Principals, m)
-	}
-	if why := model.Refused(p); why != "" {
-		if r.strict {
-			return nil, errors.New(why)
-		}
-		r.found.Note(r.at, "%s: the rule applies to everything", why)
-		p = &rbacv3.Policy{Permissions: []*permission{permissions.every()}, Principals: []*principal{principals.every()}}
 	}
 	return p, nil
 }
@@ -181,20 +203,4 @@ func atLeastOne[M any](parts []*M) []*M {
 func hasUnknown(m proto.Message) (has bool) {
 	model.Visit(m, func(m proto.Message, _ bool) { has = has || len(m.ProtoReflect().GetUnknown()) > 0 })
 	return has
-}
-
-// claim matches a claim of a token.
-func claim(name string, m *matcherv3.StringMatcher) *principal {
-	metadata := &matcherv3.MetadataMatcher{
-		Filter: model.TokenFilter, Path: pathOf(model.TokenPayload, name),
-		Value: &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: m}},
-	}
-	return &principal{Identifier: &rbacv3.Principal_Metadata{Metadata: metadata}} //nolint:staticcheck // as istiod
-}
-
-func pathOf(keys ...string) (path []*matcherv3.MetadataMatcher_PathSegment) {
-	for _, k := range keys {
-		path = append(path, &matcherv3.MetadataMatcher_PathSegment{Segment: &matcherv3.MetadataMatcher_PathSegment_Key{Key: k}})
-	}
-	return path
 }

@@ -2,12 +2,15 @@
 package security
 
 import (
-	"maps"
+	"fmt"
 	"slices"
 
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	securityv1beta1 "istio.io/api/security/v1beta1"
 
+	"tributary/resource"
 	"tributary/server/envoy/model"
 )
 
@@ -24,66 +27,72 @@ type Objects struct {
 	Warn    bool                                                    // traffic passes although something cannot be enforced
 }
 
-// inOrder are the actions of policies that Envoy enforces itself, in istiod's order.
-var inOrder = []securityv1beta1.AuthorizationPolicy_Action{
-	securityv1beta1.AuthorizationPolicy_AUDIT, securityv1beta1.AuthorizationPolicy_DENY, securityv1beta1.AuthorizationPolicy_ALLOW,
-}
-
 // Of returns what the objects ask of listeners. HTTP filters stand in istiod's order: CUSTOM policies, tokens, then AUDIT, DENY and ALLOW.
 func Of(all Objects) *model.Security {
+	if all.Client.Role != model.Sidecar {
+		all.Peers = nil // gateways do as their servers say
+	}
 	s := &model.Security{}
 	byAction := make(map[securityv1beta1.AuthorizationPolicy_Action][]*model.AuthorizationPolicy)
 	for _, p := range all.Policies {
-		s.Objects = append(s.Objects, p.Key)
 		action := p.Spec.GetAction()
 		if _, known := securityv1beta1.AuthorizationPolicy_Action_name[int32(action)]; !known {
 			s.Findings.Note(model.Place{Of: p.Key, Field: "spec.action"}, "it is unknown: all that the policy selects is denied")
-			p, action = denyAll(p), securityv1beta1.AuthorizationPolicy_DENY
+			action = securityv1beta1.AuthorizationPolicy_DENY
+			everything := &securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{{}}}
+			p = &model.AuthorizationPolicy{Key: p.Key, DryRun: p.DryRun, Spec: everything}
 		}
 		byAction[action] = append(byAction[action], p)
 	}
-	for _, t := range all.Tokens {
-		s.Objects = append(s.Objects, t.Key)
-	}
+	s.Objects = slices.Concat(model.KeysOf(all.Policies), model.KeysOf(all.Tokens))
 	if all.Config.Spec != nil && len(s.Objects) > 0 {
 		s.Objects = append(s.Objects, all.Config.Key)
 	}
-	b := &builder{domains: all.Config.TrustDomains(), largest: all.Client.LargestProgram(), found: &s.Findings}
-	http, tcp := b.custom(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM], all)
-	s.HTTP, s.TCP = append(s.HTTP, http...), append(s.TCP, tcp...)
+	b := &builder{all, &s.Findings}
+	s.HTTP, s.TCP = b.custom(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM])
 	if f := tokenFilter(all, &s.Findings); f != nil {
 		s.HTTP = append(s.HTTP, f)
 	}
-	for i, action := range []rbacv3.RBAC_Action{rbacv3.RBAC_LOG, rbacv3.RBAC_DENY, rbacv3.RBAC_ALLOW} {
-		if policies := byAction[inOrder[i]]; len(policies) > 0 {
-			http, tcp := b.filters(policies, action)
-			s.HTTP, s.TCP = append(s.HTTP, http), append(s.TCP, tcp)
+	for _, of := range []struct {
+		action securityv1beta1.AuthorizationPolicy_Action
+		as     rbacv3.RBAC_Action
+	}{
+		{securityv1beta1.AuthorizationPolicy_AUDIT, rbacv3.RBAC_LOG},
+		{securityv1beta1.AuthorizationPolicy_DENY, rbacv3.RBAC_DENY},
+		{securityv1beta1.AuthorizationPolicy_ALLOW, rbacv3.RBAC_ALLOW},
+	} {
+		if policies := byAction[of.action]; len(policies) > 0 {
+			strict := of.as == rbacv3.RBAC_ALLOW
+			s.HTTP = append(s.HTTP, b.build(policies, ruleContext{strict: strict}, of.as, "").http())
+			s.TCP = append(s.TCP, b.build(policies, ruleContext{strict: strict, tcp: true}, of.as, "").tcp())
 		}
 	}
 	addPeers(s, all)
 	s.Findings = s.Findings.Sorted()
-	s.From += fingerprint(s)
+	s.From = fingerprint(s, all.Peers)
 	return s
 }
 
-func denyAll(p *model.AuthorizationPolicy) *model.AuthorizationPolicy {
-	all := *p
-	all.Spec = &securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{{}}}
-	return &all
+// Deny refuses all requests and connections, since objects have no valid version.
+func Deny(objects []resource.Key) *model.Security {
+	all := rules{enforced: &rbacv3.RBAC{}}
+	s := &model.Security{HTTP: []*hcmv3.HttpFilter{all.http()}, TCP: []*listenerv3.Filter{all.tcp()}}
+	for _, key := range objects {
+		s.Findings.Note(model.Place{Of: key}, "no version of it is valid: all traffic that it may be about is refused")
+	}
+	s.From = fingerprint(s, nil)
+	return s
 }
 
 // fingerprint has all of what is asked, so that a change of an object that changes nothing is sent to nobody.
-func fingerprint(s *model.Security) string {
+func fingerprint(s *model.Security, peers []*model.PeerAuthentication) string {
 	var d model.Digest
 	model.AddMessages(&d, s.HTTP...)
 	model.AddMessages(&d, s.TCP...)
 	model.AddMessages(&d, s.TLS)
-	d.Text(s.Domains...)
-	d.Number(int64(s.Paths))
-	d.Number(int64(s.Mutual))
-	for _, port := range slices.Sorted(maps.Keys(s.MutualOn)) {
-		d.Number(int64(port))
-		d.Number(int64(s.MutualOn[port]))
+	d.Text(fmt.Sprintf("%q %v %v %v", s.Domains, s.Paths, s.Mutual, s.MutualOn))
+	for _, o := range peers {
+		d.Text(o.Version, o.Created.String())
 	}
 	d.Found(s.Objects, s.Findings)
 	return string(d)

@@ -20,39 +20,37 @@ import (
 )
 
 // Seconds that keys are waited for, and that they are kept for.
-const (
-	keysTimeout = 5
-	keysAge     = 300
-)
-
-// jwtRule is a rule of a RequestAuthentication.
-type jwtRule struct {
-	*securityv1beta1.JWTRule
-	at model.Place
-}
+const keysTimeout, keysAge = 5, 300
 
 // tokenFilter returns the filter that verifies tokens, or nil if there are no rules. A request may come without a token; one that has a
 // token that no rule accepts is answered with 401.
 func tokenFilter(all Objects, found *model.Findings) *hcmv3.HttpFilter {
-	var rules []jwtRule
+	type rule struct {
+		*securityv1beta1.JWTRule
+		at model.Place
+	}
+	var rules []rule
 	for _, t := range all.Tokens {
 		for i, r := range t.Spec.GetJwtRules() {
-			rules = append(rules, jwtRule{r, model.Place{Of: t.Key, Field: fmt.Sprintf("spec.jwtRules[%d]", i)}})
+			rules = append(rules, rule{r, model.Place{Of: t.Key, Field: fmt.Sprintf("spec.jwtRules[%d]", i)}})
 		}
 	}
 	if len(rules) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(rules, func(a, b jwtRule) int { return cmp.Compare(a.GetIssuer(), b.GetIssuer()) })
+	slices.SortStableFunc(rules, func(a, b rule) int { return cmp.Compare(a.GetIssuer(), b.GetIssuer()) })
 	out := &jwtv3.JwtAuthentication{Providers: make(map[string]*jwtv3.JwtProvider), BypassCorsPreflight: true}
+	missing := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_AllowMissing{AllowMissing: &emptypb.Empty{}}}
 	var accepted, optional []*jwtv3.JwtRequirement
 	for i, r := range rules {
 		name := "origins-" + strconv.Itoa(i)
-		out.Providers[name] = r.provider(all, found)
+		p, why := verifier(r.JWTRule, all)
+		if why != "" {
+			found.Note(r.at, "%s: no token of the issuer is accepted", why)
+		}
+		out.Providers[name] = p
 		accepts := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_ProviderName{ProviderName: name}}
-		accepted = append(accepted, accepts)
-		optional = append(optional, anyOf(accepts,
-			&jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_AllowMissing{AllowMissing: &emptypb.Empty{}}}))
+		accepted, optional = append(accepted, accepts), append(optional, anyOf(accepts, missing))
 	}
 	// Each token has to be valid if it is there. Of several that come in one place, one is enough.
 	required := optional[0]
@@ -74,9 +72,9 @@ func anyOf(all ...*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
 	}}
 }
 
-// provider returns what tokens of the rule are verified by.
-func (r jwtRule) provider(all Objects, found *model.Findings) *jwtv3.JwtProvider {
-	p := &jwtv3.JwtProvider{
+// verifier returns what tokens of a rule are verified by, and why it accepts none.
+func verifier(r *securityv1beta1.JWTRule, all Objects) (p *jwtv3.JwtProvider, why string) {
+	p = &jwtv3.JwtProvider{
 		Issuer: r.GetIssuer(), Audiences: r.GetAudiences(), Forward: r.GetForwardOriginalToken(),
 		ForwardPayloadHeader: r.GetOutputPayloadToHeader(), FromParams: r.GetFromParams(), FromCookies: r.GetFromCookies(),
 		PayloadInMetadata: model.TokenPayload, ClearRouteCache: all.Client.Role == model.Ingress,
@@ -93,56 +91,46 @@ func (r jwtRule) provider(all Objects, found *model.Findings) *jwtv3.JwtProvider
 	for _, h := range r.GetFromHeaders() {
 		p.FromHeaders = append(p.FromHeaders, &jwtv3.JwtHeader{Name: h.GetName(), ValuePrefix: h.GetPrefix()})
 	}
-	var why string
-	switch {
-	case r.GetJwks() != "":
-		if why = keysProblem(r.GetJwks()); why == "" {
-			p.JwksSourceSpecifier = localKeys(r.GetJwks())
-		}
-	case r.GetJwksUri() == "":
-		why = "there is neither jwks nor jwksUri, and the issuer is not asked for its keys"
-	default:
-		var remote *jwtv3.RemoteJwks
-		if remote, why = r.remote(all); why == "" {
-			p.JwksSourceSpecifier = &jwtv3.JwtProvider_RemoteJwks{RemoteJwks: remote}
-		}
-	}
-	if why == "" {
-		if why = model.Refused(p); why != "" {
-			p = &jwtv3.JwtProvider{Issuer: r.GetIssuer()}
-		}
+	why = setKeys(p, r, all)
+	if refused := model.Refused(p); refused != "" {
+		p, why = &jwtv3.JwtProvider{Issuer: r.GetIssuer()}, cmp.Or(why, refused)
 	}
 	if why != "" {
-		found.Note(r.at, "%s: no token of the issuer is accepted", why)
-		p.JwksSourceSpecifier = localKeys(noKeys())
+		p.JwksSourceSpecifier = localKeys(noKeys)
 	}
-	return p
+	return p, why
+}
+
+// setKeys has tokens of a rule verified by its keys, or by those that Envoy fetches through the cluster of the host and port of their URI.
+// It returns why that is not possible.
+func setKeys(p *jwtv3.JwtProvider, r *securityv1beta1.JWTRule, all Objects) (why string) {
+	switch {
+	case r.GetJwks() != "":
+		p.JwksSourceSpecifier = localKeys(r.GetJwks())
+		return keysProblem(r.GetJwks())
+	case r.GetJwksUri() == "":
+		return "there is neither jwks nor jwksUri, and the issuer is not asked for its keys"
+	}
+	host, port, err := keysAt(r.GetJwksUri())
+	if err != nil {
+		return err.Error()
+	}
+	cluster, why := all.Cluster(host, port)
+	if why != "" {
+		return "jwksUri: " + why + ", and Envoy fetches keys from services only"
+	}
+	p.JwksSourceSpecifier = &jwtv3.JwtProvider_RemoteJwks{RemoteJwks: &jwtv3.RemoteJwks{
+		HttpUri: &corev3.HttpUri{
+			Uri: r.GetJwksUri(), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster},
+			Timeout: cmp.Or(r.GetTimeout(), &durationpb.Duration{Seconds: keysTimeout}),
+		},
+		CacheDuration: &durationpb.Duration{Seconds: keysAge},
+	}}
+	return ""
 }
 
 func localKeys(keys string) *jwtv3.JwtProvider_LocalJwks {
 	return &jwtv3.JwtProvider_LocalJwks{LocalJwks: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: keys}}}
-}
-
-// remote has Envoy fetch the keys through the cluster of the host and port of the URI.
-func (r jwtRule) remote(all Objects) (keys *jwtv3.RemoteJwks, why string) {
-	host, port, err := keysAt(r.GetJwksUri())
-	if err != nil {
-		return nil, err.Error()
-	}
-	cluster, why := all.Cluster(host, port)
-	if why != "" {
-		return nil, "jwksUri: " + why + ", and Envoy fetches keys from services only"
-	}
-	timeout := r.GetTimeout()
-	if timeout == nil {
-		timeout = &durationpb.Duration{Seconds: keysTimeout}
-	}
-	return &jwtv3.RemoteJwks{
-		HttpUri: &corev3.HttpUri{
-			Uri: r.GetJwksUri(), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster}, Timeout: timeout,
-		},
-		CacheDuration: &durationpb.Duration{Seconds: keysAge},
-	}, ""
 }
 
 // keysAt returns the host and the port of a URI of keys.

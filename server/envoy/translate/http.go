@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pkg/jwt"
 
 	"tributary/server/envoy/model"
 )
@@ -87,14 +88,11 @@ func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequ
 
 // noteClaims notes claims of tokens in a match for clients that do not verify tokens on this way.
 func (w routeContext) noteClaims(m *networking.HTTPMatchRequest, at model.Place) {
-	if w.client.Role == model.Ingress {
-		return
-	}
 	for field, headers := range map[string]map[string]*networking.StringMatch{
 		"headers": m.GetHeaders(), "withoutHeaders": m.GetWithoutHeaders(),
 	} {
 		for name := range headers {
-			if claimMatch(name, nil) != nil {
+			if w.client.Role != model.Ingress && jwt.ToRoutingClaim(name).Match {
 				w.found.Note(at.In("match.%s[%s]", field, name), "only gateways know claims: it is taken for a header, which no request has")
 			}
 		}

@@ -23,24 +23,20 @@ func routeMatch(m *networking.HTTPMatchRequest, claims, bySegment bool) *routev3
 	if m == nil {
 		return out
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.GetHeaders())) {
-		if c := claimMatch(name, m.GetHeaders()[name]); c != nil && claims {
-			out.DynamicMetadata = append(out.DynamicMetadata, c)
-			continue
+	add := func(headers map[string]*networking.StringMatch, without bool) {
+		for _, name := range slices.Sorted(maps.Keys(headers)) {
+			if c := claimMatch(name, headers[name]); c != nil && claims {
+				c.Invert = without
+				out.DynamicMetadata = append(out.DynamicMetadata, c)
+				continue
+			}
+			h := headerMatch(name, headers[name])
+			h.InvertMatch, h.TreatMissingHeaderAsEmpty = without, without && !isPresence(headers[name])
+			out.Headers = append(out.Headers, h)
 		}
-		out.Headers = append(out.Headers, headerMatch(name, m.GetHeaders()[name]))
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.GetWithoutHeaders())) {
-		match := m.GetWithoutHeaders()[name]
-		if c := claimMatch(name, match); c != nil && claims {
-			c.Invert = true
-			out.DynamicMetadata = append(out.DynamicMetadata, c)
-			continue
-		}
-		h := headerMatch(name, match)
-		h.InvertMatch, h.TreatMissingHeaderAsEmpty = true, !isPresence(match)
-		out.Headers = append(out.Headers, h)
-	}
+	add(m.GetHeaders(), false)
+	add(m.GetWithoutHeaders(), true)
 	slices.SortStableFunc(out.Headers, func(a, b *routev3.HeaderMatcher) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	switch uri := m.GetUri().GetMatchType().(type) {
 	case *networking.StringMatch_Exact:

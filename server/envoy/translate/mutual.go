@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	rawv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -33,21 +33,12 @@ func inboundMutual(client model.Profile, secured *model.Security, protocols ...s
 	if client.Identity == "" {
 		return nil
 	}
-	common := &tlsv3.CommonTlsContext{AlpnProtocols: protocols, TlsParams: &tlsv3.TlsParameters{
-		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
-		CipherSuites: mutualCiphers,
-	}}
+	common := &tlsv3.CommonTlsContext{AlpnProtocols: protocols, TlsParams: modernTLS()}
 	if secured.TLS.GetMinProtocolVersion() == meshv1alpha1.MeshConfig_TLSConfig_TLSV1_3 {
 		common.TlsParams.TlsMinimumProtocolVersion = tlsv3.TlsParameters_TLSv1_3
 	}
-	var wanted []string
-	for _, c := range secured.TLS.GetCipherSuites() {
-		if slices.Contains(ciphers, c) && !slices.Contains(wanted, c) {
-			wanted = append(wanted, c)
-		}
-	}
-	if len(wanted) > 0 {
-		common.TlsParams.CipherSuites = wanted
+	if common.TlsParams.CipherSuites = knownCiphers(secured.TLS.GetCipherSuites()); len(common.GetTlsParams().GetCipherSuites()) == 0 {
+		common.TlsParams.CipherSuites = mutualCiphers
 	}
 	identify(common, client, ofDomains(secured.Domains), secured.Domains)
 	return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: wrapperspb.Bool(true)})
@@ -58,7 +49,7 @@ func inboundMutual(client model.Profile, secured *model.Security, protocols ...s
 //
 // SPIRE's agent has the roots of its own trust domain, or those of all that it federates with, each for its own. The latter are requested
 // if the mesh has several trust domains.
-func identify(common *tlsv3.CommonTlsContext, client model.Profile, names []*tlsv3.SubjectAltNameMatcher, domains []string) {
+func identify(common *tlsv3.CommonTlsContext, client model.Profile, names, domains []string) {
 	certificate, roots := spireConfig("default"), spireConfig("ROOTCA")
 	switch {
 	case client.Identity != model.IdentitySPIRE:
@@ -71,12 +62,7 @@ func identify(common *tlsv3.CommonTlsContext, client model.Profile, names []*tls
 		}
 	}
 	common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{certificate}
-	common.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{
-		CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-			DefaultValidationContext:         &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: names},
-			ValidationContextSdsSecretConfig: roots,
-		},
-	}
+	verify(common, roots, &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: subjects(names)})
 }
 
 // spireConfig has a secret requested from SPIRE's agent, which knows only streams of one type, in the state of the world.
@@ -94,15 +80,12 @@ func spireConfig(name string) *tlsv3.SdsSecretConfig {
 
 const spiffeScheme = "spiffe://"
 
-// ofDomains matches the SPIFFE IDs of trust domains.
-func ofDomains(domains []string) (all []*tlsv3.SubjectAltNameMatcher) {
+// ofDomains stands for all SPIFFE IDs of trust domains.
+func ofDomains(domains []string) (names []string) {
 	for _, d := range domains {
-		all = append(all, &tlsv3.SubjectAltNameMatcher{
-			SanType: tlsv3.SubjectAltNameMatcher_URI,
-			Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: spiffeScheme + d + "/"}},
-		})
+		names = append(names, spiffeScheme+d+"/*")
 	}
-	return all
+	return names
 }
 
 // accounts returns the names of which the certificates of a service have one: those of its ServiceEntries, and the SPIFFE IDs of the
@@ -111,23 +94,19 @@ func accounts(v *model.View) []string {
 	names := make(map[string]bool)
 	for _, name := range v.Service.Names {
 		names[name] = true
+	}
+	for _, p := range v.Service.Ports {
+		for _, e := range p.Endpoints() {
+			if account := e.Spec.GetServiceAccount(); account != "" {
+				names[spiffeScheme+v.Mutual.Domains[0]+"/ns/"+e.Owner.Namespace+"/sa/"+account] = true
+			}
+		}
+	}
+	for _, name := range slices.Collect(maps.Keys(names)) {
 		if id, is := strings.CutPrefix(name, spiffeScheme); is {
 			_, path, _ := strings.Cut(id, "/")
 			for _, alias := range v.Mutual.Domains[1:] {
 				names[spiffeScheme+alias+"/"+path] = true
-			}
-		}
-	}
-	for i := range v.Service.Ports {
-		p := &v.Service.Ports[i]
-		if slices.ContainsFunc(v.Service.Ports[:i], func(before model.Port) bool { return before.Owner == p.Owner }) {
-			continue // it has the same endpoints
-		}
-		for _, e := range p.Endpoints() {
-			if account := e.Spec.GetServiceAccount(); account != "" {
-				for _, d := range v.Mutual.Domains {
-					names[spiffeScheme+d+"/ns/"+e.Owner.Namespace+"/sa/"+account] = true
-				}
 			}
 		}
 	}
@@ -137,12 +116,11 @@ func accounts(v *model.View) []string {
 // Endpoints are matched with a transport socket by metadata.
 const (
 	matchedMetadata = "envoy.transport_socket_match"
-	tlsModeField    = "tlsMode"
 	tlsModeMutual   = "istio"
 )
 
 func mutualFields() *structpb.Struct {
-	return &structpb.Struct{Fields: map[string]*structpb.Value{tlsModeField: structpb.NewStringValue(tlsModeMutual)}}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{"tlsMode": structpb.NewStringValue(tlsModeMutual)}}
 }
 
 // socketMatch is the metadata of endpoints to which connections are mutual TLS, encoded.
@@ -154,11 +132,9 @@ func authenticated(v *model.View, p *model.Port, subset *networking.Subset) func
 	if v.Mutual == nil {
 		return nil
 	}
-	if tls := v.Policy.On(p.Number, subset).GetTls(); tls != nil {
-		return func(*model.Endpoint) bool { return model.IsMutual(tls) }
-	}
+	tls := v.Policy.On(p.Number, subset).GetTls()
 	return func(e *model.Endpoint) bool {
-		return v.Mutual.Auto && e.IsMutual() && v.Mutual.Accepts(e, portFor(e, p))
+		return model.IsMutual(tls) || tls == nil && v.Mutual.Auto && e.IsMutual() && v.Mutual.Accepts(e, portFor(e, p))
 	}
 }
 
@@ -177,23 +153,18 @@ func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *cl
 	if len(names) == 0 {
 		names = accounts(v)
 	}
-	sni := tls.GetSni()
-	if sni == "" {
-		sni = "outbound_." + model.RouteName(p.Number) + "_." + subset.GetName() + "_." + v.Service.Host
-	}
+	sni := cmp.Or(tls.GetSni(), "outbound_."+model.RouteName(p.Number)+"_."+subset.GetName()+"_."+v.Service.Host)
 	if len(sni) > model.MaxServerName {
 		sni = ""
 	}
 	common := &tlsv3.CommonTlsContext{
 		AlpnProtocols: []string{"istio"}, // by which servers tell mutual TLS from the TLS of applications
-		TlsParams: &tlsv3.TlsParameters{
-			TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
-		},
+		TlsParams:     modernTLS(),
 	}
 	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
 		common.AlpnProtocols = append(common.AlpnProtocols, "h2")
 	}
-	identify(common, v.Client, subjects(names), v.Mutual.Domains)
+	identify(common, v.Client, names, v.Mutual.Domains)
 	socket := transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
 	if tls != nil || passed {
 		c.TransportSocket = socket

@@ -32,10 +32,7 @@ func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv
 	if !CanOriginate(tls) {
 		return options
 	}
-	// Envoy's default for upstreams is 1.2 at most.
-	common := &tlsv3.CommonTlsContext{TlsParams: &tlsv3.TlsParameters{
-		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
-	}}
+	common := &tlsv3.CommonTlsContext{TlsParams: modernTLS()}
 	folder, named := model.CredentialFolder(tls.GetCredentialName())
 	dir := client.Credentials + "/" + folder
 	if tls.GetMode() == networking.ClientTLSSettings_MUTUAL {

@@ -12,16 +12,24 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+	istiosecurity "istio.io/istio/pkg/config/security"
 
 	"tributary/server/envoy/model"
 )
 
-// ciphers are known to Envoy, which refuses a whole listener for another one.
-var ciphers = strings.Fields(`ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-RSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384 ` +
-	`ECDHE-RSA-AES256-GCM-SHA384
-	ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-RSA-CHACHA20-POLY1305 ECDHE-ECDSA-AES128-SHA ECDHE-RSA-AES128-SHA ECDHE-ECDSA-AES256-SHA ` +
-	`ECDHE-RSA-AES256-SHA
-	AES128-GCM-SHA256 AES256-GCM-SHA384 AES128-SHA AES256-SHA`)
+// knownCiphers returns those that Envoy knows, each once: it refuses a whole listener for another one.
+func knownCiphers(names []string) []string {
+	return slices.DeleteFunc(istiosecurity.FilterCipherSuites(names), func(name string) bool {
+		return !istiosecurity.ValidCipherSuites.Contains(name) || name == "DES-CBC3-SHA" // which Istio knows still
+	})
+}
+
+// modernTLS has the versions 1.2 and 1.3. Envoy's default for upstreams is 1.2 at most.
+func modernTLS() *tlsv3.TlsParameters {
+	return &tlsv3.TlsParameters{
+		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
+	}
+}
 
 func inspectTLS() *listenerv3.ListenerFilter {
 	return listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{InitialReadBufferSize: wrapperspb.UInt32(512)})
@@ -41,18 +49,14 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 		AlpnProtocols: protocols,
 		TlsParams: &tlsv3.TlsParameters{
 			TlsMinimumProtocolVersion: tlsVersion(tls.GetMinProtocolVersion()), TlsMaximumProtocolVersion: tlsVersion(tls.GetMaxProtocolVersion()),
+			CipherSuites: knownCiphers(tls.GetCipherSuites()),
 		},
-	}
-	for _, c := range tls.GetCipherSuites() {
-		if slices.Contains(ciphers, c) && !slices.Contains(common.GetTlsParams().GetCipherSuites(), c) {
-			common.TlsParams.CipherSuites = append(common.TlsParams.CipherSuites, c)
-		}
 	}
 	if proto.Size(common.GetTlsParams()) == 0 {
 		common.TlsParams = nil
 	}
 	if tls.GetMode() == networking.ServerTLSSettings_ISTIO_MUTUAL {
-		identify(common, client, subjects(tls.GetSubjectAltNames()), domains)
+		identify(common, client, tls.GetSubjectAltNames(), domains)
 		return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: wrapperspb.Bool(true)})
 	}
 	for _, name := range model.Certificates(tls, client.Credentials) {
@@ -73,11 +77,15 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 	return transportSocket(out)
 }
 
-// verify has certificates verified by a secret and by limits.
+// verify has certificates verified by a secret and by limits, and adds the secret.
 func (t *Translation) verify(common *tlsv3.CommonTlsContext, root string, limits *tlsv3.CertificateValidationContext) {
 	t.addSecret(root)
+	verify(common, sdsConfig(root), limits)
+}
+
+func verify(common *tlsv3.CommonTlsContext, root *tlsv3.SdsSecretConfig, limits *tlsv3.CertificateValidationContext) {
 	combined := &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-		DefaultValidationContext: limits, ValidationContextSdsSecretConfig: sdsConfig(root),
+		DefaultValidationContext: limits, ValidationContextSdsSecretConfig: root,
 	}
 	common.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: combined}
 }

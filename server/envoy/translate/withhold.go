@@ -11,13 +11,11 @@ import (
 // identity, MUTUAL with certificates that cannot be set up, or what is unknown.
 func (t *Translation) withholds(v *model.View, p *model.Port, subset *networking.Subset) bool {
 	tls := v.Policy.On(p.Number, subset).GetTls()
-	if _, known := networking.ClientTLSSettings_TLSmode_name[int32(tls.GetMode())]; !known { // it is of a newer version
+	_, known := networking.ClientTLSSettings_TLSmode_name[int32(tls.GetMode())] // else it is of a newer version
+	switch {
+	case !known, tls.GetMode() == networking.ClientTLSSettings_MUTUAL && !CanOriginate(tls):
 		return !v.Policy.Plaintext
-	}
-	if tls.GetMode() == networking.ClientTLSSettings_MUTUAL && !CanOriginate(tls) {
-		return !v.Policy.Plaintext
-	}
-	if !model.IsMutual(tls) || v.Client.Identity != "" {
+	case !model.IsMutual(tls), v.Client.Identity != "":
 		return false
 	}
 	why := "there are no endpoints, and requests get 503"
