@@ -115,8 +115,7 @@ func (r *run) keep() {
 	}
 }
 
-// discover finds out which kinds the server has, again and again, until ctx ends. If that fails, it takes credentials and addresses that are
-// read anew.
+// discover finds out which kinds the server has, again and again, until ctx ends. If that fails, it reads address and credentials anew.
 func (r *run) discover(ctx context.Context) {
 	retry, client := r.newBackOff(), (*api)(nil)
 	defer func() { client.close() }()

@@ -27,9 +27,6 @@ func (d *Decoded) GetSelector() *typev1beta1.WorkloadSelector {
 	return &typev1beta1.WorkloadSelector{MatchLabels: d.GetWorkloadSelector().GetLabels()}
 }
 
-// GetTargetRef returns nothing: an EnvoyFilter has only targetRefs.
-func (d *Decoded) GetTargetRef() *typev1beta1.PolicyTargetReference { return nil }
-
 // Filter is an EnvoyFilter that selects clients.
 type Filter = model.Object[*Decoded]
 

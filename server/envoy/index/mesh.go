@@ -229,19 +229,6 @@ func touchMatching[V any](wildcard string, hosts map[string]V, touched map[strin
 	}
 }
 
-// SpecOf decodes the spec of r, and returns nil if there is no r.
-func SpecOf[T any](r *resource.Resource) (spec T, err error) {
-	if r == nil {
-		return spec, nil
-	}
-	m, err := r.Spec()
-	if err != nil {
-		return spec, err
-	}
-	spec, _ = m.(T)
-	return spec, nil
-}
-
 func (m *Mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{}) {
 	if spec != nil {
 		m.Selectors.Add(SelectorsOfEntry(key.Namespace, spec.GetExportTo()))
