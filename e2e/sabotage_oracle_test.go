@@ -122,15 +122,42 @@ func (o *policyOracle) changeProvider() {
 
 func (o *policyOracle) providerUp() bool { return len(o.provider)%2 == 1 }
 
-// ack says that what was written last has been seen.
-func (o *policyOracle) ack() {
+// ack says that new connections have answered questions as what was written last answers them. A version to which one before it, that may
+// still be in force, gives the same answers has not been seen.
+func (o *policyOracle) ack(asked map[string][]question) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, all := range append([][]*version{o.provider}, o.versions["echo"], o.versions["front"]) {
-		if last := all[len(all)-1]; len(all) > 1 && last.acked.IsZero() {
+	if last := o.provider[len(o.provider)-1]; len(o.provider) > 1 && last.acked.IsZero() {
+		last.acked = time.Now()
+	}
+	for target, all := range o.versions {
+		if last := all[len(all)-1]; len(all) > 1 && last.acked.IsZero() && o.isSeen(all, asked[target]) {
 			last.acked = time.Now()
 		}
 	}
+}
+
+// isSeen says whether the answers to questions tell the last version from those before it that may be in force.
+func (o *policyOracle) isSeen(all []*version, asked []question) bool {
+	answers := func(q question, v *version) (some []int) {
+		for _, r := range v.any {
+			some = append(some, expected(q, r, o.providerUp())...)
+		}
+		return some
+	}
+	last := all[len(all)-1]
+	for i := len(all) - 2; i >= 0; i-- {
+		if !slices.ContainsFunc(asked, func(q question) bool {
+			before := answers(q, all[i])
+			return !slices.ContainsFunc(answers(q, last), func(status int) bool { return slices.Contains(before, status) })
+		}) {
+			return false
+		}
+		if !all[i].acked.IsZero() {
+			break
+		}
+	}
+	return true
 }
 
 // endOf returns when another version than the one with an index was in force for sure, and had none of some rules.
@@ -323,6 +350,27 @@ func TestOracleOfSabotage(t *testing.T) {
 		v := o.judge(map[string]time.Duration{"echo": tt.drain})
 		if len(v.passedWrongly) != tt.passed || len(v.failed) != tt.failed {
 			t.Errorf("%s: %d passed wrongly, %d failed: %v %v", tt.name, len(v.passedWrongly), len(v.failed), v.passedWrongly, v.failed)
+		}
+	}
+}
+
+// A version counts as seen only if no answer may be one of the version before.
+func TestOracleAcknowledges(t *testing.T) {
+	menu := menu()
+	for _, tt := range []struct {
+		before, now int
+		want        bool
+	}{{0, 3, true}, {9, 11, false}, {0, 1, false}, {1, 2, true}} {
+		o := newPolicyOracle()
+		o.versions["echo"] = []*version{{any: menu[tt.before : tt.before+1]}}
+		o.change("echo", menu[tt.now])
+		var asked []question
+		for _, account := range []string{"caller", "other"} {
+			asked = append(asked, asker{}.probes(question{target: "echo", account: account})...)
+		}
+		o.ack(map[string][]question{"echo": asked})
+		if got := !o.versions["echo"][1].acked.IsZero(); got != tt.want {
+			t.Errorf("%s after %s: %v", menu[tt.now].name, menu[tt.before].name, got)
 		}
 	}
 }

@@ -351,7 +351,12 @@ func (s *saboteur) settle() {
 // expect waits until new connections show what must be in force.
 func (s *saboteur) expect() {
 	s.t.Helper()
-	began := time.Now()
+	began, asked := time.Now(), map[string][]question{}
+	for target, clients := range s.probing {
+		for _, c := range clients {
+			asked[target] = append(asked[target], s.probes(c.as)...)
+		}
+	}
 	fixture.WaitFor(s.t, 30*time.Second, func() error {
 		for target, clients := range s.probing {
 			for _, c := range clients {
@@ -368,7 +373,7 @@ func (s *saboteur) expect() {
 		}
 		return nil
 	})
-	s.ack()
+	s.ack(asked)
 	s.slowest = max(s.slowest, time.Since(began))
 }
 
