@@ -253,10 +253,7 @@ func TestShutdown(t *testing.T) {
 	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
-	held, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
-	require.NoError(t, err)
-	_, err = held.Recv()
-	require.NoError(t, err)
+	held := watchHealth(t, conn)
 
 	p.signal(t, syscall.SIGTERM)
 	change, err := held.Recv()
@@ -272,6 +269,20 @@ func TestShutdown(t *testing.T) {
 	assert.Zero(t, watch.await(t, patience))
 }
 
+// watchHealth watches the health of a server, and returns once that is SERVING, which may be a moment after it is ready.
+func watchHealth(t *testing.T, conn *grpc.ClientConn) grpc.ServerStreamingClient[healthpb.HealthCheckResponse] {
+	t.Helper()
+	held, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	require.NoError(t, err)
+	for {
+		answer, err := held.Recv()
+		require.NoError(t, err)
+		if answer.GetStatus() == healthpb.HealthCheckResponse_SERVING {
+			return held
+		}
+	}
+}
+
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	p := program(t, dir, append([]string{"serve", "--log-format", "json"}, served(dir)...)...)
@@ -280,10 +291,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
-	held, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
-	require.NoError(t, err)
-	_, err = held.Recv()
-	require.NoError(t, err)
+	held := watchHealth(t, conn)
 
 	p.signal(t, syscall.SIGTERM)
 	_, err = held.Recv() // NOT_SERVING: the first signal has been taken
