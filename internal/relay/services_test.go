@@ -78,15 +78,18 @@ func TestHealthOfUnknownServicesIsNotWatched(t *testing.T) {
 	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer conn.Close() //nolint:errcheck // of a test
-	watch := func(service string) (*healthpb.HealthCheckResponse, error) {
+	watch := func(service string) healthpb.Health_WatchClient {
 		stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: service})
 		require.NoError(t, err)
-		return stream.Recv()
+		return stream
 	}
-	got, err := watch("")
-	require.NoError(t, err)
-	require.Equal(t, healthpb.HealthCheckResponse_SERVING, got.GetStatus())
-	_, err = watch(strings.Repeat("x", 1<<20))
+	whole := watch("")
+	for is := healthpb.HealthCheckResponse_UNKNOWN; is != healthpb.HealthCheckResponse_SERVING; { // a moment after it is ready
+		got, err := whole.Recv()
+		require.NoError(t, err)
+		is = got.GetStatus()
+	}
+	_, err = watch(strings.Repeat("x", 1<<20)).Recv()
 	require.Equal(t, codes.NotFound, status.Code(err))
 }
 
