@@ -23,7 +23,7 @@ func TestAnswersThatAreNoDiscovery(t *testing.T) {
 			h.run(kube.Settings{Hold: time.Minute, Derive: new(derive.Options)})
 			h.rest()
 			h.stop()
-			h.fault["discovery"] = fault{chance: 1, status: http.StatusOK, text: text}
+			h.locked(func() { h.fault["discovery"] = fault{chance: 1, status: http.StatusOK, text: text} })
 			h.run(h.settings)
 			time.Sleep(10 * time.Minute)
 			h.rest()
@@ -41,17 +41,21 @@ func TestAKindThatIsMissingBeforeAndAfterAnOutage(t *testing.T) {
 		h.run(kube.Settings{Hold: time.Minute, Derive: new(derive.Options)})
 		h.rest()
 		for range 3 {
-			for r := range kindOf {
-				h.hidden[r] = isCRD(r)
-			}
-			h.down = false
-			h.end()
+			h.locked(func() {
+				for r := range kindOf {
+					h.hidden[r] = isCRD(r)
+				}
+				h.down = false
+				h.endLocked()
+			})
 			time.Sleep(35 * time.Second) // it has looked
-			h.down = true
-			h.end()
+			h.locked(func() {
+				h.down = true
+				h.endLocked()
+			})
 			time.Sleep(2 * time.Minute)
 		}
-		clear(h.hidden)
+		h.locked(func() { clear(h.hidden) })
 		h.holds()
 		h.rest()
 	})
@@ -68,11 +72,11 @@ func TestAKindThatIsMissingWhenOtherNamespacesAreRead(t *testing.T) {
 		h.run(settings)
 		h.rest()
 		h.stop()
-		h.hidden["gateways.gateway.networking.k8s.io"] = true
+		h.locked(func() { h.hidden["gateways.gateway.networking.k8s.io"] = true })
 		settings.Namespaces = []string{"bank", "other", "shop"}
 		h.run(settings)
 		time.Sleep(50 * time.Second)
-		clear(h.hidden)
+		h.locked(func() { clear(h.hidden) })
 		h.holds()
 		h.rest()
 	})
@@ -93,6 +97,6 @@ func TestWatchesThatFailAtOnce(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		h.rest()
-		require.Less(t, h.requests, 1000)
+		h.locked(func() { require.Less(t, h.requests, 1000) })
 	})
 }
