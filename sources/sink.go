@@ -326,13 +326,13 @@ func (s *sink) commit(contents []admitted) change {
 		if !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained }) {
 			apply = s.guard.ApplyExplained
 		}
-		if changes, _ := apply(c.puts, c.deletes); len(changes) > 0 {
-			s.publishes++
-			c.served = changes
-		}
+		c.served, _ = apply(c.puts, c.deletes)
 	}
 	if len(c.withdrawn) > 0 {
 		c.served = append(c.served, s.guard.Withdraw(c.withdrawn)...)
+	}
+	if len(c.served) > 0 {
+		s.publishes++
 	}
 	if s.setPrint != nil {
 		for _, content := range contents { // after the table: prints of what is not there yet would be of no use

@@ -214,18 +214,8 @@ func TestInboundOfClientsThatComeAndGo(t *testing.T) {
 			for range 1 + step%2 {
 				h.Change()
 			}
-			keys, snap, _ := h.Table.Changes(since)
+			snap := s.follow(&h.Table, since)
 			since = snap.Revision()
-			var puts []*resource.Resource
-			var deletes []resource.Key
-			for _, key := range keys {
-				if of := snap.Get(key); of != nil {
-					puts = append(puts, of)
-				} else {
-					deletes = append(deletes, key)
-				}
-			}
-			s.table.Apply(puts, deletes)
 			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
 			for i, w := range all {

@@ -34,6 +34,22 @@ type served struct {
 	addr    string
 }
 
+// follow brings to the served table what has changed in another one since a revision, and returns the snapshot of that.
+func (s *served) follow(other *memstore.Table, since memstore.Revision) memstore.Snapshot {
+	keys, snap, _ := other.Changes(since)
+	var puts []*resource.Resource
+	var deletes []resource.Key
+	for _, key := range keys {
+		if of := snap.Get(key); of != nil {
+			puts = append(puts, of)
+		} else {
+			deletes = append(deletes, key)
+		}
+	}
+	s.table.Apply(puts, deletes)
+	return snap
+}
+
 func serve(t *testing.T, first ...*resource.Resource) *served {
 	t.Helper()
 	return serveWith(t, Options{}, first...)

@@ -189,18 +189,8 @@ func TestClientsThatRoam(t *testing.T) {
 			default:
 				h.Change()
 			}
-			keys, snap, _ := h.Table.Changes(since)
+			snap := s.follow(&h.Table, since)
 			since = snap.Revision()
-			var puts []*resource.Resource
-			var deletes []resource.Key
-			for _, key := range keys {
-				if of := snap.Get(key); of != nil {
-					puts = append(puts, of)
-				} else {
-					deletes = append(deletes, key)
-				}
-			}
-			s.table.Apply(puts, deletes)
 			if r.IntN(3) == 0 {
 				time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
 			}
