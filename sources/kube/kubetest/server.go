@@ -302,7 +302,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	resource := strings.TrimSuffix(plural+"."+parts[1], ".")
 	s.mu.Lock()
-	api, fault := s.served[resource], s.faults[resource]
+	api, fault, cut := s.served[resource], s.faults[resource], s.cut
 	s.mu.Unlock()
 	watch := req.URL.Query().Get("watch") != ""
 	time.Sleep(fault.Delay)
@@ -315,7 +315,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case !strings.HasPrefix(api, strings.Trim(parts[1]+"/"+parts[2], "/")+"/"):
 		fail(w, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
 	case watch:
-		s.watch(w, req, resource, namespace, fault)
+		s.watch(w, req, resource, namespace, fault, cut)
 	default:
 		s.list(w, req, resource, namespace, api, fault)
 	}
@@ -388,6 +388,7 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 	s.mu.Lock()
 	now := maps.Clone(s.objects[resource])
 	version = s.version
+	changed := s.faults[resource] != fault
 	wanted := version - fault.Behind
 	if token != "" {
 		_, _ = fmt.Sscanf(token, "%d-%d", &wanted, &from)
@@ -403,6 +404,9 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 	}
 	expired := token != "" && (fault.NoContinue || wanted < s.oldest || wanted > s.version)
 	s.mu.Unlock()
+	if changed { // while it was on its way: what came after that is no answer to it
+		panic(http.ErrAbortHandler)
+	}
 	if expired {
 		fail(w, http.StatusGone, "Expired", "the provided continue parameter is too old")
 		return
@@ -434,13 +438,12 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 	_, _ = w.Write(text)
 }
 
-func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, namespace string, fault Fault) {
+func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, namespace string, fault Fault, cut <-chan struct{}) {
 	q := req.URL.Query()
 	after, _ := strconv.Atoi(q.Get("resourceVersion"))
 	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
 	s.mu.Lock()
 	expired := after < s.oldest
-	cut := s.cut
 	s.mu.Unlock()
 	if expired && !fault.GoneEvent {
 		fail(w, http.StatusGone, "Expired", "too old resource version")
@@ -466,10 +469,10 @@ func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, names
 				news = append(news, c)
 			}
 		}
-		changed, late := s.changed, sent < s.oldest
+		changed, ended := s.changed, sent < s.oldest || cut != s.cut
 		s.mu.Unlock()
-		if late {
-			return // what it has not sent yet was compacted
+		if ended {
+			return // what it has not sent yet was compacted, or is of after the cut
 		}
 		for _, c := range news {
 			if sent = c.version; fault.Silent || c.resource != resource {
