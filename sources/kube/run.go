@@ -205,13 +205,7 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 		}
 		r.keep()
 	}
-	var next time.Time
-	for _, s := range r.streams {
-		if s.unsure.After(now) {
-			next = registry.Earlier(next, s.unsure)
-		}
-	}
-	b.Next = registry.Wait(next, now)
+	b.Next = r.lookEvery // something may not be held any longer
 	return b
 }
 
@@ -265,7 +259,7 @@ func (r *run) health() sources.Health {
 	}
 	h := sources.Health{State: sources.Degraded, Message: r.shown + ": " + strings.Join(problems, "; ")}
 	switch {
-	case failed != nil && (!well || r.down != nil && codeOf(r.down) == 0):
+	case failed != nil && (!well || r.down != nil && refused(r.down).Code == 0):
 		h.State = stateOf(failed)
 	case len(problems) > 0:
 	case !r.started:

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"tributary/sources/registry"
 )
@@ -115,14 +114,15 @@ func (s *stream) path() string {
 // everything for a moment. One that fails may do so for ever, as with a webhook that converts objects and is down. Policies are waited for
 // all the same: without them, all may pass. run.mu is held.
 func (s *stream) settled() bool {
-	fails := apierrors.IsForbidden(s.err) || codeOf(s.err) >= http.StatusInternalServerError && s.group != "security.istio.io"
+	code := refused(s.err).Code
+	fails := code == http.StatusForbidden || code >= http.StatusInternalServerError && s.group != "security.istio.io"
 	return s.whole || s.Absent || fails && s.failures >= patience
 }
 
 // known reports whether all that the server has of it is. One that may not be read and never was has nothing, unless it is required;
 // otherwise what was made of it stays as it was. run.mu is held.
 func (s *stream) known(now time.Time) bool {
-	never := !s.required && s.Seen == 0 && apierrors.IsForbidden(s.err)
+	never := !s.required && s.Seen == 0 && refused(s.err).Code == http.StatusForbidden
 	return (s.whole || s.Absent || never) && !now.Before(s.unsure)
 }
 
@@ -181,8 +181,8 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	query := url.Values{"limit": {strconv.Itoa(s.pageSize)}, "labelSelector": {s.selector}}
 	version := uint64(0)
 	for pages, more := 0, true; more; pages++ {
-		p, now, err := client.page(ctx, path, query)
-		if err == nil && version > 0 && version != now {
+		p, err := client.page(ctx, path, query)
+		if now := p.Metadata.Version; err == nil && version > 0 && version != now {
 			err = fmt.Errorf("the pages of the list are of resource versions %d and %d", version, now)
 		} else if pages == maxPages {
 			err = fmt.Errorf("the list has more than %d pages", maxPages)
@@ -192,13 +192,13 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			if err = wrong; listed[m.key()] > 0 {
 				err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
 			}
-			listed[m.key()], puts = m.version, append(puts, put)
+			listed[m.key()], puts = m.Version, append(puts, put)
 		}
 		if err != nil {
 			return err
 		}
 		query.Set("continue", p.Metadata.Continue)
-		version, more = now, p.Metadata.Continue != ""
+		version, more = p.Metadata.Version, p.Metadata.Continue != ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,13 +225,9 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	if holds {
 		lasts = min(lasts, max(time.Until(until), time.Second))
 	}
-	_, version, err := client.page(ctx, path, url.Values{"limit": {"1"}})
-	if err != nil {
+	p, err := client.page(ctx, path, url.Values{"limit": {"1"}})
+	if s.listed = err != nil || p.Metadata.Version >= after; err != nil || !s.listed {
 		return err
-	}
-	if version < after {
-		s.listed = false
-		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lasts+watchGrace)
 	defer cancel()
@@ -240,7 +236,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		"timeoutSeconds": {strconv.Itoa(max(1, int(lasts.Seconds())))}, "labelSelector": {s.selector},
 	}, "")
 	if err != nil {
-		s.listed = !isExpired(err)
+		s.listed = !refused(err).isExpired()
 		return err
 	}
 	defer res.Body.Close() //nolint:errcheck // it is read
@@ -255,7 +251,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 			err = s.take(e)
 		}
 	}
-	s.listed = !(holds && !time.Now().Before(until)) && !isExpired(err) && !errors.Is(err, errOlder)
+	s.listed = !(holds && !time.Now().Before(until)) && !refused(err).isExpired() && !errors.Is(err, errOlder)
 	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // what a silent one kept to itself comes with the next one
 	if ended && heard == 1 && time.Since(began) < min(time.Second, lasts/2) {
 		return errors.New("the server ends the watch at once")
@@ -275,7 +271,8 @@ func (s *stream) take(e event) (err error) {
 	var put func()
 	switch e.Type {
 	case "ERROR":
-		return statusError(0, 0, e.Object)
+		r := new(refusal)
+		return cmp.Or[error](json.Unmarshal(e.Object, r), r)
 	case "BOOKMARK":
 		m, err = metaOf(e.Object)
 	default:
@@ -286,12 +283,12 @@ func (s *stream) take(e event) (err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.advance(m.version); err != nil {
+	if err := s.advance(m.Version); err != nil {
 		return err
 	}
 	switch e.Type {
 	case "ADDED", "MODIFIED":
-		s.objects[m.key()] = m.version
+		s.objects[m.key()] = m.Version
 		put()
 	case "DELETED":
 		delete(s.objects, m.key())
@@ -312,12 +309,12 @@ func (s *stream) well() {
 
 // failed notes an error and waits. One connection that ends, or one watch that expires, is no news.
 func (s *stream) failed(ctx context.Context, err error) {
-	seconds, _ := apierrors.SuggestsClientDelay(err)
-	wait := max(s.retry.NextBackOff(), min(time.Duration(seconds)*time.Second, maxWait))
+	r := refused(err)
+	wait := max(s.retry.NextBackOff(), min(time.Duration(r.Details.RetryAfterSeconds)*time.Second, maxWait))
 	s.mu.Lock()
 	s.failures++
-	again, code := s.failures > 1, codeOf(err)
-	if code > 0 && !isExpired(err) || again {
+	again, code := s.failures > 1, r.Code
+	if code > 0 && !r.isExpired() || again {
 		s.err = err
 	}
 	if s.down == nil && (code == 0 || code == http.StatusNotFound || code == http.StatusUnauthorized) {
