@@ -31,9 +31,8 @@ type kind struct {
 	uses          []use
 }
 
-// use takes an object, or that it is gone if there is none. What it returns puts that in place, with run.mu held. An error says that nobody
-// can know what the object is.
-type use func(m meta, object json.RawMessage) (put func(), err error)
+// use takes an object, or that it is gone if there is none. run.mu is held.
+type use func(m meta, object json.RawMessage)
 
 // read has a kind read for a use. If it is read already, both uses get its objects, and the first one says which.
 func (r *run) read(k kind, u use) *kind {
@@ -48,27 +47,18 @@ func (r *run) read(k kind, u use) *kind {
 // resource is what kubectl and rules of RBAC call the kind.
 func (k *kind) resource() string { return strings.TrimSuffix(k.plural+"."+k.group, ".") }
 
-// use gives all uses an object.
-func (k *kind) use(m meta, object json.RawMessage) (put func(), err error) {
-	puts := make([]func(), len(k.uses))
-	for i, u := range k.uses {
-		var wrong error
-		puts[i], wrong = u(m, object)
-		err = cmp.Or(err, wrong)
+// take gives an object to all uses. run.mu is held.
+func (k *kind) take(m meta, object json.RawMessage) {
+	for _, u := range k.uses {
+		u(m, object)
 	}
-	return func() {
-		for _, put := range puts {
-			put()
-		}
-	}, err
 }
 
 // drop has objects be gone. run.mu is held.
 func (k *kind) drop(keys ...string) {
 	for _, key := range keys {
 		namespace, name, _ := strings.Cut(key, "/")
-		put, _ := k.use(meta{Namespace: namespace, Name: name}, nil)
-		put()
+		k.take(meta{Namespace: namespace, Name: name}, nil)
 	}
 }
 
@@ -162,22 +152,18 @@ func (s *stream) wait(ctx context.Context, over <-chan time.Time) {
 	}
 }
 
-// decode reads an object, and returns what puts it in place with run.mu held.
-func (s *stream) decode(object json.RawMessage) (m meta, put func(), err error) {
-	m, err = metaOf(object)
-	switch {
-	case err != nil:
-	case m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || s.namespace != "" && m.Namespace != s.namespace:
+// metaOf reads the metadata of an object.
+func (s *stream) metaOf(object json.RawMessage) (meta, error) {
+	m, err := metaOf(object)
+	if err == nil && (m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || s.namespace != "" && m.Namespace != s.namespace) {
 		err = fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
-	default:
-		put, err = s.use(m, object)
 	}
-	return m, put, err
+	return m, err
 }
 
 // list reads everything, and believes it or not. All pages are of the resource version of the first.
 func (s *stream) list(ctx context.Context, client *api, path string) error {
-	listed, puts := make(map[string]uint64), []func(){}
+	listed, metas, objects := make(map[string]uint64), []meta{}, []json.RawMessage{}
 	query := url.Values{"limit": {strconv.Itoa(s.pageSize)}, "labelSelector": {s.selector}}
 	version := uint64(0)
 	for pages, more := 0, true; more; pages++ {
@@ -188,11 +174,11 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			err = fmt.Errorf("the list has more than %d pages", maxPages)
 		}
 		for i := 0; err == nil && i < len(p.Items); i++ {
-			m, put, wrong := s.decode(p.Items[i])
+			m, wrong := s.metaOf(p.Items[i])
 			if err = wrong; listed[m.key()] > 0 {
 				err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
 			}
-			listed[m.key()], puts = m.Version, append(puts, put)
+			listed[m.key()], metas, objects = m.Version, append(metas, m), append(objects, p.Items[i])
 		}
 		if err != nil {
 			return err
@@ -206,8 +192,8 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	if err != nil {
 		return err
 	}
-	for _, put := range puts {
-		put()
+	for i, m := range metas {
+		s.take(m, objects[i])
 	}
 	s.drop(gone...)
 	s.listed = true
@@ -248,7 +234,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		var e event
 		from.N = maxEvent
 		if err = events.Decode(&e); err == nil {
-			err = s.take(e)
+			err = s.event(e)
 		}
 	}
 	s.listed = !(holds && !time.Now().Before(until)) && !refused(err).isExpired() && !errors.Is(err, errOlder)
@@ -265,10 +251,9 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	return fmt.Errorf("read the watch: %w", err)
 }
 
-// take believes an event.
-func (s *stream) take(e event) (err error) {
+// event believes an event.
+func (s *stream) event(e event) (err error) {
 	var m meta
-	var put func()
 	switch e.Type {
 	case "ERROR":
 		r := new(refusal)
@@ -276,7 +261,7 @@ func (s *stream) take(e event) (err error) {
 	case "BOOKMARK":
 		m, err = metaOf(e.Object)
 	default:
-		m, put, err = s.decode(e.Object)
+		m, err = s.metaOf(e.Object)
 	}
 	if err != nil {
 		return err
@@ -289,7 +274,7 @@ func (s *stream) take(e event) (err error) {
 	switch e.Type {
 	case "ADDED", "MODIFIED":
 		s.objects[m.key()] = m.Version
-		put()
+		s.take(m, e.Object)
 	case "DELETED":
 		delete(s.objects, m.key())
 		s.drop(m.key())
