@@ -30,7 +30,8 @@ type run struct {
 	derived *derive.Set // nil if nothing is; mu guards it
 
 	mu      sync.Mutex
-	client  *api
+	client  *api               // nil until the kinds are known
+	served  map[*kind]string   // in which version the server has a kind, if it has it
 	down    error              // why the kinds are not known; nil if they are
 	pending map[string]pending // by group, what is to be published
 	started bool               // what can be read was, and is published
@@ -164,25 +165,14 @@ func (r *run) found(client *api, versions map[*kind]string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.wakeup.Notify()
-	wasDown, now, hold := r.down != nil, time.Now(), r.settings.Hold
+	again, before := r.down != nil || r.client == nil, r.served
 	if r.down = err; err == nil {
-		r.client = client
+		r.client, r.served = client, versions
 	}
 	for _, s := range r.streams {
-		version := versions[s.kind]
-		switch {
-		case err != nil && s.Absent:
-			s.hold(now.Add(hold), s.Why) // nobody knows whether the kind is missing all the time
-			fallthrough
-		case err != nil || version == "" && s.version != "" && s.whole && s.failures == 0:
-			continue // the server is away, or contradicts itself
-		}
-		s.drop(s.setAbsent(now, version == "", hold)...)
-		if s.Absent {
-			s.err = nil
-		}
-		if wasDown || s.version != version {
-			s.version = version
+		if s.Absent && err != nil {
+			s.hold(time.Now().Add(r.settings.Hold), s.Why) // nobody knows whether the kind is missing all the time
+		} else if err == nil && (again || before[s.kind] != versions[s.kind]) {
 			s.news.Notify()
 		}
 	}

@@ -75,9 +75,8 @@ type stream struct {
 
 	// guarded by run.mu
 	memory
-	version  string // which the server has; empty if it has none, or nobody has looked
-	failures int    // attempts in a row that failed
-	err      error  // of the last attempt; nil if it was well
+	failures int   // attempts in a row that failed
+	err      error // of the last attempt; nil if it was well
 }
 
 // where is how people are told of it, and how the note for the next run names it.
@@ -88,11 +87,11 @@ func (s *stream) where() string {
 	return s.resource() + " in namespace " + s.namespace
 }
 
-// path is where the objects are. run.mu is held.
-func (s *stream) path() string {
-	path := "/apis/" + s.group + "/" + s.version
+// path is where the objects are.
+func (s *stream) path(version string) string {
+	path := "/apis/" + s.group + "/" + version
 	if s.group == "" {
-		path = "/api/" + s.version
+		path = "/api/" + version
 	}
 	if s.namespace != "" {
 		path += "/namespaces/" + s.namespace
@@ -128,16 +127,21 @@ const (
 func (s *stream) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		client, path, ready := s.client, s.path(), s.client != nil && s.version != ""
+		client, version := s.client, s.served[s.kind]
+		if client != nil && s.down == nil && (version == "" || s.Absent) {
+			s.drop(s.setAbsent(time.Now(), version == "", s.settings.Hold)...)
+			s.err = nil
+			s.wakeup.Notify()
+		}
 		s.mu.Unlock()
 		step := s.list
 		if s.listed {
 			step = s.watch
 		}
-		if !ready {
+		if version == "" {
 			s.listed = false
-			s.wait(ctx, nil)
-		} else if err := step(ctx, client, path); err != nil && ctx.Err() == nil {
+			s.wait(ctx, time.After(s.lookEvery))
+		} else if err := step(ctx, client, s.path(version)); err != nil && ctx.Err() == nil {
 			s.failed(ctx, err)
 		}
 	}
