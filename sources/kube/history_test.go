@@ -325,7 +325,7 @@ func derived(options derive.Options, inputs [][]map[string]any) map[string]strin
 
 // ofServices maps services, EndpointSlices, nodes and ServiceExports.
 func (h *history) ofServices(options mapping.Options, objects [][]map[string]any) map[string]string {
-	mapper, err := mapping.New(options, nil)
+	mapper, err := mapping.New(options, nil, "")
 	require.NoError(h.t, err)
 	all, inputs, nodes := make(map[string]string), make(map[string]*mapping.Input), make(map[string]*mapping.Node)
 	for _, o := range objects[2] {
@@ -349,11 +349,8 @@ func (h *history) ofServices(options mapping.Options, objects [][]map[string]any
 		}
 	}
 	for key, in := range inputs {
-		out, err := mapper.Map(*in)
-		content := sources.Content{Group: "Service/" + key, Resources: out.Resources}
-		if err != nil {
-			content.Rejects = []sources.Reject{{Err: err}}
-		}
+		content := mapper.Map(*in)
+		content.Group = "Service/" + key
 		maps.Copy(all, namesOf(content))
 	}
 	return all

@@ -74,7 +74,7 @@ func New(address string, settings Settings) (*Source, error) {
 	decode.Validate = false // with it, findings have lines, of which objects of an API server have none
 	var mapper *mapping.Mapper
 	if settings.Services != nil {
-		if mapper, err = mapping.New(settings.Services.Options, settings.VIPs); err != nil {
+		if mapper, err = mapping.New(settings.Services.Options, settings.VIPs, addresses.Shown(address)); err != nil {
 			return nil, fmt.Errorf("services.%w", err)
 		}
 	}

@@ -191,22 +191,14 @@ func (s *services) node(key string, object *mapping.Node) {
 	}
 }
 
-// content maps a Service. What is not known of it yet is not there.
+// content maps a Service.
 func (s *services) content(key string) (c sources.Content) {
 	of := s.all[key]
-	if of.Service == nil {
-		if len(of.Slices) == 0 && !of.Exported {
-			delete(s.all, key)
-		}
-		return c
+	if of.Service != nil {
+		return s.mapper.Map(*of)
 	}
-	c, err := s.mapper.Map(*of)
-	origin := s.origin("Service", meta{Namespace: of.Service.Meta.Namespace, Name: of.Service.Meta.Name})
-	if err != nil {
-		c.Rejects = []sources.Reject{{Origin: origin, Err: err}}
-	}
-	for i, r := range c.Resources {
-		c.Resources[i] = r.WithOrigin(origin)
+	if len(of.Slices) == 0 && !of.Exported {
+		delete(s.all, key)
 	}
 	return c
 }

@@ -80,10 +80,10 @@ func inputsOf(t require.TestingT, objects []json.RawMessage) (all []mapping.Inpu
 }
 
 func mapOne(t require.TestingT, o mapping.Options, in mapping.Input) sources.Content {
-	m, err := mapping.New(o, golden.VIPs{})
+	m, err := mapping.New(o, golden.VIPs{}, "")
 	require.NoError(t, err)
-	out, err := m.Map(in)
-	require.NoError(t, err)
+	out := m.Map(in)
+	require.Empty(t, out.Rejects)
 	for _, r := range out.Resources {
 		_, err := resource.Validate(r)
 		require.NoError(t, err)
@@ -156,7 +156,7 @@ func TestOptions(t *testing.T) {
 		"namespace: \"A\" is not the name of a namespace":                 {Namespace: "A"},
 		"vips: want tcp, all or none, got \"x\"":                          {VIPs: "x"},
 	} {
-		_, err := mapping.New(o, nil)
+		_, err := mapping.New(o, nil, "")
 		require.ErrorContains(t, err, want)
 	}
 }
