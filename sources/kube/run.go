@@ -172,8 +172,8 @@ func (r *run) found(client *api, versions map[*kind]string, err error) {
 	for _, s := range r.streams {
 		if s.Absent && err != nil {
 			s.hold(time.Now().Add(r.settings.Hold), s.Why) // nobody knows whether the kind is missing all the time
-		} else if err == nil && (again || before[s.kind] != versions[s.kind]) {
-			s.news.Notify()
+		} else if err == nil && (again || versions[s.kind] == "" || before[s.kind] != versions[s.kind]) {
+			s.news.Notify() // each time that a kind is missing, too: only that ends a hold
 		}
 	}
 }

@@ -140,7 +140,7 @@ func (s *stream) follow(ctx context.Context) {
 		}
 		if version == "" {
 			s.listed = false
-			s.wait(ctx, time.After(s.lookEvery))
+			s.wait(ctx, nil)
 		} else if err := step(ctx, client, s.path(version)); err != nil && ctx.Err() == nil {
 			s.failed(ctx, err)
 		}
@@ -205,8 +205,8 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	return nil
 }
 
-// watch takes the events after what was seen, until the server ends them, or does not in time. First it asks whether the server went back in
-// time: a server accepts a resource version of its future, and says nothing until it gets there.
+// watch takes the events after what was seen, until the server ends them, or does not in time. First it asks whether the server went back
+// in time: a server accepts a resource version of its future, and says nothing until it gets there.
 func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
 	after, until, lasts := s.Seen, s.Until, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once

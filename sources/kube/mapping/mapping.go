@@ -70,8 +70,8 @@ type Mapper struct {
 	cluster string
 }
 
-// New returns a mapper of a cluster that people know by a name. Without vips no Service gets a virtual address. An error begins with the key
-// at fault.
+// New returns a mapper of a cluster, which people know by a name. Without vips no Service gets a virtual address. An error begins with the
+// key at fault.
 func New(o Options, vips registry.VIPs, cluster string) (*Mapper, error) {
 	o = o.WithDefaults()
 	return &Mapper{o, vips, cluster}, o.check()
@@ -263,16 +263,16 @@ func (b *builder) endpoints() (all []*endpoint) {
 
 // unreachable says why clients outside the cluster cannot call the Service; empty if they can.
 func (b *builder) unreachable(ports []*networking.ServicePort, endpoints []*endpoint) string {
-	is, to := b.Service.Spec.Type, b.Service.Spec.ExternalName
+	is, to, by := b.Service.Spec.Type, b.Service.Spec.ExternalName, b.Endpoints
 	switch {
 	case len(ports) == 0:
 		return "it has no ports"
 	case is == typeExternalName && (len(endpoints) == 0 || strings.Contains(to+".", ".svc.")):
 		return fmt.Sprintf("only the cluster can resolve its external name %q", to)
-	case is == typeExternalName || b.Endpoints == EndpointsPods || is == "LoadBalancer" || is == "NodePort" && b.Endpoints == EndpointsNodePorts:
+	case is == typeExternalName || is == "LoadBalancer" || is == "NodePort" && by == EndpointsNodePorts || by == EndpointsPods:
 		return ""
 	}
-	return "it has no " + b.Endpoints
+	return "it has no " + by
 }
 
 // pods adds the endpoints of the slices. If a Service has two IP families, each pod is in two slices, and the first family counts.
