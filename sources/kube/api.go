@@ -246,7 +246,12 @@ func versionOf(text string) (uint64, error) {
 }
 
 // lookAt returns in which version the server has what streams read, by resource: of those that we understand, the first that it names.
+// Each API server has a core API: one that does not name it is none, and what it lacks is not missing.
 func lookAt(ctx context.Context, client *api, streams []*stream) (map[string]string, error) {
+	var core metav1.APIVersions
+	if err := client.describe(ctx, "/api", "APIVersions", &core, &core.TypeMeta); err != nil {
+		return nil, err
+	}
 	versions, groups := make(map[string]string), make(map[string][]*stream)
 	for _, s := range streams {
 		if s.fixed {

@@ -79,10 +79,9 @@ func (r *run) recall() {
 		seen[resource] = max(seen[resource], n.Seen)
 	}
 	for _, s := range r.streams {
-		n, known := notes[s.where()]
-		if s.note = n; !known {
-			s.Seen = seen[s.resource()]
-		}
+		s.note = notes[s.where()]
+		s.Seen = cmp.Or(s.Seen, seen[s.resource()])
+		s.Until = time.Now().Add(min(time.Until(s.Until), r.settings.Hold)) // the clock may have been wrong
 	}
 	for _, group := range r.sink.Groups() {
 		owned := r.derived != nil && group == derive.Group

@@ -284,6 +284,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case req.URL.Path == "/version":
 		reply(w, map[string]any{})
 		return
+	case req.URL.Path == "/api":
+		reply(w, map[string]any{"kind": "APIVersions", "versions": []string{"v1"}})
+		return
 	case parts[0] == "api":
 		parts = append([]string{"", ""}, parts[1:]...) // as /apis//v1
 	case req.Method == http.MethodPost:
