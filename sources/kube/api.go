@@ -140,11 +140,13 @@ func (a *api) close() {
 }
 
 const (
-	askTimeout = time.Minute      // as the server has it
-	watchGrace = 10 * time.Second // for the server to end a watch
-	maxAnswer  = 256 << 20        // bytes, such as of a page of a list
-	maxEvent   = 64 << 20         // bytes; etcd takes objects of some 1.5 MiB
-	maxError   = 64 << 10         // bytes
+	askTimeout = time.Minute // as the server has it
+	maxAnswer  = 256 << 20   // bytes, such as of a page of a list
+	maxError   = 64 << 10    // bytes
+
+	// accept asks /apis for all that the server has in one answer, as Kubernetes 1.26 and newer give it. Nothing else knows the first two.
+	accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
+		"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
 // statusError is an answer that is an error: text is a Status, if it comes from an API server. It may ask for a time to wait, in seconds.
@@ -191,7 +193,7 @@ func (a *api) do(ctx context.Context, path string, query url.Values, content str
 	if err != nil {
 		return nil, err
 	}
-	req.Header = http.Header{"Accept": {"application/json"}, "Content-Type": {"application/json"}}
+	req.Header = http.Header{"Accept": {accept}, "Content-Type": {"application/json"}}
 	res, err := a.client.Do(req)
 	if err != nil || res.StatusCode == http.StatusOK || res.StatusCode == http.StatusCreated {
 		return res, err
@@ -245,90 +247,43 @@ func versionOf(text string) (uint64, error) {
 	return version, nil
 }
 
-// lookAt returns in which version the server has what streams read, by resource: of those that we understand, the first that it names.
-// Each API server has a core API: one that does not name it is none, and what it lacks is not missing.
-func lookAt(ctx context.Context, client *api, streams []*stream) (map[string]string, error) {
-	var core metav1.APIVersions
-	if err := client.describe(ctx, "/api", "APIVersions", &core, &core.TypeMeta); err != nil {
-		return nil, err
-	}
-	versions, groups := make(map[string]string), make(map[string][]*stream)
-	for _, s := range streams {
-		if s.fixed {
-			versions[s.resource()] = s.versions[0]
-		} else {
-			groups[s.group] = append(groups[s.group], s)
+// lookAt returns in which version the server has kinds: of those that we understand, the first that it names.
+func (a *api) lookAt(ctx context.Context, kinds []*kind) (map[*kind]string, error) {
+	var served struct {
+		Kind  string
+		Items []struct {
+			Metadata struct{ Name string }
+			Versions []struct {
+				Version   string
+				Resources []struct{ Resource string }
+			}
 		}
 	}
-	for group, all := range groups {
-		var served metav1.APIGroup
-		err := client.describe(ctx, "/apis/"+group, "APIGroup", &served, &served.TypeMeta)
-		for i, v := range append([]metav1.GroupVersionForDiscovery{served.PreferredVersion}, served.Versions...) {
-			var list metav1.APIResourceList
-			if err == nil && (i == 0 || v != served.PreferredVersion) {
-				err = client.describe(ctx, "/apis/"+group+"/"+v.Version, "APIResourceList", &list, &list.TypeMeta)
-			}
-			for _, s := range all {
-				has := slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == s.plural })
-				if has && versions[s.resource()] == "" && slices.Contains(s.versions, v.Version) {
-					versions[s.resource()] = v.Version
+	err := a.ask(ctx, "/apis", nil, "", &served)
+	if err == nil && served.Kind != "APIGroupDiscoveryList" { // which is no proof that there is nothing, such as the answer of a proxy
+		err = fmt.Errorf("the answer for /apis is of kind %q, want APIGroupDiscoveryList", served.Kind)
+	}
+	versions := make(map[*kind]string)
+	for _, k := range kinds {
+		if k.group == "" {
+			versions[k] = k.versions[0] // Kubernetes' own
+		}
+		for _, group := range served.Items {
+			for _, v := range group.Versions {
+				has := group.Metadata.Name == k.group && slices.Contains(v.Resources, struct{ Resource string }{k.plural})
+				if has && versions[k] == "" && slices.Contains(k.versions, v.Version) {
+					versions[k] = v.Version
 				}
 			}
 		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, err
-		}
 	}
-	return versions, nil
-}
-
-// describe asks for what the server has. An answer of another kind is no proof that there is nothing, such as one of a proxy.
-func (a *api) describe(ctx context.Context, path, kind string, to any, is *metav1.TypeMeta) error {
-	err := a.ask(ctx, path, nil, "", to)
-	if err == nil && is.Kind != kind {
-		err = fmt.Errorf("the answer for %s is no %s, but of kind %q", path, kind, is.Kind)
-	}
-	return err
+	return versions, err
 }
 
 // event is one of a watch.
 type event struct {
 	Type   string
 	Object json.RawMessage
-}
-
-// watch hands the events after a resource version to take until the server ends it after about a time, take returns an error, or the server
-// does not end it in time. It calls opened once the server has accepted it.
-func (a *api) watch(
-	ctx context.Context, path, selector string, after uint64, lasts time.Duration, opened func(), take func(event) error,
-) error {
-	ctx, cancel := context.WithTimeout(ctx, lasts+watchGrace)
-	defer cancel()
-	res, err := a.do(ctx, path, url.Values{
-		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {strconv.FormatUint(after, 10)},
-		"timeoutSeconds": {strconv.Itoa(max(1, int(lasts.Seconds())))}, "labelSelector": {selector},
-	}, "")
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close() //nolint:errcheck // it is read
-	opened()
-	from := &io.LimitedReader{R: res.Body}
-	for events := json.NewDecoder(from); ; {
-		var e event
-		from.N = maxEvent
-		switch err := events.Decode(&e); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("read the watch: %w", err)
-		case e.Type == "ERROR":
-			return statusError(0, 0, e.Object)
-		}
-		if err := take(e); err != nil {
-			return err
-		}
-	}
 }
 
 // meta is what the source needs to know of every object.

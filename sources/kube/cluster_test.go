@@ -261,7 +261,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if len(parts) < 4 {
-		c.discovery(w, parts[1:])
+		c.discovery(w)
 		return
 	}
 	namespace, plural := "", parts[3]
@@ -336,27 +336,28 @@ func status(code int, reason string) map[string]any {
 	}
 }
 
-// discovery answers which versions a group has, or which resources a version has.
-func (c *cluster) discovery(w http.ResponseWriter, parts []string) {
+// discovery answers which resources there are, by group and version.
+func (c *cluster) discovery(w http.ResponseWriter) {
 	c.mu.Lock()
-	var versions, resources []any
-	seen := map[string]bool{}
+	groups := map[string]map[string][]any{}
+	order := map[string][]string{} // of the versions of a group
 	for _, resource := range slices.Sorted(maps.Keys(c.apis)) {
 		plural, group, _ := strings.Cut(resource, ".")
-		if group != parts[0] {
-			continue
-		}
 		if c.hidden[resource] || c.unlisted[resource] {
 			c.troubled = true
 			continue
 		}
+		if group == "" {
+			continue
+		}
+		if groups[group] == nil {
+			groups[group] = map[string][]any{}
+		}
 		for _, v := range c.apis[resource] {
-			if !seen[v] {
-				versions = append(versions, map[string]any{"groupVersion": group + "/" + v, "version": v})
+			if !slices.Contains(order[group], v) {
+				order[group] = append(order[group], v)
 			}
-			if seen[v] = true; len(parts) == 2 && v == parts[1] {
-				resources = append(resources, map[string]any{"name": plural}, map[string]any{"name": plural + "/status"})
-			}
+			groups[group][v] = append(groups[group][v], map[string]any{"resource": plural})
 		}
 	}
 	f := c.fault["discovery"]
@@ -366,6 +367,14 @@ func (c *cluster) discovery(w http.ResponseWriter, parts []string) {
 	denied := c.denied["discovery"]
 	c.troubled = c.troubled || f != fault{} || denied
 	c.mu.Unlock()
+	items := []any{}
+	for _, group := range slices.Sorted(maps.Keys(order)) {
+		versions := []any{}
+		for _, v := range order[group] {
+			versions = append(versions, map[string]any{"version": v, "resources": groups[group][v], "freshness": "Current"})
+		}
+		items = append(items, map[string]any{"metadata": map[string]any{"name": group}, "versions": versions})
+	}
 	switch {
 	case denied:
 		refuse(w, http.StatusForbidden, "Forbidden", 0)
@@ -374,13 +383,7 @@ func (c *cluster) discovery(w http.ResponseWriter, parts []string) {
 		_, _ = io.WriteString(w, f.text)
 	case f.status != 0:
 		refuse(w, f.status, http.StatusText(f.status), 0)
-	case parts[0] == "":
-		_, _ = io.WriteString(w, `{"kind": "APIVersions", "versions": ["v1"]}`)
-	case versions == nil || len(parts) == 2 && resources == nil:
-		refuse(w, http.StatusNotFound, "NotFound", 0)
-	case len(parts) == 2:
-		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "APIResourceList", "resources": resources})
 	default:
-		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "APIGroup", "name": parts[0], "versions": versions, "preferredVersion": versions[0]})
+		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "APIGroupDiscoveryList", "items": items})
 	}
 }

@@ -26,7 +26,6 @@ func TestATokenGoesNowhereElse(t *testing.T) {
 		"users: [{name: u, user: {token: secret}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"), 0o600))
 	client, err := cluster{kubeconfig: file}.connect()
 	require.NoError(t, err)
-	defer client.close()
 	_, _, err = client.page(t.Context(), "/api/v1/services", nil)
 	require.ErrorContains(t, err, "307")
 	require.Empty(t, got)

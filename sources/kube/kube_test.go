@@ -390,15 +390,15 @@ func TestRights(t *testing.T) {
 	lacks, roles, err = s.Rights(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "no right to list and watch "+virtuals+" in the cluster", lacks)
-	require.Contains(t, roles, "kind: ClusterRole\nmetadata:\n  name: tributary-read\nrules:\n- apiGroups:\n  - networking.istio.io\n"+
-		"  resources:\n  - serviceentries\n  - virtualservices\n  verbs:\n  - list\n  - watch\n---\n")
+	require.Contains(t, roles, "kind: ClusterRole\nmetadata: {name: tributary-read}\nrules:\n"+
+		"- {apiGroups: [\"networking.istio.io\"], resources: [serviceentries], verbs: [list, watch]}\n")
 	require.Contains(t, roles, "kind: ClusterRoleBinding")
-	require.Contains(t, roles, "kind: User\n  name: NAME\n")
+	require.Contains(t, roles, "kind: User, name: NAME}")
 	lacks, roles, err = quick(t, server, Settings{Namespaces: []string{"shop", "bank"}}).Rights(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "no right to list and watch "+virtuals+" in namespace bank; no right to list and watch "+virtuals+" in namespace shop",
 		lacks)
-	require.Contains(t, roles, "kind: Role\nmetadata:\n  name: tributary-read\n  namespace: shop\n")
+	require.Contains(t, roles, "kind: Role\nmetadata: {name: tributary-read, namespace: shop}\n")
 }
 
 // TestKubeconfig reads the server and the token from a kubeconfig, and again when they change.

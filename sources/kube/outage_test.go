@@ -65,7 +65,7 @@ func TestARightThatComesASecondLater(t *testing.T) {
 	refused := 0
 	s := quick(t, server, Settings{})
 	s.cluster.url = front(t, server, func(w http.ResponseWriter, req *http.Request) bool {
-		refuses := strings.HasSuffix(req.URL.Path, "/serviceentries") && refused < confirmed-1
+		refuses := strings.HasSuffix(req.URL.Path, "/serviceentries") && refused < patience-1
 		if refuses {
 			refused++
 			w.WriteHeader(http.StatusForbidden)

@@ -9,49 +9,43 @@ import (
 	"tributary/sources"
 )
 
-// rules are the objects of a kind of Istio, which are published as they are.
-type rules struct {
-	*run
-	kind resource.Kind
-}
-
-func (r *run) addRules() {
+// readRules has the kinds of Istio read, whose objects are published as they are.
+func (r *run) readRules() {
 	for _, s := range resource.Schemas() {
 		if s.Bare || len(r.settings.Kinds) > 0 && !slices.Contains(r.settings.Kinds, string(s.Kind)) {
 			continue
 		}
-		r.add(&kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, use: &rules{r, s.Kind}})
+		prefix := string(s.Kind) + "/"
+		r.read(kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, prefix: prefix},
+			func(m meta, object json.RawMessage) (put func(), err error) {
+				c := r.rule(s.Kind, m, object)
+				return func() { r.pending[prefix+m.key()] = ready(c) }, nil
+			})
 	}
 }
 
-func (u *rules) groups() string { return string(u.kind) + "/" }
-
-func (u *rules) put(m meta, object json.RawMessage) (take func(), err error) {
-	content, origin := sources.Content{Group: u.groups() + m.key()}, u.origin(string(u.kind), m)
+// rule decodes an object, if there is one.
+func (r *run) rule(kind resource.Kind, m meta, object json.RawMessage) (c sources.Content) {
 	var docs []resource.Document
-	if rev := m.Labels["istio.io/rev"]; u.settings.Revision == "" || rev == "" || rev == u.settings.Revision {
-		docs = resource.Decode(".json", object, u.decode)
+	rev, origin := m.Labels["istio.io/rev"], r.origin(string(kind), m)
+	if object != nil && (r.settings.Revision == "" || rev == "" || rev == r.settings.Revision) {
+		docs = resource.Decode(".json", object, r.decode)
 	}
 	for _, doc := range docs {
 		for _, e := range slices.Concat(doc.Errors, doc.Warnings) {
 			e.Origin = origin
 		}
 		for _, w := range doc.Warnings {
-			content.Warnings = append(content.Warnings, w.Error())
+			c.Warnings = append(c.Warnings, w.Error())
 		}
 		if len(doc.Errors) > 0 {
-			key := resource.Key{Kind: u.kind, Namespace: m.Namespace, Name: m.Name}
-			content.Rejects = append(content.Rejects, sources.Reject{Key: key, Origin: origin, Err: doc.Errors})
+			key := resource.Key{Kind: kind, Namespace: m.Namespace, Name: m.Name}
+			c.Rejects = append(c.Rejects, sources.Reject{Key: key, Origin: origin, Err: doc.Errors})
 		} else if doc.Resource != nil {
-			content.Resources = append(content.Resources, doc.Resource.WithOrigin(origin))
+			c.Resources = append(c.Resources, doc.Resource.WithOrigin(origin))
 		}
 	}
-	return func() { u.pending[content.Group] = content }, nil
-}
-
-func (u *rules) drop(key string) {
-	group := u.groups() + key
-	u.pending[group] = sources.Content{Group: group}
+	return c
 }
 
 // origin is where an object is, for people.

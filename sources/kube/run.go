@@ -22,29 +22,47 @@ import (
 type run struct {
 	// read-only
 	*Source
-	sink       sources.Sink
-	wakeup     registry.Wakeup
-	streams    []*stream
-	ofServices *services       // nil if none are read
-	derived    *derived        // nil if nothing is
-	look       registry.Wakeup // to look for the kinds
+	sink    sources.Sink
+	wakeup  registry.Wakeup
+	look    registry.Wakeup // to look for the kinds
+	kinds   []*kind
+	streams []*stream
+	derived *derive.Set // nil if nothing is; mu guards it
 
 	mu      sync.Mutex
 	client  *api
-	down    error // why the kinds are not known; nil if they are
-	pending map[string]sources.Content
-	started bool   // what can be read was, and is published
-	kept    string // the note for the next run
+	down    error              // why the kinds are not known; nil if they are
+	pending map[string]pending // by group, what is to be published
+	started bool               // what can be read was, and is published
+	kept    string             // the note for the next run
+}
+
+// pending makes the content of a group, unless it has not changed, or not all is known that it is made of.
+type pending func(now time.Time) (c sources.Content, ready bool)
+
+// ready is for content that is known.
+func ready(c sources.Content) pending {
+	return func(time.Time) (sources.Content, bool) { return c, true }
 }
 
 func newRun(s *Source, sink sources.Sink) *run {
-	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(), pending: make(map[string]sources.Content)}
-	r.addRules()
+	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(), pending: make(map[string]pending)}
+	r.readRules()
 	if s.settings.Services != nil {
-		r.ofServices = newServices(r)
+		r.readServices()
 	}
 	if s.settings.Derive != nil {
-		r.derived = newDerived(r)
+		r.readDerived()
+	}
+	for _, k := range r.kinds {
+		namespaces := s.settings.Namespaces
+		if k.cluster {
+			namespaces = []string{""}
+		}
+		for _, n := range namespaces {
+			m := memory{objects: make(map[string]uint64)}
+			r.streams = append(r.streams, &stream{run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: s.newBackOff(), memory: m})
+		}
 	}
 	return r
 }
@@ -61,10 +79,7 @@ func (r *run) run(ctx context.Context) error {
 		workers.Go(func() { s.follow(ctx) })
 	}
 	registry.Publish(ctx, r.sink, r.wakeup, r.delay, r.gather)
-	if err := workers.Wait(); err != nil {
-		return err
-	}
-	return ctx.Err()
+	return cmp.Or(workers.Wait(), ctx.Err())
 }
 
 // recall takes over what an earlier run published and knew. What the settings no longer select is withdrawn with what is published first.
@@ -73,14 +88,15 @@ func (r *run) recall() {
 	if k, ok := r.sink.(sources.Keeper); ok {
 		_ = json.Unmarshal(k.Kept(), &notes) // without it we know as much as the first time
 	}
-	seen := make(map[string]uint64) // by resource, for namespaces that are read for the first time
-	for where, n := range notes {
-		resource, _, _ := strings.Cut(where, " ")
-		seen[resource] = max(seen[resource], n.Seen)
-	}
 	for _, s := range r.streams {
-		s.note = notes[s.where()]
-		s.Seen = cmp.Or(s.Seen, seen[s.resource()])
+		n, known := notes[s.where()]
+		for where, other := range notes { // of all namespaces, if this one was read with them; of each, if all are read now
+			read, namespace, _ := strings.Cut(where, " ")
+			if !known && read == s.resource() && (namespace == "" || s.namespace == "") {
+				n.Seen = max(n.Seen, other.Seen)
+			}
+		}
+		s.note = n
 		s.Until = time.Now().Add(min(time.Until(s.Until), r.settings.Hold)) // the clock may have been wrong
 	}
 	for _, group := range r.sink.Groups() {
@@ -89,14 +105,13 @@ func (r *run) recall() {
 			r.derived.Inherited = true
 		}
 		for _, s := range r.streams {
-			prefix := s.use.groups()
-			key, is := strings.CutPrefix(group, prefix)
-			if is && prefix != "" && (s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")) {
+			key, is := strings.CutPrefix(group, s.prefix)
+			if is && s.prefix != "" && (s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")) {
 				s.objects[key], owned = 0, true
 			}
 		}
 		if !owned {
-			r.pending[group] = sources.Content{Group: group}
+			r.pending[group] = ready(sources.Content{})
 		}
 	}
 }
@@ -117,15 +132,14 @@ func (r *run) keep() {
 // discover finds out which kinds the server has, again and again, until ctx ends. If that fails, it reads address and credentials anew.
 func (r *run) discover(ctx context.Context) {
 	retry, client := r.newBackOff(), (*api)(nil)
-	defer func() { client.close() }()
 	for ctx.Err() == nil {
-		var versions map[string]string
+		var versions map[*kind]string
 		var err error
 		if client == nil {
 			client, err = r.cluster.connect()
 		}
 		if err == nil {
-			versions, err = lookAt(ctx, client, r.streams)
+			versions, err = client.lookAt(ctx, r.kinds)
 		}
 		if ctx.Err() != nil {
 			return
@@ -146,32 +160,25 @@ func (r *run) discover(ctx context.Context) {
 	}
 }
 
-// found takes over which versions there are, by resource, and the client that knows; or that they are not known.
-func (r *run) found(client *api, versions map[string]string, err error) {
+// found takes over which versions there are, and the client that knows; or that they are not known.
+func (r *run) found(client *api, versions map[*kind]string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.wakeup.Notify()
-	wasDown := r.down != nil
-	if r.down = err; err != nil {
-		for _, s := range r.streams {
-			if s.Absent {
-				s.hold(time.Now().Add(r.settings.Hold), s.Why) // nobody knows whether the kind is missing all the time
-			}
-		}
-		return
+	wasDown, now, hold := r.down != nil, time.Now(), r.settings.Hold
+	if r.down = err; err == nil {
+		r.client = client
 	}
-	if r.client != client {
-		defer r.client.close()
-	}
-	r.client = client
 	for _, s := range r.streams {
-		version := versions[s.resource()]
-		if version == "" && s.version != "" && s.whole && s.failures == 0 {
-			continue // the server contradicts itself
+		version := versions[s.kind]
+		switch {
+		case err != nil && s.Absent:
+			s.hold(now.Add(hold), s.Why) // nobody knows whether the kind is missing all the time
+			fallthrough
+		case err != nil || version == "" && s.version != "" && s.whole && s.failures == 0:
+			continue // the server is away, or contradicts itself
 		}
-		for _, key := range s.setAbsent(time.Now(), version == "", r.settings.Hold) {
-			s.use.drop(key)
-		}
+		s.drop(s.setAbsent(now, version == "", hold)...)
 		if s.Absent {
 			s.err = nil
 		}
@@ -191,19 +198,13 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 	b.Health = r.health()
 	if r.started {
 		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
-			b.Contents = append(b.Contents, r.pending[group])
-		}
-		clear(r.pending)
-		if r.ofServices != nil {
-			b.Contents = append(b.Contents, r.ofServices.contents(now)...)
-		}
-		if r.derived != nil {
-			b.Contents = append(b.Contents, r.derived.contents(now)...)
+			if c, ready := r.pending[group](now); ready {
+				c.Group, c.Explained = group, !b.Synced && b.Health.State == sources.Healthy
+				b.Contents = append(b.Contents, c)
+				delete(r.pending, group)
+			}
 		}
 		r.keep()
-	}
-	for i := range b.Contents {
-		b.Contents[i].Explained = !b.Synced && b.Health.State == sources.Healthy
 	}
 	var next time.Time
 	for _, s := range r.streams {
@@ -213,6 +214,14 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 	}
 	b.Next = registry.Wait(next, now)
 	return b
+}
+
+// known reports whether all that a namespace has of some kinds is known; of all namespaces, if it is empty.
+func (r *run) known(now time.Time, kinds []*kind, namespace string) bool {
+	return !slices.ContainsFunc(r.streams, func(s *stream) bool {
+		in := namespace == "" || s.namespace == "" || s.namespace == namespace
+		return in && slices.Contains(kinds, s.kind) && !s.known(now)
+	})
 }
 
 // settled reports whether everything was read that can be, and that is something, unless there is nothing.
@@ -228,24 +237,23 @@ func (r *run) settled() bool {
 }
 
 // health says how the source is. run.mu is held.
-func (r *run) health() (h sources.Health) {
+func (r *run) health() sources.Health {
 	var problems []string
 	var denied []*stream
-	well, absent, failed := 0, 0, r.down
+	failed, well, there := r.down, false, false
 	if failed != nil {
 		problems = append(problems, fmt.Sprintf("look for the kinds: %v", failed))
 	}
 	for _, s := range r.streams {
+		there = there || !s.Absent
 		switch {
-		case s.err != nil && stateOf(s.err) == sources.Denied:
+		case s.err == nil:
+			well = well || s.whole && !s.Absent
+		case stateOf(s.err) == sources.Denied:
 			denied = append(denied, s)
-		case s.err != nil:
+		default:
 			problems = append(problems, fmt.Sprintf("%s: %v", s.where(), s.err))
 			failed = cmp.Or(failed, s.err)
-		case s.Absent:
-			absent++
-		case s.whole:
-			well++
 		}
 		if n := s.held(); n > 0 {
 			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC: %s", s.where(), words.Count(n, "object is", "objects are"),
@@ -256,19 +264,18 @@ func (r *run) health() (h sources.Health) {
 		problems = append(problems, fmt.Sprintf("%s (%v)", deniedText(denied), denied[0].err))
 		failed = cmp.Or(failed, denied[0].err)
 	}
+	h := sources.Health{State: sources.Degraded, Message: r.shown + ": " + strings.Join(problems, "; ")}
 	switch {
-	case failed != nil && (well == 0 || r.down != nil && codeOf(r.down) == 0):
+	case failed != nil && (!well || r.down != nil && codeOf(r.down) == 0):
 		h.State = stateOf(failed)
 	case len(problems) > 0:
-		h.State = sources.Degraded
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the objects"}
-	case absent < len(r.streams):
+	case there:
 		return sources.Health{State: sources.Healthy}
 	default:
-		h.State, problems = sources.Healthy, []string{"the cluster has no kind that is read: no CRD of Istio"}
+		h = sources.Health{State: sources.Healthy, Message: r.shown + ": the cluster has no kind that is read: no CRD of Istio"}
 	}
-	h.Message = r.shown + ": " + strings.Join(problems, "; ")
 	return h
 }
 

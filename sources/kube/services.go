@@ -3,7 +3,6 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,56 +25,53 @@ const serviceGroup = "Service/"
 // services holds what ServiceEntries are made of. run.mu guards it.
 type services struct {
 	*run
-	*Services
-	streams []*stream
-	all     map[string]*mapping.Input // by namespace/name of the Service, which may be missing
-	owners  map[string]string         // of slices: that name, by theirs
-	nodes   map[string]*mapping.Node
-	dirty   map[string]bool // Services to be mapped
+	kinds  []*kind
+	all    map[string]*mapping.Input // by namespace/name of the Service, which may be missing
+	owners map[string]string         // of slices: that name, by theirs
+	nodes  map[string]*mapping.Node
 }
 
-func newServices(r *run) *services {
-	s := &services{
-		run: r, Services: r.settings.Services, all: make(map[string]*mapping.Input), owners: make(map[string]string),
-		nodes: make(map[string]*mapping.Node), dirty: make(map[string]bool),
+// readServices has the kinds read that ServiceEntries are made of.
+func (r *run) readServices() {
+	s := &services{run: r, all: make(map[string]*mapping.Input), owners: make(map[string]string), nodes: make(map[string]*mapping.Node)}
+	o := r.settings.Services
+	v1, byNode := []string{"v1"}, o.Endpoints == mapping.EndpointsNodePorts
+	read := func(k kind, u use) { s.kinds = append(s.kinds, r.read(k, u)) }
+	read(kind{plural: "services", versions: v1, prefix: serviceGroup}, decoded(s.service))
+	if o.Endpoints != mapping.EndpointsLoadBalancer {
+		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true}, decoded(s.slice))
 	}
-	read := func(k kind) { s.streams = append(s.streams, r.add(&k)...) }
-	v1 := []string{"v1"}
-	read(kind{plural: "services", versions: v1, fixed: true, use: objects[mapping.Service]{serviceGroup, s.service}})
-	if s.Endpoints != mapping.EndpointsLoadBalancer {
-		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, fixed: true, use: objects[mapping.Slice]{"", s.slice}})
+	if byNode || o.Nodes {
+		read(kind{plural: "nodes", versions: v1, cluster: true, required: byNode}, decoded(s.node))
 	}
-	if s.Endpoints == mapping.EndpointsNodePorts || s.Nodes {
-		read(kind{plural: "nodes", versions: v1, fixed: true, cluster: true, use: objects[mapping.Node]{"", s.node}})
-	}
-	if s.Export == mapping.ExportServiceExports {
+	if o.Export == mapping.ExportServiceExports {
 		versions := []string{"v1", "v1beta1", "v1alpha1"}
-		read(kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, use: objects[struct{}]{"", s.export}})
+		read(kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions}, decoded(s.export))
 	}
-	return s
 }
 
-// objects are decoded as T and handed on; nil says that one is gone.
-type objects[T any] struct {
-	group string
-	hand  func(key string, object *T)
-}
-
-func (o objects[T]) groups() string { return o.group }
-
-func (o objects[T]) drop(key string) { o.hand(key, nil) }
-
-func (o objects[T]) put(m meta, object json.RawMessage) (take func(), err error) {
-	made := new(T)
-	if err := json.Unmarshal(object, made); err != nil {
-		return nil, fmt.Errorf("read %s: %w", m.key(), err)
+// decoded hands on objects as T; nil says that one is gone.
+func decoded[T any](hand func(key string, object *T)) use {
+	return func(m meta, object json.RawMessage) (put func(), err error) {
+		var made *T
+		if object != nil {
+			if err = json.Unmarshal(object, &made); err != nil {
+				err = fmt.Errorf("read %s: %w", m.key(), err)
+			}
+		}
+		return func() { hand(m.key(), made) }, err
 	}
-	return func() { o.hand(m.key(), made) }, nil
 }
 
 // changed returns what a Service is mapped from, to change it.
 func (s *services) changed(key string) *mapping.Input {
-	s.dirty[key] = true
+	namespace, _, _ := strings.Cut(key, "/")
+	s.pending[serviceGroup+key] = func(now time.Time) (c sources.Content, ready bool) {
+		if ready = s.known(now, s.kinds, namespace); ready {
+			c = s.content(key)
+		}
+		return c, ready
+	}
 	if s.all[key] == nil {
 		s.all[key] = &mapping.Input{Nodes: s.nodes}
 	}
@@ -109,40 +105,26 @@ func (s *services) node(key string, object *mapping.Node) {
 		delete(s.nodes, name)
 	}
 	for of := range s.all {
-		s.dirty[of] = true
+		s.changed(of)
 	}
 }
 
-// contents maps what has changed. Until all is known that the Services of a namespace are made of, they stay as they are.
-func (s *services) contents(now time.Time) (contents []sources.Content) {
-	for _, key := range slices.Sorted(maps.Keys(s.dirty)) {
-		namespace, _, _ := strings.Cut(key, "/")
-		if slices.ContainsFunc(s.streams, func(of *stream) bool {
-			optional := of.cluster && s.Endpoints != mapping.EndpointsNodePorts
-			return (of.namespace == "" || of.namespace == namespace) && !of.known(now, optional)
-		}) {
-			continue
-		}
-		delete(s.dirty, key)
-		contents = append(contents, s.content(key))
-	}
-	return contents
-}
-
-func (s *services) content(key string) (content sources.Content) {
+// content maps a Service. What is not known of it yet is not there.
+func (s *services) content(key string) (c sources.Content) {
 	of := s.all[key]
-	if of.Service != nil {
-		origin := s.origin("Service", meta{Namespace: of.Service.Meta.Namespace, Name: of.Service.Meta.Name})
-		var err error
-		if content, err = s.mapper.Map(*of); err != nil {
-			content.Rejects = []sources.Reject{{Origin: origin, Err: err}}
+	if of.Service == nil {
+		if len(of.Slices) == 0 && !of.Exported {
+			delete(s.all, key)
 		}
-		for i, r := range content.Resources {
-			content.Resources[i] = r.WithOrigin(origin)
-		}
-	} else if len(of.Slices) == 0 && !of.Exported {
-		delete(s.all, key)
+		return c
 	}
-	content.Group = serviceGroup + key
-	return content
+	c, err := s.mapper.Map(*of)
+	origin := s.origin("Service", meta{Namespace: of.Service.Meta.Namespace, Name: of.Service.Meta.Name})
+	if err != nil {
+		c.Rejects = []sources.Reject{{Origin: origin, Err: err}}
+	}
+	for i, r := range c.Resources {
+		c.Resources[i] = r.WithOrigin(origin)
+	}
+	return c
 }

@@ -1,13 +1,16 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,24 +25,53 @@ import (
 type kind struct {
 	group, plural string
 	versions      []string // that are understood, the preferred one first
-	fixed         bool     // it is of Kubernetes itself: the server has it, in the first version
 	cluster       bool     // its objects are in no namespace
+	required      bool     // without a right to it, nothing is made of the kinds that are read with it
 	selector      string
-	use           use
+	prefix        string // of the group that is made of each object; empty if none is made of one alone
+	uses          []use
 }
 
-// use is what becomes of the objects of a kind.
-type use interface {
-	// put reads an object, and returns what takes it over; that is called with run.mu held. An error says that nobody can know what it is.
-	put(m meta, object json.RawMessage) (take func(), err error)
-	// drop lets go of an object. run.mu is held.
-	drop(key string)
-	// groups returns what the names of the groups begin with that are made of the kind; empty if none is made of one object.
-	groups() string
+// use takes an object, or that it is gone if there is none. What it returns puts that in place, with run.mu held. An error says that nobody
+// can know what the object is.
+type use func(m meta, object json.RawMessage) (put func(), err error)
+
+// read has a kind read for a use. If it is read already, both uses get its objects, and the first one says which.
+func (r *run) read(k kind, u use) *kind {
+	i := slices.IndexFunc(r.kinds, func(known *kind) bool { return known.resource() == k.resource() })
+	if i < 0 {
+		i, r.kinds = len(r.kinds), append(r.kinds, &k)
+	}
+	r.kinds[i].uses = append(r.kinds[i].uses, u)
+	return r.kinds[i]
 }
 
 // resource is what kubectl and rules of RBAC call the kind.
 func (k *kind) resource() string { return strings.TrimSuffix(k.plural+"."+k.group, ".") }
+
+// use gives all uses an object.
+func (k *kind) use(m meta, object json.RawMessage) (put func(), err error) {
+	puts := make([]func(), len(k.uses))
+	for i, u := range k.uses {
+		var wrong error
+		puts[i], wrong = u(m, object)
+		err = cmp.Or(err, wrong)
+	}
+	return func() {
+		for _, put := range puts {
+			put()
+		}
+	}, err
+}
+
+// drop has objects be gone. run.mu is held.
+func (k *kind) drop(keys ...string) {
+	for _, key := range keys {
+		namespace, name, _ := strings.Cut(key, "/")
+		put, _ := k.use(meta{Namespace: namespace, Name: name}, nil)
+		put()
+	}
+}
 
 // stream is the list and the watch of one kind in one namespace.
 type stream struct {
@@ -57,49 +89,6 @@ type stream struct {
 	version  string // which the server has; empty if it has none, or nobody has looked
 	failures int    // attempts in a row that failed
 	err      error  // of the last attempt; nil if it was well
-}
-
-// add has a kind read, and returns its streams. If it is read already, both uses take its objects.
-func (r *run) add(k *kind) (all []*stream) {
-	for _, s := range r.streams {
-		if s.resource() == k.resource() {
-			all = append(all, s)
-		}
-	}
-	if len(all) > 0 {
-		all[0].use = both{all[0].use, k.use} // of the kind, which they share
-		return all
-	}
-	namespaces := r.settings.Namespaces
-	if k.cluster {
-		namespaces = []string{""}
-	}
-	for _, n := range namespaces {
-		all = append(all, &stream{
-			run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: r.newBackOff(), memory: memory{objects: make(map[string]uint64)},
-		})
-	}
-	r.streams = append(r.streams, all...)
-	return all
-}
-
-// both are two uses of one kind, of which the first publishes a group for each object, if any does.
-type both struct{ first, second use }
-
-func (u both) groups() string { return u.first.groups() }
-
-func (u both) put(m meta, object json.RawMessage) (take func(), err error) {
-	first, err := u.first.put(m, object)
-	if err != nil {
-		return nil, err
-	}
-	second, err := u.second.put(m, object)
-	return func() { first(); second() }, err
-}
-
-func (u both) drop(key string) {
-	u.first.drop(key)
-	u.second.drop(key)
 }
 
 // where is how people are told of it, and how the note for the next run names it.
@@ -126,22 +115,23 @@ func (s *stream) path() string {
 // everything for a moment. One that fails may do so for ever, as with a webhook that converts objects and is down. Policies are waited for
 // all the same: without them, all may pass. run.mu is held.
 func (s *stream) settled() bool {
-	return s.whole || s.Absent || s.failures >= confirmed && apierrors.IsForbidden(s.err) ||
-		s.failures >= patience && codeOf(s.err) >= http.StatusInternalServerError && s.group != "security.istio.io"
+	fails := apierrors.IsForbidden(s.err) || codeOf(s.err) >= http.StatusInternalServerError && s.group != "security.istio.io"
+	return s.whole || s.Absent || fails && s.failures >= patience
 }
 
-// known reports whether all that the server has of it is. If it is optional, one that may not be read and never was has nothing; otherwise
-// what was made of it stays as it was. run.mu is held.
-func (s *stream) known(now time.Time, optional bool) bool {
-	never := optional && s.Seen == 0 && apierrors.IsForbidden(s.err)
+// known reports whether all that the server has of it is. One that may not be read and never was has nothing, unless it is required;
+// otherwise what was made of it stays as it was. run.mu is held.
+func (s *stream) known(now time.Time) bool {
+	never := !s.required && s.Seen == 0 && apierrors.IsForbidden(s.err)
 	return (s.whole || s.Absent || never) && !now.Before(s.unsure)
 }
 
 const (
-	maxWait   = 5 * time.Minute // that a server may ask for
-	patience  = 5               // failures of a server in a row, before the others go on without a kind
-	maxPages  = 4000            // of a list
-	confirmed = 3               // refusals in a row, before a kind counts as one without rights
+	maxWait    = 5 * time.Minute  // that a server may ask for
+	patience   = 4                // failures in a row, before the others go on without a kind
+	maxPages   = 4000             // of a list
+	watchGrace = 10 * time.Second // for the server to end a watch
+	maxEvent   = 64 << 20         // bytes; etcd takes objects of some 1.5 MiB
 )
 
 // follow lists and watches until ctx ends.
@@ -150,17 +140,14 @@ func (s *stream) follow(ctx context.Context) {
 		s.mu.Lock()
 		client, path, ready := s.client, s.path(), s.client != nil && s.version != ""
 		s.mu.Unlock()
-		var err error
-		switch {
-		case !ready:
+		step := s.list
+		if s.listed {
+			step = s.watch
+		}
+		if !ready {
 			s.listed = false
 			s.wait(ctx, nil)
-		case s.listed:
-			err = s.watch(ctx, client, path)
-		default:
-			err = s.list(ctx, client, path)
-		}
-		if err != nil && ctx.Err() == nil {
+		} else if err := step(ctx, client, path); err != nil && ctx.Err() == nil {
 			s.failed(ctx, err)
 		}
 	}
@@ -175,22 +162,22 @@ func (s *stream) wait(ctx context.Context, over <-chan time.Time) {
 	}
 }
 
-// decode reads an object, and returns what takes it over; that is called with run.mu held.
-func (s *stream) decode(object json.RawMessage) (m meta, take func(), err error) {
+// decode reads an object, and returns what puts it in place with run.mu held.
+func (s *stream) decode(object json.RawMessage) (m meta, put func(), err error) {
 	m, err = metaOf(object)
 	switch {
 	case err != nil:
 	case m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || s.namespace != "" && m.Namespace != s.namespace:
 		err = fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
 	default:
-		take, err = s.use.put(m, object)
+		put, err = s.use(m, object)
 	}
-	return m, take, err
+	return m, put, err
 }
 
 // list reads everything, and believes it or not. All pages are of the resource version of the first.
 func (s *stream) list(ctx context.Context, client *api, path string) error {
-	listed, takes := make(map[string]uint64), []func(){}
+	listed, puts := make(map[string]uint64), []func(){}
 	query := url.Values{"limit": {strconv.Itoa(s.pageSize)}, "labelSelector": {s.selector}}
 	version := uint64(0)
 	for pages, more := 0, true; more; pages++ {
@@ -201,11 +188,11 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			err = fmt.Errorf("the list has more than %d pages", maxPages)
 		}
 		for i := 0; err == nil && i < len(p.Items); i++ {
-			m, take, wrong := s.decode(p.Items[i])
+			m, put, wrong := s.decode(p.Items[i])
 			if err = wrong; listed[m.key()] > 0 {
 				err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
 			}
-			listed[m.key()], takes = m.version, append(takes, take)
+			listed[m.key()], puts = m.version, append(puts, put)
 		}
 		if err != nil {
 			return err
@@ -219,26 +206,25 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	if err != nil {
 		return err
 	}
-	for _, take := range takes {
-		take()
+	for _, put := range puts {
+		put()
 	}
-	for _, key := range gone {
-		s.use.drop(key)
-	}
+	s.drop(gone...)
 	s.listed = true
 	s.well()
 	return nil
 }
 
-// watch follows the events after what was seen. First it asks whether the server went back in time: a server accepts a resource version of
-// its future, and says nothing until it gets there.
+// watch takes the events after what was seen, until the server ends them, or does not in time. First it asks whether the server went back in
+// time: a server accepts a resource version of its future, and says nothing until it gets there.
 func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
-	after, lasts := s.Seen, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
-	if s.held() > 0 {
-		lasts = min(lasts, max(time.Until(s.Until), time.Second))
-	}
+	after, until, lasts := s.Seen, s.Until, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
+	holds := s.held() > 0
 	s.mu.Unlock()
+	if holds {
+		lasts = min(lasts, max(time.Until(until), time.Second))
+	}
 	_, version, err := client.page(ctx, path, url.Values{"limit": {"1"}})
 	if err != nil {
 		return err
@@ -247,38 +233,52 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		s.listed = false
 		return nil
 	}
-	began, heard := time.Now(), false
-	err = client.watch(ctx, path, s.selector, after, lasts, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.well()
-	}, func(e event) error {
-		heard = true
-		s.retry.Reset()
-		return s.take(e)
-	})
+	ctx, cancel := context.WithTimeout(ctx, lasts+watchGrace)
+	defer cancel()
+	res, err := client.do(ctx, path, url.Values{
+		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {strconv.FormatUint(after, 10)},
+		"timeoutSeconds": {strconv.Itoa(max(1, int(lasts.Seconds())))}, "labelSelector": {s.selector},
+	}, "")
+	if err != nil {
+		s.listed = !isExpired(err)
+		return err
+	}
+	defer res.Body.Close() //nolint:errcheck // it is read
 	s.mu.Lock()
-	holdEnded := s.held() > 0 && !time.Now().Before(s.Until)
+	s.well()
 	s.mu.Unlock()
-	s.listed = !holdEnded && !isExpired(err) && !errors.Is(err, errOlder)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-		return nil // it was silent; what it kept to itself comes with the next one
-	case err == nil && !heard && time.Since(began) < min(time.Second, lasts/2):
+	began, heard, from := time.Now(), 0, &io.LimitedReader{R: res.Body}
+	for events := json.NewDecoder(from); err == nil; heard++ {
+		var e event
+		from.N = maxEvent
+		if err = events.Decode(&e); err == nil {
+			err = s.take(e)
+		}
+	}
+	s.listed = !(holds && !time.Now().Before(until)) && !isExpired(err) && !errors.Is(err, errOlder)
+	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // what a silent one kept to itself comes with the next one
+	if ended && heard == 1 && time.Since(began) < min(time.Second, lasts/2) {
 		return errors.New("the server ends the watch at once")
-	case err == nil:
+	}
+	if ended || heard > 1 {
 		s.retry.Reset()
 	}
-	return err
+	if ended {
+		return nil
+	}
+	return fmt.Errorf("read the watch: %w", err)
 }
 
 // take believes an event.
 func (s *stream) take(e event) (err error) {
 	var m meta
 	var put func()
-	if e.Type == "BOOKMARK" {
+	switch e.Type {
+	case "ERROR":
+		return statusError(0, 0, e.Object)
+	case "BOOKMARK":
 		m, err = metaOf(e.Object)
-	} else {
+	default:
 		m, put, err = s.decode(e.Object)
 	}
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *stream) take(e event) (err error) {
 		put()
 	case "DELETED":
 		delete(s.objects, m.key())
-		s.use.drop(m.key())
+		s.drop(m.key())
 	}
 	s.wakeup.Notify()
 	return nil
@@ -316,17 +316,15 @@ func (s *stream) failed(ctx context.Context, err error) {
 	wait := max(s.retry.NextBackOff(), min(time.Duration(seconds)*time.Second, maxWait))
 	s.mu.Lock()
 	s.failures++
-	first := s.failures == 1
-	if codeOf(err) > 0 && !isExpired(err) || !first {
+	again, code := s.failures > 1, codeOf(err)
+	if code > 0 && !isExpired(err) || again {
 		s.err = err
 	}
-	if code := codeOf(err); s.down == nil && (code == 0 || code == http.StatusNotFound || code == http.StatusUnauthorized) {
+	if s.down == nil && (code == 0 || code == http.StatusNotFound || code == http.StatusUnauthorized) {
 		s.look.Notify()
 	}
 	s.mu.Unlock()
-	if !first {
-		s.listed = false // it was away: if it is restored and already ahead of what was seen, only a list shows that
-	}
+	s.listed = s.listed && !again // it was away: if it is restored and already ahead of what was seen, only a list shows that
 	s.wakeup.Notify()
 	s.wait(ctx, time.After(wait))
 }

@@ -182,7 +182,7 @@ func (s *Server) Looks() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.requests {
-		if strings.Count(r, "/") == 3 {
+		if r == "/apis" {
 			n++
 		}
 	}
@@ -284,19 +284,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case req.URL.Path == "/version":
 		reply(w, map[string]any{})
 		return
-	case req.URL.Path == "/api":
-		reply(w, map[string]any{"kind": "APIVersions", "versions": []string{"v1"}})
-		return
 	case parts[0] == "api":
 		parts = append([]string{"", ""}, parts[1:]...) // as /apis//v1
 	case req.Method == http.MethodPost:
 		s.review(w, req)
 		return
-	case len(parts) == 2:
-		s.group(w, parts[1])
-		return
-	case len(parts) == 3:
-		s.resources(w, parts[1], parts[2])
+	case len(parts) == 1:
+		s.discovery(w)
 		return
 	}
 	namespace, plural := "", parts[len(parts)-1]
@@ -342,36 +336,23 @@ func (s *Server) review(w http.ResponseWriter, req *http.Request) {
 	reply(w, map[string]any{"status": map[string]any{"allowed": !denied}})
 }
 
-func (s *Server) group(w http.ResponseWriter, group string) {
-	var versions []any
-	s.mu.Lock()
-	for _, api := range s.served {
-		if parts := strings.Split(api, "/"); parts[0] == group {
-			v := map[string]any{"version": parts[1]}
-			if !slices.ContainsFunc(versions, func(o any) bool { return fmt.Sprint(o) == fmt.Sprint(v) }) {
-				versions = append(versions, v)
-			}
-		}
-	}
-	s.mu.Unlock()
-	if versions == nil {
-		fail(w, http.StatusNotFound, "NotFound", "no such group")
-		return
-	}
-	reply(w, map[string]any{"kind": "APIGroup", "versions": versions, "preferredVersion": versions[0]})
-}
-
-func (s *Server) resources(w http.ResponseWriter, group, version string) {
-	var all []any
+// discovery answers which resources there are.
+func (s *Server) discovery(w http.ResponseWriter) {
+	versions := make(map[string][]any) // by group
 	s.mu.Lock()
 	for resource, api := range s.served {
-		if strings.HasPrefix(api, group+"/"+version+"/") && resource != s.unlisted {
-			plural, _, _ := strings.Cut(resource, ".")
-			all = append(all, map[string]any{"name": plural})
+		plural, group, _ := strings.Cut(resource, ".")
+		if parts := strings.Split(api, "/"); resource != s.unlisted && group != "" {
+			has := []any{map[string]any{"resource": plural}}
+			versions[group] = append(versions[group], map[string]any{"version": parts[1], "resources": has})
 		}
 	}
 	s.mu.Unlock()
-	reply(w, map[string]any{"kind": "APIResourceList", "resources": all})
+	groups := []any{}
+	for group, all := range versions {
+		groups = append(groups, map[string]any{"metadata": map[string]any{"name": group}, "versions": all})
+	}
+	reply(w, map[string]any{"kind": "APIGroupDiscoveryList", "items": groups})
 }
 
 // selects reports whether a list or watch has an object.
