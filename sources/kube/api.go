@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -39,6 +37,7 @@ type cluster struct {
 
 // parseAddress reads an address.
 func parseAddress(address string, s Settings) (c cluster, err error) {
+	const hosts = "for addresses such as k8s://host:6443; a kubeconfig has its own"
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != Scheme || u.Opaque != "" || u.Fragment != "" {
 		const want = "k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443"
@@ -49,41 +48,36 @@ func parseAddress(address string, s Settings) (c cluster, err error) {
 			return c, fmt.Errorf("address: the parameter %s is not known here, or not given once; want context=NAME", name)
 		}
 	}
-	const hosts = "for addresses such as k8s://host:6443; a kubeconfig has its own"
+	c = cluster{context: u.Query().Get("context"), tls: cmp.Or(s.TLS, &adsc.TLS{Mode: adsc.TLSSimple}), tokenFile: s.TokenFile}
 	isFile := strings.Trim(u.Host, ".") == ""
-	c = cluster{context: u.Query().Get("context"), tls: s.TLS, tokenFile: s.TokenFile}
 	switch {
 	case u.User != nil:
 		return c, errors.New("address: it has no user; name a file with a token with tokenFile, or a kubeconfig")
-	case isFile && c.tls != nil:
+	case isFile && s.TLS != nil:
 		return c, errors.New("tlsSettings: they are " + hosts)
-	case isFile && c.tokenFile != "":
+	case isFile && s.TokenFile != "":
 		return c, errors.New("tokenFile: it is " + hosts)
 	case isFile:
 		c.kubeconfig = strings.TrimSuffix(filepath.Join(u.Host, u.Path), "/")
 		return c, nil
 	case c.context != "":
 		return c, errors.New("address: the parameter context is for a kubeconfig; a path to one begins with a third slash")
-	case c.tls == nil:
-		c.tls = &adsc.TLS{Mode: adsc.TLSSimple}
-	}
-	if err := c.tls.Check(); err != nil {
-		return c, fmt.Errorf("tlsSettings: %w", err)
-	}
-	if !c.tls.Secure() && c.tokenFile != "" {
+	case !c.tls.Secure() && s.TokenFile != "":
 		return c, errors.New("tokenFile: it needs tlsSettings, since a token is not sent in plaintext")
 	}
 	u.Scheme = map[bool]string{false: "http", true: "https"}[c.tls.Secure()]
 	c.url = u.String()
+	if err := c.tls.Check(); err != nil {
+		return c, fmt.Errorf("tlsSettings: %w", err)
+	}
 	return c, nil
 }
 
 // config returns what client-go says of the cluster: it reads the kubeconfig, or takes what a Pod has.
-func (c cluster) config() (*rest.Config, error) {
+func (c cluster) config() (config *rest.Config, err error) {
 	if c.url != "" {
 		transport := new(http.Transport)
 		if c.tls.Secure() {
-			var err error
 			if transport.TLSClientConfig, err = c.tls.Config(""); err != nil {
 				return nil, fmt.Errorf("tlsSettings: %w", err)
 			}
@@ -95,9 +89,8 @@ func (c cluster) config() (*rest.Config, error) {
 	if c.kubeconfig != "" {
 		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.kubeconfig}
 	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.context})
-	config, err := loader.ClientConfig()
-	if err != nil {
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
+	if config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig(); err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	if config.ExecProvider != nil {
@@ -118,18 +111,17 @@ func (c cluster) connect() (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.UserAgent, config.Timeout = "tributary", 0 // each request has its own
+	config.UserAgent = "tributary"
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("the server's address: %w", err)
 	}
-	client, err := rest.HTTPClientFor(config)
+	transport, err := rest.TransportFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client of %s: %w", base.Host, err)
 	}
-	own := *client                                                                                    // it may be the one of net/http
-	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // nobody else gets the token
-	return &api{client: &own, base: strings.TrimSuffix(base.String(), "/")}, nil
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // nobody else gets the token
+	return &api{&http.Client{Transport: transport, CheckRedirect: stay}, strings.TrimSuffix(base.String(), "/")}, nil
 }
 
 // close ends connections that are not in use. There may be no client.
@@ -149,39 +141,38 @@ const (
 		"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
-// statusError is an answer that is an error: text is a Status, if it comes from an API server. It may ask for a time to wait, in seconds.
-func statusError(code, wait int, text []byte) error {
-	var s metav1.Status
-	_ = json.Unmarshal(text, &s)         // else the code says enough
-	s.Code = cmp.Or(int32(code), s.Code) //nolint:gosec // a status of HTTP
-	if s.Details == nil {
-		s.Details = new(metav1.StatusDetails)
+// refusal is an answer that is an error, as a Status of the API has it.
+type refusal struct {
+	Code            int
+	Reason, Message string
+	Details         struct{ RetryAfterSeconds int }
+}
+
+// Error implements error.
+func (r *refusal) Error() string {
+	reason := cmp.Or(r.Reason, http.StatusText(r.Code))
+	return strings.TrimSuffix(fmt.Sprintf("%d %s: %s", r.Code, reason, r.Message), ": ")
+}
+
+// isExpired reports whether what is behind a resource version is no longer known.
+func (r *refusal) isExpired() bool { return r.Code == http.StatusGone || r.Reason == "Expired" }
+
+// refused returns the answer that an error is; an empty one if there is no answer.
+func refused(err error) *refusal {
+	r, ok := errors.AsType[*refusal](err)
+	if !ok {
+		return new(refusal)
 	}
-	s.Details.RetryAfterSeconds = max(s.Details.RetryAfterSeconds, int32(min(wait, int(maxWait.Seconds())))) //nolint:gosec // in bounds
-	reason := cmp.Or(string(s.Reason), http.StatusText(int(s.Code)))
-	s.Message = strings.TrimSuffix(fmt.Sprintf("%d %s: %s", s.Code, reason, s.Message), ": ")
-	return &apierrors.StatusError{ErrStatus: s}
+	return r
 }
 
 // stateOf is how a source is that gets the error.
 func stateOf(err error) sources.State {
-	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
+	if code := refused(err).Code; code == http.StatusUnauthorized || code == http.StatusForbidden {
 		return sources.Denied
 	}
 	return sources.Unreachable
 }
-
-// codeOf returns the status of an answer that is an error; 0 if there is no answer.
-func codeOf(err error) int {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return 0
-	}
-	return int(status.Status().Code)
-}
-
-// isExpired reports whether what is behind a resource version is no longer known.
-func isExpired(err error) bool { return apierrors.IsGone(err) || apierrors.IsResourceExpired(err) }
 
 // do sends a request, a POST if it has content. The caller closes the body of the answer, whose status is 200 or 201.
 func (a *api) do(ctx context.Context, path string, query url.Values, content string) (*http.Response, error) {
@@ -199,9 +190,14 @@ func (a *api) do(ctx context.Context, path string, query url.Values, content str
 		return res, err
 	}
 	defer res.Body.Close() //nolint:errcheck // it is read
+	r := new(refusal)
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxError))
-	wait, _ := strconv.Atoi(res.Header.Get("Retry-After"))
-	return nil, statusError(res.StatusCode, wait, text)
+	_ = json.Unmarshal(text, r) // else the code says enough
+	if wait, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
+		r.Details.RetryAfterSeconds = wait
+	}
+	r.Code = res.StatusCode
+	return nil, r
 }
 
 // ask reads an answer that is one value.
@@ -223,28 +219,19 @@ func (a *api) ask(ctx context.Context, path string, query url.Values, content st
 // page is one of a list.
 type page struct {
 	Kind     string
-	Metadata metav1.ListMeta
 	Items    []json.RawMessage
+	Metadata struct {
+		Version  uint64 `json:"resourceVersion,string"`
+		Continue string
+	}
 }
 
-func (a *api) page(ctx context.Context, path string, query url.Values) (p page, version uint64, err error) {
+func (a *api) page(ctx context.Context, path string, query url.Values) (p page, err error) {
 	err = a.ask(ctx, path, query, "", &p)
-	if err == nil && !strings.HasSuffix(p.Kind, "List") {
+	if err == nil && (!strings.HasSuffix(p.Kind, "List") || p.Metadata.Version == 0) {
 		err = fmt.Errorf("the answer is no list, but of kind %q", p.Kind)
 	}
-	if err == nil {
-		version, err = versionOf(p.Metadata.ResourceVersion)
-	}
-	return p, version, err
-}
-
-// versionOf reads a resource version.
-func versionOf(text string) (uint64, error) {
-	version, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || version == 0 {
-		return 0, fmt.Errorf("the resource version is %q, want a number", text)
-	}
-	return version, nil
+	return p, err
 }
 
 // lookAt returns in which version the server has kinds: of those that we understand, the first that it names.
@@ -289,11 +276,10 @@ type event struct {
 // meta is what the source needs to know of every object.
 type meta struct {
 	Namespace, Name string
-	ResourceVersion string
+	Version         uint64 `json:"resourceVersion,string"`
 	Labels          map[string]string
 
 	apiVersion string // of the object; empty if it does not say
-	version    uint64
 }
 
 func (m meta) key() string { return m.Namespace + "/" + m.Name }
@@ -304,14 +290,12 @@ func metaOf(object json.RawMessage) (meta, error) {
 		APIVersion string
 		Metadata   meta
 	}
-	if err := json.Unmarshal(object, &o); err != nil {
-		return meta{}, fmt.Errorf("read an object: %w", err)
+	err := json.Unmarshal(object, &o)
+	if err == nil && o.Metadata.Version == 0 {
+		err = errors.New("it has no resource version")
 	}
-	m := o.Metadata
-	version, err := versionOf(m.ResourceVersion)
-	if err != nil {
-		return m, fmt.Errorf("read %s: %w", m.key(), err)
+	if o.Metadata.apiVersion = o.APIVersion; err != nil {
+		err = fmt.Errorf("read object %s: %w", o.Metadata.key(), err)
 	}
-	m.apiVersion, m.version = o.APIVersion, version
-	return m, nil
+	return o.Metadata, err
 }

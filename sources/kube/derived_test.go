@@ -54,7 +54,7 @@ func TestDerived(t *testing.T) {
 		})
 	}
 	hosts("web.example.com")
-	r.says(sources.Degraded, "no right to list and watch namespaces in the cluster")
+	r.says(sources.Degraded, "no right to list and watch namespaces")
 	route("shop", "shop.example.com")
 	hosts("web.example.com", "shop.example.com")
 	server.Put(routes, "edge", "shop", nil, map[string]any{"spec": 7})

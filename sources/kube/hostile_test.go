@@ -26,7 +26,7 @@ func TestATokenGoesNowhereElse(t *testing.T) {
 		"users: [{name: u, user: {token: secret}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"), 0o600))
 	client, err := cluster{kubeconfig: file}.connect()
 	require.NoError(t, err)
-	_, _, err = client.page(t.Context(), "/api/v1/services", nil)
+	_, err = client.page(t.Context(), "/api/v1/services", nil)
 	require.ErrorContains(t, err, "307")
 	require.Empty(t, got)
 }
@@ -43,10 +43,10 @@ func TestObjectsOfOthers(t *testing.T) {
 			}))
 			defer server.Close()
 			require.Error(t, f.list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x"))
-			require.Error(t, f.take(event{"ADDED", []byte(object)}))
-			require.Error(t, f.take(event{"DELETED", []byte(object)}))
+			require.Error(t, f.event(event{"ADDED", []byte(object)}))
+			require.Error(t, f.event(event{"DELETED", []byte(object)}))
 			require.Empty(t, r.pending)
-			require.NoError(t, f.take(event{"BOOKMARK", []byte(`{"metadata": {"resourceVersion": "8"}}`)}))
+			require.NoError(t, f.event(event{"BOOKMARK", []byte(`{"metadata": {"resourceVersion": "8"}}`)}))
 		})
 	}
 }

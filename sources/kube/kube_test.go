@@ -114,7 +114,7 @@ func TestAKindWithoutRightsHoldsUpNobody(t *testing.T) {
 	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
 	r := start(t, server, quick(t, server, Settings{})).synced()
 	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
-	r.says(sources.Degraded, "no right to list and watch "+virtuals+" in the cluster (403 Forbidden: as the test wants it)")
+	r.says(sources.Degraded, "no right to list and watch "+virtuals+" (403 Forbidden: as the test wants it)")
 	server.Fault(virtuals, kubetest.Fault{})
 	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "VirtualService shop/v")
 	r.says(sources.Healthy, "")
@@ -340,7 +340,7 @@ func TestServices(t *testing.T) {
 	server.Put("nodes", "", "n", map[string]any{"labels": map[string]string{"topology.kubernetes.io/region": "west"}}, nil)
 	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{Status: http.StatusForbidden})
 	r := start(t, server, quick(t, server, Settings{Services: &Services{Nodes: true, Options: mapping.Options{}}})).synced()
-	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io in the cluster")
+	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
 	r.serves()
 	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{})
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"}
@@ -372,7 +372,7 @@ func TestServices(t *testing.T) {
 	require.NoError(t, r.supervisor.Swap(sources.Spec{
 		Name: "k", Source: quick(t, server, Settings{Services: &Services{Nodes: true}}), Guard: guard.Settings{Off: true},
 	}))
-	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io in the cluster")
+	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
 	has("what was there before the right was taken", "10.0.0.2", "east")
 	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{})
 	server.Delete("services", "shop", "web")
@@ -389,14 +389,14 @@ func TestRights(t *testing.T) {
 	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
 	lacks, roles, err = s.Rights(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "no right to list and watch "+virtuals+" in the cluster", lacks)
+	require.Equal(t, "no right to list and watch "+virtuals, lacks)
 	require.Contains(t, roles, "kind: ClusterRole\nmetadata: {name: tributary-read}\nrules:\n"+
 		"- {apiGroups: [\"networking.istio.io\"], resources: [serviceentries], verbs: [list, watch]}\n")
 	require.Contains(t, roles, "kind: ClusterRoleBinding")
 	require.Contains(t, roles, "kind: User, name: NAME}")
 	lacks, roles, err = quick(t, server, Settings{Namespaces: []string{"shop", "bank"}}).Rights(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "no right to list and watch "+virtuals+" in namespace bank; no right to list and watch "+virtuals+" in namespace shop",
+	require.Equal(t, "no right to list and watch "+virtuals+" in namespace bank, "+virtuals+" in namespace shop",
 		lacks)
 	require.Contains(t, roles, "kind: Role\nmetadata: {name: tributary-read, namespace: shop}\n")
 }

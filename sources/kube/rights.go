@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -39,8 +40,8 @@ func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("look for the kinds: %w", err)
 	}
-	var denied []*stream
-	rules := make(map[string]string) // by namespace
+	var denied []string
+	missing, rules := make(map[string]bool), make(map[string]string) // by namespace
 	for _, of := range r.streams {
 		if versions[of.kind] == "" {
 			continue
@@ -51,19 +52,20 @@ func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 			return "", "", fmt.Errorf("ask for the right to %s: %w", of.where(), err)
 		}
 		if !allowed {
-			denied = append(denied, of)
+			denied, missing[of.namespace] = append(denied, of.where()), true
 		}
 	}
-	for _, namespace := range slices.Compact(append([]string{""}, s.settings.Namespaces...)) {
+	for _, namespace := range slices.Sorted(maps.Keys(missing)) {
 		kind, in := "Role", ", namespace: "+namespace
 		if namespace == "" {
 			kind, in = "ClusterRole", ""
 		}
-		if slices.ContainsFunc(denied, func(of *stream) bool { return of.namespace == namespace }) {
-			roles += fmt.Sprintf(role, kind, in, rules[namespace])
-		}
+		roles += fmt.Sprintf(role, kind, in, rules[namespace])
 	}
-	return deniedText(denied), roles, nil
+	if len(denied) > 0 {
+		lacks = lack(denied)
+	}
+	return lacks, roles, nil
 }
 
 // allowed asks whether a stream may be read.

@@ -206,13 +206,7 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 		}
 		r.keep()
 	}
-	var next time.Time
-	for _, s := range r.streams {
-		if s.unsure.After(now) {
-			next = registry.Earlier(next, s.unsure)
-		}
-	}
-	b.Next = registry.Wait(next, now)
+	b.Next = r.lookEvery // something may not be held any longer
 	return b
 }
 
@@ -238,9 +232,8 @@ func (r *run) settled() bool {
 
 // health says how the source is. run.mu is held.
 func (r *run) health() sources.Health {
-	var problems []string
-	var denied []*stream
-	failed, well, there := r.down, false, false
+	var problems, denied []string
+	failed, refusal, well, there := r.down, error(nil), false, false
 	if failed != nil {
 		problems = append(problems, fmt.Sprintf("look for the kinds: %v", failed))
 	}
@@ -250,7 +243,7 @@ func (r *run) health() sources.Health {
 		case s.err == nil:
 			well = well || s.whole && !s.Absent
 		case stateOf(s.err) == sources.Denied:
-			denied = append(denied, s)
+			denied, refusal = append(denied, s.where()), cmp.Or(refusal, s.err)
 		default:
 			problems = append(problems, fmt.Sprintf("%s: %v", s.where(), s.err))
 			failed = cmp.Or(failed, s.err)
@@ -261,12 +254,12 @@ func (r *run) health() sources.Health {
 		}
 	}
 	if len(denied) > 0 {
-		problems = append(problems, fmt.Sprintf("%s (%v)", deniedText(denied), denied[0].err))
-		failed = cmp.Or(failed, denied[0].err)
+		problems = append(problems, fmt.Sprintf("%s (%v)", lack(denied), refusal))
+		failed = cmp.Or(failed, refusal)
 	}
 	h := sources.Health{State: sources.Degraded, Message: r.shown + ": " + strings.Join(problems, "; ")}
 	switch {
-	case failed != nil && (!well || r.down != nil && codeOf(r.down) == 0):
+	case failed != nil && (!well || r.down != nil && refused(r.down).Code == 0):
 		h.State = stateOf(failed)
 	case len(problems) > 0:
 	case !r.started:
@@ -279,19 +272,5 @@ func (r *run) health() sources.Health {
 	return h
 }
 
-// deniedText names what there is no right to.
-func deniedText(all []*stream) string {
-	byNamespace := make(map[string][]string)
-	for _, s := range all {
-		byNamespace[s.namespace] = append(byNamespace[s.namespace], s.resource())
-	}
-	var texts []string
-	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
-		in := "in the cluster"
-		if namespace != "" {
-			in = "in namespace " + namespace
-		}
-		texts = append(texts, fmt.Sprintf("no right to list and watch %s %s", strings.Join(byNamespace[namespace], ", "), in))
-	}
-	return strings.Join(texts, "; ")
-}
+// lack is the text about what there is no right to.
+func lack(denied []string) string { return "no right to list and watch " + strings.Join(denied, ", ") }

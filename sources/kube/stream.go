@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"tributary/sources/registry"
 )
@@ -32,9 +31,8 @@ type kind struct {
 	uses          []use
 }
 
-// use takes an object, or that it is gone if there is none. What it returns puts that in place, with run.mu held. An error says that nobody
-// can know what the object is.
-type use func(m meta, object json.RawMessage) (put func(), err error)
+// use takes an object, or that it is gone if there is none. run.mu is held.
+type use func(m meta, object json.RawMessage)
 
 // read has a kind read for a use. If it is read already, both uses get its objects, and the first one says which.
 func (r *run) read(k kind, u use) *kind {
@@ -49,27 +47,18 @@ func (r *run) read(k kind, u use) *kind {
 // resource is what kubectl and rules of RBAC call the kind.
 func (k *kind) resource() string { return strings.TrimSuffix(k.plural+"."+k.group, ".") }
 
-// use gives all uses an object.
-func (k *kind) use(m meta, object json.RawMessage) (put func(), err error) {
-	puts := make([]func(), len(k.uses))
-	for i, u := range k.uses {
-		var wrong error
-		puts[i], wrong = u(m, object)
-		err = cmp.Or(err, wrong)
+// take gives an object to all uses. run.mu is held.
+func (k *kind) take(m meta, object json.RawMessage) {
+	for _, u := range k.uses {
+		u(m, object)
 	}
-	return func() {
-		for _, put := range puts {
-			put()
-		}
-	}, err
 }
 
 // drop has objects be gone. run.mu is held.
 func (k *kind) drop(keys ...string) {
 	for _, key := range keys {
 		namespace, name, _ := strings.Cut(key, "/")
-		put, _ := k.use(meta{Namespace: namespace, Name: name}, nil)
-		put()
+		k.take(meta{Namespace: namespace, Name: name}, nil)
 	}
 }
 
@@ -115,14 +104,15 @@ func (s *stream) path() string {
 // everything for a moment. One that fails may do so for ever, as with a webhook that converts objects and is down. Policies are waited for
 // all the same: without them, all may pass. run.mu is held.
 func (s *stream) settled() bool {
-	fails := apierrors.IsForbidden(s.err) || codeOf(s.err) >= http.StatusInternalServerError && s.group != "security.istio.io"
+	code := refused(s.err).Code
+	fails := code == http.StatusForbidden || code >= http.StatusInternalServerError && s.group != "security.istio.io"
 	return s.whole || s.Absent || fails && s.failures >= patience
 }
 
 // known reports whether all that the server has of it is. One that may not be read and never was has nothing, unless it is required;
 // otherwise what was made of it stays as it was. run.mu is held.
 func (s *stream) known(now time.Time) bool {
-	never := !s.required && s.Seen == 0 && apierrors.IsForbidden(s.err)
+	never := !s.required && s.Seen == 0 && refused(s.err).Code == http.StatusForbidden
 	return (s.whole || s.Absent || never) && !now.Before(s.unsure)
 }
 
@@ -162,43 +152,39 @@ func (s *stream) wait(ctx context.Context, over <-chan time.Time) {
 	}
 }
 
-// decode reads an object, and returns what puts it in place with run.mu held.
-func (s *stream) decode(object json.RawMessage) (m meta, put func(), err error) {
-	m, err = metaOf(object)
-	switch {
-	case err != nil:
-	case m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || s.namespace != "" && m.Namespace != s.namespace:
+// metaOf reads the metadata of an object.
+func (s *stream) metaOf(object json.RawMessage) (meta, error) {
+	m, err := metaOf(object)
+	if err == nil && (m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || s.namespace != "" && m.Namespace != s.namespace) {
 		err = fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
-	default:
-		put, err = s.use(m, object)
 	}
-	return m, put, err
+	return m, err
 }
 
 // list reads everything, and believes it or not. All pages are of the resource version of the first.
 func (s *stream) list(ctx context.Context, client *api, path string) error {
-	listed, puts := make(map[string]uint64), []func(){}
+	listed, metas, objects := make(map[string]uint64), []meta{}, []json.RawMessage{}
 	query := url.Values{"limit": {strconv.Itoa(s.pageSize)}, "labelSelector": {s.selector}}
 	version := uint64(0)
 	for pages, more := 0, true; more; pages++ {
-		p, now, err := client.page(ctx, path, query)
-		if err == nil && version > 0 && version != now {
+		p, err := client.page(ctx, path, query)
+		if now := p.Metadata.Version; err == nil && version > 0 && version != now {
 			err = fmt.Errorf("the pages of the list are of resource versions %d and %d", version, now)
 		} else if pages == maxPages {
 			err = fmt.Errorf("the list has more than %d pages", maxPages)
 		}
 		for i := 0; err == nil && i < len(p.Items); i++ {
-			m, put, wrong := s.decode(p.Items[i])
+			m, wrong := s.metaOf(p.Items[i])
 			if err = wrong; listed[m.key()] > 0 {
 				err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
 			}
-			listed[m.key()], puts = m.version, append(puts, put)
+			listed[m.key()], metas, objects = m.Version, append(metas, m), append(objects, p.Items[i])
 		}
 		if err != nil {
 			return err
 		}
 		query.Set("continue", p.Metadata.Continue)
-		version, more = now, p.Metadata.Continue != ""
+		version, more = p.Metadata.Version, p.Metadata.Continue != ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,8 +192,8 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	if err != nil {
 		return err
 	}
-	for _, put := range puts {
-		put()
+	for i, m := range metas {
+		s.take(m, objects[i])
 	}
 	s.drop(gone...)
 	s.listed = true
@@ -225,13 +211,9 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	if holds {
 		lasts = min(lasts, max(time.Until(until), time.Second))
 	}
-	_, version, err := client.page(ctx, path, url.Values{"limit": {"1"}})
-	if err != nil {
+	p, err := client.page(ctx, path, url.Values{"limit": {"1"}})
+	if s.listed = err != nil || p.Metadata.Version >= after; err != nil || !s.listed {
 		return err
-	}
-	if version < after {
-		s.listed = false
-		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lasts+watchGrace)
 	defer cancel()
@@ -240,7 +222,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		"timeoutSeconds": {strconv.Itoa(max(1, int(lasts.Seconds())))}, "labelSelector": {s.selector},
 	}, "")
 	if err != nil {
-		s.listed = !isExpired(err)
+		s.listed = !refused(err).isExpired()
 		return err
 	}
 	defer res.Body.Close() //nolint:errcheck // it is read
@@ -252,10 +234,10 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		var e event
 		from.N = maxEvent
 		if err = events.Decode(&e); err == nil {
-			err = s.take(e)
+			err = s.event(e)
 		}
 	}
-	s.listed = !(holds && !time.Now().Before(until)) && !isExpired(err) && !errors.Is(err, errOlder)
+	s.listed = !(holds && !time.Now().Before(until)) && !refused(err).isExpired() && !errors.Is(err, errOlder)
 	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // what a silent one kept to itself comes with the next one
 	if ended && heard == 1 && time.Since(began) < min(time.Second, lasts/2) {
 		return errors.New("the server ends the watch at once")
@@ -269,30 +251,30 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	return fmt.Errorf("read the watch: %w", err)
 }
 
-// take believes an event.
-func (s *stream) take(e event) (err error) {
+// event believes an event.
+func (s *stream) event(e event) (err error) {
 	var m meta
-	var put func()
 	switch e.Type {
 	case "ERROR":
-		return statusError(0, 0, e.Object)
+		r := new(refusal)
+		return cmp.Or[error](json.Unmarshal(e.Object, r), r)
 	case "BOOKMARK":
 		m, err = metaOf(e.Object)
 	default:
-		m, put, err = s.decode(e.Object)
+		m, err = s.metaOf(e.Object)
 	}
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.advance(m.version); err != nil {
+	if err := s.advance(m.Version); err != nil {
 		return err
 	}
 	switch e.Type {
 	case "ADDED", "MODIFIED":
-		s.objects[m.key()] = m.version
-		put()
+		s.objects[m.key()] = m.Version
+		s.take(m, e.Object)
 	case "DELETED":
 		delete(s.objects, m.key())
 		s.drop(m.key())
@@ -312,12 +294,12 @@ func (s *stream) well() {
 
 // failed notes an error and waits. One connection that ends, or one watch that expires, is no news.
 func (s *stream) failed(ctx context.Context, err error) {
-	seconds, _ := apierrors.SuggestsClientDelay(err)
-	wait := max(s.retry.NextBackOff(), min(time.Duration(seconds)*time.Second, maxWait))
+	r := refused(err)
+	wait := max(s.retry.NextBackOff(), min(time.Duration(r.Details.RetryAfterSeconds)*time.Second, maxWait))
 	s.mu.Lock()
 	s.failures++
-	again, code := s.failures > 1, codeOf(err)
-	if code > 0 && !isExpired(err) || again {
+	again, code := s.failures > 1, r.Code
+	if code > 0 && !r.isExpired() || again {
 		s.err = err
 	}
 	if s.down == nil && (code == 0 || code == http.StatusNotFound || code == http.StatusUnauthorized) {

@@ -94,8 +94,8 @@ func (m *Mapper) Map(in Input) (out sources.Content, err error) {
 	}
 	place := "Service " + meta.Namespace + "/" + meta.Name
 	host := names.FitHost(strings.NewReplacer("{service}", meta.Name, "{namespace}", meta.Namespace).Replace(m.o.HostTemplate), place)
-	b := builder{Options: m.o, in: in, out: &out, byAddress: map[string]*endpoint{}}
-	ports, endpoints := b.ports(), b.endpoints()
+	b := builder{m.o, in, &out, map[string]*endpoint{}}
+	ports, endpoints := b.servicePorts(), b.endpoints()
 	if why := b.unreachable(ports, endpoints); why != "" {
 		b.leaveOut(host, why)
 		return out, nil
@@ -130,8 +130,9 @@ func entries(host string, ports []*networking.ServicePort, endpoints []*endpoint
 	for _, p := range ports {
 		var having []registry.Endpoint
 		for _, e := range endpoints {
-			if port := e.ports[p.Name]; port != 0 {
-				having = append(having, registry.Endpoint{Address: e.address, Port: port, Locality: e.locality})
+			if one := e.Endpoint; e.ports[p.Name] != 0 {
+				one.Port = e.ports[p.Name]
+				having = append(having, one)
 			}
 		}
 		se := registry.ServiceEntry(host, p.Number, p.Name, p.Protocol, having)

@@ -68,6 +68,16 @@ type Endpoint struct {
 // Service returns the name of the Service of a slice, in the slice's namespace; empty if it has none.
 func (s *Slice) Service() string { return s.Meta.Labels.Service }
 
+// portOf returns the number that endpoints have of a port of the Service; zero if they do not have it.
+func (s *Slice) portOf(of ServicePort) uint32 {
+	for _, p := range s.Ports {
+		if p.Name == of.Name && cmp.Or(p.Protocol, "TCP") == cmp.Or(of.Protocol, "TCP") {
+			return p.Port
+		}
+	}
+	return 0
+}
+
 // Node is one of v1.
 type Node struct {
 	Meta   Meta `json:"metadata"`

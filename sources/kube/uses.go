@@ -1,16 +1,101 @@
 package kube
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/derive"
 	"tributary/sources/kube/mapping"
 )
+
+// readRules has the kinds of Istio read, whose objects are published as they are.
+func (r *run) readRules() {
+	for _, s := range resource.Schemas() {
+		if s.Bare || len(r.settings.Kinds) > 0 && !slices.Contains(r.settings.Kinds, string(s.Kind)) {
+			continue
+		}
+		prefix := string(s.Kind) + "/"
+		r.read(kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, prefix: prefix},
+			func(m meta, object json.RawMessage) { r.pending[prefix+m.key()] = ready(r.rule(s.Kind, m, object)) })
+	}
+}
+
+// rule decodes an object, if there is one.
+func (r *run) rule(kind resource.Kind, m meta, object json.RawMessage) (c sources.Content) {
+	var docs []resource.Document
+	rev, origin := m.Labels["istio.io/rev"], r.origin(string(kind), m)
+	if object != nil && (r.settings.Revision == "" || rev == "" || rev == r.settings.Revision) {
+		docs = resource.Decode(".json", object, r.decode)
+	}
+	for _, doc := range docs {
+		for _, e := range slices.Concat(doc.Errors, doc.Warnings) {
+			e.Origin = origin
+		}
+		for _, w := range doc.Warnings {
+			c.Warnings = append(c.Warnings, w.Error())
+		}
+		if len(doc.Errors) > 0 {
+			key := resource.Key{Kind: kind, Namespace: m.Namespace, Name: m.Name}
+			c.Rejects = append(c.Rejects, sources.Reject{Key: key, Origin: origin, Err: doc.Errors})
+		} else if doc.Resource != nil {
+			c.Resources = append(c.Resources, doc.Resource.WithOrigin(origin))
+		}
+	}
+	return c
+}
+
+// origin is where an object is, for people.
+func (r *run) origin(kind string, m meta) resource.Origin {
+	return resource.Origin{Place: fmt.Sprintf("%s %s %s", r.shown, kind, m.key())}
+}
+
+// readDerived has the kinds of other APIs read, of whose objects Istio's are made. All is derived anew if something has changed and all is
+// known. What an earlier run published stays until then.
+func (r *run) readDerived() {
+	r.derived = derive.NewSet(*r.settings.Derive)
+	var kinds []*kind
+	wrong := make(map[resource.Key]string) // what is not understood
+	content := func(now time.Time) (c sources.Content, changed bool) {
+		if !r.known(now, kinds, "") {
+			return c, false
+		}
+		if c, changed = r.derived.Content(func() string { return "" }); changed {
+			c.Warnings = slices.Sorted(slices.Values(slices.AppendSeq(c.Warnings, maps.Values(wrong))))
+		}
+		return c, changed
+	}
+	r.pending[derive.Group] = content
+	for _, k := range derive.Kinds {
+		if k.Kind == "Service" && !r.settings.Derive.AllServices {
+			continue
+		}
+		apiVersion := strings.TrimPrefix(k.Group+"/"+k.Versions[0], "/") // of objects that do not say it, as in lists of Kubernetes' own
+		kinds = append(kinds, r.read(kind{group: k.Group, plural: k.Plural, versions: k.Versions, cluster: !k.Namespaced},
+			func(m meta, object json.RawMessage) {
+				r.pending[derive.Group] = content
+				key := resource.Key{Kind: resource.Kind(k.Kind), Namespace: m.Namespace, Name: m.Name}
+				delete(wrong, key)
+				if object == nil {
+					r.derived.Remove(key.String())
+					return
+				}
+				other := resource.Other{APIVersion: cmp.Or(m.apiVersion, apiVersion), JSON: object}
+				c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: r.origin(k.Kind, m)}}}
+				r.derived.Replace(key.String(), &c)
+				for _, reject := range c.Rejects {
+					wrong[key] = reject.Err.Error() + ": the version before it counts"
+				}
+			}))
+	}
+}
 
 // Services says which Services are read, and what becomes of them.
 type Services struct {
@@ -50,16 +135,13 @@ func (r *run) readServices() {
 	}
 }
 
-// decoded hands on objects as T; nil says that one is gone.
+// decoded hands on objects as T; nil says that one is gone. What the API server takes as one can be read as one.
 func decoded[T any](hand func(key string, object *T)) use {
-	return func(m meta, object json.RawMessage) (put func(), err error) {
+	return func(m meta, object json.RawMessage) {
 		var made *T
-		if object != nil {
-			if err = json.Unmarshal(object, &made); err != nil {
-				err = fmt.Errorf("read %s: %w", m.key(), err)
-			}
+		if object == nil || json.Unmarshal(object, &made) == nil {
+			hand(m.key(), made)
 		}
-		return func() { hand(m.key(), made) }, err
 	}
 }
 
