@@ -97,6 +97,35 @@ func TestAnotherAddressOfServices(t *testing.T) {
 	})
 }
 
+// TestAnOutageLongAfterACRDHasGone holds up nothing.
+func TestAnOutageLongAfterACRDHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const grants = "referencegrants.gateway.networking.k8s.io"
+		h := newHistory(t, 1)
+		h.locked(func() { h.write(grants, "shop", "o0", content(h.ops, "ReferenceGrant")) })
+		h.run(kube.Settings{Derive: new(derive.Options)})
+		h.rest()
+		h.locked(func() {
+			h.write(grants, "shop", "o0", nil)
+			h.apis[grants] = nil
+			h.endLocked()
+			h.holds()
+		})
+		time.Sleep(10 * time.Minute)
+		h.rest()
+		h.stop()
+		h.run(h.settings)
+		time.Sleep(15 * time.Minute)
+		h.rest()
+		h.away(func() {
+			ingress := content(h.ops, "Ingress")
+			ingress["spec"].(object)["ingressClassName"] = "istio"
+			h.write("ingresses.networking.k8s.io", "shop", "o0", ingress)
+		})
+		h.rest()
+	})
+}
+
 // TestNotFoundForAll is no API server, such as a proxy with another path: nothing is missing.
 func TestNotFoundForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
