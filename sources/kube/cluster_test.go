@@ -16,8 +16,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // cluster is an API server with its etcd, for tests with the clock of testing/synctest: nothing of it is real but HTTP. It keeps each
@@ -31,11 +29,14 @@ type cluster struct {
 	log      []change
 	apis     map[string][]string // versions of a resource, the preferred one first; none: there is no CRD
 	hidden   map[string]bool     // resources that the server does not know for a while
+	unlisted map[string]bool     // those that it does not name when it is asked which there are, though it has them
 	denied   map[string]bool     // resource, or resource/namespace
 	fault    map[string]fault    // by resource
 	changed  chan struct{}
 	cut      chan struct{} // closed to end all watches
 	down     bool
+	moved    int  // how often the cluster got another address
+	troubled bool // something was not answered as it should be, since it was set
 	requests int
 	second   time.Duration // since the start
 	recent   []string      // requests of that second
@@ -54,6 +55,9 @@ type change struct {
 	gone          bool
 }
 
+// everything is the resource whose faults are those of all others.
+const everything = "everything"
+
 // fault is what a resource answers instead, with a chance.
 type fault struct {
 	chance    float64
@@ -67,12 +71,16 @@ type fault struct {
 	hang      bool   // there is no answer
 	behind    uint64 // it answers for so many versions ago
 	listsOnly bool
+	repeats   bool // a page has its last item twice, and a watch each event
+	disorder  bool // a watch has what it did not send yet in another order
+	backwards bool // bookmarks are of versions before
+	nameless  bool // a page has an object without a name, and a watch an event about nothing
 }
 
 func newCluster(t *testing.T, random *rand.Rand) *cluster {
 	c := &cluster{
 		random: random, started: time.Now(), version: 1000, oldest: 1000,
-		apis: map[string][]string{}, denied: map[string]bool{}, hidden: map[string]bool{},
+		apis: map[string][]string{}, denied: map[string]bool{}, hidden: map[string]bool{}, unlisted: map[string]bool{},
 		fault: map[string]fault{}, changed: make(chan struct{}), cut: make(chan struct{}),
 		accepted: make(chan net.Conn), closed: make(chan struct{}), open: map[net.Conn]bool{},
 	}
@@ -83,10 +91,9 @@ func newCluster(t *testing.T, random *rand.Rand) *cluster {
 		_ = server.Serve(c)
 	}()
 	transport := &http.Transport{DialContext: c.dial}
-	host := fmt.Sprintf("c%p.test", c)
-	transports.Store(host, transport)
+	transports.Store(c.name(), transport)
 	t.Cleanup(func() {
-		transports.Delete(host)
+		transports.Delete(c.name())
 		transport.CloseIdleConnections()
 		c.end()
 		_ = server.Close()
@@ -95,16 +102,20 @@ func newCluster(t *testing.T, random *rand.Rand) *cluster {
 	return c
 }
 
-func (c *cluster) host() string { return fmt.Sprintf("c%p.test", c) }
+func (c *cluster) name() string { return fmt.Sprintf("c%p.test", c) }
 
-// transports are those of clusters, by host.
+// host is where the cluster is now.
+func (c *cluster) host() string { return fmt.Sprintf("%d.%s", c.moved, c.name()) }
+
+// transports are those of clusters, by name.
 var transports = byHost()
 
 func byHost() *sync.Map {
 	m := new(sync.Map)
 	others := http.DefaultTransport
 	http.DefaultTransport = roundTrip(func(req *http.Request) (*http.Response, error) {
-		if t, ok := m.Load(req.URL.Host); ok {
+		_, name, _ := strings.Cut(req.URL.Host, ".")
+		if t, ok := m.Load(name); ok {
 			return t.(*http.Transport).RoundTrip(req)
 		}
 		return others.RoundTrip(req)
@@ -117,10 +128,11 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 func (roundTrip) CloseIdleConnections()                                 {}
 
-func (c *cluster) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (c *cluster) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	c.mu.Lock()
-	if c.open[theirs] = true; c.down {
+	if c.open[theirs] = true; c.down || address != c.host()+":80" {
+		c.troubled = true
 		_ = theirs.Close()
 	}
 	c.mu.Unlock()
@@ -160,7 +172,7 @@ func (c *cluster) end() {
 
 func (c *cluster) endLocked() {
 	close(c.cut)
-	c.cut = make(chan struct{})
+	c.cut, c.troubled = make(chan struct{}), true
 	for conn := range c.open {
 		_ = conn.Close()
 	}
@@ -258,12 +270,16 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	resource, watch := strings.TrimSuffix(plural+"."+parts[1], "."), req.URL.Query().Get("watch") == "true"
 	c.mu.Lock()
-	f := c.fault[resource]
+	f, cut := c.fault[resource], c.cut
+	if _, all := c.fault[everything]; all {
+		f = c.fault[everything]
+	}
 	if f.chance < c.random.Float64() || f.listsOnly && watch {
 		f = fault{}
 	}
 	served := !c.hidden[resource] && slices.Contains(c.apis[resource], parts[2])
 	denied := c.denied[resource] || c.denied[resource+"/"+namespace]
+	c.troubled = c.troubled || f != fault{} || denied || !served
 	c.mu.Unlock()
 	if f.cut > 0 {
 		w = &shortWriter{ResponseWriter: w, left: f.cut}
@@ -281,7 +297,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case !served:
 		refuse(w, http.StatusNotFound, "NotFound", 0)
 	case watch:
-		c.watch(w, req, resource, parts[1]+"/"+parts[2], namespace, f)
+		c.watch(w, req, resource, parts[1]+"/"+parts[2], namespace, f, cut)
 	default:
 		c.list(w, req, resource, parts[1]+"/"+parts[2], namespace, f)
 	}
@@ -327,7 +343,11 @@ func (c *cluster) discovery(w http.ResponseWriter) {
 	order := map[string][]string{} // of the versions of a group
 	for _, resource := range slices.Sorted(maps.Keys(c.apis)) {
 		plural, group, _ := strings.Cut(resource, ".")
-		if group == "" || c.hidden[resource] {
+		if c.hidden[resource] || c.unlisted[resource] {
+			c.troubled = true
+			continue
+		}
+		if group == "" {
 			continue
 		}
 		if groups[group] == nil {
@@ -344,6 +364,8 @@ func (c *cluster) discovery(w http.ResponseWriter) {
 	if f.chance < c.random.Float64() {
 		f = fault{}
 	}
+	denied := c.denied["discovery"]
+	c.troubled = c.troubled || f != fault{} || denied
 	c.mu.Unlock()
 	items := []any{}
 	for _, group := range slices.Sorted(maps.Keys(order)) {
@@ -354,6 +376,8 @@ func (c *cluster) discovery(w http.ResponseWriter) {
 		items = append(items, map[string]any{"metadata": map[string]any{"name": group}, "versions": versions})
 	}
 	switch {
+	case denied:
+		refuse(w, http.StatusForbidden, "Forbidden", 0)
 	case f.text != "":
 		w.WriteHeader(f.status)
 		_, _ = io.WriteString(w, f.text)
@@ -361,133 +385,5 @@ func (c *cluster) discovery(w http.ResponseWriter) {
 		refuse(w, f.status, http.StatusText(f.status), 0)
 	default:
 		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "APIGroupDiscoveryList", "items": items})
-	}
-}
-
-// selects reports whether a request is for an object.
-func selects(o map[string]any, namespace, selector string) bool {
-	parsed, err := labels.Parse(selector)
-	meta, _ := o["metadata"].(map[string]any)
-	set, _ := meta["labels"].(map[string]string)
-	return err == nil && meta != nil && (namespace == "" || meta["namespace"] == namespace) && parsed.Matches(labels.Set(set))
-}
-
-// typed returns an object with apiVersion and kind, which the items of lists of Kubernetes' own kinds do not have.
-func typed(o map[string]any, resource, api string, list bool) map[string]any {
-	o = maps.Clone(o)
-	if _, group, _ := strings.Cut(resource, "."); !list || strings.Contains(group, "istio.io") || strings.Contains(group, "x-k8s.io") ||
-		strings.Contains(group, "gateway.") {
-		o["apiVersion"], o["kind"] = strings.TrimPrefix(api, "/"), kindOf[resource]
-	}
-	return o
-}
-
-// list answers with a page, which may be shorter than the client allows. The pages of a list are of one version.
-func (c *cluster) list(w http.ResponseWriter, req *http.Request, resource, api, namespace string, f fault) {
-	q := req.URL.Query()
-	c.mu.Lock()
-	limit, _ := strconv.Atoi(q.Get("limit"))
-	version, after := max(c.version-f.behind, c.oldest), ""
-	if q.Has("continue") {
-		v, key, _ := strings.Cut(q.Get("continue"), "|")
-		version, _ = strconv.ParseUint(v, 10, 64)
-		after = key
-	}
-	expired := q.Has("continue") && (f.expired || version < c.oldest || version > c.version)
-	items, meta := []any{}, map[string]any{"resourceVersion": strconv.FormatUint(version, 10)}
-	all := c.at(resource, version)
-	limit = min(limit, 1+c.random.IntN(5))
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if key <= after || !selects(all[key], namespace, q.Get("labelSelector")) {
-			continue
-		}
-		if len(items) == limit {
-			meta["continue"] = fmt.Sprintf("%d|%s", version, after)
-			break
-		}
-		items, after = append(items, typed(all[key], resource, api, true)), key
-	}
-	c.mu.Unlock()
-	if expired {
-		refuse(w, http.StatusGone, "Expired", 0)
-		return
-	}
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"apiVersion": strings.TrimPrefix(api, "/"), "kind": kindOf[resource] + "List", "metadata": meta, "items": items,
-	})
-}
-
-// watch sends what happens after a version, and says once a minute how far it has come.
-func (c *cluster) watch(w http.ResponseWriter, req *http.Request, resource, api, namespace string, f fault) {
-	q := req.URL.Query()
-	sent, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
-	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
-	c.mu.Lock()
-	cut, early := c.cut, c.random.IntN(2) == 0
-	if f.event == 0 && (sent < c.oldest || f.expired) {
-		f.event = http.StatusGone
-	}
-	c.mu.Unlock()
-	if early && f.event == http.StatusGone {
-		refuse(w, f.event, "Expired", 0)
-		return
-	}
-	send := func(kind string, o map[string]any) {
-		text, _ := json.Marshal(map[string]any{"type": kind, "object": o})
-		_, _ = w.Write(append(text, '\n'))
-		w.(http.Flusher).Flush()
-	}
-	w.(http.Flusher).Flush()
-	if f.event != 0 {
-		send("ERROR", status(f.event, map[int]string{http.StatusGone: "Expired"}[f.event]))
-		return
-	}
-	end, minute := time.After(time.Duration(seconds)*time.Second), time.NewTicker(time.Minute)
-	defer minute.Stop()
-	for bookmark := false; ; {
-		c.mu.Lock()
-		changed, until := c.changed, c.version-min(c.fault[resource].behind, c.version)
-		var news []change
-		for _, ch := range c.log {
-			if ch.resource == resource && ch.version > sent && ch.version <= until {
-				news = append(news, ch)
-			}
-		}
-		was := make(map[string]map[string]any)
-		if len(news) > 0 {
-			was = c.at(resource, sent)
-		}
-		c.mu.Unlock()
-		for _, ch := range news {
-			before := selects(was[ch.key], namespace, q.Get("labelSelector"))
-			now := !ch.gone && selects(ch.object, namespace, q.Get("labelSelector"))
-			was[ch.key] = ch.object
-			if ch.gone {
-				delete(was, ch.key)
-			}
-			kind := map[[2]bool]string{{false, true}: "ADDED", {true, true}: "MODIFIED", {true, false}: "DELETED"}[[2]bool{before, now}]
-			if kind != "" && !f.silent {
-				send(kind, typed(ch.object, resource, api, false))
-			}
-		}
-		sent = max(sent, until)
-		if bookmark && !f.silent {
-			send("BOOKMARK", map[string]any{
-				"kind": kindOf[resource], "apiVersion": strings.TrimPrefix(api, "/"),
-				"metadata": map[string]any{"resourceVersion": strconv.FormatUint(sent, 10), "creationTimestamp": nil},
-			})
-		}
-		bookmark = false
-		select {
-		case <-changed:
-		case <-minute.C:
-			bookmark = true
-		case <-cut:
-			return
-		case <-end:
-			return
-		case <-req.Context().Done():
-			return
-		}
 	}
 }

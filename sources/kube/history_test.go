@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -69,16 +70,6 @@ func isCRD(resource string) bool {
 	return strings.Contains(resource, "istio.io") || strings.Contains(resource, "gateway.") || strings.Contains(resource, "x-k8s.io")
 }
 
-// published takes what a source publishes, and holds it against what the cluster had. It outlives the runs of the source.
-type published struct {
-	*history
-	groups map[string]map[string]string // what is in a group, by name
-	kept   []byte
-	synced bool
-	health sources.Health
-	ended  bool
-}
-
 // history is a cluster, its source, and what should be published of it, over time.
 type history struct {
 	*cluster
@@ -87,6 +78,7 @@ type history struct {
 	settings kube.Settings
 	out      *published
 	stop     func()
+	config   string   // the kubeconfig
 	steps    []string // for people, the last ones
 
 	// guarded by cluster.mu
@@ -99,96 +91,13 @@ type history struct {
 	slack  time.Duration                // until all is well once the faults are over
 	memos  map[string]map[string]string // see memo
 	calm   time.Time                    // when nothing is held any longer
+	first  uint64                       // the version at the start of the run
 	stale  bool                         // the source may have to find out that the cluster went back in time, or that a kind was missing
 }
 
 func (h *history) fail(format string, args ...any) {
 	h.t.Helper()
 	h.t.Errorf("%s\n%s\n%+v", fmt.Sprintf(format, args...), strings.Join(h.steps, "\n"), h.settings)
-}
-
-// ReplaceAll implements sources.Sink.
-func (p *published) ReplaceAll(contents []sources.Content) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ended {
-		p.fail("it publishes after its end")
-	}
-	twice := make(map[string]bool)
-	for _, c := range contents {
-		if twice[c.Group] {
-			p.fail("group %s is published twice at once", c.Group)
-		}
-		twice[c.Group] = true
-		names := namesOf(c)
-		p.judge(c.Group, p.groups[c.Group], names)
-		if p.groups[c.Group] = names; len(names) == 0 {
-			delete(p.groups, c.Group)
-		}
-	}
-	return nil
-}
-
-// judge fails if something goes that was not deleted, or a rule is of a time before it was.
-func (p *published) judge(group string, before, after map[string]string) {
-	kind, _, _ := strings.Cut(group, "/")
-	made := kind == "Service" || kind == "derived" // of several objects, of which some may be older than others after a restore
-	for name := range before {
-		_, there := after[name]
-		mixed := made && (p.lax || len(p.wanted[name]) == 0)
-		if !there && !mixed && !slices.Contains(p.wanted[name][min(p.from[name], len(p.wanted[name])):], "") {
-			p.fail("%s: %s goes, which was never deleted: %v, %v, %q", time.Since(p.started), name, before, after, p.wanted[name])
-		}
-		if !there && time.Now().Before(p.held[name]) {
-			p.fail("%s: %s goes, which should be held until %s", time.Since(p.started), name, p.held[name].Sub(p.started))
-		}
-	}
-	if made {
-		return
-	}
-	for name, text := range after {
-		from := p.from[name]
-		if p.lax {
-			from = 0
-		}
-		i := slices.Index(p.wanted[name][min(from, len(p.wanted[name])):], text)
-		if i < 0 {
-			p.fail("%s: %s is published as it was before or never: %s of %q from %d", time.Since(p.started), name, text, p.wanted[name], from)
-		}
-		p.from[name] = from + i
-	}
-}
-
-func (p *published) Groups() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Sorted(maps.Keys(p.groups))
-}
-
-func (p *published) Synced()                 { p.synced = true }
-func (p *published) Report(h sources.Health) { p.mu.Lock(); p.health = h; p.mu.Unlock() }
-func (p *published) Kept() []byte            { p.mu.Lock(); defer p.mu.Unlock(); return p.kept }
-func (p *published) Keep(note []byte)        { p.mu.Lock(); p.kept = note; p.mu.Unlock() }
-
-// namesOf returns what is published by name: an object, an endpoint of one, or that it is rejected.
-func namesOf(c sources.Content) map[string]string {
-	names := make(map[string]string)
-	for _, r := range c.Resources {
-		text, err := resource.MarshalYAML(r)
-		if err != nil {
-			panic(err)
-		}
-		names[c.Group+" "+r.Key().String()] = string(text)
-		for line := range strings.Lines(string(text)) {
-			if _, address, ok := strings.Cut(line, "- address: "); ok && strings.HasPrefix(c.Group, "Service/") {
-				names[c.Group+" endpoint "+strings.TrimSpace(address)] = "endpoint"
-			}
-		}
-	}
-	for _, r := range c.Rejects {
-		names[c.Group+" "+r.Key.String()] = "rejected"
-	}
-	return names
 }
 
 // note works out what should be published. mu is held.
@@ -259,7 +168,8 @@ func (h *history) expected() map[string]string {
 			rev := set["istio.io/rev"]
 			if selects(o, "", h.settings.LabelSelector) && (h.settings.Revision == "" || rev == "" || rev == h.settings.Revision) {
 				text := encode(o)
-				maps.Copy(all, h.memo(string(text), func() map[string]string { return ruleOf(kind, o, text) }))
+				suffix := h.settings.DomainSuffix
+				maps.Copy(all, h.memo(suffix+string(text), func() map[string]string { return ruleOf(kind, o, text, suffix) }))
 			}
 		}
 	}
@@ -294,8 +204,8 @@ func (h *history) reads(kind string) bool {
 	return len(h.settings.Kinds) == 0 || slices.Contains(h.settings.Kinds, kind)
 }
 
-func ruleOf(kind string, o map[string]any, text []byte) map[string]string {
-	options, _ := sources.Texts{UnknownFields: "warn", DomainSuffix: "cluster.local"}.Options()
+func ruleOf(kind string, o map[string]any, text []byte, suffix string) map[string]string {
+	options, _ := sources.Texts{UnknownFields: "warn", DomainSuffix: cmp.Or(suffix, "cluster.local")}.Options()
 	options.Validate = false
 	meta := o["metadata"].(map[string]any)
 	content := sources.Decode(fmt.Sprintf("%s/%v/%v", kind, meta["namespace"], meta["name"]), ".json", text, options)
@@ -358,18 +268,21 @@ func (h *history) ofServices(options mapping.Options, objects [][]map[string]any
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// run starts a run of the source, with other settings or the same.
-func (h *history) run(settings kube.Settings) {
-	dir := h.t.TempDir()
-	path := filepath.Join(dir, "kubeconfig")
-	require.NoError(h.t, os.WriteFile(path, []byte(fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c,
+// writeKubeconfig says where the cluster is.
+func (h *history) writeKubeconfig() {
+	require.NoError(h.t, os.WriteFile(h.config, []byte(fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c,
 clusters: [{name: c, cluster: {server: "http://%s"}}], 
 contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}`,
 		h.host())), 0o600))
-	source, err := kube.New("k8s://"+path, settings)
+}
+
+// run starts a run of the source, with other settings or the same.
+func (h *history) run(settings kube.Settings) {
+	h.writeKubeconfig()
+	source, err := kube.New("k8s://"+h.config, settings)
 	require.NoError(h.t, err)
 	h.locked(func() {
-		h.settings, h.out.ended = settings, false
+		h.settings, h.out.ended, h.troubled, h.first = settings, false, false, h.version
 		h.note()
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -427,10 +340,7 @@ func (h *history) lacks() (lacks []string) {
 	if h.storm != nil && !h.t.Failed() {
 		h.fail("2000 requests in a second: %s", strings.Join(h.storm, "\n"))
 	}
-	has := make(map[string]string)
-	for _, names := range h.out.groups {
-		maps.Copy(has, names)
-	}
+	has := h.out.all()
 	for name, text := range h.now {
 		if has[name] != text {
 			lacks = append(lacks, fmt.Sprintf("%s is %q, want %q", name, has[name], text))
@@ -451,7 +361,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	h := &history{
 		cluster: newCluster(t, rand.New(rand.NewPCG(seed, 2))), t: t, ops: rand.New(rand.NewPCG(seed, 1)), now: map[string]string{},
 		wanted: map[string][]string{}, from: map[string]int{}, held: map[string]time.Time{}, memos: map[string]map[string]string{},
-		slack: time.Minute,
+		slack: time.Minute, config: filepath.Join(t.TempDir(), "kubeconfig"),
 	}
 	h.out = &published{history: h, groups: make(map[string]map[string]string)}
 	for _, r := range resources {

@@ -103,7 +103,9 @@ func (m *memory) setAbsent(now time.Time, absent bool, hold time.Duration) (gone
 		m.hold(now.Add(hold), "the kind is or was missing")
 	}
 	if m.Absent = absent; absent {
-		gone = m.accept(now, nil)
+		if gone = m.accept(now, nil); !now.Before(m.Until) {
+			m.Seen = 0 // nothing is left that another outage or run would have to wait for
+		}
 	}
 	return gone
 }

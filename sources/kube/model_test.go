@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -14,6 +15,11 @@ import (
 	"tributary/sources"
 	"tributary/sources/guard"
 	"tributary/sources/kube/kubetest"
+)
+
+var (
+	modelSeeds = flag.Uint64("model.seeds", 12, "how many random histories TestModel goes through")
+	modelFirst = flag.Uint64("model.first", 0, "the seed of the first one")
 )
 
 // TestModel makes random changes and faults. Nothing goes that was not deleted; in the end what is served is what the cluster has.
@@ -32,7 +38,7 @@ func TestModel(t *testing.T) {
 		{Behind: 4, GoneEvent: true},
 		{Behind: 2},
 	}
-	for seed := range uint64(12) {
+	for seed := *modelFirst; seed < *modelFirst+*modelSeeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same cases each time

@@ -14,15 +14,10 @@ import (
 	"tributary/sources/kube/mapping"
 )
 
-type (
-	object = map[string]any
-	list   = []any
-)
-
 // faults are what a resource may answer instead, and how much longer all takes then.
 func faults(r *rand.Rand) (fault, time.Duration) {
 	f := fault{chance: pick(r, 0.3, 0.7, 1)}
-	switch r.IntN(11) {
+	switch r.IntN(15) {
 	case 0:
 		f.status = pick(r, http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError, http.StatusGatewayTimeout)
 	case 1:
@@ -43,6 +38,15 @@ func faults(r *rand.Rand) (fault, time.Duration) {
 	case 9:
 		f.hang = true
 		return f, 6 * time.Minute
+	case 10:
+		f.repeats = true
+	case 11:
+		f.disorder = true
+		return f, 12 * time.Minute // as after a restore
+	case 12:
+		f.backwards = true
+	case 13:
+		f.nameless = true
 	default:
 		f.status, f.listsOnly = http.StatusServiceUnavailable, true
 	}
@@ -55,17 +59,21 @@ func (h *history) draw() (s kube.Settings) {
 	s.Hold = pick(r, time.Minute, 5*time.Minute)
 	s.Namespaces = pick(r, nil, nil, []string{"shop"}, []string{"shop", "bank"})
 	s.LabelSelector = pick(r, "", "", "mesh=yes", "mesh!=no")
+	s.DomainSuffix = pick(r, "", "", "east.local")
 	s.Revision = pick(r, "", "", "blue")
 	s.Kinds = pick(r, nil, nil, []string{"VirtualService", "AuthorizationPolicy"}, []string{"VirtualService", "ServiceEntry"},
 		[]string{kube.NoKinds})
 	if r.IntN(3) > 0 {
 		s.Services = &kube.Services{Nodes: r.IntN(2) == 0, Options: mapping.Options{
-			Export:    pick(r, "", mapping.ExportAll, mapping.ExportServiceExports),
-			Endpoints: pick(r, "", mapping.EndpointsPods, mapping.EndpointsNodePorts, mapping.EndpointsLoadBalancer),
+			Export:       pick(r, "", mapping.ExportAll, mapping.ExportServiceExports),
+			Endpoints:    pick(r, "", mapping.EndpointsPods, mapping.EndpointsNodePorts, mapping.EndpointsLoadBalancer),
+			HostTemplate: pick(r, "", "{service}.{namespace}.east"), Region: pick(r, "", "north"),
 		}}
 	}
 	if r.IntN(2) == 0 {
-		s.Derive = &derive.Options{AllServices: r.IntN(2) == 0, GatewayClasses: pick(r, nil, []string{"istio", "ours"})}
+		s.Derive = &derive.Options{
+			AllServices: r.IntN(2) == 0, GatewayClasses: pick(r, nil, []string{"istio", "ours"}), DomainSuffix: pick(r, "", "east.local"),
+		}
 	}
 	if h.roles {
 		s.Namespaces = pick(r, []string{"shop"}, []string{"shop", "bank"})
@@ -88,7 +96,7 @@ func (h *history) deny() {
 // step does one thing to the cluster, the network or the source.
 func (h *history) step() {
 	r := h.ops
-	switch n := r.IntN(60); {
+	switch n := r.IntN(65); {
 	case n < 26:
 		h.change()
 	case n < 36:
@@ -97,7 +105,7 @@ func (h *history) step() {
 		h.pass(time.Duration(r.IntN(8)) * time.Minute)
 	case n < 46:
 		h.locked(func() {
-			resource := pick(r, append(slices.Clone(resources), "discovery")...)
+			resource := pick(r, append(slices.Clone(resources), "discovery", everything)...)
 			f, slack := faults(r)
 			if resource == "discovery" && f.status == http.StatusNotFound {
 				return // see hide
@@ -115,7 +123,7 @@ func (h *history) step() {
 		})
 	case n < 50:
 		h.locked(func() {
-			resource := pick(r, resources...) + pick(r, "", "/shop", "/bank")
+			resource := pick(r, pick(r, resources...)+pick(r, "", "/shop", "/bank"), pick(r, resources...), "discovery")
 			h.denied[resource] = !h.denied[resource]
 			h.deny()
 			h.say("%s denied: %v", resource, h.denied[resource])
@@ -141,6 +149,12 @@ func (h *history) step() {
 		h.hide()
 	case n < 59:
 		h.restart()
+	case n == 59:
+		h.move()
+	case n == 60:
+		h.empty()
+	case n == 61:
+		h.crash()
 	default:
 		h.rest()
 	}
@@ -217,7 +231,7 @@ func (h *history) goBack() {
 
 // lag has lists of a resource be old, for a while that is shorter than the hold.
 func (h *history) lag() {
-	resource := pick(h.ops, resources...)
+	resource := pick(h.ops, append(slices.Clone(resources), everything)...)
 	h.locked(func() {
 		h.fault[resource] = fault{chance: pick(h.ops, 0.5, 1), behind: uint64(1 + h.ops.IntN(10))}
 		h.lax = true
@@ -258,15 +272,15 @@ func (h *history) crd() {
 	})
 }
 
-// hide has a CRD be missing for a while that is shorter than the hold, though nobody has deleted it.
+// hide has a CRD be missing for a while that is shorter than the hold, or not be named, though nobody has deleted it.
 func (h *history) hide() {
 	resource := pick(h.ops, resources...)
 	var versions []string
 	h.locked(func() {
 		if versions = h.apis[resource]; isCRD(resource) && len(versions) > 0 {
-			h.hidden[resource] = true
+			pick(h.ops, h.hidden, h.unlisted)[resource] = true
 			h.holds()
-			h.say("%s is hidden", resource)
+			h.say("%s is hidden: %v", resource, h.hidden[resource])
 			h.endLocked()
 		}
 	})
@@ -274,7 +288,50 @@ func (h *history) hide() {
 	h.locked(func() {
 		h.say("none is hidden")
 		clear(h.hidden)
+		clear(h.unlisted)
 	})
+}
+
+// move gives the cluster another address, which the kubeconfig says a while later.
+func (h *history) move() {
+	h.locked(func() {
+		h.say("another address")
+		h.moved++
+		h.endLocked()
+	})
+	h.pass(time.Duration(h.ops.IntN(4)) * time.Minute)
+	h.writeKubeconfig()
+}
+
+// empty deletes all that is in a namespace.
+func (h *history) empty() {
+	namespace := pick(h.ops, "shop", "bank", "other")
+	h.locked(func() {
+		h.say("delete namespace %s", namespace)
+		for _, r := range resources {
+			for _, key := range slices.Sorted(maps.Keys(h.at(r, h.version))) {
+				if name, of := strings.CutPrefix(key, namespace+"/"); of {
+					h.write(r, namespace, name, nil)
+					h.note()
+				}
+			}
+		}
+	})
+}
+
+// crash has the next run know what an earlier moment had, and the clock be right, which was wrong until then.
+func (h *history) crash() {
+	h.stop()
+	h.locked(func() {
+		h.say("crash")
+		h.out.rewind(h.ops.IntN(4))
+		clear(h.held)
+		h.lax = true
+		if h.stale {
+			h.holds()
+		}
+	})
+	h.run(h.settings)
 }
 
 // restart has another run of the source go on, with other settings or the same.
@@ -287,6 +344,19 @@ func (h *history) restart() {
 	h.stop()
 	for range h.ops.IntN(5) {
 		h.change()
+	}
+	if h.ops.IntN(6) == 0 {
+		h.locked(func() {
+			to := h.version - min(uint64(1+h.ops.IntN(40)), h.version-1000)
+			h.say("restore v%d", to)
+			h.restore(to)
+			for _, r := range resources {
+				h.apis[r] = versionsOf(r)
+			}
+			h.note()
+			h.lax = true
+			h.holds()
+		})
 	}
 	if h.ops.IntN(3) > 0 {
 		h.say("start")
@@ -328,96 +398,4 @@ func (h *history) change() {
 		}
 		h.note()
 	})
-}
-
-// content draws an object.
-func content(r *rand.Rand, kind string) object {
-	name, host := fmt.Sprint("o", r.IntN(4)), func() string { return fmt.Sprintf("h%d.example.com", r.IntN(4)) }
-	namespace := func() string { return pick(r, "shop", "bank", "other") }
-	meta, spec := object{}, object{}
-	o := object{"metadata": meta, "spec": spec}
-	if slices.Contains(slices.Collect(maps.Values(rules)), kind) {
-		meta["labels"] = map[string]string{"mesh": pick(r, "yes", "yes", "no"), "istio.io/rev": pick(r, "blue", "green")}
-		if r.IntN(2) == 0 {
-			meta["labels"] = map[string]string{"mesh": "yes"}
-		}
-	}
-	switch kind {
-	case "VirtualService":
-		spec["hosts"] = list{fmt.Sprintf("v%d.example", r.IntN(1000))}
-		spec["http"] = list{object{"route": list{object{"destination": object{"host": "short"}}}}}
-		if r.IntN(10) == 0 {
-			spec["hosts"] = 7
-		}
-	case "ServiceEntry":
-		spec["hosts"], spec["resolution"] = list{fmt.Sprintf("s%d.example", r.IntN(1000))}, "STATIC"
-		spec["ports"] = list{object{"number": 80, "name": "http"}}
-	case "AuthorizationPolicy":
-		spec["action"] = "DENY"
-		spec["rules"] = list{object{"to": list{object{"operation": object{"paths": list{fmt.Sprint("/", r.IntN(1000))}}}}}}
-	case "Service":
-		spec["type"] = pick(r, "ClusterIP", "ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
-		spec["externalName"], spec["publishNotReadyAddresses"] = pick(r, "db.example.com", "o1.shop.svc.cluster.local"), r.IntN(4) == 0
-		ports := list{object{"port": 80 + r.IntN(3), "name": "http", "nodePort": 30000 + r.IntN(3), "protocol": "TCP"}}
-		if r.IntN(2) == 0 {
-			ports = append(ports, object{"port": 53, "name": "dns", "nodePort": 30010, "protocol": pick(r, "UDP", "TCP")})
-		}
-		spec["ports"], o["status"] = ports, object{"loadBalancer": object{"ingress": list{object{"ip": fmt.Sprint("192.0.2.", r.IntN(3))}}}}
-	case "EndpointSlice":
-		meta["labels"] = map[string]string{"kubernetes.io/service-name": name}
-		var all list
-		for range r.IntN(4) {
-			all = append(all, object{
-				"addresses": list{fmt.Sprint("10.0.0.", r.IntN(6))}, "nodeName": fmt.Sprint("o", r.IntN(4)),
-				"conditions": object{"ready": pick(r, nil, new(true), new(false)), "serving": r.IntN(2) == 0, "terminating": r.IntN(2) == 0},
-			})
-		}
-		o["addressType"], o["endpoints"] = "IPv4", all
-		o["ports"] = list{object{"name": "http", "port": 8080, "protocol": "TCP"}, object{"name": "dns", "port": 53, "protocol": "UDP"}}
-		delete(o, "spec")
-	case "Node":
-		meta["labels"] = map[string]string{"topology.kubernetes.io/region": pick(r, "west", "east")}
-		o["status"] = object{
-			"addresses":  list{object{"type": "InternalIP", "address": fmt.Sprint("172.16.0.", r.IntN(4))}},
-			"conditions": list{object{"type": "Ready", "status": pick(r, "True", "True", "False"), "lastHeartbeatTime": r.IntN(1000)}},
-		}
-	case "Namespace":
-		meta["labels"] = map[string]string{"team": pick(r, "a", "b")}
-	case "GatewayClass":
-		spec["controllerName"] = pick(r, "istio.io/gateway-controller", "example.com/other")
-	case "Gateway":
-		var all list
-		for i := range 1 + r.IntN(2) {
-			from := pick(r, object{"from": "All"}, object{"from": "Same"},
-				object{"from": "Selector", "selector": object{"matchLabels": object{"team": "a"}}})
-			all = append(all, object{
-				"name": fmt.Sprint("l", i), "port": 8080 + i, "protocol": "HTTP", "hostname": pick(r, "*.example.com", host()),
-				"allowedRoutes": object{"namespaces": from},
-			})
-		}
-		spec["gatewayClassName"], spec["listeners"] = pick(r, "istio", "istio", "ours"), all
-	case "HTTPRoute":
-		parent := object{"name": name, "namespace": namespace()}
-		if r.IntN(5) == 0 {
-			parent["kind"], parent["group"] = "Service", ""
-		} else if r.IntN(5) == 0 {
-			parent["kind"], parent["group"] = "ServiceEntry", "networking.istio.io"
-		}
-		spec["parentRefs"], spec["hostnames"] = list{parent}, list{host(), host()}
-		spec["rules"] = list{object{
-			"matches":     list{object{"path": object{"type": "PathPrefix", "value": fmt.Sprint("/", r.IntN(3))}}},
-			"backendRefs": list{object{"name": fmt.Sprint("o", r.IntN(4)), "namespace": namespace(), "port": 80}},
-		}}
-	case "ReferenceGrant":
-		spec["from"] = list{object{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": namespace()}}
-		spec["to"] = list{object{"group": "", "kind": "Service"}}
-	case "Ingress":
-		spec["ingressClassName"] = pick(r, "istio", "other")
-		spec["rules"] = list{object{"host": host(), "http": object{"paths": list{object{
-			"path": "/", "pathType": "Prefix", "backend": object{"service": object{"name": name, "port": object{"number": 80}}},
-		}}}}}
-	case "IngressClass":
-		spec["controller"] = pick(r, "istio.io/ingress-controller", "example.com/other")
-	}
-	return o
 }

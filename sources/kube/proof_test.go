@@ -61,6 +61,89 @@ func TestAKindThatIsMissingBeforeAndAfterAnOutage(t *testing.T) {
 	})
 }
 
+// TestAHoldWithAWrongClock is as long as any, once the clock is right.
+func TestAHoldWithAWrongClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory(t, 1)
+		h.locked(func() { h.write("serviceentries.networking.istio.io", "shop", "o0", content(h.ops, "ServiceEntry")) })
+		h.run(kube.Settings{Hold: 5 * time.Minute})
+		h.rest()
+		h.locked(func() {
+			h.hidden["serviceentries.networking.istio.io"] = true
+			h.endLocked()
+		})
+		time.Sleep(time.Minute) // it has looked
+		h.stop()
+		h.locked(func() {
+			h.out.rewind(0)
+			clear(h.hidden)
+			h.write("serviceentries.networking.istio.io", "shop", "o0", nil)
+			h.note()
+		})
+		h.run(h.settings)
+		h.holds()
+		h.rest()
+	})
+}
+
+// TestAnotherAddressOfServices is read in the kubeconfig, though the source asks for no kinds of Istio.
+func TestAnotherAddressOfServices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory(t, 1)
+		h.run(kube.Settings{Kinds: []string{kube.NoKinds}, Services: new(kube.Services)})
+		h.rest()
+		h.move()
+		h.rest()
+	})
+}
+
+// TestAnOutageLongAfterACRDHasGone holds up nothing.
+func TestAnOutageLongAfterACRDHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const grants = "referencegrants.gateway.networking.k8s.io"
+		h := newHistory(t, 1)
+		h.locked(func() { h.write(grants, "shop", "o0", content(h.ops, "ReferenceGrant")) })
+		h.run(kube.Settings{Derive: new(derive.Options)})
+		h.rest()
+		h.locked(func() {
+			h.write(grants, "shop", "o0", nil)
+			h.apis[grants] = nil
+			h.endLocked()
+			h.holds()
+		})
+		time.Sleep(10 * time.Minute)
+		h.rest()
+		h.stop()
+		h.run(h.settings)
+		time.Sleep(15 * time.Minute)
+		h.rest()
+		h.away(func() {
+			ingress := content(h.ops, "Ingress")
+			ingress["spec"].(object)["ingressClassName"] = "istio"
+			h.write("ingresses.networking.k8s.io", "shop", "o0", ingress)
+		})
+		h.rest()
+	})
+}
+
+// TestNotFoundForAll is no API server, such as a proxy with another path: nothing is missing.
+func TestNotFoundForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory(t, 1)
+		for range 40 {
+			h.change()
+		}
+		h.run(kube.Settings{Hold: time.Minute, Services: new(kube.Services), Derive: new(derive.Options)})
+		h.rest()
+		h.locked(func() {
+			h.fault["discovery"], h.fault[everything] = fault{chance: 1, status: http.StatusNotFound}, fault{chance: 1, status: http.StatusNotFound}
+			h.endLocked()
+		})
+		time.Sleep(10 * time.Minute)
+		h.rest()
+	})
+}
+
 // TestAKindThatIsMissingWhenOtherNamespacesAreRead: what is derived of it stays.
 func TestAKindThatIsMissingWhenOtherNamespacesAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -98,6 +98,7 @@ func (r *run) recall() {
 			}
 		}
 		s.note = n
+		s.Until = time.Now().Add(min(time.Until(s.Until), r.settings.Hold)) // the clock may have been wrong
 	}
 	for _, group := range r.sink.Groups() {
 		owned := r.derived != nil && group == derive.Group

@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// kubeSabotage is a cluster, of which the test knows what istiod may never miss.
+type kubeSabotage struct {
+	*kubeWorld
+
+	random *rand.Rand
+	port   int // Of the last change.
+
+	mu   sync.Mutex
+	must map[fixture.Key]bool // What istiod had, and nobody has deleted since.
+}
+
+// change makes, changes or deletes some objects.
+func (s *kubeSabotage) change(t *testing.T) {
+	t.Helper()
+	for range 1 + s.random.IntN(4) {
+		name := fmt.Sprint("o", s.random.IntN(5))
+		key := fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: name}
+		if s.objects[key] != nil && s.random.IntN(3) == 0 {
+			s.mu.Lock()
+			delete(s.must, key)
+			s.mu.Unlock()
+			s.Delete(t, "networking.istio.io/v1", key)
+			delete(s.objects, key)
+			continue
+		}
+		s.port++
+		s.Apply(t, serviceEntry(name, s.port))
+		maps.Copy(s.objects, fixture.ParseObjects(t, serviceEntry(name, s.port)))
+	}
+}
+
+// rest waits until istiod has what the cluster has.
+func (s *kubeSabotage) rest(t *testing.T, what string) {
+	t.Helper()
+	s.has(t, what, "")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.objects {
+		s.must[key] = true
+	}
+}
+
+// wrong says what istiod lacks.
+func (s *kubeSabotage) wrong(got fixture.Objects) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.must {
+		if got[key] == nil {
+			return fmt.Errorf("%s is missing", key)
+		}
+	}
+	return nil
+}
+
+// TestKubeRandom has random things happen to a cluster, to the way to it and to tributary. What nobody deletes never goes, and after each of
+// them istiod has what the cluster has.
+func TestKubeRandom(t *testing.T) {
+	t.Parallel()
+	number, seed := 5, uint64(1)
+	if os.Getenv("E2E_NIGHTLY") != "" {
+		number, seed = 40, rand.Uint64() //nolint:gosec // no secret
+	}
+	t.Logf("seed %d", seed)
+	s := &kubeSabotage{
+		kubeWorld: startCluster(t, map[string]any{"hold": "10s", "guard": "off"}), port: 1000, must: make(map[fixture.Key]bool),
+		random: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // no secret
+	}
+	seconds := func() { time.Sleep(time.Duration(s.random.IntN(4000)) * time.Millisecond) } // Any moment will do.
+	deeds := []struct {
+		what string
+		do   func()
+	}{
+		{"the way is shut", func() {
+			s.Gate.Shut()
+			seconds()
+			s.change(t)
+			s.Gate.Open()
+		}},
+		{"the API server is killed", func() {
+			s.API.Kill()
+			seconds()
+			s.Restart(t)
+		}},
+		{"the API server stands still", func() {
+			s.API.Signal(t, syscall.SIGSTOP)
+			seconds()
+			s.API.Signal(t, syscall.SIGCONT)
+		}},
+		{"etcd is killed", func() {
+			s.Etcd.Kill()
+			seconds()
+			s.Etcd.Restart(t)
+			s.AwaitReady(t)
+		}},
+		{"rights go for a while", func() {
+			s.Grant(t, "", `[{apiGroups: [security.istio.io], resources: ["*"], verbs: [list, watch]}]`)
+			s.API.Kill() // Watches go on without the right.
+			s.Restart(t)
+			s.change(t)
+			seconds()
+			s.Grant(t, "", readIstio)
+		}},
+		{"the past is compacted", func() {
+			s.Gate.Shut()
+			s.change(t)
+			s.Compact(t)
+			s.Gate.Open()
+		}},
+		{"a snapshot comes back", func() {
+			path, objects := s.Snapshot(t), maps.Clone(s.objects)
+			s.change(t)
+			seconds()
+			s.mu.Lock()
+			maps.DeleteFunc(s.must, func(key fixture.Key, _ bool) bool { return objects[key] == nil })
+			s.mu.Unlock()
+			s.Restore(t, path)
+			s.objects = objects
+		}},
+		{"tributary is killed", func() {
+			s.tributary.Kill()
+			s.change(t)
+			seconds()
+			s.tributary.Restart(t)
+		}},
+		{"tributary is killed without an API server", func() {
+			s.API.Kill()
+			s.tributary.Kill()
+			s.tributary.Restart(t)
+			seconds()
+			s.Restart(t)
+		}},
+	}
+	s.change(t)
+	s.rest(t, "at first")
+	watch := look(t, s.istiod, s.wrong)
+	for i := 0; i < number && !t.Failed(); {
+		for _, n := range s.random.Perm(len(deeds))[:min(len(deeds), number-i)] {
+			s.change(t)
+			deeds[n].do()
+			s.change(t)
+			s.rest(t, deeds[n].what)
+			i++
+		}
+	}
+	require.NotEmpty(t, s.must)
+	t.Logf("istiod had everything at %d looks", watch.stop(t))
+}
