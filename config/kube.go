@@ -45,6 +45,8 @@ type KubeServices struct {
 	Endpoints string `json:"endpoints,omitempty"`
 	// Whether the cluster's nodes are read, which have the regions; nodePorts needs them, too. Default: false.
 	Nodes bool `json:"nodes,omitempty"`
+	// Whether the cluster's Pods are read, of which only the service accounts are kept, for the identities of endpoints. Default: false.
+	ServiceAccounts bool `json:"serviceAccounts,omitempty"`
 	// Region where the node says none, or is not read. Default: none.
 	Region string `json:"region,omitempty"`
 	// Protocol of ports whose name and appProtocol say none. Default: detected by istiod, tcp for Envoys.

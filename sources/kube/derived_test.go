@@ -77,3 +77,21 @@ func TestDerived(t *testing.T) {
 	hosts("new.example.com")
 	r.says(sources.Healthy, "")
 }
+
+// TestAKindOfGatewayAPIWithoutRightsHoldsUpNobody has some kinds be refused from the start, and over a restart.
+func TestAKindOfGatewayAPIWithoutRightsHoldsUpNobody(t *testing.T) {
+	const grants = "referencegrants.gateway.networking.k8s.io"
+	server := gatewayAPI(t)
+	server.Serve(grants, "gateway.networking.k8s.io/v1/ReferenceGrant")
+	server.Fault(grants, kubetest.Fault{Status: http.StatusForbidden})
+	source := func() *Source {
+		return quick(t, server, Settings{Namespaces: []string{"edge", "shop"}, Derive: &derive.Options{}})
+	}
+	r := start(t, server, source()).synced()
+	r.await("the route", func() bool { return r.virtualServices() == 1 })
+	r.says(sources.Degraded, "no right to list and watch "+grants+" in namespace edge")
+	r.restart(source())
+	putRoute(server, "shop", "shop.example.com")
+	r.await("the new route", func() bool { return r.virtualServices() == 2 })
+	require.Empty(t, r.table.went())
+}

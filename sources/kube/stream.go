@@ -29,6 +29,7 @@ type kind struct {
 	selector      string
 	prefix        string // of the group that is made of each object; empty if none is made of one alone
 	uses          []use
+	trim          func(json.RawMessage) json.RawMessage // to what is read of an object; nil if that is most of it
 }
 
 // use takes an object, or that it is gone if there is none. run.mu is held.
@@ -181,6 +182,9 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			m, wrong := s.metaOf(p.Items[i])
 			if err = wrong; listed[m.key()] > 0 {
 				err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
+			}
+			if s.trim != nil {
+				p.Items[i] = s.trim(p.Items[i])
 			}
 			listed[m.key()], metas, objects = m.Version, append(metas, m), append(objects, p.Items[i])
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"tributary/resource"
 	"tributary/sources"
@@ -102,6 +103,8 @@ type Services struct {
 	mapping.Options
 	// Nodes has the nodes of the cluster read, which have the regions of endpoints. Endpoints nodePorts needs them.
 	Nodes bool
+	// ServiceAccounts has the Pods read, of which only the service accounts are kept, for endpoints that are Pods.
+	ServiceAccounts bool
 }
 
 // serviceGroup is what the names of the groups of Services begin with.
@@ -110,15 +113,20 @@ const serviceGroup = "Service/"
 // services holds what ServiceEntries are made of. run.mu guards it.
 type services struct {
 	*run
-	kinds  []*kind
-	all    map[string]*mapping.Input // by namespace/name of the Service, which may be missing
-	owners map[string]string         // of slices: that name, by theirs
-	nodes  map[string]*mapping.Node
+	kinds    []*kind
+	all      map[string]*mapping.Input // by namespace/name of the Service, which may be missing
+	owners   map[string]string         // of slices: that name, by theirs
+	nodes    map[string]*mapping.Node
+	accounts map[string]string // of Pods, by namespace/name; nil if they are not read
+	lacking  map[string]bool   // Services that some account was not known of
 }
 
 // readServices has the kinds read that ServiceEntries are made of.
 func (r *run) readServices() {
-	s := &services{run: r, all: make(map[string]*mapping.Input), owners: make(map[string]string), nodes: make(map[string]*mapping.Node)}
+	s := &services{
+		run: r, all: make(map[string]*mapping.Input), owners: make(map[string]string), nodes: make(map[string]*mapping.Node),
+		lacking: make(map[string]bool),
+	}
 	o := r.settings.Services
 	v1, byNode := []string{"v1"}, o.Endpoints == mapping.EndpointsNodePorts
 	read := func(k kind, u use) { s.kinds = append(s.kinds, r.read(k, u)) }
@@ -128,6 +136,10 @@ func (r *run) readServices() {
 	}
 	if byNode || o.Nodes {
 		read(kind{plural: "nodes", versions: v1, cluster: true, required: byNode}, decoded(s.node))
+	}
+	if o.ServiceAccounts && r.mapper.Endpoints == mapping.EndpointsPods {
+		s.accounts = make(map[string]string)
+		read(kind{plural: "pods", versions: v1, trim: trimmed[mapping.Pod]}, decoded(s.pod))
 	}
 	if o.Export == mapping.ExportServiceExports {
 		versions := []string{"v1", "v1beta1", "v1alpha1"}
@@ -145,6 +157,14 @@ func decoded[T any](hand func(key string, object *T)) use {
 	}
 }
 
+// trimmed keeps of an object what T has.
+func trimmed[T any](object json.RawMessage) json.RawMessage {
+	var read T
+	_ = json.Unmarshal(object, &read)
+	text, _ := json.Marshal(read) // texts
+	return text
+}
+
 // changed returns what a Service is mapped from, to change it.
 func (s *services) changed(key string) *mapping.Input {
 	namespace, _, _ := strings.Cut(key, "/")
@@ -155,7 +175,7 @@ func (s *services) changed(key string) *mapping.Input {
 		return c, ready
 	}
 	if s.all[key] == nil {
-		s.all[key] = &mapping.Input{Nodes: s.nodes}
+		s.all[key] = &mapping.Input{Nodes: s.nodes, Accounts: s.accounts}
 	}
 	return s.all[key]
 }
@@ -171,6 +191,11 @@ func (s *services) slice(key string, object *mapping.Slice) {
 		delete(s.owners, key)
 	}
 	if object != nil && object.Service() != "" {
+		for i, e := range object.Endpoints {
+			if s.accounts == nil || e.TargetRef != nil && e.TargetRef.Kind != "Pod" {
+				object.Endpoints[i].TargetRef = nil
+			}
+		}
 		owner := object.Meta.Namespace + "/" + object.Service()
 		of := s.changed(owner)
 		of.Slices, s.owners[key] = append(of.Slices, object), owner
@@ -191,9 +216,25 @@ func (s *services) node(key string, object *mapping.Node) {
 	}
 }
 
+// pod takes the account of a Pod, whose status changes all the time without any news.
+func (s *services) pod(key string, object *mapping.Pod) {
+	if object == nil {
+		delete(s.accounts, key)
+	} else if account := object.Spec.ServiceAccountName; account != s.accounts[key] {
+		s.accounts[key] = unique.Make(account).Value()
+		for of := range s.lacking {
+			s.changed(of)
+		}
+		clear(s.lacking)
+	}
+}
+
 // content maps a Service.
 func (s *services) content(key string) (c sources.Content) {
 	of := s.all[key]
+	if of.Lacks() {
+		s.lacking[key] = true
+	}
 	if of.Service != nil {
 		return s.mapper.Map(*of)
 	}

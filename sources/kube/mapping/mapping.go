@@ -80,9 +80,25 @@ func New(o Options, vips registry.VIPs, cluster string) (*Mapper, error) {
 // Input is a Service with what its ServiceEntries are made of.
 type Input struct {
 	Service  *Service
-	Slices   []*Slice         // of the Service
-	Nodes    map[string]*Node // by name. Endpoints nodePorts needs them; else they are for localities, and may be nil
-	Exported bool             // by a ServiceExport
+	Slices   []*Slice          // of the Service
+	Nodes    map[string]*Node  // by name. Endpoints nodePorts needs them; else they are for localities, and may be nil
+	Accounts map[string]string // of Pods, by namespace/name; may be nil
+	Exported bool              // by a ServiceExport
+}
+
+// Lacks reports whether the account of a Pod is not known.
+func (in Input) Lacks() bool {
+	return slices.ContainsFunc(in.Slices, func(s *Slice) bool {
+		return slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.TargetRef != nil && in.account(e) == "" })
+	})
+}
+
+// account returns the name of the account of an endpoint; empty if it is not known.
+func (in Input) account(e Endpoint) string {
+	if e.TargetRef == nil {
+		return ""
+	}
+	return in.Accounts[e.TargetRef.Namespace+"/"+e.TargetRef.Name]
 }
 
 const typeExternalName = "ExternalName"
@@ -285,8 +301,11 @@ func (b *builder) pods() {
 				continue
 			}
 			// The addresses of an endpoint are equivalent. As with kube-proxy, the first counts.
-			locality := b.Nodes[e.NodeName].locality(b.Region, e.Zone)
-			b.add(registry.Endpoint{Address: e.Addresses[0], Locality: locality}, b.stateOf(e), slice.portOf)
+			made := registry.Endpoint{Address: e.Addresses[0], Locality: b.Nodes[e.NodeName].locality(b.Region, e.Zone)}
+			if b.Namespace == "" || b.Namespace == slice.Meta.Namespace { // of the ServiceEntry, whose accounts are meant
+				made.ServiceAccount = b.account(e)
+			}
+			b.add(made, b.stateOf(e), slice.portOf)
 		}
 	}
 }

@@ -62,7 +62,17 @@ type Slice struct {
 type Endpoint struct {
 	Addresses      []string
 	NodeName, Zone string
+	TargetRef      *Target // the Pod; nil if accounts are not read, or there is none
 	Conditions     struct{ Ready, Serving, Terminating *bool }
+}
+
+// Target names an object.
+type Target struct{ Kind, Namespace, Name string }
+
+// Pod is one of v1.
+type Pod struct {
+	Meta Meta `json:"metadata"`
+	Spec struct{ ServiceAccountName string }
 }
 
 // Service returns the name of the Service of a slice, in the slice's namespace; empty if it has none.

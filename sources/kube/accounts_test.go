@@ -1,0 +1,91 @@
+package kube
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/kube/kubetest"
+)
+
+// TestServiceAccounts has Pods whose accounts may not be read at first, and one that comes after its endpoint.
+func TestServiceAccounts(t *testing.T) {
+	served := istio()
+	served["services"], served["pods"], served[apiSlices] = "v1/Service", "v1/Pod", "discovery.k8s.io/v1/EndpointSlice"
+	server := kubetest.Start(t, served)
+	server.Put("services", "shop", "web", nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
+	slice := func(kind, name string) {
+		server.Put(apiSlices, "shop", "web-1", map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "web"}}, map[string]any{
+			"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}}, "endpoints": []any{map[string]any{
+				"addresses": []string{"10.0.0.1"}, "targetRef": map[string]any{"kind": kind, "namespace": "shop", "name": name},
+			}},
+		})
+	}
+	pod := func(name, account string) {
+		server.Put("pods", "shop", name, nil, map[string]any{"spec": map[string]any{"serviceAccountName": account, "nodeName": "secret"}})
+	}
+	slice("Pod", "web-x")
+	pod("web-x", "reviews")
+	server.Fault("pods", kubetest.Fault{Status: http.StatusForbidden})
+	source := func(namespace string) *Source {
+		services := &Services{ServiceAccounts: true}
+		services.Namespace = namespace
+		return quick(t, server, Settings{Services: services})
+	}
+	r := start(t, server, source("")).synced()
+	has := func(namespace, account string) {
+		t.Helper()
+		r.await("the account "+account, func() bool {
+			o := r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: "web.shop.svc"})
+			if o == nil {
+				return false
+			}
+			text, err := resource.MarshalYAML(o)
+			require.NoError(t, err)
+			_, after, _ := strings.Cut(string(text), "serviceAccount: ")
+			is, _, _ := strings.Cut(after, "\n")
+			return is == account
+		})
+	}
+	has("shop", "")
+	r.says(sources.Degraded, "no right to list and watch pods (403")
+	server.Fault("pods", kubetest.Fault{})
+	has("shop", "reviews")
+	slice("Pod", "web-y")
+	has("shop", "")
+	pod("web-y", "ratings")
+	has("shop", "ratings")
+	slice("Node", "web-y")
+	has("shop", "")
+	slice("Pod", "web-y")
+	has("shop", "ratings")
+
+	server.Fault("pods", kubetest.Fault{Status: http.StatusForbidden})
+	r.restart(source(""))
+	r.says(sources.Degraded, "no right to list and watch pods (403")
+	put(server, "shop", "a", 1)
+	r.await("the new run publishes", func() bool { return strings.Contains(strings.Join(r.served(), " "), "shop/a") })
+	has("shop", "ratings")
+	server.Fault("pods", kubetest.Fault{})
+	r.restart(source("mesh"))
+	has("mesh", "") // an account of that namespace would be meant
+}
+
+// TestPodsAreTrimmed to what is read of them.
+func TestPodsAreTrimmed(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	r := newRun(quick(t, server, Settings{Services: &Services{ServiceAccounts: true}}), nil)
+	for _, k := range r.kinds {
+		if k.plural == "pods" {
+			text := k.trim([]byte(`{"metadata": {"name": "a"}, "spec": {"serviceAccountName": "b", "nodeName": "large"}}`))
+			require.NotContains(t, string(text), "large")
+			require.Contains(t, string(text), `"b"`)
+			return
+		}
+	}
+	require.Fail(t, "no Pods are read")
+}
