@@ -294,9 +294,6 @@ func (s *stream) event(e event) (err error) {
 // well notes that the server answers as it should. run.mu is held.
 func (s *stream) well() {
 	s.failures, s.err = 0, nil
-	if s.down != nil {
-		s.look.Notify()
-	}
 	s.wakeup.Notify()
 }
 
