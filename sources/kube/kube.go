@@ -3,7 +3,7 @@
 // The group of what it publishes is Kind/namespace/name. See README.md for what it does in which situation.
 //
 // api.go speaks to the API server, memory.go says what is believed of its answers and is pure, stream.go lists and watches one kind in one
-// namespace, run.go finds out which kinds there are and hands on what has changed; rules.go, services.go and derived.go say what that is.
+// namespace, run.go finds out which kinds there are and hands on what has changed; uses.go says what that is, and rights.go what it takes.
 package kube
 
 import (
