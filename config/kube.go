@@ -39,8 +39,6 @@ type KubeServices struct {
 	Export string `json:"export,omitempty"`
 	// Host of a Service, with {service} and {namespace}. Default: {service}.{namespace}.svc.cluster.local.
 	HostTemplate string `json:"hostTemplate,omitempty"`
-	// Namespace of the objects made. Default: that of the Service.
-	Namespace string `json:"namespace,omitempty"`
 	// Where clients reach a Service: pods, nodePorts, or loadBalancer. Default: pods.
 	Endpoints string `json:"endpoints,omitempty"`
 	// Whether the cluster's nodes are read, which have the regions; nodePorts needs them, too. Default: false.
@@ -49,8 +47,6 @@ type KubeServices struct {
 	ServiceAccounts bool `json:"serviceAccounts,omitempty"`
 	// Region where the node says none, or is not read. Default: none.
 	Region string `json:"region,omitempty"`
-	// Protocol of ports whose name and appProtocol say none. Default: detected by istiod, tcp for Envoys.
-	DefaultProtocol string `json:"defaultProtocol,omitempty"`
 	// Which Services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
 	VIPs string `json:"vips,omitempty"`
 }

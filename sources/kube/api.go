@@ -93,9 +93,6 @@ func (c cluster) config() (config *rest.Config, err error) {
 	if config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig(); err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	if config.ExecProvider != nil {
-		config.ExecProvider.StdinUnavailable = true // nobody is there to answer
-	}
 	return config, nil
 }
 
@@ -113,12 +110,9 @@ func (c cluster) connect() (*api, error) {
 	}
 	config.UserAgent = "tributary"
 	base, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("the server's address: %w", err)
-	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("make a client of %s: %w", base.Host, err)
+	transport, wrong := rest.TransportFor(config)
+	if err = cmp.Or(err, wrong); err != nil {
+		return nil, fmt.Errorf("make a client of %s: %w", config.Host, err)
 	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // nobody else gets the token
 	return &api{&http.Client{Transport: transport, CheckRedirect: stay}, strings.TrimSuffix(base.String(), "/")}, nil

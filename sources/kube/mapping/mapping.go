@@ -22,9 +22,7 @@ import (
 type Options struct {
 	Export, Endpoints string // of the values below; all, and pods
 	HostTemplate      string // made of {service} and {namespace}
-	Namespace         string // of the objects. Default: that of each Service
 	Region            string // of endpoints whose node names none, or is not read
-	DefaultProtocol   string // of ports whose name and appProtocol say none. Default: istiod detects it; Envoys get TCP
 	VIPs              string // the Services that get a virtual address: a value of registry.VIPsTCP, the default, and its like
 }
 
@@ -57,10 +55,8 @@ func (o Options) check() error {
 		return fmt.Errorf("hostTemplate: %q must contain {service} and {namespace}, by which Services differ", o.HostTemplate)
 	case o.Region != "" && !names.IsLabelText(o.Region):
 		return fmt.Errorf("region: %q is no region", o.Region)
-	case o.DefaultProtocol != "" && protocol.Parse(o.DefaultProtocol).IsUnsupported():
-		return fmt.Errorf("defaultProtocol: Istio knows no protocol %q", o.DefaultProtocol)
 	}
-	return registry.CheckCommon(o.HostTemplate, cmp.Or(o.Namespace, "x"), o.VIPs, "{service}", "{namespace}")
+	return registry.CheckCommon(o.HostTemplate, "x", o.VIPs, "{service}", "{namespace}")
 }
 
 // Mapper maps Services of one cluster. It is safe for concurrent use.
@@ -132,7 +128,7 @@ func (m *Mapper) Map(in Input) (out sources.Content) {
 		if i > 0 {
 			object += "." + se.Ports[0].Name + ".port"
 		}
-		key := resource.Key{Kind: resource.ServiceEntry, Namespace: cmp.Or(m.Namespace, meta.Namespace), Name: object}
+		key := resource.Key{Kind: resource.ServiceEntry, Namespace: meta.Namespace, Name: object}
 		r, err := resource.New(resource.Meta{Key: key, Origin: origin}, se)
 		if err != nil { // what was made before stays
 			return sources.Content{Rejects: []sources.Reject{{Origin: origin, Err: fmt.Errorf("%s: %w", name, err)}}}
@@ -177,28 +173,24 @@ var (
 	serversSpeakFirst = []uint32{25, 53, 3306, 27017}
 )
 
-// protocolOf returns the protocol of a port as istiod has it, else the default; empty if it is to be detected.
-func (o Options) protocolOf(p ServicePort) string {
+// protocolOf returns the protocol of a port as istiod has it; empty if it is to be detected.
+func protocolOf(p ServicePort) string {
 	name := p.Name
 	if p.AppProtocol != nil {
 		name = cmp.Or(string(appProtocols[*p.AppProtocol]), *p.AppProtocol)
 	}
 	prefix, _, _ := strings.Cut(name, "-")
-	is := protocol.Parse(prefix)
-	switch {
+	switch is := protocol.Parse(prefix); {
 	case p.Protocol == "UDP":
-		is = protocol.UDP
+		return string(protocol.UDP)
 	case strings.HasPrefix(strings.ToLower(name), "grpc-web"):
-		is = protocol.GRPCWeb
-	case is.IsUnsupported() && slices.Contains(serversSpeakFirst, p.Port):
-		is = protocol.TCP
-	case is.IsUnsupported():
-		is = protocol.Parse(o.DefaultProtocol)
+		return string(protocol.GRPCWeb)
+	case !is.IsUnsupported():
+		return string(is)
+	case slices.Contains(serversSpeakFirst, p.Port):
+		return string(protocol.TCP)
 	}
-	if is.IsUnsupported() {
-		return ""
-	}
-	return string(is)
+	return ""
 }
 
 // builder makes the ports and endpoints of a Service.
@@ -238,7 +230,7 @@ func (b *builder) servicePorts() (ports []*networking.ServicePort) {
 		if slices.ContainsFunc(ports, func(other *networking.ServicePort) bool { return other.Number == p.Port }) {
 			b.leaveOut(fmt.Sprintf("%s port %d", p.Protocol, p.Port), "the port has another protocol, too")
 		} else {
-			ports = append(ports, &networking.ServicePort{Number: p.Port, Name: portName(p), Protocol: b.protocolOf(p)})
+			ports = append(ports, &networking.ServicePort{Number: p.Port, Name: portName(p), Protocol: protocolOf(p)})
 		}
 	}
 	return ports
@@ -301,10 +293,8 @@ func (b *builder) pods() {
 				continue
 			}
 			// The addresses of an endpoint are equivalent. As with kube-proxy, the first counts.
-			made := registry.Endpoint{Address: e.Addresses[0], Locality: b.Nodes[e.NodeName].locality(b.Region, e.Zone)}
-			if b.Namespace == "" || b.Namespace == slice.Meta.Namespace { // of the ServiceEntry, whose accounts are meant
-				made.ServiceAccount = b.account(e)
-			}
+			locality := b.Nodes[e.NodeName].locality(b.Region, e.Zone)
+			made := registry.Endpoint{Address: e.Addresses[0], Locality: locality, ServiceAccount: b.account(e)}
 			b.add(made, b.stateOf(e), slice.portOf)
 		}
 	}

@@ -152,8 +152,6 @@ func TestOptions(t *testing.T) {
 		"hostTemplate: \"{service}.x\" must contain":                      {HostTemplate: "{service}.x"},
 		"hostTemplate: unknown {cluster}":                                 {HostTemplate: "{service}.{namespace}.{cluster}"},
 		"region: \"a/b\" is no region":                                    {Region: "a/b"},
-		"defaultProtocol: Istio knows no protocol \"x\"":                  {DefaultProtocol: "x"},
-		"namespace: \"A\" is not the name of a namespace":                 {Namespace: "A"},
 		"vips: want tcp, all or none, got \"x\"":                          {VIPs: "x"},
 	} {
 		_, err := mapping.New(o, nil, "")
