@@ -69,8 +69,8 @@ func (s *kubeSabotage) wrong(got fixture.Objects) error {
 	return nil
 }
 
-// TestKubeRandom has random things happen to a cluster, to the way to it and to tributary. What nobody deletes never goes, and after each of
-// them istiod has what the cluster has.
+// TestKubeRandom has random things happen to a cluster, to the way to it and to tributary. What nobody deletes never goes, and after each
+// of them istiod has what the cluster has.
 func TestKubeRandom(t *testing.T) {
 	t.Parallel()
 	number, seed := 5, uint64(1)
