@@ -30,7 +30,7 @@ type endpoint struct {
 }
 
 // state says whether an endpoint is called. The highest one counts if an address is in several slices.
-type state int
+type state uint8
 
 const (
 	notReady state = iota
@@ -115,12 +115,12 @@ func (b *builder) pods() {
 	byName := func(x, y *Slice) int { return cmp.Compare(x.Meta.Name, y.Meta.Name) }
 	for _, slice := range slices.SortedFunc(slices.Values(b.in.Slices), byName) {
 		for _, e := range slice.Endpoints {
-			if len(e.Addresses) == 0 || len(families) > 1 && slice.AddressType != families[0] {
+			if e.address == "" || len(families) > 1 && slice.AddressType != families[0] {
 				continue
 			}
-			// The addresses of an endpoint are equivalent. As with kube-proxy, the first counts.
-			locality := b.in.Nodes[e.NodeName].locality(b.Region, e.Zone)
-			b.add(&endpoint{address: e.Addresses[0], locality: locality, state: b.stateOf(e)}, func(p ServicePort) uint32 {
+			at := e.place.Value()
+			locality := b.in.Nodes[at.NodeName].locality(b.Region, at.Zone)
+			b.add(&endpoint{address: e.address, locality: locality, state: b.stateOf(e.state)}, func(p ServicePort) uint32 {
 				for _, port := range slice.Ports {
 					if port.Name == p.Name && cmp.Or(port.Protocol, "TCP") == cmp.Or(p.Protocol, "TCP") {
 						return port.Port
@@ -132,15 +132,12 @@ func (b *builder) pods() {
 	}
 }
 
-func (b *builder) stateOf(e Endpoint) state {
-	c := e.Conditions
-	switch {
-	case c.Ready == nil || *c.Ready || b.in.Service.Spec.PublishNotReadyAddresses:
+// stateOf returns the state of an endpoint by what its Service says.
+func (b *builder) stateOf(s state) state {
+	if b.in.Service.Spec.PublishNotReadyAddresses {
 		return ready
-	case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
-		return draining
 	}
-	return notReady
+	return s
 }
 
 // nodePorts adds the nodes. With externalTrafficPolicy Local only those with an endpoint that is ready answer.
@@ -148,7 +145,8 @@ func (b *builder) nodePorts() {
 	answering := map[string]bool{}
 	for _, slice := range b.in.Slices {
 		for _, e := range slice.Endpoints {
-			answering[e.NodeName] = answering[e.NodeName] || b.stateOf(e) == ready
+			node := e.place.Value().NodeName
+			answering[node] = answering[node] || b.stateOf(e.state) == ready
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.in.Nodes)) {

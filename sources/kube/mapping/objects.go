@@ -2,8 +2,10 @@ package mapping
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
+	"unique"
 )
 
 // The types here have what the mapping reads of Kubernetes' objects. Those of k8s.io/api hold several times as much in memory.
@@ -51,18 +53,41 @@ type ServicePort struct {
 type Slice struct {
 	Meta        Meta `json:"metadata"`
 	AddressType string
-	Endpoints   []Endpoint
+	Endpoints   Endpoints
 	Ports       []struct {
 		Name, Protocol string
 		Port           uint32
 	}
 }
 
-// Endpoint is an endpoint of a Slice.
-type Endpoint struct {
-	Addresses      []string
-	NodeName, Zone string
-	Conditions     struct{ Ready, Serving, Terminating *bool }
+// Endpoints are those of a Slice. Clusters have many: they are held in little space.
+type Endpoints []struct {
+	address string // the first: those of an endpoint are equivalent, and kube-proxy calls that
+	place   unique.Handle[place]
+	state   state
+}
+
+type place struct{ NodeName, Zone string }
+
+// UnmarshalJSON reads them.
+func (all *Endpoints) UnmarshalJSON(text []byte) error {
+	var read []struct {
+		place
+		Addresses  []string
+		Conditions struct{ Ready, Serving, Terminating *bool }
+	}
+	err := json.Unmarshal(text, &read)
+	*all = make(Endpoints, len(read))
+	for i, e := range read {
+		(*all)[i].address, (*all)[i].place = append(e.Addresses, "")[0], unique.Make(e.place)
+		switch c := e.Conditions; {
+		case c.Ready == nil || *c.Ready:
+			(*all)[i].state = ready
+		case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
+			(*all)[i].state = draining
+		}
+	}
+	return err
 }
 
 // Service returns the name of the Service of a slice, in the slice's namespace; empty if it has none.
