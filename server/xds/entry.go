@@ -23,6 +23,8 @@ type Entry struct {
 	Version string
 	// Any is the encoded google.protobuf.Any that goes on the wire.
 	Any []byte
+	// Encoder, if not nil, returns the same Any each time that one is needed: what it is made of is in memory anyway.
+	Encoder interface{ EncodeAny() []byte }
 	// Child is the name of the resource of the child type that belongs to this one: for a Cluster, the name of its
 	// ClusterLoadAssignment. Empty if there is none.
 	Child string
@@ -58,8 +60,28 @@ const (
 	forms
 )
 
+// Content returns the Any.
+func (e *Entry) Content() []byte {
+	if e.Encoder != nil {
+		return e.Encoder.EncodeAny()
+	}
+	return e.Any
+}
+
+// withContent returns entries that have their Any.
+func withContent(entries []*Entry) []*Entry {
+	all := make([]*Entry, len(entries))
+	for i, e := range entries {
+		if all[i] = e; e.Encoder != nil {
+			all[i] = &Entry{Name: e.Name, Version: e.Version, Any: e.Content()}
+		}
+	}
+	return all
+}
+
 // encode concatenates entries in one form.
 func encode(entries []*Entry, f form) *encoded {
+	entries = withContent(entries)
 	size := 0
 	for _, e := range entries {
 		size += e.size(f)
@@ -153,7 +175,7 @@ func versioned(e *Entry) *Entry {
 		return e
 	}
 	own := *e
-	own.Version = VersionOf(e.Any)
+	own.Version = VersionOf(e.Content())
 	return &own
 }
 

@@ -15,6 +15,7 @@ type run struct {
 type span struct{ start, end int }
 
 func encodeRun(entries []*Entry) *run {
+	entries = withContent(entries)
 	r := &run{ends: make([]int, len(entries))}
 	size := 0
 	for i, e := range entries {
