@@ -54,24 +54,29 @@ const (
 	startupLimit     = time.Minute
 )
 
+// What the start leaves is given back to the system after startupRest, when the first clients have what was read.
+const startupRest = 5 * time.Second
+
 // rarelyCollect makes garbage collection rare until the function is called that it returns, unless GOGC says what is wanted.
 func rarelyCollect() (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
 	debug.SetGCPercent(startupGCPercent)
-	return func() {
-		debug.SetGCPercent(100) // the default, since GOGC is not set
-		debug.FreeOSMemory()
-	}
+	return func() { debug.SetGCPercent(100) } // the default, since GOGC is not set
 }
 
 // endStart makes garbage collection usual again when the start is over.
 func (r *Relay) endStart(ctx context.Context) error {
-	defer r.started()
-	ctx, cancel := context.WithTimeout(ctx, startupLimit)
+	within, cancel := context.WithTimeout(ctx, startupLimit)
 	defer cancel()
-	r.supervisor.AwaitRead(ctx)
+	r.supervisor.AwaitRead(within)
+	r.started()
+	select {
+	case <-ctx.Done():
+	case <-time.After(startupRest):
+		debug.FreeOSMemory()
+	}
 	return nil
 }
 

@@ -194,7 +194,7 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
 			b.Contents = append(b.Contents, r.pending[group])
 		}
-		clear(r.pending)
+		r.pending = make(map[string]sources.Content) // an emptied one is as large as it ever was
 		if r.ofServices != nil {
 			b.Contents = append(b.Contents, r.ofServices.contents(now)...)
 		}

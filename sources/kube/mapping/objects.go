@@ -14,11 +14,7 @@ import (
 type Meta struct {
 	Namespace, Name string
 	Labels          struct {
-		Service  string  `json:"kubernetes.io/service-name"`
-		Region   string  `json:"topology.kubernetes.io/region"`
-		Zone     string  `json:"topology.kubernetes.io/zone"`
-		Subzone  string  `json:"topology.istio.io/subzone"`
-		Excluded *string `json:"node.kubernetes.io/exclude-from-external-load-balancers"`
+		Service string `json:"kubernetes.io/service-name"`
 	}
 	Annotations struct {
 		ExportTo string `json:"networking.istio.io/exportTo"`
@@ -95,7 +91,15 @@ func (s *Slice) Service() string { return s.Meta.Labels.Service }
 
 // Node is one of v1.
 type Node struct {
-	Meta   Meta `json:"metadata"`
+	Meta struct {
+		Name   string
+		Labels struct {
+			Region   string  `json:"topology.kubernetes.io/region"`
+			Zone     string  `json:"topology.kubernetes.io/zone"`
+			Subzone  string  `json:"topology.istio.io/subzone"`
+			Excluded *string `json:"node.kubernetes.io/exclude-from-external-load-balancers"`
+		}
+	} `json:"metadata"`
 	Status struct {
 		Addresses  []struct{ Type, Address string }
 		Conditions []struct{ Type, Status string }
