@@ -68,30 +68,8 @@ func (e *Entry) Content() []byte {
 	return e.Any
 }
 
-// withContent returns entries that have their Any.
-func withContent(entries []*Entry) []*Entry {
-	all := make([]*Entry, len(entries))
-	for i, e := range entries {
-		if all[i] = e; e.Encoder != nil {
-			all[i] = &Entry{Name: e.Name, Version: e.Version, Any: e.Content()}
-		}
-	}
-	return all
-}
-
 // encode concatenates entries in one form.
-func encode(entries []*Entry, f form) *encoded {
-	entries = withContent(entries)
-	size := 0
-	for _, e := range entries {
-		size += e.size(f)
-	}
-	b := make([]byte, 0, size)
-	for _, e := range entries {
-		b = e.append(b, f)
-	}
-	return newEncoded(b)
-}
+func encode(entries []*Entry, f form) *encoded { return newEncoded(encodeRun(entries, f).bytes) }
 
 func (e *Entry) append(b []byte, f form) []byte {
 	b = protowire.AppendTag(b, respResources, protowire.BytesType)

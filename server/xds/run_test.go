@@ -47,7 +47,7 @@ func TestRunsAreCutAnywhere(t *testing.T) {
 
 		var got, gotRemoved []string
 		count := 0
-		for _, b := range encodeRun(entries).cut(limit, spans, wantRemoved) {
+		for _, b := range encodeRun(entries, formDelta).cut(limit, spans, wantRemoved) {
 			var m discoveryv3.DeltaDiscoveryResponse
 			var wire []byte
 			for _, p := range b.parts {

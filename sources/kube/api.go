@@ -333,9 +333,10 @@ type meta struct {
 	Labels          map[string]string
 
 	apiVersion string // of the object; empty if it does not say
-	key        string // namespace/name
 	version    uint64
 }
+
+func (m meta) key() string { return m.Namespace + "/" + m.Name }
 
 // metaOf reads the metadata of an object.
 func metaOf(object json.RawMessage) (meta, error) {
@@ -347,10 +348,10 @@ func metaOf(object json.RawMessage) (meta, error) {
 		return meta{}, fmt.Errorf("read an object: %w", err)
 	}
 	m := o.Metadata
-	m.apiVersion, m.key = o.APIVersion, m.Namespace+"/"+m.Name
-	var err error
-	if m.version, err = versionOf(m.ResourceVersion); err != nil {
-		return m, fmt.Errorf("read %s: %w", m.key, err)
+	version, err := versionOf(m.ResourceVersion)
+	if err != nil {
+		return m, fmt.Errorf("read %s: %w", m.key(), err)
 	}
+	m.apiVersion, m.version = o.APIVersion, version
 	return m, nil
 }

@@ -48,8 +48,8 @@ func (u derivable) put(m meta, object json.RawMessage) (take func(), err error) 
 	other := resource.Other{APIVersion: cmp.Or(m.apiVersion, u.apiVersion), JSON: object}
 	c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: u.origin(u.kind, m)}}}
 	return func() {
-		u.Replace(u.kind+" "+m.key, &c)
-		u.wrong[u.kind+" "+m.key] = c.Rejects
+		u.Replace(u.kind+" "+m.key(), &c)
+		u.wrong[u.kind+" "+m.key()] = c.Rejects
 	}, nil
 }
 

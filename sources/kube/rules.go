@@ -27,7 +27,7 @@ func (r *run) addRules() {
 func (u *rules) groups() string { return string(u.kind) + "/" }
 
 func (u *rules) put(m meta, object json.RawMessage) (take func(), err error) {
-	content, origin := sources.Content{Group: u.groups() + m.key}, u.origin(string(u.kind), m)
+	content, origin := sources.Content{Group: u.groups() + m.key()}, u.origin(string(u.kind), m)
 	var docs []resource.Document
 	if rev := m.Labels["istio.io/rev"]; u.settings.Revision == "" || rev == "" || rev == u.settings.Revision {
 		docs = resource.Decode(".json", object, u.decode)
@@ -56,5 +56,5 @@ func (u *rules) drop(key string) {
 
 // origin is where an object is, for people.
 func (r *run) origin(kind string, m meta) resource.Origin {
-	return resource.Origin{Place: fmt.Sprintf("%s %s %s", r.shown, kind, m.key)}
+	return resource.Origin{Place: fmt.Sprintf("%s %s %s", r.shown, kind, m.key())}
 }

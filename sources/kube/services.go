@@ -68,9 +68,9 @@ func (o objects[T]) drop(key string) { o.hand(key, nil) }
 func (o objects[T]) put(m meta, object json.RawMessage) (take func(), err error) {
 	made := new(T)
 	if err := json.Unmarshal(object, made); err != nil {
-		return nil, fmt.Errorf("read %s: %w", m.key, err)
+		return nil, fmt.Errorf("read %s: %w", m.key(), err)
 	}
-	return func() { o.hand(m.key, made) }, nil
+	return func() { o.hand(m.key(), made) }, nil
 }
 
 // changed returns what a Service is mapped from, to change it.
@@ -92,8 +92,8 @@ func (s *services) slice(key string, object *mapping.Slice) {
 		of.Slices = slices.DeleteFunc(of.Slices, func(o *mapping.Slice) bool { return o.Meta.Namespace+"/"+o.Meta.Name == key })
 		delete(s.owners, key)
 	}
-	if object != nil && object.Service() != "" {
-		owner := object.Meta.Namespace + "/" + object.Service()
+	if object != nil && object.Meta.Labels.Service != "" {
+		owner := object.Meta.Namespace + "/" + object.Meta.Labels.Service
 		of := s.changed(owner)
 		of.Slices, s.owners[key] = append(of.Slices, object), owner
 	}
@@ -132,7 +132,7 @@ func (s *services) contents(now time.Time) (contents []sources.Content) {
 func (s *services) content(key string) (content sources.Content) {
 	of := s.all[key]
 	if of.Service != nil {
-		origin := s.origin("Service", meta{key: key})
+		origin := s.origin("Service", meta{Namespace: of.Service.Meta.Namespace, Name: of.Service.Meta.Name})
 		var err error
 		if content, err = s.mapper.Map(*of); err != nil {
 			content.Rejects = []sources.Reject{{Origin: origin, Err: err}}

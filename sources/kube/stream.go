@@ -181,7 +181,7 @@ func (s *stream) decode(object json.RawMessage) (m meta, take func(), err error)
 	switch {
 	case err != nil:
 	case m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || s.namespace != "" && m.Namespace != s.namespace:
-		err = fmt.Errorf("the server names %q, which cannot be one of %s", m.key, s.where())
+		err = fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
 	default:
 		take, err = s.use.put(m, object)
 	}
@@ -202,10 +202,10 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 		}
 		for i := 0; err == nil && i < len(p.Items); i++ {
 			m, take, wrong := s.decode(p.Items[i])
-			if err = wrong; listed[m.key] > 0 {
-				err = fmt.Errorf("the list has %s twice", m.key) // as if each page were the first
+			if err = wrong; listed[m.key()] > 0 {
+				err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
 			}
-			listed[m.key], takes = m.version, append(takes, take)
+			listed[m.key()], takes = m.version, append(takes, take)
 		}
 		if err != nil {
 			return err
@@ -291,11 +291,11 @@ func (s *stream) take(e event) (err error) {
 	}
 	switch e.Type {
 	case "ADDED", "MODIFIED":
-		s.objects[m.key] = m.version
+		s.objects[m.key()] = m.version
 		put()
 	case "DELETED":
-		delete(s.objects, m.key)
-		s.use.drop(m.key)
+		delete(s.objects, m.key())
+		s.use.drop(m.key())
 	}
 	s.wakeup.Notify()
 	return nil

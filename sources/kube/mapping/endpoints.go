@@ -20,6 +20,7 @@ type builder struct {
 	in        Input
 	out       *sources.Content
 	byAddress map[string]*endpoint
+	least     state // of endpoints, by what the Service says
 }
 
 // endpoint is an address with its ports, by their names in the ServiceEntry.
@@ -120,7 +121,7 @@ func (b *builder) pods() {
 			}
 			at := e.place.Value()
 			locality := b.in.Nodes[at.NodeName].locality(b.Region, at.Zone)
-			b.add(&endpoint{address: e.address, locality: locality, state: b.stateOf(e.state)}, func(p ServicePort) uint32 {
+			b.add(&endpoint{address: e.address, locality: locality, state: max(e.state, b.least)}, func(p ServicePort) uint32 {
 				for _, port := range slice.Ports {
 					if port.Name == p.Name && cmp.Or(port.Protocol, "TCP") == cmp.Or(p.Protocol, "TCP") {
 						return port.Port
@@ -132,21 +133,13 @@ func (b *builder) pods() {
 	}
 }
 
-// stateOf returns the state of an endpoint by what its Service says.
-func (b *builder) stateOf(s state) state {
-	if b.in.Service.Spec.PublishNotReadyAddresses {
-		return ready
-	}
-	return s
-}
-
 // nodePorts adds the nodes. With externalTrafficPolicy Local only those with an endpoint that is ready answer.
 func (b *builder) nodePorts() {
 	answering := map[string]bool{}
 	for _, slice := range b.in.Slices {
 		for _, e := range slice.Endpoints {
 			node := e.place.Value().NodeName
-			answering[node] = answering[node] || b.stateOf(e.state) == ready
+			answering[node] = answering[node] || max(e.state, b.least) == ready
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.in.Nodes)) {

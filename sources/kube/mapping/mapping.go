@@ -94,7 +94,8 @@ func (m *Mapper) Map(in Input) (out sources.Content, err error) {
 	}
 	place := "Service " + meta.Namespace + "/" + meta.Name
 	host := names.FitHost(strings.NewReplacer("{service}", meta.Name, "{namespace}", meta.Namespace).Replace(m.o.HostTemplate), place)
-	b := builder{Options: m.o, in: in, out: &out, byAddress: map[string]*endpoint{}}
+	least := map[bool]state{true: ready}[in.Service.Spec.PublishNotReadyAddresses]
+	b := builder{Options: m.o, in: in, out: &out, byAddress: map[string]*endpoint{}, least: least}
 	ports, endpoints := b.ports(), b.endpoints()
 	if why := b.unreachable(ports, endpoints); why != "" {
 		b.leaveOut(host, why)

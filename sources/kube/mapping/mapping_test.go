@@ -55,8 +55,10 @@ func inputsOf(t require.TestingT, objects []json.RawMessage) (all []mapping.Inpu
 	}
 	for _, raw := range kinds["Node"] {
 		var n mapping.Node
+		var named struct{ Metadata struct{ Name string } }
 		read(raw, &n)
-		nodes[n.Meta.Name] = &n
+		read(raw, &named)
+		nodes[named.Metadata.Name] = &n
 	}
 	for _, raw := range kinds["Service"] {
 		var s mapping.Service
@@ -65,7 +67,7 @@ func inputsOf(t require.TestingT, objects []json.RawMessage) (all []mapping.Inpu
 		for _, raw := range kinds["EndpointSlice"] {
 			var slice mapping.Slice
 			read(raw, &slice)
-			if slice.Service() == s.Meta.Name {
+			if slice.Meta.Labels.Service == s.Meta.Name {
 				in.Slices = append(in.Slices, &slice)
 			}
 		}

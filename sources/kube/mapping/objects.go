@@ -50,10 +50,7 @@ type Slice struct {
 	Meta        Meta `json:"metadata"`
 	AddressType string
 	Endpoints   Endpoints
-	Ports       []struct {
-		Name, Protocol string
-		Port           uint32
-	}
+	Ports       []ServicePort
 }
 
 // Endpoints are those of a Slice. Clusters have many: they are held in little space.
@@ -86,13 +83,9 @@ func (all *Endpoints) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// Service returns the name of the Service of a slice, in the slice's namespace; empty if it has none.
-func (s *Slice) Service() string { return s.Meta.Labels.Service }
-
 // Node is one of v1.
 type Node struct {
 	Meta struct {
-		Name   string
 		Labels struct {
 			Region   string  `json:"topology.kubernetes.io/region"`
 			Zone     string  `json:"topology.kubernetes.io/zone"`
