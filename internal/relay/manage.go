@@ -52,10 +52,8 @@ func (r *Relay) inWords() string {
 const (
 	startupGCPercent = 400
 	startupLimit     = time.Minute
+	startupRest      = 5 * time.Second // for the first clients; then what the start leaves is given back to the system
 )
-
-// What the start leaves is given back to the system after startupRest, when the first clients have what was read.
-const startupRest = 5 * time.Second
 
 // rarelyCollect makes garbage collection rare until the function is called that it returns, unless GOGC says what is wanted.
 func rarelyCollect() (end func()) {

@@ -100,15 +100,13 @@ func (w *pageWriter) Write(b []byte) (int, error) {
 	if err := w.ctx.Err(); err != nil {
 		return 0, err
 	}
-	if w.buffer.Len()+len(b) > pageBytes {
-		if err := w.flush(); err != nil {
-			return 0, err
-		}
+	if w.buffer.Len()+len(b) <= pageBytes {
+		return w.buffer.Write(b)
 	}
-	if len(b) > pageBytes {
-		return w.send(b)
+	if err := w.flush(); err != nil {
+		return 0, err
 	}
-	return w.buffer.Write(b)
+	return w.send(b)
 }
 
 // flush writes what is kept of the page to the client.
