@@ -157,6 +157,7 @@ func (l *ledger) confirm(g *group, source string) {
 	if err := json.Unmarshal([]byte(g.print.Notes), &s); err != nil {
 		return // its sum says that it is what was written
 	}
+	g.remark()
 	l.warnings += len(s.Warnings) - len(g.warnings)
 	l.foreign += s.Foreign - g.foreign
 	g.warnings, g.foreign, g.excluded = s.Warnings, s.Foreign, nil

@@ -44,8 +44,16 @@ type held interface {
 
 // group is what one group has. Its slices are never changed, only replaced, so that they may be read without the lock.
 type group struct {
-	name       string
-	has        []*resource.Resource // by key, each once
+	*remarks // noRemarks for most groups, which there may be many of
+	name     string
+	has      []*resource.Resource // by key, each once
+	print    lastgood.Print       // by which it can be confirmed, or none
+	restored bool                 // it was not found valid yet, as an earlier run left it or by the rules that count now
+	outdated bool                 // it was made by other settings of the source
+}
+
+// remarks are what there is to say of a group besides what it has. Whoever changes a field has a copy of its own by remark.
+type remarks struct {
 	repeated   []*resource.Resource // further ones with a key that it has, by key
 	rejects    rejects
 	keeps      map[resource.Key]bool // the last good versions in force for its rejects, and whether it is sure that they are meant
@@ -55,9 +63,20 @@ type group struct {
 	excluded   []Excluded                // by the transforms
 	foreign    int                       // objects that were passed over
 	unclear    string                    // see admitted.unclear
-	print      lastgood.Print            // by which it can be confirmed, or none
-	restored   bool                      // it was not found valid yet, as an earlier run left it or by the rules that count now
-	outdated   bool                      // it was made by other settings of the source
+}
+
+var noRemarks = new(remarks)
+
+func (g *group) remark() *remarks {
+	own := *g.remarks
+	g.remarks = &own
+	return g.remarks
+}
+
+// nothing reports whether there is nothing to say.
+func (r *remarks) nothing() bool {
+	return len(r.repeated)+len(r.rejects.keys)+len(r.rejects.namesakes)+len(r.keeps)+len(r.quarantine)+len(r.warnings)+len(r.excluded)+
+		r.foreign+len(r.unclear) == 0 && !r.rejects.anonymous
 }
 
 type candidate struct {
@@ -169,9 +188,10 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c *change) *group {
 	g := l.groups[content.Group]
 	if g == nil {
-		g = &group{name: content.Group}
+		g = &group{name: content.Group, remarks: noRemarks}
 	}
 	old := *g
+	g.remark()
 	l.releaseKept(g, before)
 	l.reject(g, content.Rejects)
 	has, repeated := split(content.Resources)
@@ -185,6 +205,9 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	}
 	if g.unclear = content.unclear(); g.unclear != "" && l.unclear[g.unclear] == nil {
 		l.unclear[g.unclear] = g
+	}
+	if g.nothing() {
+		g.remarks = noRemarks
 	}
 
 	l.quarantined += len(g.quarantine) - len(old.quarantine)

@@ -173,7 +173,9 @@ func (l *ledger) relabel(name string) {
 		for key := range g.keeps {
 			l.replaceCandidate(g, key, relabelled(l.winners[key].resource, name))
 		}
-		g.excluded = slices.Clone(g.excluded)
+		if len(g.excluded) > 0 {
+			g.remark().excluded = slices.Clone(g.excluded)
+		}
 		for i := range g.excluded {
 			g.excluded[i].Source = name
 		}

@@ -187,7 +187,7 @@ func (l *ledger) restoreLastGood(key resource.Key, was keyState, may suspects, n
 		r = r.WithOrigin(o)
 	}
 	if by.keeps == nil {
-		by.keeps = make(map[resource.Key]bool)
+		by.remark().keeps = make(map[resource.Key]bool)
 	}
 	by.keeps[key] = sure
 	// What a restart had it forget it knows again: a reject in another namespace is why it stands, and is still there the next time.

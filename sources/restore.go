@@ -59,9 +59,12 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 		l.incomplete = kept.Incomplete()
 		for name, print := range kept.Prints {
 			if l.groups[name] == nil { // it had no resources
-				l.groups[name] = &group{name: name}
+				l.groups[name] = &group{name: name, remarks: noRemarks}
 			}
-			l.groups[name].print, l.groups[name].unclear = print, unclearIn(print)
+			l.groups[name].print = print
+			if unclear := unclearIn(print); unclear != "" {
+				l.groups[name].remark().unclear = unclear
+			}
 		}
 	}
 	for _, g := range l.groups {

@@ -216,8 +216,8 @@ func (s *sink) admit(contents []Content) []admitted {
 	s.mu.Lock()
 	source, j := s.source.String(), s.judge
 	for i, c := range contents {
-		if g := s.ledger.groups[c.Group]; g != nil {
-			before[i] = *g
+		if before[i].remarks = noRemarks; s.ledger.groups[c.Group] != nil {
+			before[i] = *s.ledger.groups[c.Group]
 		}
 	}
 	s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 // FuzzRecord has anything in the place of a file of the history: it is read up to what is damaged.
 func FuzzRecord(f *testing.F) {
-	e := newEncoder()
+	e := new(encoder)
 	r := storetest.New(resource.ServiceEntry, "shop", "a", "text")
 	require.NoError(f, e.add(head{Entry: *entryOf(time.Unix(1, 0), nil, r)}))
 	f.Add(e.out)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"tributary/internal/disk"
 )
@@ -47,14 +48,13 @@ type objects struct {
 type encoder struct {
 	out    []byte
 	packed bytes.Buffer
-	pack   *flate.Writer
 }
 
-func newEncoder() *encoder {
-	e := &encoder{}
-	e.pack, _ = flate.NewWriter(&e.packed, flate.BestSpeed) // the level exists
-	return e
-}
+// packers are writers of a megabyte each.
+var packers = sync.Pool{New: func() any {
+	w, _ := flate.NewWriter(nil, flate.BestSpeed) // the level exists
+	return w
+}}
 
 // add appends the record of h.
 func (e *encoder) add(h head) error {
@@ -66,8 +66,10 @@ func (e *encoder) add(h head) error {
 	}
 	e.packed.Reset()
 	if content != (objects{}) {
-		e.pack.Reset(&e.packed)
-		if err := errors.Join(json.NewEncoder(e.pack).Encode(content), e.pack.Close()); err != nil {
+		pack := packers.Get().(*flate.Writer) //nolint:forcetypeassert // of New
+		defer packers.Put(pack)
+		pack.Reset(&e.packed)
+		if err := errors.Join(json.NewEncoder(pack).Encode(content), pack.Close()); err != nil {
 			return err
 		}
 	}

@@ -61,7 +61,7 @@ type state struct {
 // Open opens the history at dir, which this process alone uses, of size bytes at most.
 func Open(dir string, size int64, view memstore.Reader, log *slog.Logger, metrics prometheus.Registerer) (*History, error) {
 	h := &History{
-		view: view, log: log, files: segments{dir: dir, limit: size}, next: newEncoder(), opened: time.Now().UTC(),
+		view: view, log: log, files: segments{dir: dir, limit: size}, next: new(encoder), opened: time.Now().UTC(),
 		events: make(chan *Entry, maxEvents),
 	}
 	counter := func(name, help string) prometheus.Counter {
@@ -221,7 +221,7 @@ func (h *History) note(err error) {
 
 // gap appends the mark of one.
 func (h *History) gap(at time.Time) error {
-	gap := newEncoder()
+	gap := new(encoder)
 	return errors.Join(gap.add(head{Entry{At: at}, mark{markGap}}), h.files.append(gap.out))
 }
 

@@ -201,7 +201,7 @@ func (s *segments) begin(now memstore.Snapshot, at time.Time) error {
 	err = s.close()
 	s.last, s.base = file, segment{number: number, size: size}
 	s.all = append(slices.Clip(s.all), segment{number: number})
-	records := newEncoder()
+	records := new(encoder)
 	if markErr := records.add(head{Entry{At: at}, mark{markBegin}}); markErr != nil {
 		return errors.Join(err, markErr)
 	}

@@ -52,6 +52,7 @@ func (r *Relay) inWords() string {
 const (
 	startupGCPercent = 400
 	startupLimit     = time.Minute
+	startupRest      = 5 * time.Second // for the first clients; then what the start leaves is given back to the system
 )
 
 // rarelyCollect makes garbage collection rare until the function is called that it returns, unless GOGC says what is wanted.
@@ -60,18 +61,20 @@ func rarelyCollect() (end func()) {
 		return func() {}
 	}
 	debug.SetGCPercent(startupGCPercent)
-	return func() {
-		debug.SetGCPercent(100) // the default, since GOGC is not set
-		debug.FreeOSMemory()
-	}
+	return func() { debug.SetGCPercent(100) } // the default, since GOGC is not set
 }
 
 // endStart makes garbage collection usual again when the start is over.
 func (r *Relay) endStart(ctx context.Context) error {
-	defer r.started()
-	ctx, cancel := context.WithTimeout(ctx, startupLimit)
+	within, cancel := context.WithTimeout(ctx, startupLimit)
 	defer cancel()
-	r.supervisor.AwaitRead(ctx)
+	r.supervisor.AwaitRead(within)
+	r.started()
+	select {
+	case <-ctx.Done():
+	case <-time.After(startupRest):
+		debug.FreeOSMemory()
+	}
 	return nil
 }
 

@@ -1,7 +1,7 @@
 package admin
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -63,10 +63,9 @@ func (t turns) limit(next http.Handler) http.Handler {
 			endTurn: sync.OnceFunc(func() { <-turn }), left: turnToWrite,
 		}
 		defer out.endTurn()
-		out.buffer = bufio.NewWriterSize(writerFunc(out.send), pageBytes)
 		next.ServeHTTP(out, r)
 		out.endTurn()
-		_ = out.buffer.Flush() // the client is gone
+		_ = out.flush() // the client is gone
 	})
 }
 
@@ -85,15 +84,11 @@ func enter(w http.ResponseWriter, r *http.Request, slots chan<- struct{}, late <
 	return entered
 }
 
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
-
 // pageWriter is the http.ResponseWriter of a page.
 type pageWriter struct {
 	http.ResponseWriter
 
-	buffer  *bufio.Writer
+	buffer  bytes.Buffer
 	control *http.ResponseController
 	ctx     context.Context //nolint:containedctx // of the request
 	until   time.Time
@@ -105,7 +100,20 @@ func (w *pageWriter) Write(b []byte) (int, error) {
 	if err := w.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return w.buffer.Write(b)
+	if w.buffer.Len()+len(b) <= pageBytes {
+		return w.buffer.Write(b)
+	}
+	if err := w.flush(); err != nil {
+		return 0, err
+	}
+	return w.send(b)
+}
+
+// flush writes what is kept of the page to the client.
+func (w *pageWriter) flush() error {
+	defer w.buffer.Reset()
+	_, err := w.send(w.buffer.Bytes())
+	return err
 }
 
 // send writes to the client.

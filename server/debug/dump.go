@@ -99,7 +99,7 @@ func (s *section) entries(served []xds.Served) iter.Seq2[proto.Message, error] {
 			}
 			for _, e := range of.Entries {
 				body := &anypb.Any{}
-				err := proto.Unmarshal(e.Any, body)
+				err := proto.Unmarshal(e.Content(), body)
 				var m proto.Message
 				if err == nil {
 					m, err = s.entry(e, body)
@@ -187,7 +187,7 @@ func WriteDump(w io.Writer, indent string, served []xds.Served, endpoints bool) 
 // unpack decodes what is served.
 func unpack(e *xds.Entry, m proto.Message) error {
 	body := &anypb.Any{}
-	if err := proto.Unmarshal(e.Any, body); err != nil {
+	if err := proto.Unmarshal(e.Content(), body); err != nil {
 		return err
 	}
 	return body.UnmarshalTo(m)

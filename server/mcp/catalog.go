@@ -105,18 +105,20 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	}
 }
 
-// encode returns the entry of r: the present one if it is of the same version, or if r cannot be encoded.
+// encode returns the entry of r: the present one if it is of the same version.
 func (c *Catalog) encode(r *resource.Resource) *xds.Entry {
-	e := c.all.entry(r)
-	if e != nil && e.Version == r.Version() {
+	if e := c.all.entry(r); e != nil && e.Version == r.Version() {
 		return e
 	}
-	b, err := resource.EncodeMCP(r)
-	if err != nil {
-		c.log.Error("resource cannot be served", "key", r.Key().String(), "origin", r.Origin().String(), "err", err)
-		return e
-	}
-	return &xds.Entry{Name: r.Key().FullName(), Version: r.Version(), Any: b}
+	return &xds.Entry{Name: r.Key().FullName(), Version: r.Version(), Encoder: encoder{r}}
+}
+
+// encoder encodes a resource of a known kind.
+type encoder struct{ *resource.Resource }
+
+func (e encoder) EncodeAny() []byte {
+	b, _ := resource.EncodeMCP(e.Resource)
+	return b
 }
 
 // Collection implements xds.Catalog. A type URL is "group/version/Kind". Every version of a kind is served alike, also

@@ -129,7 +129,7 @@ func TestMeshConfigIsServedBareAndToAll(t *testing.T) {
 	coll, release := collection(t, c, node(t, map[string]any{metadataNamespaces: "a"}), "core/v1alpha1/MeshConfig")
 	defer release()
 	eventually(t, func() bool { return coll.Len() == 1 })
-	require.Contains(t, string(coll.Get("istio").Any), "type.googleapis.com/istio.mesh.v1alpha1.MeshConfig")
+	require.Contains(t, string(coll.Get("istio").Content()), "type.googleapis.com/istio.mesh.v1alpha1.MeshConfig")
 }
 
 func TestFilters(t *testing.T) {

@@ -249,7 +249,7 @@ func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
 		if e == nil {
 			continue // it is ignored
 		}
-		if had := old.get(e.Name); had != nil && had != e && had.Version == e.Version && !bytes.Equal(had.Any, e.Any) {
+		if had := old.get(e.Name); had != nil && had != e && had.Version == e.Version && !bytes.Equal(had.Content(), e.Content()) {
 			r.name, r.version = e.Name, e.Version
 			r.count++
 		}

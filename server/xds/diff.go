@@ -45,7 +45,7 @@ type deltas struct {
 // deltas returns the difference encoded for delta streams.
 func (d *diff) deltas() *deltas {
 	return d.delta.get(func() *deltas {
-		r := encodeRun(d.puts)
+		r := encodeRun(d.puts, formDelta)
 		bodies := r.bodies([]span{{0, len(d.puts)}}, names(d.removed))
 		for _, b := range bodies {
 			for _, p := range b.parts {

@@ -23,6 +23,8 @@ type Entry struct {
 	Version string
 	// Any is the encoded google.protobuf.Any that goes on the wire.
 	Any []byte
+	// Encoder, if not nil, returns the same Any each time that one is needed: what it is made of is in memory anyway.
+	Encoder interface{ EncodeAny() []byte }
 	// Child is the name of the resource of the child type that belongs to this one: for a Cluster, the name of its
 	// ClusterLoadAssignment. Empty if there is none.
 	Child string
@@ -58,18 +60,16 @@ const (
 	forms
 )
 
-// encode concatenates entries in one form.
-func encode(entries []*Entry, f form) *encoded {
-	size := 0
-	for _, e := range entries {
-		size += e.size(f)
+// Content returns the Any.
+func (e *Entry) Content() []byte {
+	if e.Encoder != nil {
+		return e.Encoder.EncodeAny()
 	}
-	b := make([]byte, 0, size)
-	for _, e := range entries {
-		b = e.append(b, f)
-	}
-	return newEncoded(b)
+	return e.Any
 }
+
+// encode concatenates entries in one form.
+func encode(entries []*Entry, f form) *encoded { return newEncoded(encodeRun(entries, f).bytes) }
 
 func (e *Entry) append(b []byte, f form) []byte {
 	b = protowire.AppendTag(b, respResources, protowire.BytesType)
@@ -153,7 +153,7 @@ func versioned(e *Entry) *Entry {
 		return e
 	}
 	own := *e
-	own.Version = VersionOf(e.Any)
+	own.Version = VersionOf(e.Content())
 	return &own
 }
 

@@ -270,7 +270,7 @@ func (p *responsePlan) oneByOne() []*body {
 	case p.spans != nil:
 		return p.diff.deltas().cut(1, p.spans, p.removed)
 	}
-	return encodeRun(p.puts).cut(1, []span{{0, len(p.puts)}}, p.removed)
+	return encodeRun(p.puts, formDelta).cut(1, []span{{0, len(p.puts)}}, p.removed)
 }
 
 // changed returns the entries that are new or newer to the client, in order of name.

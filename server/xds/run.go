@@ -5,7 +5,7 @@ import "google.golang.org/protobuf/encoding/protowire"
 // maxChunk bounds a delta response in bytes: clients by default refuse messages over 4 MiB.
 var maxChunk = 2 << 20 // a variable for tests
 
-// run is entries encoded for delta streams one after the other, so that any stretch of them can be sent unchanged.
+// run is entries encoded one after the other, so that any stretch of them can be sent unchanged.
 type run struct {
 	bytes []byte
 	ends  []int // of each entry in bytes
@@ -14,16 +14,19 @@ type run struct {
 // span is a stretch of a run: entries from start up to, and without, end.
 type span struct{ start, end int }
 
-func encodeRun(entries []*Entry) *run {
+func encodeRun(entries []*Entry, f form) *run {
 	r := &run{ends: make([]int, len(entries))}
-	size := 0
+	whole, size := make([]*Entry, len(entries)), 0
 	for i, e := range entries {
-		size += e.size(formDelta)
+		if whole[i] = e; e.Encoder != nil {
+			whole[i] = &Entry{Name: e.Name, Version: e.Version, Any: e.Content()}
+		}
+		size += whole[i].size(f)
 		r.ends[i] = size
 	}
 	r.bytes = make([]byte, 0, size)
-	for _, e := range entries {
-		r.bytes = e.append(r.bytes, formDelta)
+	for _, e := range whole {
+		r.bytes = e.append(r.bytes, f)
 	}
 	return r
 }
@@ -70,7 +73,7 @@ func (c *chunks) page(p *page) {
 
 // entries encodes and adds entries.
 func (c *chunks) entries(entries []*Entry) {
-	c.spans(encodeRun(entries), []span{{0, len(entries)}})
+	c.spans(encodeRun(entries, formDelta), []span{{0, len(entries)}})
 }
 
 // spans adds stretches of a run.

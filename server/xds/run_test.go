@@ -47,7 +47,7 @@ func TestRunsAreCutAnywhere(t *testing.T) {
 
 		var got, gotRemoved []string
 		count := 0
-		for _, b := range encodeRun(entries).cut(limit, spans, wantRemoved) {
+		for _, b := range encodeRun(entries, formDelta).cut(limit, spans, wantRemoved) {
 			var m discoveryv3.DeltaDiscoveryResponse
 			var wire []byte
 			for _, p := range b.parts {
@@ -102,4 +102,23 @@ func TestNamedStreamsShareTheEncoding(t *testing.T) {
 	require.Len(t, bodies[0].parts, 2)
 	part := bodies[0].parts[0].buf.ReadOnlyData()
 	require.Same(t, &shared.bytes[shared.offset(3)], &part[0], "the same memory")
+}
+
+// later is an Any that is encoded when it is sent.
+type later []byte
+
+func (l later) EncodeAny() []byte { return l }
+
+// An entry whose Any is encoded when it is sent is sent as one that holds it, and has the same version.
+func TestEncodedWhenSent(t *testing.T) {
+	packed, err := proto.Marshal(&anypb.Any{TypeUrl: "t", Value: []byte("content")})
+	require.NoError(t, err)
+	for _, version := range []string{"", "1"} {
+		held := versioned(&Entry{Name: "e", Version: version, Any: packed})
+		made := versioned(&Entry{Name: "e", Version: version, Encoder: later(packed)})
+		require.Equal(t, held.Version, made.Version)
+		for f := range forms {
+			require.Equal(t, encode([]*Entry{held}, f).buf.ReadOnlyData(), encode([]*Entry{made}, f).buf.ReadOnlyData())
+		}
+	}
 }

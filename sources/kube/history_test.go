@@ -239,8 +239,7 @@ func (h *history) ofServices(options mapping.Options, objects [][]map[string]any
 	require.NoError(h.t, err)
 	all, inputs, nodes := make(map[string]string), make(map[string]*mapping.Input), make(map[string]*mapping.Node)
 	for _, o := range objects[2] {
-		n := decoded[mapping.Node](o)
-		nodes[n.Meta.Name] = n
+		nodes[fmt.Sprint(o["metadata"].(map[string]any)["name"])] = decoded[mapping.Node](o)
 	}
 	for _, o := range objects[0] {
 		in := &mapping.Input{Service: decoded[mapping.Service](o), Nodes: nodes}
@@ -248,7 +247,7 @@ func (h *history) ofServices(options mapping.Options, objects [][]map[string]any
 	}
 	for _, o := range objects[1] {
 		slice := decoded[mapping.Slice](o)
-		if in := inputs[slice.Meta.Namespace+"/"+slice.Service()]; in != nil {
+		if in := inputs[slice.Meta.Namespace+"/"+slice.Meta.Labels.Service]; in != nil {
 			in.Slices = append(in.Slices, slice)
 		}
 	}

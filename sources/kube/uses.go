@@ -190,13 +190,13 @@ func (s *services) slice(key string, object *mapping.Slice) {
 		of.Slices = slices.DeleteFunc(of.Slices, func(o *mapping.Slice) bool { return o.Meta.Namespace+"/"+o.Meta.Name == key })
 		delete(s.owners, key)
 	}
-	if object != nil && object.Service() != "" {
-		for i, e := range object.Endpoints {
-			if s.accounts == nil || e.TargetRef != nil && e.TargetRef.Kind != "Pod" {
-				object.Endpoints[i].TargetRef = nil
+	if object != nil && object.Meta.Labels.Service != "" {
+		for i := range object.Endpoints {
+			if s.accounts == nil {
+				object.Endpoints[i].Pod = ""
 			}
 		}
-		owner := object.Meta.Namespace + "/" + object.Service()
+		owner := object.Meta.Namespace + "/" + object.Meta.Labels.Service
 		of := s.changed(owner)
 		of.Slices, s.owners[key] = append(of.Slices, object), owner
 	}

@@ -84,17 +84,14 @@ type Input struct {
 
 // Lacks reports whether the account of a Pod is not known.
 func (in Input) Lacks() bool {
-	return slices.ContainsFunc(in.Slices, func(s *Slice) bool {
-		return slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.TargetRef != nil && in.account(e) == "" })
-	})
-}
-
-// account returns the name of the account of an endpoint; empty if it is not known.
-func (in Input) account(e Endpoint) string {
-	if e.TargetRef == nil {
-		return ""
+	for _, slice := range in.Slices {
+		for _, e := range slice.Endpoints {
+			if e.Pod != "" && in.Accounts[e.Pod] == "" {
+				return true
+			}
+		}
 	}
-	return in.Accounts[e.TargetRef.Namespace+"/"+e.TargetRef.Name]
+	return false
 }
 
 const typeExternalName = "ExternalName"
@@ -109,7 +106,8 @@ func (m *Mapper) Map(in Input) (out sources.Content) {
 	name := "Service " + meta.Namespace + "/" + meta.Name
 	origin := resource.Origin{Place: strings.TrimSpace(m.cluster + " " + name)}
 	host := names.FitHost(strings.NewReplacer("{service}", meta.Name, "{namespace}", meta.Namespace).Replace(m.HostTemplate), name)
-	b := builder{m.Options, in, &out, map[string]*endpoint{}}
+	least := map[bool]state{true: ready}[in.Service.Spec.PublishNotReadyAddresses]
+	b := builder{m.Options, in, &out, map[string]*endpoint{}, least}
 	ports, endpoints := b.servicePorts(), b.endpoints()
 	if why := b.unreachable(ports, endpoints); why != "" {
 		b.leaveOut(host, why)
@@ -200,6 +198,7 @@ type builder struct {
 
 	out       *sources.Content
 	byAddress map[string]*endpoint
+	least     state // of endpoints, by what the Service says
 }
 
 // endpoint is an address with its ports, by their names in the ServiceEntry.
@@ -210,7 +209,7 @@ type endpoint struct {
 }
 
 // state says whether an endpoint is called. The highest one counts if an address is in several slices.
-type state int
+type state uint8
 
 const (
 	notReady state = iota
@@ -289,26 +288,15 @@ func (b *builder) pods() {
 	byName := func(x, y *Slice) int { return cmp.Compare(x.Meta.Name, y.Meta.Name) }
 	for _, slice := range slices.SortedFunc(slices.Values(b.Slices), byName) {
 		for _, e := range slice.Endpoints {
-			if len(e.Addresses) == 0 || len(families) > 1 && slice.AddressType != families[0] {
+			if e.address == "" || len(families) > 1 && slice.AddressType != families[0] {
 				continue
 			}
-			// The addresses of an endpoint are equivalent. As with kube-proxy, the first counts.
-			locality := b.Nodes[e.NodeName].locality(b.Region, e.Zone)
-			made := registry.Endpoint{Address: e.Addresses[0], Locality: locality, ServiceAccount: b.account(e)}
-			b.add(made, b.stateOf(e), slice.portOf)
+			at := e.place.Value()
+			locality := b.Nodes[at.NodeName].locality(b.Region, at.Zone)
+			made := registry.Endpoint{Address: e.address, Locality: locality, ServiceAccount: b.Accounts[e.Pod]}
+			b.add(made, max(e.state, b.least), slice.portOf)
 		}
 	}
-}
-
-func (b *builder) stateOf(e Endpoint) state {
-	c := e.Conditions
-	switch {
-	case c.Ready == nil || *c.Ready || b.Service.Spec.PublishNotReadyAddresses:
-		return ready
-	case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
-		return draining
-	}
-	return notReady
 }
 
 // nodePorts adds the nodes. With externalTrafficPolicy Local only those with an endpoint that is ready answer.
@@ -316,7 +304,8 @@ func (b *builder) nodePorts() {
 	answering := map[string]bool{}
 	for _, slice := range b.Slices {
 		for _, e := range slice.Endpoints {
-			answering[e.NodeName] = answering[e.NodeName] || b.stateOf(e) == ready
+			node := e.place.Value().NodeName
+			answering[node] = answering[node] || max(e.state, b.least) == ready
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Nodes)) {

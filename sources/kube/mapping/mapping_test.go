@@ -55,8 +55,10 @@ func inputsOf(t require.TestingT, objects []json.RawMessage) (all []mapping.Inpu
 	}
 	for _, raw := range kinds["Node"] {
 		var n mapping.Node
+		var named struct{ Metadata struct{ Name string } }
 		read(raw, &n)
-		nodes[n.Meta.Name] = &n
+		read(raw, &named)
+		nodes[named.Metadata.Name] = &n
 	}
 	for _, raw := range kinds["Service"] {
 		var s mapping.Service
@@ -65,7 +67,7 @@ func inputsOf(t require.TestingT, objects []json.RawMessage) (all []mapping.Inpu
 		for _, raw := range kinds["EndpointSlice"] {
 			var slice mapping.Slice
 			read(raw, &slice)
-			if slice.Service() == s.Meta.Name {
+			if slice.Meta.Labels.Service == s.Meta.Name {
 				in.Slices = append(in.Slices, &slice)
 			}
 		}
@@ -108,18 +110,20 @@ func TestAnyService(t *testing.T) {
 		in := mapping.Input{Service: &s}
 		for i := range rapid.IntRange(0, 4).Draw(t, "slices") {
 			slice := &mapping.Slice{Meta: mapping.Meta{Name: fmt.Sprint("s", i)}, AddressType: text(t, "IPv4", "IPv6", "FQDN")}
+			var endpoints []map[string]any
 			for range rapid.IntRange(0, 3).Draw(t, "endpoints") {
-				var e mapping.Endpoint
+				conditions, addresses := map[string]any{}, []string{}
 				if a := text(t, "10.0.0.1", "10.0.0.2", "fd00::1", "fe80::1", "x", ""); a != "" {
-					e.Addresses = []string{a}
+					addresses = []string{a, "10.0.0.3"}
 				}
-				for _, c := range []**bool{&e.Conditions.Ready, &e.Conditions.Serving, &e.Conditions.Terminating} {
-					*c = rapid.SampledFrom([]*bool{nil, new(bool), new(true)}).Draw(t, "condition")
+				for _, c := range []string{"ready", "serving", "terminating"} {
+					conditions[c] = rapid.SampledFrom([]*bool{nil, new(bool), new(true)}).Draw(t, "condition")
 				}
-				e.Zone = text(t, "", "z1", "z2")
-				slice.Endpoints = append(slice.Endpoints, e)
+				endpoints = append(endpoints, map[string]any{
+					"addresses": addresses, "conditions": conditions, "zone": text(t, "", "z1", "z2"),
+				})
 			}
-			raw, err := json.Marshal(map[string]any{"ports": []map[string]any{
+			raw, err := json.Marshal(map[string]any{"endpoints": endpoints, "ports": []map[string]any{
 				{"name": text(t, portNames...), "protocol": text(t, "TCP", "UDP"), "port": rapid.Uint32Range(0, 3).Draw(t, "port")},
 			}})
 			require.NoError(t, err)

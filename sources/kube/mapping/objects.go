@@ -2,8 +2,10 @@ package mapping
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
+	"unique"
 )
 
 // The types here have what the mapping reads of Kubernetes' objects. Those of k8s.io/api hold several times as much in memory.
@@ -12,11 +14,7 @@ import (
 type Meta struct {
 	Namespace, Name string
 	Labels          struct {
-		Service  string  `json:"kubernetes.io/service-name"`
-		Region   string  `json:"topology.kubernetes.io/region"`
-		Zone     string  `json:"topology.kubernetes.io/zone"`
-		Subzone  string  `json:"topology.istio.io/subzone"`
-		Excluded *string `json:"node.kubernetes.io/exclude-from-external-load-balancers"`
+		Service string `json:"kubernetes.io/service-name"`
 	}
 	Annotations struct {
 		ExportTo string `json:"networking.istio.io/exportTo"`
@@ -51,32 +49,51 @@ type ServicePort struct {
 type Slice struct {
 	Meta        Meta `json:"metadata"`
 	AddressType string
-	Endpoints   []Endpoint
-	Ports       []struct {
-		Name, Protocol string
-		Port           uint32
+	Endpoints   Endpoints
+	Ports       []ServicePort
+}
+
+// Endpoints are those of a Slice. Clusters have many: they are held in little space.
+type Endpoints []struct {
+	Pod     string // namespace/name; empty if it is none
+	address string // the first: those of an endpoint are equivalent, and kube-proxy calls that
+	place   unique.Handle[place]
+	state   state
+}
+
+type place struct{ NodeName, Zone string }
+
+// UnmarshalJSON reads them.
+func (all *Endpoints) UnmarshalJSON(text []byte) error {
+	var read []struct {
+		place
+		Addresses  []string
+		TargetRef  struct{ Kind, Namespace, Name string }
+		Conditions struct{ Ready, Serving, Terminating *bool }
 	}
+	err := json.Unmarshal(text, &read)
+	*all = make(Endpoints, len(read))
+	for i, e := range read {
+		to := &(*all)[i]
+		to.address, to.place = append(e.Addresses, "")[0], unique.Make(e.place)
+		if e.TargetRef.Kind == "Pod" {
+			to.Pod = e.TargetRef.Namespace + "/" + e.TargetRef.Name
+		}
+		switch c := e.Conditions; {
+		case c.Ready == nil || *c.Ready:
+			to.state = ready
+		case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
+			to.state = draining
+		}
+	}
+	return err
 }
-
-// Endpoint is an endpoint of a Slice.
-type Endpoint struct {
-	Addresses      []string
-	NodeName, Zone string
-	TargetRef      *Target // the Pod; nil if accounts are not read, or there is none
-	Conditions     struct{ Ready, Serving, Terminating *bool }
-}
-
-// Target names an object.
-type Target struct{ Kind, Namespace, Name string }
 
 // Pod is one of v1.
 type Pod struct {
 	Meta Meta `json:"metadata"`
 	Spec struct{ ServiceAccountName string }
 }
-
-// Service returns the name of the Service of a slice, in the slice's namespace; empty if it has none.
-func (s *Slice) Service() string { return s.Meta.Labels.Service }
 
 // portOf returns the number that endpoints have of a port of the Service; zero if they do not have it.
 func (s *Slice) portOf(of ServicePort) uint32 {
@@ -90,7 +107,14 @@ func (s *Slice) portOf(of ServicePort) uint32 {
 
 // Node is one of v1.
 type Node struct {
-	Meta   Meta `json:"metadata"`
+	Meta struct {
+		Labels struct {
+			Region   string  `json:"topology.kubernetes.io/region"`
+			Zone     string  `json:"topology.kubernetes.io/zone"`
+			Subzone  string  `json:"topology.istio.io/subzone"`
+			Excluded *string `json:"node.kubernetes.io/exclude-from-external-load-balancers"`
+		}
+	} `json:"metadata"`
 	Status struct {
 		Addresses  []struct{ Type, Address string }
 		Conditions []struct{ Type, Status string }
