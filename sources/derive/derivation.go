@@ -15,33 +15,36 @@ import (
 // derivation is one run of derive.
 type derivation struct {
 	*Set
-	grants    map[grant]bool
-	listeners map[resource.Key][]*listener // by Gateway or ListenerSet
-	taken     map[string]bool              // names of the Gateways of listeners, "namespace/name"
-	known     map[string]map[string]string // labels by namespace
-	worthless bool                         // something in the route that is converted was refused
-	made      map[resource.Key]*resource.Resource
-	problems  []string
+	namespaces map[string]bool // that are known
+	grants     map[grant]bool
+	listeners  map[resource.Key][]*listener // by Gateway or ListenerSet
+	byHost     map[string][]contribution
+	worthless  bool // something in the route that is converted was refused
+	made       map[resource.Key]*resource.Resource
+	problems   []string
 }
 
 // derive returns what the objects become, ordered by key, and what they ask for and do not get. The origin of a resource names the objects
 // that it is made of.
 func (s *Set) derive() (resources []*resource.Resource, problems []string) {
 	d := &derivation{
-		Set: s, grants: make(map[grant]bool), listeners: make(map[resource.Key][]*listener), taken: make(map[string]bool),
-		known: make(map[string]map[string]string), made: make(map[resource.Key]*resource.Resource),
+		Set: s, namespaces: make(map[string]bool), grants: make(map[grant]bool), listeners: make(map[resource.Key][]*listener),
+		byHost: make(map[string][]contribution), made: make(map[resource.Key]*resource.Resource),
 	}
-	for _, o := range s.placed {
+	for key, o := range s.placed {
+		if key.Namespace != "" || key.Kind == "Namespace" {
+			d.namespaces[cmp.Or(key.Namespace, key.Name)] = true
+		}
 		for _, f := range o.unknown {
 			node{derivation: d, object: o.object, field: f}.report("unknown field, or one that is not supported: it is not read")
 		}
 	}
-	d.readNamespaces()
 	d.readGrants()
 	d.gateways()
 	d.routes()
-	d.policies()
 	d.ingresses()
+	d.virtualServices()
+	d.policies()
 	slices.Sort(d.problems)
 	resources = slices.SortedFunc(maps.Values(d.made), func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
 	return resources, slices.Compact(d.problems) // what is converted for several parents has its problems once
@@ -60,16 +63,15 @@ const (
 
 // add makes a resource of spec, which was made of objects; the first of them lends it its age.
 func (d *derivation) add(kind resource.Kind, namespace, name string, annotations map[string]string, spec proto.Message, of ...*object) {
-	key, whole := resource.Key{Kind: kind, Namespace: namespace, Name: name}, node{derivation: d, object: of[0]}
-	if other, ok := d.made[key]; ok {
-		whole.report("%s is already made of %s: nothing is made of this one", key, other.Origin())
-		return
-	}
+	key := resource.Key{Kind: kind, Namespace: namespace, Name: name}
 	r, err := resource.New(resource.Meta{
 		Key: key, Annotations: annotations, Created: of[0].CreationTimestamp, Origin: originOf(of),
 	}, spec)
+	if other, ok := d.made[key]; ok {
+		err = fmt.Errorf("%s is already made of %s: nothing is made of this one", key, other.Origin())
+	}
 	if err != nil {
-		whole.report("%v", err)
+		node{derivation: d, object: of[0]}.report("%v", err)
 		return
 	}
 	d.made[key] = r
@@ -77,22 +79,17 @@ func (d *derivation) add(kind resource.Kind, namespace, name string, annotations
 
 // originOf names the places of several objects, up to a few.
 func originOf(objects []*object) resource.Origin {
-	origin := objects[0].origin
-	const most = 3
 	var places []string
-	for _, o := range objects {
-		if o.origin.Group != origin.Group {
-			origin.Group = ""
+	for i, o := range objects {
+		if len(places) == 3 {
+			places = append(places, fmt.Sprintf("%d more", len(objects)-i))
+			break
 		}
 		if !slices.Contains(places, o.origin.Place) {
 			places = append(places, o.origin.Place)
 		}
 	}
-	if len(places) > most {
-		places = append(places[:most], fmt.Sprintf("%d more", len(places)-most))
-	}
-	origin.Place = strings.Join(places, ", ")
-	return origin
+	return resource.Origin{Source: objects[0].origin.Source, Place: strings.Join(places, ", ")}
 }
 
 // all returns the objects of some kinds in the order of their precedence: by age, namespace and name.
@@ -108,7 +105,7 @@ func (d *derivation) all(kinds ...resource.Kind) (objects []*object) {
 
 func older(a, b *object) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-		cmp.Compare(a.kind, b.kind))
+		cmp.Compare(a.Kind, b.Kind))
 }
 
 // find returns an object, or nil.
@@ -119,11 +116,6 @@ func (d *derivation) find(kind resource.Kind, namespace, name string) *object {
 // serviceHost is the host of a Service.
 func (d *derivation) serviceHost(namespace, name string) string {
 	return name + "." + namespace + ".svc." + d.opts.DomainSuffix
-}
-
-// missingService reports whether it is known that there is no such Service.
-func (d *derivation) missingService(namespace, name string) bool {
-	return d.opts.AllServices && d.find("Service", namespace, name) == nil
 }
 
 // node is a value in an object: its spec, or something in that.
@@ -137,13 +129,8 @@ type node struct {
 func (d *derivation) spec(o *object) node { return node{d, o, "spec", o.content} }
 
 func (n node) raw(name string) any {
-	all, _ := n.value.(record)
-	for _, f := range all {
-		if f.name == name {
-			return f.value
-		}
-	}
-	return nil
+	all, _ := n.value.(map[string]any)
+	return all[name]
 }
 
 // get returns the value of a field.
@@ -161,12 +148,9 @@ func (n node) list(name string) (all []node) {
 	return all
 }
 
-// text returns a field, or what stands for it if it is left out.
-func (n node) text(name string, leftOut ...string) string {
-	if s, ok := n.raw(name).(string); ok || len(leftOut) == 0 {
-		return s
-	}
-	return leftOut[0]
+func (n node) text(name string) string {
+	s, _ := n.raw(name).(string)
+	return s
 }
 
 func (n node) texts(name string) (all []string) {
@@ -179,14 +163,15 @@ func (n node) texts(name string) (all []string) {
 }
 
 func (n node) labels(name string) map[string]string {
-	all, _ := n.raw(name).(record)
+	all, _ := n.raw(name).(map[string]any)
 	labels := make(map[string]string, len(all))
-	for _, f := range all {
-		labels[f.name], _ = f.value.(string)
+	for label, value := range all {
+		labels[label], _ = value.(string)
 	}
 	return labels
 }
 
+// number returns a field, or what stands for it if it is left out.
 func (n node) number(name string, leftOut int64) int64 {
 	if i, ok := n.raw(name).(int64); ok {
 		return i
@@ -196,27 +181,36 @@ func (n node) number(name string, leftOut int64) int64 {
 
 func (n node) port() uint32 { return uint32(n.number("port", 0)) }
 
-// reference is what an object refers to.
-type reference struct {
-	group string
-	resource.Key
+// refer returns the object that n refers to, which is of the first of kinds if n does not say so, and what is wrong with it. It has no
+// kind if that is none of kinds.
+func (n node) refer(kinds ...resource.Kind) (ref resource.Key, wrong string) {
+	ref = resource.Key{
+		Kind: cmp.Or(resource.Kind(n.text("kind")), kinds[0]), Namespace: cmp.Or(n.text("namespace"), n.Namespace), Name: n.text("name"),
+	}
+	group, given := n.raw("group").(string)
+	if !given {
+		group = groupOf(kinds[0])
+	}
+	switch {
+	case !slices.Contains(kinds, ref.Kind) || group != groupOf(ref.Kind):
+		return resource.Key{}, fmt.Sprintf("kind %s of %q is not supported here", ref.Kind, group)
+	case kindNamed(ref.Kind) != nil && n.placed[ref].object == nil && (ref.Kind != "Service" || n.opts.AllServices):
+		wrong = ref.String() + " is not known"
+	}
+	return ref, wrong
 }
 
-// reference returns what n refers to; it may leave out the group, the kind and the namespace.
-func (n node) reference(group, kind string) reference {
-	return reference{n.text("group", group), resource.Key{
-		Kind: resource.Kind(n.text("kind", kind)), Namespace: cmp.Or(n.text("namespace"), n.Namespace), Name: n.text("name"),
-	}}
-}
-
-// is reports whether a reference is to one of some kinds.
-func (r reference) is(group string, kinds ...resource.Kind) bool {
-	return r.group == group && slices.Contains(kinds, r.Kind)
+// groupOf returns the group of a kind to which objects may refer.
+func groupOf(kind resource.Kind) string {
+	if k := kindNamed(kind); k != nil {
+		return k.Group
+	}
+	return map[resource.Kind]string{"ServiceImport": multiclusterGroup, "Hostname": istioGroup}[kind]
 }
 
 // report adds a problem: its place, the object, the field, and what is wrong and what follows.
 func (n node) report(format string, args ...any) {
-	text := n.key().String() + ": "
+	text := n.Key.String() + ": "
 	if n.origin != (resource.Origin{}) {
 		text = n.origin.String() + ": " + text
 	}

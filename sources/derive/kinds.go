@@ -2,17 +2,19 @@ package derive
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"slices"
 	"strings"
 	"time"
-	"unique"
 
 	"sigs.k8s.io/json"
 
 	"tributary/resource"
+	"tributary/sources"
 )
 
 // The groups of the APIs.
@@ -30,7 +32,6 @@ type Kind struct {
 	Kind       string
 	Plural     string
 	Namespaced bool
-	context    bool     // nothing is made of the objects of this kind; others refer to them
 	Versions   []string // those that are understood, the preferred one first
 
 	spec fields
@@ -38,22 +39,22 @@ type Kind struct {
 
 // Kinds are all kinds that a Set takes.
 var Kinds = []Kind{
-	{gatewayGroup, "GatewayClass", "gatewayclasses", false, false, []string{"v1", "v1beta1"}, classSpec},
-	{gatewayGroup, "Gateway", "gateways", true, false, []string{"v1", "v1beta1"}, gatewaySpec},
-	{gatewayGroup, "ListenerSet", "listenersets", true, false, []string{"v1"}, listenerSetSpec},
-	{gatewayGroup, "HTTPRoute", "httproutes", true, false, []string{"v1", "v1beta1"}, httpRouteSpec},
-	{gatewayGroup, "GRPCRoute", "grpcroutes", true, false, []string{"v1"}, grpcRouteSpec},
-	{gatewayGroup, "TLSRoute", "tlsroutes", true, false, []string{"v1", "v1alpha3", "v1alpha2"}, streamRouteSpec},
-	{gatewayGroup, "TCPRoute", "tcproutes", true, false, []string{"v1", "v1alpha2"}, streamRouteSpec},
-	{gatewayGroup, "ReferenceGrant", "referencegrants", true, false, []string{"v1", "v1beta1"}, grantSpec},
-	{gatewayGroup, "BackendTLSPolicy", "backendtlspolicies", true, false, []string{"v1", "v1alpha3"}, tlsPolicySpec},
-	{experimentalGroup, "XListenerSet", "xlistenersets", true, false, []string{"v1alpha1"}, listenerSetSpec},
-	{experimentalGroup, "XBackendTrafficPolicy", "xbackendtrafficpolicies", true, false, []string{"v1alpha1"}, trafficPolicySpec},
-	{ingressGroup, "Ingress", "ingresses", true, false, []string{"v1"}, ingressSpec},
-	{ingressGroup, "IngressClass", "ingressclasses", false, true, []string{"v1"}, fields{"controller": text}},
-	{"", "Namespace", "namespaces", false, true, []string{"v1"}, fields{}},
-	{"", "Service", "services", true, true, []string{"v1"}, serviceSpec},
-	{istioGroup, "ServiceEntry", "serviceentries", true, true, []string{"v1", "v1beta1", "v1alpha3"}, fields{"hosts": list{text}}},
+	{gatewayGroup, "GatewayClass", "gatewayclasses", false, []string{"v1", "v1beta1"}, classSpec},
+	{gatewayGroup, "Gateway", "gateways", true, []string{"v1", "v1beta1"}, gatewaySpec},
+	{gatewayGroup, "ListenerSet", "listenersets", true, []string{"v1"}, listenerSetSpec},
+	{gatewayGroup, "HTTPRoute", "httproutes", true, []string{"v1", "v1beta1"}, httpRouteSpec},
+	{gatewayGroup, "GRPCRoute", "grpcroutes", true, []string{"v1"}, grpcRouteSpec},
+	{gatewayGroup, "TLSRoute", "tlsroutes", true, []string{"v1", "v1alpha3", "v1alpha2"}, streamRouteSpec},
+	{gatewayGroup, "TCPRoute", "tcproutes", true, []string{"v1", "v1alpha2"}, streamRouteSpec},
+	{gatewayGroup, "ReferenceGrant", "referencegrants", true, []string{"v1", "v1beta1"}, grantSpec},
+	{gatewayGroup, "BackendTLSPolicy", "backendtlspolicies", true, []string{"v1", "v1alpha3"}, tlsPolicySpec},
+	{experimentalGroup, "XListenerSet", "xlistenersets", true, []string{"v1alpha1"}, listenerSetSpec},
+	{experimentalGroup, "XBackendTrafficPolicy", "xbackendtrafficpolicies", true, []string{"v1alpha1"}, trafficPolicySpec},
+	{ingressGroup, "Ingress", "ingresses", true, []string{"v1"}, ingressSpec},
+	{ingressGroup, "IngressClass", "ingressclasses", false, []string{"v1"}, fields{"controller": text, others: ignored}},
+	{"", "Namespace", "namespaces", false, []string{"v1"}, fields{others: ignored}},
+	{"", "Service", "services", true, []string{"v1"}, serviceSpec},
+	{istioGroup, "ServiceEntry", "serviceentries", true, []string{"v1", "v1beta1", "v1alpha3"}, fields{"hosts": list{text}, others: ignored}},
 }
 
 // The shape of a value in a spec: fields, a list of a shape, or one of these.
@@ -61,13 +62,14 @@ const (
 	text     = "a text"
 	number   = "a number from 0 to 2147483647"
 	flag     = "true or false"
-	labels   = "an object of texts"
 	anything = "anything"
+	ignored  = "ignored" // without a report
+	others   = "*"       // in fields, stands for those that are not named
 )
 
 type (
 	fields map[string]any
-	list   struct{ of any }
+	list   []any // has one: the shape of each
 )
 
 // String is how errors name the shape.
@@ -75,6 +77,8 @@ func (fields) String() string { return "an object" }
 
 // String is how errors name the shape.
 func (list) String() string { return "a list" }
+
+var labels = fields{others: text}
 
 // with returns the fields of f and some more.
 func (f fields) with(more fields) fields {
@@ -146,34 +150,12 @@ var (
 		"ingressClassName": text, "defaultBackend": anything, "tls": list{fields{"hosts": list{text}, "secretName": text}},
 		"rules": list{fields{"host": text, "http": fields{"paths": list{ingressPath}}}},
 	}
-	serviceSpec = fields{"selector": labels, "ports": list{fields{"name": text, "port": number}}}
+	serviceSpec = fields{"selector": labels, "ports": list{fields{"name": text, "port": number, others: ignored}}, others: ignored}
 )
 
 func routeSpec(ofRule fields) fields {
 	rule := ofRule.with(fields{"name": text, "filters": filters, "backendRefs": list{backend.with(fields{"filters": filters})}})
 	return fields{"parentRefs": list{parentRef}, "hostnames": list{text}, "rules": list{rule}}
-}
-
-// object is one that was put into a Set. It is not changed afterwards.
-type object struct {
-	metadata
-	kind    resource.Kind
-	origin  resource.Origin
-	content any      // the spec
-	unknown []string // the fields that are not read
-}
-
-// metadata is what is read of the metadata of an object.
-type metadata struct {
-	Name              string            `json:"name"`
-	Namespace         string            `json:"namespace"`
-	Labels            map[string]string `json:"labels"`
-	Annotations       map[string]string `json:"annotations"`
-	CreationTimestamp time.Time         `json:"creationTimestamp"`
-}
-
-func (o *object) key() resource.Key {
-	return resource.Key{Kind: o.kind, Namespace: o.Namespace, Name: o.Name}
 }
 
 func kindNamed(kind resource.Kind) *Kind {
@@ -183,59 +165,40 @@ func kindNamed(kind resource.Kind) *Kind {
 	return nil
 }
 
-// decode reads an object of one of Kinds.
-func (o Options) decode(apiVersion string, kind resource.Kind, origin resource.Origin, text []byte) (*object, error) {
-	wrong := func(format string, args ...any) (*object, error) {
-		return nil, fmt.Errorf("kind %s of %s: "+format, append([]any{kind, apiVersion}, args...)...)
-	}
-	k, version := kindNamed(kind), apiVersion[strings.LastIndex(apiVersion, "/")+1:]
-	if k == nil || strings.TrimPrefix(k.Group+"/"+version, "/") != apiVersion {
-		return wrong("nothing is derived from it")
-	}
-	if !slices.Contains(k.Versions, version) {
-		return wrong("this version is not understood; %s are", strings.Join(k.Versions, ", "))
-	}
-	made := &object{kind: kind, origin: origin}
-	err := json.UnmarshalCaseSensitivePreserveInts(text, &struct {
-		Metadata *metadata `json:"metadata"`
-		Spec     *any      `json:"spec"`
-	}{&made.metadata, &made.content})
-	if err == nil {
-		made.content, err = made.prune("spec", made.content, k.spec)
-	}
-	if err != nil {
-		return wrong("decode: %w", err)
-	}
-	switch {
-	case made.Name == "":
-		return wrong("metadata.name is missing")
-	case !k.Namespaced:
-		made.Namespace = ""
-	case made.Namespace == "":
-		made.Namespace = o.DefaultNamespace
-	}
-	if k.context {
-		made.unknown = nil // little is read of those
-	}
-	return made, nil
+// object is one that was put into a Set. It is not changed afterwards.
+type object struct {
+	resource.Key
+	metadata
+	origin  resource.Origin
+	content any      // the spec
+	unknown []string // the fields that are not read
 }
 
-// record is what is read of a JSON object. A map would take three times as much memory.
-type (
-	record []field
-	field  struct {
-		name  string
-		value any
-	}
-)
+// metadata is what is read of the metadata of an object.
+type metadata struct {
+	Labels            map[string]string `json:"labels"`
+	Annotations       map[string]string `json:"annotations"`
+	CreationTimestamp time.Time         `json:"creationTimestamp"`
+}
 
-// prune returns what is read of a value, and notes the rest. An error says which field has not the shape that it must have.
-func (o *object) prune(path string, value, shape any) (read any, err error) {
-	inner := func(path string, value, shape any) any {
-		read, wrong := o.prune(path, value, shape)
-		err = cmp.Or(err, wrong)
-		return read
+// decode reads an object of one of Kinds.
+func decode(other sources.Other) (*object, error) {
+	o, k := &object{Key: other.Key, origin: other.Origin}, kindNamed(other.Key.Kind)
+	switch {
+	case !slices.Contains(k.Versions, path.Base(other.APIVersion)):
+		return nil, fmt.Errorf("%s is not understood; %s are", other.APIVersion, strings.Join(k.Versions, ", "))
+	case o.Name == "":
+		return nil, errors.New("metadata.name: it is missing, or no name that an object can have")
 	}
+	err := json.UnmarshalCaseSensitivePreserveInts(other.JSON, &struct {
+		Metadata *metadata `json:"metadata"`
+		Spec     *any      `json:"spec"`
+	}{&o.metadata, &o.content})
+	return o, cmp.Or(err, o.prune("spec", o.content, k.spec))
+}
+
+// prune takes what is not read out of a value, and notes it. An error says which field has not the shape that it must have.
+func (o *object) prune(path string, value, shape any) error {
 	ok := value == nil || shape == anything
 	switch v := value.(type) {
 	case string:
@@ -245,31 +208,33 @@ func (o *object) prune(path string, value, shape any) (read any, err error) {
 	case int64:
 		ok = ok || shape == number && v >= 0 && v <= math.MaxInt32
 	case []any:
-		if l, isList := shape.(list); isList {
-			for i := range v {
-				v[i] = inner(fmt.Sprintf("%s[%d]", path, i), v[i], l.of)
+		of, isList := shape.(list)
+		for i := 0; isList && i < len(v); i++ {
+			if err := o.prune(fmt.Sprintf("%s[%d]", path, i), v[i], of[0]); err != nil {
+				return err
 			}
-			return v, err
 		}
+		ok = ok || isList
 	case map[string]any:
 		known, isFields := shape.(fields)
-		if !isFields && shape != labels {
-			break
-		}
-		all := make(record, 0, len(v))
+		ok = ok || isFields
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			if shape, isKnown := known[name]; isKnown {
-				all = append(all, field{unique.Make(name).Value(), inner(path+"."+name, v[name], shape)})
-			} else if isFields {
+			switch inner := cmp.Or(known[name], known[others]); {
+			case !isFields:
+			case inner == nil:
 				o.unknown = append(o.unknown, path+"."+name)
-			} else {
-				all = append(all, field{name, inner(path+"."+name, v[name], text)})
+				delete(v, name)
+			case inner == ignored:
+				delete(v, name)
+			default:
+				if err := o.prune(path+"."+name, v[name], inner); err != nil {
+					return err
+				}
 			}
 		}
-		return all, err
 	}
 	if !ok {
-		return nil, fmt.Errorf("%s: want %v", path, shape)
+		return fmt.Errorf("%s: want %v", path, shape)
 	}
-	return value, nil
+	return nil
 }

@@ -61,7 +61,7 @@ func (n node) retries(out *networking.HTTPRoute) {
 
 // duration reads a duration, which is nil if it is left out.
 func (n node) duration(name string) *durationpb.Duration {
-	d, err := time.ParseDuration(n.text(name, "0s"))
+	d, err := time.ParseDuration(cmp.Or(n.text(name), "0s"))
 	if err != nil {
 		n.get(name).refuse("%q is no duration such as 10s", n.text(name))
 	}
@@ -77,7 +77,7 @@ func (n node) match(b binding) *networking.HTTPMatchRequest {
 	if n.unread() {
 		n.refuse("it has a condition that is not read")
 	}
-	if n.kind == "GRPCRoute" {
+	if n.Kind == "GRPCRoute" {
 		out.Uri = n.get("method").grpcMethod()
 		return out
 	}
@@ -85,7 +85,7 @@ func (n node) match(b binding) *networking.HTTPMatchRequest {
 		out.Method = stringMatch("Exact", method)
 	}
 	path := n.get("path")
-	kind, value := cmp.Or(path.text("type"), "PathPrefix"), path.text("value", "/")
+	kind, value := cmp.Or(path.text("type"), "PathPrefix"), cmp.Or(path.text("value"), "/")
 	if kind == "PathPrefix" && value != "/" {
 		value = strings.TrimSuffix(value, "/")
 	}
@@ -158,11 +158,13 @@ func (n node) destinations(b binding) (all []*networking.HTTPRouteDestination) {
 		case wrong != "":
 			ref.report("%s: what is sent to it fails", wrong)
 		}
-		to := &networking.HTTPRouteDestination{Destination: destination, Weight: weight}
+		changes := &networking.HTTPRoute{}
 		for _, f := range ref.list("filters") {
-			if !f.headers(&to.Headers) {
-				f.refuse("type %q is not supported at a backend", f.text("type"))
-			}
+			f.filter(b, changes)
+		}
+		to := &networking.HTTPRouteDestination{Destination: destination, Weight: weight, Headers: changes.GetHeaders()}
+		if changes.Headers = nil; !proto.Equal(changes, &networking.HTTPRoute{}) {
+			ref.refuse("a filter that is not of headers is not supported at a backend")
 		}
 		all = append(all, to)
 	}
@@ -181,60 +183,51 @@ func nowhere(subset string) *networking.Destination {
 // destination converts a backend, and says what is wrong with it; it is nil if that makes the route worthless. Sidecars need no
 // ReferenceGrant.
 func (n node) destination(b binding) (to *networking.Destination, wrong string) {
-	ref := n.reference("", "Service")
+	ref, wrong := n.refer("Service", "ServiceImport", "Hostname")
 	hostname := n.serviceHost(ref.Namespace, ref.Name)
-	switch isHostname := ref.is(istioGroup, "Hostname"); {
-	case isHostname && n.has("namespace"):
+	switch {
+	case ref.Kind == "":
+		return nowhere("refused-backend"), wrong
+	case n.port() == 0:
+		return nil, "port is missing"
+	case ref.Kind == "Hostname" && n.has("namespace"):
 		return nil, "a Hostname has no namespace"
-	case isHostname:
+	case ref.Kind == "Hostname":
 		hostname = ref.Name
-	case !ref.is("", "Service") && !ref.is(multiclusterGroup, "ServiceImport"):
-		return nowhere("refused-backend"), fmt.Sprintf("kind %s of %q is not supported", ref.Kind, cmp.Or(ref.group, "core"))
-	case b.gateway != mesh && !n.allowed(ref):
+	case b.gateway != mesh && n.ungranted(ref) != "":
 		return nowhere("refused-backend"), n.ungranted(ref)
 	case ref.Kind == "Service" && strings.Contains(ref.Name, "."):
 		return nil, fmt.Sprintf("%q is a host, and the name of a Service is wanted", ref.Name)
-	case n.missingService(ref.Namespace, ref.Name):
-		wrong = ref.String() + " does not exist"
-	}
-	if n.port() == 0 {
-		return nil, "port is missing"
 	}
 	return &networking.Destination{Host: hostname, Port: &networking.PortSelector{Number: n.port()}}, wrong
 }
 
 // filter adds what a filter does to a route.
 func (n node) filter(b binding, out *networking.HTTPRoute) {
-	kind, ofHTTP := n.text("type"), n.kind == "HTTPRoute"
-	mirror, redirect, rewrite, cors := n.get("requestMirror"), n.get("requestRedirect"), n.get("urlRewrite"), n.get("cors")
-	switch {
-	case n.headers(&out.Headers):
-	case kind == "RequestMirror" && mirror.value != nil:
-		mirror.mirror(b, out)
-	case kind == "RequestRedirect" && redirect.value != nil && ofHTTP:
-		out.Redirect = redirect.redirect()
-	case kind == "URLRewrite" && rewrite.value != nil && ofHTTP:
-		out.Rewrite = rewrite.rewrite()
-	case kind == "CORS" && cors.value != nil && ofHTTP:
-		out.CorsPolicy = cors.cors()
-	default:
+	kind := n.text("type")
+	settings := n.get(map[string]string{
+		"RequestHeaderModifier": "requestHeaderModifier", "ResponseHeaderModifier": "responseHeaderModifier",
+		"RequestMirror": "requestMirror", "RequestRedirect": "requestRedirect", "URLRewrite": "urlRewrite", "CORS": "cors",
+	}[kind])
+	headers := cmp.Or(out.GetHeaders(), &networking.Headers{})
+	switch ofHTTP := n.Kind == "HTTPRoute"; {
+	case settings.value == nil:
 		n.refuse("type %q is not supported, or has no settings", kind)
+	case kind == "RequestHeaderModifier":
+		headers.Request, out.Headers = settings.operations(), headers
+	case kind == "ResponseHeaderModifier":
+		headers.Response, out.Headers = settings.operations(), headers
+	case kind == "RequestMirror":
+		settings.mirror(b, out)
+	case !ofHTTP:
+		n.refuse("type %q is not supported in a %s", kind, n.Kind)
+	case kind == "RequestRedirect":
+		out.Redirect = settings.redirect()
+	case kind == "URLRewrite":
+		out.Rewrite = settings.rewrite()
+	case kind == "CORS":
+		out.CorsPolicy = settings.cors()
 	}
-}
-
-// headers adds the changes that a filter makes, and returns false if it is not about headers.
-func (n node) headers(all **networking.Headers) bool {
-	changed := cmp.Or(*all, &networking.Headers{})
-	switch n.text("type") {
-	case "RequestHeaderModifier":
-		changed.Request = n.get("requestHeaderModifier").operations()
-	case "ResponseHeaderModifier":
-		changed.Response = n.get("responseHeaderModifier").operations()
-	default:
-		return false
-	}
-	*all = changed
-	return true
 }
 
 // operations has the first of several headers with one name.
@@ -269,13 +262,12 @@ func (n node) redirect() *networking.HTTPRedirect {
 	out := &networking.HTTPRedirect{
 		RedirectCode: uint32(n.number("statusCode", 0)), Authority: n.text("hostname"), Scheme: n.text("scheme"),
 	}
-	switch {
-	case n.port() != 0:
+	port := networking.HTTPRedirect_FROM_REQUEST_PORT
+	if out.GetScheme() != "" {
+		port = networking.HTTPRedirect_FROM_PROTOCOL_DEFAULT
+	}
+	if out.RedirectPort = (&networking.HTTPRedirect_DerivePort{DerivePort: port}); n.port() != 0 {
 		out.RedirectPort = &networking.HTTPRedirect_Port{Port: n.port()}
-	case out.GetScheme() != "":
-		out.RedirectPort = &networking.HTTPRedirect_DerivePort{DerivePort: networking.HTTPRedirect_FROM_PROTOCOL_DEFAULT}
-	default:
-		out.RedirectPort = &networking.HTTPRedirect_DerivePort{DerivePort: networking.HTTPRedirect_FROM_REQUEST_PORT}
 	}
 	switch path := n.get("path"); path.text("type") {
 	case "ReplaceFullPath":
