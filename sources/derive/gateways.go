@@ -25,19 +25,33 @@ const nameLabel = "istio.io/gateway-name"
 // gateways makes a Gateway of each listener, and notes the listeners for the routes.
 func (d *derivation) gateways() {
 	for _, o := range append(d.all("Gateway"), d.all("ListenerSet", "XListenerSet")...) {
-		n := d.spec(o)
-		gateway, wrong := n.gateway()
+		n, gateway, wrong := d.spec(o), d.spec(o), ""
+		if o.Kind != "Gateway" {
+			gateway, wrong = n.parentGateway()
+		}
 		if class := gateway.text("gatewayClassName"); wrong == "" && !d.served(class) {
-			wrong = fmt.Sprintf("its class %q is not served", class)
+			wrong = fmt.Sprintf("class %q is not served", class)
 		}
 		if wrong != "" {
 			n.report("%s: nothing is made of this %s and its routes", wrong, o.Kind)
-		} else if t := gateway.target(n); t != nil {
+		} else if t := gateway.target(o.Kind); t != nil {
 			for _, l := range n.list("listeners") {
 				l.bind(t)
 			}
 		}
 	}
+}
+
+// parentGateway returns the Gateway that takes a ListenerSet, and why none does.
+func (n node) parentGateway() (gateway node, wrong string) {
+	ref, wrong := n.get("parentRef").refer("Gateway")
+	if wrong == "" {
+		gateway = n.spec(n.placed[ref].object)
+		if !in(gateway.get("allowedListeners").get("namespaces").matching("None"), n.Namespace) {
+			wrong = fmt.Sprintf("spec.allowedListeners of %s does not allow it", ref)
+		}
+	}
+	return gateway, wrong
 }
 
 // served reports whether the Gateways of a class are.
@@ -51,45 +65,24 @@ func (d *derivation) served(class string) bool {
 	return class == "istio"
 }
 
-// gateway returns the Gateway that n is, or that takes the ListenerSet that n is, and why none does.
-func (n node) gateway() (gateway node, wrong string) {
-	if n.Kind == "Gateway" {
-		return n, ""
-	}
-	ref, wrong := n.get("parentRef").refer("Gateway")
-	if wrong != "" {
-		return n, wrong
-	}
-	gateway = n.spec(n.placed[ref].object)
-	allowed := gateway.get("allowedListeners").get("namespaces").matching("None")
-	if !slices.Contains(allowed, "*") && !slices.Contains(allowed, n.Namespace) {
-		wrong = fmt.Sprintf("spec.allowedListeners of %s does not allow it", ref)
-	}
-	return gateway, wrong
-}
-
 // target says which workloads a Gateway is for. istiod selects by the annotation, if there is one: the workloads of the Services that it
 // names. All others, and Envoys of ours, select by labels.
 type target struct {
-	namespace   string // of the Gateway
+	gateway     node
 	annotations map[string]string
 	selector    map[string]string
-	checked     bool // clients have to have certificates, or may
 }
 
 // target returns the target of the listeners of a Gateway, or of its ListenerSet, or nil after having reported that there is none.
-func (n node) target(of node) *target {
-	t := &target{
-		namespace: n.Namespace, annotations: map[string]string{gatewaySemantics: semantics},
-		selector: map[string]string{nameLabel: n.Name}, checked: n.get("tls").has("frontend"),
-	}
+func (n node) target(of resource.Kind) *target {
+	t := &target{n, map[string]string{gatewaySemantics: semantics}, map[string]string{nameLabel: n.Name}}
 	deployment := n.Name + "-" + n.text("gatewayClassName") // what istiod deploys, where it runs in the cluster
 	addresses := n.list("addresses")
 	isDeployed := len(addresses) == 0 || len(addresses) == 1 && cmp.Or(addresses[0].text("type"), "IPAddress") == "IPAddress"
 	var hosts []string
 	for _, a := range addresses {
-		if host := a.text("value"); !isDeployed && cmp.Or(a.text("type"), "Hostname") != "Hostname" {
-			a.report("it is not read: it is not the only one, and no Hostname")
+		if host := a.text("value"); cmp.Or(a.text("type"), "Hostname") != "Hostname" {
+			continue
 		} else if strings.Contains(host, ".") {
 			hosts = append(hosts, host)
 		} else {
@@ -111,7 +104,7 @@ func (n node) target(of node) *target {
 		}
 	}
 	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), ""
-	if isDeployed || of.Kind != "Gateway" { // istiod asks for the account of what it deploys, whether or not it deploys that for ListenerSets
+	if isDeployed || of != "Gateway" { // istiod asks for the account of what it deploys, whether or not it deploys that for ListenerSets
 		t.annotations[serviceAccount] = cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], deployment)
 	}
 	return t
@@ -123,29 +116,19 @@ type listener struct {
 	port                     uint32
 	gateway                  string          // "namespace/name" of the Gateway that is made of it
 	kinds                    []resource.Kind // of routes
-	hosts                    []string        // "namespace/host" of the routes that it takes
+	namespaces               []string        // of routes
 }
 
 // routesOf are the kinds of routes that listeners take, by protocol and, if it is not the usual one, mode.
 var routesOf = map[string][]resource.Kind{
-	"HTTP": {"HTTPRoute", "GRPCRoute"}, "HTTPS": {"HTTPRoute", "GRPCRoute"}, "TLS": {"TCPRoute"}, "TLS Passthrough": {"TLSRoute"},
-	"TCP": {"TCPRoute"},
+	"HTTP": {"HTTPRoute", "GRPCRoute"}, "HTTPS": {"HTTPRoute", "GRPCRoute"}, "TCP": {"TCPRoute"}, "TLS": {"TCPRoute"},
+	"TLS Passthrough": {"TLSRoute"},
 }
 
 // bind makes a Gateway of a listener of a Gateway or ListenerSet, and notes it for routes.
 func (n node) bind(t *target) {
 	l := &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port()}
-	if l.port == 0 && n.Kind != "Gateway" {
-		l.port = map[string]uint32{"HTTP": 80, "HTTPS": 443}[l.protocol]
-	}
 	allowed := n.get("allowedRoutes")
-	for _, namespace := range allowed.get("namespaces").matching("Same") {
-		l.hosts = append(l.hosts, namespace+"/"+cmp.Or(l.hostname, "*"))
-	}
-	if len(l.hosts) == 0 {
-		allowed.report("no namespace matches: this listener has no routes")
-		l.hosts = []string{"~/" + cmp.Or(l.hostname, "*")}
-	}
 	kinds, taken := allowed.list("kinds"), routesOf[l.protocol]
 	if ofMode := routesOf[l.protocol+" "+n.get("tls").text("mode")]; ofMode != nil {
 		taken = ofMode
@@ -156,22 +139,25 @@ func (n node) bind(t *target) {
 			l.kinds = append(l.kinds, kind)
 		}
 	}
-	// istiod has the Gateway in its own namespace, and an annotation for that of its workloads, which it takes from nobody else.
-	name := n.Name + "-" + generated + "-" + l.name
-	if t.namespace != n.Namespace {
-		name = n.Namespace + "." + name
+	if l.namespaces = allowed.get("namespaces").matching("Same"); len(l.namespaces) == 0 {
+		allowed.report("no namespace matches: this listener has no routes")
+		l.namespaces = []string{"~"}
 	}
-	gateway := resource.Key{Kind: resource.Gateway, Namespace: t.namespace, Name: name}
-	l.gateway = gateway.FullName()
+	// istiod has the Gateway in its own namespace, and an annotation for that of its workloads, which it takes from nobody else.
+	key := resource.Key{Kind: resource.Gateway, Namespace: t.gateway.Namespace, Name: n.Name + "-" + generated + "-" + l.name}
+	if key.Namespace != n.Namespace {
+		key.Name = n.Namespace + "." + key.Name
+	}
+	l.gateway = key.FullName()
 	tls, wrong := n.get("tls").serverTLS(l.port)
 	switch {
-	case n.made[gateway] != nil:
+	case n.made[key] != nil:
 		wrong = fmt.Sprintf("another listener's Gateway has the name %s already", l.gateway)
 	case l.port == 0:
 		wrong = "port is missing"
 	case routesOf[l.protocol] == nil:
 		wrong = fmt.Sprintf("protocol %q is none of HTTP, HTTPS, TLS and TCP", l.protocol)
-	case t.checked && l.protocol == "HTTPS":
+	case l.protocol == "HTTPS" && t.gateway.get("tls").has("frontend"):
 		wrong = "the Gateway's spec.tls.frontend is not supported, which checks clients"
 	}
 	n.listeners[n.Key] = append(n.listeners[n.Key], l) // in any case, since none beside it gets its hostname
@@ -180,10 +166,11 @@ func (n node) bind(t *target) {
 		l.kinds = nil
 		return
 	}
-	port := &networking.Port{Name: "default", Number: l.port, Protocol: l.protocol}
-	n.add(resource.Gateway, t.namespace, name, t.annotations, &networking.Gateway{
-		Selector: t.selector, Servers: []*networking.Server{{Port: port, Hosts: l.hosts, Tls: tls}},
-	}, n.object)
+	server := &networking.Server{Port: &networking.Port{Name: "default", Number: l.port, Protocol: l.protocol}, Tls: tls}
+	for _, namespace := range l.namespaces {
+		server.Hosts = append(server.Hosts, namespace+"/"+cmp.Or(l.hostname, "*"))
+	}
+	n.add(key, t.annotations, &networking.Gateway{Selector: t.selector, Servers: []*networking.Server{server}}, n.object)
 }
 
 // serverTLS returns the TLS settings of a listener, and what is wrong with them. Secrets are not read: they are taken as they are named.
@@ -226,10 +213,8 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 		out.CredentialNames = append(out.CredentialNames, "kubernetes-gateway://"+secret.FullName())
 	}
 	switch names := out.GetCredentialNames(); {
-	case len(refs) > 2:
-		wrong = "it has more than two certificateRefs"
-	case len(refs) > 0 && len(names) == 0:
-		wrong = "it has no certificate that may be used"
+	case len(refs) > 2 || len(refs) > 0 && len(names) == 0:
+		wrong = "it has more than two certificateRefs, or none that may be used"
 	case len(names) == 1:
 		out.CredentialName, out.CredentialNames = names[0], nil
 	}
@@ -247,6 +232,11 @@ func (n node) matching(byDefault string) []string {
 		return n.get("selector").selected()
 	}
 	return nil
+}
+
+// in reports whether a namespace is one of those that matching returned.
+func in(matching []string, namespace string) bool {
+	return slices.Contains(matching, "*") || slices.Contains(matching, namespace)
 }
 
 // selected returns the namespaces that a selector selects, in order; none if it is left out or wrong. One whose Namespace is not known has

@@ -22,26 +22,20 @@ func (d *derivation) ingresses() {
 		if !n.isOurIngress() {
 			continue
 		}
-		if n.has("defaultBackend") {
-			n.get("defaultBackend").report("it is not supported: requests that no rule has get 404")
+		gateway := resource.Key{
+			Kind: resource.Gateway, Namespace: d.opts.IngressNamespace, Name: o.Name + "-" + ofIngress + "-" + o.Namespace,
 		}
-		gateway := o.Name + "-" + ofIngress + "-" + o.Namespace
-		d.add(resource.Gateway, d.opts.IngressNamespace, gateway, nil, n.gatewayOfIngress(), o)
+		d.add(gateway, nil, n.gatewayOfIngress(), o)
 		for _, r := range n.list("rules") {
 			host := cmp.Or(r.text("host"), "*")
+			key := "host " + host + " of Ingresses"
 			for _, p := range r.get("http").list("paths") {
 				if route := p.ingressRoute(); route != nil {
-					c := contribution{o, host, d.opts.IngressNamespace + "/" + gateway, []*networking.HTTPRoute{route}}
-					d.byHost[ofIngress+"/"+host] = append(d.byHost[ofIngress+"/"+host], c)
+					d.byHost[key] = append(d.byHost[key], contribution{o, host, gateway.FullName(), []*networking.HTTPRoute{route}})
 				}
 			}
 		}
 	}
-}
-
-// virtualServiceOfIngress is the name of the VirtualService of a host. istiod has the asterisk in it, which no object of Kubernetes may have.
-func virtualServiceOfIngress(first *object, host string) string {
-	return strings.NewReplacer("*", "any", ".", "-").Replace(host) + "-" + first.Name + "-" + ofIngress
 }
 
 // isOurIngress reports whether an Ingress is of our class. istiod needs the IngressClass of a class; here, our own needs none.

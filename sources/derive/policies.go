@@ -32,9 +32,6 @@ func (d *derivation) policies() {
 					t.report("%s: this target has no policy", wrong)
 					continue
 				}
-				if t.has("sectionName") {
-					t.get("sectionName").report("it is not read: the policy is for all ports of the Service")
-				}
 				done[ref] = true
 				policies[ref] = cmp.Or(policies[ref], &networking.TrafficPolicy{})
 				proto.Merge(policies[ref], own)
@@ -43,9 +40,8 @@ func (d *derivation) policies() {
 		}
 	}
 	for key, policy := range policies {
-		d.add(resource.DestinationRule, key.Namespace, key.Name+"-"+generated, nil, &networking.DestinationRule{
-			Host: d.serviceHost(key.Namespace, key.Name), TrafficPolicy: policy,
-		}, of[key]...)
+		rule := &networking.DestinationRule{Host: d.serviceHost(key.Namespace, key.Name), TrafficPolicy: policy}
+		d.add(resource.Key{Kind: resource.DestinationRule, Namespace: key.Namespace, Name: key.Name + "-" + generated}, nil, rule, of[key]...)
 	}
 }
 

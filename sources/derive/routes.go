@@ -87,20 +87,11 @@ func (n node) bindToListeners(parent resource.Key) (all []binding) {
 
 // refuses says why a listener does not take a route; it is empty if it does.
 func (l *listener) refuses(n node) string {
-	hostMatches, namespaceMatches := false, false
-	for _, route := range n.hostnames() {
-		for _, own := range l.hosts {
-			namespace, hostname, _ := strings.Cut(own, "/")
-			if host.Name(hostname).Matches(host.Name(route)) {
-				hostMatches = true
-				namespaceMatches = namespaceMatches || namespace == "*" || namespace == n.Namespace
-			}
-		}
-	}
+	matches := func(hostname string) bool { return host.Name(cmp.Or(l.hostname, "*")).Matches(host.Name(hostname)) }
 	switch {
-	case !hostMatches:
+	case !slices.ContainsFunc(n.hostnames(), matches):
 		return fmt.Sprintf("its hostname %q matches none of the route's", l.hostname)
-	case !namespaceMatches:
+	case !in(l.namespaces, n.Namespace):
 		return fmt.Sprintf("it takes no routes of namespace %s", n.Namespace)
 	case !slices.Contains(l.kinds, n.Kind):
 		return fmt.Sprintf("it takes no %s", n.Kind)
@@ -160,9 +151,9 @@ func (d *derivation) routes() {
 					for _, r := range spec.GetTls() {
 						r.Match[0].SniHosts = n.sni(b, h)
 					}
-					kind := strings.ToLower(strings.TrimSuffix(string(o.Kind), "Route"))
-					name := fmt.Sprintf("%s-%s-%d-%s", o.Name, kind, made, generated)
-					d.add(resource.VirtualService, o.Namespace, name, map[string]string{routeSemantics: semantics}, spec, o)
+					name := fmt.Sprintf("%s-%s-%d-%s", o.Name, strings.ToLower(string(o.Kind[:3])), made, generated)
+					key := resource.Key{Kind: resource.VirtualService, Namespace: o.Namespace, Name: name}
+					d.add(key, map[string]string{routeSemantics: semantics}, spec, o)
 					made++
 				}
 			}
@@ -239,10 +230,12 @@ func (d *derivation) virtualServices() {
 			continue
 		}
 		name, annotation := MergedName(key), semantics
-		if of[0].Kind == "Ingress" {
-			name, annotation = virtualServiceOfIngress(of[0], all[0].host), "ingress"
+		if of[0].Kind == "Ingress" { // istiod has the asterisk in the name, which no object of Kubernetes may have
+			name = strings.NewReplacer("*", "any", ".", "-").Replace(all[0].host) + "-" + of[0].Name + "-" + ofIngress
+			annotation = "ingress"
 		}
-		d.add(resource.VirtualService, of[0].Namespace, name, map[string]string{routeSemantics: annotation}, merged(all), of...)
+		vs := resource.Key{Kind: resource.VirtualService, Namespace: of[0].Namespace, Name: name}
+		d.add(vs, map[string]string{routeSemantics: annotation}, merged(all), of...)
 	}
 }
 
@@ -264,24 +257,14 @@ func exactness(r *networking.HTTPRoute, byLength bool) []int {
 	if len(r.GetMatch()) == 0 {
 		return nil
 	}
-	m, kind, method := r.GetMatch()[0], -1, 0
-	uri := m.GetUri()
-	switch uri.GetMatchType().(type) {
-	case *networking.StringMatch_Exact:
-		kind = 3
-	case *networking.StringMatch_Prefix:
-		kind = 2
-	case *networking.StringMatch_Regex:
-		kind = 1
-	}
-	if m.GetMethod() != nil {
-		method = 1
-	}
+	m, uri := r.GetMatch()[0], r.GetMatch()[0].GetUri()
+	given := func(text string) int { return min(1, len(text)) }
+	kind := 4*given(uri.GetExact()) + 2*given(uri.GetPrefix()) + given(uri.GetRegex())
 	length := len(uri.GetExact() + uri.GetPrefix() + uri.GetRegex())
 	if byLength {
 		kind, length = length, kind
 	}
-	return []int{kind, length, method, len(m.GetHeaders()), len(m.GetQueryParams())}
+	return []int{kind, length, given(m.GetMethod().GetExact()), len(m.GetHeaders()), len(m.GetQueryParams())}
 }
 
 // check says what istiod's validation has against a VirtualService.
@@ -298,6 +281,6 @@ func check(spec *networking.VirtualService) error {
 
 // MergedName is the name of the VirtualService for a host of a gateway: "namespace/gateway/host", or "namespace/host" in the mesh.
 func MergedName(key string) string {
-	readable, hash := strings.NewReplacer("/", ".", "*", "any").Replace(key), "-"+names.Hash(key)
+	readable, hash := strings.ReplaceAll(strings.ReplaceAll(key, "/", "."), "*", "any"), "-"+names.Hash(key)
 	return strings.TrimRight(readable[:min(len(readable), names.MaxName-len(hash))], ".-") + hash
 }

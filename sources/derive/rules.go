@@ -158,13 +158,13 @@ func (n node) destinations(b binding) (all []*networking.HTTPRouteDestination) {
 		case wrong != "":
 			ref.report("%s: what is sent to it fails", wrong)
 		}
-		changes := &networking.HTTPRoute{}
+		to := &networking.HTTPRouteDestination{Destination: destination, Weight: weight}
 		for _, f := range ref.list("filters") {
+			changes := &networking.HTTPRoute{Headers: to.GetHeaders()}
 			f.filter(b, changes)
-		}
-		to := &networking.HTTPRouteDestination{Destination: destination, Weight: weight, Headers: changes.GetHeaders()}
-		if changes.Headers = nil; !proto.Equal(changes, &networking.HTTPRoute{}) {
-			ref.refuse("a filter that is not of headers is not supported at a backend")
+			if to.Headers, changes.Headers = changes.GetHeaders(), nil; !proto.Equal(changes, &networking.HTTPRoute{}) {
+				f.refuse("type %q is not supported at a backend", f.text("type"))
+			}
 		}
 		all = append(all, to)
 	}
@@ -190,14 +190,10 @@ func (n node) destination(b binding) (to *networking.Destination, wrong string) 
 		return nowhere("refused-backend"), wrong
 	case n.port() == 0:
 		return nil, "port is missing"
-	case ref.Kind == "Hostname" && n.has("namespace"):
-		return nil, "a Hostname has no namespace"
 	case ref.Kind == "Hostname":
 		hostname = ref.Name
 	case b.gateway != mesh && n.ungranted(ref) != "":
 		return nowhere("refused-backend"), n.ungranted(ref)
-	case ref.Kind == "Service" && strings.Contains(ref.Name, "."):
-		return nil, fmt.Sprintf("%q is a host, and the name of a Service is wanted", ref.Name)
 	}
 	return &networking.Destination{Host: hostname, Port: &networking.PortSelector{Number: n.port()}}, wrong
 }
@@ -249,11 +245,9 @@ func (n node) mirror(b binding, out *networking.HTTPRoute) {
 		return
 	}
 	policy := &networking.HTTPMirrorPolicy{Destination: destination}
-	if fraction := n.get("fraction"); fraction.value != nil {
-		part := float64(fraction.number("numerator", 0)) / float64(max(1, fraction.number("denominator", 100)))
-		policy.Percentage = &networking.Percent{Value: 100 * part}
-	} else if n.has("percent") {
-		policy.Percentage = &networking.Percent{Value: float64(n.number("percent", 0))}
+	if part := n.get("fraction"); part.value != nil || n.has("percent") {
+		of100 := 100 * float64(part.number("numerator", n.number("percent", 0)))
+		policy.Percentage = &networking.Percent{Value: of100 / float64(max(1, part.number("denominator", 100)))}
 	}
 	out.Mirrors = append(out.Mirrors, policy)
 }
@@ -297,9 +291,7 @@ func (n node) cors() *networking.CorsPolicy {
 		AllowMethods: n.texts("allowMethods"), AllowHeaders: n.texts("allowHeaders"), ExposeHeaders: n.texts("exposeHeaders"),
 	}
 	for _, origin := range n.texts("allowOrigins") {
-		if origin != "" {
-			out.AllowOrigins = append(out.AllowOrigins, stringMatch("Exact", origin))
-		}
+		out.AllowOrigins = append(out.AllowOrigins, stringMatch("Exact", origin))
 	}
 	if n.raw("allowCredentials") == true {
 		out.AllowCredentials = wrapperspb.Bool(true)

@@ -10,8 +10,6 @@ import (
 	"reflect"
 	"slices"
 
-	networking "istio.io/api/networking/v1alpha3"
-
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -82,6 +80,13 @@ func NewSet(o Options) *Set {
 // Replace keeps the objects of a group, such as a file, instead of those that it had. It makes rejects of those that are invalid.
 func (s *Set) Replace(name string, c *sources.Content) {
 	g := &group{fresh: true}
+	for _, r := range c.Resources {
+		if r.Key().Kind == resource.ServiceEntry { // to which routes may refer
+			text, _ := resource.MarshalJSON(r)
+			other := resource.Other{APIVersion: istioGroup + "/v1", JSON: text}
+			c.Others = append(c.Others, sources.Other{Other: other, Key: r.Key(), Origin: r.Origin()})
+		}
+	}
 	for _, other := range c.Others {
 		other.Key = unscoped(other.Key)
 		if o, err := decode(other); err == nil {
@@ -90,17 +95,6 @@ func (s *Set) Replace(name string, c *sources.Content) {
 			c.Rejects = append(c.Rejects, sources.Reject{
 				Key: other.Key, Foreign: true, Origin: other.Origin, Err: fmt.Errorf("%s: %s: %w", other.Origin, other.Key, err),
 			})
-		}
-	}
-	for _, r := range c.Resources {
-		if r.Key().Kind == resource.ServiceEntry { // to which routes may refer
-			spec, _ := r.Spec()
-			entry, _ := spec.(*networking.ServiceEntry)
-			hosts := []any{}
-			for _, host := range entry.GetHosts() {
-				hosts = append(hosts, host)
-			}
-			g.objects = append(g.objects, &object{Key: r.Key(), origin: r.Origin(), content: map[string]any{"hosts": hosts}})
 		}
 	}
 	for i := range c.Rejects {
