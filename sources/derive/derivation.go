@@ -79,7 +79,7 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		err = fmt.Errorf("%s is already made of %s: nothing is made of this one", key, other.Origin())
 	}
 	if err != nil {
-		node{derivation: d, object: of[0]}.report("%v", err)
+		d.spec(of[0]).report("%v", err)
 		return
 	}
 	d.made[key] = r
@@ -92,13 +92,11 @@ func (d *derivation) all(kinds ...resource.Kind) (objects []*object) {
 			objects = append(objects, o.object)
 		}
 	}
-	slices.SortFunc(objects, older)
+	slices.SortFunc(objects, func(a, b *object) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Kind, b.Kind))
+	})
 	return objects
-}
-
-func older(a, b *object) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-		cmp.Compare(a.Kind, b.Kind))
 }
 
 // find returns an object, or nil.
@@ -115,7 +113,7 @@ func (d *derivation) serviceHost(namespace, name string) string {
 type node struct {
 	*derivation
 	*object
-	field string // its path, "spec.rules[0]"; empty for the object as a whole
+	field string // its path, "spec.rules[0]"
 	value any    // nil if it is left out
 }
 
@@ -155,15 +153,6 @@ func (n node) texts(name string) (all []string) {
 	return all
 }
 
-func (n node) labels(name string) map[string]string {
-	all, _ := n.raw(name).(map[string]any)
-	labels := make(map[string]string, len(all))
-	for label, value := range all {
-		labels[label], _ = value.(string)
-	}
-	return labels
-}
-
 // number returns a field, or what stands for it if it is left out.
 func (n node) number(name string, leftOut int64) int64 {
 	if i, ok := n.raw(name).(int64); ok {
@@ -198,25 +187,12 @@ func groupOf(kind resource.Kind) string {
 	if k := kindNamed(kind); k != nil {
 		return k.Group
 	}
-	switch kind {
-	case "ServiceImport":
-		return multiclusterGroup
-	case "Hostname":
-		return istioGroup
-	}
-	return ""
+	return otherGroups[kind]
 }
 
 // report adds a problem: its place, the object, the field, and what is wrong and what follows.
 func (n node) report(format string, args ...any) {
-	text := n.Key.String() + ": "
-	if n.origin != (resource.Origin{}) {
-		text = n.origin.String() + ": " + text
-	}
-	if n.field != "" {
-		text += n.field + ": "
-	}
-	n.problems = append(n.problems, text+fmt.Sprintf(format, args...))
+	n.problems = append(n.problems, fmt.Sprintf("%s: %s: %s: %s", n.origin, n.Key, n.field, fmt.Sprintf(format, args...)))
 }
 
 // refuse reports what makes the whole route worthless that is converted, as istiod has it.

@@ -74,6 +74,7 @@ func TestSelection(t *testing.T) {
 		name, gateway string
 		all           bool // Services are known
 		service       string
+		unselective   bool // the Service has no selector
 		selector      map[string]string
 		annotation    string
 	}{
@@ -92,6 +93,11 @@ func TestSelection(t *testing.T) {
 			annotation: "gw.edge.svc.cluster.local",
 		},
 		{
+			name: "hostname of a Service that selects nothing", gateway: hostname, service: "edge/gw", unselective: true,
+			selector:   map[string]string{"istio.io/gateway-name": "public"},
+			annotation: "gw.edge.svc.cluster.local",
+		},
+		{
 			name: "hostname of another namespace", gateway: hostname, service: "other/gw",
 			selector:   map[string]string{"istio.io/gateway-name": "public"},
 			annotation: "gw.edge.svc.cluster.local",
@@ -101,7 +107,7 @@ func TestSelection(t *testing.T) {
 			s := derive.NewSet(derive.Options{AllServices: tt.all})
 			put(t, s, v1, "Gateway", "edge/public", tt.gateway)
 			if tt.service != "" {
-				put(t, s, "v1", "Service", tt.service, "{selector: {app: gw}}")
+				put(t, s, "v1", "Service", tt.service, map[bool]string{false: "{selector: {app: gw}}", true: "{selector: {}}"}[tt.unselective])
 			}
 			made, problems := s.Derive()
 			require.Empty(t, problems)
@@ -187,7 +193,7 @@ func TestProblems(t *testing.T) {
 			"nothing is made of this route", false,
 		},
 		"path": {
-			"HTTPRoute", route("rules: [{matches: [{path: {type: Glob}}]}]"), `spec.rules[0].matches[0].path.type: "Glob" is none of`, false,
+			"HTTPRoute", route("rules: [{matches: [{path: {type: Glob}}]}]"), `spec.rules[0].matches[0].path: type "Glob" is not supported`, false,
 		},
 		"duration": {
 			"HTTPRoute", route("rules: [{timeouts: {request: soon}}]"), `spec.rules[0].timeouts.request: "soon" is no duration`, false,

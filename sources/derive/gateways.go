@@ -99,8 +99,14 @@ func (n node) target(of resource.Kind) *target {
 		return nil
 	}
 	if service, ok := strings.CutSuffix(hosts[0], "."+n.Namespace+".svc."+n.opts.DomainSuffix); ok {
-		if s := n.find("Service", n.Namespace, service); s != nil && len(n.spec(s).labels("selector")) > 0 {
-			t.selector = n.spec(s).labels("selector")
+		if s := n.find("Service", n.Namespace, service); s != nil {
+			selector, _ := n.spec(s).raw("selector").(map[string]any)
+			if len(selector) > 0 {
+				clear(t.selector)
+			}
+			for label, value := range selector {
+				t.selector[label], _ = value.(string)
+			}
 		}
 	}
 	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), ""
@@ -265,26 +271,18 @@ func (n node) selected() (selected []string) {
 	return selected
 }
 
-// grant allows objects of a kind and namespace to refer to an object of another namespace; to all of a kind if it has no name.
-type grant struct {
-	kind      resource.Kind
-	namespace string
-	to        resource.Key
-}
+// grant allows the objects of a kind and namespace to refer to an object of another namespace; to all of a kind if it has no name.
+type grant struct{ from, to resource.Key }
 
 // readGrants reads all ReferenceGrants. One of which something is not read is none: that may be what limits it.
 func (d *derivation) readGrants() {
 	for _, o := range d.all("ReferenceGrant") {
 		spec := d.spec(o)
-		for _, from := range spec.list("from") {
-			kind := resource.Kind(from.text("kind"))
-			if spec.unread() || from.text("group") != groupOf(kind) {
-				continue // perhaps another controller's
-			}
-			for _, to := range spec.list("to") {
-				ref := resource.Key{Kind: resource.Kind(to.text("kind")), Namespace: o.Namespace, Name: to.text("name")}
-				if to.text("group") == groupOf(ref.Kind) {
-					d.grants[grant{kind, from.text("namespace"), ref}] = true
+		for _, f := range spec.list("from") {
+			from, _ := f.refer("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway", "ListenerSet", "XListenerSet")
+			for _, t := range spec.list("to") {
+				if to, _ := t.refer("Service", "ServiceImport", "Secret"); !spec.unread() {
+					d.grants[grant{from, to}] = true
 				}
 			}
 		}
@@ -293,9 +291,8 @@ func (d *derivation) readGrants() {
 
 // ungranted returns why the object may not refer to another one, if that is so. It always may within its namespace.
 func (n node) ungranted(ref resource.Key) string {
-	all := ref
-	all.Name = ""
-	if ref.Namespace == n.Namespace || n.grants[grant{n.Kind, n.Namespace, ref}] || n.grants[grant{n.Kind, n.Namespace, all}] {
+	from, all := resource.Key{Kind: n.Kind, Namespace: n.Namespace}, resource.Key{Kind: ref.Kind, Namespace: ref.Namespace}
+	if ref.Namespace == n.Namespace || n.grants[grant{from, ref}] || n.grants[grant{from, all}] {
 		return ""
 	}
 	return fmt.Sprintf("no ReferenceGrant of namespace %s lets a %s of %s refer to %s %s",

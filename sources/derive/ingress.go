@@ -22,17 +22,13 @@ func (d *derivation) ingresses() {
 		if !n.isOurIngress() {
 			continue
 		}
-		gateway := resource.Key{
-			Kind: resource.Gateway, Namespace: d.opts.IngressNamespace, Name: o.Name + "-" + ofIngress + "-" + o.Namespace,
-		}
+		name := o.Name + "-" + ofIngress + "-" + o.Namespace
+		gateway := resource.Key{Kind: resource.Gateway, Namespace: d.opts.IngressNamespace, Name: name}
 		d.add(gateway, nil, n.gatewayOfIngress(), o)
 		for _, r := range n.list("rules") {
 			host := cmp.Or(r.text("host"), "*")
-			key := "host " + host + " of Ingresses"
-			for _, p := range r.get("http").list("paths") {
-				if route := p.ingressRoute(); route != nil {
-					d.byHost[key] = append(d.byHost[key], contribution{o, host, gateway.FullName(), []*networking.HTTPRoute{route}})
-				}
+			if key, routes := "host "+host+" of Ingresses", r.ingressRoutes(); len(routes) > 0 {
+				d.byHost[key] = append(d.byHost[key], contribution{o, host, gateway.FullName(), routes})
 			}
 		}
 	}
@@ -78,30 +74,31 @@ func (n node) gatewayOfIngress() *networking.Gateway {
 	return g
 }
 
-// ingressRoute converts a path, or returns nil after having reported why nothing is made of it.
-func (n node) ingressRoute() *networking.HTTPRoute {
-	service := n.get("backend").get("service")
-	name, port := service.text("name"), service.get("port")
-	number := port.number("number", 0)
-	if known := n.find("Service", n.Namespace, name); number == 0 && known != nil {
-		for _, p := range n.spec(known).list("ports") {
-			if p.text("name") == port.text("name") {
-				number = p.number("port", 0)
+// ingressRoutes converts the paths of a rule, and reports those of which nothing is made.
+func (n node) ingressRoutes() (routes []*networking.HTTPRoute) {
+	for _, p := range n.get("http").list("paths") {
+		service := p.get("backend").get("service")
+		name, port := service.text("name"), service.get("port")
+		number := port.number("number", 0)
+		if known := n.find("Service", n.Namespace, name); number == 0 && known != nil {
+			for _, named := range n.spec(known).list("ports") {
+				if named.text("name") == port.text("name") {
+					number = named.number("port", 0)
+				}
 			}
 		}
+		if number == 0 {
+			p.get("backend").report("it is no Service, or its port is not known: nothing is made of the path")
+			continue
+		}
+		to := &networking.Destination{Host: n.serviceHost(n.Namespace, name), Port: &networking.PortSelector{Number: uint32(number)}}
+		route := &networking.HTTPRoute{Route: []*networking.HTTPRouteDestination{{Destination: to, Weight: 100}}}
+		if uri := p.ingressPath(); uri != nil {
+			route.Match = []*networking.HTTPMatchRequest{{Uri: uri}}
+		}
+		routes = append(routes, route)
 	}
-	if number == 0 {
-		n.get("backend").report("it is no Service, or its port is not known: nothing is made of the path")
-		return nil
-	}
-	route := &networking.HTTPRoute{Route: []*networking.HTTPRouteDestination{{
-		Destination: &networking.Destination{Host: n.serviceHost(n.Namespace, name), Port: &networking.PortSelector{Number: uint32(number)}},
-		Weight:      100,
-	}}}
-	if uri := n.ingressPath(); uri != nil {
-		route.Match = []*networking.HTTPMatchRequest{{Uri: uri}}
-	}
-	return route
+	return routes
 }
 
 // ingressPath returns the match of a path, which may end in a wildcard, as Istio has long taken them; nil for all paths.
@@ -109,16 +106,16 @@ func (n node) ingressPath() *networking.StringMatch {
 	path := n.text("path")
 	switch kind := n.text("pathType"); {
 	case kind == "Exact":
-		return stringMatch("Exact", path)
+		return n.stringMatch("Exact", path)
 	case kind == "Prefix":
-		return stringMatch("PathPrefix", path)
+		return n.stringMatch("PathPrefix", path)
 	case slices.Contains([]string{"", "*", "/*", ".*"}, path):
 		return nil
 	}
 	for _, wildcard := range []string{".*", "/*"} {
 		if prefix, ok := strings.CutSuffix(path, wildcard); ok {
-			return stringMatch("PathPrefix", prefix)
+			return n.stringMatch("PathPrefix", prefix)
 		}
 	}
-	return stringMatch("Exact", path)
+	return n.stringMatch("Exact", path)
 }

@@ -24,7 +24,6 @@ import (
 const (
 	gatewayGroup      = "gateway.networking.k8s.io"
 	experimentalGroup = "gateway.networking.x-k8s.io"
-	multiclusterGroup = "multicluster.x-k8s.io"
 	istioGroup        = "networking.istio.io"
 	ingressGroup      = "networking.k8s.io"
 )
@@ -57,6 +56,9 @@ var Kinds = []Kind{
 	{"", "Service", "services", true, []string{"v1"}},
 	{istioGroup, "ServiceEntry", "serviceentries", true, []string{"v1", "v1beta1", "v1alpha3"}},
 }
+
+// otherGroups are the groups of kinds that a Set does not take, and to which objects may refer; empty for those of Kubernetes itself.
+var otherGroups = map[resource.Kind]string{"ServiceImport": "multicluster.x-k8s.io", "Hostname": istioGroup}
 
 //go:embed specs.yaml
 var specsYAML []byte

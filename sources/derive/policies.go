@@ -49,9 +49,7 @@ func (d *derivation) policies() {
 func (n node) clientTLS() *networking.ClientTLSSettings {
 	tls := &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, Sni: n.text("hostname")}
 	for _, name := range n.list("subjectAltNames") {
-		if field := map[string]string{"Hostname": "hostname", "URI": "uri"}[name.text("type")]; field != "" {
-			tls.SubjectAltNames = append(tls.SubjectAltNames, name.text(field))
-		}
+		tls.SubjectAltNames = append(tls.SubjectAltNames, cmp.Or(name.text("hostname"), name.text("uri")))
 	}
 	refs := n.list("caCertificateRefs")
 	if len(refs) == 0 || n.has("wellKnownCACertificates") {

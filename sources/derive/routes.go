@@ -114,7 +114,7 @@ func (l *listener) isolates(route host.Name, beside []*listener) bool {
 
 // hostnames are those of the route of which n is a part, or "*".
 func (n node) hostnames() []string {
-	if hosts := n.spec(n.object).texts("hostnames"); len(hosts) > 0 && n.Kind != "TCPRoute" {
+	if hosts := n.spec(n.object).texts("hostnames"); len(hosts) > 0 {
 		return hosts
 	}
 	return []string{"*"}
@@ -212,7 +212,6 @@ func (n node) sni(b binding, h string) []string {
 // virtualServices makes a VirtualService of what there is for each host of each gateway. What is wrong is not to take the rest with it.
 func (d *derivation) virtualServices() {
 	for key, all := range d.byHost {
-		slices.SortStableFunc(all, func(a, b contribution) int { return older(a.of, b.of) })
 		if len(all) > 1 && check(merged(all)) != nil {
 			all = slices.DeleteFunc(all, func(c contribution) bool {
 				err := check(merged([]contribution{c}))

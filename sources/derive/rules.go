@@ -30,13 +30,13 @@ func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networ
 		out.Match = []*networking.HTTPMatchRequest{m.match(b)}
 		routes = append(routes, out)
 	}
-	if len(routes) == 0 {
-		if b.port != 0 {
-			out.Match = []*networking.HTTPMatchRequest{{Port: b.port}}
-		}
-		routes = append(routes, out)
+	if len(routes) > 0 {
+		return routes
 	}
-	return routes
+	if b.port != 0 {
+		out.Match = []*networking.HTTPMatchRequest{{Port: b.port}}
+	}
+	return []*networking.HTTPRoute{out}
 }
 
 // retries converts the retries and timeouts of a rule.
@@ -82,21 +82,19 @@ func (n node) match(b binding) *networking.HTTPMatchRequest {
 		return out
 	}
 	if method := n.text("method"); method != "" {
-		out.Method = stringMatch("Exact", method)
+		out.Method = n.stringMatch("Exact", method)
 	}
 	path := n.get("path")
 	kind, value := cmp.Or(path.text("type"), "PathPrefix"), cmp.Or(path.text("value"), "/")
 	if kind == "PathPrefix" && value != "/" {
 		value = strings.TrimSuffix(value, "/")
 	}
-	if out.Uri = stringMatch(kind, value); out.GetUri() == nil {
-		path.get("type").refuse("%q is none of Exact, PathPrefix and RegularExpression", kind)
-	}
+	out.Uri = path.stringMatch(kind, value)
 	return out
 }
 
-// stringMatch returns a match of a type of Gateway API, or nil if there is no such type.
-func stringMatch(kind, text string) *networking.StringMatch {
+// stringMatch returns a match of a type of Gateway API.
+func (n node) stringMatch(kind, text string) *networking.StringMatch {
 	switch kind {
 	case "Exact":
 		return &networking.StringMatch{MatchType: &networking.StringMatch_Exact{Exact: text}}
@@ -105,30 +103,22 @@ func stringMatch(kind, text string) *networking.StringMatch {
 	case "RegularExpression":
 		return &networking.StringMatch{MatchType: &networking.StringMatch_Regex{Regex: text}}
 	}
+	n.refuse("type %q is not supported", kind)
 	return nil
-}
-
-// matchType returns the type of a match of anything but a path.
-func (n node) matchType() string {
-	kind := cmp.Or(n.text("type"), "Exact")
-	if kind != "Exact" && kind != "RegularExpression" {
-		n.get("type").refuse("%q is neither Exact nor RegularExpression", kind)
-	}
-	return kind
 }
 
 // values converts matches of headers or of parameters.
 func (n node) values(field string) map[string]*networking.StringMatch {
 	out := make(map[string]*networking.StringMatch)
 	for _, v := range n.list(field) {
-		out[v.text("name")] = stringMatch(v.matchType(), v.text("value"))
+		out[v.text("name")] = v.stringMatch(cmp.Or(v.text("type"), "Exact"), v.text("value"))
 	}
 	return out
 }
 
 // grpcMethod makes a match of the path of a gRPC call, which is "/service/method".
 func (n node) grpcMethod() *networking.StringMatch {
-	kind, service, method := n.matchType(), n.text("service"), n.text("method")
+	kind, service, method := cmp.Or(n.text("type"), "Exact"), n.text("service"), n.text("method")
 	switch {
 	case n.value == nil:
 		return nil
@@ -141,7 +131,7 @@ func (n node) grpcMethod() *networking.StringMatch {
 	case method == "":
 		kind = "PathPrefix"
 	}
-	return stringMatch(kind, "/"+service+"/"+method)
+	return n.stringMatch(kind, "/"+service+"/"+method)
 }
 
 // destinations converts the backends of a rule that have a weight.
@@ -206,7 +196,7 @@ func (n node) filter(b binding, out *networking.HTTPRoute) {
 		"RequestMirror": "requestMirror", "RequestRedirect": "requestRedirect", "URLRewrite": "urlRewrite", "CORS": "cors",
 	}[kind])
 	headers := cmp.Or(out.GetHeaders(), &networking.Headers{})
-	switch ofHTTP := n.Kind == "HTTPRoute"; {
+	switch {
 	case settings.value == nil:
 		n.refuse("type %q is not supported, or has no settings", kind)
 	case kind == "RequestHeaderModifier":
@@ -215,7 +205,7 @@ func (n node) filter(b binding, out *networking.HTTPRoute) {
 		headers.Response, out.Headers = settings.operations(), headers
 	case kind == "RequestMirror":
 		settings.mirror(b, out)
-	case !ofHTTP:
+	case n.Kind != "HTTPRoute":
 		n.refuse("type %q is not supported in a %s", kind, n.Kind)
 	case kind == "RequestRedirect":
 		out.Redirect = settings.redirect()
@@ -263,10 +253,8 @@ func (n node) redirect() *networking.HTTPRedirect {
 	if out.RedirectPort = (&networking.HTTPRedirect_DerivePort{DerivePort: port}); n.port() != 0 {
 		out.RedirectPort = &networking.HTTPRedirect_Port{Port: n.port()}
 	}
-	switch path := n.get("path"); path.text("type") {
-	case "ReplaceFullPath":
-		out.Uri = path.text("replaceFullPath")
-	case "ReplacePrefixMatch":
+	path := n.get("path")
+	if out.Uri = path.text("replaceFullPath"); path.text("type") == "ReplacePrefixMatch" {
 		out.Uri = "%PREFIX()%" + path.text("replacePrefixMatch") // Istio's form
 	}
 	return out
@@ -291,7 +279,7 @@ func (n node) cors() *networking.CorsPolicy {
 		AllowMethods: n.texts("allowMethods"), AllowHeaders: n.texts("allowHeaders"), ExposeHeaders: n.texts("exposeHeaders"),
 	}
 	for _, origin := range n.texts("allowOrigins") {
-		out.AllowOrigins = append(out.AllowOrigins, stringMatch("Exact", origin))
+		out.AllowOrigins = append(out.AllowOrigins, n.stringMatch("Exact", origin))
 	}
 	if n.raw("allowCredentials") == true {
 		out.AllowCredentials = wrapperspb.Bool(true)
