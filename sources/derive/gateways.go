@@ -259,10 +259,11 @@ func (n node) selected() (selected []string) {
 	requirements, _ := selector.Requirements()
 	byName := !slices.ContainsFunc(requirements, func(r k8slabels.Requirement) bool { return r.Key() != nameLabel })
 	for namespace := range n.namespaces {
-		labels, known := k8slabels.Set{nameLabel: namespace}, n.find("Namespace", "", namespace)
+		labels, known := k8slabels.Set{}, n.find("Namespace", "", namespace)
 		if known != nil {
 			maps.Copy(labels, known.Labels)
 		}
+		labels[nameLabel] = namespace
 		if selector.Matches(labels) && (byName || known != nil) {
 			selected = append(selected, namespace)
 		}

@@ -53,28 +53,35 @@ func (n node) bindings() (all []binding) {
 	return all
 }
 
-// bindToListeners attaches a route to the listeners of a parent.
+// bindToListeners attaches a route to the listeners of a parent, or reports why none takes it.
 func (n node) bindToListeners(parent resource.Key) (all []binding) {
 	var refusals []string
+	hosts := host.NewNames(n.spec(n.object).texts("hostnames"))
+	if len(hosts) == 0 {
+		hosts = host.Names{"*"}
+	}
 	for _, l := range n.listeners[parent] {
-		if port := n.port(); port != 0 && port != l.port || cmp.Or(n.text("sectionName"), l.name) != l.name {
-			continue
-		}
-		if why := l.refuses(n); why != "" {
-			refusals = append(refusals, fmt.Sprintf("listener %s: %s", l.name, why))
-			continue
-		}
-		hosts := host.NewNames(n.hostnames())
-		if n.Kind == "TLSRoute" && l.hostname != "" {
-			hosts = hosts.Intersection(host.NewNames([]string{l.hostname}))
-		}
-		b := binding{gateway: l.gateway, key: l.gateway}
-		for _, h := range hosts {
-			if !l.isolates(h, n.listeners[parent]) {
-				b.hosts = append(b.hosts, string(h))
+		own := host.Name(cmp.Or(l.hostname, "*"))
+		switch {
+		case n.port() != 0 && n.port() != l.port || cmp.Or(n.text("sectionName"), l.name) != l.name:
+		case !slices.ContainsFunc(hosts, own.Matches):
+			refusals = append(refusals, fmt.Sprintf("listener %s: its hostname %q matches none of the route's", l.name, l.hostname))
+		case !in(l.namespaces, n.Namespace):
+			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no routes of namespace %s", l.name, n.Namespace))
+		case !slices.Contains(l.kinds, n.Kind):
+			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no %s", l.name, n.Kind))
+		default:
+			b, taken := binding{gateway: l.gateway, key: l.gateway}, hosts
+			if n.Kind == "TLSRoute" && l.hostname != "" {
+				taken = hosts.Intersection(host.Names{own})
 			}
+			for _, h := range taken {
+				if !l.isolates(h, n.listeners[parent]) {
+					b.hosts = append(b.hosts, string(h))
+				}
+			}
+			all = append(all, b)
 		}
-		all = append(all, b)
 	}
 	if len(refusals) == 0 {
 		refusals = []string{"it has no listener of this sectionName and port"}
@@ -83,20 +90,6 @@ func (n node) bindToListeners(parent resource.Key) (all []binding) {
 		n.report("%s does not take it, and nothing is made for it: %s", parent, strings.Join(refusals, "; "))
 	}
 	return all
-}
-
-// refuses says why a listener does not take a route; it is empty if it does.
-func (l *listener) refuses(n node) string {
-	matches := func(hostname string) bool { return host.Name(cmp.Or(l.hostname, "*")).Matches(host.Name(hostname)) }
-	switch {
-	case !slices.ContainsFunc(n.hostnames(), matches):
-		return fmt.Sprintf("its hostname %q matches none of the route's", l.hostname)
-	case !in(l.namespaces, n.Namespace):
-		return fmt.Sprintf("it takes no routes of namespace %s", n.Namespace)
-	case !slices.Contains(l.kinds, n.Kind):
-		return fmt.Sprintf("it takes no %s", n.Kind)
-	}
-	return ""
 }
 
 // isolates reports whether another listener of the same port and protocol is meant for a host of a route, as its hostname is the more exact
@@ -110,14 +103,6 @@ func (l *listener) isolates(route host.Name, beside []*listener) bool {
 		return other.port == l.port && other.protocol == l.protocol && other.hostname != l.hostname &&
 			len(own) <= len(other.hostname) && route.SubsetOf(host.Name(other.hostname))
 	})
-}
-
-// hostnames are those of the route of which n is a part, or "*".
-func (n node) hostnames() []string {
-	if hosts := n.spec(n.object).texts("hostnames"); len(hosts) > 0 {
-		return hosts
-	}
-	return []string{"*"}
 }
 
 // contribution is what one object adds to the routes of one host of one gateway: their order is that of all their matches, whatever object
@@ -250,8 +235,8 @@ func merged(all []contribution) *networking.VirtualService {
 	return spec
 }
 
-// exactness is that of the match of a route, by which Gateway API has routes in order: first by the kind of match. Ingresses have them first
-// by length.
+// exactness is that of the match of a route, by which Gateway API has routes in order: by the kind of match first. Ingresses have them by
+// length first.
 func exactness(r *networking.HTTPRoute, byLength bool) []int {
 	if len(r.GetMatch()) == 0 {
 		return nil
