@@ -118,7 +118,7 @@ type contribution struct {
 func (d *derivation) routes() {
 	for _, o := range d.all(routeKinds...) {
 		n, made := d.spec(o), 0
-		if !n.has("parentRefs") || !n.has("rules") {
+		if !n.has("parentRefs") || len(n.list("rules")) == 0 {
 			n.report("parentRefs or rules are missing: nothing is made of this route")
 			continue
 		}
