@@ -282,7 +282,7 @@ func (d *derivation) readGrants() {
 		for _, f := range spec.list("from") {
 			from, _ := f.refer("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway", "ListenerSet", "XListenerSet")
 			for _, t := range spec.list("to") {
-				if to, _ := t.refer("Service", "ServiceImport", "Secret"); !spec.unread() {
+				if to, _ := t.refer("Service", "ServiceImport", "Secret"); f.has("kind") && t.has("kind") && !spec.unread() {
 					d.grants[grant{from, to}] = true
 				}
 			}
