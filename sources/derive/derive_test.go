@@ -217,7 +217,9 @@ func TestProblems(t *testing.T) {
 			`kind Deployment of "apps" is not supported here`, false,
 		},
 		"no rules":    {"HTTPRoute", "{parentRefs: [{name: public, namespace: edge}]}", "spec: parentRefs or rules are missing", false},
-		"empty rules": {"HTTPRoute", "{parentRefs: [{name: public, namespace: edge}], rules: []}", "spec: parentRefs or rules are missing", false},
+		"empty rules": {
+			"HTTPRoute", "{parentRefs: [{name: public, namespace: edge}], rules: []}", "spec: parentRefs or rules are missing", false,
+		},
 		"no parents":  {"HTTPRoute", "{rules: [{}]}", "spec: parentRefs or rules are missing", false},
 		"class":       {"Gateway", "{gatewayClassName: nginx}", `class "nginx" is not served: nothing is made of this Gateway`, false},
 		"protocol": {
