@@ -216,12 +216,12 @@ func TestProblems(t *testing.T) {
 			"HTTPRoute", "{parentRefs: [{group: apps, kind: Deployment, name: x}], rules: [{}]}",
 			`kind Deployment of "apps" is not supported here`, false,
 		},
-		"no rules":    {"HTTPRoute", "{parentRefs: [{name: public, namespace: edge}]}", "spec: parentRefs or rules are missing", false},
+		"no rules": {"HTTPRoute", "{parentRefs: [{name: public, namespace: edge}]}", "spec: parentRefs or rules are missing", false},
 		"empty rules": {
 			"HTTPRoute", "{parentRefs: [{name: public, namespace: edge}], rules: []}", "spec: parentRefs or rules are missing", false,
 		},
-		"no parents":  {"HTTPRoute", "{rules: [{}]}", "spec: parentRefs or rules are missing", false},
-		"class":       {"Gateway", "{gatewayClassName: nginx}", `class "nginx" is not served: nothing is made of this Gateway`, false},
+		"no parents": {"HTTPRoute", "{rules: [{}]}", "spec: parentRefs or rules are missing", false},
+		"class":      {"Gateway", "{gatewayClassName: nginx}", `class "nginx" is not served: nothing is made of this Gateway`, false},
 		"protocol": {
 			"Gateway", "{gatewayClassName: istio, listeners: [{name: a, port: 53, protocol: UDP}]}",
 			`spec.listeners[0]: protocol "UDP" is none of HTTP, HTTPS, TLS and TCP: this listener is not served`, false,
