@@ -75,7 +75,7 @@ func TestDeriveIsOfTheReading(t *testing.T) {
 	require.Equal(t, source("derive: {gatewayClasses: [a, b]}").Reading(), source("derive: {gatewayClasses: [b, a]}").Reading())
 	require.Nil(t, none.Settings.(*config.File).Source().Derive)
 	got := source("derive: {domainSuffix: d, allServices: true, ingressNamespace: n}").Settings.(*config.File).Source().Derive
-	require.Equal(t, &derive.Options{DomainSuffix: "d", AllServices: true, IngressOptions: derive.IngressOptions{IngressNamespace: "n"}}, got)
+	require.Equal(t, &derive.Options{DomainSuffix: "d", AllServices: true, IngressNamespace: "n"}, got)
 	_, err := config.Parse("t.yaml", []byte("configSources: [{address: 'fs:///x', derive: {ingressControllerMode: strict}}]"))
 	require.ErrorContains(t, err, "configSources[0].derive.ingressControllerMode: want STRICT, DEFAULT or OFF")
 }

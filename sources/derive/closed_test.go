@@ -131,15 +131,17 @@ func TestAFieldThatIsNotReadWidensNothing(t *testing.T) {
 	}
 }
 
-// TestAGrantThatIsNotUnderstood: a limit that is misspelled is no grant of everything.
+// TestAGrantThatIsNotUnderstood: a limit that is misspelled or missing is no grant of everything.
 func TestAGrantThatIsNotUnderstood(t *testing.T) {
-	s := derive.NewSet(derive.Options{})
-	put(t, s, v1, "Gateway", "edge/public", simple)
-	put(t, s, v1, "HTTPRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], "+
-		"rules: [{backendRefs: [{name: ledger, namespace: bank, port: 80}]}]}")
-	put(t, s, v1, "ReferenceGrant", "bank/g",
-		"{from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: shop}], to: [{group: '', kind: Service, called: web}]}")
-	require.Equal(t, "internal.cluster.local", virtualService(t, s, "shop/").GetHttp()[0].GetRoute()[0].GetDestination().GetHost())
+	for _, to := range []string{"{group: '', kind: Service, called: web}", "{group: ''}"} {
+		s := derive.NewSet(derive.Options{})
+		put(t, s, v1, "Gateway", "edge/public", simple)
+		put(t, s, v1, "HTTPRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], "+
+			"rules: [{backendRefs: [{name: ledger, namespace: bank, port: 80}]}]}")
+		put(t, s, v1, "ReferenceGrant", "bank/g",
+			"{from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: shop}], to: ["+to+"]}")
+		require.Equal(t, "internal.cluster.local", virtualService(t, s, "shop/").GetHttp()[0].GetRoute()[0].GetDestination().GetHost())
+	}
 }
 
 // TestATLSRouteIsIsolated: a server name that another listener of the port is for is not taken by a route of the wider listener.

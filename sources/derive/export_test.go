@@ -2,25 +2,33 @@ package derive
 
 import (
 	"cmp"
+	"encoding/json"
+	"slices"
 
 	"tributary/resource"
+	"tributary/sources"
 )
 
 // Put decodes an object, and keeps it instead of an earlier version. If it is invalid, the earlier version stays.
-func (s *Set) Put(apiVersion, kind string, origin resource.Origin, json []byte) error {
-	o, err := s.opts.decode(apiVersion, resource.Kind(kind), origin, json)
+func (s *Set) Put(apiVersion, kind string, origin resource.Origin, text []byte) error {
+	var head struct {
+		Metadata struct{ Name, Namespace string }
+	}
+	_ = json.Unmarshal(text, &head) // or decode says what is wrong
+	key := unscoped(resource.Key{
+		Kind: resource.Kind(kind), Namespace: cmp.Or(head.Metadata.Namespace, "default"), Name: head.Metadata.Name,
+	})
+	other := resource.Other{APIVersion: apiVersion, JSON: slices.Clone(text)}
+	o, err := decode(sources.Other{Other: other, Key: key, Origin: origin})
 	if err == nil {
-		s.put(o.key().String(), &group{objects: []*object{o}})
+		s.put(key.String(), &group{objects: []*object{o}})
 	}
 	return err
 }
 
 // Delete forgets an object that was Put. Its namespace is as it was put: empty for the default one.
 func (s *Set) Delete(kind, namespace, name string) {
-	if k := kindNamed(resource.Kind(kind)); k != nil && k.Namespaced {
-		namespace = cmp.Or(namespace, s.opts.DefaultNamespace)
-	}
-	s.Remove(resource.Key{Kind: resource.Kind(kind), Namespace: namespace, Name: name}.String())
+	s.Remove(unscoped(resource.Key{Kind: resource.Kind(kind), Namespace: cmp.Or(namespace, "default"), Name: name}).String())
 }
 
 // Problem is what is wrong with an object.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,21 +25,33 @@ const nameLabel = "istio.io/gateway-name"
 // gateways makes a Gateway of each listener, and notes the listeners for the routes.
 func (d *derivation) gateways() {
 	for _, o := range append(d.all("Gateway"), d.all("ListenerSet", "XListenerSet")...) {
-		n := d.spec(o)
-		gateway, ok := n.gateway()
-		if class := gateway.text("gatewayClassName"); ok && !d.served(class) {
-			gateway.get("gatewayClassName").report("%q is no class that is served: nothing is made of this Gateway and its routes", class)
-			ok = false
+		n, gateway, wrong := d.spec(o), d.spec(o), ""
+		if o.Kind != "Gateway" {
+			gateway, wrong = n.parentGateway()
 		}
-		if !ok {
-			continue
+		if class := gateway.text("gatewayClassName"); wrong == "" && !d.served(class) {
+			wrong = fmt.Sprintf("class %q is not served", class)
 		}
-		if t := gateway.target(n); t != nil {
+		if wrong != "" {
+			n.report("%s: nothing is made of this %s and its routes", wrong, o.Kind)
+		} else if t := gateway.target(o.Kind); t != nil {
 			for _, l := range n.list("listeners") {
 				l.bind(t)
 			}
 		}
 	}
+}
+
+// parentGateway returns the Gateway that takes a ListenerSet, and why none does.
+func (n node) parentGateway() (gateway node, wrong string) {
+	ref, wrong := n.get("parentRef").refer("Gateway")
+	if wrong == "" {
+		gateway = n.spec(n.placed[ref].object)
+		if !in(gateway.get("allowedListeners").get("namespaces").matching("None"), n.Namespace) {
+			wrong = fmt.Sprintf("spec.allowedListeners of %s does not allow it", ref)
+		}
+	}
+	return gateway, wrong
 }
 
 // served reports whether the Gateways of a class are.
@@ -52,55 +65,28 @@ func (d *derivation) served(class string) bool {
 	return class == "istio"
 }
 
-// gateway returns the Gateway that n is, or that takes the ListenerSet that n is. Otherwise it reports why none does.
-func (n node) gateway() (gateway node, ok bool) {
-	if n.kind == "Gateway" {
-		return n, true
-	}
-	p := n.get("parentRef")
-	ref := p.reference(gatewayGroup, "Gateway")
-	o := n.find("Gateway", ref.Namespace, ref.Name)
-	switch {
-	case !ref.is(gatewayGroup, "Gateway"):
-		p.report("kind %s of %q is no Gateway: nothing is made of this ListenerSet", ref.Kind, ref.group)
-	case o == nil:
-		p.report("%s is not known: nothing is made of this ListenerSet", ref)
-	case !n.spec(o).get("allowedListeners").get("namespaces").allows(n.Namespace):
-		p.report("spec.allowedListeners of %s does not allow it: nothing is made of this ListenerSet", ref)
-	default:
-		return n.spec(o), true
-	}
-	return node{}, false
-}
-
 // target says which workloads a Gateway is for. istiod selects by the annotation, if there is one: the workloads of the Services that it
 // names. All others, and Envoys of ours, select by labels.
 type target struct {
-	namespace   string // of the Gateway
+	gateway     node
 	annotations map[string]string
 	selector    map[string]string
-	checked     bool // clients have to have certificates, or may
 }
 
 // target returns the target of the listeners of a Gateway, or of its ListenerSet, or nil after having reported that there is none.
-func (n node) target(of node) *target {
-	t := &target{
-		namespace: n.Namespace, annotations: map[string]string{gatewaySemantics: semantics},
-		selector: map[string]string{nameLabel: n.Name}, checked: n.get("tls").has("frontend"),
-	}
+func (n node) target(of resource.Kind) *target {
+	t := &target{n, map[string]string{gatewaySemantics: semantics}, map[string]string{nameLabel: n.Name}}
 	deployment := n.Name + "-" + n.text("gatewayClassName") // what istiod deploys, where it runs in the cluster
 	addresses := n.list("addresses")
 	isDeployed := len(addresses) == 0 || len(addresses) == 1 && cmp.Or(addresses[0].text("type"), "IPAddress") == "IPAddress"
 	var hosts []string
 	for _, a := range addresses {
-		switch kind, value := a.text("type"), a.text("value"); {
-		case isDeployed:
-		case kind != "Hostname" && kind != "":
-			a.report("type %q is not read beside others: only Hostname is", kind)
-		case strings.Contains(value, "."):
-			hosts = append(hosts, value)
-		default:
-			hosts = append(hosts, n.serviceHost(n.Namespace, value))
+		if host := a.text("value"); cmp.Or(a.text("type"), "Hostname") != "Hostname" {
+			continue
+		} else if strings.Contains(host, ".") {
+			hosts = append(hosts, host)
+		} else {
+			hosts = append(hosts, n.serviceHost(n.Namespace, host))
 		}
 	}
 	switch {
@@ -113,12 +99,18 @@ func (n node) target(of node) *target {
 		return nil
 	}
 	if service, ok := strings.CutSuffix(hosts[0], "."+n.Namespace+".svc."+n.opts.DomainSuffix); ok {
-		if s := n.find("Service", n.Namespace, service); s != nil && len(n.spec(s).labels("selector")) > 0 {
-			t.selector = n.spec(s).labels("selector")
+		if s := n.find("Service", n.Namespace, service); s != nil {
+			selector, _ := n.spec(s).raw("selector").(map[string]any)
+			if len(selector) > 0 {
+				clear(t.selector)
+			}
+			for label, value := range selector {
+				t.selector[label], _ = value.(string)
+			}
 		}
 	}
 	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), ""
-	if isDeployed || of.kind != "Gateway" { // istiod asks for the account of what it deploys, whether or not it deploys that for ListenerSets
+	if isDeployed || of != "Gateway" { // istiod asks for the account of what it deploys, whether or not it deploys that for ListenerSets
 		t.annotations[serviceAccount] = cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], deployment)
 	}
 	return t
@@ -130,89 +122,72 @@ type listener struct {
 	port                     uint32
 	gateway                  string          // "namespace/name" of the Gateway that is made of it
 	kinds                    []resource.Kind // of routes
-	hosts                    []string        // "namespace/host" of the routes that it takes
+	namespaces               []string        // of routes
+}
+
+// routesOf are the kinds of routes that listeners take, by protocol and, if it is not the usual one, mode.
+var routesOf = map[string][]resource.Kind{
+	"HTTP": {"HTTPRoute", "GRPCRoute"}, "HTTPS": {"HTTPRoute", "GRPCRoute"}, "TCP": {"TCPRoute"}, "TLS": {"TCPRoute"},
+	"TLS Passthrough": {"TLSRoute"},
 }
 
 // bind makes a Gateway of a listener of a Gateway or ListenerSet, and notes it for routes.
 func (n node) bind(t *target) {
-	l := &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port(), kinds: n.takenKinds()}
-	valid := true
-	refuse := func(at node, format string, args ...any) {
-		at.report(format+": this listener is not served", args...)
-		valid = false
+	l := &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port()}
+	allowed := n.get("allowedRoutes")
+	kinds, taken := allowed.list("kinds"), routesOf[l.protocol]
+	if ofMode := routesOf[l.protocol+" "+n.get("tls").text("mode")]; ofMode != nil {
+		taken = ofMode
 	}
-	if l.port == 0 && n.kind != "Gateway" {
-		l.port = map[string]uint32{"HTTP": 80, "HTTPS": 443}[l.protocol]
+	for _, kind := range taken {
+		isKind := func(k node) bool { ref, _ := k.refer(routeKinds...); return ref.Kind == kind }
+		if len(kinds) == 0 || slices.ContainsFunc(kinds, isKind) {
+			l.kinds = append(l.kinds, kind)
+		}
 	}
-	if l.port == 0 {
-		refuse(n.get("port"), "it is missing")
-	}
-	if !slices.Contains([]string{"HTTP", "HTTPS", "TLS", "TCP"}, l.protocol) {
-		refuse(n.get("protocol"), "%q is none of HTTP, HTTPS, TLS and TCP", l.protocol)
-	}
-	if t.checked && l.protocol == "HTTPS" {
-		refuse(n, "the Gateway's spec.tls.frontend is not supported, which checks clients")
-	}
-	tls, wrong := n.get("tls").serverTLS(l.port)
-	if wrong != "" {
-		refuse(n.get("tls"), "%s", wrong)
-	}
-	allowed := n.get("allowedRoutes").get("namespaces")
-	for _, namespace := range allowed.namespaces("Same") {
-		l.hosts = append(l.hosts, namespace+"/"+cmp.Or(l.hostname, "*"))
-	}
-	if len(l.hosts) == 0 {
+	if l.namespaces = allowed.get("namespaces").matching("Same"); len(l.namespaces) == 0 {
 		allowed.report("no namespace matches: this listener has no routes")
-		l.hosts = []string{"~/" + cmp.Or(l.hostname, "*")}
+		l.namespaces = []string{"~"}
 	}
 	// istiod has the Gateway in its own namespace, and an annotation for that of its workloads, which it takes from nobody else.
-	name := n.Name + "-" + generated + "-" + l.name
-	if t.namespace != n.Namespace {
-		name = n.Namespace + "." + name
+	key := resource.Key{Kind: resource.Gateway, Namespace: t.gateway.Namespace, Name: n.Name + "-" + generated + "-" + l.name}
+	if key.Namespace != n.Namespace {
+		key.Name = n.Namespace + "." + key.Name
 	}
-	l.gateway = t.namespace + "/" + name
-	if n.taken[l.gateway] {
-		refuse(n.get("name"), "another listener's Gateway has the name %s already", l.gateway)
-		l.kinds = nil // its routes must not get to the other one
+	l.gateway = key.FullName()
+	tls, wrong := n.get("tls").serverTLS(l.port)
+	switch {
+	case n.made[key] != nil:
+		wrong = fmt.Sprintf("another listener's Gateway has the name %s already", l.gateway)
+	case l.port == 0:
+		wrong = "port is missing"
+	case routesOf[l.protocol] == nil:
+		wrong = fmt.Sprintf("protocol %q is none of HTTP, HTTPS, TLS and TCP", l.protocol)
+	case l.protocol == "HTTPS" && t.gateway.get("tls").has("frontend"):
+		wrong = "the Gateway's spec.tls.frontend is not supported, which checks clients"
 	}
-	n.taken[l.gateway] = true
-	n.listeners[n.key()] = append(n.listeners[n.key()], l)
-	if valid {
-		port := &networking.Port{Name: "default", Number: l.port, Protocol: l.protocol}
-		n.add(resource.Gateway, t.namespace, name, t.annotations, &networking.Gateway{
-			Selector: t.selector, Servers: []*networking.Server{{Port: port, Hosts: l.hosts, Tls: tls}},
-		}, n.object)
+	n.listeners[n.Key] = append(n.listeners[n.Key], l) // in any case, since none beside it gets its hostname
+	if wrong != "" {
+		n.report("%s: this listener is not served", wrong)
+		l.kinds = nil
+		return
 	}
-}
-
-// takenKinds are the kinds of routes that a listener takes.
-func (n node) takenKinds() (kinds []resource.Kind) {
-	switch protocol := n.text("protocol"); {
-	case protocol == "HTTP" || protocol == "HTTPS":
-		kinds = []resource.Kind{"HTTPRoute", "GRPCRoute"}
-	case protocol == "TLS" && n.get("tls").text("mode") == "Passthrough":
-		kinds = []resource.Kind{"TLSRoute"}
-	case protocol == "TLS" || protocol == "TCP":
-		kinds = []resource.Kind{"TCPRoute"}
+	server := &networking.Server{Port: &networking.Port{Name: "default", Number: l.port, Protocol: l.protocol}, Tls: tls}
+	for _, namespace := range l.namespaces {
+		server.Hosts = append(server.Hosts, namespace+"/"+cmp.Or(l.hostname, "*"))
 	}
-	allowed := n.get("allowedRoutes").list("kinds")
-	return slices.DeleteFunc(kinds, func(kind resource.Kind) bool {
-		isKind := func(k node) bool { return k.reference(gatewayGroup, "").is(gatewayGroup, kind) }
-		return len(allowed) > 0 && !slices.ContainsFunc(allowed, isKind)
-	})
+	n.add(key, t.annotations, &networking.Gateway{Selector: t.selector, Servers: []*networking.Server{server}}, n.object)
 }
 
 // serverTLS returns the TLS settings of a listener, and what is wrong with them. Secrets are not read: they are taken as they are named.
 func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong string) {
-	if n.value == nil {
-		return nil, ""
-	}
-	if n.unread() {
-		return nil, "something in it is not read, and may be a check of clients"
-	}
 	mode, options := cmp.Or(n.text("mode"), "Terminate"), n.get("options")
 	out = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE}
 	switch option := options.text("gateway.istio.io/tls-terminate-mode"); {
+	case n.value == nil:
+		return nil, ""
+	case n.unread():
+		return nil, "something in tls is not read, and may be a check of clients"
 	case mode == "Passthrough":
 		_, ofNetwork := n.Labels[label.TopologyNetwork.Name] // a gateway between networks, which routes by SNI alone
 		betweenNetworks := ofNetwork && cmp.Or(n.Labels[label.NetworkingGatewayPort.Name], "15443") == strconv.Itoa(int(port))
@@ -222,7 +197,7 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 		}
 		return out, ""
 	case mode != "Terminate":
-		return nil, fmt.Sprintf("mode %q is neither Terminate nor Passthrough", mode)
+		return nil, fmt.Sprintf("tls.mode %q is neither Terminate nor Passthrough", mode)
 	case option == "ISTIO_SIMPLE":
 		out.CredentialName = "builtin://"
 		return out, ""
@@ -236,37 +211,24 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	}
 	refs := n.list("certificateRefs")
 	for _, ref := range refs {
-		if name := ref.secret(); name != "" {
-			out.CredentialNames = append(out.CredentialNames, name)
+		secret, wrong := ref.refer("Secret")
+		if wrong = cmp.Or(wrong, n.ungranted(secret)); wrong != "" {
+			ref.report("%s: this certificate is not served", wrong)
+			continue
 		}
+		out.CredentialNames = append(out.CredentialNames, "kubernetes-gateway://"+secret.FullName())
 	}
 	switch names := out.GetCredentialNames(); {
-	case len(refs) > 2:
-		wrong = "it has more than two certificateRefs"
-	case len(refs) > 0 && len(names) == 0:
-		wrong = "it has no certificate that may be used"
+	case len(refs) > 2 || len(refs) > 0 && len(names) == 0:
+		wrong = "it has more than two certificateRefs, or none that may be used"
 	case len(names) == 1:
 		out.CredentialName, out.CredentialNames = names[0], nil
 	}
 	return out, wrong
 }
 
-// secret returns the name of a certificate, or an empty one if it may not be used.
-func (n node) secret() string {
-	ref := n.reference("", "Secret")
-	switch {
-	case !ref.is("", "Secret"):
-		n.report("kind %s of %q is no Secret: this certificate is not served", ref.Kind, ref.group)
-	case !n.allowed(ref):
-		n.report("%s: this certificate is not served", n.ungranted(ref))
-	default:
-		return "kubernetes-gateway://" + ref.Namespace + "/" + ref.Name
-	}
-	return ""
-}
-
-// namespaces returns the namespaces that n lets in, in order: "*" stands for all.
-func (n node) namespaces(byDefault string) []string {
+// matching returns the namespaces that n lets in, in order: "*" stands for all.
+func (n node) matching(byDefault string) []string {
 	switch cmp.Or(n.text("from"), byDefault) {
 	case "Same":
 		return []string{n.Namespace}
@@ -278,30 +240,31 @@ func (n node) namespaces(byDefault string) []string {
 	return nil
 }
 
-// allows reports whether n lets in a namespace; it lets in none if it does not say which.
-func (n node) allows(namespace string) bool {
-	return slices.ContainsFunc(n.namespaces("None"), func(own string) bool { return own == "*" || own == namespace })
+// in reports whether a namespace is one of those that matching returned.
+func in(matching []string, namespace string) bool {
+	return slices.Contains(matching, "*") || slices.Contains(matching, namespace)
 }
 
-// selected returns the namespaces that a selector selects, in order; none if it is left out or wrong. One whose Namespace is not known is
-// known if a route or a ListenerSet is in it, and has its name for a label. Since it may have others, a selector that asks for one, or
-// for its absence, does not select it.
+// selected returns the namespaces that a selector selects, in order; none if it is left out or wrong. One whose Namespace is not known has
+// its name for a label. Since it may have others, a selector that asks for one, or for its absence, does not select it.
 func (n node) selected() (selected []string) {
 	const nameLabel = "kubernetes.io/metadata.name" // which each namespace has
 	var s *metav1.LabelSelector
 	text, _ := json.Marshal(n.value) // which was JSON
-	if json.Unmarshal(text, &s) != nil {
-		return nil
-	}
+	wrong := json.Unmarshal(text, &s)
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
+	if wrong != nil || err != nil {
 		return nil
 	}
 	requirements, _ := selector.Requirements()
 	byName := !slices.ContainsFunc(requirements, func(r k8slabels.Requirement) bool { return r.Key() != nameLabel })
-	for namespace, own := range n.known {
-		set := k8slabels.Merge(own, k8slabels.Set{nameLabel: namespace})
-		if selector.Matches(set) && (byName || n.find("Namespace", "", namespace) != nil) {
+	for namespace := range n.namespaces {
+		labels, known := k8slabels.Set{}, n.find("Namespace", "", namespace)
+		if known != nil {
+			maps.Copy(labels, known.Labels)
+		}
+		labels[nameLabel] = namespace
+		if selector.Matches(labels) && (byName || known != nil) {
 			selected = append(selected, namespace)
 		}
 	}
@@ -309,48 +272,30 @@ func (n node) selected() (selected []string) {
 	return selected
 }
 
-// readNamespaces notes the labels of the namespaces that are known.
-func (d *derivation) readNamespaces() {
-	for _, o := range d.all(append(slices.Clone(routeKinds), "ListenerSet", "XListenerSet")...) {
-		d.known[o.Namespace] = nil
-	}
-	for _, o := range d.all("Namespace") {
-		d.known[o.Name] = o.Labels
-	}
-}
-
-// grant allows objects of a kind and namespace to refer to an object of another namespace; to all of a kind if it has no name.
-type grant struct {
-	kind      resource.Kind
-	namespace string
-	to        reference
-}
+// grant allows the objects of a kind and namespace to refer to an object of another namespace; to all of a kind if it has no name.
+type grant struct{ from, to resource.Key }
 
 // readGrants reads all ReferenceGrants. One of which something is not read is none: that may be what limits it.
 func (d *derivation) readGrants() {
 	for _, o := range d.all("ReferenceGrant") {
 		spec := d.spec(o)
-		for _, from := range spec.list("from") {
-			kind := kindNamed(resource.Kind(from.text("kind")))
-			if spec.unread() || kind == nil || kind.Group != from.text("group") {
-				continue // perhaps another controller's
-			}
-			for _, to := range spec.list("to") {
-				d.grants[grant{resource.Kind(kind.Kind), from.text("namespace"), to.reference("", "")}] = true
+		for _, f := range spec.list("from") {
+			from, _ := f.refer("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway", "ListenerSet", "XListenerSet")
+			for _, t := range spec.list("to") {
+				if to, _ := t.refer("Service", "ServiceImport", "Secret"); f.has("kind") && t.has("kind") && !spec.unread() {
+					d.grants[grant{from, to}] = true
+				}
 			}
 		}
 	}
 }
 
-// allowed reports whether the object may refer to another one. It always may within its namespace.
-func (n node) allowed(ref reference) bool {
-	all := ref
-	all.Name = ""
-	return ref.Namespace == n.Namespace || n.grants[grant{n.kind, n.Namespace, ref}] || n.grants[grant{n.kind, n.Namespace, all}]
-}
-
-// ungranted says that a reference is not allowed.
-func (n node) ungranted(ref reference) string {
+// ungranted returns why the object may not refer to another one, if that is so. It always may within its namespace.
+func (n node) ungranted(ref resource.Key) string {
+	from, all := resource.Key{Kind: n.Kind, Namespace: n.Namespace}, resource.Key{Kind: ref.Kind, Namespace: ref.Namespace}
+	if ref.Namespace == n.Namespace || n.grants[grant{from, ref}] || n.grants[grant{from, all}] {
+		return ""
+	}
 	return fmt.Sprintf("no ReferenceGrant of namespace %s lets a %s of %s refer to %s %s",
-		ref.Namespace, n.kind, n.Namespace, ref.Kind, ref.Name)
+		ref.Namespace, n.Kind, n.Namespace, ref.Kind, ref.Name)
 }

@@ -2,24 +2,28 @@ package derive
 
 import (
 	"cmp"
+	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
-	"unique"
 
 	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 
 	"tributary/resource"
+	"tributary/sources"
 )
 
 // The groups of the APIs.
 const (
 	gatewayGroup      = "gateway.networking.k8s.io"
 	experimentalGroup = "gateway.networking.x-k8s.io"
-	multiclusterGroup = "multicluster.x-k8s.io"
 	istioGroup        = "networking.istio.io"
 	ingressGroup      = "networking.k8s.io"
 )
@@ -30,151 +34,43 @@ type Kind struct {
 	Kind       string
 	Plural     string
 	Namespaced bool
-	context    bool     // nothing is made of the objects of this kind; others refer to them
 	Versions   []string // those that are understood, the preferred one first
-
-	spec fields
 }
 
 // Kinds are all kinds that a Set takes.
 var Kinds = []Kind{
-	{gatewayGroup, "GatewayClass", "gatewayclasses", false, false, []string{"v1", "v1beta1"}, classSpec},
-	{gatewayGroup, "Gateway", "gateways", true, false, []string{"v1", "v1beta1"}, gatewaySpec},
-	{gatewayGroup, "ListenerSet", "listenersets", true, false, []string{"v1"}, listenerSetSpec},
-	{gatewayGroup, "HTTPRoute", "httproutes", true, false, []string{"v1", "v1beta1"}, httpRouteSpec},
-	{gatewayGroup, "GRPCRoute", "grpcroutes", true, false, []string{"v1"}, grpcRouteSpec},
-	{gatewayGroup, "TLSRoute", "tlsroutes", true, false, []string{"v1", "v1alpha3", "v1alpha2"}, streamRouteSpec},
-	{gatewayGroup, "TCPRoute", "tcproutes", true, false, []string{"v1", "v1alpha2"}, streamRouteSpec},
-	{gatewayGroup, "ReferenceGrant", "referencegrants", true, false, []string{"v1", "v1beta1"}, grantSpec},
-	{gatewayGroup, "BackendTLSPolicy", "backendtlspolicies", true, false, []string{"v1", "v1alpha3"}, tlsPolicySpec},
-	{experimentalGroup, "XListenerSet", "xlistenersets", true, false, []string{"v1alpha1"}, listenerSetSpec},
-	{experimentalGroup, "XBackendTrafficPolicy", "xbackendtrafficpolicies", true, false, []string{"v1alpha1"}, trafficPolicySpec},
-	{ingressGroup, "Ingress", "ingresses", true, false, []string{"v1"}, ingressSpec},
-	{ingressGroup, "IngressClass", "ingressclasses", false, true, []string{"v1"}, fields{"controller": text}},
-	{"", "Namespace", "namespaces", false, true, []string{"v1"}, fields{}},
-	{"", "Service", "services", true, true, []string{"v1"}, serviceSpec},
-	{istioGroup, "ServiceEntry", "serviceentries", true, true, []string{"v1", "v1beta1", "v1alpha3"}, fields{"hosts": list{text}}},
+	{gatewayGroup, "GatewayClass", "gatewayclasses", false, []string{"v1", "v1beta1"}},
+	{gatewayGroup, "Gateway", "gateways", true, []string{"v1", "v1beta1"}},
+	{gatewayGroup, "ListenerSet", "listenersets", true, []string{"v1"}},
+	{gatewayGroup, "HTTPRoute", "httproutes", true, []string{"v1", "v1beta1"}},
+	{gatewayGroup, "GRPCRoute", "grpcroutes", true, []string{"v1"}},
+	{gatewayGroup, "TLSRoute", "tlsroutes", true, []string{"v1", "v1alpha3", "v1alpha2"}},
+	{gatewayGroup, "TCPRoute", "tcproutes", true, []string{"v1", "v1alpha2"}},
+	{gatewayGroup, "ReferenceGrant", "referencegrants", true, []string{"v1", "v1beta1"}},
+	{gatewayGroup, "BackendTLSPolicy", "backendtlspolicies", true, []string{"v1", "v1alpha3"}},
+	{experimentalGroup, "XListenerSet", "xlistenersets", true, []string{"v1alpha1"}},
+	{experimentalGroup, "XBackendTrafficPolicy", "xbackendtrafficpolicies", true, []string{"v1alpha1"}},
+	{ingressGroup, "Ingress", "ingresses", true, []string{"v1"}},
+	{ingressGroup, "IngressClass", "ingressclasses", false, []string{"v1"}},
+	{"", "Namespace", "namespaces", false, []string{"v1"}},
+	{"", "Service", "services", true, []string{"v1"}},
+	{istioGroup, "ServiceEntry", "serviceentries", true, []string{"v1", "v1beta1", "v1alpha3"}},
 }
 
-// The shape of a value in a spec: fields, a list of a shape, or one of these.
-const (
-	text     = "a text"
-	number   = "a number from 0 to 2147483647"
-	flag     = "true or false"
-	labels   = "an object of texts"
-	anything = "anything"
-)
+// otherGroups are the groups of kinds that a Set does not take, and to which objects may refer; empty for those of Kubernetes itself.
+var otherGroups = map[resource.Kind]string{"ServiceImport": "multicluster.x-k8s.io", "Hostname": istioGroup}
 
-type (
-	fields map[string]any
-	list   struct{ of any }
-)
+//go:embed specs.yaml
+var specsYAML []byte
 
-// String is how errors name the shape.
-func (fields) String() string { return "an object" }
-
-// String is how errors name the shape.
-func (list) String() string { return "a list" }
-
-// with returns the fields of f and some more.
-func (f fields) with(more fields) fields {
-	all := maps.Clone(f)
-	maps.Copy(all, more)
-	return all
-}
-
-// The fields that are read of Gateway API 1.5, Ingress and Service, whose documentation says what they mean. All others are reported.
-var (
-	anyKind    = fields{"group": text, "kind": text}
-	localRef   = anyKind.with(fields{"name": text})
-	objectRef  = localRef.with(fields{"namespace": text})
-	parentRef  = objectRef.with(fields{"sectionName": text, "port": number})
-	backend    = objectRef.with(fields{"port": number, "weight": number})
-	namespaces = fields{"from": text, "selector": anything}
-	listeners  = list{fields{
-		"name": text, "hostname": text, "port": number, "protocol": text,
-		"tls":           fields{"mode": text, "certificateRefs": list{objectRef}, "options": labels},
-		"allowedRoutes": fields{"namespaces": namespaces, "kinds": list{anyKind}},
-	}}
-	classSpec   = fields{"controllerName": text, "description": anything, "parametersRef": anything}
-	gatewaySpec = fields{
-		"gatewayClassName": text, "listeners": listeners, "addresses": list{fields{"type": text, "value": text}},
-		"tls": fields{"frontend": anything}, "allowedListeners": fields{"namespaces": namespaces}, "infrastructure": anything,
+// specs are the shapes of the specs, by kind. A shape is an object of shapes, a list of one, or what the value is. In an object, "*" stands
+// for all other fields.
+var specs = sync.OnceValue(func() (specs map[string]any) {
+	if err := yaml.UnmarshalStrict(specsYAML, &specs); err != nil {
+		panic(err)
 	}
-	listenerSetSpec = fields{"parentRef": objectRef, "listeners": listeners}
-
-	values       = list{fields{"type": text, "name": text, "value": text}}
-	headerFilter = fields{"set": values, "add": values, "remove": list{text}}
-	pathModifier = fields{"type": text, "replaceFullPath": text, "replacePrefixMatch": text}
-	filters      = list{fields{
-		"type": text, "requestHeaderModifier": headerFilter, "responseHeaderModifier": headerFilter,
-		"requestMirror":   fields{"backendRef": backend, "percent": number, "fraction": fields{"numerator": number, "denominator": number}},
-		"requestRedirect": fields{"scheme": text, "hostname": text, "path": pathModifier, "port": number, "statusCode": number},
-		"urlRewrite":      fields{"hostname": text, "path": pathModifier},
-		"cors": fields{
-			"allowOrigins": list{text}, "allowCredentials": flag, "allowMethods": list{text}, "allowHeaders": list{text},
-			"exposeHeaders": list{text}, "maxAge": number,
-		},
-	}}
-	httpMatch = fields{"path": fields{"type": text, "value": text}, "headers": values, "queryParams": values, "method": text}
-	grpcMatch = fields{"headers": values, "method": fields{"type": text, "service": text, "method": text}}
-
-	httpRouteSpec = routeSpec(fields{
-		"matches": list{httpMatch}, "timeouts": fields{"request": text, "backendRequest": text},
-		"retry": fields{"codes": list{number}, "attempts": number, "backoff": text},
-	})
-	grpcRouteSpec   = routeSpec(fields{"matches": list{grpcMatch}})
-	streamRouteSpec = routeSpec(fields{})
-
-	grantSpec     = fields{"from": list{anyKind.with(fields{"namespace": text})}, "to": list{localRef}}
-	tlsPolicySpec = fields{
-		"targetRefs": list{localRef.with(fields{"sectionName": text})},
-		"validation": fields{
-			"caCertificateRefs": list{localRef}, "wellKnownCACertificates": text, "hostname": text,
-			"subjectAltNames": list{fields{"type": text, "hostname": text, "uri": text}},
-		},
-	}
-	trafficPolicySpec = fields{
-		"targetRefs":      list{localRef},
-		"retryConstraint": fields{"budget": fields{"percent": number}, "minRetryRate": fields{"count": number}},
-	}
-	servicePort = fields{"name": text, "number": number}
-	ingressPath = fields{
-		"path": text, "pathType": text, "backend": fields{"resource": anything, "service": fields{"name": text, "port": servicePort}},
-	}
-	ingressSpec = fields{
-		"ingressClassName": text, "defaultBackend": anything, "tls": list{fields{"hosts": list{text}, "secretName": text}},
-		"rules": list{fields{"host": text, "http": fields{"paths": list{ingressPath}}}},
-	}
-	serviceSpec = fields{"selector": labels, "ports": list{fields{"name": text, "port": number}}}
-)
-
-func routeSpec(ofRule fields) fields {
-	rule := ofRule.with(fields{"name": text, "filters": filters, "backendRefs": list{backend.with(fields{"filters": filters})}})
-	return fields{"parentRefs": list{parentRef}, "hostnames": list{text}, "rules": list{rule}}
-}
-
-// object is one that was put into a Set. It is not changed afterwards.
-type object struct {
-	metadata
-	kind    resource.Kind
-	origin  resource.Origin
-	content any      // the spec
-	unknown []string // the fields that are not read
-}
-
-// metadata is what is read of the metadata of an object.
-type metadata struct {
-	Name              string            `json:"name"`
-	Namespace         string            `json:"namespace"`
-	Labels            map[string]string `json:"labels"`
-	Annotations       map[string]string `json:"annotations"`
-	CreationTimestamp time.Time         `json:"creationTimestamp"`
-}
-
-func (o *object) key() resource.Key {
-	return resource.Key{Kind: o.kind, Namespace: o.Namespace, Name: o.Name}
-}
+	return specs
+})
 
 func kindNamed(kind resource.Kind) *Kind {
 	if i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Kind == string(kind) }); i >= 0 {
@@ -183,93 +79,76 @@ func kindNamed(kind resource.Kind) *Kind {
 	return nil
 }
 
-// decode reads an object of one of Kinds.
-func (o Options) decode(apiVersion string, kind resource.Kind, origin resource.Origin, text []byte) (*object, error) {
-	wrong := func(format string, args ...any) (*object, error) {
-		return nil, fmt.Errorf("kind %s of %s: "+format, append([]any{kind, apiVersion}, args...)...)
-	}
-	k, version := kindNamed(kind), apiVersion[strings.LastIndex(apiVersion, "/")+1:]
-	if k == nil || strings.TrimPrefix(k.Group+"/"+version, "/") != apiVersion {
-		return wrong("nothing is derived from it")
-	}
-	if !slices.Contains(k.Versions, version) {
-		return wrong("this version is not understood; %s are", strings.Join(k.Versions, ", "))
-	}
-	made := &object{kind: kind, origin: origin}
-	err := json.UnmarshalCaseSensitivePreserveInts(text, &struct {
-		Metadata *metadata `json:"metadata"`
-		Spec     *any      `json:"spec"`
-	}{&made.metadata, &made.content})
-	if err == nil {
-		made.content, err = made.prune("spec", made.content, k.spec)
-	}
-	if err != nil {
-		return wrong("decode: %w", err)
-	}
-	switch {
-	case made.Name == "":
-		return wrong("metadata.name is missing")
-	case !k.Namespaced:
-		made.Namespace = ""
-	case made.Namespace == "":
-		made.Namespace = o.DefaultNamespace
-	}
-	if k.context {
-		made.unknown = nil // little is read of those
-	}
-	return made, nil
+// object is one that was put into a Set. It is not changed afterwards.
+type object struct {
+	resource.Key
+	metadata
+	origin  resource.Origin
+	content any      // the spec
+	unknown []string // the fields that are not read
 }
 
-// record is what is read of a JSON object. A map would take three times as much memory.
-type (
-	record []field
-	field  struct {
-		name  string
-		value any
-	}
-)
+// metadata is what is read of the metadata of an object.
+type metadata struct {
+	Labels            map[string]string `json:"labels"`
+	Annotations       map[string]string `json:"annotations"`
+	CreationTimestamp time.Time         `json:"creationTimestamp"`
+}
 
-// prune returns what is read of a value, and notes the rest. An error says which field has not the shape that it must have.
-func (o *object) prune(path string, value, shape any) (read any, err error) {
-	inner := func(path string, value, shape any) any {
-		read, wrong := o.prune(path, value, shape)
-		err = cmp.Or(err, wrong)
-		return read
+// decode reads an object of one of Kinds.
+func decode(other sources.Other) (*object, error) {
+	o, k := &object{Key: other.Key, origin: other.Origin}, kindNamed(other.Key.Kind)
+	switch {
+	case !slices.Contains(k.Versions, path.Base(other.APIVersion)):
+		return nil, fmt.Errorf("%s is not understood; %s are", other.APIVersion, strings.Join(k.Versions, ", "))
+	case o.Name == "":
+		return nil, errors.New("metadata.name: it is missing, or no name that an object can have")
 	}
-	ok := value == nil || shape == anything
+	err := json.UnmarshalCaseSensitivePreserveInts(other.JSON, &struct {
+		Metadata *metadata `json:"metadata"`
+		Spec     *any      `json:"spec"`
+	}{&o.metadata, &o.content})
+	return o, cmp.Or(err, o.prune("spec", o.content, specs()[k.Kind]))
+}
+
+// prune takes what is not read out of a value, and notes it. An error says which field has not the shape that it must have.
+func (o *object) prune(path string, value, shape any) error {
+	want, ok := shape, value == nil || shape == "anything"
+	if list, isList := shape.([]any); isList {
+		values, isList := value.([]any)
+		want, ok = "list", ok || isList
+		for i := range values {
+			if err := o.prune(fmt.Sprintf("%s[%d]", path, i), values[i], list[0]); err != nil {
+				return err
+			}
+		}
+	} else if known, isObject := shape.(map[string]any); isObject {
+		all, isObject := value.(map[string]any)
+		want, ok = "object", ok || isObject
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			switch inner := cmp.Or(known[name], known["*"]); inner {
+			case nil:
+				o.unknown = append(o.unknown, path+"."+name)
+				delete(all, name)
+			case "ignored":
+				delete(all, name)
+			default:
+				if err := o.prune(path+"."+name, all[name], inner); err != nil {
+					return err
+				}
+			}
+		}
+	}
 	switch v := value.(type) {
 	case string:
-		ok = ok || shape == text
+		ok = ok || shape == "text"
 	case bool:
-		ok = ok || shape == flag
+		ok = ok || shape == "flag"
 	case int64:
-		ok = ok || shape == number && v >= 0 && v <= math.MaxInt32
-	case []any:
-		if l, isList := shape.(list); isList {
-			for i := range v {
-				v[i] = inner(fmt.Sprintf("%s[%d]", path, i), v[i], l.of)
-			}
-			return v, err
-		}
-	case map[string]any:
-		known, isFields := shape.(fields)
-		if !isFields && shape != labels {
-			break
-		}
-		all := make(record, 0, len(v))
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			if shape, isKnown := known[name]; isKnown {
-				all = append(all, field{unique.Make(name).Value(), inner(path+"."+name, v[name], shape)})
-			} else if isFields {
-				o.unknown = append(o.unknown, path+"."+name)
-			} else {
-				all = append(all, field{name, inner(path+"."+name, v[name], text)})
-			}
-		}
-		return all, err
+		ok = ok || shape == "number" && v >= 0 && v <= math.MaxInt32
 	}
 	if !ok {
-		return nil, fmt.Errorf("%s: want %v", path, shape)
+		return fmt.Errorf("%s: it is no %s", path, want)
 	}
-	return value, nil
+	return nil
 }

@@ -1,6 +1,8 @@
 package derive
 
 import (
+	"cmp"
+
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
@@ -10,44 +12,36 @@ import (
 
 // policies makes a DestinationRule for each Service that policies are about. Of several of one kind, the oldest counts.
 func (d *derivation) policies() {
-	policies := make(map[resource.Key]*networking.TrafficPolicy) // by Service
-	of := make(map[resource.Key][]*object)
-	for _, o := range append(d.all("BackendTLSPolicy"), d.all("XBackendTrafficPolicy")...) {
-		spec := d.spec(o)
-		own := &networking.TrafficPolicy{}
-		if o.kind == "BackendTLSPolicy" {
-			own.Tls = spec.get("validation").clientTLS()
-		} else {
-			own.LoadBalancer, own.RetryBudget = &networking.LoadBalancerSettings{}, spec.get("retryConstraint").retryBudget()
-		}
-		for _, t := range spec.list("targetRefs") {
-			ref := t.reference("", "")
-			policy := policies[ref.Key]
-			switch {
-			case !ref.is("", "Service"):
-				t.report("kind %s of %q is no Service: this target has no policy", ref.Kind, ref.group)
-				continue
-			case d.missingService(ref.Namespace, ref.Name):
-				t.report("%s does not exist: this target has no policy", ref)
-				continue
-			case policy == nil:
-				policy = &networking.TrafficPolicy{}
-				policies[ref.Key] = policy
-			case own.GetTls() != nil && policy.GetTls() != nil || own.GetTls() == nil && policy.GetLoadBalancer() != nil:
-				t.report("%s has an older policy of this kind, which counts", ref)
-				continue
+	policies, of := make(map[resource.Key]*networking.TrafficPolicy), make(map[resource.Key][]*object) // by Service
+	for _, kind := range []resource.Kind{"BackendTLSPolicy", "XBackendTrafficPolicy"} {
+		done := make(map[resource.Key]bool)
+		for _, o := range d.all(kind) {
+			spec := d.spec(o)
+			own := &networking.TrafficPolicy{}
+			if kind == "BackendTLSPolicy" {
+				own.Tls = spec.get("validation").clientTLS()
+			} else {
+				own.LoadBalancer, own.RetryBudget = &networking.LoadBalancerSettings{}, spec.get("retryConstraint").retryBudget()
 			}
-			if t.has("sectionName") {
-				t.get("sectionName").report("it is not read: the policy is for all ports of the Service")
+			for _, t := range spec.list("targetRefs") {
+				ref, wrong := t.refer("Service")
+				if done[ref] {
+					wrong = ref.String() + " has an older policy of this kind"
+				}
+				if wrong != "" {
+					t.report("%s: this target has no policy", wrong)
+					continue
+				}
+				done[ref] = true
+				policies[ref] = cmp.Or(policies[ref], &networking.TrafficPolicy{})
+				proto.Merge(policies[ref], own)
+				of[ref] = append(of[ref], o)
 			}
-			proto.Merge(policy, own)
-			of[ref.Key] = append(of[ref.Key], o)
 		}
 	}
 	for key, policy := range policies {
-		d.add(resource.DestinationRule, key.Namespace, key.Name+"-"+generated, nil, &networking.DestinationRule{
-			Host: d.serviceHost(key.Namespace, key.Name), TrafficPolicy: policy,
-		}, of[key]...)
+		rule := &networking.DestinationRule{Host: d.serviceHost(key.Namespace, key.Name), TrafficPolicy: policy}
+		d.add(resource.Key{Kind: resource.DestinationRule, Namespace: key.Namespace, Name: key.Name + "-" + generated}, nil, rule, of[key]...)
 	}
 }
 
@@ -55,25 +49,17 @@ func (d *derivation) policies() {
 func (n node) clientTLS() *networking.ClientTLSSettings {
 	tls := &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, Sni: n.text("hostname")}
 	for _, name := range n.list("subjectAltNames") {
-		if field := map[string]string{"Hostname": "hostname", "URI": "uri"}[name.text("type")]; field != "" {
-			tls.SubjectAltNames = append(tls.SubjectAltNames, name.text(field))
-		}
+		tls.SubjectAltNames = append(tls.SubjectAltNames, cmp.Or(name.text("hostname"), name.text("uri")))
 	}
 	refs := n.list("caCertificateRefs")
-	switch known := n.get("wellKnownCACertificates"); {
-	case known.value != nil && known.value != "System":
-		known.report("%q is not System, which is used", known.value)
-	case known.value != nil || len(refs) == 0:
-	default:
-		if len(refs) > 1 {
-			n.get("caCertificateRefs").report("there are %d, and only the first is used", len(refs))
-		}
-		ref := refs[0].reference("", "ConfigMap")
-		tls.CredentialName = "configmap://" + ref.Namespace + "/" + ref.Name
-		if !ref.is("", "ConfigMap") {
-			refs[0].report("kind %s of %q is no ConfigMap: connections fail", ref.Kind, ref.group)
-			tls.CredentialName = "invalid://" // with which nothing connects
-		}
+	if len(refs) == 0 || n.has("wellKnownCACertificates") {
+		return tls // those of the system
+	}
+	ref, wrong := refs[0].refer("ConfigMap")
+	tls.CredentialName = "configmap://" + ref.FullName()
+	if wrong != "" {
+		refs[0].report("%s: connections fail", wrong)
+		tls.CredentialName = "invalid://" // with which nothing connects
 	}
 	return tls
 }

@@ -30,13 +30,13 @@ func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networ
 		out.Match = []*networking.HTTPMatchRequest{m.match(b)}
 		routes = append(routes, out)
 	}
-	if len(routes) == 0 {
-		if b.port != 0 {
-			out.Match = []*networking.HTTPMatchRequest{{Port: b.port}}
-		}
-		routes = append(routes, out)
+	if len(routes) > 0 {
+		return routes
 	}
-	return routes
+	if b.port != 0 {
+		out.Match = []*networking.HTTPMatchRequest{{Port: b.port}}
+	}
+	return []*networking.HTTPRoute{out}
 }
 
 // retries converts the retries and timeouts of a rule.
@@ -61,7 +61,7 @@ func (n node) retries(out *networking.HTTPRoute) {
 
 // duration reads a duration, which is nil if it is left out.
 func (n node) duration(name string) *durationpb.Duration {
-	d, err := time.ParseDuration(n.text(name, "0s"))
+	d, err := time.ParseDuration(cmp.Or(n.text(name), "0s"))
 	if err != nil {
 		n.get(name).refuse("%q is no duration such as 10s", n.text(name))
 	}
@@ -77,26 +77,24 @@ func (n node) match(b binding) *networking.HTTPMatchRequest {
 	if n.unread() {
 		n.refuse("it has a condition that is not read")
 	}
-	if n.kind == "GRPCRoute" {
+	if n.Kind == "GRPCRoute" {
 		out.Uri = n.get("method").grpcMethod()
 		return out
 	}
 	if method := n.text("method"); method != "" {
-		out.Method = stringMatch("Exact", method)
+		out.Method = n.stringMatch("Exact", method)
 	}
 	path := n.get("path")
-	kind, value := cmp.Or(path.text("type"), "PathPrefix"), path.text("value", "/")
+	kind, value := cmp.Or(path.text("type"), "PathPrefix"), cmp.Or(path.text("value"), "/")
 	if kind == "PathPrefix" && value != "/" {
 		value = strings.TrimSuffix(value, "/")
 	}
-	if out.Uri = stringMatch(kind, value); out.GetUri() == nil {
-		path.get("type").refuse("%q is none of Exact, PathPrefix and RegularExpression", kind)
-	}
+	out.Uri = path.stringMatch(kind, value)
 	return out
 }
 
-// stringMatch returns a match of a type of Gateway API, or nil if there is no such type.
-func stringMatch(kind, text string) *networking.StringMatch {
+// stringMatch returns a match of a type of Gateway API.
+func (n node) stringMatch(kind, text string) *networking.StringMatch {
 	switch kind {
 	case "Exact":
 		return &networking.StringMatch{MatchType: &networking.StringMatch_Exact{Exact: text}}
@@ -105,30 +103,22 @@ func stringMatch(kind, text string) *networking.StringMatch {
 	case "RegularExpression":
 		return &networking.StringMatch{MatchType: &networking.StringMatch_Regex{Regex: text}}
 	}
+	n.refuse("type %q is not supported", kind)
 	return nil
-}
-
-// matchType returns the type of a match of anything but a path.
-func (n node) matchType() string {
-	kind := cmp.Or(n.text("type"), "Exact")
-	if kind != "Exact" && kind != "RegularExpression" {
-		n.get("type").refuse("%q is neither Exact nor RegularExpression", kind)
-	}
-	return kind
 }
 
 // values converts matches of headers or of parameters.
 func (n node) values(field string) map[string]*networking.StringMatch {
 	out := make(map[string]*networking.StringMatch)
 	for _, v := range n.list(field) {
-		out[v.text("name")] = stringMatch(v.matchType(), v.text("value"))
+		out[v.text("name")] = v.stringMatch(cmp.Or(v.text("type"), "Exact"), v.text("value"))
 	}
 	return out
 }
 
 // grpcMethod makes a match of the path of a gRPC call, which is "/service/method".
 func (n node) grpcMethod() *networking.StringMatch {
-	kind, service, method := n.matchType(), n.text("service"), n.text("method")
+	kind, service, method := cmp.Or(n.text("type"), "Exact"), n.text("service"), n.text("method")
 	switch {
 	case n.value == nil:
 		return nil
@@ -141,7 +131,7 @@ func (n node) grpcMethod() *networking.StringMatch {
 	case method == "":
 		kind = "PathPrefix"
 	}
-	return stringMatch(kind, "/"+service+"/"+method)
+	return n.stringMatch(kind, "/"+service+"/"+method)
 }
 
 // destinations converts the backends of a rule that have a weight.
@@ -160,7 +150,9 @@ func (n node) destinations(b binding) (all []*networking.HTTPRouteDestination) {
 		}
 		to := &networking.HTTPRouteDestination{Destination: destination, Weight: weight}
 		for _, f := range ref.list("filters") {
-			if !f.headers(&to.Headers) {
+			changes := &networking.HTTPRoute{Headers: to.GetHeaders()}
+			f.filter(b, changes)
+			if to.Headers, changes.Headers = changes.GetHeaders(), nil; !proto.Equal(changes, &networking.HTTPRoute{}) {
 				f.refuse("type %q is not supported at a backend", f.text("type"))
 			}
 		}
@@ -181,60 +173,47 @@ func nowhere(subset string) *networking.Destination {
 // destination converts a backend, and says what is wrong with it; it is nil if that makes the route worthless. Sidecars need no
 // ReferenceGrant.
 func (n node) destination(b binding) (to *networking.Destination, wrong string) {
-	ref := n.reference("", "Service")
+	ref, wrong := n.refer("Service", "ServiceImport", "Hostname")
 	hostname := n.serviceHost(ref.Namespace, ref.Name)
-	switch isHostname := ref.is(istioGroup, "Hostname"); {
-	case isHostname && n.has("namespace"):
-		return nil, "a Hostname has no namespace"
-	case isHostname:
-		hostname = ref.Name
-	case !ref.is("", "Service") && !ref.is(multiclusterGroup, "ServiceImport"):
-		return nowhere("refused-backend"), fmt.Sprintf("kind %s of %q is not supported", ref.Kind, cmp.Or(ref.group, "core"))
-	case b.gateway != mesh && !n.allowed(ref):
-		return nowhere("refused-backend"), n.ungranted(ref)
-	case ref.Kind == "Service" && strings.Contains(ref.Name, "."):
-		return nil, fmt.Sprintf("%q is a host, and the name of a Service is wanted", ref.Name)
-	case n.missingService(ref.Namespace, ref.Name):
-		wrong = ref.String() + " does not exist"
-	}
-	if n.port() == 0 {
+	switch {
+	case ref.Kind == "":
+		return nowhere("refused-backend"), wrong
+	case n.port() == 0:
 		return nil, "port is missing"
+	case ref.Kind == "Hostname":
+		hostname = ref.Name
+	case b.gateway != mesh && n.ungranted(ref) != "":
+		return nowhere("refused-backend"), n.ungranted(ref)
 	}
 	return &networking.Destination{Host: hostname, Port: &networking.PortSelector{Number: n.port()}}, wrong
 }
 
 // filter adds what a filter does to a route.
 func (n node) filter(b binding, out *networking.HTTPRoute) {
-	kind, ofHTTP := n.text("type"), n.kind == "HTTPRoute"
-	mirror, redirect, rewrite, cors := n.get("requestMirror"), n.get("requestRedirect"), n.get("urlRewrite"), n.get("cors")
+	kind := n.text("type")
+	settings := n.get(map[string]string{
+		"RequestHeaderModifier": "requestHeaderModifier", "ResponseHeaderModifier": "responseHeaderModifier",
+		"RequestMirror": "requestMirror", "RequestRedirect": "requestRedirect", "URLRewrite": "urlRewrite", "CORS": "cors",
+	}[kind])
+	headers := cmp.Or(out.GetHeaders(), &networking.Headers{})
 	switch {
-	case n.headers(&out.Headers):
-	case kind == "RequestMirror" && mirror.value != nil:
-		mirror.mirror(b, out)
-	case kind == "RequestRedirect" && redirect.value != nil && ofHTTP:
-		out.Redirect = redirect.redirect()
-	case kind == "URLRewrite" && rewrite.value != nil && ofHTTP:
-		out.Rewrite = rewrite.rewrite()
-	case kind == "CORS" && cors.value != nil && ofHTTP:
-		out.CorsPolicy = cors.cors()
-	default:
+	case settings.value == nil:
 		n.refuse("type %q is not supported, or has no settings", kind)
+	case kind == "RequestHeaderModifier":
+		headers.Request, out.Headers = settings.operations(), headers
+	case kind == "ResponseHeaderModifier":
+		headers.Response, out.Headers = settings.operations(), headers
+	case kind == "RequestMirror":
+		settings.mirror(b, out)
+	case n.Kind != "HTTPRoute":
+		n.refuse("type %q is not supported in a %s", kind, n.Kind)
+	case kind == "RequestRedirect":
+		out.Redirect = settings.redirect()
+	case kind == "URLRewrite":
+		out.Rewrite = settings.rewrite()
+	case kind == "CORS":
+		out.CorsPolicy = settings.cors()
 	}
-}
-
-// headers adds the changes that a filter makes, and returns false if it is not about headers.
-func (n node) headers(all **networking.Headers) bool {
-	changed := cmp.Or(*all, &networking.Headers{})
-	switch n.text("type") {
-	case "RequestHeaderModifier":
-		changed.Request = n.get("requestHeaderModifier").operations()
-	case "ResponseHeaderModifier":
-		changed.Response = n.get("responseHeaderModifier").operations()
-	default:
-		return false
-	}
-	*all = changed
-	return true
 }
 
 // operations has the first of several headers with one name.
@@ -256,11 +235,9 @@ func (n node) mirror(b binding, out *networking.HTTPRoute) {
 		return
 	}
 	policy := &networking.HTTPMirrorPolicy{Destination: destination}
-	if fraction := n.get("fraction"); fraction.value != nil {
-		part := float64(fraction.number("numerator", 0)) / float64(max(1, fraction.number("denominator", 100)))
-		policy.Percentage = &networking.Percent{Value: 100 * part}
-	} else if n.has("percent") {
-		policy.Percentage = &networking.Percent{Value: float64(n.number("percent", 0))}
+	if part := n.get("fraction"); part.value != nil || n.has("percent") {
+		of100 := 100 * float64(part.number("numerator", n.number("percent", 0)))
+		policy.Percentage = &networking.Percent{Value: of100 / float64(max(1, part.number("denominator", 100)))}
 	}
 	out.Mirrors = append(out.Mirrors, policy)
 }
@@ -269,18 +246,15 @@ func (n node) redirect() *networking.HTTPRedirect {
 	out := &networking.HTTPRedirect{
 		RedirectCode: uint32(n.number("statusCode", 0)), Authority: n.text("hostname"), Scheme: n.text("scheme"),
 	}
-	switch {
-	case n.port() != 0:
-		out.RedirectPort = &networking.HTTPRedirect_Port{Port: n.port()}
-	case out.GetScheme() != "":
-		out.RedirectPort = &networking.HTTPRedirect_DerivePort{DerivePort: networking.HTTPRedirect_FROM_PROTOCOL_DEFAULT}
-	default:
-		out.RedirectPort = &networking.HTTPRedirect_DerivePort{DerivePort: networking.HTTPRedirect_FROM_REQUEST_PORT}
+	port := networking.HTTPRedirect_FROM_REQUEST_PORT
+	if out.GetScheme() != "" {
+		port = networking.HTTPRedirect_FROM_PROTOCOL_DEFAULT
 	}
-	switch path := n.get("path"); path.text("type") {
-	case "ReplaceFullPath":
-		out.Uri = path.text("replaceFullPath")
-	case "ReplacePrefixMatch":
+	if out.RedirectPort = (&networking.HTTPRedirect_DerivePort{DerivePort: port}); n.port() != 0 {
+		out.RedirectPort = &networking.HTTPRedirect_Port{Port: n.port()}
+	}
+	path := n.get("path")
+	if out.Uri = path.text("replaceFullPath"); path.text("type") == "ReplacePrefixMatch" {
 		out.Uri = "%PREFIX()%" + path.text("replacePrefixMatch") // Istio's form
 	}
 	return out
@@ -305,9 +279,7 @@ func (n node) cors() *networking.CorsPolicy {
 		AllowMethods: n.texts("allowMethods"), AllowHeaders: n.texts("allowHeaders"), ExposeHeaders: n.texts("exposeHeaders"),
 	}
 	for _, origin := range n.texts("allowOrigins") {
-		if origin != "" {
-			out.AllowOrigins = append(out.AllowOrigins, stringMatch("Exact", origin))
-		}
+		out.AllowOrigins = append(out.AllowOrigins, n.stringMatch("Exact", origin))
 	}
 	if n.raw("allowCredentials") == true {
 		out.AllowCredentials = wrapperspb.Bool(true)

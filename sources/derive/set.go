@@ -5,13 +5,10 @@ package derive
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-
-	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
 	"tributary/sources"
@@ -21,29 +18,22 @@ import (
 type Options struct {
 	// DomainSuffix is that of the hosts of Services; "cluster.local" if empty.
 	DomainSuffix string
-	// DefaultNamespace is that of objects that name none; "default" if empty.
-	DefaultNamespace string
 	// GatewayClasses are the names of the classes that are served, whatever their GatewayClass says. If there are none, "istio" is, and
 	// each class whose GatewayClass names istiod's controller.
 	GatewayClasses []string
-	// AllServices says that every Service of the cluster is put into the Set: a backend that is none of them is refused, and gateways
+	// AllServices says that every Service of the cluster is put into the Set: a backend that is none of them is reported, and gateways
 	// are selected by their Service. Otherwise, backends are taken as they are named, and gateways are selected by label.
 	AllServices bool
-	IngressOptions
-}
 
-// IngressOptions say which Ingresses are taken, and which workloads serve them. They have the names, the values and the defaults of Istio's
-// mesh configuration.
-type IngressOptions struct {
-	// IngressControllerMode is "STRICT", if empty: only Ingresses of our class; "DEFAULT": also those without a class; or "OFF".
-	IngressControllerMode string
+	// Which Ingresses are taken, and which workloads serve them, as Istio's mesh configuration says it.
+	IngressControllerMode string // "STRICT", if empty: only Ingresses of our class; "DEFAULT": also those without a class; or "OFF"
 	IngressClass          string // the name of our class; "istio" if empty
-	IngressSelector       string // the value of the label istio of the workloads that serve Ingresses; "ingressgateway" if empty
+	IngressSelector       string // the value of the label istio of the workloads; "ingressgateway" if empty
 	IngressNamespace      string // that of the Gateways; "istio-system" if empty
 }
 
 // Check returns what is wrong with the options.
-func (o IngressOptions) Check() error {
+func (o Options) Check() error {
 	if !slices.Contains([]string{"", "STRICT", "DEFAULT", "OFF"}, o.IngressControllerMode) {
 		return fmt.Errorf("ingressControllerMode: want STRICT, DEFAULT or OFF, got %q", o.IngressControllerMode)
 	}
@@ -81,8 +71,6 @@ type placed struct {
 // NewSet returns an empty set.
 func NewSet(o Options) *Set {
 	o.DomainSuffix = cmp.Or(o.DomainSuffix, "cluster.local")
-	o.DefaultNamespace = cmp.Or(o.DefaultNamespace, "default")
-	o.IngressControllerMode = cmp.Or(o.IngressControllerMode, "STRICT")
 	o.IngressClass = cmp.Or(o.IngressClass, "istio")
 	o.IngressSelector = cmp.Or(o.IngressSelector, "ingressgateway")
 	o.IngressNamespace = cmp.Or(o.IngressNamespace, "istio-system")
@@ -92,29 +80,21 @@ func NewSet(o Options) *Set {
 // Replace keeps the objects of a group, such as a file, instead of those that it had. It makes rejects of those that are invalid.
 func (s *Set) Replace(name string, c *sources.Content) {
 	g := &group{fresh: true}
-	for _, other := range c.Others {
-		o, err := s.opts.decode(other.APIVersion, other.Key.Kind, other.Origin, other.JSON)
-		if other.Key.Name == "" {
-			err = errors.New("metadata.name: it is missing, or no name that an object can have")
-		}
-		if err == nil {
-			g.objects = append(g.objects, o)
-			continue
-		}
-		c.Rejects = append(c.Rejects, sources.Reject{
-			Key: other.Key, Foreign: true, Origin: other.Origin, Err: fmt.Errorf("%s: %s: %w", other.Origin, unscoped(other.Key), err),
-		})
-	}
 	for _, r := range c.Resources {
 		if r.Key().Kind == resource.ServiceEntry { // to which routes may refer
-			spec, _ := r.Spec()
-			entry, _ := spec.(*networking.ServiceEntry)
-			hosts := []any{}
-			for _, host := range entry.GetHosts() {
-				hosts = append(hosts, host)
-			}
-			m := metadata{Name: r.Key().Name, Namespace: r.Key().Namespace}
-			g.objects = append(g.objects, &object{m, resource.ServiceEntry, r.Origin(), record{{"hosts", hosts}}, nil})
+			text, _ := resource.MarshalJSON(r)
+			other := resource.Other{APIVersion: istioGroup + "/v1", JSON: text}
+			c.Others = append(c.Others, sources.Other{Other: other, Key: r.Key(), Origin: r.Origin()})
+		}
+	}
+	for _, other := range c.Others {
+		other.Key = unscoped(other.Key)
+		if o, err := decode(other); err == nil {
+			g.objects = append(g.objects, o)
+		} else {
+			c.Rejects = append(c.Rejects, sources.Reject{
+				Key: other.Key, Foreign: true, Origin: other.Origin, Err: fmt.Errorf("%s: %s: %w", other.Origin, other.Key, err),
+			})
 		}
 	}
 	for i := range c.Rejects {
@@ -173,38 +153,32 @@ func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
 }
 
 // place finds which objects there are: of several with one key the first, in the order of groups, and the last good version of one that is
-// gone where a reject may be a new version of it. It notes of which rejects the last good version counts, and returns the place of one of
-// which nothing is known, if any.
+// gone where a reject may be a new version of it: a reject of its key, or one that is too broken to tell what it is, of the same group or
+// of one that it may have moved to. It notes of which rejects the last good version counts, and returns the place of one of which nothing
+// is known, if any.
 func (s *Set) place() (warnings []string, unknown string) {
-	before, keeps := s.placed, make(map[string]bool)
-	var rejecting []string // groups
-	s.placed = make(map[resource.Key]placed)
-	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
-		if len(s.groups[name].rejects) > 0 {
-			rejecting = append(rejecting, name)
-		}
+	gone, names := s.placed, slices.Sorted(maps.Keys(s.groups))
+	s.placed = make(map[resource.Key]placed, len(gone))
+	for _, name := range names {
 		for _, o := range s.groups[name].objects {
-			if first, repeated := s.placed[o.key()]; repeated {
-				warnings = append(warnings, fmt.Sprintf("%s: %s is also at %s, which comes first", o.origin, o.key(), first.origin))
+			if first, repeated := s.placed[o.Key]; repeated {
+				warnings = append(warnings, fmt.Sprintf("%s: %s is also at %s, which comes first", o.origin, o.Key, first.origin))
 			} else {
-				s.placed[o.key()] = placed{o, name}
+				s.placed[o.Key] = placed{o, name}
 			}
+			delete(gone, o.Key)
 		}
 	}
-	for key, last := range before {
-		if _, there := s.placed[key]; there {
-			continue
-		}
-		if by := s.keeper(key, last.group, rejecting); by != "" {
-			s.placed[key] = placed{last.object, by}
-			keeps[by] = true
-		}
-	}
-	for _, name := range rejecting {
+	for _, name := range names {
 		g := s.groups[name]
 		for _, r := range g.rejects {
 			_, known := s.placed[r.Key]
-			known = known || r.Key.Name == "" && keeps[name]
+			for key, last := range gone {
+				_, held := s.placed[key]
+				if key == r.Key || r.Key.Name == "" && (last.group == name || g.fresh && !held) {
+					s.placed[key], known = placed{last.object, name}, true
+				}
+			}
 			if g.fresh {
 				r.LastGood = known
 			}
@@ -215,21 +189,4 @@ func (s *Set) place() (warnings []string, unknown string) {
 		g.fresh = false
 	}
 	return warnings, unknown
-}
-
-// keeper returns the group that has something else in the place of an object that no group has, and that was last in one; "" if none has.
-// It has a broken version of it, or one that is too broken to tell what it is: the same group, or one that the object may have moved to.
-func (s *Set) keeper(key resource.Key, last string, rejecting []string) (may string) {
-	for _, name := range rejecting {
-		g := s.groups[name]
-		for _, r := range g.rejects {
-			switch {
-			case r.Key == key:
-				return name
-			case r.Key.Name == "" && (name == last || may == "" && g.fresh):
-				may = name
-			}
-		}
-	}
-	return may
 }

@@ -52,7 +52,7 @@ func (l *live) awaitEntry(name string) {
 const outOfReach = `apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
 metadata: {name: lonely}
-spec: {parentRefs: [{name: nowhere}]}
+spec: {parentRefs: [{name: nowhere}], rules: [{}]}
 `
 
 // Objects of several files make one. What they ask for and do not get is a warning with the file and the line.
@@ -220,6 +220,6 @@ func TestRoutesOfEntries(t *testing.T) {
 }
 
 func TestDeriveOptionsAreChecked(t *testing.T) {
-	_, err := New("fs:///x", Settings{Derive: &derive.Options{IngressOptions: derive.IngressOptions{IngressControllerMode: "x"}}})
+	_, err := New("fs:///x", Settings{Derive: &derive.Options{IngressControllerMode: "x"}})
 	require.ErrorContains(t, err, "derive.ingressControllerMode: want STRICT")
 }

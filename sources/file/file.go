@@ -41,8 +41,7 @@ type Settings struct {
 	FollowLinks bool `yaml:"followLinks,omitempty"`
 	// MaxFileBytes is how large one file may be. Default: 64 MiB.
 	MaxFileBytes int64 `yaml:"maxFileBytes,omitempty"`
-	// Derive has Istio's objects made of the Ingresses and the objects of Gateway API in the files. DefaultNamespace is that of the files;
-	// nil passes over such objects.
+	// Derive has Istio's objects made of the Ingresses and the objects of Gateway API in the files; nil passes over such objects.
 	Derive *derive.Options `yaml:"derive,omitempty"`
 }
 
@@ -113,7 +112,7 @@ func New(address string, settings Settings) (*Source, error) {
 	if settings.Derive != nil {
 		decode.Keep = keptKinds
 		o := *settings.Derive
-		o.DefaultNamespace, o.DomainSuffix = decode.DefaultNamespace, cmp.Or(o.DomainSuffix, decode.DomainSuffix)
+		o.DomainSuffix = cmp.Or(o.DomainSuffix, decode.DomainSuffix)
 		settings.Derive = &o
 	}
 	return &Source{

@@ -40,7 +40,7 @@ metadata: {name: c}
 			found[fmt.Sprintf("%s %s", filepath.Base(f.Place), f.Message)[:34]] = f.Severity
 		}
 		require.Equal(t, map[string]Severity{
-			"a.yaml:1 Ingress default/a: spec.d": Warning, "a.yaml:6 HTTPRoute default/b: kind": Error, "a.yaml:11:13 Deployment of apps/v1": Note,
+			"a.yaml:1 Ingress default/a: spec.d": Warning, "a.yaml:6 HTTPRoute default/b: spec": Error, "a.yaml:11:13 Deployment of apps/v1": Note,
 		}, found)
 		require.Equal(t, 1, l.Objects, "the Gateway")
 		require.Equal(t, 1, l.Foreign)
