@@ -50,7 +50,9 @@ func TestPoliciesOfNamespacesThatARuleDoesNotHave(t *testing.T) {
 			gateways += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: %s}\n"+
 				"spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}\n", namespace)
 		}
-		write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+gateways+policies("secret")+policies("istio-system"))
+		all := policies("peers")
+		write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+gateways+policies("secret")+policies("istio-system")+
+			all[strings.LastIndex(all, "---"):])
 		token, line, err := identity.NewToken("prod")
 		require.NoError(t, err)
 		write(t, dir+"/tokens", line)
@@ -93,10 +95,15 @@ func TestPoliciesOfNamespacesThatARuleDoesNotHave(t *testing.T) {
 			require.NotContains(t, got, front, "it is not for all namespaces")
 		}
 
+		got, _ := listeners("sidecar", "peers")
+		require.Contains(t, strings.ReplaceAll(got, " ", ""), refuses)
+		got, _ = listeners("router", "peers")
+		require.NotContains(t, strings.ReplaceAll(got, " ", ""), refuses, "gateways do as their servers say")
+
 		configure("prod, secret, istio-system")
 		_, err = r.reloader.Reload(t.Context(), "the test")
 		require.NoError(t, err)
-		got, _ := listeners("router", "istio-system")
+		got, _ = listeners("router", "istio-system")
 		require.Contains(t, got, front)
 		got, s := listeners("router", "secret")
 		require.Contains(t, got, "mark-secret")

@@ -95,12 +95,10 @@ func (m *Mesh) soughtHosts() map[string]bool {
 	return m.sought
 }
 
-// touchSought has all clients look again at what they log and trace, and what security objects and WasmPlugins ask of them, if a host is
-// touched to which these lead.
+// touchSought has all clients look again, see extendAnew, if a host is touched to which providers, keys and modules lead.
 func (m *Mesh) touchSought(touched map[string]struct{}) {
 	for host := range m.soughtHosts() {
 		if _, is := touched[host]; is {
-			m.observeAnew(touched)
 			m.extendAnew(touched)
 			return
 		}

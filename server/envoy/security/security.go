@@ -87,7 +87,7 @@ func fingerprint(s *model.Security, peers []*model.PeerAuthentication) string {
 	model.AddMessages(&d, s.HTTP...)
 	model.AddMessages(&d, s.TCP...)
 	model.AddMessages(&d, s.TLS)
-	d.Text(fmt.Sprintf("%q %v %v %v", s.Domains, s.Paths, s.Mutual, s.MutualOn))
+	d.Text(fmt.Sprintf("%q %v %v %v %v", s.Domains, s.Paths, s.Mutual, s.MutualOn, s.Plaintext))
 	for _, o := range peers {
 		d.Text(o.Version, o.Created.String())
 	}
