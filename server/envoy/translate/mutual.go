@@ -88,24 +88,27 @@ func ofDomains(domains []string) (names []string) {
 	return names
 }
 
-// accounts returns the names of which the certificates of a service have one: those of its ServiceEntries, and the SPIFFE IDs of the
-// service accounts of its endpoints, in each trust domain of the mesh.
-func accounts(v *model.View) []string {
+// subjectsOf returns the names of which the certificates of a service have one: those of a policy, else those of its ServiceEntries, and the
+// SPIFFE IDs of the service accounts of its endpoints, in each trust domain of the mesh.
+func subjectsOf(s *model.Service, tls *networking.ClientTLSSettings) []string {
+	if len(tls.GetSubjectAltNames()) > 0 {
+		return tls.GetSubjectAltNames()
+	}
 	names := make(map[string]bool)
-	for _, name := range v.Service.Names {
+	for _, name := range s.Names {
 		names[name] = true
 	}
-	for _, p := range v.Service.Ports {
+	for _, p := range s.Ports {
 		for _, e := range p.Endpoints() {
 			if account := e.Spec.GetServiceAccount(); account != "" {
-				names[spiffeScheme+v.Mutual.Domains[0]+"/ns/"+e.Owner.Namespace+"/sa/"+account] = true
+				names[spiffeScheme+s.Domains[0]+"/ns/"+e.Owner.Namespace+"/sa/"+account] = true
 			}
 		}
 	}
 	for _, name := range slices.Collect(maps.Keys(names)) {
 		if id, is := strings.CutPrefix(name, spiffeScheme); is {
 			_, path, _ := strings.Cut(id, "/")
-			for _, alias := range v.Mutual.Domains[1:] {
+			for _, alias := range s.Domains[1:] {
 				names[spiffeScheme+alias+"/"+path] = true
 			}
 		}
@@ -149,10 +152,6 @@ func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *cl
 	if tls == nil && (!v.Mutual.Auto || passed && !allMutual(p)) || tls != nil && !model.IsMutual(tls) {
 		return
 	}
-	names := tls.GetSubjectAltNames()
-	if len(names) == 0 {
-		names = accounts(v)
-	}
 	sni := cmp.Or(tls.GetSni(), "outbound_."+model.RouteName(p.Number)+"_."+subset.GetName()+"_."+v.Service.Host)
 	if len(sni) > model.MaxServerName {
 		sni = ""
@@ -164,7 +163,7 @@ func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *cl
 	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
 		common.AlpnProtocols = append(common.AlpnProtocols, "h2")
 	}
-	identify(common, v.Client, names, v.Mutual.Domains)
+	identify(common, v.Client, subjectsOf(v.Service, tls), v.Service.Domains)
 	socket := transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
 	if tls != nil || passed {
 		c.TransportSocket = socket
