@@ -130,14 +130,16 @@ func mutualFields() *structpb.Struct {
 var socketMatch = model.MustMarshal(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{matchedMetadata: mutualFields()}})
 
 // authenticated returns to which endpoints of a port or subset connections are mutual TLS, or nil for none: to all if the policy says so,
-// and if it says nothing, to those that accept it.
+// and if it says nothing, to those that accept it. As with istiod, PeerAuthentications of the mesh and of workloads do not concern single
+// endpoints whose names are resolved.
 func authenticated(v *model.View, p *model.Port, subset *networking.Subset) func(*model.Endpoint) bool {
 	if v.Mutual == nil {
 		return nil
 	}
 	tls := v.Policy.On(p.Number, subset).GetTls()
 	return func(e *model.Endpoint) bool {
-		return model.IsMutual(tls) || tls == nil && v.Mutual.Auto && e.IsMutual() && v.Mutual.Accepts(e, portFor(e, p))
+		return model.IsMutual(tls) || tls == nil && v.Mutual.Auto && e.IsMutual() &&
+			(model.IsDNS(v.Service.Resolution) || v.Mutual.Accepts(e, portFor(e, p)))
 	}
 }
 
