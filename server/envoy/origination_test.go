@@ -57,7 +57,7 @@ spec:
   location: MESH_INTERNAL
   ports: [{number: 80, name: tcp, protocol: TCP}, {number: 81, name: named, protocol: TCP}]
   resolution: STATIC
-  subjectAltNames: [a.example]
+  subjectAltNames: [a.example, spiffe://example.org/odd]
   endpoints: [{address: 10.0.0.1, serviceAccount: a}]
 ---
 apiVersion: networking.istio.io/v1
@@ -71,14 +71,16 @@ spec:
 `
 	all := toldOf(t, mesh, nodes[0])
 	for port, want := range map[string][]string{
-		"80": {"a.example", "spiffe://example.org/ns/shop/sa/a", "spiffe://old.example/ns/shop/sa/a"}, "81": {"b.example"},
+		"80": {"a.example", "spiffe://example.org/ns/shop/sa/a", "spiffe://example.org/odd", "spiffe://old.example/ns/shop/sa/a"},
+		"81": {"b.example"},
 	} {
 		c, ok := all[xds.ClusterURL+"/outbound|"+port+"||a.example"].(*clusterv3.Cluster)
 		require.True(t, ok)
 		var socket tlsv3.UpstreamTlsContext
 		require.NoError(t, c.GetTransportSocket().GetTypedConfig().UnmarshalTo(&socket))
 		var names []string
-		for _, m := range socket.GetCommonTlsContext().GetCombinedValidationContext().GetDefaultValidationContext().GetMatchTypedSubjectAltNames() {
+		limits := socket.GetCommonTlsContext().GetCombinedValidationContext().GetDefaultValidationContext()
+		for _, m := range limits.GetMatchTypedSubjectAltNames() {
 			names = append(names, m.GetMatcher().GetExact())
 		}
 		require.Equal(t, want, slices.Compact(names), port)

@@ -88,8 +88,8 @@ func ofDomains(domains []string) (names []string) {
 	return names
 }
 
-// subjectsOf returns the names of which the certificates of a service have one: those of a policy, else those of its ServiceEntries, and the
-// SPIFFE IDs of the service accounts of its endpoints, in each trust domain of the mesh.
+// subjectsOf returns the names of which the certificates of a service have one: those of a policy, else those of its ServiceEntries, and
+// the SPIFFE IDs of the service accounts of its endpoints, in each trust domain of the mesh.
 func subjectsOf(s *model.Service, tls *networking.ClientTLSSettings) []string {
 	if len(tls.GetSubjectAltNames()) > 0 {
 		return tls.GetSubjectAltNames()
@@ -106,10 +106,10 @@ func subjectsOf(s *model.Service, tls *networking.ClientTLSSettings) []string {
 		}
 	}
 	for _, name := range slices.Collect(maps.Keys(names)) {
-		if id, is := strings.CutPrefix(name, spiffeScheme); is {
-			_, path, _ := strings.Cut(id, "/")
-			for _, alias := range s.Domains[1:] {
-				names[spiffeScheme+alias+"/"+path] = true
+		// spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT; other IDs are of one trust domain only, as with istiod
+		if part := strings.Split(name, "/"); len(part) == 7 && part[0] == "spiffe:" && part[3] == "ns" && part[5] == "sa" {
+			for _, part[2] = range s.Domains[1:] {
+				names[strings.Join(part, "/")] = true
 			}
 		}
 	}
