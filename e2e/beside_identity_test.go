@@ -129,6 +129,22 @@ spec:
     tls: {mode: SIMPLE, sni: simple.example}
     portLevelSettings: [{port: {number: 81}, tls: {mode: SIMPLE, subjectAltNames: [third.example]}}]
 ---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: verified, namespace: shop}
+spec:
+  hosts: [verified.internal]
+  location: MESH_INTERNAL
+  resolution: STATIC
+  subjectAltNames: [spiffe://example.org/ns/shop/sa/extra]
+  ports: [{number: 80, name: http, protocol: HTTP}, {number: 82, name: tcp, protocol: TCP}]
+  endpoints: [{address: 10.0.6.1, serviceAccount: verified}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: verified, namespace: shop}
+spec: {host: verified.internal, trafficPolicy: {tls: {mode: SIMPLE, sni: verified.example}}}
+---
 apiVersion: security.istio.io/v1
 kind: PeerAuthentication
 metadata: {name: plain, namespace: plain}

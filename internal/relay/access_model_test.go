@@ -151,8 +151,8 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	var engine *xds.Server
 	c := catalogs{
 		mcp: mcp.New(s.store, mcp.Options{Log: log, Hops: hops}), envoy: envoy.New(s.store, envoy.Options{Log: log}),
-		restricted: newRestrictedViews(s.store, func(part memstore.Reader) *envoy.Catalog {
-			one := envoy.New(part, envoy.Options{Log: log})
+		restricted: newRestrictedViews(s.store, func(part memstore.Reader, allowed *access.Allowed) *envoy.Catalog {
+			one := envoy.New(part, envoy.Options{Log: log, Sees: allowed.Namespace})
 			one.SetReview(engine.Review) // which asks once more when clients are told apart otherwise: at first nothing looks at their labels
 			return one
 		}),

@@ -158,8 +158,10 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
 		envoy:     envoy.New(r.view, envoys),
 		questions: debug.NewQuestions(),
-		restricted: newRestrictedViews(r.view, func(part memstore.Reader) *envoy.Catalog {
-			c := envoy.New(part, envoys)
+		restricted: newRestrictedViews(r.view, func(part memstore.Reader, allowed *access.Allowed) *envoy.Catalog {
+			limited := envoys
+			limited.Sees = allowed.Namespace
+			c := envoy.New(part, limited)
 			c.SetReview(r.engine.Review)
 			return c
 		}),

@@ -36,7 +36,7 @@ const (
 type restrictedViews struct {
 	// read-only
 	view memstore.Reader
-	make func(part memstore.Reader) *envoy.Catalog
+	make func(part memstore.Reader, allowed *access.Allowed) *envoy.Catalog
 	set  *families.Set[string, *restrictedView]
 	ctx  context.Context //nolint:containedctx // of what runs in all of them
 	stop context.CancelFunc
@@ -47,7 +47,7 @@ type restrictedViews struct {
 	running sync.WaitGroup
 }
 
-func newRestrictedViews(view memstore.Reader, catalog func(part memstore.Reader) *envoy.Catalog) *restrictedViews {
+func newRestrictedViews(view memstore.Reader, catalog func(memstore.Reader, *access.Allowed) *envoy.Catalog) *restrictedViews {
 	w := &restrictedViews{view: view, make: catalog, all: make(map[*restrictedView]struct{})}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.set = families.New[string]("access rules", families.Limits{Max: maxRestrictedViews, MaxIdleCost: maxIdleParts},
@@ -68,7 +68,7 @@ func (w *restrictedViews) acquire(ctx context.Context, allowed *access.Allowed) 
 func (w *restrictedViews) begin(allowed *access.Allowed) *restrictedView {
 	ctx, stop := context.WithCancel(w.ctx)
 	one := &restrictedView{part: &memstore.Table{}, stop: stop}
-	one.envoy = w.make(one.part)
+	one.envoy = w.make(one.part, allowed)
 	w.start(ctx, one, allowed)
 	return one
 }

@@ -95,8 +95,13 @@ func (a *Allowed) Object(r *resource.Resource) bool {
 	return a == nil || a.sees(r.Key(), r.Origin().Source)
 }
 
+// Namespace says whether there may be objects of a namespace to see.
+func (a *Allowed) Namespace(name string) bool {
+	return a == nil || a.namespaces == nil || a.namespaces.match(name)
+}
+
 func (a *Allowed) sees(key resource.Key, source string) bool {
-	return a.Kind(key.Kind) && (a.namespaces == nil || a.namespaces.match(key.Namespace)) &&
+	return a.Kind(key.Kind) && a.Namespace(key.Namespace) &&
 		(a.sources == nil || !slices.ContainsFunc(strings.Split(source, ", "), func(one string) bool { return !a.sources.match(one) }))
 }
 

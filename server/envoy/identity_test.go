@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"strings"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -168,4 +169,27 @@ spec:
 	keys, snap, _ := table.Changes(from)
 	c.update(keys, snap, true, true)
 	require.Equal(t, 2, secrets())
+}
+
+// A namespace that wants mutual TLS gets it, also if the mesh does not, from clients that resolve the names of its endpoints.
+func TestMutualTLSToNames(t *testing.T) {
+	c := catalogOf(t, strings.Replace(mutualMesh, "resolution: STATIC\n  endpoints: [{address: 10.0.0.1,",
+		"resolution: DNS\n  endpoints: [{address: one.example,", 1)+`---
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: mesh, namespace: istio-system}
+spec: {mtls: {mode: DISABLE}}
+---
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: shop, namespace: shop}
+spec: {mtls: {mode: STRICT}}
+`)
+	all := dump(t, c, nodeAs(node("default", "NONE", ""), model.IdentitySPIRE))
+	cluster, ok := all[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+	require.True(t, ok)
+	require.Equal(t, clusterv3.Cluster_STRICT_DNS, cluster.GetType())
+	e := cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0]
+	require.Equal(t, "one.example", e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress())
+	require.NotNil(t, e.GetMetadata().GetFilterMetadata()["envoy.transport_socket_match"])
 }

@@ -36,9 +36,8 @@ type scope struct {
 	since      time.Time          // the first change came for which hosts are stale, or zero
 	sidecar    *index.SidecarRule // by which it has them
 	next       translate.ListenerOptions
-	observed   uint64           // the state of the mesh in which next.Observation was found out
 	onClusters *model.Extension // the part of next.Extension that patches clusters
-	extended   uint64           // the state of the mesh in which that was found out
+	extended   uint64           // the state of the mesh in which next was found out
 	// secured is what security objects ask of inbound listeners, in the state of the mesh; nil until asked for. To set it, hold Catalog.mu for
 	// reading, and catching.
 	secured *model.Security
@@ -140,11 +139,11 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	if only.Same(s.sidecar) {
 		only = s.sidecar
 	}
-	if s.profile.Role != model.Ingress && (only != s.sidecar || s.observed != m.Observes) {
-		s.next.Observation, s.observed = m.Observation(s.profile, only), m.Observes
-	}
 	if only != s.sidecar || s.extended != m.Extends {
 		s.next.Extension, s.extended = m.Extension(s.profile, only), m.Extends
+		if s.profile.Role != model.Ingress {
+			s.next.Observation = m.Observation(s.profile, only)
+		}
 		if part := extend.Only(s.next.Extension, extend.ToClusters); !part.Equal(s.onClusters) {
 			s.onClusters = part
 			maps.Copy(s.stale, m.AllHosts())

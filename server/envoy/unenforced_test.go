@@ -8,6 +8,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
@@ -136,4 +137,27 @@ func TestMutualIsReportedForWhoLacksAnIdentity(t *testing.T) {
 	require.NotContains(t, log.String(), "default/mutual")
 	dump(t, c, gatewayNode("default"))
 	require.Contains(t, log.String(), "default/mutual")
+}
+
+// Without an identity, redirected connections that have to come by mutual TLS are refused, or accepted in plaintext if that is allowed.
+func TestStrictWithoutAnIdentity(t *testing.T) {
+	for _, allowed := range []bool{false, true} {
+		table := new(memstore.Table)
+		table.Apply(decoded(t, "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: p, namespace: istio-system}\n"+
+			"spec: {mtls: {mode: STRICT}}\n"), nil)
+		c := New(table, Options{WarnUnenforced: allowed})
+		c.update(nil, table.Snapshot(), false, true)
+		l, ok := dump(t, c, node("default", "REDIRECT", ""))[xds.ListenerURL+"/virtualInbound"].(*listenerv3.Listener)
+		require.True(t, ok)
+		var transports []string
+		for _, chain := range l.GetFilterChains() {
+			transports = append(transports, chain.GetFilterChainMatch().GetTransportProtocol())
+		}
+		if !allowed { // the first is for the port of the listener itself
+			require.Equal(t, []string{"", ""}, transports)
+			require.Contains(t, l.GetFilterChains()[1].String(), model.BlackHole)
+			continue
+		}
+		require.Equal(t, []string{"", "raw_buffer", "raw_buffer"}, transports)
+	}
 }

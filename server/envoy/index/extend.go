@@ -19,7 +19,7 @@ func (m *Mesh) setExtension(key resource.Key, r *resource.Resource, spec any, to
 	m.extendAnew(touched)
 }
 
-// extendAnew has all clients look again at what EnvoyFilters and WasmPlugins change for them.
+// extendAnew has all clients look again at what they log and trace, and at what security objects, EnvoyFilters and WasmPlugins ask of them.
 func (m *Mesh) extendAnew(touched map[string]struct{}) {
 	m.Extends++
 	secureAnew(touched)

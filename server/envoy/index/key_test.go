@@ -30,7 +30,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		{model.Server{}, []string{"Server", "Gateway", "Place", "Kind", "Bind", "Route"}},
 		// by from
 		{model.Service{}, []string{
-			"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Names", "Objects", "From",
+			"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Names", "Domains", "Objects", "From",
 		}},
 		// by from
 		{model.Port{}, []string{

@@ -28,11 +28,12 @@ type Mesh struct {
 
 	Warn bool // what cannot be enforced is reported, and its traffic is not refused, but sent in plaintext; read-only
 
+	Sees func(namespace string) bool // whose security objects clients may see; all if nil; read-only
+
 	Gateways map[resource.Key]*model.Gateway
 	named    map[string]int // the number of gateways of each host
 	sidecars map[resource.Key]*SidecarRule
 	configs  map[resource.Key]*model.MeshConfig
-	Observes uint64 // counts changes that may affect logs and traces of clients
 
 	telemetries    objects[*telemetryv1alpha1.Telemetry]
 	authorizations objects[*securityv1beta1.AuthorizationPolicy]
@@ -43,7 +44,7 @@ type Mesh struct {
 	serving        serving
 	filters        objects[*extend.Decoded]
 	plugins        objects[*extensionsv1alpha1.WasmPlugin]
-	Extends        uint64 // counts changes that may affect what EnvoyFilters and WasmPlugins change for clients
+	Extends        uint64 // see extendAnew: how often it was called
 	Policies       *rules[*networking.DestinationRule]
 	Virtuals       *rules[*networking.VirtualService]
 
@@ -130,7 +131,7 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 		m.setConfig(key, r, as[*meshv1alpha1.MeshConfig](spec), touched)
 	case resource.Telemetry:
 		m.telemetries.set(key, r, spec)
-		m.observeAnew(touched)
+		m.extendAnew(touched)
 	case resource.AuthorizationPolicy:
 		m.authorizations.set(key, r, spec)
 		secureAnew(touched)

@@ -30,15 +30,13 @@ func (m *Mesh) mutual(s *model.Service, policy *model.Policy, p model.Profile) *
 	if !auto && !WantsMutual(policy) {
 		return nil
 	}
-	domains := config.TrustDomains()
 	var from model.Digest
 	from.Flag(auto)
-	from.Text(domains...)
 	for _, o := range peers.selecting(s.Namespace, func(*model.PeerAuthentication) bool { return true }) {
 		from.Object(o.Key)
 		from.Text(o.Version, o.Created.String())
 	}
-	return &model.Mutual{Auto: auto, Domains: domains, From: string(from), Accepts: func(e *model.Endpoint, port uint32) bool {
+	return &model.Mutual{Auto: auto, From: string(from), Accepts: func(e *model.Endpoint, port uint32) bool {
 		mode, on := modes(e.Namespace, e.Labels)
 		if of, is := on[port]; is {
 			mode = of

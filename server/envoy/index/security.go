@@ -95,12 +95,10 @@ func (m *Mesh) soughtHosts() map[string]bool {
 	return m.sought
 }
 
-// touchSought has all clients look again at what they log and trace, and what security objects and WasmPlugins ask of them, if a host is
-// touched to which these lead.
+// touchSought has all clients look again, see extendAnew, if a host is touched to which providers, keys and modules lead.
 func (m *Mesh) touchSought(touched map[string]struct{}) {
 	for host := range m.soughtHosts() {
 		if _, is := touched[host]; is {
-			m.observeAnew(touched)
 			m.extendAnew(touched)
 			return
 		}
@@ -116,16 +114,34 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 		return key.Namespace != p.Namespace && key.Namespace != model.RootNamespace
 	})
 	if len(invalid) > 0 && !m.Warn {
-		return security.Deny(invalid)
+		return security.Deny(invalid, "no version of it is valid")
 	}
-	return security.Of(security.Objects{
-		Policies: forClient(m.authorizations, p), Tokens: forClient(m.tokens, p), Peers: forClient(m.peers, p),
-		Config: m.config(), Client: p, Warn: m.Warn,
+	all := security.Objects{
+		Policies: forClient(m.authorizations, p), Tokens: forClient(m.tokens, p), Config: m.config(), Client: p, Warn: m.Warn,
 		Cluster: func(service string, port uint32) (cluster, why string) {
 			_, cluster, why = m.clusterTo(service, port, p, only)
 			return cluster, why
 		},
-	})
+	}
+	if p.Role == model.Sidecar { // gateways do as their servers say
+		all.Peers = forClient(m.peers, p)
+	}
+	if keys := slices.Concat(hidden(m, all.Policies), hidden(m, all.Tokens), hidden(m, all.Peers)); len(keys) > 0 {
+		return security.Deny(keys, "the access rules of clients do not have its namespace")
+	}
+	return security.Of(all)
+}
+
+// hidden returns the keys of objects that clients may not see although they say that these are for them. Those of the root namespace are
+// for clients of all namespaces, but for those of a Gateway there.
+func hidden[T targets](m *Mesh, all []*model.Object[T]) (keys []resource.Key) {
+	for _, o := range all {
+		_, refers := references(o.Key.Namespace, o.Spec)
+		if (refers || o.Key.Namespace != model.RootNamespace) && m.Sees != nil && !m.Sees(o.Key.Namespace) {
+			keys = append(keys, o.Key)
+		}
+	}
+	return keys
 }
 
 // Unenforced returns the security objects that are for clients of a profile, which do not enforce them: an Envoy does that at the listeners

@@ -50,9 +50,12 @@ func (m *Mesh) service(host string, p model.Profile, only *SidecarRule) *model.S
 	s := &model.Service{
 		Host: host, Namespace: of, Precedence: lead.precedence(namespace), Addresses: model.OneSpelling(lead.Spec.GetAddresses()),
 		Resolution: lead.Spec.GetResolution(), External: lead.Spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL,
+		Domains: m.config().TrustDomains(),
 	}
 	var from model.Digest
 	from.Text(of)
+	from.Number(int64(len(s.Domains)))
+	from.Text(s.Domains...)
 	from.Number(int64(s.Audience)) // which differs by who asks
 	for _, e := range visible {
 		from.Text(e.Key.Name, e.version)

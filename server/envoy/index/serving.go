@@ -157,12 +157,8 @@ func (e *entry) served(wanted func(address string) bool) map[string][]model.Serv
 			all[w.GetAddress()] = append(all[w.GetAddress()], e.portsOf(w)...)
 		}
 	}
-	var selected []*workload
-	for _, w := range e.selected {
-		if wanted(w.spec.GetAddress()) {
-			selected = append(selected, w)
-		}
-	}
+	selected := slices.Collect(maps.Values(e.selected))
+	selected = slices.DeleteFunc(selected, func(w *workload) bool { return !wanted(w.spec.GetAddress()) })
 	slices.SortFunc(selected, func(a, b *workload) int { return cmp.Compare(a.name, b.name) })
 	for _, w := range selected {
 		add(w.spec)

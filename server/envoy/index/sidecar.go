@@ -208,7 +208,7 @@ func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alp
 	if spec != nil {
 		m.configs[key] = &model.MeshConfig{Key: key, Version: r.Version(), Spec: spec}
 	}
-	m.observeAnew(touched)
+	m.extendAnew(touched)
 	m.sought = nil
 	if now := m.config(); before.AutoMutual() != now.AutoMutual() || !slices.Equal(before.TrustDomains(), now.TrustDomains()) {
 		m.touchMutual(model.RootNamespace)

@@ -7,12 +7,6 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// observeAnew has all clients look again at what they are to log and to trace.
-func (m *Mesh) observeAnew(touched map[string]struct{}) {
-	m.Observes++
-	secureAnew(touched)
-}
-
 // telemetriesOf returns the Telemetries that are for clients of a profile, those that are overridden first: the oldest one for all of the
 // root namespace, that of their own namespace, and all there that select them by labels.
 func (m *Mesh) telemetriesOf(p model.Profile) []*model.Telemetry {

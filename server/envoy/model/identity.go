@@ -46,7 +46,6 @@ func IsMutual(tls *networking.ClientTLSSettings) bool {
 type Mutual struct {
 	Auto    bool                                // if no policy of the client has TLS settings, endpoints are authenticated that can be
 	Accepts func(e *Endpoint, port uint32) bool // unless a PeerAuthentication has an endpoint accept plaintext only
-	Domains []string                            // the trust domain of service accounts, and its aliases
 	From    string                              // what it was made of: equal for what is equal
 }
 

@@ -57,8 +57,9 @@ type Security struct {
 	HTTP []*hcmv3.HttpFilter  // of requests, before all other filters, in order
 	TCP  []*listenerv3.Filter // of connections that are not HTTP, before all other filters, in order
 
-	Mutual   MutualTLS            // of inbound connections
-	MutualOn map[uint32]MutualTLS // of those to a port of the workload, where it differs
+	Mutual    MutualTLS            // of inbound connections
+	MutualOn  map[uint32]MutualTLS // of those to a port of the workload, where it differs
+	Plaintext bool                 // is accepted where mutual TLS is a must
 
 	Paths   meshv1alpha1.MeshConfig_ProxyPathNormalization_NormalizationType // of requests, before filters see them
 	Domains []string                                                         // the trust domain of the mesh, and its aliases

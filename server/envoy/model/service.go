@@ -18,6 +18,7 @@ type Service struct {
 	Resolution networking.ServiceEntry_Resolution
 	External   bool
 	Names      []string // that certificates of the service have, by its ServiceEntries
+	Domains    []string // the trust domain of service accounts, and its aliases
 
 	Objects []resource.Key // that it was made of
 	From    string         // what it was made of: equal for what is equal

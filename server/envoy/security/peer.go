@@ -70,12 +70,7 @@ func addPeers(s *model.Security, all Objects) {
 	}
 	consequence := "refuse what has to come by it"
 	if all.Warn {
-		consequence = "accept plaintext"
-		lax := map[model.MutualTLS]model.MutualTLS{model.Strict: model.Permissive, model.Disabled: model.Disabled}
-		s.Mutual = lax[s.Mutual]
-		for port, mode := range s.MutualOn {
-			s.MutualOn[port] = lax[mode]
-		}
+		consequence, s.Plaintext = "accept plaintext", true
 	}
 	for _, o := range levelsOf(all.Peers) {
 		if IsStrict(o.Spec) {

@@ -84,23 +84,21 @@ func TestStrictWithoutIdentity(t *testing.T) {
 	s := Of(all)
 	require.Equal(t, model.Strict, s.Mutual)
 	require.Equal(t, map[uint32]model.MutualTLS{1: model.Strict, 2: model.Disabled}, s.MutualOn)
+	require.False(t, s.Plaintext)
 	require.Len(t, s.Findings, 1)
 	require.Contains(t, s.Findings[0].Why, "refuse")
 	require.Equal(t, []resource.Key{all.Peers[0].Key}, s.Objects)
 
 	all.Warn = true
 	s = Of(all)
-	require.Equal(t, model.Permissive, s.Mutual)
-	require.Equal(t, map[uint32]model.MutualTLS{1: model.Permissive, 2: model.Disabled}, s.MutualOn)
+	require.True(t, s.Plaintext)
 	require.Contains(t, s.Findings[0].Why, "plaintext")
 
 	all.Client.Identity = model.IdentitySPIRE
 	s = Of(all)
 	require.Equal(t, model.Strict, s.Mutual)
+	require.False(t, s.Plaintext)
 	require.Empty(t, s.Findings)
-
-	all.Client.Role = model.Ingress
-	require.Equal(t, model.Permissive, Of(all).Mutual, "gateways do as their servers say")
 }
 
 // What differs is not equal, so that listeners are made again.

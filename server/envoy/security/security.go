@@ -19,7 +19,7 @@ type Objects struct {
 	// Those of a namespace stand together, the oldest first.
 	Policies []*model.AuthorizationPolicy
 	Tokens   []*model.RequestAuthentication
-	Peers    []*model.PeerAuthentication
+	Peers    []*model.PeerAuthentication // of sidecars
 
 	Config  *model.MeshConfig // with the trust domain and the providers; not nil
 	Client  model.Profile
@@ -29,9 +29,6 @@ type Objects struct {
 
 // Of returns what the objects ask of listeners. HTTP filters stand in istiod's order: CUSTOM policies, tokens, then AUDIT, DENY and ALLOW.
 func Of(all Objects) *model.Security {
-	if all.Client.Role != model.Sidecar {
-		all.Peers = nil // gateways do as their servers say
-	}
 	s := &model.Security{}
 	byAction := make(map[securityv1beta1.AuthorizationPolicy_Action][]*model.AuthorizationPolicy)
 	for _, p := range all.Policies {
@@ -73,12 +70,12 @@ func Of(all Objects) *model.Security {
 	return s
 }
 
-// Deny refuses all requests and connections, since objects have no valid version.
-func Deny(objects []resource.Key) *model.Security {
+// Deny refuses all requests and connections, since objects cannot be enforced, and says why.
+func Deny(objects []resource.Key, why string) *model.Security {
 	all := rules{enforced: &rbacv3.RBAC{}}
 	s := &model.Security{HTTP: []*hcmv3.HttpFilter{all.http()}, TCP: []*listenerv3.Filter{all.tcp()}}
 	for _, key := range objects {
-		s.Findings.Note(model.Place{Of: key}, "no version of it is valid: all traffic that it may be about is refused")
+		s.Findings.Note(model.Place{Of: key}, "%s: all traffic that it may be about is refused", why)
 	}
 	s.From = fingerprint(s, nil)
 	return s
@@ -90,7 +87,7 @@ func fingerprint(s *model.Security, peers []*model.PeerAuthentication) string {
 	model.AddMessages(&d, s.HTTP...)
 	model.AddMessages(&d, s.TCP...)
 	model.AddMessages(&d, s.TLS)
-	d.Text(fmt.Sprintf("%q %v %v %v", s.Domains, s.Paths, s.Mutual, s.MutualOn))
+	d.Text(fmt.Sprintf("%q %v %v %v %v", s.Domains, s.Paths, s.Mutual, s.MutualOn, s.Plaintext))
 	for _, o := range peers {
 		d.Text(o.Version, o.Created.String())
 	}

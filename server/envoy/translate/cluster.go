@@ -54,7 +54,7 @@ func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.S
 		options = http2()
 	}
 	options = apply(policy, c, options)
-	options = t.upstreamTLS(policy.GetTls(), c, options, client, s.Names)
+	options = t.upstreamTLS(policy.GetTls(), c, options, client, s)
 	authenticate(v, p, subset, c, options)
 	placed.apply(c)
 	placed.health.apply(c, policy.GetTls(), &t.Findings)

@@ -153,7 +153,7 @@ func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*liste
 		http = inboundMutual(v.Client, v.Secured, "h2", "http/1.1")
 		tcp = inboundMutual(v.Client, v.Secured, "istio-peer-exchange", "h2", "http/1.1")
 	}
-	if mode == model.Permissive && http == nil {
+	if http == nil && (mode == model.Permissive || v.Secured.Plaintext) {
 		mode = model.Disabled
 	}
 	matches := inboundChains[mode].unknown

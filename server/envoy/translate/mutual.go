@@ -88,25 +88,28 @@ func ofDomains(domains []string) (names []string) {
 	return names
 }
 
-// accounts returns the names of which the certificates of a service have one: those of its ServiceEntries, and the SPIFFE IDs of the
-// service accounts of its endpoints, in each trust domain of the mesh.
-func accounts(v *model.View) []string {
+// subjectsOf returns the names of which the certificates of a service have one: those of a policy, else those of its ServiceEntries, and
+// the SPIFFE IDs of the service accounts of its endpoints, in each trust domain of the mesh.
+func subjectsOf(s *model.Service, tls *networking.ClientTLSSettings) []string {
+	if len(tls.GetSubjectAltNames()) > 0 {
+		return tls.GetSubjectAltNames()
+	}
 	names := make(map[string]bool)
-	for _, name := range v.Service.Names {
+	for _, name := range s.Names {
 		names[name] = true
 	}
-	for _, p := range v.Service.Ports {
+	for _, p := range s.Ports {
 		for _, e := range p.Endpoints() {
 			if account := e.Spec.GetServiceAccount(); account != "" {
-				names[spiffeScheme+v.Mutual.Domains[0]+"/ns/"+e.Owner.Namespace+"/sa/"+account] = true
+				names[spiffeScheme+s.Domains[0]+"/ns/"+e.Owner.Namespace+"/sa/"+account] = true
 			}
 		}
 	}
 	for _, name := range slices.Collect(maps.Keys(names)) {
-		if id, is := strings.CutPrefix(name, spiffeScheme); is {
-			_, path, _ := strings.Cut(id, "/")
-			for _, alias := range v.Mutual.Domains[1:] {
-				names[spiffeScheme+alias+"/"+path] = true
+		// spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT; other IDs are of one trust domain only, as with istiod
+		if part := strings.Split(name, "/"); len(part) == 7 && part[0] == "spiffe:" && part[3] == "ns" && part[5] == "sa" {
+			for _, part[2] = range s.Domains[1:] {
+				names[strings.Join(part, "/")] = true
 			}
 		}
 	}
@@ -127,14 +130,16 @@ func mutualFields() *structpb.Struct {
 var socketMatch = model.MustMarshal(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{matchedMetadata: mutualFields()}})
 
 // authenticated returns to which endpoints of a port or subset connections are mutual TLS, or nil for none: to all if the policy says so,
-// and if it says nothing, to those that accept it.
+// and if it says nothing, to those that accept it. As with istiod, PeerAuthentications of the mesh and of workloads do not concern single
+// endpoints whose names are resolved.
 func authenticated(v *model.View, p *model.Port, subset *networking.Subset) func(*model.Endpoint) bool {
 	if v.Mutual == nil {
 		return nil
 	}
 	tls := v.Policy.On(p.Number, subset).GetTls()
 	return func(e *model.Endpoint) bool {
-		return model.IsMutual(tls) || tls == nil && v.Mutual.Auto && e.IsMutual() && v.Mutual.Accepts(e, portFor(e, p))
+		return model.IsMutual(tls) || tls == nil && v.Mutual.Auto && e.IsMutual() &&
+			(model.IsDNS(v.Service.Resolution) || v.Mutual.Accepts(e, portFor(e, p)))
 	}
 }
 
@@ -149,10 +154,6 @@ func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *cl
 	if tls == nil && (!v.Mutual.Auto || passed && !allMutual(p)) || tls != nil && !model.IsMutual(tls) {
 		return
 	}
-	names := tls.GetSubjectAltNames()
-	if len(names) == 0 {
-		names = accounts(v)
-	}
 	sni := cmp.Or(tls.GetSni(), "outbound_."+model.RouteName(p.Number)+"_."+subset.GetName()+"_."+v.Service.Host)
 	if len(sni) > model.MaxServerName {
 		sni = ""
@@ -164,7 +165,7 @@ func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *cl
 	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
 		common.AlpnProtocols = append(common.AlpnProtocols, "h2")
 	}
-	identify(common, v.Client, names, v.Mutual.Domains)
+	identify(common, v.Client, subjectsOf(v.Service, tls), v.Service.Domains)
 	socket := transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
 	if tls != nil || passed {
 		c.TransportSocket = socket

@@ -24,10 +24,9 @@ func CanOriginate(tls *networking.ClientTLSSettings) bool {
 	return false
 }
 
-// upstreamTLS sets up TLS to a cluster by the policy, adds its secrets, and returns the options, which may change. If the policy has no
-// names of certificates, they are names.
+// upstreamTLS sets up TLS to a cluster of a service by the policy, adds its secrets, and returns the options, which may change.
 func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
-	client model.Profile, names []string,
+	client model.Profile, s *model.Service,
 ) *httpv3.HttpProtocolOptions {
 	if !CanOriginate(tls) {
 		return options
@@ -51,10 +50,7 @@ func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv
 		case roots == "":
 			roots = model.Root(systemRoots, tls.GetCaCrl())
 		}
-		if len(tls.GetSubjectAltNames()) > 0 {
-			names = tls.GetSubjectAltNames()
-		}
-		t.verify(common, roots, &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: subjects(names)})
+		t.verify(common, roots, &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: subjects(subjectsOf(s, tls))})
 	}
 	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
 		common.AlpnProtocols = []string{"h2"}

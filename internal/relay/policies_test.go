@@ -1,0 +1,117 @@
+package relay
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/server/identity"
+	"tributary/server/xds"
+)
+
+// policies are security objects of each kind, with a mark. The second RequestAuthentication is for a Gateway of their namespace.
+func policies(namespace string) string {
+	return strings.NewReplacer("NS", namespace, "MARK", "mark-"+namespace).Replace(`---
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {name: wide, namespace: NS}
+spec: {jwtRules: [{issuer: MARK, jwks: '{"keys":[{"kty":"oct","alg":"HS256","k":"c3VwZXJzZWNyZXRzdXBlcnNlY3JldHN1cGVyc2VjcmV0"}]}'}]}
+---
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {name: of-gateway, namespace: NS}
+spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: front}], jwtRules: [{issuer: MARK-front, jwks: '{"keys":[]}'}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: deny, namespace: NS}
+spec: {action: DENY, rules: [{to: [{operation: {paths: [/MARK]}}]}]}
+---
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: plaintext, namespace: NS}
+spec: {mtls: {mode: DISABLE}}
+`)
+}
+
+// A client may say that it is in any namespace. It is sent only the policies of those that its rule has, and of the root namespace; where
+// others would apply, everything is refused.
+func TestPoliciesOfNamespacesThatARuleDoesNotHave(t *testing.T) {
+	for _, envoys := range []string{"", "envoy: {unenforced: warn}\n"} {
+		dir := t.TempDir()
+		gateways := ""
+		for _, namespace := range []string{"prod", "secret"} {
+			gateways += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: %s}\n"+
+				"spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}\n", namespace)
+		}
+		all := policies("peers")
+		write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+gateways+policies("secret")+policies("istio-system")+
+			all[strings.LastIndex(all, "---"):])
+		token, line, err := identity.NewToken("prod")
+		require.NoError(t, err)
+		write(t, dir+"/tokens", line)
+		configure := func(namespaces string) {
+			restricted(t, dir, envoys+"access: [{who: {token: [prod]}, allow: {namespaces: ["+namespaces+"]}}]\n")
+		}
+		configure("prod")
+		r := start(t, dir)
+		r.awaitReady(t)
+		// listeners returns the listeners of a client, and its stream.
+		listeners := func(role, namespace string) (string, *subscriber) {
+			metadata, err := structpb.NewStruct(map[string]any{
+				"NAMESPACE": namespace, "INTERCEPTION_MODE": "REDIRECT",
+				"LABELS": map[string]any{"gateway.networking.k8s.io/gateway-name": "front"},
+			})
+			require.NoError(t, err)
+			s := subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), token,
+				&corev3.Node{Id: role + "~10.0.0.1~a." + namespace + "~x", Metadata: metadata})
+			require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
+			for {
+				resp, err := s.stream.Recv()
+				require.NoError(t, err)
+				if resp.GetTypeUrl() == xds.ListenerURL {
+					return fmt.Sprint(resp), s
+				}
+			}
+		}
+		const refuses, front = "http.rbac.v3.RBAC]:{rules:{}}", "mark-istio-system-front"
+		for _, role := range []string{"sidecar", "router"} {
+			got, _ := listeners(role, "secret")
+			require.NotContains(t, got, "mark-", role)
+			require.Contains(t, strings.ReplaceAll(got, " ", ""), refuses, role)
+
+			got, _ = listeners(role, "prod")
+			require.Contains(t, got, "mark-istio-system", role)
+			require.NotContains(t, got, "mark-secret", role)
+			require.NotContains(t, strings.ReplaceAll(got, " ", ""), refuses, role)
+
+			got, _ = listeners(role, "istio-system")
+			require.NotContains(t, got, front, "it is not for all namespaces")
+		}
+
+		got, _ := listeners("sidecar", "peers")
+		require.Contains(t, strings.ReplaceAll(got, " ", ""), refuses)
+		got, _ = listeners("router", "peers")
+		require.NotContains(t, strings.ReplaceAll(got, " ", ""), refuses, "gateways do as their servers say")
+
+		configure("prod, secret, istio-system")
+		_, err = r.reloader.Reload(t.Context(), "the test")
+		require.NoError(t, err)
+		got, _ = listeners("router", "istio-system")
+		require.Contains(t, got, front)
+		got, s := listeners("router", "secret")
+		require.Contains(t, got, "mark-secret")
+		configure("prod")
+		_, err = r.reloader.Reload(t.Context(), "the test")
+		require.NoError(t, err)
+		s.ends(t)
+		got, _ = listeners("router", "secret")
+		require.NotContains(t, got, "mark-")
+	}
+}
