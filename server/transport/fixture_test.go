@@ -228,6 +228,10 @@ func (c *client) next() answer {
 	case a := <-c.in:
 		return a
 	case err := <-c.err:
+		c.err <- err
+		if len(c.in) > 0 { // it came before the end
+			return <-c.in
+		}
 		require.NoError(c.t, err, "stream ended")
 	case <-time.After(deadline):
 		require.FailNow(c.t, "no response")
