@@ -36,9 +36,9 @@ type table struct {
 }
 
 func (t *table) Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot) {
-	changes, now := t.Table.Apply(puts, deletes)
-	t.mu.Lock()
+	t.mu.Lock() // who sees the table knows what has gone
 	defer t.mu.Unlock()
+	changes, now := t.Table.Apply(puts, deletes)
 	for _, c := range changes {
 		if c.Event() == memstore.Deleted {
 			t.gone = append(t.gone, c.Key())
