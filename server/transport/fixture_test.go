@@ -29,7 +29,7 @@ import (
 
 const (
 	testType = "example.com/v1/Thing"
-	deadline = 10 * time.Second
+	deadline = 30 * time.Second
 	// quiet is how long a test listens to be sure that nothing comes. It can only make a wrong server pass.
 	quiet = 50 * time.Millisecond
 )

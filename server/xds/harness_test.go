@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	testType = "example.com/v1/Thing" // full state, no order, as the kinds of MCP
-	deadline = 10 * time.Second
+	deadline = 30 * time.Second
 	// quiet is how long a test listens to be sure that nothing comes. It can only make a wrong server pass.
 	quiet = 50 * time.Millisecond
 )

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -177,13 +178,18 @@ func (c *Consul) Restore() {
 	c.become(nil, false)
 }
 
-// Wipe loses everything, as a Consul that starts without its data: who waits is cut off.
-func (c *Consul) Wipe() {
+// Wipe loses everything, as a Consul that starts without its data, but what has been written again: who waits is cut off.
+func (c *Consul) Wipe(but ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clear(c.pairs)
+	maps.DeleteFunc(c.pairs, func(key string, _ Pair) bool { return !slices.Contains(but, key) })
 	clear(c.deleted)
 	c.index = 1
+	for key, p := range c.pairs {
+		c.index++
+		p.CreateIndex, p.ModifyIndex = c.index, c.index
+		c.pairs[key] = p
+	}
 	c.wiped++
 	c.wake()
 }
