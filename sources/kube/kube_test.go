@@ -268,7 +268,6 @@ func TestAHoldEnds(t *testing.T) {
 	r := start(t, server, quick(t, server, Settings{Hold: 300 * time.Millisecond})).synced()
 	server.Restore(saved)
 	put(server, "shop", "b", 1)
-	r.says(sources.Degraded, "1 object is held until ")
 	r.serves("ServiceEntry shop/b")
 	r.says(sources.Healthy, "")
 }
