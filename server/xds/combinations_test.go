@@ -342,7 +342,8 @@ func TestClustersOfAResumedStreamStayAWhile(t *testing.T) {
 		w := newFixture(t, Options{AckTimeout: timeout})
 		w.set(ClusterURL, "new")
 		c := w.delta(ClusterURL)
-		require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: map[string]string{"old": "1"}}))
+		has := map[string]string{"old": "1"}
+		require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: has}))
 		c.expectAck(ClusterURL, nil, "new@1")
 		return c
 	}
