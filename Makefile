@@ -18,7 +18,7 @@ run: build ## serve testdata/quickstart on 127.0.0.1:16010
 	bin/tributary serve -c testdata/tributary.yaml
 
 test: ## run the unit, conformance and pipeline tests (needs only Go)
-	CGO_ENABLED=0 $(GO) test -vet=off -p 4 ./...
+	CGO_ENABLED=0 $(GO) test -vet=off -p 4 -timeout 30m ./...
 
 check: lint vulnerabilities race release-test generate ## what CI runs: format, lint, known vulnerabilities, race tests, two releases of one commit, generated files clean
 	@git diff --exit-code -- docs '*.golden' go.mod go.sum || { echo 'generated files differ: commit them'; exit 1; }
@@ -30,7 +30,7 @@ format: $(TOOLS)/golangci-lint ## format the code
 	@for m in $(MODULES); do (cd $$m && $(CURDIR)/$(TOOLS)/golangci-lint fmt --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
 race: ## run the tests with the race detector, but for what is only work (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race -short ./...
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m ./...
 
 vulnerabilities: $(TOOLS)/govulncheck ## look for known vulnerabilities in what is called; if their database cannot be reached, says so, and fails with STRICT=1
 	@out=$$($(TOOLS)/govulncheck ./... 2>&1) && echo "$$out" | tail -n 1 || case "$$out" in \

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
 
 	"tributary/adsc"
+	"tributary/internal/testutil"
 )
 
 // bubbled runs a server in memory, for tests in a bubble of synctest, where time is not that of the clock, and has cfg
@@ -25,12 +25,7 @@ func bubbled(t *testing.T, cfg adsc.Config, run script, delta deltaScript, opts 
 	s.streams <- 0
 	g := grpc.NewServer(opts...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
-	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		require.NoError(t, <-ended)
-	})
+	testutil.ServeGRPC(t, lis, g)
 	cfg.Addresses = []string{"127.0.0.1:1"}
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return lis.DialContext(ctx)

@@ -191,7 +191,7 @@ func TestLeavesAServerThatNeverAnswersIfThereAreOthers(t *testing.T) {
 	handler, heard := teller()
 	cfg := quiet(silent, adsc.Subscription{TypeURL: typeA, Handler: handler})
 	cfg.Addresses = append(cfg.Addresses, other)
-	cfg.AnswerTimeout = time.Millisecond
+	cfg.AnswerTimeout = 50 * time.Millisecond
 	cfg.Backoff = retries(1_000_000) // the other one may be late, too
 	run(t, cfg)
 	receive(t, heard)

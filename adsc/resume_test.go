@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"tributary/adsc"
+	"tributary/internal/testutil"
 	"tributary/server/xds"
 )
 
@@ -138,12 +139,7 @@ func TestResumingWithTooMuchComesThrough(t *testing.T) {
 		engine.Register(server)
 		lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		served := make(chan error, 1)
-		go func() { served <- server.Serve(lis) }()
-		t.Cleanup(func() {
-			server.Stop()
-			require.NoError(t, <-served)
-		})
+		testutil.ServeGRPC(t, lis, server)
 		coming(t, lis.Addr().String(), greetings, n)
 	})
 }

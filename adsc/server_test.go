@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/adsc"
+	"tributary/internal/testutil"
 )
 
 // patience is how long a test waits for what must happen.
@@ -78,12 +79,7 @@ func serveBoth(t *testing.T, run script, delta deltaScript, opts ...grpc.ServerO
 	s.streams <- 0
 	g := grpc.NewServer(opts...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
-	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		require.NoError(t, <-ended)
-	})
+	testutil.ServeGRPC(t, lis, g)
 	return lis.Addr().String()
 }
 

@@ -50,13 +50,8 @@ func newEnvoys(t *testing.T) (e envoys, address string) {
 	engine := xds.NewServer(e, xds.Options{})
 	g := grpc.NewServer(engine.ServerOptions()...)
 	engine.Register(g)
-	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		engine.Close()
-		require.NoError(t, <-ended)
-	})
+	t.Cleanup(engine.Close)
+	testutil.ServeGRPC(t, lis, g)
 	return e, lis.Addr().String()
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -101,7 +102,12 @@ func TestHistoryThatIsRemoved(t *testing.T) {
 	_, metrics := s.page(t, "/metrics")
 	assert.Contains(t, metrics, "\ntributary_history_damaged_files_total 1\n")
 	change(82)
-	assert.Zero(t, command(t, "status", "--check", "--admin", s.admin).code, "it is written again")
+	eventually(t, func() error { // it is written again
+		if got = command(t, "status", "--check", "--admin", s.admin); got.code != 0 {
+			return errors.New(got.stdout + got.stderr)
+		}
+		return nil
+	})
 
 	require.NoError(t, os.RemoveAll(dir+"/state"))
 	write(t, dir+"/state", "")

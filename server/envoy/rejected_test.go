@@ -93,7 +93,7 @@ func serveBy(t *testing.T, engineOpts xds.Options, opts Options, first ...*resou
 
 func (s *served) eventually(ok func() bool, what string) {
 	s.Helper()
-	require.Eventually(s, ok, 20*time.Second, 5*time.Millisecond, what)
+	require.Eventually(s, ok, time.Minute, 5*time.Millisecond, what)
 }
 
 // critic is a client that takes the routes of port 80, and all clusters, and all of other types, as far as it likes them. As an Envoy does,

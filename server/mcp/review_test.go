@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"tributary/internal/testutil"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/xds"
@@ -43,15 +44,13 @@ func TestCommitsWaitForNoFamily(t *testing.T) {
 	engine.Register(server)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	stop := testutil.ServeGRPC(t, listener, server)
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() {
 		require.NoError(t, conn.Close())
-		server.Stop()
+		stop()
 		engine.Close()
-		require.NoError(t, <-served)
 	}()
 
 	const clients = 20

@@ -29,7 +29,7 @@ import (
 
 const (
 	testType = "example.com/v1/Thing"
-	deadline = 10 * time.Second
+	deadline = 30 * time.Second
 	// quiet is how long a test listens to be sure that nothing comes. It can only make a wrong server pass.
 	quiet = 50 * time.Millisecond
 )
@@ -228,6 +228,10 @@ func (c *client) next() answer {
 	case a := <-c.in:
 		return a
 	case err := <-c.err:
+		c.err <- err
+		if len(c.in) > 0 { // it came before the end
+			return <-c.in
+		}
 		require.NoError(c.t, err, "stream ended")
 	case <-time.After(deadline):
 		require.FailNow(c.t, "no response")

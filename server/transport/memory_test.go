@@ -229,11 +229,12 @@ func TestARequestThatIsWithItsStreamDoesNotStall(t *testing.T) {
 	limits := gated()
 	limits.setDefaults()
 	g := newMemoryLimiter(&limits)
-	g.patience = time.Millisecond
+	g.patience = time.Hour
 	stalled := make(chan error, 100)
 	lose := func(err error) { stalled <- err }
 	r, err := g.enter(t.Context(), "host", 900_000, 900_000, lose)
 	require.NoError(t, err)
+	g.patience = time.Millisecond
 	g.waiting.Add(1)
 	held := make(chan struct{}, 100)
 	r.hold(900_000, func() bool { held <- struct{}{}; return true }, lose)

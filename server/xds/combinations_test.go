@@ -338,13 +338,17 @@ func TestFromNamesToAllTheRestIsNew(t *testing.T) {
 
 // A client that resumes asks for clusters first, and for routes later; so deleted clusters stay for now.
 func TestClustersOfAResumedStreamStayAWhile(t *testing.T) {
-	w := newFixture(t, Options{AckTimeout: 300 * time.Millisecond})
-	w.set(ClusterURL, "new")
-	c := w.delta(ClusterURL)
-	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: map[string]string{"old": "1"}}))
-	c.expectAck(ClusterURL, nil, "new@1")
-	c.silence()
-	c.expectAck(ClusterURL, nil, "-old")
+	resumed := func(timeout time.Duration) *client {
+		w := newFixture(t, Options{AckTimeout: timeout})
+		w.set(ClusterURL, "new")
+		c := w.delta(ClusterURL)
+		has := map[string]string{"old": "1"}
+		require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: has}))
+		c.expectAck(ClusterURL, nil, "new@1")
+		return c
+	}
+	resumed(time.Hour).silence()
+	resumed(time.Millisecond).expectAck(ClusterURL, nil, "-old")
 }
 
 // A client that asks for routes gets those that match the clusters that it was sent, although the collections have changed since.

@@ -23,6 +23,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tributary/internal/testutil"
 )
 
 // feedService feeds w with a service as gRPC clients take it: a listener with an ApiListener, a route, a cluster and
@@ -153,11 +155,6 @@ func backend(t *testing.T) *net.TCPAddr {
 	require.NoError(t, err)
 	s := grpc.NewServer()
 	healthpb.RegisterHealthServer(s, health.NewServer())
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(lis) }()
-	t.Cleanup(func() {
-		s.Stop()
-		require.NoError(t, <-done)
-	})
+	testutil.ServeGRPC(t, lis, s)
 	return lis.Addr().(*net.TCPAddr)
 }

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	testType = "example.com/v1/Thing" // full state, no order, as the kinds of MCP
-	deadline = 10 * time.Second
+	deadline = 30 * time.Second
 	// quiet is how long a test listens to be sure that nothing comes. It can only make a wrong server pass.
 	quiet = 50 * time.Millisecond
 )
@@ -60,15 +60,8 @@ func newFixture(t *testing.T, opts Options) *fixture {
 	w.addr = lis.Addr().String()
 	g := grpc.NewServer(append(w.server.ServerOptions(), grpc.WaitForHandlers(true))...)
 	w.server.Register(g)
-	done := make(chan error, 1)
-	go func() { done <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		w.server.Close()
-		if err := <-done; !errors.Is(err, grpc.ErrServerStopped) { // before it began
-			require.NoError(t, err)
-		}
-	})
+	t.Cleanup(w.server.Close)
+	testutil.ServeGRPC(t, lis, g)
 	return w
 }
 
@@ -293,6 +286,10 @@ func (c *client) next() answer {
 	case a := <-c.in:
 		return a
 	case err := <-c.err:
+		c.err <- err
+		if len(c.in) > 0 { // it came before the end
+			return <-c.in
+		}
 		require.NoError(c.t, err, "stream ended")
 	case <-time.After(deadline):
 		require.FailNow(c.t, "no response")
@@ -390,10 +387,5 @@ func (w *fixture) large(typeURL string) {
 func serveOn(t *testing.T, g *grpc.Server) (addr string, stop func()) {
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() { done <- g.Serve(lis) }()
-	return lis.Addr().String(), func() {
-		g.Stop()
-		require.NoError(t, <-done)
-	}
+	return lis.Addr().String(), testutil.ServeGRPC(t, lis, g)
 }

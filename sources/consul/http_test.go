@@ -159,23 +159,32 @@ func (r *running) has(name string) bool {
 
 func (r *running) await(what string, ok func() bool) {
 	r.t.Helper()
-	require.Eventually(r.t, ok, 10*time.Second, 5*time.Millisecond, "until %s", what)
+	require.Eventually(r.t, ok, 30*time.Second, 5*time.Millisecond, "until %s", what)
 }
 
 func TestAWipedConsulOverHTTP(t *testing.T) {
-	s := consultest.New(t)
-	for _, name := range []string{"web", "api"} {
-		s.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
+	for what, hold := range map[string]time.Duration{"held": time.Hour, "withdrawn": time.Millisecond} {
+		t.Run(what, func(t *testing.T) {
+			s := consultest.New(t)
+			for _, name := range []string{"web", "api"} {
+				s.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
+			}
+			r := runSource(t, s, Settings{ResetHold: hold, Grace: time.Millisecond})
+			r.await("it is synced", func() bool { return r.status().Synced && r.has("web") && r.has("api") })
+			s.Wipe("web")
+			if what == "held" {
+				r.await("it is noticed", func() bool { return strings.Contains(r.status().Message, "lost its data") })
+				require.True(t, r.has("web") && r.has("api"))
+				s.Put("new", consultest.Instance("new", "1", "10.0.0.1", 80))
+				r.await("what is there now", func() bool { return r.has("new") })
+				require.True(t, r.has("web") && r.has("api"))
+				return
+			}
+			r.await("the other one is withdrawn", func() bool { return !r.has("api") })
+			require.True(t, r.has("web"))
+			r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
+		})
 	}
-	r := runSource(t, s, Settings{ResetHold: time.Second, Grace: time.Millisecond})
-	r.await("it is synced", func() bool { return r.status().Synced })
-	s.Wipe()
-	r.await("it is noticed", func() bool { return strings.Contains(r.status().Message, "lost its data") })
-	require.True(t, r.has("web") && r.has("api"))
-	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-	r.await("the other one is withdrawn", func() bool { return !r.has("api") })
-	require.True(t, r.has("web"))
-	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
 }
 
 // A proxy takes Consul's headers away from some time on: what is missing in such answers is not believed, however often it is said.

@@ -26,7 +26,7 @@ func TestNamesThatHTTPCannotExpress(t *testing.T) {
 				r := runSource(t, s, Settings{})
 				r.await("it is synced", func() bool { return r.status().Synced && len(r.status().Quarantined) == 1 })
 				require.Equal(t, others, r.has("web"))
-				require.Equal(t, sources.Healthy, r.status().State, r.status().Message)
+				r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
 				q := r.status().Quarantined[0]
 				require.Equal(t, name, q.Group)
 				require.Contains(t, q.Reason, "cannot be read")

@@ -119,13 +119,23 @@ func TestOneQueryWaits(t *testing.T) {
 func TestAWipedConsulIsNotBelieved(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/a", entryText("a", 80))
-	r := runSource(t, c, Settings{ResetHold: time.Second})
+	r := runSource(t, c, Settings{ResetHold: time.Hour})
 	r.await("sync", r.table.Synced)
 	r.wipe()
 	r.awaitHealth(sources.Degraded, "Consul seems to have lost its data", "mesh/")
-	require.True(t, r.has("a"))
 	c.Set("other/x", "") // does not end it
 	c.Set("mesh/b", entryText("b", 80))
+	r.await("what is there now", func() bool { return r.has("b") })
+	require.True(t, r.has("a"))
+}
+
+func TestAWipedConsulIsBelievedInTheEnd(t *testing.T) {
+	c := kvtest.New(t)
+	c.Set("mesh/a", entryText("a", 80))
+	c.Set("mesh/b", entryText("b", 80))
+	r := runSource(t, c, Settings{ResetHold: time.Millisecond})
+	r.await("sync", r.table.Synced)
+	r.wipe("mesh/b")
 	r.await("what is there now", func() bool { return r.has("b") && !r.has("a") })
 	r.awaitHealth(sources.Healthy)
 	// somebody deletes the last one: that is believed

@@ -71,6 +71,9 @@ func (h *nacosHarness) Source() sources.Source {
 	h.begun = true
 	settings := quickly()
 	settings.Hold = time.Second
+	if h.away { // providers register anew before it gives up what it had
+		settings.Hold = time.Hour
+	}
 	require.NoError(h.t, settings.complete())
 	a, err := nacos.ParseAddress(h.server.Address())
 	require.NoError(h.t, err)
@@ -207,12 +210,12 @@ func (interfaces) put(s *zktest.Server, name string, revision int) {
 		return path + url.QueryEscape(fmt.Sprintf("dubbo://10.0.1.%d:20880/%s?application=a&interface=%s&timestamp=%d", revision, name, name,
 			1_700_000_000_000+revision))
 	}
+	s.Put(node(revision), "127.0.0.1") // first: it never has none
 	for other := range 10 {
 		if other != revision {
 			s.Delete(node(other))
 		}
 	}
-	s.Put(node(revision), "127.0.0.1")
 }
 
 func (interfaces) remove(s *zktest.Server, name string) { s.Delete("/dubbo/" + name) }

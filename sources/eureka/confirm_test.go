@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -345,28 +346,32 @@ func TestOneThatCannotBeAskedForSpoilsNoOther(t *testing.T) {
 
 // TestASilentServerKeepsNobodyForEver has a server, or what stands before it, say nothing when asked for single instances.
 func TestASilentServerKeepsNobodyForEver(t *testing.T) {
-	l := newLedger(t)
-	l.follower.patience = 20 * time.Millisecond
-	l.goes(&picky{caching: l.server, hangs: map[string]bool{"*": true}}, []string{a1, a2}, nil)
-	for d := 35 * time.Second; d < 35*time.Second+l.holdFor; d += l.holdFor / 10 {
-		require.Equal(t, []string{a1, a2}, l.after(t, d), d)
-	}
-	require.Empty(t, l.after(t, 35*time.Second+l.holdFor))
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(t)
+		l.follower.patience = 20 * time.Millisecond
+		l.goes(&picky{caching: l.server, hangs: map[string]bool{"*": true}}, []string{a1, a2}, nil)
+		for d := 35 * time.Second; d < 35*time.Second+l.holdFor; d += l.holdFor / 10 {
+			require.Equal(t, []string{a1, a2}, l.after(t, d), d)
+		}
+		require.Empty(t, l.after(t, 35*time.Second+l.holdFor))
+	})
 }
 
 // TestThoseThatAreSilentHoldUpNoOther has all askers wait for those that come first, at each turn.
 func TestThoseThatAreSilentHoldUpNoOther(t *testing.T) {
-	l := newLedger(t)
-	l.follower.patience = 200 * time.Millisecond
-	ips, hangs := []string{}, map[string]bool{}
-	for n := range 6 * askers {
-		ip := fmt.Sprintf("10.0.0.%d", 10+n)
-		ips = append(ips, ip)
-		hangs[ip] = n < 5*askers
-	}
-	l.goes(&picky{caching: l.server, hangs: hangs}, ips, nil)
-	for n := range 4 {
-		l.after(t, (35+time.Duration(n))*time.Second)
-	}
-	require.Equal(t, ips[:5*askers], l.after(t, 40*time.Second))
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(t)
+		l.follower.patience = 200 * time.Millisecond
+		ips, hangs := []string{}, map[string]bool{}
+		for n := range 6 * askers {
+			ip := fmt.Sprintf("10.0.0.%d", 10+n)
+			ips = append(ips, ip)
+			hangs[ip] = n < 5*askers
+		}
+		l.goes(&picky{caching: l.server, hangs: hangs}, ips, nil)
+		for n := range 4 {
+			l.after(t, (35+time.Duration(n))*time.Second)
+		}
+		require.Equal(t, ips[:5*askers], l.after(t, 40*time.Second))
+	})
 }

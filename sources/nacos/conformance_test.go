@@ -46,7 +46,11 @@ func quickly() Settings {
 
 func (h *harness) Source() sources.Source {
 	h.begun = true
-	s, err := New(h.server.Address(), quickly())
+	settings := quickly()
+	if h.away { // clients register anew before it gives up what it had
+		settings.Hold = time.Hour
+	}
+	s, err := New(h.server.Address(), settings)
 	require.NoError(h.t, err)
 	return s
 }

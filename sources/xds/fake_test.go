@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	mcpv1alpha1 "istio.io/api/mcp/v1alpha1"
+
+	"tributary/internal/testutil"
 )
 
 const (
@@ -36,12 +38,7 @@ func serveGRPC(t *testing.T, g *grpc.Server) string {
 	t.Helper()
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() { done <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		require.NoError(t, <-done)
-	})
+	testutil.ServeGRPC(t, lis, g)
 	return lis.Addr().String()
 }
 

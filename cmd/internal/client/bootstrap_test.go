@@ -25,6 +25,7 @@ import (
 	"tributary/adsc"
 	"tributary/cmd/internal/client"
 	"tributary/config"
+	"tributary/internal/testutil"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -136,8 +137,7 @@ func TestGRPC(t *testing.T) {
 	require.NoError(t, err)
 	server, a := grpc.NewServer(), &asked{nodes: make(chan *corev3.Node, 1)}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, a)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(lis) }()
+	stop := testutil.ServeGRPC(t, lis, server)
 
 	opts := options(lis.Addr().String())
 	opts.Metadata = map[string]string{"GENERATOR": "grpc"}
@@ -155,8 +155,7 @@ func TestGRPC(t *testing.T) {
 		assert.Fail(t, "the kind did not ask")
 	}
 	require.NoError(t, conn.Close())
-	server.Stop()
-	require.NoError(t, <-ended)
+	stop()
 }
 
 func TestTributary(t *testing.T) {

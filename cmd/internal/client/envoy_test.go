@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"tributary/cmd/internal/client"
+	"tributary/internal/testutil"
 	"tributary/server/xds"
 )
 
@@ -41,13 +42,8 @@ func newControl(t *testing.T) (c control, asked *client.XDS) {
 	engine := xds.NewServer(c, xds.Options{Log: slog.New(slog.DiscardHandler)})
 	g := grpc.NewServer(engine.ServerOptions()...)
 	engine.Register(g)
-	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		engine.Close()
-		require.NoError(t, <-ended)
-	})
+	t.Cleanup(engine.Close)
+	testutil.ServeGRPC(t, lis, g)
 	return c, &client.XDS{
 		Server: lis.Addr().String(), Timeout: 5 * time.Second, NodeID: "me", Metadata: map[string]string{"k": "v"},
 		Log: slog.New(slog.DiscardHandler),

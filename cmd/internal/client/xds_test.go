@@ -19,6 +19,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/cmd/internal/client"
+	"tributary/internal/testutil"
 	"tributary/resource"
 )
 
@@ -49,12 +50,7 @@ func newServer(t *testing.T, types map[string][]*anypb.Any) *server {
 	s := &server{address: lis.Addr().String(), types: types, changed: make(chan struct{}), cut: make(chan struct{})}
 	g := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
-	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		require.NoError(t, <-ended)
-	})
+	testutil.ServeGRPC(t, lis, g)
 	return s
 }
 

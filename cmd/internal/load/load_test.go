@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"tributary/cmd/internal/load"
+	"tributary/internal/testutil"
 	"tributary/server/xds"
 )
 
@@ -31,12 +32,7 @@ func serve(t *testing.T, register func(grpc.ServiceRegistrar), opts ...grpc.Serv
 	require.NoError(t, err)
 	g := grpc.NewServer(opts...)
 	register(g)
-	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		require.NoError(t, <-ended)
-	})
+	testutil.ServeGRPC(t, lis, g)
 	return lis.Addr().String()
 }
 

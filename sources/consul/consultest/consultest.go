@@ -5,6 +5,7 @@ package consultest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -104,11 +105,14 @@ func (s *Server) Refuse(names ...string) { s.Change(func(uint64) { s.refused = n
 // Misbehave makes it answer all like this.
 func (s *Server) Misbehave(how Misbehaviour) { s.Change(func(uint64) { s.trouble = how }) }
 
-// Wipe makes the server one that was started anew, with nothing.
-func (s *Server) Wipe() {
+// Wipe makes the server one that was started anew, with nothing but the services that have been registered again.
+func (s *Server) Wipe(but ...string) {
 	s.Change(func(uint64) {
 		s.Index = 3
-		clear(s.services)
+		maps.DeleteFunc(s.services, func(name string, _ *entry) bool { return !slices.Contains(but, name) })
+		for _, e := range s.services {
+			e.index = s.Index
+		}
 		clear(s.gone)
 	})
 	s.HTTP.CloseClientConnections()

@@ -177,24 +177,6 @@ func (c *Consul) Restore() {
 	c.become(nil, false)
 }
 
-// Wipe loses everything, as a Consul that starts without its data: who waits is cut off.
-func (c *Consul) Wipe() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.pairs)
-	clear(c.deleted)
-	c.index = 1
-	c.wiped++
-	c.wake()
-}
-
-// Forget forgets what was deleted, as Consul does after some minutes.
-func (c *Consul) Forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.deleted)
-}
-
 func (c *Consul) become(trouble func(http.ResponseWriter), filtered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

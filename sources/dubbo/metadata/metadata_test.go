@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"tributary/internal/testutil"
 	"tributary/sources/dubbo/provider"
 )
 
@@ -94,12 +95,7 @@ func tripleServer(t *testing.T, method string, answer []byte) (address string) {
 		}
 		return stream.SendMsg(&answer)
 	}))
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
-	t.Cleanup(func() {
-		server.Stop()
-		require.NoError(t, <-ended)
-	})
+	testutil.ServeGRPC(t, l, server)
 	return l.Addr().String()
 }
 

@@ -372,7 +372,7 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 	s.mu.Lock()
 	now := maps.Clone(s.objects[resource])
 	version = s.version
-	changed := s.faults[resource] != fault
+	changed := s.faults[resource] != fault || s.served[resource] != api
 	wanted := version - fault.Behind
 	if token != "" {
 		_, _ = fmt.Sscanf(token, "%d-%d", &wanted, &from)

@@ -1,0 +1,26 @@
+package testutil
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"google.golang.org/grpc"
+)
+
+// ServeGRPC serves g on lis until the test ends, or stop is called.
+func ServeGRPC(t testing.TB, lis net.Listener, g *grpc.Server) (stop func()) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(lis) }()
+	stop = sync.OnceFunc(func() {
+		g.Stop()
+		if err := <-ended; !errors.Is(err, grpc.ErrServerStopped) { // it was stopped before it began
+			assert.NoError(t, err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
