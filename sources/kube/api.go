@@ -37,31 +37,20 @@ type cluster struct {
 
 // parseAddress reads an address.
 func parseAddress(address string, s Settings) (c cluster, err error) {
-	const hosts = "for addresses such as k8s://host:6443; a kubeconfig has its own"
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != Scheme || u.Opaque != "" || u.Fragment != "" {
-		const want = "k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443"
+	isFile := err == nil && strings.Trim(u.Host, ".") == ""
+	if err != nil || u.Scheme != Scheme || u.Opaque != "" || u.Fragment != "" || u.User != nil ||
+		u.RawQuery != "" && !(isFile && len(u.Query()) == 1 && len(u.Query()["context"]) == 1) {
+		const want = "k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443, without a user and other parameters"
 		return c, fmt.Errorf("address: want %s, got %q", want, addresses.Shown(address))
 	}
-	for name, values := range u.Query() {
-		if name != "context" || len(values) != 1 || values[0] == "" {
-			return c, fmt.Errorf("address: the parameter %s is not known here, or not given once; want context=NAME", name)
-		}
-	}
 	c = cluster{context: u.Query().Get("context"), tls: cmp.Or(s.TLS, &adsc.TLS{Mode: adsc.TLSSimple}), tokenFile: s.TokenFile}
-	isFile := strings.Trim(u.Host, ".") == ""
 	switch {
-	case u.User != nil:
-		return c, errors.New("address: it has no user; name a file with a token with tokenFile, or a kubeconfig")
-	case isFile && s.TLS != nil:
-		return c, errors.New("tlsSettings: they are " + hosts)
-	case isFile && s.TokenFile != "":
-		return c, errors.New("tokenFile: it is " + hosts)
+	case isFile && (s.TLS != nil || s.TokenFile != ""):
+		return c, errors.New("address: with tlsSettings or tokenFile, want one such as k8s://host:6443; a kubeconfig has its own")
 	case isFile:
 		c.kubeconfig = strings.TrimSuffix(filepath.Join(u.Host, u.Path), "/")
 		return c, nil
-	case c.context != "":
-		return c, errors.New("address: the parameter context is for a kubeconfig; a path to one begins with a third slash")
 	case !c.tls.Secure() && s.TokenFile != "":
 		return c, errors.New("tokenFile: it needs tlsSettings, since a token is not sent in plaintext")
 	}
@@ -86,14 +75,12 @@ func (c cluster) config() (config *rest.Config, err error) {
 		return &rest.Config{Host: c.url, Transport: utilnet.SetTransportDefaults(transport), BearerTokenFile: c.tokenFile}, nil
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if c.kubeconfig != "" {
-		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.kubeconfig}
-	}
+	rules.ExplicitPath = c.kubeconfig // the usual ones, if empty
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
 	if config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig(); err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+		err = fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	return config, nil
+	return config, err
 }
 
 // api speaks to an API server.

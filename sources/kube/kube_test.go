@@ -453,19 +453,20 @@ func TestTokens(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
+	const form = "address: want k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443, without a user and other parameters, got \""
 	for address, want := range map[string]string{
-		"k8s://me:secret@h":            "address: it has no user; name a file with a token with tokenFile, or a kubeconfig",
-		"k8s://h?context=a":            "address: the parameter context is for a kubeconfig; a path to one begins with a third slash",
-		"k8s:///f?ctx=a":               "address: the parameter ctx is not known here, or not given once; want context=NAME",
-		"kube://h":                     `address: want k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443, got "kube://h"`,
+		"k8s://me:secret@h":            form + `k8s://h`,
+		"k8s://h?context=a":            form + `k8s://h?context=a`,
+		"k8s:///f?ctx=a":               form + `k8s:///f`,
+		"kube://h":                     form + `kube://h`,
 		"k8s://h:1 namespaces":         "namespaces: ",
 		"k8s://h:1 labelSelector":      "labelSelector: ",
 		"k8s://h:1 kinds":              `kinds: unknown kind "Pod"; want kinds of Istio that are objects in a cluster, or none alone`,
 		"k8s://h:1 unknownFields":      `unknownFields: want "error" or "warn", got "x"`,
-		"k8s:///f tokenFile":           "tokenFile: it is for addresses such as k8s://host:6443; a kubeconfig has its own",
+		"k8s:///f tokenFile":           "address: with tlsSettings or tokenFile, want one such as k8s://host:6443; a kubeconfig has its own",
 		"k8s://h:1 services":           "services.endpoints: ",
 		"k8s://h:1 hold":               "hold: ",
-		"k8s:///f?context=a&context=b": "address: the parameter context is not known here, or not given once; want context=NAME",
+		"k8s:///f?context=a&context=b": form + `k8s:///f?context=a&context=b`,
 	} {
 		address, setting, _ := strings.Cut(address, " ")
 		var s Settings
