@@ -140,11 +140,8 @@ func (r *refusal) isExpired() bool { return r.Code == http.StatusGone || r.Reaso
 
 // refused returns the answer that an error is; an empty one if there is no answer.
 func refused(err error) *refusal {
-	r, ok := errors.AsType[*refusal](err)
-	if !ok {
-		return new(refusal)
-	}
-	return r
+	r, _ := errors.AsType[*refusal](err)
+	return cmp.Or(r, new(refusal))
 }
 
 // stateOf is how a source is that gets the error.
@@ -248,35 +245,11 @@ func (a *api) lookAt(ctx context.Context, kinds []*kind) (map[*kind]string, erro
 	return versions, err
 }
 
-// event is one of a watch.
-type event struct {
-	Type   string
-	Object json.RawMessage
-}
-
 // meta is what the source needs to know of every object.
 type meta struct {
 	Namespace, Name string
 	Version         uint64 `json:"resourceVersion,string"`
 	Labels          map[string]string
-
-	apiVersion string // of the object; empty if it does not say
 }
 
 func (m meta) key() string { return m.Namespace + "/" + m.Name }
-
-// metaOf reads the metadata of an object.
-func metaOf(object json.RawMessage) (meta, error) {
-	var o struct {
-		APIVersion string
-		Metadata   meta
-	}
-	err := json.Unmarshal(object, &o)
-	if err == nil && o.Metadata.Version == 0 {
-		err = errors.New("it has no resource version")
-	}
-	if o.Metadata.apiVersion = o.APIVersion; err != nil {
-		err = fmt.Errorf("read object %s: %w", o.Metadata.key(), err)
-	}
-	return o.Metadata, err
-}

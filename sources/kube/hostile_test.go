@@ -43,10 +43,10 @@ func TestObjectsOfOthers(t *testing.T) {
 			}))
 			defer server.Close()
 			require.Error(t, f.list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x"))
-			require.Error(t, f.event(event{"ADDED", []byte(object)}))
-			require.Error(t, f.event(event{"DELETED", []byte(object)}))
+			require.Error(t, f.event("ADDED", []byte(object)))
+			require.Error(t, f.event("DELETED", []byte(object)))
 			require.Empty(t, r.pending)
-			require.NoError(t, f.event(event{"BOOKMARK", []byte(`{"metadata": {"resourceVersion": "8"}}`)}))
+			require.NoError(t, f.event("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "8"}}`)))
 		})
 	}
 }

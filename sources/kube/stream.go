@@ -157,11 +157,19 @@ func (s *stream) wait(ctx context.Context, over <-chan time.Time) {
 	}
 }
 
-// metaOf reads the metadata of an object.
-func (s *stream) metaOf(object json.RawMessage) (meta, error) {
-	m, err := metaOf(object)
-	if err == nil && (m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || s.namespace != "" && m.Namespace != s.namespace) {
-		err = fmt.Errorf("the server names %q, which cannot be one of %s", m.key(), s.where())
+// metaOf reads the metadata of an object, or of a bookmark, which is nothing but a version.
+func (s *stream) metaOf(object json.RawMessage, isBookmark bool) (meta, error) {
+	var o struct{ Metadata meta }
+	err := json.Unmarshal(object, &o)
+	m := o.Metadata
+	switch isOther := s.namespace != "" && m.Namespace != s.namespace; {
+	case err == nil && m.Version == 0:
+		err = errors.New("it has no resource version")
+	case err == nil && !isBookmark && (m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || isOther):
+		err = errors.New("it cannot be one of " + s.where())
+	}
+	if err != nil {
+		err = fmt.Errorf("read object %s: %w", m.key(), err)
 	}
 	return m, err
 }
@@ -179,7 +187,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			err = fmt.Errorf("the list has more than %d pages", maxPages)
 		}
 		for i := 0; err == nil && i < len(p.Items); i++ {
-			m, wrong := s.metaOf(p.Items[i])
+			m, wrong := s.metaOf(p.Items[i], false)
 			if err = wrong; listed[m.key()] > 0 {
 				err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
 			}
@@ -239,10 +247,13 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Unlock()
 	began, heard, from := time.Now(), 0, &io.LimitedReader{R: res.Body}
 	for events := json.NewDecoder(from); err == nil; heard++ {
-		var e event
+		var e struct {
+			Type   string
+			Object json.RawMessage
+		}
 		from.N = maxEvent
 		if err = events.Decode(&e); err == nil {
-			err = s.event(e)
+			err = s.event(e.Type, e.Object)
 		}
 	}
 	s.listed = !(holds && !time.Now().Before(until)) && !refused(err).isExpired() && !errors.Is(err, errOlder)
@@ -260,17 +271,12 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 }
 
 // event believes an event.
-func (s *stream) event(e event) (err error) {
-	var m meta
-	switch e.Type {
-	case "ERROR":
+func (s *stream) event(kind string, object json.RawMessage) error {
+	if kind == "ERROR" {
 		r := new(refusal)
-		return cmp.Or[error](json.Unmarshal(e.Object, r), r)
-	case "BOOKMARK":
-		m, err = metaOf(e.Object)
-	default:
-		m, err = s.metaOf(e.Object)
+		return cmp.Or[error](json.Unmarshal(object, r), r)
 	}
+	m, err := s.metaOf(object, kind == "BOOKMARK")
 	if err != nil {
 		return err
 	}
@@ -279,10 +285,10 @@ func (s *stream) event(e event) (err error) {
 	if err := s.advance(m.Version); err != nil {
 		return err
 	}
-	switch e.Type {
+	switch kind {
 	case "ADDED", "MODIFIED":
 		s.objects[m.key()] = m.Version
-		s.take(m, e.Object)
+		s.take(m, object)
 	case "DELETED":
 		delete(s.objects, m.key())
 		s.drop(m.key())

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -78,7 +77,6 @@ func (r *run) readDerived() {
 		if k.Kind == "Service" && !r.settings.Derive.AllServices {
 			continue
 		}
-		apiVersion := strings.TrimPrefix(k.Group+"/"+k.Versions[0], "/") // of objects that do not say it, as in lists of Kubernetes' own
 		kinds = append(kinds, r.read(kind{group: k.Group, plural: k.Plural, versions: k.Versions, cluster: !k.Namespaced},
 			func(m meta, object json.RawMessage) {
 				r.pending[derive.Group] = content
@@ -88,7 +86,7 @@ func (r *run) readDerived() {
 					r.derived.Remove(key.String())
 					return
 				}
-				other := resource.Other{APIVersion: cmp.Or(m.apiVersion, apiVersion), JSON: object}
+				other := resource.Other{APIVersion: k.Versions[0], JSON: object} // only versions that are understood are asked for
 				c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: r.origin(k.Kind, m)}}}
 				r.derived.Replace(key.String(), &c)
 				for _, reject := range c.Rejects {
