@@ -9,7 +9,8 @@ import (
 
 const (
 	accessReviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	accessReview  = `{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": %s}}`
+	accessReview  = `{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes":
+		{"group": %q, "resource": %q, "verb": %q, "namespace": %q}}}`
 
 	// role has the kind of role, its metadata and its rules. People fill in the name.
 	role = `---
@@ -47,12 +48,15 @@ func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 			continue
 		}
 		rules[of.namespace] += fmt.Sprintf(rule, of.group, of.plural)
-		allowed, err := client.allowed(ctx, of)
-		if err != nil {
-			return "", "", fmt.Errorf("ask for the right to %s: %w", of.where(), err)
-		}
-		if !allowed {
-			denied, missing[of.namespace] = append(denied, of.where()), true
+		for _, verb := range []string{"list", "watch"} {
+			var answer struct{ Status struct{ Allowed bool } }
+			asked := fmt.Sprintf(accessReview, of.group, of.plural, verb, of.namespace)
+			if err := client.ask(ctx, accessReviews, nil, asked, &answer); err != nil {
+				return "", "", fmt.Errorf("ask for the right to %s: %w", of.where(), err)
+			}
+			if !answer.Status.Allowed {
+				denied, missing[of.namespace] = append(denied, of.where()), true
+			}
 		}
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(missing)) {
@@ -63,20 +67,7 @@ func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 		roles += fmt.Sprintf(role, kind, in, rules[namespace])
 	}
 	if len(denied) > 0 {
-		lacks = lack(denied)
+		lacks = lack(slices.Compact(denied)) // some lack both verbs
 	}
 	return lacks, roles, nil
-}
-
-// allowed asks whether a stream may be read.
-func (a *api) allowed(ctx context.Context, of *stream) (bool, error) {
-	for _, verb := range []string{"list", "watch"} {
-		var answer struct{ Status struct{ Allowed bool } }
-		asked := fmt.Sprintf(`{"group": %q, "resource": %q, "verb": %q, "namespace": %q}`, of.group, of.plural, verb, of.namespace)
-		err := a.ask(ctx, accessReviews, nil, fmt.Sprintf(accessReview, asked), &answer)
-		if err != nil || !answer.Status.Allowed {
-			return false, err
-		}
-	}
-	return true, nil
 }
