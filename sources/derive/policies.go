@@ -2,6 +2,7 @@ package derive
 
 import (
 	"cmp"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -13,30 +14,25 @@ import (
 // policies makes a DestinationRule for each Service that policies are about. Of several of one kind, the oldest counts.
 func (d *derivation) policies() {
 	policies, of := make(map[resource.Key]*networking.TrafficPolicy), make(map[resource.Key][]*object) // by Service
-	for _, kind := range []resource.Kind{"BackendTLSPolicy", "XBackendTrafficPolicy"} {
-		done := make(map[resource.Key]bool)
-		for _, o := range d.all(kind) {
-			spec := d.spec(o)
-			own := &networking.TrafficPolicy{}
-			if kind == "BackendTLSPolicy" {
-				own.Tls = spec.get("validation").clientTLS()
-			} else {
-				own.LoadBalancer, own.RetryBudget = &networking.LoadBalancerSettings{}, spec.get("retryConstraint").retryBudget()
+	for _, o := range d.all("BackendTLSPolicy", "XBackendTrafficPolicy") {
+		spec, own := d.spec(o), &networking.TrafficPolicy{}
+		if o.Kind == "BackendTLSPolicy" {
+			own.Tls = spec.get("validation").clientTLS()
+		} else {
+			own.LoadBalancer, own.RetryBudget = &networking.LoadBalancerSettings{}, spec.get("retryConstraint").retryBudget()
+		}
+		for _, t := range spec.list("targetRefs") {
+			ref, wrong := t.refer("Service")
+			if slices.ContainsFunc(of[ref], func(older *object) bool { return older.Kind == o.Kind }) {
+				wrong = ref.String() + " has an older policy of this kind"
 			}
-			for _, t := range spec.list("targetRefs") {
-				ref, wrong := t.refer("Service")
-				if done[ref] {
-					wrong = ref.String() + " has an older policy of this kind"
-				}
-				if wrong != "" {
-					t.report("%s: this target has no policy", wrong)
-					continue
-				}
-				done[ref] = true
-				policies[ref] = cmp.Or(policies[ref], &networking.TrafficPolicy{})
-				proto.Merge(policies[ref], own)
-				of[ref] = append(of[ref], o)
+			if wrong != "" {
+				t.report("%s: this target has no policy", wrong)
+				continue
 			}
+			policies[ref] = cmp.Or(policies[ref], &networking.TrafficPolicy{})
+			proto.Merge(policies[ref], own)
+			of[ref] = append(of[ref], o)
 		}
 	}
 	for key, policy := range policies {
