@@ -83,11 +83,9 @@ func (n node) bindToListeners(parent resource.Key) (all []binding) {
 			all = append(all, b)
 		}
 	}
-	if len(refusals) == 0 {
-		refusals = []string{"it has no listener of this sectionName and port"}
-	}
 	if len(all) == 0 {
-		n.report("%s does not take it, and nothing is made for it: %s", parent, strings.Join(refusals, "; "))
+		why := cmp.Or(strings.Join(refusals, "; "), "it has no listener of this sectionName and port")
+		n.report("%s does not take it, and nothing is made for it: %s", parent, why)
 	}
 	return all
 }
@@ -265,6 +263,5 @@ func check(spec *networking.VirtualService) error {
 
 // MergedName is the name of the VirtualService for a host of a gateway: "namespace/gateway/host", or "namespace/host" in the mesh.
 func MergedName(key string) string {
-	readable, hash := strings.ReplaceAll(strings.ReplaceAll(key, "/", "."), "*", "any"), "-"+names.Hash(key)
-	return strings.TrimRight(readable[:min(len(readable), names.MaxName-len(hash))], ".-") + hash
+	return names.Hashed(strings.NewReplacer("/", ".", "*", "any").Replace(key), key, names.MaxName)
 }
