@@ -3,21 +3,14 @@ package file
 import (
 	"strings"
 
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/derive"
 )
 
-// keptKinds are the kinds of other APIs that are kept of files, as resource.Options name them.
-var keptKinds = func() string {
-	var all []string
-	for _, k := range derive.Kinds {
-		if _, ours := resource.SchemaByAPIVersion(k.Group+"/"+k.Versions[0], k.Kind); !ours {
-			all = append(all, k.Kind+"."+k.Group)
-		}
-	}
-	return strings.Join(all, " ")
-}()
+// keptKinds are the kinds that are kept of files if they are of other APIs, as resource.Options name them.
+var keptKinds = strings.Join(words.Each(derive.Kinds, func(k derive.Kind) string { return k.Kind + "." + k.Group }), " ")
 
 // DecodeDeriving makes of a text what a file of it has, and what is derived of that.
 func DecodeDeriving(place string, text []byte, o resource.Options, d derive.Options) []sources.Content {
