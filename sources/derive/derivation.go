@@ -145,9 +145,8 @@ func (n node) text(name string) string {
 }
 
 func (n node) texts(name string) (all []string) {
-	values, _ := n.raw(name).([]any)
-	for _, value := range values {
-		s, _ := value.(string)
+	for _, v := range n.list(name) {
+		s, _ := v.value.(string)
 		all = append(all, s)
 	}
 	return all
@@ -176,19 +175,14 @@ func (n node) refer(kinds ...resource.Kind) (ref resource.Key, wrong string) {
 	switch {
 	case !slices.Contains(kinds, ref.Kind) || group != groupOf(ref.Kind):
 		return resource.Key{}, fmt.Sprintf("kind %s of %q is not supported here", ref.Kind, group)
-	case kindNamed(ref.Kind) != nil && n.placed[ref].object == nil && (ref.Kind != "Service" || n.opts.AllServices):
+	case kindNamed(ref.Kind).Kind != "" && n.placed[ref].object == nil && (ref.Kind != "Service" || n.opts.AllServices):
 		wrong = ref.String() + " is not known"
 	}
 	return ref, wrong
 }
 
 // groupOf returns the group of a kind to which objects may refer.
-func groupOf(kind resource.Kind) string {
-	if k := kindNamed(kind); k != nil {
-		return k.Group
-	}
-	return otherGroups[kind]
-}
+func groupOf(kind resource.Kind) string { return cmp.Or(kindNamed(kind).Group, otherGroups[kind]) }
 
 // report adds a problem: its place, the object, the field, and what is wrong and what follows.
 func (n node) report(format string, args ...any) {

@@ -72,11 +72,12 @@ var specs = sync.OnceValue(func() (specs map[string]any) {
 	return specs
 })
 
-func kindNamed(kind resource.Kind) *Kind {
+// kindNamed returns the kind of this name; an empty one if it is none of Kinds.
+func kindNamed(kind resource.Kind) (named Kind) {
 	if i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Kind == string(kind) }); i >= 0 {
-		return &Kinds[i]
+		named = Kinds[i]
 	}
-	return nil
+	return named
 }
 
 // object is one that was put into a Set. It is not changed afterwards.

@@ -99,7 +99,7 @@ func (s *Set) Replace(name string, c *sources.Content) {
 	}
 	for i := range c.Rejects {
 		r := &c.Rejects[i]
-		r.Derives = r.Foreign && kindNamed(r.Key.Kind) != nil
+		r.Derives = r.Foreign && kindNamed(r.Key.Kind).Kind != ""
 		if r.Key = unscoped(r.Key); r.Derives || r.Key.Name == "" {
 			g.rejects = append(g.rejects, r)
 		}
@@ -109,7 +109,7 @@ func (s *Set) Replace(name string, c *sources.Content) {
 
 // unscoped returns the key of an object without the default namespace that it was given, if it can be in none.
 func unscoped(key resource.Key) resource.Key {
-	if k := kindNamed(key.Kind); k != nil && !k.Namespaced {
+	if k := kindNamed(key.Kind); k.Kind != "" && !k.Namespaced {
 		key.Namespace = ""
 	}
 	return key
