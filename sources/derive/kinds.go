@@ -66,9 +66,7 @@ var specsYAML []byte
 // specs are the shapes of the specs, by kind. A shape is an object of shapes, a list of one, or what the value is. In an object, "*" stands
 // for all other fields.
 var specs = sync.OnceValue(func() (specs map[string]any) {
-	if err := yaml.UnmarshalStrict(specsYAML, &specs); err != nil {
-		panic(err)
-	}
+	_ = yaml.UnmarshalStrict(specsYAML, &specs) // if that failed, no object would have its shape
 	return specs
 })
 
@@ -87,6 +85,7 @@ type object struct {
 	origin  resource.Origin
 	content any      // the spec
 	unknown []string // the fields that are not read
+	wrong   error    // the first field that has not the shape that it must have
 }
 
 // metadata is what is read of the metadata of an object.
@@ -109,19 +108,18 @@ func decode(other sources.Other) (*object, error) {
 		Metadata *metadata `json:"metadata"`
 		Spec     *any      `json:"spec"`
 	}{&o.metadata, &o.content})
-	return o, cmp.Or(err, o.prune("spec", o.content, specs()[k.Kind]))
+	o.prune("spec", o.content, specs()[k.Kind])
+	return o, cmp.Or(err, o.wrong)
 }
 
-// prune takes what is not read out of a value, and notes it. An error says which field has not the shape that it must have.
-func (o *object) prune(path string, value, shape any) error {
+// prune takes what is not read out of a value, and notes it, and what has not the shape that it must have.
+func (o *object) prune(path string, value, shape any) {
 	want, ok := shape, value == nil || shape == "anything"
 	if list, isList := shape.([]any); isList {
 		values, isList := value.([]any)
 		want, ok = "list", ok || isList
 		for i := range values {
-			if err := o.prune(fmt.Sprintf("%s[%d]", path, i), values[i], list[0]); err != nil {
-				return err
-			}
+			o.prune(fmt.Sprintf("%s[%d]", path, i), values[i], list[0])
 		}
 	} else if known, isObject := shape.(map[string]any); isObject {
 		all, isObject := value.(map[string]any)
@@ -134,9 +132,7 @@ func (o *object) prune(path string, value, shape any) error {
 			case "ignored":
 				delete(all, name)
 			default:
-				if err := o.prune(path+"."+name, all[name], inner); err != nil {
-					return err
-				}
+				o.prune(path+"."+name, all[name], inner)
 			}
 		}
 	}
@@ -149,7 +145,6 @@ func (o *object) prune(path string, value, shape any) error {
 		ok = ok || shape == "number" && v >= 0 && v <= math.MaxInt32
 	}
 	if !ok {
-		return fmt.Errorf("%s: it is no %s", path, want)
+		o.wrong = cmp.Or(o.wrong, fmt.Errorf("%s: it is no %s", path, want))
 	}
-	return nil
 }
