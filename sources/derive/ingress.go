@@ -3,7 +3,6 @@ package derive
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -104,18 +103,13 @@ func (n node) ingressRoutes() (routes []*networking.HTTPRoute) {
 // ingressPath returns the match of a path, which may end in a wildcard, as Istio has long taken them; nil for all paths.
 func (n node) ingressPath() *networking.StringMatch {
 	path := n.text("path")
-	switch kind := n.text("pathType"); {
-	case kind == "Exact":
-		return n.stringMatch("Exact", path)
-	case kind == "Prefix":
-		return n.stringMatch("PathPrefix", path)
-	case slices.Contains([]string{"", "*", "/*", ".*"}, path):
+	prefix := strings.TrimSuffix(strings.TrimSuffix(path, "/*"), ".*")
+	kind := map[string]string{"Exact": "Exact", "Prefix": "PathPrefix"}[n.text("pathType")]
+	switch {
+	case kind == "" && (prefix == "" || path == "*"):
 		return nil
+	case kind == "" && prefix != path:
+		return n.stringMatch("PathPrefix", prefix)
 	}
-	for _, wildcard := range []string{".*", "/*"} {
-		if prefix, ok := strings.CutSuffix(path, wildcard); ok {
-			return n.stringMatch("PathPrefix", prefix)
-		}
-	}
-	return n.stringMatch("Exact", path)
+	return n.stringMatch(cmp.Or(kind, "Exact"), path)
 }
