@@ -224,7 +224,7 @@ func TestProblems(t *testing.T) {
 		"class":      {"Gateway", "{gatewayClassName: nginx}", `class "nginx" is not served: nothing is made of this Gateway`, false},
 		"protocol": {
 			"Gateway", "{gatewayClassName: istio, listeners: [{name: a, port: 53, protocol: UDP}]}",
-			`spec.listeners[0]: protocol "UDP" is none of HTTP, HTTPS, TLS and TCP: this listener is not served`, false,
+			`spec.listeners[0]: it has no port, or protocol "UDP" is none of HTTP, HTTPS, TLS and TCP: this listener is not served`, false,
 		},
 		"no namespace": {
 			"Gateway", "{gatewayClassName: istio, listeners: [{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: None}}}]}",

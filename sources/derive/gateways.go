@@ -98,15 +98,14 @@ func (n node) target(of resource.Kind) *target {
 		n.get("addresses").report("there is no hostname: nothing is made of this Gateway and its routes")
 		return nil
 	}
-	if service, ok := strings.CutSuffix(hosts[0], "."+n.Namespace+".svc."+n.opts.DomainSuffix); ok {
-		if s := n.find("Service", n.Namespace, service); s != nil {
-			selector, _ := n.spec(s).raw("selector").(map[string]any)
-			if len(selector) > 0 {
-				clear(t.selector)
-			}
-			for label, value := range selector {
-				t.selector[label], _ = value.(string)
-			}
+	service := strings.TrimSuffix(hosts[0], "."+n.Namespace+".svc."+n.opts.DomainSuffix)
+	if s := n.find("Service", n.Namespace, service); s != nil {
+		selector, _ := n.spec(s).raw("selector").(map[string]any)
+		if len(selector) > 0 {
+			clear(t.selector)
+		}
+		for label, value := range selector {
+			t.selector[label], _ = value.(string)
 		}
 	}
 	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), ""
@@ -139,12 +138,10 @@ func (n node) bind(t *target) {
 	if ofMode := routesOf[l.protocol+" "+n.get("tls").text("mode")]; ofMode != nil {
 		taken = ofMode
 	}
-	for _, kind := range taken {
+	l.kinds = slices.DeleteFunc(slices.Clone(taken), func(kind resource.Kind) bool {
 		isKind := func(k node) bool { ref, _ := k.refer(routeKinds...); return ref.Kind == kind }
-		if len(kinds) == 0 || slices.ContainsFunc(kinds, isKind) {
-			l.kinds = append(l.kinds, kind)
-		}
-	}
+		return len(kinds) > 0 && !slices.ContainsFunc(kinds, isKind)
+	})
 	if l.namespaces = allowed.get("namespaces").matching("Same"); len(l.namespaces) == 0 {
 		allowed.report("no namespace matches: this listener has no routes")
 		l.namespaces = []string{"~"}
@@ -159,10 +156,8 @@ func (n node) bind(t *target) {
 	switch {
 	case n.made[key] != nil:
 		wrong = fmt.Sprintf("another listener's Gateway has the name %s already", l.gateway)
-	case l.port == 0:
-		wrong = "port is missing"
-	case routesOf[l.protocol] == nil:
-		wrong = fmt.Sprintf("protocol %q is none of HTTP, HTTPS, TLS and TCP", l.protocol)
+	case l.port == 0 || routesOf[l.protocol] == nil:
+		wrong = fmt.Sprintf("it has no port, or protocol %q is none of HTTP, HTTPS, TLS and TCP", l.protocol)
 	case l.protocol == "HTTPS" && t.gateway.get("tls").has("frontend"):
 		wrong = "the Gateway's spec.tls.frontend is not supported, which checks clients"
 	}
@@ -204,10 +199,8 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	case option == "ISTIO_MUTUAL":
 		out.Mode = networking.ServerTLSSettings_ISTIO_MUTUAL
 		return out, ""
-	case option == "MUTUAL":
-		out.Mode = networking.ServerTLSSettings_MUTUAL
-	case option == "OPTIONAL_MUTUAL":
-		out.Mode = networking.ServerTLSSettings_OPTIONAL_MUTUAL
+	case option == "MUTUAL" || option == "OPTIONAL_MUTUAL":
+		out.Mode = networking.ServerTLSSettings_TLSmode(networking.ServerTLSSettings_TLSmode_value[option])
 	}
 	refs := n.list("certificateRefs")
 	for _, ref := range refs {
