@@ -134,8 +134,7 @@ func (r *run) keep() {
 func (r *run) discover(ctx context.Context) {
 	retry, client := r.newBackOff(), (*api)(nil)
 	for ctx.Err() == nil {
-		var versions map[*kind]string
-		var err error
+		versions, err := map[*kind]string(nil), error(nil)
 		if client == nil {
 			client, err = r.cluster.connect()
 		}
@@ -146,18 +145,14 @@ func (r *run) discover(ctx context.Context) {
 			return
 		}
 		r.found(client, versions, err)
-		wait := r.lookEvery
+		pause := r.lookEvery
 		if err == nil {
 			retry.Reset()
 		} else {
 			client.close()
-			client, wait = nil, retry.NextBackOff()
+			client, pause = nil, retry.NextBackOff()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		case <-r.look:
-		}
+		wait(ctx, r.look, time.After(pause))
 	}
 }
 

@@ -141,7 +141,7 @@ func (s *stream) follow(ctx context.Context) {
 		}
 		if version == "" {
 			s.listed = false
-			s.wait(ctx, nil)
+			wait(ctx, s.news, nil)
 		} else if err := step(ctx, client, s.path(version)); err != nil && ctx.Err() == nil {
 			s.failed(ctx, err)
 		}
@@ -149,9 +149,9 @@ func (s *stream) follow(ctx context.Context) {
 }
 
 // wait waits until there is news or the time is over.
-func (s *stream) wait(ctx context.Context, over <-chan time.Time) {
+func wait(ctx context.Context, news registry.Wakeup, over <-chan time.Time) {
 	select {
-	case <-s.news:
+	case <-news:
 	case <-over:
 	case <-ctx.Done():
 	}
@@ -306,7 +306,7 @@ func (s *stream) well() {
 // failed notes an error and waits. One connection that ends, or one watch that expires, is no news.
 func (s *stream) failed(ctx context.Context, err error) {
 	r := refused(err)
-	wait := max(s.retry.NextBackOff(), min(time.Duration(r.Details.RetryAfterSeconds)*time.Second, maxWait))
+	pause := max(s.retry.NextBackOff(), min(time.Duration(r.Details.RetryAfterSeconds)*time.Second, maxWait))
 	s.mu.Lock()
 	s.failures++
 	again, code := s.failures > 1, r.Code
@@ -319,5 +319,5 @@ func (s *stream) failed(ctx context.Context, err error) {
 	s.mu.Unlock()
 	s.listed = s.listed && !again // it was away: if it is restored and already ahead of what was seen, only a list shows that
 	s.wakeup.Notify()
-	s.wait(ctx, time.After(wait))
+	wait(ctx, s.news, time.After(pause))
 }
