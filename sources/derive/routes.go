@@ -186,10 +186,7 @@ func (n node) sni(b binding, h string) []string {
 	if b.gateway == mesh && n.has("hostnames") {
 		names = n.texts("hostnames")
 	}
-	if len(names) == 1 {
-		return names
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return !host.Name(name).SubsetOf(host.Name(h)) })
+	return slices.DeleteFunc(names, func(name string) bool { return len(names) > 1 && !host.Name(name).SubsetOf(host.Name(h)) })
 }
 
 // virtualServices makes a VirtualService of what there is for each host of each gateway. What is wrong is not to take the rest with it.
