@@ -126,7 +126,7 @@ const (
 type refusal struct {
 	Code            int
 	Reason, Message string
-	Details         struct{ RetryAfterSeconds int }
+	RetryAfter      int `json:"-"` // seconds; 0 if it says nothing
 }
 
 // Error implements error.
@@ -170,10 +170,8 @@ func (a *api) do(ctx context.Context, path string, query url.Values, content str
 	defer res.Body.Close() //nolint:errcheck // it is read
 	r := new(refusal)
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxError))
-	_ = json.Unmarshal(text, r) // else the code says enough
-	if wait, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
-		r.Details.RetryAfterSeconds = wait
-	}
+	_ = json.Unmarshal(text, r)                                   // else the code says enough
+	r.RetryAfter, _ = strconv.Atoi(res.Header.Get("Retry-After")) // which API servers send with a Status that says it, too
 	r.Code = res.StatusCode
 	return nil, r
 }

@@ -82,15 +82,6 @@ func (m *memory) accept(now time.Time, listed map[string]uint64) (gone []string)
 	return gone
 }
 
-// advance notes a resource version of a watch.
-func (m *memory) advance(version uint64) error {
-	if version < m.Seen {
-		return fmt.Errorf("%w: resource version %d comes after %d", errOlder, version, m.Seen)
-	}
-	m.Seen = version
-	return nil
-}
-
 func (m *memory) hold(until time.Time, why string) {
 	if until.After(m.Until) {
 		m.Until, m.Why = until, why

@@ -282,9 +282,10 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.advance(m.Version); err != nil {
-		return err
+	if m.Version < s.Seen {
+		return fmt.Errorf("%w: resource version %d comes after %d", errOlder, m.Version, s.Seen)
 	}
+	s.Seen = m.Version
 	switch kind {
 	case "ADDED", "MODIFIED":
 		s.objects[m.key()] = m.Version
@@ -306,7 +307,7 @@ func (s *stream) well() {
 // failed notes an error and waits. One connection that ends, or one watch that expires, is no news.
 func (s *stream) failed(ctx context.Context, err error) {
 	r := refused(err)
-	pause := max(s.retry.NextBackOff(), min(time.Duration(r.Details.RetryAfterSeconds)*time.Second, maxWait))
+	pause := max(s.retry.NextBackOff(), min(time.Duration(r.RetryAfter)*time.Second, maxWait))
 	s.mu.Lock()
 	s.failures++
 	again, code := s.failures > 1, r.Code
