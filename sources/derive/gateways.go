@@ -251,7 +251,7 @@ func (n node) selected() (selected []string) {
 	}
 	requirements, _ := selector.Requirements()
 	byName := !slices.ContainsFunc(requirements, func(r k8slabels.Requirement) bool { return r.Key() != nameLabel })
-	for namespace := range n.namespaces {
+	for _, namespace := range slices.Sorted(maps.Keys(n.namespaces)) {
 		labels, known := k8slabels.Set{}, n.find("Namespace", "", namespace)
 		if known != nil {
 			maps.Copy(labels, known.Labels)
@@ -261,7 +261,6 @@ func (n node) selected() (selected []string) {
 			selected = append(selected, namespace)
 		}
 	}
-	slices.Sort(selected)
 	return selected
 }
 
