@@ -105,9 +105,6 @@ type Services struct {
 	ServiceAccounts bool
 }
 
-// serviceGroup is what the names of the groups of Services begin with.
-const serviceGroup = "Service/"
-
 // services holds what ServiceEntries are made of. run.mu guards it.
 type services struct {
 	*run
@@ -128,7 +125,7 @@ func (r *run) readServices() {
 	o := r.settings.Services
 	v1, byNode := []string{"v1"}, o.Endpoints == mapping.EndpointsNodePorts
 	read := func(k kind, u use) { s.kinds = append(s.kinds, r.read(k, u)) }
-	read(kind{plural: "services", versions: v1, prefix: serviceGroup}, decoded(s.service))
+	read(kind{plural: "services", versions: v1, prefix: "Service/"}, decoded(s.service))
 	if o.Endpoints != mapping.EndpointsLoadBalancer {
 		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true}, decoded(s.slice))
 	}
@@ -166,7 +163,7 @@ func trimmed[T any](object json.RawMessage) json.RawMessage {
 // changed returns what a Service is mapped from, to change it.
 func (s *services) changed(key string) *mapping.Input {
 	namespace, _, _ := strings.Cut(key, "/")
-	s.pending[serviceGroup+key] = func(now time.Time) (c sources.Content, ready bool) {
+	s.pending["Service/"+key] = func(now time.Time) (c sources.Content, ready bool) {
 		if ready = s.known(now, s.kinds, namespace); ready {
 			c = s.content(key)
 		}
