@@ -62,38 +62,29 @@ func parseAddress(address string, s Settings) (c cluster, err error) {
 	return c, nil
 }
 
-// config returns what client-go says of the cluster: it reads the kubeconfig, or takes what a Pod has.
-func (c cluster) config() (config *rest.Config, err error) {
-	if c.url != "" {
-		transport := new(http.Transport)
-		if c.tls.Secure() {
-			if transport.TLSClientConfig, err = c.tls.Config(""); err != nil {
-				return nil, fmt.Errorf("tlsSettings: %w", err)
-			}
-		}
-		// SetTransportDefaults has HTTP/2 find out that a connection is dead.
-		return &rest.Config{Host: c.url, Transport: utilnet.SetTransportDefaults(transport), BearerTokenFile: c.tokenFile}, nil
-	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig // the usual ones, if empty
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
-	if config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig(); err != nil {
-		err = fmt.Errorf("read the kubeconfig: %w", err)
-	}
-	return config, err
-}
-
 // api speaks to an API server.
 type api struct {
 	client *http.Client
 	base   string
 }
 
-// connect makes a client of the cluster. It does not connect yet.
+// connect makes a client of the cluster: it reads the kubeconfig, or takes what a Pod has. It does not connect yet.
 func (c cluster) connect() (*api, error) {
-	config, err := c.config()
+	config, step, err := &rest.Config{Host: c.url, BearerTokenFile: c.tokenFile}, "tlsSettings", error(nil)
+	if c.url != "" {
+		transport := new(http.Transport)
+		if c.tls.Secure() {
+			transport.TLSClientConfig, err = c.tls.Config("")
+		}
+		config.Transport = utilnet.SetTransportDefaults(transport) // has HTTP/2 find out that a connection is dead
+	} else {
+		rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{CurrentContext: c.context}
+		rules.ExplicitPath = c.kubeconfig // the usual ones, if empty
+		step = "read the kubeconfig"
+		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", step, err)
 	}
 	config.UserAgent = "tributary"
 	base, _, err := rest.DefaultServerUrlFor(config)
