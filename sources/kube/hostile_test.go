@@ -47,6 +47,7 @@ func TestObjectsOfOthers(t *testing.T) {
 			require.Error(t, f.event("DELETED", []byte(object)))
 			require.Empty(t, r.pending)
 			require.NoError(t, f.event("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "8"}}`)))
+			require.ErrorIs(t, f.event("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "7"}}`)), errOlder)
 		})
 	}
 }
