@@ -191,10 +191,8 @@ func (s *services) slice(key string, object *mapping.Slice) {
 		delete(s.owners, key)
 	}
 	if object != nil && object.Meta.Labels.Service != "" {
-		for i := range object.Endpoints {
-			if s.accounts == nil {
-				object.Endpoints[i].Pod = ""
-			}
+		if s.accounts == nil {
+			object.Endpoints.Pods = nil
 		}
 		owner := object.Meta.Namespace + "/" + object.Meta.Labels.Service
 		of := s.changed(owner)
