@@ -53,6 +53,9 @@ type Slice struct {
 	Ports       []ServicePort
 }
 
+// Owner returns namespace/name of the Service.
+func (s *Slice) Owner() string { return s.Meta.Namespace + "/" + s.Meta.Labels.Service }
+
 // Endpoints are those of a Slice. Clusters have many: they are held in little space.
 type Endpoints struct {
 	Pods      []string // namespace/name by place; empty if one is no Pod. Nil if nobody reads accounts
