@@ -185,8 +185,12 @@ func (s *services) service(key string, object *mapping.Service) { s.changed(key)
 func (s *services) export(key string, object *struct{}) { s.changed(key).Exported = object != nil }
 
 func (s *services) slice(key string, object *mapping.Slice) {
+	input := func(o *mapping.Slice) *mapping.Input {
+		namespace, _, _ := strings.Cut(key, "/")
+		return s.changed(namespace + "/" + o.Meta.Labels.Service)
+	}
 	if old := s.slices[key]; old != nil {
-		of := s.changed(old.Owner())
+		of := input(old)
 		of.Slices = slices.DeleteFunc(of.Slices, func(o *mapping.Slice) bool { return o == old })
 		delete(s.slices, key)
 	}
@@ -194,7 +198,7 @@ func (s *services) slice(key string, object *mapping.Slice) {
 		if s.accounts == nil {
 			object.Endpoints.Pods = nil
 		}
-		of := s.changed(object.Owner())
+		of := input(object)
 		of.Slices, s.slices[key] = append(of.Slices, object), object
 	}
 }

@@ -109,7 +109,8 @@ func TestAnyService(t *testing.T) {
 		}
 		in := mapping.Input{Service: &s}
 		for i := range rapid.IntRange(0, 4).Draw(t, "slices") {
-			slice := &mapping.Slice{Meta: mapping.Meta{Name: fmt.Sprint("s", i)}, AddressType: text(t, "IPv4", "IPv6", "FQDN")}
+			slice := &mapping.Slice{AddressType: text(t, "IPv4", "IPv6", "FQDN")}
+			slice.Meta.Name = fmt.Sprint("s", i)
 			var endpoints []map[string]any
 			for range rapid.IntRange(0, 3).Draw(t, "endpoints") {
 				conditions, addresses := map[string]any{}, []string{}

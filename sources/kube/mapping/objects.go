@@ -10,20 +10,14 @@ import (
 
 // The types here have what the mapping reads of Kubernetes' objects. Those of k8s.io/api hold several times as much in memory.
 
-// Meta is what the mapping reads of an object's metadata.
-type Meta struct {
-	Namespace, Name string
-	Labels          struct {
-		Service string `json:"kubernetes.io/service-name"`
-	}
-	Annotations struct {
-		ExportTo string `json:"networking.istio.io/exportTo"`
-	}
-}
-
 // Service is one of v1.
 type Service struct {
-	Meta Meta `json:"metadata"`
+	Meta struct {
+		Namespace, Name string
+		Annotations     struct {
+			ExportTo string `json:"networking.istio.io/exportTo"`
+		}
+	} `json:"metadata"`
 	Spec struct {
 		Type, ExternalName, ExternalTrafficPolicy string
 
@@ -47,14 +41,16 @@ type ServicePort struct {
 
 // Slice is an EndpointSlice of discovery.k8s.io/v1.
 type Slice struct {
-	Meta        Meta `json:"metadata"`
+	Meta struct {
+		Name   string
+		Labels struct {
+			Service string `json:"kubernetes.io/service-name"`
+		}
+	} `json:"metadata"`
 	AddressType string
 	Endpoints   Endpoints
 	Ports       []ServicePort
 }
-
-// Owner returns namespace/name of the Service.
-func (s *Slice) Owner() string { return s.Meta.Namespace + "/" + s.Meta.Labels.Service }
 
 // Endpoints are those of a Slice. Clusters have many: they are held in little space.
 type Endpoints struct {
@@ -99,7 +95,6 @@ func (all *Endpoints) UnmarshalJSON(text []byte) error {
 
 // Pod is one of v1.
 type Pod struct {
-	Meta Meta `json:"metadata"`
 	Spec struct{ ServiceAccountName string }
 }
 
