@@ -164,6 +164,20 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TestWrongAddress: an address that is none takes nothing from the endpoints beside it.
+func TestWrongAddress(t *testing.T) {
+	in := mapping.Input{Service: new(mapping.Service), Slices: []*mapping.Slice{new(mapping.Slice)}}
+	require.NoError(t, json.Unmarshal([]byte(`{"metadata": {"namespace": "shop", "name": "web"}, "spec": {"ports": [{"port": 80}]}}`), in.Service))
+	require.NoError(t, json.Unmarshal([]byte(`{"ports": [{"port": 8080}], "endpoints": [
+		{"addresses": ["10.0.0.1,10.0.0.2"]}, {"addresses": ["10.0.0.3"], "zone": "a"}]}`), in.Slices[0]))
+	out := mapOne(t, mapping.Options{Region: "r"}, in)
+	require.Len(t, out.LeftOut, 1)
+	spec, err := out.Resources[0].Spec()
+	require.NoError(t, err)
+	require.Len(t, spec.(*networking.ServiceEntry).Endpoints, 1)
+	require.Equal(t, "r/a", spec.(*networking.ServiceEntry).Endpoints[0].Locality)
+}
+
 // TestNodesOfOneAddress: behind one address are several nodes; what is made of them is the same each time.
 func TestNodesOfOneAddress(t *testing.T) {
 	in := mapping.Input{Service: new(mapping.Service), Nodes: make(map[string]*mapping.Node)}
