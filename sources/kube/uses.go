@@ -185,12 +185,9 @@ func (s *services) service(key string, object *mapping.Service) { s.changed(key)
 func (s *services) export(key string, object *struct{}) { s.changed(key).Exported = object != nil }
 
 func (s *services) slice(key string, object *mapping.Slice) {
-	input := func(o *mapping.Slice) *mapping.Input {
-		namespace, _, _ := strings.Cut(key, "/")
-		return s.changed(namespace + "/" + o.Meta.Labels.Service)
-	}
+	namespace, _, _ := strings.Cut(key, "/")
 	if old := s.slices[key]; old != nil {
-		of := input(old)
+		of := s.changed(namespace + "/" + old.Meta.Labels.Service)
 		of.Slices = slices.DeleteFunc(of.Slices, func(o *mapping.Slice) bool { return o == old })
 		delete(s.slices, key)
 	}
@@ -198,7 +195,7 @@ func (s *services) slice(key string, object *mapping.Slice) {
 		if s.accounts == nil {
 			object.Endpoints.Pods = nil
 		}
-		of := input(object)
+		of := s.changed(namespace + "/" + object.Meta.Labels.Service)
 		of.Slices, s.slices[key] = append(of.Slices, object), object
 	}
 }
