@@ -167,7 +167,7 @@ func TestOptions(t *testing.T) {
 // TestWrongAddress: an address that is none takes nothing from the endpoints beside it.
 func TestWrongAddress(t *testing.T) {
 	in := mapping.Input{Service: new(mapping.Service), Slices: []*mapping.Slice{new(mapping.Slice)}}
-	require.NoError(t, json.Unmarshal([]byte(`{"metadata": {"namespace": "shop", "name": "web"}, "spec": {"ports": [{"port": 80}]}}`), in.Service))
+	in.Service.Meta.Namespace, in.Service.Meta.Name, in.Service.Spec.Ports = "shop", "web", []mapping.ServicePort{{Port: 80}}
 	require.NoError(t, json.Unmarshal([]byte(`{"ports": [{"port": 8080}], "endpoints": [
 		{"addresses": ["10.0.0.1,10.0.0.2"]}, {"addresses": ["10.0.0.3"], "zone": "a"}]}`), in.Slices[0]))
 	out := mapOne(t, mapping.Options{Region: "r"}, in)
