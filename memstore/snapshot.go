@@ -133,6 +133,22 @@ func newTree() *tree {
 	return btree.NewBTreeGOptions(row.less, btree.Options{NoLocks: true, Degree: 16})
 }
 
+// packed returns a tree of the same rows with every other row set first, then those in between. So the nodes are full; those of rows set in
+// order, as the first ones of a kind are, stay half empty.
+func packed(t *tree) *tree {
+	all := newTree()
+	for odd := range 2 {
+		i := odd
+		t.Scan(func(r row) bool {
+			if i++; i%2 == 1 {
+				all.Set(r)
+			}
+			return true
+		})
+	}
+	return all
+}
+
 // kindTree is the tree of one kind.
 type kindTree struct {
 	kind resource.Kind

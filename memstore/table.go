@@ -175,6 +175,8 @@ func (d *draft) end() ([]Change, []kindTree) {
 		i, ok := findKind(kinds, kind)
 		switch {
 		case !ok:
+			first, _ := findKind(d.trees, kind)
+			d.trees[first].tree = packed(d.trees[first].tree)
 			kinds = slices.Insert(kinds, i, kindTree{kind, d.treeOf(kind).Copy()})
 		case kinds[i].tree == d.base.treeOf(kind): // not yet copied for an earlier change
 			kinds[i].tree = d.treeOf(kind).Copy()

@@ -177,3 +177,15 @@ func tableOf(size int) *Table {
 	table.Apply(rs, nil)
 	return table
 }
+
+func TestFirstCommitFillsTheNodes(t *testing.T) {
+	const size = 10_000
+	leaves := 0
+	tableOf(size).Snapshot().treeOf(resource.Gateway).Walk(func(rows []row) bool {
+		if len(rows) > 1 { // else it is a row between leaves
+			leaves++
+		}
+		return true
+	})
+	require.Less(t, leaves, size/25, "with up to 31 rows each")
+}

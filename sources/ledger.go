@@ -47,7 +47,7 @@ type group struct {
 	*remarks // noRemarks for most groups, which there may be many of
 	name     string
 	has      []*resource.Resource // by key, each once
-	print    lastgood.Print       // by which it can be confirmed, or none
+	print    *lastgood.Print      // by which it can be confirmed, or noPrint
 	restored bool                 // it was not found valid yet, as an earlier run left it or by the rules that count now
 	outdated bool                 // it was made by other settings of the source
 }
@@ -65,7 +65,10 @@ type remarks struct {
 	unclear    string                    // see admitted.unclear
 }
 
-var noRemarks = new(remarks)
+var (
+	noRemarks = new(remarks)
+	noPrint   = new(lastgood.Print)
+)
 
 func (g *group) remark() *remarks {
 	own := *g.remarks
@@ -196,7 +199,7 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	l.reject(g, content.Rejects)
 	has, repeated := split(content.Resources)
 	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
-	g.foreign, g.print = content.Foreign, content.print
+	g.foreign, g.print = content.Foreign, cmp.Or(content.print, noPrint)
 	g.quarantine = quarantine(content, old.quarantine, now)
 	g.has = l.follow(g, old.has, has, before)
 	g.restored, g.outdated = false, false
@@ -342,7 +345,7 @@ func (t *touched) note(key resource.Key, was keyState) {
 // outdate notes that all of it was made by other settings of the source, which is about to be read anew.
 func (l *ledger) outdate() {
 	for _, g := range l.groups {
-		g.restored, g.outdated, g.print = true, true, lastgood.Print{}
+		g.restored, g.outdated, g.print = true, true, noPrint
 	}
 }
 

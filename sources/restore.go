@@ -61,7 +61,7 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 			if l.groups[name] == nil { // it had no resources
 				l.groups[name] = &group{name: name, remarks: noRemarks}
 			}
-			l.groups[name].print = print
+			l.groups[name].print = &print
 			if unclear := unclearIn(print); unclear != "" {
 				l.groups[name].remark().unclear = unclear
 			}

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,7 +201,7 @@ type admitted struct {
 	Content
 	warned   map[resource.Key][]string // what validation had to say all the same
 	excluded []Excluded                // what the transforms left out
-	print    lastgood.Print
+	print    *lastgood.Print           // nil for none
 }
 
 // judge is what the settings of a source say about what to make of its resources; see Spec.
@@ -310,7 +311,9 @@ func (s *sink) admitOne(c Content, before group, source string, j judge, firstSe
 			a.Warnings = append(a.Warnings, v.warnings...)
 		}
 	}
-	a.print = a.fingerprint(j)
+	if print := a.fingerprint(j); print != *noPrint {
+		a.print = &print
+	}
 	return a
 }
 
@@ -336,7 +339,7 @@ func (s *sink) commit(contents []admitted) change {
 	}
 	if s.setPrint != nil {
 		for _, content := range contents { // after the table: prints of what is not there yet would be of no use
-			s.setPrint(content.Group, content.print)
+			s.setPrint(content.Group, *cmp.Or(content.print, noPrint))
 		}
 	}
 	return c

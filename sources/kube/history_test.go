@@ -247,7 +247,7 @@ func (h *history) ofServices(options mapping.Options, objects [][]map[string]any
 	}
 	for _, o := range objects[1] {
 		slice := decoded[mapping.Slice](o)
-		if in := inputs[slice.Meta.Namespace+"/"+slice.Meta.Labels.Service]; in != nil {
+		if in := inputs[fmt.Sprint(o["metadata"].(map[string]any)["namespace"], "/", slice.Meta.Labels.Service)]; in != nil {
 			in.Slices = append(in.Slices, slice)
 		}
 	}

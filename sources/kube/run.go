@@ -189,6 +189,7 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 				delete(r.pending, group)
 			}
 		}
+		r.pending = maps.Collect(maps.All(r.pending)) // the map itself has grown with the first list
 		r.keep()
 	}
 	b.Next = r.lookEvery // something may not be held any longer

@@ -110,7 +110,7 @@ type services struct {
 	*run
 	kinds    []*kind
 	all      map[string]*mapping.Input // by namespace/name of the Service, which may be missing
-	owners   map[string]string         // of slices: that name, by theirs
+	slices   map[string]*mapping.Slice // by namespace/name
 	nodes    map[string]*mapping.Node
 	accounts map[string]string // of Pods, by namespace/name; nil if they are not read
 	lacking  map[string]bool   // Services that some account was not known of
@@ -119,7 +119,7 @@ type services struct {
 // readServices has the kinds read that ServiceEntries are made of.
 func (r *run) readServices() {
 	s := &services{
-		run: r, all: make(map[string]*mapping.Input), owners: make(map[string]string), nodes: make(map[string]*mapping.Node),
+		run: r, all: make(map[string]*mapping.Input), slices: make(map[string]*mapping.Slice), nodes: make(map[string]*mapping.Node),
 		lacking: make(map[string]bool),
 	}
 	o := r.settings.Services
@@ -180,20 +180,18 @@ func (s *services) service(key string, object *mapping.Service) { s.changed(key)
 func (s *services) export(key string, object *struct{}) { s.changed(key).Exported = object != nil }
 
 func (s *services) slice(key string, object *mapping.Slice) {
-	if owner, known := s.owners[key]; known {
-		of := s.changed(owner)
-		of.Slices = slices.DeleteFunc(of.Slices, func(o *mapping.Slice) bool { return o.Meta.Namespace+"/"+o.Meta.Name == key })
-		delete(s.owners, key)
+	namespace, _, _ := strings.Cut(key, "/")
+	if old := s.slices[key]; old != nil {
+		of := s.changed(namespace + "/" + old.Meta.Labels.Service)
+		of.Slices = slices.DeleteFunc(of.Slices, func(o *mapping.Slice) bool { return o == old })
+		delete(s.slices, key)
 	}
 	if object != nil && object.Meta.Labels.Service != "" {
-		for i := range object.Endpoints {
-			if s.accounts == nil {
-				object.Endpoints[i].Pod = ""
-			}
+		if s.accounts == nil {
+			object.Endpoints.Pods = nil
 		}
-		owner := object.Meta.Namespace + "/" + object.Meta.Labels.Service
-		of := s.changed(owner)
-		of.Slices, s.owners[key] = append(of.Slices, object), owner
+		of := s.changed(namespace + "/" + object.Meta.Labels.Service)
+		of.Slices, s.slices[key] = append(of.Slices, object), object
 	}
 }
 

@@ -85,10 +85,8 @@ type Input struct {
 // Lacks reports whether the account of a Pod is not known.
 func (in Input) Lacks() bool {
 	for _, slice := range in.Slices {
-		for _, e := range slice.Endpoints {
-			if e.Pod != "" && in.Accounts[e.Pod] == "" {
-				return true
-			}
+		if slices.ContainsFunc(slice.Endpoints.Pods, func(pod string) bool { return pod != "" && in.Accounts[pod] == "" }) {
+			return true
 		}
 	}
 	return false
@@ -287,14 +285,17 @@ func (b *builder) pods() {
 	families := b.Service.Spec.IPFamilies
 	byName := func(x, y *Slice) int { return cmp.Compare(x.Meta.Name, y.Meta.Name) }
 	for _, slice := range slices.SortedFunc(slices.Values(b.Slices), byName) {
-		for _, e := range slice.Endpoints {
-			if e.address == "" || len(families) > 1 && slice.AddressType != families[0] {
+		addresses := strings.Split(slice.Endpoints.addresses, ",")
+		for i, e := range slice.Endpoints.places {
+			if addresses[i] == "" || len(families) > 1 && slice.AddressType != families[0] {
 				continue
 			}
-			at := e.place.Value()
-			locality := b.Nodes[at.NodeName].locality(b.Region, at.Zone)
-			made := registry.Endpoint{Address: e.address, Locality: locality, ServiceAccount: b.Accounts[e.Pod]}
-			b.add(made, max(e.state, b.least), slice.portOf)
+			at := e.Value()
+			made := registry.Endpoint{Address: addresses[i], Locality: b.Nodes[at.NodeName].locality(b.Region, at.Zone)}
+			if b.Accounts != nil {
+				made.ServiceAccount = b.Accounts[slice.Endpoints.Pods[i]]
+			}
+			b.add(made, max(at.state, b.least), slice.portOf)
 		}
 	}
 }
@@ -303,9 +304,9 @@ func (b *builder) pods() {
 func (b *builder) nodePorts() {
 	answering := map[string]bool{}
 	for _, slice := range b.Slices {
-		for _, e := range slice.Endpoints {
-			node := e.place.Value().NodeName
-			answering[node] = answering[node] || max(e.state, b.least) == ready
+		for _, e := range slice.Endpoints.places {
+			at := e.Value()
+			answering[at.NodeName] = answering[at.NodeName] || max(at.state, b.least) == ready
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Nodes)) {

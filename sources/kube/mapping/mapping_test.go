@@ -109,7 +109,8 @@ func TestAnyService(t *testing.T) {
 		}
 		in := mapping.Input{Service: &s}
 		for i := range rapid.IntRange(0, 4).Draw(t, "slices") {
-			slice := &mapping.Slice{Meta: mapping.Meta{Name: fmt.Sprint("s", i)}, AddressType: text(t, "IPv4", "IPv6", "FQDN")}
+			slice := &mapping.Slice{AddressType: text(t, "IPv4", "IPv6", "FQDN")}
+			slice.Meta.Name = fmt.Sprint("s", i)
 			var endpoints []map[string]any
 			for range rapid.IntRange(0, 3).Draw(t, "endpoints") {
 				conditions, addresses := map[string]any{}, []string{}
@@ -161,6 +162,20 @@ func TestOptions(t *testing.T) {
 		_, err := mapping.New(o, nil, "")
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// TestWrongAddress: an address that is none takes nothing from the endpoints beside it.
+func TestWrongAddress(t *testing.T) {
+	in := mapping.Input{Service: new(mapping.Service), Slices: []*mapping.Slice{new(mapping.Slice)}}
+	in.Service.Meta.Namespace, in.Service.Meta.Name, in.Service.Spec.Ports = "shop", "web", []mapping.ServicePort{{Port: 80}}
+	require.NoError(t, json.Unmarshal([]byte(`{"ports": [{"port": 8080}], "endpoints": [
+		{"addresses": ["10.0.0.1,10.0.0.2"]}, {"addresses": ["10.0.0.3"], "zone": "a"}]}`), in.Slices[0]))
+	out := mapOne(t, mapping.Options{Region: "r"}, in)
+	require.Len(t, out.LeftOut, 1)
+	spec, err := out.Resources[0].Spec()
+	require.NoError(t, err)
+	require.Len(t, spec.(*networking.ServiceEntry).Endpoints, 1)
+	require.Equal(t, "r/a", spec.(*networking.ServiceEntry).Endpoints[0].Locality)
 }
 
 // TestNodesOfOneAddress: behind one address are several nodes; what is made of them is the same each time.

@@ -10,20 +10,14 @@ import (
 
 // The types here have what the mapping reads of Kubernetes' objects. Those of k8s.io/api hold several times as much in memory.
 
-// Meta is what the mapping reads of an object's metadata.
-type Meta struct {
-	Namespace, Name string
-	Labels          struct {
-		Service string `json:"kubernetes.io/service-name"`
-	}
-	Annotations struct {
-		ExportTo string `json:"networking.istio.io/exportTo"`
-	}
-}
-
 // Service is one of v1.
 type Service struct {
-	Meta Meta `json:"metadata"`
+	Meta struct {
+		Namespace, Name string
+		Annotations     struct {
+			ExportTo string `json:"networking.istio.io/exportTo"`
+		}
+	} `json:"metadata"`
 	Spec struct {
 		Type, ExternalName, ExternalTrafficPolicy string
 
@@ -47,21 +41,29 @@ type ServicePort struct {
 
 // Slice is an EndpointSlice of discovery.k8s.io/v1.
 type Slice struct {
-	Meta        Meta `json:"metadata"`
+	Meta struct {
+		Name   string
+		Labels struct {
+			Service string `json:"kubernetes.io/service-name"`
+		}
+	} `json:"metadata"`
 	AddressType string
 	Endpoints   Endpoints
 	Ports       []ServicePort
 }
 
 // Endpoints are those of a Slice. Clusters have many: they are held in little space.
-type Endpoints []struct {
-	Pod     string // namespace/name; empty if it is none
-	address string // the first: those of an endpoint are equivalent, and kube-proxy calls that
-	place   unique.Handle[place]
-	state   state
+type Endpoints struct {
+	Pods      []string // namespace/name by place; empty if one is no Pod. Nil if nobody reads accounts
+	addresses string   // by place, between commas, the first: those of an endpoint are equivalent, and kube-proxy calls that
+	places    []unique.Handle[place]
 }
 
-type place struct{ NodeName, Zone string }
+// place is where an endpoint is, and how it is: many endpoints have the same.
+type place struct {
+	NodeName, Zone string
+	state          state
+}
 
 // UnmarshalJSON reads them.
 func (all *Endpoints) UnmarshalJSON(text []byte) error {
@@ -72,26 +74,27 @@ func (all *Endpoints) UnmarshalJSON(text []byte) error {
 		Conditions struct{ Ready, Serving, Terminating *bool }
 	}
 	err := json.Unmarshal(text, &read)
-	*all = make(Endpoints, len(read))
+	addresses := make([]string, len(read))
+	*all = Endpoints{Pods: make([]string, len(read)), places: make([]unique.Handle[place], len(read))}
 	for i, e := range read {
-		to := &(*all)[i]
-		to.address, to.place = append(e.Addresses, "")[0], unique.Make(e.place)
+		addresses[i] = strings.ReplaceAll(append(e.Addresses, "")[0], ",", " ") // which is as wrong
 		if e.TargetRef.Kind == "Pod" {
-			to.Pod = e.TargetRef.Namespace + "/" + e.TargetRef.Name
+			all.Pods[i] = e.TargetRef.Namespace + "/" + e.TargetRef.Name
 		}
 		switch c := e.Conditions; {
 		case c.Ready == nil || *c.Ready:
-			to.state = ready
+			e.state = ready
 		case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
-			to.state = draining
+			e.state = draining
 		}
+		all.places[i] = unique.Make(e.place)
 	}
+	all.addresses = strings.Join(addresses, ",")
 	return err
 }
 
 // Pod is one of v1.
 type Pod struct {
-	Meta Meta `json:"metadata"`
 	Spec struct{ ServiceAccountName string }
 }
 
