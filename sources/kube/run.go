@@ -142,6 +142,7 @@ func (r *run) discover(ctx context.Context) {
 			versions, err = client.lookAt(ctx, r.kinds)
 		}
 		if ctx.Err() != nil {
+			client.close() // nobody else may know it
 			return
 		}
 		r.found(client, versions, err)
