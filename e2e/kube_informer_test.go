@@ -122,5 +122,5 @@ func memoryOf(t *testing.T, p *fixture.Process, url string) string {
 	require.NotNil(t, found)
 	used, err := strconv.Atoi(found[1])
 	require.NoError(t, err)
-	return fmt.Sprintf("resident %d MiB, in use after a garbage collection %d MiB", resident>>20, used>>20)
+	return fmt.Sprintf("resident %d MiB, in use after a garbage collection %.1f MiB", resident>>20, float64(used)/(1<<20))
 }

@@ -81,5 +81,13 @@ func (i instant) time() time.Time {
 	return time.Unix(i.seconds, int64(i.nanos)).UTC()
 }
 
+// nanosOf returns a time in nanoseconds after 1970; 0 if it is zero.
+func nanosOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
 // ranks reports whether it is a rank.
 func (i instant) ranks() bool { return i.seconds > 0 && i.seconds < 1<<rankBits }

@@ -77,7 +77,7 @@ type Resource struct {
 	body        []byte
 	version     string
 	created     instant // the object's own time, or the one that Ranked gave it
-	seen        instant
+	seen        int64   // in nanoseconds after 1970; 0 if unknown
 	origin      Origin
 	original    *Resource // what it was before the transforms of its source; nil if they made no difference
 	verdict     *verdict  // of Validate, if it has been asked already; nil otherwise
@@ -114,7 +114,7 @@ func New(meta Meta, spec proto.Message) (*Resource, error) {
 func FromBody(meta Meta, body []byte) *Resource {
 	r := &Resource{
 		key: meta.Key, labels: meta.Labels, annotations: meta.Annotations,
-		body: body, created: instantOf(meta.Created), seen: instantOf(meta.Seen), origin: meta.Origin,
+		body: body, created: instantOf(meta.Created), seen: nanosOf(meta.Seen), origin: meta.Origin,
 	}
 	r.version = versionOf(contentHash(r.labels, r.annotations, r.body), r.created)
 	return r
@@ -139,8 +139,13 @@ func (r *Resource) Version() string { return r.version }
 // Created is the time of creation that clients are told, or zero. It is content: the object's own, or a rank; see Ranked.
 func (r *Resource) Created() time.Time { return r.created.time() }
 
-// Seen is when the object was first seen here, or zero. It is shown to people, and neither compared nor served.
-func (r *Resource) Seen() time.Time { return r.seen.time() }
+// Seen is when the object was first seen here, between 1678 and 2262, or zero. It is shown to people, and neither compared nor served.
+func (r *Resource) Seen() time.Time {
+	if r.seen == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, r.seen).UTC()
+}
 
 // Origin says where the resource came from.
 func (r *Resource) Origin() Origin { return r.origin }
@@ -161,7 +166,7 @@ func (r *Resource) WithCreated(t time.Time) *Resource {
 // WithSeen returns r first seen at another time; the version stays.
 func (r *Resource) WithSeen(t time.Time) *Resource {
 	c := *r
-	c.seen = instantOf(t)
+	c.seen = nanosOf(t)
 	return &c
 }
 

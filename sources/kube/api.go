@@ -239,6 +239,6 @@ type meta struct {
 	Namespace, Name string
 	Version         uint64 `json:"resourceVersion,string"`
 	Labels          map[string]string
-}
 
-func (m meta) key() string { return m.Namespace + "/" + m.Name }
+	key string // namespace/name
+}

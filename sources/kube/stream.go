@@ -59,7 +59,7 @@ func (k *kind) take(m meta, object json.RawMessage) {
 func (k *kind) drop(keys ...string) {
 	for _, key := range keys {
 		namespace, name, _ := strings.Cut(key, "/")
-		k.take(meta{Namespace: namespace, Name: name}, nil)
+		k.take(meta{Namespace: namespace, Name: name, key: key}, nil)
 	}
 }
 
@@ -162,6 +162,7 @@ func (s *stream) metaOf(object json.RawMessage, isBookmark bool) (meta, error) {
 	var o struct{ Metadata meta }
 	err := json.Unmarshal(object, &o)
 	m := o.Metadata
+	m.key = m.Namespace + "/" + m.Name
 	switch isOther := s.namespace != "" && m.Namespace != s.namespace; {
 	case err == nil && m.Version == 0:
 		err = errors.New("it has no resource version")
@@ -169,7 +170,7 @@ func (s *stream) metaOf(object json.RawMessage, isBookmark bool) (meta, error) {
 		err = errors.New("it cannot be one of " + s.where())
 	}
 	if err != nil {
-		err = fmt.Errorf("read object %s: %w", m.key(), err)
+		err = fmt.Errorf("read object %s: %w", m.key, err)
 	}
 	return m, err
 }
@@ -188,13 +189,13 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 		}
 		for i := 0; err == nil && i < len(p.Items); i++ {
 			m, wrong := s.metaOf(p.Items[i], false)
-			if err = wrong; listed[m.key()] > 0 {
-				err = fmt.Errorf("the list has %s twice", m.key()) // as if each page were the first
+			if err = wrong; listed[m.key] > 0 {
+				err = fmt.Errorf("the list has %s twice", m.key) // as if each page were the first
 			}
 			if s.trim != nil {
 				p.Items[i] = s.trim(p.Items[i])
 			}
-			listed[m.key()], metas, objects = m.Version, append(metas, m), append(objects, p.Items[i])
+			listed[m.key], metas, objects = m.Version, append(metas, m), append(objects, p.Items[i])
 		}
 		if err != nil {
 			return err
@@ -288,11 +289,11 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	s.Seen = m.Version
 	switch kind {
 	case "ADDED", "MODIFIED":
-		s.objects[m.key()] = m.Version
+		s.objects[m.key] = m.Version
 		s.take(m, object)
 	case "DELETED":
-		delete(s.objects, m.key())
-		s.drop(m.key())
+		delete(s.objects, m.key)
+		s.drop(m.key)
 	}
 	s.wakeup.Notify()
 	return nil

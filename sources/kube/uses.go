@@ -24,7 +24,7 @@ func (r *run) readRules() {
 		}
 		prefix := string(s.Kind) + "/"
 		r.read(kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, prefix: prefix},
-			func(m meta, object json.RawMessage) { r.pending[prefix+m.key()] = ready(r.rule(s.Kind, m, object)) })
+			func(m meta, object json.RawMessage) { r.pending[prefix+m.key] = ready(r.rule(s.Kind, m, object)) })
 	}
 }
 
@@ -54,7 +54,7 @@ func (r *run) rule(kind resource.Kind, m meta, object json.RawMessage) (c source
 
 // origin is where an object is, for people.
 func (r *run) origin(kind string, m meta) resource.Origin {
-	return resource.Origin{Place: fmt.Sprintf("%s %s %s", r.shown, kind, m.key())}
+	return resource.Origin{Place: fmt.Sprintf("%s %s %s", r.shown, kind, m.key)}
 }
 
 // readDerived has the kinds of other APIs read, of whose objects Istio's are made. All is derived anew if something has changed and all is
@@ -147,7 +147,7 @@ func decoded[T any](hand func(key string, object *T)) use {
 	return func(m meta, object json.RawMessage) {
 		var made *T
 		if object == nil || json.Unmarshal(object, &made) == nil {
-			hand(m.key(), made)
+			hand(m.key, made)
 		}
 	}
 }
@@ -175,7 +175,11 @@ func (s *services) changed(key string) *mapping.Input {
 	return s.all[key]
 }
 
-func (s *services) service(key string, object *mapping.Service) { s.changed(key).Service = object }
+func (s *services) service(key string, object *mapping.Service) {
+	if s.changed(key).Service = object; object != nil {
+		object.Intern()
+	}
+}
 
 func (s *services) export(key string, object *struct{}) { s.changed(key).Exported = object != nil }
 

@@ -32,6 +32,16 @@ type Service struct {
 	}
 }
 
+// Intern lets go of texts that other Services have, too, and of an only family, which says nothing.
+func (s *Service) Intern() {
+	if s.Spec.Type = unique.Make(s.Spec.Type).Value(); len(s.Spec.IPFamilies) == 1 {
+		s.Spec.IPFamilies = nil
+	}
+	for i, p := range s.Spec.Ports {
+		s.Spec.Ports[i].Name, s.Spec.Ports[i].Protocol = unique.Make(p.Name).Value(), unique.Make(p.Protocol).Value()
+	}
+}
+
 // ServicePort is a port of a Service. NodePort is zero if there is none.
 type ServicePort struct {
 	Name, Protocol string
