@@ -55,6 +55,7 @@ func (d *decoder) check(c *Config, dir string) {
 	if len(d.problems) == 0 { // the command line says otherwise where to listen
 		c.Warnings = slices.DeleteFunc(c.Warnings, func(w Problem) bool { return strings.HasPrefix(w.Key, "listen.") })
 		d.exposed(c)
+		d.hide(d.warnings)
 		c.Warnings = append(c.Warnings, d.warnings...)
 	}
 }
@@ -66,6 +67,12 @@ func (d *decoder) doubts(all []Source) {
 			for _, doubt := range of.doubts() {
 				at, message, _ := strings.Cut(doubt, ": ")
 				d.warn(fmt.Sprintf("configSources[%d].%s", i, at), "%s", message)
+			}
+		}
+		if secured, ok := all[i].Settings.(interface{ unverified(address string) string }); ok {
+			if key := secured.unverified(all[i].Address); key != "" {
+				d.warn(fmt.Sprintf("configSources[%d].%s", i, key), "the certificate of the server is not verified: anybody on the way to it "+
+					"can read the credentials and decide what is served; give the certificates of its authority instead")
 			}
 		}
 	}

@@ -5,6 +5,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -139,9 +140,12 @@ func read(path string, c *Config) (d *decoder, dir string, err error) {
 	}
 	d = newDecoder(path)
 	for _, d.file = range files {
-		data, err := os.ReadFile(d.file)
+		data, err := readFile(d.file, d.file != path)
 		if err != nil {
 			return nil, "", fmt.Errorf("read configuration: %w", err)
+		}
+		if target := linkTarget(path, d.file); target != "" {
+			d.linked[d.file] = target
 		}
 		d.decode(data, c)
 	}
@@ -150,6 +154,39 @@ func read(path string, c *Config) (d *decoder, dir string, err error) {
 		delete(d.places, "") // what is missing is missing in the directory
 	}
 	return d, filepath.Dir(files[0]), nil
+}
+
+// maxFileBytes bounds a file of the configuration.
+const maxFileBytes = 16 << 20
+
+// readFile reads a file of the configuration. In a directory, pipes and devices are errors, since they may have no end.
+func readFile(path string, inDirectory bool) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && inDirectory && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // only read
+	data, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+	if err == nil && len(data) > maxFileBytes {
+		err = fmt.Errorf("%s has more than %d MiB", path, maxFileBytes>>20)
+	}
+	return data, err
+}
+
+// linkTarget returns the file that a link in a directory leads to if it is outside of the directory, else an empty text.
+func linkTarget(directory, path string) string {
+	target, err := filepath.EvalSymlinks(path)
+	inside, wrong := filepath.EvalSymlinks(directory)
+	if err != nil || wrong != nil || path == directory {
+		return ""
+	}
+	if relative, err := filepath.Rel(inside, target); err == nil && filepath.IsLocal(relative) {
+		return ""
+	}
+	return target
 }
 
 // DefaultPaths are where Find looks, in order.

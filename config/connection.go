@@ -56,6 +56,14 @@ func (c *Secured) tls() *xds.TLS {
 	return made
 }
 
+// unverified returns the key by which a connection accepts any certificate, or an empty text.
+func (c *Secured) unverified(string) string {
+	if c.TLSSettings != nil && c.TLSSettings.InsecureSkipVerify {
+		return "tlsSettings.insecureSkipVerify"
+	}
+	return ""
+}
+
 func (c *Secured) where(address string) where { return where{Address: address} }
 
 func (c *Secured) locate(dir, address string) string {

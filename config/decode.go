@@ -30,10 +30,11 @@ type decoder struct {
 	warnings []Problem
 	expanded map[*yaml.Node]bool // those that name variables
 	veil     secret.Veil         // over what may be secret in the file
+	linked   map[string]string   // the targets of files that are links out of the directory of the configuration
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, places: map[string]Problem{}, expanded: map[*yaml.Node]bool{}}
+	return &decoder{file: file, places: map[string]Problem{}, expanded: map[*yaml.Node]bool{}, linked: map[string]string{}}
 }
 
 // err returns the problems as an *Error, or nil if there are none.
@@ -44,10 +45,21 @@ func (d *decoder) err() error {
 	slices.SortStableFunc(d.problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	for i := range d.problems {
-		d.problems[i].Message = d.veil.Hide(d.problems[i].Message)
-	}
+	d.hide(d.problems)
 	return &Error{Problems: d.problems}
+}
+
+// hide removes secrets from the messages of problems, and the text of files that links lead to: the one who made the link may not be
+// allowed to read them.
+func (d *decoder) hide(problems []Problem) {
+	for i := range problems {
+		problem := &problems[i]
+		problem.Message = d.veil.Hide(problem.Message)
+		if target := d.linked[problem.File]; target != "" {
+			problem.Key, problem.Message = "", "at fault; the reason is not shown, since this is a link out of the directory: "+
+				"`tributary validate "+target+"` shows it"
+		}
+	}
 }
 
 // problem notes what is wrong with the value of key. If the key is absent, the place is that of the closest key around it.
@@ -377,7 +389,7 @@ func (d *decoder) expand(n *yaml.Node, key string) {
 		case !set:
 			d.problemAt(d.placeOf(n, key), "the environment variable %s is not set", name)
 		}
-		d.veil.Cover(value)
+		d.veil.CoverVariable(found, value)
 		return value
 	})
 	d.veil.Cover(n.Value)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"tributary/config"
 )
@@ -57,4 +58,45 @@ func TestADirectoryWithoutASourceIsAnError(t *testing.T) {
 	}
 	_, err := config.Load(dir)
 	require.ErrorContains(t, err, dir+": configSources: at least one source is needed")
+}
+
+// Files of a directory that are no regular files, and links that lead out of it.
+func TestDirectoryWithOddFiles(t *testing.T) {
+	load := func(link string) error {
+		dir := t.TempDir()
+		require.NoError(t, os.Symlink(link, filepath.Join(dir, "a.yaml")))
+		_, err := config.Load(dir)
+		require.ErrorContains(t, err, dir+"/a.yaml")
+		return err
+	}
+	outside := t.TempDir()
+	pipe := filepath.Join(outside, "pipe")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	for _, target := range []string{pipe, "/dev/zero", "/dev/null", outside} {
+		require.ErrorContains(t, load(target), "is not a regular file")
+	}
+	require.ErrorIs(t, load(filepath.Join(outside, "missing")), os.ErrNotExist)
+
+	for _, text := range []string{
+		"root:s3cr3t:0:0", "s3cr3t: [", "s3cr3t: x", "configSources: s3cr3t", "configSources: [{name: s3cr3t/, address: 'fs:///x'}]", "\ts3cr3t",
+	} {
+		file := filepath.Join(outside, "file")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		err := load(file)
+		require.NotContains(t, err.Error(), "s3cr3t", text)
+		require.ErrorContains(t, err, "the reason is not shown, since this is a link out of the directory: `tributary validate "+file+"`")
+	}
+	large := filepath.Join(outside, "large")
+	require.NoError(t, os.WriteFile(large, nil, 0o600))
+	require.NoError(t, os.Truncate(large, 17<<20))
+	require.ErrorContains(t, load(large), "has more than 16 MiB")
+	_, err := config.Load("/dev/zero")
+	require.EqualError(t, err, "read configuration: /dev/zero has more than 16 MiB")
+
+	// Links to valid files count, wherever they lead.
+	dir, file := t.TempDir(), filepath.Join(outside, "valid")
+	require.NoError(t, os.WriteFile(file, []byte("configSources: [{address: 'fs:///rules'}]"), 0o600))
+	require.NoError(t, os.Symlink(file, filepath.Join(dir, "a.yaml")))
+	_, err = config.Load(dir)
+	require.NoError(t, err)
 }

@@ -71,6 +71,13 @@ func (s *Kube) locate(dir, address string) string {
 	return under(dir, s.Connection.locate(dir, address))
 }
 
+func (s *Kube) unverified(address string) string {
+	if source, err := kube.New(address, s.Source()); err == nil && s.TLSSettings == nil && source.SkipsVerification() {
+		return "address"
+	}
+	return s.Connection.unverified(address)
+}
+
 func (s *Kube) open(address string, p Parts) (sources.Source, error) {
 	settings := s.Source()
 	settings.VIPs = p.VIPs

@@ -1,6 +1,9 @@
 package config_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,4 +44,53 @@ func TestVariables(t *testing.T) {
 	_, err = config.Parse("t.yaml", []byte("configSources: [{address: 'eureka://me:${PASSWORD}@[/'}]"))
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), "hunter2")
+}
+
+// No message has the value of a variable, or of a parameter that is not known to be harmless.
+func TestMessagesHaveNoSecrets(t *testing.T) {
+	t.Setenv("TOKEN", "s3cr3t/pw")
+	for _, text := range []string{
+		"configSources: [{address: 'fs:///x', name: '${TOKEN}'}]", "stateDir: [${TOKEN}]", "debounce: {quiet: '${TOKEN}'}",
+		"envoy: {unenforced: '${TOKEN}'}", "listen: {xds: '${TOKEN}'}", "configSources: [{address: '${TOKEN}'}]",
+		"configSources: [{address: '${TOKEN}://h'}]", "limits: {streams: '${TOKEN}'}",
+	} {
+		_, err := config.Parse("t.yaml", []byte(text))
+		require.Error(t, err, text)
+		assert.NotContains(t, err.Error(), "s3cr3t", text)
+	}
+	_, err := config.Parse("t.yaml", []byte("debounce: {quiet: '${TOKEN}'}"))
+	require.ErrorContains(t, err, `want a duration such as 30s or 1m30s, got "${TOKEN}"`)
+	for _, scheme := range config.Schemes() {
+		for _, name := range scheme.Names {
+			for _, query := range []string{"tokn=s3cr3t", "kind=dubbo&tokn=s3cr3t", "auth=s3cr3t", "x=%zzs3cr3t&y=s3cr3t", "s3cr3t=s3cr3t&s3cr3t"} {
+				c, err := config.Parse("t.yaml", []byte("configSources: [{address: '"+name+"://h:1/p?"+query+"'}]"))
+				if err != nil {
+					assert.NotContains(t, strings.ReplaceAll(err.Error(), `parameter "s3cr3t"`, ""), "s3cr3t", name+query)
+					continue
+				}
+				for _, warning := range c.Warnings {
+					assert.NotContains(t, warning.Message, "=s3cr3t", name+query)
+				}
+			}
+		}
+	}
+}
+
+func TestUnverifiedCertificates(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\ncurrent-context: x\n"+
+		"clusters: [{name: c, cluster: {insecure-skip-tls-verify: true, server: 'https://h'}}]\ncontexts: [{name: x, context: {cluster: c}}]\n"),
+		0o600))
+	for text, key := range map[string]string{
+		"{address: 'xds://h:1', tlsSettings: {mode: SIMPLE, insecureSkipVerify: true}}":          "configSources[0].tlsSettings.insecureSkipVerify",
+		"{address: 'k8s://h:1', tlsSettings: {mode: SIMPLE, insecureSkipVerify: true}}":          "configSources[0].tlsSettings.insecureSkipVerify",
+		"{address: 'k8s://" + kubeconfig + "'}":                                                  "configSources[0].address",
+		"{address: 'consul+https://h:1', tlsSettings: {mode: SIMPLE, insecureSkipVerify: true}}": "configSources[0].tlsSettings.insecureSkipVerify",
+	} {
+		c, err := config.Parse("t.yaml", []byte("configSources: ["+text+"]"))
+		require.NoError(t, err, text)
+		require.Len(t, c.Warnings, 1, text)
+		require.Equal(t, key, c.Warnings[0].Key)
+		require.Contains(t, c.Warnings[0].Message, "the certificate of the server is not verified")
+	}
 }

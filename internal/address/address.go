@@ -145,11 +145,6 @@ func cut(rest string) bool {
 	return ok && !strings.ContainsAny(host, "@[,") && strings.Trim(port, "0123456789") != ""
 }
 
-// plain are the parameters whose values are shown. What others hold is unknown, and may be a secret.
-var plain = []string{
-	"backup", "context", "contextPath", "dc", "group", "grpcOffset", "kind", "namespace", "ns", "partition", "session", "timeout",
-}
-
 // secrets are those that are not even named: whoever gives them knows.
 var secrets = []string{"username", "password", "token"}
 
@@ -172,7 +167,7 @@ func Shown(text string) string {
 	for p := range strings.SplitSeq(query, "&") {
 		switch name, _, _ := strings.Cut(p, "="); {
 		case name == "" || slices.Contains(secrets, strings.ToLower(name)):
-		case slices.Contains(plain, name):
+		case slices.Contains(secret.PublicParameters, name):
 			parameters = append(parameters, p)
 		default:
 			parameters = append(parameters, name+"=…")

@@ -173,3 +173,21 @@ func requireContent(t *testing.T, path, want string) {
 	require.NoError(t, err)
 	require.Equal(t, want, string(data))
 }
+
+// A directory of another user may have links to files that only this process may write.
+func TestOwnRefusesADirectoryOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory to another user")
+	}
+	state, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
+	require.NoError(t, os.WriteFile(victim, []byte("content"), 0o600))
+	require.NoError(t, os.Symlink(victim, filepath.Join(state, "lock")))
+	require.NoError(t, os.Chown(state, 12345, 12345))
+	lock := Lock{Path: state}
+	require.EqualError(t, lock.Own("sub"), "state directory "+state+" belongs to user 12345, whose links could have other files overwritten: "+
+		"run tributary as that user, or change the owner (chown -R)")
+	content, err := os.ReadFile(victim)
+	require.NoError(t, err)
+	require.Equal(t, "content", string(content))
+	require.NoDirExists(t, filepath.Join(state, "sub"))
+}

@@ -26,6 +26,15 @@ type Lock struct {
 func (l *Lock) Own(sub string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := os.MkdirAll(l.Path, 0o700); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if info, err := os.Stat(l.Path); err == nil {
+		if other := process.OtherOwner(info); other != "" {
+			return fmt.Errorf("state directory %s belongs to user %s, whose links could have other files overwritten: run tributary as "+
+				"that user, or change the owner (chown -R)", l.Path, other)
+		}
+	}
 	if err := os.MkdirAll(filepath.Join(l.Path, sub), 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}

@@ -4,7 +4,10 @@ package process
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,4 +22,13 @@ func Lock(f *os.File) error {
 		return ErrLocked
 	}
 	return err
+}
+
+// OtherOwner returns the user that owns a file, unless it is the user of this process or root.
+func OtherOwner(info fs.FileInfo) string {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Uid == 0 || int(stat.Uid) == os.Geteuid() {
+		return ""
+	}
+	return strconv.FormatUint(uint64(stat.Uid), 10)
 }

@@ -52,10 +52,26 @@ const Mark = "<secret>"
 // Parameter matches, in the query of an address, a parameter that is named as a secret, its name first.
 var Parameter = regexp.MustCompile(`(?i)([?&][a-z_.-]*(?:token|password|passwd|secret|credential|key)[a-z_.-]*=)[^&\s"'<>]+`)
 
+// PublicParameters are the parameters of addresses whose values are shown. The value of every other parameter may be a secret.
+var PublicParameters = []string{
+	"backup", "context", "contextPath", "dc", "group", "grpcOffset", "kind", "namespace", "ns", "partition", "session", "timeout",
+}
+
 // Veil hides from messages what may be a secret in some addresses, right or wrong ones: what stands before an @, behind a #, and in
-// parameters that are named so.
+// parameters that are not public. It also hides the values of variables.
 type Veil struct {
-	words []string // the longest first
+	words     []string          // the longest first
+	variables map[string]string // the references, such as ${TOKEN}, by the value that they stand for
+}
+
+// CoverVariable hides the value of a variable behind the reference to it.
+func (v *Veil) CoverVariable(reference, value string) {
+	v.Cover(value)
+	if v.variables == nil {
+		v.variables = make(map[string]string)
+	}
+	v.variables[value] = reference
+	v.addWords(value)
 }
 
 // Cover adds addresses, and what may be one. Others have nothing to hide.
@@ -65,6 +81,12 @@ func (v *Veil) Cover(texts ...string) {
 			v.add(part)
 		}
 	}
+	v.addWords()
+}
+
+// addWords keeps the words in order.
+func (v *Veil) addWords(words ...string) {
+	v.words = slices.DeleteFunc(append(v.words, words...), func(word string) bool { return word == "" })
 	slices.SortFunc(v.words, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	v.words = slices.Compact(v.words)
 }
@@ -76,7 +98,10 @@ func hidden(text string) (parts []string) {
 	case !ok:
 		rest = text
 	case scheme == "fs" || scheme == "unix" || scheme == "spiffe":
-		return nil
+		return hiddenParameters(rest)
+	}
+	if ok {
+		parts = hiddenParameters(rest)
 	}
 	for _, m := range Parameter.FindAllStringSubmatch(rest, -1) {
 		parts = append(parts, strings.TrimPrefix(m[0], m[1]))
@@ -95,6 +120,18 @@ func hidden(text string) (parts []string) {
 	return parts
 }
 
+// hiddenParameters returns the values of the parameters of an address that are not public.
+func hiddenParameters(address string) (values []string) {
+	_, query, _ := strings.Cut(address, "?")
+	for parameter := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(parameter, "=")
+		if !slices.ContainsFunc(PublicParameters, func(public string) bool { return strings.EqualFold(public, name) }) {
+			values = append(values, value)
+		}
+	}
+	return values
+}
+
 func (v *Veil) add(part string) {
 	plain, err := url.PathUnescape(part)
 	if err != nil {
@@ -109,26 +146,26 @@ func (v *Veil) add(part string) {
 		}
 		v.words = append(append(v.words, p), words...)
 	}
-	v.words = slices.DeleteFunc(v.words, func(w string) bool { return w == "" })
 }
 
 // Hide returns a message without what is to be hidden.
 func (v *Veil) Hide(message string) string {
 	for _, word := range v.words {
+		mark := cmp.Or(v.variables[word], Mark)
 		if len(word) < 3 { // it may stand anywhere, but alone
-			message = strings.ReplaceAll(message, strconv.Quote(word), strconv.Quote(Mark))
+			message = strings.ReplaceAll(message, strconv.Quote(word), strconv.Quote(mark))
 			continue
 		}
-		message = replaced(message, word)
+		message = replaced(message, word, mark)
 		if quoted := strings.Trim(strconv.Quote(word), `"`); quoted != word {
-			message = replaced(message, quoted)
+			message = replaced(message, quoted, mark)
 		}
 	}
 	return message
 }
 
 // replaced has a mark wherever a word stands that is no part of another one.
-func replaced(message, word string) string {
+func replaced(message, word, mark string) string {
 	var b strings.Builder
 	for {
 		before, after, found := strings.Cut(message, word)
@@ -139,7 +176,7 @@ func replaced(message, word string) string {
 		if isWord(before, len(before)-1) && isWord(word, 0) || isWord(after, 0) && isWord(word, len(word)-1) {
 			b.WriteString(word)
 		} else {
-			b.WriteString(Mark)
+			b.WriteString(mark)
 		}
 		message = after
 	}

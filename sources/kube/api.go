@@ -68,9 +68,9 @@ type api struct {
 	base   string
 }
 
-// connect makes a client of the cluster: it reads the kubeconfig, or takes what a Pod has. It does not connect yet.
-func (c cluster) connect() (*api, error) {
-	config, step, err := &rest.Config{Host: c.url, BearerTokenFile: c.tokenFile}, "tlsSettings", error(nil)
+// restConfig reads the kubeconfig, or takes what a Pod has.
+func (c cluster) restConfig() (config *rest.Config, err error) {
+	config, step := &rest.Config{Host: c.url, BearerTokenFile: c.tokenFile}, "tlsSettings"
 	if c.url != "" {
 		transport := new(http.Transport)
 		if c.tls.Secure() {
@@ -87,10 +87,28 @@ func (c cluster) connect() (*api, error) {
 		return nil, fmt.Errorf("%s: %w", step, err)
 	}
 	config.UserAgent = "tributary"
+	return config, nil
+}
+
+// SkipsVerification reports whether a kubeconfig has insecure-skip-tls-verify: true.
+func (s *Source) SkipsVerification() bool {
+	config, err := s.cluster.restConfig()
+	return err == nil && config.Insecure
+}
+
+// connect makes a client of the cluster. It does not connect yet.
+func (c cluster) connect() (*api, error) {
+	config, err := c.restConfig()
+	if err != nil {
+		return nil, err
+	}
 	base, _, err := rest.DefaultServerUrlFor(config)
 	transport, wrong := rest.TransportFor(config)
 	if err = cmp.Or(err, wrong); err != nil {
 		return nil, fmt.Errorf("make a client of %s: %w", config.Host, err)
+	}
+	if config.ExecProvider != nil {
+		transport = newPluginTransport(transport, config.ExecProvider.Command)
 	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // nobody else gets the token
 	return &api{&http.Client{Transport: transport, CheckRedirect: stay}, strings.TrimSuffix(base.String(), "/")}, nil
