@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -37,13 +38,12 @@ type Set[K comparable, F any] struct {
 	drop   func(F)
 	turns  *turns.Turns // of estimating and making families: one processor stays free, and addresses take turns
 
-	freeing sync.Mutex // held while memory is returned
-
-	mu      sync.Mutex
-	clock   uint64 // counts the uses
-	members map[K]*member[F]
-	hosts   map[string]map[K]int // how often clients use which: by IP address
-	dropped int                  // the cost of the families dropped since memory was last returned
+	mu         sync.Mutex
+	clock      uint64 // counts the uses
+	members    map[K]*member[F]
+	hosts      map[string]map[K]int // how often clients use which: by IP address
+	dropped    int                  // the cost of the families dropped since memory was last returned
+	reclaiming bool                 // memory will be returned
 }
 
 type member[F any] struct {
@@ -241,7 +241,10 @@ func (s *Set[K, F]) Forget(key K) {
 	}
 }
 
-// discard drops families. It returns the memory of many to the system at once: the runtime would keep it for minutes.
+// reclaimDelay is how long dropped families may be in use by their last streams.
+const reclaimDelay = 5 * time.Second
+
+// discard drops families, and returns their memory to the system soon: the runtime would keep it for minutes.
 func (s *Set[K, F]) discard(families ...F) {
 	cost := 0
 	for _, family := range families {
@@ -249,15 +252,20 @@ func (s *Set[K, F]) discard(families ...F) {
 		s.drop(family)
 	}
 	s.mu.Lock()
-	s.dropped += cost
-	enough := cost > 0 && s.limits.MaxIdleCost > 0 && s.dropped > s.limits.MaxIdleCost
-	s.mu.Unlock()
-	if !enough || !s.freeing.TryLock() {
-		return
+	defer s.mu.Unlock()
+	if s.dropped += cost; s.dropped > s.limits.MaxIdleCost/reclaimShare && s.limits.MaxIdleCost > 0 && !s.reclaiming {
+		s.reclaiming = true
+		time.AfterFunc(reclaimDelay, s.reclaim)
 	}
-	defer s.freeing.Unlock()
+}
+
+// reclaimShare is the share of the idle cost whose memory is not worth a garbage collection.
+const reclaimShare = 10
+
+// reclaim returns the memory of dropped families to the system.
+func (s *Set[K, F]) reclaim() {
 	s.mu.Lock()
-	s.dropped = 0
+	s.dropped, s.reclaiming = 0, false
 	s.mu.Unlock()
 	debug.FreeOSMemory()
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -265,15 +266,31 @@ func TestAddressesTakeTurns(t *testing.T) {
 	})
 }
 
-// Memory is given back when what was dropped comes to more than what is kept for those who come back.
-func TestMemoryIsGivenBack(t *testing.T) {
-	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})
-	for i := range 7 {
-		_, release := use(t, s, strconv.Itoa(i), "h")
+// TestMemoryIsReclaimed drops families one by one, and looks when their memory goes back to the system.
+func TestMemoryIsReclaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})
+		for i := range 7 {
+			_, release := use(t, s, strconv.Itoa(i), "h")
+			release()
+		}
+		require.Len(t, *dropped, 4)
+		require.Equal(t, 40, s.dropped)
+		time.Sleep(reclaimDelay)
+		synctest.Wait()
+		require.Zero(t, s.dropped)
+		require.False(t, s.reclaiming)
+
+		// What is dropped later is reclaimed, too, and next to nothing is not worth it.
+		_, release := use(t, s, "8", "h")
 		release()
-	}
-	require.Len(t, *dropped, 4)
-	require.Zero(t, s.dropped)
+		require.True(t, s.reclaiming)
+		time.Sleep(reclaimDelay)
+		synctest.Wait()
+		require.Zero(t, s.dropped)
+		s.discard()
+		require.False(t, s.reclaiming)
+	})
 }
 
 // A family that is kept counts against the limits when it is used again.
