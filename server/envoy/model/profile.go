@@ -21,7 +21,7 @@ const (
 	MaxOfHost         = 100
 	MaxCost           = 10_000_000 // of the scopes in use, in entries
 	MaxHostCost       = 1_000_000
-	MaxIdleCost       = 200_000 // of the scopes without clients that are kept, in entries
+	MaxIdleCost       = 100_000 // of the scopes without clients that are kept, in entries
 	ScopeCost         = 1000    // of one, besides its entries
 	MaxProfile        = 64 << 10
 	MaxVariants       = 10_000 // in use at once, by Inbound of profiles that are the same else
