@@ -118,6 +118,14 @@ func unscoped(key resource.Key) resource.Key {
 // Remove forgets a group.
 func (s *Set) Remove(name string) { s.put(name, nil) }
 
+// Text returns the object of a group as Replace reads it; nil if the group has no valid one.
+func (s *Set) Text(name string) any {
+	if g := s.groups[name]; g != nil && len(g.objects) == 1 {
+		return map[string]any{"metadata": g.objects[0].metadata, "spec": g.objects[0].content}
+	}
+	return nil
+}
+
 // Has reports whether it is known what a group has.
 func (s *Set) Has(name string) bool { return s.groups[name] != nil }
 

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 	"unique"
 
 	"tributary/resource"
@@ -24,7 +23,7 @@ func (r *run) readRules() {
 		}
 		prefix := string(s.Kind) + "/"
 		r.read(kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, prefix: prefix},
-			func(m meta, object json.RawMessage) { r.pending[prefix+m.key] = ready(r.rule(s.Kind, m, object)) })
+			use{take: func(m meta, object json.RawMessage) { r.pending[prefix+m.key] = ready(r.rule(s.Kind, m, object)) }})
 	}
 }
 
@@ -63,8 +62,8 @@ func (r *run) readDerived() {
 	r.derived = derive.NewSet(*r.settings.Derive)
 	var kinds []*kind
 	wrong := make(map[resource.Key]string) // what is not understood
-	content := func(now time.Time) (c sources.Content, changed bool) {
-		if !r.known(now, kinds, "") {
+	content := func() (c sources.Content, changed bool) {
+		if !r.known(kinds, "") {
 			return c, false
 		}
 		if c, changed = r.derived.Content(func() string { return "" }); changed {
@@ -77,10 +76,14 @@ func (r *run) readDerived() {
 		if k.Kind == "Service" && !r.settings.Derive.AllServices {
 			continue
 		}
+		named := func(m meta) resource.Key {
+			return resource.Key{Kind: resource.Kind(k.Kind), Namespace: m.Namespace, Name: m.Name}
+		}
+		text := func(m meta) any { return r.derived.Text(named(m).String()) }
 		kinds = append(kinds, r.read(kind{group: k.Group, plural: k.Plural, versions: k.Versions, cluster: !k.Namespaced},
-			func(m meta, object json.RawMessage) {
+			use{name: derive.Group, text: text, take: func(m meta, object json.RawMessage) {
 				r.pending[derive.Group] = content
-				key := resource.Key{Kind: resource.Kind(k.Kind), Namespace: m.Namespace, Name: m.Name}
+				key := named(m)
 				delete(wrong, key)
 				if object == nil {
 					r.derived.Remove(key.String())
@@ -92,7 +95,7 @@ func (r *run) readDerived() {
 				for _, reject := range c.Rejects {
 					wrong[key] = reject.Err.Error() + ": the version before it counts"
 				}
-			}))
+			}}))
 	}
 }
 
@@ -125,31 +128,46 @@ func (r *run) readServices() {
 	o := r.settings.Services
 	v1, byNode := []string{"v1"}, o.Endpoints == mapping.EndpointsNodePorts
 	read := func(k kind, u use) { s.kinds = append(s.kinds, r.read(k, u)) }
-	read(kind{plural: "services", versions: v1, prefix: "Service/"}, decoded(s.service))
+	read(kind{plural: "services", versions: v1, prefix: "Service/", alike: true}, decoded(s.service, func(key string) *mapping.Service {
+		if s.all[key] == nil {
+			return nil
+		}
+		return s.all[key].Service
+	}))
 	if o.Endpoints != mapping.EndpointsLoadBalancer {
-		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true}, decoded(s.slice))
+		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true}, decoded(s.slice, func(key string) *mapping.Slice {
+			return s.slices[key]
+		}))
 	}
 	if byNode || o.Nodes {
-		read(kind{plural: "nodes", versions: v1, cluster: true, required: byNode}, decoded(s.node))
+		read(kind{plural: "nodes", versions: v1, cluster: true, required: byNode}, decoded(s.node, func(key string) *mapping.Node {
+			return s.nodes[strings.TrimPrefix(key, "/")]
+		}))
 	}
 	if o.ServiceAccounts && r.mapper.Endpoints == mapping.EndpointsPods {
 		s.accounts = make(map[string]string)
-		read(kind{plural: "pods", versions: v1, trim: trimmed[mapping.Pod]}, decoded(s.pod))
+		read(kind{plural: "pods", versions: v1, trim: trimmed[mapping.Pod]}, decoded(s.pod, func(key string) *mapping.Pod {
+			pod := new(mapping.Pod)
+			pod.Spec.ServiceAccountName = s.accounts[key]
+			return pod
+		}))
 	}
 	if o.Export == mapping.ExportServiceExports {
 		versions := []string{"v1", "v1beta1", "v1alpha1"}
-		read(kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions}, decoded(s.export))
+		read(kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, alike: true},
+			decoded(s.export, func(string) *struct{} { return new(struct{}) }))
 	}
 }
 
-// decoded hands on objects as T; nil says that one is gone. What the API server takes as one can be read as one.
-func decoded[T any](hand func(key string, object *T)) use {
-	return func(m meta, object json.RawMessage) {
+// decoded hands on objects as T; nil says that one is gone. What the API server takes as one can be read as one. Of an object that was handed
+// on, read returns what a later run needs.
+func decoded[T any](hand func(key string, object *T), read func(key string) *T) use {
+	return use{name: "service", text: func(m meta) any { return read(m.key) }, take: func(m meta, object json.RawMessage) {
 		var made *T
 		if object == nil || json.Unmarshal(object, &made) == nil {
 			hand(m.key, made)
 		}
-	}
+	}}
 }
 
 // trimmed keeps of an object what T has.
@@ -162,9 +180,8 @@ func trimmed[T any](object json.RawMessage) json.RawMessage {
 
 // changed returns what a Service is mapped from, to change it.
 func (s *services) changed(key string) *mapping.Input {
-	namespace, _, _ := strings.Cut(key, "/")
-	s.pending["Service/"+key] = func(now time.Time) (c sources.Content, ready bool) {
-		if ready = s.known(now, s.kinds, namespace); ready {
+	s.pending["Service/"+key] = func() (c sources.Content, ready bool) {
+		if ready = s.known(s.kinds, key); ready {
 			c = s.content(key)
 		}
 		return c, ready
