@@ -5,6 +5,7 @@ package derive
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -119,11 +120,11 @@ func unscoped(key resource.Key) resource.Key {
 func (s *Set) Remove(name string) { s.put(name, nil) }
 
 // Text returns the object of a group as Replace reads it; nil if the group has no valid one.
-func (s *Set) Text(name string) any {
+func (s *Set) Text(name string) (text []byte) {
 	if g := s.groups[name]; g != nil && len(g.objects) == 1 {
-		return map[string]any{"metadata": g.objects[0].metadata, "spec": g.objects[0].content}
+		text, _ = json.Marshal(map[string]any{"metadata": g.objects[0].metadata, "spec": g.objects[0].content})
 	}
-	return nil
+	return text
 }
 
 // Has reports whether it is known what a group has.

@@ -30,8 +30,8 @@ type note struct {
 	Absent bool      // the server has no such kind
 	Apart  bool      // the resource versions of the kind are not those of other kinds, as with an etcd of its own
 
-	Names []string                              `json:",omitempty"` // the objects
-	Held  map[string]map[string]json.RawMessage `json:",omitempty"` // by object in doubt and use, what the use took
+	Names []string                   `json:",omitempty"` // the objects
+	Held  map[string]json.RawMessage `json:",omitempty"` // those in doubt; null if the content is not kept
 }
 
 // timeline is the sequence of resource versions that the kinds of a cluster share.

@@ -149,10 +149,14 @@ func (r *run) keep(now time.Time) {
 	r.holds, r.keepAt = holds, now.Add(keepEvery)
 	for _, s := range r.streams {
 		n := s.note
-		n.Names, n.Held = slices.Sorted(maps.Keys(s.objects)), make(map[string]map[string]json.RawMessage)
+		n.Names, n.Held = slices.Sorted(maps.Keys(s.objects)), make(map[string]json.RawMessage)
 		for _, key := range n.Names {
-			if s.objects[key] == 0 {
-				n.Held[key] = s.content(key, &room)
+			if s.objects[key] > 0 {
+				continue
+			}
+			if n.Held[key] = nil; s.text != nil && room > 0 {
+				n.Held[key] = s.text(metaNamed(key))
+				room -= len(n.Held[key])
 			}
 		}
 		notes[s.where()] = n

@@ -30,15 +30,13 @@ type kind struct {
 	prefix        string // of the group that is made of each object; empty if none is made of one alone
 	alike         bool   // an object concerns only what is made of the Service of its name
 	uses          []use
+	reuse         use                                   // takes objects in doubt of an earlier run; nil if they are not kept
+	text          func(m meta) json.RawMessage          // returns an object as reuse takes it
 	trim          func(json.RawMessage) json.RawMessage // to what is read of an object; nil if that is most of it
 }
 
-// use is a use of objects. run.mu is held during its calls.
-type use struct {
-	name string
-	take func(m meta, object json.RawMessage) // an object, or that it is gone if there is none
-	text func(m meta) any                     // returns an object as take reads it; nil if each is published as it is
-}
+// use takes an object, or that it is gone if there is none. run.mu is held.
+type use func(m meta, object json.RawMessage)
 
 // read has a kind read for a use. If it is read already, both uses get its objects, and the first one says which.
 func (r *run) read(k kind, u use) *kind {
@@ -56,7 +54,7 @@ func (k *kind) resource() string { return strings.TrimSuffix(k.plural+"."+k.grou
 // take gives an object to all uses. run.mu is held.
 func (k *kind) take(m meta, object json.RawMessage) {
 	for _, u := range k.uses {
-		u.take(m, object)
+		u(m, object)
 	}
 }
 
@@ -111,29 +109,12 @@ func (s *stream) recall(n note) {
 		if s.objects[key] = 1; inDoubt {
 			s.objects[key] = 0
 		}
-		for _, u := range s.uses {
-			if text := held[u.name]; text != nil && u.text != nil {
-				u.take(metaNamed(key), text)
-			} else if u.text != nil {
-				s.unread[key] = true
-			}
+		if s.reuse != nil && len(held) > len("null") {
+			s.reuse(metaNamed(key), held)
+		} else if s.reuse != nil || s.prefix == "" || s.alike { // otherwise each object is published as it is
+			s.unread[key] = true
 		}
 	}
-}
-
-// content returns what recall reads of an object in doubt, unless there is no room for it.
-func (s *stream) content(key string, room *int) map[string]json.RawMessage {
-	texts := make(map[string]json.RawMessage)
-	for _, u := range s.uses {
-		if u.text == nil || s.unread[key] || *room <= 0 {
-			continue
-		}
-		if text, err := json.Marshal(u.text(metaNamed(key))); err == nil && string(text) != "null" {
-			texts[u.name] = text
-			*room -= len(text)
-		}
-	}
-	return texts
 }
 
 // path is where the objects are.

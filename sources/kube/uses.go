@@ -23,7 +23,7 @@ func (r *run) readRules() {
 		}
 		prefix := string(s.Kind) + "/"
 		r.read(kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, prefix: prefix},
-			use{take: func(m meta, object json.RawMessage) { r.pending[prefix+m.key] = ready(r.rule(s.Kind, m, object)) }})
+			func(m meta, object json.RawMessage) { r.pending[prefix+m.key] = ready(r.rule(s.Kind, m, object)) })
 	}
 }
 
@@ -79,23 +79,25 @@ func (r *run) readDerived() {
 		named := func(m meta) resource.Key {
 			return resource.Key{Kind: resource.Kind(k.Kind), Namespace: m.Namespace, Name: m.Name}
 		}
-		text := func(m meta) any { return r.derived.Text(named(m).String()) }
-		kinds = append(kinds, r.read(kind{group: k.Group, plural: k.Plural, versions: k.Versions, cluster: !k.Namespaced},
-			use{name: derive.Group, text: text, take: func(m meta, object json.RawMessage) {
-				r.pending[derive.Group] = content
-				key := named(m)
-				delete(wrong, key)
-				if object == nil {
-					r.derived.Remove(key.String())
-					return
-				}
-				other := resource.Other{APIVersion: k.Versions[0], JSON: object} // only versions that are understood are asked for
-				c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: r.origin(k.Kind, m)}}}
-				r.derived.Replace(key.String(), &c)
-				for _, reject := range c.Rejects {
-					wrong[key] = reject.Err.Error() + ": the version before it counts"
-				}
-			}}))
+		take := func(m meta, object json.RawMessage) {
+			r.pending[derive.Group] = content
+			key := named(m)
+			delete(wrong, key)
+			if object == nil {
+				r.derived.Remove(key.String())
+				return
+			}
+			other := resource.Other{APIVersion: k.Versions[0], JSON: object} // only versions that are understood are asked for
+			c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: r.origin(k.Kind, m)}}}
+			r.derived.Replace(key.String(), &c)
+			for _, reject := range c.Rejects {
+				wrong[key] = reject.Err.Error() + ": the version before it counts"
+			}
+		}
+		read := r.read(kind{group: k.Group, plural: k.Plural, versions: k.Versions, cluster: !k.Namespaced}, take)
+		if kinds = append(kinds, read); k.Kind != "Service" { // which other uses have to read, too
+			read.reuse, read.text = take, func(m meta) json.RawMessage { return r.derived.Text(named(m).String()) }
+		}
 	}
 }
 
@@ -128,46 +130,31 @@ func (r *run) readServices() {
 	o := r.settings.Services
 	v1, byNode := []string{"v1"}, o.Endpoints == mapping.EndpointsNodePorts
 	read := func(k kind, u use) { s.kinds = append(s.kinds, r.read(k, u)) }
-	read(kind{plural: "services", versions: v1, prefix: "Service/", alike: true}, decoded(s.service, func(key string) *mapping.Service {
-		if s.all[key] == nil {
-			return nil
-		}
-		return s.all[key].Service
-	}))
+	read(kind{plural: "services", versions: v1, prefix: "Service/", alike: true}, decoded(s.service))
 	if o.Endpoints != mapping.EndpointsLoadBalancer {
-		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true}, decoded(s.slice, func(key string) *mapping.Slice {
-			return s.slices[key]
-		}))
+		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true}, decoded(s.slice))
 	}
 	if byNode || o.Nodes {
-		read(kind{plural: "nodes", versions: v1, cluster: true, required: byNode}, decoded(s.node, func(key string) *mapping.Node {
-			return s.nodes[strings.TrimPrefix(key, "/")]
-		}))
+		read(kind{plural: "nodes", versions: v1, cluster: true, required: byNode}, decoded(s.node))
 	}
 	if o.ServiceAccounts && r.mapper.Endpoints == mapping.EndpointsPods {
 		s.accounts = make(map[string]string)
-		read(kind{plural: "pods", versions: v1, trim: trimmed[mapping.Pod]}, decoded(s.pod, func(key string) *mapping.Pod {
-			pod := new(mapping.Pod)
-			pod.Spec.ServiceAccountName = s.accounts[key]
-			return pod
-		}))
+		read(kind{plural: "pods", versions: v1, trim: trimmed[mapping.Pod]}, decoded(s.pod))
 	}
 	if o.Export == mapping.ExportServiceExports {
 		versions := []string{"v1", "v1beta1", "v1alpha1"}
-		read(kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, alike: true},
-			decoded(s.export, func(string) *struct{} { return new(struct{}) }))
+		read(kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, alike: true}, decoded(s.export))
 	}
 }
 
-// decoded hands on objects as T; nil says that one is gone. What the API server takes as one can be read as one. Of an object that was handed
-// on, read returns what a later run needs.
-func decoded[T any](hand func(key string, object *T), read func(key string) *T) use {
-	return use{name: "service", text: func(m meta) any { return read(m.key) }, take: func(m meta, object json.RawMessage) {
+// decoded hands on objects as T; nil says that one is gone. What the API server takes as one can be read as one.
+func decoded[T any](hand func(key string, object *T)) use {
+	return func(m meta, object json.RawMessage) {
 		var made *T
 		if object == nil || json.Unmarshal(object, &made) == nil {
 			hand(m.key, made)
 		}
-	}}
+	}
 }
 
 // trimmed keeps of an object what T has.

@@ -75,33 +75,14 @@ type place struct {
 	state          state
 }
 
-// listedEndpoint is one of an EndpointSlice.
-type listedEndpoint struct {
-	place
-	Addresses  []string
-	TargetRef  struct{ Kind, Namespace, Name string }
-	Conditions struct{ Ready, Serving, Terminating *bool }
-}
-
-// MarshalJSON writes what UnmarshalJSON reads.
-func (all Endpoints) MarshalJSON() ([]byte, error) {
-	made, addresses := make([]listedEndpoint, len(all.places)), strings.Split(all.addresses, ",")
-	for i, where := range all.places {
-		e := &made[i]
-		e.place, e.Addresses = where.Value(), addresses[i:i+1]
-		isReady, isDraining := e.state == ready, e.state == draining
-		e.Conditions.Ready, e.Conditions.Terminating = &isReady, &isDraining
-		if all.Pods != nil && all.Pods[i] != "" {
-			e.TargetRef.Kind = "Pod"
-			e.TargetRef.Namespace, e.TargetRef.Name, _ = strings.Cut(all.Pods[i], "/")
-		}
-	}
-	return json.Marshal(made)
-}
-
 // UnmarshalJSON reads them.
 func (all *Endpoints) UnmarshalJSON(text []byte) error {
-	var read []listedEndpoint
+	var read []struct {
+		place
+		Addresses  []string
+		TargetRef  struct{ Kind, Namespace, Name string }
+		Conditions struct{ Ready, Serving, Terminating *bool }
+	}
 	err := json.Unmarshal(text, &read)
 	addresses := make([]string, len(read))
 	*all = Endpoints{Pods: make([]string, len(read)), places: make([]unique.Handle[place], len(read))}
