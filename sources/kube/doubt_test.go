@@ -22,26 +22,31 @@ const apiGrants = "referencegrants.gateway.networking.k8s.io"
 // TestRestartDuringHold_FollowsListedObjects: each row begins a hold, some before the restart and some during it. A route that is listed
 // then is served at once.
 func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
+	var again any
 	for name, row := range map[string]struct {
-		before, during func(server *kubetest.Server, saved any)
-		says           string
+		before func(r *rig, saved any)
+		during func(server *kubetest.Server, saved any)
+		says   string
 	}{
 		"a CRD is missing and comes back without its objects": {
-			before: func(server *kubetest.Server, _ any) { server.Serve(apiRoutes, "") },
+			before: func(r *rig, _ any) { r.server.Serve(apiRoutes, "") },
 			during: func(server *kubetest.Server, _ any) { server.Serve(apiRoutes, "gateway.networking.k8s.io/v1/HTTPRoute") },
 			says:   apiRoutes + ": 1 object is held until ",
 		},
 		"a restore loses a route": {
-			before: func(server *kubetest.Server, saved any) { server.Restore(saved) },
+			before: func(r *rig, saved any) { r.server.Restore(saved) },
 			says:   "1 object is held until ",
 		},
 		"a restore during the restart loses nothing": {
-			during: func(server *kubetest.Server, _ any) {
-				saved := server.Snapshot()
-				server.Put("namespaces", "", "n", nil, nil)
-				server.Delete("namespaces", "", "n")
-				server.Restore(saved)
+			before: func(r *rig, _ any) {
+				put(r.server, "shop", "m", 1)
+				again = r.server.Snapshot()
+				for i := range 9 {
+					put(r.server, "shop", "m", i)
+				}
+				r.await("all changes", func() bool { return r.ports()["m"] == 88 })
 			},
+			during: func(server *kubetest.Server, _ any) { server.Restore(again) },
 		},
 		"a restore during the restart brings an object back": {
 			during: func(server *kubetest.Server, saved any) { server.Restore(saved); putRoute(server, "web", "web.example.com") },
@@ -62,7 +67,7 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 			r := start(t, server, source()).synced()
 			r.await("the route", func() bool { return r.virtualServices() == 1 })
 			if row.before != nil {
-				row.before(server, saved)
+				row.before(r, saved)
 			}
 			if row.says != "" {
 				r.says(sources.Degraded, row.says)
