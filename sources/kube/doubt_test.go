@@ -30,8 +30,10 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 	}{
 		"a CRD is missing and comes back without its objects": {
 			before: func(r *rig, _ any) { r.server.Serve(apiRoutes, "") },
-			during: func(server *kubetest.Server, _ any) { server.Serve(apiRoutes, "gateway.networking.k8s.io/v1/HTTPRoute") },
-			says:   apiRoutes + ": 1 object is held until ",
+			during: func(server *kubetest.Server, _ any) {
+				server.Serve(apiRoutes, "gateway.networking.k8s.io/v1/HTTPRoute")
+			},
+			says: apiRoutes + ": 1 object is held until ",
 		},
 		"a restore loses a route": {
 			before: func(r *rig, saved any) { r.server.Restore(saved) },
@@ -49,7 +51,10 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 			during: func(server *kubetest.Server, _ any) { server.Restore(again) },
 		},
 		"a restore during the restart brings an object back": {
-			during: func(server *kubetest.Server, saved any) { server.Restore(saved); putRoute(server, "web", "web.example.com") },
+			during: func(server *kubetest.Server, saved any) {
+				server.Restore(saved)
+				putRoute(server, "web", "web.example.com")
+			},
 		},
 		"the CRD of a kind without objects goes during the restart": {
 			during: func(server *kubetest.Server, _ any) { server.Serve(apiGrants, "") },

@@ -16,7 +16,7 @@ import (
 type memory struct {
 	note
 	objects map[string]uint64 // by namespace/name, the resource version; 1 for an object of an earlier run, 0 for one in doubt
-	unread  map[string]bool   // objects of an earlier run whose content this run has not read
+	unread  map[string]string // objects in doubt of an earlier run whose content is unknown, with the Service that each concerns, if that is known
 	whole   bool              // this run took a list: objects are the server's at the version seen
 	older   time.Time         // since when lists are older than seen; zero if they are not
 	heard   time.Time         // when the server last confirmed the version seen

@@ -30,8 +30,8 @@ type kind struct {
 	prefix        string // of the group that is made of each object; empty if none is made of one alone
 	alike         bool   // an object concerns only what is made of the Service of its name
 	uses          []use
-	reuse         use                                   // takes objects in doubt of an earlier run; nil if they are not kept
-	text          func(m meta) json.RawMessage          // returns an object as reuse takes it
+	reuse         use                                   // takes objects in doubt of an earlier run; nil if their content is not kept
+	text          func(m meta) json.RawMessage          // returns an object as reuse takes it; without reuse, the Service that it concerns
 	trim          func(json.RawMessage) json.RawMessage // to what is read of an object; nil if that is most of it
 }
 
@@ -112,7 +112,11 @@ func (s *stream) recall(n note) {
 		if s.reuse != nil && len(held) > len("null") {
 			s.reuse(metaNamed(key), held)
 		} else if s.reuse != nil || s.prefix == "" || s.alike { // otherwise each object is published as it is
-			s.unread[key] = true
+			service := ""
+			if _ = json.Unmarshal(held, &service); s.alike {
+				service = key
+			}
+			s.unread[key] = service
 		}
 	}
 }
@@ -142,12 +146,12 @@ func (s *stream) settled() bool {
 // nothing, unless it is required; otherwise what was made of it stays as it was. run.mu is held.
 func (s *stream) known(key string) bool {
 	never := !s.required && s.Seen == 0 && refused(s.err).Code == http.StatusForbidden
-	if !s.whole && !s.Absent && !never || key == "" && len(s.unread) > 0 || s.unread[key] {
+	if !s.whole && !s.Absent && !never || key == "" && len(s.unread) > 0 {
 		return false
 	}
-	for name := range s.unread {
+	for name, service := range s.unread {
 		namespace, _, _ := strings.Cut(name, "/")
-		if !s.alike && (namespace == "" || strings.HasPrefix(key, namespace+"/")) {
+		if service == key || service == "" && (namespace == "" || strings.HasPrefix(key, namespace+"/")) {
 			return false
 		}
 	}

@@ -132,7 +132,13 @@ func (r *run) readServices() {
 	read := func(k kind, u use) { s.kinds = append(s.kinds, r.read(k, u)) }
 	read(kind{plural: "services", versions: v1, prefix: "Service/", alike: true}, decoded(s.service))
 	if o.Endpoints != mapping.EndpointsLoadBalancer {
-		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true}, decoded(s.slice))
+		service := func(m meta) (text json.RawMessage) {
+			if slice := s.slices[m.key]; slice != nil {
+				text, _ = json.Marshal(m.Namespace + "/" + slice.Meta.Labels.Service)
+			}
+			return text
+		}
+		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true, text: service}, decoded(s.slice))
 	}
 	if byNode || o.Nodes {
 		read(kind{plural: "nodes", versions: v1, cluster: true, required: byNode}, decoded(s.node))
