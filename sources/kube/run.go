@@ -119,9 +119,10 @@ func (r *run) recall() {
 		for _, s := range r.streams {
 			key, is := strings.CutPrefix(group, s.prefix)
 			if is && s.prefix != "" && (s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")) {
-				if owned = true; s.objects[key] == 0 {
-					s.objects[key] = 0 // the note is older than it
+				if _, noted := s.objects[key]; !noted {
+					s.objects[key] = 0
 				}
+				owned = true
 			}
 		}
 		if !owned {
@@ -205,6 +206,9 @@ func (r *run) found(client *api, versions map[*kind]string, err error) (pause ti
 	pause = r.lookEvery
 	for _, k := range r.kinds {
 		if err != nil || versions[k] != "" {
+			if err == nil && !r.missing[k].IsZero() {
+				delete(before, k) // so that it is listed at once
+			}
 			delete(r.missing, k)
 			continue
 		}

@@ -250,7 +250,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := s.Until
+	wasOlder := !s.older.IsZero()
 	gone, err := s.judge(s.timeline, time.Now(), since, version, listed, s.settle, s.settings.Hold)
 	if err != nil {
 		return err
@@ -262,8 +262,8 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	}
 	s.drop(gone...)
 	for _, other := range s.streams {
-		if other.cut != nil && s.Until.After(last) && !other.Apart {
-			other.cut() // it may wait for a version that is long to come
+		if wasOlder && other.cut != nil {
+			other.cut() // it may wait for a version that a restored server reaches much later
 		}
 	}
 	s.listed, s.fresh, s.relist = true, true, time.Now().Add(2*s.watchFor)
