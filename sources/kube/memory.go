@@ -10,13 +10,14 @@ import (
 
 // memory is the state of one kind in one namespace, and decides which answers of the server are believed.
 //
-// A DELETED event removes an object. So does a complete list without it that is no older than any earlier answer. An older list comes from a
-// server that lags, or from a restored cluster. It counts for nothing at first. If the server repeats it for the settle time, the cluster
-// counts as restored: listed objects are taken, and objects that are missing stay for the hold. The same holds for a kind that is missing.
+// A DELETED event removes an object. So does a complete list without it that is no older than any earlier answer. An older
+// list comes from a server that lags, or from a restored cluster. It counts for nothing at first. If the server repeats it
+// for the settle time, the cluster counts as restored: listed objects are taken, and missing ones stay for the hold. So do
+// the objects of a kind that is missing.
 type memory struct {
 	note
-	objects map[string]uint64 // by namespace/name, the resource version; 1 for an object of an earlier run, 0 for one in doubt
-	unread  map[string]string // objects in doubt of an earlier run whose content is unknown, with the Service that each concerns, if that is known
+	objects map[string]uint64 // by namespace/name, the resource version; 1 if an earlier run had it, 0 if it is in doubt
+	unread  map[string]string // objects in doubt whose content is unknown, with the Service that each concerns, if known
 	whole   bool              // this run took a list: objects are the server's at the version seen
 	older   time.Time         // since when lists are older than seen; zero if they are not
 	heard   time.Time         // when the server last confirmed the version seen
@@ -60,8 +61,8 @@ func (t timeline) restored(from *memory, version uint64, until time.Time) {
 // errOlder says that the server named a resource version lower than one before.
 var errOlder = errors.New("the server went back in time")
 
-// judge takes the versions of a complete list that was requested when the cluster was at the version since. It removes unchanged objects
-// from listed, and returns which objects are gone. An error says that the list counts for nothing.
+// judge takes the versions of a complete list that was requested when the cluster was at the version since. It removes
+// unchanged objects from listed, and returns which objects are gone. An error says that the list counts for nothing.
 func (m *memory) judge(
 	t timeline, now time.Time, since, version uint64, listed map[string]uint64, settle, hold time.Duration,
 ) (gone []string, err error) {
@@ -71,8 +72,8 @@ func (m *memory) judge(
 			m.older = now
 		}
 		if now.Sub(m.older) < settle {
-			return nil, fmt.Errorf("%w: its list is of resource version %d, and %d was seen; perhaps it lags", errOlder, version,
-				max(m.Seen, since))
+			return nil, fmt.Errorf("%w: its list is of resource version %d, and %d was seen; perhaps it lags", errOlder,
+				version, max(m.Seen, since))
 		}
 		ahead := func(other *memory) bool { return !other.Apart && other.Seen > version && other.heard.After(m.older) }
 		if m.Apart = m.Apart || !own && slices.ContainsFunc(t, ahead); own || !m.Apart {

@@ -32,7 +32,7 @@ type run struct {
 
 	mu      sync.Mutex
 	client  *api                // nil until the kinds are known
-	served  map[*kind]string    // in which version the server has a kind, empty if it does not; no entry as long as that is not certain
+	served  map[*kind]string    // in which version the server has a kind; empty if it does not, no entry if that is uncertain
 	missing map[*kind]time.Time // since when the server does not list a kind
 	down    error               // why the kinds are not known; nil if they are
 	pending map[string]pending  // by group, what is to be published
@@ -136,7 +136,7 @@ const (
 	maxHeld   = 1 << 20 // bytes of a note
 )
 
-// keep saves the note for the next run: at once if a hold has changed, otherwise from time to time, since a note has the names of all
+// keep saves the note for the next run: at once if a hold has changed, otherwise from time to time, since a note names all
 // objects. run.mu is held.
 func (r *run) keep(now time.Time) {
 	holds, notes, room := "", make(map[string]note, len(r.streams)), maxHeld
@@ -195,9 +195,9 @@ func (r *run) discover(ctx context.Context) {
 	}
 }
 
-// found takes over which versions there are, and the client that knows; or that they are not known. It returns when to look again: soon
-// after a kind went missing, since a server that starts does not list its CRDs yet, and when a hold ends. A kind that has objects is missing
-// only after the settle time.
+// found takes over which versions there are, and the client that knows; or that they are not known. It returns when to
+// look again: soon after a kind went missing, and when a hold ends. A server that starts does not list its CRDs yet, so a
+// kind that has objects counts as missing only after the settle time.
 func (r *run) found(client *api, versions map[*kind]string, err error) (pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,9 +215,7 @@ func (r *run) found(client *api, versions map[*kind]string, err error) (pause ti
 		if r.missing[k].IsZero() {
 			r.missing[k] = now
 		}
-		since := now.Sub(r.missing[k])
-		has := func(s *stream) bool { return s.kind == k && len(s.objects) > 0 && !s.Absent }
-		if pause = min(pause, max(since, r.lookEvery/30)); since >= r.settle || !slices.ContainsFunc(r.streams, has) {
+		if pause = min(pause, max(now.Sub(r.missing[k]), r.lookEvery/30)); r.lacks(k, now) {
 			versions[k] = ""
 		} else if before[k] != "" {
 			versions[k] = before[k]
@@ -237,6 +235,13 @@ func (r *run) found(client *api, versions map[*kind]string, err error) (pause ti
 		}
 	}
 	return pause
+}
+
+// lacks reports whether a kind that /apis does not list counts as missing. run.mu is held.
+func (r *run) lacks(k *kind, now time.Time) bool {
+	return now.Sub(r.missing[k]) >= r.settle || !slices.ContainsFunc(r.streams, func(s *stream) bool {
+		return s.kind == k && len(s.objects) > 0 && !s.Absent
+	})
 }
 
 // gather returns what there is to hand on.

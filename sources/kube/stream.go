@@ -30,8 +30,8 @@ type kind struct {
 	prefix        string // of the group that is made of each object; empty if none is made of one alone
 	alike         bool   // an object concerns only what is made of the Service of its name
 	uses          []use
-	reuse         use                                   // takes objects in doubt of an earlier run; nil if their content is not kept
-	text          func(m meta) json.RawMessage          // returns an object as reuse takes it; without reuse, the Service that it concerns
+	reuse         use                                   // takes objects in doubt of an earlier run; nil if they are not kept
+	text          func(m meta) json.RawMessage          // returns what reuse takes; without reuse, the Service concerned
 	trim          func(json.RawMessage) json.RawMessage // to what is read of an object; nil if that is most of it
 }
 
@@ -172,8 +172,8 @@ func (s *stream) follow(ctx context.Context) {
 		s.mu.Lock()
 		client := s.client
 		version, looked := s.served[s.kind]
-		if looked && s.down == nil && (version == "" || s.Absent) {
-			s.drop(s.setAbsent(time.Now(), version == "", s.settings.Hold)...)
+		if now := time.Now(); looked && s.down == nil && (version == "" && s.lacks(s.kind, now) || s.Absent) {
+			s.drop(s.setAbsent(now, version == "", s.settings.Hold)...)
 			s.err = nil
 			s.wakeup.Notify()
 		}
@@ -271,9 +271,9 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	return nil
 }
 
-// watch takes the events after what was seen, until the server ends them, or does not in time. Before that, it compares the current resource
-// version and the number of objects: a restored server accepts a version of its future, and stays silent until it gets there. A watch that
-// ends early may have missed a restore, so a list follows.
+// watch takes the events after what was seen, until the server ends them, or does not in time. Before that, it compares the
+// current resource version and the number of objects: a restored server accepts a version of its future, and stays silent
+// until it gets there. A watch that ends early may have missed a restore, so a list follows.
 func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
 	after, until, lasts := s.Seen, s.Until, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
@@ -322,7 +322,8 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		}
 	}
 	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // what a silent one kept to itself comes with the next one
-	s.listed = ended && time.Since(began) > lasts-time.Second && time.Now().Before(s.relist) && !(holds && !time.Now().Before(until))
+	due := !time.Now().Before(s.relist) || holds && !time.Now().Before(until)
+	s.listed = ended && time.Since(began) > lasts-time.Second && !due
 	if ended && heard == 1 && time.Since(began) < min(time.Second, lasts/2) {
 		return errors.New("the server ends the watch at once")
 	}

@@ -56,7 +56,7 @@ func (m *timelineModel) list(kind int, since, version uint64, objects map[string
 		for name, version := range objects {
 			require.Equal(m.t, version, of.objects[name], "a listed object is followed")
 		}
-		require.Equal(m.t, len(objects)+of.held(), len(of.objects))
+		require.Len(m.t, of.objects, len(objects)+of.held())
 	}
 }
 
