@@ -75,7 +75,7 @@ func TestKubeRandom(t *testing.T) {
 	t.Parallel()
 	number, seed := 5, uint64(1)
 	if os.Getenv("E2E_NIGHTLY") != "" {
-		number, seed = 40, rand.Uint64() //nolint:gosec // no secret
+		number, seed = 200, rand.Uint64() //nolint:gosec // no secret
 	}
 	t.Logf("seed %d", seed)
 	s := &kubeSabotage{
@@ -138,6 +138,38 @@ func TestKubeRandom(t *testing.T) {
 			s.change(t)
 			seconds()
 			s.tributary.Restart(t)
+		}},
+		{"the API server starts twice", func() {
+			for range 2 {
+				s.API.Kill()
+				s.API.Restart(t)
+				seconds()
+			}
+			s.AwaitReady(t)
+		}},
+		{"a snapshot comes back, and tributary starts during the hold", func() {
+			path, objects := s.Snapshot(t), maps.Clone(s.objects)
+			s.change(t)
+			seconds()
+			s.mu.Lock()
+			maps.DeleteFunc(s.must, func(key fixture.Key, _ bool) bool { return objects[key] == nil })
+			s.mu.Unlock()
+			s.Restore(t, path)
+			s.objects = objects
+			seconds()
+			s.tributary.Kill()
+			s.tributary.Restart(t)
+		}},
+		{"tributary starts without rights, with an API server that starts", func() {
+			s.Grant(t, "", `[{apiGroups: [security.istio.io], resources: ["*"], verbs: [list, watch]}]`)
+			s.tributary.Kill()
+			s.API.Kill()
+			s.API.Restart(t)
+			s.tributary.Restart(t)
+			s.AwaitReady(t)
+			s.change(t)
+			seconds()
+			s.Grant(t, "", readIstio)
 		}},
 		{"tributary is killed without an API server", func() {
 			s.API.Kill()

@@ -5,6 +5,7 @@ package derive
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -117,6 +118,14 @@ func unscoped(key resource.Key) resource.Key {
 
 // Remove forgets a group.
 func (s *Set) Remove(name string) { s.put(name, nil) }
+
+// Text returns the object of a group as Replace reads it; nil if the group has no valid one.
+func (s *Set) Text(name string) (text []byte) {
+	if g := s.groups[name]; g != nil && len(g.objects) == 1 {
+		text, _ = json.Marshal(map[string]any{"metadata": g.objects[0].metadata, "spec": g.objects[0].content})
+	}
+	return text
+}
 
 // Has reports whether it is known what a group has.
 func (s *Set) Has(name string) bool { return s.groups[name] != nil }

@@ -208,6 +208,8 @@ type page struct {
 	Metadata struct {
 		Version  uint64 `json:"resourceVersion,string"`
 		Continue string
+		// Remaining is the number of objects after the page, unless a selector is in use.
+		Remaining int `json:"remainingItemCount"`
 	}
 }
 

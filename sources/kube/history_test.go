@@ -382,7 +382,15 @@ func TestHistory(t *testing.T) {
 				}
 				h.roles = h.ops.IntN(4) == 0
 				h.deny()
+				if h.ops.IntN(3) == 0 { // rights and discovery are missing at the first start
+					for range 5 {
+						h.hidden[pick(h.ops, resources...)], h.denied[pick(h.ops, resources...)] = true, true
+					}
+					maps.DeleteFunc(h.hidden, func(r string, _ bool) bool { return !isCRD(r) })
+				}
 				h.run(h.draw())
+				time.Sleep(time.Duration(h.ops.IntN(60)) * time.Second)
+				h.locked(func() { clear(h.hidden) })
 				h.rest()
 				for range *historySteps {
 					if h.step(); t.Failed() {

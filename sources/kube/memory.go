@@ -1,49 +1,93 @@
 package kube
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 )
 
-// memory is what is known of the objects of one kind in one namespace, and decides what is believed of the server's answers.
+// memory is the state of one kind in one namespace, and decides which answers of the server are believed.
 //
-// A deletion is believed from a DELETED event, and from a complete list that is no older than anything seen before. If a list is older, it
-// comes from a server that lags or from a cluster that was restored. It counts for nothing for a while; if the server still says the same
-// then, what it has is taken, and what it does not have is held. The same is held while the kind is missing, and after it came back.
+// A DELETED event removes an object. So does a complete list without it that is no older than any earlier answer. An older
+// list comes from a server that lags, or from a restored cluster. It counts for nothing at first. If the server repeats it
+// for the settle time, the cluster counts as restored: listed objects are taken, and missing ones stay for the hold. So do
+// the objects of a kind that is missing.
 type memory struct {
 	note
-	objects map[string]uint64 // by namespace/name, the resource version; 0 for one of an earlier run, and for one that is held
-	whole   bool              // a list was taken in this run: objects are all that the server had at the version seen
+	objects map[string]uint64 // by namespace/name, the resource version; 1 if an earlier run had it, 0 if it is in doubt
+	unread  map[string]string // objects in doubt whose content is unknown, with the Service that each concerns, if known
+	whole   bool              // this run took a list: objects are the server's at the version seen
 	older   time.Time         // since when lists are older than seen; zero if they are not
-	unsure  time.Time         // until then, what was taken first in this run may lack something that is held
+	heard   time.Time         // when the server last confirmed the version seen
 }
 
-// note is what the next run has to know of a memory.
+// note is the part of a memory that the next run needs.
 type note struct {
-	Seen   uint64    // the highest resource version that the server has named
-	Until  time.Time // before that, an object that is not listed is held
-	Why    string    // why it is
+	Seen   uint64    // the highest resource version of an answer
+	Until  time.Time // before that, an object in doubt stays
+	Why    string    // why it is in doubt
 	Absent bool      // the server has no such kind
+	Apart  bool      // the resource versions of the kind are not those of other kinds, as with an etcd of its own
+
+	Names []string                   `json:",omitempty"` // the objects
+	Held  map[string]json.RawMessage `json:",omitempty"` // those in doubt; null if the content is not kept
+}
+
+// timeline is the sequence of resource versions that the kinds of a cluster share.
+type timeline []*memory
+
+// seen returns the highest version of any kind.
+func (t timeline) seen() (version uint64) {
+	for _, m := range t {
+		if !m.Apart {
+			version = max(version, m.Seen)
+		}
+	}
+	return version
+}
+
+// restored puts the objects of all kinds in doubt: a kind that is listed later cannot see the restore any more.
+func (t timeline) restored(from *memory, version uint64, until time.Time) {
+	for _, m := range t {
+		if m == from || !m.Apart && !from.Apart {
+			m.Seen = min(m.Seen, version)
+			m.doubt(until, "the server went back in time, as after a restore")
+		}
+	}
 }
 
 // errOlder says that the server named a resource version lower than one before.
 var errOlder = errors.New("the server went back in time")
 
-// judge takes the versions of a complete list, and returns which objects are gone. An error says that the list counts for nothing.
-func (m *memory) judge(now time.Time, version uint64, listed map[string]uint64, settle, hold time.Duration) (gone []string, err error) {
-	if m.isOlder(version, listed) {
+// judge takes the versions of a complete list that was requested when the cluster was at the version since. It removes
+// unchanged objects from listed, and returns which objects are gone. An error says that the list counts for nothing.
+func (m *memory) judge(
+	t timeline, now time.Time, since, version uint64, listed map[string]uint64, settle, hold time.Duration,
+) (gone []string, err error) {
+	behind := !m.Apart && version < min(since, t.seen())
+	if own := m.isOlder(version, listed); own || behind {
 		if m.older.IsZero() {
 			m.older = now
 		}
 		if now.Sub(m.older) < settle {
-			return nil, fmt.Errorf("%w: its list is of resource version %d, and %d was seen; perhaps it lags", errOlder, version, m.Seen)
+			return nil, fmt.Errorf("%w: its list is of resource version %d, and %d was seen; perhaps it lags", errOlder,
+				version, max(m.Seen, since))
 		}
-		m.hold(now.Add(hold), "the server went back in time, as after a restore")
+		ahead := func(other *memory) bool { return !other.Apart && other.Seen > version && other.heard.After(m.older) }
+		if m.Apart = m.Apart || !own && slices.ContainsFunc(t, ahead); own || !m.Apart {
+			t.restored(m, version, now.Add(hold))
+		}
 	}
-	m.older, m.Seen = time.Time{}, version
+	m.older, m.Seen, m.heard = time.Time{}, version, now
 	gone = m.accept(now, listed)
+	for name, v := range listed {
+		if delete(m.unread, name); m.objects[name] == v {
+			delete(listed, name)
+		}
+		m.objects[name] = v
+	}
 	m.whole = true
 	return gone, nil
 }
@@ -62,48 +106,46 @@ func (m *memory) isOlder(version uint64, listed map[string]uint64) bool {
 	return false
 }
 
-// accept makes what is listed the objects, with those that are held, and returns the others.
+// accept removes the objects that are not listed, but for those in doubt, and returns them.
 func (m *memory) accept(now time.Time, listed map[string]uint64) (gone []string) {
-	if !m.whole && m.Seen > 0 {
-		m.unsure = m.Until
-	}
-	for name := range m.objects {
-		if _, there := listed[name]; there {
-			continue
+	for name, version := range m.objects {
+		if _, there := listed[name]; !there && (version > 0 || !now.Before(m.Until)) {
+			gone = append(gone, name)
+			m.forget(name)
 		}
-		if now.Before(m.Until) {
-			m.objects[name] = 0 // the version before means nothing if it comes back
-			continue
-		}
-		gone = append(gone, name)
-		delete(m.objects, name)
 	}
-	maps.Copy(m.objects, listed)
 	return gone
 }
 
-func (m *memory) hold(until time.Time, why string) {
-	if until.After(m.Until) {
+func (m *memory) forget(name string) {
+	delete(m.objects, name)
+	delete(m.unread, name)
+}
+
+// doubt puts all objects in doubt, if there are any.
+func (m *memory) doubt(until time.Time, why string) {
+	for name := range m.objects {
+		m.objects[name] = 0 // the version before means nothing if it comes back
+	}
+	if len(m.objects) > 0 && until.After(m.Until) {
 		m.Until, m.Why = until, why
 	}
 }
 
 // setAbsent notes whether the server has the kind, and returns which objects are gone since it has not had it for long.
 func (m *memory) setAbsent(now time.Time, absent bool, hold time.Duration) (gone []string) {
-	if absent != m.Absent && (len(m.objects) > 0 || !m.whole && m.Seen > 0) {
-		m.hold(now.Add(hold), "the kind is or was missing")
+	if absent != m.Absent {
+		m.doubt(now.Add(hold), "the kind is or was missing")
 	}
 	if m.Absent = absent; absent {
-		if gone = m.accept(now, nil); !now.Before(m.Until) {
-			m.Seen = 0 // nothing is left that another outage or run would have to wait for
-		}
+		gone = m.accept(now, nil)
 	}
 	return gone
 }
 
-// held returns how many objects are held that the server does not have.
+// held returns how many objects stay that the server does not have.
 func (m *memory) held() (n int) {
-	if m.Until.IsZero() || !m.whole && !m.Absent {
+	if !m.whole && !m.Absent {
 		return 0
 	}
 	for _, version := range m.objects {

@@ -74,6 +74,14 @@ func TestModel(t *testing.T) {
 					server.Down(true)
 					time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
 					server.Down(false)
+				case n == 18 && random.IntN(3) == 0: // the server starts again, and lists its CRDs only later
+					server.Unlist(entries)
+					server.Cut()
+					time.Sleep(time.Duration(random.IntN(30)) * time.Millisecond)
+					if random.IntN(2) == 0 {
+						require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "k", Source: s(), Guard: guard.Settings{Off: true}}))
+					}
+					server.Unlist("")
 				case n == 18:
 					require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "k", Source: s(), Guard: guard.Settings{Off: true}}))
 				default:

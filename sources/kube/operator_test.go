@@ -96,7 +96,7 @@ func (h *history) deny() {
 // step does one thing to the cluster, the network or the source.
 func (h *history) step() {
 	r := h.ops
-	switch n := r.IntN(65); {
+	switch n := r.IntN(70); {
 	case n < 26:
 		h.change()
 	case n < 36:
@@ -155,6 +155,12 @@ func (h *history) step() {
 		h.empty()
 	case n == 61:
 		h.crash()
+	case n == 62:
+		h.begin()
+	case n == 63:
+		h.quickly()
+	case n < 66:
+		h.inHold()
 	default:
 		h.rest()
 	}
@@ -227,6 +233,92 @@ func (h *history) goBack() {
 		time.Sleep(h.settings.Hold)
 		h.rest()
 	}
+}
+
+// begin has the API server start again: for a moment, it does not list its CRDs. Nothing is held for that.
+func (h *history) begin() {
+	h.locked(func() {
+		for _, r := range resources {
+			h.hidden[r] = isCRD(r)
+		}
+		h.say("the API server starts")
+		h.endLocked()
+	})
+	time.Sleep(time.Duration(h.ops.IntN(9000)) * time.Millisecond)
+	if h.ops.IntN(3) == 0 {
+		h.say("another run starts with it")
+		h.stop()
+		h.run(h.settings)
+	}
+	h.locked(func() {
+		clear(h.hidden)
+		h.slack = max(h.slack, time.Minute+15*time.Second)
+	})
+}
+
+// quickly restores a snapshot of etcd, and is soon ahead of it.
+func (h *history) quickly() {
+	h.locked(func() {
+		to := h.version - min(uint64(1+h.ops.IntN(20)), h.version-1000)
+		h.say("restore v%d quickly", to)
+		h.restore(to)
+		for _, r := range resources {
+			h.apis[r] = versionsOf(r)
+		}
+		h.note()
+		h.lax = true
+		h.holds()
+	})
+	for range h.ops.IntN(30) {
+		h.change()
+	}
+}
+
+// inHold begins a hold, and has another run go on during it. All that is listed and depends on nothing in doubt is followed.
+func (h *history) inHold() {
+	h.locked(func() { h.down = false; clear(h.fault); clear(h.denied); h.deny() })
+	restores, stale := h.ops.IntN(2) == 0, h.stale
+	if restores {
+		h.quickly()
+	} else {
+		h.crd()
+	}
+	early := h.ops.IntN(2) == 0 // the next run finds out
+	if !early {
+		time.Sleep(30 * time.Second)
+	}
+	h.say("another run starts during the hold")
+	h.stop()
+	h.run(h.settings)
+	for range 5 {
+		h.change()
+	}
+	var lacks []string
+	for began := time.Now(); ; time.Sleep(time.Second) {
+		if lacks = h.follows(!restores && !stale); len(lacks) == 0 || time.Since(began) > time.Minute {
+			break
+		}
+	}
+	if len(lacks) > 0 {
+		h.fail("not followed during a hold: %s", strings.Join(lacks, "\n"))
+	}
+}
+
+// follows says which rules and, if no EndpointSlice can be in doubt, Services that the cluster has are not published.
+func (h *history) follows(services bool) (lacks []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	has := h.out.all()
+	for name, text := range h.now {
+		group, _, _ := strings.Cut(name, " ")
+		kind, _, _ := strings.Cut(group, "/")
+		_, there := has[name]
+		if isRule := slices.Contains(slices.Collect(maps.Values(rules)), kind); isRule && has[name] != text ||
+			services && kind == "Service" && !there {
+			lacks = append(lacks, fmt.Sprintf("%s is %q, want %q", name, has[name], text))
+		}
+	}
+	return lacks
 }
 
 // lag has lists of a resource be old, for a while that is shorter than the hold.

@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,4 +183,73 @@ func TestWatchesThatFailAtOnce(t *testing.T) {
 		h.rest()
 		h.locked(func() { require.Less(t, h.requests, 1000) })
 	})
+}
+
+// TestDiscoveryOfAStartingServer: for a moment, a server that has just started does not list its CRDs. Nothing is held for that, and all is
+// followed soon after, also by a run that starts in that moment.
+func TestDiscoveryOfAStartingServer(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		for _, moment := range []time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second, 6 * time.Second, 9 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHistory(t, 1)
+				for range 40 {
+					h.change()
+				}
+				h.run(kube.Settings{Services: new(kube.Services), Derive: new(derive.Options)})
+				h.rest()
+				h.locked(func() {
+					for r := range kindOf {
+						h.hidden[r] = isCRD(r)
+					}
+					h.endLocked()
+				})
+				if restarts {
+					h.stop()
+					h.run(h.settings)
+				}
+				time.Sleep(moment)
+				h.locked(func() {
+					clear(h.hidden)
+					for r := range rules {
+						h.write(r, "shop", "o9", content(h.ops, rules[r]))
+					}
+					h.note()
+				})
+				h.slack = max(moment, 2*time.Second) + 11*time.Second // until the next look, and the longest pause between lists
+				h.rest()
+				require.NotContains(t, string(h.out.Kept()), "missing", "a hold began")
+			})
+		}
+	}
+}
+
+// TestTheEndOfAHold is when its objects go, not when the kinds are looked for the next time.
+func TestTheEndOfAHold(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const grants = "referencegrants.gateway.networking.k8s.io"
+			h := newHistory(t, 1)
+			for range 40 {
+				h.change()
+			}
+			h.locked(func() { h.write(grants, "shop", "o0", content(h.ops, "ReferenceGrant")) })
+			h.run(kube.Settings{Derive: new(derive.Options), Hold: 5 * time.Minute})
+			h.rest()
+			h.locked(func() {
+				for key := range h.at(grants, h.version) {
+					namespace, name, _ := strings.Cut(key, "/")
+					h.write(grants, namespace, name, nil)
+				}
+				h.apis[grants] = nil
+				h.endLocked()
+				h.note()
+			})
+			if restarts {
+				h.stop()
+				h.run(h.settings)
+			}
+			time.Sleep(5*time.Minute + 26*time.Second) // 10 s until the kind counts as missing, 15 s until the look after that
+			require.Empty(t, h.lacks())
+		})
+	}
 }

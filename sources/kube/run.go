@@ -22,32 +22,37 @@ import (
 type run struct {
 	// read-only
 	*Source
-	sink    sources.Sink
-	wakeup  registry.Wakeup
-	look    registry.Wakeup // to look for the kinds
-	kinds   []*kind
-	streams []*stream
-	derived *derive.Set // nil if nothing is; mu guards it
+	sink     sources.Sink
+	wakeup   registry.Wakeup
+	look     registry.Wakeup // to look for the kinds
+	kinds    []*kind
+	streams  []*stream
+	timeline timeline    // the memories of streams
+	derived  *derive.Set // nil if nothing is; mu guards it
 
 	mu      sync.Mutex
-	client  *api               // nil until the kinds are known
-	served  map[*kind]string   // in which version the server has a kind, if it has it
-	down    error              // why the kinds are not known; nil if they are
-	pending map[string]pending // by group, what is to be published
-	started bool               // what can be read was, and is published
-	kept    string             // the note for the next run
+	client  *api                // nil until the kinds are known
+	served  map[*kind]string    // in which version the server has a kind; empty if it does not, no entry if that is uncertain
+	missing map[*kind]time.Time // since when the server does not list a kind
+	down    error               // why the kinds are not known; nil if they are
+	pending map[string]pending  // by group, what is to be published
+	started bool                // what can be read was, and is published
+	kept    string              // the note for the next run
+	holds   string              // what it says of holds
+	keepAt  time.Time           // when it is made again
 }
 
 // pending makes the content of a group, unless it has not changed, or not all is known that it is made of.
-type pending func(now time.Time) (c sources.Content, ready bool)
+type pending func() (c sources.Content, ready bool)
 
 // ready is for content that is known.
 func ready(c sources.Content) pending {
-	return func(time.Time) (sources.Content, bool) { return c, true }
+	return func() (sources.Content, bool) { return c, true }
 }
 
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(), pending: make(map[string]pending)}
+	r.missing = make(map[*kind]time.Time)
 	r.readRules()
 	if s.settings.Services != nil {
 		r.readServices()
@@ -61,8 +66,9 @@ func newRun(s *Source, sink sources.Sink) *run {
 			namespaces = []string{""}
 		}
 		for _, n := range namespaces {
-			m := memory{objects: make(map[string]uint64)}
+			m := memory{objects: make(map[string]uint64), unread: make(map[string]string)}
 			r.streams = append(r.streams, &stream{run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: s.newBackOff(), memory: m})
+			r.timeline = append(r.timeline, &r.streams[len(r.streams)-1].memory)
 		}
 	}
 	return r
@@ -74,6 +80,7 @@ func (r *run) run(ctx context.Context) error {
 	defer func() {
 		workers.Stop()
 		r.client.close()
+		r.keep(r.keepAt)
 	}()
 	workers.Go(func() { r.discover(ctx) })
 	for _, s := range r.streams {
@@ -91,13 +98,17 @@ func (r *run) recall() {
 	}
 	for _, s := range r.streams {
 		n, known := notes[s.where()]
+		s.recall(n)
 		for where, other := range notes { // of all namespaces, if this one was read with them; of each, if all are read now
 			read, namespace, _ := strings.Cut(where, " ")
 			if !known && read == s.resource() && (namespace == "" || s.namespace == "") {
-				n.Seen = max(n.Seen, other.Seen)
+				if n.Seen = max(n.Seen, other.Seen); other.Until.After(n.Until) {
+					n.Until, n.Why = other.Until, other.Why
+				}
+				s.recall(other)
 			}
 		}
-		s.note = n
+		s.note, s.Names, s.Held = n, nil, nil
 		s.Until = time.Now().Add(min(time.Until(s.Until), r.settings.Hold)) // the clock may have been wrong
 	}
 	for _, group := range r.sink.Groups() {
@@ -108,7 +119,10 @@ func (r *run) recall() {
 		for _, s := range r.streams {
 			key, is := strings.CutPrefix(group, s.prefix)
 			if is && s.prefix != "" && (s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")) {
-				s.objects[key], owned = 0, true
+				if _, noted := s.objects[key]; !noted {
+					s.objects[key] = 0
+				}
+				owned = true
 			}
 		}
 		if !owned {
@@ -117,15 +131,40 @@ func (r *run) recall() {
 	}
 }
 
-// keep has what is known kept for the next run. run.mu is held.
-func (r *run) keep() {
-	notes := make(map[string]note, len(r.streams))
+const (
+	keepEvery = 5 * time.Second
+	maxHeld   = 1 << 20 // bytes of a note
+)
+
+// keep saves the note for the next run: at once if a hold has changed, otherwise from time to time, since a note names all
+// objects. run.mu is held.
+func (r *run) keep(now time.Time) {
+	holds, notes, room := "", make(map[string]note, len(r.streams)), maxHeld
 	for _, s := range r.streams {
-		notes[s.where()] = s.note
+		holds += fmt.Sprint(s.Until, s.Absent)
+	}
+	keeper, ok := r.sink.(sources.Keeper)
+	if !ok || !r.started || holds == r.holds && now.Before(r.keepAt) {
+		return
+	}
+	r.holds, r.keepAt = holds, now.Add(keepEvery)
+	for _, s := range r.streams {
+		n := s.note
+		n.Names, n.Held = slices.Sorted(maps.Keys(s.objects)), make(map[string]json.RawMessage)
+		for _, key := range n.Names {
+			if s.objects[key] > 0 {
+				continue
+			}
+			if n.Held[key] = nil; s.text != nil && room > 0 {
+				n.Held[key] = s.text(metaNamed(key))
+				room -= len(n.Held[key])
+			}
+		}
+		notes[s.where()] = n
 	}
 	text, _ := json.Marshal(notes) // times, numbers and texts
-	if k, ok := r.sink.(sources.Keeper); ok && string(text) != r.kept {
-		k.Keep(text)
+	if string(text) != r.kept {
+		keeper.Keep(text)
 		r.kept = string(text)
 	}
 }
@@ -145,8 +184,7 @@ func (r *run) discover(ctx context.Context) {
 			client.close() // nobody else may know it
 			return
 		}
-		r.found(client, versions, err)
-		pause := r.lookEvery
+		pause := r.found(client, versions, err)
 		if err == nil {
 			retry.Reset()
 		} else {
@@ -157,22 +195,53 @@ func (r *run) discover(ctx context.Context) {
 	}
 }
 
-// found takes over which versions there are, and the client that knows; or that they are not known.
-func (r *run) found(client *api, versions map[*kind]string, err error) {
+// found takes over which versions there are, and the client that knows; or that they are not known. It returns when to
+// look again: soon after a kind went missing, and when a hold ends. A server that starts does not list its CRDs yet, so a
+// kind that has objects counts as missing only after the settle time.
+func (r *run) found(client *api, versions map[*kind]string, err error) (pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.wakeup.Notify()
-	again, before := r.down != nil || r.client == nil, r.served
+	again, before, now := r.down != nil || r.client == nil, r.served, time.Now()
+	pause = r.lookEvery
+	for _, k := range r.kinds {
+		if err != nil || versions[k] != "" {
+			if err == nil && !r.missing[k].IsZero() {
+				delete(before, k) // so that it is listed at once
+			}
+			delete(r.missing, k)
+			continue
+		}
+		if r.missing[k].IsZero() {
+			r.missing[k] = now
+		}
+		if pause = min(pause, max(now.Sub(r.missing[k]), r.lookEvery/30)); r.lacks(k, now) {
+			versions[k] = ""
+		} else if before[k] != "" {
+			versions[k] = before[k]
+		}
+	}
 	if r.down = err; err == nil {
 		r.client, r.served = client, versions
 	}
 	for _, s := range r.streams {
+		if left := s.Until.Sub(now); s.Absent && left > 0 {
+			pause = min(pause, left)
+		}
 		if s.Absent && err != nil {
-			s.hold(time.Now().Add(r.settings.Hold), s.Why) // nobody knows whether the kind is missing all the time
+			s.doubt(now.Add(r.settings.Hold), s.Why) // nobody knows whether the kind is missing all the time
 		} else if err == nil && (again || versions[s.kind] == "" || before[s.kind] != versions[s.kind]) {
 			s.news.Notify() // each time that a kind is missing, too: only that ends a hold
 		}
 	}
+	return pause
+}
+
+// lacks reports whether a kind that /apis does not list counts as missing. run.mu is held.
+func (r *run) lacks(k *kind, now time.Time) bool {
+	return now.Sub(r.missing[k]) >= r.settle || !slices.ContainsFunc(r.streams, func(s *stream) bool {
+		return s.kind == k && len(s.objects) > 0 && !s.Absent
+	})
 }
 
 // gather returns what there is to hand on.
@@ -184,24 +253,24 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 	b.Health = r.health()
 	if r.started {
 		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
-			if c, ready := r.pending[group](now); ready {
+			if c, ready := r.pending[group](); ready {
 				c.Group, c.Explained = group, !b.Synced && b.Health.State == sources.Healthy
 				b.Contents = append(b.Contents, c)
 				delete(r.pending, group)
 			}
 		}
 		r.pending = maps.Collect(maps.All(r.pending)) // the map itself has grown with the first list
-		r.keep()
+		r.keep(now)
 	}
 	b.Next = r.lookEvery // something may not be held any longer
 	return b
 }
 
-// known reports whether all that a namespace has of some kinds is known; of all namespaces, if it is empty.
-func (r *run) known(now time.Time, kinds []*kind, namespace string) bool {
+// known reports whether all objects of some kinds are known that concern a Service, or all of them if key is empty.
+func (r *run) known(kinds []*kind, key string) bool {
 	return !slices.ContainsFunc(r.streams, func(s *stream) bool {
-		in := namespace == "" || s.namespace == "" || s.namespace == namespace
-		return in && slices.Contains(kinds, s.kind) && !s.known(now)
+		in := key == "" || s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")
+		return in && slices.Contains(kinds, s.kind) && !s.known(key)
 	})
 }
 
@@ -236,8 +305,12 @@ func (r *run) health() sources.Health {
 			failed = cmp.Or(failed, s.err)
 		}
 		if n := s.held(); n > 0 {
-			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC: %s", s.where(), words.Count(n, "object is", "objects are"),
-				s.Until.UTC().Format(time.TimeOnly), s.Why))
+			until, waits := s.Until.UTC().Format(time.TimeOnly), ""
+			if len(s.unread) > 0 {
+				waits = fmt.Sprintf("; until then, what an earlier run made of %d of them waits", len(s.unread))
+			}
+			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC: %s%s", s.where(), words.Count(n, "object is", "objects are"),
+				until, s.Why, waits))
 		}
 	}
 	if len(denied) > 0 {

@@ -28,7 +28,10 @@ type kind struct {
 	required      bool     // without a right to it, nothing is made of the kinds that are read with it
 	selector      string
 	prefix        string // of the group that is made of each object; empty if none is made of one alone
+	alike         bool   // an object concerns only what is made of the Service of its name
 	uses          []use
+	reuse         use                                   // takes objects in doubt of an earlier run; nil if they are not kept
+	text          func(m meta) json.RawMessage          // returns what reuse takes; without reuse, the Service concerned
 	trim          func(json.RawMessage) json.RawMessage // to what is read of an object; nil if that is most of it
 }
 
@@ -58,9 +61,14 @@ func (k *kind) take(m meta, object json.RawMessage) {
 // drop has objects be gone. run.mu is held.
 func (k *kind) drop(keys ...string) {
 	for _, key := range keys {
-		namespace, name, _ := strings.Cut(key, "/")
-		k.take(meta{Namespace: namespace, Name: name, key: key}, nil)
+		k.take(metaNamed(key), nil)
 	}
+}
+
+// metaNamed is the metadata of an object of which only the name is known.
+func metaNamed(key string) meta {
+	namespace, name, _ := strings.Cut(key, "/")
+	return meta{Namespace: namespace, Name: name, key: key}
 }
 
 // stream is the list and the watch of one kind in one namespace.
@@ -72,12 +80,15 @@ type stream struct {
 
 	// owned by follow
 	retry  backoff.BackOff
-	listed bool // the next thing to do is to watch
+	listed bool      // the next thing to do is to watch
+	fresh  bool      // it was listed since the last watch
+	relist time.Time // when it is listed again, though the watch brings all changes
 
 	// guarded by run.mu
 	memory
-	failures int   // attempts in a row that failed
-	err      error // of the last attempt; nil if it was well
+	cut      context.CancelFunc // ends the watch
+	failures int                // attempts in a row that failed
+	err      error              // of the last attempt; nil if it was well
 }
 
 // where is how people are told of it, and how the note for the next run names it.
@@ -86,6 +97,28 @@ func (s *stream) where() string {
 		return s.resource()
 	}
 	return s.resource() + " in namespace " + s.namespace
+}
+
+// recall takes over the objects of an earlier run, with the content of those in doubt.
+func (s *stream) recall(n note) {
+	for _, key := range n.Names {
+		if !strings.HasPrefix(key, s.namespace+"/") && s.namespace != "" {
+			continue
+		}
+		held, inDoubt := n.Held[key]
+		if s.objects[key] = 1; inDoubt {
+			s.objects[key] = 0
+		}
+		if s.reuse != nil && len(held) > len("null") {
+			s.reuse(metaNamed(key), held)
+		} else if s.reuse != nil || s.prefix == "" || s.alike { // otherwise each object is published as it is
+			service := ""
+			if _ = json.Unmarshal(held, &service); s.alike {
+				service = key
+			}
+			s.unread[key] = service
+		}
+	}
 }
 
 // path is where the objects are.
@@ -109,11 +142,20 @@ func (s *stream) settled() bool {
 	return s.whole || s.Absent || fails && s.failures >= patience
 }
 
-// known reports whether all that the server has of it is. One that may not be read and never was has nothing, unless it is required;
-// otherwise what was made of it stays as it was. run.mu is held.
-func (s *stream) known(now time.Time) bool {
+// known reports whether all is known that concerns a Service, or everything if key is empty. A kind that may not be read and never was has
+// nothing, unless it is required; otherwise what was made of it stays as it was. run.mu is held.
+func (s *stream) known(key string) bool {
 	never := !s.required && s.Seen == 0 && refused(s.err).Code == http.StatusForbidden
-	return (s.whole || s.Absent || never) && !now.Before(s.unsure)
+	if !s.whole && !s.Absent && !never || key == "" && len(s.unread) > 0 {
+		return false
+	}
+	for name, service := range s.unread {
+		namespace, _, _ := strings.Cut(name, "/")
+		if service == key || service == "" && (namespace == "" || strings.HasPrefix(key, namespace+"/")) {
+			return false
+		}
+	}
+	return true
 }
 
 const (
@@ -128,9 +170,10 @@ const (
 func (s *stream) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		client, version := s.client, s.served[s.kind]
-		if client != nil && s.down == nil && (version == "" || s.Absent) {
-			s.drop(s.setAbsent(time.Now(), version == "", s.settings.Hold)...)
+		client := s.client
+		version, looked := s.served[s.kind]
+		if now := time.Now(); looked && s.down == nil && (version == "" && s.lacks(s.kind, now) || s.Absent) {
+			s.drop(s.setAbsent(now, version == "", s.settings.Hold)...)
 			s.err = nil
 			s.wakeup.Notify()
 		}
@@ -179,7 +222,9 @@ func (s *stream) metaOf(object json.RawMessage, isBookmark bool) (meta, error) {
 func (s *stream) list(ctx context.Context, client *api, path string) error {
 	listed, metas, objects := make(map[string]uint64), []meta{}, []json.RawMessage{}
 	query := url.Values{"limit": {strconv.Itoa(s.pageSize)}, "labelSelector": {s.selector}}
-	version := uint64(0)
+	s.mu.Lock()
+	version, since := uint64(0), s.timeline.seen()
+	s.mu.Unlock()
 	for pages, more := 0, true; more; pages++ {
 		p, err := client.page(ctx, path, query)
 		if now := p.Metadata.Version; err == nil && version > 0 && version != now {
@@ -205,41 +250,60 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	gone, err := s.judge(time.Now(), version, listed, s.settle, s.settings.Hold)
+	wasOlder := !s.older.IsZero()
+	gone, err := s.judge(s.timeline, time.Now(), since, version, listed, s.settle, s.settings.Hold)
 	if err != nil {
 		return err
 	}
 	for i, m := range metas {
-		s.take(m, objects[i])
+		if listed[m.key] > 0 {
+			s.take(m, objects[i])
+		}
 	}
 	s.drop(gone...)
-	s.listed = true
+	for _, other := range s.streams {
+		if wasOlder && other.cut != nil {
+			other.cut() // it may wait for a version that a restored server reaches much later
+		}
+	}
+	s.listed, s.fresh, s.relist = true, true, time.Now().Add(2*s.watchFor)
 	s.well()
 	return nil
 }
 
-// watch takes the events after what was seen, until the server ends them, or does not in time. First it asks whether the server went back
-// in time: a server accepts a resource version of its future, and says nothing until it gets there.
+// watch takes the events after what was seen, until the server ends them, or does not in time. Before that, it compares the
+// current resource version and the number of objects: a restored server accepts a version of its future, and stays silent
+// until it gets there. A watch that ends early may have missed a restore, so a list follows.
 func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
 	after, until, lasts := s.Seen, s.Until, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
-	holds := s.held() > 0
+	holds, has, since := s.held() > 0, len(s.objects)-s.held(), s.timeline.seen()
+	if s.Apart {
+		since = after
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.cut = cancel
 	s.mu.Unlock()
+	defer cancel()
 	if holds {
 		lasts = min(lasts, max(time.Until(until), time.Second))
 	}
-	p, err := client.page(ctx, path, url.Values{"limit": {"1"}})
-	if s.listed = err != nil || p.Metadata.Version >= after; err != nil || !s.listed {
-		return err
+	fresh := s.fresh
+	if s.listed, s.fresh = false, false; !fresh {
+		p, err := client.page(ctx, path, url.Values{"limit": {"1"}})
+		rest := p.Metadata.Remaining
+		counted := s.selector == "" && (p.Metadata.Continue == "" || rest > 0)
+		if err != nil || p.Metadata.Version < since || counted && len(p.Items)+rest != has {
+			return err
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, lasts+watchGrace)
-	defer cancel()
+	ends := time.AfterFunc(lasts+watchGrace, cancel)
+	defer ends.Stop()
 	res, err := client.do(ctx, path, url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {strconv.FormatUint(after, 10)},
 		"timeoutSeconds": {strconv.Itoa(max(1, int(lasts.Seconds())))}, "labelSelector": {s.selector},
 	}, "")
 	if err != nil {
-		s.listed = !refused(err).isExpired()
 		return err
 	}
 	defer res.Body.Close() //nolint:errcheck // it is read
@@ -257,8 +321,9 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 			err = s.event(e.Type, e.Object)
 		}
 	}
-	s.listed = !(holds && !time.Now().Before(until)) && !refused(err).isExpired() && !errors.Is(err, errOlder)
 	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // what a silent one kept to itself comes with the next one
+	due := !time.Now().Before(s.relist) || holds && !time.Now().Before(until)
+	s.listed = ended && time.Since(began) > lasts-time.Second && !due
 	if ended && heard == 1 && time.Since(began) < min(time.Second, lasts/2) {
 		return errors.New("the server ends the watch at once")
 	}
@@ -286,13 +351,14 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	if m.Version < s.Seen {
 		return fmt.Errorf("%w: resource version %d comes after %d", errOlder, m.Version, s.Seen)
 	}
-	s.Seen = m.Version
+	s.Seen, s.heard = m.Version, time.Now()
 	switch kind {
 	case "ADDED", "MODIFIED":
 		s.objects[m.key] = m.Version
+		delete(s.unread, m.key)
 		s.take(m, object)
 	case "DELETED":
-		delete(s.objects, m.key)
+		s.forget(m.key)
 		s.drop(m.key)
 	}
 	s.wakeup.Notify()
@@ -311,15 +377,14 @@ func (s *stream) failed(ctx context.Context, err error) {
 	pause := max(s.retry.NextBackOff(), min(time.Duration(r.RetryAfter)*time.Second, maxWait))
 	s.mu.Lock()
 	s.failures++
-	again, code := s.failures > 1, r.Code
-	if code > 0 && !r.isExpired() || again {
+	code := r.Code
+	if code > 0 && !r.isExpired() || s.failures > 1 {
 		s.err = err
 	}
 	if s.down == nil && (code == 0 || code == http.StatusNotFound || code == http.StatusUnauthorized) {
 		s.look.Notify()
 	}
 	s.mu.Unlock()
-	s.listed = s.listed && !again // it was away: if it is restored and already ahead of what was seen, only a list shows that
 	s.wakeup.Notify()
 	wait(ctx, s.news, time.After(pause))
 }

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 	"unique"
 
 	"tributary/resource"
@@ -63,8 +62,8 @@ func (r *run) readDerived() {
 	r.derived = derive.NewSet(*r.settings.Derive)
 	var kinds []*kind
 	wrong := make(map[resource.Key]string) // what is not understood
-	content := func(now time.Time) (c sources.Content, changed bool) {
-		if !r.known(now, kinds, "") {
+	content := func() (c sources.Content, changed bool) {
+		if !r.known(kinds, "") {
 			return c, false
 		}
 		if c, changed = r.derived.Content(func() string { return "" }); changed {
@@ -77,22 +76,28 @@ func (r *run) readDerived() {
 		if k.Kind == "Service" && !r.settings.Derive.AllServices {
 			continue
 		}
-		kinds = append(kinds, r.read(kind{group: k.Group, plural: k.Plural, versions: k.Versions, cluster: !k.Namespaced},
-			func(m meta, object json.RawMessage) {
-				r.pending[derive.Group] = content
-				key := resource.Key{Kind: resource.Kind(k.Kind), Namespace: m.Namespace, Name: m.Name}
-				delete(wrong, key)
-				if object == nil {
-					r.derived.Remove(key.String())
-					return
-				}
-				other := resource.Other{APIVersion: k.Versions[0], JSON: object} // only versions that are understood are asked for
-				c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: r.origin(k.Kind, m)}}}
-				r.derived.Replace(key.String(), &c)
-				for _, reject := range c.Rejects {
-					wrong[key] = reject.Err.Error() + ": the version before it counts"
-				}
-			}))
+		named := func(m meta) resource.Key {
+			return resource.Key{Kind: resource.Kind(k.Kind), Namespace: m.Namespace, Name: m.Name}
+		}
+		take := func(m meta, object json.RawMessage) {
+			r.pending[derive.Group] = content
+			key := named(m)
+			delete(wrong, key)
+			if object == nil {
+				r.derived.Remove(key.String())
+				return
+			}
+			other := resource.Other{APIVersion: k.Versions[0], JSON: object} // only versions that are understood are asked for
+			c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: r.origin(k.Kind, m)}}}
+			r.derived.Replace(key.String(), &c)
+			for _, reject := range c.Rejects {
+				wrong[key] = reject.Err.Error() + ": the version before it counts"
+			}
+		}
+		read := r.read(kind{group: k.Group, plural: k.Plural, versions: k.Versions, cluster: !k.Namespaced}, take)
+		if kinds = append(kinds, read); k.Kind != "Service" { // which other uses have to read, too
+			read.reuse, read.text = take, func(m meta) json.RawMessage { return r.derived.Text(named(m).String()) }
+		}
 	}
 }
 
@@ -125,9 +130,15 @@ func (r *run) readServices() {
 	o := r.settings.Services
 	v1, byNode := []string{"v1"}, o.Endpoints == mapping.EndpointsNodePorts
 	read := func(k kind, u use) { s.kinds = append(s.kinds, r.read(k, u)) }
-	read(kind{plural: "services", versions: v1, prefix: "Service/"}, decoded(s.service))
+	read(kind{plural: "services", versions: v1, prefix: "Service/", alike: true}, decoded(s.service))
 	if o.Endpoints != mapping.EndpointsLoadBalancer {
-		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true}, decoded(s.slice))
+		service := func(m meta) (text json.RawMessage) {
+			if slice := s.slices[m.key]; slice != nil {
+				text, _ = json.Marshal(m.Namespace + "/" + slice.Meta.Labels.Service)
+			}
+			return text
+		}
+		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true, text: service}, decoded(s.slice))
 	}
 	if byNode || o.Nodes {
 		read(kind{plural: "nodes", versions: v1, cluster: true, required: byNode}, decoded(s.node))
@@ -138,7 +149,7 @@ func (r *run) readServices() {
 	}
 	if o.Export == mapping.ExportServiceExports {
 		versions := []string{"v1", "v1beta1", "v1alpha1"}
-		read(kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions}, decoded(s.export))
+		read(kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, alike: true}, decoded(s.export))
 	}
 }
 
@@ -162,9 +173,8 @@ func trimmed[T any](object json.RawMessage) json.RawMessage {
 
 // changed returns what a Service is mapped from, to change it.
 func (s *services) changed(key string) *mapping.Input {
-	namespace, _, _ := strings.Cut(key, "/")
-	s.pending["Service/"+key] = func(now time.Time) (c sources.Content, ready bool) {
-		if ready = s.known(now, s.kinds, namespace); ready {
+	s.pending["Service/"+key] = func() (c sources.Content, ready bool) {
+		if ready = s.known(s.kinds, key); ready {
 			c = s.content(key)
 		}
 		return c, ready

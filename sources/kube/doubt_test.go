@@ -1,0 +1,252 @@
+package kube
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/derive"
+	"tributary/sources/kube/kubetest"
+)
+
+const apiGrants = "referencegrants.gateway.networking.k8s.io"
+
+// TestRestartDuringHold_FollowsListedObjects: each row begins a hold, some before the restart and some during it. A route that is listed
+// then is served at once.
+func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
+	var again any
+	for name, row := range map[string]struct {
+		before func(r *rig, saved any)
+		during func(server *kubetest.Server, saved any)
+		says   string
+	}{
+		"a CRD is missing and comes back without its objects": {
+			before: func(r *rig, _ any) { r.server.Serve(apiRoutes, "") },
+			during: func(server *kubetest.Server, _ any) {
+				server.Serve(apiRoutes, "gateway.networking.k8s.io/v1/HTTPRoute")
+			},
+			says: apiRoutes + ": 1 object is held until ",
+		},
+		"a restore loses a route": {
+			before: func(r *rig, saved any) { r.server.Restore(saved) },
+			says:   "1 object is held until ",
+		},
+		"a restore during the restart loses nothing": {
+			before: func(r *rig, _ any) {
+				put(r.server, "shop", "m", 1)
+				again = r.server.Snapshot()
+				for i := range 9 {
+					put(r.server, "shop", "m", i)
+				}
+				r.await("all changes", func() bool { return r.ports()["m"] == 88 })
+			},
+			during: func(server *kubetest.Server, _ any) { server.Restore(again) },
+		},
+		"a restore during the restart brings an object back": {
+			during: func(server *kubetest.Server, saved any) {
+				server.Restore(saved)
+				putRoute(server, "web", "web.example.com")
+			},
+		},
+		"the CRD of a kind without objects goes during the restart": {
+			during: func(server *kubetest.Server, _ any) { server.Serve(apiGrants, "") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := gatewayAPI(t)
+			server.Serve(apiGrants, "gateway.networking.k8s.io/v1beta1/ReferenceGrant")
+			server.Put(apiGrants, "edge", "g", nil, map[string]any{"spec": map[string]any{}})
+			server.Delete(apiRoutes, "edge", "web")
+			saved := server.Snapshot()
+			server.Delete(apiGrants, "edge", "g")
+			putRoute(server, "web", "web.example.com")
+			source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}, Hold: time.Hour}) }
+			r := start(t, server, source()).synced()
+			r.await("the route", func() bool { return r.virtualServices() == 1 })
+			if row.before != nil {
+				row.before(r, saved)
+			}
+			if row.says != "" {
+				r.says(sources.Degraded, row.says)
+			}
+			next := source()
+			ready := make(chan struct{})
+			next.cluster.url = served(t, server, ready)
+			r.restart(next)
+			if row.during != nil {
+				row.during(server, saved)
+			}
+			close(ready)
+			putRoute(server, "shop", "shop.example.com")
+			r.await("the new route", func() bool { return r.virtualServices() == 2 })
+			require.Empty(t, r.table.went())
+		})
+	}
+}
+
+// TestServicesOfOtherNamespaces are followed while a restored cluster lacks an EndpointSlice, and the status tells which objects wait.
+func TestServicesOfOtherNamespaces(t *testing.T) {
+	all := istio()
+	all["services"], all["nodes"], all[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
+	server := kubetest.Start(t, all)
+	service := func(namespace, name string) {
+		server.Put("services", namespace, name, nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
+	}
+	service("bank", "web")
+	service("shop", "web")
+	saved := server.Snapshot()
+	for range 5 { // so that the restored server is behind
+		server.Put("nodes", "", "n", nil, nil)
+	}
+	server.Put(apiSlices, "bank", "web-1", map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "web"}}, map[string]any{
+		"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}}, "endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}}},
+	})
+	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour, Services: new(Services)}) }
+	r := start(t, server, source()).synced()
+	endpoints := func() int {
+		o := r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "bank", Name: "web.bank.svc"})
+		text, err := resource.MarshalYAML(o)
+		require.NoError(t, err)
+		return strings.Count(string(text), "- address: ")
+	}
+	r.await("the endpoint", func() bool { return len(r.served()) == 2 && endpoints() == 1 })
+	next := source()
+	ready := make(chan struct{})
+	next.cluster.url = served(t, server, ready)
+	r.restart(next)
+	server.Restore(saved)
+	close(ready)
+	service("shop", "api")
+	r.serves("ServiceEntry bank/web.bank.svc", "ServiceEntry shop/api.shop.svc", "ServiceEntry shop/web.shop.svc")
+	r.says(sources.Degraded, apiSlices+": 1 object is held until ")
+	r.says(sources.Degraded, "until then, what an earlier run made of 1 of them waits")
+	require.Equal(t, 1, endpoints())
+	service("bank", "new")
+	service("shop", "last")
+	r.await("the last one", func() bool { return strings.Contains(fmt.Sprint(r.served()), "last") })
+	require.Equal(t, 1, endpoints())
+}
+
+// TestTimeline: what one kind knows of the version of the server counts for all.
+func TestTimeline(t *testing.T) {
+	const settle, hold = 10 * time.Second, time.Minute
+	now := time.Now()
+	kinds := func() (services, rules *memory, both timeline) {
+		services = &memory{objects: map[string]uint64{"kept": 900, "lost": 960}, whole: true, note: note{Seen: 960}}
+		rules = &memory{objects: map[string]uint64{"r": 1000}, whole: true, note: note{Seen: 1000}}
+		return services, rules, timeline{services, rules}
+	}
+	list := func(m *memory, both timeline, after time.Duration, since, version uint64, listed map[string]uint64) (int, error) {
+		gone, err := m.judge(both, now.Add(after), since, version, maps.Clone(listed), settle, hold)
+		return len(gone), err
+	}
+	listed := map[string]uint64{"kept": 900}
+	t.Run("a restore that only the other kind can see", func(t *testing.T) {
+		services, _, both := kinds()
+		_, err := list(services, both, 0, 1000, 980, listed)
+		require.ErrorIs(t, err, errOlder)
+		gone, err := list(services, both, settle, 1000, 981, listed)
+		require.NoError(t, err)
+		require.Zero(t, gone)
+		require.Equal(t, 1, services.held())
+	})
+	t.Run("a restore that this kind cannot see any more", func(t *testing.T) {
+		services, rules, both := kinds()
+		restored := map[string]uint64{"r": 940}
+		_, err := list(rules, both, 0, 1000, 980, restored)
+		require.ErrorIs(t, err, errOlder)
+		_, err = list(rules, both, settle, 1000, 980, restored)
+		require.NoError(t, err)
+		gone, err := list(services, both, settle, 980, 990, listed)
+		require.NoError(t, err)
+		require.Zero(t, gone)
+		require.Equal(t, 1, services.held())
+		gone, err = list(services, both, settle+hold, 990, 995, listed)
+		require.NoError(t, err)
+		require.Equal(t, 1, gone)
+	})
+	t.Run("a list on its way while another kind hears of a later version", func(t *testing.T) {
+		services, rules, both := kinds()
+		rules.Seen = 1010
+		gone, err := list(services, both, 0, 1000, 1005, listed)
+		require.NoError(t, err)
+		require.Equal(t, 1, gone)
+	})
+	t.Run("a kind with an etcd of its own", func(t *testing.T) {
+		services, rules, both := kinds()
+		_, err := list(services, both, 0, 1000, 970, listed)
+		require.ErrorIs(t, err, errOlder)
+		rules.Seen, rules.heard = 1001, now.Add(time.Second)
+		gone, err := list(services, both, settle, 1001, 971, listed)
+		require.NoError(t, err)
+		require.Equal(t, 1, gone)
+		require.EqualValues(t, 1001, rules.Seen)
+		_, err = list(services, both, settle, 2000, 972, listed)
+		require.NoError(t, err)
+	})
+	t.Run("a deletion during a hold", func(t *testing.T) {
+		services, rules, both := kinds()
+		both.restored(rules, 970, now.Add(hold))
+		gone, err := list(services, both, 0, 970, 971, listed)
+		require.NoError(t, err)
+		require.Zero(t, gone, "lost is in doubt")
+		gone, err = list(services, both, 0, 970, 972, nil)
+		require.NoError(t, err)
+		require.Equal(t, 1, gone, "kept was listed after the restore")
+	})
+}
+
+// TestARestoreThatOneCutConnectionSees brings an object back or takes one away, while the server is soon ahead of what was seen.
+func TestARestoreThatOneCutConnectionSees(t *testing.T) {
+	ahead := func(server *kubetest.Server) {
+		for i := range 5 {
+			server.Put(virtuals, "shop", fmt.Sprint("v", i), nil, virtual("a"))
+		}
+	}
+	for _, watches := range []string{"break", "end early"} {
+		t.Run("an object comes back, watches "+watches, func(t *testing.T) {
+			server := kubetest.Start(t, istio())
+			put(server, "shop", "a", 1)
+			put(server, "shop", "b", 1)
+			saved := server.Snapshot()
+			s := quick(t, server, Settings{Hold: time.Hour})
+			s.watchFor = time.Hour
+			var away atomic.Bool
+			s.cluster.url = front(t, server, func(_ http.ResponseWriter, _ *http.Request) bool {
+				if away.Load() {
+					panic(http.ErrAbortHandler)
+				}
+				return false
+			})
+			r := start(t, server, s).synced()
+			server.Delete(entries, "shop", "a")
+			r.serves("ServiceEntry shop/b")
+			away.Store(watches == "break")
+			server.Restore(saved)
+			ahead(server)
+			away.Store(false)
+			r.await("the object is back", func() bool { return strings.Contains(fmt.Sprint(r.served()), "shop/a") })
+		})
+	}
+}
+
+// TestResync: a list shows what the watches of a server never do.
+func TestResync(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	server.Fault(entries, kubetest.Fault{Silent: true})
+	s := quick(t, server, Settings{})
+	s.watchFor = time.Second
+	r := start(t, server, s).synced()
+	require.Equal(t, map[string]int{"a": 81}, r.ports())
+	put(server, "shop", "a", 2)
+	r.await("the change", func() bool { return r.ports()["a"] == 82 })
+}
