@@ -46,9 +46,16 @@ func (h *health) set(change func(now *Health)) {
 	change(&h.now)
 }
 
-// lose counts n changes that could not be written.
+// lose counts n changes that could not be written. What is written next goes behind another base, and the present one is emptied, which
+// needs no room: the next process must not take for changes what it finds different from it.
 func (h *History) lose(n int, err error) {
 	h.lost.Add(float64(n))
+	if h.gap.since.IsZero() {
+		h.gap = gap{time.Now().UTC(), h.last}
+	}
+	h.health.renew.Store(true)
+	_ = os.Truncate(h.files.path(h.files.base.number, baseSuffix), 0) // if there is one
+	h.files.base.size = 0
 	h.health.set(func(now *Health) { now.Lost += n })
 	h.note(err)
 }

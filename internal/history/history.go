@@ -121,11 +121,16 @@ func (e *Entry) about(key resource.Key, from resource.Origin) {
 // NotBegun says that a history has no objects yet.
 const NotBegun = "the history of objects begins when all sources were read"
 
-// EarlierError says that the history does not reach back to a time, or with no From, that it has not begun.
-type EarlierError struct{ Asked, From time.Time }
+// EarlierError says that the history does not know a time: it does not reach back to it, changes cannot be written since Gap, or with neither,
+// it has not begun.
+type EarlierError struct{ Asked, From, Gap time.Time }
 
 func (e *EarlierError) Error() string {
-	if e.From.IsZero() {
+	switch {
+	case !e.Gap.IsZero():
+		return fmt.Sprintf("the history has a gap at %s: changes cannot be written to it since %s (free space in its directory, see status)",
+			e.Asked.UTC().Format(time.RFC3339), e.Gap.UTC().Format(time.RFC3339))
+	case e.From.IsZero():
 		return NotBegun
 	}
 	return fmt.Sprintf("the history does not reach back to %s: it is whole since %s", e.Asked.UTC().Format(time.RFC3339),

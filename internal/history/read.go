@@ -168,9 +168,15 @@ type State struct {
 
 // At returns the objects of a kind, or of all, that were served at a time. The error is an *EarlierError if nobody knows.
 func (h *History) At(at time.Time, kind resource.Kind) (*State, error) {
-	state := h.state.Load()
+	state := *h.state.Load()
 	if !state.begun {
 		return nil, &EarlierError{Asked: at}
+	}
+	if since := state.gap.since; !since.IsZero() {
+		if !at.Before(since) {
+			return nil, &EarlierError{Asked: at, Gap: since}
+		}
+		state.now = state.gap.before
 	}
 	was := make(map[resource.Key]*Object)
 	later := make(map[resource.Key]bool) // was is from a change after at
@@ -208,7 +214,7 @@ func (h *History) At(at time.Time, kind resource.Kind) (*State, error) {
 		}
 	}
 	if begin.IsZero() || at.Before(begin) {
-		return nil, &EarlierError{at, begin}
+		return nil, &EarlierError{Asked: at, From: begin}
 	}
 	s := &State{At: at, Objects: []*Object{}}
 	for r := range state.now.All() {

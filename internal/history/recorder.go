@@ -48,6 +48,7 @@ type History struct {
 	last   memstore.Snapshot // up to which everything is written, or lost
 	begun  bool              // what changed before is written
 	failed bool              // the last try to write
+	gap    gap               // of the changes that could not be written
 	next   *encoder          // of the records of the round
 }
 
@@ -56,6 +57,13 @@ type state struct {
 	segments []segment
 	now      memstore.Snapshot
 	begun    bool // now is known
+	gap      gap
+}
+
+// gap is a time in which changes were lost. It ends when changes are written again.
+type gap struct {
+	since  time.Time // zero if there is none
+	before memstore.Snapshot
 }
 
 // Open opens the history at dir, which this process alone uses, of size bytes at most.
@@ -169,7 +177,7 @@ func (h *History) begin(now memstore.Snapshot, at time.Time) {
 	} else if err != nil {
 		h.note(err)
 	}
-	// What changed while nobody looked is not known.
+	// What changed while nobody looked, or could not be written, is not known.
 	unknown := before == nil && slices.ContainsFunc(h.files.all, func(seg segment) bool { return !seg.events })
 	if err := h.files.begin(now, at); err != nil {
 		h.note(err)
@@ -178,7 +186,7 @@ func (h *History) begin(now memstore.Snapshot, at time.Time) {
 	h.begun = true
 	h.health.renew.Store(false) // the segment is new
 	if unknown {
-		h.note(h.gap(at))
+		h.note(h.markGap(at))
 	}
 	w := writing{history: h, records: h.next, at: at}
 	if before != nil {
@@ -204,6 +212,9 @@ func (h *History) begin(now memstore.Snapshot, at time.Time) {
 		}
 	}
 	w.flush()
+	if h.begun = h.gap.since.IsZero(); h.begun { // else, with the next commit, again: without a base
+		h.recovered()
+	}
 	h.publish()
 }
 
@@ -219,14 +230,23 @@ func (h *History) note(err error) {
 	h.failed = true
 }
 
-// gap appends the mark of one.
-func (h *History) gap(at time.Time) error {
+// recovered notes that writing goes well again.
+func (h *History) recovered() {
+	if h.failed {
+		h.log.Info("changes are written to the history again")
+	}
+	h.failed, h.gap = false, gap{}
+	h.health.set(func(now *Health) { now.Error = "" })
+}
+
+// markGap appends the mark of one.
+func (h *History) markGap(at time.Time) error {
 	gap := new(encoder)
 	return errors.Join(gap.add(head{Entry{At: at}, mark{markGap}}), h.files.append(gap.out))
 }
 
 func (h *History) publish() {
-	h.state.Store(&state{append([]segment(nil), h.files.all...), h.last, h.begun})
+	h.state.Store(&state{append([]segment(nil), h.files.all...), h.last, h.begun, h.gap})
 }
 
 // writing is one round.
@@ -259,7 +279,7 @@ func (w *writing) flush() {
 	}
 	var err error
 	if h.failed {
-		err = h.gap(w.at)
+		err = h.markGap(w.at)
 	}
 	if err == nil {
 		err = h.files.append(w.records.out)
@@ -268,11 +288,7 @@ func (w *writing) flush() {
 		h.lose(w.n, err)
 	} else {
 		h.records.Add(float64(w.n))
-		if h.failed {
-			h.log.Info("changes are written to the history again")
-		}
-		h.failed = false
-		h.health.set(func(now *Health) { now.Error = "" })
+		h.recovered()
 		if err := h.files.trim(); err != nil {
 			h.log.Warn("what the history has no room for is not removed", "err", err)
 		}

@@ -280,8 +280,8 @@ type known struct {
 // served returns what was served last, from the base and what of. It is nil if there is no base or nothing behind it, and the error
 // is that of damage if that is not whole.
 func (s *segments) served(of func([]segment) iter.Seq2[*record, error]) (map[resource.Key]known, error) {
-	if !slices.ContainsFunc(s.all, func(seg segment) bool { return seg.number == s.base.number }) {
-		return nil, nil // there is no base, or what changed since was dropped to make room for events
+	if s.base.size == 0 || !slices.ContainsFunc(s.all, func(seg segment) bool { return seg.number == s.base.number }) {
+		return nil, nil // there is no base, what changed since was lost, or it was dropped to make room for events
 	}
 	file, err := os.Open(s.path(s.base.number, baseSuffix))
 	if err != nil {

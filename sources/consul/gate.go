@@ -40,6 +40,8 @@ const (
 	shortReads = 16
 	// minTurn is the least time between two reads of a service that has no place, where there are few of them.
 	minTurn = 5 * time.Second
+	// minTurnNoticed is the same while the witnesses tell when there is something to read.
+	minTurnNoticed = time.Second
 )
 
 func newGate(s Settings, places int) *gate {
@@ -160,7 +162,7 @@ const (
 	paceLeak  = 15 * time.Second
 	paceLast  = 15 * time.Second
 	// paceNames is shorter: new services register at any time, and none of them is to wait for long.
-	paceNames = 2 * time.Second
+	paceNames = time.Second
 	// paceNotices is shorter still: a check that flips is to be seen within a second or so, and costs one read of one service.
 	paceNotices = time.Second
 	// paceFull is the level at which the longest wait is reached; there is nothing to count beyond.

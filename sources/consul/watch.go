@@ -127,7 +127,11 @@ func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading,
 		if !w.idle(ctx) {
 			return reading{}, context.Canceled
 		}
-		w.pause(ctx, &w.service.again, minTurn-time.Since(w.polled))
+		least := minTurn
+		if w.covered() {
+			least = minTurnNoticed
+		}
+		w.pause(ctx, &w.service.again, least-time.Since(w.polled))
 		w.polled = time.Now()
 	}
 	ctx, end := w.service.again.begin(ctx)

@@ -70,7 +70,7 @@ func (s *state) settleRules(name string, at time.Time) {
 		unlisted = core.Unreadable
 	}
 	listing := core.Listing[provider.Configurator]{
-		Until: func(k core.Known[provider.Configurator]) time.Time { return s.keepUntil(unlisted, k.Since) },
+		Until: func(k core.Known[provider.Configurator]) time.Time { return s.keepUntil(unlisted, k.Since, k.Missing) },
 	}
 	for _, p := range i.of(registry.Configurators) {
 		for _, rule := range p.rules {
@@ -81,14 +81,14 @@ func (s *state) settleRules(name string, at time.Time) {
 }
 
 // keepUntil returns how long an unlisted item stays.
-func (s *state) keepUntil(state core.State, since time.Time) time.Time {
+func (s *state) keepUntil(state core.State, since, missing time.Time) time.Time {
 	switch state {
 	case core.Disabled:
 		return time.Time{}
 	case core.Unreadable:
 		return core.Forever
 	}
-	return s.suspicion.Until(since)
+	return s.suspicion.Until(since, missing)
 }
 
 // providersOf returns the providers of an interface, merged from both levels, with the rules applied.
@@ -139,6 +139,16 @@ func (s *state) publishable(name string) bool {
 func (s *state) forget(name string) {
 	if i := s.interfaces[name]; i != nil && len(i.parts) == 0 && len(i.rules) == 0 && !s.has(name) {
 		delete(s.interfaces, name)
+	}
+}
+
+// connected begins a suspicion: what is listed until now and is missing from now on need not have gone.
+func (s *state) connected(now time.Time, hold time.Duration) {
+	var pause time.Duration
+	s.suspicion, pause = s.suspicion.Return(now, hold)
+	s.Postpone(pause)
+	for _, i := range s.interfaces {
+		core.Postpone(i.rules, pause)
 	}
 }
 

@@ -27,7 +27,7 @@ func (r *run) gather(now time.Time) (g core.Batch) {
 	if !r.synced {
 		wait, ok := r.ready(now)
 		if !ok && !r.started {
-			g.Health, g.Next = r.health(now), wait
+			g.Health, g.Next, g.Note = r.health(now), wait, r.note()
 			return g
 		}
 		if !r.started {
@@ -47,8 +47,16 @@ func (r *run) gather(now time.Time) (g core.Batch) {
 	g.Contents = append(g.Contents, r.sidecars(now, len(g.Contents) > 0)...)
 	g.Contents = append(g.Contents, r.leftOut()...)
 	g.Next = min(g.Next, r.expire(now))
-	g.Health = r.health(now)
+	g.Health, g.Note = r.health(now), r.note()
 	return g
+}
+
+// note returns what the next run has to know; nil for Consul, whose source keeps its own. The caller holds mu.
+func (r *run) note() any {
+	if r.place == consulPlace {
+		return nil
+	}
+	return r.state.NoteOf(r.state.suspicion)
 }
 
 // ready reports whether the first publication can begin, or when to look again.
@@ -111,7 +119,7 @@ func (r *run) contents(now time.Time) []sources.Content {
 			s.Touch(name)
 		}
 	}
-	s.Explained = s.suspicion == core.Suspicion{}
+	s.Explained = s.suspicion.End.IsZero()
 	all := s.Contents(now)
 	for _, name := range done {
 		s.forget(name)
@@ -123,7 +131,7 @@ func (r *run) contents(now time.Time) []sources.Content {
 func (r *run) expire(now time.Time) time.Duration {
 	s := r.state
 	if !s.suspicion.End.IsZero() && !now.Before(s.suspicion.End) {
-		s.suspicion = core.Suspicion{}
+		s.suspicion = s.suspicion.Settle(now)
 		s.revisitHeld()
 	}
 	next := core.Earlier(s.Next(), s.suspicion.End)
@@ -176,7 +184,7 @@ func (s *state) held(now time.Time) (all []string) {
 	}
 	until := ""
 	if now.Before(s.suspicion.End) {
-		until = ", those from before the connection until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC"
+		until = ", those from before the connection until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC at the latest"
 	}
 	if endpoints > 0 {
 		all = append(all, core.HeldText(endpoints)+until)

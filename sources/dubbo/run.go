@@ -60,7 +60,7 @@ func newRun(s *Source, sink sources.Sink) *run {
 
 func (r *run) loop(ctx context.Context) error {
 	wanted := registry.Wanted{Consumers: r.consumers(), Notes: registry.NoNotes{}}
-	if keeper, ok := r.sink.(sources.Keeper); ok {
+	if keeper, ok := r.sink.(sources.Keeper); ok && r.place == consulPlace {
 		wanted.Notes = keeper
 	}
 	core.Restore(r.sink, func(group string, published []*resource.Resource) {
@@ -74,6 +74,9 @@ func (r *run) loop(ctx context.Context) error {
 			}
 		}
 	})
+	if r.place != consulPlace {
+		r.state.suspicion = r.state.Resume(r.sink, time.Now())
+	}
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	r.resolver.ctx, r.resolver.workers = ctx, workers
@@ -115,14 +118,13 @@ func (r *run) Connection(c registry.Connection) {
 	r.change(func(s *state) {
 		r.denied = c.Denied
 		if !c.Up {
-			s.suspicion = s.suspicion.Away(time.Now())
+			s.suspicion = s.suspicion.Leave(time.Now())
 			r.down = c.Message
 			return
 		}
 		r.trouble = c.Message
 		if r.down != "" && !c.Certain { // also the first time, after a restart of ours
-			now := time.Now()
-			s.suspicion = core.Suspicion{From: now, End: now.Add(r.settings.Hold)}
+			s.connected(time.Now(), r.settings.Hold)
 		}
 		if c.Fresh && r.up {
 			r.counters.sessions.Add(1)

@@ -154,7 +154,7 @@ func newState(m *mapping.Mapper, place string, settings Settings) *state {
 		}
 		return settings.KeepEmpty
 	}, func(id mapping.ID, k core.Known[core.Endpoint]) time.Time {
-		return s.keepUntil(s.unread.stateOf(id.Service, k.Value), k.Since)
+		return s.keepUntil(s.unread.stateOf(id.Service, k.Value), k.Since, k.Missing)
 	})
 	s.Follow(func(_ mapping.ID, before, after []core.Known[core.Endpoint]) {
 		s.knownAddresses.remove(addressesOf(before))

@@ -20,7 +20,7 @@ import (
 // advance takes a reading into the state, after it asked the servers about the instances that would go.
 func advance(ctx context.Context, f *follower, s *state, r reading, at time.Time) error {
 	if r.unchanged {
-		s.read = at
+		s.read, s.away = at, time.Time{}
 	} else {
 		s.note(r, at)
 	}

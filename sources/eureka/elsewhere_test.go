@@ -134,6 +134,6 @@ func TestWhatIsElsewhereOutlivesARestart(t *testing.T) {
 	c.follower = newFollower(c.asker, newCounts(), 0, marks)
 	c.patience = 10 * time.Second
 	c.begin()
-	c.state.recall(doubts)
+	c.state.recall(note{Doubts: doubts}, time.Now())
 	require.Equal(t, "bcdefghijk elsewhere:a", c.turns(true))
 }

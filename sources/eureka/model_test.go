@@ -3,6 +3,7 @@ package eureka
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -206,23 +207,28 @@ func (m *model) ask(name string, what int) (*client.Reply, error) {
 
 // begin is a start of tributary, with what an earlier run left.
 func (m *model) begin() {
-	marks, doubts := view.Marks{}, map[string]doubt{}
+	marks, kept := view.Marks{}, note{}
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(m.t, err)
 	if m.state != nil {
 		if marks = m.follower.marks; len(m.follower.view.Instances()) > 0 { // something was read
 			marks = m.follower.signs()
 		}
-		doubts = m.state.doubts(m.follower.server)
+		text, err := json.Marshal(note{
+			Note: m.state.NoteOf(registry.Suspicion{Away: m.state.away}), Doubts: m.state.doubts(m.follower.server),
+		})
+		require.NoError(m.t, err)
+		require.NoError(m.t, json.Unmarshal(text, &kept))
 	}
 	m.begun = true
 	m.follower = newFollower(m, newCounts(), 0, marks)
 	m.follower.now = m.at
 	m.state = newState(mapper, m.settings)
-	m.state.recall(doubts)
+	m.state.recall(kept, m.at())
 	if len(m.published) > 0 {
 		m.state.restore("orders", m.published)
 	}
+	m.state.Recall(kept.Missing, m.at())
 }
 
 // read is one turn of tributary, and what must be true after it.
@@ -230,6 +236,9 @@ func (m *model) read(all bool) {
 	r, err := m.follower.next(m.t.Context(), all)
 	if err != nil {
 		require.ErrorIs(m.t, err, errUnreachable)
+		if m.state.away.IsZero() {
+			m.state.away = m.at()
+		}
 	} else {
 		asked := m.state.doubts(m.follower.server)
 		require.NoError(m.t, advance(m.t.Context(), m.follower, m.state, r, m.at()))
@@ -251,7 +260,10 @@ func (m *model) read(all bool) {
 		}
 	}
 	for ip := range believed {
-		if m.living[ip] && m.now-m.born[ip] > modelStuck { // else an older answer need not have it, or has what it was before
+		// Before, an older answer need not have it, or has what it was before. And the hold of one that was at its place before does not begin
+		// again when it starts.
+		listed := m.state.present[mapping.InstanceOf(wire.Key{App: "ORDERS", ID: ip})] != nil
+		if m.living[ip] && m.now-m.born[ip] > modelStuck && listed {
 			m.known[ip] = true
 		}
 	}

@@ -1,9 +1,7 @@
 package eureka
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/eureka/client"
+	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
 	"tributary/sources/registry"
 )
@@ -39,10 +38,12 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	defer stop()
 	defer s.client.Close()
 	r := &run{Source: s, sink: sink, state: newState(s.mapper, s.settings)}
-	known := r.recall()
+	known := note{Marks: view.Marks{}}
+	registry.RecallNote(sink, &known)
 	r.follower = newFollower(s.client, s.counts, s.settings.Interval, known.Marks)
-	r.state.recall(known.Doubts)
+	r.state.recall(known, time.Now())
 	registry.Restore(sink, r.state.restore)
+	r.state.Recall(known.Missing, time.Now())
 	// A panic is a failure of the source.
 	return worker.Do(func() error { return r.loop(ctx) })
 }
@@ -68,6 +69,11 @@ func (r *run) turn(ctx context.Context) time.Duration {
 	}
 	if err != nil {
 		r.failures++
+		if r.started && r.state.away.IsZero() {
+			r.state.away = now
+			r.state.version++
+			r.keep()
+		}
 		r.sink.Report(sources.Health{State: registry.StateOf(err, client.ErrDenied), Message: err.Error()})
 		// Random, so that not all tributaries return at once.
 		return time.Duration(float64(r.settings.Interval<<min(r.failures-1, 2)) * (0.75 + rand.Float64()/2)) //nolint:gosec // no secret
@@ -128,31 +134,17 @@ func (r *run) health() sources.Health {
 
 // note is what a run keeps for the next one, so that a restart or reload drops no more than a run that goes on.
 type note struct {
+	registry.Note[mapping.ID]
+
 	Marks  view.Marks       `json:"marks"`
 	Doubts map[string]doubt `json:"lost,omitempty"`
 }
 
-// recall returns the note of an earlier run, or an empty one.
-func (r *run) recall() note {
-	known := note{Marks: view.Marks{}}
-	if keeper, ok := r.sink.(sources.Keeper); ok {
-		if json.Unmarshal(keeper.Kept(), &known) != nil || known.Marks == nil {
-			return note{Marks: view.Marks{}}
-		}
-	}
-	return known
-}
-
 // keep keeps a note for the next run, if the state has changed.
 func (r *run) keep() {
-	keeper, ok := r.sink.(sources.Keeper)
-	if !ok || r.version == r.state.version {
-		return
-	}
-	r.version = r.state.version
-	text, err := json.Marshal(note{r.follower.signs(), r.state.doubts(r.follower.server)})
-	if err == nil && !bytes.Equal(text, r.kept) { // texts, numbers and times can be encoded
-		r.kept = text
-		keeper.Keep(text)
+	if r.version != r.state.version {
+		r.version = r.state.version
+		n := note{registry.Note[mapping.ID]{Away: r.state.away, Missing: r.state.Absences()}, r.follower.signs(), r.state.doubts(r.follower.server)}
+		r.kept = registry.KeepNote(r.sink, n, r.kept)
 	}
 }

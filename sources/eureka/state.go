@@ -32,7 +32,7 @@ type state struct {
 	whole   bool                 // the server lists everything that it has
 	forgot  bool                 // its memory is not the one that an earlier run read
 	read    time.Time            // of the last reading
-	outage  time.Time            // of the first reading after an outage
+	away    time.Time            // since when no server answers; zero while one does
 	asked   time.Time            // when the servers were last asked about instances that are not due
 	version int                  // counts readings
 	left    int                  // listed applications that the settings leave out
@@ -121,10 +121,11 @@ func (s *state) note(r reading, at time.Time) {
 		for _, l := range s.lost {
 			l.same, l.confirmed = false, ""
 		}
-		if r.outage { // nobody could register during the outage
-			s.outage = at
+		if r.outage && !s.away.IsZero() {
+			s.postpone(max(0, at.Sub(s.away)))
 		}
 	}
+	s.away = time.Time{}
 	s.deleted = map[string]deletion{}
 	for _, i := range r.deleted {
 		s.deleted[mapping.InstanceOf(i.Key)] = deletion{i.Evicted, time.UnixMilli(i.Evicted).Add(-r.ahead), i.Renews(i.Evicted)}
@@ -146,6 +147,14 @@ func (s *state) note(r reading, at time.Time) {
 	}
 	maps.DeleteFunc(s.lost, func(instance string, l *loss) bool { return l.gone || s.present[instance] != nil })
 	s.Reconsider()
+}
+
+// postpone lets all holds end later: no instance could register during an outage.
+func (s *state) postpone(pause time.Duration) {
+	s.Postpone(pause)
+	for _, l := range s.lost {
+		l.missing = l.missing.Add(pause)
+	}
 }
 
 // list turns instances into offers.
@@ -221,7 +230,7 @@ func (s *state) keepUntil(id mapping.ID, k registry.Known[registry.Endpoint]) ti
 	case l == nil && s.whole && !s.forgot:
 		return time.Time{}
 	case l == nil:
-		return latest(k.Missing, s.outage).Add(s.holdFor)
+		return k.Missing.Add(s.holdFor)
 	case l.gone || s.replaced(id, k.Value, l):
 		return time.Time{}
 	case !l.unanswered.IsZero(): // no longer than the hold: a silent server keeps nobody for ever
@@ -241,7 +250,7 @@ func (s *state) holdEnd(instance string, l *loss) time.Time {
 	case deleted && end.when.After(l.seen):
 		return time.Time{} // it was listed before its end was known
 	}
-	return latest(l.missing, s.outage).Add(s.holdFor)
+	return l.missing.Add(s.holdFor)
 }
 
 // replaced reports whether a service is listed at the place of an endpoint that was not there beside it: it took the place.
@@ -290,14 +299,15 @@ type doubt struct {
 	ID    string    `json:"id,omitempty"`
 	Since time.Time `json:"since"`
 	// Elsewhere is the server that confirms the instance, if that is not the followed one.
-	Elsewhere string `json:"elsewhere,omitempty"`
+	Elsewhere  string    `json:"elsewhere,omitempty"`
+	Unanswered time.Time `json:"unanswered,omitzero"`
 }
 
 // doubts returns the lost instances.
 func (s *state) doubts(followed string) map[string]doubt {
 	all := map[string]doubt{}
 	for instance, l := range s.lost {
-		if d := (doubt{l.key.App, l.key.ID, latest(l.missing, s.outage), l.confirmed}); !l.gone {
+		if d := (doubt{l.key.App, l.key.ID, l.missing, l.confirmed, l.unanswered}); !l.gone {
 			if d.Elsewhere == followed {
 				d.Elsewhere = ""
 			}
@@ -307,9 +317,14 @@ func (s *state) doubts(followed string) map[string]doubt {
 	return all
 }
 
-// recall takes back the doubts of an earlier run.
-func (s *state) recall(doubts map[string]doubt) {
-	for instance, d := range doubts {
-		s.lost[instance] = &loss{key: wire.Key{App: d.App, ID: d.ID}, seen: d.Since, missing: d.Since, confirmed: d.Elsewhere}
+// recall takes back the note of an earlier run, before restore. Until a server answers, all count as away.
+func (s *state) recall(n note, now time.Time) {
+	s.away = registry.Recalled(cmp.Or(n.Away, now), now)
+	for instance, d := range n.Doubts {
+		since := registry.Recalled(d.Since, now)
+		s.lost[instance] = &loss{key: wire.Key{App: d.App, ID: d.ID}, seen: since, missing: since, confirmed: d.Elsewhere}
+		if !d.Unanswered.IsZero() {
+			s.lost[instance].unanswered = registry.Recalled(d.Unanswered, now)
+		}
 	}
 }

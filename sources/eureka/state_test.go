@@ -1,6 +1,7 @@
 package eureka
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -125,11 +126,14 @@ func (b *book) take(r reading, at time.Time) {
 }
 
 // answer has the server say that it knows nothing of any instance that it is asked for.
-func (b *book) answer(at time.Time) {
+func (b *book) answer(at time.Time) { b.tell(at, answer{answered: true}) }
+
+// tell has the server answer that of any instance that it is asked for.
+func (b *book) tell(at time.Time, a answer) {
 	got := answers{of: map[wire.Key]*answer{}}
 	questions := b.questions(at, 0)
 	for _, q := range questions {
-		got.of[q.key] = &answer{answered: true}
+		got.of[q.key] = &a
 	}
 	b.decide(got, questions, "a", at)
 	b.settle(at)
@@ -150,7 +154,7 @@ func (b *book) takes(at time.Time, r reading, want ...string) {
 // after is a run that begins with what an earlier one published.
 func (b *book) after(published map[mapping.ID]*resource.Resource, doubts map[string]doubt) *book {
 	after := newBook(b.t)
-	after.recall(doubts)
+	after.recall(note{Doubts: doubts}, at(0))
 	for id, r := range published {
 		after.restore(id.Group(), []*resource.Resource{r})
 	}
@@ -228,6 +232,7 @@ func TestAHoldDoesNotEndWhileNoServerIsThere(t *testing.T) {
 	b := newBook(t)
 	b.takes(at(0), listing(up("10.0.0.1"), anew), "10.0.0.1")
 	b.takes(at(time.Minute), listing(nil, anew, outage), "10.0.0.1")
+	b.away = at(time.Minute)
 	b.takes(at(time.Hour), listing(nil, anew, outage), "10.0.0.1")
 	b.confirm(at(time.Hour + time.Minute - 1))
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(orders))
@@ -258,7 +263,7 @@ func TestWhatAnEarlierRunPublished(t *testing.T) {
 		atOnce, after, end []string
 	}{
 		"the server goes on":  {listing(nil, outage), []string{"10.0.0.1"}, []string{}, []string{}},
-		"it was started anew": {listing(nil, outage, anew), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}, []string{}},
+		"it was started anew": {listing(nil, outage, anew), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}, []string{}},
 		"one of them is there": {
 			listing(up("10.0.0.1"), outage, anew),
 			[]string{"10.0.0.1", "10.0.0.2"},
@@ -268,13 +273,13 @@ func TestWhatAnEarlierRunPublished(t *testing.T) {
 		"one went since the start": {
 			listing(nil, outage, anew, gone("10.0.0.2", time.Second)),
 			[]string{"10.0.0.1"},
-			[]string{"10.0.0.1"},
+			[]string{},
 			[]string{},
 		},
 		"one went long ago": {
 			listing(nil, outage, anew, gone("10.0.0.2", -time.Minute)),
 			[]string{"10.0.0.1", "10.0.0.2"},
-			[]string{"10.0.0.1", "10.0.0.2"},
+			[]string{"10.0.0.2"},
 			[]string{},
 		},
 	} {
@@ -314,6 +319,53 @@ func TestWhatCannotBeToldStays(t *testing.T) {
 			require.Empty(t, b.Contents(at(c.until-1)), name)
 		}
 		require.Len(t, b.Contents(at(c.until)), 1, name)
+	}
+}
+
+// TestHoldsEndThoughEverythingRestarts restarts tributary, the server, or both, more often than a hold, as the clock goes or jumps back.
+func TestHoldsEndThoughEverythingRestarts(t *testing.T) {
+	for name, c := range map[string]struct {
+		ours   bool
+		silent bool          // the server does not answer about single instances
+		jump   time.Duration // of the clock, at our first restart
+	}{
+		"the server":                    {},
+		"the server, silent":            {silent: true},
+		"both":                          {ours: true},
+		"both, silent":                  {ours: true, silent: true},
+		"both, and the clock":           {ours: true, jump: -time.Hour},
+		"both, and the clock, by a bit": {ours: true, jump: -5 * time.Second},
+	} {
+		b := newBook(t)
+		b.take(listing(up("10.0.0.1", "10.0.0.2"), anew), at(0))
+		clock := time.Second
+		begin := func() {
+			b.note(listing(up("10.0.0.1"), anew, outage), at(clock))
+			b.tell(at(clock), answer{answered: !c.silent})
+		}
+		begin()
+		require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(orders), name)
+		for n := range 18 { // eight seconds each: two holds and a bit, as silence is a reason of its own
+			clock += 8 * time.Second
+			if b.away = at(clock); c.ours {
+				text, err := json.Marshal(note{Note: b.NoteOf(registry.Suspicion{Away: b.away}), Doubts: b.doubts("a")})
+				require.NoError(t, err)
+				if n == 0 {
+					clock += c.jump
+				}
+				var kept note
+				require.NoError(t, json.Unmarshal(text, &kept))
+				after := newBook(t)
+				after.recall(kept, at(clock))
+				for id, r := range b.has {
+					after.restore(id.Group(), []*resource.Resource{r})
+				}
+				after.Recall(kept.Missing, at(clock))
+				b = after
+			}
+			begin()
+		}
+		require.Equal(t, []string{"10.0.0.1"}, b.believed(orders), name)
 	}
 }
 

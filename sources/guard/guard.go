@@ -208,7 +208,7 @@ func (g *Guard) Release(id, by string) (objects, endpoints int, err error) {
 	case id != "" && id != g.hold.id:
 		return 0, 0, fmt.Errorf("%w: %s, not %s", ErrOtherHold, g.hold.id, id)
 	}
-	objects, endpoints = g.hold.sum.objects, g.hold.sum.endpoints
+	objects, endpoints = g.hold.sum.objects, g.hold.served
 	g.release("it was released by " + by)
 	return objects, endpoints, nil
 }
@@ -273,7 +273,7 @@ func (g *Guard) begin(now time.Time, why string) {
 func (g *Guard) end(why string) {
 	h := g.hold
 	g.hold = nil
-	g.queueEvent(holdEvent{id: h.id, why: why, objects: h.sum.objects, endpoints: h.sum.endpoints})
+	g.queueEvent(holdEvent{id: h.id, why: why, objects: h.sum.objects, endpoints: h.served})
 }
 
 // commit applies puts and deletes, and notes losses in the window; during a hold, which keeps the losses, only what

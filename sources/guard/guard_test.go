@@ -288,3 +288,35 @@ func TestAlarm(t *testing.T) {
 		<-ended
 	})
 }
+
+// TestHeldEndpoints_CountUnderChurn loses endpoints while new ones come: each one that only the hold serves counts, wherever it is said.
+func TestHeldEndpoints_CountUnderChurn(t *testing.T) {
+	shifted := func(from, to int) *resource.Resource {
+		spec, err := entry(0, to).Spec()
+		require.NoError(t, err)
+		se := spec.(*networking.ServiceEntry) //nolint:forcetypeassert // of entry
+		se.Endpoints = se.Endpoints[from:]
+		r, err := resource.New(resource.Meta{Key: key(0)}, se)
+		require.NoError(t, err)
+		return r
+	}
+	for _, c := range []struct{ from, to, dead int }{
+		{32, 40, 32}, {32, 52, 32}, {32, 71, 32}, {0, 8, 32}, {1, 8, 33}, {39, 40, 39}, {40, 79, 40},
+	} {
+		b := newRig(Settings{}, 1, 40)
+		b.Apply(nil, []resource.Key{key(0)})
+		require.NotNil(t, b.Status(), "the hold")
+		b.Apply([]*resource.Resource{shifted(c.from, c.to)}, nil)
+		for range 2 {
+			require.Equal(t, c.dead, endpoints(b.Snapshot().Get(key(0)))-(c.to-c.from), "%+v", c)
+			require.Equal(t, c.dead, b.Status().Endpoints, "%+v", c)
+			require.Equal(t, c.dead, b.Status().Held[0].Endpoints, "%+v", c)
+			_, counted, _ := b.Counts()
+			require.Equal(t, c.dead, counted, "%+v", c)
+			b.restart(t)
+		}
+		_, released, err := b.Release("", "us")
+		require.NoError(t, err)
+		require.Equal(t, c.dead, released, "%+v", c)
+	}
+}

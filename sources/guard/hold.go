@@ -17,6 +17,7 @@ type loss struct {
 	was     *resource.Resource // before it lost anything
 	desired *resource.Resource // as the source wants it; nil if the object is gone
 	served  *resource.Resource // in the table meanwhile; nil until the loss is held
+	held    int                // endpoints that are only served because of the hold
 }
 
 func (l loss) endpoints() int { return endpoints(l.was) - endpoints(l.desired) }
@@ -75,6 +76,7 @@ type hold struct {
 	gone    map[string]map[resource.Key]struct{} // keys the source lacks, by the group that had them
 	sum     tally                                // over held
 	surplus int                                  // endpoints of held objects that they did not have before the loss
+	served  int                                  // the sum of loss.held; sum has less where new endpoints came
 	touched []resource.Key                       // changed in held, and not yet passed to Changed
 }
 
@@ -123,6 +125,7 @@ func (h *hold) add(l loss) *resource.Resource {
 			l.served = both
 		}
 	}
+	l.held = heldEndpoints(l.desired, l.was)
 	if h.held == nil {
 		h.held = btree.NewBTreeGOptions(func(a, b loss) bool { return a.key.Compare(b.key) < 0 }, btree.Options{NoLocks: true})
 	}
@@ -142,6 +145,7 @@ func (h *hold) cancel(key resource.Key) {
 func (h *hold) count(l loss, sign int) {
 	h.touched = append(h.touched, l.key)
 	h.sum.add(l.key.Kind, sign*l.objects(), sign*l.endpoints())
+	h.served += sign * l.held
 	h.surplus += sign * (endpoints(l.served) - endpoints(l.was))
 	if l.desired != nil {
 		return

@@ -38,12 +38,12 @@ func (g *Guard) Status() *Status {
 	if h == nil {
 		return nil
 	}
-	st := &Status{ID: h.id, Since: h.since, Why: h.why, Objects: h.sum.objects, Endpoints: h.sum.endpoints, Held: []Held{}}
+	st := &Status{ID: h.id, Since: h.since, Why: h.why, Objects: h.sum.objects, Endpoints: h.served, Held: []Held{}}
 	if until, _ := h.ends(g.settings); !until.IsZero() {
 		st.Until = &until
 	}
 	for _, l := range h.first(maxListed) {
-		st.Held = append(st.Held, Held{resource.Ref(l.key), l.desired == nil, l.endpoints()})
+		st.Held = append(st.Held, Held{resource.Ref(l.key), l.desired == nil, l.held})
 	}
 	st.More = h.size() - len(st.Held)
 	return st
@@ -88,7 +88,7 @@ func (g *Guard) Counts() (objects, endpoints, holds int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if h := g.hold; h != nil {
-		return h.sum.objects, h.sum.endpoints, g.holds
+		return h.sum.objects, h.served, g.holds
 	}
 	return 0, 0, g.holds
 }

@@ -50,6 +50,28 @@ func union(desired, was *resource.Resource) *resource.Resource {
 	return r
 }
 
+// heldEndpoints counts the endpoints of was that desired lacks, however many new ones it has.
+func heldEndpoints(desired, was *resource.Resource) (held int) {
+	if desired == nil {
+		return endpoints(was)
+	}
+	next, nextOK := entryOf(desired)
+	old, oldOK := entryOf(was)
+	if !nextOK || !oldOK {
+		return max(0, endpoints(was)-endpoints(desired))
+	}
+	left := make(map[string]bool, len(next.Endpoints))
+	for _, e := range next.Endpoints {
+		left[identity(e)] = true
+	}
+	for _, e := range old.Endpoints {
+		if !left[identity(e)] {
+			held++
+		}
+	}
+	return held
+}
+
 func entryOf(r *resource.Resource) (*networking.ServiceEntry, bool) {
 	spec, err := r.Spec()
 	if err != nil {

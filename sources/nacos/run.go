@@ -38,6 +38,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	defer stop()
 	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), state: newState(s.mapper, s.settings), down: errNotYet}
 	registry.Restore(sink, func(group string, published []*resource.Resource) { r.state.restore(group, published, s.settings) })
+	r.state.suspicion = r.state.Resume(sink, time.Now())
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	workers.Go(func() {
@@ -63,7 +64,7 @@ func (r *run) Connection(err error) {
 	r.change(func(s *state) {
 		r.down = err
 		if err != nil {
-			s.suspicion = s.suspicion.Away(time.Now())
+			s.suspicion = s.suspicion.Leave(time.Now())
 			return
 		}
 		r.counts.connections.Add(1)
@@ -108,7 +109,7 @@ func (r *run) gather(now time.Time) (g registry.Batch) {
 	s := r.state
 	if !r.started {
 		if r.down != nil || !s.settled() {
-			return registry.Batch{Health: r.health(now), Next: time.Hour}
+			return registry.Batch{Health: r.health(now), Next: time.Hour, Note: s.NoteOf(s.suspicion)}
 		}
 		r.started = true
 	}
@@ -117,11 +118,9 @@ func (r *run) gather(now time.Time) (g registry.Batch) {
 	}
 	s.Explained = r.down == nil && s.suspicion.End.IsZero()
 	g.Contents = s.Contents(now)
-	if !now.Before(s.suspicion.End) {
-		s.suspicion = registry.Suspicion{}
-	}
+	s.suspicion = s.suspicion.Settle(now)
 	g.Next = registry.Wait(registry.Earlier(s.Next(), s.suspicion.End), now)
-	g.Health = r.health(now)
+	g.Health, g.Note = r.health(now), s.NoteOf(s.suspicion)
 	return g
 }
 
@@ -141,7 +140,7 @@ func (r *run) health(now time.Time) sources.Health {
 	if _, held := s.Services(); held > 0 {
 		text := registry.HeldText(held)
 		if now.Before(s.suspicion.End) {
-			text += " until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC, as Nacos was away"
+			text += " until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC at the latest, as Nacos was away"
 		}
 		problems = append(problems, text)
 	}

@@ -59,7 +59,7 @@ func newState(m *mapping.Mapper, s Settings) *state {
 	all := &state{mapper: m, groups: map[string]*group{}, services: map[key]*service{}}
 	all.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty },
 		func(_ mapping.ID, k registry.Known[registry.Endpoint]) time.Time {
-			return all.suspicion.Until(k.Since)
+			return all.suspicion.Until(k.Since, k.Missing)
 		})
 	for _, name := range s.Groups {
 		all.groups[name] = &group{}
@@ -78,10 +78,11 @@ func (s *state) restore(published string, all []*resource.Resource, settings Set
 	s.Restore(published, all, func(registry.Service[mapping.ID]) bool { return true })
 }
 
-// connected notes that there is a new connection: what is not listed from now on need not have gone.
-func (s *state) connected(at time.Time, hold time.Duration) {
-	s.suspicion = registry.Suspicion{From: at, End: at.Add(hold)}
-	s.Reconsider()
+// connected notes that there is a new connection: what is listed until now and is missing from now on need not have gone.
+func (s *state) connected(now time.Time, hold time.Duration) {
+	var pause time.Duration
+	s.suspicion, pause = s.suspicion.Return(now, hold)
+	s.Postpone(pause)
 }
 
 // takeNames notes the names of all services of a group.

@@ -179,11 +179,77 @@ func TestAHoldDoesNotEndWhileNacosIsAwayAgain(t *testing.T) {
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(0)))
 	b.connected(at(time.Minute), time.Minute)
 	b.takeNames("DEFAULT_GROUP", nil, nil)
-	b.suspicion = b.suspicion.Away(at(90 * time.Second))
+	b.suspicion = b.suspicion.Leave(at(90 * time.Second))
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(time.Hour)))
 	b.connected(at(time.Hour), time.Minute)
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(time.Hour)))
 	require.Equal(t, []string{}, b.believed(at(time.Hour+time.Minute)))
+}
+
+// notebook is a sink that keeps notes.
+type notebook struct {
+	sources.Sink
+	note []byte
+}
+
+func (n *notebook) Kept() []byte     { return n.note }
+func (n *notebook) Keep(note []byte) { n.note = note }
+
+// TestHold_EndsThoughNothingLasts cuts the connection, restarts tributary, or both, each eight seconds. Whoever left goes after a hold.
+func TestHold_EndsThoughNothingLasts(t *testing.T) {
+	for name, c := range map[string]struct {
+		cut, restart bool
+		jump         time.Duration // of the clock at the first restart
+	}{
+		"cut":                 {cut: true},
+		"restart":             {restart: true},
+		"both":                {cut: true, restart: true},
+		"the clock goes back": {restart: true, jump: -time.Hour},
+	} {
+		r, left, kept, clock := newRun(t, "", "DEFAULT_GROUP"), has("10.0.0.2"), &notebook{}, time.Duration(0)
+		read := func(all []client.Instance) []string {
+			r.state.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+			r.state.takeInstances(orders, all, nil, nil)
+			b := r.gather(at(clock))
+			kept.note = registry.KeepNote(kept, b.Note, kept.note)
+			var addresses []string
+			r.state.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) { addresses = append(addresses, k.Value.Address) })
+			return addresses
+		}
+		r.down = nil
+		require.Len(t, read(has("10.0.0.1", "10.0.0.2")), 2, name)
+		clock = time.Second
+		r.state.connected(at(clock), time.Minute)
+		require.Len(t, read(left), 2, name)
+		for n := range 9 {
+			require.NotEmpty(t, read(left), name)
+			clock += 8 * time.Second
+			if c.cut {
+				r.state.suspicion = r.state.suspicion.Leave(at(clock))
+				kept.note = registry.KeepNote(kept, r.gather(at(clock)).Note, kept.note)
+				clock += time.Second
+			}
+			if c.restart {
+				if n == 0 {
+					clock += c.jump
+				}
+				before := r.state
+				r = newRun(t, "", "DEFAULT_GROUP")
+				before.Endpoints(func(id mapping.ID, k registry.Known[registry.Endpoint]) {
+					r.state.services[orders] = &service{settled: true}
+					resources, _, err := r.mapper.Entries([]registry.Service[mapping.ID]{{
+						ID: id, Name: registry.Name{Host: "orders.test", Object: "orders"}, Port: registry.Port{Number: 80, Protocol: "HTTP"},
+						Endpoints: []registry.Endpoint{k.Value},
+					}})
+					require.NoError(t, err)
+					r.state.Restore("DEFAULT_GROUP@@orders", resources, func(registry.Service[mapping.ID]) bool { return true })
+				})
+				r.down, r.state.suspicion = nil, r.state.Resume(kept, at(clock))
+			}
+			r.state.connected(at(clock), time.Minute)
+		}
+		require.Equal(t, []string{"10.0.0.2"}, read(left), name)
+	}
 }
 
 // newRun is a run of a source with such a host template and groups, connected at the start.

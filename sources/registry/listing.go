@@ -93,25 +93,59 @@ func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, at time.
 	return after, held, next
 }
 
-// Suspicion is a time in which unlisted items need not have gone: the registry was away, and they may still register again.
-type Suspicion struct{ From, End time.Time }
-
-// Until returns how long an unlisted item stays that is known since then; zero if it does not stay. Items registered after the registry's
-// return are not in doubt: their sessions are new.
-func (s Suspicion) Until(since time.Time) time.Time {
-	if since.Before(s.From) {
-		return s.End
+// Postpone moves the times at which items went missing.
+func Postpone[T any](items []Known[T], pause time.Duration) {
+	for n := range items {
+		if !items[n].Missing.IsZero() {
+			items[n].Missing = items[n].Missing.Add(pause)
+		}
 	}
-	return time.Time{}
 }
 
-// Away returns the suspicion while the registry is away again: without an end, since nobody can register then. At its return another one
-// begins.
-func (s Suspicion) Away(at time.Time) Suspicion {
-	if at.Before(s.End) {
+// Suspicion is a time in which unlisted items need not have gone: the registry was away, and they may still register again. An item that was
+// already missing when it began has no new hold: its own goes on. No hold runs while the registry is away, since nothing can register then.
+type Suspicion struct {
+	From, End time.Time
+	Away      time.Time // since when the registry is away; zero while it is there
+}
+
+// Until returns how long an unlisted item stays; zero if it does not stay. Items registered after the registry's return are not in doubt:
+// their sessions are new.
+func (s Suspicion) Until(since, missing time.Time) time.Time {
+	switch {
+	case !since.Before(s.From):
+		return time.Time{}
+	case s.End.Before(Forever) && missing.Before(s.From):
+		return missing.Add(s.End.Sub(s.From))
+	}
+	return s.End
+}
+
+// Leave returns the suspicion while the registry is away: without an end.
+func (s Suspicion) Leave(now time.Time) Suspicion {
+	if s.Away.IsZero() {
+		s.Away = now
+	}
+	if now.Before(s.End) {
 		s.End = Forever
 	}
 	return s
+}
+
+// Settle ends a suspicion whose time is over.
+func (s Suspicion) Settle(now time.Time) Suspicion {
+	if !now.Before(s.End) {
+		return Suspicion{Away: s.Away}
+	}
+	return s
+}
+
+// Return returns the suspicion that begins when the registry is back, and for how long it was away: see Postpone.
+func (s Suspicion) Return(now time.Time, hold time.Duration) (begun Suspicion, pause time.Duration) {
+	if !s.Away.IsZero() {
+		pause = max(0, now.Sub(s.Away))
+	}
+	return Suspicion{From: now, End: now.Add(hold)}, pause
 }
 
 // Earlier returns the earlier of two times. Zero means none.

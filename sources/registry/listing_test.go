@@ -114,13 +114,22 @@ func TestSeveralReportsOfOne(t *testing.T) {
 
 func TestSuspicion(t *testing.T) {
 	s := Suspicion{From: after(5), End: after(7)}
-	assert.Equal(t, after(7), s.Until(time.Time{}), "of an earlier run")
-	assert.Equal(t, after(7), s.Until(after(4)), "of before the outage")
-	assert.Zero(t, s.Until(after(5)), "registered when the registry was back")
-	assert.Zero(t, Suspicion{}.Until(after(4)), "there is none")
-	assert.Equal(t, Forever, s.Away(after(6)).Until(after(4)), "nobody could register meanwhile")
-	assert.Equal(t, s, s.Away(after(8)), "it was over")
-	assert.Zero(t, Suspicion{}.Away(after(8)))
+	assert.Equal(t, after(7), s.Until(time.Time{}, after(5)), "of an earlier run")
+	assert.Equal(t, after(7), s.Until(after(4), after(6)), "of before the outage")
+	assert.Equal(t, after(6), s.Until(after(3), after(4)), "already missing when the suspicion began")
+	assert.Zero(t, s.Until(after(5), after(6)), "registered when the registry was back")
+	assert.Zero(t, Suspicion{}.Until(after(4), after(6)), "there is none")
+	assert.Equal(t, Forever, s.Leave(after(6)).Until(after(4), after(5)), "nobody could register meanwhile")
+	assert.Equal(t, after(7), s.Leave(after(8)).End, "it was over")
+	assert.Zero(t, Suspicion{}.Leave(after(8)).Until(after(4), after(8)))
+
+	away := s.Leave(after(6)).Leave(after(7))
+	begun, pause := away.Return(after(9), 2)
+	assert.Equal(t, after(9).Sub(after(6)), pause, "since it left first")
+	assert.Equal(t, Suspicion{From: after(9), End: after(9).Add(2)}, begun)
+	_, pause = away.Return(after(1), 2)
+	assert.Zero(t, pause, "a clock that goes back")
+	assert.Equal(t, Suspicion{Away: after(9)}, Suspicion{End: after(7), Away: after(9)}.Settle(after(7)), "it is away nevertheless")
 }
 
 func TestEarlier(t *testing.T) {

@@ -189,6 +189,91 @@ func (m *Machine[ID]) Reconsider() {
 	}
 }
 
+// Postpone lets all holds end later: the registry was away, and nothing could register.
+func (m *Machine[ID]) Postpone(pause time.Duration) {
+	for _, g := range m.groups {
+		if g.unknown != nil && !g.unknown.Missing.IsZero() {
+			g.unknown.Missing = g.unknown.Missing.Add(pause)
+		}
+		for _, s := range g.services {
+			Postpone(s.endpoints, pause)
+		}
+	}
+	m.Reconsider()
+}
+
+// Absence is an endpoint that went missing and stays, or a group of an earlier run that cannot be read.
+type Absence[ID any] struct {
+	Group    string    `json:"group"`
+	Service  ID        `json:"service"`
+	Endpoint string    `json:"endpoint,omitempty"` // empty for a group
+	Missing  time.Time `json:"missing"`
+}
+
+// Absences returns what is missing and stays, in order, for Recall of the next run.
+func (m *Machine[ID]) Absences() (absences []Absence[ID]) {
+	for name, g := range m.groups {
+		if g.unknown != nil && !g.unknown.Missing.IsZero() {
+			absences = append(absences, Absence[ID]{Group: name, Missing: g.unknown.Missing})
+		}
+		for id, s := range g.services {
+			if s.held == 0 {
+				continue
+			}
+			for _, k := range s.endpoints {
+				if !k.Missing.IsZero() {
+					absences = append(absences, Absence[ID]{name, id, k.Value.String(), k.Missing})
+				}
+			}
+		}
+	}
+	slices.SortFunc(absences, func(a, b Absence[ID]) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), a.Service.Compare(b.Service), cmp.Compare(a.Endpoint, b.Endpoint))
+	})
+	return absences
+}
+
+// Recall takes back the absences of an earlier run, after Restore.
+func (m *Machine[ID]) Recall(absences []Absence[ID], now time.Time) {
+	for _, a := range absences {
+		g := m.groups[a.Group]
+		switch {
+		case g == nil:
+		case a.Endpoint == "" && g.unknown != nil:
+			g.unknown.Missing = Recalled(a.Missing, now)
+		case g.services[a.Service] != nil:
+			s := g.services[a.Service]
+			for n, k := range s.endpoints {
+				if k.Value.String() == a.Endpoint && k.Missing.IsZero() {
+					s.endpoints[n].Missing = Recalled(a.Missing, now)
+					s.held++
+				}
+			}
+		}
+	}
+}
+
+// Recalled returns a time that an earlier run noted. It is not in the future, and it does not move when the clock is set: a clock that was
+// wrong prolongs a hold once.
+func Recalled(noted, now time.Time) time.Time { return now.Add(-max(0, now.Sub(noted))) }
+
+// Note is what a run keeps for the next one if its doubt is a Suspicion.
+type Note[ID any] struct {
+	Away    time.Time     `json:"away,omitzero"`
+	Missing []Absence[ID] `json:"missing,omitempty"`
+}
+
+// NoteOf returns the note.
+func (m *Machine[ID]) NoteOf(s Suspicion) Note[ID] { return Note[ID]{s.Away, m.Absences()} }
+
+// Resume takes back the note of an earlier run, after Restore. Until a source connects, its registry counts as away.
+func (m *Machine[ID]) Resume(sink sources.Sink, now time.Time) Suspicion {
+	var note Note[ID]
+	RecallNote(sink, &note)
+	m.Recall(note.Missing, now)
+	return Suspicion{Away: Recalled(cmp.Or(note.Away, now), now)}
+}
+
 // Contents updates the groups that changed or are due, and returns those to publish.
 func (m *Machine[ID]) Contents(at time.Time) (all []sources.Content) {
 	for name, g := range m.groups {

@@ -1,7 +1,9 @@
 package registry
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"time"
 
 	"tributary/sources"
@@ -16,6 +18,23 @@ type Batch struct {
 	Synced   bool // the first full read is complete with these
 	Health   sources.Health
 	Next     time.Duration // until the next batch, if no wakeup comes first
+	Note     any           // for RecallNote of the next run; nil keeps the earlier one
+}
+
+// RecallNote reads the note of an earlier run. Without one, note stays as it is.
+func RecallNote(sink sources.Sink, note any) {
+	if keeper, ok := sink.(sources.Keeper); ok {
+		_ = json.Unmarshal(keeper.Kept(), note) // without it we know as much as the first time
+	}
+}
+
+// KeepNote keeps a note for the next run unless it equals kept, and returns its text.
+func KeepNote(sink sources.Sink, note any, kept []byte) []byte {
+	text, err := json.Marshal(note)
+	if keeper, ok := sink.(sources.Keeper); ok && err == nil && !bytes.Equal(text, kept) {
+		keeper.Keep(text)
+	}
+	return text
 }
 
 // Wakeup tells Publish that there is something to publish or report.
@@ -36,6 +55,7 @@ func (w Wakeup) Notify() {
 func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.Duration, gather func(now time.Time) Batch) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	var kept []byte
 	for {
 		now := gather(time.Now())
 		if len(now.Contents) > 0 {
@@ -43,6 +63,9 @@ func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.D
 		}
 		if now.Synced {
 			sink.Synced()
+		}
+		if now.Note != nil {
+			kept = KeepNote(sink, now.Note, kept)
 		}
 		sink.Report(now.Health)
 		if len(now.Contents) > 0 {

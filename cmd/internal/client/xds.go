@@ -189,6 +189,7 @@ func (c *XDS) config(subs ...adsc.Subscription) adsc.Config {
 			Metadata: &structpb.Struct{Fields: fields},
 		},
 		Subscriptions: subs,
+		Backoff:       newBackoff,
 		Hooks: adsc.Hooks{Connected: func(server string) {
 			if connected && c.Again != nil {
 				c.Again(server)
@@ -197,6 +198,13 @@ func (c *XDS) config(subs ...adsc.Subscription) adsc.Config {
 		}},
 		Log: c.Log,
 	}
+}
+
+// maxRetryInterval is small: somebody watches.
+const maxRetryInterval = 2 * time.Second
+
+func newBackoff() backoff.BackOff {
+	return backoff.NewExponentialBackOff(backoff.WithMaxInterval(maxRetryInterval), backoff.WithMaxElapsedTime(0))
 }
 
 // decode reads a response. What cannot be decoded is told, not dropped.

@@ -324,3 +324,13 @@ func TestWatchWaitsForAServer(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 	assert.Equal(t, 1, told)
 }
+
+// TestWatch_RetriesSoon has a watch try again in the time that an outage of minutes leaves it to wait, which is at most three seconds.
+func TestWatch_RetriesSoon(t *testing.T) {
+	retry := (&client.XDS{Server: "127.0.0.1:1"}).RetryPolicy()
+	for range 100 {
+		wait := retry.NextBackOff()
+		require.Positive(t, wait, "it does not give up")
+		require.LessOrEqual(t, wait, 3*time.Second)
+	}
+}

@@ -1,0 +1,95 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/internal/disk"
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// fill leaves the disk no room: the segment takes nothing more, and the next one cannot be made. The result makes room again.
+func fill(t *testing.T, h *History) (free func()) {
+	next := h.files.path(h.files.all[len(h.files.all)-1].number+1, baseSuffix) + disk.Unfinished
+	h.files.last.SetRoom(1)
+	require.NoError(t, os.MkdirAll(filepath.Join(next, "blocks"), 0o700))
+	return func() { require.NoError(t, os.RemoveAll(next)) }
+}
+
+// TestGap_FullDisk loses changes of each kind to a full disk, with and without restarts while it is full, or later. A change that was lost
+// is neither invented by a comparison afterwards, nor is any moment shown without it.
+func TestGap_FullDisk(t *testing.T) {
+	several := func(from, to int, body string) (puts []*resource.Resource) {
+		for i := from; i < to; i++ {
+			puts = append(puts, made(i, body))
+		}
+		return puts
+	}
+	for name, lose := range map[string]func(*memstore.Table){
+		"additions": func(table *memstore.Table) { table.Apply(several(306, 400, "new"), nil) },
+		"updates":   func(table *memstore.Table) { table.Apply(several(0, 94, "new"), nil) },
+		"deletions": func(table *memstore.Table) {
+			for i := range 94 {
+				table.Apply(nil, []resource.Key{key(i)})
+			}
+		},
+		"additions that go again": func(table *memstore.Table) {
+			table.Apply(several(306, 400, "new"), nil)
+			table.Apply(nil, []resource.Key{key(399)})
+		},
+	} {
+		for _, restarts := range []struct{ full, free, after int }{{}, {full: 1}, {free: 1}, {after: 1}, {1, 1, 1}, {2, 0, 0}, {0, 2, 0}} {
+			for _, events := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %+v %t", name, restarts, events), func(t *testing.T) {
+					dir, table := t.TempDir(), new(memstore.Table)
+					h := opened(t, dir, DefaultSize, table)
+					h.round(table)
+					table.Apply(several(0, 306, "old"), nil)
+					h.round(table)
+					before := time.Now()
+					time.Sleep(time.Millisecond) // two moments
+					require.Len(t, bodies(t, h, before), 306)
+
+					free := fill(t, h)
+					lose(table)
+					h.round(table)
+					if events {
+						h.write(&Entry{At: time.Now(), Event: Reloaded, Text: "lost, too"})
+					}
+					inside := time.Now()
+					restart := func(times int) {
+						for range times {
+							require.NoError(t, h.files.close())
+							h = opened(t, dir, DefaultSize, table)
+							require.Empty(t, h.Health().Damaged)
+							h.round(table)
+						}
+						_, err := h.At(inside, resource.ServiceEntry)
+						_, unknown := errors.AsType[*EarlierError](err)
+						require.True(t, unknown, "%v", err)
+					}
+					restart(0)
+					require.Len(t, bodies(t, h, before), 306, "what was before is known")
+					restart(restarts.full)
+					free()
+					restart(restarts.free)
+					table.Apply([]*resource.Resource{made(500, "after")}, nil)
+					h.round(table)
+					restart(restarts.after)
+					found, err := h.Find(Query{Since: before})
+					require.NoError(t, err)
+					require.LessOrEqual(t, len(found.Entries), 1, "no change is worked out across the gap")
+					require.False(t, found.From.Before(before), "it says since when it is whole")
+					require.Len(t, bodies(t, h, time.Now()), table.Snapshot().Len())
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package consul
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestUnwatched_RegistrationsArriveSoon registers instances of services without a place, often. The pause between two reads of a service
+// must not be the time that a registration takes.
+func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
+	for _, services := range []int{60, 100, 200} {
+		for _, every := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				w, r := crowd(t, services)
+				rnd := rand.New(rand.NewPCG(1, 1))
+				var delays []time.Duration
+				before := w.allReads()
+				for n := range 60 {
+					name := ""
+					for name == "" {
+						name = fmt.Sprint("s", rnd.IntN(services))
+						r.mu.Lock()
+						if r.parts[0].services[name].placed {
+							name = ""
+						}
+						r.mu.Unlock()
+					}
+					id := fmt.Sprint("new", n)
+					w.change(local, func(f *fakeDomain) { f.set(name, made(id, "n1", 50)) })
+					start := time.Now()
+					for !slices.Contains(w.instancesOf(name), "/"+id) && time.Since(start) < time.Minute {
+						pass(50 * time.Millisecond)
+					}
+					delays = append(delays, time.Since(start))
+					if rest := every - time.Since(start); rest > 0 {
+						pass(rest + time.Duration(rnd.Int64N(int64(200*time.Millisecond))))
+					}
+				}
+				slices.Sort(delays)
+				t.Log(services, "services, a registration each", every, "p50", delays[30], "p95", delays[57], "reads", w.allReads()-before)
+				if unwatched := services - 46; unwatched <= 60 { // two seconds of reads
+					require.LessOrEqual(t, delays[57], 1500*time.Millisecond)
+				}
+				require.LessOrEqual(t, delays[57], 4500*time.Millisecond)
+			})
+		}
+	}
+}
