@@ -88,7 +88,7 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 		listeners := int64(len(s.GetEgress()) + len(s.GetIngress()))
 		return listeners*portCost + multiplier*size, fmt.Sprintf("%d listeners", listeners)
 	}
-	return chains * multiplier * size, fmt.Sprintf("%d bytes × %d filter chains", size, chains)
+	return chains * (endpointCost + multiplier*size), fmt.Sprintf("%d bytes × %d filter chains", size, chains)
 }
 
 func sizeOf[M proto.Message](list []M) (size int64) {

@@ -182,24 +182,13 @@ func apply[M named](p *Patcher, m M, phases []phase, patch func(*step, M) (keep 
 	}
 	protected := protectionOf(m)
 	weaker := keep && protectionOf(now).lessThan(protected)
-	if measured := 0; weaker {
+	if weaker {
 		list = list[:0]
 		for _, s := range steps {
 			list = append(list, s.Patch)
 		}
-		run(false, func(s *step) {
-			if !s.used || !s.canWeaken() {
-				return
-			}
-			if measured++; measured > maxMeasured {
-				s.weakens = true
-				return
-			}
-			s.flush()
-			before := protected
-			protected = protectionOf(now)
-			s.weakens = protected.lessThan(before)
-		})
+		left := maxMeasured
+		run(false, func(s *step) { protected = s.measure(protected, now, &left) })
 	}
 	for _, s := range steps {
 		if s.failed != "" {
@@ -219,6 +208,21 @@ func apply[M named](p *Patcher, m M, phases []phase, patch func(*step, M) (keep 
 // maxMeasured is how many patches of a resource with weakened security are told apart, which costs as much as the resource for each patch.
 // All further patches that can weaken security are reported.
 const maxMeasured = 64
+
+// measure sets weakens by the protection before the step and of the result now, which it returns, if it may yet measure one.
+func (s *step) measure(before protection, now proto.Message, left *int) protection {
+	if !s.used || !s.canWeaken() {
+		return before
+	}
+	if *left--; *left < 0 {
+		s.weakens = true
+		return before
+	}
+	s.flush()
+	after := protectionOf(now)
+	s.weakens = after.lessThan(before)
+	return after
+}
 
 // canWeaken reports whether the patch may remove or change what enforces security, or add a filter chain without it.
 func (s *step) canWeaken() bool {
