@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tributary/config"
+	"tributary/resource"
 	"tributary/server/access"
 	"tributary/server/debug"
 	"tributary/server/mcp"
@@ -29,6 +30,16 @@ func limits(l config.Limits) xds.Limits {
 	return xds.Limits{
 		StartingStreams: l.StartingStreams, TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream, Names: l.Names,
 		RequestBytes: l.RequestBytes,
+	}
+}
+
+// validation is that of objects of sources, with the limit of their products.
+func validation(productBytes int64) func(*resource.Resource) (resource.Errors, error) {
+	return func(r *resource.Resource) (resource.Errors, error) {
+		if err := resource.CheckProducts(r, productBytes); err != nil {
+			return nil, err
+		}
+		return resource.Validate(r)
 	}
 }
 

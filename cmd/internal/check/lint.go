@@ -240,6 +240,7 @@ func (l *Linter) content(at *look, c sources.Content) {
 		}
 		l.add(Error, r.Key(), r.Origin().Place, note, err)
 		l.add(Warning, r.Key(), r.Origin().Place, note, warnings.Err())
+		l.add(Warning, r.Key(), r.Origin().Place, note, resource.CheckProducts(r, 0))
 		if err == nil && l.unique(at, r) {
 			at.table.Apply([]*resource.Resource{r}, nil)
 		}

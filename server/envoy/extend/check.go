@@ -1,9 +1,9 @@
 package extend
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -21,10 +21,26 @@ import (
 )
 
 // refused says why Envoy would refuse a message, or returns nothing. largest is how many instructions a regular expression may have, or 0.
-func refused(m proto.Message, largest int) (why string) {
-	model.Visit(m, func(m proto.Message, whole bool) {
-		if v, ok := m.(interface{ Validate() error }); ok && whole && why == "" {
-			why = model.Refused(v)
+func refused(m proto.Message, largest int) string {
+	return cmp.Or(invalid(m), misplaced(m), refusedIn(m, largest))
+}
+
+// invalid says which rule of Envoy's API a message breaks.
+func invalid(m proto.Message) string {
+	if v, ok := m.(interface{ Validate() error }); ok {
+		return model.Refused(v)
+	}
+	return ""
+}
+
+// refusedIn says why Envoy would refuse what is in a message.
+func refusedIn(root proto.Message, largest int) (why string) {
+	model.Visit(root, func(m proto.Message, whole bool) {
+		if whole && why == "" && m != root {
+			why = invalid(m)
+		}
+		if why == "" && m != root {
+			why = misplaced(m)
 		}
 		if why != "" {
 			return
@@ -35,10 +51,6 @@ func refused(m proto.Message, largest int) (why string) {
 				original != (m.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED) {
 				why = fmt.Sprintf("Envoy would refuse it: the type of the cluster, %s, does not go with the policy %s", m.GetType(), m.GetLbPolicy())
 			}
-		case *listenerv3.Listener:
-			why = sameMatch(m)
-		case *routev3.RouteConfiguration:
-			why = sharedDomain(m)
 		case *matcherv3.RegexMatcher:
 			if largest > 0 {
 				why = model.RegexProblem(m.GetRegex(), largest)
@@ -51,27 +63,41 @@ func refused(m proto.Message, largest int) (why string) {
 			if m.GetConfigSource().GetAds() != nil {
 				why = "extension configurations are not served"
 			}
-		case *hcmv3.HttpConnectionManager:
-			why = outOfOrder("HTTP filter", m.GetHttpFilters(), terminalHTTP)
-		case *listenerv3.FilterChain:
-			why = outOfOrder("network filter", m.GetFilters(), terminal)
 		}
 	})
 	return why
 }
 
+// misplaced says why Envoy would refuse what a message lists, each valid alone.
+func misplaced(m proto.Message) string {
+	switch m := m.(type) {
+	case *listenerv3.Listener:
+		return sameMatch(m)
+	case *routev3.RouteConfiguration:
+		return sharedDomain(m, m.GetVirtualHosts())
+	case *hcmv3.HttpConnectionManager:
+		return outOfOrder("HTTP filter", m.GetHttpFilters(), terminalHTTP)
+	case *listenerv3.FilterChain:
+		return outOfOrder("network filter", m.GetFilters(), terminal)
+	}
+	return ""
+}
+
 // The types of filters that answer, or pass on: the last one, and no other, is one of them.
 var (
-	terminal = regexp.MustCompile(`(TcpProxy|HttpConnectionManager|RedisProxy|ThriftProxy|DubboProxy|GenericProxy|SipProxy|RocketmqProxy|` +
-		`Echo|ReverseTunnel|direct_response\.v3\.Config)$`)
-	terminalHTTP = regexp.MustCompile(`http\.router\.v3\.Router$`)
+	terminal = []string{
+		"TcpProxy", "HttpConnectionManager", "RedisProxy", "ThriftProxy", "DubboProxy", "GenericProxy", "SipProxy", "RocketmqProxy", "Echo",
+		"ReverseTunnel", "direct_response.v3.Config",
+	}
+	terminalHTTP = []string{"http.router.v3.Router"}
 )
 
 // outOfOrder says why the order of filters is none that Envoy takes.
-func outOfOrder[F filter](what string, filters []F, terminal *regexp.Regexp) string {
+func outOfOrder[F filter](what string, filters []F, terminal []string) string {
 	for i, f := range filters {
 		isLast := i == len(filters)-1
-		switch is := terminal.MatchString(f.GetTypedConfig().GetTypeUrl()); {
+		url := f.GetTypedConfig().GetTypeUrl()
+		switch is := slices.ContainsFunc(terminal, func(suffix string) bool { return strings.HasSuffix(url, suffix) }); {
 		case is && !isLast:
 			return "Envoy would refuse it: " + f.GetName() + " has to be the last " + what
 		case !is && isLast:
@@ -85,6 +111,9 @@ func outOfOrder[F filter](what string, filters []F, terminal *regexp.Regexp) str
 func sameMatch(l *listenerv3.Listener) string {
 	matches := make(map[string]bool)
 	for _, c := range l.GetFilterChains() {
+		if isEmpty(c) { // dropped in the end
+			continue
+		}
 		m := string(model.MustMarshal(c.GetFilterChainMatch()))
 		if matches[m] {
 			return "Envoy would refuse it: several filter chains of " + l.GetName() + " have the same match"
@@ -92,21 +121,29 @@ func sameMatch(l *listenerv3.Listener) string {
 		matches[m] = true
 	}
 	if udp := l.GetAddress().GetSocketAddress().GetProtocol() == corev3.SocketAddress_UDP; len(matches) == 0 &&
-		l.GetDefaultFilterChain() == nil && !udp && l.GetApiListener() == nil {
+		isEmpty(l.GetDefaultFilterChain()) && !udp && l.GetApiListener() == nil {
 		return "Envoy would refuse it: " + l.GetName() + " has no filter chain left"
 	}
 	return ""
 }
 
-// sharedDomain says why Envoy would refuse routes of which several virtual hosts have a domain.
-func sharedDomain(r *routev3.RouteConfiguration) string {
-	domains := make(map[string]bool)
+// sharedDomain says why Envoy would refuse routes of which several virtual hosts have a domain that is one of others.
+func sharedDomain(r *routev3.RouteConfiguration, of []*routev3.VirtualHost) string {
+	domains := make(map[string]bool) // whether a virtual host of the routes has it
+	for _, v := range of {
+		for _, d := range v.GetDomains() {
+			domains[strings.ToLower(d)] = false
+		}
+	}
 	for _, v := range r.GetVirtualHosts() {
 		for _, d := range v.GetDomains() {
-			if d = strings.ToLower(d); domains[d] {
+			d = strings.ToLower(d)
+			switch has, is := domains[d]; {
+			case has:
 				return "Envoy would refuse it: several virtual hosts of " + r.GetName() + " have the domain " + d
+			case is:
+				domains[d] = true
 			}
-			domains[d] = true
 		}
 	}
 	return ""

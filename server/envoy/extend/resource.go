@@ -1,6 +1,7 @@
 package extend
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,7 +52,10 @@ func (s *step) mergeCluster(c *clusterv3.Cluster) {
 		own = matches[i].GetTransportSocket()
 	}
 	if !s.mergeSocket(own, with) {
+		before := c.GetTransportSocket()
+		s.onUndo(func() { c.TransportSocket = before })
 		c.TransportSocket, s.used = proto.CloneOf(with), true
+		s.check(func() string { return refused(c, s.largest) })
 	}
 }
 
@@ -91,15 +95,19 @@ func (s *step) listener(l *listenerv3.Listener) (keep bool) {
 			s.used = true
 			return false
 		}
+		s.flush()
 		s.merge(l)
 	case networking.EnvoyFilter_LISTENER_FILTER:
 		name := s.Match.GetListener().GetListenerFilter()
-		l.ListenerFilters = editFilters(s, l.GetListenerFilters(), name, name != "" || s.Operation == networking.EnvoyFilter_Patch_MERGE)
+		editFilters(s, &l.ListenerFilters, name, name != "" || s.Operation == networking.EnvoyFilter_Patch_MERGE)
 	case networking.EnvoyFilter_FILTER_CHAIN:
-		l.FilterChains = edit(s, l.GetFilterChains(), false, isChain, s.mergeChain)
-		if c := l.GetDefaultFilterChain(); c != nil && s.Operation != networking.EnvoyFilter_Patch_ADD &&
-			len(edit(s, []*listenerv3.FilterChain{c}, false, isChain, s.mergeChain)) == 0 {
-			l.DefaultFilterChain = nil
+		edit(s, &l.FilterChains, false, isChain, s.mergeChain)
+		if c := l.GetDefaultFilterChain(); c != nil && s.Operation != networking.EnvoyFilter_Patch_ADD {
+			chains := []*listenerv3.FilterChain{c}
+			if edit(s, &chains, false, isChain, s.mergeChain); len(chains) == 0 {
+				s.onUndo(func() { l.DefaultFilterChain = c })
+				l.DefaultFilterChain = nil
+			}
 		}
 	default:
 		for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
@@ -108,20 +116,41 @@ func (s *step) listener(l *listenerv3.Listener) (keep bool) {
 			}
 		}
 	}
+	if s.used && (s.ApplyTo == networking.EnvoyFilter_FILTER_CHAIN || s.ApplyTo == networking.EnvoyFilter_NETWORK_FILTER &&
+		s.Operation == networking.EnvoyFilter_Patch_REMOVE) {
+		s.check(func() string { return s.misplacedChain(l) })
+	}
 	return true
+}
+
+// misplacedChain says why Envoy would refuse the filter chains of a listener after the patch. An added chain is compared with each other.
+func (s *step) misplacedChain(l *listenerv3.Listener) string {
+	last := len(l.GetFilterChains()) - 1
+	if s.Operation != networking.EnvoyFilter_Patch_ADD || isEmpty(l.FilterChains[last]) {
+		return sameMatch(l)
+	}
+	none := &listenerv3.FilterChainMatch{}
+	for _, c := range l.GetFilterChains()[:last] {
+		if !isEmpty(c) && proto.Equal(cmp.Or(c.GetFilterChainMatch(), none), cmp.Or(l.FilterChains[last].GetFilterChainMatch(), none)) {
+			return sameMatch(l)
+		}
+	}
+	return ""
 }
 
 // dropEmpty drops filter chains without filters, as istiod does.
 func dropEmpty(l *listenerv3.Listener) {
-	isEmpty := func(c *listenerv3.FilterChain) bool { return len(c.GetFilters()) == 0 }
 	if l.FilterChains = slices.DeleteFunc(l.GetFilterChains(), isEmpty); isEmpty(l.GetDefaultFilterChain()) {
 		l.DefaultFilterChain = nil
 	}
 }
 
+func isEmpty(c *listenerv3.FilterChain) bool { return len(c.GetFilters()) == 0 }
+
 // mergeChain merges into a filter chain. If both have transport sockets of one name, only these are merged, as with istiod.
 func (s *step) mergeChain(c *listenerv3.FilterChain) {
 	if !s.mergeSocket(c.GetTransportSocket(), s.Value.(*listenerv3.FilterChain).GetTransportSocket()) {
+		s.flush()
 		s.merge(c)
 	}
 }
@@ -143,13 +172,15 @@ type filter interface {
 }
 
 // editFilters applies the patch to a list of filters, of which it names one if named is set.
-func editFilters[F filter](s *step, list []F, name string, named bool) []F {
-	return edit(s, list, named, func(f F) bool { return !named || f.GetName() == name }, func(f F) {
+func editFilters[F filter](s *step, list *[]F, name string, named bool) {
+	edit(s, list, named, func(f F) bool { return !named || f.GetName() == name }, func(f F) {
 		value := s.Value.(F)
 		if s.mergeConfig(f.GetTypedConfig(), value.GetTypedConfig()) && value.GetName() != "" &&
 			s.ApplyTo != networking.EnvoyFilter_LISTENER_FILTER { // these are not renamed, as with istiod
 			m := f.ProtoReflect()
-			m.Set(m.Descriptor().Fields().ByName("name"), protoreflect.ValueOfString(value.GetName()))
+			field := m.Descriptor().Fields().ByName("name")
+			s.saveField(m, field)
+			m.Set(field, protoreflect.ValueOfString(value.GetName()))
 		}
 	})
 }
@@ -158,21 +189,24 @@ func editFilters[F filter](s *step, list []F, name string, named bool) []F {
 func (s *step) chain(c *listenerv3.FilterChain) {
 	wanted := s.Match.GetListener().GetFilterChain().GetFilter()
 	if s.ApplyTo == networking.EnvoyFilter_NETWORK_FILTER {
-		c.Filters = editFilters(s, c.GetFilters(), wanted.GetName(), wanted != nil)
+		editFilters(s, &c.Filters, wanted.GetName(), wanted != nil)
+		s.check(func() string { return misplaced(c) })
 		return
 	}
 	for _, f := range c.GetFilters() {
-		m := &hcmv3.HttpConnectionManager{}
-		if f.GetName() != httpManager || wanted != nil && wanted.GetName() != f.GetName() || f.GetTypedConfig().UnmarshalTo(m) != nil {
+		if f.GetName() != httpManager || wanted != nil && wanted.GetName() != f.GetName() {
 			continue
 		}
-		if s.ApplyTo == networking.EnvoyFilter_HTTP_FILTER {
+		m, is := s.config(f.GetTypedConfig()).(*hcmv3.HttpConnectionManager)
+		switch {
+		case !is:
+		case s.ApplyTo == networking.EnvoyFilter_HTTP_FILTER:
 			within := wanted.GetSubFilter()
-			m.HttpFilters = editFilters(s, m.GetHttpFilters(), within.GetName(), within != nil)
-		} else if r := m.GetRouteConfig(); r != nil {
-			s.routes(r)
+			editFilters(s, &m.HttpFilters, within.GetName(), within != nil)
+			s.check(func() string { return misplaced(m) })
+		case m.GetRouteConfig() != nil:
+			s.routes(m.GetRouteConfig())
 		}
-		f.GetTypedConfig().Value = model.MustMarshal(m)
 	}
 }
 
@@ -221,12 +255,15 @@ func (s *step) routes(r *routev3.RouteConfiguration) (keep bool) {
 	case s.ApplyTo == networking.EnvoyFilter_ROUTE_CONFIGURATION:
 		s.merge(r)
 	case s.ApplyTo == networking.EnvoyFilter_VIRTUAL_HOST:
-		r.VirtualHosts = edit(s, r.GetVirtualHosts(), false, s.matchesHost, nil)
+		if edit(s, &r.VirtualHosts, false, s.matchesHost, nil); s.used {
+			value, _ := s.Value.(*routev3.VirtualHost)
+			s.check(func() string { return sharedDomain(r, []*routev3.VirtualHost{value}) })
+		}
 	default:
 		named := s.Match.GetRouteConfiguration().GetVhost().GetRoute() != nil
 		for _, v := range r.GetVirtualHosts() {
 			if s.matchesHost(v) {
-				v.Routes = edit(s, v.GetRoutes(), named, s.matchesRoute, nil)
+				edit(s, &v.Routes, named, s.matchesRoute, nil)
 			}
 		}
 	}

@@ -73,8 +73,10 @@ func View(v *model.View) *Translation {
 	}
 	t.add(v, v.Client)
 	t.Findings = t.Findings.Sorted()
+	var last resource.Key
 	for _, f := range t.Findings {
-		if f.Why == "" { // a patch
+		if f.Why == "" && f.Of != last { // a patch, of which each has its object
+			last = f.Of
 			t.Objects = append(slices.Clip(t.Objects), f.Of)
 		}
 	}

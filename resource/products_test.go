@@ -1,0 +1,71 @@
+package resource_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+)
+
+// series is n elements of a list in YAML, in which # is their number.
+func series(n int, element string) string {
+	var list []string
+	for i := range n {
+		list = append(list, strings.ReplaceAll(element, "#", fmt.Sprint(i)))
+	}
+	return "[" + strings.Join(list, ", ") + "]"
+}
+
+func TestCheckProducts(t *testing.T) {
+	routes := func(hosts, routes int) string {
+		return "VirtualService\nspec: {hosts: " + series(hosts, "a#.example.com") + ", http: " +
+			series(routes, "{match: [{uri: {prefix: /p#}}], route: [{destination: {host: a}}]}") + "}"
+	}
+	ports := func(hosts, ports, endpoints int) string {
+		return "ServiceEntry\nspec: {hosts: " + series(hosts, "a#.example.com") + ", ports: " +
+			series(ports, "{number: 1#, name: p#, protocol: HTTP}") + ", endpoints: " + series(endpoints, "{address: 10.0.0.#}") + "}"
+	}
+	patches := func(n int) string {
+		return "EnvoyFilter\nspec: {configPatches: " + series(n, "{applyTo: CLUSTER, patch: {operation: REMOVE}}") + "}"
+	}
+	for name, tt := range map[string]struct {
+		object string
+		most   int64
+		want   string
+	}{
+		"2,000 hosts × 500 routes": {
+			routes(2000, 500), 0,
+			"2000 hosts × 500 routes × 1 gateways are estimated at 2509 MB of memory: split the object, or raise limits.productBytes, " +
+				"which is 536870912",
+		},
+		"500 hosts × 200 routes":       {routes(500, 200), 0, ""},
+		"one host × 10,000 routes":     {routes(1, 10_000), 0, ""},
+		"500 hosts × 100 ports":        {ports(500, 100, 1), 0, "500 hosts × 100 ports × (1 endpoints + 0 addresses)"},
+		"one host × 20,000 endpoints":  {ports(1, 2, 20_000), 0, ""},
+		"100 hosts × ports, endpoints": {ports(100, 100, 100), 0, "100 hosts × 100 ports × (100 endpoints + 0 addresses)"},
+		"1,000 patches":                {patches(1000), 0, ""},
+		"5,000 patches":                {patches(5000), 0, "5000 patches"},
+		"a raised limit":               {routes(2000, 500), 3 << 30, ""},
+		"no limit":                     {routes(2000, 500), -1, ""},
+		"a low limit":                  {routes(2, 2), 1000, "2 hosts × 2 routes × 1 gateways"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := "apiVersion: networking.istio.io/v1alpha3\nmetadata: {name: a, namespace: default}\nkind: " + tt.object
+			docs := resource.Decode("a.yaml", []byte(text), resource.Options{})
+			require.Len(t, docs, 1)
+			require.Empty(t, docs[0].Errors)
+			err := resource.CheckProducts(docs[0].Resource, tt.most)
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+			require.ErrorContains(t, err, "a.yaml:1: ")
+			_, err = resource.Lenient(nil, err)
+			require.Error(t, err, "it is no rule of Istio's")
+		})
+	}
+}

@@ -1,0 +1,246 @@
+package extend
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/server/envoy/model"
+)
+
+const manager = "envoy.filters.network.http_connection_manager"
+
+// patchPool has patches of all phases, valid and invalid alone, and in pairs that are invalid together.
+func patchPool() []*model.Patch {
+	var pool []*model.Patch
+	for _, text := range []string{
+		`{applyTo: LISTENER, patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 7}}}`,
+		`{applyTo: LISTENER, patch: {operation: MERGE, value: {name: other}}}`,
+		`{applyTo: LISTENER, patch: {operation: MERGE, value: {address: {pipe: {path: ""}}}}}`,
+		`{applyTo: LISTENER, patch: {operation: MERGE, value: {filter_chains: [{filter_chain_match: {server_names: [b.example.com]}, ` +
+			`filters: [` + tcp + `]}]}}}`,
+		`{applyTo: LISTENER, patch: {operation: MERGE, value: {filter_chains: [{filters: [` + mongo + `]}]}}}`,
+		`{applyTo: LISTENER_FILTER, patch: {operation: INSERT_FIRST, value: ` + proxy + `}}`,
+		`{applyTo: LISTENER_FILTER, match: {listener: {listenerFilter: tls}}, patch: {operation: REMOVE}}`,
+		`{applyTo: FILTER_CHAIN, patch: {operation: ADD, value: {name: new, filter_chain_match: {server_names: [n.example.com]}, ` +
+			`filters: [` + tcp + `]}}}`,
+		`{applyTo: FILTER_CHAIN, match: {listener: {filterChain: {name: mail}}}, patch: {operation: REMOVE}}`,
+		`{applyTo: FILTER_CHAIN, patch: {operation: REMOVE}}`,
+		`{applyTo: FILTER_CHAIN, match: {listener: {filterChain: {name: mail}}}, patch: {operation: MERGE, value: ` +
+			`{filter_chain_match: {server_names: [a.example.com]}}}}`,
+		`{applyTo: FILTER_CHAIN, match: {listener: {filterChain: {name: mail}}}, patch: {operation: MERGE, value: ` +
+			`{filter_chain_match: {transport_protocol: tls, application_protocols: [h2, http/1.1], destination_port: 443}}}}`,
+		`{applyTo: FILTER_CHAIN, patch: {operation: MERGE, value: {transport_socket: {name: tls, typed_config: ` +
+			`{"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext}}}}}`,
+		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: mongo}}}}, patch: {operation: REMOVE}}`,
+		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {name: mail}}}, patch: {operation: ADD, value: ` + mongo + `}}`,
+		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: envoy.filters.network.tcp_proxy}}}}, ` +
+			`patch: {operation: REMOVE}}`,
+		`{applyTo: NETWORK_FILTER, patch: {operation: ADD, value: ` + echo + `}}`,
+		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: mongo}}}}, patch: {operation: MERGE, value: ` +
+			`{typed_config: {"@type": ` + types + `network.mongo_proxy.v3.MongoProxy, delay: {percentage: {numerator: 1}}}}}}`,
+		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `}}}}, patch: {operation: MERGE, value: ` +
+			`{typed_config: {"@type": ` + types + `network.http_connection_manager.v3.HttpConnectionManager, http_filters: [` + lua + `]}}}}`,
+		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `}}}}, patch: {operation: MERGE, value: ` +
+			`{typed_config: {"@type": ` + types + `network.http_connection_manager.v3.HttpConnectionManager, route_config: {name: own, ` +
+			`virtual_hosts: [{name: v, domains: ["*"]}]}}}}}`,
+		`{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: ` + lua + `}}`,
+		`{applyTo: HTTP_FILTER, patch: {operation: ADD, value: ` + lua + `}}`,
+		`{applyTo: HTTP_FILTER, patch: {operation: ADD, value: ` + router + `}}`,
+		`{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `, subFilter: ` +
+			`{name: envoy.filters.http.router}}}}}, patch: {operation: REMOVE}}`,
+		`{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `, subFilter: ` +
+			`{name: envoy.filters.http.buffer}}}}}, patch: {operation: MERGE, value: {name: renamed}}}`,
+		`{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `, subFilter: {name: lua}}}}}, ` +
+			`patch: {operation: MERGE, value: {typed_config: {"@type": ` + types + `http.lua.v3.Lua, stat_prefix: p}}}}`,
+		`{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `, subFilter: ` +
+			`{name: envoy.filters.http.rbac}}}}}, patch: {operation: MERGE, value: {typed_config: {"@type": ` + types + `http.rbac.v3.RBAC, ` +
+			`rules: {policies: {a: {permissions: [{any: true}]}}}}}}}`, // without principals
+		`{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {response_headers_to_add: [{header: {key: a, value: "50%"}}]}}}`,
+		`{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {response_headers_to_add: [{header: {key: a, value: b}}]}}}`,
+		`{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {virtual_hosts: [{name: m, domains: [new.example.com]}]}}}`,
+		`{applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: v, domains: [New.example.com]}}}`,
+		`{applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: w, domains: ["*"]}}}`,
+		`{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: "a:443"}}}, patch: {operation: MERGE, value: ` +
+			`{domains: [b.example.com]}}}`,
+		`{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: "b:443"}}}, patch: {operation: REPLACE, value: ` +
+			`{name: "b:443", domains: [a.example.com]}}}`,
+		`{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: "b:443"}}}, patch: {operation: REMOVE}}`,
+		`{applyTo: HTTP_ROUTE, patch: {operation: INSERT_FIRST, value: {name: own, match: {prefix: /own}, direct_response: {status: 200}}}}`,
+		`{applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {name: second}}}}, patch: {operation: MERGE, value: ` +
+			`{direct_response: {status: 200}}}}`,
+		`{applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {name: second}}}}, patch: {operation: MERGE, value: ` +
+			`{direct_response: {status: 20}}}}`,
+		`{applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {name: second}}}}, patch: {operation: MERGE, value: ` +
+			`{typed_per_filter_config: {envoy.filters.http.buffer: {"@type": ` + types + `http.buffer.v3.BufferPerRoute}}}}}`,
+		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {type: ORIGINAL_DST}}}`,
+		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {lb_policy: CLUSTER_PROVIDED}}}`,
+		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: 3s}}}`,
+		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: -3s}}}`,
+		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {alt_stat_name: b, metadata: {filter_metadata: {a: {b: 1}}}}}}`,
+		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {transport_socket: {name: ""}}}}`,
+		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {transport_socket: {name: tls, typed_config: ` +
+			`{"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext, sni: a}}}}}`,
+	} {
+		pool = append(pool, patchesOf(text)...)
+	}
+	return pool
+}
+
+// patchesOf decodes a patch in YAML; one with an invalid value is there all the same.
+func patchesOf(text string) []*model.Patch {
+	t := new(testing.T)
+	return extension(t, "- "+text+"\n").Patches
+}
+
+var patched = map[string]func(*Patcher) proto.Message{
+	"listener": func(p *Patcher) proto.Message {
+		l, kept := p.Listener(read(new(testing.T), &listenerv3.Listener{}, aListener))
+		if !kept {
+			return nil
+		}
+		return l
+	},
+	"routes": func(p *Patcher) proto.Message {
+		return p.Routes(read(new(testing.T), &routev3.RouteConfiguration{}, someRoutes))
+	},
+	"cluster": func(p *Patcher) proto.Message {
+		c, kept := p.Cluster(read(new(testing.T), &clusterv3.Cluster{}, `{name: "outbound|80||a", type: EDS, connect_timeout: 1s}`))
+		if !kept {
+			return nil
+		}
+		return c
+	},
+}
+
+// Checking each patch alone leaves out what running the patches up to each would: those with which Envoy would refuse the result.
+func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
+	pool := patchPool()
+	require.Greater(t, len(pool), 35)
+	random := rand.New(rand.NewPCG(3, 5)) //nolint:gosec // of a test
+	for round := range 60 {
+		var list []*model.Patch
+		for i := range 1 + random.IntN(12) {
+			p := *pool[random.IntN(len(pool))]
+			p.Field = fmt.Sprintf("spec.configPatches[%d]", i)
+			list = append(list, &p)
+		}
+		for name, run := range patched {
+			with := func(list []*model.Patch) (m proto.Message, left []string) {
+				var found model.Findings
+				m = run(New(&model.Extension{Patches: list, MaxProgram: 100}, networking.EnvoyFilter_GATEWAY, &found))
+				for _, f := range found {
+					if f.Why != "" && !f.Has && !strings.Contains(f.Why, "typed_config") {
+						left = append(left, f.Field)
+					}
+				}
+				return m, left
+			}
+			got, left := with(list)
+			want, wrong := with(list)
+			if len(wrong) > 0 {
+				var good []*model.Patch
+				wrong = nil
+				for _, phases := range [][]phase{{{networking.EnvoyFilter_CLUSTER, changing}}, toListeners} {
+					for _, p := range inPhases(list, phases) {
+						if name == "cluster" != (p.ApplyTo == networking.EnvoyFilter_CLUSTER) ||
+							name == "routes" && !slices.ContainsFunc(ToRoutes, func(ph phase) bool { return ph.has(p) }) {
+							continue
+						}
+						if _, left := with(append(slices.Clone(good), p)); len(left) > 0 {
+							wrong = append(wrong, p.Field)
+						} else {
+							good = append(good, p)
+						}
+					}
+				}
+				want, _ = with(good)
+			}
+			var texts strings.Builder
+			for _, p := range list {
+				fmt.Fprintln(&texts, p.Field, p.ApplyTo, p.Operation, p.Match, p.Value)
+			}
+			require.Equal(t, wrong, left, "round %d: %s\n%s", round, name, &texts)
+			require.True(t, proto.Equal(want, got), "round %d: %s\n%s\nwant %v\ngot  %v", round, name, &texts, want, got)
+		}
+	}
+}
+
+// What patches cost is in proportion to their number, whichever of them are left out: each is run some few times.
+func TestPatches_CostIsLinear(t *testing.T) {
+	filterTo := "{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: " + lua + "}}"
+	broken := "{applyTo: HTTP_FILTER, patch: {operation: ADD, value: " + lua + "}}"
+	route := "{applyTo: HTTP_ROUTE, patch: {operation: INSERT_FIRST, value: {match: {prefix: /o}, direct_response: {status: 200}}}}"
+	chain := "{applyTo: FILTER_CHAIN, patch: {operation: ADD, value: {filter_chain_match: {server_names: [n%d]}, filters: [" + tcp + "]}}}"
+	secured := "{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: " + manager + "}}}}, patch: {operation: MERGE, " +
+		`value: {typed_config: {"@type": ` + types + `network.http_connection_manager.v3.HttpConnectionManager, http_filters: [` + rbac + `]}}}}`
+	host := "{applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: v%d, domains: [v%d.example.com]}}}"
+	header := "{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {request_headers_to_remove: [h%d]}}}"
+	cluster := "{applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: 2s}}}"
+	for name, tt := range map[string]struct{ resource, good, bad string }{
+		"HTTP filters":     {"listener", filterTo, broken},
+		"filter chains":    {"listener", chain, broken},
+		"HTTP managers":    {"listener", secured, broken},
+		"removed security": {"listener", filterTo, strings.Replace(broken, "operation: ADD", "operation: REMOVE", 1)},
+		"routes":           {"routes", route, "{applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: b, domains: [a.example.com]}}}"},
+		"virtual hosts":    {"routes", host, "{applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: b, domains: [a.example.com]}}}"},
+		"headers":          {"routes", header, "{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {name: other}}}"},
+		"clusters":         {"cluster", cluster, "{applyTo: CLUSTER, patch: {operation: MERGE, value: {name: other}}}"},
+	} {
+		for place, isBad := range map[string]func(i, n int) bool{
+			"first": func(i, _ int) bool { return i == 0 },
+			"last":  func(i, n int) bool { return i == n-1 },
+			"half":  func(i, _ int) bool { return i%2 == 1 },
+			"every": func(int, int) bool { return true },
+			"none":  func(int, int) bool { return false },
+		} {
+			t.Run(name+"/"+place, func(t *testing.T) {
+				cost := func(n int) (bytes uint64) {
+					var list []*model.Patch
+					good, bad := patchesOf(strings.ReplaceAll(tt.good, "%d", "0")), patchesOf(tt.bad)
+					for i := range n {
+						if isBad(i, n) {
+							list = append(list, bad...)
+						} else if strings.Contains(tt.good, "%d") {
+							list = append(list, patchesOf(strings.ReplaceAll(tt.good, "%d", strconv.Itoa(i)))...)
+						} else {
+							list = append(list, good...)
+						}
+					}
+					var before, after runtime.MemStats
+					runtime.ReadMemStats(&before)
+					patched[tt.resource](New(&model.Extension{Patches: list}, networking.EnvoyFilter_GATEWAY, new(model.Findings)))
+					runtime.ReadMemStats(&after)
+					return after.TotalAlloc - before.TotalAlloc
+				}
+				some, many := cost(50), cost(400)
+				require.Less(t, many, 12*some, "%d bytes for 50 patches, %d for 400", some, many)
+			})
+		}
+	}
+}
+
+// Every second of HTTP filters is left out.
+func BenchmarkPatches(b *testing.B) {
+	good := patchesOf("{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: " + lua + "}}")
+	bad := patchesOf("{applyTo: HTTP_FILTER, patch: {operation: ADD, value: " + lua + "}}")
+	for _, n := range []int{200, 1000, 5000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			e := &model.Extension{Patches: slices.Repeat(slices.Concat(good, bad), n/2)}
+			for b.Loop() {
+				patched["listener"](New(e, networking.EnvoyFilter_GATEWAY, new(model.Findings)))
+			}
+		})
+	}
+}
