@@ -23,6 +23,11 @@ type Rejected struct {
 	Peer     string    `json:"peer"`
 	Since    time.Time `json:"since"`
 	Clients  int       `json:"clients"`
+	// Fallback describes what that client is sent instead; empty if it keeps what it accepted before.
+	Fallback string `json:"fallback,omitempty"`
+	// UnenforcedNode is the client that has not had the current policies for longest, and UnenforcedSince is since when; empty if all have.
+	UnenforcedNode  string    `json:"unenforced_node,omitempty"`
+	UnenforcedSince time.Time `json:"unenforced_since,omitzero"`
 	// Acked is the version that the client acknowledged before; empty if it has acknowledged none on this connection.
 	Acked string `json:"acked,omitempty"`
 	// Changed are the objects of which the resource is made and that changed since the client last acknowledged it; all of which it is made,
@@ -54,15 +59,18 @@ func (s *Server) rejected() (list []Rejected, more int) {
 					one = &Rejected{Since: r.Since, hosts: make(map[string]struct{})}
 					found[key] = one
 				}
-				clients := one.Clients + 1
+				clients, node, since := one.Clients+1, one.UnenforcedNode, one.UnenforcedSince
+				if u := r.UnenforcedSince; !u.IsZero() && (since.IsZero() || u.Before(since)) {
+					node, since = ClientName(c.Node.GetId(), c.Peer), u
+				}
 				one.hosts[hostOf(c.Peer)] = struct{}{}
 				if clients == 1 || r.Since.Before(one.Since) {
 					*one = Rejected{
 						TypeURL: t.TypeURL, Resource: r.Name, Version: r.Version, Error: r.Error, Node: c.Node.GetId(), Peer: c.Peer, Since: r.Since,
-						Acked: r.Acked, collection: t.Collection, rejection: r, hosts: one.hosts,
+						Acked: r.Acked, Fallback: r.Fallback, collection: t.Collection, rejection: r, hosts: one.hosts,
 					}
 				}
-				one.Clients = clients
+				one.Clients, one.UnenforcedNode, one.UnenforcedSince = clients, node, since
 			}
 		}
 	}
@@ -137,6 +145,17 @@ func (s *Server) rejectedWith(key resource.Key) (some []Rejected) {
 func (r *Rejected) What() string {
 	kind := r.TypeURL[strings.LastIndexAny(r.TypeURL, "./")+1:]
 	return strings.TrimSpace(kind + " " + r.Resource)
+}
+
+// Consequence says in one line what the client has instead.
+func (r *Rejected) Consequence() string {
+	switch {
+	case r.UnenforcedNode != "":
+		return "policies of " + r.UnenforcedNode + " are not in force since " + r.UnenforcedSince.UTC().Format(time.RFC3339)
+	case r.Fallback != "":
+		return "it has " + r.Fallback
+	}
+	return "it keeps the version that it accepted before"
 }
 
 // maxCauses is how many objects are named in one line.
