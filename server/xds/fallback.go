@@ -39,8 +39,12 @@ func (s *subscription) withFallbacks(of *state) *state {
 	if a.without != of {
 		var fallbacks []*Entry
 		for name, r := range a.rejected {
-			if e := of.get(name); r.instead != nil && e != nil && e.Version == r.Version {
+			switch e := of.get(name); {
+			case r.instead == nil || e == nil:
+			case e.Version == r.Version:
 				fallbacks = append(fallbacks, r.instead)
+			case e.Version == r.instead.Version && r.UnenforcedSince.IsZero(): // the fallback is what is served now
+				delete(a.rejected, name)
 			}
 		}
 		a.without, a.withFallbacks = of, of.withPuts(fallbacks)

@@ -1,6 +1,7 @@
 package extend
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -43,10 +44,6 @@ func refused(m proto.Message, largest int) (why string) {
 			if largest > 0 {
 				why = model.RegexProblem(m.GetRegex(), largest)
 			}
-		case *corev3.HeaderValueOption:
-			if !model.IsLogFormat(m.GetHeader().GetValue()) {
-				why = "Envoy does not know what is between the percent signs of " + m.GetHeader().GetValue()
-			}
 		case *corev3.ExtensionConfigSource:
 			if m.GetConfigSource().GetAds() != nil {
 				why = "extension configurations are not served"
@@ -56,6 +53,7 @@ func refused(m proto.Message, largest int) (why string) {
 		case *listenerv3.FilterChain:
 			why = outOfOrder("network filter", m.GetFilters(), terminal)
 		}
+		why = cmp.Or(why, model.InvalidPart(m))
 	})
 	return why
 }
