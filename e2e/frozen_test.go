@@ -104,8 +104,10 @@ func TestFrozenListenerDenies(t *testing.T) {
 				passes(true)
 				require.NotContains(t, mesh.Ask(t, "status"), breaker.fallback, "the policies are those that the Envoy has")
 
+				written := time.Now()
 				mesh.write(t, "deny.yaml", denyAll)
 				passes(false)
+				t.Logf("denies after %s", time.Since(written))
 				for range 60 {
 					text, _ := requestOnce(t, port)
 					require.NotEqual(t, "passed", text)
