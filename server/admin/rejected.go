@@ -147,22 +147,22 @@ func (r *Rejected) What() string {
 	return strings.TrimSpace(kind + " " + r.Resource)
 }
 
-// Consequence says in one line what the client has instead.
-func (r *Rejected) Consequence() string {
-	switch {
-	case r.UnenforcedNode != "":
-		return "policies of " + r.UnenforcedNode + " are not in force since " + r.UnenforcedSince.UTC().Format(time.RFC3339)
-	case r.Fallback != "":
-		return "it has " + r.Fallback
-	}
-	return "it keeps the version that it accepted before"
-}
-
 // maxCauses is how many objects are named in one line.
 const maxCauses = 5
 
-// Causes says in one line which objects may be to blame.
+// Causes says in one line what the client has instead, if that is a fallback, and which objects may be to blame.
 func (r *Rejected) Causes() string {
+	switch causes := r.causes(); {
+	case r.UnenforcedNode != "":
+		return "policies of " + r.UnenforcedNode + " are not in force since " + r.UnenforcedSince.UTC().Format(time.RFC3339) + "; " + causes
+	case r.Fallback != "":
+		return "it has " + r.Fallback + "; " + causes
+	default:
+		return causes
+	}
+}
+
+func (r *Rejected) causes() string {
 	var names []string
 	for _, o := range r.Changed[:min(len(r.Changed), maxCauses)] {
 		names = append(names, o.Key().String())

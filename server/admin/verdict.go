@@ -69,7 +69,8 @@ func (st *Status) Troubles() []Trouble {
 	}
 	st.ofQuarantine(&all)
 	for _, r := range st.Rejected {
-		t := Trouble{About: AboutClient, Do: "Fix the object. What the client rejects changes nothing for others.", Run: []string{"status"}}
+		t := Trouble{About: AboutClient, Do: "The client keeps the version that it accepted before. Fix the object; what the client rejects " +
+			"changes nothing for others.", Run: []string{"status"}}
 		if len(r.Changed) == 1 {
 			key := r.Changed[0].Key()
 			t.Object, t.Run = &key, []string{"explain", string(key.Kind), key.FullName()}
@@ -78,7 +79,7 @@ func (st *Status) Troubles() []Trouble {
 		if r.Clients > 1 {
 			others = fmt.Sprintf(" and %d more", r.Clients-1)
 		}
-		all.add(t, "%s%s rejects %s: %s; %s; %s", ClientName(r.Node, r.Peer), others, r.What(), r.Error, r.Consequence(), r.Causes())
+		all.add(t, "%s%s rejects %s: %s; %s", ClientName(r.Node, r.Peer), others, r.What(), r.Error, r.Causes())
 	}
 	if st.RejectedMore > 0 {
 		all.add(Trouble{About: AboutClient, Do: "Fix the objects of those that are listed first.", Run: []string{"status"}},

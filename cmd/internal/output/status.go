@@ -99,8 +99,8 @@ const maxRejected = 5
 
 func rejectedOf(all []admin.Rejected, unlisted int) (lines []string) {
 	for _, r := range all[:min(len(all), maxRejected)] {
-		lines = append(lines, fmt.Sprintf("%s by %s: %s; %s; %s", r.What(), words.Count(r.Clients, "client", "clients"), oneLine(r.Error),
-			r.Consequence(), r.Causes()))
+		lines = append(lines, fmt.Sprintf("%s by %s: %s; %s", r.What(), words.Count(r.Clients, "client", "clients"), oneLine(r.Error),
+			r.Causes()))
 	}
 	if more := max(len(all)-maxRejected, 0) + unlisted; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more; see /debug/rejected", more))
