@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"tributary/e2e/fixture"
 	"tributary/memstore"
@@ -50,7 +52,7 @@ func TestMadeUpToBeRejected(t *testing.T) {
 		for range 12 {
 			mesh.Change()
 		}
-		table, what := wrongOne(t, mesh, seed)
+		table, what := wrongOne(t, slices.Collect(mesh.Table.Snapshot().All()), seed)
 		if table == nil {
 			continue
 		}
@@ -65,13 +67,74 @@ func TestMadeUpToBeRejected(t *testing.T) {
 	}
 }
 
-// wrongOne returns the mesh with another value in one field of one of its objects, and says which; nil if validation takes none.
-func wrongOne(t *testing.T, mesh *envoytest.Mesh, seed uint64) (table *memstore.Table, what string) {
-	t.Helper()
-	var objects []*resource.Resource
-	for r := range mesh.Table.Snapshot().All() {
-		objects = append(objects, r)
+// oddDurations are durations that Istio may take, and Envoy may not.
+var oddDurations = []*durationpb.Duration{
+	{Seconds: -1}, {Nanos: -1}, {}, {Nanos: 1}, {Seconds: math.MaxInt64 / 1_000_000_000}, {Seconds: 315_576_000_000}, {Seconds: -315_576_000_000},
+}
+
+// What is served of policies, providers, Telemetries and EnvoyFilters is accepted by a real Envoy, whatever one field of them says: the
+// table has the inputs that an Envoy once rejected, and each seed sets one field to a value that Istio's validation takes.
+func TestOddSecurityIsAccepted(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join("testdata", "odd", "security.yaml")
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	check := func(what string, table *memstore.Table) {
+		for _, served := range servedTo(t, table, envoytest.Nodes[4:5]) {
+			rejections, err := binary.Check(t.Context(), fixture.EnvoyBinary(t), served)
+			require.NoError(t, err)
+			for _, r := range rejections {
+				assert.Fail(t, "rejected", "%s: %s", what, r.Text)
+			}
+		}
 	}
+	for _, change := range oddInputs {
+		require.Contains(t, string(content), change[0])
+		changed := filepath.Join(t.TempDir(), "security.yaml")
+		require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(content), change[0], change[1], 1)), 0o600))
+		check(change[1], meshOf(t, decoded(t, changed)))
+	}
+	want := 5
+	if os.Getenv("E2E_NIGHTLY") != "" {
+		want = 400
+	}
+	for seed, made := uint64(0), 0; made < want; seed++ {
+		if table, what := wrongOne(t, decoded(t, file), seed); table != nil {
+			made++
+			check(fmt.Sprintf("seed %d, %s", seed, what), table)
+		}
+	}
+}
+
+// oddInputs are texts of testdata/odd/security.yaml, and what stands there instead.
+var oddInputs = [][2]string{
+	{"http://asked.internal/keys", "http://asked.internal/a b"},
+	{"http://asked.internal/keys", "http://asked.internal/a%20b?c= d"},
+	{"http://asked.internal/keys", "http://asked.internal/é"},
+	{"x-added: a", "x-added: 50%"},
+	{"x-added: a", "x-added: '%FOO%'"},
+	{"x-added: a", "x-added: '%REQ(a'"},
+	{"x-added: a", "host: a"},
+	{"x-added: a", "':path': a"},
+	{"x-added: a", "Host: a"},
+	{"timeout: 2s", "timeout: -2s"},
+	{"x-key, value: a}]}}}", "x-key, value: 50%}]}}}"},
+	{"x-key, value: a}]}}}", "'x-key', value: '%FOO%'}]}}}"},
+	{"[{name: x-key, value: a}]}}}", "[{name: host, value: a}]}}}"},
+	{"{timeout: 3s, initial", "{timeout: -3s, initial"},
+	{"%REQ(:METHOD)% %RESPONSE_CODE%", "%REQ(a"},
+	{"%REQ(:METHOD)% %RESPONSE_CODE%", "%FOO%"},
+	{"%LOCAL_REPLY_BODY%", "%REQ(a"},
+	{"{a: \"%REQ(x-a)%\"}", "{a: {b: [\"%REQ(x-a\"]}}"},
+	{"{key: x-a, value: b}", "{key: ':path', value: b}"},
+	{"{key: x-a, value: b}", "{key: x-a, value: 50%}"},
+	{"request_timeout: 5s", "request_timeout: -5s"},
+	{"timeout: 1s, initial_metadata", "timeout: -0.5s, initial_metadata"},
+}
+
+// wrongOne returns a mesh of objects with another value in one field of one of them, and says which; nil if validation takes none.
+func wrongOne(t *testing.T, objects []*resource.Resource, seed uint64) (table *memstore.Table, what string) {
+	t.Helper()
 	rnd := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
 	for range 200 {
 		i := rnd.IntN(len(objects))
@@ -125,6 +188,12 @@ func fieldsOf(m protoreflect.Message, path string, rnd *rand.Rand, all *[]func()
 					*all = append(*all, func() string { m.Mutable(f).List().Set(i, w); return fmt.Sprintf("%s[%d]: %v", path, i, w) })
 				}
 			}
+		case f.Message() != nil && f.Message().FullName() == "google.protobuf.Duration":
+			odd := oddDurations[rnd.IntN(len(oddDurations))]
+			*all = append(*all, func() string {
+				m.Set(f, protoreflect.ValueOfMessage(odd.ProtoReflect()))
+				return fmt.Sprintf("%s: %v", path, odd)
+			})
 		case f.Message() != nil:
 			fieldsOf(v.Message(), path, rnd, all)
 		default:

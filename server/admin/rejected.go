@@ -23,6 +23,11 @@ type Rejected struct {
 	Peer     string    `json:"peer"`
 	Since    time.Time `json:"since"`
 	Clients  int       `json:"clients"`
+	// Fallback describes what that client is sent instead; empty if it keeps what it accepted before.
+	Fallback string `json:"fallback,omitempty"`
+	// UnenforcedNode is the client that has not had the current policies for longest, and UnenforcedSince is since when; empty if all have.
+	UnenforcedNode  string    `json:"unenforced_node,omitempty"`
+	UnenforcedSince time.Time `json:"unenforced_since,omitzero"`
 	// Acked is the version that the client acknowledged before; empty if it has acknowledged none on this connection.
 	Acked string `json:"acked,omitempty"`
 	// Changed are the objects of which the resource is made and that changed since the client last acknowledged it; all of which it is made,
@@ -54,15 +59,18 @@ func (s *Server) rejected() (list []Rejected, more int) {
 					one = &Rejected{Since: r.Since, hosts: make(map[string]struct{})}
 					found[key] = one
 				}
-				clients := one.Clients + 1
+				clients, node, since := one.Clients+1, one.UnenforcedNode, one.UnenforcedSince
+				if u := r.UnenforcedSince; !u.IsZero() && (since.IsZero() || u.Before(since)) {
+					node, since = ClientName(c.Node.GetId(), c.Peer), u
+				}
 				one.hosts[hostOf(c.Peer)] = struct{}{}
 				if clients == 1 || r.Since.Before(one.Since) {
 					*one = Rejected{
 						TypeURL: t.TypeURL, Resource: r.Name, Version: r.Version, Error: r.Error, Node: c.Node.GetId(), Peer: c.Peer, Since: r.Since,
-						Acked: r.Acked, collection: t.Collection, rejection: r, hosts: one.hosts,
+						Acked: r.Acked, Fallback: r.Fallback, collection: t.Collection, rejection: r, hosts: one.hosts,
 					}
 				}
-				one.Clients = clients
+				one.Clients, one.UnenforcedNode, one.UnenforcedSince = clients, node, since
 			}
 		}
 	}
@@ -142,8 +150,19 @@ func (r *Rejected) What() string {
 // maxCauses is how many objects are named in one line.
 const maxCauses = 5
 
-// Causes says in one line which objects may be to blame.
+// Causes says in one line what the client has instead, if that is a fallback, and which objects may be to blame.
 func (r *Rejected) Causes() string {
+	switch causes := r.causes(); {
+	case r.UnenforcedNode != "":
+		return "policies of " + r.UnenforcedNode + " are not in force since " + r.UnenforcedSince.UTC().Format(time.RFC3339) + "; " + causes
+	case r.Fallback != "":
+		return "it has " + r.Fallback + "; " + causes
+	default:
+		return causes
+	}
+}
+
+func (r *Rejected) causes() string {
 	var names []string
 	for _, o := range r.Changed[:min(len(r.Changed), maxCauses)] {
 		names = append(names, o.Key().String())

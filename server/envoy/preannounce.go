@@ -20,14 +20,14 @@ import (
 // gRPC clients are preannounced the clusters of a RouteConfiguration, which is a resource of its own or in the ApiListener of a
 // Listener.
 
-// TypeOf returns the type of an Envoy resource, with Preannounce and Needs for gRPC clients.
+// TypeOf returns the type of an Envoy resource, with Preannounce and Needs for gRPC clients, and Fallback for Envoys.
 func TypeOf(typeURL string) xds.Type {
 	t := xds.TypeOf(typeURL)
 	switch typeURL {
 	case xds.ClusterURL:
 		t.Needs = clustersWithin
 	case xds.ListenerURL:
-		t.Preannounce = preannounceListener
+		t.Preannounce, t.Fallback = preannounceListener, fallbackListener
 	case xds.RouteURL:
 		t.Preannounce = preannounceRoutes
 	}

@@ -4,12 +4,32 @@ import (
 	"maps"
 	"slices"
 
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/translate"
 	"tributary/server/xds"
 )
+
+// fallbackListener is Type.Fallback of Listeners. A held listener that cannot be decoded is unknown.
+func fallbackListener(held, rejected *xds.Entry, again bool) (instead *xds.Entry, description string) {
+	var has *listenerv3.Listener
+	if l := new(listenerv3.Listener); held != nil && decode(held, l) {
+		has = l
+	}
+	listener := new(listenerv3.Listener)
+	if !decode(rejected, listener) || listener.GetApiListener() != nil {
+		return nil, ""
+	}
+	l, description := extend.Fallback(has, listener, again)
+	if l == nil {
+		return nil, ""
+	}
+	return with(rejected, l), description
+}
 
 // maxChanged is how many objects are remembered with the revision of their last change.
 const maxChanged = 10_000

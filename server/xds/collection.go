@@ -62,6 +62,10 @@ type Type struct {
 	// Aliases: A delta response reports a missing name as a resource with that name as alias and no content: Envoy's wait for a
 	// virtual host ends only so. Resources that the client had are removed as usual.
 	Aliases bool
+	// Fallback, if not nil, returns the entry that a client gets instead of one that it rejects, and says what that is. held is the entry
+	// that the client has, nil if its content is unknown; again says that the client rejects the first fallback, too. It returns nil if
+	// the client may keep what it holds. The rules are those of Preannounce.
+	Fallback func(held, rejected *Entry, again bool) (instead *Entry, description string)
 	// NoAck says that clients do not acknowledge the type: nothing waits for it.
 	NoAck bool
 	// Query, if not nil, is called with the names of the first request and of each that asks for something else. It puts the answers

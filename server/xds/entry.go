@@ -29,7 +29,8 @@ type Entry struct {
 	// ClusterLoadAssignment. Empty if there is none.
 	Child string
 
-	unknown bool // reports the name as missing: see Type.Aliases
+	unknown  bool // reports the name as missing: see Type.Aliases
+	fallback bool // is sent instead of one that the client rejects: see Type.Fallback
 }
 
 // Field numbers of envoy.service.discovery.v3.

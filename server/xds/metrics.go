@@ -99,7 +99,7 @@ type changeTimes struct{ due, sending, unacked time.Time }
 
 // setGoal makes a state the goal. The first goal of a client counts as no change.
 func (s *subscription) setGoal(goal *state) {
-	if s.goal != nothing && s.goal != goal {
+	if s.goal != nothing && s.goal != goal && (s.goal.revision != 0 || s.goal.len == 0) { // one of no commit has no time
 		s.changeTimes.due = recent.Earlier(s.changeTimes.due, goal.times.After(s.goal.revision))
 	}
 	s.goal = goal
@@ -132,8 +132,8 @@ func observe(o prometheus.Observer, since, now time.Time) {
 
 // lag collects, for each scrape, how far behind clients are.
 type lag struct {
-	server                     *Server
-	oldest, unsynced, rejected *prometheus.Desc
+	server                                 *Server
+	oldest, unsynced, rejected, unenforced *prometheus.Desc
 }
 
 func newLag(s *Server, namespace string) *lag {
@@ -145,6 +145,8 @@ func newLag(s *Server, namespace string) *lag {
 		oldest:   desc("oldest_unacknowledged_seconds", "Age of the oldest unacknowledged response; 0 if none."),
 		unsynced: desc("unsynced_clients", "Streams whose client has not acknowledged the newest version of the type."),
 		rejected: desc("rejected_resources", "Resources that clients reject, counted once per stream."),
+		unenforced: prometheus.NewDesc(prometheus.BuildFQName(namespace, "envoy", "unenforced_listeners"),
+			"Listeners that clients reject with policies that are not in force at the client, counted once per stream.", nil, nil),
 	}
 }
 
@@ -153,6 +155,7 @@ func (l *lag) Describe(ch chan<- *prometheus.Desc) {
 	ch <- l.oldest
 	ch <- l.unsynced
 	ch <- l.rejected
+	ch <- l.unenforced
 }
 
 // Collect implements prometheus.Collector.
@@ -161,7 +164,7 @@ func (l *lag) Collect(ch chan<- prometheus.Metric) {
 		oldest             time.Time
 		unsynced, rejected int
 	}
-	all, now := make(map[string]*behind), time.Now()
+	all, now, unenforced := make(map[string]*behind), time.Now(), 0
 	for _, st := range l.server.all() {
 		st.mu.Lock()
 		for _, sub := range st.subs {
@@ -173,13 +176,19 @@ func (l *lag) Collect(ch chan<- prometheus.Metric) {
 			if !sub.synced() {
 				b.unsynced++
 			}
-			b.rejected += len(sub.rejections())
+			for _, r := range sub.rejections() {
+				b.rejected++
+				if !r.UnenforcedSince.IsZero() {
+					unenforced++
+				}
+			}
 			if sub.outstanding() && !sub.coll.typ.NoAck {
 				b.oldest = recent.Earlier(b.oldest, sub.status.SentAt)
 			}
 		}
 		st.mu.Unlock()
 	}
+	ch <- prometheus.MustNewConstMetric(l.unenforced, prometheus.GaugeValue, float64(unenforced))
 	for typeURL, b := range all {
 		age := 0.0
 		if !b.oldest.IsZero() {

@@ -139,7 +139,7 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 		if !sub.removes.IsZero() && now.Sub(sub.removes) >= removalTimeouts*s.server.opts.AckTimeout {
 			return false
 		}
-		if sub.coll.Synced() && sub.goal != sub.coll.shown.Load() {
+		if sub.coll.Synced() && sub.goal != sub.shown() {
 			newer = true
 			early = s.lookAgain(sub.paced(now, s.server.opts.Pacing)) || early
 		}
@@ -157,7 +157,7 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 }
 
 // followCut makes the state in the last cut the goal of sub.
-func (s *stream) followCut(sub *subscription) { sub.setGoal(s.ofCut(sub)) }
+func (s *stream) followCut(sub *subscription) { sub.setGoal(sub.withFallbacks(s.ofCut(sub))) }
 
 // ofCut returns the state of sub in the last cut; it takes a cut if there is none.
 func (s *stream) ofCut(sub *subscription) *state {

@@ -16,6 +16,15 @@ type Rejection struct {
 	Revision uint64 // the Commit.Revision that the client last acknowledged before the rejection; zero if none
 	Error    string // the client's reason, which may be cut
 	Since    time.Time
+	// Fallback describes what the client is sent instead, by Type.Fallback; empty if it keeps what it had.
+	Fallback string
+	// UnenforcedSince is when the client first rejected what it has to have, and it has not accepted a fallback since; zero if it has.
+	UnenforcedSince time.Time
+
+	held     *Entry // by the client
+	unknown  bool   // the client may hold the resource with unknown content
+	rejected *Entry
+	instead  *Entry // the fallback for rejected, or nil
 }
 
 // maxRejections is how many rejections are kept for one type on one stream.
@@ -31,6 +40,8 @@ type answers struct {
 	sent     []*Entry    // new or newer in the last response, in order of name; nil once that is answered
 	ends     []int       // of each of its chunks in sent, if there are several
 	rejected map[string]*Rejection
+
+	withFallbacks, without *state // the last result and argument of subscription.withFallbacks
 }
 
 // sentWith returns the entries that are new or newer in the chunk of a nonce, which is one of the last response.
@@ -50,7 +61,7 @@ func (s *subscription) sentWith(nonce uint64) []*Entry {
 // begin notes a response to a client, in chunks.
 func (a *answers) begin(has *clientState, p *responsePlan, chunks []*body, v variant) {
 	before := clientState{state: has.state, gone: has.gone, notHeld: has.notHeld}
-	*a = answers{revision: a.revision, rejected: a.rejected, before: before, sent: p.changed()}
+	a.before, a.sent, a.ends = before, p.changed(), nil
 	if len(chunks) == 1 || v.aliases { // aliases are among the entries, and chunks do not match
 		return
 	}
@@ -78,16 +89,20 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 	for _, e := range entries {
 		r := a.rejected[e.Name]
 		if r == nil {
-			if len(a.rejected) == maxRejections {
-				continue
-			}
 			r = &Rejection{Name: e.Name, Revision: a.revision, Since: now}
 			if a.before.state != nil {
 				r.Acked, _ = a.before.had(e.Name)
+				r.held = a.before.get(e.Name)
+			}
+		}
+		s.fallBack(r, e, now)
+		if a.rejected[e.Name] == nil {
+			if len(a.rejected) >= maxRejections && r.instead == nil {
+				continue
 			}
 			put(&a.rejected, e.Name, r)
 		}
-		r.Version, r.Error = e.Version, reason
+		r.Error = reason
 	}
 	for _, r := range a.rejected {
 		if most := maxReasons / len(a.rejected); r.Error != reason && len(r.Error) > most {
@@ -107,11 +122,17 @@ func (s *subscription) accept(nonce uint64) {
 		return
 	}
 	for _, e := range s.sentWith(nonce) {
-		delete(a.rejected, e.Name)
+		if r := a.rejected[e.Name]; r == nil || r.instead != e {
+			delete(a.rejected, e.Name)
+		} else {
+			r.held, r.unknown, r.UnenforcedSince = e, false, time.Time{}
+		}
 	}
-	maps.DeleteFunc(a.rejected, func(name string, _ *Rejection) bool {
-		return whole && (s.inFull(&s.wants) || s.client.state.get(name) == nil)
+	maps.DeleteFunc(a.rejected, func(name string, r *Rejection) bool {
+		has := s.client.state.get(name)
+		return whole && (has == nil || s.inFull(&s.wants) && has != r.instead)
 	})
+	a.without = nil
 }
 
 // rejections returns the resources that the client wants and rejects, in order of name.

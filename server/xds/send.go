@@ -125,7 +125,7 @@ func (s *stream) due() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.subs, func(sub *subscription) bool {
-		return sub.coll.Synced() && (sub.client.answersRequest() || !sub.client.matches(sub.coll.shown.Load()))
+		return sub.coll.Synced() && (sub.client.answersRequest() || !sub.client.matches(sub.shown()))
 	})
 }
 
@@ -161,7 +161,7 @@ func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription,
 		if !sub.coll.Synced() {
 			continue
 		}
-		if sub.client.matches(sub.coll.shown.Load()) && !sub.client.answersRequest() {
+		if sub.client.matches(sub.shown()) && !sub.client.answersRequest() {
 			continue // the usual case
 		}
 		s.lookAgain(sub.followCollection(now, s.server.opts.Pacing))

@@ -251,7 +251,7 @@ func (s *stream) idle() bool {
 		return false
 	}
 	for _, sub := range s.subs {
-		if len(sub.chunks) > 0 || sub.client.answersRequest() || !sub.client.matches(sub.coll.shown.Load()) {
+		if len(sub.chunks) > 0 || sub.client.answersRequest() || !sub.client.matches(sub.shown()) {
 			return false
 		}
 	}

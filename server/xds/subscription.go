@@ -38,6 +38,7 @@ type subscription struct {
 
 	pace pace
 
+	cameBack  bool      // with versions of an earlier stream
 	resumed   time.Time // when the client came back; zero if it began with nothing
 	lastMoved time.Time // when a change was last sent after which the client may use other children
 	removes   time.Time // since when a removal waits because the client may still use the resource; zero if none does
@@ -71,7 +72,7 @@ func (s *subscription) ack(r *wire.Request, now time.Time) (current bool) {
 	}
 	if nonce < s.firstNonce {
 		if r.Err != nil && s.unanswered != 0 && nonce >= s.unanswered {
-			s.reject(nil, r.Err.GetMessage(), now)
+			s.reject(s.mentioned(r.Err.GetMessage()), r.Err.GetMessage(), now)
 			s.nacked(r, now)
 		}
 		return false
@@ -208,7 +209,7 @@ func (s *subscription) applySotW(r *wire.Request, first bool) {
 		}
 	}
 	if first && all {
-		s.client.version = r.Version
+		s.client.version, s.cameBack = r.Version, r.Version != ""
 	} else if !all {
 		s.client.version = "" // it is the version of everything
 	}
@@ -240,7 +241,7 @@ func (s *subscription) answeredNames() map[string]struct{} {
 func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 	if first {
 		if s.client.brought = r.Initial; r.Initial != nil {
-			s.resumed = now
+			s.resumed, s.cameBack = now, true
 		}
 		if len(r.Subscribe) == 0 {
 			s.wants.all, s.client.mustRespond = !s.noWildcard, true
@@ -294,7 +295,7 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 
 // followCollection makes the newest state of the collection the goal. If it is too early for that, it returns how long to wait.
 func (s *subscription) followCollection(now time.Time, pacing Pacing) (wait time.Duration) {
-	shown := s.coll.shown.Load()
+	shown := s.shown()
 	if s.goal == shown {
 		return 0
 	}
@@ -336,7 +337,7 @@ func (s *subscription) settle(p *responsePlan) {
 
 // synced says whether the client has acknowledged everything.
 func (s *subscription) synced() bool {
-	return s.client.matches(s.coll.shown.Load()) && !s.client.answersRequest() && len(s.chunks) == 0 &&
+	return s.client.matches(s.shown()) && !s.client.answersRequest() && len(s.chunks) == 0 &&
 		(!s.outstanding() || s.coll.typ.NoAck) && !s.rejected && len(s.rejections()) == 0
 }
 

@@ -55,15 +55,12 @@ func refusedIn(root proto.Message, largest int) (why string) {
 			if largest > 0 {
 				why = model.RegexProblem(m.GetRegex(), largest)
 			}
-		case *corev3.HeaderValueOption:
-			if !model.IsLogFormat(m.GetHeader().GetValue()) {
-				why = "Envoy does not know what is between the percent signs of " + m.GetHeader().GetValue()
-			}
 		case *corev3.ExtensionConfigSource:
 			if m.GetConfigSource().GetAds() != nil {
 				why = "extension configurations are not served"
 			}
 		}
+		why = cmp.Or(why, model.InvalidPart(m))
 	})
 	return why
 }

@@ -1,14 +1,21 @@
 package model
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	extauthzv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
@@ -21,6 +28,79 @@ import (
 func Refused(m interface{ Validate() error }) string {
 	if err := m.Validate(); err != nil {
 		return "Envoy would refuse it: " + err.Error()
+	}
+	return ""
+}
+
+// Invalid says why Envoy would refuse a message by rules that its API does not have, or returns nothing.
+func Invalid(m proto.Message) (why string) {
+	Visit(m, func(m proto.Message, _ bool) { why = cmp.Or(why, InvalidPart(m)) })
+	return why
+}
+
+// InvalidPart is Invalid without the messages within m.
+func InvalidPart(m proto.Message) string {
+	switch m := m.(type) {
+	case *durationpb.Duration:
+		if d := m.AsDuration(); m.CheckValid() != nil || d < 0 || d > MaxDuration {
+			return fmt.Sprintf("Envoy would refuse the duration %ds %dns: it takes 0 s to 292 years", m.GetSeconds(), m.GetNanos())
+		}
+	case *corev3.HttpUri:
+		if strings.ContainsFunc(m.GetUri(), func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return fmt.Sprintf("Envoy would refuse the URI %q: write blanks and letters beyond ASCII as %%20", m.GetUri())
+		}
+	case *corev3.HeaderValueOption:
+		return invalidFormat(m.GetHeader().GetValue())
+	case *corev3.SubstitutionFormatString:
+		why := invalidSyntax(cmp.Or(m.GetTextFormat(), m.GetTextFormatSource().GetInlineString())) //nolint:staticcheck // of EnvoyFilters
+		Visit(m.GetJsonFormat(), func(m proto.Message, _ bool) {
+			if v, is := m.(*structpb.Value); is {
+				why = cmp.Or(why, invalidSyntax(v.GetStringValue()))
+			}
+		})
+		return why
+	case *extauthzv3.AuthorizationRequest:
+		return invalidHeaders(m.GetHeadersToAdd())
+	case *corev3.GrpcService:
+		return invalidHeaders(m.GetInitialMetadata())
+	case interface {
+		GetRequestHeadersToAdd() []*corev3.HeaderValueOption
+	}:
+		for _, option := range m.GetRequestHeadersToAdd() {
+			if why := invalidHeaders([]*corev3.HeaderValue{option.GetHeader()}); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+func invalidFormat(format string) string {
+	if IsLogFormat(format) {
+		return ""
+	}
+	return "Envoy does not know what is between the percent signs of " + format
+}
+
+// formatSyntax matches a format with commands of any name: an EnvoyFilter may have those of a newer Envoy.
+var formatSyntax = regexp.MustCompile(`^([^%]|%%|%[A-Z0-9_]+(\(.*?\))?(:[0-9]+)?%)*$`)
+
+func invalidSyntax(format string) string {
+	if formatSyntax.MatchString(strings.ReplaceAll(format, "\n", " ")) {
+		return ""
+	}
+	return fmt.Sprintf("Envoy would refuse %q: a percent sign begins no command; one that is meant is written %%%%", format)
+}
+
+// invalidHeaders says why Envoy would refuse to set headers, whose values are formats.
+func invalidHeaders(headers []*corev3.HeaderValue) string {
+	for _, h := range headers {
+		if strings.HasPrefix(h.GetKey(), ":") || strings.EqualFold(h.GetKey(), "host") {
+			return fmt.Sprintf("Envoy would refuse to set the header %q", h.GetKey())
+		}
+		if why := cmp.Or(Refused(h), invalidFormat(h.GetValue())); why != "" {
+			return fmt.Sprintf("%s (header %s)", why, h.GetKey())
+		}
 	}
 	return ""
 }

@@ -60,7 +60,7 @@ func authorizer(policies []*model.AuthorizationPolicy, all Objects) (http *askht
 		return nil, nil, fmt.Sprintf("MeshConfig has %d providers %q that authorize requests", len(known), name)
 	}
 	http, tcp, why = ask(known[0], all)
-	if why = cmp.Or(why, model.Refused(http), model.Refused(tcp)); why != "" { // nil is not refused
+	if why = cmp.Or(why, model.Refused(http), model.Refused(tcp), model.Invalid(http)); why != "" { // nil is not refused
 		why = fmt.Sprintf("provider %q: %s", name, why)
 	}
 	return http, tcp, why

@@ -92,7 +92,7 @@ func verifier(r *securityv1beta1.JWTRule, all Objects) (p *jwtv3.JwtProvider, wh
 		p.FromHeaders = append(p.FromHeaders, &jwtv3.JwtHeader{Name: h.GetName(), ValuePrefix: h.GetPrefix()})
 	}
 	why = setKeys(p, r, all)
-	if refused := model.Refused(p); refused != "" {
+	if refused := cmp.Or(model.Refused(p), model.Invalid(p)); refused != "" {
 		p, why = &jwtv3.JwtProvider{Issuer: r.GetIssuer()}, cmp.Or(why, refused)
 	}
 	if why != "" {

@@ -91,7 +91,11 @@ func AddTracing(o *model.Observation, all []*model.Telemetry, config *model.Mesh
 		return
 	}
 	o.Random = !byID
-	o.Tracing = tracer(p, host, cluster)
+	if o.Tracing = tracer(p, host, cluster); model.Invalid(o.Tracing) != "" {
+		o.Findings.Note(by, "provider %s: %s: nothing is traced", name, model.Invalid(o.Tracing))
+		o.Tracing = nil
+		return
+	}
 	sample(o, sampling, legacy)
 	if addTags(o, customTags(tags), tagged.In("customTags")); len(tags) == 0 {
 		addTags(o, legacyTags(legacy), customTagsOf(config))
