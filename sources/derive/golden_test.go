@@ -208,6 +208,7 @@ func adapt(golden []*document) {
 			d.Metadata.Annotations = nil
 		}
 		fillEmptyDestinations(d.Spec)
+		verifyHostname(d)
 	}
 	for _, d := range golden {
 		key := strings.ReplaceAll(d.Metadata.Name, "~", "/")
@@ -220,6 +221,15 @@ func adapt(golden []*document) {
 		if strings.Contains(key, "/") {
 			d.Metadata.Name = derive.MergedName(key) // theirs is no name that Kubernetes has
 		}
+	}
+}
+
+// verifyHostname adds the hostname of a BackendTLSPolicy to the names of certificates, which istiod does not verify without names.
+func verifyHostname(d *document) {
+	policy, _ := d.Spec["trafficPolicy"].(map[string]any)
+	tls, _ := policy["tls"].(map[string]any)
+	if tls["sni"] != nil && tls["subjectAltNames"] == nil {
+		tls["subjectAltNames"] = []any{tls["sni"]}
 	}
 }
 
