@@ -189,18 +189,18 @@ func TestProblems(t *testing.T) {
 			"spec.rules[0].backendRefs[0].wieght: unknown field, or one that is not supported: it is not read", true,
 		},
 		"unsupported field": {"HTTPRoute", route("rules: [{sessionPersistence: {}}]"), "spec.rules[0].sessionPersistence: unknown field", true},
-		"filter":            {"HTTPRoute", route("rules: [{filters: [{type: ExtensionRef}]}]"), "nothing is made of this route", false},
+		"filter":            {"HTTPRoute", route("rules: [{filters: [{type: ExtensionRef}]}]"), "its requests get 500", true},
 		"filter of gRPC": {
 			"GRPCRoute", route("rules: [{filters: [{type: URLRewrite, urlRewrite: {hostname: a.example}}]}]"),
-			"nothing is made of this route", false,
+			"its requests get 500", true,
 		},
 		"path": {
-			"HTTPRoute", route("rules: [{matches: [{path: {type: Glob}}]}]"), `spec.rules[0].matches[0].path: type "Glob" is not supported`, false,
+			"HTTPRoute", route("rules: [{matches: [{path: {type: Glob}}]}]"), `spec.rules[0].matches[0].path: type "Glob" is not supported`, true,
 		},
 		"duration": {
-			"HTTPRoute", route("rules: [{timeouts: {request: soon}}]"), `spec.rules[0].timeouts.request: "soon" is no duration`, false,
+			"HTTPRoute", route("rules: [{timeouts: {request: soon}}]"), `spec.rules[0].timeouts.request: "soon" is no duration`, true,
 		},
-		"no port": {"HTTPRoute", route("rules: [{backendRefs: [{name: b}]}]"), "spec.rules[0].backendRefs[0]: port is missing", false},
+		"no port": {"HTTPRoute", route("rules: [{backendRefs: [{name: b}]}]"), "spec.rules[0].backendRefs[0]: port is missing", true},
 		"no grant": {
 			"HTTPRoute", route("rules: [{backendRefs: [{name: b, namespace: other, port: 80}]}]"),
 			"no ReferenceGrant of namespace other lets a HTTPRoute of shop refer to Service b: what is sent to it fails", true,
@@ -301,17 +301,17 @@ func TestMerged(t *testing.T) {
 
 	put(t, s, v1, "HTTPRoute", "shop/c",
 		"{"+parent+", rules: [{matches: [{path: {type: RegularExpression, value: '('}}], backendRefs: [{name: c, port: 80}]}]}")
-	require.Equal(t, []string{"shop.b.0", "shop.a.0"}, names())
+	require.Equal(t, []string{"shop.b.0", "shop.c.0", "shop.a.0"}, names())
 	_, problems := specs(t, s)
 	require.Len(t, problems, 1)
-	require.Contains(t, problems[0], "HTTPRoute shop/c: spec.rules: ")
+	require.Contains(t, problems[0], "HTTPRoute shop/c: spec.rules[0].matches[0].path: error parsing regexp")
 
 	for i := range 5 {
 		put(t, s, v1, "HTTPRoute", fmt.Sprintf("shop/d%d", i), "{"+parent+", rules: [{backendRefs: [{name: a, port: 80}]}]}")
 	}
 	resources, _ = s.Derive()
 	i = slices.IndexFunc(resources, func(r *resource.Resource) bool { return r.Key().Kind == resource.VirtualService })
-	require.Equal(t, "HTTPRoute-a.yaml:1, GRPCRoute-b.yaml:1, HTTPRoute-d0.yaml:1, 4 more", resources[i].Origin().Place)
+	require.Equal(t, "HTTPRoute-a.yaml:1, GRPCRoute-b.yaml:1, HTTPRoute-c.yaml:1, 5 more", resources[i].Origin().Place)
 }
 
 func TestMergedName(t *testing.T) {
@@ -517,7 +517,7 @@ http:
   retries:
     {attempts: 3, perTryTimeout: 1s, backoff: 0.005s, retryOn: "connect-failure,refused-stream,unavailable,cancelled,503"}
   route: [{destination: {host: c.shop.svc.cluster.local, port: {number: 81}}}]
-- {name: two, retries: {perTryTimeout: 1s}, redirect: {scheme: https, derivePort: FROM_PROTOCOL_DEFAULT}}
+- {name: two, timeout: 1s, retries: {}, redirect: {scheme: https, derivePort: FROM_PROTOCOL_DEFAULT}}
 - {name: three, timeout: 1s, directResponse: {status: 500}}
 `))
 	require.NoError(t, err)
