@@ -237,11 +237,11 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 		}
 	case *networking.HTTPMatchRequest:
 		for field, why := range translate.MatchProblems(m, model.LargeProgram) {
-			found(at+"."+field, why+": the match is left out")
+			found(at+"."+field, why+": requests that it may mean get 500")
 		}
 	case *networking.RegexRewrite:
 		if why := translate.RewriteProblem(m, model.LargeProgram); why != "" {
-			found(at, why+": the route is left out")
+			found(at, why+": its requests get 500")
 		}
 	case *networking.CorsPolicy:
 		for i, o := range m.GetAllowOrigins() {
