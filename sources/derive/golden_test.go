@@ -91,6 +91,7 @@ var hostOfService = regexp.MustCompile(`Hostname: +"([a-z0-9-]+)\.([a-z0-9-]+)\.
 
 // TestGoldens compares what we make of istiod's test inputs with what istiod makes of them, object by object.
 func TestGoldens(t *testing.T) {
+	derive.WithoutDefaults(t)
 	dir := goldens(t)
 	source, err := os.ReadFile(filepath.Join(dir, "../conversion_test.go"))
 	require.NoError(t, err)
