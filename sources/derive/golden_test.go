@@ -210,6 +210,7 @@ func adapt(golden []*document) {
 		}
 		fillEmptyDestinations(d.Spec)
 		verifyHostname(d)
+		answerPreflights(d)
 	}
 	for _, d := range golden {
 		key := strings.ReplaceAll(d.Metadata.Name, "~", "/")
@@ -231,6 +232,16 @@ func verifyHostname(d *document) {
 	tls, _ := policy["tls"].(map[string]any)
 	if tls["sni"] != nil && tls["subjectAltNames"] == nil {
 		tls["subjectAltNames"] = []any{tls["sni"]}
+	}
+}
+
+// answerPreflights has preflights of foreign origins answered by the gateway. istiod sends them to the backend.
+func answerPreflights(d *document) {
+	rules, _ := d.Spec["http"].([]any)
+	for _, rule := range rules {
+		if policy, _ := rule.(map[string]any)["corsPolicy"].(map[string]any); policy != nil {
+			policy["unmatchedPreflights"] = "IGNORE"
+		}
 	}
 }
 

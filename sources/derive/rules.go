@@ -299,9 +299,14 @@ func (n node) rewrite() *networking.HTTPRewrite {
 func (n node) cors() *networking.CorsPolicy {
 	out := &networking.CorsPolicy{
 		AllowMethods: n.texts("allowMethods"), AllowHeaders: n.texts("allowHeaders"), ExposeHeaders: n.texts("exposeHeaders"),
+		UnmatchedPreflights: networking.CorsPolicy_IGNORE, // a gateway answers them itself
 	}
 	for _, origin := range n.texts("allowOrigins") {
-		out.AllowOrigins = append(out.AllowOrigins, n.stringMatch("Exact", origin))
+		kind := "Exact"
+		if strings.Contains(origin, "*") && origin != "*" { // which stands for all of the labels that are left of it
+			kind, origin = "RegularExpression", strings.ReplaceAll(regexp.QuoteMeta(origin), `\*`, "[^/]+")
+		}
+		out.AllowOrigins = append(out.AllowOrigins, n.stringMatch(kind, origin))
 	}
 	if n.raw("allowCredentials") == true {
 		out.AllowCredentials = wrapperspb.Bool(true)
