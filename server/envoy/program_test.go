@@ -20,7 +20,7 @@ const (
 	tenants = "/tenants/" + uuid + "/orders/" + uuid
 )
 
-// An Envoy is told of no regular expression that its runtime does not allow: the route is left out and named, and those of others stay.
+// An Envoy gets no regular expression that its runtime does not allow: the route answers 500 and is named.
 func TestLargeRegularExpressionsAreForThoseWhoTakeThem(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared+strings.Replace(`---
@@ -57,7 +57,8 @@ spec:
 	}
 	require.Empty(t, c.WithoutEffect(large))
 	plain := routesFor(t, c, node("default", "", ""), "two.internal")
-	require.Equal(t, []uint32{202}, statuses(plain))
+	require.Equal(t, []uint32{500, 202}, statuses(plain))
+	require.Equal(t, "/tenants/", plain[0].GetMatch().GetPrefix())
 	named := c.WithoutEffect(large)
 	require.Len(t, named, 1)
 	require.Contains(t, named[0], "spec.http[0].match.uri has no effect on Envoys: compiles to about 157 RE2 instructions; "+

@@ -19,7 +19,7 @@ type derivation struct {
 	grants     map[grant]bool
 	listeners  map[resource.Key][]*listener // by Gateway or ListenerSet
 	byHost     map[string][]contribution
-	worthless  bool // something in the route that is converted was refused
+	refused    bool // something in the rule that is converted was refused
 	made       map[resource.Key]*resource.Resource
 	problems   []string
 }
@@ -187,12 +187,6 @@ func groupOf(kind resource.Kind) string { return cmp.Or(kindNamed(kind).Group, o
 // report adds a problem: its place, the object, the field, and what is wrong and what follows.
 func (n node) report(format string, args ...any) {
 	n.problems = append(n.problems, fmt.Sprintf("%s: %s: %s: %s", n.origin, n.Key, n.field, fmt.Sprintf(format, args...)))
-}
-
-// refuse reports what makes the whole route worthless that is converted, as istiod has it.
-func (n node) refuse(format string, args ...any) {
-	n.report("%s: nothing is made of this route", fmt.Sprintf(format, args...))
-	n.worthless = true
 }
 
 // unread reports whether there is something in n that is not read.

@@ -1,6 +1,8 @@
 package derive
 
 import (
+	"testing"
+
 	"cmp"
 	"encoding/json"
 	"slices"
@@ -44,4 +46,15 @@ func (s *Set) Derive() (resources []*resource.Resource, problems []Problem) {
 		problems = append(problems, Problem(text))
 	}
 	return resources, problems
+}
+
+// Shape returns the shape of the spec of a kind.
+func Shape(kind string) any { return specs()[kind] }
+
+// WithoutDefaults has objects decoded without defaults, as istiod's own tests do.
+func WithoutDefaults(t testing.TB) {
+	t.Helper()
+	filled := defaults
+	defaults = func() map[string]any { return nil }
+	t.Cleanup(func() { defaults = filled })
 }

@@ -91,6 +91,7 @@ var hostOfService = regexp.MustCompile(`Hostname: +"([a-z0-9-]+)\.([a-z0-9-]+)\.
 
 // TestGoldens compares what we make of istiod's test inputs with what istiod makes of them, object by object.
 func TestGoldens(t *testing.T) {
+	derive.WithoutDefaults(t)
 	dir := goldens(t)
 	source, err := os.ReadFile(filepath.Join(dir, "../conversion_test.go"))
 	require.NoError(t, err)
@@ -208,6 +209,8 @@ func adapt(golden []*document) {
 			d.Metadata.Annotations = nil
 		}
 		fillEmptyDestinations(d.Spec)
+		verifyHostname(d)
+		answerPreflights(d)
 	}
 	for _, d := range golden {
 		key := strings.ReplaceAll(d.Metadata.Name, "~", "/")
@@ -219,6 +222,25 @@ func adapt(golden []*document) {
 		}
 		if strings.Contains(key, "/") {
 			d.Metadata.Name = derive.MergedName(key) // theirs is no name that Kubernetes has
+		}
+	}
+}
+
+// verifyHostname adds the hostname of a BackendTLSPolicy to the names of certificates, which istiod does not verify without names.
+func verifyHostname(d *document) {
+	policy, _ := d.Spec["trafficPolicy"].(map[string]any)
+	tls, _ := policy["tls"].(map[string]any)
+	if tls["sni"] != nil && tls["subjectAltNames"] == nil {
+		tls["subjectAltNames"] = []any{tls["sni"]}
+	}
+}
+
+// answerPreflights has preflights of foreign origins answered by the gateway. istiod sends them to the backend.
+func answerPreflights(d *document) {
+	rules, _ := d.Spec["http"].([]any)
+	for _, rule := range rules {
+		if policy, _ := rule.(map[string]any)["corsPolicy"].(map[string]any); policy != nil {
+			policy["unmatchedPreflights"] = "IGNORE"
 		}
 	}
 }

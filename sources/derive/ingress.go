@@ -73,7 +73,7 @@ func (n node) gatewayOfIngress() *networking.Gateway {
 	return g
 }
 
-// ingressRoutes converts the paths of a rule, and reports those of which nothing is made.
+// ingressRoutes converts the paths of a rule. Those whose backend is not known answer 500.
 func (n node) ingressRoutes() (routes []*networking.HTTPRoute) {
 	for _, p := range n.get("http").list("paths") {
 		service := p.get("backend").get("service")
@@ -86,12 +86,12 @@ func (n node) ingressRoutes() (routes []*networking.HTTPRoute) {
 				}
 			}
 		}
-		if number == 0 {
-			p.get("backend").report("it is no Service, or its port is not known: nothing is made of the path")
-			continue
-		}
 		to := &networking.Destination{Host: n.serviceHost(n.Namespace, name), Port: &networking.PortSelector{Number: uint32(number)}}
 		route := &networking.HTTPRoute{Route: []*networking.HTTPRouteDestination{{Destination: to, Weight: 100}}}
+		if number == 0 {
+			p.get("backend").report("it is no Service, or its port is not known: requests of the path get 500")
+			route = refusedRoute(route)
+		}
 		if uri := p.ingressPath(); uri != nil {
 			route.Match = []*networking.HTTPMatchRequest{{Uri: uri}}
 		}

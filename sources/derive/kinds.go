@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -70,6 +71,41 @@ var specs = sync.OnceValue(func() (specs map[string]any) {
 	return specs
 })
 
+//go:embed defaults.yaml
+var defaultsYAML []byte
+
+// defaults are what an API server fills in, by kind, as the CRDs have it: of an object, a list below items or an object by field; the value
+// that stands for a field that is left out is below default. TestDefaults writes them.
+var defaults = sync.OnceValue(func() (defaults map[string]any) {
+	text, _ := yaml.YAMLToJSON(defaultsYAML)
+	_ = json.UnmarshalCaseSensitivePreserveInts(text, &defaults)
+	return defaults
+})
+
+// fill puts defaults where a field of a value is left out, and returns the value.
+func fill(value, rules any) any {
+	node, _ := rules.(map[string]any)
+	if values, isList := value.([]any); isList {
+		for i := range values {
+			values[i] = fill(values[i], node["items"])
+		}
+	}
+	object, isObject := value.(map[string]any)
+	for name, inner := range node {
+		inner, isField := inner.(map[string]any)
+		if !isObject || !isField || name == "default" || name == "items" {
+			continue
+		}
+		if object[name] == nil && inner["default"] != nil {
+			object[name] = runtime.DeepCopyJSONValue(inner["default"])
+		}
+		if object[name] != nil {
+			object[name] = fill(object[name], inner)
+		}
+	}
+	return value
+}
+
 // kindNamed returns the kind of this name; an empty one if it is none of Kinds.
 func kindNamed(kind resource.Kind) (named Kind) {
 	if i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Kind == string(kind) }); i >= 0 {
@@ -109,6 +145,7 @@ func decode(other sources.Other) (*object, error) {
 		Spec     *any      `json:"spec"`
 	}{&o.metadata, &o.content})
 	o.prune("spec", o.content, specs()[k.Kind])
+	o.content = fill(o.content, defaults()[k.Kind])
 	return o, cmp.Or(err, o.wrong)
 }
 

@@ -41,21 +41,30 @@ func (d *derivation) policies() {
 	}
 }
 
-// clientTLS returns the TLS settings of a BackendTLSPolicy. ConfigMaps are not read: they are taken as they are named.
+// clientTLS returns the TLS settings of a BackendTLSPolicy. ConfigMaps are not read: they are taken as they are named. Without names of its
+// own, the certificate must have the hostname, which istiod 1.27.9 does not ask for. With invalid:// nothing connects.
 func (n node) clientTLS() *networking.ClientTLSSettings {
 	tls := &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, Sni: n.text("hostname")}
 	for _, name := range n.list("subjectAltNames") {
 		tls.SubjectAltNames = append(tls.SubjectAltNames, cmp.Or(name.text("hostname"), name.text("uri")))
 	}
-	refs := n.list("caCertificateRefs")
-	if len(refs) == 0 || n.has("wellKnownCACertificates") {
-		return tls // those of the system
+	if hostname := tls.GetSni(); len(tls.GetSubjectAltNames()) == 0 && hostname != "" {
+		tls.SubjectAltNames = []string{hostname}
+	}
+	refs, roots := n.list("caCertificateRefs"), n.text("wellKnownCACertificates")
+	switch {
+	case roots != "" && roots != "System":
+		n.get("wellKnownCACertificates").report("%q is not supported: connections fail", roots)
+		tls.CredentialName = "invalid://"
+		return tls
+	case len(refs) == 0 || roots != "":
+		return tls
 	}
 	ref, wrong := refs[0].refer("ConfigMap")
 	tls.CredentialName = "configmap://" + ref.FullName()
 	if wrong != "" {
 		refs[0].report("%s: connections fail", wrong)
-		tls.CredentialName = "invalid://" // with which nothing connects
+		tls.CredentialName = "invalid://"
 	}
 	return tls
 }

@@ -125,7 +125,7 @@ func (d *derivation) routes() {
 			for _, h := range b.hosts {
 				key := b.key + "/" + h
 				switch all := d.byHost[key]; {
-				case routes == nil || len(all) > 0 && all[len(all)-1].of == o: // it is wrong, or names the listener twice
+				case len(all) > 0 && all[len(all)-1].of == o: // it names the listener twice
 				case len(routes.GetHttp()) > 0:
 					d.byHost[key] = append(all, contribution{o, h, b.gateway, routes.GetHttp()})
 				default:
@@ -144,10 +144,9 @@ func (d *derivation) routes() {
 	}
 }
 
-// convert returns the rules of a route for what it is attached to, or nil if one of them is wrong.
+// convert returns the rules of a route for what it is attached to. Those that are wrong answer 500.
 func (n node) convert(b binding) *networking.VirtualService {
 	out := &networking.VirtualService{Gateways: []string{b.gateway}}
-	n.worthless = false
 	for i, r := range n.list("rules") {
 		switch n.Kind {
 		case "TLSRoute":
@@ -163,9 +162,6 @@ func (n node) convert(b binding) *networking.VirtualService {
 			name := cmp.Or(r.text("name"), fmt.Sprintf("%s.%s.%d", n.Namespace, n.Name, i))
 			out.Http = append(out.Http, r.httpRoutes(b, &networking.HTTPRoute{Name: name})...)
 		}
-	}
-	if n.worthless {
-		return nil
 	}
 	return out
 }
@@ -192,14 +188,11 @@ func (n node) sni(b binding, h string) []string {
 // virtualServices makes a VirtualService of what there is for each host of each gateway. What is wrong is not to take the rest with it.
 func (d *derivation) virtualServices() {
 	for key, all := range d.byHost {
-		if len(all) > 1 && check(merged(all)) != nil {
-			all = slices.DeleteFunc(all, func(c contribution) bool {
-				err := check(merged([]contribution{c}))
-				if err != nil {
-					d.spec(c.of).get("rules").report("%v: nothing is made of it for %s", err, key)
-				}
-				return err != nil
-			})
+		if check(merged(all)) != nil {
+			for i := range all {
+				all[i] = d.checked(all[i], key)
+			}
+			all = slices.DeleteFunc(all, func(c contribution) bool { return len(c.routes) == 0 })
 		}
 		var of []*object
 		for _, c := range all {
@@ -227,6 +220,9 @@ func merged(all []contribution) *networking.VirtualService {
 	slices.SortStableFunc(spec.GetHttp(), func(a, b *networking.HTTPRoute) int {
 		return slices.Compare(exactness(b, byLength), exactness(a, byLength))
 	})
+	for i, route := range spec.GetHttp() {
+		spec.Http[i] = withoutUnread(route)
+	}
 	return spec
 }
 
@@ -239,11 +235,14 @@ func exactness(r *networking.HTTPRoute, byLength bool) []int {
 	m, uri := r.GetMatch()[0], r.GetMatch()[0].GetUri()
 	given := func(text string) int { return min(1, len(text)) }
 	kind := 4*given(uri.GetExact()) + 2*given(uri.GetPrefix()) + given(uri.GetRegex())
-	length := len(uri.GetExact() + uri.GetPrefix() + uri.GetRegex())
+	length, unread := len(uriText(m)), 0
+	if m.GetHeaders()[pathCondition] != nil {
+		unread = 1
+	}
 	if byLength {
 		kind, length = length, kind
 	}
-	return []int{kind, length, given(m.GetMethod().GetExact()), len(m.GetHeaders()), len(m.GetQueryParams())}
+	return []int{kind, length, unread, given(m.GetMethod().GetExact()), len(m.GetHeaders()), len(m.GetQueryParams())}
 }
 
 // check says what istiod's validation has against a VirtualService.

@@ -3,6 +3,7 @@ package derive
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 // httpRoutes converts a rule of an HTTPRoute or GRPCRoute, with one match a route.
 func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networking.HTTPRoute) {
+	n.refused = false
 	out.Route = n.destinations(b)
 	for _, f := range n.list("filters") {
 		f.filter(b, out)
@@ -23,6 +25,13 @@ func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networ
 		out.DirectResponse = &networking.HTTPDirectResponse{Status: 500}
 	}
 	n.retries(out)
+	defer func() {
+		for i := range routes {
+			if n.refused {
+				routes[i] = refusedRoute(routes[i])
+			}
+		}
+	}()
 	for i, m := range n.list("matches") {
 		if i > 0 {
 			out = proto.CloneOf(out)
@@ -48,14 +57,15 @@ func (n node) retries(out *networking.HTTPRoute) {
 		out.Timeout = cmp.Or(perTry, request)
 		return
 	}
-	out.Retries = &networking.HTTPRetry{
-		Attempts: int32(retry.number("attempts", 2)), Backoff: retry.duration("backoff"), PerTryTimeout: perTry,
+	out.Retries = &networking.HTTPRetry{Attempts: int32(retry.number("attempts", 2))}
+	if out.GetRetries().GetAttempts() == 0 { // with which Istio refuses all else
+		out.Timeout = cmp.Or(perTry, request)
+		return
 	}
-	if out.GetRetries().GetAttempts() != 0 { // with no attempts, conditions would be refused
-		out.Retries.RetryOn = "connect-failure,refused-stream,unavailable,cancelled"
-		for _, code := range retry.list("codes") {
-			out.Retries.RetryOn += fmt.Sprintf(",%d", code.value)
-		}
+	out.Retries.Backoff, out.Retries.PerTryTimeout = retry.duration("backoff"), perTry
+	out.Retries.RetryOn = "connect-failure,refused-stream,unavailable,cancelled"
+	for _, code := range retry.list("codes") {
+		out.Retries.RetryOn += fmt.Sprintf(",%d", code.value)
 	}
 }
 
@@ -76,9 +86,13 @@ func (n node) match(b binding) *networking.HTTPMatchRequest {
 	out := &networking.HTTPMatchRequest{Port: b.port, Headers: n.values("headers"), QueryParams: n.values("queryParams")}
 	if n.unread() {
 		n.refuse("it has a condition that is not read")
+		out.Headers[otherCondition] = &networking.StringMatch{}
 	}
 	if n.Kind == "GRPCRoute" {
 		out.Uri = n.get("method").grpcMethod()
+		if uri := out.GetUri(); uri != nil && uri.GetMatchType() == nil {
+			out.Uri, out.Headers[pathCondition] = nil, uri
+		}
 		return out
 	}
 	if method := n.text("method"); method != "" {
@@ -89,11 +103,13 @@ func (n node) match(b binding) *networking.HTTPMatchRequest {
 	if kind == "PathPrefix" && value != "/" {
 		value = strings.TrimSuffix(value, "/")
 	}
-	out.Uri = path.stringMatch(kind, value)
+	if out.Uri = path.stringMatch(kind, value); out.GetUri().GetMatchType() == nil {
+		out.Uri, out.Headers[pathCondition] = pathFolder(value), out.GetUri()
+	}
 	return out
 }
 
-// stringMatch returns a match of a type of Gateway API.
+// stringMatch returns a match of a type of Gateway API, which is empty if it cannot be read.
 func (n node) stringMatch(kind, text string) *networking.StringMatch {
 	switch kind {
 	case "Exact":
@@ -101,10 +117,15 @@ func (n node) stringMatch(kind, text string) *networking.StringMatch {
 	case "PathPrefix":
 		return &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: text}}
 	case "RegularExpression":
-		return &networking.StringMatch{MatchType: &networking.StringMatch_Regex{Regex: text}}
+		_, err := regexp.Compile(text)
+		if err == nil {
+			return &networking.StringMatch{MatchType: &networking.StringMatch_Regex{Regex: text}}
+		}
+		n.refuse("%v", err)
+	default:
+		n.refuse("type %q is not supported", kind)
 	}
-	n.refuse("type %q is not supported", kind)
-	return nil
+	return &networking.StringMatch{}
 }
 
 // values converts matches of headers or of parameters.
@@ -124,6 +145,7 @@ func (n node) grpcMethod() *networking.StringMatch {
 		return nil
 	case service+method == "":
 		n.refuse("neither service nor method is given")
+		return &networking.StringMatch{}
 	case service == "":
 		kind, service = "RegularExpression", "[^/]+"
 	case kind == "RegularExpression":
@@ -142,19 +164,20 @@ func (n node) destinations(b binding) (all []*networking.HTTPRouteDestination) {
 			continue
 		}
 		destination, wrong := ref.destination(b)
-		switch {
-		case destination == nil:
-			ref.refuse("%s", wrong)
-		case wrong != "":
+		if wrong != "" {
 			ref.report("%s: what is sent to it fails", wrong)
 		}
 		to := &networking.HTTPRouteDestination{Destination: destination, Weight: weight}
+		ruleRefused := n.refused
 		for _, f := range ref.list("filters") {
 			changes := &networking.HTTPRoute{Headers: to.GetHeaders()}
 			f.filter(b, changes)
 			if to.Headers, changes.Headers = changes.GetHeaders(), nil; !proto.Equal(changes, &networking.HTTPRoute{}) {
 				f.refuse("type %q is not supported at a backend", f.text("type"))
 			}
+		}
+		if n.refused && !ruleRefused { // the other backends have their share
+			to.Destination, to.Headers, n.refused = nowhere("refused-backend"), nil, false
 		}
 		all = append(all, to)
 	}
@@ -170,8 +193,7 @@ func nowhere(subset string) *networking.Destination {
 	return &networking.Destination{Host: "internal.cluster.local", Subset: subset, Port: &networking.PortSelector{Number: 65535}}
 }
 
-// destination converts a backend, and says what is wrong with it; it is nil if that makes the route worthless. Sidecars need no
-// ReferenceGrant.
+// destination converts a backend, and says what is wrong with it. Sidecars need no ReferenceGrant.
 func (n node) destination(b binding) (to *networking.Destination, wrong string) {
 	ref, wrong := n.refer("Service", "ServiceImport", "Hostname")
 	hostname := n.serviceHost(ref.Namespace, ref.Name)
@@ -179,7 +201,7 @@ func (n node) destination(b binding) (to *networking.Destination, wrong string) 
 	case ref.Kind == "":
 		return nowhere("refused-backend"), wrong
 	case n.port() == 0:
-		return nil, "port is missing"
+		return nowhere("refused-backend"), "port is missing"
 	case ref.Kind == "Hostname":
 		hostname = ref.Name
 	case b.gateway != mesh && n.ungranted(ref) != "":
@@ -221,7 +243,7 @@ func (n node) operations() *networking.Headers_HeaderOperations {
 	out := &networking.Headers_HeaderOperations{Set: make(map[string]string), Add: make(map[string]string), Remove: n.texts("remove")}
 	for field, headers := range map[string]map[string]string{"set": out.GetSet(), "add": out.GetAdd()} {
 		for _, h := range slices.Backward(n.list(field)) {
-			headers[strings.ToLower(h.text("name"))] = h.text("value")
+			headers[strings.ToLower(h.text("name"))] = strings.ReplaceAll(h.text("value"), "%", "%%") // a command, to Envoy
 		}
 	}
 	return out
@@ -277,9 +299,14 @@ func (n node) rewrite() *networking.HTTPRewrite {
 func (n node) cors() *networking.CorsPolicy {
 	out := &networking.CorsPolicy{
 		AllowMethods: n.texts("allowMethods"), AllowHeaders: n.texts("allowHeaders"), ExposeHeaders: n.texts("exposeHeaders"),
+		UnmatchedPreflights: networking.CorsPolicy_IGNORE, // a gateway answers them itself
 	}
 	for _, origin := range n.texts("allowOrigins") {
-		out.AllowOrigins = append(out.AllowOrigins, n.stringMatch("Exact", origin))
+		kind := "Exact"
+		if strings.Contains(origin, "*") && origin != "*" { // which stands for all of the labels that are left of it
+			kind, origin = "RegularExpression", strings.ReplaceAll(regexp.QuoteMeta(origin), `\*`, "[^/]+")
+		}
+		out.AllowOrigins = append(out.AllowOrigins, n.stringMatch(kind, origin))
 	}
 	if n.raw("allowCredentials") == true {
 		out.AllowCredentials = wrapperspb.Bool(true)

@@ -237,11 +237,11 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 		}
 	case *networking.HTTPMatchRequest:
 		for field, why := range translate.MatchProblems(m, model.LargeProgram) {
-			found(at+"."+field, why+": the match is left out")
+			found(at+"."+field, why+": requests that it may mean get 500")
 		}
 	case *networking.RegexRewrite:
 		if why := translate.RewriteProblem(m, model.LargeProgram); why != "" {
-			found(at, why+": the route is left out")
+			found(at, why+": its requests get 500")
 		}
 	case *networking.CorsPolicy:
 		for i, o := range m.GetAllowOrigins() {
@@ -250,9 +250,9 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			}
 		}
 	case *networking.ClientTLSSettings:
-		if m.GetMode() == networking.ClientTLSSettings_MUTUAL && !translate.CanOriginate(m) {
-			found(at, "there is no certificate for it: there are no endpoints, and requests get 503, or plaintext is sent with envoy: "+
-				"{unenforced: warn}")
+		if translate.CannotOriginate(m) {
+			found(at, "there is no certificate for it: there are no endpoints, and requests get 503; with envoy: {unenforced: warn}, "+
+				"plaintext is sent instead of MUTUAL")
 		}
 		if m.GetSni() != model.ServerName(m) {
 			found(at+".sni", fmt.Sprintf("a server name has %d bytes at most: connections are made as if it were not set", model.MaxServerName))

@@ -19,21 +19,28 @@ import (
 )
 
 // routes returns the routes of the VirtualService for these clients. Routes are tried in order, so those after one that matches all are
-// left out.
+// left out. What Envoy refuses answers 500.
 func (w routeContext) routes() (list []*routev3.Route) {
 	for i, r := range w.rule.Spec.GetHttp() {
-		matches := r.GetMatch()
+		matches, at := r.GetMatch(), w.rule.HttpRoute(i)
 		if len(matches) == 0 {
 			matches = []*networking.HTTPMatchRequest{nil}
 		}
 		for _, m := range matches {
-			if m != nil && !w.applies(m) || !w.matchUsable(r, m, w.rule.HttpRoute(i)) {
+			if m != nil && !w.applies(m) {
 				continue
 			}
-			route := w.route(r, m, w.rule.HttpRoute(i))
-			if why := model.Refused(route); why != "" {
-				w.found.Note(w.rule.HttpRoute(i), "%s", why)
-				continue
+			var route *routev3.Route
+			usable := w.matchUsable(r, m, at)
+			if usable {
+				route = w.route(r, m, at)
+				if why := model.Refused(route); why != "" {
+					w.found.Note(at, "%s: its requests get 500", why)
+					usable = false
+				}
+			}
+			if !usable {
+				route = w.refusedRoute(r, m)
 			}
 			if list = append(list, route); m == nil || matchesAll(route.GetMatch()) {
 				return list

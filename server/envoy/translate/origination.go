@@ -13,15 +13,26 @@ import (
 // systemRoots are the default certificates to verify servers by.
 const systemRoots = "/etc/ssl/certs/ca-certificates.crt"
 
-// CanOriginate reports whether a policy asks for TLS that this package can set up.
+// CanOriginate reports whether a policy asks for TLS that this package can set up. A credential without a folder has neither roots nor a
+// certificate.
 func CanOriginate(tls *networking.ClientTLSSettings) bool {
+	credential := tls.GetCredentialName()
 	switch tls.GetMode() {
 	case networking.ClientTLSSettings_SIMPLE:
-		return true
+		return credential == "" || model.IsCredential(credential) || tls.GetInsecureSkipVerify().GetValue()
 	case networking.ClientTLSSettings_MUTUAL:
-		return model.IsCredential(tls.GetCredentialName()) || tls.GetClientCertificate() != "" && tls.GetPrivateKey() != ""
+		if credential != "" {
+			return model.IsCredential(credential)
+		}
+		return tls.GetClientCertificate() != "" && tls.GetPrivateKey() != ""
 	}
 	return false
+}
+
+// CannotOriginate reports whether a policy asks for TLS with certificates that cannot be set up.
+func CannotOriginate(tls *networking.ClientTLSSettings) bool {
+	mode := tls.GetMode()
+	return (mode == networking.ClientTLSSettings_SIMPLE || mode == networking.ClientTLSSettings_MUTUAL) && !CanOriginate(tls)
 }
 
 // upstreamTLS sets up TLS to a cluster of a service by the policy, adds its secrets, and returns the options, which may change.

@@ -1,10 +1,16 @@
 package translate
 
 import (
+	"cmp"
 	"iter"
 	"maps"
+	"net/http"
+	"regexp"
 	"slices"
+	"strings"
 
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/server/envoy/model"
@@ -47,14 +53,58 @@ func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMat
 	}
 	usable := true
 	for field, why := range MatchProblems(m, w.client.LargestProgram()) {
-		w.found.Note(at.In("match.%s", field), "%s: the match is left out", why)
+		w.found.Note(at.In("match.%s", field), "%s: requests that it may mean get 500", why)
 		usable = false
 	}
 	if why := RewriteProblem(rewrite, w.client.LargestProgram()); why != "" {
-		w.found.Note(at.In("rewrite.uriRegexRewrite"), "%s: the route is left out", why)
+		w.found.Note(at.In("rewrite.uriRegexRewrite"), "%s: its requests get 500", why)
 		usable = false
 	}
 	return usable
+}
+
+// refusedRoute returns a route that answers 500 to all requests that a match may mean, for one that Envoy refuses: the next route, which
+// may allow more, must not get them. A regular expression that Envoy refuses stands for all paths with what it begins with.
+func (w routeContext) refusedRoute(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) *routev3.Route {
+	readable, bySegment := proto.CloneOf(m), w.rule.Derived.BySegment()
+	for field := range MatchProblems(m, min(model.LargeProgram, w.client.LargestProgram())) {
+		condition, name, _ := strings.Cut(strings.TrimSuffix(field, "]"), "[")
+		switch condition {
+		case "uri":
+			prefix := literalPrefix(m.GetUri().GetRegex())
+			readable.Uri, bySegment = &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: prefix}}, false
+		case "method":
+			readable.Method = nil
+		case "authority":
+			readable.Authority = nil
+		case "scheme":
+			readable.Scheme = nil
+		case "headers":
+			delete(readable.GetHeaders(), name)
+		case "withoutHeaders":
+			delete(readable.GetWithoutHeaders(), name)
+		case "queryParams":
+			delete(readable.GetQueryParams(), name)
+		}
+	}
+	route := &routev3.Route{
+		Name: r.GetName(), Match: routeMatch(readable, w.client.Role == model.Ingress, bySegment), Metadata: virtualServiceMetadata(w.rule.Key),
+		Action: directResponse(&networking.HTTPDirectResponse{Status: http.StatusInternalServerError}),
+	}
+	if model.Refused(route) != "" {
+		route.Name, route.Match = "", routeMatch(nil, false, false)
+	}
+	return route
+}
+
+// literalPrefix returns what all paths begin with that a regular expression matches.
+func literalPrefix(expression string) string {
+	compiled, err := regexp.Compile(strings.TrimPrefix(expression, "^"))
+	if err != nil {
+		return "/"
+	}
+	prefix, _ := compiled.LiteralPrefix()
+	return cmp.Or(prefix, "/")
 }
 
 // RewriteProblem returns why Envoy would refuse a rewrite of paths, or "".

@@ -8,13 +8,13 @@ import (
 )
 
 // withholds reports whether a port or subset gets no endpoints, since its policy requires ISTIO_MUTUAL, for which the client has no
-// identity, MUTUAL with certificates that cannot be set up, or what is unknown.
+// identity, TLS with certificates that cannot be set up, or what is unknown.
 func (t *Translation) withholds(v *model.View, p *model.Port, subset *networking.Subset) bool {
 	tls := v.Policy.On(p.Number, subset).GetTls()
 	_, known := networking.ClientTLSSettings_TLSmode_name[int32(tls.GetMode())] // else it is of a newer version
 	switch {
-	case !known, tls.GetMode() == networking.ClientTLSSettings_MUTUAL && !CanOriginate(tls):
-		return !v.Policy.Plaintext
+	case !known, CannotOriginate(tls):
+		return !v.Policy.Plaintext || tls.GetMode() == networking.ClientTLSSettings_SIMPLE
 	case !model.IsMutual(tls), v.Client.Identity != "":
 		return false
 	}

@@ -1,0 +1,164 @@
+package derive_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/sources/derive"
+)
+
+// refusedRules are rules that cannot be served as they are, by kind of fault. The match of each, if it has one, is meant for requests to
+// /admin.
+var refusedRules = map[string]string{
+	"filter of an extension":    "matches: [{path: {value: /admin}}], filters: [{type: ExtensionRef, extensionRef: {group: a, kind: B, name: c}}], BACKEND",
+	"filter of a newer version": "matches: [{path: {value: /admin}}], filters: [{type: ExternalAuth, externalAuth: {}}], BACKEND",
+	"filter without settings":   "matches: [{path: {value: /admin}}], filters: [{type: RequestMirror}], BACKEND",
+	"filter without type":       "matches: [{path: {value: /admin}}], filters: [{}], BACKEND",
+	"one of two filters": "matches: [{path: {value: /admin}}], filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}, " +
+		"{type: ExtensionRef}], BACKEND",
+	"no backend":               "matches: [{path: {value: /admin}}]",
+	"no backend with a weight": "matches: [{path: {value: /admin}}], backendRefs: [{name: a, port: 80, weight: 0}]",
+	"backend without port":     "matches: [{path: {value: /admin}}], backendRefs: [{name: a}]",
+	"backend of another kind":  "matches: [{path: {value: /admin}}], backendRefs: [{group: a, kind: Bucket, name: a, port: 80}]",
+	"backend without grant":    "matches: [{path: {value: /admin}}], backendRefs: [{name: a, namespace: bank, port: 80}]",
+	"redirect at a backend":    "matches: [{path: {value: /admin}}], backendRefs: [{name: a, port: 80, filters: [{type: RequestRedirect, requestRedirect: {port: 1}}]}]",
+	"extension at a backend":   "matches: [{path: {value: /admin}}], backendRefs: [{name: a, port: 80, filters: [{type: ExtensionRef}]}]",
+	"duration":                 "matches: [{path: {value: /admin}}], timeouts: {request: soon}, BACKEND",
+	"negative duration":        "matches: [{path: {value: /admin}}], timeouts: {request: -1s}, BACKEND",
+	"retries":                  "matches: [{path: {value: /admin}}], retry: {codes: [7]}, BACKEND",
+	"value of a header":        "matches: [{path: {value: /admin}}], filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: a, value: \"b\\nc\"}]}}], BACKEND",
+	"type of a path":           "matches: [{path: {type: Glob, value: /admin/*}}], BACKEND",
+	"expression of a path":     "matches: [{path: {type: RegularExpression, value: '/admin/('}}], BACKEND",
+	"expression of all paths":  "matches: [{path: {type: RegularExpression, value: '(/admin'}}], BACKEND",
+	"type of a header":         "matches: [{path: {value: /admin}, headers: [{type: Glob, name: a, value: b}]}], BACKEND",
+	"expression of a header":   "matches: [{path: {value: /admin}, headers: [{type: RegularExpression, name: a, value: '('}]}], BACKEND",
+	"header without a path":    "matches: [{headers: [{type: RegularExpression, name: a, value: '('}]}], BACKEND",
+	"name of a header":         "matches: [{path: {value: /admin}, headers: [{name: 'a b', value: c}]}], BACKEND",
+	"expression of parameters": "matches: [{path: {value: /admin}, queryParams: [{type: RegularExpression, name: a, value: '('}]}], BACKEND",
+	"unknown condition":        "matches: [{path: {value: /admin}, cookies: [{name: a}]}], BACKEND",
+	"only an unknown one":      "matches: [{cookies: [{name: a}]}], BACKEND",
+	"second match":             "matches: [{path: {value: /other}}, {path: {value: /admin}, cookies: [{name: a}]}], BACKEND",
+}
+
+// TestRefusedRulesAnswer holds that requests of a rule that cannot be served go to no less exact rule, older or newer, in the same object
+// or another one, whereas the rest of its object and of the hostname is served.
+func TestRefusedRulesAnswer(t *testing.T) {
+	const catchAll = "{backendRefs: [{name: site, port: 80}]}, {matches: [{path: {value: /}}], backendRefs: [{name: site, port: 80}]}"
+	const exact = "{matches: [{path: {type: Exact, value: /health}}], backendRefs: [{name: health, port: 80}]}"
+	const parent = "parentRefs: [{name: public, namespace: edge}], hostnames: [a.example], rules: ["
+	for name, rule := range refusedRules {
+		rule = "{" + strings.ReplaceAll(rule, "BACKEND", "backendRefs: [{name: a, port: 80}]") + "}"
+		for order, objects := range map[string][]string{
+			"older": {"{" + parent + rule + "]}", "{" + parent + catchAll + ", " + exact + "]}"},
+			"newer": {"{" + parent + catchAll + ", " + exact + "]}", "{" + parent + rule + "]}"},
+			"same":  {"{" + parent + catchAll + ", " + rule + ", " + exact + "]}"},
+		} {
+			t.Run(name+" "+order, func(t *testing.T) {
+				s := derive.NewSet(derive.Options{})
+				put(t, s, v1, "Gateway", "edge/public", simple)
+				for i, text := range objects {
+					put(t, s, v1, "HTTPRoute", "shop/"+string(rune('a'+i)), text)
+				}
+				made, problems := s.Derive()
+				for _, r := range made {
+					_, err := resource.Validate(r)
+					require.NoError(t, err)
+				}
+				if !strings.HasPrefix(name, "no backend") {
+					require.NotEmpty(t, problems)
+				}
+				routes := virtualService(t, s, "shop/").GetHttp()
+				require.Equal(t, "500", servedBy(routes, "/admin/x"), "%v\n%v", routes, problems)
+				require.Equal(t, "health.shop.svc.cluster.local", servedBy(routes, "/health"), "%v", routes)
+				if !slices.Contains([]string{"expression of all paths", "header without a path", "only an unknown one"}, name) {
+					require.Equal(t, "site.shop.svc.cluster.local", servedBy(routes, "/shop"), "%v", routes)
+				}
+			})
+		}
+	}
+}
+
+// servedBy says who serves a path: a host, or a status. The request has whatever else a route asks for.
+func servedBy(routes []*networking.HTTPRoute, path string) string {
+	for _, r := range routes {
+		matches := len(r.GetMatch()) == 0
+		for _, m := range r.GetMatch() {
+			prefix := strings.TrimSuffix(m.GetUri().GetPrefix(), "/")
+			matches = matches || m.GetUri() == nil || m.GetUri().GetExact() == path ||
+				m.GetUri().GetPrefix() != "" && (path == prefix || strings.HasPrefix(path, prefix+"/"))
+		}
+		switch {
+		case !matches:
+		case r.GetDirectResponse() != nil || r.GetRoute()[0].GetDestination().GetHost() == "internal.cluster.local":
+			return "500"
+		default:
+			return r.GetRoute()[0].GetDestination().GetHost()
+		}
+	}
+	return "404"
+}
+
+// TestRefusedStreamsAreClosed holds that connections of a rule whose backends are refused are closed, each backend's share of them.
+func TestRefusedStreamsAreClosed(t *testing.T) {
+	gateway := "{gatewayClassName: istio, listeners: [{name: tcp, port: 9000, protocol: TCP}, " +
+		"{name: tls, port: 9001, protocol: TLS, tls: {mode: Passthrough}}]}"
+	for backends, want := range map[string]string{
+		"[{name: a}]":                                   "internal.cluster.local:0",
+		"[{name: a, port: 80, namespace: bank}]":        "internal.cluster.local:0",
+		"[{group: x, kind: Bucket, name: a, port: 80}]": "internal.cluster.local:0",
+		"[]": "internal.cluster.local:0",
+		"[{name: a, port: 80, filters: [{type: ExtensionRef}]}]": "internal.cluster.local:0",
+		"[{name: a, weight: 3}, {name: b, port: 80}]":            "internal.cluster.local:3 b.shop.svc.cluster.local:1",
+	} {
+		for _, kind := range []string{"TCPRoute", "TLSRoute"} {
+			s := derive.NewSet(derive.Options{})
+			put(t, s, v1, "Gateway", "shop/public", gateway)
+			put(t, s, v1, kind, "shop/r", "{parentRefs: [{name: public}], rules: [{backendRefs: "+backends+"}]}")
+			spec := virtualService(t, s, "shop/")
+			var routes []*networking.RouteDestination
+			for _, r := range spec.GetTcp() {
+				routes = append(routes, r.GetRoute()...)
+			}
+			for _, r := range spec.GetTls() {
+				routes = append(routes, r.GetRoute()...)
+			}
+			var served []string
+			for _, r := range routes {
+				served = append(served, fmt.Sprintf("%s:%d", r.GetDestination().GetHost(), r.GetWeight()))
+			}
+			require.Equal(t, want, strings.Join(served, " "), "%s %s", kind, backends)
+		}
+	}
+}
+
+// TestRefusedCallsAnswer holds the same of gRPC: a rule keeps its service and method.
+func TestRefusedCallsAnswer(t *testing.T) {
+	for match, want := range map[string]string{
+		"method: {service: bank, method: Balance}":                      "/bank/Balance",
+		"method: {service: bank}":                                       "/bank/",
+		"method: {type: Glob, service: bank, method: B*}":               "/",
+		"method: {type: RegularExpression, service: bank, method: '('}": "/",
+		"method: {}": "/",
+		"method: {service: bank, method: Balance}, headers: [{type: Glob, name: a, value: b}]": "/bank/Balance",
+	} {
+		s := derive.NewSet(derive.Options{})
+		put(t, s, v1, "Gateway", "edge/public", simple)
+		put(t, s, v1, "GRPCRoute", "shop/a", "{parentRefs: [{name: public, namespace: edge}], rules: [{backendRefs: [{name: site, port: 80}]}, "+
+			"{matches: [{method: {service: bank}}], backendRefs: [{name: site, port: 80}]}]}")
+		put(t, s, v1, "GRPCRoute", "shop/b", "{parentRefs: [{name: public, namespace: edge}], rules: [{matches: [{"+match+"}], "+
+			"filters: [{type: ExtensionRef}], backendRefs: [{name: a, port: 80}]}]}")
+		rules := virtualService(t, s, "shop/").GetHttp()
+		require.Len(t, rules, 3)
+		i := slices.IndexFunc(rules, func(r *networking.HTTPRoute) bool { return r.GetDirectResponse() != nil })
+		uri := rules[i].GetMatch()[0].GetUri()
+		require.Equal(t, want, cmp.Or(uri.GetExact()+uri.GetPrefix(), "/"))
+		require.NotEmpty(t, rules[2].GetRoute(), "the rule without a match comes last: %s", match)
+	}
+}
