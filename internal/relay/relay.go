@@ -125,7 +125,9 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		upgrades: newUpgrades(opts, registry), quarantine: make(chan struct{}, 1),
 	}
 
-	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry, Happened: r.happened})
+	r.supervisor = sources.NewSupervisor(sources.Options{
+		Log: opts.Log, Metrics: registry, Happened: r.happened, Intake: intakeLimits(cfg.Limits),
+	})
 	r.view = aggregate.New()
 	hops := mcp.NewHops(rand.Text())
 	var err error

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tributary/config"
+	"tributary/internal/intake"
 	"tributary/server/access"
 	"tributary/server/debug"
 	"tributary/server/mcp"
@@ -30,6 +31,11 @@ func limits(l config.Limits) xds.Limits {
 		StartingStreams: l.StartingStreams, TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream, Names: l.Names,
 		RequestBytes: l.RequestBytes,
 	}
+}
+
+// intakeLimits are those of the configuration as the sources take them.
+func intakeLimits(l config.Limits) intake.Limits {
+	return intake.Limits{Answer: l.AnswerBytes, Memory: l.AnswerMemory, Objects: l.ObjectBytes}
 }
 
 // portLimits are those of the configuration as what is in front of the engine takes them.
