@@ -43,14 +43,18 @@ func NewCodec(ctx context.Context, messages encoding.CodecV2, most int, decoded 
 }
 
 // Unmarshal implements encoding.CodecV2.
-func (c *Codec) Unmarshal(data mem.BufferSlice, v any) error {
+func (c *Codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	c.Lease().Release()
 	_, c.lease = Begin(c.ctx)
+	defer func() {
+		if err != nil {
+			c.Lease().Release()
+		}
+	}()
 	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buffer.Free()
 	text := buffer.ReadOnlyData()
 	if bytes.HasPrefix(text, []byte(gzipMagic)) {
-		var err error
 		if text, err = c.expand(text); err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ var errSlow = fmt.Errorf("the answer is not complete %s after it began", longest
 func Bound(response *http.Response) *http.Response {
 	ctx := response.Request.Context()
 	_, lease := Begin(ctx)
-	response.Body = &body{ReadCloser: response.Body, ctx: ctx, lease: lease}
+	response.Body = &body{ReadCloser: response.Body, ctx: ctx, host: response.Request.URL.Host, lease: lease}
 	return response
 }
 
@@ -48,6 +48,7 @@ type body struct {
 	io.ReadCloser
 
 	ctx   context.Context //nolint:containedctx // of the request
+	host  string
 	lease *Lease
 	timer *time.Timer // from the first byte on
 	slow  atomic.Bool
@@ -70,8 +71,8 @@ func (b *body) Read(p []byte) (int, error) {
 		})
 	}
 	if wrong := b.lease.Take(b.ctx, TextBytes(p[:n])); wrong != nil {
-		b.err = wrong
-		return 0, wrong
+		b.err = fmt.Errorf("%s: %w", b.host, wrong)
+		return 0, b.err
 	}
 	return n, err
 }

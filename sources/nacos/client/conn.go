@@ -170,6 +170,7 @@ func (c *conn) beat() {
 
 // receive answers what the server asks, until the stream ends.
 func (c *conn) receive(stream grpc.ClientStream, codec *intake.Codec) error {
+	defer func() { codec.Lease().Release() }()
 	for {
 		codec.Lease().Release() // of the message before
 		var p wire.Payload
