@@ -70,7 +70,7 @@ type Limits struct {
 	// Memory that answers to all sources may take, in bytes; further ones wait. At least twice answerBytes. Default: 1073741824; -1 for no
 	// limit. Read at the start.
 	AnswerMemory int `json:"answerMemory,omitempty"`
-	// What a source keeps of the objects of a Kubernetes cluster or an xDS server, in bytes; each counts as 2048 at least. Default: 1073741824;
+	// What a source keeps of the objects of a Kubernetes cluster, in bytes; each counts as 2048 at least. Default: 1073741824;
 	// -1 for no limit. Read at the start.
 	ObjectBytes int `json:"objectBytes,omitempty"`
 }
