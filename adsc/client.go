@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
+
+	"tributary/internal/intake"
 )
 
 // The interval of pings. A grpc-go server with default settings ends connections with more than one ping in five minutes. After each
@@ -278,6 +280,7 @@ func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
 		grpc.WithNoProxy(),              // a control plane is a neighbour, not a web site
 		grpc.WithDisableServiceConfig(), // nor is one configured by DNS
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.cfg.MaxMessage)),
+		intake.DialOption(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           grpcbackoff.DefaultConfig,
 			MinConnectTimeout: c.cfg.ConnectTimeout,

@@ -25,6 +25,7 @@ func (s *stream) await(sub *subscription, list []*named) {
 // receive handles an answer. The time that it takes is not that of the server, which is not read meanwhile.
 func (s *stream) receive(in *answer) error {
 	begin := time.Now()
+	defer in.lease.Release()
 	err := s.handle(in)
 	for i, handling := 0, time.Since(begin); i < len(s.waits); i++ {
 		s.waits[i].until = s.waits[i].until.Add(handling)

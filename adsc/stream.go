@@ -12,7 +12,10 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
 
+	"tributary/internal/intake"
 	"tributary/internal/worker"
 )
 
@@ -67,7 +70,8 @@ func (s *stream) lasted(err error) bool {
 func (s *stream) run(conn *grpc.ClientConn, open opener) error {
 	workers, ctx := worker.New(s.life)
 	defer workers.Stop() // ends the stream, whichever way we leave
-	w, err := open(ctx, discoveryv3.NewAggregatedDiscoveryServiceClient(conn))
+	codec := intake.NewCodec(ctx, encoding.GetCodecV2(grpcproto.Name), s.client.cfg.MaxMessage, decodedBytes)
+	w, err := open(ctx, discoveryv3.NewAggregatedDiscoveryServiceClient(conn), codec)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
@@ -89,6 +93,7 @@ func (s *stream) read(ctx context.Context, w wire, end func(error)) {
 		select {
 		case s.answers <- a:
 		case <-ctx.Done():
+			a.lease.Release()
 			return
 		}
 	}

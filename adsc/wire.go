@@ -7,8 +7,12 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"tributary/internal/intake"
 )
 
 // wire is a stream in one of the variants of the protocol: it translates, and decides nothing. send and recv may be
@@ -20,7 +24,7 @@ type wire interface {
 }
 
 // opener opens a stream, which lives as long as ctx.
-type opener func(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient) (wire, error)
+type opener func(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient, codec *intake.Codec) (wire, error)
 
 // request is what the client has to say of a type: in the first request of the type on a stream what it wants, later
 // that it wants other names, or how it took a response.
@@ -53,6 +57,7 @@ type answer struct {
 	removed                 []string // delta
 	more                    bool     // delta: the rest follows
 	delta                   bool
+	lease                   *intake.Lease // until it is handled
 }
 
 // chunkMark is the key of a header, and chunkMarkEnd its value, by which a server says that of the delta responses into
@@ -66,11 +71,13 @@ const (
 // deltaWire is a delta stream.
 type deltaWire struct {
 	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+
+	codec *intake.Codec
 }
 
-func openDelta(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient) (wire, error) {
-	stream, err := ads.DeltaAggregatedResources(ctx)
-	return deltaWire{stream}, err
+func openDelta(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient, codec *intake.Codec) (wire, error) {
+	stream, err := ads.DeltaAggregatedResources(ctx, grpc.ForceCodecV2(codec))
+	return deltaWire{stream, codec}, err
 }
 
 func (w deltaWire) send(r *request) error {
@@ -92,6 +99,7 @@ func (w deltaWire) recv() (*answer, error) {
 	}
 	a := &answer{
 		delta:   true,
+		lease:   w.codec.Lease(),
 		typeURL: m.GetTypeUrl(), version: m.GetSystemVersionInfo(), nonce: m.GetNonce(),
 		controlPlane: m.GetControlPlane().GetIdentifier(),
 		resources:    make([]Resource, len(m.GetResources())),
@@ -110,11 +118,13 @@ func (w deltaWire) recv() (*answer, error) {
 // sotwWire is a state-of-the-world stream.
 type sotwWire struct {
 	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+
+	codec *intake.Codec
 }
 
-func openSotW(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient) (wire, error) {
-	stream, err := ads.StreamAggregatedResources(ctx)
-	return sotwWire{stream}, err
+func openSotW(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient, codec *intake.Codec) (wire, error) {
+	stream, err := ads.StreamAggregatedResources(ctx, grpc.ForceCodecV2(codec))
+	return sotwWire{stream, codec}, err
 }
 
 func (w sotwWire) send(r *request) error {
@@ -134,6 +144,7 @@ func (w sotwWire) recv() (*answer, error) {
 		return nil, err
 	}
 	a := &answer{
+		lease:   w.codec.Lease(),
 		typeURL: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce(),
 		controlPlane: m.GetControlPlane().GetIdentifier(),
 		resources:    make([]Resource, len(m.GetResources())),
@@ -142,4 +153,50 @@ func (w sotwWire) recv() (*answer, error) {
 		a.resources[i].Body = body
 	}
 	return a, nil
+}
+
+// The decoded sizes of parts of a response, in bytes: a resource may have two bytes, and its metadata is a tree of small values.
+const (
+	resourceBytes = 256
+	fieldBytes    = 64
+	treeFactor    = 32
+)
+
+// decodedBytes returns how much memory a response takes, decoded, of either variant.
+func decodedBytes(response []byte) (bytes int) {
+	eachField(response, func(number protowire.Number, field []byte) {
+		bytes += resourceBytes + len(field)
+		switch number {
+		case 1, 4, 5, 6: // versions, names, and what is as small
+		case 2: // resources
+			eachField(field, func(number protowire.Number, part []byte) {
+				if bytes += fieldBytes; number > 4 {
+					bytes += treeFactor * len(part)
+				}
+			})
+		default:
+			bytes += treeFactor * len(field)
+		}
+	})
+	return bytes
+}
+
+// eachField calls visit with the fields of a message, until one cannot be read.
+func eachField(message []byte, visit func(number protowire.Number, field []byte)) {
+	for len(message) > 0 {
+		number, kind, tag := protowire.ConsumeTag(message)
+		if tag < 0 {
+			return
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[tag:])
+		if size < 0 {
+			return
+		}
+		field := message[tag : tag+size]
+		if kind == protowire.BytesType {
+			field, _ = protowire.ConsumeBytes(field)
+		}
+		visit(number, field)
+		message = message[tag+size:]
+	}
 }

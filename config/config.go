@@ -48,7 +48,7 @@ type Config struct {
 	// Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file.
 	// Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or ~/.local/state.
 	StateDir string `json:"stateDir,omitempty"`
-	// Limits on the clients of the xDS server.
+	// Limits on the clients of the xDS server, and on the servers that sources read.
 	Limits Limits `json:"limits,omitzero"`
 	// How changes are gathered before clients are told.
 	Debounce Debounce `json:"debounce,omitzero"`

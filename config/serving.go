@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"tributary/internal/history"
+	"tributary/internal/intake"
 	"tributary/sources/vip"
 )
 
-// Limits protect the xDS server from its clients. What is zero has its default, and -1 is no limit. A client that exceeds a
+// Limits protect the xDS server from its clients, and from the servers that its sources read. What is zero has its default, and -1 is no limit. A client that exceeds a
 // limit is refused with the gRPC status RESOURCE_EXHAUSTED, and counted in the metric tributary_xds_refusals_total.
 type Limits struct {
 	// Connections to the xDS server open at once. Default: what the process may have open (ulimit -n), less 128 for itself; -1 for no limit.
@@ -66,6 +67,15 @@ type Limits struct {
 	ProductBytes int64 `json:"productBytes,omitempty"`
 	// How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s.
 	RefusalDelay Duration `json:"refusalDelay,omitempty"`
+	// Memory that one answer of a server to a source may take, decompressed and decoded, in bytes; a source reads answers of that sum at
+	// once, and further ones wait. Default: 536870912; -1 for no limit. Read at the start.
+	AnswerBytes int `json:"answerBytes,omitempty"`
+	// Memory that answers to all sources may take, in bytes; further ones wait. At least twice answerBytes. Default: 1073741824; -1 for no
+	// limit. Read at the start.
+	AnswerMemory int `json:"answerMemory,omitempty"`
+	// What a source keeps of the objects of a Kubernetes cluster, in bytes; each counts as 2048 at least. Default: 1073741824;
+	// -1 for no limit. Read at the start.
+	ObjectBytes int `json:"objectBytes,omitempty"`
 }
 
 // Debounce says how changes are gathered before clients are told.
@@ -130,6 +140,10 @@ func (d *decoder) checkServing(c *Config) {
 	if l.RequestMemory > 0 && l.RequestMemory < cmp.Or(l.RequestBytes, defaultRequest) {
 		d.problem("limits.requestMemory", "want at least limits.requestBytes, %d, got %d", cmp.Or(l.RequestBytes, defaultRequest),
 			l.RequestMemory)
+	}
+	answer, memory := cmp.Or(l.AnswerBytes, intake.DefaultAnswer), cmp.Or(l.AnswerMemory, intake.DefaultMemory)
+	if memory > 0 && (answer < 0 || memory/2 < answer) {
+		d.problem("limits.answerMemory", "want at least twice limits.answerBytes, %d, got %d", answer, memory)
 	}
 	if c.Compression == "" {
 		c.Compression = CompressionGzip

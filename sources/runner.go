@@ -9,6 +9,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"tributary/internal/intake"
 	"tributary/internal/worker"
 	"tributary/sources/lastgood"
 )
@@ -20,6 +21,7 @@ type runner struct {
 	memory     *lastgood.Store // or nil
 	log        *slog.Logger
 	newBackOff func() backoff.BackOff
+	pool       *intake.Pool
 	rereading  bool // it began with what other settings had made; read-only once it runs
 
 	// Guarded by the supervisor's mu. The loop reads source, which changes only while there is no loop.
@@ -45,7 +47,7 @@ func newRunner(spec Spec, opts Options) *runner {
 	}
 	r := &runner{
 		address: spec.Address, source: spec.Source, table: spec.Table, memory: spec.Memory,
-		sink: newSink(spec, opts, kept, opts.Log), newBackOff: opts.NewBackOff,
+		sink: newSink(spec, opts, kept, opts.Log), newBackOff: opts.NewBackOff, pool: opts.pool,
 		rereading: spec.Former != nil,
 	}
 	r.log = r.sink.log
@@ -171,7 +173,7 @@ func (r *runner) loop(ctx context.Context) {
 // runOnce runs the source until it ends, be it by a panic, there or in one of its workers.
 func (r *runner) runOnce(ctx context.Context) error {
 	r.sink.forgetLeftOut()
-	err := worker.Do(func() error { return r.source.Run(ctx, r.sink) })
+	err := worker.Do(func() error { return r.source.Run(r.pool.Source(ctx), r.sink) })
 	if err == nil {
 		return errors.New("the source ended though nobody asked it to")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tributary/internal/intake"
 	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources/guard"
@@ -28,6 +29,9 @@ type Options struct {
 	NewBackOff func() backoff.BackOff
 	// Happened is told of the events of sources, in words for people; nil for nobody. It must not block.
 	Happened func(event, source, text string)
+	// Intake bounds the memory that answers of servers take while the sources read them.
+	Intake intake.Limits
+	pool   *intake.Pool
 	// Validate decides whether a resource may be served. The default is resource.Validate.
 	Validate func(*resource.Resource) (warnings resource.Errors, err error)
 }
@@ -101,6 +105,7 @@ func NewSupervisor(opts Options) *Supervisor {
 	if opts.Validate == nil {
 		opts.Validate = resource.Validate
 	}
+	opts.pool = intake.NewPool(opts.Intake)
 	return &Supervisor{opts: opts}
 }
 

@@ -127,6 +127,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 
 	r.supervisor = sources.NewSupervisor(sources.Options{
 		Log: opts.Log, Metrics: registry, Happened: r.happened, Validate: validation(cfg.Limits.ProductBytes),
+		Intake: intakeLimits(cfg.Limits),
 	})
 	r.view = aggregate.New()
 	hops := mcp.NewHops(rand.Text())

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tributary/config"
+	"tributary/internal/intake"
 	"tributary/resource"
 	"tributary/server/access"
 	"tributary/server/debug"
@@ -41,6 +42,11 @@ func validation(productBytes int64) func(*resource.Resource) (resource.Errors, e
 		}
 		return resource.Validate(r)
 	}
+}
+
+// intakeLimits are those of the configuration as the sources take them.
+func intakeLimits(l config.Limits) intake.Limits {
+	return intake.Limits{Answer: l.AnswerBytes, Memory: l.AnswerMemory, Objects: l.ObjectBytes}
 }
 
 // portLimits are those of the configuration as what is in front of the engine takes them.

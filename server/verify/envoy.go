@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"tributary/internal/body"
+	"tributary/internal/intake"
 	"tributary/resource"
 )
 
@@ -83,7 +83,7 @@ func readFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	text, err := body.Read(f, maxAnswer)
+	text, err := intake.Read(f, maxAnswer)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -101,7 +101,7 @@ func Get(ctx context.Context, client *http.Client, page string) ([]byte, http.He
 		return nil, nil, err
 	}
 	defer func() { _ = resp.Body.Close() }() // everything was read
-	text, err := body.Read(resp.Body, maxAnswer)
+	text, err := intake.Read(resp.Body, maxAnswer)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = errors.New(resp.Status)
 	}

@@ -21,7 +21,7 @@ import (
 
 	"tributary/adsc"
 	addresses "tributary/internal/address"
-	"tributary/internal/body"
+	"tributary/internal/intake"
 	"tributary/sources"
 )
 
@@ -173,6 +173,9 @@ func (a *api) do(ctx context.Context, path string, query url.Values, content str
 	}
 	req.Header = http.Header{"Accept": {accept}, "Content-Type": {"application/json"}}
 	res, err := a.client.Do(req)
+	if err == nil {
+		res = intake.Bound(res)
+	}
 	if err != nil || res.StatusCode == http.StatusOK || res.StatusCode == http.StatusCreated {
 		return res, err
 	}
@@ -194,7 +197,7 @@ func (a *api) ask(ctx context.Context, path string, query url.Values, content st
 		return err
 	}
 	defer res.Body.Close() //nolint:errcheck // it is read
-	text, err := body.Read(res.Body, maxAnswer)
+	text, err := intake.Read(res.Body, maxAnswer)
 	if err == nil {
 		err = json.Unmarshal(text, to)
 	}

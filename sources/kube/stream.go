@@ -17,6 +17,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"tributary/internal/intake"
 	"tributary/sources/registry"
 )
 
@@ -87,6 +88,7 @@ type stream struct {
 	// guarded by run.mu
 	memory
 	cut      context.CancelFunc // ends the watch
+	size     int                // bytes of the objects of the last list, and of all events since
 	failures int                // attempts in a row that failed
 	err      error              // of the last attempt; nil if it was well
 }
@@ -163,7 +165,9 @@ const (
 	patience   = 4                // failures in a row, before the others go on without a kind
 	maxPages   = 4000             // of a list
 	watchGrace = 10 * time.Second // for the server to end a watch
-	maxEvent   = 64 << 20         // bytes; etcd takes objects of some 1.5 MiB
+	maxEvent   = 16 << 20         // bytes; etcd takes objects of some 1.5 MiB
+	// listTimeout is that of continue tokens: a server compacts what they are for after five minutes.
+	listTimeout = 5 * time.Minute
 )
 
 // follow lists and watches until ctx ends.
@@ -225,6 +229,11 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
 	version, since := uint64(0), s.timeline.seen()
 	s.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("the list is not complete after %s", listTimeout))
+	defer cancel()
+	ctx, list := intake.Begin(ctx)
+	defer list.Release()
+	size, taken := 0, 0
 	for pages, more := 0, true; more; pages++ {
 		p, err := client.page(ctx, path, query)
 		if now := p.Metadata.Version; err == nil && version > 0 && version != now {
@@ -240,11 +249,13 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			if s.trim != nil {
 				p.Items[i] = s.trim(p.Items[i])
 			}
+			size += objectSize(p.Items[i])
 			listed[m.key], metas, objects = m.Version, append(metas, m), append(objects, p.Items[i])
 		}
-		if err != nil {
+		if err = cmp.Or(err, s.fits(ctx, size), list.Take(ctx, size-taken)); err != nil {
 			return err
 		}
+		taken = size
 		query.Set("continue", p.Metadata.Continue)
 		version, more = p.Metadata.Version, p.Metadata.Continue != ""
 	}
@@ -255,6 +266,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	if err != nil {
 		return err
 	}
+	s.size = size
 	for i, m := range metas {
 		if listed[m.key] > 0 {
 			s.take(m, objects[i])
@@ -318,8 +330,9 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		}
 		from.N = maxEvent
 		if err = events.Decode(&e); err == nil {
-			err = s.event(e.Type, e.Object)
+			err = cmp.Or(s.event(e.Type, e.Object), s.grow(ctx, objectSize(e.Object)))
 		}
+		intake.Next(res.Body)
 	}
 	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // what a silent one kept to itself comes with the next one
 	due := !time.Now().Before(s.relist) || holds && !time.Now().Before(until)
@@ -364,6 +377,36 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	s.wakeup.Notify()
 	return nil
 }
+
+// errLarge says that the cluster has more objects than a source may keep.
+var errLarge = errors.New("too many objects")
+
+// fits returns an error if the objects of the stream, with a size in bytes, are too many beside those of the others.
+func (s *stream) fits(ctx context.Context, size int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.streams {
+		if other != s {
+			size += other.size
+		}
+	}
+	if limit, key := intake.ObjectLimit(ctx); size > limit {
+		return fmt.Errorf("%w: those of the source take more than %d bytes (%s)", errLarge, limit, key)
+	}
+	return nil
+}
+
+// grow counts an event. What it replaces is still counted: if that is too much, the next list counts again.
+func (s *stream) grow(ctx context.Context, size int) error {
+	s.mu.Lock()
+	s.size += size
+	size = s.size
+	s.mu.Unlock()
+	return s.fits(ctx, size)
+}
+
+// objectSize returns how many bytes an object counts as: small ones take more than their text.
+func objectSize(object json.RawMessage) int { return max(len(object), intake.LeastObject) }
 
 // well notes that the server answers as it should. run.mu is held.
 func (s *stream) well() {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"tributary/adsc"
-	"tributary/internal/body"
+	"tributary/internal/intake"
 	"tributary/internal/words"
 )
 
@@ -114,7 +114,7 @@ func (c *Admin) do(ctx context.Context, method, path string, query url.Values) (
 		return nil, c.explain(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // everything was read
-	text, err := body.Read(resp.Body, maxAnswer)
+	text, err := intake.Read(resp.Body, maxAnswer)
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}

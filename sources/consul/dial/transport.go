@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"tributary/internal/address"
+	"tributary/internal/intake"
 	"tributary/internal/secret"
 )
 
@@ -66,7 +67,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	resp.Body = t.bound(resp)
+	resp.Body = t.bound(intake.Bound(resp))
 	after := resp.Header.Get("Retry-After")
 	patience := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && after != ""
 	if !patience && (resp.StatusCode != http.StatusBadRequest || t.secure) {

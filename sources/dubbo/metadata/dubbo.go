@@ -11,6 +11,7 @@ import (
 	"net"
 	"slices"
 
+	"tributary/internal/intake"
 	"tributary/sources/dubbo/provider"
 )
 
@@ -86,6 +87,8 @@ func exchange(ctx context.Context, address string, frame []byte) (any, error) {
 	if _, err := conn.Write(frame); err != nil {
 		return nil, err
 	}
+	_, lease := intake.Begin(ctx)
+	defer lease.Release()
 	for {
 		head := make([]byte, headSize)
 		if _, err := io.ReadFull(conn, head); err != nil {
@@ -95,9 +98,13 @@ func exchange(ctx context.Context, address string, frame []byte) (any, error) {
 		if binary.BigEndian.Uint16(head) != magic || size > maxAnswer {
 			return nil, fmt.Errorf("not an answer of the dubbo protocol: %x", head)
 		}
+		lease.Release()       // of a heartbeat
 		var body bytes.Buffer // grows with the bytes received, not with the announced size
-		if _, err := io.CopyN(&body, conn, int64(size)); err != nil {
+		if _, err := io.CopyN(&body, lease.Reader(ctx, conn), int64(size)); err != nil {
 			return nil, orEnded(ctx, err)
+		}
+		if err := lease.Take(ctx, decodedFactor*int(size)); err != nil {
+			return nil, err
 		}
 		if head[2]&(isRequest|isEvent) != 0 || binary.BigEndian.Uint64(head[4:]) != requestID {
 			continue // a heartbeat

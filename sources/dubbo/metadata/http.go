@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"tributary/internal/body"
+	"tributary/internal/intake"
 	"tributary/sources/dubbo/provider"
 )
 
@@ -31,8 +31,9 @@ func overHTTP(ctx context.Context, address string, i provider.Instance) (m provi
 	if err != nil {
 		return m, err
 	}
+	res = intake.Bound(res)
 	defer func() { _ = res.Body.Close() }()
-	text, err := body.Read(res.Body, maxAnswer)
+	text, err := intake.Read(res.Body, maxAnswer)
 	if err != nil {
 		return m, err
 	}

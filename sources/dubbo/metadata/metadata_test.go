@@ -85,7 +85,7 @@ func tripleServer(t *testing.T, method string, answer []byte) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := grpc.NewServer(grpc.ForceServerCodec(raw{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+	server := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		if called, _ := grpc.MethodFromServerStream(stream); called != method {
 			return fmt.Errorf("no method %s", called)
 		}

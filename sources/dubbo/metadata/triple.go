@@ -2,13 +2,14 @@ package metadata
 
 import (
 	"context"
-	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"tributary/internal/intake"
 	"tributary/internal/protofields"
 	"tributary/sources/dubbo/provider"
 )
@@ -16,35 +17,45 @@ import (
 // raw is a codec without conversion: the five small messages are encoded and decoded by hand.
 type raw struct{}
 
-func (raw) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+func (raw) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+}
 
-func (raw) Unmarshal(b []byte, v any) error {
-	*v.(*[]byte) = slices.Clone(b)
+func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
 	return nil
 }
 
 func (raw) Name() string { return "proto" }
 
-// call makes a gRPC call, which Triple understands.
-func call(ctx context.Context, address, method string, message []byte) (answer []byte, err error) {
+// call makes a gRPC call, which Triple understands, and passes the answer to read.
+func call(ctx context.Context, address, method string, message []byte, read func(answer []byte) error) error {
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-		grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(maxAnswer)))
+		intake.DialOption(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = conn.Close() }()
-	err = conn.Invoke(ctx, method, &message, &answer)
-	return answer, err
+	codec := intake.NewCodec(ctx, raw{}, maxAnswer, func(message []byte) int { return decodedFactor * len(message) })
+	defer func() { codec.Lease().Release() }()
+	var answer []byte
+	if err := conn.Invoke(ctx, method, &message, &answer, grpc.ForceCodecV2(codec)); err != nil {
+		return err
+	}
+	return read(answer)
 }
+
+// decodedFactor is how many times the memory of its bytes a decoded answer takes.
+const decodedFactor = 8
 
 // overTriple calls MetadataServiceV2/GetMetadataInfo: MetadataRequest{revision=1} gives MetadataInfoV2.
 func overTriple(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
 	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), i.Revision)
-	answer, err := call(ctx, address, "/"+service+"V2/GetMetadataInfo", message)
-	if err != nil {
-		return m, err
-	}
-	return parseInfo(answer)
+	err = call(ctx, address, "/"+service+"V2/GetMetadataInfo", message, func(answer []byte) (err error) {
+		m, err = parseInfo(answer)
+		return err
+	})
+	return m, err
 }
 
 // overWrappedTriple calls getExportedURLs as Java's Triple does for services without protobuf: TripleRequestWrapper{serializeType=1,
@@ -52,20 +63,20 @@ func overTriple(ctx context.Context, address string, i provider.Instance) (m pro
 func overWrappedTriple(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
 	ctx = grpcmetadata.AppendToOutgoingContext(ctx, "tri-service-group", i.Application, "tri-service-version", "1.0.0")
 	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "hessian2")
-	answer, err := call(ctx, address, "/"+service+"/getExportedURLs", message)
-	if err != nil {
-		return m, err
-	}
-	f, err := protofields.Parse(answer)
-	if err != nil {
-		return m, err
-	}
-	r := &reader{rest: f.Bytes(2)}
-	urls := r.value(0)
-	if r.err != nil {
-		return m, r.err
-	}
-	return ofURLs(i, urls)
+	err = call(ctx, address, "/"+service+"/getExportedURLs", message, func(answer []byte) error {
+		f, err := protofields.Parse(answer)
+		if err != nil {
+			return err
+		}
+		r := &reader{rest: f.Bytes(2)}
+		urls := r.value(0)
+		if r.err != nil {
+			return r.err
+		}
+		m, err = ofURLs(i, urls)
+		return err
+	})
+	return m, err
 }
 
 // parseInfo reads MetadataInfoV2{app=1, version=2, map<string, ServiceInfoV2> services=3}.

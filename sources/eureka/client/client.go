@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"tributary/internal/address"
-	"tributary/internal/body"
+	"tributary/internal/intake"
 	"tributary/internal/secret"
 	"tributary/sources/eureka/wire"
 )
@@ -131,13 +131,14 @@ func (c *Client) ask(ctx context.Context, server, path string, decode func([]byt
 	if err != nil {
 		return nil, address.Hint(err, c.scheme == "https") // which says what was asked
 	}
+	response = intake.Bound(response)
 	defer response.Body.Close() //nolint:errcheck // it was read
 	received := time.Now()
 	if err := refusal(response, path == changes); err != nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that the connection can be used again
 		return fail(&StatusError{response.StatusCode, err})
 	}
-	text, err := body.Read(response.Body, maxBody)
+	text, err := intake.Read(response.Body, maxBody)
 	if err != nil {
 		return fail(err)
 	}

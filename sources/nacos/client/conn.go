@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tributary/internal/address"
+	"tributary/internal/intake"
 	"tributary/internal/worker"
 	"tributary/sources/nacos/wire"
 )
@@ -43,7 +44,14 @@ type conn struct {
 	ctx     context.Context // ends with the connection, with the cause
 	pushed  func(serviceInfo)
 
+	maxAnswer int
+
 	ip atomic.Pointer[string] // ours
+}
+
+// codec returns the codec of one stream or call, whose messages are JSON.
+func (c *conn) codec(ctx context.Context) *intake.Codec {
+	return intake.NewCodec(ctx, wire.Codec{}, c.maxAnswer, intake.TextBytes)
 }
 
 // connError says that a connection failed, and not what was asked for by it.
@@ -70,7 +78,7 @@ func (c *Client) open(ctx context.Context, server string, pushed func(serviceInf
 		}
 		secure = credentials.NewTLS(of)
 	}
-	to := &conn{server: server, address: c.address, login: c.login, pushed: pushed}
+	to := &conn{server: server, address: c.address, login: c.login, pushed: pushed, maxAnswer: c.maxAnswer}
 	// One connection at a time is what a server knows us by.
 	to.grpc, err = grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -81,7 +89,7 @@ func (c *Client) open(ctx context.Context, server string, pushed func(serviceInf
 			}
 			return tcp, err
 		}),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{}), grpc.MaxCallRecvMsgSize(c.maxAnswer)))
+		intake.DialOption(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.maxAnswer)))
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +124,9 @@ func (c *conn) close() {
 
 // register makes us known to the server. It does so in its own time, so that we ask until it knows us.
 func (c *conn) register(ctx context.Context) error {
-	stream, err := c.grpc.NewStream(c.ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, wire.RequestStream)
+	codec := c.codec(c.ctx)
+	stream, err := c.grpc.NewStream(c.ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, wire.RequestStream,
+		grpc.ForceCodecV2(codec))
 	if err != nil {
 		return err
 	}
@@ -130,7 +140,7 @@ func (c *conn) register(ctx context.Context) error {
 	if err := stream.SendMsg(setup); err != nil {
 		return err
 	}
-	c.workers.Go(func() { c.workers.Fail(c.receive(stream)) })
+	c.workers.Go(func() { c.workers.Fail(c.receive(stream, codec)) })
 	for {
 		err := c.request(ctx, "HealthCheckRequest", healthCheck{}, &answer{})
 		if !errors.Is(err, errUnregistered) {
@@ -159,8 +169,10 @@ func (c *conn) beat() {
 }
 
 // receive answers what the server asks, until the stream ends.
-func (c *conn) receive(stream grpc.ClientStream) error {
+func (c *conn) receive(stream grpc.ClientStream, codec *intake.Codec) error {
+	defer func() { codec.Lease().Release() }()
 	for {
+		codec.Lease().Release() // of the message before
 		var p wire.Payload
 		if err := stream.RecvMsg(&p); err != nil {
 			return fmt.Errorf("the connection to %s ended: %w", c.server, err)
@@ -235,8 +247,10 @@ func (c *conn) ask(ctx context.Context, kind string, body any, into interface{ e
 	if err != nil {
 		return err
 	}
+	codec := c.codec(ctx)
+	defer func() { codec.Lease().Release() }()
 	var back wire.Payload
-	if err := c.grpc.Invoke(ctx, wire.Request, p, &back); err != nil {
+	if err := c.grpc.Invoke(ctx, wire.Request, p, &back, grpc.ForceCodecV2(codec)); err != nil {
 		return c.explain(kind, err)
 	}
 	if err := json.Unmarshal(back.Body, into); err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"tributary/internal/address"
-	"tributary/internal/body"
+	"tributary/internal/intake"
 )
 
 // web asks servers over HTTP what cannot be asked over gRPC.
@@ -66,8 +66,9 @@ func (w web) ask(ctx context.Context, server, method, path, token string, values
 	if err != nil {
 		return 0, nil, address.Hint(err, w.config != nil)
 	}
+	response = intake.Bound(response)
 	defer response.Body.Close() //nolint:errcheck // it was read
-	text, err = body.Read(response.Body, maxPage)
+	text, err = intake.Read(response.Body, maxPage)
 	return response.StatusCode, text, err
 }
 

@@ -1,4 +1,4 @@
-package body_test
+package intake_test
 
 import (
 	"compress/gzip"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/body"
+	"tributary/internal/intake"
 )
 
 // zeros never end.
@@ -22,16 +22,16 @@ func (z *zeros) Read(p []byte) (int, error) {
 }
 
 func TestRead(t *testing.T) {
-	text, err := body.Read(strings.NewReader("12345"), 5)
+	text, err := intake.Read(strings.NewReader("12345"), 5)
 	require.NoError(t, err)
 	require.Equal(t, "12345", string(text))
-	_, err = body.Read(strings.NewReader("123456"), 5)
+	_, err = intake.Read(strings.NewReader("123456"), 5)
 	require.EqualError(t, err, "the answer has more than 5 bytes")
 	endless := new(zeros)
-	_, err = body.Read(endless, 2<<20)
+	_, err = intake.Read(endless, 2<<20)
 	require.EqualError(t, err, "the answer has more than 2 MiB")
 	require.Less(t, endless.read, 8<<20)
-	_, err = body.Read(io.MultiReader(strings.NewReader("1"), broken{}), 5)
+	_, err = intake.Read(io.MultiReader(strings.NewReader("1"), broken{}), 5)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
@@ -51,6 +51,6 @@ func TestABombIsCountedAsWhatItBecomes(t *testing.T) {
 	resp, err := s.Client().Get(s.URL)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, resp.Body.Close()) }()
-	_, err = body.Read(resp.Body, 1<<20)
+	_, err = intake.Read(resp.Body, 1<<20)
 	require.EqualError(t, err, "the answer has more than 1 MiB")
 }

@@ -1,6 +1,4 @@
-// Package body reads answers of HTTP that somebody else decides the length of. It is a package of its own since clients of registries,
-// commands and server/verify use it, which have nothing else in common.
-package body
+package intake
 
 import (
 	"fmt"

@@ -1,0 +1,355 @@
+package config_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+
+	"tributary/config"
+	"tributary/internal/intake"
+	"tributary/internal/testutil"
+	"tributary/sources"
+	"tributary/sources/consul/consultest"
+	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/eureka/eurekatest"
+	"tributary/sources/kube/kubetest"
+	"tributary/sources/nacos/nacostest"
+)
+
+// sumLimits are small, so that the floods of these tests are short.
+var sumLimits = intake.Limits{Answer: 4 << 20, Memory: 16 << 20, Objects: 4 << 20}
+
+// floodRow is a scheme with a server whose answers do not end, and one that behaves.
+type floodRow struct {
+	address string // with HOST
+	hostile func(t *testing.T) string
+	want    string // what the health says of it
+	honest  func(t *testing.T) string
+}
+
+const bomb = "takes more than 4194304 bytes of memory, decompressed and decoded (limits.answerBytes)"
+
+// floodRows has every scheme of config.Schemes. A scheme that reads no network has an empty row.
+var floodRows = map[string]floodRow{
+	"consul": {"consul://HOST", httpBomb, bomb, func(t *testing.T) string { return consultest.New(t).Address() }},
+	"consul?kind=dubbo": {
+		"consul://HOST?kind=dubbo", httpBomb, bomb, func(t *testing.T) string { return consultest.New(t).Address() },
+	},
+	"consul-kv": {"consul-kv://HOST/mesh", httpBomb, bomb, func(t *testing.T) string { return kvtest.New(t).Addr() }},
+	"eureka":    {"eureka://HOST/eureka", httpBomb, bomb, func(t *testing.T) string { return eurekatest.Start(t).Host() }},
+	"k8s": {"k8s://HOST", httpBomb, bomb, func(t *testing.T) string {
+		return kubetest.Start(t, map[string]string{"serviceentries.networking.istio.io": "networking.istio.io/v1/ServiceEntry"}).Host()
+	}},
+	"nacos?kind=dubbo":    {"nacos://HOST?kind=dubbo&grpcOffset=0", grpcBomb, bomb, honestNacos},
+	"nacos?kind=services": {"nacos://HOST?kind=services&grpcOffset=0", grpcBomb, bomb, honestNacos},
+	"xds":                 {"xds://HOST", grpcBomb, bomb, honestXDS},
+	"zookeeper":           {"zookeeper://HOST", hugeZooKeeper, "answer of 2147483647 bytes (limit 67108864, maxAnswer)", nil},
+	"fs":                  {},
+}
+
+func honestNacos(t *testing.T) string {
+	address := strings.TrimPrefix(nacostest.Start(t).Address(), "nacos://")
+	host, _, _ := strings.Cut(address, "?")
+	return host
+}
+
+// TestSums runs every source against a server whose answers expand without end: the memory stays below the budget, the health names the
+// address, the figure and the key, and the source recovers when the server behaves.
+func TestSums(t *testing.T) {
+	for _, scheme := range config.Schemes() {
+		label := scheme.Names[0]
+		if scheme.Kind != "" {
+			label += "?kind=" + scheme.Kind
+		}
+		row, exists := floodRows[label]
+		require.True(t, exists, "scheme %s has no row in floodRows: add a server whose answers do not end", label)
+		if row.hostile == nil {
+			continue
+		}
+		t.Run(label, func(t *testing.T) {
+			server := newSwitch(t, row.hostile(t))
+			source := &config.Source{Address: strings.Replace(row.address, "HOST", server.address, 1), Settings: scheme.Settings()}
+			if kube, is := source.Settings.(*config.Kube); is {
+				kube.TLSSettings = &config.TLSSettings{Mode: "DISABLE"}
+			}
+			read, err := source.New(config.Parts{})
+			require.NoError(t, err)
+			pool := intake.NewPool(sumLimits)
+			ctx, cancel := context.WithCancel(pool.Source(t.Context()))
+			sink, ended := newHealthSink(), make(chan struct{})
+			go func() {
+				defer close(ended)
+				for ctx.Err() == nil {
+					if err := read.Run(ctx, sink); err != nil && ctx.Err() == nil {
+						sink.Report(sources.Health{State: sources.Unreachable, Message: err.Error()})
+					}
+				}
+			}()
+			defer func() {
+				cancel()
+				<-ended
+				require.Zero(t, pool.Taken())
+			}()
+			sink.await(t, func(h sources.Health) bool {
+				require.LessOrEqual(t, pool.Taken(), sumLimits.Memory)
+				return strings.Contains(h.Message, row.want) && strings.Contains(h.Message, server.address)
+			})
+			if row.honest != nil {
+				server.to(row.honest(t))
+				sink.await(t, func(h sources.Health) bool { return h.State == sources.Healthy })
+			}
+		})
+	}
+}
+
+// healthSink remembers the health.
+type healthSink struct {
+	mu      sync.Mutex
+	health  sources.Health
+	changed chan struct{}
+}
+
+func newHealthSink() *healthSink { return &healthSink{changed: make(chan struct{}, 1)} }
+
+func (*healthSink) ReplaceAll([]sources.Content) error { return nil }
+func (*healthSink) Groups() []string                   { return nil }
+func (*healthSink) Synced()                            {}
+func (s *healthSink) Report(h sources.Health) {
+	s.mu.Lock()
+	s.health = h
+	s.mu.Unlock()
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *healthSink) await(t *testing.T, holds func(sources.Health) bool) {
+	t.Helper()
+	late := time.After(20 * time.Second)
+	for {
+		s.mu.Lock()
+		health := s.health
+		s.mu.Unlock()
+		if holds(health) {
+			return
+		}
+		select {
+		case <-s.changed:
+		case <-late:
+			require.Fail(t, "waited in vain", "%+v", health)
+		}
+	}
+}
+
+// serverSwitch passes connections to one of several servers.
+type serverSwitch struct {
+	address string
+	target  atomic.Pointer[string]
+	mu      sync.Mutex
+	open    []net.Conn
+}
+
+func newSwitch(t *testing.T, target string) *serverSwitch {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &serverSwitch{address: listener.Addr().String()}
+	s.target.Store(&target)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		s.cut()
+	})
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", *s.target.Load()) //nolint:noctx // it is this machine
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			s.mu.Lock()
+			s.open = append(s.open, client, server)
+			s.mu.Unlock()
+			for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
+				go func() {
+					_, _ = io.Copy(pair[0], pair[1])
+					_ = client.Close()
+					_ = server.Close()
+				}()
+			}
+		}
+	}()
+	return s
+}
+
+func (s *serverSwitch) to(target string) {
+	s.target.Store(&target)
+	s.cut()
+}
+
+func (s *serverSwitch) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, conn := range s.open {
+		_ = conn.Close()
+	}
+	s.open = nil
+}
+
+// zipped returns a text of so many bytes, compressed.
+func zipped(text string, size int) []byte {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	for range size / len(text) {
+		_, _ = io.WriteString(w, text)
+	}
+	_ = w.Close()
+	return packed.Bytes()
+}
+
+// httpBomb answers everything with JSON of 256 MiB in 0.3 MB.
+func httpBomb(t *testing.T) string {
+	packed := zipped(strings.Repeat("{},", 10_000), 256<<20)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("X-Consul-Index", "5")
+		start := zipped("[", 1)
+		_, _ = w.Write(append(start, packed...)) // gzip has several members
+	}))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// packedCodec sends messages as they are.
+type packedCodec struct{}
+
+func (packedCodec) Name() string { return "proto" }
+
+func (packedCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+func (packedCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
+
+// storedGzip says gzip, and sends what is compressed already.
+type storedGzip struct{}
+
+func (storedGzip) Name() string                                     { return "gzip" }
+func (storedGzip) Compress(w io.Writer) (io.WriteCloser, error)     { return writeCloser{w}, nil }
+func (storedGzip) Decompress(r io.Reader) (io.Reader, error)        { return r, nil }
+
+type writeCloser struct{ io.Writer }
+
+func (writeCloser) Close() error { return nil }
+
+// grpcBomb answers each message of every stream with one of 256 MiB, in fields of two bytes.
+func grpcBomb(t *testing.T) string {
+
+	packed := zipped(strings.Repeat("\x12\x00", 10_000), 256<<20)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(packedCodec{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		if err := grpc.SetSendCompressor(stream.Context(), "gzip"); err != nil {
+			return err
+		}
+		for {
+			if err := stream.RecvMsg(nil); err != nil {
+				return err
+			}
+			if err := stream.SendMsg(packed); err != nil {
+				return err
+			}
+		}
+	}))
+	return serveGRPC(t, server)
+}
+
+func serveGRPC(t *testing.T, server *grpc.Server) string {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	testutil.ServeGRPC(t, listener, server)
+	return listener.Addr().String()
+}
+
+// emptyServer has nothing of any type.
+type emptyServer struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+}
+
+func (emptyServer) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	for {
+		request, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if request.GetResponseNonce() == "" {
+			if err := stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: request.GetTypeUrl(), VersionInfo: "1", Nonce: "1"}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func honestXDS(t *testing.T) string {
+	server := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, emptyServer{})
+	return serveGRPC(t, server)
+}
+
+// hugeZooKeeper opens a session and announces answers of 2 GiB.
+func hugeZooKeeper(t *testing.T) string {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close() //nolint:errcheck // it is a test
+				for first := true; ; first = false {
+					var size [4]byte
+					if _, err := io.ReadFull(conn, size[:]); err != nil {
+						return
+					}
+					if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(size[:]))); err != nil {
+						return
+					}
+					answer := binary.BigEndian.AppendUint32(nil, 0x7fffffff)
+					if first { // protocol, timeout, session, password
+						answer = binary.BigEndian.AppendUint32(nil, 4+4+8+4+16)
+						answer = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(answer, 0), 30_000)
+						answer = binary.BigEndian.AppendUint64(answer, 1)
+						answer = append(binary.BigEndian.AppendUint32(answer, 16), make([]byte, 16)...)
+					}
+					if _, err := conn.Write(answer); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+
+func init() { encoding.RegisterCompressor(storedGzip{}) } // before any connection

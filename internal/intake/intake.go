@@ -1,0 +1,215 @@
+// Package intake bounds the memory that answers of servers take while they are read: of one answer, of a source, and of the process. It
+// counts after decompression. Each reader of HTTP and gRPC takes answers through Bound, Read or a Codec.
+//
+// An answer waits while the answers of its source, or of all sources, take all memory. The oldest answer never waits, so that the answers
+// cannot wait for each other; that is why the others leave room for one answer of the largest size. A source that takes little does not
+// wait for other sources.
+package intake
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+)
+
+// Limits are in bytes. Zero is the default, and -1 no limit.
+type Limits struct {
+	Answer  int // one answer, and the sum of what a source reads at once, but for its oldest answer
+	Memory  int // of all sources; at least twice Answer
+	Objects int // the objects that a source keeps: each counts as its text, and as LeastObject at least
+}
+
+// Defaults of Limits.
+const (
+	DefaultAnswer  = 512 << 20
+	DefaultMemory  = 1 << 30
+	DefaultObjects = 1 << 30
+)
+
+// LeastObject is how many bytes an object counts as at least.
+const LeastObject = 2 << 10
+
+// share is what each source may take without waiting for others: one that holds all memory does not stop them.
+const share = 16 << 20
+
+func (l Limits) withDefaults() Limits {
+	for limit, standard := range map[*int]int{&l.Answer: DefaultAnswer, &l.Memory: DefaultMemory, &l.Objects: DefaultObjects} {
+		if *limit = cmp.Or(*limit, standard); *limit < 0 {
+			*limit = math.MaxInt
+		}
+	}
+	return l
+}
+
+// patience is how long an answer waits for memory.
+const patience = 30 * time.Second
+
+// Pool is the memory of all sources. It is safe for concurrent use.
+type Pool struct {
+	limits Limits
+
+	mu      sync.Mutex
+	taken   int
+	leases  int             // begun so far
+	holders map[*Lease]bool // roots that hold something
+	freed   chan struct{}   // closed when something is released
+}
+
+// NewPool returns a pool.
+func NewPool(limits Limits) *Pool {
+	return &Pool{limits: limits.withDefaults(), holders: make(map[*Lease]bool), freed: make(chan struct{})}
+}
+
+// Taken returns how many bytes are taken.
+func (p *Pool) Taken() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken
+}
+
+// budget is the memory of one source. Pool.mu guards it.
+type budget struct {
+	pool  *Pool
+	taken int
+}
+
+type (
+	budgetKey struct{}
+	leaseKey  struct{}
+)
+
+// Source returns a context for all that one source reads.
+func (p *Pool) Source(ctx context.Context) context.Context {
+	return context.WithValue(ctx, budgetKey{}, &budget{pool: p})
+}
+
+// ObjectLimit returns how many bytes of objects a source may keep, and the key of the limit.
+func ObjectLimit(ctx context.Context) (bytes int, key string) {
+	return budgetOf(ctx).pool.limits.Objects, "limits.objectBytes"
+}
+
+// budgetOf returns the budget of a context. Without a source, as in commands, each answer has the default limits.
+func budgetOf(ctx context.Context) *budget {
+	if source, ok := ctx.Value(budgetKey{}).(*budget); ok {
+		return source
+	}
+	return &budget{pool: NewPool(Limits{})}
+}
+
+// Lease is the memory of one answer. Its methods are for one goroutine, but for Release.
+type Lease struct {
+	budget *budget
+	root   *Lease // itself, or the lease of the list that the answer is a page of
+
+	// guarded by the pool
+	taken int
+	sum   int // of a root: with all its pages
+	age   int // of a root
+}
+
+// Begin begins an answer. Answers that are read with the returned context are pages of it: they count with it as one.
+func Begin(ctx context.Context) (context.Context, *Lease) {
+	lease := &Lease{budget: budgetOf(ctx)}
+	if list, ok := ctx.Value(leaseKey{}).(*Lease); ok {
+		lease.budget, lease.root = list.budget, list.root
+		return ctx, lease
+	}
+	pool := lease.budget.pool
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	pool.leases++
+	lease.root, lease.age = lease, pool.leases
+	return context.WithValue(ctx, leaseKey{}, lease), lease
+}
+
+// Take waits until there is memory, and takes it.
+func (l *Lease) Take(ctx context.Context, bytes int) error {
+	var late <-chan time.Time
+	for {
+		freed, err := l.take(bytes)
+		if freed == nil {
+			return err
+		}
+		if late == nil {
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			late = timer.C
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for memory, since other answers take all of it (limits.answerMemory): %w", context.Cause(ctx))
+		case <-late:
+			return fmt.Errorf("no memory for the answer within %s, since others take all of it (limits.answerMemory)", patience)
+		}
+	}
+}
+
+// Reader returns a reader of r, whose bytes count.
+func (l *Lease) Reader(ctx context.Context, r io.Reader) io.Reader { return &reader{r, ctx, l} }
+
+type reader struct {
+	from  io.Reader
+	ctx   context.Context //nolint:containedctx // of the request
+	lease *Lease
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p[:min(len(p), chunkBytes)])
+	return n, cmp.Or(r.lease.Take(r.ctx, n), err)
+}
+
+// chunkBytes are read at once.
+const chunkBytes = 64 << 10
+
+// take takes memory or returns an error. If freed is not nil, there is none until it is closed.
+func (l *Lease) take(bytes int) (freed <-chan struct{}, err error) {
+	pool, root := l.budget.pool, l.root
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	if root.sum+bytes > pool.limits.Answer {
+		return nil, fmt.Errorf("the answer takes more than %d bytes of memory, decompressed and decoded (limits.answerBytes)",
+			pool.limits.Answer)
+	}
+	oldest, first := true, true // of all, of the source
+	for other := range pool.holders {
+		oldest = oldest && other.age >= root.age
+		first = first && (other.budget != l.budget || other.age >= root.age)
+	}
+	crowded := !oldest && pool.taken+bytes > pool.limits.Memory-pool.limits.Answer && l.budget.taken+bytes > share
+	if crowded || !first && l.budget.taken+bytes > pool.limits.Answer {
+		return pool.freed, nil
+	}
+	l.add(bytes)
+	return nil, nil
+}
+
+// add changes what is taken. The pool is locked.
+func (l *Lease) add(bytes int) {
+	l.taken += bytes
+	l.root.sum += bytes
+	l.budget.taken += bytes
+	l.budget.pool.taken += bytes
+	if l.budget.pool.holders[l.root] = true; l.root.sum == 0 {
+		delete(l.budget.pool.holders, l.root)
+	}
+}
+
+// Release gives back what was taken. The lease can be used again.
+func (l *Lease) Release() {
+	if l == nil {
+		return
+	}
+	pool := l.budget.pool
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	if l.taken > 0 {
+		l.add(-l.taken)
+		close(pool.freed)
+		pool.freed = make(chan struct{})
+	}
+}
