@@ -25,6 +25,7 @@ func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Serv
 	at := make(map[model.Binding]model.Server)
 	ports := make(map[uint32]model.Server)
 	for _, g := range list {
+		unenforced := m.foreignPolicies(g, p)
 		for i, spec := range g.Spec.GetServers() {
 			kind, _ := model.KindOf(spec)
 			s := model.Server{
@@ -32,6 +33,11 @@ func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Serv
 				Bind: model.AddressOf(cmp.Or(spec.GetBind(), model.Wildcard)),
 			}
 			if kind == model.ServerUnknown {
+				continue
+			}
+			if len(unenforced) > 0 {
+				found.Note(s.Place, "Envoys of namespace %s do not enforce %s: the server is left out; run its Envoys in namespace %s",
+					p.Namespace, unenforced[0], g.Key.Namespace)
 				continue
 			}
 			if s.NeedsIdentity() && p.Identity == "" {
