@@ -36,9 +36,9 @@ func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Serv
 				continue
 			}
 			if len(unenforced) > 0 {
-				found.Note(s.Place, "Envoys of namespace %s do not enforce %s: the server is left out; run its Envoys in namespace %s",
+				s.Refused = true // an update takes effect at once, and a listener goes only after its routes
+				found.Note(s.Place, "Envoys of namespace %s do not enforce %s: the server has no routes; run its Envoys in namespace %s",
 					p.Namespace, unenforced[0], g.Key.Namespace)
-				continue
 			}
 			if s.NeedsIdentity() && p.Identity == "" {
 				found.Note(s.Place.In("tls.mode"), "the gateway has no identity: the server is left out")

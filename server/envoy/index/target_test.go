@@ -24,7 +24,7 @@ type outcome string
 const (
 	enforced outcome = "enforced"
 	refused  outcome = "refused"  // all traffic of the client
-	leftOut  outcome = "left out" // the servers of the Gateway
+	leftOut  outcome = "left out" // the routes of the Gateway
 	ignored  outcome = "ignored"
 )
 
@@ -75,10 +75,6 @@ func targetMesh(t *testing.T) *Mesh {
 }
 
 func outcomeOf(m *Mesh, kind resource.Kind, p model.Profile) outcome {
-	servers := 0
-	if p.Role == model.Ingress {
-		servers = len(m.servers(p, new(model.Findings)))
-	}
 	var policies int
 	switch kind {
 	case resource.WasmPlugin, resource.EnvoyFilter:
@@ -96,12 +92,10 @@ func outcomeOf(m *Mesh, kind resource.Kind, p model.Profile) outcome {
 			return refused
 		}
 	}
-	bare := NewMesh()
-	maps.Copy(bare.Gateways, m.Gateways)
 	switch {
 	case policies > 0:
 		return enforced
-	case p.Role == model.Ingress && servers < len(bare.servers(p, new(model.Findings))):
+	case p.Role == model.Ingress && slices.ContainsFunc(m.servers(p, new(model.Findings)), func(s model.Server) bool { return s.Refused }):
 		return leftOut
 	}
 	return ignored
