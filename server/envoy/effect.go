@@ -87,7 +87,7 @@ func limitedTo(profiles []model.Profile, scopesOf map[model.Role]int) string {
 	return " (" + strings.Join(some, ", ") + ")"
 }
 
-// dangling returns the references of an object to hosts, delegates and gateways that do not exist, for whatever client.
+// dangling returns the references of an object to hosts, delegates, gateways and targets that do not exist, for whatever client.
 func (c *Catalog) dangling(key resource.Key) (found model.Findings) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -95,6 +95,9 @@ func (c *Catalog) dangling(key resource.Key) (found model.Findings) {
 		if host := r.Hosts[0]; c.mesh.Hosts[host] == nil && !index.MatchesSome(host, c.mesh.Hosts) {
 			found.Note(model.Place{Of: key, Field: "spec.host"}, "there is no host %s", host)
 		}
+	}
+	if why := c.mesh.WhyUnattached(key, c.profiles()); why != "" {
+		found.Note(model.Place{Of: key, Field: "spec.targetRefs"}, "%s", why)
 	}
 	r := c.mesh.Virtuals.ByKey[key]
 	if r == nil {

@@ -12,9 +12,14 @@ import (
 // An Envoy enforces security objects at the listeners of gateways and at inbound listeners. gRPC clients, and sidecars without inbound
 // listeners, do not. Traffic for which mutual TLS is wanted is refused where a client has no identity. The log and status name the objects.
 
-// unenforced returns the effect of clients not enforcing an object.
-func unenforced(kind resource.Kind) string {
-	switch kind {
+// effectOfUnenforced returns what follows from clients not enforcing an object.
+func (c *Catalog) effectOfUnenforced(key resource.Key) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if why := c.mesh.WhyUnattached(key, c.profiles()); why != "" {
+		return why
+	}
+	switch key.Kind {
 	case resource.AuthorizationPolicy:
 		return "clients without inbound listeners deny no request"
 	case resource.RequestAuthentication:
@@ -40,11 +45,13 @@ func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	identified := true
-	for s := range c.following {
-		if s.users.Load() > 0 {
-			keys = append(keys, c.mesh.Unenforced(s.profile)...)
-			identified = identified && s.profile.Identity != ""
-		}
+	profiles := c.profiles()
+	for _, p := range profiles {
+		keys = append(keys, c.mesh.Unenforced(p)...)
+		identified = identified && p.Identity != ""
+	}
+	if len(profiles) > 0 {
+		keys = append(keys, c.mesh.Unattached(profiles)...)
 	}
 	for key, rule := range c.mesh.Policies.ByKey {
 		if !identified && index.WantsMutual(&model.Policy{Traffic: rule.Spec.GetTrafficPolicy(), Subsets: rule.Spec.GetSubsets()}) {
@@ -53,6 +60,16 @@ func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
 	}
 	slices.SortFunc(keys, resource.Key.Compare)
 	return slices.Compact(keys), c.last
+}
+
+// profiles returns the profiles of connected clients, without the ports that they serve; c.mu is held.
+func (c *Catalog) profiles() (profiles []model.Profile) {
+	for s := range c.following {
+		if s.users.Load() > 0 {
+			profiles = append(profiles, s.profile)
+		}
+	}
+	return profiles
 }
 
 // maxWarned is how many objects are named in the log at once; the others are counted.
@@ -79,7 +96,7 @@ func (c *Catalog) warnUnenforced() {
 	for _, key := range news[:min(len(news), maxWarned)] {
 		if r := snap.Get(key); r != nil {
 			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(),
-				"effect", unenforced(key.Kind))
+				"effect", c.effectOfUnenforced(key))
 		}
 	}
 	if more := len(news) - maxWarned; more > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/index"
 )
 
 // The codes: Istio's where istioctl analyze finds the same (istio.io/latest/docs/reference/config/analysis).
@@ -21,6 +22,7 @@ const (
 	GatewayConflict  = "IST0145" // ConflictingGateways
 	UnknownHost      = "unknown-host"
 	UnusedSubset     = "unused-subset"
+	NoClient         = "no-client" // of Envoys
 )
 
 // Reference is one thing that was found in an object.
@@ -47,6 +49,7 @@ func FindReferences(s memstore.Snapshot, options AnalysisOptions) (found []Refer
 	} {
 		analyze(m)
 	}
+	m.policyTargets(s)
 	slices.SortStableFunc(m.findings, func(a, b Reference) int { return a.Key.Compare(b.Key) })
 	slices.Sort(m.unchecked)
 	return m.findings, slices.Compact(m.unchecked)
@@ -370,6 +373,26 @@ func sidecars(m *model) {
 		for _, key := range forAll[namespace][1:] {
 			m.find(key, Error, ManySidecars, "%s has no workloadSelector either, and only one of a namespace counts: give one of them a selector",
 				forAll[namespace][0])
+		}
+	}
+}
+
+// policyTargets finds policies whose references mean no client. A Gateway may be derived of what a source has that was not read.
+func (m *model) policyTargets(s memstore.Snapshot) {
+	mesh := index.NewMesh()
+	kinds := []resource.Kind{
+		resource.AuthorizationPolicy, resource.RequestAuthentication, resource.WasmPlugin, resource.EnvoyFilter, resource.Telemetry,
+	}
+	for _, kind := range append(kinds, resource.Gateway) {
+		for r := range s.List(kind, "") {
+			_ = mesh.Set(r.Key(), r, make(map[string]struct{})) // what cannot be decoded was found by others
+		}
+	}
+	for _, kind := range kinds {
+		for r := range s.List(kind, "") {
+			if why := mesh.WhyUnattached(r.Key(), nil); why != "" && !m.unread(m.options.Partial, "the target of "+r.Key().String()) {
+				m.find(r.Key(), Warning, NoClient, "spec.targetRefs: %s", why)
+			}
 		}
 	}
 }

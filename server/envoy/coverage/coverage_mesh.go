@@ -38,10 +38,9 @@ func merged[K comparable, V any](parts ...map[K]V) map[K]V {
 // declaredOfMesh is what declared has of Telemetry, ProxyConfig and MeshConfig.
 var declaredOfMesh = map[protoreflect.FullName]declaration{
 	"istio.telemetry.v1alpha1.Telemetry": {
-		translated: "selector tracing accessLogging",
+		translated: "selector targetRef targetRefs tracing accessLogging",
 		unsupported: map[string]string{
-			"metrics":   "statistics are Envoy's own, since those of Istio need a filter that only Istio's build of Envoy has",
-			"targetRef": "a Telemetry with one has no effect", "targetRefs": "a Telemetry with some has no effect",
+			"metrics": "statistics are Envoy's own, since those of Istio need a filter that only Istio's build of Envoy has",
 		},
 	},
 	"istio.type.v1beta1.WorkloadSelector":                {translated: "matchLabels"},

@@ -30,10 +30,7 @@ func (m *Mesh) Extension(p model.Profile, only *SidecarRule) *model.Extension {
 	if p.Role == model.Proxyless {
 		return nil
 	}
-	labels := p.LabelMap()
-	filters := m.filters.selecting(p.Namespace, func(o *extend.Filter) bool { return isExtended(o.Key, o.Spec, p, labels) })
-	plugins := m.plugins.selecting(p.Namespace, func(o *extend.WasmPlugin) bool { return isExtended(o.Key, o.Spec, p, labels) })
-	return extend.Of(filters, plugins, p, func(host string, port uint32) (name, why string) {
+	return extend.Of(forClient(m, m.filters, p), forClient(m, m.plugins, p), p, func(host string, port uint32) (name, why string) {
 		_, name, why = m.clusterTo(host, port, p, only)
 		return name, why
 	})
@@ -47,12 +44,6 @@ func (m *Mesh) PatchesOf(key resource.Key) []*model.Patch {
 		}
 	}
 	return nil
-}
-
-// isExtended says whether an object is for a client: of the client's namespace, or of the root namespace if it refers to no Gateway.
-func isExtended(key resource.Key, spec targets, p model.Profile, labels map[string]string) bool {
-	_, refers := references(key.Namespace, spec)
-	return (key.Namespace == p.Namespace || key.Namespace == model.RootNamespace && !refers) && isTarget(key.Namespace, spec, p, labels)
 }
 
 // proxies adds what clients say of themselves by which patches select them.

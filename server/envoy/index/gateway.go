@@ -25,6 +25,7 @@ func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Serv
 	at := make(map[model.Binding]model.Server)
 	ports := make(map[uint32]model.Server)
 	for _, g := range list {
+		unenforced := m.foreignPolicies(g, p)
 		for i, spec := range g.Spec.GetServers() {
 			kind, _ := model.KindOf(spec)
 			s := model.Server{
@@ -33,6 +34,11 @@ func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Serv
 			}
 			if kind == model.ServerUnknown {
 				continue
+			}
+			if len(unenforced) > 0 {
+				s.Refused = true // an update takes effect at once, and a listener goes only after its routes
+				found.Note(s.Place, "Envoys of namespace %s do not enforce %s: the server has no routes; run its Envoys in namespace %s",
+					p.Namespace, unenforced[0], g.Key.Namespace)
 			}
 			if s.NeedsIdentity() && p.Identity == "" {
 				found.Note(s.Place.In("tls.mode"), "the gateway has no identity: the server is left out")

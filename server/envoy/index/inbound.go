@@ -14,6 +14,7 @@ import (
 
 	"tributary/resource"
 	"tributary/server/envoy/model"
+	"tributary/server/envoy/security"
 )
 
 // ingress returns the ingress listeners of a Sidecar, which may be nil.
@@ -86,6 +87,9 @@ func (m *Mesh) inbound(p model.Profile, only *SidecarRule, secured *model.Securi
 		from.Text(only.version)
 	}
 	text, ports := p.ServedPorts()
+	if keys := m.blocking(p, ports); len(keys) > 0 && !m.Warn {
+		v.Secured = security.Deny(keys, "only waypoints enforce targetRefs to a Service or a ServiceEntry")
+	}
 	if len(only.ingress()) > 0 {
 		addIngress(v, in, p, only, strings.Split(text, ","), ports)
 	} else {

@@ -115,10 +115,17 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 	if slices.Contains(SelectingKinds, key.Kind) {
 		m.Selectors.set(key, SelectorsOf(r, spec))
 	}
+	if key.Kind == resource.AuthorizationPolicy || key.Kind == resource.RequestAuthentication {
+		m.touchReferred(key, touched)
+		defer m.touchReferred(key, touched)
+	}
 	switch key.Kind {
 	case resource.ServiceEntry:
 		m.setEntry(key, r, as[*networking.ServiceEntry](spec), touched)
 		m.serveAnew(key)
+		if m.Selectors.count[Selector{attribute: targetAttribute, name: key.FullName()}] > 0 {
+			secureAnew(touched)
+		}
 	case resource.WorkloadEntry:
 		m.setWorkload(key, r, as[*networking.WorkloadEntry](spec))
 	case resource.WorkloadGroup:

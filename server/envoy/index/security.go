@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	typev1beta1 "istio.io/api/type/v1beta1"
 	istiosecurity "istio.io/istio/pkg/config/security"
 
 	"tributary/resource"
@@ -116,15 +115,18 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	if len(invalid) > 0 && !m.Warn {
 		return security.Deny(invalid, "no version of it is valid")
 	}
+	if keys := m.blocking(p, nil); len(keys) > 0 && !m.Warn {
+		return security.Deny(keys, "no Envoy can enforce what its targetRefs name")
+	}
 	all := security.Objects{
-		Policies: forClient(m.authorizations, p), Tokens: forClient(m.tokens, p), Config: m.config(), Client: p, Warn: m.Warn,
+		Policies: forClient(m, m.authorizations, p), Tokens: forClient(m, m.tokens, p), Config: m.config(), Client: p, Warn: m.Warn,
 		Cluster: func(service string, port uint32) (cluster, why string) {
 			_, cluster, why = m.clusterTo(service, port, p, only)
 			return cluster, why
 		},
 	}
 	if p.Role == model.Sidecar { // gateways do as their servers say
-		all.Peers = forClient(m.peers, p)
+		all.Peers = forClient(m, m.peers, p)
 	}
 	if keys := slices.Concat(hidden(m, all.Policies), hidden(m, all.Tokens), hidden(m, all.Peers)); len(keys) > 0 {
 		return security.Deny(keys, "the access rules of clients do not have its namespace")
@@ -134,10 +136,9 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 
 // hidden returns the keys of objects that clients may not see although they say that these are for them. Those of the root namespace are
 // for clients of all namespaces, but for those of a Gateway there.
-func hidden[T targets](m *Mesh, all []*model.Object[T]) (keys []resource.Key) {
+func hidden[T selectable](m *Mesh, all []*model.Object[T]) (keys []resource.Key) {
 	for _, o := range all {
-		_, refers := references(o.Key.Namespace, o.Spec)
-		if (refers || o.Key.Namespace != model.RootNamespace) && m.Sees != nil && !m.Sees(o.Key.Namespace) {
+		if (policyTargetOf(o.Key.Namespace, o.Spec).refers || o.Key.Namespace != model.RootNamespace) && m.Sees != nil && !m.Sees(o.Key.Namespace) {
 			keys = append(keys, o.Key)
 		}
 	}
@@ -151,73 +152,26 @@ func (m *Mesh) Unenforced(p model.Profile) (keys []resource.Key) {
 	if p.Role == model.Ingress || inbound && p.Identity != "" {
 		return nil
 	}
-	for _, o := range forClient(m.peers, p) {
+	for _, o := range forClient(m, m.peers, p) {
 		if security.IsStrict(o.Spec) {
 			keys = append(keys, o.Key)
 		}
 	}
 	if !inbound {
-		keys = slices.Concat(keys, model.KeysOf(forClient(m.authorizations, p)), model.KeysOf(forClient(m.tokens, p)))
+		keys = slices.Concat(keys, model.KeysOf(forClient(m, m.authorizations, p)),
+			model.KeysOf(forClient(m, m.tokens, p)))
 	}
 	return keys
-}
-
-// targets is how an object says for which clients it is. It may have targetRef and targetRefs as well.
-type targets interface {
-	GetSelector() *typev1beta1.WorkloadSelector
 }
 
 // forClient returns the objects that are for clients of a profile.
 func forClient[T interface {
 	comparable
-	targets
-}](all objects[T], p model.Profile) []*model.Object[T] {
+	selectable
+}](m *Mesh, list objects[T], p model.Profile) []*model.Object[T] {
 	labels := p.LabelMap()
-	return all.selecting(p.Namespace, func(o *model.Object[T]) bool { return isTarget(o.Key.Namespace, o.Spec, p, labels) })
-}
-
-// gatewayNameLabel is the label of the workloads of a Gateway of the Gateway API, to which a targetRef leads.
-const gatewayNameLabel = "gateway.networking.k8s.io/gateway-name"
-
-// references returns the names of the Gateways in its namespace that an object is for, and whether it has references at all.
-func references(namespace string, spec targets) (gateways []string, some bool) {
-	var refs []*typev1beta1.PolicyTargetReference
-	if many, is := spec.(interface {
-		GetTargetRefs() []*typev1beta1.PolicyTargetReference
-	}); is {
-		refs = many.GetTargetRefs()
-	}
-	if one, is := spec.(interface {
-		GetTargetRef() *typev1beta1.PolicyTargetReference
-	}); is && one.GetTargetRef() != nil && len(refs) == 0 {
-		refs = append(refs, one.GetTargetRef())
-	}
-	for _, ref := range refs {
-		if ref.GetGroup() == "gateway.networking.k8s.io" && ref.GetKind() == "Gateway" &&
-			(ref.GetNamespace() == "" || ref.GetNamespace() == namespace) {
-			gateways = append(gateways, ref.GetName())
-		}
-	}
-	return gateways, len(refs) > 0
-}
-
-// isTarget says whether a security object in a namespace is for a client: by reference to its Gateway, which is in that namespace, too,
-// else by its labels.
-func isTarget(namespace string, spec targets, p model.Profile, labels map[string]string) bool {
-	if gateways, some := references(namespace, spec); some {
-		name, is := labels[gatewayNameLabel]
-		return is && namespace == p.Namespace && slices.Contains(gateways, name)
-	}
-	return model.SelectsLabels(spec.GetSelector().GetMatchLabels(), labels)
-}
-
-// targets adds the labels of the clients that a security object is for.
-func (s Selectors) targets(namespace string, spec targets) {
-	gateways, some := references(namespace, spec)
-	for _, name := range gateways {
-		s.labels(map[string]string{gatewayNameLabel: name})
-	}
-	if !some {
-		s.labels(spec.GetSelector().GetMatchLabels())
-	}
+	served := m.servedGateways(p, labels)
+	return list.selecting(p.Namespace, func(o *model.Object[T]) bool {
+		return policyTargetOf(o.Key.Namespace, o.Spec).attaches(p, labels, served)
+	})
 }

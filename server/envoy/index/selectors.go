@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
-	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/resource"
 	"tributary/server/envoy/extend"
@@ -30,6 +29,7 @@ const (
 	versionAttribute              // some patch is for versions
 	metadataAttribute             // some patch is for clients that say something of themselves
 	ingressAttribute              // some Sidecar of a namespace has ingress listeners; for those atAddress, their value says so
+	targetAttribute               // some policy refers to a Service or ServiceEntry
 	attributes
 )
 
@@ -85,12 +85,10 @@ func SelectorsOf(r *resource.Resource, spec any) Selectors {
 	case *networking.Sidecar:
 		all.labels(spec.GetWorkloadSelector().GetLabels())
 		all.ingress(r.Key().Namespace, spec.GetIngress())
-	case *telemetryv1alpha1.Telemetry:
-		all.labels(spec.GetSelector().GetMatchLabels())
 	case *networking.EnvoyFilter:
 		all.targets(r.Key().Namespace, &extend.Decoded{EnvoyFilter: spec})
 		all.proxies(spec)
-	case targets: // security objects and WasmPlugins
+	case selectable: // security objects, WasmPlugins and Telemetries
 		all.targets(r.Key().Namespace, spec)
 	}
 	return all

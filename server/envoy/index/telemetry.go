@@ -8,18 +8,19 @@ import (
 )
 
 // telemetriesOf returns the Telemetries that are for clients of a profile, those that are overridden first: the oldest one for all of the
-// root namespace, that of their own namespace, and all there that select them by labels.
+// root namespace, that of their own namespace, and all there that select them by labels or refer to their Gateway.
 func (m *Mesh) telemetriesOf(p model.Profile) []*model.Telemetry {
 	var wide, narrow []*model.Telemetry
+	clientLabels := p.LabelMap()
+	served := m.servedGateways(p, clientLabels)
 	for _, namespace := range slices.Compact([]string{model.RootNamespace, p.Namespace}) {
 		first := true
 		for _, t := range m.telemetries[namespace] {
-			labels := t.Spec.GetSelector().GetMatchLabels()
-			switch {
-			case t.Spec.GetTargetRef() != nil || len(t.Spec.GetTargetRefs()) > 0:
-			case len(labels) == 0 && first:
+			target := policyTargetOf(namespace, t.Spec)
+			switch general := !target.refers && len(target.labels) == 0; {
+			case general && first:
 				wide, first = append(wide, t), false
-			case len(labels) > 0 && namespace == p.Namespace && model.SelectsLabels(labels, p.LabelMap()):
+			case !general && namespace == p.Namespace && target.attaches(p, clientLabels, served):
 				narrow = append(narrow, t)
 			}
 		}

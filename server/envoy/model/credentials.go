@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"unicode"
 
 	networking "istio.io/api/networking/v1alpha3"
 )
@@ -65,13 +66,17 @@ func Certificates(tls *networking.ServerTLSSettings, dir string) (names []string
 func CredentialFolder(credential string) (folder string, ok bool) {
 	scheme, folder, provided := strings.Cut(credential, "://")
 	if !provided {
-		return credential, credential != "" && !strings.Contains(credential, "/")
+		scheme, folder = "", credential
 	}
 	parts := strings.Split(folder, "/")
-	if slices.ContainsFunc(parts, func(p string) bool { return p == "" || strings.HasPrefix(p, ".") }) {
+	if slices.ContainsFunc(parts, func(p string) bool {
+		return p == "" || strings.HasPrefix(p, ".") || strings.ContainsFunc(p, func(c rune) bool { return c == '\\' || unicode.IsControl(c) })
+	}) {
 		return "", false
 	}
 	switch scheme {
+	case "":
+		return folder, len(parts) == 1 && !provided
 	case "kubernetes":
 		return folder, len(parts) <= 2
 	case "kubernetes-gateway", "configmap":

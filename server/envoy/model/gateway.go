@@ -37,6 +37,7 @@ type Server struct {
 	Kind    serverKind
 	Bind    string
 	Route   string // the name of its routes, if it speaks HTTP
+	Refused bool   // no route is bound to it, since the client does not enforce the policies of its Gateway
 }
 
 type serverKind int
@@ -182,7 +183,7 @@ func GatewaysOf(names []string, namespace string) (all []string) {
 
 // Bound says whether a VirtualService is bound to the gateway of a server, and visible there.
 func (s *Server) Bound(r *Rule[*networking.VirtualService], p Profile) bool {
-	return VisibleTo(r.ExportTo, r.Key.Namespace, p.Namespace) &&
+	return !s.Refused && VisibleTo(r.ExportTo, r.Key.Namespace, p.Namespace) &&
 		slices.Contains(GatewaysOf(r.Spec.GetGateways(), r.Key.Namespace), s.Gateway.Key.FullName())
 }
 
