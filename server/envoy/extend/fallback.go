@@ -18,7 +18,7 @@ import (
 
 // ours are the types of filters that tributary makes of objects other than EnvoyFilters and WasmPlugins.
 var ours = regexp.MustCompile(`(router\.v3\.Router|rbac\.v3\.RBAC|JwtAuthentication|ExtAuthz|HTTPFault|Cors|grpc_stats\.v3\.FilterConfig|` +
-	`GrpcWeb|OnDemand|TlsInspector|HttpInspector|OriginalDst|OriginalSrc|ProxyProtocol)$|` + terminal.String())
+	`GrpcWeb|OnDemand|TlsInspector|HttpInspector|OriginalDst|OriginalSrc|ProxyProtocol|` + strings.Join(terminal, "|") + `)$`)
 
 // Fallback returns the listener for an Envoy that rejects a listener and holds another one, and describes it. It returns nil if the held
 // listener enforces the same policies. held is nil if it is unknown. The first fallback has the policies of the rejected listener, and
