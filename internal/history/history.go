@@ -121,8 +121,8 @@ func (e *Entry) about(key resource.Key, from resource.Origin) {
 // NotBegun says that a history has no objects yet.
 const NotBegun = "the history of objects begins when all sources were read"
 
-// EarlierError says that the history does not know a time: it does not reach back to it, changes cannot be written since Gap, or with neither,
-// it has not begun.
+// EarlierError says that the history does not know a time: it is complete only since From, or changes cannot be written since Gap. With
+// neither, it has not begun.
 type EarlierError struct{ Asked, From, Gap time.Time }
 
 func (e *EarlierError) Error() string {

@@ -144,7 +144,7 @@ type note struct {
 func (r *run) keep() {
 	if r.version != r.state.version {
 		r.version = r.state.version
-		n := note{registry.Note[mapping.ID]{Away: r.state.away, Missing: r.state.Absences()}, r.follower.signs(), r.state.doubts(r.follower.server)}
-		r.kept = registry.KeepNote(r.sink, n, r.kept)
+		holds := r.state.NoteOf(registry.Suspicion{Away: r.state.away})
+		r.kept = registry.KeepNote(r.sink, note{holds, r.follower.signs(), r.state.doubts(r.follower.server)}, r.kept)
 	}
 }

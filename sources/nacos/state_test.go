@@ -213,7 +213,9 @@ func TestHold_EndsThoughNothingLasts(t *testing.T) {
 			b := r.gather(at(clock))
 			kept.note = registry.KeepNote(kept, b.Note, kept.note)
 			var addresses []string
-			r.state.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) { addresses = append(addresses, k.Value.Address) })
+			r.state.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) {
+				addresses = append(addresses, k.Value.Address)
+			})
 			return addresses
 		}
 		r.down = nil

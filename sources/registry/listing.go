@@ -102,8 +102,9 @@ func Postpone[T any](items []Known[T], pause time.Duration) {
 	}
 }
 
-// Suspicion is a time in which unlisted items need not have gone: the registry was away, and they may still register again. An item that was
-// already missing when it began has no new hold: its own goes on. No hold runs while the registry is away, since nothing can register then.
+// Suspicion is a time in which unlisted items need not have gone: the registry was away, and they may still register again. An item
+// that was already missing when it began has no new hold: its own goes on. No hold runs while the registry is away, since nothing can
+// register then.
 type Suspicion struct {
 	From, End time.Time
 	Away      time.Time // since when the registry is away; zero while it is there

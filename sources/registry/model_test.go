@@ -59,8 +59,8 @@ type world struct {
 	empty     map[svc]time.Time // since when a service has nobody
 }
 
-// connected is for how long the registry answered since an instance went missing, at least and at most: a clock that is set while it is away
-// leaves that open.
+// connected is for how long the registry answered since an instance went missing, at least and at most: a clock that is set while it is
+// away leaves that open.
 type connected struct{ least, most time.Duration }
 
 // notebook is the sink of the model.
