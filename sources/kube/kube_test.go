@@ -249,6 +249,7 @@ func TestARestoredCluster(t *testing.T) {
 	r.says(sources.Degraded, "the server went back in time, as after a restore")
 	r.await("the restored content", func() bool { return r.table.Snapshot().Get(key).Version() != newer })
 	put(server, "shop", "b", 1)
+	r.says(sources.Degraded, "1 object is held until ")
 	server.Delete(entries, "shop", "b")
 	r.serves("ServiceEntry shop/a", "ServiceEntry shop/c")
 	again := quick(t, server, Settings{Hold: time.Hour})

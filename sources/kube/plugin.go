@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+
+	"tributary/internal/worker"
 )
 
 // maxPluginRequests bounds the requests that wait for an exec plugin at once.
@@ -35,8 +37,9 @@ func (t *pluginTransport) RoundTrip(request *http.Request) (*http.Response, erro
 		response *http.Response
 		err      error
 	}
-	ctx, answers := request.Context(), make(chan answer)
-	go func() {
+	group, ctx := worker.New(request.Context())
+	answers := make(chan answer)
+	group.Go(func() {
 		response, err := t.transport.RoundTrip(request) //nolint:bodyclose // the caller closes the body, or the code below does
 		<-t.waiting
 		select {
@@ -46,7 +49,7 @@ func (t *pluginTransport) RoundTrip(request *http.Request) (*http.Response, erro
 				_ = response.Body.Close()
 			}
 		}
-	}()
+	})
 	select {
 	case got := <-answers:
 		return got.response, got.err
