@@ -26,6 +26,8 @@ type note struct {
 	Until  time.Time // before that, an object that is not listed is held
 	Why    string    // why it is
 	Absent bool      // the server has no such kind
+	// Confirmed says that several looks found it so while nothing had been seen.
+	Confirmed bool `json:",omitempty"`
 }
 
 // errOlder says that the server named a resource version lower than one before.

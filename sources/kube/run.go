@@ -146,7 +146,7 @@ func (r *run) discover(ctx context.Context) {
 			return
 		}
 		r.found(client, versions, err)
-		pause := r.lookEvery
+		pause := r.pause()
 		if err == nil {
 			retry.Reset()
 		} else {
@@ -165,6 +165,7 @@ func (r *run) found(client *api, versions map[*kind]string, err error) {
 	again, before := r.down != nil || r.client == nil, r.served
 	if r.down = err; err == nil {
 		r.client, r.served = client, versions
+		r.countMissing(time.Now(), versions)
 	}
 	for _, s := range r.streams {
 		if s.Absent && err != nil {
@@ -183,6 +184,7 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 	r.started = r.started || b.Synced
 	b.Health = r.health()
 	if r.started {
+		r.tellUnread()
 		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
 			if c, ready := r.pending[group](now); ready {
 				c.Group, c.Explained = group, !b.Synced && b.Health.State == sources.Healthy
@@ -234,6 +236,9 @@ func (r *run) health() sources.Health {
 		default:
 			problems = append(problems, fmt.Sprintf("%s: %v", s.where(), s.err))
 			failed = cmp.Or(failed, s.err)
+		}
+		if r.started && s.err == nil && s.isUnread() {
+			problems = append(problems, s.whyUnread())
 		}
 		if n := s.held(); n > 0 {
 			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC: %s", s.where(), words.Count(n, "object is", "objects are"),
