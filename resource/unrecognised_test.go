@@ -13,7 +13,8 @@ import (
 
 // denying are texts of a policy that denies all, and of a MeshConfig, in several orders and forms.
 var denying = []string{
-	"apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata:\n  name: deny\n  namespace: shop\nspec:\n  action: DENY\n  rules:\n  - {}\n",
+	"apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata:\n  name: deny\n" +
+		"  namespace: shop\nspec:\n  action: DENY\n  rules:\n  - {}\n",
 	"kind: RequestAuthentication\napiVersion: security.istio.io/v1beta1\nmetadata: {namespace: shop, name: deny}\nspec: {}\n",
 	"\"kind\": 'PeerAuthentication'\nmetadata: {name: deny}\nspec: {}\n\"apiVersion\": \"security.istio.io/v1\"\n",
 	`{"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": {"name": "deny"}, "spec": {"action": "DENY"}}`,
@@ -23,7 +24,8 @@ var denying = []string{
 // restricts reports whether a text is taken for an object that restricts, be it valid or not.
 func restricts(path string, text []byte) bool {
 	for _, doc := range Decode(path, text, Options{Validate: true}) {
-		if doc.MayRestrict || doc.Resource != nil && Restricts(doc.Resource.Key().Kind) || doc.Key.Name != "" && Restricts(doc.Key.Kind) && !doc.Foreign {
+		invalid := doc.Key.Name != "" && Restricts(doc.Key.Kind) && !doc.Foreign
+		if invalid || doc.MayRestrict || doc.Resource != nil && Restricts(doc.Resource.Key().Kind) {
 			return true
 		}
 	}
@@ -76,7 +78,7 @@ func TestOtherDocumentsDoNotRestrict(t *testing.T) {
 	for name, text := range map[string]string{
 		"comment":        "# an AuthorizationPolicy of security.istio.io stands elsewhere\napiVersion: v1\nkind: Service\nmetadata: {name: a}\n",
 		"ConfigMap":      "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: 'kind: AuthorizationPolicy'}\n",
-		"broken route":   "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a}\nspec: {hosts: [a}\n# no AuthorizationPolicy\n",
+		"broken route":   "apiVersion: networking.istio.io/v1\nkind: VirtualService\nspec: {hosts: [a}\n# no AuthorizationPolicy\n",
 		"wrong field":    "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: {security.istio.io: 1}\n",
 		"nameless route": "apiVersion: networking.istio.io/v1\nkind: VirtualService\nspec: {}\n",
 		"values":         "# for an AuthorizationPolicy\nreplicas: 3\nimage: {tag: v1}\n",

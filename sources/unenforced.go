@@ -60,7 +60,8 @@ func (g *group) noteNeverValid() {
 	}
 }
 
-// unenforced returns the keys of the objects in quarantine of which no valid version is served, and of what may be one. The caller holds mu.
+// unenforced returns the keys of the objects in quarantine of which no valid version is served, and of what may be one. The caller holds
+// mu.
 func (s *sink) unenforced() (keys []resource.Key) {
 	takes := s.judge.takesPolicies()
 	for _, q := range s.ledger.quarantineList() {

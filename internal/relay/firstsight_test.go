@@ -63,7 +63,7 @@ var sights = map[string]string{
 	"UTF-16BE with a mark":   "\xfe\xff" + sightWide(sightHead+sightMeta+sightSpec, 1, 0),
 	"Latin-1":                sightHead + "metadata: {name: deny, namespace: shop, labels: {a: 'caf\xe9'}}\n" + sightSpec,
 	"bell":                   sightHead + sightMeta + "spec: {action: 'DENY\a'}\n",
-	"list":                   "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: security.istio.io/v1, kind: authorizationpolicy, metadata: {name: a}}\n",
+	"list":                   "kind: List\nitems:\n- {apiVersion: security.istio.io/v1, kind: authorizationpolicy, metadata: {name: a}}\n",
 	"list that is none":      "apiVersion: v1\nkind: List\nitems: {apiVersion: security.istio.io/v1, kind: AuthorizationPolicy}\n",
 	"list of lists":          "- apiVersion: security.istio.io/v1\n  kind: AuthorizationPolicy\n  metadata: {name: deny}\n",
 	"text behind the end":    "...  " + strings.ReplaceAll(sightHead, "\n", ", ") + "\n",
