@@ -56,12 +56,14 @@ type Document struct {
 	Line int // of the file, where the object begins; from 1
 	// Key is as much of the identity as can be told. The kind may be one that does not exist, if it was mistyped; without a
 	// name it cannot be told which object this is.
-	Key      Key
-	Foreign  bool      // it is of another API than Istio's, and no object of ours; with errors only if Options say so
-	Other    *Other    // the object, if it is foreign and Options.Keep names its kind
-	Resource *Resource // nil if there are errors, if it is foreign, and of a list, which is here only for its own problems
-	Errors   Errors    // everything wrong with it, up to a limit
-	Warnings Errors
+	Key Key
+	// MayRestrict says that it has errors and may be an object that restricts traffic, but that it is not known which one.
+	MayRestrict bool
+	Foreign     bool      // it is of another API than Istio's, and no object of ours; with errors only if Options say so
+	Other       *Other    // the object, if it is foreign and Options.Keep names its kind
+	Resource    *Resource // nil if there are errors, if it is foreign, and of a list, which is here only for its own problems
+	Errors      Errors    // everything wrong with it, up to a limit
+	Warnings    Errors
 }
 
 // Other is an object of another API than Istio's, which is not checked.
@@ -108,7 +110,7 @@ func newFile(path string, data []byte, opts Options) file {
 
 func (f file) decode(data []byte) []Document {
 	if limit := cmp.Or(f.opts.MaxBytes, defaultMaxBytes); len(data) > limit {
-		f.addBroken(&syntaxError{line: 1, message: fmt.Sprintf("larger than %d bytes", limit)}, 0)
+		f.addBroken(&syntaxError{line: 1, message: fmt.Sprintf("larger than %d bytes", limit)}, 0, data)
 		return f.docs
 	}
 	data = bytes.TrimPrefix(data, byteOrderMark)
@@ -194,7 +196,7 @@ type file struct {
 
 func (f *file) decodeYAML(c chunk) {
 	if c.fault != "" {
-		f.addBroken(&syntaxError{line: 1, message: c.fault}, c.line-1)
+		f.addBroken(&syntaxError{line: 1, message: c.fault}, c.line-1, c.text)
 		return
 	}
 	if root := f.scanner.scan(c.text); root != nil {
@@ -210,7 +212,7 @@ func (f *file) decodeYAML(c chunk) {
 	root, err := c.parse()
 	switch {
 	case err != nil:
-		f.addBroken(err, c.line-1)
+		f.addBroken(err, c.line-1, c.text)
 	case root != nil:
 		f.add(root, c.line-1, within{})
 	}
@@ -219,14 +221,15 @@ func (f *file) decodeYAML(c chunk) {
 // decodeJSON reads one value after another, until one is broken.
 func (f *file) decodeJSON(data []byte) {
 	if line, col, ok := yamldoc.FirstInvalid(data); ok {
-		f.addBroken(&syntaxError{line, col, "not valid UTF-8; is this a text file?"}, 0)
+		f.addBroken(&syntaxError{line, col, "not valid UTF-8; is this a text file?"}, 0, data)
 		return
 	}
 	tree := newJSONTree(data)
 	for {
+		begin := tree.dec.InputOffset()
 		root, err := tree.next()
 		if err != nil {
-			f.addBroken(err, 0)
+			f.addBroken(err, 0, data[begin:])
 			return
 		}
 		if root == nil {
@@ -236,15 +239,19 @@ func (f *file) decodeJSON(data []byte) {
 	}
 }
 
-func (f *file) addBroken(e *syntaxError, base int) {
+// addBroken adds a text that is no document.
+func (f *file) addBroken(e *syntaxError, base int, text []byte) {
 	place := fmt.Sprintf("%s:%d", f.path, base+e.line)
 	if e.column > 0 {
 		place = fmt.Sprintf("%s:%d", place, e.column)
 	}
-	f.docs = append(f.docs, Document{
-		Line:   base + e.line,
-		Errors: Errors{{Origin: Origin{Place: place}, Err: errors.New(e.message), line: base + e.line, column: e.column}},
-	})
+	doc := Document{
+		Line:        base + e.line,
+		Errors:      Errors{{Origin: Origin{Place: place}, Err: errors.New(e.message), line: base + e.line, column: e.column}},
+		MayRestrict: looksRestricting(text),
+	}
+	doc.explainRefusal()
+	f.docs = append(f.docs, doc)
 }
 
 // within says where a document stands: in how many lists, and whether it was reached through an alias.
@@ -298,6 +305,7 @@ func (f *file) add(root *yaml.Node, base int, at within) {
 	doc.Errors, doc.Warnings = d.errs, d.warns
 	if len(doc.Errors) > 0 {
 		doc.Resource, doc.Other = nil, nil
+		doc.suspect(root, head)
 	}
 	f.docs = append(f.docs, doc)
 }

@@ -21,8 +21,10 @@ type envelope struct {
 	foreign bool    // of another API
 	other   *Other  // such an object, if it is kept
 	meta    Meta
-	spec    *yaml.Node // nil if there is none
-	items   *yaml.Node // of a list; the rest is then empty
+	// namespace is that of the object, also if its name cannot be used; empty if it may be in any.
+	namespace string
+	spec      *yaml.Node // nil if there is none
+	items     *yaml.Node // of a list; the rest is then empty
 }
 
 // The fields of an envelope, and those of metadata that are read or, because they say nothing about the content and are
@@ -203,6 +205,12 @@ func (d *decoder) metadata(root, metadata *yaml.Node, head *envelope) {
 		head.meta.Labels = nil
 	}
 	d.name(&key, bare, place, namePlace, namespacePlace)
+	if metadata != nil && root.Content[len(root.Content)-1] != metadata { // else the text may be cut off within it
+		head.namespace = key.Namespace
+	}
+	if key.Name == "" {
+		key.Namespace = ""
+	}
 	head.meta.Key = key
 }
 
@@ -231,11 +239,11 @@ func (d *decoder) name(key *Key, bare bool, place, namePlace, namespacePlace *ya
 	default:
 		if err := CheckNamespace(key.Namespace); err != nil {
 			d.fail(namespacePlace, "metadata.namespace: %w", err)
-			named = false
+			named, key.Namespace = false, ""
 		}
 	}
 	if !named {
-		key.Namespace, key.Name = "", ""
+		key.Name = ""
 	}
 }
 
@@ -334,6 +342,9 @@ func isForeign(apiVersion, kind string) bool {
 		group = ""
 	}
 	_, known := schemaByKind[Kind(kind)]
+	if schema, mistyped := SchemaByName(kind); !known && mistyped && Restricts(schema.Kind) {
+		kind, known = string(schema.Kind), true
+	}
 	switch {
 	case slices.Contains(groups, group), words.Nearest(group, groups) != "":
 		return false

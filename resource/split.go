@@ -38,7 +38,7 @@ func split(data []byte) []chunk {
 		case isMark(l, "..."):
 			cut(pos, line)
 			if !blank(l[3:]) {
-				chunks = append(chunks, chunk{line: line, fault: "text behind the mark of the end of a document (...)"})
+				chunks = append(chunks, chunk{text: l, line: line, fault: "text behind the mark of the end of a document (...)"})
 			}
 			start, startLine = end, line+1
 		}

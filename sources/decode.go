@@ -65,7 +65,9 @@ func content(group, place string, docs []resource.Document) Content {
 			c.Warnings = append(c.Warnings, w.Error())
 		}
 		if len(doc.Errors) > 0 {
-			c.Rejects = append(c.Rejects, Reject{Key: doc.Key, Foreign: doc.Foreign, Origin: doc.Errors[0].Origin, Err: doc.Errors})
+			c.Rejects = append(c.Rejects, Reject{
+				Key: doc.Key, Foreign: doc.Foreign, MayRestrict: doc.MayRestrict, Origin: doc.Errors[0].Origin, Err: doc.Errors,
+			})
 		} else if doc.Other != nil {
 			origin := resource.Origin{Place: fmt.Sprintf("%s:%d", place, doc.Line)}
 			c.Others = append(c.Others, Other{Other: *doc.Other, Key: doc.Key, Origin: origin})

@@ -63,6 +63,7 @@ type remarks struct {
 	excluded   []Excluded                // by the transforms
 	foreign    int                       // objects that were passed over
 	unclear    string                    // see admitted.unclear
+	neverValid int                       // see noteNeverValid
 }
 
 var (
@@ -184,6 +185,11 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 			c.conflicts = append(c.conflicts, conflict(key, w.resource, second.resource))
 		}
 	}
+	for _, content := range contents {
+		if g := l.groups[content.Group]; g != nil {
+			g.noteNeverValid()
+		}
+	}
 	l.describeServing(c.quarantined)
 	return c
 }
@@ -224,7 +230,7 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	}
 	reasonOf := func(q Quarantined) any { return [2]any{q.Key(), q.Reason} }
 	c.quarantined = append(c.quarantined, missingFrom(old.quarantine, g.quarantine, reasonOf)...)
-	c.recovered = append(c.recovered, missingFrom(g.quarantine, old.quarantine, Quarantined.Key)...)
+	c.recovered = append(c.recovered, missingFrom(g.quarantine, old.quarantine, Quarantined.id)...)
 	c.warnings = append(c.warnings, missingFrom(old.warnings, g.warnings, func(w string) string { return w })...)
 	for _, r := range missingFrom(old.repeated, g.repeated, (*resource.Resource).Key) {
 		first, _ := find(g.has, r.Key())

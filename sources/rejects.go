@@ -236,7 +236,7 @@ func quarantine(content admitted, old []Quarantined, now time.Time) []Quarantine
 	for _, r := range content.Rejects {
 		q := Quarantined{
 			Ref: resource.Ref(r.Key), Group: content.Group, Place: r.Origin.Place, Reason: r.Err.Error(), Since: now, foreign: r.Foreign,
-			derives: r.Derives, LastGoodServes: r.LastGood,
+			derives: r.Derives, LastGoodServes: r.LastGood, mayRestrict: r.MayRestrict && !r.identified(),
 		}
 		if t, ok := since[r.Key]; ok {
 			q.Since = t

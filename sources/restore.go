@@ -91,7 +91,7 @@ func (s *sink) resume(kept *lastgood.Kept) {
 // other settings. What is read anew replaces that; what cannot be read, is not valid or is held stays.
 func (s *sink) inherit(from *sink) {
 	from.mu.Lock()
-	had, note, name := from.ledger, from.note, from.source.String()
+	had, note, name, unread := from.ledger, from.note, from.source.String(), from.unreadPolicies
 	from.ledger = newLedger(from.guard)
 	from.mu.Unlock()
 
@@ -104,7 +104,7 @@ func (s *sink) inherit(from *sink) {
 		s.guard.Relabel(now)
 	}
 	s.ledger.outdate()
-	s.note = note
+	s.note, s.unreadPolicies = note, unread
 	if s.remember != nil {
 		s.remember(note)
 	}

@@ -58,6 +58,8 @@ type sink struct {
 	leftOut       int                                  // all of them
 	invalidBefore []resource.Key                       // see invalid
 	publishes     int
+
+	unreadPolicies map[string]string // see PolicyReader; never modified
 }
 
 // newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
@@ -277,6 +279,7 @@ func (s *sink) admitOne(c Content, before group, source string, j judge, firstSe
 	for _, reject := range c.Rejects {
 		key, taken := j.transform.Key(reject.Key)
 		reject.Key = key
+		reject.MayRestrict = reject.MayRestrict || reject.Unread && (before.name == "" || before.neverValid > 0)
 		if taken || !reject.identified() { // what is not identified may be an object that is taken
 			a.Rejects = append(a.Rejects, reject)
 		}
@@ -378,16 +381,12 @@ func each[T any](s *sink, list []T, what string, log func(T)) {
 	}
 }
 
-// invalid returns the objects in quarantine of which no valid version is served, and while the guard holds a loss, those that it returned
+// invalid returns the objects that Envoys cannot enforce, see unenforced, and while the guard holds a loss, those that it returned
 // before and that have gone: they may be part of the loss.
 func (s *sink) invalid() (keys []resource.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, q := range s.ledger.quarantineList() {
-		if (Reject{Key: q.Key()}).identified() && !q.foreign && !q.LastGoodServes {
-			keys = append(keys, q.Key())
-		}
-	}
+	keys = s.unenforced()
 	if held, _, _ := s.guard.Counts(); held > 0 {
 		served := s.guard.Snapshot()
 		for _, key := range s.invalidBefore {

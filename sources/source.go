@@ -83,6 +83,9 @@ type Reject struct {
 	// Derives says that it is foreign, and that the source makes something of such an object; LastGood, that it still does so of the last
 	// good version.
 	Derives, LastGood bool
+	// MayRestrict says that it may be an object that restricts traffic (resource.Restricts), but that it is not known which one. Unread
+	// says that nothing of the group could be read, so that it may be such an object, too, unless the group was read before.
+	MayRestrict, Unread bool
 
 	Origin resource.Origin
 	Err    error // names the place, field and reason

@@ -63,6 +63,16 @@ type Quarantined struct {
 
 	foreign bool // nothing of ours is meant
 	derives bool // see Reject
+
+	mayRestrict bool // it may be an object that restricts traffic, but it is not known which one
+}
+
+// id identifies what is quarantined: by its place, if that is all that is known.
+func (q Quarantined) id() resource.Ref {
+	if q.Name == "" {
+		return resource.Ref{Namespace: q.Namespace, Name: q.Place}
+	}
+	return q.Ref
 }
 
 // Serves says what is served in the place of what is quarantined.

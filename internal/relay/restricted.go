@@ -116,7 +116,7 @@ func (one *restrictedView) follow(ctx context.Context, view memstore.Reader, all
 
 // isEnforced says whether Envoys enforce objects of a kind whatever their clients may see: security objects, and what these refer to.
 func isEnforced(kind resource.Kind) bool {
-	return kind == resource.MeshConfig || slices.Contains(resource.SecurityKinds, kind)
+	return resource.Restricts(kind)
 }
 
 // run ends all restricted views when ctx ends.

@@ -38,7 +38,7 @@ func (c *Catalog) setInvalid(ofSources []resource.Key, touched map[string]struct
 	c.ended = ended
 	all = slices.DeleteFunc(all, func(key resource.Key) bool {
 		_, undecodable := c.undecodable[key]
-		return !slices.Contains(resource.SecurityKinds, key.Kind) || !undecodable && c.last.Get(key) != nil
+		return !resource.Restricts(key.Kind) || !undecodable && c.last.Get(key) != nil
 	})
 	slices.SortFunc(all, resource.Key.Compare)
 	if all = slices.Compact(all); slices.Equal(all, c.mesh.Invalid) {

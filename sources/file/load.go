@@ -122,7 +122,7 @@ func (l *loader) mark(path string, sum digest) string {
 func (l *loader) rejected(path string, err error) sources.Content {
 	place := l.in(l.shown, path)
 	return sources.Content{Group: path, Renamable: true, Rejects: []sources.Reject{{
-		Origin: resource.Origin{Place: place}, Err: fmt.Errorf("%s: %w", place, err),
+		Unread: true, Origin: resource.Origin{Place: place}, Err: fmt.Errorf("%s: %w", place, err),
 	}}}
 }
 

@@ -30,6 +30,8 @@ type note struct {
 	Why    string    // why it is in doubt
 	Absent bool      // the server has no such kind
 	Apart  bool      // the resource versions of the kind are not those of other kinds, as with an etcd of its own
+	// Confirmed says that the kind was missing for a while although nothing had been seen of it.
+	Confirmed bool `json:",omitempty"`
 
 	Names []string                   `json:",omitempty"` // the objects
 	Held  map[string]json.RawMessage `json:",omitempty"` // those in doubt; null if the content is not kept

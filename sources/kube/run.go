@@ -223,6 +223,7 @@ func (r *run) found(client *api, versions map[*kind]string, err error) (pause ti
 	}
 	if r.down = err; err == nil {
 		r.client, r.served = client, versions
+		r.confirmMissing(now, versions)
 	}
 	for _, s := range r.streams {
 		if left := s.Until.Sub(now); s.Absent && left > 0 {
@@ -252,6 +253,7 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 	r.started = r.started || b.Synced
 	b.Health = r.health()
 	if r.started {
+		r.tellUnread()
 		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
 			if c, ready := r.pending[group](); ready {
 				c.Group, c.Explained = group, !b.Synced && b.Health.State == sources.Healthy
@@ -303,6 +305,9 @@ func (r *run) health() sources.Health {
 		default:
 			problems = append(problems, fmt.Sprintf("%s: %v", s.where(), s.err))
 			failed = cmp.Or(failed, s.err)
+		}
+		if r.started && s.err == nil && s.isUnread() {
+			problems = append(problems, s.whyUnread())
 		}
 		if n := s.held(); n > 0 {
 			until, waits := s.Until.UTC().Format(time.TimeOnly), ""

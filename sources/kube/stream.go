@@ -26,6 +26,7 @@ type kind struct {
 	group, plural string
 	versions      []string // that are understood, the preferred one first
 	cluster       bool     // its objects are in no namespace
+	policies      bool     // its objects restrict traffic
 	required      bool     // without a right to it, nothing is made of the kinds that are read with it
 	selector      string
 	prefix        string // of the group that is made of each object; empty if none is made of one alone

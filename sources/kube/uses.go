@@ -22,8 +22,9 @@ func (r *run) readRules() {
 			continue
 		}
 		prefix := string(s.Kind) + "/"
-		r.read(kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, prefix: prefix},
-			func(m meta, object json.RawMessage) { r.pending[prefix+m.key] = ready(r.rule(s.Kind, m, object)) })
+		k := kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, prefix: prefix}
+		k.policies = resource.Restricts(s.Kind)
+		r.read(k, func(m meta, object json.RawMessage) { r.pending[prefix+m.key] = ready(r.rule(s.Kind, m, object)) })
 	}
 }
 

@@ -75,6 +75,17 @@ func (r *Rules) Key(key resource.Key) (resource.Key, bool) {
 	return key, taken && !left
 }
 
+// TakesKind reports whether objects of a kind may be taken.
+func (r *Rules) TakesKind(kind resource.Kind) bool {
+	if r == nil {
+		return true
+	}
+	names := func(s selector) bool { return len(s.kinds) == 0 || slices.Contains(s.kinds, kind) }
+	return (len(r.include) == 0 || slices.ContainsFunc(r.include, names)) && !slices.ContainsFunc(r.exclude, func(s selector) bool {
+		return names(s) && len(s.namespaces)+len(s.names)+len(s.hosts)+len(s.labels) == 0
+	})
+}
+
 func selects(all []selector, res *resource.Resource, spec func() proto.Message) bool {
 	return slices.ContainsFunc(all, func(s selector) bool {
 		if !s.selectsKey(res.Key()) {

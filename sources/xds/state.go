@@ -163,7 +163,9 @@ func (t *typeState) nameless(res adsc.Resource, f *faults) {
 	} else {
 		t.set.nameless++
 		if len(t.set.broken) < maxFaults {
-			t.set.broken = append(t.set.broken, sources.Reject{Origin: resource.Origin{Place: groupOf(t.typeURL, unnamed)}, Err: fault()})
+			t.set.broken = append(t.set.broken, sources.Reject{
+				MayRestrict: resource.Restricts(t.schema.Kind), Origin: resource.Origin{Place: groupOf(t.typeURL, unnamed)}, Err: fault(),
+			})
 		}
 	}
 	f.add(fault)

@@ -59,7 +59,7 @@ func secureAnew(touched map[string]struct{}) {
 }
 
 // SetInvalid sets the security objects of which a source has no valid version, in order. What they ask for, and of which clients, is not
-// known.
+// known. Those without a namespace may be about all clients.
 func (m *Mesh) SetInvalid(keys []resource.Key, touched map[string]struct{}) {
 	conditions := make(Selectors)
 	for _, key := range keys {
@@ -110,7 +110,7 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 		return nil
 	}
 	invalid := slices.DeleteFunc(slices.Clone(m.Invalid), func(key resource.Key) bool {
-		return key.Namespace != p.Namespace && key.Namespace != model.RootNamespace
+		return !slices.Contains([]string{"", p.Namespace, model.RootNamespace}, key.Namespace)
 	})
 	if len(invalid) > 0 && !m.Warn {
 		return security.Deny(invalid, "no version of it is valid")

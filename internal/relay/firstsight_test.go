@@ -1,0 +1,184 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/server/xds"
+)
+
+const (
+	sightHead = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n"
+	sightMeta = "metadata: {name: deny, namespace: shop}\n"
+	sightSpec = "spec: {action: DENY, rules: [{}]}\n"
+)
+
+// sights are forms of a policy that denies all, none of which can be enforced, and of a MeshConfig.
+var sights = map[string]string{
+	"no name":                sightHead + "metadata: {namespace: shop}\n" + sightSpec,
+	"empty name":             sightHead + "metadata: {name: '', namespace: shop}\n" + sightSpec,
+	"null name":              sightHead + "metadata: {name: null, namespace: shop}\n" + sightSpec,
+	"list as name":           sightHead + "metadata: {name: [a], namespace: shop}\n" + sightSpec,
+	"number as name":         sightHead + "metadata: {name: 7, namespace: shop}\n" + sightSpec,
+	"bad name":               sightHead + "metadata: {name: Deny_All, namespace: shop}\n" + sightSpec,
+	"long name":              sightHead + "metadata: {name: " + strings.Repeat("a", 254) + ", namespace: shop}\n" + sightSpec,
+	"bad namespace":          sightHead + "metadata: {name: deny, namespace: Shop_1}\n" + sightSpec,
+	"no metadata":            sightHead + sightSpec,
+	"kind in lower case":     "apiVersion: security.istio.io/v1\nkind: authorizationpolicy\n" + sightMeta + sightSpec,
+	"kind in upper case":     "apiVersion: security.istio.io/v1\nkind: AUTHORIZATIONPOLICY\n" + sightMeta + sightSpec,
+	"plural":                 "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicies\n" + sightMeta + sightSpec,
+	"plural resource":        "apiVersion: security.istio.io/v1\nkind: authorizationpolicies\n" + sightMeta + sightSpec,
+	"mistyped kind":          "apiVersion: security.istio.io/v1\nkind: AuthorisationPolicy\n" + sightMeta + sightSpec,
+	"kind of core":           "apiVersion: v1\nkind: authorizationpolicies\n" + sightMeta + sightSpec,
+	"no kind":                "apiVersion: security.istio.io/v1\n" + sightMeta + sightSpec,
+	"no apiVersion":          "kind: AuthorizationPolicy\n" + sightMeta + sightSpec,
+	"no version":             "apiVersion: security.istio.io\nkind: AuthorizationPolicy\n" + sightMeta + sightSpec,
+	"version that is not":    "apiVersion: security.istio.io/v9\nkind: AuthorizationPolicy\n" + sightMeta + sightSpec,
+	"group in upper case":    "apiVersion: SECURITY.ISTIO.IO/v1\nkind: AuthorizationPolicy\n" + sightMeta + sightSpec,
+	"group mistyped":         "apiVersion: securty.istio.io/v1\nkind: AuthorizationPolicy\n" + sightMeta + sightSpec,
+	"fields in upper case":   "ApiVersion: security.istio.io/v1\nKind: AuthorizationPolicy\nMetadata: {name: deny}\n",
+	"kind of other letters":  "apiVersion: security.istio.io/v1\nkind: \u0410uthorizationPolicy\n" + sightMeta + sightSpec,
+	"zero width":             "apiVersion: security.istio.io/v1\nkind: Authorization\u200bPolicy\n" + sightMeta + sightSpec,
+	"tab":                    sightHead + sightMeta + "spec:\n\taction: DENY\n",
+	"unclosed brace":         sightHead + "metadata: {name: deny, namespace: shop\n" + sightSpec,
+	"unclosed quote":         sightHead + "metadata: {name: 'deny, namespace: shop}\n" + sightSpec,
+	"merge key":              "<<: {apiVersion: security.istio.io/v1, kind: AuthorizationPolicy}\n<<: 7\n" + sightMeta + sightSpec,
+	"merge of a scalar":      sightHead + "metadata: {<<: deny, namespace: shop}\n" + sightSpec,
+	"alias":                  "x: &a {apiVersion: security.istio.io/v1, kind: AuthorizationPolicy}\ny: *a\n",
+	"unknown anchor":         sightHead + "metadata: *nowhere\n" + sightSpec,
+	"twice the kind":         "kind: AuthorizationPolicy\n" + sightHead + sightMeta + sightSpec,
+	"NUL":                    sightHead + sightMeta + "spec: {action: DENY\x00}\n",
+	"UTF-16LE":               sightWide(sightHead+sightMeta+sightSpec, 0, 1),
+	"UTF-16BE":               sightWide(sightHead+sightMeta+sightSpec, 1, 0),
+	"UTF-16LE with a mark":   "\xff\xfe" + sightWide(sightHead+sightMeta+sightSpec, 0, 1),
+	"UTF-16BE with a mark":   "\xfe\xff" + sightWide(sightHead+sightMeta+sightSpec, 1, 0),
+	"Latin-1":                sightHead + "metadata: {name: deny, namespace: shop, labels: {a: 'caf\xe9'}}\n" + sightSpec,
+	"bell":                   sightHead + sightMeta + "spec: {action: 'DENY\a'}\n",
+	"list":                   "kind: List\nitems:\n- {apiVersion: security.istio.io/v1, kind: authorizationpolicy, metadata: {name: a}}\n",
+	"list that is none":      "apiVersion: v1\nkind: List\nitems: {apiVersion: security.istio.io/v1, kind: AuthorizationPolicy}\n",
+	"list of lists":          "- apiVersion: security.istio.io/v1\n  kind: AuthorizationPolicy\n  metadata: {name: deny}\n",
+	"text behind the end":    "...  " + strings.ReplaceAll(sightHead, "\n", ", ") + "\n",
+	"JSON without end":       `{"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": {"name": "deny"`,
+	"wrong field":            sightHead + sightMeta + "spec: {actoin: DENY}\n",
+	"wrong value":            sightHead + sightMeta + "spec: {action: DENI}\n",
+	"too many problems":      sightHead + sightMeta + "spec: {" + strings.Repeat("a: 1, ", 99) + "}\n",
+	"RequestAuthentication":  "apiVersion: security.istio.io/v1\nkind: requestauthentication\n" + sightMeta,
+	"PeerAuthentication":     "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: P_1, namespace: shop}\nspec: {}\n",
+	"MeshConfig":             "apiVersion: core/v1alpha1\nkind: MeshConfig\nspec: {pathNormalization: {normalization: MERGE}}\n",
+	"MeshConfig, broken":     "apiVersion: core/v1alpha1\nkind: MeshConfig\nspec: {pathNormalization: {normalization: MERGE_SLASHES}\n",
+	"MeshConfig, lower case": "apiVersion: core/v1alpha1\nkind: meshconfig\nspec: {pathNormalization: {normalization: MERGE_SLASHES}}\n",
+	"MeshConfig, version":    "apiVersion: core/v1\nkind: MeshConfig\nspec: {pathNormalization: {normalization: MERGE_SLASHES}}\n",
+}
+
+// sightWide has each byte of an ASCII text as two, at is where that is.
+func sightWide(s string, at, other int) string {
+	text := make([]byte, 2*len(s))
+	for i := range len(s) {
+		text[2*i+at], text[2*i+other] = s[i], 0
+	}
+	return string(text)
+}
+
+// refuses reports whether the listeners of a gateway in a namespace deny everything.
+func refuses(t *testing.T, r *rig, namespace string) bool {
+	t.Helper()
+	metadata, err := structpb.NewStruct(map[string]any{"NAMESPACE": namespace, "LABELS": map[string]any{"a": "b"}})
+	require.NoError(t, err)
+	s := subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), "",
+		&corev3.Node{Id: "router~10.0.0.1~a." + namespace + "~x", Metadata: metadata})
+	require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
+	var resp *discovery.DiscoveryResponse
+	for resp.GetTypeUrl() != xds.ListenerURL {
+		resp, err = s.stream.Recv()
+		require.NoError(t, err)
+	}
+	require.Len(t, resp.GetResources(), 1, fmt.Sprint(resp))
+	return strings.Contains(strings.ReplaceAll(fmt.Sprint(resp), " ", ""), "http.rbac.v3.RBAC]:{rules:{}}")
+}
+
+// sightGateways are gateways of two namespaces.
+func sightGateways() (text string) {
+	for _, namespace := range []string{"shop", "other"} {
+		text += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: %s}\n"+
+			"spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}\n", namespace)
+	}
+	return text
+}
+
+// sightConfig writes a configuration with the files of a directory as its source.
+func sightConfig(t *testing.T, dir, more string) {
+	t.Helper()
+	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://"+
+		dir+"/rules', defaultNamespace: shop"+more+"}]\n")
+}
+
+// A MeshConfig mends what it says; a broken policy is mended or removed: then nothing is refused any longer. In warn mode nothing is.
+func TestRefusalOfAFirstSightEnds(t *testing.T) {
+	for _, end := range []string{sightHead + sightMeta + "spec: {action: AUDIT}\n", "", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " +
+		"AuthorizationPolicy}\n# security.istio.io\n"} {
+		dir := t.TempDir()
+		sightConfig(t, dir, "")
+		write(t, dir+"/rules/gateways.yaml", sightGateways())
+		write(t, dir+"/rules/deny.yaml", sights["no name"])
+		r := start(t, dir)
+		r.awaitReady(t)
+		require.True(t, refuses(t, r, "shop"))
+		require.False(t, refuses(t, r, "other"), "the namespace is known")
+		if end == "" {
+			require.NoError(t, os.Remove(dir+"/rules/deny.yaml"))
+		} else {
+			write(t, dir+"/rules/deny.yaml", end)
+		}
+		eventually(t, func() error {
+			if refuses(t, r, "shop") {
+				return errors.New("refused still")
+			}
+			return nil
+		})
+	}
+}
+
+// A policy that was valid once keeps its last good version, and nothing else is refused.
+func TestALastGoodVersionIsASight(t *testing.T) {
+	dir := t.TempDir()
+	sightConfig(t, dir, "")
+	write(t, dir+"/rules/gateways.yaml", sightGateways())
+	write(t, dir+"/rules/deny.yaml", sightHead+sightMeta+"spec: {action: AUDIT}\n")
+	r := start(t, dir)
+	r.awaitReady(t)
+	write(t, dir+"/rules/deny.yaml", sights["UTF-16LE"])
+	eventually(t, func() error {
+		if !strings.Contains(r.page(t, "/debug/quarantine"), "deny.yaml:") {
+			return errors.New("not in quarantine yet")
+		}
+		return nil
+	})
+	require.False(t, refuses(t, r, "shop"))
+}
+
+// A policy that was never valid is refused in its namespace, and in all if that is not known, whatever its form. A valid version and its
+// deletion end that.
+func TestFirstSightOfPolicies(t *testing.T) {
+	for name, text := range sights {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			sightConfig(t, dir, "")
+			write(t, dir+"/rules/gateways.yaml", sightGateways())
+			write(t, dir+"/rules/deny.yaml", text)
+			r := start(t, dir)
+			r.awaitReady(t)
+			require.True(t, refuses(t, r, "shop"), text)
+			require.Contains(t, r.page(t, "/debug/quarantine"), "deny.yaml:")
+		})
+	}
+}

@@ -1,0 +1,116 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Unrecognised is the kind in the key of something that may be an object that restricts traffic. The name in such a key is the place.
+// Without a namespace, the object may be in any.
+const Unrecognised Kind = "unrecognised object"
+
+// Restricts reports whether objects of a kind restrict traffic: without them, requests may pass that are to be denied.
+func Restricts(kind Kind) bool {
+	return kind == MeshConfig || kind == Unrecognised || slices.Contains(SecurityKinds, kind)
+}
+
+var (
+	// restrictingWords are parts of kinds and groups that restrict, in compact form.
+	restrictingWords = []string{
+		"security.istio.io", "authorizationpolic", "requestauthentication", "peerauthentication", "meshconfig", "corev1alpha1",
+	}
+	// restrictingFields are the fields that name these. A text that is cut off may end within one.
+	restrictingFields = []string{
+		"apiversion:security.istio.io", "apiversion:corev1alpha1", "kind:authorizationpolicy", "kind:requestauthentication",
+		"kind:peerauthentication", "kind:meshconfig",
+	}
+)
+
+// looksRestricting reports whether a text that is no object may be meant as one that restricts. It takes no notice of case, quotes, blanks
+// and zero bytes, and so finds such texts in UTF-16, too. Lines that are comments do not count.
+func looksRestricting(text []byte) bool {
+	compact, begins, comment := make([]byte, 0, len(text)), true, false
+	for _, c := range text {
+		switch {
+		case strings.IndexByte("\n\r\x85\xa8\xa9", c) >= 0: // the last bytes of all line breaks of YAML
+			begins, comment = true, false
+			continue
+		case comment, begins && (c == ' ' || c == '\t' || c == 0):
+			continue
+		case begins && c == '#':
+			comment = true
+			continue
+		}
+		begins = false
+		switch {
+		case c >= 'A' && c <= 'Z':
+			compact = append(compact, c-'A'+'a')
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '.', c == ':':
+			compact = append(compact, c)
+		}
+	}
+	s := string(compact)
+	return slices.ContainsFunc(restrictingWords, func(word string) bool { return strings.Contains(s, word) }) ||
+		slices.ContainsFunc(restrictingFields, func(field string) bool {
+			name, _, _ := strings.Cut(field, ":")
+			return strings.HasPrefix(field, s[max(strings.LastIndex(s, name+":"), 0):])
+		})
+}
+
+// maxVisited is how many nodes of a document are looked at. One with more may restrict.
+const maxVisited = 1 << 16
+
+// scalarsOf returns the scalars of a document without its comments, with a colon behind each key. It reports whether these are all.
+func scalarsOf(root *yaml.Node) (text []byte, complete bool) {
+	visited := 0
+	var visit func(n *yaml.Node)
+	visit = func(n *yaml.Node) {
+		if visited++; visited > maxVisited {
+			return
+		}
+		n = deref(n)
+		text = append(text, n.Value...)
+		for i, child := range n.Content {
+			if visit(child); n.Kind == yaml.MappingNode && i%2 == 0 {
+				text = append(text, ':')
+			}
+		}
+	}
+	visit(root)
+	return text, visited <= maxVisited
+}
+
+// suspect notes whether a document with errors may restrict traffic, unless its key says which object it is.
+func (doc *Document) suspect(root *yaml.Node, head *envelope) {
+	switch {
+	case doc.Foreign, head.items != nil:
+		return
+	case head.schema != nil:
+		doc.MayRestrict = doc.Key.Name == "" && Restricts(head.schema.Kind)
+	default:
+		text, complete := scalarsOf(root)
+		doc.MayRestrict = !complete || errors.Is(doc.Errors[0], errObjects) || looksRestricting(text)
+	}
+	if doc.Key.Name == "" && doc.MayRestrict {
+		doc.Key = Key{Namespace: head.namespace}
+	}
+	doc.explainRefusal()
+}
+
+// explainRefusal has the first error say what follows if the document may restrict traffic.
+func (doc *Document) explainRefusal() {
+	if !doc.MayRestrict {
+		return
+	}
+	clients := "all Envoys refuse"
+	if doc.Key.Namespace != "" {
+		clients = fmt.Sprintf("Envoys of namespace %s refuse", doc.Key.Namespace)
+	}
+	first := doc.Errors[0]
+	first.Err = fmt.Errorf("%w (this may be a security object or a MeshConfig: %s all requests until it is valid or removed, "+
+		"unless it was valid before)", first.Err, clients)
+}

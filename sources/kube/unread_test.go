@@ -1,0 +1,57 @@
+package kube
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/kube/kubetest"
+)
+
+const policies = "authorizationpolicies.security.istio.io"
+
+// unreadKeys returns what Envoys are to refuse since it was never read.
+func (r *rig) unreadKeys() (all []string) {
+	for _, key := range r.supervisor.Invalid() {
+		all = append(all, key.String())
+	}
+	return all
+}
+
+// Policies that may not be read, the first time, have everything refused. The reason names the right. Once it is granted, nothing is.
+func TestPoliciesWithoutARightAreRefused(t *testing.T) {
+	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
+	put(server, "shop", "a", 1)
+	server.Fault(policies, kubetest.Fault{Status: http.StatusForbidden})
+	r := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}}))
+	r.serves("ServiceEntry shop/a")
+	require.Len(t, r.unreadKeys(), 1)
+	require.Contains(t, r.unreadKeys()[0], "no right to list and watch "+policies)
+	server.Fault(policies, kubetest.Fault{})
+	r.await("nothing is refused", func() bool { return len(r.unreadKeys()) == 0 })
+}
+
+// Kinds that the settings leave out are no kinds without a right.
+func TestPoliciesThatAreNotReadAreNotRefused(t *testing.T) {
+	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
+	put(server, "shop", "a", 1)
+	server.Fault(policies, kubetest.Fault{Status: http.StatusForbidden})
+	r := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry"}}))
+	r.serves("ServiceEntry shop/a")
+	require.Empty(t, r.unreadKeys())
+}
+
+// A server that does not list the group of policies is looked at several times before it counts as one without.
+func TestMissingPoliciesAreConfirmed(t *testing.T) {
+	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
+	put(server, "shop", "a", 1)
+	r := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}}))
+	r.await("a refusal, or its end", func() bool {
+		keys := r.unreadKeys()
+		return len(keys) == 1 && strings.Contains(keys[0], "does not list the kind") || server.Looks() > 1
+	})
+	r.await("nothing is refused", func() bool { return r.table.Synced() && len(r.unreadKeys()) == 0 })
+	require.Greater(t, server.Looks(), 1)
+}

@@ -1,0 +1,86 @@
+package sources
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"tributary/resource"
+)
+
+// PolicyReader is what a Sink is besides, for sources that can tell which objects that restrict traffic they never could read.
+type PolicyReader interface {
+	// UnreadPolicies says why such objects were never read, by namespace; an empty one stands for all. It takes the place of what was said
+	// before. Envoys of these namespaces refuse all requests. Call it before Synced.
+	UnreadPolicies(why map[string]string)
+}
+
+// UnreadPolicies implements PolicyReader.
+func (s *sink) UnreadPolicies(why map[string]string) {
+	s.mu.Lock()
+	before := s.unreadPolicies
+	if !s.judge.takesPolicies() {
+		why = nil
+	}
+	s.unreadPolicies = maps.Clone(why)
+	s.mu.Unlock()
+	tell := func(event string, from, to map[string]string) {
+		for namespace, text := range to {
+			if _, known := from[namespace]; !known {
+				s.log.Warn("objects that may restrict traffic", "event", event, "namespace", namespace, "why", text)
+				s.happened(event, "objects that may restrict traffic: "+text)
+			}
+		}
+	}
+	tell(EventQuarantined, before, why)
+	tell(EventQuarantineEnd, why, before)
+}
+
+// takesPolicies reports whether the transforms take objects of some kind that restricts traffic.
+func (j judge) takesPolicies() bool {
+	return slices.ContainsFunc(append([]resource.Kind{resource.MeshConfig}, resource.SecurityKinds...), j.transform.TakesKind)
+}
+
+// noteNeverValid counts the rejects that may restrict traffic and are no versions of what the group keeps. A reject that counted once does
+// so until it is gone.
+func (g *group) noteNeverValid() {
+	rejects, kept := 0, 0
+	for _, q := range g.quarantine {
+		if q.mayRestrict {
+			rejects++
+		}
+	}
+	for key, sure := range g.keeps {
+		if !sure && resource.Restricts(key.Kind) {
+			kept++
+		}
+	}
+	if n := max(rejects-kept, min(g.neverValid, rejects)); n != g.neverValid {
+		g.remark().neverValid = n
+	}
+}
+
+// unenforced returns the keys of the objects in quarantine of which no valid version is served, and of what may be one. The caller holds
+// mu.
+func (s *sink) unenforced() (keys []resource.Key) {
+	takes := s.judge.takesPolicies()
+	for _, q := range s.ledger.quarantineList() {
+		switch reject := (Reject{Key: q.Key()}); {
+		case q.foreign:
+		case reject.identified():
+			if !q.LastGoodServes {
+				keys = append(keys, q.Key())
+			}
+		case takes && q.mayRestrict && s.ledger.groups[q.Group].neverValid > 0:
+			keys = append(keys, resource.Key{Kind: resource.Unrecognised, Namespace: q.Namespace, Name: q.Place})
+		}
+	}
+	for namespace, why := range s.unreadPolicies {
+		if namespace != "" {
+			key, _ := s.judge.transform.Key(resource.Key{Namespace: namespace})
+			namespace = key.Namespace
+		}
+		keys = append(keys, resource.Key{Kind: resource.Unrecognised, Namespace: namespace, Name: fmt.Sprintf("%s: %s", s.source, why)})
+	}
+	return keys
+}
