@@ -36,7 +36,7 @@ func TestAServerThatDies(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	var dead atomic.Bool
-	s := quick(t, server, Settings{})
+	s := quick(t, server, Settings{Kinds: []string{"ServiceEntry", "VirtualService"}})
 	s.lookEvery, s.watchFor = time.Hour, time.Hour
 	s.cluster.url = front(t, server, func(w http.ResponseWriter, req *http.Request) bool {
 		if dead.Load() {

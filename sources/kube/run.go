@@ -215,7 +215,7 @@ func (r *run) found(client *api, versions map[*kind]string, err error) (pause ti
 		if r.missing[k].IsZero() {
 			r.missing[k] = now
 		}
-		if pause = min(pause, max(now.Sub(r.missing[k]), r.lookEvery/30)); r.lacks(k, now) {
+		if pause = min(pause, max(now.Sub(r.missing[k]), min(r.lookEvery/30, time.Second))); r.lacks(k, now) {
 			versions[k] = ""
 		} else if before[k] != "" {
 			versions[k] = before[k]

@@ -10,12 +10,15 @@ import (
 )
 
 // confirmMissing notes the kinds of policies that the server does not list: a server that starts does not list its CRDs for a moment. So a
-// kind has to be missing for half of lookEvery before the cluster counts as one without it, the first time. run.mu is held.
+// kind has to be missing for confirmTime before the cluster counts as one without it, the first time. run.mu is held.
 func (r *run) confirmMissing(now time.Time, versions map[*kind]string) {
 	for _, s := range r.streams {
-		s.Confirmed = s.policies && versions[s.kind] == "" && (s.Confirmed || now.Sub(r.missing[s.kind]) >= r.lookEvery/2)
+		s.Confirmed = s.policies && versions[s.kind] == "" && (s.Confirmed || now.Sub(r.missing[s.kind]) >= r.confirmTime())
 	}
 }
+
+// confirmTime is how long a kind that was never read has to be missing.
+func (r *run) confirmTime() time.Duration { return min(r.lookEvery/2, 15*time.Second) }
 
 // isUnread reports whether the stream is of policies of which it was never known which there are. run.mu is held.
 func (s *stream) isUnread() bool { return s.policies && !s.whole && s.Seen == 0 && !s.Confirmed }
@@ -30,7 +33,7 @@ func (s *stream) whyUnread() string {
 		return fmt.Sprintf("%s: %v", text, s.err)
 	case !s.missing[s.kind].IsZero():
 		return fmt.Sprintf("%s: /apis does not list the kind. From %s UTC on, the cluster counts as one without it", text,
-			s.missing[s.kind].Add(s.lookEvery/2).UTC().Format(time.TimeOnly))
+			s.missing[s.kind].Add(s.confirmTime()).UTC().Format(time.TimeOnly))
 	}
 	return text
 }
