@@ -32,12 +32,14 @@ func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networ
 			}
 		}
 	}()
-	for i, m := range n.list("matches") {
-		if i > 0 {
-			out = proto.CloneOf(out)
+	for _, m := range n.list("matches") {
+		route, match := proto.CloneOf(out), m.match(b)
+		route.Match = []*networking.HTTPMatchRequest{match}
+		if match.GetUri().GetPrefix() == "/" { // what replaces the slash has to end in one
+			slashed(route.GetRewrite())
+			slashed(route.GetRedirect())
 		}
-		out.Match = []*networking.HTTPMatchRequest{m.match(b)}
-		routes = append(routes, out)
+		routes = append(routes, route)
 	}
 	if len(routes) > 0 {
 		return routes
@@ -277,9 +279,31 @@ func (n node) redirect() *networking.HTTPRedirect {
 	}
 	path := n.get("path")
 	if out.Uri = path.text("replaceFullPath"); path.text("type") == "ReplacePrefixMatch" {
-		out.Uri = "%PREFIX()%" + path.text("replacePrefixMatch") // Istio's form
+		out.Uri = replacesPrefix + path.replacedPrefix()
 	}
 	return out
+}
+
+// replacesPrefix is what the path of a redirect begins with, in Istio, if it replaces the prefix of the match only.
+const replacesPrefix = "%PREFIX()%"
+
+// replacedPrefix returns what replaces the prefix of a match, which ends in no slash. Nothing is the root.
+func (n node) replacedPrefix() string {
+	return cmp.Or(strings.TrimSuffix(n.text("replacePrefixMatch"), "/"), "/")
+}
+
+// slashed makes a path end in a slash that replaces the prefix /.
+func slashed(action proto.Message) {
+	switch action := action.(type) {
+	case *networking.HTTPRewrite:
+		if uri := action.GetUri(); uri != "" && uri != "/" {
+			action.Uri += "/"
+		}
+	case *networking.HTTPRedirect:
+		if prefix, ok := strings.CutPrefix(action.GetUri(), replacesPrefix); ok && prefix != "/" {
+			action.Uri += "/"
+		}
+	}
 }
 
 // rewrite returns nil if nothing is rewritten.
@@ -287,7 +311,7 @@ func (n node) rewrite() *networking.HTTPRewrite {
 	out := &networking.HTTPRewrite{Authority: n.text("hostname")}
 	switch path := n.get("path"); {
 	case path.text("type") == "ReplacePrefixMatch":
-		out.Uri = cmp.Or(strings.TrimSuffix(path.text("replacePrefixMatch"), "/"), "/")
+		out.Uri = path.replacedPrefix()
 	case path.text("type") == "ReplaceFullPath":
 		out.UriRegexRewrite = &networking.RegexRewrite{Match: "/.*", Rewrite: path.text("replaceFullPath")}
 	case out.GetAuthority() == "":
