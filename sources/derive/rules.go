@@ -130,10 +130,18 @@ func (n node) stringMatch(kind, text string) *networking.StringMatch {
 	return &networking.StringMatch{}
 }
 
-// values converts matches of headers or of parameters.
+// values converts matches of headers or of parameters. Of several with one name, the first counts.
 func (n node) values(field string) map[string]*networking.StringMatch {
-	out := make(map[string]*networking.StringMatch)
+	out, names := make(map[string]*networking.StringMatch), make(map[string]bool)
 	for _, v := range n.list(field) {
+		name := v.text("name")
+		if field == "headers" {
+			name = strings.ToLower(name)
+		}
+		if names[name] {
+			continue
+		}
+		names[name] = true
 		out[v.text("name")] = v.stringMatch(cmp.Or(v.text("type"), "Exact"), v.text("value"))
 	}
 	return out
