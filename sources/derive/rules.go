@@ -17,7 +17,7 @@ import (
 // httpRoutes converts a rule of an HTTPRoute or GRPCRoute, with one match a route.
 func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networking.HTTPRoute) {
 	n.refused = false
-	out.Route = n.destinations(b)
+	out.Route = n.destinations(b, out)
 	for _, f := range n.list("filters") {
 		f.filter(b, out)
 	}
@@ -166,13 +166,12 @@ func (n node) grpcMethod() *networking.StringMatch {
 	return n.stringMatch(kind, "/"+service+"/"+method)
 }
 
-// destinations converts the backends of a rule that have a weight.
-func (n node) destinations(b binding) (all []*networking.HTTPRouteDestination) {
-	for _, ref := range n.list("backendRefs") {
+// destinations converts the backends of a rule that have a weight. What the filters of the only backend do is done by the rule, which is nil
+// for connections.
+func (n node) destinations(b binding, rule *networking.HTTPRoute) (all []*networking.HTTPRouteDestination) {
+	backends := slices.DeleteFunc(n.list("backendRefs"), func(ref node) bool { return ref.number("weight", 1) == 0 })
+	for _, ref := range backends {
 		weight := int32(ref.number("weight", 1))
-		if weight == 0 {
-			continue
-		}
 		destination, wrong := ref.destination(b)
 		if wrong != "" {
 			ref.report("%s: what is sent to it fails", wrong)
@@ -182,8 +181,11 @@ func (n node) destinations(b binding) (all []*networking.HTTPRouteDestination) {
 		for _, f := range ref.list("filters") {
 			changes := &networking.HTTPRoute{Headers: to.GetHeaders()}
 			f.filter(b, changes)
-			if to.Headers, changes.Headers = changes.GetHeaders(), nil; !proto.Equal(changes, &networking.HTTPRoute{}) {
-				f.refuse("type %q is not supported at a backend", f.text("type"))
+			to.Headers, changes.Headers = changes.GetHeaders(), nil
+			if len(backends) == 1 && rule != nil && changes.GetRedirect() == nil {
+				proto.Merge(rule, changes)
+			} else if !proto.Equal(changes, &networking.HTTPRoute{}) {
+				f.refuse("type %q is not supported at this backend", f.text("type"))
 			}
 		}
 		if n.refused && !ruleRefused { // the other backends have their share
