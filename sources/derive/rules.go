@@ -65,7 +65,7 @@ func (n node) retries(out *networking.HTTPRoute) {
 		return
 	}
 	out.Retries.Backoff, out.Retries.PerTryTimeout = retry.duration("backoff"), perTry
-	out.Retries.RetryOn = "connect-failure,refused-stream,unavailable,cancelled"
+	out.Retries.RetryOn = "connect-failure,refused-stream,reset,unavailable,cancelled" // reset: also cut and timed-out tries
 	for _, code := range retry.list("codes") {
 		out.Retries.RetryOn += fmt.Sprintf(",%d", code.value)
 	}
