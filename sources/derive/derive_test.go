@@ -518,7 +518,11 @@ http:
   retries:
     {attempts: 3, perTryTimeout: 1s, backoff: 0.005s, retryOn: "connect-failure,refused-stream,reset,unavailable,cancelled,503"}
   route: [{destination: {host: c.shop.svc.cluster.local, port: {number: 81}}}]
-- {name: two, match: [{uri: {prefix: /}}], timeout: 1s, retries: {}, redirect: {scheme: https, redirectCode: 302, derivePort: FROM_PROTOCOL_DEFAULT}}
+- name: two
+  match: [{uri: {prefix: /}}]
+  timeout: 1s
+  retries: {}
+  redirect: {scheme: https, redirectCode: 302, derivePort: FROM_PROTOCOL_DEFAULT}
 - {name: three, match: [{uri: {prefix: /}}], timeout: 1s, directResponse: {status: 500}}
 `))
 	require.NoError(t, err)

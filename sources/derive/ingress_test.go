@@ -175,8 +175,8 @@ func TestIngressPaths(t *testing.T) {
 
 // TestIngressWildcard holds that an asterisk stands for one label of a host, as Kubernetes has it.
 func TestIngressWildcard(t *testing.T) {
-	rules := `ingressClassName: istio, rules: [{host: "*.a.example", ` + paths + `}, {host: a.example, ` + paths + `}, {host: "*.b.example", ` +
-		`http: {paths: [{pathType: ImplementationSpecific, backend: {service: {name: a, port: {number: 80}}}}]}}]`
+	rules := `ingressClassName: istio, rules: [{host: "*.a.example", ` + paths + `}, {host: a.example, ` + paths + `}, ` +
+		`{host: "*.b.example", http: {paths: [{pathType: ImplementationSpecific, backend: {service: {name: a, port: {number: 80}}}}]}}]`
 	made, problems := ingressesOf(t, derive.Options{}, ingress("i", "", rules))
 	require.Empty(t, problems)
 	patterns := make(map[string]*regexp.Regexp)

@@ -20,7 +20,8 @@ type policyTarget struct {
 	section string
 }
 
-// policies makes a DestinationRule for each Service that policies are about. Of several of one kind for a Service or a port, the oldest counts.
+// policies makes a DestinationRule for each Service that policies are about. Of several of one kind for a Service or a port, the oldest
+// counts.
 func (d *derivation) policies() {
 	policies, of := make(map[resource.Key]*networking.TrafficPolicy), make(map[resource.Key][]*object) // by Service
 	decided := make(map[policyTarget]bool)

@@ -166,8 +166,8 @@ func (n node) grpcMethod() *networking.StringMatch {
 	return n.stringMatch(kind, "/"+service+"/"+method)
 }
 
-// destinations converts the backends of a rule that have a weight. What the filters of the only backend do is done by the rule, which is nil
-// for connections.
+// destinations converts the backends of a rule that have a weight. The rule, which is nil for connections, does what the filters of the
+// only backend ask for.
 func (n node) destinations(b binding, rule *networking.HTTPRoute) (all []*networking.HTTPRouteDestination) {
 	backends := slices.DeleteFunc(n.list("backendRefs"), func(ref node) bool { return ref.number("weight", 1) == 0 })
 	for _, ref := range backends {
