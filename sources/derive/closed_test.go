@@ -230,8 +230,9 @@ func TestPolicyOfAPort(t *testing.T) {
 			"Service", service, []string{policy(", sectionName: secure", "a"), policy(", sectionName: web", "b")}, " 443:a 80:b", "",
 		},
 		"a port twice": {
-			"Service", service, []string{policy(", sectionName: secure", "a"), policy(", sectionName: secure", "b")}, " 443:a",
-			"Service shop/web secure has an older policy of this kind",
+			"Service", service,
+			[]string{policy(", sectionName: secure", "a"), policy(", sectionName: secure", "b")},
+			" 443:a", "Service shop/web secure has an older policy of this kind",
 		},
 		"no such port": {"Service", service, []string{policy(", sectionName: none", "a")}, "none", `Service shop/web has no port "none" here`},
 		"no Service":   {"", "", []string{policy(", sectionName: secure", "a")}, "none", `Service shop/web has no port "secure" here`},

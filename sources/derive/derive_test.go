@@ -596,7 +596,7 @@ func TestTerminatedTLSRoutes(t *testing.T) {
 			put(t, s, v1, "TLSRoute", "shop/r", "{parentRefs: [{name: public}], hostnames: "+tt.hostnames+
 				", rules: [{backendRefs: [{name: b, port: 80}]}]}")
 			made, problems := s.Derive()
-			require.Equal(t, map[bool]int{false: 1, true: 2}[tt.served], len(made), "%v", problems)
+			require.Len(t, made, map[bool]int{false: 1, true: 2}[tt.served], "%v", problems)
 			if tt.served {
 				spec := virtualService(t, s, "shop/")
 				require.Len(t, spec.GetTcp(), 1)
