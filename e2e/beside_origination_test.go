@@ -35,17 +35,17 @@ func originations() (all []string) {
 	return all
 }
 
-// TestOriginationBesideIstiod compares, for each combination of TLS settings, which servers the clusters of a gateway accept. A sidecar with
-// a credential connects in the clear behind istiod, and with TLS here.
+// TestOriginationBesideIstiod compares, for each combination of TLS settings, which servers the clusters of a gateway accept. A sidecar
+// with a credential connects in the clear behind istiod, and with TLS here.
 func TestOriginationBesideIstiod(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
 	settings := originations()
 	for i, tls := range settings {
-		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: s%d, namespace: shop}\nspec: {hosts: "+
-			"[s%[1]d.example], location: MESH_INTERNAL, ports: [{number: 80, name: http, protocol: %[3]s}], resolution: STATIC, endpoints: [{address: 192.0.2.1}]"+
-			"%[4]s}\n---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: s%[1]d, namespace: shop}\nspec: {host: "+
-			"s%[1]d.example, trafficPolicy: {tls: {%[2]s}}}\n", i, tls, []string{"HTTP", "HTTP2", "TCP"}[i%3],
+		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: s%d, namespace: shop}\nspec: "+
+			"{hosts: [s%[1]d.example], location: MESH_INTERNAL, ports: [{number: 80, name: http, protocol: %[3]s}], resolution: STATIC, "+
+			"endpoints: [{address: 192.0.2.1}]%[4]s}\n---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\n"+
+			"metadata: {name: s%[1]d, namespace: shop}\nspec: {host: s%[1]d.example, trafficPolicy: {tls: {%[2]s}}}\n", i, tls, []string{"HTTP", "HTTP2", "TCP"}[i%3],
 			[]string{"", ", subjectAltNames: [entry.example]"}[i/3%2])
 	}
 	dir := t.TempDir()

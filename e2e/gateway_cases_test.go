@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,10 +90,18 @@ func sendCase(t *testing.T, port int, request string) string {
 	return strings.Join(words, " ")
 }
 
-// echo is a backend that answers with its name, the path and the header a.
+// echo is a backend that answers with its name, the path and the header a. The first request of a path below /cut and /slow gets no answer.
 func echo(t *testing.T, name string) int {
 	t.Helper()
+	var repeated sync.Map
 	return handler(t, func(w http.ResponseWriter, r *http.Request) {
+		kind, _, _ := strings.Cut(r.URL.Path[1:], "/")
+		if _, again := repeated.LoadOrStore(r.URL.Path, true); !again && kind == "cut" {
+			panic(http.ErrAbortHandler)
+		} else if !again && kind == "slow" {
+			<-r.Context().Done()
+			return
+		}
 		text := name + " " + r.URL.RequestURI()
 		if header := r.Header.Get("A"); header != "" {
 			text += " a=" + header

@@ -107,6 +107,7 @@ spec: {host: a.example, trafficPolicy: {tls: {%s}}}
 `
 	const system, file, folder = "/etc/ssl/certs/ca-certificates.crt", "/ca.pem", "/etc/envoy/credentials/cred/ca.crt"
 	const client = "clientCertificate: /c.pem, privateKey: /k.pem"
+	const own = "/etc/envoy/credentials/cred/tls.crt"
 	for settings, want := range map[string]string{
 		"mode: DISABLE":                                                                 "plaintext",
 		"mode: SIMPLE":                                                                  "roots " + system + ", host",
@@ -130,8 +131,8 @@ spec: {host: a.example, trafficPolicy: {tls: {%s}}}
 		"mode: MUTUAL, sni: b, subjectAltNames: [c], " + client:                         "roots " + system + ", names c, sni b, shows /c.pem",
 		"mode: MUTUAL, caCertificates: /ca.pem, sni: b, " + client:                      "roots " + file + ", sni b, shows /c.pem",
 		"mode: MUTUAL, insecureSkipVerify: true, sni: b, " + client:                     "anybody, sni b, shows /c.pem",
-		"mode: MUTUAL, credentialName: cred, sni: b":                                    "roots " + folder + ", sni b, shows /etc/envoy/credentials/cred/tls.crt",
-		"mode: MUTUAL, credentialName: cred, subjectAltNames: [c]":                      "roots " + folder + ", names c, asks for host, shows /etc/envoy/credentials/cred/tls.crt",
+		"mode: MUTUAL, credentialName: cred, sni: b":                                    "roots " + folder + ", sni b, shows " + own,
+		"mode: MUTUAL, credentialName: cred, subjectAltNames: [c]":                      "roots " + folder + ", names c, asks for host, shows " + own,
 		"mode: MUTUAL, credentialName: 'invalid://'":                                    "no endpoints",
 		"mode: MUTUAL, credentialName: 'invalid://', sni: b, " + client:                 "no endpoints",
 		"mode: ISTIO_MUTUAL":                                                            "no endpoints",

@@ -1,11 +1,10 @@
 package derive
 
 import (
-	"testing"
-
 	"cmp"
 	"encoding/json"
 	"slices"
+	"testing"
 
 	"tributary/resource"
 	"tributary/sources"

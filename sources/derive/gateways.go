@@ -122,11 +122,13 @@ type listener struct {
 	gateway                  string          // "namespace/name" of the Gateway that is made of it
 	kinds                    []resource.Kind // of routes
 	namespaces               []string        // of routes
+	terminates               bool            // TLS of connections
 }
 
 // routesOf are the kinds of routes that listeners take, by protocol and, if it is not the usual one, mode.
 var routesOf = map[string][]resource.Kind{
-	"HTTP": {"HTTPRoute", "GRPCRoute"}, "HTTPS": {"HTTPRoute", "GRPCRoute"}, "TCP": {"TCPRoute"}, "TLS": {"TCPRoute"},
+	"HTTP": {"HTTPRoute", "GRPCRoute"}, "HTTPS": {"HTTPRoute", "GRPCRoute"}, "TCP": {"TCPRoute"},
+	"TLS":             {"TCPRoute", "TLSRoute"},
 	"TLS Passthrough": {"TLSRoute"},
 }
 
@@ -137,6 +139,8 @@ func (n node) bind(t *target) {
 	kinds, taken := allowed.list("kinds"), routesOf[l.protocol]
 	if ofMode := routesOf[l.protocol+" "+n.get("tls").text("mode")]; ofMode != nil {
 		taken = ofMode
+	} else {
+		l.terminates = l.protocol == "TLS"
 	}
 	l.kinds = slices.DeleteFunc(slices.Clone(taken), func(kind resource.Kind) bool {
 		isKind := func(k node) bool { ref, _ := k.refer(routeKinds...); return ref.Kind == kind }

@@ -210,7 +210,7 @@ func adapt(golden []*document) {
 		}
 		fillEmptyDestinations(d.Spec)
 		verifyHostname(d)
-		answerPreflights(d)
+		adaptRoutes(d)
 	}
 	for _, d := range golden {
 		key := strings.ReplaceAll(d.Metadata.Name, "~", "/")
@@ -235,12 +235,16 @@ func verifyHostname(d *document) {
 	}
 }
 
-// answerPreflights has preflights of foreign origins answered by the gateway. istiod sends them to the backend.
-func answerPreflights(d *document) {
+// adaptRoutes has preflights of foreign origins answered by the gateway, and cut and timed-out tries repeated. istiod sends such preflights
+// to the backend, and repeats no such tries.
+func adaptRoutes(d *document) {
 	rules, _ := d.Spec["http"].([]any)
 	for _, rule := range rules {
 		if policy, _ := rule.(map[string]any)["corsPolicy"].(map[string]any); policy != nil {
 			policy["unmatchedPreflights"] = "IGNORE"
+		}
+		if retries, _ := rule.(map[string]any)["retries"].(map[string]any); retries["retryOn"] != nil {
+			retries["retryOn"] = strings.Replace(retries["retryOn"].(string), "refused-stream,", "refused-stream,reset,", 1)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package derive
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -27,6 +28,7 @@ func (d *derivation) ingresses() {
 		for _, r := range n.list("rules") {
 			host := cmp.Or(r.text("host"), "*")
 			if key, routes := "host "+host+" of Ingresses", r.ingressRoutes(); len(routes) > 0 {
+				oneLabel(host, routes)
 				d.byHost[key] = append(d.byHost[key], contribution{o, host, gateway.FullName(), routes})
 			}
 		}
@@ -71,6 +73,21 @@ func (n node) gatewayOfIngress() *networking.Gateway {
 		Hosts: []string{"*"},
 	})
 	return g
+}
+
+// oneLabel limits routes of a host with an asterisk, which stands for one label. In Istio it stands for several.
+func oneLabel(host string, routes []*networking.HTTPRoute) {
+	domain, wildcard := strings.CutPrefix(host, "*.")
+	for _, route := range routes {
+		if !wildcard {
+			return
+		}
+		if len(route.GetMatch()) == 0 {
+			route.Match = []*networking.HTTPMatchRequest{{}}
+		}
+		authority := `(?i)[^.]+\.` + regexp.QuoteMeta(domain) + `(:[0-9]+)?`
+		route.Match[0].Authority = &networking.StringMatch{MatchType: &networking.StringMatch_Regex{Regex: authority}}
+	}
 }
 
 // ingressRoutes converts the paths of a rule. Those whose backend is not known answer 500.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -170,4 +171,30 @@ func TestIngressPaths(t *testing.T) {
 		got = append(got, uri.GetExact()+uri.GetPrefix()+map[bool]string{true: "*"}[uri.GetPrefix() != ""])
 	}
 	require.Equal(t, []string{"/long", "/long*", "/a", "/a*", "/*"}, got)
+}
+
+// TestIngressWildcard holds that an asterisk stands for one label of a host, as Kubernetes has it.
+func TestIngressWildcard(t *testing.T) {
+	rules := `ingressClassName: istio, rules: [{host: "*.a.example", ` + paths + `}, {host: a.example, ` + paths + `}, ` +
+		`{host: "*.b.example", http: {paths: [{pathType: ImplementationSpecific, backend: {service: {name: a, port: {number: 80}}}}]}}]`
+	made, problems := ingressesOf(t, derive.Options{}, ingress("i", "", rules))
+	require.Empty(t, problems)
+	patterns := make(map[string]*regexp.Regexp)
+	for _, r := range made[1:] {
+		_, err := resource.Validate(r)
+		require.NoError(t, err)
+		spec, err := r.Spec()
+		require.NoError(t, err)
+		vs := spec.(*networking.VirtualService)
+		if match := vs.GetHttp()[0].GetMatch(); len(match) > 0 && match[0].GetAuthority() != nil {
+			patterns[vs.GetHosts()[0]] = regexp.MustCompile("^(?:" + match[0].GetAuthority().GetRegex() + ")$")
+		}
+	}
+	require.Len(t, patterns, 2)
+	for authority, want := range map[string]bool{
+		"x.a.example": true, "X.A.Example": true, "x.a.example:8080": true, "x-y.a.example": true, "y.x.a.example": false, "a.example": false,
+		".a.example": false, "x.a.example.org": false, "x.aXexample": false, "x.a.example:": false,
+	} {
+		require.Equal(t, want, patterns["*.a.example"].MatchString(authority), authority)
+	}
 }

@@ -2,7 +2,9 @@ package derive
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -11,9 +13,18 @@ import (
 	"tributary/resource"
 )
 
-// policies makes a DestinationRule for each Service that policies are about. Of several of one kind, the oldest counts.
+// policyTarget is what a policy is about: a Service, or the port of it that has a name.
+type policyTarget struct {
+	kind    resource.Kind
+	service resource.Key
+	section string
+}
+
+// policies makes a DestinationRule for each Service that policies are about. Of several of one kind for a Service or a port, the oldest
+// counts.
 func (d *derivation) policies() {
 	policies, of := make(map[resource.Key]*networking.TrafficPolicy), make(map[resource.Key][]*object) // by Service
+	decided := make(map[policyTarget]bool)
 	for _, o := range d.all("BackendTLSPolicy", "XBackendTrafficPolicy") {
 		spec, own := d.spec(o), &networking.TrafficPolicy{}
 		if o.Kind == "BackendTLSPolicy" {
@@ -23,15 +34,30 @@ func (d *derivation) policies() {
 		}
 		for _, t := range spec.list("targetRefs") {
 			ref, wrong := t.refer("Service")
-			if slices.ContainsFunc(of[ref], func(older *object) bool { return older.Kind == o.Kind }) {
-				wrong = ref.String() + " has an older policy of this kind"
+			target, port := policyTarget{o.Kind, ref, t.text("sectionName")}, uint32(0)
+			if target.section != "" {
+				port = d.portNamed(ref, target.section)
+			}
+			switch {
+			case wrong != "":
+			case decided[target]:
+				wrong = strings.TrimSuffix(ref.String()+" "+target.section, " ") + " has an older policy of this kind"
+			case target.section != "" && port == 0:
+				wrong = fmt.Sprintf("%s has no port %q here", ref, target.section)
 			}
 			if wrong != "" {
 				t.report("%s: this target has no policy", wrong)
 				continue
 			}
+			decided[target] = true
 			policies[ref] = cmp.Or(policies[ref], &networking.TrafficPolicy{})
-			proto.Merge(policies[ref], own)
+			if port == 0 {
+				proto.Merge(policies[ref], own)
+			} else {
+				policies[ref].PortLevelSettings = append(policies[ref].PortLevelSettings, &networking.TrafficPolicy_PortTrafficPolicy{
+					Port: &networking.PortSelector{Number: port}, Tls: own.GetTls(), LoadBalancer: own.GetLoadBalancer(),
+				})
+			}
 			of[ref] = append(of[ref], o)
 		}
 	}
@@ -39,6 +65,26 @@ func (d *derivation) policies() {
 		rule := &networking.DestinationRule{Host: d.serviceHost(key.Namespace, key.Name), TrafficPolicy: policy}
 		d.add(resource.Key{Kind: resource.DestinationRule, Namespace: key.Namespace, Name: key.Name + "-" + generated}, nil, rule, of[key]...)
 	}
+}
+
+// portNamed returns the port of a Service, or of a ServiceEntry with its host, that has a name; 0 if none is known.
+func (d *derivation) portNamed(service resource.Key, name string) uint32 {
+	ports := d.spec(&object{})
+	if known := d.placed[service].object; known != nil {
+		ports = d.spec(known)
+	}
+	host := d.serviceHost(service.Namespace, service.Name)
+	for _, entry := range d.all(resource.ServiceEntry) {
+		if ports.value == nil && slices.Contains(d.spec(entry).texts("hosts"), host) {
+			ports = d.spec(entry)
+		}
+	}
+	for _, port := range ports.list("ports") {
+		if port.text("name") == name {
+			return uint32(port.number("port", port.number("number", 0)))
+		}
+	}
+	return 0
 }
 
 // clientTLS returns the TLS settings of a BackendTLSPolicy. ConfigMaps are not read: they are taken as they are named. Without names of its

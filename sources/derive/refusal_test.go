@@ -17,34 +17,37 @@ import (
 // refusedRules are rules that cannot be served as they are, by kind of fault. The match of each, if it has one, is meant for requests to
 // /admin.
 var refusedRules = map[string]string{
-	"filter of an extension":    "matches: [{path: {value: /admin}}], filters: [{type: ExtensionRef, extensionRef: {group: a, kind: B, name: c}}], BACKEND",
-	"filter of a newer version": "matches: [{path: {value: /admin}}], filters: [{type: ExternalAuth, externalAuth: {}}], BACKEND",
-	"filter without settings":   "matches: [{path: {value: /admin}}], filters: [{type: RequestMirror}], BACKEND",
-	"filter without type":       "matches: [{path: {value: /admin}}], filters: [{}], BACKEND",
-	"one of two filters": "matches: [{path: {value: /admin}}], filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}, " +
+	"filter of an extension":    "ADMIN, filters: [{type: ExtensionRef, extensionRef: {group: a, kind: B, name: c}}], BACKEND",
+	"filter of a newer version": "ADMIN, filters: [{type: ExternalAuth, externalAuth: {}}], BACKEND",
+	"filter without settings":   "ADMIN, filters: [{type: RequestMirror}], BACKEND",
+	"filter without type":       "ADMIN, filters: [{}], BACKEND",
+	"one of two filters": "ADMIN, HEADERS {remove: [a]}}, " +
 		"{type: ExtensionRef}], BACKEND",
-	"no backend":               "matches: [{path: {value: /admin}}]",
-	"no backend with a weight": "matches: [{path: {value: /admin}}], backendRefs: [{name: a, port: 80, weight: 0}]",
-	"backend without port":     "matches: [{path: {value: /admin}}], backendRefs: [{name: a}]",
-	"backend of another kind":  "matches: [{path: {value: /admin}}], backendRefs: [{group: a, kind: Bucket, name: a, port: 80}]",
-	"backend without grant":    "matches: [{path: {value: /admin}}], backendRefs: [{name: a, namespace: bank, port: 80}]",
-	"redirect at a backend":    "matches: [{path: {value: /admin}}], backendRefs: [{name: a, port: 80, filters: [{type: RequestRedirect, requestRedirect: {port: 1}}]}]",
-	"extension at a backend":   "matches: [{path: {value: /admin}}], backendRefs: [{name: a, port: 80, filters: [{type: ExtensionRef}]}]",
-	"duration":                 "matches: [{path: {value: /admin}}], timeouts: {request: soon}, BACKEND",
-	"negative duration":        "matches: [{path: {value: /admin}}], timeouts: {request: -1s}, BACKEND",
-	"retries":                  "matches: [{path: {value: /admin}}], retry: {codes: [7]}, BACKEND",
-	"value of a header":        "matches: [{path: {value: /admin}}], filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: a, value: \"b\\nc\"}]}}], BACKEND",
-	"type of a path":           "matches: [{path: {type: Glob, value: /admin/*}}], BACKEND",
-	"expression of a path":     "matches: [{path: {type: RegularExpression, value: '/admin/('}}], BACKEND",
-	"expression of all paths":  "matches: [{path: {type: RegularExpression, value: '(/admin'}}], BACKEND",
-	"type of a header":         "matches: [{path: {value: /admin}, headers: [{type: Glob, name: a, value: b}]}], BACKEND",
-	"expression of a header":   "matches: [{path: {value: /admin}, headers: [{type: RegularExpression, name: a, value: '('}]}], BACKEND",
-	"header without a path":    "matches: [{headers: [{type: RegularExpression, name: a, value: '('}]}], BACKEND",
-	"name of a header":         "matches: [{path: {value: /admin}, headers: [{name: 'a b', value: c}]}], BACKEND",
-	"expression of parameters": "matches: [{path: {value: /admin}, queryParams: [{type: RegularExpression, name: a, value: '('}]}], BACKEND",
-	"unknown condition":        "matches: [{path: {value: /admin}, cookies: [{name: a}]}], BACKEND",
-	"only an unknown one":      "matches: [{cookies: [{name: a}]}], BACKEND",
-	"second match":             "matches: [{path: {value: /other}}, {path: {value: /admin}, cookies: [{name: a}]}], BACKEND",
+	"no backend":                         "ADMIN",
+	"no backend with a weight":           "ADMIN, BACKEND_WITH weight: 0}]",
+	"backend without port":               "ADMIN, backendRefs: [{name: a}]",
+	"backend of another kind":            "ADMIN, backendRefs: [{group: a, kind: Bucket, name: a, port: 80}]",
+	"backend without grant":              "ADMIN, backendRefs: [{name: a, namespace: bank, port: 80}]",
+	"redirect at a backend":              "ADMIN, BACKEND_WITH filters: [{type: RequestRedirect, requestRedirect: {port: 1}}]}]",
+	"rewrite at one of several backends": "ADMIN, BACKEND_WITH filters: [{type: URLRewrite, urlRewrite: {hostname: b}}]}, {name: a}]",
+	"extension at a backend":             "ADMIN, BACKEND_WITH filters: [{type: ExtensionRef}]}]",
+	"duration":                           "ADMIN, timeouts: {request: soon}, BACKEND",
+	"negative duration":                  "ADMIN, timeouts: {request: -1s}, BACKEND",
+	"retries":                            "ADMIN, retry: {codes: [7]}, BACKEND",
+	"value of a header":                  "ADMIN, HEADERS {set: [{name: a, value: \"b\\nc\"}]}}], BACKEND",
+	"type of a path":                     "matches: [{path: {type: Glob, value: /admin/*}}], BACKEND",
+	"expression of a path":               "matches: [{path: {type: RegularExpression, value: '/admin/('}}], BACKEND",
+	"expression of all paths":            "matches: [{path: {type: RegularExpression, value: '(/admin'}}], BACKEND",
+	"type of a header":                   "matches: [{path: {value: /admin}, headers: [{type: Glob, name: a, value: b}]}], BACKEND",
+	"expression of a header": "matches: [{path: {value: /admin}, headers: [{type: RegularExpression, " +
+		"name: a, value: '('}]}], BACKEND",
+	"header without a path": "matches: [{headers: [{type: RegularExpression, name: a, value: '('}]}], BACKEND",
+	"name of a header":      "matches: [{path: {value: /admin}, headers: [{name: 'a b', value: c}]}], BACKEND",
+	"expression of parameters": "matches: [{path: {value: /admin}, queryParams: [{type: RegularExpression, " +
+		"name: a, value: '('}]}], BACKEND",
+	"unknown condition":   "matches: [{path: {value: /admin}, cookies: [{name: a}]}], BACKEND",
+	"only an unknown one": "matches: [{cookies: [{name: a}]}], BACKEND",
+	"second match":        "matches: [{path: {value: /other}}, {path: {value: /admin}, cookies: [{name: a}]}], BACKEND",
 }
 
 // TestRefusedRulesAnswer holds that requests of a rule that cannot be served go to no less exact rule, older or newer, in the same object
@@ -54,7 +57,9 @@ func TestRefusedRulesAnswer(t *testing.T) {
 	const exact = "{matches: [{path: {type: Exact, value: /health}}], backendRefs: [{name: health, port: 80}]}"
 	const parent = "parentRefs: [{name: public, namespace: edge}], hostnames: [a.example], rules: ["
 	for name, rule := range refusedRules {
-		rule = "{" + strings.ReplaceAll(rule, "BACKEND", "backendRefs: [{name: a, port: 80}]") + "}"
+		rule = "{" + strings.NewReplacer("ADMIN", "matches: [{path: {value: /admin}}]", "BACKEND_WITH", "backendRefs: [{name: a, port: 80,",
+			"BACKEND", "backendRefs: [{name: a, port: 80}]", "HEADERS", "filters: [{type: RequestHeaderModifier, requestHeaderModifier:").
+			Replace(rule) + "}"
 		for order, objects := range map[string][]string{
 			"older": {"{" + parent + rule + "]}", "{" + parent + catchAll + ", " + exact + "]}"},
 			"newer": {"{" + parent + catchAll + ", " + exact + "]}", "{" + parent + rule + "]}"},

@@ -26,6 +26,8 @@ type binding struct {
 	hosts   []string // for which the route is there
 	port    uint32   // of the mesh: the only one that is meant, if not 0
 	key     string   // what the routes of one host have in common that are one VirtualService
+
+	terminated bool // by the listener: connections have no server name any more
 }
 
 // bindings returns where a route is attached, ordered by gateway, and reports the parents that do not take it.
@@ -70,8 +72,10 @@ func (n node) bindToListeners(parent resource.Key) (all []binding) {
 			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no routes of namespace %s", l.name, n.Namespace))
 		case !slices.Contains(l.kinds, n.Kind):
 			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no %s", l.name, n.Kind))
+		case l.terminates && n.Kind == "TLSRoute" && !slices.ContainsFunc(hosts, func(h host.Name) bool { return own.SubsetOf(h) }):
+			refusals = append(refusals, fmt.Sprintf("listener %s: it ends TLS, and takes no TLSRoute of some of its names only", l.name))
 		default:
-			b, taken := binding{gateway: l.gateway, key: l.gateway}, hosts
+			b, taken := binding{gateway: l.gateway, key: l.gateway, terminated: l.terminates}, hosts
 			if n.Kind == "TLSRoute" && l.hostname != "" {
 				taken = hosts.Intersection(host.Names{own})
 			}
@@ -150,10 +154,15 @@ func (n node) convert(b binding) *networking.VirtualService {
 	for i, r := range n.list("rules") {
 		switch n.Kind {
 		case "TLSRoute":
+			destinations := streams(r.destinations(b, nil))
+			if b.terminated {
+				out.Tcp = append(out.Tcp, &networking.TCPRoute{Route: destinations})
+				continue
+			}
 			match := []*networking.TLSMatchAttributes{{Port: b.port}}
-			out.Tls = append(out.Tls, &networking.TLSRoute{Match: match, Route: streams(r.destinations(b))})
+			out.Tls = append(out.Tls, &networking.TLSRoute{Match: match, Route: destinations})
 		case "TCPRoute":
-			route := &networking.TCPRoute{Route: streams(r.destinations(b))}
+			route := &networking.TCPRoute{Route: streams(r.destinations(b, nil))}
 			if b.port != 0 {
 				route.Match = []*networking.L4MatchAttributes{{Port: b.port}}
 			}

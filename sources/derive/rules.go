@@ -17,7 +17,7 @@ import (
 // httpRoutes converts a rule of an HTTPRoute or GRPCRoute, with one match a route.
 func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networking.HTTPRoute) {
 	n.refused = false
-	out.Route = n.destinations(b)
+	out.Route = n.destinations(b, out)
 	for _, f := range n.list("filters") {
 		f.filter(b, out)
 	}
@@ -32,12 +32,14 @@ func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networ
 			}
 		}
 	}()
-	for i, m := range n.list("matches") {
-		if i > 0 {
-			out = proto.CloneOf(out)
+	for _, m := range n.list("matches") {
+		route, match := proto.CloneOf(out), m.match(b)
+		route.Match = []*networking.HTTPMatchRequest{match}
+		if match.GetUri().GetPrefix() == "/" { // what replaces the slash has to end in one
+			slashed(route.GetRewrite())
+			slashed(route.GetRedirect())
 		}
-		out.Match = []*networking.HTTPMatchRequest{m.match(b)}
-		routes = append(routes, out)
+		routes = append(routes, route)
 	}
 	if len(routes) > 0 {
 		return routes
@@ -63,7 +65,7 @@ func (n node) retries(out *networking.HTTPRoute) {
 		return
 	}
 	out.Retries.Backoff, out.Retries.PerTryTimeout = retry.duration("backoff"), perTry
-	out.Retries.RetryOn = "connect-failure,refused-stream,unavailable,cancelled"
+	out.Retries.RetryOn = "connect-failure,refused-stream,reset,unavailable,cancelled" // reset: also cut and timed-out tries
 	for _, code := range retry.list("codes") {
 		out.Retries.RetryOn += fmt.Sprintf(",%d", code.value)
 	}
@@ -128,10 +130,18 @@ func (n node) stringMatch(kind, text string) *networking.StringMatch {
 	return &networking.StringMatch{}
 }
 
-// values converts matches of headers or of parameters.
+// values converts matches of headers or of parameters. Of several with one name, the first counts.
 func (n node) values(field string) map[string]*networking.StringMatch {
-	out := make(map[string]*networking.StringMatch)
+	out, names := make(map[string]*networking.StringMatch), make(map[string]bool)
 	for _, v := range n.list(field) {
+		name := v.text("name")
+		if field == "headers" {
+			name = strings.ToLower(name)
+		}
+		if names[name] {
+			continue
+		}
+		names[name] = true
 		out[v.text("name")] = v.stringMatch(cmp.Or(v.text("type"), "Exact"), v.text("value"))
 	}
 	return out
@@ -156,13 +166,12 @@ func (n node) grpcMethod() *networking.StringMatch {
 	return n.stringMatch(kind, "/"+service+"/"+method)
 }
 
-// destinations converts the backends of a rule that have a weight.
-func (n node) destinations(b binding) (all []*networking.HTTPRouteDestination) {
-	for _, ref := range n.list("backendRefs") {
+// destinations converts the backends of a rule that have a weight. The rule, which is nil for connections, does what the filters of the
+// only backend ask for.
+func (n node) destinations(b binding, rule *networking.HTTPRoute) (all []*networking.HTTPRouteDestination) {
+	backends := slices.DeleteFunc(n.list("backendRefs"), func(ref node) bool { return ref.number("weight", 1) == 0 })
+	for _, ref := range backends {
 		weight := int32(ref.number("weight", 1))
-		if weight == 0 {
-			continue
-		}
 		destination, wrong := ref.destination(b)
 		if wrong != "" {
 			ref.report("%s: what is sent to it fails", wrong)
@@ -172,8 +181,11 @@ func (n node) destinations(b binding) (all []*networking.HTTPRouteDestination) {
 		for _, f := range ref.list("filters") {
 			changes := &networking.HTTPRoute{Headers: to.GetHeaders()}
 			f.filter(b, changes)
-			if to.Headers, changes.Headers = changes.GetHeaders(), nil; !proto.Equal(changes, &networking.HTTPRoute{}) {
-				f.refuse("type %q is not supported at a backend", f.text("type"))
+			to.Headers, changes.Headers = changes.GetHeaders(), nil
+			if len(backends) == 1 && rule != nil && changes.GetRedirect() == nil {
+				proto.Merge(rule, changes)
+			} else if !proto.Equal(changes, &networking.HTTPRoute{}) {
+				f.refuse("type %q is not supported at this backend", f.text("type"))
 			}
 		}
 		if n.refused && !ruleRefused { // the other backends have their share
@@ -277,9 +289,31 @@ func (n node) redirect() *networking.HTTPRedirect {
 	}
 	path := n.get("path")
 	if out.Uri = path.text("replaceFullPath"); path.text("type") == "ReplacePrefixMatch" {
-		out.Uri = "%PREFIX()%" + path.text("replacePrefixMatch") // Istio's form
+		out.Uri = replacesPrefix + path.replacedPrefix()
 	}
 	return out
+}
+
+// replacesPrefix is what the path of a redirect begins with, in Istio, if it replaces the prefix of the match only.
+const replacesPrefix = "%PREFIX()%"
+
+// replacedPrefix returns what replaces the prefix of a match, which ends in no slash. Nothing is the root.
+func (n node) replacedPrefix() string {
+	return cmp.Or(strings.TrimSuffix(n.text("replacePrefixMatch"), "/"), "/")
+}
+
+// slashed makes a path end in a slash that replaces the prefix /.
+func slashed(action proto.Message) {
+	switch action := action.(type) {
+	case *networking.HTTPRewrite:
+		if uri := action.GetUri(); uri != "" && uri != "/" {
+			action.Uri += "/"
+		}
+	case *networking.HTTPRedirect:
+		if prefix, ok := strings.CutPrefix(action.GetUri(), replacesPrefix); ok && prefix != "/" {
+			action.Uri += "/"
+		}
+	}
 }
 
 // rewrite returns nil if nothing is rewritten.
@@ -287,7 +321,7 @@ func (n node) rewrite() *networking.HTTPRewrite {
 	out := &networking.HTTPRewrite{Authority: n.text("hostname")}
 	switch path := n.get("path"); {
 	case path.text("type") == "ReplacePrefixMatch":
-		out.Uri = cmp.Or(strings.TrimSuffix(path.text("replacePrefixMatch"), "/"), "/")
+		out.Uri = path.replacedPrefix()
 	case path.text("type") == "ReplaceFullPath":
 		out.UriRegexRewrite = &networking.RegexRewrite{Match: "/.*", Rewrite: path.text("replaceFullPath")}
 	case out.GetAuthority() == "":

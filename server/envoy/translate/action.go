@@ -25,12 +25,15 @@ import (
 // replacesPrefix is what the path of a redirect begins with, in objects of Gateway API, if it replaces the prefix of the match only.
 const replacesPrefix = "%PREFIX()%"
 
-func (w routeContext) redirect(r *networking.HTTPRedirect) *routev3.Route_Redirect {
+func (w routeContext) redirect(r *networking.HTTPRedirect, match *routev3.RouteMatch) *routev3.Route_Redirect {
 	a := &routev3.RedirectAction{
 		HostRedirect: r.GetAuthority(), PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: r.GetUri()},
 	}
 	if prefix, ok := strings.CutPrefix(r.GetUri(), replacesPrefix); ok && w.rule.Derived == model.DerivedGateway {
 		a.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix}
+		if prefix == "/" {
+			a.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: withoutPrefix(match)}
+		}
 	}
 	scheme := "http"
 	if w.tls {

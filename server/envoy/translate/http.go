@@ -68,7 +68,7 @@ func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequ
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = ops.responseAdd, ops.responseRemove
 	switch {
 	case r.GetRedirect() != nil:
-		out.Action = w.redirect(r.GetRedirect())
+		out.Action = w.redirect(r.GetRedirect(), out.GetMatch())
 	case r.GetDirectResponse() != nil:
 		out.Action = directResponse(r.GetDirectResponse())
 	default:
@@ -106,6 +106,14 @@ func (w routeContext) noteClaims(m *networking.HTTPMatchRequest, at model.Place)
 	}
 }
 
+// withoutPrefix takes the prefix of a match out of a path, and the slash after it.
+func withoutPrefix(match *routev3.RouteMatch) *matcherv3.RegexMatchAndSubstitute {
+	return &matcherv3.RegexMatchAndSubstitute{
+		Pattern:      &matcherv3.RegexMatcher{Regex: "^" + regexp.QuoteMeta(match.GetPathSeparatedPrefix()) + "(/?)(.*)"},
+		Substitution: `/\2`,
+	}
+}
+
 // forward makes a route that leads to clusters.
 func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at model.Place, authority string) {
 	action := &routev3.RouteAction{}
@@ -120,11 +128,8 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 				Pattern:      &matcherv3.RegexMatcher{Regex: re.GetMatch()},
 				Substitution: re.GetRewrite(),
 			}
-		} else if prefix := out.GetMatch().GetPathSeparatedPrefix(); w.rule.Derived == model.DerivedGateway && to.GetUri() == "/" {
-			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{ // takes the slash after the prefix away with it
-				Pattern:      &matcherv3.RegexMatcher{Regex: "^" + regexp.QuoteMeta(prefix) + "(/?)(.*)"},
-				Substitution: `/\2`,
-			}
+		} else if w.rule.Derived == model.DerivedGateway && to.GetUri() == "/" {
+			action.RegexRewrite = withoutPrefix(out.GetMatch())
 		} else {
 			action.PrefixRewrite = to.GetUri()
 		}

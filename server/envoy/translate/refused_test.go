@@ -26,12 +26,12 @@ func TestRefusedRoutesAnswer(t *testing.T) {
 		other   int // conditions that stay beside the path
 		derived bool
 	}{
-		"path":              {route: &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{Uri: regex("/admin/" + large)})}, path: "/admin/"},
-		"anchored path":     {route: &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{Uri: regex("^/admin" + large)})}, path: "/admin"},
-		"derived path":      {route: &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{Uri: regex("/admin" + large)})}, path: "/admin", derived: true},
-		"alternatives":      {route: &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{Uri: regex("/a" + large + "|/b")})}, path: "/"},
-		"broken expression": {route: &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{Uri: regex("/a(")})}, path: "/"},
-		"other classes":     {route: &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{Uri: regex(`/a\p{Nowhere}`)})}, path: "/"},
+		"path":              {route: byPath(regex("/admin/" + large)), path: "/admin/"},
+		"anchored path":     {route: byPath(regex("^/admin" + large)), path: "/admin"},
+		"derived path":      {route: byPath(regex("/admin" + large)), path: "/admin", derived: true},
+		"alternatives":      {route: byPath(regex("/a" + large + "|/b")), path: "/"},
+		"broken expression": {route: byPath(regex("/a(")), path: "/"},
+		"other classes":     {route: byPath(regex(`/a\p{Nowhere}`)), path: "/"},
 		"method": {route: &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{
 			Uri: prefix("/admin"), Method: regex(large), Authority: prefix("a"),
 		})}, path: "/admin", other: 1},
@@ -78,6 +78,10 @@ func TestRefusedRoutesAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+func byPath(uri *networking.StringMatch) *networking.HTTPRoute {
+	return &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{Uri: uri})}
 }
 
 func matchOf(m *networking.HTTPMatchRequest) []*networking.HTTPMatchRequest {
