@@ -271,12 +271,12 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		intake.Next(res.Body)
 	}
 	s.listed = !(holds && !time.Now().Before(until)) && !refused(err).isExpired() && !errors.Is(err, errOlder) &&
-		!errors.Is(err, errLarge)
+		!errors.Is(err, intake.ErrLimit)
 	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // what a silent one kept to itself comes with the next one
 	if ended && heard == 1 && time.Since(began) < min(time.Second, lasts/2) {
 		return errors.New("the server ends the watch at once")
 	}
-	if ended || heard > 1 {
+	if ended || heard > 1 && !errors.Is(err, intake.ErrLimit) {
 		s.retry.Reset()
 	}
 	if ended {
@@ -313,9 +313,6 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	return nil
 }
 
-// errLarge says that the cluster has more objects than a source may keep.
-var errLarge = errors.New("too many objects")
-
 // fits returns an error if the objects of the stream, with a size in bytes, are too many beside those of the others.
 func (s *stream) fits(ctx context.Context, size int) error {
 	s.mu.Lock()
@@ -325,10 +322,7 @@ func (s *stream) fits(ctx context.Context, size int) error {
 			size += other.size
 		}
 	}
-	if limit, key := intake.ObjectLimit(ctx); size > limit {
-		return fmt.Errorf("%w: those of the source take more than %d bytes (%s)", errLarge, limit, key)
-	}
-	return nil
+	return intake.CheckObjects(ctx, size)
 }
 
 // grow counts an event. What it replaces is still counted: if that is too much, the next list counts again.
@@ -356,7 +350,7 @@ func (s *stream) failed(ctx context.Context, err error) {
 	s.mu.Lock()
 	s.failures++
 	again, code := s.failures > 1, r.Code
-	if code > 0 && !r.isExpired() || again {
+	if code > 0 && !r.isExpired() || again || errors.Is(err, intake.ErrLimit) {
 		s.err = err
 	}
 	if s.down == nil && (code == 0 || code == http.StatusNotFound || code == http.StatusUnauthorized) {
