@@ -26,8 +26,8 @@ type Limits struct {
 
 // Defaults of Limits.
 const (
-	DefaultAnswer  = 512 << 20
-	DefaultMemory  = 1 << 30
+	DefaultAnswer  = 256 << 20
+	DefaultMemory  = 512 << 20
 	DefaultObjects = 1 << 30
 )
 

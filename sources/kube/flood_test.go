@@ -154,7 +154,7 @@ func TestFlood(t *testing.T) {
 			defer func() {
 				hostile.Store(false)
 				cancel()
-				<-ended
+				require.ErrorIs(t, <-ended, context.Canceled)
 				require.Zero(t, pool.Taken())
 			}()
 			sink.await(t, func(h sources.Health) bool {
