@@ -14,7 +14,8 @@ import (
 	"tributary/sources/vip"
 )
 
-// Limits protect the xDS server from its clients, and from the servers that its sources read. What is zero has its default, and -1 is no limit. A client that exceeds a
+// Limits protect the xDS server from its clients, and the program from the servers that its sources read. What is zero has its default,
+// and -1 is no limit. A client that exceeds a
 // limit is refused with the gRPC status RESOURCE_EXHAUSTED, and counted in the metric tributary_xds_refusals_total.
 type Limits struct {
 	// Connections to the xDS server open at once. Default: what the process may have open (ulimit -n), less 128 for itself; -1 for no limit.
@@ -68,9 +69,9 @@ type Limits struct {
 	// How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s.
 	RefusalDelay Duration `json:"refusalDelay,omitempty"`
 	// Memory that one answer of a server to a source may take, decompressed and decoded, in bytes; a source reads answers of that sum at
-	// once, and further ones wait. Default: 536870912; -1 for no limit. Read at the start.
+	// once, and further ones wait. Default: 268435456; -1 for no limit. Read at the start.
 	AnswerBytes int `json:"answerBytes,omitempty"`
-	// Memory that answers to all sources may take, in bytes; further ones wait. At least twice answerBytes. Default: 1073741824; -1 for no
+	// Memory that answers to all sources may take, in bytes; further ones wait. At least twice answerBytes. Default: 536870912; -1 for no
 	// limit. Read at the start.
 	AnswerMemory int `json:"answerMemory,omitempty"`
 	// What a source keeps of the objects of a Kubernetes cluster, in bytes; each counts as 2048 at least. Default: 1073741824;

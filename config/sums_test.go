@@ -248,14 +248,15 @@ func (packedCodec) Name() string { return "proto" }
 func (packedCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
 }
+
 func (packedCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 // storedGzip says gzip, and sends what is compressed already.
 type storedGzip struct{}
 
-func (storedGzip) Name() string                                     { return "gzip" }
-func (storedGzip) Compress(w io.Writer) (io.WriteCloser, error)     { return writeCloser{w}, nil }
-func (storedGzip) Decompress(r io.Reader) (io.Reader, error)        { return r, nil }
+func (storedGzip) Name() string                                 { return "gzip" }
+func (storedGzip) Compress(w io.Writer) (io.WriteCloser, error) { return writeCloser{w}, nil }
+func (storedGzip) Decompress(r io.Reader) (io.Reader, error)    { return r, nil }
 
 type writeCloser struct{ io.Writer }
 
@@ -350,6 +351,5 @@ func hugeZooKeeper(t *testing.T) string {
 	}()
 	return listener.Addr().String()
 }
-
 
 func init() { encoding.RegisterCompressor(storedGzip{}) } // before any connection

@@ -9,6 +9,7 @@ package intake
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -25,8 +26,8 @@ type Limits struct {
 
 // Defaults of Limits.
 const (
-	DefaultAnswer  = 512 << 20
-	DefaultMemory  = 1 << 30
+	DefaultAnswer  = 256 << 20
+	DefaultMemory  = 512 << 20
 	DefaultObjects = 1 << 30
 )
 
@@ -44,6 +45,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	return l
 }
+
+// ErrLimit says that a server sends more than a limit allows.
+var ErrLimit = errors.New("takes more than")
 
 // patience is how long an answer waits for memory.
 const patience = 30 * time.Second
@@ -87,9 +91,12 @@ func (p *Pool) Source(ctx context.Context) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{pool: p})
 }
 
-// ObjectLimit returns how many bytes of objects a source may keep, and the key of the limit.
-func ObjectLimit(ctx context.Context) (bytes int, key string) {
-	return budgetOf(ctx).pool.limits.Objects, "limits.objectBytes"
+// CheckObjects returns an error if a source may not keep so many bytes of objects.
+func CheckObjects(ctx context.Context, bytes int) error {
+	if limit := budgetOf(ctx).pool.limits.Objects; bytes > limit {
+		return fmt.Errorf("what is kept of the objects %w %d bytes (limits.objectBytes)", ErrLimit, limit)
+	}
+	return nil
 }
 
 // budgetOf returns the budget of a context. Without a source, as in commands, each answer has the default limits.
@@ -172,7 +179,7 @@ func (l *Lease) take(bytes int) (freed <-chan struct{}, err error) {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	if root.sum+bytes > pool.limits.Answer {
-		return nil, fmt.Errorf("the answer takes more than %d bytes of memory, decompressed and decoded (limits.answerBytes)",
+		return nil, fmt.Errorf("the answer %w %d bytes of memory, decompressed and decoded (limits.answerBytes)", ErrLimit,
 			pool.limits.Answer)
 	}
 	oldest, first := true, true // of all, of the source

@@ -174,7 +174,7 @@ func (a *api) do(ctx context.Context, path string, query url.Values, content str
 	req.Header = http.Header{"Accept": {accept}, "Content-Type": {"application/json"}}
 	res, err := a.client.Do(req)
 	if err == nil {
-		res = intake.Bound(res)
+		intake.Bound(res)
 	}
 	if err != nil || res.StatusCode == http.StatusOK || res.StatusCode == http.StatusCreated {
 		return res, err

@@ -341,7 +341,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	if ended && heard == 1 && time.Since(began) < min(time.Second, lasts/2) {
 		return errors.New("the server ends the watch at once")
 	}
-	if ended || heard > 1 {
+	if ended || heard > 1 && !errors.Is(err, intake.ErrLimit) {
 		s.retry.Reset()
 	}
 	if ended {
@@ -379,9 +379,6 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	return nil
 }
 
-// errLarge says that the cluster has more objects than a source may keep.
-var errLarge = errors.New("too many objects")
-
 // fits returns an error if the objects of the stream, with a size in bytes, are too many beside those of the others.
 func (s *stream) fits(ctx context.Context, size int) error {
 	s.mu.Lock()
@@ -391,10 +388,7 @@ func (s *stream) fits(ctx context.Context, size int) error {
 			size += other.size
 		}
 	}
-	if limit, key := intake.ObjectLimit(ctx); size > limit {
-		return fmt.Errorf("%w: those of the source take more than %d bytes (%s)", errLarge, limit, key)
-	}
-	return nil
+	return intake.CheckObjects(ctx, size)
 }
 
 // grow counts an event. What it replaces is still counted: if that is too much, the next list counts again.
@@ -422,7 +416,7 @@ func (s *stream) failed(ctx context.Context, err error) {
 	s.mu.Lock()
 	s.failures++
 	code := r.Code
-	if code > 0 && !r.isExpired() || s.failures > 1 {
+	if code > 0 && !r.isExpired() || s.failures > 1 || errors.Is(err, intake.ErrLimit) {
 		s.err = err
 	}
 	if s.down == nil && (code == 0 || code == http.StatusNotFound || code == http.StatusUnauthorized) {
