@@ -264,7 +264,6 @@ func (writeCloser) Close() error { return nil }
 
 // grpcBomb answers each message of every stream with one of 256 MiB, in fields of two bytes.
 func grpcBomb(t *testing.T) string {
-
 	packed := zipped(strings.Repeat("\x12\x00", 10_000), 256<<20)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(packedCodec{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		if err := grpc.SetSendCompressor(stream.Context(), "gzip"); err != nil {

@@ -81,11 +81,12 @@ func TestUnverifiedCertificates(t *testing.T) {
 	require.NoError(t, os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\ncurrent-context: x\n"+
 		"clusters: [{name: c, cluster: {insecure-skip-tls-verify: true, server: 'https://h'}}]\ncontexts: [{name: x, context: {cluster: c}}]\n"),
 		0o600))
+	const setting = "configSources[0].tlsSettings.insecureSkipVerify"
 	for text, key := range map[string]string{
-		"{address: 'xds://h:1', tlsSettings: {mode: SIMPLE, insecureSkipVerify: true}}":          "configSources[0].tlsSettings.insecureSkipVerify",
-		"{address: 'k8s://h:1', tlsSettings: {mode: SIMPLE, insecureSkipVerify: true}}":          "configSources[0].tlsSettings.insecureSkipVerify",
+		"{address: 'xds://h:1', tlsSettings: {mode: SIMPLE, insecureSkipVerify: true}}":          setting,
+		"{address: 'k8s://h:1', tlsSettings: {mode: SIMPLE, insecureSkipVerify: true}}":          setting,
 		"{address: 'k8s://" + kubeconfig + "'}":                                                  "configSources[0].address",
-		"{address: 'consul+https://h:1', tlsSettings: {mode: SIMPLE, insecureSkipVerify: true}}": "configSources[0].tlsSettings.insecureSkipVerify",
+		"{address: 'consul+https://h:1', tlsSettings: {mode: SIMPLE, insecureSkipVerify: true}}": setting,
 	} {
 		c, err := config.Parse("t.yaml", []byte("configSources: ["+text+"]"))
 		require.NoError(t, err, text)

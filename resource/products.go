@@ -7,8 +7,8 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// MaxProducts is how much memory, in bytes, the products of one object may take by default. A VirtualService of 500 hosts and 200 routes has
-// 260 MB of them.
+// MaxProducts is how much memory, in bytes, the products of one object may take by default. A VirtualService of 500
+// hosts and 200 routes has 260 MB of them.
 const MaxProducts = 512 << 20
 
 // The memory of one product at its peak, in bytes, with its share of decoded and encoded resources: measured in the resident memory that
@@ -88,7 +88,7 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 		listeners := int64(len(s.GetEgress()) + len(s.GetIngress()))
 		return listeners*portCost + multiplier*size, fmt.Sprintf("%d listeners", listeners)
 	}
-	return chains * (endpointCost + multiplier*size), fmt.Sprintf("%d bytes × %d filter chains", size, chains)
+	return chains * (routeCost + multiplier*size), fmt.Sprintf("%d bytes × %d filter chains", size, chains)
 }
 
 func sizeOf[M proto.Message](list []M) (size int64) {

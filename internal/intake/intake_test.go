@@ -152,7 +152,7 @@ func TestBound_Memory(t *testing.T) {
 			if !assert.NoError(t, err) {
 				return
 			}
-			intake.Bound(response)
+			intake.Bound(response) //nolint:bodyclose // there is no connection
 			var checks []*check
 			err = json.NewDecoder(response.Body).Decode(&checks)
 			assert.ErrorContains(t, err, strings.TrimPrefix(server.URL, "http://")+": the answer takes more than 33554432 bytes")

@@ -132,10 +132,11 @@ spec: {host: a.example, trafficPolicy: {tls: {%s}}}
 		"mode: MUTUAL, caCertificates: /ca.pem, sni: b, " + client:                      "roots " + file + ", sni b, shows /c.pem",
 		"mode: MUTUAL, insecureSkipVerify: true, sni: b, " + client:                     "anybody, sni b, shows /c.pem",
 		"mode: MUTUAL, credentialName: cred, sni: b":                                    "roots " + folder + ", sni b, shows " + own,
-		"mode: MUTUAL, credentialName: cred, subjectAltNames: [c]":                      "roots " + folder + ", names c, asks for host, shows " + own,
-		"mode: MUTUAL, credentialName: 'invalid://'":                                    "no endpoints",
-		"mode: MUTUAL, credentialName: 'invalid://', sni: b, " + client:                 "no endpoints",
-		"mode: ISTIO_MUTUAL":                                                            "no endpoints",
+		"mode: MUTUAL, credentialName: cred, subjectAltNames: [c]": "roots " + folder +
+			", names c, asks for host, shows " + own,
+		"mode: MUTUAL, credentialName: 'invalid://'":                    "no endpoints",
+		"mode: MUTUAL, credentialName: 'invalid://', sni: b, " + client: "no endpoints",
+		"mode: ISTIO_MUTUAL": "no endpoints",
 	} {
 		t.Run(settings, func(t *testing.T) {
 			all := toldOf(t, fmt.Sprintf(text, settings), nodes[0])

@@ -107,7 +107,8 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 		server.Put("nodes", "", "n", nil, nil)
 	}
 	server.Put(apiSlices, "bank", "web-1", map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "web"}}, map[string]any{
-		"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}}, "endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}}},
+		"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}},
+		"endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}}},
 	})
 	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour, Services: new(Services)}) }
 	r := start(t, server, source()).synced()

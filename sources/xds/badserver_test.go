@@ -159,7 +159,7 @@ func TestLargeResponse(t *testing.T) {
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
 	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, f.serve, grpc.MaxSendMsgSize(1<<30)))
 	r.awaitNames(t, "a")
-	f.set(entriesV1, &anypb.Any{TypeUrl: resource.MCPTypeURL, Value: make([]byte, 200<<20)}, wrapped(t, "shop/b", "b.example.com"))
+	f.set(entriesV1, &anypb.Any{TypeUrl: resource.MCPTypeURL, Value: make([]byte, 80<<20)}, wrapped(t, "shop/b", "b.example.com"))
 	r.awaitNames(t, "a b") // the large one may be any
 	r.awaitState(t, sources.Degraded, "1 resources cannot be read and have no name")
 	reason := <-f.nacks

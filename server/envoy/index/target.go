@@ -28,8 +28,8 @@ type selectable interface {
 	GetSelector() *typev1beta1.WorkloadSelector
 }
 
-// policyTarget says which clients a policy means. As with istiod (pilot/pkg/model/policyattachment.go), references replace the selector, and
-// targetRefs replace targetRef. A policy with references means clients of its namespace only.
+// policyTarget says which clients a policy means. As with istiod (pilot/pkg/model/policyattachment.go), references
+// replace the selector, and targetRefs replace targetRef. A policy with references means clients of its namespace only.
 type policyTarget struct {
 	namespace string
 	labels    map[string]string // without references

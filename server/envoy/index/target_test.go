@@ -130,40 +130,71 @@ func TestPolicyTargets(t *testing.T) {
 		expected   map[string]outcome // by client; ignored unless it is there
 		attached   bool               // it means some client
 	}{
-		"Gateway": {"edge", []*reference{public}, join(everyone(enforced, "derived", "gatewayAPI"), everyone(leftOut, "elsewhere")), true},
+		"Gateway": {
+			"edge", []*reference{public}, join(everyone(enforced, "derived", "gatewayAPI"), everyone(leftOut, "elsewhere")), true,
+		},
 		"Gateway by its Service": {
-			"edge", []*reference{{Group: group, Kind: "Gateway", Name: "deployed"}},
+			"edge",
+			[]*reference{{Group: group, Kind: "Gateway", Name: "deployed"}},
 			join(everyone(enforced, "service"), everyone(leftOut, "deployed elsewhere")), true,
 		},
 		"its own namespace": {
-			"edge", []*reference{{Group: group, Kind: "Gateway", Name: "public", Namespace: "edge"}},
+			"edge",
+			[]*reference{{Group: group, Kind: "Gateway", Name: "public", Namespace: "edge"}},
 			join(everyone(enforced, "derived", "gatewayAPI"), everyone(leftOut, "elsewhere")), true,
 		},
 		"several": {
-			"edge", []*reference{{Group: group, Kind: "Gateway", Name: "absent"}, public},
+			"edge",
+			[]*reference{{Group: group, Kind: "Gateway", Name: "absent"}, public},
 			join(everyone(enforced, "derived", "gatewayAPI"), everyone(leftOut, "elsewhere")), true,
 		},
-		"Gateway of another namespace":              {"edge", []*reference{{Group: group, Kind: "Gateway", Name: "public", Namespace: "shop"}}, everyone(refused, ofEdge...), false},
-		"Gateway in a namespace without it":         {"shop", []*reference{public}, everyone(enforced, "elsewhere"), false},
+		"Gateway of another namespace": {
+			"edge", []*reference{{Group: group, Kind: "Gateway", Name: "public", Namespace: "shop"}}, everyone(refused, ofEdge...), false,
+		},
+		"Gateway in a namespace without it": {
+			"shop", []*reference{public}, everyone(enforced, "elsewhere"), false,
+		},
 		"Gateway by a policy of the root namespace": {model.RootNamespace, []*reference{public}, nil, false},
-		"Gateway that is nowhere":                   {"edge", []*reference{{Group: group, Kind: "Gateway", Name: "absent"}}, nil, false},
-		"Gateway of Istio":                          {"edge", []*reference{{Group: "networking.istio.io", Kind: "Gateway", Name: "public"}}, everyone(refused, ofEdge...), false},
-		"Service":                                   {"edge", []*reference{{Kind: "Service", Name: "reviews"}}, everyone(refused, "sidecar"), false},
-		"Service of the core":                       {"edge", []*reference{{Group: "core", Kind: "Service", Name: "reviews"}}, everyone(refused, "sidecar"), false},
-		"Service that is nowhere":                   {"edge", []*reference{{Kind: "Service", Name: "absent"}}, nil, false},
+		"Gateway that is nowhere": {
+			"edge", []*reference{{Group: group, Kind: "Gateway", Name: "absent"}}, nil, false,
+		},
+		"Gateway of Istio": {
+			"edge", []*reference{{Group: "networking.istio.io", Kind: "Gateway", Name: "public"}}, everyone(refused, ofEdge...), false,
+		},
+		"Service": {
+			"edge", []*reference{{Kind: "Service", Name: "reviews"}}, everyone(refused, "sidecar"), false,
+		},
+		"Service of the core": {
+			"edge", []*reference{{Group: "core", Kind: "Service", Name: "reviews"}}, everyone(refused, "sidecar"), false,
+		},
+		"Service that is nowhere": {
+			"edge", []*reference{{Kind: "Service", Name: "absent"}}, nil, false,
+		},
 		"Service beside a Gateway": {
-			"edge", []*reference{{Kind: "Service", Name: "reviews"}, public},
+			"edge",
+			[]*reference{{Kind: "Service", Name: "reviews"}, public},
 			join(everyone(enforced, "derived", "gatewayAPI"), everyone(leftOut, "elsewhere"), everyone(refused, "sidecar")), true,
 		},
-		"ServiceEntry":             {"edge", []*reference{{Group: "networking.istio.io", Kind: "ServiceEntry", Name: "entry"}}, everyone(refused, "sidecar"), false},
-		"ServiceEntry by its host": {"edge", []*reference{{Group: "networking.istio.io", Kind: "ServiceEntry", Name: "reviews"}}, nil, false},
-		"class of waypoints":       {model.RootNamespace, []*reference{{Group: group, Kind: "GatewayClass", Name: "istio-waypoint"}}, nil, false},
+		"ServiceEntry": {
+			"edge", []*reference{{Group: "networking.istio.io", Kind: "ServiceEntry", Name: "entry"}}, everyone(refused, "sidecar"), false,
+		},
+		"ServiceEntry by its host": {
+			"edge", []*reference{{Group: "networking.istio.io", Kind: "ServiceEntry", Name: "reviews"}}, nil, false,
+		},
+		"class of waypoints": {
+			model.RootNamespace, []*reference{{Group: group, Kind: "GatewayClass", Name: "istio-waypoint"}}, nil, false,
+		},
 		"class": {
-			model.RootNamespace, []*reference{{Group: group, Kind: "GatewayClass", Name: "istio"}},
+			model.RootNamespace,
+			[]*reference{{Group: group, Kind: "GatewayClass", Name: "istio"}},
 			everyone(refused, "derived", "gatewayAPI", "service", "other", "elsewhere", "deployed elsewhere"), false,
 		},
-		"unknown kind":       {"edge", []*reference{{Group: "apps", Kind: "Deployment", Name: "public"}}, everyone(refused, ofEdge...), false},
-		"kind in lower case": {"edge", []*reference{{Group: group, Kind: "gateway", Name: "public"}}, everyone(refused, ofEdge...), false},
+		"unknown kind": {
+			"edge", []*reference{{Group: "apps", Kind: "Deployment", Name: "public"}}, everyone(refused, ofEdge...), false,
+		},
+		"kind in lower case": {
+			"edge", []*reference{{Group: group, Kind: "gateway", Name: "public"}}, everyone(refused, ofEdge...), false,
+		},
 		"unknown kind of the root namespace": {
 			model.RootNamespace, []*reference{{Kind: "Pod", Name: "public"}}, everyone(refused, slices.Concat(ofEdge, ofShop)...), false,
 		},

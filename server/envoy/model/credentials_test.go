@@ -13,14 +13,21 @@ import (
 func TestCredentialsStayInTheirFolder(t *testing.T) {
 	t.Parallel()
 	for name, folder := range map[string]string{
-		"a": "a", "a.b": "a.b", "a..": "a..", "kubernetes://a": "a", "kubernetes://n/a": "n/a", "kubernetes-gateway://n/a": "n/a", "configmap://n/a": "n/a",
+		"a": "a", "a.b": "a.b", "a..": "a..", "kubernetes://a": "a", "kubernetes://n/a": "n/a", "kubernetes-gateway://n/a": "n/a",
+		"configmap://n/a": "n/a",
 	} {
 		got, ok := CredentialFolder(name)
 		require.True(t, ok, name)
 		require.Equal(t, folder, got, name)
 	}
-	names := []string{"", ".", "..", "...", ".a", "a/..", "../a", "/x", "//x", "a/b", "a/", "a/../..", `..\a`, `a\..\b`, "a\x00", "\x00", "a\n", "..\x00", "a/./b"}
-	for _, scheme := range []string{"", "kubernetes://", "kubernetes-gateway://", "configmap://", "kubernetes-gateway://n/", "configmap://n/", "kubernetes://n/", "builtin://", "://"} {
+	names := []string{
+		"", ".", "..", "...", ".a", "a/..", "../a", "/x", "//x", "a/b",
+		"a/", "a/../..", `..\a`, `a\..\b`, "a\x00", "\x00", "a\n", "..\x00", "a/./b",
+	}
+	for _, scheme := range []string{
+		"", "kubernetes://", "kubernetes-gateway://", "configmap://", "kubernetes-gateway://n/", "configmap://n/",
+		"kubernetes://n/", "builtin://", "://",
+	} {
 		for _, name := range names {
 			if folder, ok := CredentialFolder(scheme + name); ok {
 				require.True(t, filepath.IsLocal(folder), scheme+name)

@@ -31,7 +31,7 @@ func overHTTP(ctx context.Context, address string, i provider.Instance) (m provi
 	if err != nil {
 		return m, err
 	}
-	intake.Bound(res)
+	intake.Bound(res) //nolint:bodyclose // it is closed below
 	defer func() { _ = res.Body.Close() }()
 	text, err := intake.Read(res.Body, maxAnswer)
 	if err != nil {

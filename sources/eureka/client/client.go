@@ -131,7 +131,7 @@ func (c *Client) ask(ctx context.Context, server, path string, decode func([]byt
 	if err != nil {
 		return nil, address.Hint(err, c.scheme == "https") // which says what was asked
 	}
-	intake.Bound(response)
+	intake.Bound(response)      //nolint:bodyclose // it is closed below
 	defer response.Body.Close() //nolint:errcheck // it was read
 	received := time.Now()
 	if err := refusal(response, path == changes); err != nil {
