@@ -216,7 +216,7 @@ func TestGuard_Limits(t *testing.T) {
 			require.True(t, proto.Equal(before, New(e, networking.EnvoyFilter_SIDECAR_INBOUND, &found).Routes(before)), patch)
 		}
 	}
-	many := []string{httpPatch("envoy.filters.http.buffer", "MERGE", "{name: invalid, typed_config: {\"@type\": " + types +
+	many := []string{httpPatch("envoy.filters.http.buffer", "MERGE", "{name: invalid, typed_config: {\"@type\": "+types+
 		"http.buffer.v3.Buffer, max_request_bytes: 0}}")}
 	for range maxMeasured {
 		many = append(many, "{applyTo: LISTENER, patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 7}}}")
