@@ -102,7 +102,16 @@ type Envoy struct {
 	// the object. warn: the traffic passes, also in plaintext where a DestinationRule has ISTIO_MUTUAL, and a warning in the log names the
 	// object. Default: refuse.
 	Unenforced string `json:"unenforced,omitempty"`
+	// Which EnvoyFilters may change, precede or go round what enforces security objects. any: those of the Envoy's own namespace, too, as with
+	// istiod. root: only those of istio-system; other patches that would do so are left out. Default: any.
+	WeakeningFilters string `json:"weakeningFilters,omitempty"`
 }
+
+// The values of Envoy.WeakeningFilters.
+const (
+	FiltersOfAny  = "any"
+	FiltersOfRoot = "root"
+)
 
 // The values of Envoy.Unenforced.
 const (
@@ -154,6 +163,9 @@ func (d *decoder) checkServing(c *Config) {
 	}
 	if u := c.Envoy.Unenforced; u != "" && u != UnenforcedRefuse && u != UnenforcedWarn {
 		d.problem("envoy.unenforced", "want refuse or warn, got %q", u)
+	}
+	if f := c.Envoy.WeakeningFilters; f != "" && f != FiltersOfAny && f != FiltersOfRoot {
+		d.problem("envoy.weakeningFilters", "want any or root, got %q", f)
 	}
 	v := reflect.ValueOf(*l)
 	for i := range v.NumField() {

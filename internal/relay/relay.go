@@ -155,7 +155,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.reloader.happened = r.happened
 	envoys := envoy.Options{
 		Debounce: debounce(cfg.Debounce), Log: opts.Log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
-		Invalid: r.supervisor.Invalid,
+		GuardFilters: cfg.Envoy.WeakeningFilters == config.FiltersOfRoot, Invalid: r.supervisor.Invalid,
 	}
 	r.catalogs = catalogs{
 		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),

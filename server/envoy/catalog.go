@@ -35,6 +35,8 @@ type Options struct {
 	// WarnUnenforced lets traffic pass although a security object cannot be enforced on it, and only warns. It lets clients send plaintext
 	// where ISTIO_MUTUAL is wanted.
 	WarnUnenforced bool
+	// GuardFilters lets only EnvoyFilters of the root namespace bypass policies.
+	GuardFilters bool
 	// Sees says of which namespaces clients may see the security objects. All of them if nil.
 	Sees func(namespace string) bool
 	// Invalid returns the objects of which a source has no valid version. See Recheck. None if nil.
@@ -88,7 +90,7 @@ func New(view memstore.Reader, opts Options) *Catalog {
 		ended:  make(map[resource.Key]time.Time),
 		asking: turns.New(1), wanted: newSignal(), made: newSignal(),
 	}
-	c.mesh.Warn, c.mesh.Sees = opts.WarnUnenforced, opts.Sees
+	c.mesh.Warn, c.mesh.GuardFilters, c.mesh.Sees = opts.WarnUnenforced, opts.GuardFilters, opts.Sees
 	if c.opts.Invalid == nil {
 		c.opts.Invalid = func() []resource.Key { return nil }
 	}

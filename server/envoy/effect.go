@@ -31,10 +31,13 @@ func WithoutEffect(r *resource.Resource) []string {
 }
 
 // WithoutEffect returns what of r has no effect on the clients of the catalog, each with its path, and with what happens instead: fields
-// that are not translated, and findings of the translation. It is empty if no client has asked for Envoy's types.
+// that are not translated, and findings of the translation. If no client has asked for Envoy's types, it has a target that is nowhere.
 func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 	scopes := c.current()
 	if len(scopes) == 0 {
+		if why := index.WhyUnattached(r, c.view.Snapshot()); why != "" {
+			return []string{"spec.targetRefs: " + why}
+		}
 		return nil
 	}
 	all := WithoutEffect(r)

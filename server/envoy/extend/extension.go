@@ -92,7 +92,7 @@ func Only(e *model.Extension, phases []phase) *model.Extension {
 	if e == nil {
 		return nil
 	}
-	part := &model.Extension{MaxProgram: e.MaxProgram, Patches: inPhases(e.Patches, phases)}
+	part := &model.Extension{MaxProgram: e.MaxProgram, Guards: e.Guards, Patches: inPhases(e.Patches, phases)}
 	if len(part.Patches) == 0 {
 		return nil
 	}
@@ -128,6 +128,8 @@ func Added(e *model.Extension, role model.Role, found *model.Findings) (all []pr
 		name, why := p.ApplyTo.String()+" "+own, refused(p.Value, e.MaxProgram)
 		switch {
 		case why != "":
+		case e.Guards && p.ApplyTo == networking.EnvoyFilter_LISTENER && p.Of.Namespace != model.RootNamespace:
+			why = leftToRoot // a listener without policies
 		case isOurs(own):
 			why = own + " is a name, or of the form of the names, of what is made of other objects"
 		case names[name]:

@@ -1,7 +1,7 @@
 // Package extend changes resources for Envoys as EnvoyFilters and WasmPlugins ask, as istiod 1.27 does. It is pure.
 //
 // A patch is left out, and a finding names it and the reason, if its value is no message of Envoy's or Envoy would refuse the result. All
-// other patches are applied, also one that disarms a filter that enforces security, with a finding.
+// other patches are applied, also one that disarms a filter that enforces security, with a finding, unless model.Extension.Guards is set.
 package extend
 
 import (
@@ -31,7 +31,8 @@ func ContextOf(role model.Role) networking.EnvoyFilter_PatchContext {
 type Patcher struct {
 	list    []*model.Patch
 	context networking.EnvoyFilter_PatchContext
-	largest int // how many instructions a regular expression may have
+	largest int  // how many instructions a regular expression may have
+	guards  bool // see model.Extension
 	found   *model.Findings
 }
 
@@ -41,7 +42,7 @@ func New(e *model.Extension, context networking.EnvoyFilter_PatchContext, found 
 	if e == nil {
 		return &Patcher{}
 	}
-	return &Patcher{context: context, largest: e.MaxProgram, found: found, list: slices.DeleteFunc(slices.Clone(e.Patches),
+	return &Patcher{context: context, largest: e.MaxProgram, guards: e.Guards, found: found, list: slices.DeleteFunc(slices.Clone(e.Patches),
 		func(p *model.Patch) bool { return !p.In(context) })}
 }
 
@@ -139,12 +140,18 @@ func apply[M named](p *Patcher, m M, phases []phase, patch func(*step, M) (keep 
 		return m, true
 	}
 	var steps []*step
+	guarding := false
 	run := func(checked bool, each func(*step)) (why string) {
+		var guard guard[M]
 		pass := &pass{context: p.context, largest: p.largest, checked: checked, configs: make(map[*anypb.Any]proto.Message)}
 		now, keep, steps = proto.CloneOf(m), true, nil
 		for i := 0; keep && i < len(list); i++ {
 			s := &step{Patch: list[i], pass: pass}
 			pass.undo, pass.why = nil, ""
+			if guarding && !guard.save(s, now) {
+				p.found.Note(s.Place, "%s", leftToRoot)
+				continue
+			}
 			keep = patch(s, now)
 			if now.GetName() != m.GetName() {
 				pass.why = m.GetName() + " cannot be renamed"
@@ -152,6 +159,11 @@ func apply[M named](p *Patcher, m M, phases []phase, patch func(*step, M) (keep 
 			if checked && keep && pass.why != "" {
 				pass.takeBack()
 				p.found.Note(s.Place, "%s", pass.why)
+				continue
+			}
+			if guarding && guard.bypassed(s, now, keep) {
+				now, keep = guard.before, true
+				p.found.Note(s.Place, "%s", leftToRoot)
 				continue
 			}
 			steps = append(steps, s)
@@ -170,15 +182,24 @@ func apply[M named](p *Patcher, m M, phases []phase, patch func(*step, M) (keep 
 		return refused(now, p.largest)
 	}
 	unobserved := func(*step) {}
-	if run(false, unobserved) != "" {
-		if why := run(true, unobserved); why != "" { // unpatched, Envoy would refuse it, too
-			for _, s := range steps {
-				if s.used {
-					p.found.Note(s.Place, "%s", why)
-				}
-			}
-			return m, true
+	checkedRun := func() (why string) {
+		if run(false, unobserved) == "" {
+			return ""
 		}
+		return run(true, unobserved)
+	}
+	why := checkedRun()
+	if guarding = p.guards && mayBypass(steps, m, now, keep); guarding {
+		why = checkedRun()
+		guarding = false
+	}
+	if why != "" { // unpatched, Envoy would refuse it, too
+		for _, s := range steps {
+			if s.used {
+				p.found.Note(s.Place, "%s", why)
+			}
+		}
+		return m, true
 	}
 	protected := protectionOf(m)
 	weaker := keep && protectionOf(now).lessThan(protected)

@@ -30,10 +30,14 @@ func (m *Mesh) Extension(p model.Profile, only *SidecarRule) *model.Extension {
 	if p.Role == model.Proxyless {
 		return nil
 	}
-	return extend.Of(forClient(m, m.filters, p), forClient(m, m.plugins, p), p, func(host string, port uint32) (name, why string) {
+	e := extend.Of(forClient(m, m.filters, p), forClient(m, m.plugins, p), p, func(host string, port uint32) (name, why string) {
 		_, name, why = m.clusterTo(host, port, p, only)
 		return name, why
 	})
+	if e != nil {
+		e.Guards = m.GuardFilters
+	}
+	return e
 }
 
 // PatchesOf returns the patches of an EnvoyFilter that can have an effect.

@@ -9,6 +9,7 @@ import (
 
 	"tributary/resource"
 	"tributary/server/envoy/model"
+	"tributary/server/envoy/security"
 )
 
 // servers returns the servers of the gateways that are for a client, the oldest gateway's first. What is at one address and port is of one
@@ -36,8 +37,8 @@ func (m *Mesh) servers(p model.Profile, found *model.Findings) (all []model.Serv
 				continue
 			}
 			if len(unenforced) > 0 {
-				s.Refused = true // an update takes effect at once, and a listener goes only after its routes
-				found.Note(s.Place, "Envoys of namespace %s do not enforce %s: the server has no routes; run its Envoys in namespace %s",
+				s.Denial = security.Deny(unenforced, "")
+				found.Note(s.Place, "Envoys of namespace %s do not enforce %s: the server denies all; run its Envoys in namespace %s",
 					p.Namespace, unenforced[0], g.Key.Namespace)
 			}
 			if s.NeedsIdentity() && p.Identity == "" {

@@ -33,7 +33,7 @@ func Key(v *model.View) model.Key {
 	for _, s := range v.Servers {
 		d.Object(s.Gateway.Key)
 		d.Text(s.Gateway.Version, s.Place.Field)
-		d.Flag(s.Refused)
+		d.Flag(s.Denial != nil)
 	}
 	d.Number(int64(len(v.Bound)))
 	for _, r := range v.Bound {

@@ -27,7 +27,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		// by from; plaintext is the same in all of a catalog
 		{model.Policy{}, []string{"Namespace", "Name", "Traffic", "Subsets", "Plaintext", "Objects", "From"}},
 		// by the version of the gateway, and the place there
-		{model.Server{}, []string{"Server", "Gateway", "Place", "Kind", "Bind", "Route", "Refused"}},
+		{model.Server{}, []string{"Server", "Gateway", "Place", "Kind", "Bind", "Route", "Denial"}},
 		// by from
 		{model.Service{}, []string{
 			"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Names", "Domains", "Objects", "From",

@@ -28,6 +28,8 @@ type Mesh struct {
 
 	Warn bool // what cannot be enforced is reported, and its traffic is not refused, but sent in plaintext; read-only
 
+	GuardFilters bool // only EnvoyFilters of the root namespace may bypass policies; read-only
+
 	Sees func(namespace string) bool // whose security objects clients may see; all if nil; read-only
 
 	Gateways map[resource.Key]*model.Gateway

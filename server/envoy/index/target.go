@@ -8,6 +8,7 @@ import (
 
 	typev1beta1 "istio.io/api/type/v1beta1"
 
+	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/model"
 )
@@ -229,6 +230,18 @@ func (m *Mesh) WhyUnattached(key resource.Key, clients []model.Profile) string {
 	}
 	return fmt.Sprintf("it applies to no client: nothing is derived of a Gateway %s of the Gateway API, and no client in this "+
 		"namespace has the label %s: %s", target.gateways[0].FullName(), derivedName, target.gateways[0].Name)
+}
+
+// WhyUnattached says why an object with references means no client while none is connected, or returns "". served has the Gateways.
+func WhyUnattached(r *resource.Resource, served memstore.Snapshot) string {
+	m := NewMesh()
+	set := func(r *resource.Resource) { _ = m.Set(r.Key(), r, make(map[string]struct{})) } // what cannot be decoded has no target
+	if set(r); m.WhyUnattached(r.Key(), nil) != "" {
+		for gateway := range served.List(resource.Gateway, "") {
+			set(gateway)
+		}
+	}
+	return m.WhyUnattached(r.Key(), nil)
 }
 
 // targetOf returns the target of an object that is there.

@@ -23,8 +23,8 @@ type outcome string
 
 const (
 	enforced outcome = "enforced"
-	refused  outcome = "refused"  // all traffic of the client
-	leftOut  outcome = "left out" // the routes of the Gateway
+	refused  outcome = "refused" // all traffic of the client
+	denied   outcome = "denied"  // the requests and connections of the Gateway
 	ignored  outcome = "ignored"
 )
 
@@ -95,8 +95,8 @@ func outcomeOf(m *Mesh, kind resource.Kind, p model.Profile) outcome {
 	switch {
 	case policies > 0:
 		return enforced
-	case p.Role == model.Ingress && slices.ContainsFunc(m.servers(p, new(model.Findings)), func(s model.Server) bool { return s.Refused }):
-		return leftOut
+	case p.Role == model.Ingress && slices.ContainsFunc(m.servers(p, new(model.Findings)), func(s model.Server) bool { return s.Denial != nil }):
+		return denied
 	}
 	return ignored
 }
@@ -131,22 +131,22 @@ func TestPolicyTargets(t *testing.T) {
 		attached   bool               // it means some client
 	}{
 		"Gateway": {
-			"edge", []*reference{public}, join(everyone(enforced, "derived", "gatewayAPI"), everyone(leftOut, "elsewhere")), true,
+			"edge", []*reference{public}, join(everyone(enforced, "derived", "gatewayAPI"), everyone(denied, "elsewhere")), true,
 		},
 		"Gateway by its Service": {
 			"edge",
 			[]*reference{{Group: group, Kind: "Gateway", Name: "deployed"}},
-			join(everyone(enforced, "service"), everyone(leftOut, "deployed elsewhere")), true,
+			join(everyone(enforced, "service"), everyone(denied, "deployed elsewhere")), true,
 		},
 		"its own namespace": {
 			"edge",
 			[]*reference{{Group: group, Kind: "Gateway", Name: "public", Namespace: "edge"}},
-			join(everyone(enforced, "derived", "gatewayAPI"), everyone(leftOut, "elsewhere")), true,
+			join(everyone(enforced, "derived", "gatewayAPI"), everyone(denied, "elsewhere")), true,
 		},
 		"several": {
 			"edge",
 			[]*reference{{Group: group, Kind: "Gateway", Name: "absent"}, public},
-			join(everyone(enforced, "derived", "gatewayAPI"), everyone(leftOut, "elsewhere")), true,
+			join(everyone(enforced, "derived", "gatewayAPI"), everyone(denied, "elsewhere")), true,
 		},
 		"Gateway of another namespace": {
 			"edge", []*reference{{Group: group, Kind: "Gateway", Name: "public", Namespace: "shop"}}, everyone(refused, ofEdge...), false,
@@ -173,7 +173,7 @@ func TestPolicyTargets(t *testing.T) {
 		"Service beside a Gateway": {
 			"edge",
 			[]*reference{{Kind: "Service", Name: "reviews"}, public},
-			join(everyone(enforced, "derived", "gatewayAPI"), everyone(leftOut, "elsewhere"), everyone(refused, "sidecar")), true,
+			join(everyone(enforced, "derived", "gatewayAPI"), everyone(denied, "elsewhere"), everyone(refused, "sidecar")), true,
 		},
 		"ServiceEntry": {
 			"edge", []*reference{{Group: "networking.istio.io", Kind: "ServiceEntry", Name: "entry"}}, everyone(refused, "sidecar"), false,

@@ -34,6 +34,7 @@ type Extension struct {
 	Patches    []*Patch  // in the order in which they are applied
 	Plugins    []*Plugin // in the order of their filters in a phase
 	MaxProgram int       // how large the regular expressions of these clients may be
+	Guards     bool      // only EnvoyFilters of the root namespace may bypass policies; the same for all of a process
 
 	Objects  []resource.Key // of which it was made
 	Findings Findings

@@ -36,8 +36,8 @@ type Server struct {
 	Place   Place
 	Kind    serverKind
 	Bind    string
-	Route   string // the name of its routes, if it speaks HTTP
-	Refused bool   // no route is bound to it, since the client does not enforce the policies of its Gateway
+	Route   string    // the name of its routes, if it speaks HTTP
+	Denial  *Security // denies its requests and connections, since the client does not enforce the policies of its Gateway; else nil
 }
 
 type serverKind int
@@ -183,7 +183,7 @@ func GatewaysOf(names []string, namespace string) (all []string) {
 
 // Bound says whether a VirtualService is bound to the gateway of a server, and visible there.
 func (s *Server) Bound(r *Rule[*networking.VirtualService], p Profile) bool {
-	return !s.Refused && VisibleTo(r.ExportTo, r.Key.Namespace, p.Namespace) &&
+	return VisibleTo(r.ExportTo, r.Key.Namespace, p.Namespace) &&
 		slices.Contains(GatewaysOf(r.Spec.GetGateways(), r.Key.Namespace), s.Gateway.Key.FullName())
 }
 

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -72,6 +73,11 @@ func (in *gatewayHost) add(v *model.View, s *model.Server, client model.Profile,
 		if len(routes) == 0 {
 			continue
 		}
+		if s.Denial != nil { // Envoy takes routes at once, also for open connections
+			for _, route := range routes {
+				route.Action = directResponse(&networking.HTTPDirectResponse{Status: http.StatusForbidden})
+			}
+		}
 		// Skip routes that another server of the port has added already.
 		routes = slices.DeleteFunc(routes, func(next *routev3.Route) bool {
 			return slices.ContainsFunc(in.routesOf[r], func(had *routev3.Route) bool { return proto.Equal(had, next) })
@@ -136,6 +142,7 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 
 // serverChains returns a listener's filter chains of a server, without matches that its other chains have.
 func (t *Translation) serverChains(v *model.View, s *model.Server, client model.Profile, used usedMatches) (all []*listenerv3.FilterChain) {
+	secured := cmp.Or(s.Denial, v.Secured).TCP
 	switch s.Kind {
 	case model.ServerHTTP:
 		if _, ok := used.add(nil, nil); ok {
@@ -169,7 +176,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 		all = append(all, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 			TransportSocket: t.downstreamTLS(s.GetTls(), client, v.Secured.Domains, nil),
-			Filters:         append(slices.Clip(v.Secured.TCP), to.proxy(v.Seen)),
+			Filters:         append(slices.Clip(secured), to.proxy(v.Seen)),
 		})
 	case model.ServerPass, model.ServerTCP:
 		with := routeContext.tcpRoutes
@@ -178,7 +185,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 		}
 		for _, c := range connections(s, v, client, &t.Findings, with) {
 			if f := c.filterChain(used, v.Seen, &t.Findings); f != nil {
-				f.Filters = slices.Concat(v.Secured.TCP, f.GetFilters())
+				f.Filters = slices.Concat(secured, f.GetFilters())
 				all = append(all, f)
 			}
 		}
