@@ -22,7 +22,7 @@ const (
 var lastRank = time.Unix(1<<rankBits-1, 0)
 
 // Ranked returns r with its rank as an object of the source at a place in the order of sources, from 0; r itself, if it has a time of its
-// own, or is of the first source and has no other rank.
+// own and is no ServiceEntry, or has no time and is of the first source.
 func (r *Resource) Ranked(place int) *Resource {
 	created := r.created
 	switch {
