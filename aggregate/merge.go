@@ -130,9 +130,10 @@ func (v *View) updateEarlier(before memstore.Snapshot, s *followed, rank int, ke
 	v.earlier.Apply(next.puts, next.deletes)
 }
 
-// servedAs reports whether r, of a source or of the pool, is the served object, apart from the rank.
+// servedAs reports whether r, of a source or of the pool, is the served object, apart from the rank. A rank may shorten the object's time.
 func servedAs(r, served *resource.Resource) bool {
-	return r != nil && served != nil && resource.Equal(r.Unranked(), served.Unranked()) && resource.SameOrigin(r, served)
+	return r != nil && served != nil && resource.Equal(r.Ranked(0).Unranked(), served.Ranked(0).Unranked()) &&
+		resource.SameOrigin(r, served)
 }
 
 // forgetEarlier drops earlier, pooled and the retired sources, and returns their keys.

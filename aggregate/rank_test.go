@@ -67,3 +67,29 @@ func TestRanksAreInOrderOfPrecedence(t *testing.T) {
 		require.Nil(t, object("first"))
 	})
 }
+
+// TestExplain_EarlierSourceHasHost has a registry, without times, claim the host of an earlier source's object with a time, however late.
+func TestExplain_EarlierSourceHasHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const host = "payments.prod.svc.cluster.local"
+		store := func(r *resource.Resource) *memstore.Store {
+			s := memstore.New()
+			s.Apply([]*resource.Resource{r}, nil)
+			s.MarkSynced()
+			return s
+		}
+		cluster := object(t, resource.ServiceEntry, "prod", "payments", 9, serviceEntry(host, 80))
+		claim := object(t, resource.ServiceEntry, "dubbo", "claim", 1, serviceEntry(host, 80)).WithCreated(time.Time{})
+		view := New(Source{Name: "k8s", Reader: store(cluster)}, Source{Name: "zookeeper", Reader: store(claim)})
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() { _ = view.Run(ctx) }()
+		synctest.Wait()
+		first, second := view.Snapshot().Get(cluster.Key()), view.Snapshot().Get(claim.Key())
+		require.Negative(t, first.Created().Compare(second.Created()))
+		require.Equal(t, cluster.Created(), first.Own())
+		conflicts := view.Explain(claim.Key()).Conflicts
+		require.Len(t, conflicts, 1)
+		require.Equal(t, "payments", conflicts[0].Objects[0].Name, "the winner")
+	})
+}

@@ -14,6 +14,9 @@ import (
 type DubboMapping struct {
 	// Host of a service, with {interface}, {group} and {version}. Default: {interface}-{group}-{version}.
 	HostTemplate string `json:"hostTemplate,omitempty"`
+	// The value any lets registrants choose hosts of Kubernetes clusters (NAME.NAMESPACE.svc…), where hostTemplate does not end in a domain.
+	// Default: such a service is left out.
+	Hosts string `json:"hosts,omitempty"`
 	// Namespace of the objects made. Default: dubbo.
 	Namespace string `json:"namespace,omitempty"`
 	// Port on which clients find services, by protocol. Default: dubbo 20880, tri 50051, rest 8080 and others.

@@ -27,6 +27,9 @@ type Eureka struct {
 
 	// Host of a service, with {vip} and {app}. Default: {vip}.eureka.
 	HostTemplate string `json:"hostTemplate,omitempty"`
+	// The value any lets registrants choose hosts of Kubernetes clusters (NAME.NAMESPACE.svc…), where hostTemplate does not end in a domain.
+	// Default: such a service is left out.
+	Hosts string `json:"hosts,omitempty"`
 	// Namespace of the objects made. Default: eureka.
 	Namespace string `json:"namespace,omitempty"`
 	// What instances are called by: ip or hostname. Default: ip.

@@ -29,6 +29,9 @@ type Nacos struct {
 
 	// Host of a service, with {service}, {group}, {namespace} and {cluster}. Default: {service}.{group}.{namespace}.nacos.
 	HostTemplate string `json:"hostTemplate,omitempty"`
+	// The value any lets registrants choose hosts of Kubernetes clusters (NAME.NAMESPACE.svc…), where hostTemplate does not end in a domain.
+	// Default: such a service is left out.
+	Hosts string `json:"hosts,omitempty"`
 	// Namespace of the objects made. Default: nacos.
 	Namespace string `json:"namespace,omitempty"`
 	// Key of the metadata that names the protocol. Default: protocol.

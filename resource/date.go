@@ -8,21 +8,33 @@ import "time"
 // in seconds of the years up to 2004, when there was nothing to configure yet. What was read from another tributary has a rank
 // already, by the order of the sources there; it becomes the lower digits of the new one, so that this order is kept within ours.
 // There is room for three tiers, and for a thousand sources in each.
+//
+// A ServiceEntry with a time of its own has a rank, too: for one host, the order of sources decides before any time, so that no registry
+// displaces a host of an earlier source. Its own time, in seconds from datesBegin to 2046, stands in the nanoseconds of the rank.
 const (
 	digitBits = 10
 	rankBits  = 3 * digitBits
 	lastPlace = 1<<digitBits - 1
+
+	datesBegin = 1_400_000_000 // May 2014, when Kubernetes was published
 )
 
 var lastRank = time.Unix(1<<rankBits-1, 0)
 
 // Ranked returns r with its rank as an object of the source at a place in the order of sources, from 0; r itself, if it has a time of its
-// own, or is of the first source and has no other rank.
+// own and is no ServiceEntry, or has no time and is of the first source.
 func (r *Resource) Ranked(place int) *Resource {
-	if !r.Own().IsZero() || bare(r.key.Kind) {
+	created := r.created
+	switch {
+	case bare(r.key.Kind):
+		return r
+	case created.ranks() || created == (instant{}):
+	case r.key.Kind == ServiceEntry:
+		created = instant{nanos: int32(min(max(created.seconds-datesBegin, 1), 1e9-1))} //nolint:gosec // bounded
+	default:
 		return r
 	}
-	rank := instant{seconds: int64(min(place, lastPlace))<<(rankBits-digitBits) | r.created.seconds>>digitBits}
+	rank := instant{seconds: int64(min(place, lastPlace))<<(rankBits-digitBits) | created.seconds>>digitBits, nanos: created.nanos}
 	if rank == r.created {
 		return r
 	}
@@ -40,7 +52,10 @@ func (r *Resource) Rank() int {
 
 // Own is the object's own time of creation, or zero.
 func (r *Resource) Own() time.Time {
-	if r.created.ranks() {
+	switch {
+	case r.created.ranks() && r.created.nanos > 0:
+		return time.Unix(datesBegin+int64(r.created.nanos), 0).UTC()
+	case r.created.ranks():
 		return time.Time{}
 	}
 	return r.Created()
@@ -51,7 +66,7 @@ func (r *Resource) Unranked() *Resource {
 	if !r.created.ranks() {
 		return r
 	}
-	return r.WithCreated(time.Time{})
+	return r.WithCreated(r.Own())
 }
 
 // bare reports whether objects of kind are sent without metadata.
@@ -90,4 +105,4 @@ func nanosOf(t time.Time) int64 {
 }
 
 // ranks reports whether it is a rank.
-func (i instant) ranks() bool { return i.seconds > 0 && i.seconds < 1<<rankBits }
+func (i instant) ranks() bool { return i != (instant{}) && i.seconds >= 0 && i.seconds < 1<<rankBits }

@@ -146,10 +146,10 @@ func (c *claimant) setVisibility(exportTo []string) {
 	}
 }
 
-// byAge orders claimants as istiod does: the oldest first, then by name and namespace. istiod counts seconds.
+// byAge orders claimants as istiod does: the oldest first, then by name and namespace.
 func byAge(a, b *claimant) int {
 	return cmp.Or(
-		cmp.Compare(a.res.Created().Unix(), b.res.Created().Unix()),
+		a.res.Created().Compare(b.res.Created()),
 		cmp.Compare(a.res.Key().Name, b.res.Key().Name),
 		cmp.Compare(a.res.Key().Namespace, b.res.Key().Namespace),
 	)

@@ -28,6 +28,7 @@ type Part struct {
 // differ only in case, dots or dashes may become the same host. Of such services the one whose name is nearest to the host gets it.
 type Naming[ID ServiceID[ID]] struct {
 	Template string
+	AnyHost  bool   // a service may have a host of a cluster; see CheckHost
 	Joint    string // between the parts of the name of an object
 	Spare    int    // characters at the end of the name of an object that the mapping adds itself
 	Parts    func(ID) []Part
@@ -86,6 +87,19 @@ func (n Naming[ID]) name(id ID, toHash string) Name {
 	}
 }
 
+// CheckHost returns an error for a service whose registrant chose the host of a Kubernetes Service: NAME.NAMESPACE.svc, alone or with a
+// cluster's domain. The template's text after its last placeholder is the operator's choice and allows any host below it, unless
+// the registrant could complete it to the default domain.
+func (n Naming[ID]) CheckHost(place, host string) error {
+	suffix := n.Template[strings.LastIndexByte(n.Template, '}')+1:]
+	labels := strings.Split(host, ".")
+	if n.AnyHost || !strings.HasSuffix(".cluster.local", suffix) || !slices.Contains(labels[min(2, len(labels)):], "svc") {
+		return nil
+	}
+	return fmt.Errorf("%s: its host %s is one of a Kubernetes cluster: set hosts: any if the registry may name these, or end hostTemplate in "+
+		"a domain", place, host)
+}
+
 // Hosts is a Mapping, apart from Restore, of services that are hosts with one port each.
 type Hosts[ID ServiceID[ID]] struct {
 	Naming[ID]
@@ -98,7 +112,7 @@ type Hosts[ID ServiceID[ID]] struct {
 // NewHosts returns a mapping with checked options. naming needs no template. place names the place of a service in messages. Without vips
 // no service gets a virtual address.
 func NewHosts[ID ServiceID[ID]](o MappingOptions, vips VIPs, naming Naming[ID], place func(ID) string) Hosts[ID] {
-	naming.Template = o.HostTemplate
+	naming.Template, naming.AnyHost = o.HostTemplate, o.Hosts == AnyHosts
 	return Hosts[ID]{naming, o, vips, place}
 }
 
@@ -128,6 +142,9 @@ func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (r *resou
 		return nil, nil, nil
 	case s.Name.Host == "":
 		return nil, nil, fmt.Errorf("%s: there is no name left for it", place)
+	}
+	if err := h.CheckHost(place, s.Name.Host); err != nil {
+		return nil, nil, err
 	}
 	for _, p := range h.Parts(s.ID) {
 		annotations[p.Annotation] = p.Text

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"tributary/internal/testutil"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestAHashIsNotCutAway(t *testing.T) {
@@ -20,4 +22,48 @@ func TestAHashIsNotCutAway(t *testing.T) {
 			return name.Host, name.Object
 		})
 	}
+}
+
+// TestCheckHost has registrants choose hosts of a cluster in several spellings.
+func TestCheckHost(t *testing.T) {
+	for _, row := range []struct {
+		template, service string
+		refused           bool
+	}{
+		{"{name}", "payments.prod.svc.cluster.local", true},
+		{"{name}", "Payments.PROD.SVC.Cluster.Local", true},
+		{"{name}", "payments.prod.svc.cluster.local.", true},
+		{"{name}", ".payments..prod.svc.cluster.local", true},
+		{"{name}", "payments.prod.svc", true},
+		{"{name}", "payments.prod.svc.k8s.example", true},
+		{"{name}", "*.prod.svc.cluster.local", false}, // the host is prod.svc.cluster.local
+		{"{name}", "db-0.db.prod.svc.cluster.local", true},
+		{"{name}.local", "payments.prod.svc.cluster", true},
+		{"{name}.cluster.local", "payments.prod.svc", true},
+		{"{name}", "*", false},
+		{"{name}", "*.example", false},
+		{"{name}", "svc.example", false},
+		{"{name}", "com.example.Service", false},
+		{"{name}.test", "payments.prod.svc.cluster.local", false},
+		{"{name}.svc.cluster.local", "payments.prod", false},
+	} {
+		options := MappingOptions{HostTemplate: row.template, Namespace: "n"}
+		for _, options.Hosts = range []string{"", AnyHosts} {
+			hosts := NewHosts(options, nil, Naming[svc]{Parts: func(s svc) []Part {
+				return []Part{{Placeholder: "{name}", Text: string(s), Dots: true}}
+			}}, func(s svc) string { return string(s) })
+			id := svc(row.service)
+			name := hosts.Names([]svc{id})[id]
+			require.NotContains(t, name.Host, "*")
+			r, _, err := hosts.Entry(Service[svc]{ID: id, Name: name, Port: Port{Number: 80}}, map[string]string{})
+			if row.refused && options.Hosts == "" {
+				require.ErrorContains(t, err, "hosts: any", row)
+				require.Nil(t, r)
+			} else {
+				require.NoError(t, err, row)
+				require.NotNil(t, r)
+			}
+		}
+	}
+	require.ErrorContains(t, CheckHosts("all"), "hosts: want any")
 }

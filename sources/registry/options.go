@@ -35,6 +35,17 @@ func CheckPatterns(key string, patterns []string) error {
 	return nil
 }
 
+// AnyHosts is the only value of the option hosts.
+const AnyHosts = "any"
+
+// CheckHosts checks the option hosts.
+func CheckHosts(value string) error {
+	if value != "" && value != AnyHosts {
+		return fmt.Errorf("hosts: want %s or nothing, got %q", AnyHosts, value)
+	}
+	return nil
+}
+
 // Time fills in the default of an option that is zero, and checks it.
 func Time(key string, value *time.Duration, standard, least, most time.Duration) error {
 	if *value == 0 {
@@ -50,6 +61,8 @@ func Time(key string, value *time.Duration, standard, least, most time.Duration)
 type MappingOptions struct {
 	// HostTemplate is the host of a service, made of {names}.
 	HostTemplate string
+	// Hosts is AnyHosts if registrants may choose hosts of Kubernetes clusters.
+	Hosts string
 	// Namespace is that of the objects.
 	Namespace string
 	// ProtocolMeta is the metadata key of an instance's protocol. Default: protocol.
@@ -81,7 +94,8 @@ func (o MappingOptions) WithDefaults(template, namespace, protocol string) Mappi
 
 // Check checks the options. known are the names allowed in the template. An error begins with the key at fault.
 func (o MappingOptions) Check(known ...string) error {
-	if err := cmp.Or(CheckCommon(o.HostTemplate, o.Namespace, o.VIPs, known...), CheckLabels("labelMeta", o.LabelMeta)); err != nil {
+	if err := cmp.Or(CheckCommon(o.HostTemplate, o.Namespace, o.VIPs, known...), CheckLabels("labelMeta", o.LabelMeta),
+		CheckHosts(o.Hosts)); err != nil {
 		return err
 	}
 	if protocol.Parse(o.DefaultProtocol).IsUnsupported() {

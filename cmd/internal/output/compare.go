@@ -126,7 +126,7 @@ func equalServed(first, second *Side, key resource.Key) bool {
 	if timeless(first, second, key) {
 		return true
 	}
-	return a.Own().Equal(b.Own()) && (!first.ordered || !second.ordered || a.Rank() == b.Rank())
+	return a.Own().Truncate(time.Second).Equal(b.Own().Truncate(time.Second)) && (!first.ordered || !second.ordered || a.Rank() == b.Rank())
 }
 
 func equalContent(a, b *resource.Resource) bool {

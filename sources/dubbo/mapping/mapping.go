@@ -36,7 +36,10 @@ func New(o Options, place string, vips core.VIPs) (*Mapper, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	naming := core.Naming[ID]{Template: o.HostTemplate, Joint: "-", Spare: 1 + names.MaxLabel, Parts: ID.parts} // with room for a protocol
+	naming := core.Naming[ID]{
+		Template: o.HostTemplate, AnyHost: o.Hosts == core.AnyHosts, Joint: "-", Parts: ID.parts,
+		Spare: 1 + names.MaxLabel, // with room for a protocol
+	}
 	return &Mapper{naming, o, place, vips}, nil
 }
 
@@ -131,6 +134,9 @@ func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warn
 	}
 	if name == (core.Name{}) {
 		return nil, nil, fmt.Errorf("%s: there is no name left for it", place)
+	}
+	if err := m.CheckHost(place, name.Host); err != nil {
+		return nil, nil, err
 	}
 	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.
 	var protocols []string

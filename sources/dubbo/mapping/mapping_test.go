@@ -336,3 +336,21 @@ func TestRestoredEndpointsHaveTheirApplications(t *testing.T) {
 	}
 	require.Equal(t, applications, got)
 }
+
+// TestEntries_ClusterHost has providers of an interface that is the host of a Kubernetes Service.
+func TestEntries_ClusterHost(t *testing.T) {
+	for _, interfaceName := range []string{"payments.prod.svc.cluster.local", "Payments.Prod.SVC.cluster.local", "payments.prod.svc"} {
+		for _, hosts := range []string{"", core.AnyHosts} {
+			m, err := mapping.New(mapping.Options{Hosts: hosts}, "zookeeper /dubbo/", golden.VIPs{})
+			require.NoError(t, err)
+			id := provider.ID{Interface: interfaceName}
+			rs, warnings := mapAll(t, m, []provider.Provider{{ID: id, Protocol: "dubbo", Host: "10.0.0.1", Port: 20880}}, nil)
+			if hosts == core.AnyHosts {
+				require.NotEmpty(t, rs)
+				continue
+			}
+			require.Empty(t, rs)
+			require.Contains(t, strings.Join(warnings, "\n"), "reject: zookeeper /dubbo/"+interfaceName+": its host "+strings.ToLower(interfaceName))
+		}
+	}
+}

@@ -16,6 +16,8 @@ type Options struct {
 	// HostTemplate is the host of a service, made of {interface}, {group} and {version}. A missing group or version goes with the '-' or '.'
 	// before it. Without {group} or {version}, services that differ in these share a host. Default: {interface}-{group}-{version}.
 	HostTemplate string
+	// Hosts is core.AnyHosts if registrants may choose hosts of Kubernetes clusters.
+	Hosts string
 	// Namespace is that of the objects. Default: dubbo.
 	Namespace string
 	// ServicePorts are the ports on which clients find services, by protocol. Default: see README.md.
@@ -59,7 +61,7 @@ func (o Options) validate() error {
 		return fmt.Errorf("hostTemplate: %q does not contain {interface}", o.HostTemplate)
 	}
 	if err := cmp.Or(core.CheckCommon(o.HostTemplate, o.Namespace, o.VIPs, "{interface}", "{group}", "{version}"),
-		core.CheckLabels("labelParams", o.LabelParams)); err != nil {
+		core.CheckLabels("labelParams", o.LabelParams), core.CheckHosts(o.Hosts)); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"", subsetsVersion, subsetsGroup}, o.Subsets) {
