@@ -86,7 +86,8 @@ var products = map[resource.Kind][]func(n int) string{
 			many(n, "{ports: [{number: 8#}]}"))
 	}},
 	resource.AuthorizationPolicy: {func(n int) string {
-		return fmt.Sprintf("{selector: {matchLabels: {app: one}}, rules: %s}", many(n, "{from: "+many(n, "{source: {principals: [cluster.local/ns/b/sa/#]}}")+
+		return fmt.Sprintf("{selector: {matchLabels: {app: one}}, rules: %s}", many(n, "{from: "+
+			many(n, "{source: {principals: [cluster.local/ns/b/sa/#]}}")+
 			", to: "+many(n, "{operation: {paths: [/p#], hosts: [h#]}}")+", when: "+many(n, "{key: 'request.headers[h#]', values: [a, b]}")+"}"))
 	}},
 	resource.RequestAuthentication: {func(n int) string {
