@@ -48,7 +48,7 @@ func TestCheckProducts(t *testing.T) {
 		"100 hosts × ports, endpoints": {ports(100, 100, 100), 0, "100 hosts × 100 ports × (100 endpoints + 0 addresses)"},
 		"1,000 patches":                {patches(1000), 0, ""},
 		"6,000 patches":                {patches(6000), 0, "6000 patches"},
-		"a raised limit":               {routes(2000, 500), 3 << 30, ""},
+		"a raised limit":               {routes(2000, 500), 5 << 30, ""},
 		"no limit":                     {routes(2000, 500), -1, ""},
 		"a low limit":                  {routes(2, 2), 1000, "2 hosts × 2 routes × 1 gateways"},
 	} {
