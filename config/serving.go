@@ -63,8 +63,8 @@ type Limits struct {
 	// How long a connection from another machine is used, give or take a tenth. Its client then connects again, so that clients spread over
 	// replicas. Default: 30m.
 	ConnectionAge Duration `json:"connectionAge,omitempty"`
-	// Memory that the products of one object of a source may take, by estimate, in bytes: hosts × routes, hosts ×
-	// ports, and the like. An object with more is quarantined. Default: 536870912; -1 for no limit.
+	// Estimated memory of the products of one object, in bytes: hosts × routes, hosts × ports, and the like. An object with
+	// more is quarantined. Default: 671088640; -1 for no limit.
 	ProductBytes int64 `json:"productBytes,omitempty"`
 	// How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s.
 	RefusalDelay Duration `json:"refusalDelay,omitempty"`

@@ -7,14 +7,14 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// MaxProducts is how much memory, in bytes, the products of one object may take by default. A VirtualService of 500
-// hosts and 200 routes has 260 MB of them.
-const MaxProducts = 512 << 20
+// MaxProducts is how much memory, in bytes, the products of one object may take by default. A VirtualService of 500 hosts
+// and 200 routes has 420 MB of them.
+const MaxProducts = 640 << 20
 
-// The memory of one product at its peak, in bytes, with its share of decoded and encoded resources: measured in the resident memory that
-// the translation for the first client adds. What the object says of a product counts multiplier times.
+// The memory of one product at its peak, in bytes, with its share of decoded and encoded resources. The size of the
+// fields that each product repeats counts multiplier times.
 const (
-	routeCost    = 2560
+	routeCost    = 4 << 10
 	portCost     = 16 << 10 // of a host: cluster, endpoints, virtual host, listener
 	addressCost  = 4 << 10
 	endpointCost = 600
@@ -25,8 +25,8 @@ const (
 	small = 1 << 10
 )
 
-// CheckProducts returns an error of type Errors if what a resource multiplies into for one client is estimated to take more bytes of memory
-// than most. Zero stands for the default, a negative number for no limit.
+// CheckProducts returns an error of type Errors if the estimated products of a resource exceed most, in bytes of memory.
+// Zero stands for the default, a negative number for no limit.
 func CheckProducts(r *Resource, most int64) error {
 	if most == 0 {
 		most = MaxProducts
@@ -88,7 +88,7 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 		listeners := int64(len(s.GetEgress()) + len(s.GetIngress()))
 		return listeners*portCost + multiplier*size, fmt.Sprintf("%d listeners", listeners)
 	}
-	return chains * (routeCost + multiplier*size), fmt.Sprintf("%d bytes × %d filter chains", size, chains)
+	return portCost + chains*(endpointCost+multiplier*size), fmt.Sprintf("%d bytes × %d filter chains", size, chains)
 }
 
 func sizeOf[M proto.Message](list []M) (size int64) {

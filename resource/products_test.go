@@ -38,8 +38,8 @@ func TestCheckProducts(t *testing.T) {
 	}{
 		"2,000 hosts × 500 routes": {
 			routes(2000, 500), 0,
-			"2000 hosts × 500 routes × 1 gateways are estimated at 2509 MB of memory: split the object, or raise limits.productBytes, " +
-				"which is 536870912",
+			"2000 hosts × 500 routes × 1 gateways are estimated at 3974 MB of memory: split the object, or raise limits.productBytes, " +
+				"which is 671088640",
 		},
 		"500 hosts × 200 routes":       {routes(500, 200), 0, ""},
 		"one host × 10,000 routes":     {routes(1, 10_000), 0, ""},
@@ -47,8 +47,8 @@ func TestCheckProducts(t *testing.T) {
 		"one host × 20,000 endpoints":  {ports(1, 2, 20_000), 0, ""},
 		"100 hosts × ports, endpoints": {ports(100, 100, 100), 0, "100 hosts × 100 ports × (100 endpoints + 0 addresses)"},
 		"1,000 patches":                {patches(1000), 0, ""},
-		"5,000 patches":                {patches(5000), 0, "5000 patches"},
-		"a raised limit":               {routes(2000, 500), 3 << 30, ""},
+		"6,000 patches":                {patches(6000), 0, "6000 patches"},
+		"a raised limit":               {routes(2000, 500), 5 << 30, ""},
 		"no limit":                     {routes(2000, 500), -1, ""},
 		"a low limit":                  {routes(2, 2), 1000, "2 hosts × 2 routes × 1 gateways"},
 	} {
