@@ -87,13 +87,15 @@ func (n Naming[ID]) name(id ID, toHash string) Name {
 	}
 }
 
-// CheckHost returns an error for a service whose registrant chose the host of a Kubernetes Service: NAME.NAMESPACE.svc, alone or with a
-// cluster's domain. The template's text after its last placeholder is the operator's choice and allows any host below it, unless
-// the registrant could complete it to the default domain.
+// clusterHost matches the host of a Kubernetes Service: NAME.NAMESPACE.svc, alone or with a cluster's domain that is private. Other domains
+// are not told from names of Java packages, such as com.acme.svc.OrderService.
+var clusterHost = regexp.MustCompile(`^[^.]+\.[^.]+(\.[^.]+)*\.svc(\..+\.(local|internal))?$`)
+
+// CheckHost returns an error for a service whose registrant chose the host of a Kubernetes Service. The template's text after its last
+// placeholder is the operator's choice and allows any host below it, unless the registrant could complete it to the default domain.
 func (n Naming[ID]) CheckHost(place, host string) error {
 	suffix := n.Template[strings.LastIndexByte(n.Template, '}')+1:]
-	labels := strings.Split(host, ".")
-	if n.AnyHost || !strings.HasSuffix(".cluster.local", suffix) || !slices.Contains(labels[min(2, len(labels)):], "svc") {
+	if n.AnyHost || !strings.HasSuffix(".cluster.local", suffix) || !clusterHost.MatchString(host) {
 		return nil
 	}
 	return fmt.Errorf("%s: its host %s is one of a Kubernetes cluster: set hosts: any if the registry may name these, or end hostTemplate in "+

@@ -35,7 +35,9 @@ func TestCheckHost(t *testing.T) {
 		{"{name}", "payments.prod.svc.cluster.local.", true},
 		{"{name}", ".payments..prod.svc.cluster.local", true},
 		{"{name}", "payments.prod.svc", true},
-		{"{name}", "payments.prod.svc.k8s.example", true},
+		{"{name}", "payments.prod.svc.k8s.internal", true},
+		{"{name}", "com.acme.svc.OrderService", false},
+		{"{name}", "com.acme.svc.order.OrderService", false},
 		{"{name}", "*.prod.svc.cluster.local", false}, // the host is prod.svc.cluster.local
 		{"{name}", "db-0.db.prod.svc.cluster.local", true},
 		{"{name}.local", "payments.prod.svc.cluster", true},
