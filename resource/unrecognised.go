@@ -66,9 +66,8 @@ func looksRestricting(text []byte) bool {
 // maxVisited is how many nodes of a document are looked at. One with more may restrict.
 const maxVisited = 1 << 16
 
-// envelopeText returns what a document says of the objects in it: each apiVersion, also if it is mistyped, and each kind that is not a field
-// of something else, as in Helm's values or a kustomization. A dot stands for all other fields. It reports whether the document was read to
-// its end.
+// envelopeText returns what a document says of the objects in it: each apiVersion, also if it is mistyped, and each kind that is no field
+// of something else, as in Helm's values. A dot stands for all other fields. It reports whether the document was read to its end.
 func envelopeText(root *yaml.Node) (text []byte, complete bool) {
 	visited := 0
 	var visit func(n *yaml.Node, inner bool)
