@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"tributary/internal/words"
 )
 
 // Unrecognised is the kind in the key of something that may be an object that restricts traffic. The name in such a key is the place.
@@ -64,23 +66,42 @@ func looksRestricting(text []byte) bool {
 // maxVisited is how many nodes of a document are looked at. One with more may restrict.
 const maxVisited = 1 << 16
 
-// scalarsOf returns the scalars of a document without its comments, with a colon behind each key. It reports whether these are all.
-func scalarsOf(root *yaml.Node) (text []byte, complete bool) {
+// envelopeText returns what a document says of the objects in it: each apiVersion, also if it is mistyped, and each kind that is no field
+// of something else, as in Helm's values. A dot stands for all other fields. It reports whether the document was read to its end.
+func envelopeText(root *yaml.Node) (text []byte, complete bool) {
 	visited := 0
-	var visit func(n *yaml.Node)
-	visit = func(n *yaml.Node) {
+	var visit func(n *yaml.Node, inner bool)
+	visit = func(n *yaml.Node, inner bool) {
 		if visited++; visited > maxVisited {
 			return
 		}
 		n = deref(n)
-		text = append(text, n.Value...)
 		for i, child := range n.Content {
-			if visit(child); n.Kind == yaml.MappingNode && i%2 == 0 {
-				text = append(text, ':')
+			switch {
+			case n.Kind != yaml.MappingNode:
+				visit(child, inner)
+			case i%2 == 1:
+				name := strings.ToLower(n.Content[i-1].Value)
+				if !inner && strings.Trim(name, "ak") != name && name != "kind" && name != "apiversion" {
+					name = strings.ToLower(words.Nearest(name, envelopeFields))
+				}
+				switch {
+				case name == "<<":
+					visit(child, inner)
+				case name == "apiversion", name == "kind" && !inner:
+					text = append(append(text, name...), ':')
+					visit(child, false)
+				default:
+					visit(child, true)
+					text = append(text, '.')
+				}
 			}
 		}
+		if !inner {
+			text = append(text, n.Value...)
+		}
 	}
-	visit(root)
+	visit(root, false)
 	return text, visited <= maxVisited
 }
 
@@ -92,8 +113,9 @@ func (doc *Document) suspect(root *yaml.Node, head *envelope) {
 	case head.schema != nil:
 		doc.MayRestrict = doc.Key.Name == "" && Restricts(head.schema.Kind)
 	default:
-		text, complete := scalarsOf(root)
-		doc.MayRestrict = !complete || errors.Is(doc.Errors[0], errObjects) || looksRestricting(text)
+		text, complete := envelopeText(root)
+		doc.MayRestrict = !complete || errors.Is(doc.Errors[0], errObjects) ||
+			len(text) > 0 && looksRestricting(text)
 	}
 	if doc.Key.Name == "" && doc.MayRestrict {
 		doc.Key = Key{Namespace: head.namespace}

@@ -55,6 +55,7 @@ var sights = map[string]string{
 	"merge of a scalar":      sightHead + "metadata: {<<: deny, namespace: shop}\n" + sightSpec,
 	"alias":                  "x: &a {apiVersion: security.istio.io/v1, kind: AuthorizationPolicy}\ny: *a\n",
 	"unknown anchor":         sightHead + "metadata: *nowhere\n" + sightSpec,
+	"mistyped fields":        "apiVersoin: security.istio.io/v1\nkidn: AuthorizationPolicy\n" + sightMeta + sightSpec,
 	"twice the kind":         "kind: AuthorizationPolicy\n" + sightHead + sightMeta + sightSpec,
 	"NUL":                    sightHead + sightMeta + "spec: {action: DENY\x00}\n",
 	"UTF-16LE":               sightWide(sightHead+sightMeta+sightSpec, 0, 1),

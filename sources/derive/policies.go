@@ -97,6 +97,11 @@ func (n node) clientTLS() *networking.ClientTLSSettings {
 	if hostname := tls.GetSni(); len(tls.GetSubjectAltNames()) == 0 && hostname != "" {
 		tls.SubjectAltNames = []string{hostname}
 	}
+	if slices.Contains(tls.GetSubjectAltNames(), "") {
+		n.get("subjectAltNames").report("a hostname or uri is missing: connections fail")
+		tls.SubjectAltNames, tls.CredentialName = nil, "invalid://"
+		return tls
+	}
 	refs, roots := n.list("caCertificateRefs"), n.text("wellKnownCACertificates")
 	switch {
 	case roots != "" && roots != "System":

@@ -23,6 +23,9 @@ var refusedRules = map[string]string{
 	"filter without type":       "ADMIN, filters: [{}], BACKEND",
 	"one of two filters": "ADMIN, HEADERS {remove: [a]}}, " +
 		"{type: ExtensionRef}], BACKEND",
+	"rewrite of a newer type":            "ADMIN, filters: [{type: URLRewrite, urlRewrite: {path: {type: Expression}}}], BACKEND",
+	"rewrite without type":               "ADMIN, filters: [{type: URLRewrite, urlRewrite: {path: {replaceFullPath: /a}}}], BACKEND",
+	"redirect of a newer type":           "ADMIN, filters: [{type: RequestRedirect, requestRedirect: {path: {type: Expression}}}]",
 	"no backend":                         "ADMIN",
 	"no backend with a weight":           "ADMIN, BACKEND_WITH weight: 0}]",
 	"backend without port":               "ADMIN, backendRefs: [{name: a}]",

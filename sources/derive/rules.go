@@ -288,10 +288,18 @@ func (n node) redirect() *networking.HTTPRedirect {
 		out.RedirectPort = &networking.HTTPRedirect_Port{Port: n.port()}
 	}
 	path := n.get("path")
+	path.checkReplacement()
 	if out.Uri = path.text("replaceFullPath"); path.text("type") == "ReplacePrefixMatch" {
 		out.Uri = replacesPrefix + path.replacedPrefix()
 	}
 	return out
+}
+
+// checkReplacement refuses a change of the path of a type that is not supported.
+func (n node) checkReplacement() {
+	if kind := n.text("type"); n.value != nil && kind != "ReplacePrefixMatch" && kind != "ReplaceFullPath" {
+		n.refuse("type %q is not supported", kind)
+	}
 }
 
 // replacesPrefix is what the path of a redirect begins with, in Istio, if it replaces the prefix of the match only.
@@ -319,6 +327,7 @@ func slashed(action proto.Message) {
 // rewrite returns nil if nothing is rewritten.
 func (n node) rewrite() *networking.HTTPRewrite {
 	out := &networking.HTTPRewrite{Authority: n.text("hostname")}
+	n.get("path").checkReplacement()
 	switch path := n.get("path"); {
 	case path.text("type") == "ReplacePrefixMatch":
 		out.Uri = path.replacedPrefix()

@@ -1,0 +1,62 @@
+package relay
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// honest are files of an ordinary folder, none of which is a policy.
+var honest = map[string]string{
+	"values.yaml":                  "global:\n  hub: x\nmeshConfig:\n  accessLogFile: /dev/stdout\n",
+	"values-policy.yaml":           "authorizationPolicy:\n  enabled: true\nreplicas: 2\n",
+	"values-list.yaml":             "peerAuthentication: {mode: STRICT}\n",
+	"empty-map.yaml":               "{}\n",
+	"empty-list.yaml":              "[]\n",
+	"empty.json":                   "{}",
+	"kindless.yaml":                "replicas: 1\nissuer:\n  kind: \"\"\n",
+	"issuer.yaml":                  "ingress: {issuer: {kind: A}}\n",
+	"comments.yaml":                "# AuthorizationPolicy of security.istio.io is elsewhere\n",
+	"separators.yaml":              "---\n---\n",
+	"kustomization.yaml":           "resources:\n- authorizationpolicy.yaml\n- requestauthentication.yaml\n",
+	"full/kustomization.yaml":      "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- authorizationpolicy.yaml\n",
+	"patches/kustomization.yaml":   "patches:\n- target: {group: security.istio.io, kind: AuthorizationPolicy}\n  path: deny.yaml\n",
+	"Chart.yaml":                   "apiVersion: v2\nname: x\ndescription: AuthorizationPolicies of the shop\nversion: 1.0.0\n",
+	"operator.yaml":                "apiVersion: install.istio.io/v1alpha1\nkind: IstioOperator\nmetadata: {name: x}\nspec: {meshConfig: {accessLogFile: /dev/stdout}}\n",
+	"sail.yaml":                    "apiVersion: sailoperator.io/v1\nkind: Istio\nmetadata: {name: x}\nspec: {values: {meshConfig: {accessLogFile: /dev/stdout}}}\n",
+	"linkerd.yaml":                 "apiVersion: policy.linkerd.io/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: x}\nspec: {}\n",
+	"configmap.yaml":               "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio}\ndata: {mesh: 'meshConfig: {a: b}'}\n",
+	"crd.yaml":                     "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: authorizationpolicies.security.istio.io}\nspec: {group: security.istio.io}\n",
+	"README.md":                    "# AuthorizationPolicy\nkind: AuthorizationPolicy\n",
+	"NOTES.txt":                    "apiVersion: security.istio.io/v1",
+	"broken-service.yaml":          "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a\nspec: {\n",
+	"annotated.yaml":               "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: A_1, annotations: {note: 'see AuthorizationPolicy x'}}\nspec: {}\n",
+	"mistyped.yaml":                "apiVersion: networking.istio.io/v1\nkind: VirtualServce\nmetadata: {name: a}\nspec: {hosts: [a.example], http: [{route: [{destination: {host: b.example}}]}]}\n",
+	"policy-list.yaml":             "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicyList\nmetadata: {}\nitems: []\n",
+	"docs.yaml":                    "apiVersion: v1\nkind: List\nitems: []\n",
+	"package.json":                 `{"name": "x", "description": "docs"}`,
+	".hidden.yaml":                 sights["no name"],
+	"deny.yaml~":                   sights["no name"],
+	"deny.yaml.swp":                "b0VIM",
+	"templates/deny.yaml.disabled": sights["no name"],
+}
+
+// Files beside objects that mention policies, and are none, make no Envoy refuse anything.
+func TestHonestFilesRefuseNothing(t *testing.T) {
+	for name, text := range honest {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			sightConfig(t, dir, "")
+			write(t, dir+"/rules/gateways.yaml", sightGateways())
+			require.NoError(t, os.MkdirAll(dir+"/rules/"+name[:max(strings.LastIndex(name, "/"), 0)], 0o750))
+			write(t, dir+"/rules/"+name, text)
+			r := start(t, dir)
+			r.awaitReady(t)
+			require.False(t, refuses(t, r, "shop"), "shop: %s", r.page(t, "/debug/quarantine"))
+			require.False(t, refuses(t, r, "other"), "other: %s", r.page(t, "/debug/quarantine"))
+		})
+	}
+}
