@@ -47,7 +47,8 @@ type Explained struct {
 	NotRead  []Remark `json:"notRead,omitempty"`
 	Warnings []Remark `json:"warnings,omitempty"` // of validation, about the object
 	Held     []Held   `json:"held,omitempty"`
-	// WithoutEffect is what Envoys and gRPC clients are not told of the object. If no such client is connected, it has a target that is nowhere.
+	// WithoutEffect lists the parts of the object that have no effect on Envoys and gRPC clients. If no such client is
+	// connected, it has a target that is nowhere.
 	WithoutEffect []string `json:"without_effect,omitempty"`
 	// Rejected are the resources that clients reject since the object changed.
 	Rejected []Rejected `json:"rejected,omitempty"`

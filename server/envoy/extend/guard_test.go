@@ -17,7 +17,8 @@ import (
 
 const (
 	managerType = types + "network.http_connection_manager.v3.HttpConnectionManager"
-	secureTLS   = `{name: envoy.transport_sockets.tls, typed_config: {"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.` +
+	secureTLS   = `{name: envoy.transport_sockets.tls, typed_config: ` +
+		`{"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.` +
 		`DownstreamTlsContext, require_client_certificate: true}}`
 	secureTCP = `{name: envoy.filters.network.rbac, typed_config: {"@type": ` + types + `network.rbac.v3.RBAC, stat_prefix: tcp., rules: {}}}`
 	tokens    = `{name: envoy.filters.http.jwt_authn, typed_config: {"@type": ` + types + `http.jwt_authn.v3.JwtAuthentication}}`
@@ -70,7 +71,8 @@ func bypassing() []string {
 	perRoute := `{typed_per_filter_config: {envoy.filters.http.rbac: {"@type": ` + types + `http.rbac.v3.RBACPerRoute}}}`
 	all := []string{
 		managerPatch("merge_slashes: true"), managerPatch("xff_num_trusted_hops: 3"), managerPatch("use_remote_address: true"),
-		managerPatch("strip_any_host_port: true"), managerPatch("normalize_path: false"), managerPatch("path_with_escaped_slashes_action: KEEP_UNCHANGED"),
+		managerPatch("strip_any_host_port: true"), managerPatch("normalize_path: false"),
+		managerPatch("path_with_escaped_slashes_action: KEEP_UNCHANGED"),
 		managerPatch("forward_client_cert_details: ALWAYS_FORWARD_ONLY"),
 		managerPatch("upgrade_configs: [{upgrade_type: websocket, filters: [" + router + "]}]"),
 		networkPatch(manager, "REMOVE", "{}"), networkPatch(manager, "REPLACE", tcp), networkPatch(manager, "INSERT_BEFORE", mongo),
@@ -196,12 +198,13 @@ func TestGuard_PairsOfPatches(t *testing.T) {
 	}
 }
 
-// A listener without policies, and routes without configuration of filters, are patched as ever. More patches than are measured are left out
-// if some bypass policies, and so is what Envoy would refuse.
+// A listener without policies, and routes without configuration of filters, are patched as ever. More patches than
+// are measured are left out if some bypass policies, and so is what Envoy would refuse.
 func TestGuard_Limits(t *testing.T) {
 	t.Parallel()
 	var found model.Findings
-	open := strings.NewReplacer(asking+", ", "", tokens+", ", "", rbac+", ", "", secureTCP+", ", "", secureTLS, "null").Replace(securedListener)
+	open := strings.NewReplacer(asking+", ", "", tokens+", ", "", rbac+", ", "", secureTCP+", ", "",
+		secureTLS, "null").Replace(securedListener)
 	for _, patch := range allowed {
 		e := extensionOf(t, true, map[string][]string{"default": {patch, bypassing()[0], chainPatch("mail", "REMOVE", "{}")}})
 		_, kept := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, &found).Listener(read(t, &listenerv3.Listener{}, open))
@@ -222,7 +225,8 @@ func TestGuard_Limits(t *testing.T) {
 		many = append(many, "{applyTo: LISTENER, patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 7}}}")
 	}
 	unpatched := read(t, &listenerv3.Listener{}, securedListener)
-	unpatched.PerConnectionBufferLimitBytes = read(t, &listenerv3.Listener{}, "{per_connection_buffer_limit_bytes: 7}").PerConnectionBufferLimitBytes
+	limited := read(t, &listenerv3.Listener{}, "{per_connection_buffer_limit_bytes: 7}")
+	unpatched.PerConnectionBufferLimitBytes = limited.PerConnectionBufferLimitBytes
 	l, _ := patchSecured(t, true, map[string][]string{"default": append(many, httpPatch("envoy.filters.http.rbac", "REMOVE", "{}"))})
 	require.Equal(t, summary(t, unpatched), summary(t, l))
 }
@@ -230,7 +234,8 @@ func TestGuard_Limits(t *testing.T) {
 // Listeners that patches add have no policies.
 func TestGuard_AddedListeners(t *testing.T) {
 	t.Parallel()
-	const added = "{applyTo: LISTENER, patch: {operation: ADD, value: {name: own, address: {socket_address: {address: 0.0.0.0, port_value: 81}}, " +
+	const added = "{applyTo: LISTENER, patch: {operation: ADD, value: {name: own, " +
+		"address: {socket_address: {address: 0.0.0.0, port_value: 81}}, " +
 		"filter_chains: [{filters: [" + tcp + "]}]}}}"
 	for namespace, guarded := range map[string]bool{"default": true, model.RootNamespace: false} {
 		for _, guards := range []bool{false, true} {

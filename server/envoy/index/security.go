@@ -138,7 +138,8 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 // for clients of all namespaces, but for those of a Gateway there.
 func hidden[T selectable](m *Mesh, all []*model.Object[T]) (keys []resource.Key) {
 	for _, o := range all {
-		if (policyTargetOf(o.Key.Namespace, o.Spec).refers || o.Key.Namespace != model.RootNamespace) && m.Sees != nil && !m.Sees(o.Key.Namespace) {
+		forNamespace := policyTargetOf(o.Key.Namespace, o.Spec).refers || o.Key.Namespace != model.RootNamespace
+		if forNamespace && m.Sees != nil && !m.Sees(o.Key.Namespace) {
 			keys = append(keys, o.Key)
 		}
 	}

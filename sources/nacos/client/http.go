@@ -66,7 +66,7 @@ func (w web) ask(ctx context.Context, server, method, path, token string, values
 	if err != nil {
 		return 0, nil, address.Hint(err, w.config != nil)
 	}
-	intake.Bound(response)
+	intake.Bound(response)      //nolint:bodyclose // it is closed below
 	defer response.Body.Close() //nolint:errcheck // it was read
 	text, err = intake.Read(response.Body, maxPage)
 	return response.StatusCode, text, err
