@@ -270,26 +270,35 @@ func TestAddressesTakeTurns(t *testing.T) {
 func TestMemoryIsReclaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})
+		state := func() (cost int, reclaiming bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.dropped, s.reclaiming
+		}
 		for i := range 7 {
 			_, release := use(t, s, strconv.Itoa(i), "h")
 			release()
 		}
 		require.Len(t, *dropped, 4)
-		require.Equal(t, 40, s.dropped)
+		cost, _ := state()
+		require.Equal(t, 40, cost)
 		time.Sleep(reclaimDelay)
 		synctest.Wait()
-		require.Zero(t, s.dropped)
-		require.False(t, s.reclaiming)
+		cost, reclaiming := state()
+		require.Zero(t, cost)
+		require.False(t, reclaiming)
 
 		// What is dropped later is reclaimed, too, and next to nothing is not worth it.
 		_, release := use(t, s, "8", "h")
 		release()
-		require.True(t, s.reclaiming)
+		_, reclaiming = state()
+		require.True(t, reclaiming)
 		time.Sleep(reclaimDelay)
 		synctest.Wait()
-		require.Zero(t, s.dropped)
 		s.discard()
-		require.False(t, s.reclaiming)
+		cost, reclaiming = state()
+		require.Zero(t, cost)
+		require.False(t, reclaiming)
 	})
 }
 
