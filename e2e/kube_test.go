@@ -210,6 +210,32 @@ func TestKubeTroubles(t *testing.T) {
 	c.lacks(t, "what is not made again goes when it is released", rule("three"))
 }
 
+// TestKubeCRDWithManyObjects deletes a CRD with objects that the server deletes one by one for a second. The guard holds them
+// all, not only the half that is left.
+func TestKubeCRDWithManyObjects(t *testing.T) {
+	t.Parallel()
+	const number = 300
+	c := fixture.StartKube(t, "istio")
+	c.Grant(t, "", readIstio)
+	c.Apply(t, virtualService("first", "v1.mesh.internal"))
+	c.CreateMany(t, "networking.istio.io/v1", "VirtualService", "shop", number, func(i int) string {
+		return fmt.Sprintf(`{"apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+"metadata": {"name": "many%[1]d", "namespace": "shop"},
+"spec": {"hosts": ["many%[1]d.mesh.internal"], "http": [{"directResponse": {"status": 200}}]}}`, i)
+	})
+	tributary := fixture.StartTributary(t, c.Source("cluster"))
+	tributary.AwaitReady(t)
+	require.Equal(t, number+1, tributary.Metric(t, "tributary_source_objects", "VirtualService"))
+	crd := fixture.Key{Kind: "CustomResourceDefinition", Name: "virtualservices.networking.istio.io"}
+	c.Delete(t, "apiextensions.k8s.io/v1", crd)
+	tributary.WaitFor(t, kubeTime, func() error {
+		if held := tributary.Metric(t, "tributary_guard_held_objects", ""); held != number+1 {
+			return fmt.Errorf("the guard holds %d of %d objects", held, number+1)
+		}
+		return nil
+	})
+}
+
 // kubeBackend is a backend that answers with its name, at an address of this machine.
 func kubeBackend(t *testing.T, name, address string) (port int) {
 	t.Helper()

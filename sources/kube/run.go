@@ -264,7 +264,9 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 		r.pending = maps.Collect(maps.All(r.pending)) // the map itself has grown with the first list
 		r.keep(now)
 	}
-	b.Next = r.lookEvery // something may not be held any longer
+	if b.Next = r.lookEvery; len(r.pending) > 0 { // something may not be held any longer
+		b.Next = min(b.Next, 5*r.delay)
+	}
 	return b
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"tributary/internal/intake"
+	"tributary/sources"
 	"tributary/sources/registry"
 )
 
@@ -92,6 +93,8 @@ type stream struct {
 	size     int                // bytes of the objects of the last list, and of all events since
 	failures int                // attempts in a row that failed
 	err      error              // of the last attempt; nil if it was well
+	deleting time.Time          // when the first of a series of deletions came
+	deleted  time.Time          // when the last one came
 }
 
 // where is how people are told of it, and how the note for the next run names it.
@@ -374,9 +377,24 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	case "DELETED":
 		s.forget(m.key)
 		s.drop(m.key)
+		s.collect(m.key, s.heard)
 	}
 	s.wakeup.Notify()
 	return nil
+}
+
+// collect has a deletion wait until no other of its kind has come for a while: with a CRD, the server deletes the objects
+// one by one, and the guard has to see that as one loss. run.mu is held.
+func (s *stream) collect(key string, now time.Time) {
+	if now.Sub(s.deleted) >= 5*s.delay {
+		s.deleting = now
+	}
+	if s.deleted = now; s.prefix != "" && !s.alike {
+		s.pending[s.prefix+key] = func() (sources.Content, bool) {
+			ended := time.Since(s.deleted) >= 5*s.delay
+			return sources.Content{}, ended || time.Since(s.deleting) >= 100*s.delay
+		}
+	}
 }
 
 // fits returns an error if the objects of the stream, with a size in bytes, are too many beside those of the others.
