@@ -37,12 +37,12 @@ var update = flag.Bool("update", false, "write the table of docs/limits.md")
 
 const (
 	floodsPage   = "../docs/limits.md"
-	floodsHeader = "| flood | p50 | p99 | control p50 | control p99 | peak memory in MB |\n"
+	floodsHeader = "| flood | p50 | p99 | p50 of the control | p99 of the control | peak memory in MB |\n"
 	// floodMost is what docs/limits.md says of the memory that a source can take, at most, in MiB.
-	floodMost = 3072
+	floodMost = 1024
 	floodFor  = 8 * time.Second
 	// slowest is how long an honest client may wait on a busy machine.
-	slowest = time.Minute
+	slowest = 30 * time.Second
 )
 
 // flood is an attack: the documents of a file, or a server of which a configuration source reads.
@@ -51,6 +51,7 @@ type flood struct {
 	documents func() string
 	source    func(t *testing.T) string // an entry of configSources
 	nightly   bool
+	open      bool // it is not stopped: docs/limits.md says so
 }
 
 var floods = []flood{
@@ -61,10 +62,10 @@ var floods = []flood{
 	{name: "Eureka: an answer of 0.3 MB, compressed", source: eurekaBomb, nightly: true},
 	{name: "xDS: messages of 0.3 MB, compressed", source: xdsBomb, nightly: true},
 	{name: "VirtualService, 2,000 hosts × 500 routes", documents: func() string { return floodRoutes(1, 2000, 500) }, nightly: true},
-	{name: "VirtualService, 400 hosts × 400 routes", documents: func() string { return floodRoutes(1, 400, 400) }, nightly: true},
-	{name: "10 of these", documents: func() string { return floodRoutes(10, 400, 400) }, nightly: true},
+	{name: "VirtualService, 500 hosts × 200 routes", documents: func() string { return floodRoutes(1, 500, 200) }, nightly: true},
+	{name: "10 of these", open: true, documents: func() string { return floodRoutes(10, 500, 200) }, nightly: true},
 	{name: "ServiceEntry, 500 hosts × 100 ports", documents: func() string { return floodPorts(1, 500, 100) }, nightly: true},
-	{name: "10 ServiceEntries, 300 hosts × 100 ports", documents: func() string { return floodPorts(10, 300, 100) }, nightly: true},
+	{name: "10 ServiceEntries, 300 hosts × 100 ports", open: true, documents: func() string { return floodPorts(10, 300, 100) }, nightly: true},
 	{name: "EnvoyFilter, 1,000 patches, one left out", documents: floodPatches},
 }
 
@@ -79,23 +80,27 @@ func TestFloods(t *testing.T) {
 				t.Skip("E2E_NIGHTLY=1 runs it")
 			}
 			control, attacked := startFlooded(t), startFlooded(t)
-			for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
-				control.change(t)
-				attacked.change(t)
+			measure := func(d time.Duration) (arrived bool) {
+				for end := time.Now().Add(d); time.Now().Before(end); {
+					if !control.change(t) || !attacked.change(t) {
+						return false
+					}
+				}
+				return true
 			}
+			require.True(t, measure(3*time.Second))
 			before, quiet, calm := attacked.Usage(t).Peak, attacked.take(), control.take()
 			attacked.attack(t, f)
-			for end := time.Now().Add(floodFor); time.Now().Before(end); {
-				control.change(t)
-				attacked.change(t)
-			}
+			arrived := measure(floodFor)
 			loud, beside, peak := attacked.take(), control.take(), attacked.Usage(t).Peak
 			row := fmt.Sprintf("| %s | %s | %s | %s | %s | %d → %d |\n", f.name, shift(quiet, loud, 50), shift(quiet, loud, 99),
 				shift(calm, beside, 50), shift(calm, beside, 99), before>>20, peak>>20)
 			t.Log(row)
-			t.Log(attacked.Ask(t, "status"))
 			table.WriteString(row)
-			assert.Less(t, (peak-before)>>20, floodMost)
+			if !f.open {
+				assert.True(t, arrived, "a change did not arrive in %s", slowest)
+				assert.Less(t, (peak-before)>>20, floodMost)
+			}
 		})
 	}
 	if !*update || t.Failed() {
@@ -134,7 +139,7 @@ func startFlooded(t *testing.T) *flooded {
 	f.Tributary = fixture.StartTributaryWith(t, f.configuration(""))
 	f.AwaitReady(t)
 	f.client = fixture.OpenDelta(t, f.XDS, "sidecar~10.9.8.20~caller.clients~clients.svc.cluster.local", resourcev3.ClusterType, hugeMessages)
-	f.change(t)
+	require.True(t, f.change(t))
 	f.take()
 	return f
 }
@@ -146,7 +151,7 @@ func (f *flooded) configuration(source string) string {
 }
 
 // change changes a file, and waits until the Envoy has the cluster.
-func (f *flooded) change(t *testing.T) {
+func (f *flooded) change(t *testing.T) (arrived bool) {
 	t.Helper()
 	f.port++
 	next := filepath.Join(f.rules, ".next")
@@ -154,14 +159,19 @@ func (f *flooded) change(t *testing.T) {
 	start := time.Now()
 	require.NoError(t, os.Rename(next, filepath.Join(f.rules, "honest.yaml")))
 	want := fmt.Sprintf("outbound|%d||honest.mesh.internal", f.port)
+	defer func() {
+		f.lags = append(f.lags, time.Since(start))
+		time.Sleep(20 * time.Millisecond) // a rate
+	}()
 	for {
-		response := f.client.NextWithin(t, time.Until(start.Add(slowest)))
+		response := f.client.Await(time.Until(start.Add(slowest)))
+		if response == nil {
+			return false
+		}
 		if slices.ContainsFunc(response.GetResources(), func(r *discoveryv3.Resource) bool { return r.GetName() == want }) {
-			break
+			return true
 		}
 	}
-	f.lags = append(f.lags, time.Since(start))
-	time.Sleep(20 * time.Millisecond) // a rate
 }
 
 func (f *flooded) take() []time.Duration {
@@ -324,8 +334,9 @@ func kubeLists(t *testing.T) string {
 }
 
 func floodObject(number int64, size int) string {
-	return fmt.Sprintf(`{"metadata": {"namespace": "evil", "name": "o%d", "resourceVersion": "%d"}, "spec": {"hosts": ["%s"]}}`, number,
-		1000+number, strings.Repeat("x", size))
+	return fmt.Sprintf(`{"metadata": {"namespace": "evil", "name": "o%d", "resourceVersion": "%d"}, `+
+		`"spec": {"hosts": ["o%d.example.com"], "resolution": "DNS", "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], `+
+		`"subjectAltNames": ["%s"]}}`, number, 1000+number, number, strings.Repeat("x", size))
 }
 
 func kubePages(t *testing.T) string {
