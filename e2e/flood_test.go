@@ -38,7 +38,7 @@ var update = flag.Bool("update", false, "write the table of docs/limits.md")
 const (
 	floodsPage   = "../docs/limits.md"
 	floodsHeader = "| flood | p50 | p99 | p50 of the control | p99 of the control | peak memory in MB |\n"
-	// floodMost is what docs/limits.md says of the memory that a source can take, at most, in MiB.
+	// floodMost is the limit of docs/limits.md for the growth of memory, in MiB.
 	floodMost = 1024
 	floodFor  = 8 * time.Second
 	// slowest is how long an honest client may wait on a busy machine.
@@ -69,8 +69,8 @@ var floods = []flood{
 	{name: "EnvoyFilter, 1,000 patches, one left out", documents: floodPatches},
 }
 
-// TestFloods has one source attack, and measures what an Envoy that reads another source sees of it, beside the same without the attack at the
-// same time. It asserts that each change arrives, and the memory. -update writes the table.
+// TestFloods floods tributary from one source. The test measures how long the changes of another source take to an Envoy, beside a tributary
+// that is not flooded. Each change must arrive, and the memory stays below floodMost. The flag -update writes the table of the page.
 func TestFloods(t *testing.T) {
 	var table strings.Builder
 	table.WriteString(floodsHeader + "| --- | --- | --- | --- | --- | --- |\n")
@@ -116,11 +116,11 @@ func TestFloods(t *testing.T) {
 }
 
 func shift(quiet, loud []time.Duration, percent int) string {
-	at := func(all []time.Duration) int64 {
-		slices.Sort(all)
-		return all[min(len(all)-1, len(all)*percent/100)].Milliseconds()
+	percentile := func(lags []time.Duration) int64 {
+		slices.Sort(lags)
+		return lags[min(len(lags)-1, len(lags)*percent/100)].Milliseconds()
 	}
-	return fmt.Sprintf("%d → %d", at(quiet), at(loud))
+	return fmt.Sprintf("%d → %d", percentile(quiet), percentile(loud))
 }
 
 // flooded is a tributary with an honest source, and an Envoy that reads it.
