@@ -65,7 +65,10 @@ var floods = []flood{
 	{name: "VirtualService, 500 hosts × 200 routes", documents: func() string { return floodRoutes(1, 500, 200) }, nightly: true},
 	{name: "10 of these", open: true, documents: func() string { return floodRoutes(10, 500, 200) }, nightly: true},
 	{name: "ServiceEntry, 500 hosts × 100 ports", documents: func() string { return floodPorts(1, 500, 100) }, nightly: true},
-	{name: "10 ServiceEntries, 300 hosts × 100 ports", open: true, documents: func() string { return floodPorts(10, 300, 100) }, nightly: true},
+	{
+		name: "10 ServiceEntries, 300 hosts × 100 ports", documents: func() string { return floodPorts(10, 300, 100) },
+		nightly: true, open: true,
+	},
 	{name: "EnvoyFilter, 1,000 patches, one left out", documents: floodPatches},
 }
 
@@ -147,7 +150,8 @@ func startFlooded(t *testing.T) *flooded {
 var hugeMessages = grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1 << 30))
 
 func (f *flooded) configuration(source string) string {
-	return fmt.Sprintf("configSources:\n- {name: rules, address: %q}\n- {name: files, address: %q}\n%s", "fs://"+f.rules, "fs://"+f.evil, source)
+	return fmt.Sprintf("configSources:\n- {name: rules, address: %q}\n- {name: files, address: %q}\n%s",
+		"fs://"+f.rules, "fs://"+f.evil, source)
 }
 
 // change changes a file, and waits until the Envoy has the cluster.
@@ -222,7 +226,8 @@ func floodRoutes(objects, hosts, routes int) string {
 	var text strings.Builder
 	text.WriteString(serviceEntry("evil", 80))
 	for o := range objects {
-		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v%d, namespace: evil}\nspec:\n  hosts:\n", o)
+		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: VirtualService\n"+
+			"metadata: {name: v%d, namespace: evil}\nspec:\n  hosts:\n", o)
 		for i := range hosts {
 			fmt.Fprintf(&text, "  - h%d-%d.example.com\n", o, i)
 		}
@@ -237,7 +242,8 @@ func floodRoutes(objects, hosts, routes int) string {
 func floodPorts(objects, hosts, ports int) string {
 	var text strings.Builder
 	for o := range objects {
-		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: s%d, namespace: evil}\nspec:\n  hosts:\n", o)
+		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\n"+
+			"metadata: {name: s%d, namespace: evil}\nspec:\n  hosts:\n", o)
 		for i := range hosts {
 			fmt.Fprintf(&text, "  - h%d-%d.example.com\n", o, i)
 		}
@@ -251,7 +257,8 @@ func floodPorts(objects, hosts, ports int) string {
 
 func floodPatches() string {
 	var text strings.Builder
-	text.WriteString("apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: f, namespace: evil}\nspec:\n  configPatches:\n")
+	text.WriteString("apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: f, namespace: evil}\n" +
+		"spec:\n  configPatches:\n")
 	for i := range 1000 {
 		operation, code := "INSERT_FIRST", "-- x"
 		if i == 500 {
