@@ -45,7 +45,8 @@ func TestOriginationBesideIstiod(t *testing.T) {
 		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: s%d, namespace: shop}\nspec: "+
 			"{hosts: [s%[1]d.example], location: MESH_INTERNAL, ports: [{number: 80, name: http, protocol: %[3]s}], resolution: STATIC, "+
 			"endpoints: [{address: 192.0.2.1}]%[4]s}\n---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\n"+
-			"metadata: {name: s%[1]d, namespace: shop}\nspec: {host: s%[1]d.example, trafficPolicy: {tls: {%[2]s}}}\n", i, tls, []string{"HTTP", "HTTP2", "TCP"}[i%3],
+			"metadata: {name: s%[1]d, namespace: shop}\nspec: {host: s%[1]d.example, trafficPolicy: {tls: {%[2]s}}}\n", i, tls,
+			[]string{"HTTP", "HTTP2", "TCP"}[i%3],
 			[]string{"", ", subjectAltNames: [entry.example]"}[i/3%2])
 	}
 	dir := t.TempDir()

@@ -38,10 +38,12 @@ spec: {url: "file:///nonexistent.wasm", phase: AUTHN}
 		`envoy.extensions.filters.http.lua.v3.Lua, default_source_code: {filename: /nonexistent.lua}`), "that it last accepted"},
 	"Lua that does not run": {fmt.Sprintf(httpPatch, "HTTP_FILTER", "INSERT_FIRST", "script",
 		`envoy.extensions.filters.http.lua.v3.Lua, default_source_code: {inline_string: "error('no')"}`), "that it last accepted"},
-	"unknown extension of a filter of ours": {fmt.Sprintf(httpPatch, "NETWORK_FILTER", "MERGE", "envoy.filters.network.http_connection_manager",
-		`envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, `+
-			`original_ip_detection_extensions: [{name: x, typed_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: x}}]`),
-		"closes all connections"},
+	"unknown extension of a filter of ours": {
+		fmt.Sprintf(httpPatch, "NETWORK_FILTER", "MERGE", "envoy.filters.network.http_connection_manager",
+			`envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, `+
+				`original_ip_detection_extensions: [{name: x, typed_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: x}}]`),
+		"closes all connections",
+	},
 }
 
 const denyAll = `apiVersion: security.istio.io/v1

@@ -33,7 +33,8 @@ func TestWeakeningFilters(t *testing.T) {
 	for value, status := range map[string]int{"any": 200, "root": 403} {
 		t.Run(value, func(t *testing.T) {
 			t.Parallel()
-			g := startGuarded(t, "", strings.ReplaceAll(policy("deny", "{action: DENY, rules: [{}]}"), "namespace: default", "namespace: istio-system"))
+			g := startGuarded(t, "", strings.ReplaceAll(policy("deny", "{action: DENY, rules: [{}]}"),
+				"namespace: default", "namespace: istio-system"))
 			deny := []wantedStatus{{probe{method: "GET", host: "a.example"}, 403}}
 			g.expect(t, "policy", deny)
 			write(t, g.dir, "filter.yaml", `apiVersion: networking.istio.io/v1alpha3
@@ -42,7 +43,8 @@ metadata: {name: remove, namespace: default}
 spec:
   configPatches:
   - applyTo: HTTP_FILTER
-    match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager, subFilter: {name: envoy.filters.http.rbac}}}}}
+    match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager,
+      subFilter: {name: envoy.filters.http.rbac}}}}}
     patch: {operation: REMOVE}
 `)
 			tributary := fixture.StartTributaryWith(t, "envoy: {weakeningFilters: "+value+"}\nconfigSources: [{name: mesh, address: 'fs://"+

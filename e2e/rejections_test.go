@@ -69,7 +69,13 @@ func TestMadeUpToBeRejected(t *testing.T) {
 
 // oddDurations are durations that Istio may take, and Envoy may not.
 var oddDurations = []*durationpb.Duration{
-	{Seconds: -1}, {Nanos: -1}, {}, {Nanos: 1}, {Seconds: math.MaxInt64 / 1_000_000_000}, {Seconds: 315_576_000_000}, {Seconds: -315_576_000_000},
+	{Seconds: -1},
+	{Nanos: -1},
+	{},
+	{Nanos: 1},
+	{Seconds: math.MaxInt64 / 1_000_000_000},
+	{Seconds: 315_576_000_000},
+	{Seconds: -315_576_000_000},
 }
 
 // What is served of policies, providers, Telemetries and EnvoyFilters is accepted by a real Envoy, whatever one field of them says: the

@@ -56,12 +56,12 @@ func TestTargetsOfPolicies(t *testing.T) {
 		envoy.WaitFor(t, within, func() error {
 			for port, status := range map[int]int{home: atHome, foreign: elsewhere} {
 				if got, err := askEdge(t, port, "GET", "one.example.com", "/"); got.status != status {
-					return fmt.Errorf("%s: port %d: %d (%v), want %d", name, port, got.status, err, status)
+					return fmt.Errorf("%s: port %d: %d (%v), want %d", name, port, got.status, err, status) //nolint:errorlint // there may be none
 				}
 			}
 			for port, status := range map[int]int{homeTCP: atHome, foreignTCP: elsewhere} {
 				if _, err := askEdge(t, port, "GET", "one.example.com", "/"); (err == nil) != (status == http.StatusOK) {
-					return fmt.Errorf("%s: TCP port %d: %v, want %d", name, port, err, status)
+					return fmt.Errorf("%s: TCP port %d: %v, want %d", name, port, err, status) //nolint:errorlint // there may be none
 				}
 			}
 			return nil
