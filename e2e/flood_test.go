@@ -73,7 +73,8 @@ var floods = []flood{
 }
 
 // TestFloods floods tributary from one source. The test measures how long the changes of another source take to an
-// Envoy, beside a tributary that is not flooded. Each change must arrive, and the memory stays below floodMost. The flag -update writes the table of the page.
+// Envoy, beside a tributary that is not flooded. Each change must arrive, and the memory stays below floodMost. The
+// flag -update writes the table of the page.
 func TestFloods(t *testing.T) {
 	var table strings.Builder
 	table.WriteString(floodsHeader + "| --- | --- | --- | --- | --- | --- |\n")
