@@ -95,7 +95,8 @@ func outcomeOf(m *Mesh, kind resource.Kind, p model.Profile) outcome {
 	switch {
 	case policies > 0:
 		return enforced
-	case p.Role == model.Ingress && slices.ContainsFunc(m.servers(p, new(model.Findings)), func(s model.Server) bool { return s.Denial != nil }):
+	case p.Role == model.Ingress &&
+		slices.ContainsFunc(m.servers(p, new(model.Findings)), func(s model.Server) bool { return s.Denial != nil }):
 		return denied
 	}
 	return ignored
