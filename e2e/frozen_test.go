@@ -1,8 +1,13 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,19 +76,39 @@ spec:
   http: [{directResponse: {status: 200, body: {string: passed}}}]
 `
 
+// frozenKind is a kind of Envoy whose listener freezes.
+type frozenKind struct {
+	api     string
+	inbound bool // a sidecar, with a listener for its workload
+}
+
+// startFrozen starts an Envoy with a listener that answers "passed" at a port.
+func startFrozen(t *testing.T, kind frozenKind, flags ...string) (m *mesh, envoy *fixture.Envoy, port int) {
+	t.Helper()
+	port = fixture.FreePort(t)
+	node, mode, objects := "router", "REDIRECT", fmt.Sprintf(frontGateway, port)
+	if kind.inbound {
+		node, mode, objects = "sidecar", "NONE", fmt.Sprintf(inboundSidecar, port, backend(t, "passed"))
+	}
+	m = startMesh(t, "mesh.yaml", objects)
+	boot := bootstrap(t, "envoy", "--server", m.XDS, "--label", "istio=ingressgateway", "--metadata", "INTERCEPTION_MODE="+mode,
+		"--node-id", node+"~127.0.0.1~front.default~default.svc.cluster.local")
+	return m, fixture.StartEnvoyCopy(t, "", strings.Replace(boot, "DELTA_GRPC", kind.api, 1), flags...), port
+}
+
 // TestFrozenListenerDenies shows that a real Envoy that rejects a listener enforces a DENY that comes later, although it rejects that
 // listener, too; and that it gets the listener back once the object is mended.
 func TestFrozenListenerDenies(t *testing.T) {
 	t.Parallel()
-	for _, api := range []string{"DELTA_GRPC", "GRPC"} {
+	for _, kind := range []frozenKind{{api: "DELTA_GRPC"}, {api: "GRPC"}, {api: "DELTA_GRPC", inbound: true}} {
 		for name, breaker := range breakers {
-			t.Run(api+" "+name, func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s inbound %t %s", kind.api, kind.inbound, name), func(t *testing.T) {
 				t.Parallel()
-				port := fixture.FreePort(t)
-				mesh := startMesh(t, "mesh.yaml", fmt.Sprintf(frontGateway, port))
-				boot := bootstrap(t, "envoy", "--server", mesh.XDS, "--label", "istio=ingressgateway",
-					"--node-id", "router~127.0.0.1~front.default~default.svc.cluster.local")
-				envoy := fixture.StartEnvoyWith(t, strings.Replace(boot, "DELTA_GRPC", api, 1))
+				mesh, envoy, port := startFrozen(t, kind)
+				object := breaker.object
+				if kind.inbound {
+					object = strings.Replace(object, "context: GATEWAY", "context: SIDECAR_INBOUND", 1)
+				}
 				passes := func(want bool) {
 					t.Helper()
 					envoy.WaitFor(t, 20*time.Second, func() error {
@@ -96,7 +121,7 @@ func TestFrozenListenerDenies(t *testing.T) {
 				}
 				passes(true)
 
-				mesh.write(t, "breaks.yaml", breaker.object)
+				mesh.write(t, "breaks.yaml", object)
 				mesh.WaitFor(t, 20*time.Second, func() error {
 					if n := mesh.Metric(t, "tributary_xds_rejected_resources", ""); n == 0 {
 						return fmt.Errorf("nothing is rejected")
@@ -132,6 +157,102 @@ func TestFrozenListenerDenies(t *testing.T) {
 				mesh.write(t, "deny.yaml", "")
 				passes(true)
 			})
+		}
+	}
+}
+
+// TestFrozenListenerDeniesUnderLoad has four callers send requests on connections that stay open, to an Envoy that rejects a
+// listener. Once a new connection is denied, an open one passes at most one more request, since Envoy drains immediately.
+func TestFrozenListenerDeniesUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, inbound := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inbound %t", inbound), func(t *testing.T) {
+			t.Parallel()
+			mesh, envoy, port := startFrozen(t, frozenKind{"DELTA_GRPC", inbound}, "--drain-strategy", "immediate")
+			mesh.write(t, "breaks.yaml", breakers["absent Wasm file"].object)
+			mesh.WaitFor(t, 20*time.Second, func() error {
+				if n := mesh.Metric(t, "tributary_xds_rejected_resources", ""); n == 0 {
+					return fmt.Errorf("nothing is rejected")
+				}
+				return nil
+			})
+			var callers [4]keepAliveCaller
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			stop := sync.OnceFunc(func() {
+				cancel()
+				running.Wait()
+			})
+			t.Cleanup(stop)
+			for i := range callers {
+				running.Go(func() { callers[i].run(ctx, port) })
+			}
+			await := func(what string, done func(*keepAliveCaller) bool) {
+				t.Helper()
+				envoy.WaitFor(t, 20*time.Second, func() error {
+					for i := range callers {
+						if !done(&callers[i]) {
+							return fmt.Errorf("caller %d waits until %s", i, what)
+						}
+					}
+					return nil
+				})
+			}
+			await("requests pass", func(c *keepAliveCaller) bool { return c.passed.Load() > 20 })
+			mesh.write(t, "deny.yaml", denyAll)
+			envoy.WaitFor(t, 20*time.Second, func() error {
+				if text, err := requestOnce(t, port); text == "passed" {
+					return fmt.Errorf("a new connection passes (%w)", err)
+				}
+				return nil
+			})
+			for i := range callers {
+				callers[i].denies.Store(true)
+			}
+			await("many requests are denied", func(c *keepAliveCaller) bool { return c.denied.Load() > 100 })
+			stop()
+			for i := range callers {
+				t.Logf("caller %d: %d passed before, %d after, %d were denied", i, callers[i].passed.Load(), callers[i].late.Load(),
+					callers[i].denied.Load())
+				require.LessOrEqual(t, callers[i].late.Load(), int64(1))
+			}
+		})
+	}
+}
+
+// keepAliveCaller sends requests on one connection as long as that stays open.
+type keepAliveCaller struct {
+	denies               atomic.Bool // new connections are denied
+	passed, late, denied atomic.Int64
+}
+
+func (c *keepAliveCaller) run(ctx context.Context, port int) {
+	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}, Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	for ctx.Err() == nil {
+		denies := c.denies.Load()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+fixture.Loopback(port)+"/", nil)
+		if err != nil {
+			return
+		}
+		res, err := client.Do(req)
+		switch {
+		case err != nil: // such as a connection that Envoy closes
+			c.denied.Add(1)
+		case res.StatusCode != http.StatusOK:
+			c.denied.Add(1)
+		case denies:
+			c.late.Add(1)
+		default:
+			c.passed.Add(1)
+		}
+		if err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }

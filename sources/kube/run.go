@@ -293,7 +293,7 @@ func (r *run) settled() bool {
 // health says how the source is. run.mu is held.
 func (r *run) health() sources.Health {
 	var problems, denied []string
-	failed, refusal, well, there := r.down, error(nil), false, false
+	failed, refusal, well, there, unread := r.down, error(nil), false, false, ""
 	if failed != nil {
 		problems = append(problems, fmt.Sprintf("look for the kinds: %v", failed))
 	}
@@ -303,7 +303,9 @@ func (r *run) health() sources.Health {
 		case s.err == nil:
 			well = well || s.whole && !s.Absent
 		case stateOf(s.err) == sources.Denied:
-			denied, refusal = append(denied, s.where()), cmp.Or(refusal, s.err)
+			if denied, refusal = append(denied, s.where()), cmp.Or(refusal, s.err); s.isUnread() {
+				unread = "; policies were never read, so Envoys refuse all requests: grant the right"
+			}
 		default:
 			problems = append(problems, fmt.Sprintf("%s: %v", s.where(), s.err))
 			failed = cmp.Or(failed, s.err)
@@ -321,7 +323,7 @@ func (r *run) health() sources.Health {
 		}
 	}
 	if len(denied) > 0 {
-		problems = append(problems, fmt.Sprintf("%s (%v)", lack(denied), refusal))
+		problems = append(problems, fmt.Sprintf("%s (%v)%s", lack(denied), refusal, unread))
 		failed = cmp.Or(failed, refusal)
 	}
 	h := sources.Health{State: sources.Degraded, Message: r.shown + ": " + strings.Join(problems, "; ")}

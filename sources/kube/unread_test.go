@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/sources"
 	"tributary/sources/kube/kubetest"
 )
 
@@ -29,8 +30,13 @@ func TestPoliciesWithoutARightAreRefused(t *testing.T) {
 	r.serves("ServiceEntry shop/a")
 	require.Len(t, r.unreadKeys(), 1)
 	require.Contains(t, r.unreadKeys()[0], "no right to list and watch "+policies)
+	r.says(sources.Degraded, "policies were never read, so Envoys refuse all requests: grant the right")
 	server.Fault(policies, kubetest.Fault{})
 	r.await("nothing is refused", func() bool { return len(r.unreadKeys()) == 0 })
+	r.says(sources.Healthy, "")
+	server.Fault(policies, kubetest.Fault{Status: http.StatusForbidden})
+	r.says(sources.Degraded, "no right to list and watch "+policies)
+	require.NotContains(t, r.status().Message, "refuse all requests", "they were read once")
 }
 
 // Kinds that the settings leave out are no kinds without a right.
