@@ -25,14 +25,14 @@ var honest = map[string]string{
 	"patches/kustomization.yaml":   "patches:\n- target: {group: security.istio.io, kind: AuthorizationPolicy}\n  path: deny.yaml\n",
 	"Chart.yaml":                   "apiVersion: v2\nname: x\ndescription: AuthorizationPolicies of the shop\nversion: 1.0.0\n",
 	"operator.yaml":                "apiVersion: install.istio.io/v1alpha1\nkind: IstioOperator\nmetadata: {name: x}\nspec: {meshConfig: {accessLogFile: /dev/stdout}}\n", //nolint:lll // texts
-	"sail.yaml":                    "apiVersion: sailoperator.io/v1\nkind: Istio\nmetadata: {name: x}\nspec: {values: {meshConfig: {accessLogFile: /dev/stdout}}}\n", //nolint:lll // texts
+	"sail.yaml":                    "apiVersion: sailoperator.io/v1\nkind: Istio\nmetadata: {name: x}\nspec: {values: {meshConfig: {accessLogFile: /dev/stdout}}}\n",      //nolint:lll // texts
 	"linkerd.yaml":                 "apiVersion: policy.linkerd.io/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: x}\nspec: {}\n",
 	"configmap.yaml":               "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio}\ndata: {mesh: 'meshConfig: {a: b}'}\n",
 	"crd.yaml":                     "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: authorizationpolicies.security.istio.io}\nspec: {group: security.istio.io}\n", //nolint:lll // texts
 	"README.md":                    "# AuthorizationPolicy\nkind: AuthorizationPolicy\n",
 	"NOTES.txt":                    "apiVersion: security.istio.io/v1",
 	"broken-service.yaml":          "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a\nspec: {\n",
-	"annotated.yaml":               "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: A_1, annotations: {note: 'see AuthorizationPolicy x'}}\nspec: {}\n", //nolint:lll // texts
+	"annotated.yaml":               "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: A_1, annotations: {note: 'see AuthorizationPolicy x'}}\nspec: {}\n",                   //nolint:lll // texts
 	"mistyped.yaml":                "apiVersion: networking.istio.io/v1\nkind: VirtualServce\nmetadata: {name: a}\nspec: {hosts: [a.example], http: [{route: [{destination: {host: b.example}}]}]}\n", //nolint:lll // texts
 	"policy-list.yaml":             "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicyList\nmetadata: {}\nitems: []\n",
 	"docs.yaml":                    "apiVersion: v1\nkind: List\nitems: []\n",
