@@ -72,7 +72,7 @@ func enforced(c *listenerv3.FilterChain) string {
 				certificates = "required"
 			}
 		case filter:
-			if isSecurity(m.GetName()) && !strings.HasPrefix(m.GetName(), pluginPrefix) {
+			if isPolicy(m.GetName()) {
 				filters += string(model.MustMarshal(m))
 			}
 		}

@@ -75,7 +75,7 @@ func enforcesLess(before, now proto.Message, keep bool) bool {
 	}
 	policies := make(map[string]bool)
 	model.Visit(was, func(m proto.Message, _ bool) {
-		if f, is := m.(filter); is && isSecurity(f.GetName()) && !strings.HasPrefix(f.GetName(), pluginPrefix) {
+		if f, is := m.(filter); is && isPolicy(f.GetName()) {
 			policies[string(model.MustMarshal(f))] = true
 		}
 	})
@@ -85,6 +85,9 @@ func enforcesLess(before, now proto.Message, keep bool) bool {
 	}
 	return !keep || !proto.Equal(enforcement(was, policies), enforcement(now.(*listenerv3.Listener), policies))
 }
+
+// isPolicy reports whether a filter of this name enforces a security object; a plugin does not.
+func isPolicy(name string) bool { return isSecurity(name) && !strings.HasPrefix(name, pluginPrefix) }
 
 func requiresCertificate(c *listenerv3.FilterChain) bool {
 	tls := &tlsv3.DownstreamTlsContext{}
