@@ -64,6 +64,7 @@ func TestExplain(t *testing.T) {
 		golden(t, "conflicts", view.Conflicts())
 
 		files.Apply(nil, []resource.Key{shop.Key()})
+		synctest.Wait() // the view serves consul's object, with its rank, before the sources change
 		view.SetSources(Source{Name: "files", Reader: files}, Source{Name: "late", Reader: late})
 		synctest.Wait()
 		golden(t, "explain-retiring", view.Explain(shop.Key()))
