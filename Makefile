@@ -23,7 +23,8 @@ test: ## run the unit, conformance and pipeline tests (needs only Go)
 check: lint vulnerabilities race release-test generate ## what CI runs: format, lint, known vulnerabilities, race tests, two releases of one commit, generated files clean
 	@git diff --exit-code -- docs '*.golden' go.mod go.sum || { echo 'generated files differ: commit them'; exit 1; }
 
-lint: $(TOOLS)/golangci-lint ## format and lint all modules
+lint: $(TOOLS)/golangci-lint ## format and lint all modules, print the size and wording of the code
+	@$(GO) test -count=1 -v -run '^TestWording$$' ./internal/layout | grep -v '^=== \|^PASS'
 	@for m in $(MODULES); do (cd $$m && echo "lint $$m" && $(CURDIR)/$(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
 format: $(TOOLS)/golangci-lint ## format the code
