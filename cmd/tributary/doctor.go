@@ -157,7 +157,6 @@ var bundledPages = []struct{ name, path string }{
 	{"rejected.json", "/debug/rejected"},
 	{"conflicts.json", "/debug/conflicts"},
 	{"competing.json", "/debug/competing"},
-	{"verify.json", "/debug/verify"},
 	{"history.json", "/debug/history?limit=1000"},
 	{"metrics.txt", "/metrics"},
 	{"goroutines.txt", "/debug/pprof/goroutine?debug=2"},
