@@ -18,7 +18,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"tributary/internal/intake"
-	"tributary/sources"
 	"tributary/sources/registry"
 )
 
@@ -152,7 +151,7 @@ func (s *stream) settled() bool {
 // nothing, unless it is required; otherwise what was made of it stays as it was. run.mu is held.
 func (s *stream) known(key string) bool {
 	never := !s.required && s.Seen == 0 && refused(s.err).Code == http.StatusForbidden
-	if !s.whole && !s.Absent && !never || key == "" && len(s.unread) > 0 {
+	if !s.whole && !s.Absent && !never || key == "" && len(s.unread) > 0 || s.losing(key) {
 		return false
 	}
 	for name, service := range s.unread {
@@ -162,6 +161,13 @@ func (s *stream) known(key string) bool {
 		}
 	}
 	return true
+}
+
+// losing reports whether the object of a key, or any if key is empty, was deleted in a series that goes on: with a CRD, the server deletes
+// the objects one by one, and the guard has to see that as one loss. Groups that are not named after the kind do not wait. run.mu is held.
+func (s *stream) losing(key string) bool {
+	_, exists := s.objects[key]
+	return !exists && (key == "" || s.prefix != "") && time.Since(s.deleted) < 5*s.delay && time.Since(s.deleting) < 100*s.delay
 }
 
 const (
@@ -375,26 +381,15 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 		delete(s.unread, m.key)
 		s.take(m, object)
 	case "DELETED":
+		if s.heard.Sub(s.deleted) >= 5*s.delay {
+			s.deleting = s.heard
+		}
+		s.deleted = s.heard
 		s.forget(m.key)
 		s.drop(m.key)
-		s.collect(m.key, s.heard)
 	}
 	s.wakeup.Notify()
 	return nil
-}
-
-// collect has a deletion wait until no other of its kind has come for a while: with a CRD, the server deletes the objects
-// one by one, and the guard has to see that as one loss. run.mu is held.
-func (s *stream) collect(key string, now time.Time) {
-	if now.Sub(s.deleted) >= 5*s.delay {
-		s.deleting = now
-	}
-	if s.deleted = now; s.prefix != "" && !s.alike {
-		s.pending[s.prefix+key] = func() (sources.Content, bool) {
-			ended := time.Since(s.deleted) >= 5*s.delay
-			return sources.Content{}, ended || time.Since(s.deleting) >= 100*s.delay
-		}
-	}
 }
 
 // fits returns an error if the objects of the stream, with a size in bytes, are too many beside those of the others.
