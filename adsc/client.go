@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
@@ -213,7 +214,7 @@ func (c *Client) soonest(pausedUntil map[string]time.Time) time.Time {
 
 // connect connects to address and runs one stream until it ends. It reports whether the stream lasted.
 func (c *Client) connect(ctx context.Context, address string) (stable bool, err error) {
-	opts, err := c.dialOptions(address)
+	opts, node, err := c.dialOptions(address)
 	if err != nil {
 		return false, fmt.Errorf("connect to %s: %w", address, err)
 	}
@@ -229,10 +230,10 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	if c.cfg.Mode == SotW {
 		open = openSotW
 	}
-	s := newStream(ctx, c, address)
+	s := newStream(ctx, c, address, node)
 	if err = s.run(conn, open); c.cfg.Mode == Auto && s.wantsFallback(err) {
 		c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
-		s = newStream(ctx, c, address)
+		s = newStream(ctx, c, address, node)
 		err = s.run(conn, openSotW)
 	}
 	s.dropRefusedVersions(err)
@@ -242,13 +243,18 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	return s.lasted(err), &streamError{address, err}
 }
 
-func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
-	creds, err := c.cfg.TLS.Credentials(address)
+// dialOptions returns the options of a connection, and the node for the identity that the client presents on it.
+func (c *Client) dialOptions(address string) ([]grpc.DialOption, *corev3.Node, error) {
+	secure, err := c.cfg.TLS.configFor(address)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	node := c.cfg.Node
+	if c.cfg.NodeIn != nil {
+		node = c.cfg.NodeIn(identityNamespace(secure, c.cfg.TokenFile))
 	}
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(creds),
+		grpc.WithTransportCredentials(credentialsOf(secure)),
 		grpc.WithNoProxy(),              // a control plane is a neighbour, not a web site
 		grpc.WithDisableServiceConfig(), // nor is one configured by DNS
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.cfg.MaxMessage)),
@@ -263,5 +269,5 @@ func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
 	if c.cfg.TokenFile != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(tokenFile(c.cfg.TokenFile)))
 	}
-	return append(opts, c.cfg.DialOptions...), nil
+	return append(opts, c.cfg.DialOptions...), node, nil
 }

@@ -41,7 +41,8 @@ type Settings struct {
 	// TokenFile is a file with a bearer token, read anew for each stream.
 	TokenFile string
 
-	// NodeID introduces the source. The default has the form that istiod insists on.
+	// NodeID introduces the source. The default has the form that istiod insists on, and the namespace of the identity that the
+	// certificate or token names.
 	NodeID string
 	// NodeMetadata is added to what the source says of itself.
 	NodeMetadata map[string]string
@@ -183,8 +184,8 @@ const (
 	metadataRevision  = "ISTIO_REVISION" // leaves out what is labelled for other revisions
 )
 
-// node introduces the source.
-func (s *Source) node() *corev3.Node {
+// node introduces the source, whose identity is of a Kubernetes namespace; an empty one stands for default.
+func (s *Source) node(namespace string) *corev3.Node {
 	fields := map[string]*structpb.Value{metadataGenerator: structpb.NewStringValue("api")}
 	if s.settings.Revision != "" {
 		fields[metadataRevision] = structpb.NewStringValue(s.settings.Revision)
@@ -193,7 +194,7 @@ func (s *Source) node() *corev3.Node {
 		fields[k] = structpb.NewStringValue(v)
 	}
 	n := &corev3.Node{
-		Id:            cmp.Or(s.settings.NodeID, defaultNodeID()),
+		Id:            cmp.Or(s.settings.NodeID, adsc.NodeID(defaultName(), namespace)),
 		UserAgentName: "tributary",
 		Metadata:      &structpb.Struct{Fields: fields},
 	}
@@ -206,9 +207,9 @@ func (s *Source) node() *corev3.Node {
 
 var notInLabel = regexp.MustCompile(`[^a-z0-9-]+`)
 
-// defaultNodeID has the form that istiod insists on: type, IP address, name and namespace, and domain.
-func defaultNodeID() string {
+// defaultName names the source by its machine.
+func defaultName() string {
 	host, _ := os.Hostname() // a machine without a name is a nameless one
 	host = strings.Trim(notInLabel.ReplaceAllString(strings.ToLower(host), "-"), "-")
-	return "sidecar~127.0.0.1~" + strings.TrimSuffix("tributary-"+host, "-") + ".default~default.svc.cluster.local"
+	return strings.TrimSuffix("tributary-"+host, "-")
 }
