@@ -75,6 +75,9 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"guard", "release"}, 2, "got no argument; want: tributary guard release SOURCE"},
 		{[]string{"guard"}, 0, "Available Commands"},
 
+		{[]string{"upgrade"}, 1, "error: tributary upgrade was removed: restart the service (systemctl restart tributary"},
+		{[]string{"upgrade", "-c", "/etc/tributary/tributary.yaml"}, 1, "was removed: restart the service"},
+		{[]string{"upgrade", "--help"}, 1, "was removed: restart the service"},
 		{[]string{"guard", "list", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
 		{[]string{"load", "--server", "127.0.0.1:1"}, 1, "100 of 100 streams to 127.0.0.1:1 failed; the first: "},
 		{[]string{"diff", dir + "/missing", dir}, 1, "error: " + dir + "/missing does not exist\n"},

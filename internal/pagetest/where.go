@@ -61,7 +61,6 @@ var where = map[string]string{
 	"docs/commands.md#tributary-serve":         Commands,
 	"docs/commands.md#tributary-status":        Commands,
 	"docs/commands.md#tributary-token-new":     Commands,
-	"docs/commands.md#tributary-upgrade":       EndToEnd,
 	"docs/commands.md#tributary-validate":      Commands,
 	"docs/commands.md#tributary-verify":        EndToEnd,
 	"docs/commands.md#tributary-watch":         Commands,
