@@ -47,7 +47,9 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 func removedCommand(name, instead string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: "A command of earlier versions", Hidden: true, DisableFlagParsing: true,
-		RunE: does(func(cmd *cobra.Command, _ []string) error { return fmt.Errorf("%s was removed: %s", cmd.CommandPath(), instead) }),
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			return fmt.Errorf("%s was removed: %s", cmd.CommandPath(), instead)
+		}),
 	}
 }
 
