@@ -33,10 +33,11 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 		},
 	}
 	group(root, newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(),
-		newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newGuard(), newLoad(), newBootstrap(),
+		newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newGuard(), newBootstrap(),
 		newAccess(), newToken(), newVersion(), newConfig(), newSchema(), newDocs(),
 		removedCommand("upgrade", "restart the service (systemctl restart tributary, or SIGTERM and a new start): clients keep what they "+
-			"have, and with tributary.socket new ones wait meanwhile"))
+			"have, and with tributary.socket new ones wait meanwhile"),
+		removedCommand("load", "run it from the source: go run -C bench ./load -server HOST:PORT -clients N"))
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetHelpCommand(newHelp(root))
 	sayArguments(root)
@@ -47,9 +48,9 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 func removedCommand(name, instead string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: "A command of earlier versions", Hidden: true, DisableFlagParsing: true,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			return fmt.Errorf("%s was removed: %s", cmd.CommandPath(), instead)
-		}),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return &failure{exitFailed, fmt.Errorf("%s was removed: %s", cmd.CommandPath(), instead)}
+		},
 	}
 }
 

@@ -55,7 +55,6 @@ var where = map[string]string{
 	"docs/commands.md#tributary-guard-release": Commands,
 	"docs/commands.md#tributary-history":       Commands,
 	"docs/commands.md#tributary-init":          Commands,
-	"docs/commands.md#tributary-load":          Commands,
 	"docs/commands.md#tributary-reload":        Commands,
 	"docs/commands.md#tributary-schema":        Commands,
 	"docs/commands.md#tributary-serve":         Commands,
