@@ -112,10 +112,5 @@ func (s *Server) changes() []Page {
 			{"source", "the name of the source", true}, {Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"}, by,
 		}, http.HandlerFunc(s.release)},
 	}
-	if s.opts.Upgrade != nil {
-		all = append(all, Page{upgradePath, http.MethodPost, "start the program that is now at this one's path, which takes over", []Parameter{
-			by, {Name: "within", About: "how long it may take, such as 90s; default 2m"},
-		}, http.HandlerFunc(s.upgrade)})
-	}
 	return all
 }
