@@ -29,8 +29,6 @@ const (
 const (
 	Reloaded      = "reloaded"
 	ReloadRefused = "reload-refused"
-	Upgraded      = "upgraded"
-	UpgradeFailed = "upgrade-failed"
 )
 
 // Entry is one change of one object, or an event, which has no Kind and Name but Text. Without Details, Old and New are nil.
