@@ -51,47 +51,62 @@ var registrants = map[string]func(t *testing.T, hosts string) sources.Source{
 	},
 }
 
-// TestDisplaced has a cluster as the first source, and a registry in which somebody registers the host of one of its Services. Clients of the
-// cluster's namespace, of the registry's and of others keep the cluster's endpoints, and the loser is reported: by the registry if it may not
-// name hosts of clusters, otherwise as a conflict that names the order of sources. Times do not decide: a Service has one, a registration none.
-func TestDisplaced(t *testing.T) {
-	for registry, register := range registrants {
-		for _, hosts := range []string{"", "any"} {
-			t.Run(registry+" hosts: "+hosts, func(t *testing.T) {
-				server := kubetest.Start(t, map[string]string{
-					"services": "v1/Service", "endpointslices.discovery.k8s.io": "discovery.k8s.io/v1/EndpointSlice",
-				})
-				server.Put("services", "prod", "payments", map[string]any{"creationTimestamp": "2026-01-02T03:04:05Z"},
-					map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80, "name": "http"}}}})
-				server.Put("endpointslices.discovery.k8s.io", "prod", "payments-1",
-					map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "payments"}}, map[string]any{
-						"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080, "name": "http"}},
-						"endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}}},
-					})
-				cluster, err := kube.New("k8s://"+server.Host(), kube.Settings{
-					Services: &kube.Services{}, TLS: &adsc.TLS{Mode: adsc.TLSDisable},
-				})
-				require.NoError(t, err)
-				m := startMesh(t, cluster, register(t, hosts))
-				if hosts == "" {
-					m.await(t, func() bool { return strings.Contains(m.reports(), "hosts: any") })
-					require.Contains(t, m.reports(), clusterHost)
-				} else {
-					m.await(t, func() bool { return len(m.view.Conflicts()) == 1 })
-					conflict := m.view.Conflicts()[0]
-					require.Equal(t, "prod", conflict.Objects[0].Namespace, "the winner")
-					require.Contains(t, conflict.Message, "whose source comes first")
-				}
-				for _, namespace := range []string{"prod", "dubbo", "eureka", "shop"} {
-					if namespace == registry || hosts != "" && namespace == "dubbo" && registry == "zookeeper" {
-						continue // in its own namespace an object wins, as with istiod
-					}
-					text := m.endpoints(t, namespace)
-					require.Contains(t, text, "10.0.0.1", "clients of namespace %s", namespace)
-					require.NotContains(t, text, "10.0.0.2", "clients of namespace %s", namespace)
-				}
+// clusters have something with the host at 10.0.0.1, and a time of creation.
+var clusters = map[string]func(server *kubetest.Server){
+	"Service": func(server *kubetest.Server) {
+		server.Put("services", "prod", "payments", nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
+		server.Put("endpointslices.discovery.k8s.io", "prod", "payments-1",
+			map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "payments"}}, map[string]any{
+				"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}},
+				"endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}}},
 			})
+	},
+	"ServiceEntry": func(server *kubetest.Server) {
+		server.Put("serviceentries.networking.istio.io", "prod", "payments", map[string]any{"creationTimestamp": "2026-01-02T03:04:05Z"},
+			map[string]any{"spec": map[string]any{
+				"hosts": []string{clusterHost}, "resolution": "STATIC", "ports": []any{map[string]any{"number": 80, "name": "http"}},
+				"endpoints": []any{map[string]any{"address": "10.0.0.1"}},
+			}})
+	},
+}
+
+// TestDisplaced has a cluster as the first source, and a registry in which somebody registers a host of it. Clients of all namespaces but the
+// registry's keep the cluster's endpoints, and the loser is reported: by the registry if it may not name hosts of clusters, otherwise as a
+// conflict that names the order of sources.
+func TestDisplaced(t *testing.T) {
+	for kind, fill := range clusters {
+		for registry, register := range registrants {
+			for _, hosts := range []string{"", "any"} {
+				t.Run(kind+", "+registry+" hosts: "+hosts, func(t *testing.T) {
+					server := kubetest.Start(t, map[string]string{
+						"services": "v1/Service", "endpointslices.discovery.k8s.io": "discovery.k8s.io/v1/EndpointSlice",
+						"serviceentries.networking.istio.io": "networking.istio.io/v1/ServiceEntry",
+					})
+					fill(server)
+					testDisplaced(t, server, register(t, hosts), hosts != "")
+				})
+			}
 		}
+	}
+}
+
+func testDisplaced(t *testing.T, server *kubetest.Server, registry sources.Source, allowed bool) {
+	cluster, err := kube.New("k8s://"+server.Host(), kube.Settings{Services: &kube.Services{}, TLS: &adsc.TLS{Mode: adsc.TLSDisable}})
+	require.NoError(t, err)
+	m := startMesh(t, cluster, registry)
+	if allowed {
+		m.await(t, func() bool { return len(m.view.Conflicts()) == 1 })
+		conflict := m.view.Conflicts()[0]
+		require.Equal(t, "prod", conflict.Objects[0].Namespace, "the winner")
+		require.Contains(t, conflict.Message, "whose source comes first")
+	} else {
+		m.await(t, func() bool { return strings.Contains(m.reports(), "hosts: any") })
+		require.Contains(t, m.reports(), clusterHost)
+	}
+	for _, namespace := range []string{"prod", "shop", "istio-system"} {
+		text := m.endpoints(t, namespace)
+		require.Contains(t, text, "10.0.0.1", "clients of namespace %s", namespace)
+		require.NotContains(t, text, "10.0.0.2", "clients of namespace %s", namespace)
 	}
 }
 
