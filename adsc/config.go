@@ -93,11 +93,6 @@ type Config struct {
 	// compare follows each reconnect. 0 means never. See Hooks.Compared.
 	CompareAfter time.Duration
 
-	// CacheDir, if set, is a directory, of this client alone, that keeps what was last received, a file for each type. Run begins by handing
-	// its content to the handlers, but for subscriptions that have Versions, and in delta mode asks only for what differs. Servers whose
-	// versions mean something else want another directory.
-	CacheDir string
-
 	Hooks Hooks
 	// Log gets reconnects and rejected responses; nil means slog.Default.
 	Log *slog.Logger

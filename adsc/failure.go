@@ -115,8 +115,7 @@ func (e *RejectedError) Error() string { return e.Err.Error() }
 func (e *RejectedError) Unwrap() error { return e.Err }
 
 // RefusedError is the error of a handler that wants nothing more of a server: the stream ends as if the server had refused the
-// client, for the reason Err, and nothing of the response counts as known. The server gets no reply. Of what comes from the
-// cache nothing is taken, and that is all.
+// client, for the reason Err, and nothing of the response counts as known. The server gets no reply.
 type RefusedError struct{ Err error }
 
 // Error implements error.

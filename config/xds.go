@@ -22,8 +22,6 @@ type XDS struct {
 	Revision string `json:"revision,omitempty"`
 	// Where the source runs, as region/zone/subzone.
 	Locality string `json:"locality,omitempty" reading:"-"`
-	// Directory that keeps what was last received, so that only differences are read after a restart. One for each source.
-	CacheDir string `json:"cacheDir,omitempty" reading:"-"`
 	// How long after a restart or a reconnect everything is read once more and compared, from 1s to 24h. Default: 1h.
 	Resync Duration `json:"resync,omitempty" reading:"-"`
 	// How large one response may be, in bytes. Default: 536870912.
@@ -35,11 +33,6 @@ func (s *XDS) Source() (made xds.Settings) {
 	assign(&made, *s)
 	made.TLS = s.tls()
 	return made
-}
-
-func (s *XDS) locate(dir, address string) string {
-	fileUnder(dir, &s.CacheDir)
-	return s.Connection.locate(dir, address)
 }
 
 func (s *XDS) reading() any { return nil }

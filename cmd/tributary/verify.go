@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -172,21 +171,23 @@ func (i *istiodFlags) stored(ctx context.Context, cmd *cobra.Command, flags *cli
 }
 
 func (f *clientFlags) ofEnvoy(ctx context.Context, ages *ageFlags, envoy *verify.Envoy) ([]verify.Finding, int, error) {
-	peer := &verify.EnvoyPeer{Envoy: *envoy, Expected: func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, error) {
-		text, err := protojson.Marshal(node)
-		if err != nil {
-			return nil, err
-		}
-		query := url.Values{"node": {string(text)}}
-		if delta {
-			query.Set("delta", "")
-		}
-		expected := &verify.Expected{}
-		_, err = f.admin(ages).Get(ctx, "/debug/expected", query, expected)
-		return expected, err
-	}}
-	findings, compared, err := peer.Find(ctx)
-	return findings, compared, inWords(envoy.Where, "the admin server of an Envoy", err)
+	dump, err := envoy.Dump(ctx)
+	if err != nil {
+		return nil, 0, inWords(envoy.Where, "the admin server of an Envoy", err)
+	}
+	node, err := protojson.Marshal(dump.Node)
+	if err != nil {
+		return nil, 0, fmt.Errorf("node of the Envoy at %s: %w", envoy.Where, err)
+	}
+	query := url.Values{"node": {string(node)}}
+	if dump.Delta {
+		query.Set("delta", "")
+	}
+	expected := &verify.Expected{}
+	if _, err := f.admin(ages).Get(ctx, "/debug/expected", query, expected); err != nil {
+		return nil, 0, inWords(envoy.Where, "the admin server of an Envoy", err)
+	}
+	return verify.CompareEnvoy(expected, dump)
 }
 
 // inWords is why somebody cannot be asked.

@@ -31,7 +31,6 @@ import (
 	"tributary/server/mcp"
 	"tributary/server/page"
 	"tributary/server/transport"
-	"tributary/server/verify"
 	"tributary/server/xds"
 	"tributary/sources"
 	"tributary/sources/lastgood"
@@ -59,7 +58,6 @@ type Relay struct {
 	health     *health.Server
 	admin      *admin.Server
 	vips       vips
-	verified   verify.Watches
 	history    *history.History // or nil
 	quarantine chan struct{}    // something came into it, or left it
 	started    func()           // ends the start
@@ -181,9 +179,6 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if !config.Off(cfg.Admin.Debug) {
 		adminGRPC = newAdminGRPC(r.limiter, r.sources.upstreams, r.health)
 	}
-	if r.verified, err = r.newWatches(cfg.Verify, registry); err != nil {
-		return nil, err
-	}
 	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
 		return nil, err
 	}
@@ -192,7 +187,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Upgrade: r.Upgrade, Upgrading: r.upgrades.state,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
 		ChangedSince: r.catalogs.changedSince,
-		Certificates: r.listeners.status, Verified: r.verified.Reports, Expected: r.expected, History: r.remembered(), GRPC: adminGRPC,
+		Certificates: r.listeners.status, Expected: r.expected, History: r.remembered(), GRPC: adminGRPC,
 		MayChange: r.credentials.guard.Change, Known: r.credentials.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
@@ -225,7 +220,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	for name, part := range map[string]func(context.Context) error{
 		"sources": r.supervisor.Run,
 		"reload":  r.reloader.run,
-		"verify":  r.verified.Run,
 		"write":   r.write,
 	} {
 		begin(failed, name, r.whenServing(part))

@@ -91,8 +91,6 @@ type Options struct {
 	Known func(who *identity.Identity) error
 	// NoDebug leaves out the pages below /debug, and NoProfiles just those of profiles.
 	NoDebug, NoProfiles bool
-	// Verified says what was found of istiods and Envoys. None are watched if nil.
-	Verified func() []verify.Report
 	// Expected returns what an Envoy with this node should have now, with the resources in place of the dump.
 	// There are none if nil.
 	Expected func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, []xds.Served, error)

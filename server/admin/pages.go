@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"tributary/aggregate/conflicts"
-	"tributary/server/verify"
 	"tributary/sources"
 )
 
@@ -89,8 +88,6 @@ func (s *Server) allPages() []Page {
 	add("/debug/conflicts", "objects that are not served because another source has the same object", s.json(s.conflicts))
 	add("/debug/competing", "hosts claimed by several objects, and what istiod does",
 		s.json(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
-	add("/debug/verify", "the findings of verify about the istiods and Envoys in the configuration",
-		s.json(func() any { return append([]verify.Report{}, s.reports()...) }))
 	add("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and what it rejects",
 		http.HandlerFunc(s.expected),
 		needed("node", "the Envoy's node as JSON, as in its bootstrap"), optional("delta", "the Envoy uses delta xDS; takes no value"))

@@ -46,8 +46,6 @@ type Status struct {
 
 	Certificates []transport.Status `json:"certificates,omitempty"` // of our own listeners
 
-	Verified []Verified `json:"verified,omitempty"` // the istiods that are compared with what is served
-
 	History *history.Health `json:"history,omitempty"` // what is wrong with it; nil if nothing is
 
 	Clients []ClientState `json:"clients"` // in order of arrival
@@ -134,9 +132,6 @@ func (s *Server) Status() Status {
 		History: s.historyHealth(), Upgrade: s.upgradeStatus(),
 	}
 	st.Rejected, st.RejectedMore = s.rejected()
-	for _, r := range s.reports() {
-		st.Verified = append(st.Verified, verifiedOf(&r))
-	}
 	if s.opts.Certificates != nil {
 		st.Certificates = s.opts.Certificates()
 	}

@@ -18,7 +18,6 @@ const (
 	AboutQuarantine   = "quarantine"
 	AboutObject       = "object"
 	AboutCertificates = "certificates"
-	AboutVerified     = "verified"
 	AboutClient       = "client"
 	AboutHistory      = "history"
 	AboutUpgrade      = "upgrade"
@@ -87,20 +86,6 @@ func (st *Status) Troubles() []Trouble {
 	}
 	st.ofUnenforced(&all)
 	st.ofCertificates(&all)
-	for _, v := range st.Verified {
-		run := []string{"verify", "--istiod", v.Istiod}
-		if v.Envoy != "" {
-			run = []string{"verify", "--envoy", v.Envoy}
-		}
-		if v.Wrong() > 0 {
-			all.add(Trouble{About: AboutVerified, Do: "Each of them has its reason.", Run: run},
-				"%s does not have %s as served", v.Peer(), words.Count(v.Wrong(), "object", "objects"))
-		}
-		if v.Error != "" {
-			all.add(Trouble{About: AboutVerified, Do: "See whether it runs, and whether its port for HTTP is open to this machine.", Run: run},
-				"%s cannot be verified: %s", v.Peer(), v.Error)
-		}
-	}
 	if st.History != nil && st.History.Error != "" {
 		all.add(Trouble{
 			About: AboutHistory, Do: "What is served is not affected; what changes is not remembered. Look at the disk of the state directory.",

@@ -133,7 +133,7 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 		t.refuse(refused)
 		faults.addAll(refused)
 	}
-	t.answered = t.answered || !resp.Cached && !resp.More
+	t.answered = t.answered || !resp.More
 	if err := faults.err(); err != nil {
 		return &adsc.RejectedError{Names: t.rejectedOf(resp), Err: err}
 	}
@@ -143,14 +143,14 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 // onResponse follows up a response that was published.
 func (r *run) onResponse(resp *adsc.Response, err error) {
 	defer r.publishStanding()
-	if t := r.types[resp.TypeURL]; t != nil && !resp.Cached {
+	if t := r.types[resp.TypeURL]; t != nil {
 		t.record(resp, err)
 	}
 	if r.loopWith(resp.Server) != nil {
 		r.report()
 		return
 	}
-	if resp.Cached || resp.More {
+	if resp.More {
 		return
 	}
 	if r.types[resp.TypeURL] == nil {

@@ -51,8 +51,6 @@ type Settings struct {
 	// Locality is where the source runs, as region/zone/subzone.
 	Locality string
 
-	// CacheDir keeps what was last received, so that after a restart only differences are read.
-	CacheDir string
 	// Resync is how long after a restart or a reconnect everything is read once more and compared, in case that the server did
 	// not take note of what was known. Default: an hour.
 	Resync time.Duration
@@ -98,7 +96,7 @@ func New(address string, settings Settings) (*Source, error) {
 		return nil, fmt.Errorf("address: %q: %w", address, err)
 	}
 	s := &Source{settings: settings, healed: newHealed(), config: adsc.Config{
-		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile, CacheDir: settings.CacheDir,
+		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile,
 		MaxMessage: int(settings.MaxMessageBytes), CompareAfter: cmp.Or(settings.Resync, defaultResync),
 		Log: slog.New(slog.DiscardHandler), // what matters is reported
 	}}
