@@ -37,7 +37,7 @@ how much later it got one than the client that got it first. Servers that send n
 It ends when the clients are synced and --duration has passed, or when it is interrupted, and exits with 1 if streams failed
 or were not answered within --timeout.`,
 		Example: `  tributary load --server 127.0.0.1:16010 --clients 500 --mode delta --duration 30s
-  tributary load --server istiod.example:15012 --tls-ca root-cert.pem --token-file token --clients 50 --types se,vs,dr
+  tributary load --server istiod.example:15012 --tls-ca ca.pem --token-file token --clients 50 --types se,vs,dr
   tributary load --server 127.0.0.1:18000 --clients 1000 --per-connection 100 --types clusters,listeners`,
 		Args: cobra.NoArgs,
 		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
