@@ -223,6 +223,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		})
 		istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 		asks(s, tributary)
+		s.Instead["istiod.example:15012 --tls-ca ca.pem --token-file token"] = istiod.GRPC
 		s.Instead["istiod.example:15010"], s.Instead["127.0.0.1:8500"] = istiod.GRPC, k.consul.HTTP
 		s.Instead["--at 1h"] = "--at 0s"
 	},

@@ -194,7 +194,9 @@ func ask(s *pagetest.Sandbox, server server) {
 	for _, host := range []string{"127.0.0.1", "mesh-1.example"} {
 		s.Instead[host+":16010"], s.Instead[host+":16014"] = server.xds, server.admin
 	}
-	s.Instead["istiod.example:15010"] = server.xds // any server of xDS will do
+	for _, istiod := range []string{"istiod.example:15010", "istiod.example:15012 --tls-ca ca.pem --token-file token"} {
+		s.Instead[istiod] = server.xds // any server of xDS will do
+	}
 }
 
 // quickstart makes the sandbox a checkout in which the program is built.
