@@ -29,7 +29,7 @@ func TestWatchErrorHandlerIsToldOfFailures(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { store.Run(ctx) })
-		require.NoError(t, s.Add(Spec{Name: "a", Table: store, Source: failing{}}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: store, Source: failing{}}}))
 		synctest.Wait()
 		cancel()
 		running.Wait()
