@@ -64,7 +64,7 @@ func TestSecureIstiod(t *testing.T) {
 	byCertificate := append([]string{"--tls-cert", certificate, "--tls-key", key}, trust...)
 	byToken := append([]string{"--token-file", token}, trust...)
 	defaultNode := []string{"--node-id", "sidecar~127.0.0.1~x.default~default.svc.cluster.local"}
-	for _, command := range [][]string{{"get", "se", "-A", "-o", "name"}, {"diff", dir, "--kind", "se"}, {"watch", "se", "-A"}} {
+	for _, command := range [][]string{{"get", "se", "-A", "-o", "name"}, {"diff", dir, "--kind", "se", "-n", "shop"}, {"watch", "se", "-A"}} {
 		for _, test := range []struct {
 			name, address string
 			flags         []string
@@ -73,7 +73,7 @@ func TestSecureIstiod(t *testing.T) {
 			{"certificate", upstream.Secure, byCertificate, ""},
 			{"token", upstream.Secure, byToken, ""},
 			{"plaintext", upstream.GRPC, nil, "connect to istiod's TLS port (15012)"},
-			{"no identity", upstream.Secure, trust, "connect to istiod's TLS port (15012)"},
+			{"no identity", upstream.Secure, trust, "(istio-system)"},
 			{"foreign certificate", upstream.Secure, append([]string{"--tls-cert", foreign, "--tls-key", foreignKey}, trust...), "(istio-system)"},
 			{"foreign token", upstream.Secure, append([]string{"--token-file", foreignToken}, trust...), "(istio-system)"},
 			{"foreign node", upstream.Secure, append(defaultNode, byToken...), "leave out --node-id"},
@@ -114,7 +114,7 @@ func TestSecureIstiod(t *testing.T) {
 		address string
 		flags   []string
 	}{
-		"connect to istiod's TLS port (15012)":    {"xds://" + last.Secure, prefixed(trust)},
+		"authentication failure":                  {"xds://" + last.Secure, prefixed(trust)},
 		"istiod wants a certificate or token":     {"xds://" + last.Secure, prefixed(append([]string{"--token-file", foreignToken}, trust...))},
 		"give --istiod xds://HOST:15012":          {"http://" + fixture.Outside(t) + last.HTTP[len("127.0.0.1"):], nil},
 		"--istiod-token-file: open /not/existing": {"xds://" + last.Secure, prefixed([]string{"--token-file", "/not/existing"})},
