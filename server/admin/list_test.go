@@ -73,7 +73,7 @@ func TestConnectionsAreWrittenAsTheyAreLookedAt(t *testing.T) {
 func TestAStateIsWrittenObjectByObject(t *testing.T) {
 	for n := range 4 {
 		state := &history.State{
-			At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Objects: []*history.Object{}, Unknown: []string{"a \"objects\":null"},
+			Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Objects: []*history.Object{}, Unknown: []string{"a \"objects\":null"},
 		}
 		for i := range n {
 			state.Objects = append(state.Objects, &history.Object{Place: fmt.Sprint(i)})
