@@ -63,7 +63,7 @@ func (r *Relay) expectedDump(ctx context.Context, node *corev3.Node, delta bool)
 		return nil, err
 	}
 	var dump bytes.Buffer
-	err = debug.WriteDump(&dump, "", served, true)
+	err = debug.WriteDump(&dump, served, true)
 	t.Dump = dump.Bytes()
 	return t, err
 }
