@@ -237,7 +237,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	require.Error(t, err)
 	seen := message + err.Error()
 	for _, path := range []string{
-		"/debug/status", "/debug/syncz", "/debug/clients", "/debug/connections", "/debug/sources", "/debug/configz", "/debug/quarantine",
+		"/debug/status", "/debug/syncz", "/debug/clients", "/debug/sources", "/debug/configz", "/debug/quarantine",
 		"/debug/guard", "/debug/explain?kind=ServiceEntry&namespace=prod&name=p00",
 		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/", "/debug/history?details=true", "/debug/history/at",
 		"/debug/expected?node=%7B%7D",

@@ -147,9 +147,9 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		GuardFilters: cfg.Envoy.WeakeningFilters == config.FiltersOfRoot, Invalid: r.supervisor.Invalid,
 	}
 	r.catalogs = catalogs{
-		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
-		envoy:     envoy.New(r.view, envoys),
-		questions: debug.NewQuestions(),
+		mcp:      mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
+		envoy:    envoy.New(r.view, envoys),
+		istioctl: debug.NewIstioctl(),
 		restricted: newRestrictedViews(r.view, func(part memstore.Reader, allowed *access.Allowed) *envoy.Catalog {
 			limited := envoys
 			limited.Sees = allowed.Namespace
@@ -186,7 +186,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Namespace: "tributary", Subsystem: "envoy", Name: "unenforced_objects",
 		Help: "Security objects that Envoys and gRPC clients do not enforce.",
 	}, func() float64 { return float64(len(r.catalogs.unenforced())) }))
-	r.catalogs.questions.About(r.engine, r.admin.ToolPages())
+	r.catalogs.istioctl.SetClients(r.engine)
 	return r, nil
 }
 

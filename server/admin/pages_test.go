@@ -124,11 +124,11 @@ func TestIndexPage(t *testing.T) {
 type remembers struct{ object *resource.Resource }
 
 func (r remembers) Find(history.Query) (*history.Answer, error) {
-	return &history.Answer{Entries: []*history.Entry{{Event: history.Added, New: history.ObjectOf(r.object)}}}, nil
+	return &history.Answer{Entries: []*history.Entry{{Event: history.Added, New: history.NewObject(r.object)}}}, nil
 }
 
-func (r remembers) At(_ time.Time, _ resource.Kind) (*history.State, error) {
-	return &history.State{Objects: []*history.Object{history.ObjectOf(r.object)}}, nil
+func (r remembers) ServedAt(_ time.Time, _ resource.Kind) (*history.State, error) {
+	return &history.State{Objects: []*history.Object{history.NewObject(r.object)}}, nil
 }
 
 func (r remembers) Health() history.Health { return history.Health{} }
