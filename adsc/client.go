@@ -1,6 +1,6 @@
 // Package adsc is a client of the aggregated discovery service (ADS) of any xDS server: Envoy's control planes, istiod,
 // tributary. It keeps one stream open, subscribes to types, passes each response to a handler, and acknowledges what the handler
-// accepted. It does not interpret resources and, apart from an optional cache on disk, stores none.
+// accepted. It does not interpret resources and stores none.
 //
 // Limits: A handler gets a resource that was subscribed to by an alias, but the resource counts as absent by that name, and its removal is
 // not reported. If a server restarts and uses a version again for other content, a state-of-the-world client does not notice. A response
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
@@ -39,8 +40,7 @@ type Client struct {
 	reconnect chan struct{} // signals that the stream has to be replaced
 
 	// Owned by Run.
-	cache *cache        // nil for none
-	ping  time.Duration // the interval of pings
+	ping time.Duration // the interval of pings
 
 	running atomic.Bool
 
@@ -113,7 +113,7 @@ func (c *Client) Resources(typeURL string) []ResourceStatus {
 // Reconnect makes the client replace its stream by a new one to the same server, with the present credentials. It does not wait.
 func (c *Client) Reconnect() { notify(c.reconnect) }
 
-// Synced reports whether a server has sent all of a type since the client was made. The cache does not count.
+// Synced reports whether a server has sent all of a type since the client was made.
 func (c *Client) Synced(typeURL string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,25 +147,13 @@ func notify(wakeup chan<- struct{}) {
 }
 
 // Run keeps a stream open until ctx ends, and returns the error of ctx. If the backoff gives up, it returns the error of the last stream.
-// It also fails if another client uses the cache directory, or if the client runs already. When Run returns, all goroutines and
+// It also fails if the client runs already. When Run returns, all goroutines and
 // connections of the client have ended, and it may be called again.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("ads client: Run was called while it runs")
 	}
 	defer c.running.Store(false)
-	if err := c.openCache(); err != nil {
-		return err
-	}
-	if c.cache != nil {
-		defer func() {
-			c.cache.close()
-			c.cache = nil
-		}()
-		if err := c.restore(ctx); err != nil {
-			return err
-		}
-	}
 	retry := c.cfg.Backoff()
 	failures := 0                             // in a row
 	pausedUntil := make(map[string]time.Time) // by address
@@ -224,24 +212,9 @@ func (c *Client) soonest(pausedUntil map[string]time.Time) time.Time {
 	return soonest
 }
 
-// openCache opens the cache, if one is configured. The client also runs without it.
-func (c *Client) openCache() (err error) {
-	if c.cfg.CacheDir == "" {
-		return nil
-	}
-	c.cache, err = openCache(c.cfg.CacheDir, c.cfg.Log)
-	if errors.Is(err, errShared) {
-		return fmt.Errorf("ads client: cache directory %s: %w", c.cfg.CacheDir, err)
-	}
-	if err != nil {
-		c.cfg.Log.Warn("responses are not cached", "err", err)
-	}
-	return nil
-}
-
 // connect connects to address and runs one stream until it ends. It reports whether the stream lasted.
 func (c *Client) connect(ctx context.Context, address string) (stable bool, err error) {
-	opts, err := c.dialOptions(address)
+	opts, node, err := c.dialOptions(address)
 	if err != nil {
 		return false, fmt.Errorf("connect to %s: %w", address, err)
 	}
@@ -257,10 +230,10 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	if c.cfg.Mode == SotW {
 		open = openSotW
 	}
-	s := newStream(ctx, c, address)
+	s := newStream(ctx, c, address, node)
 	if err = s.run(conn, open); c.cfg.Mode == Auto && s.wantsFallback(err) {
 		c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
-		s = newStream(ctx, c, address)
+		s = newStream(ctx, c, address, node)
 		err = s.run(conn, openSotW)
 	}
 	s.dropRefusedVersions(err)
@@ -270,13 +243,18 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	return s.lasted(err), &streamError{address, err}
 }
 
-func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
-	creds, err := c.cfg.TLS.Credentials(address)
+// dialOptions returns the options of a connection, and the node for the identity that the client presents on it.
+func (c *Client) dialOptions(address string) ([]grpc.DialOption, *corev3.Node, error) {
+	secure, err := c.cfg.TLS.configFor(address)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	node := c.cfg.Node
+	if c.cfg.NodeIn != nil {
+		node = c.cfg.NodeIn(identityNamespace(secure, c.cfg.TokenFile))
 	}
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(creds),
+		grpc.WithTransportCredentials(credentialsOf(secure)),
 		grpc.WithNoProxy(),              // a control plane is a neighbour, not a web site
 		grpc.WithDisableServiceConfig(), // nor is one configured by DNS
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.cfg.MaxMessage)),
@@ -291,5 +269,5 @@ func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
 	if c.cfg.TokenFile != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(tokenFile(c.cfg.TokenFile)))
 	}
-	return append(opts, c.cfg.DialOptions...), nil
+	return append(opts, c.cfg.DialOptions...), node, nil
 }

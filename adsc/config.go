@@ -56,6 +56,9 @@ type Config struct {
 	Mode Mode
 	// Node introduces the client. It is sent with the first request of each stream and is not modified.
 	Node *corev3.Node
+	// NodeIn, if set, makes the node of each stream, in place of Node. Its argument is the Kubernetes namespace of the
+	// identity that the client presents on the stream, by certificate or token; empty if that names none.
+	NodeIn func(namespace string) *corev3.Node
 	// Subscriptions are the types asked for from the start, each type once, in the order in which they are requested.
 	Subscriptions []Subscription
 
@@ -89,11 +92,6 @@ type Config struct {
 	// sent once more and compares: a server that takes no note of the versions does not say what has gone. At most one
 	// compare follows each reconnect. 0 means never. See Hooks.Compared.
 	CompareAfter time.Duration
-
-	// CacheDir, if set, is a directory, of this client alone, that keeps what was last received, a file for each type. Run begins by handing
-	// its content to the handlers, but for subscriptions that have Versions, and in delta mode asks only for what differs. Servers whose
-	// versions mean something else want another directory.
-	CacheDir string
 
 	Hooks Hooks
 	// Log gets reconnects and rejected responses; nil means slog.Default.

@@ -54,7 +54,7 @@ func summary(r *adsc.Response) string {
 	for _, flag := range []struct {
 		set  bool
 		name string
-	}{{r.Complete, "complete"}, {r.More, "more"}, {r.Cached, "cached"}} {
+	}{{r.Complete, "complete"}, {r.More, "more"}} {
 		if flag.set {
 			s += flag.name + " "
 		}

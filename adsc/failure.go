@@ -3,7 +3,9 @@ package adsc
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,6 +26,31 @@ func Denied(err error) bool {
 		return true
 	}
 	return false
+}
+
+var unmatchedNamespace = regexp.MustCompile(`no identities \(.*\) matched ([^/ ]*)/`)
+
+// Advice returns the remedy for a refusal by istiod, or an empty text. The caller's users know the ID of the node by
+// the name nodeID.
+func Advice(err error, nodeID string) string {
+	const identity = "a certificate or token of a service account in its root namespace (istio-system)"
+	message := err.Error()
+	if match := unmatchedNamespace.FindStringSubmatch(message); match != nil {
+		return fmt.Sprintf("the node is in the namespace %q, the identity of the certificate or token in another one: "+
+			"leave out %s, or give it the namespace of the identity, such as %s",
+			match[1], nodeID, NodeID("tributary", "istio-system"))
+	}
+	for _, refusal := range []struct{ part, advice string }{
+		{"requires an authenticated control-plane identity", "connect to istiod's TLS port (15012) with " + identity},
+		{"authentication required", "connect to istiod's TLS port (15012) with " + identity},
+		{"restricted to the control-plane (root) namespace", "istiod wants " + identity},
+		{"debug info is not available for current identity", "istiod wants " + identity},
+	} {
+		if strings.Contains(message, refusal.part) {
+			return refusal.advice
+		}
+	}
+	return ""
 }
 
 // Exhausted reports whether err means that the server has more clients or requests than it can bear, or that a message
@@ -90,8 +117,7 @@ func (e *RejectedError) Error() string { return e.Err.Error() }
 func (e *RejectedError) Unwrap() error { return e.Err }
 
 // RefusedError is the error of a handler that wants nothing more of a server: the stream ends as if the server had refused the
-// client, for the reason Err, and nothing of the response counts as known. The server gets no reply. Of what comes from the
-// cache nothing is taken, and that is all.
+// client, for the reason Err, and nothing of the response counts as known. The server gets no reply.
 type RefusedError struct{ Err error }
 
 // Error implements error.

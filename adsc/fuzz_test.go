@@ -1,8 +1,6 @@
 package adsc
 
 import (
-	"log/slog"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,23 +18,6 @@ func FuzzResource(f *testing.F) {
 		testutil.Cost(t, len(value), 1000, func() {
 			require.LessOrEqual(t, len(firstField(a)), len(value))
 			_ = References(a)
-		})
-	})
-}
-
-// FuzzCache has anything in the place of a file of the cache: it cannot be read, or has no resource twice.
-func FuzzCache(f *testing.F) {
-	f.Add([]byte("{\"type_url\":\"t\",\"delta\":true}\n{\"name\":\"a\",\"version\":\"1\"}\n{\"name\":\"a\",\"removed\":true}\n"))
-	f.Add([]byte("{}\n\n{"))
-	c, err := openCache(f.TempDir(), slog.New(slog.DiscardHandler))
-	require.NoError(f, err)
-	f.Cleanup(c.close)
-	f.Fuzz(func(t *testing.T, text []byte) {
-		require.NoError(t, os.WriteFile(c.path("t"), text, 0o600))
-		testutil.Cost(t, len(text), 1000, func() {
-			if r, err := c.load("t"); err == nil && r != nil {
-				require.Equal(t, "t", r.TypeURL)
-			}
 		})
 	})
 }

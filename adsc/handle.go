@@ -181,11 +181,11 @@ func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first
 	}
 	sub.record(r, first, rejected)
 	done, healed := false, 0
-	if r.Delta && r.Complete && !r.Cached {
+	if r.Delta && r.Complete {
 		done, healed = sub.verify(r, rejected)
 	}
 	gone, absent := sub.resources.note(r, first, names, rejected), sub.absent
-	if !r.More && !r.Cached {
+	if !r.More {
 		sub.synced = true
 	}
 	if follower := c.follower(r.TypeURL); follower != nil {
@@ -196,11 +196,6 @@ func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first
 	}
 	c.mu.Unlock()
 
-	if c.cache != nil && !r.Cached {
-		if accepted := rejected.accepted(r); accepted != nil {
-			c.cache.store(accepted, first)
-		}
-	}
 	if absent != nil && len(gone) > 0 {
 		absent(ctx, gone)
 	}

@@ -29,14 +29,13 @@ var (
 )
 
 // TestModel has a client go through random histories: names that change, types that come and go, restarts with and without
-// a cache, responses that are rejected in whole or in part, and a server that does all that the protocol allows, and takes
+// versions of what the program has, responses that are rejected in whole or in part, and a server that does all that the protocol allows, and takes
 // its time. At rest the handlers have what the server has, and at all times the requests keep to the protocol.
 func TestModel(t *testing.T) {
 	for i := range uint64(*modelSeeds) {
 		seed := *modelFirst + i
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			dir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) { newModel(t, seed, dir).run() })
+			synctest.Test(t, func(t *testing.T) { newModel(t, seed).run() })
 		})
 	}
 }
@@ -61,7 +60,7 @@ type model struct {
 // names is a small set, so that all things happen to each.
 var names = []string{"a", "b", "c", "d", "e"}
 
-func newModel(t *testing.T, seed uint64, dir string) *model {
+func newModel(t *testing.T, seed uint64) *model {
 	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // no secret
 	m := &model{
 		t: t, rand: r, server: newModelServer(t, rand.New(rand.NewPCG(seed, 1))), //nolint:gosec // no secret
@@ -77,9 +76,6 @@ func newModel(t *testing.T, seed uint64, dir string) *model {
 	if m.server.forgets || r.IntN(3) == 0 {
 		cfg.CompareAfter = time.Duration(1+r.IntN(10)) * time.Second
 	}
-	if r.IntN(2) == 0 {
-		cfg.CacheDir = dir
-	}
 	cfg.Hooks.Connected = func(string) { // what a stream that ended began is not gone on with
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -88,9 +84,9 @@ func newModel(t *testing.T, seed uint64, dir string) *model {
 	cfg.Hooks.Failed = func(err error, wait time.Duration) { t.Log("failed", err, wait) }
 	cfg.Hooks.Opened = func(string) { t.Log("opened") }
 	m.cfg = bubbled(t, cfg, m.server.sotw, m.server.delta, allowPings)
-	t.Logf("mode %v, server: %+v, cache: %v, compare after %v", cfg.Mode, struct{ forgets, chunks, waits, noDelta bool }{
+	t.Logf("mode %v, server: %+v, compare after %v", cfg.Mode, struct{ forgets, chunks, waits, noDelta bool }{
 		m.server.forgets, m.server.chunks, m.server.waits, m.server.noDelta,
-	}, cfg.CacheDir != "", cfg.CompareAfter)
+	}, cfg.CompareAfter)
 	return m
 }
 
@@ -147,7 +143,7 @@ func (m *model) handler(typeURL string) adsc.Handler {
 			delete(m.set, typeURL)
 		}
 		m.prune(typeURL)
-		m.t.Logf("took of %s: %v, complete %v, more %v, cached %v, removed %v: %v, but %v", typeURL, got, r.Complete, r.More, r.Cached, r.Removed,
+		m.t.Logf("took of %s: %v, complete %v, more %v, removed %v: %v, but %v", typeURL, got, r.Complete, r.More, r.Removed,
 			have, err)
 		if err != nil {
 			return &adsc.RejectedError{Names: rejected, Err: err}

@@ -89,7 +89,7 @@ func (rs resources) note(r *Response, first bool, names []string, rejected rejec
 	if len(rs) == 0 {
 		return nil
 	}
-	if first && r.Delta && !r.Cached {
+	if first && r.Delta {
 		for _, res := range rs { // a server tells what there is, and what there is not
 			res.State, res.Err = Requested, nil
 		}

@@ -29,8 +29,6 @@ type Response struct {
 	Complete bool
 	// More says that the server has cut a response, of which the rest follows.
 	More bool
-	// Cached says that it comes from the cache directory and not from a server.
-	Cached bool
 	// Delta says which variant of the protocol it came by.
 	Delta bool
 	// Server is the address that the response came from.

@@ -154,3 +154,9 @@ func retries(n int) func() backoff.BackOff {
 }
 
 var errRefused = errors.New("resource b: refused")
+
+// finished waits for the end of a Run, which has to return an error.
+func finished(t *testing.T, ended <-chan error) {
+	t.Helper()
+	require.Error(t, receive(t, ended))
+}

@@ -49,9 +49,9 @@ var (
 	errSilent      = errors.New("no answer")
 )
 
-func newStream(life context.Context, c *Client, server string) *stream {
+func newStream(life context.Context, c *Client, server string, node *corev3.Node) *stream {
 	return &stream{
-		client: c, life: life, server: server, node: c.cfg.Node, exchanges: make(map[string]*exchange), idle: true,
+		client: c, life: life, server: server, node: node, exchanges: make(map[string]*exchange), idle: true,
 		answers: make(chan *answer), requests: make(chan *request, 1), wrote: make(chan struct{}, 1),
 	}
 }

@@ -160,8 +160,24 @@ func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
 
 // Credentials reads what t names, for a connection to address. A nil t is for plaintext.
 func (t *TLS) Credentials(address string) (credentials.TransportCredentials, error) {
+	cfg, err := t.configFor(address)
+	if err != nil {
+		return nil, err
+	}
+	return credentialsOf(cfg), nil
+}
+
+func credentialsOf(cfg *tls.Config) credentials.TransportCredentials {
+	if cfg == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(cfg)
+}
+
+// configFor is Config for an address. It returns nil for plaintext.
+func (t *TLS) configFor(address string) (*tls.Config, error) {
 	if t == nil || !t.Secure() {
-		return insecure.NewCredentials(), nil
+		return nil, nil //nolint:nilnil // plaintext needs none
 	}
 	if err := t.Check(); err != nil {
 		return nil, err
@@ -170,11 +186,7 @@ func (t *TLS) Credentials(address string) (credentials.TransportCredentials, err
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := t.Config(host)
-	if err != nil {
-		return nil, err
-	}
-	return credentials.NewTLS(cfg), nil
+	return t.Config(host)
 }
 
 // Config reads what t names, for a connection to host. It is for a secure t only. Protocols are for the caller to add. What is wrong with a

@@ -17,7 +17,6 @@ func (d *decoder) check(c *Config, dir string) {
 	d.checkListen(&c.Listen, dir)
 	d.checkServing(c)
 	d.checkHistory(&c.History)
-	d.checkVerify(c.Verify)
 	d.checkProofs(&c.Identity, dir)
 	d.checkAccess(c)
 	if c.StateDir != StateOff && strings.EqualFold(c.StateDir, StateOff) {

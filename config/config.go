@@ -63,8 +63,6 @@ type Config struct {
 	Envoy Envoy `json:"envoy,omitzero"`
 	// What is remembered of changes, in the state directory; read at the start.
 	History History `json:"history,omitzero"`
-	// istiods that are compared again and again with what is served; read at the start.
-	Verify []Verify `json:"verify,omitempty"`
 	// Where configuration comes from, in order of precedence.
 	ConfigSources []Source `json:"configSources"`
 

@@ -258,6 +258,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
 
 // misplaced are keys that people write, and what they mean.
 var misplaced = map[string]string{
+	"verify":      "run tributary verify --istiod URL or --envoy URL from a timer instead; it exits with 3 for a finding",
 	"tls":         hintTLS,
 	"listen.tls":  hintTLS,
 	"adminTLS":    "the TLS of the admin server is listen.adminTLS",

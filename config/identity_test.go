@@ -38,7 +38,7 @@ func TestIdentity(t *testing.T) {
 			"address: 'xds://a:1'",
 			[]string{
 				"partialStart: true",
-				"tlsSettings: {mode: SIMPLE}, tokenFile: t", "mode: sotw", "cacheDir: /c", "resync: 2h", "maxMessageBytes: 5", "resync: 2h",
+				"tlsSettings: {mode: SIMPLE}, tokenFile: t", "mode: sotw", "resync: 2h", "maxMessageBytes: 5", "resync: 2h",
 				"locality: a/b",
 			},
 			[]string{"transform: {namespaces: {a: b}}", "validation: warn"},

@@ -223,8 +223,16 @@ func (d *decoder) addressIn(n *yaml.Node, key string) string {
 	return ""
 }
 
+// removedKeys are keys of sources that an earlier version had, with the advice for users who still write them.
+var removedKeys = map[string]string{
+	"cacheDir": "removed: set stateDir, which keeps the last good state of every source, and from which a restart resumes",
+}
+
 // unknownTo says what to make of a key that is none of the fields of a source with an address of scheme.
 func unknownTo(scheme, key string, fields map[string]reflect.Value) string {
+	if advice := removedKeys[key]; advice != "" {
+		return advice
+	}
 	known := sortedKeys(fields)
 	var others []string
 	for _, s := range Schemes() {

@@ -59,7 +59,7 @@ var floodRows = map[string]floodRow{
 	"nacos?kind=dubbo":    {"nacos://HOST?kind=dubbo&grpcOffset=0", grpcBomb, bomb, honestNacos},
 	"nacos?kind=services": {"nacos://HOST?kind=services&grpcOffset=0", grpcBomb, bomb, honestNacos},
 	"xds":                 {"xds://HOST", grpcBomb, bomb, honestXDS},
-	"zookeeper":           {"zookeeper://HOST", hugeZooKeeper, "answer of 2147483647 bytes (limit 67108864, maxAnswer)", nil},
+	"zookeeper":           {"zookeeper://HOST", hugeZooKeeper, bomb, emptyZooKeeper},
 	"fs":                  {},
 }
 
@@ -313,42 +313,50 @@ func honestXDS(t *testing.T) string {
 	return serveGRPC(t, server)
 }
 
-// hugeZooKeeper opens a session and announces answers of 2 GiB.
-func hugeZooKeeper(t *testing.T) string {
+// zooKeeper opens sessions, and answers each request with an error, or with content.
+func zooKeeper(t *testing.T, failure uint32, content []byte) string {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
+	serve := func(conn net.Conn) {
+		defer conn.Close() //nolint:errcheck // it is a test
+		for first := true; ; first = false {
+			var size [4]byte
+			if _, err := io.ReadFull(conn, size[:]); err != nil {
+				return
+			}
+			request := make([]byte, binary.BigEndian.Uint32(size[:]))
+			if _, err := io.ReadFull(conn, request); err != nil {
+				return
+			}
+			answer := append(bytes.Clone(request[:4]), make([]byte, 8)...) // the number of the request, and a transaction
+			answer = append(binary.BigEndian.AppendUint32(answer, failure), content...)
+			if first { // protocol, timeout, session, password
+				answer = binary.BigEndian.AppendUint32(make([]byte, 4, 64), 30_000)
+				answer = binary.BigEndian.AppendUint64(answer, 1)
+				answer = append(binary.BigEndian.AppendUint32(answer, 16), make([]byte, 16)...)
+			}
+			if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(answer))), answer...)); err != nil {
+				return
+			}
+		}
+	}
 	go func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close() //nolint:errcheck // it is a test
-				for first := true; ; first = false {
-					var size [4]byte
-					if _, err := io.ReadFull(conn, size[:]); err != nil {
-						return
-					}
-					if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(size[:]))); err != nil {
-						return
-					}
-					answer := binary.BigEndian.AppendUint32(nil, 0x7fffffff)
-					if first { // protocol, timeout, session, password
-						answer = binary.BigEndian.AppendUint32(nil, 4+4+8+4+16)
-						answer = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(answer, 0), 30_000)
-						answer = binary.BigEndian.AppendUint64(answer, 1)
-						answer = append(binary.BigEndian.AppendUint32(answer, 16), make([]byte, 16)...)
-					}
-					if _, err := conn.Write(answer); err != nil {
-						return
-					}
-				}
-			}()
+			go serve(conn)
 		}
 	}()
 	return listener.Addr().String()
 }
+
+// hugeZooKeeper answers everything with 8 MiB.
+func hugeZooKeeper(t *testing.T) string { return zooKeeper(t, 0, make([]byte, 8<<20)) }
+
+// emptyZooKeeper has no node.
+func emptyZooKeeper(t *testing.T) string { return zooKeeper(t, 0xffffff9b, nil) }
 
 func init() { encoding.RegisterCompressor(storedGzip{}) } // before any connection

@@ -34,6 +34,7 @@ func TestVariables(t *testing.T) {
 		"listen: {port: 1}": "t.yaml:1:10: listen.port: unknown key; the ports are in listen.xds and listen.admin",
 		"adminTLS: {}":      "t.yaml:1:1: adminTLS: unknown key; the TLS of the admin server is listen.adminTLS",
 		"sources: []":       "t.yaml:1:1: sources: unknown key; sources are the list configSources",
+		"verify: []":        "t.yaml:1:1: verify: unknown key; run tributary verify --istiod URL or --envoy URL from a timer instead",
 		"logLevel: info":    "t.yaml:1:1: logLevel: unknown key; logging is a matter of the flags --log-level",
 		"log_level: info":   "t.yaml:1:1: log_level: unknown key; logging is a matter of the flags --log-level",
 		"log: x":            "t.yaml:1:1: log: unknown key; logging is a matter of the flags --log-level",

@@ -13,7 +13,8 @@ type XDS struct {
 	SubscribedResources []string `json:"subscribedResources,omitempty" reading:"set"`
 	// Variant of the protocol: delta, sotw, or auto, which tries delta first. Default: auto.
 	Mode string `json:"mode,omitempty" reading:"-"`
-	// Id that the source introduces itself by. Default: made of the host name.
+	// Id that the source introduces itself by. Default: made of the host name and the namespace of the certificate or
+	// token, such as sidecar~127.0.0.1~tributary-HOST.istio-system~istio-system.svc.cluster.local.
 	NodeID string `json:"nodeID,omitempty"`
 	// Metadata that the source adds to its node.
 	NodeMetadata map[string]string `json:"nodeMetadata,omitempty"`
@@ -21,8 +22,6 @@ type XDS struct {
 	Revision string `json:"revision,omitempty"`
 	// Where the source runs, as region/zone/subzone.
 	Locality string `json:"locality,omitempty" reading:"-"`
-	// Directory that keeps what was last received, so that only differences are read after a restart. One for each source.
-	CacheDir string `json:"cacheDir,omitempty" reading:"-"`
 	// How long after a restart or a reconnect everything is read once more and compared, from 1s to 24h. Default: 1h.
 	Resync Duration `json:"resync,omitempty" reading:"-"`
 	// How large one response may be, in bytes. Default: 536870912.
@@ -34,11 +33,6 @@ func (s *XDS) Source() (made xds.Settings) {
 	assign(&made, *s)
 	made.TLS = s.tls()
 	return made
-}
-
-func (s *XDS) locate(dir, address string) string {
-	fileUnder(dir, &s.CacheDir)
-	return s.Connection.locate(dir, address)
 }
 
 func (s *XDS) reading() any { return nil }

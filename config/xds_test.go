@@ -30,7 +30,6 @@ configSources:
   nodeMetadata: {NAMESPACES: a}
   revision: blue
   locality: r/z/s
-  cacheDir: cache
   maxMessageBytes: 5
 `))
 	require.NoError(t, err)
@@ -38,7 +37,7 @@ configSources:
 	assert.Equal(t, xds.Settings{
 		Mode: "delta", SubscribedResources: []string{"SERVICE_REGISTRY"}, TokenFile: "/etc/tributary/token",
 		NodeID: "me", NodeMetadata: map[string]string{"NAMESPACES": "a"}, Revision: "blue", Locality: "r/z/s",
-		CacheDir: "/etc/tributary/cache", MaxMessageBytes: 5,
+		MaxMessageBytes: 5,
 		TLS: &xds.TLS{
 			Mode: "MUTUAL", CACertificates: "-----BEGIN CERTIFICATE-----\n", ClientCertificate: "/etc/tributary/certs/cert.pem",
 			PrivateKey: "/certs/key.pem", SNI: "istiod", SubjectAltNames: []string{"spiffe://cluster.local/ns/istio-system/sa/istiod"},
@@ -53,6 +52,7 @@ configSources:
 - {address: "xds://a", name: b}
 - {address: "xds://a:1", name: c, quietDelay: 5s, nodeMetadata: {a: 5, b: x, b: y}}
 - {address: "fs:///d", name: d, mode: sotw}
+- {address: "xds://a:1", name: e, cacheDir: /c}
 `))
 	var e *config.Error
 	require.ErrorAs(t, err, &e)
@@ -60,7 +60,7 @@ configSources:
 		"t.yaml:3:55: configSources[0].tlsSettings.mode: ISTIO_MUTUAL takes certificates from an Istio agent, which is not here; " +
 			"write MUTUAL, with the files in clientCertificate, privateKey and caCertificates",
 		`t.yaml:4:13: configSources[1].address: "xds://a": want host:port, got "a"`,
-		"t.yaml:5:35: configSources[2].quietDelay: not for xds addresses, but for fs; known here: address, cacheDir, guard, locality, " +
+		"t.yaml:5:35: configSources[2].quietDelay: not for xds addresses, but for fs; known here: address, guard, locality, " +
 			"maxMessageBytes, merge, mode, name, nodeID, nodeMetadata, partialStart, precedence, required, resync, revision, subscribedResources, " +
 			"tlsSettings, tokenFile, transform, validation",
 		"t.yaml:5:69: configSources[2].nodeMetadata.a: want a string, got 5; put it in quotes",
@@ -68,5 +68,7 @@ configSources:
 		"t.yaml:6:33: configSources[3].mode: not for fs addresses, but for xds; known here: address, defaultNamespace, derive, domainSuffix, " +
 			"emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
 			"rescanInterval, transform, unknownFields, validation",
+		"t.yaml:7:35: configSources[4].cacheDir: removed: set stateDir, which keeps the last good state of every source, " +
+			"and from which a restart resumes",
 	}, strings.Split(e.Error(), "\n"))
 }

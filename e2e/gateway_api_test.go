@@ -105,11 +105,8 @@ func TestGatewayAPI(t *testing.T) {
 		require.Contains(t, dump, "ingress.example.com")
 		require.Contains(t, dump, `"path_separated_prefix": "/shop"`)
 	}
-	ours := fixture.StartGateway(t, tributary.XDS, t.TempDir())
-	follow(ours)
-	ours.Kill() // both have the same port
-
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	gateway := fixture.StartGateway(t, tributary.XDS, t.TempDir())
+	follow(gateway)
 	served := ""
 	for _, kind := range []string{"gateways", "virtualservices", "serviceentries"} {
 		out, code := fixture.Run(t, fixture.TributaryBinary(t), "get", kind, "-A", "-o", "yaml", "--server", tributary.XDS)
@@ -118,8 +115,14 @@ func TestGatewayAPI(t *testing.T) {
 	}
 	objects := fixture.ParseObjects(t, served)
 	require.GreaterOrEqual(t, len(objects), 8)
-	istiod.AwaitConfigs(t, objects)
-	follow(fixture.StartGateway(t, istiod.GRPC, t.TempDir()))
+	var istiod *fixture.Istiod
+	for _, version := range fixture.IstiodVersions {
+		gateway.Kill() // all have the same port
+		istiod = version.Start(t, "xds://"+tributary.XDS)
+		istiod.AwaitConfigs(t, objects)
+		gateway = fixture.StartGateway(t, istiod.GRPC, t.TempDir())
+		follow(gateway)
+	}
 
 	write(t, dir, "routes.yaml", "{{{") // what was derived stays
 	write(t, dir, "mark.yaml", strings.ReplaceAll(services[:strings.LastIndex(services, "---")], "name: two", "name: mark"))

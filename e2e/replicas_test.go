@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/prototext"
 
 	"tributary/e2e/fixture"
 	"tributary/server/xds"
@@ -70,6 +72,61 @@ func TestReplicasAgree(t *testing.T) {
 		})
 	}
 	require.Equal(t, routes(t, istiods[0]), routes(t, istiods[1]))
+}
+
+// TestEarlierSourceKeepsHost has an istiod whose client is in another namespace than two ServiceEntries with one host, of two sources: it
+// gets the endpoints of the first source, whatever the times say, and so does an Envoy of tributary.
+func TestEarlierSourceKeepsHost(t *testing.T) {
+	t.Parallel()
+	first, second := t.TempDir(), t.TempDir()
+	entry := func(namespace, host, address, created string) string {
+		if created != "" {
+			created = ", creationTimestamp: " + created
+		}
+		return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: %s, namespace: %s%s}
+spec:
+  hosts: [%s]
+  resolution: STATIC
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  endpoints: [{address: %s}]
+`, strings.ReplaceAll(host, ".", "-"), namespace, created, host, address)
+	}
+	const old, young = "2025-01-02T03:04:05Z", "2026-01-02T03:04:05Z"
+	hosts := []string{}
+	for name, times := range map[string][2]string{
+		"dated": {young, ""}, "younger": {young, old}, "older": {old, young}, "undated": {"", ""}, "registry": {"", old},
+	} {
+		host := name + ".prod.svc.cluster.local"
+		hosts = append(hosts, host)
+		write(t, first, name+".yaml", entry("prod", host, "10.0.0.1", times[0]))
+		write(t, second, name+".yaml", entry("dubbo", host, "10.0.0.2", times[1]))
+	}
+	tributary := fixture.StartTributary(t, fixture.Files("k8s", first), fixture.Files("zookeeper", second))
+	tributary.AwaitReady(t)
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, first, second))
+	istiod.WaitFor(t, 20*time.Second, func() error {
+		for _, server := range []string{istiod.GRPC, tributary.XDS} {
+			stream := fixture.OpenStream(t, server, "sidecar~127.0.0.1~vm1.shop~shop.svc.cluster.local")
+			var names []string
+			for _, host := range hosts {
+				names = append(names, "outbound|80||"+host)
+			}
+			stream.Send(t, &discoveryv3.DiscoveryRequest{TypeUrl: xds.EndpointURL, ResourceNames: names})
+			answered := stream.Next(t).GetResources()
+			if len(answered) != len(hosts) {
+				return fmt.Errorf("%s has %d of %d clusters", server, len(answered), len(hosts))
+			}
+			for _, a := range answered {
+				if text := prototext.Format(a); !strings.Contains(text, "10.0.0.1") || strings.Contains(text, "10.0.0.2") {
+					return fmt.Errorf("%s: %s", server, text)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // rule is a VirtualService whose route has its name.

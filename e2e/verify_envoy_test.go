@@ -203,22 +203,18 @@ resources:
 `, fixture.FreePort(t), file), 1)
 }
 
-// What an Envoy has rejected is found with its words: an object that it does not take, and what its machine lacks. A tributary that is told
-// of the Envoy finds it again and again.
+// What an Envoy has rejected is found with its words: an object that it does not take, and what its machine lacks.
 func TestVerifyEnvoyFindsWhatItRejected(t *testing.T) {
 	t.Parallel()
 	port, taken := fixture.FreePort(t), backend(t, "somebody else")
 	dir := t.TempDir()
 	write(t, dir, "mesh.yaml", regexHosts(port, 3, "v1", -1))
 	admin := fixture.FreePort(t)
-	tributary := fixture.StartTributaryWith(t, fmt.Sprintf("configSources:\n- {name: mesh, address: 'fs://%s'}\nverify:\n- {envoy: "+
-		"'http://127.0.0.1:%d', every: 10s}\n", dir, admin))
+	tributary := fixture.StartTributaryWith(t, fmt.Sprintf("configSources:\n- {name: mesh, address: 'fs://%s'}\n", dir))
 	text := strict.Replace(bootstrap(t, "envoy", "--server", tributary.XDS))
 	envoy := fixture.StartEnvoyAt(t, text, admin)
 	found, reasons := findingsOf(t, tributary, envoy.URL(""), "--settle", "10s")
 	require.Empty(t, found, "%s", reasons)
-	tributary.WaitFor(t, 30*time.Second, func() error { return pageNames(t, tributary, "/debug/verify", `"at"`) })
-	require.Contains(t, tributary.Ask(t, "status"), "has everything")
 
 	write(t, dir, "mesh.yaml", regexHosts(port, 3, "v2", 1))
 	write(t, dir, "taken.yaml", plain(taken, taken))
@@ -235,7 +231,4 @@ func TestVerifyEnvoyFindsWhatItRejected(t *testing.T) {
 	require.Contains(t, strings.Join(found, "\n"), fmt.Sprintf("rejected Listener 127.0.0.1_%d", taken), all)
 	require.Contains(t, all, "cannot bind")
 	require.Len(t, found, 2, all)
-	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/verify", `"class": "rejected"`) })
-	require.Positive(t, tributary.Metric(t, "tributary_verify_findings", `class="rejected"`))
-	require.Contains(t, tributary.Ask(t, "status"), "2 rejected")
 }

@@ -31,6 +31,10 @@ func verified(t *testing.T, tributary *fixture.Tributary, istiod *fixture.Istiod
 // verify finds nothing when a real istiod has all, and finds what it dropped, what it has of before, and what it has from elsewhere.
 func TestVerify(t *testing.T) {
 	t.Parallel()
+	fixture.EachIstiod(t, verifies)
+}
+
+func verifies(t *testing.T, version fixture.IstiodVersion) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	kinds, err := os.ReadDir(filepath.Join("testdata", "kinds"))
 	require.NoError(t, err)
@@ -44,7 +48,7 @@ func TestVerify(t *testing.T) {
 	const own = "extra ServiceEntry/shop/own"
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir).With("validation", "warn"))
 	gate := fixture.StartGate(t, tributary.XDS)
-	istiod := fixture.NewIstiodWith(t, "configSources:\n- address: xds://"+gate.Addr+"\n- address: fs://"+elsewhere+"\n")
+	istiod := version.NewWith(t, "configSources:\n- address: xds://"+gate.Addr+"\n- address: fs://"+elsewhere+"\n")
 	istiod.AwaitSynced(t)
 
 	found, code := verified(t, tributary, istiod)
@@ -72,22 +76,4 @@ func TestVerify(t *testing.T) {
 	found, code = verified(t, tributary, istiod, "--settle", "60s")
 	require.Equal(t, []string{own}, found)
 	require.Zero(t, code)
-}
-
-// A tributary that is told of an istiod compares it again and again, and shows it in status, in metrics and on a page.
-func TestVerifyOfTheConfiguration(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "a.yaml", serviceEntry("a", 80))
-	where := fixture.Loopback(fixture.FreePort(t))
-	tributary := fixture.StartTributaryWith(t, "configSources:\n- {name: rules, address: 'fs://"+dir+
-		"', validation: warn}\nverify:\n- {istiod: 'http://"+where+"', every: 10s}\n")
-	istiod := fixture.NewIstiodWith(t, "configSources:\n- address: xds://"+tributary.XDS+"\n", "--httpAddr="+where)
-	istiod.AwaitSynced(t)
-	tributary.WaitFor(t, 30*time.Second, func() error { return pageNames(t, tributary, "/debug/verify", `"objects": 1`) })
-	require.Contains(t, tributary.Ask(t, "status"), "has everything")
-	write(t, dir, "odd.yaml", serviceEntry("odd", 80000))
-	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/verify", `"class": "missing"`) })
-	require.Equal(t, 1, tributary.Metric(t, "tributary_verify_findings", `class="missing"`))
-	require.Contains(t, tributary.Ask(t, "status"), "NOT AS SERVED: 1 missing")
 }

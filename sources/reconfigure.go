@@ -112,11 +112,8 @@ func (s *Supervisor) of(table Table) *runner {
 func (s *Supervisor) admit(next []*runner, specs []Spec) (ending, leaving []*runner, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.stopped:
+	if s.stopped {
 		return nil, nil, ErrStopped
-	case s.paused:
-		return nil, nil, ErrPaused
 	}
 	stays := make(map[*runner]bool, len(next))
 	for i, r := range next {

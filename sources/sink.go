@@ -1,7 +1,6 @@
 package sources
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -342,7 +341,7 @@ func (s *sink) commit(contents []admitted) change {
 	}
 	if s.setPrint != nil {
 		for _, content := range contents { // after the table: prints of what is not there yet would be of no use
-			s.setPrint(content.Group, *cmp.Or(content.print, noPrint))
+			s.setPrint(content.Group, s.printOf(content))
 		}
 	}
 	return c

@@ -146,7 +146,25 @@ func (c *claimant) setVisibility(exportTo []string) {
 	}
 }
 
-// byAge orders claimants as istiod does: the oldest first, then by name and namespace.
+// rank says why istiod takes a claimant before others, which are in its order. See resource.Resource.Ranked.
+func (c *claimant) rank(others []*claimant) string {
+	if len(others) == 0 {
+		return "the only one"
+	}
+	first, second := c.res, others[0].res
+	switch {
+	case first.Created().Equal(second.Created()):
+		return "the first by name"
+	case first.Rank() < second.Rank():
+		return "whose source comes first"
+	case first.Own().IsZero() && !second.Own().IsZero():
+		return "which has no time of creation"
+	default:
+		return "the oldest"
+	}
+}
+
+// byAge orders claimants as istiod does: by time of creation, which has the order of sources, then by name and namespace.
 func byAge(a, b *claimant) int {
 	return cmp.Or(
 		a.res.Created().Compare(b.res.Created()),

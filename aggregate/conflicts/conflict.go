@@ -80,21 +80,21 @@ func message(rule Rule, claimants []*claimant) string {
 	case ServiceEntryPort:
 		if sameNamespace(claimants) {
 			return fmt.Sprintf("istiod serves the endpoints of all of them under the host; protocol, resolution and addresses are those of %s, "+
-				"the oldest, not of %s", first, rest)
+				"%s, not of %s", first, claimants[0].rank(claimants[1:]), rest)
 		}
 		return "a proxy uses the ServiceEntry of its own namespace if there is one, else " + firstSeen(claimants) +
 			"; it ignores the others, endpoints included"
 	case ServiceEntryShape:
-		return fmt.Sprintf("istiod does not join the ports of %s to those of %s, the oldest: labels, resolution, exportTo or workload selector "+
-			"differ; proxies do not get them", rest, first)
+		return fmt.Sprintf("istiod does not join the ports of %s to those of %s, %s: labels, resolution, exportTo or workload selector "+
+			"differ; proxies do not get them", rest, first, claimants[0].rank(claimants[1:]))
 	case VirtualServiceMesh:
 		return "for HTTP, a sidecar uses the routes of " + firstSeen(claimants) + ", and ignores those of the others"
 	case VirtualServiceGateway:
 		return fmt.Sprintf("the gateway has the HTTP routes of all of them, those of %s first, then those of %s; a catch-all route goes last",
 			first, rest)
 	case DestinationRuleNamespace:
-		return fmt.Sprintf("where their exportTo is the same, istiod merges them: the traffic policy is that of %s, the oldest that has one, "+
-			"and of subsets of one name the first counts; %s only adds", first, rest)
+		return fmt.Sprintf("where their exportTo is the same, istiod merges them: the traffic policy is that of %s, %s, or of the next that has one, "+
+			"and of subsets of one name the first counts; %s only adds", first, claimants[0].rank(claimants[1:]), rest)
 	case DestinationRuleHost:
 		return "a proxy uses the rule of its own namespace, else that of the service's namespace, else that of the root namespace; it never " +
 			"merges them"
@@ -103,18 +103,18 @@ func message(rule Rule, claimants []*claimant) string {
 	}
 }
 
-// firstSeen describes the claimant that a proxy sees first: istiod lists objects exported to single namespaces before public ones, the
-// oldest first.
+// firstSeen describes the claimant that a proxy sees first: istiod lists objects exported to single namespaces before public ones, each in
+// its order.
 func firstSeen(claimants []*claimant) string {
 	i := slices.IndexFunc(claimants, func(c *claimant) bool { return c.public })
 	if i < 0 {
-		return "the oldest of those exported to it"
+		return "the first of those exported to it: " + claimants[0].rank(claimants[1:])
 	}
-	oldest := claimants[i].res.Key().FullName()
+	public := claimants[i].res.Key().FullName()
 	if slices.ContainsFunc(claimants, func(c *claimant) bool { return !c.public }) {
-		return "the oldest of those exported to its namespace by name, or, without one, " + oldest + ", the oldest public one"
+		return "the first of those exported to its namespace by name, or, without one, " + public + ", the first public one"
 	}
-	return oldest + ", the oldest"
+	return public + ", " + claimants[i].rank(claimants[i+1:])
 }
 
 // seenTogether returns the claimants that some namespace sees together with another, in the given order.

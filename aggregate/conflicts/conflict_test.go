@@ -96,12 +96,12 @@ func TestConflicts(t *testing.T) {
 				{se, "b", "x", 0, serviceEntry("x.example", 80, ".")},
 				{se, "c", "x", 0, serviceEntry("x.example", 80, ".")},
 			},
-			want: []conflict{{ServiceEntryPort, "x.example:80", []string{"a/x", "c/x"}, "the oldest of those exported to it"}},
+			want: []conflict{{ServiceEntryPort, "x.example:80", []string{"a/x", "c/x"}, "the first of those exported to it: the first by name"}},
 		},
 		{
 			name:    "a public one and a private one",
 			objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80, "*", "b")}, {se, "b", "x", 0, serviceEntry("x.example", 80, ".")}},
-			want:    []conflict{{ServiceEntryPort, "x.example:80", []string{"a/x", "b/x"}, "by name, or, without one, a/x, the oldest public one"}},
+			want:    []conflict{{ServiceEntryPort, "x.example:80", []string{"a/x", "b/x"}, "by name, or, without one, a/x, the first public one"}},
 		},
 		{
 			name:    "other ports of the same shape are joined",
@@ -175,6 +175,72 @@ func TestConflicts(t *testing.T) {
 				require.Contains(t, got[i].Message, want.says)
 			}
 		})
+	}
+}
+
+// TestConflicts_Rank has every rule that has an order decide by source, time and name: the message says which of them decided. The objects are
+// ranked as in the view. The name of the winner comes last, so that no name decides by chance.
+func TestConflicts_Rank(t *testing.T) {
+	const earlier, timeless = "whose source comes first", "which has no time of creation"
+	dns := serviceEntry("x.example", 81)
+	dns.Resolution = networking.ServiceEntry_DNS
+	route := &networking.VirtualService{Hosts: []string{"x.example"}}
+	rule := &networking.DestinationRule{Host: "x.example"}
+	for rule, row := range map[Rule]struct {
+		kind          resource.Kind
+		namespace     string // of the other
+		first, second proto.Message
+	}{
+		ServiceEntryPort:         {resource.ServiceEntry, "a", serviceEntry("x.example", 80), serviceEntry("x.example", 80)},
+		"elsewhere":              {resource.ServiceEntry, "b", serviceEntry("x.example", 80), serviceEntry("x.example", 80)},
+		"private":                {resource.ServiceEntry, "b", serviceEntry("x.example", 80, "a", "c"), serviceEntry("x.example", 80, "c")},
+		ServiceEntryShape:        {resource.ServiceEntry, "a", serviceEntry("x.example", 80), dns},
+		VirtualServiceMesh:       {resource.VirtualService, "b", route, route},
+		DestinationRuleNamespace: {resource.DestinationRule, "a", rule, rule},
+	} {
+		isEntry := row.kind == resource.ServiceEntry
+		for _, order := range []struct {
+			name                        string
+			firstMinutes, secondMinutes int // -1 for no time
+			firstPlace, secondPlace     int
+			entry, other                string // the reason; empty if the other object wins
+		}{
+			{"the earlier source is younger", 9, 1, 0, 1, earlier, ""},
+			{"the later one has no time", 9, -1, 0, 1, earlier, ""},
+			{"the later one has no time, third", 9, -1, 1, 2, earlier, ""},
+			{"only the later one has a time", -1, 1, 0, 1, earlier, timeless},
+			{"only the later one has a time, third", -1, 1, 1, 2, earlier, timeless},
+			{"neither has a time", -1, -1, 1, 2, earlier, earlier},
+			{"one source", 1, 9, 1, 1, "the oldest", "the oldest"},
+			{"one source, without a time", -1, 1, 1, 1, timeless, timeless},
+		} {
+			t.Run(string(rule)+", "+order.name, func(t *testing.T) {
+				made := func(namespace, name string, minutes, place int, spec proto.Message) *resource.Resource {
+					r := object(t, row.kind, namespace, name, max(minutes, 0), spec)
+					if minutes < 0 {
+						r = r.WithCreated(time.Time{})
+					}
+					return r.Ranked(place)
+				}
+				var table memstore.Table
+				table.Apply([]*resource.Resource{
+					made("a", "z", order.firstMinutes, order.firstPlace, row.first),
+					made(row.namespace, "y", order.secondMinutes, order.secondPlace, row.second),
+				}, nil)
+				got := find(&table)
+				require.Len(t, got, 1)
+				want := order.other
+				if isEntry {
+					want = order.entry
+				}
+				if want == "" {
+					require.Equal(t, "y", got[0].Objects[0].Name)
+					return
+				}
+				require.Equal(t, "z", got[0].Objects[0].Name)
+				require.Contains(t, got[0].Message, want)
+			})
+		}
 	}
 }
 

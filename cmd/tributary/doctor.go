@@ -32,11 +32,10 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor [-c FILE]",
 		Short: "Check everything that a server needs, and say what to do about what is wrong",
 		Long: `Doctor checks the configuration and its sources, as validate --connect does: whether each can be read, with the rights
-that it needs; the names in addresses, certificates, the files of tokens and keys, the clock, ports, how many files may be open
-and watched, and the state directory. With --istiod or --mesh-config it checks also that istiod is told to read from us, and
+that it needs; certificates, the files of tokens and keys, ports, and the state directory. With --istiod or --mesh-config it checks also that istiod is told to read from us, and
 Kubernetes; of a server that runs, that what its clients ask for is known. With --through it holds an idle stream through the
 address that istiod has for us, with istiod's pings, and tells what ends it. It is best run as the user who runs the server, and
-changes nothing. Without a configuration it checks the machine alone.
+changes nothing.
 
 It exits with 3 if there is an error; with --strict also if there is a warning.`,
 		Example: `  tributary doctor
@@ -158,7 +157,6 @@ var bundledPages = []struct{ name, path string }{
 	{"rejected.json", "/debug/rejected"},
 	{"conflicts.json", "/debug/conflicts"},
 	{"competing.json", "/debug/competing"},
-	{"verify.json", "/debug/verify"},
 	{"history.json", "/debug/history?limit=1000"},
 	{"metrics.txt", "/metrics"},
 	{"goroutines.txt", "/debug/pprof/goroutine?debug=2"},

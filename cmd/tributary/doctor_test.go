@@ -61,8 +61,6 @@ func TestDoctorOfWhatIsRight(t *testing.T) {
 	has(t, found, "ports", check.Fine, "listen.xds: 127.0.0.1:0 is free")
 	has(t, found, "state", check.Fine, dir+"/state can be written")
 	has(t, found, "istiod", check.Skipped, "--istiod")
-	assert.NotEmpty(t, found["clock"])
-	assert.NotEmpty(t, found["open files"])
 	_, err := os.Stat(dir + "/state")
 	require.ErrorIs(t, err, os.ErrNotExist, "doctor changes nothing")
 	left, err := filepath.Glob(dir + "/.tributary-doctor*")
@@ -94,8 +92,6 @@ func TestDoctorWithoutAConfiguration(t *testing.T) {
 	code, found := examined(t)
 	assert.Equal(t, exitFindings, code)
 	has(t, found, "configuration", check.Error, "no configuration file; tried ./tributary.yaml")
-	assert.NotEmpty(t, found["clock"])
-	assert.NotEmpty(t, found["open files"])
 }
 
 func TestDoctorOfWhatMayNotBeRead(t *testing.T) {
@@ -148,9 +144,8 @@ func TestDoctorOfWhatIsWrong(t *testing.T) {
 	code, found := examined(t, "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
 	has(t, found, "sources", check.Error, "ServiceEntry shop/a")
-	has(t, found, "sources", check.Error, "source far")
+	has(t, found, "sources", check.Error, "nowhere.invalid")
 	has(t, found, "rights", check.Error, "source dc1")
-	has(t, found, "dns", check.Error, "nowhere.invalid")
 	has(t, found, "tls", check.Error, "none.pem")
 	has(t, found, "ports", check.Error, taken.Addr().String())
 	has(t, found, "state", check.Error, "taken")
@@ -202,12 +197,10 @@ func TestDoctorOfAnIstiod(t *testing.T) {
 		has(t, found, "istiod", c.severity, c.part)
 		istiod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			assert.Equal(t, "/debug/mesh", r.URL.Path)
-			w.Header().Set("Date", "Mon, 04 May 2026 03:00:00 GMT")
 			_, _ = w.Write([]byte(mesh))
 		}))
 		_, found = examined(t, "-c", dir+"/tributary.yaml", "--istiod", istiod.URL)
 		has(t, found, "istiod", c.severity, c.part)
-		has(t, found, "clock", check.Warning, "the clocks of this machine and of istiod differ by")
 		istiod.Close()
 	}
 }

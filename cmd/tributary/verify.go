@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -23,7 +22,7 @@ import (
 func newVerify() *cobra.Command {
 	var flags clientFlags
 	var ages ageFlags
-	var istiod verify.Istiod
+	istiod := istiodFlags{secure: secureFlags{prefix: "istiod-"}}
 	var envoy verify.Envoy
 	var settle time.Duration
 	format := outputs("text", "json")
@@ -35,6 +34,9 @@ object and reports what is missing, stale, different or extra in istiod, and the
 istiod proves nothing, since istiod acknowledges objects that it then drops. A change has --settle to arrive. The exit code is 3
 if there are findings.
 
+From another machine, verify asks istiod over xDS (--istiod xds://HOST:15012), with a certificate or token of a service
+account in istiod's root namespace.
+
 Objects of istiod's other config sources are extra; they are findings only with --extra. Kinds that no client of the server asks
 for are not compared if the admin server reports so; while no client is connected, all kinds are.
 
@@ -43,6 +45,7 @@ that node should have now. It compares clusters, endpoints, listeners, routes, v
 Envoy refused what is "rejected"; what is "warming" waits for other resources before Envoy uses it. The Envoy's bootstrap is not
 compared. Verify does not register as a client.`,
 		Example: `  tributary verify --istiod http://istiod.example:8080
+  tributary verify --istiod xds://istiod.example:15012 --istiod-tls-ca root-cert.pem --istiod-token-file token
   tributary verify --istiod http://127.0.0.1:8080 --server mesh-1.example:16010 --admin mesh-1.example:16014 -o json
   tributary verify --envoy http://127.0.0.1:9901`,
 		Args: cobra.NoArgs,
@@ -51,13 +54,8 @@ compared. Verify does not register as a client.`,
 	cmd.RunE = asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 		find := func() ([]verify.Finding, int, error) { return flags.ofIstiod(ctx, cmd, &ages, &istiod) }
 		if envoy.Where == "" {
-			if err := istiod.Check(); err != nil {
-				return usage("--istiod: %w", err)
-			}
-			istiod.Client = &http.Client{Timeout: flags.timeout}
-			if istiod.IsTributary(ctx) {
-				return fmt.Errorf("%s is a tributary, and no istiod: name the debug pages of the istiod that reads from it, by default port 8080",
-					istiod.URL)
+			if err := istiod.check(ctx, cmd, &flags); err != nil {
+				return err
 			}
 		} else {
 			if err := envoy.Check(); err != nil {
@@ -86,7 +84,9 @@ compared. Verify does not register as a client.`,
 	flags.add(cmd, "")
 	addServerConfig(cmd)
 	ages.add(cmd)
-	cmd.Flags().StringVar(&istiod.URL, "istiod", "", "http://HOST:PORT of the istiod's debug pages, by default port 8080")
+	cmd.Flags().StringVar(&istiod.address, "istiod", "", "http://HOST:PORT of the istiod's debug pages, by default port 8080, "+
+		"which answers only to its own machine; or xds://HOST:PORT, by default port 15012")
+	istiod.secure.addFor(cmd, "--istiod xds://")
 	cmd.Flags().StringVar(&envoy.Where, "envoy", "", "http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its "+
 		"/config_dump?include_eds")
 	cmd.Flags().DurationVar(&settle, "settle", 5*time.Second,
@@ -99,36 +99,96 @@ compared. Verify does not register as a client.`,
 }
 
 // ofIstiod returns what an istiod does not have as the server serves it, and how much was compared.
-func (f *clientFlags) ofIstiod(ctx context.Context, cmd *cobra.Command, ages *ageFlags, istiod *verify.Istiod) ([]verify.Finding, int,
-	error,
-) {
+func (f *clientFlags) ofIstiod(
+	ctx context.Context, cmd *cobra.Command, ages *ageFlags, istiod *istiodFlags,
+) ([]verify.Finding, int, error) {
 	served, err := f.served(ctx, cmd, ages)
 	if err != nil {
 		return nil, 0, err
 	}
-	stored, err := istiod.Stored(ctx)
+	stored, err := istiod.stored(ctx, cmd, f)
 	if err != nil {
-		return nil, 0, inWords(istiod.URL, "the debug pages of an istiod", err)
+		return nil, 0, err
 	}
 	return verify.Compare(served, stored), len(served.Objects), nil
 }
 
+// istiodFlags say where an istiod is, and how verify connects to it over xDS.
+type istiodFlags struct {
+	address string
+	secure  secureFlags
+	http    verify.Istiod // unless the address is of xDS
+}
+
+// check reports a wrong address, and an address of a tributary.
+func (i *istiodFlags) check(ctx context.Context, cmd *cobra.Command, flags *clientFlags) error {
+	if strings.HasPrefix(i.address, "xds://") {
+		if _, err := xdsAddress(i.address); err != nil {
+			return usage("--istiod %s: %w", i.address, err)
+		}
+		if err := i.secure.check(); err != nil {
+			return err
+		}
+		return i.secure.checkToken(cmd)
+	}
+	i.http = verify.Istiod{URL: i.address, Client: &http.Client{Timeout: flags.timeout}}
+	if err := i.http.Check(); err != nil {
+		return usage("--istiod: %w, or xds://HOST:PORT of its TLS port", err)
+	}
+	if i.http.IsTributary(ctx) {
+		return fmt.Errorf("%s is a tributary, and no istiod: name the debug pages of the istiod that reads from it, "+
+			"by default port 8080", i.address)
+	}
+	return nil
+}
+
+// stored returns the objects that the istiod has.
+func (i *istiodFlags) stored(ctx context.Context, cmd *cobra.Command, flags *clientFlags) ([]verify.Stored, error) {
+	if !strings.HasPrefix(i.address, "xds://") {
+		stored, err := i.http.Stored(ctx)
+		if err != nil && strings.HasSuffix(err.Error(), ": 401 Unauthorized") {
+			return nil, fmt.Errorf("%w: istiod answers this port only to its own machine: run verify there, or give "+
+				"--istiod xds://HOST:15012 with a certificate or token of a service account in its root namespace "+
+				"(--istiod-tls-cert, --istiod-token-file)", err)
+		}
+		return stored, inWords(i.address, "the debug pages of an istiod", err)
+	}
+	server := flags.client(cmd)
+	server.Server = strings.TrimPrefix(i.address, "xds://")
+	prefix := ""
+	if i.secure.given() || i.secure.token != "" {
+		i.secure.on, prefix = true, i.secure.prefix
+		server.TLS, server.TokenFile = i.secure.settings(), i.secure.tokenFile()
+	}
+	page, err := server.Debug(ctx, "configz")
+	if err != nil {
+		return nil, inPrefixedFlags(cmd, err, prefix)
+	}
+	stored, err := verify.Parse(page)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", i.address, err)
+	}
+	return stored, nil
+}
+
 func (f *clientFlags) ofEnvoy(ctx context.Context, ages *ageFlags, envoy *verify.Envoy) ([]verify.Finding, int, error) {
-	peer := &verify.EnvoyPeer{Envoy: *envoy, Expected: func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, error) {
-		text, err := protojson.Marshal(node)
-		if err != nil {
-			return nil, err
-		}
-		query := url.Values{"node": {string(text)}}
-		if delta {
-			query.Set("delta", "")
-		}
-		expected := &verify.Expected{}
-		_, err = f.admin(ages).Get(ctx, "/debug/expected", query, expected)
-		return expected, err
-	}}
-	findings, compared, err := peer.Find(ctx)
-	return findings, compared, inWords(envoy.Where, "the admin server of an Envoy", err)
+	dump, err := envoy.Dump(ctx)
+	if err != nil {
+		return nil, 0, inWords(envoy.Where, "the admin server of an Envoy", err)
+	}
+	node, err := protojson.Marshal(dump.Node)
+	if err != nil {
+		return nil, 0, fmt.Errorf("node of the Envoy at %s: %w", envoy.Where, err)
+	}
+	query := url.Values{"node": {string(node)}}
+	if dump.Delta {
+		query.Set("delta", "")
+	}
+	expected := &verify.Expected{}
+	if _, err := f.admin(ages).Get(ctx, "/debug/expected", query, expected); err != nil {
+		return nil, 0, inWords(envoy.Where, "the admin server of an Envoy", err)
+	}
+	return verify.CompareEnvoy(expected, dump)
 }
 
 // inWords is why somebody cannot be asked.

@@ -297,6 +297,7 @@ func sayArguments(cmd *cobra.Command) {
 // secureFlags say how to secure the connections of a command that asks a server. What is not given is taken from the
 // environment.
 type secureFlags struct {
+	prefix                    string // of the flags' names; the environment stands only for flags without one
 	on                        bool
 	ca, cert, key, serverName string
 	token                     string
@@ -340,7 +341,32 @@ func (f *secureFlags) addTLS(cmd *cobra.Command) {
 		"name that the server's certificate must have, such as a SPIFFE ID, in place of the host of its address (default: $"+envServerName+")")
 }
 
-func (f *secureFlags) tokenFile() string { return cmp.Or(f.token, os.Getenv(envToken)) }
+// addFor adds the flags for a second server. Their names begin with the prefix of f.
+func (f *secureFlags) addFor(cmd *cobra.Command, server string) {
+	for _, flag := range []struct {
+		value     *string
+		name, use string
+	}{
+		{&f.ca, "tls-ca", "certificates to trust"},
+		{&f.cert, "tls-cert", "certificate to present"},
+		{&f.key, "tls-key", "private key of the certificate"},
+		{&f.serverName, "tls-server-name", "name that the server's certificate must have"},
+		{&f.token, "token-file", "token to present"},
+	} {
+		use := flag.use + " for " + server + " (default, if no --" + f.prefix + " flag is given: --" + flag.name + ")"
+		cmd.Flags().StringVar(flag.value, f.prefix+flag.name, "", use)
+	}
+}
+
+// orVariable returns a value, or that of the variable that stands for its flag.
+func (f *secureFlags) orVariable(value, variable string) string {
+	if f.prefix != "" {
+		return value
+	}
+	return cmp.Or(value, os.Getenv(variable))
+}
+
+func (f *secureFlags) tokenFile() string { return f.orVariable(f.token, envToken) }
 
 // given reports whether a flag, and not only the environment, asks for TLS.
 func (f *secureFlags) given() bool {
@@ -354,9 +380,9 @@ func (f *secureFlags) check() error {
 	case s == nil || spiffe.Named(s.ClientCertificate):
 		return nil // the rest is for who connects to say
 	case s.ClientCertificate == "" && s.PrivateKey != "":
-		return usage("--tls-key is for the certificate of --tls-cert, which is missing")
+		return usage("--%[1]stls-key is for the certificate of --%[1]stls-cert, which is missing", f.prefix)
 	case s.ClientCertificate != "" && s.PrivateKey == "":
-		return usage("--tls-cert wants its private key, --tls-key, too")
+		return usage("--%[1]stls-cert wants its private key, --%[1]stls-key, too", f.prefix)
 	}
 	return nil
 }
@@ -365,15 +391,15 @@ func (f *secureFlags) check() error {
 func (f *secureFlags) checkToken(cmd *cobra.Command) error {
 	admin := cmd.Flags().Lookup("admin")
 	secure := f.settings() != nil || admin != nil && strings.HasPrefix(admin.Value.String(), "https://")
-	if f.token == "" && !secure || f.tokenFile() == "" || cmd.Flags().Lookup("token-file") == nil {
+	if f.token == "" && !secure || f.tokenFile() == "" || cmd.Flags().Lookup(f.prefix+"token-file") == nil {
 		return nil
 	}
 	token, err := os.ReadFile(f.tokenFile())
 	if err != nil {
-		return usage("%s: %w", givenBy(cmd, "token-file"), err)
+		return usage("%s: %w", givenBy(cmd, f.prefix+"token-file"), err)
 	}
 	if len(bytes.TrimSpace(token)) == 0 {
-		return usage("%s: %s is empty", givenBy(cmd, "token-file"), f.tokenFile())
+		return usage("%s: %s is empty", givenBy(cmd, f.prefix+"token-file"), f.tokenFile())
 	}
 	return nil
 }
@@ -391,7 +417,10 @@ var fieldOfTLS = regexp.MustCompile(`(^| and )(caCertificates|clientCertificate|
 
 // inFlagsOfConnection says which flag, or variable, is meant by what is wrong with whom cmd is to ask, or with how the connection is
 // secured.
-func inFlagsOfConnection(cmd *cobra.Command, err error) error {
+func inFlagsOfConnection(cmd *cobra.Command, err error) error { return inPrefixedFlags(cmd, err, "") }
+
+// inPrefixedFlags is inFlagsOfConnection for flags with a prefix.
+func inPrefixedFlags(cmd *cobra.Command, err error, prefix string) error {
 	if cmd.Flags().Lookup("tls-ca") == nil {
 		return err
 	}
@@ -410,15 +439,15 @@ func inFlagsOfConnection(cmd *cobra.Command, err error) error {
 	}
 	return usage("%s", fieldOfTLS.ReplaceAllStringFunc(field.Error(), func(found string) string {
 		m := fieldOfTLS.FindStringSubmatch(found)
-		return m[1] + givenBy(cmd, flags[m[2]])
+		return m[1] + givenBy(cmd, prefix+flags[m[2]])
 	}))
 }
 
 // settings are how to secure connections; nil for plaintext. What does not go together is for who connects to say.
 func (f *secureFlags) settings() *adsc.TLS {
 	s := &adsc.TLS{
-		Mode: adsc.TLSSimple, CACertificates: cmp.Or(f.ca, os.Getenv(envCA)), SNI: cmp.Or(f.serverName, os.Getenv(envServerName)),
-		ClientCertificate: cmp.Or(f.cert, os.Getenv(envCert)), PrivateKey: cmp.Or(f.key, os.Getenv(envKey)),
+		Mode: adsc.TLSSimple, CACertificates: f.orVariable(f.ca, envCA), SNI: f.orVariable(f.serverName, envServerName),
+		ClientCertificate: f.orVariable(f.cert, envCert), PrivateKey: f.orVariable(f.key, envKey),
 	}
 	if spiffe.Named(s.SNI) { // no name that could be sent
 		s.SubjectAltNames, s.SNI = []string{s.SNI}, ""

@@ -78,10 +78,10 @@ func TestEventsBeforeTheSourcesAreRead(t *testing.T) {
 	require.Eventually(t, func() bool { return len(texts(h, true)) == 1 }, 10*time.Second, time.Millisecond)
 	_, err := h.ServedAt(time.Now(), "")
 	require.ErrorContains(t, err, "the history of objects begins when all sources were read")
-	h.Note(Upgraded, "", " 2")
+	h.Note(ReloadRefused, "", " 2")
 	stop()
 
-	want := []string{"reloaded 1", "upgraded 2"}
+	want := []string{"reloaded 1", "reload-refused 2"}
 	h = opened(t, dir, LeastSize, table)
 	health := h.Health()
 	require.True(t, health.Well(), "no file is missing")

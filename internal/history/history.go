@@ -29,8 +29,6 @@ const (
 const (
 	Reloaded      = "reloaded"
 	ReloadRefused = "reload-refused"
-	Upgraded      = "upgraded"
-	UpgradeFailed = "upgrade-failed"
 )
 
 // Entry is a change of an object, or an event, which has a Text and no Kind and Name.

@@ -21,7 +21,7 @@ import (
 type Limits struct {
 	Answer  int // one answer, and the sum of what a source reads at once, but for its oldest answer
 	Memory  int // of all sources; at least twice Answer
-	Objects int // the objects that a source keeps: each counts as its text, and as LeastObject at least
+	Objects int // what a source keeps of objects, see Keep
 }
 
 // Defaults of Limits.
@@ -30,9 +30,6 @@ const (
 	DefaultMemory  = 512 << 20
 	DefaultObjects = 1 << 30
 )
-
-// LeastObject is how many bytes an object counts as at least.
-const LeastObject = 2 << 10
 
 // share is what each source may take without waiting for others: one that holds all memory does not stop them.
 const share = 16 << 20
@@ -79,6 +76,7 @@ func (p *Pool) Taken() int {
 type budget struct {
 	pool  *Pool
 	taken int
+	kept  int // see Keep
 }
 
 type (
@@ -91,11 +89,16 @@ func (p *Pool) Source(ctx context.Context) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{pool: p})
 }
 
-// CheckObjects returns an error if a source may not keep so many bytes of objects.
-func CheckObjects(ctx context.Context, bytes int) error {
-	if limit := budgetOf(ctx).pool.limits.Objects; bytes > limit {
+// Keep counts what a source keeps of an object or a list: after bytes in place of before ones. If all of the source would be more than the
+// limit, it returns an error and counts nothing.
+func Keep(ctx context.Context, before, after int) error {
+	source := budgetOf(ctx)
+	source.pool.mu.Lock()
+	defer source.pool.mu.Unlock()
+	if limit := source.pool.limits.Objects; after > before && source.kept+after-before > limit {
 		return fmt.Errorf("what is kept of the objects %w %d bytes (limits.objectBytes)", ErrLimit, limit)
 	}
+	source.kept += after - before
 	return nil
 }
 

@@ -102,6 +102,20 @@ func TestBegin_Pages(t *testing.T) {
 	require.Zero(t, pool.Taken())
 }
 
+// TestKeep counts what a source keeps: less always fits, what failed counts nothing, and sources do not share the limit.
+func TestKeep(t *testing.T) {
+	pool := intake.NewPool(intake.Limits{Objects: 100})
+	one, two := pool.Source(t.Context()), pool.Source(t.Context())
+	require.NoError(t, intake.Keep(one, 0, 60))
+	require.NoError(t, intake.Keep(one, 0, 40))
+	require.EqualError(t, intake.Keep(one, 60, 61), "what is kept of the objects takes more than 100 bytes (limits.objectBytes)")
+	require.NoError(t, intake.Keep(one, 60, 50))
+	require.ErrorIs(t, intake.Keep(one, 40, 51), intake.ErrLimit)
+	require.NoError(t, intake.Keep(one, 40, 50))
+	require.NoError(t, intake.Keep(two, 0, 100))
+	require.NoError(t, intake.Keep(t.Context(), 0, 1<<29), "without a source")
+}
+
 // TestBound_Slow ends an answer that does not end, and one that waits for its first byte takes nothing.
 func TestBound_Slow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -51,9 +51,7 @@ type Explained struct {
 	// connected, it has a target that is nowhere.
 	WithoutEffect []string `json:"without_effect,omitempty"`
 	// Rejected are the resources that clients reject since the object changed.
-	Rejected []Rejected `json:"rejected,omitempty"`
-	// Verified is what istiods have of it that is not as it is served.
-	Verified   []Found     `json:"verified,omitempty"`
+	Rejected   []Rejected  `json:"rejected,omitempty"`
 	Recipients []Recipient `json:"recipients"` // the clients that ask for the kind, in order of arrival
 }
 
@@ -225,7 +223,6 @@ func (s *Server) explained(e aggregate.Explanation) Explained {
 		}
 	}
 	x.Rejected = s.rejectedWith(e.Object.Key())
-	x.Verified = s.Findings()[e.Object.Key()]
 	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return slices.Contains(keys, q.Key()) })
 	for _, key := range keys {
 		for _, one := range s.opts.Sources.Serving(key) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"tributary/aggregate/conflicts"
-	"tributary/server/verify"
 	"tributary/sources"
 )
 
@@ -85,8 +84,6 @@ func (s *Server) allPages() []Page {
 	add("/debug/conflicts", "objects that are not served because another source has the same object", s.json(s.conflicts))
 	add("/debug/competing", "hosts claimed by several objects, and what istiod does",
 		s.json(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
-	add("/debug/verify", "the findings of verify about the istiods and Envoys in the configuration",
-		s.json(func() any { return append([]verify.Report{}, s.reports()...) }))
 	add("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and what it rejects",
 		http.HandlerFunc(s.expected),
 		needed("node", "the Envoy's node as JSON, as in its bootstrap"), optional("delta", "the Envoy uses delta xDS; takes no value"))
@@ -110,11 +107,6 @@ func (s *Server) changes() []Page {
 		{"/-/guard/release", http.MethodPost, "end the hold of a source: its losses take effect", []Parameter{
 			{"source", "the name of the source", true}, {Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"}, by,
 		}, http.HandlerFunc(s.release)},
-	}
-	if s.opts.Upgrade != nil {
-		all = append(all, Page{upgradePath, http.MethodPost, "start the program that is now at this one's path, which takes over", []Parameter{
-			by, {Name: "within", About: "how long it may take, such as 90s; default 2m"},
-		}, http.HandlerFunc(s.upgrade)})
 	}
 	return all
 }

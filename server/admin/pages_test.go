@@ -35,7 +35,6 @@ func indexed(t *testing.T) (*admin.Server, []admin.Page) {
 	w := &world{}
 	s := admin.New(admin.Options{
 		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
-		Upgrade: func(context.Context, string) (string, error) { return "", nil },
 	})
 	status, body := get(t, s, "/debug/")
 	require.Equal(t, http.StatusOK, status)

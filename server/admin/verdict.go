@@ -18,10 +18,8 @@ const (
 	AboutQuarantine   = "quarantine"
 	AboutObject       = "object"
 	AboutCertificates = "certificates"
-	AboutVerified     = "verified"
 	AboutClient       = "client"
 	AboutHistory      = "history"
-	AboutUpgrade      = "upgrade"
 )
 
 // Trouble is something that somebody should do something about.
@@ -62,7 +60,6 @@ func (st *Status) Verdict() Verdict {
 func (st *Status) Troubles() []Trouble {
 	var all troubles
 	st.ofReadiness(&all)
-	st.ofUpgrade(&all)
 	for i := range st.Sources {
 		st.ofSource(&all, &st.Sources[i])
 		st.ofDuplicates(&all, &st.Sources[i])
@@ -87,20 +84,6 @@ func (st *Status) Troubles() []Trouble {
 	}
 	st.ofUnenforced(&all)
 	st.ofCertificates(&all)
-	for _, v := range st.Verified {
-		run := []string{"verify", "--istiod", v.Istiod}
-		if v.Envoy != "" {
-			run = []string{"verify", "--envoy", v.Envoy}
-		}
-		if v.Wrong() > 0 {
-			all.add(Trouble{About: AboutVerified, Do: "Each of them has its reason.", Run: run},
-				"%s does not have %s as served", v.Peer(), words.Count(v.Wrong(), "object", "objects"))
-		}
-		if v.Error != "" {
-			all.add(Trouble{About: AboutVerified, Do: "See whether it runs, and whether its port for HTTP is open to this machine.", Run: run},
-				"%s cannot be verified: %s", v.Peer(), v.Error)
-		}
-	}
 	if st.History != nil && st.History.Error != "" {
 		all.add(Trouble{
 			About: AboutHistory, Do: "What is served is not affected; what changes is not remembered. Look at the disk of the state directory.",
@@ -122,20 +105,6 @@ func (st *Status) ofReadiness(all *troubles) {
 				"reload.",
 			Run: []string{"validate", "-c", cmp.Or(st.Config.File, "FILE")},
 		}, "the configuration file is refused: %s", st.Config.Error)
-	}
-}
-
-func (st *Status) ofUpgrade(all *troubles) {
-	u := st.Upgrade
-	if u != nil && u.Since != nil {
-		all.add(Trouble{
-			About: AboutUpgrade, Do: "Wait: it ends by itself, at the latest when the --timeout of the upgrade has passed.", Run: []string{"status"},
-		}, "an upgrade is in progress since %s: sources may be paused", u.Since.UTC().Format(time.RFC3339))
-	}
-	if u != nil && u.Failed != nil {
-		all.add(Trouble{
-			About: AboutUpgrade, Do: "This process reads and serves as before. Fix the reason, and upgrade again.", Run: []string{"upgrade"},
-		}, "the upgrade at %s failed: %s", u.Failed.UTC().Format(time.RFC3339), u.Error)
 	}
 }
 

@@ -334,7 +334,7 @@ func (c *Catalog) translate(host string, s *scope) *translate.Translation {
 	if v.Extended = s.onClusters; model.IsUnit(host) {
 		v.Extended = s.next.Extension
 	}
-	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v) })
+	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v, c.bodies.sharing(v)) })
 }
 
 // Collection implements xds.Catalog, for the types of Envoy. A type that is not served is not answered.

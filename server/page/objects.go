@@ -69,7 +69,6 @@ type facts struct {
 	shadows     map[resource.Key][]string // the sources that lose
 	quarantined []admin.Quarantined
 	guarded     []admin.Guarded
-	findings    map[resource.Key][]admin.Found
 	held        func(resource.Key) bool
 	speakOf     func(host string) []resource.Key
 }
@@ -167,9 +166,6 @@ func (o *Objects) served(f facts, q query, terms []string) {
 		}
 		if f.held(key) {
 			row.Marks = append(row.Marks, Mark{warns, "loss is held"})
-		}
-		for _, found := range f.findings[key] {
-			row.Marks = append(row.Marks, Mark{bad, fmt.Sprintf("%s at %s", found.Class, found.Peer)})
 		}
 		if origin.Rules != "" {
 			row.Marks = append(row.Marks, Mark{idle, "transformed"})

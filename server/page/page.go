@@ -40,7 +40,6 @@ type Program interface {
 	Shadows() iter.Seq[aggregate.Shadow]
 	Quarantined() []admin.Quarantined
 	Guarded() []admin.Guarded
-	Findings() map[resource.Key][]admin.Found
 	Explain(key resource.Key) admin.Explanation
 	SpeakOf(host string) []resource.Key
 	IsHeld(key resource.Key) bool
@@ -138,7 +137,7 @@ func (h *Handler) view(r *http.Request) *Page {
 	q, now := parse(r.URL.Query()), h.latest.get()
 	f := facts{
 		snapshot: h.program.Snapshot(), shadows: make(map[resource.Key][]string), held: h.program.IsHeld, speakOf: h.program.SpeakOf,
-		quarantined: h.program.Quarantined(), guarded: h.program.Guarded(), findings: h.program.Findings(),
+		quarantined: h.program.Quarantined(), guarded: h.program.Guarded(),
 	}
 	var losers []aggregate.Candidate
 	for s := range h.program.Shadows() {

@@ -30,7 +30,6 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/admin"
-	"tributary/server/verify"
 	"tributary/server/xds"
 	"tributary/sources"
 	"tributary/sources/guard"
@@ -55,20 +54,18 @@ type program struct {
 	guarded     []admin.Guarded
 	explained   admin.Explanation
 	speak       []resource.Key
-	findings    map[resource.Key][]admin.Found
 	changed     []*history.Entry
 }
 
-func (p *program) Version() string                          { return "v1.2.3" }
-func (p *program) Started() time.Time                       { return noon }
-func (p *program) NoDebug() bool                            { return p.off }
-func (p *program) Pages() []admin.Page                      { return []admin.Page{{Path: "/metrics", About: "metrics"}} }
-func (p *program) Clients() []xds.ClientStatus              { return p.clients }
-func (p *program) Quarantined() []admin.Quarantined         { return p.quarantined }
-func (p *program) Guarded() []admin.Guarded                 { return p.guarded }
-func (p *program) Findings() map[resource.Key][]admin.Found { return p.findings }
-func (p *program) Explain(resource.Key) admin.Explanation   { return p.explained }
-func (p *program) XDS() string                              { return ":16010" }
+func (p *program) Version() string                        { return "v1.2.3" }
+func (p *program) Started() time.Time                     { return noon }
+func (p *program) NoDebug() bool                          { return p.off }
+func (p *program) Pages() []admin.Page                    { return []admin.Page{{Path: "/metrics", About: "metrics"}} }
+func (p *program) Clients() []xds.ClientStatus            { return p.clients }
+func (p *program) Quarantined() []admin.Quarantined       { return p.quarantined }
+func (p *program) Guarded() []admin.Guarded               { return p.guarded }
+func (p *program) Explain(resource.Key) admin.Explanation { return p.explained }
+func (p *program) XDS() string                            { return ":16010" }
 func (p *program) Recent(time.Time, int) (*history.Answer, error) {
 	if p.changed == nil {
 		return nil, errors.New("there is no history")
@@ -354,11 +351,9 @@ func TestObjects(t *testing.T) {
 	assert.Zero(t, o.Pager.To)
 }
 
-// TestAnObjectHasAllThatIsKnownOfIt: what transforms made of it, what istiods have of it, and the way to its past.
+// TestAnObjectHasAllThatIsKnownOfIt: what transforms made of it, and the way to its past.
 func TestAnObjectHasAllThatIsKnownOfIt(t *testing.T) {
 	p := shop(t, 2)
-	found := admin.Found{Peer: "istiod http://istiod:8080", Class: verify.Stale, Reason: "istiod has the earlier version v1", At: noon}
-	p.findings = map[resource.Key][]admin.Found{key("s0"): {found}}
 	winner := aggregate.Statement{
 		Source: "rules", Transforms: "hosts *.consul",
 		Before: &aggregate.Before{Diff: "--- in the source\n+++ after its transforms\n@@ -1 +1 @@\n-<s0.consul>\n+s0.example\n"},
@@ -366,7 +361,6 @@ func TestAnObjectHasAllThatIsKnownOfIt(t *testing.T) {
 	loser := aggregate.Statement{Source: "old", Transforms: "labels"}
 	p.explained = admin.Explanation{Objects: []admin.Explained{{
 		Explanation: aggregate.Explanation{Object: conflicts.Ref(key("s0")), Winner: &winner, Shadowed: []aggregate.Statement{loser}},
-		Verified:    []admin.Found{found},
 	}}}
 	h := newHandler(p)
 	body := get(t, h, "/?object=ServiceEntry/shop/s0").Body.String()
@@ -374,9 +368,6 @@ func TestAnObjectHasAllThatIsKnownOfIt(t *testing.T) {
 	assert.Contains(t, body, "<span class=\"del\">-&lt;s0.consul&gt;\n</span><span class=\"ins\">&#43;s0.example\n</span>")
 	assert.Contains(t, body, "What the transforms of old made of it: labels")
 	assert.Contains(t, body, "What it was before is not known")
-	assert.Contains(t, body, "<b>Not as it is served</b> at istiod http://istiod:8080")
-	assert.Contains(t, body, "stale, istiod has the earlier version v1")
-	assert.Contains(t, body, "stale at istiod http://istiod:8080", "in its row")
 	assert.Contains(t, body, `<a href="/debug/history?details=true&amp;kind=ServiceEntry&amp;name=s0&amp;namespace=shop">`)
 	assert.Contains(t, body, "<code>tributary history ServiceEntry shop/s0 --admin mesh-1:16014</code>")
 }

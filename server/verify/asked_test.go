@@ -10,7 +10,9 @@ import (
 func TestAsked(t *testing.T) {
 	asked := Asked{}
 	require.Nil(t, asked.For(), "nobody is connected")
-	asked.Client(CommandLine, "networking.istio.io/v1/ServiceEntry")
+	for _, namespace := range []string{"default", "istio-system"} {
+		asked.Client("sidecar~127.0.0.1~tributary-cli."+namespace+"~"+namespace+".svc.cluster.local", "networking.istio.io/v1/ServiceEntry")
+	}
 	asked.Client("vm", "type.googleapis.com/envoy.config.cluster.v3.Cluster")
 	require.Nil(t, asked.For(), "nobody is connected that is like an istiod")
 	asked.Client("istiod", "networking.istio.io/v1/ServiceEntry", "networking.istio.io/v1/VirtualService")

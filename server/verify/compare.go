@@ -146,10 +146,7 @@ func whyMissing(r *resource.Resource, kinds map[resource.Kind]bool) string {
 // revisionLabel names the revision of Istio that is to have an object.
 const revisionLabel = "istio.io/rev"
 
-// CommandLine is the id by which the commands of the program ask a server, unless told otherwise; of the form that istiod wants.
-const CommandLine = "sidecar~127.0.0.1~tributary-cli.default~default.svc.cluster.local"
-
-// CommandAgent is the user agent of the commands of the program.
+// CommandAgent is the user agent of the commands of the program, and their name in the node ID unless a flag gives one.
 const CommandAgent = "tributary-cli"
 
 // Asked gathers which kinds the clients of a server ask for.
@@ -157,7 +154,7 @@ type Asked map[resource.Kind]bool
 
 // Client adds what a client asks for. One of the command line asks for what somebody looks at, which says nothing of istiods.
 func (a Asked) Client(nodeID string, typeURLs ...string) {
-	if nodeID == CommandLine {
+	if strings.HasPrefix(nodeID, "sidecar~127.0.0.1~"+CommandAgent+".") {
 		return
 	}
 	for _, url := range typeURLs {

@@ -97,8 +97,7 @@ type Source struct {
 	place    string // precedes the name of an interface in messages
 	counters *counts
 
-	maxMetadata int           // see the constant
-	again       time.Duration // after this time an instance is asked again if its answer named no revision
+	again time.Duration // after this time an instance is asked again if its answer named no revision
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -141,7 +140,7 @@ func newSource(r registry.Registry, place string, settings Settings) (*Source, e
 	if err != nil {
 		return nil, err
 	}
-	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: newCounts(), maxMetadata: maxMetadata, again: lastTry},
+	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: newCounts(), again: lastTry},
 		nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"tributary/internal/intake"
 	"tributary/internal/worker"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
@@ -29,12 +30,10 @@ type resolver struct {
 	ctx context.Context
 
 	workers *worker.Group
-	maxKept int
 	again   time.Duration // see Source
 
 	// guarded by the mu of run
-	all  map[revision]*lookup
-	kept int // bytes of all metadata
+	all map[revision]*lookup
 
 	mapping mappings
 }
@@ -224,18 +223,13 @@ func (r *run) resolve(ctx context.Context, l *lookup) {
 	}
 }
 
-// maxMetadata bounds the bytes of the metadata of all revisions. One document is bounded, but anybody who may register can name any number
-// of revisions.
-const maxMetadata = 256 << 20
-
-// keep stores the metadata of a revision, unless all would exceed the limit. The caller holds mu of run.
+// keep stores the metadata of a revision, if there is room: anybody who may register can name any number of revisions. The caller holds mu
+// of run.
 func (r *resolver) keep(l *lookup, m *provider.Metadata) error {
-	size := m.Size()
-	if r.kept+size > r.maxKept {
-		return fmt.Errorf("application %s revision %s: its %d bytes are over the limit of %d bytes for all metadata",
-			provider.Shorten(l.of.application), provider.Shorten(l.of.revision), size, r.maxKept)
+	if err := intake.Keep(r.ctx, 0, m.Size()); err != nil {
+		return fmt.Errorf("application %s revision %s: its %d bytes: %w",
+			provider.Shorten(l.of.application), provider.Shorten(l.of.revision), m.Size(), err)
 	}
-	r.kept += size
 	l.metadata = m
 	return nil
 }
@@ -243,7 +237,7 @@ func (r *resolver) keep(l *lookup, m *provider.Metadata) error {
 // drop forgets the metadata of a revision. The caller holds mu of run.
 func (r *resolver) drop(l *lookup) {
 	if l.metadata != nil {
-		r.kept -= l.metadata.Size()
+		_ = intake.Keep(r.ctx, l.metadata.Size(), 0)
 		l.metadata = nil
 	}
 }

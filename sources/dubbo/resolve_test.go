@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/internal/intake"
 	"tributary/sources"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
@@ -124,16 +125,17 @@ func TestMoreMetadataThanIsTakenIsRefused(t *testing.T) {
 	}
 	size := m("a").Size()
 	require.Greater(t, size, 7)
-	r.resolver.maxKept = size
+	ctx := intake.NewPool(intake.Limits{Objects: size}).Source(t.Context())
+	r.resolver.ctx = ctx
 	one, two := &lookup{of: revision{"one", "r"}}, &lookup{of: revision{"two", "r"}}
 	require.NoError(t, r.resolver.keep(one, m("a")))
-	require.EqualError(t, r.resolver.keep(two, m("b")), fmt.Sprintf(
-		"application \"two\" revision \"r\": its %d bytes are over the limit of %d bytes for all metadata", size, size))
+	require.EqualError(t, r.resolver.keep(two, m("b")), fmt.Sprintf("application \"two\" revision \"r\": its %d bytes: "+
+		"what is kept of the objects takes more than %d bytes (limits.objectBytes)", size, size))
 	require.Nil(t, two.metadata)
 	r.resolver.drop(one)
 	require.NoError(t, r.resolver.keep(two, m("b")))
 	r.resolver.drop(two)
-	require.Zero(t, r.resolver.kept)
+	require.NoError(t, intake.Keep(ctx, 0, size), "nothing else is kept")
 }
 
 // TestWhatMayBeOfAnotherRevisionIsAskedForAgain has an instance that is asked before it serves all that it will, and says nothing of its
@@ -164,9 +166,9 @@ func TestWhatMayBeOfAnotherRevisionIsAskedForAgain(t *testing.T) {
 func TestMetadataThatHasNoRoomIsSaid(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
+	report(s, "/dubbo/metadata", "app", "r1", strings.Repeat("a", 5_000))
 	s.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
-	b := start(t, s, patiently(), func(s *Source) { s.maxMetadata = 10 })
+	b := startWithin(t, intake.Limits{Objects: 10_000}, s, patiently())
 	b.awaitAll("c 10.0.0.2:20880*100")
 	b.await("it is said", func() bool {
 		return b.status().State == sources.Degraded && strings.HasPrefix(b.status().Message, `application "app" revision "r1": its `)

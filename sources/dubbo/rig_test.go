@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/intake"
 	"tributary/memstore"
 	"tributary/sources"
 	"tributary/sources/dubbo/registry"
@@ -33,13 +34,18 @@ type rig struct {
 // start runs a source; change changes it before.
 func start(t *testing.T, server *zktest.Server, settings Settings, change ...func(*Source)) *rig {
 	t.Helper()
+	return startWithin(t, intake.Limits{}, server, settings, change...)
+}
+
+func startWithin(t *testing.T, limits intake.Limits, server *zktest.Server, settings Settings, change ...func(*Source)) *rig {
+	t.Helper()
 	b := &rig{t: t, server: server, table: &memstore.Table{}}
 	b.source = sourceOf(t, server, settings)
 	for _, c := range change {
 		c(b.source)
 	}
 	b.supervisor = sources.NewSupervisor(sources.Options{
-		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) },
+		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }, Intake: limits,
 	})
 	require.NoError(t, b.supervisor.Add(sources.Spec{
 		Name: "dubbo", Source: b.source, Table: b.table, Partial: true,

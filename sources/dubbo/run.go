@@ -52,7 +52,7 @@ const notYet = "not connected yet"
 
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{Source: s, sink: sink, wakeup: core.NewWakeup(), state: newState(s.mapper, s.place, s.settings), down: notYet}
-	r.resolver.maxKept, r.resolver.again = s.maxMetadata, s.again
+	r.resolver.again = s.again
 	r.resolver.all = make(map[revision]*lookup)
 	r.resolver.mapping.turn = make(chan struct{}, 1)
 	return r

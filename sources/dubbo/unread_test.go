@@ -1,6 +1,7 @@
 package dubbo
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -294,8 +295,8 @@ func TestOneNodeWithAnErrorHoldsUpNoOther(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
-	dial := func(state func(registry.Connection)) (zookeeper.Conn, error) {
-		c, err := s.Dial(state)
+	dial := func(ctx context.Context, state func(registry.Connection)) (zookeeper.Conn, error) {
+		c, err := s.Dial(ctx, state)
 		return odd{c, "/dubbo/b/providers"}, err
 	}
 	b := start(t, s, quickly(), func(source *Source) {

@@ -2,11 +2,14 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/sources/derive"
 )
 
 // With a CRD, the server deletes the objects one by one. The source publishes these deletions together, so that the guard
@@ -35,6 +38,7 @@ func TestDeletionsOfOneKindAreOneLoss(t *testing.T) {
 					if stream.resource() == "serviceentries.networking.istio.io" {
 						entries = stream
 					}
+					stream.whole = true
 				}
 				published := 0
 				parts := map[int]bool{}
@@ -68,6 +72,7 @@ func TestDeletionThatIsTakenBack(t *testing.T) {
 		r := newRun(s, nil)
 		r.started = true
 		stream := r.streams[0]
+		stream.whole = true
 		require.NoError(t, stream.event("DELETED", deletedObject(1)))
 		require.Empty(t, r.gather(time.Now()).Contents)
 		require.LessOrEqual(t, r.gather(time.Now()).Next, time.Second)
@@ -76,6 +81,69 @@ func TestDeletionThatIsTakenBack(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Empty(t, r.gather(time.Now()).Contents)
 	})
+}
+
+// TestSeries_EveryKind has a series of deletions of each kind whose objects are published or derived from: the groups wait for its end,
+// also while other objects of the group change, and a group that the series does not concern does not wait.
+func TestSeries_EveryKind(t *testing.T) {
+	settings := Settings{Derive: &derive.Options{AllServices: true}, Services: &Services{}}
+	kinds, err := New("k8s://127.0.0.1:1", settings)
+	require.NoError(t, err)
+	for _, kind := range newRun(kinds, nil).kinds {
+		published := kind.prefix != ""
+		derived := slices.ContainsFunc(derive.Kinds, func(k derive.Kind) bool { return k.Plural == kind.plural && k.Group == kind.group })
+		if !published && !derived {
+			continue
+		}
+		t.Run(kind.resource(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := New("k8s://127.0.0.1:1", settings)
+				require.NoError(t, err)
+				r := newRun(s, nil)
+				r.started = true
+				var deleted *stream
+				for _, stream := range r.streams {
+					stream.whole, stream.Seen = true, 1
+					if stream.resource() == kind.resource() {
+						deleted = stream
+					}
+				}
+				for i := range 10 {
+					require.NoError(t, deleted.event("ADDED", deletedObject(i)))
+				}
+				r.pending = map[string]pending{}
+				parts := 0
+				gather := func() {
+					for _, content := range r.gather(time.Now()).Contents {
+						require.Empty(t, content.Resources)
+						if parts++; derived {
+							require.NotEqual(t, 1, len(deleted.objects), "a part of the loss was published")
+						}
+					}
+				}
+				for i := range 10 {
+					require.NoError(t, deleted.event("DELETED", laterObject(i)))
+					for range 4 {
+						gather()
+						require.Zero(t, parts, "published after %d deletions", i+1)
+						time.Sleep(100 * time.Millisecond)
+					}
+				}
+				time.Sleep(time.Second)
+				gather()
+				require.Positive(t, parts)
+				if published {
+					require.NoError(t, deleted.event("DELETED", laterObject(11)))
+					require.NoError(t, deleted.event("ADDED", laterObject(12)))
+					require.NotEmpty(t, r.gather(time.Now()).Contents, "the object that was added waits for the deletion of another")
+				}
+			})
+		})
+	}
+}
+
+func laterObject(i int) []byte {
+	return fmt.Appendf(nil, `{"metadata": {"name": "o%d", "namespace": "shop", "resourceVersion": "%d"}}`, i, i+100)
 }
 
 func deletedObject(i int) []byte {

@@ -18,7 +18,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"tributary/internal/intake"
-	"tributary/sources"
 	"tributary/sources/registry"
 )
 
@@ -86,11 +85,11 @@ type stream struct {
 	listed bool      // the next thing to do is to watch
 	fresh  bool      // it was listed since the last watch
 	relist time.Time // when it is listed again, though the watch brings all changes
+	size   int       // bytes of the objects of the last list, and of all events since
 
 	// guarded by run.mu
 	memory
 	cut      context.CancelFunc // ends the watch
-	size     int                // bytes of the objects of the last list, and of all events since
 	failures int                // attempts in a row that failed
 	err      error              // of the last attempt; nil if it was well
 	deleting time.Time          // when the first of a series of deletions came
@@ -152,7 +151,7 @@ func (s *stream) settled() bool {
 // nothing, unless it is required; otherwise what was made of it stays as it was. run.mu is held.
 func (s *stream) known(key string) bool {
 	never := !s.required && s.Seen == 0 && refused(s.err).Code == http.StatusForbidden
-	if !s.whole && !s.Absent && !never || key == "" && len(s.unread) > 0 {
+	if !s.whole && !s.Absent && !never || key == "" && len(s.unread) > 0 || s.losing(key) {
 		return false
 	}
 	for name, service := range s.unread {
@@ -162,6 +161,13 @@ func (s *stream) known(key string) bool {
 		}
 	}
 	return true
+}
+
+// losing reports whether the object of a key, or any if key is empty, was deleted in a series that goes on: with a CRD, the server deletes
+// the objects one by one, and the guard has to see that as one loss. Groups that are not named after the kind do not wait. run.mu is held.
+func (s *stream) losing(key string) bool {
+	_, exists := s.objects[key]
+	return !exists && (key == "" || s.prefix != "") && time.Since(s.deleted) < 5*s.delay && time.Since(s.deleting) < 100*s.delay
 }
 
 const (
@@ -256,7 +262,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			size += objectSize(p.Items[i])
 			listed[m.key], metas, objects = m.Version, append(metas, m), append(objects, p.Items[i])
 		}
-		if err = cmp.Or(err, s.fits(ctx, size), list.Take(ctx, size-taken)); err != nil {
+		if err = cmp.Or(err, s.keep(ctx, max(size, s.size)), list.Take(ctx, size-taken)); err != nil {
 			return err
 		}
 		taken = size
@@ -270,7 +276,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	if err != nil {
 		return err
 	}
-	s.size = size
+	_ = s.keep(ctx, size) // no more than before
 	for i, m := range metas {
 		if listed[m.key] > 0 {
 			s.take(m, objects[i])
@@ -334,7 +340,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		}
 		from.N = maxEvent
 		if err = events.Decode(&e); err == nil {
-			err = cmp.Or(s.event(e.Type, e.Object), s.grow(ctx, objectSize(e.Object)))
+			err = cmp.Or(s.event(e.Type, e.Object), s.keep(ctx, s.size+objectSize(e.Object)))
 		}
 		intake.Next(res.Body)
 	}
@@ -375,51 +381,28 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 		delete(s.unread, m.key)
 		s.take(m, object)
 	case "DELETED":
+		if s.heard.Sub(s.deleted) >= 5*s.delay {
+			s.deleting = s.heard
+		}
+		s.deleted = s.heard
 		s.forget(m.key)
 		s.drop(m.key)
-		s.collect(m.key, s.heard)
 	}
 	s.wakeup.Notify()
 	return nil
 }
 
-// collect has a deletion wait until no other of its kind has come for a while: with a CRD, the server deletes the objects
-// one by one, and the guard has to see that as one loss. run.mu is held.
-func (s *stream) collect(key string, now time.Time) {
-	if now.Sub(s.deleted) >= 5*s.delay {
-		s.deleting = now
+// keep counts what is kept of the objects.
+func (s *stream) keep(ctx context.Context, size int) error {
+	err := intake.Keep(ctx, s.size, size)
+	if err == nil {
+		s.size = size
 	}
-	if s.deleted = now; s.prefix != "" && !s.alike {
-		s.pending[s.prefix+key] = func() (sources.Content, bool) {
-			ended := time.Since(s.deleted) >= 5*s.delay
-			return sources.Content{}, ended || time.Since(s.deleting) >= 100*s.delay
-		}
-	}
-}
-
-// fits returns an error if the objects of the stream, with a size in bytes, are too many beside those of the others.
-func (s *stream) fits(ctx context.Context, size int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, other := range s.streams {
-		if other != s {
-			size += other.size
-		}
-	}
-	return intake.CheckObjects(ctx, size)
-}
-
-// grow counts an event. What it replaces is still counted: if that is too much, the next list counts again.
-func (s *stream) grow(ctx context.Context, size int) error {
-	s.mu.Lock()
-	s.size += size
-	size = s.size
-	s.mu.Unlock()
-	return s.fits(ctx, size)
+	return err
 }
 
 // objectSize returns how many bytes an object counts as: small ones take more than their text.
-func objectSize(object json.RawMessage) int { return max(len(object), intake.LeastObject) }
+func objectSize(object json.RawMessage) int { return max(len(object), 2<<10) }
 
 // well notes that the server answers as it should. run.mu is held.
 func (s *stream) well() {

@@ -24,7 +24,11 @@ func (r *run) readRules() {
 		prefix := string(s.Kind) + "/"
 		k := kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, prefix: prefix}
 		k.policies = resource.Restricts(s.Kind)
-		r.read(k, func(m meta, object json.RawMessage) { r.pending[prefix+m.key] = ready(r.rule(s.Kind, m, object)) })
+		var kinds []*kind
+		kinds = []*kind{r.read(k, func(m meta, object json.RawMessage) {
+			c := r.rule(s.Kind, m, object)
+			r.pending[prefix+m.key] = func() (sources.Content, bool) { return c, object != nil || r.known(kinds, m.key) }
+		})}
 	}
 }
 

@@ -87,9 +87,9 @@ func (n Naming[ID]) name(id ID, toHash string) Name {
 	}
 }
 
-// clusterHost matches the host of a Kubernetes Service: NAME.NAMESPACE.svc, alone or with a cluster's domain that is private. Other domains
-// are not told from names of Java packages, such as com.acme.svc.OrderService.
-var clusterHost = regexp.MustCompile(`^[^.]+\.[^.]+(\.[^.]+)*\.svc(\..+\.(local|internal))?$`)
+// clusterHost matches the host of a Kubernetes Service: NAME.NAMESPACE.svc, alone or with a cluster's domain. A domain that is not private
+// ends in two to four letters and has another label: names in Java packages, such as com.acme.svc.OrderService, seldom do.
+var clusterHost = regexp.MustCompile(`^[^.]+\.[^.]+(\.[^.]+)*\.svc(\..+\.(local|internal))?$|^[^.]+\.[^.]+\.svc\..+\.[a-z]{2,4}$`)
 
 // CheckHost returns an error for a service whose registrant chose the host of a Kubernetes Service. The template's text after its last
 // placeholder is the operator's choice and allows any host below it, unless the registrant could complete it to the default domain.

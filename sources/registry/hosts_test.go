@@ -36,6 +36,14 @@ func TestCheckHost(t *testing.T) {
 		{"{name}", ".payments..prod.svc.cluster.local", true},
 		{"{name}", "payments.prod.svc", true},
 		{"{name}", "payments.prod.svc.k8s.internal", true},
+		{"{name}", "payments.prod.svc.k8s.example.com", true},
+		{"{name}", "payments.prod.svc.Example.COM.", true},
+		{"{name}", "payments.prod.svc.mesh.corp", true},
+		{"{name}", "payments.prod.svc.eu.prod.acme.io", true},
+		{"{name}", "payments-.prod.svc.k8s.example.de", true},
+		{"{name}.com", "payments.prod.svc.k8s.example", false}, // the template ends in com
+		{"{name}.example", "payments.prod.svc.k8s.example.com", false},
+		{"{name}", "com.acme.order.svc.api.Shop", false},
 		{"{name}", "com.acme.svc.OrderService", false},
 		{"{name}", "com.acme.svc.order.OrderService", false},
 		{"{name}", "*.prod.svc.cluster.local", false}, // the host is prod.svc.cluster.local

@@ -23,14 +23,14 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	}
 	defer stop()
 	r := &run{
-		source: s, node: s.node(), sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1,
+		source: s, node: s.node(""), sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1,
 		types: make(map[string]*typeState),
 		hops:  s.settings.Hops, looped: make(map[string]bool),
 	}
 	defer r.reportHops(nil)
 	defer s.standing.Store(nil)
 	cfg := s.config
-	cfg.Node = r.node
+	cfg.NodeIn = r.introduce
 	cfg.Hooks = adsc.Hooks{Accept: r.accept, Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
 	cfg.Hooks.Compared = func(_ string, healed int) { s.healed.Add(float64(healed)) }
 	for _, k := range s.kinds {
@@ -56,7 +56,6 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 type run struct {
 	// read-only
 	source   *Source
-	node     *corev3.Node
 	sink     sources.Sink
 	client   *adsc.Client
 	kinds    []kind
@@ -65,6 +64,7 @@ type run struct {
 	hops     Hops // nil for none
 
 	// Owned by the goroutine of the client.
+	node    *corev3.Node          // of the last stream
 	types   map[string]*typeState // by type URL, those not asked for included
 	asked   []string              // type URLs
 	foreign []string              // groups of an earlier run that was configured otherwise
@@ -74,6 +74,12 @@ type run struct {
 	// Of the way of what is read: see accept.
 	said   []string        // instances that the server named when it was last asked; nil before
 	looped map[string]bool // servers that are known to read from us, and not by their header
+}
+
+// introduce makes the node of a stream.
+func (r *run) introduce(namespace string) *corev3.Node {
+	r.node = r.source.node(namespace)
+	return r.node
 }
 
 // recall takes up what an earlier run published.
@@ -127,7 +133,7 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 		t.refuse(refused)
 		faults.addAll(refused)
 	}
-	t.answered = t.answered || !resp.Cached && !resp.More
+	t.answered = t.answered || !resp.More
 	if err := faults.err(); err != nil {
 		return &adsc.RejectedError{Names: t.rejectedOf(resp), Err: err}
 	}
@@ -137,14 +143,14 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 // onResponse follows up a response that was published.
 func (r *run) onResponse(resp *adsc.Response, err error) {
 	defer r.publishStanding()
-	if t := r.types[resp.TypeURL]; t != nil && !resp.Cached {
+	if t := r.types[resp.TypeURL]; t != nil {
 		t.record(resp, err)
 	}
 	if r.loopWith(resp.Server) != nil {
 		r.report()
 		return
 	}
-	if resp.Cached || resp.More {
+	if resp.More {
 		return
 	}
 	if r.types[resp.TypeURL] == nil {
@@ -231,7 +237,11 @@ func (r *run) reportFailure(err error) {
 	if adsc.Denied(err) {
 		state = sources.Denied
 	}
-	r.sink.Report(sources.Health{State: state, Message: err.Error()})
+	message := err.Error()
+	if advice := adsc.Advice(err, "nodeID"); advice != "" {
+		message += ": " + advice
+	}
+	r.sink.Report(sources.Health{State: state, Message: message})
 }
 
 // report reports the health while connected.

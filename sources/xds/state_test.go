@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,12 +10,16 @@ import (
 	"testing"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 	"pgregory.net/rapid"
 
 	"tributary/adsc"
-	_ "tributary/internal/testutil" // of the property tests
+	"tributary/internal/testutil"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -288,11 +293,56 @@ func TestNodeIntroducesTheSource(t *testing.T) {
 		Revision: "blue", Locality: "r/z", NodeMetadata: map[string]string{"NAMESPACES": "a,b"},
 	})
 	require.NoError(t, err)
-	n := s.node()
+	n := s.node("")
 	require.Regexp(t, `^sidecar~127\.0\.0\.1~tributary[a-z0-9-]*\.default~default\.svc\.cluster\.local$`, n.GetId())
 	require.Equal(t, map[string]any{
 		"GENERATOR": "api", "ISTIO_REVISION": "blue", "NAMESPACES": "a,b",
 	}, n.GetMetadata().AsMap())
 	require.Equal(t, "r", n.GetLocality().GetRegion())
 	require.Equal(t, "z", n.GetLocality().GetZone())
+	require.Regexp(t, `^sidecar~127\.0\.0\.1~tributary[a-z0-9-]*\.mesh~mesh\.svc\.cluster\.local$`, s.node("mesh").GetId())
+	named, err := New("xds://a:1", Settings{NodeID: "given"})
+	require.NoError(t, err)
+	require.Equal(t, "given", named.node("mesh").GetId())
+}
+
+// TestNode_NamespaceOfTheToken has an istiod of today, which compares the namespaces of the node and of the identity.
+func TestNode_NamespaceOfTheToken(t *testing.T) {
+	certs := testutil.NewAuthority(t)
+	f := newFakeIstiod()
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	address := scripted(t, func(s stream) error {
+		first, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if !strings.HasSuffix(first.GetNode().GetId(), ".mesh~mesh.svc.cluster.local") {
+			return status.Error(codes.PermissionDenied, "authorization failed: no identities ([spiffe://td/ns/mesh/sa/x]) matched default/")
+		}
+		return f.serve(&replayed{s, first})
+	}, grpc.Creds(loopback(certs, false)))
+	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"system:serviceaccount:mesh:x"}`))
+	settings := Settings{
+		Mode: "sotw", SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.PEM},
+		TokenFile: testutil.WriteFile(t, t.TempDir(), "token", "e30."+claims+".c2ln"),
+	}
+	r := read(t, settings, address)
+	r.awaitNames(t, "a")
+	require.Contains(t, r.source.Standing().Node.GetId(), ".mesh~")
+	settings.NodeID = "sidecar~127.0.0.1~x.default~default.svc.cluster.local"
+	read(t, settings, address).awaitState(t, sources.Denied, "leave out nodeID, or give it the namespace of the identity")
+}
+
+// replayed is a stream whose first request was read.
+type replayed struct {
+	stream
+	first *discoveryv3.DiscoveryRequest
+}
+
+func (r *replayed) Recv() (*discoveryv3.DiscoveryRequest, error) {
+	if first := r.first; first != nil {
+		r.first = nil
+		return first, nil
+	}
+	return r.stream.Recv()
 }

@@ -63,31 +63,7 @@ func TestOneChangeCrossesEachTierAsOneSmallMessage(t *testing.T) {
 	}
 }
 
-func TestATierThatRestartsResumesWithDifferencesOnly(t *testing.T) {
-	const n = 5000
-	top := store(entries(t, n)...)
-	above := serveView(t, top, nil)
-	cached := Settings{CacheDir: t.TempDir()}
-	middle := newTier(t, cached, above.address)
-	below := read(t, Settings{}, middle.server.address)
-	awaitSame(t, top, middle.table, below.table)
-	full := middle.traffic.bytes.Load()
-
-	middle.server.stop()
-	middle.stop()
-	below.traffic.reset()
-	top.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, []resource.Key{key("svc-000008")})
-
-	again := read(t, cached, above.address)
-	middle.server.rest(t, again.table)
-	awaitSame(t, top, again.table, below.table)
-	for name, r := range map[string]*reader{"its own": again, "its reader's": below} {
-		require.Less(t, r.traffic.bytes.Load(), full/100, "%s read: the whole is %d bytes", name, full)
-	}
-	require.Equal(t, sources.Healthy, below.status().State)
-}
-
-// TestASourceThatRunsAgainResumes needs no cache: what the sink holds has the versions of the upstream.
+// TestASourceThatRunsAgainResumes: the resources of the sink have the versions of the upstream.
 func TestASourceThatRunsAgainResumes(t *testing.T) {
 	top := store(entries(t, 2000)...)
 	above := serveView(t, top, nil)
@@ -116,24 +92,35 @@ func TestASourceThatRunsAgainResumes(t *testing.T) {
 	}
 }
 
-// TestARestartResumesFromTheStateDirectory is the same for another process.
-func TestARestartResumesFromTheStateDirectory(t *testing.T) {
-	top := store(entries(t, 2000)...)
-	above := serveView(t, top, nil)
+// TestRestart_ResumesFromStateDirectory restarts a tier that has a state directory: neither the tier nor the reader below it
+// receives more than the changes that the upstream made meanwhile.
+func TestRestart_ResumesFromStateDirectory(t *testing.T) {
+	upstream := store(entries(t, 5000)...)
+	upstreamServer := serveView(t, upstream, nil)
 	state, err := lastgood.Open(t.TempDir(), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, state.Close()) }()
-	first := readRemembering(t, state.Source("up"), Settings{}, func(*Source) {}, above.address)
-	awaitSame(t, top, first.table)
-	full := first.traffic.bytes.Load()
-	first.stop()
+	before := readRemembering(t, state.Source("up"), Settings{}, func(*Source) {}, upstreamServer.address)
+	tierServer := serveView(t, before.table, nil)
+	below := read(t, Settings{}, tierServer.address)
+	awaitSame(t, upstream, before.table, below.table)
+	fullTransfer := before.traffic.bytes.Load()
 
-	top.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, []resource.Key{key("svc-000008")})
-	second := readRemembering(t, state.Source("up"), Settings{}, func(*Source) {}, above.address)
-	defer second.stop()
-	awaitSame(t, top, second.table)
-	require.NotNil(t, second.status().Restored)
-	require.Less(t, second.traffic.bytes.Load(), full/100, "the whole is %d bytes", full)
+	tierServer.stop()
+	before.stop()
+	below.traffic.reset()
+	upstream.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, []resource.Key{key("svc-000008")})
+
+	after := readRemembering(t, state.Source("up"), Settings{}, func(*Source) {}, upstreamServer.address)
+	defer after.stop()
+	restartedServer := tierServer.rest(t, after.table)
+	defer restartedServer.stop()
+	awaitSame(t, upstream, after.table, below.table)
+	require.NotNil(t, after.status().Restored)
+	for name, reader := range map[string]*reader{"restarted tier": after, "reader below": below} {
+		require.Less(t, reader.traffic.bytes.Load(), fullTransfer/100, "%s: a full transfer is %d bytes", name, fullTransfer)
+	}
+	require.Equal(t, sources.Healthy, below.status().State)
 }
 
 type idle struct{}

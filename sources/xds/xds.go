@@ -41,7 +41,8 @@ type Settings struct {
 	// TokenFile is a file with a bearer token, read anew for each stream.
 	TokenFile string
 
-	// NodeID introduces the source. The default has the form that istiod insists on.
+	// NodeID introduces the source. The default has the form that istiod insists on, and the namespace of the identity
+	// that the certificate or token names.
 	NodeID string
 	// NodeMetadata is added to what the source says of itself.
 	NodeMetadata map[string]string
@@ -50,8 +51,6 @@ type Settings struct {
 	// Locality is where the source runs, as region/zone/subzone.
 	Locality string
 
-	// CacheDir keeps what was last received, so that after a restart only differences are read.
-	CacheDir string
 	// Resync is how long after a restart or a reconnect everything is read once more and compared, in case that the server did
 	// not take note of what was known. Default: an hour.
 	Resync time.Duration
@@ -97,7 +96,7 @@ func New(address string, settings Settings) (*Source, error) {
 		return nil, fmt.Errorf("address: %q: %w", address, err)
 	}
 	s := &Source{settings: settings, healed: newHealed(), config: adsc.Config{
-		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile, CacheDir: settings.CacheDir,
+		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile,
 		MaxMessage: int(settings.MaxMessageBytes), CompareAfter: cmp.Or(settings.Resync, defaultResync),
 		Log: slog.New(slog.DiscardHandler), // what matters is reported
 	}}
@@ -185,8 +184,8 @@ const (
 	metadataRevision  = "ISTIO_REVISION" // leaves out what is labelled for other revisions
 )
 
-// node introduces the source.
-func (s *Source) node() *corev3.Node {
+// node introduces the source, whose identity is of a Kubernetes namespace; an empty one stands for default.
+func (s *Source) node(namespace string) *corev3.Node {
 	fields := map[string]*structpb.Value{metadataGenerator: structpb.NewStringValue("api")}
 	if s.settings.Revision != "" {
 		fields[metadataRevision] = structpb.NewStringValue(s.settings.Revision)
@@ -195,7 +194,7 @@ func (s *Source) node() *corev3.Node {
 		fields[k] = structpb.NewStringValue(v)
 	}
 	n := &corev3.Node{
-		Id:            cmp.Or(s.settings.NodeID, defaultNodeID()),
+		Id:            cmp.Or(s.settings.NodeID, adsc.NodeID(defaultName(), namespace)),
 		UserAgentName: "tributary",
 		Metadata:      &structpb.Struct{Fields: fields},
 	}
@@ -208,9 +207,9 @@ func (s *Source) node() *corev3.Node {
 
 var notInLabel = regexp.MustCompile(`[^a-z0-9-]+`)
 
-// defaultNodeID has the form that istiod insists on: type, IP address, name and namespace, and domain.
-func defaultNodeID() string {
+// defaultName names the source by its machine.
+func defaultName() string {
 	host, _ := os.Hostname() // a machine without a name is a nameless one
 	host = strings.Trim(notInLabel.ReplaceAllString(strings.ToLower(host), "-"), "-")
-	return "sidecar~127.0.0.1~" + strings.TrimSuffix("tributary-"+host, "-") + ".default~default.svc.cluster.local"
+	return strings.TrimSuffix("tributary-"+host, "-")
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -62,19 +61,15 @@ func (d *Doctor) note(check string, severity Severity, message, fix string) {
 
 // The checks.
 const (
-	ofConfiguration = "configuration"
-	ofSources       = "sources"
-	ofRights        = "rights"
-	ofDNS           = "dns"
-	ofTLS           = "tls"
-	ofIdentity      = "identity"
-	ofClock         = "clock"
-	ofPorts         = "ports"
-	ofFiles         = "open files"
-	ofWatches       = "inotify"
-	ofState         = "state"
-	ofIstiod        = "istiod"
-	ofKeepalive     = "keepalive"
+	configurationCheck = "configuration"
+	sourcesCheck       = "sources"
+	rightsCheck        = "rights"
+	tlsCheck           = "tls"
+	identityCheck      = "identity"
+	portsCheck         = "ports"
+	stateCheck         = "state"
+	istiodCheck        = "istiod"
+	keepaliveCheck     = "keepalive"
 )
 
 // mayRead is what to do about a file that this user may not read.
@@ -90,31 +85,27 @@ func (d *Doctor) Look(ctx context.Context) error {
 	_, bad := errors.AsType[*config.Error](err)
 	switch {
 	case d.NoFile != nil:
-		d.note(ofConfiguration, Error, d.NoFile.Error(), "name the configuration with -c, or write one with tributary init")
+		d.note(configurationCheck, Error, d.NoFile.Error(), "name the configuration with -c, or write one with tributary init")
 	case bad:
 	case errors.Is(err, fs.ErrPermission):
-		d.note(ofConfiguration, Error, err.Error(), mayRead)
+		d.note(configurationCheck, Error, err.Error(), mayRead)
 	case err != nil:
-		d.note(ofConfiguration, Error, err.Error(), "name the configuration with -c, or write one with tributary init")
+		d.note(configurationCheck, Error, err.Error(), "name the configuration with -c, or write one with tributary init")
 	}
 	if err == nil || bad {
 		if err := d.configuration(ctx, cfg, err); err != nil {
 			return err
 		}
 	}
-	d.clock()
 	if cfg != nil {
 		if d.Running != nil {
 			d.running = d.Running(ctx, cfg)
 		}
-		d.names(ctx, cfg)
 		d.certificates(ctx, cfg)
 		d.identity(cfg)
 		d.ports(ctx, cfg)
-		d.watches(cfg)
-		d.state(cfg)
+		d.stateDirectory(cfg)
 	}
-	d.descriptors()
 	d.istiod(ctx, cfg)
 	d.keepalive(ctx, cfg)
 	return ctx.Err()
@@ -135,12 +126,12 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 	}
 	wrong := map[string]bool{}
 	for _, f := range l.Findings {
-		check, fix := ofSources, "see tributary validate "+d.File
+		check, fix := sourcesCheck, "see tributary validate "+d.File
 		switch f.Rule {
 		case Configuration:
-			check, fix = ofConfiguration, "correct it there; docs/config.schema.json has every key"
+			check, fix = configurationCheck, "correct it there; docs/config.schema.json has every key"
 		case Denied:
-			check, fix = ofRights, "give the token or user of the source the rights that sources/*/README.md names, and tributary validate "+
+			check, fix = rightsCheck, "give the token or user of the source the rights that sources/*/README.md names, and tributary validate "+
 				"--connect tells whether they do"
 		case Unreadable:
 			fix = "see that the address is right, and that it can be reached from this machine"
@@ -163,58 +154,27 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 	if cfg == nil {
 		return nil // what is wrong was noted above
 	}
-	if !wrong[ofConfiguration] {
-		d.note(ofConfiguration, Fine, d.File+": "+words.Count(len(cfg.ConfigSources), "source", "sources"), "")
+	if !wrong[configurationCheck] {
+		d.note(configurationCheck, Fine, d.File+": "+words.Count(len(cfg.ConfigSources), "source", "sources"), "")
 	}
 	for _, line := range l.Connected {
-		d.note(ofSources, Fine, line, "")
+		d.note(sourcesCheck, Fine, line, "")
 	}
 	for _, line := range skipped {
-		d.note(ofSources, Skipped, line, "")
+		d.note(sourcesCheck, Skipped, line, "")
 	}
 	if l.Objects > 0 {
-		d.note(ofSources, Fine, words.Count(l.Objects, "object in files is", "objects in files are")+" right", "")
+		d.note(sourcesCheck, Fine, words.Count(l.Objects, "object in files is", "objects in files are")+" right", "")
 	}
 	return nil
 }
 
-func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	all, err := relay.Certificates(ctx, cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		d.note(ofTLS, Error, err.Error(), fixOf(err, "give listen.xdsTLS and listen.adminTLS a certificate in PEM that can be read, and its key"))
-		return
-	}
-	for _, c := range all {
-		d.certificate(c)
-	}
-	for _, s := range cfg.ConfigSources {
-		if err := config.CheckTLSFiles(s.Settings); err != nil {
-			d.note(ofTLS, Error, fmt.Sprintf("source %s: tlsSettings.%v", s.Name, err), fixOf(err, "correct the files that tlsSettings names"))
-		}
-	}
-	if len(all) == 0 {
-		d.note(ofTLS, Fine, "no port of ours has TLS", "")
-	}
-}
-
-func (d *Doctor) identity(cfg *config.Config) {
-	switch _, err := relay.Proofs(cfg); {
-	case err != nil:
-		d.note(ofIdentity, Error, err.Error(), fixOf(err, "correct what identity names: identity.tokens is a file that tributary token new "+
-			"writes, identity.jwt[].jwks one with keys as JSON"))
-	case cfg.Identity.Settings() != nil:
-		d.note(ofIdentity, Fine, "the files of tokens and keys are right", "")
-	}
-}
-
-// fixOf is what to do about a file that cannot be read, or fix.
-func fixOf(err error, fix string) string {
+// adviceFor returns the advice for a file that this user may not read, and the other advice for any other error.
+func adviceFor(err error, other string) string {
 	if errors.Is(err, fs.ErrPermission) {
 		return mayRead
 	}
-	return fix
+	return other
 }
 
 // WriteResults writes the findings for people.
@@ -244,39 +204,36 @@ func (d *Doctor) istiod(ctx context.Context, cfg *config.Config) {
 	if d.MeshConfig != "" {
 		text, err := os.ReadFile(d.MeshConfig)
 		if err != nil {
-			d.note(ofIstiod, Error, err.Error(), "name a file with istiod's mesh configuration")
+			d.note(istiodCheck, Error, err.Error(), "name a file with istiod's mesh configuration")
 		} else {
 			d.mesh(cfg, d.MeshConfig, text)
 		}
 	}
 	if d.Istiod != "" && !d.Offline {
-		text, date, err := fetch(ctx, strings.TrimSuffix(d.Istiod, "/")+"/debug/mesh")
+		text, err := fetch(ctx, strings.TrimSuffix(d.Istiod, "/")+"/debug/mesh")
 		if err != nil {
-			d.note(ofIstiod, Error, err.Error(), "give the http://HOST:PORT of its debug pages (8080), and have ENABLE_DEBUG_ON_HTTP on there")
+			d.note(istiodCheck, Error, err.Error(), "give the http://HOST:PORT of its debug pages (8080), and have ENABLE_DEBUG_ON_HTTP on there")
 		} else {
 			d.mesh(cfg, d.Istiod, text)
-			if by := time.Since(date).Abs(); !date.IsZero() && by > apartAtMost {
-				d.note(ofClock, Warning, fmt.Sprintf("the clocks of this machine and of istiod differ by %s", by.Round(time.Second)),
-					"have both kept right by the same servers of time")
-			}
 		}
 	}
 	if d.MeshConfig == "" && d.Istiod == "" {
-		d.note(ofIstiod, Skipped, "its mesh configuration was not looked at: name it with --istiod or --mesh-config", "")
+		d.note(istiodCheck, Skipped, "its mesh configuration was not looked at: name it with --istiod or --mesh-config", "")
 	}
 	d.aliases()
 }
 
-// fetch returns a page, and the time that its server has.
-func fetch(ctx context.Context, page string) ([]byte, time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	text, header, err := verify.Get(ctx, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, page)
-	date, _ := http.ParseTime(header.Get("Date")) // without one nothing is said
-	return text, date, err
-}
+// requestTimeout bounds one request to an istiod, and the reading of certificates.
+const requestTimeout = 5 * time.Second
 
-const apartAtMost = 30 * time.Second
+// fetch returns a page of an istiod.
+func fetch(ctx context.Context, page string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	text, _, err := verify.Get(ctx, client, page)
+	return text, err
+}
 
 // mesh looks at a mesh configuration, which may be that of a Helm chart.
 func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {
@@ -288,7 +245,7 @@ func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {
 		} `yaml:"spec"`
 	}
 	if err := yaml.Unmarshal(text, &file); err != nil {
-		d.note(ofIstiod, Error, from+": "+err.Error(), "give a mesh configuration in YAML or JSON")
+		d.note(istiodCheck, Error, from+": "+err.Error(), "give a mesh configuration in YAML or JSON")
 		return
 	}
 	all := slices.Concat(file.ConfigSources, file.MeshConfig.ConfigSources, file.Spec.MeshConfig.ConfigSources)
@@ -309,26 +266,26 @@ func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {
 		tls := s.TLSSettings != nil && s.TLSSettings.Mode != "" && s.TLSSettings.Mode != "DISABLE"
 		switch port := portOf(address); port {
 		case "":
-			d.note(ofIstiod, Error, fmt.Sprintf("%s: %s has no port", from, s.Address), "write xds://HOST:PORT")
+			d.note(istiodCheck, Error, fmt.Sprintf("%s: %s has no port", from, s.Address), "write xds://HOST:PORT")
 			ours = true
 		case plain, secure:
 			ours = true
 			if tls != (port == secure) {
-				d.note(ofIstiod, Error, fmt.Sprintf("%s: %s with TLS: %t, and that port of ours with TLS: %t", from, s.Address, tls, port == secure),
+				d.note(istiodCheck, Error, fmt.Sprintf("%s: %s with TLS: %t, and that port of ours with TLS: %t", from, s.Address, tls, port == secure),
 					"have tlsSettings.mode of the config source as the port is: SIMPLE or MUTUAL with listen.xdsTLS, none with listen.xds")
 			}
 		}
 	}
 	if cfg != nil && !ours {
-		d.note(ofIstiod, Error, from+": no config source has our port",
+		d.note(istiodCheck, Error, from+": no config source has our port",
 			"add - address: xds://HOST:"+portOf(cfg.Listen.XDS)+" to its configSources, before istiod starts; if it comes by way of another "+
 				"address, name that with --through")
 	}
 	switch {
 	case kubernetes:
-		d.note(ofIstiod, Fine, from+": it reads Kubernetes, too (k8s://)", "")
+		d.note(istiodCheck, Fine, from+": it reads Kubernetes, too (k8s://)", "")
 	case len(all) > 0:
-		d.note(ofIstiod, Warning, from+": without a line k8s:// istiod on Kubernetes no longer reads its CRDs",
+		d.note(istiodCheck, Warning, from+": without a line k8s:// istiod on Kubernetes no longer reads its CRDs",
 			"add - address: k8s:// to its configSources, unless it runs outside of Kubernetes")
 	}
 }
@@ -357,11 +314,11 @@ func (d *Doctor) aliases() {
 			continue
 		}
 		strangers++
-		d.note(ofIstiod, Warning, fmt.Sprintf("%s asks for %s, which is not served", strings.Join(d.running.Asked[url], ", "), url),
+		d.note(istiodCheck, Warning, fmt.Sprintf("%s asks for %s, which is not served", strings.Join(d.running.Asked[url], ", "), url),
 			"take a version of tributary that knows it, if any object is of that")
 	}
 	if strangers == 0 {
-		d.note(ofIstiod, Fine, words.Count(d.running.Clients, "client is connected, and asks", "clients are connected, and ask")+
+		d.note(istiodCheck, Fine, words.Count(d.running.Clients, "client is connected, and asks", "clients are connected, and ask")+
 			" for versions of APIs that are served", "")
 	}
 }

@@ -105,6 +105,21 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 	}
 }
 
+// Debug returns a debug page of an istiod, such as configz. istiod serves it to identities of its root namespace.
+func (c *XDS) Debug(ctx context.Context, page string) (text []byte, err error) {
+	err = c.until(ctx, func(answered func()) adsc.Config {
+		handler := func(_ context.Context, response *adsc.Response) error {
+			for _, body := range response.Bodies() {
+				text = body.GetValue()
+			}
+			answered()
+			return nil
+		}
+		return c.config(adsc.Subscription{TypeURL: "istio.io/debug", Names: []string{page}, Handler: handler})
+	})
+	return text, err
+}
+
 func typeURLsOf(schema *resource.Schema) []string {
 	urls := make([]string, len(schema.Versions))
 	for i, v := range schema.Versions {
@@ -146,6 +161,9 @@ func (c *XDS) explain(err error) error {
 		return err
 	}
 	said := words.Plain(s.GRPCStatus().Message())
+	if advice := adsc.Advice(err, "--node-id"); advice != "" {
+		return fmt.Errorf("%s: %s: %s", c.Server, said, advice)
+	}
 	switch s.GRPCStatus().Code() {
 	case codes.Unavailable:
 		if strings.Contains(said, "frame too large") || strings.Contains(said, "HTTP/1.1") { // an answer in text, taken for a frame
@@ -180,13 +198,15 @@ func (c *XDS) config(subs ...adsc.Subscription) adsc.Config {
 	for k, v := range c.Metadata {
 		fields[k] = structpb.NewStringValue(v)
 	}
+	node := &corev3.Node{UserAgentName: verify.CommandAgent, Metadata: &structpb.Struct{Fields: fields}}
 	return adsc.Config{
 		Addresses: []string{c.Server},
 		TLS:       c.TLS,
 		TokenFile: c.TokenFile,
-		Node: &corev3.Node{
-			Id: cmp.Or(c.NodeID, verify.CommandLine), UserAgentName: verify.CommandAgent,
-			Metadata: &structpb.Struct{Fields: fields},
+		Node:      node,
+		NodeIn: func(namespace string) *corev3.Node {
+			node.Id = cmp.Or(c.NodeID, adsc.NodeID(verify.CommandAgent, namespace))
+			return node
 		},
 		Subscriptions: subs,
 		Backoff:       newBackoff,

@@ -334,3 +334,14 @@ func TestWatch_RetriesSoon(t *testing.T) {
 		require.LessOrEqual(t, wait, 3*time.Second)
 	}
 }
+
+func TestXDS_Debug(t *testing.T) {
+	s := newServer(t, map[string][]*anypb.Any{"istio.io/debug": {{TypeUrl: "istio.io/debug", Value: []byte("[]")}}})
+	page, err := s.asked().Debug(t.Context(), "configz")
+	require.NoError(t, err)
+	require.Equal(t, "[]", string(page))
+	silent := newServer(t, nil).asked()
+	silent.Timeout = time.Millisecond
+	_, err = silent.Debug(t.Context(), "configz")
+	require.ErrorContains(t, err, "did not answer")
+}

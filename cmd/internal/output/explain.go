@@ -85,9 +85,6 @@ func (t *text) object(o admin.Explained, notReady bool) {
 	t.section("warning", remarks(o.Warnings, "")...)
 	t.section("for Envoys", o.WithoutEffect...)
 	t.section("REJECTED", t.rejected(o.Rejected)...)
-	t.section("not as served", words.Each(o.Verified, func(f admin.Found) string {
-		return fmt.Sprintf("%s: %s: %s, compared %s", f.Peer, f.Class, f.Reason, t.at(f.At))
-	})...)
 	t.section("held", t.held(o.Held)...)
 	t.section("conflict", conflicts(o)...)
 	t.section("clients", t.recipients(o)...)

@@ -88,9 +88,6 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		"source a lost 1 object and 2 endpoints, which are held: much": func(st *admin.Status) {
 			st.Sources[0].Hold = &admin.Hold{Objects: 1, Endpoints: 2, Why: "much"}
 		},
-		"istiod i does not have 3 objects as served": func(st *admin.Status) {
-			st.Verified = []admin.Verified{{Istiod: "i", Missing: 1, Stale: 2}}
-		},
 		"1 object is not valid, and quarantined": func(st *admin.Status) { st.Quarantined = 1 },
 		"2 objects are not valid, and quarantined: rules: a.yaml:3: no hosts; and 1 more": func(st *admin.Status) {
 			st.Quarantined, st.Invalid = 2, []admin.Quarantined{{

@@ -45,7 +45,6 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 	t.section("REJECTED", rejectedOf(st.Rejected, st.RejectedMore)...)
 	t.section("holds", t.holds(st.Sources)...)
 	t.section("certificates", t.certificates(st.Certificates)...)
-	t.section("verified", t.verified(st.Verified)...)
 	t.section("HISTORY", t.history(st.History)...)
 	t.line("")
 	t.clients(st.Clients)
@@ -122,23 +121,6 @@ func (t *text) certificates(all []transport.Status) (lines []string) {
 		if c.Trouble != "" {
 			lines = append(lines, "NOT IN FORCE, what was read before stays: "+oneLine(c.Trouble))
 		}
-	}
-	return lines
-}
-
-func (t *text) verified(all []admin.Verified) (lines []string) {
-	for _, v := range all {
-		said := "not yet"
-		if v.At != nil {
-			said = "has everything, " + t.ago(*v.At)
-		}
-		if v.Wrong() > 0 {
-			said = "NOT AS SERVED: " + v.Found() + ", " + t.ago(*v.At) + "; see /debug/verify"
-		}
-		if v.Error != "" {
-			said += "; cannot be asked: " + oneLine(v.Error)
-		}
-		lines = append(lines, v.Istiod+v.Envoy+": "+said)
 	}
 	return lines
 }

@@ -161,42 +161,56 @@ func isSecurity(name string) bool {
 	return false
 }
 
-// protection counts what secures the filter chains of a listener, filters and required certificates, and the chains that have neither.
+// protection counts what enforces policies in a listener: filters and required certificates, each with the match of its filter chain and the
+// form in which paths are compared. Filter chains without such are open.
 type protection struct {
-	by   map[string]int
-	open int
+	guards map[string]int
+	open   int
 }
 
 func protectionOf(m proto.Message) protection {
 	l, _ := m.(*listenerv3.Listener)
-	p := protection{by: make(map[string]int)}
-	for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
-		guard := ""
+	p := protection{guards: make(map[string]int)}
+	for match, c := range chainsByMatch(l) {
+		var guards []string
+		paths := ""
 		model.Visit(c, func(m proto.Message, _ bool) {
-			if f, is := m.(filter); is && isSecurity(f.GetName()) {
-				guard = string(model.MustMarshal(m))
-				p.by[guard]++
-			}
-			if tls, is := m.(*tlsv3.DownstreamTlsContext); is && tls.GetRequireClientCertificate().GetValue() {
-				guard = "certificates"
-				p.by[guard]++
+			switch m := m.(type) {
+			case *hcmv3.HttpConnectionManager:
+				paths += fmt.Sprint(m.GetNormalizePath(), m.GetMergeSlashes(), m.GetPathWithEscapedSlashesAction())
+			case *tlsv3.DownstreamTlsContext:
+				if m.GetRequireClientCertificate().GetValue() {
+					guards = append(guards, "certificates")
+				}
+			case filter:
+				if isSecurity(m.GetName()) {
+					guards = append(guards, string(model.MustMarshal(m)))
+				}
 			}
 		})
-		if c != nil && guard == "" {
+		for _, guard := range guards {
+			p.guards[match+paths+guard]++
+		}
+		if len(guards) == 0 {
 			p.open++
 		}
 	}
 	return p
 }
 
-// lessThan says whether a listener is less secure than it was.
-func (p protection) lessThan(was protection) bool {
-	for guard, n := range was.by {
-		if p.by[guard] < n || p.open > was.open {
+// lessThan reports whether a listener enforces less than it did before.
+func (p protection) lessThan(before protection) bool {
+	for guard, n := range before.guards {
+		if p.guards[guard] < n || p.open > before.open {
 			return true
 		}
 	}
 	return false
+}
+
+// equals reports whether two listeners enforce the same.
+func (p protection) equals(other protection) bool {
+	return maps.Equal(p.guards, other.guards) && (len(p.guards) == 0 || p.open == other.open)
 }
 
 // switchesOff says whether routes change filters that enforce security.

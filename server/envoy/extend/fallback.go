@@ -1,7 +1,6 @@
 package extend
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	directv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/direct_response/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
 
 	"tributary/server/envoy/model"
@@ -24,15 +22,15 @@ var ours = regexp.MustCompile(`(router\.v3\.Router|rbac\.v3\.RBAC|JwtAuthenticat
 // listener enforces the same policies. held is nil if it is unknown. The first fallback has the policies of the rejected listener, and
 // filters of EnvoyFilters and WasmPlugins, logs and traces as the Envoy holds them. The second one closes all connections.
 func Fallback(held, rejected *listenerv3.Listener, again bool) (instead *listenerv3.Listener, description string) {
-	if held != nil && !again && !enforcesOther(held, rejected) {
-		return nil, ""
-	}
 	if !again {
 		l := proto.CloneOf(rejected)
 		l.AccessLog, l.ListenerFilters = held.GetAccessLog(), keepOurs(l.GetListenerFilters(), held.GetListenerFilters())
 		before := chainsByMatch(held)
 		for match, c := range chainsByMatch(l) {
 			keepHeld(c, before[match])
+		}
+		if held != nil && protectionOf(l).equals(protectionOf(held)) {
+			return nil, ""
 		}
 		plugins := held == nil && strings.Contains(string(model.MustMarshal(rejected)), pluginPrefix) // one may be held
 		if !plugins && !proto.Equal(l, rejected) && refused(l, 0) == "" {
@@ -58,48 +56,6 @@ func chainsByMatch(l *listenerv3.Listener) map[string]*listenerv3.FilterChain {
 		chains["default"] = c
 	}
 	return chains
-}
-
-// enforced returns the filters of a filter chain that enforce policies, how paths are compared, and whether certificates are required.
-func enforced(c *listenerv3.FilterChain) string {
-	var filters, paths, certificates string
-	model.Visit(c, func(m proto.Message, _ bool) {
-		switch m := m.(type) {
-		case *hcmv3.HttpConnectionManager:
-			paths += fmt.Sprint(m.GetNormalizePath(), m.GetMergeSlashes(), m.GetPathWithEscapedSlashesAction())
-		case *tlsv3.DownstreamTlsContext:
-			if m.GetRequireClientCertificate().GetValue() {
-				certificates = "required"
-			}
-		case filter:
-			if isPolicy(m.GetName()) {
-				filters += string(model.MustMarshal(m))
-			}
-		}
-	})
-	if filters == "" {
-		return certificates
-	}
-	return filters + paths + certificates
-}
-
-// enforcesOther reports whether a listener enforces other policies than the one that an Envoy holds.
-func enforcesOther(held, listener *listenerv3.Listener) bool {
-	before, now := chainsByMatch(held), chainsByMatch(listener)
-	secured, gone := false, false
-	for match, c := range before {
-		policies := enforced(c)
-		secured, gone = secured || policies != "", gone || now[match] == nil
-		if now[match] != nil && enforced(now[match]) != policies {
-			return true
-		}
-	}
-	for match, c := range now {
-		if before[match] == nil && enforced(c) != "" {
-			return true
-		}
-	}
-	return secured && gone
 }
 
 // keepHeld replaces what of a filter chain does not enforce policies by what an Envoy holds of it; held is nil if it has no such chain.

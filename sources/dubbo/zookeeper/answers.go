@@ -1,13 +1,20 @@
 package zookeeper
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"sync"
+
+	"tributary/internal/intake"
 )
 
-// answers checks answers before the library does: the library allocates for as many names as an answer claims, up to 64 GB.
+// answers checks answers before the library does: the library allocates for as many names as an answer claims, up to 64 GB. An answer takes
+// memory until the next one begins: the library has decoded it by then.
 type answers struct {
+	ctx   context.Context //nolint:containedctx // of the connection
+	lease *intake.Lease
+
 	mu    sync.Mutex
 	names map[uint32]bool // the numbers of requests whose answers are names
 
@@ -26,6 +33,11 @@ const (
 	getChildren  = 8
 	getChildren2 = 12
 )
+
+func newAnswers(ctx context.Context) answers {
+	ctx, lease := intake.Begin(ctx)
+	return answers{ctx: ctx, lease: lease, names: map[uint32]bool{}}
+}
 
 // sawRequest notes a request whose answer will be names.
 func (a *answers) sawRequest(request []byte) {
@@ -60,6 +72,10 @@ func (a *answers) inspect(p []byte) error {
 				if a.left = int(binary.BigEndian.Uint32(a.head[:])); a.left > maxAnswer {
 					return fmt.Errorf("answer of %d bytes (limit %d, maxAnswer): delete unneeded children of the node", a.left, maxAnswer)
 				}
+				a.lease.Release()
+				if err := a.lease.Take(a.ctx, a.left); err != nil {
+					return err
+				}
 			case headSize:
 				if err := a.check(); err != nil {
 					return err
@@ -77,16 +93,23 @@ func (a *answers) inspect(p []byte) error {
 	return nil
 }
 
+// nameBytes is how much memory a decoded name takes besides its text.
+const nameBytes = 32
+
 // check refuses an answer that claims more names than fit into it: each has at least a length.
 func (a *answers) check() error {
 	a.mu.Lock()
 	of := a.names[binary.BigEndian.Uint32(a.head[lengthSize:])]
 	a.mu.Unlock()
 	failed := binary.BigEndian.Uint32(a.head[16:]) != 0
-	if names := binary.BigEndian.Uint32(a.head[20:]); of && !failed && int(names) > a.left/lengthSize {
+	names := int(binary.BigEndian.Uint32(a.head[20:]))
+	switch {
+	case !of || failed:
+		return nil
+	case names > a.left/lengthSize:
 		return fmt.Errorf("answer claims %d names in %d bytes", names, a.left)
 	}
-	return nil
+	return a.lease.Take(a.ctx, names*nameBytes)
 }
 
 // done prepares for the next answer.

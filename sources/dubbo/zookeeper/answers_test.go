@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/internal/intake"
 	"tributary/internal/testutil"
 )
 
@@ -58,7 +59,7 @@ func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
 			return sizes
 		},
 	} {
-		a := &answers{names: map[uint32]bool{}}
+		a := newAnswers(t.Context())
 		a.sawRequest([]byte{0, 0, 0, 2, 1, 2})
 		for number, kind := range map[uint32]uint32{1: getChildren, 2: 3, 3: getChildren2, 4: getChildren2, 5: getChildren, 6: getChildren2} {
 			a.sawRequest(request(number, kind))
@@ -73,11 +74,33 @@ func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
 	}
 }
 
+// TestAnswers_Memory counts an answer, with what its names take decoded, until the next one.
+func TestAnswers_Memory(t *testing.T) {
+	pool := intake.NewPool(intake.Limits{Answer: 1000})
+	a := newAnswers(pool.Source(t.Context()))
+	for number := range uint32(4) {
+		a.sawRequest(request(number, getChildren))
+	}
+	names := func(count int) []byte {
+		return append([]byte{0, 0, 0, byte(count)}, bytes.Repeat([]byte{0, 0, 0, 1, 'x'}, count)...)
+	}
+	for number := range uint32(3) {
+		text := answer(number, 0, names(20)...)
+		require.NoError(t, a.inspect(text))
+		require.Equal(t, len(text)-lengthSize+20*nameBytes, pool.Taken())
+	}
+	require.ErrorContains(t, a.inspect(answer(3, 0, names(30)...)), "limits.answerBytes", "of 170 bytes, but 960 more decoded")
+	a.lease.Release()
+	a = newAnswers(pool.Source(t.Context()))
+	require.ErrorContains(t, a.inspect([]byte{0, 0, 4, 0}), "limits.answerBytes")
+	require.Zero(t, pool.Taken())
+}
+
 // TestAConnectionEndsWithSuchAnAnswer has the library's connection read one.
 func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
 	s := &session{}
 	greeting := append([]byte{0, 0, 0, 36}, make([]byte, 36)...)
-	c := newCheckedConn(answering{Reader: iotest.OneByteReader(bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...)))}, 0,
+	c := newCheckedConn(t.Context(), answering{Reader: iotest.OneByteReader(bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...)))}, 0,
 		"h:2181", s)
 	_, err := c.Write(request(1, getChildren2))
 	require.NoError(t, err)
@@ -97,7 +120,8 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, cut uint8) {
 		var errs []string
 		for _, size := range []int{max(len(b), 1), 1 + int(cut)} {
-			a := &answers{names: map[uint32]bool{1: true, 2: true}}
+			a := newAnswers(t.Context())
+			a.names = map[uint32]bool{1: true, 2: true}
 			var err error
 			testutil.Cost(t, len(b), 100, func() {
 				for part := range slices.Chunk(b, size) {

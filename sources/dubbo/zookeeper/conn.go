@@ -1,7 +1,7 @@
 // Package zookeeper reads what Dubbo's providers register in ZooKeeper.
 //
 // conn.go is the connection, answers.go checks answers before the library reads them, address.go parses addresses, loop.go follows one
-// node, budget.go bounds the memory, and zookeeper.go reads the registry's nodes.
+// node, and zookeeper.go reads the registry's nodes.
 package zookeeper
 
 import (
@@ -35,13 +35,13 @@ type Conn interface {
 	Close()
 }
 
-// Dial makes a connection, which calls state at each change. state must not block.
-type Dial func(state func(registry.Connection)) (Conn, error)
+// Dial makes a connection, which calls state at each change. state must not block. ctx says for which source; its end ends nothing.
+type Dial func(ctx context.Context, state func(registry.Connection)) (Conn, error)
 
 // dialer returns the Dial of an address.
 func dialer(a Address, config TLS) Dial {
-	return func(state func(registry.Connection)) (Conn, error) {
-		ctx, cancel := context.WithCancel(context.Background())
+	return func(ctx context.Context, state func(registry.Connection)) (Conn, error) {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		s := &session{tell: state, servers: strings.Join(a.Servers, ", ")}
 		conn, events, err := zk.Connect(a.Servers, a.Session,
 			zk.WithHostProvider(&servers{}),
@@ -119,7 +119,7 @@ func (s *session) dial(ctx context.Context, network, address string, a Address, 
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return newCheckedConn(conn, a.Session*2/3, address, s), nil
+	return newCheckedConn(ctx, conn, a.Session*2/3, address, s), nil
 }
 
 // stalled reports an outage that is over: the server did not answer for a time, in which sessions of providers may have ended.
@@ -169,8 +169,13 @@ type checkedConn struct {
 	answers  answers
 }
 
-func newCheckedConn(conn net.Conn, patience time.Duration, address string, s *session) *checkedConn {
-	return &checkedConn{Conn: conn, patience: patience, address: address, session: s, answers: answers{names: map[uint32]bool{}}}
+func newCheckedConn(ctx context.Context, conn net.Conn, patience time.Duration, address string, s *session) *checkedConn {
+	return &checkedConn{Conn: conn, patience: patience, address: address, session: s, answers: newAnswers(ctx)}
+}
+
+func (c *checkedConn) Close() error {
+	c.answers.lease.Release()
+	return c.Conn.Close()
 }
 
 // maxAnswer bounds all other answers: it has room for the names of a hundred thousand providers, at least.
@@ -222,7 +227,9 @@ func (c *checkedConn) listen(p []byte) (n int, err error) {
 }
 
 func (c *checkedConn) Read(p []byte) (n int, err error) {
-	n, err = c.listen(p)
+	if n, err = c.listen(p); err != nil {
+		c.answers.lease.Release()
+	}
 	if missing := 4 - len(c.length); missing > 0 {
 		c.length = append(c.length, p[:min(n, missing)]...)
 		if why := c.checkFirstAnswer(err); why != nil {

@@ -35,7 +35,7 @@ func (d *deadlined) SetReadDeadline(t time.Time) error {
 // often as the one that it grants needs, and has nothing to say meanwhile: only its first answer is waited for as long as ours would take.
 func TestServersMayGrantLongerSessions(t *testing.T) {
 	below := &deadlined{}
-	c := newCheckedConn(below, time.Minute, "", &session{})
+	c := newCheckedConn(t.Context(), below, time.Minute, "", &session{})
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Hour)))
 	require.InDelta(t, time.Minute, below.left, float64(time.Second), "the first answer")
 	require.NoError(t, c.SetReadDeadline(time.Time{}))
@@ -59,7 +59,7 @@ func (answering) Write(p []byte) (int, error) { return len(p), nil }
 func TestAPortOfAnotherKindIsRefused(t *testing.T) {
 	s := &session{}
 	read := func(answer io.Reader) (text []byte, err error) {
-		return io.ReadAll(newCheckedConn(answering{Reader: answer}, 0, "h:80", s))
+		return io.ReadAll(newCheckedConn(t.Context(), answering{Reader: answer}, 0, "h:80", s))
 	}
 	_, err := read(iotest.OneByteReader(strings.NewReader("HTTP/1.1 400 Bad Request\r\n\r\n")))
 	require.EqualError(t, err, `h:80 is not ZooKeeper: it answered "HTTP"`)
@@ -92,7 +92,7 @@ func TestAPortOfAnotherKindIsNamed(t *testing.T) {
 	a, err := ParseAddress("zookeeper://" + l.Addr().String())
 	require.NoError(t, err)
 	said := make(chan string, 1000)
-	conn, err := dialer(a, nil)(func(c registry.Connection) { said <- c.Message })
+	conn, err := dialer(a, nil)(t.Context(), func(c registry.Connection) { said <- c.Message })
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return strings.Contains(<-said, `is not ZooKeeper: it answered "HTTP"`) }, 20*time.Second,
 		time.Millisecond)
@@ -122,7 +122,7 @@ func said(t *testing.T, config TLS, f func(net.Conn), want string) (first regist
 	a, err := ParseAddress("zookeeper://" + l.Addr().String())
 	require.NoError(t, err)
 	told := make(chan registry.Connection, 1000)
-	conn, err := dialer(a, config)(func(c registry.Connection) { told <- c })
+	conn, err := dialer(a, config)(t.Context(), func(c registry.Connection) { told <- c })
 	require.NoError(t, err)
 	first = <-told
 	for c := first; !strings.Contains(c.Message, want); {
@@ -173,7 +173,7 @@ func TestAServerThatStoodStillWasAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		var told []registry.Connection
-		c := newCheckedConn(ours, time.Minute, "h:2181", &session{tell: func(c registry.Connection) { told = append(told, c) }})
+		c := newCheckedConn(t.Context(), ours, time.Minute, "h:2181", &session{tell: func(c registry.Connection) { told = append(told, c) }})
 		go func() {
 			asked := make([]byte, len(syncRequest))
 			for _, late := range []time.Duration{0, stalledAfter - askAfter - 1, 5 * time.Second} {

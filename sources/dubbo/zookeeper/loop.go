@@ -12,8 +12,13 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/go-zookeeper/zk"
 
+	"tributary/internal/intake"
 	"tributary/sources/dubbo/registry"
 )
+
+// maxNames bounds the children of a node: interfaces, providers of an interface, applications or instances of an application. A node over
+// the limit keeps its earlier content.
+const maxNames = 100_000
 
 // node is a way to read one kind of content of a node.
 type node[T any] struct {
@@ -47,14 +52,18 @@ func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone f
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond), backoff.WithMaxInterval(30*time.Second),
 		backoff.WithMaxElapsedTime(0))
 	held := 0 // bytes of the content
-	defer func() { w.kept.change(held, 0) }()
+	defer func() { _ = intake.Keep(ctx, held, 0) }()
 	for ctx.Err() == nil {
 		up := w.connected()
 		content, fired, err := read(ctx, w, path, n, gone)
 		if err == nil {
 			names, size := n.size(content)
-			if err = w.kept.reserve(path, names, held, size); err == nil {
+			if names > maxNames {
+				err = fmt.Errorf("%q: its %d children are over the limit of %d", path, names, maxNames)
+			} else if err = intake.Keep(ctx, held, size); err == nil {
 				held = size
+			} else {
+				err = fmt.Errorf("%q: %w", path, err)
 			}
 		}
 		switch {

@@ -52,7 +52,6 @@ type watch struct {
 	resync     time.Duration
 	turns      chan struct{}
 	loops      *worker.Group
-	kept       *kept
 
 	mu      sync.Mutex
 	up      chan struct{} // closed at the next connection
@@ -78,7 +77,7 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	defer end()
 	w := &watch{
 		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(),
-		apps: r.address.Root + applications, resync: r.resync, turns: make(chan struct{}, maxReads), kept: &kept{}, up: make(chan struct{}),
+		apps: r.address.Root + applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), end),
 	}
 	defer w.lost.Stop()
@@ -88,7 +87,7 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	if r.address.Group != DefaultGroup {
 		w.apps = w.group
 	}
-	conn, err := r.dial(func(c registry.Connection) { w.state(c, r.address.Session) })
+	conn, err := r.dial(ctx, func(c registry.Connection) { w.state(c, r.address.Session) })
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"tributary/internal/intake"
 	"tributary/internal/secret"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/nacostest"
@@ -60,12 +61,13 @@ type listener struct {
 	errs      map[string]error
 	healed    int
 	onNames   func([]string)
+	pool      *intake.Pool
 }
 
 func newListener() *listener {
 	return &listener{
 		names: map[string][]string{}, instances: map[string][]client.Instance{}, warnings: map[string][]string{},
-		errs: map[string]error{},
+		errs: map[string]error{}, pool: intake.NewPool(intake.Limits{}),
 	}
 }
 
@@ -136,7 +138,7 @@ func (l *listener) follow(t *testing.T, address string, w client.Watched, change
 	for _, f := range change {
 		f(c)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(l.pool.Source(context.Background()))
 	done := make(chan error, 1)
 	go func() { done <- c.Watch(ctx, w, l) }()
 	t.Cleanup(func() {
@@ -265,9 +267,11 @@ func TestMoreThanIsTakenInAllIsRefused(t *testing.T) {
 	const large = "DEFAULT_GROUP@@zzz" // it is read after the other one
 	s.Put("DEFAULT_GROUP", "zzz", "1", nacostest.Instance("10.0.1.1", 80, map[string]string{"a": strings.Repeat("x", 10_000)}))
 	l := newListener()
-	l.follow(t, s.Address(), client.Watched{Resync: time.Second}, func(c *client.Client) { c.LimitAll(5_000) })
+	l.pool = intake.NewPool(intake.Limits{Objects: 5_000})
+	l.follow(t, s.Address(), client.Watched{Resync: time.Second})
 	l.await(t, "the others are read", func() bool { return l.errs[large] != nil && len(l.instances[orders]) == 1 })
 	require.ErrorContains(t, l.errs[large], "service zzz of group DEFAULT_GROUP: its ")
+	require.ErrorContains(t, l.errs[large], "takes more than 5000 bytes (limits.objectBytes)")
 	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
 	l.await(t, "others are pushed", func() bool { return len(l.instances[orders]) == 2 })
 	s.Put("DEFAULT_GROUP", "zzz", "1", nacostest.Instance("10.0.1.1", 80, nil))

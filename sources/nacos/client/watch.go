@@ -16,6 +16,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"tributary/internal/intake"
 	"tributary/internal/worker"
 )
 
@@ -26,14 +27,13 @@ type Client struct {
 	login   *login
 
 	maxAnswer int // in bytes
-	maxKept   int // of all services, in bytes
 
 	conn atomic.Pointer[conn] // while there is one
 }
 
 // New returns a client of the Nacos at an address.
 func New(a Address, config TLS) *Client {
-	return &Client{address: a, config: config, login: &login{web: web{a, config}, pause: loginPause}, maxAnswer: maxAnswer, maxKept: maxKept}
+	return &Client{address: a, config: config, login: &login{web: web{a, config}, pause: loginPause}, maxAnswer: maxAnswer}
 }
 
 // Listener is told what a Nacos has: state, not events, each time the whole of a part. An error in place of content says that the part
@@ -67,9 +67,6 @@ const (
 	lastTry  = 5 * time.Second
 )
 
-// maxKept is how many bytes of all services are kept. What is more is not taken, and what was known of that stays.
-const maxKept = 256 << 20
-
 // maxReads is how many services are read at the same time.
 const maxReads = 16
 
@@ -99,14 +96,19 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool, connected func()) error {
 	s := &session{
 		watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]bool{}, failed: map[string]error{},
-		large: large, maxKept: c.maxKept, wakeup: make(chan struct{}, 1),
+		large: large, wakeup: make(chan struct{}, 1),
 	}
 	conn, err := c.open(ctx, server, s.pushed)
 	if err != nil {
 		return err
 	}
-	defer conn.close()
 	s.conn = conn
+	defer func() {
+		conn.close()
+		for _, of := range s.services {
+			_ = intake.Keep(ctx, of.info.size(), 0)
+		}
+	}()
 	connected()
 	to.Connection(nil)
 	c.conn.Store(conn)
@@ -140,10 +142,8 @@ type session struct {
 	watched Watched
 	to      Listener
 	wakeup  chan struct{} // something is to be told
-	maxKept int           // in bytes
 
 	mu       sync.Mutex
-	kept     int // bytes of all services
 	services map[key]*service
 	changed  map[key]bool     // what is to be told
 	names    map[string]bool  // groups whose names are to be told
@@ -200,11 +200,8 @@ func (s *session) answered(k key, of *service, info serviceInfo, pushes int) (ne
 
 // take notes what a service has, and reports whether that was new. The caller holds mu.
 func (s *session) take(k key, of *service, info serviceInfo) (news bool) {
-	if kept := s.kept - of.info.size() + info.size(); kept <= s.maxKept || info.size() <= of.info.size() {
-		s.kept = kept
-	} else {
-		of.err = fmt.Errorf("service %s of group %s: its %d bytes are over the limit of %d bytes kept from Nacos", k.service, k.group,
-			info.size(), s.maxKept)
+	if err := intake.Keep(s.conn.ctx, of.info.size(), info.size()); err != nil { // what was known of it stays
+		of.err = fmt.Errorf("service %s of group %s: its %d bytes: %w", k.service, k.group, info.size(), err)
 		s.changed[k] = true
 		s.notify()
 		return false

@@ -2,6 +2,7 @@
 package zktest
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ func New() *Server {
 }
 
 // Dial makes a connection; it is a zookeeper.Dial.
-func (s *Server) Dial(state func(registry.Connection)) (zookeeper.Conn, error) {
+func (s *Server) Dial(_ context.Context, state func(registry.Connection)) (zookeeper.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &client{server: s, state: state, watches: map[watched][]chan zk.Event{}, closed: make(chan struct{})}

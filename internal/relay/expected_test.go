@@ -66,7 +66,7 @@ func TestWhatANodeIsToBeTold(t *testing.T) {
 	require.NoError(t, err)
 	status, text = r.expected(t, `{"id": "web"}`)
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, text, "depends on who it is")
+	require.Contains(t, text, "decide by the identity")
 
 	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)

@@ -1,0 +1,146 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"tributary/config"
+	"tributary/internal/process"
+	"tributary/internal/relay"
+	"tributary/server/transport"
+)
+
+// certificates checks the certificates of the listeners, and the files that tlsSettings of sources names.
+func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	statuses, err := relay.Certificates(ctx, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		d.note(tlsCheck, Error, err.Error(),
+			adviceFor(err, "give listen.xdsTLS and listen.adminTLS a certificate in PEM that can be read, and its key"))
+		return
+	}
+	for _, status := range statuses {
+		d.certificate(status)
+	}
+	for _, source := range cfg.ConfigSources {
+		if err := config.CheckTLSFiles(source.Settings); err != nil {
+			d.note(tlsCheck, Error, fmt.Sprintf("source %s: tlsSettings.%v", source.Name, err),
+				adviceFor(err, "correct the files that tlsSettings names"))
+		}
+	}
+	if len(statuses) == 0 {
+		d.note(tlsCheck, Fine, "no listener has TLS", "")
+	}
+}
+
+func (d *Doctor) certificate(status transport.Status) {
+	message := fmt.Sprintf("%s: %s of %s is valid until %s", status.Listener, status.File, status.Subject,
+		status.NotAfter.UTC().Format(time.RFC3339))
+	severity, advice := Fine, ""
+	if status.Expired || status.Soon {
+		severity, advice = Warning, "replace the file; a running server loads the new certificate"
+	}
+	if status.Expired {
+		severity = Error
+	}
+	d.note(tlsCheck, severity, message, advice)
+}
+
+// identity checks the files of tokens and keys that identity names.
+func (d *Doctor) identity(cfg *config.Config) {
+	switch _, err := relay.Proofs(cfg); {
+	case err != nil:
+		d.note(identityCheck, Error, err.Error(), adviceFor(err, "correct the files in identity: identity.tokens is a file that "+
+			"tributary token new writes, identity.jwt[].jwks a file with keys as JSON"))
+	case cfg.Identity.Settings() != nil:
+		d.note(identityCheck, Fine, "the files of tokens and keys are right", "")
+	}
+}
+
+// ports checks that each listener can be opened, or that this server has it open.
+func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
+	type listener struct{ key, address string }
+	listeners := []listener{{"listen.admin", cfg.Listen.Admin}}
+	if cfg.Listen.XDS != config.ListenOff {
+		listeners = append(listeners, listener{"listen.xds", cfg.Listen.XDS})
+	}
+	if secure := cfg.Listen.XDSTLS; secure != nil {
+		listeners = append(listeners, listener{"listen.xdsTLS.address", secure.Address})
+	}
+	for _, port := range listeners {
+		if d.running != nil {
+			d.note(portsCheck, Fine, fmt.Sprintf("%s: a tributary of version %s runs on %s", port.key, d.running.Version, port.address), "")
+			continue
+		}
+		opened, err := process.Listen(ctx, port.address)
+		if err == nil {
+			_ = opened.Close() // no client connected
+			d.note(portsCheck, Fine, fmt.Sprintf("%s: %s is free", port.key, port.address), "")
+			continue
+		}
+		advice := "correct the address: it has to be one of this machine"
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			advice = "find the process that has it with ss -ltnp, and end that, or take another port"
+		case errors.Is(err, syscall.EACCES):
+			advice = "take a port from 1024 on, or give the service CAP_NET_BIND_SERVICE; " +
+				"a socket needs a directory that the user may write to"
+		}
+		d.note(portsCheck, Error, fmt.Sprintf("%s: %v", port.key, err), advice)
+	}
+}
+
+// stateDirectory checks that the state directory can be written. It leaves nothing there.
+func (d *Doctor) stateDirectory(cfg *config.Config) {
+	path, _, err := relay.StatePath(cfg, relay.Origin{File: d.File})
+	switch {
+	case err != nil:
+		d.note(stateCheck, Error, err.Error(), "name a directory with stateDir")
+		return
+	case path == "":
+		d.note(stateCheck, Warning, "nothing is kept across restarts",
+			"name a directory with stateDir: after a restart while a registry is down, nothing of it is served")
+		return
+	}
+	position := ""
+	if path == cfg.StateDir {
+		position = cfg.At("stateDir") + ": "
+	}
+	if err := checkWritable(path); err != nil {
+		d.note(stateCheck, Error, position+err.Error(), "give it to the user who runs tributary, or name another one with stateDir")
+		return
+	}
+	d.note(stateCheck, Fine, path+" can be written", "")
+}
+
+// checkWritable reports why a file cannot be made in a directory, or in the closest parent of a directory that does not exist yet.
+func checkWritable(directory string) error {
+	existing := directory
+	for {
+		info, err := os.Stat(existing)
+		if err == nil && !info.IsDir() {
+			return fmt.Errorf("%s is not a directory", existing)
+		}
+		if err == nil {
+			break
+		}
+		parent := filepath.Dir(existing)
+		if !errors.Is(err, fs.ErrNotExist) || parent == existing {
+			return err
+		}
+		existing = parent
+	}
+	probe, err := os.CreateTemp(existing, ".tributary-doctor-*")
+	if err != nil {
+		return fmt.Errorf("%s: this user cannot write there: %w", directory, err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}

@@ -1,0 +1,57 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"tributary/server/debug"
+	"tributary/server/verify"
+	"tributary/server/xds"
+)
+
+// expected answers with what an Envoy should have now.
+func (s *Server) expected(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Expected == nil {
+		http.Error(w, "nothing is served to Envoys", http.StatusServiceUnavailable)
+		return
+	}
+	node, text := &corev3.Node{}, r.URL.Query().Get("node")
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), node); err != nil {
+		said := `want ?node= as the node of an Envoy's bootstrap, in JSON, such as {"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
+		// protobuf writes the one space or the other
+		if why, ok := strings.CutPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "); ok && text != "" {
+			said += ": " + why
+		}
+		http.Error(w, said, http.StatusBadRequest)
+		return
+	}
+	expected, served, err := s.opts.Expected(r.Context(), node, r.URL.Query().Has("delta"))
+	if err != nil {
+		http.Error(w, status.Convert(err).Message(), http.StatusServiceUnavailable)
+		return
+	}
+	s.writeJSON(w, r, func(w io.Writer) error { return writeExpected(w, expected, served) })
+}
+
+func writeExpected(w io.Writer, expected *verify.Expected, served []xds.Served) error {
+	head, err := json.MarshalIndent(expected, "", "  ")
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "%s,\n  \"dump\": ", bytes.TrimSuffix(head, []byte("\n}"))); err != nil {
+		return err
+	}
+	if err := debug.WriteDump(w, served, true); err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, "\n}\n")
+	return err
+}
