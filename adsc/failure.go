@@ -43,6 +43,7 @@ func Advice(err error, nodeID string) string {
 	for _, refusal := range []struct{ part, advice string }{
 		{"requires an authenticated control-plane identity", "connect to istiod's TLS port (15012) with " + identity},
 		{"authentication required", "connect to istiod's TLS port (15012) with " + identity},
+		{"authentication failure", "istiod wants " + identity},
 		{"restricted to the control-plane (root) namespace", "istiod wants " + identity},
 		{"debug info is not available for current identity", "istiod wants " + identity},
 	} {

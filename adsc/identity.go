@@ -10,7 +10,8 @@ import (
 )
 
 // NodeID returns a node ID of the form that istiod requires: type, IP address, name with namespace, and DNS domain.
-// istiod compares the namespace of the domain with that of the client's identity. An empty namespace stands for default.
+// istiod compares the namespace of the domain with that of the client's identity. An empty namespace stands for
+// default.
 func NodeID(name, namespace string) string {
 	namespace = cmp.Or(namespace, "default")
 	return "sidecar~127.0.0.1~" + name + "." + namespace + "~" + namespace + ".svc.cluster.local"

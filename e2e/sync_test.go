@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"tributary/e2e/fixture"
 )
@@ -51,12 +54,8 @@ func TestEveryKind(t *testing.T) {
 		tributary, istiod := serveTo(t, version, fixture.Files("rules", dir).With("guard", "off"))
 		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 
-		write(t, dir, "kinds.yaml", strings.ReplaceAll(objects, "metadata: {", "metadata: {labels: {changed: 'yes'}, "))
-		changed := fixture.ReadObjects(t, dir)
-		for key, object := range changed {
-			require.Equal(t, key.Name != "kept", object.Metadata.Labels["changed"] == "yes", key)
-		}
-		istiod.AwaitConfigs(t, changed)
+		write(t, dir, "kinds.yaml", relabeled(t, objects))
+		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 		list, err := streams(t, tributary)
 		require.NoError(t, err)
 		require.Len(t, list, 1)
@@ -68,6 +67,25 @@ func TestEveryKind(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(dir, "kinds.yaml")))
 		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 	})
+}
+
+// relabeled returns YAML documents of objects with other labels.
+func relabeled(t *testing.T, documents string) string {
+	t.Helper()
+	var changed strings.Builder
+	encoder := yaml.NewEncoder(&changed)
+	for decoder := yaml.NewDecoder(strings.NewReader(documents)); ; {
+		var object map[string]any
+		err := decoder.Decode(&object)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		object["metadata"].(map[string]any)["labels"] = map[string]any{"changed": "yes"}
+		require.NoError(t, encoder.Encode(object))
+	}
+	require.NoError(t, encoder.Close())
+	return changed.String()
 }
 
 // trafficExtension is of a kind that istiod requests from 1.31 on.

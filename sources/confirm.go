@@ -91,11 +91,11 @@ type groupNotes struct {
 	Excluded []excluded `json:"excluded,omitempty"`
 	Foreign  int        `json:"foreign,omitempty"`
 	Unclear  string     `json:"unclear,omitempty"` // see admitted.unclear; then there is only Rejects besides
-	// Rejects are those in quarantine that Envoys cannot enforce, so that they refuse from the start of the next process on.
+	// Rejects cannot be enforced by Envoys, which refuse requests from the start of the next process on.
 	Rejects []storedReject `json:"rejects,omitempty"`
 }
 
-// storedReject is a Quarantined with what is not shown of it.
+// storedReject is a Quarantined with a hidden field.
 type storedReject struct {
 	Quarantined
 
@@ -147,7 +147,7 @@ func encoded(s groupNotes) string {
 	return string(text)
 }
 
-// remember gives a restored group what its print says of a text with rejects.
+// remember restores the rejects of a group from its print.
 func (l *ledger) remember(g *group) {
 	var notes groupNotes
 	if g.print.Sum != noPrint.Sum || json.Unmarshal([]byte(g.print.Notes), &notes) != nil {

@@ -22,7 +22,6 @@ import (
 // Table is where the resources of a source go: a memstore.Table, or what stands in front of one. Apply makes one commit,
 // and must not block: it is called while the sink's other callers wait, so that commits are in the order of the
 // bookkeeping. MarkSynced says that everything applied before is the whole of the source.
-// If the table is a memstore.Store, its watch error handler is told when the source fails.
 type Table interface {
 	memstore.Reader
 	Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot)
@@ -32,7 +31,6 @@ type Table interface {
 // sink is the Sink of one source, and keeps what is to be known about it.
 type sink struct {
 	source   *label
-	failed   func(error)  // tells the watch error handler of a config store that the source fails; nil without one
 	guard    *guard.Guard // in front of the table
 	log      *slog.Logger
 	changes  *changeLog
@@ -92,9 +90,6 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 		spec.Memory.Guard(s.guard)
 	}
 	s.ledger.restore(spec.Table.Snapshot(), kept)
-	if controller, ok := spec.Table.(interface{ ReportError(err error) }); ok {
-		s.failed = controller.ReportError
-	}
 	return s
 }
 
@@ -191,9 +186,6 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 		s.happened(EventUnreadable, h.State.String()+": "+h.Message)
 	} else if h.State == Healthy && old.State != Starting {
 		s.happened(EventReadable, h.State.String())
-	}
-	if level == slog.LevelWarn && s.failed != nil {
-		s.failed(fmt.Errorf("source %s is %s: %s", s.source, h.State, h.Message))
 	}
 }
 

@@ -60,7 +60,7 @@ type Spec struct {
 }
 
 // Supervisor runs sources, each on its own: one that fails or panics is restarted with backoff, keeps what it published
-// meanwhile, and disturbs no other. Sources may be added, swapped and reconfigured while it runs. All methods are safe for concurrent use.
+// meanwhile, and disturbs no other. Sources may be reconfigured while it runs. All methods are safe for concurrent use.
 type Supervisor struct {
 	opts     Options
 	changing sync.Mutex // held by who changes the set of sources
@@ -133,7 +133,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	s.ctx = ctx
 	for _, r := range s.runners {
-		if !r.leaving { // whoever swaps it starts it
+		if !r.leaving { // Reconfigure starts it
 			r.start(ctx)
 		}
 	}
@@ -148,65 +148,6 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	for _, r := range runners {
 		r.stop()
 		r.dismiss()
-	}
-	return nil
-}
-
-// Add adds a source, and starts it as soon as the supervisor runs. When it returns, what an earlier run left is in the
-// table.
-func (s *Supervisor) Add(spec Spec) error {
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	s.mu.Lock()
-	err := s.admits(spec.Name)
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	r := newRunner(spec, s.opts) // reads a file, so without the lock
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.admits(spec.Name); err != nil {
-		return err
-	}
-	s.runners = append(s.runners, r)
-	if s.ctx != nil {
-		r.start(s.ctx)
-	}
-	return nil
-}
-
-// admits says whether a source of this name can be added. The caller holds mu.
-func (s *Supervisor) admits(name string) error {
-	if s.stopped {
-		return fmt.Errorf("add source %q: %w", name, ErrStopped)
-	}
-	if s.find(name) != nil {
-		return fmt.Errorf("add source %q: %w", name, ErrDuplicate)
-	}
-	return nil
-}
-
-// Swap puts another source in the place of the one of the same name, which has ended when the other starts. What was
-// published stays until the new source replaces or withdraws it; the table and the memory stay too, whatever spec says.
-func (s *Supervisor) Swap(spec Spec) error {
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	s.mu.Lock()
-	r := s.find(spec.Name)
-	if r == nil {
-		s.mu.Unlock()
-		return fmt.Errorf("swap source %q: %w", spec.Name, ErrNotFound)
-	}
-	r.leaving = true
-	s.mu.Unlock()
-	r.stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.swap(spec)
-	r.leaving = false
-	if s.ctx != nil && !s.stopped {
-		r.start(s.ctx)
 	}
 	return nil
 }

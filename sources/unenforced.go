@@ -62,15 +62,16 @@ func (g *group) noteNeverValid() {
 	}
 }
 
-// unenforcedKey returns the key by which Envoys know a reject of which no valid version is served, or of what may be one; false if there is
-// none. The caller holds mu.
+// unenforcedKey returns the key that Envoys refuse for a reject, and whether they do: no valid version of it is
+// served, and it may restrict traffic. The caller holds mu.
 func (s *sink) unenforcedKey(q Quarantined) (key resource.Key, unenforced bool) {
 	switch reject := (Reject{Key: q.Key()}); {
 	case q.foreign:
 	case reject.identified():
 		return q.Key(), !q.LastGoodServes
 	case q.mayRestrict && s.ledger.groups[q.Group].neverValid > 0 && s.judge.takesPolicies():
-		return resource.Key{Kind: resource.Unrecognised, Namespace: q.Namespace, Name: q.Place}, true
+		key = resource.Key{Kind: resource.Unrecognised, Namespace: q.Namespace, Name: q.Place}
+		return key, true
 	}
 	return key, false
 }
@@ -93,8 +94,8 @@ func (s *sink) printOf(content admitted) lastgood.Print {
 	return *cmp.Or(content.print, noPrint)
 }
 
-// unenforced returns the keys of the objects in quarantine of which no valid version is served, and of what may be one. The caller holds
-// mu.
+// unenforced returns the keys of all rejects that Envoys cannot enforce, and of policies that were never read. The
+// caller holds mu.
 func (s *sink) unenforced() (keys []resource.Key) {
 	for _, q := range s.ledger.quarantineList() {
 		if key, unenforced := s.unenforcedKey(q); unenforced {

@@ -143,7 +143,8 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.sources, r.credentials, opts.Log, registry)
 	r.reloader.happened = r.happened
 	envoys := envoy.Options{
-		Debounce: debounce(cfg.Debounce), Log: opts.Log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
+		ProductBytes: cfg.Limits.ProductBytes,
+		Debounce:     debounce(cfg.Debounce), Log: opts.Log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
 		GuardFilters: cfg.Envoy.WeakeningFilters == config.FiltersOfRoot, Invalid: r.supervisor.Invalid,
 	}
 	r.catalogs = catalogs{

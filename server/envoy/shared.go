@@ -62,6 +62,20 @@ func (r *sharedRoutes) digest() (key model.Key) {
 // host with the domains of all, as istiod has it for gateways: each Envoy would have as many copies of the routes.
 const repeatedMost = 1 << 20
 
+// repeated returns the keys of the bodies that are one virtual host.
+func (r *sharedRoutes) repeated() map[model.Key]bool {
+	sizes, repeated := make(map[model.Key]int), make(map[model.Key]bool)
+	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool {
+		if v.Body != nil {
+			if sizes[v.Body.Key] += len(v.Body.Bytes); sizes[v.Body.Key] > repeatedMost && sizes[v.Body.Key] > len(v.Body.Bytes) {
+				repeated[v.Body.Key] = true
+			}
+		}
+		return true
+	})
+	return repeated
+}
+
 // encode returns the encoded RouteConfiguration, made of encoded virtual hosts, and findings for domains that hosts do not get. Of the
 // hosts that claim a domain, the first by name gets it.
 func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b []byte, found model.Findings) {
@@ -71,14 +85,7 @@ func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b 
 		host    *translate.VirtualHost
 		domains []string
 	}
-	parts, first, repeated := make([]part, 0, r.hosts.Len()), make(map[model.Key]int), make(map[model.Key]int)
-	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool {
-		if v.Body != nil {
-			repeated[v.Body.Key] += len(v.Body.Bytes)
-		}
-		return true
-	})
-	size := 0
+	parts, first, repeated, size := make([]part, 0, r.hosts.Len()), make(map[model.Key]int), r.repeated(), 0
 	r.hosts.Scan(func(host string, v *translate.VirtualHost) bool {
 		domains := v.Domains
 		if r.shared > 0 {
@@ -96,7 +103,7 @@ func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b 
 			})
 		}
 		size += len(v.Rest) + 2*len(host) + 16
-		if v.Body != nil && repeated[v.Body.Key] > repeatedMost {
+		if v.Body != nil && repeated[v.Body.Key] {
 			if at, merged := first[v.Body.Key]; merged {
 				parts[at].domains = append(parts[at].domains, domains...)
 				return true

@@ -34,7 +34,7 @@ type binding struct {
 // bindings returns where a route is attached, ordered by gateway, and reports the parents that do not take it.
 func (n node) bindings() (all []binding) {
 	for _, p := range n.list("parentRefs") {
-		others := len(all)
+		previous := len(all)
 		ref, wrong := p.refer("Gateway", "ListenerSet", "XListenerSet", "Service", "ServiceEntry")
 		b := binding{gateway: mesh, key: n.Namespace, port: p.port()}
 		if b.port != 0 {
@@ -52,8 +52,8 @@ func (n node) bindings() (all []binding) {
 		case len(n.listeners[ref]) > 0: // otherwise it is not served, which is said of the parent
 			all = append(all, p.bindToListeners(ref)...)
 		}
-		for i := range all[others:] {
-			all[others+i].unread = p.unread()
+		for i := range all[previous:] {
+			all[previous+i].unread = p.unread()
 		}
 	}
 	slices.SortStableFunc(all, func(a, b binding) int { return cmp.Compare(a.gateway, b.gateway) })

@@ -121,13 +121,15 @@ func startMesh(t *testing.T, first, second sources.Source) *mesh {
 	t.Helper()
 	m := &mesh{supervisor: sources.NewSupervisor(sources.Options{})}
 	var read []aggregate.Source
+	var specs []sources.Spec
 	for name, source := range map[string]sources.Source{"first": first, "second": second} {
 		table := &memstore.Table{}
-		require.NoError(t, m.supervisor.Add(sources.Spec{
+		specs = append(specs, sources.Spec{
 			Name: name, Source: source, Table: table, Partial: true, Guard: guard.Settings{Off: true},
-		}))
+		})
 		read = append(read, aggregate.Source{Name: name, Reader: table, Precedence: map[string]int{"first": 1}[name]})
 	}
+	require.NoError(t, m.supervisor.Reconfigure(specs))
 	m.view = aggregate.New(read...)
 	m.catalog = envoy.New(m.view, envoy.Options{})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -14,13 +14,15 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// beyondLua matches scripts that may use syntax of LuaJIT that Lua 5.1 does not have: its numbers, and letters beyond ASCII.
+// beyondLua matches scripts that may use syntax of LuaJIT that Lua 5.1 does not have: its numbers, and letters
+// beyond ASCII.
 var beyondLua = regexp.MustCompile(`(?i)[0-9a-f.](u?ll|i)\b|\b0[xb]|[^\x00-\x7f]`)
 
 // invalidScript reports why Envoy would refuse the syntax of a Lua script in a message.
 func invalidScript(m proto.Message) (problem string) {
 	check := func(script string) {
-		if _, err := parse.Parse(strings.NewReader(script), "script"); err != nil && problem == "" && !beyondLua.MatchString(script) {
+		_, err := parse.Parse(strings.NewReader(script), "script")
+		if err != nil && problem == "" && !beyondLua.MatchString(script) {
 			problem = "Envoy would refuse the Lua script: " + strings.Join(strings.Fields(fmt.Sprint(err)), " ")
 		}
 	}

@@ -110,6 +110,9 @@ func narrow(v *model.View, p model.Profile) {
 	for _, r := range allRules(v) {
 		v.Client.Large = p.Large
 		v.Client.OnDemand = p.OnDemand // routes that lead nowhere
+		if r.Uniform {
+			continue
+		}
 		reads.routes(r.Spec)
 		if model.TellsApart(r.Spec) {
 			v.Client.Namespace = p.Namespace

@@ -93,10 +93,11 @@ func invalidFormat(format string) string {
 	return "Envoy does not know what is between the percent signs of " + format
 }
 
-// commandFamilies are the first words of the commands of Envoy 1.36 to 1.40. Most commands of a newer Envoy begin with one of them, too.
-const commandFamilies = `ACCESS|BYTES|CEL|CLUSTER|COALESCE|COMMON|CONNECTION|CUSTOM|DOWNSTREAM|DURATION|DYNAMIC|EMIT|ENVIRONMENT|FILE|` +
-	`FILTER|GRPC|HOSTNAME|LISTENER|LOCAL|METADATA|PACKETS|PATH|PROTOCOL|QUERY|REQ|REQUEST|REQUESTED|RESP|RESPONSE|ROUNDTRIP|ROUTE|SPAN|START|` +
-	`STREAM|TLS|TRACE|TRAILER|UNIQUE|UPSTREAM|VIRTUAL`
+// commandFamilies are the first words of the commands of Envoy 1.36 to 1.40. Most commands of a newer Envoy begin with
+// one of them, too.
+const commandFamilies = `ACCESS|BYTES|CEL|CLUSTER|COALESCE|COMMON|CONNECTION|CUSTOM|DOWNSTREAM|DURATION|DYNAMIC|EMIT|` +
+	`ENVIRONMENT|FILE|FILTER|GRPC|HOSTNAME|LISTENER|LOCAL|METADATA|PACKETS|PATH|PROTOCOL|QUERY|REQ|REQUEST|REQUESTED|` +
+	`RESP|RESPONSE|ROUNDTRIP|ROUTE|SPAN|START|STREAM|TLS|TRACE|TRAILER|UNIQUE|UPSTREAM|VIRTUAL`
 
 // formatSyntax matches a format with commands of Envoy, and anyFormatSyntax one with commands of any name.
 var (
@@ -112,7 +113,7 @@ func syntaxOf(names string) *regexp.Regexp {
 func invalidSyntax(syntax *regexp.Regexp, text string, json *structpb.Struct) (why string) {
 	check := func(format string) {
 		if why == "" && !syntax.MatchString(strings.ReplaceAll(format, "\n", " ")) {
-			why = fmt.Sprintf("Envoy would refuse %q: a percent sign begins no command of Envoy; one that is meant is written %%%%", format)
+			why = fmt.Sprintf("Envoy would refuse %q: a percent sign begins no command of Envoy; write it as %%%%", format)
 		}
 	}
 	check(text)
