@@ -50,8 +50,7 @@ SOAK_DURATION ?= 2m
 SOAK_SEEDS ?= 10000
 SOAK_RELOADS ?= 40
 SOAK_DAYS ?= 1000
-SOAK_UPGRADES ?= 50
-soak: build ## kill the writers of the state directory and of the history SOAK times each; torture the file source with SOAK_TORTURES operations; SOAK_SEEDS random histories of the ADS client, of clients of the xDS server, of what Envoys are told, and of a Consul that is wiped, away and slow; SOAK_RELOADS times 50 reloads; SOAK_DAYS days of the deletion guard; SOAK_UPGRADES random histories of upgrades; disturb the connections between tiers for SOAK_DURATION (again the same way: SOAK_SEED=n)
+soak: build ## kill the writers of the state directory and of the history SOAK times each; torture the file source with SOAK_TORTURES operations; SOAK_SEEDS random histories of the ADS client, of clients of the xDS server, of what Envoys are told, and of a Consul that is wiped, away and slow; SOAK_RELOADS times 50 reloads; SOAK_DAYS days of the deletion guard; disturb the connections between tiers for SOAK_DURATION (again the same way: SOAK_SEED=n)
 	TRIBUTARY_TEST_CRASHES=$(SOAK) $(GO) test -count=1 -timeout 30m -v -run TestKilledAtAnyMoment ./sources/lastgood ./internal/history
 	TRIBUTARY_TEST_TORTURES=$(SOAK_TORTURES) TRIBUTARY_TEST_TORTURE_SEED=$(SOAK_SEED) $(GO) test -count=1 -timeout 60m -v -run TestTorture ./sources/file
 	$(GO) test -count=1 -timeout 0 -run 'TestModel$$' ./adsc -model.seeds $(SOAK_SEEDS)
@@ -60,7 +59,6 @@ soak: build ## kill the writers of the state directory and of the history SOAK t
 	CONSUL_MODEL_SEEDS=$$(($(SOAK_SEEDS) / 20)) $(GO) test -count=1 -timeout 0 -v -run 'TestModel$$' ./sources/consul
 	$(GO) test -count=1 -timeout 0 -run 'TestReloads$$' ./internal/relay -reloads 50 -reloads.seeds $(SOAK_RELOADS)
 	TRIBUTARY_TEST_DAYS=$(SOAK_DAYS) $(GO) test -count=1 -timeout 30m -v -run TestSimulation ./sources/guard
-	TRIBUTARY_TEST_UPGRADES=$(SOAK_UPGRADES) $(GO) test -count=1 -timeout 60m -v -run TestUpgradeHistories ./cmd/tributary
 	cd e2e && TRIBUTARY_BIN=$(CURDIR)/bin/tributary SOAK_DURATION=$(SOAK_DURATION) $(GO) test -count=1 -timeout 0 -v -run TestSoakTiers .
 
 FUZZTIME ?= 30s

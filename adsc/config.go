@@ -56,8 +56,8 @@ type Config struct {
 	Mode Mode
 	// Node introduces the client. It is sent with the first request of each stream and is not modified.
 	Node *corev3.Node
-	// NodeIn, if set, makes the node of each stream, in place of Node. Its argument is the Kubernetes namespace of the identity that the
-	// client presents on the stream, by certificate or token; empty if that names none.
+	// NodeIn, if set, makes the node of each stream, in place of Node. Its argument is the Kubernetes namespace of the
+	// identity that the client presents on the stream, by certificate or token; empty if that names none.
 	NodeIn func(namespace string) *corev3.Node
 	// Subscriptions are the types asked for from the start, each type once, in the order in which they are requested.
 	Subscriptions []Subscription

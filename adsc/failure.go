@@ -30,17 +30,20 @@ func Denied(err error) bool {
 
 var unmatchedNamespace = regexp.MustCompile(`no identities \(.*\) matched ([^/ ]*)/`)
 
-// Advice returns the remedy for a refusal by istiod, or an empty text. The caller's users know the ID of the node by the name nodeID.
+// Advice returns the remedy for a refusal by istiod, or an empty text. The caller's users know the ID of the node by
+// the name nodeID.
 func Advice(err error, nodeID string) string {
 	const identity = "a certificate or token of a service account in its root namespace (istio-system)"
 	message := err.Error()
 	if match := unmatchedNamespace.FindStringSubmatch(message); match != nil {
-		return fmt.Sprintf("the node is in the namespace %q, the identity of the certificate or token in another one: leave out %s, or give it "+
-			"the namespace of the identity, such as %s", match[1], nodeID, NodeID("tributary", "istio-system"))
+		return fmt.Sprintf("the node is in the namespace %q, the identity of the certificate or token in another one: "+
+			"leave out %s, or give it the namespace of the identity, such as %s",
+			match[1], nodeID, NodeID("tributary", "istio-system"))
 	}
 	for _, refusal := range []struct{ part, advice string }{
 		{"requires an authenticated control-plane identity", "connect to istiod's TLS port (15012) with " + identity},
 		{"authentication required", "connect to istiod's TLS port (15012) with " + identity},
+		{"authentication failure", "istiod wants " + identity},
 		{"restricted to the control-plane (root) namespace", "istiod wants " + identity},
 		{"debug info is not available for current identity", "istiod wants " + identity},
 	} {

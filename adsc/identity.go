@@ -9,15 +9,16 @@ import (
 	"strings"
 )
 
-// NodeID returns a node ID of the form that istiod requires: type, IP address, name with namespace, and DNS domain. istiod compares the
-// namespace of the domain with that of the client's identity. An empty namespace stands for default.
+// NodeID returns a node ID of the form that istiod requires: type, IP address, name with namespace, and DNS domain.
+// istiod compares the namespace of the domain with that of the client's identity. An empty namespace stands for
+// default.
 func NodeID(name, namespace string) string {
 	namespace = cmp.Or(namespace, "default")
 	return "sidecar~127.0.0.1~" + name + "." + namespace + "~" + namespace + ".svc.cluster.local"
 }
 
-// identityNamespace returns the Kubernetes namespace of the identity that a client presents: that of its certificate, else that of the
-// token in a file. It is empty if neither names a namespace. istiod also prefers the certificate.
+// identityNamespace returns the Kubernetes namespace of the identity that a client presents: that of its certificate,
+// else that of the token in a file. It is empty if neither names a namespace. istiod also prefers the certificate.
 func identityNamespace(config *tls.Config, tokenFile string) string {
 	namespace := ""
 	if config != nil && len(config.Certificates) > 0 {
@@ -36,7 +37,8 @@ func identityNamespace(config *tls.Config, tokenFile string) string {
 // certificateNamespace returns the namespace of a SPIFFE ID of the form spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT.
 func certificateNamespace(certificate tls.Certificate) string {
 	for _, uri := range certificate.Leaf.URIs {
-		if parts := strings.Split(uri.Path, "/"); uri.Scheme == "spiffe" && len(parts) == 5 && parts[1] == "ns" && parts[3] == "sa" {
+		parts := strings.Split(uri.Path, "/")
+		if uri.Scheme == "spiffe" && len(parts) == 5 && parts[1] == "ns" && parts[3] == "sa" {
 			return parts[2]
 		}
 	}

@@ -92,6 +92,7 @@ func TestAdvice(t *testing.T) {
 		`the debug info is not available for current identity: "spiffe://cluster.local/ns/shop/sa/x"`:                 "(istio-system)",
 		"authorization failed: no identities ([spiffe://cluster.local/ns/istio-system/sa/x]) matched default/":        `namespace "default"`,
 		"authorization failed: no identities ([spiffe://td/ns/a/sa/x spiffe://td/ns/b/sa/y]) matched shop/account":    "leave out nodeID",
+		"rpc error: code = Unauthenticated desc = authentication failure":                                             "(istio-system)",
 		"connection refused": "",
 	} {
 		advice := adsc.Advice(errors.New(message), "nodeID")

@@ -69,7 +69,7 @@ func ranked(r *resource.Resource, rank int) *resource.Resource {
 
 // rankOf returns the rank of source i. A single source and one that is Ranked are unranked: their objects pass unchanged.
 func (v *View) rankOf(i int) int {
-	if len(v.sources) == 1 || v.sources[i].Ranked {
+	if len(v.sources) == 1 {
 		return unranked
 	}
 	return i

@@ -23,14 +23,12 @@ type Source struct {
 	Precedence int
 	// Optional: the view can be complete without this source.
 	Optional bool
-	// Ranked: its objects have their ranks already.
-	Ranked bool
 	// Merge, if set, joins the source's ServiceEntries with those of other such sources for the same host.
 	Merge *Merge
 }
 
 // View is the merged content of a set of sources, kept current by Run. It implements memstore.Reader, so everything that
-// reads a store can read a view. All methods are safe for concurrent use, except that Begin must not run beside Run.
+// reads a store can read a view. All methods are safe for concurrent use.
 //
 // It is synced when every required source has been read once and is merged. It stays so when a source is added later: the content from
 // before stays served until that source is read.
@@ -97,12 +95,6 @@ func (v *View) SetSources(sources ...Source) (switched <-chan struct{}) {
 	default: // already woken
 	}
 	return next.switched
-}
-
-// Begin merges what the sources have now, synchronously, before Run.
-func (v *View) Begin(sources ...Source) {
-	v.SetSources(sources...)
-	v.merge()
 }
 
 // Run merges until ctx ends, and returns ctx's error. It may be called once.

@@ -13,8 +13,8 @@ type XDS struct {
 	SubscribedResources []string `json:"subscribedResources,omitempty" reading:"set"`
 	// Variant of the protocol: delta, sotw, or auto, which tries delta first. Default: auto.
 	Mode string `json:"mode,omitempty" reading:"-"`
-	// Id that the source introduces itself by. Default: made of the host name and the namespace of the certificate or token, such as
-	// sidecar~127.0.0.1~tributary-HOST.istio-system~istio-system.svc.cluster.local.
+	// Id that the source introduces itself by. Default: made of the host name and the namespace of the certificate or
+	// token, such as sidecar~127.0.0.1~tributary-HOST.istio-system~istio-system.svc.cluster.local.
 	NodeID string `json:"nodeID,omitempty"`
 	// Metadata that the source adds to its node.
 	NodeMetadata map[string]string `json:"nodeMetadata,omitempty"`

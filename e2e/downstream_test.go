@@ -102,8 +102,8 @@ func TestGRPCOnTributary(t *testing.T) {
 	mesh.rejectedNothing(t)
 }
 
-// grpcClient returns a function that makes a call and returns the port that answered, or nothing if it failed.
-func grpcClient(t *testing.T, server, target string) func() int {
+// xdsConnection dials a service through grpc-go's xDS client.
+func xdsConnection(t *testing.T, server, target string) *grpc.ClientConn {
 	t.Helper()
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil,
 		`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],"node":{"id":"n1"}}`, server))
@@ -111,6 +111,24 @@ func grpcClient(t *testing.T, server, target string) func() int {
 	conn, err := grpc.NewClient(target, grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}
+
+// checkHealth makes a call and returns the address that answered.
+func checkHealth(conn *grpc.ClientConn) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var server peer.Peer
+	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&server)); err != nil {
+		return "", err
+	}
+	return server.Addr.String(), nil
+}
+
+// grpcClient returns a function that makes a call and returns the port that answered, or nothing if it failed.
+func grpcClient(t *testing.T, server, target string) func() int {
+	t.Helper()
+	conn := xdsConnection(t, server, target)
 	return func() int {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()

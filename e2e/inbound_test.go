@@ -130,7 +130,7 @@ func TestStrictRefusesWithoutAnIdentity(t *testing.T) {
 		port := uint32(fixture.FreePort(t)) //nolint:gosec // a port
 		made := translate.View(&model.View{Secured: &model.Security{Mutual: mode}, Inbound: &model.Inbound{Ports: []model.Workport{{
 			ServicePort: model.ServicePort{Target: port, Protocol: "http"}, Address: model.Localhost, Bound: true, Endpoint: fixture.Loopback(one),
-		}}}})
+		}}}}, nil)
 		static := &bootstrapv3.Bootstrap_StaticResources{Clusters: translate.SidecarClusters()}
 		for _, e := range made.Clusters {
 			c := &cluster.Cluster{}

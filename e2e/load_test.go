@@ -14,7 +14,7 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// loadReport is what `tributary load -o json` prints, as far as it is looked at.
+// loadReport is what `load -json` of the module bench prints, as far as it is looked at.
 type loadReport struct {
 	Clients int `json:"clients"`
 	Synced  int `json:"synced"`
@@ -31,7 +31,7 @@ type loadReport struct {
 	} `json:"lag_seconds"`
 }
 
-// TestLoad shows that `tributary load` gets the same objects from tributary and from an istiod that reads from it, for each
+// TestLoad shows that bench/load gets the same objects from tributary and from an istiod that reads from it, for each
 // client and in both variants of the protocol, and counts the changes that come meanwhile.
 func TestLoad(t *testing.T) {
 	t.Parallel()
@@ -41,12 +41,15 @@ func TestLoad(t *testing.T) {
 	write(t, dir, "s000.yaml", serviceEntry("s000", 1))
 	tributary, istiod := serve(t, dir)
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	program := filepath.Join(t.TempDir(), "load")
+	_, code := fixture.Run(t, "go", "build", "-C", "../bench", "-o", program, "./load")
+	require.Zero(t, code)
 	for name, addr := range map[string]string{"tributary": tributary.XDS, "istiod": istiod.GRPC} {
 		for _, mode := range []string{"sotw", "delta"} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
 				stop := keepChanging(t, filepath.Join(dir, "s000.yaml"))
-				out, code := fixture.Run(t, fixture.TributaryBinary(t), "load", "--server", addr, "--clients", "20", "--mode", mode,
-					"--types", "se,vs", "--duration", "3s", "-o", "json")
+				out, code := fixture.Run(t, program, "-server", addr, "-clients", "20", "-mode", mode,
+					"-types", "se,vs", "-duration", "3s", "-json")
 				t.Logf("%d changes of a file: %s", stop(), out)
 				require.Zero(t, code)
 				var r loadReport

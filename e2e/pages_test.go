@@ -208,14 +208,6 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		s.Ends["tributary doctor --mesh-config"] = []int{0, 3} // strict of what this machine has, too
 		s.Instead["--through mesh.example:16010"] = "--through " + tributary.XDS + " --idle 1s"
 	},
-	"docs/commands.md#tributary-upgrade": func(t *testing.T, s *pagetest.Sandbox) {
-		rules := t.TempDir()
-		write(t, rules, "a.yaml", serviceEntry("a", 80))
-		tributary := fixture.StartTributary(t, fixture.Files("rules", rules))
-		tributary.AwaitReady(t)
-		asks(s, tributary)
-		s.Instead["unix:///run/tributary/admin.sock"] = tributary.Admin
-	},
 	"docs/commands.md#tributary-get": func(t *testing.T, s *pagetest.Sandbox) {
 		rules := t.TempDir()
 		write(t, rules, "a.yaml", serviceEntry("reviews", 80)+"---\n"+serviceEntry("ratings", 80)+"---\n"+
@@ -231,6 +223,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		})
 		istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 		asks(s, tributary)
+		s.Instead["istiod.example:15012 --tls-ca ca.pem --token-file token"] = istiod.GRPC
 		s.Instead["istiod.example:15010"], s.Instead["127.0.0.1:8500"] = istiod.GRPC, k.consul.HTTP
 		s.Instead["--at 1h"] = "--at 0s"
 	},

@@ -28,11 +28,8 @@ import (
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/peer"
-	xdsclient "google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -338,22 +335,8 @@ func swapGRPC(t *testing.T, control plane, setup string) (failed int64) {
 		set(s)
 	}
 	to(0)
-	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil,
-		`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],"node":{"id":"n1"}}`, addr))
-	require.NoError(t, err)
-	conn, err := grpc.NewClient("xds:///svc", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, conn.Close()) }()
-	request := func() (string, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		var p peer.Peer
-		_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p))
-		if err != nil {
-			return "", err
-		}
-		return p.Addr.String(), nil
-	}
+	conn := xdsConnection(t, addr, "xds:///svc")
+	request := func() (string, error) { return checkHealth(conn) }
 	require.Eventually(t, func() bool { _, err := request(); return err == nil }, 10*time.Second, 10*time.Millisecond)
 	l := startLoad(t, request)
 	for n := 1; n <= swaps; n++ {

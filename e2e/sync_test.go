@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"tributary/e2e/fixture"
 )
@@ -22,20 +25,76 @@ func TestFirstSync(t *testing.T) {
 	for name, dir := range map[string]string{
 		"quickstart": fixture.Testdata("quickstart"),
 		"bookinfo":   fixture.IstioSamples(t, "bookinfo/networking"),
-		"every kind": filepath.Join("testdata", "kinds"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			want := fixture.ReadObjects(t, dir)
-			require.NotEmpty(t, want)
-			if name == "every kind" {
-				requireEveryKind(t, want)
-			}
-			_, istiod := serve(t, dir)
-			istiod.AwaitConfigs(t, want)
+			fixture.EachIstiod(t, func(t *testing.T, version fixture.IstiodVersion) {
+				want := fixture.ReadObjects(t, dir)
+				require.NotEmpty(t, want)
+				_, istiod := serveTo(t, version, fixture.Files("rules", absolute(t, dir)))
+				istiod.AwaitConfigs(t, want)
+			})
 		})
 	}
 }
+
+// TestEveryKind shows that an object of each kind that istiod requests reaches it, and that its change and its deletion do.
+func TestEveryKind(t *testing.T) {
+	t.Parallel()
+	fixture.EachIstiod(t, func(t *testing.T, version fixture.IstiodVersion) {
+		text, err := os.ReadFile(filepath.Join("testdata", "kinds", "kinds.yaml"))
+		require.NoError(t, err)
+		requireEveryKind(t, fixture.ParseObjects(t, string(text)))
+		objects, types := string(text), 15
+		if version != fixture.Istiod127 {
+			objects, types = objects+trafficExtension, 16
+		}
+		dir := t.TempDir()
+		write(t, dir, "kinds.yaml", objects)
+		write(t, dir, "kept.yaml", serviceEntry("kept", 80))
+		tributary, istiod := serveTo(t, version, fixture.Files("rules", dir).With("guard", "off"))
+		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+
+		write(t, dir, "kinds.yaml", relabeled(t, objects))
+		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		list, err := streams(t, tributary)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Len(t, list[0].Types, types, "with the mesh configuration")
+		for _, requested := range list[0].Types {
+			require.Empty(t, requested.Nack.Error, requested.TypeURL)
+		}
+
+		require.NoError(t, os.Remove(filepath.Join(dir, "kinds.yaml")))
+		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	})
+}
+
+// relabeled returns YAML documents of objects with other labels.
+func relabeled(t *testing.T, documents string) string {
+	t.Helper()
+	var changed strings.Builder
+	encoder := yaml.NewEncoder(&changed)
+	for decoder := yaml.NewDecoder(strings.NewReader(documents)); ; {
+		var object map[string]any
+		err := decoder.Decode(&object)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		object["metadata"].(map[string]any)["labels"] = map[string]any{"changed": "yes"}
+		require.NoError(t, encoder.Encode(object))
+	}
+	require.NoError(t, encoder.Close())
+	return changed.String()
+}
+
+// trafficExtension is of a kind that istiod requests from 1.31 on.
+const trafficExtension = `---
+apiVersion: extensions.istio.io/v1alpha1
+kind: TrafficExtension
+metadata: {name: kind, namespace: shop}
+spec: {wasm: {url: "oci://registry.example/extension:v1"}}
+`
 
 func requireEveryKind(t *testing.T, objects fixture.Objects) {
 	t.Helper()
@@ -51,40 +110,46 @@ func requireEveryKind(t *testing.T, objects fixture.Objects) {
 // TestFileChanges shows that a file which is added, changed, replaced, renamed or deleted reaches istiod.
 func TestFileChanges(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "a.yaml", serviceEntry("a", 80))
-	_, istiod := serve(t, dir)
+	fixture.EachIstiod(t, func(t *testing.T, version fixture.IstiodVersion) {
+		dir := t.TempDir()
+		write(t, dir, "a.yaml", serviceEntry("a", 80))
+		_, istiod := serveTo(t, version, fixture.Files("rules", dir))
 
-	step := func(what string, change func()) {
-		t.Helper()
-		change()
-		t.Log(what)
-		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
-	}
-	step("nothing changed yet", func() {})
-	step("a file is added", func() { write(t, dir, "b.yaml", serviceEntry("b", 80)) })
-	step("it is changed", func() { write(t, dir, "b.yaml", serviceEntry("b", 81)) })
-	step("it gets a second document", func() { write(t, dir, "b.yaml", serviceEntry("b", 81)+"---\n"+serviceEntry("c", 80)) })
-	step("it loses the first", func() { write(t, dir, "b.yaml", serviceEntry("c", 80)) })
-	step("an editor replaces it", func() {
-		write(t, dir, ".b.yaml.swp", serviceEntry("c", 82))
-		require.NoError(t, os.Rename(filepath.Join(dir, ".b.yaml.swp"), filepath.Join(dir, "b.yaml")))
+		step := func(what string, change func()) {
+			t.Helper()
+			change()
+			t.Log(what)
+			istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		}
+		step("nothing changed yet", func() {})
+		step("a file is added", func() { write(t, dir, "b.yaml", serviceEntry("b", 80)) })
+		step("it is changed", func() { write(t, dir, "b.yaml", serviceEntry("b", 81)) })
+		step("it gets a second document", func() { write(t, dir, "b.yaml", serviceEntry("b", 81)+"---\n"+serviceEntry("c", 80)) })
+		step("it loses the first", func() { write(t, dir, "b.yaml", serviceEntry("c", 80)) })
+		step("an editor replaces it", func() {
+			write(t, dir, ".b.yaml.swp", serviceEntry("c", 82))
+			require.NoError(t, os.Rename(filepath.Join(dir, ".b.yaml.swp"), filepath.Join(dir, "b.yaml")))
+		})
+		step("it is renamed", func() { require.NoError(t, os.Rename(filepath.Join(dir, "b.yaml"), filepath.Join(dir, "z.yml"))) })
+		step("a folder with a file is added", func() {
+			require.NoError(t, os.MkdirAll(filepath.Join(dir, "deep", "er"), 0o700))
+			write(t, dir, "deep/er/d.yaml", serviceEntry("d", 80))
+		})
+		step("a file is deleted", func() { require.NoError(t, os.Remove(filepath.Join(dir, "a.yaml"))) })
+		step("a folder is deleted", func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "deep"))) })
 	})
-	step("it is renamed", func() { require.NoError(t, os.Rename(filepath.Join(dir, "b.yaml"), filepath.Join(dir, "z.yml"))) })
-	step("a folder with a file is added", func() {
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, "deep", "er"), 0o700))
-		write(t, dir, "deep/er/d.yaml", serviceEntry("d", 80))
-	})
-	step("a file is deleted", func() { require.NoError(t, os.Remove(filepath.Join(dir, "a.yaml"))) })
-	step("a folder is deleted", func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "deep"))) })
 }
 
 // TestOnlyThisChanges shows that changes arrive which istiod's own config server keeps to itself until something else
 // changes.
 func TestOnlyThisChanges(t *testing.T) {
 	t.Parallel()
+	fixture.EachIstiod(t, onlyThisChanges)
+}
+
+func onlyThisChanges(t *testing.T, version fixture.IstiodVersion) {
 	dir := t.TempDir()
-	_, istiod := serve(t, dir)
+	_, istiod := serveTo(t, version, fixture.Files("rules", dir))
 
 	for _, test := range []struct{ name, object, from, to string }{
 		{"Gateway", `
@@ -218,10 +283,21 @@ func TestHeldUntilSynced(t *testing.T) {
 // serve runs a tributary that serves the folder and an istiod behind it.
 func serve(t *testing.T, dir string) (*fixture.Tributary, *fixture.Istiod) {
 	t.Helper()
-	abs, err := filepath.Abs(dir)
+	return serveTo(t, fixture.Istiod127, fixture.Files("rules", absolute(t, dir)))
+}
+
+// serveTo runs a tributary that serves the source and an istiod of a version behind it.
+func serveTo(t *testing.T, version fixture.IstiodVersion, source fixture.ConfigSource) (*fixture.Tributary, *fixture.Istiod) {
+	t.Helper()
+	tributary := fixture.StartTributary(t, source)
+	return tributary, version.Start(t, "xds://"+tributary.XDS)
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
 	require.NoError(t, err)
-	tributary := fixture.StartTributary(t, fixture.Files("rules", abs))
-	return tributary, fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	return path
 }
 
 // pageNames says whether a page of tributary's admin server mentions a name.

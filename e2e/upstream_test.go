@@ -130,6 +130,10 @@ func TestRestartWithoutUpstream(t *testing.T) {
 // and reaches the istiod behind them.
 func TestTiers(t *testing.T) {
 	t.Parallel()
+	fixture.EachIstiod(t, tiers)
+}
+
+func tiers(t *testing.T, version fixture.IstiodVersion) {
 	dir := t.TempDir()
 	fillWith(t, dir, 300)
 	top := fixture.StartTributary(t, fixture.Files("rules", dir))
@@ -148,7 +152,7 @@ func TestTiers(t *testing.T) {
 		return err
 	})
 	lower := fixture.StartProxy(t, bottom.XDS)
-	istiod := fixture.StartIstiod(t, "xds://"+lower.Addr)
+	istiod := version.Start(t, "xds://"+lower.Addr)
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 
 	chain := []hop{{"tributary to tributary", upper}, {"tributary to tributary, too", middleProxy}, {"tributary to istiod", lower}}

@@ -31,6 +31,10 @@ func verified(t *testing.T, tributary *fixture.Tributary, istiod *fixture.Istiod
 // verify finds nothing when a real istiod has all, and finds what it dropped, what it has of before, and what it has from elsewhere.
 func TestVerify(t *testing.T) {
 	t.Parallel()
+	fixture.EachIstiod(t, verifies)
+}
+
+func verifies(t *testing.T, version fixture.IstiodVersion) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	kinds, err := os.ReadDir(filepath.Join("testdata", "kinds"))
 	require.NoError(t, err)
@@ -44,7 +48,7 @@ func TestVerify(t *testing.T) {
 	const own = "extra ServiceEntry/shop/own"
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir).With("validation", "warn"))
 	gate := fixture.StartGate(t, tributary.XDS)
-	istiod := fixture.NewIstiodWith(t, "configSources:\n- address: xds://"+gate.Addr+"\n- address: fs://"+elsewhere+"\n")
+	istiod := version.NewWith(t, "configSources:\n- address: xds://"+gate.Addr+"\n- address: fs://"+elsewhere+"\n")
 	istiod.AwaitSynced(t)
 
 	found, code := verified(t, tributary, istiod)

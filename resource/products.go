@@ -3,13 +3,14 @@ package resource
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// MaxProducts is how much memory, in bytes, the products of one object may take by default. A VirtualService of 500 hosts
-// and 200 routes has 420 MB of them.
-const MaxProducts = 640 << 20
+// MaxProducts is how much memory, in bytes, the products of one object may take by default, and what the objects of a
+// namespace multiply into together. A ServiceEntry of 1,000 hosts and 2 ports has 36 MB of products.
+const MaxProducts = 256 << 20
 
 // The memory of one product at its peak, in bytes, with its share of decoded and encoded resources. The size of the
 // fields that each product repeats counts multiplier times.
@@ -20,7 +21,8 @@ const (
 	endpointCost = 600
 	patchCost    = 128 << 10 // at the listeners, clusters or routes that it matches
 	multiplier   = 4
-	chains       = 16 // filter chains, or ports of a host, to which a policy is assumed to apply
+	chains       = 16       // filter chains, or ports of a host, to which a policy is assumed to apply
+	repeated     = 16 << 20 // of HTTP routes that are repeated for each host, until a virtual host has many hosts
 	// small is a document without products of the default size.
 	small = 1 << 10
 )
@@ -50,30 +52,15 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 	size := int64(proto.Size(spec))
 	switch s := spec.(type) {
 	case *networking.VirtualService:
-		n, hosts, gateways := int64(0), int64(len(s.GetHosts())), int64(max(len(s.GetGateways()), 1))
-		add := func(matches int, route, ofMatches int64) {
-			products := int64(max(matches, 1))
-			bytes, n = bytes+products*(routeCost+multiplier*(route-ofMatches))+multiplier*ofMatches, n+products
-		}
-		for _, r := range s.GetHttp() {
-			add(len(r.GetMatch()), int64(proto.Size(r)), sizeOf(r.GetMatch()))
-		}
-		for _, r := range s.GetTls() {
-			add(len(r.GetMatch()), int64(proto.Size(r)), sizeOf(r.GetMatch()))
-		}
-		for _, r := range s.GetTcp() {
-			add(len(r.GetMatch()), int64(proto.Size(r)), sizeOf(r.GetMatch()))
-		}
-		return hosts * gateways * bytes, fmt.Sprintf("%d hosts × %d routes × %d gateways", hosts, n, gateways)
+		hosts, gateways := int64(len(s.GetHosts())), int64(max(len(s.GetGateways()), 1))
+		http, shared := routeProducts(s.GetHttp(), (*networking.HTTPRoute).GetMatch)
+		bytes = hosts*addressCost + min(hosts*shared, shared+repeated)
+		connections, single := connectionProducts(s)
+		return gateways * (bytes + hosts*single), fmt.Sprintf("%d hosts × %d routes × %d gateways", hosts, http+connections, gateways)
 	case *networking.ServiceEntry:
 		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
-		endpoints, addresses := int64(len(s.GetEndpoints())), int64(len(s.GetAddresses()))
-		names := int64(0)
-		for _, name := range s.GetSubjectAltNames() {
-			names += int64(len(name))
-		}
-		bytes = portCost + addresses*addressCost + endpoints*endpointCost + multiplier*(sizeOf(s.GetEndpoints())+names)
-		return hosts * ports * bytes, fmt.Sprintf("%d hosts × %d ports × (%d endpoints + %d addresses)", hosts, ports, endpoints, addresses)
+		return hosts * ports * portProducts(s), fmt.Sprintf("%d hosts × %d ports × (%d endpoints + %d addresses)", hosts, ports,
+			len(s.GetEndpoints()), len(s.GetAddresses()))
 	case *networking.DestinationRule:
 		subsets := int64(len(s.GetSubsets()))
 		bytes = (1+subsets)*(portCost+multiplier*int64(proto.Size(s.GetTrafficPolicy()))) + multiplier*sizeOf(s.GetSubsets())
@@ -89,6 +76,57 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 		return listeners*portCost + multiplier*size, fmt.Sprintf("%d listeners", listeners)
 	}
 	return portCost + chains*(endpointCost+multiplier*size), fmt.Sprintf("%d bytes × %d filter chains", size, chains)
+}
+
+// Multiplied estimates the part of the products of an object, in bytes, that it would not have if it named one host only, or if
+// each of its hosts and ports were an object of its own. It counts against the limit of a namespace.
+func Multiplied(r *Resource) int64 {
+	if r == nil || r.Key().Kind != ServiceEntry && r.Key().Kind != VirtualService {
+		return 0
+	}
+	const hostsTag = 1<<3 | 2
+	if _, _, first := protowire.ConsumeField(r.body); first < 0 || first == len(r.body) || r.body[first] != hostsTag {
+		return 0 // it has one host
+	}
+	spec, err := r.Spec()
+	if err != nil {
+		return 0
+	}
+	switch s := spec.(type) {
+	case *networking.VirtualService:
+		_, single := connectionProducts(s)
+		return single * int64(len(s.GetHosts())-1) * int64(max(len(s.GetGateways()), 1))
+	case *networking.ServiceEntry:
+		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
+		return max(0, (hosts-1)*ports*portProducts(s)-(hosts+ports)*portCost)
+	}
+	return 0
+}
+
+// portProducts returns the bytes of one port of one host.
+func portProducts(s *networking.ServiceEntry) int64 {
+	names := int64(0)
+	for _, name := range s.GetSubjectAltNames() {
+		names += int64(len(name))
+	}
+	return portCost + int64(len(s.GetAddresses()))*addressCost + int64(len(s.GetEndpoints()))*endpointCost +
+		multiplier*(sizeOf(s.GetEndpoints())+names)
+}
+
+// connectionProducts returns how many routes of connections a VirtualService has, and their bytes for one host.
+func connectionProducts(s *networking.VirtualService) (count, bytes int64) {
+	tls, tlsBytes := routeProducts(s.GetTls(), (*networking.TLSRoute).GetMatch)
+	tcp, tcpBytes := routeProducts(s.GetTcp(), (*networking.TCPRoute).GetMatch)
+	return tls + tcp, tlsBytes + tcpBytes
+}
+
+func routeProducts[R, M proto.Message](routes []R, matchesOf func(R) []M) (count, bytes int64) {
+	for _, r := range routes {
+		products, matches := int64(max(len(matchesOf(r)), 1)), sizeOf(matchesOf(r))
+		bytes += products*(routeCost+multiplier*(int64(proto.Size(r))-matches)) + multiplier*matches
+		count += products
+	}
+	return count, bytes
 }
 
 func sizeOf[M proto.Message](list []M) (size int64) {

@@ -28,6 +28,10 @@ func TestCheckProducts(t *testing.T) {
 		return "ServiceEntry\nspec: {hosts: " + series(hosts, "a#.example.com") + ", ports: " +
 			series(ports, "{number: 1#, name: p#, protocol: HTTP}") + ", endpoints: " + series(endpoints, "{address: 10.0.0.#}") + "}"
 	}
+	connections := func(hosts, routes int) string {
+		return "VirtualService\nspec: {hosts: " + series(hosts, "a#.example.com") + ", tls: " +
+			series(routes, "{match: [{sniHosts: [a#.example.com]}], route: [{destination: {host: a}}]}") + "}"
+	}
 	patches := func(n int) string {
 		return "EnvoyFilter\nspec: {configPatches: " + series(n, "{applyTo: CLUSTER, patch: {operation: REMOVE}}") + "}"
 	}
@@ -36,20 +40,21 @@ func TestCheckProducts(t *testing.T) {
 		most   int64
 		want   string
 	}{
-		"2,000 hosts × 500 routes": {
-			routes(2000, 500), 0,
-			"2000 hosts × 500 routes × 1 gateways are estimated at 3974 MB of memory: split the object, or raise limits.productBytes, " +
-				"which is 671088640",
+		"2,000 hosts × 500 TLS routes": {
+			connections(2000, 500), 0,
+			"2000 hosts × 500 routes × 1 gateways are estimated at 4016 MB of memory: split the object, or raise limits.productBytes, " +
+				"which is 268435456",
 		},
-		"500 hosts × 200 routes":       {routes(500, 200), 0, ""},
+		"2,000 hosts × 500 routes":     {routes(2000, 500), 0, ""}, // made once for all hosts
+		"1,000 hosts × 2 ports":        {ports(1000, 2, 20), 0, ""},
 		"one host × 10,000 routes":     {routes(1, 10_000), 0, ""},
 		"500 hosts × 100 ports":        {ports(500, 100, 1), 0, "500 hosts × 100 ports × (1 endpoints + 0 addresses)"},
 		"one host × 20,000 endpoints":  {ports(1, 2, 20_000), 0, ""},
 		"100 hosts × ports, endpoints": {ports(100, 100, 100), 0, "100 hosts × 100 ports × (100 endpoints + 0 addresses)"},
 		"1,000 patches":                {patches(1000), 0, ""},
 		"6,000 patches":                {patches(6000), 0, "6000 patches"},
-		"a raised limit":               {routes(2000, 500), 5 << 30, ""},
-		"no limit":                     {routes(2000, 500), -1, ""},
+		"a raised limit":               {connections(2000, 500), 5 << 30, ""},
+		"no limit":                     {connections(2000, 500), -1, ""},
 		"a low limit":                  {routes(2, 2), 1000, "2 hosts × 2 routes × 1 gateways"},
 	} {
 		t.Run(name, func(t *testing.T) {

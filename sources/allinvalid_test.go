@@ -48,7 +48,7 @@ func TestFirstReadWithoutAnythingValidIsNone(t *testing.T) {
 			within(t, Options{}, func(t *testing.T, s *Supervisor) {
 				table, sinks, spec := new(memstore.Table), make(chan Sink, 1), c.spec
 				spec.Name, spec.Table, spec.Source = "a", table, handing(sinks)
-				require.NoError(t, s.Add(spec))
+				require.NoError(t, s.Reconfigure([]Spec{spec}))
 				sink := <-sinks
 				_ = sink.ReplaceAll(c.first)
 				sink.Synced()
@@ -77,7 +77,7 @@ func TestFirstReadWithoutAnythingValidMayCountByAReload(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		spec := Spec{Name: "a", Table: table, Source: whole(groups{"a": nil}, broken("a", keyed("x")).Rejects...)}
-		require.NoError(t, s.Add(spec))
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
 		synctest.Wait()
 		require.False(t, table.Synced())
 		spec.Partial = true

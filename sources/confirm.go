@@ -90,7 +90,16 @@ type groupNotes struct {
 	Warned   []warned   `json:"warned,omitempty"`
 	Excluded []excluded `json:"excluded,omitempty"`
 	Foreign  int        `json:"foreign,omitempty"`
-	Unclear  string     `json:"unclear,omitempty"` // see admitted.unclear; then there is nothing else
+	Unclear  string     `json:"unclear,omitempty"` // see admitted.unclear; then there is only Rejects besides
+	// Rejects cannot be enforced by Envoys, which refuse requests from the start of the next process on.
+	Rejects []storedReject `json:"rejects,omitempty"`
+}
+
+// storedReject is a Quarantined with a hidden field.
+type storedReject struct {
+	Quarantined
+
+	MayRestrict bool `json:"mayRestrict,omitempty"`
 }
 
 // unclear is what identifies the text if it cannot be told of all that is refused in it what it is; else it is empty.
@@ -138,13 +147,20 @@ func encoded(s groupNotes) string {
 	return string(text)
 }
 
-// unclearIn returns what identifies the text of a group by its print, if that was unclear.
-func unclearIn(p lastgood.Print) string {
-	var s groupNotes
-	if p.Sum != (lastgood.Print{}).Sum || json.Unmarshal([]byte(p.Notes), &s) != nil {
-		return ""
+// remember restores the rejects of a group from its print.
+func (l *ledger) remember(g *group) {
+	var notes groupNotes
+	if g.print.Sum != noPrint.Sum || json.Unmarshal([]byte(g.print.Notes), &notes) != nil {
+		return
 	}
-	return s.Unclear
+	g.remark().unclear = notes.Unclear
+	for _, reject := range notes.Rejects {
+		if reject.mayRestrict = reject.MayRestrict; reject.mayRestrict {
+			g.neverValid++
+		}
+		g.quarantine = append(g.quarantine, reject.Quarantined)
+	}
+	l.quarantined += len(g.quarantine)
 }
 
 // confirm makes a restored group of source what it was when its print was made.

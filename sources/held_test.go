@@ -100,7 +100,7 @@ func TestWhatComesBackBrokenKeepsWhatWasHeld(t *testing.T) {
 					table := new(memstore.Table)
 					all, none := flapping(30)
 					sinks := make(chan Sink, 1)
-					require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: handing(sinks)}))
+					require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
 					sink := <-sinks
 					require.NoError(t, sink.ReplaceAll(all))
 					sink.Synced()

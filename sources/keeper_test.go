@@ -25,7 +25,7 @@ func TestWhatASourceKeepsOutlivesReloadAndRestart(t *testing.T) {
 		}
 		lifetime(t, dir, Options{}, source("one"), func(s *Supervisor, table *memstore.Table) {
 			require.Empty(t, <-found)
-			require.NoError(t, s.Swap(Spec{Name: "a", Source: source("two"), Table: table}))
+			require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: source("two"), Table: table}}))
 			require.Equal(t, "one", <-found, "after a reload")
 			synctest.Wait()
 		})

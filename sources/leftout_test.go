@@ -18,7 +18,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 
 func whatIsLeftOut(t *testing.T, s *Supervisor) {
 	sinks := make(chan Sink, 1)
-	require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}))
+	require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
 	sink := <-sinks
 	weight, scope := LeftOut{What: "10.2.0.3:20880", Of: "g/com.acme.Demo:1.0.0", Why: "weight 0"},
 		LeftOut{What: "[fe80::1%eth0]:20880", Of: "com.acme.Demo", Why: "link-local"}

@@ -26,7 +26,7 @@ func TestLenientSourceServesWhatBreaksARule(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})}
-		require.NoError(t, s.Add(spec))
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
 		synctest.Wait()
 		require.NotNil(t, table.Snapshot().Get(keyed("x")))
 		require.Nil(t, table.Snapshot().Get(keyed("form")))
@@ -34,7 +34,7 @@ func TestLenientSourceServesWhatBreaksARule(t *testing.T) {
 		require.Len(t, s.Status()[0].Quarantined, 1)
 
 		spec.Lenient = false
-		require.NoError(t, s.Swap(spec))
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
 		synctest.Wait()
 		require.Empty(t, s.Status()[0].Warnings)
 		require.Len(t, s.Status()[0].Quarantined, 2)

@@ -15,7 +15,7 @@ import (
 // Reconfigure makes the sources those of specs, in one step that either happens as a whole or, with an error, not at all.
 //
 // A source is known by its table. One of which the table is in specs goes on: with what it published, has in quarantine, holds
-// back and keeps on disk. It is not disturbed unless its Source is another, which then takes its place as with Swap, and it
+// back and keeps on disk. It is not disturbed unless its Source is another, which starts in its place when it has ended, and it
 // takes the name that is given to it. A source of which the table is not in specs ends; what it published stays in its table and
 // on disk, for the caller to forget. When Reconfigure returns, what was to end has ended.
 //
@@ -112,11 +112,8 @@ func (s *Supervisor) of(table Table) *runner {
 func (s *Supervisor) admit(next []*runner, specs []Spec) (ending, leaving []*runner, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.stopped:
+	if s.stopped {
 		return nil, nil, ErrStopped
-	case s.paused:
-		return nil, nil, ErrPaused
 	}
 	stays := make(map[*runner]bool, len(next))
 	for i, r := range next {

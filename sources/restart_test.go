@@ -35,7 +35,7 @@ func lifetime(t *testing.T, dir string, opts Options, source Source, test func(s
 	require.NoError(t, err)
 	defer func() { require.NoError(t, state.Close()) }()
 	s, table := NewSupervisor(opts), new(memstore.Table)
-	require.NoError(t, s.Add(Spec{Name: "a", Source: source, Table: table, Memory: state.Source("a")}))
+	require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: source, Table: table, Memory: state.Source("a")}}))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
@@ -387,7 +387,7 @@ func TestAddedAnewTrustsNothing(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { require.NoError(t, state.Close()) }()
 			require.NoError(t, os.Rename(filepath.Join(dir, "sources", "a.db"), filepath.Join(dir, "other", "sources", "a.db")))
-			require.NoError(t, s.Add(Spec{Name: "a", Source: run(unreachable), Table: table, Memory: state.Source("a"), Anew: true}))
+			require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: run(unreachable), Table: table, Memory: state.Source("a"), Anew: true}}))
 			synctest.Wait()
 			require.False(t, table.Synced())
 			require.Zero(t, table.Snapshot().Len())
@@ -395,17 +395,17 @@ func TestAddedAnewTrustsNothing(t *testing.T) {
 	})
 }
 
-func TestSwapChangesTheGuard(t *testing.T) {
+func TestReconfigure_ChangesTheGuard(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: whole(groups{"g": many("g", 100)})}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: whole(groups{"g": many("g", 100)})}}))
 		synctest.Wait()
-		require.NoError(t, s.Swap(Spec{Name: "a", Source: whole(groups{})}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: whole(groups{})}}))
 		synctest.Wait()
 		require.Equal(t, 100, table.Snapshot().Len())
-		spec := Spec{Name: "a", Source: whole(groups{})}
+		spec := Spec{Name: "a", Table: table, Source: whole(groups{})}
 		spec.Guard.Off = true
-		require.NoError(t, s.Swap(spec))
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
 		synctest.Wait()
 		require.Zero(t, table.Snapshot().Len())
 	})

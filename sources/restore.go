@@ -62,9 +62,7 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 				l.groups[name] = &group{name: name, remarks: noRemarks}
 			}
 			l.groups[name].print = &print
-			if unclear := unclearIn(print); unclear != "" {
-				l.groups[name].remark().unclear = unclear
-			}
+			l.remember(l.groups[name])
 		}
 	}
 	for _, g := range l.groups {

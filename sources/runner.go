@@ -28,7 +28,7 @@ type runner struct {
 	source  Source
 	running *worker.Group // the loop; nil if there never was one
 	keepers *worker.Group // those who look after what the source published
-	leaving bool          // being swapped or removed: whoever does that starts it again, or not
+	leaving bool          // being changed or removed: Reconfigure starts it again, or not
 
 	mu        sync.Mutex
 	address   string

@@ -25,7 +25,7 @@ func TestServingSaysWhy(t *testing.T) {
 	}
 	within(t, Options{Validate: odd}, func(t *testing.T, s *Supervisor) {
 		sinks := make(chan Sink, 1)
-		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
 		sink := <-sinks
 		require.NoError(t, sink.ReplaceAll([]Content{
 			{Group: "sub/in/a.yaml", Resources: []*resource.Resource{made("below", "1", "")}},

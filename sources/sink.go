@@ -1,7 +1,6 @@
 package sources
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +22,6 @@ import (
 // Table is where the resources of a source go: a memstore.Table, or what stands in front of one. Apply makes one commit,
 // and must not block: it is called while the sink's other callers wait, so that commits are in the order of the
 // bookkeeping. MarkSynced says that everything applied before is the whole of the source.
-// If the table is a memstore.Store, its watch error handler is told when the source fails.
 type Table interface {
 	memstore.Reader
 	Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot)
@@ -33,7 +31,6 @@ type Table interface {
 // sink is the Sink of one source, and keeps what is to be known about it.
 type sink struct {
 	source   *label
-	failed   func(error)  // tells the watch error handler of a config store that the source fails; nil without one
 	guard    *guard.Guard // in front of the table
 	log      *slog.Logger
 	changes  *changeLog
@@ -93,9 +90,6 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 		spec.Memory.Guard(s.guard)
 	}
 	s.ledger.restore(spec.Table.Snapshot(), kept)
-	if controller, ok := spec.Table.(interface{ ReportError(err error) }); ok {
-		s.failed = controller.ReportError
-	}
 	return s
 }
 
@@ -192,9 +186,6 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 		s.happened(EventUnreadable, h.State.String()+": "+h.Message)
 	} else if h.State == Healthy && old.State != Starting {
 		s.happened(EventReadable, h.State.String())
-	}
-	if level == slog.LevelWarn && s.failed != nil {
-		s.failed(fmt.Errorf("source %s is %s: %s", s.source, h.State, h.Message))
 	}
 }
 
@@ -342,7 +333,7 @@ func (s *sink) commit(contents []admitted) change {
 	}
 	if s.setPrint != nil {
 		for _, content := range contents { // after the table: prints of what is not there yet would be of no use
-			s.setPrint(content.Group, *cmp.Or(content.print, noPrint))
+			s.setPrint(content.Group, s.printOf(content))
 		}
 	}
 	return c

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/internal/intake"
-	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources/guard"
 	"tributary/sources/lastgood"
@@ -61,7 +60,7 @@ type Spec struct {
 }
 
 // Supervisor runs sources, each on its own: one that fails or panics is restarted with backoff, keeps what it published
-// meanwhile, and disturbs no other. Sources may be added, swapped and reconfigured while it runs. All methods are safe for concurrent use.
+// meanwhile, and disturbs no other. Sources may be reconfigured while it runs. All methods are safe for concurrent use.
 type Supervisor struct {
 	opts     Options
 	changing sync.Mutex // held by who changes the set of sources
@@ -69,7 +68,6 @@ type Supervisor struct {
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before
 	stopped bool            // Run ends or has ended
-	paused  bool            // see Pause
 	runners []*runner       // in the order in which they were added
 }
 
@@ -88,7 +86,6 @@ var (
 	ErrDuplicate = errors.New("a source of this name exists")
 	ErrNotFound  = errors.New("no source of this name")
 	ErrStopped   = errors.New("the supervisor has stopped")
-	ErrPaused    = errors.New("the sources are paused")
 
 	ErrNothingHeld = guard.ErrNothingHeld
 	ErrOtherHold   = guard.ErrOtherHold
@@ -136,7 +133,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	s.ctx = ctx
 	for _, r := range s.runners {
-		if !r.leaving { // whoever swaps it starts it
+		if !r.leaving { // Reconfigure starts it
 			r.start(ctx)
 		}
 	}
@@ -151,101 +148,6 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	for _, r := range runners {
 		r.stop()
 		r.dismiss()
-	}
-	return nil
-}
-
-// Add adds a source, and starts it as soon as the supervisor runs. When it returns, what an earlier run left is in the
-// table.
-func (s *Supervisor) Add(spec Spec) error {
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	s.mu.Lock()
-	err := s.admits(spec.Name)
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	r := newRunner(spec, s.opts) // reads a file, so without the lock
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.admits(spec.Name); err != nil {
-		return err
-	}
-	s.runners = append(s.runners, r)
-	if s.ctx != nil {
-		r.start(s.ctx)
-	}
-	return nil
-}
-
-// Pause ends every source, keeps on disk what each has published, and returns when that is done. Nothing changes then until Resume: Release
-// and Reconfigure fail with ErrPaused.
-func (s *Supervisor) Pause() {
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	s.mu.Lock()
-	s.paused = true
-	runners := slices.Clone(s.runners)
-	s.mu.Unlock()
-	ending, _ := worker.New(context.Background())
-	for _, r := range runners {
-		ending.Go(func() {
-			r.stop()
-			r.dismiss()
-		})
-	}
-	ending.Stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range runners {
-		r.keepers = nil // start makes new ones
-	}
-}
-
-// Resume starts the sources again after Pause.
-func (s *Supervisor) Resume() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.paused = false
-	for _, r := range s.runners {
-		if s.ctx != nil && !s.stopped {
-			r.start(s.ctx)
-		}
-	}
-}
-
-// admits says whether a source of this name can be added. The caller holds mu.
-func (s *Supervisor) admits(name string) error {
-	if s.stopped {
-		return fmt.Errorf("add source %q: %w", name, ErrStopped)
-	}
-	if s.find(name) != nil {
-		return fmt.Errorf("add source %q: %w", name, ErrDuplicate)
-	}
-	return nil
-}
-
-// Swap puts another source in the place of the one of the same name, which has ended when the other starts. What was
-// published stays until the new source replaces or withdraws it; the table and the memory stay too, whatever spec says.
-func (s *Supervisor) Swap(spec Spec) error {
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	s.mu.Lock()
-	r := s.find(spec.Name)
-	if r == nil {
-		s.mu.Unlock()
-		return fmt.Errorf("swap source %q: %w", spec.Name, ErrNotFound)
-	}
-	r.leaving = true
-	s.mu.Unlock()
-	r.stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.swap(spec)
-	r.leaving = false
-	if s.ctx != nil && !s.stopped {
-		r.start(s.ctx)
 	}
 	return nil
 }
@@ -273,19 +175,15 @@ func (s *Supervisor) Excluding(key resource.Key) []Excluded {
 }
 
 // Release lets a source lose what is held of it, on behalf of somebody, and says how much that was. hold is the identity of
-// what is meant, or empty. The error is ErrNotFound, ErrNothingHeld, ErrOtherHold or ErrPaused.
+// what is meant, or empty. The error is ErrNotFound, ErrNothingHeld or ErrOtherHold.
 func (s *Supervisor) Release(name, hold, by string) (objects, endpoints int, err error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.mu.Lock()
-	r, paused := s.find(name), s.paused
+	r := s.find(name)
 	s.mu.Unlock()
-	switch {
-	case paused:
-		err = ErrPaused
-	case r == nil:
-		err = ErrNotFound
-	default:
+	err = ErrNotFound
+	if r != nil {
 		objects, endpoints, err = r.sink.guard.Release(hold, by)
 	}
 	if err != nil {

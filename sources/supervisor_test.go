@@ -69,8 +69,9 @@ func allValid(*resource.Resource) (resource.Errors, error) { return nil, nil }
 func TestSourcePublishes(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Add(Spec{Name: "a", Address: "test://a", Table: table, Source: publish("g", made("x", "1", "p"))}))
-		require.ErrorIs(t, s.Add(Spec{Name: "a", Table: table, Source: publish("g")}), ErrDuplicate)
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Address: "test://a", Table: table, Source: publish("g", made("x", "1", "p"))}}))
+		double := Spec{Name: "a", Table: table, Source: publish("g")}
+		require.ErrorIs(t, s.Reconfigure([]Spec{double, double}), ErrDuplicate)
 		synctest.Wait()
 		require.True(t, table.Synced())
 		r := table.Snapshot().Get(keyed("x"))
@@ -91,7 +92,7 @@ func TestFailingSourceIsRestartedWithBackoffAndKeepsItsData(t *testing.T) {
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
 		table, other := new(memstore.Table), new(memstore.Table)
 		var starts []time.Time
-		require.NoError(t, s.Add(Spec{Name: "bad", Table: table, Source: run(func(_ context.Context, sink Sink) error {
+		failing := Spec{Name: "bad", Table: table, Source: run(func(_ context.Context, sink Sink) error {
 			starts = append(starts, time.Now())
 			_ = replace(sink, "g", []*resource.Resource{made("x", "1", "p")})
 			sink.Synced()
@@ -99,8 +100,8 @@ func TestFailingSourceIsRestartedWithBackoffAndKeepsItsData(t *testing.T) {
 				panic("oh no")
 			}
 			return errors.New("connection refused")
-		})}))
-		require.NoError(t, s.Add(Spec{Name: "good", Table: other, Source: publish("g", made("y", "1", "p"))}))
+		})}
+		require.NoError(t, s.Reconfigure([]Spec{failing, {Name: "good", Table: other, Source: publish("g", made("y", "1", "p"))}}))
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 
@@ -131,7 +132,7 @@ func TestFailingSourceIsRestartedWithBackoffAndKeepsItsData(t *testing.T) {
 func TestBackoffStartsAnewAfterALongRun(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		var ends, starts []time.Time
-		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, _ Sink) error {
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, _ Sink) error {
 			starts = append(starts, time.Now())
 			if len(starts) > 10 {
 				select {
@@ -142,7 +143,7 @@ func TestBackoffStartsAnewAfterALongRun(t *testing.T) {
 			}
 			ends = append(ends, time.Now())
 			return errors.New("broken")
-		})}))
+		})}}))
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		require.Len(t, starts, 13)
@@ -152,7 +153,7 @@ func TestBackoffStartsAnewAfterALongRun(t *testing.T) {
 
 func TestSourceThatEndsByItselfHasFailed(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
-		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(context.Context, Sink) error { return nil })}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(context.Context, Sink) error { return nil })}}))
 		synctest.Wait()
 		require.Equal(t, Unreachable, s.Status()[0].State)
 		require.Equal(t, "the source ended though nobody asked it to", s.Status()[0].LastError)
@@ -161,10 +162,10 @@ func TestSourceThatEndsByItselfHasFailed(t *testing.T) {
 
 func TestDeniedStaysDenied(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
-		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(_ context.Context, sink Sink) error {
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(_ context.Context, sink Sink) error {
 			sink.Report(Health{State: Denied, Message: "403"})
 			return errors.New("GET /: 403")
-		})}))
+		})}}))
 		since := time.Now()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -252,12 +253,12 @@ func TestRemovedSourceSaysWhatItHeld(t *testing.T) {
 	var log bytes.Buffer
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
 			if err := replace(sink, "g", []*resource.Resource{made("x", "1", "p"), made("y", "1", "p")}); err != nil {
 				return err
 			}
 			return publish("g")(ctx, sink)
-		})}))
+		})}}))
 		synctest.Wait()
 		held := s.Status()[0].Held
 		require.Equal(t, 2, held.Objects)
@@ -267,26 +268,25 @@ func TestRemovedSourceSaysWhatItHeld(t *testing.T) {
 	})
 }
 
-func TestSwapKeepsTheDataUntilItIsReplaced(t *testing.T) {
+func TestReconfigure_KeepsDataUntilReplaced(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Add(Spec{Name: "a", Address: "old", Table: table, Source: publish("g", made("x", "1", "p"), made("y", "1", "p"))}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Address: "old", Table: table, Source: publish("g", made("x", "1", "p"), made("y", "1", "p"))}}))
 		synctest.Wait()
 		release := make(chan struct{})
-		require.NoError(t, s.Swap(Spec{Name: "a", Address: "new", Source: run(func(ctx context.Context, sink Sink) error {
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Address: "new", Source: run(func(ctx context.Context, sink Sink) error {
 			<-release
 			if got := sink.Groups(); len(got) != 1 || got[0] != "g" {
 				return fmt.Errorf("groups are %v", got)
 			}
 			return publish("g", made("x", "2", "p"))(ctx, sink)
-		})}))
+		})}}))
 		synctest.Wait()
 		require.Equal(t, 2, table.Snapshot().Len())
 		close(release)
 		synctest.Wait()
 		require.Equal(t, 1, table.Snapshot().Len())
 		require.Equal(t, "new", s.Status()[0].Address)
-		require.ErrorIs(t, s.Swap(Spec{Name: "b"}), ErrNotFound)
 	})
 }
 
@@ -294,7 +294,7 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 	s := NewSupervisor(Options{Validate: allValid})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := Spec{Name: "first", Table: new(memstore.Table), Source: &counted{Source: publish("g"), runs: new(int)}}
-	require.NoError(t, s.Add(first))
+	require.NoError(t, s.Reconfigure([]Spec{first}))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	var wg sync.WaitGroup
@@ -304,8 +304,9 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 			for range 50 {
 				spec := Spec{Name: name, Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"))}
 				if i%2 == 0 {
-					_ = s.Add(spec)
-					_ = s.Swap(Spec{Name: name, Source: publish("g", made("x", "2", "p"))})
+					_ = s.Reconfigure([]Spec{first, spec})
+					spec.Source = publish("g", made("x", "2", "p"))
+					_ = s.Reconfigure([]Spec{first, spec})
 				} else if errors.Is(s.Reconfigure([]Spec{first, spec}), ErrStopped) {
 					return
 				}
@@ -319,7 +320,7 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	wg.Wait()
-	require.ErrorIs(t, s.Add(Spec{Name: "late"}), ErrStopped)
+	require.ErrorIs(t, s.Reconfigure([]Spec{first}), ErrStopped)
 	require.ErrorIs(t, s.Reconfigure(nil), ErrStopped)
 	require.Error(t, s.Run(ctx), "once only")
 }
@@ -329,7 +330,7 @@ func TestInvalidObjectsAreHeld(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		sinks := make(chan Sink, 1)
-		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: handing(sinks)}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
 		sink := <-sinks
 		policy := keyed("never-valid")
 		_ = replace(sink, "g", many("g", 20), broken("g", policy).Rejects...)
@@ -360,11 +361,11 @@ func TestInvalidResourcesAreQuarantined(t *testing.T) {
 	within(t, opts, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		sinks := make(chan Sink, 1)
-		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
 			sinks <- sink
 			<-ctx.Done()
 			return ctx.Err()
-		})}))
+		})}}))
 		sink := <-sinks
 		body := func(name string) string {
 			if r := table.Snapshot().Get(keyed(name)); r != nil {
@@ -411,13 +412,13 @@ func TestInvalidResourcesAreQuarantined(t *testing.T) {
 func TestReplaceAllMovesWithoutAGap(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
 			_ = replace(sink, "old", []*resource.Resource{made("x", "1", "old")})
 			_ = sink.ReplaceAll([]Content{{Group: "old"}, {Group: "new", Resources: []*resource.Resource{made("x", "1", "new")}}})
 			_ = sink.ReplaceAll(nil)
 			<-ctx.Done()
 			return ctx.Err()
-		})}))
+		})}}))
 		synctest.Wait()
 		require.Equal(t, memstore.Revision(2), table.Snapshot().Revision())
 		require.Equal(t, "new", table.Snapshot().Get(keyed("x")).Origin().Place)
@@ -447,14 +448,14 @@ func gather(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 func TestConflictsAreLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
-		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
 			for i := range 3 {
 				_ = replace(sink, "a", []*resource.Resource{made("x", fmt.Sprint(i), "a:1"), made("x", "1", "a:2")})
 				_ = replace(sink, "b", []*resource.Resource{made("x", fmt.Sprint(i), "b:1")})
 			}
 			<-ctx.Done()
 			return ctx.Err()
-		})}))
+		})}}))
 		synctest.Wait()
 		require.Equal(t, []Conflict{{
 			Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "x"}, Winner: "a:1", Losers: []string{"b:1", "a:2"},
@@ -467,7 +468,7 @@ func TestConflictsAreLoggedOnce(t *testing.T) {
 func TestMetricsGoWithTheirSource(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	within(t, Options{Metrics: registry}, func(t *testing.T, s *Supervisor) {
-		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"), made("x", "2", "p"))}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"), made("x", "2", "p"))}}))
 		synctest.Wait()
 		require.Equal(t, map[string]float64{
 			"tributary_source_up": 1, "tributary_source_synced": 1, "tributary_source_objects ServiceEntry": 1,
@@ -489,7 +490,7 @@ func TestMetricsSayWhatIsWrong(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	within(t, Options{Metrics: registry}, func(t *testing.T, s *Supervisor) {
 		runs := 0
-		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
 			if runs++; runs == 1 {
 				_ = replace(sink, "g", many("g", 30)) // nothing of it is wrong
 				_ = sink.ReplaceAll([]Content{
@@ -505,7 +506,7 @@ func TestMetricsSayWhatIsWrong(t *testing.T) {
 			sink.Report(Health{State: Denied, Message: "403"})
 			<-ctx.Done()
 			return ctx.Err()
-		})}))
+		})}}))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		values := gather(t, registry)
@@ -527,7 +528,7 @@ func TestAChangeOfStateIsOneLine(t *testing.T) {
 	var log bytes.Buffer
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
 		sinks := make(chan Sink, 1)
-		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
 		sink := <-sinks
 		for i := range 10 {
 			sink.Report(Health{State: Unreachable, Message: fmt.Sprint("connection refused ", i)})
@@ -554,7 +555,7 @@ func TestAPanicOfAWorkerIsAFailureOfItsSource(t *testing.T) {
 	within(t, Options{Validate: bad, Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
 		runs := 0
 		table := new(memstore.Table)
-		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
 			runs++
 			switch runs {
 			case 1:
@@ -570,7 +571,7 @@ func TestAPanicOfAWorkerIsAFailureOfItsSource(t *testing.T) {
 				<-ctx.Done()
 				return workers.Wait()
 			}
-		})}))
+		})}}))
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, 100, table.Snapshot().Len(), "what it published stays")

@@ -49,7 +49,7 @@ func TestTransform(t *testing.T) {
 			return whole(groups{"g": rs}, rejectsIn("g", rejects)...)
 		}
 		table := new(memstore.Table)
-		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Transform: rules, Source: publish(false)}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Transform: rules, Source: publish(false)}}))
 		synctest.Wait()
 		require.Equal(t, 2, table.Snapshot().Len())
 		x := table.Snapshot().Get(shop("x"))
@@ -63,13 +63,13 @@ func TestTransform(t *testing.T) {
 		require.Equal(t, shop("z"), q[0].Key())
 		require.Contains(t, q[0].Reason, "bad host (as it is after the transforms: namespaces: default → shop; ")
 
-		require.NoError(t, s.Swap(Spec{Name: "a", Transform: rules, Source: publish(true)}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Transform: rules, Source: publish(true)}}))
 		synctest.Wait()
 		require.Same(t, x, table.Snapshot().Get(shop("x")), "the last good version is found by what its key became")
 		require.Equal(t, memstore.Revision(1), table.Snapshot().Revision())
 		require.Len(t, s.Status()[0].Quarantined, 2)
 
-		require.NoError(t, s.Swap(Spec{Name: "a", Source: publish(false)}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: publish(false)}}))
 		synctest.Wait()
 		require.Nil(t, table.Snapshot().Get(shop("x")), "without the transforms")
 		require.NotNil(t, table.Snapshot().Get(keyed("x")))

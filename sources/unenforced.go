@@ -1,11 +1,13 @@
 package sources
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 
 	"tributary/resource"
+	"tributary/sources/lastgood"
 )
 
 // PolicyReader is what a Sink is besides, for sources that can tell which objects that restrict traffic they never could read.
@@ -60,19 +62,44 @@ func (g *group) noteNeverValid() {
 	}
 }
 
-// unenforced returns the keys of the objects in quarantine of which no valid version is served, and of what may be one. The caller holds
-// mu.
-func (s *sink) unenforced() (keys []resource.Key) {
-	takes := s.judge.takesPolicies()
-	for _, q := range s.ledger.quarantineList() {
-		switch reject := (Reject{Key: q.Key()}); {
-		case q.foreign:
-		case reject.identified():
-			if !q.LastGoodServes {
-				keys = append(keys, q.Key())
+// unenforcedKey returns the key that Envoys refuse for a reject, and whether they do: no valid version of it is
+// served, and it may restrict traffic. The caller holds mu.
+func (s *sink) unenforcedKey(q Quarantined) (key resource.Key, unenforced bool) {
+	switch reject := (Reject{Key: q.Key()}); {
+	case q.foreign:
+	case reject.identified():
+		return q.Key(), !q.LastGoodServes
+	case q.mayRestrict && s.ledger.groups[q.Group].neverValid > 0 && s.judge.takesPolicies():
+		key = resource.Key{Kind: resource.Unrecognised, Namespace: q.Namespace, Name: q.Place}
+		return key, true
+	}
+	return key, false
+}
+
+// printOf returns the print of a group as it is stored. The caller holds mu.
+func (s *sink) printOf(content admitted) lastgood.Print {
+	notes := groupNotes{Unclear: content.unclear()}
+	if g := s.ledger.groups[content.Group]; g != nil && len(content.Rejects) > 0 {
+		rejects := slices.Clone(g.quarantine)
+		s.ledger.describeServing(rejects)
+		for _, q := range rejects {
+			if key, unenforced := s.unenforcedKey(q); unenforced && resource.Restricts(key.Kind) {
+				notes.Rejects = append(notes.Rejects, storedReject{q, q.mayRestrict})
 			}
-		case takes && q.mayRestrict && s.ledger.groups[q.Group].neverValid > 0:
-			keys = append(keys, resource.Key{Kind: resource.Unrecognised, Namespace: q.Namespace, Name: q.Place})
+		}
+	}
+	if len(notes.Rejects) > 0 {
+		return lastgood.Print{Notes: encoded(notes)}
+	}
+	return *cmp.Or(content.print, noPrint)
+}
+
+// unenforced returns the keys of all rejects that Envoys cannot enforce, and of policies that were never read. The
+// caller holds mu.
+func (s *sink) unenforced() (keys []resource.Key) {
+	for _, q := range s.ledger.quarantineList() {
+		if key, unenforced := s.unenforcedKey(q); unenforced {
+			keys = append(keys, key)
 		}
 	}
 	for namespace, why := range s.unreadPolicies {

@@ -81,13 +81,6 @@ func (f *clientFlags) completeObjects(cmd *cobra.Command, args []string, typed s
 	return f.names(cmd, args[0], typed), noFiles
 }
 
-// completeLoadTypes offers what load takes, one more behind a comma.
-func completeLoadTypes(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	names := append(offeredKinds(), offeredTypes(slices.Sorted(maps.Keys(envoyTypes())))...)
-	before := typed[:strings.LastIndex(typed, ",")+1]
-	return words.Each(names, func(name string) string { return before + name }), noFiles | cobra.ShellCompDirectiveNoSpace
-}
-
 // names are those of the objects of kinds, as they are to be typed.
 func (f *clientFlags) names(cmd *cobra.Command, kinds, typed string) (names []cobra.Completion) {
 	for kind := range strings.SplitSeq(kinds, ",") {

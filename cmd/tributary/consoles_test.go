@@ -138,13 +138,6 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		write(t, s.Dir+"/etc/tributary/rules/a.yaml", entry("a", 80))
 		alone(s)
 	},
-	"docs/commands.md#tributary-load": func(t *testing.T, s *pagetest.Sandbox) {
-		ask(s, world(t, s))
-		s.Instead["127.0.0.1:18000"] = s.Instead["127.0.0.1:16010"]
-		s.Instead["--clients 500"], s.Instead["--clients 50 "], s.Instead["--clients 1000"] = "--clients 5", "--clients 5 --duration 100ms ",
-			"--clients 10 --duration 100ms"
-		s.Instead["--duration 30s"] = "--duration 100ms"
-	},
 	"docs/commands.md#tributary-reload": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
 	"docs/commands.md#tributary-schema": func(t *testing.T, s *pagetest.Sandbox) {
 		t.Cleanup(func() { // what the command wrote
@@ -201,7 +194,9 @@ func ask(s *pagetest.Sandbox, server server) {
 	for _, host := range []string{"127.0.0.1", "mesh-1.example"} {
 		s.Instead[host+":16010"], s.Instead[host+":16014"] = server.xds, server.admin
 	}
-	s.Instead["istiod.example:15010"] = server.xds // any server of xDS will do
+	for _, istiod := range []string{"istiod.example:15010", "istiod.example:15012 --tls-ca ca.pem --token-file token"} {
+		s.Instead[istiod] = server.xds // any server of xDS will do
+	}
 }
 
 // quickstart makes the sandbox a checkout in which the program is built.

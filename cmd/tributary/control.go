@@ -42,40 +42,6 @@ not right changes nothing: reload says what is wrong with it and exits with 78. 
 	return cmd
 }
 
-func newUpgrade() *cobra.Command {
-	var flags adminFlags
-	cmd := &cobra.Command{
-		Use:   "upgrade",
-		Short: "Have the program that is installed now take over from the server that runs",
-		Long: `Upgrade has a server start the program that is now where it was started from, with the same arguments, and hand its
-ports over. The new process begins with what the old one serves and has kept, whether its sources can be read or not. The old
-one sends its clients away, a few at a time, and ends. No client is refused meanwhile, and none is sent away before the new
-process answers.
-
-If the new process does not start, its configuration is not valid, or it does not serve within --timeout, the server goes on as
-before; upgrade says why and exits with 1. If an upgrade is in progress already, it exits with 75.
-
-Listen addresses do not change: to change them, restart.`,
-		Example: `  tributary upgrade
-  tributary upgrade --admin unix:///run/tributary/admin.sock`,
-		Args: cobra.NoArgs,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			server := flags.client()
-			within := server.Timeout
-			server.Timeout += 30 * time.Second // for the server to say why
-			err := flags.post(ctx, cmd, server, "/-/upgrade", url.Values{"within": {within.String()}})
-			if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Code == http.StatusNotFound {
-				return errors.New("the server is older than this command: restart it")
-			}
-			return err
-		}),
-	}
-	flags.add(cmd)
-	timeout := cmd.Flags().Lookup("timeout")
-	timeout.DefValue, timeout.Usage, flags.timeout = admin.UpgradeWithin.String(), "how long the upgrade may take", admin.UpgradeWithin
-	return cmd
-}
-
 func newGuard() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "guard",

@@ -56,7 +56,7 @@ objects without one, the order of their sources counts, if both servers are trib
 
 It exits with 3 if there is a difference.`,
 		Example: `  tributary diff rules/
-  tributary diff rules/ --server istiod.example:15010 --kind vs --kind dr -n shop
+  tributary diff rules/ --server istiod.example:15012 --tls-ca ca.pem --token-file token --kind vs -n shop
   tributary diff --server replica-1:16010 --server replica-2:16010
   tributary diff rules.old/ rules/
   tributary diff --at 1h

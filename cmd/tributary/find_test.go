@@ -40,7 +40,7 @@ func TestCommandsFindTheServerOfTheConfiguration(t *testing.T) {
 	t.Setenv(envServer, "127.0.0.1:3")
 	assert.Contains(t, command(t, "bootstrap", "istiod").stdout, "127.0.0.1:3")
 	for _, args := range [][]string{
-		{"get", "se", "-A"}, {"diff", "rules"}, {"load", "--clients", "1", "--duration", "0s"},
+		{"get", "se", "-A"}, {"diff", "rules"},
 	} {
 		got := command(t, append(args, "-c", "other.yaml")...)
 		assert.Zero(t, got.code, "%v: %s", args, got.stderr)

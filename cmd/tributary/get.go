@@ -161,7 +161,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
   tributary get vs,dr -A -l app=reviews -o wide
   tributary get se shop/reviews shop/ratings
   tributary get all -n shop -o name
-  tributary get virtualservice reviews -n shop -o yaml --server istiod.example:15010
+  tributary get vs reviews -n shop -o yaml --server istiod.example:15012 --tls-ca ca.pem --token-file token
   tributary get se shop/reviews -o yaml --at 1h
   tributary get vs -A --store consul-kv://127.0.0.1:8500/mesh
   tributary get endpoints --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local`,

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"regexp"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -46,4 +48,34 @@ func TestGuard(t *testing.T) {
 	got = command(t, "guard", "release", "rules", "--admin", s.admin)
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "nothing is held")
+}
+
+// A restart does not hold again what a person has released, and the history keeps the hold and the name of that person.
+func TestRelease_OutlivesRestart(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 30 {
+		write(t, fmt.Sprintf("%s/rules/entry-%d.yaml", dir, i), entry(fmt.Sprint("entry-", i), 80))
+	}
+	write(t, dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n")
+	first := program(t, dir, "serve", "-c", "tributary.yaml", "--log-format", "json")
+	before := listening(t, &first.stderr)
+	before.awaitReady(t)
+	for i := 1; i < 30; i++ {
+		require.NoError(t, os.Remove(fmt.Sprintf("%s/rules/entry-%d.yaml", dir, i)))
+	}
+	eventually(t, func() error {
+		return contains(command(t, "guard", "list", "--admin", before.admin).stdout, "held          29 objects and 0 endpoints\n")
+	})
+	got := command(t, "guard", "release", "rules", "--admin", before.admin)
+	require.Zero(t, got.code, got.stderr)
+	first.signal(t, syscall.SIGTERM)
+	require.Zero(t, first.await(t, patience))
+
+	second := program(t, dir, "serve", "-c", "tributary.yaml", "--log-format", "json")
+	after := listening(t, &second.stderr)
+	after.awaitReady(t)
+	after.serves(t, "entry-0")
+	got = command(t, "history", "--admin", after.admin)
+	assert.Regexp(t, `Z  held +- +rules +hold \w+: `, got.stdout)
+	assert.Regexp(t, `Z  hold-ended +- +rules +hold \w+: it was released by \S+@`, got.stdout)
 }

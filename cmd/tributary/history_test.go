@@ -97,7 +97,7 @@ func TestHistoryThatIsRemoved(t *testing.T) {
 	require.NoError(t, os.RemoveAll(dir+"/state"))
 	got := command(t, "status", "--admin", s.admin)
 	assert.Contains(t, got.stdout, "\n  HISTORY       what was in "+dir+"/state/history/0000000001.log is lost: it is gone, seen ")
-	assert.Contains(t, s.log.String(), `"msg":"a file of the history is damaged: what was in it is lost","file":"`+dir+
+	assert.Contains(t, s.log.String(), `"msg":"a file of the history is damaged: its records are lost","file":"`+dir+
 		`/state/history/0000000001.log"`)
 	_, metrics := s.page(t, "/metrics")
 	assert.Contains(t, metrics, "\ntributary_history_damaged_files_total 1\n")

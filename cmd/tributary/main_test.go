@@ -25,10 +25,6 @@ import (
 const asProgram = "TRIBUTARY_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if how := os.Getenv(asSuccessor); how != "" {
-		failToTakeOver(how)
-		return
-	}
 	if os.Getenv(asProgram) != "" {
 		main()
 		return

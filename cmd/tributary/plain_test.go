@@ -22,7 +22,7 @@ func TestNoLibrarySpeaks(t *testing.T) {
 		says string
 	}{
 		{[]string{"get", "se", "--timeout", "x"}, 2, "error: --timeout x: want a duration, such as 10s or 5m\n"},
-		{[]string{"load", "--clients", "x"}, 2, "error: --clients x: want a whole number\n"},
+		{[]string{"history", "--limit", "x"}, 2, "error: --limit x: want a whole number\n"},
 		{[]string{"status", "--check=maybe"}, 2, "error: --check maybe: want true or false\n"},
 		{[]string{"get", "se", "--log-level", "loud"}, 2, "error: --log-level loud: want debug, info, warn or error\n"},
 		{[]string{"get", "se", "--metadata", "x"}, 2, "error: --metadata x: want KEY=VALUE\n"},
@@ -46,11 +46,6 @@ func TestNoLibrarySpeaks(t *testing.T) {
 		{[]string{"status", "--admin", "127.0.0.1:99999"}, 2, `error: --admin 127.0.0.1:99999: want host:port`},
 		{[]string{"status", "--tls", "--admin", s.admin}, 1, "it does not speak TLS"},
 		{[]string{"get", "se", "--server", "nowhere.invalid:1"}, 1, "nowhere.invalid"},
-		{
-			[]string{"load", "--clients", "1", "--server", "127.0.0.1:1"},
-			1,
-			"1 of 1 streams to 127.0.0.1:1 failed; the first: nobody listens there\n",
-		},
 		{[]string{"verify", "--istiod", "http://" + s.xds, "--server", s.xds}, 1, "it does not speak HTTP/1.1"},
 		{[]string{"verify", "--envoy", "http://" + s.admin}, 1, "is http://" + s.admin + " the admin server of an Envoy?"},
 		{

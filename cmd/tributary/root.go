@@ -13,9 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"tributary/cmd/internal/client"
 	"tributary/config"
-	"tributary/server/admin"
 )
 
 func newRoot() *cobra.Command {
@@ -25,7 +23,7 @@ func newRoot() *cobra.Command {
 		Long: `tributary reads mesh configuration from many places, merges it into one consistent view, and serves that view to
 istiod over xDS (MCP, Istio's Mesh Configuration Protocol).
 
-Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 75 upgrade in progress (retry), 78 bad configuration.`,
+Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 78 bad configuration.`,
 		SilenceErrors: true, // exitCode prints them
 		SilenceUsage:  true,
 		Version:       thisBuild().Version,
@@ -35,12 +33,25 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 		},
 	}
 	group(root, newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(),
-		newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newUpgrade(), newGuard(), newLoad(), newBootstrap(),
-		newAccess(), newToken(), newVersion(), newConfig(), newSchema(), newDocs())
+		newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newGuard(), newBootstrap(),
+		newAccess(), newToken(), newVersion(), newConfig(), newSchema(), newDocs(),
+		removedCommand("upgrade", "restart the service (systemctl restart tributary, or SIGTERM and a new start): clients keep what they "+
+			"have, and with tributary.socket new ones wait meanwhile"),
+		removedCommand("load", "run it from the source: go run -C bench ./load -server HOST:PORT -clients N"))
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetHelpCommand(newHelp(root))
 	sayArguments(root)
 	return root
+}
+
+// removedCommand makes a command of earlier versions fail and say what to do instead.
+func removedCommand(name, instead string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: "A command of earlier versions", Hidden: true, DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return &failure{exitFailed, fmt.Errorf("%s was removed: %s", cmd.CommandPath(), instead)}
+		},
+	}
 }
 
 // group makes a command of cmd that is nothing but a place for others.
@@ -104,7 +115,6 @@ const (
 	exitFailed   = 1
 	exitUsage    = 2
 	exitFindings = 3
-	exitRetry    = 75 // EX_TEMPFAIL of sysexits.h
 	exitConfig   = 78 // EX_CONFIG of sysexits.h
 )
 
@@ -139,9 +149,6 @@ func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, 
 		}
 		if errors.Is(err, context.Canceled) {
 			err = errors.New("interrupted")
-		}
-		if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Said == admin.ErrUpgrading.Error() {
-			return &failure{exitRetry, err}
 		}
 		return &failure{exitFailed, err}
 	}

@@ -42,43 +42,21 @@ says why.`,
 			signal.Ignore(syscall.SIGPIPE) // who reads our log may go away; what is served must not
 			hangups, ignore := flags.hangups()
 			defer ignore()
-			before, err := process.PredecessorFromEnvironment()
-			if err != nil {
-				return err
-			}
 			cfg, err := flags.config()
 			if err != nil {
-				before.Fail(err)
 				return err
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			log := flags.log.logger(cmd.ErrOrStderr())
 			limitMemory(log)
-			opts := relay.Options{
-				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log, Manager: process.ManagerFromEnvironment(log),
-				Arguments: os.Args[1:],
-			}
-			if opts.Program, err = os.Executable(); err != nil {
+			sockets, err := process.ManagerSockets()
+			if err != nil {
 				return err
 			}
-			if before == nil {
-				opts.Sockets, err = process.ManagerSockets()
-			} else {
-				opts.Sockets, opts.Predecessor = before.Sockets(), before
-				err = before.Exchange(ctx, process.Prepared, process.Restore)
-				if errors.Is(err, process.ErrGone) || err == nil { // the file may have changed meanwhile
-					cfg, err = flags.config()
-				}
-			}
-			if err != nil {
-				before.Fail(err)
-				return err
-			}
-			r, err := relay.Open(ctx, cfg, opts)
-			if err != nil {
-				before.Fail(err)
-			}
+			r, err := relay.Open(ctx, cfg, relay.Options{
+				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log, Manager: process.ManagerFromEnvironment(log), Sockets: sockets,
+			})
 			if _, bad := errors.AsType[*relay.ConfigError](err); bad {
 				return &failure{exitConfig, err}
 			}

@@ -34,8 +34,8 @@ object and reports what is missing, stale, different or extra in istiod, and the
 istiod proves nothing, since istiod acknowledges objects that it then drops. A change has --settle to arrive. The exit code is 3
 if there are findings.
 
-From another machine, verify asks istiod over xDS (--istiod xds://HOST:15012), with a certificate or token of a service account in
-istiod's root namespace.
+From another machine, verify asks istiod over xDS (--istiod xds://HOST:15012), with a certificate or token of a service
+account in istiod's root namespace.
 
 Objects of istiod's other config sources are extra; they are findings only with --extra. Kinds that no client of the server asks
 for are not compared if the admin server reports so; while no client is connected, all kinds are.
@@ -84,8 +84,8 @@ compared. Verify does not register as a client.`,
 	flags.add(cmd, "")
 	addServerConfig(cmd)
 	ages.add(cmd)
-	cmd.Flags().StringVar(&istiod.address, "istiod", "", "http://HOST:PORT of the istiod's debug pages, by default port 8080, which answers "+
-		"only to its own machine; or xds://HOST:PORT, by default port 15012")
+	cmd.Flags().StringVar(&istiod.address, "istiod", "", "http://HOST:PORT of the istiod's debug pages, by default port 8080, "+
+		"which answers only to its own machine; or xds://HOST:PORT, by default port 15012")
 	istiod.secure.addFor(cmd, "--istiod xds://")
 	cmd.Flags().StringVar(&envoy.Where, "envoy", "", "http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its "+
 		"/config_dump?include_eds")
@@ -99,9 +99,9 @@ compared. Verify does not register as a client.`,
 }
 
 // ofIstiod returns what an istiod does not have as the server serves it, and how much was compared.
-func (f *clientFlags) ofIstiod(ctx context.Context, cmd *cobra.Command, ages *ageFlags, istiod *istiodFlags) ([]verify.Finding, int,
-	error,
-) {
+func (f *clientFlags) ofIstiod(
+	ctx context.Context, cmd *cobra.Command, ages *ageFlags, istiod *istiodFlags,
+) ([]verify.Finding, int, error) {
 	served, err := f.served(ctx, cmd, ages)
 	if err != nil {
 		return nil, 0, err
@@ -136,8 +136,8 @@ func (i *istiodFlags) check(ctx context.Context, cmd *cobra.Command, flags *clie
 		return usage("--istiod: %w, or xds://HOST:PORT of its TLS port", err)
 	}
 	if i.http.IsTributary(ctx) {
-		return fmt.Errorf("%s is a tributary, and no istiod: name the debug pages of the istiod that reads from it, by default port 8080",
-			i.address)
+		return fmt.Errorf("%s is a tributary, and no istiod: name the debug pages of the istiod that reads from it, "+
+			"by default port 8080", i.address)
 	}
 	return nil
 }
@@ -147,8 +147,9 @@ func (i *istiodFlags) stored(ctx context.Context, cmd *cobra.Command, flags *cli
 	if !strings.HasPrefix(i.address, "xds://") {
 		stored, err := i.http.Stored(ctx)
 		if err != nil && strings.HasSuffix(err.Error(), ": 401 Unauthorized") {
-			return nil, fmt.Errorf("%w: istiod answers this port only to its own machine: run verify there, or give --istiod xds://HOST:15012 "+
-				"with a certificate or token of a service account in its root namespace (--istiod-tls-cert, --istiod-token-file)", err)
+			return nil, fmt.Errorf("%w: istiod answers this port only to its own machine: run verify there, or give "+
+				"--istiod xds://HOST:15012 with a certificate or token of a service account in its root namespace "+
+				"(--istiod-tls-cert, --istiod-token-file)", err)
 		}
 		return stored, inWords(i.address, "the debug pages of an istiod", err)
 	}

@@ -341,7 +341,7 @@ func (f *secureFlags) addTLS(cmd *cobra.Command) {
 		"name that the server's certificate must have, such as a SPIFFE ID, in place of the host of its address (default: $"+envServerName+")")
 }
 
-// addFor adds the flags for a second server, whose names begin with the prefix of f.
+// addFor adds the flags for a second server. Their names begin with the prefix of f.
 func (f *secureFlags) addFor(cmd *cobra.Command, server string) {
 	for _, flag := range []struct {
 		value     *string
@@ -353,19 +353,20 @@ func (f *secureFlags) addFor(cmd *cobra.Command, server string) {
 		{&f.serverName, "tls-server-name", "name that the server's certificate must have"},
 		{&f.token, "token-file", "token to present"},
 	} {
-		cmd.Flags().StringVar(flag.value, f.prefix+flag.name, "", "for "+server+" (default, if none of these is given: --"+flag.name+"): "+flag.use)
+		use := flag.use + " for " + server + " (default, if no --" + f.prefix + " flag is given: --" + flag.name + ")"
+		cmd.Flags().StringVar(flag.value, f.prefix+flag.name, "", use)
 	}
 }
 
-// or returns a value, or that of the variable that stands for its flag.
-func (f *secureFlags) or(value, variable string) string {
+// orVariable returns a value, or that of the variable that stands for its flag.
+func (f *secureFlags) orVariable(value, variable string) string {
 	if f.prefix != "" {
 		return value
 	}
 	return cmp.Or(value, os.Getenv(variable))
 }
 
-func (f *secureFlags) tokenFile() string { return f.or(f.token, envToken) }
+func (f *secureFlags) tokenFile() string { return f.orVariable(f.token, envToken) }
 
 // given reports whether a flag, and not only the environment, asks for TLS.
 func (f *secureFlags) given() bool {
@@ -418,7 +419,7 @@ var fieldOfTLS = regexp.MustCompile(`(^| and )(caCertificates|clientCertificate|
 // secured.
 func inFlagsOfConnection(cmd *cobra.Command, err error) error { return inPrefixedFlags(cmd, err, "") }
 
-// inPrefixedFlags is inFlagsOfConnection for flags whose names have a prefix.
+// inPrefixedFlags is inFlagsOfConnection for flags with a prefix.
 func inPrefixedFlags(cmd *cobra.Command, err error, prefix string) error {
 	if cmd.Flags().Lookup("tls-ca") == nil {
 		return err
@@ -445,8 +446,8 @@ func inPrefixedFlags(cmd *cobra.Command, err error, prefix string) error {
 // settings are how to secure connections; nil for plaintext. What does not go together is for who connects to say.
 func (f *secureFlags) settings() *adsc.TLS {
 	s := &adsc.TLS{
-		Mode: adsc.TLSSimple, CACertificates: f.or(f.ca, envCA), SNI: f.or(f.serverName, envServerName),
-		ClientCertificate: f.or(f.cert, envCert), PrivateKey: f.or(f.key, envKey),
+		Mode: adsc.TLSSimple, CACertificates: f.orVariable(f.ca, envCA), SNI: f.orVariable(f.serverName, envServerName),
+		ClientCertificate: f.orVariable(f.cert, envCert), PrivateKey: f.orVariable(f.key, envKey),
 	}
 	if spiffe.Named(s.SNI) { // no name that could be sent
 		s.SubjectAltNames, s.SNI = []string{s.SNI}, ""

@@ -51,7 +51,6 @@ func TestWrongConnections(t *testing.T) {
 	}{
 		{envServer, "foo", []string{"get", "se"}, "$TRIBUTARY_SERVER foo: want host:port"},
 		{envServer, "foo", []string{"watch", "se"}, "$TRIBUTARY_SERVER foo: want host:port"},
-		{envServer, "foo", []string{"load"}, "$TRIBUTARY_SERVER foo: want host:port"},
 		{envServer, "http://a:1", []string{"diff", "good"}, "$TRIBUTARY_SERVER http://a:1: http:// is not for xDS: want host:port; what speaks " +
 			"HTTP may be the admin port (listen.admin)"},
 		{envAdmin, "foo", []string{"status"}, "$TRIBUTARY_ADMIN foo: want host:port, https://host:port or unix:///PATH"},
@@ -61,7 +60,6 @@ func TestWrongConnections(t *testing.T) {
 			[]string{"status", "-c", "any.yaml"},
 			"listen.admin of any.yaml 127.0.0.1:0: want the port that it listens on, which its log has: give it with --admin",
 		},
-		{"", "", []string{"load", "--server", "http://a:1"}, "--server http://a:1: http:// is not for xDS"},
 		{"", "", []string{"watch", "se", "--server", "http://a:1"}, "--server http://a:1: http:// is not for xDS"},
 
 		{"", "", []string{"get", "se", "--token-file", "/nope"}, "--token-file: open /nope: no such file or directory"},
@@ -69,11 +67,6 @@ func TestWrongConnections(t *testing.T) {
 		{
 			"", "",
 			[]string{"get", "se", "--token-file", "none.pem"},
-			"--token-file: a token is shown over TLS only: give --tls, or another flag of TLS",
-		},
-		{
-			"", "",
-			[]string{"load", "--token-file", "none.pem"},
 			"--token-file: a token is shown over TLS only: give --tls, or another flag of TLS",
 		},
 		{envToken, "none.pem", []string{"get", "se"}, "$TRIBUTARY_TOKEN_FILE: a token is shown over TLS only"},
@@ -90,7 +83,6 @@ func TestWrongConnections(t *testing.T) {
 			"--tls-cert " + cert + " and --tls-key " + cert + ": the key's file has a certificate, and no private key",
 		},
 		{"", "", []string{"get", "se", "--tls-ca", "spiffe://"}, "--tls-server-name: missing; name the SPIFFE ID of the server"},
-		{"", "", []string{"load", "--tls-ca", "/nope"}, "--tls-ca: open /nope: no such file or directory"},
 		{"", "", []string{"status", "--tls-ca", "/nope"}, "--tls-ca: open /nope: no such file or directory"},
 		{"", "", []string{"get", "se", "--at", "1m", "--tls-ca", "/nope"}, "--tls-ca: open /nope: no such file or directory"},
 		{
@@ -159,9 +151,6 @@ func TestCompletionOfValues(t *testing.T) {
 		line []string
 		want string
 	}{
-		{[]string{"load", "--mode", ""}, "sotw\ndelta\n"},
-		{[]string{"load", "--types", ""}, "\nclusters\tof Envoy\n"},
-		{[]string{"load", "--types", "se,"}, "\nse,clusters\tof Envoy\n"},
 		{[]string{"access", "check", "--type", ""}, "clusters\n"},
 		{[]string{"access", "check", "--service", ""}, "csds\n"},
 		{[]string{"access", "check", "--kind", ""}, "serviceentries\tServiceEntry\n"},

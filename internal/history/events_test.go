@@ -76,12 +76,12 @@ func TestEventsBeforeTheSourcesAreRead(t *testing.T) {
 	stop := run(h)
 	h.Note(Reloaded, "", " 1")
 	require.Eventually(t, func() bool { return len(texts(h, true)) == 1 }, 10*time.Second, time.Millisecond)
-	_, err := h.At(time.Now(), "")
+	_, err := h.ServedAt(time.Now(), "")
 	require.ErrorContains(t, err, "the history of objects begins when all sources were read")
-	h.Note(Upgraded, "", " 2")
+	h.Note(ReloadRefused, "", " 2")
 	stop()
 
-	want := []string{"reloaded 1", "upgraded 2"}
+	want := []string{"reloaded 1", "reload-refused 2"}
 	h = opened(t, dir, LeastSize, table)
 	health := h.Health()
 	require.True(t, health.Well(), "no file is missing")
@@ -89,7 +89,7 @@ func TestEventsBeforeTheSourcesAreRead(t *testing.T) {
 	stop = run(h)
 	table.Apply([]*resource.Resource{made(1, "one")}, nil)
 	table.MarkSynced()
-	require.Eventually(t, func() bool { return h.state.Load().now.Len() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.readable.Load().served.Len() == 1 }, 10*time.Second, time.Millisecond)
 	stop()
 	require.Equal(t, want, texts(h, false))
 
@@ -106,7 +106,7 @@ func TestEventsBeforeTheSourcesAreRead(t *testing.T) {
 	}
 	unread.Apply([]*resource.Resource{made(1, "two")}, nil)
 	unread.MarkSynced()
-	require.Eventually(t, func() bool { return len(h.events) == 0 && h.state.Load().now.Len() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(h.events) == 0 && h.readable.Load().served.Len() == 1 }, 10*time.Second, time.Millisecond)
 	stop()
 	a, err := h.Find(Query{Kind: resource.ServiceEntry})
 	require.NoError(t, err)
@@ -121,10 +121,10 @@ func TestInOrderOfTime(t *testing.T) {
 	table := new(memstore.Table)
 	h := opened(t, t.TempDir(), DefaultSize, table)
 	h.round(table)
-	early := &Entry{At: time.Now().UTC(), Event: Reloaded}
+	early := &Entry{Time: time.Now().UTC(), Event: Reloaded}
 	table.Apply([]*resource.Resource{made(1, "one")}, nil)
 	h.round(table)
-	h.write(early)
+	h.recordEvent(early)
 	a, err := h.Find(Query{Limit: 1})
 	require.NoError(t, err)
 	require.Equal(t, Added, a.Entries[0].Event)

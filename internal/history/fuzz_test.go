@@ -15,11 +15,11 @@ import (
 
 // FuzzRecord has anything in the place of a file of the history: it is read up to what is damaged.
 func FuzzRecord(f *testing.F) {
-	e := new(encoder)
 	r := storetest.New(resource.ServiceEntry, "shop", "a", "text")
-	require.NoError(f, e.add(head{Entry: *entryOf(time.Unix(1, 0), nil, r)}))
-	f.Add(e.out)
-	f.Add(e.out[disk.HeaderSize:])
+	frame, err := newFrame(newEntry(time.Unix(1, 0), nil, NewObject(r)), "")
+	require.NoError(f, err)
+	f.Add(frame)
+	f.Add(frame[disk.HeaderSize:])
 	f.Add([]byte("\x02{}\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		testutil.Cost(t, len(data), perByte, func() {
@@ -27,7 +27,8 @@ func FuzzRecord(f *testing.F) {
 			if err != nil {
 				payload = data
 			}
-			if r, err := decode(payload); err == nil {
+			r := new(record)
+			if err := r.decode(payload); err == nil {
 				if e, err := r.entry(); err == nil && e.New != nil {
 					_ = e.New.Resource()
 				}

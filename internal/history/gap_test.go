@@ -17,8 +17,8 @@ import (
 
 // fill leaves the disk no room: the segment takes nothing more, and the next one cannot be made. The result makes room again.
 func fill(t *testing.T, h *History) (free func()) {
-	next := h.files.path(h.files.all[len(h.files.all)-1].number+1, baseSuffix) + disk.Unfinished
-	h.files.last.SetRoom(1)
+	next := h.files.path(h.files.segments[len(h.files.segments)-1].number+1, baseSuffix) + disk.Unfinished
+	h.files.current.SetRoom(1)
 	require.NoError(t, os.MkdirAll(filepath.Join(next, "blocks"), 0o700))
 	return func() { require.NoError(t, os.RemoveAll(next)) }
 }
@@ -61,17 +61,17 @@ func TestGap_FullDisk(t *testing.T) {
 					lose(table)
 					h.round(table)
 					if events {
-						h.write(&Entry{At: time.Now(), Event: Reloaded, Text: "lost, too"})
+						h.recordEvent(&Entry{Time: time.Now(), Event: Reloaded, Text: "lost, too"})
 					}
 					inside := time.Now()
 					restart := func(times int) {
 						for range times {
-							require.NoError(t, h.files.close())
+							require.NoError(t, h.files.current.Close())
 							h = opened(t, dir, DefaultSize, table)
 							require.Empty(t, h.Health().Damaged)
 							h.round(table)
 						}
-						_, err := h.At(inside, resource.ServiceEntry)
+						_, err := h.ServedAt(inside, resource.ServiceEntry)
 						_, unknown := errors.AsType[*EarlierError](err)
 						require.True(t, unknown, "%v", err)
 					}

@@ -19,16 +19,16 @@ import (
 )
 
 // spoilt is a history in small segments whose log is read, of a table of two objects that were changed n times each.
-func spoilt(t *testing.T, dir string, table *memstore.Table, n int) (*History, *strings.Builder) {
-	log := new(strings.Builder)
+func spoilt(t *testing.T, dir string, table *memstore.Table, n int) (h *History, log *strings.Builder, opened time.Time) {
+	log, opened = new(strings.Builder), time.Now()
 	h, err := Open(dir, 8<<10, table, slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = h.files.close() })
+	t.Cleanup(func() { _ = h.files.current.Close() })
 	h.round(table)
 	for i := range n {
 		change(h, table, fmt.Sprint(i))
 	}
-	return h, log
+	return h, log, opened
 }
 
 func change(h *History, table *memstore.Table, body string) {
@@ -47,11 +47,11 @@ func found(t *testing.T, h *History) *Answer {
 func TestDamageWhileItRuns(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, h *History) (file string){
 		"directory": func(t *testing.T, h *History) string {
-			require.NoError(t, os.RemoveAll(filepath.Dir(h.files.dir)))
-			return h.files.path(h.files.all[len(h.files.all)-1].number, segmentSuffix)
+			require.NoError(t, os.RemoveAll(filepath.Dir(h.files.name)))
+			return h.files.path(h.files.segments[len(h.files.segments)-1].number, segmentSuffix)
 		},
 		"segment": func(t *testing.T, h *History) string {
-			path := h.files.path(h.files.all[1].number, segmentSuffix)
+			path := h.files.path(h.files.segments[1].number, segmentSuffix)
 			require.NoError(t, os.Remove(path))
 			return path
 		},
@@ -61,12 +61,12 @@ func TestDamageWhileItRuns(t *testing.T) {
 			return path
 		},
 		"cut": func(t *testing.T, h *History) string {
-			path := h.files.path(h.files.all[len(h.files.all)-1].number, segmentSuffix)
+			path := h.files.path(h.files.segments[len(h.files.segments)-1].number, segmentSuffix)
 			require.NoError(t, os.Truncate(path, 10))
 			return path
 		},
 		"overwritten": func(t *testing.T, h *History) string {
-			path := h.files.path(h.files.all[1].number, segmentSuffix)
+			path := h.files.path(h.files.segments[1].number, segmentSuffix)
 			file, err := os.OpenFile(path, os.O_WRONLY, 0)
 			require.NoError(t, err)
 			_, err = file.WriteAt([]byte("rot"), 40)
@@ -78,8 +78,8 @@ func TestDamageWhileItRuns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, table := filepath.Join(t.TempDir(), "state", "history"), new(memstore.Table)
-			h, log := spoilt(t, dir, table, 20)
-			require.Greater(t, len(h.files.all), 3)
+			h, log, opened := spoilt(t, dir, table, 20)
+			require.Greater(t, len(h.files.segments), 3)
 			require.Empty(t, h.Health())
 			require.Empty(t, log.String())
 
@@ -101,7 +101,7 @@ func TestDamageWhileItRuns(t *testing.T) {
 
 			a := found(t, h)
 			if name != "base" { // which is for the next start
-				require.False(t, a.From.Before(h.opened))
+				require.False(t, a.From.Before(opened))
 			}
 			require.Equal(t, "last", string(a.Entries[len(a.Entries)-1].New.Body))
 			require.Equal(t, "after", string(a.Entries[len(a.Entries)-1].Old.Body))
@@ -120,35 +120,35 @@ func TestADamagedRecordIsAGap(t *testing.T) {
 	for i := range 10 {
 		change(h, table, fmt.Sprint(i))
 	}
-	require.Len(t, h.files.all, 1)
+	require.Len(t, h.files.segments, 1)
 	all := found(t, h)
-	require.NoError(t, h.files.close())
+	require.NoError(t, h.files.current.Close())
 	path := h.files.path(1, segmentSuffix)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	data[len(data)/2] ^= 1
 	require.NoError(t, os.WriteFile(path, data, 0o600))
 
-	h, log := spoilt(t, dir, table, 0)
+	h, log, opened := spoilt(t, dir, table, 0)
 	require.Equal(t, 1, strings.Count(log.String(), "file="+path+" "), log)
 	require.Contains(t, log.String(), " bytes from byte ")
 	left := found(t, h)
 	require.Len(t, left.Entries, len(all.Entries)-1)
 	require.True(t, left.From.After(all.From))
-	require.True(t, left.From.Before(h.opened), "what comes after it is whole")
+	require.True(t, left.From.Before(opened), "what comes after it is whole")
 	for _, e := range left.Entries {
-		require.True(t, slices.ContainsFunc(all.Entries, func(o *Entry) bool { return o.At.Equal(e.At) && o.Name == e.Name }))
+		require.True(t, slices.ContainsFunc(all.Entries, func(o *Entry) bool { return o.Time.Equal(e.Time) && o.Name == e.Name }))
 	}
-	at := left.Entries[len(left.Entries)-1].At
+	at := left.Entries[len(left.Entries)-1].Time
 	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, h, at))
-	_, err = h.At(left.From.Add(-1), "")
+	_, err = h.ServedAt(left.From.Add(-1), "")
 	require.Error(t, err)
 }
 
 // As long as nothing can be written, that is shown and counted; afterwards changes are written again.
 func TestNothingCanBeWritten(t *testing.T) {
 	dir, table := filepath.Join(t.TempDir(), "state", "history"), new(memstore.Table)
-	h, log := spoilt(t, dir, table, 1)
+	h, log, _ := spoilt(t, dir, table, 1)
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, os.WriteFile(dir, nil, 0o600)) // no directory can be made
 	change(h, table, "lost")
@@ -175,13 +175,13 @@ func TestDamageBeforeTheStart(t *testing.T) {
 		fine  bool
 	}{
 		"torn": {fine: true, spoil: func(t *testing.T, h *History) string {
-			last := h.files.all[len(h.files.all)-1]
+			last := h.files.segments[len(h.files.segments)-1]
 			path := h.files.path(last.number, segmentSuffix)
 			require.NoError(t, os.Truncate(path, last.size-1))
 			return path
 		}},
 		"segment": {spoil: func(t *testing.T, h *History) string {
-			path := h.files.path(h.files.all[1].number, segmentSuffix)
+			path := h.files.path(h.files.segments[1].number, segmentSuffix)
 			require.NoError(t, os.Remove(path))
 			return path
 		}},
@@ -201,12 +201,12 @@ func TestDamageBeforeTheStart(t *testing.T) {
 			return path
 		}},
 		"overwritten": {spoil: func(t *testing.T, h *History) string {
-			path := h.files.path(h.files.all[1].number, segmentSuffix)
+			path := h.files.path(h.files.segments[1].number, segmentSuffix)
 			require.NoError(t, os.WriteFile(path, []byte("rotten from its beginning on"), 0o600))
 			return path
 		}},
 		"length": {spoil: func(t *testing.T, h *History) string {
-			path := h.files.path(h.files.all[1].number, segmentSuffix)
+			path := h.files.path(h.files.segments[1].number, segmentSuffix)
 			file, err := os.OpenFile(path, os.O_WRONLY, 0)
 			require.NoError(t, err)
 			_, err = file.WriteAt([]byte{3, 255, 255}, 0)
@@ -217,22 +217,22 @@ func TestDamageBeforeTheStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, table := filepath.Join(t.TempDir(), "history"), new(memstore.Table)
-			before, _ := spoilt(t, dir, table, 20)
-			require.NoError(t, before.files.close())
+			before, _, first := spoilt(t, dir, table, 20)
+			require.NoError(t, before.files.current.Close())
 			file := c.spoil(t, before)
 
-			h, log := spoilt(t, dir, table, 1)
+			h, log, opened := spoilt(t, dir, table, 1)
 			from := found(t, h).From
 			if c.fine {
 				require.Empty(t, log.String())
 				require.Empty(t, h.Health())
-				require.True(t, from.Before(h.opened))
+				require.True(t, from.Before(opened))
 				return
 			}
 			require.Equal(t, 1, strings.Count(log.String(), "file="+file+" "), "%s", log)
 			require.Equal(t, file, h.Health().Damaged[0].File)
 			require.InDelta(t, 1, testutil.ToFloat64(h.spoiled), 0)
-			require.True(t, from.After(before.opened))
+			require.True(t, from.After(first))
 			require.Empty(t, h.Health().Error)
 			require.Equal(t, map[string]string{"s1": "0", "s2": "0"}, bodies(t, h, time.Now()))
 		})

@@ -1,11 +1,11 @@
-// Package history remembers on disk what was served: each change with its time, its source and place, and what the object
-// was before and after. It follows the view as any client does, on a goroutine of its own: a commit neither waits for it nor
-// knows of it, and a history that cannot keep up sees several commits as one change, which it counts.
+// Package history records the changes of served objects on disk, with their time, source and place, and with the
+// object before and after. It reads the view like a client does: a commit never waits for it. A history that cannot
+// keep up records several commits as one change.
 //
-// The directory has numbered segments, to which records are only ever appended, each with its length and a checksum; and the
-// base, which has the version of each object that was served when a segment was begun. A process that is killed leaves at
-// most a record that is not whole at the end, which is passed over: the next process begins a segment of its own. Base and records together
-// tell what was served last, so that the next process notices also what changed while none was running.
+// The directory has numbered segments with appended records, and one base: the versions of all objects that were served
+// when a segment began. A base and the records since its segment give the objects that a process served last, so the
+// next process records what changed between the two. Where records are missing, it writes a new base instead, and the
+// history is complete from there.
 package history
 
 import (
@@ -22,34 +22,33 @@ const (
 	Added   = "added"
 	Updated = "updated"
 	Deleted = "deleted"
-	Moved   = "moved" // the content is the same, and comes from another source or place
+	Moved   = "moved" // equal content from another source or place
 )
 
-// Events of the program that are no change of an object; those of sources are in package sources.
+// Events of the program; those of sources are in package sources.
 const (
 	Reloaded      = "reloaded"
 	ReloadRefused = "reload-refused"
-	Upgraded      = "upgraded"
-	UpgradeFailed = "upgrade-failed"
 )
 
-// Entry is one change of one object, or an event, which has no Kind and Name but Text. Without Details, Old and New are nil.
+// Entry is a change of an object, or an event, which has a Text and no Kind and Name.
 type Entry struct {
 	resource.Ref
 
-	At        time.Time `json:"at"` // when it was seen; with Unwatched, it was earlier
+	Time      time.Time `json:"at"` // of the observation; an Unwatched change is older
 	Event     string    `json:"event"`
-	Text      string    `json:"text,omitempty"`   // what happened, in words
-	Source    string    `json:"source,omitempty"` // of what it is now, or of what was deleted
+	Text      string    `json:"text,omitempty"`
+	Source    string    `json:"source,omitempty"` // of the new object, or of the deleted one
 	Place     string    `json:"place,omitempty"`
-	Unwatched bool      `json:"unwatched,omitempty"` // it changed while no process wrote the history
-	Unknown   bool      `json:"unknown,omitempty"`   // what it was before is not known
+	Unwatched bool      `json:"unwatched,omitempty"` // the object changed while no process ran
+	Unknown   bool      `json:"unknown,omitempty"`   // the object before the change is not recorded
 
+	// Old and New are nil without Query.Details.
 	Old *Object `json:"old,omitempty"`
 	New *Object `json:"new,omitempty"`
 }
 
-// Object is what an object was.
+// Object is an object at some time.
 type Object struct {
 	resource.Ref
 
@@ -57,25 +56,27 @@ type Object struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Created     time.Time         `json:"created,omitzero"`
 	Body        []byte            `json:"body,omitempty"` // the encoded spec
-	Spec        json.RawMessage   `json:"spec,omitempty"` // the same for people, in place of Body; it is not on disk
+	Spec        json.RawMessage   `json:"spec,omitempty"` // the spec after DecodeSpec; never on disk
 	Source      string            `json:"source,omitempty"`
 	Place       string            `json:"place,omitempty"`
 	Version     string            `json:"version"`
+
+	versionOnly bool // the content is not recorded
 }
 
-// ObjectOf is r as the history keeps it; nil of nil.
-func ObjectOf(r *resource.Resource) *Object {
-	if r == nil {
+// NewObject returns the object of a resource, or nil for nil.
+func NewObject(res *resource.Resource) *Object {
+	if res == nil {
 		return nil
 	}
-	m := r.Meta()
+	meta := res.Meta()
 	return &Object{
-		Ref: resource.Ref(m.Key), Labels: m.Labels, Annotations: m.Annotations, Created: m.Created, Body: r.Body(),
-		Source: m.Origin.Source, Place: m.Origin.Place, Version: r.Version(),
+		Ref: resource.Ref(meta.Key), Labels: meta.Labels, Annotations: meta.Annotations, Created: meta.Created,
+		Body: res.Body(), Source: meta.Origin.Source, Place: meta.Origin.Place, Version: res.Version(),
 	}
 }
 
-// Resource is the object again; nil of nil.
+// Resource returns the resource of an object, or nil for nil.
 func (o *Object) Resource() *resource.Resource {
 	if o == nil {
 		return nil
@@ -86,53 +87,53 @@ func (o *Object) Resource() *resource.Resource {
 	}, o.Body)
 }
 
-// Read puts the spec as JSON in the place of the encoded one, if it can be decoded. The object is no Resource any more then.
-func (o *Object) Read() {
+// DecodeSpec replaces Body by Spec if the body can be decoded. Resource does not work afterwards.
+func (o *Object) DecodeSpec() {
 	if o == nil {
 		return
 	}
 	text, err := resource.MarshalJSON(o.Resource())
-	var read struct{ Spec json.RawMessage }
-	if err == nil && json.Unmarshal(text, &read) == nil {
-		o.Body, o.Spec = nil, read.Spec
+	var decoded struct{ Spec json.RawMessage }
+	if err == nil && json.Unmarshal(text, &decoded) == nil {
+		o.Body, o.Spec = nil, decoded.Spec
 	}
 }
 
-// entryOf is the change from before to now, one of which may be nil.
-func entryOf(at time.Time, before, now *resource.Resource) *Entry {
-	e := &Entry{At: at, Event: Updated, Old: ObjectOf(before), New: ObjectOf(now)}
-	of := now
+// newEntry returns the change between two states of an object, one of which may be nil.
+func newEntry(now time.Time, before, after *Object) *Entry {
+	entry := &Entry{Time: now, Event: Updated, Old: before, New: after}
+	subject := after
 	switch {
 	case before == nil:
-		e.Event = Added
-	case now == nil:
-		e.Event, of = Deleted, before
-	case resource.Equal(before, now):
-		e.Event = Moved
+		entry.Event = Added
+	case after == nil:
+		entry.Event, subject = Deleted, before
+	case before.Version == after.Version:
+		entry.Event = Moved
 	}
-	e.about(of.Key(), of.Origin())
-	return e
+	entry.Ref, entry.Source, entry.Place = subject.Ref, subject.Source, subject.Place
+	if before != nil && before.versionOnly {
+		entry.Old, entry.Unknown = nil, true
+	}
+	return entry
 }
 
-func (e *Entry) about(key resource.Key, from resource.Origin) {
-	e.Ref, e.Source, e.Place = resource.Ref(key), from.Source, from.Place
-}
-
-// NotBegun says that a history has no objects yet.
+// NotBegun is the message for a history without objects.
 const NotBegun = "the history of objects begins when all sources were read"
 
-// EarlierError says that the history does not know a time: it is complete only since From, or changes cannot be written since Gap. With
-// neither, it has not begun.
-type EarlierError struct{ Asked, From, Gap time.Time }
+// EarlierError reports a time for which the history has no objects: it is complete only since Complete, or changes
+// cannot be written since Gap. Without both, the history has not begun.
+type EarlierError struct{ Requested, Complete, Gap time.Time }
 
 func (e *EarlierError) Error() string {
+	requested := e.Requested.UTC().Format(time.RFC3339)
 	switch {
 	case !e.Gap.IsZero():
-		return fmt.Sprintf("the history has a gap at %s: changes cannot be written to it since %s (free space in its directory, see status)",
-			e.Asked.UTC().Format(time.RFC3339), e.Gap.UTC().Format(time.RFC3339))
-	case e.From.IsZero():
+		return fmt.Sprintf("the history has a gap at %s: changes cannot be written to it since %s "+
+			"(free space in its directory, see status)", requested, e.Gap.UTC().Format(time.RFC3339))
+	case e.Complete.IsZero():
 		return NotBegun
 	}
-	return fmt.Sprintf("the history does not reach back to %s: it is whole since %s", e.Asked.UTC().Format(time.RFC3339),
-		e.From.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the history does not reach back to %s: it is whole since %s", requested,
+		e.Complete.UTC().Format(time.RFC3339))
 }

@@ -41,17 +41,17 @@ func made(i int, body string) *resource.Resource {
 func opened(t testing.TB, dir string, size int64, table *memstore.Table) *History {
 	h, err := Open(dir, size, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = h.files.close() })
+	t.Cleanup(func() { _ = h.files.current.Close() })
 	return h
 }
 
 // round has h take up what the table is.
 func (h *History) round(table *memstore.Table) {
-	h.update(memstore.ChangesFrom(table, h.last))
+	h.update(memstore.ChangesFrom(table, h.served))
 }
 
 func bodies(t testing.TB, h *History, at time.Time) map[string]string {
-	s, err := h.At(at, resource.ServiceEntry)
+	s, err := h.ServedAt(at, resource.ServiceEntry)
 	require.NoError(t, err)
 	require.Empty(t, s.Unknown)
 	return bodiesOf(s)
@@ -91,7 +91,7 @@ func TestAnyMomentIsKnown(t *testing.T) {
 		changed, _ := table.Apply(puts, deletes)
 		changes += len(changed)
 		if draw.IntN(20) == 0 { // the change is seen by the next process
-			require.NoError(t, h.files.close())
+			require.NoError(t, h.files.current.Close())
 			h = opened(t, dir, DefaultSize, table)
 		}
 		h.round(table)
@@ -108,7 +108,7 @@ func TestAnyMomentIsKnown(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found.Entries, changes)
 
-	_, err = h.At(found.From.Add(-time.Second), "")
+	_, err = h.ServedAt(found.From.Add(-time.Second), "")
 	var earlier *EarlierError
 	require.ErrorAs(t, err, &earlier)
 }
@@ -154,10 +154,10 @@ func TestTornTail(t *testing.T) {
 	h.round(table)
 	table.Apply([]*resource.Resource{made(1, "one")}, nil)
 	h.round(table)
-	whole := h.files.all[0].size
+	whole := h.files.segments[0].size
 	table.Apply([]*resource.Resource{made(1, "two")}, nil)
 	h.round(table)
-	path := h.files.path(h.files.all[0].number, segmentSuffix)
+	path := h.files.path(h.files.segments[0].number, segmentSuffix)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	for size := whole; size < int64(len(text)); size++ {
@@ -169,7 +169,6 @@ func TestTornTail(t *testing.T) {
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(again, filepath.Base(path)), cut, 0o600))
 		h := opened(t, again, DefaultSize, table)
-		require.Equal(t, whole, h.files.all[0].size)
 		h.round(table)
 		a, err := h.Find(Query{Details: true})
 		require.NoError(t, err)
@@ -178,7 +177,7 @@ func TestTornTail(t *testing.T) {
 		require.True(t, last.Unwatched)
 		require.Equal(t, "one", string(last.Old.Body))
 		require.Equal(t, "two", string(last.New.Body))
-		require.NoError(t, h.files.close())
+		require.NoError(t, h.files.current.Close())
 	}
 }
 
@@ -189,7 +188,7 @@ func TestWhatChangedUnwatched(t *testing.T) {
 	h := opened(t, dir, DefaultSize, table)
 	h.round(table)
 	before := time.Now()
-	require.NoError(t, h.files.close())
+	require.NoError(t, h.files.current.Close())
 	table.Apply([]*resource.Resource{made(1, "two"), made(4, "one")}, []resource.Key{key(2)})
 	h = opened(t, dir, DefaultSize, table)
 	h.round(table)
@@ -201,7 +200,7 @@ func TestWhatChangedUnwatched(t *testing.T) {
 		events[e.Name] = fmt.Sprint(e.Event, " ", e.Unknown)
 	}
 	require.Equal(t, map[string]string{"s1": "updated true", "s2": "deleted true", "s4": "added false"}, events)
-	s, err := h.At(before, "")
+	s, err := h.ServedAt(before, "")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"s3": "one"}, bodiesOf(s))
 	require.Equal(t, []string{key(1).String(), key(2).String()}, s.Unknown)
@@ -245,15 +244,15 @@ func TestWhatCannotBeWrittenIsCounted(t *testing.T) {
 	h, err := Open(dir, DefaultSize, table, slog.New(slog.NewTextHandler(&said, nil)), registry)
 	require.NoError(t, err)
 	h.round(table)
-	h.files.last.SetRoom(1)
+	h.files.current.SetRoom(1)
 	for i := range 3 {
 		table.Apply([]*resource.Resource{made(1, fmt.Sprint(i)), made(2, fmt.Sprint(i))}, nil)
 		if i == 1 {
-			h.files.last.SetRoom(0)
+			h.files.current.SetRoom(0)
 		}
 		h.round(table)
 	}
-	require.NoError(t, h.files.close())
+	require.NoError(t, h.files.current.Close())
 	require.Equal(t, 1, strings.Count(said.String(), "cannot be written"), "once")
 	require.Contains(t, said.String(), "written to the history again")
 	families, err := registry.Gather()
@@ -276,7 +275,7 @@ func TestRunFollows(t *testing.T) {
 	go func() { ended <- h.Run(ctx) }()
 	table.Apply([]*resource.Resource{made(1, "one")}, nil)
 	table.MarkSynced()
-	require.Eventually(t, func() bool { return h.state.Load().now.Len() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.readable.Load().served.Len() == 1 }, 10*time.Second, time.Millisecond)
 	table.Apply([]*resource.Resource{made(1, "two")}, nil)
 	require.Eventually(t, func() bool {
 		a, err := h.Find(Query{})

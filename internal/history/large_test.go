@@ -93,8 +93,8 @@ func pairs(b *testing.B, block int) {
 		&side{table: largeTable()}
 	h := opened(b, b.TempDir(), DefaultSize, with.table)
 	with.seen = func() memstore.Revision {
-		if s := h.state.Load(); len(s.segments) > 0 {
-			return s.now.Revision()
+		if s := h.readable.Load(); len(s.segments) > 0 {
+			return s.served.Revision()
 		}
 		return 0
 	}
@@ -154,7 +154,7 @@ func BenchmarkStart(b *testing.B) {
 	table, dir := largeTable(), b.TempDir()
 	h := opened(b, dir, DefaultSize, table)
 	h.round(table)
-	for i := 0; len(h.state.Load().segments) < parts-1; i += 1000 {
+	for i := 0; len(h.readable.Load().segments) < segmentShares-1; i += 1000 {
 		changed := make([]*resource.Resource, 1000)
 		for n := range changed {
 			changed[n] = made((i+n)%many, service(i+1))
@@ -162,7 +162,7 @@ func BenchmarkStart(b *testing.B) {
 		table.Apply(changed, nil)
 		h.round(table)
 	}
-	require.NoError(b, h.files.close())
+	require.NoError(b, h.files.current.Close())
 	size, _ := onDisk(b, dir)
 	var open, takeUp time.Duration
 	n := 0
@@ -173,7 +173,7 @@ func BenchmarkStart(b *testing.B) {
 		began = time.Now()
 		h.round(table)
 		takeUp += time.Since(began)
-		require.NoError(b, h.files.close())
+		require.NoError(b, h.files.current.Close())
 		n++
 	}
 	b.ReportMetric(float64(size), "bytes")

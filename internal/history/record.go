@@ -12,106 +12,94 @@ import (
 	"tributary/internal/disk"
 )
 
-// A record is the payload of a frame. It begins with the length of its head, as a varint: the head is an entry without objects, or a mark,
-// as JSON. The objects of the entry follow as compressed JSON, which a reader that looks for others need not read.
+// A record is the payload of a frame: the length of its header as a varint, the header as JSON, and the objects of its
+// entry as compressed JSON. A reader skips the objects that it does not need.
 
-// maxRecord is how many bytes a record may have.
+// maxRecord limits the bytes of a record.
 const maxRecord = 64 << 20
 
-var errRecord = errors.New("a record is not one of this version")
+var errRecord = errors.New("not a record of this version")
 
-// mark is a head that is no entry.
-type mark struct {
-	Mark string `json:"mark"` // begin, gap or event
-}
-
-// The marks.
+// Marks of records without an entry.
 const (
-	markBegin = "begin" // of a segment
-	markGap   = "gap"   // entries are missing before it, since they could not be written
-	markEvent = "event" // it is an event
+	markBegin = "begin" // of a segment with a base
+	markGap   = "gap"   // the same, and changes before it are missing
 )
 
-// head is what stands first in a record.
-type head struct {
+// header is the entry of a record without objects.
+type header struct {
 	Entry
-	mark
+
+	Mark string `json:"mark,omitempty"`
 }
 
-// objects are what stands behind it.
-type objects struct {
+// record is a record with a decoded header.
+type record struct {
+	header
+	packed  []byte // the compressed pair of objects
+	segment int
+	damaged bool // records before it are damaged or missing
+}
+
+// pair are the objects of an entry.
+type pair struct {
 	Old *Object `json:"old,omitempty"`
 	New *Object `json:"new,omitempty"`
 }
 
-// encoder appends records to a buffer.
-type encoder struct {
-	out    []byte
-	packed bytes.Buffer
-}
-
-// packers are writers of a megabyte each.
-var packers = sync.Pool{New: func() any {
-	w, _ := flate.NewWriter(nil, flate.BestSpeed) // the level exists
-	return w
+// compressors are flate writers of a megabyte each.
+var compressors = sync.Pool{New: func() any {
+	compressor, _ := flate.NewWriter(nil, flate.BestSpeed) // this level is valid
+	return compressor
 }}
 
-// add appends the record of h.
-func (e *encoder) add(h head) error {
-	content := objects{h.Old, h.New}
-	h.Old, h.New = nil, nil
-	text, err := json.Marshal(h)
+// newFrame returns the frame of a record.
+func newFrame(entry *Entry, mark string) ([]byte, error) {
+	objects, plain := pair{entry.Old, entry.New}, *entry
+	plain.Old, plain.New = nil, nil
+	text, err := json.Marshal(header{plain, mark})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	e.packed.Reset()
-	if content != (objects{}) {
-		pack := packers.Get().(*flate.Writer) //nolint:forcetypeassert // of New
-		defer packers.Put(pack)
-		pack.Reset(&e.packed)
-		if err := errors.Join(json.NewEncoder(pack).Encode(content), pack.Close()); err != nil {
-			return err
+	payload := bytes.NewBuffer(append(binary.AppendUvarint(nil, uint64(len(text))), text...))
+	if objects != (pair{}) {
+		compressor := compressors.Get().(*flate.Writer) //nolint:forcetypeassert // see New
+		defer compressors.Put(compressor)
+		compressor.Reset(payload)
+		if err := errors.Join(json.NewEncoder(compressor).Encode(objects), compressor.Close()); err != nil {
+			return nil, err
 		}
 	}
-	payload := binary.AppendUvarint(nil, uint64(len(text)))
-	payload = append(append(payload, text...), e.packed.Bytes()...)
-	if len(payload) > maxRecord {
-		return fmt.Errorf("a record of %d bytes is too long", len(payload))
+	if payload.Len() > maxRecord {
+		return nil, fmt.Errorf("a record of %d bytes is too long", payload.Len())
 	}
-	e.out = disk.AppendFrame(e.out, payload)
+	return disk.AppendFrame(nil, payload.Bytes()), nil
+}
+
+func (r *record) decode(payload []byte) error {
+	length, width := binary.Uvarint(payload)
+	if width <= 0 || length > uint64(len(payload)-width) {
+		return errRecord
+	}
+	text, packed := payload[width:][:length], payload[width:][length:]
+	if err := json.Unmarshal(text, &r.header); err != nil {
+		return fmt.Errorf("%w: %w", errRecord, err)
+	}
+	if r.packed = packed; r.Mark == "event" { // of earlier versions
+		r.Mark = ""
+	}
 	return nil
 }
 
-// record is a payload of which the head was read.
-type record struct {
-	head
-	packed []byte
-}
-
-func decode(payload []byte) (r record, err error) {
-	n, k := binary.Uvarint(payload)
-	if k <= 0 || n > uint64(len(payload)-k) {
-		return r, errRecord
-	}
-	rest := payload[k:]
-	if err := json.Unmarshal(rest[:n], &r.head); err != nil {
-		return r, fmt.Errorf("%w: %w", errRecord, err)
-	}
-	r.packed = rest[n:]
-	return r, nil
-}
-
-// entry is the record's, with its objects.
+// entry returns the entry of a record with its objects.
 func (r *record) entry() (*Entry, error) {
-	e := r.Entry
-	if len(r.packed) == 0 {
-		return &e, nil
+	entry := r.Entry
+	if len(r.packed) > 0 {
+		var objects pair
+		if err := json.NewDecoder(flate.NewReader(bytes.NewReader(r.packed))).Decode(&objects); err != nil {
+			return nil, fmt.Errorf("history of %s: %w", entry.Key(), err)
+		}
+		entry.Old, entry.New = objects.Old, objects.New
 	}
-	var content objects
-	unpack := flate.NewReader(bytes.NewReader(r.packed))
-	if err := json.NewDecoder(unpack).Decode(&content); err != nil {
-		return nil, fmt.Errorf("history of %s: %w", e.Key(), err)
-	}
-	e.Old, e.New = content.Old, content.New
-	return &e, nil
+	return &entry, nil
 }

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +71,7 @@ func (b *body) Read(p []byte) (int, error) {
 			_ = b.ReadCloser.Close() // has Read return
 		})
 	}
-	if wrong := b.lease.Take(b.ctx, TextBytes(p[:n])); wrong != nil {
+	if wrong := cmp.Or(b.lease.pace(b.ctx, n), b.lease.Take(b.ctx, TextBytes(p[:n]))); wrong != nil {
 		b.err = fmt.Errorf("%s: %w", b.host, wrong)
 		return 0, b.err
 	}

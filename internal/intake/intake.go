@@ -15,6 +15,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Limits are in bytes. Zero is the default, and -1 no limit.
@@ -72,11 +74,23 @@ func (p *Pool) Taken() int {
 	return p.taken
 }
 
-// budget is the memory of one source. Pool.mu guards it.
+// A source reads readBurst bytes at once, decompressed, and readRate a second from then on: the processor time that an endless answer
+// takes is missing elsewhere.
+const (
+	readBurst = 64 << 20
+	readRate  = 16 << 20
+)
+
+// budget is what one source may read. Pool.mu guards taken.
 type budget struct {
 	pool  *Pool
+	pace  *rate.Limiter
 	taken int
 	kept  int // see Keep
+}
+
+func newBudget(pool *Pool) *budget {
+	return &budget{pool: pool, pace: rate.NewLimiter(readRate, readBurst)}
 }
 
 type (
@@ -86,7 +100,7 @@ type (
 
 // Source returns a context for all that one source reads.
 func (p *Pool) Source(ctx context.Context) context.Context {
-	return context.WithValue(ctx, budgetKey{}, &budget{pool: p})
+	return context.WithValue(ctx, budgetKey{}, newBudget(p))
 }
 
 // Keep counts what a source keeps of an object or a list: after bytes in place of before ones. If all of the source would be more than the
@@ -107,7 +121,7 @@ func budgetOf(ctx context.Context) *budget {
 	if source, ok := ctx.Value(budgetKey{}).(*budget); ok {
 		return source
 	}
-	return &budget{pool: NewPool(Limits{})}
+	return newBudget(NewPool(Limits{}))
 }
 
 // Lease is the memory of one answer. Its methods are for one goroutine, but for Release.
@@ -159,6 +173,14 @@ func (l *Lease) Take(ctx context.Context, bytes int) error {
 	}
 }
 
+// pace waits until the source may read on after n bytes.
+func (l *Lease) pace(ctx context.Context, n int) error {
+	if err := l.budget.pace.WaitN(ctx, n); err != nil {
+		return fmt.Errorf("reading slowly after %d MiB: %w", readBurst>>20, err)
+	}
+	return nil
+}
+
 // Reader returns a reader of r, whose bytes count.
 func (l *Lease) Reader(ctx context.Context, r io.Reader) io.Reader { return &reader{r, ctx, l} }
 
@@ -170,7 +192,7 @@ type reader struct {
 
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p[:min(len(p), chunkBytes)])
-	return n, cmp.Or(r.lease.Take(r.ctx, n), err)
+	return n, cmp.Or(r.lease.pace(r.ctx, n), r.lease.Take(r.ctx, n), err)
 }
 
 // chunkBytes are read at once.

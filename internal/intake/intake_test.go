@@ -193,3 +193,36 @@ func TestBound_Memory(t *testing.T) {
 		}
 	}
 }
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestBound_PacesEndlessAnswers has sources read on and on, in one answer or in many: after a burst they are slow, each on its own.
+func TestBound_PacesEndlessAnswers(t *testing.T) {
+	for name, answers := range map[string]int{"one": 1, "pages": 16, "watch": -16} {
+		synctest.Test(t, func(t *testing.T) {
+			pool := intake.NewPool(intake.Limits{})
+			var sources sync.WaitGroup
+			start := time.Now()
+			for range 2 {
+				sources.Go(func() {
+					request, err := http.NewRequestWithContext(pool.Source(t.Context()), http.MethodGet, "http://a", nil)
+					assert.NoError(t, err)
+					const total = 128 << 20
+					for range max(answers, 1) {
+						response := intake.Bound(&http.Response{Request: request, Body: io.NopCloser(endless{})})
+						for range max(-answers, 1) {
+							_, err := io.CopyN(io.Discard, response.Body, total/int64(max(answers, -answers)))
+							assert.NoError(t, err, name)
+							intake.Next(response.Body)
+						}
+						assert.NoError(t, response.Body.Close())
+					}
+				})
+			}
+			sources.Wait()
+			require.InDelta(t, 4*time.Second, time.Since(start), float64(10*time.Millisecond), name)
+		})
+	}
+}

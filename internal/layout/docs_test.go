@@ -14,7 +14,7 @@ import (
 
 // naming is how documents name what proves them: a package in backquotes and a colon, tests of it, and parts of tests behind a slash. What
 // stands before the next package, semicolon or cell is of that package; without one a test may be of any.
-var naming = regexp.MustCompile("`([a-z0-9/]+)`: ?|\\b((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]*)(?:/([^|;,.]+))?|[|;.]")
+var naming = regexp.MustCompile("`([a-z0-9/]+)`: ?|\\b((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*)(?:/([^|;,.]+))?|[|;.]")
 
 // TestDocsNameTests holds that the tests exist that documents name as proof.
 func TestDocsNameTests(t *testing.T) {

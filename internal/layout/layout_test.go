@@ -29,7 +29,6 @@ var arrows = map[string][]string{
 	"sources/file":        {"resource", "sources", "sources/derive"},
 	"sources/xds":         {"resource", "sources", "adsc"},
 	"sources/consul":      {"resource", "sources", "adsc", "sources/registry", "sources/consul/"},
-	"sources/internal/":   {"resource", "sources"},
 	"sources/sourcetest":  {"resource", "memstore", "sources", "sources/guard"},
 	"config":              {"resource", "server/access", "server/identity", "sources", "sources/"},
 	"aggregate":           {"resource", "memstore", "aggregate/conflicts"},

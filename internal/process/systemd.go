@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -48,9 +47,6 @@ func (m *Manager) Reloading() {
 
 // Stopping says that the service ends.
 func (m *Manager) Stopping() { m.tell(daemon.SdNotifyStopping) }
-
-// Main says that the service is another process from now on.
-func (m *Manager) Main(pid int) { m.tell("MAINPID=" + strconv.Itoa(pid)) }
 
 func (m *Manager) tell(state string) {
 	if !m.there {

@@ -62,7 +62,7 @@ func (s *subscriber) ends(t *testing.T) (code codes.Code, message string) {
 	}
 }
 
-func TestWhoLosesRightsLosesTheStream(t *testing.T) {
+func TestRightsChange_EndsTheStream(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("test", "t", 3))
 	var tokens, lines []string
@@ -106,22 +106,34 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 	require.Equal(t, "the token is not known, or revoked", message)
 	require.Equal(t, 1, strings.Count(r.log.String(), `msg="client refused" peer=127.0.0.1 identity=token:prod`))
 
-	// A reload that gives more disturbs nobody; one that takes away just who is concerned.
+	// A reload ends the streams of clients whose rights it changes, and no others. They come back with their new rights.
 	restricted(t, dir, "access:\n"+strings.Replace(prod, "[prod]}}", "[prod, more]}}", 1)+all+
 		"- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [test, prod], services: [reflection]}}\n")
 	_, err := r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	require.Empty(t, r.reloader.Status().Restart)
+	for _, changed := range []*subscriber{one, reader} {
+		code, message = changed.ends(t)
+		require.Equal(t, codes.Unavailable, code)
+		require.Equal(t, "the rights of this client have changed: connect again", message)
+	}
+	one, reader = subscribe(t, r, tokens[0], "a"), subscribe(t, r, "", "reader-1")
+	one.gets(t, 2)
+	reader.gets(t, 5)
 	restricted(t, dir, "access:\n"+prod+strings.Replace(all, "}}", "}, allow: {namespaces: [test]}}", 1))
 	_, err = r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	code, message = two.ends(t)
 	require.Equal(t, codes.Unavailable, code, "it may come again")
-	require.Equal(t, "what is allowed to this client has changed: connect again", message)
+	require.Equal(t, "the rights of this client have changed: connect again", message)
 	code, _ = reader.ends(t)
 	require.Equal(t, codes.PermissionDenied, code)
 	again := subscribe(t, r, tokens[1], "b")
 	again.gets(t, 3)
+	code, _ = one.ends(t)
+	require.Equal(t, codes.Unavailable, code)
+	one = subscribe(t, r, tokens[0], "a")
+	one.gets(t, 2)
 	write(t, dir+"/rules/more.yaml", entries("prod", "q", 1))
 	one.gets(t, 3)
 
@@ -161,7 +173,7 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 		require.NotContains(t, r.log.String(), tokens[i][10:])
 		require.NotContains(t, r.log.String(), strings.Fields(lines[i])[1][7:])
 	}
-	require.Contains(t, r.page(t, "/metrics"), `tributary_access_refusals_total{reason="reduced"} 1`)
+	require.Contains(t, r.page(t, "/metrics"), `tributary_access_refusals_total{reason="changed"} 4`)
 }
 
 // page is what the admin server answers.
@@ -225,7 +237,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	require.Error(t, err)
 	seen := message + err.Error()
 	for _, path := range []string{
-		"/debug/status", "/debug/syncz", "/debug/clients", "/debug/connections", "/debug/sources", "/debug/configz", "/debug/quarantine",
+		"/debug/status", "/debug/syncz", "/debug/clients", "/debug/sources", "/debug/configz", "/debug/quarantine",
 		"/debug/guard", "/debug/explain?kind=ServiceEntry&namespace=prod&name=p00",
 		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/", "/debug/history?details=true", "/debug/history/at",
 		"/debug/expected?node=%7B%7D",

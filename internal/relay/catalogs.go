@@ -20,7 +20,7 @@ type catalogs struct {
 	mcp        *mcp.Catalog
 	envoy      *envoy.Catalog
 	restricted *restrictedViews
-	questions  *debug.Questions
+	istioctl   *debug.Istioctl
 }
 
 // Collection implements xds.Catalog.
@@ -28,11 +28,11 @@ func (c catalogs) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	switch {
 	case envoy.Serves(typeURL):
 		return c.ofEnvoy(ctx, node, typeURL)
-	case debug.IsQuestion(typeURL):
+	case debug.IsIstioctl(typeURL):
 		if err := access.Service(ctx, access.Debug); err != nil {
 			return nil, nil, err
 		}
-		return c.questions.Collection(ctx, node, typeURL)
+		return c.istioctl.Collection(ctx, node, typeURL)
 	}
 	return c.mcp.Collection(ctx, node, typeURL)
 }

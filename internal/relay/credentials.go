@@ -67,14 +67,14 @@ func keyOfFile(s *identity.Settings, file string) string {
 	return "identity.tokens"
 }
 
-// change has clients see only objects that both the rules in force and the next ones allow, while the sources change. The caller calls undo
-// if the reload fails, or else set.
+// change ends the streams of clients whose rights the next rules change, and refuses such clients while the sources change. The caller
+// calls undo if the reload fails, or else set.
 func (p *credentialReloader) change(next access.Rules) (undo func()) {
-	was := p.guard.Policy()
-	between := was
-	between.Rules, between.Before = next, &was.Rules
-	p.guard.Set(between)
-	return func() { p.guard.Set(was) }
+	previous := p.guard.Policy()
+	changing := previous
+	changing.Rules, changing.Previous = next, &previous.Rules
+	p.guard.Set(changing)
+	return func() { p.guard.Set(previous) }
 }
 
 // set puts the rules and credentials of cfg in force. It is not safe for concurrent use.

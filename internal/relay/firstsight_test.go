@@ -183,3 +183,42 @@ func TestFirstSightOfPolicies(t *testing.T) {
 		})
 	}
 }
+
+// A policy that was never valid is refused from the start of the next process on, although its source cannot be read, and until the source
+// is read without it.
+func TestFirstSightOutlivesARestart(t *testing.T) {
+	for name, text := range sights {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			sightConfig(t, dir, "")
+			config, err := os.ReadFile(dir + "/tributary.yaml")
+			require.NoError(t, err)
+			write(t, dir+"/tributary.yaml", strings.Replace(string(config), "stateDir: 'off'", "stateDir: state", 1))
+			write(t, dir+"/rules/gateways.yaml", sightGateways())
+			write(t, dir+"/rules/deny.yaml", text)
+			r := start(t, dir)
+			r.awaitReady(t)
+			require.True(t, refuses(t, r, "shop"), text)
+			r.stop()
+
+			require.NoError(t, os.Rename(dir+"/rules", dir+"/away"))
+			for range 2 { // also by what a process without a read left
+				r = start(t, dir)
+				r.awaitReady(t)
+				require.True(t, refuses(t, r, "shop"), text)
+				require.Contains(t, r.page(t, "/debug/quarantine"), "deny.yaml")
+				r.stop()
+			}
+			r = start(t, dir)
+			require.NoError(t, os.Remove(dir+"/away/deny.yaml"))
+			require.NoError(t, os.Rename(dir+"/away", dir+"/rules"))
+			eventually(t, func() error {
+				if refuses(t, r, "shop") {
+					return errors.New("refused still")
+				}
+				return nil
+			})
+		})
+	}
+}

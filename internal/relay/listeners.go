@@ -38,7 +38,6 @@ type listeners struct {
 	adminTLS     *transport.Certificates // or nil
 	xds, xdsOver net.Listener            // plaintext and TLS; one of them may be nil
 	admin        net.Listener
-	raw          map[string]net.Listener // all of them as they were opened, by the names of sockets
 }
 
 // newListeners reads the certificates that cfg names. Nothing is open yet.
@@ -103,16 +102,14 @@ func connections(l config.Limits, descriptors int, log *slog.Logger) int {
 // open opens all ports, before anything runs: one that is taken is known at once. Those among sockets, by the names that log lines
 // have for them, are open already.
 func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[string]net.Listener) (err error) {
-	d.raw = make(map[string]net.Listener)
 	open := func(name, key, address string) (net.Listener, error) {
-		lis := sockets[name]
-		if lis == nil {
-			var err error
-			if lis, err = process.Listen(ctx, address); err != nil {
-				return nil, fmt.Errorf("%s: %w", cfg.At(key), err)
-			}
+		if lis := sockets[name]; lis != nil {
+			return lis, nil
 		}
-		d.raw[name] = lis
+		lis, err := process.Listen(ctx, address)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", cfg.At(key), err)
+		}
 		return lis, nil
 	}
 	defer func() {
@@ -153,7 +150,7 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 	return nil
 }
 
-// close closes the xDS listeners. A successor that inherited them accepts the connections from now on.
+// close closes the xDS listeners. Connections to a socket of the service manager wait there for the next process.
 func (d *listeners) close() {
 	for _, lis := range []net.Listener{d.xds, d.xdsOver} {
 		if lis != nil {

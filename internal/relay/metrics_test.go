@@ -83,8 +83,6 @@ func TestMetricsPage(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("default", "a", 80))
 	configured(t, dir, everySource(dir)...)
-	text := mustRead(t, dir+"/tributary.yaml")
-	write(t, dir+"/tributary.yaml", text+"verify: [{istiod: 'http://127.0.0.1:1'}]\n")
 	r := start(t, dir)
 	registry, ok := r.sources.metrics.(*prometheus.Registry)
 	require.True(t, ok)

@@ -65,7 +65,6 @@ type Relay struct {
 
 	listeners   listeners
 	credentials *credentialReloader
-	upgrades    *upgrades
 }
 
 // Options are what a relay needs besides its configuration.
@@ -77,11 +76,6 @@ type Options struct {
 	Manager *process.Manager
 	// Sockets are open already: those of xds, xdsTLS and admin. What the configuration says of their addresses does not count.
 	Sockets map[string]net.Listener
-	// Predecessor is the process that this one takes over from; nil if there is none. What it listens on is among Sockets.
-	Predecessor Predecessor
-	// Program is where the program is that takes over from this one in an upgrade, and Arguments what it is started with.
-	Program   string
-	Arguments []string
 }
 
 // ConfigError is a configuration that cannot be put in force.
@@ -95,7 +89,7 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 // Open makes the parts that cfg asks for, connects them, takes the state directory and opens both ports: what another
 // program has is known at once. Nothing runs yet. A relay that was opened has to be run.
 func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error) {
-	state, err := openState(cfg, opts.Origin, opts.Predecessor != nil, opts.Log)
+	state, err := openState(cfg, opts.Origin, opts.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +114,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	registry := admin.NewRegistry(opts.Version)
 	r := &Relay{
 		log: opts.Log, state: state, health: health.NewServer(), manager: cmp.Or(opts.Manager, new(process.Manager)),
-		upgrades: newUpgrades(opts, registry), quarantine: make(chan struct{}, 1),
+		quarantine: make(chan struct{}, 1),
 	}
 
 	r.supervisor = sources.NewSupervisor(sources.Options{
@@ -136,9 +130,6 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.sources = newSourceSet(parts{
 		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table, log: opts.Log,
 	})
-	if r.sources.served, err = served(opts.Predecessor); err != nil {
-		return nil, err
-	}
 	if _, err := r.sources.configure(cfg.ConfigSources); err != nil {
 		return nil, &ConfigError{err}
 	}
@@ -152,13 +143,14 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.sources, r.credentials, opts.Log, registry)
 	r.reloader.happened = r.happened
 	envoys := envoy.Options{
-		Debounce: debounce(cfg.Debounce), Log: opts.Log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
+		ProductBytes: cfg.Limits.ProductBytes,
+		Debounce:     debounce(cfg.Debounce), Log: opts.Log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
 		GuardFilters: cfg.Envoy.WeakeningFilters == config.FiltersOfRoot, Invalid: r.supervisor.Invalid,
 	}
 	r.catalogs = catalogs{
-		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
-		envoy:     envoy.New(r.view, envoys),
-		questions: debug.NewQuestions(),
+		mcp:      mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
+		envoy:    envoy.New(r.view, envoys),
+		istioctl: debug.NewIstioctl(),
 		restricted: newRestrictedViews(r.view, func(part memstore.Reader, allowed *access.Allowed) *envoy.Catalog {
 			limited := envoys
 			limited.Sees = allowed.Namespace
@@ -184,7 +176,6 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	}
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
-		Upgrade: r.Upgrade, Upgrading: r.upgrades.state,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
 		ChangedSince: r.catalogs.changedSince,
 		Certificates: r.listeners.status, Expected: r.expected, History: r.remembered(), GRPC: adminGRPC,
@@ -196,7 +187,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Namespace: "tributary", Subsystem: "envoy", Name: "unenforced_objects",
 		Help: "Security objects that Envoys and gRPC clients do not enforce.",
 	}, func() float64 { return float64(len(r.catalogs.unenforced())) }))
-	r.catalogs.questions.About(r.engine, r.admin.ToolPages())
+	r.catalogs.istioctl.SetClients(r.engine)
 	return r, nil
 }
 
@@ -209,62 +200,39 @@ func (r *Relay) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	parts, failed := errgroup.WithContext(work)
-	begin := func(ctx context.Context, name string, part func(context.Context) error) {
-		parts.Go(func() error {
-			if err := part(ctx); err != nil && ctx.Err() == nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			return nil
-		})
-	}
 	for name, part := range map[string]func(context.Context) error{
 		"sources": r.supervisor.Run,
 		"reload":  r.reloader.run,
 		"write":   r.write,
-	} {
-		begin(failed, name, r.whenServing(part))
-	}
-	seen, disappear := context.WithCancel(failed)
-	defer disappear()
-	for name, part := range map[string]func(context.Context) error{
-		"admin":   r.whenServing(func(ctx context.Context) error { return r.admin.Serve(ctx, r.listeners.admin) }),
-		"manager": when(r.upgrades.registered, r.managed),
-	} {
-		begin(seen, name, part)
-	}
-	for name, part := range map[string]func(context.Context) error{
+		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.listeners.admin) },
+		"manager": r.managed,
 		"view":    r.view.Run,
 		"mcp":     r.catalogs.mcp.Run,
 		"envoy":   r.catalogs.envoy.Run,
 		"views":   r.catalogs.restricted.run,
 		"invalid": r.followInvalid,
 		"access":  r.credentials.run,
-		"grpc":    r.whenServing(func(context.Context) error { return r.listeners.serve(r.grpc) }),
+		"grpc":    func(context.Context) error { return r.listeners.serve(r.grpc) },
 		"tls":     r.listeners.run,
 		"health":  r.followHealth,
 		"startup": r.endStart,
-		"upgrade": r.completeUpgrade,
 	} {
-		begin(failed, name, part)
+		parts.Go(func() error {
+			if err := part(failed); err != nil && failed.Err() == nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
 	}
-	if r.upgrades.predecessor == nil {
-		r.log.Info("listening", r.listeners.addresses()...)
-	}
+	r.log.Info("listening", r.listeners.addresses()...)
 
-	over := drainOver
 	select {
 	case <-ctx.Done():
 		r.log.Info("shutting down")
-		r.manager.Stopping()
 	case <-failed.Done():
-		r.manager.Stopping()
-	case <-r.upgrades.upgraded:
-		r.log.Info("handing clients over")
-		over = upgradeDrain
-		disappear() // who asks how we are is answered by the successor
 	}
-	r.upgrades.stop()
-	r.drain(over)
+	r.manager.Stopping()
+	r.drain()
 	stop()
 	err := parts.Wait()
 	if err == nil {
@@ -283,10 +251,10 @@ func (r *Relay) followHealth(ctx context.Context) error {
 
 // drain ends the streams: it says that it is not ready, refuses new streams and connections, tells clients to go away,
 // and ends the streams there are one slice after another.
-func (r *Relay) drain(over time.Duration) {
+func (r *Relay) drain() {
 	r.admin.Drain()
 	r.health.Shutdown()
-	r.listeners.close() // before streams end: a client that comes back at once is served by the successor
+	r.listeners.close() // before streams end: clients that reconnect wait on the socket of the service manager for the next process
 
 	ended := make(chan struct{})
 	go func() {
@@ -294,7 +262,7 @@ func (r *Relay) drain(over time.Duration) {
 		r.grpc.GracefulStop() // sends GOAWAY, and waits for the streams
 	}()
 	r.limiter.Close()
-	r.engine.Drain(context.Background(), over)
+	r.engine.Drain(context.Background(), drainOver)
 	select {
 	case <-ended:
 	case <-time.After(linger):

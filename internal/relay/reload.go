@@ -39,8 +39,6 @@ type reloader struct {
 
 	mu      sync.Mutex // held while the configuration is changed
 	inForce *config.Config
-	paused  bool
-	late    bool // SIGHUP has come during a pause
 }
 
 // Origin is the origin of a configuration; zero for the command line.
@@ -76,53 +74,23 @@ func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sour
 	return r
 }
 
-// run reloads at each SIGHUP until ctx ends. During a pause it only remembers it.
+// run reloads at each SIGHUP until ctx ends.
 func (r *reloader) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-r.Hangups:
-			r.mu.Lock()
-			if r.late = r.paused; !r.late {
-				_, _ = r.reload("SIGHUP") // it is logged
-			}
-			r.mu.Unlock()
+			_, _ = r.Reload(ctx, "SIGHUP") // it is logged
 		}
 	}
 }
 
-// Reload reads the file again and returns the changes as text. During a pause the error is admin.ErrUpgrading.
+// Reload reads the file again and returns the changes as text.
 func (r *reloader) Reload(_ context.Context, by string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.paused {
-		return "", admin.ErrUpgrading
-	}
 	return r.reload(by)
-}
-
-// pause waits for a running reload, and refuses others until resume.
-func (r *reloader) pause() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.paused = true
-}
-
-// isLate reports whether SIGHUP came during the pause.
-func (r *reloader) isLate() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.late
-}
-
-func (r *reloader) resume() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.paused = false; r.late {
-		r.late = false
-		_, _ = r.reload("SIGHUP") // which logs
-	}
 }
 
 // Status implements admin.Config.

@@ -134,9 +134,10 @@ func (r *replica) start() {
 	r.sinks = make(map[string]sources.Sink)
 	var mu sync.Mutex
 	var inputs []aggregate.Source
+	var specs []sources.Spec
 	for i, name := range r.names {
 		table := new(memstore.Table)
-		require.NoError(r.t, supervisor.Add(sources.Spec{
+		specs = append(specs, sources.Spec{
 			Name: name, Table: table, Guard: guard.Settings{Off: true}, Memory: r.dir.Source(name),
 			Source: runs(func(ctx context.Context, sink sources.Sink) error {
 				mu.Lock()
@@ -145,13 +146,14 @@ func (r *replica) start() {
 				<-ctx.Done()
 				return ctx.Err()
 			}),
-		}))
+		})
 		in := aggregate.Source{Name: name, Reader: table}
 		if r.merge && i > 0 {
 			in.Merge = &aggregate.Merge{}
 		}
 		inputs = append(inputs, in)
 	}
+	require.NoError(r.t, supervisor.Reconfigure(specs))
 	view := aggregate.New(inputs...)
 	hops := mcp.NewHops("one of several")
 	catalog := mcp.New(view, mcp.Options{Hops: hops, Log: log})

@@ -108,7 +108,7 @@ func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.T
 	engine.Register(s)
 	healthpb.RegisterHealthServer(s, ownHealth{h})
 	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
-	debug.OfClients(engine).Register(s)
+	debug.NewCSDS(engine).Register(s)
 	channelz.RegisterChannelzServiceToServer(s)
 	reflection.Register(s) // both v1 and v1alpha
 	return s
@@ -136,7 +136,7 @@ func newAdminGRPC(limiter *transport.Limiter, upstreams func() []*statusv3.Clien
 		return status.Errorf(codes.Unimplemented, "%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
 	}
 	s := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes), grpc.UnknownServiceHandler(unknown))...)
-	debug.OfSelf(upstreams).Register(s)
+	debug.NewUpstreamCSDS(upstreams).Register(s)
 	healthpb.RegisterHealthServer(s, ownHealth{h})
 	channelz.RegisterChannelzServiceToServer(s)
 	reflection.Register(s)

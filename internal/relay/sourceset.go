@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -45,10 +44,7 @@ type parts struct {
 // sourceSet is the sources of the configuration in force, with their tables. One goroutine at a time changes it.
 type sourceSet struct {
 	parts
-	activations chan activation      // for sweep; holds the newest
-	swept       activation           // owned by sweep: the one that it has taken
-	again       <-chan time.Time     // owned by sweep: when to call forget again, if at all
-	served      []*resource.Resource // by the previous process, for the first configure; nil if that process was not ready
+	activations chan activation // for sweep; holds the newest
 
 	all []*activeSource // in order of the configuration
 
@@ -124,9 +120,6 @@ func (f *sourceSet) configure(want []config.Source) (changes, error) {
 	if err := f.supervisor.Reconfigure(specs); err != nil {
 		return changes{}, err
 	}
-	if f.all == nil && f.served != nil {
-		f.begin(next)
-	}
 	now := activation{previous: f.view.Snapshot()}
 	now.oldGone = f.view.SetSources(inputs...)
 	done := changesOf(f.all, next)
@@ -138,43 +131,6 @@ func (f *sourceSet) configure(want []config.Source) (changes, error) {
 	}
 	f.activations <- now
 	return done, nil
-}
-
-// begin makes the view serve the objects of the previous process. Most of them are in the restored sources; the rest is served until all
-// sources are read, as in a reload.
-func (f *sourceSet) begin(next []*activeSource) {
-	var restored []aggregate.Source
-	for _, n := range next {
-		if n.table.Synced() {
-			restored = append(restored, n.input())
-		}
-	}
-	f.view.Begin(restored...)
-	var rest []*resource.Resource
-	for _, r := range f.served {
-		if now := f.view.Snapshot().Get(r.Key()); now == nil || now.Version() != r.Version() {
-			rest = append(rest, r)
-		}
-	}
-	if len(rest) > 0 {
-		table := new(memstore.Table)
-		table.Apply(rest, nil)
-		table.MarkSynced()
-		f.view.Begin(append(restored, aggregate.Source{Name: "the previous process", Reader: table, Precedence: math.MaxInt, Ranked: true})...)
-	}
-}
-
-// merged waits until the view has all objects of the paused sources, or ctx ends.
-func (f *sourceSet) merged(ctx context.Context) {
-	merged := func(n *activeSource) bool {
-		return slices.ContainsFunc(f.view.Sources(), func(s aggregate.SourceStatus) bool {
-			return s.Name == n.config.Name && !s.Retiring && s.Revision == n.table.Snapshot().Revision() && s.Synced == n.table.Synced()
-		})
-	}
-	for ctx.Err() == nil && slices.ContainsFunc(f.all, func(n *activeSource) bool { return !merged(n) }) {
-		_ = f.view.Alive(ctx) // waits for one round
-	}
-	_ = f.view.Alive(ctx) // it has committed them
 }
 
 // prepare makes the sources of want. Only this part of a reload can fail; it changes nothing but files of sources that are not configured.
@@ -332,7 +288,7 @@ func readsAlike(a, b config.Source) bool {
 func (f *sourceSet) replace(next []*activeSource, oldGone <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.all != nil || f.served != nil {
+	if f.all != nil {
 		f.oldGone = oldGone
 	}
 	for _, o := range f.all {
@@ -370,26 +326,28 @@ func (f *sourceSet) pending() (names []string) {
 // leftover is how long unclaimed files are kept, in case the configuration was wrong.
 const leftover = 7 * 24 * time.Hour
 
-// sweep removes the files of retired sources once none of their objects is served, until ctx ends. It may be called again then.
+// sweep removes the files of retired sources once none of their objects is served, until ctx ends.
 func (f *sourceSet) sweep(ctx context.Context) {
+	var current activation
+	var again <-chan time.Time // when to call forget again, if at all
 	for {
 		select {
 		case <-ctx.Done():
-			if f.again != nil {
-				f.again = f.forget()
+			if again != nil {
+				f.forget()
 			}
 			return
 		case next := <-f.activations:
-			if f.swept.oldGone != nil {
-				next.previous = f.swept.previous
+			if current.oldGone != nil {
+				next.previous = current.previous
 			}
-			f.swept = next
-		case <-f.swept.oldGone:
-			f.logRemoved(f.swept.previous)
-			f.swept = activation{}
-			f.again = f.forget()
-		case <-f.again:
-			f.again = f.forget()
+			current = next
+		case <-current.oldGone:
+			f.logRemoved(current.previous)
+			current = activation{}
+			again = f.forget()
+		case <-again:
+			again = f.forget()
 		}
 	}
 }

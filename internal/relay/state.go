@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,15 +24,10 @@ import (
 // openState opens the state directory. It is nil if there is none: it was switched off, nobody named one while serving
 // without a file, or the one that is used by default cannot be. One that was named and cannot be used is an error: who
 // names it counts on it.
-//
-// If later is set, another process uses the directory until Own is called.
-func openState(cfg *config.Config, from Origin, later bool, log *slog.Logger) (*lastgood.Dir, error) {
+func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir, error) {
 	path, named, err := StatePath(cfg, from)
 	if err == nil && path == "" {
 		return nil, nil
-	}
-	if err == nil && later {
-		return lastgood.OpenLater(path, log), nil
 	}
 	if err == nil {
 		var d *lastgood.Dir
@@ -126,6 +122,18 @@ func openHistory(cfg config.History, state *lastgood.Dir, view *aggregate.View, 
 		return nil, nil
 	}
 	return history.Open(filepath.Join(state.Path(), "history"), cfg.Bytes, view, log, metrics)
+}
+
+// write runs the writers of state, besides the sources, until ctx ends.
+func (r *Relay) write(ctx context.Context) error {
+	var writers sync.WaitGroup
+	writers.Go(func() { r.sources.sweep(ctx) })
+	writers.Go(func() { r.vips.run(ctx) })
+	if r.history != nil {
+		writers.Go(func() { _ = r.history.Run(ctx) }) // it does not fail
+	}
+	writers.Wait()
+	return nil
 }
 
 // happened has the history know of something that is no change of an object.

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
 
 	_ "tributary/internal/testutil" // of the property tests
@@ -234,15 +236,13 @@ func anAllow(t *rapid.T, what string) Allow {
 	}
 }
 
-// Whoever is said to be allowed as much as before is; and equal keys are those of which nothing can be told apart.
-func TestCovers(t *testing.T) {
+// TestKey_EqualKeysGiveEqualRights: rights with equal keys allow the same objects, types and services.
+func TestKey_EqualKeysGiveEqualRights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x, y := New(anAllow(t, "x")), New(anAllow(t, "y"))
-		require.True(t, x.Covers(x))
-		require.True(t, (*Allowed)(nil).Covers(x))
 		differ := ""
 		see := func(what string, x, y bool) {
-			if y && !x {
+			if y != x {
 				differ = what
 			}
 		}
@@ -263,10 +263,46 @@ func TestCovers(t *testing.T) {
 		for _, name := range Services() {
 			see(name, x.Service(name), y.Service(name))
 		}
-		if x.Covers(y) || x.Key() == y.Key() {
+		if x.Key() == y.Key() {
 			require.Empty(t, differ)
 		}
 	})
+}
+
+// TestPolicy_DuringReload: while the sources change, only clients with the same rights by the rules before and after are served.
+func TestPolicy_DuringReload(t *testing.T) {
+	prod, more := New(Allow{Namespaces: []string{"prod"}}), New(Allow{Namespaces: []string{"prod", "test"}})
+	rules := func(rights *Allowed) Rules { return Rules{{Who: Who{Nodes: []string{"web"}}, Allow: rights}} }
+	for name, c := range map[string]struct {
+		previous, next Rules
+		want           error
+	}{
+		"same rights":            {rules(prod), rules(New(Allow{Namespaces: []string{"prod"}})), nil},
+		"more":                   {rules(prod), rules(more), errRightsChanged},
+		"less":                   {rules(more), rules(prod), errRightsChanged},
+		"everything before":      {nil, rules(prod), errRightsChanged},
+		"everything afterwards":  {rules(prod), nil, errRightsChanged},
+		"everything by no rules": {nil, rules(nil), nil},
+		"none before":            {Rules{}, rules(prod), errRightsChanged},
+	} {
+		web := "web"
+		rights, err := (&Policy{Rules: c.next, Previous: &c.previous}).allowed(&identity.Identity{}, &web)
+		require.ErrorIs(t, err, c.want, name)
+		if c.want == nil {
+			require.Equal(t, c.next.rightsOf(t, web), rights.Key(), name)
+		}
+	}
+	web := "web"
+	_, err := (&Policy{Rules: Rules{}, Previous: &Rules{}}).allowed(&identity.Identity{}, &web)
+	require.Equal(t, codes.PermissionDenied, status.Code(err), "no rights before and after")
+}
+
+// rightsOf returns the key of the rights of a client.
+func (rules Rules) rightsOf(t *testing.T, node string) string {
+	t.Helper()
+	rights, err := allowedBy(rules, &identity.Identity{}, &node)
+	require.NoError(t, err)
+	return rights.Key()
 }
 
 // A rule after one that covers it is never asked.

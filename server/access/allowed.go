@@ -120,16 +120,3 @@ func (a *Allowed) Type(typeURL string) bool {
 
 // Service says whether a service may be asked.
 func (a *Allowed) Service(name string) bool { return a == nil || a.services.match(name) }
-
-// Covers says whether a certainly allows whatever b does.
-func (a *Allowed) Covers(b *Allowed) bool {
-	if a == nil {
-		return true
-	}
-	if b == nil {
-		b = &Allowed{services: globs{"*"}}
-	}
-	limits := func(mine, other globs) bool { return mine == nil || other != nil && mine.cover(other) }
-	return limits(a.kinds, b.kinds) && limits(a.namespaces, b.namespaces) && limits(a.sources, b.sources) && limits(a.types, b.types) &&
-		a.services.cover(b.services)
-}

@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -25,8 +26,9 @@ import (
 // Policy is what is in force.
 type Policy struct {
 	Rules Rules // nil allows everything
-	// those of before, while what is served changes as well: what both allow is allowed; nil for none
-	Before        *Rules
+	// Previous are the rules of before, while the sources change; nil at other times. Only clients to which both give the same rights
+	// are served meanwhile.
+	Previous      *Rules
 	Authenticator *identity.Authenticator               // nil takes no tokens
 	Trust         func(chain []*x509.Certificate) error // whether a certificate is still one of whom we trust; all are if nil
 	AdminTrust    func(chain []*x509.Certificate) error // the same of those who come to the admin server
@@ -47,8 +49,8 @@ func (p *Policy) prove(i *identity.Identity, headers []string, trust func(chain 
 	return who, nil
 }
 
-// Guard stands before a gRPC server: it lets in who is allowed something, and ends the streams of those who are no longer what they were,
-// or may no longer see what they saw. It is safe for concurrent use.
+// Guard admits clients of a gRPC server that have at least one right, and ends the streams of clients whose identity or rights changed.
+// Such clients connect again. It is safe for concurrent use.
 type Guard struct {
 	// read-only
 	log      *slog.Logger
@@ -68,7 +70,7 @@ const linesLogged = 10
 const (
 	reasonIdentity = "identity" // what it showed is not right, or no longer
 	reasonAccess   = "access"   // it is allowed nothing
-	reasonReduced  = "reduced"  // it is allowed less than before
+	reasonChanged  = "changed"  // other rules apply to it than when it came
 )
 
 // NewGuard returns a guard with a policy.
@@ -78,10 +80,10 @@ func NewGuard(p Policy, log *slog.Logger, metrics prometheus.Registerer) *Guard 
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tributary_access_refusals_total",
 			Help: "Streams and calls that were refused or ended: what the client showed is not right (identity), nothing is allowed to it " +
-				"(access), or less than when it came (reduced).",
+				"(access), or its rights have changed since it came (changed).",
 		}, []string{"reason"}),
 	}
-	for _, reason := range []string{reasonIdentity, reasonAccess, reasonReduced} {
+	for _, reason := range []string{reasonIdentity, reasonAccess, reasonChanged} {
 		g.refusals.WithLabelValues(reason)
 	}
 	if metrics != nil {
@@ -241,25 +243,20 @@ func errNothing(i *identity.Identity) error {
 	return status.Errorf(codes.PermissionDenied, "nothing is allowed to %s", i)
 }
 
-// errChanging is for those to whom another thing is allowed than before, and neither is a part of the other, as long as that changes.
-var errChanging = status.Error(codes.Unavailable, "what is allowed to this client is changing: connect again")
+// errRightsChanged ends the streams of a client whose rights a reload changes, and refuses the client until the reload is done.
+var errRightsChanged = status.Error(codes.Unavailable, "the rights of this client have changed: connect again")
 
-// allowed returns what is allowed to a client. While its node is not known, that is nothing that one can rely on.
-func (p *Policy) allowed(i *identity.Identity, node *string) (*Allowed, error) {
-	now, err := allowedBy(p.Rules, i, node)
-	if err != nil || p.Before == nil {
-		return now, err
+// allowed returns the rights of a client. They are preliminary while its node is not known.
+func (p *Policy) allowed(client *identity.Identity, node *string) (*Allowed, error) {
+	rights, err := allowedBy(p.Rules, client, node)
+	if err != nil || p.Previous == nil {
+		return rights, err
 	}
-	before, err := allowedBy(*p.Before, i, node)
-	switch {
-	case err != nil:
-		return nil, errChanging
-	case now.Covers(before):
-		return before, nil
-	case before.Covers(now):
-		return now, nil
+	previous, err := allowedBy(*p.Previous, client, node)
+	if err != nil || previous.Key() != rights.Key() {
+		return nil, errRightsChanged
 	}
-	return nil, errChanging
+	return rights, nil
 }
 
 func allowedBy(rules Rules, i *identity.Identity, node *string) (*Allowed, error) {
@@ -276,7 +273,7 @@ func allowedBy(rules Rules, i *identity.Identity, node *string) (*Allowed, error
 	return rule.Allow, nil
 }
 
-// recheck says whether the client is still who it was, and may see what it saw.
+// recheck reports why the stream has to end: the client cannot prove its identity any more, or has other rights than at the start.
 func (c *client) recheck(p *Policy) (reason string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,12 +283,12 @@ func (c *client) recheck(p *Policy) (reason string, err error) {
 	if err := p.Authenticator.Again(c.who, p.Trust); err != nil {
 		return reasonIdentity, unauthenticated(err)
 	}
-	now, err := p.allowed(c.who, c.node)
+	rights, err := p.allowed(c.who, c.node)
 	switch {
+	case errors.Is(err, errRightsChanged), err == nil && c.decided && rights.Key() != c.allowed.Key():
+		return reasonChanged, errRightsChanged
 	case err != nil:
 		return reasonAccess, err
-	case c.decided && !now.Covers(c.allowed):
-		return reasonReduced, status.Error(codes.Unavailable, "what is allowed to this client has changed: connect again")
 	}
 	return "", nil
 }

@@ -94,11 +94,6 @@ type Options struct {
 	// Expected returns what an Envoy with this node should have now, with the resources in place of the dump.
 	// There are none if nil.
 	Expected func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, []xds.Served, error)
-	// Upgrade has the program that is now where this one came from take over, on behalf of somebody. It returns what came of that, in lines
-	// for people, or an error, after which this process goes on. There is none if nil.
-	Upgrade func(ctx context.Context, by string) (done string, err error)
-	// Upgrading says how an upgrade stands. There is none if nil.
-	Upgrading func() UpgradeStatus
 	// History has what was served before. There is none if nil.
 	History History
 	// Page makes what answers at / and below /page/, and below /debug/page/ unless those are left out. There is none if nil.

@@ -82,7 +82,7 @@ func TestPagesThatAreLeftOut(t *testing.T) {
 		require.Equal(t, 404, get(Options{NoProfiles: true}, path))
 		require.Equal(t, 404, get(Options{NoDebug: true}, path))
 	}
-	require.Equal(t, 200, get(Options{NoProfiles: true}, "/debug/list"))
+	require.Equal(t, 200, get(Options{NoProfiles: true}, "/debug/"))
 	for _, p := range New(Options{Registry: prometheus.NewRegistry()}).allPages() {
 		if len(p.Path) > 7 && p.Path[:7] == "/debug/" {
 			require.Equal(t, 404, get(Options{NoDebug: true}, p.Path), p.Path)

@@ -2,16 +2,13 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"tributary/aggregate"
-	"tributary/sources"
 )
 
 // Config is the configuration that the program runs with.
@@ -34,39 +31,10 @@ type ConfigStatus struct {
 	Restart  []string `json:"restart,omitempty"`  // what of it needs a restart, one setting each
 }
 
-// ErrUpgrading says that something has to wait for the end of an upgrade.
-var ErrUpgrading = errors.New("Upgrade in progress; retry when it is done") //nolint:staticcheck,revive // people read it as it is
-
-// UpgradeStatus says how an upgrade stands. It is zero if there was none.
-type UpgradeStatus struct {
-	Since  *time.Time `json:"since,omitempty"`  // when the one that is under way began
-	Failed *time.Time `json:"failed,omitempty"` // when the last one failed
-	Error  string     `json:"error,omitempty"`  // why
-}
-
-func (s *Server) upgradeStatus() *UpgradeStatus {
-	if s.opts.Upgrading == nil {
-		return nil
-	}
-	u := s.opts.Upgrading()
-	if u == (UpgradeStatus{}) {
-		return nil
-	}
-	return &u
-}
-
-// refuse answers with err, which is to be tried again after an upgrade or is what code says.
-func refuse(w http.ResponseWriter, err error, code int) {
-	if errors.Is(err, ErrUpgrading) || errors.Is(err, sources.ErrPaused) {
-		err, code = ErrUpgrading, http.StatusServiceUnavailable
-	}
-	http.Error(w, err.Error(), code)
-}
-
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	done, err := s.opts.Config.Reload(r.Context(), asker(r))
 	if err != nil {
-		refuse(w, err, http.StatusInternalServerError)
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	if names := s.unread(r.Context()); len(names) > 0 {
@@ -101,28 +69,4 @@ func (s *Server) unread(ctx context.Context) (names []string) {
 		case <-ctx.Done():
 		}
 	}
-}
-
-// UpgradeWithin is how long an upgrade may take unless the request says otherwise.
-const UpgradeWithin = 2 * time.Minute
-
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
-	within := UpgradeWithin
-	if text := r.URL.Query().Get("within"); text != "" {
-		var err error
-		if within, err = time.ParseDuration(text); err != nil || within <= 0 {
-			http.Error(w, "want ?within= as a time such as 90s", http.StatusBadRequest)
-			return
-		}
-	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within + time.Minute)) // where there is none, there is no need
-	ctx, cancel := context.WithTimeoutCause(r.Context(), within, fmt.Errorf("it was not ready within %s", within))
-	defer cancel()
-	done, err := s.opts.Upgrade(ctx, asker(r))
-	if err != nil {
-		refuse(w, err, http.StatusInternalServerError)
-		return
-	}
-	_, err = io.WriteString(w, done)
-	s.logWrite(r.URL.Path, err)
 }

@@ -47,36 +47,26 @@ func (s *Server) list(each iter.Seq[any]) http.Handler {
 	})
 }
 
-// writeList writes an array as write does a whole.
-func writeList(w io.Writer, each iter.Seq[any]) error {
-	if _, err := writeElements(w, "", each); err != nil {
-		return err
+// writeList writes an array like write, one element at a time.
+func writeList(w io.Writer, elements iter.Seq[any]) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetIndent("  ", "  ")
+	encoder.SetEscapeHTML(false)
+	separator, end := "[\n  ", "[]\n"
+	for element := range elements {
+		text.Reset()
+		text.WriteString(separator)
+		separator, end = ",\n  ", "\n]\n"
+		if err := encoder.Encode(element); err != nil {
+			return err
+		}
+		if _, err := w.Write(bytes.TrimSuffix(text.Bytes(), []byte("\n"))); err != nil {
+			return err // the reader closed the connection
+		}
 	}
-	_, err := io.WriteString(w, "\n")
+	_, err := io.WriteString(w, end)
 	return err
-}
-
-// writeElements writes an array as it stands behind what is indented, and returns how many elements there were.
-func writeElements(w io.Writer, indent string, each iter.Seq[any]) (n int, err error) {
-	var element bytes.Buffer
-	e := json.NewEncoder(&element)
-	e.SetIndent(indent+"  ", "  ")
-	e.SetEscapeHTML(false)
-	before, after := "[\n  "+indent, "[]"
-	for v := range each {
-		n++
-		element.Reset()
-		element.WriteString(before)
-		before, after = ",\n  "+indent, "\n"+indent+"]"
-		if err := e.Encode(v); err != nil {
-			return n, err
-		}
-		if _, err := w.Write(bytes.TrimSuffix(element.Bytes(), []byte("\n"))); err != nil {
-			return n, err // who asked has gone
-		}
-	}
-	_, err = io.WriteString(w, after)
-	return n, err
 }
 
 // conflict is an entry of /debug/conflicts: a key that several sources have, or one source several times, or a ServiceEntry that

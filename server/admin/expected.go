@@ -49,7 +49,7 @@ func writeExpected(w io.Writer, expected *verify.Expected, served []xds.Served) 
 	if _, err := fmt.Fprintf(w, "%s,\n  \"dump\": ", bytes.TrimSuffix(head, []byte("\n}"))); err != nil {
 		return err
 	}
-	if err := debug.WriteDump(w, "  ", served, true); err != nil {
+	if err := debug.WriteDump(w, served, true); err != nil {
 		return err
 	}
 	_, err = io.WriteString(w, "\n}\n")

@@ -42,7 +42,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, sources.ErrNothingHeld), errors.Is(err, sources.ErrOtherHold):
 		http.Error(w, err.Error(), http.StatusConflict)
 	case err != nil:
-		refuse(w, err, http.StatusInternalServerError)
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
 		_, err := fmt.Fprintf(w, //nolint:gosec // the name is that of a source, and the text is plain
 			"%s and %s of %s are let go\n", words.Count(objects, "object", "objects"), words.Count(endpoints, "endpoint", "endpoints"), name)

@@ -17,8 +17,8 @@ import (
 // History is what was served before.
 type History interface {
 	Find(history.Query) (*history.Answer, error)
-	// At returns what was served at a time. The error is an *history.EarlierError if that is not known any more.
-	At(at time.Time, kind resource.Kind) (*history.State, error)
+	// ServedAt returns the objects that were served at a time. The error is an *history.EarlierError if they are not known.
+	ServedAt(moment time.Time, kind resource.Kind) (*history.State, error)
 	// Health returns what is wrong with it; nothing if it is empty.
 	Health() history.Health
 }
@@ -51,8 +51,8 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	a, err := s.opts.History.Find(q)
 	if err == nil && !encoded(r) {
 		for _, e := range a.Entries {
-			e.Old.Read()
-			e.New.Read()
+			e.Old.DecodeSpec()
+			e.New.DecodeSpec()
 		}
 	}
 	s.answerHistory(w, r, a, err)
@@ -67,7 +67,7 @@ func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	a, err := s.opts.History.At(at, kind)
+	a, err := s.opts.History.ServedAt(at, kind)
 	if err != nil {
 		s.answerHistory(w, r, nil, err)
 		return
@@ -89,7 +89,7 @@ func timeIn(w http.ResponseWriter, name, text string, fallback time.Time) (at ti
 
 // writeState writes one object after another, so that the specs of a large state are never all in memory as text.
 func writeState(w io.Writer, state *history.State, encoded bool) error {
-	head, err := json.Marshal(history.State{At: state.At, Unknown: state.Unknown})
+	head, err := json.Marshal(history.State{Time: state.Time, Unknown: state.Unknown})
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func writeState(w io.Writer, state *history.State, encoded bool) error {
 	for _, o := range state.Objects {
 		if !encoded {
 			o = new(*o) // the state itself stays as it is
-			o.Read()
+			o.DecodeSpec()
 		}
 		if _, err := io.WriteString(w, separator); err != nil {
 			return err // who asked has gone

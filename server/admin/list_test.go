@@ -8,11 +8,9 @@ import (
 	"testing"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
 
 	"tributary/internal/history"
-	"tributary/server/xds"
 )
 
 // A list is written as the whole would be, one element at a time.
@@ -39,41 +37,11 @@ func TestAListIsWrittenAsItIsMade(t *testing.T) {
 	}
 }
 
-// Who is connected is written client by client, and read by istiod's tools as what istiod writes.
-func TestConnectionsAreWrittenAsTheyAreLookedAt(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for n := range 4 {
-		var page bytes.Buffer
-		require.NoError(t, writeConnections(&page, func(yield func(xds.ClientStatus) bool) {
-			for i := range n {
-				require.Equal(t, i, bytes.Count(page.Bytes(), []byte("connectionId")), "the one before is written")
-				if !yield(xds.ClientStatus{StreamID: uint64(i), Node: &corev3.Node{Id: "n"}, Peer: "127.0.0.1:5", Connected: at}) {
-					return
-				}
-			}
-		}))
-		var whole struct {
-			Clients []map[string]any `json:"clients"`
-			Total   int              `json:"totalClients"`
-		}
-		require.NoError(t, json.Unmarshal(page.Bytes(), &whole))
-		require.Equal(t, n, whole.Total)
-		require.Len(t, whole.Clients, n)
-		for i, c := range whole.Clients {
-			require.Equal(t, map[string]any{"connectionId": fmt.Sprintf("n-%d", i), "connectedAt": "2026-01-02T03:04:05Z", "address": "127.0.0.1:5"},
-				c)
-		}
-		var again bytes.Buffer
-		require.NoError(t, json.Indent(&again, page.Bytes(), "", "  "))
-		require.Equal(t, again.String(), page.String(), "it is written as all pages are")
-	}
-}
-
 // An earlier state is written object by object, and not at all for a client that has gone.
 func TestAStateIsWrittenObjectByObject(t *testing.T) {
 	for n := range 4 {
 		state := &history.State{
-			At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Objects: []*history.Object{}, Unknown: []string{"a \"objects\":null"},
+			Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Objects: []*history.Object{}, Unknown: []string{"a \"objects\":null"},
 		}
 		for i := range n {
 			state.Objects = append(state.Objects, &history.Object{Place: fmt.Sprint(i)})

@@ -70,13 +70,9 @@ func (s *Server) allPages() []Page {
 	add("/debug/seen", "when each object of a kind was first seen here", http.HandlerFunc(s.seen), needed("kind", aKind))
 	add("/debug/clients", "the clients with the versions that each was sent, acknowledged and rejected", s.list(s.clients))
 	add("/debug/syncz", "the same in the format of istiod's /debug/syncz", s.list(s.syncz))
-	add("/debug/connections", "the clients in the format of istiod's /debug/connections", http.HandlerFunc(s.connections))
-	proxy := needed("proxyID", "the node id of an Envoy that is connected")
 	add("/debug/config_dump", "the configuration that an Envoy was sent, in the format of its config_dump",
-		http.HandlerFunc(s.configDump), proxy, optional("include_eds", "with its endpoints; takes no value"))
-	add("/debug/clusters", "the endpoints that an Envoy was sent, in the format of its /clusters?format=json", http.HandlerFunc(s.clusters),
-		proxy)
-	add("/debug/list", "the pages that istioctl x internal-debug can read over xDS", s.json(func() any { return toolPages }))
+		http.HandlerFunc(s.configDump),
+		needed("proxyID", "the node id of an Envoy that is connected"), optional("include_eds", "with its endpoints; takes no value"))
 	add("/debug/sources", "the sources and their state", s.json(func() any { return append([]sources.Status{}, s.opts.Sources.Status()...) }))
 	add("/debug/quarantine", "invalid objects and documents, which are not served", s.json(func() any { return s.Quarantined() }))
 	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects that changed "+
@@ -111,11 +107,6 @@ func (s *Server) changes() []Page {
 		{"/-/guard/release", http.MethodPost, "end the hold of a source: its losses take effect", []Parameter{
 			{"source", "the name of the source", true}, {Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"}, by,
 		}, http.HandlerFunc(s.release)},
-	}
-	if s.opts.Upgrade != nil {
-		all = append(all, Page{upgradePath, http.MethodPost, "start the program that is now at this one's path, which takes over", []Parameter{
-			by, {Name: "within", About: "how long it may take, such as 90s; default 2m"},
-		}, http.HandlerFunc(s.upgrade)})
 	}
 	return all
 }

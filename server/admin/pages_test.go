@@ -35,7 +35,6 @@ func indexed(t *testing.T) (*admin.Server, []admin.Page) {
 	w := &world{}
 	s := admin.New(admin.Options{
 		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
-		Upgrade: func(context.Context, string) (string, error) { return "", nil },
 	})
 	status, body := get(t, s, "/debug/")
 	require.Equal(t, http.StatusOK, status)
@@ -125,11 +124,11 @@ func TestIndexPage(t *testing.T) {
 type remembers struct{ object *resource.Resource }
 
 func (r remembers) Find(history.Query) (*history.Answer, error) {
-	return &history.Answer{Entries: []*history.Entry{{Event: history.Added, New: history.ObjectOf(r.object)}}}, nil
+	return &history.Answer{Entries: []*history.Entry{{Event: history.Added, New: history.NewObject(r.object)}}}, nil
 }
 
-func (r remembers) At(_ time.Time, _ resource.Kind) (*history.State, error) {
-	return &history.State{Objects: []*history.Object{history.ObjectOf(r.object)}}, nil
+func (r remembers) ServedAt(_ time.Time, _ resource.Kind) (*history.State, error) {
+	return &history.State{Objects: []*history.Object{history.NewObject(r.object)}}, nil
 }
 
 func (r remembers) Health() history.Health { return history.Health{} }

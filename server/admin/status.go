@@ -16,13 +16,12 @@ import (
 
 // Status is the answer of /debug/status.
 type Status struct {
-	Version string         `json:"version"`
-	Started time.Time      `json:"started"`
-	Uptime  string         `json:"uptime"`
-	Missing []string       `json:"missing,omitempty"` // what is in the way of serving; nothing if it is ready
-	Config  ConfigStatus   `json:"config"`
-	Upgrade *UpgradeStatus `json:"upgrade,omitempty"` // one that is under way, or has failed; nil if there is none
-	Sources []SourceState  `json:"sources"`           // in order of precedence
+	Version string        `json:"version"`
+	Started time.Time     `json:"started"`
+	Uptime  string        `json:"uptime"`
+	Missing []string      `json:"missing,omitempty"` // what is in the way of serving; nothing if it is ready
+	Config  ConfigStatus  `json:"config"`
+	Sources []SourceState `json:"sources"` // in order of precedence
 
 	Content     string                `json:"content"` // a hash of what is served: equal where the same objects are served
 	Objects     int                   `json:"objects"` // that are served
@@ -129,7 +128,7 @@ func (s *Server) Status() Status {
 		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
 		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all),
 		Content: s.content(snapshot), Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
-		History: s.historyHealth(), Upgrade: s.upgradeStatus(),
+		History: s.historyHealth(),
 	}
 	st.Rejected, st.RejectedMore = s.rejected()
 	if s.opts.Certificates != nil {

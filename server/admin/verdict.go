@@ -20,7 +20,6 @@ const (
 	AboutCertificates = "certificates"
 	AboutClient       = "client"
 	AboutHistory      = "history"
-	AboutUpgrade      = "upgrade"
 )
 
 // Trouble is something that somebody should do something about.
@@ -61,7 +60,6 @@ func (st *Status) Verdict() Verdict {
 func (st *Status) Troubles() []Trouble {
 	var all troubles
 	st.ofReadiness(&all)
-	st.ofUpgrade(&all)
 	for i := range st.Sources {
 		st.ofSource(&all, &st.Sources[i])
 		st.ofDuplicates(&all, &st.Sources[i])
@@ -107,20 +105,6 @@ func (st *Status) ofReadiness(all *troubles) {
 				"reload.",
 			Run: []string{"validate", "-c", cmp.Or(st.Config.File, "FILE")},
 		}, "the configuration file is refused: %s", st.Config.Error)
-	}
-}
-
-func (st *Status) ofUpgrade(all *troubles) {
-	u := st.Upgrade
-	if u != nil && u.Since != nil {
-		all.add(Trouble{
-			About: AboutUpgrade, Do: "Wait: it ends by itself, at the latest when the --timeout of the upgrade has passed.", Run: []string{"status"},
-		}, "an upgrade is in progress since %s: sources may be paused", u.Since.UTC().Format(time.RFC3339))
-	}
-	if u != nil && u.Failed != nil {
-		all.add(Trouble{
-			About: AboutUpgrade, Do: "This process reads and serves as before. Fix the reason, and upgrade again.", Run: []string{"upgrade"},
-		}, "the upgrade at %s failed: %s", u.Failed.UTC().Format(time.RFC3339), u.Error)
 	}
 }
 

@@ -1,5 +1,4 @@
-// Package debug answers what the tools of others ask a control plane: istioctl, by types of its own on the discovery services, and
-// whoever speaks CSDS.
+// Package debug serves the status of clients to tools of istiod and Envoy: istioctl proxy-status, and CSDS.
 package debug
 
 import (
@@ -20,119 +19,110 @@ import (
 	"tributary/server/xds"
 )
 
-// Clients are those who are connected.
+// Clients are the connected clients.
 type Clients interface {
 	EachClient() iter.Seq[xds.ClientStatus]
-	// Served returns what the client of a stream was sent.
+	// Served returns the resources that were sent to the client of a stream.
 	Served(streamID uint64) []xds.Served
 }
 
-// Condition is how a client stands with a type, in the words of CSDS, as istiod uses them.
-func Condition(t *xds.TypeStatus) statusv3.ConfigStatus {
+// Condition returns the status of a subscription in the terms of CSDS, like istiod.
+func Condition(subscription *xds.TypeStatus) statusv3.ConfigStatus {
 	switch {
-	case t.Rejects():
+	case subscription.Rejects():
 		return statusv3.ConfigStatus_ERROR
-	case t.SentNonce == "" && !t.Synced:
-		return statusv3.ConfigStatus_NOT_SENT
-	case t.Synced:
+	case subscription.Synced:
 		return statusv3.ConfigStatus_SYNCED
+	case subscription.SentNonce == "":
+		return statusv3.ConfigStatus_NOT_SENT
 	}
 	return statusv3.ConfigStatus_STALE
 }
 
-// Who yields the clients that ask for what is served, in order of arrival. Who only asks about others, as istioctl does, is none.
-func Who(clients Clients) iter.Seq[xds.ClientStatus] {
+// Subscribers yields the clients but istioctl, in order of arrival.
+func Subscribers(clients Clients) iter.Seq[xds.ClientStatus] {
 	return func(yield func(xds.ClientStatus) bool) {
-		for c := range clients.EachClient() {
-			if slices.ContainsFunc(c.Types, func(t xds.TypeStatus) bool { return !IsQuestion(t.TypeURL) }) && !yield(c) {
+		for client := range clients.EachClient() {
+			subscribes := slices.ContainsFunc(client.Types, func(subscription xds.TypeStatus) bool {
+				return !IsIstioctl(subscription.TypeURL)
+			})
+			if subscribes && !yield(client) {
 				return
 			}
 		}
 	}
 }
 
-// At so many clients is looked in one turn, and for so long: who else has much done waits for no more, or for one client if that takes
-// longer.
-const (
-	batchSize = 100
-	turnFor   = 10 * time.Millisecond
-)
+// turnLength is the time after which eachClient lets other heavy work run.
+const turnLength = 10 * time.Millisecond
 
-// forEach looks at the clients that Who yields, in turns with others who have much done, until ctx ends or look has an error.
-func forEach(ctx context.Context, clients Clients, look func(*xds.ClientStatus) error) error {
-	var some []xds.ClientStatus
-	all := func() (err error) {
-		for left := some; len(left) > 0; {
-			late := xds.HeavyWork(ctx, func() {
-				for begun := time.Now(); len(left) > 0 && err == nil && time.Since(begun) < turnFor; left = left[1:] {
-					err = look(&left[0])
+// eachClient calls visit with each subscriber until ctx ends or visit returns an error.
+func eachClient(ctx context.Context, clients Clients, visit func(*xds.ClientStatus) error) (err error) {
+	next, stop := iter.Pull(Subscribers(clients))
+	defer stop()
+	for more := true; more && err == nil; {
+		turnErr := xds.HeavyWork(ctx, func() {
+			for started := time.Now(); more && err == nil && ctx.Err() == nil && time.Since(started) < turnLength; {
+				var client xds.ClientStatus
+				if client, more = next(); more {
+					err = visit(&client)
 				}
-			})
-			if late != nil || ctx.Err() != nil {
-				return gone(ctx)
 			}
-			if err != nil {
-				return err
-			}
-		}
-		some = some[:0]
-		return nil
-	}
-	for c := range Who(clients) {
-		if some = append(some, c); len(some) < batchSize {
-			continue
-		}
-		if err := all(); err != nil {
-			return err
+		})
+		if turnErr != nil || ctx.Err() != nil {
+			return contextStatus(ctx)
 		}
 	}
-	return all()
+	return err
 }
 
-// gone is what those are told who have gone.
-func gone(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
+func contextStatus(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
-// metadataKeys are the metadata of nodes that tools read. The rest is large, and is not shown.
+// metadataKeys are the keys of node metadata that tools read. The others can be large.
 var metadataKeys = []string{"CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"}
 
-// MetadataText returns a text of a node's metadata, without what a terminal would obey.
-func MetadataText(n *corev3.Node, key string) string {
-	return words.Printable(n.GetMetadata().GetFields()[key].GetStringValue(), "")
+// MetadataText returns a text of a node's metadata without control characters.
+func MetadataText(node *corev3.Node, key string) string {
+	return words.Printable(node.GetMetadata().GetFields()[key].GetStringValue(), "")
 }
 
-// config is a client as CSDS has it: one entry a type.
-func config(c *xds.ClientStatus) *statusv3.ClientConfig {
+// clientConfig returns the status of a client in the form of CSDS.
+func clientConfig(client *xds.ClientStatus) *statusv3.ClientConfig {
 	metadata := &structpb.Struct{Fields: make(map[string]*structpb.Value)}
 	for _, key := range metadataKeys {
-		if v := MetadataText(c.Node, key); v != "" {
-			metadata.Fields[key] = structpb.NewStringValue(v)
+		if text := MetadataText(client.Node, key); text != "" {
+			metadata.Fields[key] = structpb.NewStringValue(text)
 		}
 	}
-	var locality *corev3.Locality
-	if l := c.Node.GetLocality(); l != nil {
-		locality = &corev3.Locality{
-			Region: words.Printable(l.GetRegion(), ""), Zone: words.Printable(l.GetZone(), ""), SubZone: words.Printable(l.GetSubZone(), ""),
+	node := &corev3.Node{
+		Id: client.Node.GetId(), Cluster: client.Node.GetCluster(), Metadata: metadata,
+		UserAgentName: client.Node.GetUserAgentName(),
+	}
+	if locality := client.Node.GetLocality(); locality != nil {
+		node.Locality = &corev3.Locality{
+			Region: words.Printable(locality.GetRegion(), ""), Zone: words.Printable(locality.GetZone(), ""),
+			SubZone: words.Printable(locality.GetSubZone(), ""),
 		}
 	}
-	out := &statusv3.ClientConfig{Node: &corev3.Node{
-		Id: c.Node.GetId(), Cluster: c.Node.GetCluster(), Locality: locality, Metadata: metadata,
-		UserAgentName: c.Node.GetUserAgentName(),
-	}}
-	for i := range c.Types {
-		t := &c.Types[i]
-		if IsQuestion(t.TypeURL) {
+	config := &statusv3.ClientConfig{Node: node}
+	for i := range client.Types {
+		subscription := &client.Types[i]
+		if IsIstioctl(subscription.TypeURL) {
 			continue
 		}
-		generic := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: t.TypeURL, VersionInfo: t.SentVersion, ConfigStatus: Condition(t)}
-		if !t.SentAt.IsZero() {
-			generic.LastUpdated = timestamppb.New(t.SentAt)
+		generic := &statusv3.ClientConfig_GenericXdsConfig{
+			TypeUrl: subscription.TypeURL, VersionInfo: subscription.SentVersion, ConfigStatus: Condition(subscription),
 		}
-		if generic.ConfigStatus == statusv3.ConfigStatus_ERROR {
+		if !subscription.SentAt.IsZero() {
+			generic.LastUpdated = timestamppb.New(subscription.SentAt)
+		}
+		if generic.GetConfigStatus() == statusv3.ConfigStatus_ERROR {
 			generic.ErrorState = &adminv3.UpdateFailureState{
-				Details: strings.ToValidUTF8(t.NackError, "?"), VersionInfo: t.SentVersion, LastUpdateAttempt: timestamppb.New(t.NackAt),
+				Details:     strings.ToValidUTF8(subscription.NackError, "?"),
+				VersionInfo: subscription.SentVersion, LastUpdateAttempt: timestamppb.New(subscription.NackAt),
 			}
 		}
-		out.GenericXdsConfigs = append(out.GenericXdsConfigs, generic)
+		config.GenericXdsConfigs = append(config.GenericXdsConfigs, generic)
 	}
-	return out
+	return config
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"sync/atomic"
 
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
@@ -20,81 +19,79 @@ import (
 	"tributary/server/xds"
 )
 
-// CSDS is the client status discovery service about those who are connected here. The status of clients says how they stand with each type.
-//
-// An answer about thousands of clients has megabytes. It is encoded client by client, one answer at a time, in turns with others who have
-// much done, and what the answers take that are on their way is bounded: anybody may ask, and need not read.
+// CSDS is the client status discovery service. An answer about thousands of clients has megabytes, and a client may not
+// read it. So one answer is made at a time, in turns with other heavy work, and the memory of all answers is limited.
 type CSDS struct {
 	answer func(context.Context, *statusv3.ClientStatusRequest) (any, error)
 
-	// of OfClients
 	clients Clients
-	turns   *turns.Turns  // taken by who makes an answer
-	kept    *atomic.Int64 // bytes of answers that are in memory
+	turns   *turns.Turns
+	memory  *memory
 }
 
-// OfClients returns the service that tells of those who are connected here.
-func OfClients(clients Clients) *CSDS {
-	c := &CSDS{clients: clients, turns: turns.New(1), kept: new(atomic.Int64)}
-	c.answer = func(ctx context.Context, r *statusv3.ClientStatusRequest) (any, error) { return c.encoded(ctx, r) }
-	return c
+// NewCSDS returns the service with the status of the connected clients.
+func NewCSDS(clients Clients) *CSDS {
+	service := &CSDS{clients: clients, turns: turns.New(1), memory: new(memory)}
+	service.answer = func(ctx context.Context, request *statusv3.ClientStatusRequest) (any, error) {
+		return service.encode(ctx, request)
+	}
+	return service
 }
 
-// OfSelf returns the service that tells how this program stands with those whose client it is. They are few.
-func OfSelf(upstreams func() []*statusv3.ClientConfig) *CSDS {
-	return &CSDS{answer: func(_ context.Context, r *statusv3.ClientStatusRequest) (any, error) {
-		match, err := nodes(r.GetNodeMatchers())
+// NewUpstreamCSDS returns the service with the status of this program as a client of a few servers.
+func NewUpstreamCSDS(upstreams func() []*statusv3.ClientConfig) *CSDS {
+	return &CSDS{answer: func(_ context.Context, request *statusv3.ClientStatusRequest) (any, error) {
+		matches, err := nodeMatcher(request.GetNodeMatchers())
 		if err != nil {
 			return nil, err
 		}
-		all := slices.DeleteFunc(upstreams(), func(c *statusv3.ClientConfig) bool { return !match(c.GetNode()) })
-		return &statusv3.ClientStatusResponse{Config: all}, nil
+		return &statusv3.ClientStatusResponse{
+			Config: slices.DeleteFunc(upstreams(), func(config *statusv3.ClientConfig) bool { return !matches(config.GetNode()) }),
+		}, nil
 	}}
 }
 
-// Register has s serve it. For OfClients the codec of s must pass a mem.BufferSlice through as it is, as that of package xds does.
-func (c *CSDS) Register(s grpc.ServiceRegistrar) {
-	desc := statusv3.ClientStatusDiscoveryService_ServiceDesc
-	desc.HandlerType = nil // the answers are encoded, and not those of the generated interface
-	desc.Methods = slices.Clone(desc.Methods)
-	desc.Methods[0].Handler = c.fetch
-	desc.Streams = slices.Clone(desc.Streams)
-	desc.Streams[0].Handler = c.stream
-	s.RegisterService(&desc, nil)
+// Register adds the service to a server. The server of NewCSDS needs a codec that passes on a mem.BufferSlice, like that
+// of package xds.
+func (c *CSDS) Register(registrar grpc.ServiceRegistrar) {
+	service := statusv3.ClientStatusDiscoveryService_ServiceDesc
+	service.HandlerType = nil // the generated interface has no encoded answers
+	service.Methods = []grpc.MethodDesc{{MethodName: service.Methods[0].MethodName, Handler: c.fetch}}
+	service.Streams = slices.Clone(service.Streams)
+	service.Streams[0].Handler = c.stream
+	registrar.RegisterService(&service, nil)
 }
 
 //nolint:revive // gRPC's order
 func (c *CSDS) fetch(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-	r := &statusv3.ClientStatusRequest{}
-	if err := decode(r); err != nil {
+	request := &statusv3.ClientStatusRequest{}
+	if err := decode(request); err != nil {
 		return nil, err
 	}
-	handle := func(ctx context.Context, _ any) (any, error) { return c.answer(ctx, r) }
 	if intercept == nil {
-		return handle(ctx, r)
+		return c.answer(ctx, request)
 	}
-	return intercept(ctx, r, &grpc.UnaryServerInfo{
-		Server:     c,
-		FullMethod: statusv3.ClientStatusDiscoveryService_FetchClientStatus_FullMethodName,
-	}, handle)
+	method := statusv3.ClientStatusDiscoveryService_FetchClientStatus_FullMethodName
+	return intercept(ctx, request, &grpc.UnaryServerInfo{Server: c, FullMethod: method},
+		func(ctx context.Context, _ any) (any, error) { return c.answer(ctx, request) })
 }
 
-// stream gives each request its answer.
+// stream answers each request.
 func (c *CSDS) stream(_ any, stream grpc.ServerStream) error {
 	for {
-		r := &statusv3.ClientStatusRequest{}
-		err := stream.RecvMsg(r)
+		request := &statusv3.ClientStatusRequest{}
+		err := stream.RecvMsg(request)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err != nil {
-			return err
+		var answer any
+		if err == nil {
+			answer, err = c.answer(stream.Context(), request)
 		}
-		answer, err := c.answer(stream.Context(), r)
-		if err != nil {
-			return err
+		if err == nil {
+			err = stream.SendMsg(answer)
 		}
-		if err := stream.SendMsg(answer); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -103,75 +100,47 @@ func (c *CSDS) stream(_ any, stream grpc.ServerStream) error {
 // configField is ClientStatusResponse.config.
 const configField protowire.Number = 1
 
-// encoded returns the ClientStatusResponse to a request as gRPC is to send it.
-func (c *CSDS) encoded(ctx context.Context, r *statusv3.ClientStatusRequest) (mem.BufferSlice, error) {
-	match, err := nodes(r.GetNodeMatchers())
+// encode returns the encoded ClientStatusResponse to a request.
+func (c *CSDS) encode(ctx context.Context, request *statusv3.ClientStatusRequest) (answer mem.BufferSlice, err error) {
+	matches, err := nodeMatcher(request.GetNodeMatchers())
 	if err != nil {
 		return nil, err
 	}
-	a := answer{kept: c.kept}
-	late := c.turns.Do(ctx, xds.HostOf(ctx), func() {
-		err = forEach(ctx, c.clients, func(client *xds.ClientStatus) error {
-			if !match(client.Node) {
+	turnErr := c.turns.Do(ctx, xds.HostOf(ctx), func() {
+		var body []byte
+		err = eachClient(ctx, c.clients, func(client *xds.ClientStatus) (err error) {
+			if !matches(client.Node) {
 				return nil
 			}
-			return a.add(config(client))
+			config := clientConfig(client)
+			size := proto.Size(config)
+			if len(body)+size > maxAnswer {
+				return status.Errorf(codes.ResourceExhausted, "the answer has more than %d bytes: ask for fewer nodes", maxAnswer)
+			}
+			body = protowire.AppendVarint(protowire.AppendTag(body, configField, protowire.BytesType), uint64(size))
+			body, err = proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(body, config)
+			return err
 		})
+		if err == nil {
+			answer, err = c.keep(slices.Clone(body))
+		}
 	})
-	if late != nil {
-		return nil, gone(ctx)
+	if turnErr != nil {
+		return nil, contextStatus(ctx)
 	}
-	if err != nil {
+	return answer, err
+}
+
+// keep returns the buffer of an answer. It counts as memory until it is collected, since no call tells when it was sent.
+func (c *CSDS) keep(body []byte) (mem.BufferSlice, error) {
+	if len(body) == 0 {
+		return nil, nil
+	}
+	size := int64(len(body))
+	if err := c.memory.reserve(size); err != nil {
 		return nil, err
 	}
-	a.end()
-	return a.done, nil
-}
-
-// The parts of an answer, in bytes, but for what is larger by itself: each has twice as much as the one before.
-const leastPart, mostPart = 4 << 10, 256 << 10
-
-// answer is one that is being made, in parts that need not be moved when it grows. Each counts until it is collected, which is after it was
-// sent: nothing else tells when that is.
-type answer struct {
-	kept *atomic.Int64
-	done mem.BufferSlice
-	size int    // of these
-	part []byte // to which is added
-}
-
-func (a *answer) add(c *statusv3.ClientConfig) (err error) {
-	size := proto.Size(c)
-	need := protowire.SizeTag(configField) + protowire.SizeBytes(size)
-	if cap(a.part)-len(a.part) < need {
-		if err := a.begin(max(need, min(max(2*cap(a.part), leastPart), mostPart))); err != nil {
-			return err
-		}
-	}
-	a.part = protowire.AppendVarint(protowire.AppendTag(a.part, configField, protowire.BytesType), uint64(size))
-	a.part, err = proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(a.part, c)
-	return err
-}
-
-// begin begins a part.
-func (a *answer) begin(size int) error {
-	a.end()
-	if a.size+size > maxAnswer {
-		return status.Errorf(codes.ResourceExhausted, "the answer has more than %d bytes: ask for fewer nodes", maxAnswer)
-	}
-	if a.kept.Add(int64(size)) > maxKept {
-		a.kept.Add(-int64(size))
-		return status.Error(codes.ResourceExhausted, "too many large answers are on their way: try again, or ask for fewer nodes")
-	}
-	a.part = make([]byte, 0, size)
-	kept := a.kept // what the cleanup refers to is not collected
-	runtime.AddCleanup(&a.part[:1][0], func(size int64) { kept.Add(-size) }, int64(size))
-	return nil
-}
-
-func (a *answer) end() {
-	if len(a.part) > 0 {
-		a.done = append(a.done, mem.SliceBuffer(a.part))
-		a.size += len(a.part)
-	}
+	memory := c.memory // the cleanup must not refer to the body
+	runtime.AddCleanup(&body[0], func(size int64) { _ = memory.reserve(-size) }, size)
+	return mem.BufferSlice{mem.SliceBuffer(body)}, nil
 }

@@ -37,11 +37,11 @@ func (m many) EachClient() iter.Seq[xds.ClientStatus] {
 	}
 }
 
-// What is encoded in parts is one answer, of whatever sizes its clients are.
-func TestAnAnswerIsMadeInParts(t *testing.T) {
-	for _, of := range []many{{0, 0}, {1, 1}, {3, leastPart}, {1000, 100}, {5, 3 * mostPart}, {10_000, 250}} {
-		c := OfClients(of)
-		answer, err := c.encoded(t.Context(), &statusv3.ClientStatusRequest{})
+// An answer has all clients, whatever their size.
+func TestCSDS_AnswersOfAnySize(t *testing.T) {
+	for _, of := range []many{{0, 0}, {1, 1}, {3, 4 << 10}, {1000, 100}, {5, 768 << 10}, {10_000, 250}} {
+		c := NewCSDS(of)
+		answer, err := c.encode(t.Context(), &statusv3.ClientStatusRequest{})
 		require.NoError(t, err)
 		var got statusv3.ClientStatusResponse
 		require.NoError(t, proto.Unmarshal(answer.Materialize(), &got))
@@ -49,23 +49,23 @@ func TestAnAnswerIsMadeInParts(t *testing.T) {
 		for _, one := range got.GetConfig() {
 			require.Len(t, one.GetNode().GetId(), of.size)
 		}
-		require.LessOrEqual(t, int64(answer.Len()), c.kept.Load())
+		require.LessOrEqual(t, int64(answer.Len()), c.memory.Load())
 	}
 }
 
 // An answer has its limit, and so has what all of them take that are not sent yet. What was collected counts no longer.
 func TestAnswersOnTheirWayAreBounded(t *testing.T) {
 	all := &statusv3.ClientStatusRequest{}
-	_, err := OfClients(many{maxAnswer/(1<<20) + 1, 1 << 20}).encoded(t.Context(), all)
+	_, err := NewCSDS(many{maxAnswer/(1<<20) + 1, 1 << 20}).encode(t.Context(), all)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	require.ErrorContains(t, err, "ask for fewer nodes")
 
-	c := OfClients(many{40, 1 << 20})
+	c := NewCSDS(many{40, 1 << 20})
 	var kept []any
 	for err = nil; err == nil; {
 		require.Less(t, len(kept), 4, "three of them are within the bound")
 		var answer any
-		answer, err = c.encoded(t.Context(), all)
+		answer, err = c.encode(t.Context(), all)
 		kept = append(kept, answer)
 	}
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
@@ -73,21 +73,21 @@ func TestAnswersOnTheirWayAreBounded(t *testing.T) {
 	runtime.KeepAlive(kept)
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return c.kept.Load() == 0
+		return c.memory.Load() == 0
 	}, 10*time.Second, time.Millisecond, "nothing is left of what is not needed")
-	_, err = c.encoded(t.Context(), all)
+	_, err = c.encode(t.Context(), all)
 	require.NoError(t, err)
 }
 
 // One answer is made at a time, and who goes does not wait.
 func TestOneAnswerIsMadeAtATime(t *testing.T) {
-	c := OfClients(many{1, 1})
+	c := NewCSDS(many{1, 1})
 	require.NoError(t, c.turns.Do(t.Context(), "another", func() {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := c.encoded(ctx, &statusv3.ClientStatusRequest{})
+		_, err := c.encode(ctx, &statusv3.ClientStatusRequest{})
 		require.Equal(t, codes.Canceled, status.Code(err))
-		require.Zero(t, c.kept.Load())
+		require.Zero(t, c.memory.Load())
 	}))
 }
 
@@ -115,9 +115,9 @@ func (l leaving) EachClient() iter.Seq[xds.ClientStatus] {
 func TestNobodyIsLookedAtForWhoHasGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := 0
-	c := OfClients(leaving{many{100_000, 1}, cancel, &seen})
+	c := NewCSDS(leaving{many{100_000, 1}, cancel, &seen})
 	none := []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "nobody"}}}}
-	_, err := c.encoded(ctx, &statusv3.ClientStatusRequest{NodeMatchers: none})
+	_, err := c.encode(ctx, &statusv3.ClientStatusRequest{NodeMatchers: none})
 	require.Equal(t, codes.Canceled, status.Code(err))
 	require.LessOrEqual(t, seen, 1000)
 }
@@ -128,7 +128,7 @@ func TestARegularExpressionMatchesNoEndlessText(t *testing.T) {
 		any := []*matcherv3.NodeMatcher{
 			{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"}}}},
 		}
-		answer, err := OfClients(many{1, of.size}).encoded(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: any})
+		answer, err := NewCSDS(many{1, of.size}).encode(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: any})
 		require.NoError(t, err)
 		var got statusv3.ClientStatusResponse
 		require.NoError(t, proto.Unmarshal(answer.Materialize(), &got))

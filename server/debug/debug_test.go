@@ -7,7 +7,6 @@ import (
 	"iter"
 	"log/slog"
 	"net"
-	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -82,7 +81,7 @@ func conditions(configs []*statusv3.ClientConfig) map[string][]string {
 const first, second = "sidecar~10.0.0.1~web.shop~shop.svc", "sidecar~10.0.0.2~web.shop~shop.svc"
 
 func TestCSDSTellsHowClientsStand(t *testing.T) {
-	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd(), nil))
+	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd()))
 	answer, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 	require.NoError(t, err)
 	require.Equal(t, map[string][]string{first: {"a SYNCED"}, second: {"a STALE", "b ERROR", "c NOT_SENT"}}, conditions(answer.GetConfig()))
@@ -96,7 +95,7 @@ func TestMetadataIsPrintable(t *testing.T) {
 	p.all[0].Node.Metadata.Fields["ISTIO_VERSION"] = structpb.NewStringValue("1.27\u202eEVIL\x1b[31m")
 	const evil = "a\u202e\x1b[31m"
 	p.all[0].Node.Locality = &corev3.Locality{Region: evil, Zone: evil, SubZone: evil}
-	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, p, nil))
+	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, p))
 	answer, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 	require.NoError(t, err)
 	const shown = `a\u202e\x1b[31m`
@@ -123,7 +122,7 @@ func TestCSDSMatchesNodes(t *testing.T) {
 	regex := func(s string) *matcherv3.StringMatcher {
 		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: s}}}
 	}
-	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd(), nil))
+	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd()))
 	present := &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_PresentMatch{PresentMatch: true}}
 	for name, c := range map[string]struct {
 		matchers []*matcherv3.NodeMatcher
@@ -160,14 +159,14 @@ func TestCSDSMatchesNodes(t *testing.T) {
 }
 
 // serve has questions answered on a port. The rest is not served.
-func serve(t *testing.T, p *people, pages http.Handler) *grpc.ClientConn {
+func serve(t *testing.T, p *people) *grpc.ClientConn {
 	t.Helper()
-	q := debug.NewQuestions()
-	q.About(p, pages)
+	q := debug.NewIstioctl()
+	q.SetClients(p)
 	engine := xds.NewServer(q, xds.Options{Log: slog.New(slog.DiscardHandler)})
 	server := grpc.NewServer(engine.ServerOptions()...)
 	engine.Register(server)
-	debug.OfClients(p).Register(server)
+	debug.NewCSDS(p).Register(server)
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)
@@ -206,9 +205,7 @@ func TestIstioctlIsAnsweredAsIstiodDoes(t *testing.T) {
 		TypeURL: xds.ClusterURL, Version: "v7",
 		Entries: []*xds.Entry{{Name: "outbound|80||web", Version: "1", Any: body}},
 	}}}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /debug/syncz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `[{"proxy":"x"}]`) })
-	c := discoveryv3.NewAggregatedDiscoveryServiceClient(serve(t, p, mux))
+	c := discoveryv3.NewAggregatedDiscoveryServiceClient(serve(t, p))
 
 	answer, err := ask(t, c, "istio.io/debug/syncz")
 	require.NoError(t, err)
@@ -219,17 +216,6 @@ func TestIstioctlIsAnsweredAsIstiodDoes(t *testing.T) {
 		configs = append(configs, config)
 	}
 	require.Equal(t, map[string][]string{first: {"a SYNCED"}, second: {"a STALE", "b ERROR", "c NOT_SENT"}}, conditions(configs))
-
-	page := func(name string) string {
-		answer, err := ask(t, c, "istio.io/debug", name)
-		require.NoError(t, err)
-		require.Len(t, answer.GetResources(), 1)
-		require.Equal(t, "istio.io/debug", answer.GetResources()[0].GetTypeUrl())
-		return string(answer.GetResources()[0].GetValue())
-	}
-	require.JSONEq(t, `[{"proxy":"x"}]`, page("syncz"))
-	require.Equal(t, "404 page not found\n", page("nothing"))
-	require.Equal(t, "404 page not found\n", page("\x00"))
 
 	answer, err = ask(t, c, "istio.io/debug/config_dump", "web.shop")
 	require.NoError(t, err)
@@ -243,7 +229,7 @@ func TestIstioctlIsAnsweredAsIstiodDoes(t *testing.T) {
 	require.Empty(t, answer.GetResources())
 
 	for typeURL, code := range map[string]codes.Code{
-		"istio.io/debug":             codes.InvalidArgument,
+		"istio.io/debug":             codes.Unimplemented,
 		"istio.io/debug/config_dump": codes.InvalidArgument, "istio.io/debug/other": codes.Unimplemented,
 	} {
 		_, err = ask(t, c, typeURL)
@@ -286,21 +272,29 @@ func TestDumpOfWhatIsAskedFor(t *testing.T) {
 			}}})}},
 	}
 	for _, endpoints := range []bool{true, false} {
-		want, err := debug.Dump(served, endpoints)
-		require.NoError(t, err)
 		var written bytes.Buffer
-		require.NoError(t, debug.WriteDump(&written, "  ", served, endpoints))
+		require.NoError(t, debug.WriteDump(&written, served, endpoints))
 		got := &adminv3.ConfigDump{}
 		require.NoError(t, protojson.Unmarshal(written.Bytes(), got), written.String())
-		require.Equal(t, protojson.Format(want), protojson.Format(got))
+		parts, err := debug.DumpParts(served)
+		require.NoError(t, err)
+		require.Equal(t, protojson.Format(&adminv3.ConfigDump{Configs: parts}),
+			protojson.Format(&adminv3.ConfigDump{Configs: got.GetConfigs()[:7]}))
+		require.Len(t, got.GetConfigs(), map[bool]int{true: 8, false: 7}[endpoints])
+		if endpoints {
+			members := &adminv3.EndpointsConfigDump{}
+			require.NoError(t, got.GetConfigs()[7].UnmarshalTo(members))
+			require.Len(t, members.GetDynamicEndpointConfigs(), 1)
+		}
 	}
 	for writes := range 5 {
 		gone := fails(writes)
-		require.ErrorIs(t, debug.WriteDump(&gone, "", served, false), io.ErrClosedPipe)
+		require.ErrorIs(t, debug.WriteDump(&gone, served, false), io.ErrClosedPipe)
 		require.Zero(t, gone, "nothing is made for a client that has gone")
 	}
-	dump, err := debug.Dump(served, false)
+	parts, err := debug.DumpParts(served)
 	require.NoError(t, err)
+	dump := &adminv3.ConfigDump{Configs: parts}
 	text, err := protojson.Marshal(dump)
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "s3cret")
@@ -311,35 +305,4 @@ func TestDumpOfWhatIsAskedFor(t *testing.T) {
 	require.NoError(t, dump.GetConfigs()[4].UnmarshalTo(routes))
 	require.NoError(t, routes.GetDynamicRouteConfigs()[0].GetRouteConfig().UnmarshalTo(first))
 	require.Equal(t, "80/a", first.GetVirtualHosts()[0].GetName())
-}
-
-func TestClustersOfAnEnvoy(t *testing.T) {
-	host := func(port uint32, health corev3.HealthStatus) *endpointv3.LbEndpoint {
-		return &endpointv3.LbEndpoint{
-			HealthStatus: health,
-			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
-				Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-					Address:       "10.0.0.1",
-					PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
-				}},
-			}}},
-		}
-	}
-	body, err := anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: "a", Endpoints: []*endpointv3.LocalityLbEndpoints{{
-		Priority: 1, LbEndpoints: []*endpointv3.LbEndpoint{host(80, corev3.HealthStatus_UNKNOWN), host(81, corev3.HealthStatus_DRAINING)},
-	}}})
-	require.NoError(t, err)
-	b, err := proto.Marshal(body)
-	require.NoError(t, err)
-	all, err := debug.Clusters([]xds.Served{
-		{TypeURL: xds.ClusterURL, Entries: []*xds.Entry{{Name: "a"}}},
-		{TypeURL: xds.EndpointURL, Entries: []*xds.Entry{{Name: "a", Any: b}}},
-	})
-	require.NoError(t, err)
-	require.Len(t, all.GetClusterStatuses(), 1)
-	hosts := all.GetClusterStatuses()[0].GetHostStatuses()
-	require.Len(t, hosts, 2)
-	require.Equal(t, corev3.HealthStatus_HEALTHY, hosts[0].GetHealthStatus().GetEdsHealthStatus())
-	require.Equal(t, corev3.HealthStatus_DRAINING, hosts[1].GetHealthStatus().GetEdsHealthStatus())
-	require.Equal(t, uint32(1), hosts[0].GetPriority())
 }

@@ -46,7 +46,7 @@ func FuzzMatchers(f *testing.F) {
 			return
 		}
 		testutil.Cost(t, len(question)*(1+len(who)), 2000, func() {
-			if about, err := nodes(q.GetNodeMatchers()); err == nil {
+			if about, err := nodeMatcher(q.GetNodeMatchers()); err == nil {
 				about(&n)
 				about(nil)
 			}

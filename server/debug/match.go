@@ -16,139 +16,124 @@ import (
 	"tributary/internal/pattern"
 )
 
-// What a question may have.
+// Limits of the matchers of a request.
 const (
-	maxMatchers = 100     // of nodes, and of their metadata
+	maxMatchers = 100     // of nodes and of their metadata
 	maxPattern  = 1 << 10 // bytes of a regular expression
-	maxProgram  = 10_000  // instructions of all regular expressions together: a short one may stand for a million
-	maxText     = 1 << 10 // bytes of what a regular expression matches; a longer text, which a client may make up, it does not match
+	maxProgram  = 10_000  // instructions of all regular expressions: a short expression can have a million
+	maxText     = 1 << 10 // bytes of a text that a regular expression matches: clients choose the texts
 )
 
-// question is what was paid for of one.
-type question struct{ matchers, program int }
+// matcherParser counts the matchers of a request and the instructions of their regular expressions.
+type matcherParser struct{ matchers, program int }
 
-// matcher counts one more.
-func (q *question) matcher() error {
-	if q.matchers++; q.matchers > maxMatchers {
-		return fmt.Errorf("there are more than %d (maxMatchers): ask for fewer, or for all clients", maxMatchers)
+// nodeMatcher reports whether a node matches one of the matchers; without matchers, each node does. An unknown part of a
+// matcher is an error, since it would select other nodes.
+func nodeMatcher(matchers []*matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
+	var alternatives []func(*corev3.Node) bool
+	var parser matcherParser
+	for _, matcher := range matchers {
+		matches, err := parser.node(matcher)
+		if err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "node_matchers: %v", err)
+		}
+		alternatives = append(alternatives, matches)
 	}
-	return nil
+	return func(node *corev3.Node) bool {
+		return len(alternatives) == 0 ||
+			slices.ContainsFunc(alternatives, func(matches func(*corev3.Node) bool) bool { return matches(node) })
+	}, nil
 }
 
-// compile makes a program of a regular expression, if there is enough left for it.
-func (q *question) compile(expr string) (*regexp.Regexp, error) {
-	if len(expr) > maxPattern {
-		return nil, fmt.Errorf("a regular expression of %d bytes: the limit is %d (maxPattern)", len(expr), maxPattern)
+func (p *matcherParser) node(matcher *matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
+	if p.matchers += 1 + len(matcher.GetNodeMetadatas()); p.matchers > maxMatchers {
+		return nil, fmt.Errorf("there are more than %d (maxMatchers): ask for fewer, or for all clients", maxMatchers)
 	}
-	whole := "^(?:" + expr + ")$" // Envoy's match the whole
+	matchesID := func(string) bool { return true }
+	var err error
+	if matcher.GetNodeId() != nil {
+		matchesID, err = p.text(matcher.GetNodeId())
+	}
+	var conditions []func(*structpb.Struct) bool
+	for _, metadata := range matcher.GetNodeMetadatas() {
+		matches, valueErr := p.value(metadata.GetValue())
+		if valueErr != nil {
+			return nil, valueErr
+		}
+		conditions = append(conditions, func(values *structpb.Struct) bool {
+			return matches(valueAt(values, metadata.GetPath()))
+		})
+	}
+	return func(node *corev3.Node) bool {
+		return matchesID(node.GetId()) && !slices.ContainsFunc(conditions, func(matches func(*structpb.Struct) bool) bool {
+			return !matches(node.GetMetadata())
+		})
+	}, err
+}
+
+// valueAt returns the value at a path, or nil.
+func valueAt(values *structpb.Struct, path []*matcherv3.StructMatcher_PathSegment) (value *structpb.Value) {
+	for _, segment := range path {
+		value = values.GetFields()[segment.GetKey()]
+		values = value.GetStructValue()
+	}
+	return value
+}
+
+func (p *matcherParser) value(matcher *matcherv3.ValueMatcher) (func(*structpb.Value) bool, error) {
+	switch matcher := matcher.GetMatchPattern().(type) {
+	case *matcherv3.ValueMatcher_StringMatch:
+		matches, err := p.text(matcher.StringMatch)
+		return func(value *structpb.Value) bool {
+			text, isText := value.GetKind().(*structpb.Value_StringValue)
+			return isText && matches(text.StringValue)
+		}, err
+	case *matcherv3.ValueMatcher_BoolMatch:
+		return func(value *structpb.Value) bool {
+			boolean, isBool := value.GetKind().(*structpb.Value_BoolValue)
+			return isBool && boolean.BoolValue == matcher.BoolMatch
+		}, nil
+	case *matcherv3.ValueMatcher_PresentMatch:
+		return func(value *structpb.Value) bool { return (value != nil) == matcher.PresentMatch }, nil
+	}
+	return nil, status.Error(codes.InvalidArgument, "metadata can be matched by text, boolean value and presence")
+}
+
+func (p *matcherParser) text(matcher *matcherv3.StringMatcher) (func(string) bool, error) {
+	compare := func(matches func(text, part string) bool, part string) (func(string) bool, error) {
+		if matcher.GetIgnoreCase() {
+			return func(text string) bool { return matches(strings.ToLower(text), strings.ToLower(part)) }, nil
+		}
+		return func(text string) bool { return matches(text, part) }, nil
+	}
+	switch match := matcher.GetMatchPattern().(type) {
+	case *matcherv3.StringMatcher_Exact:
+		return compare(func(text, part string) bool { return text == part }, match.Exact)
+	case *matcherv3.StringMatcher_Prefix:
+		return compare(strings.HasPrefix, match.Prefix)
+	case *matcherv3.StringMatcher_Suffix:
+		return compare(strings.HasSuffix, match.Suffix)
+	case *matcherv3.StringMatcher_Contains:
+		return compare(strings.Contains, match.Contains)
+	case *matcherv3.StringMatcher_SafeRegex:
+		expression, err := p.compile(match.SafeRegex.GetRegex())
+		return func(text string) bool { return len(text) <= maxText && expression.MatchString(text) }, err
+	}
+	return nil, status.Error(codes.InvalidArgument, "unknown match of a text")
+}
+
+// compile compiles a regular expression within the limits.
+func (p *matcherParser) compile(text string) (*regexp.Regexp, error) {
+	if len(text) > maxPattern {
+		return nil, fmt.Errorf("a regular expression of %d bytes: the limit is %d (maxPattern)", len(text), maxPattern)
+	}
+	whole := "^(?:" + text + ")$" // like Envoy
 	parsed, err := syntax.Parse(whole, syntax.Perl)
 	if err != nil {
 		return nil, err
 	}
-	if q.program += pattern.Size(parsed); q.program > maxProgram {
+	if p.program += pattern.Size(parsed); p.program > maxProgram {
 		return nil, fmt.Errorf("the regular expressions have more than %d instructions (maxProgram): repeat less", maxProgram)
 	}
 	return regexp.Compile(whole)
-}
-
-// nodes says which nodes one of matchers is about; all if there are none. A part of a matcher that is not known is an error: it would
-// show others than were asked for.
-func nodes(matchers []*matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
-	var any []func(*corev3.Node) bool
-	var q question
-	for _, m := range matchers {
-		of, err := q.node(m)
-		if err != nil {
-			return nil, status.Errorf(codes.InvalidArgument, "node_matchers: %v", err)
-		}
-		any = append(any, of)
-	}
-	return func(n *corev3.Node) bool {
-		return len(any) == 0 || slices.ContainsFunc(any, func(matches func(*corev3.Node) bool) bool { return matches(n) })
-	}, nil
-}
-
-func (q *question) node(m *matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
-	if err := q.matcher(); err != nil {
-		return nil, err
-	}
-	var all []func(*corev3.Node) bool
-	if m.GetNodeId() != nil {
-		id, err := q.text(m.GetNodeId())
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, func(n *corev3.Node) bool { return id(n.GetId()) })
-	}
-	for _, sm := range m.GetNodeMetadatas() {
-		if err := q.matcher(); err != nil {
-			return nil, err
-		}
-		holds, err := q.value(sm.GetValue())
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, func(n *corev3.Node) bool { return holds(at(n.GetMetadata(), sm.GetPath())) })
-	}
-	return func(n *corev3.Node) bool {
-		return !slices.ContainsFunc(all, func(matches func(*corev3.Node) bool) bool { return !matches(n) })
-	}, nil
-}
-
-// at returns what a path leads to, or nil.
-func at(s *structpb.Struct, path []*matcherv3.StructMatcher_PathSegment) (v *structpb.Value) {
-	for i, segment := range path {
-		if i > 0 && s == nil {
-			return nil
-		}
-		v = s.GetFields()[segment.GetKey()]
-		s = v.GetStructValue()
-	}
-	return v
-}
-
-func (q *question) value(m *matcherv3.ValueMatcher) (func(*structpb.Value) bool, error) {
-	switch m := m.GetMatchPattern().(type) {
-	case *matcherv3.ValueMatcher_StringMatch:
-		is, err := q.text(m.StringMatch)
-		return func(v *structpb.Value) bool {
-			s, ok := v.GetKind().(*structpb.Value_StringValue)
-			return ok && is(s.StringValue)
-		}, err
-	case *matcherv3.ValueMatcher_BoolMatch:
-		return func(v *structpb.Value) bool {
-			b, ok := v.GetKind().(*structpb.Value_BoolValue)
-			return ok && b.BoolValue == m.BoolMatch
-		}, nil
-	case *matcherv3.ValueMatcher_PresentMatch:
-		return func(v *structpb.Value) bool { return (v != nil) == m.PresentMatch }, nil
-	}
-	return nil, status.Error(codes.InvalidArgument, "of metadata, texts, truth values and presence can be matched")
-}
-
-func (q *question) text(m *matcherv3.StringMatcher) (func(string) bool, error) {
-	fold := func(s string) string { return s }
-	if m.GetIgnoreCase() {
-		fold = strings.ToLower
-	}
-	compare := func(matches func(s, part string) bool, part string) func(string) bool {
-		return func(s string) bool { return matches(fold(s), fold(part)) }
-	}
-	switch p := m.GetMatchPattern().(type) {
-	case *matcherv3.StringMatcher_Exact:
-		return compare(func(s, part string) bool { return s == part }, p.Exact), nil
-	case *matcherv3.StringMatcher_Prefix:
-		return compare(strings.HasPrefix, p.Prefix), nil
-	case *matcherv3.StringMatcher_Suffix:
-		return compare(strings.HasSuffix, p.Suffix), nil
-	case *matcherv3.StringMatcher_Contains:
-		return compare(strings.Contains, p.Contains), nil
-	case *matcherv3.StringMatcher_SafeRegex:
-		re, err := q.compile(p.SafeRegex.GetRegex())
-		if err != nil {
-			return nil, err
-		}
-		return func(s string) bool { return len(s) <= maxText && re.MatchString(s) }, nil
-	}
-	return nil, status.Error(codes.InvalidArgument, "such a match of texts is not known")
 }

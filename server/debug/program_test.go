@@ -37,7 +37,7 @@ func TestAQuestionHasAsManyMatchersAndAsLargeOnesAsArePaidFor(t *testing.T) {
 		{1, strings.Repeat("a", maxPattern+1), "the limit is 1024"},
 	} {
 		testutil.Cost(t, tt.n*len(tt.regex), 1000, func() {
-			_, err := nodes(asks(tt.n, tt.regex))
+			_, err := nodeMatcher(asks(tt.n, tt.regex))
 			if tt.want == "" {
 				require.NoError(t, err)
 				return

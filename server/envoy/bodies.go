@@ -2,7 +2,9 @@ package envoy
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"runtime"
+	"slices"
 	"sync"
 	"weak"
 
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"tributary/server/envoy/extend"
+	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/translate"
 	"tributary/server/xds"
@@ -21,6 +24,7 @@ type bodies struct {
 	mu    sync.Mutex
 	known map[string]weak.Pointer[xds.Entry] // by version
 	ports map[routesKey]sharedEntry
+	hosts map[model.Key]weak.Pointer[translate.Body]
 }
 
 // routesKey is what the routes of a port depend on. hosts is a digest of their virtual hosts.
@@ -75,6 +79,38 @@ func patchRoutes(body []byte, role model.Role, patches *model.Extension, found *
 		panic(err) // it was encoded here
 	}
 	return model.MustMarshal(extend.New(patches, extend.ContextOf(role), found).Routes(r))
+}
+
+// sharing shares the bodies of the virtual hosts of a view with other views.
+func (b *bodies) sharing(v *model.View) translate.Sharing {
+	base := sync.OnceValue(func() model.Digest { return index.RoutesKey(v) })
+	return func(part model.Digest, build func() *translate.Body) *translate.Body {
+		key := model.Key(sha256.Sum256(slices.Concat(base(), part)))
+		b.mu.Lock()
+		shared := b.hosts[key].Value()
+		b.mu.Unlock()
+		if shared != nil {
+			return shared
+		}
+		shared = build()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.hosts == nil {
+			b.hosts = make(map[model.Key]weak.Pointer[translate.Body])
+		}
+		b.hosts[key] = weak.Make(shared)
+		runtime.AddCleanup(shared, b.forgetBody, key)
+		return shared
+	}
+}
+
+// forgetBody removes a body that no virtual host has any more.
+func (b *bodies) forgetBody(key model.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hosts[key].Value() == nil {
+		delete(b.hosts, key)
+	}
 }
 
 // forgetRoutes removes the entry of routes that no scope has any more.

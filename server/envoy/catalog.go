@@ -37,6 +37,8 @@ type Options struct {
 	WarnUnenforced bool
 	// GuardFilters lets only EnvoyFilters of the root namespace bypass policies.
 	GuardFilters bool
+	// ProductBytes bounds what the objects of a namespace multiply into: resource.MaxProducts if 0, no limit if negative.
+	ProductBytes int64
 	// Sees says of which namespaces clients may see the security objects. All of them if nil.
 	Sees func(namespace string) bool
 	// Invalid returns the objects of which a source has no valid version. See Recheck. None if nil.
@@ -61,11 +63,12 @@ type Catalog struct {
 
 	mu          sync.RWMutex // held for reading while hosts are translated, and for writing, which is quick, while the mesh is changed
 	mesh        *index.Mesh
-	last        memstore.Snapshot          // that the mesh was made of
-	following   map[*scope]struct{}        // the scopes that follow the view
-	synced      bool                       // all sources were read
-	divided     uint64                     // the SelectorIndex.Changes by which profiles divide clients
-	undecodable map[resource.Key]struct{}  // objects of last
+	last        memstore.Snapshot         // that the mesh was made of
+	following   map[*scope]struct{}       // the scopes that follow the view
+	synced      bool                      // all sources were read
+	divided     uint64                    // the SelectorIndex.Changes by which profiles divide clients
+	undecodable map[resource.Key]struct{} // objects of last
+	budget      *budget
 	ended       map[resource.Key]time.Time // since when mesh.Invalid has objects that are no longer said to be invalid
 	changed     changedObjects             // after the first view that was complete
 	review      func()                     // see SetReview; nil before that
@@ -87,7 +90,7 @@ func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(),
 		following: make(map[*scope]struct{}), undecodable: make(map[resource.Key]struct{}),
-		ended:  make(map[resource.Key]time.Time),
+		ended: make(map[resource.Key]time.Time), budget: newBudget(opts.ProductBytes, cmp.Or(opts.Log, slog.Default())),
 		asking: turns.New(1), wanted: newSignal(), made: newSignal(),
 	}
 	c.mesh.Warn, c.mesh.GuardFilters, c.mesh.Sees = opts.WarnUnenforced, opts.GuardFilters, opts.Sees
@@ -212,11 +215,14 @@ func (c *Catalog) change(keys []resource.Key, snap *memstore.Snapshot, synced bo
 		since, c.last = snap.Since(c.last.Revision()), *snap
 	}
 	touched := make(map[string]struct{})
-	for _, key := range keys {
+	for _, key := range c.budget.admit(keys, c.last, c.mesh.Has) {
 		if c.synced {
 			c.changed.note(key, c.last.Revision())
 		}
 		r := c.last.Get(key)
+		if c.budget.refused[key] > 0 {
+			r = nil
+		}
 		delete(c.undecodable, key)
 		if err := c.mesh.Set(key, r, touched); err != nil {
 			c.undecodable[key] = struct{}{}
@@ -334,7 +340,7 @@ func (c *Catalog) translate(host string, s *scope) *translate.Translation {
 	if v.Extended = s.onClusters; model.IsUnit(host) {
 		v.Extended = s.next.Extension
 	}
-	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v) })
+	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v, c.bodies.sharing(v)) })
 }
 
 // Collection implements xds.Catalog, for the types of Envoy. A type that is not served is not answered.

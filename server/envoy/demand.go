@@ -57,7 +57,7 @@ func virtualHostsOf(v *translate.VirtualHost, route, domain string) []*xds.Entry
 		var b []byte
 		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldName, protowire.BytesType), virtualHostName(route, asked))
 		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldDomains, protowire.BytesType), asked)
-		entries = append(entries, translate.EntryOfBytes(virtualHostName(route, asked), xds.VHostURL, append(b, v.Rest[name:]...)))
+		entries = append(entries, translate.EntryOfBytes(virtualHostName(route, asked), xds.VHostURL, slices.Concat(b, v.Rest[name:], v.Routes())))
 	}
 	if v.OnDemand.Entries == nil {
 		v.OnDemand.Entries = make(map[string][]*xds.Entry)
@@ -132,9 +132,9 @@ func (c *change) includeFullRoutes() {
 
 // shareOnDemand encodes the routes of a port for on-demand clients, and says whether in full. A client cannot ask for a virtual host of a
 // wildcard domain, and if it has one, it does not ask for the hosts within: routes with a wildcard domain are sent in full. They stay so in
-// all scopes, since Envoy does not forget what it asked for. So are those that are patched.
+// all scopes, since Envoy does not forget what it asked for. So are those that are patched, or of which one has many hosts.
 func (c *change) shareOnDemand(route string, r *sharedRoutes) (whole bool) {
-	wild := c.routePatches != nil // which patch all of them
+	wild := c.routePatches != nil || len(r.repeated()) > 0 // patches are of all of them
 	for domain := range c.domains[route] {
 		wild = wild || model.IsWildcard(domain) && r.domains[domain] > 0
 	}

@@ -94,6 +94,9 @@ func limitedTo(profiles []model.Profile, scopesOf map[model.Role]int) string {
 func (c *Catalog) dangling(key resource.Key) (found model.Findings) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	if why := c.budget.why(key); why != "" {
+		found.Note(model.Place{Of: key}, "%s", why)
+	}
 	if r := c.mesh.Policies.ByKey[key]; r != nil {
 		if host := r.Hosts[0]; c.mesh.Hosts[host] == nil && !index.MatchesSome(host, c.mesh.Hosts) {
 			found.Note(model.Place{Of: key, Field: "spec.host"}, "there is no host %s", host)

@@ -195,7 +195,7 @@ func TestWithoutAnIdentityStrictRefuses(t *testing.T) {
 			{ServicePort: model.ServicePort{Target: 80, Protocol: "http"}, Address: model.Wildcard},
 			{ServicePort: model.ServicePort{Target: 81, Protocol: "tcp"}, Address: model.Wildcard},
 		}}
-		t1 := translate.View(&model.View{Host: model.InboundUnit, Secured: &of.secured, Inbound: in})
+		t1 := translate.View(&model.View{Host: model.InboundUnit, Secured: &of.secured, Inbound: in}, nil)
 		require.Len(t, t1.Listeners, 1)
 		require.Equal(t, of.want, chainsOf(t, messageOf(t, t1.Listeners[0]).(*listenerv3.Listener)), "%v", of.secured)
 	}
@@ -211,7 +211,7 @@ func TestInboundChainsAreSecured(t *testing.T) {
 		{ServicePort: model.ServicePort{Target: 81, Protocol: "tcp"}, Address: model.Wildcard},
 		{ServicePort: model.ServicePort{Target: 82}, Address: model.Wildcard},
 		{ServicePort: model.ServicePort{Target: 83, Protocol: "http"}, Address: "10.0.0.1", Bound: true},
-	}}})
+	}}}, nil)
 	require.Len(t, t1.Listeners, 2)
 	n := 0
 	for _, e := range t1.Listeners {

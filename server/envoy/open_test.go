@@ -49,7 +49,7 @@ func TestMutualOnABoundPort(t *testing.T) {
 		Inbound: &model.Inbound{Captured: true, Ports: []model.Workport{
 			{ServicePort: model.ServicePort{Target: 80, Protocol: "http"}, Address: "127.0.0.1", Bound: true},
 		}},
-	})
+	}, nil)
 	require.Len(t, t1.Listeners, 2)
 	for _, e := range t1.Listeners {
 		if l := messageOf(t, e).(*listenerv3.Listener); l.GetName() == "virtualInbound" {

@@ -58,38 +58,72 @@ func (r *sharedRoutes) digest() (key model.Key) {
 	return key
 }
 
+// repeatedMost is how many bytes the bodies of virtual hosts may take that repeat another one. Beyond that, they are one virtual
+// host with the domains of all, as istiod has it for gateways: each Envoy would have as many copies of the routes.
+const repeatedMost = 1 << 20
+
+// repeated returns the keys of the bodies that are one virtual host.
+func (r *sharedRoutes) repeated() map[model.Key]bool {
+	sizes, repeated := make(map[model.Key]int), make(map[model.Key]bool)
+	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool {
+		if v.Body != nil {
+			if sizes[v.Body.Key] += len(v.Body.Bytes); sizes[v.Body.Key] > repeatedMost && sizes[v.Body.Key] > len(v.Body.Bytes) {
+				repeated[v.Body.Key] = true
+			}
+		}
+		return true
+	})
+	return repeated
+}
+
 // encode returns the encoded RouteConfiguration, made of encoded virtual hosts, and findings for domains that hosts do not get. Of the
 // hosts that claim a domain, the first by name gets it.
 func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b []byte, found model.Findings) {
 	b = model.MustMarshal(translate.RoutesHead(name, role))
-	size := 0
-	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool { size += len(v.Field); return true })
-	b = slices.Grow(b, size)
 	owners := make(map[string]string, r.shared) // of domains
+	type part struct {
+		host    *translate.VirtualHost
+		domains []string
+	}
+	parts, first, repeated, size := make([]part, 0, r.hosts.Len()), make(map[model.Key]int), r.repeated(), 0
 	r.hosts.Scan(func(host string, v *translate.VirtualHost) bool {
-		if r.shared == 0 {
-			b = append(b, v.Field...)
-			return true
+		domains := v.Domains
+		if r.shared > 0 {
+			domains = slices.DeleteFunc(slices.Clone(domains), func(d string) bool {
+				if r.domains[d] < 2 {
+					return false
+				}
+				owner, taken := owners[d]
+				if !taken {
+					owners[d] = host
+				} else if v.Place.Of.Name != "" {
+					found.Note(v.Place, "%s is a domain of %s already among the routes %s", d, owner, name)
+				}
+				return taken
+			})
 		}
-		b = append(b, v.Encode(func(d string) bool {
-			if r.domains[d] < 2 {
-				return false
+		size += len(v.Rest) + 2*len(host) + 16
+		if v.Body != nil && repeated[v.Body.Key] {
+			if at, merged := first[v.Body.Key]; merged {
+				parts[at].domains = append(parts[at].domains, domains...)
+				return true
 			}
-			owner, taken := owners[d]
-			if !taken {
-				owners[d] = host
-			} else if v.Place.Of.Name != "" {
-				found.Note(v.Place, "%s is a domain of %s already among the routes %s", d, owner, name)
-			}
-			return taken
-		})...)
+			first[v.Body.Key], domains = len(parts), slices.Clone(domains)
+		}
+		size += len(v.Routes())
+		parts = append(parts, part{v, domains})
 		return true
 	})
+	b = slices.Grow(b, size)
+	for _, p := range parts {
+		b = p.host.Append(b, p.domains)
+	}
+	last := translate.CatchAllHost(restricted)
 	switch {
 	case role == model.Proxyless, role == model.Ingress && len(r.domains) > 0:
 		return b, found
 	case role == model.Ingress:
-		return append(b, translate.NotFoundHost(name).Field...), found
+		last = translate.NotFoundHost(name)
 	}
-	return append(b, translate.CatchAllHost(restricted).Encode(func(d string) bool { return r.domains[d] > 0 })...), found
+	return last.Append(b, slices.DeleteFunc(last.Domains, func(d string) bool { return r.domains[d] > 0 })), found
 }

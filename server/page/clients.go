@@ -60,7 +60,7 @@ type Reject struct {
 
 // standing is how a client stands with a type, as CSDS has it.
 func standing(t *xds.TypeStatus) (class, note string) {
-	if debug.IsQuestion(t.TypeURL) {
+	if debug.IsIstioctl(t.TypeURL) {
 		return well, "asks about others"
 	}
 	switch debug.Condition(t) {

@@ -263,9 +263,9 @@ func TestChanges(t *testing.T) {
 	show := func() string { return get(t, New(p, slog.New(slog.DiscardHandler)), "/").Body.String() }
 	assert.Contains(t, show(), "there is no history")
 	p.changed = []*history.Entry{
-		{At: noon, Event: "added", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"}, Source: "rules"},
-		{At: noon, Event: "deleted", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "second"}, Source: "rules"},
-		{At: noon, Event: "reloaded", Text: "by SIGHUP"},
+		{Time: noon, Event: "added", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"}, Source: "rules"},
+		{Time: noon, Event: "deleted", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "second"}, Source: "rules"},
+		{Time: noon, Event: "reloaded", Text: "by SIGHUP"},
 	}
 	got := show()
 	assert.Contains(t, got, `<th scope="row">by SIGHUP</th><td>reloaded `, "an event is about no object, and has no link")

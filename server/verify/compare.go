@@ -146,7 +146,7 @@ func whyMissing(r *resource.Resource, kinds map[resource.Kind]bool) string {
 // revisionLabel names the revision of Istio that is to have an object.
 const revisionLabel = "istio.io/rev"
 
-// CommandAgent is the user agent of the commands of the program, and their name in the node ID by which they ask unless a flag gives one.
+// CommandAgent is the user agent of the commands of the program, and their name in the node ID unless a flag gives one.
 const CommandAgent = "tributary-cli"
 
 // Asked gathers which kinds the clients of a server ask for.

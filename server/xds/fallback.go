@@ -25,6 +25,7 @@ func (s *subscription) fallBack(r *Rejection, e *Entry, now time.Time) {
 	}
 	instead.fallback = true
 	r.instead, r.Fallback = instead, description
+	s.pace.changed = time.Time{} // it does not wait
 	if r.UnenforcedSince.IsZero() {
 		r.UnenforcedSince = now
 	}

@@ -53,3 +53,21 @@ func TestPaceFollowsTheClient(t *testing.T) {
 	require.Zero(t, (&pace{ackTime: time.Hour}).wait(now, pacing), "no change was sent yet")
 	require.Zero(t, (&pace{changed: now}).wait(now, Pacing{Least: -1}), "no pacing")
 }
+
+// A fallback follows a rejection at once, however recent the rejected change is.
+func TestFallbackIsNotPaced(t *testing.T) {
+	pacing := Pacing{Least: time.Hour, Most: time.Hour}
+	r := newRejecting(t, variant{})
+	for reject, wait := range map[bool]time.Duration{true: 0, false: time.Hour} {
+		r.coll.typ.Fallback = func(_, rejected *Entry, _ bool) (*Entry, string) {
+			return &Entry{Name: rejected.Name, Version: "safe"}, "a safe one"
+		}
+		_, n := r.set(1, "1", "a")
+		r.answer(n, "")
+		_, n = r.set(2, "2", "a")
+		r.sub.pace.changed = r.now.Add(time.Second)
+		r.answer(n, map[bool]string{true: "no"}[reject])
+		require.Equal(t, wait, r.sub.paced(r.now, pacing))
+		r = newRejecting(t, variant{})
+	}
+}

@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/adsc"
-	"tributary/internal/counters"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/mapping"
@@ -254,25 +253,25 @@ func (s selection) wants(name string, tags []string) bool {
 
 // metrics count what the source does. They go on from one run to the next.
 type metrics struct {
-	*counters.Set
-	names, reads, notices, confirmations, denied, limited, healed counters.Counter
-	watches                                                       counters.Counter // now
+	*sources.CounterSet
+	names, reads, notices, confirmations, denied, limited, healed sources.Counter
+	watches                                                       sources.Counter // now
 	vitals                                                        dial.Vitals
 }
 
 func newMetrics() *metrics {
 	m := &metrics{
-		reads:         counters.Counter{Name: "reads_total", Help: "Reads of the instances of a service, by all means."},
-		names:         counters.Counter{Name: "name_reads_total", Help: "Reads of the names of services."},
-		notices:       counters.Counter{Name: "notice_reads_total", Help: "Queries that tell which services without a watch have to be read."},
-		confirmations: counters.Counter{Name: "confirmations_total", Help: "Answers that were not believed before a second, certain one."},
-		denied:        counters.Counter{Name: "denied_reads_total", Help: "Reads that Consul refused, or answered with less than there is."},
-		limited:       counters.Counter{Name: "rate_limited_total", Help: "Reads that Consul refused because there were too many."},
-		healed: counters.Counter{Name: "healed_total", Help: "Services that the full compare found to be different from what the watch " +
+		reads:         sources.Counter{Name: "reads_total", Help: "Reads of the instances of a service, by all means."},
+		names:         sources.Counter{Name: "name_reads_total", Help: "Reads of the names of services."},
+		notices:       sources.Counter{Name: "notice_reads_total", Help: "Queries that tell which services without a watch have to be read."},
+		confirmations: sources.Counter{Name: "confirmations_total", Help: "Answers that were not believed before a second, certain one."},
+		denied:        sources.Counter{Name: "denied_reads_total", Help: "Reads that Consul refused, or answered with less than there is."},
+		limited:       sources.Counter{Name: "rate_limited_total", Help: "Reads that Consul refused because there were too many."},
+		healed: sources.Counter{Name: "healed_total", Help: "Services that the full compare found to be different from what the watch " +
 			"had told."},
-		watches: counters.Counter{Name: "watches", Help: "Services that are watched by a query that waits.", Falls: true},
+		watches: sources.Counter{Name: "watches", Help: "Services that are watched by a query that waits.", Falls: true},
 	}
-	m.Set = counters.New("tributary_consul_", &m.reads, &m.names, &m.notices, &m.confirmations, &m.denied, &m.limited, &m.healed, &m.watches)
+	m.CounterSet = sources.NewCounters("tributary_consul_", &m.reads, &m.names, &m.notices, &m.confirmations, &m.denied, &m.limited, &m.healed, &m.watches)
 	return m
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/sourcetest"
 )
 
 // Whatever something answers in the place of a Consul: it is refused, or what is made of it can be served.
@@ -25,7 +25,7 @@ func FuzzInstances(f *testing.F) {
 			return
 		}
 		in := newInstances(entries)
-		m, err := mapping.New(mapping.Options{}, golden.VIPs{})
+		m, err := mapping.New(mapping.Options{}, sourcetest.VIPs{})
 		require.NoError(t, err)
 		m.Names([]string{name})
 		c := m.Service(name, []mapping.Service{{Name: name, Datacenter: "dc1", Entries: in.list}})

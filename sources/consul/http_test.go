@@ -140,7 +140,7 @@ func runSourceAt(t *testing.T, address string, settings Settings) *running {
 	source, err := New(Scheme+"://"+address, settings)
 	require.NoError(t, err)
 	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "consul", Source: source, Table: r.table, Partial: true}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "consul", Source: source, Table: r.table, Partial: true}}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.supervisor.Run(ctx) }()

@@ -34,13 +34,13 @@ func lifetime(t *testing.T, dir string, s *consultest.Server, test func(r *runni
 	}
 	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
 	spec := sources.Spec{Name: "consul", Source: made(), Partial: true, Table: r.table, Memory: state.Source("consul")}
-	require.NoError(t, r.supervisor.Add(spec))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{spec}))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.supervisor.Run(ctx) }()
 	test(r, func() {
 		spec.Source = made()
-		require.NoError(t, r.supervisor.Swap(spec))
+		require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{spec}))
 	})
 	cancel()
 	require.NoError(t, <-ended)

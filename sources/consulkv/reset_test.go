@@ -17,7 +17,7 @@ import (
 // reload swaps the source for another one, as a reload does.
 func (r *running) reload(settings Settings) {
 	r.t.Helper()
-	require.NoError(r.t, r.supervisor.Swap(sources.Spec{Name: "kv", Source: newSource(r.t, r.consul, settings), Table: r.table}))
+	require.NoError(r.t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: newSource(r.t, r.consul, settings), Table: r.table}}))
 }
 
 // filled writes rules from one number to another.

@@ -46,7 +46,7 @@ func (r *running) runAt(address string, settings Settings) {
 	r.supervisor = sources.NewSupervisor(sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) },
 	})
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: sourceAt(t, address, settings), Table: r.table}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: sourceAt(t, address, settings), Table: r.table}}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.supervisor.Run(ctx) }()

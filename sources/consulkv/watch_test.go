@@ -40,7 +40,7 @@ func TestAWatchDoesNotWaitForAConsulThatWasWiped(t *testing.T) {
 			require.NoError(t, err)
 			source.place.pulseEvery = wipe.pulse
 			r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-			require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: source, Table: r.table}))
+			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: source, Table: r.table}}))
 			go func() { _ = r.supervisor.Run(t.Context()) }()
 			r.await("it waits", func() bool { return c.waiting.Load() > 0 })
 			c.become(10, fmt.Sprintf(`[{"Key":"mesh/new","CreateIndex":9,"ModifyIndex":9,"Value":%q}]`, b64(entryText("new", 80))))
@@ -119,7 +119,7 @@ func TestAnswersWithoutHeadersAreNotReadWithoutEnd(t *testing.T) {
 	var pauses pauses
 	source.place.newBackOff = func() backoff.BackOff { return &pauses }
 	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: source, Table: r.table}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: source, Table: r.table}}))
 	go func() { _ = r.supervisor.Run(t.Context()) }()
 	r.await("it pauses for the third time", func() bool { return pauses.Load() >= 3 })
 	require.LessOrEqual(t, len(c.Reads()), 2*3, "a question, and one that makes sure")

@@ -177,6 +177,42 @@ func TestAMisspelledMethodWidensNothing(t *testing.T) {
 	require.Contains(t, problems[0]+problems[1], "it has a condition that is not read: its requests get 500")
 }
 
+// TestUnknownMethodTypeIsRefused: a gRPC match of an unknown type answers 500, whatever it names.
+func TestUnknownMethodTypeIsRefused(t *testing.T) {
+	for _, method := range []string{"service: bank", "method: get", "service: bank, method: get", "service: ba*"} {
+		for _, kind := range []string{"Glob", "PathPrefix"} {
+			s := derive.NewSet(derive.Options{})
+			put(t, s, v1, "Gateway", "edge/public", simple)
+			put(t, s, v1, "GRPCRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], "+
+				"rules: [{matches: [{method: {type: "+kind+", "+method+"}}], backendRefs: [{name: a, port: 80}]}]}")
+			rule := virtualService(t, s, "shop/").GetHttp()[0]
+			require.Equal(t, uint32(500), rule.GetDirectResponse().GetStatus(), "%s %s: %v", kind, method, rule)
+		}
+	}
+}
+
+// TestUnreadParentFieldServesNothing: a parentRef that may be for one listener only sends no request of others to the backends.
+func TestUnreadParentFieldServesNothing(t *testing.T) {
+	const gateway = "{gatewayClassName: istio, listeners: [{name: inside, port: 80, protocol: HTTP}, {name: outside, port: 81, protocol: HTTP}, " +
+		"{name: tcp, port: 82, protocol: TCP}]}"
+	for field, served := range map[string]bool{
+		"sectionName: inside": true, "sectionNam: inside": false, "SectionName: inside": false, "section: {name: inside}": false,
+		"prt: 80": false, "selector: {}": false,
+	} {
+		for _, kind := range []string{"HTTPRoute", "GRPCRoute", "TCPRoute"} {
+			s := derive.NewSet(derive.Options{})
+			put(t, s, v1, "Gateway", "shop/public", gateway)
+			if kind == "TCPRoute" {
+				field = strings.NewReplacer("inside", "tcp").Replace(field)
+			}
+			put(t, s, v1, kind, "shop/r", "{parentRefs: [{name: public, "+field+"}], rules: [{backendRefs: [{name: a, port: 80}]}]}")
+			made, problems := specs(t, s)
+			require.Equal(t, served, strings.Contains(fmt.Sprint(made), "a.shop.svc"), "%s: %v\n%v", field, made, problems)
+			require.Equal(t, served, len(problems) == 0, "%v", problems)
+		}
+	}
+}
+
 // TestBackendTLSVerifiesTheHostname holds that a BackendTLSPolicy accepts no certificate of another name, and none of roots that it does
 // not have.
 func TestBackendTLSVerifiesTheHostname(t *testing.T) {

@@ -50,6 +50,8 @@ var refusedRules = map[string]string{
 		"name: a, value: '('}]}], BACKEND",
 	"unknown condition":   "matches: [{path: {value: /admin}, cookies: [{name: a}]}], BACKEND",
 	"only an unknown one": "matches: [{cookies: [{name: a}]}], BACKEND",
+	"field of a path":     "matches: [{path: {value: /admin, caseSensitive: true}}], BACKEND",
+	"field of a header":   "matches: [{path: {value: /admin}, headers: [{name: a, value: b, invert: true}]}], BACKEND",
 	"second match":        "matches: [{path: {value: /other}}, {path: {value: /admin}, cookies: [{name: a}]}], BACKEND",
 }
 

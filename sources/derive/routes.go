@@ -28,11 +28,13 @@ type binding struct {
 	key     string   // what the routes of one host have in common that are one VirtualService
 
 	terminated bool // by the listener: connections have no server name any more
+	unread     bool // the parentRef has a field that is not read, which may restrict it
 }
 
 // bindings returns where a route is attached, ordered by gateway, and reports the parents that do not take it.
 func (n node) bindings() (all []binding) {
 	for _, p := range n.list("parentRefs") {
+		previous := len(all)
 		ref, wrong := p.refer("Gateway", "ListenerSet", "XListenerSet", "Service", "ServiceEntry")
 		b := binding{gateway: mesh, key: n.Namespace, port: p.port()}
 		if b.port != 0 {
@@ -49,6 +51,9 @@ func (n node) bindings() (all []binding) {
 			all = append(all, b)
 		case len(n.listeners[ref]) > 0: // otherwise it is not served, which is said of the parent
 			all = append(all, p.bindToListeners(ref)...)
+		}
+		for i := range all[previous:] {
+			all[previous+i].unread = p.unread()
 		}
 	}
 	slices.SortStableFunc(all, func(a, b binding) int { return cmp.Compare(a.gateway, b.gateway) })

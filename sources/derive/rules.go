@@ -153,6 +153,9 @@ func (n node) grpcMethod() *networking.StringMatch {
 	switch {
 	case n.value == nil:
 		return nil
+	case kind != "Exact" && kind != "RegularExpression":
+		n.refuse("type %q is not supported", kind)
+		return &networking.StringMatch{}
 	case service+method == "":
 		n.refuse("neither service nor method is given")
 		return &networking.StringMatch{}
@@ -210,6 +213,8 @@ func (n node) destination(b binding) (to *networking.Destination, wrong string) 
 	ref, wrong := n.refer("Service", "ServiceImport", "Hostname")
 	hostname := n.serviceHost(ref.Namespace, ref.Name)
 	switch {
+	case b.unread:
+		return nowhere("refused-backend"), "the parentRef has a field that is not read"
 	case ref.Kind == "":
 		return nowhere("refused-backend"), wrong
 	case n.port() == 0:

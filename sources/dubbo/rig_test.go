@@ -47,10 +47,10 @@ func startWithin(t *testing.T, limits intake.Limits, server *zktest.Server, sett
 	b.supervisor = sources.NewSupervisor(sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }, Intake: limits,
 	})
-	require.NoError(t, b.supervisor.Add(sources.Spec{
+	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{
 		Name: "dubbo", Source: b.source, Table: b.table, Partial: true,
 		Guard: guard.Settings{Off: true},
-	}))
+	}}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.supervisor.Run(ctx) }()
@@ -73,12 +73,12 @@ func (idle) Run(ctx context.Context, _ sources.Sink) error {
 // restart runs a new source on what the old one published, after meanwhile.
 func (b *rig) restart(settings Settings, meanwhile func()) {
 	b.t.Helper()
-	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: idle{}, Partial: true, Guard: guard.Settings{Off: true}}))
+	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true}}}))
 	meanwhile()
 	asker := b.source.asker
 	b.source = sourceOf(b.t, b.server, settings)
 	b.source.asker = asker
-	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: b.source, Partial: true, Guard: guard.Settings{Off: true}}))
+	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true}}}))
 }
 
 func (b *rig) await(what string, ok func() bool) {

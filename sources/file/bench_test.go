@@ -46,7 +46,7 @@ func start(b *testing.B, dir string, n int) {
 	require.NoError(b, err)
 	table := new(memstore.Table)
 	s := sources.NewSupervisor(sources.Options{})
-	require.NoError(b, s.Add(sources.Spec{Name: "bench", Source: src, Table: table}))
+	require.NoError(b, s.Reconfigure([]sources.Spec{{Name: "bench", Source: src, Table: table}}))
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()

@@ -626,7 +626,7 @@ func TestAnotherDirectoryTakesOver(t *testing.T) {
 	l.root = other
 	l.write("both.yaml", entry("both", "new.example.com"))
 	l.write("zzz.yaml", entry("moved", "new.example.com"))
-	require.NoError(t, l.supervisor.Swap(sources.Spec{Name: "rules", Address: "fs://" + other, Source: next}))
+	require.NoError(t, l.supervisor.Reconfigure([]sources.Spec{{Name: "rules", Table: l.table, Address: "fs://" + other, Source: next}}))
 	l.awaitHost("both", "new.example.com")
 	l.awaitHost("moved", "new.example.com")
 	l.awaitHost("old", "")

@@ -94,7 +94,7 @@ func (l *live) startWith(settings Settings) {
 	}
 	l.supervisor = sources.NewSupervisor(sources.Options{})
 	spec := sources.Spec{Name: "rules", Source: source, Table: l.table, Memory: l.memory, Transform: l.transform}
-	require.NoError(l.t, l.supervisor.Add(spec))
+	require.NoError(l.t, l.supervisor.Reconfigure([]sources.Spec{spec}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- l.supervisor.Run(ctx) }()

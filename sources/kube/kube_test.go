@@ -59,7 +59,7 @@ func (t *table) went() []resource.Key {
 func start(t *testing.T, server *kubetest.Server, s *Source) *rig {
 	t.Helper()
 	r := &rig{t: t, server: server, table: new(table), supervisor: sources.NewSupervisor(sources.Options{})}
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "k", Source: s, Table: r.table, Guard: guard.Settings{Off: true}}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Source: s, Table: r.table, Guard: guard.Settings{Off: true}}}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.supervisor.Run(ctx) }()
@@ -253,7 +253,7 @@ func TestARestoredCluster(t *testing.T) {
 	server.Delete(entries, "shop", "b")
 	r.serves("ServiceEntry shop/a", "ServiceEntry shop/c")
 	again := quick(t, server, Settings{Hold: time.Hour})
-	require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "k", Source: again, Guard: guard.Settings{Off: true}}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Table: r.table, Source: again, Guard: guard.Settings{Off: true}}}))
 	r.says(sources.Degraded, "1 object is held until ")
 	require.NotContains(t, r.table.went(), resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c"})
 	put(server, "shop", "c", 1)
@@ -369,9 +369,9 @@ func TestServices(t *testing.T) {
 	server.Put("nodes", "", "n", map[string]any{"labels": map[string]string{"topology.kubernetes.io/region": "east"}}, nil)
 	has("the other region", "east")
 	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{Status: http.StatusForbidden})
-	require.NoError(t, r.supervisor.Swap(sources.Spec{
-		Name: "k", Source: quick(t, server, Settings{Services: &Services{Nodes: true}}), Guard: guard.Settings{Off: true},
-	}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
+		Name: "k", Table: r.table, Source: quick(t, server, Settings{Services: &Services{Nodes: true}}), Guard: guard.Settings{Off: true},
+	}}))
 	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
 	has("what was there before the right was taken", "10.0.0.2", "east")
 	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{})

@@ -30,7 +30,7 @@ const (
 // restart has another run of the source go on.
 func (r *rig) restart(s *Source) {
 	r.t.Helper()
-	require.NoError(r.t, r.supervisor.Swap(sources.Spec{Name: "k", Source: s, Guard: guard.Settings{Off: true}}))
+	require.NoError(r.t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Table: r.table, Source: s, Guard: guard.Settings{Off: true}}}))
 }
 
 // gatewayAPI starts a server with a Gateway and a route for it.

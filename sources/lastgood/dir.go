@@ -34,20 +34,15 @@ const sub = "sources"
 
 // Open makes the directory at path if need be, and locks it. The error names the process that uses it, if one does.
 func Open(path string, log *slog.Logger) (*Dir, error) {
-	d := OpenLater(path, log)
-	if err := d.Own(); err != nil {
+	d := &Dir{lock: &disk.Lock{Path: path}, log: log}
+	if err := d.acquire(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-// OpenLater is Open of a directory that another process uses until Own is called. Until then it is only read.
-func OpenLater(path string, log *slog.Logger) *Dir {
-	return &Dir{lock: &disk.Lock{Path: path}, log: log}
-}
-
-// Own locks the directory, if this process has not locked it already. The error names the process that uses it.
-func (d *Dir) Own() error { return d.lock.Own(sub) }
+// acquire locks the directory, if this process has not locked it already. The error names the process that uses it.
+func (d *Dir) acquire() error { return d.lock.Own(sub) }
 
 // Path returns where the directory is.
 func (d *Dir) Path() string { return d.lock.Path }
@@ -55,7 +50,7 @@ func (d *Dir) Path() string { return d.lock.Path }
 // Source returns the store of the source with this id, which must be fit for a file name.
 func (d *Dir) Source(id string) *Store {
 	s := newStore(filepath.Join(d.lock.Path, sub, id+".db"), id, d.log)
-	s.own = d.Own
+	s.own = d.acquire
 	return s
 }
 
@@ -81,7 +76,7 @@ func (d *Dir) Kept() ([]string, error) {
 // Unused removes files that were last written before a time: those of sources whose id is not among ids, and, of any source, files that
 // were set aside or that a crash left unfinished.
 func (d *Dir) Unused(ids []string, before time.Time) error {
-	if err := d.Own(); err != nil {
+	if err := d.acquire(); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(filepath.Join(d.lock.Path, sub))

@@ -45,14 +45,14 @@ func TestAServerThatForgetsToSayWhatHasGone(t *testing.T) {
 	require.NoError(t, err)
 	source.config.CompareAfter = time.Millisecond
 	r := &reader{table: &memstore.Table{}, source: source.withBackoff(often), supervisor: sources.NewSupervisor(sources.Options{})}
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "up", Source: source, Table: r.table}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Source: source, Table: r.table}}))
 	goUntilEnd(t, r.supervisor.Run)
 	r.awaitNames(t, "a b c")
 
-	require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "up", Source: idle{}}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: idle{}}}))
 	<-f.has
 	f.has <- []*discoveryv3.Resource{named("b"), named("c")}
-	require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "up", Source: source}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: source}}))
 	r.awaitNames(t, "b c")
 	require.GreaterOrEqual(t, testutil.ToFloat64(source.healed), 1.0)
 }

@@ -80,10 +80,10 @@ func TestASourceThatRunsAgainResumes(t *testing.T) {
 		{"delete what was broken", func() { top.Apply(nil, []resource.Key{key("svc-000009")}) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "up", Source: idle{}}))
+			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: idle{}}}))
 			r.traffic.reset()
 			c.meanwhile()
-			require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "up", Source: r.source}))
+			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: r.source}}))
 			await(t, "it has read", func() bool {
 				return equal(top, r.table) || c.name == "break" && len(r.status().Quarantined) == 1
 			})

@@ -41,8 +41,8 @@ type Settings struct {
 	// TokenFile is a file with a bearer token, read anew for each stream.
 	TokenFile string
 
-	// NodeID introduces the source. The default has the form that istiod insists on, and the namespace of the identity that the
-	// certificate or token names.
+	// NodeID introduces the source. The default has the form that istiod insists on, and the namespace of the identity
+	// that the certificate or token names.
 	NodeID string
 	// NodeMetadata is added to what the source says of itself.
 	NodeMetadata map[string]string

@@ -156,7 +156,7 @@ configSources:
 	}
 	b.WriteString(`# Others, for example:
 # - {name: dc1, address: "consul://consul.example:8500", tokenFile: consul.token}
-# - {name: upstream, address: "xds://istiod.example:15010"}
+# - {name: istiod, address: "xds://istiod.example:15012", tokenFile: token, tlsSettings: {mode: SIMPLE}}
 `)
 	return b.String()
 }

@@ -248,7 +248,7 @@ func History(w io.Writer, a *history.Answer, details bool, screen Screen) error 
 		if e.Unwatched {
 			event += "*"
 		}
-		t.line("%s  %-*s  %-*s  %-*s  %s", e.At.UTC().Format("2006-01-02T15:04:05.000Z"), widest, event, name, subject(e), source, e.Source,
+		t.line("%s  %-*s  %-*s  %-*s  %s", e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), widest, event, name, subject(e), source, e.Source,
 			oneLine(e.Place+e.Text))
 		if !details || e.Kind == "" {
 			continue

@@ -54,9 +54,9 @@ func (t *text) gone(last *history.Entry) []string {
 	if last == nil || last.Event != history.Deleted {
 		return nil
 	}
-	until := "until " + t.at(last.At)
+	until := "until " + t.at(last.Time)
 	if last.Unwatched {
-		until = "before " + t.at(last.At) + ": it went while the server did not run"
+		until = "before " + t.at(last.Time) + ": it went while the server did not run"
 	}
 	if last.Source != "" {
 		until += "; it came from " + strings.TrimSpace(last.Source+" "+oneLine(last.Place))

@@ -161,8 +161,8 @@ func isSecurity(name string) bool {
 	return false
 }
 
-// protection counts what enforces policies in a listener: filters and required certificates, each with the match of its filter chain and the
-// form in which paths are compared. Filter chains without such are open.
+// protection counts the guards of a listener, which enforce policies: filters and required certificates, each with
+// the match of its filter chain and the normalization of paths. Filter chains without guards are open.
 type protection struct {
 	guards map[string]int
 	open   int

@@ -87,6 +87,9 @@ func decode(p *model.Patch, value *structpb.Struct, found *model.Findings) (why 
 		}
 		found.Warn(p.Place, "a part of the value is ignored: %s", reason(err))
 	}
+	if why := invalidScript(m); why != "" {
+		return why
+	}
 	if p.Value = m; p.Operation != networking.EnvoyFilter_Patch_MERGE {
 		return refused(m, 0)
 	}

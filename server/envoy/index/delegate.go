@@ -28,6 +28,9 @@ func DelegateOf(d *networking.Delegate, namespace string) string {
 
 // delegates returns the VirtualServices to which r delegates.
 func (m *Mesh) delegates(r *model.Rule[*networking.VirtualService]) (all []*model.Rule[*networking.VirtualService]) {
+	if !hasDelegates(r) {
+		return nil
+	}
 	for _, h := range r.Spec.GetHttp() {
 		if d := m.Delegate(h.GetDelegate(), r.Key.Namespace); d != nil && !slices.Contains(all, d) {
 			all = append(all, d)
@@ -46,14 +49,19 @@ func (m *Mesh) Delegate(d *networking.Delegate, namespace string) *model.Rule[*n
 	return r
 }
 
+func hasDelegates(r *model.Rule[*networking.VirtualService]) bool {
+	return slices.ContainsFunc(r.LeadsTo, func(host string) bool { return strings.HasPrefix(host, delegatePrefix) })
+}
+
 // whole returns the VirtualService with the routes of those to which it delegates in the places where it does. As with istiod, a delegate
 // does not delegate any further, so that there are no circles; a route is left out whose delegate is not there, or one of whose conditions
 // no request could meet that is delegated.
 func (m *Mesh) whole(r *model.Rule[*networking.VirtualService], found *model.Findings) *model.Rule[*networking.VirtualService] {
-	if !slices.ContainsFunc(r.Spec.GetHttp(), func(h *networking.HTTPRoute) bool { return h.GetDelegate() != nil }) {
+	if !hasDelegates(r) {
 		return r
 	}
 	whole := *r
+	whole.Uniform = false
 	whole.Spec = proto.CloneOf(r.Spec)
 	whole.Spec.Http = nil
 	var version model.Digest

@@ -13,9 +13,8 @@ import (
 
 // Key returns what tells the view from others. It has all of the view that a translation can read.
 func Key(v *model.View) model.Key {
-	var d model.Digest
+	d := RoutesKey(v)
 	d.Text(v.Host)
-	client(&d, &v.Client)
 	part(&d, v.Service, func(s *model.Service) string { return s.From })
 	policy(&d, &v.Policy)
 	part(&d, v.Mutual, func(m *model.Mutual) string { return m.From })
@@ -25,10 +24,6 @@ func Key(v *model.View) model.Key {
 		rule(&d, v.Rules[part])
 	}
 	rule(&d, v.Own)
-	d.Number(int64(len(v.Targets)))
-	for _, host := range slices.Sorted(maps.Keys(v.Targets)) {
-		target(&d, host, v.Targets[host])
-	}
 	d.Number(int64(len(v.Servers)))
 	for _, s := range v.Servers {
 		d.Object(s.Gateway.Key)
@@ -45,6 +40,16 @@ func Key(v *model.View) model.Key {
 	part(&d, v.Extended, func(e *model.Extension) string { return e.From })
 	d.Found(v.Objects, v.Findings)
 	return sha256.Sum256(d)
+}
+
+// RoutesKey returns what routes depend on besides VirtualServices and servers: the client and the targets of a view.
+func RoutesKey(v *model.View) (d model.Digest) {
+	client(&d, &v.Client)
+	d.Number(int64(len(v.Targets)))
+	for _, host := range slices.Sorted(maps.Keys(v.Targets)) {
+		target(&d, host, v.Targets[host])
+	}
+	return d
 }
 
 // part adds a part of the view, which may be nil.
@@ -105,6 +110,9 @@ func narrow(v *model.View, p model.Profile) {
 	for _, r := range allRules(v) {
 		v.Client.Large = p.Large
 		v.Client.OnDemand = p.OnDemand // routes that lead nowhere
+		if r.Uniform {
+			continue
+		}
 		reads.routes(r.Spec)
 		if model.TellsApart(r.Spec) {
 			v.Client.Namespace = p.Namespace

@@ -96,6 +96,11 @@ func NewMesh() *Mesh {
 	}
 }
 
+// Has reports whether the mesh has the ServiceEntry or VirtualService of a key.
+func (m *Mesh) Has(key resource.Key) bool {
+	return m.Entries[key] != nil || m.Virtuals.ByKey[key] != nil
+}
+
 // Set replaces the object of key by r, or removes it if r is nil. It adds to touched the hosts that the old and the new object name. An
 // object that cannot be decoded is removed.
 func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]struct{}) error {

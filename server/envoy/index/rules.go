@@ -123,6 +123,7 @@ func virtualService(r *resource.Resource, spec *networking.VirtualService) *mode
 	v := &model.Rule[*networking.VirtualService]{
 		Key: r.Key(), Created: r.Created(), Version: r.Version(), Spec: spec,
 		ExportTo: spec.GetExportTo(), Derived: model.Derived(r.Annotations()[resource.RouteSemantics]),
+		Uniform: !model.TellsApart(spec),
 	}
 	for _, host := range spec.GetHosts() {
 		v.Hosts = append(v.Hosts, v.WholeName(host))

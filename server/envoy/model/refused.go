@@ -12,7 +12,10 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	filev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
 	extauthzv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -51,14 +54,22 @@ func InvalidPart(m proto.Message) string {
 		}
 	case *corev3.HeaderValueOption:
 		return invalidFormat(m.GetHeader().GetValue())
+	case *typev3.Percent:
+		if math.IsNaN(m.GetValue()) {
+			return "Envoy would refuse a percentage that is no number"
+		}
 	case *corev3.SubstitutionFormatString:
-		why := invalidSyntax(cmp.Or(m.GetTextFormat(), m.GetTextFormatSource().GetInlineString())) //nolint:staticcheck // of EnvoyFilters
-		Visit(m.GetJsonFormat(), func(m proto.Message, _ bool) {
-			if v, is := m.(*structpb.Value); is {
-				why = cmp.Or(why, invalidSyntax(v.GetStringValue()))
-			}
-		})
-		return why
+		syntax := formatSyntax
+		if len(m.GetFormatters()) > 0 { // which have further commands
+			syntax = anyFormatSyntax
+		}
+		text := cmp.Or(m.GetTextFormat(), m.GetTextFormatSource().GetInlineString()) //nolint:staticcheck // of EnvoyFilters
+		return invalidSyntax(syntax, text, m.GetJsonFormat())
+	case *filev3.FileAccessLog:
+		return cmp.Or(invalidSyntax(formatSyntax, m.GetFormat(), m.GetJsonFormat()), //nolint:staticcheck // of EnvoyFilters
+			invalidSyntax(formatSyntax, "", m.GetTypedJsonFormat())) //nolint:staticcheck // of EnvoyFilters
+	case *tcpv3.TcpProxy_TunnelingConfig:
+		return invalidSyntax(formatSyntax, m.GetHostname(), nil)
 	case *extauthzv3.AuthorizationRequest:
 		return invalidHeaders(m.GetHeadersToAdd())
 	case *corev3.GrpcService:
@@ -82,14 +93,36 @@ func invalidFormat(format string) string {
 	return "Envoy does not know what is between the percent signs of " + format
 }
 
-// formatSyntax matches a format with commands of any name: an EnvoyFilter may have those of a newer Envoy.
-var formatSyntax = regexp.MustCompile(`^([^%]|%%|%[A-Z0-9_]+(\(.*?\))?(:[0-9]+)?%)*$`)
+// commandFamilies are the first words of the commands of Envoy 1.36 to 1.40. Most commands of a newer Envoy begin with
+// one of them, too.
+const commandFamilies = `ACCESS|BYTES|CEL|CLUSTER|COALESCE|COMMON|CONNECTION|CUSTOM|DOWNSTREAM|DURATION|DYNAMIC|EMIT|` +
+	`ENVIRONMENT|FILE|FILTER|GRPC|HOSTNAME|LISTENER|LOCAL|METADATA|PACKETS|PATH|PROTOCOL|QUERY|REQ|REQUEST|REQUESTED|` +
+	`RESP|RESPONSE|ROUNDTRIP|ROUTE|SPAN|START|STREAM|TLS|TRACE|TRAILER|UNIQUE|UPSTREAM|VIRTUAL`
 
-func invalidSyntax(format string) string {
-	if formatSyntax.MatchString(strings.ReplaceAll(format, "\n", " ")) {
-		return ""
+// formatSyntax matches a format with commands of Envoy, and anyFormatSyntax one with commands of any name.
+var (
+	formatSyntax    = syntaxOf(`(` + commandFamilies + `)(_[A-Z0-9_]+)?`)
+	anyFormatSyntax = syntaxOf(`[A-Z0-9_]+`)
+)
+
+func syntaxOf(names string) *regexp.Regexp {
+	return regexp.MustCompile(`^([^%]|%%|%` + names + `(\(.*?\))?(:[0-9]+)?%)*$`)
+}
+
+// invalidSyntax says why Envoy would refuse the format of a text, or one in JSON, which may be nil.
+func invalidSyntax(syntax *regexp.Regexp, text string, json *structpb.Struct) (why string) {
+	check := func(format string) {
+		if why == "" && !syntax.MatchString(strings.ReplaceAll(format, "\n", " ")) {
+			why = fmt.Sprintf("Envoy would refuse %q: a percent sign begins no command of Envoy; write it as %%%%", format)
+		}
 	}
-	return fmt.Sprintf("Envoy would refuse %q: a percent sign begins no command; one that is meant is written %%%%", format)
+	check(text)
+	Visit(json, func(m proto.Message, _ bool) {
+		if v, is := m.(*structpb.Value); is {
+			check(v.GetStringValue())
+		}
+	})
+	return why
 }
 
 // invalidHeaders says why Envoy would refuse to set headers, whose values are formats.

@@ -21,6 +21,7 @@ type Rule[T any] struct {
 	LeadsTo  []string // other hosts, on whose services it depends
 	Derived  Derived  // of its routes
 	Places   []Place  // of its HTTP routes, if they are not all its own
+	Uniform  bool     // its routes are the same for all clients
 }
 
 // HttpRoute is where one of the HTTP routes stands.

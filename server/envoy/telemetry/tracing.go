@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 
@@ -105,6 +106,9 @@ func AddTracing(o *model.Observation, all []*model.Telemetry, config *model.Mesh
 // sample says how many requests are traced.
 func sample(o *model.Observation, percent float64, legacy *meshv1alpha1.Tracing) {
 	o.Tracing.ClientSampling, o.Tracing.OverallSampling = &typev3.Percent{Value: 100}, &typev3.Percent{Value: 100}
+	if math.IsNaN(percent) { // Envoy would reject the listener
+		percent = 0
+	}
 	o.Tracing.RandomSampling = &typev3.Percent{Value: percent}
 	if o.Tracing.GetMaxPathTagLength() == nil && legacy.GetMaxPathTagLength() != 0 {
 		o.Tracing.MaxPathTagLength = wrapperspb.UInt32(legacy.GetMaxPathTagLength())

@@ -27,29 +27,44 @@ func (t *Translation) addIngress(v *model.View, client model.Profile) {
 		t.addListeners(v, client)
 		return
 	}
-	byRoute := make(map[string]*gatewayHost)
-	for _, s := range v.Servers {
-		if s.Route == "" {
-			continue
+	byRoute := make(map[string][]*model.Server)
+	for i := range v.Servers {
+		if s := &v.Servers[i]; s.Route != "" {
+			byRoute[s.Route] = append(byRoute[s.Route], s)
 		}
-		in := byRoute[s.Route]
-		if in == nil {
-			in = &gatewayHost{
-				host:     &routev3.VirtualHost{Name: model.HostPort(v.Host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true},
-				routesOf: make(map[*model.Rule[*networking.VirtualService]][]*routev3.Route),
-			}
-			byRoute[s.Route] = in
-		}
-		in.add(v, &s, client, &t.Findings)
 	}
-	for route, in := range byRoute {
-		if len(in.host.GetRoutes()) == 0 && in.host.GetRequireTls() != routev3.VirtualHost_ALL {
-			continue
+	for route, servers := range byRoute {
+		if body := t.gatewayBody(v, servers, client); len(body.Bytes) > 0 {
+			host := &routev3.VirtualHost{Name: model.HostPort(v.Host, servers[0].GetPort().GetNumber())}
+			t.Hosts[route] = newVirtualHost(model.Place{}, []string{model.InURL(v.Host)}, host, body) // no other one has the domain
 		}
-		// The oldest VirtualService's routes come first, but routes that match all come last.
+	}
+}
+
+// gatewayBody returns the routes of a domain that servers of one port share. The oldest VirtualService's come first, but
+// routes that match all come last.
+func (t *Translation) gatewayBody(v *model.View, servers []*model.Server, client model.Profile) *Body {
+	var key model.Digest
+	for _, s := range servers {
+		key.Object(s.Gateway.Key)
+		key.Text(s.Gateway.Version, s.Place.Field)
+		key.Flag(s.Denial != nil)
+		key.Flag(s.Redirects(v.Host))
+		for _, r := range v.Bound {
+			key.Flag(s.Bound(r, client) && s.Serves(r, v.Host))
+			key = append(key, ruleKey(r, s.GetPort().GetNumber())...)
+		}
+	}
+	return t.body(key, func(found *model.Findings) *routev3.VirtualHost {
+		in := &gatewayHost{
+			host: &routev3.VirtualHost{}, routesOf: make(map[*model.Rule[*networking.VirtualService]][]*routev3.Route),
+		}
+		for _, s := range servers {
+			in.add(v, s, client, found)
+		}
 		slices.SortStableFunc(in.host.GetRoutes(), func(a, b *routev3.Route) int { return cmp.Compare(last(a), last(b)) })
-		t.Hosts[route] = newVirtualHost(model.Place{}, []string{model.InURL(v.Host)}, in.host) // no other one has the domain
-	}
+		return in.host
+	})
 }
 
 // gatewayHost is the virtual host of a domain. Servers of one port may share it.
@@ -99,7 +114,7 @@ func last(r *routev3.Route) int {
 // NotFoundHost answers 404 on a gateway port without routes.
 func NotFoundHost(route string) *VirtualHost {
 	port := strings.Split(route, ".")[1]
-	return newVirtualHost(model.Place{}, []string{"*"}, &routev3.VirtualHost{Name: "blackhole:" + port})
+	return newVirtualHost(model.Place{}, []string{"*"}, &routev3.VirtualHost{Name: "blackhole:" + port}, nil)
 }
 
 // addListeners adds the listeners of all servers, and their routes, even if those are empty.
@@ -126,7 +141,7 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 			at[b].FilterChains = append(at[b].FilterChains, c)
 		}
 		if s.Route != "" && t.Hosts[s.Route] == nil {
-			t.Hosts[s.Route] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{})
+			t.Hosts[s.Route] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{}, nil)
 		}
 	}
 	patches := extend.New(v.Extended, networking.EnvoyFilter_GATEWAY, &t.Findings)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/server/envoy/model"
 	"tributary/server/xds"
@@ -21,8 +22,8 @@ import (
 type VirtualHost struct {
 	Place   model.Place // of its definition
 	Domains []string
-	Rest    []byte    // an encoded VirtualHost without domains
-	Field   []byte    // all of it, as a field of a RouteConfiguration
+	Rest    []byte    // an encoded VirtualHost without domains and body
+	Body    *Body     // nil if Rest has the routes
 	Key     model.Key // of its content and place
 
 	OnDemand struct { // caches, per domain, the entries for clients that ask for it
@@ -31,12 +32,51 @@ type VirtualHost struct {
 	}
 }
 
-func newVirtualHost(at model.Place, domains []string, rest *routev3.VirtualHost) *VirtualHost {
-	v := &VirtualHost{Place: at, Domains: domains, Rest: model.MustMarshal(rest)}
-	v.Field = v.Encode(func(string) bool { return false })
+// Body has the routes of a virtual host, encoded, with all but its name and domains. Hosts with equal routes share it: a
+// VirtualService has many of them.
+type Body struct {
+	Bytes    []byte // empty without routes
+	Key      model.Key
+	findings model.Findings
+}
+
+// Sharing returns the body of a key, and builds it if no other host has it.
+type Sharing func(key model.Digest, build func() *Body) *Body
+
+// body returns the body that build makes of VirtualServices, which key identifies, and notes its findings.
+func (t *Translation) body(key model.Digest, build func(found *model.Findings) *routev3.VirtualHost) *Body {
+	body := t.share(key, func() *Body {
+		made := &Body{}
+		host := build(&made.findings)
+		if len(host.GetRoutes()) > 0 || host.GetRequireTls() == routev3.VirtualHost_ALL {
+			host.IncludeRequestAttemptCount = true
+			made.Bytes = model.MustMarshal(host)
+		}
+		made.findings, made.Key = made.findings.Sorted(), sha256.Sum256(made.Bytes)
+		return made
+	})
+	t.Findings = append(t.Findings, body.findings...)
+	return body
+}
+
+// ruleKey identifies a VirtualService on a port.
+func ruleKey(rule *model.Rule[*networking.VirtualService], port uint32) (d model.Digest) {
+	d.Object(rule.Key)
+	d.Text(rule.Version)
+	d.Number(int64(port))
+	return d
+}
+
+func newVirtualHost(at model.Place, domains []string, rest *routev3.VirtualHost, body *Body) *VirtualHost {
+	v := &VirtualHost{Place: at, Domains: domains, Rest: model.MustMarshal(rest), Body: body}
 	var d model.Digest
 	d.Object(at.Of)
-	d.Text(at.Field, string(v.Field), string(v.Rest))
+	d.Number(int64(len(domains)))
+	d.Text(domains...)
+	d.Text(at.Field, string(v.Rest))
+	if body != nil {
+		d = append(d, body.Key[:]...)
+	}
 	v.Key = sha256.Sum256(d)
 	return v
 }
@@ -46,18 +86,28 @@ func (v *VirtualHost) Equal(o *VirtualHost) bool {
 	return v == o || v != nil && o != nil && v.Key == o.Key
 }
 
-// Encode returns the virtual host as a field of a RouteConfiguration, without taken domains; nil if all are taken.
-func (v *VirtualHost) Encode(taken func(domain string) bool) []byte {
-	var body []byte
-	for _, d := range v.Domains {
-		if !taken(d) {
-			body = protowire.AppendString(protowire.AppendTag(body, FieldDomains, protowire.BytesType), d)
-		}
-	}
-	if body == nil {
+// Routes returns the encoded body.
+func (v *VirtualHost) Routes() []byte {
+	if v.Body == nil {
 		return nil
 	}
-	return protowire.AppendBytes(protowire.AppendTag(nil, fieldVirtualHosts, protowire.BytesType), append(body, v.Rest...))
+	return v.Body.Bytes
+}
+
+// Append appends the virtual host with some domains as a field of a RouteConfiguration, or nothing without domains.
+func (v *VirtualHost) Append(b []byte, domains []string) []byte {
+	size := len(v.Rest) + len(v.Routes())
+	for _, d := range domains {
+		size += protowire.SizeTag(FieldDomains) + protowire.SizeBytes(len(d))
+	}
+	if len(domains) == 0 {
+		return b
+	}
+	b = protowire.AppendVarint(protowire.AppendTag(b, fieldVirtualHosts, protowire.BytesType), uint64(size)) //nolint:gosec // positive
+	for _, d := range domains {
+		b = appendString(b, FieldDomains, d)
+	}
+	return append(append(b, v.Rest...), v.Routes()...)
 }
 
 // Field numbers of RouteConfiguration and VirtualHost.
@@ -68,27 +118,34 @@ const (
 )
 
 // virtualHost returns the service's virtual host of a port.
-func virtualHost(v *model.View, p *model.Port, client model.Profile, found *model.Findings) *VirtualHost {
-	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, p.Number), IncludeRequestAttemptCount: true}
+func (t *Translation) virtualHost(v *model.View, p *model.Port, client model.Profile) *VirtualHost {
+	names := domains(v.Service, p, client.Role)
+	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, p.Number)}
 	if r := v.Rules[p.Part]; r != nil {
-		host.Routes = routeContext{view: v, rule: r, client: client, port: p.Number, found: found}.routes()
+		if body := t.routesOf(v, r, client, p.Number); len(body.Bytes) > 0 {
+			return newVirtualHost(p.Place(), names, host, body)
+		}
 	}
-	if host.GetRoutes() == nil {
-		host.Routes = []*routev3.Route{defaultRoute(v, p, client)}
-	}
-	return newVirtualHost(p.Place(), domains(v.Service, p, client.Role), host)
+	host.IncludeRequestAttemptCount = true
+	host.Routes = []*routev3.Route{defaultRoute(v, p, client)}
+	return newVirtualHost(p.Place(), names, host, nil)
+}
+
+// routesOf returns the routes of a VirtualService on a port, which are equal for all of its hosts.
+func (t *Translation) routesOf(v *model.View, r *model.Rule[*networking.VirtualService], client model.Profile, port uint32) *Body {
+	return t.body(ruleKey(r, port), func(found *model.Findings) *routev3.VirtualHost {
+		return &routev3.VirtualHost{Routes: routeContext{view: v, rule: r, client: client, port: port, found: found}.routes()}
+	})
 }
 
 // unregistered returns the virtual host of a host that is not a service, or nil.
-func unregistered(v *model.View, client model.Profile, found *model.Findings) *VirtualHost {
-	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, model.UnregisteredPort), IncludeRequestAttemptCount: true}
-	if host.Routes = (routeContext{
-		view: v, rule: v.Own, client: client, port: model.UnregisteredPort,
-		found: found,
-	}).routes(); host.GetRoutes() == nil {
+func (t *Translation) unregistered(v *model.View, client model.Profile) *VirtualHost {
+	body := t.routesOf(v, v.Own, client, model.UnregisteredPort)
+	if len(body.Bytes) == 0 {
 		return nil
 	}
-	return newVirtualHost(model.Place{Of: v.Own.Key, Field: "spec.hosts"}, []string{model.InURL(v.Host)}, host)
+	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, model.UnregisteredPort)}
+	return newVirtualHost(model.Place{Of: v.Own.Key, Field: "spec.hosts"}, []string{model.InURL(v.Host)}, host, body)
 }
 
 // domains returns the names of the service, also with a dot at the end, as some resolvers add it. Envoys compare them without the port;
@@ -189,7 +246,7 @@ func CatchAllHost(restricted bool) *VirtualHost {
 			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 			Action: &routev3.Route_Route{Route: route},
 		}},
-	})
+	}, nil)
 }
 
 func blocked() *VirtualHost {
@@ -201,11 +258,11 @@ func blocked() *VirtualHost {
 			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 			Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusBadGateway}},
 		}},
-	})
+	}, nil)
 }
 
 // grpcRoutes returns the RouteConfiguration of one port of a service, and its name, for clients that dial it by name.
-func grpcRoutes(v *model.View, p *model.Port, client model.Profile, found *model.Findings) ([]byte, string) {
-	name := model.ClusterName(p.Number, "", v.Host)
-	return append(model.MustMarshal(RoutesHead(name, model.Proxyless)), virtualHost(v, p, client, found).Field...), name
+func (t *Translation) grpcRoutes(v *model.View, p *model.Port, client model.Profile) ([]byte, string) {
+	name, host := model.ClusterName(p.Number, "", v.Host), t.virtualHost(v, p, client)
+	return host.Append(model.MustMarshal(RoutesHead(name, model.Proxyless)), host.Domains), name
 }

@@ -36,6 +36,8 @@ type Translation struct {
 
 	Key   model.Key // of its view
 	Users int       // scopes that have it; guarded by units.mu
+
+	share Sharing // while it is made
 }
 
 // claimed is a claim of a binding. Most hosts have one only, for which a map would be large.
@@ -65,13 +67,16 @@ func (t *Translation) ClaimPrecedence(c claim) model.Precedence {
 // lateAudience exceeds any Audience.
 const lateAudience = 10
 
-// View translates a view. It is a pure function.
-func View(v *model.View) *Translation {
-	t := &Translation{Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings)}
+// View translates a view. It is a pure function, with the bodies of virtual hosts that other views share.
+func View(v *model.View, share Sharing) *Translation {
+	t := &Translation{
+		Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings), share: share,
+	}
 	if v.Extended != nil && model.IsUnit(v.Host) {
 		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
 	}
 	t.add(v, v.Client)
+	t.share = nil
 	t.Findings = t.Findings.Sorted()
 	var last resource.Key
 	for _, f := range t.Findings {
@@ -91,7 +96,7 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 		t.addInbound(v)
 	}
 	if client.Role == model.Sidecar && v.Own != nil {
-		if host := unregistered(v, client, &t.Findings); host != nil {
+		if host := t.unregistered(v, client); host != nil {
 			t.Hosts[model.RouteName(model.UnregisteredPort)] = host
 		}
 	}
@@ -141,9 +146,9 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 		case model.Sidecar:
 			switch name := model.RouteName(p.Number); {
 			case p.Spoken.HTTP() && p.Protocol.HTTP() && !p.Late:
-				t.Hosts[name] = virtualHost(v, p, client, &t.Findings)
+				t.Hosts[name] = t.virtualHost(v, p, client)
 			case p.Spoken.HTTP() && t.Hosts[name] == nil: // the listener may have its protocol, and needs its routes
-				t.Hosts[name] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{})
+				t.Hosts[name] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{}, nil)
 			}
 			maps.Copy(claims, claimsOf(v, p, client, &t.Findings))
 		}
@@ -160,7 +165,7 @@ func (t *Translation) addProxyless(v *model.View, p *model.Port, client model.Pr
 	if strings.Contains(s.Host, "*") {
 		return // nobody can dial that
 	}
-	body, name := grpcRoutes(v, p, client, &t.Findings)
+	body, name := t.grpcRoutes(v, p, client)
 	t.Routes = append(t.Routes, EntryOfBytes(name, xds.RouteURL, body))
 	t.Listeners = append(t.Listeners, EntryOf(grpcListener(s, p, model.HostPort(s.Host, p.Number))))
 	if p == s.DefaultPort() {

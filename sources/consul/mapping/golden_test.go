@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/sourcetest"
 )
 
 // example is a file of testdata: settings and what Consul answers, in the words of its API.
@@ -22,8 +22,8 @@ type example struct {
 }
 
 func TestGolden(t *testing.T) {
-	golden.Run(t, func(t *testing.T, g example) string {
-		m, err := mapping.New(g.Options, golden.VIPs{})
+	sourcetest.RunGolden(t, func(t *testing.T, g example) string {
+		m, err := mapping.New(g.Options, sourcetest.VIPs{})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		fmt.Fprintf(&out, "# %s\n", g.Why)
@@ -54,7 +54,7 @@ func show(t require.TestingT, rs []*resource.Resource, rejects []sources.Reject,
 	for _, r := range rejects {
 		fmt.Fprintf(&b, "# reject: %v\n", r.Err)
 	}
-	return b.String() + golden.Show(t, rs)
+	return b.String() + sourcetest.Show(t, rs)
 }
 
 func requireValid(t require.TestingT, rs []*resource.Resource) {

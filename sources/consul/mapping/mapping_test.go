@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources/consul/mapping"
 	"tributary/sources/registry"
+	"tributary/sources/sourcetest"
 )
 
 func newMapper(t *testing.T, o mapping.Options) *mapping.Mapper {
 	t.Helper()
-	m, err := mapping.New(o, golden.VIPs{})
+	m, err := mapping.New(o, sourcetest.VIPs{})
 	require.NoError(t, err)
 	return m
 }

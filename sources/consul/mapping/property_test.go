@@ -11,20 +11,20 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
-	"tributary/internal/golden"
 	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
 	"tributary/sources/consul/mapping"
 	"tributary/sources/registry"
+	"tributary/sources/sourcetest"
 )
 
 // TestAnyCatalog maps histories of catalogs with everything in them that Consul's API takes, and more.
 func TestAnyCatalog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := anyOptions(t)
-		m, err := mapping.New(o, golden.VIPs{})
+		m, err := mapping.New(o, sourcetest.VIPs{})
 		require.NoError(t, err)
-		shuffled, err := mapping.New(o, golden.VIPs{})
+		shuffled, err := mapping.New(o, sourcetest.VIPs{})
 		require.NoError(t, err)
 		names := rapid.SliceOfNDistinct(anyName(), 1, 3, rapid.ID).Draw(t, "names")
 		published := map[string][]*resource.Resource{}

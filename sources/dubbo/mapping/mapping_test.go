@@ -14,11 +14,11 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
-	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	core "tributary/sources/registry"
+	"tributary/sources/sourcetest"
 )
 
 // example is a file of testdata: settings, and nodes as providers and administrators write them.
@@ -31,8 +31,8 @@ type example struct {
 }
 
 func TestGolden(t *testing.T) {
-	golden.Run(t, func(t *testing.T, g example) string {
-		m, err := mapping.New(g.Options, "zookeeper /dubbo/", golden.VIPs{})
+	sourcetest.RunGolden(t, func(t *testing.T, g example) string {
+		m, err := mapping.New(g.Options, "zookeeper /dubbo/", sourcetest.VIPs{})
 		require.NoError(t, err)
 		var all []provider.Provider
 		for _, node := range g.Nodes {
@@ -131,12 +131,12 @@ func showConsumers(t *testing.T, m *mapping.Mapper, all []provider.Provider, con
 		require.Equal(t, slices.Compact(hosts[app]), m.Consumed([]*resource.Resource{r})[app])
 	}
 	requireValid(t, rs)
-	return golden.Show(t, rs)
+	return sourcetest.Show(t, rs)
 }
 
 func show(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rules []provider.Configurator) string {
 	rs, warnings := mapAll(t, m, all, rules)
-	return golden.Show(t, rs, warnings...)
+	return sourcetest.Show(t, rs, warnings...)
 }
 
 func requireValid(t require.TestingT, rs []*resource.Resource) {
@@ -197,7 +197,7 @@ func TestAnyRegistry(t *testing.T) {
 			WarmUp:       rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "warm-up"),
 			ServicePorts: rapid.SampledFrom([]map[string]int{nil, {"dubbo": 50051}, {"weird": 20880, "tri": 1}}).Draw(t, "ports"),
 		}
-		m, err := mapping.New(o, "zookeeper /dubbo/", golden.VIPs{})
+		m, err := mapping.New(o, "zookeeper /dubbo/", sourcetest.VIPs{})
 		require.NoError(t, err)
 		all := rapid.SliceOfN(anyProvider(), 1, 8).Draw(t, "providers")
 		first := show(t, m, all, nil)
@@ -341,7 +341,7 @@ func TestRestoredEndpointsHaveTheirApplications(t *testing.T) {
 func TestEntries_ClusterHost(t *testing.T) {
 	for _, interfaceName := range []string{"payments.prod.svc.cluster.local", "Payments.Prod.SVC.cluster.local", "payments.prod.svc"} {
 		for _, hosts := range []string{"", core.AnyHosts} {
-			m, err := mapping.New(mapping.Options{Hosts: hosts}, "zookeeper /dubbo/", golden.VIPs{})
+			m, err := mapping.New(mapping.Options{Hosts: hosts}, "zookeeper /dubbo/", sourcetest.VIPs{})
 			require.NoError(t, err)
 			id := provider.ID{Interface: interfaceName}
 			rs, warnings := mapAll(t, m, []provider.Provider{{ID: id, Protocol: "dubbo", Host: "10.0.0.1", Port: 20880}}, nil)

@@ -13,12 +13,12 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
-	"tributary/internal/golden"
 	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
 	"tributary/sources/registry"
+	"tributary/sources/sourcetest"
 )
 
 // example is a file of testdata: settings, and an answer of a Eureka.
@@ -29,13 +29,13 @@ type example struct {
 }
 
 func TestGolden(t *testing.T) {
-	golden.Run(t, func(t *testing.T, g example) string {
-		m, err := mapping.New(g.Options, golden.VIPs{})
+	sourcetest.RunGolden(t, func(t *testing.T, g example) string {
+		m, err := mapping.New(g.Options, sourcetest.VIPs{})
 		require.NoError(t, err)
 		a, err := wire.Decode(g.Answer)
 		require.NoError(t, err)
 		rs, warnings := mapAll(t, m, a.Instances)
-		return "# " + g.Why + "\n" + golden.Show(t, rs, warnings...)
+		return "# " + g.Why + "\n" + sourcetest.Show(t, rs, warnings...)
 	})
 }
 
@@ -66,7 +66,7 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*r
 // and readable again.
 func TestAnyEureka(t *testing.T) {
 	for _, template := range []string{"", "{vip}", "{app}", "{vip}.{app}.x"} {
-		m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, golden.VIPs{})
+		m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, sourcetest.VIPs{})
 		require.NoError(t, err)
 		rapid.Check(t, func(t *rapid.T) {
 			all := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")

@@ -11,11 +11,11 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
-	"tributary/internal/golden"
 	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/kube/mapping"
+	"tributary/sources/sourcetest"
 )
 
 // example is a file of testdata: options, and objects of a cluster.
@@ -26,7 +26,7 @@ type example struct {
 }
 
 func TestGolden(t *testing.T) {
-	golden.Run(t, func(t *testing.T, g example) string {
+	sourcetest.RunGolden(t, func(t *testing.T, g example) string {
 		var b strings.Builder
 		fmt.Fprintf(&b, "# %s\n", g.Why)
 		inputs := inputsOf(t, g.Objects)
@@ -38,7 +38,7 @@ func TestGolden(t *testing.T) {
 			for _, l := range out.LeftOut {
 				fmt.Fprintf(&b, "# left out: %s\n", l)
 			}
-			b.WriteString(golden.Show(t, out.Resources, out.Warnings...))
+			b.WriteString(sourcetest.Show(t, out.Resources, out.Warnings...))
 		}
 		return b.String()
 	})
@@ -82,7 +82,7 @@ func inputsOf(t require.TestingT, objects []json.RawMessage) (all []mapping.Inpu
 }
 
 func mapOne(t require.TestingT, o mapping.Options, in mapping.Input) sources.Content {
-	m, err := mapping.New(o, golden.VIPs{}, "")
+	m, err := mapping.New(o, sourcetest.VIPs{}, "")
 	require.NoError(t, err)
 	out := m.Map(in)
 	require.Empty(t, out.Rejects)
@@ -146,7 +146,7 @@ func TestAnyService(t *testing.T) {
 			}
 		}
 		rand.Shuffle(len(in.Slices), func(i, j int) { in.Slices[i], in.Slices[j] = in.Slices[j], in.Slices[i] })
-		require.Equal(t, golden.Show(t, out.Resources), golden.Show(t, mapOne(t, o, in).Resources))
+		require.Equal(t, sourcetest.Show(t, out.Resources), sourcetest.Show(t, mapOne(t, o, in).Resources))
 	})
 }
 

@@ -12,12 +12,12 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
-	"tributary/internal/golden"
 	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"
 	"tributary/sources/registry"
+	"tributary/sources/sourcetest"
 )
 
 // example is a file of testdata: settings, and instances.
@@ -34,10 +34,10 @@ type registered struct {
 }
 
 func TestGolden(t *testing.T) {
-	golden.Run(t, func(t *testing.T, g example) string {
-		m, err := mapping.New(g.Options, g.Namespace, golden.VIPs{})
+	sourcetest.RunGolden(t, func(t *testing.T, g example) string {
+		m, err := mapping.New(g.Options, g.Namespace, sourcetest.VIPs{})
 		require.NoError(t, err)
-		return "# " + g.Why + "\n" + golden.Show(t, mapAll(t, m, g.Instances))
+		return "# " + g.Why + "\n" + sourcetest.Show(t, mapAll(t, m, g.Instances))
 	})
 }
 
@@ -64,7 +64,7 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []registered) (rs []*reso
 // and readable again.
 func TestAnyNacos(t *testing.T) {
 	for _, template := range []string{"", "{service}.{group}.{namespace}.{cluster}.x"} {
-		m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, "5f3B-id_", golden.VIPs{})
+		m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, "5f3B-id_", sourcetest.VIPs{})
 		require.NoError(t, err)
 		rapid.Check(t, func(t *rapid.T) {
 			all := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")

@@ -1,5 +1,4 @@
-// Package counters has the counters of a source, which go on from one of its runs to the next.
-package counters
+package sources
 
 import (
 	"sync/atomic"
@@ -7,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Counter is one of them.
+// Counter counts what a source does, over all of its runs.
 type Counter struct {
 	Name, Help string
-	Falls      bool // it says how many there are now
+	Falls      bool // a gauge: it can fall
 
 	desc  *prometheus.Desc
 	value atomic.Int64
@@ -22,20 +21,20 @@ func (c *Counter) Value() int64 { return c.value.Load() }
 // Add adds to it.
 func (c *Counter) Add(n int64) { c.value.Add(n) }
 
-// Set are the counters of one source. It is a prometheus.Collector.
-type Set struct{ all []*Counter }
+// CounterSet is the counters of one source, as a prometheus.Collector.
+type CounterSet struct{ counters []*Counter }
 
-// New makes a set of counters, whose names get a prefix.
-func New(prefix string, all ...*Counter) *Set {
-	for _, c := range all {
+// NewCounters makes a set of counters, whose names get a prefix.
+func NewCounters(prefix string, counters ...*Counter) *CounterSet {
+	for _, c := range counters {
 		c.desc = prometheus.NewDesc(prefix+c.Name, c.Help, nil, nil)
 	}
-	return &Set{all}
+	return &CounterSet{counters}
 }
 
 // Register has the counters collected until stop is called; without a registerer they are not. The registerer adds the label that names the
 // source.
-func (s *Set) Register(r prometheus.Registerer) (stop func(), err error) {
+func (s *CounterSet) Register(r prometheus.Registerer) (stop func(), err error) {
 	if r == nil {
 		return func() {}, nil
 	}
@@ -46,15 +45,15 @@ func (s *Set) Register(r prometheus.Registerer) (stop func(), err error) {
 }
 
 // Describe implements prometheus.Collector.
-func (s *Set) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range s.all {
+func (s *CounterSet) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range s.counters {
 		ch <- c.desc
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (s *Set) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range s.all {
+func (s *CounterSet) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range s.counters {
 		kind := prometheus.CounterValue
 		if c.Falls {
 			kind = prometheus.GaugeValue

@@ -1,6 +1,4 @@
-// Package load puts an ADS server under the load of many clients, and measures what they are sent. The clients are cheap:
-// they acknowledge everything and decode nothing.
-package load
+package main
 
 import (
 	"cmp"

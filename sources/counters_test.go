@@ -1,4 +1,4 @@
-package counters
+package sources
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 func TestCountersAreCollectedWhileRegistered(t *testing.T) {
 	reads := &Counter{Name: "reads_total", Help: "Reads."}
 	open := &Counter{Name: "open", Help: "What is open.", Falls: true}
-	set := New("tributary_test_", reads, open)
+	set := NewCounters("tributary_test_", reads, open)
 	registry := prometheus.NewRegistry()
 	stop, err := set.Register(registry)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package load_test
+package main
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"tributary/cmd/internal/load"
 	"tributary/internal/testutil"
 	"tributary/server/xds"
 )
@@ -78,8 +77,8 @@ func server(t *testing.T) (address string, types catalog) {
 	return address, types
 }
 
-func config(address string) load.Config {
-	return load.Config{
+func config(address string) Config {
+	return Config{
 		Server: address, Clients: 6, PerConnection: 4, Types: []string{typeA, typeB},
 		Metadata: map[string]string{"GENERATOR": "api"}, SyncWithin: 10 * time.Second, Duration: time.Minute,
 	}
@@ -96,7 +95,7 @@ func TestLoad(t *testing.T) {
 			defer cancel()
 			const rounds = 4
 			changes := 0
-			cfg.Progress = func(r load.Report) {
+			cfg.Progress = func(r Report) {
 				switch {
 				case r.Synced < cfg.Clients || r.Later.Messages < changes*cfg.Clients: // each client is to see each change
 				case changes == rounds:
@@ -107,7 +106,7 @@ func TestLoad(t *testing.T) {
 				}
 			}
 			cfg.Every = 5 * time.Millisecond
-			r, err := load.Run(ctx, cfg)
+			r, err := Run(ctx, cfg)
 			require.NoError(t, err)
 			assert.Equal(t, 6, r.Synced)
 			assert.Zero(t, r.Failed)
@@ -131,7 +130,7 @@ func TestItEndsByItself(t *testing.T) {
 	address, _ := server(t)
 	cfg := config(address)
 	cfg.Duration = time.Millisecond
-	r, err := load.Run(t.Context(), cfg)
+	r, err := Run(t.Context(), cfg)
 	require.NoError(t, err)
 	assert.Equal(t, 6, r.Synced)
 	assert.Positive(t, r.SyncedIn)
@@ -143,7 +142,7 @@ func TestAnswersInPieces(t *testing.T) {
 	types[typeB].Apply(xds.Commit{Put: entries(5, "2", 1<<20)})
 	cfg := config(address)
 	cfg.Delta, cfg.Duration = true, time.Millisecond
-	r, err := load.Run(t.Context(), cfg)
+	r, err := Run(t.Context(), cfg)
 	require.NoError(t, err)
 	assert.Greater(t, r.Initial.Messages, 2*cfg.Clients)
 	assert.EqualValues(t, 200*cfg.Clients, r.Initial.Resources)
@@ -153,7 +152,7 @@ func TestAnswersInPieces(t *testing.T) {
 
 func TestServersThatFail(t *testing.T) {
 	t.Run("nobody there", func(t *testing.T) {
-		r, err := load.Run(t.Context(), config("127.0.0.1:1"))
+		r, err := Run(t.Context(), config("127.0.0.1:1"))
 		require.ErrorContains(t, err, "6 of 6 streams to 127.0.0.1:1 failed; the first: ")
 		require.ErrorContains(t, err, "nobody listens there")
 		assert.Equal(t, 6, r.Failed)
@@ -162,7 +161,7 @@ func TestServersThatFail(t *testing.T) {
 		address, _ := server(t)
 		cfg := config(address)
 		cfg.Types = append(cfg.Types, "example.org/v1/C")
-		r, err := load.Run(t.Context(), cfg)
+		r, err := Run(t.Context(), cfg)
 		require.ErrorContains(t, err, "not for you")
 		assert.Zero(t, r.Synced)
 	})
@@ -171,16 +170,16 @@ func TestServersThatFail(t *testing.T) {
 		types[typeB] = xds.NewCollection(xds.Type{URL: typeB}, xds.Debounce{}) // never synced
 		cfg := config(address)
 		cfg.SyncWithin = 50 * time.Millisecond
-		_, err := load.Run(t.Context(), cfg)
+		_, err := Run(t.Context(), cfg)
 		require.EqualError(t, err, address+" had answered all types to 0 of 6 clients within 50ms")
 	})
 	t.Run("cut off", func(t *testing.T) {
 		address := serve(t, func(g grpc.ServiceRegistrar) { discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, closer{}) })
-		_, err := load.Run(t.Context(), config(address))
+		_, err := Run(t.Context(), config(address))
 		require.ErrorContains(t, err, "6 of 6 streams to "+address+" failed")
 	})
 	t.Run("not an address", func(t *testing.T) {
-		_, err := load.Run(t.Context(), config("dns:///\x00"))
+		_, err := Run(t.Context(), config("dns:///\x00"))
 		require.Error(t, err)
 	})
 }

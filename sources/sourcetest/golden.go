@@ -1,6 +1,4 @@
-// Package golden is for tests of mappings: what they make of the files of testdata is held to files beside these. `go test ./PACKAGE
-// -update` writes them anew. It is not part of testutil: it imports resource, whose own tests import testutil.
-package golden
+package sourcetest
 
 import (
 	"bytes"
@@ -20,9 +18,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Run has show make a text of what each testdata/NAME.json says, and holds it to testdata/NAME.golden.yaml. A file may have no key that T
-// does not.
-func Run[T any](t *testing.T, show func(t *testing.T, in T) string) {
+// RunGolden compares the text that show makes of each testdata/NAME.json with testdata/NAME.golden.yaml, which -update writes. A key that
+// T does not have is an error.
+func RunGolden[T any](t *testing.T, show func(t *testing.T, in T) string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.json")
 	require.NoError(t, err)

@@ -1,0 +1,95 @@
+package history
+
+import (
+	"io/fs"
+	"iter"
+	"strings"
+	"time"
+
+	"tributary/internal/disk"
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// begin records the differences between the objects that an earlier process served and a snapshot. If the earlier ones
+// are not known, it writes a base instead.
+func (h *History) begin(snapshot memstore.Snapshot, now time.Time) {
+	h.served = snapshot
+	changes := func(func(*Entry) bool) {}
+	if objects := h.servedBefore(); objects != nil {
+		changes = unwatchedChanges(objects, snapshot, now)
+	} else {
+		h.gap = now
+	}
+	h.write(now, changes)
+	h.begun, h.gap = !h.failed, time.Time{} // after an error, the next commit begins again
+}
+
+// servedBefore returns the objects to which the base and the records since then lead, or nil if they are not known.
+func (h *History) servedBefore() (objects map[resource.Key]*Object) {
+	base := h.files.base
+	for _, segment := range h.files.segments {
+		if segment.number == base.number && segment.size > 0 && base.size > 0 {
+			objects = h.readBase(h.files.path(base.number, baseSuffix))
+		}
+	}
+	for record := range h.records(h.files.segments) {
+		switch {
+		case base.number == 0 && record.Mark != "":
+			h.damaged(h.files.path(h.files.last().number, baseSuffix), fs.ErrNotExist)
+		case objects == nil || record.segment < base.number:
+		case record.Mark == "" && record.Kind != "":
+			entry, err := record.entry()
+			if err != nil {
+				return nil
+			}
+			if objects[entry.Key()] = entry.New; entry.New == nil {
+				delete(objects, entry.Key())
+			}
+		}
+	}
+	return objects
+}
+
+// readBase returns the versions of the objects in a base, or nil if it is damaged.
+func (h *History) readBase(path string) (objects map[resource.Key]*Object) {
+	for text, err := range readFrames(path, h.files.base.size) {
+		if err != nil {
+			break
+		}
+		objects = make(map[resource.Key]*Object)
+		for line := range strings.Lines(string(text)) {
+			if words := strings.Split(strings.TrimSuffix(line, "\n"), "\x00"); len(words) == 4 {
+				object := &Object{Version: words[3], versionOnly: true}
+				object.Kind, object.Namespace, object.Name = resource.Kind(words[0]), words[1], words[2]
+				objects[object.Key()] = object
+			}
+		}
+	}
+	if objects == nil {
+		h.damaged(path, disk.ErrShort)
+	}
+	return objects
+}
+
+// unwatchedChanges yields the differences between earlier objects and a snapshot.
+func unwatchedChanges(earlier map[resource.Key]*Object, snapshot memstore.Snapshot, now time.Time) iter.Seq[*Entry] {
+	change := func(before, after *Object) *Entry {
+		entry := newEntry(now, before, after)
+		entry.Unwatched = true
+		return entry
+	}
+	return func(yield func(*Entry) bool) {
+		for res := range snapshot.All() {
+			before := earlier[res.Key()]
+			if (before == nil || before.Version != res.Version()) && !yield(change(before, NewObject(res))) {
+				return
+			}
+		}
+		for key, before := range earlier {
+			if snapshot.Get(key) == nil && !yield(change(before, nil)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,4 @@
+package debug
+
+// DumpParts is the dump that istioctl gets.
+var DumpParts = dumpParts

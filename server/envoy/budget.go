@@ -1,0 +1,115 @@
+package envoy
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// budget bounds what the objects of a namespace multiply into together, see resource.Multiplied. The largest of those that do not
+// fit are refused: which ones depends on the objects alone, not on the order in which they come. Catalog.mu guards it.
+type budget struct {
+	limit    int64 // bytes of a namespace; negative for no limit
+	log      *slog.Logger
+	sizes    map[string]map[resource.Key]int64 // of the objects that multiply, by namespace
+	refused  map[resource.Key]int64            // with the size of all in the namespace
+	lastGood map[resource.Key]int64            // the sizes of the versions that the mesh keeps of refused objects
+}
+
+func newBudget(limit int64, log *slog.Logger) *budget {
+	return &budget{
+		limit: cmp.Or(limit, resource.MaxProducts), log: log, sizes: make(map[string]map[resource.Key]int64),
+		refused: make(map[resource.Key]int64), lastGood: make(map[resource.Key]int64),
+	}
+}
+
+// admit takes over the objects of keys from a view. It returns the keys of the objects that the mesh must set, or remove if they
+// are refused. The mesh keeps its version of the other refused ones; inMesh reports whether it has one.
+func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(resource.Key) bool) []resource.Key {
+	if b.limit < 0 {
+		return keys
+	}
+	changed, before := make(map[string]bool), make(map[resource.Key]int64)
+	for _, key := range keys {
+		size, space := resource.Multiplied(view.Get(key)), b.sizes[key.Namespace]
+		if before[key] = space[key]; size == 0 && space[key] == 0 {
+			continue
+		}
+		if changed[key.Namespace] = true; space == nil {
+			space = make(map[resource.Key]int64)
+			b.sizes[key.Namespace] = space
+		}
+		if space[key] = size; size == 0 {
+			delete(space, key)
+			delete(b.refused, key)
+			delete(b.lastGood, key)
+		}
+	}
+	if len(changed) == 0 {
+		return keys
+	}
+	set := make(map[resource.Key]bool, len(keys))
+	for _, key := range keys {
+		set[key] = true
+	}
+	for namespace := range changed {
+		b.divide(b.sizes[namespace], before, set, inMesh)
+	}
+	return slices.SortedFunc(maps.Keys(set), resource.Key.Compare)
+}
+
+// divide refuses the largest objects of a namespace, until the others fit. Last good versions may take as much once more.
+func (b *budget) divide(sizes, before map[resource.Key]int64, set map[resource.Key]bool, inMesh func(resource.Key) bool) {
+	var total, fitting, kept int64
+	for _, size := range sizes {
+		total += size
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(sizes), func(x, y resource.Key) int {
+		return cmp.Or(cmp.Compare(sizes[x], sizes[y]), x.Compare(y))
+	}) {
+		_, refused := b.refused[key]
+		if fitting += sizes[key]; fitting <= b.limit {
+			set[key] = set[key] || refused
+			delete(b.refused, key)
+			delete(b.lastGood, key)
+			continue
+		}
+		last, changes := before[key]
+		if !changes {
+			last = sizes[key]
+		}
+		if refused {
+			last = b.lastGood[key]
+		}
+		if b.refused[key] = total; inMesh(key) && kept+last <= b.limit {
+			kept, b.lastGood[key] = kept+last, last
+			delete(set, key)
+		} else {
+			set[key] = true
+			delete(b.lastGood, key)
+		}
+		if !refused {
+			b.log.Error("object is refused, since those of its namespace multiply too much", "object", key.String(), "why", b.why(key))
+		}
+	}
+	maps.DeleteFunc(set, func(_ resource.Key, set bool) bool { return !set })
+}
+
+// why returns why an object is refused, or nothing.
+func (b *budget) why(key resource.Key) string {
+	total, refused := b.refused[key]
+	if !refused {
+		return ""
+	}
+	serves := "it is not served to Envoys"
+	if _, kept := b.lastGood[key]; kept {
+		serves = "Envoys keep its last version"
+	}
+	return fmt.Sprintf("the objects of namespace %s multiply into %d MB of memory, and the largest are refused: split this one, or raise "+
+		"limits.productBytes, which is %d; until then, %s", key.Namespace, total>>20, b.limit, serves)
+}

@@ -1,0 +1,97 @@
+package envoy
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+func multiplying(name string, hosts, ports int) string {
+	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: evil}\n"+
+		"spec: {resolution: STATIC, endpoints: [{address: 10.0.0.1}], hosts: %s, ports: %s}\n---\n", name,
+		many(hosts, "h#."+name+".example.com"), many(ports, "{number: 8#, name: p#, protocol: HTTP}"))
+}
+
+// Which objects of a namespace are refused depends on the objects alone. The mesh has all others, and of the refused ones earlier
+// versions at most, for as much memory as the limit.
+func TestBudget_DependsOnObjectsAlone(t *testing.T) {
+	const limit = 1 << 20
+	options := Options{ProductBytes: limit, Log: slog.New(slog.DiscardHandler)}
+	refusals, kept := 0, 0
+	for history := range uint64(40) {
+		random := rand.New(rand.NewPCG(history, 1)) //nolint:gosec // a test
+		var table memstore.Table
+		c := New(&table, options)
+		c.update(nil, table.Snapshot(), false, true)
+		for range 15 {
+			key := resource.Key{Kind: resource.ServiceEntry, Namespace: "evil", Name: fmt.Sprintf("o%d", random.IntN(6))}
+			if random.IntN(4) == 0 {
+				table.Apply(nil, []resource.Key{key})
+			} else {
+				table.Apply(decoded(t, multiplying(key.Name, 1+random.IntN(30), 1+random.IntN(6))), nil)
+			}
+			c.update([]resource.Key{key}, table.Snapshot(), random.IntN(2) == 0, true)
+			fresh := New(&table, options)
+			fresh.update(nil, table.Snapshot(), false, true)
+			require.Equal(t, fresh.budget.refused, c.budget.refused)
+			sum := int64(0)
+			for _, size := range c.budget.lastGood {
+				sum += size
+			}
+			require.LessOrEqual(t, sum, int64(limit))
+			for key := range c.mesh.Entries {
+				require.NotNil(t, table.Snapshot().Get(key), "%s is gone", key)
+			}
+			for r := range table.Snapshot().All() {
+				_, isKept := c.budget.lastGood[r.Key()]
+				_, isRefused := c.budget.refused[r.Key()]
+				require.Equal(t, isKept || !isRefused, c.mesh.Has(r.Key()), "%s", r.Key())
+				require.Equal(t, isRefused, c.budget.why(r.Key()) != "")
+			}
+			refusals, kept = refusals+len(c.budget.refused), kept+len(c.budget.lastGood)
+		}
+	}
+	require.Greater(t, refusals, 100)
+	require.Greater(t, kept, 20)
+	require.Less(t, kept, refusals)
+}
+
+// The largest object that does not fit is refused, whatever its name, and the namespaces of others are not concerned. An object that
+// is refused after a change is served as it was.
+func TestBudget_KeepsLastVersion(t *testing.T) {
+	var table memstore.Table
+	put := func(text string) { table.Apply(decoded(t, text), nil) }
+	put(multiplying("a", 80, 3) + multiplying("b", 20, 3) + productBase)
+	c := New(&table, Options{ProductBytes: 3 << 20, Log: slog.New(slog.DiscardHandler)})
+	update := func() []string {
+		c.update(nil, table.Snapshot(), false, true)
+		return slices.Sorted(func(yield func(string) bool) {
+			for host := range maps.Keys(c.mesh.Hosts) {
+				if slices.Contains([]string{"h0.a.example.com", "h25.b.example.com", "h0.b.example.com", "base.example.com"}, host) && !yield(host) {
+					return
+				}
+			}
+		})
+	}
+	require.Equal(t, []string{"base.example.com", "h0.b.example.com"}, update())
+	require.Contains(t, c.budget.why(resource.Key{Kind: resource.ServiceEntry, Namespace: "evil", Name: "a"}),
+		"multiply into 3 MB of memory, and the largest are refused: split this one, or raise limits.productBytes, which is 3145728; "+
+			"until then, it is not served to Envoys")
+	put(multiplying("b", 200, 3))
+	require.Equal(t, []string{"base.example.com", "h0.a.example.com", "h0.b.example.com"}, update(), "a is the smaller one, b keeps its 20")
+	c.newScope(model.ProfileOf(nodes[0]))
+	told := c.WithoutEffect(table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "evil", Name: "b"}))
+	require.Contains(t, fmt.Sprint(told), "Envoys keep its last version")
+	table.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "evil", Name: "a"}})
+	put(multiplying("b", 30, 3))
+	require.Equal(t, []string{"base.example.com", "h0.b.example.com", "h25.b.example.com"}, update())
+}

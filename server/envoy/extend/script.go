@@ -1,0 +1,42 @@
+package extend
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	luav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3"
+	"github.com/yuin/gopher-lua/parse"
+	"google.golang.org/protobuf/proto"
+
+	"tributary/server/envoy/model"
+)
+
+// beyondLua matches scripts that may use syntax of LuaJIT that Lua 5.1 does not have: its numbers, and letters
+// beyond ASCII.
+var beyondLua = regexp.MustCompile(`(?i)[0-9a-f.](u?ll|i)\b|\b0[xb]|[^\x00-\x7f]`)
+
+// invalidScript reports why Envoy would refuse the syntax of a Lua script in a message.
+func invalidScript(m proto.Message) (problem string) {
+	check := func(script string) {
+		_, err := parse.Parse(strings.NewReader(script), "script")
+		if err != nil && problem == "" && !beyondLua.MatchString(script) {
+			problem = "Envoy would refuse the Lua script: " + strings.Join(strings.Fields(fmt.Sprint(err)), " ")
+		}
+	}
+	model.Visit(m, func(m proto.Message, _ bool) {
+		switch m := m.(type) {
+		case *luav3.Lua:
+			check(m.GetInlineCode()) //nolint:staticcheck // of EnvoyFilters
+			check(m.GetDefaultSourceCode().GetInlineString())
+			for _, name := range slices.Sorted(maps.Keys(m.GetSourceCodes())) {
+				check(m.GetSourceCodes()[name].GetInlineString())
+			}
+		case *luav3.LuaPerRoute:
+			check(m.GetSourceCode().GetInlineString())
+		}
+	})
+	return problem
+}
