@@ -54,16 +54,23 @@ func TestConformance(t *testing.T) {
 		return storetest.Subject{
 			Store: memstore.NewController(view), Reader: view, ReadOnly: true,
 			// Each change is made by another source, which then has the highest precedence; the former object is withdrawn.
+			// An object that stays equal stays in its source, since the order of sources is part of its time.
 			Apply: func(puts []*resource.Resource, deletes []resource.Key) {
 				mu.Lock()
 				defer mu.Unlock()
-				if len(puts) > 0 {
+				equal := func(r *resource.Resource) bool {
+					present := stores[turn%3].Get(r.Key())
+					return present != nil && storetest.Content(present) == storetest.Content(r)
+				}
+				if len(puts) > 0 && !(len(puts) == 1 && equal(puts[0])) {
 					turn++
 				}
 				deletes = slices.Clone(deletes)
 				var dated []*resource.Resource // else it would matter which source has it
 				for _, r := range puts {
-					deletes = append(deletes, r.Key())
+					if !equal(r) {
+						deletes = append(deletes, r.Key())
+					}
 					dated = append(dated, r.WithCreated(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
 				}
 				for i, s := range stores {

@@ -58,7 +58,8 @@ type Limits struct {
 	// replicas. Default: 30m.
 	ConnectionAge Duration `json:"connectionAge,omitempty"`
 	// Estimated memory of the products of one object, in bytes: hosts × routes, hosts × ports, and the like. An object with
-	// more is quarantined. Default: 671088640; -1 for no limit.
+	// more is quarantined. The objects of a namespace may multiply into as much together; the largest that do not fit are not
+	// served to Envoys. Default: 268435456; -1 for no limit.
 	ProductBytes int64 `json:"productBytes,omitempty"`
 	// How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s.
 	RefusalDelay Duration `json:"refusalDelay,omitempty"`

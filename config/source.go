@@ -223,9 +223,9 @@ func (d *decoder) addressIn(n *yaml.Node, key string) string {
 	return ""
 }
 
-// removedKeys are keys of sources that an earlier version had, with the advice for users who still write them.
+// removedKeys are keys of sources that an earlier version had, with advice for users.
 var removedKeys = map[string]string{
-	"cacheDir": "removed: set stateDir, which keeps the last good state of every source, and from which a restart resumes",
+	"cacheDir": "removed: set stateDir, the directory of the last good state: a restart resumes from it",
 }
 
 // unknownTo says what to make of a key that is none of the fields of a source with an address of scheme.

@@ -68,7 +68,7 @@ configSources:
 		"t.yaml:6:33: configSources[3].mode: not for fs addresses, but for xds; known here: address, defaultNamespace, derive, domainSuffix, " +
 			"emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
 			"rescanInterval, transform, unknownFields, validation",
-		"t.yaml:7:35: configSources[4].cacheDir: removed: set stateDir, which keeps the last good state of every source, " +
-			"and from which a restart resumes",
+		"t.yaml:7:35: configSources[4].cacheDir: removed: set stateDir, the directory of the last good state: " +
+			"a restart resumes from it",
 	}, strings.Split(e.Error(), "\n"))
 }

@@ -16,13 +16,13 @@ const MaxProducts = 256 << 20
 // fields that each product repeats counts multiplier times.
 const (
 	routeCost    = 4 << 10
+	sharedCost   = 2 << 10  // of a route for each further host: it is made once
 	portCost     = 16 << 10 // of a host: cluster, endpoints, virtual host, listener
 	addressCost  = 4 << 10
 	endpointCost = 600
 	patchCost    = 128 << 10 // at the listeners, clusters or routes that it matches
 	multiplier   = 4
-	chains       = 16       // filter chains, or ports of a host, to which a policy is assumed to apply
-	repeated     = 16 << 20 // of HTTP routes that are repeated for each host, until a virtual host has many hosts
+	chains       = 16 // filter chains, or ports of a host, to which a policy is assumed to apply
 	// small is a document without products of the default size.
 	small = 1 << 10
 )
@@ -53,10 +53,8 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 	switch s := spec.(type) {
 	case *networking.VirtualService:
 		hosts, gateways := int64(len(s.GetHosts())), int64(max(len(s.GetGateways()), 1))
-		http, shared := routeProducts(s.GetHttp(), (*networking.HTTPRoute).GetMatch)
-		bytes = hosts*addressCost + min(hosts*shared, shared+repeated)
-		connections, single := connectionProducts(s)
-		return gateways * (bytes + hosts*single), fmt.Sprintf("%d hosts × %d routes × %d gateways", hosts, http+connections, gateways)
+		routes, first, further := virtualServiceProducts(s)
+		return gateways * (first + max(hosts-1, 0)*further), fmt.Sprintf("%d hosts × %d routes × %d gateways", hosts, routes, gateways)
 	case *networking.ServiceEntry:
 		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
 		return hosts * ports * portProducts(s), fmt.Sprintf("%d hosts × %d ports × (%d endpoints + %d addresses)", hosts, ports,
@@ -94,8 +92,8 @@ func Multiplied(r *Resource) int64 {
 	}
 	switch s := spec.(type) {
 	case *networking.VirtualService:
-		_, single := connectionProducts(s)
-		return single * int64(len(s.GetHosts())-1) * int64(max(len(s.GetGateways()), 1))
+		_, _, further := virtualServiceProducts(s)
+		return further * int64(len(s.GetHosts())-1) * int64(max(len(s.GetGateways()), 1))
 	case *networking.ServiceEntry:
 		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
 		return max(0, (hosts-1)*ports*portProducts(s)-(hosts+ports)*portCost)
@@ -113,11 +111,13 @@ func portProducts(s *networking.ServiceEntry) int64 {
 		multiplier*(sizeOf(s.GetEndpoints())+names)
 }
 
-// connectionProducts returns how many routes of connections a VirtualService has, and their bytes for one host.
-func connectionProducts(s *networking.VirtualService) (count, bytes int64) {
+// virtualServiceProducts returns how many routes a VirtualService has, and their bytes for one host and for each further one.
+func virtualServiceProducts(s *networking.VirtualService) (routes, first, further int64) {
+	http, httpBytes := routeProducts(s.GetHttp(), (*networking.HTTPRoute).GetMatch)
 	tls, tlsBytes := routeProducts(s.GetTls(), (*networking.TLSRoute).GetMatch)
 	tcp, tcpBytes := routeProducts(s.GetTcp(), (*networking.TCPRoute).GetMatch)
-	return tls + tcp, tlsBytes + tcpBytes
+	first = httpBytes + tlsBytes + tcpBytes
+	return http + tls + tcp, first, first - http*(routeCost-sharedCost)
 }
 
 func routeProducts[R, M proto.Message](routes []R, matchesOf func(R) []M) (count, bytes int64) {

@@ -42,10 +42,11 @@ func TestCheckProducts(t *testing.T) {
 	}{
 		"2,000 hosts × 500 TLS routes": {
 			connections(2000, 500), 0,
-			"2000 hosts × 500 routes × 1 gateways are estimated at 4016 MB of memory: split the object, or raise limits.productBytes, " +
+			"2000 hosts × 500 routes × 1 gateways are estimated at 4008 MB of memory: split the object, or raise limits.productBytes, " +
 				"which is 268435456",
 		},
-		"2,000 hosts × 500 routes":     {routes(2000, 500), 0, ""}, // made once for all hosts
+		"2,000 hosts × 500 routes":     {routes(2000, 500), 0, "2000 hosts × 500 routes × 1 gateways are estimated at 2021 MB"},
+		"500 hosts × 200 routes":       {routes(500, 200), 0, ""},
 		"1,000 hosts × 2 ports":        {ports(1000, 2, 20), 0, ""},
 		"one host × 10,000 routes":     {routes(1, 10_000), 0, ""},
 		"500 hosts × 100 ports":        {ports(500, 100, 1), 0, "500 hosts × 100 ports × (1 endpoints + 0 addresses)"},

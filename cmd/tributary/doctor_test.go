@@ -217,7 +217,7 @@ func TestDoctorOfAServerThatRuns(t *testing.T) {
 	assert.Zero(t, code)
 	has(t, found, "ports", check.Fine, "a tributary of version")
 	has(t, found, "istiod", check.Fine, "0 clients are connected")
-	has(t, found, "state", check.Warning, "nothing is kept across restarts")
+	has(t, found, "state", check.Warning, "no state is kept across restarts")
 	code, _ = examined(t, "--strict", "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
 }

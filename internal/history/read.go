@@ -9,8 +9,8 @@ import (
 	"tributary/resource"
 )
 
-// records yields the records of segments in order. A segment that was deleted meanwhile to make room has none. If the last
-// records are damaged, it yields a mark of a gap behind them.
+// records yields the records of segments in order. A segment that was deleted meanwhile to make room has none. If the
+// last records are damaged, it yields a mark of a gap behind them.
 func (h *History) records(segments []segment) iter.Seq[*record] {
 	return func(yield func(*record) bool) {
 		var damaged time.Time // of the first report
@@ -117,8 +117,8 @@ type State struct {
 }
 
 // ServedAt returns the objects of a kind, or of all kinds, that were served at a time: the present objects, with each
-// changed one as it was before its first later change. The error is an *EarlierError if the records do not reach back to
-// the time.
+// changed one as it was before its first later change. The error is an *EarlierError if the records do not reach back
+// to the time.
 func (h *History) ServedAt(moment time.Time, kind resource.Kind) (*State, error) {
 	state := h.readable.Load()
 	switch {

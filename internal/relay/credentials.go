@@ -67,8 +67,8 @@ func keyOfFile(s *identity.Settings, file string) string {
 	return "identity.tokens"
 }
 
-// change ends the streams of clients whose rights the next rules change, and refuses such clients while the sources change. The caller
-// calls undo if the reload fails, or else set.
+// change ends the streams of clients with other rights by the next rules, and refuses these clients while the sources
+// change. The caller calls undo if the reload fails, or else set.
 func (p *credentialReloader) change(next access.Rules) (undo func()) {
 	previous := p.guard.Policy()
 	changing := previous

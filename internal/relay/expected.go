@@ -13,11 +13,11 @@ import (
 )
 
 // errUnknownRights reports that access rules decide by the client's identity, which only a connected client has.
-var errUnknownRights = errors.New("access rules decide by the identity of a client, and no client with this node ID is connected, " +
-	"or several that have different rights")
+var errUnknownRights = errors.New("access rules decide by the identity of a client, and no client with this node ID is " +
+	"connected, or several that have different rights")
 
-// expected returns the configuration that an Envoy with this node should have now, with the resources in place of the dump,
-// and the resources that it rejects.
+// expected returns the configuration that an Envoy with this node should have now, and the resources that it rejects.
+// Resources stand in place of the dump.
 func (r *Relay) expected(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, []xds.Served, error) {
 	allowed, connected := r.credentials.guard.AllowedTo(node.GetId())
 	if !connected {

@@ -26,8 +26,8 @@ import (
 // Policy is what is in force.
 type Policy struct {
 	Rules Rules // nil allows everything
-	// Previous are the rules of before, while the sources change; nil at other times. Only clients to which both give the same rights
-	// are served meanwhile.
+	// Previous are the rules before a reload, while the sources change; nil at other times. Meanwhile only clients with
+	// the same rights by both rules are served.
 	Previous      *Rules
 	Authenticator *identity.Authenticator               // nil takes no tokens
 	Trust         func(chain []*x509.Certificate) error // whether a certificate is still one of whom we trust; all are if nil
@@ -49,8 +49,8 @@ func (p *Policy) prove(i *identity.Identity, headers []string, trust func(chain 
 	return who, nil
 }
 
-// Guard admits clients of a gRPC server that have at least one right, and ends the streams of clients whose identity or rights changed.
-// Such clients connect again. It is safe for concurrent use.
+// Guard admits clients of a gRPC server that have at least one right. It ends streams after the client's identity or rights
+// changed, and the client connects again. It is safe for concurrent use.
 type Guard struct {
 	// read-only
 	log      *slog.Logger
@@ -243,7 +243,7 @@ func errNothing(i *identity.Identity) error {
 	return status.Errorf(codes.PermissionDenied, "nothing is allowed to %s", i)
 }
 
-// errRightsChanged ends the streams of a client whose rights a reload changes, and refuses the client until the reload is done.
+// errRightsChanged ends the streams of a client after its rights changed, and refuses the client until a reload is done.
 var errRightsChanged = status.Error(codes.Unavailable, "the rights of this client have changed: connect again")
 
 // allowed returns the rights of a client. They are preliminary while its node is not known.
@@ -273,7 +273,8 @@ func allowedBy(rules Rules, i *identity.Identity, node *string) (*Allowed, error
 	return rule.Allow, nil
 }
 
-// recheck reports why the stream has to end: the client cannot prove its identity any more, or has other rights than at the start.
+// recheck reports why the stream has to end: the identity is not valid any more, or the client has other rights than at
+// the start.
 func (c *client) recheck(p *Policy) (reason string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,20 +17,21 @@ import (
 	"tributary/server/xds"
 )
 
-// expected answers with what an Envoy should have now.
+// expected answers with the configuration that an Envoy should have now.
 func (s *Server) expected(w http.ResponseWriter, r *http.Request) {
 	if s.opts.Expected == nil {
-		http.Error(w, "nothing is served to Envoys", http.StatusServiceUnavailable)
+		http.Error(w, "this server has no configuration for Envoys", http.StatusServiceUnavailable)
 		return
 	}
 	node, text := &corev3.Node{}, r.URL.Query().Get("node")
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), node); err != nil {
-		said := `want ?node= as the node of an Envoy's bootstrap, in JSON, such as {"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
-		// protobuf writes the one space or the other
-		if why, ok := strings.CutPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "); ok && text != "" {
-			said += ": " + why
+		message := "want ?node= as the node of an Envoy's bootstrap, in JSON, such as " +
+			`{"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
+		// protobuf writes either a space or a non-breaking space
+		if reason, ok := strings.CutPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "); ok && text != "" {
+			message += ": " + reason
 		}
-		http.Error(w, said, http.StatusBadRequest)
+		http.Error(w, message, http.StatusBadRequest)
 		return
 	}
 	expected, served, err := s.opts.Expected(r.Context(), node, r.URL.Query().Has("delta"))

@@ -17,7 +17,7 @@ import (
 // History is what was served before.
 type History interface {
 	Find(history.Query) (*history.Answer, error)
-	// ServedAt returns the objects that were served at a time. The error is an *history.EarlierError if they are not known.
+	// ServedAt returns the objects that were served at a time, or an *history.EarlierError if they are not known.
 	ServedAt(moment time.Time, kind resource.Kind) (*history.State, error)
 	// Health returns what is wrong with it; nothing if it is empty.
 	Health() history.Health

@@ -46,13 +46,15 @@ func NewUpstreamCSDS(upstreams func() []*statusv3.ClientConfig) *CSDS {
 			return nil, err
 		}
 		return &statusv3.ClientStatusResponse{
-			Config: slices.DeleteFunc(upstreams(), func(config *statusv3.ClientConfig) bool { return !matches(config.GetNode()) }),
+			Config: slices.DeleteFunc(upstreams(), func(config *statusv3.ClientConfig) bool {
+				return !matches(config.GetNode())
+			}),
 		}, nil
 	}}
 }
 
-// Register adds the service to a server. The server of NewCSDS needs a codec that passes on a mem.BufferSlice, like that
-// of package xds.
+// Register adds the service to a server. The server of NewCSDS needs a codec that passes on a mem.BufferSlice, like
+// that of package xds.
 func (c *CSDS) Register(registrar grpc.ServiceRegistrar) {
 	service := statusv3.ClientStatusDiscoveryService_ServiceDesc
 	service.HandlerType = nil // the generated interface has no encoded answers
@@ -63,7 +65,9 @@ func (c *CSDS) Register(registrar grpc.ServiceRegistrar) {
 }
 
 //nolint:revive // gRPC's order
-func (c *CSDS) fetch(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+func (c *CSDS) fetch(
+	_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor,
+) (any, error) {
 	request := &statusv3.ClientStatusRequest{}
 	if err := decode(request); err != nil {
 		return nil, err
@@ -115,7 +119,8 @@ func (c *CSDS) encode(ctx context.Context, request *statusv3.ClientStatusRequest
 			config := clientConfig(client)
 			size := proto.Size(config)
 			if len(body)+size > maxAnswer {
-				return status.Errorf(codes.ResourceExhausted, "the answer has more than %d bytes: ask for fewer nodes", maxAnswer)
+				return status.Errorf(codes.ResourceExhausted,
+					"the answer has more than %d bytes: ask for fewer nodes", maxAnswer)
 			}
 			body = protowire.AppendVarint(protowire.AppendTag(body, configField, protowire.BytesType), uint64(size))
 			body, err = proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(body, config)
@@ -131,7 +136,8 @@ func (c *CSDS) encode(ctx context.Context, request *statusv3.ClientStatusRequest
 	return answer, err
 }
 
-// keep returns the buffer of an answer. It counts as memory until it is collected, since no call tells when it was sent.
+// keep returns the buffer of an answer. It counts as memory until it is collected, since no call tells when it was
+// sent.
 func (c *CSDS) keep(body []byte) (mem.BufferSlice, error) {
 	if len(body) == 0 {
 		return nil, nil

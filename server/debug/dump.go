@@ -135,8 +135,8 @@ func dumpParts(served []xds.Served) (parts []*anypb.Any, err error) {
 	return parts, nil
 }
 
-// WriteDump writes the resources that were sent to a client as JSON, in the form of an Envoy's config_dump. It writes one
-// resource at a time, since the text of them together can be very large.
+// WriteDump writes the resources that were sent to a client as JSON, in the form of an Envoy's config_dump. It writes
+// one resource at a time, since the text of them together can be very large.
 func WriteDump(out io.Writer, served []xds.Served, endpoints bool) error {
 	pending := bytes.NewBufferString("{\n  \"configs\": [")
 	for number, section := range sections(served, endpoints) {

@@ -55,7 +55,7 @@ type Istioctl struct {
 // NewIstioctl returns an Istioctl that needs SetClients before its first client.
 func NewIstioctl() *Istioctl { return &Istioctl{turns: turns.New(1)} }
 
-// SetClients sets the clients whose status is served.
+// SetClients sets the clients to report.
 func (i *Istioctl) SetClients(clients Clients) { i.clients = clients }
 
 // Collection implements xds.Catalog. Each stream has a collection of its own.
@@ -66,7 +66,8 @@ func (i *Istioctl) Collection(ctx context.Context, _ *corev3.Node, typeURL strin
 	case dumpURL:
 		answer = i.dump
 	default:
-		return nil, nil, status.Errorf(codes.Unimplemented, "type %q is not served: the admin port has the pages of /debug/", typeURL)
+		return nil, nil, status.Errorf(codes.Unimplemented,
+			"type %q is not served: the admin port has the pages of /debug/", typeURL)
 	}
 	var collection *xds.Collection
 	reserved := int64(0) // owned by the reader of the stream, which ends before the release
@@ -119,8 +120,8 @@ func (i *Istioctl) dump(ctx context.Context, names []string) (entries []*xds.Ent
 	if len(names) != 1 {
 		return nil, status.Error(codes.InvalidArgument, "exactly one proxy is required")
 	}
-	client, found := Find(i.clients, names[0])
-	if !found {
+	client, connected := Find(i.clients, names[0])
+	if !connected {
 		return nil, nil
 	}
 	turnErr := xds.HeavyWork(ctx, func() {

@@ -27,8 +27,8 @@ const (
 // matcherParser counts the matchers of a request and the instructions of their regular expressions.
 type matcherParser struct{ matchers, program int }
 
-// nodeMatcher reports whether a node matches one of the matchers; without matchers, each node does. An unknown part of a
-// matcher is an error, since it would select other nodes.
+// nodeMatcher reports whether a node matches one of the matchers; without matchers, each node does. An unknown part of
+// a matcher is an error, since it would select other nodes.
 func nodeMatcher(matchers []*matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
 	var alternatives []func(*corev3.Node) bool
 	var parser matcherParser

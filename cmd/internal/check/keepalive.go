@@ -11,17 +11,17 @@ import (
 	"tributary/config"
 )
 
-// Through is an address by which an istiod reads from us, with all that is in between.
+// Through is an address that an istiod uses to read from tributary, with any proxy or balancer on the way.
 type Through struct {
-	Client  *client.XDS   // its node is one of its own
-	Hold    time.Duration // for how long an idle stream is to stand
-	Holding func()        // told when it begins
+	Client  *client.XDS   // its node ID is unique
+	Hold    time.Duration // of the idle stream
+	Holding func()        // called when the idle stream begins
 }
 
-// arrival is for how long a server may not know yet who asks.
-const arrival = 5 * time.Second
+// arrivalTimeout bounds the wait until a server lists a new client: the client's first request may still be on its way.
+const arrivalTimeout = 5 * time.Second
 
-// keepalive looks whether an idle stream stands, with the pings of an istiod.
+// keepalive holds an idle stream with the pings of an istiod, and reports the reason if the stream ends.
 func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
 	if d.Through == nil || d.Offline {
 		d.note(keepaliveCheck, Skipped, "no idle stream was held: name the address that istiod has for us with --through", "")
@@ -29,60 +29,61 @@ func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
 	}
 	address := d.Through.Client.Server
 	arrived := true
-	stood, err := d.Through.Client.Stay(ctx, d.Through.Hold, func() {
+	duration, err := d.Through.Client.Stay(ctx, d.Through.Hold, func() {
 		d.Through.Holding()
 		if d.Running != nil && cfg != nil && d.running != nil {
-			arrived = d.sees(ctx, cfg, d.Through.Client.NodeID)
+			arrived = d.listsClient(ctx, cfg, d.Through.Client.NodeID)
 		}
 	})
 	if ctx.Err() != nil {
 		return
 	}
-	after := stood.Round(time.Millisecond)
-	if stood > time.Second {
-		after = stood.Round(time.Second)
+	rounded := duration.Round(time.Millisecond)
+	if duration > time.Second {
+		rounded = duration.Round(time.Second)
 	}
-	severity, said, fix := Error, fmt.Sprintf("%s: after %s %v", address, after, err), ""
+	severity, message, advice := Error, fmt.Sprintf("%s: after %s %v", address, rounded, err), ""
 	switch {
 	case err == nil:
-		severity, said = Fine, fmt.Sprintf("%s: an idle stream stood for %s", address, after)
+		severity, message = Fine, fmt.Sprintf("%s: an idle stream stood for %s", address, rounded)
 	case errors.Is(err, client.ErrPings):
-		fix = "it is not our port that does so: find what answers there, and have it allow a ping every 30 s (KeepaliveEnforcementPolicy of " +
-			"gRPC), or have it pass TCP on as it is"
+		advice = "another gRPC server answers there, not tributary: make it allow a ping every 30 s " +
+			"(KeepaliveEnforcementPolicy of gRPC), or make it pass TCP on unchanged"
 	case errors.Is(err, client.ErrSilent):
-		fix = "a firewall or NAT in between forgets connections that are idle: have it keep them for longer than the 30 s after which istiod " +
-			"pings"
+		advice = "a firewall or NAT on the way forgets idle connections: make it keep them for longer than the 30 s " +
+			"between istiod's pings"
 	case errors.Is(err, client.ErrEnded):
-		fix = "unless tributary was ended: raise the idle timeout of the balancer or proxy in between above 30 s; if it is one for HTTP, which " +
-			"answers pings itself, have it never end idle streams, nor connections for their age, or pass TCP on as it is"
+		advice = "unless tributary was stopped: raise the idle timeout of the balancer or proxy on the way above 30 s. " +
+			"An HTTP proxy answers pings itself: make it never end idle streams or old connections, or pass TCP on unchanged"
 	default:
-		said = err.Error()
-		fix = "see that the address is the one in istiod's configSources, and can be reached from here; for TLS give --tls-ca, --tls-cert and " +
-			"--tls-key as istiod has them"
+		message = err.Error()
+		advice = "check that the address is the one in istiod's configSources, and that this machine can reach it; for TLS give " +
+			"--tls-ca, --tls-cert and --tls-key as istiod has them"
 	}
-	d.note(keepaliveCheck, severity, said, fix)
+	d.note(keepaliveCheck, severity, message, advice)
 	if !arrived {
-		d.note(keepaliveCheck, Warning, fmt.Sprintf("%s: who answers there is not the server that runs with %s", address, d.File),
-			"see that what is in between leads to this server; of several replicas it may have been another one")
+		d.note(keepaliveCheck, Warning,
+			fmt.Sprintf("%s: the answering server is not the server that runs with %s", address, d.File),
+			"check that the proxy or balancer on the way leads to this server; with several replicas another one may have answered")
 	}
 }
 
-// sees reports whether the server that runs has a client of that node. A stream is there before the server knows what it asks for.
-func (d *Doctor) sees(ctx context.Context, cfg *config.Config, node string) bool {
-	for end := time.Now().Add(arrival); ; time.Sleep(arrival / 50) {
-		now := d.Running(ctx, cfg)
-		if now == nil || now.has(node) {
+// listsClient reports whether the running server lists a client with a node ID.
+func (d *Doctor) listsClient(ctx context.Context, cfg *config.Config, nodeID string) bool {
+	for deadline := time.Now().Add(arrivalTimeout); ; time.Sleep(arrivalTimeout / 50) {
+		running := d.Running(ctx, cfg)
+		if running == nil || running.hasClient(nodeID) {
 			return true
 		}
-		if ctx.Err() != nil || time.Now().After(end) {
+		if ctx.Err() != nil || time.Now().After(deadline) {
 			return false
 		}
 	}
 }
 
-func (r *Running) has(node string) bool {
+func (r *Running) hasClient(nodeID string) bool {
 	for _, nodes := range r.Asked {
-		if slices.Contains(nodes, node) {
+		if slices.Contains(nodes, nodeID) {
 			return true
 		}
 	}

@@ -58,8 +58,8 @@ func (d *Doctor) certificate(status transport.Status) {
 func (d *Doctor) identity(cfg *config.Config) {
 	switch _, err := relay.Proofs(cfg); {
 	case err != nil:
-		d.note(identityCheck, Error, err.Error(), adviceFor(err, "correct the files in identity: identity.tokens is a file that "+
-			"tributary token new writes, identity.jwt[].jwks a file with keys as JSON"))
+		d.note(identityCheck, Error, err.Error(), adviceFor(err, "correct the files in identity: identity.tokens is a "+
+			"file that tributary token new writes, identity.jwt[].jwks a file with keys as JSON"))
 	case cfg.Identity.Settings() != nil:
 		d.note(identityCheck, Fine, "the files of tokens and keys are right", "")
 	}
@@ -77,7 +77,8 @@ func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 	}
 	for _, port := range listeners {
 		if d.running != nil {
-			d.note(portsCheck, Fine, fmt.Sprintf("%s: a tributary of version %s runs on %s", port.key, d.running.Version, port.address), "")
+			message := fmt.Sprintf("%s: a tributary of version %s runs on %s", port.key, d.running.Version, port.address)
+			d.note(portsCheck, Fine, message, "")
 			continue
 		}
 		opened, err := process.Listen(ctx, port.address)
@@ -98,7 +99,7 @@ func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// stateDirectory checks that the state directory can be written. It leaves nothing there.
+// stateDirectory checks that the state directory can be written. It removes its probe.
 func (d *Doctor) stateDirectory(cfg *config.Config) {
 	path, _, err := relay.StatePath(cfg, relay.Origin{File: d.File})
 	switch {
@@ -106,8 +107,8 @@ func (d *Doctor) stateDirectory(cfg *config.Config) {
 		d.note(stateCheck, Error, err.Error(), "name a directory with stateDir")
 		return
 	case path == "":
-		d.note(stateCheck, Warning, "nothing is kept across restarts",
-			"name a directory with stateDir: after a restart while a registry is down, nothing of it is served")
+		d.note(stateCheck, Warning, "no state is kept across restarts",
+			"name a directory with stateDir: after a restart while a registry is down, its services are missing")
 		return
 	}
 	position := ""
@@ -115,13 +116,13 @@ func (d *Doctor) stateDirectory(cfg *config.Config) {
 		position = cfg.At("stateDir") + ": "
 	}
 	if err := checkWritable(path); err != nil {
-		d.note(stateCheck, Error, position+err.Error(), "give it to the user who runs tributary, or name another one with stateDir")
+		d.note(stateCheck, Error, position+err.Error(), "give the directory to tributary's user, or name another with stateDir")
 		return
 	}
 	d.note(stateCheck, Fine, path+" can be written", "")
 }
 
-// checkWritable reports why a file cannot be made in a directory, or in the closest parent of a directory that does not exist yet.
+// checkWritable reports why a file cannot be made in a directory. For a missing directory it checks the closest parent.
 func checkWritable(directory string) error {
 	existing := directory
 	for {
