@@ -264,10 +264,12 @@ var misplaced = map[string]string{
 	"adminTLS":    "the TLS of the admin server is listen.adminTLS",
 	"listen.port": "the ports are in listen.xds and listen.admin, each as host:port",
 	"sources":     "sources are the list configSources",
-	"log":         hintLog,
-	"logging":     hintLog,
-	"logLevel":    hintLog,
-	"log_level":   hintLog,
+	"limits.connectionsPerSecond": "it was removed: delete it, and bound connections by limits.connectionsPerPeer and " +
+		"limits.handshakeTimeout",
+	"log":       hintLog,
+	"logging":   hintLog,
+	"logLevel":  hintLog,
+	"log_level": hintLog,
 }
 
 const (

@@ -34,18 +34,15 @@ type Limits struct {
 	Names int `json:"names,omitempty"`
 	// Size of one request, in bytes; at least 65536 and at most requestMemory. Default: 16777216; -1 for 1073741824.
 	RequestBytes int `json:"requestBytes,omitempty"`
-	// Memory for all requests of more than 64 KiB that are being received, in bytes; others wait. At least requestBytes. Default: 67108864;
-	// -1 for no limit.
+	// Memory for large requests, in bytes: a connection reserves requestBytes of it while it receives more than 64 KiB. Others
+	// wait. At least requestBytes. Default: 67108864; -1 for no limit.
 	RequestMemory int `json:"requestMemory,omitempty"`
 	// Requests of one stream, sustained; bursts of ten seconds' worth are let through. Default: 10000; -1 for no limit.
 	RequestsPerSecond int `json:"requestsPerSecond,omitempty"`
 	// Streams open at once on one connection; clients leave more for another. Default: 100; -1 for no limit.
 	StreamsPerConnection int `json:"streamsPerConnection,omitempty"`
-	// Connections that are let in from one IP address, sustained; a tenth of a second's worth at once. Others wait, and are cut off if that
-	// would take longer than handshakeTimeout. Default: 500; -1 for no limit.
-	ConnectionsPerSecond int `json:"connectionsPerSecond,omitempty"`
-	// Streams that are opened from one IP address, sustained; a tenth of a second's worth at once. Others wait: their connections are read
-	// no further until then. Default: 500; -1 for no limit.
+	// Streams that one IP address opens, sustained; a tenth of a second's worth at once. Others wait, and their connections are
+	// read no further while streamsPerConnection wait. Default: 500; -1 for no limit.
 	StreamsPerSecond int `json:"streamsPerSecond,omitempty"`
 	// Size of the headers of a stream, in bytes, each counted as 32 more than it has. Default: 65536; -1 for 16777216.
 	HeaderBytes int `json:"headerBytes,omitempty"`

@@ -14,7 +14,7 @@ func TestLimitsAndDebounce(t *testing.T) {
 	c, err := config.Parse("t.yaml", []byte(`
 limits: {streams: 1, streamsPerPeer: 2, typesPerStream: 3, namesPerStream: 4, names: -1, requestBytes: 65541, requestMemory: 65544, `+
 		`requestsPerSecond: 6, refusalDelay: 7s,
-  streamsPerConnection: 9, streamsPerSecond: 10, connectionsPerSecond: 16, headerBytes: 11, handshakeTimeout: 12s, `+
+  streamsPerConnection: 9, streamsPerSecond: 10, headerBytes: 11, handshakeTimeout: 12s, `+
 		`firstRequestTimeout: 13s, idleConnection: 14s, stuckFor: 15s, connectionAge: 17m}
 debounce: {quiet: 20ms}
 configSources: [{address: "fs:///a"}]
@@ -23,7 +23,7 @@ configSources: [{address: "fs:///a"}]
 	assert.Equal(t, config.Limits{
 		Streams: 1, StreamsPerPeer: 2, TypesPerStream: 3, NamesPerStream: 4, Names: -1, RequestBytes: 65541, RequestMemory: 65544,
 		RequestsPerSecond: 6,
-		RefusalDelay:      config.Duration(7 * time.Second), StreamsPerConnection: 9, StreamsPerSecond: 10, ConnectionsPerSecond: 16,
+		RefusalDelay:      config.Duration(7 * time.Second), StreamsPerConnection: 9, StreamsPerSecond: 10,
 		HeaderBytes:      11,
 		HandshakeTimeout: config.Duration(12 * time.Second), FirstRequestTimeout: config.Duration(13 * time.Second),
 		IdleConnection: config.Duration(14 * time.Second), StuckFor: config.Duration(15 * time.Second),

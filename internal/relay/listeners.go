@@ -166,7 +166,7 @@ func (d *listeners) serve(s *grpc.Server) error {
 		if lis == nil {
 			continue
 		}
-		in := transport.AwaitFirstByte(d.connections.Listener(lis))
+		in := d.connections.Listener(lis)
 		if lis == d.xdsOver {
 			in = transport.Secure(in)
 		}

@@ -56,7 +56,6 @@ func portLimits(l config.Limits) transport.Limits {
 		RequestsPerSecond: float64(l.RequestsPerSecond),
 		RefusalDelay:      time.Duration(l.RefusalDelay), StreamsPerConnection: l.StreamsPerConnection,
 		StreamsPerSecond:     float64(l.StreamsPerSecond),
-		ConnectionsPerSecond: float64(l.ConnectionsPerSecond),
 		HeaderBytes:          l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout),
 		FirstRequestTimeout: time.Duration(l.FirstRequestTimeout),
 		IdleConnection:      time.Duration(l.IdleConnection), StuckFor: time.Duration(l.StuckFor), ConnectionAge: time.Duration(l.ConnectionAge),

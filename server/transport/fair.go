@@ -142,7 +142,7 @@ type fairKey struct{}
 
 // ConnContext is the http.Server.ConnContext of a server behind a FairListener: CountBusy needs it.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
-	if c, ok := find[*fairConn](conn); ok {
+	if c, ok := connectionWithin[*fairConn](conn); ok {
 		ctx = context.WithValue(ctx, fairKey{}, c)
 	}
 	return ctx

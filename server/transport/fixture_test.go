@@ -63,7 +63,7 @@ func newLoggedWorld(t *testing.T, limits Limits, log *slog.Logger) *fixture {
 	g := grpc.NewServer(append(opts, grpc.WaitForHandlers(true))...)
 	w.server.Register(g)
 	done := make(chan error, 1)
-	go func() { done <- g.Serve(AwaitFirstByte(lis)) }()
+	go func() { done <- g.Serve(lis) }()
 	t.Cleanup(func() {
 		w.limiter.Close()
 		g.Stop()

@@ -24,33 +24,32 @@ type Engine interface {
 	Refused(reason string) // counts a refusal
 }
 
-// Limiter bounds what clients may cost a gRPC server. It is safe for concurrent use.
+// Limiter bounds the cost of the clients of a gRPC server. It is safe for concurrent use.
 type Limiter struct {
-	engine   Engine
-	limits   Limits
-	log      *slog.Logger
-	memory   *memoryLimiter
-	arrivals spacing       // of connections
-	opens    spacing       // of streams
-	conns    sync.Map      // net.Addr → *limitedConn: see ownAddr
-	delayed  atomic.Int64  // refused streams that wait for RefusalDelay
-	logged   *rate.Limiter // of log lines that clients cause
-	closing  chan struct{}
-	close    func()
+	engine      Engine
+	limits      Limits
+	log         *slog.Logger
+	logLines    *rate.Limiter // of log lines that clients cause
+	memory      *requestMemory
+	rates       addressRates
+	connections sync.Map     // net.Addr → *connection
+	delayed     atomic.Int64 // refused streams that wait for RefusalDelay
+	closing     chan struct{}
+	close       func()
 
-	mu      sync.Mutex
-	counted int            // streams of all services
-	perPeer map[string]int // of these, by IP address
-	others  map[string]int // streams of other services, by IP address
+	mu           sync.Mutex
+	streams      int            // of all services, and calls
+	perPeer      map[string]int // streams by IP address
+	otherStreams map[string]int // streams of services other than xDS, by IP address
 }
 
 // NewLimiter returns a Limiter for gRPC servers that are created with its ServerOptions.
 func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
 	limits.setDefaults()
 	l := &Limiter{
-		engine: engine, limits: limits, log: log, memory: newMemoryLimiter(&limits),
-		arrivals: spacing{perSecond: limits.ConnectionsPerSecond}, opens: spacing{perSecond: limits.StreamsPerSecond},
-		logged: rate.NewLimiter(10, 100), closing: make(chan struct{}), perPeer: make(map[string]int), others: make(map[string]int),
+		engine: engine, limits: limits, log: log, logLines: rate.NewLimiter(10, 100), memory: newRequestMemory(&limits),
+		rates: addressRates{perSecond: limits.StreamsPerSecond}, closing: make(chan struct{}),
+		perPeer: make(map[string]int), otherStreams: make(map[string]int),
 	}
 	l.close = sync.OnceFunc(func() { close(l.closing) })
 	return l
@@ -59,19 +58,21 @@ func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
 // Close ends all waits. Call it before the gRPC server is stopped.
 func (l *Limiter) Close() { l.close() }
 
-// A client that says nothing for keepaliveTime is pinged, and has keepaliveTimeout to answer.
+// A silent client is pinged after keepaliveTime, and has keepaliveTimeout to answer.
 const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
 
-// ServerOptions returns the options of a gRPC server with credentials creds. They come after those of the engine and before other
-// interceptors.
+// ServerOptions returns the options of a gRPC server with credentials creds. They come after those of the engine and
+// before other interceptors.
 func (l *Limiter) ServerOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	streams := uint32(math.MaxUint32)
 	if l.limits.StreamsPerConnection >= 0 {
 		streams = uint32(min(l.limits.StreamsPerConnection, math.MaxUint32)) //nolint:gosec // it is bounded
 	}
 	return append(l.Interceptors(),
-		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(watch{l}),
-		grpc.MaxRecvMsgSize(l.limits.RequestBytes), grpc.MaxHeaderListSize(uint32(l.limits.HeaderBytes)), //nolint:gosec // it is bounded
+		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(statistics{l}), grpc.SharedWriteBuffer(true),
+		grpc.RPCDecompressor(boundedGzip{l}), //nolint:staticcheck // others are for all servers and clients
+		grpc.MaxRecvMsgSize(l.limits.RequestBytes),
+		grpc.MaxHeaderListSize(uint32(l.limits.HeaderBytes)), //nolint:gosec // it is bounded
 		grpc.MaxConcurrentStreams(streams), grpc.ConnectionTimeout(orForever(l.limits.HandshakeTimeout)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: orForever(l.limits.IdleConnection), MaxConnectionAge: l.limits.goAwayAfter(),
@@ -80,70 +81,72 @@ func (l *Limiter) ServerOptions(creds credentials.TransportCredentials) []grpc.S
 	)
 }
 
-// limitedCredentials pass connections through a Limiter.
+// limitedCredentials wrap the connections of a Limiter.
 type limitedCredentials struct {
 	credentials.TransportCredentials
 
 	limiter *Limiter
 }
 
+// ServerHandshake implements credentials.TransportCredentials.
 func (c limitedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if err := c.limiter.letIn(raw); err != nil {
-		return nil, nil, err
-	}
 	inner, info, err := c.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) { // the credentials have logged it
-			c.limiter.refused(refusedHandshake)
+	if err == nil {
+		var conn *connection
+		if conn, err = newConnection(inner, c.limiter); err == nil {
+			return conn, info, nil
 		}
-		return nil, nil, err // as it is: gRPC compares it
 	}
-	return newConn(inner, c.limiter), info, nil
+	if errors.Is(err, os.ErrDeadlineExceeded) { // gRPC closes the connection
+		c.limiter.engine.Refused(refusedHandshake)
+	}
+	return nil, nil, err // not wrapped: gRPC compares it
 }
 
+// Clone implements credentials.TransportCredentials.
 func (c limitedCredentials) Clone() credentials.TransportCredentials {
 	return limitedCredentials{c.TransportCredentials.Clone(), c.limiter}
 }
 
 // enter counts a call or stream and returns a function that ends the count, or an error if a limit is reached.
-func (l *Limiter) enter(host string, stream, ofEngine bool) (leave func(), err error) {
+func (l *Limiter) enter(host string, otherStream bool) (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	others := 0
-	if stream && !ofEngine {
+	if otherStream {
 		others = 1
 	}
 	switch {
-	case l.others[host]+others > othersPerPeer:
-		return nil, l.refuse(refusedOthers, "too many streams of other services than xDS from %s: the limit is %d", host, othersPerPeer)
-	case exceeded(l.counted+1, l.limits.Streams):
+	case l.otherStreams[host]+others > otherStreamsPerPeer:
+		return nil, l.refuse(refusedOtherStreams,
+			"too many streams of other services than xDS from %s: the limit is %d", host, otherStreamsPerPeer)
+	case exceeded(l.streams+1, l.limits.Streams):
 		return nil, l.refuse(refusedStreams, "too many streams: the limit is %d", l.limits.Streams)
 	case exceeded(l.perPeer[host]+1, l.limits.StreamsPerPeer):
-		return nil, l.refuse(refusedStreamsOfPeer, "too many streams from %s: the limit is %d", host, l.limits.StreamsPerPeer)
+		return nil, l.refuse(refusedStreamsOfPeer, "too many streams from %s: the limit is %d", host,
+			l.limits.StreamsPerPeer)
 	}
-	l.counted++
+	l.streams++
 	l.perPeer[host]++
-	l.others[host] += others
+	l.otherStreams[host] += others
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.counted--
+		l.streams--
 		if l.perPeer[host]--; l.perPeer[host] == 0 {
 			delete(l.perPeer, host)
 		}
-		if l.others[host] -= others; l.others[host] == 0 {
-			delete(l.others, host)
+		if l.otherStreams[host] -= others; l.otherStreams[host] == 0 {
+			delete(l.otherStreams, host)
 		}
 	}, nil
 }
 
 // refuse counts a refusal and returns a gRPC status that makes clients back off.
 func (l *Limiter) refuse(reason, format string, args ...any) error {
-	l.refused(reason)
+	l.engine.Refused(reason)
 	return status.Errorf(codes.ResourceExhausted, format, args...)
 }
-
-func (l *Limiter) refused(reason string) { l.engine.Refused(reason) }
 
 // maxDelayed bounds the memory of refused streams that wait for RefusalDelay.
 const maxDelayed = 1000

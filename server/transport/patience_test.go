@@ -3,7 +3,10 @@ package transport
 import (
 	"bytes"
 	"io"
+	"log/slog"
 	"net"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,13 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"tributary/internal/testutil"
 )
-
-// unlimited are limits for the frames of a connection that has none.
-var unlimited = &Limits{StreamsPerSecond: -1, HeaderBytes: 1 << 20}
 
 func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 	log := new(testutil.Buffer)
@@ -32,19 +33,31 @@ func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
 	require.Contains(t, log.String(), "limits.stuckFor")
 }
 
-func TestWhoReadsSlowlyIsNotStuck(t *testing.T) {
-	conn := new(limitedConn)
-	s := newStallTimer(time.Hour, conn.bytesAccepted, nil)
-	defer s.stop()
-	s.start()
-	s.since = s.since.Add(-time.Hour)
-	conn.accepted.Add(leastProgress)
-	require.False(t, s.over(), "it has read something")
-	s.since = s.since.Add(-time.Hour)
-	conn.accepted.Add(leastProgress - 1)
-	require.True(t, s.over())
-	s.pause()
-	require.False(t, s.over(), "nothing is being sent")
+// A response in transit without progress is stuck at the second check. Progress or another response is not.
+func TestOnlyResponsesWithoutProgressAreStuck(t *testing.T) {
+	limiter := NewLimiter(noEngine{}, Limits{StuckFor: time.Hour}, slog.New(slog.DiscardHandler))
+	ours, theirs := net.Pipe()
+	defer func() { require.NoError(t, theirs.Close()) }()
+	go func() { _, _ = theirs.Write([]byte{0}) }()
+	conn, err := newConnection(ours, limiter)
+	require.NoError(t, err)
+	s := &limitedStream{ctx: t.Context(), limiter: limiter, conn: conn, watchdog: time.AfterFunc(time.Hour, func() {})}
+	defer s.watchdog.Stop()
+	s.active.Store(true)
+	s.check()
+	require.NoError(t, conn.ctx.Err(), "no response is in transit")
+	s.sends.Add(1)
+	s.check()
+	require.NoError(t, conn.ctx.Err(), "it began since the last check")
+	conn.written.Add(leastProgress)
+	s.check()
+	require.NoError(t, conn.ctx.Err(), "the client reads slowly")
+	s.sends.Add(2)
+	s.check()
+	require.NoError(t, conn.ctx.Err(), "it is another response")
+	conn.written.Add(leastProgress - 1)
+	s.check()
+	require.Error(t, conn.ctx.Err())
 }
 
 func TestAStreamWithoutARequestEnds(t *testing.T) {
@@ -56,29 +69,6 @@ func TestAStreamWithoutARequestEnds(t *testing.T) {
 	w.refusedFor(refusedFirstRequest, 1)
 }
 
-func TestAStallIsReportedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		conn, stalls := new(limitedConn), 0
-		pass := func(d time.Duration) {
-			time.Sleep(d)
-			synctest.Wait()
-		}
-		s := newStallTimer(time.Minute, conn.bytesReceived, func() { stalls++ })
-		s.start()
-		pass(50 * time.Second)
-		conn.sent.Add(leastProgress)
-		pass(time.Minute)
-		require.Zero(t, stalls, "a large request is on its way")
-		conn.sent.Add(leastProgress - 1)
-		pass(2 * time.Minute)
-		require.Equal(t, 1, stalls)
-		s.start()
-		s.stop()
-		pass(time.Hour)
-		require.Equal(t, 1, stalls)
-	})
-}
-
 type noEngine struct{}
 
 func (noEngine) Refused(string) {}
@@ -88,7 +78,8 @@ func TestAConnectionWithoutAStreamEnds(t *testing.T) {
 	conn := w.conn()
 	defer conn.Close() //nolint:errcheck // the server has
 	conn.Connect()
-	w.refusedFor(refusedIdle, 1)
+	eventually(t, func() bool { return conn.GetState() == connectivity.Ready })
+	eventually(t, func() bool { return conn.GetState() != connectivity.Ready })
 }
 
 func TestAHandshakeHasItsTime(t *testing.T) {
@@ -104,36 +95,64 @@ func TestAHandshakeHasItsTime(t *testing.T) {
 	}
 }
 
-// Streams come to gRPC as fast as those of an address may, whether or not they are reset at once, and the connection stays.
-func TestStreamsTakeTurns(t *testing.T) {
-	w := newFixture(t, Limits{StreamsPerSecond: 100}) // and 10 at once
-	w.set(testType, "a")
-	r := w.raw()
-	start := time.Now()
-	const n = 60
-	for range n {
-		r.Open(true)
+// Silent connections end in time, and leave no trace.
+func TestSilentConnectionsEndInTime(t *testing.T) {
+	w := newFixture(t, Limits{HandshakeTimeout: 100 * time.Millisecond})
+	for range 20 {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
 	}
-	eventually(t, func() bool { return w.server.Streams() == n })
-	require.GreaterOrEqual(t, time.Since(start), 90*time.Millisecond, "at the most 40 come at once, and 10 more are free")
-	w.refusedFor(refusedStreamRate, 1)
+	w.refusedFor(refusedHandshake, 20)
+	w.limiter.connections.Range(func(address, _ any) bool { t.Errorf("%v is left", address); return true })
 }
 
-func TestWhoDoesNotOpenStreamsDoesNotWait(t *testing.T) {
-	w := newFixture(t, Limits{StreamsPerSecond: 100}) // and 10 at once
+// Streams of an address begin at its rate. Other addresses do not wait.
+func TestStreamsWaitForTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter(noEngine{}, Limits{StreamsPerSecond: 100}, slog.New(slog.DiscardHandler)) // and 10 at once
+		began := time.Now()
+		for range 311 {
+			l.awaitTurn("10.0.0.1")
+		}
+		require.Equal(t, 3010*time.Millisecond, time.Since(began).Round(time.Millisecond))
+		began = time.Now()
+		l.awaitTurn("10.0.0.2")
+		require.Zero(t, time.Since(began))
+		var waiting sync.WaitGroup
+		for range 1000 {
+			waiting.Go(func() { l.awaitTurn("10.0.0.1") })
+		}
+		l.Close()
+		waiting.Wait()
+		require.Zero(t, time.Since(began), "Close ends all waits")
+		for i := range 2 * manyAddresses {
+			l.rates.limiter(strconv.Itoa(i), time.Now())
+			time.Sleep(time.Second)
+		}
+		require.LessOrEqual(t, len(l.rates.limiters), manyAddresses)
+	})
+}
+
+// A reset stream keeps its place on the connection until its turn, so that gRPC reads no further. Other clients do not notice.
+func TestResetStreamsWaitForTheirTurn(t *testing.T) {
+	w := newFixture(t, Limits{StreamsPerSecond: 2, StreamsPerConnection: 5}) // and 1 at once
 	w.set(testType, "a")
 	c := w.delta()
 	c.ask(testType)
 	c.expect(testType, "a@1")
 	r := w.raw()
-	for range 1000 { // which takes ten seconds
+	for range 1000 {
 		require.NoError(t, r.Framer.WriteRSTStream(r.Open(true), http2.ErrCodeCancel))
 	}
-	w.refusedFor(refusedStreamRate, 1)
+	eventually(t, func() bool {
+		w.limiter.mu.Lock()
+		defer w.limiter.mu.Unlock()
+		return w.limiter.streams == 1+5
+	})
 	w.set(testType, "b")
 	c.expect(testType, "b@1")
 	require.NoError(t, r.Conn.Close())
-	require.True(t, w.limiter.opens.of("another", time.Now()).Allow())
 }
 
 func TestAConnectionHasSoManyStreams(t *testing.T) {
@@ -163,5 +182,4 @@ func TestHeadersThatDoNotEnd(t *testing.T) {
 	_, err := r.Conn.Write(all.Bytes())
 	require.NoError(t, err)
 	<-r.Closed
-	w.refusedFor(refusedHeaders, 1)
 }

@@ -2,6 +2,8 @@ package transport
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -14,156 +16,185 @@ import (
 	"tributary/internal/words"
 )
 
-// Interceptors returns the options by which a gRPC server counts streams and calls under the limits of l. They are among ServerOptions.
+// Interceptors returns the options of a gRPC server that counts streams and calls under the limits of l. ServerOptions
+// contains them.
 func (l *Limiter) Interceptors() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.ChainStreamInterceptor(l.interceptStream), grpc.ChainUnaryInterceptor(l.interceptCall)}
+	return []grpc.ServerOption{
+		grpc.ChainStreamInterceptor(l.interceptStream), grpc.ChainUnaryInterceptor(l.interceptCall),
+	}
 }
 
-func (l *Limiter) interceptStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ofEngine := srv == l.engine
-	host, addr := clientOf(ss.Context())
-	leave, err := l.enter(host, true, ofEngine)
+func (l *Limiter) interceptStream(
+	service any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
+	ofEngine := service == l.engine
+	host, client := clientOf(ss.Context())
+	leave, err := l.enter(host, !ofEngine)
 	if err != nil {
-		if l.logged.Allow() {
-			l.log.Warn("stream refused", "peer", addr, "err", words.Plain(err.Error()))
+		if l.logLines.Allow() {
+			l.log.Warn("stream refused", "peer", client, "err", words.Plain(err.Error()))
 		}
 		l.delay(ss.Context())
 		return err
 	}
 	defer leave()
-	conn := connOf(ss.Context())
-	if !ofEngine {
-		return handler(srv, &otherStream{ss, l, host, conn != nil})
+	l.awaitTurn(host)
+	if err := ss.Context().Err(); err != nil { // the client reset the stream
+		return status.FromContextError(err).Err()
 	}
-	ctx, end := context.WithCancelCause(ss.Context())
-	defer end(nil)
-	if conn != nil {
-		defer context.AfterFunc(conn.aged, func() { end(errAged) })()
+	conn := l.connectionOf(ss.Context())
+	if ofEngine {
+		err = l.serveEngine(service, ss, conn, handler)
+	} else {
+		err = handler(service, &otherStream{ServerStream: ss, limiter: l, conn: conn, host: host, counted: true})
 	}
-	s := &limitedStream{ServerStream: ss, ctx: ctx, limiter: l, conn: conn, rate: limiterOf(l.limits.RequestsPerSecond)}
-	s.first = newStallTimer(l.limits.FirstRequestTimeout, conn.bytesReceived, func() {
-		end(l.refuse(refusedFirstRequest, "no request for %s, which is the limit", l.limits.FirstRequestTimeout))
-	})
-	s.first.start()
-	defer s.first.stop()
-	if conn != nil {
-		s.write = newStallTimer(l.limits.StuckFor, conn.bytesAccepted, func() { conn.end(refusedStuck, errStuck) })
-		defer s.write.stop()
+	if errors.Is(context.Cause(ss.Context()), errAged) {
+		return errAged
 	}
-	if err = handler(srv, s); status.Code(err) == codes.ResourceExhausted {
+	if status.Code(err) == codes.ResourceExhausted {
 		l.delay(ss.Context())
 	}
 	return err
 }
 
-// clientOf returns the IP address of the client whose stream has ctx, and how its address is shown.
-func clientOf(ctx context.Context) (host, addr string) {
+// serveEngine serves a stream of the engine.
+func (l *Limiter) serveEngine(service any, ss grpc.ServerStream, conn *connection, handler grpc.StreamHandler) error {
+	ctx, end := context.WithCancelCause(ss.Context())
+	defer end(nil)
+	s := &limitedStream{ServerStream: ss, ctx: ctx, end: end, limiter: l, conn: conn}
+	if perSecond := l.limits.RequestsPerSecond; perSecond > 0 {
+		s.requests = rate.NewLimiter(rate.Limit(perSecond), max(int(10*perSecond), 1))
+	}
+	s.watchdog = time.AfterFunc(time.Hour, s.check)
+	defer s.watchdog.Stop()
+	s.watchdog.Reset(orForever(l.limits.FirstRequestTimeout))
+	return handler(service, s)
+}
+
+// clientOf returns the IP address of a stream's client, and its address for messages.
+func clientOf(ctx context.Context) (host, shown string) {
 	if p, ok := peer.FromContext(ctx); ok {
 		return address.Host(p.Addr), address.Peer(p.Addr)
 	}
 	return "", ""
 }
 
-// limiterOf allows so much a second, and bursts of ten times that. It is nil if there is no limit.
-func limiterOf(perSecond float64) *rate.Limiter {
-	if perSecond <= 0 {
-		return nil
-	}
-	return rate.NewLimiter(rate.Limit(perSecond), max(int(10*perSecond), 1))
-}
-
 // limitedStream is a stream of the engine.
 type limitedStream struct {
 	grpc.ServerStream
 
-	ctx     context.Context // ends when the stream is to end, with the reason for its cause
-	limiter *Limiter
-	conn    *limitedConn  // or nil
-	rate    *rate.Limiter // of requests, or nil
-	first   *stallTimer   // until the first request; one that is on its way, and large, has more time
-	write   *stallTimer   // while a response is being sent; nil if the client may stall
+	ctx      context.Context // ends when the stream has to end, with the reason as its cause
+	end      context.CancelCauseFunc
+	limiter  *Limiter
+	conn     *connection   // or nil
+	requests *rate.Limiter // or nil
+	watchdog *time.Timer   // calls check
+	active   atomic.Bool   // a request arrived
+	sends    atomic.Int64  // twice the number of sent responses; odd while one is being sent
+
+	// owned by check
+	checkedSends, checkedBytes int64
 }
 
 // Context implements grpc.ServerStream.
 func (s *limitedStream) Context() context.Context { return s.ctx }
 
-// request is one that may be kept longer than until the next one is received.
+// leastProgress is the number of written bytes that are progress. Pings and their answers have fewer.
+const leastProgress = 4 << 10
+
+// check ends a stream without a request, and the connection of a client that does not read. gRPC waits in SendMsg as
+// long as the connection lasts.
+func (s *limitedStream) check() {
+	if !s.active.Load() {
+		limit := s.limiter.limits.FirstRequestTimeout
+		s.end(s.limiter.refuse(refusedFirstRequest, "no request for %s, which is the limit", limit))
+		return
+	}
+	if s.conn == nil || s.limiter.limits.StuckFor < 0 || s.ctx.Err() != nil {
+		return
+	}
+	sends, written := s.sends.Load(), s.conn.written.Load()
+	if sends%2 == 1 && sends == s.checkedSends && written-s.checkedBytes < leastProgress {
+		s.conn.terminate(refusedStuck, errStuck)
+		return
+	}
+	s.checkedSends, s.checkedBytes = sends, written
+	s.watchdog.Reset(s.limiter.limits.StuckFor)
+}
+
+// request is one that the engine may retain longer than until the next one.
 type request interface {
-	Due() bool                // whether a response to its client may be due
-	OnRelease(release func()) // has release called when nothing of it is retained any more
+	RetainedSize() int
+	OnRelease(release func()) // release is called when the engine retains no part of the request
 }
 
 // RecvMsg implements grpc.ServerStream.
-func (s *limitedStream) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil {
-		if status.Code(err) == codes.ResourceExhausted { // gRPC has told the client
-			s.limiter.refused(refusedRequestBytes)
+func (s *limitedStream) RecvMsg(message any) error {
+	if err := s.ServerStream.RecvMsg(message); err != nil {
+		if status.Code(err) == codes.ResourceExhausted { // gRPC answers the client
+			s.limiter.engine.Refused(refusedRequestBytes)
 		}
 		return err
 	}
-	s.first.stop()
-	if s.rate != nil && !s.rate.Allow() {
-		return s.limiter.refuse(refusedRequestRate, "too many requests: the limit is %g a second", s.limiter.limits.RequestsPerSecond)
+	if !s.active.Swap(true) {
+		s.watchdog.Reset(orForever(s.limiter.limits.StuckFor))
 	}
-	of, _ := s.ctx.Value(callKey{}).(*call)
-	if r, ok := m.(request); ok && of != nil {
-		if room := s.conn.claim(*of, r.Due); room != nil {
-			r.OnRelease(room.release)
+	if s.requests != nil && !s.requests.Allow() {
+		return s.limiter.refuse(refusedRequestRate, "too many requests: the limit is %g a second",
+			s.limiter.limits.RequestsPerSecond)
+	}
+	if r, ok := message.(request); ok {
+		if memory := s.conn.settle(r.RetainedSize()); memory != nil {
+			r.OnRelease(memory.release)
 		}
 	}
 	return nil
 }
 
 // SendMsg implements grpc.ServerStream.
-func (s *limitedStream) SendMsg(m any) error {
-	s.write.start()
-	defer s.write.pause()
-	return s.ServerStream.SendMsg(m)
+func (s *limitedStream) SendMsg(message any) error {
+	s.sends.Add(1)
+	defer s.sends.Add(1)
+	return s.ServerStream.SendMsg(message)
 }
 
-func (l *Limiter) interceptCall(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (l *Limiter) interceptCall(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
+	l.connectionOf(ctx).settle(0)
 	host, _ := clientOf(ctx)
-	leave, err := l.enter(host, false, false)
+	leave, err := l.enter(host, false)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	if connOf(ctx) == nil {
-		if err := l.spaceOut(ctx, host); err != nil {
-			return nil, err
-		}
-	}
+	l.awaitTurn(host)
 	return handler(ctx, req)
 }
 
-// othersPerPeer is how many streams of other services, such as watches of health, an address may have open.
-const othersPerPeer = 100
+// otherStreamsPerPeer is the number of open streams of services other than xDS, such as watches of health, that an
+// address may have.
+const otherStreamsPerPeer = 100
 
-// spaceOut waits until an address may ask again, by limits.streamsPerSecond.
-func (l *Limiter) spaceOut(ctx context.Context, host string) error {
-	if l.opens.perSecond >= 0 && !l.opens.of(host, time.Now()).wait(ctx.Done(), nil) {
-		return status.FromContextError(ctx.Err()).Err()
-	}
-	return nil
-}
-
-// otherStream is a stream of another service, whose requests count like streams that are opened.
+// otherStream is a stream of a service other than xDS. Its requests count like streams.
 type otherStream struct {
 	grpc.ServerStream
 
 	limiter *Limiter
+	conn    *connection // or nil
 	host    string
-	counted bool // the next request, since its stream was
+	counted bool // the next request, with its stream
 }
 
 // RecvMsg implements grpc.ServerStream.
-func (o *otherStream) RecvMsg(m any) error {
-	if err := o.ServerStream.RecvMsg(m); err != nil {
+func (o *otherStream) RecvMsg(message any) error {
+	if err := o.ServerStream.RecvMsg(message); err != nil {
 		return err
 	}
-	if o.counted {
-		o.counted = false
-		return nil
+	o.conn.settle(0)
+	if !o.counted {
+		o.limiter.awaitTurn(o.host)
 	}
-	return o.limiter.spaceOut(o.Context(), o.host)
+	o.counted = false
+	return o.Context().Err()
 }

@@ -27,9 +27,9 @@ func (asking) RecvMsg(any) error          { return nil }
 // The requests on one stream of another service are as many a second as streams that an address may open.
 func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Limiter{opens: spacing{perSecond: 100}}
+		s := &Limiter{rates: addressRates{perSecond: 100}}
 		ctx, cancel := context.WithCancel(t.Context())
-		stream := &otherStream{asking{ctx: ctx}, s, "10.0.0.1", true}
+		stream := &otherStream{ServerStream: asking{ctx: ctx}, limiter: s, host: "10.0.0.1", counted: true}
 		began := time.Now()
 		for range 311 { // of which 10 are the burst, and one came with the stream
 			require.NoError(t, stream.RecvMsg(nil))
@@ -55,8 +55,8 @@ func TestStreamsOfOtherServicesAreBounded(t *testing.T) {
 		}
 		return s.interceptStream(nil, asking{ctx: of("10.0.0.1")}, nil, func(any, grpc.ServerStream) error { return open(n - 1) })
 	}
-	require.NoError(t, open(othersPerPeer))
-	require.Equal(t, codes.ResourceExhausted, status.Code(open(othersPerPeer+1)))
-	require.Empty(t, s.others)
+	require.NoError(t, open(otherStreamsPerPeer))
+	require.Equal(t, codes.ResourceExhausted, status.Code(open(otherStreamsPerPeer+1)))
+	require.Empty(t, s.otherStreams)
 	require.Empty(t, s.perPeer)
 }

@@ -98,7 +98,7 @@ func (s *stream) releaseSubscription(sub *subscription) {
 
 // receive reads requests until the stream ends. It returns nil if the client closed the stream.
 func (s *stream) receive() error {
-	req := &wire.Request{Delta: s.delta, MaxCost: s.server.opts.Limits.NamesPerStream, Host: s.host, IsDue: s.due}
+	req := &wire.Request{Delta: s.delta, MaxCost: s.server.opts.Limits.NamesPerStream, Host: s.host}
 	for {
 		if err := s.grpc.RecvMsg(req); err != nil {
 			return s.notReceived(err)

@@ -30,7 +30,6 @@ type Request struct {
 	Delta   bool   // which of the two messages to expect
 	MaxCost int    // of names in one request, or of its versions; without a limit if not positive
 	Host    string // of the client
-	IsDue   func() bool
 
 	Size                int          // encoded
 	Release             func()       // ends the reservation of its memory; nil if it has none
@@ -80,15 +79,19 @@ var (
 
 // Clear drops the request, so that its memory is free before the next one.
 func (r *Request) Clear() {
-	*r = Request{Delta: r.Delta, MaxCost: r.MaxCost, Host: r.Host, IsDue: r.IsDue, Node: r.Node, interned: r.interned, filter: r.filter}
+	*r = Request{Delta: r.Delta, MaxCost: r.MaxCost, Host: r.Host, Node: r.Node, interned: r.interned, filter: r.filter}
 }
 
-// Due and OnRelease are for interceptors that reserve memory for requests.
+// RetainedSize returns the size of a request with resume versions, which the engine retains until it compares them.
+func (r *Request) RetainedSize() int {
+	if r.Initial == nil && r.whole == nil {
+		return 0
+	}
+	return r.Size
+}
 
-// Due reports whether a response to the client may be due.
-func (r *Request) Due() bool { return r.IsDue() }
-
-// OnRelease has release called when nothing of the request is retained any more.
+// OnRelease sets the function that is called when no part of the request is retained any more. An interceptor frees the
+// memory that it reserved.
 func (r *Request) OnRelease(release func()) { r.Release = release }
 
 // NameCost is how many names a name of so many bytes counts as against the limits on names.
