@@ -13,8 +13,8 @@ import (
 )
 
 // errUnknownRights reports that access rules decide by the client's identity, which only a connected client has.
-var errUnknownRights = errors.New("access rules decide by the identity of a client, and no client with this node ID is " +
-	"connected, or several that have different rights")
+var errUnknownRights = errors.New("access rules decide by the identity of a client, and no client with this node " +
+	"ID is connected, or several that have different rights")
 
 // expected returns the configuration that an Envoy with this node should have now, and the resources that it rejects.
 // Resources stand in place of the dump.

@@ -29,9 +29,6 @@ const (
 	Extra     Class = "extra"     // the peer has it, and it is not served, nor was it
 )
 
-// Classes are all of them.
-func Classes() []Class { return []Class{Missing, Stale, Different, Rejected, Warming, Extra} }
-
 // Finding is an object that an istiod, or a thing that an Envoy, does not have as it is served.
 type Finding struct {
 	Class     Class         `json:"class"`

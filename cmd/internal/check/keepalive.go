@@ -57,14 +57,14 @@ func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
 			"An HTTP proxy answers pings itself: make it never end idle streams or old connections, or pass TCP on unchanged"
 	default:
 		message = err.Error()
-		advice = "check that the address is the one in istiod's configSources, and that this machine can reach it; for TLS give " +
-			"--tls-ca, --tls-cert and --tls-key as istiod has them"
+		advice = "check that the address is the one in istiod's configSources, and that this machine can reach it; " +
+			"for TLS give --tls-ca, --tls-cert and --tls-key as istiod has them"
 	}
 	d.note(keepaliveCheck, severity, message, advice)
 	if !arrived {
 		d.note(keepaliveCheck, Warning,
 			fmt.Sprintf("%s: the answering server is not the server that runs with %s", address, d.File),
-			"check that the proxy or balancer on the way leads to this server; with several replicas another one may have answered")
+			"check that the proxy or balancer on the way leads to this server, not to another replica")
 	}
 }
 

@@ -116,7 +116,7 @@ func (d *Doctor) stateDirectory(cfg *config.Config) {
 		position = cfg.At("stateDir") + ": "
 	}
 	if err := checkWritable(path); err != nil {
-		d.note(stateCheck, Error, position+err.Error(), "give the directory to tributary's user, or name another with stateDir")
+		d.note(stateCheck, Error, position+err.Error(), "give it to tributary's user, or name another with stateDir")
 		return
 	}
 	d.note(stateCheck, Fine, path+" can be written", "")
