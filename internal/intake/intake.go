@@ -78,7 +78,7 @@ func (p *Pool) Taken() int {
 // takes is missing elsewhere.
 const (
 	readBurst = 64 << 20
-	readRate  = 16 << 20
+	readRate  = 8 << 20
 )
 
 // budget is what one source may read. Pool.mu guards taken.

@@ -222,7 +222,7 @@ func TestBound_PacesEndlessAnswers(t *testing.T) {
 				})
 			}
 			sources.Wait()
-			require.InDelta(t, 4*time.Second, time.Since(start), float64(10*time.Millisecond), name)
+			require.InDelta(t, 8*time.Second, time.Since(start), float64(10*time.Millisecond), name)
 		})
 	}
 }

@@ -152,26 +152,30 @@ func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, synced boo
 	}
 }
 
-// catchUpAll brings scopes up to date, those with the most clients first. One processor is left for connections: Go polls them only on an
+// catchUpAll brings scopes up to date, in the order of byCost. One processor is left for connections: Go polls them only on an
 // idle one. For the same reason, scopes that are being made wait meanwhile.
 func (c *Catalog) catchUpAll(scopes []*scope) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	var workers errgroup.Group
 	workers.SetLimit(max(runtime.GOMAXPROCS(0)-1, 1))
-	for _, s := range byClients(scopes) {
-		workers.Go(func() error { return c.catchUp(context.Background(), s, func() {}) })
+	for _, s := range byCost(scopes) {
+		workers.Go(func() error {
+			defer func(start time.Time) { s.took.Store(int64(time.Since(start))) }(time.Now())
+			return c.catchUp(context.Background(), s, func() {})
+		})
 	}
 	_ = workers.Wait() // the context never ends
 }
 
-// byClients sorts scopes, those with the most clients first.
-func byClients(scopes []*scope) []*scope {
-	clients := make(map[*scope]int64, len(scopes)) // which may change meanwhile
+// byCost sorts scopes by the time that the last update took for each of their clients, so that the clients of an expensive one delay no
+// others.
+func byCost(scopes []*scope) []*scope {
+	costs := make(map[*scope]int64, len(scopes)) // which may change meanwhile
 	for _, s := range scopes {
-		clients[s] = s.users.Load()
+		costs[s] = s.took.Load() / max(s.users.Load(), 1)
 	}
-	return slices.SortedFunc(maps.Keys(clients), func(a, b *scope) int { return cmp.Compare(clients[b], clients[a]) })
+	return slices.SortedFunc(maps.Keys(costs), func(a, b *scope) int { return cmp.Compare(costs[a], costs[b]) })
 }
 
 // maxGivingWay is how long a scope that is being made gives way to changes. Without a limit, fast changes would keep it from being made.

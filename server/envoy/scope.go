@@ -42,6 +42,7 @@ type scope struct {
 	// reading, and catching.
 	secured *model.Security
 
+	took   atomic.Int64 // nanoseconds, for the last change
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
 
