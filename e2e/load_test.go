@@ -41,9 +41,7 @@ func TestLoad(t *testing.T) {
 	write(t, dir, "s000.yaml", serviceEntry("s000", 1))
 	tributary, istiod := serve(t, dir)
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
-	program := filepath.Join(t.TempDir(), "load")
-	_, code := fixture.Run(t, "go", "build", "-C", "../bench", "-o", program, "./load")
-	require.Zero(t, code)
+	program := loadProgram(t)
 	for name, addr := range map[string]string{"tributary": tributary.XDS, "istiod": istiod.GRPC} {
 		for _, mode := range []string{"sotw", "delta"} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
@@ -66,6 +64,15 @@ func TestLoad(t *testing.T) {
 			})
 		}
 	}
+}
+
+// loadProgram builds bench/load.
+func loadProgram(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "load")
+	_, code := fixture.Run(t, "go", "build", "-C", "../bench", "-o", program, "./load")
+	require.Zero(t, code)
+	return program
 }
 
 // keepChanging changes a file again and again until it is told to stop, and then says how often that was.

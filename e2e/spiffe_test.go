@@ -98,8 +98,8 @@ configSources:
 	require.NoError(t, err, "%s", text)
 
 	// Streams outlive the certificates that they began with.
-	load := exec.CommandContext(t.Context(), fixture.TributaryBinary(t),
-		append([]string{"load", "--server", address, "--clients", "50", "--duration", "8s"},
+	load := exec.CommandContext(t.Context(), loadProgram(t),
+		append([]string{"--server", address, "--clients", "50", "--duration", "8s"},
 			files(own, "spiffe://example.org/load")...)...)
 	var said strings.Builder
 	load.Stdout, load.Stderr = &said, &said

@@ -121,7 +121,7 @@ func TestTheCertificateRotatesUnderStreams(t *testing.T) {
 	all := filepath.Join(t.TempDir(), "all.pem")
 	require.NoError(t, os.WriteFile(all, []byte(roots), 0o600))
 
-	load := exec.CommandContext(t.Context(), fixture.TributaryBinary(t), "load", "--server", s.TLS, "--tls-ca", all,
+	load := exec.CommandContext(t.Context(), loadProgram(t), "--server", s.TLS, "--tls-ca", all,
 		"--clients", "200", "--duration", fmt.Sprintf("%ds", rotations))
 	var out strings.Builder
 	load.Stdout, load.Stderr = &out, &out
@@ -153,7 +153,7 @@ func TestMoreClientsThanFiles(t *testing.T) {
 	tributary := fixture.StartTributaryWith(t, fmt.Sprintf("configSources: [{name: mesh, address: %q}]\n", "fs://"+dir),
 		"sh", "-c", `ulimit -n 1024; exec "$0" "$@"`)
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	load := exec.CommandContext(t.Context(), fixture.TributaryBinary(t), "load", "--server", tributary.XDS,
+	load := exec.CommandContext(t.Context(), loadProgram(t), "--server", tributary.XDS,
 		"--clients", "1300", "--types", "vs", "--timeout", "60s", "--duration", "1s")
 	require.NoError(t, load.Start())
 	defer func() {
