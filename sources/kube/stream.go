@@ -33,7 +33,7 @@ type kind struct {
 	alike         bool   // an object concerns only the groups of the Service of its name
 	uses          []use
 	reuse         use                                   // takes uncertain objects of an earlier run; nil for none
-	text          func(m meta) json.RawMessage          // returns the object for reuse; without reuse, the Service concerned
+	text          func(m meta) json.RawMessage          // returns the object for reuse, else its Service
 	trim          func(json.RawMessage) json.RawMessage // drops unread fields of an object; nil if most are read
 }
 

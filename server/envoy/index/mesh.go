@@ -426,8 +426,8 @@ func Differing(last, next memstore.Snapshot) (keys []resource.Key) {
 
 // Kinds are those that a mesh consists of.
 var Kinds = []resource.Kind{
-	resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule, resource.VirtualService,
-	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
+	resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule,
+	resource.VirtualService, resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
 	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
 	resource.EnvoyFilter, resource.WasmPlugin,
 }

@@ -63,7 +63,9 @@ func (t *Translation) gatewayBody(v *model.View, servers []*model.Server, client
 		for _, s := range servers {
 			gateway.add(v, s, client, findings)
 		}
-		slices.SortStableFunc(gateway.host.GetRoutes(), func(a, b *routev3.Route) int { return cmp.Compare(last(a), last(b)) })
+		slices.SortStableFunc(gateway.host.GetRoutes(), func(a, b *routev3.Route) int {
+			return cmp.Compare(last(a), last(b))
+		})
 		return gateway.host
 	})
 }

@@ -137,7 +137,8 @@ func (t *Translation) routesOf(
 	v *model.View, r *model.Rule[*networking.VirtualService], client model.Profile, port uint32,
 ) *Body {
 	return t.body(ruleKey(r, port), func(findings *model.Findings) *routev3.VirtualHost {
-		return &routev3.VirtualHost{Routes: routeContext{view: v, rule: r, client: client, port: port, found: findings}.routes()}
+		context := routeContext{view: v, rule: r, client: client, port: port, found: findings}
+		return &routev3.VirtualHost{Routes: context.routes()}
 	})
 }
 
