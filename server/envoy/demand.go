@@ -57,7 +57,8 @@ func virtualHostsOf(v *translate.VirtualHost, route, domain string) []*xds.Entry
 		var b []byte
 		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldName, protowire.BytesType), virtualHostName(route, asked))
 		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldDomains, protowire.BytesType), asked)
-		entries = append(entries, translate.EntryOfBytes(virtualHostName(route, asked), xds.VHostURL, slices.Concat(b, v.Rest[name:], v.Routes())))
+		encoded := slices.Concat(b, v.Rest[name:], v.Routes())
+		entries = append(entries, translate.EntryOfBytes(virtualHostName(route, asked), xds.VHostURL, encoded))
 	}
 	if v.OnDemand.Entries == nil {
 		v.OnDemand.Entries = make(map[string][]*xds.Entry)
