@@ -153,7 +153,9 @@ func TestBackoffStartsAnewAfterALongRun(t *testing.T) {
 
 func TestSourceThatEndsByItselfHasFailed(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(context.Context, Sink) error { return nil })}}))
+		require.NoError(t, s.Reconfigure([]Spec{{
+			Name: "a", Table: new(memstore.Table), Source: run(func(context.Context, Sink) error { return nil }),
+		}}))
 		synctest.Wait()
 		require.Equal(t, Unreachable, s.Status()[0].State)
 		require.Equal(t, "the source ended though nobody asked it to", s.Status()[0].LastError)
@@ -271,7 +273,9 @@ func TestRemovedSourceSaysWhatItHeld(t *testing.T) {
 func TestReconfigure_KeepsDataUntilReplaced(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Address: "old", Table: table, Source: publish("g", made("x", "1", "p"), made("y", "1", "p"))}}))
+		require.NoError(t, s.Reconfigure([]Spec{{
+			Name: "a", Address: "old", Table: table, Source: publish("g", made("x", "1", "p"), made("y", "1", "p")),
+		}}))
 		synctest.Wait()
 		release := make(chan struct{})
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Address: "new", Source: run(func(ctx context.Context, sink Sink) error {
@@ -468,7 +472,9 @@ func TestConflictsAreLoggedOnce(t *testing.T) {
 func TestMetricsGoWithTheirSource(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	within(t, Options{Metrics: registry}, func(t *testing.T, s *Supervisor) {
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"), made("x", "2", "p"))}}))
+		require.NoError(t, s.Reconfigure([]Spec{{
+			Name: "a", Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"), made("x", "2", "p")),
+		}}))
 		synctest.Wait()
 		require.Equal(t, map[string]float64{
 			"tributary_source_up": 1, "tributary_source_synced": 1, "tributary_source_objects ServiceEntry": 1,

@@ -18,7 +18,9 @@ func TestWarningsOfWhatIsThereTwice(t *testing.T) {
 	}}
 	within(t, opts, func(t *testing.T, s *Supervisor) {
 		sinks := make(chan Sink, 1)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks), Guard: guard.Settings{Off: true}}}))
+		require.NoError(t, s.Reconfigure([]Spec{{
+			Name: "a", Table: new(memstore.Table), Source: handing(sinks), Guard: guard.Settings{Off: true},
+		}}))
 		sink := <-sinks
 		for range 3 {
 			require.NoError(t, replace(sink, "g", []*resource.Resource{made("x", "1", "g:1"), made("x", "1", "g:9")}))

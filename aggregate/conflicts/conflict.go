@@ -93,8 +93,8 @@ func message(rule Rule, claimants []*claimant) string {
 		return fmt.Sprintf("the gateway has the HTTP routes of all of them, those of %s first, then those of %s; a catch-all route goes last",
 			first, rest)
 	case DestinationRuleNamespace:
-		return fmt.Sprintf("where their exportTo is the same, istiod merges them: the traffic policy is that of %s, %s, or of the next that has one, "+
-			"and of subsets of one name the first counts; %s only adds", first, claimants[0].rank(claimants[1:]), rest)
+		return fmt.Sprintf("where their exportTo is the same, istiod merges them: the traffic policy is that of %s, %s, "+
+			"or of the next that has one, and of subsets of one name the first counts; %s only adds", first, claimants[0].rank(claimants[1:]), rest)
 	case DestinationRuleHost:
 		return "a proxy uses the rule of its own namespace, else that of the service's namespace, else that of the root namespace; it never " +
 			"merges them"

@@ -171,13 +171,16 @@ func (c *Catalog) catchUpAll(scopes []*scope) {
 }
 
 // byCost sorts scopes by the time that the last update took for each of their clients, so that the clients of an
-// expensive one delay no others.
+// expensive one delay no others; equal ones by clients.
 func byCost(scopes []*scope) []*scope {
-	costs := make(map[*scope]int64, len(scopes)) // which may change meanwhile
+	costs := make(map[*scope][2]int64, len(scopes)) // which may change meanwhile
 	for _, s := range scopes {
-		costs[s] = s.took.Load() / max(s.users.Load(), 1)
+		clients := s.users.Load()
+		costs[s] = [2]int64{s.took.Load() / max(clients, 1), -clients}
 	}
-	return slices.SortedFunc(maps.Keys(costs), func(a, b *scope) int { return cmp.Compare(costs[a], costs[b]) })
+	return slices.SortedFunc(maps.Keys(costs), func(a, b *scope) int {
+		return cmp.Or(cmp.Compare(costs[a][0], costs[b][0]), cmp.Compare(costs[a][1], costs[b][1]))
+	})
 }
 
 // maxGivingWay is how long a scope that is being made gives way to changes. Without a limit, fast changes would keep it

@@ -20,10 +20,20 @@ const lingerTime = time.Second
 // setInvalid has the mesh refuse what the security objects may be about that have no valid version: those of a source, unless another one
 // has them, and those that cannot be decoded; c.mu is held.
 func (c *Catalog) setInvalid(ofSources []resource.Key, touched map[string]struct{}) {
-	all := slices.AppendSeq(slices.Clone(ofSources), maps.Keys(c.undecodable))
+	restricting := func(keys []resource.Key) []resource.Key {
+		keys = slices.DeleteFunc(keys, func(key resource.Key) bool { return !resource.Restricts(key.Kind) })
+		slices.SortFunc(keys, resource.Key.Compare)
+		return slices.Compact(keys)
+	}
+	contains := func(sorted []resource.Key, key resource.Key) bool {
+		_, exists := slices.BinarySearchFunc(sorted, key, resource.Key.Compare)
+		return exists
+	}
+	listed := restricting(slices.AppendSeq(slices.Clone(ofSources), maps.Keys(c.undecodable)))
+	all := slices.Clone(listed)
 	now, view, ended := time.Now(), c.view.Snapshot(), make(map[resource.Key]time.Time)
 	for _, key := range c.mesh.Invalid {
-		if slices.Contains(all, key) {
+		if contains(listed, key) {
 			continue
 		}
 		since, known := c.ended[key]
@@ -36,18 +46,19 @@ func (c *Catalog) setInvalid(ofSources []resource.Key, touched map[string]struct
 		}
 	}
 	c.ended = ended
-	all = slices.DeleteFunc(all, func(key resource.Key) bool {
+	all = restricting(slices.DeleteFunc(all, func(key resource.Key) bool {
 		_, undecodable := c.undecodable[key]
-		return !resource.Restricts(key.Kind) || !undecodable && c.last.Get(key) != nil
-	})
-	slices.SortFunc(all, resource.Key.Compare)
-	if all = slices.Compact(all); slices.Equal(all, c.mesh.Invalid) {
+		return !undecodable && c.last.Get(key) != nil
+	}))
+	if slices.Equal(all, c.mesh.Invalid) {
 		return
 	}
-	for _, key := range all {
-		if !slices.Contains(c.mesh.Invalid, key) {
-			c.log.Error("no version of a security object is valid", "object", key.String(), "refused", !c.opts.WarnUnenforced)
-		}
+	added := slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool { return contains(c.mesh.Invalid, key) })
+	for _, key := range added[:min(len(added), maxWarned)] {
+		c.log.Error("no version of a security object is valid", "object", key.String(), "refused", !c.opts.WarnUnenforced)
+	}
+	if len(added) > maxWarned {
+		c.log.Error("no version of further security objects is valid", "count", len(added)-maxWarned)
 	}
 	c.mesh.SetInvalid(all, touched)
 }

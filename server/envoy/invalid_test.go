@@ -2,7 +2,9 @@ package envoy
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -85,4 +87,26 @@ func testInvalidSecurityObjectsDeny(t *testing.T) {
 		require.False(t, refusing("shop"))
 		require.False(t, refusing("default"))
 	}
+}
+
+// TestCatalog_ManyInvalidObjects checks that thousands of invalid security objects are logged in a few lines, and cost no more than a sort.
+func TestCatalog_ManyInvalidObjects(t *testing.T) {
+	var keys []resource.Key
+	for i := range 30_000 {
+		kind := []resource.Kind{resource.AuthorizationPolicy, resource.VirtualService}[i%2]
+		keys = append(keys, resource.Key{Kind: kind, Namespace: "evil", Name: fmt.Sprint((i * 7919) % 30_000)})
+	}
+	var logged strings.Builder
+	var table memstore.Table
+	c := New(&table, Options{
+		Log: slog.New(slog.NewTextHandler(&logged, nil)), Invalid: func() []resource.Key { return keys },
+	})
+	c.update(nil, table.Snapshot(), false, true)
+	for range 3 {
+		c.Recheck()
+	}
+	require.Len(t, c.mesh.Invalid, 15_000)
+	require.True(t, slices.IsSortedFunc(c.mesh.Invalid, resource.Key.Compare))
+	require.Equal(t, maxWarned+1, strings.Count(logged.String(), "\n"))
+	require.Contains(t, logged.String(), "count=14980")
 }

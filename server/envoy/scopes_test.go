@@ -94,13 +94,14 @@ func TestAScopeWithoutClientsWaits(t *testing.T) {
 	require.Equal(t, dumpOf(t, c.newScope(model.ProfileOf(nodes[0])).byType()), dumpOf(t, c.current()[0].byType()))
 }
 
-// TestScopesWithManyClientsComeFirst checks the order in which a change reaches scopes.
-func TestScopesWithManyClientsComeFirst(t *testing.T) {
+// TestCatalog_CheapScopesFirst checks the order in which a change reaches scopes: by the time for each client, then by clients.
+func TestCatalog_CheapScopesFirst(t *testing.T) {
 	var scopes []*scope
-	for _, users := range []int64{1, 7, 3, 0} {
+	for _, cost := range []struct{ users, took int64 }{{1, 0}, {7, 0}, {3, 0}, {0, 0}, {1, 500}, {100, 5000}, {0, 400}} {
 		s := new(scope)
-		s.users.Store(users)
+		s.users.Store(cost.users)
+		s.took.Store(cost.took)
 		scopes = append(scopes, s)
 	}
-	require.Equal(t, []*scope{scopes[1], scopes[2], scopes[0], scopes[3]}, byClients(scopes))
+	require.Equal(t, []*scope{scopes[1], scopes[2], scopes[0], scopes[3], scopes[5], scopes[6], scopes[4]}, byCost(scopes))
 }

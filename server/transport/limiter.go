@@ -69,7 +69,7 @@ func (l *Limiter) ServerOptions(creds credentials.TransportCredentials) []grpc.S
 		streams = uint32(min(l.limits.StreamsPerConnection, math.MaxUint32)) //nolint:gosec // it is bounded
 	}
 	return append(l.Interceptors(),
-		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(statistics{l}), grpc.SharedWriteBuffer(true),
+		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(statistics{l}),
 		grpc.RPCDecompressor(boundedGzip{l}), //nolint:staticcheck // others are for all servers and clients
 		grpc.MaxRecvMsgSize(l.limits.RequestBytes),
 		grpc.MaxHeaderListSize(uint32(l.limits.HeaderBytes)), //nolint:gosec // it is bounded

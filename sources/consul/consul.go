@@ -271,7 +271,8 @@ func newMetrics() *metrics {
 			"had told."},
 		watches: sources.Counter{Name: "watches", Help: "Services that are watched by a query that waits.", Falls: true},
 	}
-	m.CounterSet = sources.NewCounters("tributary_consul_", &m.reads, &m.names, &m.notices, &m.confirmations, &m.denied, &m.limited, &m.healed, &m.watches)
+	m.CounterSet = sources.NewCounters("tributary_consul_",
+		&m.reads, &m.names, &m.notices, &m.confirmations, &m.denied, &m.limited, &m.healed, &m.watches)
 	return m
 }
 

@@ -193,7 +193,8 @@ func TestUnknownMethodTypeIsRefused(t *testing.T) {
 
 // TestUnreadParentFieldServesNothing: a parentRef that may be for one listener only sends no request of others to the backends.
 func TestUnreadParentFieldServesNothing(t *testing.T) {
-	const gateway = "{gatewayClassName: istio, listeners: [{name: inside, port: 80, protocol: HTTP}, {name: outside, port: 81, protocol: HTTP}, " +
+	const gateway = "{gatewayClassName: istio, listeners: [{name: inside, port: 80, protocol: HTTP}, " +
+		"{name: outside, port: 81, protocol: HTTP}, " +
 		"{name: tcp, port: 82, protocol: TCP}]}"
 	for field, served := range map[string]bool{
 		"sectionName: inside": true, "sectionNam: inside": false, "SectionName: inside": false, "section: {name: inside}": false,

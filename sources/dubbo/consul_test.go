@@ -268,9 +268,13 @@ func TestRestartInConsul(t *testing.T) {
 // restartInConsul runs a new source on what the old one published and kept.
 func (b *rig) restartInConsul(s *consultest.Server, settings Settings) {
 	b.t.Helper()
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true}}}))
+	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
+		Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
+	}}))
 	b.source = inConsul(b.t, s, settings)
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true}}}))
+	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
+		Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true},
+	}}))
 }
 
 // TestInstancesInConsulAreAsked has an instance that keeps its metadata itself, on the port and by the protocol that its tags name.

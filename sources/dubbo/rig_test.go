@@ -73,12 +73,16 @@ func (idle) Run(ctx context.Context, _ sources.Sink) error {
 // restart runs a new source on what the old one published, after meanwhile.
 func (b *rig) restart(settings Settings, meanwhile func()) {
 	b.t.Helper()
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true}}}))
+	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
+		Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
+	}}))
 	meanwhile()
 	asker := b.source.asker
 	b.source = sourceOf(b.t, b.server, settings)
 	b.source.asker = asker
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true}}}))
+	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
+		Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true},
+	}}))
 }
 
 func (b *rig) await(what string, ok func() bool) {

@@ -206,10 +206,14 @@ func TestAnApplicationThatNacosRefusesStaysThroughARestart(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100")
 	of := b.source.registry
 	server.Refuse("DEFAULT_GROUP", "app", "no")
-	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true}}}))
+	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{
+		Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
+	}}))
 	b.source = sourceOf(t, b.server, settings)
 	b.source.registry = of
-	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true}}}))
+	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{
+		Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true},
+	}}))
 	b.awaitHeld(1)
 	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, b.show())
 }

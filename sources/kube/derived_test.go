@@ -66,7 +66,9 @@ func TestDerived(t *testing.T) {
 
 	server.Fault(routes, kubetest.Fault{Status: http.StatusForbidden})
 	r.table.went()
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Table: r.table, Source: source(), Guard: guard.Settings{Off: true}}}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
+		Name: "k", Table: r.table, Source: source(), Guard: guard.Settings{Off: true},
+	}}))
 	r.says(sources.Degraded, "no right to list and watch "+routes+", namespaces")
 	hosts("web.example.com", "shop.example.com")
 	require.Empty(t, r.table.went())

@@ -79,11 +79,15 @@ func TestModel(t *testing.T) {
 					server.Cut()
 					time.Sleep(time.Duration(random.IntN(30)) * time.Millisecond)
 					if random.IntN(2) == 0 {
-						require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Table: r.table, Source: s(), Guard: guard.Settings{Off: true}}}))
+						require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
+							Name: "k", Table: r.table, Source: s(), Guard: guard.Settings{Off: true},
+						}}))
 					}
 					server.Unlist("")
 				case n == 18:
-					require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Table: r.table, Source: s(), Guard: guard.Settings{Off: true}}}))
+					require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
+						Name: "k", Table: r.table, Source: s(), Guard: guard.Settings{Off: true},
+					}}))
 				default:
 					time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
 				}

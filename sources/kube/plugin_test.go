@@ -33,7 +33,9 @@ func TestHangingPlugin(t *testing.T) {
 	require.True(t, source.SkipsVerification())
 
 	supervisor := sources.NewSupervisor(sources.Options{})
-	require.NoError(t, supervisor.Reconfigure([]sources.Spec{{Name: "k", Source: source, Table: new(table), Guard: guard.Settings{Off: true}}}))
+	require.NoError(t, supervisor.Reconfigure([]sources.Spec{{
+		Name: "k", Source: source, Table: new(table), Guard: guard.Settings{Off: true},
+	}}))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- supervisor.Run(ctx) }()

@@ -15,7 +15,8 @@ func TestInvalidScript(t *testing.T) {
 		"": false, "function envoy_on_request(h) end": false, "local x = 'a' .. [[b]] -- c": false, "goto x ::x::": false,
 		"x = 1LL + 2ull + 3i + 0xff + 0x1p4 + 0b11": false, "ä = 1": false, "x = '\\x41\\z  a'": false, "break": false,
 		"for i = 1, 2 do if i then goto continue end ::continue:: end": false,
-		"function envoy_on_request(h)":                                 true, "x =": true, "x = 'a": true, "if x then": true, "end": true, "x = 3 // 4": true,
+		"function envoy_on_request(h)":                                 true,
+		"x =":                                                          true, "x = 'a": true, "if x then": true, "end": true, "x = 3 // 4": true,
 		"local x <const> = 1": true, "{}": true, "a b": true, "#!/x": true, "goto = 1": true,
 	} {
 		for _, where := range []string{"inline_code: %s", "default_source_code: {inline_string: %s}", "source_codes: {a: {inline_string: %s}}"} {

@@ -100,8 +100,8 @@ func TestAnswers_Memory(t *testing.T) {
 func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
 	s := &session{}
 	greeting := append([]byte{0, 0, 0, 36}, make([]byte, 36)...)
-	c := newCheckedConn(t.Context(), answering{Reader: iotest.OneByteReader(bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...)))}, 0,
-		"h:2181", s)
+	answers := bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...))
+	c := newCheckedConn(t.Context(), answering{Reader: iotest.OneByteReader(answers)}, 0, "h:2181", s)
 	_, err := c.Write(request(1, getChildren2))
 	require.NoError(t, err)
 	_, err = c.Read(make([]byte, 1))
