@@ -8,8 +8,8 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// MaxProducts is how much memory, in bytes, the products of one object may take by default, and what the objects of a
-// namespace multiply into together. A ServiceEntry of 1,000 hosts and 2 ports has 36 MB of products.
+// MaxProducts is how much memory, in bytes, the products of one object may take by default. All objects of a namespace
+// together have the same limit, see Multiplied. A ServiceEntry of 1,000 hosts and 2 ports has 36 MB of products.
 const MaxProducts = 256 << 20
 
 // The memory of one product at its peak, in bytes, with its share of decoded and encoded resources. The size of the
@@ -22,13 +22,13 @@ const (
 	endpointCost = 600
 	patchCost    = 128 << 10 // at the listeners, clusters or routes that it matches
 	multiplier   = 4
-	chains       = 16 // filter chains, or ports of a host, to which a policy is assumed to apply
+	chains       = 16 // filter chains, or ports of a host, that a policy is assumed to cover
 	// small is a document without products of the default size.
 	small = 1 << 10
 )
 
-// CheckProducts returns an error of type Errors if the estimated products of a resource exceed most, in bytes of memory.
-// Zero stands for the default, a negative number for no limit.
+// CheckProducts returns an error of type Errors if the estimated products of a resource exceed most, in bytes of
+// memory. Zero stands for the default, a negative number for no limit.
 func CheckProducts(r *Resource, most int64) error {
 	if most == 0 {
 		most = MaxProducts
@@ -41,24 +41,26 @@ func CheckProducts(r *Resource, most int64) error {
 		return nil //nolint:nilerr // which Validate reports
 	}
 	if bytes, factors := Products(spec); bytes > most {
-		return Errors{errorOf(r, "%s are estimated at %d MB of memory: split the object, or raise limits.productBytes, which is %d",
-			factors, bytes>>20, most)}
+		return Errors{errorOf(r, "%s are estimated at %d MB of memory: split the object, or raise "+
+			"limits.productBytes, which is %d", factors, bytes>>20, most)}
 	}
 	return nil
 }
 
-// Products estimates the memory, in bytes, of what a spec multiplies into for one client, and returns the factors as text.
+// Products estimates the memory, in bytes, of the resources that one client gets for a spec, and returns the factors as
+// text.
 func Products(spec proto.Message) (bytes int64, factors string) {
 	size := int64(proto.Size(spec))
 	switch s := spec.(type) {
 	case *networking.VirtualService:
 		hosts, gateways := int64(len(s.GetHosts())), int64(max(len(s.GetGateways()), 1))
 		routes, first, further := virtualServiceProducts(s)
-		return gateways * (first + max(hosts-1, 0)*further), fmt.Sprintf("%d hosts × %d routes × %d gateways", hosts, routes, gateways)
+		return gateways * (first + max(hosts-1, 0)*further),
+			fmt.Sprintf("%d hosts × %d routes × %d gateways", hosts, routes, gateways)
 	case *networking.ServiceEntry:
 		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
-		return hosts * ports * portProducts(s), fmt.Sprintf("%d hosts × %d ports × (%d endpoints + %d addresses)", hosts, ports,
-			len(s.GetEndpoints()), len(s.GetAddresses()))
+		return hosts * ports * portProducts(s), fmt.Sprintf("%d hosts × %d ports × (%d endpoints + %d addresses)",
+			hosts, ports, len(s.GetEndpoints()), len(s.GetAddresses()))
 	case *networking.DestinationRule:
 		subsets := int64(len(s.GetSubsets()))
 		bytes = (1+subsets)*(portCost+multiplier*int64(proto.Size(s.GetTrafficPolicy()))) + multiplier*sizeOf(s.GetSubsets())
@@ -76,8 +78,8 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 	return portCost + chains*(endpointCost+multiplier*size), fmt.Sprintf("%d bytes × %d filter chains", size, chains)
 }
 
-// Multiplied estimates the part of the products of an object, in bytes, that it would not have if it named one host only, or if
-// each of its hosts and ports were an object of its own. It counts against the limit of a namespace.
+// Multiplied estimates the part of the products of an object, in bytes, that it would not have if it named one host
+// only, or if each of its hosts and ports were an object of its own. It counts against the limit of a namespace.
 func Multiplied(r *Resource) int64 {
 	if r == nil || r.Key().Kind != ServiceEntry && r.Key().Kind != VirtualService {
 		return 0
@@ -111,7 +113,8 @@ func portProducts(s *networking.ServiceEntry) int64 {
 		multiplier*(sizeOf(s.GetEndpoints())+names)
 }
 
-// virtualServiceProducts returns how many routes a VirtualService has, and their bytes for one host and for each further one.
+// virtualServiceProducts returns how many routes a VirtualService has, and their bytes for one host and for each
+// further one.
 func virtualServiceProducts(s *networking.VirtualService) (routes, first, further int64) {
 	http, httpBytes := routeProducts(s.GetHttp(), (*networking.HTTPRoute).GetMatch)
 	tls, tlsBytes := routeProducts(s.GetTls(), (*networking.TLSRoute).GetMatch)

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Counter counts what a source does, over all of its runs.
+// Counter counts events of a source, over all of its runs.
 type Counter struct {
 	Name, Help string
 	Falls      bool // a gauge: it can fall
@@ -15,7 +15,7 @@ type Counter struct {
 	value atomic.Int64
 }
 
-// Value is what it has counted.
+// Value returns the present count.
 func (c *Counter) Value() int64 { return c.value.Load() }
 
 // Add adds to it.
@@ -24,7 +24,7 @@ func (c *Counter) Add(n int64) { c.value.Add(n) }
 // CounterSet is the counters of one source, as a prometheus.Collector.
 type CounterSet struct{ counters []*Counter }
 
-// NewCounters makes a set of counters, whose names get a prefix.
+// NewCounters makes a set of counters, and puts a prefix before their names.
 func NewCounters(prefix string, counters ...*Counter) *CounterSet {
 	for _, c := range counters {
 		c.desc = prometheus.NewDesc(prefix+c.Name, c.Help, nil, nil)
@@ -32,8 +32,8 @@ func NewCounters(prefix string, counters ...*Counter) *CounterSet {
 	return &CounterSet{counters}
 }
 
-// Register has the counters collected until stop is called; without a registerer they are not. The registerer adds the label that names the
-// source.
+// Register has the counters collected until stop is called; without a registerer they are not. The registerer adds the
+// label that names the source.
 func (s *CounterSet) Register(r prometheus.Registerer) (stop func(), err error) {
 	if r == nil {
 		return func() {}, nil

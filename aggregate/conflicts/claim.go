@@ -20,7 +20,7 @@ func HostsOf(r *resource.Resource) []string {
 	return nil
 }
 
-// meshGateway is the name by which a VirtualService binds to the sidecars.
+// meshGateway is the gateway name that binds a VirtualService to the sidecars.
 const meshGateway = "mesh"
 
 // clusterDomain completes host names without a dot, as istiod does by default.
@@ -47,7 +47,7 @@ type claimant struct {
 	selector string
 }
 
-// kinds are those whose resources compete.
+// kinds lists the kinds that have competing resources.
 var kinds = []resource.Kind{resource.ServiceEntry, resource.VirtualService, resource.DestinationRule}
 
 // claimantOf reads the claims of r. It returns nil if r can make none, or cannot be decoded.
@@ -77,7 +77,8 @@ func claimantOf(r *resource.Resource) *claimant {
 
 func (c *claimant) serviceEntry(se *networking.ServiceEntry) {
 	c.setVisibility(se.ExportTo)
-	c.shape = fmt.Sprint(se.Resolution, sorted(c.res.Labels()), sorted(se.WorkloadSelector.GetLabels()), c.public, c.visible)
+	c.shape = fmt.Sprint(se.Resolution, sorted(c.res.Labels()), sorted(se.WorkloadSelector.GetLabels()), c.public,
+		c.visible)
 	for _, host := range se.Hosts {
 		host = strings.ToLower(host)
 		c.hosts = append(c.hosts, host)
@@ -146,25 +147,27 @@ func (c *claimant) setVisibility(exportTo []string) {
 	}
 }
 
-// rank says why istiod takes a claimant before others, which are in its order. See resource.Resource.Ranked.
-func (c *claimant) rank(others []*claimant) string {
-	if len(others) == 0 {
+// rank names the claimant by the reason why istiod takes it before its rivals, which are in istiod's order. See
+// resource.Resource.Ranked.
+func (c *claimant) rank(rivals []*claimant) string {
+	if len(rivals) == 0 {
 		return "the only one"
 	}
-	first, second := c.res, others[0].res
+	first, second := c.res, rivals[0].res
 	switch {
 	case first.Created().Equal(second.Created()):
 		return "the first by name"
 	case first.Rank() < second.Rank():
-		return "whose source comes first"
+		return "the one of the earlier source"
 	case first.Own().IsZero() && !second.Own().IsZero():
-		return "which has no time of creation"
+		return "the one without a time of creation"
 	default:
 		return "the oldest"
 	}
 }
 
-// byAge orders claimants as istiod does: by time of creation, which has the order of sources, then by name and namespace.
+// byAge orders claimants as istiod does: by time of creation, which has the order of sources, then by name and
+// namespace.
 func byAge(a, b *claimant) int {
 	return cmp.Or(
 		a.res.Created().Compare(b.res.Created()),
@@ -195,11 +198,11 @@ func fullGateway(gateway, namespace string) string {
 	}
 }
 
-// sorted returns the entries of m, as text, in order.
-func sorted(m map[string]string) []string {
-	var all []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		all = append(all, k+"="+m[k])
+// sorted returns the labels as "key=value", in order of the keys.
+func sorted(labels map[string]string) []string {
+	var entries []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		entries = append(entries, key+"="+labels[key])
 	}
-	return all
+	return entries
 }

@@ -181,7 +181,7 @@ func TestConflicts(t *testing.T) {
 // TestConflicts_Rank has every rule that has an order decide by source, time and name: the message says which of them
 // decided. The objects are ranked as in the view. The name of the winner comes last, so that no name decides by chance.
 func TestConflicts_Rank(t *testing.T) {
-	const earlier, timeless = "whose source comes first", "which has no time of creation"
+	const earlier, timeless = "the one of the earlier source", "the one without a time of creation"
 	dns := serviceEntry("x.example", 81)
 	dns.Resolution = networking.ServiceEntry_DNS
 	route := &networking.VirtualService{Hosts: []string{"x.example"}}

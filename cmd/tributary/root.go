@@ -28,15 +28,15 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 		SilenceUsage:  true,
 		Version:       thisBuild().Version,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			findAdmin(cmd) // before what is wrong with a token is looked for
+			findAdmin(cmd) // before a check of the token
 			return checkDurations(cmd)
 		},
 	}
-	group(root, newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(),
-		newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newGuard(), newBootstrap(),
-		newAccess(), newToken(), newVersion(), newConfig(), newSchema(), newDocs(),
-		removedCommand("upgrade", "restart the service (systemctl restart tributary, or SIGTERM and a new start): clients keep what they "+
-			"have, and with tributary.socket new ones wait meanwhile"),
+	group(root, newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(),
+		newDelete(), newWatch(), newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newGuard(),
+		newBootstrap(), newAccess(), newToken(), newVersion(), newConfig(), newSchema(), newDocs(),
+		removedCommand("upgrade", "restart the service (systemctl restart tributary, or SIGTERM and a new start): "+
+			"clients keep what they have, and with tributary.socket new ones wait meanwhile"),
 		removedCommand("load", "run it from the source: go run -C bench ./load -server HOST:PORT -clients N"))
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetHelpCommand(newHelp(root))
@@ -44,7 +44,7 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 	return root
 }
 
-// removedCommand makes a command of earlier versions fail and say what to do instead.
+// removedCommand makes a command of earlier versions fail and name the replacement.
 func removedCommand(name, instead string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: "A command of earlier versions", Hidden: true, DisableFlagParsing: true,
@@ -54,10 +54,10 @@ func removedCommand(name, instead string) *cobra.Command {
 	}
 }
 
-// group makes a command of cmd that is nothing but a place for others.
-func group(cmd *cobra.Command, all ...*cobra.Command) *cobra.Command {
+// group makes a command of cmd that only has subcommands and prints its help.
+func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	cmd.Args, cmd.RunE = noCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(all...)
+	cmd.AddCommand(subcommands...)
 	return cmd
 }
 
@@ -77,18 +77,21 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// checkDurations refuses what no clock can wait for.
+// checkDurations refuses negative durations.
 func checkDurations(cmd *cobra.Command) (err error) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d, parsed := time.ParseDuration(f.Value.String()); f.Value.Type() == "duration" && parsed == nil && d < 0 && err == nil {
-			err = usage("--%s %s: want no less than nothing", f.Name, d)
+		if f.Value.Type() != "duration" || err != nil {
+			return
+		}
+		if duration, invalid := time.ParseDuration(f.Value.String()); invalid == nil && duration < 0 {
+			err = usage("--%s %s: must not be negative", f.Name, duration)
 		}
 	})
 	return err
 }
 
-// untilSignal returns a context that ends with the first SIGINT or SIGTERM. By then signals do again what they do by
-// default, so that a second one ends the process at once. The caller calls stop when it is done.
+// untilSignal returns a context that ends with the first SIGINT or SIGTERM. By then signals have their default effect
+// again, so that a second one ends the process at once. The caller calls stop when it is done.
 func untilSignal(ctx context.Context) (until context.Context, stop func()) {
 	until, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)
@@ -120,7 +123,7 @@ const (
 
 type failure struct {
 	code int
-	err  error // nil if all was said already
+	err  error // nil if the command printed the problem
 }
 
 func (f *failure) Error() string {
@@ -144,7 +147,7 @@ func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, 
 		if err == nil {
 			err = inFlagsOfConnection(cmd, f(cmd, args))
 		}
-		if _, known := errors.AsType[*failure](err); known || err == nil {
+		if _, exits := errors.AsType[*failure](err); exits || err == nil {
 			return err
 		}
 		if errors.Is(err, context.Canceled) {
@@ -154,9 +157,9 @@ func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, 
 	}
 }
 
-// warn prints what a command goes on without.
-func warn(cmd *cobra.Command, all ...error) {
-	for _, err := range all {
+// warn prints errors that do not end the command.
+func warn(cmd *cobra.Command, problems ...error) {
+	for _, err := range problems {
 		cmd.PrintErrf("warning: %v\n", err)
 	}
 }
@@ -179,7 +182,7 @@ func exitCode(err error, cmd *cobra.Command, stderr io.Writer) int {
 	if !ok {
 		f = &failure{exitUsage, inFlags(err)}
 	}
-	_, listsPlaces := f.err.(*config.Error) //nolint:errorlint // what stands before the places makes it a message
+	_, listsPlaces := f.err.(*config.Error) //nolint:errorlint // a wrapped one is a message
 	text := ""
 	switch {
 	case f.err == nil:
@@ -190,6 +193,6 @@ func exitCode(err error, cmd *cobra.Command, stderr io.Writer) int {
 	default:
 		text = fmt.Sprintf("error: %v\n", f.err)
 	}
-	_, _ = io.WriteString(stderr, text) // whom to tell if it fails?
+	_, _ = io.WriteString(stderr, text) // a failure has no other channel
 	return f.code
 }

@@ -29,17 +29,17 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve [-c FILE | --config-source ADDRESS ...]",
 		Short: "Serve the configuration of all sources over xDS",
-		Long: `Serve reads the sources that the configuration file names, and serves what they have until it is told to end by
-SIGTERM or SIGINT. A second signal ends it at once.
+		Long: `Serve reads the sources that the configuration file names, and serves their objects until SIGTERM or SIGINT.
+A second signal ends it at once.
 
-SIGHUP, or a POST to /-/reload of the admin server, has the configuration file read again. Sources are added, changed and
-removed as it says, without disturbing the others or the clients. A file that is not right changes nothing, and the log
-says why.`,
+SIGHUP, or a POST to /-/reload of the admin server, reads the configuration file again. Sources are added, changed and
+removed as it says, without disturbing the others or the clients. An invalid file has no effect, and the log names the
+error.`,
 		Example: `  tributary serve -c /etc/tributary/tributary.yaml
   tributary serve --config-source fs:///etc/istio/rules --listen 0.0.0.0:16010`,
 		Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			signal.Ignore(syscall.SIGPIPE) // who reads our log may go away; what is served must not
+			signal.Ignore(syscall.SIGPIPE) // serve goes on when the reader of its log ends
 			hangups, ignore := flags.hangups()
 			defer ignore()
 			cfg, err := flags.config()
@@ -55,7 +55,8 @@ says why.`,
 				return err
 			}
 			r, err := relay.Open(ctx, cfg, relay.Options{
-				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log, Manager: process.ManagerFromEnvironment(log), Sockets: sockets,
+				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log,
+				Manager: process.ManagerFromEnvironment(log), Sockets: sockets,
 			})
 			if _, bad := errors.AsType[*relay.ConfigError](err); bad {
 				return &failure{exitConfig, err}
@@ -68,11 +69,12 @@ says why.`,
 	}
 	f := cmd.Flags()
 	addConfig(cmd, &flags.file, "")
-	f.StringArrayVar(&flags.sources, "config-source", nil, "serve the source at this address, such as fs:///dir, without a file; may be "+
-		"repeated, the first takes precedence")
+	f.StringArrayVar(&flags.sources, "config-source", nil, "serve the source at this address, such as fs:///dir, "+
+		"without a file; may be repeated, the first takes precedence")
 	f.StringVar(&flags.xds, "listen", "", "host:port of the xDS server, instead of the file's listen.xds")
 	f.StringVar(&flags.admin, "admin", "", "host:port of the admin server, instead of the file's listen.admin")
-	f.StringVar(&flags.state, "state-dir", "", "directory for what must outlive a restart, instead of the file's stateDir; off for none")
+	f.StringVar(&flags.state, "state-dir", "",
+		"directory for state that must outlive a restart, instead of the file's stateDir; off for none")
 	cmd.MarkFlagsMutuallyExclusive("config", "config-source")
 	flags.log.add(cmd)
 	return cmd
@@ -84,7 +86,10 @@ func (f *serveFlags) config() (*config.Config, error) {
 		for _, o := range []struct {
 			key, flag string
 			value     *string
-		}{{"listen.xds", f.xds, &cfg.Listen.XDS}, {"listen.admin", f.admin, &cfg.Listen.Admin}, {"stateDir", f.state, &cfg.StateDir}} {
+		}{
+			{"listen.xds", f.xds, &cfg.Listen.XDS}, {"listen.admin", f.admin, &cfg.Listen.Admin},
+			{"stateDir", f.state, &cfg.StateDir},
+		} {
 			if o.flag != "" {
 				*o.value = o.flag
 				delete(cfg.Places, o.key)
@@ -100,8 +105,8 @@ func (f *serveFlags) config() (*config.Config, error) {
 	return cfg, nil
 }
 
-// hangups returns the SIGHUPs of this process, until ignore is called. Without a file SIGHUP keeps its meaning, which is to
-// end it.
+// hangups returns the SIGHUPs of this process, until ignore is called. Without a file SIGHUP keeps its meaning, which
+// is to end it.
 func (f *serveFlags) hangups() (hangups <-chan os.Signal, ignore func()) {
 	if len(f.sources) > 0 {
 		return nil, func() {}
@@ -111,7 +116,7 @@ func (f *serveFlags) hangups() (hangups <-chan os.Signal, ignore func()) {
 	return signals, func() { signal.Stop(signals) }
 }
 
-// origin is where config found what it returned.
+// origin returns the place of the configuration, for reloads.
 func (f *serveFlags) origin(hangups <-chan os.Signal) relay.Origin {
 	if len(f.sources) > 0 {
 		return relay.Origin{}
@@ -119,7 +124,7 @@ func (f *serveFlags) origin(hangups <-chan os.Signal) relay.Origin {
 	return relay.Origin{File: f.file, Load: f.config, Hangups: hangups}
 }
 
-// base is what the file or --config-source say. The file that was found first stays the one that is meant.
+// base reads the configuration of the file or of --config-source. Reloads read the file that the first call chose.
 func (f *serveFlags) base() (*config.Config, error) {
 	if len(f.sources) > 0 {
 		cfg := config.Config{}
@@ -129,11 +134,11 @@ func (f *serveFlags) base() (*config.Config, error) {
 		return config.New("command line", cfg)
 	}
 	if f.file == "" {
-		found, err := config.Find(config.DefaultPaths())
+		path, err := config.Find(config.DefaultPaths())
 		if err != nil {
 			return nil, fmt.Errorf("%w; name one with -c, or a source with --config-source", err)
 		}
-		f.file = found
+		f.file = path
 	}
 	if file, err := filepath.Abs(f.file); err == nil { // messages are read elsewhere
 		f.file = file

@@ -45,7 +45,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"nonsense"}, 2, `unknown command "nonsense"`},
 		{[]string{"stat"}, 2, `unknown command "stat" for "tributary" (did you mean status?)`},
 		{[]string{"help", "explian"}, 2, `unknown command "explian" for "tributary" (did you mean explain?)`},
-		{[]string{"get", "se", "--timeout", "-1s"}, 2, "--timeout -1s: want no less than nothing"},
+		{[]string{"get", "se", "--timeout", "-1s"}, 2, "--timeout -1s: must not be negative"},
 		{[]string{"get"}, 2, "got no argument; want: tributary get {KIND"},
 		{[]string{"get", "nonsense"}, 2, "serviceentries (se)"},
 		{[]string{"get", "se", "-o", "xml"}, 2, "want one of table, wide, name, yaml, json"},

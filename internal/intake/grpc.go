@@ -36,9 +36,11 @@ type Codec struct {
 	lease   *Lease
 }
 
-// NewCodec returns a codec for messages of most bytes, decompressed. ctx says for which source, and decoded how much memory a decoded
-// message takes.
-func NewCodec(ctx context.Context, messages encoding.CodecV2, most int, decoded func(message []byte) (bytes int)) *Codec {
+// NewCodec returns a codec for messages of most bytes, decompressed. ctx names the source, and decoded returns how much
+// memory a decoded message takes.
+func NewCodec(
+	ctx context.Context, messages encoding.CodecV2, most int, decoded func(message []byte) (bytes int),
+) *Codec {
 	return &Codec{CodecV2: messages, ctx: ctx, most: most, decoded: decoded}
 }
 
@@ -80,7 +82,7 @@ func (c *Codec) expand(text []byte) ([]byte, error) {
 	return message, err
 }
 
-// Lease returns what the last message takes. It is the caller's to release from then on.
+// Lease returns the memory of the last message. The caller has to release it.
 func (c *Codec) Lease() *Lease {
 	lease := c.lease
 	c.lease = nil

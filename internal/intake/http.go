@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// What the decoded form of a text takes besides its bytes. In JSON `{},` may become a struct of half a kilobyte, and `"a":1,` an entry of a
-// map. Objects that real servers send take less than they are counted as.
+// The memory of the decoded form of a text in addition to its bytes. In JSON `{},` may become a struct of half a
+// kilobyte, and `"a":1,` an entry of a map. Objects that real servers send take less than they are counted as.
 const (
 	memberBytes = 64
 	objectBytes = 512
@@ -29,8 +29,8 @@ const longest = time.Minute
 
 var errSlow = fmt.Errorf("the answer is not complete %s after it began", longest)
 
-// Bound has the body of a response count until it is closed, so that it includes what is decoded from it. The context of the request says
-// for which source.
+// Bound counts the body of a response until it is closed, so that the count includes the decoded form. The context of
+// the request names the source.
 func Bound(response *http.Response) *http.Response {
 	ctx := response.Request.Context()
 	_, lease := Begin(ctx)
@@ -38,7 +38,8 @@ func Bound(response *http.Response) *http.Response {
 	return response
 }
 
-// Next begins another answer in a body of Bound, such as the next event of a watch. A body that waits for it takes no memory.
+// Next begins another answer in a body of Bound, such as the next event of a watch. A body that waits for it takes no
+// memory.
 func Next(r io.Reader) {
 	if b, ok := r.(*body); ok {
 		b.end()

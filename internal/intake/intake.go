@@ -1,9 +1,10 @@
-// Package intake bounds the memory that answers of servers take while they are read: of one answer, of a source, and of the process. It
-// counts after decompression. Each reader of HTTP and gRPC takes answers through Bound, Read or a Codec.
+// Package intake bounds the memory that answers of servers take while they are read: of one answer, of a source, and of
+// the process. It counts after decompression. Each reader of HTTP and gRPC takes answers through Bound, Read or a
+// Codec.
 //
-// An answer waits while the answers of its source, or of all sources, take all memory. The oldest answer never waits, so that the answers
-// cannot wait for each other; that is why the others leave room for one answer of the largest size. A source that takes little does not
-// wait for other sources.
+// An answer waits while the answers of its source, or of all sources, take all memory. The oldest answer never waits,
+// so that the answers cannot wait for each other; that is why the others leave room for one answer of the largest size.
+// A source that takes little does not wait for other sources.
 package intake
 
 import (
@@ -21,9 +22,9 @@ import (
 
 // Limits are in bytes. Zero is the default, and -1 no limit.
 type Limits struct {
-	Answer  int // one answer, and the sum of what a source reads at once, but for its oldest answer
+	Answer  int // one answer, and the sum of the answers that a source reads at once, but for its oldest one
 	Memory  int // of all sources; at least twice Answer
-	Objects int // what a source keeps of objects, see Keep
+	Objects int // of the objects that a source keeps, see Keep
 }
 
 // Defaults of Limits.
@@ -33,11 +34,14 @@ const (
 	DefaultObjects = 1 << 30
 )
 
-// share is what each source may take without waiting for others: one that holds all memory does not stop them.
+// share is the memory that each source may take without waiting for others: one that holds all memory does not stop
+// them.
 const share = 16 << 20
 
 func (l Limits) withDefaults() Limits {
-	for limit, standard := range map[*int]int{&l.Answer: DefaultAnswer, &l.Memory: DefaultMemory, &l.Objects: DefaultObjects} {
+	for limit, standard := range map[*int]int{
+		&l.Answer: DefaultAnswer, &l.Memory: DefaultMemory, &l.Objects: DefaultObjects,
+	} {
 		if *limit = cmp.Or(*limit, standard); *limit < 0 {
 			*limit = math.MaxInt
 		}
@@ -74,19 +78,19 @@ func (p *Pool) Taken() int {
 	return p.taken
 }
 
-// A source reads readBurst bytes at once, decompressed, and readRate a second from then on: the processor time that an endless answer
-// takes is missing elsewhere.
+// A source reads readBurst bytes at once, decompressed, and readRate a second from then on: the processor time that an
+// endless answer takes is missing elsewhere.
 const (
 	readBurst = 64 << 20
 	readRate  = 8 << 20
 )
 
-// budget is what one source may read. Pool.mu guards taken.
+// budget bounds the reads of one source. Pool.mu guards taken and objects.
 type budget struct {
-	pool  *Pool
-	pace  *rate.Limiter
-	taken int
-	kept  int // see Keep
+	pool    *Pool
+	pace    *rate.Limiter
+	taken   int
+	objects int // bytes, see Keep
 }
 
 func newBudget(pool *Pool) *budget {
@@ -103,16 +107,16 @@ func (p *Pool) Source(ctx context.Context) context.Context {
 	return context.WithValue(ctx, budgetKey{}, newBudget(p))
 }
 
-// Keep counts what a source keeps of an object or a list: after bytes in place of before ones. If all of the source would be more than the
-// limit, it returns an error and counts nothing.
+// Keep counts the bytes that a source keeps of an object or a list: after in place of before. It returns an error, and
+// leaves the count, if the source would exceed its limit.
 func Keep(ctx context.Context, before, after int) error {
 	source := budgetOf(ctx)
 	source.pool.mu.Lock()
 	defer source.pool.mu.Unlock()
-	if limit := source.pool.limits.Objects; after > before && source.kept+after-before > limit {
-		return fmt.Errorf("what is kept of the objects %w %d bytes (limits.objectBytes)", ErrLimit, limit)
+	if limit := source.pool.limits.Objects; after > before && source.objects+after-before > limit {
+		return fmt.Errorf("the memory of the objects %w %d bytes (limits.objectBytes)", ErrLimit, limit)
 	}
-	source.kept += after - before
+	source.objects += after - before
 	return nil
 }
 
@@ -162,7 +166,8 @@ func (l *Lease) Take(ctx context.Context, bytes int) error {
 		select {
 		case <-freed:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for memory, since other answers take all of it (limits.answerMemory): %w", context.Cause(ctx))
+			return fmt.Errorf("waiting for memory, since other answers take all of it (limits.answerMemory): %w",
+				context.Cause(ctx))
 		case <-late:
 			return fmt.Errorf("no memory for the answer within %s, since others take all of it (limits.answerMemory)", patience)
 		}
@@ -177,7 +182,7 @@ func (l *Lease) pace(ctx context.Context, n int) error {
 	return nil
 }
 
-// Reader returns a reader of r, whose bytes count.
+// Reader returns a reader of r that counts the bytes.
 func (l *Lease) Reader(ctx context.Context, r io.Reader) io.Reader { return &reader{r, ctx, l} }
 
 type reader struct {
@@ -208,9 +213,9 @@ func (l *Lease) take(bytes int) (freed <-chan struct{}, err error) {
 		root.age = pool.leases
 	}
 	oldest, first := true, true // of all, of the source
-	for other := range pool.holders {
-		oldest = oldest && other.age >= root.age
-		first = first && (other.budget != l.budget || other.age >= root.age)
+	for holder := range pool.holders {
+		oldest = oldest && holder.age >= root.age
+		first = first && (holder.budget != l.budget || holder.age >= root.age)
 	}
 	crowded := !oldest && pool.taken+bytes > pool.limits.Memory-pool.limits.Answer && l.budget.taken+bytes > share
 	if crowded || !first && l.budget.taken+bytes > pool.limits.Answer {
@@ -220,7 +225,7 @@ func (l *Lease) take(bytes int) (freed <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// add changes what is taken. The pool is locked.
+// add changes the memory that is taken. The pool is locked.
 func (l *Lease) add(bytes int) {
 	l.taken += bytes
 	l.root.sum += bytes
@@ -231,7 +236,7 @@ func (l *Lease) add(bytes int) {
 	}
 }
 
-// Release gives back what was taken. The lease can be used again.
+// Release gives the memory back. The lease can be used again.
 func (l *Lease) Release() {
 	if l == nil {
 		return

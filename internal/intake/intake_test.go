@@ -108,7 +108,7 @@ func TestKeep(t *testing.T) {
 	one, two := pool.Source(t.Context()), pool.Source(t.Context())
 	require.NoError(t, intake.Keep(one, 0, 60))
 	require.NoError(t, intake.Keep(one, 0, 40))
-	require.EqualError(t, intake.Keep(one, 60, 61), "what is kept of the objects takes more than 100 bytes (limits.objectBytes)")
+	require.EqualError(t, intake.Keep(one, 60, 61), "the memory of the objects takes more than 100 bytes (limits.objectBytes)")
 	require.NoError(t, intake.Keep(one, 60, 50))
 	require.ErrorIs(t, intake.Keep(one, 40, 51), intake.ErrLimit)
 	require.NoError(t, intake.Keep(one, 40, 50))

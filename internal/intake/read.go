@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// Read reads all of r, which is no longer than most bytes. A longer one is an error that says so: what is cut off may look like something
-// else. The transport has undone compression by then, so that this counts what is kept.
+// Read reads all of r, which is no longer than most bytes. A longer one is an error, since a truncated text may parse
+// as another one. The transport has undone compression by then, so that the limit is for decompressed bytes.
 func Read(r io.Reader, most int) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
 	if err != nil {

@@ -21,9 +21,8 @@ import (
 	"tributary/sources/vip"
 )
 
-// openState opens the state directory. It is nil if there is none: it was switched off, nobody named one while serving
-// without a file, or the one that is used by default cannot be. One that was named and cannot be used is an error: who
-// names it counts on it.
+// openState opens the state directory. It returns nil if the directory is switched off, if neither a file nor an option
+// names one, or if the default one is unusable. An unusable directory that the user named is an error.
 func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir, error) {
 	path, named, err := StatePath(cfg, from)
 	if err == nil && path == "" {
@@ -45,7 +44,8 @@ func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir
 	return nil, nil
 }
 
-// StatePath says where the state of a configuration is kept; nowhere if it is empty. Named says that somebody chose the place.
+// StatePath says where the state of a configuration is kept; nowhere if it is empty. Named reports that the user chose
+// the place.
 func StatePath(cfg *config.Config, from Origin) (path string, named bool, err error) {
 	path = cfg.StateDir
 	if path == config.StateOff {
@@ -64,8 +64,8 @@ func StatePath(cfg *config.Config, from Origin) (path string, named bool, err er
 	return path, false, err
 }
 
-// userStateDir is the place for state that the XDG base directory specification gives a user's programs, and in it that of a configuration
-// file: all that one user runs shares the former, and is not to take each other's state.
+// userStateDir is the place for state that the XDG base directory specification gives a user's programs, and in it that
+// of a configuration file: all that one user runs shares the former, and is not to take each other's state.
 func userStateDir(file string) (string, error) {
 	base := os.Getenv("XDG_STATE_HOME")
 	if base == "" {
@@ -80,8 +80,8 @@ func userStateDir(file string) (string, error) {
 		return "", fmt.Errorf("state directory: %w", err)
 	}
 	name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
-	of := sha256.Sum256([]byte(file))
-	return filepath.Join(base, "tributary", fmt.Sprintf("%.40s-%x", name, of[:8])), nil
+	digest := sha256.Sum256([]byte(file))
+	return filepath.Join(base, "tributary", fmt.Sprintf("%.40s-%x", name, digest[:8])), nil
 }
 
 // vips are the virtual addresses that sources give to their services, and the file that remembers them.
@@ -106,7 +106,7 @@ func openVIPs(cfg *config.Config, state *lastgood.Dir, log *slog.Logger) (vips, 
 	return v, v.table.Load(v.path)
 }
 
-// run writes what is new, until ctx ends.
+// run writes new addresses, until ctx ends.
 func (v vips) run(ctx context.Context) {
 	if v.table == nil || v.path == "" {
 		return
@@ -114,7 +114,7 @@ func (v vips) run(ctx context.Context) {
 	v.table.Run(ctx, v.path, func(err error) { v.log.Warn("virtual addresses are not remembered", "err", err) })
 }
 
-// openHistory opens what is remembered of earlier runs. It is nil if nothing is kept.
+// openHistory opens the history of earlier runs. It returns nil if history is switched off.
 func openHistory(cfg config.History, state *lastgood.Dir, view *aggregate.View, log *slog.Logger,
 	metrics prometheus.Registerer,
 ) (*history.History, error) {
@@ -124,7 +124,7 @@ func openHistory(cfg config.History, state *lastgood.Dir, view *aggregate.View, 
 	return history.Open(filepath.Join(state.Path(), "history"), cfg.Bytes, view, log, metrics)
 }
 
-// write runs the writers of state, besides the sources, until ctx ends.
+// write runs the writers of state other than the sources, until ctx ends.
 func (r *Relay) write(ctx context.Context) error {
 	var writers sync.WaitGroup
 	writers.Go(func() { r.sources.sweep(ctx) })
@@ -149,7 +149,8 @@ func (r *Relay) happened(event, source, text string) {
 	}
 }
 
-// followInvalid has Envoys follow what sources have in quarantine, which may change without a change of the view.
+// followInvalid has the catalogs of Envoys check again when the quarantine of a source changes: the view may stay the
+// same.
 func (r *Relay) followInvalid(ctx context.Context) error {
 	for {
 		select {
@@ -157,8 +158,8 @@ func (r *Relay) followInvalid(ctx context.Context) error {
 			return ctx.Err()
 		case <-r.quarantine:
 		}
-		for _, one := range r.catalogs.ofEnvoys() {
-			one.Recheck()
+		for _, catalog := range r.catalogs.ofEnvoys() {
+			catalog.Recheck()
 		}
 	}
 }

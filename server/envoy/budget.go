@@ -11,8 +11,8 @@ import (
 	"tributary/resource"
 )
 
-// budget bounds what the objects of a namespace multiply into together, see resource.Multiplied. The largest of those that do not
-// fit are refused: which ones depends on the objects alone, not on the order in which they come. Catalog.mu guards it.
+// budget bounds the memory that the objects of a namespace multiply into together, see resource.Multiplied. It refuses
+// the largest objects. The choice depends on the objects alone, not on their order. Catalog.mu guards it.
 type budget struct {
 	limit    int64 // bytes of a namespace; negative for no limit
 	log      *slog.Logger
@@ -28,8 +28,8 @@ func newBudget(limit int64, log *slog.Logger) *budget {
 	}
 }
 
-// admit takes over the objects of keys from a view. It returns the keys of the objects that the mesh must set, or remove if they
-// are refused. The mesh keeps its version of the other refused ones; inMesh reports whether it has one.
+// admit takes over the objects of keys from a view. It returns the keys of the objects that the mesh must set, or
+// remove if they are refused. The mesh keeps its version of the other refused ones; inMesh reports whether it has one.
 func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(resource.Key) bool) []resource.Key {
 	if b.limit < 0 {
 		return keys
@@ -63,9 +63,12 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 	return slices.SortedFunc(maps.Keys(set), resource.Key.Compare)
 }
 
-// divide refuses the largest objects of a namespace, until the others fit. Last good versions may take as much once more.
-func (b *budget) divide(sizes, before map[resource.Key]int64, set map[resource.Key]bool, inMesh func(resource.Key) bool) {
-	var total, fitting, kept int64
+// divide refuses the largest objects of a namespace, until the others fit. Last good versions may take as much once
+// more.
+func (b *budget) divide(
+	sizes, before map[resource.Key]int64, set map[resource.Key]bool, inMesh func(resource.Key) bool,
+) {
+	var total, fitting, lastGood int64
 	for _, size := range sizes {
 		total += size
 	}
@@ -86,30 +89,32 @@ func (b *budget) divide(sizes, before map[resource.Key]int64, set map[resource.K
 		if refused {
 			last = b.lastGood[key]
 		}
-		if b.refused[key] = total; inMesh(key) && kept+last <= b.limit {
-			kept, b.lastGood[key] = kept+last, last
+		if b.refused[key] = total; inMesh(key) && lastGood+last <= b.limit {
+			lastGood, b.lastGood[key] = lastGood+last, last
 			delete(set, key)
 		} else {
 			set[key] = true
 			delete(b.lastGood, key)
 		}
 		if !refused {
-			b.log.Error("object is refused, since those of its namespace multiply too much", "object", key.String(), "why", b.why(key))
+			b.log.Error("object is refused, since those of its namespace multiply too much",
+				"object", key.String(), "why", b.why(key))
 		}
 	}
 	maps.DeleteFunc(set, func(_ resource.Key, set bool) bool { return !set })
 }
 
-// why returns why an object is refused, or nothing.
+// why returns the reason why an object is refused, or "".
 func (b *budget) why(key resource.Key) string {
 	total, refused := b.refused[key]
 	if !refused {
 		return ""
 	}
 	serves := "it is not served to Envoys"
-	if _, kept := b.lastGood[key]; kept {
+	if _, inForce := b.lastGood[key]; inForce {
 		serves = "Envoys keep its last version"
 	}
-	return fmt.Sprintf("the objects of namespace %s multiply into %d MB of memory, and the largest are refused: split this one, or raise "+
-		"limits.productBytes, which is %d; until then, %s", key.Namespace, total>>20, b.limit, serves)
+	return fmt.Sprintf("the objects of namespace %s multiply into %d MB of memory, and the largest are refused: "+
+		"split this one, or raise limits.productBytes, which is %d; until then, %s",
+		key.Namespace, total>>20, b.limit, serves)
 }

@@ -32,16 +32,16 @@ import (
 type Options struct {
 	Debounce xds.Debounce // of every collection
 	Log      *slog.Logger // slog.Default if nil
-	// WarnUnenforced lets traffic pass although a security object cannot be enforced on it, and only warns. It lets clients send plaintext
-	// where ISTIO_MUTUAL is wanted.
+	// WarnUnenforced lets traffic pass although a security object cannot be enforced on it, and only warns. It lets
+	// clients send plaintext where ISTIO_MUTUAL is wanted.
 	WarnUnenforced bool
 	// GuardFilters lets only EnvoyFilters of the root namespace bypass policies.
 	GuardFilters bool
-	// ProductBytes bounds what the objects of a namespace multiply into: resource.MaxProducts if 0, no limit if negative.
+	// ProductBytes bounds the products of the objects of a namespace: resource.MaxProducts if 0, no limit if negative.
 	ProductBytes int64
-	// Sees says of which namespaces clients may see the security objects. All of them if nil.
+	// Sees reports whether clients may see the security objects of a namespace. All of them if nil.
 	Sees func(namespace string) bool
-	// Invalid returns the objects of which a source has no valid version. See Recheck. None if nil.
+	// Invalid returns the objects without a valid version in their source. See Recheck. None if nil.
 	Invalid func() []resource.Key
 }
 
@@ -54,19 +54,19 @@ type Catalog struct {
 	beats    memstore.Beat
 	scopes   *families.Set[model.Profile, *scope]   // by profile without Inbound
 	variants *families.Set[model.Profile, *variant] // of scopes in use
-	asking   *turns.Turns                           // of narrow: to find services takes time, during which the mesh cannot change
+	asking   *turns.Turns                           // of narrow: the mesh cannot change while it finds services
 	wanted   signal                                 // there was a client
 	made     signal                                 // the mesh has a view
 
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
-	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has what it returned
+	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has the result
 
-	mu          sync.RWMutex // held for reading while hosts are translated, and for writing, which is quick, while the mesh is changed
+	mu          sync.RWMutex // held for reading while hosts are translated, and briefly for writing to change the mesh
 	mesh        *index.Mesh
 	last        memstore.Snapshot         // that the mesh was made of
 	following   map[*scope]struct{}       // the scopes that follow the view
 	synced      bool                      // all sources were read
-	divided     uint64                    // the SelectorIndex.Changes by which profiles divide clients
+	divided     uint64                    // the SelectorIndex.Changes that profiles divide clients with
 	undecodable map[resource.Key]struct{} // objects of last
 	budget      *budget
 	ended       map[resource.Key]time.Time // since when mesh.Invalid has objects that are no longer said to be invalid
@@ -75,8 +75,8 @@ type Catalog struct {
 
 	warning  sync.Mutex
 	warned   []resource.Key    // the unenforced objects that the log has; guarded by warning
-	warnedAt memstore.Revision // the view of which it has them; guarded by warning
-	warnedOf uint64            // the visits of which it has them; guarded by warning
+	warnedAt memstore.Revision // the view that it checked; guarded by warning
+	warnedOf uint64            // the visits that it checked; guarded by warning
 	visits   atomic.Uint64     // how often a scope got its first client
 
 	cache      translationCache
@@ -85,7 +85,7 @@ type Catalog struct {
 	bodies     bodies
 }
 
-// New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
+// New returns a catalog of view. Clients get no answer until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(),
@@ -107,8 +107,8 @@ func New(view memstore.Reader, opts Options) *Catalog {
 	return c
 }
 
-// SetReview sets what has the streams of the catalog's server ask for their collections once more, for which it does not wait:
-// Server.Review of server/xds.
+// SetReview sets the function that lets the streams of the catalog's server request their collections once more,
+// Server.Review of server/xds. It must not block.
 func (c *Catalog) SetReview(review func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +118,8 @@ func (c *Catalog) SetReview(review func()) {
 // Alive returns when it is known that Run goes on, or with the error of ctx.
 func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
-// update brings all scopes with clients to snap. Unless incremental, keys does not list what changed, and everything is compared.
+// update brings all scopes with clients to snap. Unless incremental, it compares all objects, since keys does not list
+// the changes.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	if !incremental {
 		keys = index.Differing(c.seen(), snap)
@@ -130,7 +131,8 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.warnUnenforced()
 }
 
-// coming yields what a change of the view adds or replaces, old and new: nothing while nothing is served, and all before the first time.
+// coming yields the objects that a change of the view adds or replaces, old and new. It yields none before the view is
+// synced, and all when it becomes synced.
 func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, synced bool) iter.Seq[*resource.Resource] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -152,8 +154,8 @@ func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, synced boo
 	}
 }
 
-// catchUpAll brings scopes up to date, in the order of byCost. One processor is left for connections: Go polls them only on an
-// idle one. For the same reason, scopes that are being made wait meanwhile.
+// catchUpAll brings scopes up to date, in the order of byCost. One processor is left for connections: Go polls them
+// only on an idle one. For the same reason, scopes that are being made wait meanwhile.
 func (c *Catalog) catchUpAll(scopes []*scope) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
@@ -168,8 +170,8 @@ func (c *Catalog) catchUpAll(scopes []*scope) {
 	_ = workers.Wait() // the context never ends
 }
 
-// byCost sorts scopes by the time that the last update took for each of their clients, so that the clients of an expensive one delay no
-// others; equal ones by clients.
+// byCost sorts scopes by the time that the last update took for each of their clients, so that the clients of an
+// expensive one delay no others; equal ones by clients.
 func byCost(scopes []*scope) []*scope {
 	costs := make(map[*scope][2]int64, len(scopes)) // which may change meanwhile
 	for _, s := range scopes {
@@ -181,7 +183,8 @@ func byCost(scopes []*scope) []*scope {
 	})
 }
 
-// maxGivingWay is how long a scope that is being made gives way to changes. Without a limit, fast changes would keep it from being made.
+// maxGivingWay is how long a scope that is being made gives way to changes. Without a limit, fast changes would keep it
+// from being made.
 const maxGivingWay = time.Second
 
 // givingWay returns a function that waits while changes are brought to scopes, for maxGivingWay in all.
@@ -205,8 +208,8 @@ func (c *Catalog) seen() memstore.Snapshot {
 	return c.last
 }
 
-// change changes the objects of keys in the mesh to those of snap, unless it is nil, and those that have no valid version. It returns the
-// scopes with clients.
+// change changes the objects of keys in the mesh to those of snap, unless it is nil, and those that have no valid
+// version. It returns the scopes with clients.
 func (c *Catalog) change(keys []resource.Key, snap *memstore.Snapshot, synced bool) []*scope {
 	c.checking.Lock()
 	defer c.checking.Unlock()
@@ -255,8 +258,9 @@ func (c *Catalog) change(keys []resource.Key, snap *memstore.Snapshot, synced bo
 	return scopes
 }
 
-// catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Changes of the view that come meanwhile do not wait,
-// and are part of the commit. It calls pause before each part; pause may wait for changes only if they do not wait for the scope.
+// catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Changes of the view that come
+// meanwhile do not wait, and are part of the commit. It calls pause before each part; pause may wait for changes only
+// if they do not wait for the scope.
 func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 	s.catching.Lock()
 	defer s.catching.Unlock()
@@ -278,7 +282,7 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 			s.update(translated, by, c.cache.release)
 		}
 		if behind {
-			s.group.Flush() // its clients are not sent what was there before they came
+			s.group.Flush() // clients get no changes from before their connection
 		}
 		for _, coll := range s.all() {
 			if synced {
@@ -299,10 +303,10 @@ func (c *Catalog) giveUp(s *scope, translated map[string]*translate.Translation)
 	}
 }
 
-// translateSome translates some of the stale hosts of a scope, and reports whether there are more. If there are none, it returns the
-// options of listeners, and whether all sources were read.
-func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Translation) (more bool, by translate.ListenerOptions,
-	synced bool,
+// translateSome translates some of the stale hosts of a scope, and reports whether there are more. If there are none,
+// it returns the options of listeners, and whether all sources were read.
+func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Translation) (
+	more bool, options translate.ListenerOptions, synced bool,
 ) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -312,18 +316,18 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 		if n++; n > model.HostsAtATime {
 			break
 		}
-		was, again := translated[host]
+		previous, repeated := translated[host]
 		translated[host] = c.translate(host, s)
 		delete(s.stale, host)
-		if host == model.InboundUnit && (again || translated[host] != s.translations[host]) {
+		if host == model.InboundUnit && (repeated || translated[host] != s.translations[host]) {
 			for unit := range s.variants {
 				s.stale[unit] = struct{}{}
 			}
 		}
-		c.cache.release(was)
+		c.cache.release(previous)
 	}
 	if len(s.stale) > 0 {
-		return true, by, false
+		return true, options, false
 	}
 	s.behind.Store(false)
 	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
@@ -370,8 +374,10 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	return v.collection(typeURL), release, nil
 }
 
-// acquire returns what a client is served, with all changes of the view, until release is called.
-func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Node) (v *variant, release func(), err error) {
+// acquire returns the resources for a client, which follow the view until release is called.
+func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Node) (
+	v *variant, release func(), err error,
+) {
 	var unwatch func()
 	if c.asking.Do(ctx, xds.HostOf(ctx), func() { unwatch = c.narrow(&p, node, xds.ReviewerOf(ctx)) }) != nil {
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
@@ -416,16 +422,16 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 	return v, func() { leaveVariant(); leaveScope() }, nil
 }
 
-// isBehind says whether a scope lacks changes that came while it had no client. It waits for a change that does not count the client of the
-// caller yet.
+// isBehind says whether a scope lacks changes that came while it had no client. It waits for a change that does not
+// count the client of the caller yet.
 func (c *Catalog) isBehind(s *scope) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return s.behind.Load()
 }
 
-// narrow keeps of a profile of a node the attributes that objects select by, and adds the service ports that the node serves. Until leave
-// is called, by, which may be nil, is asked for a review when these change.
+// narrow keeps of a profile of a node the attributes that objects select by, and adds the service ports that the node
+// serves. Until leave is called, by, which may be nil, is asked for a review when these change.
 func (c *Catalog) narrow(p *model.Profile, node *corev3.Node, by index.Reviewer) (leave func()) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -433,7 +439,8 @@ func (c *Catalog) narrow(p *model.Profile, node *corev3.Node, by index.Reviewer)
 	return c.mesh.Serve(p, model.AddressesOf(node), by)
 }
 
-// estimate returns the cost of a scope before it is made: a cluster and its endpoints for each port that its clients know.
+// estimate returns the cost of a scope before it is made: a cluster and its endpoints for each port that its clients
+// know.
 func (c *Catalog) estimate(p model.Profile) int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -451,7 +458,7 @@ func (c *Catalog) estimate(p model.Profile) int {
 	return cost
 }
 
-// newScope makes what clients of a profile are served, as if there were one.
+// newScope makes the resources of a profile, as if it had a client.
 func (c *Catalog) newScope(p model.Profile) *variant {
 	s, _ := c.makeScope(context.Background(), p) // which never ends
 	s.users.Add(1)

@@ -24,15 +24,16 @@ func canOnDemand(ctx context.Context) bool {
 	return strings.Contains(method, "/Delta")
 }
 
-// collectionsOnDemand returns the collections that differ for on-demand clients. They ask for clusters and virtual hosts by name only, and
-// a route needs no interim version for new clusters, since its requests ask for them.
+// collectionsOnDemand returns the collections that differ for on-demand clients. They ask for clusters and virtual
+// hosts by name only, and a route needs no interim version for new clusters, since its requests ask for them.
 func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Collection) {
 	cluster, route := TypeOf(xds.ClusterURL), TypeOf(xds.RouteURL)
 	cluster.NoWildcard, route.Preannounce = true, nil
 	return g.Collection(cluster), g.Collection(route), g.Collection(xds.TypeOf(xds.VHostURL))
 }
 
-// routesOnDemand returns the routes of a port whose virtual hosts are asked for. Their names may have the port of the request.
+// routesOnDemand returns the routes of a port for clients that request its virtual hosts. The requested names may have
+// a port.
 func routesOnDemand(name string) []byte {
 	head := translate.RoutesHead(name, model.Sidecar)
 	head.IgnorePortInHostMatching = false
@@ -43,22 +44,23 @@ func routesOnDemand(name string) []byte {
 	return model.MustMarshal(head)
 }
 
-// virtualHostsOf returns the entries of a virtual host for requests to a domain, with and without the port, each with that domain alone.
-// Envoy finds a virtual host by the name of its resource.
+// virtualHostsOf returns the entries of a virtual host for requests to a domain, with and without the port, each with
+// that domain alone. Envoy finds a virtual host by the name of its resource.
 func virtualHostsOf(v *translate.VirtualHost, route, domain string) []*xds.Entry {
 	v.OnDemand.Mu.Lock()
 	defer v.OnDemand.Mu.Unlock()
-	if entries, ok := v.OnDemand.Entries[domain]; ok {
+	if entries, cached := v.OnDemand.Entries[domain]; cached {
 		return entries
 	}
 	_, _, name := protowire.ConsumeField(v.Rest) // the first field, which singles have otherwise
 	var entries []*xds.Entry
-	for _, asked := range authorities(route, domain) {
+	for _, authority := range authorities(route, domain) {
 		var b []byte
-		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldName, protowire.BytesType), virtualHostName(route, asked))
-		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldDomains, protowire.BytesType), asked)
-		encoded := slices.Concat(b, v.Rest[name:], v.Routes())
-		entries = append(entries, translate.EntryOfBytes(virtualHostName(route, asked), xds.VHostURL, encoded))
+		resourceName := virtualHostName(route, authority)
+		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldName, protowire.BytesType), resourceName)
+		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldDomains, protowire.BytesType), authority)
+		body := slices.Concat(b, v.Rest[name:], v.Routes())
+		entries = append(entries, translate.EntryOfBytes(resourceName, xds.VHostURL, body))
 	}
 	if v.OnDemand.Entries == nil {
 		v.OnDemand.Entries = make(map[string][]*xds.Entry)
@@ -67,7 +69,7 @@ func virtualHostsOf(v *translate.VirtualHost, route, domain string) []*xds.Entry
 	return entries
 }
 
-// virtualHostName is the name by which Envoy asks for the virtual host of a host.
+// virtualHostName is the resource name that Envoy requests for the virtual host of a host.
 func virtualHostName(route, host string) string { return route + "/" + host }
 
 func authorities(route, domain string) []string { return []string{domain, domain + ":" + route} }
@@ -105,12 +107,12 @@ type fullRoutes struct {
 	names map[string]struct{} // ports, so there are not many
 }
 
-// include says whether routes are sent in full. If whole, they are from now on.
-func (f *fullRoutes) include(route string, whole bool) bool {
+// include reports whether routes are sent in full. If complete, they are from now on.
+func (f *fullRoutes) include(route string, complete bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, known := f.names[route]; known || !whole {
-		return known
+	if _, included := f.names[route]; included || !complete {
+		return included
 	}
 	if f.names == nil {
 		f.names = make(map[string]struct{})
@@ -131,10 +133,11 @@ func (c *change) includeFullRoutes() {
 	}
 }
 
-// shareOnDemand encodes the routes of a port for on-demand clients, and says whether in full. A client cannot ask for a virtual host of a
-// wildcard domain, and if it has one, it does not ask for the hosts within: routes with a wildcard domain are sent in full. They stay so in
-// all scopes, since Envoy does not forget what it asked for. So are those that are patched, or of which one has many hosts.
-func (c *change) shareOnDemand(route string, r *sharedRoutes) (whole bool) {
+// shareOnDemand encodes the routes of a port for on-demand clients, and says whether in full. A client cannot ask for a
+// virtual host of a wildcard domain, and if it has one, it does not ask for the hosts within: routes with a wildcard
+// domain are sent in full. They stay so in all scopes, since Envoy does not forget its requests. Patched routes and
+// routes with repeated bodies are sent in full, too.
+func (c *change) shareOnDemand(route string, r *sharedRoutes) (complete bool) {
 	wild := c.routePatches != nil || len(r.repeated()) > 0 // patches are of all of them
 	for domain := range c.domains[route] {
 		wild = wild || model.IsWildcard(domain) && r.domains[domain] > 0
@@ -158,8 +161,8 @@ func (c *change) shareHosts() {
 			case model.IsWildcard(domain):
 				continue
 			case r == nil || r.whole || r.domains[domain] == 0:
-				for _, asked := range authorities(route, domain) {
-					remove(c.commits, c.virtualHosts, virtualHostName(route, asked))
+				for _, authority := range authorities(route, domain) {
+					remove(c.commits, c.virtualHosts, virtualHostName(route, authority))
 				}
 				continue
 			case v == nil || r.domains[domain] > 1:

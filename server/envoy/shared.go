@@ -46,20 +46,21 @@ func (r *sharedRoutes) set(host string, v *translate.VirtualHost) {
 
 // digest identifies the content of the routes: their hosts, and the virtual host of each.
 func (r *sharedRoutes) digest() (key model.Key) {
-	all := sha256.New()
-	var d model.Digest
-	r.hosts.Scan(func(host string, v *translate.VirtualHost) bool {
-		d = d[:0]
-		d.Text(host)
-		all.Write(append(d, v.Key[:]...))
+	hash := sha256.New()
+	var digest model.Digest
+	r.hosts.Scan(func(host string, virtualHost *translate.VirtualHost) bool {
+		digest = digest[:0]
+		digest.Text(host)
+		hash.Write(append(digest, virtualHost.Key[:]...))
 		return true
 	})
-	all.Sum(key[:0])
+	hash.Sum(key[:0])
 	return key
 }
 
-// repeatedMost is how many bytes the bodies of virtual hosts may take that repeat another one. Beyond that, they are one virtual
-// host with the domains of all, as istiod has it for gateways: each Envoy would have as many copies of the routes.
+// repeatedMost is how many bytes the bodies of virtual hosts may take that repeat another one. Beyond that, they are
+// one virtual host with the domains of all, as istiod has it for gateways: each Envoy would have as many copies of the
+// routes.
 const repeatedMost = 1 << 20
 
 // repeated returns the keys of the bodies that are one virtual host.
@@ -67,7 +68,8 @@ func (r *sharedRoutes) repeated() map[model.Key]bool {
 	sizes, repeated := make(map[model.Key]int), make(map[model.Key]bool)
 	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool {
 		if v.Body != nil {
-			if sizes[v.Body.Key] += len(v.Body.Bytes); sizes[v.Body.Key] > repeatedMost && sizes[v.Body.Key] > len(v.Body.Bytes) {
+			size := sizes[v.Body.Key] + len(v.Body.Bytes)
+			if sizes[v.Body.Key] = size; size > repeatedMost && size > len(v.Body.Bytes) {
 				repeated[v.Body.Key] = true
 			}
 		}
@@ -76,9 +78,9 @@ func (r *sharedRoutes) repeated() map[model.Key]bool {
 	return repeated
 }
 
-// encode returns the encoded RouteConfiguration, made of encoded virtual hosts, and findings for domains that hosts do not get. Of the
-// hosts that claim a domain, the first by name gets it.
-func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b []byte, found model.Findings) {
+// encode returns the encoded RouteConfiguration, made of encoded virtual hosts, and findings for domains that hosts do
+// not get. Of the hosts that claim a domain, the first by name gets it.
+func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b []byte, findings model.Findings) {
 	b = model.MustMarshal(translate.RoutesHead(name, role))
 	owners := make(map[string]string, r.shared) // of domains
 	type part struct {
@@ -97,15 +99,15 @@ func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b 
 				if !taken {
 					owners[d] = host
 				} else if v.Place.Of.Name != "" {
-					found.Note(v.Place, "%s is a domain of %s already among the routes %s", d, owner, name)
+					findings.Note(v.Place, "%s is a domain of %s already among the routes %s", d, owner, name)
 				}
 				return taken
 			})
 		}
 		size += len(v.Rest) + 2*len(host) + 16
 		if v.Body != nil && repeated[v.Body.Key] {
-			if at, merged := first[v.Body.Key]; merged {
-				parts[at].domains = append(parts[at].domains, domains...)
+			if position, merged := first[v.Body.Key]; merged {
+				parts[position].domains = append(parts[position].domains, domains...)
 				return true
 			}
 			first[v.Body.Key], domains = len(parts), slices.Clone(domains)
@@ -121,9 +123,9 @@ func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b 
 	last := translate.CatchAllHost(restricted)
 	switch {
 	case role == model.Proxyless, role == model.Ingress && len(r.domains) > 0:
-		return b, found
+		return b, findings
 	case role == model.Ingress:
 		last = translate.NotFoundHost(name)
 	}
-	return last.Append(b, slices.DeleteFunc(last.Domains, func(d string) bool { return r.domains[d] > 0 })), found
+	return last.Append(b, slices.DeleteFunc(last.Domains, func(d string) bool { return r.domains[d] > 0 })), findings
 }

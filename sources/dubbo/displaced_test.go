@@ -98,7 +98,7 @@ func testDisplaced(t *testing.T, server *kubetest.Server, registry sources.Sourc
 		m.await(t, func() bool { return len(m.view.Conflicts()) == 1 })
 		conflict := m.view.Conflicts()[0]
 		require.Equal(t, "prod", conflict.Objects[0].Namespace, "the winner")
-		require.Contains(t, conflict.Message, "whose source comes first")
+		require.Contains(t, conflict.Message, "the one of the earlier source")
 	} else {
 		m.await(t, func() bool { return strings.Contains(m.reports(), "hosts: any") })
 		require.Contains(t, m.reports(), clusterHost)

@@ -130,7 +130,7 @@ func TestMoreMetadataThanIsTakenIsRefused(t *testing.T) {
 	one, two := &lookup{of: revision{"one", "r"}}, &lookup{of: revision{"two", "r"}}
 	require.NoError(t, r.resolver.keep(one, m("a")))
 	require.EqualError(t, r.resolver.keep(two, m("b")), fmt.Sprintf("application \"two\" revision \"r\": its %d bytes: "+
-		"what is kept of the objects takes more than %d bytes (limits.objectBytes)", size, size))
+		"the memory of the objects takes more than %d bytes (limits.objectBytes)", size, size))
 	require.Nil(t, two.metadata)
 	r.resolver.drop(one)
 	require.NoError(t, r.resolver.keep(two, m("b")))

@@ -10,9 +10,12 @@ type counts struct {
 
 func newCounts() *counts {
 	c := &counts{
-		full:       sources.Counter{Name: "full_reads_total", Help: "Times that everything was read."},
-		changes:    sources.Counter{Name: "changes_reads_total", Help: "Times that changes were read."},
-		mismatches: sources.Counter{Name: "mismatches_total", Help: "Times that the hash code of changes showed that some were missed."},
+		full:    sources.Counter{Name: "full_reads_total", Help: "Times that everything was read."},
+		changes: sources.Counter{Name: "changes_reads_total", Help: "Times that changes were read."},
+		mismatches: sources.Counter{
+			Name: "mismatches_total",
+			Help: "Times that the hash code of changes showed that some were missed.",
+		},
 		memories: sources.Counter{
 			Name: "memories_total",
 			Help: "Times that a server was another one, or restarted: its unlisted instances need not have gone.",
@@ -23,6 +26,7 @@ func newCounts() *counts {
 			Help: "Times that servers were asked about single instances, since listings can be old.",
 		},
 	}
-	c.CounterSet = sources.NewCounters("tributary_eureka_", &c.full, &c.changes, &c.mismatches, &c.memories, &c.servers, &c.singles)
+	c.CounterSet = sources.NewCounters("tributary_eureka_",
+		&c.full, &c.changes, &c.mismatches, &c.memories, &c.servers, &c.singles)
 	return c
 }

@@ -93,7 +93,7 @@ func TestFlood(t *testing.T) {
 				_, _ = io.WriteString(w, `{"kind": "List", "metadata": {"resourceVersion": "100000000", "continue": "more"}, "items": [`+
 					object(count.Add(1), 100_000)+`]}`)
 			},
-			"what is kept of the objects takes more than 2097152 bytes (limits.objectBytes)",
+			"the memory of the objects takes more than 2097152 bytes (limits.objectBytes)",
 		},
 		"events without end": {
 			isWatch,

@@ -27,14 +27,14 @@ type kind struct {
 	versions      []string // that are understood, the preferred one first
 	cluster       bool     // its objects are in no namespace
 	policies      bool     // its objects restrict traffic
-	required      bool     // without a right to it, nothing is made of the kinds that are read with it
+	required      bool     // without a right to it, the source ignores the kinds that are read with it
 	selector      string
 	prefix        string // of the group that is made of each object; empty if none is made of one alone
-	alike         bool   // an object concerns only what is made of the Service of its name
+	alike         bool   // an object concerns only the groups of the Service of its name
 	uses          []use
-	reuse         use                                   // takes objects in doubt of an earlier run; nil if they are not kept
-	text          func(m meta) json.RawMessage          // returns what reuse takes; without reuse, the Service concerned
-	trim          func(json.RawMessage) json.RawMessage // to what is read of an object; nil if that is most of it
+	reuse         use                                   // takes uncertain objects of an earlier run; nil for none
+	text          func(m meta) json.RawMessage          // returns the object for reuse, else its Service
+	trim          func(json.RawMessage) json.RawMessage // drops unread fields of an object; nil if most are read
 }
 
 // use takes an object, or that it is gone if there is none. run.mu is held.
@@ -42,7 +42,7 @@ type use func(m meta, object json.RawMessage)
 
 // read has a kind read for a use. If it is read already, both uses get its objects, and the first one says which.
 func (r *run) read(k kind, u use) *kind {
-	i := slices.IndexFunc(r.kinds, func(known *kind) bool { return known.resource() == k.resource() })
+	i := slices.IndexFunc(r.kinds, func(existing *kind) bool { return existing.resource() == k.resource() })
 	if i < 0 {
 		i, r.kinds = len(r.kinds), append(r.kinds, &k)
 	}
@@ -50,7 +50,7 @@ func (r *run) read(k kind, u use) *kind {
 	return r.kinds[i]
 }
 
-// resource is what kubectl and rules of RBAC call the kind.
+// resource is the name of the kind in kubectl and in rules of RBAC.
 func (k *kind) resource() string { return strings.TrimSuffix(k.plural+"."+k.group, ".") }
 
 // take gives an object to all uses. run.mu is held.
@@ -60,14 +60,14 @@ func (k *kind) take(m meta, object json.RawMessage) {
 	}
 }
 
-// drop has objects be gone. run.mu is held.
+// drop tells all uses that the objects were deleted. run.mu is held.
 func (k *kind) drop(keys ...string) {
 	for _, key := range keys {
 		k.take(metaNamed(key), nil)
 	}
 }
 
-// metaNamed is the metadata of an object of which only the name is known.
+// metaNamed returns metadata that has the name only.
 func metaNamed(key string) meta {
 	namespace, name, _ := strings.Cut(key, "/")
 	return meta{Namespace: namespace, Name: name, key: key}
@@ -96,7 +96,7 @@ type stream struct {
 	deleted  time.Time          // when the last one came
 }
 
-// where is how people are told of it, and how the note for the next run names it.
+// where names the stream in messages and in the saved state.
 func (s *stream) where() string {
 	if s.namespace == "" {
 		return s.resource()
@@ -138,17 +138,18 @@ func (s *stream) path(version string) string {
 	return path + "/" + s.plural
 }
 
-// settled reports whether nothing is to be waited for: it was read, or cannot be, or there is nothing. A server that starts may refuse
-// everything for a moment. One that fails may do so for ever, as with a webhook that converts objects and is down. Policies are waited for
-// all the same: without them, all may pass. run.mu is held.
+// settled reports that the source need not wait for the kind: it was read, cannot be read, or is absent. A starting
+// server may refuse all requests for a moment. A failing one may do so for ever, for example while a conversion webhook
+// is down. The source does wait for policies: without them, all traffic could pass. run.mu is held.
 func (s *stream) settled() bool {
 	code := refused(s.err).Code
 	fails := code == http.StatusForbidden || code >= http.StatusInternalServerError && s.group != "security.istio.io"
 	return s.whole || s.Absent || fails && s.failures >= patience
 }
 
-// known reports whether all is known that concerns a Service, or everything if key is empty. A kind that may not be read and never was has
-// nothing, unless it is required; otherwise what was made of it stays as it was. run.mu is held.
+// known reports whether all objects that concern a Service were read, or all objects if key is empty. A kind that RBAC
+// forbids and that was never read counts as empty, unless it is required. Otherwise the groups of its objects stay as
+// they were. run.mu is held.
 func (s *stream) known(key string) bool {
 	never := !s.required && s.Seen == 0 && refused(s.err).Code == http.StatusForbidden
 	if !s.whole && !s.Absent && !never || key == "" && len(s.unread) > 0 || s.losing(key) {
@@ -163,11 +164,13 @@ func (s *stream) known(key string) bool {
 	return true
 }
 
-// losing reports whether the object of a key, or any if key is empty, was deleted in a series that goes on: with a CRD, the server deletes
-// the objects one by one, and the guard has to see that as one loss. Groups that are not named after the kind do not wait. run.mu is held.
+// losing reports whether the object of a key, or any if key is empty, was deleted in a series that goes on: with a CRD,
+// the server deletes the objects one by one, and the guard has to see that as one loss. Groups that are not named after
+// the kind do not wait. run.mu is held.
 func (s *stream) losing(key string) bool {
 	_, exists := s.objects[key]
-	return !exists && (key == "" || s.prefix != "") && time.Since(s.deleted) < 5*s.delay && time.Since(s.deleting) < 100*s.delay
+	return !exists && (key == "" || s.prefix != "") &&
+		time.Since(s.deleted) < 5*s.delay && time.Since(s.deleting) < 100*s.delay
 }
 
 const (
@@ -176,7 +179,7 @@ const (
 	maxPages   = 4000             // of a list
 	watchGrace = 10 * time.Second // for the server to end a watch
 	maxEvent   = 16 << 20         // bytes; etcd takes objects of some 1.5 MiB
-	// listTimeout is that of continue tokens: a server compacts what they are for after five minutes.
+	// listTimeout is that of continue tokens: a server compacts their versions after five minutes.
 	listTimeout = 5 * time.Minute
 )
 
@@ -214,7 +217,7 @@ func wait(ctx context.Context, news registry.Wakeup, over <-chan time.Time) {
 	}
 }
 
-// metaOf reads the metadata of an object, or of a bookmark, which is nothing but a version.
+// metaOf reads the metadata of an object, or of a bookmark, which has a version only.
 func (s *stream) metaOf(object json.RawMessage, isBookmark bool) (meta, error) {
 	var o struct{ Metadata meta }
 	err := json.Unmarshal(object, &o)
@@ -237,7 +240,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	listed, metas, objects := make(map[string]uint64), []meta{}, []json.RawMessage{}
 	query := url.Values{"limit": {strconv.Itoa(s.pageSize)}, "labelSelector": {s.selector}}
 	s.mu.Lock()
-	version, since := uint64(0), s.timeline.seen()
+	version, seen := uint64(0), s.timeline.seen()
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("the list is not complete after %s", listTimeout))
 	defer cancel()
@@ -272,7 +275,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wasOlder := !s.older.IsZero()
-	gone, err := s.judge(s.timeline, time.Now(), since, version, listed, s.settle, s.settings.Hold)
+	deleted, err := s.judge(s.timeline, time.Now(), seen, version, listed, s.settle, s.settings.Hold)
 	if err != nil {
 		return err
 	}
@@ -282,10 +285,10 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			s.take(m, objects[i])
 		}
 	}
-	s.drop(gone...)
-	for _, other := range s.streams {
-		if wasOlder && other.cut != nil {
-			other.cut() // it may wait for a version that a restored server reaches much later
+	s.drop(deleted...)
+	for _, stream := range s.streams {
+		if wasOlder && stream.cut != nil {
+			stream.cut() // it may wait for a version that a restored server reaches much later
 		}
 	}
 	s.listed, s.fresh, s.relist = true, true, time.Now().Add(2*s.watchFor)
@@ -293,9 +296,9 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	return nil
 }
 
-// watch takes the events after what was seen, until the server ends them, or does not in time. Before that, it compares the
-// current resource version and the number of objects: a restored server accepts a version of its future, and stays silent
-// until it gets there. A watch that ends early may have missed a restore, so a list follows.
+// watch takes the events after the version that was seen, until the server ends the watch or watchGrace is over. Before
+// that, it compares the current resource version and the number of objects: a restored server accepts a version of its
+// future, and stays silent until it gets there. A watch that ends early may have missed a restore, so a list follows.
 func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
 	after, until, lasts := s.Seen, s.Until, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
@@ -344,7 +347,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		}
 		intake.Next(res.Body)
 	}
-	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // what a silent one kept to itself comes with the next one
+	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // the next watch repeats events that a silent one withheld
 	due := !time.Now().Before(s.relist) || holds && !time.Now().Before(until)
 	s.listed = ended && time.Since(began) > lasts-time.Second && !due
 	if ended && heard == 1 && time.Since(began) < min(time.Second, lasts/2) {
@@ -392,7 +395,7 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	return nil
 }
 
-// keep counts what is kept of the objects.
+// keep counts the memory of the objects.
 func (s *stream) keep(ctx context.Context, size int) error {
 	err := intake.Keep(ctx, s.size, size)
 	if err == nil {

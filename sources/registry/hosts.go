@@ -24,8 +24,9 @@ type Part struct {
 	Annotation  string // the key of the object's annotation with it; empty if there is none
 }
 
-// Naming makes the names of services from their parts. The first part is never empty. No registry's names are hosts as they are: names that
-// differ only in case, dots or dashes may become the same host. Of such services the one whose name is nearest to the host gets it.
+// Naming makes the names of services from their parts. The first part is never empty. No registry's names are hosts as
+// they are: names that differ only in case, dots or dashes may become the same host. Of such services the one with the
+// name nearest to the host gets it.
 type Naming[ID ServiceID[ID]] struct {
 	Template string
 	AnyHost  bool   // a service may have a host of a cluster; see CheckHost
@@ -54,15 +55,15 @@ func (n Naming[ID]) Names(hosts []ID) map[ID]Name {
 // name returns the name of a service. A hash of toHash makes it unique.
 func (n Naming[ID]) name(id ID, toHash string) Name {
 	values, object := map[string]string{}, []string{}
-	for at, p := range n.Parts(id) {
-		labels, whole := names.Parts(p.Text), p.Text
-		if at == 0 {
-			whole = id.String()
+	for index, p := range n.Parts(id) {
+		labels, text := names.Parts(p.Text), p.Text
+		if index == 0 {
+			text = id.String()
 		}
-		if len(labels) == 0 && whole != "" {
-			labels = []string{names.Hashed("", whole, names.MaxLabel)}
+		if len(labels) == 0 && text != "" {
+			labels = []string{names.Hashed("", text, names.MaxLabel)}
 		}
-		if at == 0 && toHash != "" {
+		if index == 0 && toHash != "" {
 			last := len(labels) - 1
 			labels[last] = names.Hashed(labels[last], toHash, names.MaxLabel)
 		}
@@ -87,19 +88,22 @@ func (n Naming[ID]) name(id ID, toHash string) Name {
 	}
 }
 
-// clusterHost matches the host of a Kubernetes Service: NAME.NAMESPACE.svc, alone or with a cluster's domain. A domain that is not private
-// ends in two to four letters and has another label: names in Java packages, such as com.acme.svc.OrderService, seldom do.
-var clusterHost = regexp.MustCompile(`^[^.]+\.[^.]+(\.[^.]+)*\.svc(\..+\.(local|internal))?$|^[^.]+\.[^.]+\.svc\..+\.[a-z]{2,4}$`)
+// clusterHost matches the host of a Kubernetes Service: NAME.NAMESPACE.svc, alone or with a cluster's domain. A domain
+// that is not private ends in two to four letters and has another label: names in Java packages, such as
+// com.acme.svc.OrderService, seldom do.
+var clusterHost = regexp.MustCompile(`^[^.]+\.[^.]+(\.[^.]+)*\.svc(\..+\.(local|internal))?$|` +
+	`^[^.]+\.[^.]+\.svc\..+\.[a-z]{2,4}$`)
 
-// CheckHost returns an error for a service whose registrant chose the host of a Kubernetes Service. The template's text after its last
-// placeholder is the operator's choice and allows any host below it, unless the registrant could complete it to the default domain.
+// CheckHost returns an error for a service that was registered with the host of a Kubernetes Service. The template's
+// text after its last placeholder is the operator's choice and allows any host below it, unless the registrant could
+// complete it to the default domain.
 func (n Naming[ID]) CheckHost(place, host string) error {
 	suffix := n.Template[strings.LastIndexByte(n.Template, '}')+1:]
 	if n.AnyHost || !strings.HasSuffix(".cluster.local", suffix) || !clusterHost.MatchString(host) {
 		return nil
 	}
-	return fmt.Errorf("%s: its host %s is one of a Kubernetes cluster: set hosts: any if the registry may name these, or end hostTemplate in "+
-		"a domain", place, host)
+	return fmt.Errorf("%s: its host %s is one of a Kubernetes cluster: set hosts: any if the registry may name these, "+
+		"or end hostTemplate in a domain", place, host)
 }
 
 // Hosts is a Mapping, apart from Restore, of services that are hosts with one port each.
@@ -111,8 +115,8 @@ type Hosts[ID ServiceID[ID]] struct {
 	place func(ID) string
 }
 
-// NewHosts returns a mapping with checked options. naming needs no template. place names the place of a service in messages. Without vips
-// no service gets a virtual address.
+// NewHosts returns a mapping with checked options. naming needs no template. place names the place of a service in
+// messages. Without vips no service gets a virtual address.
 func NewHosts[ID ServiceID[ID]](o MappingOptions, vips VIPs, naming Naming[ID], place func(ID) string) Hosts[ID] {
 	naming.Template, naming.AnyHost = o.HostTemplate, o.Hosts == AnyHosts
 	return Hosts[ID]{naming, o, vips, place}
@@ -133,9 +137,11 @@ func (h Hosts[ID]) Entries(host []Service[ID]) (rs []*resource.Resource, warning
 	return []*resource.Resource{r}, warnings, err
 }
 
-// Entry returns the ServiceEntry of a service, or nil if its port is unknown since there never was an instance. It adds the annotations of
-// the service's parts, and leaves out annotations without a value.
-func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (r *resource.Resource, warnings []string, err error) {
+// Entry returns the ServiceEntry of a service, or nil if its port is unknown since there never was an instance. It adds
+// the annotations of the service's parts, and leaves out annotations without a value.
+func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (
+	r *resource.Resource, warnings []string, err error,
+) {
 	place, is := h.place(s.ID), protocol.Parse(s.Port.Protocol)
 	switch {
 	case !utf8.ValidString(s.ID.String()):
@@ -165,28 +171,30 @@ func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (r *resou
 	return r, warnings, nil
 }
 
-// Restored reads objects of Hosts: those with one of the annotations. of returns the services of an object; s has its port and
-// endpoints.
-func Restored[ID any](published []*resource.Resource, of func(a map[string]string, s Service[ID]) []Service[ID], annotations ...string) (
-	all []Service[ID],
-) {
+// Restored reads objects of Hosts: those with one of the annotations. split returns the services of an object; s has
+// its port and endpoints.
+func Restored[ID any](
+	published []*resource.Resource, split func(annotations map[string]string, s Service[ID]) []Service[ID],
+	annotations ...string,
+) (services []Service[ID]) {
 	for _, r := range published {
 		a := r.Annotations()
 		endpoints, port, ok := ReadEntry(r)
 		if ok && slices.ContainsFunc(annotations, func(key string) bool { return a[key] != "" }) {
-			all = append(all, of(a, Service[ID]{Port: port, Endpoints: endpoints})...)
+			services = append(services, split(a, Service[ID]{Port: port, Endpoints: endpoints})...)
 		}
 	}
-	return all
+	return services
 }
 
-// Split returns the services of which the endpoints of s are, one for each endpoint. If there is none, id gets an empty one.
-func (s Service[ID]) Split(id func(Endpoint) ID) (all []Service[ID]) {
+// Split returns one service for each endpoint of s, with the ID that id returns for the endpoint. Without endpoints, id
+// gets an empty one.
+func (s Service[ID]) Split(id func(Endpoint) ID) (services []Service[ID]) {
 	for n, e := range s.Endpoints {
-		all = append(all, Service[ID]{ID: id(e), Port: s.Port, Endpoints: s.Endpoints[n : n+1]})
+		services = append(services, Service[ID]{ID: id(e), Port: s.Port, Endpoints: s.Endpoints[n : n+1]})
 	}
-	if len(all) == 0 {
-		all = []Service[ID]{{ID: id(Endpoint{}), Port: s.Port}}
+	if len(services) == 0 {
+		services = []Service[ID]{{ID: id(Endpoint{}), Port: s.Port}}
 	}
-	return all
+	return services
 }

@@ -15,7 +15,7 @@ import (
 // delegatePrefix, with the name of a VirtualService, stands for it among the targets of routes that delegate to it.
 const delegatePrefix = "~delegate/"
 
-// DelegateOf returns namespace/name of the VirtualService to which a route delegates, or "".
+// DelegateOf returns namespace/name of the VirtualService that a route delegates to, or "".
 func DelegateOf(d *networking.Delegate, namespace string) string {
 	if d == nil {
 		return ""
@@ -26,23 +26,23 @@ func DelegateOf(d *networking.Delegate, namespace string) string {
 	return namespace + "/" + d.GetName()
 }
 
-// delegates returns the VirtualServices to which r delegates.
-func (m *Mesh) delegates(r *model.Rule[*networking.VirtualService]) (all []*model.Rule[*networking.VirtualService]) {
+// delegates returns the VirtualServices that r delegates to.
+func (m *Mesh) delegates(r *model.Rule[*networking.VirtualService]) (rules []*model.Rule[*networking.VirtualService]) {
 	if !hasDelegates(r) {
 		return nil
 	}
 	for _, h := range r.Spec.GetHttp() {
-		if d := m.Delegate(h.GetDelegate(), r.Key.Namespace); d != nil && !slices.Contains(all, d) {
-			all = append(all, d)
+		if d := m.Delegate(h.GetDelegate(), r.Key.Namespace); d != nil && !slices.Contains(rules, d) {
+			rules = append(rules, d)
 		}
 	}
-	return all
+	return rules
 }
 
-// Delegate returns the VirtualService to which a route delegates, or nil.
+// Delegate returns the VirtualService that a route delegates to, or nil.
 func (m *Mesh) Delegate(d *networking.Delegate, namespace string) *model.Rule[*networking.VirtualService] {
-	of, name, _ := strings.Cut(DelegateOf(d, namespace), "/")
-	r := m.Virtuals.ByKey[resource.Key{Kind: resource.VirtualService, Namespace: of, Name: name}]
+	delegateNamespace, name, _ := strings.Cut(DelegateOf(d, namespace), "/")
+	r := m.Virtuals.ByKey[resource.Key{Kind: resource.VirtualService, Namespace: delegateNamespace, Name: name}]
 	if d == nil || r == nil || len(r.Spec.GetHosts()) > 0 || !model.VisibleTo(r.ExportTo, r.Key.Namespace, namespace) {
 		return nil
 	}
@@ -53,22 +53,24 @@ func hasDelegates(r *model.Rule[*networking.VirtualService]) bool {
 	return slices.ContainsFunc(r.LeadsTo, func(host string) bool { return strings.HasPrefix(host, delegatePrefix) })
 }
 
-// whole returns the VirtualService with the routes of those to which it delegates in the places where it does. As with istiod, a delegate
-// does not delegate any further, so that there are no circles; a route is left out whose delegate is not there, or one of whose conditions
-// no request could meet that is delegated.
-func (m *Mesh) whole(r *model.Rule[*networking.VirtualService], found *model.Findings) *model.Rule[*networking.VirtualService] {
+// withDelegates returns the VirtualService with the routes of its delegates in place of the routes that delegate. As
+// with istiod, a delegate does not delegate any further, so that there are no circles. A route without its delegate,
+// and a route of a delegate with a condition that no delegated request can meet, are left out.
+func (m *Mesh) withDelegates(
+	r *model.Rule[*networking.VirtualService], findings *model.Findings,
+) *model.Rule[*networking.VirtualService] {
 	if !hasDelegates(r) {
 		return r
 	}
-	whole := *r
-	whole.Uniform = false
-	whole.Spec = proto.CloneOf(r.Spec)
-	whole.Spec.Http = nil
+	result := *r
+	result.Uniform = false
+	result.Spec = proto.CloneOf(r.Spec)
+	result.Spec.Http = nil
 	var version model.Digest
 	version.Text(r.Version)
 	for i, h := range r.Spec.GetHttp() {
 		if h.GetDelegate() == nil {
-			whole.Spec.Http, whole.Places = append(whole.Spec.Http, h), append(whole.Places, r.HttpRoute(i))
+			result.Spec.Http, result.Places = append(result.Spec.Http, h), append(result.Places, r.HttpRoute(i))
 			continue
 		}
 		d := m.Delegate(h.GetDelegate(), r.Key.Namespace)
@@ -78,22 +80,23 @@ func (m *Mesh) whole(r *model.Rule[*networking.VirtualService], found *model.Fin
 		version.Number(int64(i))
 		version.Object(d.Key)
 		version.Text(d.Version)
-		for j, of := range d.Spec.GetHttp() {
-			if of.GetDelegate() != nil {
+		for j, route := range d.Spec.GetHttp() {
+			if route.GetDelegate() != nil {
 				continue
 			}
-			if merged := delegated(completed(h, r.Key.Namespace), completed(of, d.Key.Namespace)); merged != nil {
-				whole.Spec.Http, whole.Places = append(whole.Spec.Http, merged), append(whole.Places, d.HttpRoute(j))
+			if merged := delegated(completed(h, r.Key.Namespace), completed(route, d.Key.Namespace)); merged != nil {
+				result.Spec.Http, result.Places = append(result.Spec.Http, merged), append(result.Places, d.HttpRoute(j))
 			} else {
-				found.Note(d.HttpRoute(j), "some match of it is none of the route of VirtualService %s that delegates to it", r.Key.FullName())
+				findings.Note(d.HttpRoute(j), "some match of it is none of the route of VirtualService %s that delegates to it",
+					r.Key.FullName())
 			}
 		}
 	}
-	whole.Version = string(version)
-	return &whole
+	result.Version = string(version)
+	return &result
 }
 
-// completed returns a route with the names to which it leads as an object in a namespace means them.
+// completed returns a route with full names of its destinations, short names being relative to a namespace.
 func completed(h *networking.HTTPRoute, namespace string) *networking.HTTPRoute {
 	h = proto.CloneOf(h)
 	for d := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{h}}) {
@@ -102,9 +105,9 @@ func completed(h *networking.HTTPRoute, namespace string) *networking.HTTPRoute 
 	return h
 }
 
-// delegated returns a route of a delegate as the one that delegates to it narrows it, or nil if some of its conditions lies within none of
-// that one's. What the delegate says of the requests counts, and what it does not say is said for it.
-func delegated(root, of *networking.HTTPRoute) *networking.HTTPRoute {
+// delegated merges a route of a delegate into root, the route that delegates to it. It returns nil if a match of the
+// delegate is within no match of root. The delegate's settings for requests take precedence over those of root.
+func delegated(root, delegate *networking.HTTPRoute) *networking.HTTPRoute {
 	out := proto.CloneOf(root)
 	out.Delegate, out.Match = nil, nil
 	for _, name := range []string{
@@ -112,68 +115,75 @@ func delegated(root, of *networking.HTTPRoute) *networking.HTTPRoute {
 		"mirrorPercentage", "corsPolicy", "headers", "route",
 	} {
 		f := out.ProtoReflect().Descriptor().Fields().ByJSONName(name)
-		if of.ProtoReflect().Has(f) {
-			out.ProtoReflect().Set(f, proto.CloneOf(of).ProtoReflect().Get(f))
+		if delegate.ProtoReflect().Has(f) {
+			out.ProtoReflect().Set(f, proto.CloneOf(delegate).ProtoReflect().Get(f))
 		}
 	}
-	if of.GetName() != "" {
-		out.Name = strings.TrimPrefix(root.GetName()+"-"+of.GetName(), "-")
+	if delegate.GetName() != "" {
+		out.Name = strings.TrimPrefix(root.GetName()+"-"+delegate.GetName(), "-")
 	}
 	switch {
 	case len(root.GetMatch()) == 0:
-		out.Match = of.GetMatch()
+		out.Match = delegate.GetMatch()
 		return out
-	case len(of.GetMatch()) == 0:
+	case len(delegate.GetMatch()) == 0:
 		out.Match = root.GetMatch()
 		return out
 	}
-	for _, b := range of.GetMatch() {
-		known := len(out.GetMatch())
+	for _, b := range delegate.GetMatch() {
+		before := len(out.GetMatch())
 		for _, a := range root.GetMatch() {
-			if both := narrowed(a, b); both != nil {
-				out.Match = append(out.Match, both)
+			if merged := narrowed(a, b); merged != nil {
+				out.Match = append(out.Match, merged)
 			}
 		}
-		if len(out.GetMatch()) == known {
+		if len(out.GetMatch()) == before {
 			return nil
 		}
 	}
 	return out
 }
 
-// narrowed returns the match of a delegate with the conditions of the one that delegates besides, or nil if they contradict each other.
-func narrowed(root, of *networking.HTTPMatchRequest) *networking.HTTPMatchRequest {
-	ports := root.GetPort() != 0 && of.GetPort() != 0 && root.GetPort() != of.GetPort()
-	namespaces := root.GetSourceNamespace() != "" && of.GetSourceNamespace() != "" && root.GetSourceNamespace() != of.GetSourceNamespace()
-	if ports || namespaces || root.GetIgnoreUriCase() != of.GetIgnoreUriCase() ||
-		contradict(root.GetUri(), of.GetUri()) || contradict(root.GetScheme(), of.GetScheme()) || contradict(root.GetMethod(), of.GetMethod()) ||
-		contradict(root.GetAuthority(), of.GetAuthority()) || contradictAny(root.GetHeaders(), of.GetHeaders()) ||
-		contradictAny(root.GetWithoutHeaders(), of.GetWithoutHeaders()) || contradictAny(root.GetQueryParams(), of.GetQueryParams()) {
+// narrowed returns the match of a delegate with the conditions of root added, or nil if they contradict each other.
+func narrowed(root, delegate *networking.HTTPMatchRequest) *networking.HTTPMatchRequest {
+	ports := root.GetPort() != 0 && delegate.GetPort() != 0 && root.GetPort() != delegate.GetPort()
+	namespaces := root.GetSourceNamespace() != "" && delegate.GetSourceNamespace() != "" &&
+		root.GetSourceNamespace() != delegate.GetSourceNamespace()
+	if ports || namespaces || root.GetIgnoreUriCase() != delegate.GetIgnoreUriCase() ||
+		contradict(root.GetUri(), delegate.GetUri()) || contradict(root.GetScheme(), delegate.GetScheme()) ||
+		contradict(root.GetMethod(), delegate.GetMethod()) ||
+		contradict(root.GetAuthority(), delegate.GetAuthority()) ||
+		contradictAny(root.GetHeaders(), delegate.GetHeaders()) ||
+		contradictAny(root.GetWithoutHeaders(), delegate.GetWithoutHeaders()) ||
+		contradictAny(root.GetQueryParams(), delegate.GetQueryParams()) {
 		return nil
 	}
-	for name, value := range of.GetSourceLabels() {
+	for name, value := range delegate.GetSourceLabels() {
 		if wanted, ok := root.GetSourceLabels()[name]; ok && wanted != value {
 			return nil
 		}
 	}
-	for _, g := range of.GetGateways() {
+	for _, g := range delegate.GetGateways() {
 		if len(root.GetGateways()) > 0 && !slices.Contains(root.GetGateways(), g) {
 			return nil
 		}
 	}
 	out := proto.CloneOf(root)
-	for _, name := range []string{"uri", "scheme", "method", "authority", "port", "sourceNamespace", "gateways", "statPrefix"} {
+	for _, name := range []string{
+		"uri", "scheme", "method", "authority", "port", "sourceNamespace", "gateways", "statPrefix",
+	} {
 		f := out.ProtoReflect().Descriptor().Fields().ByJSONName(name)
-		if of.ProtoReflect().Has(f) {
-			out.ProtoReflect().Set(f, proto.CloneOf(of).ProtoReflect().Get(f))
+		if delegate.ProtoReflect().Has(f) {
+			out.ProtoReflect().Set(f, proto.CloneOf(delegate).ProtoReflect().Get(f))
 		}
 	}
-	if of.GetName() != "" {
-		out.Name = strings.TrimPrefix(root.GetName()+"-"+of.GetName(), "-")
+	if delegate.GetName() != "" {
+		out.Name = strings.TrimPrefix(root.GetName()+"-"+delegate.GetName(), "-")
 	}
-	out.Headers, out.WithoutHeaders = joined(root.GetHeaders(), of.GetHeaders()), joined(root.GetWithoutHeaders(), of.GetWithoutHeaders())
-	out.QueryParams, out.SourceLabels = joined(root.GetQueryParams(), of.GetQueryParams()),
-		joined(root.GetSourceLabels(), of.GetSourceLabels())
+	out.Headers = joined(root.GetHeaders(), delegate.GetHeaders())
+	out.WithoutHeaders = joined(root.GetWithoutHeaders(), delegate.GetWithoutHeaders())
+	out.QueryParams, out.SourceLabels = joined(root.GetQueryParams(), delegate.GetQueryParams()),
+		joined(root.GetSourceLabels(), delegate.GetSourceLabels())
 	return out
 }
 

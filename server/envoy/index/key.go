@@ -11,7 +11,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Key returns what tells the view from others. It has all of the view that a translation can read.
+// Key identifies the content of the view: all parts that a translation can read.
 func Key(v *model.View) model.Key {
 	d := RoutesKey(v)
 	d.Text(v.Host)
@@ -42,7 +42,8 @@ func Key(v *model.View) model.Key {
 	return sha256.Sum256(d)
 }
 
-// RoutesKey returns what routes depend on besides VirtualServices and servers: the client and the targets of a view.
+// RoutesKey identifies the client and the targets of a view, which routes depend on in addition to VirtualServices and
+// servers.
 func RoutesKey(v *model.View) (d model.Digest) {
 	client(&d, &v.Client)
 	d.Number(int64(len(v.Targets)))
@@ -66,10 +67,11 @@ func client(d *model.Digest, p *model.Profile) {
 	d.Flag(p.OnDemand)
 	d.Flag(p.Large)
 	d.Flag(p.Transparent)
-	d.Text(p.Namespace, p.Labels, p.Locality.Region, p.Locality.Zone, p.Locality.SubZone, p.Credentials, p.Identity, p.Inbound)
+	d.Text(p.Namespace, p.Labels, p.Locality.Region, p.Locality.Zone, p.Locality.SubZone, p.Credentials, p.Identity,
+		p.Inbound)
 }
 
-// port adds what a Sidecar says of a port of a service. The rest is said by what the service is made of.
+// port adds the settings of a Sidecar for a port of a service. Service.From covers the rest of the port.
 func port(d *model.Digest, p *model.Port) {
 	d.Number(int64(p.Number))
 	d.Flag(p.Unreached)
@@ -97,7 +99,8 @@ func target(d *model.Digest, host string, t model.Target) {
 	policy(d, &t.Policy)
 }
 
-// narrow leaves of the view's client what bears on the view: those who differ in something else share what is made of it.
+// narrow drops the attributes of the view's client that do not affect the view: clients that differ in others share its
+// translation.
 func narrow(v *model.View, p model.Profile) {
 	v.Client = model.Profile{Role: p.Role, Captures: p.Captures}
 	if v.Inbound != nil {
@@ -124,7 +127,7 @@ func narrow(v *model.View, p model.Profile) {
 		v.Client.Locality = p.Locality
 	}
 	if p.Role == model.Ingress {
-		v.Client.Namespace = p.Namespace // to which VirtualServices are visible
+		v.Client.Namespace = p.Namespace // VirtualServices can be visible to some namespaces only
 	}
 	if p.Role == model.Ingress || v.Policy.Traffic != nil || len(v.Policy.Subsets) > 0 {
 		v.Client.Credentials = p.Credentials
@@ -136,14 +139,14 @@ func narrow(v *model.View, p model.Profile) {
 
 // allRules returns the VirtualServices of the view.
 func allRules(v *model.View) []*model.Rule[*networking.VirtualService] {
-	all := slices.Clone(v.Bound)
+	rules := slices.Clone(v.Bound)
 	for _, r := range v.Rules {
-		all = append(all, r)
+		rules = append(rules, r)
 	}
 	if v.Own != nil {
-		all = append(all, v.Own)
+		rules = append(rules, v.Own)
 	}
-	return all
+	return rules
 }
 
 // complete makes the view complete, for clients of a profile.

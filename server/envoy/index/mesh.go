@@ -24,13 +24,13 @@ type Mesh struct {
 	Entries map[resource.Key]*entry
 	spaces  map[string]*space
 	Hosts   map[string]map[resource.Key]*entry // by host, in lower case
-	moved   map[string]struct{}                // hosts of which only endpoints have changed, until TouchOthers adds them
+	moved   map[string]struct{}                // hosts with changes of endpoints only, until TouchOthers adds them
 
-	Warn bool // what cannot be enforced is reported, and its traffic is not refused, but sent in plaintext; read-only
+	Warn bool // unenforceable objects are reported, and their traffic is sent in plaintext, not refused; read-only
 
 	GuardFilters bool // only EnvoyFilters of the root namespace may bypass policies; read-only
 
-	Sees func(namespace string) bool // whose security objects clients may see; all if nil; read-only
+	Sees func(namespace string) bool // the namespaces with security objects that clients may see; all if nil; read-only
 
 	Gateways map[resource.Key]*model.Gateway
 	named    map[string]int // the number of gateways of each host
@@ -77,22 +77,27 @@ type workload struct {
 	labels  map[string]string
 	spec    *networking.WorkloadEntry
 
-	registeredBy string // the name of a group; empty if nobody registered it
+	registeredBy string // the name of a group; empty if it has none
 	group        *group // that it is in, or nil
 }
 
 // NewMesh returns a mesh without objects.
 func NewMesh() *Mesh {
 	return &Mesh{
-		Entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), Hosts: make(map[string]map[resource.Key]*entry),
+		Entries: make(map[resource.Key]*entry), spaces: make(map[string]*space),
+		Hosts:    make(map[string]map[resource.Key]*entry),
 		moved:    make(map[string]struct{}),
-		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*SidecarRule),
-		configs:     make(map[resource.Key]*model.MeshConfig),
-		telemetries: make(objects[*telemetryv1alpha1.Telemetry]), authorizations: make(objects[*securityv1beta1.AuthorizationPolicy]),
-		tokens: make(objects[*securityv1beta1.RequestAuthentication]), peers: make(objects[*securityv1beta1.PeerAuthentication]),
-		serving: serving{places: make(map[place]*served)},
-		filters: make(objects[*extend.Decoded]), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
-		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
+		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int),
+		sidecars:       make(map[resource.Key]*SidecarRule),
+		configs:        make(map[resource.Key]*model.MeshConfig),
+		telemetries:    make(objects[*telemetryv1alpha1.Telemetry]),
+		authorizations: make(objects[*securityv1beta1.AuthorizationPolicy]),
+		tokens:         make(objects[*securityv1beta1.RequestAuthentication]),
+		peers:          make(objects[*securityv1beta1.PeerAuthentication]),
+		serving:        serving{places: make(map[place]*served)},
+		filters:        make(objects[*extend.Decoded]), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
+		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](),
+		Selectors: newSelectorIndex(),
 	}
 }
 
@@ -101,8 +106,8 @@ func (m *Mesh) Has(key resource.Key) bool {
 	return m.Entries[key] != nil || m.Virtuals.ByKey[key] != nil
 }
 
-// Set replaces the object of key by r, or removes it if r is nil. It adds to touched the hosts that the old and the new object name. An
-// object that cannot be decoded is removed.
+// Set replaces the object of key by r, or removes it if r is nil. It adds to touched the hosts that the old and the new
+// object name. An object that cannot be decoded is removed.
 func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]struct{}) error {
 	if !slices.Contains(Kinds, key.Kind) {
 		return nil
@@ -178,7 +183,7 @@ func as[T any](spec any) T {
 	return m
 }
 
-// touchTargets adds the hosts to which a VirtualService routes: clients with a Sidecar may know them only by it.
+// touchTargets adds the hosts that a VirtualService routes to: clients with a Sidecar may know them only by it.
 func (m *Mesh) touchTargets(key resource.Key, touched map[string]struct{}) {
 	if r := m.Virtuals.ByKey[key]; r != nil && len(m.sidecars) > 0 {
 		m.touch(r.LeadsTo, touched)
@@ -201,9 +206,9 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 	}
 }
 
-// TouchOthers adds the hosts that depend on touched ones: those with routes to them, and wildcards that match them. All clients look again
-// at what providers, security objects and plugins do for them if a host is touched to which these lead. If only the endpoints
-// of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
+// TouchOthers adds the hosts that depend on touched ones: those with routes to them, and wildcards that match them. All
+// clients evaluate providers, security objects and plugins again if these refer to a touched host. If only the
+// endpoints of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	m.touchSought(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
@@ -237,14 +242,16 @@ func (m *Mesh) touchRoutes(r *model.Rule[*networking.VirtualService], touched ma
 }
 
 func touchMatching[V any](wildcard string, hosts map[string]V, touched map[string]struct{}) {
-	for known := range hosts {
-		if model.Matches(wildcard, known) {
-			touched[known] = struct{}{}
+	for host := range hosts {
+		if model.Matches(wildcard, host) {
+			touched[host] = struct{}{}
 		}
 	}
 }
 
-func (m *Mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{}) {
+func (m *Mesh) setEntry(
+	key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{},
+) {
 	if spec != nil {
 		m.Selectors.Add(SelectorsOfEntry(key.Namespace, spec.GetExportTo()))
 	}
@@ -309,14 +316,14 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 			delete(s.workloads, key.Name)
 		}
 		for _, e := range s.selectors {
-			_, had := e.selected[key.Name]
-			has := w != nil && e.selects(w)
-			if has {
+			_, wasSelected := e.selected[key.Name]
+			selected := w != nil && e.selects(w)
+			if selected {
 				e.selected[key.Name] = w
 			} else {
 				delete(e.selected, key.Name)
 			}
-			if had || has {
+			if wasSelected || selected {
 				e.touch(m.moved)
 				m.serveAnew(e.Key)
 			}
@@ -328,7 +335,10 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 func (m *Mesh) in(namespace string, f func(*space)) {
 	s := m.spaces[namespace]
 	if s == nil {
-		s = &space{selectors: make(map[resource.Key]*entry), workloads: make(map[string]*workload), groups: make(map[string]*group)}
+		s = &space{
+			selectors: make(map[resource.Key]*entry), workloads: make(map[string]*workload),
+			groups: make(map[string]*group),
+		}
 		m.spaces[namespace] = s
 	}
 	f(s)
@@ -352,7 +362,7 @@ func (e *entry) touch(touched map[string]struct{}) {
 	}
 }
 
-// selects says whether the workloadSelector selects w, of the same namespace. An empty selector selects nothing.
+// selects says whether the workloadSelector selects w, of the same namespace. An empty selector selects no workload.
 func (e *entry) selects(w *workload) bool {
 	wanted := e.Spec.GetWorkloadSelector().GetLabels()
 	for name, value := range wanted {
@@ -376,14 +386,14 @@ func (e *entry) endpoints() []model.Endpoint {
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.selected)) {
 		w := e.selected[name]
-		one := model.Endpoint{
+		endpoint := model.Endpoint{
 			Workload: name, Namespace: e.Key.Namespace, Address: w.spec.GetAddress(), Spec: w.spec,
 			Labels: w.labels, Owner: e.Key,
 		}
 		if w.group != nil {
-			one.Group = &w.group.WorkloadGroup
+			endpoint.Group = &w.group.WorkloadGroup
 		}
-		list = append(list, one)
+		list = append(list, endpoint)
 	}
 	return list
 }
@@ -416,8 +426,8 @@ func Differing(last, next memstore.Snapshot) (keys []resource.Key) {
 
 // Kinds are those that a mesh consists of.
 var Kinds = []resource.Kind{
-	resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule, resource.VirtualService,
-	resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
+	resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule,
+	resource.VirtualService, resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
 	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
 	resource.EnvoyFilter, resource.WasmPlugin,
 }

@@ -83,7 +83,7 @@ func (m *Mesh) follow(v *model.View, r *model.Rule[*networking.VirtualService], 
 		v.Targets[to] = t
 		v.Objects = append(v.Objects, t.Policy.Objects...)
 	}
-	return m.whole(r, &v.Findings)
+	return m.withDelegates(r, &v.Findings)
 }
 
 // unregistered returns the VirtualService that has routes of the view's host where no service has it, or nil. The routes of a wildcard that

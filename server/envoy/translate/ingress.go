@@ -36,13 +36,14 @@ func (t *Translation) addIngress(v *model.View, client model.Profile) {
 	for route, servers := range byRoute {
 		if body := t.gatewayBody(v, servers, client); len(body.Bytes) > 0 {
 			host := &routev3.VirtualHost{Name: model.HostPort(v.Host, servers[0].GetPort().GetNumber())}
-			t.Hosts[route] = newVirtualHost(model.Place{}, []string{model.InURL(v.Host)}, host, body) // no other one has the domain
+			// No other virtual host has the domain.
+			t.Hosts[route] = newVirtualHost(model.Place{}, []string{model.InURL(v.Host)}, host, body)
 		}
 	}
 }
 
-// gatewayBody returns the routes of a domain that servers of one port share. The oldest VirtualService's come first, but
-// routes that match all come last.
+// gatewayBody returns the routes of a domain that servers of one port share. The oldest VirtualService's come first,
+// but routes that match all come last.
 func (t *Translation) gatewayBody(v *model.View, servers []*model.Server, client model.Profile) *Body {
 	var key model.Digest
 	for _, s := range servers {
@@ -55,15 +56,17 @@ func (t *Translation) gatewayBody(v *model.View, servers []*model.Server, client
 			key = append(key, ruleKey(r, s.GetPort().GetNumber())...)
 		}
 	}
-	return t.body(key, func(found *model.Findings) *routev3.VirtualHost {
-		in := &gatewayHost{
+	return t.body(key, func(findings *model.Findings) *routev3.VirtualHost {
+		gateway := &gatewayHost{
 			host: &routev3.VirtualHost{}, routesOf: make(map[*model.Rule[*networking.VirtualService]][]*routev3.Route),
 		}
 		for _, s := range servers {
-			in.add(v, s, client, found)
+			gateway.add(v, s, client, findings)
 		}
-		slices.SortStableFunc(in.host.GetRoutes(), func(a, b *routev3.Route) int { return cmp.Compare(last(a), last(b)) })
-		return in.host
+		slices.SortStableFunc(gateway.host.GetRoutes(), func(a, b *routev3.Route) int {
+			return cmp.Compare(last(a), last(b))
+		})
+		return gateway.host
 	})
 }
 
@@ -74,16 +77,18 @@ type gatewayHost struct {
 }
 
 // add adds the routes of the VirtualServices that are bound to a server.
-func (in *gatewayHost) add(v *model.View, s *model.Server, client model.Profile, found *model.Findings) {
+func (g *gatewayHost) add(v *model.View, s *model.Server, client model.Profile, findings *model.Findings) {
 	if s.Redirects(v.Host) {
-		in.host.RequireTls = routev3.VirtualHost_ALL
+		g.host.RequireTls = routev3.VirtualHost_ALL
 	}
 	for _, r := range v.Bound {
 		if !s.Bound(r, client) || !s.Serves(r, v.Host) {
 			continue
 		}
-		w := routeContext{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.Gateway.Key.FullName(), found: found}
-		w.tls = s.GetTls() != nil
+		w := routeContext{
+			view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.Gateway.Key.FullName(),
+			found: findings, tls: s.GetTls() != nil,
+		}
 		routes := w.routes()
 		if len(routes) == 0 {
 			continue
@@ -95,11 +100,11 @@ func (in *gatewayHost) add(v *model.View, s *model.Server, client model.Profile,
 		}
 		// Skip routes that another server of the port has added already.
 		routes = slices.DeleteFunc(routes, func(next *routev3.Route) bool {
-			return slices.ContainsFunc(in.routesOf[r], func(had *routev3.Route) bool { return proto.Equal(had, next) })
+			return slices.ContainsFunc(g.routesOf[r], func(added *routev3.Route) bool { return proto.Equal(added, next) })
 		})
-		in.routesOf[r], in.host.Routes = append(in.routesOf[r], routes...), append(in.host.Routes, routes...)
+		g.routesOf[r], g.host.Routes = append(g.routesOf[r], routes...), append(g.host.Routes, routes...)
 		if s.GetTls().GetHttpsRedirect() {
-			in.host.RequireTls = routev3.VirtualHost_ALL
+			g.host.RequireTls = routev3.VirtualHost_ALL
 		}
 	}
 }
@@ -119,26 +124,27 @@ func NotFoundHost(route string) *VirtualHost {
 
 // addListeners adds the listeners of all servers, and their routes, even if those are empty.
 func (t *Translation) addListeners(v *model.View, client model.Profile) {
-	at := make(map[model.Binding]*listenerv3.Listener)
+	listeners := make(map[model.Binding]*listenerv3.Listener)
 	used := make(map[model.Binding]usedMatches)
 	var order []model.Binding
 	for _, s := range v.Servers {
 		b := model.Binding{Address: s.Bind, Port: s.GetPort().GetNumber()}
-		if at[b] == nil {
+		if listeners[b] == nil {
 			order = append(order, b)
 			used[b] = make(usedMatches)
-			at[b] = &listenerv3.Listener{
-				Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+			listeners[b] = &listenerv3.Listener{
+				Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port),
+				TrafficDirection:                     corev3.TrafficDirection_OUTBOUND,
 				MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 			}
-			telemetry.OfStrays(v.Seen, at[b])
+			telemetry.OfStrays(v.Seen, listeners[b])
 			if s.Kind.Encrypted() {
-				at[b].ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
+				listeners[b].ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 			}
 		}
 		for _, c := range t.serverChains(v, &s, client, used[b]) {
 			c.Filters = extend.WithPlugins(v.Extended, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
-			at[b].FilterChains = append(at[b].FilterChains, c)
+			listeners[b].FilterChains = append(listeners[b].FilterChains, c)
 		}
 		if s.Route != "" && t.Hosts[s.Route] == nil {
 			t.Hosts[s.Route] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{}, nil)
@@ -146,22 +152,24 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 	}
 	patches := extend.New(v.Extended, networking.EnvoyFilter_GATEWAY, &t.Findings)
 	for _, b := range order {
-		if len(at[b].GetFilterChains()) == 0 {
+		if len(listeners[b].GetFilterChains()) == 0 {
 			continue
 		}
-		if l, kept := patches.Listener(at[b]); kept {
-			t.Listeners = append(t.Listeners, EntryOf(l))
+		if listener, served := patches.Listener(listeners[b]); served {
+			t.Listeners = append(t.Listeners, EntryOf(listener))
 		}
 	}
 }
 
 // serverChains returns a listener's filter chains of a server, without matches that its other chains have.
-func (t *Translation) serverChains(v *model.View, s *model.Server, client model.Profile, used usedMatches) (all []*listenerv3.FilterChain) {
+func (t *Translation) serverChains(
+	v *model.View, s *model.Server, client model.Profile, used usedMatches,
+) (chains []*listenerv3.FilterChain) {
 	secured := cmp.Or(s.Denial, v.Secured).TCP
 	switch s.Kind {
 	case model.ServerHTTP:
 		if _, ok := used.add(nil, nil); ok {
-			all = append(all, httpChain(s, v))
+			chains = append(chains, httpChain(s, v))
 		}
 	case model.ServerHTTPS:
 		match, ok := used.add(s.Names(), nil)
@@ -174,7 +182,7 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 			c.FilterChainMatch = match
 		}
 		c.TransportSocket = t.downstreamTLS(s.GetTls(), client, v.Secured.Domains, []string{"h2", "http/1.1"})
-		all = append(all, c)
+		chains = append(chains, c)
 	case model.ServerTLS:
 		match, ok := used.add(s.Names(), nil)
 		if !ok {
@@ -188,43 +196,45 @@ func (t *Translation) serverChains(v *model.View, s *model.Server, client model.
 				t.Findings.Note(r.place, "other routes already take all its connections")
 			}
 		}
-		all = append(all, &listenerv3.FilterChain{
+		chains = append(chains, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 			TransportSocket: t.downstreamTLS(s.GetTls(), client, v.Secured.Domains, nil),
 			Filters:         append(slices.Clip(secured), to.proxy(v.Seen)),
 		})
 	case model.ServerPass, model.ServerTCP:
-		with := routeContext.tcpRoutes
+		routesOf := routeContext.tcpRoutes
 		if s.Kind == model.ServerPass {
-			with = routeContext.tlsRoutes
+			routesOf = routeContext.tlsRoutes
 		}
-		for _, c := range connections(s, v, client, &t.Findings, with) {
+		for _, c := range connections(s, v, client, &t.Findings, routesOf) {
 			if f := c.filterChain(used, v.Seen, &t.Findings); f != nil {
 				f.Filters = slices.Concat(secured, f.GetFilters())
-				all = append(all, f)
+				chains = append(chains, f)
 			}
 		}
 	}
-	return all
+	return chains
 }
 
 // connections returns the routes of the VirtualServices that are bound to the server.
-func connections(s *model.Server, v *model.View, client model.Profile, found *model.Findings,
-	with func(routeContext) []l4Route,
-) (all []l4Route) {
+func connections(s *model.Server, v *model.View, client model.Profile, findings *model.Findings,
+	routesOf func(routeContext) []l4Route,
+) (routes []l4Route) {
 	for _, r := range v.Bound {
 		if !s.Bound(r, client) {
 			continue
 		}
-		admitted := slices.ContainsFunc(r.Hosts, func(h string) bool { return !model.IsUnit(h) && s.Meets(h, r.Key.Namespace) })
+		admitted := slices.ContainsFunc(r.Hosts, func(host string) bool {
+			return !model.IsUnit(host) && s.Meets(host, r.Key.Namespace)
+		})
 		if admitted {
-			all = append(all, with(routeContext{
+			routes = append(routes, routesOf(routeContext{
 				view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.Gateway.Key.FullName(),
-				found: found,
+				found: findings,
 			})...)
 		}
 	}
-	return all
+	return routes
 }
 
 func httpChain(s *model.Server, v *model.View) *listenerv3.FilterChain {

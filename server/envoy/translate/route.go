@@ -17,8 +17,8 @@ import (
 	"tributary/server/xds"
 )
 
-// VirtualHost is a service's part of the routes of a port. Its domains are apart from the rest: routes may have a domain only once, and
-// which services share one is known only when the routes are put together.
+// VirtualHost is a service's part of the routes of a port. Its domains are apart from the rest: routes may have a
+// domain only once, and which services share one is known only when the routes are put together.
 type VirtualHost struct {
 	Place   model.Place // of its definition
 	Domains []string
@@ -32,8 +32,8 @@ type VirtualHost struct {
 	}
 }
 
-// Body has the routes of a virtual host, encoded, with all but its name and domains. Hosts with equal routes share it: a
-// VirtualService has many of them.
+// Body has the routes of a virtual host, encoded, with all but its name and domains. Hosts with equal routes share it:
+// a VirtualService has many of them.
 type Body struct {
 	Bytes    []byte // empty without routes
 	Key      model.Key
@@ -44,16 +44,16 @@ type Body struct {
 type Sharing func(key model.Digest, build func() *Body) *Body
 
 // body returns the body that build makes of VirtualServices, which key identifies, and notes its findings.
-func (t *Translation) body(key model.Digest, build func(found *model.Findings) *routev3.VirtualHost) *Body {
+func (t *Translation) body(key model.Digest, build func(findings *model.Findings) *routev3.VirtualHost) *Body {
 	body := t.share(key, func() *Body {
-		made := &Body{}
-		host := build(&made.findings)
+		result := &Body{}
+		host := build(&result.findings)
 		if len(host.GetRoutes()) > 0 || host.GetRequireTls() == routev3.VirtualHost_ALL {
 			host.IncludeRequestAttemptCount = true
-			made.Bytes = model.MustMarshal(host)
+			result.Bytes = model.MustMarshal(host)
 		}
-		made.findings, made.Key = made.findings.Sorted(), sha256.Sum256(made.Bytes)
-		return made
+		result.findings, result.Key = result.findings.Sorted(), sha256.Sum256(result.Bytes)
+		return result
 	})
 	t.Findings = append(t.Findings, body.findings...)
 	return body
@@ -67,13 +67,13 @@ func ruleKey(rule *model.Rule[*networking.VirtualService], port uint32) (d model
 	return d
 }
 
-func newVirtualHost(at model.Place, domains []string, rest *routev3.VirtualHost, body *Body) *VirtualHost {
-	v := &VirtualHost{Place: at, Domains: domains, Rest: model.MustMarshal(rest), Body: body}
+func newVirtualHost(place model.Place, domains []string, rest *routev3.VirtualHost, body *Body) *VirtualHost {
+	v := &VirtualHost{Place: place, Domains: domains, Rest: model.MustMarshal(rest), Body: body}
 	var d model.Digest
-	d.Object(at.Of)
+	d.Object(place.Of)
 	d.Number(int64(len(domains)))
 	d.Text(domains...)
-	d.Text(at.Field, string(v.Rest))
+	d.Text(place.Field, string(v.Rest))
 	if body != nil {
 		d = append(d, body.Key[:]...)
 	}
@@ -94,7 +94,7 @@ func (v *VirtualHost) Routes() []byte {
 	return v.Body.Bytes
 }
 
-// Append appends the virtual host with some domains as a field of a RouteConfiguration, or nothing without domains.
+// Append appends the virtual host with some domains as a field of a RouteConfiguration. Without domains it returns b.
 func (v *VirtualHost) Append(b []byte, domains []string) []byte {
 	size := len(v.Rest) + len(v.Routes())
 	for _, d := range domains {
@@ -103,7 +103,8 @@ func (v *VirtualHost) Append(b []byte, domains []string) []byte {
 	if len(domains) == 0 {
 		return b
 	}
-	b = protowire.AppendVarint(protowire.AppendTag(b, fieldVirtualHosts, protowire.BytesType), uint64(size)) //nolint:gosec // positive
+	b = protowire.AppendTag(b, fieldVirtualHosts, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(size)) //nolint:gosec // positive
 	for _, d := range domains {
 		b = appendString(b, FieldDomains, d)
 	}
@@ -132,9 +133,12 @@ func (t *Translation) virtualHost(v *model.View, p *model.Port, client model.Pro
 }
 
 // routesOf returns the routes of a VirtualService on a port, which are equal for all of its hosts.
-func (t *Translation) routesOf(v *model.View, r *model.Rule[*networking.VirtualService], client model.Profile, port uint32) *Body {
-	return t.body(ruleKey(r, port), func(found *model.Findings) *routev3.VirtualHost {
-		return &routev3.VirtualHost{Routes: routeContext{view: v, rule: r, client: client, port: port, found: found}.routes()}
+func (t *Translation) routesOf(
+	v *model.View, r *model.Rule[*networking.VirtualService], client model.Profile, port uint32,
+) *Body {
+	return t.body(ruleKey(r, port), func(findings *model.Findings) *routev3.VirtualHost {
+		context := routeContext{view: v, rule: r, client: client, port: port, found: findings}
+		return &routev3.VirtualHost{Routes: context.routes()}
 	})
 }
 
@@ -148,8 +152,8 @@ func (t *Translation) unregistered(v *model.View, client model.Profile) *Virtual
 	return newVirtualHost(model.Place{Of: v.Own.Key, Field: "spec.hosts"}, []string{model.InURL(v.Host)}, host, body)
 }
 
-// domains returns the names of the service, also with a dot at the end, as some resolvers add it. Envoys compare them without the port;
-// gRPC clients compare them with the name that was dialled.
+// domains returns the names of the service, also with a dot at the end, as some resolvers add it. Envoys compare them
+// without the port; gRPC clients compare them with the name that was dialled.
 func domains(s *model.Service, p *model.Port, role model.Role) []string {
 	hosts := []string{s.Host}
 	if !strings.HasSuffix(s.Host, ".") {
@@ -189,9 +193,9 @@ func defaultRoute(v *model.View, p *model.Port, client model.Profile) *routev3.R
 	}
 }
 
-// setTimeout sets how long a route waits for a response; nil is for ever. Envoy starts to count when it has the whole request, and a
-// timeout counts against the endpoint. The deadline of a gRPC request shortens it. Only gRPC clients get max_stream_duration, by which
-// Envoy would cut uploads and websockets.
+// setTimeout sets how long a route waits for a response; nil is for ever. Envoy starts to count when it has the whole
+// request, and a timeout counts against the endpoint. The deadline of a gRPC request shortens it. Only gRPC clients get
+// max_stream_duration: in Envoy it would cut uploads and websockets.
 func setTimeout(route *routev3.RouteAction, timeout *durationpb.Duration, role model.Role) {
 	if timeout == nil {
 		timeout = durationpb.New(0)
@@ -209,8 +213,10 @@ func defaultRetries() *routev3.RetryPolicy {
 		RetryOn:    "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes",
 		NumRetries: wrapperspb.UInt32(2),
 		RetryHostPredicate: []*routev3.RetryPolicy_RetryHostPredicate{{
-			Name:       "envoy.retry_host_predicates.previous_hosts",
-			ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: model.ToAny(&previousv3.PreviousHostsPredicate{})},
+			Name: "envoy.retry_host_predicates.previous_hosts",
+			ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{
+				TypedConfig: model.ToAny(&previousv3.PreviousHostsPredicate{}),
+			},
 		}},
 		HostSelectionRetryMaxAttempts: 5,
 	}
@@ -219,8 +225,8 @@ func defaultRetries() *routev3.RetryPolicy {
 // maxDirectBody is the maximum size of the body of a direct response.
 const maxDirectBody = 1 << 20
 
-// RoutesHead returns a RouteConfiguration without virtual hosts. Envoy does not validate its clusters: a missing one fails its own
-// requests, not all routes of the port.
+// RoutesHead returns a RouteConfiguration without virtual hosts. Envoy does not validate its clusters: a missing one
+// fails its own requests, not all routes of the port.
 func RoutesHead(name string, role model.Role) *routev3.RouteConfiguration {
 	r := &routev3.RouteConfiguration{Name: name}
 	if role != model.Proxyless {
@@ -231,7 +237,8 @@ func RoutesHead(name string, role model.Role) *routev3.RouteConfiguration {
 	return r
 }
 
-// CatchAllHost returns the virtual host for hosts without a service: requests go to their original address or, if restricted, get 502.
+// CatchAllHost returns the virtual host for hosts without a service: requests go to their original address or, if
+// restricted, get 502.
 func CatchAllHost(restricted bool) *VirtualHost {
 	if restricted {
 		return blocked()

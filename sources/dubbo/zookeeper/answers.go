@@ -9,14 +9,14 @@ import (
 	"tributary/internal/intake"
 )
 
-// answers checks answers before the library does: the library allocates for as many names as an answer claims, up to 64 GB. An answer takes
-// memory until the next one begins: the library has decoded it by then.
+// answers checks answers before the library does: the library allocates for as many names as an answer claims, up to 64
+// GB. An answer takes memory until the next one begins: the library has decoded it by then.
 type answers struct {
 	ctx   context.Context //nolint:containedctx // of the connection
 	lease *intake.Lease
 
 	mu    sync.Mutex
-	names map[uint32]bool // the numbers of requests whose answers are names
+	names map[uint32]bool // the numbers of requests for names
 
 	// owned by the reader
 	head [headSize]byte // of the current answer: its length, its head, and its number of names
@@ -24,8 +24,8 @@ type answers struct {
 	left int            // bytes of the answer that are still to come
 }
 
-// An answer is its length, the number of its request, that of its transaction, an error, and the content. A request is its length, its
-// number and its kind.
+// An answer is its length, the number of its request, that of its transaction, an error, and the content. A request is
+// its length, its number and its kind.
 const (
 	lengthSize = 4
 	headSize   = lengthSize + 4 + 8 + 4 + 4
@@ -39,7 +39,7 @@ func newAnswers(ctx context.Context) answers {
 	return answers{ctx: ctx, lease: lease, names: map[uint32]bool{}}
 }
 
-// sawRequest notes a request whose answer will be names.
+// sawRequest notes a request for names.
 func (a *answers) sawRequest(request []byte) {
 	if len(request) < 3*lengthSize {
 		return
@@ -70,7 +70,8 @@ func (a *answers) inspect(p []byte) error {
 			switch a.have {
 			case lengthSize:
 				if a.left = int(binary.BigEndian.Uint32(a.head[:])); a.left > maxAnswer {
-					return fmt.Errorf("answer of %d bytes (limit %d, maxAnswer): delete unneeded children of the node", a.left, maxAnswer)
+					return fmt.Errorf("answer of %d bytes (limit %d, maxAnswer): delete unneeded children of the node",
+						a.left, maxAnswer)
 				}
 				a.lease.Release()
 				if err := a.lease.Take(a.ctx, a.left); err != nil {
@@ -93,18 +94,18 @@ func (a *answers) inspect(p []byte) error {
 	return nil
 }
 
-// nameBytes is how much memory a decoded name takes besides its text.
+// nameBytes is the memory of a decoded name in addition to its text.
 const nameBytes = 32
 
 // check refuses an answer that claims more names than fit into it: each has at least a length.
 func (a *answers) check() error {
 	a.mu.Lock()
-	of := a.names[binary.BigEndian.Uint32(a.head[lengthSize:])]
+	hasNames := a.names[binary.BigEndian.Uint32(a.head[lengthSize:])]
 	a.mu.Unlock()
 	failed := binary.BigEndian.Uint32(a.head[16:]) != 0
 	names := int(binary.BigEndian.Uint32(a.head[20:]))
 	switch {
-	case !of || failed:
+	case !hasNames || failed:
 		return nil
 	case names > a.left/lengthSize:
 		return fmt.Errorf("answer claims %d names in %d bytes", names, a.left)

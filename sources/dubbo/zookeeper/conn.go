@@ -1,7 +1,7 @@
-// Package zookeeper reads what Dubbo's providers register in ZooKeeper.
+// Package zookeeper reads the registrations of Dubbo's providers in ZooKeeper.
 //
-// conn.go is the connection, answers.go checks answers before the library reads them, address.go parses addresses, loop.go follows one
-// node, and zookeeper.go reads the registry's nodes.
+// conn.go is the connection, answers.go checks answers before the library reads them, address.go parses addresses,
+// loop.go follows one node, and zookeeper.go reads the registry's nodes.
 package zookeeper
 
 import (
@@ -23,8 +23,9 @@ import (
 	"tributary/sources/dubbo/registry"
 )
 
-// Conn is a connection to ZooKeeper, which opens new sessions by itself, and a part of what a zk.Conn does. All calls but Close wait for a
-// session, or return an error of the connection after all servers were tried. Close returns when everything that it started has ended.
+// Conn is a connection to ZooKeeper, which opens new sessions by itself, and has a part of the methods of a zk.Conn.
+// All calls but Close wait for a session, or return an error of the connection after all servers were tried. Close
+// returns when everything that it started has ended.
 type Conn interface {
 	Children(path string) ([]string, *zk.Stat, error)
 	ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error)
@@ -35,7 +36,8 @@ type Conn interface {
 	Close()
 }
 
-// Dial makes a connection, which calls state at each change. state must not block. ctx says for which source; its end ends nothing.
+// Dial makes a connection, which calls state at each change. state must not block. ctx names the source; its end does
+// not close the connection.
 type Dial func(ctx context.Context, state func(registry.Connection)) (Conn, error)
 
 // dialer returns the Dial of an address.
@@ -90,7 +92,7 @@ func (s *session) event(e zk.Event) {
 		s.expired = true
 	case zk.StateDisconnected, zk.StateConnecting, zk.StateAuthFailed:
 		if e.State == zk.StateConnecting && !s.had && s.failed == nil {
-			return // nothing was tried yet
+			return // no server was tried yet
 		}
 		why := "no connection to " + s.servers
 		if s.failed != nil {
@@ -122,7 +124,8 @@ func (s *session) dial(ctx context.Context, network, address string, a Address, 
 	return newCheckedConn(ctx, conn, a.Session*2/3, address, s), nil
 }
 
-// stalled reports an outage that is over: the server did not answer for a time, in which sessions of providers may have ended.
+// stalled reports an outage that is over: the server did not answer for a time, and sessions of providers may have
+// ended meanwhile.
 func (s *session) stalled(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +156,9 @@ func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, er
 	return conn, err
 }
 
-// checkedConn is a connection that detects a stalled server and checks all answers, see answers. For the first answer the library would
-// wait ten times as long as for others, and allocate what its first four bytes say: gigabytes, from a server of another kind.
+// checkedConn is a connection that detects a stalled server and checks all answers, see answers. For the first answer
+// the library would wait ten times as long as for others, and allocate the size in its first four bytes: gigabytes,
+// from a server of another kind.
 type checkedConn struct {
 	net.Conn
 
@@ -169,7 +173,9 @@ type checkedConn struct {
 	answers  answers
 }
 
-func newCheckedConn(ctx context.Context, conn net.Conn, patience time.Duration, address string, s *session) *checkedConn {
+func newCheckedConn(
+	ctx context.Context, conn net.Conn, patience time.Duration, address string, s *session,
+) *checkedConn {
 	return &checkedConn{Conn: conn, patience: patience, address: address, session: s, answers: newAnswers(ctx)}
 }
 
@@ -192,17 +198,18 @@ func (c *checkedConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// After askAfter without a byte we send syncRequest. If the server then sends nothing until stalledAfter, it has stalled.
+// After askAfter without a byte we send syncRequest. If the server then stays silent until stalledAfter, it has
+// stalled.
 const (
 	askAfter     = time.Second
 	stalledAfter = 2 * time.Second
 )
 
-// syncRequest is a sync of the root node, which the leader of an ensemble answers: the leader ends sessions. It has the number of a ping,
-// whose answer the library ignores.
+// syncRequest is a sync of the root node, which the leader of an ensemble answers: the leader ends sessions. It has the
+// number of a ping, since the library ignores answers to pings.
 const syncRequest = "\x00\x00\x00\x0d\xff\xff\xff\xfe\x00\x00\x00\x09\x00\x00\x00\x01/"
 
-// listen reads. It reports a server that has stalled before it returns what the server sent afterwards.
+// listen reads. It reports a server that has stalled before it returns the bytes that the server sent afterwards.
 func (c *checkedConn) listen(p []byte) (n int, err error) {
 	begun := time.Now()
 	for asked := false; ; asked = true {
@@ -248,7 +255,7 @@ func (c *checkedConn) Read(p []byte) (n int, err error) {
 // tlsAlert begins the answer of a server that requires TLS.
 const tlsAlert = "\x15\x03"
 
-// checkFirstAnswer returns what is wrong with the beginning of the first answer; err is that of the read.
+// checkFirstAnswer returns an error for a wrong beginning of the first answer; err is that of the read.
 func (c *checkedConn) checkFirstAnswer(err error) error {
 	switch {
 	case len(c.length) == 4 && string(c.length[:2]) == tlsAlert:
@@ -267,8 +274,8 @@ func (c *checkedConn) Write(p []byte) (n int, err error) {
 	return c.Conn.Write(p)
 }
 
-// servers is the zk.HostProvider that gives the library the names of the servers in turn: the library's own provider would resolve the
-// names only once. The library calls it from one goroutine.
+// servers is the zk.HostProvider that gives the library the names of the servers in turn: the library's own provider
+// would resolve the names only once. The library calls it from one goroutine.
 type servers struct {
 	names   []string
 	current int

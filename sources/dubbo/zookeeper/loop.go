@@ -16,8 +16,8 @@ import (
 	"tributary/sources/dubbo/registry"
 )
 
-// maxNames bounds the children of a node: interfaces, providers of an interface, applications or instances of an application. A node over
-// the limit keeps its earlier content.
+// maxNames bounds the children of a node: interfaces, providers of an interface, applications or instances of an
+// application. A node over the limit keeps its earlier content.
 const maxNames = 100_000
 
 // node is a way to read one kind of content of a node.
@@ -44,18 +44,19 @@ func (w *watch) data() node[[]byte] {
 	return node[[]byte]{w.conn.Get, w.conn.GetW, bytes.Equal, func(data []byte) (names, bytes int) { return 0, len(data) }}
 }
 
-// follow reads a node and calls tell with its content, at each change, until ctx ends. A watch fires once: each read sets it again, so that
-// no change is missed. gone returns a watch for a node that does not exist.
-func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error),
+// follow reads a node and calls tell with its content, at each change, until ctx ends. A watch fires once: each read
+// sets it again, so that no change is missed. watchMissing returns a watch for a node that does not exist.
+func follow[T any](
+	ctx context.Context, w *watch, path string, n node[T], watchMissing func(path string) (<-chan zk.Event, error),
 	tell func(T, error),
 ) {
-	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond), backoff.WithMaxInterval(30*time.Second),
-		backoff.WithMaxElapsedTime(0))
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
+		backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
 	held := 0 // bytes of the content
 	defer func() { _ = intake.Keep(ctx, held, 0) }()
 	for ctx.Err() == nil {
 		up := w.connected()
-		content, fired, err := read(ctx, w, path, n, gone)
+		content, fired, err := read(ctx, w, path, n, watchMissing)
 		if err == nil {
 			names, size := n.size(content)
 			if names > maxNames {
@@ -86,17 +87,17 @@ func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone f
 var errConnection = errors.New("the connection failed")
 
 // read reads a node and sets a watch for its next change.
-func read[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error)) (content T,
-	fired <-chan zk.Event, err error,
-) {
-	done, ok := w.turn(ctx)
+func read[T any](
+	ctx context.Context, w *watch, path string, n node[T], watchMissing func(path string) (<-chan zk.Event, error),
+) (content T, fired <-chan zk.Event, err error) {
+	release, ok := w.turn(ctx)
 	if !ok {
 		return content, nil, ctx.Err()
 	}
-	defer done()
+	defer release()
 	content, _, fired, err = n.watch(path)
 	if errors.Is(err, zk.ErrNoNode) {
-		if fired, err = gone(path); err == nil {
+		if fired, err = watchMissing(path); err == nil {
 			err = registry.ErrAbsent
 		}
 	}
@@ -112,34 +113,34 @@ func explain(path string, err error) error {
 		return registry.ErrAbsent
 	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed):
 		return fmt.Errorf("%s: %w (%w)", path, registry.ErrDenied, err)
-	case slices.ContainsFunc(ofNode, func(one error) bool { return errors.Is(err, one) }):
+	case slices.ContainsFunc(ofNode, func(nodeError error) bool { return errors.Is(err, nodeError) }):
 		return fmt.Errorf("%q: %w", path, err)
 	}
 	// All others are of the connection: closed, no server, session expired or moved, and errors of the network.
 	return errConnection
 }
 
-// ofNode are the errors about a single node: the server's answers, also with codes that the library does not know, and answers that cannot
-// be decoded.
+// ofNode are the errors about a single node: the server's answers, also with codes that the library does not know, and
+// answers that cannot be decoded.
 var ofNode = []error{
-	zk.ErrInvalidPath, zk.ErrUnknown, zk.ErrAPIError, zk.ErrBadArguments, zk.ErrInvalidACL, zk.ErrNothing, zk.ErrShortBuffer,
-	zk.ErrUnhandledFieldType,
+	zk.ErrInvalidPath, zk.ErrUnknown, zk.ErrAPIError, zk.ErrBadArguments, zk.ErrInvalidACL, zk.ErrNothing,
+	zk.ErrShortBuffer, zk.ErrUnhandledFieldType,
 }
 
 // errAgain says that a node was created between two reads.
 var errAgain = errors.New("it is there by now")
 
-// exists sets a watch for the creation of a missing node, on whose children no watch can be set.
+// exists sets a watch for the creation of a missing node: ZooKeeper allows no watch on its children.
 func (w *watch) exists(path string) (<-chan zk.Event, error) {
-	there, _, fired, err := w.conn.ExistsW(path)
-	if err == nil && there {
+	exists, _, fired, err := w.conn.ExistsW(path)
+	if err == nil && exists {
 		return nil, errAgain
 	}
 	return fired, err
 }
 
-// await waits until a watch fires. After each resync time and each reconnection it compares the node with what was read: a ZooKeeper that
-// was restored from an older snapshot may know our session, and reports no losses.
+// await waits until a watch fires. After each resync time and each reconnection it compares the node with the last
+// content: a ZooKeeper that was restored from an older snapshot may know our session, and reports no losses.
 func (w *watch) await(ctx context.Context, up <-chan struct{}, fired <-chan zk.Event, changed func() bool) {
 	for {
 		// Random, to spread the reads.
@@ -162,14 +163,16 @@ func (w *watch) await(ctx context.Context, up <-chan struct{}, fired <-chan zk.E
 	}
 }
 
-// compare re-reads a node without a watch and reports whether it changed although no watch fired. ZooKeeper sends a watch event before any
-// answer that includes the change, so this must not happen.
-func compare[T any](ctx context.Context, w *watch, path string, n node[T], before T, beforeErr error, fired <-chan zk.Event) bool {
-	done, ok := w.turn(ctx)
+// compare re-reads a node without a watch and reports whether it changed although no watch fired. ZooKeeper sends a
+// watch event before any answer that includes the change, so this must not happen.
+func compare[T any](
+	ctx context.Context, w *watch, path string, n node[T], before T, beforeErr error, fired <-chan zk.Event,
+) bool {
+	release, ok := w.turn(ctx)
 	if !ok {
 		return false
 	}
-	defer done()
+	defer release()
 	now, _, err := n.read(path)
 	if err = explain(path, err); err != nil && !errors.Is(err, registry.ErrAbsent) {
 		return false
