@@ -57,7 +57,7 @@ func (s scraped) scrape(t *testing.T, n int, all ...*fixture.Tributary) {
 var onlyAfter = []string{"tributary_xds_refusals_total", "tributary_connections_refused_total", "tributary_access_refusals_total"}
 
 // TestDashboardHasData has every query of the dashboard answered by the real PromQL, from what servers told of that have a bad document, a
-// source that ends, a client that rejects, an Envoy that does, and something else in what they are compared with.
+// source that ends, a client that rejects, and an Envoy that does.
 func TestDashboardHasData(t *testing.T) {
 	t.Parallel()
 	const at = 3 // minutes; the time of the last scrape
@@ -70,8 +70,7 @@ func TestDashboardHasData(t *testing.T) {
 	other := fixture.StartTributary(t, fixture.Files("rules", elsewhere))
 	other.AwaitReady(t)
 	tributary := fixture.StartTributaryWith(t, "configSources:\n- {name: rules, address: 'fs://"+dir+"'}\n- {name: up, address: 'xds://"+
-		up.XDS+"'}\n"+
-		"verify:\n- {istiod: 'http://"+other.Admin+"', every: 10s}\n")
+		up.XDS+"'}\n")
 	tributary.AwaitReady(t)
 	port := fixture.FreePort(t)
 	mesh := startMesh(t, "mesh.yaml", regexHosts(port, 4, "v0", -1))
@@ -100,8 +99,8 @@ func TestDashboardHasData(t *testing.T) {
 		if n == at-1 {
 			up.Kill()
 			tributary.WaitFor(t, 30*time.Second, func() error {
-				if tributary.Metric(t, "tributary_source_up", `source="up"`) != 0 || tributary.Metric(t, "tributary_verify_findings", "") == 0 {
-					return fmt.Errorf("the source is up, or nothing differs yet")
+				if tributary.Metric(t, "tributary_source_up", `source="up"`) != 0 {
+					return fmt.Errorf("the source is up")
 				}
 				return nil
 			})

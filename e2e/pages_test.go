@@ -190,6 +190,8 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", tributary.XDS))
 		asks(s, tributary)
 		s.Instead["istiod.example:8080"], s.Instead["127.0.0.1:8080"] = istiod.HTTP, istiod.HTTP
+		// TestSecureIstiod runs this form on an istiod with its own authority.
+		s.Instead["xds://istiod.example:15012 --istiod-tls-ca root-cert.pem --istiod-token-file token"] = "http://" + istiod.HTTP
 		s.Instead["http://127.0.0.1:9901"] = strings.TrimSuffix(envoy.URL(""), "/")
 	},
 	"docs/commands.md#tributary-doctor": func(t *testing.T, s *pagetest.Sandbox) {

@@ -64,6 +64,8 @@ type remarks struct {
 	foreign    int                       // objects that were passed over
 	unclear    string                    // see admitted.unclear
 	neverValid int                       // see noteNeverValid
+
+	restrictingRejects, restrictingKept int // rejects that may restrict traffic, and kept policies
 }
 
 var (

@@ -43,8 +43,9 @@ func (j judge) takesPolicies() bool {
 	return slices.ContainsFunc(append([]resource.Kind{resource.MeshConfig}, resource.SecurityKinds...), j.transform.TakesKind)
 }
 
-// noteNeverValid counts the rejects that may restrict traffic and are no versions of what the group keeps. A reject that counted once does
-// so until it is gone.
+// noteNeverValid counts the rejects that may restrict traffic and are no versions of what the group keeps. A reject
+// that counted once does so until it is gone. One reject may stand for several kept objects, such as a broken list: a
+// later reject that comes without a further kept object was never valid.
 func (g *group) noteNeverValid() {
 	rejects, kept := 0, 0
 	for _, q := range g.quarantine {
@@ -57,8 +58,11 @@ func (g *group) noteNeverValid() {
 			kept++
 		}
 	}
-	if n := max(rejects-kept, min(g.neverValid, rejects)); n != g.neverValid {
-		g.remark().neverValid = n
+	further := max(0, rejects-g.restrictingRejects-max(0, kept-g.restrictingKept))
+	neverValid := max(rejects-kept, min(g.neverValid+further, rejects))
+	if neverValid != g.neverValid || rejects != g.restrictingRejects || kept != g.restrictingKept {
+		remarks := g.remark()
+		remarks.neverValid, remarks.restrictingRejects, remarks.restrictingKept = neverValid, rejects, kept
 	}
 }
 

@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := config.setTypes(*types); err != nil {
 		return err
 	}
-	config.Progress = func(r Report) { fmt.Fprintln(stderr, progress(r)) }
+	config.Progress = func(r Report) { _, _ = fmt.Fprintln(stderr, progress(r)) }
 	report, failed := Run(ctx, config)
 	var err error
 	if *asJSON {

@@ -12,7 +12,10 @@ func TestProgram(t *testing.T) {
 	address, _ := server(t)
 	for _, mode := range []string{"sotw", "delta"} {
 		var stdout, stderr bytes.Buffer
-		args := []string{"-server", address, "-clients", "3", "-per-connection", "2", "-mode", mode, "-types", typeA + "," + typeB, "-duration", "0"}
+		args := []string{
+			"-server", address, "-clients", "3", "-per-connection", "2", "-mode", mode,
+			"-types", typeA + "," + typeB, "-duration", "0",
+		}
 		require.NoError(t, run(t.Context(), append(args, "-json"), &stdout, &stderr), stderr.String())
 		var report Report
 		require.NoError(t, json.Unmarshal(stdout.Bytes(), &report))

@@ -93,3 +93,34 @@ func TestGap_FullDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestGap_FullDiskAtStart starts a process while the disk is full, which then serves changes that cannot be written. With
+// room again, the history refuses the times of these changes, and counts them.
+func TestGap_FullDiskAtStart(t *testing.T) {
+	dir, table := t.TempDir(), new(memstore.Table)
+	h := opened(t, dir, DefaultSize, table)
+	table.Apply([]*resource.Resource{made(1, "old")}, nil)
+	h.round(table)
+	_ = h.files.current.Close() // a clean end
+
+	next := filepath.Join(dir, "0000000002.log")
+	h = opened(t, dir, DefaultSize, table)
+	require.NoError(t, os.Mkdir(next, 0o700)) // the next segment cannot be made
+	h.round(table)                            // the start
+	change := func(body string) time.Time {
+		time.Sleep(time.Millisecond)
+		table.Apply([]*resource.Resource{made(1, body), made(2, body)}, nil) // s2 is new
+		h.round(table)
+		time.Sleep(time.Millisecond)
+		return time.Now()
+	}
+	lost := change("lost")
+	require.NoError(t, os.Remove(next))
+	change("new")
+	if s, err := h.ServedAt(lost, ""); err == nil {
+		t.Errorf("at a time when s1 was \"lost\", the history says %v, unknown %v", bodiesOf(s), s.Unknown)
+	}
+	health := h.Health()
+	t.Logf("health: %+v", health)
+	require.NotZero(t, health.Lost)
+}

@@ -12,8 +12,13 @@ import (
 )
 
 // begin records the differences between the objects that an earlier process served and a snapshot. If the earlier ones
-// are not known, it writes a base instead.
+// are not known, or changes were lost since an attempt that failed, it writes a base after a gap instead.
 func (h *History) begin(snapshot memstore.Snapshot, now time.Time) {
+	if missed := snapshot.Revision() - h.served.Revision(); h.failed && missed > 0 {
+		h.files.invalidateBase()
+		h.lost.Add(float64(missed))
+		h.health.set(func(health *Health) { health.Lost += int(missed) })
+	}
 	h.served = snapshot
 	changes := func(func(*Entry) bool) {}
 	if objects := h.servedBefore(); objects != nil {

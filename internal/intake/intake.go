@@ -136,7 +136,7 @@ type Lease struct {
 	// guarded by the pool
 	taken int
 	sum   int // of a root: with all its pages
-	age   int // of a root
+	age   int // of a root, since it holds memory
 }
 
 // Begin begins an answer. Answers that are read with the returned context are pages of it: they count with it as one.
@@ -146,11 +146,7 @@ func Begin(ctx context.Context) (context.Context, *Lease) {
 		lease.budget, lease.root = list.budget, list.root
 		return ctx, lease
 	}
-	pool := lease.budget.pool
-	pool.mu.Lock()
-	defer pool.mu.Unlock()
-	pool.leases++
-	lease.root, lease.age = lease, pool.leases
+	lease.root = lease
 	return context.WithValue(ctx, leaseKey{}, lease), lease
 }
 
@@ -211,6 +207,10 @@ func (l *Lease) take(bytes int) (freed <-chan struct{}, err error) {
 	if root.sum+bytes > pool.limits.Answer {
 		return nil, fmt.Errorf("the answer %w %d bytes of memory, decompressed and decoded (limits.answerBytes)", ErrLimit,
 			pool.limits.Answer)
+	}
+	if root.sum == 0 { // an answer that holds nothing yet is younger than all holders
+		pool.leases++
+		root.age = pool.leases
 	}
 	oldest, first := true, true // of all, of the source
 	for holder := range pool.holders {

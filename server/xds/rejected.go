@@ -75,10 +75,13 @@ func (a *answers) begin(has *clientState, p *responsePlan, chunks []*body, v var
 // answered forgets the response, after its answer.
 func (a *answers) answered() { a.before, a.sent, a.ends = clientState{}, nil, nil }
 
-// reject notes that the client rejects entries; if its reason mentions some of them, only those.
+// isTruncated reports whether a reason may lack names of rejected resources. Envoy cuts a reason after 4,096 bytes.
+func isTruncated(reason string) bool { return len(reason) >= 4096 || strings.HasSuffix(reason, "(truncated)") }
+
+// reject notes that the client rejects entries; if its whole reason mentions some of them, only those.
 func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 	named := slices.DeleteFunc(slices.Clone(entries), func(e *Entry) bool { return !mentions(reason, e.Name) })
-	if len(named) > 0 {
+	if len(named) > 0 && !isTruncated(reason) {
 		entries = named
 	}
 	if len(entries) == 0 { // it rejects an earlier response, or one without resources

@@ -1,0 +1,30 @@
+package sources
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// TestNeverValid_BesideABrokenList has one broken text stand for several objects that were valid. A policy that comes beside
+// it and was never valid is refused.
+func TestNeverValid_BesideABrokenList(t *testing.T) {
+	s := sinkOf(new(memstore.Table), nil)
+	policy := func(name string) *resource.Resource {
+		key := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "default", Name: name}
+		return resource.FromBody(resource.Meta{Key: key, Origin: resource.Origin{Source: "s", Place: "f:1"}}, nil)
+	}
+	broken := func(place string) Reject {
+		return Reject{Err: errors.New("bad"), Origin: resource.Origin{Source: "s", Place: place}, MayRestrict: true}
+	}
+	_ = s.ReplaceAll([]Content{{Group: "f", Resources: []*resource.Resource{policy("a"), policy("b")}}})
+	require.Empty(t, s.unenforced())
+	_ = s.ReplaceAll([]Content{{Group: "f", Rejects: []Reject{broken("f:1")}}})
+	require.Empty(t, s.unenforced(), "a and b keep their last versions")
+	_ = s.ReplaceAll([]Content{{Group: "f", Rejects: []Reject{broken("f:1"), broken("f:9")}}})
+	require.NotEmpty(t, s.unenforced(), "what is new at f:9 was never valid")
+}
