@@ -76,7 +76,9 @@ func (a *answers) begin(has *clientState, p *responsePlan, chunks []*body, v var
 func (a *answers) answered() { a.before, a.sent, a.ends = clientState{}, nil, nil }
 
 // isTruncated reports whether a reason may lack names of rejected resources. Envoy cuts a reason after 4,096 bytes.
-func isTruncated(reason string) bool { return len(reason) >= 4096 || strings.HasSuffix(reason, "(truncated)") }
+func isTruncated(reason string) bool {
+	return len(reason) >= 4096 || strings.HasSuffix(reason, "(truncated)")
+}
 
 // reject notes that the client rejects entries; if its whole reason mentions some of them, only those.
 func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
