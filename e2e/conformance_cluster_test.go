@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +47,7 @@ type conformanceCluster struct {
 
 	echo, credentials, extras string // The echo server, the folder of certificates, and a folder of Istio objects.
 
+	reads     atomic.Int64 // Of objects with statuses.
 	mu        sync.Mutex
 	addresses int
 	gateways  map[types.NamespacedName]*conformanceGateway

@@ -28,6 +28,7 @@ type conformancePod struct {
 // object is the Pod as an API server has it.
 func (p *conformancePod) object(name types.NamespacedName) corev1.Pod {
 	pod := corev1.Pod{Spec: p.spec}
+	pod.Spec.NodeName = "node"
 	pod.Name, pod.Namespace, pod.Labels = name.Name, name.Namespace, p.labels
 	pod.Status.PodIP, pod.Status.PodIPs = p.address, []corev1.PodIP{{IP: p.address}}
 	pod.Status.Phase = corev1.PodRunning

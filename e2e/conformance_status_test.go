@@ -51,6 +51,11 @@ func (c *conformanceCluster) grant(object kubeclient.Object) {
 		}
 		return statuses
 	}
+	var kinds []gatewayv1.RouteGroupKind
+	for _, kind := range []gatewayv1.Kind{"HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute"} {
+		kinds = append(kinds, gatewayv1.RouteGroupKind{Kind: kind})
+	}
+	c.reads.Add(1)
 	switch o := object.(type) {
 	case *gatewayv1.GatewayClass:
 		o.Status.Conditions = conditions()
@@ -58,13 +63,17 @@ func (c *conformanceCluster) grant(object kubeclient.Object) {
 		address := gatewayv1.IPAddressType
 		o.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Type: &address, Value: c.gateway(kubeclient.ObjectKeyFromObject(o))}}
 		o.Status.Conditions = conditions()
-		for _, listener := range o.Spec.Listeners {
-			o.Status.Listeners = append(o.Status.Listeners, gatewayv1.ListenerStatus{Name: listener.Name, Conditions: conditions()})
+		for i, listener := range o.Spec.Listeners {
+			o.Status.Listeners = append(o.Status.Listeners, gatewayv1.ListenerStatus{
+				Name: listener.Name, Conditions: conditions(), SupportedKinds: kinds, AttachedRoutes: c.attached(i),
+			})
 		}
 	case *gatewayv1.ListenerSet:
 		o.Status.Conditions = conditions()
-		for _, listener := range o.Spec.Listeners {
-			o.Status.Listeners = append(o.Status.Listeners, gatewayv1.ListenerEntryStatus{Name: listener.Name, Conditions: conditions()})
+		for i, listener := range o.Spec.Listeners {
+			o.Status.Listeners = append(o.Status.Listeners, gatewayv1.ListenerEntryStatus{
+				Name: listener.Name, Conditions: conditions(), SupportedKinds: kinds, AttachedRoutes: c.attached(i),
+			})
 		}
 	case *gatewayv1.HTTPRoute:
 		o.Status.Parents = parents(o.Spec.ParentRefs)
@@ -85,4 +94,9 @@ func (c *conformanceCluster) grant(object kubeclient.Object) {
 			})
 		}
 	}
+}
+
+// attached returns the number of routes of a listener: a test that waits for a number sees each one after some reads.
+func (c *conformanceCluster) attached(listener int) int32 {
+	return int32(c.reads.Load() >> (2 * listener) & 3) //nolint:gosec // two bits
 }
