@@ -43,7 +43,7 @@ func (c *conformanceCluster) deploy(deployment *appsv1.Deployment) {
 		replicas = *deployment.Spec.Replicas
 	}
 	for i := range replicas {
-		name := types.NamespacedName{Namespace: deployment.Namespace, Name: fmt.Sprintf("%s-%d", deployment.Name, i)}
+		name := types.NamespacedName{Namespace: deployment.Namespace, Name: fmt.Sprintf("%s-pod-%d", deployment.Name, i)}
 		pod := &conformancePod{address: c.nextAddress(), labels: deployment.Spec.Template.Labels, spec: deployment.Spec.Template.Spec}
 		c.mu.Lock()
 		if c.pods[name] == nil {

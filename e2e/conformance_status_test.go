@@ -63,6 +63,8 @@ func (c *conformanceCluster) grant(object kubeclient.Object) {
 		address := gatewayv1.IPAddressType
 		o.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Type: &address, Value: c.gateway(kubeclient.ObjectKeyFromObject(o))}}
 		o.Status.Conditions = conditions()
+		sets := c.attached(len(o.Spec.Listeners))
+		o.Status.AttachedListenerSets = &sets
 		for i, listener := range o.Spec.Listeners {
 			o.Status.Listeners = append(o.Status.Listeners, gatewayv1.ListenerStatus{
 				Name: listener.Name, Conditions: conditions(), SupportedKinds: kinds, AttachedRoutes: c.attached(i),
