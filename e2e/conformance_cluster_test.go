@@ -318,7 +318,7 @@ func (c *conformanceCluster) gateway(name types.NamespacedName) string {
 	c.mu.Unlock()
 	gateway.start.Do(func() {
 		gateway.address = c.nextAddress()
-		c.bind(name, "istio.io/gateway-name", name.Name, "GATEWAY", gateway.address)
+		c.bind(name, "istio.io/gateway-name", "{context: GATEWAY}", gateway.address)
 		gateway.envoy = fixture.StartEnvoyWith(c.t, bootstrap(c.t, "envoy", "--server", c.tributary.XDS,
 			"--node-id", fmt.Sprintf("router~%s~%s.%s~%[3]s.svc.cluster.local", gateway.address, name.Name, name.Namespace),
 			"--label", "istio.io/gateway-name="+name.Name, "--metadata", "CREDENTIALS="+c.credentials))
@@ -326,8 +326,8 @@ func (c *conformanceCluster) gateway(name types.NamespacedName) string {
 	return gateway.address
 }
 
-// bind has the listeners of the Envoys with a label bind an address of their own, since all have the same ports.
-func (c *conformanceCluster) bind(name types.NamespacedName, label, value, context, address string) {
+// bind has listeners of the Envoy whose label has its name bind an address of its own, since all Envoys have the same ports.
+func (c *conformanceCluster) bind(name types.NamespacedName, label, listeners, address string) {
 	write(c.t, c.extras, fmt.Sprintf("%s.%s.yaml", name.Namespace, name.Name), fmt.Sprintf(`apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter
 metadata: {name: bind-%s, namespace: %s}
@@ -335,15 +335,10 @@ spec:
   workloadSelector: {labels: {%s: %s}}
   configPatches:
   - applyTo: LISTENER
-    match: {context: %s}
+    match: %s
     patch: {operation: MERGE, value: {address: {socket_address: {address: %s}}}}
-`, name.Name, name.Namespace, label, value, context, address))
+`, name.Name, name.Namespace, label, name.Name, listeners, address))
 	time.Sleep(300 * time.Millisecond) // XXX
-}
-
-// serveCommand runs a command in a Pod.
-func (c *conformanceCluster) serveCommand(w http.ResponseWriter, r *http.Request) {
-	http.Error(w, "not yet", http.StatusNotImplemented)
 }
 
 // serveLog serves the log of a Pod.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,7 +79,16 @@ func (c *conformanceCluster) startPod(name types.NamespacedName, pod *conformanc
 		}
 		env = append(env, variable.Name+"="+path)
 	}
-	for port, variables := range map[int][]string{3000: {"HTTP_PORT", "TCP_PORT"}, 3001: {"H2C_PORT"}, 8443: {"HTTPS_PORT", "TLS_PORT"}} {
+	ports := map[int][]string{3000: {"HTTP_PORT", "TCP_PORT"}, 3001: {"H2C_PORT"}, 8443: {"HTTPS_PORT", "TLS_PORT"}}
+	inMesh := strings.Contains(pod.spec.Containers[0].Image, "echo-advanced")
+	if inMesh { // Another program, with ports of its own.
+		ports = map[int][]string{8080: {"HTTP_PORT"}, 8443: {"HTTPS_PORT"}}
+		calls := fixture.FreePort(c.t)
+		forward(c.t, pod.address+":7070", fixture.Loopback(calls))
+		fixture.Start(c.t, "calls of pod "+name.Name, append(slices.Clone(env), "GRPC_ECHO_SERVER=1", fmt.Sprintf("HTTP_PORT=%d", calls)), c.echo)
+		env = append(env, fmt.Sprintf("H2C_PORT=%d", fixture.FreePort(c.t)))
+	}
+	for port, variables := range ports {
 		free := fixture.FreePort(c.t)
 		for _, variable := range variables {
 			env = append(env, fmt.Sprintf("%s=%d", variable, free))
@@ -86,6 +96,9 @@ func (c *conformanceCluster) startPod(name types.NamespacedName, pod *conformanc
 		forward(c.t, fmt.Sprintf("%s:%d", pod.address, port), fixture.Loopback(free))
 	}
 	pod.process = fixture.Start(c.t, "pod "+name.Name, env, c.echo)
+	if inMesh {
+		c.startSidecar(c.t, name, pod)
+	}
 }
 
 // file returns the path on the machine of a file in a volume of a Pod, and whether it exists. Other values stay.

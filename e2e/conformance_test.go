@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/gateway-api/conformance"
 	"sigs.k8s.io/gateway-api/conformance/tests"
+	meshtests "sigs.k8s.io/gateway-api/conformance/tests/mesh"
 	confconfig "sigs.k8s.io/gateway-api/conformance/utils/config"
 	confsuite "sigs.k8s.io/gateway-api/conformance/utils/suite"
 	"sigs.k8s.io/gateway-api/pkg/features"
@@ -32,7 +33,7 @@ func TestGatewayConformance(t *testing.T) {
 	selected := os.Getenv("E2E_CONFORMANCE")
 	var started atomic.Int32
 	t.Run("suite", func(t *testing.T) {
-		for _, test := range tests.ConformanceTests {
+		for _, test := range slices.Concat(tests.ConformanceTests, meshtests.MeshConformanceTests) {
 			if selected != "" && !slices.Contains(strings.Split(selected, ","), test.ShortName) {
 				continue
 			}
