@@ -46,6 +46,8 @@ type scope struct {
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
 
+	retried sync.Map // the names of rejected secrets that wait for secretRetry
+
 	catching     sync.Mutex                        // held while it is brought up to date, which guards what follows
 	translations map[string]*translate.Translation // by host
 	shared       map[string]*sharedRoutes          // by the name of the routes
@@ -71,7 +73,9 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
-	s.secrets = s.group.Collection(xds.TypeOf(xds.SecretURL))
+	secrets := xds.TypeOf(xds.SecretURL)
+	secrets.Rejected = s.retrySecret
+	s.secrets = s.group.Collection(secrets)
 	if p.OnDemand {
 		s.clusters, s.routes, s.virtualHosts = collectionsOnDemand(s.group)
 	} else {
@@ -101,6 +105,31 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	}
 	s.group.Apply(first)
 	return s
+}
+
+// secretRetry is the time after which a secret is sent again that a client rejected, since a file was missing or unfinished.
+const secretRetry = 10 * time.Second
+
+// retrySecret sends a rejected secret again after secretRetry, with other paths of the same files.
+func (s *scope) retrySecret(rejected *xds.Entry) {
+	if _, waiting := s.retried.LoadOrStore(rejected.Name, true); waiting {
+		return
+	}
+	time.AfterFunc(secretRetry, func() {
+		s.retried.Delete(rejected.Name)
+		s.catching.Lock()
+		defer s.catching.Unlock()
+		if s.dropped || s.needs[rejected.Name] == 0 {
+			return
+		}
+		next := translate.EntryOf(translate.SecretOf(rejected.Name))
+		if next.Version == rejected.Version {
+			next = translate.EntryOf(translate.RespelledSecretOf(rejected.Name))
+		}
+		commits := make(map[*xds.Collection]*xds.Commit)
+		put(commits, s.secrets, next)
+		s.group.Apply(commits)
+	})
 }
 
 // collections are what a client is served.
