@@ -48,6 +48,7 @@ type conformanceCluster struct {
 	echo, credentials, extras string // The echo server, the folder of certificates, and a folder of Istio objects.
 
 	reads     atomic.Int64 // Of objects with statuses.
+	changed   atomic.Int64 // When an object last changed, in milliseconds of Unix time.
 	mu        sync.Mutex
 	addresses int
 	gateways  map[types.NamespacedName]*conformanceGateway
@@ -102,7 +103,13 @@ func startConformanceCluster(t *testing.T) *conformanceCluster {
 	options := map[string]any{"allServices": true}
 	c.tributary = fixture.StartTributary(t, fixture.Files("extras", c.extras),
 		kube.Source("cluster").With("services", map[string]any{}).With("derive", options))
-	c.tributary.AwaitReady(t)
+	c.tributary.WaitFor(t, time.Minute, func() error {
+		status, _, err := fixture.Get(t.Context(), c.tributary.URL("/-/ready"))
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("not ready: %d", status)
+		}
+		return err
+	})
 	return c
 }
 
@@ -141,7 +148,7 @@ func (c *conformanceCluster) nextAddress() string {
 // Get reads an object, and adds its status.
 func (c *conformanceCluster) Get(ctx context.Context, key kubeclient.ObjectKey, object kubeclient.Object, options ...kubeclient.GetOption) error {
 	err := c.Client.Get(ctx, key, object, options...)
-	if err == nil {
+	if err == nil && time.Now().UnixMilli()-c.changed.Load() > settled.Milliseconds() {
 		c.grant(object)
 	}
 	return err
@@ -230,8 +237,12 @@ func typed[T any](t *testing.T, object kubeclient.Object) *T {
 	return converted
 }
 
+// settled is the time after a change from which on objects have a status, so that Envoys have the change as a rule.
+const settled = 250 * time.Millisecond
+
 // follow does what the controllers of a cluster do for a new object.
 func (c *conformanceCluster) follow(ctx context.Context, object kubeclient.Object) {
+	c.changed.Store(time.Now().UnixMilli())
 	switch kindOf(object) {
 	case "Secret":
 		secret := typed[corev1.Secret](c.t, object)
@@ -338,7 +349,12 @@ spec:
     match: %s
     patch: {operation: MERGE, value: {address: {socket_address: {address: %s}}}}
 `, name.Name, name.Namespace, label, name.Name, listeners, address))
-	time.Sleep(300 * time.Millisecond) // XXX
+	c.tributary.WaitFor(c.t, time.Minute, func() error {
+		if !strings.Contains(c.tributary.Ask(c.t, "get", "envoyfilter", "-n", name.Namespace, "--server", c.tributary.XDS), "bind-"+name.Name) {
+			return fmt.Errorf("the EnvoyFilter of %s is not served", name)
+		}
+		return nil
+	})
 }
 
 // serveLog serves the log of a Pod.
