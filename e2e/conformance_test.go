@@ -48,14 +48,18 @@ var conformanceExceptions = []conformanceException{
 		UDPRouteParentRefPortAndSectionName UDPRouteReferenceGrant UDPRouteWeightedRouting
 	`},
 	{
-		"`AllowInsecureFallback` lets in clients with any certificate, which Istio's API cannot say. The listener is not served, and reported.",
+		"`AllowInsecureFallback` lets in clients with any certificate, which Istio's API cannot say. The listener is not " +
+			"served, and reported.",
 		"GatewayFrontendClientCertificateValidationInsecureFallback",
 	},
 	{
 		"`spec.tls.backend` of a Gateway, its certificate for backends, is not supported, and reported.",
 		"GatewayTLSBackendClientCertificate",
 	},
-	{"HTTP goes by the host of the request, not by the address of the Service: Istio's routes are those of a host.", "MeshFrontendHostname"},
+	{
+		"HTTP goes by the host of the request, not by the address of the Service: Istio's routes are those of a host.",
+		"MeshFrontendHostname",
+	},
 }
 
 // conformanceReason returns why a test does not run; empty if it does.
@@ -83,9 +87,11 @@ func TestConformancePage(t *testing.T) {
 		}
 		counts[isMesh] = count
 	}
-	section := fmt.Sprintf("## Conformance\n\nGateway API's own suite (%s) sends its requests through real Envoys: %d of its %d tests of HTTP, "+
-		"gRPC, TLS and TCP on gateways pass, and %d\nof %d on sidecars (`e2e`: TestGatewayConformance). The others:\n\n| why | tests |\n| --- | --- |\n",
-		filepath.Base(strings.ReplaceAll(gatewayAPIFolder(t), "@", "/")), counts[false][0], counts[false][1], counts[true][0], counts[true][1])
+	version := filepath.Base(strings.ReplaceAll(gatewayAPIFolder(t), "@", "/"))
+	section := fmt.Sprintf("## Conformance\n\nGateway API's own suite (%s) sends its requests through real Envoys: %d of "+
+		"its %d tests of HTTP, gRPC, TLS and TCP on gateways pass, and %d\nof %d on "+
+		"sidecars (`e2e`: TestGatewayConformance). The others:\n\n"+
+		"| why | tests |\n| --- | --- |\n", version, counts[false][0], counts[false][1], counts[true][0], counts[true][1])
 	for _, exception := range conformanceExceptions {
 		section += fmt.Sprintf("| %s | %s |\n", exception.reason, strings.Join(strings.Fields(exception.names), ", "))
 	}

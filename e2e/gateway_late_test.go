@@ -20,13 +20,16 @@ import (
 	"tributary/internal/testutil"
 )
 
-// TestLateCertificates shows that an Envoy uses certificates and authorities whose files it could not read at first: the
-// folder was missing, the file was missing, or it was not complete.
+// TestLateCertificates shows that an Envoy uses certificates and authorities whose files it could not read at first:
+// the folder or the file was missing, or it was not complete.
 func TestLateCertificates(t *testing.T) {
 	t.Parallel()
 	authority := testutil.NewAuthority(t)
 	leaf := authority.Sign(&x509.Certificate{DNSNames: []string{"*.example.com"}})
-	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "backend") }))
+	content := map[string]string{"tls.crt": leaf.Certificate, "tls.key": leaf.Key, "ca.crt": authority.PEM}
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "backend")
+	}))
 	backend.TLS = &tls.Config{Certificates: []tls.Certificate{leaf.TLS()}, MinVersion: tls.VersionTLS12}
 	backend.StartTLS()
 	t.Cleanup(backend.Close)
@@ -44,7 +47,7 @@ func TestLateCertificates(t *testing.T) {
 			require.NoError(t, os.Mkdir(folder, 0o700))
 		}
 		if shape == "unfinished" {
-			for file, text := range map[string]string{"tls.crt": leaf.Certificate, "tls.key": leaf.Key, "ca.crt": authority.PEM} {
+			for file, text := range content {
 				testutil.WriteFile(t, folder, file, text[:len(text)/2])
 			}
 		}
@@ -53,13 +56,16 @@ func TestLateCertificates(t *testing.T) {
 		fmt.Fprintf(&rest, "---\n%s---\n"+`apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: %[2]s, namespace: default}
-spec: {host: %[2]s.mesh.internal, trafficPolicy: {tls: {mode: SIMPLE, credentialName: %[2]s, sni: a.example.com, subjectAltNames: ["*.example.com"]}}}
+spec:
+  host: %[2]s.mesh.internal
+  trafficPolicy: {tls: {mode: SIMPLE, credentialName: %[2]s, sni: a.example.com, subjectAltNames: ["*.example.com"]}}
 ---
 apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: %[2]s, namespace: default}
 spec: {hosts: [%[2]s.example.com], gateways: [front], http: [{route: [{destination: {host: %[2]s.mesh.internal}}]}]}
-`, service(shape, "  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {main: "+backendPort+"}}]\n"), shape)
+`, service(shape, "  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {main: "+
+			backendPort+"}}]\n"), shape)
 	}
 	write(t, dir, "mesh.yaml", gateway+rest.String())
 	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
@@ -73,7 +79,7 @@ spec: {hosts: [%[2]s.example.com], gateways: [front], http: [{route: [{destinati
 	for _, shape := range shapes {
 		folder := filepath.Join(credentials, shape)
 		require.NoError(t, os.MkdirAll(folder, 0o700))
-		for file, text := range map[string]string{"tls.crt": leaf.Certificate, "tls.key": leaf.Key, "ca.crt": authority.PEM} {
+		for file, text := range content {
 			testutil.WriteFile(t, folder, file, text)
 		}
 	}

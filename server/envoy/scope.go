@@ -107,7 +107,8 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	return s
 }
 
-// secretRetry is the time after which a secret is sent again that a client rejected, since a file was missing or unfinished.
+// secretRetry is the time after which a secret is sent again that a client rejected: a file may have been missing or
+// unfinished.
 const secretRetry = 10 * time.Second
 
 // retrySecret sends a rejected secret again after secretRetry, with other paths of the same files.

@@ -20,10 +20,11 @@ import (
 
 var update = flag.Bool("update", false, "write defaults.yaml")
 
-// definitions returns the CRDs of Gateway API 1.7, whose module needs a newer Go than this one, so that nothing can require it.
+// definitions returns the CRDs of Gateway API 1.7. This module cannot require that of Gateway API, which needs a newer Go.
 func definitions(t *testing.T) (texts [][]byte) {
 	t.Helper()
-	out, failed := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "sigs.k8s.io/gateway-api@v1.7.0").Output()
+	const version = "sigs.k8s.io/gateway-api@v1.7.0"
+	out, failed := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", version).Output()
 	var module struct{ Zip, Error string }
 	require.NoError(t, json.Unmarshal(out, &module), "%v", failed)
 	if module.Zip == "" {
@@ -33,7 +34,8 @@ func definitions(t *testing.T) (texts [][]byte) {
 	require.NoError(t, err)
 	defer func() { _ = archive.Close() }()
 	for _, file := range archive.File {
-		if folder, name := path.Split(file.Name); !strings.HasSuffix(folder, "/config/crd/experimental/") || !strings.HasSuffix(name, ".yaml") {
+		folder, name := path.Split(file.Name)
+		if !strings.HasSuffix(folder, "/config/crd/experimental/") || !strings.HasSuffix(name, ".yaml") {
 			continue
 		}
 		reader, err := file.Open()

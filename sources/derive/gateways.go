@@ -227,7 +227,8 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	return out, wrong
 }
 
-// verifyClients adds the certificate of the authority that verifies the clients of a port, and returns why that is not possible.
+// verifyClients adds the certificate of the authority that verifies the clients of a port, and returns why that is not
+// possible.
 func (n node) verifyClients(port uint32, tls *networking.ServerTLSSettings) (wrong string) {
 	validation := n.get("default").get("validation")
 	for _, settings := range n.list("perPort") {
