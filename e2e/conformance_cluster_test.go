@@ -102,7 +102,7 @@ func startConformanceCluster(t *testing.T) *conformanceCluster {
 	c.connect(t, kube)
 	options := map[string]any{"allServices": true}
 	c.tributary = fixture.StartTributary(t, fixture.Files("extras", c.extras),
-		kube.Source("cluster").With("services", map[string]any{}).With("derive", options))
+		kube.Source("cluster").With("services", map[string]any{}).With("derive", options).With("guard", "off"))
 	c.tributary.WaitFor(t, time.Minute, func() error {
 		status, _, err := fixture.Get(t.Context(), c.tributary.URL("/-/ready"))
 		if err == nil && status != http.StatusOK {

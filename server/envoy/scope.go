@@ -46,7 +46,7 @@ type scope struct {
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
 
-	retried sync.Map // the names of rejected secrets that wait for secretRetry
+	retried sync.Map // secretTries by the names of rejected secrets
 
 	catching     sync.Mutex                        // held while it is brought up to date, which guards what follows
 	translations map[string]*translate.Translation // by host
@@ -108,19 +108,26 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 }
 
 // secretRetry is the time after which a secret is sent again that a client rejected: a file may have been missing or
-// unfinished.
-const secretRetry = 10 * time.Second
+// unfinished. It doubles up to secretRetryMax with each try.
+const (
+	secretRetry    = 10 * time.Second
+	secretRetryMax = 80 * time.Second
+)
 
-// retrySecret sends a rejected secret again after secretRetry, with other paths of the same files.
+// retrySecret sends a rejected secret again later, with other paths of the same files.
 func (s *scope) retrySecret(rejected *xds.Entry) {
-	if _, waiting := s.retried.LoadOrStore(rejected.Name, true); waiting {
+	tries, _ := s.retried.LoadOrStore(rejected.Name, new(secretTries))
+	state := tries.(*secretTries) //nolint:errcheck // no others
+	if !state.waiting.CompareAndSwap(false, true) {
 		return
 	}
-	time.AfterFunc(secretRetry, func() {
-		s.retried.Delete(rejected.Name)
+	delay := min(secretRetry<<min(state.count.Add(1)-1, 8), secretRetryMax)
+	time.AfterFunc(delay, func() {
+		state.waiting.Store(false)
 		s.catching.Lock()
 		defer s.catching.Unlock()
 		if s.dropped || s.needs[rejected.Name] == 0 {
+			s.retried.Delete(rejected.Name)
 			return
 		}
 		next := translate.EntryOf(translate.SecretOf(rejected.Name))
@@ -131,6 +138,12 @@ func (s *scope) retrySecret(rejected *xds.Entry) {
 		put(commits, s.secrets, next)
 		s.group.Apply(commits)
 	})
+}
+
+// secretTries counts how often a secret was sent again.
+type secretTries struct {
+	waiting atomic.Bool
+	count   atomic.Int64
 }
 
 // collections are what a client is served.
