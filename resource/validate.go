@@ -57,7 +57,7 @@ var muteIstio = sync.OnceFunc(func() {
 })
 
 // ValidationVersion is the version of Istio whose validation Validate runs.
-const ValidationVersion = "1.27.9"
+const ValidationVersion = "1.31"
 
 // verdict is what validation has to say of a resource. It is never changed.
 type verdict struct{ warnings, errs Errors }

@@ -201,7 +201,7 @@ func TestLenient(t *testing.T) {
 func TestValidationVersion(t *testing.T) {
 	text, err := os.ReadFile("../go.mod")
 	require.NoError(t, err)
-	require.Contains(t, string(text), "istio.io/istio v0.0.0-20260403063052-b9159ca3e5d5", "which Istio is this? see ValidationVersion")
+	require.Contains(t, string(text), "istio.io/istio v0.0.0-20260827124520-eed52ebb66ad", "which Istio is this? see ValidationVersion")
 }
 
 // TestValidateReportsAll shows that Istio's lists of errors become one Error each.
