@@ -80,8 +80,8 @@ func (m *Mesh) withDelegates(
 	version := m.mergedVersion(r)
 	m.merged.mu.Lock()
 	defer m.merged.mu.Unlock()
-	result, found := m.merged.byKey[r.Key]
-	if !found || result.rule.Version != version {
+	result, cached := m.merged.byKey[r.Key]
+	if !cached || result.rule.Version != version {
 		result = m.merge(r, version)
 		m.merged.byKey[r.Key] = result
 	}
