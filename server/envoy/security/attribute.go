@@ -134,7 +134,7 @@ func trustDomainMatcher(domain string) *matcherv3.StringMatcher {
 	return matcher.StringMatcherRegex("spiffe://" + wildcardRegex(domain, "[^/]*") + "/.*")
 }
 
-// wildcardRegex returns the regular expression of a pattern, whose wildcards stand for anything.
+// wildcardRegex returns the regular expression of a pattern with "*" for anything.
 func wildcardRegex(pattern, anything string) string {
 	return strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, anything)
 }

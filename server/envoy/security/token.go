@@ -71,12 +71,12 @@ func tokenFilter(all Objects, found *model.Findings) *hcmv3.HttpFilter {
 	return model.HTTPFilter(model.TokenFilter, out)
 }
 
-func allOf(all []*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
-	if len(all) == 1 {
-		return all[0]
+func allOf(requirements []*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
+	if len(requirements) == 1 {
+		return requirements[0]
 	}
 	return &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAll{
-		RequiresAll: &jwtv3.JwtRequirementAndList{Requirements: all},
+		RequiresAll: &jwtv3.JwtRequirementAndList{Requirements: requirements},
 	}}
 }
 
