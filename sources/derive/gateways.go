@@ -109,7 +109,7 @@ func (n node) target(of resource.Kind) *target {
 		}
 	}
 	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), ""
-	if isDeployed || of != "Gateway" { // istiod asks for the account of what it deploys, whether or not it deploys that for ListenerSets
+	if isDeployed { // istiod asks for the account of its deployment
 		t.annotations[serviceAccount] = cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], deployment)
 	}
 	return t

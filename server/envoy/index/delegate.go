@@ -61,8 +61,7 @@ type merged struct {
 	findings model.Findings
 }
 
-// mergedRules are the VirtualServices with routes that delegate, by their keys, as they were merged last: all their hosts
-// share a result.
+// mergedRules caches the merged VirtualServices by key. All hosts of a VirtualService share its result.
 type mergedRules struct {
 	mu    sync.Mutex
 	byKey map[resource.Key]merged
