@@ -59,7 +59,7 @@ func (n node) retries(out *networking.HTTPRoute) {
 		out.Timeout = cmp.Or(perTry, request)
 		return
 	}
-	out.Retries = &networking.HTTPRetry{Attempts: int32(retry.number("attempts", 1))}
+	out.Retries = &networking.HTTPRetry{Attempts: int32(retry.number("attempts", 2))}
 	if out.GetRetries().GetAttempts() == 0 { // with which Istio refuses all else
 		out.Timeout = cmp.Or(perTry, request)
 		return
