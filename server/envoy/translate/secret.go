@@ -30,8 +30,8 @@ func SecretOf(name string) *tlsv3.Secret {
 	return s
 }
 
-// RespelledSecretOf is SecretOf with other paths of the same files. An Envoy that could not read a file reads it again for
-// these: it skips a secret that equals the last one, also if it rejected that.
+// RespelledSecretOf is SecretOf with other paths of the same files. An Envoy that could not read a file reads it again
+// for these: it skips a secret that equals the last one, also if it rejected that.
 func RespelledSecretOf(name string) *tlsv3.Secret {
 	s := SecretOf(name)
 	for _, source := range []*corev3.DataSource{
