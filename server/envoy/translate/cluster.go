@@ -50,8 +50,11 @@ func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.S
 		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
 	var options *httpv3.HttpProtocolOptions
-	if p.Protocol == model.ProtocolHTTP2 {
+	switch {
+	case p.Protocol == model.ProtocolHTTP2:
 		options = http2()
+	case p.Protocol == model.ProtocolDetected && role == model.Sidecar:
+		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
 	options = apply(policy, c, options)
 	options = t.upstreamTLS(policy.GetTls(), c, options, client, s)
