@@ -100,6 +100,12 @@ var different = []struct {
 		"without redirection, a service of HTTP keeps its port when a younger one without protocol has it, too; istiod leads all requests " +
 			"to the younger one", compared.taken,
 	},
+	{
+		regexp.MustCompile(`^(cluster outbound\|8000\|\|v4\.example\.(dns_|eds_cluster_config: istiod|load_assignment: |respect_dns_ttl: |` +
+			`type: istiod has EDS, tributary STRICT_DNS|typed_dns_resolver_config: )|endpoints outbound\|8000\|\|v4\.example: istiod has it)`),
+		"of ServiceEntries of one host and port, of which one has addresses and another names, the names are resolved; istiod sends them as " +
+			"addresses, which Envoy rejects", compared.joined,
+	},
 }
 
 // compared is what is known of two inventories that are compared.
@@ -118,6 +124,7 @@ type compared struct {
 
 func (c compared) direct() bool   { return c.plain }
 func (c compared) taken() bool    { return c.plain && c.shapes }
+func (c compared) joined() bool   { return c.shapes }
 func (c compared) ofMongo() bool  { return c.mongo }
 func (c compared) ofMutual() bool { return c.mutual }
 func (c compared) isMixed() bool  { return c.mixed }
