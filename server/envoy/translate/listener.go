@@ -112,6 +112,7 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 	for _, c := range l.GetFilterChains() {
 		c.Filters = extend.WithPlugins(opts.Extension, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
 	}
+	extend.NotePlugins(opts.Extension, b.Port, merged.routes != "", &found)
 	matchAll := slices.IndexFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil })
 	switch {
 	case matchAll >= 0 && len(l.GetFilterChains()) > 1:
