@@ -174,10 +174,13 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
 		return nil, err
 	}
+	problems := &objectCheck{relay: r}
+	registerProblems(registry, problems.problems)
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
-		ChangedSince: r.catalogs.changedSince,
+		WhyUnenforced: r.whyUnenforced,
+		ChangedSince:  r.catalogs.changedSince, Problems: problems.problems,
 		Certificates: r.listeners.status, Expected: r.expected, History: r.remembered(), GRPC: adminGRPC,
 		MayChange: r.credentials.guard.Change, Known: r.credentials.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },

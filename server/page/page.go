@@ -40,6 +40,7 @@ type Program interface {
 	Shadows() iter.Seq[aggregate.Shadow]
 	Quarantined() []admin.Quarantined
 	Guarded() []admin.Guarded
+	ObjectProblems() admin.ObjectProblems
 	Explain(key resource.Key) admin.Explanation
 	SpeakOf(host string) []resource.Key
 	IsHeld(key resource.Key) bool
@@ -138,6 +139,7 @@ func (h *Handler) view(r *http.Request) *Page {
 	f := facts{
 		snapshot: h.program.Snapshot(), shadows: make(map[resource.Key][]string), held: h.program.IsHeld, speakOf: h.program.SpeakOf,
 		quarantined: h.program.Quarantined(), guarded: h.program.Guarded(),
+		unresolved: h.program.ObjectProblems().Unresolved,
 	}
 	var losers []aggregate.Candidate
 	for s := range h.program.Shadows() {

@@ -52,6 +52,7 @@ type program struct {
 	shadows     []aggregate.Shadow
 	quarantined []admin.Quarantined
 	guarded     []admin.Guarded
+	problems    admin.ObjectProblems
 	explained   admin.Explanation
 	speak       []resource.Key
 	changed     []*history.Entry
@@ -64,6 +65,7 @@ func (p *program) Pages() []admin.Page                    { return []admin.Page{
 func (p *program) Clients() []xds.ClientStatus            { return p.clients }
 func (p *program) Quarantined() []admin.Quarantined       { return p.quarantined }
 func (p *program) Guarded() []admin.Guarded               { return p.guarded }
+func (p *program) ObjectProblems() admin.ObjectProblems   { return p.problems }
 func (p *program) Explain(resource.Key) admin.Explanation { return p.explained }
 func (p *program) XDS() string                            { return ":16010" }
 func (p *program) Recent(time.Time, int) (*history.Answer, error) {
@@ -222,6 +224,7 @@ func TestVerdict(t *testing.T) {
 	assert.Equal(t, warns, v.Class)
 	assert.Equal(t, "/?show=quarantined#objects", v.Link)
 
+	st.Quarantined = 0
 	st.Sources[0].State, st.Sources[0].Message = "unreachable", strings.Repeat("no: ", 50)
 	v = verdictOf(&st, parse(nil), Shell{admin: "mesh-1:16014"})
 	assert.Equal(t, bad, v.Class)
@@ -232,7 +235,11 @@ func TestVerdict(t *testing.T) {
 
 	assert.Contains(t, v.Troubles[0].Do, "Its previous objects are still served.")
 	st.Sources[0].Synced, st.Sources[0].Objects = false, 0
-	assert.Contains(t, verdictOf(&st, parse(nil), Shell{}).Troubles[0].Do, "It was never read: nothing of it is served.")
+	assert.Contains(t, verdictOf(&st, parse(nil), Shell{}).Troubles[0].Do, "It was never read: no object of it is served.")
+	st.Unresolved = []admin.ObjectProblem{{Ref: conflicts.Ref{Kind: "VirtualService", Name: "r"}, Message: "no ServiceEntry has b"}}
+	v = verdictOf(&st, parse(nil), Shell{})
+	assert.Equal(t, "/?show=unresolved#objects", v.Link)
+	assert.Equal(t, bad, v.Troubles[0].Class)
 	st.Missing = []string{"source rules is not synced"}
 	assert.Equal(t, "Not ready", verdictOf(&st, parse(nil), Shell{}).Label)
 }

@@ -16,6 +16,7 @@ import (
 	"tributary/resource"
 	"tributary/server/envoy"
 	"tributary/server/envoy/binary"
+	"tributary/server/envoy/references"
 )
 
 // Compete adds what can be found only of all objects together: those of different names that claim one thing, such as
@@ -70,7 +71,7 @@ func (l *Linter) Analyze() {
 	if l.merged == nil {
 		return
 	}
-	var options AnalysisOptions
+	var options references.Options
 	var unread []string
 	for _, s := range l.unread {
 		unread = append(unread, s.Name)
@@ -90,17 +91,17 @@ func (l *Linter) Analyze() {
 		options.Partial = true
 		unread = append(unread, "what has an error")
 	}
-	found, unchecked := FindReferences(l.merged.Snapshot(), options)
+	found, unchecked := references.Find(l.merged.Snapshot(), options)
 	for _, f := range found {
 		var n int
 		// Istio's validation says the same, and not why
-		if _, err := fmt.Sscanf(f.Message, "spec.http[%d]", &n); err == nil && f.Code == Unreachable {
+		if _, err := fmt.Sscanf(f.Message, "spec.http[%d]", &n); err == nil && f.Code == references.Unreachable {
 			same := fmt.Sprintf("virtualService rule #%d not used", n)
 			l.Findings = slices.DeleteFunc(l.Findings, func(of Finding) bool {
 				return of.key() == f.Key && strings.HasPrefix(of.Message, same)
 			})
 		}
-		l.find(f.Severity, Rule(f.Code), f.Key, l.fieldPlace(l.placeOf(f.Key), f.Key.Name, f.Message), fmt.Sprintf("%s (%s)", f.Message, f.Code))
+		l.find(Severity(f.Severity), Rule(f.Code), f.Key, l.fieldPlace(l.placeOf(f.Key), f.Key.Name, f.Message), fmt.Sprintf("%s (%s)", f.Message, f.Code))
 	}
 	if more := len(unchecked) - maxUnchecked; more > 0 {
 		unchecked = append(unchecked[:maxUnchecked], fmt.Sprintf("%d more", more))

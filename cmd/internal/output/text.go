@@ -139,7 +139,7 @@ func escape(text string) string {
 
 // alarming and calming are what a look at a screen is to find.
 var alarming = []string{
-	"NOT READY", "REJECTED", "REFUSED", "EXPIRED", "NOT KEPT", "NOT IN FORCE", "NOT AS SERVED", "unreachable", "denied",
+	"NOT READY", "PROBLEMS", "LEADS NOWHERE", "REJECTED", "REFUSED", "EXPIRED", "NOT KEPT", "NOT IN FORCE", "NOT AS SERVED", "unreachable", "denied",
 	"degraded",
 }
 
