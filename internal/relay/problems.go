@@ -73,8 +73,8 @@ func problemOf(snapshot memstore.Snapshot, key resource.Key, message string) adm
 	return problem
 }
 
-// referenceOptions returns Partial while a source was never read. Hosts of a Kubernetes cluster must exist in the view if
-// a source has the cluster's Services, or if all clients are Envoys and gRPC clients: an istiod may have such hosts itself.
+// referenceOptions returns Partial while a source was never read. Hosts of a Kubernetes cluster must exist in the view
+// if a source has the cluster's Services, or if all clients are Envoys and gRPC clients: an istiod may know such hosts.
 func (r *Relay) referenceOptions() (options references.Options) {
 	for _, source := range r.supervisor.Status() {
 		options.Partial = options.Partial || !source.Synced && source.Restored == nil
@@ -100,7 +100,9 @@ func (r *Relay) whyUnenforced(key resource.Key) string {
 		}
 		effect, served := catalog.WhyUnenforced(key)
 		for client := range r.engine.EachClient() {
-			if slices.ContainsFunc(client.Types, func(t xds.TypeStatus) bool { return slices.Contains(served, t.Collection) }) {
+			if slices.ContainsFunc(client.Types, func(t xds.TypeStatus) bool {
+				return slices.Contains(served, t.Collection)
+			}) {
 				return admin.ClientName(client.Node.GetId(), client.Peer) + ": " + effect
 			}
 		}
@@ -109,16 +111,23 @@ func (r *Relay) whyUnenforced(key resource.Key) string {
 	return ""
 }
 
-// registerProblems registers the metrics of problems.
-func registerProblems(registry *prometheus.Registry, problems func() admin.ObjectProblems) {
-	gauge := func(name, help string, count func(admin.ObjectProblems) int) {
+// newObjectCheck returns an objectCheck with its metrics.
+func newObjectCheck(r *Relay, registry *prometheus.Registry) *objectCheck {
+	check := &objectCheck{relay: r}
+	gauge := func(name, help string, count func() int) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "tributary", Name: name, Help: help},
-			func() float64 { return float64(count(problems())) }))
+			func() float64 { return float64(count()) }))
 	}
-	gauge("view_unresolved_references", "Hosts, subsets, delegates and Gateways that VirtualServices refer to and no object has.",
-		func(p admin.ObjectProblems) int { return len(p.Unresolved) })
-	gauge("view_unchecked_references", "References that cannot be checked, since a source was never read that may resolve them.",
-		func(p admin.ObjectProblems) int { return len(p.Unchecked) })
-	gauge("envoy_refused_objects", "Objects that Envoys and gRPC clients do not get, since those of their namespace exceed "+
-		"limits.productBytes.", func(p admin.ObjectProblems) int { return len(p.Refused) })
+	gauge("envoy_unenforced_objects", "Security objects that Envoys and gRPC clients do not enforce.",
+		func() int { return len(r.catalogs.unenforced()) })
+	gauge("view_unresolved_references",
+		"Hosts, subsets, delegates and Gateways that VirtualServices refer to and no object has.",
+		func() int { return len(check.problems().Unresolved) })
+	gauge("view_unchecked_references",
+		"References that cannot be checked, since a source was never read that may resolve them.",
+		func() int { return len(check.problems().Unchecked) })
+	gauge("envoy_refused_objects",
+		"Objects that Envoys and gRPC clients do not get, since those of their namespace exceed limits.productBytes.",
+		func() int { return len(check.problems().Refused) })
+	return check
 }

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -174,8 +173,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	problems := &objectCheck{relay: r}
-	registerProblems(registry, problems.problems)
+	problems := newObjectCheck(r, registry)
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
@@ -186,10 +184,6 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "tributary", Subsystem: "envoy", Name: "unenforced_objects",
-		Help: "Security objects that Envoys and gRPC clients do not enforce.",
-	}, func() float64 { return float64(len(r.catalogs.unenforced())) }))
 	r.catalogs.istioctl.SetClients(r.engine)
 	return r, nil
 }

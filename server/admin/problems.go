@@ -73,16 +73,18 @@ func (st *Status) addObjectProblems(list *troubles) {
 		for i := range problems {
 			key := problems[i].Key()
 			list.add(Trouble{
-				About: about, Object: &key, Harm: HarmRefused, Do: advice, Run: []string{"explain", string(key.Kind), key.FullName()},
+				About: about, Object: &key, Harm: HarmRefused, Do: advice,
+				Run: []string{"explain", string(key.Kind), key.FullName()},
 			}, "%s", problems[i].String())
 		}
-		if more := count - len(problems); more > 0 {
+		if unlisted := count - len(problems); unlisted > 0 {
 			list.add(Trouble{About: about, Harm: HarmRefused, Do: advice, Run: []string{"status", "-o", "json"}},
-				summary, more)
+				summary, unlisted)
 		}
 	}
-	add(st.Unresolved, st.UnresolvedCount, AboutReference, "Clients cannot route such requests: Envoys answer them with 503. "+
-		"Add the missing object, or correct the reference.", "%d more references lead to no object: see /debug/unresolved")
+	add(st.Unresolved, st.UnresolvedCount, AboutReference,
+		"Clients cannot route such requests: Envoys answer them with 503. Add the missing object, or correct the reference.",
+		"%d more references lead to no object: see /debug/unresolved")
 	add(st.Refused, st.RefusedCount, AboutObject, "Split the object into smaller ones, or raise limits.productBytes.",
 		"limits.productBytes refuses %d more objects")
 	if st.UncheckedCount > 0 && len(st.Missing) == 0 {

@@ -235,6 +235,7 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
 			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored, Foreign: src.Foreign, Unsure: src.Unsure,
 			Unread: src.Unread, Warnings: len(src.Warnings), LeftOut: src.LeftOutCount,
+			Unconfirmed: src.Unconfirmed, UnconfirmedUntil: src.UnconfirmedUntil,
 			Duplicates: src.Conflicts[:min(len(src.Conflicts), maxListed)],
 		}
 		if src.Kept != nil {

@@ -82,8 +82,10 @@ func (st *Status) Troubles() []Trouble {
 	}
 	st.ofQuarantine(&all)
 	for _, r := range st.Rejected {
-		t := Trouble{About: AboutClient, Harm: HarmFrozen, Do: "The client keeps the version that it accepted before. Fix the object; what the client rejects " +
-			"changes nothing for others.", Run: []string{"status"}}
+		t := Trouble{
+			About: AboutClient, Harm: HarmFrozen, Run: []string{"status"},
+			Do: "The client keeps the version that it accepted before; others are not affected. Fix the object.",
+		}
 		if len(r.Changed) == 1 {
 			key := r.Changed[0].Key()
 			t.Object, t.Run = &key, []string{"explain", string(key.Kind), key.FullName()}
@@ -98,15 +100,17 @@ func (st *Status) Troubles() []Trouble {
 		all.add(t, "%s%s rejects %s: %s; %s", ClientName(r.Node, r.Peer), others, r.What(), r.Error, r.Causes())
 	}
 	if st.RejectedMore > 0 {
-		all.add(Trouble{About: AboutClient, Harm: HarmFrozen, Do: "Fix the objects of those that are listed first.", Run: []string{"status"}},
+		all.add(Trouble{
+			About: AboutClient, Harm: HarmFrozen, Do: "Fix the objects of the listed ones first.", Run: []string{"status"},
+		},
 			"clients reject %s that are not listed", words.Count(st.RejectedMore, "more resource", "more resources"))
 	}
 	st.ofUnenforced(&all)
 	st.ofCertificates(&all)
 	if st.History != nil && st.History.Error != "" {
 		all.add(Trouble{
-			About: AboutHistory, Harm: HarmOther, Do: "What is served is not affected; what changes is not remembered. Look at the disk of the state directory.",
-			Run: []string{"status"},
+			About: AboutHistory, Harm: HarmOther, Run: []string{"status"},
+			Do: "Clients are not affected, but changes are not remembered. Look at the disk of the state directory.",
 		}, "the history cannot be written: %s", st.History.Error)
 	}
 	slices.SortStableFunc(all, func(a, b Trouble) int { return cmp.Compare(a.Harm, b.Harm) })
@@ -157,7 +161,7 @@ func (st *Status) ofSource(all *troubles, s *SourceState) {
 		about.Harm, about.Do = HarmStale, sourceAdvice(s)
 		text := fmt.Sprintf("source %s is %s: %s", s.Name, s.State, s.Message)
 		if s.Unconfirmed > 0 {
-			text += fmt.Sprintf("; %s unconfirmed", words.Count(s.Unconfirmed, "object is", "objects are"))
+			text += fmt.Sprintf("; %s without confirmation", words.Count(s.Unconfirmed, "item is kept", "items are kept"))
 			if s.UnconfirmedUntil != nil {
 				text += " until " + s.UnconfirmedUntil.UTC().Format(time.RFC3339)
 			}
@@ -245,7 +249,8 @@ func (st *Status) ofDuplicates(all *troubles, s *SourceState) {
 	for _, c := range s.Duplicates {
 		key := c.Key()
 		all.add(Trouble{
-			About: AboutObject, Object: &key, Source: s.Name, Harm: HarmOther, Do: "One of them is served, and the others are not: leave one.",
+			About: AboutObject, Object: &key, Source: s.Name, Harm: HarmOther,
+			Do:  "One of them is served, and the others are not: leave one.",
 			Run: []string{"explain", string(key.Kind), key.FullName()},
 		}, "source %s has %s more than once: that at %s is served, and not that at %s", s.Name, key, c.Winner,
 			strings.Join(c.Losers[:min(len(c.Losers), maxListed)], ", "))

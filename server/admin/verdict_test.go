@@ -104,7 +104,7 @@ func TestTroubles_Order(t *testing.T) {
 		"source e lost 64 endpoints, which are held: gone",
 		"source a is unreachable:",
 		"source b is denied:",
-		"source c is degraded: Consul seems to have lost its data; 2 objects are unconfirmed until 2026-01-02T12:00:00Z",
+		"source c is degraded: Consul seems to have lost its data; 2 items are kept without confirmation until 2026-01-02T12:00:00Z",
 		"source d is degraded: a.yaml: permission denied",
 		"1 reference cannot be checked, since a source was never read: c.example",
 		"source a is not kept on disk: disk full",

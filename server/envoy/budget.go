@@ -119,8 +119,8 @@ func (b *budget) why(key resource.Key) string {
 		key.Namespace, total>>20, b.limit, serves)
 }
 
-// Refused returns the objects that the limit of products refuses, with the reason. Before the first Envoy or gRPC client
-// it works out which ones would be refused.
+// Refused returns the objects that the limit of products refuses, with the reason. Before the first Envoy or gRPC
+// client it works out the objects that would be refused.
 func (c *Catalog) Refused() map[resource.Key]string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

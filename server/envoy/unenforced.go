@@ -31,8 +31,8 @@ func (c *Catalog) effectOfUnenforced(key resource.Key) string {
 	return "clients without an identity have no endpoints for ISTIO_MUTUAL, and requests get 503"
 }
 
-// WhyUnenforced returns the effect of clients that do not enforce an object, and the collections of these clients. There are
-// none if the object applies to no client.
+// WhyUnenforced returns the effect of clients that do not enforce an object, and their collections. There are none if
+// the object applies to no client.
 func (c *Catalog) WhyUnenforced(key resource.Key) (effect string, served []*xds.Collection) {
 	effect = c.effectOfUnenforced(key)
 	c.mu.RLock()

@@ -114,7 +114,8 @@ func (t *text) problems(troubles []admin.Trouble) {
 func (t *text) certificates(all []transport.Status) (lines []string) {
 	for _, c := range all {
 		if c.NotAfter.IsZero() {
-			lines = append(lines, fmt.Sprintf("%s: no certificate yet: TLS connections are refused: %s", c.Listener, oneLine(c.Trouble)))
+			lines = append(lines, fmt.Sprintf("%s: no certificate yet: TLS connections are refused: %s",
+				c.Listener, oneLine(c.Trouble)))
 			continue
 		}
 		until := "until " + c.NotAfter.UTC().Format(time.RFC3339)
