@@ -114,6 +114,7 @@ type Linter struct {
 	Connected []string
 	Unchecked string // which references Analyze did not check, and why
 
+	server       *server         // nil unless Served was called
 	unread       []config.Source // the sources that were not read, or could not be
 	unreadErrors int             // findings of that they could not be
 	looks        []*look
