@@ -71,6 +71,7 @@ type Options struct {
 	Version string // of the program, as clients and metrics are told it
 	Origin  Origin
 	Log     *slog.Logger
+	Level   *slog.LevelVar // of Log; nil if it cannot be changed
 	// Manager is told how the relay is; nil for nobody.
 	Manager *process.Manager
 	// Sockets are open already: those of xds, xdsTLS and admin. What the configuration says of their addresses does not count.
@@ -178,7 +179,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
 		WhyUnenforced: r.whyUnenforced,
-		ChangedSince:  r.catalogs.changedSince, Problems: problems.problems,
+		ChangedSince:  r.catalogs.changedSince, Problems: problems.problems, Kick: r.engine.Kick, Level: opts.Level,
 		Certificates: r.listeners.status, Expected: r.expected, History: r.remembered(), GRPC: adminGRPC,
 		MayChange: r.credentials.guard.Change, Known: r.credentials.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },

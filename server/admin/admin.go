@@ -85,6 +85,10 @@ type Options struct {
 	// ChangedSince returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and
 	// whether these are all of them. Nothing is known of that if nil.
 	ChangedSince func(c *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool)
+	// Kick ends the streams of a node and returns their number; nil if that is not possible.
+	Kick func(nodeID string) int
+	// Level is the lowest level that is logged; nil if it cannot be changed.
+	Level *slog.LevelVar
 	// Certificates are those of our own listeners; none if nil.
 	Certificates func() []transport.Status
 	// MayChange says whether somebody on another machine may change something, by who he is and by his headers Authorization: an error, which

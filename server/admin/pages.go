@@ -109,6 +109,12 @@ func (s *Server) changes() []Page {
 		{"/-/guard/release", http.MethodPost, "end the hold of a source: its losses take effect", []Parameter{
 			{"source", "the name of the source", true}, {Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"}, by,
 		}, http.HandlerFunc(s.release)},
+		{"/-/clients/kick", http.MethodPost, "end the streams of a client, so that it reconnects", []Parameter{
+			{"node", "the node ID", true}, by,
+		}, http.HandlerFunc(s.kick)},
+		{"/-/log-level", http.MethodPost, "change the lowest level that is logged, until the process ends", []Parameter{
+			{"level", "debug, info, warn or error", true}, by,
+		}, http.HandlerFunc(s.logLevel)},
 	}
 	return all
 }
