@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -278,6 +279,33 @@ func TestChanges(t *testing.T) {
 	assert.Contains(t, got, `<th scope="row">by SIGHUP</th><td>reloaded `, "an event is about no object, and has no link")
 	assert.Contains(t, got, "3 earlier changes are not shown.")
 	assert.Less(t, strings.Index(got, ">shop/second</a></th><td>deleted "), strings.Index(got, ">shop/first</a></th><td>added "))
+}
+
+// TestChanges_ShowTheNewestAtOnce checks that a change that the history has late makes a new revision of the page.
+func TestChanges_ShowTheNewestAtOnce(t *testing.T) {
+	p := shop(t, 1)
+	p.changed = []*history.Entry{}
+	first := recent{}
+	for name, c := range map[string]struct{ late time.Duration }{"at once": {0}, "later": {4 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p.changed = []*history.Entry{}
+				first = changesAt(p, p.Snapshot().Revision(), recent{})
+				assert.Empty(t, first.answer.Entries)
+				time.Sleep(time.Minute)
+				first = changesAt(p, p.Snapshot().Revision(), first)
+				p.Apply([]*resource.Resource{entry(t, "new"+name, "rules")}, nil)
+				time.Sleep(time.Second)
+				second := changesAt(p, p.Snapshot().Revision(), first)
+				time.Sleep(c.late)
+				p.changed = []*history.Entry{{Time: noon, Event: "added", Text: "new"}}
+				third := changesAt(p, p.Snapshot().Revision(), second)
+				assert.Len(t, third.answer.Entries, 1)
+				before, after := moment{recent: second}, moment{recent: third}
+				assert.NotEqual(t, revisionOf(&before, p.Snapshot().Revision()), revisionOf(&after, p.Snapshot().Revision()))
+			})
+		})
+	}
 }
 
 func TestQueriesAndTheirAddresses(t *testing.T) {
