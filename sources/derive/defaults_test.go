@@ -59,9 +59,7 @@ func TestDefaults(t *testing.T) {
 			break
 		}
 	}
-	if defaults["ListenerSet"] == nil { // the module is older than the kind's new name
-		defaults["ListenerSet"] = defaults["XListenerSet"]
-	}
+	defaults["XListenerSet"] = defaults["ListenerSet"] // the kind's former name
 	text, err := yaml.Marshal(defaults)
 	require.NoError(t, err)
 	text = append([]byte("# Written by go test ./sources/derive -run TestDefaults -update\n"), text...)

@@ -120,7 +120,7 @@ const (
 
 // virtualHost returns the service's virtual host of a port.
 func (t *Translation) virtualHost(v *model.View, p *model.Port, client model.Profile) *VirtualHost {
-	names := domains(v.Service, p, client.Role)
+	names := domains(v.Service, p, client)
 	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, p.Number)}
 	if r := v.Rules[p.Part]; r != nil {
 		if body := t.routesOf(v, r, client, p.Number); len(body.Bytes) > 0 {
@@ -153,8 +153,9 @@ func (t *Translation) unregistered(v *model.View, client model.Profile) *Virtual
 }
 
 // domains returns the names of the service, also with a dot at the end, as some resolvers add it. Envoys compare them
-// without the port; gRPC clients compare them with the name that was dialled.
-func domains(s *model.Service, p *model.Port, role model.Role) []string {
+// without the port; gRPC clients compare them with the name that was dialled. As with istiod, sidecars know Services of
+// Kubernetes by the shorter names of their namespace, too.
+func domains(s *model.Service, p *model.Port, client model.Profile) []string {
 	hosts := []string{s.Host}
 	if !strings.HasSuffix(s.Host, ".") {
 		hosts = append(hosts, s.Host+".")
@@ -164,14 +165,28 @@ func domains(s *model.Service, p *model.Port, role model.Role) []string {
 			hosts = append(hosts, model.InURL(a))
 		}
 	}
-	if role == model.Sidecar {
-		return hosts
+	if client.Role == model.Sidecar {
+		return append(hosts, shorterNames(s.Host, client.Namespace)...)
 	}
 	var domains []string
 	for _, h := range hosts {
 		domains = append(domains, h, h+":"+model.RouteName(p.Number))
 	}
 	return domains
+}
+
+// shorterNames returns the names by which the resolver of a Pod in a namespace finds a Service of Kubernetes: NAME, NAME.NAMESPACE and
+// NAME.NAMESPACE.svc. Other hosts have none.
+func shorterNames(host, namespace string) []string {
+	long, _, isService := strings.Cut(host, ".svc.")
+	name, place, _ := strings.Cut(long, ".")
+	switch {
+	case !isService || name == "" || model.IsWildcard(name) || place == "" || strings.Contains(place, "."):
+		return nil
+	case place == namespace:
+		return []string{name, long, long + ".svc"}
+	}
+	return []string{long, long + ".svc"}
 }
 
 // defaultRoute leads to the port's cluster, with Istio's default retries.
