@@ -197,8 +197,9 @@ func newClient() *cobra.Command {
 	kick := &cobra.Command{
 		Use:   "kick NODE",
 		Short: "End the streams of a client, so that it reconnects",
-		Long: `Kick ends all streams of the client with a node ID. The client reconnects and gets all that it lacks: Envoy tries a listener again that
-it rejected for a port in use. Traffic goes on meanwhile. The server logs who asked for it. It exits with 1 if no such client is connected.`,
+		Long: `Kick ends all streams of the client with a node ID. The client reconnects and gets its configuration again: an
+Envoy retries a listener that it rejected for a port in use. Traffic goes on meanwhile. The server logs the request.
+It exits with 1 if no such client is connected.`,
 		Example: `  tributary client kick sidecar~10.0.0.1~web.shop~shop.svc.cluster.local`,
 		Args:    cobra.ExactArgs(1),
 		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {

@@ -266,7 +266,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	ages.add(cmd)
 	cmd.Flags().StringVarP(&labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: app=reviews,version in "+
 		"(v1,v2),!canary")
-	cmd.Flags().StringVar(&sortBy, "sort-by", "", "sort the objects of a kind by a field, such as .metadata.creationTimestamp")
+	cmd.Flags().StringVar(&sortBy, "sort-by", "", "sort the objects of a kind by a field, such as .metadata.name")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
 	cmd.Flags().Var(&at, "at", "show what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
 	cmd.Flags().BoolVarP(&watched, "watch", "w", false, "print them, and then each change, as tributary watch does")

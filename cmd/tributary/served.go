@@ -41,8 +41,8 @@ func (f *serverFlags) read(ctx context.Context, l *check.Linter) error {
 	return l.Served(objects, unread)
 }
 
-// checkTogether checks all objects of a linter together with those of a server. Without an address that the user gave, a
-// server need not run.
+// checkTogether checks all objects of a linter together with those of a server. Without an address that the user gave,
+// a server need not run.
 func checkTogether(ctx context.Context, cmd *cobra.Command, l *check.Linter, running *serverFlags) error {
 	if err := running.read(ctx, l); err != nil {
 		if cmd.Flags().Changed("admin") {

@@ -142,9 +142,9 @@ func newApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f {FILE | DIR | -}",
 		Short: "Write objects to a store, such as Consul's key-value store",
-		Long: `Apply checks objects as validate does, together with the objects that the server serves now, and, if all are right, creates or
-changes them in the store. A reference that leads nowhere is an error: --force writes it nevertheless. Without a running server
-it says which references it did not check. What somebody else
+		Long: `Apply checks objects as validate does, together with the objects that the server serves now, and, if all are
+right, creates or changes them in the store. A reference that leads nowhere is an error: --force writes it
+nevertheless. Without a running server it names the references that it did not check. What somebody else
 changes at the same time is not overwritten: then apply says so, and fails. An object with metadata.resourceVersion is only
 written if the store still has that version.`,
 		Example: `  tributary apply -f rules/ --store consul-kv://127.0.0.1:8500/mesh
