@@ -77,6 +77,18 @@ func drills() map[string]drill {
 				}
 			},
 		},
+		"a route leads nowhere": {
+			"TributaryReferencesUnresolved", "no ServiceEntry has the host gone.example",
+			func(t *testing.T, dir string) (*fixture.Tributary, func()) {
+				return fixture.StartTributary(t, fixture.Files("rules", dir)), func() {
+					write(t, dir, "b.yaml", `apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: r, namespace: shop}
+spec: {hosts: [r.example], http: [{route: [{destination: {host: gone.example}}]}]}
+`)
+				}
+			},
+		},
 		"a client rejects": {"TributaryClientsReject", "e2e-client at 127.0.0.1", func(t *testing.T, dir string) (*fixture.Tributary, func()) {
 			tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
 			return tributary, func() {

@@ -35,7 +35,7 @@ access:
 configSources: [{name: mesh, address: %q}]
 `, address, relayID, api.Address(), "fs://"+rules))
 	require.Contains(t, s.Output(), "nobody comes in")
-	require.Contains(t, s.Ask(t, "status"), "listen.xdsTLS: NONE YET, nobody comes in")
+	require.Contains(t, s.Ask(t, "status"), "listen.xdsTLS: no certificate yet: TLS connections are refused")
 
 	give(federation)
 	tier := fixture.StartTributaryWith(t, fmt.Sprintf(`

@@ -121,7 +121,7 @@ func TestDebianUpgrade(t *testing.T) {
 	service := func() *exec.Cmd {
 		return exec.CommandContext(t.Context(), "unshare", "--mount", "--propagation", "private", "sh", "-ec", //nolint:gosec // of the test
 			`mount -t proc proc "$1/proc"; exec chroot "$1" setpriv --reuid tributary --regid tributary --clear-groups \
-			tributary serve -c /etc/tributary/tributary.yaml --state-dir /var/lib/tributary --log-format json`, "sh", r.dir)
+			tributary serve -c /etc/tributary/tributary.yaml --log-format json`, "sh", r.dir)
 	}
 	s := start(t, service())
 	admin := s.await(`"listening","xds":"[^"]*","admin":"([^"]*)"`)[1]

@@ -38,6 +38,14 @@ var (
 	holdsDesc         = guardDesc("holds_total", "Losses of the source that were held.")
 )
 
+var (
+	stateDesc = desc("state", "The state of the source: 1 for the current one, 0 for the others. A degraded source is "+
+		"read in part, or keeps objects without confirmation.", "state")
+	unconfirmedDesc = desc("unconfirmed", "Services, instances, keys or objects that the source's system no longer "+
+		"lists, and that are served without confirmation.")
+	untilDesc = desc("unconfirmed_until_timestamp_seconds", "When these stop being served, in seconds since 1970.")
+)
+
 func guardDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("tributary_guard_"+name, help, []string{"source"}, nil)
 }
@@ -47,6 +55,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		upDesc, syncedDesc, staleDesc, storedDesc, objectsDesc, quarantinedDesc, conflictsDesc, foreignDesc, warningsDesc, leftOutDesc, ageDesc,
 		publishesDesc, publishedDesc, restartsDesc, heldObjectsDesc, heldEndpointsDesc, holdsDesc,
+		stateDesc, unconfirmedDesc, untilDesc,
 	} {
 		ch <- d
 	}
@@ -64,6 +73,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		st := r.status(false)
 		quarantined, conflicts, warnings := r.sink.counts()
 		gauge(upDesc, truth(st.State == Healthy || st.State == Degraded))
+		for state := Starting; state <= Degraded; state++ {
+			gauge(stateDesc, truth(st.State == state), state.String())
+		}
+		gauge(unconfirmedDesc, float64(st.Unconfirmed))
+		if st.UnconfirmedUntil != nil {
+			gauge(untilDesc, float64(st.UnconfirmedUntil.Unix()))
+		}
 		gauge(syncedDesc, truth(st.Synced))
 		gauge(staleDesc, truth(st.Stale))
 		if st.Kept != nil {

@@ -415,6 +415,9 @@ func (s *sink) describe(st *Status, lists bool) {
 	defer s.mu.Unlock()
 	health := s.condition()
 	st.State, st.Message, st.Since = health.State, health.Message, s.since
+	if st.Unconfirmed = health.Unconfirmed; !health.End.IsZero() {
+		st.UnconfirmedUntil = &health.End
+	}
 	st.Synced = s.synced
 	st.Restored = s.restored
 	st.Stale = s.stale()
@@ -514,5 +517,6 @@ func (s *sink) condition() Health {
 	if h.State == Starting || h.State == Healthy {
 		h.State = Degraded
 	}
-	return Health{State: h.State, Message: why}
+	h.Message = why
+	return h
 }

@@ -4,6 +4,7 @@ package sources
 
 import (
 	"context"
+	"time"
 
 	"tributary/resource"
 )
@@ -124,4 +125,7 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 type Health struct {
 	State   State
 	Message string // for people: what failed, with the address, path or key
+	// Unconfirmed counts the services, instances, keys or objects that the system no longer lists and that stay.
+	Unconfirmed int
+	End         time.Time // when they go at the latest; zero if that is open
 }

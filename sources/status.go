@@ -24,6 +24,11 @@ type Status struct {
 	Stale    bool      `json:"stale,omitempty"`
 	Restored *Restored `json:"restored,omitempty"` // what that was; nil if there was nothing
 
+	// Unconfirmed counts the services, instances, keys or objects that the system no longer lists and that stay, until
+	// UnconfirmedUntil at most.
+	Unconfirmed      int        `json:"unconfirmed,omitempty"`
+	UnconfirmedUntil *time.Time `json:"unconfirmedUntil,omitempty"`
+
 	Restarts  int    `json:"restarts"` // of Run, after failures
 	LastError string `json:"lastError,omitempty"`
 

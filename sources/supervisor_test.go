@@ -477,6 +477,8 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 		}}))
 		synctest.Wait()
 		require.Equal(t, map[string]float64{
+			"tributary_source_state degraded": 0, "tributary_source_state denied": 0, "tributary_source_state healthy": 1,
+			"tributary_source_state starting": 0, "tributary_source_state unreachable": 0, "tributary_source_unconfirmed": 0,
 			"tributary_source_up": 1, "tributary_source_synced": 1, "tributary_source_objects ServiceEntry": 1,
 			"tributary_source_quarantined": 0, "tributary_source_foreign_objects": 0, "tributary_source_conflicts": 1,
 			"tributary_source_warnings": 0, "tributary_source_left_out": 0,

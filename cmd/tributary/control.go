@@ -191,3 +191,38 @@ func (f *adminFlags) fleet(ctx context.Context, w io.Writer, check, asJSON bool)
 	}
 	return err
 }
+
+func newClient() *cobra.Command {
+	var flags adminFlags
+	kick := &cobra.Command{
+		Use:   "kick NODE",
+		Short: "End the streams of a client, so that it reconnects",
+		Long: `Kick ends all streams of the client with a node ID. The client reconnects and gets its configuration again: an
+Envoy retries a listener that it rejected for a port in use. Traffic goes on meanwhile. The server logs the request.
+It exits with 1 if no such client is connected.`,
+		Example: `  tributary client kick sidecar~10.0.0.1~web.shop~shop.svc.cluster.local`,
+		Args:    cobra.ExactArgs(1),
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return flags.post(ctx, cmd, flags.client(), "/-/clients/kick", url.Values{"node": args})
+		}),
+	}
+	flags.add(kick)
+	return group(&cobra.Command{
+		Use: "client", Short: "Act on a connected client", Long: "Clients are listed by tributary status and /debug/clients.",
+	}, kick)
+}
+
+func newLogLevel() *cobra.Command {
+	var flags adminFlags
+	cmd := &cobra.Command{
+		Use:     "log-level {debug | info | warn | error}",
+		Short:   "Change the lowest level that a server logs, until it ends",
+		Example: "  tributary log-level debug\n  tributary log-level info",
+		Args:    cobra.ExactArgs(1),
+		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return flags.post(ctx, cmd, flags.client(), "/-/log-level", url.Values{"level": args})
+		}),
+	}
+	flags.add(cmd)
+	return cmd
+}

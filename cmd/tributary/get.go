@@ -137,9 +137,9 @@ func newGet() *cobra.Command {
 	var stored storeFlags
 	var ages ageFlags
 	var at moment
-	var labelled string
+	var labelled, sortBy string
 	var noHeaders, watched bool
-	format := outputs("table", "wide", "name", "yaml", "json")
+	format := outputs("table", "wide", "name", "yaml", "json", jsonPathFormat)
 	cmd := &cobra.Command{
 		Use:   "get {KIND[,KIND...] | all | TYPE} [[NAMESPACE/]NAME...]",
 		Short: "Show the objects that a server has",
@@ -161,6 +161,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
   tributary get vs,dr -A -l app=reviews -o wide
   tributary get se shop/reviews shop/ratings
   tributary get all -n shop -o name
+  tributary get se -A -o 'jsonpath={.items[*].spec.hosts[0]}' --sort-by .metadata.name
   tributary get vs reviews -n shop -o yaml --server istiod.example:15012 --tls-ca ca.pem --token-file token
   tributary get se shop/reviews -o yaml --at 1h
   tributary get vs -A --store consul-kv://127.0.0.1:8500/mesh
@@ -169,6 +170,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		ValidArgsFunction: flags.completeObjects,
 		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if t, ok := envoyType(args[0]); ok && stored.store == "" && at.IsZero() {
+				if format.path != nil || sortBy != "" {
+					return usage("jsonpath and --sort-by are for kinds of Istio")
+				}
 				if len(args) > 2 || labelled != "" {
 					return usage("of %s, want one NAME at most, and no labels, which they do not have", t.Name)
 				}
@@ -189,6 +193,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				return err
 			}
 			if watched {
+				if format.path != nil || sortBy != "" {
+					return usage("--watch goes with neither jsonpath nor --sort-by")
+				}
 				if len(all) != 1 {
 					return usage("--watch is for one KIND at a time")
 				}
@@ -211,7 +218,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				}
 				read = flags.before(ctx, cmd, &ages, &at)
 			}
-			p := printing{format: format.value, noHeaders: noHeaders, version: flags.version}
+			p := printing{format: format.value, path: format.path, noHeaders: noHeaders, version: flags.version}
 			p.list = len(all) != 1 || len(all[0].names) != 1
 			var there []found
 			var missing []error
@@ -224,6 +231,11 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				f, err := w.pick(&flags, selector, objects)
 				if err != nil {
 					missing = append(missing, err)
+				}
+				if sortBy != "" {
+					if err := sortByPath(f.objects, sortBy); err != nil {
+						return usage("--sort-by: %w", err)
+					}
 				}
 				if at.IsZero() && (format.value == "table" || format.value == "wide") {
 					ages.date(cmd, flags.secure.settings(), w.schema, f.objects)
@@ -254,6 +266,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	ages.add(cmd)
 	cmd.Flags().StringVarP(&labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: app=reviews,version in "+
 		"(v1,v2),!canary")
+	cmd.Flags().StringVar(&sortBy, "sort-by", "", "sort the objects of a kind by a field, such as .metadata.name")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
 	cmd.Flags().Var(&at, "at", "show what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
 	cmd.Flags().BoolVarP(&watched, "watch", "w", false, "print them, and then each change, as tributary watch does")

@@ -93,3 +93,32 @@ func TestCompletionAsksTheServer(t *testing.T) {
 	got := command(t, "__complete", "get", "se", "")
 	assert.True(t, strings.HasPrefix(got.stdout, ":"), "nobody to ask is nothing to offer: %s", got.stdout)
 }
+
+// TestGet_JSONPathAndSortBy checks expressions in the forms that kubectl takes.
+func TestGet_JSONPathAndSortBy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir+"/a.yaml", entry("a", 9000)+"---\n"+entry("b", 80)+"---\n"+entry("c", 443))
+	s := serving(t, served(dir)...)
+	s.awaitReady(t)
+	get := func(args ...string) result {
+		return command(t, append([]string{"get", "se", "-n", "shop", "--server", s.xds}, args...)...)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want result
+	}{
+		"a list":           {[]string{"-o", "jsonpath={.items[*].metadata.name}"}, result{0, "a b c", ""}},
+		"one":              {[]string{"a", "-o", "jsonpath={.spec.hosts[0]}"}, result{0, "a.example", ""}},
+		"without braces":   {[]string{"a", "-o", "jsonpath=.spec.hosts[0]"}, result{0, "a.example", ""}},
+		"a loop":           {[]string{"-o", `jsonpath={range .items[*]}{.metadata.name}:{.spec.ports[0].number}{"\n"}{end}`}, result{0, "a:9000\nb:80\nc:443\n", ""}},
+		"a missing field":  {[]string{"a", "-o", "jsonpath={.spec.nothing}"}, result{0, "", ""}},
+		"sorted by number": {[]string{"-o", "jsonpath={.items[*].metadata.name}", "--sort-by", ".spec.ports[0].number"}, result{0, "b c a", ""}},
+		"sorted by name":   {[]string{"-o", "name", "--sort-by", "{.metadata.name}"}, result{0, "serviceentry/shop/a\nserviceentry/shop/b\nserviceentry/shop/c\n", ""}},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, get(c.args...)) })
+	}
+	for _, args := range [][]string{{"-o", "jsonpath={.items[}"}, {"--sort-by", "{"}, {"-w", "-o", "jsonpath={.x}"}, {"-o", "jsonpat"}} {
+		assert.Equal(t, 2, get(args...).code, args)
+	}
+}

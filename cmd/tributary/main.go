@@ -48,20 +48,20 @@ func veilOf(args []string) *secret.Veil {
 
 // logFlags say what is logged and how. Logs go to stderr.
 type logFlags struct {
-	level  slog.Level
+	level  slog.LevelVar
 	format choice
 }
 
 func (f *logFlags) add(cmd *cobra.Command) {
 	f.format = choice{value: "text", allowed: []string{"text", "json"}}
-	cmd.Flags().TextVar(&f.level, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn, error")
+	cmd.Flags().TextVar(&f.level, "log-level", &f.level, "lowest level that is logged: debug, info, warn, error")
 	cmd.Flags().Var(&f.format, "log-format", "format of the log: text, json")
 	completeFlag(cmd, "log-format", cobra.FixedCompletions(f.format.allowed, noFiles))
 	completeFlag(cmd, "log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, noFiles))
 }
 
 func (f *logFlags) logger(w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: f.level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	opts := &slog.HandlerOptions{Level: &f.level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindTime {
 			a.Value = slog.TimeValue(a.Value.Time().UTC())
 		}

@@ -26,7 +26,7 @@ func TestNoLibrarySpeaks(t *testing.T) {
 		{[]string{"status", "--check=maybe"}, 2, "error: --check maybe: want true or false\n"},
 		{[]string{"get", "se", "--log-level", "loud"}, 2, "error: --log-level loud: want debug, info, warn or error\n"},
 		{[]string{"get", "se", "--metadata", "x"}, 2, "error: --metadata x: want KEY=VALUE\n"},
-		{[]string{"get", "se", "-o", "tabel"}, 2, "error: --output tabel: want one of table, wide, name, yaml, json\n"},
+		{[]string{"get", "se", "-o", "tabel"}, 2, "error: --output tabel: want one of table, wide, name, yaml, json, jsonpath=EXPRESSION\n"},
 		{[]string{"get", "se", "-l", "app in ("}, 2, "error: --selector app in (: want conditions such as app=reviews,"},
 		{[]string{"apply"}, 2, "error: --filename is missing\n"},
 		{[]string{"verify"}, 2, "error: give --istiod or --envoy\n"},

@@ -2,16 +2,19 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/util/jsonpath"
 
 	"tributary/cmd/internal/check"
 	"tributary/cmd/internal/client"
@@ -25,10 +28,69 @@ type printing struct {
 	noHeaders bool
 	list      bool // there may be more than one
 	version   func(resource.Key) string
+	path      *jsonpath.JSONPath // of the format jsonpath
+}
+
+// sortByPath sorts objects by the field that an expression selects, numbers by their value; objects without it first.
+func sortByPath(objects []*resource.Resource, expression string) error {
+	path, err := parsePath(expression)
+	if err != nil {
+		return err
+	}
+	values := make(map[*resource.Resource]string, len(objects))
+	for _, r := range objects {
+		var text bytes.Buffer
+		document, err := decodedJSON(r)
+		if err == nil {
+			err = path.Execute(&text, document)
+		}
+		if err != nil {
+			return err
+		}
+		values[r] = text.String()
+	}
+	slices.SortStableFunc(objects, func(a, b *resource.Resource) int {
+		numberA, errA := strconv.ParseFloat(values[a], 64)
+		numberB, errB := strconv.ParseFloat(values[b], 64)
+		if errA == nil && errB == nil {
+			return cmp.Compare(numberA, numberB)
+		}
+		return strings.Compare(values[a], values[b])
+	})
+	return nil
+}
+
+func decodedJSON(r *resource.Resource) (document any, err error) {
+	text, err := resource.MarshalJSON(r)
+	if err == nil {
+		err = json.Unmarshal(text, &document)
+	}
+	return document, err
+}
+
+// selectFields prints the fields that the path selects, of one object or of a list.
+func (p *printing) selectFields(w io.Writer, kinds []found) error {
+	items := []any{}
+	for _, f := range kinds {
+		for _, r := range f.objects {
+			document, err := decodedJSON(r)
+			if err != nil {
+				return err
+			}
+			items = append(items, document)
+		}
+	}
+	if !p.list && len(items) == 1 {
+		return p.path.Execute(w, items[0])
+	}
+	return p.path.Execute(w, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }
 
 // print prints what was found, of one kind after the other.
 func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
+	if p.path != nil {
+		return p.selectFields(w, all)
+	}
 	if p.format != "table" && p.format != "wide" {
 		return p.documents(w, all)
 	}
@@ -137,6 +199,18 @@ func marshalled(r *resource.Resource, format string) ([]byte, error) {
 type choice struct {
 	value   string
 	allowed []string
+	path    *jsonpath.JSONPath // of jsonpath=EXPRESSION, if that is allowed
+}
+
+const jsonPathFormat = "jsonpath=EXPRESSION"
+
+// parsePath parses an expression as kubectl does.
+func parsePath(expression string) (*jsonpath.JSONPath, error) {
+	if !strings.Contains(expression, "{") {
+		expression = "{." + strings.TrimPrefix(expression, ".") + "}"
+	}
+	path := jsonpath.New("output").AllowMissingKeys(true)
+	return path, path.Parse(expression)
 }
 
 // outputs is the flag -o of a command; the first of its values is the default.
@@ -149,7 +223,12 @@ func (c *choice) add(cmd *cobra.Command) {
 
 func (c *choice) String() string { return c.value }
 func (c *choice) Type() string   { return "format" }
-func (c *choice) Set(v string) error {
+func (c *choice) Set(v string) (err error) {
+	if expression, ok := strings.CutPrefix(v, "jsonpath="); ok && slices.Contains(c.allowed, jsonPathFormat) {
+		c.value, c.allowed = "jsonpath", append(c.allowed, "jsonpath")
+		c.path, err = parsePath(expression)
+		return err
+	}
 	if !slices.Contains(c.allowed, v) {
 		return fmt.Errorf("want one of %s", strings.Join(c.allowed, ", "))
 	}

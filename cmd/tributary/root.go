@@ -34,6 +34,7 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 	}
 	group(root, newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(),
 		newDelete(), newWatch(), newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newGuard(),
+		newClient(), newLogLevel(),
 		newBootstrap(), newAccess(), newToken(), newVersion(), newConfig(), newSchema(), newDocs(),
 		removedCommand("upgrade", "restart the service (systemctl restart tributary, or SIGTERM and a new start): "+
 			"clients keep what they have, and with tributary.socket new ones wait meanwhile"),

@@ -55,7 +55,7 @@ error.`,
 				return err
 			}
 			r, err := relay.Open(ctx, cfg, relay.Options{
-				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log,
+				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log, Level: &flags.log.level,
 				Manager: process.ManagerFromEnvironment(log), Sockets: sockets,
 			})
 			if _, bad := errors.AsType[*relay.ConfigError](err); bad {

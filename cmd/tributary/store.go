@@ -18,6 +18,7 @@ import (
 	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/references"
 	"tributary/sources/consulkv"
 )
 
@@ -117,11 +118,12 @@ func lostRace(key resource.Key, err error, todo string) (ok bool, lost error) {
 }
 
 // printProblems prints what was found, and fails if any of it is an error.
-func printProblems(cmd *cobra.Command, l *check.Linter) error {
+// With force, references that lead nowhere are none.
+func printProblems(cmd *cobra.Command, l *check.Linter, force bool) error {
 	errs := 0
 	for _, f := range l.Findings {
 		cmd.PrintErrln(f)
-		if f.Severity == check.Error {
+		if f.Severity == check.Error && (!force || f.Rule != check.Rule(references.NotFound)) {
 			errs++
 		}
 	}
@@ -135,11 +137,14 @@ func newApply() *cobra.Command {
 	var flags storeFlags
 	var files []string
 	var namespace string
-	var dryRun bool
+	var dryRun, force bool
+	var running serverFlags
 	cmd := &cobra.Command{
 		Use:   "apply -f {FILE | DIR | -}",
 		Short: "Write objects to a store, such as Consul's key-value store",
-		Long: `Apply checks objects as validate does and, if all are right, creates or changes them in the store. What somebody else
+		Long: `Apply checks objects as validate does, together with the objects that the server serves now, and, if all are
+right, creates or changes them in the store. A reference that leads nowhere is an error: --force writes it
+nevertheless. Without a running server it names the references that it did not check. What somebody else
 changes at the same time is not overwritten: then apply says so, and fails. An object with metadata.resourceVersion is only
 written if the store still has that version.`,
 		Example: `  tributary apply -f rules/ --store consul-kv://127.0.0.1:8500/mesh
@@ -156,7 +161,10 @@ written if the store still has that version.`,
 				}
 				objects = append(objects, more...)
 			}
-			if err := printProblems(cmd, &l); err != nil {
+			if err := checkTogether(ctx, cmd, &l, &running); err != nil {
+				return err
+			}
+			if err := printProblems(cmd, &l, force); err != nil {
 				return err
 			}
 			if len(objects) == 0 {
@@ -174,6 +182,8 @@ written if the store still has that version.`,
 	f.StringArrayVarP(&files, "filename", "f", nil, "file or directory with the objects, or - for standard input; may be repeated")
 	f.StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
 	f.BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
+	f.BoolVar(&force, "force", false, "write objects with references that lead nowhere")
+	running.add(cmd)
 	_ = cmd.MarkFlagRequired("filename") // the flag exists, so this cannot fail
 	flags.add(cmd, ", which has the store")
 	return cmd

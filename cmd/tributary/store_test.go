@@ -37,6 +37,11 @@ func shop(t *testing.T) (consul *kvtest.Consul, store, dir string) {
 	return consul, "consul-kv://" + consul.Addr() + "/mesh", t.TempDir()
 }
 
+// unchecked is the note about references without a running server.
+func unchecked(host string) string {
+	return "references to " + host + " were not checked, since the content of a server was not read\n"
+}
+
 const reviewsKey = "mesh/virtualservices/shop/reviews"
 
 func TestApplyGetDelete(t *testing.T) {
@@ -45,16 +50,16 @@ func TestApplyGetDelete(t *testing.T) {
 	write(t, dir+"/ratings.yaml", route("ratings", "v1.example"))
 
 	got := command(t, "apply", "-f", dir, "--store", store, "--dry-run")
-	require.Equal(t, result{0, "virtualservice/ratings created (dry run)\nvirtualservice/reviews created (dry run)\n", ""}, got)
+	require.Equal(t, result{0, "virtualservice/ratings created (dry run)\nvirtualservice/reviews created (dry run)\n", unchecked("v1.example")}, got)
 	require.Empty(t, consul.Keys())
 
 	got = command(t, "apply", "-f", dir, "--store", store)
-	require.Equal(t, result{0, "virtualservice/ratings created\nvirtualservice/reviews created\n", ""}, got)
+	require.Equal(t, result{0, "virtualservice/ratings created\nvirtualservice/reviews created\n", unchecked("v1.example")}, got)
 	require.Equal(t, []string{"mesh/virtualservices/shop/ratings", reviewsKey}, consul.Keys())
 
 	write(t, dir+"/reviews.yaml", route("reviews", "v2.example"))
 	got = command(t, "apply", "-f", dir, "--store", store)
-	require.Equal(t, result{0, "virtualservice/ratings unchanged\nvirtualservice/reviews configured\n", ""}, got)
+	require.Equal(t, result{0, "virtualservice/ratings unchanged\nvirtualservice/reviews configured\n", "references to v1.example, v2.example were not checked, since the content of a server was not read\n"}, got)
 
 	got = command(t, "get", "vs", "-n", "shop", "--store", store)
 	require.Zero(t, got.code, got.stderr)
@@ -101,7 +106,7 @@ func TestApplyRefusesAStaleVersion(t *testing.T) {
 	consul.Set(reviewsKey, route("reviews", "v1.example"))
 	fresh := command(t, "get", "vs", "reviews", "-n", "shop", "-o", "yaml", "--store", store).stdout
 	write(t, dir+"/mine.yaml", strings.Replace(fresh, "v1.example", "mine.example", 1))
-	require.Equal(t, result{0, "virtualservice/reviews configured\n", ""}, command(t, "apply", "-f", dir+"/mine.yaml", "--store", store))
+	require.Equal(t, result{0, "virtualservice/reviews configured\n", unchecked("mine.example")}, command(t, "apply", "-f", dir+"/mine.yaml", "--store", store))
 }
 
 func TestApplyChecksFirst(t *testing.T) {
@@ -179,7 +184,7 @@ func TestWhichStore(t *testing.T) {
 	write(t, dir+"/other.yaml", "configSources: [{address: 'ftp:///x'}]\n")
 	require.Equal(t, 78, apply("-c", dir+"/other.yaml").code)
 	write(t, dir+"/other.yaml", "configSources: [{address: '"+store+"'}]\n")
-	require.Equal(t, result{0, "virtualservice/reviews unchanged\n", ""}, apply("-c", dir+"/other.yaml"))
+	require.Equal(t, result{0, "virtualservice/reviews unchanged\n", unchecked("v1.example")}, apply("-c", dir+"/other.yaml"))
 	require.NoError(t, os.Remove(dir+"/tributary.yaml"))
 	got = apply()
 	require.Equal(t, 2, got.code)
@@ -293,4 +298,45 @@ sed -i s/v1.example/first.example/ "$1"`)
 	require.Contains(t, kept(t), "first.example")
 	now, _ := consul.Get(reviewsKey)
 	require.Contains(t, now, "second.example")
+}
+
+// TestApplyChecksTheServer checks manifests together with the objects that a server serves, and so does validate.
+func TestApplyChecksTheServer(t *testing.T) {
+	consul, store, dir := shop(t)
+	write(t, dir+"/served/b.yaml", entry("b", 80)+"---\n"+`apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: b, namespace: shop}
+spec: {host: b.example, subsets: [{name: v1, labels: {version: v1}}]}
+`)
+	s := serving(t, served(dir+"/served")...)
+	s.awaitReady(t)
+	for name, c := range map[string]struct {
+		destination, want string
+	}{
+		"right":           {"b.example, subset: v1", ""},
+		"host alone":      {"b.example", ""},
+		"missing host":    {"c.example", "no ServiceEntry has the host c.example"},
+		"missing subset":  {"b.example, subset: v2", `has no subset "v2" of b.example`},
+		"missing in both": {"c.example, subset: v1", "no DestinationRule of c.example has subsets"},
+		"host not served": {"b.example.org", "no ServiceEntry has the host b.example.org"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			consul.Delete(reviewsKey)
+			path := t.TempDir() + "/a.yaml"
+			write(t, path, route("reviews", c.destination))
+			checked := command(t, "validate", "--server", "--admin", s.admin, path)
+			applied := command(t, "apply", "-f", path, "--store", store, "--admin", s.admin)
+			if c.want == "" {
+				require.Equal(t, result{0, "virtualservice/reviews created\n", ""}, applied)
+				require.Zero(t, checked.code, checked.stdout)
+				return
+			}
+			require.Equal(t, 3, applied.code)
+			require.Contains(t, applied.stderr, c.want)
+			require.Equal(t, 3, checked.code)
+			require.Contains(t, checked.stdout, c.want)
+			require.Empty(t, consul.Keys())
+			require.Zero(t, command(t, "apply", "-f", path, "--store", store, "--admin", s.admin, "--force").code)
+		})
+	}
 }

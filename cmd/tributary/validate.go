@@ -28,6 +28,8 @@ type validateFlags struct {
 	binary  string
 	config  string
 	output  *choice
+	running serverFlags
+	server  bool
 }
 
 func newValidate() *cobra.Command {
@@ -105,6 +107,11 @@ It exits with 3 if something would not be served; with --strict also if there is
 			for _, line := range l.Connected {
 				cmd.PrintErrln(line)
 			}
+			if flags.server {
+				if err := flags.running.read(ctx, &l); err != nil {
+					return err
+				}
+			}
 			if err := l.Compete(ctx); err != nil {
 				return err
 			}
@@ -126,6 +133,9 @@ It exits with 3 if something would not be served; with --strict also if there is
 		"in it is an error")
 	cmd.Flags().BoolVar(&flags.offline, "offline", false, "files that the configuration names and that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
+	cmd.Flags().BoolVar(&flags.server, "server", false, "check the files together with the objects that the server at "+
+		"--admin serves now; a reference that leads nowhere is an error then")
+	flags.running.add(cmd)
 	cmd.Flags().BoolVar(&flags.connect, "connect", false, "read the sources that are no files, too: log in, and count what would be served")
 	cmd.Flags().BoolVar(&flags.derive, "derive", false, "make Istio's objects of Ingresses and objects of Gateway API in the files, as a "+
 		"source with derive: {} does")

@@ -100,7 +100,8 @@ var arrows = map[string][]string{
 	"server/envoy/translate": {
 		"resource", "server/xds", "server/envoy/extend", "server/envoy/model", "server/envoy/telemetry", // of server/xds its entries
 	},
-	"server/envoy/coverage": {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
+	"server/envoy/references": {"resource", "memstore", "server/envoy/index"},
+	"server/envoy/coverage":   {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
 
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge", "sources/registry"},
 	"sources/consulkv/kvtest": {},

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -72,6 +71,7 @@ type Options struct {
 	Version string // of the program, as clients and metrics are told it
 	Origin  Origin
 	Log     *slog.Logger
+	Level   *slog.LevelVar // of Log; nil if it cannot be changed
 	// Manager is told how the relay is; nil for nobody.
 	Manager *process.Manager
 	// Sockets are open already: those of xds, xdsTLS and admin. What the configuration says of their addresses does not count.
@@ -174,19 +174,17 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
 		return nil, err
 	}
+	problems := newObjectCheck(r, registry)
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
-		ChangedSince: r.catalogs.changedSince,
+		WhyUnenforced: r.whyUnenforced,
+		ChangedSince:  r.catalogs.changedSince, Problems: problems.problems, Kick: r.engine.Kick, Level: opts.Level,
 		Certificates: r.listeners.status, Expected: r.expected, History: r.remembered(), GRPC: adminGRPC,
 		MayChange: r.credentials.guard.Change, Known: r.credentials.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "tributary", Subsystem: "envoy", Name: "unenforced_objects",
-		Help: "Security objects that Envoys and gRPC clients do not enforce.",
-	}, func() float64 { return float64(len(r.catalogs.unenforced())) }))
 	r.catalogs.istioctl.SetClients(r.engine)
 	return r, nil
 }

@@ -78,9 +78,17 @@ type Options struct {
 	Affected func() []resource.Key
 	// Unenforced returns the security objects that Envoys and gRPC clients do not enforce, in order of key. None are if nil.
 	Unenforced func() []resource.Key
+	// WhyUnenforced returns the effect of clients that do not enforce an object, with one of them. None is stated if nil.
+	WhyUnenforced func(key resource.Key) string
+	// Problems returns the problems of the objects that are served. There are none if nil.
+	Problems func() ObjectProblems
 	// ChangedSince returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and
 	// whether these are all of them. Nothing is known of that if nil.
 	ChangedSince func(c *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool)
+	// Kick ends the streams of a node and returns their number; nil if that is not possible.
+	Kick func(nodeID string) int
+	// Level is the lowest level that is logged; nil if it cannot be changed.
+	Level *slog.LevelVar
 	// Certificates are those of our own listeners; none if nil.
 	Certificates func() []transport.Status
 	// MayChange says whether somebody on another machine may change something, by who he is and by his headers Authorization: an error, which

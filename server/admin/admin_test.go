@@ -274,7 +274,7 @@ func TestPagesExist(t *testing.T) {
 		status, body := get(t, s, p.Path)
 		assert.NotEqual(t, "404 page not found\n", body, "%s: %d", p.Path, status)
 	}
-	assert.Len(t, s.Pages(), 22)
+	assert.Len(t, s.Pages(), 23)
 	for _, path := range []string{"/nothing", "/debug/nothing"} {
 		status, _ := get(t, s, path)
 		assert.Equal(t, http.StatusNotFound, status, path)

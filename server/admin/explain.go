@@ -50,6 +50,8 @@ type Explained struct {
 	// WithoutEffect lists the parts of the object that have no effect on Envoys and gRPC clients. If no such client is
 	// connected, it has a target that is nowhere.
 	WithoutEffect []string `json:"without_effect,omitempty"`
+	// Unresolved lists the references of the object that lead to no object.
+	Unresolved []string `json:"unresolved,omitempty"`
 	// Rejected are the resources that clients reject since the object changed.
 	Rejected   []Rejected  `json:"rejected,omitempty"`
 	Recipients []Recipient `json:"recipients"` // the clients that ask for the kind, in order of arrival
@@ -222,6 +224,7 @@ func (s *Server) explained(e aggregate.Explanation) Explained {
 			x.Content = string(b)
 		}
 	}
+	x.Unresolved = s.unresolvedOf(e.Object.Key())
 	x.Rejected = s.rejectedWith(e.Object.Key())
 	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return slices.Contains(keys, q.Key()) })
 	for _, key := range keys {

@@ -78,6 +78,8 @@ func (s *Server) allPages() []Page {
 	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects that changed "+
 		"since they were last acknowledged",
 		s.json(func() any { list, _ := s.rejected(); return list }))
+	add("/debug/unresolved", "references of objects to hosts, subsets, delegates and Gateways that no object has",
+		s.json(func() any { return s.ObjectProblems() }))
 	add("/debug/no-effect", "settings of objects that Envoys and gRPC clients ignore", s.json(s.noEffect))
 	add("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",
 		s.json(func() any { return s.Guarded() }))
@@ -107,6 +109,12 @@ func (s *Server) changes() []Page {
 		{"/-/guard/release", http.MethodPost, "end the hold of a source: its losses take effect", []Parameter{
 			{"source", "the name of the source", true}, {Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"}, by,
 		}, http.HandlerFunc(s.release)},
+		{"/-/clients/kick", http.MethodPost, "end the streams of a client, so that it reconnects", []Parameter{
+			{"node", "the node ID", true}, by,
+		}, http.HandlerFunc(s.kick)},
+		{"/-/log-level", http.MethodPost, "change the lowest level that is logged, until the process ends", []Parameter{
+			{"level", "debug, info, warn or error", true}, by,
+		}, http.HandlerFunc(s.logLevel)},
 	}
 	return all
 }

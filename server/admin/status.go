@@ -36,8 +36,16 @@ type Status struct {
 	// WithoutEffect are objects that say something that has no effect on Envoys and gRPC clients. It is there if such clients are connected.
 	WithoutEffect int `json:"without_effect,omitempty"`
 	// Unenforced is how many security objects Envoys and gRPC clients do not enforce, and NotEnforced the first few of these.
-	Unenforced  int             `json:"unenforced,omitempty"`
-	NotEnforced []conflicts.Ref `json:"not_enforced,omitempty"`
+	Unenforced  int           `json:"unenforced,omitempty"`
+	NotEnforced []NotEnforced `json:"not_enforced,omitempty"`
+	// Unresolved are the first few references that lead to no object, Unchecked the first few that cannot be checked, and
+	// Refused the first few objects that limits.productBytes keeps from Envoys and gRPC clients.
+	Unresolved      []ObjectProblem `json:"unresolved,omitempty"`
+	UnresolvedCount int             `json:"unresolved_count,omitempty"`
+	Unchecked       []string        `json:"unchecked,omitempty"`
+	UncheckedCount  int             `json:"unchecked_count,omitempty"`
+	Refused         []ObjectProblem `json:"refused,omitempty"`
+	RefusedCount    int             `json:"refused_count,omitempty"`
 	// Rejected are resources that clients reject, and RejectedMore is how many more there are.
 	Rejected     []Rejected `json:"rejected,omitempty"`
 	RejectedMore int        `json:"rejected_more,omitempty"`
@@ -76,10 +84,19 @@ type SourceState struct {
 	// Restored is what an earlier run left; NotKept is why what is read now is not kept for the next.
 	Restored *sources.Restored `json:"restored,omitempty"`
 	NotKept  string            `json:"notKept,omitempty"`
+	// Unconfirmed are objects that the source serves without confirmation, at most until UnconfirmedUntil.
+	Unconfirmed      int        `json:"unconfirmed,omitempty"`
+	UnconfirmedUntil *time.Time `json:"unconfirmedUntil,omitempty"`
 
 	LastPublish *time.Time `json:"lastPublish,omitempty"`
 	Restarts    int        `json:"restarts"`
 	LastError   string     `json:"lastError,omitempty"`
+}
+
+// NotEnforced is a security object that clients do not enforce, with the effect and one of these clients.
+type NotEnforced struct {
+	conflicts.Ref
+	Why string `json:"why,omitempty"`
 }
 
 // Hold is a loss that is held back.
@@ -156,13 +173,26 @@ func (s *Server) Status() Status {
 		st.Invalid = all[:min(len(all), maxListed)]
 	}
 	if s.opts.Affected != nil {
-		st.WithoutEffect = len(s.opts.Affected())
+		unresolved := make(map[resource.Key]bool) // status names their references as problems
+		for _, problem := range s.ObjectProblems().Unresolved {
+			unresolved[problem.Key()] = true
+		}
+		for _, key := range s.opts.Affected() {
+			if !unresolved[key] {
+				st.WithoutEffect++
+			}
+		}
 	}
+	s.fillProblems(&st)
 	if s.opts.Unenforced != nil {
 		all := s.opts.Unenforced()
 		st.Unenforced = len(all)
 		for _, key := range all[:min(len(all), maxListed)] {
-			st.NotEnforced = append(st.NotEnforced, conflicts.Ref(key))
+			entry := NotEnforced{Ref: conflicts.Ref(key)}
+			if s.opts.WhyUnenforced != nil {
+				entry.Why = s.opts.WhyUnenforced(key)
+			}
+			st.NotEnforced = append(st.NotEnforced, entry)
 		}
 	}
 	return st
@@ -205,6 +235,7 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
 			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored, Foreign: src.Foreign, Unsure: src.Unsure,
 			Unread: src.Unread, Warnings: len(src.Warnings), LeftOut: src.LeftOutCount,
+			Unconfirmed: src.Unconfirmed, UnconfirmedUntil: src.UnconfirmedUntil,
 			Duplicates: src.Conflicts[:min(len(src.Conflicts), maxListed)],
 		}
 		if src.Kept != nil {

@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ const (
 	AboutSource       = "source"
 	AboutQuarantine   = "quarantine"
 	AboutObject       = "object"
+	AboutReference    = "reference"
 	AboutCertificates = "certificates"
 	AboutClient       = "client"
 	AboutHistory      = "history"
@@ -28,9 +30,22 @@ type Trouble struct {
 	About  string        // where to look: one of the constants
 	Source string        // the name, if it is about one
 	Object *resource.Key // if it is about one
-	Do     string        // what to do, in a sentence
-	Run    []string      // the command that does it, or that tells more, without its flags that say which server
+	Harm   Harm
+	Do     string   // what to do, in a sentence
+	Run    []string // the command that does it, or that tells more, without its flags that say which server
 }
+
+// Harm says how a trouble harms clients, the worst first.
+type Harm int
+
+// The harms.
+const (
+	HarmRefused Harm = iota // requests or connections fail
+	HarmFrozen              // clients keep an older version of some objects
+	HarmHeld                // a loss is held
+	HarmStale               // a source cannot be read
+	HarmOther
+)
 
 // Verdict is whether all is well.
 type Verdict struct {
@@ -60,17 +75,23 @@ func (st *Status) Verdict() Verdict {
 func (st *Status) Troubles() []Trouble {
 	var all troubles
 	st.ofReadiness(&all)
+	st.addObjectProblems(&all)
 	for i := range st.Sources {
 		st.ofSource(&all, &st.Sources[i])
 		st.ofDuplicates(&all, &st.Sources[i])
 	}
 	st.ofQuarantine(&all)
 	for _, r := range st.Rejected {
-		t := Trouble{About: AboutClient, Do: "The client keeps the version that it accepted before. Fix the object; what the client rejects " +
-			"changes nothing for others.", Run: []string{"status"}}
+		t := Trouble{
+			About: AboutClient, Harm: HarmFrozen, Run: []string{"status"},
+			Do: "The client keeps the version that it accepted before; others are not affected. Fix the object.",
+		}
 		if len(r.Changed) == 1 {
 			key := r.Changed[0].Key()
 			t.Object, t.Run = &key, []string{"explain", string(key.Kind), key.FullName()}
+		}
+		if r.UnenforcedNode != "" {
+			t.Harm = HarmRefused
 		}
 		others := ""
 		if r.Clients > 1 {
@@ -79,17 +100,20 @@ func (st *Status) Troubles() []Trouble {
 		all.add(t, "%s%s rejects %s: %s; %s", ClientName(r.Node, r.Peer), others, r.What(), r.Error, r.Causes())
 	}
 	if st.RejectedMore > 0 {
-		all.add(Trouble{About: AboutClient, Do: "Fix the objects of those that are listed first.", Run: []string{"status"}},
+		all.add(Trouble{
+			About: AboutClient, Harm: HarmFrozen, Do: "Fix the objects of the listed ones first.", Run: []string{"status"},
+		},
 			"clients reject %s that are not listed", words.Count(st.RejectedMore, "more resource", "more resources"))
 	}
 	st.ofUnenforced(&all)
 	st.ofCertificates(&all)
 	if st.History != nil && st.History.Error != "" {
 		all.add(Trouble{
-			About: AboutHistory, Do: "What is served is not affected; what changes is not remembered. Look at the disk of the state directory.",
-			Run: []string{"status"},
+			About: AboutHistory, Harm: HarmOther, Run: []string{"status"},
+			Do: "Clients are not affected, but changes are not remembered. Look at the disk of the state directory.",
 		}, "the history cannot be written: %s", st.History.Error)
 	}
+	slices.SortStableFunc(all, func(a, b Trouble) int { return cmp.Compare(a.Harm, b.Harm) })
 	return all
 }
 
@@ -101,42 +125,81 @@ func (st *Status) ofReadiness(all *troubles) {
 	}
 	if st.Config.Failed != nil {
 		all.add(Trouble{
-			About: AboutConfig, Do: "The configuration before it is in force. Mend the file; it is read again by itself, or with the command " +
-				"reload.",
+			About: AboutConfig, Harm: HarmFrozen,
+			Do:  "The previous configuration is in force. Correct the file, then run tributary reload.",
 			Run: []string{"validate", "-c", cmp.Or(st.Config.File, "FILE")},
 		}, "the configuration file is refused: %s", st.Config.Error)
 	}
 }
 
+// sourceAdvice says what to do about a source, by its state and the reason.
+func sourceAdvice(s *SourceState) string {
+	advice := "Its previous objects are still served."
+	if !s.Synced && s.Objects == 0 {
+		advice = "It was never read: no object of it is served."
+	}
+	address := cmp.Or(s.Address, "it")
+	switch s.State {
+	case "unreachable":
+		return advice + " Check whether " + address + " can be reached from this machine."
+	case "denied":
+		return advice + " Check the token, certificate or permissions for " + address + " in the configuration."
+	case "degraded":
+		if s.Hold != nil || strings.Contains(s.Message, "lost its data") {
+			return advice + " Check whether " + address + " lost its data, and restore it. Its objects stay until " +
+				"they are back, or until the hold ends."
+		}
+		return "Its readable part is up to date; the rest is served as it was. Correct the cause in the message."
+	}
+	return advice
+}
+
+// ofSource describes the state, the hold and the storage of a source.
 func (st *Status) ofSource(all *troubles, s *SourceState) {
 	about := Trouble{About: AboutSource, Source: s.Name, Run: []string{"status"}}
 	if s.State != "healthy" && len(st.Missing) == 0 {
-		about.Do = "Its previous objects are still served."
-		if !s.Synced && s.Objects == 0 {
-			about.Do = "It was never read: nothing of it is served."
+		about.Harm, about.Do = HarmStale, sourceAdvice(s)
+		text := fmt.Sprintf("source %s is %s: %s", s.Name, s.State, s.Message)
+		if s.Unconfirmed > 0 {
+			text += fmt.Sprintf("; %s without confirmation", words.Count(s.Unconfirmed, "item is kept", "items are kept"))
+			if s.UnconfirmedUntil != nil {
+				text += " until " + s.UnconfirmedUntil.UTC().Format(time.RFC3339)
+			}
 		}
-		about.Do += " Check whether " + cmp.Or(s.Address, "it") + " can be reached from this machine."
-		all.add(about, "source %s is %s: %s", s.Name, s.State, s.Message)
+		all.add(about, "%s", text)
 	}
 	if h := s.Hold; h != nil {
-		about.Do = "The previous objects are still served. If they are gone for good, release the hold; if not, bring them back, and the hold " +
-			"ends by itself."
+		about.Harm = HarmHeld
+		about.Do = "The previous objects are still served. If they are gone for good, release the hold; if not, bring them back, " +
+			"and the hold ends by itself."
 		about.Run = []string{"guard", "release", s.Name, "--hold", h.ID}
-		all.add(about, "source %s lost %s and %s, which are held: %s", s.Name, words.Count(h.Objects, "object", "objects"),
-			words.Count(h.Endpoints, "endpoint", "endpoints"), h.Why)
+		all.add(about, "source %s lost %s, which are held: %s", s.Name, h.Loss(), h.Why)
 	}
 	if s.NotKept != "" {
+		about.Harm = HarmOther
 		about.Do = "A restart while the source is away would begin without it. Look at the disk of the state directory."
 		about.Run = []string{"status"}
 		all.add(about, "source %s is not kept on disk: %s", s.Name, s.NotKept)
 	}
 }
 
+// Loss counts the lost objects and endpoints.
+func (h *Hold) Loss() string {
+	endpoints := words.Count(h.Endpoints, "endpoint", "endpoints")
+	switch {
+	case h.Endpoints == 0:
+		return words.Count(h.Objects, "object", "objects")
+	case h.Objects == 0:
+		return endpoints
+	}
+	return words.Count(h.Objects, "object", "objects") + " and " + endpoints
+}
+
 func (st *Status) ofQuarantine(all *troubles) {
 	if st.Quarantined == 0 {
 		return
 	}
-	t := Trouble{About: AboutQuarantine, Do: "Fix each object at the location shown."}
+	t := Trouble{About: AboutQuarantine, Harm: HarmFrozen, Do: "Fix each object at the location shown."}
 	var said []string
 	for _, q := range st.Invalid {
 		said = append(said, q.Said())
@@ -146,6 +209,9 @@ func (st *Status) ofQuarantine(all *troubles) {
 	}
 	if more := st.Quarantined - len(said); more > 0 && len(said) > 0 {
 		said = append(said, fmt.Sprintf("and %d more", more))
+	}
+	if t.Run == nil {
+		t.Run = []string{"status"}
 	}
 	text := words.Count(st.Quarantined, "object is", "objects are") + " not valid, and quarantined"
 	if len(said) > 0 {
@@ -162,13 +228,19 @@ func (st *Status) ofUnenforced(all *troubles) {
 	text := words.Count(st.Unenforced, "security object is", "security objects are") + " not enforced on Envoys and gRPC clients: "
 	var names []string
 	for _, o := range st.NotEnforced {
-		names = append(names, o.Key().String())
+		name := o.Key().String()
+		if o.Why != "" {
+			name += " (" + o.Why + ")"
+		}
+		names = append(names, name)
 	}
 	if more := st.Unenforced - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	all.add(Trouble{
-		About: AboutObject, Object: &key, Do: "Explain says why. If it is enforced elsewhere, set envoy: {unenforced: warn}.",
+		About: AboutObject, Object: &key,
+		Do: "Give these clients inbound listeners or an identity, or enforce the rules in the services. If that is done, set " +
+			"envoy: {unenforced: warn}.",
 		Run: []string{"explain", string(key.Kind), key.FullName()},
 	}, "%s%s", text, strings.Join(names, ", "))
 }
@@ -177,7 +249,8 @@ func (st *Status) ofDuplicates(all *troubles, s *SourceState) {
 	for _, c := range s.Duplicates {
 		key := c.Key()
 		all.add(Trouble{
-			About: AboutObject, Object: &key, Source: s.Name, Do: "One of them is served, and the others are not: leave one.",
+			About: AboutObject, Object: &key, Source: s.Name, Harm: HarmOther,
+			Do:  "One of them is served, and the others are not: leave one.",
 			Run: []string{"explain", string(key.Kind), key.FullName()},
 		}, "source %s has %s more than once: that at %s is served, and not that at %s", s.Name, key, c.Winner,
 			strings.Join(c.Losers[:min(len(c.Losers), maxListed)], ", "))
@@ -189,6 +262,12 @@ func (st *Status) ofCertificates(all *troubles) {
 		about := Trouble{
 			About: AboutCertificates, Do: "Put the new certificate and its key in place; they are looked at every second.",
 			Run: []string{"status"},
+		}
+		if about.Harm = HarmOther; c.Trouble != "" {
+			about.Harm = HarmFrozen
+		}
+		if c.Expired || c.NotAfter.IsZero() {
+			about.Harm = HarmRefused
 		}
 		if c.Expired {
 			all.add(about, "the certificate of %s has expired", c.Listener)

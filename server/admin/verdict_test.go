@@ -2,11 +2,14 @@ package admin_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"tributary/aggregate/conflicts"
+	"tributary/internal/history"
 	"tributary/server/admin"
+	"tributary/server/transport"
 )
 
 func TestVerdict(t *testing.T) {
@@ -27,12 +30,14 @@ func TestVerdict(t *testing.T) {
 		},
 		"several": {
 			admin.Status{Sources: []admin.SourceState{away, lossy}},
-			"source consul is unreachable: no route; and 1 more", false,
-			[]string{"consul", "eureka"},
+			"source eureka lost 40 objects, which are held: all are gone; and 1 more", false,
+			[]string{"eureka", "consul"},
 		},
 		"not enforced": {
-			admin.Status{Unenforced: 2, NotEnforced: []conflicts.Ref{{Kind: "AuthorizationPolicy", Namespace: "a", Name: "deny"}}},
-			"2 security objects are not enforced on Envoys and gRPC clients: AuthorizationPolicy a/deny, and 1 more",
+			admin.Status{Unenforced: 2, NotEnforced: []admin.NotEnforced{{
+				Ref: conflicts.Ref{Kind: "AuthorizationPolicy", Namespace: "a", Name: "deny"}, Why: "web at 10.0.0.1:5: no request is denied",
+			}}},
+			"2 security objects are not enforced on Envoys and gRPC clients: AuthorizationPolicy a/deny (web at 10.0.0.1:5: no request is denied), and 1 more",
 			false,
 			[]string{""},
 		},
@@ -58,4 +63,58 @@ func TestVerdict(t *testing.T) {
 	}
 	st := admin.Status{Sources: []admin.SourceState{lossy}}
 	assert.Equal(t, []string{"guard", "release", "eureka", "--hold", "h1"}, st.Troubles()[0].Run)
+}
+
+// TestTroubles_Order checks the order by the harm to clients, and the advice for each state.
+func TestTroubles_Order(t *testing.T) {
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	ref := conflicts.Ref{Kind: "VirtualService", Namespace: "shop", Name: "web"}
+	st := admin.Status{
+		Config: admin.ConfigStatus{Failed: &now, Error: "unknown key"},
+		Sources: []admin.SourceState{
+			{Name: "a", State: "unreachable", Synced: true, NotKept: "disk full", Address: "consul://a"},
+			{Name: "b", State: "denied", Synced: true, Address: "consul://b"},
+			{Name: "c", State: "degraded", Synced: true, Message: "Consul seems to have lost its data", Address: "consul://c", Unconfirmed: 2, UnconfirmedUntil: &now},
+			{Name: "d", State: "degraded", Synced: true, Message: "a.yaml: permission denied"},
+			{Name: "e", State: "healthy", Synced: true, Hold: &admin.Hold{ID: "h", Endpoints: 64, Why: "gone"}},
+		},
+		Quarantined:  1,
+		Unresolved:   []admin.ObjectProblem{{Ref: ref, Source: "rules", Place: "a.yaml:3", Message: "no ServiceEntry has the host b"}},
+		Refused:      []admin.ObjectProblem{{Ref: ref, Source: "rules", Message: "too large"}},
+		RefusedCount: 2, UnresolvedCount: 5, UncheckedCount: 1, Unchecked: []string{"c.example"},
+		Certificates: []transport.Status{{Listener: "xdsTLS", Expired: true, NotAfter: now}, {Listener: "admin", Soon: true, NotAfter: now}},
+		History:      &history.Health{Error: "disk full"},
+	}
+	var texts []string
+	advice := make(map[string]string)
+	for _, trouble := range st.Troubles() {
+		texts = append(texts, trouble.Text)
+		advice[trouble.Text] = trouble.Do
+		assert.NotEmpty(t, trouble.Do)
+		assert.NotEmpty(t, trouble.Run)
+	}
+	assert.Equal(t, []string{
+		"VirtualService shop/web (rules: a.yaml:3): no ServiceEntry has the host b",
+		"4 more references lead to no object: see /debug/unresolved",
+		"VirtualService shop/web (rules): too large",
+		"limits.productBytes refuses 1 more objects",
+		"the certificate of xdsTLS has expired",
+		"the configuration file is refused: unknown key",
+		"1 object is not valid, and quarantined",
+		"source e lost 64 endpoints, which are held: gone",
+		"source a is unreachable:",
+		"source b is denied:",
+		"source c is degraded: Consul seems to have lost its data; 2 items are kept without confirmation until 2026-01-02T12:00:00Z",
+		"source d is degraded: a.yaml: permission denied",
+		"1 reference cannot be checked, since a source was never read: c.example",
+		"source a is not kept on disk: disk full",
+		"the certificate of admin expires at 2026-01-02T12:00:00Z",
+		"the history cannot be written: disk full",
+	}, texts)
+	assert.Contains(t, advice[texts[8]], "can be reached")
+	for _, i := range []int{9, 10, 11} {
+		assert.NotContains(t, advice[texts[i]], "can be reached", texts[i])
+	}
+	assert.Contains(t, advice[texts[10]], "lost its data")
+	assert.NotContains(t, advice["the configuration file is refused: unknown key"], "by itself", "a file is read with reload only")
 }

@@ -146,3 +146,25 @@ func (b *budget) why(key resource.Key) string {
 		"split this one, or raise limits.productBytes, which is %d; until then, %s",
 		key.Namespace, total>>20, b.limit, serves)
 }
+
+// Refused returns the objects that the limit of products refuses, with the reason. Before the first Envoy or gRPC
+// client it works out the objects that would be refused.
+func (c *Catalog) Refused() map[resource.Key]string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	current := c.budget
+	if !c.made.isGiven() && current.limit >= 0 {
+		current = newBudget(current.limit, slog.New(slog.DiscardHandler))
+		snapshot := c.view.Snapshot()
+		var keys []resource.Key
+		for r := range snapshot.All() {
+			keys = append(keys, r.Key())
+		}
+		current.admit(keys, snapshot, func(resource.Key) bool { return false })
+	}
+	reasons := make(map[resource.Key]string, len(current.refused))
+	for key := range current.refused {
+		reasons[key] = current.why(key)
+	}
+	return reasons
+}

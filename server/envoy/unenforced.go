@@ -7,6 +7,7 @@ import (
 	"tributary/resource"
 	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
+	"tributary/server/xds"
 )
 
 // An Envoy enforces security objects at the listeners of gateways and at inbound listeners. gRPC clients, and sidecars without inbound
@@ -28,6 +29,21 @@ func (c *Catalog) effectOfUnenforced(key resource.Key) string {
 		return "clients without inbound listeners accept plaintext, and those without an identity refuse all connections"
 	}
 	return "clients without an identity have no endpoints for ISTIO_MUTUAL, and requests get 503"
+}
+
+// WhyUnenforced returns the effect of clients that do not enforce an object, and their collections. There are none if
+// the object applies to no client.
+func (c *Catalog) WhyUnenforced(key resource.Key) (effect string, served []*xds.Collection) {
+	effect = c.effectOfUnenforced(key)
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for s := range c.following {
+		mutual := key.Kind == resource.DestinationRule && s.profile.Identity == ""
+		if s.users.Load() > 0 && (mutual || slices.Contains(c.mesh.Unenforced(s.profile), key)) {
+			served = append(served, s.all()...)
+		}
+	}
+	return effect, served
 }
 
 // Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty if there are no clients, or

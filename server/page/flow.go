@@ -141,7 +141,7 @@ func severity(class string) int { return slices.Index([]string{bad, warns, idle,
 func noteOf(s *admin.SourceState) string {
 	switch {
 	case s.Hold != nil:
-		return fmt.Sprintf("%s, holds back %d", s.State, s.Hold.Objects)
+		return fmt.Sprintf("%s, holds back %d", s.State, s.Hold.Objects+s.Hold.Endpoints)
 	case s.Stale:
 		return s.State + ", stale"
 	case !s.Synced:

@@ -44,6 +44,7 @@ type latest struct {
 type moment struct {
 	status   admin.Status
 	clients  []xds.ClientStatus
+	recent   recent
 	revision string // differs if anything that is shown does, but for how long ago it was
 }
 
@@ -55,7 +56,9 @@ func (l *latest) get() moment {
 	}
 	began := time.Now()
 	m := moment{status: l.program.Status(), clients: l.program.Clients()}
-	m.revision = revisionOf(&m, l.program.Snapshot().Revision())
+	revision := l.program.Snapshot().Revision()
+	m.recent = changesAt(l.program, revision, l.now.recent)
+	m.revision = revisionOf(&m, revision)
 	l.at = time.Now()
 	l.took, l.now = l.at.Sub(began), m
 	return m
@@ -68,7 +71,7 @@ func revisionOf(m *moment, revision memstore.Revision) string {
 	status.Clients = nil // they are hashed with all of their types
 	sum := fnv.New64a()
 	e := json.NewEncoder(sum)
-	err := errors.Join(e.Encode(status), e.Encode(revision))
+	err := errors.Join(e.Encode(status), e.Encode(revision), e.Encode(m.recent.answer.Entries))
 	for i := range m.clients {
 		err = errors.Join(err, e.Encode(clientOf(&m.clients[i])))
 	}

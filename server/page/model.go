@@ -185,6 +185,10 @@ func severityOf(st *admin.Status, t *admin.Trouble) string {
 	switch t.About {
 	case admin.AboutQuarantine, admin.AboutConfig:
 		return warns
+	case admin.AboutReference, admin.AboutHistory:
+		if t.Harm == admin.HarmOther {
+			return warns
+		}
 	case admin.AboutSource:
 		for i := range st.Sources {
 			if st.Sources[i].Name == t.Source {
@@ -204,6 +208,8 @@ func causeOf(t *admin.Trouble, q query) string {
 		return "#sources"
 	case admin.AboutQuarantine:
 		return q.showing(showQuarantined).link("objects")
+	case admin.AboutReference:
+		return q.showing(showUnresolved).link("objects")
 	case admin.AboutObject:
 		return q.of(*t.Object).link("object")
 	case admin.AboutClient:
@@ -227,7 +233,7 @@ func sourcesOf(st *admin.Status, shell Shell) (all []Source) {
 			row.Release = &Release{
 				Hold: *s.Hold, Action: "/-/guard/release?" + url.Values{"source": {s.Name}, "hold": {s.Hold.ID}, "by": {"the page"}}.Encode(),
 				Command: shell.Command("guard", "release", s.Name, "--hold", s.Hold.ID),
-				What:    count(s.Hold.Objects, "object", "objects") + " and " + count(s.Hold.Endpoints, "endpoint", "endpoints"),
+				What:    s.Hold.Loss(),
 			}
 		}
 		all = append(all, row)

@@ -69,6 +69,7 @@ type facts struct {
 	shadows     map[resource.Key][]string // the sources that lose
 	quarantined []admin.Quarantined
 	guarded     []admin.Guarded
+	unresolved  []admin.ObjectProblem
 	held        func(resource.Key) bool
 	speakOf     func(host string) []resource.Key
 }
@@ -101,6 +102,8 @@ func objectsOf(st *admin.Status, f facts, q query) Objects {
 		o.quarantined(f, q, terms)
 	case showHeld:
 		o.held(f, q, terms)
+	case showUnresolved:
+		o.unresolved(f, q, terms)
 	default:
 		o.served(f, q, terms)
 	}
@@ -111,7 +114,7 @@ func tabsOf(st *admin.Status, q query) []Tab {
 	held := 0
 	for _, s := range st.Sources {
 		if s.Hold != nil {
-			held += s.Hold.Objects
+			held += s.Hold.Objects + s.Hold.Endpoints
 		}
 	}
 	tab := func(show, name string, n int, class string) Tab {
@@ -123,6 +126,7 @@ func tabsOf(st *admin.Status, q query) []Tab {
 	return []Tab{
 		tab(showAll, "Served", st.Objects, ""), tab(showShadowed, "In several sources", st.Conflicts.Shadowed, ""),
 		tab(showQuarantined, "Quarantined", st.Quarantined, bad), tab(showHeld, "Held", held, warns),
+		tab(showUnresolved, "Lead nowhere", st.UnresolvedCount, bad),
 	}
 }
 
@@ -226,4 +230,21 @@ func (o *Objects) held(f facts, q query, terms []string) {
 	}
 	o.Pager = newPager(q, "objects", q.page, len(found))
 	o.Lost = found[o.Pager.from:o.Pager.to]
+}
+
+func (o *Objects) unresolved(f facts, q query, terms []string) {
+	var rows []Lost
+	for i := range f.unresolved {
+		problem := &f.unresolved[i]
+		key := problem.Key()
+		if (q.kind == "" || key.Kind == q.kind) && (matches(terms, key, problem.Source, problem.Place) ||
+			contains(problem.Message, strings.Join(terms, " "))) {
+			rows = append(rows, Lost{
+				Name: key.String(), Link: q.of(key).link("object"), Source: problem.Source, Place: problem.Place,
+				Reason: problem.Message, Serves: "the object; such requests fail",
+			})
+		}
+	}
+	o.Pager = newPager(q, "objects", q.page, len(rows))
+	o.Lost = rows[o.Pager.from:o.Pager.to]
 }

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"tributary/aggregate"
@@ -40,6 +39,7 @@ type Program interface {
 	Shadows() iter.Seq[aggregate.Shadow]
 	Quarantined() []admin.Quarantined
 	Guarded() []admin.Guarded
+	ObjectProblems() admin.ObjectProblems
 	Explain(key resource.Key) admin.Explanation
 	SpeakOf(host string) []resource.Key
 	IsHeld(key resource.Key) bool
@@ -78,7 +78,6 @@ type Handler struct {
 	log     *slog.Logger
 	mux     http.ServeMux
 	latest  latest
-	recent  atomic.Pointer[recent]
 	room    chan struct{} // has an element for each page that is told of changes
 	closed  sync.Once
 	ended   chan struct{}
@@ -138,6 +137,7 @@ func (h *Handler) view(r *http.Request) *Page {
 	f := facts{
 		snapshot: h.program.Snapshot(), shadows: make(map[resource.Key][]string), held: h.program.IsHeld, speakOf: h.program.SpeakOf,
 		quarantined: h.program.Quarantined(), guarded: h.program.Guarded(),
+		unresolved: h.program.ObjectProblems().Unresolved,
 	}
 	var losers []aggregate.Candidate
 	for s := range h.program.Shadows() {
@@ -156,36 +156,44 @@ func (h *Handler) view(r *http.Request) *Page {
 		p.Detail = detailOf(&e, f.snapshot.Get(q.object), losers, q, p.Shell)
 	}
 	p.Status = now.status
-	p.Changes, p.ChangesError = h.changes()
+	p.Changes, p.ChangesError = now.recent.answer, now.recent.problem
 	return p
 }
 
 const (
-	// recently is how old the changes are at most that are shown, of which there are so many at most.
+	// recently is the age of the oldest changes that are shown, and maxChanges their number.
 	recently, maxChanges = 15 * time.Minute, 20
 	// changesFor is how long changes are shown before the history, which is on disk, is read again.
 	changesFor = 5 * time.Second
 )
 
-// recent are changes at a time.
+// recent are the latest changes at a time, the newest first.
 type recent struct {
-	at      time.Time
-	answer  history.Answer // the newest first
-	problem string         // why there are none
+	readAt   time.Time
+	revision memstore.Revision // of the view
+	changed  time.Time         // when this revision was seen first
+	answer   history.Answer
+	problem  string // the reason for an empty answer
 }
 
-// changes returns the latest changes, the newest first, or says why they are not known.
-func (h *Handler) changes() (history.Answer, string) {
-	if r := h.recent.Load(); r != nil && time.Since(r.at) < changesFor {
-		return r.answer, r.problem
+// changesAt returns the latest changes of a revision of the view, given the previous ones. The history follows the view
+// with a delay, so it is read again for changesFor after each change.
+func changesAt(program Program, revision memstore.Revision, previous recent) recent {
+	now := time.Now()
+	next := recent{readAt: now, revision: revision, changed: previous.changed}
+	if revision != previous.revision || previous.readAt.IsZero() {
+		next.changed = now
 	}
-	r := &recent{at: time.Now()}
-	if a, err := h.program.Recent(r.at.Add(-recently), maxChanges); err != nil {
-		r.problem = err.Error()
-	} else {
-		r.answer = *a
-		slices.Reverse(r.answer.Entries)
+	if now.Sub(next.changed) > changesFor && now.Sub(previous.readAt) < changesFor {
+		return previous
 	}
-	h.recent.Store(r)
-	return r.answer, r.problem
+	answer, err := program.Recent(now.Add(-recently), maxChanges)
+	if err != nil {
+		next.problem = err.Error()
+		return next
+	}
+	next.answer = *answer
+	next.answer.Entries = slices.Clone(answer.Entries)
+	slices.Reverse(next.answer.Entries)
+	return next
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -52,6 +53,7 @@ type program struct {
 	shadows     []aggregate.Shadow
 	quarantined []admin.Quarantined
 	guarded     []admin.Guarded
+	problems    admin.ObjectProblems
 	explained   admin.Explanation
 	speak       []resource.Key
 	changed     []*history.Entry
@@ -64,6 +66,7 @@ func (p *program) Pages() []admin.Page                    { return []admin.Page{
 func (p *program) Clients() []xds.ClientStatus            { return p.clients }
 func (p *program) Quarantined() []admin.Quarantined       { return p.quarantined }
 func (p *program) Guarded() []admin.Guarded               { return p.guarded }
+func (p *program) ObjectProblems() admin.ObjectProblems   { return p.problems }
 func (p *program) Explain(resource.Key) admin.Explanation { return p.explained }
 func (p *program) XDS() string                            { return ":16010" }
 func (p *program) Recent(time.Time, int) (*history.Answer, error) {
@@ -222,6 +225,7 @@ func TestVerdict(t *testing.T) {
 	assert.Equal(t, warns, v.Class)
 	assert.Equal(t, "/?show=quarantined#objects", v.Link)
 
+	st.Quarantined = 0
 	st.Sources[0].State, st.Sources[0].Message = "unreachable", strings.Repeat("no: ", 50)
 	v = verdictOf(&st, parse(nil), Shell{admin: "mesh-1:16014"})
 	assert.Equal(t, bad, v.Class)
@@ -232,7 +236,11 @@ func TestVerdict(t *testing.T) {
 
 	assert.Contains(t, v.Troubles[0].Do, "Its previous objects are still served.")
 	st.Sources[0].Synced, st.Sources[0].Objects = false, 0
-	assert.Contains(t, verdictOf(&st, parse(nil), Shell{}).Troubles[0].Do, "It was never read: nothing of it is served.")
+	assert.Contains(t, verdictOf(&st, parse(nil), Shell{}).Troubles[0].Do, "It was never read: no object of it is served.")
+	st.Unresolved = []admin.ObjectProblem{{Ref: conflicts.Ref{Kind: "VirtualService", Name: "r"}, Message: "no ServiceEntry has b"}}
+	v = verdictOf(&st, parse(nil), Shell{})
+	assert.Equal(t, "/?show=unresolved#objects", v.Link)
+	assert.Equal(t, bad, v.Troubles[0].Class)
 	st.Missing = []string{"source rules is not synced"}
 	assert.Equal(t, "Not ready", verdictOf(&st, parse(nil), Shell{}).Label)
 }
@@ -271,6 +279,33 @@ func TestChanges(t *testing.T) {
 	assert.Contains(t, got, `<th scope="row">by SIGHUP</th><td>reloaded `, "an event is about no object, and has no link")
 	assert.Contains(t, got, "3 earlier changes are not shown.")
 	assert.Less(t, strings.Index(got, ">shop/second</a></th><td>deleted "), strings.Index(got, ">shop/first</a></th><td>added "))
+}
+
+// TestChanges_ShowTheNewestAtOnce checks that a change that the history has late makes a new revision of the page.
+func TestChanges_ShowTheNewestAtOnce(t *testing.T) {
+	p := shop(t, 1)
+	p.changed = []*history.Entry{}
+	first := recent{}
+	for name, c := range map[string]struct{ late time.Duration }{"at once": {0}, "later": {4 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p.changed = []*history.Entry{}
+				first = changesAt(p, p.Snapshot().Revision(), recent{})
+				assert.Empty(t, first.answer.Entries)
+				time.Sleep(time.Minute)
+				first = changesAt(p, p.Snapshot().Revision(), first)
+				p.Apply([]*resource.Resource{entry(t, "new"+name, "rules")}, nil)
+				time.Sleep(time.Second)
+				second := changesAt(p, p.Snapshot().Revision(), first)
+				time.Sleep(c.late)
+				p.changed = []*history.Entry{{Time: noon, Event: "added", Text: "new"}}
+				third := changesAt(p, p.Snapshot().Revision(), second)
+				assert.Len(t, third.answer.Entries, 1)
+				before, after := moment{recent: second}, moment{recent: third}
+				assert.NotEqual(t, revisionOf(&before, p.Snapshot().Revision()), revisionOf(&after, p.Snapshot().Revision()))
+			})
+		})
+	}
 }
 
 func TestQueriesAndTheirAddresses(t *testing.T) {

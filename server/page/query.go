@@ -15,6 +15,7 @@ const (
 	showShadowed    = "shadowed"
 	showQuarantined = "quarantined"
 	showHeld        = "held"
+	showUnresolved  = "unresolved"
 )
 
 // perPage is how many rows a page of a table has.
@@ -43,7 +44,7 @@ func parse(v url.Values) query {
 		q.kind = schema.Kind
 	}
 	switch show := v.Get("show"); show {
-	case showShadowed, showQuarantined, showHeld:
+	case showShadowed, showQuarantined, showHeld, showUnresolved:
 		q.show = show
 	}
 	if parts := strings.SplitN(v.Get("object"), "/", 3); len(parts) == 3 {

@@ -74,7 +74,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			case err := <-received:
 				return err
 			case <-s.drain:
-				return errDraining
+				return s.drained()
 			case <-ctx.Done():
 				return ended(ctx)
 			default:
@@ -87,7 +87,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		case err := <-received:
 			return err
 		case <-s.drain:
-			return errDraining
+			return s.drained()
 		case <-ctx.Done():
 			return ended(ctx)
 		case err := <-reviewing:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tributary/server/xds/wire"
@@ -37,6 +38,7 @@ type stream struct {
 	unanswered map[string]struct{}
 	connected  time.Time
 	wakeup     wakeup
+	kicked     atomic.Bool
 	drain      chan struct{}
 
 	mu              sync.Mutex

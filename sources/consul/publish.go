@@ -272,6 +272,7 @@ func (p *part) datacenterOf(s *service) string {
 func (r *run) health(now time.Time) sources.Health {
 	var messages []string
 	down, state, starting := 0, sources.Unreachable, false
+	unconfirmed, end := 0, time.Time{}
 	for _, p := range r.parts {
 		t, some := p.condition()
 		if t == nil && p.behind != nil {
@@ -294,6 +295,10 @@ func (r *run) health(now time.Time) sources.Health {
 		if p.suspected(now) {
 			messages = append(messages, fmt.Sprintf("%s%s; what is missing stays until %s", p.prefix(), p.suspicion.Why,
 				p.suspicion.Until.UTC().Format(time.TimeOnly)+" UTC"))
+			unconfirmed += p.unconfirmed()
+			if p.suspicion.Until.After(end) {
+				end = p.suspicion.Until
+			}
 		}
 	}
 	message := strings.Join(messages, "; ")
@@ -301,7 +306,7 @@ func (r *run) health(now time.Time) sources.Health {
 	case down == len(r.parts):
 		return sources.Health{State: state, Message: message}
 	case message != "":
-		return sources.Health{State: sources.Degraded, Message: message}
+		return sources.Health{State: sources.Degraded, Message: message, Unconfirmed: unconfirmed, End: end}
 	case starting && !r.synced:
 		return sources.Health{State: sources.Starting, Message: "reading the services"}
 	default:

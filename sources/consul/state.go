@@ -123,6 +123,16 @@ func (p *part) tally() (t tally) {
 	return t
 }
 
+// unconfirmed counts the services with instances that Consul does not list now.
+func (p *part) unconfirmed() (count int) {
+	for _, s := range p.services {
+		if s.held > 0 || !s.listed && len(s.instances.list) > 0 {
+			count++
+		}
+	}
+	return count
+}
+
 // complete reports whether all that the domain had at the start was read. A service that we may not read does not
 // hold up the others; if it is all of them that can be read, we may not read the domain.
 func (p *part) complete() bool {

@@ -157,8 +157,11 @@ func (p *place) healthOf(l listing) sources.Health {
 	if !l.suspicion.Until.IsZero() {
 		until = l.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
 	}
-	return sources.Health{State: sources.Degraded, Message: fmt.Sprintf("%s: read %s: %s; %s until %s",
-		p.shown, p.prefix, l.suspicion.Why, words.Count(len(l.held), "key that is missing stays", "keys that are missing stay"), until)}
+	return sources.Health{
+		State: sources.Degraded, Unconfirmed: len(l.held), End: l.suspicion.Until,
+		Message: fmt.Sprintf("%s: read %s: %s; %s until %s", p.shown, p.prefix, l.suspicion.Why,
+			words.Count(len(l.held), "key that is missing stays", "keys that are missing stay"), until),
+	}
 }
 
 // parse turns the value of a key into the content of its group.

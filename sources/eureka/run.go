@@ -116,7 +116,9 @@ func (r *run) health() sources.Health {
 			r.settings.Hold))
 	}
 	if len(problems) > 0 {
-		return sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; ")}
+		return sources.Health{
+			State: sources.Degraded, Message: strings.Join(problems, "; "), Unconfirmed: held + elsewhere,
+		}
 	}
 	if services, _ := r.state.Services(); services == 0 {
 		message := "there is no instance"

@@ -294,6 +294,7 @@ func (r *run) settled() bool {
 func (r *run) health() sources.Health {
 	var problems, denied []string
 	failed, refusal, well, there, unread := r.down, error(nil), false, false, ""
+	unconfirmed, end := 0, time.Time{}
 	if failed != nil {
 		problems = append(problems, fmt.Sprintf("look for the kinds: %v", failed))
 	}
@@ -318,6 +319,10 @@ func (r *run) health() sources.Health {
 			if len(s.unread) > 0 {
 				waits = fmt.Sprintf("; until then, what an earlier run made of %d of them waits", len(s.unread))
 			}
+			unconfirmed += n
+			if s.Until.After(end) {
+				end = s.Until
+			}
 			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC: %s%s", s.where(), words.Count(n, "object is", "objects are"),
 				until, s.Why, waits))
 		}
@@ -326,7 +331,10 @@ func (r *run) health() sources.Health {
 		problems = append(problems, fmt.Sprintf("%s (%v)%s", lack(denied), refusal, unread))
 		failed = cmp.Or(failed, refusal)
 	}
-	h := sources.Health{State: sources.Degraded, Message: r.shown + ": " + strings.Join(problems, "; ")}
+	h := sources.Health{
+		State: sources.Degraded, Message: r.shown + ": " + strings.Join(problems, "; "),
+		Unconfirmed: unconfirmed, End: end,
+	}
 	switch {
 	case failed != nil && (!well || r.down != nil && refused(r.down).Code == 0):
 		h.State = stateOf(failed)

@@ -137,16 +137,21 @@ func (r *run) health(now time.Time) sources.Health {
 	if all {
 		return sources.Health{State: registry.StateOf(first, client.ErrDenied), Message: strings.Join(problems, "; ")}
 	}
-	if _, held := s.Services(); held > 0 {
-		text := registry.HeldText(held)
+	var end time.Time
+	_, unlisted := s.Services()
+	if unlisted > 0 {
+		text := registry.HeldText(unlisted)
 		if now.Before(s.suspicion.End) {
+			end = s.suspicion.End
 			text += " until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC at the latest, as Nacos was away"
 		}
 		problems = append(problems, text)
 	}
 	switch {
 	case len(problems) > 0:
-		return sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; ")}
+		return sources.Health{
+			State: sources.Degraded, Message: strings.Join(problems, "; "), Unconfirmed: unlisted, End: end,
+		}
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the services"}
 	}

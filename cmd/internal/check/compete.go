@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"tributary/resource"
 	"tributary/server/envoy"
 	"tributary/server/envoy/binary"
+	"tributary/server/envoy/references"
 )
 
 // Compete adds what can be found only of all objects together: those of different names that claim one thing, such as
@@ -32,6 +34,9 @@ func (l *Linter) Compete(ctx context.Context) error {
 			name = fmt.Sprint("path ", i+1)
 		}
 		all = append(all, aggregate.Source{Name: name, Reader: &at.table, Precedence: at.terms.Precedence, Merge: at.terms.Merge})
+	}
+	if l.server != nil {
+		all = append(all, aggregate.Source{Name: "the server", Reader: &l.server.table, Precedence: math.MinInt})
 	}
 	view.SetSources(all...)
 	l.merged = view
@@ -58,6 +63,9 @@ func (l *Linter) Compete(ctx context.Context) error {
 	}
 	for _, c := range view.Conflicts() {
 		last := c.Objects[len(c.Objects)-1].Key()
+		if !slices.ContainsFunc(c.Objects, func(o conflicts.Ref) bool { return l.placeOf(o.Key()) != "" }) {
+			continue // objects of the server alone
+		}
 		others := words.Each(c.Objects[:len(c.Objects)-1], func(o conflicts.Ref) string { return l.named(o.Key()) })
 		l.find(Warning, Rule(c.Rule), last, l.placeOf(last), fmt.Sprintf("on %s with %s: %s", c.Subject, strings.Join(others, ", "), c.Message))
 	}
@@ -70,7 +78,7 @@ func (l *Linter) Analyze() {
 	if l.merged == nil {
 		return
 	}
-	var options AnalysisOptions
+	var options references.Options
 	var unread []string
 	for _, s := range l.unread {
 		unread = append(unread, s.Name)
@@ -79,6 +87,9 @@ func (l *Linter) Analyze() {
 		} else {
 			options.Partial = true
 		}
+	}
+	if l.server != nil { // it has the content of the sources that it reads
+		options, unread = references.Options{Partial: l.server.unread != ""}, []string{l.server.unread}
 	}
 	failed := 0
 	for _, f := range l.Findings {
@@ -90,17 +101,23 @@ func (l *Linter) Analyze() {
 		options.Partial = true
 		unread = append(unread, "what has an error")
 	}
-	found, unchecked := FindReferences(l.merged.Snapshot(), options)
+	found, unchecked := references.Find(l.merged.Snapshot(), options)
 	for _, f := range found {
+		if l.placeOf(f.Key) == "" {
+			continue // an object of the server
+		}
+		if l.server != nil && f.Code == references.NotFound {
+			f.Severity = references.Error
+		}
 		var n int
 		// Istio's validation says the same, and not why
-		if _, err := fmt.Sscanf(f.Message, "spec.http[%d]", &n); err == nil && f.Code == Unreachable {
+		if _, err := fmt.Sscanf(f.Message, "spec.http[%d]", &n); err == nil && f.Code == references.Unreachable {
 			same := fmt.Sprintf("virtualService rule #%d not used", n)
 			l.Findings = slices.DeleteFunc(l.Findings, func(of Finding) bool {
 				return of.key() == f.Key && strings.HasPrefix(of.Message, same)
 			})
 		}
-		l.find(f.Severity, Rule(f.Code), f.Key, l.fieldPlace(l.placeOf(f.Key), f.Key.Name, f.Message), fmt.Sprintf("%s (%s)", f.Message, f.Code))
+		l.find(Severity(f.Severity), Rule(f.Code), f.Key, l.fieldPlace(l.placeOf(f.Key), f.Key.Name, f.Message), fmt.Sprintf("%s (%s)", f.Message, f.Code))
 	}
 	if more := len(unchecked) - maxUnchecked; more > 0 {
 		unchecked = append(unchecked[:maxUnchecked], fmt.Sprintf("%d more", more))
@@ -109,6 +126,31 @@ func (l *Linter) Analyze() {
 		l.Unchecked = fmt.Sprintf("references to %s were not checked, since %s was not read", strings.Join(unchecked, ", "),
 			strings.Join(unread, " and "))
 	}
+}
+
+// server is the content of a server.
+type server struct {
+	table  memstore.Table
+	unread string // names its unread sources; empty if there are none
+}
+
+// Served adds the objects that a server serves, as its /debug/configz lists them. Compete and Analyze check the objects
+// of the linter against them. Unread names the sources that the server has never read; empty if there are none.
+func (l *Linter) Served(configz []byte, unread string) error {
+	l.server = &server{unread: unread}
+	text := slices.Concat([]byte(`{"apiVersion": "v1", "kind": "List", "items": `), configz, []byte("}"))
+	var objects []*resource.Resource
+	for _, document := range resource.Decode("the server", text, resource.Options{}) {
+		if err := document.Errors.Err(); err != nil {
+			return fmt.Errorf("objects of the server: %w", err)
+		}
+		if document.Resource != nil {
+			objects = append(objects, document.Resource)
+		}
+	}
+	l.server.table.Apply(objects, nil)
+	l.server.table.MarkSynced()
+	return nil
 }
 
 const maxUnchecked = 5

@@ -32,8 +32,8 @@ type Registry struct {
 // Registries are those that are looked for.
 func Registries() []Registry {
 	return []Registry{
-		{"consul", "8500", "consul://%s", "a Consul: the services of all its datacenters are served; give it a token that may read services " +
-			"and nodes with tokenFile, if it has ACLs"},
+		{"consul", "8500", "consul://%s", "a Consul: the services of its own datacenter are served, those of others with datacenters: [dc1, dc2]; " +
+			"give it a token that may read services and nodes with tokenFile, if it has ACLs"},
 		{"zookeeper", "2181", "zookeeper://%s", "a ZooKeeper, in which providers of Dubbo may register"},
 		{"nacos", "8848", "nacos://%s?kind=services", "a Nacos: its services are served; nacos://… with ?kind=dubbo is for providers of Dubbo"},
 		{"eureka", "8761", "eureka://%s/eureka", "a Eureka"},
@@ -131,7 +131,7 @@ listen:
   xds: ` + config.DefaultXDS + `
   admin: ` + config.DefaultAdmin + `
 
-# What must outlive a restart, by default a directory in ~/.local/state, or systemd's StateDirectory=.
+# What must outlive a restart, by default systemd's StateDirectory=, else a directory in ~/.local/state.
 # stateDir: /var/lib/tributary
 
 # Where configuration comes from, in order of precedence: of what several have, that of the first is served.
@@ -156,6 +156,7 @@ configSources:
 	}
 	b.WriteString(`# Others, for example:
 # - {name: dc1, address: "consul://consul.example:8500", tokenFile: consul.token}
+# - {name: cluster, address: "k8s:///etc/tributary/cluster.kubeconfig"}
 # - {name: istiod, address: "xds://istiod.example:15012", tokenFile: token, tlsSettings: {mode: SIMPLE}}
 `)
 	return b.String()

@@ -1,5 +1,5 @@
 // Package check looks at what a server reads and needs before it does: files and sources of mesh configuration as they are read and checked
-// by the server (Linter), references between objects (FindReferences), the configuration, the machine and the istiod behind it (Doctor). It
+// by the server (Linter), references between objects, the configuration, the machine and the istiod behind it (Doctor). It
 // also writes a first configuration (InitialConfig), reads what is to be written to a store (ReadManifest), and packs a report without
 // secrets (WriteBundle).
 package check
@@ -58,7 +58,7 @@ const (
 )
 
 // Rule is the sort of a finding. That of objects that compete is the one of package conflicts, and that of references the code of
-// FindReferences.
+// package references.
 type Rule string
 
 // The rules of this package.
@@ -114,6 +114,7 @@ type Linter struct {
 	Connected []string
 	Unchecked string // which references Analyze did not check, and why
 
+	server       *server         // nil unless Served was called
 	unread       []config.Source // the sources that were not read, or could not be
 	unreadErrors int             // findings of that they could not be
 	looks        []*look

@@ -42,7 +42,11 @@ func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
 }
 
 func (d *Doctor) certificate(status transport.Status) {
-	message := fmt.Sprintf("%s: %s of %s is valid until %s", status.Listener, status.File, status.Subject,
+	state := "is valid until"
+	if status.Expired {
+		state = "expired at"
+	}
+	message := fmt.Sprintf("%s: %s of %s %s %s", status.Listener, status.File, status.Subject, state,
 		status.NotAfter.UTC().Format(time.RFC3339))
 	severity, advice := Fine, ""
 	if status.Expired || status.Soon {

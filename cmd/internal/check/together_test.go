@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/cmd/internal/check"
+	"tributary/server/envoy/references"
 )
 
 func route(name, host string) string {
@@ -104,7 +105,7 @@ spec:
 	require.NotEmpty(t, together(t, &l))
 	l.Analyze()
 	require.Len(t, l.Findings, 1)
-	require.Equal(t, check.Rule(check.Unreachable), l.Findings[0].Rule)
+	require.Equal(t, check.Rule(references.Unreachable), l.Findings[0].Rule)
 }
 
 func TestByPlace(t *testing.T) {

@@ -83,6 +83,7 @@ func (t *text) object(o admin.Explained, notReady bool) {
 	t.section("not certain", unsure(o.Unsure)...)
 	t.section("not read", remarks(o.NotRead, "cannot read what it is in, and serves what it read before: ")...)
 	t.section("warning", remarks(o.Warnings, "")...)
+	t.section("LEADS NOWHERE", o.Unresolved...)
 	t.section("for Envoys", o.WithoutEffect...)
 	t.section("REJECTED", t.rejected(o.Rejected)...)
 	t.section("held", t.held(o.Held)...)

@@ -21,6 +21,7 @@ import (
 func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen Screen) error {
 	t := &text{now: now, screen: screen}
 	t.head(address, st)
+	t.problems(st.Troubles())
 	t.line("")
 	t.sources(st.Sources)
 	t.line("")
@@ -42,7 +43,6 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 		t.section("for Envoys", words.Count(st.WithoutEffect, "object uses", "objects use")+
 			" settings that Envoy clients ignore; see /debug/no-effect, or tributary explain")
 	}
-	t.section("REJECTED", rejectedOf(st.Rejected, st.RejectedMore)...)
 	t.section("holds", t.holds(st.Sources)...)
 	t.section("certificates", t.certificates(st.Certificates)...)
 	t.section("HISTORY", t.history(st.History)...)
@@ -94,23 +94,28 @@ func (t *text) message(s admin.SourceState) string {
 	return strings.Join(said, "; ")
 }
 
-const maxRejected = 5
-
-func rejectedOf(all []admin.Rejected, unlisted int) (lines []string) {
-	for _, r := range all[:min(len(all), maxRejected)] {
-		lines = append(lines, fmt.Sprintf("%s by %s: %s; %s", r.What(), words.Count(r.Clients, "client", "clients"), oneLine(r.Error),
-			r.Causes()))
+// problems writes the troubles, the worst first, each with the advice and a command.
+func (t *text) problems(troubles []admin.Trouble) {
+	if len(troubles) == 0 {
+		t.section("problems", "none")
+		return
 	}
-	if more := max(len(all)-maxRejected, 0) + unlisted; more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more; see /debug/rejected", more))
+	t.line("")
+	t.line("PROBLEMS, the worst first:")
+	for i, trouble := range troubles {
+		t.line("%d. %s", i+1, oneLine(trouble.Text))
+		t.line("   %s", trouble.Do)
+		if len(trouble.Run) > 1 {
+			t.line("   tributary %s", strings.Join(trouble.Run, " "))
+		}
 	}
-	return lines
 }
 
 func (t *text) certificates(all []transport.Status) (lines []string) {
 	for _, c := range all {
 		if c.NotAfter.IsZero() {
-			lines = append(lines, fmt.Sprintf("%s: NONE YET, nobody comes in: %s", c.Listener, oneLine(c.Trouble)))
+			lines = append(lines, fmt.Sprintf("%s: no certificate yet: TLS connections are refused: %s",
+				c.Listener, oneLine(c.Trouble)))
 			continue
 		}
 		until := "until " + c.NotAfter.UTC().Format(time.RFC3339)
@@ -274,7 +279,7 @@ var counted = []struct {
 		if s.Hold == nil {
 			return 0
 		}
-		return s.Hold.Objects
+		return s.Hold.Objects + s.Hold.Endpoints
 	}},
 	{"QUARANTINED", func(s admin.SourceState) int { return s.Quarantined }},
 	{"WARNINGS", func(s admin.SourceState) int { return s.Warnings }},

@@ -1,4 +1,4 @@
-package check
+package references
 
 import (
 	"os"
@@ -20,7 +20,7 @@ func findingsOf(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-	return text(first(FindReferences(snapshot(t, path), AnalysisOptions{})))
+	return text(first(Find(snapshot(t, path), Options{})))
 }
 
 func TestSameCertificate(t *testing.T) {

@@ -1,7 +1,9 @@
-package check
+package references
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -11,7 +13,8 @@ import (
 // certificates finds Gateways of the same workloads that share a certificate: a browser that reuses a connection gets 404 from the other one.
 func certificates(m *model) {
 	first := make(map[string]resource.Key)
-	for _, gateway := range m.gateways {
+	for _, key := range slices.SortedFunc(maps.Keys(m.gateways), resource.Key.Compare) {
+		gateway := m.gateways[key]
 		reported := make(map[resource.Key]bool)
 		for i, server := range gateway.spec.GetServers() {
 			name := certificateName(server.GetTls())

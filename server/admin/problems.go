@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"fmt"
+	"strings"
+
+	"tributary/aggregate/conflicts"
+	"tributary/internal/words"
+	"tributary/resource"
+)
+
+// ObjectProblems are problems of served objects that cost requests.
+type ObjectProblems struct {
+	// Unresolved are references to hosts, subsets, delegates and Gateways that no object has.
+	Unresolved []ObjectProblem `json:"unresolved"`
+	// Unchecked are references that only a source could resolve that was never read.
+	Unchecked []string `json:"unchecked,omitempty"`
+	// Refused are objects that limits.productBytes keeps from Envoys and gRPC clients.
+	Refused []ObjectProblem `json:"refused,omitempty"`
+}
+
+// ObjectProblem is one problem of an object.
+type ObjectProblem struct {
+	conflicts.Ref
+	Source  string `json:"source"`
+	Place   string `json:"place,omitempty"`
+	Message string `json:"message"`
+}
+
+// String returns the problem in one line.
+func (p *ObjectProblem) String() string {
+	place := p.Source
+	if p.Place != "" {
+		place += ": " + p.Place
+	}
+	return fmt.Sprintf("%s (%s): %s", p.Key(), place, p.Message)
+}
+
+// ObjectProblems returns the problems of objects. Its list of references is not nil.
+func (s *Server) ObjectProblems() (problems ObjectProblems) {
+	if s.opts.Problems != nil {
+		problems = s.opts.Problems()
+	}
+	if problems.Unresolved == nil {
+		problems.Unresolved = []ObjectProblem{}
+	}
+	return problems
+}
+
+// fillProblems adds the problems of objects to a status, with the first few of each sort.
+func (s *Server) fillProblems(status *Status) {
+	problems := s.ObjectProblems()
+	status.UnresolvedCount, status.UncheckedCount = len(problems.Unresolved), len(problems.Unchecked)
+	status.RefusedCount = len(problems.Refused)
+	status.Unresolved = problems.Unresolved[:min(len(problems.Unresolved), maxListed)]
+	status.Unchecked = problems.Unchecked[:min(len(problems.Unchecked), maxListed)]
+	status.Refused = problems.Refused[:min(len(problems.Refused), maxListed)]
+}
+
+// unresolvedOf returns the messages about references of an object.
+func (s *Server) unresolvedOf(key resource.Key) (messages []string) {
+	for _, problem := range s.ObjectProblems().Unresolved {
+		if problem.Key() == key {
+			messages = append(messages, problem.Message)
+		}
+	}
+	return messages
+}
+
+// addObjectProblems adds a trouble for each listed problem of an object.
+func (st *Status) addObjectProblems(list *troubles) {
+	add := func(problems []ObjectProblem, count int, about, advice, summary string) {
+		for i := range problems {
+			key := problems[i].Key()
+			list.add(Trouble{
+				About: about, Object: &key, Harm: HarmRefused, Do: advice,
+				Run: []string{"explain", string(key.Kind), key.FullName()},
+			}, "%s", problems[i].String())
+		}
+		if unlisted := count - len(problems); unlisted > 0 {
+			list.add(Trouble{About: about, Harm: HarmRefused, Do: advice, Run: []string{"status", "-o", "json"}},
+				summary, unlisted)
+		}
+	}
+	add(st.Unresolved, st.UnresolvedCount, AboutReference,
+		"Clients cannot route such requests: Envoys answer them with 503. Add the missing object, or correct the reference.",
+		"%d more references lead to no object: see /debug/unresolved")
+	add(st.Refused, st.RefusedCount, AboutObject, "Split the object into smaller ones, or raise limits.productBytes.",
+		"limits.productBytes refuses %d more objects")
+	if st.UncheckedCount > 0 && len(st.Missing) == 0 {
+		list.add(Trouble{
+			About: AboutReference, Harm: HarmOther, Run: []string{"status"},
+			Do: "It is unknown whether these references lead to an object. Repair the source that was never read.",
+		}, "%s cannot be checked, since a source was never read: %s",
+			words.Count(st.UncheckedCount, "reference", "references"), strings.Join(st.Unchecked, ", "))
+	}
+}

@@ -1,0 +1,534 @@
+// Package references finds references between objects that lead nowhere, routes that no request reaches, and parts of
+// objects without an effect.
+package references
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/index"
+)
+
+// The codes: Istio's where istioctl analyze finds the same (istio.io/latest/docs/reference/config/analysis).
+const (
+	NotFound         = "IST0101" // ReferencedResourceNotFound
+	ManySidecars     = "IST0111" // MultipleSidecarsWithoutWorkloadSelectors
+	Unreachable      = "IST0130" // VirtualServiceUnreachableRule
+	HostNotInGateway = "IST0132" // VirtualServiceHostNotFoundInGateway
+	SameCertificate  = "IST0138" // GatewayDuplicateCertificate
+	GatewayConflict  = "IST0145" // ConflictingGateways
+	UnknownHost      = "unknown-host"
+	UnusedSubset     = "unused-subset"
+	NoClient         = "no-client" // of Envoys
+)
+
+// Severity is the weight of a finding.
+type Severity string
+
+// The severities.
+const (
+	Error   Severity = "error"   // certainly wrong
+	Warning Severity = "warning" // wrong, unless a Kubernetes cluster that istiod reads has the missing object
+	Note    Severity = "note"    // without effect
+)
+
+// Finding is one defect of an object.
+type Finding struct {
+	Key      resource.Key
+	Severity Severity
+	Code     string
+	Message  string // begins with the path of the field
+}
+
+// Options describe the content of other sources.
+type Options struct {
+	// Partial says that sources are unread that may have objects of any kind, Hosts that sources are unread that only have
+	// ServiceEntries. A reference to their possible content is no finding.
+	Partial, Hosts bool
+	// Cluster has hosts of a Kubernetes cluster count like other hosts. Without it an istiod may read them there.
+	Cluster bool
+}
+
+// Find returns the findings of a state in the order of its objects, and the references that only unread sources could
+// resolve.
+func Find(snapshot memstore.Snapshot, options Options) (findings []Finding, unchecked []string) {
+	m := newModel(snapshot, options)
+	for _, analyze := range []func(*model){
+		destinations, gateways, delegates, gatewayHosts, unreachable, subsets, ruleHosts, sidecars, gatewayConflicts, certificates,
+	} {
+		analyze(m)
+	}
+	m.policyTargets(snapshot)
+	return m.result()
+}
+
+// FindMissing is Find for the references of VirtualServices that cost requests: hosts, subsets, delegates and Gateways
+// that no object has.
+func FindMissing(snapshot memstore.Snapshot, options Options) (findings []Finding, unchecked []string) {
+	m := newModel(snapshot, options)
+	destinations(m)
+	gateways(m)
+	delegates(m)
+	return m.result()
+}
+
+type object[T any] struct {
+	key  resource.Key
+	spec T
+}
+
+// resolve returns the full name of a host in lower case, in which Istio and Envoy compare hosts. Names without a dot belong to the namespace of the object.
+func (o object[T]) resolve(host string) string {
+	host = strings.ToLower(host)
+	if strings.Contains(host, ".") || host == "*" {
+		return host
+	}
+	return host + "." + o.key.Namespace + ".svc"
+}
+
+// model is a decoded state.
+type model struct {
+	options  Options
+	services []object[*networking.VirtualService]
+	rules    []object[*networking.DestinationRule]
+	gateways map[resource.Key]object[*networking.Gateway]
+	sidecars []object[*networking.Sidecar]
+	hosts    hostIndex[string]                              // the namespaces of ServiceEntries
+	ruleOf   hostIndex[object[*networking.DestinationRule]] // by host
+	findings []Finding
+
+	unchecked []string
+}
+
+func newModel(snapshot memstore.Snapshot, options Options) *model {
+	m := &model{options: options, gateways: make(map[resource.Key]object[*networking.Gateway])}
+	m.services = decode[*networking.VirtualService](snapshot, resource.VirtualService)
+	m.rules = decode[*networking.DestinationRule](snapshot, resource.DestinationRule)
+	m.sidecars = decode[*networking.Sidecar](snapshot, resource.Sidecar)
+	for _, gateway := range decode[*networking.Gateway](snapshot, resource.Gateway) {
+		m.gateways[gateway.key] = gateway
+	}
+	for _, entry := range decode[*networking.ServiceEntry](snapshot, resource.ServiceEntry) {
+		for _, host := range entry.spec.GetHosts() {
+			m.hosts.add(withoutDomain(host), entry.key.Namespace)
+		}
+	}
+	for _, rule := range m.rules {
+		m.ruleOf.add(withoutDomain(rule.resolve(rule.spec.GetHost())), rule)
+	}
+	return m
+}
+
+// decode returns the objects of a kind. Other checks report objects that cannot be decoded.
+func decode[T any](snapshot memstore.Snapshot, kind resource.Kind) (objects []object[T]) {
+	for r := range snapshot.List(kind, "") {
+		if spec, err := r.Spec(); err == nil {
+			if spec, ok := spec.(T); ok {
+				objects = append(objects, object[T]{r.Key(), spec})
+			}
+		}
+	}
+	return objects
+}
+
+// hostIndex finds values by the hosts that overlap a host.
+type hostIndex[T any] struct {
+	exact     map[string][]T
+	wildcards []wildcard[T]
+}
+
+type wildcard[T any] struct {
+	host  string
+	value T
+}
+
+func (x *hostIndex[T]) add(host string, value T) {
+	if strings.HasPrefix(host, "*") {
+		x.wildcards = append(x.wildcards, wildcard[T]{host, value})
+		return
+	}
+	if x.exact == nil {
+		x.exact = make(map[string][]T)
+	}
+	x.exact[host] = append(x.exact[host], value)
+}
+
+func (x *hostIndex[T]) overlapping(host string) (values []T) {
+	if strings.HasPrefix(host, "*") {
+		for exact, matches := range x.exact {
+			if overlap(exact, host) {
+				values = append(values, matches...)
+			}
+		}
+	} else {
+		values = slices.Clone(x.exact[host])
+	}
+	for _, entry := range x.wildcards {
+		if overlap(entry.host, host) {
+			values = append(values, entry.value)
+		}
+	}
+	return values
+}
+
+// isClusterHost reports whether a host is a service of a Kubernetes cluster.
+func isClusterHost(host string) bool {
+	return strings.HasSuffix(host, ".svc") || strings.Contains(host, ".svc.") || strings.HasSuffix(host, ".local")
+}
+
+// withoutDomain returns the name of a service of a cluster without the cluster's domain, and other hosts unchanged.
+func withoutDomain(host string) string {
+	host = strings.ToLower(host)
+	if before, _, ok := strings.Cut(host, ".svc."); ok {
+		return before + ".svc"
+	}
+	return host
+}
+
+func (m *model) find(key resource.Key, severity Severity, code, format string, args ...any) {
+	m.findings = append(m.findings, Finding{key, severity, code, fmt.Sprintf(format, args...)})
+}
+
+func (m *model) result() (findings []Finding, unchecked []string) {
+	slices.SortStableFunc(m.findings, func(a, b Finding) int { return a.Key.Compare(b.Key) })
+	slices.Sort(m.unchecked)
+	return m.findings, slices.Compact(m.unchecked)
+}
+
+// unread notes a reference that an unread source may resolve, and returns possible.
+func (m *model) unread(possible bool, reference string) bool {
+	if possible {
+		m.unchecked = append(m.unchecked, reference)
+	}
+	return possible
+}
+
+// missing reports whether no object of a namespace, or of any if it is empty, has a host, and no unread source may have
+// it.
+func (m *model) missing(host, namespace string) bool {
+	if !m.options.Cluster && isClusterHost(host) {
+		return false
+	}
+	host = withoutDomain(host)
+	if slices.ContainsFunc(m.hosts.overlapping(host), func(candidate string) bool {
+		return namespace == "" || candidate == namespace
+	}) {
+		return false
+	}
+	return !m.unread(m.options.Partial || m.options.Hosts, host)
+}
+
+// overlap reports whether a name matches both hosts, each of which may begin with a *.
+func overlap(a, b string) bool {
+	restA, anyA := strings.CutPrefix(a, "*")
+	restB, anyB := strings.CutPrefix(b, "*")
+	switch {
+	case anyA && anyB:
+		return strings.HasSuffix(restA, restB) || strings.HasSuffix(restB, restA)
+	case anyA:
+		return strings.HasSuffix(b, restA)
+	case anyB:
+		return strings.HasSuffix(a, restB)
+	}
+	return a == b
+}
+
+// destination is a target of requests in a VirtualService.
+type destination struct {
+	field        string
+	host, subset string
+}
+
+func destinationsOf(o object[*networking.VirtualService]) (destinations []destination) {
+	add := func(field string, d *networking.Destination) {
+		if d.GetHost() != "" {
+			destinations = append(destinations, destination{field, o.resolve(d.GetHost()), d.GetSubset()})
+		}
+	}
+	for i, http := range o.spec.GetHttp() {
+		for j, r := range http.GetRoute() {
+			add(fmt.Sprintf("spec.http[%d].route[%d].destination", i, j), r.GetDestination())
+		}
+		add(fmt.Sprintf("spec.http[%d].mirror", i), http.GetMirror())
+		for j, r := range http.GetMirrors() {
+			add(fmt.Sprintf("spec.http[%d].mirrors[%d].destination", i, j), r.GetDestination())
+		}
+	}
+	for i, tcp := range o.spec.GetTcp() {
+		for j, r := range tcp.GetRoute() {
+			add(fmt.Sprintf("spec.tcp[%d].route[%d].destination", i, j), r.GetDestination())
+		}
+	}
+	for i, tls := range o.spec.GetTls() {
+		for j, r := range tls.GetRoute() {
+			add(fmt.Sprintf("spec.tls[%d].route[%d].destination", i, j), r.GetDestination())
+		}
+	}
+	return destinations
+}
+
+// destinations finds missing hosts and subsets.
+func destinations(m *model) {
+	for _, o := range m.services {
+		for _, d := range destinationsOf(o) {
+			if m.missing(d.host, "") {
+				m.find(o.key, Warning, NotFound, "%s.host: no ServiceEntry has the host %s: add one, or correct the host",
+					d.field, d.host)
+			}
+			if d.subset != "" {
+				m.subset(o.key, d)
+			}
+		}
+	}
+}
+
+// subset finds a subset that no DestinationRule of its host has.
+func (m *model) subset(key resource.Key, d destination) {
+	rules := m.ruleOf.overlapping(withoutDomain(d.host))
+	defined := slices.ContainsFunc(rules, func(rule object[*networking.DestinationRule]) bool {
+		return slices.ContainsFunc(rule.spec.GetSubsets(), func(s *networking.Subset) bool { return s.GetName() == d.subset })
+	})
+	specific := slices.IndexFunc(rules, func(rule object[*networking.DestinationRule]) bool {
+		return !strings.HasPrefix(rule.spec.GetHost(), "*")
+	})
+	switch {
+	case defined, m.unread(m.options.Partial, fmt.Sprintf("subset %s of %s", d.subset, d.host)):
+	case specific >= 0:
+		m.find(key, Error, NotFound, "%s.subset: %s has no subset %q of %s: add it there, or correct the name",
+			d.field, rules[specific].key, d.subset, d.host)
+	default:
+		m.find(key, Warning, NotFound, "%s.subset: no DestinationRule of %s has subsets: add one that defines %q",
+			d.field, d.host, d.subset)
+	}
+}
+
+// gatewayKey returns the key of a Gateway that an object names.
+func gatewayKey(o object[*networking.VirtualService], name string) resource.Key {
+	namespace, short, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, short = o.key.Namespace, name
+	}
+	return resource.Key{Kind: resource.Gateway, Namespace: namespace, Name: short}
+}
+
+// gateways finds missing Gateways.
+func gateways(m *model) {
+	for _, o := range m.services {
+		for i, name := range o.spec.GetGateways() {
+			key := gatewayKey(o, name)
+			if _, exists := m.gateways[key]; exists || name == "mesh" || m.unread(m.options.Partial, key.String()) {
+				continue
+			}
+			m.find(o.key, Warning, NotFound, "spec.gateways[%d]: there is no %s: add it, or correct the name", i, key)
+		}
+	}
+}
+
+// delegates finds missing VirtualServices that others delegate routes to.
+func delegates(m *model) {
+	exists := make(map[resource.Key]bool, len(m.services))
+	for _, o := range m.services {
+		exists[o.key] = true
+	}
+	for _, o := range m.services {
+		for i, http := range o.spec.GetHttp() {
+			if http.GetDelegate() == nil {
+				continue
+			}
+			key := resource.Key{
+				Kind:      resource.VirtualService,
+				Namespace: cmp.Or(http.GetDelegate().GetNamespace(), o.key.Namespace), Name: http.GetDelegate().GetName(),
+			}
+			if !exists[key] && !m.unread(m.options.Partial, key.String()) {
+				m.find(o.key, Warning, NotFound, "spec.http[%d].delegate: there is no %s: add it, or correct the name", i, key)
+			}
+		}
+	}
+}
+
+// gatewayHosts finds hosts that no server of a Gateway has.
+func gatewayHosts(m *model) {
+	for _, o := range m.services {
+		for _, name := range o.spec.GetGateways() {
+			if gateway, exists := m.gateways[gatewayKey(o, name)]; exists {
+				m.hostsOn(o, gateway)
+			}
+		}
+	}
+}
+
+func (m *model) hostsOn(o object[*networking.VirtualService], gateway object[*networking.Gateway]) {
+	for i, host := range o.spec.GetHosts() {
+		if !slices.ContainsFunc(gateway.spec.GetServers(), func(s *networking.Server) bool {
+			return slices.ContainsFunc(s.GetHosts(), func(offered string) bool {
+				namespace, offered := splitHost(strings.ToLower(offered))
+				return (namespace == "*" || namespace == o.key.Namespace ||
+					namespace == "." && gateway.key.Namespace == o.key.Namespace) && overlap(offered, o.resolve(host))
+			})
+		}) {
+			m.find(o.key, Warning, HostNotInGateway,
+				"spec.hosts[%d]: no server of %s has the host %s for this namespace: add it there, or remove it here",
+				i, gateway.key, host)
+		}
+	}
+}
+
+// splitHost returns the namespace and the host of namespace/host. A host alone has the namespace *.
+func splitHost(text string) (namespace, host string) {
+	namespace, host, ok := strings.Cut(text, "/")
+	if !ok {
+		return "*", text
+	}
+	return namespace, host
+}
+
+// unreachable finds routes behind one that takes all requests.
+func unreachable(m *model) {
+	for _, o := range m.services {
+		m.behind(o.key, "http", len(o.spec.GetHttp()), func(i int) bool {
+			matches := o.spec.GetHttp()[i].GetMatch()
+			return len(matches) == 0 || slices.ContainsFunc(matches, takesAll)
+		})
+		m.behind(o.key, "tcp", len(o.spec.GetTcp()), func(i int) bool { return len(o.spec.GetTcp()[i].GetMatch()) == 0 })
+	}
+}
+
+// takesAll reports whether a match has nothing but a name, or the prefix / of all paths.
+func takesAll(match *networking.HTTPMatchRequest) bool {
+	rest := match.DeepCopy()
+	rest.Name, rest.StatPrefix, rest.IgnoreUriCase = "", "", false
+	if rest.GetUri().GetPrefix() == "/" {
+		rest.Uri = nil
+	}
+	return rest.String() == (&networking.HTTPMatchRequest{}).String()
+}
+
+func (m *model) behind(key resource.Key, list string, count int, takes func(i int) bool) {
+	for i := range count - 1 {
+		if takes(i) {
+			for j := i + 1; j < count; j++ {
+				m.find(key, Warning, Unreachable,
+					"spec.%s[%d]: no request gets here, since spec.%s[%d] takes all: move it before that one, or remove it",
+					list, j, list, i)
+			}
+			return
+		}
+	}
+}
+
+// subsets finds unused subsets of hosts that VirtualServices route to.
+func subsets(m *model) {
+	used, routed := make(map[string]bool), make(map[string]bool)
+	for _, o := range m.services {
+		for _, d := range destinationsOf(o) {
+			host := withoutDomain(d.host)
+			used[host+"|"+d.subset], routed[host] = true, true
+		}
+	}
+	for _, rule := range m.rules {
+		host := withoutDomain(rule.resolve(rule.spec.GetHost()))
+		if !routed[host] || m.options.Partial {
+			continue
+		}
+		for i, s := range rule.spec.GetSubsets() {
+			if !used[host+"|"+s.GetName()] {
+				m.find(rule.key, Note, UnusedSubset, "spec.subsets[%d]: no VirtualService routes to the subset %q",
+					i, s.GetName())
+			}
+		}
+	}
+}
+
+// ruleHosts finds DestinationRules of missing hosts.
+func ruleHosts(m *model) {
+	for _, rule := range m.rules {
+		if host := rule.resolve(rule.spec.GetHost()); m.missing(host, "") {
+			m.find(rule.key, Warning, UnknownHost,
+				"spec.host: no ServiceEntry has the host %s: add one, or correct the host", host)
+		}
+	}
+}
+
+// sidecars finds egress hosts without a match, and several Sidecars without a selector in one namespace.
+func sidecars(m *model) {
+	unselective := make(map[string][]resource.Key)
+	for _, o := range m.sidecars {
+		if o.spec.GetWorkloadSelector() == nil {
+			unselective[o.key.Namespace] = append(unselective[o.key.Namespace], o.key)
+		}
+		for i, egress := range o.spec.GetEgress() {
+			for j, text := range egress.GetHosts() {
+				namespace, host := splitHost(text)
+				switch namespace {
+				case "~":
+					continue
+				case "*":
+					namespace = ""
+				case ".":
+					namespace = o.key.Namespace
+				}
+				if !strings.HasPrefix(host, "*") && m.missing(host, namespace) {
+					m.find(o.key, Warning, UnknownHost,
+						"spec.egress[%d].hosts[%d]: no ServiceEntry matches %s: correct or remove it", i, j, text)
+				}
+			}
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(unselective)) {
+		for _, key := range unselective[namespace][1:] {
+			m.find(key, Error, ManySidecars,
+				"%s has no workloadSelector either, and only one of a namespace counts: give one of them a selector",
+				unselective[namespace][0])
+		}
+	}
+}
+
+// policyTargets finds policies with references that mean no client. An unread source may have the origin of a Gateway.
+func (m *model) policyTargets(snapshot memstore.Snapshot) {
+	mesh := index.NewMesh()
+	kinds := []resource.Kind{
+		resource.AuthorizationPolicy, resource.RequestAuthentication, resource.WasmPlugin, resource.EnvoyFilter,
+		resource.Telemetry,
+	}
+	for _, kind := range append(kinds, resource.Gateway) {
+		for r := range snapshot.List(kind, "") {
+			_ = mesh.Set(r.Key(), r, make(map[string]struct{})) // other checks report objects that cannot be decoded
+		}
+	}
+	for _, kind := range kinds {
+		for r := range snapshot.List(kind, "") {
+			why := mesh.WhyUnattached(r.Key(), nil)
+			if why != "" && !m.unread(m.options.Partial, "the target of "+r.Key().String()) {
+				m.find(r.Key(), Warning, NoClient, "spec.targetRefs: %s", why)
+			}
+		}
+	}
+}
+
+// gatewayConflicts finds Gateways of the same workloads that have one host on one port.
+func gatewayConflicts(m *model) {
+	first := make(map[string]resource.Key)
+	for _, key := range slices.SortedFunc(maps.Keys(m.gateways), resource.Key.Compare) {
+		spec := m.gateways[key].spec
+		for i, server := range spec.GetServers() {
+			for j, host := range server.GetHosts() {
+				claim := fmt.Sprint(spec.GetSelector(), server.GetBind(), server.GetPort().GetNumber(),
+					strings.ToLower(host))
+				if other, taken := first[claim]; !taken {
+					first[claim] = key
+				} else if other != key {
+					m.find(key, Warning, GatewayConflict,
+						"spec.servers[%d].hosts[%d]: %s has %s on port %d of the same workloads: remove it from one of them",
+						i, j, other, host, server.GetPort().GetNumber())
+				}
+			}
+		}
+	}
+}
