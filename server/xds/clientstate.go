@@ -77,7 +77,7 @@ func (w *subscriptionNames) includes(name string) bool {
 type clientState struct {
 	state *state
 	// gone are the versions, by name, of resources that the client still has from an earlier stream and that no longer exist. A later
-	// response removes them. Their content is unknown.
+	// response removes them. Their content is unknown, in SotW also their versions.
 	gone        map[string]string
 	brought     *wire.Versions         // delta: initial_resource_versions; nil if there are none
 	version     string                 // SotW: version_info, of everything; empty if there is none

@@ -90,7 +90,7 @@ func (s *stream) preannounceFirst(sub *subscription, p responsePlan) responsePla
 		return p
 	}
 	dep := s.ofCollections(sub.coll.typ.DependencyURL)
-	if dep == nil || dep.wants.all {
+	if dep == nil || dep.wants.all || !dep.delta && len(dep.client.gone) > 0 { // the interim version would need what is gone
 		return p
 	}
 	in := sub.goal.since(sub.client.state).preannounce(sub.client.state, sub.goal, hook)
