@@ -49,6 +49,8 @@ spec:
 		choose(version)
 		mesh.Restart(t)
 		calls.until(t, fixture.Loopback(greeters[version%2]))
+		answered := calls.answered.Load() // by callers that had begun before
+		require.Eventually(t, func() bool { return calls.answered.Load() > answered+20 }, 10*time.Second, time.Millisecond)
 	}
 	require.Zero(t, calls.end(), "calls that failed")
 	mesh.rejectedNothing(t)

@@ -90,7 +90,7 @@ func (s *stream) preannounceFirst(sub *subscription, p responsePlan) responsePla
 		return p
 	}
 	dep := s.ofCollections(sub.coll.typ.DependencyURL)
-	if dep == nil || dep.wants.all || !dep.delta && len(dep.client.gone) > 0 { // the interim version would need what is gone
+	if dep == nil || dep.wants.all {
 		return p
 	}
 	in := sub.goal.since(sub.client.state).preannounce(sub.client.state, sub.goal, hook)
@@ -100,6 +100,9 @@ func (s *stream) preannounceFirst(sub *subscription, p responsePlan) responsePla
 			continue
 		}
 		for _, l := range dependencies {
+			if !dep.delta && slices.ContainsFunc(l.From, dep.client.isGone) {
+				return p // the next response of dep deletes what the interim version needs
+			}
 			if len(l.From) > 0 && !slices.ContainsFunc(l.From, func(name string) bool { return !dep.wants.includes(name) }) {
 				v.names = append(v.names, l.To...)
 			}

@@ -1,5 +1,7 @@
 package xds
 
+import "time"
+
 // resumeSotW applies the version of an earlier stream, for which the goal may know the state. It says what the client has; the names of
 // the first request are answered all the same. A client that subscribes by name may hold what only newer responses kept for it: names
 // that exist nowhere are gone.
@@ -11,8 +13,9 @@ func (s *subscription) resumeSotW() {
 		switch {
 		case s.goal.get(name) != nil || former.get(name) != nil:
 			s.client.mustResend(name)
-		case s.inFull(&s.wants) && s.coll.typ.ChildURL != "":
+		case !s.wants.all && s.inFull(&s.wants) && s.coll.typ.ChildURL != "":
 			put(&s.client.gone, name, "")
+			s.behind = true
 		default:
 			s.client.mustAnswer(name)
 		}
@@ -42,4 +45,14 @@ func (s *subscription) sentVersion() string {
 		return s.client.state.version
 	}
 	return s.goal.version
+}
+
+// resumptionTime is how long a SotW client that comes back takes for the first requests of all types, which it sends at once.
+const resumptionTime = time.Second
+
+// awaitsResumption says whether p changes what the client has before it said which dependencies it has: see preannounceFirst.
+func (s *stream) awaitsResumption(sub *subscription, p *responsePlan, now time.Time) bool {
+	typ := &sub.coll.typ
+	return typ.Preannounce != nil && !sub.delta && sub.client.state.len > 0 && s.ofCollections(typ.DependencyURL) == nil &&
+		sub.client.moves(p) && s.lookAgain(sub.resumed.Add(resumptionTime).Sub(now))
 }

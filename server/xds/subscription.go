@@ -38,10 +38,12 @@ type subscription struct {
 
 	pace pace
 
-	cameBack  bool      // with versions of an earlier stream
-	resumed   time.Time // when the client came back; zero if it began with nothing
+	cameBack bool      // with versions of an earlier stream
+	resumed  time.Time // when the client came back; zero if it began with nothing
 	// formerVersion is the version of the last response on an earlier stream. SotW; empty once the first goal is set.
 	formerVersion string
+	// behind says that parents went first, since a response would have deleted what is gone: see deletesGone.
+	behind    bool
 	lastMoved time.Time // when a change was last sent after which the client may use other children
 	removes   time.Time // since when a removal waits because the client may still use the resource; zero if none does
 
