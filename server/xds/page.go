@@ -1,7 +1,7 @@
 package xds
 
 import (
-	"sort"
+	"cmp"
 	"sync"
 	"weak"
 
@@ -28,9 +28,16 @@ func (e *encoded) len() int { return e.buf.Len() }
 func (p *page) first() string { return p.entries[0].Name }
 
 func (p *page) get(name string) *Entry {
-	i := sort.Search(len(p.entries), func(i int) bool { return p.entries[i].Name >= name })
-	if i < len(p.entries) && p.entries[i].Name == name {
-		return p.entries[i]
+	start, end := 0, len(p.entries)
+	for start < end {
+		switch middle := (start + end) / 2; cmp.Compare(p.entries[middle].Name, name) {
+		case 0:
+			return p.entries[middle]
+		case -1:
+			start = middle + 1
+		default:
+			end = middle
+		}
 	}
 	return nil
 }

@@ -119,8 +119,42 @@ func (h *clientState) compareReplaced(had map[string]string, to *state) (puts []
 	return puts, gone
 }
 
+// replacedAmong returns the names that were replaced since the client had just the resources of w, with their versions at that time, and
+// whether to knows that state.
+func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (had map[string]string, ok bool) {
+	var sum wire.Fingerprint
+	for e := range w.entriesIn(to) {
+		sum = sum.With(e.Name, e.Version)
+	}
+	for _, commit := range slices.Backward(to.earlier) {
+		if sum == h.brought.Fingerprint {
+			break
+		}
+		for _, r := range commit.replaced {
+			if !w.includes(r.name) {
+				continue
+			}
+			version, replaced := had[r.name]
+			if e := to.get(r.name); !replaced && e != nil {
+				version = e.Version
+			}
+			if version != "" {
+				sum = sum.Without(r.name, version)
+			}
+			if r.version != "" {
+				sum = sum.With(r.name, r.version)
+			}
+			put(&had, r.name, r.version)
+		}
+	}
+	return had, sum == h.brought.Fingerprint
+}
+
 // compareNames is compareAll for a client that wants names.
 func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Entry, gone map[string]string) {
+	if had, ok := h.replacedAmong(w, to); ok && len(h.notHeld) == 0 {
+		return h.compareReplaced(had, to)
+	}
 	have, gone := make(map[string]string), make(map[string]string)
 	for entry := range h.brought.All() {
 		name, version, _ := wire.MapEntry(entry)
