@@ -77,14 +77,14 @@ func TestReconnect_UnknownClustersEnd(t *testing.T) {
 	k.pass(modelAckTimeout)
 	k.hear(ClusterURL, "c1@1")
 	k.ack()
-	k.rest()
+	k.waits() // for the client to ask for the endpoints
 
 	k.types[ClusterURL].wants = set([]string{"c0", "c1"})
 	k.reconnect(map[string]string{ClusterURL: "x"}, ClusterURL)
 	k.ask(ClusterURL, "c1") // it uses c0 no longer
 	k.hear(ClusterURL, "c1@1")
 	k.ack()
-	k.rest()
+	k.waits() // for the client to ask for the endpoints
 }
 
 // A client that comes back with versions that the server had, by name or with everything, is led on from there: it keeps the content of
@@ -114,6 +114,18 @@ func TestReconnect_WithServedVersion(t *testing.T) {
 			k.hearAny(map[string][]string{ClusterURL: {"c1@1"}, EndpointURL: {}, RouteURL: {"r@c1/2+c2"}})
 		})
 	}
+	t.Run("clusters asked for late", func(t *testing.T) {
+		k := newTalk(t, false, false)
+		k.swap("c1/2")
+		versions := k.versions()
+		clusters := k.request(ClusterURL)
+		clusters.Names, clusters.Version = []string{"c0"}, versions[ClusterURL]
+		k.reconnect(versions, RouteURL)
+		require.Equal(t, resumptionTime, k.waits(), "for the request")
+		k.send(clusters)
+		k.types[ClusterURL].wants = set(clusters.Names)
+		k.hearAny(map[string][]string{ClusterURL: {"c0@1"}, EndpointURL: {}, RouteURL: {"r@c0/1+c1"}})
+	})
 	t.Run("wildcard", func(t *testing.T) {
 		k := newTalk(t, false, true)
 		k.swap("c1/2")

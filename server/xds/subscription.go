@@ -258,7 +258,7 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 		s.droppedCost = 0
 	}
 	known := s.coll.current.Load()
-	if s.wants.names == nil && len(r.Subscribe) > 0 {
+	if first && len(r.Subscribe) > 0 {
 		s.wants.names = make(map[string]struct{}, len(r.Subscribe))
 		if s.client.brought == nil {
 			s.client.notHeld = make(map[string]absenceSent, len(r.Subscribe))
