@@ -29,8 +29,8 @@ var (
 )
 
 // TestModel has a client go through random histories: names that change, types that come and go, restarts with and without
-// versions of what the program has, responses that are rejected in whole or in part, and a server that does all that the protocol allows, and takes
-// its time. At rest the handlers have what the server has, and at all times the requests keep to the protocol.
+// versions of what the program has, responses that are rejected in whole or in part, and a server that does all that the
+// protocol allows, and takes its time. At rest the handlers have what the server has, and at all times the requests keep to the protocol.
 func TestModel(t *testing.T) {
 	for i := range uint64(*modelSeeds) {
 		seed := *modelFirst + i

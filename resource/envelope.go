@@ -335,7 +335,8 @@ var groups = func() (all []string) {
 var alsoOfOthers = []Kind{Gateway, Sidecar, AuthorizationPolicy, Telemetry, ProxyConfig, WasmPlugin}
 
 // isForeign reports whether apiVersion and kind are of another API, rather than Istio's and mistyped. A group that is
-// nearly one of Istio's is mistyped, and so is none at all before one of its kinds, and any before one that only Istio has.
+// nearly one of Istio's is mistyped, and so is none at all before one of its kinds, one that contains Istio's name before
+// one of its kinds, and any before a kind that only Istio has.
 func isForeign(apiVersion, kind string) bool {
 	group, _, grouped := strings.Cut(apiVersion, "/")
 	if !grouped && !slices.Contains(groups, apiVersion) {
@@ -348,7 +349,10 @@ func isForeign(apiVersion, kind string) bool {
 	switch {
 	case slices.Contains(groups, group), words.Nearest(group, groups) != "":
 		return false
-	case known && (!strings.Contains(group, ".") || !slices.Contains(alsoOfOthers, Kind(kind))):
+	case !known:
+		return true
+	case !strings.Contains(group, "."), strings.Contains(strings.ToLower(group), "istio"),
+		!slices.Contains(alsoOfOthers, Kind(kind)):
 		return false
 	}
 	return true

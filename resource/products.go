@@ -1,7 +1,9 @@
 package resource
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -79,28 +81,116 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 }
 
 // Multiplied estimates the part of the products of an object, in bytes, that it would not have if it named one host
-// only, or if each of its hosts and ports were an object of its own. It counts against the limit of a namespace.
-func Multiplied(r *Resource) int64 {
-	if r == nil || r.Key().Kind != ServiceEntry && r.Key().Kind != VirtualService {
-		return 0
+// only, or if each of its hosts and ports were an object of its own. It counts against the limit of a namespace. The
+// routes of a delegate multiply by the routes that delegate to it; lookup returns the object of a key, or nil.
+func Multiplied(r *Resource, lookup func(Key) *Resource) int64 {
+	switch {
+	case r == nil:
+	case r.Key().Kind == ServiceEntry && countFields(r.body, hostsField) > 1:
+		spec, err := r.Spec()
+		s, ok := spec.(*networking.ServiceEntry)
+		if err != nil || !ok {
+			return 0
+		}
+		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
+		return max(0, (hosts-1)*ports*portProducts(s)-(hosts+ports)*portCost)
+	case r.Key().Kind == VirtualService && (countFields(r.body, hostsField) > 1 || delegates(r.body)):
+		spec, err := r.Spec()
+		s, ok := spec.(*networking.VirtualService)
+		if err != nil || !ok {
+			return 0
+		}
+		hosts, gateways := int64(len(s.GetHosts())), int64(max(len(s.GetGateways()), 1))
+		_, _, further := virtualServiceProducts(s)
+		return (further*max(hosts-1, 0) + delegated(s, r.Key().Namespace, lookup)*hosts) * gateways
 	}
-	const hostsTag = 1<<3 | 2
-	if _, _, first := protowire.ConsumeField(r.body); first < 0 || first == len(r.body) || r.body[first] != hostsTag {
-		return 0 // it has one host
+	return 0
+}
+
+// Delegates returns the keys of the VirtualServices to which routes of r delegate.
+func Delegates(r *Resource) (keys []Key) {
+	if r == nil || r.Key().Kind != VirtualService || !delegates(r.body) {
+		return nil
 	}
 	spec, err := r.Spec()
 	if err != nil {
-		return 0
+		return nil
 	}
-	switch s := spec.(type) {
-	case *networking.VirtualService:
-		_, _, further := virtualServiceProducts(s)
-		return further * int64(len(s.GetHosts())-1) * int64(max(len(s.GetGateways()), 1))
-	case *networking.ServiceEntry:
-		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
-		return max(0, (hosts-1)*ports*portProducts(s)-(hosts+ports)*portCost)
+	for _, route := range spec.(*networking.VirtualService).GetHttp() {
+		if d := route.GetDelegate(); d != nil {
+			keys = append(keys, delegateKey(d, r.Key().Namespace))
+		}
 	}
-	return 0
+	return keys
+}
+
+func delegateKey(d *networking.Delegate, namespace string) Key {
+	return Key{Kind: VirtualService, Namespace: cmp.Or(d.GetNamespace(), namespace), Name: d.GetName()}
+}
+
+// delegated returns the bytes of the routes that a VirtualService has from its delegates, for one host.
+func delegated(s *networking.VirtualService, namespace string, lookup func(Key) *Resource) (bytes int64) {
+	sizes := make(map[Key]int64)
+	for _, route := range s.GetHttp() {
+		d := route.GetDelegate()
+		if d == nil {
+			continue
+		}
+		key := delegateKey(d, namespace)
+		size, found := sizes[key]
+		if !found {
+			if r := lookup(key); r != nil {
+				if spec, err := r.Spec(); err == nil {
+					_, size, _ = virtualServiceProducts(spec.(*networking.VirtualService))
+				}
+			}
+			sizes[key] = size
+		}
+		bytes += size * int64(max(len(route.GetMatch()), 1))
+	}
+	return bytes
+}
+
+// The numbers of fields in the encoded specs.
+const (
+	hostsField    = 1  // of a ServiceEntry or VirtualService
+	httpField     = 3  // of a VirtualService
+	delegateField = 20 // of an HTTPRoute
+)
+
+// countFields returns how many fields of a number an encoded message has.
+func countFields(body []byte, number protowire.Number) (count int) {
+	for range fields(body, number) {
+		count++
+	}
+	return count
+}
+
+// delegates reports whether an encoded VirtualService has a route that delegates.
+func delegates(body []byte) bool {
+	for route := range fields(body, httpField) {
+		if value, size := protowire.ConsumeBytes(route); size > 0 && countFields(value, delegateField) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// fields yields the encoded values of all fields of a number, until the first error.
+func fields(body []byte, number protowire.Number) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(body) > 0 {
+			n, kind, size := protowire.ConsumeTag(body)
+			if size < 0 {
+				return
+			}
+			value := protowire.ConsumeFieldValue(n, kind, body[size:])
+			if value < 0 || n == number && !yield(body[size:size+value]) {
+				return
+			}
+			body = body[size+value:]
+		}
+	}
 }
 
 // portProducts returns the bytes of one port of one host.

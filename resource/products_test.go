@@ -1,11 +1,14 @@
 package resource_test
 
 import (
+	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"tributary/resource"
 )
@@ -73,5 +76,36 @@ func TestCheckProducts(t *testing.T) {
 			_, err = resource.Lenient(nil, err)
 			require.Error(t, err, "it is no rule of Istio's")
 		})
+	}
+}
+
+// What an object counts does not depend on the order of the fields in its body: a server may send them in any.
+func TestMultiplied_OrderOfFields(t *testing.T) {
+	for _, object := range []string{
+		"ServiceEntry\nspec: {resolution: STATIC, endpoints: [{address: 10.0.0.1}], hosts: " + series(80, "h#.example.com") +
+			", ports: " + series(3, "{number: 8#, name: p#, protocol: HTTP}") + "}",
+		"VirtualService\nspec: {hosts: " + series(80, "h#.example.com") + ", http: " +
+			series(9, "{match: [{uri: {prefix: /p#}}], route: [{destination: {host: a}}]}") + "}",
+		"VirtualService\nspec: {hosts: [a.example.com], http: " + series(9, "{delegate: {name: d}}") + "}",
+	} {
+		text := "apiVersion: networking.istio.io/v1\nmetadata: {name: a, namespace: default}\nkind: " + object
+		docs := resource.Decode("a.yaml", []byte(text), resource.Options{})
+		require.Empty(t, docs[0].Errors)
+		original := docs[0].Resource
+		lookup := func(resource.Key) *resource.Resource { return original }
+		counted := resource.Multiplied(original, lookup)
+		require.Positive(t, counted)
+		var fields [][]byte
+		for body := original.Body(); len(body) > 0; {
+			_, _, size := protowire.ConsumeField(body)
+			require.Positive(t, size)
+			fields, body = append(fields, body[:size]), body[size:]
+		}
+		random := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // a test
+		for range 20 {
+			random.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
+			body := bytes.Join(fields, nil)
+			require.Equal(t, counted, resource.Multiplied(resource.FromBody(resource.Meta{Key: original.Key()}, body), lookup))
+		}
 	}
 }

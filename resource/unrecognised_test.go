@@ -32,6 +32,27 @@ func restricts(path string, text []byte) bool {
 	return false
 }
 
+// A policy whose group or kind is mistyped within Istio's own names is a policy, or may be one.
+func TestMistypedPoliciesMayRestrict(t *testing.T) {
+	const rest = "metadata: {name: deny, namespace: shop}\nspec: {action: DENY, rules: [{}]}\n"
+	for _, apiVersion := range []string{
+		"istio.io/v1", "security.istio/v1", "rbac.istio.io/v1alpha1", "authorization.istio.io/v1", "Security.Istio.IO/v1",
+		"authentication.istio.io/v1alpha1", "security.istio.io.v1", "policy.istio.io/v1", "security.istio.io/v1/",
+		"securityistio.io/v1", "sec.istio.io/v1", "security.istio.io /v1", "https://security.istio.io/v1", "v1",
+		"security.istio.io\\v1", "extensions.istio.io/v1", "ISTIO.io/v1", "security.isto.io/v1", "security-istio-io/v1",
+	} {
+		require.True(t, restricts("a.yaml", []byte("apiVersion: "+apiVersion+"\nkind: AuthorizationPolicy\n"+rest)), apiVersion)
+	}
+	for _, kind := range []string{
+		"AuthorizationPolicies", "AuthorisationPolicy", "AuthzPolicy", "authorization-policy", "Authorization Policy", "Policy",
+	} {
+		require.True(t, restricts("a.yaml", []byte("apiVersion: security.istio.io/v1\nkind: "+kind+"\n"+rest)), kind)
+	}
+	for _, apiVersion := range []string{"policy.linkerd.io/v1alpha1", "cilium.io/v2", "gateway.envoyproxy.io/v1alpha1"} {
+		require.False(t, restricts("a.yaml", []byte("apiVersion: "+apiVersion+"\nkind: AuthorizationPolicy\n"+rest)), apiVersion)
+	}
+}
+
 // A policy that is cut off at any byte is a policy, or may be one.
 func TestTruncatedPoliciesMayRestrict(t *testing.T) {
 	for _, whole := range denying {

@@ -32,8 +32,9 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor [-c FILE]",
 		Short: "Check everything that a server needs, and say what to do about what is wrong",
 		Long: `Doctor checks the configuration and its sources, as validate --connect does: whether each can be read, with the rights
-that it needs; certificates, the files of tokens and keys, ports, and the state directory. With --istiod or --mesh-config it checks also that istiod is told to read from us, and
-Kubernetes; of a server that runs, that what its clients ask for is known. With --through it holds an idle stream through the
+that it needs; certificates, the files of tokens and keys, ports, and the state directory. With --istiod or
+--mesh-config it checks also that istiod is told to read from us, and Kubernetes; of a server that runs, that what its clients
+ask for is known. With --through it holds an idle stream through the
 address that istiod has for us, with istiod's pings, and tells what ends it. It is best run as the user who runs the server, and
 changes nothing.
 

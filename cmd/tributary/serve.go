@@ -87,7 +87,8 @@ func (f *serveFlags) config() (*config.Config, error) {
 			key, flag string
 			value     *string
 		}{
-			{"listen.xds", f.xds, &cfg.Listen.XDS}, {"listen.admin", f.admin, &cfg.Listen.Admin},
+			{"listen.xds", f.xds, &cfg.Listen.XDS},
+			{"listen.admin", f.admin, &cfg.Listen.Admin},
 			{"stateDir", f.state, &cfg.StateDir},
 		} {
 			if o.flag != "" {

@@ -46,7 +46,7 @@ func TestVerify_Refusals(t *testing.T) {
 		"--istiod: want http://HOST:PORT of istiod's debug pages, got \"istiod\", or xds://": {"istiod"},
 		"--istiod-tls-cert wants its private key, --istiod-tls-key, too":                     {"xds://a:1", "--istiod-tls-cert", "a.pem"},
 		"--istiod-tls-key is for the certificate of --istiod-tls-cert":                       {"xds://a:1", "--istiod-tls-key", "a.pem"},
-		"--istiod-token-file: open /not/existing":                                            {"xds://a:1", "--istiod-token-file", "/not/existing"},
+		"--istiod-token-file: open /none":                                                    {"xds://a:1", "--istiod-token-file", "/none"},
 		"--istiod-tls-ca: open /not/existing":                                                {"xds://a:1", "--istiod-tls-ca", "/not/existing"},
 	} {
 		got := command(t, append([]string{"verify", "--server", s.xds, "--admin", s.admin, "--settle", "0s", "--istiod"}, flags...)...)

@@ -14,17 +14,19 @@ import (
 // budget bounds the memory that the objects of a namespace multiply into together, see resource.Multiplied. It refuses
 // the largest objects. The choice depends on the objects alone, not on their order. Catalog.mu guards it.
 type budget struct {
-	limit    int64 // bytes of a namespace; negative for no limit
-	log      *slog.Logger
-	sizes    map[string]map[resource.Key]int64 // of the objects that multiply, by namespace
-	refused  map[resource.Key]int64            // with the size of all in the namespace
-	lastGood map[resource.Key]int64            // the sizes of the versions that the mesh keeps of refused objects
+	limit     int64 // bytes of a namespace; negative for no limit
+	log       *slog.Logger
+	sizes     map[string]map[resource.Key]int64 // of the objects that multiply, by namespace
+	delegates map[resource.Key][]resource.Key   // of the VirtualServices with routes that delegate
+	refused   map[resource.Key]int64            // with the size of all in the namespace
+	lastGood  map[resource.Key]int64            // the sizes of the versions that the mesh keeps of refused objects
 }
 
 func newBudget(limit int64, log *slog.Logger) *budget {
 	return &budget{
 		limit: cmp.Or(limit, resource.MaxProducts), log: log, sizes: make(map[string]map[resource.Key]int64),
-		refused: make(map[resource.Key]int64), lastGood: make(map[resource.Key]int64),
+		delegates: make(map[resource.Key][]resource.Key),
+		refused:   make(map[resource.Key]int64), lastGood: make(map[resource.Key]int64),
 	}
 }
 
@@ -35,8 +37,8 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 		return keys
 	}
 	changed, before := make(map[string]bool), make(map[resource.Key]int64)
-	for _, key := range keys {
-		size, space := resource.Multiplied(view.Get(key)), b.sizes[key.Namespace]
+	for _, key := range b.withRoots(keys, view) {
+		size, space := resource.Multiplied(view.Get(key), view.Get), b.sizes[key.Namespace]
 		if before[key] = space[key]; size == 0 && space[key] == 0 {
 			continue
 		}
@@ -61,6 +63,32 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 		b.divide(b.sizes[namespace], before, set, inMesh)
 	}
 	return slices.SortedFunc(maps.Keys(set), resource.Key.Compare)
+}
+
+// withRoots returns keys and those of the VirtualServices that delegate to one of them: their sizes change as well.
+func (b *budget) withRoots(keys []resource.Key, view memstore.Snapshot) []resource.Key {
+	changed := make(map[resource.Key]bool)
+	for _, key := range keys {
+		if key.Kind != resource.VirtualService {
+			continue
+		}
+		changed[key] = true
+		if delegates := resource.Delegates(view.Get(key)); len(delegates) > 0 {
+			b.delegates[key] = delegates
+		} else {
+			delete(b.delegates, key)
+		}
+	}
+	if len(changed) == 0 {
+		return keys
+	}
+	result := slices.Clone(keys)
+	for root, delegates := range b.delegates {
+		if !changed[root] && slices.ContainsFunc(delegates, func(key resource.Key) bool { return changed[key] }) {
+			result = append(result, root)
+		}
+	}
+	return result
 }
 
 // divide refuses the largest objects of a namespace, until the others fit. Last good versions may take as much once

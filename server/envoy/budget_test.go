@@ -21,6 +21,41 @@ func multiplying(name string, hosts, ports int) string {
 		many(hosts, "h#."+name+".example.com"), many(ports, "{number: 8#, name: p#, protocol: HTTP}"))
 }
 
+func delegating(name, to string, hosts, routes int) string {
+	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: %s, namespace: evil}\n"+
+		"spec: {hosts: %s, http: %s}\n---\n", name, many(hosts, "v#."+name+".example.com"),
+		many(routes, "{match: [{headers: {x: {exact: v#}}}], delegate: {name: "+to+"}}"))
+}
+
+func delegate(name string, routes int) string {
+	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: %s, namespace: evil}\n"+
+		"spec: {http: %s}\n---\n", name,
+		many(routes, "{match: [{uri: {prefix: /a#}}], route: [{destination: {host: base.example.com}}]}"))
+}
+
+// The routes of a delegate count as often as routes delegate to it, for each host, whichever of the objects comes last.
+func TestBudget_CountsDelegates(t *testing.T) {
+	const hosts, roots, routes = 100, 60, 60
+	root := resource.Key{Kind: resource.VirtualService, Namespace: "evil", Name: "root"}
+	texts := []string{delegating("root", "d", hosts, roots), delegate("d", routes)}
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		var table memstore.Table
+		c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+		for _, i := range order {
+			objects := decoded(t, texts[i])
+			table.Apply(objects, nil)
+			c.update([]resource.Key{objects[0].Key()}, table.Snapshot(), false, true)
+		}
+		require.Equal(t, []resource.Key{root}, slices.Collect(maps.Keys(c.budget.refused)))
+		require.GreaterOrEqual(t, c.budget.refused[root], int64(hosts*roots*routes)<<11)
+		objects := decoded(t, delegate("d", 1))
+		table.Apply(objects, nil)
+		c.update([]resource.Key{objects[0].Key()}, table.Snapshot(), false, true)
+		require.Empty(t, c.budget.refused, "a smaller delegate fits")
+		require.True(t, c.mesh.Has(root))
+	}
+}
+
 // Which objects of a namespace are refused depends on the objects alone. The mesh has all others, and of the refused ones earlier
 // versions at most, for as much memory as the limit.
 func TestBudget_DependsOnObjectsAlone(t *testing.T) {
@@ -34,10 +69,19 @@ func TestBudget_DependsOnObjectsAlone(t *testing.T) {
 		c.update(nil, table.Snapshot(), false, true)
 		for range 15 {
 			key := resource.Key{Kind: resource.ServiceEntry, Namespace: "evil", Name: fmt.Sprintf("o%d", random.IntN(6))}
+			text := multiplying(key.Name, 1+random.IntN(30), 1+random.IntN(6))
+			switch random.IntN(6) {
+			case 0:
+				key = resource.Key{Kind: resource.VirtualService, Namespace: "evil", Name: fmt.Sprintf("d%d", random.IntN(2))}
+				text = delegate(key.Name, 1+random.IntN(20))
+			case 1:
+				key = resource.Key{Kind: resource.VirtualService, Namespace: "evil", Name: fmt.Sprintf("r%d", random.IntN(2))}
+				text = delegating(key.Name, fmt.Sprintf("d%d", random.IntN(3)), 1+random.IntN(8), 1+random.IntN(8))
+			}
 			if random.IntN(4) == 0 {
 				table.Apply(nil, []resource.Key{key})
 			} else {
-				table.Apply(decoded(t, multiplying(key.Name, 1+random.IntN(30), 1+random.IntN(6))), nil)
+				table.Apply(decoded(t, text), nil)
 			}
 			c.update([]resource.Key{key}, table.Snapshot(), random.IntN(2) == 0, true)
 			fresh := New(&table, options)

@@ -56,13 +56,14 @@ func (s *subscription) withFallbacks(of *state) *state {
 // shown returns the state of the collection that the client is to have.
 func (s *subscription) shown() *state { return s.withFallbacks(s.coll.shown.Load()) }
 
-// mentioned returns the entries that a type with fallbacks has sent and that the reason of a late rejection names.
+// mentioned returns the entries that a type with fallbacks has sent and that the reason of a late rejection names. A
+// truncated reason may name any of them.
 func (s *subscription) mentioned(reason string) (entries []*Entry) {
 	if s.coll.typ.Fallback == nil {
 		return nil
 	}
 	for e := range s.client.state.all() {
-		if mentions(reason, e.Name) {
+		if isTruncated(reason) || mentions(reason, e.Name) {
 			entries = append(entries, e)
 		}
 	}

@@ -71,8 +71,8 @@ var clusters = map[string]func(server *kubetest.Server){
 }
 
 // TestDisplaced has a cluster as the first source, and a registry in which somebody registers a host of it. Clients of
-// all namespaces but the registry's keep the cluster's endpoints, and the loser is reported: by the registry if it may not name hosts of clusters, otherwise as a
-// conflict that names the order of sources.
+// all namespaces but the registry's keep the cluster's endpoints, and the loser is reported: by the registry if it may not name
+// hosts of clusters, otherwise as a conflict that names the order of sources.
 func TestDisplaced(t *testing.T) {
 	for kind, fill := range clusters {
 		for registry, register := range registrants {

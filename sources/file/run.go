@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -196,7 +197,7 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 		r.troubles[p] = trouble{err: err, unread: true}
 	}
 	for p, err := range seen.refused {
-		r.troubles[p] = trouble{err: err}
+		r.troubles[p] = trouble{err: err, unread: Reads(path.Base(p))} // a directory in a circle has nothing of its own
 	}
 	clear(r.pending)
 	complete := !missed || !patient // what is missing must be withdrawn first: the guard goes by that

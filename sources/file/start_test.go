@@ -64,6 +64,16 @@ func TestStartWaitsForWhatWasNeverRead(t *testing.T) {
 			require.Equal(t, "b.example.com", l.host("b"))
 		}
 	})
+	t.Run("a link to itself that has the name of a file", func(t *testing.T) {
+		l := prepare(t)
+		l.write("a.yaml", entry("a", "a.example.com"))
+		l.link("b.yaml", "b.yaml")
+		l.start()
+		l.awaitHealth(sources.Degraded, "not synced", l.path("b.yaml"))
+		l.notSynced()
+		l.remove("b.yaml")
+		l.await("it is synced", l.table.Synced)
+	})
 	t.Run("unless that is what is wanted", func(t *testing.T) {
 		l := prepare(t)
 		l.write("a.yaml", entry("a", "a.example.com"))

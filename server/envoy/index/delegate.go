@@ -1,9 +1,11 @@
 package index
 
 import (
+	"crypto/sha256"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
@@ -53,6 +55,19 @@ func hasDelegates(r *model.Rule[*networking.VirtualService]) bool {
 	return slices.ContainsFunc(r.LeadsTo, func(host string) bool { return strings.HasPrefix(host, delegatePrefix) })
 }
 
+// merged is a VirtualService with the routes of its delegates.
+type merged struct {
+	rule     *model.Rule[*networking.VirtualService]
+	findings model.Findings
+}
+
+// mergedRules are the VirtualServices with routes that delegate, by their keys, as they were merged last: all their hosts
+// share a result.
+type mergedRules struct {
+	mu    sync.Mutex
+	byKey map[resource.Key]merged
+}
+
 // withDelegates returns the VirtualService with the routes of its delegates in place of the routes that delegate. As
 // with istiod, a delegate does not delegate any further, so that there are no circles. A route without its delegate,
 // and a route of a delegate with a condition that no delegated request can meet, are left out.
@@ -62,38 +77,62 @@ func (m *Mesh) withDelegates(
 	if !hasDelegates(r) {
 		return r
 	}
-	result := *r
-	result.Uniform = false
-	result.Spec = proto.CloneOf(r.Spec)
-	result.Spec.Http = nil
+	version := m.mergedVersion(r)
+	m.merged.mu.Lock()
+	defer m.merged.mu.Unlock()
+	result, cached := m.merged.byKey[r.Key]
+	if !cached || result.rule.Version != version {
+		result = m.merge(r, version)
+		m.merged.byKey[r.Key] = result
+	}
+	*findings = append(*findings, result.findings...)
+	return result.rule
+}
+
+// mergedVersion identifies a VirtualService and its delegates.
+func (m *Mesh) mergedVersion(r *model.Rule[*networking.VirtualService]) string {
 	var version model.Digest
 	version.Text(r.Version)
 	for i, h := range r.Spec.GetHttp() {
+		if d := m.Delegate(h.GetDelegate(), r.Key.Namespace); d != nil {
+			version.Number(int64(i))
+			version.Object(d.Key)
+			version.Text(d.Version)
+		}
+	}
+	sum := sha256.Sum256(version)
+	return string(sum[:])
+}
+
+func (m *Mesh) merge(r *model.Rule[*networking.VirtualService], version string) (result merged) {
+	rule := *r
+	rule.Version = version
+	rule.Spec = proto.CloneOf(r.Spec)
+	rule.Spec.Http = nil
+	for i, h := range r.Spec.GetHttp() {
 		if h.GetDelegate() == nil {
-			result.Spec.Http, result.Places = append(result.Spec.Http, h), append(result.Places, r.HttpRoute(i))
+			rule.Spec.Http, rule.Places = append(rule.Spec.Http, h), append(rule.Places, r.HttpRoute(i))
 			continue
 		}
 		d := m.Delegate(h.GetDelegate(), r.Key.Namespace)
 		if d == nil {
 			continue
 		}
-		version.Number(int64(i))
-		version.Object(d.Key)
-		version.Text(d.Version)
 		for j, route := range d.Spec.GetHttp() {
 			if route.GetDelegate() != nil {
 				continue
 			}
-			if merged := delegated(completed(h, r.Key.Namespace), completed(route, d.Key.Namespace)); merged != nil {
-				result.Spec.Http, result.Places = append(result.Spec.Http, merged), append(result.Places, d.HttpRoute(j))
+			if route := delegated(completed(h, r.Key.Namespace), completed(route, d.Key.Namespace)); route != nil {
+				rule.Spec.Http, rule.Places = append(rule.Spec.Http, route), append(rule.Places, d.HttpRoute(j))
 			} else {
-				findings.Note(d.HttpRoute(j), "some match of it is none of the route of VirtualService %s that delegates to it",
-					r.Key.FullName())
+				result.findings.Note(d.HttpRoute(j),
+					"some match of it is none of the route of VirtualService %s that delegates to it", r.Key.FullName())
 			}
 		}
 	}
-	result.Version = string(version)
-	return &result
+	rule.Uniform = !model.TellsApart(rule.Spec)
+	result.rule = &rule
+	return result
 }
 
 // completed returns a route with full names of its destinations, short names being relative to a namespace.

@@ -49,6 +49,7 @@ type Mesh struct {
 	Extends        uint64 // see extendAnew: how often it was called
 	Policies       *rules[*networking.DestinationRule]
 	Virtuals       *rules[*networking.VirtualService]
+	merged         mergedRules
 
 	Selectors *SelectorIndex
 }
@@ -96,6 +97,7 @@ func NewMesh() *Mesh {
 		peers:          make(objects[*securityv1beta1.PeerAuthentication]),
 		serving:        serving{places: make(map[place]*served)},
 		filters:        make(objects[*extend.Decoded]), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
+		merged:   mergedRules{byKey: make(map[resource.Key]merged)},
 		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](),
 		Selectors: newSelectorIndex(),
 	}
@@ -169,6 +171,7 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 		m.touch(hosts, touched)
 		m.touchIngress(hosts, touched)
 	case resource.VirtualService:
+		delete(m.merged.byKey, key)
 		m.touchTargets(key, touched)
 		m.touch(m.Virtuals.set(key, virtualService(r, as[*networking.VirtualService](spec))), touched)
 		m.touchTargets(key, touched)
