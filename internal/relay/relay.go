@@ -243,11 +243,10 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // runSources starts the sources when the catalogs have seen the content from the disk: clients that come back have that.
 func (r *Relay) runSources(ctx context.Context) error {
-	if err := r.view.Alive(ctx); err != nil {
-		return err
-	}
-	if err := r.catalogs.envoy.Alive(ctx); err != nil {
-		return err
+	for _, alive := range []func(context.Context) error{r.view.Alive, r.catalogs.envoy.Alive} {
+		if err := alive(ctx); err != nil {
+			return err
+		}
 	}
 	return r.supervisor.Run(ctx)
 }

@@ -10,60 +10,43 @@ import (
 	"tributary/memstore"
 )
 
-// Clients of an earlier process come back within returnTime, and the first scope of them is made within firstScopeTime.
+// Clients of an earlier process come back within returnTime. The first scope is made within firstScopeTime.
 const (
 	returnTime     = 2 * time.Minute
-	firstScopeTime = 5 * time.Second
+	firstScopeTime = 2 * time.Second
 )
 
 // Run waits for the first client, since the mesh takes memory, and then follows the view until ctx ends. If the view has
 // changed since it was first complete, the first scope starts with that content, which is from the disk after a restart:
-// so the engine knows the versions with which clients come back, and leads them on from there.
+// so the engine knows the versions with which clients come back.
 func (c *Catalog) Run(ctx context.Context) error {
-	former, err := c.awaitClient(ctx)
-	if err == nil && former != nil && former.Revision() != c.view.Snapshot().Revision() {
-		c.update(nil, *former, false, false)
-		_, err = await(ctx, c.beats, c.scoped.given, time.After(firstScopeTime))
-	}
-	if err != nil {
-		return err
-	}
-	return memstore.Follow(ctx, c.view, c.beats, c.update)
-}
-
-// awaitClient returns when there was a client, with the view as it was when it became complete, or nil if that was long ago.
-func (c *Catalog) awaitClient(ctx context.Context) (former *memstore.Snapshot, err error) {
-	for {
+	var former memstore.Snapshot
+	var expired <-chan time.Time
+	for wanted := false; !wanted; {
 		changed := c.view.Changed()
-		if c.view.Synced() {
-			break
+		if expired == nil && c.view.Synced() {
+			former, expired = c.view.Snapshot(), time.After(returnTime)
 		}
-		if wanted, err := await(ctx, c.beats, c.wanted.given, changed); wanted || err != nil {
-			return nil, err
-		}
-	}
-	complete := c.view.Snapshot()
-	wanted, err := await(ctx, c.beats, c.wanted.given, time.After(returnTime))
-	if wanted || err != nil {
-		return &complete, err
-	}
-	_, err = await[time.Time](ctx, c.beats, c.wanted.given, nil)
-	return nil, err
-}
-
-// await returns when given or other is ready, and whether it is given; or with the error of ctx.
-func await[T any](ctx context.Context, beats memstore.Beat, given <-chan struct{}, other <-chan T) (bool, error) {
-	for {
 		select {
 		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-beats:
-		case <-given:
-			return true, nil
-		case <-other:
-			return false, nil
+			return ctx.Err()
+		case <-c.beats:
+		case <-changed:
+		case <-expired:
+			former = memstore.Snapshot{}
+		case <-c.wanted.given:
+			wanted = true
 		}
 	}
+	if former.Revision() != 0 && former.Revision() != c.view.Snapshot().Revision() {
+		c.update(nil, former, false, false)
+		select {
+		case <-ctx.Done():
+		case <-c.scoped.given:
+		case <-time.After(firstScopeTime):
+		}
+	}
+	return memstore.Follow(ctx, c.view, c.beats, c.update)
 }
 
 // awaitMesh returns when the mesh has a view, or with the error of ctx.

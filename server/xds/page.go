@@ -1,7 +1,7 @@
 package xds
 
 import (
-	"cmp"
+	"sort"
 	"sync"
 	"weak"
 
@@ -28,16 +28,9 @@ func (e *encoded) len() int { return e.buf.Len() }
 func (p *page) first() string { return p.entries[0].Name }
 
 func (p *page) get(name string) *Entry {
-	start, end := 0, len(p.entries)
-	for start < end {
-		switch middle := (start + end) / 2; cmp.Compare(p.entries[middle].Name, name) {
-		case 0:
-			return p.entries[middle]
-		case -1:
-			start = middle + 1
-		default:
-			end = middle
-		}
+	i := sort.Search(len(p.entries), func(i int) bool { return p.entries[i].Name >= name })
+	if i < len(p.entries) && p.entries[i].Name == name {
+		return p.entries[i]
 	}
 	return nil
 }

@@ -55,18 +55,11 @@ type change struct {
 
 // get returns the entry of name, or nil.
 func (s *state) get(name string) *Entry {
-	after, end := 0, len(s.pages)
-	for after < end {
-		if middle := (after + end) / 2; s.pages[middle].first() <= name {
-			after = middle + 1
-		} else {
-			end = middle
-		}
-	}
-	if after == 0 {
+	i := sort.Search(len(s.pages), func(i int) bool { return s.pages[i].first() > name }) - 1
+	if i < 0 {
 		return nil
 	}
-	return s.pages[after-1].get(name)
+	return s.pages[i].get(name)
 }
 
 // all yields the entries in order of name.

@@ -258,12 +258,6 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 		s.droppedCost = 0
 	}
 	known := s.coll.current.Load()
-	if first && len(r.Subscribe) > 0 {
-		s.wants.names = make(map[string]struct{}, len(r.Subscribe))
-		if s.client.brought == nil {
-			s.client.notHeld = make(map[string]absenceSent, len(r.Subscribe))
-		}
-	}
 	for _, name := range r.Subscribe {
 		if name == "*" {
 			if !s.wants.all {
