@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -20,6 +21,19 @@ func checkName(name string) error {
 		if !isDNSLabel(label) {
 			return fmt.Errorf("%q is not a name: only a-z, 0-9, '-' and '.', with a letter or digit at either end and beside each '.'", name)
 		}
+	}
+	return nil
+}
+
+// checkKeyPart checks that a name or namespace can be part of a key.
+func checkKeyPart(name string) error {
+	switch {
+	case len(name) > 253:
+		return fmt.Errorf("%q… is longer than 253 characters", name[:40])
+	case name == "":
+		return errors.New("\"\" is not a name")
+	case strings.ContainsFunc(name, func(char rune) bool { return char == '/' || unicode.IsControl(char) }) || !utf8.ValidString(name):
+		return fmt.Errorf("%q is not a name: it has a '/', a control character or invalid UTF-8", name)
 	}
 	return nil
 }

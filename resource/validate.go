@@ -74,12 +74,23 @@ func Validate(r *Resource) (warnings Errors, err error) {
 	return v.warnings, v.errs.Err()
 }
 
-// Lenient turns those of the errors that are rules of Istio's validation into warnings: for rules that are newer than it.
+// Lenient turns those of the errors that are rules of Istio's validation, or of Kubernetes for metadata, into warnings: for
+// rules that are newer than it.
 func Lenient(warnings Errors, err error) (Errors, error) {
+	return lenient(warnings, err, func(e *Error) bool { return e.Rule || e.Metadata })
+}
+
+// LenientMetadata turns those of the errors that are rules of Kubernetes for metadata into warnings: for objects that come
+// over MCP, of which istiod takes all names.
+func LenientMetadata(warnings Errors, err error) (Errors, error) {
+	return lenient(warnings, err, func(e *Error) bool { return e.Metadata })
+}
+
+func lenient(warnings Errors, err error, warns func(*Error) bool) (Errors, error) {
 	var errs Errors
 	warnings = slices.Clip(warnings)
 	for _, e := range ErrorsIn(err) {
-		if e.Rule {
+		if warns(e) {
 			warnings = append(warnings, e)
 		} else {
 			errs = append(errs, e)
@@ -105,8 +116,14 @@ func examine(r *Resource) *verdict {
 func validate(r *Resource, spec proto.Message) *verdict {
 	muteIstio()
 	var v verdict
-	for _, err := range slices.Concat(checkKey(r.key), checkMeta(r.Meta())) {
+	broken, foreign := checkKey(r.key)
+	for _, err := range broken {
 		v.errs = append(v.errs, errorOf(r, "%w", err))
+	}
+	for _, err := range slices.Concat(foreign, checkMeta(r.Meta())) {
+		metadata := errorOf(r, "%w", err)
+		metadata.Metadata = true
+		v.errs = append(v.errs, metadata)
 	}
 	v.warnings = warnShortHosts(r, spec) // first, as validators may change what they see
 	warning, err := validateSpec(r, spec)
@@ -167,20 +184,24 @@ func validateSpec(r *Resource, spec proto.Message) (warning, err error) {
 	})
 }
 
-// checkKey checks that the key can be a name on the wire, where istiod takes exactly "namespace/name".
-func checkKey(k Key) []error {
-	var errs []error
-	if err := checkName(k.Name); err != nil {
-		errs = append(errs, fmt.Errorf("metadata.name: %w", err))
-	}
-	if k.Kind == MeshConfig {
-		if k.Namespace != "" {
-			errs = append(errs, fmt.Errorf("metadata.namespace: %q given, but %s is cluster-scoped", k.Namespace, k.Kind))
+// checkKey returns the faults of a key: those with which it cannot be "namespace/name" on the wire, and names that only Kubernetes
+// refuses.
+func checkKey(k Key) (broken, foreign []error) {
+	check := func(field, name string, rules func(string) error) {
+		if err := checkKeyPart(name); err != nil {
+			broken = append(broken, fmt.Errorf("metadata.%s: %w", field, err))
+		} else if err := rules(name); err != nil {
+			foreign = append(foreign, fmt.Errorf("metadata.%s: %w", field, err))
 		}
-	} else if err := CheckNamespace(k.Namespace); err != nil {
-		errs = append(errs, fmt.Errorf("metadata.namespace: %w", err))
 	}
-	return errs
+	check("name", k.Name, checkName)
+	switch {
+	case k.Kind != MeshConfig:
+		check("namespace", k.Namespace, CheckNamespace)
+	case k.Namespace != "":
+		broken = append(broken, fmt.Errorf("metadata.namespace: %q given, but %s is cluster-scoped", k.Namespace, k.Kind))
+	}
+	return broken, foreign
 }
 
 // flatten lists the errors that err is made of, each on one line.

@@ -82,7 +82,7 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	before := guard.New(spec.Table, guarded)
 	s := &sink{
 		source: source, guard: before, log: log, validate: opts.Validate, happened: happened,
-		judge: judge{spec.Transform, spec.Lenient}, ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
+		judge: judge{spec.Transform, spec.Lenient, spec.LenientMetadata}, ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
 		partial: spec.Partial, changes: changes, left: map[string][]LeftOut{},
 	}
 	if spec.Memory != nil {
@@ -102,7 +102,7 @@ func (s *sink) configure(spec Spec) {
 			g.restored = true
 		}
 	}
-	s.judge, s.partial = judge{spec.Transform, spec.Lenient}, spec.Partial
+	s.judge, s.partial = judge{spec.Transform, spec.Lenient, spec.LenientMetadata}, spec.Partial
 	s.mu.Unlock()
 	s.syncIfValid()
 }
@@ -201,6 +201,8 @@ type admitted struct {
 type judge struct {
 	transform *transform.Rules
 	lenient   bool
+	// lenientMetadata is Spec.LenientMetadata
+	lenientMetadata bool
 }
 
 // admit transforms the resources, notes when each key was first seen, and turns those that are not valid then into rejects. It leaves the
@@ -254,8 +256,11 @@ func (s *sink) admitOne(c Content, before group, source string, j judge, firstSe
 		} else {
 			var warnings resource.Errors
 			warnings, v.err = s.validate(r)
-			if j.lenient {
+			switch {
+			case j.lenient:
 				warnings, v.err = resource.Lenient(warnings, v.err)
+			case j.lenientMetadata:
+				warnings, v.err = resource.LenientMetadata(warnings, v.err)
 			}
 			for _, w := range warnings {
 				v.warnings = append(v.warnings, w.Error())

@@ -57,6 +57,8 @@ type Spec struct {
 	Transform *transform.Rules
 	// Lenient says that what breaks a rule of Istio's validation is served, with a warning.
 	Lenient bool
+	// LenientMetadata says that what breaks a rule of Kubernetes for names, labels or annotations is served, with a warning.
+	LenientMetadata bool
 }
 
 // Supervisor runs sources, each on its own: one that fails or panics is restarted with backoff, keeps what it published

@@ -199,7 +199,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer stop()
 	parts, failed := errgroup.WithContext(work)
 	for name, part := range map[string]func(context.Context) error{
-		"sources": r.supervisor.Run,
+		"sources": r.runSources,
 		"reload":  r.reloader.run,
 		"write":   r.write,
 		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.listeners.admin) },
@@ -237,6 +237,16 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.log.Info("stopped")
 	}
 	return err
+}
+
+// runSources starts the sources when the catalogs have seen the content from the disk: clients that come back have that.
+func (r *Relay) runSources(ctx context.Context) error {
+	for _, alive := range []func(context.Context) error{r.view.Alive, r.catalogs.envoy.Alive} {
+		if err := alive(ctx); err != nil {
+			return err
+		}
+	}
+	return r.supervisor.Run(ctx)
 }
 
 // followHealth has the gRPC health service say SERVING once everything was read once.

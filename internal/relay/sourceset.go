@@ -89,6 +89,7 @@ func (f *activeSource) spec() sources.Spec {
 		Guard: f.config.Guard.Settings(), Memory: f.memory, Former: f.previousRunStore, Transform: f.rules, Anew: f.anew,
 		Lenient: f.config.Validation == config.ValidationWarn, Partial: f.config.PartialStart(),
 	}
+	_, spec.LenientMetadata = f.config.Settings.(*config.XDS)
 	if f.previousTable != nil {
 		spec.Before = f.previousTable
 	}

@@ -57,6 +57,7 @@ type Catalog struct {
 	asking   *turns.Turns                           // of narrow: the mesh cannot change while it finds services
 	wanted   signal                                 // there was a client
 	made     signal                                 // the mesh has a view
+	scoped   signal                                 // there was a scope
 
 	changing sync.RWMutex // held for writing while a change is brought to the scopes
 	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has the result
@@ -91,7 +92,7 @@ func New(view memstore.Reader, opts Options) *Catalog {
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(),
 		following: make(map[*scope]struct{}), undecodable: make(map[resource.Key]struct{}),
 		ended: make(map[resource.Key]time.Time), budget: newBudget(opts.ProductBytes, cmp.Or(opts.Log, slog.Default())),
-		asking: turns.New(1), wanted: newSignal(), made: newSignal(),
+		asking: turns.New(1), wanted: newSignal(), made: newSignal(), scoped: newSignal(),
 	}
 	c.mesh.Warn, c.mesh.GuardFilters, c.mesh.Sees = opts.WarnUnenforced, opts.GuardFilters, opts.Sees
 	if c.opts.Invalid == nil {
@@ -479,6 +480,7 @@ func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error
 		c.drop(s)
 		return nil, err
 	}
+	c.scoped.give()
 	return s, nil
 }
 

@@ -3,21 +3,47 @@ package envoy
 import (
 	"context"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/status"
 
 	"tributary/memstore"
 )
 
-// Run waits for the first client, since the mesh takes memory, and then follows the view until ctx ends.
+// Clients of an earlier process come back within returnTime. The first scope is made within firstScopeTime.
+const (
+	returnTime     = 2 * time.Minute
+	firstScopeTime = 2 * time.Second
+)
+
+// Run waits for the first client, since the mesh takes memory, and then follows the view until ctx ends. If the view has
+// changed since it was first complete, the first scope starts with that content, which is from the disk after a restart:
+// so the engine knows the versions with which clients come back.
 func (c *Catalog) Run(ctx context.Context) error {
-	for waiting := true; waiting; {
+	var former memstore.Snapshot
+	var expired <-chan time.Time
+	for wanted := false; !wanted; {
+		changed := c.view.Changed()
+		if expired == nil && c.view.Synced() {
+			former, expired = c.view.Snapshot(), time.After(returnTime)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-c.beats:
+		case <-changed:
+		case <-expired:
+			former = memstore.Snapshot{}
 		case <-c.wanted.given:
-			waiting = false
+			wanted = true
+		}
+	}
+	if former.Revision() != 0 && former.Revision() != c.view.Snapshot().Revision() {
+		c.update(nil, former, false, false)
+		select {
+		case <-ctx.Done():
+		case <-c.scoped.given:
+		case <-time.After(firstScopeTime):
 		}
 	}
 	return memstore.Follow(ctx, c.view, c.beats, c.update)

@@ -131,7 +131,7 @@ func whyMissing(r *resource.Resource, kinds map[resource.Kind]bool) string {
 	if revision := r.Labels()[revisionLabel]; revision != "" && revision != "default" {
 		return fmt.Sprintf("it is labelled for the revision %s", revision)
 	}
-	if _, err := resource.Validate(r); err != nil {
+	if _, err := resource.LenientMetadata(resource.Validate(r)); err != nil {
 		return "istiod's validation refuses it: " + err.Error()
 	}
 	if !kinds[r.Key().Kind] {

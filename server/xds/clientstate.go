@@ -77,7 +77,7 @@ func (w *subscriptionNames) includes(name string) bool {
 type clientState struct {
 	state *state
 	// gone are the versions, by name, of resources that the client still has from an earlier stream and that no longer exist. A later
-	// response removes them. Their content is unknown.
+	// response removes them. Their content is unknown, in SotW also their versions.
 	gone        map[string]string
 	brought     *wire.Versions         // delta: initial_resource_versions; nil if there are none
 	version     string                 // SotW: version_info, of everything; empty if there is none
@@ -123,7 +123,9 @@ func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, othe
 }
 
 // fresh says whether the client has nothing, as far as is known: it is not resuming.
-func (h *clientState) fresh() bool { return h.state == nothing && h.brought == nil && h.version == "" }
+func (h *clientState) fresh() bool {
+	return h.state == nothing && h.brought == nil && h.version == "" && len(h.gone) == 0
+}
 
 // answersRequest says whether the next response answers a request, not only a change.
 func (h *clientState) answersRequest() bool {
@@ -160,6 +162,8 @@ func (h *clientState) had(name string) (version string, ok bool) {
 
 // matches says whether the client has what is in a state, and nothing else.
 func (h *clientState) matches(s *state) bool { return h.state == s && len(h.gone) == 0 }
+
+func (h *clientState) isGone(name string) bool { _, ok := h.gone[name]; return ok }
 
 // stillGone returns what remains of gone after a response that leads to goal and removes none of the names that keeps accepts.
 func (h *clientState) stillGone(goal *state, keeps func(name string) bool) map[string]string {

@@ -165,7 +165,7 @@ func (c *Collection) after(old *state, commit *Commit) *state {
 	}
 	if next != old {
 		next.made = commit.Revision
-		next.earlier, next.replaced = old.earlier.with(old.fingerprint, next.replaced), nil
+		next.earlier, next.replaced = old.earlier.with(old, next.replaced, c.typ.ChildURL+c.typ.DependencyURL != ""), nil
 		next.times = old.times.With(next.revision, commit.Since)
 	}
 	return next

@@ -103,6 +103,9 @@ func (s *subscription) setGoal(goal *state) {
 		s.changeTimes.due = recent.Earlier(s.changeTimes.due, goal.times.After(s.goal.revision))
 	}
 	s.goal = goal
+	if s.formerVersion != "" {
+		s.resumeSotW()
+	}
 }
 
 // begin notes that a response begins, which leads to the goal if whole.

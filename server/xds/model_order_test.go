@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -41,6 +42,10 @@ type orderModel struct {
 	out      []*wire.Request   // on their way to the server
 	applied  map[string]string // gRPC: the clusters that are in use, by route
 	known    map[string]string // gRPC: the version of each route that its balancer has been told of
+	returns  bool              // gRPC: keeps what it has when the stream ends, as grpc-go does from 1.75 on
+	versions map[string]string // gRPC: of the last response, by type
+	lost     map[string]bool   // gRPC: clusters that a response deleted
+	direct   map[string]string // gRPC: the routes, as it has them, whose next change the server cannot introduce
 }
 
 const orderRoutes = 3
@@ -83,8 +88,9 @@ func newOrderModel(t *testing.T, seed uint64) *orderModel {
 	}
 	m.server.opts.Pacing = Pacing{Least: -1}
 	if o.grpc = m.chance(2); o.grpc {
-		m.delta, o.insists = false, m.chance(3)
+		m.delta, o.insists, o.returns = false, m.chance(3), m.chance(2)
 	}
+	o.versions, o.lost, o.direct = make(map[string]string), make(map[string]bool), make(map[string]string)
 	o.clusters, o.gone = 8, make(map[string]time.Time)
 	if o.slow = m.chance(4); o.slow {
 		o.clusters = 50 // which seldom come back
@@ -105,6 +111,10 @@ func (o *orderModel) open() {
 	o.inbox, o.out, o.cut = nil, nil, false
 	clear(o.gone)
 	o.note("open grpc=%t delta=%t", o.grpc, o.delta)
+	if o.returns && len(o.types[ListenerURL].wants) > 0 {
+		o.comeBack()
+		return
+	}
 	for _, url := range []string{ClusterURL, EndpointURL, ListenerURL, RouteURL} {
 		ty := o.types[url]
 		ty.asked, ty.nonce, ty.wants = false, "", map[string]bool{}
@@ -116,6 +126,37 @@ func (o *orderModel) open() {
 		o.want(ListenerURL, "l")
 	} else {
 		o.want(ClusterURL, "*")
+	}
+	o.follow()
+}
+
+// comeBack sends the first requests of a gRPC client that keeps what it has, in any order. The server may not know the versions, as after
+// a restart: then the client gets no interim routes, and can lose calls for as long as its balancer takes.
+func (o *orderModel) comeBack() {
+	if o.chance(2) {
+		clear(o.versions)
+	}
+	clusters := o.colls[ClusterURL].shown.Load().former(o.versions[ClusterURL])
+	canIntroduce := o.colls[RouteURL].shown.Load().former(o.versions[RouteURL]) != nothing
+	for name := range o.types[ClusterURL].wants {
+		canIntroduce = canIntroduce && clusters.get(name) != nil
+	}
+	if !canIntroduce {
+		maps.Copy(o.direct, o.types[RouteURL].have)
+		clear(o.lost) // of two restarts in a row, the second cannot know of them
+	}
+	urls := []string{ClusterURL, EndpointURL, ListenerURL, RouteURL}
+	o.r.Shuffle(len(urls), func(i, j int) { urls[i], urls[j] = urls[j], urls[i] })
+	for _, url := range urls {
+		ty := o.types[url]
+		if ty.asked, ty.nonce = len(ty.wants) > 0, ""; ty.asked {
+			req := o.request(url)
+			req.Names, req.Version = slices.Sorted(maps.Keys(ty.wants)), cmp.Or(o.versions[url], "unknown")
+			o.out = append(o.out, req)
+		}
+	}
+	for !canIntroduce && len(o.out) > 0 { // it sends them at once
+		o.deliver()
 	}
 	o.follow()
 }
@@ -298,6 +339,10 @@ func (o *orderModel) look() {
 	ty := o.types[msg.typ]
 	ty.nonce = msg.nonce
 	before := maps.Clone(ty.have)
+	o.versions[msg.typ] = msg.version
+	if msg.typ == RouteURL {
+		maps.DeleteFunc(o.direct, func(name, version string) bool { return msg.puts[name] == version && o.known[name] == version })
+	}
 	switch {
 	case o.delta:
 		maps.Copy(ty.have, msg.puts)
@@ -337,8 +382,10 @@ func (o *orderModel) clustersChanged(before map[string]string) {
 	for name := range before {
 		if _, ok := have[name]; !ok {
 			delete(endpoints, name)
+			o.lost[name] = true
 		}
 	}
+	maps.DeleteFunc(o.lost, func(name string, _ bool) bool { _, ok := have[name]; return ok })
 }
 
 // follow subscribes to the names that the client needs now.
@@ -349,7 +396,7 @@ func (o *orderModel) follow() {
 			for _, cluster := range clustersIn(version) {
 				_, has := o.types[ClusterURL].have[cluster]
 				_, endpoints := o.types[EndpointURL].have[cluster]
-				ready = ready && has && endpoints
+				ready = ready && (has && endpoints || o.returns && o.lost[cluster])
 			}
 		}
 		if ready { // it switches to new routes when it has their clusters
@@ -359,6 +406,7 @@ func (o *orderModel) follow() {
 			o.want(RouteURL, o.routeNames()...)
 		}
 		if clusters := o.clustersOf(); len(clusters) > 0 {
+			maps.DeleteFunc(o.lost, func(name string, _ bool) bool { return !slices.Contains(clusters, name) })
 			o.want(ClusterURL, clusters...)
 		}
 	}
@@ -380,19 +428,32 @@ func (o *orderModel) follow() {
 func (o *orderModel) apply() {
 	o.applied = o.routesHad()
 	for route, cluster := range o.applied {
-		if known, ok := o.known[route]; ok {
+		if former, ok := o.direct[route]; ok {
+			if former != o.types[RouteURL].have[route] {
+				delete(o.direct, route)
+			}
+		} else if known, ok := o.known[route]; ok {
 			o.require(slices.Contains(clustersIn(known), cluster), "route %s leads to %s, of which the balancer knows nothing", route, cluster)
 		}
 	}
 	o.known = maps.Clone(o.types[RouteURL].have)
+	if o.returns {
+		o.checkRoutes(o.applied)
+	}
 }
 
-// check checks that each route in use has a cluster with endpoints.
+// check checks that each route in use has a cluster with endpoints. A gRPC client that keeps what it has goes on using a deleted cluster
+// until it has those of its next routes: it is checked when it switches.
 func (o *orderModel) check() {
-	routes := o.routesHad()
-	if o.grpc {
-		routes = o.applied
+	switch {
+	case !o.grpc:
+		o.checkRoutes(o.routesHad())
+	case !o.returns:
+		o.checkRoutes(o.applied)
 	}
+}
+
+func (o *orderModel) checkRoutes(routes map[string]string) {
 	for route, cluster := range routes {
 		_, has := o.types[ClusterURL].have[cluster]
 		_, endpoints := o.types[EndpointURL].have[cluster]

@@ -71,7 +71,7 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 		case !p.adds && !awaiting:
 			sub.settle(&p)
 			sub.preannounced = nil
-		case p.adds && ahead:
+		case p.adds && (ahead || s.awaitsResumption(sub, &p, now)):
 			pending = true
 		case p.adds && s.maySend(sub, now):
 			return sub, s.preannounceFirst(sub, p), true, false
@@ -142,6 +142,11 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 	for _, sub := range subs {
 		if !sub.removes.IsZero() && now.Sub(sub.removes) >= removalTimeouts*s.server.opts.AckTimeout {
 			return false
+		}
+		if sub.behind { // the client has the routes of this cut already, and needs their clusters
+			if sub.behind = sub.client.deletesGone(&sub.wants, sub.goal) || s.expecting(sub, now); sub.behind {
+				return false
+			}
 		}
 		if sub.coll.Synced() && sub.goal != sub.shown() {
 			newer = true

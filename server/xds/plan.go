@@ -57,6 +57,8 @@ func plan(v variant, h *clientState, w *subscriptionNames, goal *state, addition
 		return responsePlan{to: goal, client: clientState{state: goal}} // the client has it from an earlier stream
 	case h.brought != nil:
 		return planResumed(v, h, w, goal, additionsOnly)
+	case additionsOnly && !v.delta && h.deletesGone(w, goal):
+		return responsePlan{diff: noDiff}
 	}
 	p := responsePlan{to: goal, goal: goal, diff: noDiff}
 	if w.all || h.state != nothing { // else every wanted entry is new, and no difference is needed
@@ -75,7 +77,9 @@ func plan(v variant, h *clientState, w *subscriptionNames, goal *state, addition
 		p.diff = goal.since(nothing).withRemoved(removed)
 	case additionsOnly && v.canRemove(w):
 		p.to, p.diff = p.diff.additionsFirst(goal)
-		gone = h.stillGone(goal, w.includes)
+		if v.delta {
+			gone = h.stillGone(goal, w.includes)
+		}
 	}
 	p.client = clientState{state: p.to, gone: gone, notHeld: h.stillAbsent(p.to, goal)}
 	switch {
@@ -117,9 +121,11 @@ func (p *responsePlan) list(v variant, h *clientState, w *subscriptionNames, goa
 		return
 	}
 	var missing []string
-	for name, sent := range h.notHeld {
-		if !bool(sent) && goal.get(name) == nil {
-			missing, p.adds = append(missing, name), true
+	if h.state != nothing || w.all || len(p.puts) < len(w.names) { // else it gets all names
+		for name, sent := range h.notHeld {
+			if !bool(sent) && goal.get(name) == nil {
+				missing, p.adds = append(missing, name), true
+			}
 		}
 	}
 	p.reportAbsent(v, missing)

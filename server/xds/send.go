@@ -221,7 +221,7 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	s.sent++
 	st := &sub.status
 	sub.lastNonce = s.sent
-	st.SentVersion, st.SentNonce, st.SentAt = sub.client.state.version, strconv.FormatUint(s.sent, nonceBase), now
+	st.SentVersion, st.SentNonce, st.SentAt = sub.sentVersion(), strconv.FormatUint(s.sent, nonceBase), now
 	st.Responses++
 	control := s.server.sotwControl
 	if s.delta {

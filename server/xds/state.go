@@ -39,8 +39,9 @@ type state struct {
 	final   *state
 	toFinal *diff
 
-	mu    sync.Mutex
-	diffs map[uint64]*diff // by the revision of the older state
+	mu      sync.Mutex
+	diffs   map[uint64]*diff  // by the revision of the older state
+	formers map[string]*state // by version; of those that clients came back with
 }
 
 // nothing is the state of a client that has been sent nothing.
@@ -170,7 +171,7 @@ func (s *state) merge(old []*Entry, changes []change) (merged []*Entry, changed 
 			changed = true
 			r := replaced{name: c.name}
 			if before != nil {
-				r.version = before.Version
+				r.version, r.entry = before.Version, before
 				s.sum = s.sum.minus(before.hash())
 				s.fingerprint = s.fingerprint.Without(before.Name, before.Version)
 				s.len--

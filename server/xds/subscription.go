@@ -38,8 +38,12 @@ type subscription struct {
 
 	pace pace
 
-	cameBack  bool      // with versions of an earlier stream
-	resumed   time.Time // when the client came back; zero if it began with nothing
+	cameBack bool      // with versions of an earlier stream
+	resumed  time.Time // when the client came back; zero if it began with nothing
+	// formerVersion is the version of the last response on an earlier stream. SotW; empty once the first goal is set.
+	formerVersion string
+	// behind says that parents went first, since a response would have deleted what is gone: see deletesGone.
+	behind    bool
 	lastMoved time.Time // when a change was last sent after which the client may use other children
 	removes   time.Time // since when a removal waits because the client may still use the resource; zero if none does
 
@@ -122,7 +126,7 @@ func (s *subscription) apply(r *wire.Request, first bool, now time.Time) (curren
 	case s.delta:
 		s.applyDelta(r, first, now) // subscriptions count even where the nonce is stale
 	case current || r.Nonce == "":
-		s.applySotW(r, first)
+		s.applySotW(r, first, now)
 	case s.ours(r.Nonce):
 		s.applyStale(r)
 	}
@@ -180,7 +184,7 @@ func (s *subscription) wildcard(r *wire.Request) bool {
 }
 
 // applySotW applies the names of a request, which are all that the client wants.
-func (s *subscription) applySotW(r *wire.Request, first bool) {
+func (s *subscription) applySotW(r *wire.Request, first bool, now time.Time) {
 	all := s.all(r)
 	more := all && !s.wants.all
 	var answered map[string]struct{}
@@ -208,8 +212,11 @@ func (s *subscription) applySotW(r *wire.Request, first bool) {
 			r.ChangesSubscription = true
 		}
 	}
+	if first && r.Version != "" {
+		s.resumed, s.cameBack, s.formerVersion = now, true, r.Version
+	}
 	if first && all {
-		s.client.version, s.cameBack = r.Version, r.Version != ""
+		s.client.version = r.Version
 	} else if !all {
 		s.client.version = "" // it is the version of everything
 	}

@@ -119,8 +119,42 @@ func (h *clientState) compareReplaced(had map[string]string, to *state) (puts []
 	return puts, gone
 }
 
+// replacedAmong returns the names that were replaced since the client had just the resources of w, with their versions at that time, and
+// whether to knows that state.
+func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (had map[string]string, ok bool) {
+	var sum wire.Fingerprint
+	for e := range w.entriesIn(to) {
+		sum = sum.With(e.Name, e.Version)
+	}
+	for _, commit := range slices.Backward(to.earlier) {
+		if sum == h.brought.Fingerprint {
+			break
+		}
+		for _, r := range commit.replaced {
+			if !w.includes(r.name) {
+				continue
+			}
+			version, replaced := had[r.name]
+			if e := to.get(r.name); !replaced && e != nil {
+				version = e.Version
+			}
+			if version != "" {
+				sum = sum.Without(r.name, version)
+			}
+			if r.version != "" {
+				sum = sum.With(r.name, r.version)
+			}
+			put(&had, r.name, r.version)
+		}
+	}
+	return had, sum == h.brought.Fingerprint
+}
+
 // compareNames is compareAll for a client that wants names.
 func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Entry, gone map[string]string) {
+	if had, ok := h.replacedAmong(w, to); ok && len(h.notHeld) == 0 {
+		return h.compareReplaced(had, to)
+	}
 	have, gone := make(map[string]string), make(map[string]string)
 	for entry := range h.brought.All() {
 		name, version, _ := wire.MapEntry(entry)
@@ -203,27 +237,74 @@ func (s *stream) freeCompared() {
 // history is the latest commits, the oldest first. The states of a collection share its memory.
 type history []past
 
-// past is a commit: the fingerprint of the state before it, and what it replaced there.
+// past is a commit: the state before it, and the entries that it replaced there.
 type past struct {
 	fingerprint wire.Fingerprint
+	version     string // empty if it was given
+	revision    uint64
 	replaced    []replaced
 }
 
-// replaced is a changed name with its version before, which is empty if the name was new.
-type replaced struct{ name, version string }
+// replaced is a changed name with its version before, which is empty if the name was new. Types that depend on others keep the entry.
+type replaced struct {
+	name, version string
+	entry         *Entry
+}
 
 // A history has at most maxHistory commits, of at most maxReplaced names each.
 const maxHistory, maxReplaced = 64, 100
 
 // with returns the history after one more commit.
-func (h history) with(from wire.Fingerprint, was []replaced) history {
+func (h history) with(from *state, was []replaced, keepEntries bool) history {
 	if len(was) > maxReplaced {
 		return nil
 	}
 	if len(h) == 2*maxHistory {
 		h = append(make(history, 0, 2*maxHistory), h[maxHistory:]...)
 	}
-	return append(h, past{from, was})
+	before := past{fingerprint: from.fingerprint, revision: from.revision, replaced: was}
+	if !from.given {
+		before.version = from.version
+	}
+	for i := range was {
+		if !keepEntries {
+			was[i].entry = nil
+		}
+	}
+	return append(h, before)
+}
+
+// former returns the state that had a version, or nothing if that is unknown.
+func (s *state) former(version string) *state {
+	if version == s.version && !s.given {
+		return s
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if former := s.formers[version]; former != nil {
+		return former
+	}
+	for i, before := range slices.Backward(s.earlier) {
+		if before.version != version {
+			continue
+		}
+		var changes []change
+		for _, commit := range slices.Backward(s.earlier[i:]) { // of changes of one name, the last counts
+			for _, r := range commit.replaced {
+				if r.version != "" && r.entry == nil {
+					return nothing
+				}
+				changes = append(changes, change{r.name, r.entry})
+			}
+		}
+		former := s.derive(changes)
+		if former != s {
+			former.revision = before.revision
+		}
+		put(&s.formers, version, former)
+		return former
+	}
+	return nothing
 }
 
 // replacedSince returns the names replaced since the state with a fingerprint, with their versions in that state, and whether that state is

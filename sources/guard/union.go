@@ -44,7 +44,7 @@ func union(desired, was *resource.Resource) *resource.Resource {
 	if err != nil {
 		return nil
 	}
-	if _, err := resource.Validate(r); err != nil {
+	if _, err := resource.LenientMetadata(resource.Validate(r)); err != nil {
 		return nil
 	}
 	return r

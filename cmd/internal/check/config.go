@@ -76,6 +76,7 @@ func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, er
 			continue
 		}
 		terms := Terms{Name: s.Name, Lenient: s.Validation == config.ValidationWarn, Precedence: s.Precedence}
+		_, terms.LenientMetadata = s.Settings.(*config.XDS)
 		if e := s.Merge.Endpoints; e != nil {
 			terms.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
 		}

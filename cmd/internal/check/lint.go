@@ -125,12 +125,12 @@ type Linter struct {
 
 // Terms are what the configuration of a source says of its objects. The zero value is that of a path alone.
 type Terms struct {
-	Name       string
-	Transform  *transform.Rules
-	Lenient    bool
-	Foreign    Severity // of objects of other APIs; Note if empty
-	Precedence int
-	Merge      *aggregate.Merge
+	Name                     string
+	Transform                *transform.Rules
+	Lenient, LenientMetadata bool
+	Foreign                  Severity // of objects of other APIs; Note if empty
+	Precedence               int
+	Merge                    *aggregate.Merge
 }
 
 // look is what was found right in one path.
@@ -232,8 +232,11 @@ func (l *Linter) content(at *look, c sources.Content) {
 			continue // left out
 		}
 		warnings, err := resource.Validate(r)
-		if at.terms.Lenient {
+		switch {
+		case at.terms.Lenient:
 			warnings, err = resource.Lenient(warnings, err)
+		case at.terms.LenientMetadata:
+			warnings, err = resource.LenientMetadata(warnings, err)
 		}
 		note := ""
 		if applied := r.Origin().Rules; applied != "" {
