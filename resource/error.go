@@ -15,7 +15,7 @@ type Error struct {
 	Err    error  // what, beginning with the path of the field if there is one
 	// Rule says that it is a rule of Istio's validation, which changes with Istio's version, and no fault of form.
 	Rule bool
-	// Metadata says that it is a rule of Kubernetes for names, labels and annotations, which MCP servers need not keep.
+	// Metadata says that it is a rule of Kubernetes for names, labels and annotations. MCP servers need not keep these.
 	Metadata bool
 
 	line, column int // of the place, for the order; 0 if it is not in a file

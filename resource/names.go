@@ -30,10 +30,8 @@ func checkKeyPart(name string) error {
 	switch {
 	case len(name) > 253:
 		return fmt.Errorf("%q… is longer than 253 characters", name[:40])
-	case name == "":
-		return errors.New("\"\" is not a name")
-	case strings.ContainsFunc(name, func(char rune) bool { return char == '/' || unicode.IsControl(char) }) || !utf8.ValidString(name):
-		return fmt.Errorf("%q is not a name: it has a '/', a control character or invalid UTF-8", name)
+	case name == "", strings.Contains(name, "/"), strings.ContainsFunc(name, unicode.IsControl), !utf8.ValidString(name):
+		return fmt.Errorf("%q is not a name: it is empty, or has a '/', a control character or invalid UTF-8", name)
 	}
 	return nil
 }

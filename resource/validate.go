@@ -74,14 +74,14 @@ func Validate(r *Resource) (warnings Errors, err error) {
 	return v.warnings, v.errs.Err()
 }
 
-// Lenient turns those of the errors that are rules of Istio's validation, or of Kubernetes for metadata, into warnings: for
-// rules that are newer than it.
+// Lenient turns those of the errors that are rules of Istio's validation, or of Kubernetes for metadata, into warnings:
+// for newer rules.
 func Lenient(warnings Errors, err error) (Errors, error) {
 	return lenient(warnings, err, func(e *Error) bool { return e.Rule || e.Metadata })
 }
 
-// LenientMetadata turns those of the errors that are rules of Kubernetes for metadata into warnings: for objects that come
-// over MCP, of which istiod takes all names.
+// LenientMetadata turns those of the errors that are rules of Kubernetes for metadata into warnings: for objects that
+// come over MCP, since istiod takes them.
 func LenientMetadata(warnings Errors, err error) (Errors, error) {
 	return lenient(warnings, err, func(e *Error) bool { return e.Metadata })
 }
@@ -184,8 +184,8 @@ func validateSpec(r *Resource, spec proto.Message) (warning, err error) {
 	})
 }
 
-// checkKey returns the faults of a key: those with which it cannot be "namespace/name" on the wire, and names that only Kubernetes
-// refuses.
+// checkKey returns the faults of a key: those with which it cannot be "namespace/name" on the wire, and names that only
+// Kubernetes refuses.
 func checkKey(k Key) (broken, foreign []error) {
 	check := func(field, name string, rules func(string) error) {
 		if err := checkKeyPart(name); err != nil {

@@ -82,7 +82,8 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	before := guard.New(spec.Table, guarded)
 	s := &sink{
 		source: source, guard: before, log: log, validate: opts.Validate, happened: happened,
-		judge: judge{spec.Transform, spec.Lenient, spec.LenientMetadata}, ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
+		judge:  judge{spec.Transform, spec.Lenient, spec.LenientMetadata},
+		ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
 		partial: spec.Partial, changes: changes, left: map[string][]LeftOut{},
 	}
 	if spec.Memory != nil {
@@ -199,10 +200,8 @@ type admitted struct {
 
 // judge is what the settings of a source say about what to make of its resources; see Spec.
 type judge struct {
-	transform *transform.Rules
-	lenient   bool
-	// lenientMetadata is Spec.LenientMetadata
-	lenientMetadata bool
+	transform                *transform.Rules
+	lenient, lenientMetadata bool // as in Spec
 }
 
 // admit transforms the resources, notes when each key was first seen, and turns those that are not valid then into rejects. It leaves the

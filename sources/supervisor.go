@@ -57,7 +57,8 @@ type Spec struct {
 	Transform *transform.Rules
 	// Lenient says that what breaks a rule of Istio's validation is served, with a warning.
 	Lenient bool
-	// LenientMetadata says that what breaks a rule of Kubernetes for names, labels or annotations is served, with a warning.
+	// LenientMetadata says that objects are served, with a warning, that break a rule of Kubernetes for names, labels
+	// or annotations.
 	LenientMetadata bool
 }
 

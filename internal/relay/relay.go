@@ -239,7 +239,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	return err
 }
 
-// runSources starts the sources when the catalogs have seen the content from the disk: clients that come back have that.
+// runSources starts the sources when the catalogs have seen the content from the disk, which clients have that come
+// back.
 func (r *Relay) runSources(ctx context.Context) error {
 	for _, alive := range []func(context.Context) error{r.view.Alive, r.catalogs.envoy.Alive} {
 		if err := alive(ctx); err != nil {

@@ -16,9 +16,9 @@ const (
 	firstScopeTime = 2 * time.Second
 )
 
-// Run waits for the first client, since the mesh takes memory, and then follows the view until ctx ends. If the view has
-// changed since it was first complete, the first scope starts with that content, which is from the disk after a restart:
-// so the engine knows the versions with which clients come back.
+// Run waits for the first client, since the mesh takes memory, and then follows the view until ctx ends. If the view
+// has changed since it was first complete, the first scope starts with that content, which is from the disk after a
+// restart: so the engine knows the versions with which clients come back.
 func (c *Catalog) Run(ctx context.Context) error {
 	var former memstore.Snapshot
 	var expired <-chan time.Time

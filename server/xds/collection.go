@@ -165,7 +165,8 @@ func (c *Collection) after(old *state, commit *Commit) *state {
 	}
 	if next != old {
 		next.made = commit.Revision
-		next.earlier, next.replaced = old.earlier.with(old, next.replaced, c.typ.ChildURL+c.typ.DependencyURL != ""), nil
+		keepEntries := c.typ.ChildURL+c.typ.DependencyURL != ""
+		next.earlier, next.replaced = old.earlier.with(old, next.replaced, keepEntries), nil
 		next.times = old.times.With(next.revision, commit.Since)
 	}
 	return next

@@ -121,11 +121,9 @@ func (p *responsePlan) list(v variant, h *clientState, w *subscriptionNames, goa
 		return
 	}
 	var missing []string
-	if h.state != nothing || w.all || len(p.puts) < len(w.names) { // else it gets all names
-		for name, sent := range h.notHeld {
-			if !bool(sent) && goal.get(name) == nil {
-				missing, p.adds = append(missing, name), true
-			}
+	for name, sent := range h.notHeld {
+		if !bool(sent) && goal.get(name) == nil {
+			missing, p.adds = append(missing, name), true
 		}
 	}
 	p.reportAbsent(v, missing)

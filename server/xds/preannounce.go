@@ -101,7 +101,7 @@ func (s *stream) preannounceFirst(sub *subscription, p responsePlan) responsePla
 		}
 		for _, l := range dependencies {
 			if !dep.delta && slices.ContainsFunc(l.From, dep.client.isGone) {
-				return p // the next response of dep deletes what the interim version needs
+				return p // the next response of dep deletes clusters of the interim version
 			}
 			if len(l.From) > 0 && !slices.ContainsFunc(l.From, func(name string) bool { return !dep.wants.includes(name) }) {
 				v.names = append(v.names, l.To...)

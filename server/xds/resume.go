@@ -2,8 +2,8 @@ package xds
 
 import "time"
 
-// resumeSotW applies the version of an earlier stream: its state, if the goal has that in its history, is the client's. The
-// response still has the names of the first request. Names without an entry in both states are gone.
+// resumeSotW applies the version of an earlier stream: its state, if the goal has that in its history, is the client's.
+// The response still has the names of the first request. Names without an entry in both states are gone.
 func (s *subscription) resumeSotW() {
 	former := s.goal.former(s.formerVersion)
 	s.client.state, s.formerVersion = former, ""
@@ -21,8 +21,8 @@ func (s *subscription) resumeSotW() {
 	}
 }
 
-// deletesGone says whether a full response would only delete resources that are gone, which the client may still use: since
-// it came back, it has asked for no other.
+// deletesGone says whether a full response would only delete resources that are gone, which the client may still use:
+// since it came back, it has asked for no other.
 func (h *clientState) deletesGone(w *subscriptionNames, goal *state) bool {
 	for name, sent := range h.notHeld {
 		if !bool(sent) && goal.get(name) != nil {
@@ -37,8 +37,8 @@ func (h *clientState) deletesGone(w *subscriptionNames, goal *state) bool {
 	return false
 }
 
-// sentVersion returns the version of a response. To a client that subscribes by name, it is that of the collection, although
-// the client may keep more: a later process has no other in its history.
+// sentVersion returns the version of a response. To a client that subscribes by name, it is that of the collection,
+// although the client may keep more: a later process has no other in its history.
 func (s *subscription) sentVersion() string {
 	if s.delta || s.wants.all || s.preannounced != nil {
 		return s.client.state.version
@@ -46,7 +46,7 @@ func (s *subscription) sentVersion() string {
 	return s.goal.version
 }
 
-// resumptionTime bounds the time between the first requests of a SotW client that comes back: it sends all types at once.
+// resumptionTime bounds the time between the first requests of a SotW client that comes back: it sends them at once.
 const resumptionTime = time.Second
 
 // awaitsResumption says whether p changes resources of the client before the first request of their dependencies: see

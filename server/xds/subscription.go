@@ -42,7 +42,7 @@ type subscription struct {
 	resumed  time.Time // when the client came back; zero if it began with nothing
 	// formerVersion is the version of the last response on an earlier stream. SotW; empty once the first goal is set.
 	formerVersion string
-	// behind says that parents went first, since a response would have deleted what is gone: see deletesGone.
+	// behind says that parents went first, since a response would have deleted gone resources: see deletesGone.
 	behind    bool
 	lastMoved time.Time // when a change was last sent after which the client may use other children
 	removes   time.Time // since when a removal waits because the client may still use the resource; zero if none does

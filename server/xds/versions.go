@@ -119,9 +119,9 @@ func (h *clientState) compareReplaced(had map[string]string, to *state) (puts []
 	return puts, gone
 }
 
-// replacedAmong returns the names that were replaced since the client had just the resources of w, with their versions at that time, and
-// whether to knows that state.
-func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (had map[string]string, ok bool) {
+// replacedAmong returns the names that were replaced since the client had just the resources of w, with their versions
+// at that time, and whether that state is in the history.
+func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (former map[string]string, ok bool) {
 	var sum wire.Fingerprint
 	for e := range w.entriesIn(to) {
 		sum = sum.With(e.Name, e.Version)
@@ -134,7 +134,7 @@ func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (had map[st
 			if !w.includes(r.name) {
 				continue
 			}
-			version, replaced := had[r.name]
+			version, replaced := former[r.name]
 			if e := to.get(r.name); !replaced && e != nil {
 				version = e.Version
 			}
@@ -144,16 +144,16 @@ func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (had map[st
 			if r.version != "" {
 				sum = sum.With(r.name, r.version)
 			}
-			put(&had, r.name, r.version)
+			put(&former, r.name, r.version)
 		}
 	}
-	return had, sum == h.brought.Fingerprint
+	return former, sum == h.brought.Fingerprint
 }
 
 // compareNames is compareAll for a client that wants names.
 func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Entry, gone map[string]string) {
-	if had, ok := h.replacedAmong(w, to); ok && len(h.notHeld) == 0 {
-		return h.compareReplaced(had, to)
+	if former, ok := h.replacedAmong(w, to); ok && len(h.notHeld) == 0 {
+		return h.compareReplaced(former, to)
 	}
 	have, gone := make(map[string]string), make(map[string]string)
 	for entry := range h.brought.All() {
@@ -245,7 +245,8 @@ type past struct {
 	replaced    []replaced
 }
 
-// replaced is a changed name with its version before, which is empty if the name was new. Types that depend on others keep the entry.
+// replaced is a changed name with its version before, which is empty if the name was new. Types that depend on others
+// keep the entry.
 type replaced struct {
 	name, version string
 	entry         *Entry
