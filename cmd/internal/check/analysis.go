@@ -61,7 +61,8 @@ type object[T any] struct {
 	spec T
 }
 
-// resolve returns a host in full and in lower case, in which Istio and Envoy compare hosts. Names without a dot are of the namespace of the object that has them.
+// resolve returns a host in full and in lower case, in which Istio and Envoy compare hosts. Names without a dot are
+// of the namespace of the object that has them.
 func (o object[T]) resolve(host string) string {
 	host = strings.ToLower(host)
 	if strings.Contains(host, ".") || host == "*" {
@@ -406,7 +407,8 @@ func gatewayConflicts(m *model) {
 	for _, o := range m.gateways {
 		for i, server := range o.spec.GetServers() {
 			for j, host := range server.GetHosts() {
-				claim := fmt.Sprint(o.spec.GetSelector(), server.GetBind(), server.GetPort().GetNumber(), strings.ToLower(host))
+				host = strings.ToLower(host)
+				claim := fmt.Sprint(o.spec.GetSelector(), server.GetBind(), server.GetPort().GetNumber(), host)
 				if other, taken := first[claim]; !taken {
 					first[claim] = o.key
 				} else if other != o.key {
