@@ -37,7 +37,7 @@ import (
 
 // conformanceCluster is the client of an API server, and does what the controllers and nodes of a cluster would do: it
 // runs the echo server of the suite for each Pod of a Deployment, an Envoy for each Gateway, gives Envoys their
-// certificates as files, and adds statuses to the objects that it returns. Nobody writes these statuses: tributary does not.
+// certificates as files, and adds statuses to the objects that it returns, since tributary writes none.
 type conformanceCluster struct {
 	kubeclient.Client
 	t         *testing.T
@@ -48,6 +48,7 @@ type conformanceCluster struct {
 	echo, credentials, extras string // The echo server, the folder of certificates, and a folder of Istio objects.
 
 	reads     atomic.Int64 // Of objects with statuses.
+	changed   atomic.Int64 // When an object last changed, in milliseconds of Unix time.
 	mu        sync.Mutex
 	addresses int
 	gateways  map[types.NamespacedName]*conformanceGateway
@@ -101,8 +102,14 @@ func startConformanceCluster(t *testing.T) *conformanceCluster {
 	c.connect(t, kube)
 	options := map[string]any{"allServices": true}
 	c.tributary = fixture.StartTributary(t, fixture.Files("extras", c.extras),
-		kube.Source("cluster").With("services", map[string]any{}).With("derive", options))
-	c.tributary.AwaitReady(t)
+		kube.Source("cluster").With("services", map[string]any{}).With("derive", options).With("guard", "off"))
+	c.tributary.WaitFor(t, time.Minute, func() error {
+		status, _, err := fixture.Get(t.Context(), c.tributary.URL("/-/ready"))
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("not ready: %d", status)
+		}
+		return err
+	})
 	return c
 }
 
@@ -139,16 +146,20 @@ func (c *conformanceCluster) nextAddress() string {
 }
 
 // Get reads an object, and adds its status.
-func (c *conformanceCluster) Get(ctx context.Context, key kubeclient.ObjectKey, object kubeclient.Object, options ...kubeclient.GetOption) error {
+func (c *conformanceCluster) Get(
+	ctx context.Context, key kubeclient.ObjectKey, object kubeclient.Object, options ...kubeclient.GetOption,
+) error {
 	err := c.Client.Get(ctx, key, object, options...)
-	if err == nil {
+	if err == nil && time.Now().UnixMilli()-c.changed.Load() > settled.Milliseconds() {
 		c.grant(object)
 	}
 	return err
 }
 
 // List reads objects, and adds their statuses. Pods come from the programs that run.
-func (c *conformanceCluster) List(ctx context.Context, list kubeclient.ObjectList, options ...kubeclient.ListOption) error {
+func (c *conformanceCluster) List(
+	ctx context.Context, list kubeclient.ObjectList, options ...kubeclient.ListOption,
+) error {
 	if pods, isPods := list.(*corev1.PodList); isPods {
 		var selection kubeclient.ListOptions
 		selection.ApplyOptions(options)
@@ -172,7 +183,9 @@ func (c *conformanceCluster) List(ctx context.Context, list kubeclient.ObjectLis
 }
 
 // Create creates an object, and starts the programs that it describes.
-func (c *conformanceCluster) Create(ctx context.Context, object kubeclient.Object, options ...kubeclient.CreateOption) error {
+func (c *conformanceCluster) Create(
+	ctx context.Context, object kubeclient.Object, options ...kubeclient.CreateOption,
+) error {
 	err := c.Client.Create(ctx, object, options...)
 	if err == nil {
 		c.follow(ctx, object)
@@ -181,7 +194,9 @@ func (c *conformanceCluster) Create(ctx context.Context, object kubeclient.Objec
 }
 
 // Update changes an object, and starts the programs that it describes.
-func (c *conformanceCluster) Update(ctx context.Context, object kubeclient.Object, options ...kubeclient.UpdateOption) error {
+func (c *conformanceCluster) Update(
+	ctx context.Context, object kubeclient.Object, options ...kubeclient.UpdateOption,
+) error {
 	err := c.Client.Update(ctx, object, options...)
 	if err == nil {
 		c.follow(ctx, object)
@@ -190,7 +205,9 @@ func (c *conformanceCluster) Update(ctx context.Context, object kubeclient.Objec
 }
 
 // Delete deletes an object, and ends the Envoy of a Gateway.
-func (c *conformanceCluster) Delete(ctx context.Context, object kubeclient.Object, options ...kubeclient.DeleteOption) error {
+func (c *conformanceCluster) Delete(
+	ctx context.Context, object kubeclient.Object, options ...kubeclient.DeleteOption,
+) error {
 	err := c.Client.Delete(ctx, object, options...)
 	if kindOf(object) == "Gateway" {
 		c.mu.Lock()
@@ -230,8 +247,12 @@ func typed[T any](t *testing.T, object kubeclient.Object) *T {
 	return converted
 }
 
+// settled is the time after a change from which on objects have a status, so that Envoys have the change as a rule.
+const settled = 250 * time.Millisecond
+
 // follow does what the controllers of a cluster do for a new object.
 func (c *conformanceCluster) follow(ctx context.Context, object kubeclient.Object) {
+	c.changed.Store(time.Now().UnixMilli())
 	switch kindOf(object) {
 	case "Secret":
 		secret := typed[corev1.Secret](c.t, object)
@@ -290,10 +311,13 @@ func (c *conformanceCluster) connectServices(ctx context.Context) {
 			if number == 0 {
 				number = port.Port
 			}
-			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &port.Name, Port: &number, Protocol: &port.Protocol})
+			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
+				Name: &port.Name, Port: &number, Protocol: &port.Protocol,
+			})
 		}
+		selector := labels.SelectorFromSet(service.Spec.Selector)
 		for name, pod := range pods {
-			if name.Namespace == service.Namespace && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.labels)) {
+			if name.Namespace == service.Namespace && selector.Matches(labels.Set(pod.labels)) {
 				ready := true
 				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 					Addresses:  []string{pod.address},
@@ -326,9 +350,11 @@ func (c *conformanceCluster) gateway(name types.NamespacedName) string {
 	return gateway.address
 }
 
-// bind has listeners of the Envoy whose label has its name bind an address of its own, since all Envoys have the same ports.
+// bind has listeners of the Envoy whose label has its name bind an address of its own, since all Envoys have the same
+// ports.
 func (c *conformanceCluster) bind(name types.NamespacedName, label, listeners, address string) {
-	write(c.t, c.extras, fmt.Sprintf("%s.%s.yaml", name.Namespace, name.Name), fmt.Sprintf(`apiVersion: networking.istio.io/v1alpha3
+	file := fmt.Sprintf("%s.%s.yaml", name.Namespace, name.Name)
+	write(c.t, c.extras, file, fmt.Sprintf(`apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter
 metadata: {name: bind-%s, namespace: %s}
 spec:
@@ -338,7 +364,13 @@ spec:
     match: %s
     patch: {operation: MERGE, value: {address: {socket_address: {address: %s}}}}
 `, name.Name, name.Namespace, label, name.Name, listeners, address))
-	time.Sleep(300 * time.Millisecond) // XXX
+	c.tributary.WaitFor(c.t, time.Minute, func() error {
+		served := c.tributary.Ask(c.t, "get", "envoyfilter", "-n", name.Namespace, "--server", c.tributary.XDS)
+		if !strings.Contains(served, "bind-"+name.Name) {
+			return fmt.Errorf("the EnvoyFilter of %s is not served", name)
+		}
+		return nil
+	})
 }
 
 // serveLog serves the log of a Pod.

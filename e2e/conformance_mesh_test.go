@@ -53,14 +53,17 @@ func intercept(t *testing.T, address string) {
 	conn, err := nftables.New()
 	require.NoError(t, err)
 	source := net.ParseIP(address).To4()
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "pod" + strings.ReplaceAll(address, ".", "")})
+	name := "pod" + strings.ReplaceAll(address, ".", "")
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: name})
 	chain := conn.AddChain(&nftables.Chain{
-		Name: "output", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
+		Name: "output", Table: table, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
 	})
 	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: net.IPv4len}, // The source address.
+		// The source address.
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: net.IPv4len},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: source},
 		&expr.Immediate{Register: 1, Data: source},
 		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(15001)},
@@ -141,8 +144,11 @@ func parseClientCommand(arguments []string) (command clientCommand, err error) {
 	return command, err
 }
 
-// runClient sends the requests of a command from the address of a Pod, and returns the answers as the client prints them.
-func (c *conformanceCluster) runClient(ctx context.Context, name types.NamespacedName, pod *conformancePod, arguments []string) (string, error) {
+// runClient sends the requests of a command from the address of a Pod, and returns the answers as the client prints
+// them.
+func (c *conformanceCluster) runClient(
+	ctx context.Context, name types.NamespacedName, pod *conformancePod, arguments []string,
+) (string, error) {
 	command, err := parseClientCommand(arguments)
 	if err != nil {
 		return "", err
@@ -181,7 +187,8 @@ func (c *conformanceCluster) resolve(ctx context.Context, host, namespace string
 		namespace, _, _ = strings.Cut(given, ".")
 	}
 	var object corev1.Service
-	if net.ParseIP(host) == nil && c.Client.Get(ctx, kubeclient.ObjectKey{Namespace: namespace, Name: service}, &object) == nil {
+	key := kubeclient.ObjectKey{Namespace: namespace, Name: service}
+	if net.ParseIP(host) == nil && c.Client.Get(ctx, key, &object) == nil {
 		return object.Spec.ClusterIP
 	}
 	return host
@@ -226,8 +233,11 @@ func requestEcho(ctx context.Context, command clientCommand, dial dialFunc) (str
 }
 
 func callEcho(ctx context.Context, command clientCommand, dial dialFunc) (string, error) {
-	conn, err := grpc.NewClient("passthrough:///"+command.target.Host, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) }))
+	conn, err := grpc.NewClient("passthrough:///"+command.target.Host,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dial(ctx, "tcp", address)
+		}))
 	if err != nil {
 		return "", err
 	}

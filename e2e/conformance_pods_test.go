@@ -45,7 +45,8 @@ func (c *conformanceCluster) deploy(deployment *appsv1.Deployment) {
 	}
 	for i := range replicas {
 		name := types.NamespacedName{Namespace: deployment.Namespace, Name: fmt.Sprintf("%s-pod-%d", deployment.Name, i)}
-		pod := &conformancePod{address: c.nextAddress(), labels: deployment.Spec.Template.Labels, spec: deployment.Spec.Template.Spec}
+		template := deployment.Spec.Template
+		pod := &conformancePod{address: c.nextAddress(), labels: template.Labels, spec: template.Spec}
 		c.mu.Lock()
 		if c.pods[name] == nil {
 			c.pods[name] = pod
@@ -66,7 +67,8 @@ func (c *conformanceCluster) startPods() {
 	}
 }
 
-// startPod runs the echo server with the environment of the Pod once its files exist, on ports of the machine to which those of the Pod lead.
+// startPod runs the echo server with the environment of the Pod once its files exist, on free ports to which those of the
+// Pod lead.
 func (c *conformanceCluster) startPod(name types.NamespacedName, pod *conformancePod) {
 	env := []string{"POD_NAME=" + name.Name, "NAMESPACE=" + name.Namespace}
 	for _, variable := range pod.spec.Containers[0].Env {
@@ -85,7 +87,8 @@ func (c *conformanceCluster) startPod(name types.NamespacedName, pod *conformanc
 		ports = map[int][]string{8080: {"HTTP_PORT"}, 8443: {"HTTPS_PORT"}}
 		calls := fixture.FreePort(c.t)
 		forward(c.t, pod.address+":7070", fixture.Loopback(calls))
-		fixture.Start(c.t, "calls of pod "+name.Name, append(slices.Clone(env), "GRPC_ECHO_SERVER=1", fmt.Sprintf("HTTP_PORT=%d", calls)), c.echo)
+		settings := append(slices.Clone(env), "GRPC_ECHO_SERVER=1", fmt.Sprintf("HTTP_PORT=%d", calls))
+		fixture.Start(c.t, "calls of pod "+name.Name, settings, c.echo)
 		env = append(env, fmt.Sprintf("H2C_PORT=%d", fixture.FreePort(c.t)))
 	}
 	for port, variables := range ports {

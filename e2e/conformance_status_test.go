@@ -8,7 +8,8 @@ import (
 
 const conformanceController gatewayv1.GatewayController = "istio.io/gateway-controller"
 
-// granted has, for each type of condition, the reasons with which tests of the suite expect it, those of a true one first.
+// granted has, for each type of condition, the reasons with which tests of the suite expect it, those of a true one
+// first.
 var granted = []struct {
 	kind     string
 	affirmed []string
@@ -20,23 +21,23 @@ var granted = []struct {
 	}},
 	{"Programmed", []string{"Programmed"}, []string{"Invalid"}},
 	{"ResolvedRefs", []string{"ResolvedRefs"}, []string{
-		"RefNotPermitted", "BackendNotFound", "InvalidKind", "InvalidCACertificateRef", "InvalidCertificateRef", "InvalidRouteKinds",
-		"InvalidClientCertificateRef", "InvalidCACertificateKind",
+		"RefNotPermitted", "BackendNotFound", "InvalidKind", "InvalidCACertificateRef", "InvalidCertificateRef",
+		"InvalidRouteKinds", "InvalidClientCertificateRef", "InvalidCACertificateKind",
 	}},
 	{"Conflicted", []string{"HostnameConflict", "ProtocolConflict"}, []string{"NoConflicts"}},
 	{"InsecureFrontendValidationMode", []string{"ConfigurationChanged"}, nil},
 }
 
-// grant adds a status to an object by which every expectation of the suite is fulfilled. So tests wait for no controller,
-// and what they find out about requests is all that they find out.
+// grant adds a status to an object that fulfils every expectation of the suite. So tests wait for no controller, and
+// compare nothing but requests.
 func (c *conformanceCluster) grant(object kubeclient.Object) {
 	conditions := func() (list []metav1.Condition) {
 		for _, row := range granted {
 			for i, reasons := range [][]string{row.affirmed, row.denied} {
 				for _, reason := range reasons {
 					list = append(list, metav1.Condition{
-						Type: row.kind, Status: []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse}[i], Reason: reason,
-						ObservedGeneration: object.GetGeneration(),
+						Type: row.kind, Reason: reason, ObservedGeneration: object.GetGeneration(),
+						Status: []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse}[i],
 					})
 				}
 			}
@@ -61,7 +62,8 @@ func (c *conformanceCluster) grant(object kubeclient.Object) {
 		o.Status.Conditions = conditions()
 	case *gatewayv1.Gateway:
 		address := gatewayv1.IPAddressType
-		o.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Type: &address, Value: c.gateway(kubeclient.ObjectKeyFromObject(o))}}
+		envoy := c.gateway(kubeclient.ObjectKeyFromObject(o))
+		o.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Type: &address, Value: envoy}}
 		o.Status.Conditions = conditions()
 		sets := c.attached(len(o.Spec.Listeners))
 		o.Status.AttachedListenerSets = &sets

@@ -163,6 +163,8 @@ func (n node) bind(t *target) {
 	switch {
 	case n.made[key] != nil:
 		wrong = fmt.Sprintf("another listener's Gateway has the name %s already", l.gateway)
+	case slices.Contains(n.unknown, n.field+".filters"):
+		wrong = "its filters are not supported, and may be a check of requests"
 	case l.port == 0 || routesOf[l.protocol] == nil:
 		wrong = fmt.Sprintf("it has no port, or protocol %q is none of HTTP, HTTPS, TLS and TCP", l.protocol)
 	}
@@ -225,7 +227,8 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	return out, wrong
 }
 
-// verifyClients adds the certificate of the authority that verifies the clients of a port, and returns why that is not possible.
+// verifyClients adds the certificate of the authority that verifies the clients of a port, and returns why that is not
+// possible.
 func (n node) verifyClients(port uint32, tls *networking.ServerTLSSettings) (wrong string) {
 	validation := n.get("default").get("validation")
 	for _, settings := range n.list("perPort") {

@@ -130,10 +130,10 @@ func NotFoundHost(route string) *VirtualHost {
 func misdirected(s *model.Server, servers []model.Server) *VirtualHost {
 	var domains, narrower, covered []string
 	names, port := s.Names(), s.GetPort().GetNumber()
-	for _, other := range servers {
-		if s.Gateway.Derived && s.Kind == model.ServerHTTPS && other.Kind == model.ServerHTTPS &&
-			other.Bind == s.Bind && other.GetPort().GetNumber() == port {
-			domains = append(domains, other.Names()...)
+	for _, sibling := range servers {
+		if s.Gateway.Derived && s.Kind == model.ServerHTTPS && sibling.Kind == model.ServerHTTPS &&
+			sibling.Bind == s.Bind && sibling.GetPort().GetNumber() == port {
+			domains = append(domains, sibling.Names()...)
 		}
 	}
 	domains = slices.DeleteFunc(domains, func(domain string) bool { return slices.Contains(names, domain) })
@@ -150,13 +150,15 @@ func misdirected(s *model.Server, servers []model.Server) *VirtualHost {
 	}
 	host := &routev3.VirtualHost{Name: model.HostPort("misdirected", port)}
 	if len(covered) > 0 {
-		host.Routes = append(answerHosts(http.StatusMisdirectedRequest, narrower), answerHosts(http.StatusNotFound, covered)...)
+		host.Routes = answerHosts(http.StatusMisdirectedRequest, narrower)
+		host.Routes = append(host.Routes, answerHosts(http.StatusNotFound, covered)...)
 	}
 	host.Routes = append(host.Routes, answerHosts(http.StatusMisdirectedRequest, []string{"*"})...)
 	return newVirtualHost(model.Place{}, domains, host, nil)
 }
 
-// answerHosts returns a route that answers the requests for hosts, which may be wildcards, with a status; none without hosts.
+// answerHosts returns a route that answers the requests for hosts, which may be wildcards, with a status; none without
+// hosts.
 func answerHosts(status uint32, hosts []string) []*routev3.Route {
 	match := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
 	var patterns []string

@@ -180,8 +180,8 @@ func domains(s *model.Service, p *model.Port, client model.Profile) []string {
 	return domains
 }
 
-// shorterNames returns the names by which the resolver of a Pod in a namespace finds a Service of Kubernetes: NAME, NAME.NAMESPACE and
-// NAME.NAMESPACE.svc. Other hosts have none.
+// shorterNames returns the names that the resolver of a Pod in a namespace completes to a Service of Kubernetes: NAME,
+// NAME.NAMESPACE and NAME.NAMESPACE.svc. Other hosts have none.
 func shorterNames(host, namespace string) []string {
 	long, _, isService := strings.Cut(host, ".svc.")
 	name, place, _ := strings.Cut(long, ".")
