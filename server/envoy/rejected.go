@@ -67,9 +67,9 @@ func (c *changedObjects) since(revision memstore.Revision) (all map[resource.Key
 }
 
 // ChangedSince returns the objects of a rejected resource that changed since the client last acknowledged it, and
-// whether the list is complete: old changes, and changes of a collection no longer in use, are forgotten. If the
-// client has acknowledged nothing, it returns all objects of which the resource is made. Objects whose patches or
-// plugins are in the resource come first.
+// whether the list is complete: the catalog forgets old changes, and changes of a collection no longer in use. If the
+// client has acknowledged no version, the list has all objects of the resource. Objects with patches or plugins in it
+// come first.
 func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
 	c.mu.RLock()
 	changed, complete := c.changed.since(memstore.Revision(r.Revision))
@@ -92,7 +92,8 @@ func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []re
 		objects[key] = true
 	}
 	for _, key := range wide {
-		isExtension := slices.Contains([]resource.Kind{resource.EnvoyFilter, resource.WasmPlugin, resource.Telemetry}, key.Kind)
+		extending := []resource.Kind{resource.EnvoyFilter, resource.WasmPlugin, resource.Telemetry}
+		isExtension := slices.Contains(extending, key.Kind)
 		if changed[key] && (!isExtension || r.Name == "") {
 			objects[key] = true
 		}

@@ -126,7 +126,7 @@ func (w *rewriter) message(m protoreflect.Message) {
 				v.List().Set(i, protoreflect.ValueOfString(w.text(what, v.List().Get(i).String())))
 			}
 		case refers && what == toMatchedHost:
-			match := v.Message().Interface().(*networking.StringMatch) //nolint:errcheck,forcetypeassert // by the name of the field
+			match, _ := v.Message().Interface().(*networking.StringMatch)
 			if exact, ok := match.GetMatchType().(*networking.StringMatch_Exact); ok {
 				host, _, _ := strings.Cut(exact.Exact, ":")
 				exact.Exact = w.host(host) + exact.Exact[len(host):]

@@ -61,7 +61,7 @@ type object[T any] struct {
 	spec T
 }
 
-// resolve returns a host in full and in lower case, in which Istio and Envoy compare hosts. Names without a dot are
+// resolve returns a host in full and in lower case, as Istio and Envoy compare hosts. Names without a dot are
 // of the namespace of the object that has them.
 func (o object[T]) resolve(host string) string {
 	host = strings.ToLower(host)
