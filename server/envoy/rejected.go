@@ -66,9 +66,10 @@ func (c *changedObjects) since(revision memstore.Revision) (all map[resource.Key
 	return all, revision >= c.before
 }
 
-// ChangedSince returns the objects of a rejected resource that changed since the client last acknowledged it, and whether the list is
-// complete: old changes, and changes of a collection no longer in use, are forgotten. If the client has acknowledged nothing, it returns
-// all objects of which the resource is made. Objects whose patches or plugins are in the resource come first.
+// ChangedSince returns the objects of a rejected resource that changed since the client last acknowledged it, and
+// whether the list is complete: the catalog forgets old changes, and changes of a collection no longer in use. If the
+// client has acknowledged no version, the list has all objects of the resource. Objects with patches or plugins in it
+// come first.
 func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
 	c.mu.RLock()
 	changed, complete := c.changed.since(memstore.Revision(r.Revision))
@@ -91,7 +92,8 @@ func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []re
 		objects[key] = true
 	}
 	for _, key := range wide {
-		isExtension := key.Kind == resource.EnvoyFilter || key.Kind == resource.WasmPlugin || key.Kind == resource.Telemetry
+		extending := []resource.Kind{resource.EnvoyFilter, resource.WasmPlugin, resource.Telemetry}
+		isExtension := slices.Contains(extending, key.Kind)
 		if changed[key] && (!isExtension || r.Name == "") {
 			objects[key] = true
 		}
@@ -111,7 +113,8 @@ func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []re
 	return some, complete
 }
 
-// extensionsOf returns the objects whose patches, plugins or logs are in a resource that hosts share, or in one without hosts.
+// extensionsOf returns the objects whose patches, plugins or logs are in a resource that hosts share, or in one
+// without hosts.
 func (v *variant) extensionsOf(coll *xds.Collection, name string) map[resource.Key]bool {
 	var keys []resource.Key
 	route, _, _ := strings.Cut(name, "/")

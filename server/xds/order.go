@@ -91,6 +91,7 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 func (s *stream) removals(subs []*subscription, now time.Time) (next *subscription, p responsePlan, pending bool) {
 	unanswered := false         // a parent is
 	var following time.Duration // the rest of the client's time to switch after a change of a parent
+	hasRoutes := s.ofCollections(RouteURL) != nil
 	for _, sub := range slices.Backward(subs) {
 		if !sub.coll.Synced() {
 			continue
@@ -100,7 +101,7 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 		case !p.removes:
 			sub.settle(&p)
 			sub.removes = time.Time{}
-		case s.lookAgain(cmp.Or(parent, sub).inUse(following, s.server.opts.AckTimeout, now, s.ofCollections(RouteURL) != nil)):
+		case s.lookAgain(cmp.Or(parent, sub).inUse(following, s.server.opts.AckTimeout, now, hasRoutes)):
 			if sub.removes.IsZero() {
 				sub.removes = now
 			}
@@ -117,9 +118,9 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 	return nil, responsePlan{}, false
 }
 
-// inUse returns for how long sub, if it is of a type with children, and those must lose nothing, although the parents are acknowledged. A
-// client that subscribes by name has time to switch: following. A client that resumed has yet to name its other resources, until it subscribes
-// to routes, which come last.
+// inUse returns for how long sub, if it is of a type with children, and those must lose nothing, although the
+// parents are acknowledged. A client that subscribes by name has time to switch: following. A client that resumed
+// has yet to name its other resources, until it subscribes to routes, which come last.
 func (s *subscription) inUse(following, timeout time.Duration, now time.Time, hasRoutes bool) time.Duration {
 	if s.coll.typ.ChildURL == "" {
 		return 0

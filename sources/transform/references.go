@@ -21,9 +21,10 @@ const (
 	toMatchedHost                     // a StringMatch of "reviews.shop.svc" or "reviews.shop.svc:80"
 )
 
-// references are the fields that are rewritten, so that references to an object stay right. Other fields that may have a host stay
-// as they are: addresses of endpoints, the authority of rewrites and redirects, subject alternative names, the SNI of TLS settings,
-// and policies of security. Istio refuses sniHosts that are no hosts of the VirtualService.
+// references are the fields that are rewritten, so that references to an object stay right. Other fields that may
+// have a host stay as they are: addresses of endpoints, the authority of rewrites and redirects, subject alternative
+// names, the SNI of TLS settings, and policies of security. Istio refuses sniHosts that are no hosts of the
+// VirtualService.
 var references = map[protoreflect.FullName]reference{
 	"istio.networking.v1alpha3.ServiceEntry.hosts":           toHost,
 	"istio.networking.v1alpha3.VirtualService.hosts":         toHost,

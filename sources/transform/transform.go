@@ -126,7 +126,8 @@ func (w *rewriter) message(m protoreflect.Message) {
 				v.List().Set(i, protoreflect.ValueOfString(w.text(what, v.List().Get(i).String())))
 			}
 		case refers && what == toMatchedHost:
-			if exact, ok := v.Message().Interface().(*networking.StringMatch).GetMatchType().(*networking.StringMatch_Exact); ok {
+			match, _ := v.Message().Interface().(*networking.StringMatch)
+			if exact, ok := match.GetMatchType().(*networking.StringMatch_Exact); ok {
 				host, _, _ := strings.Cut(exact.Exact, ":")
 				exact.Exact = w.host(host) + exact.Exact[len(host):]
 			}

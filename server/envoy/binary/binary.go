@@ -30,7 +30,7 @@ import (
 // maxRun is how long one run of the binary may take.
 const maxRun = time.Minute
 
-// envoyVersion matches what an Envoy with any file name prints: its path, and revision/version/….
+// envoyVersion matches the output of an Envoy with any file name: its path, and revision/version/….
 var envoyVersion = regexp.MustCompile(`(?m)  version: [0-9a-f]{8,}/[0-9]+\.[0-9]+`)
 
 // maxRejections is how many rejections are looked for.

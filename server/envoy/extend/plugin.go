@@ -131,13 +131,14 @@ func isAt(p *model.Plugin, mode typev1beta1.WorkloadMode, port uint32) bool {
 }
 
 // NotePlugins notes the plugins that have filters in an outbound listener with a port, which has requests or not.
-func NotePlugins(e *model.Extension, port uint32, requests bool, found *model.Findings) {
+func NotePlugins(e *model.Extension, port uint32, requests bool, findings *model.Findings) {
 	if e == nil {
 		return
 	}
-	for _, p := range e.Plugins {
-		if isAt(p, typev1beta1.WorkloadMode_CLIENT, port) && (requests || p.Spec.GetType() == extensionsv1alpha1.PluginType_NETWORK) {
-			found.Applied(model.Place{Of: p.Key})
+	for _, plugin := range e.Plugins {
+		used := requests || plugin.Spec.GetType() == extensionsv1alpha1.PluginType_NETWORK
+		if used && isAt(plugin, typev1beta1.WorkloadMode_CLIENT, port) {
+			findings.Applied(model.Place{Of: plugin.Key})
 		}
 	}
 }

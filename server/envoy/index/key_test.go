@@ -34,7 +34,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		}},
 		// by from
 		{model.Port{}, []string{
-			"Number", "Name", "Target", "Protocol", "Endpoints", "Owner", "Index", "Unreached", "Late", "Part", "Spoken",
+			"Number", "Name", "Target", "Protocol", "Endpoints", "Resolution", "Owner", "Index", "Unreached", "Late", "Part", "Spoken",
 			"Bind",
 		}},
 	} {

@@ -103,7 +103,8 @@ func (m *Mesh) firstOf(host, namespace string) (first []*entry) {
 	return first
 }
 
-// add adds the ports of e that the service does not have, and the endpoints of those that it has with the same number and name.
+// add adds the ports of e that the service does not have, and the endpoints of those that it has with the same
+// number and name.
 func add(s *model.Service, e *entry) {
 	endpoints := sync.OnceValue(func() []model.Endpoint {
 		list := e.endpoints()
@@ -131,8 +132,8 @@ func add(s *model.Service, e *entry) {
 	}
 }
 
-// join adds the endpoints of another ServiceEntry to a port, each address and port once: gRPC clients reject a repeated one. Names among
-// addresses are resolved, since Envoy rejects them otherwise.
+// join adds the endpoints of another ServiceEntry to a port, each address and port once: gRPC clients reject a
+// repeated one. Names among addresses are resolved, since Envoy rejects them otherwise.
 func join(p *model.Port, resolution networking.ServiceEntry_Resolution, target uint32, joined func() []model.Endpoint) {
 	if p.Resolution == networking.ServiceEntry_STATIC && model.IsDNS(resolution) {
 		p.Resolution = networking.ServiceEntry_DNS

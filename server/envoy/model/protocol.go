@@ -26,8 +26,9 @@ func (p Protocol) String() string {
 	return [...]string{"TCP", "TLS", "HTTP", "HTTP2", "a detected protocol"}[p]
 }
 
-// ProtocolOf returns the protocol of a port of a ServiceEntry, and whether Envoys can serve it. Protocols that Istio only
-// passes on are TCP. A missing or unknown name is detected, as in istiod. Envoy cannot lead UDP to the clusters of TCP.
+// ProtocolOf returns the protocol of a port of a ServiceEntry, and whether Envoys can serve it. Protocols that Istio
+// only passes on are TCP. A missing or unknown name is detected, as in istiod. Envoy cannot lead UDP to the clusters
+// of TCP.
 func ProtocolOf(name string) (p Protocol, ok bool) {
 	switch strings.ToLower(name) {
 	case "http":

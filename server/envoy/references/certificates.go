@@ -10,7 +10,8 @@ import (
 	"tributary/resource"
 )
 
-// certificates finds Gateways of the same workloads that share a certificate: a browser that reuses a connection gets 404 from the other one.
+// certificates finds Gateways of the same workloads that share a certificate: a browser that reuses a connection
+// gets 404 from the other one.
 func certificates(m *model) {
 	first := make(map[string]resource.Key)
 	for _, key := range slices.SortedFunc(maps.Keys(m.gateways), resource.Key.Compare) {
@@ -22,13 +23,14 @@ func certificates(m *model) {
 				continue
 			}
 			claim := fmt.Sprint(gateway.spec.GetSelector(), name)
-			other, taken := first[claim]
+			earlier, taken := first[claim]
 			if !taken {
 				first[claim] = gateway.key
-			} else if other != gateway.key && !reported[other] {
-				reported[other] = true
-				m.find(gateway.key, Warning, SameCertificate, "spec.servers[%d].tls: %s has the certificate %s for the same workloads: clients that "+
-					"reuse an HTTP/2 connection get 404; put the servers into one Gateway, or use two certificates", i, other, name)
+			} else if earlier != gateway.key && !reported[earlier] {
+				reported[earlier] = true
+				m.find(gateway.key, Warning, SameCertificate, "spec.servers[%d].tls: %s has the certificate %s for the same "+
+					"workloads: clients that reuse an HTTP/2 connection get 404; put the servers into one Gateway, or use two "+
+					"certificates", i, earlier, name)
 			}
 		}
 	}

@@ -78,7 +78,8 @@ func claimsOf(v *model.View, p *model.Port, client model.Profile, found *model.F
 	return at
 }
 
-// Listener builds the listener of a binding from its claims, highest precedence first, and returns the claims that it does not serve.
+// Listener builds the listener of a binding from its claims, highest precedence first, and returns the claims that
+// it does not serve.
 func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *listenerv3.Listener, found model.Findings) {
 	l = &listenerv3.Listener{
 		Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
@@ -136,9 +137,9 @@ type mergedClaims struct {
 	refused     []claimant
 }
 
-// mergeClaims merges claims as istiod does. At the wildcard address, HTTP is detected beside all other protocols. At another address,
-// a first claim with HTTP has all connections; after other claims, only detected HTTP has a place. Of connections of TCP, those to
-// ranges of addresses are told apart by these; the first other claim has the rest.
+// mergeClaims merges claims as istiod does. At the wildcard address, HTTP is detected beside all other protocols. At
+// another address, a first claim with HTTP has all connections; after other claims, only detected HTTP has a place.
+// Of connections of TCP, those to ranges of addresses are told apart by these; the first other claim has the rest.
 func mergeClaims(b model.Binding, claims []claimant) (m mergedClaims) {
 	shared, rest := b.Address == model.Wildcard, false
 	for i, c := range claims {
