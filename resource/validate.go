@@ -19,6 +19,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	"istio.io/istio/pkg/config"
 	meshdefaults "istio.io/istio/pkg/config/mesh"
+	"istio.io/istio/pkg/config/protocol"
 	"istio.io/istio/pkg/config/validation"
 	"istio.io/istio/pkg/config/validation/agent"
 	"istio.io/istio/pkg/config/validation/envoyfilter"
@@ -146,6 +147,13 @@ func validateSpec(r *Resource, spec proto.Message) (warning, err error) {
 			err = fmt.Errorf("Istio's validation panics: %v", p) //nolint:staticcheck // a proper name
 		}
 	}()
+	if entry, ok := spec.(*networking.ServiceEntry); ok { // istiod writes this for a port without protocol
+		for _, port := range entry.GetPorts() {
+			if port.GetProtocol() == string(protocol.Unsupported) {
+				port.Protocol = ""
+			}
+		}
+	}
 	if v, ok := spec.(*networking.VirtualService); ok && len(v.GetHosts()) > maxHosts {
 		return nil, fmt.Errorf("hosts: there are %d, and at most %d are validated", len(v.GetHosts()), maxHosts)
 	}

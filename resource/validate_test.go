@@ -131,6 +131,17 @@ func sameVerdict(t *testing.T, text string, r *Resource) {
 }
 
 // TestValidateKnowsLines shows findings of Istio's validation with the places of the fields that they are about.
+// TestDetectedProtocol accepts the text that istiod writes for a port without protocol, and no other unknown one.
+func TestDetectedProtocol(t *testing.T) {
+	const entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, namespace: b}\n" +
+		"spec: {hosts: [a.example], ports: [{number: 80, name: p, protocol: %s}], resolution: DNS}\n"
+	for protocol, valid := range map[string]bool{"UnsupportedProtocol": true, "''": true, "Unsupported": false} {
+		decoded := Decode("a.yaml", fmt.Appendf(nil, entry, protocol), Options{})
+		_, err := Validate(decoded[0].Resource)
+		require.Equal(t, valid, err == nil, "%s: %v", protocol, err)
+	}
+}
+
 func TestValidateKnowsLines(t *testing.T) {
 	for _, test := range []struct{ kind, spec, want string }{
 		{

@@ -118,9 +118,14 @@ const (
 	FieldDomains      = 2
 )
 
-// virtualHost returns the service's virtual host of a port.
-func (t *Translation) virtualHost(v *model.View, p *model.Port, client model.Profile) *VirtualHost {
-	names := domains(v.Service, p, client)
+// detectedRoutes names the routes of a port for a listener of its service alone, with istiod's name.
+func detectedRoutes(host string, port uint32) string { return host + ":" + model.RouteName(port) }
+
+// virtualHost returns the service's virtual host of a port, with the service's names unless others are given.
+func (t *Translation) virtualHost(v *model.View, p *model.Port, client model.Profile, names []string) *VirtualHost {
+	if names == nil {
+		names = domains(v.Service, p, client)
+	}
 	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, p.Number)}
 	if r := v.Rules[p.Part]; r != nil {
 		if body := t.routesOf(v, r, client, p.Number); len(body.Bytes) > 0 {
@@ -285,6 +290,6 @@ func blocked() *VirtualHost {
 
 // grpcRoutes returns the RouteConfiguration of one port of a service, and its name, for clients that dial it by name.
 func (t *Translation) grpcRoutes(v *model.View, p *model.Port, client model.Profile) ([]byte, string) {
-	name, host := model.ClusterName(p.Number, "", v.Host), t.virtualHost(v, p, client)
+	name, host := model.ClusterName(p.Number, "", v.Host), t.virtualHost(v, p, client, nil)
 	return host.Append(model.MustMarshal(RoutesHead(name, model.Proxyless)), host.Domains), name
 }
