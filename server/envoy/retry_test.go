@@ -1,0 +1,48 @@
+package envoy
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
+	"tributary/server/xds"
+)
+
+// TestRejectedSecretsAreSentAgain holds that a rejected secret is sent again with other bytes, later with each try, and no
+// longer once no host needs it.
+func TestRejectedSecretsAreSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		scope := newScope(model.Profile{Role: model.Sidecar}, xds.Debounce{}, new(fullRoutes), new(bodies))
+		name := model.RootName("/ca.crt", "")
+		plain := translate.EntryOf(translate.SecretOf(name))
+		respelled := translate.EntryOf(translate.RespelledSecretOf(name))
+		scope.needs[name] = 1
+		commits := make(map[*xds.Collection]*xds.Commit)
+		put(commits, scope.secrets, plain)
+		scope.group.Apply(commits)
+		served := func() string {
+			synctest.Wait()
+			scope.catching.Lock()
+			defer scope.catching.Unlock()
+			return scope.secrets.Get(name).Version
+		}
+		delay := secretRetry
+		for _, step := range [][2]*xds.Entry{{plain, respelled}, {respelled, plain}, {plain, respelled}} {
+			scope.retrySecret(step[0])
+			scope.retrySecret(step[0]) // Another client.
+			time.Sleep(delay - time.Second)
+			require.Equal(t, step[0].Version, served())
+			time.Sleep(2 * time.Second)
+			require.Equal(t, step[1].Version, served())
+			delay *= 2
+		}
+		scope.retrySecret(respelled)
+		delete(scope.needs, name)
+		time.Sleep(secretRetryMax + time.Second)
+		require.Equal(t, respelled.Version, served())
+	})
+}
