@@ -138,7 +138,7 @@ func (r *run) health(now time.Time) sources.Health {
 		return sources.Health{State: registry.StateOf(first, client.ErrDenied), Message: strings.Join(problems, "; ")}
 	}
 	if _, held := s.Services(); held > 0 {
-		text := registry.HeldText(held)
+		text := registry.HeldText(held, s.HeldServices())
 		if now.Before(s.suspicion.End) {
 			text += " until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC at the latest, as Nacos was away"
 		}
