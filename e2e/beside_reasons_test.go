@@ -93,6 +93,19 @@ var different = []struct {
 		"without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI, and the oldest for any " +
 			"other name", nil,
 	},
+	{
+		regexp.MustCompile(`^(listener 127.*_(9102|9110|9133)\.(listener_filters\{envoy\.filters\.listener\.http_inspector\}: istiod has set|` +
+			`.*\.rds\.route_config_name: istiod has .*)|routes (9102|9110|9133): tributary has it|` +
+			`routes s1\..*:[0-9]+: istiod has it|routes v1\..*:[0-9]+: istiod has it)$`),
+		"without redirection, a service of HTTP keeps its port when a younger one without protocol has it, too; istiod leads all requests " +
+			"to the younger one", compared.taken,
+	},
+	{
+		regexp.MustCompile(`^(cluster outbound\|8000\|\|v4\.example\.(dns_|eds_cluster_config: istiod|load_assignment: |respect_dns_ttl: |` +
+			`type: istiod has EDS, tributary STRICT_DNS|typed_dns_resolver_config: )|endpoints outbound\|8000\|\|v4\.example: istiod has it)`),
+		"of ServiceEntries of one host and port, of which one has addresses and another names, the names are resolved; istiod sends them as " +
+			"addresses, which Envoy rejects", compared.joined,
+	},
 }
 
 // compared is what is known of two inventories that are compared.
@@ -102,6 +115,7 @@ type compared struct {
 	ranged  bool     // there are services whose addresses are ranges
 	clashes bool     // there are servers of HTTPS, or that redirect to such, which have one host on one port
 	hashes  bool     // there are policies of ports that say of what a hash is made
+	shapes  bool     // of testdata/shapes
 	split   []string // hosts that several namespaces have, where there are Sidecars
 
 	// of samples: there are services of MongoDB, policies of ISTIO_MUTUAL, services of addresses and ranges
@@ -109,6 +123,8 @@ type compared struct {
 }
 
 func (c compared) direct() bool   { return c.plain }
+func (c compared) taken() bool    { return c.plain && c.shapes }
+func (c compared) joined() bool   { return c.shapes }
 func (c compared) ofMongo() bool  { return c.mongo }
 func (c compared) ofMutual() bool { return c.mutual }
 func (c compared) isMixed() bool  { return c.mixed }

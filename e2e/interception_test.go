@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -42,7 +44,19 @@ spec:
 `
 	mesh := startMesh(t, "mesh.yaml", fmt.Sprintf(service, "tcp", "240.0.0.1", 9000, "TCP", one)+
 		fmt.Sprintf(service, "range", "240.1.0.0/16", 9000, "TCP", two)+
-		fmt.Sprintf(service, "http", "240.0.0.2", 80, "HTTP", one)+fmt.Sprintf(service, "other", "240.0.0.3", 80, "HTTP", two))
+		fmt.Sprintf(service, "http", "240.0.0.2", 80, "HTTP", one)+fmt.Sprintf(service, "other", "240.0.0.3", 80, "HTTP", two)+
+		fmt.Sprintf(service, "detected", "240.0.0.4", 9001, "''", two)+`apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: detected, namespace: default}
+spec:
+  hosts: [detected.mesh.internal]
+  http:
+  - match: [{uri: {prefix: /routed}}]
+    route: [{destination: {host: tcp.mesh.internal}}]
+  - route: [{destination: {host: detected.mesh.internal}}]
+---
+`+strings.Replace(fmt.Sprintf(service, "shares", "240.0.0.5", 80, "HTTP", one), "addresses: [240.0.0.5]", "addresses: []", 1)+
+		strings.Replace(fmt.Sprintf(service, "rest", "240.0.0.6", 80, "TCP", two), "addresses: [240.0.0.6]", "addresses: []", 1))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "INTERCEPTION_MODE=REDIRECT"))
 	for _, want := range []struct{ url, host, by string }{
 		{"http://240.0.0.1:9000", "", "one"},
@@ -50,6 +64,9 @@ spec:
 		{"http://240.0.0.2", "http.mesh.internal", "one"},
 		{"http://240.0.0.2", "other.mesh.internal", "two"}, // HTTP goes by its host
 		{"http://240.0.0.3", "240.0.0.3", "two"},
+		{"http://240.0.0.4:9001", "any.host", "two"},
+		{"http://240.0.0.4:9001/routed", "any.host", "one"}, // by the VirtualService
+		{"http://240.0.0.7", "shares.mesh.internal", "one"},
 	} {
 		envoy.WaitFor(t, 10*time.Second, func() error {
 			by, err := requestAt(t, want.url, want.host)
@@ -57,6 +74,25 @@ spec:
 				err = fmt.Errorf("%s, %s: answered by %q", want.url, want.host, by)
 			}
 			return err
+		})
+	}
+	// Bytes that are no HTTP go to the service of TCP, whose server answers them; Envoy would close the connection.
+	for _, address := range []string{"240.0.0.7:80", "240.0.0.4:9001"} {
+		envoy.WaitFor(t, 10*time.Second, func() error {
+			conn, err := net.DialTimeout("tcp", address, time.Second)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = conn.Close() }()
+			_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+			if _, err = conn.Write([]byte("NOT HTTP AT ALL\r\n\r\n")); err != nil {
+				return err
+			}
+			answer, err := io.ReadAll(conn)
+			if !strings.Contains(string(answer), "400 Bad Request") || strings.Contains(string(answer), "envoy") {
+				return fmt.Errorf("%s answered %q: %v", address, answer, err)
+			}
+			return nil
 		})
 	}
 	mesh.rejectedNothing(t)

@@ -271,12 +271,16 @@ func TestValidateWithEnvoy(t *testing.T) {
 	run := func(envoy string) (string, int) {
 		return fixture.Run(t, fixture.TributaryBinary(t), "validate", "--for", "envoy", "--envoy-binary", envoy, file)
 	}
-	out, code := run(fixture.EnvoyBinary(t))
-	require.Zero(t, code, out)
+	renamed := filepath.Join(dir, "proxy-1.40")
+	require.NoError(t, os.Symlink(fixture.EnvoyBinary(t), renamed))
+	for _, path := range []string{fixture.EnvoyBinary(t), renamed} {
+		out, code := run(path)
+		require.Zero(t, code, out)
+	}
 	runtime := `layered_runtime: {layers: [{name: l, static_layer: {re2.max_program_size.error_level: 20}}]}`
 	script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --config-yaml '%s'\n", fixture.EnvoyBinary(t), runtime)
 	require.NoError(t, os.WriteFile(strict, []byte(script), 0o700)) //nolint:gosec // it is to be run
-	out, code = run(strict)
+	out, code := run(strict)
 	require.Equal(t, 3, code, out)
 	require.Contains(t, out, file+":6: VirtualService default/routes: Envoy rejects RouteConfiguration 80, made of ServiceEntry default/one")
 	require.Contains(t, out, "max program size of 20")

@@ -331,6 +331,17 @@ func base64Of(n *yaml.Node) ([]byte, error) {
 	return enc.DecodeString(n.Value)
 }
 
+// isMistagged reports whether the document gives n the tag of a number or boolean that it is not.
+func isMistagged(n *yaml.Node) bool {
+	switch plain := (&yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}).ShortTag(); n.Tag {
+	case "!!int", "!!float":
+		return plain != "!!int" && plain != "!!float"
+	case "!!bool":
+		return plain != "!!bool"
+	}
+	return false
+}
+
 // describe says what n is, for messages. It quotes no scalar of a document that is not known to be an object: a link may
 // have led to a file of secrets.
 func (d *decoder) describe(n *yaml.Node) string {
@@ -351,6 +362,8 @@ func (d *decoder) describe(n *yaml.Node) string {
 		return "null"
 	case !d.isObject:
 		return "plain text"
+	case isMistagged(n):
+		return fmt.Sprintf("%q with the tag %s", value, n.Tag)
 	case n.Tag == "!!bool", isOldBool(n):
 		return "the boolean " + value
 	case n.Tag == "!!int", n.Tag == "!!float":

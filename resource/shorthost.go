@@ -70,6 +70,9 @@ func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
 	return warnings
 }
 
+// GatewaySemantics is the annotation of a Gateway that was made of an object of Gateway API, with the value "gateway".
+const GatewaySemantics = "internal.istio.io/gateway-semantics"
+
 // RouteSemantics is the annotation of a VirtualService that was made of an object of Kubernetes: with the value "gateway" of one of
 // Gateway API, in which there are no short names, with "ingress" of an Ingress.
 const RouteSemantics = "internal.istio.io/route-semantics"

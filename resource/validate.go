@@ -3,7 +3,6 @@ package resource
 import (
 	"crypto/sha256"
 	"debug/elf"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,11 +15,11 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 	"google.golang.org/protobuf/proto"
-	extensions "istio.io/api/extensions/v1alpha1"
 	mesh "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	"istio.io/istio/pkg/config"
 	meshdefaults "istio.io/istio/pkg/config/mesh"
+	"istio.io/istio/pkg/config/protocol"
 	"istio.io/istio/pkg/config/validation"
 	"istio.io/istio/pkg/config/validation/agent"
 	"istio.io/istio/pkg/config/validation/envoyfilter"
@@ -40,7 +39,7 @@ var validators = map[Kind]validation.ValidateFunc{
 	ServiceEntry:          validation.ValidateServiceEntry,
 	Sidecar:               validation.ValidateSidecar,
 	Telemetry:             validation.ValidateTelemetry,
-	TrafficExtension:      validateTrafficExtension,
+	TrafficExtension:      validation.ValidateTrafficExtension,
 	VirtualService:        validation.ValidateVirtualService,
 	WasmPlugin:            validation.ValidateWasmPlugin,
 	WorkloadEntry:         validation.ValidateWorkloadEntry,
@@ -57,7 +56,7 @@ var muteIstio = sync.OnceFunc(func() {
 })
 
 // ValidationVersion is the version of Istio whose validation Validate runs.
-const ValidationVersion = "1.27.9"
+const ValidationVersion = "1.31"
 
 // verdict is what validation has to say of a resource. It is never changed.
 type verdict struct{ warnings, errs Errors }
@@ -148,6 +147,13 @@ func validateSpec(r *Resource, spec proto.Message) (warning, err error) {
 			err = fmt.Errorf("Istio's validation panics: %v", p) //nolint:staticcheck // a proper name
 		}
 	}()
+	if entry, ok := spec.(*networking.ServiceEntry); ok { // istiod writes this for a port without protocol
+		for _, port := range entry.GetPorts() {
+			if port.GetProtocol() == string(protocol.Unsupported) {
+				port.Protocol = ""
+			}
+		}
+	}
 	if v, ok := spec.(*networking.VirtualService); ok && len(v.GetHosts()) > maxHosts {
 		return nil, fmt.Errorf("hosts: there are %d, and at most %d are validated", len(v.GetHosts()), maxHosts)
 	}
@@ -280,46 +286,6 @@ func checkZones(r *Resource, spec proto.Message) (errs Errors) {
 		}
 	}
 	return errs
-}
-
-// validateTrafficExtension stands in for Istio's own validator, which the release that is linked in does not have: the
-// kind is newer. A TrafficExtension is a WasmPlugin that can hold Lua instead, so what they share is left to the
-// validator of that; the rest follows the rules in the CRD of Istio 1.31.
-func validateTrafficExtension(cfg config.Config) (validation.Warning, error) {
-	spec, ok := cfg.Spec.(*extensions.TrafficExtension)
-	if !ok {
-		return nil, fmt.Errorf("spec is a %T", cfg.Spec)
-	}
-	like := &extensions.WasmPlugin{Selector: spec.Selector, TargetRefs: spec.TargetRefs}
-	for _, m := range spec.Match {
-		like.Match = append(like.Match, &extensions.WasmPlugin_TrafficSelector{Mode: m.GetMode(), Ports: m.GetPorts()})
-	}
-	var own error
-	switch {
-	case spec.GetWasm() != nil:
-		w := spec.GetWasm()
-		like.Url, like.Sha256, like.ImagePullSecret, like.PluginName, like.VmConfig = w.Url, w.Sha256, w.ImagePullSecret, w.PluginName, w.VmConfig
-	case spec.GetLua() != nil:
-		like.Url = "file:///none" // for the validator, which wants one
-		switch size := len(spec.GetLua().InlineCode); {
-		case size == 0:
-			own = errors.New("lua.inlineCode is missing")
-		case size > 64<<10:
-			own = fmt.Errorf("lua.inlineCode is longer than 64 KiB (%d bytes)", size)
-		}
-	default:
-		own = errors.New("exactly one of wasm and lua must be set")
-		like.Url = "file:///none"
-	}
-	cfg.Spec = like
-	warning, err := validation.ValidateWasmPlugin(cfg)
-	switch {
-	case err == nil:
-		err = own
-	case own != nil:
-		err = fmt.Errorf("%w; %w", own, err)
-	}
-	return warning, err
 }
 
 // Rules identifies what this program makes of a text and of a resource: two processes for which it is the same decode alike

@@ -173,7 +173,7 @@ func message(t *testing.T, r encoded) proto.Message {
 // Filters ask for what they lack. Who cannot ask, by state of the world or as something else than a sidecar, is told everything.
 func TestOnDemandListeners(t *testing.T) {
 	l := &listenerv3.Listener{
-		FilterChains: []*listenerv3.FilterChain{translate.HTTPChain(model.Binding{Address: model.Localhost, Port: 80},
+		FilterChains: []*listenerv3.FilterChain{translate.HTTPChain(model.Binding{Address: model.Localhost, Port: 80}, "80",
 			translate.ListenerOptions{})},
 		DefaultFilterChain: translate.ListenerOptions{}.PassOn(),
 	}

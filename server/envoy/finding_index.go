@@ -52,6 +52,18 @@ func (n *findingIndex) of(key resource.Key) []model.Finding {
 	return slices.DeleteFunc(slices.Collect(maps.Keys(n.byObject[key])), func(f model.Finding) bool { return f.Why == "" })
 }
 
+// applied returns the objects whose patches or plugins changed the resource of a source.
+func (n *findingIndex) applied(source string) (keys []resource.Key) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, f := range n.bySource[source] {
+		if f.Why == "" {
+			keys = append(keys, f.Of)
+		}
+	}
+	return keys
+}
+
 // has says whether there is a finding at a place.
 func (n *findingIndex) has(at model.Place) bool {
 	n.mu.Lock()

@@ -1,8 +1,10 @@
 package envoy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
@@ -64,9 +66,9 @@ func (c *changedObjects) since(revision memstore.Revision) (all map[resource.Key
 	return all, revision >= c.before
 }
 
-// ChangedSince returns, in order, the objects of a rejected resource that changed since the client last acknowledged it, and whether the
-// list is complete: old changes, and changes of a collection no longer in use, are forgotten. If the client has acknowledged nothing, it
-// returns all objects of which the resource is made.
+// ChangedSince returns the objects of a rejected resource that changed since the client last acknowledged it, and whether the list is
+// complete: old changes, and changes of a collection no longer in use, are forgotten. If the client has acknowledged nothing, it returns
+// all objects of which the resource is made. Objects whose patches or plugins are in the resource come first.
 func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
 	c.mu.RLock()
 	changed, complete := c.changed.since(memstore.Revision(r.Revision))
@@ -83,18 +85,60 @@ func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []re
 	if in == nil {
 		return nil, false
 	}
-	for key := range in.objectsOf(coll, r.Name) {
-		if changed[key] || r.Revision == 0 {
-			some = append(some, key)
-		}
+	extensions := in.extensionsOf(coll, r.Name)
+	objects := in.objectsOf(coll, r.Name)
+	for key := range extensions {
+		objects[key] = true
 	}
 	for _, key := range wide {
-		if changed[key] {
+		isExtension := key.Kind == resource.EnvoyFilter || key.Kind == resource.WasmPlugin || key.Kind == resource.Telemetry
+		if changed[key] && (!isExtension || r.Name == "") {
+			objects[key] = true
+		}
+	}
+	for key := range objects {
+		if (changed[key] || r.Revision == 0) && key.Kind != "" {
 			some = append(some, key)
 		}
 	}
-	slices.SortFunc(some, resource.Key.Compare)
-	return slices.Compact(some), complete
+	rank := func(key resource.Key) int {
+		if extensions[key] && key.Kind != resource.Telemetry {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(some, func(a, b resource.Key) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Compare(b)) })
+	return some, complete
+}
+
+// extensionsOf returns the objects whose patches, plugins or logs are in a resource that hosts share, or in one without hosts.
+func (v *variant) extensionsOf(coll *xds.Collection, name string) map[resource.Key]bool {
+	var keys []resource.Key
+	route, _, _ := strings.Cut(name, "/")
+	switch coll {
+	case v.listeners:
+		keys = v.findings.applied("listener " + name)
+		if seen := v.options.Observation; seen != nil {
+			keys = append(keys, seen.Objects...)
+		}
+	case v.routes:
+		keys = v.findings.applied("routes " + name)
+	case v.virtualHosts:
+		keys = v.findings.applied("routes " + route)
+	}
+	if e := v.options.Extension; e != nil && (coll == v.clusters || coll == v.listeners) && v.isAdded(coll, name) {
+		keys = append(keys, v.findings.applied(extensionFindings)...)
+	}
+	objects := make(map[resource.Key]bool)
+	for _, key := range keys {
+		objects[key] = true
+	}
+	return objects
+}
+
+// isAdded reports whether a cluster or listener belongs to no host: patches add it, or change it for all clients.
+func (v *variant) isAdded(coll *xds.Collection, name string) bool {
+	return len(v.objectsOf(coll, name)) == 0
 }
 
 // objectsOf returns the objects of the hosts that have a part in a resource of a collection; of all hosts, if the name is empty.

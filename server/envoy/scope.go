@@ -46,6 +46,8 @@ type scope struct {
 	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
 	behind atomic.Bool  // it lacks changes, which the next client waits for
 
+	retried sync.Map // secretTries by the names of rejected secrets
+
 	catching     sync.Mutex                        // held while it is brought up to date, which guards what follows
 	translations map[string]*translate.Translation // by host
 	shared       map[string]*sharedRoutes          // by the name of the routes
@@ -71,7 +73,9 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
-	s.secrets = s.group.Collection(xds.TypeOf(xds.SecretURL))
+	secrets := xds.TypeOf(xds.SecretURL)
+	secrets.Rejected = s.retrySecret
+	s.secrets = s.group.Collection(secrets)
 	if p.OnDemand {
 		s.clusters, s.routes, s.virtualHosts = collectionsOnDemand(s.group)
 	} else {
@@ -101,6 +105,45 @@ func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies
 	}
 	s.group.Apply(first)
 	return s
+}
+
+// secretRetry is the time after which a secret is sent again that a client rejected: a file may have been missing or
+// unfinished. It doubles up to secretRetryMax with each try.
+const (
+	secretRetry    = 10 * time.Second
+	secretRetryMax = 80 * time.Second
+)
+
+// retrySecret sends a rejected secret again later, with other paths of the same files.
+func (s *scope) retrySecret(rejected *xds.Entry) {
+	tries, _ := s.retried.LoadOrStore(rejected.Name, new(secretTries))
+	state := tries.(*secretTries) //nolint:errcheck // no others
+	if !state.waiting.CompareAndSwap(false, true) {
+		return
+	}
+	delay := min(secretRetry<<min(state.count.Add(1)-1, 8), secretRetryMax)
+	time.AfterFunc(delay, func() {
+		state.waiting.Store(false)
+		s.catching.Lock()
+		defer s.catching.Unlock()
+		if s.dropped || s.needs[rejected.Name] == 0 {
+			s.retried.Delete(rejected.Name)
+			return
+		}
+		next := translate.EntryOf(translate.SecretOf(rejected.Name))
+		if next.Version == rejected.Version {
+			next = translate.EntryOf(translate.RespelledSecretOf(rejected.Name))
+		}
+		commits := make(map[*xds.Collection]*xds.Commit)
+		put(commits, s.secrets, next)
+		s.group.Apply(commits)
+	})
+}
+
+// secretTries counts how often a secret was sent again.
+type secretTries struct {
+	waiting atomic.Bool
+	count   atomic.Int64
 }
 
 // collections are what a client is served.

@@ -12,6 +12,9 @@ import (
 	"tributary/server/xds"
 )
 
+// extensionFindings is the source of findings in resources that belong to no host.
+const extensionFindings = "what patches and plugins say"
+
 // putListener serves a listener as the patches of a context have it, with what was found in it before.
 func (c *change) putListener(l *listenerv3.Listener, context networking.EnvoyFilter_PatchContext, found model.Findings) {
 	name := l.GetName()
@@ -54,5 +57,5 @@ func (c *change) setExtension(e *model.Extension) {
 	c.entries(c.clusters, c.added[xds.ClusterURL], added[xds.ClusterURL])
 	c.entries(c.listeners, c.added[xds.ListenerURL], added[xds.ListenerURL])
 	c.added = added
-	c.findings.set("what patches and plugins say", found.Sorted())
+	c.findings.set(extensionFindings, found.Sorted())
 }

@@ -70,6 +70,10 @@ func TestSidecar(t *testing.T) {
 	knows(shop, "80||b.internal", "b.internal:80 allow_any")
 	knows(other, "80||b.internal 80||c.internal", "b.internal:80 c.internal:80 block_all")
 
+	change(sidecar("all", "shop", "{egress: [{hosts: ['*/*', ~other/b.internal, '~shop/*.example']}]}"))
+	knows(shop, "80||a.internal 80||c.internal 81||a.internal", "a.internal:80 c.internal:80 allow_any")
+	change(sidecar("all", "shop", "{egress: [{hosts: [other/b.internal]}]}"))
+
 	change(sidecar("some", "shop", "{workloadSelector: {labels: {app: one}}, egress: [{port: {number: 80, name: http, protocol: HTTP}, "+
 		"bind: 127.0.0.9, hosts: [shop/*]}, {hosts: [other/c.internal]}]}"))
 	knows(shop, "80||a.internal 80||c.internal", "a.internal:80 allow_any")

@@ -66,6 +66,8 @@ type Type struct {
 	// that the client has, nil if its content is unknown; again says that the client rejects the first fallback, too. It returns nil if
 	// the client may keep what it holds. The rules are those of Preannounce.
 	Fallback func(held, rejected *Entry, again bool) (instead *Entry, description string)
+	// Rejected, if not nil, is called with each entry that a client rejects. It must not block.
+	Rejected func(*Entry)
 	// NoAck says that clients do not acknowledge the type: nothing waits for it.
 	NoAck bool
 	// Query, if not nil, is called with the names of the first request and of each that asks for something else. It puts the answers

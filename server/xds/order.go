@@ -100,7 +100,7 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 		case !p.removes:
 			sub.settle(&p)
 			sub.removes = time.Time{}
-		case s.lookAgain(cmp.Or(parent, sub).inUse(following, s.server.opts.AckTimeout, now)):
+		case s.lookAgain(cmp.Or(parent, sub).inUse(following, s.server.opts.AckTimeout, now, s.ofCollections(RouteURL) != nil)):
 			if sub.removes.IsZero() {
 				sub.removes = now
 			}
@@ -118,13 +118,17 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 }
 
 // inUse returns for how long sub, if it is of a type with children, and those must lose nothing, although the parents are acknowledged. A
-// client that subscribes by name has time to switch: following. A client that resumed has yet to say what else it has.
-func (s *subscription) inUse(following, timeout time.Duration, now time.Time) time.Duration {
+// client that subscribes by name has time to switch: following. A client that resumed has yet to name its other resources, until it subscribes
+// to routes, which come last.
+func (s *subscription) inUse(following, timeout time.Duration, now time.Time, hasRoutes bool) time.Duration {
 	if s.coll.typ.ChildURL == "" {
 		return 0
 	}
 	if s.wants.all {
 		following = 0
+	}
+	if hasRoutes {
+		return following
 	}
 	return max(following, s.resumed.Add(timeout).Sub(now))
 }

@@ -155,6 +155,26 @@ func TestEndpointsThatAResumedWildcardHasAreSentAfterTheirCluster(t *testing.T) 
 	require.Equal(t, []string{"c@1"}, c.next().puts)
 }
 
+// A client that resumed all of its types loses a removed cluster at once: no later request can name a resource that uses it.
+func TestRemovalAfterResumptionDoesNotWait(t *testing.T) {
+	w := newFixture(t, Options{AckTimeout: time.Hour})
+	w.set(ClusterURL, "c")
+	w.set(RouteURL, "r")
+	c := w.delta(ClusterURL)
+	for typeURL, versions := range map[string]map[string]string{RouteURL: {"r": "1"}, ClusterURL: {"c": "1", "d": "1"}} {
+		require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl: typeURL, InitialResourceVersions: versions, ResourceNamesSubscribe: []string{"*"},
+		}))
+	}
+	for {
+		a := c.next()
+		if slices.Contains(a.removed, "d") {
+			return
+		}
+		c.ack(a)
+	}
+}
+
 func (c *client) acksLate(l answer) {
 	acked := false
 	for {

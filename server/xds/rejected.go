@@ -101,6 +101,9 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 			}
 		}
 		s.fallBack(r, e, now)
+		if rejected := s.coll.typ.Rejected; rejected != nil && e.Name != "" {
+			rejected(e)
+		}
 		if a.rejected[e.Name] == nil {
 			if len(a.rejected) >= maxRejections && r.instead == nil {
 				continue

@@ -52,7 +52,7 @@ func (s *Set) derive() (resources []*resource.Resource, problems []string) {
 
 // The annotations by which istiod knows what was made of the Gateway API, and treats it as that API wants it.
 const (
-	gatewaySemantics = "internal.istio.io/gateway-semantics"
+	gatewaySemantics = resource.GatewaySemantics
 	routeSemantics   = "internal.istio.io/route-semantics"
 	gatewayService   = "internal.istio.io/gateway-service"
 	serviceAccount   = "internal.istio.io/service-account-name"

@@ -109,7 +109,7 @@ func (n node) target(of resource.Kind) *target {
 		}
 	}
 	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), ""
-	if isDeployed || of != "Gateway" { // istiod asks for the account of what it deploys, whether or not it deploys that for ListenerSets
+	if isDeployed { // istiod asks for the account of its deployment
 		t.annotations[serviceAccount] = cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], deployment)
 	}
 	return t
@@ -157,13 +157,16 @@ func (n node) bind(t *target) {
 	}
 	l.gateway = key.FullName()
 	tls, wrong := n.get("tls").serverTLS(l.port)
+	if l.protocol == "HTTPS" && tls != nil {
+		wrong = cmp.Or(wrong, t.gateway.get("tls").get("frontend").verifyClients(l.port, tls))
+	}
 	switch {
 	case n.made[key] != nil:
 		wrong = fmt.Sprintf("another listener's Gateway has the name %s already", l.gateway)
+	case slices.Contains(n.unknown, n.field+".filters"):
+		wrong = "its filters are not supported, and may be a check of requests"
 	case l.port == 0 || routesOf[l.protocol] == nil:
 		wrong = fmt.Sprintf("it has no port, or protocol %q is none of HTTP, HTTPS, TLS and TCP", l.protocol)
-	case l.protocol == "HTTPS" && t.gateway.get("tls").has("frontend"):
-		wrong = "the Gateway's spec.tls.frontend is not supported, which checks clients"
 	}
 	n.listeners[n.Key] = append(n.listeners[n.Key], l) // in any case, since none beside it gets its hostname
 	if wrong != "" {
@@ -224,6 +227,36 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	return out, wrong
 }
 
+// verifyClients adds the certificate of the authority that verifies the clients of a port, and returns why that is not
+// possible.
+func (n node) verifyClients(port uint32, tls *networking.ServerTLSSettings) (wrong string) {
+	validation := n.get("default").get("validation")
+	for _, settings := range n.list("perPort") {
+		if settings.port() == port {
+			validation = settings.get("tls").get("validation")
+		}
+	}
+	refs, mode := validation.list("caCertificateRefs"), cmp.Or(validation.text("mode"), "AllowValidOnly")
+	switch {
+	case n.unread():
+		return "something in the Gateway's tls.frontend is not read, and may be a check of clients"
+	case validation.value == nil:
+		return ""
+	case mode != "AllowValidOnly":
+		return fmt.Sprintf("mode %q of the Gateway's tls.frontend is not supported", mode)
+	case len(refs) != 1:
+		return "the Gateway's tls.frontend needs one of caCertificateRefs"
+	case tls.GetMode() != networking.ServerTLSSettings_SIMPLE || strings.HasPrefix(tls.GetCredentialName(), "builtin:"):
+		return "the Gateway's tls.frontend and the options of the listener exclude each other"
+	}
+	authority, wrong := refs[0].refer("ConfigMap", "Secret")
+	tls.Mode, tls.CaCertCredentialName = networking.ServerTLSSettings_MUTUAL, "configmap://"+authority.FullName()
+	if authority.Kind == "Secret" {
+		tls.CaCertCredentialName = "kubernetes-gateway://" + authority.FullName()
+	}
+	return cmp.Or(wrong, n.ungranted(authority))
+}
+
 // matching returns the namespaces that n lets in, in order: "*" stands for all.
 func (n node) matching(byDefault string) []string {
 	switch cmp.Or(n.text("from"), byDefault) {
@@ -278,7 +311,7 @@ func (d *derivation) readGrants() {
 		for _, f := range spec.list("from") {
 			from, _ := f.refer("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway", "ListenerSet", "XListenerSet")
 			for _, t := range spec.list("to") {
-				if to, _ := t.refer("Service", "ServiceImport", "Secret"); f.has("kind") && t.has("kind") && !spec.unread() {
+				if to, _ := t.refer("Service", "ServiceImport", "Secret", "ConfigMap"); f.has("kind") && t.has("kind") && !spec.unread() {
 					d.grants[grant{from, to}] = true
 				}
 			}

@@ -130,5 +130,6 @@ func (n node) retryBudget() *networking.TrafficPolicy_RetryBudget {
 	if percent := n.get("budget"); percent.has("percent") {
 		budget.Percent = wrapperspb.Double(float64(percent.number("percent", 0)))
 	}
+	budget.BudgetInterval = n.get("budget").duration("interval")
 	return budget
 }

@@ -197,7 +197,7 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 		r.troubles[p] = trouble{err: err, unread: true}
 	}
 	for p, err := range seen.refused {
-		r.troubles[p] = trouble{err: err, unread: Reads(path.Base(p))} // a directory in a circle has nothing of its own
+		r.troubles[p] = trouble{err: err, unread: Reads(path.Base(p))} // a directory in a circle is empty
 	}
 	clear(r.pending)
 	complete := !missed || !patient // what is missing must be withdrawn first: the guard goes by that

@@ -18,18 +18,21 @@ const (
 	toNamespacedHost                  // "shop/reviews.shop.svc", or a host alone
 	toNamespace                       // "shop"
 	toNamespacedName                  // "shop/ingress", or a name alone
+	toMatchedHost                     // a StringMatch of "reviews.shop.svc" or "reviews.shop.svc:80"
 )
 
-// references are the fields that are rewritten, so that what refers to an object still does. All else that may have a host
-// in it stays as it is: addresses of endpoints, the authority of rewrites, redirects and matches, subject alternative
-// names, SNI, and policies of security.
+// references are the fields that are rewritten, so that references to an object stay right. Other fields that may have a host stay
+// as they are: addresses of endpoints, the authority of rewrites and redirects, subject alternative names, the SNI of TLS settings,
+// and policies of security. Istio refuses sniHosts that are no hosts of the VirtualService.
 var references = map[protoreflect.FullName]reference{
-	"istio.networking.v1alpha3.ServiceEntry.hosts":        toHost,
-	"istio.networking.v1alpha3.VirtualService.hosts":      toHost,
-	"istio.networking.v1alpha3.Destination.host":          toHost, // of routes and mirrors
-	"istio.networking.v1alpha3.DestinationRule.host":      toHost,
-	"istio.networking.v1alpha3.Server.hosts":              toNamespacedHost, // of a Gateway
-	"istio.networking.v1alpha3.IstioEgressListener.hosts": toNamespacedHost, // of a Sidecar
+	"istio.networking.v1alpha3.ServiceEntry.hosts":           toHost,
+	"istio.networking.v1alpha3.VirtualService.hosts":         toHost,
+	"istio.networking.v1alpha3.Destination.host":             toHost, // of routes and mirrors
+	"istio.networking.v1alpha3.DestinationRule.host":         toHost,
+	"istio.networking.v1alpha3.TLSMatchAttributes.sni_hosts": toHost,
+	"istio.networking.v1alpha3.HTTPMatchRequest.authority":   toMatchedHost,
+	"istio.networking.v1alpha3.Server.hosts":                 toNamespacedHost, // of a Gateway
+	"istio.networking.v1alpha3.IstioEgressListener.hosts":    toNamespacedHost, // of a Sidecar
 
 	"istio.networking.v1alpha3.ServiceEntry.export_to":              toNamespace,
 	"istio.networking.v1alpha3.VirtualService.export_to":            toNamespace,

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
 )
@@ -123,6 +124,11 @@ func (w *rewriter) message(m protoreflect.Message) {
 		case refers && fd.IsList():
 			for i := range v.List().Len() {
 				v.List().Set(i, protoreflect.ValueOfString(w.text(what, v.List().Get(i).String())))
+			}
+		case refers && what == toMatchedHost:
+			if exact, ok := v.Message().Interface().(*networking.StringMatch).GetMatchType().(*networking.StringMatch_Exact); ok {
+				host, _, _ := strings.Cut(exact.Exact, ":")
+				exact.Exact = w.host(host) + exact.Exact[len(host):]
 			}
 		case refers:
 			m.Set(fd, protoreflect.ValueOfString(w.text(what, v.String())))

@@ -91,12 +91,15 @@ spec:
   hosts: [reviews.consul, "*"]
   gateways: [shop/ingress, mesh]
   http:
-  - match: [{sourceNamespace: shop, gateways: [shop/ingress]}]
+  - match: [{sourceNamespace: shop, gateways: [shop/ingress]}, {authority: {exact: "reviews.consul:80"}}, {authority: {prefix: reviews.consul}}]
     route: [{destination: {host: reviews.consul}}]
     mirror: {host: mirror.consul}
     mirrors: [{destination: {host: mirror2.consul}}]
     rewrite: {authority: reviews.consul}
   - delegate: {name: other, namespace: shop}
+  tls:
+  - match: [{sniHosts: [reviews.consul], port: 443}]
+    route: [{destination: {host: reviews.consul}}]
   tcp:
   - match: [{sourceNamespace: other}]
     route: [{destination: {host: tcp.consul}}]
@@ -117,6 +120,10 @@ spec:
         - gateways:
             - mesh/ingress
           sourceNamespace: mesh
+        - authority:
+            exact: reviews.mesh.internal:80
+        - authority:
+            prefix: reviews.consul
       route:
         - destination:
             host: reviews.mesh.internal
@@ -130,6 +137,14 @@ spec:
     - delegate:
         name: other
         namespace: mesh
+  tls:
+    - match:
+        - sniHosts:
+            - reviews.mesh.internal
+          port: 443
+      route:
+        - destination:
+            host: reviews.mesh.internal
   tcp:
     - match:
         - sourceNamespace: other

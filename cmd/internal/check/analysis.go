@@ -19,6 +19,7 @@ const (
 	ManySidecars     = "IST0111" // MultipleSidecarsWithoutWorkloadSelectors
 	Unreachable      = "IST0130" // VirtualServiceUnreachableRule
 	HostNotInGateway = "IST0132" // VirtualServiceHostNotFoundInGateway
+	SameCertificate  = "IST0138" // GatewayDuplicateCertificate
 	GatewayConflict  = "IST0145" // ConflictingGateways
 	UnknownHost      = "unknown-host"
 	UnusedSubset     = "unused-subset"
@@ -45,7 +46,7 @@ type AnalysisOptions struct {
 func FindReferences(s memstore.Snapshot, options AnalysisOptions) (found []Reference, unchecked []string) {
 	m := modelOf(s, options)
 	for _, analyze := range []func(*model){
-		destinations, gateways, unreachable, subsets, ruleHosts, sidecars, gatewayConflicts,
+		destinations, gateways, unreachable, subsets, ruleHosts, sidecars, gatewayConflicts, certificates,
 	} {
 		analyze(m)
 	}
@@ -60,8 +61,9 @@ type object[T any] struct {
 	spec T
 }
 
-// resolve returns a host as it is in full. Names without a dot are of the namespace of the object that has them.
+// resolve returns a host in full and in lower case, in which Istio and Envoy compare hosts. Names without a dot are of the namespace of the object that has them.
 func (o object[T]) resolve(host string) string {
+	host = strings.ToLower(host)
 	if strings.Contains(host, ".") || host == "*" {
 		return host
 	}
@@ -89,6 +91,7 @@ func modelOf(s memstore.Snapshot, options AnalysisOptions) *model {
 	m.sidecars = decode[*networking.Sidecar](s, resource.Sidecar)
 	for _, entry := range decode[*networking.ServiceEntry](s, resource.ServiceEntry) {
 		for _, host := range entry.spec.GetHosts() {
+			host = strings.ToLower(host)
 			for _, name := range []string{host, withoutDomain(host)} {
 				if m.hosts[name] == nil {
 					m.hosts[name] = make(map[string]bool)
@@ -137,7 +140,7 @@ func (m *model) nowhere(host, namespace string) bool {
 	if ofCluster := strings.HasSuffix(host, ".svc") || strings.Contains(host, ".svc.") || strings.HasSuffix(host, ".local"); ofCluster {
 		return false
 	}
-	host = withoutDomain(host)
+	host = withoutDomain(strings.ToLower(host))
 	for known, namespaces := range m.hosts {
 		if (namespace == "" || namespaces[namespace]) && overlap(known, host) {
 			return false
@@ -261,7 +264,7 @@ func (m *model) hostsOn(o object[*networking.VirtualService], gateway object[*ne
 	for i, host := range o.spec.GetHosts() {
 		if !slices.ContainsFunc(gateway.spec.GetServers(), func(s *networking.Server) bool {
 			return slices.ContainsFunc(s.GetHosts(), func(offered string) bool {
-				namespace, offered := splitHost(offered)
+				namespace, offered := splitHost(strings.ToLower(offered))
 				return (namespace == "*" || namespace == o.key.Namespace || namespace == "." && gateway.key.Namespace == o.key.Namespace) &&
 					overlap(offered, o.resolve(host))
 			})
@@ -403,7 +406,7 @@ func gatewayConflicts(m *model) {
 	for _, o := range m.gateways {
 		for i, server := range o.spec.GetServers() {
 			for j, host := range server.GetHosts() {
-				claim := fmt.Sprint(o.spec.GetSelector(), server.GetBind(), server.GetPort().GetNumber(), host)
+				claim := fmt.Sprint(o.spec.GetSelector(), server.GetBind(), server.GetPort().GetNumber(), strings.ToLower(host))
 				if other, taken := first[claim]; !taken {
 					first[claim] = o.key
 				} else if other != o.key {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,9 @@ import (
 
 // maxRun is how long one run of the binary may take.
 const maxRun = time.Minute
+
+// envoyVersion matches what an Envoy with any file name prints: its path, and revision/version/….
+var envoyVersion = regexp.MustCompile(`(?m)  version: [0-9a-f]{8,}/[0-9]+\.[0-9]+`)
 
 // maxRejections is how many rejections are looked for.
 const maxRejections = 20
@@ -58,7 +62,7 @@ func Check(ctx context.Context, path string, all []proto.Message) ([]Rejection, 
 	}
 	c := &checker{path: path, dir: dir}
 	out, err := c.run(ctx, "--version")
-	if err == nil && !strings.Contains(out, "envoy  version: ") {
+	if err == nil && !envoyVersion.MatchString(out) {
 		err = errors.New("--version does not name an Envoy")
 	}
 	if err != nil {

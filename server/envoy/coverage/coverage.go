@@ -73,14 +73,18 @@ var declared = merged(declaredOfMesh, declaredOfSecurity, declaredOfExtensions, 
 		unsupported: map[string]string{"budgetInterval": "the budget is of the requests under way"},
 	},
 	"istio.networking.v1alpha3.LoadBalancerSettings": {
-		translated:  "simple consistentHash localityLbSetting warmupDurationSecs warmup",
-		unsupported: map[string]string{"zoneAwareLbSetting": "localities have the weight of their endpoints"},
+		translated: "simple consistentHash localityLbSetting warmupDurationSecs warmup",
+		unsupported: map[string]string{
+			"backendUtilization": "endpoints are not weighted by the load that they report",
+			"zoneAwareLbSetting": "localities have the weight of their endpoints",
+		},
 	},
 	"istio.networking.v1alpha3.LocalityLoadBalancerSetting":            {translated: "distribute failover failoverPriority enabled"},
 	"istio.networking.v1alpha3.LocalityLoadBalancerSetting.Distribute": {translated: "from to"},
 	"istio.networking.v1alpha3.LocalityLoadBalancerSetting.Failover":   {translated: "from to"},
 	"istio.networking.v1alpha3.ClientTLSSettings": {
-		translated: "mode clientCertificate privateKey caCertificates credentialName subjectAltNames sni insecureSkipVerify caCrl",
+		translated: "mode clientCertificate privateKey caCertificates credentialName subjectAltNames sni insecureSkipVerify caCrl " +
+			"caCertCredentialName",
 	},
 	"istio.networking.v1alpha3.LoadBalancerSettings.ConsistentHashLB": {
 		translated: "httpHeaderName httpCookie useSourceIp httpQueryParameterName ringHash maglev minimumRingSize",
@@ -106,6 +110,7 @@ var declared = merged(declaredOfMesh, declaredOfSecurity, declaredOfExtensions, 
 			"baseEjectionTime maxEjectionPercent minHealthPercent",
 		unsupported: map[string]string{
 			"consecutiveErrors":              "say consecutive5xxErrors or consecutiveGatewayErrors",
+			"failurePercentageThreshold":     "say consecutive5xxErrors or consecutiveGatewayErrors",
 			"outlierDetectionHttpErrorCodes": "errors are those of 500 and more",
 		},
 	},
@@ -146,7 +151,11 @@ var declared = merged(declaredOfMesh, declaredOfSecurity, declaredOfExtensions, 
 		translated: "httpsRedirect mode serverCertificate privateKey caCertificates caCrl credentialName credentialNames caCertCredentialName " +
 			"tlsCertificates " +
 			"subjectAltNames verifyCertificateSpki verifyCertificateHash minProtocolVersion maxProtocolVersion cipherSuites",
-		unsupported: map[string]string{"insecureSkipVerify": "clients are verified as the mode says"},
+		unsupported: map[string]string{
+			"insecureSkipVerify": "clients are verified as the mode says",
+			"alpnProtocols":      "the protocols are those of the port",
+			"ecdhCurves":         "the curves are Envoy's",
+		},
 	},
 	"istio.networking.v1alpha3.ServerTLSSettings.TLSCertificate": {
 		translated:  "serverCertificate privateKey",

@@ -20,7 +20,7 @@ var declaredOfExtensions = map[protoreflect.FullName]declaration{
 		unsupported: map[string]string{"portName": "it is not compared, as with istiod"},
 	},
 	"istio.networking.v1alpha3.EnvoyFilter.ListenerMatch.FilterChainMatch": {
-		translated: "name sni transportProtocol applicationProtocols filter destinationPort",
+		translated: "name sni transportProtocol applicationProtocols filter destinationPort transportSocket",
 	},
 	"istio.networking.v1alpha3.EnvoyFilter.ListenerMatch.FilterMatch":    {translated: "name subFilter"},
 	"istio.networking.v1alpha3.EnvoyFilter.ListenerMatch.SubFilterMatch": {translated: "name"},

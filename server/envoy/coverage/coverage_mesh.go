@@ -88,7 +88,7 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting",
 				"dnsRefreshRate", "h2UpgradePolicy",
 				"outboundClusterStatName", "inboundClusterStatName",
-				"defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
+				"defaultHttpRetryPolicy", "defaultInboundHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
 				"verifyCertificateAtClient"),
 			because("what says nothing is visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo",
 				"defaultDestinationRuleExportTo", "serviceEntryVisibility"),

@@ -17,7 +17,7 @@ var declaredOfSecurity = map[protoreflect.FullName]declaration{
 	"istio.security.v1beta1.Condition":             {translated: "key values notValues"},
 	"istio.security.v1beta1.RequestAuthentication": {translated: "selector targetRef targetRefs jwtRules"},
 	"istio.security.v1beta1.JWTRule": {translated: "issuer audiences jwksUri jwks fromHeaders fromParams fromCookies " +
-		"outputPayloadToHeader forwardOriginalToken outputClaimToHeaders timeout spaceDelimitedClaims"},
+		"outputPayloadToHeader forwardOriginalToken outputClaimToHeaders timeout spaceDelimitedClaims presence"},
 	"istio.security.v1beta1.JWTHeader":         {translated: "name prefix"},
 	"istio.security.v1beta1.ClaimToHeader":     {translated: "header claim"},
 	"istio.type.v1beta1.PolicyTargetReference": {translated: "group kind name namespace"},

@@ -65,7 +65,7 @@ func plugin(o *WasmPlugin, cluster ClusterOf, found *model.Findings) *model.Plug
 	if why != "" {
 		http, tcp = &httprbacv3.RBAC{Rules: &rbacv3.RBAC{}}, &rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: "wasmplugin."}
 	}
-	p := &model.Plugin{Spec: spec, Filter: model.HTTPFilter(pluginPrefix+name, http)}
+	p := &model.Plugin{Key: o.Key, Spec: spec, Filter: model.HTTPFilter(pluginPrefix+name, http)}
 	if spec.GetType() == extensionsv1alpha1.PluginType_NETWORK {
 		p.Filter, then = model.NetworkFilter(pluginPrefix+name, tcp), "connections are closed"
 	}
@@ -128,6 +128,18 @@ func isAt(p *model.Plugin, mode typev1beta1.WorkloadMode, port uint32) bool {
 		return (is(m.GetMode(), mode) || m.GetMode() == typev1beta1.WorkloadMode_CLIENT_AND_SERVER) && (len(m.GetPorts()) == 0 ||
 			slices.ContainsFunc(m.GetPorts(), func(s *typev1beta1.PortSelector) bool { return s.GetNumber() == port }))
 	})
+}
+
+// NotePlugins notes the plugins that have filters in an outbound listener with a port, which has requests or not.
+func NotePlugins(e *model.Extension, port uint32, requests bool, found *model.Findings) {
+	if e == nil {
+		return
+	}
+	for _, p := range e.Plugins {
+		if isAt(p, typev1beta1.WorkloadMode_CLIENT, port) && (requests || p.Spec.GetType() == extensionsv1alpha1.PluginType_NETWORK) {
+			found.Applied(model.Place{Of: p.Key})
+		}
+	}
 }
 
 // WithPlugins adds the filters of plugins that are for a listener, see isAt, to a list of HTTP or network filters, among those that enforce

@@ -239,7 +239,9 @@ func (s *step) matchesChain(l *listenerv3.Listener, c *listenerv3.FilterChain) b
 			return false
 		}
 	}
+	socket := cmp.Or(c.GetTransportSocket().GetName(), "envoy.transport_sockets.raw_buffer")
 	return is(m.GetName(), c.GetName()) && is(m.GetTransportProtocol(), has.GetTransportProtocol()) &&
+		is(m.GetTransportSocket(), socket) &&
 		(m.GetSni() == "" || slices.Contains(has.GetServerNames(), m.GetSni()))
 }
 

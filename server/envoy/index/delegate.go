@@ -61,8 +61,7 @@ type merged struct {
 	findings model.Findings
 }
 
-// mergedRules are the VirtualServices with routes that delegate, by their keys, as they were merged last: all their hosts
-// share a result.
+// mergedRules caches the merged VirtualServices by key. All hosts of a VirtualService share its result.
 type mergedRules struct {
 	mu    sync.Mutex
 	byKey map[resource.Key]merged
@@ -80,8 +79,8 @@ func (m *Mesh) withDelegates(
 	version := m.mergedVersion(r)
 	m.merged.mu.Lock()
 	defer m.merged.mu.Unlock()
-	result, found := m.merged.byKey[r.Key]
-	if !found || result.rule.Version != version {
+	result, cached := m.merged.byKey[r.Key]
+	if !cached || result.rule.Version != version {
 		result = m.merge(r, version)
 		m.merged.byKey[r.Key] = result
 	}

@@ -84,7 +84,10 @@ func (m *Mesh) setGateway(key resource.Key, r *resource.Resource, spec *networki
 		delete(m.Gateways, key)
 	}
 	if spec != nil {
-		g := &model.Gateway{Key: key, Created: r.Created(), Version: r.Version(), Spec: spec}
+		g := &model.Gateway{
+			Key: key, Created: r.Created(), Version: r.Version(), Spec: spec,
+			Derived: r.Annotations()[resource.GatewaySemantics] == "gateway",
+		}
 		m.Gateways[key] = g
 		m.name(g, 1)
 		m.touchPorts(g, touched)

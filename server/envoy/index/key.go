@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"maps"
 	"slices"
+	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -126,8 +127,8 @@ func narrow(v *model.View, p model.Profile) {
 	if dependsOnLocality(&v.Policy) {
 		v.Client.Locality = p.Locality
 	}
-	if p.Role == model.Ingress {
-		v.Client.Namespace = p.Namespace // VirtualServices can be visible to some namespaces only
+	if p.Role == model.Ingress || p.Role == model.Sidecar && strings.Contains(v.Host, "."+p.Namespace+".svc.") {
+		v.Client.Namespace = p.Namespace // shorter names are, and VirtualServices can be, known to some namespaces only
 	}
 	if p.Role == model.Ingress || v.Policy.Traffic != nil || len(v.Policy.Subsets) > 0 {
 		v.Client.Credentials = p.Credentials

@@ -74,7 +74,7 @@ func SelectorsOf(r *resource.Resource, spec any) Selectors {
 			all[Selector{attribute: localityAttribute}] = struct{}{}
 		}
 		for s := range trafficPolicies(p) {
-			all.credentials(s.GetTls().GetCredentialName())
+			all.credentials(s.GetTls().GetCredentialName(), s.GetTls().GetCaCertCredentialName())
 		}
 	case *networking.Gateway:
 		all.labels(spec.GetSelector())

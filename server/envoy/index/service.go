@@ -103,23 +103,57 @@ func (m *Mesh) firstOf(host, namespace string) (first []*entry) {
 	return first
 }
 
-// add adds the ports of e that the service does not have.
+// add adds the ports of e that the service does not have, and the endpoints of those that it has with the same number and name.
 func add(s *model.Service, e *entry) {
 	endpoints := sync.OnceValue(func() []model.Endpoint {
 		list := e.endpoints()
-		if len(list) == 0 && e.selected == nil && model.IsDNS(s.Resolution) {
+		if len(list) == 0 && e.selected == nil && model.IsDNS(e.Spec.GetResolution()) {
 			list = []model.Endpoint{{Address: s.Host, Spec: &networking.WorkloadEntry{}, Owner: e.Key}}
 		}
 		return list
 	})
 	for i, p := range e.Spec.GetPorts() {
 		protocol, ok := model.ProtocolOf(p.GetProtocol())
-		if !ok || slices.ContainsFunc(s.Ports, func(known model.Port) bool { return known.Number == p.GetNumber() }) {
+		if !ok {
+			continue
+		}
+		if i := slices.IndexFunc(s.Ports, func(port model.Port) bool { return port.Number == p.GetNumber() }); i >= 0 {
+			if s.Ports[i].Name == p.GetName() {
+				join(&s.Ports[i], e.Spec.GetResolution(), p.GetTargetPort(), endpoints)
+			}
 			continue
 		}
 		s.Ports = append(s.Ports, model.Port{
-			Number: p.GetNumber(), Name: p.GetName(), Target: p.GetTargetPort(), Protocol: protocol, Spoken: protocol, Endpoints: endpoints,
+			Number: p.GetNumber(), Name: p.GetName(), Target: p.GetTargetPort(), Protocol: protocol, Spoken: protocol,
+			Resolution: s.Resolution, Endpoints: endpoints,
 			Owner: e.Key, Index: i,
 		})
 	}
+}
+
+// join adds the endpoints of another ServiceEntry to a port, each address and port once: gRPC clients reject a repeated one. Names among
+// addresses are resolved, since Envoy rejects them otherwise.
+func join(p *model.Port, resolution networking.ServiceEntry_Resolution, target uint32, joined func() []model.Endpoint) {
+	if p.Resolution == networking.ServiceEntry_STATIC && model.IsDNS(resolution) {
+		p.Resolution = networking.ServiceEntry_DNS
+	}
+	first, port := p.Endpoints, *p
+	p.Endpoints = sync.OnceValue(func() []model.Endpoint {
+		type socket struct {
+			address string
+			port    uint32
+		}
+		endpoints, taken := slices.Clone(first()), make(map[socket]bool)
+		for i := range endpoints {
+			taken[socket{endpoints[i].Address, endpoints[i].PortOf(&port)}] = true
+		}
+		for _, endpoint := range joined() {
+			endpoint.Target = cmp.Or(target, port.Number)
+			if key := (socket{endpoint.Address, endpoint.PortOf(&port)}); !taken[key] {
+				taken[key] = true
+				endpoints = append(endpoints, endpoint)
+			}
+		}
+		return endpoints
+	})
 }

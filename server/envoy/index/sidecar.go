@@ -29,6 +29,7 @@ type egress struct {
 	protocol string // of the listener, if given
 	bind     string // the address, if given
 	imports  []imported
+	excludes []imported
 }
 
 // imported is a namespace and a host, each of which may be a wildcard. The namespace "." is the client's own.
@@ -45,7 +46,13 @@ func sidecarOf(r *resource.Resource, spec *networking.Sidecar) *SidecarRule {
 			part.bind = ""
 		}
 		for _, h := range e.GetHosts() {
-			if namespace, host, ok := strings.Cut(strings.ToLower(h), "/"); ok {
+			namespace, host, ok := strings.Cut(strings.ToLower(h), "/")
+			excluded, excludes := strings.CutPrefix(namespace, "~")
+			switch {
+			case !ok:
+			case excludes && excluded != "":
+				part.excludes = append(part.excludes, imported{excluded, host})
+			default:
 				part.imports = append(part.imports, imported{namespace, host})
 			}
 		}
@@ -64,18 +71,20 @@ func (i imported) inNamespace(namespace, client string) bool {
 
 // importsService says whether a client knows the service of a host in a namespace. Without a Sidecar (nil), it knows all.
 func (e *egress) importsService(host, namespace, client string) bool {
-	return e == nil || slices.ContainsFunc(e.imports,
-		func(i imported) bool { return i.inNamespace(namespace, client) && model.Matches(i.host, host) })
+	matches := func(i imported) bool { return i.inNamespace(namespace, client) && model.Matches(i.host, host) }
+	return e == nil || slices.ContainsFunc(e.imports, matches) && !slices.ContainsFunc(e.excludes, matches)
 }
 
 // importsRoutes says whether a client uses the routes of a VirtualService: those of an imported host, or of a wildcard that matches one,
 // which has no routes of Gateway API.
 func (e *egress) importsRoutes(r *model.Rule[*networking.VirtualService], client string) bool {
-	return e == nil || slices.ContainsFunc(e.imports, func(i imported) bool {
-		return i.inNamespace(r.Key.Namespace, client) && slices.ContainsFunc(r.Hosts,
-			func(h string) bool {
-				return model.Matches(i.host, h) || r.Derived != model.DerivedGateway && model.Matches(h, i.host)
-			})
+	return e == nil || slices.ContainsFunc(r.Hosts, func(host string) bool {
+		return slices.ContainsFunc(e.imports, func(i imported) bool {
+			return i.inNamespace(r.Key.Namespace, client) &&
+				(model.Matches(i.host, host) || r.Derived != model.DerivedGateway && model.Matches(host, i.host))
+		}) && !slices.ContainsFunc(e.excludes, func(i imported) bool {
+			return i.inNamespace(r.Key.Namespace, client) && model.Matches(i.host, host)
+		})
 	})
 }
 

@@ -25,6 +25,7 @@ func (p *Patch) In(context networking.EnvoyFilter_PatchContext) bool {
 
 // Plugin is the filter of a WasmPlugin. It is not modified once it was made.
 type Plugin struct {
+	Key    resource.Key // of the WasmPlugin
 	Spec   *extensionsv1alpha1.WasmPlugin
 	Filter proto.Message // an HttpFilter, or a Filter of connections
 }

@@ -26,6 +26,7 @@ type Gateway struct {
 	Key     resource.Key
 	Created time.Time
 	Version string
+	Derived bool // Of an object of Gateway API.
 	Spec    *networking.Gateway
 }
 

@@ -13,15 +13,21 @@ const (
 	ProtocolTLS
 	protocolHTTP
 	ProtocolHTTP2
+	ProtocolDetected // HTTP or any other, by the first bytes of each connection
 )
 
 // HTTP says whether requests of the protocol are routed.
 func (p Protocol) HTTP() bool { return p == protocolHTTP || p == ProtocolHTTP2 }
 
-func (p Protocol) String() string { return [...]string{"TCP", "TLS", "HTTP", "HTTP2"}[p] }
+// Routed reports whether connections of the protocol may have requests that are routed.
+func (p Protocol) Routed() bool { return p.HTTP() || p == ProtocolDetected }
 
-// ProtocolOf returns the protocol of a port of a ServiceEntry, and whether it is one that can be served. What Istio
-// knows by a name of its own and only passes on is TCP. Envoy has no way from UDP to a cluster that others have.
+func (p Protocol) String() string {
+	return [...]string{"TCP", "TLS", "HTTP", "HTTP2", "a detected protocol"}[p]
+}
+
+// ProtocolOf returns the protocol of a port of a ServiceEntry, and whether Envoys can serve it. Protocols that Istio only
+// passes on are TCP. A missing or unknown name is detected, as in istiod. Envoy cannot lead UDP to the clusters of TCP.
 func ProtocolOf(name string) (p Protocol, ok bool) {
 	switch strings.ToLower(name) {
 	case "http":
@@ -32,8 +38,10 @@ func ProtocolOf(name string) (p Protocol, ok bool) {
 		return ProtocolTLS, true
 	case "udp":
 		return 0, false
-	default:
+	case "tcp", "mongo", "redis", "mysql", "http_proxy":
 		return ProtocolTCP, true
+	default:
+		return ProtocolDetected, true
 	}
 }
 

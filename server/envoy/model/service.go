@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -32,6 +33,8 @@ type Port struct {
 	Protocol  Protocol
 	Endpoints func() []Endpoint
 
+	Resolution networking.ServiceEntry_Resolution // of the service; DNS if another ServiceEntry adds names to addresses
+
 	Owner resource.Key // the ServiceEntry that has it
 	Index int          // there
 
@@ -53,8 +56,14 @@ type Endpoint struct {
 	Labels              map[string]string
 	Group               *WorkloadGroup // that the workload is in, or nil
 
-	Owner resource.Key // the ServiceEntry that lists or selects it
-	Index int          // there
+	Owner  resource.Key // the ServiceEntry that lists or selects it
+	Index  int          // there
+	Target uint32       // of the port there; 0 if it is that of the service
+}
+
+// PortOf returns the endpoint's own port for a port of a service.
+func (e *Endpoint) PortOf(p *Port) uint32 {
+	return cmp.Or(e.Spec.GetPorts()[p.Name], e.Target, p.Target, p.Number)
 }
 
 // Place is where the endpoint stands: a WorkloadEntry, or a part of a ServiceEntry.

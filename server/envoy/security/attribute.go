@@ -73,7 +73,7 @@ var principalsOf = map[string]attribute[principal]{
 		return &principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: rangeOf(value)}}
 	}},
 	"source.namespace": {one: func(_ *ruleContext, _, value string) *principal {
-		return ofPeer(matcher.StringMatcherRegex(".*/ns/" + strings.ReplaceAll(value, "*", ".*") + "/.*"))
+		return ofPeer(matcher.StringMatcherRegex(".*/ns/" + wildcardRegex(value, ".*") + "/.*"))
 	}},
 	"source.serviceAccount": {one: func(r *ruleContext, _, value string) *principal {
 		namespace, account, ok := strings.Cut(value, "/")
@@ -83,8 +83,13 @@ var principalsOf = map[string]attribute[principal]{
 		return ofPeer(matcher.StringMatcherRegex("spiffe://.+/ns/" + regexp.QuoteMeta(namespace) + "/(.+/|)sa/" + regexp.QuoteMeta(account) +
 			"(/.+)?"))
 	}},
-	"source.trustDomain": {one: func(_ *ruleContext, _, value string) *principal {
-		return ofPeer(matcher.StringMatcherRegex("spiffe://" + strings.ReplaceAll(regexp.QuoteMeta(value), `\*`, "[^/]*") + "/.*"))
+	"source.trustDomain": {some: func(r *ruleContext, _ string, values []string) *principal {
+		var peers []*principal
+		domains := trustdomain.Bundle{TrustDomains: r.Config.TrustDomains()}
+		for _, domain := range domains.ExpandTrustDomainAliases(values) {
+			peers = append(peers, ofPeer(trustDomainMatcher(domain)))
+		}
+		return anyPrincipal(peers)
 	}},
 	"source.principal": {some: func(r *ruleContext, _ string, values []string) *principal {
 		var any []*principal
@@ -117,6 +122,21 @@ var principalsOf = map[string]attribute[principal]{
 		}
 		return claims(values, names...)
 	}},
+}
+
+func trustDomainMatcher(domain string) *matcherv3.StringMatcher {
+	switch {
+	case domain == "*":
+		return matcher.StringMatcherPrefix("spiffe://", false)
+	case !strings.Contains(domain, "*"):
+		return matcher.StringMatcherPrefix("spiffe://"+domain+"/", false)
+	}
+	return matcher.StringMatcherRegex("spiffe://" + wildcardRegex(domain, "[^/]*") + "/.*")
+}
+
+// wildcardRegex returns the regular expression of a pattern with "*" for anything.
+func wildcardRegex(pattern, anything string) string {
+	return strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, anything)
 }
 
 // checkValues says why a condition is not understood, or what Envoy would refuse the listener for, or end itself.

@@ -1,6 +1,7 @@
 package security_test
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,10 +11,14 @@ import (
 	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	rbachttpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
@@ -91,8 +96,12 @@ var inputs = map[string]string{
 
 // differs has the files of which something else is made, and why.
 var differs = map[string]string{
-	"http/allow-host-before-111": "it is what istiod made for proxies before 1.11, and no test of Istio uses it",
+	"http/allow-host-before-111":                  "it is what istiod made for proxies before 1.11, and no test of Istio uses it",
+	"http/custom-bad-multiple-providers":          severalProviders,
+	"http/extended-custom-bad-multiple-providers": severalProviders,
 }
+
+const severalProviders = "one filter denies what the rules of all providers match, and istiod has one filter for each"
 
 var numbered = regexp.MustCompile(`-out\d*\.yaml$`)
 
@@ -158,9 +167,27 @@ func TestGoldens(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, 84, files, "Istio has others: look at its builder_test.go")
+	require.Equal(t, 91, files, "Istio has others: look at its builder_test.go")
 	several := secured(t, filepath.Join(dir, "http/custom-bad-multiple-providers-in.yaml"), asksHTTP)
-	require.Equal(t, protojson.Format(parsed(t, filepath.Join(dir, "http/custom-bad-out.yaml"), "http")), protojson.Format(several.HTTP[0]))
+	wanted := make(map[string]*rbacv3.Policy)
+	for _, name := range []string{"out1", "out2"} {
+		filter := parsed(t, filepath.Join(dir, "http/custom-bad-multiple-providers-"+name+".yaml"), "http").(*hcmv3.HttpFilter)
+		maps.Copy(wanted, denyingRules(t, filter))
+	}
+	require.Len(t, several.HTTP, 1)
+	got := denyingRules(t, several.HTTP[0])
+	require.Len(t, got, len(wanted))
+	for name, policy := range wanted {
+		require.Empty(t, cmp.Diff(policy, got[name], protocmp.Transform()), name)
+	}
+}
+
+func denyingRules(t *testing.T, filter *hcmv3.HttpFilter) map[string]*rbacv3.Policy {
+	t.Helper()
+	var rules rbachttpv3.RBAC
+	require.NoError(t, filter.GetTypedConfig().UnmarshalTo(&rules))
+	require.Equal(t, rbacv3.RBAC_DENY, rules.GetRules().GetAction())
+	return rules.GetRules().GetPolicies()
 }
 
 func parsed(t *testing.T, file, protocol string) proto.Message {

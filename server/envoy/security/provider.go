@@ -59,22 +59,22 @@ func authorizer(policies []*model.AuthorizationPolicy, all Objects) (http *askht
 	if len(known) != 1 {
 		return nil, nil, fmt.Sprintf("MeshConfig has %d providers %q that authorize requests", len(known), name)
 	}
-	http, tcp, why = ask(known[0], all)
+	http, tcp, why = ask(known[0], name, all)
 	if why = cmp.Or(why, model.Refused(http), model.Refused(tcp), model.Invalid(http)); why != "" { // nil is not refused
 		why = fmt.Sprintf("provider %q: %s", name, why)
 	}
 	return http, tcp, why
 }
 
-// ask returns the filters that ask a provider, or why it cannot be asked.
-func ask(p provider, all Objects) (http *askhttpv3.ExtAuthz, tcp *asktcpv3.ExtAuthz, why string) {
+// ask returns the filters that ask a provider of a name, or why it cannot be asked.
+func ask(p provider, name string, all Objects) (http *askhttpv3.ExtAuthz, tcp *asktcpv3.ExtAuthz, why string) {
 	cluster, why := all.Cluster(p.GetService(), p.GetPort())
 	if why != "" {
 		return nil, nil, why
 	}
 	http = &askhttpv3.ExtAuthz{
 		FailureModeAllow: p.GetFailOpen(), ClearRouteCache: p.GetClearRouteCache(), TransportApiVersion: corev3.ApiVersion_V3,
-		FilterEnabledMetadata: isAsked(rbacHTTP),
+		FilterEnabledMetadata: isAsked(rbacHTTP, name),
 	}
 	if text := p.GetStatusOnError(); text != "" {
 		code, err := strconv.ParseInt(text, 10, 32)
@@ -110,7 +110,7 @@ func ask(p provider, all Objects) (http *askhttpv3.ExtAuthz, tcp *asktcpv3.ExtAu
 	http.Services = &askhttpv3.ExtAuthz_GrpcService{GrpcService: service}
 	return http, &asktcpv3.ExtAuthz{
 		StatPrefix: statTCP, FailureModeAllow: p.GetFailOpen(), TransportApiVersion: corev3.ApiVersion_V3, GrpcService: service,
-		FilterEnabledMetadata: isAsked(rbacTCP),
+		FilterEnabledMetadata: isAsked(rbacTCP, name),
 	}, ""
 }
 
@@ -156,6 +156,6 @@ func headers(why *string, names []string) *matcherv3.ListStringMatcher {
 }
 
 // isAsked matches requests and connections that a rule of a CUSTOM policy matches: an RBAC filter leaves the name of the rule.
-func isAsked(filter string) *matcherv3.MetadataMatcher {
-	return matcher.MetadataStringMatcher(filter, shadowAsked+"shadow_effective_policy_id", matcher.StringMatcherPrefix(askedPrefix, false))
+func isAsked(filter, provider string) *matcherv3.MetadataMatcher {
+	return matcher.MetadataStringMatcher(filter, shadowAsked+"shadow_effective_policy_id", matcher.StringMatcherPrefix(askedPrefix(provider), false))
 }

@@ -11,6 +11,7 @@ import (
 	rbachttpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	rbactcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
+	securityv1beta1 "istio.io/api/security/v1beta1"
 
 	"tributary/server/envoy/model"
 )
@@ -23,9 +24,11 @@ const (
 	statTCP     = "tcp."
 	shadowAsked = "istio_ext_authz_" // of requests for which a provider is asked
 
-	askedPrefix  = "istio-ext-authz"
 	deniedSuffix = "-deny-due-to-bad-CUSTOM-action"
 )
+
+// askedPrefix is that of the names of rules about which a provider is asked.
+func askedPrefix(provider string) string { return "istio-ext-authz-" + provider }
 
 // builder translates the AuthorizationPolicies among objects.
 type builder struct {
@@ -51,8 +54,8 @@ func (r rules) tcp() *listenerv3.Filter {
 	})
 }
 
-// build translates policies of an action. prefix is that of their names.
-func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, action rbacv3.RBAC_Action, prefix string) (out rules) {
+// build translates policies of an action.
+func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, action rbacv3.RBAC_Action) (out rules) {
 	for _, p := range policies {
 		into := &out.enforced
 		if b.isDryRun(p) {
@@ -61,7 +64,10 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, ac
 		if *into == nil {
 			*into = &rbacv3.RBAC{Action: action, Policies: make(map[string]*rbacv3.Policy)}
 		}
-		name := fmt.Sprintf("%sns[%s]-policy[%s]-rule", prefix, p.Key.Namespace, p.Key.Name)
+		name := fmt.Sprintf("ns[%s]-policy[%s]-rule", p.Key.Namespace, p.Key.Name)
+		if p.Spec.GetAction() == securityv1beta1.AuthorizationPolicy_CUSTOM {
+			name = askedPrefix(p.Spec.GetProvider().GetName()) + "-" + name
+		}
 		if len(p.Spec.GetRules()) == 0 { // it matches nothing
 			(*into).Policies[name+"[0]"] = &rbacv3.Policy{
 				Permissions: []*permission{permissions.not(permissions.every)}, Principals: []*principal{principals.not(principals.every)},
@@ -110,9 +116,9 @@ func (b *builder) custom(policies []*model.AuthorizationPolicy) (http []*hcmv3.H
 	}
 	askHTTPFilter, askTCPFilter, why := authorizer(asking, b.Objects)
 	asksHTTP, asksTCP := why == "", why == "" && askTCPFilter != nil
-	onHTTP := b.build(asking, ruleContext{}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
+	onHTTP := b.build(asking, ruleContext{}, rbacv3.RBAC_DENY).enforced
 	// A provider that speaks HTTP is asked about requests only: rules that are about these do not concern connections.
-	onTCP := b.build(asking, ruleContext{tcp: true, strict: asksHTTP && !asksTCP}, rbacv3.RBAC_DENY, askedPrefix+"-").enforced
+	onTCP := b.build(asking, ruleContext{tcp: true, strict: asksHTTP && !asksTCP}, rbacv3.RBAC_DENY).enforced
 	if asksHTTP {
 		http = append(http, rules{shadow: onHTTP, prefix: shadowAsked}.http(), model.HTTPFilter(askHTTP, askHTTPFilter))
 	} else {

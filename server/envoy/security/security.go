@@ -60,8 +60,8 @@ func Of(all Objects) *model.Security {
 	} {
 		if policies := byAction[of.action]; len(policies) > 0 {
 			strict := of.as == rbacv3.RBAC_ALLOW
-			s.HTTP = append(s.HTTP, b.build(policies, ruleContext{strict: strict}, of.as, "").http())
-			s.TCP = append(s.TCP, b.build(policies, ruleContext{strict: strict, tcp: true}, of.as, "").tcp())
+			s.HTTP = append(s.HTTP, b.build(policies, ruleContext{strict: strict}, of.as).http())
+			s.TCP = append(s.TCP, b.build(policies, ruleContext{strict: strict, tcp: true}, of.as).tcp())
 		}
 	}
 	addPeers(s, all)

@@ -41,7 +41,7 @@ func tokenFilter(all Objects, found *model.Findings) *hcmv3.HttpFilter {
 	slices.SortStableFunc(rules, func(a, b rule) int { return cmp.Compare(a.GetIssuer(), b.GetIssuer()) })
 	out := &jwtv3.JwtAuthentication{Providers: make(map[string]*jwtv3.JwtProvider), BypassCorsPreflight: true}
 	missing := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_AllowMissing{AllowMissing: &emptypb.Empty{}}}
-	var accepted, optional []*jwtv3.JwtRequirement
+	var accepted, optional, required []*jwtv3.JwtRequirement
 	for i, r := range rules {
 		name := "origins-" + strconv.Itoa(i)
 		p, why := verifier(r.JWTRule, all)
@@ -50,20 +50,34 @@ func tokenFilter(all Objects, found *model.Findings) *hcmv3.HttpFilter {
 		}
 		out.Providers[name] = p
 		accepts := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_ProviderName{ProviderName: name}}
+		if r.GetPresence() == securityv1beta1.JWTRule_REQUIRED {
+			required = append(required, accepts)
+			continue
+		}
 		accepted, optional = append(accepted, accepts), append(optional, anyOf(accepts, missing))
 	}
-	// Each token has to be valid if it is there. Of several that come in one place, one is enough.
-	required := optional[0]
-	if len(optional) > 1 {
-		required = anyOf(append(accepted, &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAll{
-			RequiresAll: &jwtv3.JwtRequirementAndList{Requirements: optional},
-		}})...)
+	// Each optional token has to be valid if it is there. Of several that come in one place, one is enough.
+	switch len(optional) {
+	case 0:
+	case 1:
+		required = append(required, optional[0])
+	default:
+		required = append(required, anyOf(append(accepted, allOf(optional))...))
 	}
 	out.Rules = []*jwtv3.RequirementRule{{
 		Match:           &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-		RequirementType: &jwtv3.RequirementRule_Requires{Requires: required},
+		RequirementType: &jwtv3.RequirementRule_Requires{Requires: allOf(required)},
 	}}
 	return model.HTTPFilter(model.TokenFilter, out)
+}
+
+func allOf(requirements []*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
+	if len(requirements) == 1 {
+		return requirements[0]
+	}
+	return &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAll{
+		RequiresAll: &jwtv3.JwtRequirementAndList{Requirements: requirements},
+	}}
 }
 
 func anyOf(all ...*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {

@@ -64,6 +64,12 @@ func TestTokens(t *testing.T) {
 			start + `},"origins-1":{"issuer":"z",` + local + `,` + start + `}},"rules":[{"match":{"prefix":"/"},"requires":{"requiresAny":{` +
 			`"requirements":[{"providerName":"origins-0"},{"providerName":"origins-1"},{"requiresAll":{"requirements":[` + optional("origins-0") +
 			`,` + optional("origins-1") + `]}}]}}}],"bypassCorsPreflight":true}`,
+		"{issuer: z, presence: REQUIRED, jwks: '" + someSet + "'}": `{"providers":{"origins-0":{"issuer":"z",` + local + `,` + start +
+			`}},"rules":[{"match":{"prefix":"/"},"requires":{"providerName":"origins-0"}}],"bypassCorsPreflight":true}`,
+		"{issuer: z, presence: REQUIRED, jwks: '" + someSet + "'}, {issuer: a, jwks: '" + someSet + "'}": `{"providers":{"origins-0":{` +
+			`"issuer":"a",` + local + `,` + start + `},"origins-1":{"issuer":"z",` + local + `,` + start + `}},"rules":[{"match":{` +
+			`"prefix":"/"},"requires":{"requiresAll":{"requirements":[{"providerName":"origins-1"},` + optional("origins-0") +
+			`]}}}],"bypassCorsPreflight":true}`,
 	} {
 		got, s := tokensBy(t, rules)
 		wanted := new(jwtv3.JwtAuthentication)

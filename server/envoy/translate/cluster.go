@@ -41,7 +41,7 @@ func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.S
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
 		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: metadata(s, subset, policies),
 	}
-	kind := discoveryType(s, p, subset, role)
+	kind := discoveryType(p, subset, role)
 	if role != model.Proxyless && subset != nil && (isPassthrough(subset.GetTrafficPolicy()) || isPassthrough(policies.On(p.Number, nil))) {
 		kind = clusterv3.Cluster_ORIGINAL_DST
 	}
@@ -50,8 +50,11 @@ func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.S
 		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
 	var options *httpv3.HttpProtocolOptions
-	if p.Protocol == model.ProtocolHTTP2 {
+	switch {
+	case p.Protocol == model.ProtocolHTTP2:
 		options = http2()
+	case p.Protocol == model.ProtocolDetected && role == model.Sidecar:
+		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
 	options = apply(policy, c, options)
 	options = t.upstreamTLS(policy.GetTls(), c, options, client, s)
@@ -126,17 +129,17 @@ func setDiscovery(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster
 
 // discoveryType returns the discovery type of a port or subset. A gRPC client resolves one name of a cluster, and refuses all other DNS
 // clusters. Only a sidecar knows the original addresses of connections.
-func discoveryType(s *model.Service, p *model.Port, subset *networking.Subset, role model.Role) clusterv3.Cluster_DiscoveryType {
+func discoveryType(p *model.Port, subset *networking.Subset, role model.Role) clusterv3.Cluster_DiscoveryType {
 	switch {
-	case model.IsDNS(s.Resolution) && role == model.Proxyless:
+	case model.IsDNS(p.Resolution) && role == model.Proxyless:
 		if hasNames(p, subset) {
 			return clusterv3.Cluster_LOGICAL_DNS
 		}
-	case s.Resolution == networking.ServiceEntry_DNS:
+	case p.Resolution == networking.ServiceEntry_DNS:
 		return clusterv3.Cluster_STRICT_DNS
-	case s.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN:
+	case p.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN:
 		return clusterv3.Cluster_LOGICAL_DNS
-	case s.Resolution == networking.ServiceEntry_NONE && role == model.Sidecar:
+	case p.Resolution == networking.ServiceEntry_NONE && role == model.Sidecar:
 		return clusterv3.Cluster_ORIGINAL_DST
 	}
 	return clusterv3.Cluster_EDS

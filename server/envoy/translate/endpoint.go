@@ -144,7 +144,7 @@ func appendHost(b []byte, e *model.Endpoint, p *model.Port, h *health) []byte {
 				return appendMessage(b, 2, func(b []byte) []byte { return appendString(b, 1, path) }) // pipe
 			}
 			return appendMessage(b, 1, func(b []byte) []byte { // socket_address
-				return appendUint32(appendString(b, 2, e.Address), 3, portFor(e, p))
+				return appendUint32(appendString(b, 2, e.Address), 3, e.PortOf(p))
 			})
 		}), e)
 	})
@@ -166,11 +166,6 @@ func appendDetails(b []byte, e *model.Endpoint, authenticated bool) []byte {
 		})
 	})
 	return appendMessage(b, 4, func(b []byte) []byte { return appendUint32(b, 1, weight(e)) })
-}
-
-// portFor returns the port on which the endpoint serves p.
-func portFor(e *model.Endpoint, p *model.Port) uint32 {
-	return cmp.Or(e.Spec.GetPorts()[p.Name], p.Target, p.Number)
 }
 
 // The labels of a workload's service and revision, preferred ones first.

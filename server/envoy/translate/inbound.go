@@ -15,7 +15,6 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	grpcwebv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_web/v3"
-	inspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
 	originalsrcv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_src/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -330,7 +329,7 @@ func inspectors(chains []*listenerv3.FilterChain) (all []*listenerv3.ListenerFil
 		all = append(all, f)
 	}
 	add(inspectTLS(), func(m *listenerv3.FilterChainMatch) bool { return m.GetTransportProtocol() == overTLS })
-	add(listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{}), func(m *listenerv3.FilterChainMatch) bool {
+	add(inspectHTTP(), func(m *listenerv3.FilterChainMatch) bool {
 		return slices.Equal(m.GetApplicationProtocols(), plainHTTP)
 	})
 	return all

@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -122,6 +124,63 @@ func NotFoundHost(route string) *VirtualHost {
 	return newVirtualHost(model.Place{}, []string{"*"}, &routev3.VirtualHost{Name: "blackhole:" + port}, nil)
 }
 
+// misdirected returns a virtual host of the names that other HTTPS listeners of the same address and port have, without
+// domains if there are none. Gateway API wants 421 for their requests on a connection to this listener. Names of this
+// listener that have no routes stay 404, even if a wider name of another listener covers them.
+func misdirected(s *model.Server, servers []model.Server) *VirtualHost {
+	var domains, narrower, covered []string
+	names, port := s.Names(), s.GetPort().GetNumber()
+	for _, sibling := range servers {
+		if s.Gateway.Derived && s.Kind == model.ServerHTTPS && sibling.Kind == model.ServerHTTPS &&
+			sibling.Bind == s.Bind && sibling.GetPort().GetNumber() == port {
+			domains = append(domains, sibling.Names()...)
+		}
+	}
+	domains = slices.DeleteFunc(domains, func(domain string) bool { return slices.Contains(names, domain) })
+	slices.Sort(domains)
+	domains = slices.Compact(domains)
+	for _, name := range names {
+		for _, domain := range domains {
+			if model.Matches(domain, name) {
+				covered = append(covered, name)
+			} else if model.Matches(name, domain) {
+				narrower = append(narrower, domain)
+			}
+		}
+	}
+	host := &routev3.VirtualHost{Name: model.HostPort("misdirected", port)}
+	if len(covered) > 0 {
+		host.Routes = answerHosts(http.StatusMisdirectedRequest, narrower)
+		host.Routes = append(host.Routes, answerHosts(http.StatusNotFound, covered)...)
+	}
+	host.Routes = append(host.Routes, answerHosts(http.StatusMisdirectedRequest, []string{"*"})...)
+	return newVirtualHost(model.Place{}, domains, host, nil)
+}
+
+// answerHosts returns a route that answers the requests for hosts, which may be wildcards, with a status; none without
+// hosts.
+func answerHosts(status uint32, hosts []string) []*routev3.Route {
+	match := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
+	var patterns []string
+	for _, host := range hosts {
+		patterns = append(patterns, strings.Replace(regexp.QuoteMeta(host), `\*`, ".+", 1))
+	}
+	switch {
+	case len(hosts) == 0:
+		return nil
+	case !slices.Contains(hosts, "*"):
+		match.Headers = []*routev3.HeaderMatcher{{
+			Name: ":authority",
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
+				MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{
+					Regex: "(?i)(" + strings.Join(patterns, "|") + ")(:[0-9]+)?",
+				}},
+			}},
+		}}
+	}
+	return []*routev3.Route{{Match: match, Action: directResponse(&networking.HTTPDirectResponse{Status: status})}}
+}
+
 // addListeners adds the listeners of all servers, and their routes, even if those are empty.
 func (t *Translation) addListeners(v *model.View, client model.Profile) {
 	listeners := make(map[model.Binding]*listenerv3.Listener)
@@ -147,7 +206,7 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 			listeners[b].FilterChains = append(listeners[b].FilterChains, c)
 		}
 		if s.Route != "" && t.Hosts[s.Route] == nil {
-			t.Hosts[s.Route] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{}, nil)
+			t.Hosts[s.Route] = misdirected(&s, v.Servers)
 		}
 	}
 	patches := extend.New(v.Extended, networking.EnvoyFilter_GATEWAY, &t.Findings)

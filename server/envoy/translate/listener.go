@@ -78,8 +78,7 @@ func claimsOf(v *model.View, p *model.Port, client model.Profile, found *model.F
 	return at
 }
 
-// Listener builds the listener of a binding from its claims, highest precedence first, and returns what cannot be served. The first claim
-// decides the protocol. For TCP one service takes what no address range of another covers.
+// Listener builds the listener of a binding from its claims, highest precedence first, and returns the claims that it does not serve.
 func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *listenerv3.Listener, found model.Findings) {
 	l = &listenerv3.Listener{
 		Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
@@ -88,63 +87,82 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 	if opts.Captures {
 		l.BindToPort = wrapperspb.Bool(false)
 	}
-	first := claims[0].claim.protocol
-	sameProtocol := func(c claim) bool {
-		return c.late == claims[0].claim.late && (c.protocol == first || c.protocol.HTTP() && first.HTTP())
+	merged, used := mergeClaims(b, claims), make(usedMatches)
+	for i, c := range merged.connections {
+		routes := c.claim.routes
+		if i == 0 && c.claim.protocol == model.ProtocolTLS && b.Address != model.Wildcard && !routes[0].fromRule {
+			routes = slices.Clone(routes) // no server name, or an unknown one: the first service, as with istiod
+			routes[0].servers = nil
+		}
+		l.FilterChains = append(l.FilterChains, filterChains(routes, used, opts.Observation, &found)...)
 	}
-	served := sameProtocol
-	switch {
-	case first.HTTP():
-		l.FilterChains = []*listenerv3.FilterChain{HTTPChain(b, opts)}
-		if opts.Captures { // other protocols pass
-			l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{})}
-			l.FilterChains[0].FilterChainMatch = &listenerv3.FilterChainMatch{
-				TransportProtocol:    "raw_buffer",
-				ApplicationProtocols: []string{"http/1.1", "h2c"},
-			}
-			l.DefaultFilterChain = opts.PassOn()
+	if slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool {
+		return len(c.GetFilterChainMatch().GetServerNames()) > 0
+	}) {
+		l.ListenerFilters = append(l.ListenerFilters, inspectTLS())
+	}
+	if merged.routes != "" {
+		chain := HTTPChain(b, merged.routes, opts)
+		if merged.detects {
+			l.ListenerFilters = append(l.ListenerFilters, inspectHTTP())
+			chain.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: inClear, ApplicationProtocols: plainHTTP}
 		}
-	case first == model.ProtocolTLS:
-		used := make(usedMatches)
-		for i, c := range claims {
-			routes := c.claim.routes
-			if i == 0 && b.Address != model.Wildcard && !routes[0].fromRule { // no server name, or an unknown one: the first service, as with istiod
-				routes = slices.Clone(routes)
-				routes[0].servers = nil
-			}
-			if served(c.claim) {
-				l.FilterChains = append(l.FilterChains, filterChains(routes, used, opts.Observation, &found)...)
-			}
-		}
-		if slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool {
-			return len(c.GetFilterChainMatch().GetServerNames()) > 0
-		}) {
-			l.ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
-		}
-	default:
-		used := make(usedMatches)
-		// Services with address ranges are told apart by these; one other service has the rest.
-		rest := slices.IndexFunc(claims, func(c claimant) bool { return sameProtocol(c.claim) && !c.claim.isLimited() })
-		served = func(c claim) bool { return sameProtocol(c) && (c.isLimited() || c.Equal(claims[rest].claim)) }
-		for _, c := range claims {
-			if served(c.claim) {
-				l.FilterChains = append(l.FilterChains, filterChains(c.claim.routes, used, opts.Observation, &found)...)
-			}
-		}
+		l.FilterChains = append(l.FilterChains, chain)
 	}
 	for _, c := range l.GetFilterChains() {
 		c.Filters = extend.WithPlugins(opts.Extension, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
 	}
-	if opts.Captures && !slices.ContainsFunc(l.GetFilterChains(),
-		func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil }) {
+	extend.NotePlugins(opts.Extension, b.Port, merged.routes != "", &found)
+	matchAll := slices.IndexFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil })
+	switch {
+	case matchAll >= 0 && len(l.GetFilterChains()) > 1:
+		l.DefaultFilterChain = l.GetFilterChains()[matchAll]
+		l.FilterChains = slices.Delete(l.GetFilterChains(), matchAll, matchAll+1)
+	case matchAll < 0 && opts.Captures:
 		l.DefaultFilterChain = opts.PassOn()
 	}
-	for _, c := range claims[1:] {
-		if !served(c.claim) {
-			found.Note(c.claim.place, "%s, which has precedence, speaks %s on %s", claims[0].host, first, model.HostPort(b.Address, b.Port))
-		}
+	for _, c := range merged.refused {
+		found.Note(c.claim.place, "%s, which has precedence, speaks %s on %s",
+			claims[0].host, claims[0].claim.protocol, model.HostPort(b.Address, b.Port))
 	}
 	return l, found
+}
+
+// mergedClaims are the claims of a binding as one listener serves them.
+type mergedClaims struct {
+	routes      string // the name of the routes of HTTP; empty if no claim has HTTP
+	detects     bool   // HTTP is recognized by its first bytes; else all connections have HTTP
+	connections []claimant
+	refused     []claimant
+}
+
+// mergeClaims merges claims as istiod does. At the wildcard address, HTTP is detected beside all other protocols. At another address,
+// a first claim with HTTP has all connections; after other claims, only detected HTTP has a place. Of connections of TCP, those to
+// ranges of addresses are told apart by these; the first other claim has the rest.
+func mergeClaims(b model.Binding, claims []claimant) (m mergedClaims) {
+	shared, rest := b.Address == model.Wildcard, false
+	for i, c := range claims {
+		protocol := c.claim.protocol
+		switch onlyHTTP := m.routes != "" && !m.detects; {
+		case c.claim.late != claims[0].claim.late:
+			m.refused = append(m.refused, c)
+		case protocol.HTTP() && (shared || i == 0 || onlyHTTP):
+			m.routes, m.detects = model.RouteName(b.Port), shared
+		case protocol.HTTP(), onlyHTTP, protocol == model.ProtocolDetected && m.routes != "",
+			protocol != model.ProtocolTLS && rest && !c.claim.isLimited():
+			m.refused = append(m.refused, c)
+		default:
+			m.connections = append(m.connections, c)
+			rest = rest || protocol != model.ProtocolTLS && !c.claim.isLimited()
+		}
+		if protocol == model.ProtocolDetected && m.routes == "" && c.claim.late == claims[0].claim.late {
+			m.detects, m.routes = true, detectedRoutes(c.host, b.Port)
+			if shared {
+				m.routes = model.RouteName(b.Port)
+			}
+		}
+	}
+	return m
 }
 
 // chainTimeout, in seconds, bounds the transport handshake.
@@ -194,12 +212,8 @@ func unclaimedCluster(restricted bool) string {
 }
 
 // HTTPChain returns the filter chain for the requests of a binding.
-func HTTPChain(b model.Binding, opts ListenerOptions) *listenerv3.FilterChain {
-	address := model.Localhost
-	if opts.Captures {
-		address = model.Wildcard
-	}
-	manager := httpManager(model.StatName("outbound_"+model.ListenerName(address, b.Port)), model.RouteName(b.Port), opts.Observation)
+func HTTPChain(b model.Binding, routes string, opts ListenerOptions) *listenerv3.FilterChain {
+	manager := httpManager(model.StatName("outbound_"+model.ListenerName(b.Address, b.Port)), routes, opts.Observation)
 	manager.HttpFilters = extend.WithPlugins(opts.Extension, manager.GetHttpFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
 	return managed(manager)
 }
@@ -273,6 +287,10 @@ func socket(address string, port uint32) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 		Address: address, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
 	}}}
+}
+
+func inspectHTTP() *listenerv3.ListenerFilter {
+	return listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{})
 }
 
 func listenerFilter(name string, config proto.Message) *listenerv3.ListenerFilter {

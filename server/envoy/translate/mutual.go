@@ -139,7 +139,7 @@ func authenticated(v *model.View, p *model.Port, subset *networking.Subset) func
 	tls := v.Policy.On(p.Number, subset).GetTls()
 	return func(e *model.Endpoint) bool {
 		return model.IsMutual(tls) || tls == nil && v.Mutual.Auto && e.IsMutual() &&
-			(model.IsDNS(v.Service.Resolution) || v.Mutual.Accepts(e, portFor(e, p)))
+			(model.IsDNS(v.Service.Resolution) || v.Mutual.Accepts(e, e.PortOf(p)))
 	}
 }
 

@@ -16,7 +16,10 @@ const systemRoots = "/etc/ssl/certs/ca-certificates.crt"
 // CanOriginate reports whether a policy asks for TLS that this package can set up. A credential without a folder has neither roots nor a
 // certificate.
 func CanOriginate(tls *networking.ClientTLSSettings) bool {
-	credential := tls.GetCredentialName()
+	credential, authority := tls.GetCredentialName(), tls.GetCaCertCredentialName()
+	if authority != "" && !model.IsCredential(authority) && !tls.GetInsecureSkipVerify().GetValue() {
+		return false
+	}
 	switch tls.GetMode() {
 	case networking.ClientTLSSettings_SIMPLE:
 		return credential == "" || model.IsCredential(credential) || tls.GetInsecureSkipVerify().GetValue()
@@ -55,7 +58,10 @@ func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv
 	}
 	if !tls.GetInsecureSkipVerify().GetValue() {
 		roots := model.Root(tls.GetCaCertificates(), tls.GetCaCrl())
+		authority, separate := model.CredentialFolder(tls.GetCaCertCredentialName())
 		switch {
+		case separate:
+			roots = model.RootName(client.Credentials+"/"+authority+"/ca.crt", "")
 		case named:
 			roots = model.RootName(dir+"/ca.crt", "")
 		case roots == "":

@@ -118,9 +118,14 @@ const (
 	FieldDomains      = 2
 )
 
-// virtualHost returns the service's virtual host of a port.
-func (t *Translation) virtualHost(v *model.View, p *model.Port, client model.Profile) *VirtualHost {
-	names := domains(v.Service, p, client.Role)
+// detectedRoutes names the routes of a port for a listener of its service alone, with istiod's name.
+func detectedRoutes(host string, port uint32) string { return host + ":" + model.RouteName(port) }
+
+// virtualHost returns the service's virtual host of a port, with the service's names unless others are given.
+func (t *Translation) virtualHost(v *model.View, p *model.Port, client model.Profile, names []string) *VirtualHost {
+	if names == nil {
+		names = domains(v.Service, p, client)
+	}
 	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, p.Number)}
 	if r := v.Rules[p.Part]; r != nil {
 		if body := t.routesOf(v, r, client, p.Number); len(body.Bytes) > 0 {
@@ -153,8 +158,9 @@ func (t *Translation) unregistered(v *model.View, client model.Profile) *Virtual
 }
 
 // domains returns the names of the service, also with a dot at the end, as some resolvers add it. Envoys compare them
-// without the port; gRPC clients compare them with the name that was dialled.
-func domains(s *model.Service, p *model.Port, role model.Role) []string {
+// without the port; gRPC clients compare them with the name that was dialled. As with istiod, sidecars know Services of
+// Kubernetes by the shorter names of their namespace, too.
+func domains(s *model.Service, p *model.Port, client model.Profile) []string {
 	hosts := []string{s.Host}
 	if !strings.HasSuffix(s.Host, ".") {
 		hosts = append(hosts, s.Host+".")
@@ -164,14 +170,28 @@ func domains(s *model.Service, p *model.Port, role model.Role) []string {
 			hosts = append(hosts, model.InURL(a))
 		}
 	}
-	if role == model.Sidecar {
-		return hosts
+	if client.Role == model.Sidecar {
+		return append(hosts, shorterNames(s.Host, client.Namespace)...)
 	}
 	var domains []string
 	for _, h := range hosts {
 		domains = append(domains, h, h+":"+model.RouteName(p.Number))
 	}
 	return domains
+}
+
+// shorterNames returns the names that the resolver of a Pod in a namespace completes to a Service of Kubernetes: NAME,
+// NAME.NAMESPACE and NAME.NAMESPACE.svc. Other hosts have none.
+func shorterNames(host, namespace string) []string {
+	long, _, isService := strings.Cut(host, ".svc.")
+	name, place, _ := strings.Cut(long, ".")
+	switch {
+	case !isService || name == "" || model.IsWildcard(name) || place == "" || strings.Contains(place, "."):
+		return nil
+	case place == namespace:
+		return []string{name, long, long + ".svc"}
+	}
+	return []string{long, long + ".svc"}
 }
 
 // defaultRoute leads to the port's cluster, with Istio's default retries.
@@ -270,6 +290,6 @@ func blocked() *VirtualHost {
 
 // grpcRoutes returns the RouteConfiguration of one port of a service, and its name, for clients that dial it by name.
 func (t *Translation) grpcRoutes(v *model.View, p *model.Port, client model.Profile) ([]byte, string) {
-	name, host := model.ClusterName(p.Number, "", v.Host), t.virtualHost(v, p, client)
+	name, host := model.ClusterName(p.Number, "", v.Host), t.virtualHost(v, p, client, nil)
 	return host.Append(model.MustMarshal(RoutesHead(name, model.Proxyless)), host.Domains), name
 }

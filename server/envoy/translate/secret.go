@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"path"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -26,6 +27,22 @@ func SecretOf(name string) *tlsv3.Secret {
 		c.Crl = file(revoked)
 	}
 	s.Type = &tlsv3.Secret_ValidationContext{ValidationContext: c}
+	return s
+}
+
+// RespelledSecretOf is SecretOf with other paths of the same files. An Envoy that could not read a file reads it again
+// for these: it skips a secret that equals the last one, also if it rejected that.
+func RespelledSecretOf(name string) *tlsv3.Secret {
+	s := SecretOf(name)
+	for _, source := range []*corev3.DataSource{
+		s.GetTlsCertificate().GetCertificateChain(), s.GetTlsCertificate().GetPrivateKey(),
+		s.GetValidationContext().GetTrustedCa(), s.GetValidationContext().GetCrl(),
+	} {
+		if source != nil {
+			folder, file := path.Split(source.GetFilename())
+			source.Specifier = &corev3.DataSource_Filename{Filename: folder + "./" + file}
+		}
+	}
 	return s
 }
 

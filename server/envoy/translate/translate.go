@@ -145,10 +145,13 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 			t.addProxyless(v, p, client)
 		case model.Sidecar:
 			switch name := model.RouteName(p.Number); {
-			case p.Spoken.HTTP() && p.Protocol.HTTP() && !p.Late:
-				t.Hosts[name] = t.virtualHost(v, p, client)
-			case p.Spoken.HTTP() && t.Hosts[name] == nil: // the listener may have its protocol, and needs its routes
+			case p.Spoken.Routed() && p.Protocol.Routed() && !p.Late:
+				t.Hosts[name] = t.virtualHost(v, p, client, nil)
+			case p.Spoken.Routed() && t.Hosts[name] == nil: // the listener may have its protocol, and needs its routes
 				t.Hosts[name] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{}, nil)
+			}
+			if p.Spoken == model.ProtocolDetected {
+				t.Hosts[detectedRoutes(s.Host, p.Number)] = t.virtualHost(v, p, client, []string{"*"})
 			}
 			maps.Copy(claims, claimsOf(v, p, client, &t.Findings))
 		}

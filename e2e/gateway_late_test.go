@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
+)
+
+// TestLateCertificates shows that an Envoy uses certificates and authorities whose files it could not read at first:
+// the folder or the file was missing, or it was not complete.
+func TestLateCertificates(t *testing.T) {
+	t.Parallel()
+	authority := testutil.NewAuthority(t)
+	leaf := authority.Sign(&x509.Certificate{DNSNames: []string{"*.example.com"}})
+	content := map[string]string{"tls.crt": leaf.Certificate, "tls.key": leaf.Key, "ca.crt": authority.PEM}
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "backend")
+	}))
+	backend.TLS = &tls.Config{Certificates: []tls.Certificate{leaf.TLS()}, MinVersion: tls.VersionTLS12}
+	backend.StartTLS()
+	t.Cleanup(backend.Close)
+	_, backendPort, err := net.SplitHostPort(backend.Listener.Addr().String())
+	require.NoError(t, err)
+
+	dir, credentials, port := t.TempDir(), t.TempDir(), fixture.FreePort(t)
+	shapes := []string{"folder", "missing", "unfinished"}
+	gateway := "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: default}\nspec:\n" +
+		"  selector: {istio: ingressgateway}\n  servers:\n"
+	var rest strings.Builder
+	for _, shape := range shapes {
+		folder := filepath.Join(credentials, shape)
+		if shape != "folder" {
+			require.NoError(t, os.Mkdir(folder, 0o700))
+		}
+		if shape == "unfinished" {
+			for file, text := range content {
+				testutil.WriteFile(t, folder, file, text[:len(text)/2])
+			}
+		}
+		gateway += fmt.Sprintf("  - {port: {number: %d, name: %s, protocol: HTTPS}, hosts: [%[2]s.example.com], "+
+			"tls: {mode: SIMPLE, credentialName: %[2]s}}\n", port, shape)
+		fmt.Fprintf(&rest, "---\n%s---\n"+`apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: %[2]s, namespace: default}
+spec:
+  host: %[2]s.mesh.internal
+  trafficPolicy: {tls: {mode: SIMPLE, credentialName: %[2]s, sni: a.example.com, subjectAltNames: ["*.example.com"]}}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: %[2]s, namespace: default}
+spec: {hosts: [%[2]s.example.com], gateways: [front], http: [{route: [{destination: {host: %[2]s.mesh.internal}}]}]}
+`, service(shape, "  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {main: "+
+			backendPort+"}}]\n"), shape)
+	}
+	write(t, dir, "mesh.yaml", gateway+rest.String())
+	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
+	envoy := fixture.StartGateway(t, tributary.XDS, credentials)
+	envoy.WaitFor(t, 20*time.Second, func() error {
+		if rejected := tributary.Metric(t, "tributary_xds_nacks_total", "Secret"); rejected < 2*len(shapes) {
+			return fmt.Errorf("only %d secrets are rejected", rejected)
+		}
+		return nil
+	})
+	for _, shape := range shapes {
+		folder := filepath.Join(credentials, shape)
+		require.NoError(t, os.MkdirAll(folder, 0o700))
+		for file, text := range content {
+			testutil.WriteFile(t, folder, file, text)
+		}
+	}
+	for _, shape := range shapes {
+		envoy.WaitFor(t, 40*time.Second, func() error { return askLate(t, authority.Pool(), port, shape+".example.com") })
+	}
+}
+
+// askLate asks a host by TLS and expects the backend.
+func askLate(t *testing.T, roots *x509.CertPool, port int, host string) error {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12},
+		DialContext:       (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
+		DisableKeepAlives: true,
+	}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+fixture.Loopback(port), nil)
+	require.NoError(t, err)
+	request.Host = host
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && string(body) != "backend" {
+		err = fmt.Errorf("%s answers %s: %s", host, response.Status, body)
+	}
+	return err
+}
