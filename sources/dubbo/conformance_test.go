@@ -278,7 +278,9 @@ func TestConformanceOfConsul(t *testing.T) {
 		for _, denial := range []consultest.Misbehaviour{consultest.NoToken, consultest.Hidden} {
 			t.Run(level+", denied by "+string(denial), func(t *testing.T) {
 				sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
-					return &consulHarness{t: t, server: consultest.New(t), application: application, denial: denial, names: map[string]bool{}}
+					return &consulHarness{
+						t: t, server: consultest.New(t), application: application, denial: denial, names: map[string]bool{},
+					}
 				})
 			})
 		}
@@ -315,7 +317,8 @@ func (h *consulHarness) Lose(names ...string) {
 func (h *consulHarness) Source() sources.Source {
 	settings := quickly()
 	settings.Mapping.VIPs = "none"
-	source, err := NewConsul("consul://"+h.server.Address(), consul.Settings{ResetHold: cmp.Or(h.hold, 20*time.Millisecond)}, settings)
+	reading := consul.Settings{ResetHold: cmp.Or(h.hold, 20*time.Millisecond)}
+	source, err := NewConsul("consul://"+h.server.Address(), reading, settings)
 	require.NoError(h.t, err)
 	return source
 }

@@ -77,7 +77,8 @@ func (h *harness) Put(name string, revision int) {
 }
 
 func (h *harness) put(name string, revision int) {
-	h.server.Put(name, eurekatest.Instance("10.0.0.1:"+name, address(name), 8080, map[string]string{"version": "v" + strconv.Itoa(revision)}))
+	meta := map[string]string{"version": "v" + strconv.Itoa(revision)}
+	h.server.Put(name, eurekatest.Instance("10.0.0.1:"+name, address(name), 8080, meta))
 }
 
 // address is that of the instance of an object: an instance displaces another one at its address.

@@ -24,10 +24,11 @@ var (
 
 // Holder is a Harness of a source that serves missing objects for a while if their absence proves nothing.
 type Holder interface {
-	// SetHold says how long such objects stay with the sources that Source makes from now on. From then on, the system keeps its objects
-	// while it is unreachable.
+	// SetHold says how long such objects stay with the sources that Source makes from now on. From then on, the system
+	// keeps its objects while it is unreachable.
 	SetHold(hold time.Duration)
-	// Lose removes objects as a system does that restarts or loses its data. The other objects stay. No source reads a state in between.
+	// Lose removes objects as a system does that restarts or loses its data. The other objects stay. No source reads a
+	// state in between.
 	Lose(names ...string)
 }
 
@@ -71,7 +72,8 @@ func (b *rig) read() {
 // holds reports whether the status names an object as held.
 func (b *rig) holds(object string) bool {
 	return slices.ContainsFunc(strings.Split(b.status().Message, "; "), func(problem string) bool {
-		return strings.Contains(problem, object) && (strings.Contains(problem, " stay") || strings.Contains(problem, " held "))
+		held := strings.Contains(problem, " stay") || strings.Contains(problem, " held ")
+		return held && strings.Contains(problem, object)
 	})
 }
 

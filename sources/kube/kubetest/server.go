@@ -257,7 +257,8 @@ func (s *Server) Restore(saved any) {
 	s.Cut()
 }
 
-// Renumber goes to a resource version, as a cluster does that is restored elsewhere: all objects but those of some keys are made anew.
+// Renumber goes to a resource version, as a cluster does that is restored elsewhere: it makes all objects again but for
+// some keys.
 func (s *Server) Renumber(version int, without ...string) {
 	s.mu.Lock()
 	s.version, s.history = version, nil
