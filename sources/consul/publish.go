@@ -13,6 +13,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/consul/judge"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/registry"
 )
 
 // Mapper makes resources of services: see package mapping, whose Mapper makes of them what they are to Consul. Its methods are called one
@@ -293,8 +294,11 @@ func (r *run) health(now time.Time) sources.Health {
 			starting = true
 		}
 		if p.suspected(now) {
-			messages = append(messages, fmt.Sprintf("%s%s; what is missing stays until %s", p.prefix(), p.suspicion.Why,
-				p.suspicion.Until.UTC().Format(time.TimeOnly)+" UTC"))
+			messages = append(messages, fmt.Sprintf("%s%s; what is missing stays until %s UTC", p.prefix(), p.suspicion.Why,
+				p.suspicion.Until.UTC().Format(time.TimeOnly)))
+			if held := registry.First(p.heldServices(), "services"); len(held) > 0 {
+				messages[len(messages)-1] += " (" + held[0] + ")"
+			}
 			unconfirmed += p.unconfirmed()
 			if p.suspicion.Until.After(end) {
 				end = p.suspicion.Until
@@ -312,6 +316,17 @@ func (r *run) health(now time.Time) sources.Health {
 	default:
 		return sources.Health{State: sources.Healthy}
 	}
+}
+
+// heldServices returns the names of the services that stay, or instances of which do, in order.
+func (p *part) heldServices() (names []string) {
+	for name, s := range p.services {
+		if s.held > 0 || !s.listed && s.gone.IsZero() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // prefix names the domain in messages, where it has a name.

@@ -1,8 +1,11 @@
 package dubbo
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -39,6 +42,20 @@ type harness struct {
 	server *zktest.Server
 	level  level
 	expire bool
+	away   bool
+	hold   time.Duration // zero for a short one
+}
+
+func (h *harness) SetHold(hold time.Duration) { h.hold = hold }
+
+func (h *harness) Lose(names ...string) {
+	if !h.away {
+		h.Unreachable()
+		defer h.Restore()
+	}
+	for _, name := range names {
+		h.Delete(name)
+	}
 }
 
 // TestConformanceOfNacos runs the suite at both levels on a Nacos that keeps what it had, and on one that comes back empty.
@@ -62,6 +79,7 @@ type nacosHarness struct {
 	forgets     bool // what is registered, when it cannot be reached
 	begun       bool // somebody has read it: who never did cannot know of what it forgot
 	away        bool
+	hold        time.Duration // zero for a usual one
 
 	mu  sync.Mutex
 	has map[string]int
@@ -74,6 +92,7 @@ func (h *nacosHarness) Source() sources.Source {
 	if h.away { // providers register anew before it gives up what it had
 		settings.Hold = time.Hour
 	}
+	settings.Hold = cmp.Or(h.hold, settings.Hold)
 	require.NoError(h.t, settings.complete())
 	a, err := nacos.ParseAddress(h.server.Address())
 	require.NoError(h.t, err)
@@ -126,6 +145,18 @@ func (h *nacosHarness) Delete(name string) {
 	h.server.Unlist("DEFAULT_GROUP", h.service(name))
 }
 
+func (h *nacosHarness) SetHold(hold time.Duration) { h.hold, h.forgets = hold, false }
+
+func (h *nacosHarness) Lose(names ...string) {
+	if !h.away {
+		h.server.Stop()
+		defer h.server.Restart()
+	}
+	for _, name := range names {
+		h.Delete(name)
+	}
+}
+
 func (h *nacosHarness) Unreachable() {
 	h.away = true
 	h.server.Stop()
@@ -173,7 +204,11 @@ func sourceOf(t testing.TB, s *zktest.Server, settings Settings) *Source {
 	return source
 }
 
-func (h *harness) Source() sources.Source { return sourceOf(h.t, h.server, quickly()) }
+func (h *harness) Source() sources.Source {
+	settings := quickly()
+	settings.Hold = cmp.Or(h.hold, settings.Hold)
+	return sourceOf(h.t, h.server, settings)
+}
 
 func (h *harness) Key(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "dubbo", Name: name}
@@ -183,6 +218,7 @@ func (h *harness) Put(name string, revision int) { h.level.put(h.server, name, r
 func (h *harness) Delete(name string)            { h.level.remove(h.server, name) }
 
 func (h *harness) Unreachable() {
+	h.away = true
 	if h.expire {
 		h.server.Expire()
 	} else {
@@ -199,6 +235,7 @@ func (h *harness) Restore() {
 	h.server.Allow("/dubbo")
 	h.server.Allow("/services")
 	h.server.Reconnect()
+	h.away = false
 }
 
 // interfaces have one provider each, which is registered anew for each revision.
@@ -211,7 +248,7 @@ func (interfaces) put(s *zktest.Server, name string, revision int) {
 			1_700_000_000_000+revision))
 	}
 	s.Put(node(revision), "127.0.0.1") // first: it never has none
-	for other := range 10 {
+	for other := range 100 {
 		if other != revision {
 			s.Delete(node(other))
 		}
@@ -241,7 +278,9 @@ func TestConformanceOfConsul(t *testing.T) {
 		for _, denial := range []consultest.Misbehaviour{consultest.NoToken, consultest.Hidden} {
 			t.Run(level+", denied by "+string(denial), func(t *testing.T) {
 				sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
-					return &consulHarness{t: t, server: consultest.New(t), application: application, denial: denial}
+					return &consulHarness{
+						t: t, server: consultest.New(t), application: application, denial: denial, names: map[string]bool{},
+					}
 				})
 			})
 		}
@@ -254,12 +293,32 @@ type consulHarness struct {
 	server      *consultest.Server
 	application bool // providers register by application
 	denial      consultest.Misbehaviour
+	hold        time.Duration // zero for a short one
+	losses      uint64
+	names       map[string]bool
+}
+
+// manyIndexes is how far the index of a Consul goes back at a loss.
+const manyIndexes = 1000
+
+func (h *consulHarness) SetHold(hold time.Duration) {
+	h.hold = hold
+	h.server.Change(func(uint64) { h.server.Index = 1000 * manyIndexes })
+}
+
+func (h *consulHarness) Lose(names ...string) {
+	h.losses++
+	for _, name := range names {
+		delete(h.names, name)
+	}
+	h.server.WipeTo((1000-h.losses)*manyIndexes, slices.Collect(maps.Keys(h.names))...)
 }
 
 func (h *consulHarness) Source() sources.Source {
 	settings := quickly()
 	settings.Mapping.VIPs = "none"
-	source, err := NewConsul("consul://"+h.server.Address(), consul.Settings{ResetHold: 20 * time.Millisecond}, settings)
+	reading := consul.Settings{ResetHold: cmp.Or(h.hold, 20*time.Millisecond)}
+	source, err := NewConsul("consul://"+h.server.Address(), reading, settings)
 	require.NoError(h.t, err)
 	return source
 }
@@ -269,6 +328,7 @@ func (h *consulHarness) Key(name string) resource.Key {
 }
 
 func (h *consulHarness) Put(name string, revision int) {
+	h.names[name] = true
 	e := inService(name, "10.0.1.1", "", "passing")
 	e.Service.Meta["url"] += "&weight=" + strconv.Itoa(revision)
 	if h.application {
@@ -284,7 +344,11 @@ func (h *consulHarness) Put(name string, revision int) {
 	h.server.Put(name, e)
 }
 
-func (h *consulHarness) Delete(name string) { h.server.Remove(name) }
-func (h *consulHarness) Unreachable()       { h.server.Misbehave(consultest.NoLeader) }
-func (h *consulHarness) Deny()              { h.server.Misbehave(h.denial) }
-func (h *consulHarness) Restore()           { h.server.Misbehave(consultest.Fine) }
+func (h *consulHarness) Delete(name string) {
+	delete(h.names, name)
+	h.server.Remove(name)
+}
+
+func (h *consulHarness) Unreachable() { h.server.Misbehave(consultest.NoLeader) }
+func (h *consulHarness) Deny()        { h.server.Misbehave(h.denial) }
+func (h *consulHarness) Restore()     { h.server.Misbehave(consultest.Fine) }

@@ -187,7 +187,7 @@ func (s *state) held(now time.Time) (all []string) {
 		until = ", those from before the connection until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC at the latest"
 	}
 	if endpoints > 0 {
-		all = append(all, core.HeldText(endpoints)+until)
+		all = append(all, core.HeldText(endpoints, s.HeldServices())+until)
 	}
 	if rules > 0 {
 		all = append(all, words.Count(rules, "configurator is not listed and stays", "configurators are not listed and stay")+until)

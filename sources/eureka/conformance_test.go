@@ -1,6 +1,9 @@
 package eureka
 
 import (
+	"cmp"
+	"fmt"
+	"hash/crc32"
 	"strconv"
 	"sync"
 	"testing"
@@ -39,6 +42,7 @@ type harness struct {
 	forgets bool // what is registered, when it cannot be reached, and somebody can know what it had
 	read    bool
 	away    bool
+	hold    time.Duration // zero for a usual one
 
 	mu  sync.Mutex
 	has map[string]int
@@ -55,6 +59,7 @@ func (h *harness) Source() sources.Source {
 	if h.away { // instances register anew before it gives up what it had
 		settings.Hold = time.Hour
 	}
+	settings.Hold = cmp.Or(h.hold, settings.Hold)
 	s, err := New(h.server.Address(), settings)
 	require.NoError(h.t, err)
 	return s
@@ -72,7 +77,14 @@ func (h *harness) Put(name string, revision int) {
 }
 
 func (h *harness) put(name string, revision int) {
-	h.server.Put(name, eurekatest.Instance("10.0.0.1:"+name, "10.0.0.1", 8080, map[string]string{"version": "v" + strconv.Itoa(revision)}))
+	meta := map[string]string{"version": "v" + strconv.Itoa(revision)}
+	h.server.Put(name, eurekatest.Instance("10.0.0.1:"+name, address(name), 8080, meta))
+}
+
+// address is that of the instance of an object: an instance displaces another one at its address.
+func address(name string) string {
+	sum := crc32.ChecksumIEEE([]byte(name))
+	return fmt.Sprintf("10.0.%d.%d", sum>>8&0xff, sum&0xff)
 }
 
 func (h *harness) Delete(name string) {
@@ -80,6 +92,24 @@ func (h *harness) Delete(name string) {
 	defer h.mu.Unlock()
 	delete(h.has, name)
 	h.server.Delete(name, "10.0.0.1:"+name)
+}
+
+func (h *harness) SetHold(hold time.Duration) { h.hold, h.forgets = hold, false }
+
+func (h *harness) Lose(names ...string) {
+	if !h.away {
+		h.server.Stop()
+		defer h.server.Restart()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, name := range names {
+		delete(h.has, name)
+	}
+	h.server.Forget()
+	for name, revision := range h.has {
+		h.put(name, revision)
+	}
 }
 
 func (h *harness) Unreachable() {

@@ -112,8 +112,8 @@ func (r *run) health() sources.Health {
 			words.Count(elsewhere, "instance expired", "instances expired"), r.follower.server))
 	}
 	if held > 0 {
-		problems = append(problems, fmt.Sprintf("%s for %s at most, as the server was started anew, or is another one", registry.HeldText(held),
-			r.settings.Hold))
+		problems = append(problems, fmt.Sprintf("%s for %s at most, as the server was started anew, or is another one",
+			registry.HeldText(held, r.state.HeldServices()), r.settings.Hold))
 	}
 	if len(problems) > 0 {
 		return sources.Health{

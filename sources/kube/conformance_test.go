@@ -25,13 +25,15 @@ func istio() map[string]string {
 }
 
 func TestConformance(t *testing.T) {
-	sourcetest.Run(t, func(t *testing.T) sourcetest.Harness { return &harness{t, kubetest.Start(t, istio())} })
+	sourcetest.Run(t, func(t *testing.T) sourcetest.Harness { return &harness{t: t, server: kubetest.Start(t, istio())} })
 }
 
 // harness is a cluster with a ServiceEntry for each object.
 type harness struct {
 	t      *testing.T
 	server *kubetest.Server
+	hold   time.Duration // zero for the default
+	losses int
 }
 
 // quick makes a source with which nothing takes long.
@@ -45,7 +47,23 @@ func quick(t *testing.T, server *kubetest.Server, settings Settings) *Source {
 	return s
 }
 
-func (h *harness) Source() sources.Source { return quick(h.t, h.server, Settings{}) }
+func (h *harness) Source() sources.Source { return quick(h.t, h.server, Settings{Hold: h.hold}) }
+
+// manyVersions is how many resource versions a loss goes back.
+const manyVersions = 1000
+
+func (h *harness) SetHold(hold time.Duration) {
+	h.hold = hold
+	h.server.Renumber(1000 * manyVersions)
+}
+
+func (h *harness) Lose(names ...string) {
+	h.losses++
+	for n, name := range names {
+		names[n] = "shop/" + name
+	}
+	h.server.Renumber((1000-h.losses)*manyVersions, names...)
+}
 
 func (h *harness) Key(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}

@@ -157,3 +157,13 @@ func (m *memory) held() (n int) {
 	}
 	return n
 }
+
+// firstInDoubt returns the first name of the objects in doubt.
+func (m *memory) firstInDoubt() (first string) {
+	for name, version := range m.objects {
+		if version == 0 && (first == "" || name < first) {
+			first = name
+		}
+	}
+	return first
+}

@@ -222,6 +222,9 @@ func (r *run) found(client *api, versions map[*kind]string, err error) (pause ti
 		}
 	}
 	if r.down = err; err == nil {
+		if r.client != client {
+			r.client.close() // streams close their connections themselves
+		}
 		r.client, r.served = client, versions
 		r.confirmMissing(now, versions)
 	}
@@ -323,8 +326,12 @@ func (r *run) health() sources.Health {
 			if s.Until.After(end) {
 				end = s.Until
 			}
-			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC: %s%s", s.where(), words.Count(n, "object is", "objects are"),
-				until, s.Why, waits))
+			first := s.firstInDoubt()
+			if n > 1 {
+				first += fmt.Sprintf(" and %d more", n-1)
+			}
+			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC (%s): %s%s", s.where(),
+				words.Count(n, "object is", "objects are"), until, first, s.Why, waits))
 		}
 	}
 	if len(denied) > 0 {

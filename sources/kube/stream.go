@@ -205,6 +205,12 @@ func (s *stream) follow(ctx context.Context) {
 		} else if err := step(ctx, client, s.path(version)); err != nil && ctx.Err() == nil {
 			s.failed(ctx, err)
 		}
+		s.mu.Lock()
+		stale := client != s.client
+		s.mu.Unlock()
+		if stale {
+			client.close()
+		}
 	}
 }
 

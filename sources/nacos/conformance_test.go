@@ -1,6 +1,7 @@
 package nacos
 
 import (
+	"cmp"
 	"strconv"
 	"sync"
 	"testing"
@@ -31,6 +32,7 @@ type harness struct {
 	forgets bool // what is registered, when it cannot be reached
 	begun   bool // somebody has read it: who never did cannot know of what it forgot
 	away    bool
+	hold    time.Duration // zero for a usual one
 
 	mu  sync.Mutex
 	has map[string]int
@@ -50,6 +52,7 @@ func (h *harness) Source() sources.Source {
 	if h.away { // clients register anew before it gives up what it had
 		settings.Hold = time.Hour
 	}
+	settings.Hold = cmp.Or(h.hold, settings.Hold)
 	s, err := New(h.server.Address(), settings)
 	require.NoError(h.t, err)
 	return s
@@ -76,6 +79,18 @@ func (h *harness) Delete(name string) {
 	delete(h.has, name)
 	h.server.Delete("DEFAULT_GROUP", name, "1")
 	h.server.Unlist("DEFAULT_GROUP", name)
+}
+
+func (h *harness) SetHold(hold time.Duration) { h.hold, h.forgets = hold, false }
+
+func (h *harness) Lose(names ...string) {
+	if !h.away {
+		h.server.Stop()
+		defer h.server.Restart()
+	}
+	for _, name := range names {
+		h.Delete(name)
+	}
 }
 
 func (h *harness) Unreachable() {

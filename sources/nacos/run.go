@@ -140,7 +140,7 @@ func (r *run) health(now time.Time) sources.Health {
 	var end time.Time
 	_, unlisted := s.Services()
 	if unlisted > 0 {
-		text := registry.HeldText(unlisted)
+		text := registry.HeldText(unlisted, s.HeldServices())
 		if now.Before(s.suspicion.End) {
 			end = s.suspicion.End
 			text += " until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC at the latest, as Nacos was away"

@@ -484,6 +484,18 @@ func (m *Machine[ID]) Services() (services, held int) {
 	return services, held
 }
 
+// HeldServices returns the places of the services with unlisted endpoints that stay, in order.
+func (m *Machine[ID]) HeldServices() (places []string) {
+	for _, g := range m.groups {
+		for id, s := range g.services {
+			if s.held > 0 {
+				places = append(places, m.mapping.Place(id))
+			}
+		}
+	}
+	return unique(places)
+}
+
 // Endpoints calls f with each endpoint.
 func (m *Machine[ID]) Endpoints(f func(ID, Known[Endpoint])) {
 	for _, g := range m.groups {

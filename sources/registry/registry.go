@@ -71,9 +71,10 @@ func First(texts []string, what string) []string {
 	return []string{fmt.Sprintf("%s, and %d more %s", texts[0], len(texts)-1, what)}
 }
 
-// HeldText says that endpoints are not listed and stay.
-func HeldText(endpoints int) string {
-	return words.Count(endpoints, "endpoint is not listed and stays", "endpoints are not listed and stay")
+// HeldText says that endpoints of services are not listed and stay.
+func HeldText(endpoints int, services []string) string {
+	text := words.Count(endpoints, "endpoint is not listed and stays", "endpoints are not listed and stay")
+	return text + " (" + strings.Join(First(services, "services"), "") + ")"
 }
 
 // StateOf returns the state of a source that cannot read because of err: Denied if denied is among its causes.

@@ -58,9 +58,12 @@ func Run(t *testing.T, start func(t *testing.T) Harness) {
 		{"keeps the last good version of what is invalid", keepsLastGood},
 		{"is not stopped by what is invalid from the start", startsInvalid},
 		{"ends with its context at any time", ends},
+		{"follows everything else during a hold", waitsAlone},
+		{"ends a hold in spite of restarts and new connections", endsInTurmoil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.test(t, newRig(t, start(t)))
 		})
 	}
+	t.Run("holds in any order", func(t *testing.T) { anyOrder(t, start) })
 }

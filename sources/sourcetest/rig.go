@@ -32,6 +32,7 @@ type rig struct {
 	supervisor *sources.Supervisor
 	tap        *tap
 	stop       func() // once; joins everything
+	marks      int    // revisions of the mark
 }
 
 // unguarded is how sources are run: what they publish and withdraw is under test, and not what is held of it.

@@ -106,9 +106,12 @@ func (s *Server) Refuse(names ...string) { s.Change(func(uint64) { s.refused = n
 func (s *Server) Misbehave(how Misbehaviour) { s.Change(func(uint64) { s.trouble = how }) }
 
 // Wipe makes the server one that was started anew, with nothing but the services that have been registered again.
-func (s *Server) Wipe(but ...string) {
+func (s *Server) Wipe(but ...string) { s.WipeTo(3, but...) }
+
+// WipeTo is Wipe with the index that the server has then.
+func (s *Server) WipeTo(index uint64, but ...string) {
 	s.Change(func(uint64) {
-		s.Index = 3
+		s.Index = index
 		maps.DeleteFunc(s.services, func(name string, _ *entry) bool { return !slices.Contains(but, name) })
 		for _, e := range s.services {
 			e.index = s.Index

@@ -257,6 +257,28 @@ func (s *Server) Restore(saved any) {
 	s.Cut()
 }
 
+// Renumber goes to a resource version, as a cluster does that is restored elsewhere: it makes all objects again but for
+// some keys.
+func (s *Server) Renumber(version int, without ...string) {
+	s.mu.Lock()
+	s.version, s.history = version, nil
+	for _, objects := range s.objects {
+		for key, object := range objects {
+			if slices.Contains(without, key) {
+				delete(objects, key)
+				continue
+			}
+			s.version++
+			object, meta := maps.Clone(object), maps.Clone(object["metadata"].(map[string]any))
+			meta["resourceVersion"] = strconv.Itoa(s.version)
+			object["metadata"], objects[key] = meta, object
+		}
+	}
+	s.oldest = s.version
+	s.mu.Unlock()
+	s.Cut()
+}
+
 // Requests returns the requests since the last call.
 func (s *Server) Requests() []string {
 	s.mu.Lock()
