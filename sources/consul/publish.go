@@ -294,7 +294,7 @@ func (r *run) health(now time.Time) sources.Health {
 			starting = true
 		}
 		if p.suspected(now) {
-			messages = append(messages, fmt.Sprintf("%s%s; what is missing stays until %s UTC", p.prefix(), p.suspicion.Why,
+			messages = append(messages, fmt.Sprintf("%s%s; missing instances stay until %s UTC", p.prefix(), p.suspicion.Why,
 				p.suspicion.Until.UTC().Format(time.TimeOnly)))
 			if held := registry.First(p.heldServices(), "services"); len(held) > 0 {
 				messages[len(messages)-1] += " (" + held[0] + ")"

@@ -61,7 +61,8 @@ type Options struct {
 func Find(snapshot memstore.Snapshot, options Options) (findings []Finding, unchecked []string) {
 	m := newModel(snapshot, options)
 	for _, analyze := range []func(*model){
-		destinations, gateways, delegates, gatewayHosts, unreachable, subsets, ruleHosts, sidecars, gatewayConflicts, certificates,
+		destinations, gateways, delegates, gatewayHosts, unreachable, subsets, ruleHosts, sidecars, gatewayConflicts,
+		certificates,
 	} {
 		analyze(m)
 	}
@@ -84,7 +85,8 @@ type object[T any] struct {
 	spec T
 }
 
-// resolve returns the full name of a host in lower case, in which Istio and Envoy compare hosts. Names without a dot belong to the namespace of the object.
+// resolve returns the full name of a host in lower case, since Istio and Envoy compare hosts so. Names without a dot
+// belong to the namespace of the object.
 func (o object[T]) resolve(host string) string {
 	host = strings.ToLower(host)
 	if strings.Contains(host, ".") || host == "*" {
