@@ -12,6 +12,7 @@ import (
 
 	"tributary/docs"
 	"tributary/internal/pagetest"
+	"tributary/internal/testutil"
 )
 
 // TestPages runs the console blocks of the pages that need nothing but the program, and holds what is printed to what the pages show.
@@ -93,6 +94,17 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 			}
 		}
 	},
+	"docs/commands.md#tributary-client-kick": func(t *testing.T, s *pagetest.Sandbox) {
+		const client = "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local"
+		server := world(t, s)
+		ask(s, server)
+		var events testutil.Buffer
+		t.Cleanup(commandUntil(t, &events, "watch", "se", "--server", server.xds, "--node-id", client))
+		eventually(t, func() error {
+			_, body := server.page(t, "/debug/clients")
+			return contains(body, client)
+		})
+	},
 	"docs/commands.md#tributary-config": func(t *testing.T, s *pagetest.Sandbox) {
 		configure(t, s)
 		write(t, s.Dir+"/tributary.yaml", anywhere+"configSources: [{name: rules, address: 'fs://./rules'}]\n")
@@ -138,6 +150,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		write(t, s.Dir+"/etc/tributary/rules/a.yaml", entry("a", 80))
 		alone(s)
 	},
+	"docs/commands.md#tributary-log-level": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
 	"docs/commands.md#tributary-reload": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
 	"docs/commands.md#tributary-schema": func(t *testing.T, s *pagetest.Sandbox) {
 		t.Cleanup(func() { // what the command wrote
@@ -163,7 +176,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		s.Programs["helm"] = "cat rules/*.yaml"
 		envoy := s.Dir + "/envoy"
 		s.Instead["/usr/local/bin/envoy"] = envoy
-		require.NoError(t, os.WriteFile(envoy, []byte("#!/bin/sh\necho 'envoy  version: of a test'\n"), 0o700)) //nolint:gosec // a program
+		require.NoError(t, os.WriteFile(envoy, []byte("#!/bin/sh\necho 'envoy  version: 0123456789abcdef/1.36.4/Clean/RELEASE/BoringSSL'\n"), 0o700)) //nolint:gosec // a program
 	},
 	"docs/commands.md#tributary-watch": func(t *testing.T, s *pagetest.Sandbox) {
 		ask(s, world(t, s))

@@ -55,6 +55,8 @@ var where = map[string]string{
 	"docs/commands.md#tributary-guard-release": Commands,
 	"docs/commands.md#tributary-history":       Commands,
 	"docs/commands.md#tributary-init":          Commands,
+	"docs/commands.md#tributary-client-kick":   Commands,
+	"docs/commands.md#tributary-log-level":     Commands,
 	"docs/commands.md#tributary-reload":        Commands,
 	"docs/commands.md#tributary-schema":        Commands,
 	"docs/commands.md#tributary-serve":         Commands,
