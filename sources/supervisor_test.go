@@ -439,7 +439,7 @@ func gather(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 		for _, m := range f.GetMetric() {
 			name := f.GetName()
 			for _, l := range m.GetLabel() {
-				if l.GetName() == "kind" {
+				if l.GetName() == "kind" || l.GetName() == "state" {
 					name += " " + l.GetValue()
 				}
 			}

@@ -120,7 +120,7 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 
 // inUse returns for how long sub, if it is of a type with children, and those must lose nothing, although the
 // parents are acknowledged. A client that subscribes by name has time to switch: following. A client that resumed
-// has yet to name its other resources, until it subscribes to routes, which come last.
+// has yet to name its other resources, until it subscribes to routes, which come last in delta.
 func (s *subscription) inUse(following, timeout time.Duration, now time.Time, hasRoutes bool) time.Duration {
 	if s.coll.typ.ChildURL == "" {
 		return 0
@@ -128,7 +128,7 @@ func (s *subscription) inUse(following, timeout time.Duration, now time.Time, ha
 	if s.wants.all {
 		following = 0
 	}
-	if hasRoutes {
+	if hasRoutes && s.variant.delta {
 		return following
 	}
 	return max(following, s.resumed.Add(timeout).Sub(now))

@@ -414,7 +414,8 @@ func BenchmarkDerive(b *testing.B) {
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/gateway-api.md")
 	require.NoError(t, err)
-	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	_, rest, _ := strings.Cut(string(page), "```yaml\n") // the configuration
+	_, rest, _ = strings.Cut(rest, "```yaml\n")
 	input, rest, _ := strings.Cut(rest, "```")
 	_, rest, _ = strings.Cut(rest, "```yaml\n")
 	want, _, _ := strings.Cut(rest, "```")
