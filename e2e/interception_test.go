@@ -90,7 +90,7 @@ spec:
 			}
 			answer, err := io.ReadAll(conn)
 			if !strings.Contains(string(answer), "400 Bad Request") || strings.Contains(string(answer), "envoy") {
-				return fmt.Errorf("%s answered %q: %v", address, answer, err)
+				return fmt.Errorf("%s answered %q: %w", address, answer, err)
 			}
 			return nil
 		})

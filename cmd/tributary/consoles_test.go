@@ -151,7 +151,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		alone(s)
 	},
 	"docs/commands.md#tributary-log-level": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
-	"docs/commands.md#tributary-reload": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
+	"docs/commands.md#tributary-reload":    func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
 	"docs/commands.md#tributary-schema": func(t *testing.T, s *pagetest.Sandbox) {
 		t.Cleanup(func() { // what the command wrote
 			schema, err := os.ReadFile(s.Dir + "/tributary.schema.json")
@@ -176,7 +176,8 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		s.Programs["helm"] = "cat rules/*.yaml"
 		envoy := s.Dir + "/envoy"
 		s.Instead["/usr/local/bin/envoy"] = envoy
-		require.NoError(t, os.WriteFile(envoy, []byte("#!/bin/sh\necho 'envoy  version: 0123456789abcdef/1.36.4/Clean/RELEASE/BoringSSL'\n"), 0o700)) //nolint:gosec // a program
+		const program = "#!/bin/sh\necho 'envoy  version: 0123456789abcdef/1.36.4/Clean/RELEASE/BoringSSL'\n"
+		require.NoError(t, os.WriteFile(envoy, []byte(program), 0o700)) //nolint:gosec // a program
 	},
 	"docs/commands.md#tributary-watch": func(t *testing.T, s *pagetest.Sandbox) {
 		ask(s, world(t, s))

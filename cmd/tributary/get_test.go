@@ -108,13 +108,19 @@ func TestGet_JSONPathAndSortBy(t *testing.T) {
 		args []string
 		want result
 	}{
-		"a list":           {[]string{"-o", "jsonpath={.items[*].metadata.name}"}, result{0, "a b c", ""}},
-		"one":              {[]string{"a", "-o", "jsonpath={.spec.hosts[0]}"}, result{0, "a.example", ""}},
-		"without braces":   {[]string{"a", "-o", "jsonpath=.spec.hosts[0]"}, result{0, "a.example", ""}},
-		"a loop":           {[]string{"-o", `jsonpath={range .items[*]}{.metadata.name}:{.spec.ports[0].number}{"\n"}{end}`}, result{0, "a:9000\nb:80\nc:443\n", ""}},
+		"a list":         {[]string{"-o", "jsonpath={.items[*].metadata.name}"}, result{0, "a b c", ""}},
+		"one":            {[]string{"a", "-o", "jsonpath={.spec.hosts[0]}"}, result{0, "a.example", ""}},
+		"without braces": {[]string{"a", "-o", "jsonpath=.spec.hosts[0]"}, result{0, "a.example", ""}},
+		"a loop": {
+			[]string{"-o", `jsonpath={range .items[*]}{.metadata.name}:{.spec.ports[0].number}{"\n"}{end}`},
+			result{0, "a:9000\nb:80\nc:443\n", ""},
+		},
 		"a missing field":  {[]string{"a", "-o", "jsonpath={.spec.nothing}"}, result{0, "", ""}},
 		"sorted by number": {[]string{"-o", "jsonpath={.items[*].metadata.name}", "--sort-by", ".spec.ports[0].number"}, result{0, "b c a", ""}},
-		"sorted by name":   {[]string{"-o", "name", "--sort-by", "{.metadata.name}"}, result{0, "serviceentry/shop/a\nserviceentry/shop/b\nserviceentry/shop/c\n", ""}},
+		"sorted by name": {
+			[]string{"-o", "name", "--sort-by", "{.metadata.name}"},
+			result{0, "serviceentry/shop/a\nserviceentry/shop/b\nserviceentry/shop/c\n", ""},
+		},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, get(c.args...)) })
 	}

@@ -50,7 +50,8 @@ func TestApplyGetDelete(t *testing.T) {
 	write(t, dir+"/ratings.yaml", route("ratings", "v1.example"))
 
 	got := command(t, "apply", "-f", dir, "--store", store, "--dry-run")
-	require.Equal(t, result{0, "virtualservice/ratings created (dry run)\nvirtualservice/reviews created (dry run)\n", unchecked("v1.example")}, got)
+	const both = "virtualservice/ratings created (dry run)\nvirtualservice/reviews created (dry run)\n"
+	require.Equal(t, result{0, both, unchecked("v1.example")}, got)
 	require.Empty(t, consul.Keys())
 
 	got = command(t, "apply", "-f", dir, "--store", store)
@@ -59,7 +60,10 @@ func TestApplyGetDelete(t *testing.T) {
 
 	write(t, dir+"/reviews.yaml", route("reviews", "v2.example"))
 	got = command(t, "apply", "-f", dir, "--store", store)
-	require.Equal(t, result{0, "virtualservice/ratings unchanged\nvirtualservice/reviews configured\n", "references to v1.example, v2.example were not checked, since the content of a server was not read\n"}, got)
+	require.Equal(t, result{
+		0, "virtualservice/ratings unchanged\nvirtualservice/reviews configured\n",
+		"references to v1.example, v2.example were not checked, since the content of a server was not read\n",
+	}, got)
 
 	got = command(t, "get", "vs", "-n", "shop", "--store", store)
 	require.Zero(t, got.code, got.stderr)
@@ -106,7 +110,8 @@ func TestApplyRefusesAStaleVersion(t *testing.T) {
 	consul.Set(reviewsKey, route("reviews", "v1.example"))
 	fresh := command(t, "get", "vs", "reviews", "-n", "shop", "-o", "yaml", "--store", store).stdout
 	write(t, dir+"/mine.yaml", strings.Replace(fresh, "v1.example", "mine.example", 1))
-	require.Equal(t, result{0, "virtualservice/reviews configured\n", unchecked("mine.example")}, command(t, "apply", "-f", dir+"/mine.yaml", "--store", store))
+	require.Equal(t, result{0, "virtualservice/reviews configured\n", unchecked("mine.example")},
+		command(t, "apply", "-f", dir+"/mine.yaml", "--store", store))
 }
 
 func TestApplyChecksFirst(t *testing.T) {

@@ -37,7 +37,8 @@ func TestVerdict(t *testing.T) {
 			admin.Status{Unenforced: 2, NotEnforced: []admin.NotEnforced{{
 				Ref: conflicts.Ref{Kind: "AuthorizationPolicy", Namespace: "a", Name: "deny"}, Why: "web at 10.0.0.1:5: no request is denied",
 			}}},
-			"2 security objects are not enforced on Envoys and gRPC clients: AuthorizationPolicy a/deny (web at 10.0.0.1:5: no request is denied), and 1 more",
+			"2 security objects are not enforced on Envoys and gRPC clients: AuthorizationPolicy a/deny " +
+				"(web at 10.0.0.1:5: no request is denied), and 1 more",
 			false,
 			[]string{""},
 		},
@@ -74,7 +75,10 @@ func TestTroubles_Order(t *testing.T) {
 		Sources: []admin.SourceState{
 			{Name: "a", State: "unreachable", Synced: true, NotKept: "disk full", Address: "consul://a"},
 			{Name: "b", State: "denied", Synced: true, Address: "consul://b"},
-			{Name: "c", State: "degraded", Synced: true, Message: "Consul seems to have lost its data", Address: "consul://c", Unconfirmed: 2, UnconfirmedUntil: &now},
+			{
+				Name: "c", State: "degraded", Synced: true, Message: "Consul seems to have lost its data", Address: "consul://c",
+				Unconfirmed: 2, UnconfirmedUntil: &now,
+			},
 			{Name: "d", State: "degraded", Synced: true, Message: "a.yaml: permission denied"},
 			{Name: "e", State: "healthy", Synced: true, Hold: &admin.Hold{ID: "h", Endpoints: 64, Why: "gone"}},
 		},

@@ -65,7 +65,8 @@ func TestMisdirectedRequests(t *testing.T) {
 	keys, snapshot, ok := table.Changes(0)
 	catalog.update(keys, snapshot, ok, true)
 	ask := func(name, host string) string {
-		routes, found := dump(t, catalog, gatewayNode("default"))[xds.RouteURL+"/https.443.default."+name+".default"].(*routev3.RouteConfiguration)
+		resources := dump(t, catalog, gatewayNode("default"))
+		routes, found := resources[xds.RouteURL+"/https.443.default."+name+".default"].(*routev3.RouteConfiguration)
 		require.True(t, found, name)
 		return answerTo(routes, host)
 	}

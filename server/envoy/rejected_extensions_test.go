@@ -14,7 +14,11 @@ const rejectedBase = `---
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: a, namespace: default}
-spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}, {number: 81, name: tcp, protocol: TCP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
+spec:
+  hosts: [a.example]
+  ports: [{number: 80, name: http, protocol: HTTP}, {number: 81, name: tcp, protocol: TCP}]
+  resolution: STATIC
+  endpoints: [{address: 10.0.0.1}]
 ---
 apiVersion: networking.istio.io/v1
 kind: VirtualService
@@ -38,7 +42,8 @@ const (
 // TestRejectionNamesExtension finds the one object that put a bad part into a shared resource: as a change, and from the start.
 func TestRejectionNamesExtension(t *testing.T) {
 	for name, culprit := range map[string]string{
-		"HTTP filter": patchKind + `{configPatches: [{applyTo: HTTP_FILTER, match: {context: SIDECAR_OUTBOUND, listener: {filterChain: {filter: ` +
+		"HTTP filter": patchKind + `{configPatches: [{applyTo: HTTP_FILTER, match: {context: SIDECAR_OUTBOUND, ` +
+			`listener: {filterChain: {filter: ` +
 			`{name: envoy.filters.network.http_connection_manager}}}}, patch: {operation: INSERT_FIRST, value: ` + lua + `}}]}`,
 		"network filter": patchKind + `{configPatches: [{applyTo: NETWORK_FILTER, match: {context: SIDECAR_OUTBOUND, listener: {filterChain: ` +
 			`{filter: {name: envoy.filters.network.tcp_proxy}}}}, patch: {operation: MERGE, value: {typed_config: {"@type": ` +
@@ -57,7 +62,8 @@ func TestRejectionNamesExtension(t *testing.T) {
 			`{name: "a.example:80"}}}, patch: {operation: MERGE, value: {request_headers_to_remove: [BAD]}}}]}`,
 		"plugin":  pluginKind + `{url: "file:///BAD.wasm", match: [{mode: CLIENT}]}`,
 		"network": pluginKind + `{url: "file:///BAD.wasm", type: NETWORK, match: [{mode: CLIENT, ports: [{number: 81}]}]}`,
-		"log":     logKind + `{accessLogging: [{providers: [{name: envoy}], filter: {expression: "response.code >= 400 || request.path == 'BAD'"}}]}`,
+		"log": logKind + `{accessLogging: [{providers: [{name: envoy}], ` +
+			`filter: {expression: "response.code >= 400 || request.path == 'BAD'"}}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			wanted := decoded(t, culprit)[0]

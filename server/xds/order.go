@@ -128,7 +128,7 @@ func (s *subscription) inUse(following, timeout time.Duration, now time.Time, ha
 	if s.wants.all {
 		following = 0
 	}
-	if hasRoutes && s.variant.delta {
+	if hasRoutes && s.delta {
 		return following
 	}
 	return max(following, s.resumed.Add(timeout).Sub(now))

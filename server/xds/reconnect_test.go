@@ -37,8 +37,12 @@ func (k *talk) versions() map[string]string {
 }
 
 var orders = [][]string{
-	{RouteURL, ClusterURL, EndpointURL}, {RouteURL, EndpointURL, ClusterURL}, {ClusterURL, RouteURL, EndpointURL},
-	{ClusterURL, EndpointURL, RouteURL}, {EndpointURL, ClusterURL, RouteURL}, {EndpointURL, RouteURL, ClusterURL},
+	{RouteURL, ClusterURL, EndpointURL},
+	{RouteURL, EndpointURL, ClusterURL},
+	{ClusterURL, RouteURL, EndpointURL},
+	{ClusterURL, EndpointURL, RouteURL},
+	{EndpointURL, ClusterURL, RouteURL},
+	{EndpointURL, RouteURL, ClusterURL},
 }
 
 // A client whose route moved while it was away keeps the old cluster, whose content the server does not have, until the client has the new

@@ -119,7 +119,8 @@ func TestAFieldThatIsNotReadWidensNothing(t *testing.T) {
 			"tls: {certificateRefs: [{name: c}]}}], tls: {frontend: {default: {validation: {caCertificateRefs: []}}}}, x: [{", "", "Gateway",
 		},
 		"clients of other ports": {
-			"tls: {certificateRefs: [{name: c}]}}], tls: {frontend: {perPort: [{port: 443, tls: {validation: {crl: a, caCertificateRefs: [{group: '', " +
+			"tls: {certificateRefs: [{name: c}]}}], " +
+				"tls: {frontend: {perPort: [{port: 443, tls: {validation: {crl: a, caCertificateRefs: [{group: '', " +
 				"kind: ConfigMap, name: a}]}}}]}}, x: [{", "", "Gateway",
 		},
 		"clients with any certificate": {

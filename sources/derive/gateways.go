@@ -34,7 +34,7 @@ func (d *derivation) gateways() {
 		}
 		if wrong != "" {
 			n.report("%s: nothing is made of this %s and its routes", wrong, o.Kind)
-		} else if t := gateway.target(o.Kind); t != nil {
+		} else if t := gateway.target(); t != nil {
 			for _, l := range n.list("listeners") {
 				l.bind(t)
 			}
@@ -74,7 +74,7 @@ type target struct {
 }
 
 // target returns the target of the listeners of a Gateway, or of its ListenerSet, or nil after having reported that there is none.
-func (n node) target(of resource.Kind) *target {
+func (n node) target() *target {
 	t := &target{n, map[string]string{gatewaySemantics: semantics}, map[string]string{nameLabel: n.Name}}
 	deployment := n.Name + "-" + n.text("gatewayClassName") // what istiod deploys, where it runs in the cluster
 	addresses := n.list("addresses")

@@ -91,7 +91,10 @@ spec:
   hosts: [reviews.consul, "*"]
   gateways: [shop/ingress, mesh]
   http:
-  - match: [{sourceNamespace: shop, gateways: [shop/ingress]}, {authority: {exact: "reviews.consul:80"}}, {authority: {prefix: reviews.consul}}]
+  - match:
+    - {sourceNamespace: shop, gateways: [shop/ingress]}
+    - {authority: {exact: "reviews.consul:80"}}
+    - {authority: {prefix: reviews.consul}}
     route: [{destination: {host: reviews.consul}}]
     mirror: {host: mirror.consul}
     mirrors: [{destination: {host: mirror2.consul}}]

@@ -117,7 +117,8 @@ func (l *Linter) Analyze() {
 				return of.key() == f.Key && strings.HasPrefix(of.Message, same)
 			})
 		}
-		l.find(Severity(f.Severity), Rule(f.Code), f.Key, l.fieldPlace(l.placeOf(f.Key), f.Key.Name, f.Message), fmt.Sprintf("%s (%s)", f.Message, f.Code))
+		place := l.fieldPlace(l.placeOf(f.Key), f.Key.Name, f.Message)
+		l.find(Severity(f.Severity), Rule(f.Code), f.Key, place, fmt.Sprintf("%s (%s)", f.Message, f.Code))
 	}
 	if more := len(unchecked) - maxUnchecked; more > 0 {
 		unchecked = append(unchecked[:maxUnchecked], fmt.Sprintf("%d more", more))

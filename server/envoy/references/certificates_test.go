@@ -13,7 +13,9 @@ const certificateGateway = `---
 apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {name: %NAME, namespace: edge}
-spec: {selector: {app: gw}, servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [%NAME.example], tls: {mode: SIMPLE, %TLS}}]}
+spec:
+  selector: {app: gw}
+  servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [%NAME.example], tls: {mode: SIMPLE, %TLS}}]
 `
 
 func findingsOf(t *testing.T, content string) string {

@@ -129,7 +129,11 @@ spec: {hosts: [a.example], `
 		"short, no cluster":    {to("{host: b}"), Options{Cluster: true}, "host b.shop.svc"},
 		"short, exists":        {with(entry, "b.shop.svc.cluster.local") + to("{host: b}"), Options{Cluster: true}, ""},
 		"cluster of a service": {to("{host: b.shop.svc.cluster.local}"), Options{Cluster: true}, "host b.shop.svc.cluster.local"},
-		"subset":               {with(entry, "b.example") + with(rule, "b.example") + to("{host: b.example, subset: v2}"), Options{}, `no subset "v2"`},
+		"subset": {
+			with(entry, "b.example") + with(rule, "b.example") + to("{host: b.example, subset: v2}"),
+			Options{},
+			`no subset "v2"`,
+		},
 		"subset exists":        {with(entry, "b.example") + with(rule, "b.example") + to("{host: b.example, subset: v1}"), Options{}, ""},
 		"subset of a wildcard": {with(entry, "b.example") + with(rule, "'*.example'") + to("{host: b.example, subset: v1}"), Options{}, ""},
 		"subset of no rule":    {with(entry, "b.example") + to("{host: b.example, subset: v1}"), Options{}, "no DestinationRule of b.example"},

@@ -157,5 +157,6 @@ func headers(why *string, names []string) *matcherv3.ListStringMatcher {
 
 // isAsked matches requests and connections that a rule of a CUSTOM policy matches: an RBAC filter leaves the name of the rule.
 func isAsked(filter, provider string) *matcherv3.MetadataMatcher {
-	return matcher.MetadataStringMatcher(filter, shadowAsked+"shadow_effective_policy_id", matcher.StringMatcherPrefix(askedPrefix(provider), false))
+	return matcher.MetadataStringMatcher(filter, shadowAsked+"shadow_effective_policy_id",
+		matcher.StringMatcherPrefix(askedPrefix(provider), false))
 }
